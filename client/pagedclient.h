@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * pagedclient.h - one KV cache for all the model processes of a machine
+ *
+ * A daemon, pagedd(8), owns pools of pages and the page tables.  A worker
+ * opens a client, opens pools in it (which maps their pages), creates
+ * sequences, reserves tokens for them, and runs attention on the pages in
+ * place.  Nothing is copied between processes.  paged_client_open_embedded()
+ * runs the owner inside the calling process instead, behind the same calls.
+ *
+ * Objects.  struct paged_client > struct paged_pool > struct paged_batch; an
+ * inner one keeps a pointer to its outer one, so close them inside out:
+ * paged_client_close() closes pools and batches that are still open, and
+ * their handles are then invalid.  Sequences are ids, not objects; their
+ * pages are the daemon's and return to the pool when the sequence is erased
+ * or the session ends.
+ *
+ * Crashes.  When a worker dies, the daemon takes its session's pages back
+ * once the process is gone.  When the daemon dies, every call that needs it
+ * answers PAGED_ERR_GONE; ids, plans and mappings of that life are void (the
+ * mapped memory itself stays readable until the client is closed).
+ *
+ * Errors.  Every call that can fail returns enum paged_status, and
+ * paged_client_error() gives the sentence.  A call that fails changes
+ * nothing; a call that times out has an unknown outcome.  The library never
+ * prints, exits, aborts, or leaves an errno to decode.
+ *
+ * Threads.  Calls of one client may come from any thread; they take turns
+ * where they must.  A batch belongs to one thread at a time.  Different
+ * clients share nothing.
+ *
+ * Fork.  In a forked child every call on the parent's objects answers
+ * PAGED_ERR_FORK, and closing them frees memory only.  The pages are not
+ * mapped in the child.
+ *
+ * Parameter structs begin with struct_size, which the caller sets to
+ * sizeof(the struct); fields past it, and a NULL struct, mean the defaults.
+ * A zero field means the default that its comment names.
+ */
+#ifndef PAGEDCLIENT_H
+#define PAGEDCLIENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <paged_types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct paged_client;
+struct paged_pool;
+struct paged_batch;
+
+/* ------------------------------------------------------------------ client */
+
+/** Severity of a log line, as in syslog(3). */
+enum paged_log_level { PAGED_LOG_ERROR = 3, PAGED_LOG_WARNING = 4, PAGED_LOG_INFO = 6, PAGED_LOG_DEBUG = 7 };
+
+/** Called from the thread that is inside a call; text has no newline and is the library's. */
+typedef void (*paged_log_fn)(void *argument, enum paged_log_level level, const char *text);
+
+struct paged_client_params {
+	size_t struct_size;
+	/** Shown by pagedctl; copied.  NULL: the program's name. */
+	const char *name;
+	/** From paged_client_join_token() of the session's first member; NULL: a session of its own. */
+	const char *join_token;
+	/** Longest wait of a call for the daemon, milliseconds.  0: 5000. */
+	uint32_t timeout_ms;
+	/** Threads that run kernels, the calling one included.  0: 1. */
+	uint32_t n_threads;
+	/** 1: look only (status, tables, check): no session, no sequences. */
+	uint32_t observer;
+	/** NULL: silent. */
+	paged_log_fn log;
+	void *log_argument;
+};
+
+/**
+ * paged_client_open - attach to the daemon at a runtime directory
+ *
+ * @param[in]  runtime_dir  NULL: $PAGED_RUNTIME_DIR, else /run/paged
+ * @param[in]  params       NULL: defaults
+ * @param[out] client_p     a client also on failure, to be asked for the
+ *                          sentence and closed; NULL only without memory
+ * @retval PAGED_ERR_NO_DAEMON  nobody listens there
+ * @retval PAGED_ERR_PERM       policy refuses this uid, or the pid is not visible to the daemon
+ * @retval PAGED_ERR_VERSION    the daemon speaks another major version
+ * @retval PAGED_ERR_STOPPING   the daemon is stopping
+ *
+ * The environment variable PAGED_ISA (generic, avx2, avx512) forces an
+ * instruction set for the kernels of clients opened with it set.
+ * Blocks: up to timeout_ms.
+ */
+enum paged_status paged_client_open(const char *runtime_dir, const struct paged_client_params *params,
+				    struct paged_client **client_p);
+
+/** Geometry of a pool for paged_client_open_embedded(). */
+struct paged_pool_params {
+	size_t struct_size;
+	const char *name; /* copied */
+	uint32_t n_layers;
+	uint32_t n_kv_heads;
+	uint32_t k_dim;
+	/** 0: as k_dim. */
+	uint32_t v_dim;
+	/** 1: V is the first v_dim dims of K and is not stored twice (MLA). */
+	uint32_t v_in_k;
+	enum paged_dtype dtype;
+	/** Tokens a page, 1 to 256.  0: 16. */
+	uint32_t page_size;
+	uint32_t n_pages;
+	/** Sequence slots.  0: 1024. */
+	uint32_t n_slots;
+	/** Tokens a sequence may reserve.  0: what all the pages hold. */
+	uint32_t max_length;
+};
+
+/**
+ * paged_client_open_embedded - run the owner inside this process
+ *
+ * For one process, for tests, for trying things out.  Same calls, same
+ * semantics; memory is private and untouched pages cost nothing.
+ *
+ * @param[in] pools  n_pools geometries, each with its own struct_size (all equal)
+ */
+enum paged_status paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
+					     const struct paged_client_params *params,
+					     struct paged_client **client_p);
+
+/**
+ * paged_client_close - leave the session and free everything; takes NULL
+ *
+ * Closing promises that no kernel of this process runs on the pages any
+ * more.  The first member's close ends the session.
+ */
+void paged_client_close(struct paged_client *client);
+
+/**
+ * paged_client_error - the sentence of this thread's last failed call on this client
+ *
+ * Covers calls on the client's pools and batches.  Empty before the first
+ * failure.  The text is valid until this thread's next failing call.
+ */
+const char *paged_client_error(const struct paged_client *client);
+
+/** paged_status_name - "PAGED_ERR_FULL" and so on; never NULL */
+const char *paged_status_name(enum paged_status status);
+
+/** paged_client_session - the session's id; 0 for an observer or a client that failed to open */
+uint32_t paged_client_session(const struct paged_client *client);
+
+/**
+ * paged_client_join_token - what lets another process join this session
+ *
+ * A secret: pass it by pipe or environment, not by command line.  Only the
+ * first member has one; "" otherwise.  Valid as long as the client.
+ */
+const char *paged_client_join_token(const struct paged_client *client);
+
+/**
+ * paged_client_fd - readable when paged_client_dispatch() has something to say
+ *
+ * For poll(2) and epoll(7); owned by the client.  -1 for an embedded client.
+ */
+int paged_client_fd(const struct paged_client *client);
+
+/**
+ * paged_client_dispatch - take in what the daemon said; never blocks
+ *
+ * @retval PAGED_OK            all is well
+ * @retval PAGED_ERR_STOPPING  the daemon stops soon: finish, then close
+ * @retval PAGED_ERR_GONE      the daemon died, or ended this session
+ */
+enum paged_status paged_client_dispatch(struct paged_client *client);
+
+/* -------------------------------------------------------------------- pool */
+
+/** One array in a page; offsets and strides count bytes. */
+struct paged_plane_info {
+	enum paged_dtype dtype;
+	uint32_t dim;
+	/** Address of (layer, page, head, token) is base + offset + layer * layer_stride + ... */
+	uint64_t offset;
+	uint64_t layer_stride;
+	uint64_t page_stride;
+	uint64_t head_stride;
+	uint64_t token_stride;
+};
+
+struct paged_pool_info {
+	size_t struct_size;
+	const char *name;    /* valid as long as the pool is open */
+	const char *backend; /* "host" */
+	void *base;          /* this process's mapping of the pages */
+	uint64_t size;       /* bytes */
+	uint64_t page_bytes; /* of one page, all layers */
+	uint32_t n_layers;
+	uint32_t n_kv_heads;
+	uint32_t n_pages;
+	uint32_t page_size;  /* tokens */
+	uint32_t max_length; /* tokens a sequence may reserve */
+	uint32_t n_slots;
+	uint32_t v_in_k;
+	struct paged_plane_info k, v;
+	const char *isa; /* instruction set that this client's kernels run: "avx512", ... */
+};
+
+/**
+ * paged_pool_open - map a pool's pages and tables
+ *
+ * @retval PAGED_ERR_NOENT    no such pool; the sentence names those that exist
+ * @retval PAGED_ERR_PERM     the pool's allow-list refuses this uid
+ * @retval PAGED_ERR_BACKEND  mapping failed
+ */
+enum paged_status paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p);
+
+/** paged_pool_close - unmap; batches of the pool are destroyed; takes NULL */
+void paged_pool_close(struct paged_pool *pool);
+
+/** paged_pool_info - fill the caller's struct as far as its struct_size goes */
+enum paged_status paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info);
+
+/* --------------------------------------------------------------- sequences */
+
+/*
+ * Each of these is one request for the whole array, at most
+ * PAGED_MAX_REQUEST_SEQS long, all or nothing.  Asking to change a sequence
+ * promises that no work of this session on the affected pages is running.
+ */
+
+/** paged_seq_create - n empty sequences, owned by this session; PAGED_ERR_FULL when slots run out */
+enum paged_status paged_seq_create(struct paged_pool *pool, size_t n, paged_seq_id *ids);
+
+/**
+ * paged_seq_reserve - let sequence i hold at least n_tokens[i] tokens
+ *
+ * Absolute, never shrinks: repeating it is harmless.
+ * @retval PAGED_ERR_FULL   not enough pages for all together; none was taken
+ * @retval PAGED_ERR_LIMIT  past the pool's max_length
+ * @retval PAGED_ERR_STALE  an id names no live sequence
+ * @retval PAGED_ERR_PERM   a sequence belongs to another session
+ */
+enum paged_status paged_seq_reserve(struct paged_pool *pool, size_t n, const paged_seq_id *ids,
+				    const uint32_t *n_tokens);
+
+/** One entry of paged_reserve(). */
+struct paged_reserve_item {
+	struct paged_pool *pool;
+	paged_seq_id seq;
+	uint32_t n_tokens;
+};
+
+/** paged_reserve - as paged_seq_reserve(), for sequences of several pools of one client at once */
+enum paged_status paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_item *items);
+
+/** paged_seq_truncate - keep n_tokens[i] tokens, give back whole pages past them; the sequence stays */
+enum paged_status paged_seq_truncate(struct paged_pool *pool, size_t n, const paged_seq_id *ids,
+				     const uint32_t *n_tokens);
+
+/** paged_seq_erase - end the sequences; their ids are stale from now on */
+enum paged_status paged_seq_erase(struct paged_pool *pool, size_t n, const paged_seq_id *ids);
+
+struct paged_seq_info {
+	size_t struct_size;
+	uint32_t owner;         /* session id */
+	uint32_t capacity;      /* tokens */
+	uint32_t writable_from; /* tokens before it may not be written in place */
+	uint32_t n_pages;
+	uint64_t version; /* changes when entries are replaced or removed, not when the row grows */
+};
+
+/**
+ * paged_seq_read - look at any live sequence's row; no request
+ *
+ * @param[out] info    NULL: not wanted
+ * @param[out] pages   the first min(n_max, n_pages) physical pages, in logical order; NULL with n_max 0
+ * @retval PAGED_ERR_STALE  no live sequence has this id
+ * @retval PAGED_ERR_AGAIN  the row is being changed just now
+ */
+enum paged_status paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info *info,
+				 uint32_t *pages, size_t n_max);
+
+/* ------------------------------------------------------------------- batch */
+
+struct paged_batch_params {
+	size_t struct_size;
+	/** Most rows of a plan.  0: 256. */
+	uint32_t max_rows;
+	/**
+	 * Tokens to have reserved beyond what a plan uses.  When a row's reserve
+	 * falls below it, plan asks for the next pages without waiting, so that
+	 * steady decoding never waits for the daemon.  0: the caller reserves.
+	 */
+	uint32_t reserve_ahead;
+};
+
+/** paged_batch_create - a plan with its buffers; everything is allocated here, nothing in a step */
+enum paged_status paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params,
+				     struct paged_batch **batch_p);
+
+/** paged_batch_destroy - takes NULL */
+void paged_batch_destroy(struct paged_batch *batch);
+
+/** q_base of the row counts; else it is kv_len - q_len. */
+#define PAGED_ROW_Q_BASE 1u
+/** paged_append() leaves this row alone (a read of another session's sequence, cross-attention). */
+#define PAGED_ROW_NO_APPEND 2u
+
+/** One sequence's part of a batch.  Zero what is not used. */
+struct paged_batch_row {
+	paged_seq_id seq;
+	/** Instead of seq: an explicit page table, n_pages physical pages; every entry is checked. */
+	const uint32_t *pages;
+	uint32_t n_pages;
+	/** Query rows in the packed tensors; 0: the row waits. */
+	uint32_t q_len;
+	/** Tokens written once this step's append is done; keys at or past it are never seen. */
+	uint32_t kv_len;
+	uint32_t flags;
+	/** q_idx of the first query row, with PAGED_ROW_Q_BASE. */
+	int64_t q_base;
+};
+
+/**
+ * paged_batch_plan - fix rows, lengths and page tables for one step
+ *
+ * Reads the shared tables; makes no request (but see reserve_ahead), no
+ * allocation, and no system call but a look at the control socket once a
+ * second.  A row whose capacity is short is reserved here and now when the
+ * batch has reserve_ahead (that waits for the daemon).  A batch whose plan
+ * failed has no plan.
+ *
+ * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity (reserve_ahead 0)
+ * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() says
+ *                             how many for which rows; plan again without them
+ * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
+ * @retval PAGED_ERR_GONE      the daemon or the session has ended
+ * @retval PAGED_ERR_AGAIN     a row is being changed; nothing is wrong, call again
+ */
+enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows);
+
+/** paged_batch_missing - pages that row `row` of the last refused plan lacks; 0: none */
+uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
+
+/**
+ * paged_batch_validate - were the pages the plan's own all the time?
+ *
+ * Call it after the kernels when rows name other sessions' sequences.
+ * @retval PAGED_ERR_STALE  entries that the plan used were replaced or removed
+ *                          since: results of that row are void
+ */
+enum paged_status paged_batch_validate(struct paged_batch *batch);
+
+/**
+ * A packed tensor [total_q][n_heads][dim]; the last dimension is contiguous.
+ * Plain data: fill it with designated initialisers.
+ */
+struct paged_tensor {
+	void *data;
+	enum paged_dtype dtype;
+	uint32_t n_heads;
+	uint32_t dim;
+	uint32_t reserved;
+	/** Elements from one token to the next; 0: n_heads * dim. */
+	int64_t token_stride;
+	/** Elements from one head to the next; 0: dim. */
+	int64_t head_stride;
+};
+
+struct paged_append_params {
+	size_t struct_size;
+	/**
+	 * [total_q] token position in its sequence of each packed row, below the
+	 * sequence's capacity.  NULL: kv_len - q_len onwards.
+	 */
+	const uint32_t *positions;
+};
+
+/**
+ * paged_append - write this step's K and V of one layer into the pages
+ *
+ * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
+ * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
+ * @param[in] params  NULL: defaults
+ * @retval PAGED_ERR_PERM      a row's sequence is another session's
+ * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity
+ */
+enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
+			       const struct paged_tensor *v, const struct paged_append_params *params);
+
+/** Which keys a query row sees besides kv_len. */
+enum paged_mask {
+	PAGED_MASK_CAUSAL = 0, /* kv_idx <= q_idx */
+	PAGED_MASK_NONE = 1    /* all */
+};
+
+struct paged_attention_params {
+	size_t struct_size;
+	/** 0: 1/sqrt(K dim). */
+	float scale;
+	enum paged_mask mask;
+	/** [total_q][n_heads] natural log of the softmax's denominator, -inf where no key is seen; or NULL. */
+	float *lse;
+	/** [total_q][n_heads] largest scaled score, -inf where no key is seen; or NULL. */
+	float *max_score;
+};
+
+/**
+ * paged_attention - softmax(scale q K^T) V over the planned pages of one layer
+ *
+ * Scores, softmax and sums are f32.  A query row that sees no key gives 0.
+ * Results have the same bits wherever the pages lie and whichever rows
+ * share the batch.
+ *
+ * @param[in] q    n_heads a multiple of the KV heads (GQA), dim = K dim; any dtype
+ * @param[in] out  same n_heads, dim = V dim; any dtype; must not overlap q
+ */
+enum paged_status paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q,
+				  const struct paged_tensor *out, const struct paged_attention_params *params);
+
+/**
+ * paged_batch_tables_csr - the plan's page tables as FlashInfer takes them
+ *
+ * @param[out] indptr         [n_rows + 1]
+ * @param[out] indices        [n_indices] pages of all rows, in order
+ * @param[out] last_page_len  [n_rows] tokens in the last page, 1 to page_size; 0 for a row without tokens
+ * @param[out] n_needed       entries that indices takes; NULL: not wanted
+ * @retval PAGED_ERR_LIMIT  indices is too short; n_needed is written
+ * Any of indptr, indices (with n_indices 0), last_page_len may be NULL.
+ */
+enum paged_status paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t *indices,
+					 size_t n_indices, int32_t *last_page_len, size_t *n_needed);
+
+/**
+ * paged_batch_tables_padded - as vLLM and FlashAttention take them
+ *
+ * @param[out] table   [n_rows][width] pages of each row; 0 past the row's own (never read by a
+ *                     kernel that is given kv_len)
+ * @param[out] kv_len  [n_rows] tokens; NULL: not wanted
+ * @retval PAGED_ERR_LIMIT  a row has more pages than width
+ */
+enum paged_status paged_batch_tables_padded(const struct paged_batch *batch, int32_t *table, size_t width,
+					    int32_t *kv_len);
+
+/* ---------------------------------------------------------- administration */
+
+/* Lists are allocated by the library and freed with paged_free(). */
+
+struct paged_daemon_info {
+	char version[32];
+	char boot_id[33]; /* hexadecimal */
+	uint64_t uptime_ms;
+	uint64_t n_requests; /* RPCs answered in this life, this one not counted */
+	uint32_t n_sessions;
+	uint32_t n_pools;
+	uint32_t pid;
+	uint32_t stopping;
+};
+
+struct paged_pool_entry {
+	char name[PAGED_MAX_NAME + 1];
+	char backend[16];
+	uint64_t page_bytes;
+	uint64_t size;
+	uint32_t n_pages, n_free, n_referenced, n_quarantined;
+	uint32_t page_size, n_layers, n_kv_heads, k_dim, v_dim, v_in_k;
+	enum paged_dtype dtype;
+	uint32_t n_slots, n_sequences, max_length;
+	char memory[32]; /* "huge pages", "4 KiB pages" */
+};
+
+struct paged_session_entry {
+	uint32_t session;
+	uint32_t member; /* one entry a member; 0: the session ended and no member is left */
+	uint32_t first;  /* 1: the member whose end ends the session */
+	uint32_t ended;  /* 1: the session has ended, its pages wait for its members */
+	uint32_t pid;
+	uint32_t uid;
+	uint64_t n_requests; /* of the member */
+	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
+	char name[PAGED_MAX_NAME + 1];
+};
+
+struct paged_seq_entry {
+	paged_seq_id seq;
+	uint32_t session;
+	uint32_t pid; /* of the session's first member; 0: gone */
+	uint32_t length, capacity, n_pages;
+	char name[PAGED_MAX_NAME + 1];
+};
+
+struct paged_check_result {
+	uint32_t n_pages, n_free, n_referenced, n_quarantined, n_sequences;
+	/** 1: the numbers add up and every count is right. */
+	uint32_t holds;
+	char text[256]; /* what is wrong */
+};
+
+enum paged_status paged_admin_status(struct paged_client *client, struct paged_daemon_info *info);
+enum paged_status paged_admin_pools(struct paged_client *client, struct paged_pool_entry **list_p, size_t *n_p);
+enum paged_status paged_admin_sessions(struct paged_client *client, struct paged_session_entry **list_p, size_t *n_p);
+enum paged_status paged_admin_sequences(struct paged_client *client, const char *pool,
+					struct paged_seq_entry **list_p, size_t *n_p);
+
+/** paged_admin_table - the row of a sequence, asked of the daemon */
+enum paged_status paged_admin_table(struct paged_client *client, const char *pool, paged_seq_id seq,
+				    struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p);
+
+/**
+ * paged_admin_check - let the daemon recompute a pool's books from every row
+ *
+ * @return PAGED_OK also when the books are wrong; see result->holds
+ */
+enum paged_status paged_admin_check(struct paged_client *client, const char *pool, struct paged_check_result *result);
+
+/** paged_pool_check - recompute the same here, from the mapped table region alone */
+enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_result *result);
+
+/**
+ * paged_admin_kick - end a session; its pages wait in quarantine while its processes live
+ *
+ * @param[in] kill_members  1: also send SIGKILL to them
+ * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
+ * @retval PAGED_ERR_NOENT  no such session
+ */
+enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members);
+
+/** paged_free - give back a list; takes NULL */
+void paged_free(void *list);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

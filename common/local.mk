@@ -1,0 +1,9 @@
+# What daemon, client, kernels and protocol all stand on.
+include_HEADERS += %D%/paged_types.h
+noinst_LTLIBRARIES += %D%/libcommon.la
+%C%_libcommon_la_SOURCES = \
+	%D%/paged_types.h \
+	%D%/region.c \
+	%D%/region.h \
+	%D%/status.c \
+	%D%/status.h

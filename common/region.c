@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/region.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Sections start on pages of the system, so that what is never touched is never there. */
+#define SECTION_ALIGNMENT 4096ull
+#define CHECK_ATTEMPTS 100
+
+/* Where everything lies; false on overflow. */
+static bool
+region_lay_out(const struct region_params *params, struct region_header *header)
+{
+	uint64_t entries, slots_size, pages_size, rows_size, at;
+
+	if (params->n_pages == 0 || params->n_slots == 0 || params->page_size == 0 || params->max_length == 0)
+		return false;
+	entries = ((uint64_t)params->max_length + params->page_size - 1) / params->page_size;
+	if (entries > UINT32_MAX / sizeof(uint32_t))
+		return false;
+	memset(header, 0, sizeof(*header));
+	header->row_entries = (uint32_t)entries;
+	/* A row starts on a cache line: rows of different sequences change at different times. */
+	header->row_stride = (entries * sizeof(uint32_t) + 63) & ~63ull;
+	header->slot_stride = sizeof(struct region_slot);
+	header->page_stride = sizeof(struct region_page);
+
+	slots_size = (uint64_t)params->n_slots * header->slot_stride;
+	pages_size = (uint64_t)params->n_pages * header->page_stride;
+	if (__builtin_mul_overflow((uint64_t)params->n_slots, header->row_stride, &rows_size))
+		return false;
+	at = SECTION_ALIGNMENT;
+	header->slots_offset = at;
+	at = (at + slots_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
+	header->pages_offset = at;
+	at = (at + pages_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
+	header->rows_offset = at;
+	if (__builtin_add_overflow(at, rows_size, &at) || at > INT64_MAX - SECTION_ALIGNMENT)
+		return false;
+	header->total_size = (at + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
+	return true;
+}
+
+size_t
+region_size(const struct region_params *params)
+{
+	struct region_header header;
+
+	return region_lay_out(params, &header) ? header.total_size : 0;
+}
+
+void
+region_format(void *base, const struct region_params *params, const uint8_t boot_id[REGION_BOOT_ID_SIZE])
+{
+	struct region_header *header = base, layout;
+	bool fits = region_lay_out(params, &layout);
+
+	assert(fits);
+	(void)fits;
+	*header = layout;
+	header->version_major = REGION_VERSION_MAJOR;
+	header->version_minor = REGION_VERSION_MINOR;
+	memcpy(header->boot_id, boot_id, REGION_BOOT_ID_SIZE);
+	header->n_slots = params->n_slots;
+	header->n_pages = params->n_pages;
+	header->page_size = params->page_size;
+	header->max_length = params->max_length;
+	header->n_row_groups = 1;
+	header->n_shards = 1;
+	header->pool = params->pool;
+	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
+	/* Last, so that half a header is no header. */
+	header->magic = REGION_MAGIC;
+}
+
+/* n records of a stride, each at least `least` bytes, lie inside size bytes and start aligned. */
+static bool
+section_fits(uint64_t offset, uint64_t n, uint64_t stride, uint64_t least, uint64_t alignment, uint64_t size)
+{
+	uint64_t length, end;
+
+	return stride >= least && offset % alignment == 0 && stride % alignment == 0 &&
+	       !__builtin_mul_overflow(n, stride, &length) && !__builtin_add_overflow(offset, length, &end) &&
+	       end <= size;
+}
+
+enum paged_status
+region_view_init(struct region_view *view, const void *base, size_t size, const uint8_t boot_id[REGION_BOOT_ID_SIZE],
+		 struct paged_error *error)
+{
+	const struct region_header *header = base;
+
+	if (size < sizeof(*header) || header->magic != REGION_MAGIC)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes has no header of paged", size);
+	if (header->version_major != REGION_VERSION_MAJOR)
+		return paged_fail(error, PAGED_ERR_VERSION, "table region has version %u.%u, this library reads %u.x",
+				  header->version_major, header->version_minor, REGION_VERSION_MAJOR);
+	if (header->n_row_groups != 1 || header->n_shards != 1)
+		return paged_fail(error, PAGED_ERR_VERSION,
+				  "table region has %u row groups and %u shards, this library reads 1 of each",
+				  header->n_row_groups, header->n_shards);
+	if (boot_id != NULL && memcmp(header->boot_id, boot_id, REGION_BOOT_ID_SIZE) != 0)
+		return paged_fail(error, PAGED_ERR_GONE, "table region belongs to another life of the daemon");
+	if (header->total_size > size || header->n_slots == 0 || header->n_pages == 0 || header->page_size == 0 ||
+	    header->page_size > PAGED_MAX_PAGE_SIZE || header->n_pages >= REGION_PAGE_QUARANTINED ||
+	    (uint64_t)header->row_entries * header->page_size < header->max_length ||
+	    !section_fits(header->slots_offset, header->n_slots, header->slot_stride, sizeof(struct region_slot), 8,
+			  size) ||
+	    !section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page), 4,
+			  size) ||
+	    !section_fits(header->rows_offset, header->n_slots, header->row_stride,
+			  (uint64_t)header->row_entries * sizeof(uint32_t), 4, size))
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes: its header's offsets leave it",
+				  size);
+
+	*view = (struct region_view){
+		.base = base,
+		.header = header,
+		.slots_offset = header->slots_offset,
+		.pages_offset = header->pages_offset,
+		.rows_offset = header->rows_offset,
+		.row_stride = header->row_stride,
+		.n_slots = header->n_slots,
+		.n_pages = header->n_pages,
+		.slot_stride = header->slot_stride,
+		.page_stride = header->page_stride,
+		.row_entries = header->row_entries,
+		.page_size = header->page_size,
+		.max_length = header->max_length,
+	};
+	return PAGED_OK;
+}
+
+enum region_result
+region_look_begin(const struct region_view *view, paged_seq_id id, struct region_look *look)
+{
+	const struct region_slot *slot;
+	uint32_t generation;
+
+	if (PAGED_SEQ_SLOT(id) >= view->n_slots || PAGED_SEQ_GENERATION(id) == 0)
+		return REGION_STALE;
+	slot = region_slot(view, PAGED_SEQ_SLOT(id));
+	look->version = atomic_load_explicit(&slot->version, memory_order_acquire);
+	if (look->version & 1)
+		return REGION_BUSY;
+	generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
+	look->owner = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+	look->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
+	look->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
+	look->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
+	if (!region_look_holds(view, id, look))
+		return REGION_BUSY;
+	if (generation != PAGED_SEQ_GENERATION(id) || look->owner == 0)
+		return REGION_STALE;
+	if (look->capacity > (uint64_t)view->row_entries * view->page_size)
+		return REGION_BUSY;
+	return REGION_READ;
+}
+
+/* One walk over rows and counts. */
+static enum paged_status
+check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
+	   struct region_books *books, struct paged_error *error)
+{
+	uint32_t n_referenced = 0, n_quarantined = 0;
+
+	for (uint32_t s = 0; s < high_slot; s++) {
+		const struct region_slot *slot = region_slot(view, s);
+		_Atomic uint32_t *row = region_row(view, s);
+		uint32_t n;
+
+		if (atomic_load_explicit(&slot->owner, memory_order_relaxed) == 0)
+			continue;
+		books->n_sequences++;
+		n = atomic_load_explicit(&slot->capacity, memory_order_acquire) / view->page_size;
+		if (n > view->row_entries)
+			return paged_fail(error, PAGED_ERR_CORRUPT, "slot %u: %u entries in a row of %u", s, n,
+					  view->row_entries);
+		for (uint32_t i = 0; i < n; i++) {
+			uint32_t page = atomic_load_explicit(&row[i], memory_order_relaxed);
+
+			if (page >= high_page)
+				return paged_fail(error, PAGED_ERR_CORRUPT,
+						  "slot %u: entry %u names page %u, handed out were %u", s, i, page,
+						  high_page);
+			counted[page]++;
+		}
+	}
+	for (uint32_t page = 0; page < high_page; page++) {
+		uint32_t count = atomic_load_explicit(&region_page(view, page)->count, memory_order_relaxed);
+
+		if (count == REGION_PAGE_QUARANTINED) {
+			n_quarantined++;
+			count = 0;
+		} else if (count != 0) {
+			n_referenced++;
+		}
+		if (count != counted[page])
+			return paged_fail(error, PAGED_ERR_CORRUPT, "page %u: count %u, but %u rows name it", page,
+					  count, counted[page]);
+	}
+	if (n_referenced != books->n_referenced || n_quarantined != books->n_quarantined)
+		return paged_fail(error, PAGED_ERR_CORRUPT,
+				  "counted %u referenced and %u quarantined pages, the books say %u and %u",
+				  n_referenced, n_quarantined, books->n_referenced, books->n_quarantined);
+	if ((uint64_t)books->n_free + n_referenced + n_quarantined != view->n_pages)
+		return paged_fail(error, PAGED_ERR_CORRUPT, "%u free + %u referenced + %u quarantined are not %u pages",
+				  books->n_free, n_referenced, n_quarantined, view->n_pages);
+	return PAGED_OK;
+}
+
+enum paged_status
+region_check(const struct region_view *view, struct region_books *books, struct paged_error *error)
+{
+	const struct region_header *header = view->header;
+	enum paged_status status;
+
+	for (int attempt = 0; attempt < CHECK_ATTEMPTS; attempt++) {
+		uint64_t before = atomic_load_explicit(&header->change, memory_order_acquire);
+		uint32_t high_page = atomic_load_explicit(&header->high_page, memory_order_relaxed);
+		uint32_t high_slot = atomic_load_explicit(&header->high_slot, memory_order_relaxed);
+		uint32_t *counted;
+
+		if (before & 1)
+			continue;
+		if (high_page > view->n_pages || high_slot > view->n_slots)
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "high-water marks %u pages and %u slots exceed %u and %u", high_page,
+					  high_slot, view->n_pages, view->n_slots);
+		counted = calloc((size_t)high_page + 1, sizeof(*counted));
+		if (counted == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory to count %u pages", high_page);
+		*books = (struct region_books){
+			.n_pages = view->n_pages,
+			.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
+			.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
+			.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
+		};
+		status = check_once(view, counted, high_page, high_slot, books, error);
+		free(counted);
+		atomic_thread_fence(memory_order_acquire);
+		if (atomic_load_explicit(&header->change, memory_order_relaxed) == before)
+			return status;
+	}
+	return paged_fail(error, PAGED_ERR_AGAIN, "the tables changed during each of %d walks", CHECK_ATTEMPTS);
+}

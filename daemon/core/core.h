@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * core.h - the owner's state machine: pools, page tables, counts, sessions
+ *
+ * Pure: no I/O, no clock, no randomness.  The daemon runs it behind its
+ * loop; an embedded client runs it inside its own process.  It writes the
+ * table regions (common/region.h) that the caller gives it memory for, and
+ * knows pages by number alone: where their bytes lie is not its business.
+ *
+ * Every verb is all-or-nothing: on any status but PAGED_OK nothing changed
+ * and error says why, with the object and the numbers.
+ *
+ * Costs: O(1) a page and O(1) a sequence named, whatever the pool's size.
+ * Memory follows the high-water marks of slots and pages used.
+ *
+ * Sessions.  A session has members (processes); it ends when its first
+ * member leaves, or by core_session_end().  From then on it may ask for
+ * nothing.  Its sequences are ended and its pages wait in quarantine until
+ * the last member has left.  Ending may touch many pages, so it is done in
+ * steps by core_reap().
+ *
+ * Threads: one caller at a time.
+ */
+#ifndef PAGED_CORE_H
+#define PAGED_CORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/region.h"
+#include "common/status.h"
+
+struct core;
+
+enum paged_status core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p,
+			      struct paged_error *error);
+
+/** core_destroy - frees everything but the regions, which are the caller's; takes NULL */
+void core_destroy(struct core *core);
+
+/* Pools */
+
+struct core_pool_params {
+	const char *name; /* 1 to PAGED_MAX_NAME bytes, unique; copied */
+	uint32_t n_pages;
+	uint32_t page_size; /* tokens */
+	uint32_t n_slots;
+	uint32_t max_length; /* tokens a sequence may reserve */
+};
+
+/** core_region_size - bytes of the region that a pool needs; 0 when the numbers overflow or one is 0 */
+size_t core_region_size(const struct core_pool_params *params);
+
+/**
+ * core_pool_add - a pool with all pages free
+ *
+ * @param[in]  region  core_region_size() bytes of zeroed memory; borrowed until core_destroy()
+ * @param[out] pool_p  0 for the first pool, 1 for the next, ...
+ */
+enum paged_status core_pool_add(struct core *core, const struct core_pool_params *params, void *region,
+				uint32_t *pool_p, struct paged_error *error);
+
+uint32_t core_n_pools(const struct core *core);
+
+/** core_pool_find - PAGED_ERR_NOENT names the pools that there are */
+enum paged_status core_pool_find(const struct core *core, const char *name, uint32_t *pool_p,
+				 struct paged_error *error);
+
+struct core_pool_status {
+	const char *name;
+	uint32_t n_pages, n_free, n_referenced, n_quarantined;
+	uint32_t page_size, n_slots, n_sequences, max_length;
+};
+
+/** core_pool_status - pool below core_n_pools() */
+void core_pool_status(const struct core *core, uint32_t pool, struct core_pool_status *status_p);
+
+/** core_pool_view - the pool's region, for readers */
+const struct region_view *core_pool_view(const struct core *core, uint32_t pool);
+
+/**
+ * core_pool_free_list - the free pages as PyTorch lists them (taken from the end)
+ *
+ * For tests that compare the order literally.
+ * @param[out] pages  room for n_free entries
+ */
+void core_pool_free_list(const struct core *core, uint32_t pool, uint32_t *pages);
+
+/* Sessions and members */
+
+/** core_session_open - a session with its first member; ids count from 1 and are never reused */
+enum paged_status core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p,
+				    struct paged_error *error);
+
+/** core_session_join - a further member of an active session; PAGED_ERR_GONE when it has ended or never was */
+enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p,
+				    struct paged_error *error);
+
+/**
+ * core_member_leave - the process is gone, or has promised to touch nothing any more
+ *
+ * Ends the session when it was the first member.  No such member: nothing.
+ */
+void core_member_leave(struct core *core, uint32_t member);
+
+/** core_session_end - end it though members live (kick); PAGED_ERR_NOENT for none, OK when it had ended already */
+enum paged_status core_session_end(struct core *core, uint32_t session, struct paged_error *error);
+
+/**
+ * core_reap - go on with what ended sessions left
+ *
+ * @param[in] budget_pages  about how many pages to touch; 0: all there is
+ * @return there is more to do now (call again); pages whose members still live do not count
+ */
+bool core_reap(struct core *core, uint32_t budget_pages);
+
+enum core_session_state {
+	CORE_SESSION_ACTIVE,
+	CORE_SESSION_ENDED, /* members or pages are left */
+};
+
+struct core_session_status {
+	uint32_t session;
+	enum core_session_state state;
+	uint32_t n_members;
+	uint32_t n_sequences;
+	uint32_t n_pages;       /* that its sequences name */
+	uint32_t n_quarantined; /* pages that wait for its members */
+};
+
+uint32_t core_n_sessions(const struct core *core);
+
+/** core_session_next - the session with the smallest id above `after`; false: none */
+bool core_session_next(const struct core *core, uint32_t after, struct core_session_status *status_p);
+
+/** core_member_session - the member's session; 0 when it left or never was */
+uint32_t core_member_session(const struct core *core, uint32_t member);
+
+/* Sequences.  `session` must be active: else PAGED_ERR_GONE. */
+
+/** One sequence of a request. */
+struct core_item {
+	uint32_t pool;
+	uint32_t tokens; /* reserve: tokens to have room for; truncate: tokens to keep; erase: unused */
+	paged_seq_id seq;
+};
+
+/**
+ * core_seq_create - n empty sequences
+ *
+ * @param[out] ids  n ids; written on OK only
+ * @retval PAGED_ERR_FULL   fewer than n free slots
+ * @retval PAGED_ERR_LIMIT  n above PAGED_MAX_REQUEST_SEQS
+ */
+enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t pool, uint32_t n, paged_seq_id *ids,
+				  struct paged_error *error);
+
+/**
+ * core_seq_reserve - let each sequence hold at least item.tokens tokens
+ *
+ * Absolute: a sequence that holds as many already is left as it is.  Pages
+ * are taken sequence by sequence in the order of the items, each time the
+ * last of the free list in list order, as PyTorch's PagedAttention does.
+ *
+ * @retval PAGED_ERR_FULL   the pool lacks pages for all together; says requested, free, quarantined
+ * @retval PAGED_ERR_LIMIT  tokens above the pool's max_length, n above the limit
+ * @retval PAGED_ERR_STALE  an id names no live sequence
+ * @retval PAGED_ERR_PERM   a sequence is another session's
+ * @retval PAGED_ERR_INVALID  an id twice, n of 0
+ * @retval PAGED_ERR_NOENT  no such pool
+ */
+enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+				   struct paged_error *error);
+
+/** core_seq_truncate - give back whole pages past item.tokens; above the capacity: PAGED_ERR_CAPACITY */
+enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+				    struct paged_error *error);
+
+/** core_seq_erase - end the sequences; their ids are stale at once */
+enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+				 struct paged_error *error);
+
+/** core_seq_next - the live sequence with the smallest slot at or above `slot`; false: none */
+bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, paged_seq_id *id_p);
+
+/* Books */
+
+/**
+ * core_check - recompute invariant 2 of a pool from every row and from the free list
+ *
+ * Stronger than region_check(): it also walks the core's own free list and
+ * quarantine lists.
+ */
+enum paged_status core_check(const struct core *core, uint32_t pool, struct region_books *books,
+			     struct paged_error *error);
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * kernels.h - append and attention over the pages of one layer, on the host
+ *
+ * Both take a packed, ragged batch: row r owns query rows
+ * q_start .. q_start + q_len - 1 of the tensors.  All checks of what a caller
+ * or a peer said are done by the layers above; here the arguments are right,
+ * and asserts say how.  What lies in pages at or past a row's kv_len is
+ * garbage (NaN included) and never reaches a result.
+ *
+ * Order of reduction: a row's keys are cut into splits of KERNEL_SPLIT tokens
+ * from logical token 0, each split is reduced by itself, and the splits are
+ * merged in logical order.  So a result has the same bits wherever pages lie,
+ * whichever rows share the batch, and however many threads work.  It depends
+ * on the chosen instruction set.
+ *
+ * Threads: a team runs one call at a time; different teams are independent.
+ * Calls allocate nothing and make no system call but to wake the team.
+ */
+#ifndef PAGED_KERNELS_KERNELS_H
+#define PAGED_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/layout.h"
+
+/** Tokens in a split. */
+#define KERNEL_SPLIT 512u
+
+/** A packed tensor [token][head][dim]; the last dimension is contiguous. */
+struct kernel_tensor {
+	void *data;
+	enum paged_dtype dtype;
+	uint32_t n_heads;
+	uint32_t dim;
+	int64_t token_stride; /* bytes */
+	int64_t head_stride;  /* bytes */
+};
+
+struct kernel_row {
+	const uint32_t *pages; /* physical page of each logical page; covers kv_len (and positions to append) */
+	uint64_t q_start;      /* first query row in the packed tensors */
+	int64_t q_base;        /* q_idx of the first query row */
+	uint32_t q_len;
+	uint32_t kv_len;
+	bool skip_append; /* append leaves this row alone */
+};
+
+/** The pages of one layer. */
+struct kernel_pages {
+	const struct layout *layout;
+	uint8_t *base;
+	uint32_t layer;
+};
+
+struct append_args {
+	struct kernel_pages pages;
+	const struct kernel_row *rows;
+	uint32_t n_rows;
+	struct kernel_tensor k;
+	struct kernel_tensor v; /* data NULL in a pool whose V lies in K */
+	/*
+	 * [total_q] token position of each packed row in its sequence, below
+	 * the row's reserved capacity; NULL: kv_len - q_len + i.
+	 */
+	const uint32_t *positions;
+};
+
+struct attention_args {
+	struct kernel_pages pages;
+	const struct kernel_row *rows;
+	uint32_t n_rows;
+	struct kernel_tensor q;   /* n_heads a multiple of the pool's KV heads, dim = K dim */
+	struct kernel_tensor out; /* same n_heads, dim = V dim; rows with q_len 0 have none */
+	float scale;
+	bool causal;    /* kv_idx <= q_idx; else every key below kv_len */
+	float *lse;     /* [total_q][n_heads] natural log, or NULL */
+	float *maximum; /* [total_q][n_heads] largest scaled score, -inf if none; or NULL */
+};
+
+/** Instruction sets, best last. */
+enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_N_ISAS };
+
+/** kernel_isa_name - "generic", "avx2", "avx512" */
+const char *kernel_isa_name(enum kernel_isa isa);
+
+/** kernel_isa_supported - this build has it and this CPU runs it */
+bool kernel_isa_supported(enum kernel_isa isa);
+
+/** kernel_isa_best - the best supported */
+enum kernel_isa kernel_isa_best(void);
+
+/** kernel_isa_parse - by name; KERNEL_N_ISAS for none */
+enum kernel_isa kernel_isa_parse(const char *name);
+
+/** Threads and scratch memory that calls run with. */
+struct kernel_team;
+
+/**
+ * kernel_team_create - threads and scratch memory for one caller at a time
+ *
+ * @param[in] n_threads  1: the caller's thread alone, none is started
+ * @retval PAGED_ERR_UNSUPPORTED  this CPU or build lacks the instruction set
+ */
+enum paged_status kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team **team_p,
+				     struct paged_error *error);
+
+/** kernel_team_destroy - ends the threads; takes NULL */
+void kernel_team_destroy(struct kernel_team *team);
+
+/**
+ * kernel_team_abandon - free memory only, in a forked child where the threads do not exist
+ */
+void kernel_team_abandon(struct kernel_team *team);
+
+void kernel_append(struct kernel_team *team, const struct append_args *args);
+void kernel_attention(struct kernel_team *team, const struct attention_args *args);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * layout.h - where (layer, page, plane, head, token) lies in a pool's memory
+ *
+ * [layer][page][K, V][head][token][dim]: one (page, head) of a plane is
+ * contiguous and starts on a multiple of `alignment` bytes, K and V of a page
+ * lie together.  Code addresses by the planes' strides and assumes of the
+ * order above only that one (page, head) is contiguous.
+ */
+#ifndef PAGED_KERNELS_LAYOUT_H
+#define PAGED_KERNELS_LAYOUT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/status.h"
+
+enum { LAYOUT_K, LAYOUT_V, LAYOUT_N_PLANES };
+
+#define LAYOUT_ALIGNMENT_HOST 64u
+
+/** One array in a page.  Offsets and strides count bytes from the pool's base. */
+struct layout_plane {
+	enum paged_dtype dtype;
+	uint32_t dim;
+	uint64_t offset;
+	uint64_t layer_stride;
+	uint64_t page_stride;
+	uint64_t head_stride;
+	uint64_t token_stride;
+};
+
+struct layout_params {
+	uint32_t n_layers;
+	uint32_t n_kv_heads;
+	uint32_t k_dim;
+	uint32_t v_dim;
+	bool v_in_k; /* V is the first v_dim dims of K and has no memory of its own */
+	enum paged_dtype dtype;
+	uint32_t page_size; /* tokens */
+	uint32_t n_pages;
+	uint32_t alignment; /* bytes, a power of two; 0: LAYOUT_ALIGNMENT_HOST */
+};
+
+struct layout {
+	struct layout_params params; /* alignment filled in */
+	struct layout_plane plane[LAYOUT_N_PLANES];
+	uint64_t page_bytes; /* of one page, all layers and planes */
+	uint64_t size;       /* bytes of the whole pool */
+};
+
+/**
+ * layout_init - check the geometry and place the planes
+ *
+ * @retval PAGED_ERR_INVALID  a count is 0, V wider than the K it lies in, an unknown dtype
+ * @retval PAGED_ERR_LIMIT    page size or dim past the library's limit, or a size past 2^63
+ */
+enum paged_status layout_init(struct layout *layout, const struct layout_params *params, struct paged_error *error);
+
+/** Byte offset of (layer, page, head, token) of a plane; every index below its bound. */
+static inline uint64_t
+layout_offset(const struct layout *layout, unsigned int plane, uint32_t layer, uint32_t page, uint32_t head,
+	      uint32_t token)
+{
+	const struct layout_plane *p = &layout->plane[plane];
+
+	return p->offset + layer * p->layer_stride + page * p->page_stride + head * p->head_stride +
+	       token * p->token_stride;
+}
+
+#endif

@@ -1,0 +1,13 @@
+# unit_*: Criterion, one file of ours each.  it_*: real processes (harness.h).
+LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
+AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
+	PAGED_SRCDIR='$(abs_top_srcdir)'; export PAGED_SRCDIR; \
+	PAGED_BUILDDIR='$(abs_top_builddir)'; export PAGED_BUILDDIR;
+
+# Programs that are run as tests; each with its part below.
+if ENABLE_TESTS
+check_PROGRAMS += $(UNIT_TESTS) $(IT_TESTS)
+TESTS += $(UNIT_TESTS) $(IT_TESTS)
+endif
+UNIT_TESTS =
+IT_TESTS =
