@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * wire.h - messages as plain structs
+ *
+ * The only code that sees what protoc-c generates is wire.c.  Packing writes
+ * into a buffer of the caller; parsing allocates in a capped arena and checks
+ * every length, count, enum and string before a struct leaves here, so that
+ * the layers above look only at what a message means.  Ids of pools,
+ * sessions and sequences are checked there.
+ *
+ * Parsed structs point into the arena (never into the datagram) and live
+ * until wire_arena_reset().  Strings are zero-terminated, valid UTF-8 by
+ * protobuf's rules or not at all: treat them as bytes for people.
+ *
+ * Threads: an arena and a buffer belong to one thread at a time.
+ */
+#ifndef PAGED_WIRE_H
+#define PAGED_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define WIRE_VERSION_MAJOR 1u
+#define WIRE_VERSION_MINOR 0u
+/** Largest message on either channel. */
+#define WIRE_MAX_MESSAGE 65536u
+#define WIRE_TOKEN_SIZE 16
+#define WIRE_BOOT_ID_SIZE 16
+/** Longest error sentence, with its zero. */
+#define WIRE_MAX_TEXT 256
+#define WIRE_MAX_ENDPOINT 108
+/** Entries a page of a listing, so that a reply fits WIRE_MAX_MESSAGE. */
+#define WIRE_LIST_MAX 256u
+/** Page-table entries a reply. */
+#define WIRE_TABLE_MAX 8192u
+/** Descriptors of a pool grant, in this order. */
+enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS };
+
+/* Arena: bump allocation from one block, capped; grows never. */
+
+struct wire_arena {
+	uint8_t *base;
+	size_t size;
+	size_t used;
+};
+
+#define WIRE_ARENA_SIZE (1u << 20)
+
+enum paged_status wire_arena_create(struct wire_arena *arena, struct paged_error *error);
+void wire_arena_destroy(struct wire_arena *arena);
+static inline void
+wire_arena_reset(struct wire_arena *arena)
+{
+	arena->used = 0;
+}
+
+/* Both sides describe a pool's geometry with the same numbers. */
+
+struct wire_geometry {
+	uint32_t n_layers, n_kv_heads, k_dim, v_dim, dtype, page_size, n_pages, alignment;
+	bool v_in_k;
+};
+
+/* Control channel */
+
+enum wire_role { WIRE_ROLE_SESSION, WIRE_ROLE_JOIN, WIRE_ROLE_OBSERVER };
+
+enum wire_control_request_kind { WIRE_HELLO, WIRE_OPEN_POOL, WIRE_BYE };
+
+struct wire_control_request {
+	enum wire_control_request_kind kind;
+	union {
+		struct {
+			uint32_t version_major, version_minor;
+			enum wire_role role;
+			uint8_t join_token[WIRE_TOKEN_SIZE]; /* with WIRE_ROLE_JOIN */
+			char name[PAGED_MAX_NAME + 1];
+		} hello;
+		struct {
+			char name[PAGED_MAX_NAME + 1];
+		} open_pool;
+	};
+};
+
+enum wire_control_reply_kind { WIRE_WELCOME, WIRE_POOL_GRANT, WIRE_REFUSAL, WIRE_FAREWELL, WIRE_NOTICE };
+enum wire_notice_kind { WIRE_NOTICE_STOPPING, WIRE_NOTICE_ENDED };
+
+struct wire_control_reply {
+	enum wire_control_reply_kind kind;
+	union {
+		struct {
+			uint32_t version_major, version_minor;
+			uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+			uint32_t session, member;
+			uint8_t token[WIRE_TOKEN_SIZE];
+			bool has_join_token;
+			uint8_t join_token[WIRE_TOKEN_SIZE];
+			char endpoint[WIRE_MAX_ENDPOINT];
+			char daemon_version[32];
+		} welcome;
+		struct {
+			uint32_t pool;
+			char name[PAGED_MAX_NAME + 1];
+			char backend[16];
+			struct wire_geometry geometry;
+			uint64_t memory_size, region_size;
+		} pool_grant;
+		struct {
+			enum paged_status status;
+			char text[WIRE_MAX_TEXT];
+		} refusal;
+		struct {
+			enum wire_notice_kind kind;
+			uint32_t deadline_ms;
+			char text[WIRE_MAX_TEXT];
+		} notice;
+	};
+};
+
+/**
+ * wire_control_request_pack - size of the message written to buffer
+ *
+ * @return 0 when it does not fit (never for what this header's bounds allow)
+ */
+size_t wire_control_request_pack(const struct wire_control_request *request, uint8_t *buffer, size_t buffer_size);
+size_t wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer, size_t buffer_size);
+
+/** @retval PAGED_ERR_PROTOCOL  says what is wrong with the message */
+enum paged_status wire_control_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+					     struct wire_control_request *request, struct paged_error *error);
+enum paged_status wire_control_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+					   struct wire_control_reply *reply, struct paged_error *error);
+
+/* RPC channel */
+
+enum wire_request_kind {
+	WIRE_PING,
+	WIRE_CREATE,
+	WIRE_RESERVE,
+	WIRE_TRUNCATE,
+	WIRE_ERASE,
+	WIRE_GET_STATUS,
+	WIRE_GET_POOLS,
+	WIRE_GET_SESSIONS,
+	WIRE_GET_SEQUENCES,
+	WIRE_GET_TABLE,
+	WIRE_CHECK,
+	WIRE_KICK,
+	WIRE_N_REQUESTS
+};
+
+/** Parallel arrays; parse guarantees their lengths. */
+struct wire_items {
+	uint32_t n;             /* 1 to PAGED_MAX_REQUEST_SEQS */
+	const uint64_t *seq;    /* [n] */
+	const uint32_t *tokens; /* [n]; NULL for erase */
+	const uint32_t *pool;   /* [n_pools]: one for all, or n */
+	uint32_t n_pools;       /* 1 or n */
+};
+
+struct wire_request {
+	uint64_t id;
+	enum wire_request_kind kind;
+	union {
+		struct {
+			uint32_t pool, n; /* n: 1 to PAGED_MAX_REQUEST_SEQS */
+		} create;
+		struct wire_items items; /* reserve, truncate, erase */
+		struct {
+			uint32_t after_session, after_member;
+		} get_sessions;
+		struct {
+			uint32_t pool, from_slot;
+		} get_sequences;
+		struct {
+			uint32_t pool, from_entry;
+			uint64_t seq;
+		} get_table;
+		struct {
+			uint32_t pool;
+		} check;
+		struct {
+			uint32_t session;
+			bool kill;
+		} kick;
+	};
+};
+
+struct wire_pool_report {
+	uint32_t pool;
+	char name[PAGED_MAX_NAME + 1];
+	char backend[16];
+	char memory[32];
+	struct wire_geometry geometry;
+	uint64_t page_bytes, size;
+	uint32_t n_free, n_referenced, n_quarantined, n_slots, n_sequences, max_length;
+};
+
+struct wire_session_report {
+	uint32_t session, member, pid, uid, n_sequences, n_pages, n_quarantined;
+	uint64_t n_requests;
+	bool first, ended;
+	char name[PAGED_MAX_NAME + 1];
+};
+
+struct wire_sequence_report {
+	uint64_t seq;
+	uint32_t session, pid, length, capacity, n_pages;
+	char name[PAGED_MAX_NAME + 1];
+};
+
+enum wire_reply_kind {
+	WIRE_REPLY_EMPTY, /* success without a body, or a failure */
+	WIRE_REPLY_IDS,
+	WIRE_REPLY_STATUS,
+	WIRE_REPLY_POOLS,
+	WIRE_REPLY_SESSIONS,
+	WIRE_REPLY_SEQUENCES,
+	WIRE_REPLY_TABLE,
+	WIRE_REPLY_BOOKS
+};
+
+struct wire_reply {
+	uint64_t id;
+	enum paged_status status;
+	const char *text; /* the sentence when status is not PAGED_OK; never NULL after parsing */
+	enum wire_reply_kind kind;
+	union {
+		struct {
+			uint32_t n;
+			const uint64_t *seq;
+		} ids;
+		struct {
+			char version[32];
+			uint64_t uptime_ms, n_requests;
+			uint32_t n_sessions, n_pools, pid;
+			bool stopping;
+		} status_report;
+		struct {
+			uint32_t n;
+			const struct wire_pool_report *report;
+		} pools;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct wire_session_report *report;
+			bool more;
+		} sessions;
+		struct {
+			uint32_t n; /* at most WIRE_LIST_MAX */
+			const struct wire_sequence_report *report;
+			uint32_t next_slot;
+			bool more;
+		} sequences;
+		struct {
+			struct wire_sequence_report sequence;
+			uint32_t n; /* at most WIRE_TABLE_MAX */
+			const uint32_t *page;
+			bool more;
+		} table;
+		struct {
+			uint32_t n_pages, n_free, n_referenced, n_quarantined, n_sequences;
+			bool holds;
+			char text[WIRE_MAX_TEXT];
+		} books;
+	};
+};
+
+/** Packing uses the arena for what protobuf-c wants as pointers; 0 when it does not fit. */
+size_t wire_request_pack(const struct wire_request *request, struct wire_arena *arena, uint8_t *buffer,
+			 size_t buffer_size);
+size_t wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size);
+
+/**
+ * wire_request_parse - a request, or why it is none
+ *
+ * request->id is written (0 when even that is unreadable) also on failure,
+ * so that the refusal can name the request it answers.
+ */
+enum paged_status wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+				     struct wire_request *request, struct paged_error *error);
+enum paged_status wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+				   struct wire_reply *reply, struct paged_error *error);
+
+#endif
