@@ -11,3 +11,8 @@ TESTS += $(UNIT_TESTS) $(IT_TESTS)
 endif
 UNIT_TESTS =
 IT_TESTS =
+
+UNIT_TESTS += %D%/unit_wire
+%C%_unit_wire_SOURCES = %D%/unit_wire.c
+%C%_unit_wire_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_wire_LDADD = proto/libproto.la common/libcommon.la $(CRITERION_LIBS)

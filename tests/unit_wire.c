@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/wire.h"
+
+static struct wire_arena arena;
+static uint8_t buffer[WIRE_MAX_MESSAGE];
+static struct paged_error error;
+
+static void
+setup(void)
+{
+	cr_assert_eq(wire_arena_create(&arena, &error), PAGED_OK);
+}
+
+static void
+teardown(void)
+{
+	wire_arena_destroy(&arena);
+}
+
+TestSuite(wire, .init = setup, .fini = teardown);
+
+/* The largest request of all: 4096 sequences, each of its own pool. */
+Test(wire, largest_reserve_fits)
+{
+	static uint64_t seq[PAGED_MAX_REQUEST_SEQS];
+	static uint32_t tokens[PAGED_MAX_REQUEST_SEQS], pool[PAGED_MAX_REQUEST_SEQS];
+	struct wire_request request = { .id = UINT64_MAX, .kind = WIRE_RESERVE }, back;
+	size_t size;
+
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++) {
+		seq[i] = UINT64_MAX - i;
+		tokens[i] = UINT32_MAX - i;
+		pool[i] = i % 64;
+	}
+	request.items = (struct wire_items){ .n = PAGED_MAX_REQUEST_SEQS, .seq = seq, .tokens = tokens, .pool = pool,
+					     .n_pools = PAGED_MAX_REQUEST_SEQS };
+	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0);
+	cr_assert_eq(wire_request_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.id, UINT64_MAX);
+	cr_assert_eq(back.kind, WIRE_RESERVE);
+	cr_assert_eq(back.items.n, PAGED_MAX_REQUEST_SEQS);
+	cr_assert_arr_eq(back.items.seq, seq, sizeof(seq));
+	cr_assert_arr_eq(back.items.tokens, tokens, sizeof(tokens));
+	cr_assert_arr_eq(back.items.pool, pool, sizeof(pool));
+}
+
+static enum paged_status
+reparse(const struct wire_request *request, struct wire_request *back)
+{
+	size_t size = wire_request_pack(request, &arena, buffer, sizeof(buffer));
+
+	return wire_request_parse(buffer, size, &arena, back, &error);
+}
+
+Test(wire, array_lengths_are_checked)
+{
+	uint64_t seq[3] = { 1, 2, 3 };
+	uint32_t tokens[3] = { 1, 2, 3 }, pool[3] = { 0 };
+	struct wire_request back, request = { .id = 7, .kind = WIRE_RESERVE };
+
+	request.items = (struct wire_items){ .n = 3, .seq = seq, .tokens = tokens, .pool = pool, .n_pools = 2 };
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "2 pools for 3 sequences");
+	cr_assert_eq(back.id, 7, "a refusal names the request it answers");
+
+	request.items.n_pools = 1;
+	request.items.tokens = NULL;
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "0 token counts for 3 sequences");
+
+	request.kind = WIRE_ERASE;
+	cr_assert_eq(reparse(&request, &back), PAGED_OK);
+	request.items.n = 0;
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+
+	request.kind = WIRE_CREATE;
+	request.create.pool = 0;
+	request.create.n = PAGED_MAX_REQUEST_SEQS + 1;
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "a request creates 1 to 4096 sequences, not 4097");
+}
+
+Test(wire, control_round_trips)
+{
+	struct wire_control_request request = { .kind = WIRE_HELLO }, request_back;
+	struct wire_control_reply reply = { .kind = WIRE_WELCOME }, reply_back;
+	size_t size;
+
+	request.hello.version_major = 1;
+	request.hello.role = WIRE_ROLE_JOIN;
+	memset(request.hello.join_token, 0xab, WIRE_TOKEN_SIZE);
+	strcpy(request.hello.name, "worker");
+	size = wire_control_request_pack(&request, buffer, sizeof(buffer));
+	cr_assert_eq(wire_control_request_parse(buffer, size, &arena, &request_back, &error), PAGED_OK);
+	cr_assert_eq(request_back.hello.role, WIRE_ROLE_JOIN);
+	cr_assert_arr_eq(request_back.hello.join_token, request.hello.join_token, WIRE_TOKEN_SIZE);
+	cr_assert_str_eq(request_back.hello.name, "worker");
+
+	reply.welcome.session = 3;
+	reply.welcome.member = 9;
+	reply.welcome.has_join_token = true;
+	memset(reply.welcome.token, 1, WIRE_TOKEN_SIZE);
+	memset(reply.welcome.boot_id, 2, WIRE_BOOT_ID_SIZE);
+	memset(reply.welcome.join_token, 3, WIRE_TOKEN_SIZE);
+	strcpy(reply.welcome.endpoint, "ipc:///x");
+	size = wire_control_reply_pack(&reply, buffer, sizeof(buffer));
+	cr_assert_eq(wire_control_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(reply_back.welcome.session, 3);
+	cr_assert(reply_back.welcome.has_join_token);
+	cr_assert_arr_eq(reply_back.welcome.token, reply.welcome.token, WIRE_TOKEN_SIZE);
+	cr_assert_str_eq(reply_back.welcome.endpoint, "ipc:///x");
+}
+
+Test(wire, names_cannot_paint_terminals)
+{
+	struct wire_control_request request = { .kind = WIRE_OPEN_POOL }, back;
+	size_t size;
+
+	strcpy(request.open_pool.name, "a\033[2Jb");
+	size = wire_control_request_pack(&request, buffer, sizeof(buffer));
+	cr_assert_eq(wire_control_request_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "open_pool: name has a control character at byte 1");
+}
+
+Test(wire, lists_round_trip)
+{
+	static struct wire_session_report sessions[WIRE_LIST_MAX];
+	static uint32_t pages[WIRE_TABLE_MAX];
+	struct wire_reply back, reply = { .id = 1, .kind = WIRE_REPLY_SESSIONS };
+	size_t size;
+
+	for (uint32_t i = 0; i < WIRE_LIST_MAX; i++) {
+		sessions[i].session = UINT32_MAX - i;
+		sessions[i].n_requests = UINT64_MAX;
+		memset(sessions[i].name, 'n', PAGED_MAX_NAME);
+	}
+	reply.sessions.n = WIRE_LIST_MAX;
+	reply.sessions.report = sessions;
+	reply.sessions.more = true;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0, "a full list fits a message");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.sessions.n, WIRE_LIST_MAX);
+	cr_assert(back.sessions.more);
+	cr_assert_eq(back.sessions.report[255].session, UINT32_MAX - 255);
+
+	wire_arena_reset(&arena);
+	reply = (struct wire_reply){ .id = 2, .kind = WIRE_REPLY_TABLE };
+	memset(pages, 0xff, sizeof(pages));
+	reply.table.n = WIRE_TABLE_MAX;
+	reply.table.page = pages;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0);
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_arr_eq(back.table.page, pages, sizeof(pages));
+}
+
+/* 64 KiB of empty submessages want megabytes; the arena says no. */
+Test(wire, a_swollen_message_is_refused)
+{
+	struct wire_reply back;
+	size_t at = 0;
+
+	memset(buffer, 0, sizeof(buffer));
+	/* Reply.pools (field 6), a length of two varint bytes, then empty PoolReports (field 1). */
+	buffer[at++] = 6 << 3 | 2;
+	buffer[at++] = 0xf0;
+	buffer[at++] = 0xff;
+	buffer[at++] = 0x03;
+	for (; at + 2 <= sizeof(buffer); at += 2)
+		buffer[at] = 1 << 3 | 2;
+	cr_assert_eq(wire_reply_parse(buffer, 4 + 0xfff0, &arena, &back, &error), PAGED_ERR_PROTOCOL);
+}
+
+Test(wire, random_bytes_are_refused_or_parsed_within_bounds)
+{
+	unsigned int seed = 20261121;
+
+	for (int round = 0; round < 20000; round++) {
+		size_t size = (size_t)rand_r(&seed) % 200;
+		struct wire_request request;
+		struct wire_control_request control;
+
+		for (size_t i = 0; i < size; i++)
+			buffer[i] = (uint8_t)rand_r(&seed);
+		wire_arena_reset(&arena);
+		if (wire_request_parse(buffer, size, &arena, &request, &error) == PAGED_OK)
+			cr_assert_lt(request.kind, WIRE_N_REQUESTS);
+		wire_arena_reset(&arena);
+		wire_control_request_parse(buffer, size, &arena, &control, &error);
+	}
+}
