@@ -12,6 +12,10 @@ endif
 UNIT_TESTS =
 IT_TESTS =
 
+# it_* programs link this; they find the build tree by PAGED_BUILDDIR.
+check_LTLIBRARIES = %D%/libharness.la
+%C%_libharness_la_SOURCES = %D%/harness.c %D%/harness.h
+
 UNIT_TESTS += %D%/unit_wire
 %C%_unit_wire_SOURCES = %D%/unit_wire.c
 %C%_unit_wire_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
