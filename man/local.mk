@@ -1,1 +1,1 @@
-# man
+dist_man_MANS += %D%/paged-protocol.7

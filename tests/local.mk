@@ -7,10 +7,13 @@ AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
 # Programs that are run as tests; each with its part below.
 if ENABLE_TESTS
 check_PROGRAMS += $(UNIT_TESTS) $(IT_TESTS)
-TESTS += $(UNIT_TESTS) $(IT_TESTS)
+TESTS += $(UNIT_TESTS) $(IT_TESTS) $(LINT_TESTS)
 endif
 UNIT_TESTS =
 IT_TESTS =
+# Scripts that print TAP.
+LINT_TESTS = %D%/lint_man.sh
+EXTRA_DIST += $(LINT_TESTS)
 
 # it_* programs link this; they find the build tree by PAGED_BUILDDIR.
 check_LTLIBRARIES = %D%/libharness.la
