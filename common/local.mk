@@ -2,6 +2,8 @@
 include_HEADERS += %D%/paged_types.h
 noinst_LTLIBRARIES += %D%/libcommon.la
 %C%_libcommon_la_SOURCES = \
+	%D%/fault.c \
+	%D%/fault.h \
 	%D%/paged_types.h \
 	%D%/region.c \
 	%D%/region.h \
