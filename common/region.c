@@ -16,10 +16,12 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 {
 	uint64_t entries, slots_size, pages_size, rows_size, at;
 
-	if (params->n_pages == 0 || params->n_slots == 0 || params->page_size == 0 || params->max_length == 0)
+	if (params->n_pages == 0 || params->n_slots == 0 || params->page_size == 0 || params->max_length == 0 ||
+	    params->n_pages >= REGION_PAGE_QUARANTINED || params->page_size > PAGED_MAX_PAGE_SIZE)
 		return false;
 	entries = ((uint64_t)params->max_length + params->page_size - 1) / params->page_size;
-	if (entries > UINT32_MAX / sizeof(uint32_t))
+	/* A full row's capacity must fit its field. */
+	if (entries > UINT32_MAX / sizeof(uint32_t) || entries * params->page_size > UINT32_MAX)
 		return false;
 	memset(header, 0, sizeof(*header));
 	header->row_entries = (uint32_t)entries;
@@ -226,6 +228,12 @@ region_check(const struct region_view *view, struct region_books *books, struct 
 
 		if (before & 1)
 			continue;
+		*books = (struct region_books){
+			.n_pages = view->n_pages,
+			.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
+			.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
+			.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
+		};
 		if (high_page > view->n_pages || high_slot > view->n_slots)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "high-water marks %u pages and %u slots exceed %u and %u", high_page,
@@ -233,12 +241,6 @@ region_check(const struct region_view *view, struct region_books *books, struct 
 		counted = calloc((size_t)high_page + 1, sizeof(*counted));
 		if (counted == NULL)
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory to count %u pages", high_page);
-		*books = (struct region_books){
-			.n_pages = view->n_pages,
-			.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
-			.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
-			.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
-		};
 		status = check_once(view, counted, high_page, high_slot, books, error);
 		free(counted);
 		atomic_thread_fence(memory_order_acquire);

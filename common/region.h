@@ -119,7 +119,7 @@ struct region_params {
 	uint32_t max_length; /* tokens */
 };
 
-/** region_size - bytes that region_format() needs; 0 when the numbers overflow or a count is 0 */
+/** region_size - bytes that region_format() needs; 0 when the numbers overflow, exceed a limit or are 0 */
 size_t region_size(const struct region_params *params);
 
 /**
