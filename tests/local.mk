@@ -23,3 +23,14 @@ UNIT_TESTS += %D%/unit_wire
 %C%_unit_wire_SOURCES = %D%/unit_wire.c
 %C%_unit_wire_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_wire_LDADD = proto/libproto.la common/libcommon.la $(CRITERION_LIBS)
+
+# Helpers of the core's tests.
+check_LTLIBRARIES += %D%/libcoretest.la
+%C%_libcoretest_la_SOURCES = %D%/core_fixture.c %D%/core_fixture.h %D%/trace.c %D%/trace.h
+CORE_TEST_LIBS = %D%/libcoretest.la daemon/core/libcore.la common/libcommon.la $(CRITERION_LIBS)
+EXTRA_DIST += %D%/golden/README.md %D%/golden/generate.py %D%/golden/allocation
+
+UNIT_TESTS += %D%/unit_traces
+%C%_unit_traces_SOURCES = %D%/unit_traces.c
+%C%_unit_traces_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_traces_LDADD = $(CORE_TEST_LIBS)

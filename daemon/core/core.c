@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/core_internal.h"
+
+enum paged_status
+core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p, struct paged_error *error)
+{
+	struct core *core = calloc(1, sizeof(*core));
+
+	if (core == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the core");
+	memcpy(core->boot_id, boot_id, REGION_BOOT_ID_SIZE);
+	*core_p = core;
+	return PAGED_OK;
+}
+
+void
+core_destroy(struct core *core)
+{
+	if (core == NULL)
+		return;
+	for (uint32_t i = 0; i < core->sessions.n; i++)
+		session_free(core->sessions.entries[i].session);
+	free(core->sessions.entries);
+	free(core->members.entries);
+	for (uint32_t i = 0; i < core->n_pools; i++)
+		pool_destroy(core->pools[i]);
+	free(core->pools);
+	free(core);
+}
+
+static bool
+pool_by_name(const struct core *core, const char *name, uint32_t *pool_p)
+{
+	for (uint32_t i = 0; i < core->n_pools; i++) {
+		if (strcmp(core->pools[i]->name, name) == 0) {
+			*pool_p = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+enum paged_status
+core_pool_add(struct core *core, const struct core_pool_params *params, void *region, uint32_t *pool_p,
+	      struct paged_error *error)
+{
+	enum paged_status status;
+	struct pool **pools;
+	uint32_t other;
+
+	if (pool_by_name(core, params->name, &other))
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: there is one of that name", params->name);
+	pools = reallocarray(core->pools, core->n_pools + 1, sizeof(struct pool *));
+	if (pools == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
+	core->pools = pools;
+	status = pool_create(params, core->n_pools, region, core->boot_id, &pools[core->n_pools], error);
+	if (status != PAGED_OK)
+		return status;
+	*pool_p = core->n_pools++;
+	return PAGED_OK;
+}
+
+uint32_t
+core_n_pools(const struct core *core)
+{
+	return core->n_pools;
+}
+
+enum paged_status
+core_pool_find(const struct core *core, const char *name, uint32_t *pool_p, struct paged_error *error)
+{
+	char names[sizeof(error->text)] = "";
+	size_t length = 0;
+
+	if (pool_by_name(core, name, pool_p))
+		return PAGED_OK;
+	for (uint32_t i = 0; i < core->n_pools && length < sizeof(names); i++)
+		length += (size_t)snprintf(names + length, sizeof(names) - length, "%s%s", i == 0 ? "" : ", ",
+					   core->pools[i]->name);
+	return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %.*s; there are: %s", (int)PAGED_MAX_NAME, name,
+			  core->n_pools == 0 ? "none" : names);
+}
+
+const struct region_view *
+core_pool_view(const struct core *core, uint32_t pool)
+{
+	return &core->pools[pool]->view;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/core_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/fault.h"
+
+static _Atomic uint32_t *
+page_count(const struct pool *pool, uint32_t page)
+{
+	return &region_page(&pool->view, page)->count;
+}
+
+void
+pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
+{
+	uint32_t n_old = n < pool->n_stack ? n : pool->n_stack;
+	uint32_t n_new = n - n_old;
+
+	assert(n_new <= pool->view.n_pages - pool->high_page);
+	/* Pages never used lie before the stack in the list, the highest first. */
+	for (uint32_t i = 0; i < n_new; i++)
+		atomic_store_explicit(&entries[i], pool->high_page + n_new - 1 - i, memory_order_relaxed);
+	for (uint32_t i = 0; i < n_old; i++)
+		atomic_store_explicit(&entries[n_new + i], pool->stack[pool->n_stack - n_old + i],
+				      memory_order_relaxed);
+	pool->high_page += n_new;
+	pool->n_stack -= n_old;
+	pool->n_referenced += n;
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
+
+		atomic_store_explicit(page_count(pool, page), 1, memory_order_relaxed);
+	}
+	if (n > 0 && paged_fault("corrupt-count"))
+		atomic_store_explicit(page_count(pool, atomic_load_explicit(&entries[0], memory_order_relaxed)), 2,
+				      memory_order_relaxed);
+}
+
+static void
+page_free(struct pool *pool, uint32_t page)
+{
+	atomic_store_explicit(page_count(pool, page), 0, memory_order_relaxed);
+	pool->stack[pool->n_stack++] = page;
+}
+
+static void
+page_quarantine(struct pool *pool, struct session *session, uint32_t page)
+{
+	struct holding *holding = &session->holdings[pool->index];
+
+	atomic_store_explicit(page_count(pool, page), REGION_PAGE_QUARANTINED, memory_order_relaxed);
+	pool->links[page] = NONE;
+	if (holding->first_page == NONE)
+		holding->first_page = page;
+	else
+		pool->links[holding->last_page] = page;
+	holding->last_page = page;
+	pool->n_quarantined++;
+	session->n_quarantined++;
+}
+
+void
+pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *entries, uint32_t n, bool quarantine)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
+		uint32_t count = atomic_load_explicit(page_count(pool, page), memory_order_relaxed);
+
+		if (count > 1) {
+			atomic_store_explicit(page_count(pool, page), count - 1, memory_order_relaxed);
+			continue;
+		}
+		pool->n_referenced--;
+		if (quarantine)
+			page_quarantine(pool, session, page);
+		else
+			page_free(pool, page);
+	}
+}
+
+uint32_t
+pages_release(struct pool *pool, struct session *session, uint32_t n)
+{
+	struct holding *holding = &session->holdings[pool->index];
+	uint32_t n_released = 0;
+
+	while (n_released < n && holding->first_page != NONE) {
+		uint32_t page = holding->first_page;
+
+		holding->first_page = pool->links[page];
+		page_free(pool, page);
+		n_released++;
+	}
+	pool->n_quarantined -= n_released;
+	session->n_quarantined -= n_released;
+	return n_released;
+}
+
+void
+core_pool_free_list(const struct core *core, uint32_t pool_index, uint32_t *pages)
+{
+	const struct pool *pool = core->pools[pool_index];
+	uint32_t n_new = pool->view.n_pages - pool->high_page;
+
+	for (uint32_t i = 0; i < n_new; i++)
+		pages[i] = pool->view.n_pages - 1 - i;
+	memcpy(&pages[n_new], pool->stack, pool->n_stack * sizeof(*pages));
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/core_internal.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct region_params
+pool_region_params(const struct core_pool_params *params, uint32_t index)
+{
+	return (struct region_params){
+		.pool = index,
+		.n_pages = params->n_pages,
+		.n_slots = params->n_slots,
+		.page_size = params->page_size,
+		.max_length = params->max_length,
+	};
+}
+
+size_t
+core_region_size(const struct core_pool_params *params)
+{
+	struct region_params region = pool_region_params(params, 0);
+
+	return region_size(&region);
+}
+
+/* Arrays as large as the pool, of which only what is touched is ever there. */
+static void *
+array_map(uint32_t n, size_t size)
+{
+	void *array = mmap(NULL, n * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return array == MAP_FAILED ? NULL : array;
+}
+
+static void
+array_unmap(void *array, uint32_t n, size_t size)
+{
+	if (array != NULL)
+		munmap(array, n * size);
+}
+
+static enum paged_status
+pool_check_params(const struct core_pool_params *params, struct paged_error *error)
+{
+	size_t length = strlen(params->name);
+
+	if (length == 0 || length > PAGED_MAX_NAME)
+		return paged_fail(error, PAGED_ERR_INVALID, "a pool's name has 1 to %u bytes, not %zu", PAGED_MAX_NAME,
+				  length);
+	if (core_region_size(params) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "pool %s: no tables for %u pages of %u tokens and %u sequences of %u tokens",
+				  params->name, params->n_pages, params->page_size, params->n_slots,
+				  params->max_length);
+	return PAGED_OK;
+}
+
+enum paged_status
+pool_create(const struct core_pool_params *params, uint32_t index, void *region,
+	    const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct pool **pool_p, struct paged_error *error)
+{
+	struct region_params region_params = pool_region_params(params, index);
+	enum paged_status status;
+	struct pool *pool;
+
+	status = pool_check_params(params, error);
+	if (status != PAGED_OK)
+		return status;
+	pool = calloc(1, sizeof(*pool));
+	if (pool == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
+	pool->stack = array_map(params->n_pages, sizeof(*pool->stack));
+	pool->links = array_map(params->n_pages, sizeof(*pool->links));
+	pool->slots = array_map(params->n_slots, sizeof(*pool->slots));
+	pool->view.n_pages = params->n_pages;
+	pool->view.n_slots = params->n_slots;
+	if (pool->stack == NULL || pool->links == NULL || pool->slots == NULL) {
+		pool_destroy(pool);
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
+				  params->name, params->n_pages, params->n_slots);
+	}
+	strcpy(pool->name, params->name);
+	pool->index = index;
+	pool->header = region;
+	pool->first_free_slot = NONE;
+
+	region_format(region, &region_params, boot_id);
+	status = region_view_init(&pool->view, region, core_region_size(params), boot_id, error);
+	assert(status == PAGED_OK);
+	(void)status;
+	*pool_p = pool;
+	return PAGED_OK;
+}
+
+void
+pool_destroy(struct pool *pool)
+{
+	array_unmap(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
+	array_unmap(pool->links, pool->view.n_pages, sizeof(*pool->links));
+	array_unmap(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
+	free(pool);
+}
+
+uint32_t
+pool_n_free(const struct pool *pool)
+{
+	return pool->view.n_pages - pool->high_page + pool->n_stack;
+}
+
+uint32_t
+pool_n_free_slots(const struct pool *pool)
+{
+	return pool->view.n_slots - pool->n_sequences - pool->n_retired;
+}
+
+void
+pool_change_begin(struct pool *pool)
+{
+	uint64_t change = atomic_load_explicit(&pool->header->change, memory_order_relaxed);
+
+	assert(change % 2 == 0);
+	atomic_store_explicit(&pool->header->change, change + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_release);
+}
+
+void
+pool_change_end(struct pool *pool)
+{
+	struct region_header *header = pool->header;
+	uint64_t change = atomic_load_explicit(&header->change, memory_order_relaxed);
+
+	atomic_store_explicit(&header->n_free, pool_n_free(pool), memory_order_relaxed);
+	atomic_store_explicit(&header->n_referenced, pool->n_referenced, memory_order_relaxed);
+	atomic_store_explicit(&header->n_quarantined, pool->n_quarantined, memory_order_relaxed);
+	atomic_store_explicit(&header->high_page, pool->high_page, memory_order_relaxed);
+	atomic_store_explicit(&header->high_slot, pool->high_slot, memory_order_relaxed);
+	atomic_store_explicit(&header->change, change + 1, memory_order_release);
+}
+
+void
+core_pool_status(const struct core *core, uint32_t pool_index, struct core_pool_status *status_p)
+{
+	const struct pool *pool = core->pools[pool_index];
+
+	*status_p = (struct core_pool_status){
+		.name = pool->name,
+		.n_pages = pool->view.n_pages,
+		.n_free = pool_n_free(pool),
+		.n_referenced = pool->n_referenced,
+		.n_quarantined = pool->n_quarantined,
+		.page_size = pool->view.page_size,
+		.n_slots = pool->view.n_slots,
+		.n_sequences = pool->n_sequences,
+		.max_length = pool->view.max_length,
+	};
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/core_internal.h"
+
+/*
+ * End sequences of the session in one pool.  A row longer than the budget
+ * gives up its tail first, so that no step is longer than its budget.
+ */
+static void
+reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
+{
+	const struct holding *holding = &session->holdings[pool->index];
+	bool quarantine = session->n_members > 0;
+
+	while (*budget > 0 && holding->first_slot != NONE) {
+		uint32_t n_pages = row_n_pages(pool, holding->first_slot);
+
+		if (n_pages > *budget) {
+			row_cut(pool, session, holding->first_slot, n_pages - *budget, quarantine);
+			*budget = 0;
+		} else {
+			row_close(pool, session, holding->first_slot, quarantine);
+			*budget -= n_pages > 0 ? n_pages : 1;
+		}
+	}
+}
+
+static void
+reap_quarantine(struct pool *pool, struct session *session, uint32_t *budget)
+{
+	if (session->holdings[pool->index].first_page == NONE)
+		return;
+	pool_change_begin(pool);
+	*budget -= pages_release(pool, session, *budget);
+	pool_change_end(pool);
+}
+
+static void
+reap_session(struct core *core, struct session *session, uint32_t *budget)
+{
+	for (uint32_t i = 0; i < session->n_holdings; i++) {
+		reap_sequences(core->pools[i], session, budget);
+		if (session->n_members == 0)
+			reap_quarantine(core->pools[i], session, budget);
+	}
+}
+
+/* Without a limit the budget is filled up again after each round. */
+bool
+core_reap(struct core *core, uint32_t budget_pages)
+{
+	uint32_t budget = budget_pages == 0 ? UINT32_MAX : budget_pages;
+
+	while (core->queue_first != NULL && budget > 0) {
+		struct session *session = core->queue_first;
+
+		reap_session(core, session, &budget);
+		if (budget_pages == 0)
+			budget = UINT32_MAX;
+		if (session_has_work(session))
+			continue;
+		core->queue_first = session->queue_next;
+		session->queued = false;
+		session_settle(core, session);
+	}
+	return core->queue_first != NULL;
+}

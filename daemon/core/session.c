@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/core_internal.h"
+
+#include <stdlib.h>
+
+enum paged_status
+session_find_active(const struct core *core, uint32_t id, struct session **session_p, struct paged_error *error)
+{
+	struct session *session = idmap_find(&core->sessions, id);
+
+	if (id == 0 || id > core->last_session)
+		return paged_fail(error, PAGED_ERR_GONE, "there is no session %u", id);
+	if (session == NULL || session->ended)
+		return paged_fail(error, PAGED_ERR_GONE, "session %u has ended", id);
+	*session_p = session;
+	return PAGED_OK;
+}
+
+enum paged_status
+session_make_holding(struct session *session, uint32_t pool, struct paged_error *error)
+{
+	struct holding *holdings;
+
+	if (pool < session->n_holdings)
+		return PAGED_OK;
+	holdings = reallocarray(session->holdings, pool + 1, sizeof(*holdings));
+	if (holdings == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory", session->id);
+	session->holdings = holdings;
+	while (session->n_holdings <= pool)
+		holdings[session->n_holdings++] =
+			(struct holding){ .first_slot = NONE, .first_page = NONE, .last_page = NONE };
+	return PAGED_OK;
+}
+
+void
+session_free(struct session *session)
+{
+	free(session->holdings);
+	free(session);
+}
+
+bool
+session_has_work(const struct session *session)
+{
+	return session->n_sequences > 0 || (session->n_members == 0 && session->n_quarantined > 0);
+}
+
+void
+session_settle(struct core *core, struct session *session)
+{
+	if (!session->ended || session->queued)
+		return;
+	if (session_has_work(session)) {
+		session->queued = true;
+		session->queue_next = NULL;
+		if (core->queue_first == NULL)
+			core->queue_first = session;
+		else
+			core->queue_last->queue_next = session;
+		core->queue_last = session;
+	} else if (session->n_members == 0) {
+		idmap_remove(&core->sessions, session->id);
+		session_free(session);
+	}
+}
+
+enum paged_status
+core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p, struct paged_error *error)
+{
+	struct session *session;
+
+	if (core->last_session == UINT32_MAX || core->last_member == UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_LIMIT, "all %u ids of sessions or members are used up", UINT32_MAX);
+	if (!idmap_make_room(&core->sessions) || !idmap_make_room(&core->members))
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session beside %u", core->sessions.n);
+	session = calloc(1, sizeof(*session));
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session beside %u", core->sessions.n);
+	session->id = ++core->last_session;
+	session->first_member = ++core->last_member;
+	session->n_members = 1;
+	idmap_append(&core->sessions, session->id, session);
+	idmap_append(&core->members, session->first_member, session);
+	*session_p = session->id;
+	*member_p = session->first_member;
+	return PAGED_OK;
+}
+
+enum paged_status
+core_session_join(struct core *core, uint32_t id, uint32_t *member_p, struct paged_error *error)
+{
+	struct session *session;
+	enum paged_status status;
+
+	status = session_find_active(core, id, &session, error);
+	if (status != PAGED_OK)
+		return status;
+	if (core->last_member == UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_LIMIT, "all %u ids of members are used up", UINT32_MAX);
+	if (!idmap_make_room(&core->members))
+		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory for a member beside %u", id,
+				  session->n_members);
+	session->n_members++;
+	idmap_append(&core->members, ++core->last_member, session);
+	*member_p = core->last_member;
+	return PAGED_OK;
+}
+
+void
+core_member_leave(struct core *core, uint32_t member)
+{
+	struct session *session = idmap_find(&core->members, member);
+
+	if (session == NULL)
+		return;
+	idmap_remove(&core->members, member);
+	session->n_members--;
+	if (member == session->first_member)
+		session->ended = true;
+	session_settle(core, session);
+}
+
+enum paged_status
+core_session_end(struct core *core, uint32_t id, struct paged_error *error)
+{
+	struct session *session = idmap_find(&core->sessions, id);
+
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no session %u", id);
+	session->ended = true;
+	session_settle(core, session);
+	return PAGED_OK;
+}
+
+uint32_t
+core_member_session(const struct core *core, uint32_t member)
+{
+	const struct session *session = idmap_find(&core->members, member);
+
+	return session == NULL ? 0 : session->id;
+}
+
+uint32_t
+core_n_sessions(const struct core *core)
+{
+	return core->sessions.n;
+}
+
+bool
+core_session_next(const struct core *core, uint32_t after, struct core_session_status *status_p)
+{
+	const struct session *session = idmap_after(&core->sessions, after);
+
+	if (session == NULL)
+		return false;
+	*status_p = (struct core_session_status){
+		.session = session->id,
+		.state = session->ended ? CORE_SESSION_ENDED : CORE_SESSION_ACTIVE,
+		.n_members = session->n_members,
+		.n_sequences = session->n_sequences,
+		.n_pages = (uint32_t)session->n_pages,
+		.n_quarantined = (uint32_t)session->n_quarantined,
+	};
+	return true;
+}
