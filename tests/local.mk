@@ -34,3 +34,9 @@ UNIT_TESTS += %D%/unit_traces
 %C%_unit_traces_SOURCES = %D%/unit_traces.c
 %C%_unit_traces_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_traces_LDADD = $(CORE_TEST_LIBS)
+# examples/llama
+EXTRA_DIST += %D%/gguf_writer.h
+UNIT_TESTS += %D%/unit_gguf
+%C%_unit_gguf_SOURCES = %D%/unit_gguf.c
+%C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * gguf.h - a GGUF file (version 2 or 3), mapped read-only
+ *
+ * The file is checked completely while it is opened: every length, count and
+ * offset lies inside the file, tensors do not overlap and have a supported
+ * type.  What the accessors return points into the mapping, needs no further
+ * check of bounds, and is valid until gguf_close().  Strings are not
+ * terminated and may hold any byte.
+ */
+#ifndef LLAMA_GGUF_H
+#define LLAMA_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/llama/error.h"
+
+/** Numbers of the file format. */
+enum gguf_value_type {
+	GGUF_U8 = 0,
+	GGUF_I8 = 1,
+	GGUF_U16 = 2,
+	GGUF_I16 = 3,
+	GGUF_U32 = 4,
+	GGUF_I32 = 5,
+	GGUF_F32 = 6,
+	GGUF_BOOL = 7,
+	GGUF_STRING = 8,
+	GGUF_ARRAY = 9,
+	GGUF_U64 = 10,
+	GGUF_I64 = 11,
+	GGUF_F64 = 12
+};
+
+/** Tensor types that this program computes with; numbers of the file format. */
+enum gguf_type { GGUF_TYPE_F32 = 0, GGUF_TYPE_F16 = 1, GGUF_TYPE_Q4_0 = 2, GGUF_TYPE_Q4_1 = 3, GGUF_TYPE_Q8_0 = 8 };
+
+struct gguf_string {
+	const char *data;
+	size_t size;
+};
+
+/** The elements of an array; strings are taken one after the other by gguf_array_next(). */
+struct gguf_array {
+	enum gguf_value_type type;
+	uint64_t n_items;
+	const uint8_t *next; /* unaligned, little endian */
+};
+
+#define GGUF_MAX_DIMS 4
+
+struct gguf_tensor {
+	struct gguf_string name;
+	enum gguf_type type;
+	uint32_t n_dims;
+	uint64_t dims[GGUF_MAX_DIMS]; /* the contiguous one first; 1 past n_dims */
+	const void *data;
+	uint64_t size; /* bytes */
+};
+
+struct gguf;
+
+/**
+ * gguf_open - map a file and check it
+ *
+ * @param[out] gguf_p  written on success only; returned with gguf_close()
+ */
+bool gguf_open(const char *path, struct gguf **gguf_p, struct error *error);
+
+/** gguf_close - takes NULL */
+void gguf_close(struct gguf *gguf);
+
+/** gguf_path - as given to gguf_open(), for sentences */
+const char *gguf_path(const struct gguf *gguf);
+
+/** gguf_has - there is metadata of that key */
+bool gguf_has(const struct gguf *gguf, const char *key);
+
+/** Metadata by key; false and a sentence when the key is absent or of another type. */
+bool gguf_u32(const struct gguf *gguf, const char *key, uint32_t *value_p, struct error *error);
+bool gguf_f32(const struct gguf *gguf, const char *key, float *value_p, struct error *error);
+bool gguf_bool(const struct gguf *gguf, const char *key, bool *value_p, struct error *error);
+bool gguf_string(const struct gguf *gguf, const char *key, struct gguf_string *value_p, struct error *error);
+bool gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type, struct gguf_array *value_p,
+		struct error *error);
+
+/** gguf_array_next - take one string from an array of strings that still has one */
+struct gguf_string gguf_array_next(struct gguf_array *array);
+
+/** gguf_array_u32 - element i of an array of GGUF_U32 or GGUF_I32 */
+uint32_t gguf_array_u32(const struct gguf_array *array, uint64_t i);
+
+uint64_t gguf_n_tensors(const struct gguf *gguf);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i);
+
+/** gguf_tensor - by name; NULL when absent */
+const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, const char *name);
+
+/** gguf_string_is - compare with a C string */
+bool gguf_string_is(struct gguf_string string, const char *text);
+
+/** gguf_type_name - "Q4_1" and so on, also of types that are refused; "type N" numbers are "unknown" */
+const char *gguf_type_name(uint32_t type);
+
+/** gguf_type_block - elements and bytes of one block of a supported type */
+void gguf_type_block(enum gguf_type type, uint32_t *n_elements_p, uint32_t *n_bytes_p);
+
+#endif
