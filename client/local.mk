@@ -1,1 +1,34 @@
-# client
+# The client library.
+include_HEADERS += %D%/pagedclient.h
+lib_LTLIBRARIES += %D%/libpagedclient.la
+pkgconfigdir = $(libdir)/pkgconfig
+pkgconfig_DATA = %D%/pagedclient.pc
+
+# current:revision:age.  A release that only repairs: revision + 1.  One that
+# adds: current + 1, revision 0, age + 1, and a node in the map.  One that
+# takes away or changes: current + 1, revision 0, age 0 (a new soname).
+%C%_libpagedclient_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -no-undefined \
+	-Wl,--version-script=$(srcdir)/%D%/pagedclient.map
+EXTRA_%C%_libpagedclient_la_DEPENDENCIES = $(srcdir)/%D%/pagedclient.map
+EXTRA_DIST += %D%/pagedclient.map
+%C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
+%C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la daemon/core/libcore.la common/libcommon.la \
+	$(ZMQ_LIBS) -lpthread -lm
+%C%_libpagedclient_la_SOURCES = \
+	%D%/admin.c \
+	%D%/batch.c \
+	%D%/batch.h \
+	%D%/batch_reserve.c \
+	%D%/batch_run.c \
+	%D%/batch_tables.c \
+	%D%/client.c \
+	%D%/error.c \
+	%D%/error.h \
+	%D%/guard.c \
+	%D%/guard.h \
+	%D%/internal.h \
+	%D%/owner.h \
+	%D%/owner_embedded.c \
+	%D%/pagedclient.h \
+	%D%/pool.c \
+	%D%/seq.c

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * batch.h - a plan and its buffers
+ *
+ * All buffers lie in one mapping that batch_create makes and batch_free
+ * gives back; memory that no plan touches is never there.  Row r of a plan
+ * keeps its copy of a sequence's table from plan to plan: as long as the
+ * same sequence stands in row r and nothing in its table was replaced, a
+ * plan copies only what grew.
+ */
+#ifndef PAGED_CLIENT_BATCH_H
+#define PAGED_CLIENT_BATCH_H
+
+#include "client/internal.h"
+
+#define BATCH_ROWS_DEFAULT 256u
+#define BATCH_NO_ROW UINT32_MAX
+
+/** What is known of the sequence in a row. */
+struct batch_row {
+	paged_seq_id id; /* 0: an explicit table, or nothing yet */
+	uint64_t version;
+	uint32_t n_entries; /* copied and checked */
+	uint32_t capacity;  /* tokens */
+	uint32_t owner;
+	uint32_t writable_from;
+};
+
+struct paged_batch {
+	struct paged_pool *pool;
+	struct paged_batch *next;
+	struct kernel_team *team;
+	uint32_t max_rows;
+	uint32_t reserve_ahead; /* tokens */
+	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full */
+
+	void *buffer;
+	size_t buffer_size;
+	struct batch_row *row;          /* [max_rows] */
+	struct kernel_row *kernel_row;  /* [max_rows] */
+	uint32_t *missing;              /* [max_rows] pages, of the last refused plan */
+	uint32_t *lacking;              /* [max_rows] rows whose capacity is short */
+	uint64_t *ask_seq;              /* [max_rows] a request being put together */
+	uint32_t *ask_tokens;           /* [max_rows] */
+	uint32_t *table;                /* [max_rows][table_stride] */
+	uint64_t table_stride;          /* entries */
+
+	/* The plan. */
+	bool planned;
+	bool has_missing;
+	uint32_t n_rows;
+	uint64_t total_q;
+	uint32_t foreign_row;  /* the first that appends to another session's sequence */
+	uint32_t unplaced_row; /* the first whose default positions cannot be written */
+};
+
+static inline uint32_t
+batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
+{
+	uint32_t page_size = batch->pool->at.view.page_size;
+
+	return n_tokens / page_size + (n_tokens % page_size != 0);
+}
+
+/** batch_enter - PAGED_OK when the process may use the batch and it has a plan */
+enum paged_status batch_enter(const struct paged_batch *batch);
+
+/** batch_row_refresh - bring row r's copy of its sequence's table up to date */
+enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
+
+/** batch_reserve - the rows in batch->lacking get pages now, or batch->missing says what lacks */
+enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error);
+
+/** batch_reserve_ahead - ask for pages that coming plans will need; never waits, and may do nothing */
+void batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms);
+
+#endif

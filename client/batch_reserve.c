@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/batch.h"
+
+/* After a refusal the pool is left alone for as long. */
+#define AHEAD_PAUSE_MS 100u
+
+static uint32_t
+tokens_capped(const struct paged_batch *batch, uint64_t tokens)
+{
+	uint32_t max_length = batch->pool->at.view.max_length;
+
+	return tokens < max_length ? (uint32_t)tokens : max_length;
+}
+
+/*
+ * Put a sequence into the request.  Two rows of one sequence become one item
+ * with the larger wish.  Linear, for requests are rare and mostly short.
+ */
+static uint32_t
+ask_add(struct paged_batch *batch, uint32_t n, paged_seq_id id, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (batch->ask_seq[i] != id)
+			continue;
+		if (batch->ask_tokens[i] < tokens)
+			batch->ask_tokens[i] = tokens;
+		return n;
+	}
+	batch->ask_seq[n] = id;
+	batch->ask_tokens[n] = tokens;
+	return n + 1;
+}
+
+static struct wire_items
+ask_items(const struct paged_batch *batch, uint32_t n)
+{
+	return (struct wire_items){
+		.n = n,
+		.seq = batch->ask_seq,
+		.tokens = batch->ask_tokens,
+		.pool = &batch->pool->at.index,
+		.n_pools = 1,
+	};
+}
+
+static enum paged_status
+lacking_reserve(struct paged_batch *batch, uint32_t n_lacking, uint32_t ahead, struct paged_error *error)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status;
+	struct wire_items items;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+
+		n = ask_add(batch, n, batch->row[r].id,
+			    tokens_capped(batch, (uint64_t)batch->kernel_row[r].kv_len + ahead));
+	}
+	items = ask_items(batch, n);
+	client_lock(client);
+	status = client->owner->ops->reserve(client->owner, &items, error);
+	client_unlock(client);
+	return status;
+}
+
+static enum paged_status
+capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+
+	return paged_fail(error, PAGED_ERR_CAPACITY,
+			  "row %u: kv_len %u exceeds the %u tokens that sequence " SEQ_FORMAT " has reserved", r,
+			  batch->kernel_row[r].kv_len, row->capacity, SEQ_ARGS(row->id));
+}
+
+/* Rows that no request of ours can help. */
+static enum paged_status
+lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+{
+	const struct paged_client *client = batch->pool->client;
+	uint32_t max_length = batch->pool->at.view.max_length;
+
+	for (uint32_t i = 0; i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i], kv_len = batch->kernel_row[r].kv_len;
+		const struct batch_row *row = &batch->row[r];
+
+		if (kv_len > max_length)
+			return paged_fail(error, PAGED_ERR_LIMIT, "row %u: kv_len %u exceeds max_length %u of pool %s",
+					  r, kv_len, max_length, batch->pool->at.name);
+		if (batch->reserve_ahead == 0 || row->owner != client->owner->session)
+			return capacity_error(batch, r, error);
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+{
+	enum paged_status status = lacking_check(batch, n_lacking, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = lacking_reserve(batch, n_lacking, batch->reserve_ahead, error);
+	if (status == PAGED_ERR_FULL)
+		status = lacking_reserve(batch, n_lacking, 0, error);
+	for (uint32_t i = 0; status == PAGED_ERR_FULL && i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+
+		batch->missing[r] = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
+		batch->has_missing = true;
+	}
+	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+
+		status = batch_row_refresh(batch, r, batch->row[r].id, error);
+		if (status == PAGED_OK && batch->kernel_row[r].kv_len > batch->row[r].capacity)
+			status = capacity_error(batch, r, error);
+	}
+	return status;
+}
+
+/*
+ * Every row below twice the reserve is topped up, not only those below once:
+ * then rows that started at different lengths ask together from now on, and
+ * the requests of a batch are reserve_ahead steps apart.
+ */
+static uint32_t
+ahead_ask(struct paged_batch *batch)
+{
+	uint32_t n = 0;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct batch_row *row = &batch->row[r];
+		const struct kernel_row *to = &batch->kernel_row[r];
+		uint32_t want = tokens_capped(batch, to->kv_len + 2 * (uint64_t)batch->reserve_ahead);
+
+		if (to->q_len != 0 && row->id != 0 && row->capacity < want &&
+		    row->owner == batch->pool->client->owner->session)
+			n = ask_add(batch, n, row->id, want);
+	}
+	return n;
+}
+
+void
+batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status;
+	struct wire_items items;
+	struct paged_error error;
+
+	items = ask_items(batch, ahead_ask(batch));
+	/* Another thread waits for the owner: the next plan asks. */
+	if (items.n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
+		return;
+	status = client->owner->ops->reserve_ahead(client->owner, &items, &error);
+	client_unlock(client);
+	if (status == PAGED_OK || status == PAGED_ERR_AGAIN)
+		return;
+	batch->ahead_after_ms = now_ms + AHEAD_PAUSE_MS;
+	owner_log(client->owner, PAGED_LOG_DEBUG, "reserve ahead refused: %s", error.text);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/error.h"
+
+const char *
+paged_status_name(enum paged_status status)
+{
+#define NAME(s)                                                                                                        \
+	case s:                                                                                                        \
+		return #s
+	switch (status) {
+		NAME(PAGED_OK);
+		NAME(PAGED_ERR_INVALID);
+		NAME(PAGED_ERR_NOMEM);
+		NAME(PAGED_ERR_NOENT);
+		NAME(PAGED_ERR_PERM);
+		NAME(PAGED_ERR_FULL);
+		NAME(PAGED_ERR_CAPACITY);
+		NAME(PAGED_ERR_LIMIT);
+		NAME(PAGED_ERR_STALE);
+		NAME(PAGED_ERR_RANGE);
+		NAME(PAGED_ERR_GONE);
+		NAME(PAGED_ERR_AGAIN);
+		NAME(PAGED_ERR_TIMEOUT);
+		NAME(PAGED_ERR_FORK);
+		NAME(PAGED_ERR_UNSUPPORTED);
+		NAME(PAGED_ERR_VERSION);
+		NAME(PAGED_ERR_BACKEND);
+		NAME(PAGED_ERR_SYSTEM);
+		NAME(PAGED_ERR_PROTOCOL);
+		NAME(PAGED_ERR_NO_DAEMON);
+		NAME(PAGED_ERR_STOPPING);
+		NAME(PAGED_ERR_CORRUPT);
+	}
+#undef NAME
+	return "PAGED_ERR_?";
+}
+
+enum paged_status
+client_fail(const struct paged_client *client, const struct paged_error *error)
+{
+	error_keep(client->serial, error);
+	if (client->owner != NULL && error->status != PAGED_ERR_FORK)
+		owner_log(client->owner, PAGED_LOG_DEBUG, "%s: %s", paged_status_name(error->status), error->text);
+	return error->status;
+}
+
+enum paged_status
+client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
+{
+	struct paged_error error;
+	va_list arguments;
+
+	va_start(arguments, format);
+	paged_vfail(&error, status, format, arguments);
+	va_end(arguments);
+	return client_fail(client, &error);
+}
+
+void
+owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+
+	if (owner->log == NULL)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	owner->log(owner->log_argument, level, text);
+}
+
+enum paged_status
+client_enter(const struct paged_client *client)
+{
+	if (guard_in_child(&client->guard))
+		return client_failf(client, PAGED_ERR_FORK,
+				    "the client belongs to the parent of this forked process; open one here");
+	if (client->owner == NULL)
+		return client_failf(client, client->open_status, "the client did not open (%s)",
+				    paged_status_text(client->open_status));
+	return PAGED_OK;
+}
+
+enum paged_status
+client_gone(const struct owner *owner, struct paged_error *error)
+{
+	if (owner_state(owner) == OWNER_ENDED)
+		return paged_fail(error, PAGED_ERR_GONE, "session %u was ended by the daemon", owner->session);
+	return paged_fail(error, PAGED_ERR_GONE, "the daemon has ended, and session %u with it", owner->session);
+}
+
+enum paged_status
+client_enter_owner(const struct paged_client *client)
+{
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK || owner_state(client->owner) < OWNER_ENDED)
+		return status;
+	client_gone(client->owner, &error);
+	return client_fail(client, &error);
+}
+
+/* Zero up to there, as far as bytes go that this library has no name for. */
+static bool
+is_zero(const uint8_t *from, const uint8_t *to)
+{
+	while (from < to && *from == 0)
+		from++;
+	return from >= to;
+}
+
+/* A struct_size that no struct of this library will have is a struct that was never filled in. */
+#define STRUCT_SIZE_MAX 4096u
+
+static enum paged_status
+struct_size_check(size_t size, const char *name, struct paged_error *error)
+{
+	if (size < sizeof(size_t) || size > STRUCT_SIZE_MAX)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: struct_size is %zu; set it to sizeof(the struct)",
+				  name, size);
+	return PAGED_OK;
+}
+
+enum paged_status
+client_params_in(void *ours, size_t our_size, const void *user, const char *name, struct paged_error *error)
+{
+	enum paged_status status;
+	size_t size;
+
+	memset(ours, 0, our_size);
+	memcpy(ours, &our_size, sizeof(our_size));
+	if (user == NULL)
+		return PAGED_OK;
+	memcpy(&size, user, sizeof(size));
+	status = struct_size_check(size, name, error);
+	if (status != PAGED_OK)
+		return status;
+	if (size > our_size && !is_zero((const uint8_t *)user + our_size, (const uint8_t *)user + size))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "%s: a field past byte %zu is set, which this library does not know", name, our_size);
+	memcpy((uint8_t *)ours + sizeof(size), (const uint8_t *)user + sizeof(size),
+	       (size < our_size ? size : our_size) - sizeof(size));
+	return PAGED_OK;
+}
+
+enum paged_status
+client_info_out(void *user, const void *ours, size_t our_size, const char *name, struct paged_error *error)
+{
+	enum paged_status status;
+	size_t size;
+
+	memcpy(&size, user, sizeof(size));
+	status = struct_size_check(size, name, error);
+	if (status != PAGED_OK)
+		return status;
+	memset((uint8_t *)user + sizeof(size), 0, size - sizeof(size));
+	memcpy((uint8_t *)user + sizeof(size), (const uint8_t *)ours + sizeof(size),
+	       (size < our_size ? size : our_size) - sizeof(size));
+	return PAGED_OK;
+}
+
+static enum paged_status
+isa_choose(enum kernel_isa *isa_p, struct paged_error *error)
+{
+	const char *name = getenv("PAGED_ISA");
+
+	*isa_p = kernel_isa_best();
+	if (name == NULL || name[0] == '\0')
+		return PAGED_OK;
+	*isa_p = kernel_isa_parse(name);
+	if (*isa_p == KERNEL_N_ISAS)
+		return paged_fail(error, PAGED_ERR_INVALID, "PAGED_ISA=%s is none of generic, avx2, avx512", name);
+	if (!kernel_isa_supported(*isa_p))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "PAGED_ISA=%s: this CPU or build lacks it", name);
+	return PAGED_OK;
+}
+
+/* A client that is not attached to anything yet; NULL without memory. */
+static struct paged_client *
+client_create(void)
+{
+	struct paged_client *client = calloc(1, sizeof(*client));
+
+	if (client == NULL)
+		return NULL;
+	client->serial = error_serial();
+	client->open_status = PAGED_ERR_INVALID;
+	if (!guard_init(&client->guard))
+		goto err_free;
+	if (pthread_mutex_init(&client->mutex, NULL) != 0)
+		goto err_guard;
+	return client;
+
+err_guard:
+	guard_destroy(&client->guard);
+err_free:
+	free(client);
+	return NULL;
+}
+
+static enum paged_status
+params_complete(struct paged_client *client, struct paged_client_params *params, const struct paged_client_params *user,
+		struct paged_error *error)
+{
+	enum paged_status status = client_params_in(params, sizeof(*params), user, "paged_client_params", error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (params->timeout_ms == 0)
+		params->timeout_ms = CLIENT_TIMEOUT_MS_DEFAULT;
+	if (params->n_threads == 0)
+		params->n_threads = 1;
+	if (params->name == NULL)
+		params->name = program_invocation_short_name;
+	if (params->observer > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
+	if (params->observer != 0 && params->join_token != NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
+	client->n_threads = params->n_threads;
+	return isa_choose(&client->isa, error);
+}
+
+/* The common end of both ways to open. */
+static enum paged_status
+open_finish(struct paged_client *client, struct owner *owner, enum paged_status status, const struct paged_error *error)
+{
+	client->open_status = status;
+	if (status != PAGED_OK)
+		return client_fail(client, error);
+	client->owner = owner;
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
+			   const struct paged_client_params *params, struct paged_client **client_p)
+{
+	struct paged_client_params complete;
+	struct paged_client *client;
+	struct owner *owner = NULL;
+	enum paged_status status;
+	struct paged_error error;
+
+	*client_p = client = client_create();
+	if (client == NULL)
+		return PAGED_ERR_NOMEM;
+	status = params_complete(client, &complete, params, &error);
+	if (status == PAGED_OK && complete.join_token != NULL)
+		status = paged_fail(&error, PAGED_ERR_UNSUPPORTED, "an embedded client's session has no other members");
+	if (status == PAGED_OK)
+		status = owner_embedded_open(pools, n_pools, &complete, &owner, &error);
+	return open_finish(client, owner, status, &error);
+}
+
+void
+paged_client_close(struct paged_client *client)
+{
+	struct paged_pool *pool, *next;
+	bool in_child;
+
+	if (client == NULL)
+		return;
+	in_child = guard_in_child(&client->guard);
+	for (pool = client->pools; pool != NULL; pool = next) {
+		next = pool->next;
+		pool_free(pool, in_child);
+	}
+	if (client->owner != NULL)
+		client->owner->ops->close(client->owner, in_child);
+	/* In a child another thread of the parent may have held the mutex for ever. */
+	if (!in_child)
+		pthread_mutex_destroy(&client->mutex);
+	guard_destroy(&client->guard);
+	free(client);
+}
+
+const char *
+paged_client_error(const struct paged_client *client)
+{
+	return client != NULL ? error_text(client->serial) : "no client: out of memory";
+}
+
+uint32_t
+paged_client_session(const struct paged_client *client)
+{
+	return client->owner != NULL ? client->owner->session : 0;
+}
+
+const char *
+paged_client_join_token(const struct paged_client *client)
+{
+	return client->owner != NULL ? client->owner->join_token : "";
+}
+
+int
+paged_client_fd(const struct paged_client *client)
+{
+	return client->owner != NULL ? client->owner->fd : -1;
+}
+
+enum paged_status
+paged_client_dispatch(struct paged_client *client)
+{
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	client_lock(client);
+	client->owner->ops->dispatch(client->owner);
+	client_unlock(client);
+	switch (owner_state(client->owner)) {
+	case OWNER_UP:
+		return PAGED_OK;
+	case OWNER_STOPPING:
+		return client_failf(client, PAGED_ERR_STOPPING, "the daemon is stopping: finish, then close");
+	case OWNER_ENDED:
+	case OWNER_GONE:
+		break;
+	}
+	client_gone(client->owner, &error);
+	return client_fail(client, &error);
+}

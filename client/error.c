@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "client/error.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+struct error_slot {
+	uint64_t serial; /* 0: unused */
+	char text[sizeof(((struct paged_error *)NULL)->text)];
+};
+
+static _Thread_local struct {
+	struct error_slot slot[ERROR_SLOTS];
+	unsigned int next; /* to be used when no slot has the serial */
+} kept;
+
+uint64_t
+error_serial(void)
+{
+	static _Atomic uint64_t last;
+
+	return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
+static struct error_slot *
+slot_find(uint64_t serial)
+{
+	for (unsigned int i = 0; i < ERROR_SLOTS; i++)
+		if (kept.slot[i].serial == serial)
+			return &kept.slot[i];
+	return NULL;
+}
+
+void
+error_keep(uint64_t serial, const struct paged_error *error)
+{
+	struct error_slot *slot = slot_find(serial);
+
+	if (slot == NULL) {
+		slot = &kept.slot[kept.next];
+		kept.next = (kept.next + 1) % ERROR_SLOTS;
+		slot->serial = serial;
+	}
+	memcpy(slot->text, error->text, sizeof(slot->text));
+}
+
+const char *
+error_text(uint64_t serial)
+{
+	const struct error_slot *slot = slot_find(serial);
+
+	return slot != NULL ? slot->text : "";
+}

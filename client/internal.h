@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * internal.h - the objects behind the handles
+ *
+ * Every public call begins with client_enter() (or its relatives), which
+ * answers PAGED_ERR_FORK in a child before anything else is looked at, and
+ * ends with client_fail() when it failed.  In between, functions pass a
+ * struct paged_error on as everywhere in the tree.
+ */
+#ifndef PAGED_CLIENT_INTERNAL_H
+#define PAGED_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "client/guard.h"
+#include "client/owner.h"
+#include "client/pagedclient.h"
+#include "kernels/kernels.h"
+
+#define CLIENT_TIMEOUT_MS_DEFAULT 5000u
+
+struct paged_client {
+	struct guard guard;
+	uint64_t serial; /* of its errors */
+	pthread_mutex_t mutex; /* the owner's operations, the lists below */
+	struct owner *owner;   /* NULL: the client failed to open */
+	struct paged_pool *pools;
+	enum paged_status open_status;
+	enum kernel_isa isa;
+	uint32_t n_threads;
+	_Atomic uint64_t looked_ms; /* when plan last looked whether the owner lives */
+};
+
+struct paged_pool {
+	struct paged_client *client;
+	struct paged_pool *next;
+	struct paged_batch *batches;
+	struct owner_pool at;
+};
+
+/** client_fail - keep the sentence for this thread, return its status */
+enum paged_status client_fail(const struct paged_client *client, const struct paged_error *error);
+
+enum paged_status client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/** client_enter - PAGED_OK when the calling process may use this client and it is open */
+enum paged_status client_enter(const struct paged_client *client);
+
+/** client_enter_owner - likewise, for calls that the owner must answer: PAGED_ERR_GONE when it cannot */
+enum paged_status client_enter_owner(const struct paged_client *client);
+
+/** client_gone - the sentence of an owner that is no more there to ask */
+enum paged_status client_gone(const struct owner *owner, struct paged_error *error);
+
+static inline void
+client_lock(struct paged_client *client)
+{
+	pthread_mutex_lock(&client->mutex);
+}
+
+static inline void
+client_unlock(struct paged_client *client)
+{
+	pthread_mutex_unlock(&client->mutex);
+}
+
+/**
+ * client_params_in - the caller's struct, as far as it goes, into ours
+ *
+ * Both begin with struct_size.  What the caller's lacks becomes zero.  What
+ * ours lacks must be zero: a newer program's wish is refused, not ignored.
+ *
+ * @param[in] user  NULL: all zero
+ */
+enum paged_status client_params_in(void *ours, size_t our_size, const void *user, const char *name,
+				   struct paged_error *error);
+
+/** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
+enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
+				  struct paged_error *error);
+
+/** pool_free - with its batches; the client's mutex is held, or the process is a child */
+void pool_free(struct paged_pool *pool, bool in_child);
+
+/** batch_free - the client's mutex is held, or the process is a child */
+void batch_free(struct paged_batch *batch, bool in_child);
+
+/**
+ * pool_look - one consistent look at a slot, with a bounded number of attempts
+ *
+ * @retval PAGED_ERR_AGAIN  it stayed busy, and the owner lives
+ * @retval PAGED_ERR_GONE   it stayed busy, and the owner is gone
+ * The sentence names the sequence.
+ */
+enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look,
+			    struct paged_error *error);
+
+/** pool_look_again - pause between two attempts; the n-th */
+void pool_look_pause(unsigned int n);
+
+/** pool_busy - the verdict when all attempts found the row busy: PAGED_ERR_GONE or PAGED_ERR_AGAIN */
+enum paged_status pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
+
+/** Attempts at a busy row; with the pauses, some milliseconds. */
+#define POOL_LOOK_ATTEMPTS 1000u
+
+/** "slot.generation" of an id, for sentences. */
+#define SEQ_FORMAT "%u.%u"
+#define SEQ_ARGS(id) PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id)
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * owner.h - what a client asks the owner of its pools
+ *
+ * Two owners stand behind the same table: the daemon at the other end of two
+ * channels (owner_remote.c), and a core inside this process
+ * (owner_embedded.c).  Everything above works on mapped pages and regions and
+ * does not know which it is.
+ *
+ * Threads: every operation but `look` runs under the client's mutex.  `state`
+ * is read without it.
+ * Errors: as in common/status.h.
+ */
+#ifndef PAGED_CLIENT_OWNER_H
+#define PAGED_CLIENT_OWNER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "client/pagedclient.h"
+#include "common/region.h"
+#include "common/status.h"
+#include "kernels/layout.h"
+#include "proto/wire.h"
+
+/** What is known of the owner's life; only ever grows. */
+enum owner_state {
+	OWNER_UP,
+	OWNER_STOPPING, /* finish, then close */
+	OWNER_ENDED,    /* the session was ended, the owner lives */
+	OWNER_GONE,     /* the owner died */
+};
+
+struct owner {
+	const struct owner_ops *ops;
+	uint32_t session; /* 0: an observer */
+	char join_token[2 * WIRE_TOKEN_SIZE + 1];
+	int fd; /* paged_client_fd() */
+	_Atomic int state;
+	paged_log_fn log;
+	void *log_argument;
+};
+
+/** A pool, mapped. */
+struct owner_pool {
+	uint32_t index; /* in requests */
+	char name[PAGED_MAX_NAME + 1];
+	char backend[16];
+	struct layout layout;
+	struct region_view view;
+	uint8_t *base;
+	/* Mappings that are the pool's own; NULL when they are the owner's. */
+	void *region, *memory;
+	size_t region_size, memory_size;
+};
+
+struct owner_ops {
+	/** In a forked child: frees memory, touches no channel and no thread. */
+	void (*close)(struct owner *owner, bool in_child);
+	/** Takes in what the owner said, learns of its death; never blocks. */
+	void (*dispatch)(struct owner *owner);
+	/** Is the owner still there?  Any thread, without the mutex; cheap, for once a second. */
+	void (*look)(struct owner *owner);
+
+	enum paged_status (*pool_open)(struct owner *owner, const char *name, struct owner_pool *pool,
+				       struct paged_error *error);
+	void (*pool_close)(struct owner *owner, struct owner_pool *pool, bool in_child);
+
+	enum paged_status (*create)(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids,
+				    struct paged_error *error);
+	enum paged_status (*reserve)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
+	enum paged_status (*truncate)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
+	enum paged_status (*erase)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
+	/**
+	 * Asks for a reserve without waiting; its success shows in the table.
+	 * PAGED_ERR_AGAIN: an earlier one has no answer yet.  Another status: an
+	 * earlier one, or this one, was refused.
+	 */
+	enum paged_status (*reserve_ahead)(struct owner *owner, const struct wire_items *items,
+					   struct paged_error *error);
+
+	/** The index of a pool that need not be open. */
+	enum paged_status (*pool_find)(struct owner *owner, const char *name, uint32_t *pool_p,
+				       struct paged_error *error);
+	enum paged_status (*status)(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error);
+	/* Lists from malloc(). */
+	enum paged_status (*pools)(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
+				   struct paged_error *error);
+	enum paged_status (*sessions)(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,
+				      struct paged_error *error);
+	enum paged_status (*sequences)(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p,
+				       size_t *n_p, struct paged_error *error);
+	enum paged_status (*table)(struct owner *owner, uint32_t pool, paged_seq_id seq,
+				   struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
+				   struct paged_error *error);
+	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,
+				   struct paged_error *error);
+	enum paged_status (*kick)(struct owner *owner, uint32_t session, bool kill, struct paged_error *error);
+};
+
+static inline enum owner_state
+owner_state(const struct owner *owner)
+{
+	return (enum owner_state)atomic_load_explicit(&owner->state, memory_order_acquire);
+}
+
+/** owner_advance - the state never goes back */
+static inline void
+owner_advance(struct owner *owner, enum owner_state state)
+{
+	int seen = atomic_load_explicit(&owner->state, memory_order_relaxed);
+
+	while (seen < (int)state &&
+	       !atomic_compare_exchange_weak_explicit(&owner->state, &seen, (int)state, memory_order_acq_rel,
+						      memory_order_relaxed))
+		;
+}
+
+/** owner_log - to the program's callback, if it gave one */
+void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/** owner_check_result - the public form of what a recount gave; error NULL: it holds */
+void owner_check_result(struct paged_check_result *result, const struct region_books *books,
+			const struct paged_error *error);
+
+/** owner_embedded_open - an owner in this process; params are complete (every default filled in but max_length) */
+enum paged_status owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools,
+				      const struct paged_client_params *params, struct owner **owner_p,
+				      struct paged_error *error);
+
+#endif

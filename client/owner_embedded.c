@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/owner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "client/internal.h"
+#include "daemon/core/core.h"
+
+#define SLOTS_DEFAULT 1024u
+#define PAGE_SIZE_DEFAULT 16u
+
+struct embedded_pool {
+	struct layout layout;
+	uint8_t *memory;
+	void *region;
+	size_t region_size;
+};
+
+struct embedded {
+	struct owner owner;
+	struct core *core;
+	struct embedded_pool *pools;
+	size_t n_pools;
+	uint8_t boot_id[REGION_BOOT_ID_SIZE];
+	uint32_t member; /* 0: an observer */
+	struct timespec opened;
+	uint64_t n_requests;
+	char name[PAGED_MAX_NAME + 1];
+	struct core_item items[PAGED_MAX_REQUEST_SEQS];
+};
+
+static struct embedded *
+embedded_of(struct owner *owner)
+{
+	return (struct embedded *)owner;
+}
+
+/* Zeroed, private, absent until touched, and not there in a forked child. */
+static void *
+memory_map(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	madvise(memory, size, MADV_DONTFORK);
+	return memory;
+}
+
+static void
+embedded_close(struct owner *owner, bool in_child)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	core_destroy(embedded->core);
+	for (size_t i = 0; i < embedded->n_pools && !in_child; i++) {
+		if (embedded->pools[i].memory != NULL)
+			munmap(embedded->pools[i].memory, embedded->pools[i].layout.size);
+		if (embedded->pools[i].region != NULL)
+			munmap(embedded->pools[i].region, embedded->pools[i].region_size);
+	}
+	free(embedded->pools);
+	free(embedded);
+}
+
+/* The daemon's death and word do not exist here. */
+static void
+embedded_dispatch(struct owner *owner)
+{
+	(void)owner;
+}
+
+static enum paged_status
+embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	enum paged_status status = core_pool_find(embedded->core, name, &pool->index, error);
+	const struct embedded_pool *from;
+
+	if (status != PAGED_OK)
+		return status;
+	from = &embedded->pools[pool->index];
+	snprintf(pool->name, sizeof(pool->name), "%s", name);
+	snprintf(pool->backend, sizeof(pool->backend), "host");
+	pool->layout = from->layout;
+	pool->base = from->memory;
+	pool->view = *core_pool_view(embedded->core, pool->index);
+	return PAGED_OK;
+}
+
+static void
+embedded_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
+{
+	(void)owner;
+	(void)pool;
+	(void)in_child;
+}
+
+static enum paged_status
+embedded_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return core_seq_create(embedded->core, owner->session, pool, n, ids, error);
+}
+
+typedef enum paged_status (*core_items_fn)(struct core *core, uint32_t session, uint32_t n,
+					   const struct core_item *items, struct paged_error *error);
+
+static enum paged_status
+embedded_items(struct owner *owner, core_items_fn change, const struct wire_items *from, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	for (uint32_t i = 0; i < from->n; i++)
+		embedded->items[i] = (struct core_item){
+			.pool = from->pool[from->n_pools == 1 ? 0 : i],
+			.tokens = from->tokens != NULL ? from->tokens[i] : 0,
+			.seq = from->seq[i],
+		};
+	embedded->n_requests++;
+	return change(embedded->core, owner->session, from->n, embedded->items, error);
+}
+
+static enum paged_status
+embedded_reserve(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return embedded_items(owner, core_seq_reserve, items, error);
+}
+
+static enum paged_status
+embedded_truncate(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return embedded_items(owner, core_seq_truncate, items, error);
+}
+
+static enum paged_status
+embedded_erase(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return embedded_items(owner, core_seq_erase, items, error);
+}
+
+static enum paged_status
+embedded_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error)
+{
+	return core_pool_find(embedded_of(owner)->core, name, pool_p, error);
+}
+
+static enum paged_status
+embedded_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct timespec now;
+
+	(void)error;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	*info = (struct paged_daemon_info){
+		.version = PACKAGE_VERSION,
+		.uptime_ms = (uint64_t)((now.tv_sec - embedded->opened.tv_sec) * 1000 +
+					(now.tv_nsec - embedded->opened.tv_nsec) / 1000000),
+		.n_requests = embedded->n_requests,
+		.n_sessions = core_n_sessions(embedded->core),
+		.n_pools = core_n_pools(embedded->core),
+		.pid = (uint32_t)getpid(),
+	};
+	for (size_t i = 0; i < REGION_BOOT_ID_SIZE; i++)
+		snprintf(info->boot_id + 2 * i, 3, "%02x", embedded->boot_id[i]);
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct paged_pool_entry *list = calloc(embedded->n_pools, sizeof(*list));
+
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %zu pools", embedded->n_pools);
+	for (uint32_t i = 0; i < embedded->n_pools; i++) {
+		const struct layout *layout = &embedded->pools[i].layout;
+		struct core_pool_status status;
+
+		core_pool_status(embedded->core, i, &status);
+		list[i] = (struct paged_pool_entry){
+			.backend = "host",
+			.page_bytes = layout->page_bytes,
+			.size = layout->size,
+			.n_pages = status.n_pages,
+			.n_free = status.n_free,
+			.n_referenced = status.n_referenced,
+			.n_quarantined = status.n_quarantined,
+			.page_size = status.page_size,
+			.n_layers = layout->params.n_layers,
+			.n_kv_heads = layout->params.n_kv_heads,
+			.k_dim = layout->params.k_dim,
+			.v_dim = layout->params.v_dim,
+			.v_in_k = layout->params.v_in_k,
+			.dtype = layout->params.dtype,
+			.n_slots = status.n_slots,
+			.n_sequences = status.n_sequences,
+			.max_length = status.max_length,
+			.memory = "private",
+		};
+		snprintf(list[i].name, sizeof(list[i].name), "%s", status.name);
+	}
+	*list_p = list;
+	*n_p = embedded->n_pools;
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct core_session_status status;
+	struct paged_session_entry *entry = calloc(1, sizeof(*entry));
+
+	if (entry == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list the session");
+	*list_p = entry;
+	*n_p = 0;
+	if (!core_session_next(embedded->core, 0, &status))
+		return PAGED_OK;
+	*entry = (struct paged_session_entry){
+		.session = status.session,
+		.member = embedded->member,
+		.first = 1,
+		.ended = status.state == CORE_SESSION_ENDED,
+		.pid = (uint32_t)getpid(),
+		.uid = (uint32_t)getuid(),
+		.n_requests = embedded->n_requests,
+		.n_sequences = status.n_sequences,
+		.n_pages = status.n_pages,
+		.n_quarantined = status.n_quarantined,
+	};
+	memcpy(entry->name, embedded->name, sizeof(entry->name));
+	*n_p = 1;
+	return PAGED_OK;
+}
+
+static enum paged_status
+sequence_entry(struct embedded *embedded, uint32_t pool, paged_seq_id id, struct paged_seq_entry *entry,
+	       struct paged_error *error)
+{
+	const struct region_view *view = core_pool_view(embedded->core, pool);
+	struct region_look look;
+
+	/* The core is at rest under the client's mutex: no row is busy. */
+	if (region_look_begin(view, id, &look) != REGION_READ)
+		return paged_fail(error, PAGED_ERR_STALE, "no live sequence " SEQ_FORMAT, SEQ_ARGS(id));
+	*entry = (struct paged_seq_entry){
+		.seq = id,
+		.session = look.owner,
+		.pid = (uint32_t)getpid(),
+		.length = look.length,
+		.capacity = look.capacity,
+		.n_pages = look.capacity / view->page_size,
+	};
+	memcpy(entry->name, embedded->name, sizeof(entry->name));
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
+		   struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct core_pool_status status;
+	struct paged_seq_entry *list;
+	uint32_t slot = 0;
+	paged_seq_id id;
+	size_t n = 0;
+
+	core_pool_status(embedded->core, pool, &status);
+	list = calloc((size_t)status.n_sequences + 1, sizeof(*list));
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
+	while (n < status.n_sequences && core_seq_next(embedded->core, pool, slot, &id)) {
+		if (sequence_entry(embedded, pool, id, &list[n], error) == PAGED_OK)
+			n++;
+		slot = PAGED_SEQ_SLOT(id) + 1;
+	}
+	*list_p = list;
+	*n_p = n;
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_table(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,
+	       size_t *n_p, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	enum paged_status status = sequence_entry(embedded, pool, seq, entry, error);
+	const _Atomic uint32_t *row;
+	uint32_t *pages;
+
+	if (status != PAGED_OK)
+		return status;
+	pages = calloc((size_t)entry->n_pages + 1, sizeof(*pages));
+	if (pages == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a row of %u pages", entry->n_pages);
+	row = region_row(core_pool_view(embedded->core, pool), PAGED_SEQ_SLOT(seq));
+	for (uint32_t i = 0; i < entry->n_pages; i++)
+		pages[i] = atomic_load_explicit(&row[i], memory_order_relaxed);
+	*pages_p = pages;
+	*n_p = entry->n_pages;
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_check(struct owner *owner, uint32_t pool, struct paged_check_result *result, struct paged_error *error)
+{
+	struct region_books books;
+	enum paged_status status = core_check(embedded_of(owner)->core, pool, &books, error);
+
+	if (status != PAGED_OK && status != PAGED_ERR_CORRUPT)
+		return status;
+	owner_check_result(result, &books, status == PAGED_OK ? NULL : error);
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	enum paged_status status;
+
+	if (kill_members)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded owner does not kill its own process");
+	status = core_session_end(embedded->core, session, error);
+	if (status == PAGED_OK)
+		core_reap(embedded->core, 0);
+	return status;
+}
+
+static const struct owner_ops owner_ops_embedded = {
+	.close = embedded_close,
+	.dispatch = embedded_dispatch,
+	.look = embedded_dispatch,
+	.pool_open = embedded_pool_open,
+	.pool_close = embedded_pool_close,
+	.create = embedded_create,
+	.reserve = embedded_reserve,
+	.truncate = embedded_truncate,
+	.erase = embedded_erase,
+	.reserve_ahead = embedded_reserve,
+	.pool_find = embedded_pool_find,
+	.status = embedded_status,
+	.pools = embedded_pools,
+	.sessions = embedded_sessions,
+	.sequences = embedded_sequences,
+	.table = embedded_table,
+	.check = embedded_check,
+	.kick = embedded_kick,
+};
+
+static enum paged_status
+pool_add(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
+{
+	struct embedded_pool *pool = &embedded->pools[embedded->n_pools];
+	struct layout_params geometry = {
+		.n_layers = params->n_layers,
+		.n_kv_heads = params->n_kv_heads,
+		.k_dim = params->k_dim,
+		.v_dim = params->v_dim != 0 ? params->v_dim : params->k_dim,
+		.v_in_k = params->v_in_k != 0,
+		.dtype = params->dtype,
+		.page_size = params->page_size != 0 ? params->page_size : PAGE_SIZE_DEFAULT,
+		.n_pages = params->n_pages,
+	};
+	uint64_t tokens = (uint64_t)geometry.page_size * geometry.n_pages;
+	struct core_pool_params core_params = {
+		.name = params->name,
+		.n_pages = geometry.n_pages,
+		.page_size = geometry.page_size,
+		.n_slots = params->n_slots != 0 ? params->n_slots : SLOTS_DEFAULT,
+		.max_length = params->max_length != 0 ? params->max_length
+						      : (uint32_t)(tokens < UINT32_MAX ? tokens : UINT32_MAX),
+	};
+	enum paged_status status;
+	uint32_t index;
+
+	if (params->name == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %zu has no name", embedded->n_pools);
+	status = layout_init(&pool->layout, &geometry, error);
+	if (status != PAGED_OK)
+		return status;
+	pool->region_size = core_region_size(&core_params);
+	if (pool->region_size == 0)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: tables for %u slots of %u tokens exceed 2^63 bytes",
+				  params->name, core_params.n_slots, core_params.max_length);
+	/* Counted now, so that closing the owner finds what was mapped. */
+	embedded->n_pools++;
+	pool->memory = memory_map(pool->layout.size);
+	pool->region = memory_map(pool->region_size);
+	if (pool->memory == NULL || pool->region == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
+				  params->name, pool->layout.size, strerror(errno));
+	return core_pool_add(embedded->core, &core_params, pool->region, &index, error);
+}
+
+static enum paged_status
+pools_add(struct embedded *embedded, const struct paged_pool_params *pools, size_t n_pools, struct paged_error *error)
+{
+	const uint8_t *at = (const uint8_t *)pools;
+	struct paged_pool_params params;
+
+	for (size_t i = 0; i < n_pools; i++, at += pools->struct_size) {
+		enum paged_status status = client_params_in(&params, sizeof(params), at, "paged_pool_params", error);
+
+		if (status == PAGED_OK && ((const struct paged_pool_params *)at)->struct_size != pools->struct_size)
+			status = paged_fail(error, PAGED_ERR_INVALID, "paged_pool_params %zu: struct_size is %zu, the "
+					    "first one's is %zu", i,
+					    ((const struct paged_pool_params *)at)->struct_size, pools->struct_size);
+		if (status == PAGED_OK)
+			status = pool_add(embedded, &params, error);
+		if (status != PAGED_OK)
+			return status;
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools, const struct paged_client_params *params,
+		    struct owner **owner_p, struct paged_error *error)
+{
+	struct embedded *embedded;
+	enum paged_status status;
+
+	if (pools == NULL || n_pools == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "an embedded client needs at least one pool");
+	embedded = calloc(1, sizeof(*embedded));
+	if (embedded == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an owner");
+	embedded->owner = (struct owner){
+		.ops = &owner_ops_embedded, .fd = -1, .log = params->log, .log_argument = params->log_argument
+	};
+	snprintf(embedded->name, sizeof(embedded->name), "%s", params->name);
+	clock_gettime(CLOCK_MONOTONIC, &embedded->opened);
+	embedded->pools = calloc(n_pools, sizeof(*embedded->pools));
+	if (embedded->pools == NULL) {
+		status = paged_fail(error, PAGED_ERR_NOMEM, "no memory for %zu pools", n_pools);
+		goto err_free;
+	}
+	if (getrandom(embedded->boot_id, sizeof(embedded->boot_id), 0) != sizeof(embedded->boot_id)) {
+		status = paged_fail(error, PAGED_ERR_SYSTEM, "no random bytes: %s", strerror(errno));
+		goto err_free;
+	}
+	status = core_create(embedded->boot_id, &embedded->core, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = pools_add(embedded, pools, n_pools, error);
+	if (status == PAGED_OK && params->observer == 0)
+		status = core_session_open(embedded->core, &embedded->owner.session, &embedded->member, error);
+	if (status != PAGED_OK) {
+		embedded_close(&embedded->owner, false);
+		return status;
+	}
+	*owner_p = &embedded->owner;
+	return PAGED_OK;
+
+err_free:
+	free(embedded->pools);
+	free(embedded);
+	return status;
+}

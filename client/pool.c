@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/internal.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum paged_status
+paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p)
+{
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+	struct paged_pool *pool;
+
+	if (status != PAGED_OK)
+		return status;
+	if (name == NULL || pool_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
+	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
+		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
+	pool = calloc(1, sizeof(*pool));
+	if (pool == NULL)
+		return client_failf(client, PAGED_ERR_NOMEM, "no memory for pool %s", name);
+	pool->client = client;
+
+	client_lock(client);
+	status = client->owner->ops->pool_open(client->owner, name, &pool->at, &error);
+	if (status == PAGED_OK) {
+		pool->next = client->pools;
+		client->pools = pool;
+	}
+	client_unlock(client);
+	if (status != PAGED_OK) {
+		free(pool);
+		return client_fail(client, &error);
+	}
+	*pool_p = pool;
+	return PAGED_OK;
+}
+
+void
+pool_free(struct paged_pool *pool, bool in_child)
+{
+	struct owner *owner = pool->client->owner;
+	struct paged_batch *batch;
+
+	while ((batch = pool->batches) != NULL)
+		batch_free(batch, in_child);
+	owner->ops->pool_close(owner, &pool->at, in_child);
+	free(pool);
+}
+
+void
+paged_pool_close(struct paged_pool *pool)
+{
+	struct paged_client *client;
+	struct paged_pool **link;
+	bool in_child;
+
+	if (pool == NULL)
+		return;
+	client = pool->client;
+	in_child = guard_in_child(&client->guard);
+	if (!in_child)
+		client_lock(client);
+	for (link = &client->pools; *link != pool; link = &(*link)->next)
+		;
+	*link = pool->next;
+	pool_free(pool, in_child);
+	if (!in_child)
+		client_unlock(client);
+}
+
+static void
+plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
+{
+	*info = (struct paged_plane_info){
+		.dtype = plane->dtype,
+		.dim = plane->dim,
+		.offset = plane->offset,
+		.layer_stride = plane->layer_stride,
+		.page_stride = plane->page_stride,
+		.head_stride = plane->head_stride,
+		.token_stride = plane->token_stride,
+	};
+}
+
+enum paged_status
+paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
+{
+	const struct layout *layout = &pool->at.layout;
+	enum paged_status status = client_enter(pool->client);
+	struct paged_pool_info ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (info == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "info must not be NULL");
+	ours = (struct paged_pool_info){
+		.name = pool->at.name,
+		.backend = pool->at.backend,
+		.base = pool->at.base,
+		.size = layout->size,
+		.page_bytes = layout->page_bytes,
+		.n_layers = layout->params.n_layers,
+		.n_kv_heads = layout->params.n_kv_heads,
+		.n_pages = layout->params.n_pages,
+		.page_size = layout->params.page_size,
+		.max_length = pool->at.view.max_length,
+		.n_slots = pool->at.view.n_slots,
+		.v_in_k = layout->params.v_in_k,
+		.isa = kernel_isa_name(pool->client->isa),
+	};
+	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
+	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
+	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+void
+pool_look_pause(unsigned int n)
+{
+	/* A replacement takes the owner well below a microsecond, unless it lost its CPU inside. */
+	if (n % 64 == 63)
+		sched_yield();
+	else
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#else
+		atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+enum paged_status
+pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+{
+	struct owner *owner = pool->client->owner;
+
+	owner->ops->look(owner);
+	if (owner_state(owner) >= OWNER_ENDED)
+		return client_gone(owner, error);
+	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",
+			  SEQ_ARGS(id), pool->at.name);
+}
+
+enum paged_status
+pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, struct paged_error *error)
+{
+	for (unsigned int n = 0; n < POOL_LOOK_ATTEMPTS; n++) {
+		switch (region_look_begin(&pool->at.view, id, look)) {
+		case REGION_READ:
+			return PAGED_OK;
+		case REGION_STALE:
+			return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT,
+					  pool->at.name, SEQ_ARGS(id));
+		case REGION_BUSY:
+			pool_look_pause(n);
+		}
+	}
+	return pool_busy(pool, id, error);
+}
