@@ -40,3 +40,13 @@ UNIT_TESTS += %D%/unit_gguf
 %C%_unit_gguf_SOURCES = %D%/unit_gguf.c
 %C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
+
+UNIT_TESTS += %D%/unit_region
+%C%_unit_region_SOURCES = %D%/unit_region.c
+%C%_unit_region_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_region_LDADD = common/libcommon.la $(CRITERION_LIBS)
+
+UNIT_TESTS += %D%/unit_core
+%C%_unit_core_SOURCES = %D%/unit_core.c
+%C%_unit_core_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_core_LDADD = $(CORE_TEST_LIBS)

@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/core_fixture.h"
+
+static struct fixture f;
+static struct paged_error error;
+static uint32_t session, member;
+
+/* Pool 0: 12 pages of 4 tokens, 5 sequences of 40 tokens.  Pool 1: 3 pages of 16, 2 of 100. */
+static void
+setup(void)
+{
+	fixture_open(&f);
+	fixture_add_pool(&f, "llama", 12, 4, 5, 40);
+	fixture_add_pool(&f, "draft", 3, 16, 2, 100);
+	cr_assert_eq(core_session_open(f.core, &session, &member, &error), PAGED_OK);
+}
+
+static void
+teardown(void)
+{
+	fixture_close(&f);
+}
+
+TestSuite(core, .init = setup, .fini = teardown);
+
+#define assert_ok(call) cr_assert_eq((call), PAGED_OK, "%s", error.text)
+#define assert_fails(call, expected, sentence)            \
+	do {                                              \
+		error.text[0] = '\0';                     \
+		cr_assert_eq((call), (expected));         \
+		cr_assert_eq(error.status, (expected));   \
+		cr_assert_str_eq(error.text, (sentence)); \
+		assert_books();                           \
+	} while (0)
+
+static void
+assert_books(void)
+{
+	struct paged_error found;
+	struct region_books books;
+
+	for (uint32_t i = 0; i < core_n_pools(f.core); i++)
+		cr_assert_eq(core_check(f.core, i, &books, &found), PAGED_OK, "%s", found.text);
+}
+
+static paged_seq_id
+create(uint32_t of, uint32_t pool)
+{
+	paged_seq_id seq = 0;
+
+	assert_ok(core_seq_create(f.core, of, pool, 1, &seq, &error));
+	return seq;
+}
+
+static enum paged_status
+reserve(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens)
+{
+	return core_seq_reserve(f.core, of, 1, &(struct core_item){ .pool = pool, .tokens = tokens, .seq = seq },
+				&error);
+}
+
+static enum paged_status
+cut(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens)
+{
+	return core_seq_truncate(f.core, of, 1, &(struct core_item){ .pool = pool, .tokens = tokens, .seq = seq },
+				 &error);
+}
+
+static enum paged_status
+erase(uint32_t of, uint32_t pool, paged_seq_id seq)
+{
+	return core_seq_erase(f.core, of, 1, &(struct core_item){ .pool = pool, .seq = seq }, &error);
+}
+
+/* Numbers as "3 2 1". */
+static const char *
+text_of(const uint32_t *numbers, uint32_t n)
+{
+	static char text[256];
+	int length = 0;
+
+	text[0] = '\0';
+	for (uint32_t i = 0; i < n; i++)
+		length += snprintf(text + length, sizeof(text) - (size_t)length, "%s%u", i == 0 ? "" : " ", numbers[i]);
+	return text;
+}
+
+static void
+assert_row(uint32_t pool, paged_seq_id seq, const char *pages)
+{
+	uint32_t numbers[16], n = fixture_row(&f, pool, seq, numbers);
+
+	cr_assert_str_eq(text_of(numbers, n), pages);
+}
+
+static void
+assert_free_list(uint32_t pool, const char *pages)
+{
+	struct core_pool_status status;
+	uint32_t numbers[16];
+
+	core_pool_status(f.core, pool, &status);
+	core_pool_free_list(f.core, pool, numbers);
+	cr_assert_str_eq(text_of(numbers, status.n_free), pages);
+}
+
+static void
+assert_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined)
+{
+	struct core_pool_status status;
+
+	core_pool_status(f.core, pool, &status);
+	cr_assert_eq(status.n_free, n_free, "%u free", status.n_free);
+	cr_assert_eq(status.n_referenced, n_referenced, "%u referenced", status.n_referenced);
+	cr_assert_eq(status.n_quarantined, n_quarantined, "%u quarantined", status.n_quarantined);
+	assert_books();
+}
+
+static uint64_t
+version_of(uint32_t pool, paged_seq_id seq)
+{
+	return atomic_load(&region_slot(core_pool_view(f.core, pool), PAGED_SEQ_SLOT(seq))->version);
+}
+
+/* Pools */
+
+Test(core, pool_find)
+{
+	uint32_t pool;
+
+	assert_ok(core_pool_find(f.core, "draft", &pool, &error));
+	cr_assert_eq(pool, 1);
+	assert_fails(core_pool_find(f.core, "gpt", &pool, &error), PAGED_ERR_NOENT,
+		     "there is no pool gpt; there are: llama, draft");
+}
+
+Test(core, pool_add_refuses)
+{
+	struct core_pool_params params = {
+		.name = "llama", .n_pages = 1, .page_size = 1, .n_slots = 1, .max_length = 1
+	};
+	char name[PAGED_MAX_NAME + 2];
+	uint32_t pool;
+
+	assert_fails(core_pool_add(f.core, &params, NULL, &pool, &error), PAGED_ERR_INVALID,
+		     "pool llama: there is one of that name");
+	params.name = "x";
+	params.n_pages = 0;
+	cr_assert_eq(core_region_size(&params), 0);
+	assert_fails(core_pool_add(f.core, &params, NULL, &pool, &error), PAGED_ERR_INVALID,
+		     "pool x: no tables for 0 pages of 1 tokens and 1 sequences of 1 tokens");
+	params.name = "";
+	assert_fails(core_pool_add(f.core, &params, NULL, &pool, &error), PAGED_ERR_INVALID,
+		     "a pool's name has 1 to 63 bytes, not 0");
+	memset(name, 'x', sizeof(name));
+	name[PAGED_MAX_NAME + 1] = '\0';
+	params.name = name;
+	assert_fails(core_pool_add(f.core, &params, NULL, &pool, &error), PAGED_ERR_INVALID,
+		     "a pool's name has 1 to 63 bytes, not 64");
+	cr_assert_eq(core_n_pools(f.core), 2);
+}
+
+Test(core, pool_status)
+{
+	struct core_pool_status status;
+
+	create(session, 0);
+	core_pool_status(f.core, 0, &status);
+	cr_assert_str_eq(status.name, "llama");
+	cr_assert_eq(status.n_pages, 12);
+	cr_assert_eq(status.page_size, 4);
+	cr_assert_eq(status.n_slots, 5);
+	cr_assert_eq(status.n_sequences, 1);
+	cr_assert_eq(status.max_length, 40);
+	cr_assert_eq(core_pool_view(f.core, 1)->header->pool, 1);
+}
+
+/* The order of pages */
+
+Test(core, pages_come_and_go_in_order)
+{
+	paged_seq_id a = create(session, 0), b = create(session, 0), c = create(session, 0);
+
+	assert_ok(reserve(session, 0, a, 3));
+	assert_row(0, a, "0");
+	assert_ok(reserve(session, 0, b, 11));
+	assert_row(0, b, "3 2 1");
+	assert_ok(reserve(session, 0, c, 8));
+	assert_free_list(0, "11 10 9 8 7 6");
+	assert_ok(erase(session, 0, b));
+	assert_free_list(0, "11 10 9 8 7 6 3 2 1");
+	/* Some that were used, and some new. */
+	assert_ok(reserve(session, 0, a, 24));
+	assert_row(0, a, "0 7 6 3 2 1");
+	assert_ok(cut(session, 0, a, 5));
+	assert_row(0, a, "0 7");
+	assert_free_list(0, "11 10 9 8 6 3 2 1");
+	assert_counts(0, 8, 4, 0);
+}
+
+Test(core, erase_of_several_goes_item_by_item)
+{
+	paged_seq_id ids[3];
+	struct core_item items[3];
+
+	assert_ok(core_seq_create(f.core, session, 0, 3, ids, &error));
+	for (int i = 0; i < 3; i++)
+		items[i] = (struct core_item){ .seq = ids[i], .tokens = 8 };
+	assert_ok(core_seq_reserve(f.core, session, 3, items, &error));
+	assert_row(0, ids[0], "1 0");
+	assert_row(0, ids[2], "5 4");
+	items[0].seq = ids[2];
+	items[1].seq = ids[0];
+	assert_ok(core_seq_erase(f.core, session, 2, items, &error));
+	assert_free_list(0, "11 10 9 8 7 6 5 4 1 0");
+	assert_books();
+}
+
+Test(core, seq_next_goes_by_slot)
+{
+	paged_seq_id ids[3], id;
+
+	assert_ok(core_seq_create(f.core, session, 0, 3, ids, &error));
+	assert_ok(erase(session, 0, ids[1]));
+	cr_assert(core_seq_next(f.core, 0, 0, &id));
+	cr_assert_eq(id, ids[0]);
+	cr_assert(core_seq_next(f.core, 0, 1, &id));
+	cr_assert_eq(id, ids[2]);
+	cr_assert_not(core_seq_next(f.core, 0, 3, &id));
+	cr_assert_not(core_seq_next(f.core, 0, UINT32_MAX, &id));
+}
+
+/* create */
+
+Test(core, create_refuses)
+{
+	paged_seq_id ids[6] = { 0 };
+
+	assert_fails(core_seq_create(f.core, session, 0, 0, ids, &error), PAGED_ERR_INVALID,
+		     "the request names no sequence");
+	assert_fails(core_seq_create(f.core, session, 0, 4097, ids, &error), PAGED_ERR_LIMIT,
+		     "the request names 4097 sequences, 4096 are the most");
+	assert_fails(core_seq_create(f.core, session, 2, 1, ids, &error), PAGED_ERR_NOENT,
+		     "there is no pool 2, but 2 from 0 on");
+	create(session, 0);
+	assert_fails(core_seq_create(f.core, session, 0, 5, ids, &error), PAGED_ERR_FULL,
+		     "pool llama: 5 sequences requested, 4 of 5 slots free");
+	cr_assert_eq(ids[0], 0);
+	assert_ok(core_seq_create(f.core, session, 0, 4, ids, &error));
+}
+
+Test(core, slots_are_used_again_under_new_ids)
+{
+	paged_seq_id a = create(session, 0), b;
+
+	cr_assert_eq(a, (paged_seq_id)1 << 32);
+	assert_ok(reserve(session, 0, a, 4));
+	assert_ok(erase(session, 0, a));
+	assert_fails(reserve(session, 0, a, 4), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
+	b = create(session, 0);
+	cr_assert_eq(b, (paged_seq_id)2 << 32);
+	assert_row(0, b, "");
+	assert_fails(erase(session, 0, a), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
+	assert_ok(erase(session, 0, b));
+}
+
+Test(core, a_slot_retires_with_its_last_generation)
+{
+	paged_seq_id ids[2], last;
+
+	assert_ok(core_seq_create(f.core, session, 1, 2, ids, &error));
+	assert_ok(erase(session, 1, ids[0]));
+	atomic_store(&region_slot(core_pool_view(f.core, 1), 0)->generation, UINT32_MAX - 1);
+	last = create(session, 1);
+	cr_assert_eq(last, (paged_seq_id)UINT32_MAX << 32);
+	assert_ok(reserve(session, 1, last, 1));
+	assert_ok(erase(session, 1, last));
+	assert_fails(core_seq_create(f.core, session, 1, 1, ids, &error), PAGED_ERR_FULL,
+		     "pool draft: 1 sequences requested, 0 of 2 slots free");
+}
+
+/* reserve */
+
+Test(core, reserve_is_absolute)
+{
+	paged_seq_id a = create(session, 0);
+	uint64_t version;
+
+	assert_ok(reserve(session, 0, a, 8));
+	version = version_of(0, a);
+	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(reserve(session, 0, a, 0));
+	assert_row(0, a, "1 0");
+	assert_ok(reserve(session, 0, a, 9));
+	assert_row(0, a, "1 0 2");
+	/* Growth disturbs no reader. */
+	cr_assert_eq(version_of(0, a), version);
+	assert_ok(reserve(session, 0, a, 40));
+	assert_counts(0, 2, 10, 0);
+}
+
+Test(core, reserve_refuses)
+{
+	struct core_item items[2];
+	uint32_t other, other_member;
+	paged_seq_id a = create(session, 0), b = create(session, 0), foreign;
+
+	assert_ok(core_session_open(f.core, &other, &other_member, &error));
+	foreign = create(other, 0);
+	assert_fails(core_seq_reserve(f.core, session, 0, items, &error), PAGED_ERR_INVALID,
+		     "the request names no sequence");
+	assert_fails(core_seq_reserve(f.core, session, 4097, items, &error), PAGED_ERR_LIMIT,
+		     "the request names 4097 sequences, 4096 are the most");
+	assert_fails(reserve(session, 7, a, 1), PAGED_ERR_NOENT, "there is no pool 7, but 2 from 0 on");
+	assert_fails(reserve(session, 0, foreign, 1), PAGED_ERR_PERM,
+		     "sequence 2.1 of pool llama belongs to session 2");
+	assert_fails(reserve(session, 0, (paged_seq_id)9 << 32 | 4, 1), PAGED_ERR_STALE,
+		     "sequence 4.9 of pool llama has ended");
+	assert_fails(reserve(session, 0, UINT64_MAX, 1), PAGED_ERR_STALE,
+		     "sequence 4294967295.4294967295 of pool llama has ended");
+	assert_fails(reserve(session, 0, 0, 1), PAGED_ERR_STALE, "sequence 0.0 of pool llama has ended");
+	assert_fails(reserve(session, 0, a, 41), PAGED_ERR_LIMIT,
+		     "sequence 0.1 of pool llama may hold 40 tokens, 41 requested");
+	assert_fails(reserve(session, 0, a, UINT32_MAX), PAGED_ERR_LIMIT,
+		     "sequence 0.1 of pool llama may hold 40 tokens, 4294967295 requested");
+	items[0] = (struct core_item){ .seq = a, .tokens = 4 };
+	items[1] = (struct core_item){ .seq = a, .tokens = 4 };
+	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_INVALID,
+		     "sequence 0.1 of pool llama is named twice");
+	/* 13 pages, and no page for the first of the two. */
+	items[0].tokens = 40;
+	items[1] = (struct core_item){ .seq = b, .tokens = 12 };
+	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_FULL,
+		     "pool llama: 13 pages requested, 12 free (0 quarantined)");
+	assert_counts(0, 12, 0, 0);
+	items[1].tokens = 8;
+	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
+	assert_counts(0, 0, 12, 0);
+}
+
+Test(core, reserve_over_pools_is_all_or_nothing)
+{
+	paged_seq_id target = create(session, 0), draft = create(session, 1);
+	struct core_item items[2] = {
+		{ .pool = 0, .seq = target, .tokens = 16 },
+		{ .pool = 1, .seq = draft, .tokens = 64 },
+	};
+
+	/* One number in two pools is two sequences. */
+	cr_assert_eq(target, draft);
+	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_FULL,
+		     "pool draft: 4 pages requested, 3 free (0 quarantined)");
+	assert_counts(0, 12, 0, 0);
+	items[1].tokens = 48;
+	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
+	assert_row(0, target, "3 2 1 0");
+	assert_row(1, draft, "2 1 0");
+}
+
+/* truncate and erase */
+
+Test(core, truncate)
+{
+	paged_seq_id a = create(session, 0);
+	uint64_t version;
+
+	assert_ok(reserve(session, 0, a, 16));
+	version = version_of(0, a);
+	assert_fails(cut(session, 0, a, 17), PAGED_ERR_CAPACITY,
+		     "sequence 0.1 of pool llama has room for 16 tokens, cannot keep 17");
+	assert_ok(cut(session, 0, a, 13));
+	cr_assert_eq(version_of(0, a), version, "nothing was removed");
+	assert_ok(cut(session, 0, a, 12));
+	cr_assert_eq(version_of(0, a), version + 2);
+	assert_row(0, a, "3 2 1");
+	assert_ok(cut(session, 0, a, 0));
+	assert_row(0, a, "");
+	assert_ok(cut(session, 0, a, 0));
+	assert_free_list(0, "11 10 9 8 7 6 5 4 0 3 2 1");
+	assert_counts(0, 12, 0, 0);
+}
+
+Test(core, truncate_and_erase_are_all_or_nothing)
+{
+	paged_seq_id a = create(session, 0), b = create(session, 0);
+	struct core_item items[2] = { { .seq = a, .tokens = 4 }, { .seq = b, .tokens = 5 } };
+
+	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(reserve(session, 0, b, 4));
+	assert_fails(core_seq_truncate(f.core, session, 2, items, &error), PAGED_ERR_CAPACITY,
+		     "sequence 1.1 of pool llama has room for 4 tokens, cannot keep 5");
+	assert_row(0, a, "1 0");
+	items[1].seq = a;
+	assert_fails(core_seq_erase(f.core, session, 2, items, &error), PAGED_ERR_INVALID,
+		     "sequence 0.1 of pool llama is named twice");
+	assert_row(0, a, "1 0");
+	items[1].seq = b;
+	assert_ok(core_seq_erase(f.core, session, 2, items, &error));
+	assert_counts(0, 12, 0, 0);
+}
+
+/* Sessions */
+
+Test(core, sessions_in_order)
+{
+	struct core_session_status status;
+	uint32_t second, third, m;
+
+	assert_ok(core_session_open(f.core, &second, &m, &error));
+	core_member_leave(f.core, m);
+	assert_ok(core_session_open(f.core, &third, &m, &error));
+	cr_assert_eq(third, 3, "ids are not used again");
+	cr_assert_eq(core_n_sessions(f.core), 2);
+	cr_assert_eq(core_member_session(f.core, m), 3);
+	assert_ok(core_session_join(f.core, third, &m, &error));
+	create(third, 1);
+	assert_ok(reserve(third, 1, create(third, 1), 20));
+	cr_assert(core_session_next(f.core, 0, &status));
+	cr_assert_eq(status.session, 1);
+	cr_assert(core_session_next(f.core, 1, &status));
+	cr_assert_eq(status.session, 3);
+	cr_assert_eq(status.state, CORE_SESSION_ACTIVE);
+	cr_assert_eq(status.n_members, 2);
+	cr_assert_eq(status.n_sequences, 2);
+	cr_assert_eq(status.n_pages, 2);
+	cr_assert_eq(status.n_quarantined, 0);
+	cr_assert_not(core_session_next(f.core, 3, &status));
+	cr_assert_not(core_session_next(f.core, UINT32_MAX, &status));
+}
+
+Test(core, many_sessions_come_and_go)
+{
+	uint32_t sessions[64], members[64];
+
+	for (int round = 0; round < 200; round++) {
+		for (int i = 0; i < 64; i++)
+			assert_ok(core_session_open(f.core, &sessions[i], &members[i], &error));
+		for (int i = 0; i < 64; i++)
+			core_member_leave(f.core, members[(i * 37) % 64]);
+		cr_assert_eq(core_n_sessions(f.core), 1);
+	}
+	cr_assert_eq(sessions[63], 1 + 200 * 64);
+	cr_assert_eq(core_member_session(f.core, members[5]), 0);
+	cr_assert_eq(core_member_session(f.core, member), session);
+}
+
+Test(core, an_ended_session_may_ask_for_nothing)
+{
+	paged_seq_id a = create(session, 0);
+	uint32_t m;
+
+	assert_ok(core_session_end(f.core, session, &error));
+	assert_fails(reserve(session, 0, a, 4), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(cut(session, 0, a, 0), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(erase(session, 0, a), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(core_seq_create(f.core, session, 0, 1, &a, &error), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(core_session_join(f.core, session, &m, &error), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(core_session_join(f.core, 9, &m, &error), PAGED_ERR_GONE, "there is no session 9");
+	assert_fails(reserve(0, 0, a, 4), PAGED_ERR_GONE, "there is no session 0");
+	assert_ok(core_session_end(f.core, session, &error));
+	assert_fails(core_session_end(f.core, 9, &error), PAGED_ERR_NOENT, "there is no session 9");
+	core_member_leave(f.core, member);
+	cr_assert_not(core_reap(f.core, 0));
+	cr_assert_eq(core_n_sessions(f.core), 0);
+	assert_fails(core_session_end(f.core, session, &error), PAGED_ERR_NOENT, "there is no session 1");
+	assert_fails(core_session_join(f.core, session, &m, &error), PAGED_ERR_GONE, "session 1 has ended");
+	core_member_leave(f.core, member);
+}
+
+Test(core, without_members_pages_are_free_at_once)
+{
+	paged_seq_id a = create(session, 0), id;
+
+	assert_ok(reserve(session, 0, a, 12));
+	core_member_leave(f.core, member);
+	assert_counts(0, 9, 3, 0);
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 12, 0, 0);
+	assert_free_list(0, "11 10 9 8 7 6 5 4 3 2 1 0");
+	cr_assert_not(core_seq_next(f.core, 0, 0, &id));
+	cr_assert_eq(core_n_sessions(f.core), 0);
+}
+
+Test(core, pages_wait_for_the_last_member)
+{
+	struct core_session_status status;
+	uint32_t rank, other, other_member;
+	paged_seq_id a = create(session, 0);
+
+	assert_ok(core_session_join(f.core, session, &rank, &error));
+	assert_ok(core_session_open(f.core, &other, &other_member, &error));
+	assert_ok(reserve(session, 0, a, 40));
+	assert_ok(reserve(session, 1, create(session, 1), 17));
+	core_member_leave(f.core, member);
+	/* Its sequences live on until somebody reaps, but are nobody else's. */
+	assert_fails(erase(other, 0, a), PAGED_ERR_PERM, "sequence 0.1 of pool llama belongs to session 1");
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 2, 0, 10);
+	assert_counts(1, 1, 0, 2);
+	cr_assert(core_session_next(f.core, 0, &status));
+	cr_assert_eq(status.session, session);
+	cr_assert_eq(status.state, CORE_SESSION_ENDED);
+	cr_assert_eq(status.n_members, 1);
+	cr_assert_eq(status.n_sequences, 0);
+	cr_assert_eq(status.n_pages, 0);
+	cr_assert_eq(status.n_quarantined, 12);
+
+	assert_fails(reserve(other, 0, create(other, 0), 12), PAGED_ERR_FULL,
+		     "pool llama: 3 pages requested, 2 free (10 quarantined)");
+	cr_assert_not(core_reap(f.core, 0), "nothing can be done while the rank lives");
+	core_member_leave(f.core, rank);
+	assert_counts(0, 2, 0, 10);
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 12, 0, 0);
+	assert_counts(1, 3, 0, 0);
+	cr_assert_eq(core_n_sessions(f.core), 1);
+}
+
+Test(core, a_lost_rank_ends_nothing)
+{
+	uint32_t rank;
+
+	assert_ok(core_session_join(f.core, session, &rank, &error));
+	core_member_leave(f.core, rank);
+	cr_assert_eq(core_member_session(f.core, rank), 0);
+	assert_ok(core_session_join(f.core, session, &rank, &error));
+	cr_assert_eq(rank, 3);
+}
+
+Test(core, kick)
+{
+	paged_seq_id a = create(session, 0);
+
+	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(core_session_end(f.core, session, &error));
+	cr_assert_eq(core_member_session(f.core, member), session, "the process is still there");
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 10, 0, 2);
+	core_member_leave(f.core, member);
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 12, 0, 0);
+	assert_free_list(0, "11 10 9 8 7 6 5 4 3 2 1 0");
+}
+
+Test(core, reap_in_steps)
+{
+	uint32_t n_steps = 0;
+
+	assert_ok(reserve(session, 0, create(session, 0), 40));
+	create(session, 0);
+	assert_ok(core_session_end(f.core, session, &error));
+	/* 10 pages and an empty sequence, three at a time: the sequence and 2 pages, 3, 3, 2. */
+	cr_assert(core_reap(f.core, 3));
+	n_steps++;
+	assert_books();
+	while (core_reap(f.core, 3)) {
+		n_steps++;
+		assert_books();
+	}
+	cr_assert_eq(n_steps, 3);
+	assert_counts(0, 2, 0, 10);
+	core_member_leave(f.core, member);
+	cr_assert(core_reap(f.core, 4));
+	assert_counts(0, 6, 0, 6);
+	cr_assert(core_reap(f.core, 4));
+	cr_assert_not(core_reap(f.core, 4));
+	assert_counts(0, 12, 0, 0);
+	cr_assert_eq(core_n_sessions(f.core), 0);
+}
+
+/* The last member may leave when a part of the pages is in quarantine already. */
+Test(core, reap_halfway_when_the_last_member_leaves)
+{
+	assert_ok(reserve(session, 0, create(session, 0), 40));
+	assert_ok(core_session_end(f.core, session, &error));
+	cr_assert(core_reap(f.core, 4));
+	assert_counts(0, 2, 6, 4);
+	core_member_leave(f.core, member);
+	cr_assert_not(core_reap(f.core, 0));
+	assert_counts(0, 12, 0, 0);
+	cr_assert_eq(core_n_sessions(f.core), 0);
+}
+
+Test(core, ended_sequences_are_stale_to_readers)
+{
+	paged_seq_id a = create(session, 0);
+	const struct region_view *view = core_pool_view(f.core, 0);
+	struct region_look look;
+
+	assert_ok(reserve(session, 0, a, 8));
+	cr_assert_eq(region_look_begin(view, a, &look), REGION_READ);
+	assert_ok(core_session_end(f.core, session, &error));
+	cr_assert(region_look_holds(view, a, &look));
+	core_reap(f.core, 0);
+	cr_assert_not(region_look_holds(view, a, &look));
+	cr_assert_eq(region_look_begin(view, a, &look), REGION_STALE);
+}
+
+/* Books */
+
+Test(core, check_finds_a_wrong_count)
+{
+	struct region_books books;
+	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
+
+	assert_ok(reserve(session, 0, create(session, 0), 12));
+	atomic_store(count, 2);
+	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 rows name it");
+	atomic_store(count, 1);
+	assert_books();
+}
+
+/* Memory */
+
+static long
+resident_bytes(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	long total, resident = 0;
+
+	cr_assert_not_null(file);
+	cr_assert_eq(fscanf(file, "%ld %ld", &total, &resident), 2);
+	fclose(file);
+	return resident * sysconf(_SC_PAGESIZE);
+}
+
+Test(core, a_large_pool_costs_what_is_used)
+{
+	paged_seq_id ids[256];
+	struct core_item items[256];
+	struct region_books books;
+	uint32_t pool;
+	long before = resident_bytes(), after;
+
+	pool = fixture_add_pool(&f, "large", 10 * 1000 * 1000, 16, 100 * 1000, 131072);
+	assert_ok(core_seq_create(f.core, session, pool, 256, ids, &error));
+	for (uint32_t i = 0; i < 256; i++)
+		items[i] = (struct core_item){ .pool = pool, .seq = ids[i], .tokens = 16 * 16 };
+	assert_ok(core_seq_reserve(f.core, session, 256, items, &error));
+	assert_ok(core_seq_erase(f.core, session, 128, items, &error));
+	after = resident_bytes();
+	cr_assert_leq(after - before, 4l << 20, "%ld bytes more than before", after - before);
+	cr_assert_eq(core_check(f.core, pool, &books, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(books.n_free, 10 * 1000 * 1000 - 128 * 16);
+}
