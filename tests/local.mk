@@ -50,3 +50,13 @@ UNIT_TESTS += %D%/unit_core
 %C%_unit_core_SOURCES = %D%/unit_core.c
 %C%_unit_core_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_LDADD = $(CORE_TEST_LIBS)
+
+# The core with the points of fault.h; to be linked in place of libcore.la.
+check_LTLIBRARIES += %D%/libcore_faults.la
+%C%_libcore_faults_la_SOURCES = $(daemon_core_libcore_la_SOURCES) common/fault.c
+%C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
+
+UNIT_TESTS += %D%/unit_core_faults
+%C%_unit_core_faults_SOURCES = %D%/unit_core_faults.c
+%C%_unit_core_faults_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_core_faults_LDADD = %D%/libcoretest.la %D%/libcore_faults.la common/libcommon.la $(CRITERION_LIBS)
