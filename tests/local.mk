@@ -34,12 +34,6 @@ UNIT_TESTS += %D%/unit_traces
 %C%_unit_traces_SOURCES = %D%/unit_traces.c
 %C%_unit_traces_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_traces_LDADD = $(CORE_TEST_LIBS)
-# examples/llama
-EXTRA_DIST += %D%/gguf_writer.h
-UNIT_TESTS += %D%/unit_gguf
-%C%_unit_gguf_SOURCES = %D%/unit_gguf.c
-%C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
 
 UNIT_TESTS += %D%/unit_region
 %C%_unit_region_SOURCES = %D%/unit_region.c
@@ -60,3 +54,15 @@ UNIT_TESTS += %D%/unit_core_faults
 %C%_unit_core_faults_SOURCES = %D%/unit_core_faults.c
 %C%_unit_core_faults_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_faults_LDADD = %D%/libcoretest.la %D%/libcore_faults.la common/libcommon.la $(CRITERION_LIBS)
+
+UNIT_TESTS += %D%/unit_core_model
+%C%_unit_core_model_SOURCES = %D%/unit_core_model.c
+%C%_unit_core_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_core_model_LDADD = $(CORE_TEST_LIBS)
+
+# examples/llama
+EXTRA_DIST += %D%/gguf_writer.h
+UNIT_TESTS += %D%/unit_gguf
+%C%_unit_gguf_SOURCES = %D%/unit_gguf.c
+%C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
