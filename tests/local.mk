@@ -41,9 +41,14 @@ UNIT_TESTS += %D%/unit_region
 %C%_unit_region_LDADD = common/libcommon.la $(CRITERION_LIBS)
 
 UNIT_TESTS += %D%/unit_core
-%C%_unit_core_SOURCES = %D%/unit_core.c
+%C%_unit_core_SOURCES = %D%/unit_core.c %D%/core_case.c %D%/core_case.h
 %C%_unit_core_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_LDADD = $(CORE_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_core_sessions
+%C%_unit_core_sessions_SOURCES = %D%/unit_core_sessions.c %D%/core_case.c %D%/core_case.h
+%C%_unit_core_sessions_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_core_sessions_LDADD = $(CORE_TEST_LIBS)
 
 # The core with the points of fault.h; to be linked in place of libcore.la.
 check_LTLIBRARIES += %D%/libcore_faults.la
