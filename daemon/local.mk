@@ -12,3 +12,25 @@ noinst_LTLIBRARIES += %D%/core/libcore.la
 	%D%/core/row.c \
 	%D%/core/sequence.c \
 	%D%/core/session.c
+
+# All but main.c is a library that tests link.
+DAEMON_SOURCES = \
+	%D%/config.c \
+	%D%/config.h \
+	%D%/log.c \
+	%D%/log.h \
+	%D%/loop.c \
+	%D%/loop.h \
+	%D%/policy.c \
+	%D%/policy.h \
+	%D%/settings.c \
+	%D%/settings.h
+DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \
+	$(ZMQ_CFLAGS) $(CONFUSE_CFLAGS) $(SYSTEMD_CFLAGS)
+DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \
+	$(ZMQ_LIBS) $(CONFUSE_LIBS) $(SYSTEMD_LIBS)
+
+noinst_LTLIBRARIES += %D%/libdaemon.la
+%C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)
+%C%_libdaemon_la_CPPFLAGS = $(DAEMON_CPPFLAGS)
+%C%_libdaemon_la_LIBADD = %D%/core/libcore.la $(DAEMON_LIBS)

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * log.h - the daemon's log, on standard error
+ *
+ * One line each: "pagedd: warning: control: ...".  Under journald (when
+ * JOURNAL_STREAM is set) the severity goes before it as <4>, as
+ * sd-daemon(3) describes.  Never log tokens or endpoints.
+ */
+#ifndef PAGED_DAEMON_LOG_H
+#define PAGED_DAEMON_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/** As in syslog(3). */
+enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
+
+/** log_level_parse - false for what is no name of a level */
+bool log_level_parse(const char *name, uint32_t *level_p);
+
+/** log_set_level - lines less severe are dropped; LOG_LEVEL_INFO until then */
+void log_set_level(uint32_t level);
+
+void log_write(enum log_level level, const char *token, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#define log_error(token, ...) log_write(LOG_LEVEL_ERROR, token, __VA_ARGS__)
+#define log_warning(token, ...) log_write(LOG_LEVEL_WARNING, token, __VA_ARGS__)
+#define log_info(token, ...) log_write(LOG_LEVEL_INFO, token, __VA_ARGS__)
+#define log_debug(token, ...) log_write(LOG_LEVEL_DEBUG, token, __VA_ARGS__)
+
+/** For lines that a peer can cause at will: at most LOG_BURST in LOG_WINDOW_MS, the rest is counted. */
+struct log_limit {
+	uint64_t window_ms; /* when the window began */
+	unsigned int n_passed;
+	unsigned int n_dropped;
+};
+
+enum { LOG_BURST = 10, LOG_WINDOW_MS = 10000 };
+
+/** log_limit_pass - may a line be written now? says how many were not when a window ends */
+bool log_limit_pass(struct log_limit *limit, const char *token, uint64_t now_ms);
+
+#endif

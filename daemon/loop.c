@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/loop.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+uint64_t
+loop_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+enum paged_status
+loop_open(struct loop *loop, struct paged_error *error)
+{
+	*loop = (struct loop){ .epoll_fd = epoll_create1(EPOLL_CLOEXEC) };
+	LIST_INIT(&loop->timers);
+	LIST_INIT(&loop->work);
+	if (loop->epoll_fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "epoll_create1: %m");
+	return PAGED_OK;
+}
+
+void
+loop_close(struct loop *loop)
+{
+	if (loop->epoll_fd >= 0)
+		close(loop->epoll_fd);
+	loop->epoll_fd = -1;
+}
+
+enum paged_status
+loop_add(struct loop *loop, struct loop_source *source, int fd, struct paged_error *error)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP, .data.ptr = source };
+
+	source->fd = -1;
+	if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "epoll_ctl: %m");
+	source->fd = fd;
+	return PAGED_OK;
+}
+
+void
+loop_remove(struct loop *loop, struct loop_source *source)
+{
+	if (source->fd < 0)
+		return;
+	if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, source->fd, NULL) < 0)
+		log_warning("loop", "epoll_ctl: %m");
+	source->fd = -1;
+	for (int i = loop->next_event; i < loop->n_events; i++)
+		if (loop->events[i].data.ptr == source)
+			loop->events[i].data.ptr = NULL;
+}
+
+void
+loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t delay_ms)
+{
+	loop_timer_stop(timer);
+	timer->due_ms = loop_now_ms() + delay_ms;
+	timer->armed = true;
+	LIST_INSERT_HEAD(&loop->timers, timer, link);
+}
+
+void
+loop_timer_stop(struct loop_timer *timer)
+{
+	if (!timer->armed)
+		return;
+	timer->armed = false;
+	LIST_REMOVE(timer, link);
+}
+
+void
+loop_work_add(struct loop *loop, struct loop_work *work)
+{
+	LIST_INSERT_HEAD(&loop->work, work, link);
+}
+
+void
+loop_stop(struct loop *loop)
+{
+	loop->running = false;
+}
+
+/* The timers are few (unfinished hellos and the daemon's own two), so a list does. */
+static struct loop_timer *
+timer_next(const struct loop *loop)
+{
+	struct loop_timer *timer, *next = NULL;
+
+	LIST_FOREACH(timer, &loop->timers, link)
+		if (next == NULL || timer->due_ms < next->due_ms)
+			next = timer;
+	return next;
+}
+
+static int
+wait_ms(const struct loop *loop, bool busy)
+{
+	const struct loop_timer *timer = timer_next(loop);
+	uint64_t now = loop_now_ms();
+
+	if (busy)
+		return 0;
+	if (timer == NULL)
+		return -1;
+	if (timer->due_ms <= now)
+		return 0;
+	return timer->due_ms - now > INT_MAX ? INT_MAX : (int)(timer->due_ms - now);
+}
+
+static void
+timers_fire(struct loop *loop)
+{
+	uint64_t now = loop_now_ms();
+	struct loop_timer *timer;
+
+	while ((timer = timer_next(loop)) != NULL && timer->due_ms <= now) {
+		loop_timer_stop(timer);
+		timer->fire(timer);
+	}
+}
+
+static bool
+work_step(struct loop *loop)
+{
+	struct loop_work *work;
+	bool more = false;
+
+	LIST_FOREACH(work, &loop->work, link)
+		more |= work->step(work);
+	return more;
+}
+
+static void
+events_call(struct loop *loop)
+{
+	for (loop->next_event = 0; loop->next_event < loop->n_events;) {
+		struct epoll_event *event = &loop->events[loop->next_event++];
+		struct loop_source *source = event->data.ptr;
+
+		if (source != NULL)
+			source->ready(source, event->events);
+	}
+	loop->n_events = 0;
+}
+
+void
+loop_run(struct loop *loop)
+{
+	bool busy = true; /* what came in before the loop turned */
+
+	loop->running = true;
+	while (loop->running) {
+		loop->n_events =
+			epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop, busy));
+		if (loop->n_events < 0) {
+			if (errno != EINTR)
+				log_error("loop", "epoll_wait: %m");
+			loop->n_events = 0;
+		}
+		events_call(loop);
+		timers_fire(loop);
+		busy = work_step(loop);
+	}
+}

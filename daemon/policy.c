@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/policy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static bool
+contains(const struct config_ids *ids, uint32_t id)
+{
+	for (size_t i = 0; i < ids->n; i++)
+		if (ids->id[i] == id)
+			return true;
+	return false;
+}
+
+static bool
+in_groups(const struct config_ids *groups, const struct policy_peer *peer)
+{
+	if (contains(groups, peer->gid))
+		return true;
+	for (size_t i = 0; i < peer->n_groups; i++)
+		if (contains(groups, peer->groups[i]))
+			return true;
+	return false;
+}
+
+static bool
+is_owner(const struct policy_peer *peer)
+{
+	return peer->uid == geteuid() || peer->uid == 0;
+}
+
+static enum paged_status
+groups_read(int fd, struct policy_peer *peer, struct paged_error *error)
+{
+	socklen_t size = 0;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) == 0 || errno == ENOPROTOOPT)
+		return PAGED_OK; /* none, or a kernel before 4.13: then they do not count */
+	if (errno != ERANGE)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
+	peer->groups = malloc(size);
+	if (peer->groups == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %u groups", size / (unsigned)sizeof(gid_t));
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &size) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
+	peer->n_groups = size / sizeof(gid_t);
+	return PAGED_OK;
+}
+
+enum paged_status
+policy_peer_read(int fd, struct policy_peer *peer, struct paged_error *error)
+{
+	struct ucred credentials;
+	socklen_t size = sizeof(credentials);
+
+	*peer = (struct policy_peer){ 0 };
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERCRED: %m");
+	peer->uid = credentials.uid;
+	peer->gid = credentials.gid;
+	peer->pid = credentials.pid;
+	return groups_read(fd, peer, error);
+}
+
+void
+policy_peer_free(struct policy_peer *peer)
+{
+	free(peer->groups);
+	peer->groups = NULL;
+	peer->n_groups = 0;
+}
+
+enum paged_status
+policy_attach(const struct config *config, const struct policy_peer *peer, struct paged_error *error)
+{
+	if (peer->pid == 0)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "this process is in another PID namespace: the daemon could not see it die; run it "
+				  "in the daemon's namespace (docker: --pid=host)");
+	if (is_owner(peer) || contains(&config->allow_users, peer->uid) || in_groups(&config->allow_groups, peer))
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_PERM, "uid %u, gid %u: neither allow-user nor allow-group names it",
+			  (unsigned)peer->uid, (unsigned)peer->gid);
+}
+
+bool
+policy_admin(const struct config *config, const struct policy_peer *peer)
+{
+	return is_owner(peer) || in_groups(&config->admin_group, peer);
+}
+
+bool
+policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
+{
+	if (pool->allow_users.n == 0 && pool->allow_groups.n == 0)
+		return true;
+	return is_owner(peer) || contains(&pool->allow_users, peer->uid) || in_groups(&pool->allow_groups, peer);
+}

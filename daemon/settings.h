@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * settings.h - the one table of settings, and what their values mean
+ */
+#ifndef PAGED_DAEMON_SETTINGS_H
+#define PAGED_DAEMON_SETTINGS_H
+
+#include "daemon/config.h"
+
+enum settings_type {
+	SETTINGS_COUNT,     /* uint32_t */
+	SETTINGS_BYTES,     /* uint64_t; B, KiB, MiB, GiB, TiB */
+	SETTINGS_DURATION,  /* uint32_t milliseconds; ms, s, min */
+	SETTINGS_BOOL,      /* bool; yes, no */
+	SETTINGS_TEXT,      /* char * */
+	SETTINGS_DTYPE,     /* uint32_t */
+	SETTINGS_LOG_LEVEL, /* uint32_t */
+	SETTINGS_USERS,     /* struct config_ids; names or numbers, a list */
+	SETTINGS_GROUPS,
+};
+
+struct settings_row {
+	const char *name;
+	bool of_pool;
+	enum settings_type type;
+	const char *unit;
+	const char *standard; /* the default as one would write it; NULL: none */
+	uint64_t min, max;    /* of counts, bytes and durations */
+	size_t offset;        /* in struct config or struct config_pool */
+	const char *help;
+};
+
+extern const struct settings_row settings_table[CONFIG_N_SETTINGS];
+
+static inline bool
+settings_is_list(const struct settings_row *row)
+{
+	return row->type == SETTINGS_USERS || row->type == SETTINGS_GROUPS;
+}
+
+/**
+ * settings_set - give a setting its value (of a list: add one, unless it is there)
+ *
+ * @param[in] object  the struct config or struct config_pool
+ * @retval PAGED_ERR_INVALID  error says what would be right; no place, no value in it
+ */
+enum paged_status settings_set(const struct settings_row *row, void *object, const char *text,
+			       struct paged_error *error);
+
+#endif
