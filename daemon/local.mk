@@ -21,8 +21,13 @@ DAEMON_SOURCES = \
 	%D%/log.h \
 	%D%/loop.c \
 	%D%/loop.h \
+	%D%/memory.c \
+	%D%/memory.h \
+	%D%/memory_host.c \
 	%D%/policy.c \
 	%D%/policy.h \
+	%D%/pools.c \
+	%D%/pools.h \
 	%D%/settings.c \
 	%D%/settings.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/memory.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum paged_status
+memory_ops_find(const char *name, const struct memory_ops **ops_p, struct paged_error *error)
+{
+	if (strcmp(name, memory_ops_host.name) != 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "this build has the back end host");
+	*ops_p = &memory_ops_host;
+	return PAGED_OK;
+}
+
+/*
+ * A descriptor that cannot write at all: the seal alone would still let its
+ * holder try, and F_SEAL_FUTURE_WRITE needs Linux 5.1.
+ */
+static int
+reopen_read_only(int fd)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+enum paged_status
+memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, struct paged_error *error)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	void *map;
+
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "memfd_create: %m");
+	if (ftruncate(fd, (off_t)size) < 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region of %zu bytes: ftruncate: %m", size);
+		goto err_close;
+	}
+	map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (map == MAP_FAILED) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region of %zu bytes: mmap: %m", size);
+		goto err_close;
+	}
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) < 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m (Linux 5.3 or newer is needed)");
+		goto err_unmap;
+	}
+	*fd_p = reopen_read_only(fd);
+	if (*fd_p < 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "table region: /proc/self/fd: %m");
+		goto err_unmap;
+	}
+	close(fd);
+	*map_p = map;
+	return PAGED_OK;
+
+err_unmap:
+	munmap(map, size);
+err_close:
+	close(fd);
+	return error->status;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/pools.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+static struct core_pool_params
+core_params(const struct config_pool *config)
+{
+	return (struct core_pool_params){
+		.name = config->name,
+		.n_pages = config->pages,
+		.page_size = config->page_size,
+		.n_slots = config->sequences,
+		.max_length = config->max_length,
+	};
+}
+
+/* What the pages are said to need: by size, or by their number. */
+static enum config_setting
+size_setting(const struct config_pool *config)
+{
+	return config->source[CONFIG_POOL_SIZE].line ? CONFIG_POOL_SIZE : CONFIG_POOL_PAGES;
+}
+
+static enum paged_status
+size_check(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
+	   uint64_t taken, struct paged_error *error)
+{
+	uint64_t left = limits->available > taken ? limits->available - taken : 0;
+	char need[32], total[32], available[32], others[32];
+	bool by_pages = size_setting(pool) == CONFIG_POOL_PAGES;
+
+	if (pool->layout.size <= left)
+		return PAGED_OK;
+	config_format_bytes(pool->layout.size, need, sizeof(need));
+	config_format_bytes(limits->total, total, sizeof(total));
+	config_format_bytes(limits->available, available, sizeof(available));
+	config_format_bytes(taken, others, sizeof(others));
+	return config_fail(config, pool, size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s%s",
+			   by_pages ? need : "", by_pages ? "; " : "", limits->whose, total, available,
+			   taken ? ", of which other pools take " : "", taken ? others : "", "");
+}
+
+enum paged_status
+pools_check(const struct config *config, struct paged_error *error)
+{
+	uint64_t taken = 0;
+
+	for (size_t i = 0; i < config->n_pools; i++) {
+		const struct config_pool *pool = &config->pools[i];
+		const struct core_pool_params params = core_params(pool);
+		const struct memory_ops *ops;
+		struct memory_limits limits;
+		struct paged_error why;
+		enum paged_status status;
+
+		if (memory_ops_find(pool->backend, &ops, &why) != PAGED_OK)
+			return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s", why.text);
+		if (core_region_size(&params) == 0)
+			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
+					   "tables of %u sequences of %u tokens do not fit any memory",
+					   pool->sequences, pool->max_length);
+		status = ops->limits(&limits, error);
+		if (status == PAGED_OK)
+			status = size_check(config, pool, &limits, taken, error);
+		if (status != PAGED_OK)
+			return status;
+		taken += pool->layout.size;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+pool_open(struct pool *pool, const struct config_pool *config, struct core *core, struct paged_error *error)
+{
+	const struct core_pool_params params = core_params(config);
+	const struct memory_ops *ops;
+	enum paged_status status;
+	uint32_t index;
+
+	*pool = (struct pool){ .config = config, .region_fd = -1, .memory.fd = -1 };
+	status = memory_ops_find(config->backend, &ops, error);
+	if (status != PAGED_OK)
+		return status;
+	status = ops->alloc(&pool->memory, config->name, config->layout.size, error);
+	if (status != PAGED_OK)
+		return status;
+	pool->region_size = core_region_size(&params);
+	status = memory_region_create(config->name, pool->region_size, &pool->region, &pool->region_fd, error);
+	if (status != PAGED_OK)
+		return status;
+	return core_pool_add(core, &params, pool->region, &index, error);
+}
+
+enum paged_status
+pools_open(struct pools *pools, const struct config *config, struct core *core, struct paged_error *error)
+{
+	pools->n = 0;
+	pools->pool = calloc(config->n_pools, sizeof(*pools->pool));
+	if (pools->pool == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %zu pools", config->n_pools);
+	for (; pools->n < config->n_pools; pools->n++) {
+		const struct config_pool *pool = &config->pools[pools->n];
+		struct paged_error why;
+		char page[32];
+
+		if (pool_open(&pools->pool[pools->n], pool, core, &why) != PAGED_OK) {
+			pools->n++; /* what it has already is closed with the others */
+			return paged_fail(error, why.status, "%s:%u: pool %s: %s", config->path,
+					  pool->source[size_setting(pool)].line, pool->name, why.text);
+		}
+		log_info("pool", "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
+			 config_format_bytes(pool->layout.page_bytes, page, sizeof(page)), pool->backend,
+			 pools->pool[pools->n].memory.text);
+	}
+	return PAGED_OK;
+}
+
+void
+pools_close(struct pools *pools)
+{
+	for (size_t i = 0; i < pools->n; i++) {
+		struct pool *pool = &pools->pool[i];
+
+		if (pool->region != NULL)
+			munmap(pool->region, pool->region_size);
+		if (pool->region_fd >= 0)
+			close(pool->region_fd);
+		if (pool->memory.ops != NULL)
+			pool->memory.ops->release(&pool->memory);
+	}
+	free(pools->pool);
+	*pools = (struct pools){ 0 };
+}
+
+void
+pools_geometry(const struct pool *pool, struct wire_geometry *geometry)
+{
+	const struct layout_params *params = &pool->config->layout.params;
+
+	*geometry = (struct wire_geometry){
+		.n_layers = params->n_layers,
+		.n_kv_heads = params->n_kv_heads,
+		.k_dim = params->k_dim,
+		.v_dim = params->v_dim,
+		.dtype = params->dtype,
+		.page_size = params->page_size,
+		.n_pages = params->n_pages,
+		.alignment = params->alignment,
+		.v_in_k = params->v_in_k,
+	};
+}

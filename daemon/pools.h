@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * pools.h - the configured pools: pages, table regions, and their place in the core
+ *
+ * Pool i of the configuration is pool i of the core and of the wire.
+ */
+#ifndef PAGED_DAEMON_POOLS_H
+#define PAGED_DAEMON_POOLS_H
+
+#include "daemon/config.h"
+#include "daemon/core/core.h"
+#include "daemon/memory.h"
+#include "proto/wire.h"
+
+struct pool {
+	const struct config_pool *config; /* borrowed */
+	struct memory memory;             /* the pages */
+	size_t region_size;               /* bytes */
+	void *region;                     /* the daemon's mapping of the table region */
+	int region_fd;                    /* read-only */
+};
+
+struct pools {
+	struct pool *pool;
+	size_t n;
+};
+
+/** pools_check - refuse settings that this machine cannot fulfil; takes nothing */
+enum paged_status pools_check(const struct config *config, struct paged_error *error);
+
+/**
+ * pools_open - allocate and populate all pools, and add them to the core
+ *
+ * @param[in] config  borrowed until pools_close()
+ */
+enum paged_status pools_open(struct pools *pools, const struct config *config, struct core *core,
+			     struct paged_error *error);
+
+/** pools_close - after core_destroy(); takes what failed to open */
+void pools_close(struct pools *pools);
+
+/** pools_geometry - as the wire says it */
+void pools_geometry(const struct pool *pool, struct wire_geometry *geometry);
+
+#endif
