@@ -17,19 +17,37 @@ noinst_LTLIBRARIES += %D%/core/libcore.la
 DAEMON_SOURCES = \
 	%D%/config.c \
 	%D%/config.h \
+	%D%/control.c \
+	%D%/control.h \
+	%D%/daemon.c \
+	%D%/daemon.h \
+	%D%/endpoint.c \
+	%D%/endpoint.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/loop.c \
 	%D%/loop.h \
+	%D%/member.c \
+	%D%/member.h \
 	%D%/memory.c \
 	%D%/memory.h \
 	%D%/memory_host.c \
+	%D%/pidfd.c \
+	%D%/pidfd.h \
 	%D%/policy.c \
 	%D%/policy.h \
 	%D%/pools.c \
 	%D%/pools.h \
+	%D%/rpc.c \
+	%D%/rpc.h \
+	%D%/rpc_admin.c \
+	%D%/rpc_sequences.c \
+	%D%/runtime.c \
+	%D%/runtime.h \
 	%D%/settings.c \
-	%D%/settings.h
+	%D%/settings.h \
+	%D%/zap.c \
+	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \
 	$(ZMQ_CFLAGS) $(CONFUSE_CFLAGS) $(SYSTEMD_CFLAGS)
 DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \
@@ -39,3 +57,16 @@ noinst_LTLIBRARIES += %D%/libdaemon.la
 %C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)
 %C%_libdaemon_la_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_libdaemon_la_LIBADD = %D%/core/libcore.la $(DAEMON_LIBS)
+
+sbin_PROGRAMS += %D%/pagedd
+%C%_pagedd_SOURCES = %D%/main.c
+%C%_pagedd_CPPFLAGS = $(DAEMON_CPPFLAGS)
+%C%_pagedd_LDADD = %D%/libdaemon.la
+
+# A daemon that can be made to go wrong (common/fault.h).
+if ENABLE_TESTS
+check_PROGRAMS += tests/pagedd-faults
+tests_pagedd_faults_SOURCES = $(DAEMON_SOURCES) $(daemon_core_libcore_la_SOURCES) common/fault.c %D%/main.c
+tests_pagedd_faults_CPPFLAGS = $(DAEMON_CPPFLAGS) -DPAGED_FAULTS
+tests_pagedd_faults_LDADD = $(DAEMON_LIBS)
+endif

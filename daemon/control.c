@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/control.h"
+
+#include <config.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/pidfd.h"
+
+enum {
+	HELLO_MS = 5000,
+	MAX_STRANGERS = 64, /* connections without a hello */
+	ACCEPT_TURN = 16,
+	BACKLOG = 128,
+};
+
+static void
+connection_close(struct connection *connection)
+{
+	struct control *control = connection->control;
+	struct member *member = connection->member;
+	int fd = connection->source.fd;
+
+	if (connection->stranger)
+		control->n_strangers--;
+	if (connection->leaving)
+		control->n_leaving--;
+	loop_timer_stop(&connection->hello_timer);
+	loop_remove(&control->daemon->loop, &connection->source);
+	close(fd);
+	LIST_REMOVE(connection, link);
+	policy_peer_free(&connection->peer);
+	free(connection);
+	if (member != NULL)
+		member_disconnected(member);
+}
+
+/* One datagram, with a pool's descriptors or none; false: the peer does not take it. */
+static bool
+datagram_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
+	} ancillary = { 0 };
+	uint8_t buffer[1024];
+	struct iovec part = { .iov_base = buffer };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	part.iov_len = wire_control_reply_pack(reply, buffer, sizeof(buffer));
+	if (part.iov_len == 0) {
+		log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
+		return false;
+	}
+	if (n_fds > 0) {
+		message.msg_control = &ancillary;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * n_fds);
+		ancillary.header.cmsg_level = SOL_SOCKET;
+		ancillary.header.cmsg_type = SCM_RIGHTS;
+		ancillary.header.cmsg_len = CMSG_LEN(sizeof(int) * n_fds);
+		memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(int) * n_fds);
+	}
+	return sendmsg(connection->source.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+bool
+control_notify(struct connection *connection, const struct wire_control_reply *notice)
+{
+	if (datagram_send(connection, notice, NULL, 0))
+		return true;
+	if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+		log_warning("control", "process %d dropped: it takes no message: %m", (int)connection->peer.pid);
+	connection_close(connection);
+	return false;
+}
+
+static void
+refusal_send(struct connection *connection, const struct paged_error *error)
+{
+	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
+
+	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
+	datagram_send(connection, &reply, NULL, 0); /* a last word: heard or not, the connection's fate is decided */
+}
+
+/* Refuse and hang up. */
+static void
+connection_refuse(struct connection *connection, const struct paged_error *error)
+{
+	if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+		log_warning("control", "process %d, uid %u refused: %s", (int)connection->peer.pid,
+			    (unsigned)connection->peer.uid, error->text);
+	refusal_send(connection, error);
+	connection_close(connection);
+}
+
+static void
+welcome_send(struct connection *connection, const struct member *member)
+{
+	struct wire_control_reply reply = {
+		.kind = WIRE_WELCOME,
+		.welcome = {
+			.version_major = WIRE_VERSION_MAJOR,
+			.version_minor = WIRE_VERSION_MINOR,
+			.session = member->session ? member->session->id : 0,
+			.member = member->id,
+			.has_join_token = member->first,
+			.daemon_version = PACKAGE_VERSION,
+		},
+	};
+
+	memcpy(reply.welcome.boot_id, connection->control->daemon->boot_id, sizeof(reply.welcome.boot_id));
+	memcpy(reply.welcome.token, member->token, sizeof(reply.welcome.token));
+	if (member->first)
+		memcpy(reply.welcome.join_token, member->session->join_token, sizeof(reply.welcome.join_token));
+	memcpy(reply.welcome.endpoint, member->endpoint, sizeof(reply.welcome.endpoint));
+	control_notify(connection, &reply);
+}
+
+static enum paged_status
+hello_check(struct connection *connection, const struct wire_control_request *hello, struct paged_error *error)
+{
+	const struct daemon *daemon = connection->control->daemon;
+
+	if (connection->member != NULL)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "a second hello");
+	if (hello->hello.version_major != WIRE_VERSION_MAJOR)
+		return paged_fail(error, PAGED_ERR_VERSION, "pagedd speaks version %u.%u of the protocol, the client %u.%u",
+				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR, hello->hello.version_major,
+				  hello->hello.version_minor);
+	if (daemon->stopping)
+		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
+	return policy_attach(daemon->config, &connection->peer, error);
+}
+
+static const char *
+role_name(const struct member *member)
+{
+	if (member->session == NULL)
+		return "observer";
+	return member->first ? "session" : "join";
+}
+
+static void
+hello_serve(struct connection *connection, const struct wire_control_request *hello)
+{
+	struct daemon *daemon = connection->control->daemon;
+	struct paged_error error;
+	struct member *member;
+	int pidfd;
+
+	if (hello_check(connection, hello, &error) != PAGED_OK ||
+	    pidfd_of_peer(connection->source.fd, connection->peer.pid, &pidfd, &error) != PAGED_OK) {
+		connection_refuse(connection, &error);
+		return;
+	}
+	if (member_attach(&daemon->members, connection, hello, &connection->peer, pidfd, &member, &error) != PAGED_OK) {
+		close(pidfd);
+		connection_refuse(connection, &error);
+		return;
+	}
+	connection->member = member;
+	connection->stranger = false;
+	connection->control->n_strangers--;
+	loop_timer_stop(&connection->hello_timer);
+	policy_peer_free(&connection->peer);
+	log_info("member", "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
+		 (unsigned)member->uid, role_name(member), member->session ? member->session->id : 0);
+	welcome_send(connection, member);
+}
+
+static enum paged_status
+grant_make(struct connection *connection, const char *name, struct wire_control_reply *reply, int *fds,
+	   struct paged_error *error)
+{
+	const struct daemon *daemon = connection->control->daemon;
+	const struct pool *pool;
+	enum paged_status status;
+	uint32_t index;
+
+	if (daemon->stopping)
+		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
+	status = core_pool_find(daemon->core, name, &index, error);
+	if (status == PAGED_OK)
+		status = rpc_pool_check(daemon, connection->member, index, error);
+	if (status != PAGED_OK)
+		return status;
+	pool = &daemon->pools.pool[index];
+	*reply = (struct wire_control_reply){
+		.kind = WIRE_POOL_GRANT,
+		.pool_grant = { .pool = index, .memory_size = pool->memory.size, .region_size = pool->region_size },
+	};
+	snprintf(reply->pool_grant.name, sizeof(reply->pool_grant.name), "%s", pool->config->name);
+	snprintf(reply->pool_grant.backend, sizeof(reply->pool_grant.backend), "%s", pool->memory.ops->name);
+	pools_geometry(pool, &reply->pool_grant.geometry);
+	fds[WIRE_FD_REGION] = pool->region_fd;
+	fds[WIRE_FD_MEMORY] = pool->memory.fd;
+	return PAGED_OK;
+}
+
+static void
+open_pool_serve(struct connection *connection, const char *name)
+{
+	struct wire_control_reply reply;
+	struct paged_error error;
+	int fds[WIRE_N_POOL_FDS];
+
+	if (grant_make(connection, name, &reply, fds, &error) != PAGED_OK) {
+		log_debug("control", "member %u: %s", connection->member->id, error.text);
+		reply = (struct wire_control_reply){ .kind = WIRE_REFUSAL, .refusal.status = error.status };
+		snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error.text);
+		control_notify(connection, &reply);
+		return;
+	}
+	if (!datagram_send(connection, &reply, fds, WIRE_N_POOL_FDS))
+		connection_close(connection);
+}
+
+static void
+bye_serve(struct connection *connection)
+{
+	struct member *member = connection->member;
+
+	log_info("member", "%u (process %d) said goodbye", member->id, (int)member->pid);
+	connection->leaving = true;
+	connection->control->n_leaving++;
+	member_gone(member);
+	daemon_reap(connection->control->daemon); /* which ends in its farewell */
+}
+
+static void
+message_serve(struct connection *connection, const uint8_t *message, size_t size)
+{
+	struct control *control = connection->control;
+	struct wire_control_request request;
+	struct paged_error error;
+
+	wire_arena_reset(&control->arena);
+	if (wire_control_request_parse(message, size, &control->arena, &request, &error) != PAGED_OK) {
+		connection_refuse(connection, &error);
+		return;
+	}
+	if (request.kind == WIRE_HELLO) {
+		hello_serve(connection, &request);
+		return;
+	}
+	if (connection->member == NULL) {
+		paged_fail(&error, PAGED_ERR_PROTOCOL, "the first message is no hello");
+		connection_refuse(connection, &error);
+		return;
+	}
+	if (request.kind == WIRE_OPEN_POOL)
+		open_pool_serve(connection, request.open_pool.name);
+	else
+		bye_serve(connection);
+}
+
+static void
+connection_ready(struct loop_source *source, uint32_t events)
+{
+	struct connection *connection = container_of(source, struct connection, source);
+	struct control *control = connection->control;
+	struct iovec part = { .iov_base = control->buffer, .iov_len = sizeof(control->buffer) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 }; /* and no room for descriptors */
+	ssize_t n = recvmsg(source->fd, &message, MSG_DONTWAIT);
+	struct paged_error error;
+
+	(void)events;
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0 || connection->leaving) {
+		connection_close(connection);
+		return;
+	}
+	if (message.msg_flags & MSG_CTRUNC) {
+		paged_fail(&error, PAGED_ERR_PROTOCOL, "the message carries descriptors");
+		connection_refuse(connection, &error);
+	} else if (message.msg_flags & MSG_TRUNC) {
+		paged_fail(&error, PAGED_ERR_PROTOCOL, "the message is longer than %u bytes", WIRE_MAX_MESSAGE);
+		connection_refuse(connection, &error);
+	} else {
+		message_serve(connection, control->buffer, (size_t)n);
+	}
+}
+
+static void
+hello_late(struct loop_timer *timer)
+{
+	struct connection *connection = container_of(timer, struct connection, hello_timer);
+	struct paged_error error;
+
+	paged_fail(&error, PAGED_ERR_PROTOCOL, "no hello within %d s", HELLO_MS / 1000);
+	connection_refuse(connection, &error);
+}
+
+/* Takes over fd, also when it fails. */
+static enum paged_status
+connection_create(struct control *control, int fd, struct paged_error *error)
+{
+	struct connection *connection = calloc(1, sizeof(*connection));
+	enum paged_status status;
+
+	if (connection == NULL) {
+		close(fd);
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a connection");
+	}
+	connection->control = control;
+	connection->stranger = true;
+	connection->source.ready = connection_ready;
+	connection->hello_timer.fire = hello_late;
+	status = policy_peer_read(fd, &connection->peer, error);
+	if (status == PAGED_OK)
+		status = loop_add(&control->daemon->loop, &connection->source, fd, error);
+	if (status != PAGED_OK) {
+		policy_peer_free(&connection->peer);
+		free(connection);
+		close(fd);
+		return status;
+	}
+	LIST_INSERT_HEAD(&control->connections, connection, link);
+	control->n_strangers++;
+	loop_timer_start(&control->daemon->loop, &connection->hello_timer, HELLO_MS);
+	return PAGED_OK;
+}
+
+/* Out of descriptors: take the peer with the spare one and hang up, or the listener would stay readable. */
+static void
+turn_away(struct control *control)
+{
+	int fd;
+
+	close(control->spare_fd);
+	fd = accept4(control->listener.fd, NULL, NULL, SOCK_CLOEXEC);
+	if (fd >= 0)
+		close(fd);
+	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (log_limit_pass(&control->limit, "control", loop_now_ms()))
+		log_error("control", "a connection was turned away: no descriptors left");
+}
+
+static void
+listener_ready(struct loop_source *source, uint32_t events)
+{
+	struct control *control = container_of(source, struct control, listener);
+	struct paged_error error;
+
+	(void)events;
+	for (int i = 0; i < ACCEPT_TURN; i++) {
+		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+			turn_away(control);
+		if (fd < 0)
+			return;
+		if (control->n_strangers >= MAX_STRANGERS) {
+			close(fd);
+			if (log_limit_pass(&control->limit, "control", loop_now_ms()))
+				log_warning("control", "a connection was turned away: %d others have said no hello yet",
+					    MAX_STRANGERS);
+		} else if (connection_create(control, fd, &error) != PAGED_OK) {
+			log_error("control", "%s", error.text);
+		}
+	}
+}
+
+enum paged_status
+control_open(struct control *control, struct daemon *daemon, struct paged_error *error)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	enum paged_status status;
+	int fd;
+
+	control->daemon = daemon;
+	control->listener = (struct loop_source){ .fd = -1, .ready = listener_ready };
+	LIST_INIT(&control->connections);
+	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	if (control->spare_fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "/dev/null: %m");
+	status = wire_arena_create(&control->arena, error);
+	if (status != PAGED_OK)
+		return status;
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "socket: %m");
+	runtime_control_path(&daemon->runtime, address.sun_path, sizeof(address.sun_path));
+	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0)
+		status = paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", address.sun_path);
+	else
+		status = loop_add(&daemon->loop, &control->listener, fd, error);
+	if (status != PAGED_OK)
+		close(fd);
+	return status;
+}
+
+static void
+listener_close(struct control *control)
+{
+	int fd = control->listener.fd;
+
+	if (fd < 0)
+		return;
+	loop_remove(&control->daemon->loop, &control->listener);
+	close(fd);
+}
+
+void
+control_stop(struct control *control, uint32_t deadline_ms)
+{
+	struct wire_control_reply notice = {
+		.kind = WIRE_NOTICE,
+		.notice = { .kind = WIRE_NOTICE_STOPPING, .deadline_ms = deadline_ms, .text = "pagedd is stopping" },
+	};
+	struct connection *connection;
+
+	listener_close(control);
+again: /* dropping one may drop others: begin anew */
+	LIST_FOREACH(connection, &control->connections, link) {
+		if (connection->member == NULL || connection->told_stopping)
+			continue;
+		connection->told_stopping = true;
+		if (!control_notify(connection, &notice))
+			goto again;
+	}
+}
+
+void
+control_detach(struct connection *connection)
+{
+	connection->member = NULL;
+	if (!connection->leaving)
+		connection_close(connection);
+}
+
+void
+control_farewell(struct control *control)
+{
+	const struct wire_control_reply farewell = { .kind = WIRE_FAREWELL };
+	struct connection *connection, *next;
+
+	if (control->n_leaving == 0)
+		return;
+	for (connection = LIST_FIRST(&control->connections); connection != NULL; connection = next) {
+		next = LIST_NEXT(connection, link);
+		if (!connection->leaving)
+			continue;
+		datagram_send(connection, &farewell, NULL, 0);
+		connection_close(connection);
+	}
+}
+
+void
+control_close(struct control *control)
+{
+	struct connection *connection;
+
+	if (control->daemon == NULL)
+		return;
+	listener_close(control);
+	control_farewell(control);
+	while ((connection = LIST_FIRST(&control->connections)) != NULL) {
+		connection->member = NULL; /* members_close() frees it */
+		connection_close(connection);
+	}
+	wire_arena_destroy(&control->arena);
+	if (control->spare_fd >= 0)
+		close(control->spare_fd);
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/daemon.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+/* Of a member: control socket, pidfd, RPC listener, RPC connection; and some for everything else. */
+enum { FDS_PER_MEMBER = 4, FDS_BESIDES = 256 };
+
+enum paged_status
+daemon_random(void *bytes, size_t size, struct paged_error *error)
+{
+	if (getrandom(bytes, size, 0) != (ssize_t)size) /* up to 256 bytes come whole */
+		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %m");
+	return PAGED_OK;
+}
+
+void
+daemon_reap(struct daemon *daemon)
+{
+	daemon->reap_needed = true;
+}
+
+static bool
+reap_step(struct loop_work *work)
+{
+	struct daemon *daemon = container_of(work, struct daemon, reaper);
+
+	if (!daemon->reap_needed)
+		return false;
+	daemon->reap_needed = core_reap(daemon->core, DAEMON_REAP_PAGES);
+	if (!daemon->reap_needed)
+		control_farewell(&daemon->control);
+	return daemon->reap_needed;
+}
+
+void
+daemon_check_stopped(struct daemon *daemon)
+{
+	if (daemon->stopping && daemon->members.n_connected == 0)
+		loop_stop(&daemon->loop);
+}
+
+static void
+stop_late(struct loop_timer *timer)
+{
+	struct daemon *daemon = container_of(timer, struct daemon, stop_deadline);
+
+	log_warning("pagedd", "stop-timeout is over, and %u members have not left", daemon->members.n_connected);
+	loop_stop(&daemon->loop);
+}
+
+static void
+stop_begin(struct daemon *daemon, int signal)
+{
+	daemon->stopping = true;
+	log_info("pagedd", "SIG%s: stopping; %u members have %" PRIu32 " ms to leave", sigabbrev_np(signal),
+		 daemon->members.n_connected, daemon->config->stop_timeout_ms);
+	sd_notify(0, "STOPPING=1");
+	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
+	control_stop(&daemon->control, daemon->config->stop_timeout_ms);
+	daemon_check_stopped(daemon);
+}
+
+static void
+signal_ready(struct loop_source *source, uint32_t events)
+{
+	struct daemon *daemon = container_of(source, struct daemon, signals);
+	struct signalfd_siginfo info;
+
+	(void)events;
+	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
+		return;
+	if (!daemon->stopping) {
+		stop_begin(daemon, (int)info.ssi_signo);
+		return;
+	}
+	log_warning("pagedd", "second signal: %u members are left behind", daemon->members.n_connected);
+	loop_stop(&daemon->loop);
+}
+
+static void
+watchdog_fire(struct loop_timer *timer)
+{
+	struct daemon *daemon = container_of(timer, struct daemon, watchdog);
+
+	sd_notify(0, "WATCHDOG=1");
+	loop_timer_start(&daemon->loop, timer, daemon->watchdog_ms);
+}
+
+static enum paged_status
+signals_open(struct daemon *daemon, struct paged_error *error)
+{
+	enum paged_status status;
+	sigset_t signals;
+	int fd;
+
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "signalfd: %m");
+	daemon->signals.ready = signal_ready;
+	status = loop_add(&daemon->loop, &daemon->signals, fd, error);
+	if (status != PAGED_OK)
+		close(fd);
+	return status;
+}
+
+/* libzmq aborts the process when a listener of it runs out of descriptors, so that must not happen. */
+static enum paged_status
+descriptors_raise(const struct config *config, struct paged_error *error)
+{
+	uint64_t needed = (uint64_t)config->max_members * FDS_PER_MEMBER + FDS_BESIDES;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "RLIMIT_NOFILE: %m");
+	limit.rlim_cur = limit.rlim_max;
+	if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "RLIMIT_NOFILE: %m");
+	if (limit.rlim_max >= needed)
+		return PAGED_OK;
+	return config_fail(config, NULL, CONFIG_MAX_MEMBERS, error,
+			   "needs %" PRIu64 " descriptors, and the limit is %ju (LimitNOFILE)", needed,
+			   (uintmax_t)limit.rlim_max);
+}
+
+static void
+parts_init(struct daemon *daemon)
+{
+	daemon->started_ms = loop_now_ms();
+	daemon->signals.fd = -1;
+	daemon->stop_deadline.fire = stop_late;
+	daemon->watchdog.fire = watchdog_fire;
+	daemon->reaper.step = reap_step;
+	members_open(&daemon->members, daemon);
+	loop_work_add(&daemon->loop, &daemon->reaper);
+}
+
+enum paged_status
+daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir, struct paged_error *error)
+{
+	enum paged_status status;
+
+	*daemon = (struct daemon){ .config = config, .runtime.lock_fd = -1 };
+	status = descriptors_raise(config, error);
+	if (status == PAGED_OK)
+		status = daemon_random(daemon->boot_id, sizeof(daemon->boot_id), error);
+	if (status == PAGED_OK)
+		status = loop_open(&daemon->loop, error);
+	if (status != PAGED_OK)
+		return status;
+	parts_init(daemon);
+	status = runtime_open(&daemon->runtime, runtime_dir, config, error);
+	if (status == PAGED_OK)
+		status = signals_open(daemon, error);
+	if (status == PAGED_OK)
+		status = pools_check(config, error);
+	if (status == PAGED_OK)
+		status = core_create(daemon->boot_id, &daemon->core, error);
+	if (status == PAGED_OK)
+		status = pools_open(&daemon->pools, config, daemon->core, error);
+	if (status == PAGED_OK)
+		status = endpoint_open(&daemon->endpoint, daemon, error);
+	if (status == PAGED_OK)
+		status = rpc_open(&daemon->rpc, daemon, error);
+	if (status == PAGED_OK)
+		status = control_open(&daemon->control, daemon, error);
+	return status;
+}
+
+void
+daemon_run(struct daemon *daemon)
+{
+	uint64_t watchdog_us;
+
+	if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
+		daemon->watchdog_ms = watchdog_us / 2000;
+		loop_timer_start(&daemon->loop, &daemon->watchdog, daemon->watchdog_ms);
+	}
+	sd_notify(0, "READY=1");
+	log_info("pagedd", "ready at %s", daemon->runtime.dir);
+	loop_run(&daemon->loop);
+	log_info("pagedd", "stopped after %" PRIu64 " requests", daemon->rpc.n_requests);
+}
+
+void
+daemon_close(struct daemon *daemon)
+{
+	control_close(&daemon->control);
+	if (daemon->members.daemon != NULL)
+		members_close(&daemon->members);
+	rpc_close(&daemon->rpc);
+	endpoint_close(&daemon->endpoint);
+	core_destroy(daemon->core);
+	pools_close(&daemon->pools);
+	if (daemon->signals.fd > 0)
+		close(daemon->signals.fd);
+	runtime_close(&daemon->runtime);
+	loop_close(&daemon->loop);
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/endpoint.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#include "daemon/daemon.h"
+#include "daemon/zap.h"
+
+enum {
+	HIGH_WATER = 64, /* messages queued for a peer, either way */
+	HANDSHAKE_MS = 500,
+	TURN_MESSAGES = 64, /* answered before deaths and signals are looked at again */
+	MAX_UNSENT = 16,    /* replies in a row that a peer did not take */
+	MAX_UNSENT_MS = 2000,
+};
+
+/* A reply is queued or lost, never waited for. */
+static void
+reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
+{
+	uint64_t now;
+
+	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
+		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0)
+			log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
+		member->n_unsent = 0;
+		return;
+	}
+	if (errno != EAGAIN) /* EHOSTUNREACH: it hung up meanwhile */
+		return;
+	now = loop_now_ms();
+	if (member->n_unsent++ == 0)
+		member->unsent_since_ms = now;
+	if (member->n_unsent >= MAX_UNSENT || now - member->unsent_since_ms >= MAX_UNSENT_MS)
+		member_cut(member, "does not read its replies");
+}
+
+static void
+drop(struct endpoint *endpoint, const char *why)
+{
+	endpoint->n_dropped++;
+	if (log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
+		log_warning("rpc", "message dropped: %s", why);
+}
+
+/* The member that sent a message, by what ZAP attached to its connection. */
+static struct member *
+sender(struct endpoint *endpoint, zmq_msg_t *body)
+{
+	const char *user = zmq_msg_gets(body, "User-Id");
+	struct member *member;
+
+	if (user == NULL)
+		return NULL;
+	member = member_find(&endpoint->daemon->members, (uint32_t)strtoul(user, NULL, 10));
+	return member != NULL && member->alive ? member : NULL;
+}
+
+static void
+message_serve(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
+{
+	struct member *member = sender(endpoint, body);
+	size_t size;
+
+	if (member == NULL) {
+		drop(endpoint, "its member is gone");
+		return;
+	}
+	size = rpc_serve(&endpoint->daemon->rpc, member, zmq_msg_data(body), zmq_msg_size(body), endpoint->reply,
+			 sizeof(endpoint->reply));
+	if (size > 0)
+		reply_send(endpoint, member, route, size);
+}
+
+/* The rest of a message that has more frames than it may. */
+static void
+frames_skip(struct endpoint *endpoint)
+{
+	zmq_msg_t frame;
+	bool more = true;
+
+	while (more) {
+		zmq_msg_init(&frame);
+		more = zmq_msg_recv(&frame, endpoint->router, ZMQ_DONTWAIT) >= 0 && zmq_msg_more(&frame);
+		zmq_msg_close(&frame);
+	}
+}
+
+/* Take one message; false: there is none. */
+static bool
+message_take(struct endpoint *endpoint)
+{
+	zmq_msg_t route, body;
+	bool taken = false;
+
+	zmq_msg_init(&route);
+	zmq_msg_init(&body);
+	if (zmq_msg_recv(&route, endpoint->router, ZMQ_DONTWAIT) < 0)
+		goto out;
+	taken = true;
+	if (!zmq_msg_more(&route) || zmq_msg_recv(&body, endpoint->router, ZMQ_DONTWAIT) < 0) {
+		drop(endpoint, "it has no body");
+	} else if (zmq_msg_more(&body)) {
+		frames_skip(endpoint);
+		drop(endpoint, "it has more than one body frame");
+	} else {
+		message_serve(endpoint, &route, &body);
+	}
+out:
+	zmq_msg_close(&body);
+	zmq_msg_close(&route);
+	return taken;
+}
+
+/*
+ * ZMQ_FD says once that something happened, and any call on a socket may
+ * take that word away; so every turn of the loop tries both sockets, and
+ * goes on until they answer EAGAIN after the last thing that was sent.
+ */
+static bool
+endpoint_step(struct loop_work *work)
+{
+	struct endpoint *endpoint = container_of(work, struct endpoint, work);
+
+	while (zap_serve(endpoint))
+		;
+	for (int i = 0; i < TURN_MESSAGES; i++)
+		if (!message_take(endpoint))
+			return false;
+	return true;
+}
+
+/* Waking the loop is all that a readable ZMQ_FD needs to do. */
+static void
+socket_ready(struct loop_source *source, uint32_t events)
+{
+	(void)source;
+	(void)events;
+}
+
+static enum paged_status
+socket_fail(struct paged_error *error, const char *what)
+{
+	return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %s", what, zmq_strerror(errno));
+}
+
+static enum paged_status
+option_set(void *socket, int option, int value, struct paged_error *error)
+{
+	if (zmq_setsockopt(socket, option, &value, sizeof(value)) < 0)
+		return socket_fail(error, "zmq_setsockopt");
+	return PAGED_OK;
+}
+
+static enum paged_status
+router_configure(void *router, struct paged_error *error)
+{
+	static const struct {
+		int option, value;
+	} options[] = {
+		{ ZMQ_LINGER, 0 },
+		{ ZMQ_PLAIN_SERVER, 1 },
+		{ ZMQ_ROUTER_MANDATORY, 1 }, /* or replies vanish silently */
+		{ ZMQ_ROUTER_HANDOVER, 0 },  /* or a namesake gets another's replies */
+		{ ZMQ_SNDHWM, HIGH_WATER },
+		{ ZMQ_RCVHWM, HIGH_WATER },
+		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
+	};
+	const int64_t max_message = WIRE_MAX_MESSAGE;
+	enum paged_status status = PAGED_OK;
+
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && status == PAGED_OK; i++)
+		status = option_set(router, options[i].option, options[i].value, error);
+	if (status != PAGED_OK)
+		return status;
+	if (zmq_setsockopt(router, ZMQ_MAXMSGSIZE, &max_message, sizeof(max_message)) < 0 ||
+	    zmq_setsockopt(router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) < 0)
+		return socket_fail(error, "zmq_setsockopt");
+	return PAGED_OK;
+}
+
+static enum paged_status
+socket_watch(struct endpoint *endpoint, void *socket, struct loop_source *source, struct paged_error *error)
+{
+	size_t size = sizeof(int);
+	int fd;
+
+	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) < 0)
+		return socket_fail(error, "ZMQ_FD");
+	source->ready = socket_ready;
+	return loop_add(&endpoint->daemon->loop, source, fd, error);
+}
+
+enum paged_status
+endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_error *error)
+{
+	enum paged_status status;
+
+	endpoint->daemon = daemon;
+	endpoint->router_source.fd = endpoint->zap_source.fd = -1;
+	endpoint->context = zmq_ctx_new();
+	if (endpoint->context == NULL)
+		return socket_fail(error, "zmq_ctx_new");
+	/* The handler first: without one ZeroMQ admits everybody. */
+	endpoint->zap = zmq_socket(endpoint->context, ZMQ_REP);
+	if (endpoint->zap == NULL || zmq_bind(endpoint->zap, "inproc://zeromq.zap.01") < 0)
+		return socket_fail(error, "ZAP handler");
+	endpoint->router = zmq_socket(endpoint->context, ZMQ_ROUTER);
+	if (endpoint->router == NULL)
+		return socket_fail(error, "zmq_socket");
+	status = option_set(endpoint->zap, ZMQ_LINGER, 0, error);
+	if (status == PAGED_OK)
+		status = router_configure(endpoint->router, error);
+	if (status == PAGED_OK)
+		status = socket_watch(endpoint, endpoint->zap, &endpoint->zap_source, error);
+	if (status == PAGED_OK)
+		status = socket_watch(endpoint, endpoint->router, &endpoint->router_source, error);
+	if (status != PAGED_OK)
+		return status;
+	endpoint->work.step = endpoint_step;
+	loop_work_add(&daemon->loop, &endpoint->work);
+	return PAGED_OK;
+}
+
+void
+endpoint_close(struct endpoint *endpoint)
+{
+	if (endpoint->context == NULL)
+		return;
+	if (endpoint->router != NULL) {
+		loop_remove(&endpoint->daemon->loop, &endpoint->router_source);
+		zmq_close(endpoint->router);
+	}
+	if (endpoint->zap != NULL) {
+		loop_remove(&endpoint->daemon->loop, &endpoint->zap_source);
+		zmq_close(endpoint->zap);
+	}
+	while (zmq_ctx_term(endpoint->context) < 0 && errno == EINTR)
+		;
+	endpoint->context = NULL;
+}
+
+enum paged_status
+endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct paged_error *error)
+{
+	uint8_t random[16];
+	enum paged_status status = daemon_random(random, sizeof(random), error);
+
+	if (status != PAGED_OK)
+		return status;
+	runtime_endpoint(&endpoint->daemon->runtime, random, name);
+	if (zmq_bind(endpoint->router, name) < 0) {
+		name[0] = '\0';
+		return socket_fail(error, "RPC endpoint");
+	}
+	return PAGED_OK;
+}
+
+void
+endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
+{
+	if (name[0] == '\0')
+		return;
+	if (zmq_unbind(endpoint->router, name) < 0)
+		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
+	name[0] = '\0';
+}

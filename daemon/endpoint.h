@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * endpoint.h - the RPC channel: one ZeroMQ ROUTER, an ipc:// endpoint a member
+ *
+ * Every member connects to an endpoint of its own with a random name, so
+ * that unbinding it drops that peer and no other.  A handler for ZeroMQ's
+ * authentication protocol (ZAP) admits a connection whose PLAIN user name
+ * and password are id and token of a live member and whose kernel-reported
+ * uid, gid and pid are that member's.  Each message then carries the member
+ * as User-Id, which nothing in the message can change; messages that a
+ * killed member left in the queue find it dead.
+ *
+ * Nothing here waits: a reply that a peer does not take is counted, and a
+ * peer that goes on not reading is cut off.
+ */
+#ifndef PAGED_DAEMON_ENDPOINT_H
+#define PAGED_DAEMON_ENDPOINT_H
+
+#include "daemon/log.h"
+#include "daemon/loop.h"
+#include "proto/wire.h"
+
+struct daemon;
+
+struct endpoint {
+	struct daemon *daemon;
+	void *context, *router, *zap;
+	struct loop_source router_source, zap_source;
+	struct loop_work work;
+	struct log_limit limit;
+	uint64_t n_dropped; /* messages that were no request: several frames, no live member */
+	uint8_t reply[WIRE_MAX_MESSAGE];
+};
+
+enum paged_status endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_error *error);
+void endpoint_close(struct endpoint *endpoint);
+
+/** endpoint_bind - a fresh random endpoint; name is for its member alone and never logged */
+enum paged_status endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct paged_error *error);
+
+/** endpoint_unbind - drop the peer; name becomes ""; "" is nothing */
+void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <config.h>
+
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+
+static const char usage[] =
+	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"
+	"       pagedd --check-config [--config FILE]\n"
+	"\n"
+	"Owns the KV cache pools of this machine's model processes; see pagedd(8).\n"
+	"\n"
+	"  -c, --config FILE      settings (default " PAGED_SYSCONFDIR "/paged/pagedd.conf)\n"
+	"  -r, --runtime-dir DIR  directory of the sockets (default $RUNTIME_DIRECTORY or /run/paged)\n"
+	"  -l, --log-level LEVEL  error, warning, info or debug\n"
+	"      --check-config     say whether the daemon could start with these settings\n"
+	"      --help-settings    list the settings of pagedd.conf\n"
+	"  -h, --help\n"
+	"  -V, --version\n";
+
+struct options {
+	const char *config;
+	const char *runtime_dir;
+	const char *log_level;
+	bool check_config;
+};
+
+enum { OPTION_CHECK_CONFIG = 256, OPTION_HELP_SETTINGS };
+
+static void
+options_parse(struct options *options, int argc, char **argv)
+{
+	static const struct option known[] = {
+		{ "config", required_argument, NULL, 'c' },
+		{ "runtime-dir", required_argument, NULL, 'r' },
+		{ "log-level", required_argument, NULL, 'l' },
+		{ "check-config", no_argument, NULL, OPTION_CHECK_CONFIG },
+		{ "help-settings", no_argument, NULL, OPTION_HELP_SETTINGS },
+		{ "help", no_argument, NULL, 'h' },
+		{ "version", no_argument, NULL, 'V' },
+		{ NULL, 0, NULL, 0 },
+	};
+	int option;
+
+	while ((option = getopt_long(argc, argv, "c:r:l:hV", known, NULL)) != -1) {
+		switch (option) {
+		case 'c':
+			options->config = optarg;
+			break;
+		case 'r':
+			options->runtime_dir = optarg;
+			break;
+		case 'l':
+			options->log_level = optarg;
+			break;
+		case OPTION_CHECK_CONFIG:
+			options->check_config = true;
+			break;
+		case OPTION_HELP_SETTINGS:
+			config_help(stdout);
+			exit(EXIT_SUCCESS);
+		case 'h':
+			fputs(usage, stdout);
+			exit(EXIT_SUCCESS);
+		case 'V':
+			printf("pagedd %s\n%s", PACKAGE_VERSION, PAGED_SUMMARY);
+			exit(EXIT_SUCCESS);
+		default:
+			exit(2);
+		}
+	}
+	if (optind < argc) {
+		fprintf(stderr, "pagedd: %s: no such argument; see pagedd --help\n", argv[optind]);
+		exit(2);
+	}
+}
+
+static int
+check_config(const struct config *config)
+{
+	struct paged_error error;
+	char size[32], page[32];
+
+	if (pools_check(config, &error) != PAGED_OK) {
+		fprintf(stderr, "%s\n", error.text);
+		return EXIT_FAILURE;
+	}
+	for (size_t i = 0; i < config->n_pools; i++) {
+		const struct config_pool *pool = &config->pools[i];
+
+		printf("pool %s: %u pages of %s, %s on %s\n", pool->name, pool->pages,
+		       config_format_bytes(pool->layout.page_bytes, page, sizeof(page)),
+		       config_format_bytes(pool->layout.size, size, sizeof(size)), pool->backend);
+	}
+	return EXIT_SUCCESS;
+}
+
+static const char *
+runtime_dir(const struct options *options, const struct config *config)
+{
+	const char *systemd = getenv("RUNTIME_DIRECTORY");
+
+	if (options->runtime_dir != NULL)
+		return options->runtime_dir;
+	if (config->runtime_dir != NULL)
+		return config->runtime_dir;
+	return systemd != NULL ? systemd : "/run/paged";
+}
+
+static int
+serve(const struct options *options, const struct config *config)
+{
+	struct daemon *daemon = malloc(sizeof(*daemon));
+	struct paged_error error;
+	enum paged_status status;
+
+	if (daemon == NULL) {
+		fprintf(stderr, "pagedd: no memory\n");
+		return EXIT_FAILURE;
+	}
+	status = daemon_open(daemon, config, runtime_dir(options, config), &error);
+	if (status == PAGED_OK)
+		daemon_run(daemon);
+	else
+		fprintf(stderr, "%s\n", error.text);
+	daemon_close(daemon);
+	free(daemon);
+	return status == PAGED_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* Before any thread is: ZeroMQ's inherit it, and signals come through the loop alone. */
+static void
+signals_block(void)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+}
+
+int
+main(int argc, char **argv)
+{
+	struct options options = { .config = PAGED_SYSCONFDIR "/paged/pagedd.conf" };
+	struct paged_error error;
+	struct config config;
+	int code = EXIT_FAILURE;
+
+	options_parse(&options, argc, argv);
+	signals_block();
+	if (config_load(&config, options.config, &error) != PAGED_OK) {
+		fprintf(stderr, "%s\n", error.text);
+	} else if (options.log_level != NULL && !log_level_parse(options.log_level, &config.log_level)) {
+		fprintf(stderr, "pagedd: --log-level %s: none of error, warning, info, debug\n", options.log_level);
+		code = 2;
+	} else {
+		log_set_level(config.log_level);
+		code = options.check_config ? check_config(&config) : serve(&options, &config);
+	}
+	config_free(&config);
+	return code;
+}

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/member.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/pidfd.h"
+
+void
+members_open(struct members *members, struct daemon *daemon)
+{
+	*members = (struct members){ .daemon = daemon };
+	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
+		LIST_INIT(&members->members[i]);
+		LIST_INIT(&members->sessions[i]);
+	}
+}
+
+struct member *
+member_find(const struct members *members, uint32_t id)
+{
+	struct member *member;
+
+	LIST_FOREACH(member, &members->members[id % MEMBERS_BUCKETS], hash_link)
+		if (member->id == id)
+			return member;
+	return NULL;
+}
+
+struct session *
+session_find(const struct members *members, uint32_t id)
+{
+	struct session *session;
+
+	LIST_FOREACH(session, &members->sessions[id % MEMBERS_BUCKETS], hash_link)
+		if (session->id == id)
+			return session;
+	return NULL;
+}
+
+/* How long it takes says nothing about where the first difference is. */
+static bool
+token_equal(const uint8_t a[WIRE_TOKEN_SIZE], const uint8_t b[WIRE_TOKEN_SIZE])
+{
+	uint8_t difference = 0;
+
+	for (int i = 0; i < WIRE_TOKEN_SIZE; i++)
+		difference |= a[i] ^ b[i];
+	return difference == 0;
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool
+member_token_matches(const struct member *member, const char *hex)
+{
+	uint8_t token[WIRE_TOKEN_SIZE];
+
+	if (strlen(hex) != 2 * WIRE_TOKEN_SIZE)
+		return false;
+	for (int i = 0; i < WIRE_TOKEN_SIZE; i++) {
+		int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return false;
+		token[i] = (uint8_t)(high << 4 | low);
+	}
+	return token_equal(token, member->token);
+}
+
+static struct session *
+session_by_token(const struct members *members, const uint8_t token[WIRE_TOKEN_SIZE])
+{
+	struct session *session, *found = NULL;
+
+	for (int i = 0; i < MEMBERS_BUCKETS; i++)
+		LIST_FOREACH(session, &members->sessions[i], hash_link)
+			if (token_equal(session->join_token, token))
+				found = session;
+	return found;
+}
+
+static enum paged_status
+session_create(struct members *members, struct member *member, struct paged_error *error)
+{
+	struct daemon *daemon = members->daemon;
+	uint32_t n_sessions = core_n_sessions(daemon->core);
+	enum paged_status status;
+	struct session *session;
+
+	if (n_sessions >= daemon->config->max_sessions)
+		return paged_fail(error, PAGED_ERR_LIMIT, "%u sessions, and max-sessions is %u", n_sessions,
+				  daemon->config->max_sessions);
+	session = calloc(1, sizeof(*session));
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a session");
+	TAILQ_INIT(&session->members);
+	status = daemon_random(session->join_token, sizeof(session->join_token), error);
+	if (status == PAGED_OK)
+		status = core_session_open(daemon->core, &session->id, &member->id, error);
+	if (status != PAGED_OK) {
+		free(session);
+		return status;
+	}
+	LIST_INSERT_HEAD(&members->sessions[session->id % MEMBERS_BUCKETS], session, hash_link);
+	member->session = session;
+	member->first = true;
+	return PAGED_OK;
+}
+
+static enum paged_status
+session_join(struct members *members, struct member *member, const uint8_t token[WIRE_TOKEN_SIZE],
+	     struct paged_error *error)
+{
+	struct session *session = session_by_token(members, token);
+	enum paged_status status;
+
+	if (session == NULL || session->ended)
+		return paged_fail(error, PAGED_ERR_GONE, "the join token names no active session of this daemon");
+	status = core_session_join(members->daemon->core, session->id, &member->id, error);
+	if (status == PAGED_OK)
+		member->session = session;
+	return status;
+}
+
+static enum paged_status
+role_take(struct members *members, struct member *member, const struct wire_control_request *hello,
+	  struct paged_error *error)
+{
+	switch (hello->hello.role) {
+	case WIRE_ROLE_SESSION:
+		return session_create(members, member, error);
+	case WIRE_ROLE_JOIN:
+		return session_join(members, member, hello->hello.join_token, error);
+	case WIRE_ROLE_OBSERVER:
+		member->id = MEMBER_OBSERVER | ++members->last_observer;
+		return PAGED_OK;
+	}
+	return paged_fail(error, PAGED_ERR_PROTOCOL, "no role %d", (int)hello->hello.role);
+}
+
+static void
+session_free_if_empty(struct session *session)
+{
+	if (session == NULL || !TAILQ_EMPTY(&session->members))
+		return;
+	LIST_REMOVE(session, hash_link);
+	free(session);
+}
+
+static void
+pidfd_ready(struct loop_source *source, uint32_t events)
+{
+	struct member *member = container_of(source, struct member, pidfd);
+
+	(void)events;
+	log_info("member", "%u: process %d ended", member->id, (int)member->pid);
+	member_gone(member);
+}
+
+static struct member *
+member_create(struct members *members, struct connection *connection, const struct wire_control_request *hello,
+	      const struct policy_peer *peer)
+{
+	const struct config *config = members->daemon->config;
+	struct member *member = calloc(1, sizeof(*member));
+
+	if (member == NULL)
+		return NULL;
+	member->daemon = members->daemon;
+	member->connection = connection;
+	member->uid = peer->uid;
+	member->gid = peer->gid;
+	member->pid = peer->pid;
+	member->admin = policy_admin(config, peer);
+	for (size_t i = 0; i < config->n_pools; i++)
+		if (policy_pool(&config->pools[i], peer))
+			member->pool_mask |= 1ull << i;
+	memcpy(member->name, hello->hello.name, sizeof(member->name));
+	member->pidfd = (struct loop_source){ .fd = -1, .ready = pidfd_ready };
+	return member;
+}
+
+enum paged_status
+member_attach(struct members *members, struct connection *connection, const struct wire_control_request *hello,
+	      const struct policy_peer *peer, int pidfd, struct member **member_p, struct paged_error *error)
+{
+	struct daemon *daemon = members->daemon;
+	enum paged_status status;
+	struct member *member;
+
+	if (members->n >= daemon->config->max_members)
+		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
+				  daemon->config->max_members);
+	member = member_create(members, connection, hello, peer);
+	if (member == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a member");
+	status = daemon_random(member->token, sizeof(member->token), error);
+	if (status == PAGED_OK)
+		status = endpoint_bind(&daemon->endpoint, member->endpoint, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = loop_add(&daemon->loop, &member->pidfd, pidfd, error);
+	if (status != PAGED_OK)
+		goto err_unbind;
+	status = role_take(members, member, hello, error);
+	if (status != PAGED_OK)
+		goto err_remove;
+
+	if (member->session != NULL) {
+		TAILQ_INSERT_TAIL(&member->session->members, member, session_link);
+		members->n_connected++;
+	}
+	LIST_INSERT_HEAD(&members->members[member->id % MEMBERS_BUCKETS], member, hash_link);
+	members->n++;
+	member->alive = true;
+	*member_p = member;
+	return PAGED_OK;
+
+err_remove:
+	loop_remove(&daemon->loop, &member->pidfd);
+err_unbind:
+	endpoint_unbind(&daemon->endpoint, member->endpoint);
+err_free:
+	free(member);
+	return status;
+}
+
+static void
+session_notify(struct session *session, const char *why)
+{
+	struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_ENDED };
+	struct member *member;
+
+	snprintf(notice.notice.text, sizeof(notice.notice.text), "session %u ended: %s", session->id, why);
+	TAILQ_FOREACH(member, &session->members, session_link)
+		if (member->connection != NULL)
+			control_notify(member->connection, &notice);
+}
+
+/* The core ends the session; its pages wait for the members that are left. */
+static void
+session_finish(struct members *members, struct session *session, const char *why)
+{
+	struct paged_error error;
+
+	if (session->ended)
+		return;
+	session->ended = true;
+	log_info("session", "%u ended: %s", session->id, why);
+	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK)
+		log_error("session", "%u: %s", session->id, error.text);
+	session_notify(session, why);
+	daemon_reap(members->daemon);
+}
+
+enum paged_status
+session_end(struct members *members, uint32_t id, bool kill_members, const char *why, struct paged_error *error)
+{
+	struct session *session = session_find(members, id);
+	struct member *member;
+
+	if (session == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "no session %u", id);
+	session_finish(members, session, why);
+	if (!kill_members)
+		return PAGED_OK;
+	TAILQ_FOREACH(member, &session->members, session_link) {
+		log_info("member", "%u: SIGKILL to process %d", member->id, (int)member->pid);
+		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0)
+			log_warning("member", "%u: process %d: SIGKILL: %m", member->id, (int)member->pid);
+	}
+	return PAGED_OK;
+}
+
+void
+member_cut(struct member *member, const char *why)
+{
+	struct members *members = &member->daemon->members;
+
+	if (!member->alive)
+		return;
+	member->alive = false;
+	log_info("member", "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
+	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
+	if (member->first)
+		session_finish(members, member->session, why);
+}
+
+void
+member_disconnected(struct member *member)
+{
+	member->connection = NULL;
+	if (member->session != NULL)
+		member->daemon->members.n_connected--;
+	member_cut(member, "its control socket closed");
+	daemon_check_stopped(member->daemon);
+}
+
+void
+member_gone(struct member *member)
+{
+	struct daemon *daemon = member->daemon;
+	struct members *members = &daemon->members;
+	struct session *session = member->session;
+
+	member->alive = false;
+	endpoint_unbind(&daemon->endpoint, member->endpoint);
+	if (member->connection != NULL) {
+		control_detach(member->connection);
+		if (session != NULL)
+			members->n_connected--;
+	}
+	if (session != NULL) {
+		TAILQ_REMOVE(&session->members, member, session_link);
+		if (member->first)
+			session_finish(members, session, "its first member left");
+		core_member_leave(daemon->core, member->id);
+		session_free_if_empty(session);
+		daemon_reap(daemon);
+	}
+	LIST_REMOVE(member, hash_link);
+	members->n--;
+	if (member->pidfd.fd >= 0) {
+		int fd = member->pidfd.fd;
+
+		loop_remove(&daemon->loop, &member->pidfd);
+		close(fd);
+	}
+	free(member);
+	daemon_check_stopped(daemon);
+}
+
+void
+members_close(struct members *members)
+{
+	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
+		while (!LIST_EMPTY(&members->members[i])) {
+			struct member *member = LIST_FIRST(&members->members[i]);
+
+			LIST_REMOVE(member, hash_link);
+			close(member->pidfd.fd);
+			free(member);
+		}
+		while (!LIST_EMPTY(&members->sessions[i])) {
+			struct session *session = LIST_FIRST(&members->sessions[i]);
+
+			LIST_REMOVE(session, hash_link);
+			free(session);
+		}
+	}
+	members->n = 0;
+}

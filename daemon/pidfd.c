@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/pidfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* A test build can be made to take the path of older kernels. */
+static bool
+peerpidfd_wanted(void)
+{
+#ifdef PAGED_FAULTS
+	return getenv("PAGED_NO_PEERPIDFD") == NULL;
+#else
+	return true;
+#endif
+}
+
+static bool
+socket_is_up(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLRDHUP };
+
+	return poll(&poll_fd, 1, 0) == 0;
+}
+
+enum paged_status
+pidfd_of_peer(int socket_fd, pid_t pid, int *pidfd_p, struct paged_error *error)
+{
+	socklen_t size = sizeof(int);
+	int fd;
+
+	if (peerpidfd_wanted() && getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
+		*pidfd_p = fd;
+		return PAGED_OK;
+	}
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0 && errno == ESRCH)
+		return paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)pid);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "pidfd_open of process %d: %m", (int)pid);
+	if (!socket_is_up(socket_fd)) {
+		close(fd);
+		return paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)pid);
+	}
+	*pidfd_p = fd;
+	return PAGED_OK;
+}
+
+int
+pidfd_kill(int pidfd, int signal)
+{
+	return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * rpc.h - what requests mean
+ *
+ * rpc.c has the table: request kind -> name, handler, what the asker must
+ * be.  A handler fills a reply or fails with a sentence; what a reply points
+ * to lies in the scratch below and lives until the next request.
+ */
+#ifndef PAGED_DAEMON_RPC_H
+#define PAGED_DAEMON_RPC_H
+
+#include "daemon/core/core.h"
+#include "proto/wire.h"
+
+struct daemon;
+struct member;
+
+struct rpc {
+	struct daemon *daemon;
+	uint64_t n_requests; /* answered */
+	struct wire_arena request_arena, reply_arena;
+	union { /* of the request being served */
+		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
+		struct core_item items[PAGED_MAX_REQUEST_SEQS];
+		uint32_t pages[WIRE_TABLE_MAX];
+		struct wire_pool_report pools[WIRE_LIST_MAX];
+		struct wire_session_report sessions[WIRE_LIST_MAX];
+		struct wire_sequence_report sequences[WIRE_LIST_MAX];
+	} scratch;
+};
+
+enum paged_status rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error);
+void rpc_close(struct rpc *rpc);
+
+/**
+ * rpc_serve - answer one message
+ *
+ * @param[in] member  who sent it; alive
+ * @return bytes of the reply
+ */
+size_t rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
+		 size_t reply_size);
+
+/** rpc_pool_check - the pool exists, and its allow-list admits the member */
+enum paged_status rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_t pool,
+				 struct paged_error *error);
+
+typedef enum paged_status (*rpc_handler_fn)(struct rpc *rpc, struct member *member, const struct wire_request *request,
+					    struct wire_reply *reply, struct paged_error *error);
+
+/* rpc_sequences.c */
+enum paged_status rpc_create(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			     struct paged_error *);
+enum paged_status rpc_reserve(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			      struct paged_error *);
+enum paged_status rpc_truncate(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			       struct paged_error *);
+enum paged_status rpc_erase(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+
+/* rpc_admin.c */
+enum paged_status rpc_get_status(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				 struct paged_error *);
+enum paged_status rpc_get_pools(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				struct paged_error *);
+enum paged_status rpc_get_sessions(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				   struct paged_error *);
+enum paged_status rpc_get_sequences(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				    struct paged_error *);
+enum paged_status rpc_get_table(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				struct paged_error *);
+enum paged_status rpc_check(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			   struct paged_error *);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/runtime.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+
+enum {
+	NAME_LENGTH = 1 + 32, /* m and 128 bits in hexadecimal */
+	/* "ipc://" DIR "/" NAME and its zero must fit the welcome, and the path a sockaddr_un. */
+	MAX_DIR = WIRE_MAX_ENDPOINT - 1 - 6 - 1 - NAME_LENGTH,
+};
+
+static bool
+is_public(const struct config *config)
+{
+	return config->allow_users.n > 0 || config->allow_groups.n > 1;
+}
+
+static enum paged_status
+dir_create(struct runtime *runtime, const char *dir, const struct config *config, struct paged_error *error)
+{
+	mode_t mode = is_public(config) ? 0711 : 0750;
+
+	umask(0);
+	if (mkdir(dir, mode) < 0 && errno != EEXIST)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
+	runtime->dir = realpath(dir, NULL);
+	if (runtime->dir == NULL)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
+	if (strlen(runtime->dir) > MAX_DIR)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "runtime directory %s: %zu bytes; with more than %d, names of sockets in it are too long",
+				  runtime->dir, strlen(runtime->dir), MAX_DIR);
+	return PAGED_OK;
+}
+
+/* Whoever else can write there could put a socket of his own in our place. */
+static enum paged_status
+dir_check(const struct runtime *runtime, struct paged_error *error)
+{
+	struct stat stat;
+
+	if (lstat(runtime->dir, &stat) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", runtime->dir);
+	if (stat.st_uid != geteuid() || (stat.st_mode & S_IWOTH) != 0)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "runtime directory %s: uid %u, mode %o: it must belong to uid %u and be writable by "
+				  "nobody else",
+				  runtime->dir, (unsigned)stat.st_uid, (unsigned)stat.st_mode & 07777,
+				  (unsigned)geteuid());
+	return PAGED_OK;
+}
+
+/* Sockets take the directory's group when its set-group-id bit is set. */
+static enum paged_status
+dir_permit(const struct runtime *runtime, const struct config *config, struct paged_error *error)
+{
+	mode_t mode = is_public(config) ? 0711 : 0750;
+	gid_t group;
+
+	if (config->allow_groups.n == 1) {
+		group = config->allow_groups.id[0];
+		mode |= S_ISGID;
+		if (chown(runtime->dir, (uid_t)-1, group) < 0)
+			return paged_fail(error, PAGED_ERR_SYSTEM,
+					  "runtime directory %s: cannot be given to the allow-group %u: %m",
+					  runtime->dir, (unsigned)group);
+	}
+	if (chmod(runtime->dir, mode) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: chmod %o: %m", runtime->dir,
+				  (unsigned)mode);
+	return PAGED_OK;
+}
+
+static enum paged_status
+lock_take(struct runtime *runtime, struct paged_error *error)
+{
+	char path[MAX_DIR + 8], owner[16] = "";
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "%s/lock", runtime->dir);
+	runtime->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (runtime->lock_fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+	if (flock(runtime->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		if (errno != EWOULDBLOCK)
+			return paged_fail(error, PAGED_ERR_SYSTEM, "%s: flock: %m", path);
+		n = pread(runtime->lock_fd, owner, sizeof(owner) - 1, 0);
+		owner[n > 0 ? (size_t)n : 0] = '\0';
+		owner[strcspn(owner, "\n")] = '\0';
+		return paged_fail(error, PAGED_ERR_AGAIN, "runtime directory %s belongs to another pagedd, process %s",
+				  runtime->dir, owner[0] ? owner : "unknown");
+	}
+	if (ftruncate(runtime->lock_fd, 0) < 0 || dprintf(runtime->lock_fd, "%d\n", (int)getpid()) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+	return PAGED_OK;
+}
+
+static bool
+is_ours(const char *name)
+{
+	if (strcmp(name, "control") == 0)
+		return true;
+	return name[0] == 'm' && strlen(name) == NAME_LENGTH && strspn(name + 1, "0123456789abcdef") == NAME_LENGTH - 1;
+}
+
+static void
+sockets_remove(const struct runtime *runtime)
+{
+	DIR *dir = opendir(runtime->dir);
+	const struct dirent *entry;
+
+	if (dir == NULL) {
+		log_warning("runtime", "%s: %m", runtime->dir);
+		return;
+	}
+	while ((entry = readdir(dir)) != NULL)
+		if (is_ours(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+			log_warning("runtime", "%s/%s: %m", runtime->dir, entry->d_name);
+	closedir(dir);
+}
+
+enum paged_status
+runtime_open(struct runtime *runtime, const char *dir, const struct config *config, struct paged_error *error)
+{
+	enum paged_status status;
+
+	*runtime = (struct runtime){ .lock_fd = -1 };
+	status = dir_create(runtime, dir, config, error);
+	if (status == PAGED_OK)
+		status = dir_check(runtime, error);
+	if (status == PAGED_OK)
+		status = lock_take(runtime, error);
+	if (status == PAGED_OK)
+		status = dir_permit(runtime, config, error);
+	if (status != PAGED_OK) {
+		if (runtime->lock_fd >= 0)
+			close(runtime->lock_fd);
+		free(runtime->dir);
+		*runtime = (struct runtime){ .lock_fd = -1 };
+		return status;
+	}
+	sockets_remove(runtime);
+	/* Never chmod() a socket afterwards: between bind() and chmod() it would be open. */
+	umask(is_public(config) ? 0111 : 0117);
+	return PAGED_OK;
+}
+
+void
+runtime_close(struct runtime *runtime)
+{
+	if (runtime->dir == NULL)
+		return;
+	sockets_remove(runtime);
+	close(runtime->lock_fd);
+	free(runtime->dir);
+	*runtime = (struct runtime){ .lock_fd = -1 };
+}
+
+void
+runtime_control_path(const struct runtime *runtime, char *path, size_t path_size)
+{
+	snprintf(path, path_size, "%s/control", runtime->dir);
+}
+
+void
+runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT])
+{
+	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/m", MAX_DIR, runtime->dir);
+
+	for (int i = 0; i < 16; i++)
+		n += snprintf(endpoint + n, WIRE_MAX_ENDPOINT - (size_t)n, "%02x", random[i]);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/zap.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#include "daemon/daemon.h"
+
+/* Frames of a request with the PLAIN mechanism. */
+enum { ZAP_VERSION, ZAP_REQUEST_ID, ZAP_IN_DOMAIN, ZAP_ADDRESS, ZAP_ROUTING_ID, ZAP_MECHANISM, ZAP_USER, ZAP_PASSWORD,
+       ZAP_N_FRAMES };
+
+enum { MAX_ADMITTED = 8 }; /* connections that one member may make in its life: each costs a descriptor */
+
+struct zap_frame {
+	size_t size;
+	char text[256]; /* zero-terminated */
+};
+
+/* A frame that is too long for its place can be no right one, and counts as empty. */
+static size_t
+frames_take(struct endpoint *endpoint, struct zap_frame *frames)
+{
+	size_t n = 0;
+	bool more = true;
+
+	while (more) {
+		zmq_msg_t message;
+
+		zmq_msg_init(&message);
+		if (zmq_msg_recv(&message, endpoint->zap, ZMQ_DONTWAIT) < 0) {
+			zmq_msg_close(&message);
+			break;
+		}
+		more = zmq_msg_more(&message);
+		if (n < ZAP_N_FRAMES) {
+			size_t size = zmq_msg_size(&message);
+
+			if (size >= sizeof(frames[n].text))
+				size = 0;
+			frames[n].size = size;
+			memcpy(frames[n].text, zmq_msg_data(&message), size);
+			frames[n].text[size] = '\0';
+		}
+		n++;
+		zmq_msg_close(&message);
+	}
+	return n;
+}
+
+static bool
+is(const struct zap_frame *frame, const char *text)
+{
+	return frame->size == strlen(text) && memcmp(frame->text, text, frame->size) == 0;
+}
+
+/* The address is HOST:UID:GID:PID, as the kernel told ZeroMQ. */
+static bool
+address_parse(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_t *pid_p)
+{
+	const char *numbers = address + strlen(address);
+	int end = 0;
+
+	for (int i = 0; i < 3; i++) {
+		numbers = memrchr(address, ':', (size_t)(numbers - address));
+		if (numbers == NULL)
+			return false;
+	}
+	return sscanf(numbers, ":%" SCNu32 ":%" SCNu32 ":%" SCNu32 "%n", uid_p, gid_p, pid_p, &end) == 3 &&
+	       numbers[end] == '\0';
+}
+
+static struct member *
+admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames, const char **why_p)
+{
+	uint32_t id, uid, gid, pid;
+	struct member *member;
+	int end = 0;
+
+	*why_p = "no PLAIN credentials";
+	if (n_frames != ZAP_N_FRAMES || !is(&frames[ZAP_VERSION], "1.0") || !is(&frames[ZAP_IN_DOMAIN], ZAP_DOMAIN) ||
+	    !is(&frames[ZAP_MECHANISM], "PLAIN"))
+		return NULL;
+	*why_p = "the user name is no member's id";
+	if (sscanf(frames[ZAP_USER].text, "%" SCNu32 "%n", &id, &end) != 1 || frames[ZAP_USER].text[end] != '\0')
+		return NULL;
+	*why_p = "no such live member, or a wrong token";
+	member = member_find(&endpoint->daemon->members, id);
+	if (member == NULL || !member->alive || !member_token_matches(member, frames[ZAP_PASSWORD].text))
+		return NULL;
+	*why_p = "another process than the member's";
+	if (!address_parse(frames[ZAP_ADDRESS].text, &uid, &gid, &pid) || uid != member->uid || gid != member->gid ||
+	    pid != (uint32_t)member->pid)
+		return NULL;
+	*why_p = "too many connections of one member";
+	return member->n_admitted < MAX_ADMITTED ? member : NULL;
+}
+
+static void
+frame_send(struct endpoint *endpoint, const void *data, size_t size, bool last)
+{
+	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0)
+		log_error("rpc", "ZAP reply: %s", zmq_strerror(errno));
+}
+
+bool
+zap_serve(struct endpoint *endpoint)
+{
+	struct zap_frame frames[ZAP_N_FRAMES] = { 0 };
+	size_t n_frames = frames_take(endpoint, frames);
+	struct member *member;
+	char id[16] = "";
+	const char *why;
+
+	if (n_frames == 0)
+		return false;
+	member = admit(endpoint, frames, n_frames, &why);
+	if (member != NULL) {
+		member->n_admitted++;
+		snprintf(id, sizeof(id), "%" PRIu32, member->id);
+	} else if (log_limit_pass(&endpoint->limit, "rpc", loop_now_ms())) {
+		log_warning("rpc", "connection from %s refused: %s", frames[ZAP_ADDRESS].text, why);
+	}
+	frame_send(endpoint, "1.0", 3, false);
+	frame_send(endpoint, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false);
+	frame_send(endpoint, member ? "200" : "400", 3, false);
+	frame_send(endpoint, member ? "" : "refused", member ? 0 : 7, false);
+	frame_send(endpoint, id, strlen(id), false);
+	frame_send(endpoint, "", 0, true);
+	return true;
+}
