@@ -5,4 +5,22 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/error.c \
 	%D%/llama/error.h \
 	%D%/llama/gguf.c \
-	%D%/llama/gguf.h
+	%D%/llama/gguf.h \
+	%D%/llama/half.h \
+	%D%/llama/matmul.c \
+	%D%/llama/matmul.h \
+	%D%/llama/matmul_generic.c \
+	%D%/llama/team.c \
+	%D%/llama/team.h
+%C%_llama_libllama_la_LIBADD = -lm -lpthread
+
+# The files of an instruction set are compiled with its flags and called only
+# where the CPU has it; a product and a sum are not fused unless the code says so.
+if HOST_X86_64
+noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
+%C%_llama_libllama_avx2_la_SOURCES = %D%/llama/matmul_avx2.c
+%C%_llama_libllama_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=off
+%C%_llama_libllama_avx512_la_SOURCES = %D%/llama/matmul_avx512.c
+%C%_llama_libllama_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512bw -mfma -mf16c -ffp-contract=off
+%C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
+endif

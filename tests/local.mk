@@ -71,3 +71,7 @@ UNIT_TESTS += %D%/unit_gguf
 %C%_unit_gguf_SOURCES = %D%/unit_gguf.c
 %C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_matmul
+%C%_unit_matmul_SOURCES = %D%/unit_matmul.c
+%C%_unit_matmul_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_matmul_LDADD = examples/llama/libllama.la $(CRITERION_LIBS) -lm

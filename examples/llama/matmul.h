@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * matmul.h - rows of activations times a weight matrix, as the file has it
+ *
+ * Weights stay quantised in the mapped file.  A few rows of them at a time
+ * are expanded to f32 in the cache of one core and multiplied with every
+ * activation row; activations are never rounded.
+ *
+ * Each output is summed in lanes over the columns, in order, and the lanes
+ * are then added in one fixed way: a row of activations gives the same bits
+ * whatever the batch and the number of threads.  Instruction sets differ in
+ * the number of lanes, hence in the last bits.
+ */
+#ifndef LLAMA_MATMUL_H
+#define LLAMA_MATMUL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/llama/gguf.h"
+#include "examples/llama/team.h"
+
+/** Weight rows that are expanded together. */
+#define MATMUL_ROWS 4u
+/** Most activation rows that a kernel multiplies at a time. */
+#define MATMUL_BATCH 4u
+
+/** A matrix in the file: n_rows outputs of n_columns inputs each. */
+struct matrix {
+	const uint8_t *data;
+	enum gguf_type type;
+	uint32_t n_rows, n_columns;
+	size_t row_bytes;
+};
+
+/** The code of one instruction set. */
+struct matmul_ops {
+	const char *name;
+	/** Expand n_columns weights, a multiple of the type's block. */
+	void (*expand_f16)(const uint8_t *from, float *to, uint32_t n_columns);
+	void (*expand_q8_0)(const uint8_t *from, float *to, uint32_t n_columns);
+	void (*expand_q4_0)(const uint8_t *from, float *to, uint32_t n_columns);
+	void (*expand_q4_1)(const uint8_t *from, float *to, uint32_t n_columns);
+	/** out[b * out_stride + r] = x[b] . w[r] for MATMUL_ROWS weight rows and n_batch <= MATMUL_BATCH. */
+	void (*dot)(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch,
+		    uint32_t n_columns, float *out, size_t out_stride);
+};
+
+extern const struct matmul_ops matmul_ops_generic, matmul_ops_avx2, matmul_ops_avx512;
+
+/** matmul_ops_best - the best set that this CPU runs; PAGED_ISA (generic, avx2, avx512) overrides it if supported */
+const struct matmul_ops *matmul_ops_best(void);
+
+/** matmul_ops_find - by name; NULL when this build or CPU lacks it */
+const struct matmul_ops *matmul_ops_find(const char *name);
+
+/** matmul_expand_row - one row of weights as f32 */
+void matmul_expand_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to);
+
+/** One product; several with the same x are run as one job. */
+struct matmul {
+	const struct matrix *weights;
+	float *out; /* [n_batch][out_stride] */
+	size_t out_stride;
+};
+
+/** Scratch memory for a team's products. */
+struct matmul_scratch {
+	float *rows; /* [n_threads][MATMUL_ROWS][stride] */
+	size_t stride;
+};
+
+bool matmul_scratch_create(struct matmul_scratch *scratch, uint32_t n_threads, uint32_t max_columns,
+			   struct error *error);
+void matmul_scratch_destroy(struct matmul_scratch *scratch);
+
+/**
+ * matmul_run - out = x weights^T, for up to 3 products that share x
+ *
+ * @param[in] x  [n_batch][x_stride]; all weights have the same n_columns
+ */
+void matmul_run(const struct matmul_ops *ops, struct team *team, struct matmul_scratch *scratch,
+		const struct matmul *products, uint32_t n_products, const float *x, size_t x_stride, uint32_t n_batch);
+
+#endif

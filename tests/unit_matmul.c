@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Products of every instruction set against float64, and the same bits whatever the batch. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/half.h"
+#include "examples/llama/matmul.h"
+
+#define MAX_BATCH 9u
+
+static const char *const isas[] = { "generic", "avx2", "avx512" };
+#define N_ISAS (sizeof(isas) / sizeof(isas[0]))
+
+static const struct shape {
+	enum gguf_type type;
+	uint32_t n_rows, n_columns;
+} shapes[] = {
+	{ GGUF_TYPE_F32, 7, 33 },	{ GGUF_TYPE_F32, 64, 172 },   { GGUF_TYPE_F16, 5, 31 },	 { GGUF_TYPE_F16, 70, 576 },
+	{ GGUF_TYPE_Q8_0, 100, 576 }, { GGUF_TYPE_Q4_0, 33, 1536 }, { GGUF_TYPE_Q4_1, 66, 64 }, { GGUF_TYPE_Q4_1, 1, 32 },
+};
+#define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+static uint32_t
+random_u32(void)
+{
+	static uint64_t state = 20261121;
+
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(state >> 32);
+}
+
+static float
+random_float(void)
+{
+	return (float)((double)random_u32() / 0x1p31 - 1);
+}
+
+/* Random bytes are right weights, once the halves that scale a block are small numbers. */
+static struct matrix
+random_matrix(const struct shape *shape)
+{
+	uint32_t n_elements, n_bytes;
+	struct matrix matrix = { .type = shape->type, .n_rows = shape->n_rows, .n_columns = shape->n_columns };
+	uint8_t *data;
+	uint16_t half;
+
+	gguf_type_block(shape->type, &n_elements, &n_bytes);
+	matrix.row_bytes = (size_t)(shape->n_columns / n_elements) * n_bytes;
+	data = malloc(matrix.row_bytes * shape->n_rows);
+	for (size_t at = 0; at < matrix.row_bytes * shape->n_rows; at += n_bytes) {
+		float value = random_float();
+
+		for (uint32_t i = 0; i < n_bytes; i++)
+			data[at + i] = (uint8_t)random_u32();
+		half = half_of_float(value);
+		memcpy(data + at, shape->type == GGUF_TYPE_F32 ? (void *)&value : (void *)&half,
+		       shape->type == GGUF_TYPE_F32 ? 4 : 2);
+		half = half_of_float(random_float());
+		if (shape->type == GGUF_TYPE_Q4_1)
+			memcpy(data + at + 2, &half, 2);
+	}
+	matrix.data = data;
+	return matrix;
+}
+
+static void
+run(const struct matmul_ops *ops, uint32_t n_threads, const struct matrix *matrix, const float *x, uint32_t n_batch,
+    float *out)
+{
+	struct error error;
+	struct team *team;
+	struct matmul_scratch scratch;
+
+	cr_assert(team_create(n_threads, &team, &error), "%s", error.text);
+	cr_assert(matmul_scratch_create(&scratch, n_threads, matrix->n_columns, &error));
+	matmul_run(ops, team, &scratch, &(struct matmul){ matrix, out, matrix->n_rows }, 1, x, matrix->n_columns,
+		   n_batch);
+	matmul_scratch_destroy(&scratch);
+	team_destroy(team);
+}
+
+/* The bound of a sum of n products in any order: n * 2^-24 * sum of magnitudes. */
+static void
+check_against_float64(const struct matrix *matrix, const float *x, uint32_t n_batch, const float *out)
+{
+	float *row = malloc(matrix->n_columns * sizeof(float));
+
+	for (uint32_t r = 0; r < matrix->n_rows; r++) {
+		matmul_expand_row(&matmul_ops_generic, matrix, r, row);
+		for (uint32_t b = 0; b < n_batch; b++) {
+			double sum = 0, magnitude = 0, got = (double)out[b * matrix->n_rows + r];
+
+			for (uint32_t c = 0; c < matrix->n_columns; c++) {
+				double product = (double)row[c] * (double)x[b * matrix->n_columns + c];
+
+				sum += product;
+				magnitude += fabs(product);
+			}
+			cr_assert(fabs(got - sum) <= (matrix->n_columns + 1) * 0x1p-24 * magnitude,
+				  "row %u, batch %u: %.9g, %.9g expected", r, b, got, sum);
+		}
+	}
+	free(row);
+}
+
+static void
+check_shape(const struct matmul_ops *ops, const struct shape *shape)
+{
+	struct matrix matrix = random_matrix(shape);
+	float *x = malloc(sizeof(float) * MAX_BATCH * shape->n_columns);
+	float *whole = malloc(sizeof(float) * MAX_BATCH * shape->n_rows), *part = malloc(sizeof(float) * MAX_BATCH * shape->n_rows);
+
+	for (uint32_t i = 0; i < MAX_BATCH * shape->n_columns; i++)
+		x[i] = random_float();
+	run(ops, 1, &matrix, x, MAX_BATCH, whole);
+	check_against_float64(&matrix, x, MAX_BATCH, whole);
+	for (uint32_t n = 1; n <= MAX_BATCH; n++)
+		for (uint32_t first = 0; first + n <= MAX_BATCH; first += 2) {
+			run(ops, 1 + n % 3, &matrix, x + first * shape->n_columns, n, part);
+			cr_assert(memcmp(part, whole + first * shape->n_rows, sizeof(float) * n * shape->n_rows) == 0,
+				  "%s: %s %u x %u: rows %u to %u have other bits in a batch of %u", ops->name,
+				  gguf_type_name(shape->type), shape->n_rows, shape->n_columns, first, first + n - 1, n);
+		}
+	free((void *)matrix.data);
+	free(x);
+	free(whole);
+	free(part);
+}
+
+static void
+check_isa(const char *isa)
+{
+	const struct matmul_ops *ops = matmul_ops_find(isa);
+
+	if (ops == NULL)
+		cr_skip_test("this CPU lacks %s", isa);
+	for (size_t i = 0; i < N_SHAPES; i++)
+		check_shape(ops, &shapes[i]);
+}
+
+Test(matmul, generic)
+{
+	check_isa("generic");
+}
+
+Test(matmul, avx2)
+{
+	check_isa("avx2");
+}
+
+Test(matmul, avx512)
+{
+	check_isa("avx512");
+}
+
+Test(matmul, weights_expand_to_the_same_bits)
+{
+	for (size_t i = 0; i < N_SHAPES; i++) {
+		struct matrix matrix = random_matrix(&shapes[i]);
+		size_t size = sizeof(float) * matrix.n_columns;
+		float *expected = malloc(size), *got = malloc(size);
+
+		for (size_t j = 0; j < N_ISAS; j++)
+			for (uint32_t r = 0; r < matrix.n_rows && matmul_ops_find(isas[j]) != NULL; r++) {
+				matmul_expand_row(&matmul_ops_generic, &matrix, r, expected);
+				matmul_expand_row(matmul_ops_find(isas[j]), &matrix, r, got);
+				for (uint32_t c = 0; c < matrix.n_columns; c++)
+					cr_assert(bits_of_float(got[c]) == bits_of_float(expected[c]) ||
+							  (isnan(got[c]) && isnan(expected[c])),
+						  "%s: %s: %g, %g expected", isas[j], gguf_type_name(matrix.type),
+						  (double)got[c], (double)expected[c]);
+			}
+		free((void *)matrix.data);
+		free(expected);
+		free(got);
+	}
+}
+
+/* Every half survives the way to float and back; known roundings. */
+Test(half, both_ways)
+{
+	for (uint32_t half = 0; half < 0x10000; half++)
+		if ((half & 0x7fff) <= 0x7c00) {
+			cr_assert_eq(half_of_float(half_to_float((uint16_t)half)), half, "%04x", half);
+			cr_assert_eq(bfloat_of_float(bfloat_to_float((uint16_t)half)), half, "%04x", half);
+		}
+	cr_assert_eq(half_to_float(0x3c01), 1 + 0x1p-10f);
+	cr_assert_eq(half_to_float(1), 0x1p-24f);
+	cr_assert_eq(half_of_float(1 + 0x1p-11f), 0x3c00);
+	cr_assert_eq(half_of_float(1 + 0x1.8p-10f), 0x3c02);
+	cr_assert_eq(half_of_float(65519), 0x7bff);
+	cr_assert_eq(half_of_float(65520), 0x7c00);
+	cr_assert_eq(half_of_float(0x1.8p-25f), 1);
+	cr_assert_eq(half_of_float(0x1p-25f), 0);
+	cr_assert(isnan(half_to_float(half_of_float(NAN))));
+	cr_assert_eq(bfloat_of_float(1 + 0x1p-8f), 0x3f80);
+}
