@@ -2,6 +2,10 @@
 # library, which the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_SOURCES = \
+	%D%/llama/bpe.c \
+	%D%/llama/bpe.h \
+	%D%/llama/chat.c \
+	%D%/llama/chat.h \
 	%D%/llama/error.c \
 	%D%/llama/error.h \
 	%D%/llama/gguf.c \
@@ -10,9 +14,16 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/matmul.c \
 	%D%/llama/matmul.h \
 	%D%/llama/matmul_generic.c \
+	%D%/llama/pretokenizer.c \
+	%D%/llama/pretokenizer.h \
 	%D%/llama/team.c \
-	%D%/llama/team.h
-%C%_llama_libllama_la_LIBADD = -lm -lpthread
+	%D%/llama/team.h \
+	%D%/llama/tokenizer.c \
+	%D%/llama/tokenizer.h \
+	%D%/llama/vocabulary.c \
+	%D%/llama/vocabulary.h
+%C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS)
+%C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -lm -lpthread
 
 # The files of an instruction set are compiled with its flags and called only
 # where the CPU has it; a product and a sum are not fused unless the code says so.
