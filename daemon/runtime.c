@@ -13,7 +13,8 @@
 #include "daemon/log.h"
 
 enum {
-	NAME_LENGTH = 1 + 32, /* m and 128 bits in hexadecimal */
+	PREFIX_LENGTH = 4,                /* "rpc-" */
+	NAME_LENGTH = PREFIX_LENGTH + 32, /* and 128 bits in hexadecimal */
 	/* "ipc://" DIR "/" NAME and its zero must fit the welcome, and the path a sockaddr_un. */
 	MAX_DIR = WIRE_MAX_ENDPOINT - 1 - 6 - 1 - NAME_LENGTH,
 };
@@ -109,7 +110,8 @@ is_ours(const char *name)
 {
 	if (strcmp(name, "control") == 0)
 		return true;
-	return name[0] == 'm' && strlen(name) == NAME_LENGTH && strspn(name + 1, "0123456789abcdef") == NAME_LENGTH - 1;
+	return strncmp(name, "rpc-", PREFIX_LENGTH) == 0 && strlen(name) == NAME_LENGTH &&
+	       strspn(name + PREFIX_LENGTH, "0123456789abcdef") == NAME_LENGTH - PREFIX_LENGTH;
 }
 
 static void
@@ -174,7 +176,7 @@ runtime_control_path(const struct runtime *runtime, char *path, size_t path_size
 void
 runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT])
 {
-	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/m", MAX_DIR, runtime->dir);
+	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/rpc-", MAX_DIR, runtime->dir);
 
 	for (int i = 0; i < 16; i++)
 		n += snprintf(endpoint + n, WIRE_MAX_ENDPOINT - (size_t)n, "%02x", random[i]);

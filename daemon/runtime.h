@@ -2,9 +2,9 @@
 /**
  * runtime.h - the runtime directory: one owner, and names for sockets in it
  *
- *   lock      flock()ed for the daemon's life; holds its pid; never removed
- *   control   the control socket
- *   m<hex>    the RPC socket of one member
+ *   lock       flock()ed for the daemon's life; holds its pid; never removed
+ *   control    the control socket
+ *   rpc-<hex>  the RPC socket of one member
  *
  * A daemon that died leaves sockets behind; the next owner removes them.
  *

@@ -1,1 +1,2 @@
 dist_man_MANS += %D%/paged-protocol.7
+dist_man_MANS += %D%/pagedd.8 %D%/pagedd.conf.5

@@ -82,3 +82,13 @@ UNIT_TESTS += %D%/unit_tokenizer
 %C%_unit_tokenizer_SOURCES = %D%/unit_tokenizer.c
 %C%_unit_tokenizer_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_tokenizer_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CRITERION_LIBS)
+
+
+DAEMON_TEST_LIBS = daemon/libdaemon.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_config %D%/unit_memory_host
+%C%_unit_config_SOURCES = %D%/unit_config.c
+%C%_unit_config_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_config_LDADD = $(DAEMON_TEST_LIBS)
+%C%_unit_memory_host_SOURCES = %D%/unit_memory_host.c
+%C%_unit_memory_host_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_memory_host_LDADD = $(DAEMON_TEST_LIBS)

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/log.h"
+#include "daemon/pools.h"
+#include "daemon/settings.h"
+
+/* What a pool needs, on one line. */
+#define POOL "pool p { layers = 2 kv-heads = 3 head-dim = 64 pages = 10 }\n"
+#define GEOMETRY "layers = 2 kv-heads = 3 head-dim = 64 "
+
+static enum paged_status
+load(const char *text, struct config *config, struct paged_error *error)
+{
+	char path[] = "/tmp/unit-config-XXXXXX";
+	int fd = mkstemp(path);
+	enum paged_status status;
+
+	cr_assert(fd >= 0);
+	cr_assert(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	close(fd);
+	status = config_load(config, path, error);
+	unlink(path);
+	return status;
+}
+
+static const struct {
+	const char *text;
+	const char *sentence; /* behind "PATH:" */
+} bad[] = {
+	{ "pol p { }\n", "1: no such option 'pol'" },
+	{ "\nlog-levl = info\n", "2: no such option 'log-levl'" },
+	{ "pool p { " GEOMETRY " pages = 10 sizes = 3 }\n", "1: no such option 'sizes'" },
+	{ "log-level = loud\n" POOL, "1: log-level = loud: none of error, warning, info, debug" },
+	{ "stop-timeout = 10 h\n" POOL, "1: no such option 'h'" },
+	{ "stop-timeout = 10h\n" POOL, "1: stop-timeout = 10h: no time; write a number and ms, s or min" },
+	{ "stop-timeout = 61min\n" POOL, "1: stop-timeout = 61min: outside 0ms to 3600000ms" },
+	{ "max-members = 0\n" POOL, "1: max-members = 0: outside 1 to 65536" },
+	{ "max-members = -1\n" POOL, "1: max-members = -1: no whole number" },
+	{ "max-members = 99999999999999999999\n" POOL, "1: max-members = 99999999999999999999: no whole number" },
+	{ "allow-user = {root, nosuchuser}\n" POOL,
+	  "1: allow-user = root, nosuchuser: nosuchuser: the system has no such user" },
+	{ "allow-group = nosuchgroup\n" POOL, "1: allow-group = nosuchgroup: the system has no such group" },
+	{ "allow-user = 4294967295\n" POOL, "1: allow-user = 4294967295: no user id" },
+	{ "log-level = info\nlog-level = debug\n" POOL, "2: log-level is set twice, first in line 1" },
+	{ "pool p {\n" GEOMETRY "\n}\n", "3: pool p: set either pages or size" },
+	{ "pool p {\n" GEOMETRY "\npages = 3 size = 1GiB\n}\n", "4: pool p: set only one of pages or size" },
+	{ "pool p {\nkv-heads = 1 head-dim = 8 pages = 3 }\n", "2: pool p: layers is not set" },
+	{ "pool p {\nlayers = 1 head-dim = 8 pages = 3 }\n", "2: pool p: kv-heads is not set" },
+	{ "pool p { layers = 1 kv-heads = 1 k-dim = 8 pages = 3 }\n",
+	  "1: pool p: head-dim is not set (nor both k-dim and v-dim)" },
+	{ "pool p { " GEOMETRY "size = 1024 }\n", "1: pool p: size = 1024: 1 KiB are 0 pages of 24 KiB; a pool has 1 to 2147483647" },
+	{ "pool p { " GEOMETRY "size = 3GB }\n", "1: pool p: size = 3GB: no size; write a number and B, KiB, MiB, GiB or TiB" },
+	{ "pool p { " GEOMETRY "size = 99999999TiB }\n", "1: pool p: size = 99999999TiB: no size; write a number and B, KiB, MiB, GiB or TiB" },
+	{ "pool p { " GEOMETRY "pages = 3 page-size = 257 }\n", "1: pool p: page-size = 257: outside 1 to 256 tokens" },
+	{ "pool p { " GEOMETRY "pages = 3 page-size = 0 }\n", "1: pool p: page-size = 0: outside 1 to 256 tokens" },
+	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n", "1: pool p: dtype = f64: none of f32, f16, bf16" },
+	{ "pool p { " GEOMETRY "pages = 3 v-in-k = true }\n", "1: pool p: v-in-k = true: neither yes nor no" },
+	{ "pool p { layers = 2 kv-heads = 1 k-dim = 64 v-dim = 128 v-in-k = yes pages = 3 }\n",
+	  "1: pool p: V dim 128 cannot be the first dims of a K dim of 64" },
+	{ POOL POOL, "2: found duplicate title 'p'" },
+	{ "pool \"a b\" { " GEOMETRY "pages = 1 }\n",
+	  "1: pool a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
+};
+
+Test(config, bad_ones_are_refused_in_one_exact_line)
+{
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		struct config config;
+		struct paged_error error = { .text = "" };
+		const char *sentence;
+
+		cr_expect_eq(load(bad[i].text, &config, &error), PAGED_ERR_INVALID, "%s", bad[i].text);
+		sentence = strchr(error.text, ':');
+		cr_expect_str_eq(sentence ? sentence + 1 : error.text, bad[i].sentence);
+		config_free(&config);
+	}
+}
+
+Test(config, no_file_and_no_pool)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_expect_eq(config_load(&config, "/nonexistent/pagedd.conf", &error), PAGED_ERR_SYSTEM);
+	cr_expect_str_eq(error.text, "/nonexistent/pagedd.conf: No such file or directory");
+	config_free(&config);
+	cr_expect_eq(load("log-level = info\n", &config, &error), PAGED_ERR_INVALID);
+	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
+	config_free(&config);
+}
+
+/* The file of USE.md. */
+Test(config, several_settings_on_a_line)
+{
+	struct config config;
+	struct paged_error error;
+	const struct config_pool *pool;
+
+	cr_assert_eq(load("# comment\nallow-group = root\n\npool llama {\n"
+			  "    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+			  "    page-size = 16           # tokens\n    size = 2GiB\n"
+			  "    max-length = 8192\n    backend = host           # or cuda\n}\n",
+			  &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(config.n_pools, 1);
+	pool = &config.pools[0];
+	cr_expect_str_eq(pool->name, "llama");
+	cr_expect_eq(pool->pages, 5825);
+	cr_expect_eq(pool->layout.page_bytes, 360 * 1024);
+	cr_expect_eq(pool->max_length, 8192);
+	cr_expect_eq(pool->sequences, 1024);
+	cr_expect_eq(pool->dtype, PAGED_F16);
+	cr_expect_str_eq(pool->backend, "host");
+	cr_expect_eq(config.allow_groups.n, 1);
+	cr_expect_eq(config.allow_groups.id[0], 0);
+	cr_expect_eq(config.stop_timeout_ms, 10000);
+	cr_expect_eq(config.log_level, LOG_LEVEL_INFO);
+	config_free(&config);
+}
+
+Test(config, lists_grow)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(load("allow-user = {root, 7, 7,\n 8}\nallow-user = 9\nstop-timeout = 250ms\n" POOL, &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(config.allow_users.n, 4);
+	cr_expect_eq(config.allow_users.id[3], 9);
+	cr_expect_eq(config.stop_timeout_ms, 250);
+	config_free(&config);
+}
+
+Test(config, dims_of_k_and_v)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(load("pool mla { layers = 2 kv-heads = 1 k-dim = 576 v-dim = 512 v-in-k = yes dtype = bf16 "
+			  "pages = 7 allow-user = 5 }\npool b { layers=1 kv-heads=1 head-dim=8 v-dim=16 pages=1 }\n",
+			  &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(config.n_pools, 2);
+	cr_expect_eq(config.pools[0].layout.page_bytes, 2 * 16 * 576 * 2);
+	cr_expect_eq(config.pools[0].allow_users.n, 1);
+	cr_expect_eq(config.pools[1].layout.params.k_dim, 8);
+	cr_expect_eq(config.pools[1].layout.params.v_dim, 16);
+	config_free(&config);
+}
+
+static void
+expect_refused(const char *text, const char *part)
+{
+	struct config config;
+	struct paged_error error = { .text = "" };
+
+	cr_assert_eq(load(text, &config, &error), PAGED_OK, "%s", error.text);
+	cr_expect_eq(pools_check(&config, &error), PAGED_ERR_INVALID);
+	cr_expect(strstr(error.text, part) != NULL, "%s", error.text);
+	config_free(&config);
+}
+
+Test(config, what_this_machine_cannot_do)
+{
+	expect_refused("pool p {\n" GEOMETRY "\nsize = 500TiB page-size = 256 }\n",
+		       ":3: pool p: size = 500TiB: the system has ");
+	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
+		       ":3: pool p: pages = 2147483647: 47 TiB; the system has ");
+	expect_refused("pool p { " GEOMETRY "pages = 3 backend = cuda }\n",
+		       ":1: pool p: backend = cuda: this build has the back end host");
+}
+
+Test(config, bytes_for_people)
+{
+	char text[32];
+
+	cr_expect_str_eq(config_format_bytes(1023, text, sizeof(text)), "1023 B");
+	cr_expect_str_eq(config_format_bytes(360 << 10, text, sizeof(text)), "360 KiB");
+	cr_expect_str_eq(config_format_bytes(2ull << 40, text, sizeof(text)), "2 TiB");
+	cr_expect_str_eq(config_format_bytes(UINT64_MAX, text, sizeof(text)), "15 EiB");
+}
+
+/* Every setting has its paragraph in pagedd.conf(5). */
+Test(config, the_manual_knows_every_setting)
+{
+	char path[512], *manual;
+	size_t size;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/man/pagedd.conf.5", getenv("PAGED_SRCDIR") ? getenv("PAGED_SRCDIR") : ".");
+	file = fopen(path, "r");
+	cr_assert(file != NULL, "%s", path);
+	manual = calloc(1, 1 << 16);
+	size = fread(manual, 1, (1 << 16) - 1, file);
+	cr_assert(size > 0);
+	fclose(file);
+	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
+		char item[64];
+
+		snprintf(item, sizeof(item), ".It Ic %s ", settings_table[i].name);
+		cr_expect(strstr(manual, item) != NULL, "no paragraph for %s", settings_table[i].name);
+	}
+	free(manual);
+}

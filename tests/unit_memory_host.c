@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "daemon/memory.h"
+
+#define SIZE (5ull << 20)
+
+static struct memory memory;
+static struct paged_error error;
+
+static void
+alloc(void)
+{
+	cr_assert_eq(memory_ops_host.alloc(&memory, "unit", SIZE, &error), PAGED_OK, "%s", error.text);
+}
+
+static void
+release(void)
+{
+	memory_ops_host.release(&memory);
+	cr_assert_eq(memory.fd, -1);
+}
+
+Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release)
+{
+	struct stat stat;
+
+	cr_assert_eq(fstat(memory.fd, &stat), 0);
+	cr_expect_eq((uint64_t)stat.st_size, memory.size);
+	cr_expect_geq(memory.size, SIZE);
+	cr_expect_geq((uint64_t)stat.st_blocks * 512, SIZE, "populated");
+	cr_expect_gt(strlen(memory.text), 0);
+}
+
+Test(memory_host, workers_may_write_but_not_resize, .init = alloc, .fini = release)
+{
+	uint8_t *map = mmap(NULL, memory.size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
+
+	cr_assert_neq(map, MAP_FAILED);
+	cr_expect_eq(map[memory.size - 1], 0);
+	map[memory.size - 1] = 1;
+	munmap(map, memory.size);
+	cr_expect_eq(ftruncate(memory.fd, 0), -1);
+	cr_expect_eq(errno, EPERM);
+	cr_expect_eq(ftruncate(memory.fd, (off_t)memory.size * 2), -1);
+	cr_expect_eq(fcntl(memory.fd, F_ADD_SEALS, F_SEAL_WRITE), -1, "nobody may seal it further");
+}
+
+Test(memory_host, more_than_the_system_has_is_an_error)
+{
+	struct memory_limits limits;
+
+	cr_assert_eq(memory_ops_host.limits(&limits, &error), PAGED_OK);
+	cr_expect_gt(limits.total, 0);
+	cr_expect_gt(limits.available, 0);
+	cr_expect_eq(memory_ops_host.alloc(&memory, "unit", 1ull << 62, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(memory.fd, -1);
+}
+
+static void *region;
+static int region_fd;
+#define REGION_SIZE (1ull << 30)
+
+static void
+region_create(void)
+{
+	cr_assert_eq(memory_region_create("unit", REGION_SIZE, &region, &region_fd, &error), PAGED_OK, "%s",
+		     error.text);
+}
+
+/* What a member may try with the descriptor that it is given. */
+Test(memory_region, is_the_daemons_alone_to_write, .init = region_create)
+{
+	char path[64];
+	uint8_t *map = mmap(NULL, REGION_SIZE, PROT_READ, MAP_SHARED, region_fd, 0);
+	int again;
+
+	cr_assert_neq(map, MAP_FAILED);
+	memset(region, 7, 100);
+	cr_expect_eq(map[99], 7, "the daemon's mapping still writes");
+
+	cr_expect_eq(mprotect(map, 4096, PROT_READ | PROT_WRITE), -1);
+	cr_expect_eq(mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, region_fd, 0), MAP_FAILED);
+	cr_expect_eq(pwrite(region_fd, "x", 1, 0), -1);
+	cr_expect_eq(ftruncate(region_fd, 0), -1);
+	cr_expect_eq(fallocate(region_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+
+	/* Opened anew through /proc it is writable by mode, and the seals still hold. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", region_fd);
+	again = open(path, O_RDWR | O_CLOEXEC);
+	cr_assert_geq(again, 0);
+	cr_expect_eq(mmap(NULL, REGION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, again, 0), MAP_FAILED);
+	cr_expect_eq(pwrite(again, "x", 1, 0), -1);
+	cr_expect_eq(ftruncate(again, 0), -1);
+	cr_expect_eq(fallocate(again, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096), -1);
+	cr_expect_eq(map[99], 7);
+}
+
+Test(memory_region, costs_what_was_written, .init = region_create)
+{
+	struct stat stat;
+
+	((uint8_t *)region)[REGION_SIZE - 1] = 1;
+	cr_assert_eq(fstat(region_fd, &stat), 0);
+	cr_expect_leq(stat.st_blocks * 512, 4096);
+}
