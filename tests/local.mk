@@ -65,6 +65,46 @@ UNIT_TESTS += %D%/unit_core_model
 %C%_unit_core_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_model_LDADD = $(CORE_TEST_LIBS)
 
+# Kernels: a float64 reference and worlds of random sequences.
+check_LTLIBRARIES += %D%/libkerneltest.la
+%C%_libkerneltest_la_SOURCES = \
+	%D%/kernel_test.h \
+	%D%/kernel_world.c \
+	%D%/kernel_world.h \
+	%D%/reference.c \
+	%D%/reference.h
+KERNEL_TEST_LIBS = %D%/libkerneltest.la kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+
+UNIT_TESTS += %D%/unit_layout
+%C%_unit_layout_SOURCES = %D%/unit_layout.c
+%C%_unit_layout_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_layout_LDADD = $(KERNEL_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_convert
+%C%_unit_convert_SOURCES = %D%/unit_convert.c
+%C%_unit_convert_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_convert_LDADD = $(KERNEL_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_team
+%C%_unit_team_SOURCES = %D%/unit_team.c
+%C%_unit_team_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_team_LDADD = $(KERNEL_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_append
+%C%_unit_append_SOURCES = %D%/unit_append.c
+%C%_unit_append_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_append_LDADD = $(KERNEL_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_attention
+%C%_unit_attention_SOURCES = %D%/unit_attention.c
+%C%_unit_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_LDADD = $(KERNEL_TEST_LIBS)
+
+UNIT_TESTS += %D%/unit_attention_order
+%C%_unit_attention_order_SOURCES = %D%/unit_attention_order.c
+%C%_unit_attention_order_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_order_LDADD = $(KERNEL_TEST_LIBS)
+
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h
 UNIT_TESTS += %D%/unit_gguf

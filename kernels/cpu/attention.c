@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A row's query lines (its query rows times the query heads of one KV head,
+ * heads innermost) are cut into tasks of at most TILE_LINES.  A task walks
+ * the splits it can see, one tile after the other, and folds each finished
+ * split into the total.  Where there are fewer tasks than threads could use,
+ * a unit is one split of one task; its state is kept, and a second run folds
+ * them.  Both ways do the same operations in the same order for every line.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/rows.h"
+#include "kernels/cpu/team.h"
+
+/* Products below which waking the team costs more than it saves. */
+#define ALONE_PRODUCTS (256u << 10)
+/* With so many tasks a thread, whole tasks spread well enough. */
+#define TASKS_A_THREAD 4u
+/* With so many lines it pays to convert a tile once, ahead of its use. */
+#define CONVERT_LINES 12u
+
+struct attention_job {
+	const struct attention_args *args;
+	const struct kernel_tile_ops *ops;
+	uint32_t group;    /* query heads of a KV head */
+	uint32_t k_padded; /* elements */
+	uint32_t v_padded;
+	float *partials;
+	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
+	uint32_t max_lines;  /* of any task */
+};
+
+struct attention_task {
+	const struct kernel_row *row;
+	uint32_t kv_head;
+	uint64_t first_line;
+	uint32_t n_lines;
+};
+
+static uint64_t
+row_lines(const struct attention_job *job, const struct kernel_row *row)
+{
+	return (uint64_t)row->q_len * job->group;
+}
+
+/* Keys [0, this) are what query row i sees. */
+static uint32_t
+row_visible(const struct attention_job *job, const struct kernel_row *row, uint32_t i)
+{
+	int64_t end;
+
+	if (!job->args->causal || row->q_base >= (int64_t)row->kv_len)
+		return row->kv_len;
+	end = row->q_base + (int64_t)i + 1;
+	if (end <= 0)
+		return 0;
+	return end < (int64_t)row->kv_len ? (uint32_t)end : row->kv_len;
+}
+
+static uint64_t
+row_splits(const struct attention_job *job, const struct kernel_row *row)
+{
+	return row->q_len == 0 ? 0 : rows_divide_up(row_visible(job, row, row->q_len - 1), KERNEL_SPLIT);
+}
+
+static uint64_t
+row_tasks(const void *context, const struct kernel_row *row)
+{
+	const struct attention_job *job = context;
+
+	return rows_divide_up(row_lines(job, row), TILE_LINES) * job->args->pages.layout->params.n_kv_heads;
+}
+
+static uint64_t
+row_units(const void *context, const struct kernel_row *row)
+{
+	return row_tasks(context, row) * row_splits(context, row);
+}
+
+/* The last query rows see most, so they come first. */
+static struct attention_task
+task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t number)
+{
+	uint64_t lines = row_lines(job, row), n_chunks = rows_divide_up(lines, TILE_LINES);
+	uint64_t first = (n_chunks - 1 - number % n_chunks) * TILE_LINES;
+
+	return (struct attention_task){
+		.row = row,
+		.kv_head = (uint32_t)(number / n_chunks),
+		.first_line = first,
+		.n_lines = lines - first < TILE_LINES ? (uint32_t)(lines - first) : TILE_LINES,
+	};
+}
+
+static uint32_t
+line_query_row(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return (uint32_t)((task->first_line + line) / job->group);
+}
+
+static uint32_t
+line_head(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return task->kv_head * job->group + (uint32_t)((task->first_line + line) % job->group);
+}
+
+static uint32_t
+line_visible(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return row_visible(job, task->row, line_query_row(job, task, line));
+}
+
+static void
+state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines)
+{
+	state->values = values;
+	state->stride = stride;
+	for (uint32_t line = 0; line < n_lines; line++) {
+		state->maximum[line] = -INFINITY;
+		state->sum[line] = 0;
+	}
+	memset(values, 0, (size_t)n_lines * stride * sizeof(*values));
+}
+
+static void
+queries_load(const struct attention_job *job, const struct attention_task *task, float *q)
+{
+	const struct kernel_tensor *from = &job->args->q;
+
+	for (uint32_t line = 0; line < task->n_lines; line++)
+		job->ops->widen(q + (size_t)line * job->k_padded,
+				tensor_at(from, task->row->q_start + line_query_row(job, task, line),
+					  line_head(job, task, line)),
+				from->dtype, from->dim);
+}
+
+/* Addresses of tokens [begin, begin + n_tokens); no page past them is looked at. */
+static void
+rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, struct tile_rows *rows)
+{
+	const struct kernel_pages *pages = &job->args->pages;
+	const struct layout *layout = pages->layout;
+	const struct layout_plane *p = &layout->plane[plane];
+	uint32_t page_size = layout->params.page_size;
+	uint32_t page = begin / page_size, slot = begin % page_size;
+	uint32_t i = 0;
+
+	while (i < n_tokens) {
+		const uint8_t *at;
+
+		assert(task->row->pages[page] < layout->params.n_pages);
+		at = pages->base +
+		     layout_offset(layout, plane, pages->layer, task->row->pages[page], task->kv_head, slot);
+		for (; slot < page_size && i < n_tokens; slot++, i++, at += p->token_stride)
+			rows->token[i] = at;
+		page++;
+		slot = 0;
+	}
+	for (; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[n_tokens - 1];
+	rows->dtype = p->dtype;
+	rows->padded = p->dim;
+}
+
+/* Rows that fill no whole vectors, or that many lines will read, are first made f32. */
+static void
+rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_tokens,
+	     uint32_t n_lines, float *scratch)
+{
+	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < CONVERT_LINES))
+		return;
+	for (uint32_t i = 0; i < n_tokens; i++) {
+		job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
+		rows->token[i] = scratch + (size_t)i * padded;
+	}
+	for (uint32_t i = n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[n_tokens - 1];
+	rows->dtype = PAGED_F32;
+	rows->padded = padded;
+}
+
+/* Tokens [begin, end) of one tile into the split's state; some line sees the last of them. */
+static void
+tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	    uint32_t begin, uint32_t end)
+{
+	struct tile_scores *scores = &scratch->scores;
+	uint32_t first = 0, n = task->n_lines;
+
+	while (line_visible(job, task, first) <= begin)
+		first++;
+	for (uint32_t line = first; line < n; line++) {
+		uint32_t visible = line_visible(job, task, line);
+
+		scores->visible[line] = (visible < end ? visible : end) - begin;
+	}
+	rows_locate(job, task, LAYOUT_K, begin, end - begin, &scratch->k_rows);
+	rows_prepare(job, &scratch->k_rows, job->k_padded, end - begin, n - first, scratch->k);
+	job->ops->scores(scores, scratch->q, first, n, &scratch->k_rows, end - begin);
+	job->ops->softmax(scores, &scratch->split, first, n, job->args->scale);
+	rows_locate(job, task, LAYOUT_V, begin, end - begin, &scratch->v_rows);
+	rows_prepare(job, &scratch->v_rows, job->v_padded, end - begin, n - first, scratch->v);
+	job->ops->values(scores, &scratch->split, first, n, &scratch->v_rows);
+}
+
+static void
+split_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	     uint64_t split, float *values)
+{
+	uint32_t most = line_visible(job, task, task->n_lines - 1);
+	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
+
+	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
+	if (end > most)
+		end = most;
+	for (; begin < end; begin += TILE_TOKENS)
+		tile_attend(job, task, scratch, (uint32_t)begin,
+			    (uint32_t)(end - begin < TILE_TOKENS ? end : begin + TILE_TOKENS));
+}
+
+static void
+split_merge(const struct attention_job *job, const struct attention_task *task, struct tile_state *total,
+	    uint64_t split, const float *maximum, const float *sum, const float *values)
+{
+	for (uint32_t line = 0; line < task->n_lines; line++)
+		if (line_visible(job, task, line) > split * KERNEL_SPLIT)
+			job->ops->merge(total, line, maximum[line], sum[line], values + (size_t)line * job->v_padded);
+}
+
+static void
+task_finish(const struct attention_job *job, const struct attention_task *task, const struct tile_state *total)
+{
+	const struct attention_args *args = job->args;
+	const struct kernel_tensor *out = &args->out;
+
+	for (uint32_t line = 0; line < task->n_lines; line++) {
+		uint64_t packed = task->row->q_start + line_query_row(job, task, line);
+		uint32_t head = line_head(job, task, line);
+		float sum = total->sum[line], maximum = total->maximum[line];
+		uint64_t at = packed * out->n_heads + head;
+
+		job->ops->narrow(tensor_at(out, packed, head), out->dtype, total->values + (size_t)line * job->v_padded,
+				 sum == 0 ? 0 : 1 / sum, out->dim);
+		if (args->lse != NULL)
+			args->lse[at] = sum == 0 ? -INFINITY : maximum + logf(sum);
+		if (args->maximum != NULL)
+			args->maximum[at] = isnan(sum) ? NAN : maximum;
+	}
+}
+
+static void
+tasks_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+{
+	const struct attention_job *job = context;
+	const struct attention_args *args = job->args;
+	struct rows_cursor cursor = { 0 };
+
+	for (;;) {
+		uint64_t unit = team_take(team), n_splits;
+		struct attention_task task;
+
+		if (!rows_find(&cursor, unit, args->rows, args->n_rows, row_tasks, job))
+			return;
+		task = task_of(job, &args->rows[cursor.row], unit - cursor.first);
+		n_splits = rows_divide_up(line_visible(job, &task, task.n_lines - 1), KERNEL_SPLIT);
+		queries_load(job, &task, scratch->q);
+		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
+		for (uint64_t split = 0; split < n_splits; split++) {
+			split_attend(job, &task, scratch, split, scratch->split_values);
+			split_merge(job, &task, &scratch->total, split, scratch->split.maximum, scratch->split.sum,
+				    scratch->split_values);
+		}
+		task_finish(job, &task, &scratch->total);
+	}
+}
+
+static void
+splits_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+{
+	const struct attention_job *job = context;
+	const struct attention_args *args = job->args;
+	struct rows_cursor cursor = { 0 };
+
+	for (;;) {
+		uint64_t unit = team_take(team), n_splits;
+		struct attention_task task;
+		float *partial = job->partials + unit * job->partial_size;
+
+		if (!rows_find(&cursor, unit, args->rows, args->n_rows, row_units, job))
+			return;
+		n_splits = row_splits(job, &args->rows[cursor.row]);
+		task = task_of(job, &args->rows[cursor.row], (unit - cursor.first) / n_splits);
+		queries_load(job, &task, scratch->q);
+		split_attend(job, &task, scratch, (unit - cursor.first) % n_splits, partial + 2 * job->max_lines);
+		memcpy(partial, scratch->split.maximum, task.n_lines * sizeof(float));
+		memcpy(partial + job->max_lines, scratch->split.sum, task.n_lines * sizeof(float));
+	}
+}
+
+static void
+merge_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+{
+	const struct attention_job *job = context;
+	const struct attention_args *args = job->args;
+	struct rows_cursor tasks = { 0 }, units = { 0 };
+
+	for (;;) {
+		uint64_t number = team_take(team), n_splits, unit;
+		struct attention_task task;
+
+		if (!rows_find(&tasks, number, args->rows, args->n_rows, row_tasks, job))
+			return;
+		for (; units.row < tasks.row; units.row++)
+			units.first += row_units(job, &args->rows[units.row]);
+		n_splits = row_splits(job, &args->rows[tasks.row]);
+		unit = units.first + (number - tasks.first) * n_splits;
+		task = task_of(job, &args->rows[tasks.row], number - tasks.first);
+		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
+		for (uint64_t split = 0; split < n_splits; split++, unit++) {
+			const float *partial = job->partials + unit * job->partial_size;
+
+			split_merge(job, &task, &scratch->total, split, partial, partial + job->max_lines,
+				    partial + 2 * job->max_lines);
+		}
+		task_finish(job, &task, &scratch->total);
+	}
+}
+
+struct attention_size {
+	uint64_t n_tasks;
+	uint64_t n_units;
+	uint64_t products;
+};
+
+static struct attention_size
+size_up(struct attention_job *job)
+{
+	const struct attention_args *args = job->args;
+	struct attention_size size = { 0 };
+
+	for (uint32_t i = 0; i < args->n_rows; i++) {
+		const struct kernel_row *row = &args->rows[i];
+		uint64_t lines = row_lines(job, row);
+
+		size.n_tasks += row_tasks(job, row);
+		size.n_units += row_units(job, row);
+		size.products +=
+			lines * args->pages.layout->params.n_kv_heads * row->kv_len * (job->k_padded + job->v_padded);
+		if (lines > job->max_lines)
+			job->max_lines = lines < TILE_LINES ? (uint32_t)lines : TILE_LINES;
+	}
+	return size;
+}
+
+static uint32_t
+round_up(uint32_t n, uint32_t lanes)
+{
+	return (n + lanes - 1) / lanes * lanes;
+}
+
+void
+kernel_attention(struct kernel_team *team, const struct attention_args *args)
+{
+	const struct layout_params *params = &args->pages.layout->params;
+	const struct kernel_tile_ops *ops = team_ops(team);
+	struct attention_job job = {
+		.args = args,
+		.ops = ops,
+		.group = args->q.n_heads / params->n_kv_heads,
+		.k_padded = round_up(params->k_dim, ops->lanes),
+		.v_padded = round_up(params->v_dim, ops->lanes),
+		.partials = team_partials(team),
+	};
+	struct attention_size size;
+
+	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
+	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
+	size = size_up(&job);
+	if (size.products < ALONE_PRODUCTS) {
+		team_run_alone(team, tasks_work, &job);
+		return;
+	}
+	job.partial_size = (size_t)job.max_lines * (job.v_padded + 2);
+	if (team_n_threads(team) == 1 || size.n_tasks >= (uint64_t)TASKS_A_THREAD * team_n_threads(team) ||
+	    size.n_units > TEAM_PARTIALS / job.partial_size) {
+		team_run(team, tasks_work, &job);
+		return;
+	}
+	team_run(team, splits_work, &job);
+	team_run(team, merge_work, &job);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <string.h>
+
+#include "kernels/cpu/tile.h"
+
+static const char *const isa_names[KERNEL_N_ISAS] = {
+	[KERNEL_GENERIC] = "generic",
+	[KERNEL_AVX2] = "avx2",
+	[KERNEL_AVX512] = "avx512",
+};
+
+const char *
+kernel_isa_name(enum kernel_isa isa)
+{
+	return isa < KERNEL_N_ISAS ? isa_names[isa] : "?";
+}
+
+bool
+kernel_isa_supported(enum kernel_isa isa)
+{
+	switch (isa) {
+	case KERNEL_GENERIC:
+		return true;
+	case KERNEL_AVX2:
+	case KERNEL_AVX512:
+	case KERNEL_N_ISAS:
+		break;
+	}
+	return false;
+}
+
+enum kernel_isa
+kernel_isa_best(void)
+{
+	enum kernel_isa isa = KERNEL_N_ISAS - 1;
+
+	while (!kernel_isa_supported(isa))
+		isa--;
+	return isa;
+}
+
+enum kernel_isa
+kernel_isa_parse(const char *name)
+{
+	enum kernel_isa isa = KERNEL_GENERIC;
+
+	while (isa < KERNEL_N_ISAS && strcmp(name, isa_names[isa]) != 0)
+		isa++;
+	return isa;
+}
+
+const struct kernel_tile_ops *
+kernel_tile_ops(enum kernel_isa isa)
+{
+	(void)isa;
+	return &kernel_tile_ops_generic;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * rows.h - find the row of a unit
+ *
+ * Units of a call are numbered over its rows.  A thread takes ever larger
+ * numbers, so it walks the rows once a call and needs no table of them.
+ */
+#ifndef PAGED_KERNELS_CPU_ROWS_H
+#define PAGED_KERNELS_CPU_ROWS_H
+
+#include "kernels/kernels.h"
+
+struct rows_cursor {
+	uint32_t row;
+	uint64_t first; /* number of the row's first unit */
+};
+
+/** rows_units_fn - how many units a row has */
+typedef uint64_t (*rows_units_fn)(const void *context, const struct kernel_row *row);
+
+/** rows_find - move to the row of `unit`; false: it is past the last.  Never backwards. */
+static inline bool
+rows_find(struct rows_cursor *cursor, uint64_t unit, const struct kernel_row *rows, uint32_t n_rows,
+	  rows_units_fn units, const void *context)
+{
+	for (; cursor->row < n_rows; cursor->row++) {
+		uint64_t n = units(context, &rows[cursor->row]);
+
+		if (unit - cursor->first < n)
+			return true;
+		cursor->first += n;
+	}
+	return false;
+}
+
+static inline uint64_t
+rows_divide_up(uint64_t n, uint64_t by)
+{
+	return n / by + (n % by != 0);
+}
+
+/** tensor_at - the elements of one head of one packed row */
+static inline void *
+tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
+{
+	return (uint8_t *)tensor->data + (int64_t)token * tensor->token_stride + (int64_t)head * tensor->head_stride;
+}
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/team.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Looks at a word before sleeping on it: some 10 us, about what a sleep and a wake cost. */
+#define TEAM_SPINS 300
+#define TEAM_MAX_THREADS 1024u
+
+/* The gate: open, and how many helpers are inside. */
+#define GATE_OPEN 0x80000000u
+
+struct helper {
+	struct kernel_team *team;
+	struct team_scratch *scratch;
+	pthread_t thread;
+};
+
+struct kernel_team {
+	const struct kernel_tile_ops *ops;
+	uint32_t n_threads; /* the caller included */
+	uint32_t n_started; /* helpers */
+	void *memory;
+	size_t memory_size;
+	float *partials;
+	struct team_scratch *caller_scratch;
+
+	/* The job: written while the gate is shut and nobody is inside. */
+	team_work_fn work;
+	void *context;
+
+	_Alignas(64) _Atomic uint64_t next_unit;
+	_Alignas(64) _Atomic uint32_t call; /* counts jobs; helpers sleep on it */
+	_Atomic uint32_t n_asleep;
+	_Atomic bool stop;
+	_Alignas(64) _Atomic uint32_t gate; /* the caller sleeps on it until it is 0 */
+	_Atomic bool caller_asleep;
+
+	struct helper helpers[];
+};
+
+static void
+futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void
+futex_wake_all(_Atomic uint32_t *word)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void
+relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#else
+	atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* Returns the word's value once it is no longer `value`. */
+static uint32_t
+wait_for_call(struct kernel_team *team, uint32_t value)
+{
+	uint32_t now;
+
+	for (unsigned int i = 0; i < TEAM_SPINS; i++) {
+		now = atomic_load(&team->call);
+		if (now != value)
+			return now;
+		relax();
+	}
+	atomic_fetch_add(&team->n_asleep, 1);
+	while ((now = atomic_load(&team->call)) == value)
+		futex_wait(&team->call, value);
+	atomic_fetch_sub(&team->n_asleep, 1);
+	return now;
+}
+
+static bool
+gate_enter(struct kernel_team *team)
+{
+	uint32_t gate = atomic_load(&team->gate);
+
+	while (gate & GATE_OPEN)
+		if (atomic_compare_exchange_weak(&team->gate, &gate, gate + 1))
+			return true;
+	return false;
+}
+
+static void
+gate_leave(struct kernel_team *team)
+{
+	if (atomic_fetch_sub(&team->gate, 1) == 1 && atomic_load(&team->caller_asleep))
+		futex_wake_all(&team->gate);
+}
+
+static void *
+helper_main(void *argument)
+{
+	struct helper *helper = argument;
+	struct kernel_team *team = helper->team;
+	uint32_t call = 0;
+
+	for (;;) {
+		call = wait_for_call(team, call);
+		if (atomic_load(&team->stop))
+			return NULL;
+		if (gate_enter(team)) {
+			team->work(team, team->context, helper->scratch);
+			gate_leave(team);
+		}
+	}
+}
+
+static void
+wait_until_left(struct kernel_team *team)
+{
+	uint32_t gate;
+
+	for (unsigned int i = 0; i < TEAM_SPINS; i++) {
+		if (atomic_load(&team->gate) == 0)
+			return;
+		relax();
+	}
+	atomic_store(&team->caller_asleep, true);
+	while ((gate = atomic_load(&team->gate)) != 0)
+		futex_wait(&team->gate, gate);
+	atomic_store(&team->caller_asleep, false);
+}
+
+static void
+call_helpers(struct kernel_team *team)
+{
+	atomic_fetch_add(&team->call, 1);
+	if (atomic_load(&team->n_asleep) != 0)
+		futex_wake_all(&team->call);
+}
+
+void
+team_run_alone(struct kernel_team *team, team_work_fn work, void *context)
+{
+	atomic_store_explicit(&team->next_unit, 0, memory_order_relaxed);
+	work(team, context, team->caller_scratch);
+}
+
+void
+team_run(struct kernel_team *team, team_work_fn work, void *context)
+{
+	if (team->n_threads == 1) {
+		team_run_alone(team, work, context);
+		return;
+	}
+	team->work = work;
+	team->context = context;
+	atomic_store(&team->next_unit, 0);
+	atomic_store(&team->gate, GATE_OPEN);
+	call_helpers(team);
+	work(team, context, team->caller_scratch);
+	atomic_fetch_and(&team->gate, ~GATE_OPEN);
+	wait_until_left(team);
+}
+
+uint64_t
+team_take(struct kernel_team *team)
+{
+	return atomic_fetch_add_explicit(&team->next_unit, 1, memory_order_relaxed);
+}
+
+const struct kernel_tile_ops *
+team_ops(const struct kernel_team *team)
+{
+	return team->ops;
+}
+
+uint32_t
+team_n_threads(const struct kernel_team *team)
+{
+	return team->n_threads;
+}
+
+float *
+team_partials(const struct kernel_team *team)
+{
+	return team->partials;
+}
+
+/* Address space alone; what is never touched costs nothing. */
+static enum paged_status
+memory_map(struct kernel_team *team, struct paged_error *error)
+{
+	size_t partials = team->n_threads > 1 ? TEAM_PARTIALS * sizeof(float) : 0;
+	struct team_scratch *scratch;
+
+	team->memory_size = partials + team->n_threads * sizeof(struct team_scratch);
+	team->memory = mmap(NULL, team->memory_size, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (team->memory == MAP_FAILED)
+		return paged_fail(error, PAGED_ERR_NOMEM, "kernel threads: mapping %zu bytes of scratch: %s",
+				  team->memory_size, strerror(errno));
+	team->partials = team->memory;
+	scratch = (struct team_scratch *)(void *)((uint8_t *)team->memory + partials);
+	team->caller_scratch = scratch;
+	for (uint32_t i = 0; i + 1 < team->n_threads; i++)
+		team->helpers[i] = (struct helper){ .team = team, .scratch = &scratch[i + 1] };
+	return PAGED_OK;
+}
+
+/* A program's signals are its own threads' business. */
+static enum paged_status
+helpers_start(struct kernel_team *team, struct paged_error *error)
+{
+	sigset_t all, before;
+	int code = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (team->n_started + 1 < team->n_threads) {
+		struct helper *helper = &team->helpers[team->n_started];
+
+		code = pthread_create(&helper->thread, NULL, helper_main, helper);
+		if (code != 0)
+			break;
+		team->n_started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (code != 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "kernel threads: %u of %u started: %s", team->n_started + 1,
+				  team->n_threads, strerror(code));
+	return PAGED_OK;
+}
+
+enum paged_status
+kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team **team_p, struct paged_error *error)
+{
+	enum paged_status status;
+	struct kernel_team *team;
+	size_t size;
+
+	if (!kernel_isa_supported(isa))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "kernels for %s: this CPU or build lacks them",
+				  kernel_isa_name(isa));
+	if (n_threads == 0 || n_threads > TEAM_MAX_THREADS)
+		return paged_fail(error, PAGED_ERR_INVALID, "%u kernel threads: 1 to %u are possible", n_threads,
+				  TEAM_MAX_THREADS);
+	size = sizeof(*team) + (n_threads - 1) * sizeof(team->helpers[0]);
+	size = (size + 63) & ~(size_t)63;
+	team = aligned_alloc(64, size);
+	if (team == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "kernel threads: no memory for %u", n_threads);
+	memset(team, 0, size);
+	team->ops = kernel_tile_ops(isa);
+	team->n_threads = n_threads;
+
+	status = memory_map(team, error);
+	if (status != PAGED_OK) {
+		free(team);
+		return status;
+	}
+	status = helpers_start(team, error);
+	if (status != PAGED_OK) {
+		kernel_team_destroy(team);
+		return status;
+	}
+	*team_p = team;
+	return PAGED_OK;
+}
+
+void
+kernel_team_destroy(struct kernel_team *team)
+{
+	if (team == NULL)
+		return;
+	atomic_store(&team->stop, true);
+	call_helpers(team);
+	for (uint32_t i = 0; i < team->n_started; i++)
+		pthread_join(team->helpers[i].thread, NULL);
+	kernel_team_abandon(team);
+}
+
+void
+kernel_team_abandon(struct kernel_team *team)
+{
+	if (team == NULL)
+		return;
+	munmap(team->memory, team->memory_size);
+	free(team);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * team.h - threads that work through one call's units together
+ *
+ * The caller works too.  A helper that wakes too late for a call misses it,
+ * so a busy machine costs speed and never adds a wait.  Units are numbered
+ * from 0 and taken in that order; who takes which is chance, so a unit's
+ * result must not depend on it.
+ */
+#ifndef PAGED_KERNELS_CPU_TEAM_H
+#define PAGED_KERNELS_CPU_TEAM_H
+
+#include "kernels/cpu/tile.h"
+
+/** What one thread needs to attend; lives as long as the team. */
+struct team_scratch {
+	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
+	float split_values[TILE_LINES * PAGED_MAX_DIM];
+	float total_values[TILE_LINES * PAGED_MAX_DIM];
+	float k[TILE_TOKENS * PAGED_MAX_DIM];
+	float v[TILE_TOKENS * PAGED_MAX_DIM];
+	struct tile_scores scores;
+	struct tile_state split, total;
+	struct tile_rows k_rows, v_rows;
+};
+
+/**
+ * Work through units: call team_take() until it says there are none.
+ *
+ * @param[in] scratch  this thread's own
+ */
+typedef void (*team_work_fn)(struct kernel_team *team, void *context, struct team_scratch *scratch);
+
+/** team_run - have every thread that is there in time run `work`; returns when all have left it */
+void team_run(struct kernel_team *team, team_work_fn work, void *context);
+
+/** team_run_alone - the same on the caller's thread, for work too small to share */
+void team_run_alone(struct kernel_team *team, team_work_fn work, void *context);
+
+/** team_take - the next unit's number; goes on counting past the last */
+uint64_t team_take(struct kernel_team *team);
+
+const struct kernel_tile_ops *team_ops(const struct kernel_team *team);
+uint32_t team_n_threads(const struct kernel_team *team);
+
+/** team_partials - memory for splits that wait to be merged, TEAM_PARTIALS floats */
+float *team_partials(const struct kernel_team *team);
+
+#define TEAM_PARTIALS ((size_t)16 << 20)
+
+#endif

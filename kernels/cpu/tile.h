@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * tile.h - the arithmetic of attention on one tile, for each instruction set
+ *
+ * A tile is TILE_TOKENS consecutive tokens of one KV head, starting at a
+ * multiple of TILE_TOKENS in the sequence.  A line is one query row of one
+ * query head.  What happens to a line depends on that line, its tile and the
+ * instruction set alone, never on the lines beside it: lines are blocked only
+ * to load a key or value once for several of them.
+ *
+ * Floats in scratch memory are rows padded with zeros to whole vectors
+ * ("padded": a multiple of ops->lanes).
+ */
+#ifndef PAGED_KERNELS_CPU_TILE_H
+#define PAGED_KERNELS_CPU_TILE_H
+
+#include "kernels/kernels.h"
+
+#define TILE_TOKENS 64u
+/** Keys that are loaded at once: readers of keys round n_tokens up to it. */
+#define TILE_TOKEN_BLOCK 4u
+/** Most lines in one task. */
+#define TILE_LINES 64u
+/** Most lanes of any instruction set; divides PAGED_MAX_DIM. */
+#define TILE_MAX_LANES 16u
+
+_Static_assert(KERNEL_SPLIT % TILE_TOKENS == 0, "no tile lies in two splits");
+_Static_assert(PAGED_MAX_DIM % TILE_MAX_LANES == 0, "a padded row fits its scratch");
+
+/** Where the tokens of a tile lie: one address a token, so pages of any size look alike. */
+struct tile_rows {
+	const void *token[TILE_TOKENS]; /* past the last: repeats it up to a multiple of TILE_TOKEN_BLOCK */
+	enum paged_dtype dtype;
+	uint32_t padded; /* elements to read of each, a multiple of ops->lanes */
+};
+
+/** The running softmax of some lines over some tiles. */
+struct tile_state {
+	float maximum[TILE_LINES]; /* largest score that is no NaN */
+	float sum[TILE_LINES];     /* of exp(score - maximum); NaN once a score was NaN or +inf */
+	float *values;             /* [line][stride] sum of exp(score - maximum) * V */
+	uint32_t stride;           /* floats, padded */
+};
+
+/** One tile's scores, then weights. */
+struct tile_scores {
+	float score[TILE_LINES][TILE_TOKENS];
+	float rescale[TILE_LINES];    /* of what the line's state held before this tile */
+	uint32_t visible[TILE_LINES]; /* the line sees the first so many tokens of the tile */
+};
+
+struct kernel_tile_ops {
+	uint32_t lanes;
+
+	/* n elements to f32, zeros up to a multiple of lanes. */
+	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);
+
+	/* n products padded[i] * factor, rounded to dtype. */
+	void (*narrow)(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n);
+
+	/* score[line][token] = q . k for lines [begin, end) and n_tokens tokens. */
+	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
+		       const struct tile_rows *keys, uint32_t n_tokens);
+
+	/* Scores, times scale, to weights; maximum, sum and rescale follow. */
+	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+			float scale);
+
+	/* values = values * rescale + weights . V, visible tokens only. */
+	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+		       const struct tile_rows *rows);
+
+	/* Fold a later split's state of one line into the state of all before it. */
+	void (*merge)(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values);
+};
+
+extern const struct kernel_tile_ops kernel_tile_ops_generic;
+
+/** kernel_tile_ops - of a supported instruction set */
+const struct kernel_tile_ops *kernel_tile_ops(enum kernel_isa isa);
+
+#endif

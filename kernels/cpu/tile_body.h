@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tile_body.h - tile.h's functions over the vectors of one instruction set
+ *
+ * Included once by each tile_*.c, which before that gives the words:
+ *
+ *   vec, LANES            floats in a vector; + - * work on it
+ *   LINE_BLOCK            lines that share a loaded key or value, at most 4
+ *   VALUE_VECS(lines)     vectors of V held at once for so many lines
+ *   vec_load, vec_store, vec_set1, vec_first (lane 0)
+ *   vec_load_f16, vec_load_bf16, vec_store_f16, vec_store_bf16
+ *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
+ *   vec_max(a, b)         b where either is a NaN
+ *   vec_below(v, n, w)    v in lanes before n, w in the others
+ *   vec_scale(v, n)       v * 2^n for whole n from -150 to 0
+ *   vec_round(v)          to nearest even, |v| < 2^22
+ *   vec_sum, vec_top      over the lanes; vec_top's lanes hold no NaN
+ *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = the sum over sums[line][j]'s
+ *                         lanes, added in an order that does not depend on `lines`
+ *
+ * Compiled with -ffp-contract=off: which products are fused must not depend
+ * on how the compiler unrolled a block.
+ */
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+/* exp(x) for x <= 0, with about one unit in the last place; NaN stays NaN, -inf gives 0. */
+INLINE vec
+vec_exp(vec x)
+{
+	vec n, r, y;
+
+	x = vec_max(vec_set1(-104.0f), x);
+	n = vec_round(x * vec_set1(1.44269504f));
+	r = vec_fma(n, vec_set1(-0.693359375f), x);
+	r = vec_fma(n, vec_set1(2.12194440e-4f), r);
+	y = vec_set1(1.9875691500e-4f);
+	y = vec_fma(y, r, vec_set1(1.3981999507e-3f));
+	y = vec_fma(y, r, vec_set1(8.3334519073e-3f));
+	y = vec_fma(y, r, vec_set1(4.1665795894e-2f));
+	y = vec_fma(y, r, vec_set1(1.6666665459e-1f));
+	y = vec_fma(y, r, vec_set1(5.0000001201e-1f));
+	y = vec_fma(y, r * r, r) + vec_set1(1.0f);
+	return vec_scale(y, n);
+}
+
+INLINE float
+exp_one(float x)
+{
+	return vec_first(vec_exp(vec_set1(x)));
+}
+
+/* What is subtracted from scores: nothing where all are -inf, so that their weight is 0 and no NaN. */
+INLINE float
+shift_of(float maximum)
+{
+	return maximum == -INFINITY ? 0 : maximum;
+}
+
+INLINE uint32_t
+size_of(enum paged_dtype dtype)
+{
+	return dtype == PAGED_F32 ? 4 : 2;
+}
+
+INLINE vec
+load_as(const void *row, enum paged_dtype dtype, uint32_t i)
+{
+	const uint8_t *at = (const uint8_t *)row + (size_t)i * size_of(dtype);
+
+	if (dtype == PAGED_F32)
+		return vec_load((const float *)(const void *)at);
+	return dtype == PAGED_F16 ? vec_load_f16(at) : vec_load_bf16(at);
+}
+
+INLINE void
+store_as(void *row, enum paged_dtype dtype, uint32_t i, vec v)
+{
+	uint8_t *at = (uint8_t *)row + (size_t)i * size_of(dtype);
+
+	if (dtype == PAGED_F32)
+		vec_store((float *)(void *)at, v);
+	else if (dtype == PAGED_F16)
+		vec_store_f16(at, v);
+	else
+		vec_store_bf16(at, v);
+}
+
+static void
+widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
+{
+	uint32_t whole = n - n % LANES;
+	float tail[LANES] = { 0 };
+
+	for (uint32_t i = 0; i < whole; i += LANES)
+		vec_store(padded + i, load_as(from, dtype, i));
+	if (whole == n)
+		return;
+	memcpy(tail, (const uint8_t *)from + (size_t)whole * size_of(dtype), (size_t)(n - whole) * size_of(dtype));
+	vec_store(padded + whole, load_as(tail, dtype, 0));
+}
+
+static void
+narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
+{
+	uint32_t whole = n - n % LANES;
+	float tail[LANES];
+
+	for (uint32_t i = 0; i < whole; i += LANES)
+		store_as(to, dtype, i, vec_load(padded + i) * vec_set1(factor));
+	if (whole == n)
+		return;
+	store_as(tail, dtype, 0, vec_load(padded + whole) * vec_set1(factor));
+	memcpy((uint8_t *)to + (size_t)whole * size_of(dtype), tail, (size_t)(n - whole) * size_of(dtype));
+}
+
+INLINE void
+scores_block(float *score, const float *q, const struct tile_rows *keys, uint32_t n_tokens, enum paged_dtype dtype,
+	     uint32_t lines)
+{
+	for (uint32_t t = 0; t < n_tokens; t += TILE_TOKEN_BLOCK) {
+		const void *const *token = &keys->token[t];
+		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
+
+		UNROLL
+		for (uint32_t i = 0; i < lines; i++)
+			UNROLL
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			sums[i][j] = vec_set1(0);
+		for (uint32_t d = 0; d < keys->padded; d += LANES) {
+			vec key[TILE_TOKEN_BLOCK];
+
+			UNROLL
+			for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+				key[j] = load_as(token[j], dtype, d);
+			UNROLL
+			for (uint32_t i = 0; i < lines; i++) {
+				vec query = vec_load(q + (size_t)i * keys->padded + d);
+
+				UNROLL
+				for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+					sums[i][j] = vec_fma(query, key[j], sums[i][j]);
+			}
+		}
+		vec_sum_block(score + t, TILE_TOKENS, sums, lines);
+	}
+}
+
+INLINE void
+scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
+	  uint32_t n_tokens, enum paged_dtype dtype)
+{
+	while (begin < end) {
+		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		const float *first = q + (size_t)begin * keys->padded;
+
+		if (n == 1)
+			scores_block(scores->score[begin], first, keys, n_tokens, dtype, 1);
+		else if (n == 2)
+			scores_block(scores->score[begin], first, keys, n_tokens, dtype, 2);
+		else if (n == 3)
+			scores_block(scores->score[begin], first, keys, n_tokens, dtype, LINE_BLOCK > 2 ? 3 : 1);
+		else
+			scores_block(scores->score[begin], first, keys, n_tokens, dtype, LINE_BLOCK);
+		begin += n;
+	}
+}
+
+static void
+scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
+       uint32_t n_tokens)
+{
+	if (keys->dtype == PAGED_F32)
+		scores_of(to, q, begin, end, keys, n_tokens, PAGED_F32);
+	else if (keys->dtype == PAGED_F16)
+		scores_of(to, q, begin, end, keys, n_tokens, PAGED_F16);
+	else
+		scores_of(to, q, begin, end, keys, n_tokens, PAGED_BF16);
+}
+
+static void
+softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+		uint32_t visible = scores->visible[line];
+		float before = state->maximum[line], maximum, shift;
+		vec top = vec_set1(-INFINITY), sum = vec_set1(0);
+
+		for (uint32_t i = 0; i < visible; i += LANES) {
+			vec s = vec_below(vec_load(score + i) * vec_set1(scale), visible - i, vec_set1(-INFINITY));
+
+			vec_store(score + i, s);
+			top = vec_max(s, top);
+		}
+		maximum = vec_top(top);
+		maximum = maximum > before ? maximum : before;
+		shift = shift_of(maximum);
+		for (uint32_t i = 0; i < visible; i += LANES) {
+			vec weight = vec_exp(vec_load(score + i) - vec_set1(shift));
+
+			vec_store(score + i, weight);
+			sum = sum + weight;
+		}
+		scores->rescale[line] = exp_one(before - shift);
+		state->sum[line] = state->sum[line] * scores->rescale[line] + vec_sum(sum);
+		state->maximum[line] = maximum;
+	}
+}
+
+/* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
+INLINE void
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
+	     enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d, uint32_t lines, uint32_t vecs)
+{
+	vec sums[LINE_BLOCK][4];
+
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		sums[i][j] = vec_load(values + (size_t)i * stride + d + j * LANES) * vec_set1(rescale[i]);
+	for (uint32_t t = from; t < to; t++) {
+		vec value[4];
+
+		UNROLL
+		for (uint32_t j = 0; j < vecs; j++)
+			value[j] = load_as(rows->token[t], dtype, d + j * LANES);
+		UNROLL
+		for (uint32_t i = 0; i < lines; i++) {
+			vec weight = vec_set1(weights[i * TILE_TOKENS + t]);
+
+			UNROLL
+			for (uint32_t j = 0; j < vecs; j++)
+				sums[i][j] = vec_fma(weight, value[j], sums[i][j]);
+		}
+	}
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		vec_store(values + (size_t)i * stride + d + j * LANES, sums[i][j]);
+}
+
+INLINE void
+values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	     const struct tile_rows *rows, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t lines)
+{
+	const uint32_t step = VALUE_VECS(lines) * LANES;
+	float *values = state->values + (size_t)line * state->stride;
+	uint32_t d = 0;
+
+	for (; d + step <= rows->padded; d += step)
+		values_block(values, state->stride, scores->score[line], rescale, rows, dtype, from, to, d, lines,
+			     VALUE_VECS(lines));
+	for (; d < rows->padded; d += LANES)
+		values_block(values, state->stride, scores->score[line], rescale, rows, dtype, from, to, d, lines, 1);
+}
+
+INLINE void
+values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	  const struct tile_rows *rows, enum paged_dtype dtype)
+{
+	static const float as_is = 1;
+
+	while (begin < end) {
+		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		const float *rescale = &scores->rescale[begin];
+		uint32_t common = scores->visible[begin];
+
+		for (uint32_t i = begin + 1; i < begin + n; i++)
+			if (scores->visible[i] < common)
+				common = scores->visible[i];
+		if (n == 1)
+			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, 1);
+		else if (n == 2)
+			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, 2);
+		else if (n == 3)
+			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, LINE_BLOCK > 2 ? 3 : 1);
+		else
+			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, LINE_BLOCK);
+		for (uint32_t i = begin; i < begin + n; i++)
+			if (scores->visible[i] > common)
+				values_lines(scores, state, i, &as_is, rows, dtype, common, scores->visible[i], 1);
+		begin += n;
+	}
+}
+
+static void
+values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+       const struct tile_rows *rows)
+{
+	if (rows->dtype == PAGED_F32)
+		values_of(scores, state, begin, end, rows, PAGED_F32);
+	else if (rows->dtype == PAGED_F16)
+		values_of(scores, state, begin, end, rows, PAGED_F16);
+	else
+		values_of(scores, state, begin, end, rows, PAGED_BF16);
+}
+
+static void
+merge(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values_of_split)
+{
+	float before = total->maximum[line];
+	float top = maximum > before ? maximum : before;
+	float old = exp_one(before - shift_of(top)), new = exp_one(maximum - shift_of(top));
+	float *to = total->values + (size_t)line * total->stride;
+
+	for (uint32_t d = 0; d < total->stride; d += LANES)
+		vec_store(to + d,
+			  vec_fma(vec_load(values_of_split + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
+	total->sum[line] = total->sum[line] * old + sum * new;
+	total->maximum[line] = top;
+}
+
+#define TILE_OPS                                                                                        \
+	{                                                                                               \
+		.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, \
+		.values = values, .merge = merge,                                                       \
+	}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_test.h - one Criterion test for each instruction set; those that this CPU lacks are skipped visibly */
+#ifndef PAGED_TESTS_KERNEL_TEST_H
+#define PAGED_TESTS_KERNEL_TEST_H
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/kernels.h"
+
+/** KERNEL_TEST(suite, name) { uses `isa` } */
+#define KERNEL_TEST(suite, name)                                 \
+	static void suite##_##name(enum kernel_isa isa);         \
+	Test(suite, name##_generic)                              \
+	{                                                        \
+		kernel_test_run(KERNEL_GENERIC, suite##_##name); \
+	}                                                        \
+	Test(suite, name##_avx2)                                 \
+	{                                                        \
+		kernel_test_run(KERNEL_AVX2, suite##_##name);    \
+	}                                                        \
+	Test(suite, name##_avx512)                               \
+	{                                                        \
+		kernel_test_run(KERNEL_AVX512, suite##_##name);  \
+	}                                                        \
+	static void suite##_##name(enum kernel_isa isa)
+
+static inline void
+kernel_test_run(enum kernel_isa isa, void (*test)(enum kernel_isa isa))
+{
+	if (!kernel_isa_supported(isa))
+		cr_skip("this CPU or build has no %s", kernel_isa_name(isa));
+	test(isa);
+}
+
+static inline struct kernel_team *
+kernel_test_team(uint32_t n_threads, enum kernel_isa isa)
+{
+	struct kernel_team *team = NULL;
+	struct paged_error error = { 0 };
+
+	cr_assert_eq(kernel_team_create(n_threads, isa, &team, &error), PAGED_OK, "%s", error.text);
+	return team;
+}
+
+/** kernel_test_seed - PAGED_TEST_SEED or a fixed number; printed with every failure */
+static inline uint64_t
+kernel_test_seed(void)
+{
+	const char *seed = getenv("PAGED_TEST_SEED");
+
+	return seed != NULL ? strtoull(seed, NULL, 0) : 20261121;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * kernel_world.h - a pool full of NaN, sequences placed in it at random, and a batch over them
+ *
+ * A sequence's contents follow from (seed, id) alone, whatever the batch, the
+ * page size or the placement.  Page lists have exactly the entries that cover
+ * kv_len, so a sanitizer sees whoever reads further.
+ */
+#ifndef PAGED_TESTS_KERNEL_WORLD_H
+#define PAGED_TESTS_KERNEL_WORLD_H
+
+#include "kernels/kernels.h"
+
+#define WORLD_MAX_ROWS 16u
+
+struct world_row {
+	uint32_t id;
+	uint32_t kv_len;
+	uint32_t q_len;
+	int64_t q_base;
+};
+
+struct world_params {
+	uint64_t seed;      /* of contents */
+	uint64_t placement; /* seed of where pages lie */
+	uint32_t q_heads, kv_heads, k_dim, v_dim;
+	bool v_in_k;
+	enum paged_dtype pool, q, out;
+	uint32_t page_size;
+	uint32_t padding; /* elements between heads and between tokens of q and out */
+	bool causal;
+	float scale;
+	uint32_t n_rows;
+	struct world_row rows[WORLD_MAX_ROWS];
+};
+
+struct world {
+	struct world_params params;
+	struct layout layout;
+	uint8_t *pool;
+	uint64_t total_q;
+	struct kernel_row rows[WORLD_MAX_ROWS];
+	struct kernel_tensor q, out;
+	size_t out_bytes;
+	float *lse, *maximum; /* [total_q][q_heads] */
+};
+
+#define WORLD_LAYERS 2u
+#define WORLD_LAYER 1u
+
+void world_create(struct world *world, const struct world_params *params);
+void world_destroy(struct world *world);
+
+/** world_key, world_value - what the pool holds of a sequence, as f32 */
+float world_key(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
+float world_value(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
+
+/** world_tensor - memory for a packed tensor, all bytes 0xff; *bytes_p: its size */
+struct kernel_tensor world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32_t dim,
+				  uint32_t padding, size_t *bytes_p);
+
+/** world_element - one element of a tensor as f32 */
+float world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim);
+
+/** world_attend - run kernel_attention; outputs are 0xff before */
+void world_attend(struct world *world, struct kernel_team *team);
+
+/**
+ * world_check - compare every output with the float64 reference
+ *
+ * @param[out] what  a sentence on the first miss
+ */
+bool world_check(const struct world *world, char *what, size_t size);
+
+#endif

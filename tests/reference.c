@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/convert.h"
+
+uint64_t
+reference_bits(uint64_t seed, uint64_t i)
+{
+	uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+float
+reference_random(uint64_t seed, uint64_t i, float amplitude)
+{
+	return (float)((int64_t)(reference_bits(seed, i) >> 40) - (1 << 23)) * 0x1p-23f * amplitude;
+}
+
+void
+reference_store(void *array, enum paged_dtype dtype, size_t i, float value)
+{
+	if (dtype == PAGED_F32)
+		((float *)array)[i] = value;
+	else
+		((uint16_t *)array)[i] = dtype == PAGED_F16 ? convert_to_f16(value) : convert_to_bf16(value);
+}
+
+float
+reference_load(const void *array, enum paged_dtype dtype, size_t i)
+{
+	const uint16_t *half = array;
+
+	if (dtype == PAGED_F32)
+		return ((const float *)array)[i];
+	return dtype == PAGED_F16 ? convert_from_f16(half[i]) : convert_from_bf16(half[i]);
+}
+
+double
+reference_unit(enum paged_dtype dtype)
+{
+	return dtype == PAGED_F32 ? 0x1p-24 : dtype == PAGED_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+static double
+dot(const struct reference_line *line, uint32_t key, double *magnitude)
+{
+	double sum = 0;
+
+	for (uint32_t d = 0; d < line->k_dim; d++) {
+		double product = (double)line->q[d] * line->k[key * line->k_stride + d] * line->scale;
+
+		sum += product;
+		*magnitude += fabs(product);
+	}
+	return sum;
+}
+
+void
+reference_attend(const struct reference_line *line, struct reference_result *result)
+{
+	double *score = calloc(line->n_keys + 1, sizeof(*score));
+	double sum = 0, largest_v = 0, most = 0;
+
+	if (score == NULL)
+		abort();
+	result->maximum = -INFINITY;
+	for (uint32_t i = 0; i < line->n_keys; i++) {
+		double magnitude = 0;
+
+		score[i] = dot(line, i, &magnitude);
+		result->maximum = fmax(result->maximum, score[i]);
+		most = fmax(most, magnitude);
+	}
+	for (uint32_t d = 0; d < line->v_dim; d++)
+		result->out[d] = 0;
+	for (uint32_t i = 0; i < line->n_keys; i++) {
+		double weight = exp(score[i] - result->maximum);
+
+		sum += weight;
+		for (uint32_t d = 0; d < line->v_dim; d++) {
+			result->out[d] += weight * line->v[i * line->v_stride + d];
+			largest_v = fmax(largest_v, fabs((double)line->v[i * line->v_stride + d]));
+		}
+	}
+	for (uint32_t d = 0; d < line->v_dim && sum > 0; d++)
+		result->out[d] /= sum;
+	result->lse = line->n_keys == 0 ? -INFINITY : result->maximum + log(sum);
+	result->score_tolerance = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
+	result->out_tolerance = 2 * largest_v * result->score_tolerance;
+	free(score);
+}

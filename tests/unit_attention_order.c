@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The same bits wherever pages lie, whatever their size, whoever shares the
+ * batch, however many threads work and however query rows are grouped.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tests/kernel_test.h"
+#include "tests/kernel_world.h"
+
+static struct world_params
+prefill(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = 1,
+		.q_heads = 9,
+		.kv_heads = 3,
+		.k_dim = 48,
+		.v_dim = 64,
+		.pool = PAGED_BF16,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.14f,
+		.n_rows = 1,
+		.rows = { { .id = 5, .kv_len = 1100, .q_len = 100, .q_base = 1000 } },
+	};
+}
+
+static void
+world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
+{
+	struct kernel_team *team = kernel_test_team(n_threads, isa);
+
+	world_create(world, params);
+	world_attend(world, team);
+	kernel_team_destroy(team);
+}
+
+/* n query rows of one world against another's. */
+static void
+assert_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n)
+{
+	size_t row = (size_t)a->out.token_stride, lines = a->params.q_heads * sizeof(float);
+
+	cr_assert_eq(memcmp((uint8_t *)a->out.data + a_row * row, (uint8_t *)b->out.data + b_row * row, n * row), 0,
+		     "outputs differ, seed %" PRIu64, a->params.seed);
+	cr_assert_eq(memcmp((uint8_t *)a->lse + a_row * lines, (uint8_t *)b->lse + b_row * lines, n * lines), 0);
+	cr_assert_eq(memcmp((uint8_t *)a->maximum + a_row * lines, (uint8_t *)b->maximum + b_row * lines, n * lines),
+		     0);
+}
+
+KERNEL_TEST(order, placement_and_page_size)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 256 };
+	struct world_params params = prefill();
+	struct world first, other;
+
+	world_run(&first, &params, 1, isa);
+	for (size_t i = 0; i < 5; i++) {
+		params.page_size = page_sizes[i];
+		params.placement = 100 + i;
+		world_run(&other, &params, 1, isa);
+		assert_same(&first, 0, &other, 0, 100);
+		world_destroy(&other);
+	}
+	world_destroy(&first);
+}
+
+KERNEL_TEST(order, threads)
+{
+	struct world_params params = prefill();
+	struct world first, other;
+
+	params.rows[0].q_len = 2;
+	params.rows[0].q_base = 1098;
+	world_run(&first, &params, 1, isa);
+	for (uint32_t n = 2; n <= 5; n++) {
+		world_run(&other, &params, n, isa);
+		assert_same(&first, 0, &other, 0, 2);
+		world_destroy(&other);
+	}
+	world_destroy(&first);
+}
+
+/* The row among others, in the middle of the batch; then threads find many tasks. */
+KERNEL_TEST(order, batch)
+{
+	struct world_params params = prefill();
+	struct world alone, among;
+
+	world_run(&alone, &params, 1, isa);
+	params.n_rows = 4;
+	params.rows[2] = params.rows[0];
+	params.rows[0] = (struct world_row){ .id = 1, .kv_len = 700, .q_len = 3, .q_base = 697 };
+	params.rows[1] = (struct world_row){ .id = 2, .kv_len = 65, .q_len = 65, .q_base = 0 };
+	params.rows[3] = (struct world_row){ .id = 3, .kv_len = 1, .q_len = 1, .q_base = 0 };
+	world_run(&among, &params, 2, isa);
+	assert_same(&alone, 0, &among, 68, 100);
+	world_destroy(&alone);
+	world_destroy(&among);
+}
+
+/* Decoded one by one, each with the length of its moment, and in one chunk. */
+KERNEL_TEST(order, chunk_or_one_by_one)
+{
+	struct world_params params = prefill();
+	struct world chunk, one;
+
+	params.rows[0].kv_len = 580;
+	params.rows[0].q_base = 500;
+	params.rows[0].q_len = 80;
+	world_run(&chunk, &params, 1, isa);
+	for (uint32_t i = 0; i < 80; i += i < 8 || i > 60 ? 1 : 7) {
+		params.rows[0] = (struct world_row){ .id = 5, .kv_len = 501 + i, .q_len = 1, .q_base = 500 + i };
+		world_run(&one, &params, 2, isa);
+		assert_same(&chunk, i, &one, 0, 1);
+		world_destroy(&one);
+	}
+	world_destroy(&chunk);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversions of every instruction set, bit for bit those of convert.h; those against arithmetic. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/tile.h"
+#include "tests/kernel_test.h"
+#include "tests/reference.h"
+
+/* The value that 16 bits stand for, by the definition of the format. */
+static double
+defined_f16(uint16_t half)
+{
+	int exponent = half >> 10 & 31, fraction = half & 0x3ff;
+	double magnitude = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+
+	return half & 0x8000 ? -magnitude : magnitude;
+}
+
+Test(convert, every_f16_means_what_it_should)
+{
+	for (uint32_t i = 0; i < 65536; i++) {
+		float value = convert_from_f16((uint16_t)i);
+
+		if ((i & 0x7c00) != 0x7c00)
+			cr_assert_eq((double)value, defined_f16((uint16_t)i));
+		else if (i & 0x3ff)
+			cr_assert(isnan(value));
+		else
+			cr_assert_eq(value, i >> 15 ? -INFINITY : INFINITY);
+	}
+}
+
+static uint16_t
+convert_to(enum paged_dtype dtype, float value)
+{
+	return dtype == PAGED_F16 ? convert_to_f16(value) : convert_to_bf16(value);
+}
+
+/* Neighbours a and b: what lies nearer goes there, the middle to the even one. */
+static void
+rounds(enum paged_dtype dtype, uint16_t a, uint16_t b)
+{
+	float low = reference_load(&a, dtype, 0), high = reference_load(&b, dtype, 0);
+	float middle = (float)(((double)low + (double)high) / 2);
+
+	cr_assert_eq(convert_to(dtype, low), a);
+	cr_assert_eq(convert_to(dtype, middle), a & 1 ? b : a, "%a", (double)middle);
+	cr_assert_eq(convert_to(dtype, nextafterf(middle, low)), a);
+	cr_assert_eq(convert_to(dtype, nextafterf(middle, high)), b);
+}
+
+Test(convert, rounds_to_nearest_even)
+{
+	for (uint16_t i = 0; i < 0x7bff; i++) {
+		rounds(PAGED_F16, i, i + 1);
+		rounds(PAGED_F16, i | 0x8000, (uint16_t)(i + 1) | 0x8000);
+	}
+	for (uint16_t i = 1; i < 0x7f7f; i++)
+		rounds(PAGED_BF16, i, i + 1);
+	cr_assert_eq(convert_to_f16(65519.996f), 0x7bff);
+	cr_assert_eq(convert_to_f16(65520), 0x7c00);
+	cr_assert_eq(convert_to_f16(-1e30f), 0xfc00);
+	cr_assert_eq(convert_to_bf16(3.4e38f), 0x7f80);
+}
+
+Test(convert, nan_stays_and_becomes_quiet)
+{
+	float signaling = convert_float(0x7f800001);
+
+	cr_assert_eq(convert_to_bf16(signaling), 0x7fc0);
+	cr_assert_eq(convert_to_f16(signaling), 0x7e00);
+	cr_assert_eq(convert_to_f16(convert_float(0xffc00000)), 0xfe00);
+}
+
+/* Numbers of all magnitudes, and what lies around f16's and bf16's edges. */
+static float
+interesting(uint32_t i)
+{
+	static const uint32_t special[] = { 0,          0x80000000, 0x7f800000, 0xff800000, 0x7f800001, 0x7fc00123,
+					    0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, 0x38800000,
+					    1,          0x7f7fffff, 0x7f7f8000, 0xffbfffff };
+
+	return convert_float(i % 37 < 16 ? special[i % 37] : (uint32_t)reference_bits(7, i));
+}
+
+static void
+assert_same_bits(const void *got, const void *expected, size_t size, uint32_t n)
+{
+	cr_assert_eq(memcmp(got, expected, size), 0, "%u elements", n);
+}
+
+KERNEL_TEST(convert, vectors_agree)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype halves[] = { PAGED_F16, PAGED_BF16 };
+	static float wide[65536], expected[65536];
+	static uint16_t narrow[65537], expected_narrow[65536];
+
+	for (size_t t = 0; t < 2; t++) {
+		for (uint32_t i = 0; i < 65536; i++) {
+			narrow[i] = (uint16_t)i;
+			expected[i] = reference_load(narrow, halves[t], i);
+		}
+		ops->widen(wide, narrow, halves[t], 65536);
+		assert_same_bits(wide, expected, sizeof(wide), 65536);
+		for (uint32_t i = 0; i < 65536; i++) {
+			wide[i] = interesting(i);
+			reference_store(expected_narrow, halves[t], i, wide[i]);
+		}
+		ops->narrow(narrow, halves[t], wide, 1, 65536);
+		assert_same_bits(narrow, expected_narrow, sizeof(expected_narrow), 65536);
+	}
+}
+
+/* Tails: the rest of the last vector is zeros, and nothing is written past the n elements. */
+KERNEL_TEST(convert, tails)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+
+	for (size_t i = 0; i < 3 * 40; i++) {
+		enum paged_dtype dtype = dtypes[i % 3];
+		uint32_t n = (uint32_t)i / 3 + 1, size = n * paged_dtype_size(dtype);
+		uint8_t *from = malloc(size), *to = malloc(size); /* exact, for the sanitizer */
+		float wide[64];
+
+		for (uint32_t j = 0; j < n; j++)
+			reference_store(from, dtype, j, (float)j - 7);
+		ops->widen(wide, from, dtype, n);
+		for (uint32_t j = 0; j < n; j++)
+			cr_assert_eq(wide[j], (float)j - 7);
+		for (uint32_t j = n; j % ops->lanes != 0; j++)
+			cr_assert_eq(wide[j], 0);
+		ops->narrow(to, dtype, wide, 1, n);
+		cr_assert_eq(memcmp(to, from, size), 0);
+		free(from);
+		free(to);
+	}
+}
+
+/* Weights of one tile: exp within 2 units in the last place over its whole range. */
+KERNEL_TEST(convert, exponential)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static struct tile_scores scores;
+	static struct tile_state state;
+	double worst = 0;
+
+	for (uint32_t round = 0; round < 4000; round++) {
+		float x[TILE_TOKENS];
+
+		x[0] = 0;
+		for (uint32_t i = 1; i < TILE_TOKENS; i++)
+			x[i] = -fabsf(reference_random(round, i, 88));
+		memcpy(scores.score[0], x, sizeof(x));
+		scores.visible[0] = TILE_TOKENS;
+		state.maximum[0] = -INFINITY;
+		ops->softmax(&scores, &state, 0, 1, 1);
+		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
+			double exact = exp((double)x[i]), unit = ldexp(1, ilogb(exact) - 23);
+
+			if (unit < 0x1p-149)
+				unit = 0x1p-149;
+			worst = fmax(worst, fabs((double)scores.score[0][i] - exact) / unit);
+		}
+	}
+	cr_assert_leq(worst, 2, "%g units", worst);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cpu/team.h"
+#include "tests/kernel_test.h"
+
+#define N_UNITS 1000u
+
+static void
+count_units(struct kernel_team *team, void *context, struct team_scratch *scratch)
+{
+	_Atomic uint32_t *counts = context;
+	uint64_t unit;
+
+	cr_assert_eq((uintptr_t)scratch % 64, 0);
+	while ((unit = team_take(team)) < N_UNITS)
+		atomic_fetch_add(&counts[unit], 1);
+}
+
+Test(team, every_unit_once_a_call)
+{
+	static _Atomic uint32_t counts[N_UNITS];
+
+	for (uint32_t n = 1; n <= 4; n++) {
+		struct kernel_team *team = kernel_test_team(n, KERNEL_GENERIC);
+
+		memset((void *)counts, 0, sizeof(counts));
+		for (uint32_t call = 1; call <= 2000; call++) {
+			team_run(team, count_units, counts);
+			if (call % 500 == 0)
+				usleep(2000); /* long enough that the helpers sleep */
+		}
+		for (uint32_t i = 0; i < N_UNITS; i++)
+			cr_assert_eq(counts[i], 2000);
+		kernel_team_destroy(team);
+	}
+}
+
+static _Atomic pid_t signalled_thread;
+
+static void
+note_thread(int number)
+{
+	(void)number;
+	signalled_thread = gettid();
+}
+
+/* The program's signals are handled by the program's thread, even while that sleeps. */
+Test(team, helpers_take_no_signals)
+{
+	struct kernel_team *team = kernel_test_team(4, KERNEL_GENERIC);
+	sigset_t usr1;
+
+	signal(SIGUSR1, note_thread);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, NULL);
+	kill(getpid(), SIGUSR1);
+	usleep(20000);
+	cr_assert_eq(signalled_thread, 0);
+	sigprocmask(SIG_UNBLOCK, &usr1, NULL);
+	cr_assert_eq(signalled_thread, gettid());
+	kernel_team_destroy(team);
+}
+
+Test(team, forked_child_abandons)
+{
+	struct kernel_team *team = kernel_test_team(3, KERNEL_GENERIC);
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		kernel_team_abandon(team);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	kernel_team_destroy(team);
+}
+
+Test(team, refusals)
+{
+	struct kernel_team *team = NULL;
+	struct paged_error error = { 0 };
+
+	cr_assert_eq(kernel_team_create(0, KERNEL_GENERIC, &team, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(kernel_team_create(1, KERNEL_N_ISAS, &team, &error), PAGED_ERR_UNSUPPORTED);
+	cr_assert_null(team);
+	kernel_team_destroy(NULL);
+	kernel_team_abandon(NULL);
+}
+
+Test(team, instruction_sets_by_name)
+{
+	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++)
+		cr_assert_eq(kernel_isa_parse(kernel_isa_name(isa)), isa);
+	cr_assert_eq(kernel_isa_parse("sse9"), KERNEL_N_ISAS);
+	cr_assert(kernel_isa_supported(KERNEL_GENERIC));
+	cr_assert(kernel_isa_supported(kernel_isa_best()));
+}
