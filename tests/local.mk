@@ -132,3 +132,10 @@ UNIT_TESTS += %D%/unit_config %D%/unit_memory_host
 %C%_unit_memory_host_SOURCES = %D%/unit_memory_host.c
 %C%_unit_memory_host_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_memory_host_LDADD = $(DAEMON_TEST_LIBS)
+
+
+# The client library over an embedded owner.
+UNIT_TESTS += %D%/unit_client
+%C%_unit_client_SOURCES = %D%/unit_client.c
+%C%_unit_client_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_client_LDADD = client/libpagedclient.la $(CRITERION_LIBS) -lpthread

@@ -1,0 +1,718 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client library over an embedded owner: every call, and every sentence it refuses with. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/pagedclient.h"
+
+#define N_PAGES 16u
+#define PAGE_SIZE 4u
+#define MAX_LENGTH 40u
+#define HEADS 2u
+#define DIM 8u
+
+static const struct paged_pool_params small_pool = {
+	.struct_size = sizeof(small_pool),
+	.name = "small",
+	.n_layers = 2,
+	.n_kv_heads = HEADS,
+	.k_dim = DIM,
+	.dtype = PAGED_F32,
+	.page_size = PAGE_SIZE,
+	.n_pages = N_PAGES,
+	.n_slots = 8,
+	.max_length = MAX_LENGTH,
+};
+
+static struct paged_client *client;
+static struct paged_pool *pool;
+
+static void
+client_setup(void)
+{
+	cr_assert_eq(paged_client_open_embedded(&small_pool, 1, NULL, &client), PAGED_OK, "%s",
+		     paged_client_error(client));
+	cr_assert_eq(paged_pool_open(client, "small", &pool), PAGED_OK, "%s", paged_client_error(client));
+}
+
+static void
+client_teardown(void)
+{
+	paged_client_close(client);
+}
+
+TestSuite(client, .init = client_setup, .fini = client_teardown);
+TestSuite(batch, .init = client_setup, .fini = client_teardown);
+
+/* The call fails so, and says so. */
+#define refused(call, status, ...)                                                                                     \
+	do {                                                                                                           \
+		char wanted_[256];                                                                                     \
+		enum paged_status got_ = (call);                                                                       \
+		snprintf(wanted_, sizeof(wanted_), __VA_ARGS__);                                                       \
+		cr_assert_eq(got_, status, "%s: %s", paged_status_name(got_), paged_client_error(client));             \
+		cr_assert_str_eq(paged_client_error(client), wanted_);                                                 \
+	} while (0)
+
+#define done(call)                                                                                                     \
+	do {                                                                                                           \
+		enum paged_status got_ = (call);                                                                       \
+		cr_assert_eq(got_, PAGED_OK, "%s: %s", paged_status_name(got_), paged_client_error(client));           \
+	} while (0)
+
+static paged_seq_id
+sequence_of(uint32_t n_tokens)
+{
+	paged_seq_id id;
+
+	done(paged_seq_create(pool, 1, &id));
+	if (n_tokens > 0)
+		done(paged_seq_reserve(pool, 1, &id, &n_tokens));
+	return id;
+}
+
+static uint32_t
+capacity_of(paged_seq_id id)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+	done(paged_seq_read(pool, id, &info, NULL, 0));
+	return info.capacity;
+}
+
+static struct paged_batch *
+batch_of(uint32_t max_rows, uint32_t reserve_ahead)
+{
+	struct paged_batch_params params = { sizeof(params), max_rows, reserve_ahead };
+	struct paged_batch *batch;
+
+	done(paged_batch_create(pool, &params, &batch));
+	return batch;
+}
+
+#define SEQ "%u.%u"
+#define ARGS(id) PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id)
+
+/* ------------------------------------------------------------------ client */
+
+Test(open, failures_leave_a_client_to_ask)
+{
+	struct paged_pool_params bad = small_pool;
+	struct paged_client_params params = { .struct_size = sizeof(params), .join_token = "00" };
+
+	refused(paged_client_open_embedded(NULL, 0, NULL, &client), PAGED_ERR_INVALID,
+		"an embedded client needs at least one pool");
+	refused(paged_pool_open(client, "small", &pool), PAGED_ERR_INVALID,
+		"the client did not open (invalid argument)");
+	cr_assert_eq(paged_client_session(client), 0);
+	cr_assert_str_empty(paged_client_join_token(client));
+	cr_assert_eq(paged_client_fd(client), -1);
+	paged_client_close(client);
+
+	bad.dtype = PAGED_DTYPE_NONE;
+	refused(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID,
+		"dtype 0 is none of f32, f16, bf16");
+	paged_client_close(client);
+
+	bad.name = NULL;
+	refused(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID, "pool 0 has no name");
+	paged_client_close(client);
+
+	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_UNSUPPORTED,
+		"an embedded client's session has no other members");
+	paged_client_close(client);
+	params.observer = 1;
+	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_INVALID,
+		"an observer joins no session: join_token must be NULL");
+	paged_client_close(client);
+	paged_client_close(NULL);
+	cr_assert_str_eq(paged_client_error(NULL), "no client: out of memory");
+}
+
+Test(open, instruction_set_from_the_environment)
+{
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+
+	setenv("PAGED_ISA", "sse", 1);
+	refused(paged_client_open_embedded(&small_pool, 1, NULL, &client), PAGED_ERR_INVALID,
+		"PAGED_ISA=sse is none of generic, avx2, avx512");
+	paged_client_close(client);
+	setenv("PAGED_ISA", "generic", 1);
+	client_setup();
+	done(paged_pool_info(pool, &info));
+	cr_assert_str_eq(info.isa, "generic");
+	paged_client_close(client);
+}
+
+Test(open, struct_size)
+{
+	struct {
+		struct paged_client_params known;
+		uint64_t newer;
+	} params = { .known = { .struct_size = 0 } };
+	struct paged_pool_params both[2] = { small_pool, small_pool };
+
+	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_INVALID,
+		"paged_client_params: struct_size is 0; set it to sizeof(the struct)");
+	paged_client_close(client);
+	params.known.struct_size = 1u << 20;
+	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_INVALID,
+		"paged_client_params: struct_size is 1048576; set it to sizeof(the struct)");
+	paged_client_close(client);
+
+	/* A newer program's field: zero is no wish, anything else cannot be granted. */
+	params.known.struct_size = sizeof(params);
+	done(paged_client_open_embedded(&small_pool, 1, &params.known, &client));
+	paged_client_close(client);
+	params.newer = 1;
+	refused(paged_client_open_embedded(&small_pool, 1, &params.known, &client), PAGED_ERR_UNSUPPORTED,
+		"paged_client_params: a field past byte %zu is set, which this library does not know",
+		sizeof(params.known));
+	paged_client_close(client);
+
+	/* An older program's: what lies past its struct_size is not read. */
+	params.known.struct_size = offsetof(struct paged_client_params, observer);
+	params.known.observer = 7;
+	done(paged_client_open_embedded(&small_pool, 1, &params.known, &client));
+	paged_client_close(client);
+
+	both[1].name = "other";
+	both[1].struct_size = sizeof(size_t);
+	refused(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID,
+		"paged_pool_params 1: struct_size is 8, the first one's is %zu", sizeof(*both));
+	paged_client_close(client);
+	both[1].struct_size = sizeof(*both);
+	done(paged_client_open_embedded(both, 2, NULL, &client));
+	paged_client_close(client);
+	both[1].name = "small";
+	cr_assert_eq(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID);
+	paged_client_close(client);
+}
+
+Test(client, pool_info_fills_what_the_caller_has)
+{
+	struct paged_pool_info info;
+
+	memset(&info, 0x55, sizeof(info));
+	info.struct_size = offsetof(struct paged_pool_info, page_bytes);
+	done(paged_pool_info(pool, &info));
+	cr_assert_str_eq(info.name, "small");
+	cr_assert_str_eq(info.backend, "host");
+	cr_assert_eq(info.size, 2 * N_PAGES * 2 * HEADS * PAGE_SIZE * DIM * sizeof(float));
+	cr_assert_eq(info.page_bytes, 0x5555555555555555u);
+
+	info.struct_size = sizeof(info);
+	done(paged_pool_info(pool, &info));
+	cr_assert_eq(info.n_pages, N_PAGES);
+	cr_assert_eq(info.max_length, MAX_LENGTH);
+	cr_assert_eq(info.k.dim, DIM);
+	cr_assert_eq(info.v.dim, DIM);
+	cr_assert_eq(info.v.offset, HEADS * PAGE_SIZE * DIM * sizeof(float));
+	info.struct_size = 0;
+	refused(paged_pool_info(pool, &info), PAGED_ERR_INVALID,
+		"paged_pool_info: struct_size is 0; set it to sizeof(the struct)");
+	refused(paged_pool_info(pool, NULL), PAGED_ERR_INVALID, "info must not be NULL");
+}
+
+Test(client, pool_open)
+{
+	struct paged_pool *other;
+	char name[PAGED_MAX_NAME + 2];
+
+	cr_assert_eq(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
+	cr_assert_not_null(strstr(paged_client_error(client), "small"), "%s", paged_client_error(client));
+	memset(name, 'x', sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	refused(paged_pool_open(client, name, &other), PAGED_ERR_INVALID, "a pool's name has at most 63 bytes");
+	refused(paged_pool_open(client, NULL, &other), PAGED_ERR_INVALID,
+		"a pool needs a name and a place for its handle");
+	done(paged_pool_open(client, "small", &other));
+	paged_pool_close(other);
+	paged_pool_close(NULL);
+	done(paged_client_dispatch(client));
+}
+
+Test(client, sequences)
+{
+	paged_seq_id id = sequence_of(5), stale;
+	uint32_t tokens = 5, pages[N_PAGES], too_long = MAX_LENGTH + 1;
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+	done(paged_seq_read(pool, id, &info, pages, N_PAGES));
+	cr_assert_eq(info.owner, paged_client_session(client));
+	cr_assert_eq(info.capacity, 8);
+	cr_assert_eq(info.n_pages, 2);
+	cr_assert(pages[0] < N_PAGES && pages[1] < N_PAGES && pages[0] != pages[1]);
+
+	cr_assert_eq(paged_seq_reserve(pool, 1, &id, &too_long), PAGED_ERR_LIMIT);
+	tokens = 4;
+	done(paged_seq_truncate(pool, 1, &id, &tokens));
+	cr_assert_eq(capacity_of(id), 4);
+	stale = id;
+	done(paged_seq_erase(pool, 1, &id));
+	refused(paged_seq_read(pool, stale, NULL, NULL, 0), PAGED_ERR_STALE, "pool small has no live sequence " SEQ,
+		ARGS(stale));
+	cr_assert_eq(paged_seq_reserve(pool, 1, &stale, &tokens), PAGED_ERR_STALE);
+	refused(paged_seq_read(pool, 0, NULL, NULL, 3), PAGED_ERR_INVALID, "pages is NULL but n_max is 3");
+}
+
+Test(client, requests_are_checked_before_they_are_made)
+{
+	paged_seq_id id = sequence_of(0);
+	uint32_t tokens = 1;
+	struct paged_reserve_item item = { .pool = NULL, .seq = id, .n_tokens = 4 };
+
+	refused(paged_seq_create(pool, 0, &id), PAGED_ERR_INVALID, "a request names at least one sequence");
+	refused(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	refused(paged_seq_reserve(pool, 1, &id, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	refused(paged_seq_erase(pool, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
+	refused(paged_seq_truncate(pool, 0, &id, &tokens), PAGED_ERR_INVALID,
+		"a request names at least one sequence");
+	refused(paged_reserve(client, 1, &item), PAGED_ERR_INVALID, "item 0 names no pool of this client");
+	item.pool = pool;
+	done(paged_reserve(client, 1, &item));
+	cr_assert_eq(capacity_of(id), 4);
+}
+
+Test(client, full_pool_changes_nothing)
+{
+	paged_seq_id ids[9], half[2] = { sequence_of(0), sequence_of(0) };
+	uint32_t tokens[2] = { 36, 36 };
+	struct paged_check_result here, there;
+
+	cr_assert_eq(paged_seq_reserve(pool, 2, half, tokens), PAGED_ERR_FULL);
+	cr_assert_eq(capacity_of(half[0]), 0);
+	cr_assert_eq(paged_seq_create(pool, 9, ids), PAGED_ERR_FULL);
+	done(paged_pool_check(pool, &here));
+	done(paged_admin_check(client, "small", &there));
+	cr_assert(here.holds && there.holds);
+	cr_assert_eq(here.n_free, N_PAGES);
+	cr_assert_eq(memcmp(&here, &there, sizeof(here)), 0);
+}
+
+Test(client, two_clients_in_one_process)
+{
+	struct paged_client *first = client, *second;
+	struct paged_pool *first_pool = pool;
+
+	client_setup();
+	second = client;
+	cr_assert_eq(sequence_of(4), ((uint64_t)1 << 32));
+	refused(paged_pool_open(second, NULL, NULL), PAGED_ERR_INVALID,
+		"a pool needs a name and a place for its handle");
+	cr_assert_str_empty(paged_client_error(first));
+	client = first;
+	pool = first_pool;
+	refused(paged_seq_read(pool, 1, NULL, NULL, 0), PAGED_ERR_STALE, "pool small has no live sequence 1.0");
+	cr_assert_str_eq(paged_client_error(second), "a pool needs a name and a place for its handle");
+	paged_client_close(second);
+}
+
+static void *
+fail_elsewhere(void *argument)
+{
+	(void)argument;
+	cr_assert_str_empty(paged_client_error(client));
+	refused(paged_seq_create(pool, 0, NULL), PAGED_ERR_INVALID, "a request names at least one sequence");
+	return NULL;
+}
+
+Test(client, a_sentence_belongs_to_its_thread)
+{
+	pthread_t thread;
+
+	refused(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	cr_assert_eq(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
+	pthread_join(thread, NULL);
+	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
+}
+
+Test(client, a_forked_child_may_only_close)
+{
+	static const char sentence[] = "the client belongs to the parent of this forked process; open one here";
+	struct paged_batch *batch = batch_of(0, 0);
+	paged_seq_id id = sequence_of(4);
+	uint32_t tokens = 8;
+	int exit_status;
+	pid_t child;
+
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .kv_len = 1 }));
+	child = fork();
+	if (child == 0) {
+		bool right = paged_seq_reserve(pool, 1, &id, &tokens) == PAGED_ERR_FORK &&
+			     strcmp(paged_client_error(client), sentence) == 0 &&
+			     paged_batch_plan(batch, 0, NULL) == PAGED_ERR_FORK &&
+			     paged_batch_validate(batch) == PAGED_ERR_FORK &&
+			     paged_append(batch, 0, NULL, NULL, NULL) == PAGED_ERR_FORK &&
+			     paged_client_dispatch(client) == PAGED_ERR_FORK &&
+			     paged_pool_check(pool, NULL) == PAGED_ERR_FORK;
+
+		paged_batch_destroy(batch);
+		paged_pool_close(pool);
+		paged_client_close(client);
+		_exit(right ? 0 : 1);
+	}
+	cr_assert_eq(waitpid(child, &exit_status, 0), child);
+	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0);
+	/* The parent never noticed. */
+	done(paged_batch_validate(batch));
+	done(paged_seq_reserve(pool, 1, &id, &tokens));
+}
+
+Test(client, an_observer_only_looks)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	struct paged_session_entry *sessions;
+	paged_seq_id id;
+	size_t n;
+
+	paged_client_close(client);
+	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
+	done(paged_pool_open(client, "small", &pool));
+	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
+	done(paged_admin_sessions(client, &sessions, &n));
+	cr_assert_eq(n, 0);
+	paged_free(sessions);
+}
+
+Test(client, administration)
+{
+	struct paged_daemon_info info;
+	struct paged_pool_entry *pools;
+	struct paged_session_entry *sessions;
+	struct paged_seq_entry *sequences, entry;
+	uint32_t *pages, row[2];
+	paged_seq_id first = sequence_of(4), id = sequence_of(8);
+	size_t n;
+
+	done(paged_admin_status(client, &info));
+	cr_assert_eq(info.n_pools, 1);
+	cr_assert_eq(info.pid, (uint32_t)getpid());
+	cr_assert_eq(strlen(info.boot_id), 32);
+	done(paged_admin_pools(client, &pools, &n));
+	cr_assert_eq(n, 1);
+	cr_assert_str_eq(pools[0].name, "small");
+	cr_assert_eq(pools[0].n_referenced, 3);
+	cr_assert_eq(pools[0].n_sequences, 2);
+	paged_free(pools);
+	done(paged_admin_sessions(client, &sessions, &n));
+	cr_assert_eq(n, 1);
+	cr_assert_eq(sessions[0].session, paged_client_session(client));
+	cr_assert_eq(sessions[0].n_pages, 3);
+	paged_free(sessions);
+	done(paged_admin_sequences(client, "small", &sequences, &n));
+	cr_assert_eq(n, 2);
+	cr_assert_eq(sequences[0].seq, first);
+	cr_assert_eq(sequences[1].capacity, 8);
+	paged_free(sequences);
+	done(paged_admin_table(client, "small", id, &entry, &pages, &n));
+	done(paged_seq_read(pool, id, NULL, row, 2));
+	cr_assert_eq(n, 2);
+	cr_assert_eq(memcmp(pages, row, sizeof(row)), 0);
+	paged_free(pages);
+
+	cr_assert_eq(paged_admin_sequences(client, "large", &sequences, &n), PAGED_ERR_NOENT);
+	refused(paged_admin_pools(client, NULL, &n), PAGED_ERR_INVALID, "an argument is NULL");
+	refused(paged_admin_kick(client, 1, 1), PAGED_ERR_UNSUPPORTED,
+		"an embedded owner does not kill its own process");
+	cr_assert_eq(paged_admin_kick(client, 77, 0), PAGED_ERR_NOENT);
+	done(paged_admin_kick(client, paged_client_session(client), 0));
+	cr_assert_eq(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	done(paged_admin_pools(client, &pools, &n));
+	cr_assert_eq(pools[0].n_quarantined, 3);
+	paged_free(pools);
+}
+
+static void
+log_line(void *argument, enum paged_log_level level, const char *text)
+{
+	cr_assert_eq(level, PAGED_LOG_DEBUG);
+	snprintf(argument, 64, "%s", text);
+}
+
+Test(open, failures_are_logged_when_the_program_asks)
+{
+	char line[64] = "";
+	struct paged_client_params params = { .struct_size = sizeof(params), .log = log_line, .log_argument = line };
+
+	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
+	cr_assert_eq(paged_pool_open(client, NULL, NULL), PAGED_ERR_INVALID);
+	cr_assert_str_eq(line, "PAGED_ERR_INVALID: a pool needs a name and a place for its hand");
+	paged_client_close(client);
+}
+
+/* ------------------------------------------------------------------- batch */
+
+Test(batch, create)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 4097 };
+	struct paged_batch *batch = NULL;
+
+	refused(paged_batch_create(pool, &params, &batch), PAGED_ERR_LIMIT, "max_rows 4097 exceeds 4096");
+	refused(paged_batch_create(pool, NULL, NULL), PAGED_ERR_INVALID, "a batch needs a place for its handle");
+	cr_assert_null(batch);
+	batch = batch_of(0, 0);
+	refused(paged_batch_validate(batch), PAGED_ERR_INVALID, "the batch has no plan");
+	paged_batch_destroy(batch);
+	paged_batch_destroy(NULL);
+}
+
+Test(batch, rows_are_checked)
+{
+	struct paged_batch *batch = batch_of(2, 0);
+	paged_seq_id id = sequence_of(8);
+	uint32_t pages[11] = { 0, N_PAGES };
+	struct paged_batch_row row = { .seq = id, .q_len = 1, .kv_len = 9 };
+
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_CAPACITY,
+		"row 0: kv_len 9 exceeds the 8 tokens that sequence " SEQ " has reserved", ARGS(id));
+	refused(paged_batch_validate(batch), PAGED_ERR_INVALID, "the batch has no plan");
+	cr_assert_eq(paged_batch_missing(batch, 0), 0);
+	refused(paged_batch_plan(batch, 3, &row), PAGED_ERR_LIMIT, "3 rows exceed the batch's max_rows of 2");
+	refused(paged_batch_plan(batch, 1, NULL), PAGED_ERR_INVALID, "rows is NULL");
+	row.flags = 8;
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID,
+		"row 0: flags 0x8 has bits this library does not know");
+	row = (struct paged_batch_row){ .q_len = 1 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID, "row 0: names neither a sequence nor pages");
+	row = (struct paged_batch_row){ .seq = id, .pages = pages, .n_pages = 1 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID, "row 0: names both sequence " SEQ " and pages",
+		ARGS(id));
+	row = (struct paged_batch_row){ .pages = pages, .n_pages = 2, .kv_len = 1 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_RANGE, "row 0: pages[1] is 16, the pool has 16 pages");
+	row = (struct paged_batch_row){ .pages = pages, .n_pages = 1, .kv_len = 5 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_CAPACITY,
+		"row 0: kv_len 5 exceeds the 4 tokens of its 1 pages");
+	row = (struct paged_batch_row){ .pages = pages, .n_pages = 11 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_LIMIT,
+		"row 0: 11 pages exceed the 10 that max_length 40 takes");
+	row = (struct paged_batch_row){ .seq = 7 };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_STALE, "pool small has no live sequence 7.0");
+}
+
+Test(batch, tables)
+{
+	struct paged_batch *batch = batch_of(0, 0);
+	paged_seq_id id = sequence_of(12);
+	uint32_t pages[3], explicit_pages[2] = { 9, 3 };
+	int32_t indptr[4], indices[5], last[3], padded[3][3], kv_len[3];
+	size_t n;
+
+	done(paged_seq_read(pool, id, NULL, pages, 3));
+	done(paged_batch_plan(batch, 3,
+			      (struct paged_batch_row[]){ { .seq = id, .q_len = 1, .kv_len = 9 },
+							  { .seq = id },
+							  { .pages = explicit_pages, .n_pages = 2, .kv_len = 8 } }));
+	done(paged_batch_tables_csr(batch, NULL, NULL, 0, NULL, &n));
+	cr_assert_eq(n, 5);
+	refused(paged_batch_tables_csr(batch, NULL, indices, 4, NULL, NULL), PAGED_ERR_LIMIT,
+		"the plan's rows have 5 pages, indices 4");
+	done(paged_batch_tables_csr(batch, indptr, indices, 5, last, &n));
+	cr_assert_arr_eq(indptr, ((int32_t[]){ 0, 3, 3, 5 }), sizeof(indptr));
+	cr_assert_arr_eq(last, ((int32_t[]){ 1, 0, 4 }), sizeof(last));
+	cr_assert_arr_eq(indices, pages, sizeof(pages));
+	cr_assert_eq(indices[3], 9);
+	cr_assert_eq(indices[4], 3);
+	refused(paged_batch_tables_padded(batch, &padded[0][0], 2, NULL), PAGED_ERR_LIMIT,
+		"row 0 has 3 pages, width is 2");
+	done(paged_batch_tables_padded(batch, &padded[0][0], 3, kv_len));
+	cr_assert_arr_eq(padded[0], pages, sizeof(pages));
+	cr_assert_arr_eq(padded[1], ((int32_t[]){ 0, 0, 0 }), sizeof(padded[1]));
+	cr_assert_arr_eq(padded[2], ((int32_t[]){ 9, 3, 0 }), sizeof(padded[2]));
+	cr_assert_arr_eq(kv_len, ((int32_t[]){ 9, 0, 8 }), sizeof(kv_len));
+}
+
+/* The copy of a row is kept while nothing in it is replaced, and never longer. */
+Test(batch, a_kept_row_is_right)
+{
+	struct paged_batch *batch = batch_of(2, 0);
+	paged_seq_id ids[2] = { sequence_of(8), sequence_of(4) }, other = sequence_of(0);
+	uint32_t tokens, pages[3];
+	int32_t indices[3];
+
+	for (unsigned int i = 0; i < 2; i++)
+		done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 8 }));
+	/* Growth is seen, */
+	tokens = 12;
+	done(paged_seq_reserve(pool, 1, &ids[0], &tokens));
+	done(paged_batch_validate(batch));
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 12 }));
+	done(paged_seq_read(pool, ids[0], NULL, pages, 3));
+	done(paged_batch_tables_csr(batch, NULL, indices, 3, NULL, NULL));
+	cr_assert_arr_eq(indices, pages, sizeof(pages));
+	/* entries that were removed and taken anew as well, */
+	tokens = 4;
+	done(paged_seq_truncate(pool, 1, &ids[0], &tokens));
+	refused(paged_batch_validate(batch), PAGED_ERR_STALE,
+		"row 0: pages of sequence " SEQ " were replaced or removed since the plan", ARGS(ids[0]));
+	done(paged_seq_reserve(pool, 1, &other, &tokens));
+	tokens = 12;
+	done(paged_seq_reserve(pool, 1, &ids[0], &tokens));
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 12 }));
+	done(paged_seq_read(pool, ids[0], NULL, pages, 3));
+	done(paged_batch_tables_csr(batch, NULL, indices, 3, NULL, NULL));
+	cr_assert_arr_eq(indices, pages, sizeof(pages));
+	/* and another sequence in the row. */
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[1], .kv_len = 4 }));
+	done(paged_seq_read(pool, ids[1], NULL, pages, 1));
+	done(paged_batch_tables_csr(batch, NULL, indices, 1, NULL, NULL));
+	cr_assert_eq((uint32_t)indices[0], pages[0]);
+	done(paged_seq_erase(pool, 1, &ids[1]));
+	cr_assert_eq(paged_batch_validate(batch), PAGED_ERR_STALE);
+	cr_assert_eq(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[1], .kv_len = 4 }),
+		     PAGED_ERR_STALE);
+}
+
+Test(batch, reserve_ahead)
+{
+	struct paged_batch *batch = batch_of(2, 8);
+	paged_seq_id id = sequence_of(0);
+	uint32_t n_changes = 0, before = 0;
+
+	/* Short of capacity: reserved here and now, with the reserve. */
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 3, .kv_len = 3 }));
+	cr_assert_eq(capacity_of(id), 12);
+	for (uint32_t kv_len = 4; kv_len <= MAX_LENGTH; kv_len++) {
+		cr_assert_geq(capacity_of(id), kv_len);
+		done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 1, .kv_len = kv_len }));
+		n_changes += capacity_of(id) != before;
+		before = capacity_of(id);
+	}
+	/* One request for every 8 steps or more, never past max_length. */
+	cr_assert_leq(n_changes, 5);
+	cr_assert_eq(capacity_of(id), MAX_LENGTH);
+	refused(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 1, .kv_len = 41 }),
+		PAGED_ERR_LIMIT, "row 0: kv_len 41 exceeds max_length 40 of pool small");
+}
+
+Test(batch, a_full_pool_says_which_rows_lack_what)
+{
+	struct paged_batch *batch = batch_of(4, 16);
+	paged_seq_id big = sequence_of(40), a = sequence_of(8), b = sequence_of(0);
+	struct paged_batch_row rows[] = { { .seq = big, .q_len = 1, .kv_len = 40 },
+					  { .seq = a, .q_len = 1, .kv_len = 17 },
+					  { .seq = b, .q_len = 9, .kv_len = 9 } };
+	char sentence[256];
+
+	/* 10 + 2 pages are taken, 4 free; a lacks 3 and b lacks 3. */
+	cr_assert_eq(paged_batch_plan(batch, 3, rows), PAGED_ERR_FULL);
+	snprintf(sentence, sizeof(sentence), "%s", paged_client_error(client));
+	cr_assert_not_null(strstr(sentence, "6 pages requested, 4 free"), "%s", sentence);
+	cr_assert_eq(paged_batch_missing(batch, 0), 0);
+	cr_assert_eq(paged_batch_missing(batch, 1), 3);
+	cr_assert_eq(paged_batch_missing(batch, 2), 3);
+	cr_assert_eq(paged_batch_missing(batch, 99), 0);
+	cr_assert_eq(capacity_of(b), 0);
+	/* Without one of them there is room, though not for its reserve. */
+	done(paged_batch_plan(batch, 2, rows));
+	cr_assert_eq(capacity_of(a), 20);
+	cr_assert_eq(paged_batch_missing(batch, 1), 0);
+	/* Two rows of one sequence are one wish, the larger. */
+	rows[1] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 1 };
+	rows[2] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 3, .flags = PAGED_ROW_NO_APPEND };
+	done(paged_batch_plan(batch, 3, rows));
+	cr_assert_eq(capacity_of(b), 4);
+}
+
+/* ------------------------------------------------------- append, attention */
+
+static float k[4 * HEADS * DIM], v[4 * HEADS * DIM], q[4 * 2 * HEADS * DIM], out[4 * 2 * HEADS * DIM];
+static const struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = 2 * HEADS, .dim = DIM };
+static const struct paged_tensor ot = { .data = out, .dtype = PAGED_F32, .n_heads = 2 * HEADS, .dim = DIM };
+
+Test(batch, append_is_checked)
+{
+	struct paged_batch *batch = batch_of(0, 0);
+	paged_seq_id id = sequence_of(8);
+	uint32_t positions[2] = { 0, 8 };
+	struct paged_append_params params = { .struct_size = sizeof(params), .positions = positions };
+	struct paged_batch_row row = { .seq = id, .q_len = 2, .kv_len = 2 };
+	struct paged_tensor bad = kt;
+
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID, "the batch has no plan");
+	done(paged_batch_plan(batch, 1, &row));
+	refused(paged_append(batch, 2, &kt, &vt, NULL), PAGED_ERR_INVALID, "layer 2 of a pool of 2 layers");
+	refused(paged_append(batch, 0, NULL, &vt, NULL), PAGED_ERR_INVALID, "k has no data");
+	refused(paged_append(batch, 0, &kt, NULL, NULL), PAGED_ERR_INVALID, "v has no data");
+	refused(paged_append(batch, 0, &kt, &vt, &params), PAGED_ERR_CAPACITY,
+		"row 0: position 8 is past the 8 tokens it has room for");
+	bad.n_heads = 3;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_INVALID,
+		"k has 3 heads of 8 dims, 2 of 8 are wanted");
+	bad = kt;
+	bad.dtype = (enum paged_dtype)9;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_INVALID, "k: dtype 9 is none of f32, f16, bf16");
+	bad = kt;
+	bad.data = (char *)k + 1;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_INVALID,
+		"k: data is not aligned to its elements of 4 bytes");
+	bad = kt;
+	bad.head_stride = -8;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_INVALID,
+		"k: strides of 16 (token) and -8 (head) elements for 8 dims");
+	bad = kt;
+	bad.token_stride = INT64_MAX / 8;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_LIMIT,
+		"k: 2 tokens of these strides exceed 2^63 bytes");
+	bad = kt;
+	bad.reserved = 1;
+	refused(paged_append(batch, 0, &bad, &vt, NULL), PAGED_ERR_INVALID, "k: reserved is 1, must be 0");
+
+	/* More rows than kv_len has no default positions, but may be given some. */
+	row.kv_len = 1;
+	done(paged_batch_plan(batch, 1, &row));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"row 0: 2 tokens to append end at kv_len 1: positions are needed");
+	positions[1] = 7;
+	done(paged_append(batch, 0, &kt, &vt, &params));
+}
+
+Test(batch, append_where_it_may)
+{
+	struct paged_batch_row row = { .q_len = 2, .kv_len = 2 };
+	uint32_t pages[1] = { 3 };
+	struct paged_batch *batch;
+
+	/* A kicked session's sequence is stale at once, so an ended one cannot be appended to. */
+	row.seq = sequence_of(4);
+	batch = batch_of(0, 0);
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	/* An engine's own block manager owns its pages. */
+	row = (struct paged_batch_row){ .pages = pages, .n_pages = 1, .q_len = 2, .kv_len = 2 };
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 1, &kt, &vt, NULL));
+	done(paged_batch_validate(batch));
+}
+
+Test(batch, attention_is_checked)
+{
+	struct paged_batch *batch = batch_of(0, 0);
+	paged_seq_id id = sequence_of(8);
+	struct paged_attention_params params = { .struct_size = sizeof(params), .mask = (enum paged_mask)5 };
+	struct paged_tensor bad = qt;
+
+	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 2, .kv_len = 2 }));
+	refused(paged_attention(batch, 0, &qt, &ot, &params), PAGED_ERR_INVALID,
+		"mask 5 is neither causal nor none");
+	params = (struct paged_attention_params){ .struct_size = sizeof(params), .scale = __builtin_inff() };
+	refused(paged_attention(batch, 0, &qt, &ot, &params), PAGED_ERR_INVALID, "scale is not finite");
+	refused(paged_attention(batch, 0, &qt, &qt, NULL), PAGED_ERR_INVALID, "out must not overlap q");
+	refused(paged_attention(batch, 0, &qt, NULL, NULL), PAGED_ERR_INVALID, "out has no data");
+	bad.n_heads = 3;
+	cr_assert_eq(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID);
+	refused(paged_attention(batch, 0, &qt, &bad, NULL), PAGED_ERR_INVALID,
+		"out has 3 heads of 8 dims, 4 of 8 are wanted");
+	bad = ot;
+	bad.token_stride = DIM;
+	refused(paged_attention(batch, 0, &qt, &bad, NULL), PAGED_ERR_INVALID,
+		"out: its strides let heads and tokens overlap");
+	done(paged_attention(batch, 0, &qt, &ot, NULL));
+}
