@@ -181,7 +181,7 @@ plan_enter(struct paged_client *client, uint64_t now)
 	looked = atomic_load_explicit(&client->looked_ms, memory_order_relaxed);
 	if (now - looked >= LOOK_INTERVAL_MS) {
 		atomic_store_explicit(&client->looked_ms, now, memory_order_relaxed);
-		client->owner->ops->look(client->owner);
+		client_look(client);
 	}
 	return client_enter_owner(client);
 }

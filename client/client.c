@@ -80,6 +80,22 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 	owner->log(owner->log_argument, level, text);
 }
 
+void
+owner_hex(char *text, const uint8_t *bytes, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+void
+client_look(struct paged_client *client)
+{
+	if (pthread_mutex_trylock(&client->mutex) != 0)
+		return;
+	client->owner->ops->dispatch(client->owner);
+	client_unlock(client);
+}
+
 enum paged_status
 client_enter(const struct paged_client *client)
 {
@@ -241,6 +257,24 @@ open_finish(struct paged_client *client, struct owner *owner, enum paged_status 
 		return client_fail(client, error);
 	client->owner = owner;
 	return PAGED_OK;
+}
+
+enum paged_status
+paged_client_open(const char *runtime_dir, const struct paged_client_params *params, struct paged_client **client_p)
+{
+	struct paged_client_params complete;
+	struct paged_client *client;
+	struct owner *owner = NULL;
+	enum paged_status status;
+	struct paged_error error;
+
+	*client_p = client = client_create();
+	if (client == NULL)
+		return PAGED_ERR_NOMEM;
+	status = params_complete(client, &complete, params, &error);
+	if (status == PAGED_OK)
+		status = owner_remote_open(runtime_dir, &complete, &owner, &error);
+	return open_finish(client, owner, status, &error);
 }
 
 enum paged_status

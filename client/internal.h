@@ -53,6 +53,9 @@ enum paged_status client_enter_owner(const struct paged_client *client);
 /** client_gone - the sentence of an owner that is no more there to ask */
 enum paged_status client_gone(const struct owner *owner, struct paged_error *error);
 
+/** client_look - take in what the owner said, unless another thread is busy with it and will; never blocks */
+void client_look(struct paged_client *client);
+
 static inline void
 client_lock(struct paged_client *client)
 {

@@ -22,13 +22,20 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch_run.c \
 	%D%/batch_tables.c \
 	%D%/client.c \
+	%D%/control.c \
+	%D%/control.h \
 	%D%/error.c \
 	%D%/error.h \
 	%D%/guard.c \
 	%D%/guard.h \
 	%D%/internal.h \
+	%D%/map_host.c \
+	%D%/map_host.h \
 	%D%/owner.h \
 	%D%/owner_embedded.c \
+	%D%/owner_remote.c \
 	%D%/pagedclient.h \
 	%D%/pool.c \
+	%D%/rpc.c \
+	%D%/rpc.h \
 	%D%/seq.c

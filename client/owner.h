@@ -7,8 +7,8 @@
  * (owner_embedded.c).  Everything above works on mapped pages and regions and
  * does not know which it is.
  *
- * Threads: every operation but `look` runs under the client's mutex.  `state`
- * is read without it.
+ * Threads: every operation runs under the client's mutex.  `state` is read
+ * without it.
  * Errors: as in common/status.h.
  */
 #ifndef PAGED_CLIENT_OWNER_H
@@ -57,10 +57,8 @@ struct owner_pool {
 struct owner_ops {
 	/** In a forked child: frees memory, touches no channel and no thread. */
 	void (*close)(struct owner *owner, bool in_child);
-	/** Takes in what the owner said, learns of its death; never blocks. */
+	/** Takes in what the owner said, learns of its death; never blocks; one system call when nothing was said. */
 	void (*dispatch)(struct owner *owner);
-	/** Is the owner still there?  Any thread, without the mutex; cheap, for once a second. */
-	void (*look)(struct owner *owner);
 
 	enum paged_status (*pool_open)(struct owner *owner, const char *name, struct owner_pool *pool,
 				       struct paged_error *error);
@@ -120,9 +118,16 @@ owner_advance(struct owner *owner, enum owner_state state)
 void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/** owner_hex - 2 * size lower-case digits and a zero */
+void owner_hex(char *text, const uint8_t *bytes, size_t size);
+
 /** owner_check_result - the public form of what a recount gave; error NULL: it holds */
 void owner_check_result(struct paged_check_result *result, const struct region_books *books,
 			const struct paged_error *error);
+
+/** owner_remote_open - attach to the daemon at a runtime directory; NULL: the default; params are complete */
+enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,
+				    struct paged_error *error);
 
 /** owner_embedded_open - an owner in this process; params are complete (every default filled in but max_length) */
 enum paged_status owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools,

@@ -174,8 +174,7 @@ embedded_status(struct owner *owner, struct paged_daemon_info *info, struct page
 		.n_pools = core_n_pools(embedded->core),
 		.pid = (uint32_t)getpid(),
 	};
-	for (size_t i = 0; i < REGION_BOOT_ID_SIZE; i++)
-		snprintf(info->boot_id + 2 * i, 3, "%02x", embedded->boot_id[i]);
+	owner_hex(info->boot_id, embedded->boot_id, REGION_BOOT_ID_SIZE);
 	return PAGED_OK;
 }
 
@@ -347,7 +346,6 @@ embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct p
 static const struct owner_ops owner_ops_embedded = {
 	.close = embedded_close,
 	.dispatch = embedded_dispatch,
-	.look = embedded_dispatch,
 	.pool_open = embedded_pool_open,
 	.pool_close = embedded_pool_close,
 	.create = embedded_create,

@@ -139,7 +139,7 @@ pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 {
 	struct owner *owner = pool->client->owner;
 
-	owner->ops->look(owner);
+	client_look(pool->client);
 	if (owner_state(owner) >= OWNER_ENDED)
 		return client_gone(owner, error);
 	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/owner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "client/control.h"
+#include "client/internal.h"
+#include "client/map_host.h"
+#include "client/rpc.h"
+
+#define RUNTIME_DIR_DEFAULT "/run/paged"
+
+struct remote {
+	struct owner owner;
+	uint32_t timeout_ms;
+	uint32_t member;
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	struct control control;
+	struct rpc rpc;
+};
+
+static struct remote *
+remote_of(struct owner *owner)
+{
+	return (struct remote *)owner;
+}
+
+/* Bye, and the wait until the daemon has given everything back. */
+static void
+remote_leave(struct remote *remote)
+{
+	struct wire_control_request bye = { .kind = WIRE_BYE };
+	struct wire_control_reply reply;
+	int fds[WIRE_N_POOL_FDS];
+	struct paged_error error;
+
+	if (remote->member == 0 || owner_state(&remote->owner) == OWNER_GONE)
+		return;
+	if (control_ask(&remote->control, &bye, control_now_ms() + remote->timeout_ms, &reply, fds, &error) != PAGED_OK &&
+	    error.status != PAGED_ERR_GONE)
+		owner_log(&remote->owner, PAGED_LOG_WARNING, "leaving: %s", error.text);
+}
+
+static void
+remote_close(struct owner *owner, bool in_child)
+{
+	struct remote *remote = remote_of(owner);
+
+	if (!in_child) {
+		rpc_close(&remote->rpc, false);
+		remote_leave(remote);
+		control_close(&remote->control);
+		if (owner->fd >= 0)
+			close(owner->fd);
+	} else {
+		/* Descriptors stay until the child ends or executes: they are close-on-exec. */
+		rpc_close(&remote->rpc, true);
+		wire_arena_destroy(&remote->control.arena);
+	}
+	free(remote);
+}
+
+static void
+remote_dispatch(struct owner *owner)
+{
+	struct remote *remote = remote_of(owner);
+
+	control_dispatch(&remote->control);
+	rpc_dispatch(&remote->rpc);
+}
+
+static enum paged_status
+remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
+{
+	struct remote *remote = remote_of(owner);
+	struct wire_control_request request = { .kind = WIRE_OPEN_POOL };
+	struct wire_control_reply reply;
+	int fds[WIRE_N_POOL_FDS];
+	enum paged_status status;
+
+	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);
+	status = control_ask(&remote->control, &request, control_now_ms() + remote->timeout_ms, &reply, fds, error);
+	if (status != PAGED_OK)
+		return status;
+	if (reply.kind != WIRE_POOL_GRANT)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: the daemon's answer is of kind %d", name,
+				  (int)reply.kind);
+	status = map_host_open(&reply, fds, remote->boot_id, pool, error);
+	close(fds[WIRE_FD_REGION]);
+	close(fds[WIRE_FD_MEMORY]);
+	return status;
+}
+
+static void
+remote_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
+{
+	(void)owner;
+	map_host_close(pool, in_child);
+}
+
+static enum paged_status
+remote_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_CREATE, .create = { .pool = pool, .n = n } };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (reply.ids.n != n)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%u sequences were asked for, %u came", n, reply.ids.n);
+	memcpy(ids, reply.ids.seq, n * sizeof(*ids));
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_items(struct owner *owner, enum wire_request_kind kind, const struct wire_items *items,
+	     struct paged_error *error)
+{
+	struct wire_request request = { .kind = kind, .items = *items };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_reserve(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return remote_items(owner, WIRE_RESERVE, items, error);
+}
+
+static enum paged_status
+remote_truncate(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return remote_items(owner, WIRE_TRUNCATE, items, error);
+}
+
+static enum paged_status
+remote_erase(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return remote_items(owner, WIRE_ERASE, items, error);
+}
+
+static enum paged_status
+remote_reserve_ahead(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+{
+	return rpc_reserve_ahead(&remote_of(owner)->rpc, items, error);
+}
+
+static enum paged_status
+remote_get_pools(struct owner *owner, struct wire_reply *reply, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_POOLS };
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_POOLS, reply, error);
+}
+
+static enum paged_status
+remote_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error)
+{
+	struct wire_reply reply;
+	enum paged_status status = remote_get_pools(owner, &reply, error);
+	size_t used = 0;
+	char names[160] = "";
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < reply.pools.n; i++) {
+		const struct wire_pool_report *report = &reply.pools.report[i];
+
+		if (strcmp(report->name, name) == 0) {
+			*pool_p = report->pool;
+			return PAGED_OK;
+		}
+		if (used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+						 report->name);
+	}
+	return paged_fail(error, PAGED_ERR_NOENT, "no pool %s; there are: %s", name, names);
+}
+
+static enum paged_status
+remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error)
+{
+	struct remote *remote = remote_of(owner);
+	struct wire_request request = { .kind = WIRE_GET_STATUS };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote->rpc, &request, WIRE_REPLY_STATUS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	*info = (struct paged_daemon_info){
+		.uptime_ms = reply.status_report.uptime_ms,
+		.n_requests = reply.status_report.n_requests,
+		.n_sessions = reply.status_report.n_sessions,
+		.n_pools = reply.status_report.n_pools,
+		.pid = reply.status_report.pid,
+		.stopping = reply.status_report.stopping,
+	};
+	snprintf(info->version, sizeof(info->version), "%s", reply.status_report.version);
+	owner_hex(info->boot_id, remote->boot_id, WIRE_BOOT_ID_SIZE);
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_reply reply;
+	enum paged_status status = remote_get_pools(owner, &reply, error);
+	struct paged_pool_entry *list;
+
+	if (status != PAGED_OK)
+		return status;
+	list = calloc((size_t)reply.pools.n + 1, sizeof(*list));
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u pools", reply.pools.n);
+	for (uint32_t i = 0; i < reply.pools.n; i++) {
+		const struct wire_pool_report *from = &reply.pools.report[i];
+
+		list[i] = (struct paged_pool_entry){
+			.page_bytes = from->page_bytes,
+			.size = from->size,
+			.n_pages = from->geometry.n_pages,
+			.n_free = from->n_free,
+			.n_referenced = from->n_referenced,
+			.n_quarantined = from->n_quarantined,
+			.page_size = from->geometry.page_size,
+			.n_layers = from->geometry.n_layers,
+			.n_kv_heads = from->geometry.n_kv_heads,
+			.k_dim = from->geometry.k_dim,
+			.v_dim = from->geometry.v_dim,
+			.v_in_k = from->geometry.v_in_k,
+			.dtype = (enum paged_dtype)from->geometry.dtype,
+			.n_slots = from->n_slots,
+			.n_sequences = from->n_sequences,
+			.max_length = from->max_length,
+		};
+		memcpy(list[i].name, from->name, sizeof(list[i].name));
+		memcpy(list[i].backend, from->backend, sizeof(list[i].backend));
+		memcpy(list[i].memory, from->memory, sizeof(list[i].memory));
+	}
+	*list_p = list;
+	*n_p = reply.pools.n;
+	return PAGED_OK;
+}
+
+/* Room for n more entries behind the *n_p that are there. */
+static enum paged_status
+list_grow(void **list_p, size_t n, size_t n_more, size_t size, struct paged_error *error)
+{
+	void *list = realloc(*list_p, (n + n_more + 1) * size);
+
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list of %zu entries", n + n_more);
+	*list_p = list;
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_SESSIONS };
+	struct paged_session_entry *list = NULL;
+	struct wire_reply reply;
+	enum paged_status status;
+	size_t n = 0;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SESSIONS, &reply, error);
+		if (status == PAGED_OK)
+			status = list_grow((void **)&list, n, reply.sessions.n, sizeof(*list), error);
+		if (status != PAGED_OK)
+			goto err_free;
+		for (uint32_t i = 0; i < reply.sessions.n; i++) {
+			const struct wire_session_report *from = &reply.sessions.report[i];
+
+			list[n] = (struct paged_session_entry){
+				.session = from->session,
+				.member = from->member,
+				.first = from->first,
+				.ended = from->ended,
+				.pid = from->pid,
+				.uid = from->uid,
+				.n_requests = from->n_requests,
+				.n_sequences = from->n_sequences,
+				.n_pages = from->n_pages,
+				.n_quarantined = from->n_quarantined,
+			};
+			memcpy(list[n++].name, from->name, sizeof(list->name));
+			request.get_sessions.after_session = from->session;
+			request.get_sessions.after_member = from->member;
+		}
+	} while (reply.sessions.more && reply.sessions.n > 0);
+	*list_p = list;
+	*n_p = n;
+	return PAGED_OK;
+
+err_free:
+	free(list);
+	return status;
+}
+
+static void
+sequence_entry(struct paged_seq_entry *to, const struct wire_sequence_report *from)
+{
+	*to = (struct paged_seq_entry){
+		.seq = from->seq,
+		.session = from->session,
+		.pid = from->pid,
+		.length = from->length,
+		.capacity = from->capacity,
+		.n_pages = from->n_pages,
+	};
+	memcpy(to->name, from->name, sizeof(to->name));
+}
+
+static enum paged_status
+remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
+		 struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_SEQUENCES, .get_sequences = { .pool = pool } };
+	struct paged_seq_entry *list = NULL;
+	struct wire_reply reply;
+	enum paged_status status;
+	size_t n = 0;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
+		if (status == PAGED_OK)
+			status = list_grow((void **)&list, n, reply.sequences.n, sizeof(*list), error);
+		if (status != PAGED_OK)
+			goto err_free;
+		for (uint32_t i = 0; i < reply.sequences.n; i++)
+			sequence_entry(&list[n++], &reply.sequences.report[i]);
+		request.get_sequences.from_slot = reply.sequences.next_slot;
+	} while (reply.sequences.more && reply.sequences.n > 0);
+	*list_p = list;
+	*n_p = n;
+	return PAGED_OK;
+
+err_free:
+	free(list);
+	return status;
+}
+
+static enum paged_status
+remote_table(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,
+	     size_t *n_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_TABLE, .get_table = { .pool = pool, .seq = seq } };
+	uint32_t *pages = NULL;
+	struct wire_reply reply;
+	enum paged_status status;
+	size_t n = 0;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_TABLE, &reply, error);
+		if (status == PAGED_OK)
+			status = list_grow((void **)&pages, n, reply.table.n, sizeof(*pages), error);
+		if (status != PAGED_OK)
+			goto err_free;
+		if (reply.table.n > 0)
+			memcpy(pages + n, reply.table.page, reply.table.n * sizeof(*pages));
+		n += reply.table.n;
+		sequence_entry(entry, &reply.table.sequence);
+		request.get_table.from_entry = (uint32_t)n;
+	} while (reply.table.more && reply.table.n > 0);
+	*pages_p = pages;
+	*n_p = n;
+	return PAGED_OK;
+
+err_free:
+	free(pages);
+	return status;
+}
+
+static enum paged_status
+remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *result, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_CHECK, .check = { .pool = pool } };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_BOOKS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	*result = (struct paged_check_result){
+		.n_pages = reply.books.n_pages,
+		.n_free = reply.books.n_free,
+		.n_referenced = reply.books.n_referenced,
+		.n_quarantined = reply.books.n_quarantined,
+		.n_sequences = reply.books.n_sequences,
+		.holds = reply.books.holds,
+	};
+	snprintf(result->text, sizeof(result->text), "%s", reply.books.text);
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_KICK, .kick = { .session = session, .kill = kill_members } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static const struct owner_ops owner_ops_remote = {
+	.close = remote_close,
+	.dispatch = remote_dispatch,
+	.pool_open = remote_pool_open,
+	.pool_close = remote_pool_close,
+	.create = remote_create,
+	.reserve = remote_reserve,
+	.truncate = remote_truncate,
+	.erase = remote_erase,
+	.reserve_ahead = remote_reserve_ahead,
+	.pool_find = remote_pool_find,
+	.status = remote_status,
+	.pools = remote_pools,
+	.sessions = remote_sessions,
+	.sequences = remote_sequences,
+	.table = remote_table,
+	.check = remote_check,
+	.kick = remote_kick,
+};
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static enum paged_status
+token_parse(const char *text, uint8_t token[WIRE_TOKEN_SIZE], struct paged_error *error)
+{
+	size_t length = strnlen(text, 2 * WIRE_TOKEN_SIZE + 1);
+
+	for (size_t i = 0; i < WIRE_TOKEN_SIZE && length == 2 * WIRE_TOKEN_SIZE; i++) {
+		int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			length = 0;
+		token[i] = (uint8_t)(high * 16 + low);
+	}
+	/* Its text is a secret and stays out of sentences. */
+	if (length != 2 * WIRE_TOKEN_SIZE)
+		return paged_fail(error, PAGED_ERR_INVALID, "join_token is not what paged_client_join_token() gave");
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_hello(struct remote *remote, const struct paged_client_params *params, uint64_t deadline_ms,
+	     struct wire_control_reply *reply, struct paged_error *error)
+{
+	struct wire_control_request request = {
+		.kind = WIRE_HELLO,
+		.hello = { .version_major = WIRE_VERSION_MAJOR, .version_minor = WIRE_VERSION_MINOR },
+	};
+	int fds[WIRE_N_POOL_FDS];
+	enum paged_status status;
+
+	if (params->observer != 0)
+		request.hello.role = WIRE_ROLE_OBSERVER;
+	if (params->join_token != NULL) {
+		request.hello.role = WIRE_ROLE_JOIN;
+		status = token_parse(params->join_token, request.hello.join_token, error);
+		if (status != PAGED_OK)
+			return status;
+	}
+	snprintf(request.hello.name, sizeof(request.hello.name), "%s", params->name);
+	status = control_ask(&remote->control, &request, deadline_ms, reply, fds, error);
+	if (status != PAGED_OK)
+		return status;
+	if (reply->kind != WIRE_WELCOME)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "the daemon answers a hello by a message of kind %d",
+				  (int)reply->kind);
+	if (reply->welcome.version_major != WIRE_VERSION_MAJOR)
+		return paged_fail(error, PAGED_ERR_VERSION, "the daemon speaks version %u.%u, this library %u.x",
+				  reply->welcome.version_major, reply->welcome.version_minor, WIRE_VERSION_MAJOR);
+	remote->member = reply->welcome.member;
+	memcpy(remote->boot_id, reply->welcome.boot_id, sizeof(remote->boot_id));
+	remote->owner.session = reply->welcome.session;
+	if (reply->welcome.has_join_token)
+		owner_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
+	return PAGED_OK;
+}
+
+/* One descriptor for a program's own loop. */
+static enum paged_status
+remote_watch(struct remote *remote, struct paged_error *error)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	remote->owner.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (remote->owner.fd < 0 ||
+	    epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->control.fd, &event) != 0 ||
+	    epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->rpc.fd, &event) != 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "epoll: %s", strerror(errno));
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_attach(struct remote *remote, const char *dir, const struct paged_client_params *params,
+	      struct paged_error *error)
+{
+	uint64_t deadline_ms = control_now_ms() + params->timeout_ms;
+	char token[2 * WIRE_TOKEN_SIZE + 1];
+	struct wire_request ping = { .kind = WIRE_PING };
+	struct wire_control_reply welcome;
+	struct wire_reply reply;
+	enum paged_status status;
+
+	status = control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
+	if (status == PAGED_OK)
+		status = remote_hello(remote, params, deadline_ms, &welcome, error);
+	if (status != PAGED_OK)
+		return status;
+	owner_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
+	status = rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
+			  params->timeout_ms, error);
+	explicit_bzero(token, sizeof(token));
+	if (status == PAGED_OK)
+		status = remote_watch(remote, error);
+	/* Attached means that both channels work. */
+	if (status == PAGED_OK)
+		status = rpc_call(&remote->rpc, &ping, WIRE_REPLY_EMPTY, &reply, error);
+	return status;
+}
+
+enum paged_status
+owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,
+		  struct paged_error *error)
+{
+	struct remote *remote = calloc(1, sizeof(*remote));
+	enum paged_status status;
+
+	if (remote == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a connection");
+	remote->owner = (struct owner){
+		.ops = &owner_ops_remote, .fd = -1, .log = params->log, .log_argument = params->log_argument
+	};
+	remote->control.fd = -1;
+	remote->timeout_ms = params->timeout_ms;
+	if (dir == NULL)
+		dir = secure_getenv("PAGED_RUNTIME_DIR");
+	if (dir == NULL || dir[0] == '\0')
+		dir = RUNTIME_DIR_DEFAULT;
+	status = remote_attach(remote, dir, params, error);
+	if (status != PAGED_OK) {
+		remote_close(&remote->owner, false);
+		return status;
+	}
+	*owner_p = &remote->owner;
+	return PAGED_OK;
+}
