@@ -23,8 +23,17 @@ kernel_isa_supported(enum kernel_isa isa)
 	switch (isa) {
 	case KERNEL_GENERIC:
 		return true;
+#ifdef PAGED_X86_64
+	case KERNEL_AVX2:
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+		       __builtin_cpu_supports("f16c");
+	case KERNEL_AVX512:
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+#else
 	case KERNEL_AVX2:
 	case KERNEL_AVX512:
+#endif
 	case KERNEL_N_ISAS:
 		break;
 	}
@@ -54,6 +63,13 @@ kernel_isa_parse(const char *name)
 const struct kernel_tile_ops *
 kernel_tile_ops(enum kernel_isa isa)
 {
+#ifdef PAGED_X86_64
+	if (isa == KERNEL_AVX2)
+		return &kernel_tile_ops_avx2;
+	if (isa == KERNEL_AVX512)
+		return &kernel_tile_ops_avx512;
+#else
 	(void)isa;
+#endif
 	return &kernel_tile_ops_generic;
 }

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* AVX2 with FMA and F16C. */
+#include <immintrin.h>
+
+#include "kernels/cpu/tile.h"
+
+#define LANES 8u
+/* Sixteen registers: 2 x 4 sums of scores beside 4 keys and a query; 2 x 4 of values beside 4 of V. */
+#define LINE_BLOCK 2u
+#define VALUE_VECS(lines) 4u
+
+typedef __m256 vec;
+
+static inline vec
+vec_load(const float *at)
+{
+	return _mm256_loadu_ps(at);
+}
+
+static inline void
+vec_store(float *at, vec v)
+{
+	_mm256_storeu_ps(at, v);
+}
+
+static inline vec
+vec_set1(float x)
+{
+	return _mm256_set1_ps(x);
+}
+
+static inline float
+vec_first(vec v)
+{
+	return _mm256_cvtss_f32(v);
+}
+
+static inline __m128i
+load_halves(const uint8_t *at)
+{
+	return _mm_loadu_si128((const __m128i *)(const void *)at);
+}
+
+static inline void
+store_halves(uint8_t *at, __m128i halves)
+{
+	_mm_storeu_si128((__m128i *)(void *)at, halves);
+}
+
+static inline vec
+vec_load_f16(const uint8_t *at)
+{
+	return _mm256_cvtph_ps(load_halves(at));
+}
+
+static inline vec
+vec_load_bf16(const uint8_t *at)
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(at)), 16));
+}
+
+static inline void
+vec_store_f16(uint8_t *at, vec v)
+{
+	store_halves(at, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* convert_to_bf16() in lanes. */
+static inline void
+vec_store_bf16(uint8_t *at, vec v)
+{
+	__m256i bits = _mm256_castps_si256(v);
+	__m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+	__m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+	__m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+
+	rounded = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
+	rounded = _mm256_srli_epi32(rounded, 16);
+	store_halves(at, _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
+}
+
+static inline vec
+vec_fma(vec a, vec b, vec c)
+{
+	return _mm256_fmadd_ps(a, b, c);
+}
+
+static inline vec
+vec_max(vec a, vec b)
+{
+	return _mm256_max_ps(a, b);
+}
+
+static inline vec
+vec_below(vec v, uint32_t n, vec other)
+{
+	__m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+
+	return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane)));
+}
+
+static inline vec
+vec_round(vec v)
+{
+	return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+static inline vec
+power_of_two(__m256i n)
+{
+	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+
+/* In two steps, since 2^n itself may be no normal float. */
+static inline vec
+vec_scale(vec v, vec n)
+{
+	__m256i whole = _mm256_cvtps_epi32(n);
+	__m256i half = _mm256_srai_epi32(whole, 1);
+
+	return v * power_of_two(half) * power_of_two(_mm256_sub_epi32(whole, half));
+}
+
+static inline float
+vec_sum(vec v)
+{
+	__m128 half = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+	half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+	return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+}
+
+static inline float
+vec_top(vec v)
+{
+	__m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+	half = _mm_max_ps(half, _mm_movehl_ps(half, half));
+	return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
+}
+
+/* Within each half lanes 0 + 2 and 1 + 3 first, then the halves. */
+static inline __attribute__((always_inline)) void
+vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
+{
+#pragma GCC unroll 4
+	for (uint32_t i = 0; i < lines; i++) {
+		const vec *v = sums[i];
+		vec ab = _mm256_add_ps(_mm256_unpacklo_ps(v[0], v[1]), _mm256_unpackhi_ps(v[0], v[1]));
+		vec cd = _mm256_add_ps(_mm256_unpacklo_ps(v[2], v[3]), _mm256_unpackhi_ps(v[2], v[3]));
+		vec all = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+
+		_mm_storeu_ps(to + i * stride, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+	}
+}
+
+#include "kernels/cpu/tile_body.h"
+
+const struct kernel_tile_ops kernel_tile_ops_avx2 = TILE_OPS;
