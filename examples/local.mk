@@ -2,18 +2,27 @@
 # library, which the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_SOURCES = \
+	%D%/llama/attention.h \
 	%D%/llama/bpe.c \
 	%D%/llama/bpe.h \
 	%D%/llama/chat.c \
 	%D%/llama/chat.h \
+	%D%/llama/contiguous.c \
+	%D%/llama/contiguous.h \
 	%D%/llama/error.c \
 	%D%/llama/error.h \
+	%D%/llama/forward.c \
+	%D%/llama/forward.h \
 	%D%/llama/gguf.c \
 	%D%/llama/gguf.h \
 	%D%/llama/half.h \
 	%D%/llama/matmul.c \
 	%D%/llama/matmul.h \
 	%D%/llama/matmul_generic.c \
+	%D%/llama/model.c \
+	%D%/llama/model.h \
+	%D%/llama/paged_cache.c \
+	%D%/llama/paged_cache.h \
 	%D%/llama/pretokenizer.c \
 	%D%/llama/pretokenizer.h \
 	%D%/llama/team.c \
@@ -22,7 +31,7 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/tokenizer.h \
 	%D%/llama/vocabulary.c \
 	%D%/llama/vocabulary.h
-%C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) $(PCRE2_CFLAGS)
+%C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -lm -lpthread
 
 # The files of an instruction set are compiled with its flags and called only

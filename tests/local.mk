@@ -139,3 +139,7 @@ UNIT_TESTS += %D%/unit_client
 %C%_unit_client_SOURCES = %D%/unit_client.c
 %C%_unit_client_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_client_LDADD = client/libpagedclient.la $(CRITERION_LIBS) -lpthread
+IT_TESTS += %D%/it_llama
+%C%_it_llama_SOURCES = %D%/it_llama.c
+%C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_it_llama_LDADD = %D%/libgoldenllama.la %D%/libharness.la examples/llama/libllama.la client/libpagedclient.la -lm

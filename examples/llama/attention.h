@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * attention.h - where K and V live, and who attends to them
+ *
+ * Two implementations: paged_cache.h keeps them in a pool's pages through
+ * libpagedclient; contiguous.h keeps them in private arrays and computes
+ * attention in the plainest way, to verify the first.
+ *
+ * A sequence is opened empty and grows by steps.  A step is planned once and
+ * run once a layer.  Rows are packed: row r's q_len queries follow those of
+ * the rows before it.
+ */
+#ifndef LLAMA_ATTENTION_H
+#define LLAMA_ATTENTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "examples/llama/error.h"
+
+struct attention_row {
+	uint64_t sequence;
+	uint32_t q_len;
+	uint32_t kv_len; /* tokens once this step is done */
+};
+
+enum attention_status {
+	ATTENTION_OK,
+	ATTENTION_FULL,  /* no memory for now: try later, or with fewer rows */
+	ATTENTION_FAILED /* the error has a sentence */
+};
+
+struct attention;
+
+struct attention_ops {
+	enum attention_status (*open)(struct attention *attention, uint64_t *sequence_p, struct error *error);
+	/** Take its memory back. */
+	void (*close)(struct attention *attention, uint64_t sequence);
+	/** With ATTENTION_FULL, waits[r] says which rows cannot go on. */
+	enum attention_status (*plan)(struct attention *attention, const struct attention_row *rows, uint32_t n_rows,
+				      bool *waits, struct error *error);
+	/** Append k and v of the planned rows, then attend causally: q and out are [total_q][n_heads][head_dim]. */
+	bool (*run)(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v,
+		    float *out, struct error *error);
+	/** Pages that a sequence holds; 0 where there are none. */
+	uint32_t (*n_pages)(struct attention *attention, uint64_t sequence);
+};
+
+/** The first member of each implementation. */
+struct attention {
+	const struct attention_ops *ops;
+};
+
+#endif

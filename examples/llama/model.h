@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * model.h - the weights and numbers of a Llama-architecture model
+ *
+ * Weights point into the mapped file, which stays open as long as the model.
+ * What the file has must be exactly such a model: a missing tensor, one too
+ * many (biases, scaled rotary frequencies) or one of another shape is refused
+ * by name.
+ */
+#ifndef LLAMA_MODEL_H
+#define LLAMA_MODEL_H
+
+#include "examples/llama/gguf.h"
+#include "examples/llama/matmul.h"
+
+struct model_layer {
+	const float *attention_norm, *ffn_norm; /* [n_embedding] */
+	struct matrix q, k, v, o;
+	struct matrix gate, up, down;
+};
+
+struct model {
+	uint32_t n_layers;
+	uint32_t n_embedding;
+	uint32_t n_heads, n_kv_heads, head_dim;
+	uint32_t n_ffn;
+	uint32_t n_vocabulary;
+	uint32_t n_context; /* most tokens of a sequence */
+	float rope_base;
+	float norm_epsilon;
+	struct matrix embedding, output; /* [n_vocabulary][n_embedding]; one matrix when the file ties them */
+	const float *output_norm;
+	struct model_layer *layers;
+};
+
+/** Called while weights are brought into memory. */
+typedef void (*model_progress_fn)(void *argument, uint64_t done_bytes, uint64_t all_bytes);
+
+/** model_create - find and check the tensors; read them once, so that nothing waits for the disk later */
+bool model_create(const struct gguf *gguf, model_progress_fn progress, void *argument, struct model **model_p,
+		  struct error *error);
+
+/** model_destroy - takes NULL */
+void model_destroy(struct model *model);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/llama/paged_cache.h"
+
+#include <stdlib.h>
+
+/* Tokens reserved beyond what a step needs. */
+#define RESERVE_AHEAD 32u
+#define EMBEDDED_PAGE_SIZE 16u
+
+struct paged_cache {
+	struct attention base;
+	const struct model *model;
+	struct paged_client *client;
+	struct paged_pool *pool;
+	struct paged_batch *batch;
+	struct paged_batch_row *rows; /* [max_rows] */
+	uint32_t max_rows;
+	enum paged_dtype dtype;
+};
+
+static enum attention_status
+fail(const struct paged_cache *cache, struct error *error)
+{
+	error_set(error, "%s", paged_client_error(cache->client));
+	return ATTENTION_FAILED;
+}
+
+static enum attention_status
+paged_cache_open(struct attention *attention, uint64_t *sequence_p, struct error *error)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+
+	switch (paged_seq_create(cache->pool, 1, sequence_p)) {
+	case PAGED_OK:
+		return ATTENTION_OK;
+	case PAGED_ERR_FULL:
+		return ATTENTION_FULL;
+	default:
+		return fail(cache, error);
+	}
+}
+
+static void
+paged_cache_close(struct attention *attention, uint64_t sequence)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+
+	/* If this fails, the daemon has ended or will take the pages with the session. */
+	(void)paged_seq_erase(cache->pool, 1, &sequence);
+}
+
+static enum attention_status
+paged_cache_plan(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits,
+	   struct error *error)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+	enum paged_status status;
+
+	for (uint32_t r = 0; r < n_rows; r++)
+		cache->rows[r] = (struct paged_batch_row){ .seq = rows[r].sequence, .q_len = rows[r].q_len,
+							   .kv_len = rows[r].kv_len };
+	do
+		status = paged_batch_plan(cache->batch, n_rows, cache->rows);
+	while (status == PAGED_ERR_AGAIN);
+	if (status == PAGED_OK)
+		return ATTENTION_OK;
+	if (status != PAGED_ERR_FULL)
+		return fail(cache, error);
+	for (uint32_t r = 0; r < n_rows; r++)
+		waits[r] = paged_batch_missing(cache->batch, r) > 0;
+	return ATTENTION_FULL;
+}
+
+static bool
+paged_cache_run(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v, float *out,
+	  struct error *error)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+	const struct model *model = cache->model;
+	struct paged_tensor tensor_k = { .data = (void *)k, .dtype = PAGED_F32, .n_heads = model->n_kv_heads,
+					 .dim = model->head_dim };
+	struct paged_tensor tensor_v = { .data = (void *)v, .dtype = PAGED_F32, .n_heads = model->n_kv_heads,
+					 .dim = model->head_dim };
+	struct paged_tensor tensor_q = { .data = (void *)q, .dtype = PAGED_F32, .n_heads = model->n_heads,
+					 .dim = model->head_dim };
+	struct paged_tensor tensor_out = { .data = out, .dtype = PAGED_F32, .n_heads = model->n_heads,
+					   .dim = model->head_dim };
+
+	return (paged_append(cache->batch, layer, &tensor_k, &tensor_v, NULL) == PAGED_OK &&
+		paged_attention(cache->batch, layer, &tensor_q, &tensor_out, NULL) == PAGED_OK) ||
+	       error_set(error, "%s", paged_client_error(cache->client));
+}
+
+static uint32_t
+paged_cache_n_pages(struct attention *attention, uint64_t sequence)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+	return paged_seq_read(cache->pool, sequence, &info, NULL, 0) == PAGED_OK ? info.n_pages : 0;
+}
+
+static const struct attention_ops paged_cache_ops = {
+	.open = paged_cache_open,
+	.close = paged_cache_close,
+	.plan = paged_cache_plan,
+	.run = paged_cache_run,
+	.n_pages = paged_cache_n_pages,
+};
+
+static enum paged_status
+attach(struct paged_cache *cache, const struct paged_attachment *attachment)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = attachment->name,
+					      .n_threads = attachment->n_threads };
+	struct paged_pool_params pool = { .struct_size = sizeof(pool), .name = attachment->pool,
+					  .n_layers = cache->model->n_layers, .n_kv_heads = cache->model->n_kv_heads,
+					  .k_dim = cache->model->head_dim, .dtype = attachment->embedded_dtype,
+					  .page_size = EMBEDDED_PAGE_SIZE, .n_pages = attachment->embedded_pages };
+
+	if (attachment->embedded_pages > 0)
+		return paged_client_open_embedded(&pool, 1, &params, &cache->client);
+	return paged_client_open(attachment->runtime_dir, &params, &cache->client);
+}
+
+static bool
+check_shape(struct paged_cache *cache, struct error *error)
+{
+	const struct model *model = cache->model;
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+
+	if (paged_pool_info(cache->pool, &info) != PAGED_OK)
+		return error_set(error, "%s", paged_client_error(cache->client));
+	cache->dtype = info.k.dtype;
+	if (info.n_layers != model->n_layers || info.n_kv_heads != model->n_kv_heads || info.k.dim != model->head_dim ||
+	    info.v.dim != model->head_dim || info.v_in_k)
+		return error_set(error,
+				 "pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
+				 info.name, info.n_layers, info.n_kv_heads, info.k.dim, info.v.dim, model->n_layers,
+				 model->n_kv_heads, model->head_dim, model->head_dim);
+	return true;
+}
+
+bool
+paged_cache_create(const struct model *model, const struct paged_attachment *attachment, struct attention **attention_p,
+	     struct error *error)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = attachment->max_rows,
+					     .reserve_ahead = RESERVE_AHEAD };
+	struct paged_cache *cache = calloc(1, sizeof(*cache));
+
+	if (cache == NULL)
+		return error_set(error, "no memory for a client");
+	cache->base.ops = &paged_cache_ops;
+	cache->model = model;
+	cache->max_rows = attachment->max_rows;
+	cache->rows = calloc(attachment->max_rows, sizeof(*cache->rows));
+	if (cache->rows == NULL) {
+		error_set(error, "no memory for %u rows", attachment->max_rows);
+		goto err_destroy;
+	}
+	if (attach(cache, attachment) != PAGED_OK ||
+	    paged_pool_open(cache->client, attachment->pool, &cache->pool) != PAGED_OK) {
+		error_set(error, "%s", cache->client != NULL ? paged_client_error(cache->client) : "out of memory");
+		goto err_destroy;
+	}
+	if (!check_shape(cache, error))
+		goto err_destroy;
+	if (paged_batch_create(cache->pool, &params, &cache->batch) != PAGED_OK) {
+		fail(cache, error);
+		goto err_destroy;
+	}
+	*attention_p = &cache->base;
+	return true;
+
+err_destroy:
+	paged_cache_destroy(&cache->base);
+	return false;
+}
+
+void
+paged_cache_destroy(struct attention *attention)
+{
+	struct paged_cache *cache = (struct paged_cache *)attention;
+
+	if (cache == NULL)
+		return;
+	paged_batch_destroy(cache->batch);
+	paged_pool_close(cache->pool);
+	paged_client_close(cache->client);
+	free(cache->rows);
+	free(cache);
+}
+
+enum paged_dtype
+paged_cache_dtype(const struct attention *attention)
+{
+	return ((const struct paged_cache *)attention)->dtype;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The demo's model against transformers in float32 (tests/golden/llama).
+ * PAGED_MODEL names the GGUF file; without it everything is skipped.
+ *
+ * Fed with the reference's tokens, the best logit must be the reference's
+ * at every step whose lead exceeds 0.05.  The logits themselves differ by
+ * what f32 sums in another order do over 30 layers (measured: 0.00003)
+ * and, in an f16 pool, by K and V rounded to 11 bits (measured: 0.012).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/contiguous.h"
+#include "examples/llama/forward.h"
+#include "examples/llama/model.h"
+#include "examples/llama/paged_cache.h"
+#include "tests/golden_llama.h"
+#include "tests/harness.h"
+
+#define CLEAR_LEAD 0.05f
+#define CLEAR_STEPS 590u
+#define CHUNK 256u
+#define MAX_LOGITS 64u
+#define F32_TOLERANCE 0.0003f
+#define F16_TOLERANCE 0.05f
+
+static struct gguf *gguf;
+static struct model *model;
+static struct forward *forward;
+
+static void
+load(void)
+{
+	const char *path = getenv("PAGED_MODEL");
+	struct error error;
+
+	if (path == NULL)
+		it_skip("PAGED_MODEL names no model");
+	it_require(gguf_open(path, &gguf, &error), "%s", error.text);
+	it_require(model_create(gguf, NULL, NULL, &model, &error), "%s", error.text);
+	it_require(forward_create(model, 1, CHUNK, MAX_LOGITS, &forward, &error), "%s", error.text);
+}
+
+static void
+unload(void)
+{
+	forward_destroy(forward);
+	model_destroy(model);
+	gguf_close(gguf);
+}
+
+struct score {
+	unsigned int n_steps, n_clear, n_clear_equal, n_equal;
+	float first_error; /* largest difference of the first logits */
+};
+
+/* One chunk of the forced tokens; the logits from position `first_wanted` on are judged. */
+static void
+run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens, uint32_t start, uint32_t n,
+	  const struct golden_llama *golden, struct score *score)
+{
+	uint32_t first_wanted = (uint32_t)golden->n_prompt - 1, positions[CHUNK], wanted[CHUNK], n_wanted = 0;
+	struct attention_row row = { .sequence = sequence, .q_len = n, .kv_len = start + n };
+	const float *logits;
+	struct error error;
+	bool waits;
+
+	for (uint32_t i = 0; i < n; i++) {
+		positions[i] = start + i;
+		if (start + i >= first_wanted)
+			wanted[n_wanted++] = i;
+	}
+	it_require(attention->ops->plan(attention, &row, 1, &waits, &error) == ATTENTION_OK);
+	it_require(forward_run(forward, attention,
+			       &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted }, &logits, &error),
+		   "%s", error.text);
+	for (uint32_t i = 0; i < n_wanted; i++, logits += model->n_vocabulary) {
+		uint32_t step = positions[wanted[i]] - first_wanted;
+		bool equal = forward_best(logits, model->n_vocabulary) == golden->greedy[step];
+		bool clear = golden->lead[step] > CLEAR_LEAD;
+
+		score->n_steps++;
+		score->n_equal += equal;
+		score->n_clear += clear;
+		score->n_clear_equal += clear && equal;
+		for (unsigned int f = 0; step == 0 && f < GOLDEN_LLAMA_FIRST; f++)
+			score->first_error = fmaxf(score->first_error,
+						   fabsf(logits[golden->first_id[f]] - golden->first_logit[f]));
+	}
+}
+
+static void
+run_case(struct attention *attention, unsigned int number, struct score *score)
+{
+	struct golden_llama golden;
+	uint32_t *tokens, n;
+	uint64_t sequence;
+	struct error error;
+
+	golden_llama_read(number, &golden);
+	n = (uint32_t)(golden.n_prompt + golden.n_greedy - 1);
+	tokens = malloc((golden.n_prompt + golden.n_greedy) * sizeof(*tokens));
+	memcpy(tokens, golden.prompt, golden.n_prompt * sizeof(*tokens));
+	memcpy(tokens + golden.n_prompt, golden.greedy, golden.n_greedy * sizeof(*tokens));
+	it_require(attention->ops->open(attention, &sequence, &error) == ATTENTION_OK);
+	/* The forced steps go one chunk: at most 64 logits are wanted of it. */
+	for (uint32_t start = 0, end; start < n; start = end) {
+		uint32_t limit = start < golden.n_prompt - 1 ? (uint32_t)golden.n_prompt - 1 : n;
+
+		end = limit - start < CHUNK ? limit : start + CHUNK;
+		run_chunk(attention, sequence, tokens, start, end - start, &golden, score);
+	}
+	attention->ops->close(attention, sequence);
+	free(tokens);
+	golden_llama_free(&golden);
+}
+
+static void
+report(const struct score *score)
+{
+	it_note("%u of %u steps equal, %u of %u clear ones; first logits within %.5f", score->n_equal, score->n_steps,
+		score->n_clear_equal, score->n_clear, (double)score->first_error);
+}
+
+/* The plain cache; the long prompt is left to the others. */
+IT_TEST_LIMIT(contiguous_as_the_reference, 300)
+{
+	struct attention *attention;
+	struct score score = { 0 };
+	struct error error;
+
+	load();
+	it_require(contiguous_create(model, PAGED_F32, &attention, &error), "%s", error.text);
+	for (unsigned int i = 0; i + 1 < GOLDEN_LLAMA_CASES; i++)
+		run_case(attention, i, &score);
+	report(&score);
+	it_require(score.n_clear_equal == score.n_clear);
+	it_require(score.first_error <= F32_TOLERANCE);
+	contiguous_destroy(attention);
+	unload();
+}
+
+static void
+run_paged(enum paged_dtype dtype, struct score *score)
+{
+	struct paged_attachment attachment = { .pool = "llama", .embedded_pages = 128, .embedded_dtype = dtype,
+					       .n_threads = 1, .max_rows = 4 };
+	struct attention *attention;
+	struct error error;
+
+	load();
+	it_require(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
+	for (unsigned int i = 0; i < GOLDEN_LLAMA_CASES; i++)
+		run_case(attention, i, score);
+	report(score);
+	it_require(score->n_clear == CLEAR_STEPS);
+	it_require(score->n_clear_equal == CLEAR_STEPS);
+	paged_cache_destroy(attention);
+	unload();
+}
+
+IT_TEST_LIMIT(paged_f32_as_the_reference, 300)
+{
+	struct score score = { 0 };
+
+	run_paged(PAGED_F32, &score);
+	it_require(score.first_error <= F32_TOLERANCE);
+}
+
+IT_TEST_LIMIT(paged_f16_as_the_reference, 300)
+{
+	struct score score = { 0 };
+
+	run_paged(PAGED_F16, &score);
+	it_require(score.first_error <= F16_TOLERANCE);
+}
