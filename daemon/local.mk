@@ -66,7 +66,7 @@ sbin_PROGRAMS += %D%/pagedd
 # A daemon that can be made to go wrong (common/fault.h).
 if ENABLE_TESTS
 check_PROGRAMS += tests/pagedd-faults
-tests_pagedd_faults_SOURCES = $(DAEMON_SOURCES) $(daemon_core_libcore_la_SOURCES) common/fault.c %D%/main.c
+tests_pagedd_faults_SOURCES = $(DAEMON_SOURCES) %D%/main.c
 tests_pagedd_faults_CPPFLAGS = $(DAEMON_CPPFLAGS) -DPAGED_FAULTS
-tests_pagedd_faults_LDADD = $(DAEMON_LIBS)
+tests_pagedd_faults_LDADD = tests/libcore_faults.la $(DAEMON_LIBS)
 endif

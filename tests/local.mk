@@ -123,7 +123,7 @@ UNIT_TESTS += %D%/unit_tokenizer
 %C%_unit_tokenizer_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_tokenizer_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CRITERION_LIBS)
 
-
+# The daemon
 DAEMON_TEST_LIBS = daemon/libdaemon.la $(CRITERION_LIBS)
 UNIT_TESTS += %D%/unit_config %D%/unit_memory_host
 %C%_unit_config_SOURCES = %D%/unit_config.c
@@ -132,7 +132,16 @@ UNIT_TESTS += %D%/unit_config %D%/unit_memory_host
 %C%_unit_memory_host_SOURCES = %D%/unit_memory_host.c
 %C%_unit_memory_host_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_memory_host_LDADD = $(DAEMON_TEST_LIBS)
-
+check_LTLIBRARIES += %D%/libraw.la
+%C%_libraw_la_SOURCES = %D%/raw.c %D%/raw.h
+%C%_libraw_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
+RAW_TEST_LIBS = %D%/libraw.la %D%/libharness.la proto/libproto.la common/libcommon.la $(ZMQ_LIBS)
+IT_TESTS += %D%/it_daemon
+%C%_it_daemon_SOURCES = %D%/it_daemon.c
+%C%_it_daemon_LDADD = $(RAW_TEST_LIBS)
+IT_TESTS += %D%/it_hostile
+%C%_it_hostile_SOURCES = %D%/it_hostile.c
+%C%_it_hostile_LDADD = $(RAW_TEST_LIBS)
 
 # The client library over an embedded owner.
 UNIT_TESTS += %D%/unit_client

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's life, and the lives and deaths of its members. */
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/raw.h"
+
+#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+
+static struct it_daemon daemon_;
+
+static unsigned int
+count_sockets(void)
+{
+	DIR *dir = opendir(getenv("PAGED_RUNTIME_DIR"));
+	const struct dirent *entry;
+	unsigned int n = 0;
+
+	it_require(dir != NULL, "%m");
+	while ((entry = readdir(dir)) != NULL)
+		n += strncmp(entry->d_name, "rpc-", 4) == 0 || strcmp(entry->d_name, "control") == 0;
+	closedir(dir);
+	return n;
+}
+
+IT_TEST(starts_answers_and_stops)
+{
+	struct wire_request request = { .kind = WIRE_GET_STATUS };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(raw.welcome.welcome.has_join_token);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(reply.status_report.pid == (uint32_t)daemon_.pid);
+	it_require(reply.status_report.n_sessions == 1 && reply.status_report.n_pools == 1);
+	it_require(reply.status_report.n_requests == 0, "this one is not counted");
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+	it_require(count_sockets() == 0, "sockets are left");
+}
+
+IT_TEST(two_daemons_cannot_own_a_directory)
+{
+	const char *argv[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
+	const char *output;
+	char expected[64];
+	int code;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	argv[2] = daemon_.config;
+	argv[4] = getenv("PAGED_RUNTIME_DIR");
+	output = it_command(&code, argv);
+	it_require(code == 1, "%s", output);
+	snprintf(expected, sizeof(expected), "belongs to another pagedd, process %d\n", (int)daemon_.pid);
+	it_require(strstr(output, expected) != NULL, "%s", output);
+	it_require(raw_pool().n_free == 64, "the first one goes on");
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
+{
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_daemon_kill(&daemon_);
+	it_require(count_sockets() == 2);
+	it_daemon_restart(&daemon_, NULL, NULL);
+	it_require(count_sockets() == 1, "stale sockets are removed");
+	raw_drop(&raw);
+	raw_pool();
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(settings_and_arguments_are_refused_in_a_line)
+{
+	const char *output = it_daemon_start_failing(&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", "/nonexistent", NULL };
+	const char *too_long[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
+	char dir[128];
+	int code;
+
+	it_require(strstr(output, "pagedd.conf:3: pool p: size = 500TiB: the system has ") != NULL, "%s", output);
+	it_require(strchr(output, '\n') == output + strlen(output) - 1, "more than a line: %s", output);
+	output = it_command(&code, argv);
+	it_require(code == 1 && strcmp(output, "/nonexistent: No such file or directory\n") == 0, "%s", output);
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	snprintf(dir, sizeof(dir), "%s/%0*d", daemon_.dir, 50, 0);
+	too_long[2] = daemon_.config;
+	too_long[4] = dir;
+	output = it_command(&code, too_long);
+	it_require(code == 1 && strstr(output, "bytes; with more than 64, names of sockets in it are too long") != NULL,
+		   "%s", output);
+	rmdir(dir);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
+{
+	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 }, ping = { .kind = WIRE_PING };
+	struct wire_control_reply notice;
+	struct wire_reply reply;
+	struct raw raw;
+	int status;
+
+	it_daemon_start(&daemon_, "stop-timeout = 30s\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	kill(daemon_.pid, SIGTERM);
+	it_require(raw_hear(raw.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_STOPPING);
+	it_require(notice.notice.deadline_ms == 30000);
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK);
+	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
+	it_require(waitpid(daemon_.pid, &status, WNOHANG) == 0, "it waits");
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(stopping_ends_in_time)
+{
+	struct raw raw;
+	uint64_t begin;
+
+	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	begin = it_now_ms();
+	it_daemon_stop(&daemon_);
+	it_require(it_now_ms() - begin >= 290);
+	it_require(count_sockets() == 0);
+	raw_drop(&raw);
+}
+
+IT_TEST(a_second_signal_ends_the_wait)
+{
+	struct wire_control_reply notice;
+	struct raw raw;
+	uint64_t begin = it_now_ms();
+
+	it_daemon_start(&daemon_, "stop-timeout = 60s\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	kill(daemon_.pid, SIGINT);
+	it_require(raw_hear(raw.control, &notice, NULL));
+	it_daemon_stop(&daemon_);
+	it_require(it_now_ms() - begin < 20000);
+	raw_drop(&raw);
+}
+
+/* A child that attaches, reserves, says so, and waits to be killed. */
+static void
+hold(int from, int to, void *argument)
+{
+	struct raw raw;
+	char c = 0;
+
+	(void)argument;
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_reserve(&raw, 40);
+	it_say(to, raw.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
+	it_hear(from, &c, 1);
+	if (c == 'd') { /* down, but alive */
+		raw_drop(&raw);
+		it_say(to, &c, 1);
+		it_hear(from, &c, 1);
+	}
+}
+
+static void
+kill_and_see_pages_return(const char *program, const char *const *environment)
+{
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+
+	it_daemon_start(&daemon_, CONFIG, program, environment);
+	for (int i = 0; i < 5; i++) {
+		it_fork(&worker, hold, NULL);
+		it_hear(worker.from, token, sizeof(token));
+		it_require(raw_pool().n_free == 54);
+		it_kill(&worker);
+		it_require(raw_wait_free(64, 1000), "%u free", raw_pool().n_free);
+		close(worker.to);
+		close(worker.from);
+	}
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_killed_members_pages_return)
+{
+	kill_and_see_pages_return(NULL, NULL);
+}
+
+IT_TEST(a_killed_members_pages_return_without_peerpidfd)
+{
+	kill_and_see_pages_return("tests/pagedd-faults", (const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
+}
+
+IT_TEST(pages_wait_while_the_process_lives)
+{
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct wire_pool_report pool;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	it_say(worker.to, "d", 1);
+	it_hear(worker.from, token, 1);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	pool = raw_pool();
+	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
+		   pool.n_quarantined);
+	it_kill(&worker);
+	it_require(raw_wait_free(64, 1000));
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(pages_wait_for_the_last_member)
+{
+	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 };
+	struct wire_control_reply notice;
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct wire_reply reply;
+	struct raw joiner;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	raw_attach(&joiner, WIRE_ROLE_JOIN, token);
+	it_require(!joiner.welcome.welcome.has_join_token);
+	raw_reserve(&joiner, 8);
+	it_kill(&worker);
+	it_require(raw_hear(joiner.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED, "kind %d", notice.kind);
+	it_require(raw_call(&joiner, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
+	it_require(raw_pool().n_quarantined == 12);
+	raw_bye(&joiner);
+	it_require(raw_pool().n_free == 64, "free when the farewell is heard");
+	it_daemon_stop(&daemon_);
+}
+
+static void
+kick(bool kill_members)
+{
+	struct wire_request request = { .kind = WIRE_KICK, .kick.kill = kill_members };
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct wire_reply reply;
+	struct raw admin;
+
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
+	request.kick.session = 1000;
+	it_require(raw_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	request.kick.session = kill_members ? 2 : 1;
+	it_require(raw_call(&admin, &request, &reply) == PAGED_OK, "%s", reply.text);
+	if (!kill_members) {
+		it_require(raw_pool().n_quarantined == 10);
+		it_kill(&worker);
+	}
+	it_require(raw_wait_free(64, 1000));
+	raw_bye(&admin);
+	it_daemon_logged(&daemon_, "kicked by process");
+}
+
+IT_TEST(kick_ends_a_session)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	kick(false);
+	kick(true);
+	it_daemon_stop(&daemon_);
+}
+
+/* What the lists say, from a process that is neither the daemon's user nor root. */
+static void
+be_nobody(int from, int to, void *argument)
+{
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL };
+	struct wire_request request = { .kind = WIRE_CHECK };
+	struct wire_control_reply answer;
+	uid_t uid = *(uid_t *)argument;
+	struct wire_reply reply;
+	struct raw raw;
+	int fd;
+
+	(void)from;
+	it_require(setresgid(60000, 60000, 60000) == 0 && setresuid(uid, uid, uid) == 0, "%m");
+	fd = raw_connect();
+	if (uid != 60001) {
+		const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+
+		raw_tell_request(fd, &hello);
+		raw_expect_refusal(fd, PAGED_ERR_PERM, "neither allow-user nor allow-group names it");
+		it_say(to, "x", 1);
+		return;
+	}
+	close(fd);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	strcpy(open.open_pool.name, "q");
+	raw_tell_request(raw.control, &open);
+	it_require(raw_hear(raw.control, &answer, NULL));
+	it_require(answer.kind == WIRE_REFUSAL && answer.refusal.status == PAGED_ERR_PERM);
+	strcpy(open.open_pool.name, "p");
+	raw_tell_request(raw.control, &open);
+	it_require(raw_hear(raw.control, &answer, NULL));
+	it_require(answer.kind == WIRE_POOL_GRANT);
+	raw_reserve(&raw, 8);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = (struct wire_request){ .kind = WIRE_CREATE, .create = { .pool = 1, .n = 1 } };
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = (struct wire_request){ .kind = WIRE_CREATE, .create = { .pool = 2, .n = 1 } };
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	raw_bye(&raw);
+	it_say(to, "x", 1);
+}
+
+IT_TEST(lists_decide_who_attaches_and_opens)
+{
+	uid_t listed = 60001, stranger = 60002;
+	struct it_worker worker;
+	char c;
+
+	if (geteuid() != 0)
+		it_skip("needs root to be somebody else");
+	it_daemon_start(&daemon_,
+			"allow-user = 60001\n" CONFIG
+			"pool q { layers = 1 kv-heads = 1 head-dim = 32 pages = 1 allow-user = 60003 }\n",
+			NULL, NULL);
+	it_require(chmod(daemon_.dir, 0711) == 0);
+	it_fork(&worker, be_nobody, &listed);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	it_fork(&worker, be_nobody, &stranger);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(an_observer_only_looks)
+{
+	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 }, check = { .kind = WIRE_CHECK };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	it_require(raw.welcome.welcome.session == 0 && (raw.welcome.welcome.member & 0x80000000u) != 0);
+	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	it_require(raw_call(&raw, &check, &reply) == PAGED_OK && reply.books.holds, "%s", reply.text);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(large_pools_cost_little)
+{
+	it_daemon_start(&daemon_,
+			"pool p { layers = 1 kv-heads = 1 head-dim = 8 page-size = 1 dtype = f16 pages = 10000000 "
+			"sequences = 100000 max-length = 131072 }\n",
+			NULL, NULL);
+	it_note("10,000,000 pages, 100,000 slots: %lu KiB resident", it_rss_kib(daemon_.pid));
+	it_require(it_rss_kib(daemon_.pid) <= 64 << 10);
+	it_daemon_stop(&daemon_);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What no library would send: the daemon refuses it, says so, keeps nothing, and serves the others. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "tests/raw.h"
+
+#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+
+static struct it_daemon daemon_;
+static unsigned int fds_before;
+
+static void
+begin(void)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_pool();
+	fds_before = it_count_fds(daemon_.pid);
+}
+
+static bool
+fds_are_back(void *argument)
+{
+	(void)argument;
+	return it_count_fds(daemon_.pid) == fds_before;
+}
+
+static void
+end(void)
+{
+	it_require(raw_pool().n_free == 64);
+	it_require(it_wait(fds_are_back, NULL, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
+		   fds_before);
+	it_daemon_stop(&daemon_);
+}
+
+static void
+expect_protocol_refusal(const void *message, size_t size, const char *part)
+{
+	int fd = raw_connect();
+
+	raw_tell(fd, message, size);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, part);
+}
+
+IT_TEST(datagrams_that_are_no_hello)
+{
+	static uint8_t big[WIRE_MAX_MESSAGE + 1];
+	const struct wire_control_request bye = { .kind = WIRE_BYE }, open = { .kind = WIRE_OPEN_POOL,
+									       .open_pool.name = "p" };
+	unsigned int seed = 1;
+	int fd;
+
+	begin();
+	expect_protocol_refusal("\xff\xff\xff\xff", 4, "");
+	expect_protocol_refusal("\x0a\x7f", 2, "");
+	expect_protocol_refusal(big, sizeof(big), "longer than 65536 bytes");
+	expect_protocol_refusal(big, sizeof(big) - 1, "");
+	fd = raw_connect();
+	raw_tell_request(fd, &bye);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	fd = raw_connect();
+	raw_tell_request(fd, &open);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	for (int i = 0; i < 200; i++) {
+		size_t size = 1 + (size_t)rand_r(&seed) % 200;
+
+		for (size_t k = 0; k < size; k++)
+			big[k] = (uint8_t)rand_r(&seed);
+		fd = raw_connect();
+		raw_tell(fd, big, size);
+		close(fd);
+	}
+	it_require(it_daemon_logged(&daemon_, "longer than 65536 bytes"));
+	end();
+}
+
+IT_TEST(wrong_hellos)
+{
+	struct wire_control_request hello = { .kind = WIRE_HELLO,
+					      .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION } };
+	struct raw raw;
+	int fd;
+
+	begin();
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 1.0 of the protocol, the client 2.7");
+	hello.hello.version_major = 1;
+	hello.hello.role = WIRE_ROLE_JOIN;
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_GONE, "the join token names no active session");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	hello.hello.role = WIRE_ROLE_SESSION;
+	raw_tell_request(raw.control, &hello);
+	raw_expect_refusal(raw.control, PAGED_ERR_PROTOCOL, "a second hello");
+	raw.control = open("/dev/null", O_RDONLY);
+	raw_drop(&raw);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	/* The test's own process was that member and lives: nothing of it may be counted as leaked. */
+	it_require(raw_pool().n_free == 64);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_missing_hello)
+{
+	struct wire_control_reply reply;
+	uint64_t started;
+	int fd[70], n_closed = 0;
+
+	begin();
+	started = it_now_ms();
+	for (int i = 0; i < 70; i++)
+		fd[i] = raw_connect();
+	for (int i = 64; i < 70; i++)
+		n_closed += !raw_hear(fd[i], &reply, NULL);
+	it_require(n_closed == 6, "64 may wait at the door, the others are turned away");
+	raw_expect_refusal(fd[0], PAGED_ERR_PROTOCOL, "no hello within 5 s");
+	it_require(it_now_ms() - started >= 4900);
+	for (int i = 1; i < 70; i++)
+		close(fd[i]);
+	end();
+}
+
+IT_TEST(descriptors_are_refused)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * 64)];
+	} ancillary = { 0 };
+	struct iovec part = { .iov_base = "\x0a\x00", .iov_len = 2 };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary,
+				  .msg_controllen = sizeof(ancillary) };
+	int fds[64], fd;
+
+	begin();
+	for (int i = 0; i < 64; i++)
+		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	ancillary.header.cmsg_level = SOL_SOCKET;
+	ancillary.header.cmsg_type = SCM_RIGHTS;
+	ancillary.header.cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(fds));
+	fd = raw_connect();
+	it_require(sendmsg(fd, &message, 0) == 2, "%m");
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the message carries descriptors");
+	it_require(it_daemon_logged(&daemon_, "the message carries descriptors"));
+	end();
+}
+
+IT_TEST(a_member_that_does_not_read_is_dropped)
+{
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL, .open_pool.name = "nope" };
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	for (int i = 0; i < 5000; i++)
+		raw_tell_request(raw.control, &open);
+	it_require(it_daemon_logged(&daemon_, "it takes no message"));
+	raw_drop(&raw);
+	it_require(raw_pool().n_free == 64);
+	it_daemon_stop(&daemon_);
+}
+
+static bool
+answers(struct raw *raw)
+{
+	struct wire_request ping = { .kind = WIRE_PING };
+	struct wire_reply reply;
+
+	return raw_ask(raw, &ping, &reply, 500);
+}
+
+static void
+redial(struct raw *raw, uint32_t member, const uint8_t *token)
+{
+	zmq_close(raw->dealer);
+	zmq_ctx_term(raw->context);
+	raw_dial(raw, member, token);
+}
+
+static void
+steal(int from, int to, void *argument)
+{
+	struct raw *raw = argument;
+	struct raw thief = { .control = -1, .welcome = raw->welcome };
+
+	(void)from;
+	raw_dial(&thief, raw->welcome.welcome.member, raw->welcome.welcome.token);
+	it_require(!answers(&thief), "another process got in with the member's token");
+	it_say(to, "x", 1);
+	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
+}
+
+IT_TEST(tokens_open_one_door_for_one_process)
+{
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct it_worker worker;
+	struct raw raw, other;
+	char c;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	memcpy(token, raw.welcome.welcome.token, sizeof(token));
+	token[15] ^= 1;
+	redial(&raw, raw.welcome.welcome.member, token);
+	it_require(!answers(&raw), "a wrong token");
+	redial(&raw, other.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(!answers(&raw), "another member's id");
+	it_fork(&worker, steal, &raw);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(answers(&raw), "the right ones");
+	it_require(answers(&other));
+	it_require(it_daemon_logged(&daemon_, "another process than the member's"));
+	raw_bye(&raw);
+	raw_bye(&other);
+	close(worker.to);
+	close(worker.from);
+	end();
+}
+
+IT_TEST(a_member_is_dead_to_requests_once_its_control_socket_is_down)
+{
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&raw));
+	close(raw.control);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	it_require(!answers(&raw));
+	raw.control = open("/dev/null", O_RDONLY);
+	raw_drop(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(messages_that_are_no_request)
+{
+	static uint8_t big[WIRE_MAX_MESSAGE + 1];
+	unsigned int seed = 2;
+	struct raw raw, other;
+	uint8_t buffer[512];
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	/* Two body frames: dropped.  A body that is none: refused with a reply. */
+	zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
+	zmq_send(raw.dealer, "b", 1, 0);
+	it_require(answers(&raw));
+	it_require(it_daemon_logged(&daemon_, "more than one body frame"));
+	for (int i = 0; i < 200; i++) {
+		size_t size = (size_t)rand_r(&seed) % 100;
+
+		for (size_t k = 0; k < size; k++)
+			buffer[k] = (uint8_t)rand_r(&seed);
+		zmq_send(raw.dealer, buffer, size, 0);
+		it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
+	}
+	/* Full length is answered, one byte more ends the connection; the other member does not notice. */
+	zmq_send(raw.dealer, big, WIRE_MAX_MESSAGE, 0);
+	it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0);
+	zmq_send(raw.dealer, big, sizeof(big), 0);
+	it_require(!answers(&raw));
+	it_require(answers(&other));
+	raw_bye(&raw);
+	raw_bye(&other);
+	end();
+}
+
+static void
+flood(int from, int to, void *argument)
+{
+	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+	struct raw raw = { .control = raw_connect() };
+
+	(void)from, (void)argument;
+	raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
+	raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_say(to, "x", 1);
+	for (;;)
+		if (zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
+			usleep(1000);
+}
+
+IT_TEST(who_does_not_read_replies_is_cut_off)
+{
+	struct it_worker worker;
+	struct raw polite;
+	char c;
+
+	begin();
+	raw_attach(&polite, WIRE_ROLE_SESSION, NULL);
+	it_fork(&worker, flood, NULL);
+	it_hear(worker.from, &c, 1);
+	it_require(it_daemon_logged(&daemon_, "does not read its replies"));
+	it_require(answers(&polite));
+	it_kill(&worker);
+	close(worker.to);
+	close(worker.from);
+	raw_bye(&polite);
+	end();
+}
