@@ -97,7 +97,8 @@ wire_bytes_copy(uint8_t *to, size_t size, const ProtobufCBinaryData *from, const
 {
 	if (from->len != size)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, not %zu", what, from->len, size);
-	memcpy(to, from->data, size);
+	if (size > 0) /* absent bytes have no address either */
+		memcpy(to, from->data, size);
 	return PAGED_OK;
 }
 
