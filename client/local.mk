@@ -39,3 +39,17 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/seq.c
+
+# pagedctl: the installed header is all it knows.
+bin_PROGRAMS += %D%/ctl/pagedctl
+%C%_ctl_pagedctl_SOURCES = \
+	%D%/ctl/act.c \
+	%D%/ctl/ctl.h \
+	%D%/ctl/json.c \
+	%D%/ctl/json.h \
+	%D%/ctl/list.c \
+	%D%/ctl/main.c \
+	%D%/ctl/print.c \
+	%D%/ctl/print.h
+%C%_ctl_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+%C%_ctl_pagedctl_LDADD = %D%/libpagedclient.la $(JANSSON_LIBS)

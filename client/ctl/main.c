@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+struct command {
+	const char *name;
+	const char *operand; /* what it needs, or NULL */
+	enum ctl_exit (*run)(struct ctl *ctl);
+	const char *help;
+};
+
+static const struct command commands[] = {
+	{ "status", NULL, ctl_status, "the daemon and the fill of its pools" },
+	{ "pools", NULL, ctl_pools, "the pools' geometry" },
+	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes" },
+	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)" },
+	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)" },
+	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)" },
+	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)" },
+};
+
+enum { OPTION_JSON = 256, OPTION_KILL };
+
+static const struct option options[] = {
+	{ "runtime-dir", required_argument, NULL, 'r' },
+	{ "pool", required_argument, NULL, 'p' },
+	{ "json", no_argument, NULL, OPTION_JSON },
+	{ "kill", no_argument, NULL, OPTION_KILL },
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, 'V' },
+	{ NULL, 0, NULL, 0 },
+};
+
+static void
+help_print(void)
+{
+	printf("usage: pagedctl [--runtime-dir DIR] [--json] COMMAND\n\n"
+	       "Asks the pagedd of this machine; see pagedctl(8).\n\n");
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		printf("  %-9s %-9s %s\n", commands[i].name, commands[i].operand != NULL ? commands[i].operand : "",
+		       commands[i].help);
+	printf("\n"
+	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or /run/paged)\n"
+	       "  -p, --pool POOL        one pool\n"
+	       "      --json             for programs\n"
+	       "      --kill             with kick\n"
+	       "  -h, --help\n"
+	       "  -V, --version\n\n"
+	       "exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 no daemon, 4 check failed\n");
+}
+
+enum ctl_exit
+ctl_usage(const char *format, ...)
+{
+	va_list arguments;
+
+	fprintf(stderr, "pagedctl: ");
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fprintf(stderr, " (see pagedctl --help)\n");
+	return CTL_USAGE;
+}
+
+enum ctl_exit
+ctl_fail(const struct ctl *ctl, enum paged_status status)
+{
+	fprintf(stderr, "pagedctl: %s\n", paged_client_error(ctl->client));
+	return status == PAGED_ERR_NO_DAEMON || status == PAGED_ERR_GONE ? CTL_NO_DAEMON : CTL_FAILED;
+}
+
+static const struct command *
+command_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static enum ctl_exit
+command_run(struct ctl *ctl, const struct command *command, const char *runtime_dir)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	enum paged_status status = paged_client_open(runtime_dir, &params, &ctl->client);
+	enum ctl_exit code = status == PAGED_OK ? command->run(ctl) : ctl_fail(ctl, status);
+
+	paged_client_close(ctl->client);
+	/* A full disk or a closed pipe is a failure too. */
+	if (fflush(stdout) != 0 && code == CTL_OK) {
+		fprintf(stderr, "pagedctl: standard output: %s\n", strerror(errno));
+		code = CTL_FAILED;
+	}
+	return code;
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *runtime_dir = NULL;
+	const struct command *command;
+	struct ctl ctl = { .pool = NULL };
+	int option;
+
+	while ((option = getopt_long(argc, argv, "r:p:hV", options, NULL)) != -1) {
+		switch (option) {
+		case 'r':
+			runtime_dir = optarg;
+			break;
+		case 'p':
+			ctl.pool = optarg;
+			break;
+		case OPTION_JSON:
+			ctl.json = true;
+			break;
+		case OPTION_KILL:
+			ctl.kill = true;
+			break;
+		case 'h':
+			help_print();
+			return CTL_OK;
+		case 'V':
+			printf("pagedctl %s\n", PACKAGE_VERSION);
+			return CTL_OK;
+		default:
+			return CTL_USAGE;
+		}
+	}
+	if (optind == argc)
+		return ctl_usage("a command is missing");
+	command = command_find(argv[optind]);
+	if (command == NULL)
+		return ctl_usage("there is no command %s", argv[optind]);
+	if (argc - optind != (command->operand != NULL ? 2 : 1))
+		return ctl_usage("%s takes %s", command->name, command->operand != NULL ? command->operand : "no operand");
+	if (ctl.kill && command->run != ctl_kick)
+		return ctl_usage("--kill goes with kick");
+	ctl.operand = argv[optind + 1];
+	return command_run(&ctl, command, runtime_dir);
+}
