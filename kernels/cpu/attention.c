@@ -161,34 +161,42 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 	}
 	for (; i % TILE_TOKEN_BLOCK != 0; i++)
 		rows->token[i] = rows->token[n_tokens - 1];
+	rows->n_tokens = n_tokens;
 	rows->dtype = p->dtype;
 	rows->padded = p->dim;
 }
 
 /* Rows that fill no whole vectors, or that many lines will read, are first made f32. */
 static void
-rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_tokens,
-	     uint32_t n_lines, float *scratch)
+rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_lines, float *scratch)
 {
 	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < CONVERT_LINES))
 		return;
-	for (uint32_t i = 0; i < n_tokens; i++) {
+	for (uint32_t i = 0; i < rows->n_tokens; i++) {
 		job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
 		rows->token[i] = scratch + (size_t)i * padded;
 	}
-	for (uint32_t i = n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
-		rows->token[i] = rows->token[n_tokens - 1];
+	for (uint32_t i = rows->n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[rows->n_tokens - 1];
 	rows->dtype = PAGED_F32;
 	rows->padded = padded;
 }
 
-/* Tokens [begin, end) of one tile into the split's state; some line sees the last of them. */
+/* The last tile's tokens end where the last line's sight does. */
+static uint32_t
+tile_end(uint32_t begin, uint32_t most)
+{
+	return most - begin < TILE_TOKENS ? most : begin + TILE_TOKENS;
+}
+
+/* The tile at `begin` into the split's state; `most` keys are seen by the task's last line. */
 static void
 tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	    uint32_t begin, uint32_t end)
+	    uint32_t begin, uint32_t most)
 {
 	struct tile_scores *scores = &scratch->scores;
-	uint32_t first = 0, n = task->n_lines;
+	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = &scratch->ahead;
+	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
 
 	while (line_visible(job, task, first) <= begin)
 		first++;
@@ -197,13 +205,15 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 
 		scores->visible[line] = (visible < end ? visible : end) - begin;
 	}
-	rows_locate(job, task, LAYOUT_K, begin, end - begin, &scratch->k_rows);
-	rows_prepare(job, &scratch->k_rows, job->k_padded, end - begin, n - first, scratch->k);
-	job->ops->scores(scores, scratch->q, first, n, &scratch->k_rows, end - begin);
+	rows_locate(job, task, LAYOUT_K, begin, end - begin, k);
+	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
+	rows_locate(job, task, LAYOUT_V, begin, end - begin, v);
+	job->ops->scores(scores, scratch->q, first, n, k, v);
 	job->ops->softmax(scores, &scratch->split, first, n, job->args->scale);
-	rows_locate(job, task, LAYOUT_V, begin, end - begin, &scratch->v_rows);
-	rows_prepare(job, &scratch->v_rows, job->v_padded, end - begin, n - first, scratch->v);
-	job->ops->values(scores, &scratch->split, first, n, &scratch->v_rows);
+	rows_prepare(job, v, job->v_padded, n - first, scratch->v);
+	if (end < most)
+		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, ahead);
+	job->ops->values(scores, &scratch->split, first, n, v, end < most ? ahead : NULL);
 }
 
 static void
@@ -214,11 +224,8 @@ split_attend(const struct attention_job *job, const struct attention_task *task,
 	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
 
 	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
-	if (end > most)
-		end = most;
-	for (; begin < end; begin += TILE_TOKENS)
-		tile_attend(job, task, scratch, (uint32_t)begin,
-			    (uint32_t)(end - begin < TILE_TOKENS ? end : begin + TILE_TOKENS));
+	for (; begin < end && begin < most; begin += TILE_TOKENS)
+		tile_attend(job, task, scratch, (uint32_t)begin, most);
 }
 
 static void

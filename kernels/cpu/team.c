@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
 #include "kernels/cpu/team.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -30,6 +33,7 @@ struct kernel_team {
 	const struct kernel_tile_ops *ops;
 	uint32_t n_threads; /* the caller included */
 	uint32_t n_started; /* helpers */
+	int home_cpu;       /* where the creator ran */
 	void *memory;
 	size_t memory_size;
 	float *partials;
@@ -108,6 +112,29 @@ gate_leave(struct kernel_team *team)
 		futex_wake_all(&team->gate);
 }
 
+/*
+ * Go to a CPU of one's own, then allow all again.  A thread begins on its
+ * creator's CPU, and calls too short for the load balancer to notice would
+ * wake it there, behind the caller, for ever.
+ */
+static void
+spread_out(const struct kernel_team *team, uint32_t index)
+{
+	cpu_set_t allowed, one;
+	int cpu = team->home_cpu;
+
+	if (pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed) != 0 || cpu < 0)
+		return;
+	for (uint32_t steps = index + 1; steps > 0; steps--)
+		do
+			cpu = (cpu + 1) % CPU_SETSIZE;
+		while (!CPU_ISSET(cpu, &allowed));
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	if (pthread_setaffinity_np(pthread_self(), sizeof(one), &one) == 0)
+		pthread_setaffinity_np(pthread_self(), sizeof(allowed), &allowed);
+}
+
 static void *
 helper_main(void *argument)
 {
@@ -115,6 +142,7 @@ helper_main(void *argument)
 	struct kernel_team *team = helper->team;
 	uint32_t call = 0;
 
+	spread_out(team, (uint32_t)(helper - team->helpers));
 	for (;;) {
 		call = wait_for_call(team, call);
 		if (atomic_load(&team->stop))
@@ -264,6 +292,7 @@ kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team *
 	memset(team, 0, size);
 	team->ops = kernel_tile_ops(isa);
 	team->n_threads = n_threads;
+	team->home_cpu = sched_getcpu();
 
 	status = memory_map(team, error);
 	if (status != PAGED_OK) {

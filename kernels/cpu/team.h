@@ -21,7 +21,7 @@ struct team_scratch {
 	float v[TILE_TOKENS * PAGED_MAX_DIM];
 	struct tile_scores scores;
 	struct tile_state split, total;
-	struct tile_rows k_rows, v_rows;
+	struct tile_rows k_rows, v_rows, ahead;
 };
 
 /**

@@ -30,6 +30,7 @@ _Static_assert(PAGED_MAX_DIM % TILE_MAX_LANES == 0, "a padded row fits its scrat
 /** Where the tokens of a tile lie: one address a token, so pages of any size look alike. */
 struct tile_rows {
 	const void *token[TILE_TOKENS]; /* past the last: repeats it up to a multiple of TILE_TOKEN_BLOCK */
+	uint32_t n_tokens;
 	enum paged_dtype dtype;
 	uint32_t padded; /* elements to read of each, a multiple of ops->lanes */
 };
@@ -58,9 +59,9 @@ struct kernel_tile_ops {
 	/* n products padded[i] * factor, rounded to dtype. */
 	void (*narrow)(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n);
 
-	/* score[line][token] = q . k for lines [begin, end) and n_tokens tokens. */
+	/* score[line][token] = q . k for lines [begin, end); the rows of `ahead` will be wanted next. */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
-		       const struct tile_rows *keys, uint32_t n_tokens);
+		       const struct tile_rows *keys, const struct tile_rows *ahead);
 
 	/* Scores, times scale, to weights; maximum, sum and rescale follow. */
 	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
@@ -68,7 +69,7 @@ struct kernel_tile_ops {
 
 	/* values = values * rescale + weights . V, visible tokens only. */
 	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		       const struct tile_rows *rows);
+		       const struct tile_rows *rows, const struct tile_rows *ahead);
 
 	/* Fold a later split's state of one line into the state of all before it. */
 	void (*merge)(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values);

@@ -117,13 +117,29 @@ narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint
 	memcpy((uint8_t *)to + (size_t)whole * size_of(dtype), tail, (size_t)(n - whole) * size_of(dtype));
 }
 
+/* Row t of what comes next, while the arithmetic of row t keeps the core busy: a burst would stall it. */
 INLINE void
-scores_block(float *score, const float *q, const struct tile_rows *keys, uint32_t n_tokens, enum paged_dtype dtype,
-	     uint32_t lines)
+fetch(const struct tile_rows *ahead, uint32_t t)
 {
-	for (uint32_t t = 0; t < n_tokens; t += TILE_TOKEN_BLOCK) {
+	uint32_t bytes;
+
+	if (ahead == NULL || t >= ahead->n_tokens)
+		return;
+	bytes = ahead->padded * size_of(ahead->dtype);
+	for (uint32_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch((const uint8_t *)ahead->token[t] + i);
+}
+
+INLINE void
+scores_block(float *score, const float *q, const struct tile_rows *keys, const struct tile_rows *ahead,
+	     enum paged_dtype dtype, uint32_t lines)
+{
+	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
 		const void *const *token = &keys->token[t];
 		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
+
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			fetch(ahead, t + j);
 
 		UNROLL
 		for (uint32_t i = 0; i < lines; i++)
@@ -151,34 +167,35 @@ scores_block(float *score, const float *q, const struct tile_rows *keys, uint32_
 
 INLINE void
 scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
-	  uint32_t n_tokens, enum paged_dtype dtype)
+	  const struct tile_rows *ahead, enum paged_dtype dtype)
 {
 	while (begin < end) {
 		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
 		const float *first = q + (size_t)begin * keys->padded;
 
 		if (n == 1)
-			scores_block(scores->score[begin], first, keys, n_tokens, dtype, 1);
+			scores_block(scores->score[begin], first, keys, ahead, dtype, 1);
 		else if (n == 2)
-			scores_block(scores->score[begin], first, keys, n_tokens, dtype, 2);
+			scores_block(scores->score[begin], first, keys, ahead, dtype, 2);
 		else if (n == 3)
-			scores_block(scores->score[begin], first, keys, n_tokens, dtype, LINE_BLOCK > 2 ? 3 : 1);
+			scores_block(scores->score[begin], first, keys, ahead, dtype, LINE_BLOCK > 2 ? 3 : 1);
 		else
-			scores_block(scores->score[begin], first, keys, n_tokens, dtype, LINE_BLOCK);
+			scores_block(scores->score[begin], first, keys, ahead, dtype, LINE_BLOCK);
+		ahead = NULL;
 		begin += n;
 	}
 }
 
 static void
 scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
-       uint32_t n_tokens)
+       const struct tile_rows *ahead)
 {
 	if (keys->dtype == PAGED_F32)
-		scores_of(to, q, begin, end, keys, n_tokens, PAGED_F32);
+		scores_of(to, q, begin, end, keys, ahead, PAGED_F32);
 	else if (keys->dtype == PAGED_F16)
-		scores_of(to, q, begin, end, keys, n_tokens, PAGED_F16);
+		scores_of(to, q, begin, end, keys, ahead, PAGED_F16);
 	else
-		scores_of(to, q, begin, end, keys, n_tokens, PAGED_BF16);
+		scores_of(to, q, begin, end, keys, ahead, PAGED_BF16);
 }
 
 static void
@@ -214,7 +231,8 @@ softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, ui
 /* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
 INLINE void
 values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
-	     enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d, uint32_t lines, uint32_t vecs)
+	     const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
+	     uint32_t lines, uint32_t vecs)
 {
 	vec sums[LINE_BLOCK][4];
 
@@ -226,6 +244,7 @@ values_block(float *values, uint32_t stride, const float *weights, const float *
 	for (uint32_t t = from; t < to; t++) {
 		vec value[4];
 
+		fetch(ahead, t);
 		UNROLL
 		for (uint32_t j = 0; j < vecs; j++)
 			value[j] = load_as(rows->token[t], dtype, d + j * LANES);
@@ -247,22 +266,24 @@ values_block(float *values, uint32_t stride, const float *weights, const float *
 
 INLINE void
 values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
-	     const struct tile_rows *rows, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t lines)
+	     const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
+	     uint32_t to, uint32_t lines)
 {
 	const uint32_t step = VALUE_VECS(lines) * LANES;
 	float *values = state->values + (size_t)line * state->stride;
 	uint32_t d = 0;
 
 	for (; d + step <= rows->padded; d += step)
-		values_block(values, state->stride, scores->score[line], rescale, rows, dtype, from, to, d, lines,
-			     VALUE_VECS(lines));
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, VALUE_VECS(lines));
 	for (; d < rows->padded; d += LANES)
-		values_block(values, state->stride, scores->score[line], rescale, rows, dtype, from, to, d, lines, 1);
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, 1);
 }
 
 INLINE void
 values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	  const struct tile_rows *rows, enum paged_dtype dtype)
+	  const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype)
 {
 	static const float as_is = 1;
 
@@ -275,30 +296,33 @@ values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t b
 			if (scores->visible[i] < common)
 				common = scores->visible[i];
 		if (n == 1)
-			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, 1);
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 1);
 		else if (n == 2)
-			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, 2);
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 2);
 		else if (n == 3)
-			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, LINE_BLOCK > 2 ? 3 : 1);
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common,
+				     LINE_BLOCK > 2 ? 3 : 1);
 		else
-			values_lines(scores, state, begin, rescale, rows, dtype, 0, common, LINE_BLOCK);
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, LINE_BLOCK);
 		for (uint32_t i = begin; i < begin + n; i++)
 			if (scores->visible[i] > common)
-				values_lines(scores, state, i, &as_is, rows, dtype, common, scores->visible[i], 1);
+				values_lines(scores, state, i, &as_is, rows, NULL, dtype, common, scores->visible[i],
+					     1);
+		ahead = NULL;
 		begin += n;
 	}
 }
 
 static void
 values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-       const struct tile_rows *rows)
+       const struct tile_rows *rows, const struct tile_rows *ahead)
 {
 	if (rows->dtype == PAGED_F32)
-		values_of(scores, state, begin, end, rows, PAGED_F32);
+		values_of(scores, state, begin, end, rows, ahead, PAGED_F32);
 	else if (rows->dtype == PAGED_F16)
-		values_of(scores, state, begin, end, rows, PAGED_F16);
+		values_of(scores, state, begin, end, rows, ahead, PAGED_F16);
 	else
-		values_of(scores, state, begin, end, rows, PAGED_BF16);
+		values_of(scores, state, begin, end, rows, ahead, PAGED_BF16);
 }
 
 static void
