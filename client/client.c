@@ -345,6 +345,20 @@ paged_client_fd(const struct paged_client *client)
 }
 
 enum paged_status
+paged_client_ping(struct paged_client *client)
+{
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	client_lock(client);
+	status = client->owner->ops->ping(client->owner, &error);
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+enum paged_status
 paged_client_dispatch(struct paged_client *client)
 {
 	enum paged_status status = client_enter(client);

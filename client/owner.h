@@ -64,6 +64,7 @@ struct owner_ops {
 				       struct paged_error *error);
 	void (*pool_close)(struct owner *owner, struct owner_pool *pool, bool in_child);
 
+	enum paged_status (*ping)(struct owner *owner, struct paged_error *error);
 	enum paged_status (*create)(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids,
 				    struct paged_error *error);
 	enum paged_status (*reserve)(struct owner *owner, const struct wire_items *items, struct paged_error *error);

@@ -106,6 +106,14 @@ embedded_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
 	(void)in_child;
 }
 
+/* The owner is this process: it answers. */
+static enum paged_status
+embedded_ping(struct owner *owner, struct paged_error *error)
+{
+	(void)owner, (void)error;
+	return PAGED_OK;
+}
+
 static enum paged_status
 embedded_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
 {
@@ -348,6 +356,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.dispatch = embedded_dispatch,
 	.pool_open = embedded_pool_open,
 	.pool_close = embedded_pool_close,
+	.ping = embedded_ping,
 	.create = embedded_create,
 	.reserve = embedded_reserve,
 	.truncate = embedded_truncate,

@@ -106,6 +106,15 @@ remote_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
 }
 
 static enum paged_status
+remote_ping(struct owner *owner, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
 remote_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_CREATE, .create = { .pool = pool, .n = n } };
@@ -416,6 +425,7 @@ static const struct owner_ops owner_ops_remote = {
 	.dispatch = remote_dispatch,
 	.pool_open = remote_pool_open,
 	.pool_close = remote_pool_close,
+	.ping = remote_ping,
 	.create = remote_create,
 	.reserve = remote_reserve,
 	.truncate = remote_truncate,
@@ -514,9 +524,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 {
 	uint64_t deadline_ms = control_now_ms() + params->timeout_ms;
 	char token[2 * WIRE_TOKEN_SIZE + 1];
-	struct wire_request ping = { .kind = WIRE_PING };
 	struct wire_control_reply welcome;
-	struct wire_reply reply;
 	enum paged_status status;
 
 	status = control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
@@ -532,7 +540,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 		status = remote_watch(remote, error);
 	/* Attached means that both channels work. */
 	if (status == PAGED_OK)
-		status = rpc_call(&remote->rpc, &ping, WIRE_REPLY_EMPTY, &reply, error);
+		status = remote_ping(&remote->owner, error);
 	return status;
 }
 

@@ -179,6 +179,14 @@ int paged_client_fd(const struct paged_client *client);
  */
 enum paged_status paged_client_dispatch(struct paged_client *client);
 
+/**
+ * paged_client_ping - one round trip to the owner: does it answer?
+ *
+ * @retval PAGED_ERR_TIMEOUT  not within timeout_ms
+ * @retval PAGED_ERR_GONE     never again
+ */
+enum paged_status paged_client_ping(struct paged_client *client);
+
 /* -------------------------------------------------------------------- pool */
 
 /** One array in a page; offsets and strides count bytes. */

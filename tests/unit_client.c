@@ -194,6 +194,11 @@ Test(open, struct_size)
 	paged_client_close(client);
 }
 
+Test(client, ping)
+{
+	done(paged_client_ping(client));
+}
+
 Test(client, pool_info_fills_what_the_caller_has)
 {
 	struct paged_pool_info info;
