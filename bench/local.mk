@@ -1,1 +1,10 @@
-# bench
+# Figures beside their limits; built by make, run by hand.
+noinst_PROGRAMS += %D%/paged-bench
+%C%_paged_bench_SOURCES = \
+	%D%/bench.h \
+	%D%/main.c \
+	%D%/peers.c \
+	%D%/suite_control.c \
+	%D%/suite_scale.c
+%C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
+%C%_paged_bench_LDADD = client/libpagedclient.la $(ZMQ_LIBS) $(JANSSON_LIBS)

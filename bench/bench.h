@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * bench.h - suites of figures, each beside its limit in the same run
+ *
+ * Machines are shared and noisy, so a run goes round all figures of a suite
+ * again and again and takes one sample of each in turn; medians and the 10th
+ * and 90th percentiles are printed, and a figure is judged by its ratio to
+ * its limit, never by itself.
+ */
+#ifndef PAGED_BENCH_H
+#define PAGED_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct bench_figure {
+	const char *name;
+	const char *unit;
+	const char *limit;    /* name of the figure to divide by, or NULL */
+	const char *target;   /* what the project asks for, for people; or NULL */
+	double (*sample)(void); /* one sample, in the unit */
+};
+
+struct bench_suite {
+	const char *name;
+	const char *what;
+	void (*setup)(void);
+	void (*teardown)(void);
+	const struct bench_figure *figures;
+	size_t n_figures;
+};
+
+extern const struct bench_suite bench_suite_control;
+extern const struct bench_suite bench_suite_scale;
+
+/** Ends the program with a message; what bench does has no caller to tell. */
+void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/** Monotonic nanoseconds. */
+uint64_t bench_now_ns(void);
+
+/**
+ * bench_daemon_start - a pagedd of its own, ready; returns its runtime directory
+ *
+ * The program is $PAGED_PAGEDD, else the one of the build tree that this
+ * program lies in, else the one in $PATH.
+ */
+const char *bench_daemon_start(const char *configuration);
+void bench_daemon_stop(void);
+
+/** bench_echo_start - a process that echoes ZeroMQ messages over ipc; returns its endpoint */
+const char *bench_echo_start(void);
+void bench_echo_stop(void);
+
+#endif

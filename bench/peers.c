@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The processes that a suite measures against or with: a pagedd, a bare echo. */
+#include "bench/bench.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+static char directory[] = "/tmp/paged-bench-XXXXXX";
+static char runtime[sizeof(directory) + 8];
+static pid_t daemon_pid;
+
+static char echo_directory[] = "/tmp/paged-echo-XXXXXX";
+static char echo_endpoint[sizeof(echo_directory) + 16];
+static pid_t echo_pid;
+
+static const char *
+daemon_program(void)
+{
+	static char path[PATH_MAX + 32];
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	if (getenv("PAGED_PAGEDD") != NULL)
+		return getenv("PAGED_PAGEDD");
+	self[n > 0 ? n : 0] = 0;
+	/* bench/paged-bench, or bench/.libs/lt-paged-bench, beside daemon/pagedd */
+	for (char *dir = dirname(self); strlen(dir) > 1; dir = dirname(dir)) {
+		snprintf(path, sizeof(path), "%s/daemon/pagedd", dir);
+		if (access(path, X_OK) == 0)
+			return path;
+	}
+	return "pagedd";
+}
+
+static void
+wait_until_ready(int notify)
+{
+	char message[256];
+
+	for (;;) {
+		ssize_t n = recv(notify, message, sizeof(message) - 1, 0);
+
+		if (n < 0)
+			bench_die("pagedd: no word of readiness: %m");
+		message[n] = 0;
+		if (strstr(message, "READY=1") != NULL)
+			return;
+	}
+}
+
+const char *
+bench_daemon_start(const char *configuration)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct timeval limit = { .tv_sec = 60 };
+	char config[sizeof(directory) + 16];
+	FILE *file;
+	int notify;
+
+	strcpy(directory + strlen(directory) - 6, "XXXXXX");
+	if (mkdtemp(directory) == NULL)
+		bench_die("mkdtemp: %m");
+	snprintf(runtime, sizeof(runtime), "%s/run", directory);
+	mkdir(runtime, 0750);
+	snprintf(config, sizeof(config), "%s/conf", directory);
+	file = fopen(config, "we");
+	if (file == NULL)
+		bench_die("%s: %m", config);
+	fputs(configuration, file);
+	fclose(file);
+
+	notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/notify", directory);
+	if (notify < 0 || bind(notify, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+	    setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0)
+		bench_die("%s: %m", address.sun_path);
+	setenv("NOTIFY_SOCKET", address.sun_path, 1);
+	daemon_pid = fork();
+	if (daemon_pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		execlp(daemon_program(), "pagedd", "--config", config, "--runtime-dir", runtime, "--log-level",
+		       "error", (char *)NULL);
+		fprintf(stderr, "%s: %m\n", daemon_program());
+		_exit(127);
+	}
+	unsetenv("NOTIFY_SOCKET");
+	wait_until_ready(notify);
+	close(notify);
+	return runtime;
+}
+
+static void
+remove_directory(const char *path)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", path);
+	if (system(command) != 0)
+		fprintf(stderr, "paged-bench: %s stays\n", path);
+}
+
+void
+bench_daemon_stop(void)
+{
+	kill(daemon_pid, SIGTERM);
+	waitpid(daemon_pid, NULL, 0);
+	remove_directory(directory);
+}
+
+/* ROUTER in, ROUTER out, as a daemon that does nothing would. */
+static void
+echo_loop(void)
+{
+	void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
+	char peer[256], body[1 << 16];
+
+	if (zmq_bind(router, echo_endpoint) != 0)
+		_exit(1);
+	for (;;) {
+		int peer_size = zmq_recv(router, peer, sizeof(peer), 0);
+		int size = zmq_recv(router, body, sizeof(body), 0);
+
+		if (peer_size < 0 || size < 0)
+			_exit(0);
+		zmq_send(router, peer, (size_t)peer_size, ZMQ_SNDMORE);
+		zmq_send(router, body, (size_t)size, 0);
+	}
+}
+
+const char *
+bench_echo_start(void)
+{
+	strcpy(echo_directory + strlen(echo_directory) - 6, "XXXXXX");
+	if (mkdtemp(echo_directory) == NULL)
+		bench_die("mkdtemp: %m");
+	snprintf(echo_endpoint, sizeof(echo_endpoint), "ipc://%s/echo", echo_directory);
+	echo_pid = fork();
+	if (echo_pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		echo_loop();
+	}
+	return echo_endpoint;
+}
+
+void
+bench_echo_stop(void)
+{
+	kill(echo_pid, SIGKILL);
+	waitpid(echo_pid, NULL, 0);
+	remove_directory(echo_directory);
+}
