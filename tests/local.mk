@@ -68,6 +68,8 @@ UNIT_TESTS += %D%/unit_core_model
 # Kernels: a float64 reference and worlds of random sequences.
 check_LTLIBRARIES += %D%/libkerneltest.la
 %C%_libkerneltest_la_SOURCES = \
+	%D%/golden_case.c \
+	%D%/golden_case.h \
 	%D%/kernel_test.h \
 	%D%/kernel_world.c \
 	%D%/kernel_world.h \
@@ -104,6 +106,12 @@ UNIT_TESTS += %D%/unit_attention_order
 %C%_unit_attention_order_SOURCES = %D%/unit_attention_order.c
 %C%_unit_attention_order_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_order_LDADD = $(KERNEL_TEST_LIBS)
+
+EXTRA_DIST += %D%/golden/attention
+UNIT_TESTS += %D%/unit_attention_golden
+%C%_unit_attention_golden_SOURCES = %D%/unit_attention_golden.c
+%C%_unit_attention_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_golden_LDADD = $(KERNEL_TEST_LIBS)
 
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * golden_case.h - reads golden/attention/ *.case and the .out beside it
+ *
+ * Format: golden/README.md.
+ */
+#ifndef PAGED_TESTS_GOLDEN_CASE_H
+#define PAGED_TESTS_GOLDEN_CASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/paged_types.h"
+
+#define GOLDEN_MAX_SEQUENCES 8u
+#define GOLDEN_MAX_NAMES 8u
+
+struct golden_sequence {
+	uint32_t kv_len, q_len;
+	int64_t q_base;
+	uint32_t n_pages;
+	uint32_t *pages; /* as PyTorch's allocator gave them */
+};
+
+struct golden_reserve {
+	uint32_t sequence;
+	uint32_t tokens;
+};
+
+/** A param (no dims, value or i32 in element 0) or a captured array. */
+struct golden_array {
+	char name[32];
+	bool is_param, is_float;
+	uint32_t n_dims, dims[4], n;
+	int32_t *i32; /* one of the two */
+	float *f32;
+};
+
+/** q, k or v: row-major [n_sequences][heads][longest][dim], reference_random() of seed and amplitude. */
+struct golden_tensor {
+	uint32_t heads, longest, dim;
+	uint64_t seed;
+	float amplitude;
+};
+
+struct golden_case {
+	enum paged_dtype dtype;
+	uint32_t q_heads, kv_heads, k_dim, v_dim, page_size, n_pages;
+	double scale;
+	bool v_in_k;
+	char *mask, *score; /* text; NULL: none */
+	float *sink;        /* [q_heads], or NULL */
+	uint32_t n_sequences, n_reserves, n_arrays;
+	struct golden_sequence sequences[GOLDEN_MAX_SEQUENCES];
+	struct golden_reserve *reserves;
+	struct golden_array arrays[GOLDEN_MAX_NAMES];
+	struct golden_tensor q, k, v;
+
+	/* What is expected: [n_sequences][q_heads][q.longest], out with [v_dim] more. */
+	float *out, *lse, *maximum;
+};
+
+/**
+ * golden_case_open - read a case and its results
+ *
+ * @param[in] path  ends in ".case"
+ * @retval false  unreadable, or a line that the format does not have: `what` names it
+ */
+bool golden_case_open(struct golden_case *c, const char *path, char *what, size_t size);
+void golden_case_close(struct golden_case *c);
+
+/** golden_case_array - by name, NULL for none */
+const struct golden_array *golden_case_array(const struct golden_case *c, const char *name);
+
+/** golden_tensor_element - as f32, before it is rounded to the case's dtype */
+float golden_tensor_element(const struct golden_tensor *tensor, uint32_t sequence, uint32_t head, uint32_t token,
+			    uint32_t dim);
+
+#endif
