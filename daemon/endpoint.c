@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/endpoint.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,7 +44,7 @@ drop(struct endpoint *endpoint, const char *why)
 {
 	endpoint->n_dropped++;
 	if (log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
-		log_warning("rpc", "message dropped: %s", why);
+		log_warning("rpc", "message dropped (%" PRIu64 " so far): %s", endpoint->n_dropped, why);
 }
 
 /* The member that sent a message, by what ZAP attached to its connection. */
@@ -118,29 +117,34 @@ out:
 }
 
 /*
- * ZMQ_FD says once that something happened, and any call on a socket may
- * take that word away; so every turn of the loop tries both sockets, and
- * goes on until they answer EAGAIN after the last thing that was sent.
+ * ZMQ_FD says once that something happened, and any call on its socket may
+ * take that word away.  So a socket is tried once it said so or was called,
+ * until it answers EAGAIN after the last thing that was sent.
  */
 static bool
 endpoint_step(struct loop_work *work)
 {
 	struct endpoint *endpoint = container_of(work, struct endpoint, work);
 
-	while (zap_serve(endpoint))
-		;
-	for (int i = 0; i < TURN_MESSAGES; i++)
-		if (!message_take(endpoint))
-			return false;
-	return true;
+	while (endpoint->zap_pending)
+		endpoint->zap_pending = zap_serve(endpoint);
+	for (int i = 0; endpoint->router_pending && i < TURN_MESSAGES; i++)
+		endpoint->router_pending = message_take(endpoint);
+	return endpoint->router_pending;
 }
 
-/* Waking the loop is all that a readable ZMQ_FD needs to do. */
 static void
-socket_ready(struct loop_source *source, uint32_t events)
+router_ready(struct loop_source *source, uint32_t events)
 {
-	(void)source;
 	(void)events;
+	container_of(source, struct endpoint, router_source)->router_pending = true;
+}
+
+static void
+zap_ready(struct loop_source *source, uint32_t events)
+{
+	(void)events;
+	container_of(source, struct endpoint, zap_source)->zap_pending = true;
 }
 
 static enum paged_status
@@ -192,7 +196,6 @@ socket_watch(struct endpoint *endpoint, void *socket, struct loop_source *source
 
 	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) < 0)
 		return socket_fail(error, "ZMQ_FD");
-	source->ready = socket_ready;
 	return loop_add(&endpoint->daemon->loop, source, fd, error);
 }
 
@@ -202,7 +205,9 @@ endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_err
 	enum paged_status status;
 
 	endpoint->daemon = daemon;
-	endpoint->router_source.fd = endpoint->zap_source.fd = -1;
+	endpoint->router_source = (struct loop_source){ .fd = -1, .ready = router_ready };
+	endpoint->zap_source = (struct loop_source){ .fd = -1, .ready = zap_ready };
+	endpoint->router_pending = endpoint->zap_pending = true;
 	endpoint->context = zmq_ctx_new();
 	if (endpoint->context == NULL)
 		return socket_fail(error, "zmq_ctx_new");
@@ -254,6 +259,7 @@ endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct pa
 	if (status != PAGED_OK)
 		return status;
 	runtime_endpoint(&endpoint->daemon->runtime, random, name);
+	endpoint->router_pending = true;
 	if (zmq_bind(endpoint->router, name) < 0) {
 		name[0] = '\0';
 		return socket_fail(error, "RPC endpoint");
@@ -266,6 +272,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 {
 	if (name[0] == '\0')
 		return;
+	endpoint->router_pending = true;
 	if (zmq_unbind(endpoint->router, name) < 0)
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	name[0] = '\0';

@@ -16,6 +16,8 @@
 #ifndef PAGED_DAEMON_ENDPOINT_H
 #define PAGED_DAEMON_ENDPOINT_H
 
+#include <stdbool.h>
+
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "proto/wire.h"
@@ -27,6 +29,7 @@ struct endpoint {
 	void *context, *router, *zap;
 	struct loop_source router_source, zap_source;
 	struct loop_work work;
+	bool router_pending, zap_pending; /* there may be something to take */
 	struct log_limit limit;
 	uint64_t n_dropped; /* messages that were no request: several frames, no live member */
 	uint8_t reply[WIRE_MAX_MESSAGE];

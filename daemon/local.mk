@@ -63,6 +63,15 @@ sbin_PROGRAMS += %D%/pagedd
 %C%_pagedd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_pagedd_LDADD = %D%/libdaemon.la
 
+# A unit for systemd, to be adapted: an example.
+pagedexamplesdir = $(docdir)/examples
+pagedexamples_DATA = %D%/pagedd.service
+EXTRA_DIST += %D%/pagedd.service.in
+CLEANFILES += %D%/pagedd.service
+%D%/pagedd.service: %D%/pagedd.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
+		$(srcdir)/%D%/pagedd.service.in >$@
+
 # A daemon that can be made to go wrong (common/fault.h).
 if ENABLE_TESTS
 check_PROGRAMS += tests/pagedd-faults
