@@ -160,3 +160,9 @@ IT_TESTS += %D%/it_llama
 %C%_it_llama_SOURCES = %D%/it_llama.c
 %C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_it_llama_LDADD = %D%/libgoldenllama.la %D%/libharness.la examples/llama/libllama.la client/libpagedclient.la -lm
+
+
+# The client library and pagedctl with a real daemon.
+IT_TESTS += %D%/it_client
+%C%_it_client_SOURCES = %D%/it_client.c
+%C%_it_client_LDADD = client/libpagedclient.la %D%/libharness.la

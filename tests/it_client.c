@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client library and pagedctl against a real daemon. */
+#include "config.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/pagedclient.h"
+#include "tests/harness.h"
+
+static const char configuration[] = "pool small {\n"
+				    "    layers = 2   kv-heads = 2   head-dim = 8   dtype = f32\n"
+				    "    page-size = 4   pages = 512   sequences = 400   max-length = 1200\n"
+				    "}\n"
+				    "pool other {\n"
+				    "    layers = 1   kv-heads = 1   head-dim = 8   dtype = f16\n"
+				    "    page-size = 16   pages = 64   sequences = 8   max-length = 256\n"
+				    "}\n";
+
+static struct it_daemon daemon_;
+static struct paged_client *client;
+static struct paged_pool *pool;
+
+#define done(call)                                                                                                     \
+	do {                                                                                                           \
+		enum paged_status status_ = (call);                                                                    \
+		it_require(status_ == PAGED_OK, "%s: %s", paged_status_name(status_), paged_client_error(client));     \
+	} while (0)
+
+#define refused(call, wanted)                                                                                          \
+	do {                                                                                                           \
+		enum paged_status status_ = (call);                                                                    \
+		it_require(status_ == (wanted), "%s: %s", paged_status_name(status_), paged_client_error(client));     \
+	} while (0)
+
+static void
+attach(const struct paged_client_params *params)
+{
+	done(paged_client_open(NULL, params, &client));
+	done(paged_pool_open(client, "small", &pool));
+}
+
+static void
+start(const struct paged_client_params *params)
+{
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	attach(params);
+}
+
+static void
+finish(void)
+{
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(nobody_there)
+{
+	refused(paged_client_open("/nonexistent", NULL, &client), PAGED_ERR_NO_DAEMON);
+	it_require(strcmp(paged_client_error(client), "no daemon at /nonexistent: is pagedd running?") == 0, "%s",
+		   paged_client_error(client));
+	it_require(paged_client_fd(client) == -1 && paged_client_session(client) == 0);
+	paged_client_close(client);
+}
+
+IT_TEST(every_call)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_pool_info geometry = { .struct_size = sizeof(geometry) };
+	struct paged_pool *other;
+	uint32_t tokens[300], pages[2];
+	paged_seq_id ids[300], elsewhere;
+
+	start(NULL);
+	it_require(paged_client_session(client) != 0 && strlen(paged_client_join_token(client)) == 32);
+	refused(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
+	it_require(strstr(paged_client_error(client), "small") != NULL, "%s", paged_client_error(client));
+	done(paged_pool_open(client, "other", &other));
+	done(paged_pool_info(pool, &geometry));
+	it_require(geometry.n_pages == 512 && geometry.max_length == 1200 && geometry.n_slots == 400);
+	done(paged_seq_create(pool, 300, ids));
+	for (unsigned int i = 0; i < 300; i++)
+		tokens[i] = 5;
+	refused(paged_seq_reserve(pool, 300, ids, tokens), PAGED_ERR_FULL);
+	done(paged_seq_reserve(pool, 200, ids, tokens));
+	done(paged_seq_read(pool, ids[199], &info, pages, 2));
+	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
+	done(paged_seq_create(other, 1, &elsewhere));
+	done(paged_reserve(client, 2,
+			   (struct paged_reserve_item[]){ { pool, ids[0], 9 }, { other, elsewhere, 17 } }));
+	tokens[0] = 4;
+	done(paged_seq_truncate(pool, 1, ids, tokens));
+	done(paged_seq_erase(pool, 300, ids));
+	refused(paged_seq_read(pool, ids[0], NULL, NULL, 0), PAGED_ERR_STALE);
+	refused(paged_seq_erase(pool, 1, ids), PAGED_ERR_STALE);
+	done(paged_client_dispatch(client));
+	finish();
+}
+
+IT_TEST(lists_longer_than_a_message)
+{
+	static paged_seq_id ids[399];
+	struct paged_seq_entry *list, entry;
+	uint32_t tokens = 1200, *pages, row[300];
+	struct paged_check_result here, there;
+	size_t n;
+
+	start(NULL);
+	done(paged_seq_create(pool, 399, ids));
+	done(paged_admin_sequences(client, "small", &list, &n));
+	it_require(n == 399);
+	for (size_t i = 0; i < n; i++)
+		it_require(list[i].seq == ids[i] && list[i].pid == (uint32_t)getpid());
+	paged_free(list);
+	done(paged_seq_reserve(pool, 1, &ids[7], &tokens));
+	done(paged_admin_table(client, "small", ids[7], &entry, &pages, &n));
+	done(paged_seq_read(pool, ids[7], NULL, row, 300));
+	it_require(n == 300 && memcmp(pages, row, sizeof(row)) == 0);
+	paged_free(pages);
+	done(paged_admin_check(client, "small", &there));
+	done(paged_pool_check(pool, &here));
+	it_require(here.holds && there.holds && here.n_free == 212 && there.n_free == 212);
+	refused(paged_admin_check(client, "large", &there), PAGED_ERR_NOENT);
+	finish();
+}
+
+/* One row decoded 1,000 times: the daemon hears of it about every reserve_ahead tokens. */
+IT_TEST(steady_decoding_asks_ahead)
+{
+	struct paged_batch_params params = { sizeof(params), 0, 64 };
+	struct paged_batch_row row = { .q_len = 1 };
+	struct paged_daemon_info before, after;
+	struct paged_batch *batch;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &batch));
+	done(paged_seq_create(pool, 1, &row.seq));
+	done(paged_admin_status(client, &before));
+	for (row.kv_len = 1; row.kv_len <= 1000; row.kv_len++) {
+		done(paged_batch_plan(batch, 1, &row));
+		/* A step of a real model takes its time. */
+		usleep(100);
+	}
+	done(paged_admin_status(client, &after));
+	it_require(after.n_requests - before.n_requests <= 2 + 1000 / 64, "%llu requests",
+		   (unsigned long long)(after.n_requests - before.n_requests));
+	finish();
+}
+
+static void
+member_run(int from, int to, void *argument)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params) };
+	char token[64];
+	paged_seq_id id;
+	uint32_t tokens = 8;
+
+	(void)argument;
+	it_hear(from, token, sizeof(token));
+	params.join_token = token;
+	attach(&params);
+	it_require(paged_client_join_token(client)[0] == '\0');
+	done(paged_seq_create(pool, 1, &id));
+	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	it_say(to, &id, sizeof(id));
+	it_hear(from, &id, sizeof(id));
+	paged_client_close(client);
+}
+
+IT_TEST(a_member_joins)
+{
+	struct paged_client_params wrong = { .struct_size = sizeof(wrong), .join_token = "xyz" };
+	struct paged_client *mine;
+	struct it_worker member;
+	paged_seq_id id;
+	uint32_t tokens = 12;
+	char token[64] = "";
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	it_fork(&member, member_run, NULL);
+	attach(NULL);
+	snprintf(token, sizeof(token), "%s", paged_client_join_token(client));
+	it_say(member.to, token, sizeof(token));
+	it_hear(member.from, &id, sizeof(id));
+	/* It is the session's, so it is ours too. */
+	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	it_say(member.to, &id, sizeof(id));
+	it_join(&member);
+	mine = client;
+	refused(paged_client_open(NULL, &wrong, &client), PAGED_ERR_INVALID);
+	paged_client_close(client);
+	wrong.join_token = "00000000000000000000000000000000";
+	it_require(paged_client_open(NULL, &wrong, &client) != PAGED_OK);
+	paged_client_close(client);
+	client = mine;
+	finish();
+}
+
+static bool
+is_readable(void *argument)
+{
+	struct pollfd polled = { .fd = *(int *)argument, .events = POLLIN };
+
+	return poll(&polled, 1, 0) == 1;
+}
+
+IT_TEST(the_daemon_dies)
+{
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	struct paged_batch *batch;
+	uint32_t tokens = 8;
+	paged_seq_id id;
+	int fd;
+
+	start(NULL);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_seq_create(pool, 1, &row.seq));
+	done(paged_seq_reserve(pool, 1, &row.seq, &tokens));
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_pool_info(pool, &info));
+	fd = paged_client_fd(client);
+	it_daemon_kill(&daemon_);
+	it_require(it_wait(is_readable, &fd, 2000));
+	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	refused(paged_client_dispatch(client), PAGED_ERR_GONE);
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
+	refused(paged_batch_validate(batch), PAGED_ERR_INVALID);
+	/* What was mapped stays readable. */
+	it_require(*(volatile uint8_t *)info.base == 0);
+	/* A new life has nothing to do with it. */
+	it_daemon_restart(&daemon_, NULL, NULL);
+	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	paged_client_close(client);
+	attach(NULL);
+	refused(paged_seq_read(pool, row.seq, NULL, NULL, 0), PAGED_ERR_STALE);
+	finish();
+}
+
+/* A plan alone finds out within the second that its look is apart. */
+IT_TEST(plan_notices_by_itself)
+{
+	struct paged_batch *batch;
+	uint64_t started;
+	enum paged_status status;
+
+	start(NULL);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 0, NULL));
+	it_daemon_kill(&daemon_);
+	started = it_now_ms();
+	while ((status = paged_batch_plan(batch, 0, NULL)) == PAGED_OK && it_now_ms() - started < 3000)
+		usleep(1000);
+	it_require(status == PAGED_ERR_GONE && it_now_ms() - started < 2000);
+	paged_client_close(client);
+}
+
+/* The daemon stands still: an unknown outcome, and its late answer is undone. */
+IT_TEST(a_late_create_is_undone)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 200 };
+	struct paged_seq_entry *list;
+	paged_seq_id ids[3];
+	size_t n = 1;
+
+	start(&params);
+	kill(daemon_.pid, SIGSTOP);
+	refused(paged_seq_create(pool, 3, ids), PAGED_ERR_TIMEOUT);
+	refused(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
+	kill(daemon_.pid, SIGCONT);
+	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
+		if (paged_admin_sequences(client, "small", &list, &n) != PAGED_OK)
+			continue;
+		paged_free(list);
+		usleep(1000);
+	}
+	it_require(n == 0);
+	done(paged_pool_open(client, "other", &pool));
+	finish();
+}
+
+IT_TEST(a_kicked_session)
+{
+	struct paged_client *operator_;
+	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	uint32_t session;
+	paged_seq_id id;
+
+	start(NULL);
+	session = paged_client_session(client);
+	done(paged_seq_create(pool, 1, &id));
+	done(paged_client_open(NULL, &params, &operator_));
+	it_require(paged_client_session(operator_) == 0);
+	done(paged_admin_kick(operator_, session, 0));
+	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	paged_client_close(operator_);
+	finish();
+}
+
+static int
+pagedctl(const char **output_p, const char *const *arguments)
+{
+	const char *argv[10] = { "client/ctl/pagedctl" };
+	int code;
+
+	for (unsigned int i = 0; i < 6 && arguments[i] != NULL; i++)
+		argv[1 + i] = arguments[i];
+	*output_p = it_command(&code, argv);
+	return code;
+}
+
+#define ctl(output, ...) pagedctl(output, (const char *const[]){ __VA_ARGS__, NULL })
+
+IT_TEST(pagedctl)
+{
+	uint32_t tokens = 8;
+	const char *output;
+	paged_seq_id id;
+	char text[64];
+
+	start(NULL);
+	done(paged_seq_create(pool, 1, &id));
+	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	it_require(ctl(&output, "status") == 0 && strstr(output, ", 1 session, boot ") != NULL, "%s", output);
+	it_require(strstr(output, "\nsmall  host") != NULL, "%s", output);
+	it_require(ctl(&output, "sequences", "--pool", "small") == 0, "%s", output);
+	snprintf(text, sizeof(text), "(%d)       0         8      2\n", (int)getpid());
+	it_require(strstr(output, "SEQUENCE  SESSION  WORKER") == output && strstr(output, text) != NULL, "%s", output);
+	it_require(ctl(&output, "sequences") == 0 && strstr(output, "POOL   SEQUENCE") == output, "%s", output);
+	it_require(ctl(&output, "sessions", "--json") == 0 && strstr(output, "\"first\": true") != NULL, "%s", output);
+	it_require(ctl(&output, "pools") == 0 && strstr(output, "f16") != NULL, "%s", output);
+	it_require(ctl(&output, "check") == 0, "%s", output);
+	it_require(strcmp(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined: holds\n"
+				  "pool other: 64 pages = 64 free + 0 referenced + 0 quarantined: holds\n") == 0,
+		   "%s", output);
+	snprintf(text, sizeof(text), "%u.%u", PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id));
+	it_require(ctl(&output, "table", text) == 2, "%s", output);
+	it_require(ctl(&output, "table", text, "--pool", "small") == 0 && strstr(output, "2 pages") != NULL, "%s",
+		   output);
+	it_require(ctl(&output, "table", "9.9", "--pool", "small") == 1);
+	it_require(ctl(&output, "table", "9") == 2 && ctl(&output, "nonsense") == 2);
+	it_require(ctl(&output, "kick", "77") == 1);
+	snprintf(text, sizeof(text), "%u", paged_client_session(client));
+	it_require(ctl(&output, "kick", text) == 0, "%s", output);
+	it_require(ctl(&output, "sessions") == 0 && strstr(output, "ended") != NULL, "%s", output);
+	finish();
+	it_require(ctl(&output, "status") == 3);
+}
