@@ -2,6 +2,8 @@
 # library, which the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_SOURCES = \
+	%D%/llama/answers.c \
+	%D%/llama/answers.h \
 	%D%/llama/attention.h \
 	%D%/llama/bpe.c \
 	%D%/llama/bpe.h \
@@ -9,6 +11,10 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/chat.h \
 	%D%/llama/contiguous.c \
 	%D%/llama/contiguous.h \
+	%D%/llama/converse.c \
+	%D%/llama/converse.h \
+	%D%/llama/engine.c \
+	%D%/llama/engine.h \
 	%D%/llama/error.c \
 	%D%/llama/error.h \
 	%D%/llama/forward.c \
@@ -21,16 +27,22 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/matmul_generic.c \
 	%D%/llama/model.c \
 	%D%/llama/model.h \
+	%D%/llama/options.c \
+	%D%/llama/options.h \
 	%D%/llama/paged_cache.c \
 	%D%/llama/paged_cache.h \
 	%D%/llama/pretokenizer.c \
 	%D%/llama/pretokenizer.h \
+	%D%/llama/setup.c \
+	%D%/llama/setup.h \
 	%D%/llama/team.c \
 	%D%/llama/team.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
 	%D%/llama/vocabulary.c \
-	%D%/llama/vocabulary.h
+	%D%/llama/vocabulary.h \
+	%D%/llama/workers.c \
+	%D%/llama/workers.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -lm -lpthread
 
@@ -44,3 +56,9 @@ noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 %C%_llama_libllama_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512bw -mfma -mf16c -ffp-contract=off
 %C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 endif
+
+# Not installed: it shows how a worker is written and serves the quickstart, from the build tree.
+noinst_PROGRAMS += %D%/llama/paged-llama
+%C%_llama_paged_llama_SOURCES = %D%/llama/main.c
+%C%_llama_paged_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_llama_paged_llama_LDADD = %D%/llama/libllama.la client/libpagedclient.la

@@ -49,6 +49,7 @@ struct attention_ops {
 /** The first member of each implementation. */
 struct attention {
 	const struct attention_ops *ops;
+	uint32_t max_length; /* most tokens of a sequence */
 };
 
 #endif

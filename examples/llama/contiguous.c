@@ -216,6 +216,7 @@ contiguous_create(const struct model *model, enum paged_dtype dtype, struct atte
 	if (contiguous == NULL)
 		return error_set(error, "no memory for a private cache");
 	contiguous->base.ops = &contiguous_ops;
+	contiguous->base.max_length = model->n_context;
 	contiguous->model = model;
 	contiguous->dtype = dtype;
 	contiguous->width = model->n_kv_heads * model->head_dim;

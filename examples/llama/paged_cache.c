@@ -132,6 +132,7 @@ check_shape(struct paged_cache *cache, struct error *error)
 	if (paged_pool_info(cache->pool, &info) != PAGED_OK)
 		return error_set(error, "%s", paged_client_error(cache->client));
 	cache->dtype = info.k.dtype;
+	cache->base.max_length = info.max_length < model->n_context ? info.max_length : model->n_context;
 	if (info.n_layers != model->n_layers || info.n_kv_heads != model->n_kv_heads || info.k.dim != model->head_dim ||
 	    info.v.dim != model->head_dim || info.v_in_k)
 		return error_set(error,

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * converse.h - a conversation in the terminal
+ *
+ * One sequence for all of it: each turn reads only what is new.
+ */
+#ifndef LLAMA_CONVERSE_H
+#define LLAMA_CONVERSE_H
+
+#include "examples/llama/options.h"
+#include "examples/llama/setup.h"
+
+/** converse - read lines from stdin and answer them, until its end */
+bool converse(struct setup *setup, const struct options *options, struct error *error);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * options.h - the command line of paged-llama
+ */
+#ifndef LLAMA_OPTIONS_H
+#define LLAMA_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "examples/llama/error.h"
+
+struct options {
+	const char *model;
+	const char *runtime_dir; /* NULL: the library's default */
+	const char *pool;
+	uint32_t embedded_pages; /* 0: a daemon has the pool */
+	uint32_t n_workers;      /* 0: this process answers */
+	uint32_t n_threads;
+	uint32_t max_tokens;
+	uint32_t max_running;
+	bool chat, verify, print_geometry;
+	const char *report; /* NULL: none */
+	char **prompts;
+	size_t n_prompts;
+};
+
+/** Beyond success, what main() does next. */
+enum options_outcome { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_WRONG };
+
+/** options_parse - read argv; help and version are printed here */
+enum options_outcome options_parse(int argc, char **argv, struct options *options, struct error *error);
+
+void options_free(struct options *options);
+
+#endif

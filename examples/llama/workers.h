@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * workers.h - several processes on one pool
+ */
+#ifndef LLAMA_WORKERS_H
+#define LLAMA_WORKERS_H
+
+#include "examples/llama/answers.h"
+
+/** Exit statuses of a process that answers. */
+enum { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_WRONG_OPTIONS = 2, EXIT_DIFFERENT = 3 };
+
+/**
+ * workers_run - start the processes, wait for them, print how they went
+ *
+ * A process that dies does not disturb the others.
+ * @return the exit status: the gravest of the processes'
+ */
+int workers_run(const struct options *options);
+
+/** worker_run - load, attach, answer; returns the exit status */
+int worker_run(const struct options *options, uint32_t worker, const char *label, struct report *report);
+
+#endif
