@@ -153,9 +153,14 @@ IT_TESTS += %D%/it_hostile
 
 # The client library over an embedded owner.
 UNIT_TESTS += %D%/unit_client
-%C%_unit_client_SOURCES = %D%/unit_client.c
+%C%_unit_client_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_client.c
 %C%_unit_client_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_client_LDADD = client/libpagedclient.la $(CRITERION_LIBS) -lpthread
+UNIT_TESTS += %D%/unit_batch
+%C%_unit_batch_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_batch.c
+%C%_unit_batch_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_batch_LDADD = client/libpagedclient.la %D%/libkerneltest.la $(CRITERION_LIBS) -lm
+LINT_TESTS += %D%/lint_exports.sh %D%/lint_header.sh %D%/lint_includes.sh
 IT_TESTS += %D%/it_llama
 %C%_it_llama_SOURCES = %D%/it_llama.c
 %C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client

@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The library exports what its map lists, the map lists what the header declares.
+library=$PAGED_BUILDDIR/client/.libs/libpagedclient.so
+exported=$(nm -D --defined-only "$library" | sed -n 's/.* T \([a-z_0-9]*\)@.*/\1/p' | sort)
+mapped=$(sed -n 's/^	\(paged_[a-z_0-9]*\);$/\1/p' "$PAGED_SRCDIR/client/pagedclient.map" | sort)
+declared=$(sed -n '/^\(typedef\|#define\|[ 	]*\*\|	\)/d; s/.*\b\(paged_[a-z_0-9]*\)(.*/\1/p' \
+	"$PAGED_SRCDIR/client/pagedclient.h" | grep -v '^ \*' | sort -u)
+status=0
+echo "1..3"
+if [ -n "$mapped" ] && [ "$exported" = "$mapped" ]; then
+	echo "ok 1 - the exports are the map's"
+else
+	printf '%s\n' "$exported" "---" "$mapped" | sed 's/^/# /'
+	echo "not ok 1 - the exports are the map's"
+	status=1
+fi
+if [ "$declared" = "$mapped" ]; then
+	echo "ok 2 - the map is the header's"
+else
+	printf '%s\n' "$declared" "---" "$mapped" | sed 's/^/# /'
+	echo "not ok 2 - the map is the header's"
+	status=1
+fi
+# Functions of libc that print, end the process or jump have no business in a library.
+if forbidden=$(nm -D --undefined-only "$library" |
+	grep -E ' U (printf|puts|putchar|perror|syslog|exit|_exit|abort|longjmp|signal|sigaction)(@|$)'); then
+	printf '%s\n' "$forbidden" | sed 's/^/# /'
+	echo "not ok 3 - it neither prints nor ends the process"
+	status=1
+else
+	echo "ok 3 - it neither prints nor ends the process"
+fi
+exit $status

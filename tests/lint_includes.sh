@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Includes follow the arrows: common <- proto <- daemon, client;
+# common <- kernels <- daemon, client; common <- daemon/core <- daemon, client;
+# client <- pagedctl, examples, bench.
+n=0
+status=0
+# allow NAME FILES ALLOWED...: files under a directory include of ours only these prefixes.
+allow()
+{
+	n=$((n + 1))
+	name=$1
+	files=$2
+	shift 2
+	pattern=
+	for prefix in "$@"; do
+		pattern="$pattern|$prefix"
+	done
+	wrong=$(for file in $files; do
+		grep -nHE '^#include "(common|proto|kernels|daemon|client|examples|bench)/' "$file" |
+			grep -vE "#include \"(${pattern#|})"
+	done)
+	if [ -z "$wrong" ]; then
+		echo "ok $n - $name includes only: $*"
+	else
+		printf '%s\n' "$wrong" | sed 's/^/# /'
+		echo "not ok $n - $name includes only: $*"
+		status=1
+	fi
+}
+cd "$PAGED_SRCDIR" || exit 99
+under()
+{
+	find "$@" -name '*.[ch]' -print | sort
+}
+allow common "$(under common)" common/
+allow proto "$(under proto)" common/ proto/
+allow kernels "$(under kernels)" common/ kernels/
+allow daemon/core "$(under daemon/core)" common/ daemon/core/
+allow daemon "$(under daemon -path daemon/core -prune -o -type f)" common/ proto/ kernels/ daemon/
+allow client "$(under client -path client/ctl -prune -o -type f)" common/ proto/ kernels/ daemon/core/ client/
+allow client/ctl "$(under client/ctl)" client/pagedclient.h client/ctl/
+allow examples "$(under examples)" client/pagedclient.h examples/
+# Only proto/wire*.c sees what protoc-c generates.
+n=$((n + 1))
+if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels daemon client examples bench 2>/dev/null |
+	grep '\.[ch]$'); then
+	printf '%s\n' "$wrong" | sed 's/^/# /'
+	echo "not ok $n - only proto/ sees generated code"
+	status=1
+else
+	echo "ok $n - only proto/ sees generated code"
+fi
+echo "1..$n"
+exit $status
