@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include "tests/raw.h"
 
@@ -201,6 +202,70 @@ IT_TEST(a_killed_members_pages_return)
 IT_TEST(a_killed_members_pages_return_without_peerpidfd)
 {
 	kill_and_see_pages_return("tests/pagedd-faults", (const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
+}
+
+/* Attach as far as the stage says, and die there. */
+static void
+die_at(int from, int to, void *argument)
+{
+	struct wire_control_reply reply;
+	struct raw raw;
+	int stage = *(int *)argument;
+
+	(void)from, (void)to;
+	raw = (struct raw){ .control = raw_connect() };
+	if (stage >= 1)
+		raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
+	if (stage >= 2)
+		raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	if (stage >= 3)
+		raw_reserve(&raw, 40);
+	if (stage >= 4) {
+		raw_tell_request(raw.control,
+				 &(struct wire_control_request){ .kind = WIRE_OPEN_POOL, .open_pool.name = "p" });
+		raw_hear(raw.control, &reply, NULL);
+	}
+	if (stage >= 5) { /* requests that nobody waits for */
+		static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+
+		for (int i = 0; i < 50; i++)
+			zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT);
+	}
+	raise(SIGKILL);
+}
+
+static bool
+only_the_daemon_is_left(void *argument)
+{
+	return it_count_fds(daemon_.pid) == *(unsigned int *)argument;
+}
+
+IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
+{
+	enum { STAGES = 6, WARM = 100, TOTAL = 400 };
+	unsigned long kib = 0;
+	unsigned int fds;
+
+	it_daemon_start(&daemon_, "log-level = warning\n" CONFIG, NULL, NULL);
+	raw_pool();
+	fds = it_count_fds(daemon_.pid);
+	for (int i = 0; i < TOTAL; i++) {
+		int stage = i % STAGES;
+		struct it_worker worker;
+
+		if (i == WARM)
+			kib = it_private_kib(daemon_.pid);
+		it_fork(&worker, die_at, &stage);
+		it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
+		close(worker.to);
+		close(worker.from);
+	}
+	it_require(raw_wait_free(64, 2000));
+	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before",
+		   it_count_fds(daemon_.pid), fds);
+	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
+	it_require(it_private_kib(daemon_.pid) <= kib + 256);
+	it_daemon_stop(&daemon_);
 }
 
 IT_TEST(pages_wait_while_the_process_lives)
