@@ -25,15 +25,17 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 {
 	const struct config_source *source = pool ? &pool->source[setting] : &config->source[setting];
 	const struct settings_row *row = &settings_table[setting];
-	char why[sizeof(error->text)];
+	char why[sizeof(error->text)], line[16] = "";
 	va_list arguments;
 
 	va_start(arguments, format);
 	vsnprintf(why, sizeof(why), format, arguments);
 	va_end(arguments);
-	return paged_fail(error, PAGED_ERR_INVALID, "%s:%u: %s%s%s%s = %s: %s", config->path, source->line,
+	if (source->line != 0)
+		snprintf(line, sizeof(line), ":%u", source->line);
+	return paged_fail(error, PAGED_ERR_INVALID, "%s%s: %s%s%s%s = %s%s: %s", config->path, line,
 			  pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", row->name,
-			  source->text ? source->text : row->standard, why);
+			  source->text ? source->text : row->standard, source->text ? "" : " (the default)", why);
 }
 
 /* Refuse at a line where no value stands. */

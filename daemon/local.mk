@@ -46,6 +46,8 @@ DAEMON_SOURCES = \
 	%D%/runtime.h \
 	%D%/settings.c \
 	%D%/settings.h \
+	%D%/sysmem.c \
+	%D%/sysmem.h \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \

@@ -13,82 +13,35 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "daemon/sysmem.h"
+
 /* Populated so much at a time, so that a signal gets through. */
 #define POPULATE_STEP (256ull << 20)
-
-struct meminfo {
-	uint64_t total, available;                /* bytes */
-	uint64_t huge_size, huge_free, huge_rsvd; /* bytes, pages, pages */
-};
-
-static enum paged_status
-meminfo_read(struct meminfo *info, struct paged_error *error)
-{
-	FILE *file = fopen("/proc/meminfo", "re");
-	char line[128], name[64];
-	uint64_t value;
-
-	if (file == NULL)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "/proc/meminfo: %m");
-	*info = (struct meminfo){ 0 };
-	while (fgets(line, sizeof(line), file) != NULL) {
-		if (sscanf(line, "%63[^:]: %" SCNu64, name, &value) != 2)
-			continue;
-		if (strcmp(name, "MemTotal") == 0)
-			info->total = value << 10;
-		else if (strcmp(name, "MemAvailable") == 0)
-			info->available = value << 10;
-		else if (strcmp(name, "HugePages_Free") == 0)
-			info->huge_free = value;
-		else if (strcmp(name, "HugePages_Rsvd") == 0)
-			info->huge_rsvd = value;
-		else if (strcmp(name, "Hugepagesize") == 0)
-			info->huge_size = value << 10;
-	}
-	fclose(file);
-	return PAGED_OK;
-}
-
-static uint64_t
-huge_bytes(const struct meminfo *info)
-{
-	return info->huge_free > info->huge_rsvd ? (info->huge_free - info->huge_rsvd) * info->huge_size : 0;
-}
 
 static enum paged_status
 host_limits(struct memory_limits *limits, struct paged_error *error)
 {
-	struct meminfo info;
-	enum paged_status status = meminfo_read(&info, error);
+	uint64_t limit, available;
+	struct sysmem memory;
+	enum paged_status status = sysmem_read(&memory, error);
 
 	if (status != PAGED_OK)
 		return status;
-	limits->total = info.total;
-	limits->available = MAX(info.available, huge_bytes(&info)); /* a pool lies in the one or the other */
+	limits->total = memory.total;
+	limits->available = memory.available;
 	limits->whose = "the system";
+	if (sysmem_cgroup(&limit, &available) && available < limits->available) {
+		limits->total = limit;
+		limits->available = available;
+		limits->whose = "the control group";
+	}
+	/* A pool lies in ordinary pages or in reserved huge ones, which are nobody's ordinary memory. */
+	limits->available = MAX(limits->available, memory.huge_available);
 	return PAGED_OK;
-}
-
-/* Does the administrator let shared memory have transparent huge pages when asked for (madvise)? */
-static bool
-transparent_allowed(void)
-{
-	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
-	char line[128] = "";
-	bool allowed;
-
-	if (file == NULL)
-		return false;
-	if (fgets(line, sizeof(line), file) == NULL)
-		line[0] = '\0';
-	fclose(file);
-	allowed = strstr(line, "[never]") == NULL && strstr(line, "[deny]") == NULL && strchr(line, '[') != NULL;
-	return allowed;
 }
 
 /* Make every page present; a plain fallocate() does it where madvise() cannot (Linux before 5.14). */
@@ -162,18 +115,18 @@ static enum paged_status
 host_alloc(struct memory *memory, const char *name, uint64_t size, struct paged_error *error)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	bool transparent = transparent_allowed();
-	struct meminfo info;
-	enum paged_status status = meminfo_read(&info, error);
+	bool transparent = sysmem_transparent();
+	struct sysmem system;
+	enum paged_status status = sysmem_read(&system, error);
 
 	if (status != PAGED_OK)
 		return status;
 	*memory = (struct memory){ .ops = &memory_ops_host, .fd = -1 };
-	if (info.huge_size != 0 && huge_bytes(&info) >= roundup(size, info.huge_size)) {
-		memory->size = roundup(size, info.huge_size);
+	if (system.huge_size != 0 && system.huge_available >= roundup(size, system.huge_size)) {
+		memory->size = roundup(size, system.huge_size);
 		if (attempt(memory, name, MFD_HUGETLB, false, error) == PAGED_OK) {
 			snprintf(memory->text, sizeof(memory->text), "%" PRIu64 " MiB huge pages",
-				 info.huge_size >> 20);
+				 system.huge_size >> 20);
 			return PAGED_OK;
 		}
 		/* Somebody else was faster; ordinary pages will do. */

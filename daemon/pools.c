@@ -7,6 +7,9 @@
 
 #include "daemon/log.h"
 
+/* Tables are sparse, but every process that opens the pool maps all of them. */
+#define MAX_REGION ((size_t)16 << 40)
+
 static struct core_pool_params
 core_params(const struct config_pool *config)
 {
@@ -40,9 +43,9 @@ size_check(const struct config *config, const struct config_pool *pool, const st
 	config_format_bytes(limits->total, total, sizeof(total));
 	config_format_bytes(limits->available, available, sizeof(available));
 	config_format_bytes(taken, others, sizeof(others));
-	return config_fail(config, pool, size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s%s",
+	return config_fail(config, pool, size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
 			   by_pages ? need : "", by_pages ? "; " : "", limits->whose, total, available,
-			   taken ? ", of which other pools take " : "", taken ? others : "", "");
+			   taken ? ", of which other pools take " : "", taken ? others : "");
 }
 
 enum paged_status
@@ -60,9 +63,9 @@ pools_check(const struct config *config, struct paged_error *error)
 
 		if (memory_ops_find(pool->backend, &ops, &why) != PAGED_OK)
 			return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s", why.text);
-		if (core_region_size(&params) == 0)
+		if (core_region_size(&params) == 0 || core_region_size(&params) > MAX_REGION)
 			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
-					   "tables of %u sequences of %u tokens do not fit any memory",
+					   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
 					   pool->sequences, pool->max_length);
 		status = ops->limits(&limits, error);
 		if (status == PAGED_OK)

@@ -172,6 +172,9 @@ Test(config, what_this_machine_cannot_do)
 		       ":3: pool p: size = 500TiB: the system has ");
 	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
 		       ":3: pool p: pages = 2147483647: 47 TiB; the system has ");
+	expect_refused("pool a { " GEOMETRY "pages = 1 }\npool p { " GEOMETRY
+		       "pages = 3 sequences = 10000000 page-size = 1 max-length = 1000000 }\n",
+		       ":2: pool p: max-length = 1000000: tables for 10000000 sequences of 1000000 tokens exceed 16 TiB");
 	expect_refused("pool p { " GEOMETRY "pages = 3 backend = cuda }\n",
 		       ":1: pool p: backend = cuda: this build has the back end host");
 }
