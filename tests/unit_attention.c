@@ -225,6 +225,41 @@ KERNEL_TEST(attention, not_a_number_stays_in_its_row)
 	kernel_team_destroy(team);
 }
 
+static uint8_t *
+world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
+{
+	uint32_t page_size = world->params.page_size;
+
+	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
+					   head, token % page_size);
+}
+
+/* A key or value that is NaN reaches the lines that see it, and no line that causality keeps from it. */
+KERNEL_TEST(attention, masked_keys_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	for (size_t i = 0; i < COUNT(tokens); i++)
+		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++) {
+			struct world world;
+
+			world_create(&world, &params);
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				memset(world_token(&world, plane, tokens[i], h), 0xff, params.k_dim * sizeof(float));
+			world_attend(&world, team);
+			for (uint32_t q = 0; q < 70; q++)
+				for (uint32_t h = 0; h < params.q_heads; h++)
+					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0,
+						     30 + q >= tokens[i], "row %u sees keys to %u, token %u is NaN", q,
+						     30 + q, tokens[i]);
+			world_destroy(&world);
+		}
+	kernel_team_destroy(team);
+}
+
 /* Scores of -inf weigh nothing, be it one, a tile, a split or all of them. */
 KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 {
@@ -242,9 +277,7 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 			((float *)((uint8_t *)world.q.data + h * world.q.head_stride))[0] = 1;
 		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				*(float *)(void *)(world.pool + layout_offset(&world.layout, LAYOUT_K, WORLD_LAYER,
-									      world.rows[0].pages[t / 16], h, t % 16)) =
-					-INFINITY;
+				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
 		world_attend(&world, team);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			assert_line_nan(&world, 0, h, false);
