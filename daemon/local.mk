@@ -23,6 +23,7 @@ DAEMON_SOURCES = \
 	%D%/daemon.h \
 	%D%/endpoint.c \
 	%D%/endpoint.h \
+	%D%/facility.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/loop.c \

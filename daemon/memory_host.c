@@ -7,7 +7,6 @@
  */
 #include "daemon/memory.h"
 
-#include <config.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,10 +16,15 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "daemon/facility.h"
 #include "daemon/sysmem.h"
 
 /* Populated so much at a time, so that a signal gets through. */
 #define POPULATE_STEP (256ull << 20)
+
+#ifndef MADV_POPULATE_WRITE /* headers older than the kernel may be */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static enum paged_status
 host_limits(struct memory_limits *limits, struct paged_error *error)
@@ -44,33 +48,37 @@ host_limits(struct memory_limits *limits, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Make every page present; a plain fallocate() does it where madvise() cannot (Linux before 5.14). */
-static enum paged_status
-populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
+/* Make every page of the mapping present; -1 and EINVAL: this kernel cannot (before 5.14). */
+static int
+populate_map(uint8_t *map, uint64_t size)
 {
-#if HAVE_DECL_MADV_POPULATE_WRITE
+	if (!facility_wanted("PAGED_NO_POPULATE")) {
+		errno = EINVAL;
+		return -1;
+	}
 	for (uint64_t done = 0; done < size;) {
 		uint64_t step = MIN(size - done, POPULATE_STEP);
 
-		if (madvise(map + done, step, MADV_POPULATE_WRITE) == 0) {
+		if (madvise(map + done, step, MADV_POPULATE_WRITE) == 0)
 			done += step;
-			continue;
-		}
-		if (errno == EINTR || errno == EAGAIN)
-			continue;
-		if (errno == EINVAL && done == 0)
-			goto fallback;
-		return paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
+		else if (errno != EINTR && errno != EAGAIN)
+			return -1;
 	}
-	return PAGED_OK;
-fallback:
-#else
-	(void)map;
-#endif
-	while (fallocate(fd, 0, 0, (off_t)size) < 0)
-		if (errno != EINTR)
-			return paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
-	return PAGED_OK;
+	return 0;
+}
+
+static enum paged_status
+populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
+{
+	int result = populate_map(map, size);
+
+	if (result < 0 && errno == EINVAL)
+		do
+			result = fallocate(fd, 0, 0, (off_t)size);
+		while (result < 0 && errno == EINTR);
+	if (result == 0)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
 }
 
 /* One attempt with one kind of pages; memory->fd stays open on success only. */

@@ -5,25 +5,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/facility.h"
+
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
-
-/* A test build can be made to take the path of older kernels. */
-static bool
-peerpidfd_wanted(void)
-{
-#ifdef PAGED_FAULTS
-	return getenv("PAGED_NO_PEERPIDFD") == NULL;
-#else
-	return true;
-#endif
-}
 
 static bool
 socket_is_up(int fd)
@@ -39,7 +29,7 @@ pidfd_of_peer(int socket_fd, pid_t pid, int *pidfd_p, struct paged_error *error)
 	socklen_t size = sizeof(int);
 	int fd;
 
-	if (peerpidfd_wanted() && getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
+	if (facility_wanted("PAGED_NO_PEERPIDFD") && getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
 		*pidfd_p = fd;
 		return PAGED_OK;
 	}

@@ -199,9 +199,10 @@ IT_TEST(a_killed_members_pages_return)
 	kill_and_see_pages_return(NULL, NULL);
 }
 
-IT_TEST(a_killed_members_pages_return_without_peerpidfd)
+IT_TEST(the_same_on_an_older_kernel)
 {
-	kill_and_see_pages_return("tests/pagedd-faults", (const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
+	kill_and_see_pages_return("tests/pagedd-faults", 
+				 (const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
 }
 
 /* Attach as far as the stage says, and die there. */
