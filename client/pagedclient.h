@@ -25,13 +25,16 @@
  * nothing; a call that times out has an unknown outcome.  The library never
  * prints, exits, aborts, or leaves an errno to decode.
  *
- * Threads.  Calls of one client may come from any thread; they take turns
- * where they must.  A batch belongs to one thread at a time.  Different
- * clients share nothing.
+ * Threads.  Calls of one client may come from any thread; those that ask the
+ * owner take turns.  A batch belongs to one thread at a time, and different
+ * batches run at the same time: each has kernel threads of its own.  A pool
+ * or batch may be closed when no other thread is inside a call on it.
+ * Different clients share nothing.
  *
  * Fork.  In a forked child every call on the parent's objects answers
- * PAGED_ERR_FORK, and closing them frees memory only.  The pages are not
- * mapped in the child.
+ * PAGED_ERR_FORK without a system call, and closing them frees memory only:
+ * channels and threads are the parent's.  The pages are not mapped in the
+ * child.  (A kernel without MADV_WIPEONFORK costs each call a getpid(2).)
  *
  * Parameter structs begin with struct_size, which the caller sets to
  * sizeof(the struct); fields past it, and a NULL struct, mean the defaults.
@@ -61,7 +64,12 @@ struct paged_batch;
 /** Severity of a log line, as in syslog(3). */
 enum paged_log_level { PAGED_LOG_ERROR = 3, PAGED_LOG_WARNING = 4, PAGED_LOG_INFO = 6, PAGED_LOG_DEBUG = 7 };
 
-/** Called from the thread that is inside a call; text has no newline and is the library's. */
+/**
+ * Called from the thread that is inside a call; text has no newline and is
+ * the library's.  Must not call the library.  Failed calls are logged as
+ * debug lines, notices of the daemon and requests without an answer as
+ * warnings.
+ */
 typedef void (*paged_log_fn)(void *argument, enum paged_log_level level, const char *text);
 
 struct paged_client_params {
@@ -72,9 +80,9 @@ struct paged_client_params {
 	const char *join_token;
 	/** Longest wait of a call for the daemon, milliseconds.  0: 5000. */
 	uint32_t timeout_ms;
-	/** Threads that run kernels, the calling one included.  0: 1. */
+	/** Threads that run the kernels of a batch, the calling one included.  0: 1. */
 	uint32_t n_threads;
-	/** 1: look only (status, tables, check): no session, no sequences. */
+	/** 1: look only (status, tables, check, plans of reads): no session, no sequences. */
 	uint32_t observer;
 	/** NULL: silent. */
 	paged_log_fn log;
@@ -91,9 +99,12 @@ struct paged_client_params {
  * @retval PAGED_ERR_NO_DAEMON  nobody listens there
  * @retval PAGED_ERR_PERM       policy refuses this uid, or the pid is not visible to the daemon
  * @retval PAGED_ERR_VERSION    the daemon speaks another major version
+ * @retval PAGED_ERR_GONE       join_token's session has ended
  * @retval PAGED_ERR_STOPPING   the daemon is stopping
+ * @retval PAGED_ERR_TIMEOUT    it accepts or answers nothing
  *
- * The environment variable PAGED_ISA (generic, avx2, avx512) forces an
+ * Opened means that both channels work: each was asked once.  The
+ * environment variable PAGED_ISA (generic, avx2, avx512) forces an
  * instruction set for the kernels of clients opened with it set.
  * Blocks: up to timeout_ms.
  */
@@ -128,6 +139,8 @@ struct paged_pool_params {
  * semantics; memory is private and untouched pages cost nothing.
  *
  * @param[in] pools  n_pools geometries, each with its own struct_size (all equal)
+ * @retval PAGED_ERR_INVALID      a geometry that cannot be, or a name twice
+ * @retval PAGED_ERR_UNSUPPORTED  params has a join_token: there are no other members
  */
 enum paged_status paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
 					     const struct paged_client_params *params,
@@ -138,6 +151,7 @@ enum paged_status paged_client_open_embedded(const struct paged_pool_params *poo
  *
  * Closing promises that no kernel of this process runs on the pages any
  * more.  The first member's close ends the session.
+ * Blocks: up to timeout_ms, until the daemon has taken everything back.
  */
 void paged_client_close(struct paged_client *client);
 
@@ -145,14 +159,15 @@ void paged_client_close(struct paged_client *client);
  * paged_client_error - the sentence of this thread's last failed call on this client
  *
  * Covers calls on the client's pools and batches.  Empty before the first
- * failure.  The text is valid until this thread's next failing call.
+ * failure.  The text is valid until this thread's next failing call.  A
+ * thread keeps the sentences of the eight clients that failed last in it.
  */
 const char *paged_client_error(const struct paged_client *client);
 
 /** paged_status_name - "PAGED_ERR_FULL" and so on; never NULL */
 const char *paged_status_name(enum paged_status status);
 
-/** paged_client_session - the session's id; 0 for an observer or a client that failed to open */
+/** paged_client_session - the session's id, which owns what it creates; 0 for an observer or a client that failed to open */
 uint32_t paged_client_session(const struct paged_client *client);
 
 /**
@@ -298,12 +313,15 @@ enum paged_status paged_seq_read(struct paged_pool *pool, paged_seq_id seq, stru
 
 struct paged_batch_params {
 	size_t struct_size;
-	/** Most rows of a plan.  0: 256. */
+	/** Most rows of a plan, at most PAGED_MAX_REQUEST_SEQS.  0: 256. */
 	uint32_t max_rows;
 	/**
 	 * Tokens to have reserved beyond what a plan uses.  When a row's reserve
 	 * falls below it, plan asks for the next pages without waiting, so that
-	 * steady decoding never waits for the daemon.  0: the caller reserves.
+	 * steady decoding never waits for the daemon.  It then tops up all rows
+	 * to twice the reserve (never past max_length), so that they ask
+	 * together and a batch asks about once in reserve_ahead steps.  At most
+	 * one such request of a client is outstanding.  0: the caller reserves.
 	 */
 	uint32_t reserve_ahead;
 };
@@ -348,6 +366,7 @@ struct paged_batch_row {
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() says
  *                             how many for which rows; plan again without them
  * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_LIMIT     more rows than max_rows, or kv_len past max_length
  * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
  * @retval PAGED_ERR_GONE      the daemon or the session has ended
  * @retval PAGED_ERR_AGAIN     a row is being changed; nothing is wrong, call again
@@ -397,8 +416,10 @@ struct paged_append_params {
  * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
  * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
  * @param[in] params  NULL: defaults
- * @retval PAGED_ERR_PERM      a row's sequence is another session's
+ * @retval PAGED_ERR_PERM      a row's sequence is another session's, or a
+ *                             position lies before its writable_from
  * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity
+ * @retval PAGED_ERR_INVALID   tensors that do not fit the pool, or q_len > kv_len without positions
  */
 enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_append_params *params);
