@@ -2,7 +2,9 @@
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
 	PAGED_SRCDIR='$(abs_top_srcdir)'; export PAGED_SRCDIR; \
-	PAGED_BUILDDIR='$(abs_top_builddir)'; export PAGED_BUILDDIR;
+	PAGED_BUILDDIR='$(abs_top_builddir)'; export PAGED_BUILDDIR; \
+	LSAN_OPTIONS='suppressions=$(abs_top_srcdir)/tests/lsan.supp:print_suppressions=0'; export LSAN_OPTIONS;
+EXTRA_DIST += %D%/lsan.supp
 
 # Programs that are run as tests; each with its part below.
 if ENABLE_TESTS
