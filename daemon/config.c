@@ -275,8 +275,8 @@ options_fill(cfg_opt_t *options, bool of_pool)
 
 		if (row->of_pool != of_pool)
 			continue;
-		options[n] = settings_is_list(row) ? (cfg_opt_t)CFG_STR_LIST(row->name, 0, CFGF_NODEFAULT) :
-						     (cfg_opt_t)CFG_STR(row->name, 0, CFGF_NODEFAULT);
+		options[n] = settings_is_list(row) ? (cfg_opt_t)CFG_STR_LIST(row->name, 0, CFGF_NODEFAULT)
+						   : (cfg_opt_t)CFG_STR(row->name, 0, CFGF_NODEFAULT);
 		options[n++].validcb = setting_read;
 	}
 	options[n] = (cfg_opt_t)CFG_END();

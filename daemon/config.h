@@ -98,9 +98,8 @@ void config_free(struct config *config);
  *
  * @param[in] pool  NULL: a global setting
  */
-enum paged_status config_fail(const struct config *config, const struct config_pool *pool,
-			      enum config_setting setting, struct paged_error *error, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
+enum paged_status config_fail(const struct config *config, const struct config_pool *pool, enum config_setting setting,
+			      struct paged_error *error, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 /** config_help - the table, for people */
 void config_help(FILE *out);

@@ -131,9 +131,9 @@ hello_check(struct connection *connection, const struct wire_control_request *he
 	if (connection->member != NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "a second hello");
 	if (hello->hello.version_major != WIRE_VERSION_MAJOR)
-		return paged_fail(error, PAGED_ERR_VERSION, "pagedd speaks version %u.%u of the protocol, the client %u.%u",
-				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR, hello->hello.version_major,
-				  hello->hello.version_minor);
+		return paged_fail(error, PAGED_ERR_VERSION,
+				  "pagedd speaks version %u.%u of the protocol, the client %u.%u", WIRE_VERSION_MAJOR,
+				  WIRE_VERSION_MINOR, hello->hello.version_major, hello->hello.version_minor);
 	if (daemon->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
 	return policy_attach(daemon->config, &connection->peer, error);

@@ -161,8 +161,7 @@ loop_run(struct loop *loop)
 
 	loop->running = true;
 	while (loop->running) {
-		loop->n_events =
-			epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop, busy));
+		loop->n_events = epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop, busy));
 		if (loop->n_events < 0) {
 			if (errno != EINTR)
 				log_error("loop", "epoll_wait: %m");

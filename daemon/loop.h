@@ -24,7 +24,7 @@
 
 #include "common/status.h"
 
-#define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+#define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 struct loop_source {
 	int fd; /* borrowed; -1 while it hangs in no loop */

@@ -32,8 +32,7 @@ enum paged_status policy_peer_read(int fd, struct policy_peer *peer, struct page
 void policy_peer_free(struct policy_peer *peer);
 
 /** policy_attach - PAGED_ERR_PERM says why not */
-enum paged_status policy_attach(const struct config *config, const struct policy_peer *peer,
-				struct paged_error *error);
+enum paged_status policy_attach(const struct config *config, const struct policy_peer *peer, struct paged_error *error);
 bool policy_admin(const struct config *config, const struct policy_peer *peer);
 bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer);
 

@@ -81,8 +81,9 @@ permit(const struct rpc *rpc, const struct member *member, const struct wire_req
 	if ((needs & NEEDS_SESSION) && member->session == NULL)
 		return paged_fail(error, PAGED_ERR_PERM, "%s: an observer only looks", name);
 	if ((needs & NEEDS_ADMIN) && !member->admin)
-		return paged_fail(error, PAGED_ERR_PERM, "%s: uid %u is neither the daemon's, root, nor in the admin-group",
-				  name, (unsigned)member->uid);
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "%s: uid %u is neither the daemon's, root, nor in the admin-group", name,
+				  (unsigned)member->uid);
 	if ((needs & NEEDS_TIME) && rpc->daemon->stopping)
 		return paged_fail(error, PAGED_ERR_STOPPING, "%s: pagedd is stopping", name);
 	return PAGED_OK;
@@ -91,7 +92,8 @@ permit(const struct rpc *rpc, const struct member *member, const struct wire_req
 static size_t
 reply_pack(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
 {
-	struct wire_reply failure = { .id = reply->id, .status = PAGED_ERR_LIMIT,
+	struct wire_reply failure = { .id = reply->id,
+				      .status = PAGED_ERR_LIMIT,
 				      .text = "the reply does not fit a message" };
 	size_t size;
 
@@ -105,8 +107,7 @@ reply_pack(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, siz
 }
 
 size_t
-rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *buffer,
-	  size_t buffer_size)
+rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *buffer, size_t buffer_size)
 {
 	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY, .text = "" };
 	struct wire_request request = { 0 };

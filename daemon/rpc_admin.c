@@ -163,8 +163,8 @@ sequence_report(const struct daemon *daemon, uint32_t pool, paged_seq_id id, str
 }
 
 enum paged_status
-rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_request *request,
-		  struct wire_reply *reply, struct paged_error *error)
+rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+		  struct paged_error *error)
 {
 	uint32_t pool = request->get_sequences.pool, slot = request->get_sequences.from_slot;
 	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);

@@ -37,9 +37,10 @@ dir_create(struct runtime *runtime, const char *dir, const struct config *config
 	if (runtime->dir == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
 	if (strlen(runtime->dir) > MAX_DIR)
-		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "runtime directory %s: %zu bytes; with more than %d, names of sockets in it are too long",
-				  runtime->dir, strlen(runtime->dir), MAX_DIR);
+		return paged_fail(
+			error, PAGED_ERR_LIMIT,
+			"runtime directory %s: %zu bytes; with more than %d, names of sockets in it are too long",
+			runtime->dir, strlen(runtime->dir), MAX_DIR);
 	return PAGED_OK;
 }
 

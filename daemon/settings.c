@@ -72,8 +72,12 @@ struct unit {
 };
 
 static const struct unit units_count[] = { { "", 1 }, { NULL, 0 } };
-static const struct unit units_bytes[] = { { "", 1 },	       { "B", 1 },	   { "KiB", 1ull << 10 },
-					   { "MiB", 1ull << 20 }, { "GiB", 1ull << 30 }, { "TiB", 1ull << 40 },
+static const struct unit units_bytes[] = { { "", 1 },
+					   { "B", 1 },
+					   { "KiB", 1ull << 10 },
+					   { "MiB", 1ull << 20 },
+					   { "GiB", 1ull << 30 },
+					   { "TiB", 1ull << 40 },
 					   { NULL, 0 } };
 static const struct unit units_duration[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { NULL, 0 } };
 
@@ -105,7 +109,8 @@ number_set(const struct settings_row *row, const char *text, uint64_t *value_p, 
 
 	if (row->type == SETTINGS_BYTES) {
 		if (!number_parse(text, units_bytes, value_p))
-			return paged_fail(error, PAGED_ERR_INVALID, "no size; write a number and B, KiB, MiB, GiB or TiB");
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "no size; write a number and B, KiB, MiB, GiB or TiB");
 		if (*value_p < row->min || *value_p > row->max)
 			return paged_fail(error, PAGED_ERR_INVALID, "outside %s to %s",
 					  config_format_bytes(row->min, low, sizeof(low)),
@@ -123,8 +128,8 @@ number_set(const struct settings_row *row, const char *text, uint64_t *value_p, 
 	if (!number_parse(text, units_count, value_p))
 		return paged_fail(error, PAGED_ERR_INVALID, "no whole number");
 	if (*value_p < row->min || *value_p > row->max)
-		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 " to %" PRIu64 "%s%s", row->min, row->max,
-				  row->unit ? " " : "", row->unit ? row->unit : "");
+		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 " to %" PRIu64 "%s%s", row->min,
+				  row->max, row->unit ? " " : "", row->unit ? row->unit : "");
 	return PAGED_OK;
 }
 
@@ -237,7 +242,8 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 	size_t i = 0;
 
 	/* Exact while it can be, and never more than four digits. */
-	while (i + 1 < sizeof(names) / sizeof(names[0]) && (n_bytes >= 10240 || (n_bytes >= 1024 && n_bytes % 1024 == 0))) {
+	while (i + 1 < sizeof(names) / sizeof(names[0]) &&
+	       (n_bytes >= 10240 || (n_bytes >= 1024 && n_bytes % 1024 == 0))) {
 		n_bytes /= 1024;
 		i++;
 	}

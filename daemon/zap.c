@@ -11,8 +11,17 @@
 #include "daemon/daemon.h"
 
 /* Frames of a request with the PLAIN mechanism. */
-enum { ZAP_VERSION, ZAP_REQUEST_ID, ZAP_IN_DOMAIN, ZAP_ADDRESS, ZAP_ROUTING_ID, ZAP_MECHANISM, ZAP_USER, ZAP_PASSWORD,
-       ZAP_N_FRAMES };
+enum {
+	ZAP_VERSION,
+	ZAP_REQUEST_ID,
+	ZAP_IN_DOMAIN,
+	ZAP_ADDRESS,
+	ZAP_ROUTING_ID,
+	ZAP_MECHANISM,
+	ZAP_USER,
+	ZAP_PASSWORD,
+	ZAP_N_FRAMES
+};
 
 enum { MAX_ADMITTED = 8 }; /* connections that one member may make in its life: each costs a descriptor */
 

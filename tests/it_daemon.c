@@ -84,7 +84,8 @@ IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
 
 IT_TEST(settings_and_arguments_are_refused_in_a_line)
 {
-	const char *output = it_daemon_start_failing(&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
+	const char *output = it_daemon_start_failing(
+		&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
 	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", "/nonexistent", NULL };
 	const char *too_long[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
 	char dir[128];
@@ -201,8 +202,8 @@ IT_TEST(a_killed_members_pages_return)
 
 IT_TEST(the_same_on_an_older_kernel)
 {
-	kill_and_see_pages_return("tests/pagedd-faults", 
-				 (const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
+	kill_and_see_pages_return("tests/pagedd-faults",
+				  (const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
 }
 
 /* Attach as far as the stage says, and die there. */
@@ -262,8 +263,8 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 		close(worker.from);
 	}
 	it_require(raw_wait_free(64, 2000));
-	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before",
-		   it_count_fds(daemon_.pid), fds);
+	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
+		   fds);
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
 	it_require(it_private_kib(daemon_.pid) <= kib + 256);
 	it_daemon_stop(&daemon_);

@@ -51,8 +51,8 @@ expect_protocol_refusal(const void *message, size_t size, const char *part)
 IT_TEST(datagrams_that_are_no_hello)
 {
 	static uint8_t big[WIRE_MAX_MESSAGE + 1];
-	const struct wire_control_request bye = { .kind = WIRE_BYE }, open = { .kind = WIRE_OPEN_POOL,
-									       .open_pool.name = "p" };
+	const struct wire_control_request bye = { .kind = WIRE_BYE },
+					  open = { .kind = WIRE_OPEN_POOL, .open_pool.name = "p" };
 	unsigned int seed = 1;
 	int fd;
 
@@ -82,8 +82,9 @@ IT_TEST(datagrams_that_are_no_hello)
 
 IT_TEST(wrong_hellos)
 {
-	struct wire_control_request hello = { .kind = WIRE_HELLO,
-					      .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION } };
+	struct wire_control_request hello = {
+		.kind = WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION }
+	};
 	struct raw raw;
 	int fd;
 
@@ -135,8 +136,9 @@ IT_TEST(descriptors_are_refused)
 		char space[CMSG_SPACE(sizeof(int) * 64)];
 	} ancillary = { 0 };
 	struct iovec part = { .iov_base = "\x0a\x00", .iov_len = 2 };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary,
-				  .msg_controllen = sizeof(ancillary) };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof(ancillary)
+	};
 	int fds[64], fd;
 
 	begin();

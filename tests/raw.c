@@ -62,8 +62,9 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 	} ancillary;
 	static uint8_t buffer[WIRE_MAX_MESSAGE];
 	struct iovec part = { buffer, sizeof(buffer) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary,
-				  .msg_controllen = sizeof(ancillary) };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof(ancillary)
+	};
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	struct paged_error error;
 	ssize_t n;
@@ -216,8 +217,9 @@ raw_reserve(struct raw *raw, uint32_t n_tokens)
 
 	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
 	id = reply.ids.seq[0];
-	request = (struct wire_request){ .kind = WIRE_RESERVE,
-					 .items = { .n = 1, .seq = &id, .tokens = &n_tokens, .pool = &pool, .n_pools = 1 } };
+	request = (struct wire_request){
+		.kind = WIRE_RESERVE, .items = { .n = 1, .seq = &id, .tokens = &n_tokens, .pool = &pool, .n_pools = 1 }
+	};
 	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
 	return id;
 }

@@ -54,9 +54,12 @@ static const struct {
 	{ "pool p {\nlayers = 1 head-dim = 8 pages = 3 }\n", "2: pool p: kv-heads is not set" },
 	{ "pool p { layers = 1 kv-heads = 1 k-dim = 8 pages = 3 }\n",
 	  "1: pool p: head-dim is not set (nor both k-dim and v-dim)" },
-	{ "pool p { " GEOMETRY "size = 1024 }\n", "1: pool p: size = 1024: 1 KiB are 0 pages of 24 KiB; a pool has 1 to 2147483647" },
-	{ "pool p { " GEOMETRY "size = 3GB }\n", "1: pool p: size = 3GB: no size; write a number and B, KiB, MiB, GiB or TiB" },
-	{ "pool p { " GEOMETRY "size = 99999999TiB }\n", "1: pool p: size = 99999999TiB: no size; write a number and B, KiB, MiB, GiB or TiB" },
+	{ "pool p { " GEOMETRY "size = 1024 }\n",
+	  "1: pool p: size = 1024: 1 KiB are 0 pages of 24 KiB; a pool has 1 to 2147483647" },
+	{ "pool p { " GEOMETRY "size = 3GB }\n",
+	  "1: pool p: size = 3GB: no size; write a number and B, KiB, MiB, GiB or TiB" },
+	{ "pool p { " GEOMETRY "size = 99999999TiB }\n",
+	  "1: pool p: size = 99999999TiB: no size; write a number and B, KiB, MiB, GiB or TiB" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 257 }\n", "1: pool p: page-size = 257: outside 1 to 256 tokens" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 0 }\n", "1: pool p: page-size = 0: outside 1 to 256 tokens" },
 	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n", "1: pool p: dtype = f64: none of f32, f16, bf16" },
@@ -129,8 +132,9 @@ Test(config, lists_grow)
 	struct config config;
 	struct paged_error error;
 
-	cr_assert_eq(load("allow-user = {root, 7, 7,\n 8}\nallow-user = 9\nstop-timeout = 250ms\n" POOL, &config, &error),
-		     PAGED_OK, "%s", error.text);
+	cr_assert_eq(
+		load("allow-user = {root, 7, 7,\n 8}\nallow-user = 9\nstop-timeout = 250ms\n" POOL, &config, &error),
+		PAGED_OK, "%s", error.text);
 	cr_assert_eq(config.allow_users.n, 4);
 	cr_expect_eq(config.allow_users.id[3], 9);
 	cr_expect_eq(config.stop_timeout_ms, 250);
@@ -172,9 +176,10 @@ Test(config, what_this_machine_cannot_do)
 		       ":3: pool p: size = 500TiB: the system has ");
 	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
 		       ":3: pool p: pages = 2147483647: 47 TiB; the system has ");
-	expect_refused("pool a { " GEOMETRY "pages = 1 }\npool p { " GEOMETRY
-		       "pages = 3 sequences = 10000000 page-size = 1 max-length = 1000000 }\n",
-		       ":2: pool p: max-length = 1000000: tables for 10000000 sequences of 1000000 tokens exceed 16 TiB");
+	expect_refused(
+		"pool a { " GEOMETRY "pages = 1 }\npool p { " GEOMETRY
+		"pages = 3 sequences = 10000000 page-size = 1 max-length = 1000000 }\n",
+		":2: pool p: max-length = 1000000: tables for 10000000 sequences of 1000000 tokens exceed 16 TiB");
 	expect_refused("pool p { " GEOMETRY "pages = 3 backend = cuda }\n",
 		       ":1: pool p: backend = cuda: this build has the back end host");
 }
