@@ -8,11 +8,15 @@
  * and asserts say how.  What lies in pages at or past a row's kv_len is
  * garbage (NaN included) and never reaches a result.
  *
+ * A query row of a head with a NaN or +inf among the scores it sees gets NaN
+ * as output, LSE and maximum, and no other row does; a score of -inf weighs
+ * nothing.  One that sees no key, or only such, gets 0, -inf and -inf.
+ *
  * Order of reduction: a row's keys are cut into splits of KERNEL_SPLIT tokens
  * from logical token 0, each split is reduced by itself, and the splits are
  * merged in logical order.  So a result has the same bits wherever pages lie,
- * whichever rows share the batch, and however many threads work.  It depends
- * on the chosen instruction set.
+ * whichever rows share the batch, however many threads work, and whether query
+ * rows come one by one or in a chunk.  It depends on the chosen instruction set.
  *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.
@@ -35,8 +39,8 @@ struct kernel_tensor {
 	enum paged_dtype dtype;
 	uint32_t n_heads;
 	uint32_t dim;
-	int64_t token_stride; /* bytes */
-	int64_t head_stride;  /* bytes */
+	int64_t token_stride; /* bytes, a multiple of the element's size; so below */
+	int64_t head_stride;
 };
 
 struct kernel_row {
@@ -63,7 +67,8 @@ struct append_args {
 	struct kernel_tensor v; /* data NULL in a pool whose V lies in K */
 	/*
 	 * [total_q] token position of each packed row in its sequence, below
-	 * the row's reserved capacity; NULL: kv_len - q_len + i.
+	 * the row's reserved capacity, no two alike within a row; NULL:
+	 * kv_len - q_len + i.
 	 */
 	const uint32_t *positions;
 };
