@@ -370,6 +370,16 @@ it_hear(int fd, void *data, size_t size)
 	}
 }
 
+bool
+it_sanitized(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return true;
+#else
+	return false;
+#endif
+}
+
 static void
 worker_close(struct it_worker *worker)
 {
@@ -386,6 +396,17 @@ it_join(struct it_worker *worker)
 	it_require(waitpid(worker->pid, &status, 0) == worker->pid, "%m");
 	it_require(status == 0, "worker ended with wait status %x", (unsigned int)status);
 	worker_close(worker);
+}
+
+int
+it_wait_signal(struct it_worker *worker)
+{
+	int status;
+
+	it_require(waitpid(worker->pid, &status, 0) == worker->pid, "%m");
+	it_require(WIFSIGNALED(status), "worker ended with wait status %x", (unsigned int)status);
+	worker_close(worker);
+	return WTERMSIG(status);
 }
 
 void
@@ -429,6 +450,20 @@ it_command(int *exit_code, const char *const *argv)
 	return output;
 }
 
+const char *
+it_pagedctl(int *exit_code, ...)
+{
+	const char *argv[16] = { "client/ctl/pagedctl" };
+	va_list words;
+	size_t n = 1;
+
+	va_start(words, exit_code);
+	while ((argv[n] = va_arg(words, const char *)) != NULL)
+		it_require(++n < sizeof(argv) / sizeof(argv[0]));
+	va_end(words);
+	return it_command(exit_code, argv);
+}
+
 /* Facts */
 
 unsigned int
@@ -464,7 +499,7 @@ proc_kib(pid_t pid, const char *file, const char *name)
 unsigned long
 it_private_kib(pid_t pid)
 {
-	return proc_kib(pid, "smaps_rollup", "Private_Clean:") + proc_kib(pid, "smaps_rollup", "Private_Dirty:");
+	return proc_kib(pid, "status", "RssAnon:");
 }
 
 unsigned long

@@ -106,11 +106,17 @@ void it_hear(int fd, void *data, size_t size);
 /** it_join - wait for the worker; the test fails unless it exited with 0 */
 void it_join(struct it_worker *worker);
 
+/** it_wait_signal - wait for the worker, which something else kills; the signal that did */
+int it_wait_signal(struct it_worker *worker);
+
 /** it_kill - SIGKILL and wait */
 void it_kill(struct it_worker *worker);
 
 /** it_command - run a program of the build tree ("client/ctl/pagedctl"); its output (static buffer) and exit code */
 const char *it_command(int *exit_code, const char *const *argv);
+
+/** it_pagedctl - its output (static buffer) and exit code; the words end with NULL */
+const char *it_pagedctl(int *exit_code, ...) __attribute__((sentinel));
 
 /** Wait until a condition holds, polling every millisecond; false after limit_ms. */
 bool it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_ms);
@@ -118,9 +124,12 @@ bool it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_m
 /* Facts about a process */
 
 unsigned int it_count_fds(pid_t pid);
-/** Resident anonymous and file memory without what is shared, KiB. */
+/** Resident anonymous memory, KiB: the heap, not the memfds, whoever else maps them. */
 unsigned long it_private_kib(pid_t pid);
 unsigned long it_rss_kib(pid_t pid);
+
+/** Built with AddressSanitizer: memory that was freed is kept, so growth says nothing. */
+bool it_sanitized(void);
 
 /** A path in the build tree (static buffer). */
 const char *it_build_path(const char *name);
