@@ -173,3 +173,11 @@ IT_TESTS += %D%/it_llama
 IT_TESTS += %D%/it_client
 %C%_it_client_SOURCES = %D%/it_client.c
 %C%_it_client_LDADD = client/libpagedclient.la %D%/libharness.la
+
+# Workers over the library.
+check_LTLIBRARIES += %D%/libtoy.la
+%C%_libtoy_la_SOURCES = %D%/toy.c %D%/toy.h
+IT_LIBS = %D%/libtoy.la client/libpagedclient.la $(RAW_TEST_LIBS)
+IT_TESTS += %D%/it_attach
+%C%_it_attach_SOURCES = %D%/it_attach.c
+%C%_it_attach_LDADD = $(IT_LIBS)

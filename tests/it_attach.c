@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attaching and being refused, and what a client may count on afterwards. */
+#include "config.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/raw.h"
+#include "tests/toy.h"
+
+#define NOBODY 65534u
+
+static struct paged_client_params
+named(const char *name)
+{
+	return (struct paged_client_params){ .struct_size = sizeof(struct paged_client_params), .name = name };
+}
+
+/* Opens a client and wants it refused; the sentence contains the words. */
+static void
+refused(const struct paged_client_params *params, enum paged_status status, const char *words)
+{
+	struct toy toy = { 0 };
+
+	toy_expect(&toy, paged_client_open(NULL, params, &toy.client), status);
+	it_require(strstr(paged_client_error(toy.client), words) != NULL, "%s", paged_client_error(toy.client));
+	toy_close(&toy);
+}
+
+static void
+become_nobody(void)
+{
+	it_require(setgid(NOBODY) == 0 && setuid(NOBODY) == 0, "%m");
+}
+
+static void
+nobody_is_refused(int from, int to, void *argument)
+{
+	(void)from, (void)to, (void)argument;
+	become_nobody();
+	refused(NULL, PAGED_ERR_PERM, "uid 65534");
+}
+
+static void
+nobody_attaches(int from, int to, void *argument)
+{
+	struct paged_pool *pool;
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	become_nobody();
+	toy_open(&toy, NULL, 0);
+	toy_sequence(&toy, 5);
+	toy_expect(&toy, paged_pool_open(toy.client, "shut", &pool), PAGED_ERR_PERM);
+	it_require(strstr(paged_client_error(toy.client), "shut") != NULL, "%s", paged_client_error(toy.client));
+	toy_expect(&toy, paged_admin_kick(toy.client, 1, 0), PAGED_ERR_PERM);
+	toy_close(&toy);
+}
+
+/* A daemon whose runtime directory others can reach. */
+static void
+public_daemon(struct it_daemon *daemon, const char *allow)
+{
+	char configuration[1024];
+
+	snprintf(configuration, sizeof(configuration),
+		 "%s\n%s pool shut {\n layers = 1\n kv-heads = 1\n head-dim = 16\n pages = 4\n allow-user = { 12345 }\n}\n",
+		 allow, toy_configuration);
+	it_daemon_start(daemon, configuration, NULL, NULL);
+	it_require(chmod(daemon->dir, 0711) == 0, "%m");
+}
+
+IT_TEST(wrong_uid_by_policy)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	public_daemon(&daemon, "allow-user = { 12345 }");
+	it_fork(&worker, nobody_is_refused, NULL);
+	it_join(&worker);
+	it_require(it_daemon_logged(&daemon, "uid 65534"));
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(other_uid_allowed_and_one_pool_shut)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	struct toy toy;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	public_daemon(&daemon, "allow-user = { 65534 }");
+	it_fork(&worker, nobody_attaches, NULL);
+	it_join(&worker);
+	toy_observe(&toy);
+	toy_wait_free(&toy, "toy", 5000);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+/* By hand: no library speaks a version but its own. */
+IT_TEST(wrong_version)
+{
+	struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR + 1 } };
+	struct it_daemon daemon;
+	int fd;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_VERSION, "version 1.0 of the protocol, the client 2.0");
+	it_daemon_stop(&daemon);
+}
+
+static void
+attach_and_go(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	toy_open(&toy, NULL, 0);
+	toy_sequence(&toy, 5);
+	toy_close(&toy);
+}
+
+/* Children of this process live in the new namespace, and so the daemon does not see the process itself. */
+IT_TEST(foreign_pid_namespace)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	if (unshare(CLONE_NEWPID) != 0)
+		it_skip("unshare(CLONE_NEWPID): %s", strerror(errno));
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	refused(NULL, PAGED_ERR_PERM, "PID namespace");
+	it_fork(&worker, attach_and_go, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(no_daemon)
+{
+	setenv("PAGED_RUNTIME_DIR", "/nonexistent/paged", 1);
+	refused(NULL, PAGED_ERR_NO_DAEMON, "/nonexistent/paged");
+}
+
+IT_TEST(no_such_pool)
+{
+	struct it_daemon daemon;
+	struct paged_pool *pool;
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&toy, NULL, 0);
+	toy_expect(&toy, paged_pool_open(toy.client, "bear", &pool), PAGED_ERR_NOENT);
+	it_require(strstr(paged_client_error(toy.client), "toy") != NULL, "%s", paged_client_error(toy.client));
+	toy_sequence(&toy, 5);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(two_clients_of_one_process)
+{
+	uint32_t tokens = 0;
+	struct it_daemon daemon;
+	struct toy a, b;
+	paged_seq_id seq;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&a, NULL, 0);
+	toy_open(&b, NULL, 0);
+	it_require(paged_client_session(a.client) != paged_client_session(b.client));
+	seq = toy_sequence(&a, 8);
+	toy_write(&a, seq, 0, 8, 1);
+	toy_expect(&b, paged_seq_truncate(b.pool, 1, &seq, &tokens), PAGED_ERR_PERM);
+	toy_expect(&b, paged_seq_erase(b.pool, 1, &seq), PAGED_ERR_PERM);
+	toy_ok(&b, toy_plan(&b, seq, 7, 8, 0));
+	toy_expect(&b, toy_append(&b, 0, 7, 8, 2), PAGED_ERR_PERM);
+	toy_close(&a);
+	it_require(toy_pool(&b, "toy").n_free == TOY_PAGES, "a clean close gives pages back at once");
+	toy_sequence(&b, 8);
+	toy_check(&b);
+	toy_close(&b);
+	it_daemon_stop(&daemon);
+}
+
+static void
+forked_child(int from, int to, void *argument)
+{
+	struct toy *toy = argument, own;
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_pool_info pool_info = { .struct_size = sizeof(pool_info) };
+	struct paged_daemon_info status;
+	struct paged_client *client = toy->client;
+	paged_seq_id seq;
+
+	(void)to;
+	it_hear(from, &seq, sizeof(seq));
+	toy_expect(toy, paged_seq_create(toy->pool, 1, &seq), PAGED_ERR_FORK);
+	toy_expect(toy, paged_seq_reserve(toy->pool, 1, &seq, (uint32_t[]){ 8 }), PAGED_ERR_FORK);
+	toy_expect(toy, paged_seq_truncate(toy->pool, 1, &seq, (uint32_t[]){ 0 }), PAGED_ERR_FORK);
+	toy_expect(toy, paged_seq_erase(toy->pool, 1, &seq), PAGED_ERR_FORK);
+	toy_expect(toy, paged_seq_read(toy->pool, seq, &info, NULL, 0), PAGED_ERR_FORK);
+	toy_expect(toy, paged_pool_info(toy->pool, &pool_info), PAGED_ERR_FORK);
+	toy_expect(toy, toy_plan(toy, seq, 0, 1, 0), PAGED_ERR_FORK);
+	toy_expect(toy, toy_append(toy, 0, 0, 1, 1), PAGED_ERR_FORK);
+	toy_expect(toy, paged_batch_validate(toy->batch), PAGED_ERR_FORK);
+	toy_expect(toy, paged_client_dispatch(client), PAGED_ERR_FORK);
+	toy_expect(toy, paged_admin_status(client, &status), PAGED_ERR_FORK);
+	toy_close(toy);
+	toy_open(&own, NULL, 0);
+	toy_sequence(&own, 8);
+	toy_close(&own);
+}
+
+IT_TEST(fork_then_use_and_close_in_the_child)
+{
+	float before[TOY_LAYERS * TOY_OUT], after[TOY_LAYERS * TOY_OUT];
+	struct it_daemon daemon;
+	struct it_worker worker;
+	paged_seq_id seq;
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 8);
+	toy_write(&toy, seq, 0, 8, 1);
+	toy_read(&toy, seq, 8, before);
+	it_fork(&worker, forked_child, &toy);
+	it_say(worker.to, &seq, sizeof(seq));
+	it_join(&worker);
+	toy_ok(&toy, paged_client_dispatch(toy.client));
+	toy_read(&toy, seq, 8, after);
+	it_require(memcmp(before, after, sizeof(before)) == 0);
+	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 16 }));
+	toy_check(&toy);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(join_token)
+{
+	struct paged_client_params params = named("rank");
+	struct it_daemon daemon;
+	struct toy first, rank;
+	char token[128];
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&first, NULL, 0);
+	snprintf(token, sizeof(token), "%s", paged_client_join_token(first.client));
+	it_require(strlen(token) == 32, "%zu", strlen(token));
+	params.join_token = token;
+	toy_open(&rank, &params, 0);
+	it_require(paged_client_session(rank.client) == paged_client_session(first.client));
+	it_require(paged_client_join_token(rank.client)[0] == '\0');
+	toy_close(&rank);
+	toy_ok(&first, paged_client_dispatch(first.client));
+
+	token[0] = token[0] == '0' ? '1' : '0';
+	refused(&params, PAGED_ERR_GONE, "join token");
+	params.join_token = "no token at all";
+	refused(&params, PAGED_ERR_INVALID, "join_token");
+	token[0] = token[0] == '0' ? '1' : '0';
+	params.join_token = token;
+	toy_close(&first);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(observer)
+{
+	struct it_daemon daemon;
+	struct toy toy, worker;
+	paged_seq_id seq, own;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&worker, NULL, 0);
+	seq = toy_sequence(&worker, 8);
+	toy_observe(&toy);
+	it_require(paged_client_session(toy.client) == 0);
+	it_require(paged_client_join_token(toy.client)[0] == '\0');
+	toy_expect(&toy, paged_seq_create(toy.pool, 1, &own), PAGED_ERR_PERM);
+	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &seq), PAGED_ERR_PERM);
+	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0));
+	toy_check(&toy);
+	toy_close(&toy);
+	toy_ok(&worker, paged_seq_erase(worker.pool, 1, &seq));
+	toy_close(&worker);
+	it_daemon_stop(&daemon);
+}
+
+static bool
+one_sequence_is_left(void *argument)
+{
+	return toy_pool(argument, "toy").n_sequences == 1;
+}
+
+IT_TEST(late_reply_after_a_timeout)
+{
+	struct paged_client_params params = named("impatient");
+	struct it_daemon daemon;
+	struct toy toy, observer;
+	paged_seq_id seq, late[3] = { 0 };
+	uint64_t began;
+
+	params.timeout_ms = 100;
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_observe(&observer);
+	toy_open(&toy, &params, 0);
+	seq = toy_sequence(&toy, 4);
+
+	kill(daemon.pid, SIGSTOP);
+	began = it_now_ms();
+	toy_expect(&toy, paged_seq_create(toy.pool, 3, late), PAGED_ERR_TIMEOUT);
+	it_require(it_now_ms() - began >= 90 && it_now_ms() - began < 2000);
+	it_require(late[0] == 0, "nothing is written unless the call succeeds");
+	toy_expect(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
+	kill(daemon.pid, SIGCONT);
+
+	/* The next calls get their own answers, and the create that nobody waits for is undone. */
+	params.timeout_ms = 0;
+	while (paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
+		it_require(it_now_ms() - began < 10000);
+	it_require(it_wait(one_sequence_is_left, &observer, 5000), "%u sequences",
+		   toy_pool(&observer, "toy").n_sequences);
+	it_require(toy_pool(&observer, "toy").n_referenced == 5);
+	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &seq));
+	seq = toy_sequence(&toy, 4);
+	toy_check(&observer);
+	toy_close(&toy);
+	toy_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
+/* Nobody calls again: the descriptor says that there is something to take in. */
+IT_TEST(late_reply_undone_by_dispatch)
+{
+	struct paged_client_params params = named("impatient");
+	struct pollfd poll_fd = { .events = POLLIN };
+	struct it_daemon daemon;
+	struct toy toy, observer;
+	paged_seq_id seq, late;
+
+	params.timeout_ms = 50;
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_observe(&observer);
+	toy_open(&toy, &params, 0);
+	seq = toy_sequence(&toy, 4);
+	poll_fd.fd = paged_client_fd(toy.client);
+	kill(daemon.pid, SIGSTOP);
+	toy_expect(&toy, paged_seq_create(toy.pool, 1, &late), PAGED_ERR_TIMEOUT);
+	kill(daemon.pid, SIGCONT);
+	for (uint64_t end = it_now_ms() + 5000; !one_sequence_is_left(&observer);) {
+		it_require(it_now_ms() < end, "the late create was not undone");
+		if (poll(&poll_fd, 1, 100) > 0)
+			toy_ok(&toy, paged_client_dispatch(toy.client));
+	}
+	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0));
+	toy_close(&toy);
+	toy_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(full_pool_is_an_ordinary_error)
+{
+	struct paged_seq_info before = { .struct_size = sizeof(before) }, after = before;
+	struct paged_batch_row rows[2];
+	struct it_daemon daemon;
+	paged_seq_id seq[2], many[TOY_SLOTS];
+	uint32_t page[32];
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&toy, NULL, 8);
+	toy_ok(&toy, paged_seq_create(toy.pool, 2, seq));
+	toy_ok(&toy, paged_seq_reserve(toy.pool, 2, seq, (uint32_t[]){ 128, 100 }));
+	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &before, page, 32));
+	/* 64 pages are 32 + 25 and 7 free ones; 28 tokens more take exactly these, and there is none for a third. */
+	seq[0] = toy_sequence(&toy, 28);
+	toy_expect(&toy, paged_seq_reserve(toy.pool, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
+	it_require(strcmp(paged_client_error(toy.client), "pool toy: 7 pages requested, 0 free (0 quarantined)") == 0,
+		   "%s", paged_client_error(toy.client));
+	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &after, NULL, 0));
+	it_require(before.capacity == after.capacity && before.version == after.version);
+	it_require(toy_pool(&toy, "toy").n_referenced == TOY_PAGES && toy_pool(&toy, "toy").n_sequences == 3);
+	toy_expect(&toy, paged_seq_create(toy.pool, TOY_SLOTS, many), PAGED_ERR_FULL);
+	it_require(toy_pool(&toy, "toy").n_sequences == 3);
+
+	/* plan says which rows lack how many pages, and the step goes on with the others. */
+	rows[0] = (struct paged_batch_row){ .seq = seq[0], .q_len = 1, .kv_len = 28 };
+	rows[1] = (struct paged_batch_row){ .seq = seq[1], .q_len = 1, .kv_len = 105 };
+	toy_expect(&toy, paged_batch_plan(toy.batch, 2, rows), PAGED_ERR_FULL);
+	it_require(paged_batch_missing(toy.batch, 0) == 0 && paged_batch_missing(toy.batch, 1) == 2, "%u, %u",
+		   paged_batch_missing(toy.batch, 0), paged_batch_missing(toy.batch, 1));
+	toy_ok(&toy, paged_batch_plan(toy.batch, 1, rows));
+	toy_check(&toy);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(stale_ids)
+{
+	struct it_daemon daemon;
+	paged_seq_id old, now;
+	uint32_t tokens = 8;
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&toy, NULL, 0);
+	old = toy_sequence(&toy, 8);
+	toy_ok(&toy, toy_plan(&toy, old, 0, 8, 0));
+	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &old));
+	toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_STALE);
+	now = toy_sequence(&toy, 8);
+	it_require(PAGED_SEQ_SLOT(now) == PAGED_SEQ_SLOT(old) && now != old, "the slot is used again");
+	toy_expect(&toy, paged_seq_reserve(toy.pool, 1, &old, &tokens), PAGED_ERR_STALE);
+	toy_expect(&toy, paged_seq_truncate(toy.pool, 1, &old, &tokens), PAGED_ERR_STALE);
+	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &old), PAGED_ERR_STALE);
+	toy_expect(&toy, paged_seq_read(toy.pool, old, NULL, NULL, 0), PAGED_ERR_STALE);
+	toy_expect(&toy, toy_plan(&toy, old, 0, 1, 0), PAGED_ERR_STALE);
+	toy_expect(&toy, toy_plan(&toy, UINT64_MAX, 0, 1, 0), PAGED_ERR_STALE);
+	toy_ok(&toy, toy_plan(&toy, now, 0, 8, 0));
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+static bool
+is_readable(int fd)
+{
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+
+	return poll(&poll_fd, 1, 0) > 0;
+}
+
+IT_TEST(pollable_descriptor)
+{
+	struct pollfd poll_fd = { .events = POLLIN };
+	struct it_daemon daemon;
+	struct toy kicked, stopped, admin;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&kicked, NULL, 0);
+	toy_open(&stopped, NULL, 0);
+	toy_ok(&kicked, paged_client_dispatch(kicked.client));
+	it_require(!is_readable(paged_client_fd(kicked.client)), "nothing was said");
+	toy_observe(&admin);
+	toy_ok(&admin, paged_admin_kick(admin.client, paged_client_session(kicked.client), 0));
+	poll_fd.fd = paged_client_fd(kicked.client);
+	it_require(poll(&poll_fd, 1, 2000) == 1);
+	toy_expect(&kicked, paged_client_dispatch(kicked.client), PAGED_ERR_GONE);
+	toy_ok(&stopped, paged_client_dispatch(stopped.client));
+	toy_close(&kicked);
+	toy_close(&admin);
+
+	kill(daemon.pid, SIGTERM);
+	poll_fd.fd = paged_client_fd(stopped.client);
+	for (uint64_t end = it_now_ms() + 2000; paged_client_dispatch(stopped.client) != PAGED_ERR_STOPPING;) {
+		it_require(it_now_ms() < end);
+		poll(&poll_fd, 1, 100);
+	}
+	toy_close(&stopped);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(daemon_gone_and_back)
+{
+	struct paged_client_params params = named("survivor");
+	uint32_t tokens = 16;
+	struct it_daemon daemon;
+	struct toy old, young;
+	paged_seq_id seq, queued;
+	uint64_t began;
+
+	params.timeout_ms = 50;
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&old, &params, 8);
+	seq = toy_sequence(&old, 8);
+	toy_write(&old, seq, 0, 8, 1);
+
+	/* Requests that the first life never answers, one waited for and one not. */
+	kill(daemon.pid, SIGSTOP);
+	toy_expect(&old, paged_seq_create(old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
+	toy_expect(&old, paged_seq_reserve(old.pool, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
+	it_daemon_kill(&daemon);
+	it_daemon_restart(&daemon, NULL, NULL);
+
+	began = it_now_ms();
+	toy_expect(&old, paged_seq_create(old.pool, 1, &queued), PAGED_ERR_GONE);
+	toy_expect(&old, paged_seq_reserve(old.pool, 1, &seq, &tokens), PAGED_ERR_GONE);
+	toy_expect(&old, paged_seq_erase(old.pool, 1, &seq), PAGED_ERR_GONE);
+	toy_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
+	toy_expect(&old, toy_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
+	it_require(it_now_ms() - began < 1000, "gone is known at once");
+
+	toy_open(&young, NULL, 0);
+	it_require(toy_pool(&young, "toy").n_sequences == 0, "nothing of the old life arrived");
+	seq = toy_sequence(&young, 8);
+	toy_close(&old);
+	toy_ok(&young, paged_client_dispatch(young.client));
+	toy_check(&young);
+	toy_close(&young);
+	it_daemon_stop(&daemon);
+}
+
+/* A call that waits while the daemon dies ends with GONE, not with its timeout. */
+static void
+killer(int from, int to, void *argument)
+{
+	const struct it_daemon *daemon = argument;
+
+	(void)from, (void)to;
+	usleep(100000);
+	kill(daemon->pid, SIGKILL);
+}
+
+IT_TEST(daemon_killed_under_a_waiting_call)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	paged_seq_id seq;
+	uint64_t began;
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&toy, NULL, 0);
+	kill(daemon.pid, SIGSTOP);
+	it_fork(&worker, killer, &daemon);
+	began = it_now_ms();
+	toy_expect(&toy, paged_seq_create(toy.pool, 1, &seq), PAGED_ERR_GONE);
+	it_require(it_now_ms() - began < 2000);
+	it_join(&worker);
+	toy_close(&toy);
+}
+
+static void
+truncater(int from, int to, void *argument)
+{
+	struct toy toy;
+	paged_seq_id seq;
+	uint32_t tokens = 0;
+
+	(void)argument;
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 64);
+	it_say(to, &seq, sizeof(seq));
+	it_hear(from, &tokens, sizeof(tokens));
+	toy_expect(&toy, paged_seq_truncate(toy.pool, 1, &seq, &tokens), PAGED_ERR_GONE);
+	toy_close(&toy);
+}
+
+/* The version stays odd for ever, and a reader notices that nobody will make it even. */
+IT_TEST(daemon_killed_in_a_row_update)
+{
+	/* The first replacement of a row is its create, the second the truncate. */
+	const char *environment[] = { "PAGED_FAULT=row-update:2", NULL };
+	struct it_daemon daemon;
+	struct it_worker worker;
+	enum paged_status status;
+	uint32_t tokens = 8;
+	paged_seq_id seq;
+	uint64_t began;
+	struct toy toy;
+
+	it_daemon_start(&daemon, toy_configuration, "tests/pagedd-faults", environment);
+	toy_open(&toy, NULL, 0);
+	it_fork(&worker, truncater, NULL);
+	it_hear(worker.from, &seq, sizeof(seq));
+	toy_ok(&toy, toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND));
+	it_say(worker.to, &tokens, sizeof(tokens));
+	it_join(&worker);
+	began = it_now_ms();
+	status = toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND);
+	it_require(status == PAGED_ERR_GONE, "%s: %s", paged_status_name(status), paged_client_error(toy.client));
+	it_require(it_now_ms() - began < 2000, "%llu ms", (unsigned long long)(it_now_ms() - began));
+	it_note("plan returned after %llu ms", (unsigned long long)(it_now_ms() - began));
+	toy_expect(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
+	toy_close(&toy);
+}
