@@ -181,3 +181,6 @@ IT_LIBS = %D%/libtoy.la client/libpagedclient.la $(RAW_TEST_LIBS)
 IT_TESTS += %D%/it_attach
 %C%_it_attach_SOURCES = %D%/it_attach.c
 %C%_it_attach_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_sharing
+%C%_it_sharing_SOURCES = %D%/it_sharing.c
+%C%_it_sharing_LDADD = $(IT_LIBS)
