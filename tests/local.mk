@@ -184,3 +184,7 @@ IT_TESTS += %D%/it_attach
 IT_TESTS += %D%/it_sharing
 %C%_it_sharing_SOURCES = %D%/it_sharing.c
 %C%_it_sharing_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_check
+%C%_it_check_SOURCES = %D%/it_check.c
+%C%_it_check_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+%C%_it_check_LDADD = $(IT_LIBS) $(JANSSON_LIBS)
