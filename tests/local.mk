@@ -188,3 +188,6 @@ IT_TESTS += %D%/it_check
 %C%_it_check_SOURCES = %D%/it_check.c
 %C%_it_check_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 %C%_it_check_LDADD = $(IT_LIBS) $(JANSSON_LIBS)
+IT_TESTS += %D%/it_traces
+%C%_it_traces_SOURCES = %D%/it_traces.c
+%C%_it_traces_LDADD = %D%/libcoretest.la $(IT_LIBS)
