@@ -191,3 +191,6 @@ IT_TESTS += %D%/it_check
 IT_TESTS += %D%/it_traces
 %C%_it_traces_SOURCES = %D%/it_traces.c
 %C%_it_traces_LDADD = %D%/libcoretest.la $(IT_LIBS)
+IT_TESTS += %D%/it_big
+%C%_it_big_SOURCES = %D%/it_big.c
+%C%_it_big_LDADD = $(IT_LIBS)
