@@ -32,7 +32,7 @@ struct paged_batch {
 	struct kernel_team *team;
 	uint32_t max_rows;
 	uint32_t reserve_ahead; /* tokens */
-	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full */
+	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full, or an answer is awaited */
 
 	void *buffer;
 	size_t buffer_size;

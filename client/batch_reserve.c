@@ -5,6 +5,11 @@
 
 /* After a refusal the pool is left alone for as long. */
 #define AHEAD_PAUSE_MS 100u
+/*
+ * How often an answer that has not come is looked for, which costs system
+ * calls.  Success needs no look: it shows in the table.
+ */
+#define AHEAD_LOOK_MS 10u
 
 static uint32_t
 tokens_capped(const struct paged_batch *batch, uint64_t tokens)
@@ -158,8 +163,12 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 		return;
 	status = client->owner->ops->reserve_ahead(client->owner, &items, &error);
 	client_unlock(client);
-	if (status == PAGED_OK || status == PAGED_ERR_AGAIN)
+	if (status == PAGED_OK)
 		return;
+	if (status == PAGED_ERR_AGAIN) {
+		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		return;
+	}
 	batch->ahead_after_ms = now_ms + AHEAD_PAUSE_MS;
 	owner_log(client->owner, PAGED_LOG_DEBUG, "reserve ahead refused: %s", error.text);
 }
