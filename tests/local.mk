@@ -194,3 +194,6 @@ IT_TESTS += %D%/it_traces
 IT_TESTS += %D%/it_big
 %C%_it_big_SOURCES = %D%/it_big.c
 %C%_it_big_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_steady
+%C%_it_steady_SOURCES = %D%/it_steady.c
+%C%_it_steady_LDADD = $(IT_LIBS)
