@@ -197,3 +197,18 @@ IT_TESTS += %D%/it_big
 IT_TESTS += %D%/it_steady
 %C%_it_steady_SOURCES = %D%/it_steady.c
 %C%_it_steady_LDADD = $(IT_LIBS)
+
+# Fuzz targets: seeds and mutations in make check; libFuzzer with --enable-fuzzer.
+FUZZ_SEEDERS = %D%/fuzz_wire_seeds
+%C%_fuzz_wire_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_wire.c
+%C%_fuzz_wire_seeds_LDADD = proto/libproto.la common/libcommon.la
+if ENABLE_TESTS
+check_PROGRAMS += $(FUZZ_SEEDERS)
+TESTS += $(FUZZ_SEEDERS)
+endif
+if ENABLE_FUZZER
+noinst_PROGRAMS += %D%/fuzz_wire
+endif
+%C%_fuzz_wire_SOURCES = %D%/fuzz.h %D%/fuzz_wire.c
+%C%_fuzz_wire_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+%C%_fuzz_wire_LDADD = proto/libproto.la common/libcommon.la
