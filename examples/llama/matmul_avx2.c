@@ -94,7 +94,10 @@ add_lanes(__m256 sums)
 	return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
 }
 
-/* n_batch is a constant where this is inlined, so that the sums stay in registers. */
+/*
+ * n_batch is a constant where this is inlined and the inner loops are
+ * unrolled, which -O2 does not do by itself: the sums stay in registers.
+ */
 static inline __attribute__((always_inline)) void
 dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const uint32_t n_batch, uint32_t n_columns,
 	 float *out, size_t out_stride)
@@ -102,17 +105,23 @@ dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const
 	__m256 sums[TILE_BATCH][MATMUL_ROWS];
 	uint32_t c = 0;
 
+#pragma GCC unroll 4
 	for (uint32_t b = 0; b < n_batch; b++)
+#pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 			sums[b][r] = _mm256_setzero_ps();
 	for (; c + LANES <= n_columns; c += LANES)
+#pragma GCC unroll 4
 		for (uint32_t b = 0; b < n_batch; b++) {
 			__m256 column = _mm256_loadu_ps(x + b * x_stride + c);
 
+#pragma GCC unroll 4
 			for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 				sums[b][r] = _mm256_fmadd_ps(column, _mm256_loadu_ps(w + r * w_stride + c), sums[b][r]);
 		}
+#pragma GCC unroll 4
 	for (uint32_t b = 0; b < n_batch; b++)
+#pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++) {
 			float sum = add_lanes(sums[b][r]);
 

@@ -84,30 +84,40 @@ avx512_expand_q4_1(const uint8_t *from, float *to, uint32_t n_columns)
 	}
 }
 
-/* n_batch is a constant where this is inlined, so that the sums stay in registers. */
+/*
+ * n_batch is a constant where this is inlined and the inner loops are
+ * unrolled, which -O2 does not do by itself: the sums stay in registers.
+ */
 static inline __attribute__((always_inline)) void
 dot_tile(const float *w, size_t w_stride, const float *x, size_t x_stride, const uint32_t n_batch, uint32_t n_columns,
 	 float *out, size_t out_stride)
 {
 	__m512 sums[MATMUL_BATCH][MATMUL_ROWS];
 
+#pragma GCC unroll 4
 	for (uint32_t b = 0; b < n_batch; b++)
+#pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 			sums[b][r] = _mm512_setzero_ps();
 	for (uint32_t c = 0; c < n_columns; c += LANES) {
 		__mmask16 mask = n_columns - c < LANES ? (__mmask16)((1u << (n_columns - c)) - 1) : 0xffff;
 		__m512 rows[MATMUL_ROWS];
 
+#pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 			rows[r] = _mm512_maskz_loadu_ps(mask, w + r * w_stride + c);
+#pragma GCC unroll 4
 		for (uint32_t b = 0; b < n_batch; b++) {
 			__m512 column = _mm512_maskz_loadu_ps(mask, x + b * x_stride + c);
 
+#pragma GCC unroll 4
 			for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 				sums[b][r] = _mm512_fmadd_ps(column, rows[r], sums[b][r]);
 		}
 	}
+#pragma GCC unroll 4
 	for (uint32_t b = 0; b < n_batch; b++)
+#pragma GCC unroll 4
 		for (uint32_t r = 0; r < MATMUL_ROWS; r++)
 			out[b * out_stride + r] = _mm512_reduce_add_ps(sums[b][r]);
 }
