@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's life, and the lives and deaths of its members. */
 #include <dirent.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -410,6 +411,21 @@ IT_TEST(lists_decide_who_attaches_and_opens)
 	it_fork(&worker, be_nobody, &stranger);
 	it_hear(worker.from, &c, 1);
 	it_join(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+/* The daemon as process 1 of a namespace that this process is not in. */
+IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
+{
+	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+	int fd;
+
+	if (unshare(CLONE_NEWPID) < 0)
+		it_skip("a PID namespace needs privilege: %m");
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
 	it_daemon_stop(&daemon_);
 }
 
