@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -16,6 +17,7 @@ enum {
 	TURN_MESSAGES = 64, /* answered before deaths and signals are looked at again */
 	MAX_UNSENT = 16,    /* replies in a row that a peer did not take */
 	MAX_UNSENT_MS = 2000,
+	TRIM_MS = 100, /* by then ZeroMQ's thread has freed what a dropped peer had */
 };
 
 /* A reply is queued or lost, never waited for. */
@@ -147,6 +149,20 @@ zap_ready(struct loop_source *source, uint32_t events)
 	container_of(source, struct endpoint, zap_source)->zap_pending = true;
 }
 
+/*
+ * A connection's buffers lie among longer-lived objects of ZeroMQ's thread.
+ * Freed, they stay resident in its arena until somebody asks for them back;
+ * many deaths at once would leave a mark for ever.
+ */
+static void
+memory_trim(struct loop_timer *timer)
+{
+	(void)timer;
+#ifdef __GLIBC__
+	malloc_trim(0);
+#endif
+}
+
 static enum paged_status
 socket_fail(struct paged_error *error, const char *what)
 {
@@ -208,6 +224,7 @@ endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_err
 	endpoint->router_source = (struct loop_source){ .fd = -1, .ready = router_ready };
 	endpoint->zap_source = (struct loop_source){ .fd = -1, .ready = zap_ready };
 	endpoint->router_pending = endpoint->zap_pending = true;
+	endpoint->trim.fire = memory_trim;
 	endpoint->context = zmq_ctx_new();
 	if (endpoint->context == NULL)
 		return socket_fail(error, "zmq_ctx_new");
@@ -237,6 +254,7 @@ endpoint_close(struct endpoint *endpoint)
 {
 	if (endpoint->context == NULL)
 		return;
+	loop_timer_stop(&endpoint->trim);
 	if (endpoint->router != NULL) {
 		loop_remove(&endpoint->daemon->loop, &endpoint->router_source);
 		zmq_close(endpoint->router);
@@ -276,4 +294,6 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	if (zmq_unbind(endpoint->router, name) < 0)
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	name[0] = '\0';
+	if (!endpoint->trim.armed)
+		loop_timer_start(&endpoint->daemon->loop, &endpoint->trim, TRIM_MS);
 }

@@ -30,6 +30,7 @@ struct endpoint {
 	struct loop_source router_source, zap_source;
 	struct loop_work work;
 	bool router_pending, zap_pending; /* there may be something to take */
+	struct loop_timer trim; /* runs after a peer was dropped */
 	struct log_limit limit;
 	uint64_t n_dropped; /* messages that were no request: several frames, no live member */
 	uint8_t reply[WIRE_MAX_MESSAGE];
