@@ -2,11 +2,17 @@
 /* The client library and pagedctl against a real daemon. */
 #include "config.h"
 
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "client/pagedclient.h"
@@ -197,6 +203,116 @@ IT_TEST(a_member_joins)
 	it_require(paged_client_open(NULL, &wrong, &client) != PAGED_OK);
 	paged_client_close(client);
 	client = mine;
+	finish();
+}
+
+/* Whose sequence it is decides what may be done with it; reading may anyone. */
+IT_TEST(a_foreign_sequence)
+{
+	static float k[2 * 8], v[2 * 8], q[2 * 8], theirs[2 * 8], mine[2 * 8];
+	struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor out = { .data = theirs, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
+	struct paged_client *owner;
+	struct paged_pool *owner_pool;
+	struct paged_batch *batch;
+	uint32_t tokens = 4;
+
+	for (unsigned int i = 0; i < 2 * 8; i++)
+		k[i] = v[i] = q[i] = (float)i;
+	start(NULL);
+	owner = client;
+	owner_pool = pool;
+	done(paged_seq_create(pool, 1, &row.seq));
+	done(paged_seq_reserve(pool, 1, &row.seq, &tokens));
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 1, &kt, &vt, NULL));
+	done(paged_attention(batch, 1, &qt, &out, NULL));
+
+	attach(NULL);
+	it_require(paged_client_session(client) != paged_client_session(owner));
+	tokens = 8;
+	refused(paged_seq_reserve(pool, 1, &row.seq, &tokens), PAGED_ERR_PERM);
+	refused(paged_seq_erase(pool, 1, &row.seq), PAGED_ERR_PERM);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 1, &row));
+	refused(paged_append(batch, 1, &kt, &vt, NULL), PAGED_ERR_PERM);
+	out.data = mine;
+	done(paged_attention(batch, 1, &qt, &out, NULL));
+	it_require(memcmp(mine, theirs, sizeof(mine)) == 0 && mine[7] == 7);
+	row.flags = PAGED_ROW_NO_APPEND;
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 1, &kt, &vt, NULL));
+	done(paged_seq_reserve(owner_pool, 1, &row.seq, &tokens));
+	done(paged_batch_validate(batch));
+	done(paged_seq_erase(owner_pool, 1, &row.seq));
+	refused(paged_batch_validate(batch), PAGED_ERR_STALE);
+	paged_client_close(owner);
+	finish();
+}
+
+IT_TEST(a_forked_child_leaves_the_parent_alone)
+{
+	uint32_t tokens = 4;
+	paged_seq_id id;
+	int status;
+	pid_t child;
+
+	start(NULL);
+	done(paged_seq_create(pool, 1, &id));
+	child = fork();
+	if (child == 0) {
+		bool right = paged_seq_reserve(pool, 1, &id, &tokens) == PAGED_ERR_FORK;
+
+		paged_client_close(client);
+		_exit(right ? 0 : 1);
+	}
+	it_require(waitpid(child, &status, 0) == child && status == 0, "status %x", (unsigned int)status);
+	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(paged_client_ping(client));
+	finish();
+}
+
+struct steady {
+	struct paged_batch *batch;
+	struct paged_batch_row row;
+	_Atomic unsigned int n_plans;
+};
+
+/* The kernel ends a thread of this kind at its first system call but read, write and exit. */
+static void *
+steady_run(void *argument)
+{
+	struct steady *steady = argument;
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+		return NULL;
+	for (; steady->row.kv_len <= 1000; steady->row.kv_len++)
+		if (paged_batch_plan(steady->batch, 1, &steady->row) == PAGED_OK)
+			steady->n_plans++;
+	syscall(SYS_exit, 0);
+	return NULL;
+}
+
+IT_TEST(a_steady_plan_makes_no_system_call)
+{
+	struct paged_batch_params params = { sizeof(params), 0, 16 };
+	struct steady steady = { .row = { .q_len = 1, .kv_len = 1 } };
+	uint32_t tokens = 1100;
+	pthread_t thread;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &steady.batch));
+	done(paged_seq_create(pool, 1, &steady.row.seq));
+	done(paged_seq_reserve(pool, 1, &steady.row.seq, &tokens));
+	/* The look at the control socket is not due again for a second. */
+	done(paged_batch_plan(steady.batch, 1, &steady.row));
+	it_require(pthread_create(&thread, NULL, steady_run, &steady) == 0);
+	pthread_join(thread, NULL);
+	it_require(steady.n_plans == 1000, "%u plans", steady.n_plans);
 	finish();
 }
 

@@ -162,6 +162,10 @@ UNIT_TESTS += %D%/unit_batch
 %C%_unit_batch_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_batch.c
 %C%_unit_batch_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_batch_LDADD = client/libpagedclient.la %D%/libkerneltest.la $(CRITERION_LIBS) -lm
+UNIT_TESTS += %D%/unit_guard
+%C%_unit_guard_SOURCES = %D%/unit_guard.c client/guard.c
+%C%_unit_guard_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_guard_LDADD = $(CRITERION_LIBS)
 LINT_TESTS += %D%/lint_exports.sh %D%/lint_header.sh %D%/lint_includes.sh
 IT_TESTS += %D%/it_llama
 %C%_it_llama_SOURCES = %D%/it_llama.c
@@ -172,7 +176,7 @@ IT_TESTS += %D%/it_llama
 # The client library and pagedctl with a real daemon.
 IT_TESTS += %D%/it_client
 %C%_it_client_SOURCES = %D%/it_client.c
-%C%_it_client_LDADD = client/libpagedclient.la %D%/libharness.la
+%C%_it_client_LDADD = client/libpagedclient.la %D%/libharness.la -lpthread
 
 # Workers over the library.
 check_LTLIBRARIES += %D%/libtoy.la

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client library over an embedded owner: every call, and every sentence it refuses with. */
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -277,6 +280,29 @@ Test(client, a_forked_child_may_only_close)
 	/* The parent never noticed. */
 	done(paged_batch_validate(batch));
 	done(paged_seq_reserve(pool, 1, &id, &tokens));
+}
+
+/* The kernel kills the child at its first system call but read, write and exit. */
+Test(client, a_forked_child_is_refused_without_a_system_call)
+{
+	struct paged_batch *batch = batch_of(0, 0);
+	paged_seq_id id = sequence_of(4);
+	int exit_status;
+	pid_t child;
+
+	child = fork();
+	if (child == 0) {
+		bool right = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0 &&
+			     paged_seq_erase(pool, 1, &id) == PAGED_ERR_FORK &&
+			     paged_seq_read(pool, id, NULL, NULL, 0) == PAGED_ERR_FORK &&
+			     paged_batch_plan(batch, 0, NULL) == PAGED_ERR_FORK &&
+			     paged_attention(batch, 0, NULL, NULL, NULL) == PAGED_ERR_FORK &&
+			     paged_client_ping(client) == PAGED_ERR_FORK;
+
+		syscall(SYS_exit, right ? 0 : 1);
+	}
+	cr_assert_eq(waitpid(child, &exit_status, 0), child);
+	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0, "status %x", (unsigned int)exit_status);
 }
 
 Test(client, an_observer_only_looks)

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A child is told from its parent, by the wiped page and without it. */
+#include <criterion/criterion.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/guard.h"
+
+/* What a child that may only exit finds; -1: it made a system call. */
+static int
+child_finds(const struct guard *guard, bool strict)
+{
+	int status;
+	pid_t child = fork();
+
+	if (child == 0) {
+		if (strict && prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+			_exit(99);
+		syscall(SYS_exit, guard_in_child(guard));
+	}
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+Test(guard, a_wiped_page_tells_without_a_system_call)
+{
+	struct guard guard;
+
+	cr_assert(guard_init(&guard));
+	if (!guard.wiped)
+		cr_skip("this kernel wipes no page");
+	cr_assert(!guard_in_child(&guard));
+	cr_assert_eq(child_finds(&guard, true), 1);
+	cr_assert(!guard_in_child(&guard));
+	guard_destroy(&guard);
+}
+
+Test(guard, without_a_wiped_page_the_process_id_tells)
+{
+	struct guard guard;
+
+	cr_assert(guard_init(&guard));
+	guard.wiped = false;
+	cr_assert(!guard_in_child(&guard));
+	cr_assert_eq(child_finds(&guard, false), 1);
+	guard_destroy(&guard);
+}
