@@ -14,8 +14,7 @@ paged_free(void *list)
 }
 
 void
-owner_check_result(struct paged_check_result *result, const struct region_books *books,
-		   const struct paged_error *error)
+owner_check_result(struct paged_check_result *result, const struct region_books *books, const struct paged_error *error)
 {
 	*result = (struct paged_check_result){
 		.n_pages = books->n_pages,
@@ -105,8 +104,7 @@ enum paged_status
 paged_admin_table(struct paged_client *client, const char *pool, paged_seq_id seq, struct paged_seq_entry *entry,
 		  uint32_t **pages_p, size_t *n_p)
 {
-	enum paged_status status =
-		admin_enter(client, pool != NULL && entry != NULL && pages_p != NULL && n_p != NULL);
+	enum paged_status status = admin_enter(client, pool != NULL && entry != NULL && pages_p != NULL && n_p != NULL);
 	struct paged_error error;
 	uint32_t index;
 

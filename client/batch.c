@@ -331,8 +331,7 @@ row_wants_ahead(const struct paged_batch *batch, uint32_t r)
 	const struct kernel_row *to = &batch->kernel_row[r];
 
 	return to->q_len != 0 && row->id != 0 && row->capacity - to->kv_len < batch->reserve_ahead &&
-	       row->capacity < batch->pool->at.view.max_length &&
-	       row->owner == batch->pool->client->owner->session;
+	       row->capacity < batch->pool->at.view.max_length && row->owner == batch->pool->client->owner->session;
 }
 
 static enum paged_status

@@ -31,19 +31,19 @@ struct paged_batch {
 	struct paged_batch *next;
 	struct kernel_team *team;
 	uint32_t max_rows;
-	uint32_t reserve_ahead; /* tokens */
+	uint32_t reserve_ahead;  /* tokens */
 	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full, or an answer is awaited */
 
 	void *buffer;
 	size_t buffer_size;
-	struct batch_row *row;          /* [max_rows] */
-	struct kernel_row *kernel_row;  /* [max_rows] */
-	uint32_t *missing;              /* [max_rows] pages, of the last refused plan */
-	uint32_t *lacking;              /* [max_rows] rows whose capacity is short */
-	uint64_t *ask_seq;              /* [max_rows] a request being put together */
-	uint32_t *ask_tokens;           /* [max_rows] */
-	uint32_t *table;                /* [max_rows][table_stride] */
-	uint64_t table_stride;          /* entries */
+	struct batch_row *row;         /* [max_rows] */
+	struct kernel_row *kernel_row; /* [max_rows] */
+	uint32_t *missing;             /* [max_rows] pages, of the last refused plan */
+	uint32_t *lacking;             /* [max_rows] rows whose capacity is short */
+	uint64_t *ask_seq;             /* [max_rows] a request being put together */
+	uint32_t *ask_tokens;          /* [max_rows] */
+	uint32_t *table;               /* [max_rows][table_stride] */
+	uint64_t table_stride;         /* entries */
 
 	/* The plan. */
 	bool planned;

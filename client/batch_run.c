@@ -137,8 +137,7 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 	if (r != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
-				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner,
-				  batch->pool->client->owner->session);
+				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
 	if (positions != NULL)
 		return positions_check(batch, positions, error);
 	if (batch->unplaced_row != BATCH_NO_ROW)

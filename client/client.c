@@ -14,8 +14,8 @@
 const char *
 paged_status_name(enum paged_status status)
 {
-#define NAME(s)                                                                                                        \
-	case s:                                                                                                        \
+#define NAME(s) \
+	case s: \
 		return #s
 	switch (status) {
 		NAME(PAGED_OK);

@@ -51,9 +51,8 @@ void control_close(struct control *control);
  * @retval PAGED_ERR_GONE     hung up
  * @retval PAGED_ERR_TIMEOUT  no answer before the deadline
  */
-enum paged_status control_ask(struct control *control, const struct wire_control_request *request,
-			      uint64_t deadline_ms, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
-			      struct paged_error *error);
+enum paged_status control_ask(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
+			      struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS], struct paged_error *error);
 
 /** control_dispatch - take in what waits there; never blocks */
 void control_dispatch(struct control *control);

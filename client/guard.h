@@ -19,9 +19,9 @@
 #define GUARD_WORD 0x50414745444f4b21ull
 
 struct guard {
-	uint64_t *page;           /* mapped; holds the word or, in a child, zero */
-	bool wiped;               /* the kernel wipes the page */
-	pid_t pid;                /* for a kernel that does not */
+	uint64_t *page; /* mapped; holds the word or, in a child, zero */
+	bool wiped;     /* the kernel wipes the page */
+	pid_t pid;      /* for a kernel that does not */
 };
 
 /** guard_init - false: no memory */

@@ -21,7 +21,7 @@
 
 struct paged_client {
 	struct guard guard;
-	uint64_t serial; /* of its errors */
+	uint64_t serial;       /* of its errors */
 	pthread_mutex_t mutex; /* the owner's operations, the lists below */
 	struct owner *owner;   /* NULL: the client failed to open */
 	struct paged_pool *pools;

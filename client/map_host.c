@@ -21,8 +21,9 @@ fd_map(int fd, uint64_t size, int protection, const char *what, void **base_p, s
 	if (fstat(fd, &facts) != 0)
 		return paged_fail(error, PAGED_ERR_BACKEND, "%s: %s", what, strerror(errno));
 	if (size == 0 || (uint64_t)facts.st_size < size || size > SIZE_MAX)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s: %" PRIu64 " bytes were promised, %" PRId64 " are there",
-				  what, size, (int64_t)facts.st_size);
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "%s: %" PRIu64 " bytes were promised, %" PRId64 " are there", what, size,
+				  (int64_t)facts.st_size);
 	seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s: it is not sealed against shrinking", what);

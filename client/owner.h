@@ -87,11 +87,10 @@ struct owner_ops {
 				   struct paged_error *error);
 	enum paged_status (*sessions)(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,
 				      struct paged_error *error);
-	enum paged_status (*sequences)(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p,
-				       size_t *n_p, struct paged_error *error);
-	enum paged_status (*table)(struct owner *owner, uint32_t pool, paged_seq_id seq,
-				   struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
-				   struct paged_error *error);
+	enum paged_status (*sequences)(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
+				       struct paged_error *error);
+	enum paged_status (*table)(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry,
+				   uint32_t **pages_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,
 				   struct paged_error *error);
 	enum paged_status (*kick)(struct owner *owner, uint32_t session, bool kill, struct paged_error *error);
@@ -109,9 +108,8 @@ owner_advance(struct owner *owner, enum owner_state state)
 {
 	int seen = atomic_load_explicit(&owner->state, memory_order_relaxed);
 
-	while (seen < (int)state &&
-	       !atomic_compare_exchange_weak_explicit(&owner->state, &seen, (int)state, memory_order_acq_rel,
-						      memory_order_relaxed))
+	while (seen < (int)state && !atomic_compare_exchange_weak_explicit(&owner->state, &seen, (int)state,
+									   memory_order_acq_rel, memory_order_relaxed))
 		;
 }
 

@@ -427,9 +427,10 @@ pools_add(struct embedded *embedded, const struct paged_pool_params *pools, size
 		enum paged_status status = client_params_in(&params, sizeof(params), at, "paged_pool_params", error);
 
 		if (status == PAGED_OK && ((const struct paged_pool_params *)at)->struct_size != pools->struct_size)
-			status = paged_fail(error, PAGED_ERR_INVALID, "paged_pool_params %zu: struct_size is %zu, the "
-					    "first one's is %zu", i,
-					    ((const struct paged_pool_params *)at)->struct_size, pools->struct_size);
+			status = paged_fail(error, PAGED_ERR_INVALID,
+					    "paged_pool_params %zu: struct_size is %zu, the "
+					    "first one's is %zu",
+					    i, ((const struct paged_pool_params *)at)->struct_size, pools->struct_size);
 		if (status == PAGED_OK)
 			status = pool_add(embedded, &params, error);
 		if (status != PAGED_OK)

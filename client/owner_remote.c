@@ -43,7 +43,8 @@ remote_leave(struct remote *remote)
 
 	if (remote->member == 0 || owner_state(&remote->owner) == OWNER_GONE)
 		return;
-	if (control_ask(&remote->control, &bye, control_now_ms() + remote->timeout_ms, &reply, fds, &error) != PAGED_OK &&
+	if (control_ask(&remote->control, &bye, control_now_ms() + remote->timeout_ms, &reply, fds, &error) !=
+		    PAGED_OK &&
 	    error.status != PAGED_ERR_GONE)
 		owner_log(&remote->owner, PAGED_LOG_WARNING, "leaving: %s", error.text);
 }
@@ -511,8 +512,7 @@ remote_watch(struct remote *remote, struct paged_error *error)
 	struct epoll_event event = { .events = EPOLLIN };
 
 	remote->owner.fd = epoll_create1(EPOLL_CLOEXEC);
-	if (remote->owner.fd < 0 ||
-	    epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->control.fd, &event) != 0 ||
+	if (remote->owner.fd < 0 || epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->control.fd, &event) != 0 ||
 	    epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->rpc.fd, &event) != 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "epoll: %s", strerror(errno));
 	return PAGED_OK;

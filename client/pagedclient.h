@@ -143,8 +143,7 @@ struct paged_pool_params {
  * @retval PAGED_ERR_UNSUPPORTED  params has a join_token: there are no other members
  */
 enum paged_status paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
-					     const struct paged_client_params *params,
-					     struct paged_client **client_p);
+					     const struct paged_client_params *params, struct paged_client **client_p);
 
 /**
  * paged_client_close - leave the session and free everything; takes NULL
@@ -167,7 +166,7 @@ const char *paged_client_error(const struct paged_client *client);
 /** paged_status_name - "PAGED_ERR_FULL" and so on; never NULL */
 const char *paged_status_name(enum paged_status status);
 
-/** paged_client_session - the session's id, which owns what it creates; 0 for an observer or a client that failed to open */
+/** paged_client_session - the id of the session that owns what it creates; 0: an observer, or never opened */
 uint32_t paged_client_session(const struct paged_client *client);
 
 /**
@@ -512,7 +511,7 @@ struct paged_session_entry {
 	uint32_t ended;  /* 1: the session has ended, its pages wait for its members */
 	uint32_t pid;
 	uint32_t uid;
-	uint64_t n_requests; /* of the member */
+	uint64_t n_requests;                          /* of the member */
 	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
 	char name[PAGED_MAX_NAME + 1];
 };
@@ -535,8 +534,8 @@ struct paged_check_result {
 enum paged_status paged_admin_status(struct paged_client *client, struct paged_daemon_info *info);
 enum paged_status paged_admin_pools(struct paged_client *client, struct paged_pool_entry **list_p, size_t *n_p);
 enum paged_status paged_admin_sessions(struct paged_client *client, struct paged_session_entry **list_p, size_t *n_p);
-enum paged_status paged_admin_sequences(struct paged_client *client, const char *pool,
-					struct paged_seq_entry **list_p, size_t *n_p);
+enum paged_status paged_admin_sequences(struct paged_client *client, const char *pool, struct paged_seq_entry **list_p,
+					size_t *n_p);
 
 /** paged_admin_table - the row of a sequence, asked of the daemon */
 enum paged_status paged_admin_table(struct paged_client *client, const char *pool, paged_seq_id seq,

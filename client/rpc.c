@@ -124,8 +124,8 @@ create_undo(struct rpc *rpc, uint32_t pool, const struct wire_reply *reply)
 	if (reply->ids.n == 0)
 		return;
 	sent = rpc_send(rpc, &erase, false, &error) == PAGED_OK;
-	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING,
-		  "a late create of %u sequences %s", reply->ids.n, sent ? "is undone" : "stays until the session ends");
+	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING, "a late create of %u sequences %s",
+		  reply->ids.n, sent ? "is undone" : "stays until the session ends");
 }
 
 /* A reply that nobody waits for. */
@@ -201,8 +201,8 @@ rpc_receive(struct rpc *rpc, struct wire_reply *reply, struct paged_error *error
 		if (status != PAGED_OK)
 			return status;
 		if (!pending_take(rpc, reply->id, &pending))
-			return paged_fail(error, PAGED_ERR_PROTOCOL, "a reply to request %" PRIu64 ", which was not made",
-					  reply->id);
+			return paged_fail(error, PAGED_ERR_PROTOCOL,
+					  "a reply to request %" PRIu64 ", which was not made", reply->id);
 		if (pending.waited)
 			return PAGED_OK;
 		reply_settle(rpc, &pending, reply);
@@ -224,8 +224,7 @@ rpc_dispatch(struct rpc *rpc)
 static bool
 rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 {
-	struct pollfd polled[2] = { { .fd = rpc->fd, .events = POLLIN },
-				    { .fd = rpc->control->fd, .events = POLLIN } };
+	struct pollfd polled[2] = { { .fd = rpc->fd, .events = POLLIN }, { .fd = rpc->control->fd, .events = POLLIN } };
 	int left_ms = control_poll_ms(deadline_ms);
 
 	if (left_ms == 0)

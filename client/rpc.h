@@ -34,7 +34,7 @@ struct rpc {
 	struct rpc_pending pending[RPC_MAX_PENDING]; /* oldest first */
 	unsigned int n_pending;
 
-	uint64_t ahead_id; /* the outstanding reserve-ahead; 0: none */
+	uint64_t ahead_id;        /* the outstanding reserve-ahead; 0: none */
 	struct paged_error ahead; /* what became of the last one */
 
 	struct wire_arena arena;      /* the reply */

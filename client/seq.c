@@ -98,6 +98,7 @@ enum paged_status
 paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_item *items)
 {
 	enum paged_status status = request_enter(client, n, items != NULL);
+	struct wire_items request;
 	uint32_t *tokens, *pool;
 	uint64_t *seq;
 
@@ -116,12 +117,10 @@ paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_
 		tokens[i] = items[i].n_tokens;
 		pool[i] = items[i].pool->at.index;
 	}
-	status = request_items(client, client->owner->ops->reserve,
-			       &(struct wire_items){ .n = (uint32_t)n,
-						     .seq = seq,
-						     .tokens = tokens,
-						     .pool = pool,
-						     .n_pools = (uint32_t)n });
+	request = (struct wire_items){
+		.n = (uint32_t)n, .seq = seq, .tokens = tokens, .pool = pool, .n_pools = (uint32_t)n
+	};
+	status = request_items(client, client->owner->ops->reserve, &request);
 	free(seq);
 	return status;
 }

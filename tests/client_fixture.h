@@ -28,19 +28,19 @@ uint32_t capacity_of(paged_seq_id id);
 struct paged_batch *batch_of(uint32_t max_rows, uint32_t reserve_ahead);
 
 /* The call fails so, and says so. */
-#define refused(call, status, ...)                                                                                     \
-	do {                                                                                                           \
-		char wanted_[256];                                                                                     \
-		enum paged_status got_ = (call);                                                                       \
-		snprintf(wanted_, sizeof(wanted_), __VA_ARGS__);                                                       \
-		cr_assert_eq(got_, status, "%s: %s", paged_status_name(got_), paged_client_error(client));             \
-		cr_assert_str_eq(paged_client_error(client), wanted_);                                                 \
+#define refused(call, status, ...)                                                                         \
+	do {                                                                                               \
+		char wanted_[256];                                                                         \
+		enum paged_status got_ = (call);                                                           \
+		snprintf(wanted_, sizeof(wanted_), __VA_ARGS__);                                           \
+		cr_assert_eq(got_, status, "%s: %s", paged_status_name(got_), paged_client_error(client)); \
+		cr_assert_str_eq(paged_client_error(client), wanted_);                                     \
 	} while (0)
 
-#define done(call)                                                                                                     \
-	do {                                                                                                           \
-		enum paged_status got_ = (call);                                                                       \
-		cr_assert_eq(got_, PAGED_OK, "%s: %s", paged_status_name(got_), paged_client_error(client));           \
+#define done(call)                                                                                           \
+	do {                                                                                                 \
+		enum paged_status got_ = (call);                                                             \
+		cr_assert_eq(got_, PAGED_OK, "%s: %s", paged_status_name(got_), paged_client_error(client)); \
 	} while (0)
 
 #define SEQ "%u.%u"

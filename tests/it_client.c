@@ -31,16 +31,16 @@ static struct it_daemon daemon_;
 static struct paged_client *client;
 static struct paged_pool *pool;
 
-#define done(call)                                                                                                     \
-	do {                                                                                                           \
-		enum paged_status status_ = (call);                                                                    \
-		it_require(status_ == PAGED_OK, "%s: %s", paged_status_name(status_), paged_client_error(client));     \
+#define done(call)                                                                                                 \
+	do {                                                                                                       \
+		enum paged_status status_ = (call);                                                                \
+		it_require(status_ == PAGED_OK, "%s: %s", paged_status_name(status_), paged_client_error(client)); \
 	} while (0)
 
-#define refused(call, wanted)                                                                                          \
-	do {                                                                                                           \
-		enum paged_status status_ = (call);                                                                    \
-		it_require(status_ == (wanted), "%s: %s", paged_status_name(status_), paged_client_error(client));     \
+#define refused(call, wanted)                                                                                      \
+	do {                                                                                                       \
+		enum paged_status status_ = (call);                                                                \
+		it_require(status_ == (wanted), "%s: %s", paged_status_name(status_), paged_client_error(client)); \
 	} while (0)
 
 static void
@@ -96,8 +96,7 @@ IT_TEST(every_call)
 	done(paged_seq_read(pool, ids[199], &info, pages, 2));
 	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
 	done(paged_seq_create(other, 1, &elsewhere));
-	done(paged_reserve(client, 2,
-			   (struct paged_reserve_item[]){ { pool, ids[0], 9 }, { other, elsewhere, 17 } }));
+	done(paged_reserve(client, 2, (struct paged_reserve_item[]){ { pool, ids[0], 9 }, { other, elsewhere, 17 } }));
 	tokens[0] = 4;
 	done(paged_seq_truncate(pool, 1, ids, tokens));
 	done(paged_seq_erase(pool, 300, ids));

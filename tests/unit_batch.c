@@ -260,8 +260,7 @@ Test(batch, attention_is_checked)
 	struct paged_tensor bad = qt;
 
 	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .q_len = 2, .kv_len = 2 }));
-	refused(paged_attention(batch, 0, &qt, &ot, &params), PAGED_ERR_INVALID,
-		"mask 5 is neither causal nor none");
+	refused(paged_attention(batch, 0, &qt, &ot, &params), PAGED_ERR_INVALID, "mask 5 is neither causal nor none");
 	params = (struct paged_attention_params){ .struct_size = sizeof(params), .scale = __builtin_inff() };
 	refused(paged_attention(batch, 0, &qt, &ot, &params), PAGED_ERR_INVALID, "scale is not finite");
 	refused(paged_attention(batch, 0, &qt, &qt, NULL), PAGED_ERR_INVALID, "out must not overlap q");
@@ -331,8 +330,11 @@ Test(batch, results_equal_the_reference)
 {
 	static const struct {
 		uint32_t first_q, first_kv, second_q, second_kv;
-	} steps[] = { { 7, 7, 1, 1 }, { 9, 16, 1, 2 }, { 1, 17, 4, 6 }, { 0, 17, 17, N_TOKENS }, { 6, N_TOKENS, 0, 0 } };
-	float keys[24 * HEADS * DIM], values[24 * HEADS * DIM], queries[24 * Q_HEADS * DIM], results[24 * Q_HEADS * DIM];
+	} steps[] = {
+		{ 7, 7, 1, 1 }, { 9, 16, 1, 2 }, { 1, 17, 4, 6 }, { 0, 17, 17, N_TOKENS }, { 6, N_TOKENS, 0, 0 }
+	};
+	float keys[24 * HEADS * DIM], values[24 * HEADS * DIM], queries[24 * Q_HEADS * DIM],
+		results[24 * Q_HEADS * DIM];
 	float lse[24 * Q_HEADS];
 	struct paged_tensor k_step = { .data = keys, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
 	struct paged_tensor v_step = { .data = values, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };

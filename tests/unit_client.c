@@ -189,8 +189,7 @@ Test(client, requests_are_checked_before_they_are_made)
 	refused(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
 	refused(paged_seq_reserve(pool, 1, &id, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
 	refused(paged_seq_erase(pool, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
-	refused(paged_seq_truncate(pool, 0, &id, &tokens), PAGED_ERR_INVALID,
-		"a request names at least one sequence");
+	refused(paged_seq_truncate(pool, 0, &id, &tokens), PAGED_ERR_INVALID, "a request names at least one sequence");
 	refused(paged_reserve(client, 1, &item), PAGED_ERR_INVALID, "item 0 names no pool of this client");
 	item.pool = pool;
 	done(paged_reserve(client, 1, &item));

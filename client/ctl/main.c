@@ -140,7 +140,8 @@ main(int argc, char **argv)
 	if (command == NULL)
 		return ctl_usage("there is no command %s", argv[optind]);
 	if (argc - optind != (command->operand != NULL ? 2 : 1))
-		return ctl_usage("%s takes %s", command->name, command->operand != NULL ? command->operand : "no operand");
+		return ctl_usage("%s takes %s", command->name,
+				 command->operand != NULL ? command->operand : "no operand");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
 	ctl.operand = argv[optind + 1];
