@@ -1,3 +1,9 @@
+# The README's program.
+noinst_PROGRAMS += %D%/first
+%C%_first_SOURCES = %D%/first.c
+%C%_first_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_first_LDADD = client/libpagedclient.la
+
 # A worker that runs a Llama model.  Everything but main.c is a convenience
 # library, which the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
@@ -41,6 +47,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/tokenizer.h \
 	%D%/llama/vocabulary.c \
 	%D%/llama/vocabulary.h \
+	%D%/llama/victim.c \
+	%D%/llama/victim.h \
 	%D%/llama/workers.c \
 	%D%/llama/workers.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)

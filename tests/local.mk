@@ -146,6 +146,14 @@ check_LTLIBRARIES += %D%/libraw.la
 %C%_libraw_la_SOURCES = %D%/raw.c %D%/raw.h
 %C%_libraw_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
 RAW_TEST_LIBS = %D%/libraw.la %D%/libharness.la proto/libproto.la common/libcommon.la $(ZMQ_LIBS)
+IT_TESTS += %D%/it_first
+%C%_it_first_SOURCES = %D%/it_first.c
+%C%_it_first_LDADD = %D%/libharness.la
+
+IT_TESTS += %D%/it_workers
+%C%_it_workers_SOURCES = %D%/it_workers.c
+%C%_it_workers_LDADD = %D%/libharness.la
+
 IT_TESTS += %D%/it_daemon
 %C%_it_daemon_SOURCES = %D%/it_daemon.c
 %C%_it_daemon_LDADD = $(RAW_TEST_LIBS)

@@ -25,6 +25,7 @@ enum {
 	OPTION_THREADS,
 	OPTION_VERIFY,
 	OPTION_REPORT,
+	OPTION_KILL,
 	OPTION_PRINT_GEOMETRY,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -44,6 +45,7 @@ static const struct option long_options[] = {
 	{ "threads", required_argument, NULL, OPTION_THREADS },
 	{ "verify", no_argument, NULL, OPTION_VERIFY },
 	{ "report", required_argument, NULL, OPTION_REPORT },
+	{ "kill", required_argument, NULL, OPTION_KILL },
 	{ "print-geometry", no_argument, NULL, OPTION_PRINT_GEOMETRY },
 	{ "help", no_argument, NULL, OPTION_HELP },
 	{ "version", no_argument, NULL, OPTION_VERSION },
@@ -67,21 +69,22 @@ static const char help[] =
 	"  --threads N          threads of a process (default: 1)\n"
 	"  --verify             answer again on a private cache with plain attention, and compare\n"
 	"  --report FILE        append a line of JSON for each process\n"
+	"  --kill N             show a death: SIGKILL worker N in mid-answer, watch its pages\n"
 	"  --print-geometry     print the pool section of pagedd.conf for the model\n"
 	"  --help, --version\n"
 	"\n"
 	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify).\n";
 
 static bool
-parse_number(const char *name, const char *text, uint32_t max, uint32_t *value_p, struct error *error)
+parse_number(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *value_p, struct error *error)
 {
 	char *end;
 	unsigned long value;
 
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value < 1 || value > max)
-		return error_set(error, "--%s %s: a number from 1 to %u is expected", name, text, max);
+	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value < min || value > max)
+		return error_set(error, "--%s %s: a number from %u to %u is expected", name, text, min, max);
 	*value_p = (uint32_t)value;
 	return true;
 }
@@ -145,7 +148,7 @@ take(struct options *options, int option, const char *value, struct error *error
 		return true;
 	case OPTION_EMBEDDED:
 		options->embedded_pages = DEFAULT_EMBEDDED_PAGES;
-		return value == NULL || parse_number("embedded", value, 1u << 24, &options->embedded_pages, error);
+		return value == NULL || parse_number("embedded", value, 1, 1u << 24, &options->embedded_pages, error);
 	case OPTION_PROMPT:
 		return add_prompt(options, value, error);
 	case OPTION_PROMPTS:
@@ -154,19 +157,22 @@ take(struct options *options, int option, const char *value, struct error *error
 		options->chat = true;
 		return true;
 	case OPTION_WORKERS:
-		return parse_number("workers", value, 256, &options->n_workers, error);
+		return parse_number("workers", value, 1, 256, &options->n_workers, error);
 	case OPTION_MAX_TOKENS:
-		return parse_number("max-tokens", value, 1u << 24, &options->max_tokens, error);
+		return parse_number("max-tokens", value, 1, 1u << 24, &options->max_tokens, error);
 	case OPTION_MAX_RUNNING:
-		return parse_number("max-running", value, 64, &options->max_running, error);
+		return parse_number("max-running", value, 1, 64, &options->max_running, error);
 	case OPTION_THREADS:
-		return parse_number("threads", value, 256, &options->n_threads, error);
+		return parse_number("threads", value, 1, 256, &options->n_threads, error);
 	case OPTION_VERIFY:
 		options->verify = true;
 		return true;
 	case OPTION_REPORT:
 		options->report = value;
 		return true;
+	case OPTION_KILL:
+		options->kill = true;
+		return parse_number("kill", value, 0, 255, &options->victim, error);
 	case OPTION_PRINT_GEOMETRY:
 		options->print_geometry = true;
 		return true;
@@ -189,6 +195,8 @@ check(const struct options *options, struct error *error)
 	if (options->n_workers > options->n_prompts)
 		return error_set(error, "%zu prompts for %u workers: each needs one", options->n_prompts,
 				 options->n_workers);
+	if (options->kill && options->victim >= options->n_workers)
+		return error_set(error, "--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
 	if (options->n_workers > 1 && options->embedded_pages > 0)
 		return error_set(error, "--embedded is for one process; several workers share a daemon's pool");
 	return true;

@@ -22,6 +22,8 @@ struct options {
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
 	const char *report; /* NULL: none */
+	bool kill;          /* a worker is killed in mid-answer ... */
+	uint32_t victim;    /* ... this one */
 	char **prompts;
 	size_t n_prompts;
 };

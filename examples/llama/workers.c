@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "examples/llama/victim.h"
+
 struct worker {
 	pid_t pid;
 	int from; /* its report comes here */
@@ -128,6 +130,7 @@ workers_run(const struct options *options)
 	struct worker *workers = calloc(options->n_workers, sizeof(*workers));
 	uint32_t n_started = 0;
 	int gravest = EXIT_ANSWERED, status;
+	struct error error;
 
 	if (workers == NULL) {
 		fprintf(stderr, "paged-llama: no memory for %u workers\n", options->n_workers);
@@ -140,8 +143,15 @@ workers_run(const struct options *options)
 		fprintf(stderr, "paged-llama: worker %u of %u: %s\n", n_started, options->n_workers, strerror(errno));
 		gravest = EXIT_FAILED;
 	}
+	if (options->kill && options->victim < n_started &&
+	    !victim_kill(options, options->victim, workers[options->victim].pid, &error)) {
+		fprintf(stderr, "paged-llama: --kill %u: %s\n", options->victim, error.text);
+		gravest = EXIT_FAILED;
+	}
 	for (uint32_t i = 0; i < n_started; i++) {
 		finish(&workers[i]);
+		if (options->kill && i == options->victim)
+			continue;
 		status = WIFEXITED(workers[i].status) ? WEXITSTATUS(workers[i].status) : EXIT_FAILED;
 		if (status != EXIT_ANSWERED && gravest != EXIT_FAILED)
 			gravest = status;
