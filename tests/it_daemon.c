@@ -240,7 +240,7 @@ die_at(int from, int to, void *argument)
 static bool
 only_the_daemon_is_left(void *argument)
 {
-	return it_count_fds(daemon_.pid) == *(unsigned int *)argument;
+	return it_count_fds(daemon_.pid) <= *(unsigned int *)argument;
 }
 
 IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
@@ -267,7 +267,9 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
 		   fds);
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
 	it_require(it_private_kib(daemon_.pid) <= kib + 256);
+#endif
 	it_daemon_stop(&daemon_);
 }
 
@@ -420,6 +422,9 @@ IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
 	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
 	int fd;
 
+#ifdef __SANITIZE_ADDRESS__
+	it_skip("the leak sanitizer cannot look at process 1");
+#endif
 	if (unshare(CLONE_NEWPID) < 0)
 		it_skip("a PID namespace needs privilege: %m");
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
