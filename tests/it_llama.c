@@ -177,3 +177,31 @@ IT_TEST_LIMIT(paged_f16_as_the_reference, 300)
 	run_paged(PAGED_F16, &score);
 	it_require(score.first_error <= F16_TOLERANCE);
 }
+
+/* Two processes on a daemon's pool; each answer is compared with one from a private cache, and nothing is left. */
+IT_TEST_LIMIT(workers_share_a_pool, 300)
+{
+	struct it_daemon daemon;
+	const char *output;
+	int code;
+
+	if (getenv("PAGED_MODEL") == NULL)
+		it_skip("PAGED_MODEL names no model");
+	it_daemon_start(&daemon,
+			"pool demo {\n layers = 30\n kv-heads = 3\n head-dim = 64\n dtype = f16\n page-size = 16\n"
+			" size = 32MiB\n}\n",
+			NULL, NULL);
+	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--pool", "demo", "--workers", "2",
+							  "--max-tokens", "16", "--verify", "--prompt",
+							  "What is the capital of France?", "--prompt",
+							  "Write a haiku about the sea.", "--prompt",
+							  "Name three prime numbers greater than 100.", NULL });
+	it_require(code == 0, "%s", output);
+	it_require(strstr(output, "worker 0 | What is the capital of France?\n"
+				  "         | The capital of France is Paris.\n") != NULL, "%s", output);
+	it_require(strstr(output, "worker 1          1      16") != NULL, "%s", output);
+	it_require(strstr(output, "  yes\n") != NULL && strstr(output, "  no\n") == NULL, "%s", output);
+	output = it_command(&code, (const char *const[]){ "client/ctl/pagedctl", "check", NULL });
+	it_require(code == 0 && strstr(output, " 0 referenced + 0 quarantined: holds") != NULL, "%s", output);
+	it_daemon_stop(&daemon);
+}

@@ -227,3 +227,8 @@ endif
 %C%_fuzz_wire_SOURCES = %D%/fuzz.h %D%/fuzz_wire.c
 %C%_fuzz_wire_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 %C%_fuzz_wire_LDADD = proto/libproto.la common/libcommon.la
+UNIT_TESTS += %D%/unit_engine
+%C%_unit_engine_SOURCES = %D%/unit_engine.c
+%C%_unit_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_unit_engine_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS)

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A small random model, made here: what a batch, a full pool or a continued sequence may not change. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/contiguous.h"
+#include "examples/llama/engine.h"
+#include "examples/llama/paged_cache.h"
+#include "tests/gguf_writer.h"
+
+enum { N_LAYERS = 2, N_EMBEDDING = 40, N_HEADS = 4, N_KV_HEADS = 2, HEAD_DIM = 10, N_FFN = 48, N_VOCABULARY = 97 };
+enum { N_CONTEXT = 512, STEP_TOKENS = 24, MAX_RUNNING = 8, N_REQUESTS = 7 };
+
+struct tensor {
+	char name[48];
+	uint64_t n_columns, n_rows;
+};
+
+/* The tensors of such a model; returns their number. */
+static size_t
+list_tensors(struct tensor *list)
+{
+	static const struct {
+		const char *part;
+		uint64_t n_columns, n_rows;
+	} parts[] = {
+		{ "attn_norm", N_EMBEDDING, 1 },
+		{ "attn_q", N_EMBEDDING, N_HEADS * HEAD_DIM },
+		{ "attn_k", N_EMBEDDING, N_KV_HEADS * HEAD_DIM },
+		{ "attn_v", N_EMBEDDING, N_KV_HEADS * HEAD_DIM },
+		{ "attn_output", N_HEADS * HEAD_DIM, N_EMBEDDING },
+		{ "ffn_norm", N_EMBEDDING, 1 },
+		{ "ffn_gate", N_EMBEDDING, N_FFN },
+		{ "ffn_up", N_EMBEDDING, N_FFN },
+		{ "ffn_down", N_FFN, N_EMBEDDING },
+	};
+	size_t n = 0;
+
+	list[n++] = (struct tensor){ "token_embd.weight", N_EMBEDDING, N_VOCABULARY };
+	list[n++] = (struct tensor){ "output_norm.weight", N_EMBEDDING, 1 };
+	for (unsigned int layer = 0; layer < N_LAYERS; layer++)
+		for (size_t p = 0; p < sizeof(parts) / sizeof(parts[0]); p++) {
+			list[n] = (struct tensor){ "", parts[p].n_columns, parts[p].n_rows };
+			snprintf(list[n].name, sizeof(list[n].name), "blk.%u.%s.weight", layer, parts[p].part);
+			n++;
+		}
+	return n;
+}
+
+static float
+random_weight(void)
+{
+	static uint64_t state = 7;
+
+	state = state * 6364136223846793005u + 1442695040888963407u;
+	return (float)((double)(state >> 33) / 0x1p30 - 1);
+}
+
+/* rename: a tensor to be called otherwise, NULL for none. */
+static struct gguf *
+write_model(const char *architecture, uint32_t n_kv_heads, const char *rename, const char *to)
+{
+	struct tensor list[32];
+	size_t n = list_tensors(list);
+	struct writer writer = { 0 };
+	struct gguf *gguf;
+	struct error error;
+	uint64_t offset = 0;
+
+	writer_header(&writer, n, 9);
+	writer_kv_text(&writer, "general.architecture", architecture);
+	writer_kv_u32(&writer, "llama.block_count", N_LAYERS);
+	writer_kv_u32(&writer, "llama.embedding_length", N_EMBEDDING);
+	writer_kv_u32(&writer, "llama.feed_forward_length", N_FFN);
+	writer_kv_u32(&writer, "llama.attention.head_count", N_HEADS);
+	writer_kv_u32(&writer, "llama.attention.head_count_kv", n_kv_heads);
+	writer_kv_u32(&writer, "llama.context_length", N_CONTEXT);
+	writer_kv_f32(&writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+	writer_kv_array(&writer, "tokenizer.ggml.tokens", GGUF_STRING, N_VOCABULARY);
+	for (int i = 0; i < N_VOCABULARY; i++)
+		writer_text(&writer, "x");
+	for (size_t i = 0; i < n; i++) {
+		bool renamed = rename != NULL && strcmp(list[i].name, rename) == 0;
+
+		writer_tensor(&writer, renamed ? to : list[i].name, list[i].n_columns, list[i].n_rows, GGUF_TYPE_F32,
+			      offset);
+		offset += (list[i].n_columns * list[i].n_rows * 4 + 31) / 32 * 32;
+	}
+	for (size_t i = 0; i < n; i++) {
+		writer_align(&writer);
+		for (uint64_t j = 0; j < list[i].n_columns * list[i].n_rows; j++) {
+			float weight = random_weight();
+
+			writer_bytes(&writer, &weight, sizeof(weight));
+		}
+	}
+	cr_assert(writer_open(&writer, writer.size, &gguf, &error), "%s", error.text);
+	writer_free(&writer);
+	return gguf;
+}
+
+static struct gguf *gguf;
+static struct model *model;
+static struct forward *forward;
+
+static void
+setup(void)
+{
+	struct error error;
+
+	gguf = write_model("llama", N_KV_HEADS, NULL, NULL);
+	cr_assert(model_create(gguf, NULL, NULL, &model, &error), "%s", error.text);
+	cr_assert(forward_create(model, 2, STEP_TOKENS, MAX_RUNNING, &forward, &error), "%s", error.text);
+}
+
+static void
+teardown(void)
+{
+	forward_destroy(forward);
+	model_destroy(model);
+	gguf_close(gguf);
+}
+
+TestSuite(engine, .init = setup, .fini = teardown);
+
+static struct attention *
+open_pages(uint32_t n_pages)
+{
+	struct paged_attachment attachment = { .pool = "test", .embedded_pages = n_pages, .embedded_dtype = PAGED_F32,
+					       .n_threads = 1, .max_rows = MAX_RUNNING };
+	struct attention *attention;
+	struct error error;
+
+	cr_assert(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
+	return attention;
+}
+
+/* Prompts of different lengths, some longer than a step. */
+static void
+fill_request(struct request *request, unsigned int number)
+{
+	struct error error;
+
+	*request = (struct request){ .n_prompt = 3 + 11 * number, .max_tokens = 20 + number };
+	for (size_t i = 0; i < request->n_prompt; i++)
+		cr_assert(token_list_add(&request->tokens, (uint32_t)(i * 31 + number * 7) % N_VOCABULARY, &error));
+}
+
+static struct engine *
+open_engine(struct attention *attention, uint32_t max_running)
+{
+	struct engine_params params = { .max_running = max_running, .max_tokens = STEP_TOKENS, .end_token = UINT32_MAX,
+					.max_length = attention->max_length };
+	struct engine *engine;
+	struct error error;
+
+	cr_assert(engine_create(model, forward, attention, &params, &engine, &error), "%s", error.text);
+	return engine;
+}
+
+/* Answer requests first .. first+n-1 together; their tokens are the caller's. */
+static struct engine_stats
+answer(struct attention *attention, uint32_t max_running, unsigned int first, unsigned int n, struct request *requests)
+{
+	struct engine *engine = open_engine(attention, max_running);
+	struct engine_stats stats;
+	struct error error;
+
+	for (unsigned int i = 0; i < n; i++) {
+		fill_request(&requests[i], first + i);
+		cr_assert(engine_add(engine, &requests[i], &error), "%s", error.text);
+	}
+	cr_assert(engine_run(engine, &error), "%s", error.text);
+	for (unsigned int i = 0; i < n; i++)
+		cr_assert(requests[i].finished && requests[i].tokens.n == requests[i].n_prompt + requests[i].max_tokens);
+	stats = *engine_stats(engine);
+	engine_destroy(engine);
+	return stats;
+}
+
+static void
+expect_equal(const struct request *a, const struct request *b, const char *what)
+{
+	cr_assert_eq(a->tokens.n, b->tokens.n, "%s", what);
+	for (size_t i = 0; i < a->tokens.n; i++)
+		cr_assert_eq(a->tokens.ids[i], b->tokens.ids[i], "%s: token %zu", what, i);
+}
+
+static void
+free_requests(struct request *requests, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		free(requests[i].tokens.ids);
+}
+
+Test(engine, a_batch_answers_as_each_alone)
+{
+	struct attention *pages = open_pages(256), *plain;
+	struct request together[N_REQUESTS], alone[N_REQUESTS], reference[N_REQUESTS];
+	struct engine_stats stats;
+	struct error error;
+
+	cr_assert(contiguous_create(model, PAGED_F32, &plain, &error), "%s", error.text);
+	stats = answer(pages, MAX_RUNNING, 0, N_REQUESTS, together);
+	cr_assert_eq(stats.n_tokens, 7 * 20 + 21);
+	cr_assert_eq(stats.n_prompt_tokens, 7 * 3 + 11 * 21);
+	cr_assert(stats.n_steps < stats.n_tokens, "nothing shared a step");
+	for (unsigned int i = 0; i < N_REQUESTS; i++) {
+		answer(pages, 1, i, 1, &alone[i]);
+		answer(plain, 1, i, 1, &reference[i]);
+		expect_equal(&together[i], &alone[i], "alone");
+		expect_equal(&together[i], &reference[i], "private cache");
+	}
+	free_requests(together, N_REQUESTS);
+	free_requests(alone, N_REQUESTS);
+	free_requests(reference, N_REQUESTS);
+	contiguous_destroy(plain);
+	paged_cache_destroy(pages);
+}
+
+/* Each of four sequences needs up to 5 of the 8 pages of 16 tokens. */
+Test(engine, a_full_pool_changes_no_answer)
+{
+	struct attention *few = open_pages(8), *many = open_pages(256);
+	struct request crowded[5], roomy[5];
+	struct engine_stats stats;
+
+	stats = answer(few, MAX_RUNNING, 0, 5, crowded);
+	cr_assert(stats.peak_pages <= 8);
+	answer(many, MAX_RUNNING, 0, 5, roomy);
+	for (unsigned int i = 0; i < 5; i++)
+		expect_equal(&crowded[i], &roomy[i], "full pool");
+	free_requests(crowded, 5);
+	free_requests(roomy, 5);
+	paged_cache_destroy(many);
+	paged_cache_destroy(few);
+}
+
+/* A kept sequence goes on where it stopped, as one that was read whole. */
+Test(engine, a_kept_sequence_goes_on)
+{
+	struct attention *pages = open_pages(64);
+	struct engine *engine = open_engine(pages, 2);
+	struct request kept, whole = { 0 };
+	struct error error;
+
+	fill_request(&kept, 2);
+	kept.keep = true;
+	cr_assert(engine_add(engine, &kept, &error) && engine_run(engine, &error), "%s", error.text);
+	cr_assert(kept.open);
+	for (uint32_t i = 0; i < 5; i++)
+		cr_assert(token_list_add(&kept.tokens, 11 * i, &error));
+	kept.n_prompt = kept.tokens.n;
+	whole.n_prompt = kept.n_prompt;
+	whole.max_tokens = kept.max_tokens;
+	for (size_t i = 0; i < kept.n_prompt; i++)
+		cr_assert(token_list_add(&whole.tokens, kept.tokens.ids[i], &error));
+	cr_assert(engine_add(engine, &kept, &error) && engine_add(engine, &whole, &error));
+	cr_assert(engine_run(engine, &error), "%s", error.text);
+	expect_equal(&kept, &whole, "kept");
+	engine_release(engine, &kept);
+	engine_destroy(engine);
+	free_requests(&kept, 1);
+	free_requests(&whole, 1);
+	paged_cache_destroy(pages);
+}
+
+Test(engine, lengths_end_at_the_sequence)
+{
+	struct attention *pages = open_pages(4); /* 64 tokens */
+	struct engine *engine = open_engine(pages, 1);
+	struct request request;
+	struct error error;
+
+	fill_request(&request, 6); /* 69 tokens */
+	cr_assert_not(engine_add(engine, &request, &error));
+	cr_assert(strstr(error.text, "prompt of 69 tokens: a sequence has at most 64"), "%s", error.text);
+	free_requests(&request, 1);
+	fill_request(&request, 4); /* 47 tokens */
+	request.max_tokens = 1000;
+	cr_assert(engine_add(engine, &request, &error) && engine_run(engine, &error), "%s", error.text);
+	cr_assert_eq(request.tokens.n, 64);
+	free_requests(&request, 1);
+	engine_destroy(engine);
+	paged_cache_destroy(pages);
+}
+
+/* Logits of a row: the same bits alone and among others. */
+Test(engine, rows_have_their_own_bits)
+{
+	struct attention *pages = open_pages(64);
+	uint32_t tokens[STEP_TOKENS], positions[STEP_TOKENS], wanted[4];
+	struct attention_row rows[4];
+	float alone[4][N_VOCABULARY];
+	const float *logits;
+	struct error error;
+	bool waits[4];
+
+	for (int together = 0; together < 2; together++) {
+		uint32_t n = 0;
+
+		for (uint32_t r = 0; r < 4; r++) {
+			n = together ? n : 0;
+			rows[r] = (struct attention_row){ .q_len = 2 + r, .kv_len = 2 + r };
+			cr_assert_eq(pages->ops->open(pages, &rows[r].sequence, &error), ATTENTION_OK);
+			for (uint32_t i = 0; i < 2 + r; i++, n++) {
+				tokens[n] = 5 * r + i;
+				positions[n] = i;
+			}
+			wanted[together ? r : 0] = n - 1;
+			if (together)
+				continue;
+			cr_assert_eq(pages->ops->plan(pages, &rows[r], 1, waits, &error), ATTENTION_OK);
+			cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 1, wanted },
+					      &logits, &error));
+			memcpy(alone[r], logits, sizeof(alone[r]));
+		}
+		if (!together)
+			continue;
+		cr_assert_eq(pages->ops->plan(pages, rows, 4, waits, &error), ATTENTION_OK);
+		cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted }, &logits,
+				      &error));
+		cr_assert_eq(memcmp(logits, alone, sizeof(alone)), 0);
+		cr_assert(isfinite(logits[0]));
+	}
+	paged_cache_destroy(pages);
+}
+
+static void
+refuse(const char *architecture, uint32_t n_kv_heads, const char *rename, const char *to, const char *sentence)
+{
+	struct gguf *file = write_model(architecture, n_kv_heads, rename, to);
+	struct model *refused;
+	struct error error = { 0 };
+
+	cr_assert_not(model_create(file, NULL, NULL, &refused, &error), "accepted, though: %s", sentence);
+	cr_assert(strstr(error.text, sentence), "\"%s\" does not say \"%s\"", error.text, sentence);
+	gguf_close(file);
+}
+
+Test(model, files_it_refuses)
+{
+	refuse("qwen2", N_KV_HEADS, NULL, NULL, "architecture \"qwen2\" is not supported; llama is");
+	refuse("llama", 3, NULL, NULL, "4 query heads do not share 3 KV heads evenly");
+	refuse("llama", 1, NULL, NULL, "tensor blk.0.attn_k.weight is 40 x 20 in 2 dimensions, 40 x 10 is expected");
+	refuse("llama", 0, NULL, NULL, "head_count_kv = 0, 1 to ");
+	refuse("llama", N_KV_HEADS, "blk.1.ffn_up.weight", "blk.1.ffn_up.bias", "tensor blk.1.ffn_up.weight is missing");
+}
