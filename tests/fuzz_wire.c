@@ -120,17 +120,18 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
 static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pools[3] = { 0, 1, 0 }, pages[3] = { 5, 70000, 0 };
-static const struct wire_geometry geometry = { 30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false };
+#define GEOMETRY { 30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false }
+#define SEQUENCE { .seq = 1ull << 32, .session = 3, .capacity = 832, .n_pages = 52, .name = "llama" }
 static const struct wire_pool_report pool_reports[2] = {
-	{ .name = "llama", .backend = "host", .memory = "4 KiB pages", .geometry = geometry, .n_free = 5 },
-	{ .pool = 1, .name = "toy", .backend = "host", .geometry = geometry, .n_slots = 9 },
+	{ .name = "llama", .backend = "host", .memory = "4 KiB pages", .geometry = GEOMETRY, .n_free = 5 },
+	{ .pool = 1, .name = "toy", .backend = "host", .geometry = GEOMETRY, .n_slots = 9 },
 };
 static const struct wire_session_report session_reports[2] = {
 	{ .session = 3, .member = 4, .pid = 81233, .first = true, .name = "llama" },
 	{ .session = 4, .ended = true },
 };
 static const struct wire_sequence_report sequence_reports[2] = {
-	{ .seq = 1ull << 32, .session = 3, .capacity = 832, .n_pages = 52, .name = "llama" },
+	SEQUENCE,
 	{ .seq = 2ull << 32 | 9, .session = 4 },
 };
 
@@ -143,7 +144,7 @@ static const struct wire_control_request control_requests[] = {
 };
 static const struct wire_control_reply control_replies[] = {
 	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, true, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
-	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", geometry, 1u << 30, 1u << 20 } },
+	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20 } },
 	{ WIRE_REFUSAL, .refusal = { PAGED_ERR_PERM, "uid 65534" } },
 	{ WIRE_FAREWELL, .refusal = { 0 } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_STOPPING, 10000, "pagedd is stopping" } },
@@ -172,7 +173,7 @@ static const struct wire_reply replies[] = {
 	{ 5, PAGED_OK, "", WIRE_REPLY_POOLS, .pools = { 2, pool_reports } },
 	{ 6, PAGED_OK, "", WIRE_REPLY_SESSIONS, .sessions = { 2, session_reports, true } },
 	{ 7, PAGED_OK, "", WIRE_REPLY_SEQUENCES, .sequences = { 2, sequence_reports, 10, true } },
-	{ 8, PAGED_OK, "", WIRE_REPLY_TABLE, .table = { sequence_reports[0], 3, pages, false } },
+	{ 8, PAGED_OK, "", WIRE_REPLY_TABLE, .table = { SEQUENCE, 3, pages, false } },
 	{ 9, PAGED_OK, "", WIRE_REPLY_BOOKS, .books = { 64, 60, 3, 1, 2, false, "page 3: count 2, 1 row names it" } },
 };
 
