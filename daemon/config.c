@@ -3,6 +3,7 @@
 
 #include <confuse.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -282,14 +283,91 @@ options_fill(cfg_opt_t *options, bool of_pool)
 	options[n] = (cfg_opt_t)CFG_END();
 }
 
+/*
+ * libconfuse 3.3 counts a line with a comment three times, so it is given a
+ * copy whose comments are blank.  A '#' in quotes begins none.
+ */
+static void
+comments_blank(char *text, size_t length)
+{
+	bool comment = false;
+	char quote = '\0';
+
+	for (size_t i = 0; i < length; i++) {
+		char c = text[i];
+
+		if (quote != '\0') {
+			if (c == '\\')
+				i++;
+			else if (c == quote)
+				quote = '\0';
+			continue;
+		}
+		comment = c != '\n' && (comment || c == '#');
+		if (comment)
+			text[i] = ' ';
+		else if (c == '"' || c == '\'')
+			quote = c;
+	}
+}
+
+/* The file's text; the caller frees it. */
+static enum paged_status
+file_read(const char *path, char **text_p, size_t *length_p, struct paged_error *error)
+{
+	FILE *file = fopen(path, "re");
+	size_t size = 0;
+	ssize_t length;
+
+	*text_p = NULL;
+	*length_p = 0;
+	if (file == NULL)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+	errno = 0;
+	length = getdelim(text_p, &size, '\0', file);
+	if (length < 0 && !feof(file)) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+		fclose(file);
+		free(*text_p);
+		return error->status;
+	}
+	fclose(file);
+	if (length > 0)
+		*length_p = (size_t)length;
+	return PAGED_OK;
+}
+
+/* libconfuse's lexer ends the process when it cannot read, so it reads from memory. */
+static int
+text_parse(cfg_t *cfg, char *text, size_t length)
+{
+	FILE *stream;
+	int result;
+
+	if (length == 0)
+		return CFG_SUCCESS;
+	comments_blank(text, length);
+	stream = fmemopen(text, length, "r");
+	if (stream == NULL)
+		return CFG_PARSE_ERROR;
+	result = cfg_parse_fp(cfg, stream);
+	fclose(stream);
+	return result;
+}
+
 static enum paged_status
 file_parse(const char *path, struct paged_error *error)
 {
 	cfg_opt_t of_pool[CONFIG_N_SETTINGS + 1], global[CONFIG_N_SETTINGS + 2];
 	cfg_opt_t *end = global;
+	enum paged_status status;
+	size_t length;
+	char *text;
 	cfg_t *cfg;
-	int result;
 
+	status = file_read(path, &text, &length, error);
+	if (status != PAGED_OK)
+		return status;
 	options_fill(of_pool, true);
 	options_fill(global, false);
 	while (end->name != NULL)
@@ -299,17 +377,19 @@ file_parse(const char *path, struct paged_error *error)
 	end[1] = (cfg_opt_t)CFG_END();
 
 	cfg = cfg_init(global, CFGF_NONE);
-	if (cfg == NULL)
+	if (cfg == NULL) {
+		free(text);
 		return paged_fail(error, PAGED_ERR_NOMEM, "%s: no memory", path);
+	}
 	cfg_set_error_function(cfg, syntax_error);
-	errno = 0;
-	result = cfg_parse(cfg, path);
-	if (result == CFG_FILE_ERROR)
-		paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
-	else if (result != CFG_SUCCESS && !load.failed)
-		paged_fail(error, PAGED_ERR_INVALID, "%s: cannot be read", path);
+	if (text_parse(cfg, text, length) != CFG_SUCCESS) {
+		if (!load.failed)
+			paged_fail(error, PAGED_ERR_INVALID, "%s: cannot be read", path);
+		status = error->status;
+	}
 	cfg_free(cfg);
-	return result == CFG_SUCCESS ? PAGED_OK : error->status;
+	free(text);
+	return status;
 }
 
 enum paged_status

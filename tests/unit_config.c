@@ -48,6 +48,9 @@ static const struct {
 	{ "allow-group = nosuchgroup\n" POOL, "1: allow-group = nosuchgroup: the system has no such group" },
 	{ "allow-user = 4294967295\n" POOL, "1: allow-user = 4294967295: no user id" },
 	{ "log-level = info\nlog-level = debug\n" POOL, "2: log-level is set twice, first in line 1" },
+	{ "# one\n#\n\nlog-level = info # it's two\n\t## three\nlog-level = debug\n" POOL,
+	  "6: log-level is set twice, first in line 4" },
+	{ "log-level = \"a#\\\"b\" # c\n" POOL, "1: log-level = a#\"b: none of error, warning, info, debug" },
 	{ "pool p {\n" GEOMETRY "\n}\n", "3: pool p: set either pages or size" },
 	{ "pool p {\n" GEOMETRY "\npages = 3 size = 1GiB\n}\n", "4: pool p: set only one of pages or size" },
 	{ "pool p {\nkv-heads = 1 head-dim = 8 pages = 3 }\n", "2: pool p: layers is not set" },
@@ -92,6 +95,12 @@ Test(config, no_file_and_no_pool)
 
 	cr_expect_eq(config_load(&config, "/nonexistent/pagedd.conf", &error), PAGED_ERR_SYSTEM);
 	cr_expect_str_eq(error.text, "/nonexistent/pagedd.conf: No such file or directory");
+	config_free(&config);
+	cr_expect_eq(config_load(&config, "/tmp", &error), PAGED_ERR_SYSTEM);
+	cr_expect_str_eq(error.text, "/tmp: Is a directory");
+	config_free(&config);
+	cr_expect_eq(load("", &config, &error), PAGED_ERR_INVALID);
+	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
 	config_free(&config);
 	cr_expect_eq(load("log-level = info\n", &config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
