@@ -520,6 +520,17 @@ directory_remove(const char *dir)
 		it_note("%s stays", dir);
 }
 
+/* The library closes what it opens, and nothing that a test starts outlives it. */
+static void
+leavings_check(unsigned int n_fds)
+{
+	siginfo_t info = { 0 };
+
+	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+		it_require(!"no process is left", "one is: %d", (int)info.si_pid);
+	it_require(it_count_fds(getpid()) <= n_fds, "%u descriptors, %u before", it_count_fds(getpid()), n_fds);
+}
+
 /* The test's process, its daemon and workers share a process group. */
 static int
 test_run(const struct it_test *test)
@@ -531,8 +542,11 @@ test_run(const struct it_test *test)
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
+		unsigned int n_fds = it_count_fds(getpid());
+
 		setpgid(0, 0);
 		test->run();
+		leavings_check(n_fds);
 		fflush(stdout);
 		exit(0);
 	}

@@ -6,7 +6,8 @@
  * which has main() and prints TAP.  Each test runs in a child process of its
  * own with a time limit; whatever it left running is killed afterwards.  A
  * test fails by it_require(), by a signal, by running out of time, by a
- * sanitizer's report (its own or its daemon's), or by leaving processes.
+ * sanitizer's report (its own or its daemon's), or by leaving processes or
+ * descriptors.
  *
  *   program            all tests
  *   program NAME...    these tests

@@ -541,6 +541,7 @@ IT_TEST(daemon_killed_under_a_waiting_call)
 	toy_expect(&toy, paged_seq_create(toy.pool, 1, &seq), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 2000);
 	it_join(&worker);
+	it_daemon_kill(&daemon);
 	toy_close(&toy);
 }
 
@@ -586,5 +587,6 @@ IT_TEST(daemon_killed_in_a_row_update)
 	it_require(it_now_ms() - began < 2000, "%llu ms", (unsigned long long)(it_now_ms() - began));
 	it_note("plan returned after %llu ms", (unsigned long long)(it_now_ms() - began));
 	toy_expect(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
+	it_daemon_kill(&daemon);
 	toy_close(&toy);
 }

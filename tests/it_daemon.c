@@ -334,7 +334,9 @@ kick(bool kill_members)
 	it_require(raw_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
 	request.kick.session = kill_members ? 2 : 1;
 	it_require(raw_call(&admin, &request, &reply) == PAGED_OK, "%s", reply.text);
-	if (!kill_members) {
+	if (kill_members) {
+		it_require(it_wait_signal(&worker) == SIGKILL);
+	} else {
 		it_require(raw_pool().n_quarantined == 10);
 		it_kill(&worker);
 	}

@@ -152,6 +152,8 @@ IT_TEST(descriptors_are_refused)
 	it_require(sendmsg(fd, &message, 0) == 2, "%m");
 	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the message carries descriptors");
 	it_require(it_daemon_logged(&daemon_, "the message carries descriptors"));
+	for (int i = 0; i < 64; i++)
+		close(fds[i]);
 	end();
 }
 

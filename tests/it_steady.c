@@ -195,9 +195,9 @@ tally_add(struct tally *tally, const struct __ptrace_syscall_info *info, bool *i
 	}
 }
 
-/* The traced thread until it ends; its exit status. */
+/* The traced thread until it ends; its wait status. */
 static int
-trace(pid_t pid, struct tally *tally)
+trace_until_end(pid_t pid, struct tally *tally)
 {
 	struct __ptrace_syscall_info info;
 	bool inside = false;
@@ -224,6 +224,18 @@ trace(pid_t pid, struct tally *tally)
 	}
 }
 
+static void
+trace(struct it_worker *worker, struct tally *tally)
+{
+	int status = trace_until_end(worker->pid, tally);
+
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+		it_skip("ptrace is refused");
+	it_require(status == 0, "wait status %x", (unsigned int)status);
+	close(worker->to);
+	close(worker->from);
+}
+
 IT_TEST(system_calls_inside_plan)
 {
 	struct tally tally = { 0 };
@@ -231,7 +243,6 @@ IT_TEST(system_calls_inside_plan)
 	struct it_daemon daemon;
 	struct it_worker worker;
 	struct toy observer;
-	int status;
 	char word;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
@@ -241,10 +252,7 @@ IT_TEST(system_calls_inside_plan)
 	before = requests_so_far(&observer);
 	it_say(worker.to, "g", 1);
 	began = it_now_ms();
-	status = trace(worker.pid, &tally);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		it_skip("ptrace is refused");
-	it_require(status == 0, "wait status %x", (unsigned int)status);
+	trace(&worker, &tally);
 	seconds = (it_now_ms() - began) / 1000 + 1;
 	n = requests_so_far(&observer) - before - 1;
 	for (uint32_t i = 0; i < 512; i++)
@@ -268,7 +276,6 @@ IT_TEST(system_calls_while_the_daemon_does_not_answer)
 	struct it_daemon daemon;
 	struct it_worker worker;
 	uint64_t began, ms;
-	int status;
 	char word;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
@@ -277,11 +284,8 @@ IT_TEST(system_calls_while_the_daemon_does_not_answer)
 	kill(daemon.pid, SIGSTOP);
 	it_say(worker.to, "g", 1);
 	began = it_now_ms();
-	status = trace(worker.pid, &tally);
+	trace(&worker, &tally);
 	kill(daemon.pid, SIGCONT);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
-		it_skip("ptrace is refused");
-	it_require(status == 0, "wait status %x", (unsigned int)status);
 	ms = it_now_ms() - began;
 	it_note("%u plans in %llu ms: %u with system calls", tally.n_plans, (unsigned long long)ms, tally.n_with_calls);
 	it_require(tally.n_plans == n_steps && tally.n_blocking == 0);
