@@ -75,7 +75,8 @@ run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens
 	}
 	it_require(attention->ops->plan(attention, &row, 1, &waits, &error) == ATTENTION_OK);
 	it_require(forward_run(forward, attention,
-			       &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted }, &logits, &error),
+			       &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted }, &logits,
+			       &error),
 		   "%s", error.text);
 	for (uint32_t i = 0; i < n_wanted; i++, logits += model->n_vocabulary) {
 		uint32_t step = positions[wanted[i]] - first_wanted;
@@ -87,8 +88,8 @@ run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens
 		score->n_clear += clear;
 		score->n_clear_equal += clear && equal;
 		for (unsigned int f = 0; step == 0 && f < GOLDEN_LLAMA_FIRST; f++)
-			score->first_error = fmaxf(score->first_error,
-						   fabsf(logits[golden->first_id[f]] - golden->first_logit[f]));
+			score->first_error =
+				fmaxf(score->first_error, fabsf(logits[golden->first_id[f]] - golden->first_logit[f]));
 	}
 }
 
@@ -146,8 +147,9 @@ IT_TEST_LIMIT(contiguous_as_the_reference, 300)
 static void
 run_paged(enum paged_dtype dtype, struct score *score)
 {
-	struct paged_attachment attachment = { .pool = "llama", .embedded_pages = 128, .embedded_dtype = dtype,
-					       .n_threads = 1, .max_rows = 4 };
+	struct paged_attachment attachment = {
+		.pool = "llama", .embedded_pages = 128, .embedded_dtype = dtype, .n_threads = 1, .max_rows = 4
+	};
 	struct attention *attention;
 	struct error error;
 
@@ -191,14 +193,15 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 			"pool demo {\n layers = 30\n kv-heads = 3\n head-dim = 64\n dtype = f16\n page-size = 16\n"
 			" size = 32MiB\n}\n",
 			NULL, NULL);
-	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--pool", "demo", "--workers", "2",
-							  "--max-tokens", "16", "--verify", "--prompt",
+	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--pool", "demo", "--workers",
+							  "2", "--max-tokens", "16", "--verify", "--prompt",
 							  "What is the capital of France?", "--prompt",
 							  "Write a haiku about the sea.", "--prompt",
 							  "Name three prime numbers greater than 100.", NULL });
 	it_require(code == 0, "%s", output);
 	it_require(strstr(output, "worker 0 | What is the capital of France?\n"
-				  "         | The capital of France is Paris.\n") != NULL, "%s", output);
+				  "         | The capital of France is Paris.\n") != NULL,
+		   "%s", output);
 	it_require(strstr(output, "worker 1          1      16") != NULL, "%s", output);
 	it_require(strstr(output, "  yes\n") != NULL && strstr(output, "  no\n") == NULL, "%s", output);
 	output = it_command(&code, (const char *const[]){ "client/ctl/pagedctl", "check", NULL });

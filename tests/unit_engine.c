@@ -128,8 +128,11 @@ TestSuite(engine, .init = setup, .fini = teardown);
 static struct attention *
 open_pages(uint32_t n_pages)
 {
-	struct paged_attachment attachment = { .pool = "test", .embedded_pages = n_pages, .embedded_dtype = PAGED_F32,
-					       .n_threads = 1, .max_rows = MAX_RUNNING };
+	struct paged_attachment attachment = { .pool = "test",
+					       .embedded_pages = n_pages,
+					       .embedded_dtype = PAGED_F32,
+					       .n_threads = 1,
+					       .max_rows = MAX_RUNNING };
 	struct attention *attention;
 	struct error error;
 
@@ -151,7 +154,9 @@ fill_request(struct request *request, unsigned int number)
 static struct engine *
 open_engine(struct attention *attention, uint32_t max_running)
 {
-	struct engine_params params = { .max_running = max_running, .max_tokens = STEP_TOKENS, .end_token = UINT32_MAX,
+	struct engine_params params = { .max_running = max_running,
+					.max_tokens = STEP_TOKENS,
+					.end_token = UINT32_MAX,
 					.max_length = attention->max_length };
 	struct engine *engine;
 	struct error error;
@@ -174,7 +179,8 @@ answer(struct attention *attention, uint32_t max_running, unsigned int first, un
 	}
 	cr_assert(engine_run(engine, &error), "%s", error.text);
 	for (unsigned int i = 0; i < n; i++)
-		cr_assert(requests[i].finished && requests[i].tokens.n == requests[i].n_prompt + requests[i].max_tokens);
+		cr_assert(requests[i].finished &&
+			  requests[i].tokens.n == requests[i].n_prompt + requests[i].max_tokens);
 	stats = *engine_stats(engine);
 	engine_destroy(engine);
 	return stats;
@@ -320,8 +326,8 @@ Test(engine, rows_have_their_own_bits)
 		if (!together)
 			continue;
 		cr_assert_eq(pages->ops->plan(pages, rows, 4, waits, &error), ATTENTION_OK);
-		cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted }, &logits,
-				      &error));
+		cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted },
+				      &logits, &error));
 		cr_assert_eq(memcmp(logits, alone, sizeof(alone)), 0);
 		cr_assert(isfinite(logits[0]));
 	}
@@ -346,5 +352,6 @@ Test(model, files_it_refuses)
 	refuse("llama", 3, NULL, NULL, "4 query heads do not share 3 KV heads evenly");
 	refuse("llama", 1, NULL, NULL, "tensor blk.0.attn_k.weight is 40 x 20 in 2 dimensions, 40 x 10 is expected");
 	refuse("llama", 0, NULL, NULL, "head_count_kv = 0, 1 to ");
-	refuse("llama", N_KV_HEADS, "blk.1.ffn_up.weight", "blk.1.ffn_up.bias", "tensor blk.1.ffn_up.weight is missing");
+	refuse("llama", N_KV_HEADS, "blk.1.ffn_up.weight", "blk.1.ffn_up.bias",
+	       "tensor blk.1.ffn_up.weight is missing");
 }

@@ -18,8 +18,9 @@ static const struct shape {
 	enum gguf_type type;
 	uint32_t n_rows, n_columns;
 } shapes[] = {
-	{ GGUF_TYPE_F32, 7, 33 },	{ GGUF_TYPE_F32, 64, 172 },   { GGUF_TYPE_F16, 5, 31 },	 { GGUF_TYPE_F16, 70, 576 },
-	{ GGUF_TYPE_Q8_0, 100, 576 }, { GGUF_TYPE_Q4_0, 33, 1536 }, { GGUF_TYPE_Q4_1, 66, 64 }, { GGUF_TYPE_Q4_1, 1, 32 },
+	{ GGUF_TYPE_F32, 7, 33 },   { GGUF_TYPE_F32, 64, 172 },   { GGUF_TYPE_F16, 5, 31 },
+	{ GGUF_TYPE_F16, 70, 576 }, { GGUF_TYPE_Q8_0, 100, 576 }, { GGUF_TYPE_Q4_0, 33, 1536 },
+	{ GGUF_TYPE_Q4_1, 66, 64 }, { GGUF_TYPE_Q4_1, 1, 32 },
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
@@ -111,7 +112,8 @@ check_shape(const struct matmul_ops *ops, const struct shape *shape)
 {
 	struct matrix matrix = random_matrix(shape);
 	float *x = malloc(sizeof(float) * MAX_BATCH * shape->n_columns);
-	float *whole = malloc(sizeof(float) * MAX_BATCH * shape->n_rows), *part = malloc(sizeof(float) * MAX_BATCH * shape->n_rows);
+	float *whole = malloc(sizeof(float) * MAX_BATCH * shape->n_rows),
+	      *part = malloc(sizeof(float) * MAX_BATCH * shape->n_rows);
 
 	for (uint32_t i = 0; i < MAX_BATCH * shape->n_columns; i++)
 		x[i] = random_float();
@@ -122,7 +124,8 @@ check_shape(const struct matmul_ops *ops, const struct shape *shape)
 			run(ops, 1 + n % 3, &matrix, x + first * shape->n_columns, n, part);
 			cr_assert(memcmp(part, whole + first * shape->n_rows, sizeof(float) * n * shape->n_rows) == 0,
 				  "%s: %s %u x %u: rows %u to %u have other bits in a batch of %u", ops->name,
-				  gguf_type_name(shape->type), shape->n_rows, shape->n_columns, first, first + n - 1, n);
+				  gguf_type_name(shape->type), shape->n_rows, shape->n_columns, first, first + n - 1,
+				  n);
 		}
 	free((void *)matrix.data);
 	free(x);

@@ -33,9 +33,15 @@ struct change {
 	int n_kinds;
 };
 
-static const char *const extra[] = { "ab", "abc", "bc", "aa", "\xc4\xa0"
-							      "a",
-				     "<|end|>", "<|end|>>", "<|start|>" };
+static const char *const extra[] = { "ab",
+				     "abc",
+				     "bc",
+				     "aa",
+				     "\xc4\xa0"
+				     "a",
+				     "<|end|>",
+				     "<|end|>>",
+				     "<|start|>" };
 static const char *const merges[] = { "a b", "ab c", "b c", "a a", "\xc4\xa0 a" };
 #define N_EXTRA (sizeof(extra) / sizeof(extra[0]))
 #define N_MERGES (sizeof(merges) / sizeof(merges[0]))
@@ -81,7 +87,8 @@ check_encode(const char *text, size_t n, const uint32_t *expected)
 	cr_assert(tokenizer_encode(tokenizer, text, strlen(text), &list, &error), "%s", error.text);
 	cr_assert_eq(list.n, n, "\"%s\": %zu tokens, %zu expected", text, list.n, n);
 	for (size_t i = 0; i < n; i++)
-		cr_assert_eq(list.ids[i], expected[i], "\"%s\": token %zu is %u, not %u", text, i, list.ids[i], expected[i]);
+		cr_assert_eq(list.ids[i], expected[i], "\"%s\": token %zu is %u, not %u", text, i, list.ids[i],
+			     expected[i]);
 	free(list.ids);
 	tokenizer_destroy(tokenizer);
 	gguf_close(gguf);
@@ -106,7 +113,9 @@ Test(tokenizer, pieces)
 	CHECK_ENCODE("a  1", 'a', ' ', ' ', '1');
 	CHECK_ENCODE("ab1bc", AB, '1', BC);
 	CHECK_ENCODE("12", '1', '2');
-	CHECK_ENCODE("a\xc2\xb2" "bc", 'a', 0xc2, 0xb2, BC); /* a superscript is a number */
+	CHECK_ENCODE("a\xc2\xb2"
+		     "bc",
+		     'a', 0xc2, 0xb2, BC); /* a superscript is a number */
 }
 
 Test(tokenizer, special_tokens_in_the_text)
@@ -159,8 +168,16 @@ Test(tokenizer, streams_whole_characters)
 	static const struct {
 		unsigned int byte;
 		const char *text;
-	} steps[] = { { 'a', "a" }, { 0xe6, "" }, { 0x9d, "" }, { 0xb1, "\xe6\x9d\xb1" }, { 0xe6, "" },
-		      { 'b', "\xef\xbf\xbd" "b" }, { 0xff, "\xef\xbf\xbd" }, { 0xed, "" }, { 0xa0, "\xef\xbf\xbd\xef\xbf\xbd" },
+	} steps[] = { { 'a', "a" },
+		      { 0xe6, "" },
+		      { 0x9d, "" },
+		      { 0xb1, "\xe6\x9d\xb1" },
+		      { 0xe6, "" },
+		      { 'b', "\xef\xbf\xbd"
+			     "b" },
+		      { 0xff, "\xef\xbf\xbd" },
+		      { 0xed, "" },
+		      { 0xa0, "\xef\xbf\xbd\xef\xbf\xbd" },
 		      { 0xf0, "" } };
 	struct gguf *gguf = small_file(&(struct change){ 0 });
 	struct tokenizer *tokenizer;
@@ -226,7 +243,8 @@ Test(tokenizer, as_the_reference)
 		golden_llama_read(i, &golden);
 		text = chat_turn(&chat, golden.user, true);
 		cr_assert(tokenizer_encode(tokenizer, text, strlen(text), &list, &error), "%s", error.text);
-		cr_assert_eq(list.n, golden.n_prompt, "prompt %u: %zu tokens, %zu expected", i, list.n, golden.n_prompt);
+		cr_assert_eq(list.n, golden.n_prompt, "prompt %u: %zu tokens, %zu expected", i, list.n,
+			     golden.n_prompt);
 		for (size_t t = 0; t < list.n; t++)
 			cr_assert_eq(list.ids[t], golden.prompt[t], "prompt %u: token %zu is %u, not %u", i, t,
 				     list.ids[t], golden.prompt[t]);

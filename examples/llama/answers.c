@@ -113,9 +113,9 @@ prepare(struct answers *answers, uint32_t worker, struct error *error)
 		answer->prompt = options->prompts[worker + i * n_workers];
 		request->argument = answer;
 		request->max_tokens = options->max_tokens;
-		answer->text_file = answers->n == 1 && answers->label == NULL ?
-					    stdout :
-					    open_memstream(&answer->text, &answer->text_size);
+		answer->text_file = answers->n == 1 && answers->label == NULL
+					    ? stdout
+					    : open_memstream(&answer->text, &answer->text_size);
 		if (answer->text_file == NULL)
 			return error_set(error, "no memory for an answer");
 		if (!setup_encode(answers->setup, answer->prompt, true, &request->tokens, error))
@@ -144,9 +144,12 @@ static bool
 run_requests(const struct answers *answers, struct attention *attention, uint32_t max_running, engine_token_fn hear,
 	     struct request *const *requests, size_t n, struct engine_stats *stats, struct error *error)
 {
-	struct engine_params params = { .max_running = max_running, .max_tokens = SETUP_STEP_TOKENS,
+	struct engine_params params = { .max_running = max_running,
+					.max_tokens = SETUP_STEP_TOKENS,
 					.end_token = tokenizer_end(answers->setup->tokenizer),
-					.max_length = attention->max_length, .token = hear, .argument = (void *)answers };
+					.max_length = attention->max_length,
+					.token = hear,
+					.argument = (void *)answers };
 	struct engine *engine;
 	bool ok;
 
@@ -271,9 +274,13 @@ answers_run(struct setup *setup, const struct options *options, uint32_t worker,
 
 	ok = prepare(&answers, worker, error) && answer_all(&answers, &stats, error);
 	if (ok) {
-		*report = (struct report){ .worker = worker, .pid = (uint32_t)getpid(), .n_prompts = (uint32_t)answers.n,
-					   .n_prompt_tokens = stats.n_prompt_tokens, .n_tokens = stats.n_tokens,
-					   .seconds = stats.seconds, .peak_pages = stats.peak_pages };
+		*report = (struct report){ .worker = worker,
+					   .pid = (uint32_t)getpid(),
+					   .n_prompts = (uint32_t)answers.n,
+					   .n_prompt_tokens = stats.n_prompt_tokens,
+					   .n_tokens = stats.n_tokens,
+					   .seconds = stats.seconds,
+					   .peak_pages = stats.peak_pages };
 		ok = !options->verify || verify(&answers, &report->verdict, error);
 		ok = ok && (options->report == NULL || write_report(&answers, report, error));
 	}

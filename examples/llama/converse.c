@@ -48,9 +48,11 @@ bool
 converse(struct setup *setup, const struct options *options, struct error *error)
 {
 	struct conversation conversation = { .setup = setup };
-	struct engine_params params = { .max_running = 1, .max_tokens = SETUP_STEP_TOKENS,
+	struct engine_params params = { .max_running = 1,
+					.max_tokens = SETUP_STEP_TOKENS,
 					.end_token = tokenizer_end(setup->tokenizer),
-					.max_length = setup->attention->max_length, .token = hear_token,
+					.max_length = setup->attention->max_length,
+					.token = hear_token,
 					.argument = &conversation };
 	struct request request = { .max_tokens = options->max_tokens, .keep = true };
 	struct engine *engine;

@@ -22,7 +22,7 @@ struct engine {
 	struct forward *forward;
 	struct attention *attention;
 	struct engine_params params;
-	struct request *queue; /* waiting for a place, in order */
+	struct request *queue;                       /* waiting for a place, in order */
 	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
 	uint32_t n_running;
 	bool crowded; /* somebody gave pages back: admit nobody until an answer ends */
@@ -188,7 +188,8 @@ choose_rows(struct engine *engine)
 				continue;
 			step->requests[step->n_rows] = request;
 			step->rows[step->n_rows++] =
-				(struct attention_row){ .sequence = request->sequence, .q_len = q_len,
+				(struct attention_row){ .sequence = request->sequence,
+							.q_len = q_len,
 							.kv_len = (uint32_t)request->n_cached + q_len };
 			room -= q_len;
 		}
@@ -254,8 +255,11 @@ pack(struct engine *engine, struct forward_step *packed)
 	for (uint32_t i = 0; i < engine->n_running; i++)
 		n_pages += engine->attention->ops->n_pages(engine->attention, engine->running[i]->sequence);
 	engine->stats.peak_pages = n_pages > engine->stats.peak_pages ? n_pages : engine->stats.peak_pages;
-	*packed = (struct forward_step){ .n_tokens = n, .tokens = engine->tokens, .positions = engine->positions,
-					 .n_logits = n_wanted, .wanted = engine->wanted };
+	*packed = (struct forward_step){ .n_tokens = n,
+					 .tokens = engine->tokens,
+					 .positions = engine->positions,
+					 .n_logits = n_wanted,
+					 .wanted = engine->wanted };
 }
 
 static bool

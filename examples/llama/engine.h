@@ -29,7 +29,7 @@ struct request {
 	uint32_t n_pages; /* held when it finished */
 	uint64_t sequence;
 	bool open;
-	size_t n_cached;  /* tokens whose K and V are in the cache */
+	size_t n_cached; /* tokens whose K and V are in the cache */
 	struct request *next;
 };
 
@@ -40,7 +40,7 @@ struct engine_params {
 	uint32_t max_running; /* requests with a sequence at a time, at most ENGINE_MAX_RUNNING */
 	uint32_t max_tokens;  /* of a step; not below max_running */
 	uint32_t end_token;
-	uint32_t max_length; /* of a sequence */
+	uint32_t max_length;   /* of a sequence */
 	engine_token_fn token; /* NULL: nobody listens */
 	void *argument;
 };

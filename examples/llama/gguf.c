@@ -46,14 +46,14 @@ static const struct {
 	const char *name;
 	uint32_t n_elements, n_bytes; /* 0: refused */
 } tensor_types[] = {
-	[0] = { "F32", 1, 4 },   [1] = { "F16", 1, 2 },   [2] = { "Q4_0", 32, 18 }, [3] = { "Q4_1", 32, 20 },
-	[6] = { "Q5_0", 0, 0 },  [7] = { "Q5_1", 0, 0 },  [8] = { "Q8_0", 32, 34 }, [9] = { "Q8_1", 0, 0 },
-	[10] = { "Q2_K", 0, 0 }, [11] = { "Q3_K", 0, 0 }, [12] = { "Q4_K", 0, 0 },  [13] = { "Q5_K", 0, 0 },
-	[14] = { "Q6_K", 0, 0 }, [15] = { "Q8_K", 0, 0 }, [16] = { "IQ2_XXS", 0, 0 }, [17] = { "IQ2_XS", 0, 0 },
-	[18] = { "IQ3_XXS", 0, 0 }, [19] = { "IQ1_S", 0, 0 }, [20] = { "IQ4_NL", 0, 0 }, [21] = { "IQ3_S", 0, 0 },
-	[22] = { "IQ2_S", 0, 0 }, [23] = { "IQ4_XS", 0, 0 }, [24] = { "I8", 0, 0 },  [25] = { "I16", 0, 0 },
-	[26] = { "I32", 0, 0 },  [27] = { "I64", 0, 0 },  [28] = { "F64", 0, 0 },   [29] = { "IQ1_M", 0, 0 },
-	[30] = { "BF16", 0, 0 }, [34] = { "TQ1_0", 0, 0 }, [35] = { "TQ2_0", 0, 0 }, [39] = { "MXFP4", 0, 0 },
+	[0] = { "F32", 1, 4 },      [1] = { "F16", 1, 2 },     [2] = { "Q4_0", 32, 18 },   [3] = { "Q4_1", 32, 20 },
+	[6] = { "Q5_0", 0, 0 },     [7] = { "Q5_1", 0, 0 },    [8] = { "Q8_0", 32, 34 },   [9] = { "Q8_1", 0, 0 },
+	[10] = { "Q2_K", 0, 0 },    [11] = { "Q3_K", 0, 0 },   [12] = { "Q4_K", 0, 0 },    [13] = { "Q5_K", 0, 0 },
+	[14] = { "Q6_K", 0, 0 },    [15] = { "Q8_K", 0, 0 },   [16] = { "IQ2_XXS", 0, 0 }, [17] = { "IQ2_XS", 0, 0 },
+	[18] = { "IQ3_XXS", 0, 0 }, [19] = { "IQ1_S", 0, 0 },  [20] = { "IQ4_NL", 0, 0 },  [21] = { "IQ3_S", 0, 0 },
+	[22] = { "IQ2_S", 0, 0 },   [23] = { "IQ4_XS", 0, 0 }, [24] = { "I8", 0, 0 },      [25] = { "I16", 0, 0 },
+	[26] = { "I32", 0, 0 },     [27] = { "I64", 0, 0 },    [28] = { "F64", 0, 0 },     [29] = { "IQ1_M", 0, 0 },
+	[30] = { "BF16", 0, 0 },    [34] = { "TQ1_0", 0, 0 },  [35] = { "TQ2_0", 0, 0 },   [39] = { "MXFP4", 0, 0 },
 };
 #define N_TENSOR_TYPES (sizeof(tensor_types) / sizeof(tensor_types[0]))
 
@@ -167,7 +167,8 @@ cursor_array(struct cursor *cursor, struct gguf_array *array)
 	array->n_items = n;
 	array->next = cursor->gguf->data + cursor->at;
 	if (n > cursor_left(cursor) / (type == GGUF_STRING ? 8 : value_size(type)))
-		return error_set(cursor->error, "%s: %s: array of %llu elements at offset %llu, the file has %llu more bytes",
+		return error_set(cursor->error,
+				 "%s: %s: array of %llu elements at offset %llu, the file has %llu more bytes",
 				 cursor->gguf->path, cursor->what, (unsigned long long)n,
 				 (unsigned long long)cursor->at, (unsigned long long)cursor_left(cursor));
 	if (type != GGUF_STRING)
@@ -290,8 +291,8 @@ tensors_apart(const struct gguf *gguf, struct error *error)
 	for (uint64_t i = 1; i < gguf->n_tensors && ok; i++)
 		if ((const uint8_t *)order[i - 1]->data + order[i - 1]->size > (const uint8_t *)order[i]->data)
 			ok = error_set(error, "%s: tensors %.*s and %.*s overlap", gguf->path,
-				       (int)order[i - 1]->name.size, order[i - 1]->name.data,
-				       (int)order[i]->name.size, order[i]->name.data);
+				       (int)order[i - 1]->name.size, order[i - 1]->name.data, (int)order[i]->name.size,
+				       order[i]->name.data);
 	free(order);
 	return ok;
 }
@@ -303,11 +304,11 @@ read_tensors(struct gguf *gguf, struct cursor *cursor)
 	uint32_t alignment = DEFAULT_ALIGNMENT;
 	bool ok = true;
 
-	if (gguf_has(gguf, "general.alignment") &&
-	    !gguf_u32(gguf, "general.alignment", &alignment, cursor->error))
+	if (gguf_has(gguf, "general.alignment") && !gguf_u32(gguf, "general.alignment", &alignment, cursor->error))
 		return false;
 	if (alignment < 8 || (alignment & (alignment - 1)) != 0)
-		return error_set(cursor->error, "%s: general.alignment = %u is not a power of two from 8", gguf->path, alignment);
+		return error_set(cursor->error, "%s: general.alignment = %u is not a power of two from 8", gguf->path,
+				 alignment);
 	gguf->tensors = calloc(gguf->n_tensors + 1, sizeof(*gguf->tensors));
 	offsets = calloc(gguf->n_tensors + 1, sizeof(*offsets));
 	if (gguf->tensors == NULL || offsets == NULL)
@@ -326,11 +327,11 @@ read_tensors(struct gguf *gguf, struct cursor *cursor)
 				       alignment);
 		else if (__builtin_add_overflow(start, offsets[i], &offset) || offset > gguf->size ||
 			 tensor->size > gguf->size - offset)
-			ok = error_set(cursor->error,
-				       "%s: tensor %.*s: %llu bytes at offset %llu of the data, the file has %llu bytes",
-				       gguf->path, (int)tensor->name.size, tensor->name.data,
-				       (unsigned long long)tensor->size, (unsigned long long)offsets[i],
-				       (unsigned long long)gguf->size);
+			ok = error_set(
+				cursor->error,
+				"%s: tensor %.*s: %llu bytes at offset %llu of the data, the file has %llu bytes",
+				gguf->path, (int)tensor->name.size, tensor->name.data, (unsigned long long)tensor->size,
+				(unsigned long long)offsets[i], (unsigned long long)gguf->size);
 		else
 			tensor->data = gguf->data + offset;
 	}
@@ -356,7 +357,8 @@ read_header(struct gguf *gguf, struct cursor *cursor)
 				 gguf->version);
 	if (!cursor_u64(cursor, &gguf->n_tensors) || !cursor_u64(cursor, &gguf->n_kvs))
 		return false;
-	if (gguf->n_kvs > cursor_left(cursor) / KV_MIN_BYTES || gguf->n_tensors > cursor_left(cursor) / TENSOR_MIN_BYTES)
+	if (gguf->n_kvs > cursor_left(cursor) / KV_MIN_BYTES ||
+	    gguf->n_tensors > cursor_left(cursor) / TENSOR_MIN_BYTES)
 		return error_set(cursor->error,
 				 "%s: header claims %llu metadata entries and %llu tensors, the file has %llu bytes",
 				 gguf->path, (unsigned long long)gguf->n_kvs, (unsigned long long)gguf->n_tensors,

@@ -71,10 +71,10 @@ main(int argc, char **argv)
 		status = fail(&error, EXIT_WRONG_OPTIONS);
 		break;
 	case OPTIONS_RUN:
-		status = options.print_geometry ? print_geometry(&options) :
-			 options.chat		? talk(&options) :
-			 options.n_workers > 0	? workers_run(&options) :
-						  answer(&options);
+		status = options.print_geometry  ? print_geometry(&options)
+			 : options.chat          ? talk(&options)
+			 : options.n_workers > 0 ? workers_run(&options)
+						 : answer(&options);
 		break;
 	}
 	options_free(&options);

@@ -27,12 +27,12 @@ matmul_ops_find(const char *name)
 {
 #ifdef PAGED_X86_64
 	if (strcmp(name, "avx512") == 0)
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? &matmul_ops_avx512 :
-												 NULL;
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? &matmul_ops_avx512
+											       : NULL;
 	if (strcmp(name, "avx2") == 0)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") ?
-			       &matmul_ops_avx2 :
-			       NULL;
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
+			       ? &matmul_ops_avx2
+			       : NULL;
 #endif
 	return strcmp(name, "generic") == 0 ? &matmul_ops_generic : NULL;
 }
@@ -137,8 +137,13 @@ void
 matmul_run(const struct matmul_ops *ops, struct team *team, struct matmul_scratch *scratch,
 	   const struct matmul *products, uint32_t n_products, const float *x, size_t x_stride, uint32_t n_batch)
 {
-	struct job job = { .ops = ops, .scratch = scratch, .products = products, .n_products = n_products,
-			   .x = x, .x_stride = x_stride, .n_batch = n_batch };
+	struct job job = { .ops = ops,
+			   .scratch = scratch,
+			   .products = products,
+			   .n_products = n_products,
+			   .x = x,
+			   .x_stride = x_stride,
+			   .n_batch = n_batch };
 
 	assert(n_products <= MAX_PRODUCTS);
 	for (uint32_t i = 0; i < n_products; i++) {

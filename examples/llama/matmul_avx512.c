@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled with AVX-512's flags; called only where the CPU has it.  Expanded weights equal the generic ones bit for bit. */
+/*
+ * Compiled with AVX-512's flags; called only where the CPU has it.
+ * Expanded weights equal the generic ones bit for bit.
+ */
 #include <immintrin.h>
 #include <string.h>
 

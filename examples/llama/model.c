@@ -40,8 +40,11 @@ find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_
 
 	if (!find(loader, name, n_columns, n_rows, &tensor))
 		return false;
-	*matrix = (struct matrix){ .data = tensor->data, .type = tensor->type, .n_rows = n_rows,
-				   .n_columns = n_columns, .row_bytes = tensor->size / n_rows };
+	*matrix = (struct matrix){ .data = tensor->data,
+				   .type = tensor->type,
+				   .n_rows = n_rows,
+				   .n_columns = n_columns,
+				   .row_bytes = tensor->size / n_rows };
 	return true;
 }
 
@@ -94,7 +97,7 @@ load_layer(struct loader *loader, const struct model *model, uint32_t number, st
 static bool
 refuse_others(struct loader *loader, const struct model *model)
 {
-	static const char *const parts[] = { "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate",
+	static const char *const parts[] = { "attn_q", "attn_k",   "attn_v",    "attn_output", "ffn_gate",
 					     "ffn_up", "ffn_down", "attn_norm", "ffn_norm" };
 	uint64_t n = gguf_n_tensors(loader->gguf);
 
@@ -206,8 +209,8 @@ check_heads(const struct gguf *gguf, struct model *model, struct error *error)
 				 model->n_heads, model->n_kv_heads);
 	if (model->head_dim == 0 || model->head_dim % 2 != 0 || model->head_dim > 1024 || rope_dim != model->head_dim ||
 	    model->n_heads > MAX_DIMENSION / model->head_dim)
-		return error_set(error, "%s: %u heads of %u with %u rotary dimensions are not supported", gguf_path(gguf),
-				 model->n_heads, model->head_dim, rope_dim);
+		return error_set(error, "%s: %u heads of %u with %u rotary dimensions are not supported",
+				 gguf_path(gguf), model->n_heads, model->head_dim, rope_dim);
 	/* Each layer has tensors, so the file bounds what is allocated. */
 	if (model->n_layers > gguf_n_tensors(gguf))
 		return error_set(error, "%s: %u layers, but %llu tensors", gguf_path(gguf), model->n_layers,

@@ -185,7 +185,8 @@ static bool
 check(const struct options *options, struct error *error)
 {
 	if (options->model == NULL)
-		return error_set(error, "no model: give --model FILE or set PAGED_MODEL (tools/fetch-model prints one)");
+		return error_set(error,
+				 "no model: give --model FILE or set PAGED_MODEL (tools/fetch-model prints one)");
 	if (options->print_geometry)
 		return true;
 	if (options->chat && (options->n_prompts > 0 || options->n_workers > 0 || options->verify || options->report))
@@ -207,8 +208,9 @@ options_parse(int argc, char **argv, struct options *options, struct error *erro
 {
 	int option;
 
-	*options = (struct options){ .model = getenv("PAGED_MODEL"), .pool = "llama", .n_threads = 1,
-				     .max_tokens = 256, .max_running = 8 };
+	*options = (struct options){
+		.model = getenv("PAGED_MODEL"), .pool = "llama", .n_threads = 1, .max_tokens = 256, .max_running = 8
+	};
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
 		if (option == OPTION_HELP || option == OPTION_VERSION) {
 			fputs(option == OPTION_HELP ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);

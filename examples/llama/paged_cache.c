@@ -51,13 +51,14 @@ paged_cache_close(struct attention *attention, uint64_t sequence)
 
 static enum attention_status
 paged_cache_plan(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits,
-	   struct error *error)
+		 struct error *error)
 {
 	struct paged_cache *cache = (struct paged_cache *)attention;
 	enum paged_status status;
 
 	for (uint32_t r = 0; r < n_rows; r++)
-		cache->rows[r] = (struct paged_batch_row){ .seq = rows[r].sequence, .q_len = rows[r].q_len,
+		cache->rows[r] = (struct paged_batch_row){ .seq = rows[r].sequence,
+							   .q_len = rows[r].q_len,
 							   .kv_len = rows[r].kv_len };
 	do
 		status = paged_batch_plan(cache->batch, n_rows, cache->rows);
@@ -73,18 +74,22 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 
 static bool
 paged_cache_run(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v, float *out,
-	  struct error *error)
+		struct error *error)
 {
 	struct paged_cache *cache = (struct paged_cache *)attention;
 	const struct model *model = cache->model;
-	struct paged_tensor tensor_k = { .data = (void *)k, .dtype = PAGED_F32, .n_heads = model->n_kv_heads,
-					 .dim = model->head_dim };
-	struct paged_tensor tensor_v = { .data = (void *)v, .dtype = PAGED_F32, .n_heads = model->n_kv_heads,
-					 .dim = model->head_dim };
-	struct paged_tensor tensor_q = { .data = (void *)q, .dtype = PAGED_F32, .n_heads = model->n_heads,
-					 .dim = model->head_dim };
-	struct paged_tensor tensor_out = { .data = out, .dtype = PAGED_F32, .n_heads = model->n_heads,
-					   .dim = model->head_dim };
+	struct paged_tensor tensor_k = {
+		.data = (void *)k, .dtype = PAGED_F32, .n_heads = model->n_kv_heads, .dim = model->head_dim
+	};
+	struct paged_tensor tensor_v = {
+		.data = (void *)v, .dtype = PAGED_F32, .n_heads = model->n_kv_heads, .dim = model->head_dim
+	};
+	struct paged_tensor tensor_q = {
+		.data = (void *)q, .dtype = PAGED_F32, .n_heads = model->n_heads, .dim = model->head_dim
+	};
+	struct paged_tensor tensor_out = {
+		.data = out, .dtype = PAGED_F32, .n_heads = model->n_heads, .dim = model->head_dim
+	};
 
 	return (paged_append(cache->batch, layer, &tensor_k, &tensor_v, NULL) == PAGED_OK &&
 		paged_attention(cache->batch, layer, &tensor_q, &tensor_out, NULL) == PAGED_OK) ||
@@ -111,12 +116,17 @@ static const struct attention_ops paged_cache_ops = {
 static enum paged_status
 attach(struct paged_cache *cache, const struct paged_attachment *attachment)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .name = attachment->name,
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = attachment->name,
 					      .n_threads = attachment->n_threads };
-	struct paged_pool_params pool = { .struct_size = sizeof(pool), .name = attachment->pool,
-					  .n_layers = cache->model->n_layers, .n_kv_heads = cache->model->n_kv_heads,
-					  .k_dim = cache->model->head_dim, .dtype = attachment->embedded_dtype,
-					  .page_size = EMBEDDED_PAGE_SIZE, .n_pages = attachment->embedded_pages };
+	struct paged_pool_params pool = { .struct_size = sizeof(pool),
+					  .name = attachment->pool,
+					  .n_layers = cache->model->n_layers,
+					  .n_kv_heads = cache->model->n_kv_heads,
+					  .k_dim = cache->model->head_dim,
+					  .dtype = attachment->embedded_dtype,
+					  .page_size = EMBEDDED_PAGE_SIZE,
+					  .n_pages = attachment->embedded_pages };
 
 	if (attachment->embedded_pages > 0)
 		return paged_client_open_embedded(&pool, 1, &params, &cache->client);
@@ -135,18 +145,20 @@ check_shape(struct paged_cache *cache, struct error *error)
 	cache->base.max_length = info.max_length < model->n_context ? info.max_length : model->n_context;
 	if (info.n_layers != model->n_layers || info.n_kv_heads != model->n_kv_heads || info.k.dim != model->head_dim ||
 	    info.v.dim != model->head_dim || info.v_in_k)
-		return error_set(error,
-				 "pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
-				 info.name, info.n_layers, info.n_kv_heads, info.k.dim, info.v.dim, model->n_layers,
-				 model->n_kv_heads, model->head_dim, model->head_dim);
+		return error_set(
+			error,
+			"pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
+			info.name, info.n_layers, info.n_kv_heads, info.k.dim, info.v.dim, model->n_layers,
+			model->n_kv_heads, model->head_dim, model->head_dim);
 	return true;
 }
 
 bool
 paged_cache_create(const struct model *model, const struct paged_attachment *attachment, struct attention **attention_p,
-	     struct error *error)
+		   struct error *error)
 {
-	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = attachment->max_rows,
+	struct paged_batch_params params = { .struct_size = sizeof(params),
+					     .max_rows = attachment->max_rows,
 					     .reserve_ahead = RESERVE_AHEAD };
 	struct paged_cache *cache = calloc(1, sizeof(*cache));
 

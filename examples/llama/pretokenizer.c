@@ -84,7 +84,8 @@ find(const struct pretokenizer *pretokenizer, const pcre2_code *code, const char
 	PCRE2_UCHAR message[128];
 	int number;
 
-	number = pcre2_match(code, (PCRE2_SPTR)text, size, at, check ? 0 : PCRE2_NO_UTF_CHECK, pretokenizer->match, NULL);
+	number = pcre2_match(code, (PCRE2_SPTR)text, size, at, check ? 0 : PCRE2_NO_UTF_CHECK, pretokenizer->match,
+			     NULL);
 	if (number == PCRE2_ERROR_NOMATCH)
 		return 0;
 	if (number < 0) {

@@ -31,9 +31,12 @@ setup_load(struct setup *setup, const struct options *options, bool progress, st
 bool
 setup_attach(struct setup *setup, const struct options *options, const char *name, struct error *error)
 {
-	struct paged_attachment attachment = { .runtime_dir = options->runtime_dir, .pool = options->pool,
-					       .embedded_pages = options->embedded_pages, .embedded_dtype = PAGED_F16,
-					       .n_threads = options->n_threads, .max_rows = options->max_running,
+	struct paged_attachment attachment = { .runtime_dir = options->runtime_dir,
+					       .pool = options->pool,
+					       .embedded_pages = options->embedded_pages,
+					       .embedded_dtype = PAGED_F16,
+					       .n_threads = options->n_threads,
+					       .max_rows = options->max_running,
 					       .name = name };
 
 	return forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running,

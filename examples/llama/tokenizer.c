@@ -220,8 +220,7 @@ encode_piece(void *argument, const char *piece, size_t size, struct error *error
 			bpe_add(bpe, tokenizer->byte_ids[(uint8_t)piece[i]]);
 	bpe_merge(bpe, &tokenizer->vocabulary);
 	for (uint32_t i = 0; i < bpe->n_symbols; i++)
-		if (bpe->symbols[i].id != VOCABULARY_NONE &&
-		    !token_list_add(encoding->list, bpe->symbols[i].id, error))
+		if (bpe->symbols[i].id != VOCABULARY_NONE && !token_list_add(encoding->list, bpe->symbols[i].id, error))
 			return false;
 	return true;
 }
@@ -253,7 +252,8 @@ tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, str
 		special = special_at(tokenizer, text + at, size - at);
 		if (special == NULL)
 			continue;
-		if (!pretokenizer_run(tokenizer->pretokenizer, text + start, at - start, encode_piece, &encoding, error) ||
+		if (!pretokenizer_run(tokenizer->pretokenizer, text + start, at - start, encode_piece, &encoding,
+				      error) ||
 		    !token_list_add(list, special->id, error))
 			return false;
 		start = at + special->text.size;

@@ -26,7 +26,7 @@ struct token_list {
 
 bool token_list_add(struct token_list *list, uint32_t id, struct error *error);
 
-/** tokenizer_create - vocabulary, merges and special tokens of a file; another model or pre-tokenizer is refused by name */
+/** tokenizer_create - vocabulary, merges and special tokens; another model or pre-tokenizer is refused by name */
 bool tokenizer_create(const struct gguf *gguf, struct tokenizer **tokenizer_p, struct error *error);
 
 /** tokenizer_destroy - takes NULL */
@@ -52,7 +52,7 @@ bool tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size
 /** Longest text of one token that tokenizer_decode() writes. */
 #define TOKENIZER_MAX_BYTES 1024u
 
-/** tokenizer_decode - the bytes of one token, at most TOKENIZER_MAX_BYTES; special tokens have none; returns their number */
+/** tokenizer_decode - the bytes of one token, none of a special one; returns how many (TOKENIZER_MAX_BYTES at most) */
 size_t tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes);
 
 /**
