@@ -65,6 +65,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 %C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 endif
 
+EXTRA_DIST += tools/fetch-model
+
 # Not installed: it shows how a worker is written and serves the quickstart, from the build tree.
 noinst_PROGRAMS += %D%/llama/paged-llama
 %C%_llama_paged_llama_SOURCES = %D%/llama/main.c

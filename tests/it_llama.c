@@ -22,6 +22,12 @@
 
 #define CLEAR_LEAD 0.05f
 #define CLEAR_STEPS 590u
+/* The sanitizers make everything ten times slower: a few prompts must do. */
+#ifdef __SANITIZE_ADDRESS__
+#define N_CASES 4u
+#else
+#define N_CASES GOLDEN_LLAMA_CASES
+#endif
 #define CHUNK 256u
 #define MAX_LOGITS 64u
 #define F32_TOLERANCE 0.0003f
@@ -135,7 +141,7 @@ IT_TEST_LIMIT(contiguous_as_the_reference, 300)
 
 	load();
 	it_require(contiguous_create(model, PAGED_F32, &attention, &error), "%s", error.text);
-	for (unsigned int i = 0; i + 1 < GOLDEN_LLAMA_CASES; i++)
+	for (unsigned int i = 0; i < N_CASES && i + 1 < GOLDEN_LLAMA_CASES; i++)
 		run_case(attention, i, &score);
 	report(&score);
 	it_require(score.n_clear_equal == score.n_clear);
@@ -155,11 +161,11 @@ run_paged(enum paged_dtype dtype, struct score *score)
 
 	load();
 	it_require(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
-	for (unsigned int i = 0; i < GOLDEN_LLAMA_CASES; i++)
+	for (unsigned int i = 0; i < N_CASES; i++)
 		run_case(attention, i, score);
 	report(score);
-	it_require(score->n_clear == CLEAR_STEPS);
-	it_require(score->n_clear_equal == CLEAR_STEPS);
+	it_require(score->n_clear_equal == score->n_clear);
+	it_require(score->n_clear == CLEAR_STEPS || N_CASES < GOLDEN_LLAMA_CASES);
 	paged_cache_destroy(attention);
 	unload();
 }
