@@ -232,3 +232,7 @@ UNIT_TESTS += %D%/unit_engine
 %C%_unit_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_unit_engine_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS)
+
+# The installed tree: programs in C, C++ and Python.
+LINT_TESTS += %D%/it_install.sh
+EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc

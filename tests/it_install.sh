@@ -1,0 +1,105 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What make install puts down is enough: programs in C, C++ and Python use it.
+directory=$(mktemp -d /tmp/it-install.XXXXXX) || exit 99
+daemon=
+finish()
+{
+	[ -z "$daemon" ] || kill "$daemon" 2>/dev/null
+	rm -rf "$directory"
+}
+trap finish EXIT
+n=0
+status=0
+
+# try NAME COMMAND...: one test; its output is kept in $directory/output.
+try()
+{
+	n=$((n + 1))
+	name=$1
+	shift
+	if "$@" >"$directory/output" 2>&1; then
+		echo "ok $n - $name"
+	else
+		sed 's/^/# /' "$directory/output"
+		echo "not ok $n - $name"
+		status=1
+	fi
+}
+# try_with PROGRAM NAME COMMAND...: skipped, and said to be, where PROGRAM is missing.
+try_with()
+{
+	if command -v "$1" >/dev/null 2>&1; then
+		shift
+		try "$@"
+	else
+		n=$((n + 1))
+		echo "ok $n - $2 # SKIP no $1"
+	fi
+}
+
+# Where configure was told to put things; later ones are made of earlier ones.
+root=$directory/root
+for name in prefix exec_prefix datarootdir bindir sbindir libdir includedir mandir; do
+	eval "$name=\"$(sed -n "s/^$name = //p" "$PAGED_BUILDDIR/Makefile")\""
+done
+# shellcheck disable=SC2154 # the loop sets them
+bin=$root$bindir sbin=$root$sbindir lib=$root$libdir include=$root$includedir man=$root$mandir
+
+install_all()
+{
+	# The make that runs the tests is not to be heard by this one.
+	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -C "$PAGED_BUILDDIR" install DESTDIR="$root"
+}
+try "make install" install_all
+
+expected()
+{
+	ls "$bin/pagedctl" "$sbin/pagedd" "$include/pagedclient.h" "$include/paged_types.h" \
+		"$lib/libpagedclient.so" "$lib/libpagedclient.so.0" "$lib/pkgconfig/pagedclient.pc" \
+		"$man/man8/pagedd.8" "$man/man8/pagedctl.8" "$man/man5/pagedd.conf.5" \
+		"$man/man3/libpagedclient.3" "$man/man7/paged-protocol.7"
+}
+try "everything is in its place" expected
+
+if "$sbin/pagedd" --version | grep -q '^sanitizers *yes'; then
+	echo "ok $((n + 1)) - programs use it # SKIP built with sanitizers"
+	echo "1..$((n + 1))"
+	exit $status
+fi
+
+export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+export LD_LIBRARY_PATH="$lib" PAGED_RUNTIME_DIR="$directory/runtime"
+flags=$(pkg-config --cflags --libs pagedclient) || flags=
+cd "$directory" || exit 99
+cc=${CC:-cc}
+cxx=${CXX:-c++}
+
+# shellcheck disable=SC2086 # flags are words
+try_with "$cc" "the README's program compiles" \
+	$cc -std=c99 -Wall -Wextra -Wpedantic -Werror "$PAGED_SRCDIR/examples/first.c" -o first $flags
+# shellcheck disable=SC2086
+try_with "$cxx" "a C++ program compiles" \
+	$cxx -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Werror "$PAGED_SRCDIR/tests/install_worker.cc" -o worker $flags
+
+# The configuration that the README shows, with less memory and no group.
+sed -n 's/^    //; /^pool llama {/,/^}/p' "$PAGED_SRCDIR/README.md" | sed 's/2GiB/64MiB/' >pagedd.conf
+try "the README's configuration is accepted" "$sbin/pagedd" --check-config --config pagedd.conf
+"$sbin/pagedd" --config pagedd.conf --runtime-dir "$PAGED_RUNTIME_DIR" 2>log &
+daemon=$!
+for _ in $(seq 200); do
+	"$bin/pagedctl" status >/dev/null 2>&1 && break
+	sleep 0.05
+done
+try "pagedctl status" "$bin/pagedctl" status
+[ ! -x first ] || try "the README's program runs" ./first
+[ ! -x worker ] || try "the C++ program runs" ./worker
+try_with python3 "Python calls the library" python3 "$PAGED_SRCDIR/tests/install_ffi.py"
+try "pagedctl check" "$bin/pagedctl" check
+
+kill "$daemon"
+try "pagedd stops" wait "$daemon"
+daemon=
+echo "1..$n"
+exit $status
