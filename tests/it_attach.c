@@ -561,17 +561,17 @@ truncater(int from, int to, void *argument)
 	toy_close(&toy);
 }
 
-/* The version stays odd for ever, and a reader notices that nobody will make it even. */
+/* The version stays odd for ever, and a reader that plans on notices that nobody will make it even. */
 IT_TEST(daemon_killed_in_a_row_update)
 {
 	/* The first replacement of a row is its create, the second the truncate. */
 	const char *environment[] = { "PAGED_FAULT=row-update:2", NULL };
+	enum paged_status status = PAGED_OK;
 	struct it_daemon daemon;
 	struct it_worker worker;
-	enum paged_status status;
 	uint32_t tokens = 8;
 	paged_seq_id seq;
-	uint64_t began;
+	uint64_t busy_ms = 0, took_ms;
 	struct toy toy;
 
 	it_daemon_start(&daemon, toy_configuration, "tests/pagedd-faults", environment);
@@ -580,13 +580,18 @@ IT_TEST(daemon_killed_in_a_row_update)
 	it_hear(worker.from, &seq, sizeof(seq));
 	toy_ok(&toy, toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND));
 	it_say(worker.to, &tokens, sizeof(tokens));
-	it_join(&worker);
-	began = it_now_ms();
-	status = toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND);
+	/* AGAIN while the kernel still buries the daemon: its socket has not hung up yet. */
+	while (status == PAGED_OK || status == PAGED_ERR_AGAIN) {
+		status = toy_plan(&toy, seq, 63, 64, PAGED_ROW_NO_APPEND);
+		if (status != PAGED_OK && busy_ms == 0)
+			busy_ms = it_now_ms();
+		it_require(busy_ms == 0 || it_now_ms() - busy_ms < 2000, "still %s", paged_status_name(status));
+	}
+	took_ms = it_now_ms() - busy_ms;
 	it_require(status == PAGED_ERR_GONE, "%s: %s", paged_status_name(status), paged_client_error(toy.client));
-	it_require(it_now_ms() - began < 2000, "%llu ms", (unsigned long long)(it_now_ms() - began));
-	it_note("plan returned after %llu ms", (unsigned long long)(it_now_ms() - began));
+	it_note("plan knew after %llu ms", (unsigned long long)took_ms);
 	toy_expect(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0), PAGED_ERR_GONE);
+	it_join(&worker);
 	it_daemon_kill(&daemon);
 	toy_close(&toy);
 }
