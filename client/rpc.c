@@ -64,9 +64,12 @@ rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_
 	if (rpc->socket == NULL)
 		return zmq_error("RPC socket", error);
 	status = socket_configure(rpc, member, token_hex, error);
-	if (status == PAGED_OK && zmq_connect(rpc->socket, endpoint) != 0)
-		status = zmq_error(endpoint, error);
-	return status;
+	if (status != PAGED_OK)
+		return status;
+	while (zmq_connect(rpc->socket, endpoint) != 0)
+		if (zmq_errno() != EINTR)
+			return zmq_error("RPC connect", error); /* the endpoint's name is a secret */
+	return PAGED_OK;
 }
 
 void
@@ -75,7 +78,8 @@ rpc_close(struct rpc *rpc, bool in_child)
 	if (!in_child && rpc->socket != NULL)
 		zmq_close(rpc->socket);
 	if (!in_child && rpc->context != NULL)
-		zmq_ctx_term(rpc->context);
+		while (zmq_ctx_term(rpc->context) != 0 && zmq_errno() == EINTR) /* or its threads stay for ever */
+			;
 	wire_arena_destroy(&rpc->arena);
 	wire_arena_destroy(&rpc->send_arena);
 }

@@ -239,3 +239,7 @@ UNIT_TESTS += %D%/unit_engine
 # The installed tree: programs in C, C++ and Python.
 LINT_TESTS += %D%/it_install.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
+# Attacks by permitted users.
+IT_TESTS += %D%/it_attack
+%C%_it_attack_SOURCES = %D%/it_attack.c
+%C%_it_attack_LDADD = $(IT_LIBS)
