@@ -7,6 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The daemon hangs up on what is no message, and a name with control characters makes it none. */
+static bool
+name_is_printable(const char *name)
+{
+	for (; *name != '\0'; name++)
+		if ((unsigned char)*name < 0x20 || *name == 0x7f)
+			return false;
+	return true;
+}
+
 enum paged_status
 paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p)
 {
@@ -20,6 +30,8 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
 	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
+	if (!name_is_printable(name))
+		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has no control characters");
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
 		return client_failf(client, PAGED_ERR_NOMEM, "no memory for pool %s", name);

@@ -71,3 +71,16 @@ IT_TEST(a_client_under_signals_leaves_nothing)
 	it_require(count_threads() == threads, "%u threads, %u before", count_threads(), threads);
 	it_daemon_stop(&daemon_);
 }
+
+IT_TEST(a_name_that_cannot_be_costs_no_session)
+{
+	struct paged_client *client;
+	struct paged_pool *pool;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK);
+	it_require(paged_pool_open(client, "p\n", &pool) == PAGED_ERR_INVALID, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
