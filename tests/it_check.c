@@ -136,6 +136,7 @@ IT_TEST(json_for_programs)
 	text = it_pagedctl(&code, "--json", "sequences", NULL);
 	document = parsed(text, code);
 	it_require(json_array_size(document) == 1 && number(json_array_get(document, 0), "capacity") == 20);
+	it_require(json_is_null(json_object_get(json_array_get(document, 0), "length")));
 	it_require(strcmp(string(json_array_get(document, 0), "sequence"), scene.seq_text) == 0);
 	json_decref(document);
 

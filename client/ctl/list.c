@@ -211,9 +211,10 @@ json_of_sequence(const char *pool, const struct paged_seq_entry *entry)
 {
 	char text[PRINT_SMALL];
 
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:s}", "pool", pool, "sequence",
+	return json_pack("{s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:s}", "pool", pool, "sequence",
 			 print_seq(text, entry->seq), "session", (json_int_t)entry->session, "pid",
-			 (json_int_t)entry->pid, "length", (json_int_t)entry->length, "capacity",
+			 (json_int_t)entry->pid, "length",
+			 entry->length == 0 ? json_null() : json_integer((json_int_t)entry->length), "capacity",
 			 (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "name", entry->name);
 }
 
@@ -238,7 +239,7 @@ sequences_add(struct ctl *ctl, const char *pool, bool name_pool, json_t *documen
 		print_cell(table, "%s", print_seq(text, list[i].seq));
 		print_cell(table, "%" PRIu32, list[i].session);
 		print_worker(table, list[i].name, list[i].pid);
-		print_cell(table, "%" PRIu32, list[i].length);
+		print_cell(table, "%s", print_length(text, list[i].length));
 		print_cell(table, "%" PRIu32, list[i].capacity);
 		print_cell(table, "%" PRIu32, list[i].n_pages);
 	}
@@ -320,12 +321,11 @@ seq_parse(const char *text, paged_seq_id *id_p)
 static void
 row_print(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 {
-	char text[PRINT_SMALL];
+	char text[PRINT_SMALL], length[PRINT_SMALL];
 
-	printf("sequence %s of session %" PRIu32 ", %s (%" PRIu32 "): length %" PRIu32 ", capacity %" PRIu32
-	       ", %zu %s\n",
-	       print_seq(text, entry->seq), entry->session, entry->name, entry->pid, entry->length, entry->capacity, n,
-	       print_plural(n, "page", "pages"));
+	printf("sequence %s of session %" PRIu32 ", %s (%" PRIu32 "): length %s, capacity %" PRIu32 ", %zu %s\n",
+	       print_seq(text, entry->seq), entry->session, entry->name, entry->pid,
+	       print_length(length, entry->length), entry->capacity, n, print_plural(n, "page", "pages"));
 	for (size_t i = 0; i < n; i++) {
 		if (i % 8 == 0)
 			printf("%s%6zu:", i > 0 ? "\n" : "", i);

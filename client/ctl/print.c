@@ -122,6 +122,15 @@ print_seq(char text[PRINT_SMALL], paged_seq_id id)
 }
 
 const char *
+print_length(char text[PRINT_SMALL], uint32_t length)
+{
+	if (length == 0)
+		return "-";
+	snprintf(text, PRINT_SMALL, "%" PRIu32, length);
+	return text;
+}
+
+const char *
 print_dtype(enum paged_dtype dtype)
 {
 	switch (dtype) {

@@ -47,6 +47,9 @@ const char *print_duration(char text[PRINT_SMALL], uint64_t ms);
 /** print_seq - "12.1" */
 const char *print_seq(char text[PRINT_SMALL], paged_seq_id id);
 
+/** print_length - tokens as the owner last told, or "-" as long as it told nothing */
+const char *print_length(char text[PRINT_SMALL], uint32_t length);
+
 const char *print_dtype(enum paged_dtype dtype);
 
 /** print_plural - "session" of 1, "sessions" of all else */
