@@ -84,3 +84,67 @@ IT_TEST(a_name_that_cannot_be_costs_no_session)
 	paged_client_close(client);
 	it_daemon_stop(&daemon_);
 }
+
+static bool
+readable(struct paged_client *client)
+{
+	struct pollfd polled = { .fd = paged_client_fd(client), .events = POLLIN };
+
+	return poll(&polled, 1, 0) > 0;
+}
+
+IT_TEST(the_descriptor_is_quiet_after_dispatch)
+{
+	struct paged_client *client;
+	struct paged_pool *pool;
+	paged_seq_id id;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK);
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK);
+	for (int i = 0; i < 50; i++) {
+		if (i % 2)
+			it_require(paged_seq_create(pool, 1, &id) == PAGED_OK &&
+				   paged_seq_erase(pool, 1, &id) == PAGED_OK);
+		usleep(1000);
+		it_require(paged_client_dispatch(client) == PAGED_OK);
+		it_require(!readable(client), "turn %d", i);
+	}
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(who_kicks_himself_hears_it)
+{
+	struct wire_request kick = { .kind = WIRE_KICK };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_reserve(&raw, 16);
+	kick.kick.session = raw.welcome.welcome.session;
+	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	raw_bye(&raw);
+	it_require(raw_wait_free(64, 2000));
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_name_of_bytes_breaks_no_listing)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = "w\xff\xc2\x9b\xe4x"
+						      "\xc3\xa4" };
+	struct paged_client *client;
+	const char *text;
+	int code;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_require(paged_client_open(NULL, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
+	text = it_pagedctl(&code, "--json", "sessions", NULL);
+	it_require(code == 0, "exit code %d: %s", code, text);
+	it_require(strstr(text, "\"w????x\xc3\xa4\"") != NULL, "%s", text);
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
