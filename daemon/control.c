@@ -21,14 +21,23 @@ enum {
 };
 
 static void
+stranger_forget(struct connection *connection)
+{
+	if (!connection->stranger)
+		return;
+	connection->stranger = false;
+	TAILQ_REMOVE(&connection->control->strangers, connection, stranger_link);
+	connection->control->n_strangers--;
+}
+
+static void
 connection_close(struct connection *connection)
 {
 	struct control *control = connection->control;
 	struct member *member = connection->member;
 	int fd = connection->source.fd;
 
-	if (connection->stranger)
-		control->n_strangers--;
+	stranger_forget(connection);
 	if (connection->leaving)
 		control->n_leaving--;
 	loop_timer_stop(&connection->hello_timer);
@@ -166,8 +175,7 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 		return;
 	}
 	connection->member = member;
-	connection->stranger = false;
-	connection->control->n_strangers--;
+	stranger_forget(connection);
 	loop_timer_stop(&connection->hello_timer);
 	policy_peer_free(&connection->peer);
 	log_info("member", "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
@@ -299,6 +307,15 @@ hello_late(struct loop_timer *timer)
 	connection_refuse(connection, &error);
 }
 
+static void
+oldest_refuse(struct control *control)
+{
+	struct paged_error error;
+
+	paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either", MAX_STRANGERS);
+	connection_refuse(TAILQ_FIRST(&control->strangers), &error);
+}
+
 /* Takes over fd, also when it fails. */
 static enum paged_status
 connection_create(struct control *control, int fd, struct paged_error *error)
@@ -311,7 +328,6 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a connection");
 	}
 	connection->control = control;
-	connection->stranger = true;
 	connection->source.ready = connection_ready;
 	connection->hello_timer.fire = hello_late;
 	status = policy_peer_read(fd, &connection->peer, error);
@@ -324,6 +340,8 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 		return status;
 	}
 	LIST_INSERT_HEAD(&control->connections, connection, link);
+	connection->stranger = true;
+	TAILQ_INSERT_TAIL(&control->strangers, connection, stranger_link);
 	control->n_strangers++;
 	loop_timer_start(&control->daemon->loop, &connection->hello_timer, HELLO_MS);
 	return PAGED_OK;
@@ -358,14 +376,10 @@ listener_ready(struct loop_source *source, uint32_t events)
 			turn_away(control);
 		if (fd < 0)
 			return;
-		if (control->n_strangers >= MAX_STRANGERS) {
-			close(fd);
-			if (log_limit_pass(&control->limit, "control", loop_now_ms()))
-				log_warning("control", "a connection was turned away: %d others have said no hello yet",
-					    MAX_STRANGERS);
-		} else if (connection_create(control, fd, &error) != PAGED_OK) {
+		if (connection_create(control, fd, &error) != PAGED_OK)
 			log_error("control", "%s", error.text);
-		}
+		else if (control->n_strangers > MAX_STRANGERS)
+			oldest_refuse(control);
 	}
 }
 
@@ -379,6 +393,7 @@ control_open(struct control *control, struct daemon *daemon, struct paged_error 
 	control->daemon = daemon;
 	control->listener = (struct loop_source){ .fd = -1, .ready = listener_ready };
 	LIST_INIT(&control->connections);
+	TAILQ_INIT(&control->strangers);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (control->spare_fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "/dev/null: %m");

@@ -2,8 +2,9 @@
 /**
  * control.h - the control socket: who may attach, descriptors out, goodbye
  *
- * A connection has HELLO_MS to say hello and is a member's from then on;
- * few may be without one.  A datagram that is no message, is too long or
+ * A connection has HELLO_MS to say hello and is a member's from then on.
+ * Few may be without one: a newcomer too many takes the place of the one
+ * that is silent for longest, so that silence keeps nobody out.  A datagram that is no message, is too long or
  * carries descriptors ends its connection.  The daemon never receives a
  * descriptor: it offers no room for one, so the kernel drops them.
  *
@@ -29,10 +30,11 @@ struct connection {
 	struct loop_timer hello_timer;
 	struct policy_peer peer;
 	struct member *member; /* NULL before the hello and after the goodbye */
-	bool stranger;         /* has said no hello */
+	bool stranger;         /* has said no hello; in the list of those */
 	bool leaving;          /* waits for its farewell */
 	bool told_stopping;
 	LIST_ENTRY(connection) link;
+	TAILQ_ENTRY(connection) stranger_link;
 };
 
 struct control {
@@ -40,6 +42,7 @@ struct control {
 	struct loop_source listener;
 	int spare_fd; /* given up for a moment to turn a peer away when descriptors run out */
 	unsigned int n_strangers;
+	TAILQ_HEAD(, connection) strangers; /* the oldest first */
 	unsigned int n_leaving;
 	LIST_HEAD(, connection) connections;
 	struct wire_arena arena;

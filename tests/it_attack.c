@@ -114,6 +114,19 @@ IT_TEST(the_descriptor_is_quiet_after_dispatch)
 	it_daemon_stop(&daemon_);
 }
 
+IT_TEST(silent_connections_keep_nobody_out)
+{
+	int fd[200];
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	for (int i = 0; i < 200; i++)
+		fd[i] = raw_connect();
+	it_require(raw_pool().n_free == 64);
+	for (int i = 0; i < 200; i++)
+		close(fd[i]);
+	it_daemon_stop(&daemon_);
+}
+
 IT_TEST(who_kicks_himself_hears_it)
 {
 	struct wire_request kick = { .kind = WIRE_KICK };
