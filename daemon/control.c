@@ -156,6 +156,13 @@ role_name(const struct member *member)
 	return member->first ? "session" : "join";
 }
 
+/* Who only looks, as pagedctl does again and again, comes and goes without a line. */
+static enum log_level
+arrival_level(const struct member *member)
+{
+	return member->session != NULL ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG;
+}
+
 static void
 hello_serve(struct connection *connection, const struct wire_control_request *hello)
 {
@@ -178,8 +185,9 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 	stranger_forget(connection);
 	loop_timer_stop(&connection->hello_timer);
 	policy_peer_free(&connection->peer);
-	log_info("member", "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
-		 (unsigned)member->uid, role_name(member), member->session ? member->session->id : 0);
+	log_write(arrival_level(member), "member", "%u (process %d, uid %u) attached: %s %u", member->id,
+		  (int)member->pid, (unsigned)member->uid, role_name(member),
+		  member->session ? member->session->id : 0);
 	welcome_send(connection, member);
 }
 
@@ -235,7 +243,7 @@ bye_serve(struct connection *connection)
 {
 	struct member *member = connection->member;
 
-	log_info("member", "%u (process %d) said goodbye", member->id, (int)member->pid);
+	log_write(arrival_level(member), "member", "%u (process %d) said goodbye", member->id, (int)member->pid);
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_gone(member);

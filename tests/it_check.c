@@ -241,6 +241,26 @@ IT_TEST(exit_codes)
 	scene_end(&scene);
 }
 
+/* A monitor that asks every second does not fill the log. */
+IT_TEST(asking_leaves_no_line_in_the_log)
+{
+	struct it_daemon daemon;
+	char log[4096];
+	FILE *file;
+	int code;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_pagedctl(&code, "status", NULL);
+	it_pagedctl(&code, "check", NULL);
+	it_require(code == EXIT_DONE);
+	it_daemon_stop(&daemon);
+	file = fopen(daemon.log, "re");
+	it_require(file != NULL, "%s: %m", daemon.log);
+	log[fread(log, 1, sizeof(log) - 1, file)] = '\0';
+	fclose(file);
+	it_require(strstr(log, "ready at") != NULL && strstr(log, "process") == NULL, "%s", log);
+}
+
 /* One count is one too high: both recounts see it, and they name the page. */
 IT_TEST(a_wrong_count_is_found_twice)
 {
