@@ -263,7 +263,8 @@ IT_TEST(system_calls_inside_plan)
 	it_require(tally.n_plans == STEPS);
 	it_require(tally.n_blocking == 0, "%u of them may block", tally.n_blocking);
 	it_require(n <= REQUESTS_BOUND);
-	it_require(tally.n_with_calls <= n + seconds + 1);
+	/* Each request's send, a look a second, and on a busy machine one or two for an answer that takes its time. */
+	it_require(tally.n_with_calls <= 3 * n + seconds + 1);
 	toy_close(&observer);
 	it_daemon_stop(&daemon);
 }
