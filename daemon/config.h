@@ -34,6 +34,7 @@ enum config_setting {
 	CONFIG_LOG_LEVEL,
 	CONFIG_MAX_SESSIONS,
 	CONFIG_MAX_MEMBERS,
+	CONFIG_MAX_USER_MEMBERS,
 	/* of a pool */
 	CONFIG_POOL_LAYERS,
 	CONFIG_POOL_KV_HEADS,
@@ -81,7 +82,7 @@ struct config {
 	char *path;
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
-	uint32_t stop_timeout_ms, log_level, max_sessions, max_members;
+	uint32_t stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
 	struct config_pool *pools;
 	size_t n_pools;
 	struct config_source source[CONFIG_N_SETTINGS];

@@ -122,7 +122,7 @@ signals_open(struct daemon *daemon, struct paged_error *error)
 static enum paged_status
 descriptors_raise(const struct config *config, struct paged_error *error)
 {
-	uint64_t needed = (uint64_t)config->max_members * FDS_PER_MEMBER + FDS_BESIDES;
+	uint64_t needed = ((uint64_t)config->max_members + SEATS_OF_ADMINS) * FDS_PER_MEMBER + FDS_BESIDES;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)

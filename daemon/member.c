@@ -15,6 +15,7 @@ void
 members_open(struct members *members, struct daemon *daemon)
 {
 	*members = (struct members){ .daemon = daemon };
+	seats_open(&members->seats);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
 		LIST_INIT(&members->sessions[i]);
@@ -200,17 +201,17 @@ member_attach(struct members *members, struct connection *connection, const stru
 	enum paged_status status;
 	struct member *member;
 
-	if (members->n >= daemon->config->max_members)
-		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
-				  daemon->config->max_members);
 	member = member_create(members, connection, hello, peer);
 	if (member == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a member");
+	status = seats_take(&members->seats, daemon->config, member->uid, member->pid, member->admin, error);
+	if (status != PAGED_OK)
+		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
 	if (status == PAGED_OK)
 		status = endpoint_bind(&daemon->endpoint, member->endpoint, error);
 	if (status != PAGED_OK)
-		goto err_free;
+		goto err_seat;
 	status = loop_add(&daemon->loop, &member->pidfd, pidfd, error);
 	if (status != PAGED_OK)
 		goto err_unbind;
@@ -223,7 +224,6 @@ member_attach(struct members *members, struct connection *connection, const stru
 		members->n_connected++;
 	}
 	LIST_INSERT_HEAD(&members->members[member->id % MEMBERS_BUCKETS], member, hash_link);
-	members->n++;
 	member->alive = true;
 	*member_p = member;
 	return PAGED_OK;
@@ -232,6 +232,8 @@ err_remove:
 	loop_remove(&daemon->loop, &member->pidfd);
 err_unbind:
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
+err_seat:
+	seats_give(&members->seats, member->uid, member->pid);
 err_free:
 	free(member);
 	return status;
@@ -331,7 +333,7 @@ member_gone(struct member *member)
 		daemon_reap(daemon);
 	}
 	LIST_REMOVE(member, hash_link);
-	members->n--;
+	seats_give(&members->seats, member->uid, member->pid);
 	if (member->pidfd.fd >= 0) {
 		int fd = member->pidfd.fd;
 
@@ -360,5 +362,5 @@ members_close(struct members *members)
 			free(session);
 		}
 	}
-	members->n = 0;
+	seats_close(&members->seats);
 }

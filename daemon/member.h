@@ -22,6 +22,7 @@
 
 #include "daemon/loop.h"
 #include "daemon/policy.h"
+#include "daemon/seats.h"
 #include "proto/wire.h"
 
 struct daemon;
@@ -68,7 +69,7 @@ enum { MEMBERS_BUCKETS = 256 };
 
 struct members {
 	struct daemon *daemon;
-	uint32_t n;
+	struct seats seats;
 	uint32_t n_connected; /* of sessions, with their control socket up */
 	uint32_t last_observer;
 	LIST_HEAD(, member) members[MEMBERS_BUCKETS];
@@ -93,7 +94,7 @@ bool member_token_matches(const struct member *member, const char *hex);
  * @param[in] connection  its control socket
  * @param[in] peer        who it is
  * @param[in] pidfd       of its process; taken over on PAGED_OK
- * @retval PAGED_ERR_LIMIT  max-sessions, max-members
+ * @retval PAGED_ERR_LIMIT  max-sessions, and as seats_take()
  * @retval PAGED_ERR_GONE   the join token names no active session
  */
 enum paged_status member_attach(struct members *members, struct connection *connection,

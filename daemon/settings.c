@@ -36,6 +36,9 @@ const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 				  .help = "sessions at a time" },
 	[CONFIG_MAX_MEMBERS] = { "max-members", GLOBAL(max_members), COUNT(1, 65536), .standard = "1024",
 				 .help = "attached processes at a time, observers included" },
+	[CONFIG_MAX_USER_MEMBERS] = { "max-members-per-user", GLOBAL(max_user_members), COUNT(1, 65536),
+				      .standard = "1024",
+				      .help = "of them, those of one user who is no administrator" },
 
 	[CONFIG_POOL_LAYERS] = { "layers", OF_POOL(layers), COUNT(1, 65536), .help = "layers of the model" },
 	[CONFIG_POOL_KV_HEADS] = { "kv-heads", OF_POOL(kv_heads), COUNT(1, 65536), .help = "KV heads of a layer" },

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -124,6 +125,83 @@ IT_TEST(silent_connections_keep_nobody_out)
 	it_require(raw_pool().n_free == 64);
 	for (int i = 0; i < 200; i++)
 		close(fd[i]);
+	it_daemon_stop(&daemon_);
+}
+
+/* Attaches and hangs up until it is refused; how often it was let in, and why not again. */
+static void
+attach_and_drop(int from, int to, void *argument)
+{
+	const uid_t *uid = argument;
+	struct wire_control_reply reply;
+	uint32_t n;
+	char c;
+
+	if (uid != NULL)
+		it_require(setresgid(*uid, *uid, *uid) == 0 && setresuid(*uid, *uid, *uid) == 0, "%m");
+	for (n = 0;; n++) {
+		int fd = raw_connect();
+
+		raw_hello(fd, n % 2 ? WIRE_ROLE_SESSION : WIRE_ROLE_OBSERVER, NULL, &reply);
+		close(fd);
+		if (reply.kind == WIRE_REFUSAL)
+			break;
+	}
+	it_say(to, &n, sizeof(n));
+	it_say(to, &reply, sizeof(reply));
+	it_hear(from, &c, 1);
+}
+
+static void
+expect_refusal_after(struct it_worker *worker, uint32_t n_expected, const char *part)
+{
+	struct wire_control_reply reply;
+	uint32_t n;
+
+	it_hear(worker->from, &n, sizeof(n));
+	it_hear(worker->from, &reply, sizeof(reply));
+	it_require(n == n_expected, "%u", n);
+	it_require(reply.refusal.status == PAGED_ERR_LIMIT && strstr(reply.refusal.text, part) != NULL, "%s",
+		   reply.refusal.text);
+}
+
+static void
+dismiss(struct it_worker *worker)
+{
+	it_say(worker->to, "x", 1);
+	it_join(worker);
+}
+
+IT_TEST(one_process_cannot_take_every_seat)
+{
+	struct it_worker worker;
+
+	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
+	it_fork(&worker, attach_and_drop, NULL);
+	expect_refusal_after(&worker, 64, "has 64 members, the most for one");
+	it_require(raw_pool().n_free == 64);
+	dismiss(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_full_house_lets_administrators_in)
+{
+	uid_t one = 60001, other = 60002;
+	struct it_worker first, second;
+
+	if (geteuid() != 0)
+		it_skip("needs root, to be others");
+	it_daemon_start(&daemon_,
+			"max-members = 10  max-members-per-user = 7\nallow-user = { \"60001\", \"60002\" }\n" POOL,
+			NULL, NULL);
+	it_require(chmod(daemon_.dir, 0711) == 0);
+	it_fork(&first, attach_and_drop, &one);
+	expect_refusal_after(&first, 7, "uid 60001 has 7 members, and max-members-per-user is 7");
+	it_fork(&second, attach_and_drop, &other);
+	expect_refusal_after(&second, 3, "10 members, and max-members is 10");
+	it_require(raw_pool().n_free == 64, "root looks");
+	dismiss(&first);
+	dismiss(&second);
 	it_daemon_stop(&daemon_);
 }
 
