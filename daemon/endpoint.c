@@ -293,6 +293,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	endpoint->router_pending = true;
 	if (zmq_unbind(endpoint->router, name) < 0)
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
+	runtime_endpoint_remove(name);
 	name[0] = '\0';
 	if (!endpoint->trim.armed)
 		loop_timer_start(&endpoint->daemon->loop, &endpoint->trim, TRIM_MS);

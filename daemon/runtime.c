@@ -182,3 +182,12 @@ runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char e
 	for (int i = 0; i < 16; i++)
 		n += snprintf(endpoint + n, WIRE_MAX_ENDPOINT - (size_t)n, "%02x", random[i]);
 }
+
+void
+runtime_endpoint_remove(const char *endpoint)
+{
+	const char *path = endpoint + strlen("ipc://");
+
+	if (unlink(path) < 0 && errno != ENOENT)
+		log_warning("runtime", "%s: %m", path);
+}

@@ -42,4 +42,7 @@ void runtime_control_path(const struct runtime *runtime, char *path, size_t path
 /** runtime_endpoint - a random name for a member's RPC socket */
 void runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT]);
 
+/** runtime_endpoint_remove - its file, which zmq_unbind() leaves */
+void runtime_endpoint_remove(const char *endpoint);
+
 #endif

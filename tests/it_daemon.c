@@ -266,6 +266,7 @@ IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
 	it_require(raw_wait_free(64, 2000));
 	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
 		   fds);
+	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
 	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
 #ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
 	it_require(it_private_kib(daemon_.pid) <= kib + 256);
