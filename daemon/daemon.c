@@ -13,8 +13,8 @@
 
 #include "daemon/log.h"
 
-/* Of a member: control socket, pidfd, RPC listener, RPC connection; and some for everything else. */
-enum { FDS_PER_MEMBER = 4, FDS_BESIDES = 256 };
+/* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
+enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };
 
 enum paged_status
 daemon_random(void *bytes, size_t size, struct paged_error *error)

@@ -24,6 +24,9 @@
 
 struct daemon;
 
+/** RPC connections that one member may make in its life: the library makes one, and each costs a descriptor. */
+enum { ENDPOINT_CONNECTIONS = 2 };
+
 struct endpoint {
 	struct daemon *daemon;
 	void *context, *router, *zap;

@@ -23,8 +23,6 @@ enum {
 	ZAP_N_FRAMES
 };
 
-enum { MAX_ADMITTED = 8 }; /* connections that one member may make in its life: each costs a descriptor */
-
 struct zap_frame {
 	size_t size;
 	char text[256]; /* zero-terminated */
@@ -106,7 +104,7 @@ admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames
 	    pid != (uint32_t)member->pid)
 		return NULL;
 	*why_p = "too many connections of one member";
-	return member->n_admitted < MAX_ADMITTED ? member : NULL;
+	return member->n_admitted < ENDPOINT_CONNECTIONS ? member : NULL;
 }
 
 static void

@@ -223,6 +223,8 @@ IT_TEST(tokens_open_one_door_for_one_process)
 	it_join(&worker);
 	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
 	it_require(answers(&raw), "the right ones");
+	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(!answers(&raw), "the right ones for the third time");
 	it_require(answers(&other));
 	it_require(it_daemon_logged(&daemon_, "another process than the member's"));
 	raw_bye(&raw);
