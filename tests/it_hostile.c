@@ -212,6 +212,7 @@ IT_TEST(tokens_open_one_door_for_one_process)
 	begin();
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&raw));
 	memcpy(token, raw.welcome.welcome.token, sizeof(token));
 	token[15] ^= 1;
 	redial(&raw, raw.welcome.welcome.member, token);
