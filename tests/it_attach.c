@@ -92,6 +92,29 @@ IT_TEST(wrong_uid_by_policy)
 	it_daemon_stop(&daemon);
 }
 
+static void
+nobody_is_kept_out(int from, int to, void *argument)
+{
+	(void)from, (void)to, (void)argument;
+	become_nobody();
+	refused(NULL, PAGED_ERR_PERM, "no permission to connect as uid 65534");
+}
+
+/* Without any list others do not even reach the socket. */
+IT_TEST(wrong_uid_by_default)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_require(chmod(daemon.dir, 0711) == 0, "%m");
+	it_fork(&worker, nobody_is_kept_out, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(other_uid_allowed_and_one_pool_shut)
 {
 	struct it_daemon daemon;
