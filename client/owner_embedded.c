@@ -293,7 +293,7 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 	list = calloc((size_t)status.n_sequences + 1, sizeof(*list));
 	if (list == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
-	while (n < status.n_sequences && core_seq_next(embedded->core, pool, slot, &id)) {
+	while (n < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
 		if (sequence_entry(embedded, pool, id, &list[n], error) == PAGED_OK)
 			n++;
 		slot = PAGED_SEQ_SLOT(id) + 1;

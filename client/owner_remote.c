@@ -340,6 +340,7 @@ remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **li
 	struct wire_reply reply;
 	enum paged_status status;
 	size_t n = 0;
+	bool more;
 
 	do {
 		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
@@ -349,8 +350,9 @@ remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **li
 			goto err_free;
 		for (uint32_t i = 0; i < reply.sequences.n; i++)
 			sequence_entry(&list[n++], &reply.sequences.report[i]);
+		more = reply.sequences.more && reply.sequences.next_slot > request.get_sequences.from_slot;
 		request.get_sequences.from_slot = reply.sequences.next_slot;
-	} while (reply.sequences.more && reply.sequences.n > 0);
+	} while (more);
 	*list_p = list;
 	*n_p = n;
 	return PAGED_OK;

@@ -7,6 +7,9 @@
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
+/* Slots that one request looks at: of millions that were used once, all may be free. */
+#define SCAN_SLOTS 16384u
+
 enum paged_status
 rpc_get_status(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	       struct paged_error *error)
@@ -167,24 +170,26 @@ rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_requ
 		  struct paged_error *error)
 {
 	uint32_t pool = request->get_sequences.pool, slot = request->get_sequences.from_slot;
+	uint32_t end = slot < UINT32_MAX - SCAN_SLOTS ? slot + SCAN_SLOTS : UINT32_MAX;
 	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
 	paged_seq_id id;
 	uint32_t n = 0;
-	bool more;
 
 	if (status != PAGED_OK)
 		return status;
-	while ((more = core_seq_next(rpc->daemon->core, pool, slot, &id)) && n < WIRE_LIST_MAX) {
+	while (n < WIRE_LIST_MAX && core_seq_next(rpc->daemon->core, pool, slot, end, &id)) {
 		status = sequence_report(rpc->daemon, pool, id, &rpc->scratch.sequences[n++], error);
 		if (status != PAGED_OK)
 			return status;
 		slot = PAGED_SEQ_SLOT(id) + 1;
 	}
+	if (n < WIRE_LIST_MAX)
+		slot = end;
 	reply->kind = WIRE_REPLY_SEQUENCES;
 	reply->sequences.n = n;
 	reply->sequences.report = rpc->scratch.sequences;
 	reply->sequences.next_slot = slot;
-	reply->sequences.more = more;
+	reply->sequences.more = slot < core_high_slot(rpc->daemon->core, pool);
 	return PAGED_OK;
 }
 

@@ -205,6 +205,50 @@ IT_TEST(a_full_house_lets_administrators_in)
 	it_daemon_stop(&daemon_);
 }
 
+/* 98,304 slots were used once, one is in use. */
+IT_TEST(no_listing_looks_at_all_slots_at_once)
+{
+	struct wire_request request = { .kind = WIRE_CREATE, .create.n = PAGED_MAX_REQUEST_SEQS };
+	enum { N = 100000 / PAGED_MAX_REQUEST_SEQS };
+	static uint64_t ids[N][PAGED_MAX_REQUEST_SEQS];
+	const uint32_t pool = 0;
+	struct wire_reply reply;
+	unsigned int n_parts = 0;
+	struct raw raw;
+
+	it_daemon_start(
+		&daemon_,
+		"pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 100000 }\n", NULL,
+		NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < N; i++) {
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		memcpy(ids[i], reply.ids.seq, sizeof(ids[i]));
+	}
+	for (int i = 0; i < N; i++) {
+		/* All but the very last. */
+		request = (struct wire_request){
+			.kind = WIRE_ERASE,
+			.items = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1),
+				   .seq = ids[i],
+				   .pool = &pool,
+				   .n_pools = 1 },
+		};
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	}
+	request = (struct wire_request){ .kind = WIRE_GET_SEQUENCES };
+	do {
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		it_require(reply.sequences.next_slot - request.get_sequences.from_slot <= 16384);
+		request.get_sequences.from_slot = reply.sequences.next_slot;
+		n_parts++;
+	} while (reply.sequences.n == 0 && reply.sequences.more);
+	it_require(reply.sequences.n == 1 && n_parts > 1);
+	it_require(reply.sequences.report[0].seq == ids[N - 1][PAGED_MAX_REQUEST_SEQS - 1]);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
 IT_TEST(who_kicks_himself_hears_it)
 {
 	struct wire_request kick = { .kind = WIRE_KICK };

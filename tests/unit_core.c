@@ -113,12 +113,13 @@ Test(core, seq_next_goes_by_slot)
 
 	assert_ok(core_seq_create(f.core, session, 0, 3, ids, &error));
 	assert_ok(erase(session, 0, ids[1]));
-	cr_assert(core_seq_next(f.core, 0, 0, &id));
+	cr_assert(core_seq_next(f.core, 0, 0, UINT32_MAX, &id));
 	cr_assert_eq(id, ids[0]);
-	cr_assert(core_seq_next(f.core, 0, 1, &id));
+	cr_assert(core_seq_next(f.core, 0, 1, UINT32_MAX, &id));
 	cr_assert_eq(id, ids[2]);
-	cr_assert_not(core_seq_next(f.core, 0, 3, &id));
-	cr_assert_not(core_seq_next(f.core, 0, UINT32_MAX, &id));
+	cr_assert_not(core_seq_next(f.core, 0, 3, UINT32_MAX, &id));
+	cr_assert_not(core_seq_next(f.core, 0, 0, 0, &id));
+	cr_assert_not(core_seq_next(f.core, 0, UINT32_MAX, UINT32_MAX, &id));
 }
 
 /* create */

@@ -79,7 +79,7 @@ Test(core_sessions, without_members_pages_are_free_at_once)
 	cr_assert_not(core_reap(f.core, 0));
 	assert_counts(0, 12, 0, 0);
 	assert_free_list(0, "11 10 9 8 7 6 5 4 3 2 1 0");
-	cr_assert_not(core_seq_next(f.core, 0, 0, &id));
+	cr_assert_not(core_seq_next(f.core, 0, 0, UINT32_MAX, &id));
 	cr_assert_eq(core_n_sessions(f.core), 0);
 }
 

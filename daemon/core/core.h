@@ -180,8 +180,11 @@ enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
 				 struct paged_error *error);
 
-/** core_seq_next - the live sequence with the smallest slot at or above `slot`; false: none */
-bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, paged_seq_id *id_p);
+/** core_seq_next - the live sequence with the smallest slot from `slot` up to below `end`; false: none */
+bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, uint32_t end, paged_seq_id *id_p);
+
+/** core_high_slot - slots at or above have never held a sequence */
+uint32_t core_high_slot(const struct core *core, uint32_t pool);
 
 /* Books */
 

@@ -216,11 +216,13 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const struct 
 }
 
 bool
-core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, paged_seq_id *id_p)
+core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, uint32_t end, paged_seq_id *id_p)
 {
 	const struct pool *pool = core->pools[pool_index];
 
-	for (; slot < pool->high_slot; slot++) {
+	if (end > pool->high_slot)
+		end = pool->high_slot;
+	for (; slot < end; slot++) {
 		if (row_owner(pool, slot) != 0) {
 			uint32_t generation =
 				atomic_load_explicit(&region_slot(&pool->view, slot)->generation, memory_order_relaxed);
@@ -230,4 +232,10 @@ core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, paged
 		}
 	}
 	return false;
+}
+
+uint32_t
+core_high_slot(const struct core *core, uint32_t pool)
+{
+	return core->pools[pool]->high_slot;
 }
