@@ -25,8 +25,13 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 		return false;
 	memset(header, 0, sizeof(*header));
 	header->row_entries = (uint32_t)entries;
-	/* A row starts on a cache line: rows of different sequences change at different times. */
-	header->row_stride = (entries * sizeof(uint32_t) + 63) & ~63ull;
+	/*
+	 * A row starts on a cache line: rows of different sequences change at
+	 * different times.  An odd number of lines, for the ends of many rows
+	 * are touched together, and a power of two would put them all into one
+	 * set of the cache.
+	 */
+	header->row_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
 	header->slot_stride = sizeof(struct region_slot);
 	header->page_stride = sizeof(struct region_page);
 
