@@ -6,12 +6,13 @@
 
 struct error_slot {
 	uint64_t serial; /* 0: unused */
+	uint64_t order;  /* of its last failure; 0: unused */
 	char text[sizeof(((struct paged_error *)NULL)->text)];
 };
 
 static _Thread_local struct {
 	struct error_slot slot[ERROR_SLOTS];
-	unsigned int next; /* to be used when no slot has the serial */
+	uint64_t n_failures;
 } kept;
 
 uint64_t
@@ -31,16 +32,27 @@ slot_find(uint64_t serial)
 	return NULL;
 }
 
+/* The one that failed longest ago. */
+static struct error_slot *
+slot_oldest(void)
+{
+	struct error_slot *oldest = &kept.slot[0];
+
+	for (unsigned int i = 1; i < ERROR_SLOTS; i++)
+		if (kept.slot[i].order < oldest->order)
+			oldest = &kept.slot[i];
+	return oldest;
+}
+
 void
 error_keep(uint64_t serial, const struct paged_error *error)
 {
 	struct error_slot *slot = slot_find(serial);
 
-	if (slot == NULL) {
-		slot = &kept.slot[kept.next];
-		kept.next = (kept.next + 1) % ERROR_SLOTS;
-		slot->serial = serial;
-	}
+	if (slot == NULL)
+		slot = slot_oldest();
+	slot->serial = serial;
+	slot->order = ++kept.n_failures;
 	memcpy(slot->text, error->text, sizeof(slot->text));
 }
 

@@ -249,6 +249,25 @@ Test(client, a_sentence_belongs_to_its_thread)
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
 }
 
+Test(client, a_thread_keeps_the_sentences_of_the_eight_that_failed_last)
+{
+	struct paged_client *others[8];
+
+	cr_assert_str_empty(paged_client_error(client));
+	for (int i = 0; i < 8; i++) {
+		done(paged_client_open_embedded(&small_pool, 1, NULL, &others[i]));
+		cr_assert_eq(paged_pool_open(others[i], "other", &(struct paged_pool *){ NULL }), PAGED_ERR_NOENT);
+		/* The first of all fails again and again, and so is never the oldest. */
+		cr_assert_eq(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID);
+	}
+	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
+	cr_assert_str_empty(paged_client_error(others[0]));
+	for (int i = 1; i < 8; i++)
+		cr_assert_str_eq(paged_client_error(others[i]), "there is no pool other; there are: small");
+	for (int i = 0; i < 8; i++)
+		paged_client_close(others[i]);
+}
+
 Test(client, a_forked_child_may_only_close)
 {
 	static const char sentence[] = "the client belongs to the parent of this forked process; open one here";
