@@ -246,3 +246,9 @@ EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 IT_TESTS += %D%/it_attack
 %C%_it_attack_SOURCES = %D%/it_attack.c
 %C%_it_attack_LDADD = $(IT_LIBS)
+
+# Allocations in a step, counted.
+UNIT_TESTS += %D%/unit_quiet
+%C%_unit_quiet_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_quiet.c
+%C%_unit_quiet_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_quiet_LDADD = client/libpagedclient.la $(CRITERION_LIBS)
