@@ -245,7 +245,12 @@ enum paged_status paged_pool_open(struct paged_client *client, const char *name,
 /** paged_pool_close - unmap; batches of the pool are destroyed; takes NULL */
 void paged_pool_close(struct paged_pool *pool);
 
-/** paged_pool_info - fill the caller's struct as far as its struct_size goes */
+/**
+ * paged_pool_info - fill the caller's struct as far as its struct_size goes
+ *
+ * C++ has to say struct paged_pool_info for the type, as with stat(2),
+ * because the function has the same name.
+ */
 enum paged_status paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info);
 
 /* --------------------------------------------------------------- sequences */
@@ -340,7 +345,11 @@ void paged_batch_destroy(struct paged_batch *batch);
 /** One sequence's part of a batch.  Zero what is not used. */
 struct paged_batch_row {
 	paged_seq_id seq;
-	/** Instead of seq: an explicit page table, n_pages physical pages; every entry is checked. */
+	/**
+	 * Instead of seq: an explicit page table, n_pages physical pages, copied
+	 * by plan.  Every entry is checked to be a page of the pool; whose page
+	 * it is, and that nobody else writes it, is the caller's affair.
+	 */
 	const uint32_t *pages;
 	uint32_t n_pages;
 	/** Query rows in the packed tensors; 0: the row waits. */
@@ -380,7 +389,8 @@ uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
  *
  * Call it after the kernels when rows name other sessions' sequences.
  * @retval PAGED_ERR_STALE  entries that the plan used were replaced or removed
- *                          since: results of that row are void
+ *                          since: results of that row are void.  A truncate
+ *                          of pages past them says so too.
  */
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 
