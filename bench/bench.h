@@ -5,7 +5,7 @@
  * Machines are shared and noisy, so a run goes round all figures of a suite
  * again and again and takes one sample of each in turn; medians and the 10th
  * and 90th percentiles are printed, and a figure is judged by its ratio to
- * its limit, never by itself.
+ * its limit, never by itself.  The ratio is the median of the rounds' ratios.
  */
 #ifndef PAGED_BENCH_H
 #define PAGED_BENCH_H

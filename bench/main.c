@@ -16,6 +16,7 @@ static const struct bench_suite *const suites[] = { &bench_suite_control, &bench
 
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 #define MAX_FIGURES 32
+#define MAX_SAMPLES 1000
 
 void
 bench_die(const char *format, ...)
@@ -58,6 +59,7 @@ cpu_name(char *name, size_t size)
 
 struct row {
 	double median, low, high; /* 10th and 90th percentile */
+	double ratio;             /* to the limit: the median of the rounds' ratios; 0: no limit */
 };
 
 static int
@@ -72,22 +74,30 @@ static struct row
 summarise(double *samples, size_t n)
 {
 	qsort(samples, n, sizeof(*samples), compare_doubles);
-	return (struct row){ samples[n / 2], samples[n / 10], samples[n - 1 - n / 10] };
+	return (struct row){ .median = samples[n / 2], .low = samples[n / 10], .high = samples[n - 1 - n / 10] };
 }
 
+/* Each sample over the limit's of the same round: what slowed both down cancels out. */
 static double
-ratio_to_limit(const struct bench_suite *suite, const struct row *rows, size_t i)
+ratio_to_limit(const struct bench_suite *suite, double (*samples)[MAX_SAMPLES], size_t n, size_t i)
 {
-	for (size_t j = 0; j < suite->n_figures; j++)
-		if (suite->figures[i].limit != NULL && strcmp(suite->figures[j].name, suite->figures[i].limit) == 0)
-			return rows[i].median / rows[j].median;
+	static double ratios[MAX_SAMPLES];
+
+	for (size_t j = 0; j < suite->n_figures; j++) {
+		if (suite->figures[i].limit == NULL || strcmp(suite->figures[j].name, suite->figures[i].limit) != 0)
+			continue;
+		for (size_t s = 0; s < n; s++)
+			ratios[s] = samples[i][s] / samples[j][s];
+		return summarise(ratios, n).median;
+	}
 	return 0;
 }
 
 static void
 measure(const struct bench_suite *suite, size_t n_samples, struct row *rows)
 {
-	static double samples[MAX_FIGURES][1000];
+	static double samples[MAX_FIGURES][MAX_SAMPLES];
+	double ratios[MAX_FIGURES];
 
 	suite->setup();
 	/* The first round warms caches and is not counted. */
@@ -105,7 +115,11 @@ measure(const struct bench_suite *suite, size_t n_samples, struct row *rows)
 		fprintf(stderr, "\r%*s\r", 60, "");
 	suite->teardown();
 	for (size_t i = 0; i < suite->n_figures; i++)
+		ratios[i] = ratio_to_limit(suite, samples, n_samples, i);
+	for (size_t i = 0; i < suite->n_figures; i++) {
 		rows[i] = summarise(samples[i], n_samples);
+		rows[i].ratio = ratios[i];
+	}
 }
 
 static void
@@ -118,7 +132,7 @@ print_text(const struct bench_suite *suite, const struct row *rows)
 		printf("%-22s %10.2f %10.2f - %10.2f %-8s", figure->name, rows[i].median, rows[i].low, rows[i].high,
 		       figure->unit);
 		if (figure->limit != NULL)
-			printf(" %.2f x %s", ratio_to_limit(suite, rows, i), figure->limit);
+			printf(" %.2f x %s", rows[i].ratio, figure->limit);
 		if (figure->target != NULL)
 			printf(" (target %s)", figure->target);
 		putchar('\n');
@@ -141,7 +155,7 @@ print_json(const struct bench_suite *suite, const struct row *rows, size_t n_sam
 
 		if (figure->limit != NULL) {
 			json_object_set_new(entry, "limit", json_string(figure->limit));
-			json_object_set_new(entry, "ratio", json_real(ratio_to_limit(suite, rows, i)));
+			json_object_set_new(entry, "ratio", json_real(rows[i].ratio));
 		}
 		json_array_append_new(list, entry);
 	}
@@ -210,8 +224,8 @@ main(int argc, char **argv)
 			break;
 		case 'n':
 			n_samples = strtoul(optarg, NULL, 10);
-			if (n_samples < 1 || n_samples > 1000)
-				bench_die("--samples %s: 1 to 1000", optarg);
+			if (n_samples < 1 || n_samples > MAX_SAMPLES)
+				bench_die("--samples %s: 1 to %d", optarg, MAX_SAMPLES);
 			break;
 		case 'h':
 			return usage(stdout, 0);

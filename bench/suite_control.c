@@ -3,12 +3,13 @@
 #include "bench/bench.h"
 
 #include <pagedclient.h>
+#include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <poll.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -206,50 +207,52 @@ victim(int ready)
 	_exit(0);
 }
 
-static double
-sample_kill(void)
+static pid_t
+victim_start(paged_seq_id *seq)
 {
 	int ready[2];
-	paged_seq_id seq;
-	uint64_t start;
 	pid_t pid;
-	double ms;
 
 	if (pipe(ready) != 0)
 		bench_die("pipe: %m");
 	pid = fork();
 	if (pid == 0)
 		victim(ready[1]);
-	if (read(ready[0], &seq, sizeof(seq)) != sizeof(seq))
+	if (read(ready[0], seq, sizeof(*seq)) != sizeof(*seq))
 		bench_die("the victim failed");
-	start = bench_now_ns();
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
+static double
+sample_kill(void)
+{
+	paged_seq_id seq;
+	pid_t pid = victim_start(&seq);
+	uint64_t start = bench_now_ns();
+	double ms;
+
 	kill(pid, SIGKILL);
 	/* The sequence is stale in the shared table once its pages are back. */
 	while (paged_seq_read(pool, seq, NULL, NULL, 0) != PAGED_ERR_STALE)
-		;
+		sched_yield();
 	ms = (double)(bench_now_ns() - start) / 1e6;
 	waitpid(pid, NULL, 0);
-	close(ready[0]);
-	close(ready[1]);
 	return ms;
 }
 
-/* The limit of noticing a death: a process of the same size killed, until its pidfd is readable. */
+/* The limit of noticing a death: such a worker killed, until its pidfd is readable. */
 static double
 sample_pidfd(void)
 {
 	struct pollfd poll_fd = { .events = POLLIN };
+	paged_seq_id seq;
+	pid_t pid = victim_start(&seq);
 	uint64_t start;
-	pid_t pid;
 	double ms;
 
-	pid = fork();
-	if (pid == 0) {
-		pause();
-		_exit(0);
-	}
 	poll_fd.fd = (int)syscall(SYS_pidfd_open, pid, 0);
-	usleep(1000);
 	start = bench_now_ns();
 	kill(pid, SIGKILL);
 	poll(&poll_fd, 1, -1);
