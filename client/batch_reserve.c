@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdatomic.h>
+
 #include "client/batch.h"
 
 /* After a refusal the pool is left alone for as long. */
@@ -101,6 +103,30 @@ lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_
 	return PAGED_OK;
 }
 
+/*
+ * Who is to be left out: what is free serves the rows in their order, so that
+ * rows in lockstep do not all wait for the last page.  When somebody gave
+ * pages back meanwhile, the last row is named all the same: a refusal that
+ * names nobody would puzzle the caller.
+ */
+static void
+missing_note(struct paged_batch *batch, uint32_t n_lacking)
+{
+	uint32_t n_free = atomic_load_explicit(&batch->pool->at.view.header->n_free, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+		uint32_t n_lacks = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
+
+		if (n_lacks <= n_free && (batch->has_missing || i + 1 < n_lacking)) {
+			n_free -= n_lacks;
+			continue;
+		}
+		batch->missing[r] = n_lacks;
+		batch->has_missing = true;
+	}
+}
+
 enum paged_status
 batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
 {
@@ -111,12 +137,8 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 	status = lacking_reserve(batch, n_lacking, batch->reserve_ahead, error);
 	if (status == PAGED_ERR_FULL)
 		status = lacking_reserve(batch, n_lacking, 0, error);
-	for (uint32_t i = 0; status == PAGED_ERR_FULL && i < n_lacking; i++) {
-		uint32_t r = batch->lacking[i];
-
-		batch->missing[r] = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
-		batch->has_missing = true;
-	}
+	if (status == PAGED_ERR_FULL)
+		missing_note(batch, n_lacking);
 	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
 		uint32_t r = batch->lacking[i];
 

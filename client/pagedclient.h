@@ -372,7 +372,7 @@ struct paged_batch_row {
  *
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity (reserve_ahead 0)
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() says
- *                             how many for which rows; plan again without them
+ *                             which rows to leave out; plan again without them
  * @retval PAGED_ERR_STALE     an id names no live sequence
  * @retval PAGED_ERR_LIMIT     more rows than max_rows, or kv_len past max_length
  * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
@@ -381,7 +381,13 @@ struct paged_batch_row {
  */
 enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows);
 
-/** paged_batch_missing - pages that row `row` of the last refused plan lacks; 0: none */
+/**
+ * paged_batch_missing - pages that row `row` of the last refused plan lacks
+ *
+ * 0: none, or the pool still has them.  What is free serves the rows in their
+ * order: the ones with 0 can be planned together, unless others took the
+ * pages meanwhile.  Put first who is to wait last.
+ */
 uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
 
 /**

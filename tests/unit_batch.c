@@ -159,16 +159,25 @@ Test(batch, a_full_pool_says_which_rows_lack_what)
 					  { .seq = b, .q_len = 9, .kv_len = 9 } };
 	char sentence[256];
 
-	/* 10 + 2 pages are taken, 4 free; a lacks 3 and b lacks 3. */
+	/* 10 + 2 pages are taken, 4 free; a lacks 3, which it can have, and b lacks 3. */
 	cr_assert_eq(paged_batch_plan(batch, 3, rows), PAGED_ERR_FULL);
 	snprintf(sentence, sizeof(sentence), "%s", paged_client_error(client));
 	cr_assert_not_null(strstr(sentence, "6 pages requested, 4 free"), "%s", sentence);
 	cr_assert_eq(paged_batch_missing(batch, 0), 0);
-	cr_assert_eq(paged_batch_missing(batch, 1), 3);
+	cr_assert_eq(paged_batch_missing(batch, 1), 0);
 	cr_assert_eq(paged_batch_missing(batch, 2), 3);
 	cr_assert_eq(paged_batch_missing(batch, 99), 0);
 	cr_assert_eq(capacity_of(b), 0);
-	/* Without one of them there is room, though not for its reserve. */
+	/* The other way round it is a who waits. */
+	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
+	cr_assert_eq(paged_batch_missing(batch, 0), 0);
+	cr_assert_eq(paged_batch_missing(batch, 1), 3);
+	/* A row that wants more than there is does not keep the next one out. */
+	rows[2].kv_len = 17;
+	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
+	cr_assert_eq(paged_batch_missing(batch, 0), 5);
+	cr_assert_eq(paged_batch_missing(batch, 1), 0);
+	/* Without b there is room, though not for a reserve. */
 	done(paged_batch_plan(batch, 2, rows));
 	cr_assert_eq(capacity_of(a), 20);
 	cr_assert_eq(paged_batch_missing(batch, 1), 0);
