@@ -13,21 +13,6 @@ paged_free(void *list)
 	free(list);
 }
 
-void
-owner_check_result(struct paged_check_result *result, const struct region_books *books, const struct paged_error *error)
-{
-	*result = (struct paged_check_result){
-		.n_pages = books->n_pages,
-		.n_free = books->n_free,
-		.n_referenced = books->n_referenced,
-		.n_quarantined = books->n_quarantined,
-		.n_sequences = books->n_sequences,
-		.holds = error == NULL,
-	};
-	if (error != NULL)
-		snprintf(result->text, sizeof(result->text), "%s", error->text);
-}
-
 /* Enters with the mutex held on PAGED_OK. */
 static enum paged_status
 admin_enter(struct paged_client *client, bool has_outputs)

@@ -31,10 +31,12 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/internal.h \
 	%D%/map_host.c \
 	%D%/map_host.h \
+	%D%/owner.c \
 	%D%/owner.h \
 	%D%/owner_embedded.c \
 	%D%/owner_remote.c \
 	%D%/pagedclient.h \
+	%D%/params.c \
 	%D%/pool.c \
 	%D%/rpc.c \
 	%D%/rpc.h \
