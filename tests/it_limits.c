@@ -90,25 +90,42 @@ IT_TEST(a_row_longer_than_one_reply)
 	it_daemon_stop(&daemon);
 }
 
+/* One process has at most 64 seats. */
+enum { HOLDERS = 6, SESSIONS_EACH = 50 };
+
+static void
+hold_sessions(int from, int to, void *argument)
+{
+	struct wire_control_reply reply;
+	char word;
+
+	(void)argument;
+	for (int i = 0; i < SESSIONS_EACH; i++) {
+		raw_hello(raw_connect(), WIRE_ROLE_SESSION, NULL, &reply);
+		it_require(reply.kind == WIRE_WELCOME, "%d: %s", i, reply.refusal.text);
+	}
+	it_say(to, "", 1);
+	it_hear(from, &word, 1);
+}
+
 IT_TEST(more_sessions_than_one_reply_lists)
 {
-	enum { SESSIONS = 300 };
+	struct it_worker holders[HOLDERS];
 	struct paged_session_entry *list;
-	struct wire_control_reply reply;
-	int fds[SESSIONS], n_own = 0;
 	struct it_daemon daemon;
 	struct toy toy;
+	int n_own = 0;
+	char word;
 	size_t n;
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
-	for (int i = 0; i < SESSIONS; i++) {
-		fds[i] = raw_connect();
-		raw_hello(fds[i], WIRE_ROLE_SESSION, NULL, &reply);
-		it_require(reply.kind == WIRE_WELCOME, "%d: %s", i, reply.refusal.text);
-	}
+	for (int i = 0; i < HOLDERS; i++)
+		it_fork(&holders[i], hold_sessions, NULL);
+	for (int i = 0; i < HOLDERS; i++)
+		it_hear(holders[i].from, &word, 1);
 	toy_attach(&toy, NULL);
 	toy_ok(&toy, paged_admin_sessions(toy.client, &list, &n));
-	it_require(n == SESSIONS + 1, "%zu", n);
+	it_require(n == HOLDERS * SESSIONS_EACH + 1, "%zu", n);
 	for (size_t i = 0; i < n; i++) {
 		n_own += list[i].session == paged_client_session(toy.client);
 		it_require(i == 0 || list[i].session > list[i - 1].session);
@@ -116,8 +133,10 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	it_require(n_own == 1);
 	paged_free(list);
 	toy_close(&toy);
-	for (int i = 0; i < SESSIONS; i++)
-		close(fds[i]);
+	for (int i = 0; i < HOLDERS; i++) {
+		it_say(holders[i].to, "", 1);
+		it_join(&holders[i]);
+	}
 	it_daemon_stop(&daemon);
 }
 
