@@ -1,6 +1,7 @@
 # The daemon; core is a leaf that the client library links too.
 noinst_LTLIBRARIES += %D%/core/libcore.la
 %C%_core_libcore_la_SOURCES = \
+	%D%/core/audit.c \
 	%D%/core/check.c \
 	%D%/core/core.c \
 	%D%/core/core.h \

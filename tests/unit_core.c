@@ -306,6 +306,31 @@ Test(core, check_finds_a_wrong_count)
 	assert_books();
 }
 
+Test(core, an_audit_sees_what_was_wrong_when_it_began)
+{
+	struct core_audit *audit;
+	struct region_books books;
+	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
+	paged_seq_id seq = create(session, 0);
+
+	assert_ok(reserve(session, 0, seq, 12));
+	atomic_store(count, 2);
+	assert_ok(core_audit_begin(f.core, 0, &audit, &error));
+	cr_assert(core_audit_step(audit, 1));
+	assert_ok(erase(session, 0, seq));
+	while (core_audit_step(audit, 1))
+		;
+	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 rows name it");
+	cr_assert_eq(books.n_sequences, 1);
+	/* Erasing left it a reference that no row has. */
+	assert_ok(core_audit_begin(f.core, 0, &audit, &error));
+	while (core_audit_step(audit, 7))
+		;
+	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 1, but 0 rows name it");
+}
+
 /* Memory */
 
 static long

@@ -61,6 +61,10 @@ static struct {
 	uint64_t operation;
 	uint64_t n_done, n_refused;
 	struct paged_error error;
+	struct core_audit *audit; /* of the state when it began */
+	uint32_t audited;
+	struct region_books books;
+	uint64_t n_audits;
 } m;
 
 #define check(condition)                                                                                             \
@@ -455,6 +459,25 @@ erase(void)
 	}
 }
 
+/* An audit takes any number of steps, among all the rest, and tells the books of its beginning. */
+static void
+audit(void)
+{
+	struct region_books books;
+
+	if (m.audit == NULL) {
+		m.audited = random_below(N_POOLS);
+		check(region_check(core_pool_view(m.f.core, m.audited), &m.books, &m.error) == PAGED_OK);
+		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_OK);
+		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_ERR_AGAIN);
+	} else if (!core_audit_step(m.audit, 1 + random_below(4))) {
+		check(core_audit_end(m.audit, &books, &m.error) == PAGED_OK);
+		check(memcmp(&books, &m.books, sizeof(books)) == 0);
+		m.audit = NULL;
+		m.n_audits++;
+	}
+}
+
 /* Comparing */
 
 static void
@@ -466,7 +489,8 @@ compare_pool(uint32_t p)
 	struct region_books books;
 	uint32_t pages[MAX_PAGES];
 
-	check(core_check(m.f.core, p, &books, &m.error) == PAGED_OK);
+	if (m.audit == NULL || p != m.audited)
+		check(core_check(m.f.core, p, &books, &m.error) == PAGED_OK);
 	check(region_check(view, &books, &m.error) == PAGED_OK);
 	core_pool_status(m.f.core, p, &status);
 	check(status.n_free == pool->n_free && books.n_free == pool->n_free);
@@ -544,6 +568,7 @@ Test(core_model, random_operations)
 		open_session, open_session, join_session,  leave_session, kick_session, reap,    reap,    reap,
 		reap,         create,       create,        create,        reserve,      reserve, reserve, reserve,
 		reserve,      reserve,      truncate_some, truncate_some, erase,        erase,
+		audit,        audit,        audit,         audit,
 	};
 	uint64_t seed = number_of_environment("PAGED_SEED", (uint64_t)time(NULL));
 	uint64_t n = number_of_environment("PAGED_OPERATIONS", 1000000);
@@ -558,6 +583,8 @@ Test(core_model, random_operations)
 			compare_pool(p);
 		compare_sessions();
 	}
-	printf("# %" PRIu64 " done, %" PRIu64 " refused\n", m.n_done, m.n_refused);
+	printf("# %" PRIu64 " done, %" PRIu64 " refused, %" PRIu64 " audits\n", m.n_done, m.n_refused, m.n_audits);
+	if (m.audit != NULL)
+		core_audit_abandon(m.audit);
 	fixture_close(&m.f);
 }

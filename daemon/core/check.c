@@ -3,36 +3,33 @@
 
 #include <stdlib.h>
 
-/* A page of the free list or of a quarantine: it has the count that it should have there, and was not met before. */
+/* A page of a quarantine: it has the count that it should have there, and was not met before. */
 static enum paged_status
-check_page(const struct pool *pool, bool *met, uint32_t page, uint32_t count, const char *where,
-	   struct paged_error *error)
+check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error *error)
 {
 	uint32_t found;
 
 	if (page >= pool->high_page)
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: %s has page %u, handed out were %u", pool->name,
-				  where, page, pool->high_page);
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: a quarantine has page %u, handed out were %u",
+				  pool->name, page, pool->high_page);
 	if (met[page])
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is listed twice, the second time in %s",
-				  pool->name, page, where);
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in quarantine twice", pool->name,
+				  page);
 	met[page] = true;
 	found = atomic_load_explicit(&region_page(&pool->view, page)->count, memory_order_relaxed);
-	if (found != count)
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in %s, but its count is %u",
-				  pool->name, page, where, found);
+	if (found != REGION_PAGE_QUARANTINED)
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in quarantine, but its count is %u",
+				  pool->name, page, found);
 	return PAGED_OK;
 }
 
-/* The region has counted the pages; each must lie in the one list where it belongs. */
+/* The audit has counted the pages in quarantine; they must be those that the sessions list. */
 static enum paged_status
 check_pages(const struct core *core, const struct pool *pool, bool *met, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	uint32_t n_quarantined = 0;
 
-	for (uint32_t i = 0; status == PAGED_OK && i < pool->n_stack; i++)
-		status = check_page(pool, met, pool->stack[i], 0, "the free list", error);
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct session *session = core->sessions.entries[i].session;
 
@@ -40,7 +37,7 @@ check_pages(const struct core *core, const struct pool *pool, bool *met, struct 
 			continue;
 		for (uint32_t page = session->holdings[pool->index].first_page; status == PAGED_OK && page != NONE;
 		     page = pool->links[page]) {
-			status = check_page(pool, met, page, REGION_PAGE_QUARANTINED, "a quarantine", error);
+			status = check_page(pool, met, page, error);
 			n_quarantined++;
 		}
 	}
@@ -81,20 +78,24 @@ check_sequences(const struct core *core, const struct pool *pool, struct paged_e
 }
 
 enum paged_status
-core_check(const struct core *core, uint32_t pool_index, struct region_books *books, struct paged_error *error)
+core_check(struct core *core, uint32_t pool_index, struct region_books *books, struct paged_error *error)
 {
 	const struct pool *pool = core->pools[pool_index];
-	struct paged_error found;
+	struct core_audit *audit;
 	enum paged_status status;
 	bool *met;
 
-	status = region_check(&pool->view, books, &found);
+	status = core_audit_begin(core, pool_index, &audit, error);
 	if (status != PAGED_OK)
-		return paged_fail(error, status, "pool %s: %s", pool->name, found.text);
-	if (books->n_free != pool_n_free(pool) || books->n_sequences != pool->n_sequences)
-		return paged_fail(error, PAGED_ERR_CORRUPT,
-				  "pool %s: the region has %u free pages and %u sequences, the core %u and %u",
-				  pool->name, books->n_free, books->n_sequences, pool_n_free(pool), pool->n_sequences);
+		return status;
+	while (core_audit_step(audit, UINT32_MAX))
+		;
+	status = core_audit_end(audit, books, error);
+	if (status != PAGED_OK)
+		return status;
+	if (books->n_sequences != pool->n_sequences)
+		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the region has %u sequences, the core %u",
+				  pool->name, books->n_sequences, pool->n_sequences);
 	met = calloc((size_t)pool->high_page + 1, sizeof(*met));
 	if (met == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to list %u pages", pool->name,

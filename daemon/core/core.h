@@ -93,8 +93,7 @@ enum paged_status core_session_open(struct core *core, uint32_t *session_p, uint
 				    struct paged_error *error);
 
 /** core_session_join - a further member of an active session; PAGED_ERR_GONE when it has ended or never was */
-enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p,
-				    struct paged_error *error);
+enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p, struct paged_error *error);
 
 /**
  * core_member_leave - the process is gone, or has promised to touch nothing any more
@@ -189,12 +188,31 @@ uint32_t core_high_slot(const struct core *core, uint32_t pool);
 /* Books */
 
 /**
- * core_check - recompute invariant 2 of a pool from every row and from the free list
+ * core_audit_begin - recompute invariant 2 of a pool, in steps, while requests go on
  *
- * Stronger than region_check(): it also walks the core's own free list and
- * quarantine lists.
+ * What is counted is the state at the beginning, from every row, every
+ * count and the free list, wherever later requests put the pages.
+ *
+ * Costs: some 5 ns a page that was ever used, and 8 bytes.
+ * @retval PAGED_ERR_AGAIN  the pool is being audited
  */
-enum paged_status core_check(const struct core *core, uint32_t pool, struct region_books *books,
-			     struct paged_error *error);
+struct core_audit;
+enum paged_status core_audit_begin(struct core *core, uint32_t pool, struct core_audit **audit_p,
+				   struct paged_error *error);
+
+/** core_audit_step - look at about so many entries, pages, slots; true: there are more */
+bool core_audit_step(struct core_audit *audit, uint32_t budget);
+
+/** core_audit_end - once no step is left: PAGED_OK, or PAGED_ERR_CORRUPT with the first thing that is wrong; frees it
+ */
+enum paged_status core_audit_end(struct core_audit *audit, struct region_books *books, struct paged_error *error);
+
+/** core_audit_abandon - free it before its end */
+void core_audit_abandon(struct core_audit *audit);
+
+/**
+ * core_check - an audit at one go, and the core's own lists of slots and of pages in quarantine
+ */
+enum paged_status core_check(struct core *core, uint32_t pool, struct region_books *books, struct paged_error *error);
 
 #endif

@@ -10,7 +10,8 @@
  *   session.c   sessions and members
  *   reap.c      what ended sessions left, in steps
  *   sequence.c  the verbs
- *   check.c     the books, recounted
+ *   audit.c     the books, recounted in steps
+ *   check.c     the books and all lists, at one go
  *
  * The region is the truth about slots, rows and counts: the owner alone
  * writes it, so it may read back what it wrote.  Everything else is here.
@@ -58,6 +59,8 @@ struct pool {
 	/* Of the request that has this stamp. */
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
+
+	struct core_audit *audit; /* under way; is told of what will change */
 };
 
 /** What a session has in one pool. */
@@ -147,6 +150,17 @@ void row_cut(struct pool *pool, struct session *session, uint32_t slot, uint32_t
 
 /** row_close - end the sequence, its pages as in row_cut() */
 void row_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine);
+
+/* audit.c: before a change */
+
+/** audit_row - the row will keep its first n_pages, and may grow */
+void audit_row(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
+
+/** audit_free_list - the list will keep its first n */
+void audit_free_list(struct core_audit *audit, uint32_t n);
+
+/** audit_count - the page's count will change */
+void audit_count(struct core_audit *audit, uint32_t page);
 
 /* idmap.c */
 

@@ -12,6 +12,14 @@ page_count(const struct pool *pool, uint32_t page)
 	return &region_page(&pool->view, page)->count;
 }
 
+static void
+page_count_store(struct pool *pool, uint32_t page, uint32_t count)
+{
+	if (pool->audit != NULL)
+		audit_count(pool->audit, page);
+	atomic_store_explicit(page_count(pool, page), count, memory_order_relaxed);
+}
+
 void
 pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
 {
@@ -19,6 +27,8 @@ pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
 	uint32_t n_new = n - n_old;
 
 	assert(n_new <= pool->view.n_pages - pool->high_page);
+	if (pool->audit != NULL)
+		audit_free_list(pool->audit, pool->n_stack - n_old);
 	/* Pages never used lie before the stack in the list, the highest first. */
 	for (uint32_t i = 0; i < n_new; i++)
 		atomic_store_explicit(&entries[i], pool->high_page + n_new - 1 - i, memory_order_relaxed);
@@ -31,17 +41,16 @@ pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
 
-		atomic_store_explicit(page_count(pool, page), 1, memory_order_relaxed);
+		page_count_store(pool, page, 1);
 	}
 	if (n > 0 && paged_fault("corrupt-count"))
-		atomic_store_explicit(page_count(pool, atomic_load_explicit(&entries[0], memory_order_relaxed)), 2,
-				      memory_order_relaxed);
+		page_count_store(pool, atomic_load_explicit(&entries[0], memory_order_relaxed), 2);
 }
 
 static void
 page_free(struct pool *pool, uint32_t page)
 {
-	atomic_store_explicit(page_count(pool, page), 0, memory_order_relaxed);
+	page_count_store(pool, page, 0);
 	pool->stack[pool->n_stack++] = page;
 }
 
@@ -50,7 +59,7 @@ page_quarantine(struct pool *pool, struct session *session, uint32_t page)
 {
 	struct holding *holding = &session->holdings[pool->index];
 
-	atomic_store_explicit(page_count(pool, page), REGION_PAGE_QUARANTINED, memory_order_relaxed);
+	page_count_store(pool, page, REGION_PAGE_QUARANTINED);
 	pool->links[page] = NONE;
 	if (holding->first_page == NONE)
 		holding->first_page = page;
@@ -69,7 +78,7 @@ pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *e
 		uint32_t count = atomic_load_explicit(page_count(pool, page), memory_order_relaxed);
 
 		if (count > 1) {
-			atomic_store_explicit(page_count(pool, page), count - 1, memory_order_relaxed);
+			page_count_store(pool, page, count - 1);
 			continue;
 		}
 		pool->n_referenced--;

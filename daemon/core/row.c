@@ -123,6 +123,8 @@ row_open(struct pool *pool, struct session *session)
 	struct region_slot *slot = region_slot(&pool->view, index);
 	uint32_t generation = load(&slot->generation) + 1;
 
+	if (pool->audit != NULL)
+		audit_row(pool->audit, index, 0);
 	pool_change_begin(pool);
 	replace_begin(slot);
 	store(&slot->capacity, 0);
@@ -142,6 +144,8 @@ row_grow(struct pool *pool, struct session *session, uint32_t slot_index, uint32
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 	uint32_t n_before = row_n_pages(pool, slot_index);
 
+	if (pool->audit != NULL)
+		audit_row(pool->audit, slot_index, n_before);
 	pool_change_begin(pool);
 	pages_take(pool, region_row(&pool->view, slot_index) + n_before, n_pages - n_before);
 	atomic_store_explicit(&slot->capacity, n_pages * pool->view.page_size, memory_order_release);
@@ -158,6 +162,8 @@ row_replace(struct pool *pool, struct session *session, uint32_t slot_index, uin
 	uint32_t n_before = row_n_pages(pool, slot_index);
 	uint32_t capacity = n_pages * pool->view.page_size;
 
+	if (pool->audit != NULL)
+		audit_row(pool->audit, slot_index, n_pages);
 	pool_change_begin(pool);
 	replace_begin(slot);
 	store(&slot->capacity, capacity);

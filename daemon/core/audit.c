@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pool's books, recounted in steps while the pool goes on changing.
+ *
+ * What is counted is the state when the audit began.  Steps walk rows, free
+ * list and counts; whoever changes one of them before its turn has the old
+ * value taken first.  So everything is taken once, as it was at the
+ * beginning, and neither waits for the other:
+ *
+ *   an entry   by the walk, or before its row loses it (growth is behind the
+ *              end that the row had)
+ *   free page  by the walk, or before it is handed out
+ *   a count    by the walk, or before it changes
+ */
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include "daemon/core/core_internal.h"
+
+/* Beside the number of rows that name a page: it is in the free list. */
+#define LISTED (1u << 30)
+/* Turns a count that was taken into something that is not 0, which means not yet. */
+#define TAKEN (1u << 31)
+
+struct audit_page {
+	uint32_t found; /* rows that name it, and LISTED */
+	uint32_t count; /* as its record has it, exclusive-or TAKEN */
+};
+
+struct core_audit {
+	struct pool *pool;
+	struct region_books books;
+	struct paged_error error; /* the first thing that is wrong; PAGED_OK: nothing yet */
+	uint32_t high_page, high_slot;
+	uint32_t *ends; /* of a row: entries that count and were not taken, and 1; 0: as the row says */
+	struct audit_page *pages;
+	uint32_t next_slot, next_entry;
+	uint32_t next_listed, end_listed; /* of the free list */
+	uint32_t next_page;
+	uint32_t n_referenced, n_quarantined;
+};
+
+/* The first thing that is wrong is told. */
+static void __attribute__((format(printf, 2, 3))) wrong(struct core_audit *audit, const char *format, ...)
+{
+	struct paged_error what;
+	va_list arguments;
+
+	if (audit->error.status != PAGED_OK)
+		return;
+	va_start(arguments, format);
+	paged_vfail(&what, PAGED_ERR_CORRUPT, format, arguments);
+	va_end(arguments);
+	paged_fail(&audit->error, PAGED_ERR_CORRUPT, "pool %s: %s", audit->pool->name, what.text);
+}
+
+/* Rows */
+
+/* From now on the walk knows the row's end without asking it. */
+static void
+row_freeze(struct core_audit *audit, uint32_t slot)
+{
+	const struct region_view *view = &audit->pool->view;
+	uint32_t n = row_n_pages(audit->pool, slot);
+
+	if (audit->ends[slot] != 0)
+		return;
+	if (row_owner(audit->pool, slot) == 0)
+		n = 0;
+	else
+		audit->books.n_sequences++;
+	if (n > view->row_entries) {
+		wrong(audit, "slot %u: %u entries in a row of %u", slot, n, view->row_entries);
+		n = view->row_entries;
+	}
+	audit->ends[slot] = n + 1;
+}
+
+static void
+entries_take(struct core_audit *audit, uint32_t slot, uint32_t from, uint32_t to)
+{
+	const _Atomic uint32_t *row = region_row(&audit->pool->view, slot);
+
+	for (uint32_t i = from; i < to; i++) {
+		uint32_t page = atomic_load_explicit(&row[i], memory_order_relaxed);
+
+		if (page < audit->high_page)
+			audit->pages[page].found++;
+		else
+			wrong(audit, "slot %u: entry %u names page %u, handed out were %u", slot, i, page,
+			      audit->high_page);
+	}
+}
+
+void
+audit_row(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
+{
+	uint32_t from = slot == audit->next_slot && audit->next_entry > n_pages ? audit->next_entry : n_pages;
+
+	if (slot < audit->next_slot || slot >= audit->high_slot)
+		return;
+	row_freeze(audit, slot);
+	if (n_pages >= audit->ends[slot] - 1)
+		return;
+	entries_take(audit, slot, from, audit->ends[slot] - 1);
+	audit->ends[slot] = n_pages + 1;
+}
+
+/* Free list and counts */
+
+static void
+listed_take(struct core_audit *audit, uint32_t i)
+{
+	uint32_t page = audit->pool->stack[i];
+
+	if (page >= audit->high_page)
+		wrong(audit, "the free list has page %u, handed out were %u", page, audit->high_page);
+	else if (audit->pages[page].found & LISTED)
+		wrong(audit, "the free list has page %u twice", page);
+	else
+		audit->pages[page].found |= LISTED;
+}
+
+void
+audit_free_list(struct core_audit *audit, uint32_t n)
+{
+	for (; audit->end_listed > n && audit->end_listed > audit->next_listed; audit->end_listed--)
+		listed_take(audit, audit->end_listed - 1);
+}
+
+void
+audit_count(struct core_audit *audit, uint32_t page)
+{
+	const struct region_page *record = region_page(&audit->pool->view, page);
+
+	if (page < audit->high_page && audit->pages[page].count == 0)
+		audit->pages[page].count = atomic_load_explicit(&record->count, memory_order_relaxed) ^ TAKEN;
+}
+
+/* Everything about the page is known. */
+static void
+page_judge(struct core_audit *audit, uint32_t page)
+{
+	uint32_t n_rows = audit->pages[page].found & ~LISTED, count = audit->pages[page].count ^ TAKEN;
+	bool listed = audit->pages[page].found & LISTED;
+
+	if (count == REGION_PAGE_QUARANTINED) {
+		audit->n_quarantined++;
+		count = 0;
+	} else if (count != 0) {
+		audit->n_referenced++;
+	} else if (!listed && n_rows == 0) {
+		wrong(audit, "page %u is neither counted nor in the free list", page);
+	}
+	if (count != n_rows)
+		wrong(audit, "page %u: count %u, but %u rows name it", page, count, n_rows);
+	else if (listed && audit->pages[page].count != TAKEN)
+		wrong(audit, "page %u is in the free list, but its count is %u", page,
+		      audit->pages[page].count ^ TAKEN);
+}
+
+/* The walk */
+
+static uint32_t
+step_rows(struct core_audit *audit, uint32_t budget)
+{
+	while (budget > 0 && audit->next_slot < audit->high_slot) {
+		uint32_t slot = audit->next_slot, left, n;
+
+		row_freeze(audit, slot);
+		left = audit->ends[slot] - 1 > audit->next_entry ? audit->ends[slot] - 1 - audit->next_entry : 0;
+		n = left < budget ? left : budget;
+		entries_take(audit, slot, audit->next_entry, audit->next_entry + n);
+		audit->next_entry += n;
+		if (n == left) {
+			audit->next_slot++;
+			audit->next_entry = 0;
+		}
+		budget -= n < budget ? n + 1 : budget;
+	}
+	return budget;
+}
+
+bool
+core_audit_step(struct core_audit *audit, uint32_t budget)
+{
+	budget = step_rows(audit, budget);
+	for (; budget > 0 && audit->next_listed < audit->end_listed; budget--)
+		listed_take(audit, audit->next_listed++);
+	for (; budget > 0 && audit->next_page < audit->high_page; budget--) {
+		audit_count(audit, audit->next_page);
+		page_judge(audit, audit->next_page++);
+	}
+	return audit->next_slot < audit->high_slot || audit->next_page < audit->high_page;
+}
+
+/* Life */
+
+static void
+audit_free(struct core_audit *audit)
+{
+	free(audit->ends);
+	free(audit->pages);
+	free(audit);
+}
+
+static void
+books_read(struct core_audit *audit)
+{
+	const struct pool *pool = audit->pool;
+	const struct region_header *header = pool->view.header;
+
+	audit->books = (struct region_books){
+		.n_pages = pool->view.n_pages,
+		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
+		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
+		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
+	};
+	if (audit->books.n_free != pool_n_free(pool) || audit->books.n_referenced != pool->n_referenced ||
+	    audit->books.n_quarantined != pool->n_quarantined)
+		wrong(audit, "the region has %u free, %u referenced, %u quarantined pages, the core %u, %u, %u",
+		      audit->books.n_free, audit->books.n_referenced, audit->books.n_quarantined, pool_n_free(pool),
+		      pool->n_referenced, pool->n_quarantined);
+}
+
+enum paged_status
+core_audit_begin(struct core *core, uint32_t pool_index, struct core_audit **audit_p, struct paged_error *error)
+{
+	struct pool *pool = core->pools[pool_index];
+	struct core_audit *audit;
+
+	if (pool->audit != NULL)
+		return paged_fail(error, PAGED_ERR_AGAIN, "pool %s is being checked", pool->name);
+	audit = calloc(1, sizeof(*audit));
+	if (audit == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to check it", pool->name);
+	audit->pool = pool;
+	audit->high_page = pool->high_page;
+	audit->high_slot = pool->high_slot;
+	audit->end_listed = pool->n_stack;
+	audit->ends = calloc((size_t)audit->high_slot + 1, sizeof(*audit->ends));
+	audit->pages = calloc((size_t)audit->high_page + 1, sizeof(*audit->pages));
+	if (audit->ends == NULL || audit->pages == NULL) {
+		audit_free(audit);
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to count %u pages", pool->name,
+				  pool->high_page);
+	}
+	books_read(audit);
+	pool->audit = audit;
+	*audit_p = audit;
+	return PAGED_OK;
+}
+
+enum paged_status
+core_audit_end(struct core_audit *audit, struct region_books *books, struct paged_error *error)
+{
+	const struct region_books *said = &audit->books;
+	enum paged_status status;
+
+	if (audit->n_referenced != said->n_referenced || audit->n_quarantined != said->n_quarantined)
+		wrong(audit, "counted %u referenced and %u quarantined pages, the books say %u and %u",
+		      audit->n_referenced, audit->n_quarantined, said->n_referenced, said->n_quarantined);
+	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_quarantined != said->n_pages)
+		wrong(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,
+		      audit->n_referenced, audit->n_quarantined, said->n_pages);
+	*books = audit->books;
+	status = audit->error.status;
+	if (status != PAGED_OK)
+		*error = audit->error;
+	core_audit_abandon(audit);
+	return status;
+}
+
+void
+core_audit_abandon(struct core_audit *audit)
+{
+	audit->pool->audit = NULL;
+	audit_free(audit);
+}
