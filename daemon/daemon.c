@@ -28,6 +28,7 @@ void
 daemon_reap(struct daemon *daemon)
 {
 	daemon->reap_needed = true;
+	loop_wake(&daemon->loop);
 }
 
 static bool

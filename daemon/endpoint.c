@@ -41,6 +41,44 @@ reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, s
 		member_cut(member, "does not read its replies");
 }
 
+/* A call on the socket may take away its word that something is there: look again. */
+static void
+router_look(struct endpoint *endpoint)
+{
+	endpoint->router_pending = true;
+	loop_wake(&endpoint->daemon->loop);
+}
+
+struct endpoint_route {
+	zmq_msg_t frame;
+};
+
+struct endpoint_route *
+endpoint_route_keep(struct endpoint *endpoint)
+{
+	struct endpoint_route *route = malloc(sizeof(*route));
+
+	if (route == NULL)
+		return NULL;
+	zmq_msg_init(&route->frame);
+	zmq_msg_copy(&route->frame, endpoint->route);
+	return route;
+}
+
+void
+endpoint_route_drop(struct endpoint_route *route)
+{
+	zmq_msg_close(&route->frame);
+	free(route);
+}
+
+void
+endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size)
+{
+	router_look(endpoint);
+	reply_send(endpoint, member, &route->frame, size);
+}
+
 static void
 drop(struct endpoint *endpoint, const char *why)
 {
@@ -72,6 +110,7 @@ message_serve(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
 		drop(endpoint, "its member is gone");
 		return;
 	}
+	endpoint->route = route;
 	size = rpc_serve(&endpoint->daemon->rpc, member, zmq_msg_data(body), zmq_msg_size(body), endpoint->reply,
 			 sizeof(endpoint->reply));
 	if (size > 0)
@@ -277,7 +316,7 @@ endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct pa
 	if (status != PAGED_OK)
 		return status;
 	runtime_endpoint(&endpoint->daemon->runtime, random, name);
-	endpoint->router_pending = true;
+	router_look(endpoint);
 	if (zmq_bind(endpoint->router, name) < 0) {
 		name[0] = '\0';
 		return socket_fail(error, "RPC endpoint");
@@ -290,7 +329,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 {
 	if (name[0] == '\0')
 		return;
-	endpoint->router_pending = true;
+	router_look(endpoint);
 	if (zmq_unbind(endpoint->router, name) < 0)
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	runtime_endpoint_remove(name);

@@ -23,6 +23,10 @@
 #include "proto/wire.h"
 
 struct daemon;
+struct member;
+
+/** Where a reply goes that is not sent at once. */
+struct endpoint_route;
 
 /** RPC connections that one member may make in its life: the library makes one, and each costs a descriptor. */
 enum { ENDPOINT_CONNECTIONS = 2 };
@@ -33,7 +37,8 @@ struct endpoint {
 	struct loop_source router_source, zap_source;
 	struct loop_work work;
 	bool router_pending, zap_pending; /* there may be something to take */
-	struct loop_timer trim; /* runs after a peer was dropped */
+	void *route;                      /* of the message being served */
+	struct loop_timer trim;           /* runs after a peer was dropped */
 	struct log_limit limit;
 	uint64_t n_dropped; /* messages that were no request: several frames, no live member */
 	uint8_t reply[WIRE_MAX_MESSAGE];
@@ -47,5 +52,12 @@ enum paged_status endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_EN
 
 /** endpoint_unbind - drop the peer; name becomes ""; "" is nothing */
 void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
+
+/** endpoint_route_keep - for a later reply to the message being served; NULL: no memory */
+struct endpoint_route *endpoint_route_keep(struct endpoint *endpoint);
+void endpoint_route_drop(struct endpoint_route *route);
+
+/** endpoint_reply - the first size bytes of endpoint->reply, once; the member is alive */
+void endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size);
 
 #endif

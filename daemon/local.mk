@@ -43,6 +43,7 @@ DAEMON_SOURCES = \
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/rpc_admin.c \
+	%D%/rpc_check.c \
 	%D%/rpc_sequences.c \
 	%D%/runtime.c \
 	%D%/runtime.h \

@@ -86,6 +86,12 @@ loop_work_add(struct loop *loop, struct loop_work *work)
 }
 
 void
+loop_wake(struct loop *loop)
+{
+	loop->woken = true;
+}
+
+void
 loop_stop(struct loop *loop)
 {
 	loop->running = false;
@@ -104,12 +110,12 @@ timer_next(const struct loop *loop)
 }
 
 static int
-wait_ms(const struct loop *loop, bool busy)
+wait_ms(const struct loop *loop)
 {
 	const struct loop_timer *timer = timer_next(loop);
 	uint64_t now = loop_now_ms();
 
-	if (busy)
+	if (loop->woken)
 		return 0;
 	if (timer == NULL)
 		return -1;
@@ -130,15 +136,15 @@ timers_fire(struct loop *loop)
 	}
 }
 
-static bool
+static void
 work_step(struct loop *loop)
 {
 	struct loop_work *work;
-	bool more = false;
 
+	loop->woken = false;
 	LIST_FOREACH(work, &loop->work, link)
-		more |= work->step(work);
-	return more;
+		if (work->step(work))
+			loop->woken = true;
 }
 
 static void
@@ -157,11 +163,10 @@ events_call(struct loop *loop)
 void
 loop_run(struct loop *loop)
 {
-	bool busy = true; /* what came in before the loop turned */
-
 	loop->running = true;
+	loop->woken = true; /* what came in before the loop turned */
 	while (loop->running) {
-		loop->n_events = epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop, busy));
+		loop->n_events = epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop));
 		if (loop->n_events < 0) {
 			if (errno != EINTR)
 				log_error("loop", "epoll_wait: %m");
@@ -169,6 +174,6 @@ loop_run(struct loop *loop)
 		}
 		events_call(loop);
 		timers_fire(loop);
-		busy = work_step(loop);
+		work_step(loop);
 	}
 }

@@ -49,6 +49,7 @@ enum { LOOP_MAX_EVENTS = 64 };
 struct loop {
 	int epoll_fd;
 	bool running;
+	bool woken; /* do not wait this time */
 	LIST_HEAD(, loop_timer) timers;
 	LIST_HEAD(, loop_work) work;
 	struct epoll_event events[LOOP_MAX_EVENTS]; /* of this turn */
@@ -73,6 +74,9 @@ void loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t dela
 void loop_timer_stop(struct loop_timer *timer);
 
 void loop_work_add(struct loop *loop, struct loop_work *work);
+
+/** loop_wake - a work that had said it had nothing to do has something now */
+void loop_wake(struct loop *loop);
 
 /** loop_now_ms - monotonic clock */
 uint64_t loop_now_ms(void);

@@ -45,6 +45,7 @@ rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error)
 
 	rpc->daemon = daemon;
 	rpc->n_requests = 0;
+	rpc_checks_open(rpc);
 	status = wire_arena_create(&rpc->request_arena, error);
 	if (status != PAGED_OK)
 		return status;
@@ -56,6 +57,7 @@ rpc_close(struct rpc *rpc)
 {
 	if (rpc->daemon == NULL)
 		return;
+	rpc_checks_close(rpc);
 	wire_arena_destroy(&rpc->request_arena);
 	wire_arena_destroy(&rpc->reply_arena);
 }
@@ -113,6 +115,7 @@ rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t si
 	struct wire_request request = { 0 };
 	struct paged_error error;
 
+	rpc->deferred = false;
 	wire_arena_reset(&rpc->request_arena);
 	reply.status = wire_request_parse(message, size, &rpc->request_arena, &request, &error);
 	reply.id = request.id;
@@ -127,5 +130,18 @@ rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t si
 	}
 	rpc->n_requests++;
 	member->n_requests++;
+	if (rpc->deferred)
+		return 0;
 	return reply_pack(rpc, &reply, buffer, buffer_size);
+}
+
+void
+rpc_reply_late(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route, const struct wire_reply *reply)
+{
+	struct endpoint *endpoint = &rpc->daemon->endpoint;
+	struct member *member = member_find(&rpc->daemon->members, member_id);
+
+	if (member != NULL && member->alive)
+		endpoint_reply(endpoint, member, route,
+			       reply_pack(rpc, reply, endpoint->reply, sizeof(endpoint->reply)));
 }

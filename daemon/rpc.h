@@ -10,14 +10,35 @@
 #define PAGED_DAEMON_RPC_H
 
 #include "daemon/core/core.h"
+#include "daemon/endpoint.h"
+#include "daemon/loop.h"
 #include "proto/wire.h"
 
 struct daemon;
 struct member;
 
+/** A request that is answered later. */
+struct rpc_job {
+	uint32_t member;
+	uint32_t pool;
+	uint64_t request;
+	struct endpoint_route *route;
+};
+
+enum { RPC_MAX_CHECKS = 16 };
+
+struct rpc_checks {
+	struct loop_work work;
+	struct core_audit *audit; /* of the first in line; NULL: not begun */
+	struct rpc_job job[RPC_MAX_CHECKS];
+	uint32_t n;
+};
+
 struct rpc {
 	struct daemon *daemon;
 	uint64_t n_requests; /* answered */
+	bool deferred;       /* the request being served is answered later */
+	struct rpc_checks checks;
 	struct wire_arena request_arena, reply_arena;
 	union { /* of the request being served */
 		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
@@ -36,10 +57,13 @@ void rpc_close(struct rpc *rpc);
  * rpc_serve - answer one message
  *
  * @param[in] member  who sent it; alive
- * @return bytes of the reply
+ * @return bytes of the reply; 0: it comes later
  */
 size_t rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
 		 size_t reply_size);
+
+/** rpc_reply_late - answer a request that was deferred, if its member is still there */
+void rpc_reply_late(struct rpc *rpc, uint32_t member, struct endpoint_route *route, const struct wire_reply *reply);
 
 /** rpc_pool_check - the pool exists, and its allow-list admits the member */
 enum paged_status rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_t pool,
@@ -69,9 +93,13 @@ enum paged_status rpc_get_sequences(struct rpc *, struct member *, const struct 
 				    struct paged_error *);
 enum paged_status rpc_get_table(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				struct paged_error *);
-enum paged_status rpc_check(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
-			    struct paged_error *);
 enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);
+
+/* rpc_check.c */
+enum paged_status rpc_check(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+			    struct paged_error *);
+void rpc_checks_open(struct rpc *rpc);
+void rpc_checks_close(struct rpc *rpc);
 
 #endif

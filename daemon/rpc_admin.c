@@ -216,36 +216,6 @@ rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request 
 	return PAGED_OK;
 }
 
-/*
- * The one request that may hold the loop for long: some 5 ns a page that was
- * ever used, so 2 ms at 400,000 pages.  A walk beside the loop could not see
- * the core's own lists, and under load would never see the tables stand still.
- */
-enum paged_status
-rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
-	  struct paged_error *error)
-{
-	struct region_books books = { 0 };
-	enum paged_status status;
-
-	(void)member; /* an administrator checks any pool */
-	if (request->check.pool >= rpc->daemon->pools.n)
-		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", request->check.pool,
-				  rpc->daemon->pools.n);
-	status = core_check(rpc->daemon->core, request->check.pool, &books, error);
-	if (status != PAGED_OK && status != PAGED_ERR_CORRUPT)
-		return status;
-	reply->kind = WIRE_REPLY_BOOKS;
-	reply->books.n_pages = books.n_pages;
-	reply->books.n_free = books.n_free;
-	reply->books.n_referenced = books.n_referenced;
-	reply->books.n_quarantined = books.n_quarantined;
-	reply->books.n_sequences = books.n_sequences;
-	reply->books.holds = status == PAGED_OK;
-	snprintf(reply->books.text, sizeof(reply->books.text), "%s", status == PAGED_OK ? "" : error->text);
-	return PAGED_OK;
-}
-
 enum paged_status
 rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	 struct paged_error *error)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "client/pagedclient.h"
@@ -280,6 +281,92 @@ IT_TEST(a_name_of_bytes_breaks_no_listing)
 	text = it_pagedctl(&code, "--json", "sessions", NULL);
 	it_require(code == 0, "exit code %d: %s", code, text);
 	it_require(strstr(text, "\"w????x\xc3\xa4\"") != NULL, "%s", text);
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+/* Two million pages, which a check at one go takes 10 ms for. */
+#define BIG                                                                                                       \
+	"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 2000000 sequences = 4 max-length = " \
+	"2000000 }\n"
+
+static double
+now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static void
+check_again_and_again(int from, int to, void *argument)
+{
+	struct paged_check_result result;
+	struct paged_client *client;
+	uint32_t n = 0;
+
+	(void)argument;
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_say(to, &n, sizeof(n));
+	for (;;) {
+		struct pollfd polled = { .fd = from, .events = POLLIN };
+		double started = now_us();
+
+		it_require(paged_admin_check(client, "p", &result) == PAGED_OK, "%s", paged_client_error(client));
+		it_require(result.holds == 1, "%s", result.text);
+		n++;
+		if (poll(&polled, 1, 0) == 1) {
+			it_note("%u checks, the last in %.0f us, %u of %u pages free", n, now_us() - started,
+				result.n_free, result.n_pages);
+			break;
+		}
+	}
+	it_say(to, &n, sizeof(n));
+	paged_client_close(client);
+}
+
+static int
+by_size(const void *a, const void *b)
+{
+	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
+{
+	enum { N = 400 };
+	static double us[N];
+	uint32_t tokens = 1900000, n;
+	struct it_worker worker;
+	struct paged_client *client;
+	struct paged_pool *pool;
+	paged_seq_id id[2];
+
+	it_daemon_start(&daemon_, BIG, NULL, NULL);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_seq_create(pool, 2, id) == PAGED_OK);
+	it_require(paged_seq_reserve(pool, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
+	it_fork(&worker, check_again_and_again, NULL);
+	it_hear(worker.from, &n, sizeof(n));
+	for (uint32_t i = 0; i < N; i++) {
+		double started = now_us();
+
+		tokens = i % 2 ? 0 : 100;
+		if (i % 2)
+			it_require(paged_seq_truncate(pool, 1, &id[1], &tokens) == PAGED_OK);
+		else
+			it_require(paged_seq_reserve(pool, 1, &id[1], &tokens) == PAGED_OK);
+		us[i] = now_us() - started;
+		usleep(500);
+	}
+	it_say(worker.to, &n, sizeof(n));
+	it_hear(worker.from, &n, sizeof(n));
+	it_join(&worker);
+	qsort(us, N, sizeof(us[0]), by_size);
+	it_note("%d requests beside %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
+	it_require(n > 0);
+	it_require(it_sanitized() || us[N * 3 / 4] < 2000, "three quarters took less than %.0f us", us[N * 3 / 4]);
 	paged_client_close(client);
 	it_daemon_stop(&daemon_);
 }

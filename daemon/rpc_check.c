@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The request that takes long: a pool's books are recounted in steps between
+ * the loop's other work, and the reply is sent when the last one is done.
+ * Checks that come meanwhile wait in line.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+#include "daemon/rpc.h"
+
+/* Entries, pages and slots of a step: some tens of microseconds. */
+enum { STEP = 8192 };
+
+enum paged_status
+rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	  struct paged_error *error)
+{
+	struct rpc_checks *checks = &rpc->checks;
+	struct rpc_job *job;
+
+	(void)reply; /* an administrator checks any pool */
+	if (request->check.pool >= rpc->daemon->pools.n)
+		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", request->check.pool,
+				  rpc->daemon->pools.n);
+	if (checks->n == RPC_MAX_CHECKS)
+		return paged_fail(error, PAGED_ERR_AGAIN, "%u other checks are waiting", checks->n);
+	job = &checks->job[checks->n];
+	job->route = endpoint_route_keep(&rpc->daemon->endpoint);
+	if (job->route == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a check");
+	job->member = member->id;
+	job->request = request->id;
+	job->pool = request->check.pool;
+	checks->n++;
+	loop_wake(&rpc->daemon->loop);
+	rpc->deferred = true;
+	return PAGED_OK;
+}
+
+static void
+books_fill(struct wire_reply *reply, const struct region_books *books, enum paged_status status,
+	   const struct paged_error *error)
+{
+	reply->kind = WIRE_REPLY_BOOKS;
+	reply->books.n_pages = books->n_pages;
+	reply->books.n_free = books->n_free;
+	reply->books.n_referenced = books->n_referenced;
+	reply->books.n_quarantined = books->n_quarantined;
+	reply->books.n_sequences = books->n_sequences;
+	reply->books.holds = status == PAGED_OK;
+	snprintf(reply->books.text, sizeof(reply->books.text), "%s", status == PAGED_OK ? "" : error->text);
+}
+
+/* The first in line has its verdict, or could not begin. */
+static void
+check_finish(struct rpc *rpc, enum paged_status status, const struct region_books *books, struct paged_error *error)
+{
+	struct rpc_checks *checks = &rpc->checks;
+	struct wire_reply reply = { .id = checks->job[0].request, .text = "" };
+
+	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT) {
+		books_fill(&reply, books, status, error);
+	} else {
+		reply.status = status;
+		reply.text = error->text;
+	}
+	rpc_reply_late(rpc, checks->job[0].member, checks->job[0].route, &reply);
+	endpoint_route_drop(checks->job[0].route);
+	checks->n--;
+	memmove(&checks->job[0], &checks->job[1], checks->n * sizeof(checks->job[0]));
+}
+
+static bool
+check_step(struct loop_work *work)
+{
+	struct rpc *rpc = container_of(work, struct rpc, checks.work);
+	struct rpc_checks *checks = &rpc->checks;
+	struct region_books books = { 0 };
+	struct paged_error error;
+	enum paged_status status;
+
+	if (checks->n == 0)
+		return false;
+	if (checks->audit == NULL) {
+		status = core_audit_begin(rpc->daemon->core, checks->job[0].pool, &checks->audit, &error);
+		if (status != PAGED_OK)
+			check_finish(rpc, status, &books, &error);
+	} else if (!core_audit_step(checks->audit, STEP)) {
+		status = core_audit_end(checks->audit, &books, &error);
+		checks->audit = NULL;
+		check_finish(rpc, status, &books, &error);
+	}
+	return checks->n > 0;
+}
+
+void
+rpc_checks_open(struct rpc *rpc)
+{
+	rpc->checks.work.step = check_step;
+	loop_work_add(&rpc->daemon->loop, &rpc->checks.work);
+}
+
+void
+rpc_checks_close(struct rpc *rpc)
+{
+	struct rpc_checks *checks = &rpc->checks;
+
+	if (checks->audit != NULL)
+		core_audit_abandon(checks->audit);
+	while (checks->n > 0)
+		endpoint_route_drop(checks->job[--checks->n].route);
+}
