@@ -257,14 +257,14 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 static void
 help_print(FILE *out, const struct settings_row *row)
 {
-	fprintf(out, "  %-13s %-9s %-8s %s\n", row->name, row->unit ? row->unit : "",
+	fprintf(out, "  %-20s %-9s %-8s %s\n", row->name, row->unit ? row->unit : "",
 		row->standard ? row->standard : "", row->help);
 }
 
 void
 config_help(FILE *out)
 {
-	fprintf(out, "  %-13s %-9s %-8s\n", "SETTING", "UNIT", "DEFAULT");
+	fprintf(out, "  %-20s %-9s %-8s\n", "SETTING", "UNIT", "DEFAULT");
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++)
 		if (!settings_table[i].of_pool)
 			help_print(out, &settings_table[i]);

@@ -203,10 +203,10 @@ Test(config, bytes_for_people)
 	cr_expect_str_eq(config_format_bytes(UINT64_MAX, text, sizeof(text)), "15 EiB");
 }
 
-/* Every setting has its paragraph in pagedd.conf(5). */
+/* Every setting has its paragraph in pagedd.conf(5), and its default there. */
 Test(config, the_manual_knows_every_setting)
 {
-	char path[512], *manual;
+	char path[512], *manual, *pools;
 	size_t size;
 	FILE *file;
 
@@ -217,11 +217,22 @@ Test(config, the_manual_knows_every_setting)
 	size = fread(manual, 1, (1 << 16) - 1, file);
 	cr_assert(size > 0);
 	fclose(file);
+	pools = strstr(manual, "\n.Ss Pools");
+	cr_assert_not_null(pools);
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		char item[64];
+		const struct settings_row *row = &settings_table[i];
+		char item[64], *paragraph, *end;
 
-		snprintf(item, sizeof(item), ".It Ic %s ", settings_table[i].name);
-		cr_expect(strstr(manual, item) != NULL, "no paragraph for %s", settings_table[i].name);
+		snprintf(item, sizeof(item), ".It Ic %s ", row->name);
+		paragraph = strstr(row->of_pool ? pools : manual, item);
+		cr_assert(paragraph != NULL, "no paragraph for %s", row->name);
+		end = strstr(paragraph + 1, "\n.It ");
+		if (end != NULL)
+			*end = '\0';
+		cr_expect(row->standard == NULL || strstr(paragraph + strlen(item), row->standard) != NULL,
+			  "the default of %s is %s", row->name, row->standard);
+		if (end != NULL)
+			*end = '\n';
 	}
 	free(manual);
 }
