@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/toy.h"
@@ -259,6 +260,48 @@ IT_TEST(asking_leaves_no_line_in_the_log)
 	log[fread(log, 1, sizeof(log) - 1, file)] = '\0';
 	fclose(file);
 	it_require(strstr(log, "ready at") != NULL && strstr(log, "process") == NULL, "%s", log);
+}
+
+static void
+list_as_nobody(int from, int to, void *argument)
+{
+	const char *text;
+	int code;
+
+	(void)from, (void)to, (void)argument;
+	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
+	text = it_pagedctl(&code, "sequences", NULL);
+	if (code == 126 || code == 127) {
+		it_note("not tried: the build tree is closed to uid 65534");
+		return;
+	}
+	expect_words(text, code, "left out: pool shut: its allow-list does not name uid 65534", "worker-a");
+	text = it_pagedctl(&code, "sequences", "--pool", "shut", NULL);
+	it_require(code == EXIT_FAILED && strstr(text, "pool shut: its allow-list") != NULL, "%d: %s", code, text);
+}
+
+/* One pool that is not this user's does not hide the others. */
+IT_TEST(pools_of_others_are_left_out)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	char configuration[1024];
+	struct toy toy;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	snprintf(configuration, sizeof(configuration),
+		 "allow-user = 65534\n"
+		 "pool shut { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 allow-user = 12345 }\n%s",
+		 toy_configuration);
+	it_daemon_start(&daemon, configuration, NULL, NULL);
+	it_require(chmod(daemon.dir, 0711) == 0, "%m");
+	toy_open(&toy, &worker_params, 0);
+	toy_sequence(&toy, 20);
+	it_fork(&worker, list_as_nobody, NULL);
+	it_join(&worker);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
 }
 
 /* One count is one too high: both recounts see it, and they name the page. */

@@ -268,8 +268,14 @@ ctl_sequences(struct ctl *ctl)
 	print_table_init(&table, name_pool ? columns : columns + 1, COUNT(columns) - !name_pool);
 	if (status == PAGED_OK && ctl->pool != NULL)
 		status = sequences_add(ctl, ctl->pool, false, document, &table);
-	for (size_t i = 0; status == PAGED_OK && i < n; i++)
+	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
 		status = sequences_add(ctl, pools[i].name, name_pool, document, &table);
+		/* One pool that is not this user's does not hide the others. */
+		if (status == PAGED_ERR_PERM) {
+			fprintf(stderr, "pagedctl: left out: %s\n", paged_client_error(ctl->client));
+			status = PAGED_OK;
+		}
+	}
 	if (status == PAGED_OK && ctl->json)
 		json_print(json_incref(document));
 	if (status == PAGED_OK && !ctl->json)
