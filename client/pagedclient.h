@@ -150,6 +150,7 @@ enum paged_status paged_client_open_embedded(const struct paged_pool_params *poo
  *
  * Closing promises that no kernel of this process runs on the pages any
  * more.  The first member's close ends the session.
+ * Threads: none may be inside, or begin, any call on the client or what it opened.
  * Blocks: up to timeout_ms, until the daemon has taken everything back.
  */
 void paged_client_close(struct paged_client *client);

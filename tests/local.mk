@@ -245,7 +245,7 @@ EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 # Attacks by permitted users.
 IT_TESTS += %D%/it_attack
 %C%_it_attack_SOURCES = %D%/it_attack.c
-%C%_it_attack_LDADD = $(IT_LIBS)
+%C%_it_attack_LDADD = $(IT_LIBS) -lpthread
 
 # Allocations in a step, counted.
 UNIT_TESTS += %D%/unit_quiet
