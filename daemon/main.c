@@ -19,7 +19,7 @@ static const char usage[] =
 	"  -c, --config FILE      settings (default " PAGED_SYSCONFDIR "/paged/pagedd.conf)\n"
 	"  -r, --runtime-dir DIR  directory of the sockets (default $RUNTIME_DIRECTORY or /run/paged)\n"
 	"  -l, --log-level LEVEL  error, warning, info or debug\n"
-	"      --check-config     say whether the daemon could start with these settings\n"
+	"      --check-config     check the settings and say which pools there would be\n"
 	"      --help-settings    list the settings of pagedd.conf\n"
 	"  -h, --help\n"
 	"  -V, --version\n";
