@@ -156,13 +156,6 @@ role_name(const struct member *member)
 	return member->first ? "session" : "join";
 }
 
-/* Who only looks, as pagedctl does again and again, comes and goes without a line. */
-static enum log_level
-arrival_level(const struct member *member)
-{
-	return member->session != NULL ? LOG_LEVEL_INFO : LOG_LEVEL_DEBUG;
-}
-
 static void
 hello_serve(struct connection *connection, const struct wire_control_request *hello)
 {
@@ -185,9 +178,8 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 	stranger_forget(connection);
 	loop_timer_stop(&connection->hello_timer);
 	policy_peer_free(&connection->peer);
-	log_write(arrival_level(member), "member", "%u (process %d, uid %u) attached: %s %u", member->id,
-		  (int)member->pid, (unsigned)member->uid, role_name(member),
-		  member->session ? member->session->id : 0);
+	member_log(member, "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
+		   (unsigned)member->uid, role_name(member), member->session ? member->session->id : 0);
 	welcome_send(connection, member);
 }
 
@@ -243,7 +235,7 @@ bye_serve(struct connection *connection)
 {
 	struct member *member = connection->member;
 
-	log_write(arrival_level(member), "member", "%u (process %d) said goodbye", member->id, (int)member->pid);
+	member_log(member, "%u (process %d) said goodbye", member->id, (int)member->pid);
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_gone(member);

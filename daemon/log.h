@@ -28,8 +28,9 @@ void log_write(enum log_level level, const char *token, const char *format, ...)
 #define log_info(token, ...) log_write(LOG_LEVEL_INFO, token, __VA_ARGS__)
 #define log_debug(token, ...) log_write(LOG_LEVEL_DEBUG, token, __VA_ARGS__)
 
-/** For lines that a peer can cause at will: at most LOG_BURST in LOG_WINDOW_MS, the rest is counted. */
+/** For lines that a peer can cause at will: at most `burst` in LOG_WINDOW_MS, the rest is counted. */
 struct log_limit {
+	unsigned int burst; /* 0: LOG_BURST */
 	uint64_t window_ms; /* when the window began */
 	unsigned int n_passed;
 	unsigned int n_dropped;

@@ -2,19 +2,22 @@
 #include "daemon/member.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
-#include "daemon/log.h"
 #include "daemon/pidfd.h"
+
+/* Lines in a window: thousands may come at once and be told, but not for ever. */
+#define MAX_LINES 1000
 
 void
 members_open(struct members *members, struct daemon *daemon)
 {
-	*members = (struct members){ .daemon = daemon };
+	*members = (struct members){ .daemon = daemon, .limit.burst = MAX_LINES };
 	seats_open(&members->seats);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
@@ -92,6 +95,21 @@ session_by_token(const struct members *members, const uint8_t token[WIRE_TOKEN_S
 	return found;
 }
 
+void
+member_log(const struct member *member, const char *format, ...)
+{
+	bool observer = member->session == NULL;
+	char text[256];
+	va_list arguments;
+
+	if (!observer && !log_limit_pass(&member->daemon->members.limit, "member", loop_now_ms()))
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	log_write(observer ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "member", "%s", text);
+}
+
 static enum paged_status
 session_create(struct members *members, struct member *member, struct paged_error *error)
 {
@@ -166,7 +184,7 @@ pidfd_ready(struct loop_source *source, uint32_t events)
 	struct member *member = container_of(source, struct member, pidfd);
 
 	(void)events;
-	log_info("member", "%u: process %d ended", member->id, (int)member->pid);
+	member_log(member, "%u: process %d ended", member->id, (int)member->pid);
 	member_gone(member);
 }
 
@@ -260,7 +278,8 @@ session_finish(struct members *members, struct session *session, const char *why
 	if (session->ended)
 		return;
 	session->ended = true;
-	log_info("session", "%u ended: %s", session->id, why);
+	if (log_limit_pass(&members->limit, "session", loop_now_ms()))
+		log_info("session", "%u ended: %s", session->id, why);
 	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK)
 		log_error("session", "%u: %s", session->id, error.text);
 	session_notify(session, why);
@@ -294,7 +313,7 @@ member_cut(struct member *member, const char *why)
 	if (!member->alive)
 		return;
 	member->alive = false;
-	log_info("member", "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
+	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
 	if (member->first)
 		session_finish(members, member->session, why);

@@ -20,6 +20,7 @@
 #include <sys/queue.h>
 #include <sys/types.h>
 
+#include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/policy.h"
 #include "daemon/seats.h"
@@ -70,7 +71,8 @@ enum { MEMBERS_BUCKETS = 256 };
 struct members {
 	struct daemon *daemon;
 	struct seats seats;
-	uint32_t n_connected; /* of sessions, with their control socket up */
+	struct log_limit limit; /* of lines about lives and deaths */
+	uint32_t n_connected;   /* of sessions, with their control socket up */
 	uint32_t last_observer;
 	LIST_HEAD(, member) members[MEMBERS_BUCKETS];
 	LIST_HEAD(, session) sessions[MEMBERS_BUCKETS];
@@ -87,6 +89,9 @@ struct session *session_find(const struct members *members, uint32_t id);
 
 /** member_token_matches - in constant time; hex: as the RPC password carries it */
 bool member_token_matches(const struct member *member, const char *hex);
+
+/** member_log - a line about its life; of observers, which come and go all day, when debugging only */
+void member_log(const struct member *member, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /**
  * member_attach - a process joins in as its hello asks

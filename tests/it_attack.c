@@ -484,3 +484,37 @@ IT_TEST(many_threads_of_one_client)
 	it_require(raw_pool().n_free == 64);
 	it_daemon_stop(&daemon_);
 }
+
+static unsigned int
+count_lines(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	unsigned int n = 0;
+	int c;
+
+	it_require(file != NULL, "%m");
+	while ((c = getc(file)) != EOF)
+		n += c == '\n';
+	fclose(file);
+	return n;
+}
+
+IT_TEST(coming_and_going_does_not_fill_the_log)
+{
+	const struct wire_control_request bye = { .kind = WIRE_BYE };
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	for (int i = 0; i < 1000; i++) {
+		struct wire_control_reply reply;
+		int fd = raw_connect();
+
+		raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+		it_require(reply.kind == WIRE_WELCOME);
+		raw_tell_request(fd, &bye);
+		it_require(raw_hear(fd, &reply, NULL));
+		close(fd);
+	}
+	it_note("1000 came and went: %u lines", count_lines(daemon_.log));
+	it_require(count_lines(daemon_.log) < 2500);
+	it_daemon_stop(&daemon_);
+}
