@@ -379,6 +379,12 @@ session_of(struct toy *observer, paged_seq_id seq)
 	return info.owner;
 }
 
+static bool
+all_in_quarantine(void *argument)
+{
+	return toy_pool(argument, "toy").n_quarantined == 5;
+}
+
 IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 {
 	struct it_daemon daemon;
@@ -394,7 +400,8 @@ IT_TEST(kick_leaves_pages_in_quarantine_while_the_process_lives)
 	toy_ok(&observer, paged_admin_kick(observer.client, session_of(&observer, seq), 0));
 	it_say(worker.to, &go, sizeof(go));
 	it_hear(worker.from, &go, sizeof(go));
-	it_require(toy_pool(&observer, "toy").n_quarantined == 5);
+	/* The session is told first, and its rows are taken apart in steps. */
+	it_require(it_wait(all_in_quarantine, &observer, 2000), "%u pages", toy_pool(&observer, "toy").n_quarantined);
 	it_require(toy_pool(&observer, "toy").n_sequences == 0);
 	toy_expect(&observer, paged_seq_read(observer.pool, seq, NULL, NULL, 0), PAGED_ERR_STALE);
 	toy_check(&observer);
