@@ -14,8 +14,9 @@
 enum {
 	HIGH_WATER = 64, /* messages queued for a peer, either way */
 	HANDSHAKE_MS = 500,
-	TURN_MESSAGES = 64, /* answered before deaths and signals are looked at again */
-	MAX_UNSENT = 16,    /* replies in a row that a peer did not take */
+	TURN_US = 500,   /* of answering, then deaths and signals are looked at again */
+	TURN_ZAP = 16,   /* connections let in, likewise */
+	MAX_UNSENT = 16, /* replies in a row that a peer did not take */
 	MAX_UNSENT_MS = 2000,
 	TRIM_MS = 100, /* by then ZeroMQ's thread has freed what a dropped peer had */
 };
@@ -166,12 +167,13 @@ static bool
 endpoint_step(struct loop_work *work)
 {
 	struct endpoint *endpoint = container_of(work, struct endpoint, work);
+	uint64_t end_us = loop_now_us() + TURN_US;
 
-	while (endpoint->zap_pending)
+	for (int i = 0; endpoint->zap_pending && i < TURN_ZAP; i++)
 		endpoint->zap_pending = zap_serve(endpoint);
-	for (int i = 0; endpoint->router_pending && i < TURN_MESSAGES; i++)
+	while (endpoint->router_pending && loop_now_us() < end_us)
 		endpoint->router_pending = message_take(endpoint);
-	return endpoint->router_pending;
+	return endpoint->router_pending || endpoint->zap_pending;
 }
 
 static void

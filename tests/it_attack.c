@@ -11,6 +11,7 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include "client/pagedclient.h"
 #include "tests/raw.h"
@@ -516,5 +517,84 @@ IT_TEST(coming_and_going_does_not_fill_the_log)
 	}
 	it_note("1000 came and went: %u lines", count_lines(daemon_.log));
 	it_require(count_lines(daemon_.log) < 2500);
+	it_daemon_stop(&daemon_);
+}
+
+/* The dearest requests there are, as many as the daemon takes. */
+static void
+burden(int from, int to, void *argument)
+{
+	static uint64_t ids[PAGED_MAX_REQUEST_SEQS];
+	static uint32_t tokens[2][PAGED_MAX_REQUEST_SEQS];
+	static uint8_t message[2][WIRE_MAX_MESSAGE], reply_bytes[WIRE_MAX_MESSAGE];
+	struct wire_request request = { .kind = WIRE_CREATE, .create.n = PAGED_MAX_REQUEST_SEQS };
+	const uint32_t pool = 0;
+	struct wire_reply reply;
+	struct paged_error error;
+	struct wire_arena arena;
+	size_t size[2];
+	struct raw raw;
+
+	(void)from, (void)argument;
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	memcpy(ids, reply.ids.seq, sizeof(ids));
+	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
+	for (int k = 0; k < 2; k++) {
+		for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+			tokens[k][i] = k ? 0 : 32;
+		request = (struct wire_request){
+			.kind = k ? WIRE_TRUNCATE : WIRE_RESERVE,
+			.items = { .n = PAGED_MAX_REQUEST_SEQS,
+				   .seq = ids,
+				   .tokens = tokens[k],
+				   .pool = &pool,
+				   .n_pools = 1 },
+		};
+		size[k] = wire_request_pack(&request, &arena, message[k], sizeof(message[k]));
+	}
+	it_say(to, "x", 1);
+	for (int i = 0;; i ^= 1) {
+		while (zmq_recv(raw.dealer, reply_bytes, sizeof(reply_bytes), ZMQ_DONTWAIT) >= 0)
+			;
+		if (zmq_send(raw.dealer, message[i], size[i], ZMQ_DONTWAIT) < 0)
+			usleep(100);
+	}
+}
+
+IT_TEST(who_asks_much_does_not_bar_the_door)
+{
+	enum { N = 100 };
+	struct it_worker worker[2];
+	double us[N];
+	char c;
+
+	it_daemon_start(
+		&daemon_,
+		"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 300000 sequences = 8192 }\n", NULL,
+		NULL);
+	for (int i = 0; i < 2; i++) {
+		it_fork(&worker[i], burden, NULL);
+		it_hear(worker[i].from, &c, 1);
+	}
+	for (int i = 0; i < N; i++) {
+		const struct wire_control_request bye = { .kind = WIRE_BYE };
+		double started = now_us();
+		struct wire_control_reply reply;
+		int fd = raw_connect();
+
+		raw_hello(fd, WIRE_ROLE_OBSERVER, NULL, &reply);
+		us[i] = now_us() - started;
+		raw_tell_request(fd, &bye);
+		it_require(raw_hear(fd, &reply, NULL));
+		close(fd);
+	}
+	qsort(us, N, sizeof(us[0]), by_size);
+	it_note("%d hellos beside two that ask all they can: median %.0f us, 95%% below %.0f us", N, us[N / 2],
+		us[N * 95 / 100]);
+	it_require(it_sanitized() || us[N / 2] < 20000);
+	for (int i = 0; i < 2; i++)
+		it_kill(&worker[i]);
+	it_require(raw_wait_free(300000, 5000));
 	it_daemon_stop(&daemon_);
 }
