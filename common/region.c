@@ -114,6 +114,7 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	if (header->total_size > size || header->n_slots == 0 || header->n_pages == 0 || header->page_size == 0 ||
 	    header->page_size > PAGED_MAX_PAGE_SIZE || header->n_pages >= REGION_PAGE_QUARANTINED ||
 	    (uint64_t)header->row_entries * header->page_size < header->max_length ||
+	    (uint64_t)header->row_entries * header->page_size > UINT32_MAX ||
 	    !section_fits(header->slots_offset, header->n_slots, header->slot_stride, sizeof(struct region_slot), 8,
 			  size) ||
 	    !section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page), 4,

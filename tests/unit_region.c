@@ -91,6 +91,17 @@ Test(region, format_and_view)
 	cr_assert_leq((uint8_t *)(region_page(&r.view, 9) + 1), (uint8_t *)region_row(&r.view, 0));
 }
 
+/* However large the mapping, a full row's capacity must fit its field: callers multiply. */
+Test(region, rows_whose_capacity_overflows)
+{
+	r.header->row_entries = 1u << 24;
+	r.header->row_stride = 1u << 26;
+	r.header->page_size = 255;
+	cr_assert_eq(init((size_t)1 << 40), PAGED_OK, "%s", r.error.text);
+	r.header->page_size = 256;
+	cr_assert_eq(init((size_t)1 << 40), PAGED_ERR_PROTOCOL);
+}
+
 Test(region, size_refuses)
 {
 	struct region_params bad[] = {
