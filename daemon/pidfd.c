@@ -29,9 +29,16 @@ pidfd_of_peer(int socket_fd, pid_t pid, int *pidfd_p, struct paged_error *error)
 	socklen_t size = sizeof(int);
 	int fd;
 
-	if (facility_wanted("PAGED_NO_PEERPIDFD") && getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
-		*pidfd_p = fd;
-		return PAGED_OK;
+	if (facility_wanted("PAGED_NO_PEERPIDFD")) {
+		if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
+			*pidfd_p = fd;
+			return PAGED_OK;
+		}
+		/* Only a kernel without it may be asked by number, which may be another process's by now. */
+		if (errno == ESRCH || errno == ENODATA)
+			return paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)pid);
+		if (errno != ENOPROTOOPT)
+			return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERPIDFD of process %d: %m", (int)pid);
 	}
 	fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (fd < 0 && errno == ESRCH)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -597,4 +598,48 @@ IT_TEST(who_asks_much_does_not_bar_the_door)
 		it_kill(&worker[i]);
 	it_require(raw_wait_free(300000, 5000));
 	it_daemon_stop(&daemon_);
+}
+
+static void
+connect_and_leave_it_to_a_child(int from, int to, void *argument)
+{
+	struct wire_control_reply reply;
+	pid_t parent = getpid();
+	int fd = raw_connect();
+	char c;
+
+	(void)argument;
+	if (fork() != 0)
+		_exit(0);
+	while (getppid() == parent)
+		usleep(1000);
+	it_hear(from, &c, 1); /* by now it was waited for, too */
+	raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+	/* Refused, or let in and out again by a descriptor of the process that has ended. */
+	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE : !raw_hear(fd, &reply, NULL);
+	it_say(to, &c, 1);
+	_exit(0);
+}
+
+static void
+dead_man(const char *const *environment)
+{
+	struct it_worker worker;
+	char c;
+
+	it_daemon_start(&daemon_, POOL, environment ? "tests/pagedd-faults" : NULL, environment);
+	it_fork(&worker, connect_and_leave_it_to_a_child, NULL);
+	it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
+	it_say(worker.to, "x", 1);
+	it_hear(worker.from, &c, 1);
+	close(worker.to);
+	close(worker.from);
+	it_require(c, "nobody would see this member's death");
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(the_socket_of_a_dead_process_attaches_nobody)
+{
+	dead_man(NULL);
+	dead_man((const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
 }
