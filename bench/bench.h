@@ -16,8 +16,8 @@
 struct bench_figure {
 	const char *name;
 	const char *unit;
-	const char *limit;    /* name of the figure to divide by, or NULL */
-	const char *target;   /* what the project asks for, for people; or NULL */
+	const char *limit;      /* name of the figure to divide by, or NULL */
+	const char *target;     /* what the project asks for, for people; or NULL */
 	double (*sample)(void); /* one sample, in the unit */
 };
 

@@ -89,8 +89,8 @@ bench_daemon_start(const char *configuration)
 	daemon_pid = fork();
 	if (daemon_pid == 0) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execlp(daemon_program(), "pagedd", "--config", config, "--runtime-dir", runtime, "--log-level",
-		       "error", (char *)NULL);
+		execlp(daemon_program(), "pagedd", "--config", config, "--runtime-dir", runtime, "--log-level", "error",
+		       (char *)NULL);
 		fprintf(stderr, "%s: %m\n", daemon_program());
 		_exit(127);
 	}

@@ -14,8 +14,8 @@
 #include <zmq.h>
 
 #define N_SEQS 256
-#define N_TRIPS 50   /* round trips a sample */
-#define N_PLANS 200  /* plans a sample */
+#define N_TRIPS 50  /* round trips a sample */
+#define N_PLANS 200 /* plans a sample */
 #define KILL_PAGES 1024
 
 static const char configuration[] = "pool bench {\n"

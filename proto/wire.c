@@ -92,8 +92,7 @@ wire_text_copy(char *to, size_t to_size, const char *from, const char *what, str
 }
 
 enum paged_status
-wire_bytes_copy(uint8_t *to, size_t size, const ProtobufCBinaryData *from, const char *what,
-		struct paged_error *error)
+wire_bytes_copy(uint8_t *to, size_t size, const ProtobufCBinaryData *from, const char *what, struct paged_error *error)
 {
 	if (from->len != size)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, not %zu", what, from->len, size);

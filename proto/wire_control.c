@@ -234,8 +234,8 @@ pool_grant_parse(const Paged__V1__PoolGrant *from, struct wire_control_reply *re
 	reply->pool_grant.pool = from->pool;
 	reply->pool_grant.memory_size = from->memory_size;
 	reply->pool_grant.region_size = from->region_size;
-	status = wire_text_copy(reply->pool_grant.name, sizeof(reply->pool_grant.name), from->name, "pool: name",
-				error);
+	status =
+		wire_text_copy(reply->pool_grant.name, sizeof(reply->pool_grant.name), from->name, "pool: name", error);
 	if (status == PAGED_OK)
 		status = wire_text_copy(reply->pool_grant.backend, sizeof(reply->pool_grant.backend), from->backend,
 					"pool: backend", error);

@@ -209,8 +209,7 @@ no_room(struct paged_error *error)
 }
 
 static enum paged_status
-pools_parse(const Paged__V1__Pools *from, struct wire_arena *arena, struct wire_reply *reply,
-	    struct paged_error *error)
+pools_parse(const Paged__V1__Pools *from, struct wire_arena *arena, struct wire_reply *reply, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	struct wire_pool_report *to;
@@ -244,8 +243,8 @@ pools_parse(const Paged__V1__Pools *from, struct wire_arena *arena, struct wire_
 			status = wire_text_copy(to[i].backend, sizeof(to[i].backend), pool->backend, "pool: backend",
 						error);
 		if (status == PAGED_OK)
-			status = wire_text_copy(to[i].memory, sizeof(to[i].memory), pool->memory, "pool: memory",
-						error);
+			status =
+				wire_text_copy(to[i].memory, sizeof(to[i].memory), pool->memory, "pool: memory", error);
 	}
 	return status;
 }

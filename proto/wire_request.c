@@ -114,8 +114,7 @@ items_parse(const Paged__V1__SeqItems *from, bool has_tokens, struct wire_items 
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu token counts for %zu sequences", from->n_tokens,
 				  from->n_seq);
 	if (from->n_pool != 1 && from->n_pool != from->n_seq)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu pools for %zu sequences", from->n_pool,
-				  from->n_seq);
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu pools for %zu sequences", from->n_pool, from->n_seq);
 	*items = (struct wire_items){
 		.n = (uint32_t)from->n_seq,
 		.seq = from->seq,

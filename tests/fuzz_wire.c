@@ -120,8 +120,14 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
 static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pools[3] = { 0, 1, 0 }, pages[3] = { 5, 70000, 0 };
-#define GEOMETRY { 30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false }
-#define SEQUENCE { .seq = 1ull << 32, .session = 3, .capacity = 832, .n_pages = 52, .name = "llama" }
+#define GEOMETRY                                              \
+	{                                                     \
+		30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false \
+	}
+#define SEQUENCE                                                                                 \
+	{                                                                                        \
+		.seq = 1ull << 32, .session = 3, .capacity = 832, .n_pages = 52, .name = "llama" \
+	}
 static const struct wire_pool_report pool_reports[2] = {
 	{ .name = "llama", .backend = "host", .memory = "4 KiB pages", .geometry = GEOMETRY, .n_free = 5 },
 	{ .pool = 1, .name = "toy", .backend = "host", .geometry = GEOMETRY, .n_slots = 9 },

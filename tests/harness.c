@@ -34,7 +34,7 @@ static struct {
 	char skip[256];
 	char dirs[16][64];
 	int n_dirs;
-} *board;
+} * board;
 
 void
 it_register(struct it_test *test)

@@ -31,21 +31,21 @@ struct it_test {
 void it_register(struct it_test *test);
 
 /* A test with a time limit in seconds. */
-#define IT_TEST_LIMIT(test_name, limit)                                                                  \
-	static void it_run_##test_name(void);                                                            \
-	__attribute__((constructor)) static void it_register_##test_name(void)                           \
-	{                                                                                                \
-		static struct it_test test = { #test_name, it_run_##test_name, limit, NULL };            \
-		it_register(&test);                                                                      \
-	}                                                                                                \
+#define IT_TEST_LIMIT(test_name, limit)                                                       \
+	static void it_run_##test_name(void);                                                 \
+	__attribute__((constructor)) static void it_register_##test_name(void)                \
+	{                                                                                     \
+		static struct it_test test = { #test_name, it_run_##test_name, limit, NULL }; \
+		it_register(&test);                                                           \
+	}                                                                                     \
 	static void it_run_##test_name(void)
 #define IT_TEST(test_name) IT_TEST_LIMIT(test_name, 60)
 
 /** Ends the test (in whichever process) with a message unless the condition holds. */
-#define it_require(condition, ...)                                                 \
-	do {                                                                       \
-		if (!(condition))                                                  \
-			it_fail(__FILE__, __LINE__, #condition, " " __VA_ARGS__);  \
+#define it_require(condition, ...)                                                \
+	do {                                                                      \
+		if (!(condition))                                                 \
+			it_fail(__FILE__, __LINE__, #condition, " " __VA_ARGS__); \
 	} while (0)
 void it_fail(const char *file, int line, const char *condition, const char *format, ...)
 	__attribute__((noreturn, format(printf, 4, 5)));
@@ -60,9 +60,9 @@ void it_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 struct it_daemon {
 	pid_t pid;
-	char dir[64];     /* runtime directory, removed at the test's end */
-	char config[96];  /* DIR/pagedd.conf */
-	char log[96];     /* DIR/log: what it wrote to stderr */
+	char dir[64];    /* runtime directory, removed at the test's end */
+	char config[96]; /* DIR/pagedd.conf */
+	char log[96];    /* DIR/log: what it wrote to stderr */
 };
 
 /**

@@ -72,7 +72,8 @@ public_daemon(struct it_daemon *daemon, const char *allow)
 	char configuration[1024];
 
 	snprintf(configuration, sizeof(configuration),
-		 "%s\n%s pool shut {\n layers = 1\n kv-heads = 1\n head-dim = 16\n pages = 4\n allow-user = { 12345 }\n}\n",
+		 "%s\n%s pool shut {\n layers = 1\n kv-heads = 1\n head-dim = 16\n pages = 4\n allow-user = { 12345 "
+		 "}\n}\n",
 		 allow, toy_configuration);
 	it_daemon_start(daemon, configuration, NULL, NULL);
 	it_require(chmod(daemon->dir, 0711) == 0, "%m");
@@ -135,7 +136,8 @@ IT_TEST(other_uid_allowed_and_one_pool_shut)
 /* By hand: no library speaks a version but its own. */
 IT_TEST(wrong_version)
 {
-	struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR + 1 } };
+	struct wire_control_request hello = { .kind = WIRE_HELLO,
+					      .hello = { .version_major = WIRE_VERSION_MAJOR + 1 } };
 	struct it_daemon daemon;
 	int fd;
 

@@ -45,11 +45,11 @@ scene_end(struct scene *scene)
 }
 
 /* All the words are somewhere in the output of a command that went well. */
-#define expect_words(text, code, ...)                                                              \
-	do {                                                                                       \
-		const char *const words_[] = { __VA_ARGS__ };                                      \
-		it_require((code) == EXIT_DONE, "%d: %s", code, text);                             \
-		for (size_t i_ = 0; i_ < sizeof(words_) / sizeof(words_[0]); i_++)                 \
+#define expect_words(text, code, ...)                                                                  \
+	do {                                                                                           \
+		const char *const words_[] = { __VA_ARGS__ };                                          \
+		it_require((code) == EXIT_DONE, "%d: %s", code, text);                                 \
+		for (size_t i_ = 0; i_ < sizeof(words_) / sizeof(words_[0]); i_++)                     \
 			it_require(strstr(text, words_[i_]) != NULL, "no %s in %s", words_[i_], text); \
 	} while (0)
 

@@ -170,9 +170,9 @@ requesting(int to)
 static void
 open_impatient(void)
 {
-	struct paged_client_params params = {
-		.struct_size = sizeof(params), .name = "impatient", .timeout_ms = QUEUED_TIMEOUT_MS
-	};
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = "impatient",
+					      .timeout_ms = QUEUED_TIMEOUT_MS };
 	enum paged_status status;
 
 	for (int i = 0; i < 20; i++) {
@@ -278,8 +278,8 @@ static const struct stage stages[] = {
 	{ "decoding", NULL, decoding, false },
 };
 #define N_STAGES (sizeof(stages) / sizeof(stages[0]))
-_Static_assert(N_STAGES * BATCHES_A_STAGE * AT_A_TIME >= 1000, "a thousand");
-_Static_assert(BATCHES_A_STAGE * AT_A_TIME >= 50, "fifty a stage");
+_Static_assert(N_STAGES *BATCHES_A_STAGE *AT_A_TIME >= 1000, "a thousand");
+_Static_assert(BATCHES_A_STAGE *AT_A_TIME >= 50, "fifty a stage");
 
 static void
 worker_run(int from, int to, void *argument)
@@ -379,13 +379,15 @@ IT_TEST_LIMIT(a_thousand_kills, 240)
 		}
 	}
 	end_kib = settled_kib();
-	it_note("%u workers killed at %zu stages in %llu ms; pagedd: %u descriptors, %lu KiB after %u, %lu KiB at the end",
+	it_note("%u workers killed at %zu stages in %llu ms; pagedd: %u descriptors, %lu KiB after %u, %lu KiB at the "
+		"end",
 		n_kills, N_STAGES, (unsigned long long)(it_now_ms() - began), it_count_fds(server.pid), warm_kib,
 		WARM_UP_KILLS, end_kib);
 	if (it_sanitized())
 		it_note("memory not judged: AddressSanitizer keeps what was freed");
 	else
-		it_require(end_kib <= warm_kib + GROWTH_LIMIT_KIB, "pagedd grew from %lu to %lu KiB", warm_kib, end_kib);
+		it_require(end_kib <= warm_kib + GROWTH_LIMIT_KIB, "pagedd grew from %lu to %lu KiB", warm_kib,
+			   end_kib);
 	toy_close(&observer);
 	it_daemon_stop(&server);
 }

@@ -10,11 +10,10 @@
 
 #define MANY PAGED_MAX_REQUEST_SEQS
 
-static const char configuration[] =
-	"pool big { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 1\n"
-	" pages = 40000 sequences = 5000 max-length = 20000 }\n"
-	"pool small { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 4\n"
-	" pages = 10 sequences = 16 max-length = 64 }\n";
+static const char configuration[] = "pool big { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 1\n"
+				    " pages = 40000 sequences = 5000 max-length = 20000 }\n"
+				    "pool small { layers = 1 kv-heads = 1 head-dim = 16 dtype = f16 page-size = 4\n"
+				    " pages = 10 sequences = 16 max-length = 64 }\n";
 
 static void
 pool_open(struct toy *toy, const char *name)

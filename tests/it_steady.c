@@ -47,7 +47,8 @@ decode_begin(struct decode *decode)
 	toy_ok(&decode->toy, paged_seq_create(decode->toy.pool, SEQS, decode->seq));
 	for (uint32_t i = 0; i < SEQS; i++) {
 		/* Prompts of different lengths. */
-		decode->rows[i] = (struct paged_batch_row){ .seq = decode->seq[i], .q_len = 1, .kv_len = START + 5 * i };
+		decode->rows[i] =
+			(struct paged_batch_row){ .seq = decode->seq[i], .q_len = 1, .kv_len = START + 5 * i };
 		tokens[i] = decode->rows[i].kv_len + AHEAD;
 	}
 	toy_ok(&decode->toy, paged_seq_reserve(decode->toy.pool, SEQS, decode->seq, tokens));

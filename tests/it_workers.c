@@ -36,9 +36,12 @@ stop(struct it_daemon *daemon)
 
 IT_TEST_LIMIT(workers_write_what_a_private_cache_gives, 300)
 {
-	static const char *const command[] = { LLAMA, "--workers", "2", "--max-tokens", "12", "--verify", "--prompt",
-					       "What is the capital of France?", "--prompt", "What is 2 plus 2?",
-					       "--prompt", "Who wrote Hamlet?", NULL };
+	static const char *const command[] = {
+		LLAMA,      "--workers",         "2",        "--max-tokens",
+		"12",       "--verify",          "--prompt", "What is the capital of France?",
+		"--prompt", "What is 2 plus 2?", "--prompt", "Who wrote Hamlet?",
+		NULL
+	};
 	struct it_daemon daemon;
 	const char *output;
 	int code;
@@ -53,8 +56,17 @@ IT_TEST_LIMIT(workers_write_what_a_private_cache_gives, 300)
 
 IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
 {
-	static const char *const command[] = { LLAMA, "--workers", "2", "--max-tokens", "48", "--kill", "1", "--prompt",
-					       "What is the capital of France?", "--prompt", "Why is the sky blue?",
+	static const char *const command[] = { LLAMA,
+					       "--workers",
+					       "2",
+					       "--max-tokens",
+					       "48",
+					       "--kill",
+					       "1",
+					       "--prompt",
+					       "What is the capital of France?",
+					       "--prompt",
+					       "Why is the sky blue?",
 					       NULL };
 	struct it_daemon daemon;
 	const char *output;
@@ -71,8 +83,8 @@ IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
 
 IT_TEST(a_victim_that_is_not_there_is_refused)
 {
-	static const char *const command[] = { LLAMA, "--model", "/dev/null", "--workers", "2", "--kill", "2",
-					       "--prompt", "a", "--prompt", "b", NULL };
+	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--workers", "2", "--kill",
+					       "2",   "--prompt", "a",         "--prompt",  "b", NULL };
 	const char *output;
 	int code;
 

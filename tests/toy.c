@@ -44,9 +44,8 @@ toy_open(struct toy *toy, const struct paged_client_params *params, uint32_t res
 void
 toy_observe(struct toy *toy)
 {
-	toy_attach(toy, &(struct paged_client_params){ .struct_size = sizeof(struct paged_client_params),
-						       .name = "observer",
-						       .observer = 1 });
+	toy_attach(toy, &(struct paged_client_params){
+				.struct_size = sizeof(struct paged_client_params), .name = "observer", .observer = 1 });
 	pool_open(toy);
 }
 

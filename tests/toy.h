@@ -33,11 +33,11 @@ struct toy {
 };
 
 /** Holds a call on the toy's client to the status that it shall give. */
-#define toy_expect(toy, call, wanted)                                                                          \
-	do {                                                                                                   \
-		enum paged_status toy_status = (call);                                                         \
-		it_require(toy_status == (wanted), "%s is %s: %s", #call, paged_status_name(toy_status),       \
-			   paged_client_error((toy)->client));                                                 \
+#define toy_expect(toy, call, wanted)                                                                    \
+	do {                                                                                             \
+		enum paged_status toy_status = (call);                                                   \
+		it_require(toy_status == (wanted), "%s is %s: %s", #call, paged_status_name(toy_status), \
+			   paged_client_error((toy)->client));                                           \
 	} while (0)
 #define toy_ok(toy, call) toy_expect(toy, call, PAGED_OK)
 

@@ -565,10 +565,10 @@ number_of_environment(const char *name, uint64_t otherwise)
 Test(core_model, random_operations)
 {
 	static void (*const operations[])(void) = {
-		open_session, open_session, join_session,  leave_session, kick_session, reap,    reap,    reap,
-		reap,         create,       create,        create,        reserve,      reserve, reserve, reserve,
-		reserve,      reserve,      truncate_some, truncate_some, erase,        erase,
-		audit,        audit,        audit,         audit,
+		open_session, open_session, join_session, leave_session, kick_session,  reap,          reap,
+		reap,         reap,         create,       create,        create,        reserve,       reserve,
+		reserve,      reserve,      reserve,      reserve,       truncate_some, truncate_some, erase,
+		erase,        audit,        audit,        audit,         audit,
 	};
 	uint64_t seed = number_of_environment("PAGED_SEED", (uint64_t)time(NULL));
 	uint64_t n = number_of_environment("PAGED_OPERATIONS", 1000000);

@@ -36,7 +36,10 @@ Test(wire, largest_reserve_fits)
 		tokens[i] = UINT32_MAX - i;
 		pool[i] = i % 64;
 	}
-	request.items = (struct wire_items){ .n = PAGED_MAX_REQUEST_SEQS, .seq = seq, .tokens = tokens, .pool = pool,
+	request.items = (struct wire_items){ .n = PAGED_MAX_REQUEST_SEQS,
+					     .seq = seq,
+					     .tokens = tokens,
+					     .pool = pool,
 					     .n_pools = PAGED_MAX_REQUEST_SEQS };
 	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
 	cr_assert_gt(size, 0);

@@ -15,6 +15,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Name and value stay together. */
+/* clang-format off */
 static json_t *
 json_of_pool(const struct paged_pool_entry *pool)
 {
@@ -29,6 +31,7 @@ json_of_pool(const struct paged_pool_entry *pool)
 			 "dtype", print_dtype(pool->dtype), "slots", (json_int_t)pool->n_slots,
 			 "sequences", (json_int_t)pool->n_sequences, "max_length", (json_int_t)pool->max_length);
 }
+/* clang-format on */
 
 static json_t *
 json_of_pools(const struct paged_pool_entry *pools, size_t n)
@@ -43,9 +46,9 @@ json_of_pools(const struct paged_pool_entry *pools, size_t n)
 static void
 status_print(const struct paged_daemon_info *info, const struct paged_pool_entry *pools, size_t n)
 {
-	static const struct print_column columns[] = { { "POOL", PRINT_LEFT },	 { "BACKEND", PRINT_LEFT },
-						       { "PAGE", PRINT_LEFT },	 { "PAGES", PRINT_RIGHT },
-						       { "FREE", PRINT_RIGHT },	 { "IN USE", PRINT_RIGHT },
+	static const struct print_column columns[] = { { "POOL", PRINT_LEFT },       { "BACKEND", PRINT_LEFT },
+						       { "PAGE", PRINT_LEFT },       { "PAGES", PRINT_RIGHT },
+						       { "FREE", PRINT_RIGHT },      { "IN USE", PRINT_RIGHT },
 						       { "QUARANTINE", PRINT_RIGHT } };
 	struct print_table table;
 	char text[PRINT_SMALL];
@@ -94,9 +97,9 @@ static void
 pools_print(const struct paged_pool_entry *pools, size_t n)
 {
 	static const struct print_column columns[] = {
-		{ "POOL", PRINT_LEFT },	      { "SIZE", PRINT_LEFT },	    { "MEMORY", PRINT_LEFT },
-		{ "DTYPE", PRINT_LEFT },      { "LAYERS", PRINT_RIGHT },    { "KV HEADS", PRINT_RIGHT },
-		{ "K DIM", PRINT_RIGHT },     { "V DIM", PRINT_RIGHT },	    { "TOKENS/PAGE", PRINT_RIGHT },
+		{ "POOL", PRINT_LEFT },        { "SIZE", PRINT_LEFT },       { "MEMORY", PRINT_LEFT },
+		{ "DTYPE", PRINT_LEFT },       { "LAYERS", PRINT_RIGHT },    { "KV HEADS", PRINT_RIGHT },
+		{ "K DIM", PRINT_RIGHT },      { "V DIM", PRINT_RIGHT },     { "TOKENS/PAGE", PRINT_RIGHT },
 		{ "MAX LENGTH", PRINT_RIGHT }, { "SEQUENCES", PRINT_RIGHT }, { "SLOTS", PRINT_RIGHT },
 	};
 	struct print_table table;
@@ -144,13 +147,13 @@ json_of_sessions(const struct paged_session_entry *list, size_t n)
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(
-			array, json_pack("{s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "session",
-					 (json_int_t)list[i].session, "member", (json_int_t)list[i].member, "first",
-					 (int)list[i].first, "ended", (int)list[i].ended, "pid",
-					 (json_int_t)list[i].pid, "uid", (json_int_t)list[i].uid, "requests",
-					 (json_int_t)list[i].n_requests, "sequences", (json_int_t)list[i].n_sequences,
-					 "pages", (json_int_t)list[i].n_pages, "quarantined",
-					 (json_int_t)list[i].n_quarantined, "name", list[i].name));
+			array,
+			json_pack("{s:I, s:I, s:b, s:b, s:I, s:I, s:I, s:I, s:I, s:I, s:s}", "session",
+				  (json_int_t)list[i].session, "member", (json_int_t)list[i].member, "first",
+				  (int)list[i].first, "ended", (int)list[i].ended, "pid", (json_int_t)list[i].pid,
+				  "uid", (json_int_t)list[i].uid, "requests", (json_int_t)list[i].n_requests,
+				  "sequences", (json_int_t)list[i].n_sequences, "pages", (json_int_t)list[i].n_pages,
+				  "quarantined", (json_int_t)list[i].n_quarantined, "name", list[i].name));
 	return array;
 }
 
@@ -168,8 +171,8 @@ static void
 sessions_print(const struct paged_session_entry *list, size_t n)
 {
 	static const struct print_column columns[] = {
-		{ "SESSION", PRINT_RIGHT },  { "WORKER", PRINT_LEFT },	  { "ROLE", PRINT_LEFT },
-		{ "STATE", PRINT_LEFT },     { "UID", PRINT_RIGHT },	  { "REQUESTS", PRINT_RIGHT },
+		{ "SESSION", PRINT_RIGHT },   { "WORKER", PRINT_LEFT }, { "ROLE", PRINT_LEFT },
+		{ "STATE", PRINT_LEFT },      { "UID", PRINT_RIGHT },   { "REQUESTS", PRINT_RIGHT },
 		{ "SEQUENCES", PRINT_RIGHT }, { "PAGES", PRINT_RIGHT }, { "QUARANTINE", PRINT_RIGHT },
 	};
 	struct print_table table;
@@ -250,9 +253,9 @@ sequences_add(struct ctl *ctl, const char *pool, bool name_pool, json_t *documen
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const struct print_column columns[] = { { "POOL", PRINT_LEFT },	    { "SEQUENCE", PRINT_LEFT },
-						       { "SESSION", PRINT_RIGHT },  { "WORKER", PRINT_LEFT },
-						       { "LENGTH", PRINT_RIGHT },   { "CAPACITY", PRINT_RIGHT },
+	static const struct print_column columns[] = { { "POOL", PRINT_LEFT },     { "SEQUENCE", PRINT_LEFT },
+						       { "SESSION", PRINT_RIGHT }, { "WORKER", PRINT_LEFT },
+						       { "LENGTH", PRINT_RIGHT },  { "CAPACITY", PRINT_RIGHT },
 						       { "PAGES", PRINT_RIGHT } };
 	struct paged_pool_entry *pools = NULL;
 	json_t *document = json_array();
