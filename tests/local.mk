@@ -252,3 +252,17 @@ UNIT_TESTS += %D%/unit_quiet
 %C%_unit_quiet_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_quiet.c
 %C%_unit_quiet_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_quiet_LDADD = client/libpagedclient.la $(CRITERION_LIBS)
+
+# Mods
+EXTRA_DIST += %D%/golden/mods
+check_LTLIBRARIES += %D%/libmodtest.la
+%C%_libmodtest_la_SOURCES = %D%/mod_fixture.c %D%/mod_fixture.h
+%C%_libmodtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+MOD_TEST_LIBS = %D%/libmodtest.la $(KERNEL_TEST_LIBS)
+UNIT_TESTS += %D%/unit_mod_parse %D%/unit_mod_eval
+%C%_unit_mod_parse_SOURCES = %D%/unit_mod_parse.c
+%C%_unit_mod_parse_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mod_parse_LDADD = $(MOD_TEST_LIBS)
+%C%_unit_mod_eval_SOURCES = %D%/unit_mod_eval.c
+%C%_unit_mod_eval_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mod_eval_LDADD = $(MOD_TEST_LIBS)

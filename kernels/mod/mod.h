@@ -48,14 +48,12 @@
 #include "common/status.h"
 #include "kernels/kernels.h"
 
-/** Longest text, bytes. */
+/** Longest text, bytes; also of the canonical text, with ready-made mods written out. */
 #define MOD_MAX_TEXT 4096u
 /** Deepest nesting of operators and parentheses. */
 #define MOD_MAX_DEPTH 96u
 /** Most distinct operations, constants and loads after common ones are joined. */
 #define MOD_MAX_NODES 256u
-/** Most operations when ready-made mods are written out and nothing is joined. */
-#define MOD_MAX_TREE 2048u
 /** Most parameters and arrays of one mod. */
 #define MOD_MAX_NAMES 16u
 /** Longest name, without the terminating zero. */

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One point in float64: a walk from the result down, which skips what is not taken. */
+#include "config.h"
+
+#include <math.h>
+
+#include "kernels/mod/integer.h"
+#include "kernels/mod/ir.h"
+
+struct walk {
+	const struct mod_binding *binding;
+	const struct mod_point *point;
+	struct mod_range *range;
+};
+
+/* A bool or an int in i, a float in f. */
+struct value {
+	int32_t i;
+	double f;
+};
+
+static struct value eval(const struct walk *walk, uint16_t number);
+
+static struct value
+of_int(int32_t i)
+{
+	return (struct value){ .i = i };
+}
+
+static struct value
+of_float(double f)
+{
+	return (struct value){ .f = f };
+}
+
+static struct value
+eval_load(const struct walk *walk, const struct mod_node *node)
+{
+	const struct mod_bound *bound = &walk->binding->names[node->name];
+	enum mod_dtype dtype = walk->binding->mod->names[node->name].dtype;
+	const uint8_t *at = bound->data;
+	int32_t index[MOD_MAX_INDEXES];
+	struct mod_value element;
+
+	for (uint32_t i = 0; i < node->n_args; i++)
+		index[i] = eval(walk, node->args[i]).i;
+	for (uint32_t i = 0; i < node->n_args; i++) {
+		if (index[i] < 0 || (uint32_t)index[i] >= bound->extents[i]) {
+			mod_record(walk->range, node->name, i, index[i], bound->extents[i]);
+			return (struct value){ 0 };
+		}
+		at += index[i] * bound->strides[i];
+	}
+	element = mod_load(dtype, at);
+	return (struct value){ element.i, (double)element.f };
+}
+
+static struct value
+eval_compare(enum mod_op op, bool is_float, struct value a, struct value b)
+{
+	switch (op) {
+	case MOD_OP_LT:
+		return of_int(is_float ? a.f < b.f : a.i < b.i);
+	case MOD_OP_LE:
+		return of_int(is_float ? a.f <= b.f : a.i <= b.i);
+	case MOD_OP_EQ:
+		return of_int(is_float ? a.f == b.f : a.i == b.i);
+	default:
+		return of_int(is_float ? a.f != b.f : a.i != b.i);
+	}
+}
+
+static double
+nan_or(double a, double b, double chosen)
+{
+	return isnan(a) || isnan(b) ? NAN : chosen;
+}
+
+static double
+float_operation(enum mod_op op, double a, double b)
+{
+	switch (op) {
+	case MOD_OP_ADD:
+		return a + b;
+	case MOD_OP_SUB:
+		return a - b;
+	case MOD_OP_MUL:
+		return a * b;
+	case MOD_OP_DIV:
+		return a / b;
+	case MOD_OP_MIN:
+		return nan_or(a, b, a < b ? a : b);
+	case MOD_OP_MAX:
+		return nan_or(a, b, a > b ? a : b);
+	case MOD_OP_NEG:
+		return -a;
+	case MOD_OP_ABS:
+		return fabs(a);
+	case MOD_OP_EXP:
+		return exp(a);
+	case MOD_OP_EXP2:
+		return exp2(a);
+	case MOD_OP_LOG:
+		return log(a);
+	case MOD_OP_TANH:
+		return tanh(a);
+	case MOD_OP_SIN:
+		return sin(a);
+	case MOD_OP_COS:
+		return cos(a);
+	case MOD_OP_TAN:
+		return tan(a);
+	case MOD_OP_SIGMOID:
+		return 1 / (1 + exp(-a));
+	case MOD_OP_SQRT:
+		return sqrt(a);
+	default:
+		return floor(a);
+	}
+}
+
+int32_t
+mod_int_operation(enum mod_op op, int32_t a, int32_t b)
+{
+	switch (op) {
+	case MOD_OP_ADD:
+		return integer_add(a, b);
+	case MOD_OP_SUB:
+		return integer_sub(a, b);
+	case MOD_OP_MUL:
+		return integer_mul(a, b);
+	case MOD_OP_DIV:
+		return integer_div(a, b);
+	case MOD_OP_MOD:
+		return integer_mod(a, b);
+	case MOD_OP_MIN:
+		return a < b ? a : b;
+	case MOD_OP_MAX:
+		return a > b ? a : b;
+	case MOD_OP_NEG:
+		return integer_sub(0, a);
+	case MOD_OP_ABS:
+		return a < 0 ? integer_sub(0, a) : a;
+	case MOD_OP_BITAND:
+		return a & b;
+	case MOD_OP_BITOR:
+		return a | b;
+	case MOD_OP_BITXOR:
+		return a ^ b;
+	case MOD_OP_SHL:
+		return integer_shl(a, b);
+	case MOD_OP_SHR:
+		return integer_shr(a, b);
+	default:
+		return ~a;
+	}
+}
+
+static struct value
+eval_operation(const struct walk *walk, const struct mod_node *node)
+{
+	struct value a = eval(walk, node->args[0]);
+	struct value b = node->n_args > 1 ? eval(walk, node->args[1]) : (struct value){ 0 };
+
+	if (node->op >= MOD_OP_LT && node->op <= MOD_OP_NE)
+		return eval_compare(node->op, walk->binding->mod->nodes[node->args[0]].type == MOD_FLOAT, a, b);
+	if (node->op == MOD_OP_TO_INT)
+		return of_int(integer_from(a.f));
+	if (node->op == MOD_OP_TO_FLOAT)
+		return of_float(a.i);
+	if (node->op == MOD_OP_FROM_BOOL)
+		return a;
+	if (node->type == MOD_FLOAT)
+		return of_float(float_operation(node->op, a.f, b.f));
+	return of_int(mod_int_operation(node->op, a.i, b.i));
+}
+
+static struct value
+eval(const struct walk *walk, uint16_t number)
+{
+	const struct mod_node *node = &walk->binding->mod->nodes[number];
+	const struct mod_bound *bound = &walk->binding->names[node->name];
+
+	switch ((enum mod_op)node->op) {
+	case MOD_OP_CONST:
+		return (struct value){ node->i, (double)node->f };
+	case MOD_OP_SCORE:
+		return of_float(walk->point->score);
+	case MOD_OP_B:
+		return of_int(walk->point->b);
+	case MOD_OP_H:
+		return of_int(walk->point->h);
+	case MOD_OP_Q:
+		return of_int(walk->point->q_idx);
+	case MOD_OP_KV:
+		return of_int(walk->point->kv_idx);
+	case MOD_OP_PARAM:
+		return (struct value){ bound->value.i, (double)bound->value.f };
+	case MOD_OP_LOAD:
+		return eval_load(walk, node);
+	case MOD_OP_NOT:
+		return of_int(!eval(walk, node->args[0]).i);
+	case MOD_OP_AND:
+		return eval(walk, node->args[0]).i ? eval(walk, node->args[1]) : of_int(0);
+	case MOD_OP_OR:
+		return eval(walk, node->args[0]).i ? of_int(1) : eval(walk, node->args[1]);
+	case MOD_OP_SELECT:
+		return eval(walk, node->args[0]).i ? eval(walk, node->args[1]) : eval(walk, node->args[2]);
+	default:
+		return eval_operation(walk, node);
+	}
+}
+
+double
+mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_range *range)
+{
+	const struct walk walk = { binding, point, range };
+	struct value value = eval(&walk, (uint16_t)(binding->mod->n_nodes - 1));
+
+	return binding->mod->kind == MOD_MASK ? value.i : value.f;
+}

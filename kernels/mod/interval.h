@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * interval.h - bounds of what operations give over a box
+ */
+#ifndef PAGED_KERNELS_MOD_INTERVAL_H
+#define PAGED_KERNELS_MOD_INTERVAL_H
+
+#include "kernels/mod/ir.h"
+
+/** Minima and maxima of an array's runs of elements, of runs of runs, ... */
+struct mod_pyramid;
+
+/** mod_pyramid_free - takes NULL */
+void mod_pyramid_free(struct mod_pyramid *pyramid);
+
+/** Every value lies in [low, high], or is NaN and `nan` is set. */
+struct mod_bounds {
+	double low, high;
+	bool nan;
+};
+
+/** mod_bounds_load - of an array's elements over ranges of indexes; 0 where those leave it */
+struct mod_bounds mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+				  const struct mod_bounds *indexes);
+
+/**
+ * mod_bounds - of a mod's result over a box and the scores in [score.low, score.high]
+ *
+ * Holds for mod_scalar() and for the tiles: each float operation widens its
+ * bounds by what f32 and the functions' accuracy may lose.
+ */
+struct mod_bounds mod_bounds(const struct mod_binding *binding, const struct mod_box *box,
+			     const struct mod_bounds *score);
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * ir.h - a mod inside: typed operations in single assignment
+ *
+ * nodes[0 .. n_nodes-1], operands before their users, each computation once,
+ * the result last.  Numbering follows the expression from left to right, so
+ * that equal expressions have equal arrays of nodes.
+ *
+ * Every conversion is a node of its own: operands of an operation have the
+ * types that it needs.  A load carries its guard: the condition under which
+ * the expression reaches it, made of the left sides of && and || and the
+ * conditions of ?: around it.  So an evaluator may compute all nodes in order
+ * (guarding loads), or walk from the result and skip the side not taken.
+ */
+#ifndef PAGED_KERNELS_MOD_IR_H
+#define PAGED_KERNELS_MOD_IR_H
+
+#include "kernels/mod/mod.h"
+
+enum mod_type { MOD_BOOL, MOD_INT, MOD_FLOAT };
+
+enum mod_op {
+	MOD_OP_CONST,
+	MOD_OP_SCORE,
+	MOD_OP_B,
+	MOD_OP_H,
+	MOD_OP_Q,
+	MOD_OP_KV,
+	MOD_OP_PARAM,
+	MOD_OP_LOAD, /* int indexes */
+
+	MOD_OP_NOT, /* bool */
+	MOD_OP_AND,
+	MOD_OP_OR,
+	MOD_OP_SELECT, /* bool ? type : type */
+
+	MOD_OP_LT, /* two ints or two floats to bool */
+	MOD_OP_LE,
+	MOD_OP_EQ,
+	MOD_OP_NE,
+
+	MOD_OP_ADD, /* two of the node's type, int or float */
+	MOD_OP_SUB,
+	MOD_OP_MUL,
+	MOD_OP_DIV, /* int: towards minus infinity */
+	MOD_OP_MIN,
+	MOD_OP_MAX,
+	MOD_OP_NEG,
+	MOD_OP_ABS,
+
+	MOD_OP_MOD, /* int */
+	MOD_OP_BITAND,
+	MOD_OP_BITOR,
+	MOD_OP_BITXOR,
+	MOD_OP_SHL,
+	MOD_OP_SHR,
+	MOD_OP_BITNOT,
+
+	MOD_OP_EXP, /* float */
+	MOD_OP_EXP2,
+	MOD_OP_LOG,
+	MOD_OP_TANH,
+	MOD_OP_SIN,
+	MOD_OP_COS,
+	MOD_OP_TAN,
+	MOD_OP_SIGMOID,
+	MOD_OP_SQRT,
+	MOD_OP_FLOOR,
+
+	MOD_OP_TO_INT,    /* float to int */
+	MOD_OP_TO_FLOAT,  /* int to float */
+	MOD_OP_FROM_BOOL, /* bool to int, 0 or 1 */
+	MOD_N_OPS
+};
+
+#define MOD_NO_NODE UINT16_MAX
+
+struct mod_node {
+	uint8_t op;   /* enum mod_op */
+	uint8_t type; /* enum mod_type of the result */
+	uint8_t n_args;
+	uint8_t name;   /* of PARAM and LOAD: index into names */
+	uint8_t depth;  /* operations below and including this one */
+	uint8_t inputs; /* enum mod_inputs that it depends on, guards included */
+	uint16_t args[MOD_MAX_INDEXES];
+	uint16_t guard; /* of LOAD: a bool node, or MOD_NO_NODE */
+	int32_t i;      /* of CONST: bool (0, 1) or int */
+	float f;        /* of CONST: float */
+};
+
+struct mod_symbol {
+	char name[MOD_MAX_NAME + 1];
+	enum mod_dtype dtype;
+	uint32_t n_dims;
+};
+
+struct mod {
+	enum mod_kind kind;
+	uint32_t n_nodes, n_names;
+	struct mod_node *nodes;
+	struct mod_symbol names[MOD_MAX_NAMES];
+	char *text, *signature;
+};
+
+struct mod_value {
+	int32_t i;
+	float f;
+};
+
+/** A bound array: its symbol is mod->names[] of the same number. */
+struct mod_bound {
+	uint32_t extents[MOD_MAX_INDEXES];
+	int64_t strides[MOD_MAX_INDEXES]; /* bytes */
+	const uint8_t *data;
+	struct mod_value value;      /* of a parameter */
+	struct mod_pyramid *pyramid; /* NULL, or minima and maxima for mod_interval() */
+};
+
+struct mod_binding {
+	const struct mod *mod;
+	struct mod_bound names[MOD_MAX_NAMES];
+};
+
+/** One element, widened to its type. */
+struct mod_value mod_load(enum mod_dtype dtype, const uint8_t *at);
+
+/** mod_record - keep the first index out of bounds */
+static inline void
+mod_record(struct mod_range *range, uint32_t array, uint32_t dim, int32_t index, uint32_t extent)
+{
+	if (range != NULL && !range->found)
+		*range = (struct mod_range){ true, (uint8_t)array, (uint8_t)dim, index, extent };
+}
+
+/** mod_int_operation - of two ints (b is ignored where there is one), by integer.h */
+int32_t mod_int_operation(enum mod_op op, int32_t a, int32_t b);
+
+static inline bool
+mod_dtype_is_float(enum mod_dtype dtype)
+{
+	return dtype == MOD_F32 || dtype == MOD_F16 || dtype == MOD_BF16;
+}
+
+#endif

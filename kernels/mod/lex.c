@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tokens, and errors that point at them. */
+#include "config.h"
+
+#include <ctype.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mod/text.h"
+
+/* Longer ones before their beginnings. */
+static const char *const operators[MOD_N_OPERATORS] = {
+	[MOD_O_SHL] = "<<",     [MOD_O_SHR] = ">>",       [MOD_O_LE] = "<=",         [MOD_O_GE] = ">=",
+	[MOD_O_EQ] = "==",      [MOD_O_NE] = "!=",        [MOD_O_AND] = "&&",        [MOD_O_OR] = "||",
+	[MOD_O_LT] = "<",       [MOD_O_GT] = ">",         [MOD_O_NOT] = "!",         [MOD_O_TILDE] = "~",
+	[MOD_O_MINUS] = "-",    [MOD_O_PLUS] = "+",       [MOD_O_TIMES] = "*",       [MOD_O_DIVIDE] = "/",
+	[MOD_O_PERCENT] = "%",  [MOD_O_AMPERSAND] = "&",  [MOD_O_CARET] = "^",       [MOD_O_BAR] = "|",
+	[MOD_O_QUESTION] = "?", [MOD_O_COLON] = ":",      [MOD_O_OPEN] = "(",        [MOD_O_CLOSE] = ")",
+	[MOD_O_COMMA] = ",",    [MOD_O_OPEN_INDEX] = "[", [MOD_O_CLOSE_INDEX] = "]",
+};
+
+/* Operators spelt as words, as in C's iso646.h. */
+static const struct {
+	const char *word;
+	enum mod_operator op;
+} words[] = { { "and", MOD_O_AND }, { "or", MOD_O_OR }, { "not", MOD_O_NOT } };
+
+#define SHOWN 60u /* bytes of a line that an error shows */
+
+const char *
+mod_operator_text(enum mod_operator op)
+{
+	return operators[op];
+}
+
+/* The part of at's line around it; *column_p is where `at` is in it. */
+static void
+excerpt(const struct mod_source *source, size_t at, char shown[SHOWN + 1], size_t *column_p)
+{
+	size_t begin = at, end = at, n;
+
+	while (begin > 0 && source->text[begin - 1] != '\n')
+		begin--;
+	while (end < source->length && source->text[end] != '\n')
+		end++;
+	if (at - begin > SHOWN / 2 && end - begin > SHOWN)
+		begin = end - at < SHOWN / 2 ? end - SHOWN : at - SHOWN / 2;
+	n = end - begin < SHOWN ? end - begin : SHOWN;
+	for (size_t i = 0; i < n; i++)
+		shown[i] = isprint((unsigned char)source->text[begin + i]) ? source->text[begin + i] : ' ';
+	shown[n] = '\0';
+	*column_p = at - begin;
+}
+
+static void
+position(const struct mod_source *source, size_t at, uint32_t *line_p, uint32_t *column_p)
+{
+	*line_p = 1;
+	*column_p = 1;
+	for (size_t i = 0; i < at; i++) {
+		(*column_p)++;
+		if (source->text[i] == '\n') {
+			(*line_p)++;
+			*column_p = 1;
+		}
+	}
+}
+
+enum paged_status
+mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status, struct paged_error *error,
+	      const char *format, ...)
+{
+	char sentence[100], shown[SHOWN + 1];
+	uint32_t line, column;
+	size_t indent;
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(sentence, sizeof(sentence), format, arguments);
+	va_end(arguments);
+	if (at > source->length)
+		at = source->length;
+	position(source, at, &line, &column);
+	excerpt(source, at, shown, &indent);
+	return paged_fail(error, status, "mod, line %u, column %u: %s\n  %s\n  %*s^", line, column, sentence, shown,
+			  (int)indent, "");
+}
+
+/* Edits (a letter more, less or other) between two names. */
+static uint32_t
+edits(const char *a, size_t n_a, const char *b, size_t n_b)
+{
+	uint32_t row[MOD_MAX_NAME + 1];
+
+	for (size_t j = 0; j <= n_b; j++)
+		row[j] = (uint32_t)j;
+	for (size_t i = 1; i <= n_a; i++) {
+		uint32_t corner = row[0]; /* of the row before */
+
+		row[0] = (uint32_t)i;
+		for (size_t j = 1; j <= n_b; j++) {
+			uint32_t other = corner + (a[i - 1] != b[j - 1]);
+			uint32_t shift = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
+
+			corner = row[j];
+			row[j] = other < shift ? other : shift;
+		}
+	}
+	return row[n_b];
+}
+
+void
+mod_nearest_begin(struct mod_nearest *nearest, const char *name, size_t length)
+{
+	*nearest = (struct mod_nearest){ .name = name, .length = length };
+	nearest->edits = length < 3 ? 2 : length < 6 ? 3 : 4; /* fewer are needed */
+}
+
+void
+mod_nearest_offer(struct mod_nearest *nearest, const char *candidate)
+{
+	size_t length = strlen(candidate);
+	uint32_t n;
+
+	if (nearest->length > MOD_MAX_NAME || length > MOD_MAX_NAME)
+		return;
+	n = edits(nearest->name, nearest->length, candidate, length);
+	if (n >= nearest->edits || n >= length)
+		return;
+	nearest->edits = n;
+	memcpy(nearest->found, candidate, length + 1);
+}
+
+static char
+peek(const struct mod_lexer *lexer, size_t at)
+{
+	return at < lexer->source.length ? lexer->source.text[at] : '\0';
+}
+
+static bool
+is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool
+is_letter(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+
+static enum paged_status
+lex_hex(struct mod_lexer *lexer, struct paged_error *error)
+{
+	uint64_t value = 0;
+	size_t at = lexer->at + 2;
+
+	for (; isxdigit((unsigned char)peek(lexer, at)); at++) {
+		char c = (char)tolower((unsigned char)peek(lexer, at));
+
+		value = value << 4 | (uint64_t)(is_digit(c) ? c - '0' : c - 'a' + 10);
+		if (value > UINT32_MAX)
+			return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+					     "the number does not fit 32 bits");
+	}
+	if (at == lexer->at + 2 || is_letter(peek(lexer, at)))
+		return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error, "expected a hexadecimal digit");
+	lexer->token = MOD_TOKEN_INT;
+	lexer->integer = (uint32_t)value;
+	lexer->hex = true;
+	lexer->next = at;
+	return PAGED_OK;
+}
+
+/* Whatever the program's locale is, a point is a point. */
+static enum paged_status
+lex_float(struct mod_lexer *lexer, size_t end, struct paged_error *error)
+{
+	size_t length = end - lexer->at;
+	char digits[64];
+	locale_t c;
+
+	if (length >= sizeof(digits))
+		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_LIMIT, error,
+				     "a number of %zu characters, %zu at most", length, sizeof(digits) - 1);
+	memcpy(digits, lexer->source.text + lexer->at, length);
+	digits[length] = '\0';
+	c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+	if (c == (locale_t)0)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for a locale");
+	lexer->number = strtof_l(digits, NULL, c);
+	freelocale(c);
+	if (isinf(lexer->number))
+		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+				     "the number is larger than any f32; write inf if that is meant");
+	lexer->token = MOD_TOKEN_FLOAT;
+	lexer->next = end;
+	return PAGED_OK;
+}
+
+static enum paged_status
+lex_number(struct mod_lexer *lexer, struct paged_error *error)
+{
+	size_t at = lexer->at;
+	uint64_t value = 0;
+	bool is_float = false;
+
+	if (peek(lexer, at) == '0' && (peek(lexer, at + 1) == 'x' || peek(lexer, at + 1) == 'X'))
+		return lex_hex(lexer, error);
+	for (; is_digit(peek(lexer, at)); at++)
+		value = value > UINT32_MAX ? value : value * 10 + (uint64_t)(peek(lexer, at) - '0');
+	if (peek(lexer, at) == '.') {
+		is_float = true;
+		for (at++; is_digit(peek(lexer, at)); at++)
+			;
+	}
+	if (peek(lexer, at) == 'e' || peek(lexer, at) == 'E') {
+		is_float = true;
+		at++;
+		if (peek(lexer, at) == '-' || peek(lexer, at) == '+')
+			at++;
+		if (!is_digit(peek(lexer, at)))
+			return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error,
+					     "expected a digit of the exponent");
+		for (; is_digit(peek(lexer, at)); at++)
+			;
+	}
+	if (is_letter(peek(lexer, at)) || peek(lexer, at) == '.')
+		return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error,
+				     "expected the number to end here (it takes no suffix)");
+	if (is_float)
+		return lex_float(lexer, at, error);
+	if (value > 1ull << 31)
+		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+				     "the number is larger than any int (2147483647); a float has a '.'");
+	lexer->token = MOD_TOKEN_INT;
+	lexer->integer = (uint32_t)value;
+	lexer->hex = false;
+	lexer->next = at;
+	return PAGED_OK;
+}
+
+static enum paged_status
+lex_name(struct mod_lexer *lexer, struct paged_error *error)
+{
+	const char *name = lexer->source.text + lexer->at;
+	size_t at = lexer->at;
+
+	while (is_letter(peek(lexer, at)) || is_digit(peek(lexer, at)))
+		at++;
+	lexer->length = at - lexer->at;
+	if (lexer->length > MOD_MAX_NAME)
+		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_LIMIT, error,
+				     "a name of %zu characters, %u at most", lexer->length, MOD_MAX_NAME);
+	lexer->token = MOD_TOKEN_NAME;
+	lexer->next = at;
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		if (lexer->length != strlen(words[i].word) || memcmp(name, words[i].word, lexer->length) != 0)
+			continue;
+		lexer->token = MOD_TOKEN_OPERATOR;
+		lexer->op = words[i].op;
+	}
+	if (lexer->length == 3 && memcmp(name, "inf", 3) == 0) {
+		lexer->token = MOD_TOKEN_FLOAT;
+		lexer->number = INFINITY;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+lex_operator(struct mod_lexer *lexer, struct paged_error *error)
+{
+	const char *text = lexer->source.text + lexer->at;
+	size_t left = lexer->source.length - lexer->at;
+
+	for (uint32_t i = 0; i < MOD_N_OPERATORS; i++) {
+		size_t length = strlen(operators[i]);
+
+		if (length > left || memcmp(text, operators[i], length) != 0)
+			continue;
+		lexer->token = MOD_TOKEN_OPERATOR;
+		lexer->op = i;
+		lexer->next = lexer->at + length;
+		return PAGED_OK;
+	}
+	if (*text == '=')
+		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+				     "nothing can be assigned; equality is '=='");
+	return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+			     isprint((unsigned char)*text) ? "'%c' has no meaning here"
+							   : "byte 0x%02x has no meaning here",
+			     (unsigned char)*text);
+}
+
+enum paged_status
+mod_lex(struct mod_lexer *lexer, struct paged_error *error)
+{
+	enum paged_status status;
+	char c;
+
+	while (lexer->next < lexer->source.length && strchr(" \t\r\n", peek(lexer, lexer->next)) != NULL &&
+	       peek(lexer, lexer->next) != '\0')
+		lexer->next++;
+	lexer->at = lexer->next;
+	lexer->length = 0;
+	if (lexer->at == lexer->source.length) {
+		lexer->token = MOD_TOKEN_END;
+		return PAGED_OK;
+	}
+	c = peek(lexer, lexer->at);
+	if (is_digit(c) || (c == '.' && is_digit(peek(lexer, lexer->at + 1))))
+		status = lex_number(lexer, error);
+	else if (is_letter(c))
+		status = lex_name(lexer, error);
+	else
+		status = lex_operator(lexer, error);
+	lexer->length = lexer->next - lexer->at;
+	return status;
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The canonical text: as few parentheses as the precedence of C allows, every conversion written. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <locale.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mod/text.h"
+
+struct printer {
+	const struct mod *mod;
+	char text[MOD_MAX_TEXT + 1];
+	size_t length; /* past MOD_MAX_TEXT: too long, and nothing more is written */
+};
+
+/* An infix operator, and what its operands need to bind at least as strongly as; as in tree.c. */
+struct infix {
+	const char *text;
+	uint32_t strength;
+};
+
+#define UNARY_STRENGTH 11u
+#define PRIMARY_STRENGTH 12u
+
+static struct infix
+infix_of(enum mod_op op)
+{
+	switch (op) {
+	case MOD_OP_AND:
+		return (struct infix){ "&&", 2 };
+	case MOD_OP_OR:
+		return (struct infix){ "||", 1 };
+	case MOD_OP_LT:
+		return (struct infix){ "<", 7 };
+	case MOD_OP_LE:
+		return (struct infix){ "<=", 7 };
+	case MOD_OP_EQ:
+		return (struct infix){ "==", 6 };
+	case MOD_OP_NE:
+		return (struct infix){ "!=", 6 };
+	case MOD_OP_ADD:
+		return (struct infix){ "+", 9 };
+	case MOD_OP_SUB:
+		return (struct infix){ "-", 9 };
+	case MOD_OP_MUL:
+		return (struct infix){ "*", 10 };
+	case MOD_OP_DIV:
+		return (struct infix){ "/", 10 };
+	case MOD_OP_MOD:
+		return (struct infix){ "%", 10 };
+	case MOD_OP_BITAND:
+		return (struct infix){ "&", 5 };
+	case MOD_OP_BITOR:
+		return (struct infix){ "|", 3 };
+	case MOD_OP_BITXOR:
+		return (struct infix){ "^", 4 };
+	case MOD_OP_SHL:
+		return (struct infix){ "<<", 8 };
+	case MOD_OP_SHR:
+		return (struct infix){ ">>", 8 };
+	default:
+		return (struct infix){ NULL, 0 };
+	}
+}
+
+static void
+put(struct printer *printer, const char *text)
+{
+	size_t length = strlen(text);
+
+	if (printer->length + length <= MOD_MAX_TEXT)
+		memcpy(printer->text + printer->length, text, length + 1);
+	printer->length = printer->length + length <= MOD_MAX_TEXT ? printer->length + length : MOD_MAX_TEXT + 1;
+}
+
+static void
+put_const(struct printer *printer, const struct mod_node *node)
+{
+	char number[40];
+
+	if (node->type == MOD_BOOL)
+		snprintf(number, sizeof(number), "%s", node->i ? "true" : "false");
+	else if (node->type == MOD_INT)
+		snprintf(number, sizeof(number), "%" PRId32, node->i);
+	else if (isinf(node->f))
+		snprintf(number, sizeof(number), "%sinf", node->f < 0 ? "-" : "");
+	else
+		snprintf(number, sizeof(number), "%.9g", (double)node->f);
+	if (node->type == MOD_FLOAT && strpbrk(number, ".ei") == NULL)
+		strcat(number, ".0");
+	put(printer, number);
+}
+
+static void print(struct printer *printer, uint16_t number, uint32_t least);
+
+static void
+print_call(struct printer *printer, const char *name, const struct mod_node *node)
+{
+	put(printer, name);
+	put(printer, "(");
+	for (uint32_t i = 0; i < node->n_args; i++) {
+		if (i > 0)
+			put(printer, ", ");
+		print(printer, node->args[i], 0);
+	}
+	put(printer, ")");
+}
+
+static void
+print_load(struct printer *printer, const struct mod_node *node)
+{
+	put(printer, printer->mod->names[node->name].name);
+	for (uint32_t i = 0; i < node->n_args; i++) {
+		put(printer, "[");
+		print(printer, node->args[i], 0);
+		put(printer, "]");
+	}
+}
+
+/* A float, bool or int by its function's name; conversions share one with "int". */
+static const char *
+function_name(enum mod_op op)
+{
+	if (op == MOD_OP_FROM_BOOL)
+		op = MOD_OP_TO_INT;
+	for (uint32_t i = 0; mod_function(i) != NULL; i++)
+		if (mod_function(i)->op == op)
+			return mod_function(i)->name;
+	return "?";
+}
+
+static void
+print_select(struct printer *printer, const struct mod_node *node, uint32_t least)
+{
+	if (least > 0)
+		put(printer, "(");
+	print(printer, node->args[0], 1);
+	put(printer, " ? ");
+	print(printer, node->args[1], 0);
+	put(printer, " : ");
+	print(printer, node->args[2], 0);
+	if (least > 0)
+		put(printer, ")");
+}
+
+static void
+print_infix(struct printer *printer, const struct mod_node *node, struct infix infix, uint32_t least)
+{
+	if (infix.strength < least)
+		put(printer, "(");
+	print(printer, node->args[0], infix.strength);
+	put(printer, " ");
+	put(printer, infix.text);
+	put(printer, " ");
+	print(printer, node->args[1], infix.strength + 1);
+	if (infix.strength < least)
+		put(printer, ")");
+}
+
+/* Nothing here but names, signs and functions binds more strongly than UNARY_STRENGTH. */
+static void
+print(struct printer *printer, uint16_t number, uint32_t least)
+{
+	const struct mod_node *node = &printer->mod->nodes[number];
+
+	if (printer->length > MOD_MAX_TEXT)
+		return;
+	switch ((enum mod_op)node->op) {
+	case MOD_OP_CONST:
+		put_const(printer, node);
+		break;
+	case MOD_OP_SCORE:
+		put(printer, "score");
+		break;
+	case MOD_OP_B:
+		put(printer, "b");
+		break;
+	case MOD_OP_H:
+		put(printer, "h");
+		break;
+	case MOD_OP_Q:
+		put(printer, "q_idx");
+		break;
+	case MOD_OP_KV:
+		put(printer, "kv_idx");
+		break;
+	case MOD_OP_PARAM:
+	case MOD_OP_LOAD:
+		print_load(printer, node);
+		break;
+	case MOD_OP_SELECT:
+		print_select(printer, node, least);
+		break;
+	case MOD_OP_NOT:
+	case MOD_OP_NEG:
+	case MOD_OP_BITNOT:
+		put(printer, node->op == MOD_OP_NOT ? "!" : node->op == MOD_OP_NEG ? "-" : "~");
+		print(printer, node->args[0], UNARY_STRENGTH);
+		break;
+	default:
+		if (infix_of(node->op).text != NULL)
+			print_infix(printer, node, infix_of(node->op), least);
+		else
+			print_call(printer, function_name(node->op), node);
+		break;
+	}
+}
+
+static void
+print_signature(struct printer *printer)
+{
+	const struct mod *mod = printer->mod;
+	char rank[16];
+
+	put(printer, mod->kind == MOD_MASK ? "mask" : "score");
+	for (uint32_t i = 0; i < mod->n_names; i++) {
+		snprintf(rank, sizeof(rank), "[%u]", mod->names[i].n_dims);
+		put(printer, " ");
+		put(printer, mod->names[i].name);
+		put(printer, ":");
+		put(printer, mod_dtype_name(mod->names[i].dtype));
+		if (mod->names[i].n_dims > 0)
+			put(printer, rank);
+	}
+}
+
+static enum paged_status
+print_both(struct mod *mod, struct printer *printer, struct paged_error *error)
+{
+	print(printer, (uint16_t)(mod->n_nodes - 1), 0);
+	if (printer->length > MOD_MAX_TEXT)
+		return paged_fail(error, PAGED_ERR_LIMIT, "mod: written out, the text has more than %u bytes",
+				  MOD_MAX_TEXT);
+	mod->text = strdup(printer->text);
+	printer->length = 0;
+	print_signature(printer);
+	mod->signature = strdup(printer->text);
+	if (mod->text == NULL || mod->signature == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the canonical text");
+	return PAGED_OK;
+}
+
+enum paged_status
+mod_print(struct mod *mod, struct paged_error *error)
+{
+	struct printer *printer = calloc(1, sizeof(*printer));
+	locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before;
+	enum paged_status status;
+
+	if (printer == NULL || c == (locale_t)0) {
+		status = paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the canonical text");
+		goto out;
+	}
+	printer->mod = mod;
+	/* A point is a point in every locale. */
+	before = uselocale(c);
+	status = print_both(mod, printer, error);
+	uselocale(before);
+out:
+	if (c != (locale_t)0)
+		freelocale(c);
+	free(printer);
+	return status;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * vm.h - one operation over many values, for each instruction set
+ *
+ * A value has a shape: one number for all (ONE), one a line (LINES), one a
+ * key (KEYS) or one for each of both (BOTH).  All are 32 bits: an int, a
+ * float, or a condition with all bits set or none.  A row is MOD_TILE_KEYS
+ * values; what lies in it past the last key (or line) is computed and
+ * ignored.
+ */
+#ifndef PAGED_KERNELS_MOD_VM_H
+#define PAGED_KERNELS_MOD_VM_H
+
+#include "kernels/mod/ir.h"
+
+/** Lines of a BOTH value that one operation works on: small enough to stay in the first cache. */
+#define VM_LINES 16u
+
+struct vm_operand {
+	const int32_t *at;
+	uint32_t step; /* values from one row to the next */
+	bool scalar;   /* a row is one value */
+};
+
+struct vm_call {
+	int32_t *to;
+	uint32_t n_rows, n; /* rows of `to`, MOD_TILE_KEYS apart, and values in each */
+	struct vm_operand in[3];
+};
+
+typedef void (*vm_fn)(const struct vm_call *call);
+
+struct vm_ops {
+	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; bools are in both */
+	vm_fn of_float[MOD_N_OPS];
+	/* bit i of bits[r]: row r's condition i */
+	void (*bits)(uint64_t *bits, const int32_t *conditions, uint32_t n_rows);
+};
+
+extern const struct vm_ops vm_ops_generic;
+extern const struct vm_ops vm_ops_avx2;
+extern const struct vm_ops vm_ops_avx512;
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * mod_fixture.h - parse, bind and evaluate a mod in a line of a test
+ */
+#ifndef PAGED_TESTS_MOD_FIXTURE_H
+#define PAGED_TESTS_MOD_FIXTURE_H
+
+#include "kernels/mod/mod.h"
+
+/** A mod with its binding; any failure fails the test. */
+struct mod_fixture {
+	struct mod *mod;
+	struct mod_binding *binding;
+};
+
+struct mod_fixture mod_fixture_open(enum mod_kind kind, const char *text, const struct mod_array *arrays,
+				    uint32_t n_arrays);
+void mod_fixture_close(struct mod_fixture *fixture);
+
+/** mod_fixture_vm - one evaluation of one point by an instruction set's tiles; bool as 0 and 1 */
+float mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const struct mod_point *point);
+
+/** MOD_I32("doc", values) - a declared array of one dimension; MOD_PARAM for a variable */
+#define MOD_1D(array_name, array_dtype, values)                                       \
+	{                                                                             \
+		.name = (array_name), .dtype = (array_dtype), .n_dims = 1,            \
+		.extents = { sizeof(values) / sizeof((values)[0]) }, .data = (values) \
+	}
+#define MOD_PARAM(param_name, param_dtype, variable)                              \
+	{                                                                         \
+		.name = (param_name), .dtype = (param_dtype), .data = &(variable) \
+	}
+
+#endif

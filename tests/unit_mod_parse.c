@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Texts: everything that research names, canonical round trips, errors, limits. */
+#include <criterion/criterion.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mod/ir.h"
+
+#define I32(array_name, rank)                                            \
+	{                                                                \
+		.name = (array_name), .dtype = MOD_I32, .n_dims = (rank) \
+	}
+#define F32(array_name, rank)                                            \
+	{                                                                \
+		.name = (array_name), .dtype = MOD_F32, .n_dims = (rank) \
+	}
+
+static const struct mod_array names[] = {
+	I32("window", 0),
+	I32("doc", 1),
+	I32("offset", 1),
+	I32("prefix", 1),
+	I32("length", 1),
+	I32("on", 1),
+	I32("tree", 2),
+	I32("bits", 1),
+	I32("w", 0),
+	I32("n", 0),
+	I32("few", 1),
+	I32("few_len", 0),
+	I32("frame", 0),
+	I32("lo", 2),
+	I32("hi", 2),
+	I32("block", 0),
+	I32("t", 0),
+	I32("heads", 0),
+	F32("cap", 0),
+	F32("slope", 1),
+	F32("bias", 2),
+	F32("bias3", 3),
+	F32("bias4", 4),
+	F32("rel", 1),
+	F32("head_bias", 2),
+	F32("gate", 1),
+	F32("lse", 2),
+	F32("rope", 2),
+	{ .name = "top", .dtype = MOD_U8, .n_dims = 2 },
+	{ .name = "half", .dtype = MOD_F16, .n_dims = 1 },
+	{ .name = "brain", .dtype = MOD_BF16, .n_dims = 1 },
+	I32("heads2", 0),
+	I32("step", 0),
+	I32("chunk", 0),
+	I32("width", 0),
+	I32("radius", 0),
+	I32("sink", 0),
+	I32("length0", 0),
+};
+
+#define N_NAMES (sizeof(names) / sizeof(names[0]))
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const masks[] = {
+	"true",
+	"noop",
+	"kv_idx <= q_idx",
+	"causal",
+	"kv_idx <= q_idx + offset[b]",
+	"causal_offset(offset[b])",
+	"kv_idx <= q_idx && q_idx - kv_idx < window",
+	"sliding_window",
+	"sliding_window(4096)",
+	"causal and not sliding_window(2 * window)",
+	"kv_idx <= q_idx && (q_idx - kv_idx) % 3 == 0",
+	"dilated(3)",
+	"kv_idx <= q_idx && (kv_idx < 4 || q_idx - kv_idx < window)",
+	"sink_window(4, window)",
+	"kv_idx < prefix[b] || kv_idx <= q_idx",
+	"prefix_lm(prefix[b])",
+	"doc[q_idx] == doc[kv_idx] && kv_idx <= q_idx",
+	"document && causal",
+	"doc[q_idx] == doc[kv_idx] && (kv_idx <= q_idx || kv_idx < prefix[doc[kv_idx]])",
+	"kv_idx < length[b]",
+	"padding(length[b]) && causal",
+	"q_idx / 24 == kv_idx / 24 && kv_idx <= q_idx",
+	"chunked(24)",
+	"doc[kv_idx] == 0 || doc[q_idx] == doc[kv_idx] && causal",
+	"kv_idx <= q_idx && (bits[q_idx] >> (kv_idx % 31) & 1) == 1",
+	"kv_idx < n || (bits[q_idx - n] >> (kv_idx - n) & 1) != 0",
+	"tree[q_idx][kv_idx] != 0",
+	"on[h] ? kv_idx <= q_idx : q_idx - kv_idx < window && kv_idx <= q_idx",
+	"h % 2 == 0 || causal",
+	"b == 0 ? causal : sliding_window",
+	"abs(q_idx / w - kv_idx / w) <= 2 && abs(q_idx % w - kv_idx % w) <= 2",
+	"neighbourhood(w, 2)",
+	"abs(q_idx/(w*w) - kv_idx/(w*w)) <= 1 && abs(q_idx/w%w - kv_idx/w%w) <= 1 && abs(q_idx%w - kv_idx%w) <= 1",
+	"q_idx / frame == kv_idx / frame || q_idx % frame == kv_idx % frame",
+	"abs(q_idx / frame - kv_idx / frame) <= t",
+	"kv_idx / 16 <= q_idx / 16",
+	"q_idx < n && kv_idx < n ? q_idx / block == kv_idx / block : q_idx < n ? kv_idx - n < q_idx / block * block : "
+	"(kv_idx - n) / block <= (q_idx - n) / block && kv_idx >= n",
+	"top[q_idx / block][kv_idx / block] != 0",
+	"causal || kv_idx >= lo[b][0] && kv_idx < hi[b][0] && q_idx >= lo[b][0] && q_idx < hi[b][0]",
+	"!(kv_idx <= q_idx)",
+	"kv_idx < 0",
+	"q_idx - kv_idx >= 130",
+	"abs(q_idx - kv_idx) <= 7",
+	"kv_idx <= q_idx && (kv_idx >= few_len || few[kv_idx] != 0)",
+	"0x80000000 < 0 && -2147483648 == 0x80000000 && ~0 == -1",
+	"few[kv_idx]",
+	"kv_idx",
+};
+
+static const char *const scores[] = {
+	"score",
+	"identity",
+	"score * 2",
+	"score * score",
+	"q_idx >= kv_idx ? score : -inf",
+	"q_idx <= kv_idx ? score : -inf",
+	"score + (q_idx - kv_idx)",
+	"relative",
+	"causal ? score + (q_idx - kv_idx) : -inf",
+	"score + exp2(-8.0 * (h + 1) / heads) * (kv_idx - q_idx)",
+	"alibi",
+	"alibi(16)",
+	"score + slope[h] * (kv_idx - q_idx)",
+	"abs(q_idx - kv_idx) <= window ? score : -inf",
+	"kv_idx % 2 == 0 ? score : -inf",
+	"cap * tanh(score / cap)",
+	"soft_cap",
+	"soft_cap(30.0)",
+	"soft_cap(30.0, alibi(16))",
+	"soft_cap(cap, soft_cap(50.0, score * 0.125))",
+	"score * sigmoid(score)",
+	"sin(score) + cos(score) + 0.1 * score",
+	"tan(score)",
+	"score + log(1.0 + abs(score)) - sqrt(abs(score))",
+	"score + slope[h]",
+	"score + float(length[b])",
+	"score + half[q_idx] * brain[kv_idx]",
+	"score + bias[q_idx][kv_idx]",
+	"score + bias3[b][q_idx][kv_idx]",
+	"score + bias4[b][h][q_idx][kv_idx]",
+	"score * head_bias[b][h]",
+	"score + rel[clamp(q_idx - kv_idx + n, 0, 2 * n - 1)]",
+	"score + rel[offset[q_idx]]",
+	"score + cap",
+	"score * sigmoid(gate[h])",
+	"score + rope[q_idx][kv_idx]",
+	"score + bias[tree[q_idx][kv_idx]][h]",
+	"score + float(kv_idx - q_idx) / 37",
+	"score + 0.125 * ((kv_idx - q_idx) / 3) + 0.25 * ((kv_idx - q_idx) % 5)",
+	"min(max(score, -1.5), 1.25)",
+	"log(exp(score - lse[b][h]) + n)",
+	"floor(score) + int(score) + (kv_idx < q_idx)",
+	"- - -score - -1",
+	"score / -0.0 * 1e-45 + 3.4028234e38 + .5 + 1.",
+};
+
+static struct mod *
+parse(enum mod_kind kind, const char *text)
+{
+	struct paged_error error = { 0 };
+	struct mod *mod = NULL;
+
+	cr_assert_eq(mod_parse(kind, text, strlen(text), names, N_NAMES, &mod, &error), PAGED_OK, "%s", error.text);
+	return mod;
+}
+
+static void
+same_after_printing(enum mod_kind kind, const char *text)
+{
+	struct mod *once = parse(kind, text), *twice = parse(kind, mod_text(once));
+
+	cr_expect_str_eq(mod_text(once), mod_text(twice));
+	cr_expect_str_eq(mod_signature(once), mod_signature(twice));
+	cr_expect_eq(once->n_nodes, twice->n_nodes, "%s", text);
+	cr_expect(once->n_nodes == twice->n_nodes &&
+			  memcmp(once->nodes, twice->nodes, once->n_nodes * sizeof(*once->nodes)) == 0,
+		  "%s: %s", text, mod_text(once));
+	mod_destroy(once);
+	mod_destroy(twice);
+}
+
+Test(mod_parse, all_of_research_round_trips)
+{
+	for (size_t i = 0; i < N(masks); i++)
+		same_after_printing(MOD_MASK, masks[i]);
+	for (size_t i = 0; i < N(scores); i++)
+		same_after_printing(MOD_SCORE, scores[i]);
+}
+
+Test(mod_parse, ready_made_alone)
+{
+	for (uint32_t i = 0; mod_named(i) != NULL; i++) {
+		static const struct mod_array scalars[] = {
+			I32("offset", 0), I32("window", 0), I32("sink", 0),  I32("step", 0),  I32("prefix", 0),
+			I32("doc", 1),    I32("length", 0), I32("chunk", 0), I32("block", 0), I32("width", 0),
+			I32("radius", 0), I32("heads", 0),  F32("cap", 0),
+		};
+		const char *text = mod_named(i)->name;
+		bool is_score = strstr(mod_named(i)->text, "score") != NULL;
+		struct paged_error error = { 0 };
+		struct mod *mod;
+
+		cr_assert_eq(mod_parse(is_score ? MOD_SCORE : MOD_MASK, text, strlen(text), scalars, N(scalars), &mod,
+				       &error),
+			     PAGED_OK, "%s", error.text);
+		mod_destroy(mod);
+	}
+}
+
+static void
+canonical(enum mod_kind kind, const char *text, const char *expected)
+{
+	struct mod *mod = parse(kind, text);
+
+	cr_expect_str_eq(mod_text(mod), expected);
+	mod_destroy(mod);
+}
+
+Test(mod_parse, canonical_texts)
+{
+	canonical(MOD_MASK, " ( q_idx>=kv_idx )", "kv_idx <= q_idx");
+	canonical(MOD_MASK, "not causal or b", "!(kv_idx <= q_idx) || b != 0");
+	canonical(MOD_SCORE, "score*2", "score * 2.0");
+	canonical(MOD_SCORE, "soft_cap(30.0)", "30.0 * tanh(score / 30.0)");
+	canonical(MOD_SCORE, "score + (h - (b - 1)) + 0x10", "score + float(h - (b - 1)) + 16.0");
+	canonical(MOD_MASK, "(b | 1) & 2 ^ h << 3", "((b | 1) & 2 ^ h << 3) != 0");
+	canonical(MOD_SCORE, "clamp(score, -1, 1)", "min(max(score, -1.0), 1.0)");
+}
+
+Test(mod_parse, signature_and_inputs)
+{
+	struct mod *mod = parse(MOD_MASK, "doc[q_idx] == doc[kv_idx] && q_idx - kv_idx < window");
+
+	cr_expect_str_eq(mod_signature(mod), "mask doc:i32[1] window:i32");
+	cr_expect_eq(mod_inputs(mod), MOD_ON_Q | MOD_ON_KV);
+	cr_expect(mod_uses(mod, "doc"));
+	cr_expect_not(mod_uses(mod, "slope"));
+	mod_destroy(mod);
+}
+
+static void
+refused(enum mod_kind kind, const char *text, enum paged_status status, const char *expected)
+{
+	struct paged_error error = { 0 };
+	struct mod *mod = NULL;
+
+	cr_expect_eq(mod_parse(kind, text, strlen(text), names, N_NAMES, &mod, &error), status, "%.60s", text);
+	cr_expect_not_null(strstr(error.text, expected), "%.60s: said %s", text, error.text);
+	mod_destroy(mod);
+}
+
+Test(mod_parse, errors)
+{
+	refused(MOD_MASK, "kv_idx <= q_indx", PAGED_ERR_INVALID,
+		"mod, line 1, column 11: no name 'q_indx'; nearest is 'q_idx'\n  kv_idx <= q_indx\n            ^");
+	refused(MOD_MASK, "causal &&\n  sliding_windw", PAGED_ERR_INVALID,
+		"line 2, column 3: no name 'sliding_windw'; nearest is 'sliding_window'\n    sliding_windw\n    ^");
+	refused(MOD_MASK, "(kv_idx <= q_idx", PAGED_ERR_INVALID, "expected ')' or an operator, but the text ends");
+	refused(MOD_MASK, "kv_idx <= ", PAGED_ERR_INVALID, "expected a number, a name or '('");
+	refused(MOD_MASK, "", PAGED_ERR_INVALID, "but the text ends here");
+	refused(MOD_MASK, "kv_idx q_idx", PAGED_ERR_INVALID, "column 8: expected an operator or the end, not 'q_idx'");
+	refused(MOD_MASK, "kv_idx = q_idx", PAGED_ERR_INVALID, "equality is '=='");
+	refused(MOD_MASK, "0 <= kv_idx < 5", PAGED_ERR_INVALID, "comparisons do not chain");
+	refused(MOD_MASK, "score > 0", PAGED_ERR_INVALID, "a mask mod has no score");
+	refused(MOD_SCORE, "causal", PAGED_ERR_INVALID, "write ... ? score : -inf");
+	refused(MOD_MASK, "doc == 3", PAGED_ERR_INVALID, "'doc' has 1 dimension, but 0 indexes");
+	refused(MOD_MASK, "window[3]", PAGED_ERR_INVALID, "'window' has 0 dimensions, but 1 index");
+	refused(MOD_MASK, "doc[1.5] == 3", PAGED_ERR_INVALID, "an index of 'doc' is a float; write int(...)");
+	refused(MOD_MASK, "doc(3)", PAGED_ERR_INVALID, "'doc' is no function");
+	refused(MOD_MASK, "h[3]", PAGED_ERR_INVALID, "'h' is no array");
+	refused(MOD_SCORE, "tanh", PAGED_ERR_INVALID, "expected '(' behind the function 'tanh'");
+	refused(MOD_SCORE, "tanh(score, 1)", PAGED_ERR_INVALID, "'tanh' takes 1 argument, here are more");
+	refused(MOD_SCORE, "min(score)", PAGED_ERR_INVALID, "'min' takes 2 arguments, here are fewer");
+	refused(MOD_SCORE, "min()", PAGED_ERR_INVALID, "here are fewer");
+	refused(MOD_SCORE, "score % 2", PAGED_ERR_INVALID, "'%' takes integers");
+	refused(MOD_SCORE, "~score", PAGED_ERR_INVALID, "'~' takes an integer");
+	refused(MOD_MASK, "~causal", PAGED_ERR_INVALID, "write '!'");
+	refused(MOD_MASK, "kv_idx < 2147483648", PAGED_ERR_INVALID, "larger than any int");
+	refused(MOD_MASK, "kv_idx < 99999999999999999999", PAGED_ERR_INVALID, "larger than any int");
+	refused(MOD_MASK, "kv_idx < 0x100000000", PAGED_ERR_INVALID, "does not fit 32 bits");
+	refused(MOD_SCORE, "1e39", PAGED_ERR_INVALID, "write inf");
+	refused(MOD_SCORE, "1.5f", PAGED_ERR_INVALID, "takes no suffix");
+	refused(MOD_SCORE, "score $ 1", PAGED_ERR_INVALID, "'$' has no meaning");
+	refused(MOD_SCORE, "score \x01", PAGED_ERR_INVALID, "byte 0x01 has no meaning");
+	refused(MOD_MASK, "b ? h", PAGED_ERR_INVALID, "expected ':' of the '?'");
+	refused(MOD_MASK, "causal(3)", PAGED_ERR_INVALID, "'causal' takes (), here are 1");
+	refused(MOD_MASK, "causal_offset", PAGED_ERR_INVALID, "causal_offset: 'offset' has 1 dimension");
+}
+
+/* n copies of `open`, `middle`, n copies of `close`. */
+static char *
+nest(uint32_t n, const char *open, const char *middle, const char *close)
+{
+	char *text = calloc(n * (strlen(open) + strlen(close)) + strlen(middle) + 1, 1), *at = text;
+
+	for (uint32_t i = 0; i < n; i++)
+		at = stpcpy(at, open);
+	at = stpcpy(at, middle);
+	for (uint32_t i = 0; i < n; i++)
+		at = stpcpy(at, close);
+	return text;
+}
+
+static void
+limit(enum mod_kind kind, char *text, const char *expected)
+{
+	refused(kind, text, PAGED_ERR_LIMIT, expected);
+	free(text);
+}
+
+Test(mod_parse, limits)
+{
+	limit(MOD_MASK, nest(5000, " ", "b", ""), "5001 bytes, 4096 at most");
+	limit(MOD_MASK, nest(1500, "(", "b", ")"), "nested more than");
+	limit(MOD_MASK, nest(4000, "!", "b", ""), "nested more than");
+	limit(MOD_SCORE, nest(500, "-", "score", ""), "nested more than");
+	limit(MOD_SCORE, nest(1000, "h + ", "score", ""), "nested more than");
+	limit(MOD_SCORE, nest(100, "tanh(", "score", ")"), "nested more than");
+	limit(MOD_SCORE, nest(40, "soft_cap(soft_cap(", "score", ",1.0),1.0)"), "more than");
+	limit(MOD_MASK, nest(1, "an_unusually_long_name_of_a_param", "", ""), "33 characters, 31 at most");
+}
+
+Test(mod_parse, more_operations_than_allowed)
+{
+	char text[4096], *at = text;
+
+	for (uint32_t i = 0; i < 300; i++)
+		at += sprintf(at, "%s%sh*%u", i > 0 && i % 30 == 0 ? ")^" : "", i % 30 == 0 ? "(" : "|", i + 2);
+	strcpy(at, ")");
+	refused(MOD_MASK, text, PAGED_ERR_LIMIT, "different operations");
+}
+
+/* A program may run in a locale whose numbers have commas. */
+Test(mod_parse, locale)
+{
+	if (setlocale(LC_ALL, "de_DE.UTF-8") == NULL)
+		cr_skip("no locale de_DE.UTF-8 here");
+	canonical(MOD_SCORE, "score * 0.5", "score * 0.5");
+}
+
+Test(mod_parse, bad_names)
+{
+	static const struct mod_array bad[][2] = {
+		{ I32("score", 0), I32("x", 0) }, { I32("tanh", 0), I32("x", 0) },  { I32("not", 0), I32("x", 0) },
+		{ I32("1x", 0), I32("x", 0) },    { I32("", 0), I32("x", 0) },      { I32("x", 0), I32("x", 0) },
+		{ I32("y", 5), I32("x", 0) },     { { .name = "y" }, I32("x", 0) },
+	};
+
+	for (size_t i = 0; i < N(bad); i++) {
+		struct paged_error error = { 0 };
+		struct mod *mod;
+
+		cr_expect_eq(mod_parse(MOD_MASK, "true", 4, bad[i], 2, &mod, &error), PAGED_ERR_INVALID, "%zu", i);
+	}
+}
+
+Test(mod_parse, binding)
+{
+	int32_t window = 5, doc[4] = { 0 };
+	const struct mod_array given[] = {
+		{ .name = "window", .dtype = MOD_I32, .data = &window },
+		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { 4 }, .data = doc },
+		{ .name = "doc", .dtype = MOD_F32, .n_dims = 1, .extents = { 4 }, .data = doc },
+		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { 4 } },
+		{ .name = "doc",
+		  .dtype = MOD_I32,
+		  .n_dims = 1,
+		  .extents = { 4 },
+		  .strides = { INT64_MAX },
+		  .data = doc },
+	};
+	struct mod *mod = parse(MOD_MASK, "doc[q_idx] < window");
+	struct mod_binding *binding = NULL;
+	struct paged_error error = { 0 };
+
+	cr_expect_eq(mod_bind(mod, given, 2, &binding, &error), PAGED_OK);
+	mod_binding_destroy(binding);
+	cr_expect_eq(mod_bind(mod, given, 1, &binding, &error), PAGED_ERR_NOENT);
+	cr_expect_str_eq(error.text, "mod: array 'doc' is not given");
+	cr_expect_eq(mod_bind(mod, given, 3, &binding, &error), PAGED_ERR_INVALID);
+	cr_expect_str_eq(error.text, "mod: 'doc' is given twice");
+	cr_expect_eq(mod_bind(mod, given + 1, 1, &binding, &error), PAGED_ERR_NOENT);
+	cr_expect_str_eq(error.text, "mod: parameter 'window' is not given");
+	for (uint32_t i = 2; i < N(given); i++) {
+		const struct mod_array two[] = { given[0], given[i] };
+
+		cr_expect_eq(mod_bind(mod, two, 2, &binding, &error), i == 4 ? PAGED_ERR_LIMIT : PAGED_ERR_INVALID);
+	}
+	mod_destroy(mod);
+}
