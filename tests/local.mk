@@ -259,10 +259,22 @@ check_LTLIBRARIES += %D%/libmodtest.la
 %C%_libmodtest_la_SOURCES = %D%/mod_fixture.c %D%/mod_fixture.h
 %C%_libmodtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 MOD_TEST_LIBS = %D%/libmodtest.la $(KERNEL_TEST_LIBS)
-UNIT_TESTS += %D%/unit_mod_parse %D%/unit_mod_eval
+UNIT_TESTS += %D%/unit_mod_parse %D%/unit_mod_eval %D%/unit_mod_property
 %C%_unit_mod_parse_SOURCES = %D%/unit_mod_parse.c
 %C%_unit_mod_parse_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_mod_parse_LDADD = $(MOD_TEST_LIBS)
 %C%_unit_mod_eval_SOURCES = %D%/unit_mod_eval.c
 %C%_unit_mod_eval_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_mod_eval_LDADD = $(MOD_TEST_LIBS)
+%C%_unit_mod_property_SOURCES = %D%/unit_mod_property.c
+%C%_unit_mod_property_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mod_property_LDADD = $(MOD_TEST_LIBS) -lm
+FUZZ_SEEDERS += %D%/fuzz_mod_seeds
+%C%_fuzz_mod_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_mod.c
+%C%_fuzz_mod_seeds_LDADD = kernels/libkernels.la common/libcommon.la
+if ENABLE_FUZZER
+noinst_PROGRAMS += %D%/fuzz_mod
+endif
+%C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
+%C%_fuzz_mod_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
+%C%_fuzz_mod_LDADD = kernels/libkernels.la common/libcommon.la

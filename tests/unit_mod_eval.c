@@ -405,3 +405,41 @@ KERNEL_TEST(mod_eval, accuracy)
 			      (double)cases[i].high, most);
 	}
 }
+
+/* Quotients near whole numbers, where the tiles' reciprocals may miss: by arrays, and by one divisor. */
+KERNEL_TEST(mod_eval, division)
+{
+	static int32_t x[MOD_TILE_KEYS], y[MOD_TILE_KEYS], divisor;
+	const struct mod_array arrays[] = { MOD_1D("x", MOD_I32, x), MOD_1D("y", MOD_I32, y),
+					    MOD_PARAM("d", MOD_I32, divisor) };
+	static const char *const texts[] = { "x[kv_idx] / y[kv_idx] == q_idx", "x[kv_idx] % y[kv_idx] == q_idx",
+					     "x[kv_idx] / d == q_idx", "x[kv_idx] % d == q_idx" };
+
+	for (uint32_t round = 0; round < 400; round++) {
+		const char *text = texts[round % 4];
+		int64_t b = (int32_t)reference_bits(1, round) >> (round / 4 % 31);
+		int64_t whole = (int32_t)reference_bits(2, round) >> (round / 4 % 29);
+		struct mod_fixture fixture;
+		struct paged_error error;
+		struct mod_vm *vm;
+
+		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++) {
+			y[i] = divisor = (int32_t)b;
+			x[i] = (int32_t)((b != 0 ? whole / b - i / 3 : 5) * b + (int64_t)(i % 3) - 1);
+		}
+		fixture = mod_fixture_open(MOD_MASK, text, arrays, N(arrays));
+		cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
+		mod_vm_bind(vm, fixture.binding);
+		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++) {
+			int64_t rest = b != 0 ? (x[i] % b + b) % b : 0, quotient = b != 0 ? (x[i] - rest) / b : 0;
+			int32_t zero = 0, expected = (int32_t)(strchr(text, '%') != NULL ? rest : quotient);
+			uint64_t bits;
+
+			mod_vm_lines(vm, 0, &zero, &expected, 1);
+			mod_vm_mask(vm, 0, MOD_TILE_KEYS, &bits);
+			cr_expect(bits >> i & 1, "%s: %d, %lld, %d", text, x[i], (long long)b, expected);
+		}
+		mod_vm_destroy(vm);
+		mod_fixture_close(&fixture);
+	}
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Random expressions and inputs.  Evaluators agree:
+ *   - canonical text: parses to the same mod
+ *   - tiles: every instruction set gives the same bits
+ *   - tiles and scalar: exactly where no float is involved; else both lie in
+ *     the interval of their point, whose width is the stated accuracy of each
+ *     operation
+ *   - intervals: hold at every point of a box
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "kernels/mod/interval.h"
+#include "tests/kernel_test.h"
+#include "tests/mod_fixture.h"
+#include "tests/reference.h"
+
+#define N_DOC 40u
+
+static uint64_t seed, counter;
+
+static uint32_t
+pick(uint32_t n)
+{
+	return (uint32_t)(reference_bits(seed, counter++) >> 33) % n;
+}
+
+static int32_t doc[N_DOC], grid[6][7];
+static uint8_t bytes[N_DOC];
+static float slope[N_DOC], cap, floor_of[6][7];
+static int32_t window;
+
+static const struct mod_array arrays[] = {
+	MOD_1D("doc", MOD_I32, doc),
+	MOD_1D("bytes", MOD_U8, bytes),
+	MOD_1D("slope", MOD_F32, slope),
+	MOD_PARAM("cap", MOD_F32, cap),
+	MOD_PARAM("window", MOD_I32, window),
+	{ "grid", MOD_I32, 2, { 6, 7 }, { 0 }, grid },
+	{ "table", MOD_F32, 2, { 6, 7 }, { 0 }, floor_of },
+};
+
+#define N_ARRAYS (sizeof(arrays) / sizeof(arrays[0]))
+
+static void
+fill_arrays(void)
+{
+	for (uint32_t i = 0; i < N_DOC; i++) {
+		doc[i] = i == 13 ? INT32_MAX : (int32_t)(i / 7 + pick(2));
+		bytes[i] = (uint8_t)(pick(4) == 0 ? 0 : pick(256));
+		slope[i] = reference_random(seed, counter++, 3);
+	}
+	slope[9] = INFINITY;
+	for (uint32_t i = 0; i < 42; i++) {
+		grid[i / 7][i % 7] = (int32_t)pick(10) - 3;
+		floor_of[i / 7][i % 7] = reference_random(seed, counter++, 2);
+	}
+	cap = 0.5f + (float)pick(8);
+	window = (int32_t)pick(20);
+}
+
+struct text {
+	char at[2048];
+	size_t length;
+	bool score; /* may be named */
+	bool floats;
+};
+
+static void put(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void
+put(struct text *text, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	text->length += (size_t)vsnprintf(text->at + text->length, sizeof(text->at) - text->length, format, arguments);
+	va_end(arguments);
+	cr_assert_lt(text->length, sizeof(text->at));
+}
+
+static void grow(struct text *text, uint32_t depth);
+
+static void
+grow_infix(struct text *text, uint32_t depth, const char *op)
+{
+	put(text, "(");
+	grow(text, depth - 1);
+	put(text, " %s ", op);
+	grow(text, depth - 1);
+	put(text, ")");
+}
+
+static void
+grow_int(struct text *text, uint32_t depth)
+{
+	put(text, "int(");
+	grow(text, depth - 1);
+	put(text, ")");
+}
+
+static void
+grow_leaf(struct text *text)
+{
+	static const char *const leaves[] = { "b", "h", "q_idx", "kv_idx", "q_idx", "kv_idx", "window", "1", "7", "-3",
+					      "2", "0x7fffffff", "-2147483648", "0", "true", "(q_idx - kv_idx)",
+					      /* floats */
+					      "cap", "0.5", "-1.25", "3e5", "inf", "score" };
+	uint32_t n = text->score ? 22 : text->floats ? 21 : 16;
+
+	put(text, "%s", leaves[pick(n)]);
+}
+
+static void
+grow_load(struct text *text, uint32_t depth)
+{
+	static const char *const names[] = { "doc", "bytes", "grid", "slope", "table" };
+	uint32_t name = pick(text->floats ? 5 : 3);
+	bool near = pick(2) == 0;
+
+	put(text, "%s[", names[name]);
+	for (uint32_t i = 0; i < (name == 2 || name == 4 ? 2u : 1u); i++) {
+		put(text, i > 0 ? "][" : "");
+		if (near)
+			put(text, "%s", i > 0 ? "h" : pick(2) ? "q_idx" : "kv_idx");
+		else
+			grow_int(text, depth);
+	}
+	put(text, "]");
+}
+
+static void
+grow(struct text *text, uint32_t depth)
+{
+	static const char *const infix[] = { "+", "-", "*", "/", "&&", "||", "==", "!=", "+", "-", "&&" };
+	static const char *const ints[] = { "%", "&", "|", "^", "<<", ">>", "/" };
+	static const char *const orders[] = { "<", "<=", ">", ">=" };
+	static const char *const functions[] = { "exp", "exp2", "log",     "tanh", "sin",
+						 "cos", "tan",  "sigmoid", "sqrt", "float" };
+	static const char *const unary[] = { "-", "!", "abs", "floor", "+" };
+
+	if (depth == 0 || pick(9) == 0) {
+		grow_leaf(text);
+		return;
+	}
+	switch (pick(text->floats ? 10 : 9)) {
+	case 0:
+	case 1:
+	case 2:
+		grow_infix(text, depth, infix[pick(11)]);
+		break;
+	case 3:
+		put(text, "(");
+		grow_int(text, depth);
+		put(text, " %s ", ints[pick(7)]);
+		grow_int(text, depth);
+		put(text, ")");
+		break;
+	case 4:
+		put(text, "(+");
+		grow_infix(text, depth, "-");
+		put(text, " %s +", orders[pick(4)]);
+		grow_int(text, depth);
+		put(text, ")");
+		break;
+	case 5:
+		put(text, "(");
+		grow(text, depth - 1);
+		put(text, " ? ");
+		grow(text, depth - 1);
+		put(text, " : ");
+		grow(text, depth - 1);
+		put(text, ")");
+		break;
+	case 6:
+		put(text, "%s(", unary[pick(5)]);
+		grow(text, depth - 1);
+		put(text, ")");
+		break;
+	case 7:
+		put(text, "%s(", pick(2) ? "min" : "max");
+		grow(text, depth - 1);
+		put(text, ", ");
+		grow(text, depth - 1);
+		put(text, ")");
+		break;
+	case 8:
+		grow_load(text, depth);
+		break;
+	default:
+		put(text, "%s(", functions[pick(10)]);
+		grow(text, depth - 1);
+		put(text, ")");
+		break;
+	}
+}
+
+static struct text
+random_text(enum mod_kind kind)
+{
+	struct text text = { .score = kind == MOD_SCORE, .floats = kind == MOD_SCORE || pick(2) == 0 };
+
+	put(&text, kind == MOD_SCORE ? "0.0 + " : "");
+	grow(&text, 2 + pick(3));
+	return text;
+}
+
+/* A random mod that is within the limits. */
+static struct mod_fixture
+random_mod(enum mod_kind kind, struct text *text)
+{
+	struct mod_fixture fixture = { 0 };
+	struct paged_error error = { 0 };
+
+	for (;;) {
+		enum paged_status status;
+
+		*text = random_text(kind);
+		status = mod_parse(kind, text->at, text->length, arrays, N_ARRAYS, &fixture.mod, &error);
+		if (status == PAGED_OK)
+			break;
+		cr_assert_eq(status, PAGED_ERR_LIMIT, "seed %llu: %s\n%s", (unsigned long long)seed, error.text,
+			     text->at);
+	}
+	cr_assert_eq(mod_bind(fixture.mod, arrays, N_ARRAYS, &fixture.binding, &error), PAGED_OK, "%s", error.text);
+	if (pick(2))
+		cr_assert_eq(mod_binding_index(fixture.binding, &error), PAGED_OK);
+	return fixture;
+}
+
+/* The canonical text may not use names that the text does; both are given all. */
+static void
+check_text(const struct mod_fixture *fixture, const struct text *text)
+{
+	struct paged_error error = { 0 };
+	struct mod *again;
+	const char *canonical = mod_text(fixture->mod);
+
+	cr_assert_eq(mod_parse(mod_kind(fixture->mod), canonical, strlen(canonical), arrays, N_ARRAYS, &again, &error),
+		     PAGED_OK, "seed %llu: %s\n%s\n%s", (unsigned long long)seed, error.text, text->at, canonical);
+	cr_assert(again->n_nodes == fixture->mod->n_nodes &&
+			  memcmp(again->nodes, fixture->mod->nodes, again->n_nodes * sizeof(*again->nodes)) == 0,
+		  "seed %llu: %s\n%s", (unsigned long long)seed, text->at, canonical);
+	mod_destroy(again);
+}
+
+struct tile {
+	int32_t b, h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES], kv_idx;
+	uint32_t n_lines, n_keys;
+	float scores[MOD_TILE_LINES][MOD_TILE_KEYS];
+};
+
+static struct tile
+random_tile(void)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
+	struct tile tile = { .b = (int32_t)pick(3), .n_lines = 1 + pick(40), .n_keys = 1 + pick(MOD_TILE_KEYS) };
+
+	tile.kv_idx = pick(8) == 0 ? INT32_MAX - 70 : (int32_t)pick(40);
+	for (uint32_t i = 0; i < tile.n_lines; i++) {
+		tile.h[i] = (int32_t)pick(4);
+		tile.q_idx[i] = (int32_t)pick(60);
+		for (uint32_t j = 0; j < tile.n_keys; j++)
+			tile.scores[i][j] = pick(50) == 0 ? odd[pick(6)] : reference_random(seed, counter++, 4);
+	}
+	return tile;
+}
+
+/* A mask's results are 0 and 1. */
+static struct mod_range
+run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile,
+	 float results[MOD_TILE_LINES][MOD_TILE_KEYS])
+{
+	struct paged_error error = { 0 };
+	uint64_t bits[MOD_TILE_LINES];
+	struct mod_range range;
+	struct mod_vm *vm;
+
+	cr_assert_eq(mod_vm_create(fixture->mod, isa, &vm, &error), PAGED_OK, "%s", error.text);
+	mod_vm_bind(vm, fixture->binding);
+	mod_vm_lines(vm, tile->b, tile->h, tile->q_idx, tile->n_lines);
+	memcpy(results, tile->scores, sizeof(tile->scores));
+	if (mod_kind(fixture->mod) == MOD_SCORE)
+		mod_vm_score(vm, tile->kv_idx, tile->n_keys, results[0], MOD_TILE_KEYS);
+	else
+		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, bits);
+	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_lines; i++) {
+		cr_assert(tile->n_keys == 64 || bits[i] >> tile->n_keys == 0);
+		for (uint32_t j = 0; j < tile->n_keys; j++)
+			results[i][j] = (float)(bits[i] >> j & 1);
+	}
+	range = *mod_vm_range(vm);
+	mod_vm_destroy(vm);
+	return range;
+}
+
+static bool
+within(double x, const struct mod_bounds *bounds)
+{
+	return isnan(x) ? bounds->nan : x >= bounds->low && x <= bounds->high;
+}
+
+static struct mod_bounds
+score_bounds(double score)
+{
+	return isnan(score) ? (struct mod_bounds){ -INFINITY, INFINITY, true }
+			    : (struct mod_bounds){ score, score, false };
+}
+
+static void
+check_point(const struct mod_fixture *fixture, const struct text *text, const struct mod_point *point, float tile,
+	    struct mod_range *range)
+{
+	struct mod_box box = { { point->b, point->b },
+			       { point->h, point->h },
+			       { point->q_idx, point->q_idx },
+			       { point->kv_idx, point->kv_idx } };
+	struct mod_bounds score = score_bounds(point->score), bounds = mod_bounds(fixture->binding, &box, &score);
+	double scalar = mod_scalar(fixture->binding, point, range);
+
+	cr_assert(within(scalar, &bounds) && within((double)tile, &bounds),
+		  "seed %llu: %s\n"
+		  "b %d h %d q_idx %d kv_idx %d score %.9g: scalar %.17g tile %.9g in [%.17g, %.17g] nan %d",
+		  (unsigned long long)seed, text->at, point->b, point->h, point->q_idx, point->kv_idx, point->score,
+		  scalar, (double)tile, bounds.low, bounds.high, bounds.nan);
+	if (!text->floats)
+		cr_assert(scalar == (double)tile && bounds.low == bounds.high, "seed %llu: %s\n %g %g",
+			  (unsigned long long)seed, text->at, scalar, (double)tile);
+}
+
+static void
+check_tile(const struct mod_fixture *fixture, const struct text *text)
+{
+	static float results[KERNEL_N_ISAS][MOD_TILE_LINES][MOD_TILE_KEYS];
+	struct tile tile = random_tile();
+	struct mod_range range = { 0 }, first;
+
+	first = run_tile(fixture, KERNEL_GENERIC, &tile, results[KERNEL_GENERIC]);
+	for (enum kernel_isa isa = 1; isa < KERNEL_N_ISAS; isa++) {
+		if (!kernel_isa_supported(isa))
+			continue;
+		cr_assert_eq(run_tile(fixture, isa, &tile, results[isa]).found, first.found);
+		for (uint32_t i = 0; i < tile.n_lines * MOD_TILE_KEYS; i++) {
+			float a = results[0][i / 64][i % 64], b = results[isa][i / 64][i % 64];
+
+			cr_assert(memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b)),
+				  "seed %llu: %s: %s %.9g, generic %.9g", (unsigned long long)seed, text->at,
+				  kernel_isa_name(isa), (double)b, (double)a);
+		}
+	}
+	for (uint32_t i = 0; i < tile.n_lines; i++) {
+		for (uint32_t j = 0; j < tile.n_keys; j++) {
+			struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
+						   (int32_t)((uint32_t)tile.kv_idx + j) };
+
+			check_point(fixture, text, &point, results[0][i][j], &range);
+		}
+	}
+	if (!text->floats)
+		cr_assert_eq(range.found, first.found, "seed %llu: %s", (unsigned long long)seed, text->at);
+}
+
+static void
+random_range(int32_t range[2], uint32_t most, uint32_t width)
+{
+	range[0] = (int32_t)pick(most);
+	range[1] = range[0] + (int32_t)pick(width);
+}
+
+static void
+check_box(const struct mod_fixture *fixture, const struct text *text)
+{
+	struct mod_bounds score = { -2, 2, false }, bounds;
+	struct mod_box box;
+
+	random_range(box.b, 3, 2);
+	random_range(box.h, 4, 3);
+	random_range(box.q_idx, 60, pick(2) ? 4 : 20);
+	random_range(box.kv_idx, 60, pick(2) ? 4 : 20);
+	bounds = mod_bounds(fixture->binding, &box, &score);
+	for (uint32_t i = 0; i < 120; i++) {
+		struct mod_point point = { (double)reference_random(seed, counter++, 2),
+					   box.b[0] + (int32_t)pick((uint32_t)(box.b[1] - box.b[0]) + 1),
+					   box.h[0] + (int32_t)pick((uint32_t)(box.h[1] - box.h[0]) + 1),
+					   box.q_idx[0] + (int32_t)pick((uint32_t)(box.q_idx[1] - box.q_idx[0]) + 1),
+					   box.kv_idx[0] +
+						   (int32_t)pick((uint32_t)(box.kv_idx[1] - box.kv_idx[0]) + 1) };
+		double scalar = mod_scalar(fixture->binding, &point, NULL);
+
+		cr_assert(within(scalar, &bounds), "seed %llu: %s\n%.17g in [%.17g, %.17g]", (unsigned long long)seed,
+			  text->at, scalar, bounds.low, bounds.high);
+	}
+}
+
+static void
+rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
+{
+	uint64_t base = kernel_test_seed();
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct mod_fixture fixture;
+		struct text text;
+
+		seed = base + i;
+		counter = 0;
+		fill_arrays();
+		fixture = random_mod(kind, &text);
+		check(&fixture, &text);
+		mod_fixture_close(&fixture);
+	}
+}
+
+Test(mod_property, canonical_text)
+{
+	rounds(MOD_MASK, 1500, check_text);
+	rounds(MOD_SCORE, 1500, check_text);
+}
+
+Test(mod_property, masks_over_tiles)
+{
+	rounds(MOD_MASK, 600, check_tile);
+}
+
+Test(mod_property, scores_over_tiles)
+{
+	rounds(MOD_SCORE, 600, check_tile);
+}
+
+Test(mod_property, masks_over_boxes)
+{
+	rounds(MOD_MASK, 4000, check_box);
+}
+
+Test(mod_property, scores_over_boxes)
+{
+	rounds(MOD_SCORE, 4000, check_box);
+}
