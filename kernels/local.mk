@@ -13,6 +13,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/kernels.h \
 	%D%/layout.c \
 	%D%/layout.h \
+	%D%/mod/emit.c \
 	%D%/mod/eval_scalar.c \
 	%D%/mod/integer.h \
 	%D%/mod/interval.c \
@@ -20,9 +21,11 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/ir.h \
 	%D%/mod/lex.c \
 	%D%/mod/lower.c \
+	%D%/mod/lower.h \
 	%D%/mod/mod.c \
 	%D%/mod/mod.h \
 	%D%/mod/named.c \
+	%D%/mod/place.c \
 	%D%/mod/print.c \
 	%D%/mod/pyramid.c \
 	%D%/mod/text.h \

@@ -6,31 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/lower.h"
 
-/* Room for constants that a conversion replaced; they are left out at the end. */
-#define ROOM (2 * MOD_MAX_NODES)
 /* Arguments of ready-made mods are worked through at each use: a bound on all work. */
 #define MAX_STEPS (2 * MOD_MAX_TEXT)
 #define MAX_NESTING (3 * MOD_MAX_DEPTH)
-
-struct lowering {
-	enum mod_kind kind;
-	const struct mod_array *names;
-	uint32_t n_names;
-	struct mod_node nodes[ROOM]; /* `name` is still an index into the caller's names */
-	uint32_t n_nodes, n_steps, nesting;
-	struct paged_error *error;
-};
-
-/* The text that names are looked up from: the caller's, or that of a ready-made mod. */
-struct scope {
-	const struct mod_tree *tree;
-	const struct scope *outer;     /* NULL: the caller's text */
-	const struct mod_named *named; /* below: of a ready-made mod */
-	uint16_t call;                 /* in outer's tree */
-	uint16_t n_given;
-};
 
 static const struct {
 	const char *name;
@@ -75,153 +55,6 @@ mod_function(uint32_t index)
 	return index < N(functions) ? &functions[index] : NULL;
 }
 
-static enum paged_status fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status,
-			      const char *format, ...) __attribute__((format(printf, 5, 6)));
-
-/* Errors inside a ready-made mod are shown where the caller's text calls it. */
-static enum paged_status
-fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status, const char *format, ...)
-{
-	const char *inside = scope->named != NULL ? scope->named->name : NULL;
-	char sentence[128];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
-	va_end(arguments);
-	for (; scope->outer != NULL; scope = scope->outer)
-		at = scope->outer->tree->nodes[scope->call].at;
-	return mod_text_fail(&scope->tree->source, at, status, l->error, "%s%s%s", inside != NULL ? inside : "",
-			     inside != NULL ? ": " : "", sentence);
-}
-
-static enum mod_type
-type_of(const struct lowering *l, uint16_t node)
-{
-	return l->nodes[node].type;
-}
-
-static bool
-same(const struct mod_node *a, const struct mod_node *b)
-{
-	return a->op == b->op && a->type == b->type && a->n_args == b->n_args && a->name == b->name &&
-	       memcmp(a->args, b->args, sizeof(a->args)) == 0 && a->guard == b->guard && a->i == b->i &&
-	       memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
-}
-
-static uint8_t
-deeper(const struct lowering *l, uint8_t depth, uint16_t arg)
-{
-	return l->nodes[arg].depth + 1 > depth ? l->nodes[arg].depth + 1 : depth;
-}
-
-/* The node, or an equal one that exists. */
-static enum paged_status
-emit(struct lowering *l, struct mod_node node, const struct scope *scope, size_t at, uint16_t *node_p)
-{
-	node.depth = 1;
-	for (uint32_t i = 0; i < node.n_args; i++) {
-		node.depth = deeper(l, node.depth, node.args[i]);
-		node.inputs |= l->nodes[node.args[i]].inputs;
-	}
-	for (uint32_t i = node.n_args; i < MOD_MAX_INDEXES; i++)
-		node.args[i] = MOD_NO_NODE;
-	if (node.op != MOD_OP_LOAD)
-		node.guard = MOD_NO_NODE;
-	else if (node.guard != MOD_NO_NODE)
-		node.inputs |= l->nodes[node.guard].inputs;
-	if (node.depth > MOD_MAX_DEPTH)
-		return fail(l, scope, at, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
-	for (uint32_t i = 0; i < l->n_nodes; i++) {
-		if (!same(&l->nodes[i], &node))
-			continue;
-		*node_p = (uint16_t)i;
-		return PAGED_OK;
-	}
-	if (l->n_nodes == ROOM)
-		return fail(l, scope, at, PAGED_ERR_LIMIT, "more than %u different operations", MOD_MAX_NODES);
-	*node_p = (uint16_t)l->n_nodes;
-	l->nodes[l->n_nodes++] = node;
-	return PAGED_OK;
-}
-
-static enum paged_status
-emit_const(struct lowering *l, enum mod_type type, int32_t i, float f, const struct scope *scope, size_t at,
-	   uint16_t *node_p)
-{
-	return emit(l, (struct mod_node){ .op = MOD_OP_CONST, .type = (uint8_t)type, .i = i, .f = f }, scope, at,
-		    node_p);
-}
-
-static enum paged_status
-emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg, const struct scope *scope, size_t at,
-	   uint16_t *node_p)
-{
-	return emit(l, (struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 1, .args = { arg } },
-		    scope, at, node_p);
-}
-
-static enum paged_status
-emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b, const struct scope *scope,
-	    size_t at, uint16_t *node_p)
-{
-	return emit(l, (struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 2, .args = { a, b } },
-		    scope, at, node_p);
-}
-
-static enum paged_status
-to_bool(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
-{
-	const struct mod_node *from = &l->nodes[*node];
-	enum paged_status status;
-	uint16_t zero;
-
-	if (from->type == MOD_BOOL)
-		return PAGED_OK;
-	if (from->op == MOD_OP_CONST)
-		return emit_const(l, MOD_BOOL, from->type == MOD_INT ? from->i != 0 : from->f != 0, 0, scope, at, node);
-	status = emit_const(l, from->type, 0, 0, scope, at, &zero);
-	return status == PAGED_OK ? emit_binary(l, MOD_OP_NE, MOD_BOOL, *node, zero, scope, at, node) : status;
-}
-
-/* Conditions become 0 or 1; floats stay. */
-static enum paged_status
-to_number(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
-{
-	const struct mod_node *from = &l->nodes[*node];
-
-	if (from->type != MOD_BOOL)
-		return PAGED_OK;
-	if (from->op == MOD_OP_CONST)
-		return emit_const(l, MOD_INT, from->i, 0, scope, at, node);
-	return emit_unary(l, MOD_OP_FROM_BOOL, MOD_INT, *node, scope, at, node);
-}
-
-static enum paged_status
-to_float(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
-{
-	enum paged_status status = to_number(l, scope, at, node);
-	const struct mod_node *from = &l->nodes[*node];
-
-	if (status != PAGED_OK || from->type == MOD_FLOAT)
-		return status;
-	if (from->op == MOD_OP_CONST && (double)(float)from->i == (double)from->i)
-		return emit_const(l, MOD_FLOAT, 0, (float)from->i, scope, at, node);
-	return emit_unary(l, MOD_OP_TO_FLOAT, MOD_FLOAT, *node, scope, at, node);
-}
-
-/* Both to float if one is, else both to int. */
-static enum paged_status
-to_common(struct lowering *l, const struct scope *scope, size_t at, uint16_t *a, uint16_t *b)
-{
-	bool is_float = type_of(l, *a) == MOD_FLOAT || type_of(l, *b) == MOD_FLOAT;
-	enum paged_status status = is_float ? to_float(l, scope, at, a) : to_number(l, scope, at, a);
-
-	if (status != PAGED_OK)
-		return status;
-	return is_float ? to_float(l, scope, at, b) : to_number(l, scope, at, b);
-}
-
 static enum paged_status lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard,
 			       uint16_t *node_p);
 
@@ -239,7 +72,7 @@ guard_and(struct lowering *l, uint16_t guard, uint16_t condition, const struct s
 	*guard_p = condition;
 	if (guard == MOD_NO_NODE)
 		return PAGED_OK;
-	return emit_binary(l, MOD_OP_AND, MOD_BOOL, guard, condition, scope, at, guard_p);
+	return mod_emit_binary(l, MOD_OP_AND, MOD_BOOL, guard, condition, scope, at, guard_p);
 }
 
 static enum paged_status
@@ -247,7 +80,7 @@ guard_not(struct lowering *l, uint16_t guard, uint16_t condition, const struct s
 	  uint16_t *guard_p)
 {
 	uint16_t not ;
-	enum paged_status status = emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition, scope, at, &not );
+	enum paged_status status = mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition, scope, at, &not );
 
 	return status == PAGED_OK ? guard_and(l, guard, not, scope, at, guard_p) : status;
 }
@@ -262,16 +95,16 @@ lower_logic(struct lowering *l, const struct scope *scope, const struct mod_synt
 
 	status = lower(l, scope, s->first, guard, &left);
 	if (status == PAGED_OK)
-		status = to_bool(l, scope, s->at, &left);
+		status = mod_to_bool(l, scope, s->at, &left);
 	if (status == PAGED_OK)
 		status = op == MOD_OP_AND ? guard_and(l, guard, left, scope, s->at, &inner)
 					  : guard_not(l, guard, left, scope, s->at, &inner);
 	if (status == PAGED_OK)
 		status = lower(l, scope, syntax_of(scope, s->first)->next, inner, &right);
 	if (status == PAGED_OK)
-		status = to_bool(l, scope, s->at, &right);
+		status = mod_to_bool(l, scope, s->at, &right);
 	if (status == PAGED_OK)
-		status = emit_binary(l, op, MOD_BOOL, left, right, scope, s->at, node_p);
+		status = mod_emit_binary(l, op, MOD_BOOL, left, right, scope, s->at, node_p);
 	return status;
 }
 
@@ -284,7 +117,7 @@ lower_select(struct lowering *l, const struct scope *scope, const struct mod_syn
 
 	status = lower(l, scope, s->first, guard, &condition);
 	if (status == PAGED_OK)
-		status = to_bool(l, scope, s->at, &condition);
+		status = mod_to_bool(l, scope, s->at, &condition);
 	if (status == PAGED_OK)
 		status = guard_and(l, guard, condition, scope, s->at, &inner);
 	if (status == PAGED_OK)
@@ -294,10 +127,10 @@ lower_select(struct lowering *l, const struct scope *scope, const struct mod_syn
 	if (status == PAGED_OK)
 		status = lower(l, scope, syntax_of(scope, second)->next, inner, &no);
 	if (status == PAGED_OK && (type_of(l, yes) != MOD_BOOL || type_of(l, no) != MOD_BOOL))
-		status = to_common(l, scope, s->at, &yes, &no);
+		status = mod_to_common(l, scope, s->at, &yes, &no);
 	if (status != PAGED_OK)
 		return status;
-	return emit(
+	return mod_emit(
 		l,
 		(struct mod_node){
 			.op = MOD_OP_SELECT, .type = l->nodes[yes].type, .n_args = 3, .args = { condition, yes, no } },
@@ -317,11 +150,12 @@ lower_compare(struct lowering *l, const struct scope *scope, const struct mod_sy
 	enum paged_status status;
 
 	if (order && (type_of(l, a) == MOD_BOOL || type_of(l, b) == MOD_BOOL))
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "comparisons do not chain: write x < y && y < z");
-	status = to_common(l, scope, s->at, &a, &b);
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
+				      "comparisons do not chain: write x < y && y < z");
+	status = mod_to_common(l, scope, s->at, &a, &b);
 	if (status != PAGED_OK)
 		return status;
-	return emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b, scope, s->at, node_p);
+	return mod_emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b, scope, s->at, node_p);
 }
 
 static enum mod_op
@@ -370,28 +204,28 @@ lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syn
 		return status;
 	if (op == MOD_N_OPS)
 		return lower_compare(l, scope, s, a, b, node_p);
-	status = to_common(l, scope, s->at, &a, &b);
+	status = mod_to_common(l, scope, s->at, &a, &b);
 	if (status != PAGED_OK)
 		return status;
 	if (op >= MOD_OP_MOD && op <= MOD_OP_SHR && type_of(l, a) == MOD_FLOAT)
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes integers, and one side is a float",
-			    mod_operator_text(s->op));
-	return emit_binary(l, op, type_of(l, a), a, b, scope, s->at, node_p);
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
+				      "'%s' takes integers, and one side is a float", mod_operator_text(s->op));
+	return mod_emit_binary(l, op, type_of(l, a), a, b, scope, s->at, node_p);
 }
 
 static enum paged_status
 lower_negative(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t a, uint16_t *node_p)
 {
 	const struct mod_node *from;
-	enum paged_status status = to_number(l, scope, s->at, &a);
+	enum paged_status status = mod_to_number(l, scope, s->at, &a);
 
 	if (status != PAGED_OK)
 		return status;
 	from = &l->nodes[a];
 	if (from->op == MOD_OP_CONST)
-		return emit_const(l, from->type, (int32_t)(0u - (uint32_t)from->i),
-				  from->type == MOD_FLOAT ? -from->f : 0, scope, s->at, node_p);
-	return emit_unary(l, MOD_OP_NEG, from->type, a, scope, s->at, node_p);
+		return mod_emit_const(l, from->type, (int32_t)(0u - (uint32_t)from->i),
+				      from->type == MOD_FLOAT ? -from->f : 0, scope, s->at, node_p);
+	return mod_emit_unary(l, MOD_OP_NEG, from->type, a, scope, s->at, node_p);
 }
 
 static enum paged_status
@@ -403,24 +237,24 @@ lower_unary(struct lowering *l, const struct scope *scope, const struct mod_synt
 
 	/* The one literal that only a sign makes an int. */
 	if (s->op == MOD_O_MINUS && below->kind == MOD_SYNTAX_INT && !below->hex && below->integer == 1u << 31)
-		return emit_const(l, MOD_INT, INT32_MIN, 0, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_INT, INT32_MIN, 0, scope, s->at, node_p);
 	status = lower(l, scope, s->first, guard, &a);
 	if (status != PAGED_OK)
 		return status;
 	if (s->op == MOD_O_MINUS)
 		return lower_negative(l, scope, s, a, node_p);
 	if (s->op == MOD_O_NOT) {
-		status = to_bool(l, scope, s->at, &a);
-		return status == PAGED_OK ? emit_unary(l, MOD_OP_NOT, MOD_BOOL, a, scope, s->at, node_p) : status;
+		status = mod_to_bool(l, scope, s->at, &a);
+		return status == PAGED_OK ? mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, a, scope, s->at, node_p) : status;
 	}
 	if (s->op == MOD_O_PLUS) {
 		*node_p = a;
-		return to_number(l, scope, s->at, node_p);
+		return mod_to_number(l, scope, s->at, node_p);
 	}
 	if (type_of(l, a) != MOD_INT)
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
-			    type_of(l, a) == MOD_BOOL ? "condition; write '!'" : "float");
-	return emit_unary(l, MOD_OP_BITNOT, MOD_INT, a, scope, s->at, node_p);
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
+				      type_of(l, a) == MOD_BOOL ? "condition; write '!'" : "float");
+	return mod_emit_unary(l, MOD_OP_BITNOT, MOD_INT, a, scope, s->at, node_p);
 }
 
 static bool
@@ -479,10 +313,10 @@ fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syn
 	for (uint32_t i = 0; i < N(reserved); i++)
 		mod_nearest_offer(&nearest, reserved[i]);
 	if (nearest.found[0] != '\0')
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'", NAME_OF(scope, s),
-			    nearest.found);
-	return fail(l, scope, s->at, PAGED_ERR_INVALID, "no name '%.*s': no parameter, array or mod is called so",
-		    NAME_OF(scope, s));
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'",
+				      NAME_OF(scope, s), nearest.found);
+	return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
+			      "no name '%.*s': no parameter, array or mod is called so", NAME_OF(scope, s));
 }
 
 static enum paged_status
@@ -500,21 +334,21 @@ lower_array(struct lowering *l, const struct scope *scope, const struct mod_synt
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		n++;
 	if (n != array->n_dims)
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s", array->name,
-			    array->n_dims, array->n_dims == 1 ? "" : "s", n, n == 1 ? "" : "es");
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s",
+				      array->name, array->n_dims, array->n_dims == 1 ? "" : "s", n, n == 1 ? "" : "es");
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next) {
 		uint16_t *index = &node.args[node.n_args++];
 
 		status = lower(l, scope, child, guard, index);
 		if (status == PAGED_OK)
-			status = to_number(l, scope, syntax_of(scope, child)->at, index);
+			status = mod_to_number(l, scope, syntax_of(scope, child)->at, index);
 		if (status != PAGED_OK)
 			return status;
 		if (type_of(l, *index) == MOD_FLOAT)
-			return fail(l, scope, syntax_of(scope, child)->at, PAGED_ERR_INVALID,
-				    "an index of '%s' is a float; write int(...)", array->name);
+			return mod_lower_fail(l, scope, syntax_of(scope, child)->at, PAGED_ERR_INVALID,
+					      "an index of '%s' is a float; write int(...)", array->name);
 	}
-	return emit(l, node, scope, s->at, node_p);
+	return mod_emit(l, node, scope, s->at, node_p);
 }
 
 /* The text of a ready-made mod in a scope of its own. */
@@ -534,8 +368,8 @@ lower_named(struct lowering *l, const struct scope *scope, uint16_t syntax, cons
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		inner.n_given++;
 	if (inner.n_given > most)
-		return fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments", named->name,
-			    named->arguments, inner.n_given);
+		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments",
+				      named->name, named->arguments, inner.n_given);
 	status = mod_tree_parse(&tree, &source, l->error);
 	if (status != PAGED_OK)
 		return status;
@@ -575,7 +409,7 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 		return lower(l, scope->outer, child, guard, node_p);
 	}
 	if (name_is(scope, s, "true") || name_is(scope, s, "false"))
-		return emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0, scope, s->at, node_p);
 	for (uint32_t i = 0; i < N(variables); i++) {
 		struct mod_node node = { .op = (uint8_t)variables[i].op,
 					 .type = (uint8_t)variables[i].type,
@@ -584,8 +418,8 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 		if (!name_is(scope, s, variables[i].name))
 			continue;
 		if (variables[i].op == MOD_OP_SCORE && l->kind == MOD_MASK)
-			return fail(l, scope, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
-		return emit(l, node, scope, s->at, node_p);
+			return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
+		return mod_emit(l, node, scope, s->at, node_p);
 	}
 	bound = bound_name(l, scope, s);
 	if (bound < l->n_names)
@@ -593,8 +427,8 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	if (find_named(scope, s) != NULL)
 		return lower_named(l, scope, syntax, find_named(scope, s), guard, node_p);
 	if (find_function(scope, s) != NULL)
-		return fail(l, scope, s->at + s->length, PAGED_ERR_INVALID, "expected '(' behind the function '%.*s'",
-			    NAME_OF(scope, s));
+		return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID,
+				      "expected '(' behind the function '%.*s'", NAME_OF(scope, s));
 	return fail_unknown(l, scope, s);
 }
 
@@ -603,25 +437,25 @@ convert(struct lowering *l, const struct scope *scope, size_t at, enum mod_op op
 {
 	*node_p = a;
 	if (op == MOD_OP_TO_FLOAT)
-		return to_float(l, scope, at, node_p);
+		return mod_to_float(l, scope, at, node_p);
 	if (type_of(l, a) == MOD_FLOAT)
-		return emit_unary(l, MOD_OP_TO_INT, MOD_INT, a, scope, at, node_p);
-	return to_number(l, scope, at, node_p);
+		return mod_emit_unary(l, MOD_OP_TO_INT, MOD_INT, a, scope, at, node_p);
+	return mod_to_number(l, scope, at, node_p);
 }
 
 static enum paged_status
 lower_clamp(struct lowering *l, const struct scope *scope, size_t at, uint16_t *args, uint16_t *node_p)
 {
-	enum paged_status status = to_common(l, scope, at, &args[0], &args[1]);
+	enum paged_status status = mod_to_common(l, scope, at, &args[0], &args[1]);
 
 	if (status == PAGED_OK)
-		status = to_common(l, scope, at, &args[0], &args[2]);
+		status = mod_to_common(l, scope, at, &args[0], &args[2]);
 	if (status == PAGED_OK)
-		status = to_common(l, scope, at, &args[0], &args[1]);
+		status = mod_to_common(l, scope, at, &args[0], &args[1]);
 	if (status == PAGED_OK)
-		status = emit_binary(l, MOD_OP_MAX, type_of(l, args[0]), args[0], args[1], scope, at, node_p);
+		status = mod_emit_binary(l, MOD_OP_MAX, type_of(l, args[0]), args[0], args[1], scope, at, node_p);
 	if (status == PAGED_OK)
-		status = emit_binary(l, MOD_OP_MIN, type_of(l, *node_p), *node_p, args[2], scope, at, node_p);
+		status = mod_emit_binary(l, MOD_OP_MIN, type_of(l, *node_p), *node_p, args[2], scope, at, node_p);
 	return status;
 }
 
@@ -637,19 +471,19 @@ apply(struct lowering *l, const struct scope *scope, const struct mod_syntax *s,
 	if (op == MOD_OP_TO_INT || op == MOD_OP_TO_FLOAT)
 		return convert(l, scope, s->at, op, args[0], node_p);
 	if (op == MOD_OP_MIN || op == MOD_OP_MAX) {
-		status = to_common(l, scope, s->at, &args[0], &args[1]);
+		status = mod_to_common(l, scope, s->at, &args[0], &args[1]);
 		return status == PAGED_OK
-			       ? emit_binary(l, op, type_of(l, args[0]), args[0], args[1], scope, s->at, node_p)
+			       ? mod_emit_binary(l, op, type_of(l, args[0]), args[0], args[1], scope, s->at, node_p)
 			       : status;
 	}
-	status = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? to_number(l, scope, s->at, &args[0])
-							: to_float(l, scope, s->at, &args[0]);
+	status = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? mod_to_number(l, scope, s->at, &args[0])
+							: mod_to_float(l, scope, s->at, &args[0]);
 	if (status != PAGED_OK)
 		return status;
 	*node_p = args[0];
 	if (op == MOD_OP_FLOOR && type_of(l, args[0]) == MOD_INT)
 		return PAGED_OK;
-	return emit_unary(l, op, type_of(l, args[0]), args[0], scope, s->at, node_p);
+	return mod_emit_unary(l, op, type_of(l, args[0]), args[0], scope, s->at, node_p);
 }
 
 static enum paged_status
@@ -661,8 +495,8 @@ lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	uint32_t n = 0;
 
 	if (bound_name(l, scope, s) < l->n_names)
-		return fail(l, scope, s->at + s->length, PAGED_ERR_INVALID,
-			    "'%.*s' is no function: an array takes [index]", NAME_OF(scope, s));
+		return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID,
+				      "'%.*s' is no function: an array takes [index]", NAME_OF(scope, s));
 	if (function == NULL && find_named(scope, s) != NULL)
 		return lower_named(l, scope, syntax, find_named(scope, s), guard, node_p);
 	if (function == NULL)
@@ -678,8 +512,9 @@ lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 		if (n + 1 == function->n_args && syntax_of(scope, child)->next == MOD_NO_SYNTAX)
 			return apply(l, scope, s, function, args, node_p);
 	}
-	return fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s", function->name,
-		    function->n_args, function->n_args == 1 ? "" : "s", n < function->n_args ? "fewer" : "more");
+	return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s",
+			      function->name, function->n_args, function->n_args == 1 ? "" : "s",
+			      n < function->n_args ? "fewer" : "more");
 }
 
 static enum paged_status
@@ -691,8 +526,8 @@ lower_index(struct lowering *l, const struct scope *scope, const struct mod_synt
 		return lower_array(l, scope, s, bound, guard, node_p);
 	for (uint32_t i = 0; i < N(variables); i++)
 		if (name_is(scope, s, variables[i].name))
-			return fail(l, scope, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
-				    variables[i].name);
+			return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
+					      variables[i].name);
 	return fail_unknown(l, scope, s);
 }
 
@@ -704,11 +539,11 @@ lower_any(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16
 	switch (s->kind) {
 	case MOD_SYNTAX_INT:
 		if (s->integer == 1u << 31 && !s->hex)
-			return fail(l, scope, s->at, PAGED_ERR_INVALID,
-				    "the number is larger than any int (2147483647); a float has a '.'");
-		return emit_const(l, MOD_INT, (int32_t)s->integer, 0, scope, s->at, node_p);
+			return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
+					      "the number is larger than any int (2147483647); a float has a '.'");
+		return mod_emit_const(l, MOD_INT, (int32_t)s->integer, 0, scope, s->at, node_p);
 	case MOD_SYNTAX_FLOAT:
-		return emit_const(l, MOD_FLOAT, 0, s->number, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_FLOAT, 0, s->number, scope, s->at, node_p);
 	case MOD_SYNTAX_NAME:
 		return lower_name(l, scope, syntax, guard, node_p);
 	case MOD_SYNTAX_INDEX:
@@ -731,11 +566,11 @@ lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t g
 	enum paged_status status;
 
 	if (++l->n_steps > MAX_STEPS)
-		return fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
-			    "more than %u operations, written out", MAX_STEPS);
+		return mod_lower_fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
+				      "more than %u operations, written out", MAX_STEPS);
 	if (++l->nesting > MAX_NESTING)
-		return fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
-			    "operations nested more than %u deep", MOD_MAX_DEPTH);
+		return mod_lower_fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
+				      "operations nested more than %u deep", MOD_MAX_DEPTH);
 	status = lower_any(l, scope, syntax, guard, node_p);
 	l->nesting--;
 	return status;
@@ -793,81 +628,16 @@ check_names(const struct mod_array *names, uint32_t n_names, struct paged_error 
 	return PAGED_OK;
 }
 
-/* Nodes that the result needs, renumbered in the order in which the expression reaches them. */
-struct order {
-	const struct lowering *l;
-	struct mod *mod;
-	uint16_t number[ROOM]; /* new one of an old node; MOD_NO_NODE: not reached yet */
-	bool too_many_names;
-};
-
-static uint8_t
-place_name(struct order *order, uint8_t name)
-{
-	const struct mod_array *from = &order->l->names[name];
-	struct mod *mod = order->mod;
-	struct mod_symbol *symbol;
-
-	for (uint32_t i = 0; i < mod->n_names; i++)
-		if (strcmp(mod->names[i].name, from->name) == 0)
-			return (uint8_t)i;
-	if (mod->n_names == MOD_MAX_NAMES) {
-		order->too_many_names = true;
-		return 0;
-	}
-	symbol = &mod->names[mod->n_names];
-	memcpy(symbol->name, from->name, strlen(from->name) + 1);
-	symbol->dtype = from->dtype;
-	symbol->n_dims = from->n_dims;
-	return (uint8_t)mod->n_names++;
-}
-
-static uint16_t
-place(struct order *order, uint16_t old)
-{
-	struct mod_node node = order->l->nodes[old];
-
-	if (order->number[old] != MOD_NO_NODE)
-		return order->number[old];
-	for (uint32_t i = 0; i < node.n_args; i++)
-		node.args[i] = place(order, node.args[i]);
-	if (node.op == MOD_OP_LOAD && node.guard != MOD_NO_NODE)
-		node.guard = place(order, node.guard);
-	if (node.op == MOD_OP_LOAD || node.op == MOD_OP_PARAM)
-		node.name = place_name(order, node.name);
-	order->number[old] = (uint16_t)order->mod->n_nodes;
-	order->mod->nodes[order->mod->n_nodes++] = node;
-	return order->number[old];
-}
-
-static enum paged_status
-finish(struct mod *mod, struct lowering *l, uint16_t root, struct order *order)
-{
-	memset(order->number, 0xff, sizeof(order->number));
-	order->l = l;
-	order->mod = mod;
-	mod->nodes = calloc(l->n_nodes, sizeof(*mod->nodes));
-	if (mod->nodes == NULL)
-		return paged_fail(l->error, PAGED_ERR_NOMEM, "mod: no memory for %u operations", l->n_nodes);
-	place(order, root);
-	if (mod->n_nodes > MOD_MAX_NODES)
-		return paged_fail(l->error, PAGED_ERR_LIMIT, "mod: %u different operations, %u at most", mod->n_nodes,
-				  MOD_MAX_NODES);
-	if (order->too_many_names)
-		return paged_fail(l->error, PAGED_ERR_LIMIT, "mod: more than %u parameters and arrays", MOD_MAX_NAMES);
-	return PAGED_OK;
-}
-
 /* The root as the kind wants it. */
 static enum paged_status
 result(struct lowering *l, const struct scope *scope, uint16_t *root)
 {
 	if (l->kind == MOD_MASK)
-		return to_bool(l, scope, 0, root);
+		return mod_to_bool(l, scope, 0, root);
 	if (type_of(l, *root) == MOD_BOOL)
-		return fail(l, scope, 0, PAGED_ERR_INVALID,
-			    "a score mod gives a number, this is a condition; write ... ? score : -inf");
-	return to_float(l, scope, 0, root);
+		return mod_lower_fail(l, scope, 0, PAGED_ERR_INVALID,
+				      "a score mod gives a number, this is a condition; write ... ? score : -inf");
+	return mod_to_float(l, scope, 0, root);
 }
 
 enum paged_status
@@ -876,18 +646,14 @@ mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *
 {
 	struct scope scope = { .tree = tree };
 	struct lowering *l;
-	struct order *order;
 	enum paged_status status = check_names(names, n_names, error);
 	uint16_t root;
 
 	if (status != PAGED_OK)
 		return status;
 	l = calloc(1, sizeof(*l));
-	order = calloc(1, sizeof(*order));
-	if (l == NULL || order == NULL) {
-		status = paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory to translate a text");
-		goto out;
-	}
+	if (l == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory to translate a text");
 	l->kind = mod->kind;
 	l->names = names;
 	l->n_names = n_names;
@@ -896,9 +662,7 @@ mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *
 	if (status == PAGED_OK)
 		status = result(l, &scope, &root);
 	if (status == PAGED_OK)
-		status = finish(mod, l, root, order);
-out:
-	free(order);
+		status = mod_place(mod, l, root);
 	free(l);
 	return status;
 }

@@ -212,11 +212,48 @@ load_one(struct mod_vm *vm, const struct mod_node *node, const int32_t *index)
 	return value.i;
 }
 
+static bool
+is_consecutive(const int32_t *index, uint32_t n)
+{
+	uint32_t differs = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		differs |= ((uint32_t)index[0] + i) ^ (uint32_t)index[i];
+	return differs == 0;
+}
+
+/* The everyday case of bias[q_idx][kv_idx]: a row of the array, in bounds, is copied.  False: it is not that. */
+static bool
+copy_row(const struct mod_vm *vm, const struct mod_node *node, const struct vm_operand *indexes, uint32_t row,
+	 uint32_t n, int32_t *to)
+{
+	const struct mod_bound *bound = &vm->binding->names[node->name];
+	uint32_t last = node->n_args - 1u;
+	const int32_t *index = indexes[last].at + row * indexes[last].step;
+	const uint8_t *at = bound->data;
+
+	if (mod_dtype_size(vm->mod->names[node->name].dtype) != sizeof(*to) || indexes[last].scalar ||
+	    bound->strides[last] != sizeof(*to) || index[0] < 0 || (uint64_t)index[0] + n > bound->extents[last] ||
+	    !is_consecutive(index, n))
+		return false;
+	for (uint32_t d = 0; d < last; d++) {
+		int32_t outer = value_at(&indexes[d], row, 0);
+
+		if (!indexes[d].scalar || outer < 0 || (uint32_t)outer >= bound->extents[d])
+			return false;
+		at += outer * bound->strides[d];
+	}
+	memcpy(to, at + (size_t)index[0] * sizeof(*to), n * sizeof(*to));
+	return true;
+}
+
 static void
 run_load(struct mod_vm *vm, const struct mod_node *node, const struct vm_call *call, const struct vm_operand *indexes,
 	 const struct vm_operand *guard)
 {
 	for (uint32_t row = 0; row < call->n_rows; row++) {
+		if (guard == NULL && copy_row(vm, node, indexes, row, call->n, &call->to[row * ROW]))
+			continue;
 		for (uint32_t i = 0; i < call->n; i++) {
 			int32_t index[MOD_MAX_INDEXES], *to = &call->to[row * ROW + i];
 

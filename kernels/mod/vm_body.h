@@ -574,20 +574,13 @@ run_one(const struct vm_call *call, one_fn f)
 		const int32_t *a = call->in[0].at + row * call->in[0].step;
 		int32_t *to = call->to + row * MOD_TILE_KEYS;
 
-		if (call->in[0].scalar) {
-			ivec one = f(splat(*a));
-
-			for (uint32_t i = 0; i < call->n; i += LANES)
-				store(to + i, one);
-			continue;
-		}
 		for (uint32_t i = 0; i < call->n; i += LANES)
-			store(to + i, f(load(a + i)));
+			store(to + i, f(call->in[0].scalar ? splat(*a) : load(a + i)));
 	}
 }
 
 INLINE void
-run_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
+run_two_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar, uint32_t n)
 {
 	for (uint32_t row = 0; row < call->n_rows; row++) {
 		const int32_t *a = call->in[0].at + row * call->in[0].step;
@@ -595,23 +588,33 @@ run_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
 		int32_t *to = call->to + row * MOD_TILE_KEYS;
 		ivec all_a = splat(*a), all_b = splat(*b);
 
-		for (uint32_t i = 0; i < call->n; i += LANES)
+#pragma GCC unroll 4
+		for (uint32_t i = 0; i < n; i += LANES)
 			store(to + i, f(a_scalar ? all_a : load(a + i), b_scalar ? all_b : load(b + i)));
 	}
 }
 
-/* Of two scalars a row would be one: vm.c has no such calls but with one vector. */
+/* A whole row, the usual case, is a loop that the compiler writes out. */
+INLINE void
+run_two_as(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
+{
+	if (call->n == MOD_TILE_KEYS)
+		run_two_rows(call, f, a_scalar, b_scalar, MOD_TILE_KEYS);
+	else
+		run_two_rows(call, f, a_scalar, b_scalar, call->n);
+}
+
 INLINE void
 run_two(const struct vm_call *call, two_fn f)
 {
 	if (call->in[0].scalar && call->in[1].scalar)
-		run_rows(call, f, true, true);
+		run_two_as(call, f, true, true);
 	else if (call->in[0].scalar)
-		run_rows(call, f, true, false);
+		run_two_as(call, f, true, false);
 	else if (call->in[1].scalar)
-		run_rows(call, f, false, true);
+		run_two_as(call, f, false, true);
 	else
-		run_rows(call, f, false, false);
+		run_two_as(call, f, false, false);
 }
 
 static void

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * lower.h - from a syntax tree to operations: what the three files that do it share
+ *
+ * lower.c walks the tree, emit.c makes nodes and converts between types,
+ * place.c keeps what the result needs.
+ */
+#ifndef PAGED_KERNELS_MOD_LOWER_H
+#define PAGED_KERNELS_MOD_LOWER_H
+
+#include "kernels/mod/text.h"
+
+/* Room for constants that a conversion replaced; they are left out at the end. */
+#define MOD_LOWER_ROOM (2 * MOD_MAX_NODES)
+
+struct lowering {
+	enum mod_kind kind;
+	const struct mod_array *names;
+	uint32_t n_names;
+	struct mod_node nodes[MOD_LOWER_ROOM]; /* `name` is still an index into the caller's names */
+	uint32_t n_nodes, n_steps, nesting;
+	struct paged_error *error;
+};
+
+/* The text that names are looked up from: the caller's, or that of a ready-made mod. */
+struct scope {
+	const struct mod_tree *tree;
+	const struct scope *outer;     /* NULL: the caller's text */
+	const struct mod_named *named; /* below: of a ready-made mod */
+	uint16_t call;                 /* in outer's tree */
+	uint16_t n_given;
+};
+
+static inline enum mod_type
+type_of(const struct lowering *l, uint16_t node)
+{
+	return l->nodes[node].type;
+}
+
+/** mod_lower_fail - an error at a place of the scope's text; inside a ready-made mod, where the caller's text calls it
+ */
+enum paged_status mod_lower_fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status,
+				 const char *format, ...) __attribute__((format(printf, 5, 6)));
+/** mod_emit - the node, or an equal one that exists; depth and inputs are filled in */
+enum paged_status mod_emit(struct lowering *l, struct mod_node node, const struct scope *scope, size_t at,
+			   uint16_t *node_p);
+enum paged_status mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f, const struct scope *scope,
+				 size_t at, uint16_t *node_p);
+enum paged_status mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg,
+				 const struct scope *scope, size_t at, uint16_t *node_p);
+enum paged_status mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b,
+				  const struct scope *scope, size_t at, uint16_t *node_p);
+/* Conversions replace *node by the converted one. */
+enum paged_status mod_to_bool(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
+enum paged_status mod_to_number(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
+enum paged_status mod_to_float(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
+enum paged_status mod_to_common(struct lowering *l, const struct scope *scope, size_t at, uint16_t *a, uint16_t *b);
+
+/** mod_place - the nodes that the root needs, and their names, into the mod */
+enum paged_status mod_place(struct mod *mod, const struct lowering *l, uint16_t root);
+
+#endif
