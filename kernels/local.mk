@@ -30,7 +30,8 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/pyramid.c \
 	%D%/mod/text.h \
 	%D%/mod/tree.c \
-	%D%/mod/vm.c
+	%D%/mod/vm.c \
+	%D%/mod/words.c
 %C%_libkernels_la_LIBADD = %D%/libtile_generic.la $(TILE_LIBS) -lm -lpthread
 
 # tile_body.h says why contraction is off.

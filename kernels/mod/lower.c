@@ -12,49 +12,6 @@
 #define MAX_STEPS (2 * MOD_MAX_TEXT)
 #define MAX_NESTING (3 * MOD_MAX_DEPTH)
 
-static const struct {
-	const char *name;
-	enum mod_op op;
-	enum mod_type type;
-	uint8_t inputs;
-} variables[] = {
-	{ "score", MOD_OP_SCORE, MOD_FLOAT, MOD_ON_SCORE },
-	{ "b", MOD_OP_B, MOD_INT, MOD_ON_B },
-	{ "h", MOD_OP_H, MOD_INT, MOD_ON_H },
-	{ "q_idx", MOD_OP_Q, MOD_INT, MOD_ON_Q },
-	{ "kv_idx", MOD_OP_KV, MOD_INT, MOD_ON_KV },
-};
-
-static const struct mod_function functions[] = {
-	{ "min", 2, MOD_OP_MIN },
-	{ "max", 2, MOD_OP_MAX },
-	{ "abs", 1, MOD_OP_ABS },
-	{ "exp", 1, MOD_OP_EXP },
-	{ "exp2", 1, MOD_OP_EXP2 },
-	{ "log", 1, MOD_OP_LOG },
-	{ "tanh", 1, MOD_OP_TANH },
-	{ "sin", 1, MOD_OP_SIN },
-	{ "cos", 1, MOD_OP_COS },
-	{ "tan", 1, MOD_OP_TAN },
-	{ "sigmoid", 1, MOD_OP_SIGMOID },
-	{ "sqrt", 1, MOD_OP_SQRT },
-	{ "floor", 1, MOD_OP_FLOOR },
-	{ "int", 1, MOD_OP_TO_INT },
-	{ "float", 1, MOD_OP_TO_FLOAT },
-	/* Stands for a min of a max. */
-	{ "clamp", 3, MOD_N_OPS },
-};
-
-static const char *const reserved[] = { "and", "or", "not", "inf", "true", "false" };
-
-#define N(array) (sizeof(array) / sizeof((array)[0]))
-
-const struct mod_function *
-mod_function(uint32_t index)
-{
-	return index < N(functions) ? &functions[index] : NULL;
-}
-
 static enum paged_status lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard,
 			       uint16_t *node_p);
 
@@ -79,10 +36,10 @@ static enum paged_status
 guard_not(struct lowering *l, uint16_t guard, uint16_t condition, const struct scope *scope, size_t at,
 	  uint16_t *guard_p)
 {
-	uint16_t not ;
-	enum paged_status status = mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition, scope, at, &not );
+	uint16_t negated;
+	enum paged_status status = mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition, scope, at, &negated);
 
-	return status == PAGED_OK ? guard_and(l, guard, not, scope, at, guard_p) : status;
+	return status == PAGED_OK ? guard_and(l, guard, negated, scope, at, guard_p) : status;
 }
 
 /* && and ||: the right side under the left one's guard. */
@@ -290,9 +247,9 @@ find_named(const struct scope *scope, const struct mod_syntax *s)
 static const struct mod_function *
 find_function(const struct scope *scope, const struct mod_syntax *s)
 {
-	for (uint32_t i = 0; i < N(functions); i++)
-		if (name_is(scope, s, functions[i].name))
-			return &functions[i];
+	for (uint32_t i = 0; mod_function(i) != NULL; i++)
+		if (name_is(scope, s, mod_function(i)->name))
+			return mod_function(i);
 	return NULL;
 }
 
@@ -302,16 +259,16 @@ fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syn
 	struct mod_nearest nearest;
 
 	mod_nearest_begin(&nearest, scope->tree->source.text + s->at, s->length);
-	for (uint32_t i = 0; i < N(variables); i++)
-		mod_nearest_offer(&nearest, variables[i].name);
+	for (uint32_t i = 0; mod_variable(i) != NULL; i++)
+		mod_nearest_offer(&nearest, mod_variable(i)->name);
 	for (uint32_t i = 0; i < l->n_names; i++)
 		mod_nearest_offer(&nearest, l->names[i].name);
-	for (uint32_t i = 0; i < N(functions); i++)
-		mod_nearest_offer(&nearest, functions[i].name);
+	for (uint32_t i = 0; mod_function(i) != NULL; i++)
+		mod_nearest_offer(&nearest, mod_function(i)->name);
 	for (uint32_t i = 0; mod_named(i) != NULL; i++)
 		mod_nearest_offer(&nearest, mod_named(i)->name);
-	for (uint32_t i = 0; i < N(reserved); i++)
-		mod_nearest_offer(&nearest, reserved[i]);
+	for (uint32_t i = 0; mod_reserved(i) != NULL; i++)
+		mod_nearest_offer(&nearest, mod_reserved(i));
 	if (nearest.found[0] != '\0')
 		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'",
 				      NAME_OF(scope, s), nearest.found);
@@ -410,14 +367,14 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	}
 	if (name_is(scope, s, "true") || name_is(scope, s, "false"))
 		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0, scope, s->at, node_p);
-	for (uint32_t i = 0; i < N(variables); i++) {
-		struct mod_node node = { .op = (uint8_t)variables[i].op,
-					 .type = (uint8_t)variables[i].type,
-					 .inputs = variables[i].inputs };
+	for (uint32_t i = 0; mod_variable(i) != NULL; i++) {
+		struct mod_node node = { .op = (uint8_t)mod_variable(i)->op,
+					 .type = (uint8_t)mod_variable(i)->type,
+					 .inputs = mod_variable(i)->inputs };
 
-		if (!name_is(scope, s, variables[i].name))
+		if (!name_is(scope, s, mod_variable(i)->name))
 			continue;
-		if (variables[i].op == MOD_OP_SCORE && l->kind == MOD_MASK)
+		if (mod_variable(i)->op == MOD_OP_SCORE && l->kind == MOD_MASK)
 			return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
 		return mod_emit(l, node, scope, s->at, node_p);
 	}
@@ -524,10 +481,10 @@ lower_index(struct lowering *l, const struct scope *scope, const struct mod_synt
 
 	if (bound < l->n_names)
 		return lower_array(l, scope, s, bound, guard, node_p);
-	for (uint32_t i = 0; i < N(variables); i++)
-		if (name_is(scope, s, variables[i].name))
+	for (uint32_t i = 0; mod_variable(i) != NULL; i++)
+		if (name_is(scope, s, mod_variable(i)->name))
 			return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
-					      variables[i].name);
+					      mod_variable(i)->name);
 	return fail_unknown(l, scope, s);
 }
 
@@ -576,58 +533,6 @@ lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t g
 	return status;
 }
 
-static bool
-is_reserved(const char *name)
-{
-	for (uint32_t i = 0; i < N(variables); i++)
-		if (strcmp(name, variables[i].name) == 0)
-			return true;
-	for (uint32_t i = 0; i < N(functions); i++)
-		if (strcmp(name, functions[i].name) == 0)
-			return true;
-	for (uint32_t i = 0; i < N(reserved); i++)
-		if (strcmp(name, reserved[i]) == 0)
-			return true;
-	return false;
-}
-
-/* ASCII whatever the locale. */
-static bool
-is_name(const char *name)
-{
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
-	size_t length = strnlen(name, MOD_MAX_NAME + 1);
-
-	return length > 0 && length <= MOD_MAX_NAME && (name[0] < '0' || name[0] > '9') &&
-	       strspn(name, letters) == length && name[length] == '\0';
-}
-
-static enum paged_status
-check_names(const struct mod_array *names, uint32_t n_names, struct paged_error *error)
-{
-	if (n_names > UINT8_MAX)
-		return paged_fail(error, PAGED_ERR_LIMIT, "mod: %u names, %u at most", n_names, UINT8_MAX);
-	for (uint32_t i = 0; i < n_names; i++) {
-		const struct mod_array *name = &names[i];
-
-		if (!is_name(name->name))
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "mod: name %u is no name (a letter, then letters, digits and _, %u at most)",
-					  i, MOD_MAX_NAME);
-		if (is_reserved(name->name))
-			return paged_fail(error, PAGED_ERR_INVALID, "mod: the name '%s' belongs to the language",
-					  name->name);
-		if (mod_dtype_size(name->dtype) == 0 || name->n_dims > MOD_MAX_INDEXES)
-			return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' has dtype %d and %u dimensions",
-					  name->name, (int)name->dtype, name->n_dims);
-		for (uint32_t j = 0; j < i; j++)
-			if (strcmp(name->name, names[j].name) == 0)
-				return paged_fail(error, PAGED_ERR_INVALID, "mod: the name '%s' is there twice",
-						  name->name);
-	}
-	return PAGED_OK;
-}
-
 /* The root as the kind wants it. */
 static enum paged_status
 result(struct lowering *l, const struct scope *scope, uint16_t *root)
@@ -646,7 +551,7 @@ mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *
 {
 	struct scope scope = { .tree = tree };
 	struct lowering *l;
-	enum paged_status status = check_names(names, n_names, error);
+	enum paged_status status = mod_check_names(names, n_names, error);
 	uint16_t root;
 
 	if (status != PAGED_OK)

@@ -37,8 +37,7 @@ type_of(const struct lowering *l, uint16_t node)
 	return l->nodes[node].type;
 }
 
-/** mod_lower_fail - an error at a place of the scope's text; inside a ready-made mod, where the caller's text calls it
- */
+/** mod_lower_fail - an error at a place of the scope's text; in a ready-made mod, where the caller's text calls it */
 enum paged_status mod_lower_fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status,
 				 const char *format, ...) __attribute__((format(printf, 5, 6)));
 /** mod_emit - the node, or an equal one that exists; depth and inputs are filled in */
@@ -55,6 +54,21 @@ enum paged_status mod_to_bool(struct lowering *l, const struct scope *scope, siz
 enum paged_status mod_to_number(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
 enum paged_status mod_to_float(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
 enum paged_status mod_to_common(struct lowering *l, const struct scope *scope, size_t at, uint16_t *a, uint16_t *b);
+
+/** A name that means an input. */
+struct mod_variable {
+	const char *name;
+	enum mod_op op;
+	enum mod_type type;
+	uint8_t inputs;
+};
+
+/** mod_variable, mod_reserved - the index-th input, and word that is neither input nor function; NULL past the last */
+const struct mod_variable *mod_variable(uint32_t index);
+const char *mod_reserved(uint32_t index);
+
+/** mod_check_names - names, dtypes and ranks of what a text may use */
+enum paged_status mod_check_names(const struct mod_array *names, uint32_t n_names, struct paged_error *error);
 
 /** mod_place - the nodes that the root needs, and their names, into the mod */
 enum paged_status mod_place(struct mod *mod, const struct lowering *l, uint16_t root);

@@ -177,7 +177,7 @@ const struct mod *mod_binding_mod(const struct mod_binding *binding);
  * mod_binding_index - prepare mod_interval() for wide rectangles
  *
  * Reads every one-dimensional array once and keeps minima and maxima of runs
- * (an eighth of its size at most).  Without it mod_interval() reads array
+ * of elements (24 bytes for 64).  Without it mod_interval() reads array
  * elements itself, and gives up over more than a few hundred.  One thread,
  * before others use the binding.
  *
@@ -224,8 +224,8 @@ enum mod_truth { MOD_UNKNOWN, MOD_ALL_FALSE, MOD_ALL_TRUE };
  * mod_interval - is a mask mod surely true, or surely false, all over a box?
  *
  * MOD_UNKNOWN is always a right answer; the others hold at every point, for
- * mod_scalar() and mod_vm_mask() alike.  A box of one point and integer
- * arithmetic is never unknown.  Indexes out of bounds are not recorded here.
+ * mod_scalar() and mod_vm_mask() alike.  A box of one point is never
+ * unknown where no float is involved.  Indexes out of bounds are not recorded here.
  */
 enum mod_truth mod_interval(const struct mod_binding *binding, const struct mod_box *box);
 
