@@ -49,3 +49,14 @@ noinst_LTLIBRARIES += $(TILE_LIBS)
 %C%_libtile_avx512_la_SOURCES = %D%/cpu/tile_avx512.c %D%/mod/vm_avx512.c
 %C%_libtile_avx512_la_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
 endif
+
+# Block masks
+%C%_libkernels_la_SOURCES += \
+	%D%/mask/arrays.c \
+	%D%/mask/build.c \
+	%D%/mask/build.h \
+	%D%/mask/create.c \
+	%D%/mask/dense.c \
+	%D%/mask/mask.c \
+	%D%/mask/mask.h \
+	%D%/mask/select.c

@@ -278,3 +278,13 @@ endif
 %C%_fuzz_mod_SOURCES = %D%/fuzz.h %D%/fuzz_mod.c
 %C%_fuzz_mod_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 %C%_fuzz_mod_LDADD = kernels/libkernels.la common/libcommon.la
+
+# Block masks
+check_LTLIBRARIES += %D%/libmasktest.la
+%C%_libmasktest_la_SOURCES = %D%/mask_fixture.c %D%/mask_fixture.h
+%C%_libmasktest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+MASK_TEST_LIBS = %D%/libmasktest.la kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_mask
+%C%_unit_mask_SOURCES = %D%/unit_mask.c
+%C%_unit_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mask_LDADD = $(MASK_TEST_LIBS)

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/build.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_CAPACITY 64u
+
+void
+build_fail(struct build *build, enum paged_status status, const char *format, ...)
+{
+	va_list arguments;
+
+	if (build->status != PAGED_OK)
+		return;
+	va_start(arguments, format);
+	build->status = paged_vfail(build->error, status, format, arguments);
+	va_end(arguments);
+}
+
+/* n elements of the mask's own, counted against the limit. */
+static void *
+take(struct build *build, uint64_t n, size_t size)
+{
+	uint64_t bytes;
+	void *memory;
+
+	if (build->status != PAGED_OK)
+		return NULL;
+	if (__builtin_mul_overflow(n, (uint64_t)size, &bytes) || bytes > build->free_bytes) {
+		build_fail(build, PAGED_ERR_LIMIT,
+			   "block mask: %" PRIu64 " lists need more than the limit of %" PRIu64 " bytes",
+			   build->n_lists, build->max_bytes);
+		return NULL;
+	}
+	memory = calloc(n, size);
+	if (memory == NULL) {
+		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " bytes", bytes);
+		return NULL;
+	}
+	build->free_bytes -= bytes;
+	return memory;
+}
+
+static uint64_t
+count_blocks(uint64_t tokens, uint32_t block)
+{
+	return tokens / block + (tokens % block != 0);
+}
+
+static void
+check_row(struct build *build, const struct block_mask_shape *shape, uint32_t r)
+{
+	const struct block_mask_row *row = &shape->rows[r];
+
+	if (count_blocks(row->kv_len, shape->kv_block) > UINT32_MAX)
+		build_fail(build, PAGED_ERR_LIMIT,
+			   "block mask: row %" PRIu32 ": %" PRIu64 " keys in blocks of %" PRIu32
+			   " are more than 2^32 - 1 blocks",
+			   r, row->kv_len, shape->kv_block);
+	if (count_blocks(row->q_len, shape->q_block) > UINT32_MAX)
+		build_fail(build, PAGED_ERR_LIMIT,
+			   "block mask: row %" PRIu32 ": %" PRIu64 " query rows in blocks of %" PRIu32
+			   " are more than 2^32 - 1 blocks",
+			   r, row->q_len, shape->q_block);
+}
+
+static void
+count_lists(struct build *build, const struct block_mask_shape *shape)
+{
+	if (shape->n_rows == 0 || shape->n_heads == 0 || shape->q_block == 0 || shape->kv_block == 0)
+		build_fail(build, PAGED_ERR_INVALID,
+			   "block mask: %" PRIu32 " rows, %" PRIu32 " heads, blocks of %" PRIu32 " x %" PRIu32
+			   ": none may be 0",
+			   shape->n_rows, shape->n_heads, shape->q_block, shape->kv_block);
+	for (uint32_t r = 0; build->status == PAGED_OK && r < shape->n_rows; r++) {
+		uint64_t lists = count_blocks(shape->rows[r].q_len, shape->q_block);
+
+		check_row(build, shape, r);
+		if (__builtin_mul_overflow(lists, shape->n_heads, &lists) ||
+		    __builtin_add_overflow(build->n_lists, lists, &build->n_lists) || build->n_lists == UINT64_MAX)
+			build_fail(build, PAGED_ERR_LIMIT, "block mask: more than 2^64 lists up to row %" PRIu32, r);
+	}
+}
+
+void
+build_begin(struct build *build, const struct block_mask_shape *shape, uint64_t max_bytes, struct paged_error *error)
+{
+	struct block_mask *mask;
+
+	*build = (struct build){ .error = error, .max_bytes = max_bytes != 0 ? max_bytes : BLOCK_MASK_MAX_BYTES };
+	build->free_bytes = build->max_bytes;
+	count_lists(build, shape);
+	mask = take(build, 1, sizeof(*mask));
+	if (mask == NULL)
+		return;
+	build->mask = mask;
+	mask->shape = *shape;
+	mask->shape.rows = NULL;
+	mask->first_list = take(build, (uint64_t)shape->n_rows + 1, sizeof(*mask->first_list));
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		mask->start[kind] = take(build, build->n_lists + 1, sizeof(*mask->start[kind]));
+	mask->shape.rows = take(build, shape->n_rows, sizeof(*shape->rows));
+	if (mask->shape.rows == NULL)
+		return;
+	memcpy((void *)mask->shape.rows, shape->rows, shape->n_rows * sizeof(*shape->rows));
+	for (uint32_t r = 0; r < shape->n_rows; r++)
+		mask->first_list[r + 1] =
+			mask->first_list[r] + shape->n_heads * count_blocks(shape->rows[r].q_len, shape->q_block);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		build_room(build, kind, 1);
+}
+
+/* Doubling, but never past the limit. */
+static bool
+grow(struct build *build, enum block_mask_kind kind, uint64_t needed)
+{
+	const size_t size = sizeof(uint32_t);
+	uint64_t most = build->capacity[kind] + build->free_bytes / size;
+	uint64_t capacity = build->capacity[kind] < FIRST_CAPACITY ? FIRST_CAPACITY : 2 * build->capacity[kind];
+	uint32_t *indices;
+
+	if (needed > most) {
+		build_fail(build, PAGED_ERR_LIMIT,
+			   "block mask: %" PRIu64 " of %" PRIu64 " lists fill the limit of %" PRIu64 " bytes",
+			   build->n_ended, build->n_lists, build->max_bytes);
+		return false;
+	}
+	if (capacity < needed)
+		capacity = needed;
+	if (capacity > most)
+		capacity = most;
+	indices = realloc(build->mask->indices[kind], capacity * size);
+	if (indices == NULL) {
+		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " indices", capacity);
+		return false;
+	}
+	build->mask->indices[kind] = indices;
+	build->free_bytes -= (capacity - build->capacity[kind]) * size;
+	build->capacity[kind] = capacity;
+	return true;
+}
+
+bool
+build_room(struct build *build, enum block_mask_kind kind, uint64_t n)
+{
+	uint64_t needed;
+
+	if (build->status != PAGED_OK)
+		return false;
+	if (__builtin_add_overflow(build->n[kind], n, &needed))
+		needed = UINT64_MAX;
+	return needed <= build->capacity[kind] || grow(build, kind, needed);
+}
+
+void
+build_add(struct build *build, enum block_mask_kind kind, uint32_t first, uint64_t n)
+{
+	uint32_t *to;
+
+	if (!build_room(build, kind, n))
+		return;
+	to = build->mask->indices[kind] + build->n[kind];
+	for (uint64_t i = 0; i < n; i++)
+		to[i] = first + (uint32_t)i;
+	build->n[kind] += n;
+}
+
+void
+build_end_list(struct build *build)
+{
+	if (build->status != PAGED_OK)
+		return;
+	build->n_ended++;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		build->mask->start[kind][build->n_ended] = build->n[kind];
+}
+
+void
+build_repeat(struct build *build, uint64_t first, uint64_t n)
+{
+	uint64_t ended = build->n_ended;
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		uint64_t *start = build->status == PAGED_OK ? build->mask->start[kind] : NULL;
+		uint64_t from = start != NULL ? start[first] : 0, length = start != NULL ? start[first + n] - from : 0;
+		uint32_t *indices;
+
+		if (!build_room(build, kind, length))
+			return;
+		indices = build->mask->indices[kind];
+		memcpy(indices + build->n[kind], indices + from, length * sizeof(*indices));
+		for (uint64_t i = 1; i <= n; i++)
+			start[ended + i] = build->n[kind] + start[first + i] - from;
+		build->n[kind] += length;
+	}
+	build->n_ended += n;
+}
+
+/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
+static void
+trim(struct build *build, enum block_mask_kind kind)
+{
+	uint64_t n = build->n[kind] != 0 ? build->n[kind] : 1;
+	uint32_t *smaller;
+
+	if (n == build->capacity[kind])
+		return;
+	smaller = realloc(build->mask->indices[kind], n * sizeof(uint32_t));
+	if (smaller != NULL)
+		build->mask->indices[kind] = smaller;
+}
+
+enum paged_status
+build_finish(struct build *build, struct block_mask **mask_p)
+{
+	if (build->status != PAGED_OK) {
+		block_mask_destroy(build->mask);
+		return build->status;
+	}
+	assert(build->n_ended == build->n_lists);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		trim(build, kind);
+	*mask_p = build->mask;
+	return PAGED_OK;
+}
+
+/* The first place at or after `row` that has a list. */
+static bool
+place_in_row(const struct block_mask *mask, struct build_place *place, uint32_t row)
+{
+	while (row < mask->shape.n_rows && mask->shape.rows[row].q_len == 0)
+		row++;
+	*place = (struct build_place){ .row = row };
+	return row < mask->shape.n_rows;
+}
+
+bool
+build_place_first(const struct block_mask *mask, struct build_place *place)
+{
+	return place_in_row(mask, place, 0);
+}
+
+bool
+build_place_next(const struct block_mask *mask, struct build_place *place)
+{
+	if (++place->q_block < block_mask_q_blocks(mask, place->row))
+		return true;
+	place->q_block = 0;
+	return ++place->head < mask->shape.n_heads || place_in_row(mask, place, place->row + 1);
+}
+
+struct build_cut
+build_cut(const struct block_mask_shape *shape, const struct block_mask_row *row, uint64_t q_block)
+{
+	bool q_whole = q_block < row->q_len / shape->q_block;
+
+	return (struct build_cut){
+		.n_whole = q_whole ? row->kv_len / shape->kv_block : 0,
+		.n_blocks = count_blocks(row->kv_len, shape->kv_block),
+	};
+}
+
+/* The blocks of a list one after another, each cut into parts. */
+struct cursor {
+	const uint32_t *block;
+	const uint32_t *end;
+	uint64_t part;
+};
+
+/* The next part below n_blocks, or UINT64_MAX at the end; parts at or past n_blocks are passed over. */
+static uint64_t
+cursor_peek(struct cursor *cursor, const struct build_source *source)
+{
+	for (; cursor->block < cursor->end; cursor->block++, cursor->part = 0) {
+		uint64_t at = (uint64_t)*cursor->block * source->n_parts + cursor->part;
+
+		if (at < source->cut.n_blocks)
+			return at;
+	}
+	return UINT64_MAX;
+}
+
+static void
+cursor_advance(struct cursor *cursor, const struct build_source *source)
+{
+	if (++cursor->part == source->n_parts) {
+		cursor->block++;
+		cursor->part = 0;
+	}
+}
+
+static uint32_t
+address(const struct build_source *source, uint64_t block)
+{
+	if (source->pages == NULL)
+		return (uint32_t)block;
+	if (source->page_blocks == 1)
+		return source->pages[block];
+	return source->pages[block / source->page_blocks] * source->page_blocks +
+	       (uint32_t)(block % source->page_blocks);
+}
+
+static void
+push(struct build *build, enum block_mask_kind kind, uint32_t block)
+{
+	build->mask->indices[kind][build->n[kind]++] = block;
+}
+
+void
+build_copy(struct build *build, const struct build_source *source)
+{
+	const struct block_mask_list *partial = &source->list[BLOCK_MASK_PARTIAL];
+	const struct block_mask_list *full = &source->list[BLOCK_MASK_FULL];
+	struct cursor p = { partial->blocks, partial->blocks + partial->n, 0 };
+	struct cursor f = { full->blocks, full->blocks + full->n, 0 };
+	uint64_t p_block, f_block;
+
+	if (!build_room(build, BLOCK_MASK_PARTIAL, (partial->n + full->n) * source->n_parts) ||
+	    !build_room(build, BLOCK_MASK_FULL, full->n * source->n_parts))
+		return;
+	while ((f_block = cursor_peek(&f, source)) != UINT64_MAX) {
+		cursor_advance(&f, source);
+		if (f_block < source->cut.n_whole) {
+			push(build, BLOCK_MASK_FULL, address(source, f_block));
+			continue;
+		}
+		while ((p_block = cursor_peek(&p, source)) < f_block) {
+			push(build, BLOCK_MASK_PARTIAL, address(source, p_block));
+			cursor_advance(&p, source);
+		}
+		push(build, BLOCK_MASK_PARTIAL, address(source, f_block));
+	}
+	while ((p_block = cursor_peek(&p, source)) != UINT64_MAX) {
+		push(build, BLOCK_MASK_PARTIAL, address(source, p_block));
+		cursor_advance(&p, source);
+	}
+	build_end_list(build);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of a mask, and the mask seen from its keys. */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "kernels/mask/build.h"
+
+/* What becomes of row r: nothing of it before first_q, and no more than the lengths. */
+static struct block_mask_row
+part_of_row(const struct block_mask_row *row, uint64_t first_q, uint64_t q_len, uint64_t kv_len)
+{
+	uint64_t rest = row->q_len > first_q ? row->q_len - first_q : 0;
+
+	return (struct block_mask_row){
+		.q_base = row->q_base + (int64_t)(row->q_len > first_q ? first_q : row->q_len),
+		.q_len = rest < q_len ? rest : q_len,
+		.kv_len = row->kv_len < kv_len ? row->kv_len : kv_len,
+	};
+}
+
+static void
+copy_lists(struct build *build, const struct block_mask *mask, const struct block_mask_part *part)
+{
+	uint64_t first_q_block = part->first_q / mask->shape.q_block;
+	struct build_place place;
+
+	if (build->status != PAGED_OK || !build_place_first(build->mask, &place))
+		return;
+	do {
+		struct build_source source = { .n_parts = 1 };
+
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+			source.list[kind] =
+				block_mask_list(mask, kind, part->first_row + place.row, part->first_head + place.head,
+						first_q_block + place.q_block);
+		source.cut = build_cut(&build->mask->shape, &build->mask->shape.rows[place.row], place.q_block);
+		build_copy(build, &source);
+	} while (build->status == PAGED_OK && build_place_next(build->mask, &place));
+}
+
+/* `part` checked, its numbers within the mask. */
+static enum paged_status
+take_part(const struct block_mask *mask, const struct block_mask_part *part, uint64_t kv_len,
+	  struct block_mask **mask_p, struct paged_error *error)
+{
+	struct block_mask_row *rows = calloc(part->n_rows, sizeof(*rows));
+	struct block_mask_shape shape = mask->shape;
+	struct build build;
+
+	if (rows == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", part->n_rows);
+	for (uint32_t r = 0; r < part->n_rows; r++)
+		rows[r] = part_of_row(&mask->shape.rows[part->first_row + r], part->first_q, part->n_q, kv_len);
+	shape.n_rows = part->n_rows;
+	shape.n_heads = part->n_heads;
+	shape.rows = rows;
+	build_begin(&build, &shape, UINT64_MAX, error);
+	copy_lists(&build, mask, part);
+	free(rows);
+	return build_finish(&build, mask_p);
+}
+
+/* `n` of the range, cut at `total`; false if that leaves none or begins past it. */
+static bool
+range_fits(uint32_t first, uint32_t *n, uint32_t total)
+{
+	if (first >= total || *n == 0)
+		return false;
+	if (*n == UINT32_MAX)
+		*n = total - first;
+	return *n <= total - first;
+}
+
+enum paged_status
+block_mask_select(const struct block_mask *mask, const struct block_mask_part *part, struct block_mask **mask_p,
+		  struct paged_error *error)
+{
+	struct block_mask_part fitted = *part;
+
+	if (!range_fits(part->first_row, &fitted.n_rows, mask->shape.n_rows))
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "block mask: %" PRIu32 " rows from %" PRIu32 " on, of %" PRIu32, part->n_rows,
+				  part->first_row, mask->shape.n_rows);
+	if (!range_fits(part->first_head, &fitted.n_heads, mask->shape.n_heads))
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "block mask: %" PRIu32 " heads from %" PRIu32 " on, of %" PRIu32, part->n_heads,
+				  part->first_head, mask->shape.n_heads);
+	if (part->first_q % mask->shape.q_block != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: query row %" PRIu64 " is inside a query block of %" PRIu32,
+				  part->first_q, mask->shape.q_block);
+	return take_part(mask, &fitted, UINT64_MAX, mask_p, error);
+}
+
+enum paged_status
+block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len, struct block_mask **mask_p,
+		struct paged_error *error)
+{
+	const struct block_mask_part all = { .n_rows = mask->shape.n_rows,
+					     .n_heads = mask->shape.n_heads,
+					     .n_q = q_len };
+
+	return take_part(mask, &all, kv_len, mask_p, error);
+}
+
+/* The list of (row, head, KV block) in the transposed mask. */
+static uint64_t
+list_of(const struct block_mask *turned, const struct build_place *place, uint32_t block)
+{
+	return turned->first_list[place->row] + place->head * block_mask_q_blocks(turned, place->row) + block;
+}
+
+/* Lengths of the transposed lists, then their starts. */
+static void
+turned_starts(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t n_lists)
+{
+	uint64_t *start = turned->start[kind];
+	struct build_place place;
+
+	for (bool more = build_place_first(mask, &place); more; more = build_place_next(mask, &place)) {
+		struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
+
+		for (uint64_t i = 0; i < list.n; i++)
+			start[list_of(turned, &place, list.blocks[i]) + 1]++;
+	}
+	for (uint64_t i = 0; i < n_lists; i++)
+		start[i + 1] += start[i];
+}
+
+static void
+turned_blocks(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t *filled)
+{
+	struct build_place place;
+
+	for (bool more = build_place_first(mask, &place); more; more = build_place_next(mask, &place)) {
+		struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
+
+		for (uint64_t i = 0; i < list.n; i++) {
+			uint64_t to = list_of(turned, &place, list.blocks[i]);
+
+			turned->indices[kind][turned->start[kind][to] + filled[to]++] = (uint32_t)place.q_block;
+		}
+	}
+}
+
+static void
+turn(struct build *build, const struct block_mask *mask)
+{
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		uint64_t n = mask->start[kind][mask->first_list[mask->shape.n_rows]];
+		uint64_t *filled;
+
+		if (!build_room(build, kind, n))
+			return;
+		filled = calloc(build->n_lists + 1, sizeof(*filled));
+		if (filled == NULL) {
+			build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory to transpose %" PRIu64 " lists",
+				   build->n_lists);
+			return;
+		}
+		turned_starts(mask, build->mask, kind, build->n_lists);
+		turned_blocks(mask, build->mask, kind, filled);
+		build->n[kind] = n;
+		free(filled);
+	}
+	build->n_ended = build->n_lists;
+}
+
+enum paged_status
+block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct block_mask **mask_p,
+		     struct paged_error *error)
+{
+	struct block_mask_row *rows = calloc(mask->shape.n_rows, sizeof(*rows));
+	struct block_mask_shape shape = mask->shape;
+	struct build build;
+
+	if (rows == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
+				  mask->shape.n_rows);
+	for (uint32_t r = 0; r < mask->shape.n_rows; r++)
+		rows[r] = (struct block_mask_row){ .q_base = mask->shape.rows[r].q_base,
+						   .q_len = mask->shape.rows[r].kv_len,
+						   .kv_len = mask->shape.rows[r].q_len };
+	shape.q_block = mask->shape.kv_block;
+	shape.kv_block = mask->shape.q_block;
+	shape.rows = rows;
+	build_begin(&build, &shape, max_bytes, error);
+	if (build.status == PAGED_OK)
+		turn(&build, mask);
+	free(rows);
+	return build_finish(&build, mask_p);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * mask_fixture.h - block masks by brute force, random ones, and the golden files about them
+ */
+#ifndef PAGED_TESTS_MASK_FIXTURE_H
+#define PAGED_TESTS_MASK_FIXTURE_H
+
+#include <criterion/criterion.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/mask/mask.h"
+
+/** mask_seed - PAGED_TEST_SEED or a fixed number */
+uint64_t mask_seed(void);
+/** mask_random - the next number below `below`; every state gives its own sequence */
+uint64_t mask_random(uint64_t *state, uint64_t below);
+
+/** A dense mask [row][head][q_len][kv_len] with its shape; both owned. */
+struct mask_dense {
+	struct block_mask_shape shape;
+	uint8_t *truth;
+	uint64_t n;
+};
+
+/** mask_dense_open - all 0 */
+void mask_dense_open(struct mask_dense *dense, const struct block_mask_shape *shape);
+void mask_dense_close(struct mask_dense *dense);
+/** mask_dense_at - the element (b, h, q, kv); q counts from the row's first query row */
+uint8_t *mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv);
+
+/** mask_dense_random - ragged rows, odd lengths, a good part of the blocks full or empty */
+void mask_dense_random(struct mask_dense *dense, uint64_t *state);
+
+/** mask_dense_mask - its block mask, by block_mask_from_dense() */
+struct block_mask *mask_dense_mask(const struct mask_dense *dense);
+
+/** mask_expect_dense - a mask has exactly the blocks of a dense one, in ascending order */
+void mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
+
+/** A line of text for what is wrong. */
+void mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what);
+
+struct mask_name {
+	char name[32];
+	uint32_t n_dims, dims[4]; /* n_dims 0: a parameter */
+	int32_t *i32;
+};
+
+#define MASK_CASE_MAX_NAMES 8u
+#define MASK_CASE_MAX_SEQUENCES 8u
+
+/** A .mask, .convert or picture file; what a kind of file does not have is 0. */
+struct mask_case {
+	struct block_mask_shape shape;
+	struct block_mask_row *rows;
+	char *text;
+	struct mask_name names[MASK_CASE_MAX_NAMES];
+	uint32_t n_names;
+	struct block_mask *logical;
+	struct block_mask *physical;
+	uint32_t n_pages, page_size;
+	struct block_mask_sequence table[MASK_CASE_MAX_SEQUENCES]; /* kv_len: the capacity */
+	uint32_t n_table;
+	uint32_t batch[MASK_CASE_MAX_SEQUENCES];
+	uint32_t n_batch;
+	struct block_mask_grid grid;
+	char *picture;
+};
+
+void mask_case_open(struct mask_case *c, const char *path);
+void mask_case_close(struct mask_case *c);
+
+/** mask_each_file - call `test` with the path of every file golden/PATTERN; fails unless there are n */
+void mask_each_file(const char *pattern, size_t n, void (*test)(const char *path));
+
+#endif
