@@ -55,6 +55,7 @@ endif
 	%D%/mask/arrays.c \
 	%D%/mask/build.c \
 	%D%/mask/build.h \
+	%D%/mask/convert.c \
 	%D%/mask/create.c \
 	%D%/mask/dense.c \
 	%D%/mask/mask.c \
