@@ -60,4 +60,5 @@ endif
 	%D%/mask/dense.c \
 	%D%/mask/mask.c \
 	%D%/mask/mask.h \
+	%D%/mask/picture.c \
 	%D%/mask/select.c

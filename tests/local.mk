@@ -293,3 +293,7 @@ UNIT_TESTS += %D%/unit_mask_convert
 %C%_unit_mask_convert_SOURCES = %D%/unit_mask_convert.c
 %C%_unit_mask_convert_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_mask_convert_LDADD = $(MASK_TEST_LIBS)
+UNIT_TESTS += %D%/unit_mask_picture
+%C%_unit_mask_picture_SOURCES = %D%/unit_mask_picture.c
+%C%_unit_mask_picture_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mask_picture_LDADD = $(MASK_TEST_LIBS)

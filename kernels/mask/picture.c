@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* PyTorch's to_string(): a character, doubled, for a section of blocks. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mask/build.h"
+
+#define DEFAULT_GRID 20u
+#define DEFAULT_LIMIT 4u
+
+/* A row of characters: blocks in lists, of each section. */
+struct line {
+	uint64_t *counts;
+	uint64_t n_columns;
+	uint64_t column_step; /* KV blocks in a section */
+	uint64_t row_step;    /* query blocks */
+};
+
+static uint64_t
+step_of(uint64_t n_blocks, uint32_t grid)
+{
+	uint64_t step = n_blocks / grid + (n_blocks % grid != 0);
+
+	return step != 0 ? step : 1;
+}
+
+static void
+count_section(const struct block_mask *mask, const struct build_place *place, uint64_t q_end, struct line *line)
+{
+	memset(line->counts, 0, line->n_columns * sizeof(*line->counts));
+	for (uint64_t q = place->q_block; q < q_end; q++)
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+			struct block_mask_list list = block_mask_list(mask, kind, place->row, place->head, q);
+
+			for (uint64_t i = 0; i < list.n; i++)
+				line->counts[list.blocks[i] / line->column_step]++;
+		}
+}
+
+static uint64_t
+smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void
+draw(FILE *text, const struct block_mask *mask, struct build_place *place, struct line *line)
+{
+	uint64_t n_q = block_mask_q_blocks(mask, place->row), n_kv = block_mask_kv_blocks(mask, place->row);
+
+	fprintf(text, "(%" PRIu32 ", %" PRIu32 ")\n", place->row, place->head);
+	for (place->q_block = 0; place->q_block < n_q; place->q_block += line->row_step) {
+		uint64_t q_end = smaller(place->q_block + line->row_step, n_q);
+
+		count_section(mask, place, q_end, line);
+		for (uint64_t c = 0; c < line->n_columns; c++) {
+			uint64_t kv = c * line->column_step;
+			uint64_t all = (q_end - place->q_block) * (smaller(kv + line->column_step, n_kv) - kv);
+
+			fputs(line->counts[c] == 0 ? "  " : line->counts[c] == all ? "██" : "░░", text);
+		}
+		fputc('\n', text);
+	}
+}
+
+static enum paged_status
+draw_one(FILE *text, const struct block_mask *mask, uint32_t r, uint32_t h, uint32_t n_rows, uint32_t n_columns,
+	 struct paged_error *error)
+{
+	uint64_t n_kv = block_mask_kv_blocks(mask, r);
+	struct build_place place = { .row = r, .head = h };
+	struct line line = { .column_step = step_of(n_kv, n_columns),
+			     .row_step = step_of(block_mask_q_blocks(mask, r), n_rows) };
+
+	line.n_columns = n_kv / line.column_step + (n_kv % line.column_step != 0);
+	line.counts = calloc(line.n_columns + 1, sizeof(*line.counts));
+	if (line.counts == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture %" PRIu64 " wide",
+				  line.n_columns);
+	draw(text, mask, &place, &line);
+	free(line.counts);
+	return PAGED_OK;
+}
+
+static enum paged_status
+draw_all(FILE *text, const struct block_mask *mask, const struct block_mask_grid *grid, struct paged_error *error)
+{
+	uint64_t n_pictures = (uint64_t)mask->shape.n_rows * mask->shape.n_heads;
+	uint64_t limit = grid->limit != 0 ? grid->limit : DEFAULT_LIMIT;
+	enum paged_status status = PAGED_OK;
+
+	for (uint64_t i = 0; i < smaller(n_pictures, limit) && status == PAGED_OK; i++) {
+		if (i != 0)
+			fputc('\n', text);
+		status = draw_one(text, mask, (uint32_t)(i / mask->shape.n_heads), (uint32_t)(i % mask->shape.n_heads),
+				  grid->rows != 0 ? grid->rows : DEFAULT_GRID,
+				  grid->columns != 0 ? grid->columns : DEFAULT_GRID, error);
+	}
+	if (n_pictures > limit)
+		fputs("\n...\nTo print out more, set BlockMask.to_string(limit=N)\n"
+		      "You can also index (BlockMask[batch, head]) to choose a specific batch or head",
+		      text);
+	return status;
+}
+
+enum paged_status
+block_mask_picture(const struct block_mask *mask, const struct block_mask_grid *grid, char **text_p,
+		   struct paged_error *error)
+{
+	enum paged_status status;
+	char *string = NULL;
+	size_t size;
+	FILE *text = open_memstream(&string, &size);
+
+	if (text == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture");
+	status = draw_all(text, mask, grid, error);
+	if ((ferror(text) | fclose(text)) != 0 && status == PAGED_OK)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture");
+	if (status != PAGED_OK) {
+		free(string);
+		return status;
+	}
+	*text_p = string;
+	return PAGED_OK;
+}
