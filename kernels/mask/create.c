@@ -80,27 +80,60 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return area;
 }
 
-/* Ask about a run; split it while it stays unknown and is wider than the band is high. */
+static void ask(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end);
+
+static bool
+is_one_high(const struct band *band)
+{
+	return band->q_end - band->q_begin == 1;
+}
+
+/* A run is taken in two if it is wider than the band is high; in a band of one block, if it is more than one. */
+static bool
+is_wide(const struct band *band, const struct mask_area *area, uint32_t begin, uint32_t end)
+{
+	return end - begin > 1 && (is_one_high(band) || area->kv_end - area->kv_begin > area->q_end - area->q_begin);
+}
+
 static void
-refine(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
+ask_halves(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
+{
+	uint32_t middle = begin + (end - begin) / 2;
+
+	ask(scan, band, begin, middle);
+	ask(scan, band, middle, end);
+}
+
+/* What is a run?  While it stays unknown, what are its halves? */
+static void
+ask(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
 	const struct mask_rule *rule = scan->rule;
 	const struct mask_area *area = area_of(scan, band, begin, end);
 	enum mask_verdict verdict = rule->surely != NULL ? rule->surely(rule->context, area) : MASK_SOME;
-	bool one = band->q_end - band->q_begin == 1;
-	uint32_t middle = begin + (end - begin) / 2;
 
 	if (scan->build.status != PAGED_OK)
 		return;
-	if (verdict == MASK_SOME && end - begin > 1 &&
-	    (one || area->kv_end - area->kv_begin > area->q_end - area->q_begin)) {
-		refine(scan, band, begin, middle);
-		refine(scan, band, middle, end);
+	if (verdict == MASK_SOME && is_wide(band, area, begin, end)) {
+		ask_halves(scan, band, begin, end);
 		return;
 	}
-	if (verdict == MASK_SOME && one)
+	if (verdict == MASK_SOME && is_one_high(band))
 		verdict = rule->exactly(rule->context, area);
 	push_run(scan, band, begin, end, verdict);
+}
+
+/*
+ * Ask about a run that a band twice as high knows nothing of: one half of
+ * that area is as a rule not known as a whole either, a quarter often is.
+ */
+static void
+ask_inherited(struct scan *scan, const struct band *band, const struct run *run)
+{
+	if (is_wide(band, area_of(scan, band, run->begin, run->end), run->begin, run->end))
+		ask_halves(scan, band, run->begin, run->end);
+	else
+		ask(scan, band, run->begin, run->end);
 }
 
 /* The lists of a query block whose runs are known. */
@@ -133,7 +166,7 @@ scan_band(struct scan *scan, uint64_t q_begin, uint64_t q_end, size_t first, siz
 		struct run run = scan->runs[i];
 
 		if (run.verdict == MASK_SOME)
-			refine(scan, &band, run.begin, run.end);
+			ask_inherited(scan, &band, &run);
 		else
 			push_run(scan, &band, run.begin, run.end, run.verdict);
 	}
@@ -163,7 +196,7 @@ scan_head(struct scan *scan, uint32_t r, uint32_t h)
 	scan->row = &mask->shape.rows[r];
 	scan->n_runs = 0;
 	if (scan->row->kv_len != 0)
-		push_run(scan, &top, 0, (uint32_t)block_mask_kv_blocks(mask, r), MASK_SOME);
+		ask(scan, &top, 0, (uint32_t)block_mask_kv_blocks(mask, r));
 	scan_band(scan, top.q_begin, top.q_end, 0, scan->n_runs);
 }
 
