@@ -60,5 +60,7 @@ endif
 	%D%/mask/dense.c \
 	%D%/mask/mask.c \
 	%D%/mask/mask.h \
+	%D%/mask/mod_rule.c \
+	%D%/mask/mod_rule.h \
 	%D%/mask/picture.c \
 	%D%/mask/select.c

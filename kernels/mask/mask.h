@@ -215,7 +215,7 @@ struct mask_area {
 };
 
 /**
- * What decides element by element.  mask_rule_from_mod() makes one of a mask
+ * What decides element by element.  mod_rule.h makes one of a mask
  * mod; tests and callers with a mask of their own may bring theirs.
  */
 struct mask_rule {

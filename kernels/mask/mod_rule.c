@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/mod_rule.h"
+
+/* Keys at each end of a block that are looked at first. */
+#define PROBE_KEYS 8u
+
+static struct mod_box
+box_of(const struct mask_area *area)
+{
+	return (struct mod_box){
+		.b = { (int32_t)area->b, (int32_t)area->b },
+		.h = { (int32_t)area->h, (int32_t)area->h },
+		.q_idx = { (int32_t)area->q_begin, (int32_t)(area->q_end - 1) },
+		.kv_idx = { (int32_t)area->kv_begin, (int32_t)(area->kv_end - 1) },
+	};
+}
+
+static enum mask_verdict
+rule_surely(void *context, const struct mask_area *area)
+{
+	const struct mod_rule *mod_rule = context;
+	const struct mod_box box = box_of(area);
+
+	switch (mod_interval(mod_rule->binding, &box)) {
+	case MOD_ALL_TRUE:
+		return MASK_ALL;
+	case MOD_ALL_FALSE:
+		return MASK_NONE;
+	default:
+		return MASK_SOME;
+	}
+}
+
+/* n lines from q on, `step` apart. */
+static void
+take_lines(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
+{
+	int32_t h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES];
+
+	for (uint32_t i = 0; i < n; i++) {
+		h[i] = (int32_t)area->h;
+		q_idx[i] = (int32_t)(q + i * step);
+	}
+	mod_vm_lines(vm, (int32_t)area->b, h, q_idx, n);
+}
+
+static uint32_t
+at_most(int64_t n, uint32_t limit)
+{
+	return n < limit ? (uint32_t)n : limit;
+}
+
+/* What has been seen of an area. */
+struct tally {
+	bool any_true, any_false;
+};
+
+static void
+tally_keys(struct tally *tally, struct mod_vm *vm, int64_t kv, uint32_t n_keys, uint32_t n_lines)
+{
+	uint64_t bits[MOD_TILE_LINES], all = n_keys < 64 ? (UINT64_C(1) << n_keys) - 1 : UINT64_MAX;
+	uint64_t seen = 0, unseen = 0;
+
+	mod_vm_mask(vm, (int32_t)kv, n_keys, bits);
+	for (uint32_t i = 0; i < n_lines; i++) {
+		seen |= bits[i];
+		unseen |= ~bits[i] & all;
+	}
+	tally->any_true |= seen != 0;
+	tally->any_false |= unseen != 0;
+}
+
+static bool
+is_mixed(const struct tally *tally)
+{
+	return tally->any_true && tally->any_false;
+}
+
+/* A few elements at the corners. */
+static void
+tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
+{
+	uint32_t n_lines = at_most(area->q_end - area->q_begin, 2);
+	uint32_t n_keys = at_most(area->kv_end - area->kv_begin, PROBE_KEYS);
+
+	take_lines(vm, area, area->q_begin, area->q_end - 1 - area->q_begin, n_lines);
+	tally_keys(tally, vm, area->kv_begin, n_keys, n_lines);
+	if (!is_mixed(tally))
+		tally_keys(tally, vm, area->kv_end - n_keys, n_keys, n_lines);
+}
+
+static void
+tally_all(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
+{
+	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
+		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
+
+		take_lines(vm, area, q, 1, n_lines);
+		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv += MOD_TILE_KEYS) {
+			tally_keys(tally, vm, kv, at_most(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
+			if (is_mixed(tally))
+				return;
+		}
+	}
+}
+
+/*
+ * The first query row's last key and the last one's first: a border of what
+ * is seen mostly runs between them.  Of a point the interval is what it is,
+ * or, of floats, unknown.
+ */
+static bool
+corners_differ(const struct mod_binding *binding, const struct mask_area *area)
+{
+	struct mod_box box = box_of(area);
+	struct mod_box other = box;
+	enum mod_truth one, two;
+
+	box.q_idx[1] = box.q_idx[0];
+	box.kv_idx[0] = box.kv_idx[1];
+	other.q_idx[0] = other.q_idx[1];
+	other.kv_idx[1] = other.kv_idx[0];
+	one = mod_interval(binding, &box);
+	if (one == MOD_UNKNOWN)
+		return false;
+	two = mod_interval(binding, &other);
+	return two != MOD_UNKNOWN && two != one;
+}
+
+static enum mask_verdict
+rule_exactly(void *context, const struct mask_area *area)
+{
+	const struct mod_rule *mod_rule = context;
+	struct tally tally = { 0 };
+
+	if (corners_differ(mod_rule->binding, area))
+		return MASK_SOME;
+	tally_corners(&tally, mod_rule->vm, area);
+	if (!is_mixed(&tally))
+		tally_all(&tally, mod_rule->vm, area);
+	if (is_mixed(&tally))
+		return MASK_SOME;
+	return tally.any_true ? MASK_ALL : MASK_NONE;
+}
+
+static void
+spread_bits(uint8_t *truth, uint64_t bits, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		truth[i] = bits >> i & 1;
+}
+
+static void
+rule_evaluate(void *context, const struct mask_area *area, uint8_t *truth)
+{
+	const struct mod_rule *mod_rule = context;
+	int64_t n_kv = area->kv_end - area->kv_begin;
+	uint64_t bits[MOD_TILE_LINES];
+
+	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
+		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
+
+		take_lines(mod_rule->vm, area, q, 1, n_lines);
+		for (int64_t kv = 0; kv < n_kv; kv += MOD_TILE_KEYS) {
+			uint32_t n_keys = at_most(n_kv - kv, MOD_TILE_KEYS);
+
+			mod_vm_mask(mod_rule->vm, (int32_t)(area->kv_begin + kv), n_keys, bits);
+			for (uint32_t i = 0; i < n_lines; i++)
+				spread_bits(truth + (q - area->q_begin + i) * n_kv + kv, bits[i], n_keys);
+		}
+	}
+}
+
+enum paged_status
+mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
+	      struct paged_error *error)
+{
+	const struct mod *mod = mod_binding_mod(binding);
+	uint32_t inputs = mod_inputs(mod);
+	enum paged_status status;
+
+	*mod_rule = (struct mod_rule){ .binding = binding };
+	if (mod_kind(mod) != MOD_MASK)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
+				  mod_text(mod));
+	status = mod_vm_create(mod, isa, &mod_rule->vm, error);
+	if (status != PAGED_OK)
+		return status;
+	mod_vm_bind(mod_rule->vm, binding);
+	mod_rule->rule = (struct mask_rule){
+		.surely = rule_surely,
+		.exactly = rule_exactly,
+		.evaluate = rule_evaluate,
+		.context = mod_rule,
+		.same_rows = (inputs & MOD_ON_B) == 0,
+		.same_heads = (inputs & MOD_ON_H) == 0,
+	};
+	return PAGED_OK;
+}
+
+void
+mod_rule_close(struct mod_rule *mod_rule)
+{
+	mod_vm_destroy(mod_rule->vm);
+	*mod_rule = (struct mod_rule){ 0 };
+}
+
+enum paged_status
+mod_rule_range(const struct mod_rule *mod_rule, struct paged_error *error)
+{
+	return mod_range_fail(mod_binding_mod(mod_rule->binding), mod_vm_range(mod_rule->vm), error);
+}
