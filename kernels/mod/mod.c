@@ -120,6 +120,15 @@ mod_inputs(const struct mod *mod)
 	return mod->nodes[mod->n_nodes - 1].inputs;
 }
 
+bool
+mod_is_exact(const struct mod *mod)
+{
+	for (uint32_t i = 0; i < mod->n_nodes; i++)
+		if (mod->nodes[i].type == MOD_FLOAT)
+			return false;
+	return true;
+}
+
 struct mod_value
 mod_load(enum mod_dtype dtype, const uint8_t *at)
 {

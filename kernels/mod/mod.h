@@ -140,6 +140,9 @@ enum mod_inputs {
 /** mod_inputs - a set of enum mod_inputs */
 uint32_t mod_inputs(const struct mod *mod);
 
+/** mod_is_exact - no float in it: mod_scalar() and the tiles agree at every point */
+bool mod_is_exact(const struct mod *mod);
+
 /** A ready-made mod: what a text may call by name, with arguments or, without them, with names bound. */
 struct mod_named {
 	const char *name;
