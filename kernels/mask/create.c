@@ -110,17 +110,18 @@ ask(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
 	const struct mask_rule *rule = scan->rule;
 	const struct mask_area *area = area_of(scan, band, begin, end);
-	enum mask_verdict verdict = rule->surely != NULL ? rule->surely(rule->context, area) : MASK_SOME;
+	enum mask_verdict verdict = MASK_SOME;
 
 	if (scan->build.status != PAGED_OK)
 		return;
-	if (verdict == MASK_SOME && is_wide(band, area, begin, end)) {
-		ask_halves(scan, band, begin, end);
-		return;
-	}
-	if (verdict == MASK_SOME && is_one_high(band))
+	if (end - begin == 1 && is_one_high(band))
 		verdict = rule->exactly(rule->context, area);
-	push_run(scan, band, begin, end, verdict);
+	else if (rule->surely != NULL)
+		verdict = rule->surely(rule->context, area);
+	if (verdict == MASK_SOME && is_wide(band, area, begin, end))
+		ask_halves(scan, band, begin, end);
+	else
+		push_run(scan, band, begin, end, verdict);
 }
 
 /*

@@ -4,22 +4,16 @@
 /* Keys at each end of a block that are looked at first. */
 #define PROBE_KEYS 8u
 
-static struct mod_box
-box_of(const struct mask_area *area)
+static enum mask_verdict
+rule_surely(void *context, const struct mask_area *area)
 {
-	return (struct mod_box){
+	const struct mod_rule *mod_rule = context;
+	const struct mod_box box = {
 		.b = { (int32_t)area->b, (int32_t)area->b },
 		.h = { (int32_t)area->h, (int32_t)area->h },
 		.q_idx = { (int32_t)area->q_begin, (int32_t)(area->q_end - 1) },
 		.kv_idx = { (int32_t)area->kv_begin, (int32_t)(area->kv_end - 1) },
 	};
-}
-
-static enum mask_verdict
-rule_surely(void *context, const struct mask_area *area)
-{
-	const struct mod_rule *mod_rule = context;
-	const struct mod_box box = box_of(area);
 
 	switch (mod_interval(mod_rule->binding, &box)) {
 	case MOD_ALL_TRUE:
@@ -106,35 +100,33 @@ tally_all(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
 
 /*
  * The first query row's last key and the last one's first: a border of what
- * is seen mostly runs between them.  Of a point the interval is what it is,
- * or, of floats, unknown.
+ * is seen mostly runs between them.
  */
 static bool
 corners_differ(const struct mod_binding *binding, const struct mask_area *area)
 {
-	struct mod_box box = box_of(area);
-	struct mod_box other = box;
-	enum mod_truth one, two;
+	struct mod_point one = { .b = (int32_t)area->b, .h = (int32_t)area->h }, other = one;
 
-	box.q_idx[1] = box.q_idx[0];
-	box.kv_idx[0] = box.kv_idx[1];
-	other.q_idx[0] = other.q_idx[1];
-	other.kv_idx[1] = other.kv_idx[0];
-	one = mod_interval(binding, &box);
-	if (one == MOD_UNKNOWN)
-		return false;
-	two = mod_interval(binding, &other);
-	return two != MOD_UNKNOWN && two != one;
+	one.q_idx = (int32_t)area->q_begin;
+	one.kv_idx = (int32_t)(area->kv_end - 1);
+	other.q_idx = (int32_t)(area->q_end - 1);
+	other.kv_idx = (int32_t)area->kv_begin;
+	return mod_scalar(binding, &one, NULL) != mod_scalar(binding, &other, NULL);
 }
 
+/* The cheapest first: two points, one interval, a few elements of all corners, every element. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
 {
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
+	enum mask_verdict verdict;
 
-	if (corners_differ(mod_rule->binding, area))
+	if (mod_rule->exact && corners_differ(mod_rule->binding, area))
 		return MASK_SOME;
+	verdict = rule_surely(context, area);
+	if (verdict != MASK_SOME)
+		return verdict;
 	tally_corners(&tally, mod_rule->vm, area);
 	if (!is_mixed(&tally))
 		tally_all(&tally, mod_rule->vm, area);
@@ -179,7 +171,7 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 	uint32_t inputs = mod_inputs(mod);
 	enum paged_status status;
 
-	*mod_rule = (struct mod_rule){ .binding = binding };
+	*mod_rule = (struct mod_rule){ .binding = binding, .exact = mod_is_exact(mod) };
 	if (mod_kind(mod) != MOD_MASK)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
 				  mod_text(mod));
