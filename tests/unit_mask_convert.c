@@ -61,6 +61,37 @@ Test(mask_convert, as_pytorch)
 	mask_each_file("conversions/*.convert", 24, golden_file);
 }
 
+/* PyTorch's test_convert_logical_block_mask. */
+Test(mask_convert, test_convert_logical_block_mask)
+{
+	static const uint32_t pages[2][4] = { { 0, 3, 5, 7 }, { 2, 1, 4, 6 } };
+	const struct block_mask_sequence sequences[] = { { pages[0], 4, 512 }, { pages[1], 4, 512 } };
+	const struct block_mask_table table = { sequences, 2, 128, 8 };
+	const struct block_mask_row rows[] = { { 0, 512, 512 }, { 0, 512, 512 } };
+	const struct block_mask_shape shape = { 2, 1, 128, 128, rows };
+	const uint32_t n_partial[] = { 1, 1, 1, 1, 1, 1, 1, 1 }, n_full[] = { 0, 1, 2, 3, 0, 1, 2, 3 };
+	const uint32_t partial[] = { 0, 1, 2, 3, 0, 1, 2, 3 }, full[] = { 0, 0, 1, 0, 1, 2, 0, 0, 1, 0, 1, 2 };
+	const struct block_mask_lists lists = { { n_partial, n_full }, { partial, full }, { 8, 12 } };
+	static const int32_t kv_indices[] = { 0, 3, 5, 7, 2, 1, 4, 6 };
+	static const int32_t full_kv_indices[] = { 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 3, 5,
+						   0, 0, 0, 2, 0, 0, 2, 1, 0, 2, 1, 4 };
+	int32_t counts[2][8], indices[8], full_indices[24];
+	const struct block_mask_arrays arrays = { { counts[0], counts[1] }, { indices, full_indices }, { 1, 3 } };
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL, *physical;
+
+	cr_assert_eq(block_mask_from_lists(&shape, &lists, 8, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	physical = to_physical(mask, &table);
+	cr_assert_eq(block_mask_view(physical, &arrays, &error), PAGED_OK, "%s", error.text);
+	cr_assert_arr_eq(counts[0], n_partial, sizeof(n_partial));
+	cr_assert_arr_eq(counts[1], n_full, sizeof(n_full));
+	cr_assert_arr_eq(indices, kv_indices, sizeof(kv_indices));
+	cr_assert_arr_eq(full_indices, full_kv_indices, sizeof(full_kv_indices));
+	cr_assert_eq(physical->shape.rows[0].kv_len, 8 * 128);
+	block_mask_destroy(mask);
+	block_mask_destroy(physical);
+}
+
 /* A random table of sequences for the rows of a mask, each page of the pool at most once in each. */
 static void
 random_table(struct block_mask_table *table, const struct block_mask *mask, uint64_t *state)

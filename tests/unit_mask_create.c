@@ -228,6 +228,43 @@ Test(mask_create, sparsity_of_causal)
 	bound_close(&bound);
 }
 
+/* Eight of them, each a block further ahead: 29.10 %. */
+Test(mask_create, sparsity_of_offsets)
+{
+	struct block_mask_row rows[8];
+	const struct block_mask_shape shape = { 8, 1, 128, 128, rows };
+	int32_t values[8];
+	const struct mask_name name = { "offset", 1, { 8 }, values };
+	struct block_mask *mask;
+	struct bound bound;
+
+	for (int32_t b = 0; b < 8; b++) {
+		rows[b] = (struct block_mask_row){ 0, 2048, 2048 };
+		values[b] = b;
+	}
+	bound_open(&bound, "q_idx + offset[b] * 128 >= kv_idx", &name, 1, KERNEL_GENERIC, true);
+	mask = create(&shape, &bound);
+	cr_assert_float_eq(block_mask_sparsity(mask), 29.10, 0.005);
+	block_mask_destroy(mask);
+	bound_close(&bound);
+}
+
+/* A mask that intervals know nothing of, over more blocks than the limit has room to remember. */
+Test(mask_create, the_limit_holds_for_work_too)
+{
+	const struct block_mask_row row = { 0, 8, 1000000 };
+	const struct block_mask_shape shape = { 1, 1, 4, 1, &row };
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL;
+	struct bound bound;
+
+	bound_open(&bound, "kv_idx * kv_idx % 7 == 3", NULL, 0, KERNEL_GENERIC, false);
+	cr_assert_eq(block_mask_create(&shape, &bound.rule.rule, 100000, &mask, &error), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "block mask: 8192 runs of blocks to look at pass the limit of 100000 bytes");
+	cr_assert_null(mask);
+	bound_close(&bound);
+}
+
 /* A block decided by interval alone costs no element: 2^31 - 1 keys here. */
 Test(mask_create, cost_goes_with_the_border)
 {

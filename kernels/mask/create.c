@@ -32,6 +32,29 @@ struct band {
 	size_t first_run;
 };
 
+/* The stack may be as large as the mask, no larger: the mod may be a hostile peer's. */
+static bool
+more_runs(struct scan *scan)
+{
+	size_t capacity = scan->capacity != 0 ? 2 * scan->capacity : 256;
+	struct run *runs;
+
+	if (capacity > 256 && capacity > scan->build.max_bytes / sizeof(*runs)) {
+		build_fail(&scan->build, PAGED_ERR_LIMIT,
+			   "block mask: %zu runs of blocks to look at pass the limit of %" PRIu64 " bytes",
+			   scan->n_runs, scan->build.max_bytes);
+		return false;
+	}
+	runs = realloc(scan->runs, capacity * sizeof(*runs));
+	if (runs == NULL) {
+		build_fail(&scan->build, PAGED_ERR_NOMEM, "block mask: no memory for %zu runs of blocks", capacity);
+		return false;
+	}
+	scan->runs = runs;
+	scan->capacity = capacity;
+	return true;
+}
+
 static void
 push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, enum mask_verdict verdict)
 {
@@ -45,18 +68,8 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 		last->end = end;
 		return;
 	}
-	if (scan->n_runs == scan->capacity) {
-		size_t capacity = scan->capacity != 0 ? 2 * scan->capacity : 256;
-		struct run *runs = realloc(scan->runs, capacity * sizeof(*runs));
-
-		if (runs == NULL) {
-			build_fail(&scan->build, PAGED_ERR_NOMEM, "block mask: no memory for %zu runs of blocks",
-				   capacity);
-			return;
-		}
-		scan->runs = runs;
-		scan->capacity = capacity;
-	}
+	if (scan->n_runs == scan->capacity && !more_runs(scan))
+		return;
 	scan->runs[scan->n_runs++] = (struct run){ begin, end, verdict };
 }
 
