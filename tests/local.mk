@@ -19,7 +19,8 @@ EXTRA_DIST += $(LINT_TESTS)
 
 # it_* programs link this; they find the build tree by PAGED_BUILDDIR.
 check_LTLIBRARIES = %D%/libharness.la
-%C%_libharness_la_SOURCES = %D%/harness.c %D%/harness.h
+%C%_libharness_la_SOURCES = %D%/harness.c %D%/harness.h %D%/harness_daemon.c \
+	%D%/harness_internal.h %D%/harness_process.c
 
 UNIT_TESTS += %D%/unit_wire
 %C%_unit_wire_SOURCES = %D%/unit_wire.c
