@@ -10,7 +10,8 @@
  *
  * A query row of a head with a NaN or +inf among the scores it sees gets NaN
  * as output, LSE and maximum, and no other row does; a score of -inf weighs
- * nothing.  One that sees no key, or only such, gets 0, -inf and -inf.
+ * nothing.  One that sees no key, or only such, gets 0, -inf and -inf; with a
+ * sink 0, the sink and -inf.
  *
  * Order of reduction: a row's keys are cut into splits of KERNEL_SPLIT tokens
  * from logical token 0, each split is reduced by itself, and the splits are
@@ -80,7 +81,13 @@ struct attention_args {
 	struct kernel_tensor q;   /* n_heads a multiple of the pool's KV heads, dim = K dim */
 	struct kernel_tensor out; /* same n_heads, dim = V dim; rows with q_len 0 have none */
 	float scale;
-	bool causal;    /* kv_idx <= q_idx; else every key below kv_len */
+	bool causal; /* kv_idx <= q_idx; else every key below kv_len */
+	/*
+	 * [n_heads], or NULL: one more term exp(sink[head]) of the softmax's
+	 * denominator, without a value; -inf is none.  The LSE has it in it.
+	 */
+	const float *sink;
+	bool lse_without_sink;
 	float *lse;     /* [total_q][n_heads] natural log, or NULL */
 	float *maximum; /* [total_q][n_heads] largest scaled score, -inf if none; or NULL */
 };

@@ -215,6 +215,8 @@ world_attend(struct world *world, struct kernel_team *team)
 				       .out = world->out,
 				       .scale = world->params.scale,
 				       .causal = world->params.causal,
+				       .sink = world->params.sink,
+				       .lse_without_sink = world->params.lse_without_sink,
 				       .lse = world->lse,
 				       .maximum = world->maximum,
 			       });
@@ -233,8 +235,10 @@ line_check(const struct world *world, uint32_t r, uint32_t i, uint32_t head, con
 	uint64_t packed = world->rows[r].q_start + i;
 	uint64_t at = packed * world->params.q_heads + head;
 	struct reference_result expected;
+	double lse;
 
 	reference_attend(line, &expected);
+	lse = world->params.lse_without_sink ? expected.lse_without_sink : expected.lse;
 	for (uint32_t d = 0; d < line->v_dim; d++) {
 		double got = world_element(&world->out, packed, head, d);
 
@@ -245,11 +249,11 @@ line_check(const struct world *world, uint32_t r, uint32_t i, uint32_t head, con
 			 expected.out[d], expected.out_tolerance);
 		return false;
 	}
-	if (close_to(world->lse[at], expected.lse, expected.score_tolerance + 0x1p-22 * fabs(expected.lse)) &&
+	if (close_to(world->lse[at], lse, expected.score_tolerance + 0x1p-22 * fabs(lse)) &&
 	    close_to(world->maximum[at], expected.maximum, expected.score_tolerance))
 		return true;
 	snprintf(what, size, "row %u query %u head %u: lse %.9g max %.9g, expected %.9g %.9g", r, i, head,
-		 (double)world->lse[at], (double)world->maximum[at], expected.lse, expected.maximum);
+		 (double)world->lse[at], (double)world->maximum[at], lse, expected.maximum);
 	return false;
 }
 
@@ -295,7 +299,8 @@ head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, 
 								    .k_dim = p->k_dim,
 								    .v_dim = p->v_dim,
 								    .n_keys = visible(world, row, i),
-								    .scale = p->scale },
+								    .scale = p->scale,
+								    .sink = p->sink == NULL ? NULL : &p->sink[h] },
 					  what, size);
 		}
 	free(k);

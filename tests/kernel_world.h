@@ -30,6 +30,8 @@ struct world_params {
 	uint32_t padding; /* elements between heads and between tokens of q and out */
 	bool causal;
 	float scale;
+	const float *sink; /* [q_heads] or NULL */
+	bool lse_without_sink;
 	uint32_t n_rows;
 	struct world_row rows[WORLD_MAX_ROWS];
 };

@@ -61,6 +61,15 @@ dot(const struct reference_line *line, uint32_t key, double *magnitude)
 	return sum;
 }
 
+/* log(exp(a) + exp(b)) */
+static double
+log_of_sum(double a, double b)
+{
+	double most = fmax(a, b);
+
+	return most == -INFINITY ? most : most + log(exp(a - most) + exp(b - most));
+}
+
 void
 reference_attend(const struct reference_line *line, struct reference_result *result)
 {
@@ -88,9 +97,12 @@ reference_attend(const struct reference_line *line, struct reference_result *res
 			largest_v = fmax(largest_v, fabs((double)line->v[i * line->v_stride + d]));
 		}
 	}
+	result->lse_without_sink = line->n_keys == 0 ? -INFINITY : result->maximum + log(sum);
+	result->lse = result->lse_without_sink;
+	if (line->sink != NULL)
+		result->lse = log_of_sum(result->lse, *line->sink);
 	for (uint32_t d = 0; d < line->v_dim && sum > 0; d++)
-		result->out[d] /= sum;
-	result->lse = line->n_keys == 0 ? -INFINITY : result->maximum + log(sum);
+		result->out[d] *= exp(result->lse_without_sink - result->lse) / sum;
 	result->score_tolerance = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
 	result->out_tolerance = 2 * largest_v * result->score_tolerance;
 	free(score);

@@ -34,11 +34,13 @@ struct reference_line {
 	size_t k_stride, v_stride;
 	uint32_t k_dim, v_dim, n_keys;
 	double scale;
+	const float *sink; /* this head's, or NULL */
 };
 
 struct reference_result {
 	double out[PAGED_MAX_DIM];
-	double lse;     /* -inf: no key */
+	double lse; /* -inf: no key and no sink */
+	double lse_without_sink;
 	double maximum; /* -inf: no key */
 
 	/*

@@ -192,6 +192,25 @@ KERNEL_TEST(attention, masked_rows)
 	kernel_team_destroy(team);
 }
 
+/* Sinks far below, beside and far above the scores, and none; rows that see nothing have the sink alone. */
+KERNEL_TEST(attention, sinks)
+{
+	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct world_params params = defaults();
+
+	params.sink = sinks;
+	params.n_rows = 3;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 1100, .q_len = 2, .q_base = 1098 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 70, .q_base = -3 };
+	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	for (int without = 0; without < 2; without++) {
+		params.lse_without_sink = without;
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
 static void
 assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool nan)
 {

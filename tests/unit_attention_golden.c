@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PyTorch's cases.  Those with a score mod, a sink, or a mask that lengths
- * and q_base cannot say wait for mods; how many is printed.
+ * PyTorch's cases.  Those with a score mod, or a mask that lengths and q_base
+ * cannot say, wait for mods; how many is printed.
  *
  * Tolerances are reference.h's, for inputs rounded to the case's dtype; the
  * expected numbers were computed in float64 and rounded to f32.
@@ -34,7 +34,7 @@ mask_as_lengths(struct scene *scene)
 	const char *mask = c->mask;
 	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
 
-	if (c->score != NULL || c->sink != NULL)
+	if (c->score != NULL)
 		return false;
 	scene->causal = mask != NULL && strncmp(mask, "kv_idx <= q_idx", 15) == 0;
 	for (uint32_t i = 0; i < c->n_sequences; i++) {
@@ -162,6 +162,7 @@ scene_attend(struct scene *scene, struct kernel_team *team)
 					       .out = out,
 					       .scale = (float)c->scale,
 					       .causal = scene->causal,
+					       .sink = c->sink,
 					       .lse = scene->lse + scene->rows[i].q_start * c->q_heads,
 					       .maximum = scene->maximum + scene->rows[i].q_start * c->q_heads,
 				       });
@@ -240,7 +241,8 @@ head_check(const struct scene *scene, const char *name, uint32_t sequence, uint3
 							     .k_dim = c->k_dim,
 							     .v_dim = c->v_dim,
 							     .n_keys = (uint32_t)seen,
-							     .scale = c->scale });
+							     .scale = c->scale,
+							     .sink = c->sink == NULL ? NULL : &c->sink[h] });
 		}
 	free(keys);
 	free(values);

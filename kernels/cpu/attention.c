@@ -237,6 +237,31 @@ split_merge(const struct attention_job *job, const struct attention_task *task, 
 			job->ops->merge(total, line, maximum[line], sum[line], values + (size_t)line * job->v_padded);
 }
 
+/* One line's numbers, once all its keys are in. */
+struct line_end {
+	float factor; /* of the values */
+	float lse;
+};
+
+static struct line_end
+line_end(float maximum, float sum)
+{
+	return (struct line_end){ .factor = sum == 0 ? 0 : 1 / sum, .lse = sum == 0 ? -INFINITY : maximum + logf(sum) };
+}
+
+static struct line_end
+line_end_with_sink(float maximum, float sum, float sink)
+{
+	float top = sink > maximum ? sink : maximum;
+	float rescale, all;
+
+	if (sink == -INFINITY)
+		return line_end(maximum, sum);
+	rescale = expf(maximum - top);
+	all = sum * rescale + expf(sink - top);
+	return (struct line_end){ .factor = rescale / all, .lse = top + logf(all) };
+}
+
 static void
 task_finish(const struct attention_job *job, const struct attention_task *task, const struct tile_state *total)
 {
@@ -247,12 +272,15 @@ task_finish(const struct attention_job *job, const struct attention_task *task, 
 		uint64_t packed = task->row->q_start + line_query_row(job, task, line);
 		uint32_t head = line_head(job, task, line);
 		float sum = total->sum[line], maximum = total->maximum[line];
+		struct line_end keys = line_end(maximum, sum), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
+		if (args->sink != NULL)
+			end = line_end_with_sink(maximum, sum, args->sink[head]);
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, total->values + (size_t)line * job->v_padded,
-				 sum == 0 ? 0 : 1 / sum, out->dim);
+				 end.factor, out->dim);
 		if (args->lse != NULL)
-			args->lse[at] = sum == 0 ? -INFINITY : maximum + logf(sum);
+			args->lse[at] = args->lse_without_sink ? keys.lse : end.lse;
 		if (args->maximum != NULL)
 			args->maximum[at] = isnan(sum) ? NAN : maximum;
 	}
