@@ -127,7 +127,30 @@ void kernel_team_destroy(struct kernel_team *team);
  */
 void kernel_team_abandon(struct kernel_team *team);
 
+/** One of two results of attention, over the same query rows and other keys. */
+struct merge_part {
+	struct kernel_tensor out;
+	const float *lse; /* [n_tokens][n_heads] natural log */
+};
+
+struct merge_args {
+	uint64_t n_tokens; /* query rows of every tensor, from row 0 */
+	struct merge_part part[2];
+	struct kernel_tensor out; /* may be a part's memory, with its dtype and strides */
+	float *lse;               /* may be a part's; or NULL */
+};
+
 void kernel_append(struct kernel_team *team, const struct append_args *args);
 void kernel_attention(struct kernel_team *team, const struct attention_args *args);
+
+/**
+ * kernel_attention_merge - of two results over disjoint keys, that over all of them
+ *
+ * A part whose LSE is -inf (it saw nothing) leaves the other's numbers as they
+ * are, whatever its own `out` holds; a NaN as LSE spoils its query row and head
+ * alone.  A sink belongs in one of the parts.  The same bits always, for an
+ * instruction set; part order matters to the last bits.
+ */
+void kernel_attention_merge(struct kernel_team *team, const struct merge_args *args);
 
 #endif

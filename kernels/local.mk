@@ -6,6 +6,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/attention.c \
 	%D%/cpu/convert.h \
 	%D%/cpu/isa.c \
+	%D%/cpu/merge.c \
 	%D%/cpu/rows.h \
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \

@@ -116,6 +116,11 @@ UNIT_TESTS += %D%/unit_attention_golden
 %C%_unit_attention_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_golden_LDADD = $(KERNEL_TEST_LIBS)
 
+UNIT_TESTS += %D%/unit_attention_merge
+%C%_unit_attention_merge_SOURCES = %D%/unit_attention_merge.c
+%C%_unit_attention_merge_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_merge_LDADD = $(KERNEL_TEST_LIBS)
+
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h
 UNIT_TESTS += %D%/unit_gguf
