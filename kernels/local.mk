@@ -4,10 +4,12 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 %C%_libkernels_la_SOURCES = \
 	%D%/cpu/append.c \
 	%D%/cpu/attention.c \
+	%D%/cpu/attention.h \
 	%D%/cpu/convert.h \
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/rows.h \
+	%D%/cpu/split.c \
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * attention.h - how one call of kernel_attention() is cut up, shared by its files
+ *
+ * A row's query lines (its query rows times the query heads of one KV head,
+ * heads innermost) are cut into tasks of at most TILE_LINES.
+ */
+#ifndef PAGED_KERNELS_CPU_ATTENTION_H
+#define PAGED_KERNELS_CPU_ATTENTION_H
+
+#include "kernels/cpu/team.h"
+
+struct attention_job {
+	const struct attention_args *args;
+	const struct kernel_tile_ops *ops;
+	uint32_t group;    /* query heads of a KV head */
+	uint32_t k_padded; /* elements */
+	uint32_t v_padded;
+	float *partials;
+	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
+	uint32_t max_lines;  /* of any task */
+};
+
+struct attention_task {
+	const struct kernel_row *row;
+	uint32_t kv_head;
+	uint64_t first_line;
+	uint32_t n_lines;
+};
+
+/* Keys [0, this) are what query row i sees. */
+static inline uint32_t
+row_visible(const struct attention_job *job, const struct kernel_row *row, uint32_t i)
+{
+	int64_t end;
+
+	if (!job->args->causal || row->q_base >= (int64_t)row->kv_len)
+		return row->kv_len;
+	end = row->q_base + (int64_t)i + 1;
+	if (end <= 0)
+		return 0;
+	return end < (int64_t)row->kv_len ? (uint32_t)end : row->kv_len;
+}
+
+static inline uint32_t
+line_query_row(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return (uint32_t)((task->first_line + line) / job->group);
+}
+
+static inline uint32_t
+line_head(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return task->kv_head * job->group + (uint32_t)((task->first_line + line) % job->group);
+}
+
+static inline uint32_t
+line_visible(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+{
+	return row_visible(job, task->row, line_query_row(job, task, line));
+}
+
+/** state_clear - of the first n_lines lines: nothing seen yet */
+void state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines);
+
+/** task_begin - before a thread's splits of a task */
+void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
+
+/** split_attend - one split of a task into scratch->split, whose values lie in `values` */
+void split_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+		  uint64_t split, float *values);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One split of a task: its tiles one after the other, from the pages into the running softmax. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/rows.h"
+
+/* With so many lines it pays to convert a tile once, ahead of its use. */
+#define CONVERT_LINES 12u
+
+void
+state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines)
+{
+	state->values = values;
+	state->stride = stride;
+	for (uint32_t line = 0; line < n_lines; line++) {
+		state->maximum[line] = -INFINITY;
+		state->sum[line] = 0;
+	}
+	memset(values, 0, (size_t)n_lines * stride * sizeof(*values));
+}
+
+void
+task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+{
+	const struct kernel_tensor *from = &job->args->q;
+
+	for (uint32_t line = 0; line < task->n_lines; line++)
+		job->ops->widen(scratch->q + (size_t)line * job->k_padded,
+				tensor_at(from, task->row->q_start + line_query_row(job, task, line),
+					  line_head(job, task, line)),
+				from->dtype, from->dim);
+}
+
+/* Addresses of tokens [begin, begin + n_tokens); no page past them is looked at. */
+static void
+rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, struct tile_rows *rows)
+{
+	const struct kernel_pages *pages = &job->args->pages;
+	const struct layout *layout = pages->layout;
+	const struct layout_plane *p = &layout->plane[plane];
+	uint32_t page_size = layout->params.page_size;
+	uint32_t page = begin / page_size, slot = begin % page_size;
+	uint32_t i = 0;
+
+	while (i < n_tokens) {
+		const uint8_t *at;
+
+		assert(task->row->pages[page] < layout->params.n_pages);
+		at = pages->base +
+		     layout_offset(layout, plane, pages->layer, task->row->pages[page], task->kv_head, slot);
+		for (; slot < page_size && i < n_tokens; slot++, i++, at += p->token_stride)
+			rows->token[i] = at;
+		page++;
+		slot = 0;
+	}
+	for (; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[n_tokens - 1];
+	rows->n_tokens = n_tokens;
+	rows->dtype = p->dtype;
+	rows->padded = p->dim;
+}
+
+/* Rows that fill no whole vectors, or that many lines will read, are first made f32. */
+static void
+rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_lines, float *scratch)
+{
+	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < CONVERT_LINES))
+		return;
+	for (uint32_t i = 0; i < rows->n_tokens; i++) {
+		job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
+		rows->token[i] = scratch + (size_t)i * padded;
+	}
+	for (uint32_t i = rows->n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[rows->n_tokens - 1];
+	rows->dtype = PAGED_F32;
+	rows->padded = padded;
+}
+
+/* The last tile's tokens end where the last line's sight does. */
+static uint32_t
+tile_end(uint32_t begin, uint32_t most)
+{
+	return most - begin < TILE_TOKENS ? most : begin + TILE_TOKENS;
+}
+
+/* The tile at `begin` into the split's state; `most` keys are seen by the task's last line. */
+static void
+tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	    uint32_t begin, uint32_t most)
+{
+	struct tile_scores *scores = &scratch->scores;
+	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = &scratch->ahead;
+	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
+
+	while (line_visible(job, task, first) <= begin)
+		first++;
+	for (uint32_t line = first; line < n; line++) {
+		uint32_t visible = line_visible(job, task, line);
+
+		scores->visible[line] = (visible < end ? visible : end) - begin;
+	}
+	rows_locate(job, task, LAYOUT_K, begin, end - begin, k);
+	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
+	rows_locate(job, task, LAYOUT_V, begin, end - begin, v);
+	job->ops->scores(scores, scratch->q, first, n, k, v);
+	job->ops->softmax(scores, &scratch->split, first, n, job->args->scale);
+	rows_prepare(job, v, job->v_padded, n - first, scratch->v);
+	if (end < most)
+		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, ahead);
+	job->ops->values(scores, &scratch->split, first, n, v, end < most ? ahead : NULL);
+}
+
+void
+split_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	     uint64_t split, float *values)
+{
+	uint32_t most = line_visible(job, task, task->n_lines - 1);
+	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
+
+	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
+	for (; begin < end && begin < most; begin += TILE_TOKENS)
+		tile_attend(job, task, scratch, (uint32_t)begin, most);
+}
