@@ -15,7 +15,8 @@
  *
  * Order of reduction: a row's keys are cut into splits of KERNEL_SPLIT tokens
  * from logical token 0, each split is reduced by itself, and the splits are
- * merged in logical order.  So a result has the same bits wherever pages lie,
+ * merged in logical order; keys that a line does not see, whoever says so,
+ * leave no trace in its bits.  So a result has the same bits wherever pages lie,
  * whichever rows share the batch, however many threads work, and whether query
  * rows come one by one or in a chunk.  It depends on the chosen instruction set.
  *
@@ -33,6 +34,12 @@
 
 /** Tokens in a split. */
 #define KERNEL_SPLIT 512u
+
+struct block_mask;
+struct mod_binding;
+struct kernel_mods;
+/** Threads and scratch memory that calls run with. */
+struct kernel_team;
 
 /** A packed tensor [token][head][dim]; the last dimension is contiguous. */
 struct kernel_tensor {
@@ -83,13 +90,18 @@ struct attention_args {
 	float scale;
 	bool causal; /* kv_idx <= q_idx; else every key below kv_len */
 	/*
+	 * Mods and block mask, which let less of that be seen and change
+	 * scores; q_idx and kv_idx within int32.  Or NULL.
+	 */
+	struct kernel_mods *mods;
+	/*
 	 * [n_heads], or NULL: one more term exp(sink[head]) of the softmax's
 	 * denominator, without a value; -inf is none.  The LSE has it in it.
 	 */
 	const float *sink;
 	bool lse_without_sink;
 	float *lse;     /* [total_q][n_heads] natural log, or NULL */
-	float *maximum; /* [total_q][n_heads] largest scaled score, -inf if none; or NULL */
+	float *maximum; /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
 };
 
 /** Instruction sets, best last. */
@@ -106,9 +118,6 @@ enum kernel_isa kernel_isa_best(void);
 
 /** kernel_isa_parse - by name; KERNEL_N_ISAS for none */
 enum kernel_isa kernel_isa_parse(const char *name);
-
-/** Threads and scratch memory that calls run with. */
-struct kernel_team;
 
 /**
  * kernel_team_create - threads and scratch memory for one caller at a time
@@ -139,6 +148,50 @@ struct merge_args {
 	struct kernel_tensor out; /* may be a part's memory, with its dtype and strides */
 	float *lse;               /* may be a part's; or NULL */
 };
+
+/** What a plan adds to plain attention; each may be NULL. */
+struct kernel_mods_params {
+	/*
+	 * A block mask of logical blocks: the plan's rows or one for all, the
+	 * query heads or one for all.  Full blocks are seen as far as lengths
+	 * (and `causal`) reach, partial ones where the mask mod says so,
+	 * everywhere without one; others are never visited.
+	 */
+	const struct block_mask *blocks;
+	/*
+	 * A mask mod.  Without a block mask, interval analysis finds the
+	 * splits and tiles that need not be visited, or not be asked about.
+	 */
+	const struct mod_binding *mask;
+	const struct mod_binding *score; /* a score mod: after the scale, before the mask */
+};
+
+/**
+ * kernel_mods_create - memory to evaluate mods with a team
+ *
+ * One for each plan; calls with it allocate nothing.  Parameters are borrowed
+ * until it is destroyed or bound anew.
+ *
+ * @retval PAGED_ERR_NOMEM
+ */
+enum paged_status kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_params *params,
+				     struct kernel_mods **mods_p, struct paged_error *error);
+
+/** kernel_mods_destroy - takes NULL; before its team's end */
+void kernel_mods_destroy(struct kernel_mods *mods);
+
+/** kernel_mods_bind - other bindings of the same mods, any block mask; allocates nothing */
+void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params);
+
+/**
+ * kernel_mods_check - was an index out of bounds in any call since the mods were bound?
+ *
+ * A mod is evaluated for whole tiles, so also beside keys that its row sees,
+ * never past the row's kv_len.
+ *
+ * @retval PAGED_ERR_RANGE  names array, index and bounds of one
+ */
+enum paged_status kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error);
 
 void kernel_append(struct kernel_team *team, const struct append_args *args);
 void kernel_attention(struct kernel_team *team, const struct attention_args *args);

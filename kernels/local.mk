@@ -8,7 +8,10 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/convert.h \
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
+	%D%/cpu/mods.c \
 	%D%/cpu/rows.h \
+	%D%/cpu/sight.c \
+	%D%/cpu/sight.h \
 	%D%/cpu/split.c \
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \

@@ -67,43 +67,95 @@ log_of_sum(double a, double b)
 {
 	double most = fmax(a, b);
 
+	if (isnan(a))
+		return a;
 	return most == -INFINITY ? most : most + log(exp(a - most) + exp(b - most));
+}
+
+static bool
+key_seen(const struct reference_line *line, uint32_t key)
+{
+	struct mod_point point = line->at;
+
+	point.kv_idx = (int32_t)key;
+	return (line->shown == NULL || line->shown[key] != 0) &&
+	       (line->mask == NULL || mod_scalar(line->mask, &point, NULL) != 0);
+}
+
+/* The score mod's result, and in *error_p the largest error of any key so far. */
+static double
+score_modify(const struct reference_line *line, uint32_t key, double score, double before, double *error_p)
+{
+	struct mod_point point = line->at;
+	double modified, error = 0;
+
+	if (line->score == NULL) {
+		*error_p = fmax(*error_p, before);
+		return score;
+	}
+	point.kv_idx = (int32_t)key;
+	point.score = score;
+	modified = mod_scalar(line->score, &point, NULL);
+	for (int side = -1; side <= 1; side += 2) {
+		point.score = score + side * before;
+		error = fmax(error, fabs(mod_scalar(line->score, &point, NULL) - modified));
+	}
+	if (isfinite(modified))
+		*error_p = fmax(*error_p, 2 * error + 0x1p-24 * 64 * (1 + fabs(score) + fabs(modified)));
+	return modified;
+}
+
+/* Scores of all keys, -inf where nothing is seen; returns what they may be off by. */
+static double
+scores_find(const struct reference_line *line, double *score)
+{
+	double most = 0, before, after = 0;
+
+	for (uint32_t i = 0; i < line->n_keys; i++) {
+		double magnitude = 0;
+
+		score[i] = key_seen(line, i) ? dot(line, i, &magnitude) : -INFINITY;
+		most = fmax(most, magnitude);
+	}
+	before = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
+	for (uint32_t i = 0; i < line->n_keys; i++)
+		if (key_seen(line, i))
+			score[i] = score_modify(line, i, score[i], before, &after);
+	return after;
 }
 
 void
 reference_attend(const struct reference_line *line, struct reference_result *result)
 {
 	double *score = calloc(line->n_keys + 1, sizeof(*score));
-	double sum = 0, largest_v = 0, most = 0;
+	double sum = 0, largest_v = 0;
 
 	if (score == NULL)
 		abort();
+	result->score_tolerance = scores_find(line, score);
 	result->maximum = -INFINITY;
-	for (uint32_t i = 0; i < line->n_keys; i++) {
-		double magnitude = 0;
-
-		score[i] = dot(line, i, &magnitude);
+	for (uint32_t i = 0; i < line->n_keys; i++)
 		result->maximum = fmax(result->maximum, score[i]);
-		most = fmax(most, magnitude);
-	}
+	for (uint32_t i = 0; i < line->n_keys; i++)
+		if (isnan(score[i]) || score[i] == INFINITY)
+			result->maximum = NAN;
 	for (uint32_t d = 0; d < line->v_dim; d++)
 		result->out[d] = 0;
 	for (uint32_t i = 0; i < line->n_keys; i++) {
-		double weight = exp(score[i] - result->maximum);
+		double weight = score[i] == -INFINITY ? 0 : exp(score[i] - result->maximum);
 
 		sum += weight;
-		for (uint32_t d = 0; d < line->v_dim; d++) {
+		for (uint32_t d = 0; d < line->v_dim && weight != 0; d++) {
 			result->out[d] += weight * line->v[i * line->v_stride + d];
 			largest_v = fmax(largest_v, fabs((double)line->v[i * line->v_stride + d]));
 		}
 	}
-	result->lse_without_sink = line->n_keys == 0 ? -INFINITY : result->maximum + log(sum);
+	result->lse_without_sink = sum == 0 ? -INFINITY : result->maximum + log(sum);
 	result->lse = result->lse_without_sink;
 	if (line->sink != NULL)
 		result->lse = log_of_sum(result->lse, *line->sink);
-	for (uint32_t d = 0; d < line->v_dim && sum > 0; d++)
+	for (uint32_t d = 0; d < line->v_dim && sum != 0; d++)
 		result->out[d] *= exp(result->lse_without_sink - result->lse) / sum;
-	result->score_tolerance = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
 	result->out_tolerance = 2 * largest_v * result->score_tolerance;
 	free(score);
 }

@@ -62,10 +62,10 @@ task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t 
 
 static void
 split_merge(const struct attention_job *job, const struct attention_task *task, struct tile_state *total,
-	    uint64_t split, const float *maximum, const float *sum, const float *values)
+	    const float *maximum, const float *sum, const float *values)
 {
 	for (uint32_t line = 0; line < task->n_lines; line++)
-		if (line_visible(job, task, line) > split * KERNEL_SPLIT)
+		if (sum[line] != 0) /* else it weighs nothing */
 			job->ops->merge(total, line, maximum[line], sum[line], values + (size_t)line * job->v_padded);
 }
 
@@ -136,8 +136,12 @@ tasks_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		task_begin(job, &task, scratch);
 		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
 		for (uint64_t split = 0; split < n_splits; split++) {
+			if (args->mods != NULL)
+				split = sight_next(job, &task, scratch, split, n_splits);
+			if (split == n_splits)
+				break;
 			split_attend(job, &task, scratch, split, scratch->split_values);
-			split_merge(job, &task, &scratch->total, split, scratch->split.maximum, scratch->split.sum,
+			split_merge(job, &task, &scratch->total, scratch->split.maximum, scratch->split.sum,
 				    scratch->split_values);
 		}
 		task_finish(job, &task, &scratch->total);
@@ -189,7 +193,7 @@ merge_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		for (uint64_t split = 0; split < n_splits; split++, unit++) {
 			const float *partial = job->partials + unit * job->partial_size;
 
-			split_merge(job, &task, &scratch->total, split, partial, partial + job->max_lines,
+			split_merge(job, &task, &scratch->total, partial, partial + job->max_lines,
 				    partial + 2 * job->max_lines);
 		}
 		task_finish(job, &task, &scratch->total);
@@ -244,6 +248,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	struct attention_size size;
 
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
+	assert(args->mods == NULL || args->mods->n_threads == team_n_threads(team));
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
 	size = size_up(&job);
 	if (size.products < ALONE_PRODUCTS) {

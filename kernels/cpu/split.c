@@ -32,6 +32,8 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 				tensor_at(from, task->row->q_start + line_query_row(job, task, line),
 					  line_head(job, task, line)),
 				from->dtype, from->dim);
+	if (job->args->mods != NULL)
+		sight_begin(job, task, scratch);
 }
 
 /* Addresses of tokens [begin, begin + n_tokens); no page past them is looked at. */
@@ -87,14 +89,36 @@ tile_end(uint32_t begin, uint32_t most)
 	return most - begin < TILE_TOKENS ? most : begin + TILE_TOKENS;
 }
 
-/* The tile at `begin` into the split's state; `most` keys are seen by the task's last line. */
+/* What comes between products and softmax; returns the scale that is still to be applied. */
+static float
+scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	      uint32_t begin, uint32_t end, uint32_t first, enum sight_part part)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	struct tile_scores *scores = &scratch->scores;
+
+	if (mods->score == NULL && part == SIGHT_ALL)
+		return job->args->scale;
+	job->ops->scale(scores, first, task->n_lines, job->args->scale);
+	if (mods->score != NULL)
+		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, scores->score[0], TILE_TOKENS);
+	if (part == SIGHT_SOME)
+		job->ops->hide(scores, first, task->n_lines);
+	return 1;
+}
+
+/*
+ * The tile at `begin` into the split's state; `most` keys are seen by the
+ * task's last line, `part` of the split.
+ */
 static void
 tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	    uint32_t begin, uint32_t most)
+	    uint32_t begin, uint32_t most, enum sight_part part)
 {
 	struct tile_scores *scores = &scratch->scores;
-	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = &scratch->ahead;
+	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
 	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
+	float scale = job->args->scale;
 
 	while (line_visible(job, task, first) <= begin)
 		first++;
@@ -103,15 +127,27 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 
 		scores->visible[line] = (visible < end ? visible : end) - begin;
 	}
+	if (part == SIGHT_SOME)
+		part = sight_tile(job, task, scratch, begin, end, first);
+	if (part == SIGHT_NOTHING)
+		return;
 	rows_locate(job, task, LAYOUT_K, begin, end - begin, k);
 	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
 	rows_locate(job, task, LAYOUT_V, begin, end - begin, v);
 	job->ops->scores(scores, scratch->q, first, n, k, v);
-	job->ops->softmax(scores, &scratch->split, first, n, job->args->scale);
+	if (job->args->mods != NULL)
+		scale = scores_modify(job, task, scratch, begin, end, first, part);
+	job->ops->softmax(scores, &scratch->split, first, n, scale);
 	rows_prepare(job, v, job->v_padded, n - first, scratch->v);
-	if (end < most)
+	if (part == SIGHT_SOME) {
+		job->ops->values_seen(scores, &scratch->split, first, n, v);
+		return;
+	}
+	if (end < most) {
+		ahead = &scratch->ahead;
 		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, ahead);
-	job->ops->values(scores, &scratch->split, first, n, v, end < most ? ahead : NULL);
+	}
+	job->ops->values(scores, &scratch->split, first, n, v, ahead);
 }
 
 void
@@ -120,8 +156,12 @@ split_attend(const struct attention_job *job, const struct attention_task *task,
 {
 	uint32_t most = line_visible(job, task, task->n_lines - 1);
 	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
+	enum sight_part part = SIGHT_ALL;
 
+	end = end < most ? end : most;
 	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
-	for (; begin < end && begin < most; begin += TILE_TOKENS)
-		tile_attend(job, task, scratch, (uint32_t)begin, most);
+	if (job->args->mods != NULL && begin < end)
+		part = sight_split(job, task, scratch, begin, end);
+	for (; part != SIGHT_NOTHING && begin < end; begin += TILE_TOKENS)
+		tile_attend(job, task, scratch, (uint32_t)begin, most, part);
 }

@@ -30,6 +30,7 @@ struct helper {
 };
 
 struct kernel_team {
+	enum kernel_isa isa;
 	const struct kernel_tile_ops *ops;
 	uint32_t n_threads; /* the caller included */
 	uint32_t n_started; /* helpers */
@@ -208,6 +209,12 @@ team_take(struct kernel_team *team)
 	return atomic_fetch_add_explicit(&team->next_unit, 1, memory_order_relaxed);
 }
 
+enum kernel_isa
+team_isa(const struct kernel_team *team)
+{
+	return team->isa;
+}
+
 const struct kernel_tile_ops *
 team_ops(const struct kernel_team *team)
 {
@@ -242,6 +249,8 @@ memory_map(struct kernel_team *team, struct paged_error *error)
 	team->partials = team->memory;
 	scratch = (struct team_scratch *)(void *)((uint8_t *)team->memory + partials);
 	team->caller_scratch = scratch;
+	for (uint32_t i = 0; i < team->n_threads; i++)
+		scratch[i].thread = i;
 	for (uint32_t i = 0; i + 1 < team->n_threads; i++)
 		team->helpers[i] = (struct helper){ .team = team, .scratch = &scratch[i + 1] };
 	return PAGED_OK;
@@ -290,6 +299,7 @@ kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team *
 	if (team == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "kernel threads: no memory for %u", n_threads);
 	memset(team, 0, size);
+	team->isa = isa;
 	team->ops = kernel_tile_ops(isa);
 	team->n_threads = n_threads;
 	team->home_cpu = sched_getcpu();

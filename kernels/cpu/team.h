@@ -10,10 +10,12 @@
 #ifndef PAGED_KERNELS_CPU_TEAM_H
 #define PAGED_KERNELS_CPU_TEAM_H
 
+#include "kernels/cpu/sight.h"
 #include "kernels/cpu/tile.h"
 
 /** What one thread needs to attend; lives as long as the team. */
 struct team_scratch {
+	uint32_t thread; /* its number in the team, the caller's 0 */
 	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
 	float split_values[TILE_LINES * PAGED_MAX_DIM];
 	float total_values[TILE_LINES * PAGED_MAX_DIM];
@@ -22,6 +24,7 @@ struct team_scratch {
 	struct tile_scores scores;
 	struct tile_state split, total;
 	struct tile_rows k_rows, v_rows, ahead;
+	struct sight sight;
 };
 
 /**
@@ -40,6 +43,7 @@ void team_run_alone(struct kernel_team *team, team_work_fn work, void *context);
 /** team_take - the next unit's number; goes on counting past the last */
 uint64_t team_take(struct kernel_team *team);
 
+enum kernel_isa team_isa(const struct kernel_team *team);
 const struct kernel_tile_ops *team_ops(const struct kernel_team *team);
 uint32_t team_n_threads(const struct kernel_team *team);
 

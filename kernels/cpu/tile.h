@@ -25,6 +25,7 @@
 #define TILE_MAX_LANES 16u
 
 _Static_assert(KERNEL_SPLIT % TILE_TOKENS == 0, "no tile lies in two splits");
+_Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
 _Static_assert(PAGED_MAX_DIM % TILE_MAX_LANES == 0, "a padded row fits its scratch");
 
 /** Where the tokens of a tile lie: one address a token, so pages of any size look alike. */
@@ -48,6 +49,7 @@ struct tile_scores {
 	float score[TILE_LINES][TILE_TOKENS];
 	float rescale[TILE_LINES];    /* of what the line's state held before this tile */
 	uint32_t visible[TILE_LINES]; /* the line sees the first so many tokens of the tile */
+	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide and values_seen alone */
 };
 
 struct kernel_tile_ops {
@@ -67,9 +69,19 @@ struct kernel_tile_ops {
 	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 			float scale);
 
+	/* Visible scores times scale, in place: for what must be done between scale and softmax. */
+	void (*scale)(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale);
+
+	/* -inf for visible tokens that are not seen. */
+	void (*hide)(struct tile_scores *scores, uint32_t begin, uint32_t end);
+
 	/* values = values * rescale + weights . V, visible tokens only. */
 	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 		       const struct tile_rows *rows, const struct tile_rows *ahead);
+
+	/* The same for seen tokens only: others are not even multiplied by their weight, which is 0. */
+	void (*values_seen)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+			    const struct tile_rows *rows);
 
 	/* Fold a later split's state of one line into the state of all before it. */
 	void (*merge)(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values);

@@ -100,6 +100,15 @@ vec_below(vec v, uint32_t n, vec other)
 }
 
 static inline vec
+vec_pick(vec v, uint32_t bits, vec other)
+{
+	__m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+	__m256i set = _mm256_and_si256(_mm256_set1_epi32((int)bits), lane);
+
+	return _mm256_blendv_ps(other, v, _mm256_castsi256_ps(_mm256_cmpeq_epi32(set, lane)));
+}
+
+static inline vec
 vec_round(vec v)
 {
 	return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

@@ -85,6 +85,12 @@ vec_below(vec v, uint32_t n, vec other)
 }
 
 static inline vec
+vec_pick(vec v, uint32_t bits, vec other)
+{
+	return _mm512_mask_mov_ps(other, (__mmask16)bits, v);
+}
+
+static inline vec
 vec_round(vec v)
 {
 	return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

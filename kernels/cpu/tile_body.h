@@ -12,6 +12,7 @@
  *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
  *   vec_max(a, b)         b where either is a NaN
  *   vec_below(v, n, w)    v in lanes before n, w in the others
+ *   vec_pick(v, b, w)     v in lanes whose bit in b is set, w in the others
  *   vec_scale(v, n)       v * 2^n for whole n from -150 to 0
  *   vec_round(v)          to nearest even, |v| < 2^22
  *   vec_sum, vec_top      over the lanes; vec_top's lanes hold no NaN
@@ -228,6 +229,29 @@ softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, ui
 	}
 }
 
+static void
+scale_scores(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
+		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
+			vec_store(score + i, vec_load(score + i) * vec_set1(scale));
+	}
+}
+
+static void
+hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
+		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
+			vec_store(score + i, vec_pick(vec_load(score + i), (uint32_t)(scores->seen[line] >> i),
+						      vec_set1(-INFINITY)));
+	}
+}
+
 /* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
 INLINE void
 values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
@@ -325,6 +349,95 @@ values(const struct tile_scores *scores, struct tile_state *state, uint32_t begi
 		values_of(scores, state, begin, end, rows, ahead, PAGED_BF16);
 }
 
+INLINE void
+values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines)
+{
+	if (rows->dtype == PAGED_F32)
+		values_lines(scores, state, line, rescale, rows, NULL, PAGED_F32, from, to, lines);
+	else if (rows->dtype == PAGED_F16)
+		values_lines(scores, state, line, rescale, rows, NULL, PAGED_F16, from, to, lines);
+	else
+		values_lines(scores, state, line, rescale, rows, NULL, PAGED_BF16, from, to, lines);
+}
+
+/* Tokens [from, to) of one line or of LINE_BLOCK. */
+static void
+values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
+{
+	if (one)
+		values_run_of(scores, state, line, rescale, rows, from, to, 1);
+	else
+		values_run_of(scores, state, line, rescale, rows, from, to, LINE_BLOCK);
+}
+
+/* The first run of ones, [*from_p, returned), at or after bit `at` and below `end`; none: `end` twice. */
+INLINE uint32_t
+run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
+{
+	uint64_t rest = at < 64 ? ones >> at << at : 0;
+	uint32_t from = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	uint32_t to;
+
+	*from_p = from < end ? from : end;
+	if (from >= end)
+		return end;
+	rest = ~ones >> from << from;
+	to = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	return to < end ? to : end;
+}
+
+/* One line's runs in [from, end); its values are rescaled with the first of the tile. */
+INLINE void
+values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+	    const struct tile_rows *rows, uint32_t from, uint32_t end)
+{
+	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
+
+	for (; from < end; to = run_of_ones(scores->seen[line], to, end, &from)) {
+		values_run(scores, state, line, rescale, rows, from, to, true);
+		*rescale = 1;
+	}
+}
+
+/* Runs that all of LINE_BLOCK lines see together, between them each line's own. */
+INLINE void
+values_runs_block(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+		  const struct tile_rows *rows)
+{
+	uint64_t all = ~UINT64_C(0);
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < LINE_BLOCK; i++)
+		all &= scores->seen[line + i];
+	while (done < TILE_TOKENS) {
+		uint32_t from, to = run_of_ones(all, done, TILE_TOKENS, &from);
+
+		for (uint32_t i = 0; i < LINE_BLOCK; i++)
+			values_runs(scores, state, line + i, &rescale[i], rows, done, from);
+		if (from < to) {
+			values_run(scores, state, line, rescale, rows, from, to, false);
+			for (uint32_t i = 0; i < LINE_BLOCK; i++)
+				rescale[i] = 1;
+		}
+		done = to;
+	}
+}
+
+static void
+values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	    const struct tile_rows *rows)
+{
+	float rescale[TILE_LINES];
+
+	memcpy(rescale + begin, scores->rescale + begin, (end - begin) * sizeof(*rescale));
+	for (; begin + LINE_BLOCK <= end; begin += LINE_BLOCK)
+		values_runs_block(scores, state, begin, &rescale[begin], rows);
+	for (; begin < end; begin++)
+		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
+}
+
 static void
 merge(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values_of_split)
 {
@@ -340,8 +453,8 @@ merge(struct tile_state *total, uint32_t line, float maximum, float sum, const f
 	total->maximum[line] = top;
 }
 
-#define TILE_OPS                                                                                        \
-	{                                                                                               \
-		.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, \
-		.values = values, .merge = merge,                                                       \
+#define TILE_OPS                                                                                                   \
+	{                                                                                                          \
+		.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
+		.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge, \
 	}

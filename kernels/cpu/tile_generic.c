@@ -105,6 +105,12 @@ vec_below(vec v, uint32_t n, vec other)
 	return vec_choose((ints)((bits){ 0, 1, 2, 3 } < n), v, other);
 }
 
+static inline vec
+vec_pick(vec v, uint32_t set, vec other)
+{
+	return vec_choose((ints)(((bits){ 1, 2, 4, 8 } & set) != 0), v, other);
+}
+
 /* 1.5 * 2^23: adding it leaves a float's integer part in its low bits. */
 #define ROUNDER 12582912.0f
 
