@@ -202,30 +202,36 @@ world_destroy(struct world *world)
 void
 world_attend(struct world *world, struct kernel_team *team)
 {
-	size_t lines = world->total_q * world->params.q_heads;
+	const struct world_params *p = &world->params;
+	size_t lines = world->total_q * p->q_heads;
+	struct kernel_mods *mods = NULL;
+	struct paged_error error;
 
+	if ((p->mods.blocks != NULL || p->mods.mask != NULL || p->mods.score != NULL) &&
+	    kernel_mods_create(team, &p->mods, &mods, &error) != PAGED_OK)
+		abort();
 	memset(world->out.data, 0xff, world->out_bytes);
 	memset(world->lse, 0xff, lines * sizeof(float));
 	memset(world->maximum, 0xff, lines * sizeof(float));
-	kernel_attention(team, &(struct attention_args){
-				       .pages = { &world->layout, world->pool, WORLD_LAYER },
-				       .rows = world->rows,
-				       .n_rows = world->params.n_rows,
-				       .q = world->q,
-				       .out = world->out,
-				       .scale = world->params.scale,
-				       .causal = world->params.causal,
-				       .sink = world->params.sink,
-				       .lse_without_sink = world->params.lse_without_sink,
-				       .lse = world->lse,
-				       .maximum = world->maximum,
-			       });
+	kernel_attention(team, &(struct attention_args){ .pages = { &world->layout, world->pool, WORLD_LAYER },
+							 .rows = world->rows,
+							 .n_rows = p->n_rows,
+							 .q = world->q,
+							 .out = world->out,
+							 .scale = p->scale,
+							 .causal = p->causal,
+							 .mods = mods,
+							 .sink = p->sink,
+							 .lse_without_sink = p->lse_without_sink,
+							 .lse = world->lse,
+							 .maximum = world->maximum });
+	kernel_mods_destroy(mods);
 }
 
 static bool
 close_to(double value, double expected, double tolerance)
 {
-	return value == expected || fabs(value - expected) <= tolerance;
+	return value == expected || (isnan(value) && isnan(expected)) || fabs(value - expected) <= tolerance;
 }
 
 static bool
@@ -290,18 +296,24 @@ head_check(const struct world *world, uint32_t r, uint32_t kv_head, char *what, 
 
 			for (uint32_t d = 0; d < p->k_dim; d++)
 				q[d] = world_element(&world->q, world->rows[r].q_start + i, h, d);
-			good = line_check(world, r, i, h,
-					  &(struct reference_line){ .q = q,
-								    .k = k,
-								    .v = v,
-								    .k_stride = p->k_dim,
-								    .v_stride = p->v_dim,
-								    .k_dim = p->k_dim,
-								    .v_dim = p->v_dim,
-								    .n_keys = visible(world, row, i),
-								    .scale = p->scale,
-								    .sink = p->sink == NULL ? NULL : &p->sink[h] },
-					  what, size);
+			good = line_check(
+				world, r, i, h,
+				&(struct reference_line){ .q = q,
+							  .k = k,
+							  .v = v,
+							  .k_stride = p->k_dim,
+							  .v_stride = p->v_dim,
+							  .k_dim = p->k_dim,
+							  .v_dim = p->v_dim,
+							  .n_keys = visible(world, row, i),
+							  .scale = p->scale,
+							  .sink = p->sink == NULL ? NULL : &p->sink[h],
+							  .mask = p->mods.mask,
+							  .score = p->mods.score,
+							  .at = { .b = (int32_t)r,
+								  .h = (int32_t)h,
+								  .q_idx = (int32_t)row->q_base + (int32_t)i } },
+				what, size);
 		}
 	free(k);
 	free(v);

@@ -121,6 +121,11 @@ UNIT_TESTS += %D%/unit_attention_merge
 %C%_unit_attention_merge_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_merge_LDADD = $(KERNEL_TEST_LIBS)
 
+UNIT_TESTS += %D%/unit_attention_mods
+%C%_unit_attention_mods_SOURCES = %D%/unit_attention_mods.c
+%C%_unit_attention_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_mods_LDADD = $(KERNEL_TEST_LIBS)
+
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h
 UNIT_TESTS += %D%/unit_gguf

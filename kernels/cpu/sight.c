@@ -270,7 +270,7 @@ mask_evaluate(const struct attention_task *task, const struct kernel_mods *mods,
 
 enum sight_part
 sight_tile(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	   uint32_t begin, uint32_t end, uint32_t first)
+	   uint32_t begin, uint32_t end, uint32_t first, uint64_t *seen_by_any)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &scratch->scores;
@@ -297,5 +297,6 @@ sight_tile(const struct attention_job *job, const struct attention_task *task, s
 	for (uint32_t line = first; line < task->n_lines; line++)
 		scores->visible[line] =
 			scores->seen[line] == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(scores->seen[line]);
+	*seen_by_any = any;
 	return any == 0 ? SIGHT_NOTHING : SIGHT_SOME;
 }

@@ -36,29 +36,60 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 		sight_begin(job, task, scratch);
 }
 
-/* Addresses of tokens [begin, begin + n_tokens); no page past them is looked at. */
+/* Bits [from, to) of a tile. */
+static uint64_t
+token_bits(uint32_t from, uint32_t to)
+{
+	return (~UINT64_C(0) >> (TILE_TOKENS - (to - from))) << from;
+}
+
+/* Tokens whose page was passed over read another's row; nobody sees what comes of it. */
+static void
+gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
+{
+	const void *any = rows->token[__builtin_ctzll(wanted)];
+
+	for (uint32_t i = 0; i < n_tokens; i++)
+		if (rows->token[i] == NULL)
+			rows->token[i] = any;
+}
+
+/*
+ * Addresses of tokens [begin, begin + n_tokens).  No page past them is looked
+ * at, and none that holds no token of `wanted`, in which there is at least one.
+ */
 static void
 rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, struct tile_rows *rows)
+	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 	const struct layout *layout = pages->layout;
 	const struct layout_plane *p = &layout->plane[plane];
 	uint32_t page_size = layout->params.page_size;
 	uint32_t page = begin / page_size, slot = begin % page_size;
+	bool gaps = false;
 	uint32_t i = 0;
 
 	while (i < n_tokens) {
+		uint32_t left = page_size - slot, end = n_tokens - i < left ? n_tokens : i + left;
 		const uint8_t *at;
 
-		assert(task->row->pages[page] < layout->params.n_pages);
-		at = pages->base +
-		     layout_offset(layout, plane, pages->layer, task->row->pages[page], task->kv_head, slot);
-		for (; slot < page_size && i < n_tokens; slot++, i++, at += p->token_stride)
-			rows->token[i] = at;
+		if ((wanted & token_bits(i, end)) == 0) {
+			gaps = true;
+			while (i < end)
+				rows->token[i++] = NULL;
+		} else {
+			assert(task->row->pages[page] < layout->params.n_pages);
+			at = pages->base +
+			     layout_offset(layout, plane, pages->layer, task->row->pages[page], task->kv_head, slot);
+			for (; i < end; i++, at += p->token_stride)
+				rows->token[i] = at;
+		}
 		page++;
 		slot = 0;
 	}
+	if (gaps)
+		gaps_fill(rows, n_tokens, wanted);
 	for (; i % TILE_TOKEN_BLOCK != 0; i++)
 		rows->token[i] = rows->token[n_tokens - 1];
 	rows->n_tokens = n_tokens;
@@ -118,6 +149,7 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
 	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
+	uint64_t wanted = ~UINT64_C(0);
 	float scale = job->args->scale;
 
 	while (line_visible(job, task, first) <= begin)
@@ -128,12 +160,12 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 		scores->visible[line] = (visible < end ? visible : end) - begin;
 	}
 	if (part == SIGHT_SOME)
-		part = sight_tile(job, task, scratch, begin, end, first);
+		part = sight_tile(job, task, scratch, begin, end, first, &wanted);
 	if (part == SIGHT_NOTHING)
 		return;
-	rows_locate(job, task, LAYOUT_K, begin, end - begin, k);
+	rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
 	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
-	rows_locate(job, task, LAYOUT_V, begin, end - begin, v);
+	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
 	job->ops->scores(scores, scratch->q, first, n, k, v);
 	if (job->args->mods != NULL)
 		scale = scores_modify(job, task, scratch, begin, end, first, part);
@@ -143,9 +175,9 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 		job->ops->values_seen(scores, &scratch->split, first, n, v);
 		return;
 	}
-	if (end < most) {
+	if (end < most && job->args->mods == NULL) { /* else who knows whether that page is wanted */
 		ahead = &scratch->ahead;
-		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, ahead);
+		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, wanted, ahead);
 	}
 	job->ops->values(scores, &scratch->split, first, n, v, ahead);
 }
