@@ -152,10 +152,12 @@ struct merge_args {
 /** What a plan adds to plain attention; each may be NULL. */
 struct kernel_mods_params {
 	/*
-	 * A block mask of logical blocks: the plan's rows or one for all, the
-	 * query heads or one for all.  Full blocks are seen as far as lengths
-	 * (and `causal`) reach, partial ones where the mask mod says so,
-	 * everywhere without one; others are never visited.
+	 * A block mask of logical blocks, of any sizes, lists in any order:
+	 * for the plan's rows or one for all, for the query heads or one for
+	 * all.  Full blocks are seen whole, partial ones where the mask mod
+	 * says so (whole without one), others are never visited.  The rows'
+	 * own lengths, and `causal`, bound all of them; what lies in a block
+	 * that the mask does not have sees nothing, or is not seen.
 	 */
 	const struct block_mask *blocks;
 	/*

@@ -96,6 +96,16 @@ blocks_of(const struct world_params *params, const struct mod_binding *mask, uin
 	return blocks;
 }
 
+static struct block_mask *
+lists_open(const struct block_mask_shape *shape, const struct block_mask_lists *lists, uint64_t n_lists)
+{
+	struct paged_error error = { 0 };
+	struct block_mask *blocks;
+
+	cr_assert_eq(block_mask_from_lists(shape, lists, n_lists, 0, &blocks, &error), PAGED_OK, "%s", error.text);
+	return blocks;
+}
+
 static void
 world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
 {
@@ -190,6 +200,7 @@ shape_roll(struct dice *dice, struct world_params *params)
 	static const uint32_t heads[][2] = { { 4, 2 }, { 1, 1 }, { 8, 1 }, { 3, 3 }, { 6, 2 } };
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 128 };
 	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const float sinks[MAX_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
 	uint32_t h = roll(dice, COUNT(heads));
 
 	*params = (struct world_params){ .seed = dice->seed,
@@ -204,6 +215,7 @@ shape_roll(struct dice *dice, struct world_params *params)
 					 .page_size = page_sizes[roll(dice, COUNT(page_sizes))],
 					 .causal = roll(dice, 2),
 					 .scale = 0.3f,
+					 .sink = roll(dice, 4) == 0 ? sinks : NULL,
 					 .n_rows = 1 + roll(dice, 3) };
 	for (uint32_t r = 0; r < params->n_rows; r++) {
 		uint32_t kv_len = roll(dice, roll(dice, 3) == 0 ? 1100 : 200),
@@ -462,23 +474,20 @@ KERNEL_TEST(mods, given_lists)
 	struct block_mask *given, *ordered;
 	struct bound odd, equal;
 	struct world a, b;
-	struct paged_error error = { 0 };
 
 	captured_fill(&captured, 1);
 	params.rows[0].q_base = row.q_base;
 	params.rows[0].q_len = (uint32_t)row.q_len;
-	cr_assert_eq(block_mask_from_lists(&shape,
-					   &(struct block_mask_lists){ .n_blocks = { n_partial, n_full },
-								       .indices = { partial, full },
-								       .n_indices = { 2, 3 } },
-					   1, 0, &given, &error),
-		     PAGED_OK, "%s", error.text);
-	cr_assert_eq(block_mask_from_lists(&shape,
-					   &(struct block_mask_lists){ .n_blocks = { n_partial, n_full },
-								       .indices = { ordered_partial, ordered_full },
-								       .n_indices = { 2, 3 } },
-					   1, 0, &ordered, &error),
-		     PAGED_OK, "%s", error.text);
+	given = lists_open(&shape,
+			   &(struct block_mask_lists){ .n_blocks = { n_partial, n_full },
+						       .indices = { partial, full },
+						       .n_indices = { 2, 3 } },
+			   1);
+	ordered = lists_open(&shape,
+			     &(struct block_mask_lists){ .n_blocks = { n_partial, n_full },
+							 .indices = { ordered_partial, ordered_full },
+							 .n_indices = { 2, 3 } },
+			     1);
 	odd = bound_open(MOD_MASK, "kv_idx % 2 == 1", &captured);
 	equal = bound_open(MOD_MASK,
 			   "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || "
@@ -511,6 +520,43 @@ KERNEL_TEST(mods, given_lists)
 	block_mask_destroy(given);
 	block_mask_destroy(ordered);
 	bound_close(&odd);
+	bound_close(&equal);
+}
+
+/* One row and one head stand for all; rows longer or shorter than the mask says, in keys and in query rows. */
+KERNEL_TEST(mods, lists_for_all_rows)
+{
+	static const uint32_t n_full[] = { 2, 1 }, full[] = { 1, 6, 3 };
+	struct block_mask_row row = { 0, 16, 700 };
+	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 8, .kv_block = 100, .rows = &row };
+	struct captured captured = { 0 };
+	struct world_params params = chunk();
+	struct block_mask *blocks;
+	struct bound equal;
+	struct world a, b;
+
+	captured_fill(&captured, 1);
+	blocks = lists_open(&shape,
+			    &(struct block_mask_lists){ .n_blocks = { [BLOCK_MASK_FULL] = n_full },
+							.indices = { [BLOCK_MASK_FULL] = full },
+							.n_indices = { [BLOCK_MASK_FULL] = 3 } },
+			    2);
+	equal = bound_open(MOD_MASK,
+			   "q_idx < 8 ? kv_idx / 100 == 1 || kv_idx / 100 == 6 : q_idx < 16 && kv_idx / 100 == 3",
+			   &captured);
+	params.n_rows = 4;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 700, .q_len = 16 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 900, .q_len = 20 };
+	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 150, .q_len = 1 };
+	params.rows[3] = (struct world_row){ .id = 3, .kv_len = 650, .q_len = 9 };
+	params.mods.blocks = blocks;
+	world_run(&a, &params, 2, isa);
+	params.mods = (struct kernel_mods_params){ .mask = equal.binding };
+	world_run(&b, &params, 1, isa);
+	assert_same(&a, 0, &b, 0, a.total_q, "one row for all");
+	world_destroy(&a);
+	world_destroy(&b);
+	block_mask_destroy(blocks);
 	bound_close(&equal);
 }
 

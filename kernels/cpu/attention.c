@@ -232,6 +232,25 @@ round_up(uint32_t n, uint32_t lanes)
 	return (n + lanes - 1) / lanes * lanes;
 }
 
+/* Numbers that fit what mods count in, and a block mask of this plan's size. */
+static void
+mods_assert(const struct kernel_team *team, const struct attention_args *args)
+{
+	const struct block_mask *blocks = args->mods->params.blocks;
+
+	assert(args->mods->n_threads == team_n_threads(team));
+	for (uint32_t i = 0; i < args->n_rows; i++) {
+		const struct kernel_row *row = &args->rows[i];
+
+		assert(row->kv_len <= INT32_MAX && row->q_base >= INT32_MIN && row->q_base + row->q_len <= INT32_MAX);
+		(void)row;
+	}
+	assert(blocks == NULL || blocks->shape.n_rows == 1 || blocks->shape.n_rows == args->n_rows);
+	assert(blocks == NULL || blocks->shape.n_heads == 1 || blocks->shape.n_heads == args->q.n_heads);
+	(void)team;
+	(void)blocks;
+}
+
 void
 kernel_attention(struct kernel_team *team, const struct attention_args *args)
 {
@@ -248,7 +267,8 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	struct attention_size size;
 
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
-	assert(args->mods == NULL || args->mods->n_threads == team_n_threads(team));
+	if (args->mods != NULL)
+		mods_assert(team, args);
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
 	size = size_up(&job);
 	if (size.products < ALONE_PRODUCTS) {
