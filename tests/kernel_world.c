@@ -228,6 +228,29 @@ world_attend(struct world *world, struct kernel_team *team)
 	kernel_mods_destroy(mods);
 }
 
+void
+world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
+{
+	struct kernel_team *team;
+	struct paged_error error;
+
+	if (kernel_team_create(n_threads, isa, &team, &error) != PAGED_OK)
+		abort();
+	world_create(world, params);
+	world_attend(world, team);
+	kernel_team_destroy(team);
+}
+
+bool
+world_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n)
+{
+	size_t row = (size_t)a->out.token_stride, heads = a->params.q_heads, lines = n * heads * sizeof(float);
+
+	return memcmp((uint8_t *)a->out.data + a_row * row, (uint8_t *)b->out.data + b_row * row, n * row) == 0 &&
+	       memcmp(a->lse + a_row * heads, b->lse + b_row * heads, lines) == 0 &&
+	       memcmp(a->maximum + a_row * heads, b->maximum + b_row * heads, lines) == 0;
+}
+
 static bool
 close_to(double value, double expected, double tolerance)
 {

@@ -68,6 +68,12 @@ float world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t
 /** world_attend - run kernel_attention; outputs are 0xff before */
 void world_attend(struct world *world, struct kernel_team *team);
 
+/** world_run - create and attend, with a team of its own */
+void world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa);
+
+/** world_same - n query rows of one world have the bits of another's, in all outputs */
+bool world_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n);
+
 /**
  * world_check - compare every output with the float64 reference
  *

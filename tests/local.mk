@@ -124,7 +124,7 @@ UNIT_TESTS += %D%/unit_attention_merge
 UNIT_TESTS += %D%/unit_attention_mods
 %C%_unit_attention_mods_SOURCES = %D%/unit_attention_mods.c
 %C%_unit_attention_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_attention_mods_LDADD = $(KERNEL_TEST_LIBS)
+%C%_unit_attention_mods_LDADD = $(MOD_TEST_LIBS)
 
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h

@@ -10,6 +10,7 @@
 #include "kernels/mask/mod_rule.h"
 #include "tests/kernel_test.h"
 #include "tests/kernel_world.h"
+#include "tests/mod_fixture.h"
 #include "tests/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -34,42 +35,18 @@ captured_fill(struct captured *captured, uint64_t seed)
 		captured->slope[i] = reference_random(seed, 100 + i, 0.05f);
 	for (uint32_t i = 0; i < 64 * 64; i++)
 		captured->bias[i / 64][i % 64] = reference_random(seed, 200 + i, 2);
-	captured->arrays[0] = (struct mod_array){
-		.name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { DOC_LEN }, .data = captured->doc
-	};
-	captured->arrays[1] = (struct mod_array){
-		.name = "tree", .dtype = MOD_I32, .n_dims = 1, .extents = { 64 }, .data = captured->tree
-	};
-	captured->arrays[2] = (struct mod_array){
-		.name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { MAX_HEADS }, .data = captured->slope
-	};
+	captured->arrays[0] = (struct mod_array)MOD_1D("doc", MOD_I32, captured->doc);
+	captured->arrays[1] = (struct mod_array)MOD_1D("tree", MOD_I32, captured->tree);
+	captured->arrays[2] = (struct mod_array)MOD_1D("slope", MOD_F32, captured->slope);
 	captured->arrays[3] = (struct mod_array){
 		.name = "bias", .dtype = MOD_F32, .n_dims = 2, .extents = { 64, 64 }, .data = captured->bias
 	};
 }
 
-struct bound {
-	struct mod *mod;
-	struct mod_binding *binding;
-};
-
-static struct bound
+static struct mod_fixture
 bound_open(enum mod_kind kind, const char *text, const struct captured *captured)
 {
-	struct paged_error error = { 0 };
-	struct bound bound;
-
-	cr_assert_eq(mod_parse(kind, text, strlen(text), captured->arrays, COUNT(captured->arrays), &bound.mod, &error),
-		     PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_bind(bound.mod, captured->arrays, COUNT(captured->arrays), &bound.binding, &error), PAGED_OK);
-	return bound;
-}
-
-static void
-bound_close(struct bound *bound)
-{
-	mod_binding_destroy(bound->binding);
-	mod_destroy(bound->mod);
+	return mod_fixture_open(kind, text, captured->arrays, COUNT(captured->arrays));
 }
 
 /* The block mask that a mask mod makes over a world's rows. */
@@ -107,25 +84,9 @@ lists_open(const struct block_mask_shape *shape, const struct block_mask_lists *
 }
 
 static void
-world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
-{
-	struct kernel_team *team = kernel_test_team(n_threads, isa);
-
-	world_create(world, params);
-	world_attend(world, team);
-	kernel_team_destroy(team);
-}
-
-static void
 assert_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n, const char *what)
 {
-	size_t row = (size_t)a->out.token_stride, lines = a->params.q_heads * sizeof(float);
-
-	cr_assert_eq(memcmp((uint8_t *)a->out.data + a_row * row, (uint8_t *)b->out.data + b_row * row, n * row), 0,
-		     "seed %" PRIu64 ": outputs differ: %s", a->params.seed, what);
-	cr_assert_eq(memcmp((uint8_t *)a->lse + a_row * lines, (uint8_t *)b->lse + b_row * lines, n * lines), 0);
-	cr_assert_eq(memcmp((uint8_t *)a->maximum + a_row * lines, (uint8_t *)b->maximum + b_row * lines, n * lines),
-		     0);
+	cr_assert(world_same(a, a_row, b, b_row, n), "seed %" PRIu64 ": outputs differ: %s", a->params.seed, what);
 }
 
 /*
@@ -264,7 +225,7 @@ KERNEL_TEST(mods, random)
 	for (uint32_t i = 0; i < rounds; i++) {
 		struct dice dice = { .seed = kernel_test_seed() + i };
 		struct world_params params;
-		struct bound mask, score;
+		struct mod_fixture mask, score;
 		char text[640];
 
 		captured_fill(&captured, dice.seed);
@@ -277,8 +238,8 @@ KERNEL_TEST(mods, random)
 		params.mods.mask = mask.binding;
 		params.mods.score = roll(&dice, 3) ? score.binding : NULL;
 		world_try(&params, &dice, isa, text);
-		bound_close(&mask);
-		bound_close(&score);
+		mod_fixture_close(&mask);
+		mod_fixture_close(&score);
 	}
 }
 
@@ -311,7 +272,7 @@ KERNEL_TEST(mods, say_the_same_as_flags)
 {
 	struct captured captured = { 0 };
 	struct world_params params = chunk();
-	struct bound mask, score;
+	struct mod_fixture mask, score;
 	struct world flag, mod;
 
 	captured_fill(&captured, 1);
@@ -325,8 +286,8 @@ KERNEL_TEST(mods, say_the_same_as_flags)
 	assert_same(&flag, 0, &mod, 0, 60, "causal");
 	world_destroy(&flag);
 	world_destroy(&mod);
-	bound_close(&mask);
-	bound_close(&score);
+	mod_fixture_close(&mask);
+	mod_fixture_close(&score);
 }
 
 /* A chunk, or its query rows one by one, each with the length of its moment. */
@@ -334,7 +295,7 @@ KERNEL_TEST(mods, chunk_or_one_by_one)
 {
 	struct captured captured = { 0 };
 	struct world_params params = chunk();
-	struct bound mask, score;
+	struct mod_fixture mask, score;
 	struct world all, one;
 
 	captured_fill(&captured, 1);
@@ -350,8 +311,8 @@ KERNEL_TEST(mods, chunk_or_one_by_one)
 		world_destroy(&one);
 	}
 	world_destroy(&all);
-	bound_close(&mask);
-	bound_close(&score);
+	mod_fixture_close(&mask);
+	mod_fixture_close(&score);
 }
 
 static uint8_t *
@@ -373,7 +334,7 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 
 	captured_fill(&captured, 1);
 	for (size_t i = 0; i < COUNT(texts); i++) {
-		struct bound mask = bound_open(MOD_MASK, texts[i], &captured);
+		struct mod_fixture mask = bound_open(MOD_MASK, texts[i], &captured);
 		struct world_params params = chunk();
 		struct world clean, poisoned;
 
@@ -392,7 +353,7 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 		assert_same(&clean, 0, &poisoned, 0, 60, texts[i]);
 		world_destroy(&clean);
 		world_destroy(&poisoned);
-		bound_close(&mask);
+		mod_fixture_close(&mask);
 	}
 	kernel_team_destroy(team);
 }
@@ -401,7 +362,7 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 KERNEL_TEST(mods, unseen_pages_need_not_exist)
 {
 	struct captured captured = { 0 };
-	struct bound mask;
+	struct mod_fixture mask;
 	struct world_params params = chunk();
 
 	captured_fill(&captured, 1);
@@ -423,7 +384,7 @@ KERNEL_TEST(mods, unseen_pages_need_not_exist)
 		world_destroy(&holes);
 		kernel_team_destroy(team);
 	}
-	bound_close(&mask);
+	mod_fixture_close(&mask);
 }
 
 /* A draft tree: query row i's word has a bit for each draft token on its path; what comes before, all see. */
@@ -437,19 +398,17 @@ KERNEL_TEST(mods, tree_verification)
 	};
 	static const char text[] = "kv_idx < base || (path[q_idx - base] >> (kv_idx - base) & 1) == 1";
 	struct world_params params = chunk();
-	struct paged_error error = { 0 };
-	struct mod_binding *mask;
-	struct mod *mod;
+	struct mod_fixture mask;
 	struct world all, one;
+	char what[256];
 
 	for (uint32_t i = 0; i < COUNT(parent); i++)
 		words[i] = (parent[i] < 0 ? 0 : words[parent[i]]) | 1 << i;
 	params.rows[0] = (struct world_row){ .id = 3, .kv_len = 712, .q_len = COUNT(parent), .q_base = base };
-	cr_assert_eq(mod_parse(MOD_MASK, text, strlen(text), arrays, 2, &mod, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_bind(mod, arrays, 2, &mask, &error), PAGED_OK, "%s", error.text);
-	params.mods.mask = mask;
+	mask = mod_fixture_open(MOD_MASK, text, arrays, COUNT(arrays));
+	params.mods.mask = mask.binding;
 	world_run(&all, &params, 2, isa);
-	cr_assert(world_check(&all, error.text, sizeof(error.text)), "%s", error.text);
+	cr_assert(world_check(&all, what, sizeof(what)), "%s", what);
 
 	/* A straight path is causal attention over its tokens alone: rows 0, 1 and 2 of the other world. */
 	for (uint32_t i = 0; i < 12; i++)
@@ -458,8 +417,7 @@ KERNEL_TEST(mods, tree_verification)
 	assert_same(&all, 0, &one, 0, 2, "one path");
 	world_destroy(&one);
 	world_destroy(&all);
-	mod_binding_destroy(mask);
-	mod_destroy(mod);
+	mod_fixture_close(&mask);
 }
 
 /* Lists in any order; full blocks are not asked about, partial ones are, without a mod they are whole. */
@@ -472,7 +430,7 @@ KERNEL_TEST(mods, given_lists)
 	struct block_mask_row row = { 1036, 64, 1100 }; /* a whole query block: full blocks stay full */
 	struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 64, .kv_block = 64, .rows = &row };
 	struct block_mask *given, *ordered;
-	struct bound odd, equal;
+	struct mod_fixture odd, equal;
 	struct world a, b;
 
 	captured_fill(&captured, 1);
@@ -505,7 +463,7 @@ KERNEL_TEST(mods, given_lists)
 	world_destroy(&a);
 	world_destroy(&b);
 
-	bound_close(&equal);
+	mod_fixture_close(&equal);
 	equal = bound_open(MOD_MASK,
 			   "kv_idx / 64 == 0 || kv_idx / 64 == 4 || kv_idx / 64 == 9 || kv_idx / 64 == 2 || "
 			   "kv_idx / 64 == 17",
@@ -519,8 +477,8 @@ KERNEL_TEST(mods, given_lists)
 	world_destroy(&b);
 	block_mask_destroy(given);
 	block_mask_destroy(ordered);
-	bound_close(&odd);
-	bound_close(&equal);
+	mod_fixture_close(&odd);
+	mod_fixture_close(&equal);
 }
 
 /* One row and one head stand for all; rows longer or shorter than the mask says, in keys and in query rows. */
@@ -532,7 +490,7 @@ KERNEL_TEST(mods, lists_for_all_rows)
 	struct captured captured = { 0 };
 	struct world_params params = chunk();
 	struct block_mask *blocks;
-	struct bound equal;
+	struct mod_fixture equal;
 	struct world a, b;
 
 	captured_fill(&captured, 1);
@@ -557,7 +515,7 @@ KERNEL_TEST(mods, lists_for_all_rows)
 	world_destroy(&a);
 	world_destroy(&b);
 	block_mask_destroy(blocks);
-	bound_close(&equal);
+	mod_fixture_close(&equal);
 }
 
 /* NaN and +inf from a score mod spoil their line; -inf weighs nothing, be it all. */
@@ -571,7 +529,7 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 
 	captured_fill(&captured, 1);
 	for (size_t t = 0; t < COUNT(texts); t++) {
-		struct bound score = bound_open(MOD_SCORE, texts[t], &captured);
+		struct mod_fixture score = bound_open(MOD_SCORE, texts[t], &captured);
 		struct world world;
 		char what[256];
 
@@ -581,7 +539,7 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 		cr_assert_eq(isnan(world.lse[4 * params.q_heads + 2]) != 0, t < 2);
 		cr_assert(t < 2 || world.lse[4 * params.q_heads + 2] == -INFINITY);
 		world_destroy(&world);
-		bound_close(&score);
+		mod_fixture_close(&score);
 	}
 }
 
@@ -593,7 +551,7 @@ KERNEL_TEST(mods, range_is_told)
 	struct world_params params = chunk();
 	struct paged_error error = { 0 };
 	struct kernel_mods *mods;
-	struct bound score;
+	struct mod_fixture score;
 	struct world world;
 
 	captured_fill(&captured, 1);
@@ -618,6 +576,6 @@ KERNEL_TEST(mods, range_is_told)
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
 	kernel_mods_destroy(mods);
 	world_destroy(&world);
-	bound_close(&score);
+	mod_fixture_close(&score);
 	kernel_team_destroy(team);
 }

@@ -4,7 +4,6 @@
  * batch, however many threads work and however query rows are grouped.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "tests/kernel_test.h"
 #include "tests/kernel_world.h"
@@ -31,26 +30,9 @@ prefill(void)
 }
 
 static void
-world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa)
-{
-	struct kernel_team *team = kernel_test_team(n_threads, isa);
-
-	world_create(world, params);
-	world_attend(world, team);
-	kernel_team_destroy(team);
-}
-
-/* n query rows of one world against another's. */
-static void
 assert_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n)
 {
-	size_t row = (size_t)a->out.token_stride, lines = a->params.q_heads * sizeof(float);
-
-	cr_assert_eq(memcmp((uint8_t *)a->out.data + a_row * row, (uint8_t *)b->out.data + b_row * row, n * row), 0,
-		     "outputs differ, seed %" PRIu64, a->params.seed);
-	cr_assert_eq(memcmp((uint8_t *)a->lse + a_row * lines, (uint8_t *)b->lse + b_row * lines, n * lines), 0);
-	cr_assert_eq(memcmp((uint8_t *)a->maximum + a_row * lines, (uint8_t *)b->maximum + b_row * lines, n * lines),
-		     0);
+	cr_assert(world_same(a, a_row, b, b_row, n), "outputs differ, seed %" PRIu64, a->params.seed);
 }
 
 KERNEL_TEST(order, placement_and_page_size)
