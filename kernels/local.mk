@@ -23,6 +23,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/eval_scalar.c \
 	%D%/mod/integer.h \
 	%D%/mod/interval.c \
+	%D%/mod/interval_int.c \
 	%D%/mod/interval.h \
 	%D%/mod/ir.h \
 	%D%/mod/lex.c \

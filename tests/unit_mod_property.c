@@ -6,7 +6,7 @@
  *   - tiles and scalar: exactly where no float is involved; else both lie in
  *     the interval of their point, whose width is the stated accuracy of each
  *     operation
- *   - intervals: hold at every point of a box
+ *   - intervals: hold at every point of a box, and probers say the same
  */
 #include <math.h>
 #include <stdarg.h>
@@ -394,6 +394,30 @@ check_box(const struct mod_fixture *fixture, const struct text *text)
 	}
 }
 
+/* Box after box, each unlike the last in some sides only: as if nothing were kept. */
+static void
+check_prober(const struct mod_fixture *fixture, const struct text *text)
+{
+	struct mod_box box = { 0 };
+	struct mod_prober *prober;
+	struct paged_error error;
+
+	cr_assert_eq(mod_prober_create(fixture->binding, &prober, &error), PAGED_OK);
+	for (uint32_t i = 0; i < 40; i++) {
+		if (pick(8) == 0)
+			random_range(box.b, 3, 2);
+		if (pick(4) == 0)
+			random_range(box.h, 4, 3);
+		if (pick(2) == 0)
+			random_range(box.q_idx, 60, pick(2) ? 2 : 20);
+		if (pick(2) == 0)
+			random_range(box.kv_idx, 60, pick(2) ? 2 : 20);
+		cr_assert_eq(mod_prober_ask(prober, &box), mod_interval(fixture->binding, &box), "seed %llu: %s",
+			     (unsigned long long)seed, text->at);
+	}
+	mod_prober_destroy(prober);
+}
+
 static void
 rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
 {
@@ -416,6 +440,11 @@ Test(mod_property, canonical_text)
 {
 	rounds(MOD_MASK, 1500, check_text);
 	rounds(MOD_SCORE, 1500, check_text);
+}
+
+Test(mod_property, probers_as_intervals)
+{
+	rounds(MOD_MASK, 1500, check_prober);
 }
 
 Test(mod_property, masks_over_tiles)

@@ -15,7 +15,7 @@ rule_surely(void *context, const struct mask_area *area)
 		.kv_idx = { (int32_t)area->kv_begin, (int32_t)(area->kv_end - 1) },
 	};
 
-	switch (mod_interval(mod_rule->binding, &box)) {
+	switch (mod_prober_ask(mod_rule->prober, &box)) {
 	case MOD_ALL_TRUE:
 		return MASK_ALL;
 	case MOD_ALL_FALSE:
@@ -114,18 +114,15 @@ corners_differ(const struct mod_binding *binding, const struct mask_area *area)
 	return mod_scalar(binding, &one, NULL) != mod_scalar(binding, &other, NULL);
 }
 
-/* The cheapest first: two points, one interval, a few elements of all corners, every element. */
+/* The cheapest first: one interval, two points, a few elements of all corners, every element. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
 {
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
-	enum mask_verdict verdict;
+	enum mask_verdict verdict = rule_surely(context, area);
 
-	if (mod_rule->exact && corners_differ(mod_rule->binding, area))
-		return MASK_SOME;
-	verdict = rule_surely(context, area);
-	if (verdict != MASK_SOME)
+	if (verdict != MASK_SOME || (mod_rule->exact && corners_differ(mod_rule->binding, area)))
 		return verdict;
 	tally_corners(&tally, mod_rule->vm, area);
 	if (!is_mixed(&tally))
@@ -176,8 +173,12 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
 				  mod_text(mod));
 	status = mod_vm_create(mod, isa, &mod_rule->vm, error);
-	if (status != PAGED_OK)
+	if (status == PAGED_OK)
+		status = mod_prober_create(binding, &mod_rule->prober, error);
+	if (status != PAGED_OK) {
+		mod_rule_close(mod_rule);
 		return status;
+	}
 	mod_vm_bind(mod_rule->vm, binding);
 	mod_rule->rule = (struct mask_rule){
 		.surely = rule_surely,
@@ -193,6 +194,7 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 void
 mod_rule_close(struct mod_rule *mod_rule)
 {
+	mod_prober_destroy(mod_rule->prober);
 	mod_vm_destroy(mod_rule->vm);
 	*mod_rule = (struct mod_rule){ 0 };
 }

@@ -15,6 +15,7 @@
 struct mod_rule {
 	struct mask_rule rule; /* for block_mask_create() and block_mask_dense(), by one thread at a time */
 	const struct mod_binding *binding;
+	struct mod_prober *prober;
 	struct mod_vm *vm;
 	bool exact; /* no float in it: single points may be asked of mod_scalar() */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of every node over a box.  Ints are doubles here (32 bits are exact);
- * what may wrap may be any int.  Bools are 0 and 1.
+ * Bounds of every node over a box.  Ints are doubles here (32 bits are exact)
+ * but for their operations, which are interval_int.c's.  Bools are 0 and 1.
  */
 #include "config.h"
 
@@ -15,7 +15,6 @@
 #define FUNCTION 0x1p-19
 #define SMALLEST 0x1p-147
 
-static const struct mod_bounds any_int = { INT32_MIN, INT32_MAX, false };
 static const struct mod_bounds any_float = { -INFINITY, INFINITY, true };
 
 /* Bounds are no NaN. */
@@ -79,13 +78,6 @@ corner_high(const double *c)
 	return most(most(c[0], c[1]), most(c[2], c[3]));
 }
 
-/* Ints: any, if the operation may have wrapped. */
-static struct mod_bounds
-unwrapped(double low, double high)
-{
-	return low >= INT32_MIN && high <= INT32_MAX ? (struct mod_bounds){ low, high, false } : any_int;
-}
-
 /* Floats: what rounding and f32's narrower range may do. */
 static struct mod_bounds
 widened(double low, double high, bool nan, double relative)
@@ -101,115 +93,12 @@ widened(double low, double high, bool nan, double relative)
 }
 
 static struct mod_bounds
-int_multiply(const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	const double c[] = { a->low * b->low, a->low * b->high, a->high * b->low, a->high * b->high };
-
-	return unwrapped(corner_low(c), corner_high(c));
-}
-
-static struct mod_bounds
-int_divide(const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	double top = most(fabs(a->low), fabs(a->high));
-
-	if (has_zero(b))
-		return unwrapped(-top, top);
-	const double c[] = { floor(a->low / b->low), floor(a->low / b->high), floor(a->high / b->low),
-			     floor(a->high / b->high) };
-	return unwrapped(corner_low(c), corner_high(c));
-}
-
-static struct mod_bounds
-int_modulo(const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	if (is_point(b) && b->low > 0) {
-		double turn = floor(a->low / b->low);
-
-		if (turn == floor(a->high / b->low))
-			return (struct mod_bounds){ a->low - turn * b->low, a->high - turn * b->low, false };
-	}
-	return (struct mod_bounds){ least(b->low + 1, 0), most(b->high - 1, 0), false };
-}
-
-/* All bits below the highest that either may have. */
-static double
-all_bits(double x)
-{
-	double bits = 1;
-
-	while (bits <= x)
-		bits *= 2;
-	return bits - 1;
-}
-
-static struct mod_bounds
-int_bits(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	if (op == MOD_OP_BITAND && a->low >= 0 && b->low >= 0)
-		return (struct mod_bounds){ 0, least(a->high, b->high), false };
-	if (op == MOD_OP_BITAND && (a->low >= 0 || b->low >= 0))
-		return (struct mod_bounds){ 0, a->low >= 0 ? a->high : b->high, false };
-	if (op != MOD_OP_BITAND && a->low >= 0 && b->low >= 0)
-		return (struct mod_bounds){ op == MOD_OP_BITOR ? most(a->low, b->low) : 0,
-					    all_bits(most(a->high, b->high)), false };
-	return any_int;
-}
-
-static struct mod_bounds
-int_shift(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	int32_t count = is_point(b) ? (int32_t)b->low & 31 : -1;
-	double scale = count < 0 ? 0 : ldexp(1, count);
-
-	if (op == MOD_OP_SHL)
-		return count < 0 || count == 31 ? any_int : unwrapped(a->low * scale, a->high * scale);
-	if (count >= 0)
-		return (struct mod_bounds){ floor(a->low / scale), floor(a->high / scale), false };
-	/* Towards 0 from above, towards -1 from below. */
-	return (struct mod_bounds){ least(a->low, 0), most(a->high, -1), false };
-}
-
-static struct mod_bounds
-int_absolute(const struct mod_bounds *a)
-{
-	double top = most(fabs(a->low), fabs(a->high));
-
-	return unwrapped(has_zero(a) ? 0 : least(fabs(a->low), fabs(a->high)), top);
-}
-
-static struct mod_bounds
 int_operation(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
 {
-	if (is_point(a) && is_point(b))
-		return exactly(mod_int_operation(op, (int32_t)a->low, (int32_t)b->low));
-	switch (op) {
-	case MOD_OP_ADD:
-		return unwrapped(a->low + b->low, a->high + b->high);
-	case MOD_OP_SUB:
-		return unwrapped(a->low - b->high, a->high - b->low);
-	case MOD_OP_MUL:
-		return int_multiply(a, b);
-	case MOD_OP_DIV:
-		return int_divide(a, b);
-	case MOD_OP_MOD:
-		return int_modulo(a, b);
-	case MOD_OP_MIN:
-		return (struct mod_bounds){ least(a->low, b->low), least(a->high, b->high), false };
-	case MOD_OP_MAX:
-		return (struct mod_bounds){ most(a->low, b->low), most(a->high, b->high), false };
-	case MOD_OP_NEG:
-		return unwrapped(-a->high, -a->low);
-	case MOD_OP_ABS:
-		return int_absolute(a);
-	case MOD_OP_BITNOT:
-		return (struct mod_bounds){ -1 - a->high, -1 - a->low, false };
-	case MOD_OP_SHL:
-	case MOD_OP_SHR:
-		return int_shift(op, a, b);
-	default:
-		return int_bits(op, a, b);
-	}
+	struct mod_ints bounds = mod_ints_operation(op, (struct mod_ints){ (int64_t)a->low, (int64_t)a->high },
+						    (struct mod_ints){ (int64_t)b->low, (int64_t)b->high });
+
+	return (struct mod_bounds){ (double)bounds.low, (double)bounds.high, false };
 }
 
 static struct mod_bounds

@@ -19,6 +19,14 @@ struct mod_bounds {
 	bool nan;
 };
 
+/** Of ints and bools: every value lies in [low, high], which fit in 32 bits. */
+struct mod_ints {
+	int64_t low, high;
+};
+
+/** mod_ints_operation - of an operation on ints (b is ignored where there is one); what may wrap may be any int */
+struct mod_ints mod_ints_operation(enum mod_op op, struct mod_ints a, struct mod_ints b);
+
 /** mod_bounds_load - of an array's elements over ranges of indexes; 0 where those leave it */
 struct mod_bounds mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
 				  const struct mod_bounds *indexes);

@@ -180,7 +180,7 @@ const struct mod *mod_binding_mod(const struct mod_binding *binding);
  * mod_binding_index - prepare mod_interval() for wide rectangles
  *
  * Reads every one-dimensional array once and keeps minima and maxima of runs
- * of elements (24 bytes for 64).  Without it mod_interval() reads array
+ * of elements (28 bytes for 64).  Without it mod_interval() reads array
  * elements itself, and gives up over more than a few hundred.  One thread,
  * before others use the binding.
  *
@@ -231,6 +231,23 @@ enum mod_truth { MOD_UNKNOWN, MOD_ALL_FALSE, MOD_ALL_TRUE };
  * unknown where no float is involved.  Indexes out of bounds are not recorded here.
  */
 enum mod_truth mod_interval(const struct mod_binding *binding, const struct mod_box *box);
+
+/**
+ * A mod_interval() that is asked often, by one thread.  Boxes asked one after
+ * another mostly share some sides: without floats in the mod, what depends on
+ * those alone is kept.
+ */
+struct mod_prober;
+
+/** mod_prober_create - for a binding, which is borrowed; PAGED_ERR_NOMEM */
+enum paged_status mod_prober_create(const struct mod_binding *binding, struct mod_prober **prober_p,
+				    struct paged_error *error);
+
+/** mod_prober_destroy - takes NULL */
+void mod_prober_destroy(struct mod_prober *prober);
+
+/** mod_prober_ask - what mod_interval() says of the box */
+enum mod_truth mod_prober_ask(struct mod_prober *prober, const struct mod_box *box);
 
 /*
  * A tile of logits: lines (a query row of a query head each) x consecutive keys.

@@ -7,9 +7,10 @@
 
 #include "kernels/mod/interval.h"
 
-#define RUN 64u       /* elements, or runs of the level below, in a run */
-#define MAX_LEVELS 5u /* 64^6 > 2^32 */
-#define MAX_SCAN 512u /* elements that are read one by one */
+#define RUN 64u        /* elements in a run of the lowest level */
+#define FAN 8u         /* runs of the level below in one of those above */
+#define MAX_LEVELS 10u /* 64 * 8^9 > 2^32 */
+#define MAX_SCAN 512u  /* elements that are read one by one */
 
 struct mod_pyramid {
 	uint32_t n_levels;
@@ -64,14 +65,23 @@ of_runs(const struct mod_bounds *runs, uint64_t n)
 	return bounds;
 }
 
+/* How many of what is `below` a level make one of its runs. */
+static uint32_t
+fan_of(uint32_t level)
+{
+	return level == 0 ? RUN : FAN;
+}
+
 static enum paged_status
 pyramid_create(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error *error)
 {
 	struct mod_pyramid *pyramid = calloc(1, sizeof(*pyramid));
 	uint64_t total = 0, length = bound->extents[0], at = 0;
 
-	while (pyramid != NULL && length > RUN && pyramid->n_levels < MAX_LEVELS) {
-		length = (length + RUN - 1) / RUN;
+	while (pyramid != NULL && length > fan_of(pyramid->n_levels) && pyramid->n_levels < MAX_LEVELS) {
+		uint32_t fan = fan_of(pyramid->n_levels);
+
+		length = (length + fan - 1) / fan;
 		pyramid->length[pyramid->n_levels++] = (uint32_t)length;
 		total += length;
 	}
@@ -87,7 +97,7 @@ pyramid_create(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error
 		uint64_t below = k == 0 ? bound->extents[0] : pyramid->length[k - 1];
 
 		for (uint64_t i = 0; i < pyramid->length[k]; i++) {
-			uint64_t begin = i * RUN, n = below - begin < RUN ? below - begin : RUN;
+			uint64_t begin = i * fan_of(k), left = below - begin, n = left < fan_of(k) ? left : fan_of(k);
 
 			level[i] = k == 0 ? scan(dtype, bound->data + (int64_t)begin * bound->strides[0],
 						 bound->strides[0], n)
@@ -115,8 +125,9 @@ climb(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint6
 	struct mod_bounds bounds = nothing();
 
 	for (uint32_t k = 0;; k++) {
-		bool top = k >= pyramid->n_levels || end - begin < RUN;
-		uint64_t head = top ? end : (begin + RUN - 1) / RUN * RUN, tail = top ? end : end / RUN * RUN;
+		const uint32_t fan = fan_of(k);
+		bool top = k >= pyramid->n_levels || end - begin < fan;
+		uint64_t head = top ? end : (begin + fan - 1) / fan * fan, tail = top ? end : end / fan * fan;
 		struct mod_bounds part;
 
 		if (head > tail)
@@ -135,8 +146,8 @@ climb(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint6
 		include(&bounds, &part);
 		if (head == tail)
 			return bounds;
-		begin = head / RUN;
-		end = tail / RUN;
+		begin = head / fan;
+		end = tail / fan;
 	}
 }
 
