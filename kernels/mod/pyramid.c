@@ -7,8 +7,8 @@
 
 #include "kernels/mod/interval.h"
 
-#define RUN 64u        /* elements in a run of the lowest level */
-#define FAN 8u         /* runs of the level below in one of those above */
+#define RUN_BITS 6u    /* log2: elements in a run of the lowest level */
+#define FAN_BITS 3u    /* log2: runs of the level below in one of those above */
 #define MAX_LEVELS 10u /* 64 * 8^9 > 2^32 */
 #define MAX_SCAN 512u  /* elements that are read one by one */
 
@@ -42,34 +42,34 @@ element(enum mod_dtype dtype, const uint8_t *at)
 			     : (struct mod_bounds){ number, number, false };
 }
 
-static struct mod_bounds
-scan(enum mod_dtype dtype, const uint8_t *at, int64_t stride, uint64_t n)
+static void
+include_elements(struct mod_bounds *bounds, enum mod_dtype dtype, const uint8_t *at, int64_t stride, uint64_t n)
 {
-	struct mod_bounds bounds = nothing();
-
 	for (uint64_t i = 0; i < n; i++) {
 		struct mod_bounds one = element(dtype, at + (int64_t)i * stride);
 
-		include(&bounds, &one);
+		include(bounds, &one);
 	}
-	return bounds;
 }
 
-static struct mod_bounds
-of_runs(const struct mod_bounds *runs, uint64_t n)
-{
-	struct mod_bounds bounds = nothing();
-
-	for (uint64_t i = 0; i < n; i++)
-		include(&bounds, &runs[i]);
-	return bounds;
-}
-
-/* How many of what is `below` a level make one of its runs. */
 static uint32_t
-fan_of(uint32_t level)
+bits_of(uint32_t level)
 {
-	return level == 0 ? RUN : FAN;
+	return level == 0 ? RUN_BITS : FAN_BITS;
+}
+
+/* What level k is made of, [begin, end): elements, or runs of the level below. */
+static void
+include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype,
+	      const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end)
+{
+	if (k == 0) {
+		include_elements(bounds, dtype, bound->data + (int64_t)begin * bound->strides[0], bound->strides[0],
+				 end - begin);
+		return;
+	}
+	for (uint64_t i = begin; i < end; i++)
+		include(bounds, &pyramid->level[k - 1][i]);
 }
 
 static enum paged_status
@@ -78,10 +78,10 @@ pyramid_create(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error
 	struct mod_pyramid *pyramid = calloc(1, sizeof(*pyramid));
 	uint64_t total = 0, length = bound->extents[0], at = 0;
 
-	while (pyramid != NULL && length > fan_of(pyramid->n_levels) && pyramid->n_levels < MAX_LEVELS) {
-		uint32_t fan = fan_of(pyramid->n_levels);
+	while (pyramid != NULL && length >> bits_of(pyramid->n_levels) > 0 && pyramid->n_levels < MAX_LEVELS) {
+		uint32_t bits = bits_of(pyramid->n_levels);
 
-		length = (length + fan - 1) / fan;
+		length = (length + (1u << bits) - 1) >> bits;
 		pyramid->length[pyramid->n_levels++] = (uint32_t)length;
 		total += length;
 	}
@@ -97,11 +97,10 @@ pyramid_create(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error
 		uint64_t below = k == 0 ? bound->extents[0] : pyramid->length[k - 1];
 
 		for (uint64_t i = 0; i < pyramid->length[k]; i++) {
-			uint64_t begin = i * fan_of(k), left = below - begin, n = left < fan_of(k) ? left : fan_of(k);
+			uint64_t begin = i << bits_of(k), end = (i + 1) << bits_of(k);
 
-			level[i] = k == 0 ? scan(dtype, bound->data + (int64_t)begin * bound->strides[0],
-						 bound->strides[0], n)
-					  : of_runs(pyramid->level[k - 1] + begin, n);
+			level[i] = nothing();
+			include_below(&level[i], bound, dtype, pyramid, k, begin, end < below ? end : below);
 		}
 	}
 	bound->pyramid = pyramid;
@@ -118,36 +117,23 @@ mod_pyramid_free(struct mod_pyramid *pyramid)
 }
 
 /* Elements [begin, end): those before and behind whole runs, then the runs by the level above. */
-static struct mod_bounds
-climb(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
+static void
+climb(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
 {
 	const struct mod_pyramid *pyramid = bound->pyramid;
-	struct mod_bounds bounds = nothing();
 
 	for (uint32_t k = 0;; k++) {
-		const uint32_t fan = fan_of(k);
-		bool top = k >= pyramid->n_levels || end - begin < fan;
-		uint64_t head = top ? end : (begin + fan - 1) / fan * fan, tail = top ? end : end / fan * fan;
-		struct mod_bounds part;
+		const uint32_t bits = bits_of(k);
+		uint64_t first = (begin + (1u << bits) - 1) >> bits, last = end >> bits;
 
-		if (head > tail)
-			head = tail = end;
-		if (k == 0) {
-			part = scan(dtype, bound->data + (int64_t)begin * bound->strides[0], bound->strides[0],
-				    head - begin);
-			include(&bounds, &part);
-			part = scan(dtype, bound->data + (int64_t)tail * bound->strides[0], bound->strides[0],
-				    end - tail);
-		} else {
-			part = of_runs(pyramid->level[k - 1] + begin, head - begin);
-			include(&bounds, &part);
-			part = of_runs(pyramid->level[k - 1] + tail, end - tail);
+		if (k >= pyramid->n_levels || first >= last) {
+			include_below(bounds, bound, dtype, pyramid, k, begin, end);
+			return;
 		}
-		include(&bounds, &part);
-		if (head == tail)
-			return bounds;
-		begin = head / fan;
-		end = tail / fan;
+		include_below(bounds, bound, dtype, pyramid, k, begin, first << bits);
+		include_below(bounds, bound, dtype, pyramid, k, last << bits, end);
+		begin = first;
+		end = last;
 	}
 }
 
@@ -161,31 +147,31 @@ everything(enum mod_dtype dtype)
 }
 
 /* A rectangle of few elements; first and last index of each dimension, in bounds. */
-static struct mod_bounds
-enumerate(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const uint32_t (*range)[2],
-	  const uint8_t *at)
+static void
+enumerate(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+	  const uint32_t (*range)[2], const uint8_t *at)
 {
-	struct mod_bounds bounds = nothing(), part;
-
 	at += range[0][0] * bound->strides[0];
-	if (n_dims == 1)
-		return scan(dtype, at, bound->strides[0], (uint64_t)range[0][1] - range[0][0] + 1);
+	if (n_dims == 1) {
+		include_elements(bounds, dtype, at, bound->strides[0], (uint64_t)range[0][1] - range[0][0] + 1);
+		return;
+	}
 	for (uint64_t i = range[0][0]; i <= range[0][1]; i++, at += bound->strides[0]) {
 		struct mod_bound rest = { .pyramid = NULL };
 
 		for (uint32_t d = 1; d < n_dims; d++)
 			rest.strides[d - 1] = bound->strides[d];
-		part = enumerate(&rest, dtype, n_dims - 1, range + 1, at);
-		include(&bounds, &part);
+		enumerate(bounds, &rest, dtype, n_dims - 1, range + 1, at);
 	}
-	return bounds;
 }
 
+/* Bounds are written in place throughout: a copy right behind the writing would wait for it. */
 struct mod_bounds
 mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct mod_bounds *indexes)
 {
+	static const struct mod_bounds zero = { 0, 0, false };
 	uint32_t range[MOD_MAX_INDEXES][2];
-	struct mod_bounds bounds;
+	struct mod_bounds bounds = nothing();
 	bool outside = false;
 	double count = 1;
 
@@ -195,22 +181,24 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 		double high = indexes[i].high < last ? indexes[i].high : last;
 
 		outside |= indexes[i].low < 0 || indexes[i].high > last;
-		if (low > high)
-			return (struct mod_bounds){ 0, 0, false };
+		if (low > high) {
+			bounds = zero;
+			return bounds;
+		}
 		range[i][0] = (uint32_t)low;
 		range[i][1] = (uint32_t)high;
 		count *= high - low + 1;
 	}
 	if (bound->pyramid != NULL)
-		bounds = climb(bound, dtype, range[0][0], (uint64_t)range[0][1] + 1);
+		climb(&bounds, bound, dtype, range[0][0], (uint64_t)range[0][1] + 1);
 	else if (count <= MAX_SCAN)
-		bounds = enumerate(bound, dtype, n_dims, (const uint32_t(*)[2])range, bound->data);
+		enumerate(&bounds, bound, dtype, n_dims, (const uint32_t(*)[2])range, bound->data);
 	else
 		bounds = everything(dtype);
 	if (bounds.low > bounds.high) /* NaN alone */
 		bounds = everything(dtype);
 	if (outside)
-		include(&bounds, &(struct mod_bounds){ 0, 0, false });
+		include(&bounds, &zero);
 	return bounds;
 }
 
