@@ -18,6 +18,7 @@ enum shape { ONE, LINES, KEYS, BOTH };
 struct slot {
 	int32_t *at;
 	enum shape shape;
+	bool words; /* a condition, of shape BOTH, as a word a line */
 };
 
 struct mod_vm {
@@ -40,6 +41,39 @@ shape_of(uint32_t inputs)
 	if (inputs & MOD_ON_SCORE || (lines && keys))
 		return BOTH;
 	return keys ? KEYS : lines ? LINES : ONE;
+}
+
+static bool
+is_logic(enum mod_op op)
+{
+	return op == MOD_OP_NOT || op == MOD_OP_AND || op == MOD_OP_OR;
+}
+
+static bool
+is_comparison(enum mod_op op)
+{
+	return op >= MOD_OP_LT && op <= MOD_OP_NE;
+}
+
+/* The conditions of each key and line that are only there to be combined into a mask are bits from the start. */
+static void
+choose_words(struct mod_vm *vm)
+{
+	const struct mod *mod = vm->mod;
+
+	for (uint32_t i = 0; i < mod->n_nodes; i++)
+		vm->slots[i].words =
+			vm->slots[i].shape == BOTH && (is_logic(mod->nodes[i].op) || is_comparison(mod->nodes[i].op));
+	vm->slots[mod->n_nodes - 1].words &= mod->kind == MOD_MASK;
+	/* Users come behind what they use. */
+	for (uint32_t i = mod->n_nodes; i-- > 0;) {
+		const struct mod_node *node = &mod->nodes[i];
+
+		for (uint32_t j = 0; j < node->n_args; j++)
+			vm->slots[node->args[j]].words &= vm->slots[i].words && is_logic(node->op);
+		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE)
+			vm->slots[node->guard].words = false;
+	}
 }
 
 static const struct vm_ops *
@@ -148,6 +182,7 @@ mod_vm_create(const struct mod *mod, enum kernel_isa isa, struct mod_vm **vm_p, 
 		vm->slots[i].shape = shape;
 		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
 	}
+	choose_words(vm);
 	status = allocate(vm, error);
 	if (status != PAGED_OK) {
 		free(vm);
@@ -268,11 +303,48 @@ run_load(struct mod_vm *vm, const struct mod_node *node, const struct vm_call *c
 	}
 }
 
+/* A condition's words of these lines, whatever it is kept as. */
+static void
+words_of(const struct mod_vm *vm, uint16_t number, const struct lines *lines, uint64_t *words)
+{
+	const struct slot *slot = &vm->slots[number];
+	uint64_t keys = 0;
+
+	if (slot->words) {
+		memcpy(words, slot->at, lines->n * sizeof(*words));
+		return;
+	}
+	if (slot->shape == BOTH) {
+		vm->ops->bits(words, slot->at, lines->n);
+		return;
+	}
+	if (slot->shape == KEYS)
+		vm->ops->bits(&keys, slot->at, 1);
+	for (uint32_t i = 0; i < lines->n; i++)
+		words[i] = slot->shape == KEYS                                     ? keys
+			   : slot->at[slot->shape == LINES ? lines->begin + i : 0] ? UINT64_MAX
+										   : 0;
+}
+
+static void
+run_logic(struct mod_vm *vm, uint16_t number, const struct lines *lines)
+{
+	const struct mod_node *node = &vm->mod->nodes[number];
+	uint64_t *to = (uint64_t *)(void *)vm->slots[number].at, b[VM_LINES] = { 0 };
+
+	words_of(vm, node->args[0], lines, to);
+	if (node->n_args > 1)
+		words_of(vm, node->args[1], lines, b);
+	for (uint32_t i = 0; i < lines->n; i++)
+		to[i] = node->op == MOD_OP_NOT ? ~to[i] : node->op == MOD_OP_AND ? to[i] & b[i] : to[i] | b[i];
+}
+
 static void
 run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct lines *lines)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
 	enum shape shape = vm->slots[number].shape;
+	bool words = vm->slots[number].words;
 	struct vm_call call = { .to = vm->slots[number].at, .n_rows = shape == BOTH ? lines->n : 1, .n = n };
 	struct vm_operand indexes[MOD_MAX_INDEXES], guard;
 	const vm_fn *table;
@@ -285,9 +357,16 @@ run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct lines *lin
 		run_load(vm, node, &call, indexes, node->guard != MOD_NO_NODE ? &guard : NULL);
 		return;
 	}
+	if (words && is_logic(node->op)) {
+		run_logic(vm, number, lines);
+		return;
+	}
 	for (uint32_t i = 0; i < node->n_args; i++)
 		call.in[i] = operand(vm, node->args[i], shape, lines);
-	table = vm->mod->nodes[node->args[node->n_args - 1]].type == MOD_FLOAT ? vm->ops->of_float : vm->ops->of_int;
+	if (vm->mod->nodes[node->args[node->n_args - 1]].type == MOD_FLOAT)
+		table = words ? vm->ops->words_of_float : vm->ops->of_float;
+	else
+		table = words ? vm->ops->words_of_int : vm->ops->of_int;
 	table[node->op](&call);
 }
 
@@ -354,33 +433,19 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys)
 	run_shape(vm, KEYS, n_keys, NULL);
 }
 
-/* The result's bits where it is not BOTH. */
-static void
-broadcast_bits(const struct mod_vm *vm, const struct slot *result, uint64_t *bits)
-{
-	uint64_t keys = 0;
-
-	if (result->shape == KEYS)
-		vm->ops->bits(&keys, result->at, 1);
-	for (uint32_t i = 0; i < vm->n_lines; i++)
-		bits[i] = result->shape == KEYS ? keys : result->at[result->shape == LINES ? i : 0] ? UINT64_MAX : 0;
-}
-
 void
 mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, uint64_t *bits)
 {
-	const struct slot *result = &vm->slots[vm->mod->n_nodes - 1];
+	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
 	uint64_t inside = n_keys == 64 ? UINT64_MAX : (UINT64_C(1) << n_keys) - 1;
 
 	run_keys(vm, kv_idx, n_keys);
-	for (uint32_t begin = 0; result->shape == BOTH && begin < vm->n_lines; begin += VM_LINES) {
+	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_LINES) {
 		struct lines lines = { begin, vm->n_lines - begin < VM_LINES ? vm->n_lines - begin : VM_LINES };
 
 		run_shape(vm, BOTH, n_keys, &lines);
-		vm->ops->bits(bits + begin, result->at, lines.n);
+		words_of(vm, result, &lines, bits + begin);
 	}
-	if (result->shape != BOTH)
-		broadcast_bits(vm, result, bits);
 	for (uint32_t i = 0; i < vm->n_lines; i++)
 		bits[i] &= inside;
 }

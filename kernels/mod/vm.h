@@ -33,6 +33,9 @@ typedef void (*vm_fn)(const struct vm_call *call);
 struct vm_ops {
 	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; bools are in both */
 	vm_fn of_float[MOD_N_OPS];
+	/* comparisons whose `to` is a word a row instead, bit i: condition i */
+	vm_fn words_of_int[MOD_N_OPS];
+	vm_fn words_of_float[MOD_N_OPS];
 	/* bit i of bits[r]: row r's condition i */
 	void (*bits)(uint64_t *bits, const int32_t *conditions, uint32_t n_rows);
 };

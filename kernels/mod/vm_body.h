@@ -412,6 +412,38 @@ run_two(const struct vm_call *call, two_fn f)
 		run_two_as(call, f, false, false);
 }
 
+INLINE void
+compare_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
+{
+	uint64_t *words = (uint64_t *)(void *)call->to;
+
+	for (uint32_t row = 0; row < call->n_rows; row++) {
+		const int32_t *a = call->in[0].at + row * call->in[0].step;
+		const int32_t *b = call->in[1].at + row * call->in[1].step;
+		ivec all_a = splat(*a), all_b = splat(*b);
+		uint64_t word = 0;
+
+#pragma GCC unroll 4
+		for (uint32_t i = 0; i < MOD_TILE_KEYS; i += LANES)
+			word |= (uint64_t)vec_bits(f(a_scalar ? all_a : load(a + i), b_scalar ? all_b : load(b + i)))
+				<< i;
+		words[row] = word;
+	}
+}
+
+INLINE void
+compare(const struct vm_call *call, two_fn f)
+{
+	if (call->in[0].scalar && call->in[1].scalar)
+		compare_rows(call, f, true, true);
+	else if (call->in[0].scalar)
+		compare_rows(call, f, true, false);
+	else if (call->in[1].scalar)
+		compare_rows(call, f, false, true);
+	else
+		compare_rows(call, f, false, false);
+}
+
 static void
 run_select(const struct vm_call *call)
 {
@@ -487,6 +519,21 @@ TWO(float_div)
 TWO(float_min)
 TWO(float_max)
 
+#define WORDS(name)                                          \
+	static void words_##name(const struct vm_call *call) \
+	{                                                    \
+		compare(call, name);                         \
+	}
+
+WORDS(int_lt)
+WORDS(int_le)
+WORDS(int_eq)
+WORDS(int_ne)
+WORDS(float_lt)
+WORDS(float_le)
+WORDS(float_eq)
+WORDS(float_ne)
+
 static void
 bits_of(uint64_t *bits, const int32_t *conditions, uint32_t n_rows)
 {
@@ -525,5 +572,13 @@ bits_of(uint64_t *bits, const int32_t *conditions, uint32_t n_rows)
 			[MOD_OP_SIGMOID] = run_float_sigmoid, [MOD_OP_SQRT] = run_float_sqrt,                    \
 			[MOD_OP_FLOOR] = run_float_floor, [MOD_OP_TO_INT] = run_to_int,                          \
 		},                                                                                               \
-		.bits = bits_of, \
+		.words_of_int = {                                                                                \
+			[MOD_OP_LT] = words_int_lt, [MOD_OP_LE] = words_int_le,                                  \
+			[MOD_OP_EQ] = words_int_eq, [MOD_OP_NE] = words_int_ne,                                  \
+		},                                                                                               \
+		.words_of_float = {                                                                              \
+			[MOD_OP_LT] = words_float_lt, [MOD_OP_LE] = words_float_le,                              \
+			[MOD_OP_EQ] = words_float_eq, [MOD_OP_NE] = words_float_ne,                              \
+		},                                                                                               \
+		.bits = bits_of,                                                                                 \
 	}
