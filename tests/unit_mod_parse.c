@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/mod/ir.h"
+#include "tests/mod_fixture.h"
 
 #define I32(array_name, rank)                                            \
 	{                                                                \
@@ -392,4 +393,27 @@ Test(mod_parse, binding)
 		cr_expect_eq(mod_bind(mod, two, 2, &binding, &error), i == 4 ? PAGED_ERR_LIMIT : PAGED_ERR_INVALID);
 	}
 	mod_destroy(mod);
+}
+
+/* A binding that was not told anything right keeps its values. */
+Test(mod_parse, rebinding)
+{
+	int32_t low = 5, high = 9, zeros[4] = { 0 }, sevens[2] = { 7, 7 };
+	const struct mod_array first[] = { MOD_PARAM("window", MOD_I32, low), MOD_1D("doc", MOD_I32, zeros) };
+	const struct mod_array second[] = { MOD_1D("doc", MOD_I32, sevens), MOD_PARAM("window", MOD_I32, high) };
+	const struct mod_array wrong[] = { MOD_PARAM("window", MOD_I32, high), MOD_1D("doc", MOD_F32, sevens) };
+	struct mod_fixture fixture = mod_fixture_open(MOD_MASK, "doc[q_idx] < window - 2", first, N(first));
+	const struct mod_point seen = { .q_idx = 1 }, past = { .q_idx = 2 };
+	struct paged_error error = { 0 };
+	struct mod_range range = { 0 };
+
+	cr_expect_eq(mod_rebind(fixture.binding, wrong, N(wrong), &error), PAGED_ERR_INVALID);
+	cr_expect_eq(mod_rebind(fixture.binding, second, 1, &error), PAGED_ERR_NOENT);
+	cr_expect_str_eq(error.text, "mod: parameter 'window' is not given");
+	cr_expect(mod_scalar(fixture.binding, &past, &range) == 1 && !range.found);
+
+	cr_expect_eq(mod_rebind(fixture.binding, second, N(second), &error), PAGED_OK);
+	cr_expect(mod_scalar(fixture.binding, &seen, &range) == 0 && !range.found);
+	cr_expect(mod_scalar(fixture.binding, &past, &range) == 1 && range.found && range.extent == 2);
+	mod_fixture_close(&fixture);
 }

@@ -418,6 +418,39 @@ check_prober(const struct mod_fixture *fixture, const struct text *text)
 	mod_prober_destroy(prober);
 }
 
+/* Arrays that grow and shrink in place: as if bound and indexed for the first time. */
+static void
+check_rebinding(const struct mod_fixture *fixture, const struct text *text)
+{
+	static int32_t ids[40000];
+	struct mod_array others[N_ARRAYS];
+	struct paged_error error;
+
+	memcpy(others, arrays, sizeof(others));
+	others[0].data = ids;
+	for (uint32_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
+		ids[i] = (int32_t)(i / 100);
+	cr_assert_eq(mod_binding_index(fixture->binding, &error), PAGED_OK);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct mod_binding *fresh;
+
+		others[0].extents[0] = pick(3) == 0 ? pick(40000) : pick(200);
+		window = (int32_t)pick(20);
+		cr_assert_eq(mod_rebind(fixture->binding, others, N_ARRAYS, &error), PAGED_OK);
+		cr_assert_eq(mod_bind(fixture->mod, others, N_ARRAYS, &fresh, &error), PAGED_OK);
+		cr_assert_eq(mod_binding_index(fresh, &error), PAGED_OK);
+		for (uint32_t j = 0; j < 20; j++) {
+			struct mod_box box = { { 0, 1 }, { 0, 1 }, { 0, 0 }, { 0, 0 } };
+
+			random_range(box.q_idx, 60, 4);
+			random_range(box.kv_idx, 40000, pick(2) ? 64 : 3000);
+			cr_assert_eq(mod_interval(fixture->binding, &box), mod_interval(fresh, &box), "seed %llu: %s",
+				     (unsigned long long)seed, text->at);
+		}
+		mod_binding_destroy(fresh);
+	}
+}
+
 static void
 rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
 {
@@ -445,6 +478,11 @@ Test(mod_property, canonical_text)
 Test(mod_property, probers_as_intervals)
 {
 	rounds(MOD_MASK, 1500, check_prober);
+}
+
+Test(mod_property, rebinding)
+{
+	rounds(MOD_MASK, 500, check_rebinding);
 }
 
 Test(mod_property, masks_over_tiles)

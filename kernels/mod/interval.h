@@ -10,6 +10,12 @@
 /** Minima and maxima of an array's runs of elements, of runs of runs, ... */
 struct mod_pyramid;
 
+/** mod_pyramid_reserve - memory for so many elements; what is there stays.  PAGED_ERR_NOMEM */
+enum paged_status mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct paged_error *error);
+
+/** mod_pyramid_fill - from the bound array's elements, for which memory is reserved */
+void mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype);
+
 /** mod_pyramid_free - takes NULL */
 void mod_pyramid_free(struct mod_pyramid *pyramid);
 

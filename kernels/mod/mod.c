@@ -214,24 +214,54 @@ bind_name(struct mod_bound *bound, const struct mod_symbol *symbol, const struct
 	return bind_strides(bound, array, error);
 }
 
+static enum paged_status
+bind_names(struct mod_bound *bounds, const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays,
+	   struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++)
+		status = bind_name(&bounds[i], &mod->names[i], arrays, n_arrays, error);
+	return status;
+}
+
 enum paged_status
 mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays, struct mod_binding **binding_p,
 	 struct paged_error *error)
 {
 	struct mod_binding *binding = calloc(1, sizeof(*binding));
+	enum paged_status status;
 
 	if (binding == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for a binding");
 	binding->mod = mod;
-	for (uint32_t i = 0; i < mod->n_names; i++) {
-		enum paged_status status = bind_name(&binding->names[i], &mod->names[i], arrays, n_arrays, error);
-
-		if (status != PAGED_OK) {
-			free(binding);
-			return status;
-		}
+	status = bind_names(binding->names, mod, arrays, n_arrays, error);
+	if (status != PAGED_OK) {
+		free(binding);
+		return status;
 	}
 	*binding_p = binding;
+	return PAGED_OK;
+}
+
+enum paged_status
+mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays, struct paged_error *error)
+{
+	const struct mod *mod = binding->mod;
+	struct mod_bound fresh[MOD_MAX_NAMES] = { 0 };
+	enum paged_status status = bind_names(fresh, mod, arrays, n_arrays, error);
+
+	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++) {
+		fresh[i].pyramid = binding->names[i].pyramid;
+		if (fresh[i].pyramid != NULL)
+			status = mod_pyramid_reserve(fresh[i].pyramid, fresh[i].extents[0], error);
+	}
+	if (status != PAGED_OK)
+		return status;
+	memcpy(binding->names, fresh, sizeof(fresh));
+	for (uint32_t i = 0; i < mod->n_names; i++)
+		if (binding->names[i].pyramid != NULL)
+			mod_pyramid_fill(&binding->names[i], mod->names[i].dtype);
 	return PAGED_OK;
 }
 

@@ -30,10 +30,11 @@
  *
  * Life: mod_parse() makes a mod, mod_bind() ties it to values and arrays, and
  * the evaluators take the binding.  A binding borrows its mod and the arrays'
- * memory, which must not change until the binding is destroyed.
+ * memory, which must not change until the binding is destroyed or has others.
  *
  * Threads: mods and bindings never change once made (but for
- * mod_binding_index()) and may be used by many threads; a mod_vm by one.
+ * mod_binding_index() and mod_rebind()) and may be used by many threads; a
+ * mod_vm by one.
  *
  * The text may be a hostile peer's: whatever it says costs bounded memory and
  * time, and nothing in it stops a process.
@@ -159,7 +160,7 @@ struct mod_binding;
  * mod_bind - tie a mod to its parameters and arrays
  *
  * Costs no more than the names' number; new contents or extents are a new
- * binding of the same mod.
+ * binding of the same mod, or this one after mod_rebind().
  *
  * @param[in] arrays  by name, in any order; those that the mod does not use
  *                    are ignored.  Strings are not kept
@@ -170,6 +171,20 @@ struct mod_binding;
  */
 enum paged_status mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays,
 			   struct mod_binding **binding_p, struct paged_error *error);
+
+/**
+ * mod_rebind - other values and arrays for a binding, in place
+ *
+ * Checks and fails as mod_bind(); the binding is as before then.  What was
+ * indexed is indexed anew, in the same memory unless an array is longer than
+ * any before it; else nothing is allocated.  Evaluators of the binding are to
+ * be bound or created again: they may hold its old values.  One thread, no
+ * other uses the binding.
+ *
+ * @retval PAGED_ERR_NOMEM  also for a longer array's index
+ */
+enum paged_status mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
+			     struct paged_error *error);
 
 /** mod_binding_destroy - takes NULL */
 void mod_binding_destroy(struct mod_binding *binding);

@@ -15,7 +15,9 @@
 struct mod_pyramid {
 	uint32_t n_levels;
 	uint32_t length[MAX_LEVELS];
-	struct mod_bounds *level[MAX_LEVELS]; /* all in one allocation behind level[0] */
+	uint64_t first[MAX_LEVELS]; /* of each level, in runs */
+	struct mod_bounds *runs;
+	uint64_t capacity; /* of runs */
 };
 
 static struct mod_bounds
@@ -69,42 +71,60 @@ include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod
 		return;
 	}
 	for (uint64_t i = begin; i < end; i++)
-		include(bounds, &pyramid->level[k - 1][i]);
+		include(bounds, &pyramid->runs[pyramid->first[k - 1] + i]);
 }
 
-static enum paged_status
-pyramid_create(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error *error)
+/* Levels over so many elements; returns the runs of all. */
+static uint64_t
+lay_out(struct mod_pyramid *pyramid, uint32_t n_elements)
 {
-	struct mod_pyramid *pyramid = calloc(1, sizeof(*pyramid));
-	uint64_t total = 0, length = bound->extents[0], at = 0;
+	uint64_t total = 0, n = n_elements;
+	uint32_t k = 0;
 
-	while (pyramid != NULL && length >> bits_of(pyramid->n_levels) > 0 && pyramid->n_levels < MAX_LEVELS) {
-		uint32_t bits = bits_of(pyramid->n_levels);
+	for (; n >> bits_of(k) > 0 && k < MAX_LEVELS; k++) {
+		n = (n + (1u << bits_of(k)) - 1) >> bits_of(k);
+		pyramid->first[k] = total;
+		pyramid->length[k] = (uint32_t)n;
+		total += n;
+	}
+	pyramid->n_levels = k;
+	return total;
+}
 
-		length = (length + (1u << bits) - 1) >> bits;
-		pyramid->length[pyramid->n_levels++] = (uint32_t)length;
-		total += length;
-	}
-	if (pyramid != NULL)
-		pyramid->level[0] = calloc(total + 1, sizeof(struct mod_bounds));
-	if (pyramid == NULL || pyramid->level[0] == NULL) {
-		free(pyramid);
-		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements",
-				  bound->extents[0]);
-	}
-	for (uint32_t k = 0; k < pyramid->n_levels; at += pyramid->length[k++]) {
-		struct mod_bounds *level = pyramid->level[k] = pyramid->level[0] + at;
+enum paged_status
+mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct paged_error *error)
+{
+	struct mod_pyramid wanted;
+	uint64_t n_runs = lay_out(&wanted, n_elements);
+	struct mod_bounds *runs;
+
+	if (n_runs <= pyramid->capacity)
+		return PAGED_OK;
+	runs = realloc(pyramid->runs, n_runs * sizeof(*runs));
+	if (runs == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements", n_elements);
+	pyramid->runs = runs;
+	pyramid->capacity = n_runs;
+	return PAGED_OK;
+}
+
+void
+mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype)
+{
+	struct mod_pyramid *pyramid = bound->pyramid;
+
+	lay_out(pyramid, bound->extents[0]);
+	for (uint32_t k = 0; k < pyramid->n_levels; k++) {
+		struct mod_bounds *runs = pyramid->runs + pyramid->first[k];
 		uint64_t below = k == 0 ? bound->extents[0] : pyramid->length[k - 1];
 
 		for (uint64_t i = 0; i < pyramid->length[k]; i++) {
 			uint64_t begin = i << bits_of(k), end = (i + 1) << bits_of(k);
 
-			level[i] = nothing();
-			include_below(&level[i], bound, dtype, pyramid, k, begin, end < below ? end : below);
+			runs[i] = nothing();
+			include_below(&runs[i], bound, dtype, pyramid, k, begin, end < below ? end : below);
 		}
 	}
-	bound->pyramid = pyramid;
-	return PAGED_OK;
 }
 
 void
@@ -112,7 +132,7 @@ mod_pyramid_free(struct mod_pyramid *pyramid)
 {
 	if (pyramid == NULL)
 		return;
-	free(pyramid->level[0]);
+	free(pyramid->runs);
 	free(pyramid);
 }
 
@@ -202,6 +222,25 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 	return bounds;
 }
 
+static enum paged_status
+index_array(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error *error)
+{
+	struct mod_pyramid *pyramid = calloc(1, sizeof(*pyramid));
+	enum paged_status status;
+
+	if (pyramid == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements",
+				  bound->extents[0]);
+	status = mod_pyramid_reserve(pyramid, bound->extents[0], error);
+	if (status != PAGED_OK) {
+		mod_pyramid_free(pyramid);
+		return status;
+	}
+	bound->pyramid = pyramid;
+	mod_pyramid_fill(bound, dtype);
+	return PAGED_OK;
+}
+
 enum paged_status
 mod_binding_index(struct mod_binding *binding, struct paged_error *error)
 {
@@ -211,7 +250,7 @@ mod_binding_index(struct mod_binding *binding, struct paged_error *error)
 
 		if (symbol->n_dims != 1 || binding->names[i].pyramid != NULL)
 			continue;
-		status = pyramid_create(&binding->names[i], symbol->dtype, error);
+		status = index_array(&binding->names[i], symbol->dtype, error);
 		if (status != PAGED_OK)
 			return status;
 	}
