@@ -182,11 +182,11 @@ enum paged_status kernel_mods_create(const struct kernel_team *team, const struc
 /** kernel_mods_destroy - takes NULL; before its team's end */
 void kernel_mods_destroy(struct kernel_mods *mods);
 
-/** kernel_mods_bind - other bindings of the same mods, any block mask; allocates nothing */
+/** kernel_mods_bind - other bindings of the same mods (or these after mod_rebind()), any block mask; allocates nothing */
 void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params);
 
 /**
- * kernel_mods_check - was an index out of bounds in any call since the mods were bound?
+ * kernel_mods_check - was an index out of bounds in any call since the mods were bound, or forgot?
  *
  * A mod is evaluated for whole tiles, so also beside keys that its row sees,
  * never past the row's kv_len.
@@ -194,6 +194,9 @@ void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params 
  * @retval PAGED_ERR_RANGE  names array, index and bounds of one
  */
 enum paged_status kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error);
+
+/** kernel_mods_forget - what kernel_mods_check() knows */
+void kernel_mods_forget(struct kernel_mods *mods);
 
 void kernel_append(struct kernel_team *team, const struct append_args *args);
 void kernel_attention(struct kernel_team *team, const struct attention_args *args);

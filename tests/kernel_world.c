@@ -200,16 +200,11 @@ world_destroy(struct world *world)
 }
 
 void
-world_attend(struct world *world, struct kernel_team *team)
+world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mods *mods)
 {
 	const struct world_params *p = &world->params;
 	size_t lines = world->total_q * p->q_heads;
-	struct kernel_mods *mods = NULL;
-	struct paged_error error;
 
-	if ((p->mods.blocks != NULL || p->mods.mask != NULL || p->mods.score != NULL) &&
-	    kernel_mods_create(team, &p->mods, &mods, &error) != PAGED_OK)
-		abort();
 	memset(world->out.data, 0xff, world->out_bytes);
 	memset(world->lse, 0xff, lines * sizeof(float));
 	memset(world->maximum, 0xff, lines * sizeof(float));
@@ -225,6 +220,19 @@ world_attend(struct world *world, struct kernel_team *team)
 							 .lse_without_sink = p->lse_without_sink,
 							 .lse = world->lse,
 							 .maximum = world->maximum });
+}
+
+void
+world_attend(struct world *world, struct kernel_team *team)
+{
+	const struct world_params *p = &world->params;
+	struct kernel_mods *mods = NULL;
+	struct paged_error error;
+
+	if ((p->mods.blocks != NULL || p->mods.mask != NULL || p->mods.score != NULL) &&
+	    kernel_mods_create(team, &p->mods, &mods, &error) != PAGED_OK)
+		abort();
+	world_attend_with(world, team, mods);
 	kernel_mods_destroy(mods);
 }
 

@@ -68,6 +68,9 @@ float world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t
 /** world_attend - run kernel_attention; outputs are 0xff before */
 void world_attend(struct world *world, struct kernel_team *team);
 
+/** world_attend_with - the same with mods that outlive it */
+void world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mods *mods);
+
 /** world_run - create and attend, with a team of its own */
 void world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa);
 

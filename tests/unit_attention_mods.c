@@ -543,7 +543,7 @@ KERNEL_TEST(mods, no_number_stays_in_its_row)
 	}
 }
 
-/* An index out of bounds reads as 0 and is told, with the names and numbers of one, until mods are bound anew. */
+/* An index out of bounds reads as 0 and is told, with the names and numbers of one, until it is forgotten. */
 KERNEL_TEST(mods, range_is_told)
 {
 	struct kernel_team *team = kernel_test_team(2, isa);
@@ -560,18 +560,14 @@ KERNEL_TEST(mods, range_is_told)
 	world_create(&world, &params);
 	cr_assert_eq(kernel_mods_create(team, &params.mods, &mods, &error), PAGED_OK);
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
-	kernel_attention(team, &(struct attention_args){ .pages = { &world.layout, world.pool, WORLD_LAYER },
-							 .rows = world.rows,
-							 .n_rows = 1,
-							 .q = world.q,
-							 .out = world.out,
-							 .scale = params.scale,
-							 .mods = mods,
-							 .lse = world.lse,
-							 .maximum = world.maximum });
+	world_attend_with(&world, team, mods);
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);
 	cr_assert(strstr(error.text, "bias") != NULL && strstr(error.text, "0 to 63") != NULL, "%s", error.text);
 	cr_assert(world_check(&world, error.text, sizeof(error.text)), "%s", error.text);
+	kernel_mods_forget(mods);
+	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
+	world_attend_with(&world, team, mods);
+	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);
 	kernel_mods_bind(mods, &params.mods);
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
 	kernel_mods_destroy(mods);

@@ -98,6 +98,20 @@ kernel_mods_destroy(struct kernel_mods *mods)
 	free(mods);
 }
 
+static void
+vms_forget(struct mod_vm *const *vms, uint32_t n)
+{
+	for (uint32_t i = 0; vms != NULL && i < n; i++)
+		mod_vm_forget(vms[i]);
+}
+
+void
+kernel_mods_forget(struct kernel_mods *mods)
+{
+	vms_forget(mods->mask, mods->n_threads);
+	vms_forget(mods->score, mods->n_threads);
+}
+
 static enum paged_status
 vms_check(struct mod_vm *const *vms, uint32_t n, const struct mod_binding *binding, struct paged_error *error)
 {

@@ -317,7 +317,10 @@ void mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, uint64_t *b
  */
 void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, float *scores, size_t stride);
 
-/** mod_vm_range - the first index out of bounds since mod_vm_bind() */
+/** mod_vm_range - the first index out of bounds since mod_vm_bind() or mod_vm_forget() */
 const struct mod_range *mod_vm_range(const struct mod_vm *vm);
+
+/** mod_vm_forget - as if none had been out of bounds */
+void mod_vm_forget(struct mod_vm *vm);
 
 #endif

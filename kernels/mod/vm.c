@@ -402,7 +402,7 @@ void
 mod_vm_bind(struct mod_vm *vm, const struct mod_binding *binding)
 {
 	vm->binding = binding;
-	vm->range = (struct mod_range){ 0 };
+	mod_vm_forget(vm);
 	vm->n_lines = 0;
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		const struct mod_node *node = &vm->mod->nodes[i];
@@ -504,4 +504,10 @@ const struct mod_range *
 mod_vm_range(const struct mod_vm *vm)
 {
 	return &vm->range;
+}
+
+void
+mod_vm_forget(struct mod_vm *vm)
+{
+	vm->range = (struct mod_range){ 0 };
 }
