@@ -587,4 +587,6 @@ void paged_free(void *list);
 #pragma GCC visibility pop
 #endif
 
+#include <paged_mods.h>
+
 #endif

@@ -61,12 +61,14 @@ enum paged_status {
 	PAGED_ERR_CORRUPT = 21
 };
 
-/** Element types of planes and tensors. */
+/** Element types of planes and tensors (the floats alone), and of arrays that mods read. */
 enum paged_dtype {
 	PAGED_DTYPE_NONE = 0,
 	PAGED_F32 = 1,
 	PAGED_F16 = 2,
-	PAGED_BF16 = 3
+	PAGED_BF16 = 3,
+	PAGED_I32 = 16,
+	PAGED_U8 = 17
 };
 
 /**

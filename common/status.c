@@ -84,6 +84,8 @@ paged_dtype_size(enum paged_dtype dtype)
 	case PAGED_F16:
 	case PAGED_BF16:
 		return 2;
+	case PAGED_I32:
+	case PAGED_U8:
 	case PAGED_DTYPE_NONE:
 		break;
 	}
@@ -100,6 +102,8 @@ paged_dtype_name(enum paged_dtype dtype)
 		return "f16";
 	case PAGED_BF16:
 		return "bf16";
+	case PAGED_I32:
+	case PAGED_U8:
 	case PAGED_DTYPE_NONE:
 		break;
 	}

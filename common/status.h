@@ -28,7 +28,9 @@ enum paged_status paged_fail(struct paged_error *error, enum paged_status status
 enum paged_status paged_vfail(struct paged_error *error, enum paged_status status, const char *format,
 			      va_list arguments) __attribute__((format(printf, 3, 0)));
 
-/** paged_dtype_size - bytes of one element; 0 for what is no dtype */
+/* Types of planes and tensors; integers are mods' alone (kernels/mod/mod.h). */
+
+/** paged_dtype_size - bytes of one element; 0 for what is no such type */
 uint32_t paged_dtype_size(enum paged_dtype dtype);
 
 /** paged_dtype_name - "f32", "f16", "bf16", or "?" */

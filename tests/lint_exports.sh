@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library exports what its map lists, the map lists what the header declares.
+# The library exports what its map lists, the map lists what the headers declare.
 library=$PAGED_BUILDDIR/client/.libs/libpagedclient.so
 exported=$(nm -D --defined-only "$library" | sed -n 's/.* T \([a-z_0-9]*\)@.*/\1/p' | sort)
 mapped=$(sed -n 's/^	\(paged_[a-z_0-9]*\);$/\1/p' "$PAGED_SRCDIR/client/pagedclient.map" | sort)
 declared=$(sed -n '/^\(typedef\|#define\|[ 	]*\*\|	\)/d; s/.*\b\(paged_[a-z_0-9]*\)(.*/\1/p' \
-	"$PAGED_SRCDIR/client/pagedclient.h" | grep -v '^ \*' | sort -u)
+	"$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_mods.h" | grep -v '^ \*' | sort -u)
 status=0
 echo "1..3"
 if [ -n "$mapped" ] && [ "$exported" = "$mapped" ]; then
@@ -16,10 +16,10 @@ else
 	status=1
 fi
 if [ "$declared" = "$mapped" ]; then
-	echo "ok 2 - the map is the header's"
+	echo "ok 2 - the map is the headers'"
 else
 	printf '%s\n' "$declared" "---" "$mapped" | sed 's/^/# /'
-	echo "not ok 2 - the map is the header's"
+	echo "not ok 2 - the map is the headers'"
 	status=1
 fi
 # Functions of libc that print, end the process or jump have no business in a library.

@@ -140,6 +140,8 @@ print_dtype(enum paged_dtype dtype)
 		return "f16";
 	case PAGED_BF16:
 		return "bf16";
+	case PAGED_I32:
+	case PAGED_U8:
 	case PAGED_DTYPE_NONE:
 		break;
 	}

@@ -33,8 +33,7 @@ rounded(enum paged_dtype dtype, float value)
 		return half_to_float(half_of_float(value));
 	case PAGED_BF16:
 		return bfloat_to_float(bfloat_of_float(value));
-	case PAGED_F32:
-	case PAGED_DTYPE_NONE:
+	default:
 		break;
 	}
 	return value;

@@ -66,14 +66,14 @@ enum mod_kind {
 	MOD_SCORE, /* result float: the new score */
 };
 
-/** Element types of parameters and arrays; f32, f16 and bf16 are enum paged_dtype's numbers. */
+/** Element types of parameters and arrays, with enum paged_dtype's numbers. */
 enum mod_dtype {
 	MOD_DTYPE_NONE = 0,
 	MOD_F32 = PAGED_F32,
 	MOD_F16 = PAGED_F16,
 	MOD_BF16 = PAGED_BF16,
-	MOD_I32 = 16,
-	MOD_U8 = 17,
+	MOD_I32 = PAGED_I32,
+	MOD_U8 = PAGED_U8,
 };
 
 /** mod_dtype_name - "f32", "f16", "bf16", "i32", "u8" or "?" */
