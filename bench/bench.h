@@ -31,6 +31,8 @@ struct bench_suite {
 };
 
 extern const struct bench_suite bench_suite_control;
+extern const struct bench_suite bench_suite_masks;
+extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_scale;
 
 /** Ends the program with a message; what bench does has no caller to tell. */

@@ -3,8 +3,12 @@ noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
 	%D%/bench.h \
 	%D%/main.c \
+	%D%/mods.c \
+	%D%/mods.h \
 	%D%/peers.c \
 	%D%/suite_control.c \
+	%D%/suite_masks.c \
+	%D%/suite_mods.c \
 	%D%/suite_scale.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
-%C%_paged_bench_LDADD = client/libpagedclient.la $(ZMQ_LIBS) $(JANSSON_LIBS)
+%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)

@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const struct bench_suite *const suites[] = { &bench_suite_control, &bench_suite_scale };
+static const struct bench_suite *const suites[] = { &bench_suite_control, &bench_suite_masks, &bench_suite_mods,
+						     &bench_suite_scale };
 
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 #define MAX_FIGURES 32

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/mods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+
+void
+bench_must(enum paged_status status, const struct paged_error *error)
+{
+	if (status != PAGED_OK)
+		bench_die("%s", error->text);
+}
+
+uint32_t
+bench_random(uint64_t *state, uint32_t below)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((*state >> 33) % below);
+}
+
+/* Lengths of half to one and a half of the average. */
+static int32_t *
+make_documents(uint32_t n_tokens)
+{
+	uint32_t mean = n_tokens / BENCH_DOCUMENTS, at = 0;
+	int32_t *documents = calloc(n_tokens, sizeof(*documents));
+	uint64_t state = 1;
+
+	if (documents == NULL)
+		bench_die("no memory for %u tokens", n_tokens);
+
+	for (int32_t d = 0; d < BENCH_DOCUMENTS; d++) {
+		uint32_t end = (uint32_t)(d + 1) * mean;
+
+		if (d + 1 < BENCH_DOCUMENTS)
+			end += bench_random(&state, mean / 2) - mean / 4;
+		while (at < end)
+			documents[at++] = d;
+	}
+	return documents;
+}
+
+void
+bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens)
+{
+	static const int32_t window = BENCH_WINDOW;
+	static const float cap = 50.0f, heads = 8.0f;
+	int32_t *documents = make_documents(n_tokens);
+	const struct mod_array arrays[] = {
+		{ .name = "window", .dtype = MOD_I32, .data = &window },
+		{ .name = "cap", .dtype = MOD_F32, .data = &cap },
+		{ .name = "heads", .dtype = MOD_F32, .data = &heads },
+		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { n_tokens }, .data = documents },
+	};
+	const uint32_t n_arrays = sizeof(arrays) / sizeof(arrays[0]);
+	struct paged_error error = { 0 };
+
+	mod->documents = documents;
+	bench_must(mod_parse(kind, text, strlen(text), arrays, n_arrays, &mod->mod, &error), &error);
+	bench_must(mod_bind(mod->mod, arrays, n_arrays, &mod->binding, &error), &error);
+	bench_must(mod_binding_index(mod->binding, &error), &error);
+}
+
+void
+bench_mod_close(struct bench_mod *mod)
+{
+	mod_binding_destroy(mod->binding);
+	mod_destroy(mod->mod);
+	free(mod->documents);
+}

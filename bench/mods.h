@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * mods.h - the mods that suites measure, bound and ready
+ */
+#ifndef PAGED_BENCH_MODS_H
+#define PAGED_BENCH_MODS_H
+
+#include "kernels/mod/mod.h"
+
+#define BENCH_WINDOW 4096
+#define BENCH_DOCUMENTS 64
+
+struct bench_mod {
+	struct mod *mod;
+	struct mod_binding *binding;
+	int32_t *documents;
+};
+
+/**
+ * bench_mod_open - a mod whose text may name window, cap (50.0), heads (8.0) and doc
+ *
+ * @param[in] n_tokens  elements of doc: 64 documents of unlike length, none at a block's edge but by chance
+ */
+void bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens);
+void bench_mod_close(struct bench_mod *mod);
+
+/** bench_must - ends the program with the error's sentence unless status is PAGED_OK */
+void bench_must(enum paged_status status, const struct paged_error *error);
+
+/** bench_random - the next number below `below`, the same in every run */
+uint32_t bench_random(uint64_t *state, uint32_t below);
+
+#endif
