@@ -35,6 +35,7 @@ struct paged_pool {
 	struct paged_client *client;
 	struct paged_pool *next;
 	struct paged_batch *batches;
+	struct paged_block_mask *block_masks;
 	struct owner_pool at;
 };
 
@@ -83,7 +84,7 @@ enum paged_status client_params_in(void *ours, size_t our_size, const void *user
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
 
-/** pool_free - with its batches; the client's mutex is held, or the process is a child */
+/** pool_free - with its batches and block masks; the client's mutex is held, or the process is a child */
 void pool_free(struct paged_pool *pool, bool in_child);
 
 /** batch_free - the client's mutex is held, or the process is a child */

@@ -21,6 +21,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch_reserve.c \
 	%D%/batch_run.c \
 	%D%/batch_tables.c \
+	%D%/block_mask.c \
+	%D%/block_mask.h \
 	%D%/client.c \
 	%D%/control.c \
 	%D%/control.h \

@@ -37,6 +37,13 @@ struct paged_array {
 	int64_t strides[PAGED_MAX_INDEXES];
 };
 
+/* ------------------------------------------------------------- block masks */
+
+struct paged_block_mask;
+
+/** paged_block_mask_destroy - when no binding uses it any more; takes NULL */
+void paged_block_mask_destroy(struct paged_block_mask *mask);
+
 #ifdef __cplusplus
 }
 #endif

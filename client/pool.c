@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/internal.h"
+#include "client/block_mask.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -60,6 +60,8 @@ pool_free(struct paged_pool *pool, bool in_child)
 
 	while ((batch = pool->batches) != NULL)
 		batch_free(batch, in_child);
+	while (pool->block_masks != NULL)
+		block_mask_free(pool->block_masks);
 	owner->ops->pool_close(owner, &pool->at, in_child);
 	free(pool);
 }
