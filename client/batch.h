@@ -65,6 +65,20 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 /** batch_enter - PAGED_OK when the process may use the batch and it has a plan */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
+/** batch_layer_enter - likewise, and the pool has the layer */
+enum paged_status batch_layer_enter(const struct paged_batch *batch, uint32_t layer);
+
+struct kernel_pages batch_layer_pages(const struct paged_batch *batch, uint32_t layer);
+
+/** batch_tensor_in - the caller's tensor, checked, with strides in bytes; n_heads 0: any number */
+enum paged_status batch_tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from,
+				  uint32_t n_heads, uint32_t dim, uint64_t total_q, struct paged_error *error);
+
+/** batch_tensor_check_apart - what is written must not write over itself: heads inside tokens, or tokens inside heads
+ */
+enum paged_status batch_tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t total_q,
+					   struct paged_error *error);
+
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 

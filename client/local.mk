@@ -18,8 +18,10 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/admin.c \
 	%D%/batch.c \
 	%D%/batch.h \
+	%D%/batch_append.c \
+	%D%/batch_attention.c \
+	%D%/batch_layer.c \
 	%D%/batch_reserve.c \
-	%D%/batch_run.c \
 	%D%/batch_tables.c \
 	%D%/block_mask.c \
 	%D%/block_mask.h \
