@@ -410,10 +410,35 @@ Test(mod_parse, rebinding)
 	cr_expect_eq(mod_rebind(fixture.binding, wrong, N(wrong), &error), PAGED_ERR_INVALID);
 	cr_expect_eq(mod_rebind(fixture.binding, second, 1, &error), PAGED_ERR_NOENT);
 	cr_expect_str_eq(error.text, "mod: parameter 'window' is not given");
+	cr_expect_eq(mod_rebind_prepare(fixture.binding, wrong, N(wrong), &error), PAGED_ERR_INVALID);
+	cr_expect_eq(mod_rebind_prepare(fixture.binding, second, N(second), &error), PAGED_OK);
 	cr_expect(mod_scalar(fixture.binding, &past, &range) == 1 && !range.found);
 
 	cr_expect_eq(mod_rebind(fixture.binding, second, N(second), &error), PAGED_OK);
 	cr_expect(mod_scalar(fixture.binding, &seen, &range) == 0 && !range.found);
 	cr_expect(mod_scalar(fixture.binding, &past, &range) == 1 && range.found && range.extent == 2);
+	mod_fixture_close(&fixture);
+}
+
+/* What was bound to nothing reads nothing, until it is bound. */
+Test(mod_parse, binding_to_nothing)
+{
+	int32_t window = 9, sevens[2] = { 7, 7 };
+	const struct mod_array arrays[] = { MOD_PARAM("window", MOD_I32, window), MOD_1D("doc", MOD_I32, sevens) };
+	struct mod_fixture fixture = mod_fixture_open(MOD_MASK, "doc[q_idx] < window - 2", arrays, N(arrays));
+	const struct mod_point point = { .q_idx = 1 };
+	struct mod_binding *binding;
+	struct paged_error error = { 0 };
+	struct mod_range range = { 0 };
+
+	cr_assert_eq(mod_bind_nothing(fixture.mod, &binding, &error), PAGED_OK);
+	cr_expect(mod_scalar(binding, &point, &range) == 0 && range.found && range.extent == 0);
+	range.found = false;
+	cr_expect_eq(mod_rebind(binding, arrays, N(arrays), &error), PAGED_OK);
+	cr_expect(mod_scalar(binding, &point, &range) == 0 && !range.found);
+	window = 10;
+	cr_expect_eq(mod_rebind(binding, arrays, N(arrays), &error), PAGED_OK);
+	cr_expect_eq(mod_scalar(binding, &point, &range), 1);
+	mod_binding_destroy(binding);
 	mod_fixture_close(&fixture);
 }

@@ -226,15 +226,26 @@ bind_names(struct mod_bound *bounds, const struct mod *mod, const struct mod_arr
 }
 
 enum paged_status
-mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays, struct mod_binding **binding_p,
-	 struct paged_error *error)
+mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error)
 {
 	struct mod_binding *binding = calloc(1, sizeof(*binding));
-	enum paged_status status;
 
 	if (binding == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for a binding");
 	binding->mod = mod;
+	*binding_p = binding;
+	return PAGED_OK;
+}
+
+enum paged_status
+mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays, struct mod_binding **binding_p,
+	 struct paged_error *error)
+{
+	struct mod_binding *binding = NULL;
+	enum paged_status status = mod_bind_nothing(mod, &binding, error);
+
+	if (status != PAGED_OK)
+		return status;
 	status = bind_names(binding->names, mod, arrays, n_arrays, error);
 	if (status != PAGED_OK) {
 		free(binding);
@@ -244,18 +255,37 @@ mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_array
 	return PAGED_OK;
 }
 
+/* What a rebinding will find in the names; nothing of the binding shows it yet. */
+static enum paged_status
+rebind_names(struct mod_bound *fresh, struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
+	     struct paged_error *error)
+{
+	enum paged_status status = bind_names(fresh, binding->mod, arrays, n_arrays, error);
+
+	for (uint32_t i = 0; status == PAGED_OK && i < binding->mod->n_names; i++) {
+		fresh[i].pyramid = binding->names[i].pyramid;
+		if (fresh[i].pyramid != NULL)
+			status = mod_pyramid_reserve(fresh[i].pyramid, fresh[i].extents[0], error);
+	}
+	return status;
+}
+
+enum paged_status
+mod_rebind_prepare(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
+		   struct paged_error *error)
+{
+	struct mod_bound fresh[MOD_MAX_NAMES] = { 0 };
+
+	return rebind_names(fresh, binding, arrays, n_arrays, error);
+}
+
 enum paged_status
 mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays, struct paged_error *error)
 {
 	const struct mod *mod = binding->mod;
 	struct mod_bound fresh[MOD_MAX_NAMES] = { 0 };
-	enum paged_status status = bind_names(fresh, mod, arrays, n_arrays, error);
+	enum paged_status status = rebind_names(fresh, binding, arrays, n_arrays, error);
 
-	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++) {
-		fresh[i].pyramid = binding->names[i].pyramid;
-		if (fresh[i].pyramid != NULL)
-			status = mod_pyramid_reserve(fresh[i].pyramid, fresh[i].extents[0], error);
-	}
 	if (status != PAGED_OK)
 		return status;
 	memcpy(binding->names, fresh, sizeof(fresh));

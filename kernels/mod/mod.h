@@ -173,6 +173,22 @@ enum paged_status mod_bind(const struct mod *mod, const struct mod_array *arrays
 			   struct mod_binding **binding_p, struct paged_error *error);
 
 /**
+ * mod_bind_nothing - a binding for mod_rebind(): parameters are 0, arrays have no elements
+ *
+ * @retval PAGED_ERR_NOMEM
+ */
+enum paged_status mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error);
+
+/**
+ * mod_rebind_prepare - would mod_rebind() succeed?
+ *
+ * Fails as it does, and takes what memory it will need.  Where several
+ * bindings are to change together or not at all: prepare all, then rebind.
+ */
+enum paged_status mod_rebind_prepare(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
+				     struct paged_error *error);
+
+/**
  * mod_rebind - other values and arrays for a binding, in place
  *
  * Checks and fails as mod_bind(); the binding is as before then.  What was
