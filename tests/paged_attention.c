@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/paged_attention.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/reference.h"
+
+void
+pa_open(struct pa *pa, const struct pa_params *params)
+{
+	struct paged_pool_params geometry = {
+		.struct_size = sizeof(geometry),
+		.name = "torch",
+		.n_layers = params->n_layers != 0 ? params->n_layers : 1,
+		.n_kv_heads = params->kv_heads != 0 ? params->kv_heads : 1,
+		.k_dim = params->k_dim != 0 ? params->k_dim : 1,
+		.v_dim = params->v_dim,
+		.v_in_k = params->v_in_k,
+		.dtype = params->dtype != PAGED_DTYPE_NONE ? params->dtype : PAGED_F32,
+		.page_size = params->page_size,
+		.n_pages = params->n_pages,
+		.n_slots = params->max_batch,
+	};
+
+	*pa = (struct pa){ .max_batch = params->max_batch };
+	cr_assert_leq(params->max_batch, PA_MAX_BATCH);
+	done(paged_client_open_embedded(&geometry, 1, NULL, &client));
+	pa->client = client;
+	done(paged_pool_open(client, "torch", &pa->pool));
+	done(paged_batch_create(pa->pool, NULL, &pa->batch));
+	done(paged_seq_create(pa->pool, params->max_batch, pa->page_table));
+	pa->info.struct_size = sizeof(pa->info);
+	done(paged_pool_info(pa->pool, &pa->info));
+	memset(pa->info.base, 0xff, pa->info.size);
+}
+
+void
+pa_close(struct pa *pa)
+{
+	paged_client_close(pa->client);
+}
+
+enum paged_status
+pa_reserve(struct pa *pa, uint32_t b, uint32_t seq_len)
+{
+	return paged_seq_reserve(pa->pool, 1, &pa->page_table[b], &seq_len);
+}
+
+void
+pa_batch_reserve(struct pa *pa, uint32_t n, const uint32_t *seq_len)
+{
+	for (uint32_t b = 0; b < n; b++)
+		done(pa_reserve(pa, b, seq_len[b]));
+}
+
+enum paged_status
+pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx)
+{
+	static const uint32_t nothing[PA_MAX_BATCH];
+	paged_seq_id ids[PA_MAX_BATCH];
+
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = pa->page_table[batch_idx[i]];
+	return paged_seq_truncate(pa->pool, n, ids, nothing);
+}
+
+/* Sequence i of a [B, H, S, D] tensor, as one row of a plan takes it. */
+static struct paged_tensor
+tensor_of(const struct pa_tensor *tensor, uint32_t i)
+{
+	bool dense = tensor->batch_stride == 0 && tensor->token_stride == 0;
+	int64_t tokens = (int64_t)tensor->n_tokens * tensor->dim;
+	int64_t batch_stride = dense ? tensor->n_heads * tokens : tensor->batch_stride;
+
+	return (struct paged_tensor){ .data = (void *)(tensor->data + i * batch_stride),
+				      .dtype = PAGED_F32,
+				      .n_heads = tensor->n_heads,
+				      .dim = tensor->dim,
+				      .token_stride = dense ? tensor->dim : tensor->token_stride,
+				      .head_stride = dense ? tokens : tensor->head_stride };
+}
+
+enum paged_status
+pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uint32_t *batch_idx, const uint32_t *input_pos,
+	  const struct pa_tensor *k, const struct pa_tensor *v)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++) {
+		struct paged_batch_row row = { .seq = pa->page_table[batch_idx != NULL ? batch_idx[i] : i],
+					       .q_len = k->n_tokens };
+		struct paged_append_params params = { sizeof(params), &input_pos[i * k->n_tokens] };
+		struct paged_tensor keys = tensor_of(k, i), values = v != NULL ? tensor_of(v, i) : keys;
+
+		status = paged_batch_plan(pa->batch, 1, &row);
+		if (status == PAGED_OK)
+			status = paged_append(pa->batch, layer, &keys, v != NULL ? &values : NULL, &params);
+	}
+	return status;
+}
+
+void
+pa_fill(struct pa *pa, uint32_t layer, uint32_t n, const struct pa_tensor *k, const struct pa_tensor *v)
+{
+	uint32_t *positions = calloc((size_t)n * k->n_tokens + 1, sizeof(*positions));
+
+	for (uint32_t i = 0; i < n * k->n_tokens; i++)
+		positions[i] = i % k->n_tokens;
+	done(pa_assign(pa, layer, n, NULL, positions, k, v));
+	free(positions);
+}
+
+float
+pa_cached(const struct pa *pa, char plane, uint32_t head, uint32_t physical, uint32_t dim)
+{
+	const struct paged_plane_info *at = plane == 'k' ? &pa->info.k : &pa->info.v;
+	uint32_t page = physical / pa->info.page_size, token = physical % pa->info.page_size;
+
+	return reference_load((const uint8_t *)pa->info.base + at->offset + page * at->page_stride +
+				      head * at->head_stride + token * at->token_stride,
+			      at->dtype, dim);
+}
+
+uint32_t
+pa_pages(const struct pa *pa, uint32_t b, uint32_t *pages, uint32_t n_max)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+	done(paged_seq_read(pa->pool, pa->page_table[b], &info, pages, n_max));
+	return info.n_pages;
+}
+
+uint32_t
+pa_capacity(const struct pa *pa, uint32_t b)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+	done(paged_seq_read(pa->pool, pa->page_table[b], &info, NULL, 0));
+	return info.capacity;
+}
+
+uint32_t
+pa_n_free(const struct pa *pa)
+{
+	struct paged_check_result result;
+
+	done(paged_pool_check(pa->pool, &result));
+	cr_assert(result.holds, "%s", result.text);
+	return result.n_free;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * paged_attention.h - PyTorch's class PagedAttention, written with pagedclient.h alone
+ *
+ * torch.nn.attention.experimental._paged_attention has a page table with a row
+ * for each of max_batch_size sequences.  Here a row is a sequence that stays;
+ * the caches belong to the pool.  Its six methods are pa_reserve, pa_erase,
+ * pa_assign, pa_convert_logical_block_mask, pa_get_mask_mod and
+ * pa_get_score_mod; pa_flex_attention is what their results are for.
+ *
+ * Opening fills the pool with NaN, as if others had left it so.  done() and
+ * refused() of client_fixture.h speak of the pa opened last.
+ */
+#ifndef TESTS_PAGED_ATTENTION_H
+#define TESTS_PAGED_ATTENTION_H
+
+#include <stdbool.h>
+
+#include "tests/client_fixture.h"
+
+/** Most rows of a page table. */
+#define PA_MAX_BATCH 16u
+
+struct pa_params {
+	uint32_t n_pages, page_size, max_batch;
+	uint32_t n_layers; /* 0: 1; PyTorch has a pair of caches for each */
+	uint32_t kv_heads; /* 0: 1 */
+	uint32_t k_dim;    /* 0: 1 */
+	uint32_t v_dim;    /* 0: as k_dim */
+	bool v_in_k;
+	enum paged_dtype dtype; /* 0: f32 */
+};
+
+struct pa {
+	struct paged_client *client;
+	struct paged_pool *pool;
+	struct paged_batch *batch;
+	struct paged_pool_info info;
+	uint32_t max_batch;
+	paged_seq_id page_table[PA_MAX_BATCH];
+};
+
+void pa_open(struct pa *pa, const struct pa_params *params);
+void pa_close(struct pa *pa);
+
+/** pa_reserve - reserve(b, seq_len) */
+enum paged_status pa_reserve(struct pa *pa, uint32_t b, uint32_t seq_len);
+
+/** pa_batch_reserve - the tests' batch_reserve: one call for each of n rows, in their order; must succeed */
+void pa_batch_reserve(struct pa *pa, uint32_t n, const uint32_t *seq_len);
+
+/** pa_erase - erase(batch_idx); one request */
+enum paged_status pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx);
+
+/** A tensor [B, H, S, D] of f32; strides in elements, all 0: dense. */
+struct pa_tensor {
+	const float *data;
+	uint32_t n_heads, n_tokens, dim;
+	int64_t batch_stride, head_stride, token_stride;
+};
+
+/**
+ * pa_assign - assign(batch_idx, input_pos, k, v, k_cache, v_cache)
+ *
+ * @param[in] batch_idx  NULL: 0 .. n - 1
+ * @param[in] input_pos  [n][n_tokens]
+ * @param[in] v          NULL if the pool's V lies in K
+ */
+enum paged_status pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uint32_t *batch_idx,
+			    const uint32_t *input_pos, const struct pa_tensor *k, const struct pa_tensor *v);
+
+/** pa_fill - assign() of positions 0 .. n_tokens - 1 of rows 0 .. n - 1; must succeed */
+void pa_fill(struct pa *pa, uint32_t layer, uint32_t n, const struct pa_tensor *k, const struct pa_tensor *v);
+
+/** pa_cached - one element of the cache: plane 'k' or 'v' of layer 0, at a physical token */
+float pa_cached(const struct pa *pa, char plane, uint32_t head, uint32_t physical, uint32_t dim);
+
+/** pa_pages - the pages of a row; returns how many, at most n_max of which were written */
+uint32_t pa_pages(const struct pa *pa, uint32_t b, uint32_t *pages, uint32_t n_max);
+uint32_t pa_capacity(const struct pa *pa, uint32_t b);
+uint32_t pa_n_free(const struct pa *pa);
+
+/** pa_row_is - the row has exactly these pages, in this order */
+#define pa_row_is(pa, b, ...)                                                                            \
+	do {                                                                                             \
+		const uint32_t wanted_[] = { __VA_ARGS__ };                                              \
+		uint32_t got_[64];                                                                       \
+		cr_assert_eq(pa_pages(pa, b, got_, 64), sizeof(wanted_) / sizeof(*wanted_), "row %u", b); \
+		cr_assert_arr_eq(got_, wanted_, sizeof(wanted_), "row %u", b);                           \
+	} while (0)
+
+#endif
