@@ -236,11 +236,16 @@ Test(mod_parse, canonical_texts)
 Test(mod_parse, signature_and_inputs)
 {
 	struct mod *mod = parse(MOD_MASK, "doc[q_idx] == doc[kv_idx] && q_idx - kv_idx < window");
+	struct mod_array name;
 
 	cr_expect_str_eq(mod_signature(mod), "mask doc:i32[1] window:i32");
 	cr_expect_eq(mod_inputs(mod), MOD_ON_Q | MOD_ON_KV);
 	cr_expect(mod_uses(mod, "doc"));
 	cr_expect_not(mod_uses(mod, "slope"));
+	cr_expect(mod_name(mod, 0, &name) && mod_name(mod, 1, &name));
+	cr_expect_not(mod_name(mod, 2, &name));
+	for (uint32_t i = 0; mod_name(mod, i, &name); i++)
+		cr_expect_eq(name.n_dims, strcmp(name.name, "doc") == 0 ? 1 : 0, "%s", name.name);
 	mod_destroy(mod);
 }
 

@@ -114,6 +114,18 @@ mod_uses(const struct mod *mod, const char *name)
 	return false;
 }
 
+bool
+mod_name(const struct mod *mod, uint32_t index, struct mod_array *name)
+{
+	const struct mod_symbol *symbol;
+
+	if (index >= mod->n_names)
+		return false;
+	symbol = &mod->names[index];
+	*name = (struct mod_array){ .name = symbol->name, .dtype = symbol->dtype, .n_dims = symbol->n_dims };
+	return true;
+}
+
 uint32_t
 mod_inputs(const struct mod *mod)
 {

@@ -129,6 +129,13 @@ const char *mod_signature(const struct mod *mod);
 /** mod_uses - the text (or a ready-made mod in it) names this parameter or array */
 bool mod_uses(const struct mod *mod, const char *name);
 
+/**
+ * mod_name - the index-th parameter or array that the text uses: name, dtype and rank, the rest zero
+ *
+ * @return false past the last; the name lives as long as the mod
+ */
+bool mod_name(const struct mod *mod, uint32_t index, struct mod_array *name);
+
 /** What a result depends on; others may be given any value. */
 enum mod_inputs {
 	MOD_ON_SCORE = 1,
