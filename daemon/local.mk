@@ -1,6 +1,8 @@
 # The daemon; core is a leaf that the client library links too.
 noinst_LTLIBRARIES += %D%/core/libcore.la
 %C%_core_libcore_la_SOURCES = \
+	%D%/core/array.c \
+	%D%/core/array.h \
 	%D%/core/audit.c \
 	%D%/core/check.c \
 	%D%/core/core.c \

@@ -68,6 +68,12 @@ UNIT_TESTS += %D%/unit_core_model
 %C%_unit_core_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_model_LDADD = $(CORE_TEST_LIBS)
 
+# Arrays of sessions.
+UNIT_TESTS += %D%/unit_core_arrays
+%C%_unit_core_arrays_SOURCES = %D%/unit_core_arrays.c %D%/core_case.c %D%/core_case.h
+%C%_unit_core_arrays_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_core_arrays_LDADD = $(CORE_TEST_LIBS)
+
 # Kernels: a float64 reference and worlds of random sequences.
 check_LTLIBRARIES += %D%/libkerneltest.la
 %C%_libkerneltest_la_SOURCES = \

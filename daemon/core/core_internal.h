@@ -8,6 +8,7 @@
  *   row.c       a slot and its row; the only writer of both
  *   idmap.c     ids to sessions
  *   session.c   sessions and members
+ *   array.c     arrays of sessions
  *   reap.c      what ended sessions left, in steps
  *   sequence.c  the verbs
  *   audit.c     the books, recounted in steps
@@ -82,6 +83,7 @@ struct session {
 	uint64_t n_quarantined;
 	struct holding *holdings; /* by pool, as far as it ever had sequences */
 	uint32_t n_holdings;
+	struct array_slot *arrays;
 };
 
 /** Ids in ascending order, each with its session. */
@@ -103,6 +105,7 @@ struct core {
 	uint32_t last_member;
 	struct session *queue_first, *queue_last;
 	uint64_t stamp; /* of the request at hand */
+	uint64_t max_array_bytes;
 };
 
 /* pool.c */
@@ -175,6 +178,11 @@ bool idmap_make_room(struct idmap *map);
 /** idmap_append - an id above all others, for which there is room */
 void idmap_append(struct idmap *map, uint32_t id, struct session *session);
 void idmap_remove(struct idmap *map, uint32_t id);
+
+/* array.c */
+
+/** arrays_free - the session ends */
+void arrays_free(struct session *session);
 
 /* session.c */
 

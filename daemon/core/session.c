@@ -36,6 +36,7 @@ session_make_holding(struct session *session, uint32_t pool, struct paged_error 
 void
 session_free(struct session *session)
 {
+	arrays_free(session);
 	free(session->holdings);
 	free(session);
 }
@@ -63,6 +64,14 @@ session_settle(struct core *core, struct session *session)
 		idmap_remove(&core->sessions, session->id);
 		session_free(session);
 	}
+}
+
+static void
+session_end(struct core *core, struct session *session)
+{
+	session->ended = true;
+	arrays_free(session);
+	session_settle(core, session);
 }
 
 enum paged_status
@@ -117,8 +126,9 @@ core_member_leave(struct core *core, uint32_t member)
 	idmap_remove(&core->members, member);
 	session->n_members--;
 	if (member == session->first_member)
-		session->ended = true;
-	session_settle(core, session);
+		session_end(core, session);
+	else
+		session_settle(core, session);
 }
 
 enum paged_status
@@ -128,8 +138,7 @@ core_session_end(struct core *core, uint32_t id, struct paged_error *error)
 
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no session %u", id);
-	session->ended = true;
-	session_settle(core, session);
+	session_end(core, session);
 	return PAGED_OK;
 }
 

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/core/array.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/core_internal.h"
+
+/* One name of a session. */
+struct array_slot {
+	char name[CORE_ARRAY_MAX_NAME + 1];
+	struct core_array *whole; /* NULL: none is complete */
+	struct core_array *coming;
+	uint64_t n_come; /* bytes of it */
+	uint32_t member; /* that sends it */
+	struct array_slot *next;
+};
+
+/* Integers, too, which common/status.h leaves to mods. */
+static uint32_t
+element_size(enum paged_dtype dtype)
+{
+	if (dtype == PAGED_I32)
+		return 4;
+	return dtype == PAGED_U8 ? 1 : paged_dtype_size(dtype);
+}
+
+static bool
+name_is_good(const char *name)
+{
+	if (!isalpha((unsigned char)name[0]) && name[0] != '_')
+		return false;
+	for (size_t i = 1; name[i] != '\0'; i++)
+		if (i == CORE_ARRAY_MAX_NAME || (!isalnum((unsigned char)name[i]) && name[i] != '_'))
+			return false;
+	return true;
+}
+
+static enum paged_status
+shape_size(const struct core_array_part *part, uint64_t *size_p, struct paged_error *error)
+{
+	uint64_t size = element_size(part->shape.dtype);
+
+	if (!name_is_good(part->name))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "array '%.40s': a name is a letter or _, then letters, digits, _; at most %u",
+				  part->name, CORE_ARRAY_MAX_NAME);
+	if (size == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "array %s: no dtype has number %d", part->name,
+				  (int)part->shape.dtype);
+	if (part->shape.n_dims == 0 || part->shape.n_dims > CORE_ARRAY_MAX_DIMS)
+		return paged_fail(error, PAGED_ERR_INVALID, "array %s: %u indexes; an array has 1 to %u", part->name,
+				  part->shape.n_dims, CORE_ARRAY_MAX_DIMS);
+	for (uint32_t i = 0; i < part->shape.n_dims; i++)
+		if (__builtin_mul_overflow(size, part->shape.extents[i], &size))
+			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: more than 2^64 bytes", part->name);
+	*size_p = size;
+	return PAGED_OK;
+}
+
+static struct array_slot **
+slot_find(struct session *session, const char *name)
+{
+	struct array_slot **link = &session->arrays;
+
+	while (*link != NULL && strcmp((*link)->name, name) != 0)
+		link = &(*link)->next;
+	return link;
+}
+
+/* What a slot counts for. */
+static uint64_t
+slot_bytes(const struct array_slot *slot)
+{
+	uint64_t whole = slot->whole != NULL ? slot->whole->size : 0;
+	uint64_t coming = slot->coming != NULL ? slot->coming->size : 0;
+
+	return whole > coming ? whole : coming;
+}
+
+static struct core_array *
+array_create(const struct core_array_shape *shape, uint64_t size)
+{
+	struct core_array *array = NULL;
+
+	if (size <= SIZE_MAX - sizeof(*array))
+		array = malloc(sizeof(*array) + (size_t)size);
+	if (array == NULL)
+		return NULL;
+	array->shape = *shape;
+	array->size = size;
+	atomic_init(&array->n_users, 1);
+	return array;
+}
+
+void
+core_array_release(struct core_array *array)
+{
+	if (atomic_fetch_sub_explicit(&array->n_users, 1, memory_order_acq_rel) == 1)
+		free(array);
+}
+
+static void
+slot_set(struct core_array **place, struct core_array *array)
+{
+	if (*place != NULL)
+		core_array_release(*place);
+	*place = array;
+}
+
+static void
+slot_free(struct array_slot *slot)
+{
+	slot_set(&slot->whole, NULL);
+	slot_set(&slot->coming, NULL);
+	free(slot);
+}
+
+/* May the session have this array beside the others, in the slot (or in a new one: NULL)? */
+static enum paged_status
+limits_check(const struct core *core, const struct session *session, const struct array_slot *slot, const char *name,
+	     uint64_t size, struct paged_error *error)
+{
+	uint64_t taken = 0, with_whole = slot != NULL && slot->whole != NULL ? slot->whole->size : 0;
+	uint32_t n = 0;
+
+	for (const struct array_slot *other = session->arrays; other != NULL; other = other->next) {
+		n++;
+		if (other != slot)
+			taken += slot_bytes(other);
+	}
+	if (slot == NULL && n >= CORE_MAX_ARRAYS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "array %s: session %u has %u arrays, the most for one", name,
+				  session->id, n);
+	if (size > with_whole)
+		with_whole = size;
+	if (with_whole > core->max_array_bytes || taken > core->max_array_bytes - with_whole)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "array %s of %" PRIu64 " bytes: session %u has %" PRIu64 " bytes of others, and %" PRIu64
+				  " is the most; paged_block_mask_create() takes arrays of any size",
+				  name, size, session->id, taken, core->max_array_bytes);
+	return PAGED_OK;
+}
+
+/* The part at offset 0. */
+static enum paged_status
+upload_begin(struct core *core, struct session *session, uint32_t member, const struct core_array_part *part,
+	     uint64_t size, struct paged_error *error)
+{
+	struct array_slot **link = slot_find(session, part->name), *slot = *link;
+	enum paged_status status = limits_check(core, session, slot, part->name, size, error);
+	struct core_array *array;
+
+	if (status != PAGED_OK)
+		return status;
+	array = array_create(&part->shape, size);
+	if (array != NULL && slot == NULL) {
+		slot = calloc(1, sizeof(*slot));
+		if (slot == NULL)
+			free(array);
+	}
+	if (array == NULL || slot == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for %" PRIu64 " bytes", part->name,
+				  size);
+	if (*link == NULL) {
+		strcpy(slot->name, part->name);
+		*link = slot;
+	}
+	slot_set(&slot->coming, array);
+	slot->n_come = 0;
+	slot->member = member;
+	return PAGED_OK;
+}
+
+static enum paged_status
+part_check(const struct array_slot *slot, uint32_t member, const struct core_array_part *part,
+	   struct paged_error *error)
+{
+	const struct core_array *coming = slot != NULL ? slot->coming : NULL;
+
+	if (coming == NULL || slot->member != member)
+		return paged_fail(error, PAGED_ERR_AGAIN, "array %s: a part at byte %" PRIu64 " of none that was begun",
+				  part->name, part->offset);
+	if (memcmp(&coming->shape, &part->shape, sizeof(part->shape)) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "array %s: a part of another shape than the first",
+				  part->name);
+	if (part->offset != slot->n_come)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "array %s: a part at byte %" PRIu64 ", the next is at %" PRIu64, part->name,
+				  part->offset, slot->n_come);
+	return PAGED_OK;
+}
+
+enum paged_status
+core_array_put(struct core *core, uint32_t id, uint32_t member, const struct core_array_part *part,
+	       struct paged_error *error)
+{
+	struct session *session;
+	enum paged_status status = session_find_active(core, id, &session, error);
+	struct array_slot *slot;
+	uint64_t size = 0;
+
+	if (status == PAGED_OK)
+		status = shape_size(part, &size, error);
+	if (status != PAGED_OK)
+		return status;
+	if (part->offset > size || part->size > size - part->offset || (part->size == 0 && size != 0))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "array %s: a part of %u bytes at byte %" PRIu64 " of %" PRIu64, part->name,
+				  part->size, part->offset, size);
+	status = part->offset == 0 ? upload_begin(core, session, member, part, size, error)
+				   : part_check(*slot_find(session, part->name), member, part, error);
+	if (status != PAGED_OK)
+		return status;
+	slot = *slot_find(session, part->name);
+	if (part->size != 0)
+		memcpy(slot->coming->data + part->offset, part->data, part->size);
+	slot->n_come += part->size;
+	if (slot->n_come == size) {
+		slot_set(&slot->whole, slot->coming);
+		slot->coming = NULL;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+no_array(const struct session *session, const char *name, struct paged_error *error)
+{
+	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; paged_array_upload() brings one",
+			  session->id, name);
+}
+
+enum paged_status
+core_array_drop(struct core *core, uint32_t id, const char *name, struct paged_error *error)
+{
+	struct session *session;
+	enum paged_status status = session_find_active(core, id, &session, error);
+	struct array_slot **link, *slot;
+
+	if (status != PAGED_OK)
+		return status;
+	link = slot_find(session, name);
+	slot = *link;
+	if (slot == NULL)
+		return no_array(session, name, error);
+	*link = slot->next;
+	slot_free(slot);
+	return PAGED_OK;
+}
+
+enum paged_status
+core_array_take(struct core *core, uint32_t id, const char *name, enum paged_dtype dtype, uint32_t n_dims,
+		struct core_array **array_p, struct paged_error *error)
+{
+	struct session *session;
+	enum paged_status status = session_find_active(core, id, &session, error);
+	struct core_array *array;
+
+	if (status != PAGED_OK)
+		return status;
+	array = *slot_find(session, name) != NULL ? (*slot_find(session, name))->whole : NULL;
+	if (array == NULL)
+		return no_array(session, name, error);
+	if (array->shape.dtype != dtype || array->shape.n_dims != n_dims)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "array %s: dtype %d with %u indexes was uploaded, the mod has dtype %d with %u", name,
+				  (int)array->shape.dtype, array->shape.n_dims, (int)dtype, n_dims);
+	atomic_fetch_add_explicit(&array->n_users, 1, memory_order_relaxed);
+	*array_p = array;
+	return PAGED_OK;
+}
+
+void
+core_array_limit(struct core *core, uint64_t max_bytes)
+{
+	core->max_array_bytes = max_bytes;
+}
+
+void
+arrays_free(struct session *session)
+{
+	while (session->arrays != NULL) {
+		struct array_slot *slot = session->arrays;
+
+		session->arrays = slot->next;
+		slot_free(slot);
+	}
+}
