@@ -21,6 +21,8 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/layout.h \
 	%D%/mod/emit.c \
 	%D%/mod/eval_scalar.c \
+	%D%/mod/grid.c \
+	%D%/mod/grid.h \
 	%D%/mod/integer.h \
 	%D%/mod/interval.c \
 	%D%/mod/interval_int.c \
@@ -55,6 +57,11 @@ noinst_LTLIBRARIES += $(TILE_LIBS)
 %C%_libtile_avx2_la_CFLAGS = $(TILE_CFLAGS) -mavx2 -mfma -mf16c
 %C%_libtile_avx512_la_SOURCES = %D%/cpu/tile_avx512.c %D%/mod/vm_avx512.c
 %C%_libtile_avx512_la_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+endif
+
+%C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c
+if HOST_X86_64
+%C%_libtile_avx2_la_SOURCES += %D%/mod/grid_avx2.c
 endif
 
 # Block masks

@@ -452,6 +452,78 @@ check_rebinding(const struct mod_fixture *fixture, const struct text *text)
 }
 
 static void
+random_sides(int32_t (*sides)[2], uint32_t n)
+{
+	uint32_t width = pick(3) == 0 ? 1 : 20;
+
+	for (uint32_t i = 0; i < n; i++)
+		random_range(sides[i], 60, width);
+}
+
+static enum mod_truth
+truth_of(const struct mod_grid_truth *truth, uint32_t bit)
+{
+	if ((truth->all_true >> bit & 1) != 0)
+		return MOD_ALL_TRUE;
+	return (truth->all_false >> bit & 1) != 0 ? MOD_ALL_FALSE : MOD_UNKNOWN;
+}
+
+/* Each box as if it were asked about alone; of what is no box nothing is known. */
+static void
+check_boxes(const struct mod_fixture *fixture, const struct mod_grid *boxes, const struct mod_grid_truth *truth,
+	    const struct text *text)
+{
+	for (uint32_t bit = 0; bit < MOD_GRID_ROWS * MOD_GRID_COLUMNS; bit++) {
+		uint32_t r = bit / MOD_GRID_COLUMNS, c = bit % MOD_GRID_COLUMNS;
+		enum mod_truth expected = MOD_UNKNOWN;
+
+		if (r < boxes->n_rows && c < boxes->n_columns) {
+			const struct mod_box box = {
+				.b = { boxes->b, boxes->b },
+				.h = { boxes->h, boxes->h },
+				.q_idx = { boxes->q_idx[r][0], boxes->q_idx[r][1] },
+				.kv_idx = { boxes->kv_idx[c][0], boxes->kv_idx[c][1] },
+			};
+
+			expected = mod_interval(fixture->binding, &box);
+		}
+		cr_assert_eq(truth_of(truth, bit), expected, "seed %llu, box %u: %s", (unsigned long long)seed, bit,
+			     text->at);
+	}
+}
+
+/* Grid after grid, some of the same rows. */
+static void
+check_gridder(const struct mod_fixture *fixture, const struct text *text)
+{
+	enum kernel_isa isa = pick(2) ? kernel_isa_best() : KERNEL_GENERIC;
+	struct mod_gridder *gridder;
+	struct mod_grid boxes = { 0 };
+	struct paged_error error;
+
+	if (!mod_is_exact(mod_binding_mod(fixture->binding))) {
+		cr_assert_eq(mod_gridder_create(fixture->binding, isa, &gridder, &error), PAGED_ERR_INVALID);
+		return;
+	}
+	cr_assert_eq(mod_gridder_create(fixture->binding, isa, &gridder, &error), PAGED_OK);
+	for (uint32_t i = 0; i < 12; i++) {
+		struct mod_grid_truth truth;
+
+		if (i == 0 || pick(2) == 0) {
+			boxes.n_rows = 1 + pick(MOD_GRID_ROWS);
+			random_sides(boxes.q_idx, boxes.n_rows);
+		}
+		boxes.n_columns = 1 + pick(MOD_GRID_COLUMNS);
+		random_sides(boxes.kv_idx, boxes.n_columns);
+		boxes.b = (int32_t)pick(3);
+		boxes.h = (int32_t)pick(4);
+		truth = mod_gridder_ask(gridder, &boxes);
+		check_boxes(fixture, &boxes, &truth, text);
+	}
+	mod_gridder_destroy(gridder);
+}
+
+static void
 rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
 {
 	uint64_t base = kernel_test_seed();
@@ -483,6 +555,11 @@ Test(mod_property, probers_as_intervals)
 Test(mod_property, rebinding)
 {
 	rounds(MOD_MASK, 500, check_rebinding);
+}
+
+Test(mod_property, grids_as_intervals)
+{
+	rounds(MOD_MASK, 3000, check_gridder);
 }
 
 Test(mod_property, masks_over_tiles)

@@ -37,6 +37,10 @@ struct mod_ints mod_ints_operation(enum mod_op op, struct mod_ints a, struct mod
 struct mod_bounds mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
 				  const struct mod_bounds *indexes);
 
+/** mod_ints_load - the same of an array of ints */
+struct mod_ints mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+			      const struct mod_ints *indexes);
+
 /**
  * mod_bounds - of a mod's result over a box and the scores in [score.low, score.high]
  *

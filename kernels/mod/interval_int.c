@@ -211,17 +211,13 @@ static struct mod_ints
 load(const struct mod_prober *prober, const struct mod_node *node)
 {
 	const struct mod_bound *bound = &prober->binding->names[node->name];
-	struct mod_bounds indexes[MOD_MAX_INDEXES], bounds;
+	struct mod_ints indexes[MOD_MAX_INDEXES];
 
 	if (node->guard != MOD_NO_NODE && prober->all[node->guard].high == 0)
 		return (struct mod_ints){ 0, 0 };
-	for (uint32_t i = 0; i < node->n_args; i++) {
-		struct mod_ints index = prober->all[node->args[i]];
-
-		indexes[i] = (struct mod_bounds){ (double)index.low, (double)index.high, false };
-	}
-	bounds = mod_bounds_load(bound, prober->binding->mod->names[node->name].dtype, node->n_args, indexes);
-	return (struct mod_ints){ (int64_t)bounds.low, (int64_t)bounds.high };
+	for (uint32_t i = 0; i < node->n_args; i++)
+		indexes[i] = prober->all[node->args[i]];
+	return mod_ints_load(bound, prober->binding->mod->names[node->name].dtype, node->n_args, indexes);
 }
 
 static struct mod_ints

@@ -287,6 +287,44 @@ void mod_prober_destroy(struct mod_prober *prober);
 /** mod_prober_ask - what mod_interval() says of the box */
 enum mod_truth mod_prober_ask(struct mod_prober *prober, const struct mod_box *box);
 
+/** Most rows and columns of a grid. */
+#define MOD_GRID_ROWS 8u
+#define MOD_GRID_COLUMNS 8u
+
+/** Boxes side by side, of one b and h: each row's query rows by each column's keys, all bounds included. */
+struct mod_grid {
+	int32_t b, h;
+	uint32_t n_rows, n_columns;
+	int32_t q_idx[MOD_GRID_ROWS][2], kv_idx[MOD_GRID_COLUMNS][2];
+};
+
+/** Bit r * MOD_GRID_COLUMNS + c is the box of row r and column c; other bits are 0. */
+struct mod_grid_truth {
+	uint64_t all_true, all_false;
+};
+
+/**
+ * What mod_interval() says of each box of a grid, at a fraction of the cost.
+ * Asked by one thread; what depends on neither columns nor b and h is kept
+ * while grids of the same rows follow.
+ */
+struct mod_gridder;
+
+/**
+ * mod_gridder_create - for a binding, which is borrowed
+ *
+ * @retval PAGED_ERR_INVALID      there are floats in the mod: mod_is_exact() tells
+ * @retval PAGED_ERR_UNSUPPORTED  this CPU or build lacks the instruction set
+ */
+enum paged_status mod_gridder_create(const struct mod_binding *binding, enum kernel_isa isa,
+				     struct mod_gridder **gridder_p, struct paged_error *error);
+
+/** mod_gridder_destroy - takes NULL */
+void mod_gridder_destroy(struct mod_gridder *gridder);
+
+/** mod_gridder_ask - boxes of one point are never unknown */
+struct mod_grid_truth mod_gridder_ask(struct mod_gridder *gridder, const struct mod_grid *grid);
+
 /*
  * A tile of logits: lines (a query row of a query head each) x consecutive keys.
  */

@@ -241,6 +241,17 @@ index_array(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error *e
 	return PAGED_OK;
 }
 
+struct mod_ints
+mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct mod_ints *indexes)
+{
+	struct mod_bounds as_floats[MOD_MAX_INDEXES], bounds;
+
+	for (uint32_t i = 0; i < n_dims; i++)
+		as_floats[i] = (struct mod_bounds){ (double)indexes[i].low, (double)indexes[i].high, false };
+	bounds = mod_bounds_load(bound, dtype, n_dims, as_floats);
+	return (struct mod_ints){ (int64_t)bounds.low, (int64_t)bounds.high };
+}
+
 enum paged_status
 mod_binding_index(struct mod_binding *binding, struct paged_error *error)
 {

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * grid.h - bounds of ints over the boxes of a grid, for each instruction set
+ *
+ * A value has bounds for each of MOD_GRID_COLUMNS columns, and a row of them
+ * for each row of the grid, or one for all rows where they are the same.
+ */
+#ifndef PAGED_KERNELS_MOD_GRID_H
+#define PAGED_KERNELS_MOD_GRID_H
+
+#include "kernels/mod/ir.h"
+
+/** Of one row. */
+struct grid_bounds {
+	int32_t low[MOD_GRID_COLUMNS], high[MOD_GRID_COLUMNS];
+};
+
+struct grid_operand {
+	const struct grid_bounds *rows;
+	uint32_t step; /* 1, or 0 for one row for all */
+};
+
+struct grid_call {
+	struct grid_bounds *to;
+	uint32_t n_rows;
+	struct grid_operand in[MOD_MAX_INDEXES];
+};
+
+typedef void (*grid_fn)(const struct grid_call *call);
+
+struct grid_ops {
+	/* what mod_ints_operation() and the prober's comparisons give; NULL: to be done one by one */
+	grid_fn of[MOD_N_OPS];
+	/* bit r * MOD_GRID_COLUMNS + c: the condition is surely true, surely false */
+	void (*bits)(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, uint64_t *all_false);
+};
+
+extern const struct grid_ops grid_ops_generic;
+extern const struct grid_ops grid_ops_avx2;
+
+#endif

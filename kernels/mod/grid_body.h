@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grid_body.h - grid.h's operations over the compiler's vectors
+ *
+ * Included once by each grid_*.c, which before that gives LANES (a divisor of
+ * MOD_GRID_COLUMNS), ivec and uvec of LANES ints, and vec_bits(ivec): one bit
+ * a lane.  Conditions are 0 and 1 in values, none or all bits while computed.
+ */
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+struct bounds {
+	ivec low, high;
+};
+
+typedef struct bounds (*bounds_fn)(struct bounds a, struct bounds b);
+
+INLINE ivec
+vec_load(const int32_t *at)
+{
+	ivec v;
+
+	memcpy(&v, at, sizeof(v));
+	return v;
+}
+
+INLINE ivec
+vec_splat(int32_t x)
+{
+	return (ivec){ 0 } + x;
+}
+
+INLINE ivec
+vec_choose(ivec condition, ivec yes, ivec no)
+{
+	return (condition & yes) | (~condition & no);
+}
+
+INLINE ivec
+vec_least(ivec a, ivec b)
+{
+	return vec_choose(a < b, a, b);
+}
+
+INLINE ivec
+vec_most(ivec a, ivec b)
+{
+	return vec_choose(a > b, a, b);
+}
+
+/* Wrapping: signed sums of vectors are undefined as those of ints are. */
+INLINE ivec
+vec_add(ivec a, ivec b)
+{
+	return (ivec)((uvec)a + (uvec)b);
+}
+
+INLINE ivec
+vec_subtract(ivec a, ivec b)
+{
+	return (ivec)((uvec)a - (uvec)b);
+}
+
+INLINE ivec
+is_point(struct bounds x)
+{
+	return x.low == x.high;
+}
+
+/* Any int where the operation may have wrapped. */
+INLINE struct bounds
+unless(ivec wrapped, struct bounds to)
+{
+	return (struct bounds){ vec_choose(wrapped, vec_splat(INT32_MIN), to.low),
+				vec_choose(wrapped, vec_splat(INT32_MAX), to.high) };
+}
+
+INLINE struct bounds
+bounds_add(struct bounds a, struct bounds b)
+{
+	struct bounds to = { vec_add(a.low, b.low), vec_add(a.high, b.high) };
+	ivec wrapped = ((a.low ^ to.low) & (b.low ^ to.low)) | ((a.high ^ to.high) & (b.high ^ to.high));
+
+	return unless((wrapped < 0) & ~(is_point(a) & is_point(b)), to);
+}
+
+INLINE struct bounds
+bounds_subtract(struct bounds a, struct bounds b)
+{
+	struct bounds to = { vec_subtract(a.low, b.high), vec_subtract(a.high, b.low) };
+	ivec wrapped = ((a.low ^ b.high) & (a.low ^ to.low)) | ((a.high ^ b.low) & (a.high ^ to.high));
+
+	return unless((wrapped < 0) & ~(is_point(a) & is_point(b)), to);
+}
+
+INLINE struct bounds
+bounds_negative(struct bounds a, struct bounds b)
+{
+	(void)b;
+	return bounds_subtract((struct bounds){ vec_splat(0), vec_splat(0) }, a);
+}
+
+INLINE struct bounds
+bounds_least(struct bounds a, struct bounds b)
+{
+	return (struct bounds){ vec_least(a.low, b.low), vec_least(a.high, b.high) };
+}
+
+INLINE struct bounds
+bounds_most(struct bounds a, struct bounds b)
+{
+	return (struct bounds){ vec_most(a.low, b.low), vec_most(a.high, b.high) };
+}
+
+INLINE ivec
+vec_absolute(ivec v)
+{
+	return vec_choose(v < 0, vec_subtract(vec_splat(0), v), v);
+}
+
+INLINE struct bounds
+bounds_absolute(struct bounds a, struct bounds b)
+{
+	ivec low = vec_absolute(a.low), high = vec_absolute(a.high), zero = (a.low <= 0) & (a.high >= 0);
+
+	(void)b;
+	return unless((a.low == INT32_MIN) & ~is_point(a),
+		      (struct bounds){ ~zero & vec_least(low, high), vec_most(low, high) });
+}
+
+INLINE struct bounds
+bounds_not_bits(struct bounds a, struct bounds b)
+{
+	(void)b;
+	return (struct bounds){ ~a.high, ~a.low };
+}
+
+INLINE struct bounds
+bounds_opposite(struct bounds a, struct bounds b)
+{
+	(void)b;
+	return (struct bounds){ 1 - a.high, 1 - a.low };
+}
+
+INLINE struct bounds
+bounds_and(struct bounds a, struct bounds b)
+{
+	return (struct bounds){ a.low & b.low, a.high & b.high };
+}
+
+INLINE struct bounds
+bounds_or(struct bounds a, struct bounds b)
+{
+	return (struct bounds){ a.low | b.low, a.high | b.high };
+}
+
+INLINE struct bounds
+bounds_same(struct bounds a, struct bounds b)
+{
+	(void)b;
+	return a;
+}
+
+INLINE struct bounds
+truth(ivec surely_true, ivec surely_false)
+{
+	return (struct bounds){ surely_true & 1, ~surely_false & 1 };
+}
+
+INLINE struct bounds
+bounds_less(struct bounds a, struct bounds b)
+{
+	return truth(a.high < b.low, a.low >= b.high);
+}
+
+INLINE struct bounds
+bounds_at_most(struct bounds a, struct bounds b)
+{
+	return truth(a.high <= b.low, a.low > b.high);
+}
+
+INLINE ivec
+apart(struct bounds a, struct bounds b)
+{
+	return (a.high < b.low) | (a.low > b.high);
+}
+
+INLINE ivec
+one(struct bounds a, struct bounds b)
+{
+	return is_point(a) & is_point(b) & (a.low == b.low);
+}
+
+INLINE struct bounds
+bounds_equal(struct bounds a, struct bounds b)
+{
+	return truth(one(a, b), apart(a, b));
+}
+
+INLINE struct bounds
+bounds_unlike(struct bounds a, struct bounds b)
+{
+	return truth(apart(a, b), one(a, b));
+}
+
+INLINE struct bounds
+operand(const struct grid_operand *operand, uint32_t row, uint32_t column)
+{
+	const struct grid_bounds *from = operand->rows + row * operand->step;
+
+	return (struct bounds){ vec_load(from->low + column), vec_load(from->high + column) };
+}
+
+INLINE void
+result(const struct grid_call *call, uint32_t row, uint32_t column, struct bounds bounds)
+{
+	memcpy(call->to[row].low + column, &bounds.low, sizeof(bounds.low));
+	memcpy(call->to[row].high + column, &bounds.high, sizeof(bounds.high));
+}
+
+INLINE void
+each(const struct grid_call *call, bounds_fn fn)
+{
+	for (uint32_t r = 0; r < call->n_rows; r++)
+		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c += LANES)
+			result(call, r, c, fn(operand(&call->in[0], r, c), operand(&call->in[1], r, c)));
+}
+
+#define GRID_OPERATION(name)                                  \
+	static void grid_##name(const struct grid_call *call) \
+	{                                                     \
+		each(call, bounds_##name);                    \
+	}
+
+GRID_OPERATION(add)
+GRID_OPERATION(subtract)
+GRID_OPERATION(negative)
+GRID_OPERATION(least)
+GRID_OPERATION(most)
+GRID_OPERATION(absolute)
+GRID_OPERATION(not_bits)
+GRID_OPERATION(opposite)
+GRID_OPERATION(and)
+GRID_OPERATION(or)
+GRID_OPERATION(same)
+GRID_OPERATION(less)
+GRID_OPERATION(at_most)
+GRID_OPERATION(equal)
+GRID_OPERATION(unlike)
+
+static void
+grid_select(const struct grid_call *call)
+{
+	for (uint32_t r = 0; r < call->n_rows; r++)
+		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c += LANES) {
+			struct bounds condition = operand(&call->in[0], r, c);
+			struct bounds yes = operand(&call->in[1], r, c), no = operand(&call->in[2], r, c);
+			ivec all = condition.low != 0, none = condition.high == 0;
+			struct bounds to = { vec_least(yes.low, no.low), vec_most(yes.high, no.high) };
+
+			to.low = vec_choose(all, yes.low, vec_choose(none, no.low, to.low));
+			to.high = vec_choose(all, yes.high, vec_choose(none, no.high, to.high));
+			result(call, r, c, to);
+		}
+}
+
+static void
+grid_bits(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, uint64_t *all_false)
+{
+	*all_true = *all_false = 0;
+	for (uint32_t r = 0; r < n_rows; r++)
+		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c += LANES) {
+			uint32_t at = r * MOD_GRID_COLUMNS + c;
+
+			*all_true |= (uint64_t)vec_bits(vec_load(rows[r].low + c) != 0) << at;
+			*all_false |= (uint64_t)vec_bits(vec_load(rows[r].high + c) == 0) << at;
+		}
+}
+
+#define GRID_OPS                                                                                                      \
+	{                                                                                                             \
+		.of = { [MOD_OP_NOT] = grid_opposite,  [MOD_OP_AND] = grid_and,      [MOD_OP_OR] = grid_or,           \
+			[MOD_OP_SELECT] = grid_select, [MOD_OP_LT] = grid_less,      [MOD_OP_LE] = grid_at_most,      \
+			[MOD_OP_EQ] = grid_equal,      [MOD_OP_NE] = grid_unlike,    [MOD_OP_ADD] = grid_add,         \
+			[MOD_OP_SUB] = grid_subtract,  [MOD_OP_MIN] = grid_least,    [MOD_OP_MAX] = grid_most,        \
+			[MOD_OP_NEG] = grid_negative,  [MOD_OP_ABS] = grid_absolute, [MOD_OP_BITNOT] = grid_not_bits, \
+			[MOD_OP_FROM_BOOL] = grid_same },                                                             \
+		.bits = grid_bits,                                                                                    \
+	}
