@@ -184,9 +184,8 @@ sample_write_131k(void)
 }
 
 #define SAMPLE_UNIT(name, mask, size)       \
-	static double                    \
-	name(void)                       \
-	{                                \
+	static double name(void)            \
+	{                                   \
 		return unit_ns(mask, size); \
 	}
 

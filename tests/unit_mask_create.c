@@ -260,7 +260,7 @@ Test(mask_create, the_limit_holds_for_work_too)
 
 	bound_open(&bound, "kv_idx * kv_idx % 7 == 3", NULL, 0, KERNEL_GENERIC, false);
 	cr_assert_eq(block_mask_create(&shape, &bound.rule.rule, 100000, &mask, &error), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "block mask: 8192 runs of blocks to look at pass the limit of 100000 bytes");
+	cr_assert_str_eq(error.text, "block mask: 2048 runs of blocks to look at pass the limit of 100000 bytes");
 	cr_assert_null(mask);
 	bound_close(&bound);
 }

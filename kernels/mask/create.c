@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block mask of a rule.  Query blocks are taken in bands, halved down to
- * one block.  A band inherits what its parent found out about runs of KV
- * blocks; only runs still unknown are asked about again, in pieces about as
- * wide as the band is high.  So the work follows the border between seen and
- * unseen, and lists come out in order without a second pass.
+ * The block mask of a rule.  Query blocks are taken in bands, each split in
+ * eight at most, down to one block.  A band inherits what its parent found out
+ * about runs of KV blocks.  Runs still unknown are asked about for all parts
+ * of the band at once: as grids of areas about as wide as they are high.  So
+ * the work follows the border between seen and unseen, and lists come out in
+ * order without a second pass.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "kernels/mask/build.h"
 
-/* Consecutive KV blocks; MASK_SOME is "unknown" until the band is one block high, then true.  MASK_NONE is left out. */
+/*
+ * Consecutive KV blocks; MASK_SOME is "unknown" until the band is one block
+ * high, then true.  MASK_NONE is left out.
+ */
 struct run {
 	uint32_t begin, end;
 	enum mask_verdict verdict;
+	/* Of an unknown one: what its columns are for the parts of the band. */
+	uint32_t column; /* blocks in each but the last */
+	struct mask_cells cells;
 };
 
 struct scan {
@@ -70,7 +77,7 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 	}
 	if (scan->n_runs == scan->capacity && !more_runs(scan))
 		return;
-	scan->runs[scan->n_runs++] = (struct run){ begin, end, verdict };
+	scan->runs[scan->n_runs++] = (struct run){ .begin = begin, .end = end, .verdict = verdict };
 }
 
 static int64_t
@@ -93,61 +100,190 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return area;
 }
 
-static void ask(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end);
-
 static bool
 is_one_high(const struct band *band)
 {
 	return band->q_end - band->q_begin == 1;
 }
 
-/* A run is taken in two if it is wider than the band is high; in a band of one block, if it is more than one. */
+/* Too wide to be shared out to the parts of the band. */
 static bool
-is_wide(const struct band *band, const struct mask_area *area, uint32_t begin, uint32_t end)
+is_wide(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
+	const struct mask_area *area = area_of(scan, band, begin, end);
+
 	return end - begin > 1 && (is_one_high(band) || area->kv_end - area->kv_begin > area->q_end - area->q_begin);
 }
 
-static void
-ask_halves(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
+static uint64_t
+count_parts(uint64_t n, uint64_t part)
 {
-	uint32_t middle = begin + (end - begin) / 2;
-
-	ask(scan, band, begin, middle);
-	ask(scan, band, middle, end);
+	return n / part + (n % part != 0);
 }
 
-/* What is a run?  While it stays unknown, what are its halves? */
+/* The greatest power of 8 that leaves more than one part. */
+static uint64_t
+part_of(uint64_t n)
+{
+	uint64_t part = 1;
+
+	while (part * MASK_GRID_SIDE < n)
+		part *= MASK_GRID_SIDE;
+	return part;
+}
+
+/* Rows and columns first_row .. end_row - 1 and so on of a grid whose areas are asked about one by one. */
+struct quarter {
+	uint32_t first_row, end_row, first_column, end_column;
+};
+
+static uint64_t
+bits_of(const struct quarter *quarter)
+{
+	uint64_t row = (UINT64_C(1) << quarter->end_column) - (UINT64_C(1) << quarter->first_column), bits = 0;
+
+	for (uint32_t r = quarter->first_row; r < quarter->end_row; r++)
+		bits |= row << r * MASK_GRID_SIDE;
+	return bits;
+}
+
+static void ask_quarter(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *quarter,
+			struct mask_cells *cells);
+
 static void
-ask(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
+ask_quarters(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *whole,
+	     struct mask_cells *cells)
+{
+	uint32_t row = whole->first_row + (whole->end_row - whole->first_row + 1) / 2;
+	uint32_t column = whole->first_column + (whole->end_column - whole->first_column + 1) / 2;
+	const struct quarter quarters[] = {
+		{ whole->first_row, row, whole->first_column, column },
+		{ whole->first_row, row, column, whole->end_column },
+		{ row, whole->end_row, whole->first_column, column },
+		{ row, whole->end_row, column, whole->end_column },
+	};
+
+	for (int i = 0; i < 4; i++)
+		if (quarters[i].first_row < quarters[i].end_row && quarters[i].first_column < quarters[i].end_column)
+			ask_quarter(rule, grid, &quarters[i], cells);
+}
+
+static void
+ask_quarter(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *quarter,
+	    struct mask_cells *cells)
+{
+	const struct mask_area area = {
+		.b = grid->b,
+		.h = grid->h,
+		.q_begin = grid->q[quarter->first_row],
+		.q_end = grid->q[quarter->end_row],
+		.kv_begin = grid->kv[quarter->first_column],
+		.kv_end = grid->kv[quarter->end_column],
+	};
+	enum mask_verdict verdict = rule->surely(rule->context, &area);
+	uint64_t bits = bits_of(quarter);
+
+	if (verdict == MASK_NONE)
+		cells->none |= bits;
+	else if (verdict == MASK_ALL)
+		cells->all |= bits;
+	else if ((bits & (bits - 1)) != 0)
+		ask_quarters(rule, grid, quarter, cells);
+}
+
+static struct mask_cells
+ask_grid(const struct mask_rule *rule, const struct mask_grid *grid, bool blocks)
+{
+	const struct quarter whole = { 0, grid->n_rows, 0, grid->n_columns };
+	struct mask_cells cells = { 0 };
+
+	if (rule->grid != NULL)
+		return rule->grid(rule->context, grid, blocks);
+	if (rule->surely == NULL)
+		return cells;
+	/* More than one area are not all alike: that was asked before. */
+	if (grid->n_rows * grid->n_columns > 1)
+		ask_quarters(rule, grid, &whole, &cells);
+	else
+		ask_quarter(rule, grid, &whole, &cells);
+	return cells;
+}
+
+/* Ask about a run in parts of `row` query blocks and `column` KV blocks. */
+static struct mask_cells
+ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, uint32_t end, uint32_t column)
+{
+	const struct block_mask_shape *shape = &scan->build.mask->shape;
+	struct mask_grid grid = {
+		.b = scan->area.b,
+		.h = scan->area.h,
+		.n_rows = (uint32_t)count_parts(band->q_end - band->q_begin, row),
+		.n_columns = (uint32_t)count_parts(end - begin, column),
+	};
+
+	for (uint32_t r = 0; r <= grid.n_rows; r++) {
+		uint64_t q = band->q_begin + r * row;
+
+		grid.q[r] = scan->row->q_base +
+			    shorter((q < band->q_end ? q : band->q_end) * shape->q_block, scan->row->q_len);
+	}
+	for (uint32_t c = 0; c <= grid.n_columns; c++) {
+		uint64_t kv = begin + (uint64_t)c * column;
+
+		grid.kv[c] = shorter((kv < end ? kv : end) * shape->kv_block, scan->row->kv_len);
+	}
+	return ask_grid(scan->rule, &grid, row == 1 && column == 1);
+}
+
+static void push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part);
+
+/* A run of which nothing is known but what asking about the whole band may tell. */
+static void
+split(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, uint32_t column)
+{
+	struct run run = { begin, end, MASK_SOME, column, { 0 } };
+
+	run.cells = ask(scan, band, band->q_end - band->q_begin, begin, end, column);
+	push_columns(scan, band, &run, 0);
+}
+
+/* A column that stays unknown for a band. */
+static void
+push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, bool is_some)
 {
 	const struct mask_rule *rule = scan->rule;
-	const struct mask_area *area = area_of(scan, band, begin, end);
 	enum mask_verdict verdict = MASK_SOME;
 
-	if (scan->build.status != PAGED_OK)
+	if (is_wide(scan, band, begin, end)) {
+		split(scan, band, begin, end, (uint32_t)part_of(end - begin));
 		return;
-	if (end - begin == 1 && is_one_high(band))
-		verdict = rule->exactly(rule->context, area);
-	else if (rule->surely != NULL)
-		verdict = rule->surely(rule->context, area);
-	if (verdict == MASK_SOME && is_wide(band, area, begin, end))
-		ask_halves(scan, band, begin, end);
-	else
-		push_run(scan, band, begin, end, verdict);
+	}
+	if (is_one_high(band) && !is_some)
+		verdict = rule->exactly(rule->context, area_of(scan, band, begin, end));
+	push_run(scan, band, begin, end, verdict);
 }
 
-/*
- * Ask about a run that a band twice as high knows nothing of: one half of
- * that area is as a rule not known as a whole either, a quarter often is.
- */
+/* What the columns of a run are for a part of the band that they were asked about for. */
 static void
-ask_inherited(struct scan *scan, const struct band *band, const struct run *run)
+push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part)
 {
-	if (is_wide(band, area_of(scan, band, run->begin, run->end), run->begin, run->end))
-		ask_halves(scan, band, run->begin, run->end);
-	else
-		ask(scan, band, run->begin, run->end);
+	uint32_t n = (uint32_t)count_parts(run->end - run->begin, run->column), shift = part * MASK_GRID_SIDE;
+	uint32_t left = ~(uint32_t)(run->cells.none >> shift) & ((1u << n) - 1);
+	uint32_t all = (uint32_t)(run->cells.all >> shift) & left, some = (uint32_t)(run->cells.some >> shift) & left;
+
+	while (left != 0 && scan->build.status == PAGED_OK) {
+		uint32_t first = (uint32_t)__builtin_ctz(left), end = first + 1;
+		uint32_t from = run->begin + first * run->column, to;
+
+		if ((all >> first & 1) != 0)
+			end = first + (uint32_t)__builtin_ctz(~(all >> first));
+		to = end == n ? run->end : run->begin + end * run->column;
+		if ((all >> first & 1) != 0)
+			push_run(scan, band, from, to, MASK_ALL);
+		else
+			push_unknown(scan, band, from, to, (some >> first & 1) != 0);
+		left &= ~((1u << end) - 1);
+	}
 }
 
 /* The lists of a query block whose runs are known. */
@@ -168,30 +304,49 @@ emit(struct scan *scan, const struct band *band, uint64_t q_block)
 	build_end_list(&scan->build);
 }
 
-/* Go through the parent's runs first .. first + n - 1 for this band, and on into its halves. */
-static void
-scan_band(struct scan *scan, uint64_t q_begin, uint64_t q_end, size_t first, size_t n)
+/* Ask about the runs of a band that it does not know, for its parts; false: it knows all. */
+static bool
+look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 {
-	struct band band = { q_begin, q_end, scan->n_runs };
-	uint64_t middle = q_begin + (q_end - q_begin) / 2;
+	const struct block_mask_shape *shape = &scan->build.mask->shape;
+	uint64_t square = part * shape->q_block / shape->kv_block;
 	bool unknown = false;
 
+	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band); i++) {
+		struct run *run = &scan->runs[i];
+		uint64_t least = count_parts(run->end - run->begin, MASK_GRID_SIDE);
+
+		if (run->verdict != MASK_SOME)
+			continue;
+		run->column = (uint32_t)(square > least ? square : least);
+		run->cells = ask(scan, band, part, run->begin, run->end, run->column);
+		unknown = true;
+	}
+	return unknown;
+}
+
+/* Go through the parent's runs first .. first + n - 1 for this part of it, and on into the band's own parts. */
+static void
+scan_band(struct scan *scan, struct band band, size_t first, size_t n, uint32_t number)
+{
+	uint64_t part = part_of(band.q_end - band.q_begin);
+
+	band.first_run = scan->n_runs;
 	for (size_t i = first; i < first + n && scan->build.status == PAGED_OK; i++) {
 		struct run run = scan->runs[i];
 
 		if (run.verdict == MASK_SOME)
-			ask_inherited(scan, &band, &run);
+			push_columns(scan, &band, &run, number);
 		else
 			push_run(scan, &band, run.begin, run.end, run.verdict);
 	}
 	n = scan->n_runs - band.first_run;
-	for (size_t i = 0; i < n && q_end - q_begin > 1; i++)
-		unknown |= scan->runs[band.first_run + i].verdict == MASK_SOME;
-	if (unknown && scan->build.status == PAGED_OK) {
-		scan_band(scan, q_begin, middle, band.first_run, n);
-		scan_band(scan, middle, q_end, band.first_run, n);
+	if (look_ahead(scan, &band, part)) {
+		for (uint64_t q = band.q_begin, i = 0; q < band.q_end && scan->build.status == PAGED_OK; q += part, i++)
+			scan_band(scan, (struct band){ q, q + part < band.q_end ? q + part : band.q_end, 0 },
+				  band.first_run, n, (uint32_t)i);
 	} else {
-		for (uint64_t q = q_begin; q < q_end && scan->build.status == PAGED_OK; q++)
+		for (uint64_t q = band.q_begin; q < band.q_end && scan->build.status == PAGED_OK; q++)
 			emit(scan, &band, q);
 	}
 	scan->n_runs = band.first_run;
@@ -202,6 +357,7 @@ scan_head(struct scan *scan, uint32_t r, uint32_t h)
 {
 	const struct block_mask *mask = scan->build.mask;
 	const struct band top = { 0, block_mask_q_blocks(mask, r), 0 };
+	uint32_t end = (uint32_t)block_mask_kv_blocks(mask, r);
 
 	if (top.q_end == 0)
 		return;
@@ -209,9 +365,15 @@ scan_head(struct scan *scan, uint32_t r, uint32_t h)
 	scan->area.h = h;
 	scan->row = &mask->shape.rows[r];
 	scan->n_runs = 0;
-	if (scan->row->kv_len != 0)
-		ask(scan, &top, 0, (uint32_t)block_mask_kv_blocks(mask, r));
-	scan_band(scan, top.q_begin, top.q_end, 0, scan->n_runs);
+	if (end != 0)
+		push_run(scan, &top, 0, end, MASK_SOME);
+	if (scan->build.status != PAGED_OK)
+		return;
+	if (end != 0) {
+		scan->runs[0].column = end;
+		scan->runs[0].cells = ask(scan, &top, top.q_end, 0, end, end);
+	}
+	scan_band(scan, top, 0, scan->n_runs, 0);
 }
 
 static bool

@@ -204,7 +204,7 @@ bool block_mask_equal(const struct block_mask *a, const struct block_mask *b);
  */
 void block_mask_dense_blocks(const struct block_mask *mask, uint8_t *dense);
 
-/** What create found out about a rectangle of elements. */
+/** What create found out about a rectangle of elements: nothing, everything, or some of it is seen. */
 enum mask_verdict { MASK_NONE, MASK_ALL, MASK_SOME };
 
 /** Elements (q_idx, kv_idx) of a head in a row of the plan; the ends are not in it. */
@@ -214,6 +214,21 @@ struct mask_area {
 	int64_t kv_begin, kv_end;
 };
 
+/** Most rows and columns of a grid. */
+#define MASK_GRID_SIDE 8u
+
+/** Rectangles side by side, of a head in a row of the plan: row r is q[r] .. q[r + 1] - 1, columns as rows. */
+struct mask_grid {
+	uint32_t b, h;
+	uint32_t n_rows, n_columns;
+	int64_t q[MASK_GRID_SIDE + 1], kv[MASK_GRID_SIDE + 1];
+};
+
+/** Bit r * MASK_GRID_SIDE + c is the rectangle of row r and column c.  In none of them: unknown. */
+struct mask_cells {
+	uint64_t none, all, some;
+};
+
 /**
  * What decides element by element.  mod_rule.h makes one of a mask
  * mod; tests and callers with a mask of their own may bring theirs.
@@ -221,6 +236,12 @@ struct mask_area {
 struct mask_rule {
 	/* May answer MASK_SOME for "unknown"; NULL: always unknown. */
 	enum mask_verdict (*surely)(void *context, const struct mask_area *area);
+	/*
+	 * The same of many areas; NULL: each is asked about by `surely`.  With
+	 * `blocks` they are single blocks, and knowing of both seen and unseen
+	 * elements in one spares asking for the truth.
+	 */
+	struct mask_cells (*grid)(void *context, const struct mask_grid *grid, bool blocks);
 	/* The truth about an area of at most a block. */
 	enum mask_verdict (*exactly)(void *context, const struct mask_area *area);
 	/* Truth of each element, [q][kv] of the area. */

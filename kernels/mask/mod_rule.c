@@ -25,6 +25,62 @@ rule_surely(void *context, const struct mask_area *area)
 	}
 }
 
+/* Which elements of an area are its corners: the first or last query row and key. */
+static const struct corner {
+	bool last_q, last_kv;
+} corners[MOD_RULE_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
+
+static void
+set_side(int32_t *side, const int64_t *edges)
+{
+	side[0] = (int32_t)edges[0];
+	side[1] = (int32_t)(edges[1] - 1);
+}
+
+/* The grid's corners of one kind, each a box of one point. */
+static struct mod_grid
+points_of(const struct mod_grid *grid, const struct corner *corner)
+{
+	struct mod_grid points = *grid;
+
+	for (uint32_t r = 0; r < grid->n_rows; r++)
+		points.q_idx[r][0] = points.q_idx[r][1] = grid->q_idx[r][corner->last_q];
+	for (uint32_t c = 0; c < grid->n_columns; c++)
+		points.kv_idx[c][0] = points.kv_idx[c][1] = grid->kv_idx[c][corner->last_kv];
+	return points;
+}
+
+/* What of a grid is seen and unseen: whole areas first, then corners while an area is not known. */
+static struct mask_cells
+rule_grid(void *context, const struct mask_grid *from, bool blocks)
+{
+	const struct mod_rule *mod_rule = context;
+	struct mod_grid grid = {
+		.b = (int32_t)from->b, .h = (int32_t)from->h, .n_rows = from->n_rows, .n_columns = from->n_columns
+	};
+	struct mod_grid_truth truth, seen = { 0 };
+	uint64_t boxes = 0;
+
+	for (uint32_t r = 0; r < from->n_rows; r++) {
+		set_side(grid.q_idx[r], &from->q[r]);
+		boxes |= ((UINT64_C(1) << from->n_columns) - 1) << r * MASK_GRID_SIDE;
+	}
+	for (uint32_t c = 0; c < from->n_columns; c++)
+		set_side(grid.kv_idx[c], &from->kv[c]);
+	truth = mod_gridder_ask(mod_rule->areas, &grid);
+	for (int i = 0; i < MOD_RULE_CORNERS && blocks; i++) {
+		struct mod_grid points = points_of(&grid, &corners[i]);
+		struct mod_grid_truth more;
+
+		if ((boxes & ~(truth.all_true | truth.all_false | (seen.all_true & seen.all_false))) == 0)
+			break;
+		more = mod_gridder_ask(mod_rule->corners[i], &points);
+		seen.all_true |= more.all_true;
+		seen.all_false |= more.all_false;
+	}
+	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
+}
+
 /* n lines from q on, `step` apart. */
 static void
 take_lines(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
@@ -160,6 +216,16 @@ rule_evaluate(void *context, const struct mask_area *area, uint8_t *truth)
 	}
 }
 
+static enum paged_status
+open_gridders(struct mod_rule *mod_rule, enum kernel_isa isa, struct paged_error *error)
+{
+	enum paged_status status = mod_gridder_create(mod_rule->binding, isa, &mod_rule->areas, error);
+
+	for (int i = 0; i < MOD_RULE_CORNERS && status == PAGED_OK; i++)
+		status = mod_gridder_create(mod_rule->binding, isa, &mod_rule->corners[i], error);
+	return status;
+}
+
 enum paged_status
 mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
 	      struct paged_error *error)
@@ -175,6 +241,8 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 	status = mod_vm_create(mod, isa, &mod_rule->vm, error);
 	if (status == PAGED_OK)
 		status = mod_prober_create(binding, &mod_rule->prober, error);
+	if (status == PAGED_OK && mod_is_exact(mod))
+		status = open_gridders(mod_rule, isa, error);
 	if (status != PAGED_OK) {
 		mod_rule_close(mod_rule);
 		return status;
@@ -182,6 +250,7 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 	mod_vm_bind(mod_rule->vm, binding);
 	mod_rule->rule = (struct mask_rule){
 		.surely = rule_surely,
+		.grid = mod_rule->areas != NULL ? rule_grid : NULL,
 		.exactly = rule_exactly,
 		.evaluate = rule_evaluate,
 		.context = mod_rule,
@@ -195,6 +264,9 @@ void
 mod_rule_close(struct mod_rule *mod_rule)
 {
 	mod_prober_destroy(mod_rule->prober);
+	mod_gridder_destroy(mod_rule->areas);
+	for (int i = 0; i < MOD_RULE_CORNERS; i++)
+		mod_gridder_destroy(mod_rule->corners[i]);
 	mod_vm_destroy(mod_rule->vm);
 	*mod_rule = (struct mod_rule){ 0 };
 }

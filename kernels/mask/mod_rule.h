@@ -12,10 +12,14 @@
 #include "kernels/mask/mask.h"
 #include "kernels/mod/mod.h"
 
+#define MOD_RULE_CORNERS 4
+
 struct mod_rule {
 	struct mask_rule rule; /* for block_mask_create() and block_mask_dense(), by one thread at a time */
 	const struct mod_binding *binding;
 	struct mod_prober *prober;
+	struct mod_gridder *areas; /* NULL: there are floats */
+	struct mod_gridder *corners[MOD_RULE_CORNERS];
 	struct mod_vm *vm;
 	bool exact; /* no float in it: single points may be asked of mod_scalar() */
 };
