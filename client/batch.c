@@ -215,7 +215,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	struct batch_row *row = &batch->row[r];
 	struct region_look look;
 
-	for (unsigned int attempt = 0; attempt < POOL_LOOK_ATTEMPTS; attempt++) {
+	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		enum paged_status status = pool_look(batch->pool, id, &look, error);
 		uint32_t n, bad;
 
@@ -239,7 +239,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 			row->writable_from = look.writable_from;
 			return PAGED_OK;
 		}
-		pool_look_pause(attempt);
+		region_pause(attempt);
 	}
 	return pool_busy(batch->pool, id, error);
 }

@@ -100,14 +100,8 @@ void batch_free(struct paged_batch *batch, bool in_child);
 enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look,
 			    struct paged_error *error);
 
-/** pool_look_again - pause between two attempts; the n-th */
-void pool_look_pause(unsigned int n);
-
 /** pool_busy - the verdict when all attempts found the row busy: PAGED_ERR_GONE or PAGED_ERR_AGAIN */
 enum paged_status pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
-
-/** Attempts at a busy row; with the pauses, some milliseconds. */
-#define POOL_LOOK_ATTEMPTS 1000u
 
 /** "slot.generation" of an id, for sentences. */
 #define SEQ_FORMAT "%u.%u"

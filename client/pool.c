@@ -3,7 +3,6 @@
 
 #include "client/block_mask.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,20 +133,6 @@ paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
-void
-pool_look_pause(unsigned int n)
-{
-	/* A replacement takes the owner well below a microsecond, unless it lost its CPU inside. */
-	if (n % 64 == 63)
-		sched_yield();
-	else
-#if defined(__x86_64__)
-		__builtin_ia32_pause();
-#else
-		atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 enum paged_status
 pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 {
@@ -163,7 +148,7 @@ pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 enum paged_status
 pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, struct paged_error *error)
 {
-	for (unsigned int n = 0; n < POOL_LOOK_ATTEMPTS; n++) {
+	for (unsigned int n = 0; n < REGION_ATTEMPTS; n++) {
 		switch (region_look_begin(&pool->at.view, id, look)) {
 		case REGION_READ:
 			return PAGED_OK;
@@ -171,7 +156,7 @@ pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, st
 			return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT,
 					  pool->at.name, SEQ_ARGS(id));
 		case REGION_BUSY:
-			pool_look_pause(n);
+			region_pause(n);
 		}
 	}
 	return pool_busy(pool, id, error);

@@ -125,31 +125,20 @@ paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_
 	return status;
 }
 
-/* One attempt; false: the row changed meanwhile. */
-static bool
-row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t *pages, size_t n)
-{
-	const _Atomic uint32_t *row = region_row(view, PAGED_SEQ_SLOT(id));
-
-	for (size_t i = 0; i < n; i++)
-		pages[i] = atomic_load_explicit(&row[i], memory_order_relaxed);
-	return region_look_holds(view, id, look);
-}
-
 static enum paged_status
 seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, uint32_t *pages, size_t n_max,
 	 struct paged_error *error)
 {
-	for (unsigned int attempt = 0; attempt < POOL_LOOK_ATTEMPTS; attempt++) {
+	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		enum paged_status status = pool_look(pool, seq, look, error);
-		size_t n;
+		uint32_t n;
 
 		if (status != PAGED_OK)
 			return status;
 		n = look->capacity / pool->at.view.page_size;
-		if (row_copy(&pool->at.view, seq, look, pages, n < n_max ? n : n_max))
+		if (region_row_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages))
 			return PAGED_OK;
-		pool_look_pause(attempt);
+		region_pause(attempt);
 	}
 	return pool_busy(pool, seq, error);
 }

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,6 +167,31 @@ region_look_begin(const struct region_view *view, paged_seq_id id, struct region
 	if (look->capacity > (uint64_t)view->row_entries * view->page_size)
 		return REGION_BUSY;
 	return REGION_READ;
+}
+
+bool
+region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
+		uint32_t *entries)
+{
+	const _Atomic uint32_t *row = region_row(view, PAGED_SEQ_SLOT(id));
+
+	for (uint32_t i = 0; i < n; i++)
+		entries[i] = atomic_load_explicit(&row[i], memory_order_relaxed);
+	return region_look_holds(view, id, look);
+}
+
+void
+region_pause(unsigned int n)
+{
+	/* A replacement takes the owner well below a microsecond, unless it lost its CPU inside. */
+	if (n % 64 == 63)
+		sched_yield();
+	else
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#else
+		atomic_signal_fence(memory_order_seq_cst);
+#endif
 }
 
 /* One walk over rows and counts. */

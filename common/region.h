@@ -200,6 +200,21 @@ region_look_holds(const struct region_view *view, paged_seq_id id, const struct 
 	return atomic_load_explicit(&slot->version, memory_order_relaxed) == look->version;
 }
 
+/**
+ * region_row_copy - entries 0 .. n - 1 of a row, as of a look
+ *
+ * @param[in] n  at most what look->capacity holds
+ * @return false: entries were replaced or removed meanwhile; look again
+ */
+bool region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
+		     uint32_t *entries);
+
+/** Attempts at a busy row; with the pauses, some milliseconds. */
+#define REGION_ATTEMPTS 1000u
+
+/** region_pause - wait a little before the next attempt; n counts them from 0 */
+void region_pause(unsigned int n);
+
 /** What region_check() counted. */
 struct region_books {
 	uint32_t n_pages, n_free, n_referenced, n_quarantined;

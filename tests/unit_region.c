@@ -242,6 +242,7 @@ Test(region, look)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
 	struct region_look look;
+	uint32_t entries[2];
 
 	set(&slot->writable_from, 4);
 	set(&slot->length, 6);
@@ -251,6 +252,9 @@ Test(region, look)
 	cr_assert_eq(look.writable_from, 4);
 	cr_assert_eq(look.length, 6);
 	cr_assert(region_look_holds(&r.view, SEQ, &look));
+	cr_assert(region_row_copy(&r.view, SEQ, &look, 2, entries));
+	cr_assert_eq(entries[0], atomic_load(&region_row(&r.view, 1)[0]));
+	cr_assert_eq(entries[1], atomic_load(&region_row(&r.view, 1)[1]));
 
 	/* Growth leaves a look good. */
 	set(&region_row(&r.view, 1)[2], 0);
@@ -259,6 +263,7 @@ Test(region, look)
 
 	atomic_fetch_add(&slot->version, 1);
 	cr_assert_not(region_look_holds(&r.view, SEQ, &look));
+	cr_assert_not(region_row_copy(&r.view, SEQ, &look, 2, entries));
 	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_BUSY);
 	atomic_fetch_add(&slot->version, 1);
 	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_READ);
