@@ -94,7 +94,9 @@ static double
 batch_us(uint32_t page_size, uint32_t kv_block, struct block_mask **mask_p)
 {
 	const struct block_mask_shape shape = { N_SEQS, 1, 1, kv_block, rows };
-	const struct block_mask_table table = { sequences, N_SEQS, page_size, N_PAGES };
+	const struct block_mask_table table = {
+		.sequences = sequences, .n_sequences = N_SEQS, .page_size = page_size, .n_pages = N_PAGES
+	};
 	const uint32_t n_pages = SEQ_TOKENS / page_size;
 	struct mod_rule *rule = &squares[CAUSAL][TOKENS_8K].rule;
 	struct paged_error error = { 0 };

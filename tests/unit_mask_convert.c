@@ -9,6 +9,14 @@
 
 #define ROUNDS 400u
 
+static struct block_mask_table
+table_of(const struct block_mask_sequence *sequences, uint32_t n, uint32_t page_size, uint32_t n_pages)
+{
+	return (struct block_mask_table){
+		.sequences = sequences, .n_sequences = n, .page_size = page_size, .n_pages = n_pages
+	};
+}
+
 static struct block_mask *
 to_physical(const struct block_mask *mask, const struct block_mask_table *table)
 {
@@ -39,7 +47,7 @@ golden_file(const char *path)
 	struct mask_case c;
 
 	mask_case_open(&c, path);
-	table = (struct block_mask_table){ sequences, c.n_batch, c.page_size, c.n_pages };
+	table = table_of(sequences, c.n_batch, c.page_size, c.n_pages);
 	for (int by_mask = 0; by_mask < 2; by_mask++) {
 		for (uint32_t i = 0; i < c.n_batch; i++) {
 			sequences[i] = c.table[c.batch[i]];
@@ -66,7 +74,7 @@ Test(mask_convert, test_convert_logical_block_mask)
 {
 	static const uint32_t pages[2][4] = { { 0, 3, 5, 7 }, { 2, 1, 4, 6 } };
 	const struct block_mask_sequence sequences[] = { { pages[0], 4, 512 }, { pages[1], 4, 512 } };
-	const struct block_mask_table table = { sequences, 2, 128, 8 };
+	const struct block_mask_table table = table_of(sequences, 2, 128, 8);
 	const struct block_mask_row rows[] = { { 0, 512, 512 }, { 0, 512, 512 } };
 	const struct block_mask_shape shape = { 2, 1, 128, 128, rows };
 	const uint32_t n_partial[] = { 1, 1, 1, 1, 1, 1, 1, 1 }, n_full[] = { 0, 1, 2, 3, 0, 1, 2, 3 };
@@ -233,7 +241,7 @@ Test(mask_convert, lengths_guard_full_blocks)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 };
 	const struct block_mask_sequence sequence = { pages, 4, 6 };
-	const struct block_mask_table table = { &sequence, 1, 4, 8 };
+	const struct block_mask_table table = table_of(&sequence, 1, 4, 8);
 	struct block_mask_row row;
 	struct block_mask *mask = one_full_block(1, &row), *physical = to_physical(mask, &table);
 	struct block_mask_list full = block_mask_list(physical, BLOCK_MASK_FULL, 0, 0, 0);
@@ -250,7 +258,7 @@ Test(mask_convert, one_row_serves_every_sequence)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 }, others[] = { 0, 2, 4, 6 };
 	const struct block_mask_sequence sequences[] = { { pages, 4, 16 }, { others, 4, 13 }, { pages, 4, 0 } };
-	const struct block_mask_table table = { sequences, 3, 4, 8 };
+	const struct block_mask_table table = table_of(sequences, 3, 4, 8);
 	struct block_mask_row row;
 	struct block_mask *mask = one_full_block(1, &row), *physical = to_physical(mask, &table);
 
@@ -281,7 +289,7 @@ Test(mask_convert, refuses_with_numbers)
 {
 	const uint32_t pages[] = { 7, UINT32_MAX, 5, 8 };
 	struct block_mask_sequence sequences[] = { { pages, 4, 5 }, { pages, 4, 4 }, { pages, 4, 4 } };
-	struct block_mask_table table = { sequences, 2, 4, 8 };
+	struct block_mask_table table = table_of(sequences, 2, 4, 8);
 	struct block_mask_row rows[2];
 	struct block_mask *mask = one_full_block(2, rows);
 
@@ -304,7 +312,7 @@ Test(mask_convert, the_way_back_refuses_with_numbers)
 {
 	const uint32_t pages[] = { 7, 3, 5, 1 }, twice[] = { 7, 3, 5, 7 }, others[] = { 7, 3, 5, 0 };
 	struct block_mask_sequence sequence = { pages, 4, 16 };
-	struct block_mask_table table = { &sequence, 1, 4, 8 };
+	struct block_mask_table table = table_of(&sequence, 1, 4, 8);
 	struct block_mask_row row;
 	struct block_mask *mask = one_full_block(1, &row), *physical = to_physical(mask, &table), *back = NULL;
 	struct paged_error error = { 0 };

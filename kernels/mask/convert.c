@@ -29,9 +29,9 @@ divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct 
 
 /* Every page that the row's keys lie in is there, and is one of the pool's. */
 static enum paged_status
-check_sequence(const struct block_mask_table *table, uint32_t s, uint64_t kv_len, struct paged_error *error)
+check_sequence(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
+	       uint64_t kv_len, struct paged_error *error)
 {
-	const struct block_mask_sequence *sequence = &table->sequences[s];
 	uint64_t n_pages = sequence->kv_len / table->page_size + (sequence->kv_len % table->page_size != 0);
 
 	if (n_pages > sequence->n_pages)
@@ -55,27 +55,38 @@ shorter(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
+static enum paged_status
+take_sequence(const struct block_mask_table *table, uint32_t s, struct block_mask_sequence *sequence,
+	      struct paged_error *error)
+{
+	if (table->sequences == NULL)
+		return table->read(table->context, s, sequence, error);
+	*sequence = table->sequences[s];
+	return PAGED_OK;
+}
+
 static void
 place_row(struct build *build, const struct block_mask *logical, const struct block_mask_table *table, uint32_t r,
 	  const struct division *division)
 {
 	const struct block_mask_row *from = &logical->shape.rows[logical->shape.n_rows == 1 ? 0 : r];
-	struct block_mask_row row = { .q_len = from->q_len,
-				      .kv_len = shorter(from->kv_len, table->sequences[r].kv_len) };
 	uint64_t n_q_blocks = block_mask_q_blocks(build->mask, r);
+	struct block_mask_row row = { .q_len = from->q_len };
+	struct block_mask_sequence sequence;
 
-	if (check_sequence(table, r, row.kv_len, build->error) != PAGED_OK) {
-		build->status = build->error->status;
+	build->status = take_sequence(table, r, &sequence, build->error);
+	if (build->status != PAGED_OK)
 		return;
-	}
-	for (uint32_t h = 0; h < logical->shape.n_heads; h++)
+	row.kv_len = shorter(from->kv_len, sequence.kv_len);
+	build->status = check_sequence(table, r, &sequence, row.kv_len, build->error);
+	for (uint32_t h = 0; h < logical->shape.n_heads && build->status == PAGED_OK; h++)
 		for (uint64_t q = 0; q < n_q_blocks; q++) {
 			struct build_source source = {
 				.list = { block_mask_list(logical, BLOCK_MASK_PARTIAL, r, h, q),
 					  block_mask_list(logical, BLOCK_MASK_FULL, r, h, q) },
 				.n_parts = division->n_parts,
 				.cut = build_cut(&build->mask->shape, &row, q),
-				.pages = table->sequences[r].pages,
+				.pages = sequence.pages,
 				.page_blocks = division->page_blocks,
 			};
 
@@ -167,10 +178,9 @@ finder_enter(struct finder *finder, struct build *build, uint32_t s)
 {
 	const struct block_mask_sequence *sequence = &finder->table->sequences[s];
 
-	if (check_sequence(finder->table, s, sequence->kv_len, build->error) != PAGED_OK) {
-		build->status = build->error->status;
+	build->status = check_sequence(finder->table, s, sequence, sequence->kv_len, build->error);
+	if (build->status != PAGED_OK)
 		return;
-	}
 	for (uint64_t i = 0; i < sequence->n_pages; i++) {
 		uint32_t page = sequence->pages[i];
 

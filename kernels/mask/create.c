@@ -100,6 +100,16 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return area;
 }
 
+/* Called off? */
+static void
+heed(struct scan *scan)
+{
+	const atomic_bool *cancelled = scan->rule->cancelled;
+
+	if (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed))
+		build_fail(&scan->build, PAGED_ERR_AGAIN, "block mask: cancelled");
+}
+
 static bool
 is_one_high(const struct band *band)
 {
@@ -254,6 +264,7 @@ push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 	const struct mask_rule *rule = scan->rule;
 	enum mask_verdict verdict = MASK_SOME;
 
+	heed(scan);
 	if (is_wide(scan, band, begin, end)) {
 		split(scan, band, begin, end, (uint32_t)part_of(end - begin));
 		return;
@@ -312,10 +323,12 @@ look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 	uint64_t square = part * shape->q_block / shape->kv_block;
 	bool unknown = false;
 
-	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band); i++) {
+	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band) && scan->build.status == PAGED_OK;
+	     i++) {
 		struct run *run = &scan->runs[i];
 		uint64_t least = count_parts(run->end - run->begin, MASK_GRID_SIDE);
 
+		heed(scan);
 		if (run->verdict != MASK_SOME)
 			continue;
 		run->column = (uint32_t)(square > least ? square : least);
@@ -359,6 +372,7 @@ scan_head(struct scan *scan, uint32_t r, uint32_t h)
 	const struct band top = { 0, block_mask_q_blocks(mask, r), 0 };
 	uint32_t end = (uint32_t)block_mask_kv_blocks(mask, r);
 
+	heed(scan);
 	if (top.q_end == 0)
 		return;
 	scan->area.b = r;

@@ -25,6 +25,7 @@
 #ifndef PAGED_KERNELS_MASK_MASK_H
 #define PAGED_KERNELS_MASK_MASK_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -185,6 +186,16 @@ enum paged_status block_mask_select(const struct block_mask *mask, const struct 
 enum paged_status block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len,
 				  struct block_mask **mask_p, struct paged_error *error);
 
+/**
+ * block_mask_over - the same lists over n_rows rows, each row's keys cut to at most kv_len[row]
+ *
+ * A mask of one row serves every row; else rows are as many as the mask has.
+ *
+ * @retval PAGED_ERR_INVALID  they are not
+ */
+enum paged_status block_mask_over(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len,
+				  struct block_mask **mask_p, struct paged_error *error);
+
 /** block_mask_n_blocks - blocks in lists, of both kinds */
 uint64_t block_mask_n_blocks(const struct block_mask *mask);
 
@@ -249,6 +260,8 @@ struct mask_rule {
 	void *context;
 	bool same_rows;  /* the answer does not depend on b */
 	bool same_heads; /* the answer does not depend on h */
+	/* Set by another thread, it ends block_mask_create() soon with PAGED_ERR_AGAIN; NULL: nobody will. */
+	const atomic_bool *cancelled;
 };
 
 /**
@@ -259,6 +272,7 @@ struct mask_rule {
  * `exactly` is asked about single blocks that stay unknown.
  *
  * @retval PAGED_ERR_LIMIT  past max_bytes, or a q_idx or kv_idx past int32
+ * @retval PAGED_ERR_AGAIN  cancelled
  */
 enum paged_status block_mask_create(const struct block_mask_shape *shape, const struct mask_rule *rule,
 				    uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
@@ -292,6 +306,13 @@ struct block_mask_table {
 	uint32_t n_sequences;
 	uint32_t page_size;
 	uint32_t n_pages; /* of the pool */
+	/*
+	 * Instead of sequences, for block_mask_to_physical(): asked once for
+	 * each in turn; its pages are used until it is asked for the next.
+	 */
+	enum paged_status (*read)(void *context, uint32_t s, struct block_mask_sequence *sequence,
+				  struct paged_error *error);
+	void *context;
 };
 
 /**

@@ -38,19 +38,14 @@ copy_lists(struct build *build, const struct block_mask *mask, const struct bloc
 	} while (build->status == PAGED_OK && build_place_next(build->mask, &place));
 }
 
-/* `part` checked, its numbers within the mask. */
+/* The lists of a part, over rows that are freed. */
 static enum paged_status
-take_part(const struct block_mask *mask, const struct block_mask_part *part, uint64_t kv_len,
+copy_part(const struct block_mask *mask, const struct block_mask_part *part, struct block_mask_row *rows,
 	  struct block_mask **mask_p, struct paged_error *error)
 {
-	struct block_mask_row *rows = calloc(part->n_rows, sizeof(*rows));
 	struct block_mask_shape shape = mask->shape;
 	struct build build;
 
-	if (rows == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", part->n_rows);
-	for (uint32_t r = 0; r < part->n_rows; r++)
-		rows[r] = part_of_row(&mask->shape.rows[part->first_row + r], part->first_q, part->n_q, kv_len);
 	shape.n_rows = part->n_rows;
 	shape.n_heads = part->n_heads;
 	shape.rows = rows;
@@ -58,6 +53,30 @@ take_part(const struct block_mask *mask, const struct block_mask_part *part, uin
 	copy_lists(&build, mask, part);
 	free(rows);
 	return build_finish(&build, mask_p);
+}
+
+static struct block_mask_row *
+new_rows(uint32_t n, struct paged_error *error)
+{
+	struct block_mask_row *rows = calloc((size_t)n + 1, sizeof(*rows));
+
+	if (rows == NULL)
+		paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", n);
+	return rows;
+}
+
+/* `part` checked, its numbers within the mask. */
+static enum paged_status
+take_part(const struct block_mask *mask, const struct block_mask_part *part, uint64_t kv_len,
+	  struct block_mask **mask_p, struct paged_error *error)
+{
+	struct block_mask_row *rows = new_rows(part->n_rows, error);
+
+	if (rows == NULL)
+		return PAGED_ERR_NOMEM;
+	for (uint32_t r = 0; r < part->n_rows; r++)
+		rows[r] = part_of_row(&mask->shape.rows[part->first_row + r], part->first_q, part->n_q, kv_len);
+	return copy_part(mask, part, rows, mask_p, error);
 }
 
 /* `n` of the range, cut at `total`; false if that leaves none or begins past it. */
@@ -101,6 +120,25 @@ block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len, 
 					     .n_q = q_len };
 
 	return take_part(mask, &all, kv_len, mask_p, error);
+}
+
+enum paged_status
+block_mask_over(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len, struct block_mask **mask_p,
+		struct paged_error *error)
+{
+	const struct block_mask_part all = { .n_rows = n_rows, .n_heads = mask->shape.n_heads };
+	bool one = mask->shape.n_rows == 1;
+	struct block_mask_row *rows;
+
+	if (!one && mask->shape.n_rows != n_rows)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: %" PRIu32 " rows for a mask of %" PRIu32,
+				  n_rows, mask->shape.n_rows);
+	rows = new_rows(n_rows, error);
+	if (rows == NULL)
+		return PAGED_ERR_NOMEM;
+	for (uint32_t r = 0; r < n_rows; r++)
+		rows[r] = part_of_row(&mask->shape.rows[one ? 0 : r], 0, UINT64_MAX, kv_len[r]);
+	return copy_part(mask, &all, rows, mask_p, error);
 }
 
 /* The list of (row, head, KV block) in the transposed mask. */
@@ -170,13 +208,12 @@ enum paged_status
 block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct block_mask **mask_p,
 		     struct paged_error *error)
 {
-	struct block_mask_row *rows = calloc(mask->shape.n_rows, sizeof(*rows));
+	struct block_mask_row *rows = new_rows(mask->shape.n_rows, error);
 	struct block_mask_shape shape = mask->shape;
 	struct build build;
 
 	if (rows == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
-				  mask->shape.n_rows);
+		return PAGED_ERR_NOMEM;
 	for (uint32_t r = 0; r < mask->shape.n_rows; r++)
 		rows[r] = (struct block_mask_row){ .q_base = mask->shape.rows[r].q_base,
 						   .q_len = mask->shape.rows[r].kv_len,
