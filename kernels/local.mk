@@ -67,6 +67,8 @@ endif
 # Block masks
 %C%_libkernels_la_SOURCES += \
 	%D%/mask/arrays.c \
+	%D%/mask/batch_mask.c \
+	%D%/mask/batch_mask.h \
 	%D%/mask/build.c \
 	%D%/mask/build.h \
 	%D%/mask/convert.c \

@@ -328,3 +328,9 @@ UNIT_TESTS += %D%/unit_torch_class
 %C%_unit_torch_class_SOURCES = %D%/unit_torch_class.c
 %C%_unit_torch_class_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_class_LDADD = $(TORCH_TEST_LIBS)
+
+# Block masks of live tables
+UNIT_TESTS += %D%/unit_batch_mask
+%C%_unit_batch_mask_SOURCES = %D%/unit_batch_mask.c %D%/core_case.c %D%/core_case.h
+%C%_unit_batch_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_batch_mask_LDADD = %D%/libcoretest.la daemon/core/libcore.la %D%/libmasktest.la $(MOD_TEST_LIBS) -lpthread

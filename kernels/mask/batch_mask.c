@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/batch_mask.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "kernels/mask/mod_rule.h"
+
+static enum paged_status
+make_shape(const struct batch_mask_order *order, struct block_mask_shape *shape, struct paged_error *error)
+{
+	struct block_mask_row *rows = calloc((size_t)order->n_rows + 1, sizeof(*rows));
+
+	if (rows == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", order->n_rows);
+	for (uint32_t r = 0; r < order->n_rows; r++)
+		rows[r] = (struct block_mask_row){
+			.q_base = order->rows[r].q_base,
+			.q_len = order->rows[r].q_len,
+			.kv_len = order->rows[r].kv_len,
+		};
+	*shape = (struct block_mask_shape){
+		.n_rows = order->n_rows,
+		.n_heads = order->n_heads != 0 ? order->n_heads : 1,
+		.q_block = order->q_block,
+		.kv_block = order->kv_block,
+		.rows = rows,
+	};
+	return PAGED_OK;
+}
+
+static enum paged_status
+create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct block_mask **logical_p,
+	  struct paged_error *error)
+{
+	struct block_mask *logical = NULL;
+	struct block_mask_shape shape;
+	enum paged_status status;
+
+	if (order->n_heads == 0 && !rule->rule.same_heads)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
+				  mod_text(mod_binding_mod(rule->binding)));
+	status = make_shape(order, &shape, error);
+	if (status != PAGED_OK)
+		return status;
+	rule->rule.cancelled = order->cancelled;
+	status = block_mask_create(&shape, &rule->rule, order->max_bytes, &logical, error);
+	free((void *)shape.rows);
+	if (status == PAGED_OK)
+		status = mod_rule_range(rule, error);
+	if (status != PAGED_OK) {
+		block_mask_destroy(logical);
+		return status;
+	}
+	*logical_p = logical;
+	return PAGED_OK;
+}
+
+enum paged_status
+batch_mask_create(const struct batch_mask_order *order, struct mod_binding *binding, enum kernel_isa isa,
+		  struct block_mask **logical_p, struct paged_error *error)
+{
+	enum paged_status status = mod_binding_index(binding, error);
+	struct mod_rule rule;
+
+	if (status == PAGED_OK)
+		status = mod_rule_open(&rule, binding, isa, error);
+	if (status != PAGED_OK)
+		return status;
+	status = create_by(order, &rule, logical_p, error);
+	mod_rule_close(&rule);
+	return status;
+}
+
+/* Reads the rows of an order, one after another. */
+struct reader {
+	const struct batch_mask_order *order;
+	uint32_t *pages; /* of one row, as many as the longest needs */
+	uint64_t *version;
+};
+
+/* Entries are copied as far as kv_len needs them: what is behind may change without harm. */
+static enum paged_status
+read_live(struct reader *reader, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
+{
+	const struct region_view *view = reader->order->view;
+	const struct batch_mask_row *row = &reader->order->rows[r];
+	uint32_t n_needed = row->kv_len / view->page_size + (row->kv_len % view->page_size != 0);
+
+	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
+		struct region_look look;
+		enum region_result result = region_look_begin(view, row->seq, &look);
+		uint32_t n;
+
+		if (result == REGION_STALE)
+			return paged_fail(error, PAGED_ERR_STALE,
+					  "block mask: row %" PRIu32 ": no live sequence %" PRIu32 ".%" PRIu32, r,
+					  PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
+		n = result == REGION_READ ? look.capacity / view->page_size : 0;
+		if (result == REGION_READ &&
+		    region_row_copy(view, row->seq, &look, n < n_needed ? n : n_needed, reader->pages)) {
+			reader->version[r] = look.version;
+			*sequence = (struct block_mask_sequence){ reader->pages, n, row->kv_len };
+			return PAGED_OK;
+		}
+		region_pause(attempt);
+	}
+	return paged_fail(error, PAGED_ERR_AGAIN,
+			  "block mask: row %" PRIu32 ": sequence %" PRIu32 ".%" PRIu32 " is being changed just now", r,
+			  PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
+}
+
+static enum paged_status
+read_row(void *context, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
+{
+	struct reader *reader = context;
+	const struct batch_mask_row *row = &reader->order->rows[r];
+	const atomic_bool *cancelled = reader->order->cancelled;
+
+	if (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed))
+		return paged_fail(error, PAGED_ERR_AGAIN, "block mask: cancelled");
+	if ((row->seq != 0) == (row->pages != NULL))
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %" PRIu32 " names %s a sequence %s pages",
+				  r, row->seq != 0 ? "both" : "neither", row->seq != 0 ? "and" : "nor");
+	if (row->seq != 0)
+		return read_live(reader, r, sequence, error);
+	reader->version[r] = 0;
+	*sequence = (struct block_mask_sequence){ row->pages, row->n_pages, row->kv_len };
+	return PAGED_OK;
+}
+
+enum paged_status
+batch_mask_place(const struct batch_mask_order *order, const struct block_mask *logical, struct block_mask **physical_p,
+		 uint64_t *version, struct paged_error *error)
+{
+	struct reader reader = { .order = order, .version = version };
+	const struct block_mask_table table = {
+		.n_sequences = order->n_rows,
+		.page_size = order->view->page_size,
+		.n_pages = order->view->n_pages,
+		.read = read_row,
+		.context = &reader,
+	};
+	enum paged_status status;
+
+	reader.pages = malloc((order->view->row_entries + UINT64_C(1)) * sizeof(*reader.pages));
+	if (reader.pages == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a row of %" PRIu32 " pages",
+				  order->view->row_entries);
+	status = block_mask_to_physical(logical, &table, order->max_bytes, physical_p, error);
+	free(reader.pages);
+	return status;
+}
