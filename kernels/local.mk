@@ -74,6 +74,8 @@ endif
 	%D%/mask/convert.c \
 	%D%/mask/create.c \
 	%D%/mask/dense.c \
+	%D%/mask/image.c \
+	%D%/mask/image.h \
 	%D%/mask/mask.c \
 	%D%/mask/mask.h \
 	%D%/mask/mod_rule.c \

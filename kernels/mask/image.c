@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/image.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(sizeof(struct image_header) == 96, "the header's layout is in paged-protocol(7)");
+static_assert(offsetof(struct image_header, total_size) == 32, "layout");
+static_assert(offsetof(struct image_header, n_lists) == 64, "layout");
+static_assert(sizeof(struct image_row) == 40, "layout");
+
+/* Where the parts of an image lie, in bytes. */
+struct parts {
+	uint64_t rows;
+	uint64_t start[BLOCK_MASK_N_KINDS];
+	uint64_t indices[BLOCK_MASK_N_KINDS];
+	uint64_t end;
+};
+
+/* False: the counts pass 2^64 bytes. */
+static bool
+add_part(uint64_t *end, uint64_t *at, uint64_t n, uint64_t size)
+{
+	uint64_t bytes;
+
+	*at = *end;
+	return !__builtin_mul_overflow(n, size, &bytes) && !__builtin_add_overflow(*end, bytes, end);
+}
+
+static bool
+parts_of(const struct image_header *header, struct parts *parts)
+{
+	parts->end = sizeof(*header);
+	if (header->n_lists == UINT64_MAX || !add_part(&parts->end, &parts->rows, header->n_rows, sizeof(struct image_row)))
+		return false;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		if (!add_part(&parts->end, &parts->start[kind], header->n_lists + 1, sizeof(uint64_t)))
+			return false;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		if (!add_part(&parts->end, &parts->indices[kind], header->n_blocks[kind], sizeof(uint32_t)))
+			return false;
+	return true;
+}
+
+static struct image_header
+header_of(const struct image *image)
+{
+	const struct block_mask *mask = image->mask;
+	const uint64_t n_lists = mask->first_list[mask->shape.n_rows];
+	struct image_header header = {
+		.magic = IMAGE_MAGIC,
+		.version_major = IMAGE_VERSION_MAJOR,
+		.version_minor = IMAGE_VERSION_MINOR,
+		.n_rows = mask->shape.n_rows,
+		.n_heads = mask->shape.n_heads,
+		.q_block = mask->shape.q_block,
+		.kv_block = mask->shape.kv_block,
+		.page_size = image->page_size,
+		.n_pages = image->n_pages,
+		.n_lists = n_lists,
+		.n_blocks = { mask->start[BLOCK_MASK_PARTIAL][n_lists], mask->start[BLOCK_MASK_FULL][n_lists] },
+	};
+
+	memcpy(header.boot_id, image->boot_id, sizeof(header.boot_id));
+	return header;
+}
+
+/* Of a mask that is in memory, so that nothing overflows. */
+static struct parts
+parts_of_image(const struct image_header *header)
+{
+	struct parts parts;
+	bool fits = parts_of(header, &parts);
+
+	assert(fits);
+	(void)fits;
+	return parts;
+}
+
+uint64_t
+image_size(const struct image *image)
+{
+	const struct image_header header = header_of(image);
+
+	return parts_of_image(&header).end;
+}
+
+void
+image_write(const struct image *image, void *to)
+{
+	struct image_header header = header_of(image);
+	const struct parts parts = parts_of_image(&header);
+	uint8_t *bytes = to;
+
+	header.total_size = parts.end;
+	memcpy(bytes, &header, sizeof(header));
+	memcpy(bytes + parts.rows, image->rows, header.n_rows * sizeof(*image->rows));
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		memcpy(bytes + parts.start[kind], image->mask->start[kind], (header.n_lists + 1) * sizeof(uint64_t));
+		memcpy(bytes + parts.indices[kind], image->mask->indices[kind],
+		       header.n_blocks[kind] * sizeof(uint32_t));
+	}
+}
+
+void
+image_free(struct image *image)
+{
+	block_mask_destroy(image->mask);
+	free(image->rows);
+	*image = (struct image){ 0 };
+}
+
+static enum paged_status
+no_image(struct paged_error *error, const char *what)
+{
+	return paged_fail(error, PAGED_ERR_PROTOCOL, "image of a block mask: %s", what);
+}
+
+static enum paged_status
+header_check(const struct image_header *header, uint64_t size, struct parts *parts, struct paged_error *error)
+{
+	if (header->magic != IMAGE_MAGIC)
+		return no_image(error, "it is none");
+	if (header->version_major != IMAGE_VERSION_MAJOR)
+		return paged_fail(error, PAGED_ERR_VERSION, "image of a block mask: version %" PRIu32 ", not %u",
+				  header->version_major, IMAGE_VERSION_MAJOR);
+	if (header->n_rows == 0 || header->n_heads == 0 || header->q_block == 0 || header->kv_block == 0 ||
+	    header->page_size == 0 || header->page_size % header->kv_block != 0)
+		return no_image(error, "a count of 0, or blocks that divide no page");
+	if (!parts_of(header, parts) || header->total_size != size || parts->end != size)
+		return paged_fail(error, PAGED_ERR_PROTOCOL,
+				  "image of a block mask: %" PRIu32 " rows, %" PRIu64 " lists, %" PRIu64 " and %" PRIu64
+				  " blocks are not %" PRIu64 " bytes",
+				  header->n_rows, header->n_lists, header->n_blocks[BLOCK_MASK_PARTIAL],
+				  header->n_blocks[BLOCK_MASK_FULL], size);
+	return PAGED_OK;
+}
+
+static bool
+starts_ascend(const uint64_t *start, uint64_t n_lists, uint64_t n_blocks)
+{
+	for (uint64_t i = 0; i < n_lists; i++)
+		if (start[i] > start[i + 1])
+			return false;
+	return start[0] == 0 && start[n_lists] == n_blocks;
+}
+
+static uint32_t
+largest(const uint32_t *indices, uint64_t n)
+{
+	uint32_t max = 0;
+
+	for (uint64_t i = 0; i < n; i++)
+		max = indices[i] > max ? indices[i] : max;
+	return max;
+}
+
+static enum paged_status
+lists_check(const struct image_header *header, const struct block_mask *mask, struct paged_error *error)
+{
+	uint64_t pool_blocks = (uint64_t)header->n_pages * (header->page_size / header->kv_block);
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		uint64_t n = header->n_blocks[kind];
+
+		if (!starts_ascend(mask->start[kind], header->n_lists, n))
+			return no_image(error, "its lists do not follow each other");
+		if (n != 0 && largest(mask->indices[kind], n) >= pool_blocks)
+			return paged_fail(error, PAGED_ERR_PROTOCOL,
+					  "image of a block mask: block %" PRIu32 " of a pool of %" PRIu64,
+					  largest(mask->indices[kind], n), pool_blocks);
+	}
+	return PAGED_OK;
+}
+
+/* The rows, and where their lists begin; both parts of the image must say the same. */
+static enum paged_status
+rows_fill(const struct image_header *header, const struct image_row *from, struct block_mask *mask,
+	  struct paged_error *error)
+{
+	struct block_mask_row *rows = (struct block_mask_row *)mask->shape.rows;
+
+	for (uint32_t r = 0; r < header->n_rows; r++) {
+		uint64_t n = from[r].q_len / header->q_block + (from[r].q_len % header->q_block != 0);
+
+		if (__builtin_mul_overflow(n, header->n_heads, &n) ||
+		    __builtin_add_overflow(mask->first_list[r], n, &mask->first_list[r + 1]))
+			return no_image(error, "more than 2^64 lists");
+		rows[r] = (struct block_mask_row){
+			.q_base = from[r].q_base,
+			.q_len = from[r].q_len,
+			.kv_len = (uint64_t)header->n_pages * header->page_size,
+		};
+		if (from[r].kv_len > rows[r].kv_len)
+			return no_image(error, "a sequence longer than its pool");
+	}
+	if (mask->first_list[header->n_rows] != header->n_lists)
+		return no_image(error, "its rows have another number of lists");
+	return PAGED_OK;
+}
+
+/* n elements and never none; counts were checked against the image's size. */
+static void *
+part_copy(const uint8_t *from, uint64_t n, size_t size)
+{
+	void *copy = malloc((size_t)n * size + 1);
+
+	if (copy != NULL && n != 0)
+		memcpy(copy, from, (size_t)n * size);
+	return copy;
+}
+
+static struct block_mask *
+mask_copy(const struct image_header *header, const uint8_t *bytes, const struct parts *parts)
+{
+	struct block_mask *mask = calloc(1, sizeof(*mask));
+	bool whole;
+
+	if (mask == NULL)
+		return NULL;
+	mask->shape = (struct block_mask_shape){ header->n_rows, header->n_heads, header->q_block, header->kv_block,
+						 calloc(header->n_rows, sizeof(*mask->shape.rows)) };
+	mask->first_list = calloc((size_t)header->n_rows + 1, sizeof(*mask->first_list));
+	whole = mask->shape.rows != NULL && mask->first_list != NULL;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		mask->start[kind] =
+			part_copy(bytes + parts->start[kind], header->n_lists + 1, sizeof(*mask->start[kind]));
+		mask->indices[kind] =
+			part_copy(bytes + parts->indices[kind], header->n_blocks[kind], sizeof(*mask->indices[kind]));
+		whole = whole && mask->start[kind] != NULL && mask->indices[kind] != NULL;
+	}
+	if (whole)
+		return mask;
+	block_mask_destroy(mask);
+	return NULL;
+}
+
+enum paged_status
+image_read(const void *from, uint64_t size, struct image *image, struct paged_error *error)
+{
+	const uint8_t *bytes = from;
+	struct image_header header;
+	enum paged_status status;
+	struct parts parts;
+
+	*image = (struct image){ 0 };
+	if (size < sizeof(header) || size > SIZE_MAX)
+		return no_image(error, "too short");
+	memcpy(&header, bytes, sizeof(header));
+	status = header_check(&header, size, &parts, error);
+	if (status != PAGED_OK)
+		return status;
+	memcpy(image->boot_id, header.boot_id, sizeof(image->boot_id));
+	image->page_size = header.page_size;
+	image->n_pages = header.n_pages;
+	image->rows = part_copy(bytes + parts.rows, header.n_rows, sizeof(*image->rows));
+	image->mask = mask_copy(&header, bytes, &parts);
+	if (image->rows == NULL || image->mask == NULL)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "image of a block mask: no memory for %" PRIu64 " bytes",
+				    size);
+	if (status == PAGED_OK)
+		status = rows_fill(&header, image->rows, image->mask, error);
+	if (status == PAGED_OK)
+		status = lists_check(&header, image->mask, error);
+	if (status != PAGED_OK)
+		image_free(image);
+	return status;
+}
