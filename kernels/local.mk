@@ -40,6 +40,9 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/text.h \
 	%D%/mod/tree.c \
 	%D%/mod/vm.c \
+	%D%/mod/vm_inside.h \
+	%D%/mod/vm_load.c \
+	%D%/mod/vm_plan.c \
 	%D%/mod/words.c
 %C%_libkernels_la_LIBADD = %D%/libtile_generic.la $(TILE_LIBS) -lm -lpthread
 

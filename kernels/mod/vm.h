@@ -14,7 +14,7 @@
 #include "kernels/mod/ir.h"
 
 /** Lines of a BOTH value that one operation works on: small enough to stay in the first cache. */
-#define VM_LINES 32u
+#define VM_GROUP 32u
 
 struct vm_operand {
 	const int32_t *at;

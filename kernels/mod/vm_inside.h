@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * vm_inside.h - a mod_vm: where the values of a mod's nodes lie, and when they are computed
+ *
+ * Nodes of shape ONE and LINES are computed by mod_vm_lines(), of KEYS once a
+ * tile, of BOTH once for every VM_GROUP lines of a tile.
+ */
+#ifndef PAGED_KERNELS_MOD_VM_INSIDE_H
+#define PAGED_KERNELS_MOD_VM_INSIDE_H
+
+#include "kernels/mod/vm.h"
+
+#define VM_ROW MOD_TILE_KEYS
+
+_Static_assert(MOD_TILE_LINES <= VM_ROW, "the lines' values fit a row");
+
+enum vm_shape { VM_ONE, VM_LINES, VM_KEYS, VM_BOTH, VM_N_SHAPES };
+
+struct vm_slot {
+	int32_t *at;
+	enum vm_shape shape;
+	bool words; /* a condition, of shape BOTH, as a word a line */
+};
+
+struct mod_vm {
+	const struct mod *mod;
+	const struct vm_ops *ops;
+	const struct mod_binding *binding;
+	struct vm_slot slots[MOD_MAX_NODES];
+	void *memory;
+	uint32_t n_lines;
+	uint32_t n_by_shape[VM_N_SHAPES];
+	uint16_t by_shape[VM_N_SHAPES][MOD_MAX_NODES]; /* nodes in order */
+	struct mod_range range;
+};
+
+/** The part of the lines that a BOTH operation works on. */
+struct vm_group {
+	uint32_t begin, n;
+};
+
+static inline bool
+vm_is_logic(enum mod_op op)
+{
+	return op == MOD_OP_NOT || op == MOD_OP_AND || op == MOD_OP_OR;
+}
+
+/** vm_plan - what each node's values are kept as, and memory for them; PAGED_ERR_NOMEM */
+enum paged_status vm_plan(struct mod_vm *vm, struct paged_error *error);
+
+/** vm_read - how an operation of `shape` reads a node's values */
+struct vm_operand vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struct vm_group *group);
+
+/** vm_load - a load of n values a row */
+void vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group);
+
+#endif

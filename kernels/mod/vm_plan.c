@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Before anything is computed: shapes of a mod's nodes, and memory for their values. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mod/vm_inside.h"
+
+#define SMALL_BYTES (VM_ROW * sizeof(int32_t))            /* of ONE, LINES and KEYS */
+#define LARGE_BYTES (VM_GROUP * VM_ROW * sizeof(int32_t)) /* of BOTH */
+
+static enum vm_shape
+shape_of(uint32_t inputs)
+{
+	bool lines = (inputs & (MOD_ON_H | MOD_ON_Q)) != 0, keys = (inputs & MOD_ON_KV) != 0;
+
+	if (inputs & MOD_ON_SCORE || (lines && keys))
+		return VM_BOTH;
+	return keys ? VM_KEYS : lines ? VM_LINES : VM_ONE;
+}
+
+static bool
+is_comparison(enum mod_op op)
+{
+	return op >= MOD_OP_LT && op <= MOD_OP_NE;
+}
+
+/* The conditions of each key and line that are only there to be combined into a mask are bits from the start. */
+static void
+choose_words(struct mod_vm *vm)
+{
+	const struct mod *mod = vm->mod;
+
+	for (uint32_t i = 0; i < mod->n_nodes; i++)
+		vm->slots[i].words = vm->slots[i].shape == VM_BOTH &&
+				     (vm_is_logic(mod->nodes[i].op) || is_comparison(mod->nodes[i].op));
+	vm->slots[mod->n_nodes - 1].words &= mod->kind == MOD_MASK;
+	/* Users come behind what they use. */
+	for (uint32_t i = mod->n_nodes; i-- > 0;) {
+		const struct mod_node *node = &mod->nodes[i];
+
+		for (uint32_t j = 0; j < node->n_args; j++)
+			vm->slots[node->args[j]].words &= vm->slots[i].words && vm_is_logic(node->op);
+		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE)
+			vm->slots[node->guard].words = false;
+	}
+}
+
+/* Which node is the last to read each; the result is read at the very end. */
+static void
+find_last_uses(const struct mod *mod, uint16_t *last)
+{
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		const struct mod_node *node = &mod->nodes[i];
+
+		last[i] = (uint16_t)i;
+		for (uint32_t j = 0; j < node->n_args; j++)
+			last[node->args[j]] = (uint16_t)i;
+		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE)
+			last[node->guard] = (uint16_t)i;
+	}
+	last[mod->n_nodes - 1] = UINT16_MAX;
+}
+
+/*
+ * A place of its own for every value but those of BOTH, which share places
+ * once their last reader is done.  Returns how many of each are needed;
+ * `place` gets the number.
+ */
+static uint32_t
+place_large(const struct mod_vm *vm, uint16_t *place)
+{
+	uint16_t last[MOD_MAX_NODES], taken_until[MOD_MAX_NODES];
+	uint32_t n = 0;
+
+	find_last_uses(vm->mod, last);
+	/* The scores are there from the beginning. */
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
+		if (vm->mod->nodes[i].op != MOD_OP_SCORE)
+			continue;
+		place[i] = 0;
+		taken_until[0] = last[i];
+		n = 1;
+	}
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
+		uint32_t p = 0;
+
+		if (vm->slots[i].shape != VM_BOTH || vm->mod->nodes[i].op == MOD_OP_SCORE)
+			continue;
+		while (p < n && taken_until[p] >= i)
+			p++;
+		if (p == n)
+			n++;
+		taken_until[p] = last[i];
+		place[i] = (uint16_t)p;
+	}
+	return n;
+}
+
+static enum paged_status
+allocate(struct mod_vm *vm, struct paged_error *error)
+{
+	uint16_t place[MOD_MAX_NODES];
+	uint32_t n_large = place_large(vm, place), n_small = 0;
+	size_t size = vm->mod->n_nodes * SMALL_BYTES + n_large * LARGE_BYTES;
+	uint8_t *small;
+
+	vm->memory = aligned_alloc(64, size);
+	if (vm->memory == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for %zu bytes of tiles", size);
+	/* Values past the last key are computed too: they shall be the same everywhere. */
+	memset(vm->memory, 0, size);
+	small = (uint8_t *)vm->memory + n_large * LARGE_BYTES;
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
+		vm->slots[i].at = (int32_t *)(void *)(vm->slots[i].shape == VM_BOTH
+							      ? (uint8_t *)vm->memory + place[i] * LARGE_BYTES
+							      : small + n_small++ * SMALL_BYTES);
+	return PAGED_OK;
+}
+
+enum paged_status
+vm_plan(struct mod_vm *vm, struct paged_error *error)
+{
+	const struct mod *mod = vm->mod;
+
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		enum vm_shape shape = shape_of(mod->nodes[i].inputs);
+
+		vm->slots[i].shape = shape;
+		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
+	}
+	choose_words(vm);
+	return allocate(vm, error);
+}
