@@ -47,9 +47,9 @@ evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
 	mod_vm_bind(vm, binding);
 	mod_vm_lines(vm, 1, h, q_idx, 3);
 	if (mod_kind(mod) == MOD_MASK)
-		mod_vm_mask(vm, -2, 7, bits);
+		mod_vm_mask(vm, -2, 7, NULL, bits);
 	else
-		mod_vm_score(vm, INT32_MAX - 3, MOD_TILE_KEYS, scores[0], MOD_TILE_KEYS);
+		mod_vm_score(vm, INT32_MAX - 3, MOD_TILE_KEYS, NULL, scores[0], MOD_TILE_KEYS);
 	check((mod_range_fail(mod, mod_vm_range(vm), &error) == PAGED_OK) == !mod_vm_range(vm)->found);
 	mod_vm_destroy(vm);
 }

@@ -35,10 +35,10 @@ mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const str
 	mod_vm_bind(vm, fixture->binding);
 	mod_vm_lines(vm, point->b, &point->h, &point->q_idx, 1);
 	if (mod_kind(fixture->mod) == MOD_MASK) {
-		mod_vm_mask(vm, point->kv_idx, 1, &bits);
+		mod_vm_mask(vm, point->kv_idx, 1, NULL, &bits);
 		score = (float)bits;
 	} else {
-		mod_vm_score(vm, point->kv_idx, 1, &score, 1);
+		mod_vm_score(vm, point->kv_idx, 1, NULL, &score, 1);
 	}
 	mod_vm_destroy(vm);
 	return score;

@@ -318,7 +318,7 @@ records(enum kernel_isa isa, const char *text, const char *expected)
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &tile), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
 	mod_vm_lines(vm, point.b, &point.h, &point.q_idx, 1);
-	mod_vm_mask(vm, point.kv_idx, 1, &bits);
+	mod_vm_mask(vm, point.kv_idx, 1, NULL, &bits);
 	mod_range_fail(fixture.mod, mod_vm_range(vm), &tile);
 	mod_vm_destroy(vm);
 	cr_expect_str_eq(scalar.text, expected, "%s", text);
@@ -358,7 +358,7 @@ worst(enum kernel_isa isa, const char *text, double (*exact)(double), float low,
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++)
 			x[i] = low + (high - low) * (0.5f + 0.5f * reference_random(round, i, 1));
 		memcpy(y, x, sizeof(y));
-		mod_vm_score(vm, 0, MOD_TILE_KEYS, y, MOD_TILE_KEYS);
+		mod_vm_score(vm, 0, MOD_TILE_KEYS, NULL, y, MOD_TILE_KEYS);
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++) {
 			double expected = exact((double)x[i]), unit = ldexp(1, ilogb(expected) - 23);
 
@@ -436,7 +436,7 @@ KERNEL_TEST(mod_eval, division)
 			uint64_t bits;
 
 			mod_vm_lines(vm, 0, &zero, &expected, 1);
-			mod_vm_mask(vm, 0, MOD_TILE_KEYS, &bits);
+			mod_vm_mask(vm, 0, MOD_TILE_KEYS, NULL, &bits);
 			cr_expect(bits >> i & 1, "%s: %d, %lld, %d", text, x[i], (long long)b, expected);
 		}
 		mod_vm_destroy(vm);

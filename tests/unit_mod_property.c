@@ -6,6 +6,7 @@
  *   - tiles and scalar: exactly where no float is involved; else both lie in
  *     the interval of their point, whose width is the stated accuracy of each
  *     operation
+ *   - tiles of which some elements count: the same there, and no more is told
  *   - intervals: hold at every point of a box, and probers say the same
  */
 #include <math.h>
@@ -268,13 +269,13 @@ random_tile(void)
 	return tile;
 }
 
-/* A mask's results are 0 and 1. */
+/* A mask's results are 0 and 1; `live` may be NULL. */
 static struct mod_range
-run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile,
+run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *live,
 	 float results[MOD_TILE_LINES][MOD_TILE_KEYS])
 {
 	struct paged_error error = { 0 };
-	uint64_t bits[MOD_TILE_LINES];
+	uint64_t bits[MOD_TILE_LINES], inside = UINT64_MAX >> (64 - tile->n_keys);
 	struct mod_range range;
 	struct mod_vm *vm;
 
@@ -283,11 +284,11 @@ run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct ti
 	mod_vm_lines(vm, tile->b, tile->h, tile->q_idx, tile->n_lines);
 	memcpy(results, tile->scores, sizeof(tile->scores));
 	if (mod_kind(fixture->mod) == MOD_SCORE)
-		mod_vm_score(vm, tile->kv_idx, tile->n_keys, results[0], MOD_TILE_KEYS);
+		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
 	else
-		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, bits);
+		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, live, bits);
 	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_lines; i++) {
-		cr_assert(tile->n_keys == 64 || bits[i] >> tile->n_keys == 0);
+		cr_assert_eq(bits[i] & ~(live != NULL ? live[i] & inside : inside), 0);
 		for (uint32_t j = 0; j < tile->n_keys; j++)
 			results[i][j] = (float)(bits[i] >> j & 1);
 	}
@@ -337,11 +338,11 @@ check_tile(const struct mod_fixture *fixture, const struct text *text)
 	struct tile tile = random_tile();
 	struct mod_range range = { 0 }, first;
 
-	first = run_tile(fixture, KERNEL_GENERIC, &tile, results[KERNEL_GENERIC]);
+	first = run_tile(fixture, KERNEL_GENERIC, &tile, NULL, results[KERNEL_GENERIC]);
 	for (enum kernel_isa isa = 1; isa < KERNEL_N_ISAS; isa++) {
 		if (!kernel_isa_supported(isa))
 			continue;
-		cr_assert_eq(run_tile(fixture, isa, &tile, results[isa]).found, first.found);
+		cr_assert_eq(run_tile(fixture, isa, &tile, NULL, results[isa]).found, first.found);
 		for (uint32_t i = 0; i < tile.n_lines * MOD_TILE_KEYS; i++) {
 			float a = results[0][i / 64][i % 64], b = results[isa][i / 64][i % 64];
 
@@ -360,6 +361,70 @@ check_tile(const struct mod_fixture *fixture, const struct text *text)
 	}
 	if (!text->floats)
 		cr_assert_eq(range.found, first.found, "seed %llu: %s", (unsigned long long)seed, text->at);
+}
+
+/* Some lines whole, some empty, some in between. */
+static void
+random_live(uint64_t *live)
+{
+	for (uint32_t i = 0; i < MOD_TILE_LINES; i++) {
+		uint64_t bits = reference_bits(seed, counter++);
+
+		switch (pick(5)) {
+		case 0:
+			live[i] = UINT64_MAX;
+			break;
+		case 1:
+			live[i] = 0;
+			break;
+		case 2:
+			live[i] = bits & bits >> 7 & bits << 13;
+			break;
+		default:
+			live[i] = bits;
+			break;
+		}
+	}
+	if (pick(4) == 0)
+		memset(live, 0, (MOD_TILE_LINES - 1) * sizeof(*live));
+}
+
+/* Elements that do not count change nothing for those that do, and no index of theirs is told. */
+static void
+check_live(const struct mod_fixture *fixture, const struct text *text)
+{
+	static float all[MOD_TILE_LINES][MOD_TILE_KEYS], some[MOD_TILE_LINES][MOD_TILE_KEYS];
+	struct tile tile = random_tile();
+	uint64_t live[MOD_TILE_LINES];
+	struct mod_range expected = { 0 };
+
+	random_live(live);
+	for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
+		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
+		const struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
+						 (int32_t)((uint32_t)tile.kv_idx + j) };
+
+		if (live[i] >> j & 1)
+			mod_scalar(fixture->binding, &point, &expected);
+	}
+	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++) {
+		struct mod_range range;
+
+		if (!kernel_isa_supported(isa))
+			continue;
+		run_tile(fixture, isa, &tile, NULL, all);
+		range = run_tile(fixture, isa, &tile, live, some);
+		for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
+			uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
+
+			if (live[i] >> j & 1)
+				cr_assert(memcmp(&all[i][j], &some[i][j], sizeof(float)) == 0, "seed %llu: %s",
+					  (unsigned long long)seed, text->at);
+		}
+		cr_assert(text->floats || range.found == expected.found, "seed %llu: %s", (unsigned long long)seed,
+			  text->at);
+		cr_assert(!range.found || range.index < 0 || (uint32_t)range.index >= range.extent);
+	}
 }
 
 static void
@@ -570,6 +635,16 @@ Test(mod_property, masks_over_tiles)
 Test(mod_property, scores_over_tiles)
 {
 	rounds(MOD_SCORE, 600, check_tile);
+}
+
+Test(mod_property, live_masks)
+{
+	rounds(MOD_MASK, 600, check_live);
+}
+
+Test(mod_property, live_scores)
+{
+	rounds(MOD_SCORE, 600, check_live);
 }
 
 Test(mod_property, masks_over_boxes)

@@ -263,7 +263,7 @@ mask_evaluate(const struct attention_task *task, const struct kernel_mods *mods,
 	for (uint32_t line = first; mods->mask != NULL && line < task->n_lines; line++)
 		asked |= line_words(mods, &scratch->sight, line, begin % KERNEL_SPLIT / TILE_TOKENS).partial;
 	if (asked != 0)
-		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, answers);
+		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, NULL, answers);
 	else
 		memset(answers, 0xff, task->n_lines * sizeof(*answers));
 }

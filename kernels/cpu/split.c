@@ -132,7 +132,8 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 		return job->args->scale;
 	job->ops->scale(scores, first, task->n_lines, job->args->scale);
 	if (mods->score != NULL)
-		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, scores->score[0], TILE_TOKENS);
+		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, NULL, scores->score[0],
+			     TILE_TOKENS);
 	if (part == SIGHT_SOME)
 		job->ops->hide(scores, first, task->n_lines);
 	return 1;

@@ -111,7 +111,7 @@ tally_keys(struct tally *tally, struct mod_vm *vm, int64_t kv, uint32_t n_keys, 
 	uint64_t bits[MOD_TILE_LINES], all = n_keys < 64 ? (UINT64_C(1) << n_keys) - 1 : UINT64_MAX;
 	uint64_t seen = 0, unseen = 0;
 
-	mod_vm_mask(vm, (int32_t)kv, n_keys, bits);
+	mod_vm_mask(vm, (int32_t)kv, n_keys, NULL, bits);
 	for (uint32_t i = 0; i < n_lines; i++) {
 		seen |= bits[i];
 		unseen |= ~bits[i] & all;
@@ -209,7 +209,7 @@ rule_evaluate(void *context, const struct mask_area *area, uint8_t *truth)
 		for (int64_t kv = 0; kv < n_kv; kv += MOD_TILE_KEYS) {
 			uint32_t n_keys = at_most(n_kv - kv, MOD_TILE_KEYS);
 
-			mod_vm_mask(mod_rule->vm, (int32_t)(area->kv_begin + kv), n_keys, bits);
+			mod_vm_mask(mod_rule->vm, (int32_t)(area->kv_begin + kv), n_keys, NULL, bits);
 			for (uint32_t i = 0; i < n_lines; i++)
 				spread_bits(truth + (q - area->q_begin + i) * n_kv + kv, bits[i], n_keys);
 		}

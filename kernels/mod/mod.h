@@ -25,8 +25,8 @@
  *   - int(x) rounds towards 0 and saturates; int(NaN) is 0
  *   - min, max, clamp give NaN if an operand is NaN; comparisons with NaN are
  *     false, != is true
- *   - the side of && || ?: that is not taken loads nothing
- *   - an index out of bounds loads nothing, reads as 0 and is recorded
+ *   - an index out of bounds loads nothing, reads as 0 and is recorded, but
+ *     not in the side of && || ?: that is not taken
  *
  * Life: mod_parse() makes a mod, mod_bind() ties it to values and arrays, and
  * the evaluators take the binding.  A binding borrows its mod and the arrays'
@@ -367,18 +367,24 @@ void mod_vm_lines(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t 
  * mod_vm_mask - a mask mod over keys kv_idx .. kv_idx + n_keys - 1
  *
  * @param[in]  n_keys  1 .. MOD_TILE_KEYS
- * @param[out] bits    [n_lines] bit i: the line sees key kv_idx + i; bits at and past n_keys are 0
+ * @param[in]  live    [n_lines] bit i: key kv_idx + i counts for the line; NULL:
+ *                     all do.  An element that does not count is as the side
+ *                     of && that is not taken: its indexes may be out of bounds
+ * @param[out] bits    [n_lines] bit i: key kv_idx + i counts and the line sees it;
+ *                     bits at and past n_keys are 0.  May be the memory of `live`
  */
-void mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, uint64_t *bits);
+void mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, uint64_t *bits);
 
 /**
  * mod_vm_score - a score mod over keys kv_idx .. kv_idx + n_keys - 1, in place
  *
+ * @param[in]     live    as for mod_vm_mask(); a score that does not count may become any
  * @param[in,out] scores  line i's at scores + i * stride; nothing past n_keys is written
  */
-void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, float *scores, size_t stride);
+void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores,
+		  size_t stride);
 
-/** mod_vm_range - the first index out of bounds since mod_vm_bind() or mod_vm_forget() */
+/** mod_vm_range - the first index out of bounds that counted, since mod_vm_bind() or mod_vm_forget() */
 const struct mod_range *mod_vm_range(const struct mod_vm *vm);
 
 /** mod_vm_forget - as if none had been out of bounds */

@@ -65,9 +65,8 @@ vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struc
 	return (struct vm_operand){ slot->at, 0, slot->shape == VM_ONE };
 }
 
-/* A condition's words of these lines, whatever it is kept as. */
-static void
-words_of(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *words)
+void
+vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *words)
 {
 	const struct vm_slot *slot = &vm->slots[number];
 	uint64_t keys = 0;
@@ -92,11 +91,14 @@ static void
 run_logic(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
-	uint64_t *to = (uint64_t *)(void *)vm->slots[number].at, b[VM_GROUP] = { 0 };
+	uint64_t *to = (uint64_t *)(void *)vm->slots[number].at;
+	uint64_t b[VM_GROUP] = { 0 }, c[VM_GROUP] = { 0 };
 
-	words_of(vm, node->args[0], group, to);
+	vm_words(vm, node->args[0], group, to);
 	if (node->n_args > 1)
-		words_of(vm, node->args[1], group, b);
+		vm_words(vm, node->args[1], group, b);
+	if (node->n_args > 2)
+		vm_words(vm, node->args[2], group, c);
 	/* A whole group of lines each time: a loop that the compiler writes out in vectors. */
 	if (node->op == MOD_OP_AND)
 		for (uint32_t i = 0; i < VM_GROUP; i++)
@@ -104,6 +106,9 @@ run_logic(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 	else if (node->op == MOD_OP_OR)
 		for (uint32_t i = 0; i < VM_GROUP; i++)
 			to[i] |= b[i];
+	else if (node->op == MOD_OP_SELECT)
+		for (uint32_t i = 0; i < VM_GROUP; i++)
+			to[i] = (to[i] & b[i]) | (~to[i] & c[i]);
 	else
 		for (uint32_t i = 0; i < VM_GROUP; i++)
 			to[i] = ~to[i];
@@ -122,7 +127,7 @@ run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *
 		vm_load(vm, number, n, group);
 		return;
 	}
-	if (words && vm_is_logic(node->op)) {
+	if (words && vm_is_logic(node)) {
 		run_logic(vm, number, group);
 		return;
 	}
@@ -138,6 +143,7 @@ run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *
 static void
 run_shape(struct mod_vm *vm, enum vm_shape shape, uint32_t n, const struct vm_group *group)
 {
+	vm->strays[shape] = false;
 	for (uint32_t i = 0; i < vm->n_by_shape[shape]; i++) {
 		uint16_t number = vm->by_shape[shape][i];
 
@@ -188,31 +194,40 @@ mod_vm_lines(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t *q_id
 }
 
 static void
-run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys)
+run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live)
 {
 	int32_t keys[MOD_TILE_KEYS];
 
+	vm->keys = vm_first_bits(n_keys);
+	vm->live = live;
 	for (uint32_t i = 0; i < n_keys; i++)
 		keys[i] = (int32_t)((uint32_t)kv_idx + i);
 	set_leaves(vm, MOD_OP_KV, keys, n_keys);
 	run_shape(vm, VM_KEYS, n_keys, NULL);
 }
 
+static struct vm_group
+group_at(const struct mod_vm *vm, uint32_t begin)
+{
+	return (struct vm_group){ begin, vm->n_lines - begin < VM_GROUP ? vm->n_lines - begin : VM_GROUP };
+}
+
 void
-mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, uint64_t *bits)
+mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, uint64_t *bits)
 {
 	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
-	uint64_t inside = n_keys == 64 ? UINT64_MAX : (UINT64_C(1) << n_keys) - 1;
+	uint64_t words[VM_GROUP];
 
-	run_keys(vm, kv_idx, n_keys);
+	run_keys(vm, kv_idx, n_keys, live);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_GROUP) {
-		struct vm_group group = { begin, vm->n_lines - begin < VM_GROUP ? vm->n_lines - begin : VM_GROUP };
+		const struct vm_group group = group_at(vm, begin);
 
 		run_shape(vm, VM_BOTH, n_keys, &group);
-		words_of(vm, result, &group, bits + begin);
+		vm_tell(vm, &group);
+		vm_words(vm, result, &group, words);
+		for (uint32_t i = 0; i < group.n; i++)
+			bits[begin + i] = words[i] & vm_live(vm, begin + i);
 	}
-	for (uint32_t i = 0; i < vm->n_lines; i++)
-		bits[i] &= inside;
 }
 
 static void
@@ -244,15 +259,16 @@ give_scores(const struct mod_vm *vm, const struct vm_group *group, float *scores
 }
 
 void
-mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, float *scores, size_t stride)
+mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
 {
-	run_keys(vm, kv_idx, n_keys);
+	run_keys(vm, kv_idx, n_keys, live);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_GROUP) {
-		struct vm_group group = { begin, vm->n_lines - begin < VM_GROUP ? vm->n_lines - begin : VM_GROUP };
+		const struct vm_group group = group_at(vm, begin);
 		float *from = scores + begin * stride;
 
 		take_scores(vm, from, stride, n_keys, group.n);
 		run_shape(vm, VM_BOTH, n_keys, &group);
+		vm_tell(vm, &group);
 		give_scores(vm, &group, from, stride, n_keys);
 	}
 }

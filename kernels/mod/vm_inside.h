@@ -19,7 +19,8 @@ enum vm_shape { VM_ONE, VM_LINES, VM_KEYS, VM_BOTH, VM_N_SHAPES };
 struct vm_slot {
 	int32_t *at;
 	enum vm_shape shape;
-	bool words; /* a condition, of shape BOTH, as a word a line */
+	bool words;      /* a condition, of shape BOTH, as a word a line */
+	uint64_t strays; /* of a load not of shape BOTH: elements with an index out of bounds */
 };
 
 struct mod_vm {
@@ -29,6 +30,9 @@ struct mod_vm {
 	struct vm_slot slots[MOD_MAX_NODES];
 	void *memory;
 	uint32_t n_lines;
+	uint64_t keys;            /* of the tile: a bit each */
+	const uint64_t *live;     /* [n_lines] of the tile, or NULL: all keys */
+	bool strays[VM_N_SHAPES]; /* some load of that shape has */
 	uint32_t n_by_shape[VM_N_SHAPES];
 	uint16_t by_shape[VM_N_SHAPES][MOD_MAX_NODES]; /* nodes in order */
 	struct mod_range range;
@@ -39,10 +43,26 @@ struct vm_group {
 	uint32_t begin, n;
 };
 
+/** vm_is_logic - it can be computed on words of conditions, and gives such */
 static inline bool
-vm_is_logic(enum mod_op op)
+vm_is_logic(const struct mod_node *node)
 {
-	return op == MOD_OP_NOT || op == MOD_OP_AND || op == MOD_OP_OR;
+	return node->op == MOD_OP_NOT || node->op == MOD_OP_AND || node->op == MOD_OP_OR ||
+	       (node->op == MOD_OP_SELECT && node->type == MOD_BOOL);
+}
+
+/** vm_first_bits - n of them, 1 .. 64 */
+static inline uint64_t
+vm_first_bits(uint32_t n)
+{
+	return UINT64_MAX >> (64 - n);
+}
+
+/** vm_live - a line's keys that count */
+static inline uint64_t
+vm_live(const struct mod_vm *vm, uint32_t line)
+{
+	return vm->live == NULL ? vm->keys : vm->live[line] & vm->keys;
 }
 
 /** vm_plan - what each node's values are kept as, and memory for them; PAGED_ERR_NOMEM */
@@ -51,7 +71,13 @@ enum paged_status vm_plan(struct mod_vm *vm, struct paged_error *error);
 /** vm_read - how an operation of `shape` reads a node's values */
 struct vm_operand vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struct vm_group *group);
 
+/** vm_words - a condition's words of these lines, whatever it is kept as */
+void vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *words);
+
 /** vm_load - a load of n values a row */
 void vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group);
+
+/** vm_tell - record what live elements of these lines reach of the strays; once all else of them is computed */
+void vm_tell(struct mod_vm *vm, const struct vm_group *group);
 
 #endif

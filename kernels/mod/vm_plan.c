@@ -20,6 +20,17 @@ shape_of(uint32_t inputs)
 	return keys ? VM_KEYS : lines ? VM_LINES : VM_ONE;
 }
 
+/* Unlike the node's own inputs, without guards: see vm_load.c. */
+static uint32_t
+inputs_of(const struct mod_node *node, const uint32_t *inputs)
+{
+	uint32_t all = node->n_args == 0 ? node->inputs : 0;
+
+	for (uint32_t i = 0; i < node->n_args; i++)
+		all |= inputs[node->args[i]];
+	return all;
+}
+
 static bool
 is_comparison(enum mod_op op)
 {
@@ -34,31 +45,33 @@ choose_words(struct mod_vm *vm)
 
 	for (uint32_t i = 0; i < mod->n_nodes; i++)
 		vm->slots[i].words = vm->slots[i].shape == VM_BOTH &&
-				     (vm_is_logic(mod->nodes[i].op) || is_comparison(mod->nodes[i].op));
+				     (vm_is_logic(&mod->nodes[i]) || is_comparison(mod->nodes[i].op));
 	vm->slots[mod->n_nodes - 1].words &= mod->kind == MOD_MASK;
 	/* Users come behind what they use. */
 	for (uint32_t i = mod->n_nodes; i-- > 0;) {
 		const struct mod_node *node = &mod->nodes[i];
 
 		for (uint32_t j = 0; j < node->n_args; j++)
-			vm->slots[node->args[j]].words &= vm->slots[i].words && vm_is_logic(node->op);
-		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE)
-			vm->slots[node->guard].words = false;
+			vm->slots[node->args[j]].words &= vm->slots[i].words && vm_is_logic(node);
 	}
 }
 
-/* Which node is the last to read each; the result is read at the very end. */
+/* Which node is the last to read each; the result, and guards of strays, are read at the very end. */
 static void
-find_last_uses(const struct mod *mod, uint16_t *last)
+find_last_uses(const struct mod_vm *vm, uint16_t *last)
 {
+	const struct mod *mod = vm->mod;
+
+	for (uint32_t i = 0; i < mod->n_nodes; i++)
+		last[i] = (uint16_t)i;
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
 		const struct mod_node *node = &mod->nodes[i];
 
-		last[i] = (uint16_t)i;
 		for (uint32_t j = 0; j < node->n_args; j++)
-			last[node->args[j]] = (uint16_t)i;
-		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE)
-			last[node->guard] = (uint16_t)i;
+			if (last[node->args[j]] < i)
+				last[node->args[j]] = (uint16_t)i;
+		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE && last[node->guard] < i)
+			last[node->guard] = vm->slots[i].shape == VM_BOTH ? (uint16_t)i : UINT16_MAX;
 	}
 	last[mod->n_nodes - 1] = UINT16_MAX;
 }
@@ -74,7 +87,7 @@ place_large(const struct mod_vm *vm, uint16_t *place)
 	uint16_t last[MOD_MAX_NODES], taken_until[MOD_MAX_NODES];
 	uint32_t n = 0;
 
-	find_last_uses(vm->mod, last);
+	find_last_uses(vm, last);
 	/* The scores are there from the beginning. */
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		if (vm->mod->nodes[i].op != MOD_OP_SCORE)
@@ -123,10 +136,13 @@ enum paged_status
 vm_plan(struct mod_vm *vm, struct paged_error *error)
 {
 	const struct mod *mod = vm->mod;
+	uint32_t inputs[MOD_MAX_NODES];
 
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
-		enum vm_shape shape = shape_of(mod->nodes[i].inputs);
+		enum vm_shape shape;
 
+		inputs[i] = inputs_of(&mod->nodes[i], inputs);
+		shape = shape_of(inputs[i]);
 		vm->slots[i].shape = shape;
 		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
 	}
