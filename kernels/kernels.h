@@ -188,8 +188,9 @@ void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params 
 /**
  * kernel_mods_check - was an index out of bounds in any call since the mods were bound, or forgot?
  *
- * A mod is evaluated for whole tiles, so also beside keys that its row sees,
- * never past the row's kv_len.
+ * A score mod's counts for keys that the row sees, a mask mod's for keys that
+ * lengths, `causal` and block mask leave to it; none where interval analysis
+ * or a full block already says what is seen.
  *
  * @retval PAGED_ERR_RANGE  names array, index and bounds of one
  */

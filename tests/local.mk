@@ -131,6 +131,10 @@ UNIT_TESTS += %D%/unit_attention_mods
 %C%_unit_attention_mods_SOURCES = %D%/unit_attention_mods.c
 %C%_unit_attention_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_mods_LDADD = $(MOD_TEST_LIBS)
+UNIT_TESTS += %D%/unit_attention_range
+%C%_unit_attention_range_SOURCES = %D%/unit_attention_range.c
+%C%_unit_attention_range_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_range_LDADD = $(MOD_TEST_LIBS)
 
 # examples/llama
 EXTRA_DIST += %D%/gguf_writer.h

@@ -253,19 +253,28 @@ line_words(const struct kernel_mods *mods, const struct sight *sight, uint32_t l
 	return (struct line_words){ .full = sight->full[owner][tile], .partial = sight->partial[owner][tile] };
 }
 
-/* The mod's answers; all ones where there is none, or where no line has it to be asked. */
-static void
-mask_evaluate(const struct attention_task *task, const struct kernel_mods *mods, struct team_scratch *scratch,
-	      uint32_t begin, uint32_t end, uint32_t first, uint64_t *answers)
+/* Of keys [begin, end): what a line sees for certain, and what the mod is asked about; returns the union of the latter.
+ */
+static uint64_t
+tile_words(const struct attention_task *task, const struct kernel_mods *mods, const struct team_scratch *scratch,
+	   uint32_t begin, uint32_t first, uint64_t *certain, uint64_t *asked)
 {
-	uint64_t asked = 0;
+	uint32_t tile = begin % KERNEL_SPLIT / TILE_TOKENS;
+	uint64_t any = 0;
 
-	for (uint32_t line = first; mods->mask != NULL && line < task->n_lines; line++)
-		asked |= line_words(mods, &scratch->sight, line, begin % KERNEL_SPLIT / TILE_TOKENS).partial;
-	if (asked != 0)
-		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, NULL, answers);
-	else
-		memset(answers, 0xff, task->n_lines * sizeof(*answers));
+	for (uint32_t line = 0; line < task->n_lines; line++) {
+		struct line_words words = { 0, 0 };
+		uint64_t within = 0;
+
+		if (line >= first) {
+			words = line_words(mods, &scratch->sight, line, tile);
+			within = ~UINT64_C(0) >> (TILE_TOKENS - scratch->scores.visible[line]);
+		}
+		certain[line] = words.full & within;
+		asked[line] = words.partial & ~words.full & within;
+		any |= asked[line];
+	}
+	return any;
 }
 
 enum sight_part
@@ -274,7 +283,7 @@ sight_tile(const struct attention_job *job, const struct attention_task *task, s
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &scratch->scores;
-	uint64_t any = 0, unseen = 0, answers[TILE_LINES];
+	uint64_t any = 0, unseen = 0, certain[TILE_LINES], asked[TILE_LINES];
 
 	if (mods->params.blocks == NULL) {
 		enum sight_part part = interval(job, task, begin, end);
@@ -282,15 +291,13 @@ sight_tile(const struct attention_job *job, const struct attention_task *task, s
 		if (part != SIGHT_SOME)
 			return part;
 	}
-	mask_evaluate(task, mods, scratch, begin, end, first, answers);
+	if (tile_words(task, mods, scratch, begin, first, certain, asked) != 0 && mods->mask != NULL)
+		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, asked, asked);
+	for (uint32_t line = 0; line < task->n_lines; line++)
+		scores->seen[line] = certain[line] | asked[line];
 	for (uint32_t line = first; line < task->n_lines; line++) {
-		struct line_words words = line_words(mods, &scratch->sight, line, begin % KERNEL_SPLIT / TILE_TOKENS);
-		uint64_t within = ~UINT64_C(0) >> (TILE_TOKENS - scores->visible[line]);
-		uint64_t seen = (words.full | (words.partial & answers[line])) & within;
-
-		scores->seen[line] = seen;
-		any |= seen;
-		unseen |= seen ^ within;
+		any |= scores->seen[line];
+		unseen |= ~scores->seen[line] & ~UINT64_C(0) >> (TILE_TOKENS - scores->visible[line]);
 	}
 	if (unseen == 0)
 		return SIGHT_ALL;

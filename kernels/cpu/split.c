@@ -120,6 +120,14 @@ tile_end(uint32_t begin, uint32_t most)
 	return most - begin < TILE_TOKENS ? most : begin + TILE_TOKENS;
 }
 
+/* What lengths and causality leave of a tile is all seen: scores.seen says so too. */
+static void
+seen_fill(struct tile_scores *scores, uint32_t first, uint32_t n_lines)
+{
+	for (uint32_t line = 0; line < n_lines; line++)
+		scores->seen[line] = line < first ? 0 : token_bits(0, scores->visible[line]);
+}
+
 /* What comes between products and softmax; returns the scale that is still to be applied. */
 static float
 scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
@@ -131,8 +139,10 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 	if (mods->score == NULL && part == SIGHT_ALL)
 		return job->args->scale;
 	job->ops->scale(scores, first, task->n_lines, job->args->scale);
+	if (mods->score != NULL && part == SIGHT_ALL)
+		seen_fill(scores, first, task->n_lines);
 	if (mods->score != NULL)
-		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, NULL, scores->score[0],
+		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, scores->seen, scores->score[0],
 			     TILE_TOKENS);
 	if (part == SIGHT_SOME)
 		job->ops->hide(scores, first, task->n_lines);

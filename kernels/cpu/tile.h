@@ -49,7 +49,7 @@ struct tile_scores {
 	float score[TILE_LINES][TILE_TOKENS];
 	float rescale[TILE_LINES];    /* of what the line's state held before this tile */
 	uint32_t visible[TILE_LINES]; /* the line sees the first so many tokens of the tile */
-	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide and values_seen alone */
+	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide, values_seen and score mods alone */
 };
 
 struct kernel_tile_ops {
