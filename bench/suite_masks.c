@@ -218,7 +218,7 @@ evaluate_us(int m)
 			q_idx[l] = (int32_t)(i + l);
 		mod_vm_lines(vm, 0, h, q_idx, MOD_TILE_LINES);
 		for (uint32_t kv = 0; kv < BLOCK; kv += MOD_TILE_KEYS) {
-			mod_vm_mask(vm, (int32_t)(i / BLOCK * BLOCK + kv), MOD_TILE_KEYS, bits);
+			mod_vm_mask(vm, (int32_t)(i / BLOCK * BLOCK + kv), MOD_TILE_KEYS, NULL, bits);
 			for (uint32_t l = 0; l < MOD_TILE_LINES; l++)
 				seen |= bits[l];
 		}

@@ -84,9 +84,9 @@ logit_ps(int m)
 		int32_t kv_idx = (int32_t)(tile * MOD_TILE_KEYS);
 
 		if (subject->kind == MOD_MASK)
-			mod_vm_mask(subject->vm, kv_idx, MOD_TILE_KEYS, bits);
+			mod_vm_mask(subject->vm, kv_idx, MOD_TILE_KEYS, NULL, bits);
 		else
-			mod_vm_score(subject->vm, kv_idx, MOD_TILE_KEYS, scores, MOD_TILE_KEYS);
+			mod_vm_score(subject->vm, kv_idx, MOD_TILE_KEYS, NULL, scores, MOD_TILE_KEYS);
 	}
 	end = bench_now_ns();
 	return (double)(end - start) * 1e3 / N_TILES / N_LOGITS / subject->n_operations;
