@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/mod/interval.h"
 
@@ -12,13 +13,25 @@
 #define MAX_LEVELS 10u /* 64 * 8^9 > 2^32 */
 #define MAX_SCAN 512u  /* elements that are read one by one */
 
+/* Bounds of ints. */
+struct pair {
+	int32_t low, high;
+};
+
+/* Of an array of floats runs are mod_bounds, of one of ints pairs. */
 struct mod_pyramid {
 	uint32_t n_levels;
 	uint32_t length[MAX_LEVELS];
 	uint64_t first[MAX_LEVELS]; /* of each level, in runs */
-	struct mod_bounds *runs;
-	uint64_t capacity; /* of runs */
+	union {
+		void *memory;
+		struct mod_bounds *runs;
+		struct pair *pairs;
+	};
+	uint64_t capacity; /* runs of either kind */
 };
+
+static const struct pair no_pair = { INT32_MAX, INT32_MIN };
 
 static struct mod_bounds
 nothing(void)
@@ -74,6 +87,32 @@ include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod
 		include(bounds, &pyramid->runs[pyramid->first[k - 1] + i]);
 }
 
+static void
+include_pair(struct pair *bounds, struct pair more)
+{
+	bounds->low = more.low < bounds->low ? more.low : bounds->low;
+	bounds->high = more.high > bounds->high ? more.high : bounds->high;
+}
+
+static struct pair
+int_element(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t i)
+{
+	const uint8_t *at = bound->data + (int64_t)i * bound->strides[0];
+	int32_t value = *at;
+
+	if (dtype == MOD_I32)
+		memcpy(&value, at, sizeof(value));
+	return (struct pair){ value, value };
+}
+
+static void
+include_ints_below(struct pair *bounds, const struct mod_bound *bound, enum mod_dtype dtype,
+		   const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end)
+{
+	for (uint64_t i = begin; i < end; i++)
+		include_pair(bounds, k == 0 ? int_element(bound, dtype, i) : pyramid->pairs[pyramid->first[k - 1] + i]);
+}
+
 /* Levels over so many elements; returns the runs of all. */
 static uint64_t
 lay_out(struct mod_pyramid *pyramid, uint32_t n_elements)
@@ -96,14 +135,14 @@ mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct pag
 {
 	struct mod_pyramid wanted;
 	uint64_t n_runs = lay_out(&wanted, n_elements);
-	struct mod_bounds *runs;
+	void *memory;
 
 	if (n_runs <= pyramid->capacity)
 		return PAGED_OK;
-	runs = realloc(pyramid->runs, n_runs * sizeof(*runs));
-	if (runs == NULL)
+	memory = realloc(pyramid->memory, n_runs * sizeof(*wanted.runs));
+	if (memory == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements", n_elements);
-	pyramid->runs = runs;
+	pyramid->memory = memory;
 	pyramid->capacity = n_runs;
 	return PAGED_OK;
 }
@@ -115,14 +154,19 @@ mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype)
 
 	lay_out(pyramid, bound->extents[0]);
 	for (uint32_t k = 0; k < pyramid->n_levels; k++) {
-		struct mod_bounds *runs = pyramid->runs + pyramid->first[k];
 		uint64_t below = k == 0 ? bound->extents[0] : pyramid->length[k - 1];
 
 		for (uint64_t i = 0; i < pyramid->length[k]; i++) {
-			uint64_t begin = i << bits_of(k), end = (i + 1) << bits_of(k);
+			uint64_t at = pyramid->first[k] + i, begin = i << bits_of(k), end = (i + 1) << bits_of(k);
 
-			runs[i] = nothing();
-			include_below(&runs[i], bound, dtype, pyramid, k, begin, end < below ? end : below);
+			end = end < below ? end : below;
+			if (mod_dtype_is_float(dtype)) {
+				pyramid->runs[at] = nothing();
+				include_below(&pyramid->runs[at], bound, dtype, pyramid, k, begin, end);
+			} else {
+				pyramid->pairs[at] = no_pair;
+				include_ints_below(&pyramid->pairs[at], bound, dtype, pyramid, k, begin, end);
+			}
 		}
 	}
 }
@@ -132,8 +176,19 @@ mod_pyramid_free(struct mod_pyramid *pyramid)
 {
 	if (pyramid == NULL)
 		return;
-	free(pyramid->runs);
+	free(pyramid->memory);
 	free(pyramid);
+}
+
+/* Elements (or runs) [begin, end) of level k: whole runs of the next level [*first, *last); false: there is none. */
+static bool
+whole_runs(const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end, uint64_t *first, uint64_t *last)
+{
+	const uint32_t bits = bits_of(k);
+
+	*first = (begin + (1u << bits) - 1) >> bits;
+	*last = end >> bits;
+	return k < pyramid->n_levels && *first < *last;
 }
 
 /* Elements [begin, end): those before and behind whole runs, then the runs by the level above. */
@@ -141,20 +196,48 @@ static void
 climb(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
 {
 	const struct mod_pyramid *pyramid = bound->pyramid;
+	uint64_t first, last;
+	uint32_t k = 0;
 
-	for (uint32_t k = 0;; k++) {
-		const uint32_t bits = bits_of(k);
-		uint64_t first = (begin + (1u << bits) - 1) >> bits, last = end >> bits;
-
-		if (k >= pyramid->n_levels || first >= last) {
-			include_below(bounds, bound, dtype, pyramid, k, begin, end);
-			return;
-		}
-		include_below(bounds, bound, dtype, pyramid, k, begin, first << bits);
-		include_below(bounds, bound, dtype, pyramid, k, last << bits, end);
-		begin = first;
-		end = last;
+	for (; whole_runs(pyramid, k, begin, end, &first, &last); k++, begin = first, end = last) {
+		include_below(bounds, bound, dtype, pyramid, k, begin, first << bits_of(k));
+		include_below(bounds, bound, dtype, pyramid, k, last << bits_of(k), end);
 	}
+	include_below(bounds, bound, dtype, pyramid, k, begin, end);
+}
+
+static struct pair
+climb_ints(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
+{
+	const struct mod_pyramid *pyramid = bound->pyramid;
+	struct pair bounds = no_pair;
+	uint64_t first, last;
+	uint32_t k = 0;
+
+	for (; whole_runs(pyramid, k, begin, end, &first, &last); k++, begin = first, end = last) {
+		include_ints_below(&bounds, bound, dtype, pyramid, k, begin, first << bits_of(k));
+		include_ints_below(&bounds, bound, dtype, pyramid, k, last << bits_of(k), end);
+	}
+	include_ints_below(&bounds, bound, dtype, pyramid, k, begin, end);
+	return bounds;
+}
+
+static struct mod_ints
+ints_by_pyramid(const struct mod_bound *bound, enum mod_dtype dtype, struct mod_ints index)
+{
+	int64_t last = (int64_t)bound->extents[0] - 1;
+	int64_t low = index.low > 0 ? index.low : 0, high = index.high < last ? index.high : last;
+	struct pair bounds;
+
+	if (low > high)
+		return (struct mod_ints){ 0, 0 };
+	if (low == high)
+		bounds = int_element(bound, dtype, (uint64_t)low);
+	else
+		bounds = climb_ints(bound, dtype, (uint64_t)low, (uint64_t)high + 1);
+	if (low != index.low || high != index.high)
+		include_pair(&bounds, (struct pair){ 0, 0 });
+	return (struct mod_ints){ bounds.low, bounds.high };
 }
 
 static struct mod_bounds
@@ -195,6 +278,14 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 	bool outside = false;
 	double count = 1;
 
+	if (bound->pyramid != NULL && !mod_dtype_is_float(dtype)) {
+		const struct mod_ints index = { (int64_t)indexes[0].low, (int64_t)indexes[0].high };
+		struct mod_ints ints = ints_by_pyramid(bound, dtype, index);
+
+		bounds.low = (double)ints.low;
+		bounds.high = (double)ints.high;
+		return bounds;
+	}
 	for (uint32_t i = 0; i < n_dims; i++) {
 		double last = (double)bound->extents[i] - 1;
 		double low = indexes[i].low > 0 ? indexes[i].low : 0;
@@ -246,6 +337,8 @@ mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_di
 {
 	struct mod_bounds as_floats[MOD_MAX_INDEXES], bounds;
 
+	if (bound->pyramid != NULL)
+		return ints_by_pyramid(bound, dtype, indexes[0]);
 	for (uint32_t i = 0; i < n_dims; i++)
 		as_floats[i] = (struct mod_bounds){ (double)indexes[i].low, (double)indexes[i].high, false };
 	bounds = mod_bounds_load(bound, dtype, n_dims, as_floats);
