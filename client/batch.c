@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/batch.h"
+#include "client/mods.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -122,6 +122,8 @@ batch_free(struct paged_batch *batch, bool in_child)
 	for (link = &batch->pool->batches; *link != batch; link = &(*link)->next)
 		;
 	*link = batch->next;
+	while (batch->mods != NULL)
+		mods_free(batch->mods);
 	if (in_child)
 		kernel_team_abandon(batch->team);
 	else
@@ -297,6 +299,18 @@ row_judge_append(struct paged_batch *batch, uint32_t r)
 		batch->unplaced_row = r;
 }
 
+/* Likewise for attention with mods, which count with ints. */
+static void
+row_judge_mods(struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	if (row->q_len != 0 && batch->wide_row == BATCH_NO_ROW &&
+	    (row->q_base < INT32_MIN || row->q_base > INT32_MAX - ((int64_t)row->q_len - 1) ||
+	     row->kv_len > (uint32_t)INT32_MAX + 1))
+		batch->wide_row = r;
+}
+
 static enum paged_status
 plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
@@ -320,6 +334,7 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 	};
 	batch->total_q += from->q_len;
 	row_judge_append(batch, r);
+	row_judge_mods(batch, r);
 	return PAGED_OK;
 }
 
@@ -363,6 +378,9 @@ plan_forget(struct paged_batch *batch)
 	batch->total_q = 0;
 	batch->foreign_row = BATCH_NO_ROW;
 	batch->unplaced_row = BATCH_NO_ROW;
+	batch->wide_row = BATCH_NO_ROW;
+	batch->plan_number++;
+	mods_forget_range(batch);
 	if (batch->has_missing)
 		memset(batch->missing, 0, batch->max_rows * sizeof(*batch->missing));
 	batch->has_missing = false;
@@ -410,6 +428,7 @@ paged_batch_validate(struct paged_batch *batch)
 {
 	const struct paged_pool *pool = batch->pool;
 	enum paged_status status = batch_enter(batch);
+	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
@@ -427,5 +446,6 @@ paged_batch_validate(struct paged_batch *batch)
 					    " were replaced or removed since the plan",
 					    r, SEQ_ARGS(row->id));
 	}
-	return PAGED_OK;
+	status = mods_check_range(batch, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }

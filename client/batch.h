@@ -30,6 +30,7 @@ struct paged_batch {
 	struct paged_pool *pool;
 	struct paged_batch *next;
 	struct kernel_team *team;
+	struct paged_mods *mods;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
 	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full, or an answer is awaited */
@@ -52,6 +53,10 @@ struct paged_batch {
 	uint64_t total_q;
 	uint32_t foreign_row;  /* the first that appends to another session's sequence */
 	uint32_t unplaced_row; /* the first whose default positions cannot be written */
+	uint32_t wide_row;     /* the first whose q_idx or kv_idx mods cannot count */
+	uint64_t plan_number;  /* from 1 on */
+	/* PAGED_ERR_RANGE of mods that were bound anew or destroyed since the plan; status PAGED_OK: none. */
+	struct paged_error range;
 };
 
 static inline uint32_t

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/batch.h"
+#include "client/mods.h"
 
 #include <math.h>
 
@@ -20,6 +20,15 @@ attention_check(const struct paged_batch *batch, const struct attention_args *ar
 		return paged_fail(error, PAGED_ERR_INVALID, "scale is not finite");
 	if (params->mask != PAGED_MASK_CAUSAL && params->mask != PAGED_MASK_NONE)
 		return paged_fail(error, PAGED_ERR_INVALID, "mask %d is neither causal nor none", (int)params->mask);
+	if (params->lse_without_sink > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
+				  params->lse_without_sink);
+	if (params->mods != NULL) {
+		enum paged_status status = mods_check(params->mods, batch, args->q.n_heads, error);
+
+		if (status != PAGED_OK)
+			return status;
+	}
 	return batch_tensor_check_apart("out", &args->out, batch->total_q, error);
 }
 
@@ -47,6 +56,9 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.pages = batch_layer_pages(batch, layer);
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)geometry->k_dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
+	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
+	args.sink = complete.sink;
+	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
 	args.maximum = complete.max_score;
 	kernel_attention(batch->team, &args);

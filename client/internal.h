@@ -35,6 +35,7 @@ struct paged_pool {
 	struct paged_client *client;
 	struct paged_pool *next;
 	struct paged_batch *batches;
+	struct paged_mod *mods;
 	struct paged_block_mask *block_masks;
 	struct owner_pool at;
 };

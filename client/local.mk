@@ -35,6 +35,9 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/internal.h \
 	%D%/map_host.c \
 	%D%/map_host.h \
+	%D%/mod.c \
+	%D%/mods.c \
+	%D%/mods.h \
 	%D%/owner.c \
 	%D%/owner.h \
 	%D%/owner_embedded.c \

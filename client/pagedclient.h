@@ -58,6 +58,7 @@ extern "C" {
 struct paged_client;
 struct paged_pool;
 struct paged_batch;
+struct paged_mods; /* paged_mods.h */
 
 /* ------------------------------------------------------------------ client */
 
@@ -392,12 +393,16 @@ enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, con
 uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
 
 /**
- * paged_batch_validate - were the pages the plan's own all the time?
+ * paged_batch_validate - were the pages the plan's own all the time, and every index in bounds?
  *
- * Call it after the kernels when rows name other sessions' sequences.
+ * Call it after the kernels when rows name other sessions' sequences, or when
+ * mods read arrays.
  * @retval PAGED_ERR_STALE  entries that the plan used were replaced or removed
  *                          since: results of that row are void.  A truncate
  *                          of pages past them says so too.
+ * @retval PAGED_ERR_RANGE  a mod read an array out of bounds since the plan, for
+ *                          a key that is seen: it got 0.  Names array, index
+ *                          and bounds
  */
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 
@@ -453,8 +458,17 @@ struct paged_attention_params {
 	enum paged_mask mask;
 	/** [total_q][n_heads] natural log of the softmax's denominator, -inf where no key is seen; or NULL. */
 	float *lse;
-	/** [total_q][n_heads] largest scaled score, -inf where no key is seen; or NULL. */
+	/** [total_q][n_heads] largest score after scale and score mod, -inf where no key is seen; or NULL. */
 	float *max_score;
+	/** Mask mod, score mod, block mask: less of what `mask` and the lengths leave is seen; or NULL. */
+	struct paged_mods *mods;
+	/**
+	 * [n_heads] one more term exp(sink) of the softmax's denominator, without
+	 * a value; or NULL.  -inf: none; NaN or +inf make all of the head NaN.
+	 */
+	const float *sink;
+	/** 1: lse leaves the sink out. */
+	uint32_t lse_without_sink;
 };
 
 /**
@@ -466,6 +480,13 @@ struct paged_attention_params {
  *
  * @param[in] q    n_heads a multiple of the KV heads (GQA), dim = K dim; any dtype
  * @param[in] out  same n_heads, dim = V dim; any dtype; must not overlap q
+ * @retval PAGED_ERR_INVALID  tensors that do not fit the pool; mods of another
+ *                            batch, or with names that were never bound; a
+ *                            block mask of other rows or heads, or of lengths
+ *                            that the plan's exceed
+ * @retval PAGED_ERR_STALE    a physical block mask of other sequences than the
+ *                            plan's, or of table entries before the plan's
+ * @retval PAGED_ERR_LIMIT    mods, and a q_idx or kv_idx past 2^31 - 1
  */
 enum paged_status paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q,
 				  const struct paged_tensor *out, const struct paged_attention_params *params);

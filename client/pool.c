@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "client/block_mask.h"
+#include "client/mods.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,8 @@ pool_free(struct paged_pool *pool, bool in_child)
 		batch_free(batch, in_child);
 	while (pool->block_masks != NULL)
 		block_mask_free(pool->block_masks);
+	while (pool->mods != NULL)
+		mods_free_mod(pool->mods);
 	owner->ops->pool_close(owner, &pool->at, in_child);
 	free(pool);
 }

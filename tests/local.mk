@@ -342,3 +342,13 @@ UNIT_TESTS += %D%/unit_batch_mask
 %C%_unit_batch_mask_SOURCES = %D%/unit_batch_mask.c %D%/core_case.c %D%/core_case.h
 %C%_unit_batch_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_batch_mask_LDADD = %D%/libcoretest.la daemon/core/libcore.la %D%/libmasktest.la $(MOD_TEST_LIBS) -lpthread
+
+# Mods through the library.
+check_LTLIBRARIES += %D%/libclientworld.la
+%C%_libclientworld_la_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/client_world.c %D%/client_world.h
+%C%_libclientworld_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+CLIENT_WORLD_LIBS = %D%/libclientworld.la client/libpagedclient.la $(MOD_TEST_LIBS) -lm
+UNIT_TESTS += %D%/unit_client_mods
+%C%_unit_client_mods_SOURCES = %D%/unit_client_mods.c
+%C%_unit_client_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_client_mods_LDADD = $(CLIENT_WORLD_LIBS)

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/mods.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert((int)PAGED_MOD_MASK == (int)MOD_MASK && (int)PAGED_MOD_SCORE == (int)MOD_SCORE, "the kinds' numbers");
+_Static_assert(PAGED_MAX_INDEXES == MOD_MAX_INDEXES, "arrays convert one to one");
+_Static_assert(sizeof(struct paged_named_mod) == sizeof(struct mod_named) &&
+		       offsetof(struct paged_named_mod, arguments) == offsetof(struct mod_named, arguments) &&
+		       offsetof(struct paged_named_mod, text) == offsetof(struct mod_named, text),
+	       "ready-made mods are shown as they are");
+
+const struct paged_named_mod *
+paged_mod_named(uint32_t index)
+{
+	return (const struct paged_named_mod *)mod_named(index);
+}
+
+static enum paged_status
+array_in(struct mod_array *to, const struct paged_array *from, struct paged_error *error)
+{
+	*to = (struct mod_array){
+		.name = from->name, .dtype = (enum mod_dtype)from->dtype, .n_dims = from->n_dims, .data = from->data
+	};
+	for (uint32_t i = 0; i < from->n_dims && i < PAGED_MAX_INDEXES; i++) {
+		int64_t size = mod_dtype_size(to->dtype);
+
+		to->extents[i] = from->extents[i];
+		if (__builtin_mul_overflow(from->strides[i], size, &to->strides[i]))
+			return paged_fail(error, PAGED_ERR_LIMIT, "mod: array '%s' has strides past 2^63 bytes",
+					  from->name);
+	}
+	return PAGED_OK;
+}
+
+static bool
+is_used(const struct mod *mod, const char *name)
+{
+	return mod != NULL && mod_uses(mod, name);
+}
+
+enum paged_status
+mods_arrays_in(struct mod_array to[MODS_MAX_ARRAYS], uint32_t *n_p, const struct mod *a, const struct mod *b,
+	       size_t n_from, const struct paged_array *from, struct paged_error *error)
+{
+	uint32_t n = 0;
+
+	if (from == NULL && n_from != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
+	for (size_t i = 0; i < n_from; i++) {
+		enum paged_status status;
+
+		if (from[i].name == NULL)
+			return paged_fail(error, PAGED_ERR_INVALID, "mod: array %zu has no name", i);
+		if (!is_used(a, from[i].name) && !is_used(b, from[i].name))
+			continue;
+		/* So there are no more of them than the mods have names. */
+		for (uint32_t j = 0; j < n; j++)
+			if (strcmp(to[j].name, from[i].name) == 0)
+				return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' is given twice", from[i].name);
+		status = array_in(&to[n++], &from[i], error);
+		if (status != PAGED_OK)
+			return status;
+	}
+	*n_p = n;
+	return PAGED_OK;
+}
+
+/* Parsing looks at name, dtype and rank alone. */
+static enum paged_status
+names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct paged_error *error)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (from[i].name == NULL)
+			return paged_fail(error, PAGED_ERR_INVALID, "mod: name %zu is NULL", i);
+		to[i] = (struct mod_array){ .name = from[i].name,
+					    .dtype = (enum mod_dtype)from[i].dtype,
+					    .n_dims = from[i].n_dims };
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+text_parse(enum paged_mod_kind kind, const char *text, size_t n_names, const struct paged_array *names,
+	   struct mod **mod_p, struct paged_error *error)
+{
+	struct mod_array ours[MODS_MAX_NAMES];
+	enum paged_status status;
+
+	if (text == NULL || (names == NULL && n_names != 0))
+		return paged_fail(error, PAGED_ERR_INVALID, "mod: %s is NULL", text == NULL ? "text" : "names");
+	if (kind != PAGED_MOD_MASK && kind != PAGED_MOD_SCORE)
+		return paged_fail(error, PAGED_ERR_INVALID, "mod: kind %d is neither mask nor score", (int)kind);
+	if (n_names > MODS_MAX_NAMES)
+		return paged_fail(error, PAGED_ERR_LIMIT, "mod: %zu names, %u at most", n_names, MODS_MAX_NAMES);
+	status = names_in(ours, n_names, names, error);
+	if (status != PAGED_OK)
+		return status;
+	return mod_parse((enum mod_kind)kind, text, strnlen(text, MOD_MAX_TEXT + 1), ours, (uint32_t)n_names, mod_p,
+			 error);
+}
+
+enum paged_status
+paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *text, size_t n_names,
+		const struct paged_array *names, struct paged_mod **mod_p)
+{
+	struct paged_client *client = pool->client;
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+	struct paged_mod *mod;
+
+	if (status != PAGED_OK)
+		return status;
+	if (mod_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a mod needs a place for its handle");
+	mod = calloc(1, sizeof(*mod));
+	if (mod == NULL)
+		return client_failf(client, PAGED_ERR_NOMEM, "mod: no memory for a mod");
+	mod->pool = pool;
+	status = text_parse(kind, text, n_names, names, &mod->mod, &error);
+	if (status != PAGED_OK) {
+		free(mod);
+		return client_fail(client, &error);
+	}
+	client_lock(client);
+	mod->next = pool->mods;
+	pool->mods = mod;
+	client_unlock(client);
+	*mod_p = mod;
+	return PAGED_OK;
+}
+
+void
+mods_free_mod(struct paged_mod *mod)
+{
+	struct paged_mod **link;
+
+	for (link = &mod->pool->mods; *link != mod; link = &(*link)->next)
+		;
+	*link = mod->next;
+	mod_destroy(mod->mod);
+	free(mod);
+}
+
+void
+paged_mod_destroy(struct paged_mod *mod)
+{
+	struct paged_client *client;
+	bool in_child;
+
+	if (mod == NULL)
+		return;
+	client = mod->pool->client;
+	in_child = guard_in_child(&client->guard);
+	if (!in_child)
+		client_lock(client);
+	mods_free_mod(mod);
+	if (!in_child)
+		client_unlock(client);
+}
+
+const char *
+paged_mod_text(const struct paged_mod *mod)
+{
+	return mod_text(mod->mod);
+}

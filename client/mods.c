@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/mods.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "client/block_mask.h"
+
+static const struct mod *
+binding_mod(const struct mod_binding *binding)
+{
+	return binding != NULL ? mod_binding_mod(binding) : NULL;
+}
+
+static struct kernel_mods_params
+kernel_params(const struct paged_mods *mods)
+{
+	return (struct kernel_mods_params){
+		.blocks = mods->blocks != NULL ? mods->blocks->logical : NULL,
+		.mask = mods->mask,
+		.score = mods->score,
+	};
+}
+
+static enum paged_status
+side_create(const struct paged_batch *batch, const char *name, enum mod_kind kind, const struct paged_mod *mod,
+	    struct mod_binding **binding_p, struct paged_error *error)
+{
+	if (mod == NULL)
+		return PAGED_OK;
+	if (mod->pool != batch->pool)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s is a mod of pool %s, the batch is one of pool %s", name,
+				  mod->pool->at.name, batch->pool->at.name);
+	if (mod_kind(mod->mod) != kind)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s is a %s mod", name,
+				  kind == MOD_MASK ? "score" : "mask");
+	return mod_bind_nothing(mod->mod, binding_p, error);
+}
+
+/* Would a binding to these arrays succeed?  Takes the memory that it needs. */
+static enum paged_status
+bind_prepare(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	if (mods->mask != NULL)
+		status = mod_rebind_prepare(mods->mask, arrays, n, error);
+	if (status == PAGED_OK && mods->score != NULL)
+		status = mod_rebind_prepare(mods->score, arrays, n, error);
+	return status;
+}
+
+static void
+parts_free(struct paged_mods *mods)
+{
+	kernel_mods_destroy(mods->kernel);
+	mod_binding_destroy(mods->score);
+	mod_binding_destroy(mods->mask);
+	free(mods);
+}
+
+static enum paged_status
+mods_create(struct paged_batch *batch, const struct paged_mods_params *params, struct paged_mods **mods_p,
+	    struct paged_error *error)
+{
+	struct paged_mods *mods = calloc(1, sizeof(*mods));
+	struct kernel_mods_params ready;
+	struct paged_error unbound;
+	enum paged_status status;
+
+	if (mods == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for mods");
+	mods->batch = batch;
+	status = side_create(batch, "mask", MOD_MASK, params->mask, &mods->mask, error);
+	if (status == PAGED_OK)
+		status = side_create(batch, "score", MOD_SCORE, params->score, &mods->score, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	ready = kernel_params(mods);
+	status = kernel_mods_create(batch->team, &ready, &mods->kernel, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	mods->bound = bind_prepare(mods, NULL, 0, &unbound) == PAGED_OK;
+	*mods_p = mods;
+	return PAGED_OK;
+
+err_free:
+	parts_free(mods);
+	return status;
+}
+
+enum paged_status
+paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params, struct paged_mods **mods_p)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = client_enter(client);
+	struct paged_mods_params complete;
+	struct paged_mods *mods = NULL;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (mods_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "mods need a place for their handle");
+	status = client_params_in(&complete, sizeof(complete), params, "paged_mods_params", &error);
+	if (status == PAGED_OK)
+		status = mods_create(batch, &complete, &mods, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	mods->next = batch->mods;
+	batch->mods = mods;
+	*mods_p = mods;
+	return PAGED_OK;
+}
+
+/* What happened with this binding still belongs to the plan. */
+static void
+range_keep(struct paged_mods *mods)
+{
+	if (mods->batch->range.status == PAGED_OK)
+		kernel_mods_check(mods->kernel, &mods->batch->range);
+}
+
+void
+mods_free(struct paged_mods *mods)
+{
+	struct paged_mods **link;
+
+	for (link = &mods->batch->mods; *link != mods; link = &(*link)->next)
+		;
+	*link = mods->next;
+	parts_free(mods);
+}
+
+void
+paged_mods_destroy(struct paged_mods *mods)
+{
+	if (mods == NULL)
+		return;
+	range_keep(mods);
+	mods_free(mods);
+}
+
+/* Nothing fails from here on. */
+static void
+bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, const struct paged_block_mask *blocks)
+{
+	enum paged_status status = PAGED_OK;
+	struct kernel_mods_params params;
+	struct paged_error error;
+
+	if (mods->mask != NULL)
+		status = mod_rebind(mods->mask, arrays, n, &error);
+	if (status == PAGED_OK && mods->score != NULL)
+		status = mod_rebind(mods->score, arrays, n, &error);
+	assert(status == PAGED_OK);
+	/* Where the mask mod alone says what to visit; a help, which may lack. */
+	if (mods->mask != NULL && blocks == NULL)
+		(void)mod_binding_index(mods->mask, &error);
+	mods->blocks = blocks;
+	mods->bound = true;
+	mods->fits_plan = 0;
+	params = kernel_params(mods);
+	kernel_mods_bind(mods->kernel, &params);
+}
+
+enum paged_status
+paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
+		const struct paged_block_mask *blocks)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	enum paged_status status = client_enter(pool->client);
+	struct mod_array ours[MODS_MAX_ARRAYS];
+	struct paged_error error;
+	uint32_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = mods_arrays_in(ours, &n, binding_mod(mods->mask), binding_mod(mods->score), n_arrays, arrays, &error);
+	if (status == PAGED_OK)
+		status = bind_prepare(mods, ours, n, &error);
+	if (status == PAGED_OK && blocks != NULL && blocks->pool != pool)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "the block mask is one of pool %s, the batch of pool %s",
+				    blocks->pool->at.name, pool->at.name);
+	if (status != PAGED_OK)
+		return client_fail(pool->client, &error);
+	range_keep(mods);
+	bind_commit(mods, ours, n, blocks);
+	return PAGED_OK;
+}
+
+/* A block mask has no lists for query rows and keys past its lengths. */
+static enum paged_status
+row_check(const struct paged_batch *batch, uint32_t r, const struct block_mask *mask, struct paged_error *error)
+{
+	const struct block_mask_row *has = &mask->shape.rows[mask->shape.n_rows == 1 ? 0 : r];
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	if (row->q_len > has->q_len)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: %u query rows, its block mask was made for %" PRIu64, r, row->q_len,
+				  has->q_len);
+	if (row->q_len != 0 && row->kv_len > has->kv_len)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: kv_len is %u, its block mask was made for %" PRIu64, r, row->kv_len,
+				  has->kv_len);
+	return PAGED_OK;
+}
+
+/* Physical blocks say where pages were: they must be those of the plan. */
+static enum paged_status
+row_check_version(const struct paged_batch *batch, uint32_t r, const struct paged_block_mask *mask,
+		  struct paged_error *error)
+{
+	uint32_t m = mask->n_rows == 1 ? 0 : r;
+	const struct batch_row *row = &batch->row[r];
+
+	if (mask->n_rows == 0 || mask->seq[m] == 0)
+		return PAGED_OK;
+	if (row->id != mask->seq[m])
+		return paged_fail(error, PAGED_ERR_STALE,
+				  "row %u: the plan has sequence " SEQ_FORMAT ", the block mask " SEQ_FORMAT, r,
+				  SEQ_ARGS(row->id), SEQ_ARGS(mask->seq[m]));
+	if (row->version != mask->version[m])
+		return paged_fail(error, PAGED_ERR_STALE,
+				  "row %u: pages of sequence " SEQ_FORMAT
+				  " were replaced or removed since the block mask",
+				  r, SEQ_ARGS(row->id));
+	return PAGED_OK;
+}
+
+static enum paged_status
+blocks_check(const struct paged_batch *batch, const struct paged_block_mask *blocks, uint32_t n_heads,
+	     struct paged_error *error)
+{
+	const struct block_mask *mask = blocks->logical;
+	enum paged_status status = PAGED_OK;
+
+	if (mask->shape.n_rows != 1 && mask->shape.n_rows != batch->n_rows)
+		return paged_fail(error, PAGED_ERR_INVALID, "a block mask of %u rows for a plan of %u",
+				  mask->shape.n_rows, batch->n_rows);
+	if (mask->shape.n_heads != 1 && mask->shape.n_heads != n_heads)
+		return paged_fail(error, PAGED_ERR_INVALID, "a block mask of %u heads for q of %u", mask->shape.n_heads,
+				  n_heads);
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++) {
+		status = row_check(batch, r, mask, error);
+		if (status == PAGED_OK)
+			status = row_check_version(batch, r, blocks, error);
+	}
+	return status;
+}
+
+static enum paged_status
+unbound_error(struct paged_mods *mods, struct paged_error *error)
+{
+	struct paged_error missing = { 0 };
+
+	bind_prepare(mods, NULL, 0, &missing);
+	return paged_fail(error, PAGED_ERR_INVALID, "the mods were never bound: %s", missing.text);
+}
+
+enum paged_status
+mods_check(struct paged_mods *mods, const struct paged_batch *batch, uint32_t n_heads, struct paged_error *error)
+{
+	uint32_t r = batch->wide_row;
+	enum paged_status status;
+
+	if (mods->batch != batch)
+		return paged_fail(error, PAGED_ERR_INVALID, "the mods are another batch's");
+	if (!mods->bound)
+		return unbound_error(mods, error);
+	if (mods->fits_plan == batch->plan_number && mods->fits_heads == n_heads)
+		return PAGED_OK;
+	if (r != BATCH_NO_ROW)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "row %u: mods count to 2^31 - 1, not to q_idx %" PRId64 " + %u and kv_len %u", r,
+				  batch->kernel_row[r].q_base, batch->kernel_row[r].q_len, batch->kernel_row[r].kv_len);
+	status = mods->blocks == NULL ? PAGED_OK : blocks_check(batch, mods->blocks, n_heads, error);
+	if (status != PAGED_OK)
+		return status;
+	mods->fits_plan = batch->plan_number;
+	mods->fits_heads = n_heads;
+	return PAGED_OK;
+}
+
+void
+mods_forget_range(struct paged_batch *batch)
+{
+	batch->range.status = PAGED_OK;
+	for (struct paged_mods *mods = batch->mods; mods != NULL; mods = mods->next)
+		kernel_mods_forget(mods->kernel);
+}
+
+enum paged_status
+mods_check_range(const struct paged_batch *batch, struct paged_error *error)
+{
+	enum paged_status status = batch->range.status;
+
+	if (status != PAGED_OK) {
+		*error = batch->range;
+		return status;
+	}
+	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
+		status = kernel_mods_check(mods->kernel, error);
+	return status;
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention with mods through the library, against float64. */
+#include <string.h>
+
+#include "tests/client_world.h"
+
+TestSuite(client_mods, .init = world_setup, .fini = world_teardown);
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static const uint32_t decode[WORLD_ROWS] = { 1, 1, 1 }, mixed[WORLD_ROWS] = { 40, 1, 3 };
+
+static void
+attend_and_expect(struct paged_mods *mods, const struct world_mods *what, enum paged_mask mask)
+{
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mask = mask, .mods = mods };
+
+	done(world_attend(&params));
+	world_expect(what, &params);
+	done(paged_batch_validate(world->batch));
+}
+
+Test(client_mods, texts)
+{
+	static const char *const texts[][2] = {
+		{ "true", "score" },
+		{ "false", NULL },
+		{ "causal", NULL },
+		{ "sliding_window(100)", "soft_cap(0.5)" },
+		{ NULL, "alibi(4)" },
+		{ "q_idx % 3 != 0", NULL },
+		{ "kv_idx < 40 || q_idx - kv_idx < 7", "score * 2 - 1" },
+		{ "h % 2 == 0 || q_idx - kv_idx < 20", NULL },
+		{ "b == 1 || kv_idx % 5 == h", "h == 3 ? score : -score" },
+		{ "q_idx / 64 == kv_idx / 64", "kv_idx % 3 == 0 ? score : -inf" },
+	};
+
+	for (size_t i = 0; i < N(texts); i++) {
+		const struct world_mods what = { .mask = texts[i][0], .score = texts[i][1] };
+		struct paged_mods *mods = world_mods_open(&what);
+
+		world_plan(i % 2 == 0 ? decode : mixed);
+		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
+		attend_and_expect(mods, &what, PAGED_MASK_NONE);
+	}
+}
+
+/* Values are copied at bind: what changes then is another binding's. */
+Test(client_mods, parameters_change_each_step)
+{
+	int32_t window = 5;
+	float cap = 0.25f;
+	const struct paged_array arrays[] = { PARAMETER("cap", PAGED_F32, cap),
+					      PARAMETER("window", PAGED_I32, window) };
+	const struct world_mods what = { "sliding_window", "cap * tanh(score / cap)", N(arrays), arrays };
+	struct paged_mods *mods = world_mods_open(&what);
+
+	for (unsigned int i = 0; i < 5; i++) {
+		window = (int32_t)(20 + 50 * i);
+		cap *= 2;
+		world_plan(mixed);
+		done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
+	}
+	window = 1;
+	world_plan(mixed);
+	done(world_attend(&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params),
+							    .mods = mods }));
+	window = 220;
+	world_expect(&what, NULL);
+}
+
+/* Contents, extents and addresses are a binding's, dtype and rank the mod's. */
+Test(client_mods, arrays_change_each_step)
+{
+	int32_t doc[WORLD_TOKENS];
+	uint16_t slope[2][8];
+	struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc),
+					{ .name = "slope", .data = slope[1], .dtype = PAGED_BF16, .n_dims = 1 } };
+	const struct world_mods what = { "document", "score + slope[h] * (kv_idx - q_idx)", N(arrays), arrays };
+	struct paged_mods *mods;
+
+	memset(doc, 0, sizeof(doc));
+	for (uint32_t h = 0; h < 8; h++)
+		for (unsigned int i = 0; i < 2; i++)
+			reference_store(slope[i], PAGED_BF16, h, reference_random(7 + i, h, 0.1f));
+	arrays[1].extents[0] = WORLD_Q_HEADS;
+	mods = world_mods_open(&what);
+	for (uint32_t i = 0; i < 5; i++) {
+		for (uint32_t token = 0; token < WORLD_TOKENS; token++)
+			doc[token] = (int32_t)(token / (40 + 60 * i));
+		arrays[0].extents[0] = 580 + 20 * i;
+		arrays[1].data = slope[i % 2];
+		arrays[1].extents[0] = WORLD_Q_HEADS + i % 2;
+		world_plan(i % 2 == 0 ? mixed : decode);
+		done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
+	}
+}
+
+/* Element strides of any sign; the mod's bytes differ with the dtype. */
+Test(client_mods, strided_arrays)
+{
+	static float bias[WORLD_TOKENS][WORLD_Q_HEADS];
+	static uint8_t even[2 * WORLD_TOKENS];
+	const struct paged_array arrays[] = {
+		{ .name = "bias",
+		  .data = bias,
+		  .dtype = PAGED_F32,
+		  .n_dims = 2,
+		  .extents = { WORLD_Q_HEADS, WORLD_TOKENS },
+		  .strides = { 1, WORLD_Q_HEADS } },
+		{ .name = "seen",
+		  .data = even + 2 * WORLD_TOKENS - 2,
+		  .dtype = PAGED_U8,
+		  .n_dims = 1,
+		  .extents = { WORLD_TOKENS },
+		  .strides = { -2 } },
+	};
+	const struct world_mods what = { "seen[kv_idx]", "score + bias[h][kv_idx]", N(arrays), arrays };
+
+	for (uint32_t i = 0; i < WORLD_TOKENS * WORLD_Q_HEADS; i++)
+		bias[i / WORLD_Q_HEADS][i % WORLD_Q_HEADS] = reference_random(3, i, 3);
+	for (uint32_t i = 0; i < 2 * WORLD_TOKENS; i++)
+		even[i] = i % 2 == 0 ? reference_bits(4, i) & 1 : 1;
+	world_plan(mixed);
+	attend_and_expect(world_mods_open(&what), &what, PAGED_MASK_CAUSAL);
+}
+
+/* As models that have full and sliding layers. */
+Test(client_mods, two_kinds_of_layers)
+{
+	const struct world_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
+	struct paged_mods *mods[2] = { world_mods_open(&window), world_mods_open(&full) };
+
+	for (unsigned int step = 0; step < 2; step++) {
+		world_plan(mixed);
+		attend_and_expect(mods[0], &window, PAGED_MASK_CAUSAL);
+		attend_and_expect(mods[1], &full, PAGED_MASK_CAUSAL);
+		attend_and_expect(NULL, &(struct world_mods){ 0 }, PAGED_MASK_CAUSAL);
+	}
+}
+
+/*
+ * A draft tree at the end of each row: node i's word has a bit for itself and
+ * for each of its ancestors.
+ */
+Test(client_mods, tree_verification)
+{
+	const uint32_t nodes[WORLD_ROWS] = { 31, 5, 17 };
+	int32_t base[WORLD_ROWS], tree[WORLD_ROWS][32];
+	struct paged_array arrays[] = {
+		ARRAY("base", PAGED_I32, base),
+		{ .name = "tree", .data = tree, .dtype = PAGED_I32, .n_dims = 2, .extents = { WORLD_ROWS, 32 } }
+	};
+	const struct world_mods what = { "kv_idx < base[b] || (tree[b][q_idx - base[b]] >> (kv_idx - base[b]) & 1)",
+					 NULL, N(arrays), arrays };
+	struct paged_mods *mods = NULL;
+
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		for (uint32_t r = 0; r < WORLD_ROWS; r++) {
+			base[r] = (int32_t)(world->rows[r].kv_len - nodes[r]);
+			for (uint32_t i = 0; i < nodes[r]; i++) {
+				int32_t parent = i == 0 ? 0 : tree[r][reference_bits(seed, 32 * r + i) % i];
+
+				tree[r][i] = parent | (int32_t)(1u << i);
+			}
+		}
+		world_plan(nodes);
+		if (mods == NULL)
+			mods = world_mods_open(&what);
+		else
+			done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+		attend_and_expect(mods, &what, PAGED_MASK_NONE);
+	}
+}
+
+Test(client_mods, sinks)
+{
+	const float sink[WORLD_Q_HEADS] = { 0.5f, -INFINITY, 40, -3 };
+	const struct world_mods what = { .mask = "q_idx % 7 != 0 && q_idx - kv_idx < 30" }, none = { 0 };
+	struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
+
+	world_plan(mixed);
+	for (unsigned int i = 0; i < 4; i++) {
+		params.mods = i < 2 ? world_mods_open(&what) : NULL;
+		params.lse_without_sink = i % 2;
+		done(world_attend(&params));
+		world_expect(i < 2 ? &what : &none, &params);
+	}
+}
+
+/* A sink that is no number spoils its head, and no other. */
+Test(client_mods, sinks_that_spoil)
+{
+	const float sink[WORLD_Q_HEADS] = { NAN, 0, INFINITY, 1 };
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .sink = sink };
+
+	world_plan(decode);
+	done(world_attend(&params));
+	for (uint32_t i = 0; i < WORLD_ROWS * WORLD_Q_HEADS; i++) {
+		uint32_t row = i / WORLD_Q_HEADS, h = i % WORLD_Q_HEADS;
+		bool spoiled = h % 2 == 0;
+
+		cr_expect_eq(isnan(world->lse[row][h]) != 0, spoiled, "row %u, lse of head %u", row, h);
+		cr_expect_eq(isnan(world->out[row][h][0]) != 0, spoiled, "row %u, head %u", row, h);
+	}
+}
+
+/* Positions are the caller's where it says so. */
+Test(client_mods, q_base)
+{
+	const struct world_mods what = { "abs(q_idx - kv_idx) < 50", "score + 0.01 * q_idx", 0, NULL };
+
+	world->rows[0].flags = world->rows[2].flags = PAGED_ROW_Q_BASE;
+	world->rows[0].q_base = -10;
+	world->rows[2].q_base = 2000;
+	world_plan(mixed);
+	attend_and_expect(world_mods_open(&what), &what, PAGED_MASK_NONE);
+	attend_and_expect(world_mods_open(&what), &what, PAGED_MASK_CAUSAL);
+}
