@@ -310,6 +310,36 @@ push(struct build *build, enum block_mask_kind kind, uint32_t block)
 	build->mask->indices[kind][build->n[kind]++] = block;
 }
 
+/* Where block number `block` of the source's list, of which every part is whole, lies. */
+static void
+address_parts(const struct build_source *source, uint64_t block, uint32_t *to)
+{
+	for (uint32_t part = 0; part < source->n_parts; part++)
+		to[part] = address(source, block * source->n_parts + part);
+}
+
+/* The full blocks that a list opens with and of which the cut leaves every part; returns how many. */
+static uint64_t
+copy_whole(struct build *build, const struct build_source *source)
+{
+	const struct block_mask_list *full = &source->list[BLOCK_MASK_FULL];
+	uint32_t *to = build->mask->indices[BLOCK_MASK_FULL] + build->n[BLOCK_MASK_FULL];
+	const uint32_t n_parts = source->n_parts, *pages = source->page_blocks == 1 ? source->pages : NULL;
+	uint64_t n_whole = source->cut.n_whole / n_parts, i = 0;
+
+	if (pages != NULL && n_parts == 1)
+		for (; i < full->n && full->blocks[i] < n_whole; i++)
+			to[i] = pages[full->blocks[i]];
+	else if (pages != NULL)
+		for (; i < full->n && full->blocks[i] < n_whole; i++)
+			memcpy(to + i * n_parts, pages + (uint64_t)full->blocks[i] * n_parts, n_parts * sizeof(*to));
+	else
+		for (; i < full->n && full->blocks[i] < n_whole; i++)
+			address_parts(source, full->blocks[i], to + i * n_parts);
+	build->n[BLOCK_MASK_FULL] += i * n_parts;
+	return i;
+}
+
 void
 build_copy(struct build *build, const struct build_source *source)
 {
@@ -322,6 +352,7 @@ build_copy(struct build *build, const struct build_source *source)
 	if (!build_room(build, BLOCK_MASK_PARTIAL, (partial->n + full->n) * source->n_parts) ||
 	    !build_room(build, BLOCK_MASK_FULL, full->n * source->n_parts))
 		return;
+	f.block += copy_whole(build, source);
 	while ((f_block = cursor_peek(&f, source)) != UINT64_MAX) {
 		cursor_advance(&f, source);
 		if (f_block < source->cut.n_whole) {
