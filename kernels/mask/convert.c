@@ -5,6 +5,8 @@
 
 #include "kernels/mask/build.h"
 
+#define CHECK_STEP 16u
+
 /* How KV blocks and pages divide; the finer of the two becomes the block. */
 struct division {
 	uint32_t kv_block;
@@ -27,6 +29,23 @@ divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct 
 	return PAGED_OK;
 }
 
+/* Where a page at or past the pool's end may first come: steps that the compiler does by vectors have none. */
+static uint64_t
+first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
+{
+	uint64_t i = 0;
+
+	for (; i + CHECK_STEP <= n; i += CHECK_STEP) {
+		uint32_t alien = 0;
+
+		for (uint32_t j = 0; j < CHECK_STEP; j++)
+			alien |= pages[i + j] >= n_pool;
+		if (alien)
+			break;
+	}
+	return i;
+}
+
 /* Every page that the row's keys lie in is there, and is one of the pool's. */
 static enum paged_status
 check_sequence(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
@@ -40,7 +59,7 @@ check_sequence(const struct block_mask_table *table, uint32_t s, const struct bl
 				  ", its sequence has %" PRIu64,
 				  s, sequence->kv_len, n_pages, table->page_size, sequence->n_pages);
 	n_pages = kv_len / table->page_size + (kv_len % table->page_size != 0);
-	for (uint64_t i = 0; i < n_pages; i++)
+	for (uint64_t i = first_alien(sequence->pages, n_pages, table->n_pages); i < n_pages; i++)
 		if (sequence->pages[i] >= table->n_pages)
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "block mask: row %" PRIu32 ": logical page %" PRIu64 " is page %" PRIu32
