@@ -168,3 +168,45 @@ paged_mod_text(const struct paged_mod *mod)
 {
 	return mod_text(mod->mod);
 }
+
+static enum paged_status
+mod_evaluate(const struct mod *mod, size_t n_arrays, const struct paged_array *arrays, const struct mod_point *point,
+	     double *value_p, struct paged_error *error)
+{
+	struct mod_array ours[MODS_MAX_ARRAYS];
+	struct mod_binding *binding = NULL;
+	struct mod_range range = { 0 };
+	enum paged_status status;
+	double value;
+	uint32_t n;
+
+	status = mods_arrays_in(ours, &n, mod, NULL, n_arrays, arrays, error);
+	if (status == PAGED_OK)
+		status = mod_bind(mod, ours, n, &binding, error);
+	if (status != PAGED_OK)
+		return status;
+	value = mod_scalar(binding, point, &range);
+	mod_binding_destroy(binding);
+	status = mod_range_fail(mod, &range, error);
+	if (status == PAGED_OK)
+		*value_p = value;
+	return status;
+}
+
+enum paged_status
+paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+		   const struct paged_mod_point *point, double *value_p)
+{
+	struct paged_client *client = mod->pool->client;
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+	struct mod_point at;
+
+	if (status != PAGED_OK)
+		return status;
+	if (point == NULL || value_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a mod needs a point, and a place for its value");
+	at = (struct mod_point){ point->score, point->b, point->h, point->q_idx, point->kv_idx };
+	status = mod_evaluate(mod->mod, n_arrays, arrays, &at, value_p, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}

@@ -87,6 +87,26 @@ void paged_mod_destroy(struct paged_mod *mod);
 /** paged_mod_text - the canonical text: equal for texts that mean the same operations; valid as long as the mod */
 const char *paged_mod_text(const struct paged_mod *mod);
 
+/** One element of the matrix of scores. */
+struct paged_mod_point {
+	double score; /* a score mod's alone */
+	int32_t b, h, q_idx, kv_idx;
+};
+
+/**
+ * paged_mod_evaluate - what a mod says of one element, in float64
+ *
+ * To look at a mod and to test one: what attention evaluates over tiles, in
+ * f32, is held to this.
+ *
+ * @param[in]  arrays   as for paged_mods_bind(); read within the call
+ * @param[out] value_p  a score mod's new score; of a mask mod 1 (seen) or 0
+ * @retval PAGED_ERR_RANGE  an index out of bounds, with array, index and bounds
+ * and for names and arrays what paged_mods_bind() says.
+ */
+enum paged_status paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+				     const struct paged_mod_point *point, double *value_p);
+
 /** A ready-made mod, which a text may call by name: causal, sliding_window(4096), soft_cap(30.0), ... */
 struct paged_named_mod {
 	const char *name;

@@ -219,3 +219,28 @@ Test(client_mods, q_base)
 	attend_and_expect(world_mods_open(&what), &what, PAGED_MASK_NONE);
 	attend_and_expect(world_mods_open(&what), &what, PAGED_MASK_CAUSAL);
 }
+
+Test(client_mods, one_element)
+{
+	const int32_t doc[] = { 7, 8, 8 };
+	const struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc) };
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "doc[q_idx] == doc[kv_idx]", 1, arrays);
+	struct paged_mod *score = world_parse(PAGED_MOD_SCORE, "score * h - b", 0, NULL);
+	struct paged_mod_point point = { .score = 0.1, .b = 2, .h = 3, .q_idx = 1, .kv_idx = 2 };
+	double value = -1;
+
+	done(paged_mod_evaluate(score, 0, NULL, &point, &value));
+	cr_assert_eq(value, 0.1 * 3 - 2);
+	done(paged_mod_evaluate(mask, 1, arrays, &point, &value));
+	cr_assert_eq(value, 1);
+	point.kv_idx = 0;
+	done(paged_mod_evaluate(mask, 1, arrays, &point, &value));
+	cr_assert_eq(value, 0);
+	point.kv_idx = 3;
+	refused(paged_mod_evaluate(mask, 1, arrays, &point, &value), PAGED_ERR_RANGE,
+		"mod: array 'doc', index 0 is 3, bounds are 0 to 2");
+	refused(paged_mod_evaluate(mask, 0, NULL, &point, &value), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	refused(paged_mod_evaluate(mask, 1, arrays, NULL, &value), PAGED_ERR_INVALID,
+		"a mod needs a point, and a place for its value");
+	cr_assert_eq(value, 0);
+}
