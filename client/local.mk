@@ -35,6 +35,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/internal.h \
 	%D%/map_host.c \
 	%D%/map_host.h \
+	%D%/merge.c \
 	%D%/mod.c \
 	%D%/mods.c \
 	%D%/mods.h \

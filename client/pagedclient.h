@@ -491,6 +491,33 @@ struct paged_attention_params {
 enum paged_status paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q,
 				  const struct paged_tensor *out, const struct paged_attention_params *params);
 
+struct paged_merge_params {
+	size_t struct_size;
+	/** Query rows of every tensor. */
+	uint64_t n_tokens;
+	/** Two results of attention for the same query rows over other keys. */
+	struct paged_tensor part[2];
+	/** [n_tokens][n_heads] of each; a sink is in one of them alone. */
+	const float *part_lse[2];
+	/** May be a part's memory, with its dtype and strides. */
+	struct paged_tensor out;
+	/** May be a part's; NULL: not wanted. */
+	float *lse;
+};
+
+/**
+ * paged_merge - of two results over disjoint keys, that over all of them
+ *
+ * For a prefix that many sequences share, attend to it once for all their
+ * query rows, to each one's own keys, and merge.  A part whose lse is -inf
+ * counts for nothing; one whose lse is NaN makes that row and head NaN.  Runs
+ * with the batch's threads; needs no plan.
+ *
+ * @retval PAGED_ERR_INVALID  tensors that are not alike, a part without lse, out
+ *                            in a part's memory with another dtype or strides
+ */
+enum paged_status paged_merge(struct paged_batch *batch, const struct paged_merge_params *params);
+
 /**
  * paged_batch_tables_csr - the plan's page tables as FlashInfer takes them
  *
