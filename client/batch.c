@@ -306,8 +306,7 @@ row_judge_mods(struct paged_batch *batch, uint32_t r)
 	const struct kernel_row *row = &batch->kernel_row[r];
 
 	if (row->q_len != 0 && batch->wide_row == BATCH_NO_ROW &&
-	    (row->q_base < INT32_MIN || row->q_base > INT32_MAX - ((int64_t)row->q_len - 1) ||
-	     row->kv_len > (uint32_t)INT32_MAX + 1))
+	    (row->q_base < INT32_MIN || row->q_base > INT32_MAX - ((int64_t)row->q_len - 1) || row->kv_len > INT32_MAX))
 		batch->wide_row = r;
 }
 

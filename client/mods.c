@@ -32,8 +32,7 @@ side_create(const struct paged_batch *batch, const char *name, enum mod_kind kin
 	if (mod == NULL)
 		return PAGED_OK;
 	if (mod->pool != batch->pool)
-		return paged_fail(error, PAGED_ERR_INVALID, "%s is a mod of pool %s, the batch is one of pool %s", name,
-				  mod->pool->at.name, batch->pool->at.name);
+		return paged_fail(error, PAGED_ERR_INVALID, "%s is a mod of another pool than the batch's", name);
 	if (mod_kind(mod->mod) != kind)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s is a %s mod", name,
 				  kind == MOD_MASK ? "score" : "mask");
@@ -183,8 +182,8 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 	if (status == PAGED_OK)
 		status = bind_prepare(mods, ours, n, &error);
 	if (status == PAGED_OK && blocks != NULL && blocks->pool != pool)
-		status = paged_fail(&error, PAGED_ERR_INVALID, "the block mask is one of pool %s, the batch of pool %s",
-				    blocks->pool->at.name, pool->at.name);
+		status =
+			paged_fail(&error, PAGED_ERR_INVALID, "the block mask is one of another pool than the batch's");
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	range_keep(mods);

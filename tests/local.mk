@@ -356,3 +356,7 @@ UNIT_TESTS += %D%/unit_client_merge
 %C%_unit_client_merge_SOURCES = %D%/unit_client_merge.c
 %C%_unit_client_merge_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_client_merge_LDADD = $(CLIENT_WORLD_LIBS)
+UNIT_TESTS += %D%/unit_client_mods_calls
+%C%_unit_client_mods_calls_SOURCES = %D%/unit_client_mods_calls.c
+%C%_unit_client_mods_calls_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_client_mods_calls_LDADD = $(CLIENT_WORLD_LIBS)

@@ -242,7 +242,8 @@ mods_assert(const struct kernel_team *team, const struct attention_args *args)
 	for (uint32_t i = 0; i < args->n_rows; i++) {
 		const struct kernel_row *row = &args->rows[i];
 
-		assert(row->kv_len <= INT32_MAX && row->q_base >= INT32_MIN && row->q_base + row->q_len <= INT32_MAX);
+		assert(row->q_len == 0 || (row->kv_len <= INT32_MAX && row->q_base >= INT32_MIN &&
+					   row->q_base + (row->q_len - 1) <= INT32_MAX));
 		(void)row;
 	}
 	assert(blocks == NULL || blocks->shape.n_rows == 1 || blocks->shape.n_rows == args->n_rows);

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the calls on mods refuse, and how their objects end. */
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/block_mask.h"
+#include "kernels/mask/mask.h"
+#include "tests/client_world.h"
+
+TestSuite(client_mods_calls, .init = world_setup, .fini = world_teardown);
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static const uint32_t decode[WORLD_ROWS] = { 1, 1, 1 };
+
+static enum paged_status
+attend(struct paged_mods *mods)
+{
+	return world_attend(
+		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params), .mods = mods });
+}
+
+static struct paged_mods *
+mods_of(const struct paged_mod *mask, const struct paged_mod *score)
+{
+	const struct paged_mods_params params = { sizeof(params), mask, score };
+	struct paged_mods *mods = NULL;
+
+	done(paged_mods_create(world->batch, &params, &mods));
+	return mods;
+}
+
+Test(client_mods_calls, parse)
+{
+	static char text[5000];
+	struct paged_array names[256] = { { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 },
+					  { .name = "x", .dtype = PAGED_F32 } };
+	struct paged_mod *mod = NULL;
+
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, NULL, 0, NULL, &mod), PAGED_ERR_INVALID, "mod: text is NULL");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 1, NULL, &mod), PAGED_ERR_INVALID, "mod: names is NULL");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, NULL), PAGED_ERR_INVALID,
+		"a mod needs a place for its handle");
+	refused(paged_mod_parse(pool, (enum paged_mod_kind)2, "true", 0, NULL, &mod), PAGED_ERR_INVALID,
+		"mod: kind 2 is neither mask nor score");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 256, names, &mod), PAGED_ERR_LIMIT,
+		"mod: 256 names, 255 at most");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 3, names, &mod), PAGED_ERR_INVALID,
+		"mod: name 2 is NULL");
+	names[1].dtype = (enum paged_dtype)4;
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 2, names, &mod), PAGED_ERR_INVALID,
+		"mod: 'x' has dtype 4 and 0 dimensions");
+	cr_assert_eq(paged_mod_parse(pool, PAGED_MOD_MASK, "dox[q_idx] == 1", 1, names, &mod), PAGED_ERR_INVALID);
+	cr_assert_not_null(strstr(paged_client_error(client), "doc"), "%s", paged_client_error(client));
+	memset(text, ' ', sizeof(text) - 1);
+	cr_assert_eq(paged_mod_parse(pool, PAGED_MOD_MASK, text, 0, NULL, &mod), PAGED_ERR_LIMIT);
+	cr_assert_null(mod);
+}
+
+Test(client_mods_calls, texts_and_ready_made_mods)
+{
+	int32_t any[4] = { 0 };
+	const struct paged_named_mod *named;
+	struct paged_mod *a, *b;
+	uint32_t n = 0;
+
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx>=kv_idx", 0, NULL, &a));
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &b));
+	cr_assert_str_eq(paged_mod_text(a), paged_mod_text(b));
+	paged_mod_destroy(a);
+	paged_mod_destroy(b);
+	paged_mod_destroy(NULL);
+	for (; (named = paged_mod_named(n)) != NULL; n++) {
+		struct paged_array names[3] = { ARRAY("doc", PAGED_I32, any) };
+		enum paged_mod_kind kind = strstr(named->text, "score") != NULL ? PAGED_MOD_SCORE : PAGED_MOD_MASK;
+		char arguments[64];
+		size_t n_names = 1;
+
+		/* A call without arguments uses parameters of these names. */
+		snprintf(arguments, sizeof(arguments), "%s", named->arguments);
+		for (char *at, *name = strtok_r(arguments, ", ", &at); name != NULL; name = strtok_r(NULL, ", ", &at))
+			if (strcmp(name, "score") != 0)
+				names[n_names++] = (struct paged_array){ .name = name, .dtype = PAGED_I32 };
+		done(paged_mod_parse(pool, kind, named->name, n_names, names, &a));
+	}
+	cr_assert_geq(n, 10);
+	cr_assert_null(paged_mod_named(UINT32_MAX));
+}
+
+Test(client_mods_calls, create)
+{
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "causal", 0, NULL), *elsewhere;
+	struct paged_mod *score = world_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	struct paged_mods_params params = { .struct_size = sizeof(params), .mask = score };
+	struct paged_pool *other;
+	struct paged_mods *mods = NULL;
+
+	refused(paged_mods_create(world->batch, &params, &mods), PAGED_ERR_INVALID, "mask is a score mod");
+	params.mask = NULL;
+	params.score = mask;
+	refused(paged_mods_create(world->batch, &params, &mods), PAGED_ERR_INVALID, "score is a mask mod");
+	refused(paged_mods_create(world->batch, &params, NULL), PAGED_ERR_INVALID,
+		"mods need a place for their handle");
+	done(paged_pool_open(client, "world", &other));
+	done(paged_mod_parse(other, PAGED_MOD_MASK, "causal", 0, NULL, &elsewhere));
+	params.mask = elsewhere;
+	refused(paged_mods_create(world->batch, &params, &mods), PAGED_ERR_INVALID,
+		"mask is a mod of another pool than the batch's");
+	params.struct_size = 0;
+	refused(paged_mods_create(world->batch, &params, &mods), PAGED_ERR_INVALID,
+		"paged_mods_params: struct_size is 0; set it to sizeof(the struct)");
+	cr_assert_null(mods);
+	done(paged_mods_create(world->batch, NULL, &mods));
+	world_plan(decode);
+	done(attend(mods));
+	world_expect(&(struct world_mods){ 0 }, NULL);
+	paged_mods_destroy(mods);
+	paged_mods_destroy(NULL);
+}
+
+/* A bind that fails leaves what was bound, of both mods. */
+Test(client_mods_calls, bind)
+{
+	int32_t window = 30, doc[600] = { 0 };
+	float cap = 1, other_cap = 9;
+	const struct paged_array good[] = { PARAMETER("window", PAGED_I32, window), PARAMETER("cap", PAGED_F32, cap),
+					    ARRAY("doc", PAGED_I32, doc) };
+	const struct world_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
+	struct paged_mods *mods = world_mods_open(&what);
+	struct paged_array bad[4];
+	int32_t other_window = 300;
+
+	memcpy(bad, good, sizeof(good));
+	bad[0].data = &other_window;
+	refused(paged_mods_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	refused(paged_mods_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
+	bad[1].dtype = PAGED_I32;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		"mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
+	bad[1] = (struct paged_array)PARAMETER("cap", PAGED_F32, other_cap);
+	bad[2].n_dims = 2;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		"mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
+	bad[2] = good[2];
+	bad[2].data = NULL;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
+	bad[2] = good[2];
+	bad[2].strides[0] = INT64_MAX / 2;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT, "mod: array 'doc' has strides past 2^63 bytes");
+	bad[2].strides[0] = INT64_MAX / 8;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+		"mod: array 'doc' reaches over more than 2^62 bytes");
+	bad[2] = good[2];
+	bad[3] = good[1];
+	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
+	bad[3].name = NULL;
+	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
+	world_plan(decode);
+	done(attend(mods));
+	world_expect(&what, NULL);
+	/* Names that no mod uses may be anything. */
+	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
+	done(paged_mods_bind(mods, 4, bad, NULL));
+}
+
+Test(client_mods_calls, attention)
+{
+	int32_t window = 3;
+	const struct paged_array arrays[] = { PARAMETER("window", PAGED_I32, window) };
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
+	struct paged_mod *score = world_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	struct paged_mods *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
+	struct paged_batch *other = batch_of(1, 0);
+	const struct paged_mods_params params = { sizeof(params), NULL, score };
+	struct paged_attention_params sinkless = { .struct_size = sizeof(sinkless), .lse_without_sink = 2 };
+
+	world_plan(decode);
+	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
+	cr_assert_eq(paged_mods_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
+	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
+	done(paged_mods_bind(unbound, 1, arrays, NULL));
+	done(attend(unbound));
+	done(attend(ready));
+	done(paged_mods_create(other, &params, &elsewhere));
+	refused(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
+	refused(world_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
+
+	/* Positions that 32 bits do not hold. */
+	world->rows[1].flags = PAGED_ROW_Q_BASE;
+	world->rows[1].q_base = (int64_t)INT32_MAX + 1;
+	world_plan(decode);
+	done(attend(NULL));
+	refused(attend(ready), PAGED_ERR_LIMIT,
+		"row 1: mods count to 2^31 - 1, not to q_idx 2147483648 + 1 and kv_len 33");
+	world->rows[1].q_base = INT32_MIN - (int64_t)1;
+	world_plan(decode);
+	cr_assert_eq(attend(ready), PAGED_ERR_LIMIT);
+	world->rows[1].q_base = INT32_MAX;
+	world_plan(decode);
+	done(attend(ready));
+	world_expect(&(struct world_mods){ .score = "score * 2" }, NULL);
+}
+
+/* ------------------------------------------------------------ block masks */
+
+/* Of equal rows, every block full or cut. */
+static struct block_mask *
+blocks_of(uint32_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
+{
+	struct block_mask_row rows[4] = {
+		{ 0, q_len, kv_len }, { 0, q_len, kv_len }, { 0, q_len, kv_len }, { 0, q_len, kv_len }
+	};
+	const struct block_mask_shape shape = { n_rows, n_heads, 64, 64, rows };
+	uint8_t *dense = malloc((size_t)n_rows * n_heads * q_len * kv_len);
+	struct block_mask *blocks = NULL;
+	struct paged_error error = { 0 };
+
+	memset(dense, 1, (size_t)n_rows * n_heads * q_len * kv_len);
+	cr_assert_eq(block_mask_from_dense(&shape, dense, 0, &blocks, &error), PAGED_OK, "%s", error.text);
+	free(dense);
+	return blocks;
+}
+
+static struct paged_block_mask
+handle_of(struct block_mask *blocks)
+{
+	return (struct paged_block_mask){ .pool = pool, .logical = blocks };
+}
+
+Test(client_mods_calls, block_masks_that_do_not_fit)
+{
+	struct paged_block_mask right = handle_of(blocks_of(3, 4, 10, 600)), one = handle_of(blocks_of(1, 1, 1, 580));
+	struct paged_block_mask rows = handle_of(blocks_of(2, 1, 10, 600)), heads = handle_of(blocks_of(3, 2, 10, 600));
+	struct paged_block_mask short_q = handle_of(blocks_of(3, 1, 3, 600)),
+				short_kv = handle_of(blocks_of(1, 4, 10, 579));
+	const uint32_t q_len[WORLD_ROWS] = { 1, 4, 10 }, waiting[WORLD_ROWS] = { 1, 1, 0 };
+	struct paged_mods *mods = mods_of(NULL, NULL);
+	struct paged_pool *other;
+
+	world_plan(q_len);
+	done(paged_mods_bind(mods, 0, NULL, &right));
+	done(attend(mods));
+	world_expect(&(struct world_mods){ 0 }, NULL);
+	done(paged_mods_bind(mods, 0, NULL, &rows));
+	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
+	done(paged_mods_bind(mods, 0, NULL, &heads));
+	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
+	done(paged_mods_bind(mods, 0, NULL, &short_q));
+	refused(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
+	done(paged_mods_bind(mods, 0, NULL, &short_kv));
+	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	/* Each plan is judged anew; a row that waits has nothing to fit. */
+	world_plan(waiting);
+	done(attend(mods));
+	world_plan(decode);
+	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	done(paged_mods_bind(mods, 0, NULL, &one));
+	done(attend(mods));
+	world_expect(&(struct world_mods){ 0 }, NULL);
+	world_plan(q_len);
+	cr_assert_eq(attend(mods), PAGED_ERR_INVALID);
+
+	done(paged_pool_open(client, "world", &other));
+	right.pool = other;
+	refused(paged_mods_bind(mods, 0, NULL, &right), PAGED_ERR_INVALID,
+		"the block mask is one of another pool than the batch's");
+}
+
+Test(client_mods_calls, stale_block_masks)
+{
+	paged_seq_id seq[WORLD_ROWS];
+	uint64_t version[WORLD_ROWS];
+	struct paged_block_mask blocks = handle_of(blocks_of(3, 1, 10, 600));
+	struct paged_mods *mods = mods_of(NULL, NULL);
+	uint32_t tokens;
+
+	for (uint32_t r = 0; r < WORLD_ROWS; r++) {
+		struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+		seq[r] = world->rows[r].seq;
+		done(paged_seq_read(pool, seq[r], &info, NULL, 0));
+		version[r] = info.version;
+	}
+	blocks.n_rows = WORLD_ROWS;
+	blocks.seq = seq;
+	blocks.version = version;
+	world_plan(decode);
+	done(paged_mods_bind(mods, 0, NULL, &blocks));
+	done(attend(mods));
+	seq[1] = seq[0];
+	done(paged_mods_bind(mods, 0, NULL, &blocks));
+	refused(attend(mods), PAGED_ERR_STALE, "row 1: the plan has sequence " SEQ ", the block mask " SEQ,
+		ARGS(world->rows[1].seq), ARGS(seq[0]));
+	seq[1] = 0;
+	tokens = 16;
+	done(paged_seq_truncate(pool, 1, &seq[2], &tokens));
+	tokens = 580;
+	done(paged_seq_reserve(pool, 1, &seq[2], &tokens));
+	done(attend(NULL));
+	world_plan(decode);
+	refused(attend(mods), PAGED_ERR_STALE,
+		"row 2: pages of sequence " SEQ " were replaced or removed since the block mask", ARGS(seq[2]));
+}
+
+/* ------------------------------------------------------- indexes, endings */
+
+/* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */
+Test(client_mods_calls, indexes_out_of_bounds)
+{
+	float bias[580] = { 0 };
+	struct paged_array arrays[] = { ARRAY("bias", PAGED_F32, bias) };
+	struct paged_mod *score = world_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
+	struct paged_mods *mods = mods_of(NULL, score);
+	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
+
+	/* Row 0 sees keys up to 299, row 2 up to 579. */
+	world->rows[2].kv_len = 301;
+	world_plan(decode);
+	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(attend(mods));
+	done(paged_batch_validate(world->batch));
+	for (unsigned int end = 0; end < 3; end++) {
+		arrays[0].extents[0] = 300;
+		done(paged_mods_bind(mods, 1, arrays, NULL));
+		done(attend(mods));
+		refused(paged_batch_validate(world->batch), PAGED_ERR_RANGE, "%s", said);
+		arrays[0].extents[0] = 580;
+		if (end == 1)
+			done(paged_mods_bind(mods, 1, arrays, NULL));
+		if (end == 2)
+			paged_mods_destroy(mods);
+		refused(paged_batch_validate(world->batch), PAGED_ERR_RANGE, "%s", said);
+		world_plan(decode);
+		done(paged_batch_validate(world->batch));
+	}
+}
+
+static void
+child_checks(struct paged_mod *mask, struct paged_mods *mods)
+{
+	struct paged_mods *other_mods;
+	struct paged_mod *other;
+	bool right = paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, &other) == PAGED_ERR_FORK &&
+		     paged_mods_create(world->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
+		     paged_mods_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
+		     paged_merge(world->batch, NULL) == PAGED_ERR_FORK;
+
+	paged_mods_destroy(mods);
+	paged_mod_destroy(mask);
+	paged_client_close(client);
+	_exit(right ? 0 : 1);
+}
+
+Test(client_mods_calls, a_forked_child_may_only_free)
+{
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mods *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
+	pid_t child;
+	int status;
+
+	world_plan(decode);
+	child = fork();
+	if (child == 0)
+		child_checks(mask, mods);
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert_eq(status, 0);
+	done(attend(mods));
+	done(attend(left));
+}
+
+/* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
+Test(client_mods_calls, close_order)
+{
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mod *score = world_parse(PAGED_MOD_SCORE, "score", 0, NULL);
+	struct paged_mods *first = mods_of(mask, NULL), *second = mods_of(mask, score), *third = mods_of(NULL, score);
+
+	paged_mods_destroy(second);
+	paged_mods_destroy(first);
+	paged_mod_destroy(mask);
+	world_plan(decode);
+	done(attend(third));
+	paged_batch_destroy(world->batch);
+	paged_mod_destroy(score);
+	world_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	paged_pool_close(pool);
+}
