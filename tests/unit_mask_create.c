@@ -129,6 +129,7 @@ static const char *const texts[] = {
 	"(doc[q_idx] >> (kv_idx % 31) & 1) == 1",
 	"kv_idx / window == q_idx / window",
 	"q_idx * kv_idx % 7 < 3",
+	"(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", /* intervals do not see it */
 	"true",
 	"kv_idx < 0",
 };
@@ -173,8 +174,10 @@ fill_dense(struct mask_dense *dense, const struct mod_binding *binding)
 				}
 }
 
+/* Of a given shape, or with NULL of a random one. */
 static void
-one_round(const char *text, uint64_t *state, enum kernel_isa isa, const char *what)
+one_round(const char *text, const struct block_mask_shape *shape, uint64_t *state, enum kernel_isa isa,
+	  const char *what)
 {
 	struct mask_name names[3] = { 0 };
 	struct paged_error error = { 0 };
@@ -184,7 +187,10 @@ one_round(const char *text, uint64_t *state, enum kernel_isa isa, const char *wh
 	uint8_t *truth;
 
 	random_names(names, state);
-	mask_dense_random(&dense, state);
+	if (shape != NULL)
+		mask_dense_open(&dense, shape);
+	else
+		mask_dense_random(&dense, state);
 	bound_open(&bound, text, names, 3, isa, mask_random(state, 2));
 	fill_dense(&dense, bound.binding);
 	mask = create(&dense.shape, &bound);
@@ -209,8 +215,22 @@ KERNEL_TEST(mask_create, is_brute_force)
 		for (size_t t = 0; t < sizeof(texts) / sizeof(*texts); t++) {
 			snprintf(what, sizeof(what), "seed %llu round %u: %s", (unsigned long long)mask_seed(), i,
 				 texts[t]);
-			one_round(texts[t], &state, isa, what);
+			one_round(texts[t], NULL, &state, isa, what);
 		}
+}
+
+/* Blocks of more than a tile: taken in parts before every element is looked at. */
+KERNEL_TEST(mask_create, large_blocks_are_brute_force)
+{
+	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
+	const struct block_mask_shape shape = { 2, 1, 130, 100, rows };
+	uint64_t state = mask_seed() + 30;
+	char what[200];
+
+	for (size_t t = 0; t < sizeof(texts) / sizeof(*texts); t++) {
+		snprintf(what, sizeof(what), "seed %llu: %s", (unsigned long long)mask_seed(), texts[t]);
+		one_round(texts[t], &shape, &state, isa, what);
+	}
 }
 
 /* PyTorch's create_block_mask of 2048 causal: 46.88 % sparse. */

@@ -50,33 +50,48 @@ points_of(const struct mod_grid *grid, const struct corner *corner)
 	return points;
 }
 
+/* The same grid in the terms of mods; returns the bits of its boxes. */
+static uint64_t
+take_grid(struct mod_grid *grid, const struct mask_grid *from)
+{
+	uint64_t boxes = 0;
+
+	*grid = (struct mod_grid){
+		.b = (int32_t)from->b, .h = (int32_t)from->h, .n_rows = from->n_rows, .n_columns = from->n_columns
+	};
+	for (uint32_t r = 0; r < from->n_rows; r++) {
+		set_side(grid->q_idx[r], &from->q[r]);
+		boxes |= ((UINT64_C(1) << from->n_columns) - 1) << r * MASK_GRID_SIDE;
+	}
+	for (uint32_t c = 0; c < from->n_columns; c++)
+		set_side(grid->kv_idx[c], &from->kv[c]);
+	return boxes;
+}
+
+static void
+see_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
+{
+	struct mod_grid points = points_of(grid, &corners[kind]);
+	struct mod_grid_truth more = mod_gridder_ask(mod_rule->corners[kind], &points);
+
+	seen->all_true |= more.all_true;
+	seen->all_false |= more.all_false;
+}
+
 /* What of a grid is seen and unseen: whole areas first, then corners while an area is not known. */
 static struct mask_cells
 rule_grid(void *context, const struct mask_grid *from, bool blocks)
 {
 	const struct mod_rule *mod_rule = context;
-	struct mod_grid grid = {
-		.b = (int32_t)from->b, .h = (int32_t)from->h, .n_rows = from->n_rows, .n_columns = from->n_columns
-	};
 	struct mod_grid_truth truth, seen = { 0 };
-	uint64_t boxes = 0;
+	struct mod_grid grid;
+	uint64_t boxes = take_grid(&grid, from);
 
-	for (uint32_t r = 0; r < from->n_rows; r++) {
-		set_side(grid.q_idx[r], &from->q[r]);
-		boxes |= ((UINT64_C(1) << from->n_columns) - 1) << r * MASK_GRID_SIDE;
-	}
-	for (uint32_t c = 0; c < from->n_columns; c++)
-		set_side(grid.kv_idx[c], &from->kv[c]);
 	truth = mod_gridder_ask(mod_rule->areas, &grid);
 	for (int i = 0; i < MOD_RULE_CORNERS && blocks; i++) {
-		struct mod_grid points = points_of(&grid, &corners[i]);
-		struct mod_grid_truth more;
-
 		if ((boxes & ~(truth.all_true | truth.all_false | (seen.all_true & seen.all_false))) == 0)
 			break;
-		more = mod_gridder_ask(mod_rule->corners[i], &points);
-		seen.all_true |= more.all_true;
-		seen.all_false |= more.all_false;
+		see_corners(&seen, mod_rule, &grid, i);
 	}
 	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
 }
@@ -154,6 +169,39 @@ tally_all(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
 	}
 }
 
+static void
+cut(int64_t *edges, int64_t begin, int64_t end, uint32_t n)
+{
+	for (uint32_t i = 0; i <= n; i++)
+		edges[i] = begin + (end - begin) * i / n;
+}
+
+/* The parts of an area, and a point of each; false: there are parts of which that does not tell enough. */
+static bool
+tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
+{
+	struct mask_grid parts = {
+		.b = area->b,
+		.h = area->h,
+		.n_rows = at_most(area->q_end - area->q_begin, MASK_GRID_SIDE),
+		.n_columns = at_most(area->kv_end - area->kv_begin, MASK_GRID_SIDE),
+	};
+	struct mod_grid_truth truth;
+	struct mod_grid grid;
+	uint64_t boxes;
+
+	cut(parts.q, area->q_begin, area->q_end, parts.n_rows);
+	cut(parts.kv, area->kv_begin, area->kv_end, parts.n_columns);
+	boxes = take_grid(&grid, &parts);
+	truth = mod_gridder_ask(mod_rule->areas, &grid);
+	boxes &= ~(truth.all_true | truth.all_false);
+	if (boxes != 0 && (truth.all_true == 0 || truth.all_false == 0))
+		see_corners(&truth, mod_rule, &grid, 0);
+	tally->any_true |= truth.all_true != 0;
+	tally->any_false |= truth.all_false != 0;
+	return boxes == 0 || is_mixed(tally);
+}
+
 /*
  * The first query row's last key and the last one's first: a border of what
  * is seen mostly runs between them.
@@ -170,18 +218,30 @@ corners_differ(const struct mod_binding *binding, const struct mask_area *area)
 	return mod_scalar(binding, &one, NULL) != mod_scalar(binding, &other, NULL);
 }
 
-/* The cheapest first: one interval, two points, a few elements of all corners, every element. */
+static bool
+is_more_than_a_tile(const struct mask_area *area)
+{
+	return (area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS;
+}
+
+/* The cheapest first: one interval, then parts or a few elements of it, every element. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
 {
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
 	enum mask_verdict verdict = rule_surely(context, area);
+	bool known = false;
 
-	if (verdict != MASK_SOME || (mod_rule->exact && corners_differ(mod_rule->binding, area)))
+	if (verdict != MASK_SOME)
 		return verdict;
-	tally_corners(&tally, mod_rule->vm, area);
-	if (!is_mixed(&tally))
+	if (mod_rule->areas != NULL && is_more_than_a_tile(area))
+		known = tally_parts(&tally, mod_rule, area);
+	else if (mod_rule->areas != NULL && corners_differ(mod_rule->binding, area))
+		return MASK_SOME;
+	else
+		tally_corners(&tally, mod_rule->vm, area);
+	if (!known && !is_mixed(&tally))
 		tally_all(&tally, mod_rule->vm, area);
 	if (is_mixed(&tally))
 		return MASK_SOME;
@@ -234,7 +294,7 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 	uint32_t inputs = mod_inputs(mod);
 	enum paged_status status;
 
-	*mod_rule = (struct mod_rule){ .binding = binding, .exact = mod_is_exact(mod) };
+	*mod_rule = (struct mod_rule){ .binding = binding };
 	if (mod_kind(mod) != MOD_MASK)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
 				  mod_text(mod));

@@ -21,7 +21,6 @@ struct mod_rule {
 	struct mod_gridder *areas; /* NULL: there are floats */
 	struct mod_gridder *corners[MOD_RULE_CORNERS];
 	struct mod_vm *vm;
-	bool exact; /* no float in it: single points may be asked of mod_scalar() */
 };
 
 /**
