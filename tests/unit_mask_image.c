@@ -18,7 +18,9 @@ make(struct image *image, unsigned int *seed, uint32_t n_heads)
 	const struct block_mask_shape shape = { 3, n_heads, 2, PAGE / 2, rows };
 	static const uint32_t pages[3][5] = { { 8, 0, 3 }, { 0 }, { 1, 2, 7, 5, 4 } };
 	const struct block_mask_sequence sequences[3] = { { pages[0], 3, 9 }, { pages[1], 0, 0 }, { pages[2], 5, 20 } };
-	const struct block_mask_table table = { sequences, 3, PAGE, N_PAGES };
+	const struct block_mask_table table = {
+		.sequences = sequences, .n_sequences = 3, .page_size = PAGE, .n_pages = N_PAGES
+	};
 	uint8_t dense[3 * (3 * 9 + 7 * 20)];
 	struct block_mask *logical;
 
