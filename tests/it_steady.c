@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Steady decoding: a thousand steps ask the daemon for pages and for nothing
- * else, and plan makes no system call but these requests and one look a
- * second.
+ * else, and plan, with mods bound anew, makes no system call but these requests
+ * and one look a second.
  */
 #include "config.h"
 
@@ -36,7 +36,41 @@ struct decode {
 	struct toy toy;
 	paged_seq_id seq[SEQS];
 	struct paged_batch_row rows[SEQS];
+	struct paged_mods *mods;
+	int32_t window, offset[SEQS];
 };
+
+/* Other values in each step. */
+static enum paged_status
+decode_bind(struct decode *decode)
+{
+	const struct paged_array arrays[] = {
+		{ .name = "window", .data = &decode->window, .dtype = PAGED_I32 },
+		{ .name = "offset", .data = decode->offset, .dtype = PAGED_I32, .n_dims = 1, .extents = { SEQS } },
+	};
+
+	decode->window = 10 + (decode->window + 7) % 100;
+	for (uint32_t i = 0; i < SEQS; i++)
+		decode->offset[i] = (int32_t)(decode->rows[i].kv_len / (i + 2));
+	return paged_mods_bind(decode->mods, 2, arrays, NULL);
+}
+
+static void
+decode_begin_mods(struct decode *decode)
+{
+	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
+						    { .name = "offset", .dtype = PAGED_I32, .n_dims = 1 } };
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod *mask, *score;
+	struct toy *toy = &decode->toy;
+
+	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_MASK, "kv_idx < offset[b] || q_idx - kv_idx < window", 2,
+				    names, &mask));
+	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_SCORE, "soft_cap(30.0)", 0, NULL, &score));
+	params.mask = mask;
+	params.score = score;
+	toy_ok(toy, paged_mods_create(toy->batch, &params, &decode->mods));
+}
 
 static void
 decode_begin(struct decode *decode)
@@ -52,14 +86,18 @@ decode_begin(struct decode *decode)
 		tokens[i] = decode->rows[i].kv_len + AHEAD;
 	}
 	toy_ok(&decode->toy, paged_seq_reserve(decode->toy.pool, SEQS, decode->seq, tokens));
+	decode_begin_mods(decode);
 }
 
 static enum paged_status
 decode_plan(struct decode *decode)
 {
+	enum paged_status status;
+
 	for (uint32_t i = 0; i < SEQS; i++)
 		decode->rows[i].kv_len++;
-	return paged_batch_plan(decode->toy.batch, SEQS, decode->rows);
+	status = paged_batch_plan(decode->toy.batch, SEQS, decode->rows);
+	return status == PAGED_OK ? decode_bind(decode) : status;
 }
 
 /* The other work of a step. */
@@ -71,9 +109,11 @@ decode_run(struct decode *decode)
 	const struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
 	const struct paged_tensor o = { .data = out, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
 
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mods = decode->mods };
+
 	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
 		toy_ok(&decode->toy, paged_append(decode->toy.batch, layer, &kv, &kv, NULL));
-		toy_ok(&decode->toy, paged_attention(decode->toy.batch, layer, &q, &o, NULL));
+		toy_ok(&decode->toy, paged_attention(decode->toy.batch, layer, &q, &o, &params));
 	}
 	usleep(STEP_US);
 }
