@@ -65,53 +65,38 @@ vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struc
 	return (struct vm_operand){ slot->at, 0, slot->shape == VM_ONE };
 }
 
-void
-vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *words)
+const uint64_t *
+vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *room)
 {
 	const struct vm_slot *slot = &vm->slots[number];
 	uint64_t keys = 0;
 
-	if (slot->words) {
-		memcpy(words, slot->at, group->n * sizeof(*words));
-		return;
-	}
+	if (slot->words)
+		return (const uint64_t *)(const void *)slot->at;
+	memset(room, 0, VM_GROUP * sizeof(*room));
 	if (slot->shape == VM_BOTH) {
-		vm->ops->bits(words, slot->at, group->n);
-		return;
+		vm->ops->bits(room, slot->at, group->n);
+		return room;
 	}
 	if (slot->shape == VM_KEYS)
 		vm->ops->bits(&keys, slot->at, 1);
 	for (uint32_t i = 0; i < group->n; i++)
-		words[i] = slot->shape == VM_KEYS                                     ? keys
-			   : slot->at[slot->shape == VM_LINES ? group->begin + i : 0] ? UINT64_MAX
-										      : 0;
+		room[i] = slot->shape == VM_KEYS                                     ? keys
+			  : slot->at[slot->shape == VM_LINES ? group->begin + i : 0] ? UINT64_MAX
+										     : 0;
+	return room;
 }
 
 static void
 run_logic(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
-	uint64_t *to = (uint64_t *)(void *)vm->slots[number].at;
-	uint64_t b[VM_GROUP] = { 0 }, c[VM_GROUP] = { 0 };
+	struct vm_call call = { .to = vm->slots[number].at, .n_rows = group->n };
+	uint64_t room[3][VM_GROUP];
 
-	vm_words(vm, node->args[0], group, to);
-	if (node->n_args > 1)
-		vm_words(vm, node->args[1], group, b);
-	if (node->n_args > 2)
-		vm_words(vm, node->args[2], group, c);
-	/* A whole group of lines each time: a loop that the compiler writes out in vectors. */
-	if (node->op == MOD_OP_AND)
-		for (uint32_t i = 0; i < VM_GROUP; i++)
-			to[i] &= b[i];
-	else if (node->op == MOD_OP_OR)
-		for (uint32_t i = 0; i < VM_GROUP; i++)
-			to[i] |= b[i];
-	else if (node->op == MOD_OP_SELECT)
-		for (uint32_t i = 0; i < VM_GROUP; i++)
-			to[i] = (to[i] & b[i]) | (~to[i] & c[i]);
-	else
-		for (uint32_t i = 0; i < VM_GROUP; i++)
-			to[i] = ~to[i];
+	for (uint32_t i = 0; i < node->n_args; i++)
+		call.in[i].at = (const int32_t *)(const void *)vm_words(vm, node->args[i], group, room[i]);
+	vm->ops->words_of_logic[node->op](&call);
 }
 
 static void
@@ -200,7 +185,7 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *liv
 
 	vm->keys = vm_first_bits(n_keys);
 	vm->live = live;
-	for (uint32_t i = 0; i < n_keys; i++)
+	for (uint32_t i = 0; i < MOD_TILE_KEYS; i++)
 		keys[i] = (int32_t)((uint32_t)kv_idx + i);
 	set_leaves(vm, MOD_OP_KV, keys, n_keys);
 	run_shape(vm, VM_KEYS, n_keys, NULL);
@@ -216,15 +201,16 @@ void
 mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, uint64_t *bits)
 {
 	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
-	uint64_t words[VM_GROUP];
+	uint64_t room[VM_GROUP];
 
 	run_keys(vm, kv_idx, n_keys, live);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_GROUP) {
 		const struct vm_group group = group_at(vm, begin);
+		const uint64_t *words;
 
 		run_shape(vm, VM_BOTH, n_keys, &group);
 		vm_tell(vm, &group);
-		vm_words(vm, result, &group, words);
+		words = vm_words(vm, result, &group, room);
 		for (uint32_t i = 0; i < group.n; i++)
 			bits[begin + i] = words[i] & vm_live(vm, begin + i);
 	}

@@ -16,6 +16,9 @@
 /** Lines of a BOTH value that one operation works on: small enough to stay in the first cache. */
 #define VM_GROUP 32u
 
+/** Words that logic works on at once, at most. */
+#define VM_WORDS_ROUND 8u
+
 struct vm_operand {
 	const int32_t *at;
 	uint32_t step; /* values from one row to the next */
@@ -36,6 +39,11 @@ struct vm_ops {
 	/* comparisons whose `to` is a word a row instead, bit i: condition i */
 	vm_fn words_of_int[MOD_N_OPS];
 	vm_fn words_of_float[MOD_N_OPS];
+	/*
+	 * && || ! ?: on a word a row, one behind the other in `to` and in[].at;
+	 * there is room for VM_WORDS_ROUND, to which n_rows is rounded up
+	 */
+	vm_fn words_of_logic[MOD_N_OPS];
 	/* bit i of bits[r]: row r's condition i */
 	void (*bits)(uint64_t *bits, const int32_t *conditions, uint32_t n_rows);
 };

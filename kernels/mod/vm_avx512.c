@@ -23,6 +23,27 @@ vec_bits(ivec v)
 	return _mm512_movepi32_mask((__m512i)v);
 }
 
+#define COMPARE_BITS
+#define BITS_INT(name, predicate)                                                             \
+	static inline uint32_t bits_int_##name(ivec a, ivec b)                                \
+	{                                                                                     \
+		return _mm512_cmp_epi32_mask((__m512i)a, (__m512i)b, _MM_CMPINT_##predicate); \
+	}
+#define BITS_FLOAT(name, predicate)                                         \
+	static inline uint32_t bits_float_##name(ivec a, ivec b)            \
+	{                                                                   \
+		return _mm512_cmp_ps_mask((__m512)a, (__m512)b, predicate); \
+	}
+
+BITS_INT(lt, LT)
+BITS_INT(le, LE)
+BITS_INT(eq, EQ)
+BITS_INT(ne, NE)
+BITS_FLOAT(lt, _CMP_LT_OQ)
+BITS_FLOAT(le, _CMP_LE_OQ)
+BITS_FLOAT(eq, _CMP_EQ_OQ)
+BITS_FLOAT(ne, _CMP_NEQ_UQ)
+
 #include "kernels/mod/vm_body.h"
 
 const struct vm_ops vm_ops_avx512 = VM_OPS;

@@ -4,7 +4,9 @@
  *
  * Included once by each vm_*.c, which before that gives LANES, the types
  * ivec, uvec, fvec (LANES of 32 bits) and dvec, half (LANES / 2 of 64 and of
- * 32 bits), and vec_sqrt(fvec), vec_bits(ivec): one bit a lane.
+ * 32 bits), and vec_sqrt(fvec), vec_bits(ivec): one bit a lane; and, unless
+ * COMPARE_BITS says that comparisons give bits at once, bits_int_lt(ivec,
+ * ivec) and its like are made of that.
  *
  * No product is fused with a sum (-ffp-contract=off), so that every
  * instruction set gives the same bits.
@@ -16,6 +18,7 @@
 
 typedef ivec (*one_fn)(ivec a);
 typedef ivec (*two_fn)(ivec a, ivec b);
+typedef uint32_t (*bits_fn)(ivec a, ivec b);
 
 INLINE ivec
 splat(int32_t x)
@@ -413,7 +416,7 @@ run_two(const struct vm_call *call, two_fn f)
 }
 
 INLINE void
-compare_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
+compare_rows(const struct vm_call *call, bits_fn f, bool a_scalar, bool b_scalar)
 {
 	uint64_t *words = (uint64_t *)(void *)call->to;
 
@@ -425,14 +428,13 @@ compare_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
 
 #pragma GCC unroll 4
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i += LANES)
-			word |= (uint64_t)vec_bits(f(a_scalar ? all_a : load(a + i), b_scalar ? all_b : load(b + i)))
-				<< i;
+			word |= (uint64_t)f(a_scalar ? all_a : load(a + i), b_scalar ? all_b : load(b + i)) << i;
 		words[row] = word;
 	}
 }
 
 INLINE void
-compare(const struct vm_call *call, two_fn f)
+compare(const struct vm_call *call, bits_fn f)
 {
 	if (call->in[0].scalar && call->in[1].scalar)
 		compare_rows(call, f, true, true);
@@ -519,10 +521,26 @@ TWO(float_div)
 TWO(float_min)
 TWO(float_max)
 
+#ifndef COMPARE_BITS
+#define BITS(name)                                  \
+	INLINE uint32_t bits_##name(ivec a, ivec b) \
+	{                                           \
+		return vec_bits(name(a, b));        \
+	}
+BITS(int_lt)
+BITS(int_le)
+BITS(int_eq)
+BITS(int_ne)
+BITS(float_lt)
+BITS(float_le)
+BITS(float_eq)
+BITS(float_ne)
+#endif
+
 #define WORDS(name)                                          \
 	static void words_##name(const struct vm_call *call) \
 	{                                                    \
-		compare(call, name);                         \
+		compare(call, bits_##name);                  \
 	}
 
 WORDS(int_lt)
@@ -533,6 +551,37 @@ WORDS(float_lt)
 WORDS(float_le)
 WORDS(float_eq)
 WORDS(float_ne)
+
+_Static_assert(LANES / 2 <= VM_WORDS_ROUND, "words fill whole vectors");
+
+static void
+words_not(const struct vm_call *call)
+{
+	for (uint32_t i = 0; i < 2 * call->n_rows; i += LANES)
+		store(call->to + i, ~load(call->in[0].at + i));
+}
+
+static void
+words_and(const struct vm_call *call)
+{
+	for (uint32_t i = 0; i < 2 * call->n_rows; i += LANES)
+		store(call->to + i, load(call->in[0].at + i) & load(call->in[1].at + i));
+}
+
+static void
+words_or(const struct vm_call *call)
+{
+	for (uint32_t i = 0; i < 2 * call->n_rows; i += LANES)
+		store(call->to + i, load(call->in[0].at + i) | load(call->in[1].at + i));
+}
+
+static void
+words_select(const struct vm_call *call)
+{
+	for (uint32_t i = 0; i < 2 * call->n_rows; i += LANES)
+		store(call->to + i,
+		      choose(load(call->in[0].at + i), load(call->in[1].at + i), load(call->in[2].at + i)));
+}
 
 static void
 bits_of(uint64_t *bits, const int32_t *conditions, uint32_t n_rows)
@@ -580,5 +629,9 @@ bits_of(uint64_t *bits, const int32_t *conditions, uint32_t n_rows)
 			[MOD_OP_LT] = words_float_lt, [MOD_OP_LE] = words_float_le,                              \
 			[MOD_OP_EQ] = words_float_eq, [MOD_OP_NE] = words_float_ne,                              \
 		},                                                                                               \
-		.bits = bits_of,                                                                                 \
+		.words_of_logic = {                                                                              \
+			[MOD_OP_NOT] = words_not, [MOD_OP_AND] = words_and,                                      \
+			[MOD_OP_OR] = words_or, [MOD_OP_SELECT] = words_select,                                  \
+		},                                                                                               \
+		.bits = bits_of, \
 	}

@@ -71,8 +71,8 @@ enum paged_status vm_plan(struct mod_vm *vm, struct paged_error *error);
 /** vm_read - how an operation of `shape` reads a node's values */
 struct vm_operand vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struct vm_group *group);
 
-/** vm_words - a condition's words of these lines, whatever it is kept as */
-void vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *words);
+/** vm_words - a condition's words of these lines, whatever it is kept as; where they lie, or put into room[VM_GROUP] */
+const uint64_t *vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *room);
 
 /** vm_load - a load of n values a row */
 void vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group);

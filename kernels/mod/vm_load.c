@@ -150,11 +150,10 @@ static void
 find_reached(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *reached)
 {
 	uint16_t guard = vm->mod->nodes[number].guard;
+	const uint64_t *words = guard != MOD_NO_NODE ? vm_words(vm, guard, group, reached) : NULL;
 
-	if (guard != MOD_NO_NODE)
-		vm_words(vm, guard, group, reached);
 	for (uint32_t i = 0; i < group->n; i++)
-		reached[i] = vm_live(vm, group->begin + i) & (guard != MOD_NO_NODE ? reached[i] : UINT64_MAX);
+		reached[i] = vm_live(vm, group->begin + i) & (words != NULL ? words[i] : UINT64_MAX);
 }
 
 static void
