@@ -208,9 +208,38 @@ random_text(enum mod_kind kind)
 	return text;
 }
 
+/* Sums and differences that are compared, near the ends of the range too. */
+static void
+grow_sum(struct text *text)
+{
+	static const char *const terms[] = { "q_idx",  "kv_idx", "kv_idx",     "window",      "b",
+					     "doc[h]", "7",      "2147483600", "-2147483590", "-(q_idx - kv_idx)" };
+	uint32_t n = 1 + pick(3);
+
+	for (uint32_t i = 0; i < n; i++)
+		put(text, "%s%s", i == 0 ? "" : pick(2) ? " + " : " - ", terms[pick(10)]);
+}
+
+static struct text
+random_comparisons(enum mod_kind kind)
+{
+	static const char *const orders[] = { "<", "<=", ">", ">=", "==", "!=" };
+	struct text text = { 0 };
+	uint32_t n = 1 + pick(3);
+
+	(void)kind;
+	for (uint32_t i = 0; i < n; i++) {
+		put(&text, i == 0 ? "" : pick(2) ? " && " : " || ");
+		grow_sum(&text);
+		put(&text, " %s ", orders[pick(6)]);
+		grow_sum(&text);
+	}
+	return text;
+}
+
 /* A random mod that is within the limits. */
 static struct mod_fixture
-random_mod(enum mod_kind kind, struct text *text)
+random_mod(enum mod_kind kind, struct text (*make)(enum mod_kind kind), struct text *text)
 {
 	struct mod_fixture fixture = { 0 };
 	struct paged_error error = { 0 };
@@ -218,7 +247,7 @@ random_mod(enum mod_kind kind, struct text *text)
 	for (;;) {
 		enum paged_status status;
 
-		*text = random_text(kind);
+		*text = make(kind);
 		status = mod_parse(kind, text->at, text->length, arrays, N_ARRAYS, &fixture.mod, &error);
 		if (status == PAGED_OK)
 			break;
@@ -589,7 +618,8 @@ check_gridder(const struct mod_fixture *fixture, const struct text *text)
 }
 
 static void
-rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
+rounds_of(struct text (*make)(enum mod_kind kind), enum mod_kind kind, uint32_t n,
+	  void (*check)(const struct mod_fixture *fixture, const struct text *text))
 {
 	uint64_t base = kernel_test_seed();
 
@@ -600,10 +630,16 @@ rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *f
 		seed = base + i;
 		counter = 0;
 		fill_arrays();
-		fixture = random_mod(kind, &text);
+		fixture = random_mod(kind, make, &text);
 		check(&fixture, &text);
 		mod_fixture_close(&fixture);
 	}
+}
+
+static void
+rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
+{
+	rounds_of(random_text, kind, n, check);
 }
 
 Test(mod_property, canonical_text)
@@ -630,6 +666,11 @@ Test(mod_property, grids_as_intervals)
 Test(mod_property, masks_over_tiles)
 {
 	rounds(MOD_MASK, 600, check_tile);
+}
+
+Test(mod_property, comparisons_over_tiles)
+{
+	rounds_of(random_comparisons, MOD_MASK, 1500, check_tile);
 }
 
 Test(mod_property, scores_over_tiles)

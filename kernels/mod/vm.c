@@ -62,7 +62,9 @@ vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struc
 		return (struct vm_operand){ slot->at, VM_ROW, false };
 	if (slot->shape == VM_LINES && shape == VM_BOTH)
 		return (struct vm_operand){ slot->at + group->begin, 1, true };
-	return (struct vm_operand){ slot->at, 0, slot->shape == VM_ONE };
+	/* For a SLOPE, of what there is for each key the first. */
+	return (struct vm_operand){ slot->at, 0,
+				    slot->shape == VM_ONE || (slot->shape == VM_KEYS && shape == VM_SLOPE) };
 }
 
 const uint64_t *
@@ -100,6 +102,20 @@ run_logic(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 }
 
 static void
+run_slopes(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
+{
+	const struct mod_node *node = &vm->mod->nodes[number];
+	struct vm_call call = { .to = vm->slots[number].at, .n_rows = group->n };
+
+	for (uint32_t i = 0; i < 2; i++) {
+		call.in[i] = vm_read(vm, node->args[i], VM_SLOPE, group);
+		call.in[i].at += call.in[i].scalar ? 0 : group->begin;
+		call.slopes[i] = vm->slots[node->args[i]].slope;
+	}
+	vm->ops->words_of_slopes[node->op](&call);
+}
+
+static void
 run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
@@ -114,6 +130,10 @@ run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *
 	}
 	if (words && vm_is_logic(node)) {
 		run_logic(vm, number, group);
+		return;
+	}
+	if (vm->slots[number].sloping) {
+		run_slopes(vm, number, group);
 		return;
 	}
 	for (uint32_t i = 0; i < node->n_args; i++)
@@ -189,6 +209,7 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *liv
 		keys[i] = (int32_t)((uint32_t)kv_idx + i);
 	set_leaves(vm, MOD_OP_KV, keys, n_keys);
 	run_shape(vm, VM_KEYS, n_keys, NULL);
+	run_shape(vm, VM_SLOPE, vm->n_lines, NULL);
 }
 
 static struct vm_group

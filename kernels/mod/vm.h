@@ -7,6 +7,10 @@
  * float, or a condition with all bits set or none.  A row is MOD_TILE_KEYS
  * values; what lies in it past the last key (or line) is computed and
  * ignored.
+ *
+ * Of ints such as q_idx - kv_idx, which grow or shrink by one with each key,
+ * the value at the first key may be enough (SLOPE): a comparison with what is
+ * the same for all keys is a run of ones or zeros at either end of a word.
  */
 #ifndef PAGED_KERNELS_MOD_VM_H
 #define PAGED_KERNELS_MOD_VM_H
@@ -29,6 +33,7 @@ struct vm_call {
 	int32_t *to;
 	uint32_t n_rows, n; /* rows of `to`, MOD_TILE_KEYS apart, and values in each */
 	struct vm_operand in[3];
+	int32_t slopes[2]; /* for words_of_slopes alone */
 };
 
 typedef void (*vm_fn)(const struct vm_call *call);
@@ -39,6 +44,12 @@ struct vm_ops {
 	/* comparisons whose `to` is a word a row instead, bit i: condition i */
 	vm_fn words_of_int[MOD_N_OPS];
 	vm_fn words_of_float[MOD_N_OPS];
+	/*
+	 * comparisons of ints a row of which has its first value in in[].at,
+	 * and slopes[] more in each further one, wrapping; together they
+	 * have slope 1 or -1
+	 */
+	vm_fn words_of_slopes[MOD_N_OPS];
 	/*
 	 * && || ! ?: on a word a row, one behind the other in `to` and in[].at;
 	 * there is room for VM_WORDS_ROUND, to which n_rows is rounded up

@@ -2,8 +2,8 @@
 /**
  * vm_inside.h - a mod_vm: where the values of a mod's nodes lie, and when they are computed
  *
- * Nodes of shape ONE and LINES are computed by mod_vm_lines(), of KEYS once a
- * tile, of BOTH once for every VM_GROUP lines of a tile.
+ * Nodes of shape ONE and LINES are computed by mod_vm_lines(), of KEYS and
+ * SLOPE once a tile, of BOTH once for every VM_GROUP lines of a tile.
  */
 #ifndef PAGED_KERNELS_MOD_VM_INSIDE_H
 #define PAGED_KERNELS_MOD_VM_INSIDE_H
@@ -14,12 +14,17 @@
 
 _Static_assert(MOD_TILE_LINES <= VM_ROW, "the lines' values fit a row");
 
-enum vm_shape { VM_ONE, VM_LINES, VM_KEYS, VM_BOTH, VM_N_SHAPES };
+enum vm_shape { VM_ONE, VM_LINES, VM_KEYS, VM_SLOPE, VM_BOTH, VM_N_SHAPES };
+
+/** Not the same difference from key to key, or another than -1, 0, 1. */
+#define VM_NO_SLOPE INT8_MAX
 
 struct vm_slot {
 	int32_t *at;
 	enum vm_shape shape;
 	bool words;      /* a condition, of shape BOTH, as a word a line */
+	bool sloping;    /* a comparison for words_of_slopes */
+	int8_t slope;    /* of an int: what each key adds, or VM_NO_SLOPE */
 	uint64_t strays; /* of a load not of shape BOTH: elements with an index out of bounds */
 };
 

@@ -7,7 +7,7 @@
 
 #include "kernels/mod/vm_inside.h"
 
-#define SMALL_BYTES (VM_ROW * sizeof(int32_t))            /* of ONE, LINES and KEYS */
+#define SMALL_BYTES (VM_ROW * sizeof(int32_t))            /* of all shapes but BOTH */
 #define LARGE_BYTES (VM_GROUP * VM_ROW * sizeof(int32_t)) /* of BOTH */
 
 static enum vm_shape
@@ -54,6 +54,90 @@ choose_words(struct mod_vm *vm)
 		for (uint32_t j = 0; j < node->n_args; j++)
 			vm->slots[node->args[j]].words &= vm->slots[i].words && vm_is_logic(node);
 	}
+}
+
+/* What the next key adds to an int. */
+static int8_t
+slope_of(const struct mod_vm *vm, uint16_t number)
+{
+	const struct mod_node *node = &vm->mod->nodes[number];
+	enum vm_shape shape = vm->slots[number].shape;
+	int32_t a = node->n_args > 0 ? vm->slots[node->args[0]].slope : 0;
+	int32_t b = node->n_args > 1 ? vm->slots[node->args[1]].slope : 0, slope;
+
+	if (node->type != MOD_INT)
+		return VM_NO_SLOPE;
+	if (node->op == MOD_OP_KV)
+		return 1;
+	if (shape == VM_ONE || shape == VM_LINES)
+		return 0;
+	if ((node->op != MOD_OP_ADD && node->op != MOD_OP_SUB && node->op != MOD_OP_NEG) || a == VM_NO_SLOPE ||
+	    b == VM_NO_SLOPE)
+		return VM_NO_SLOPE;
+	slope = node->op == MOD_OP_ADD ? a + b : node->op == MOD_OP_SUB ? a - b : -a;
+	return slope >= -1 && slope <= 1 ? (int8_t)slope : VM_NO_SLOPE;
+}
+
+/* Of the nodes that an operation reads by their slope, does none need a row of its own? */
+static bool
+reads_slopes(const struct mod_vm *vm, const struct mod_node *node)
+{
+	for (uint32_t i = 0; i < node->n_args; i++)
+		if (vm->slots[node->args[i]].shape == VM_BOTH || vm->slots[node->args[i]].slope == VM_NO_SLOPE)
+			return false;
+	return true;
+}
+
+static bool
+is_sloping(const struct mod_vm *vm, uint16_t number)
+{
+	const struct mod_node *node = &vm->mod->nodes[number];
+	int32_t difference;
+
+	if (!vm->slots[number].words || !is_comparison(node->op) || !reads_slopes(vm, node))
+		return false;
+	difference = vm->slots[node->args[0]].slope - vm->slots[node->args[1]].slope;
+	return difference == 1 || difference == -1;
+}
+
+/* One round of choose_slopes(); false: nothing has changed. */
+static bool
+refuse_slopes(struct mod_vm *vm)
+{
+	bool changed = false;
+
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
+		const struct mod_node *node = &vm->mod->nodes[i];
+		struct vm_slot *slot = &vm->slots[i];
+		bool by_slopes = slot->shape == VM_SLOPE ? reads_slopes(vm, node) : is_sloping(vm, (uint16_t)i);
+
+		if (slot->shape == VM_SLOPE && !by_slopes) {
+			slot->shape = VM_BOTH;
+			changed = true;
+		}
+		for (uint32_t j = 0; j < node->n_args && !by_slopes; j++) {
+			struct vm_slot *arg = &vm->slots[node->args[j]];
+
+			changed |= arg->shape == VM_SLOPE;
+			arg->shape = arg->shape == VM_SLOPE ? VM_BOTH : arg->shape;
+		}
+	}
+	return changed;
+}
+
+/* All that has a slope is kept as one at first; then what somebody must read key by key is not. */
+static void
+choose_slopes(struct mod_vm *vm)
+{
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
+		vm->slots[i].slope = slope_of(vm, (uint16_t)i);
+		if (vm->slots[i].shape == VM_BOTH && vm->slots[i].slope != VM_NO_SLOPE)
+			vm->slots[i].shape = VM_SLOPE;
+	}
+	while (refuse_slopes(vm))
+		;
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
+		vm->slots[i].sloping = is_sloping(vm, (uint16_t)i);
 }
 
 /* Which node is the last to read each; the result, and guards of strays, are read at the very end. */
@@ -139,13 +223,15 @@ vm_plan(struct mod_vm *vm, struct paged_error *error)
 	uint32_t inputs[MOD_MAX_NODES];
 
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
-		enum vm_shape shape;
-
 		inputs[i] = inputs_of(&mod->nodes[i], inputs);
-		shape = shape_of(inputs[i]);
-		vm->slots[i].shape = shape;
-		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
+		vm->slots[i].shape = shape_of(inputs[i]);
 	}
 	choose_words(vm);
+	choose_slopes(vm);
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		enum vm_shape shape = vm->slots[i].shape;
+
+		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
+	}
 	return allocate(vm, error);
 }
