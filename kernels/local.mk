@@ -84,4 +84,6 @@ endif
 	%D%/mask/mod_rule.c \
 	%D%/mask/mod_rule.h \
 	%D%/mask/picture.c \
-	%D%/mask/select.c
+	%D%/mask/select.c \
+	%D%/mask/served.c \
+	%D%/mask/served.h
