@@ -27,6 +27,8 @@ DAEMON_SOURCES = \
 	%D%/endpoint.c \
 	%D%/endpoint.h \
 	%D%/facility.h \
+	%D%/helper.c \
+	%D%/helper.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/loop.c \

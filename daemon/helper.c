@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/helper.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* So often in a job's longest time it is looked at. */
+enum { LOOKS = 8, LOOK_MIN_MS = 5 };
+/* Memory that jobs freed goes back to the system when none came for so long. */
+enum { IDLE_MS = 200 };
+
+static void
+helper_tell(const struct helper *helper)
+{
+	const uint64_t one = 1;
+
+	/* It cannot fail: the counter is far from full, and being read is all it is for. */
+	if (write(helper->finished.fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+/* The next job, under the lock; NULL: the helper stops. */
+static struct helper_job *
+job_await(struct helper *helper)
+{
+	bool trimmed = false;
+
+	while (TAILQ_EMPTY(&helper->waiting) && !helper->stopping) {
+		struct timespec until;
+
+		if (trimmed) {
+			pthread_cond_wait(&helper->wanted, &helper->mutex);
+			continue;
+		}
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += IDLE_MS * 1000000;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		if (pthread_cond_timedwait(&helper->wanted, &helper->mutex, &until) != ETIMEDOUT)
+			continue;
+		trimmed = true;
+#ifdef __GLIBC__
+		pthread_mutex_unlock(&helper->mutex);
+		malloc_trim(0);
+		pthread_mutex_lock(&helper->mutex);
+#endif
+	}
+	return helper->stopping ? NULL : TAILQ_FIRST(&helper->waiting);
+}
+
+static void *
+helper_main(void *argument)
+{
+	struct helper *helper = argument;
+	struct helper_job *job;
+
+	pthread_mutex_lock(&helper->mutex);
+	while ((job = job_await(helper)) != NULL) {
+		TAILQ_REMOVE(&helper->waiting, job, link);
+		helper->running = job;
+		job->begun_ms = loop_now_ms();
+		pthread_mutex_unlock(&helper->mutex);
+		job->run(job);
+		pthread_mutex_lock(&helper->mutex);
+		helper->running = NULL;
+		TAILQ_INSERT_TAIL(&helper->done, job, link);
+		helper_tell(helper);
+	}
+	pthread_mutex_unlock(&helper->mutex);
+	return NULL;
+}
+
+static struct helper_job *
+done_take(struct helper *helper)
+{
+	struct helper_job *job;
+
+	pthread_mutex_lock(&helper->mutex);
+	job = TAILQ_FIRST(&helper->done);
+	if (job != NULL)
+		TAILQ_REMOVE(&helper->done, job, link);
+	pthread_mutex_unlock(&helper->mutex);
+	return job;
+}
+
+static void
+done_finish(struct helper *helper)
+{
+	struct helper_job *job;
+
+	while ((job = done_take(helper)) != NULL) {
+		LIST_REMOVE(job, all_link);
+		helper->n_jobs--;
+		job->finish(job);
+	}
+	if (helper->n_jobs == 0)
+		loop_timer_stop(&helper->timer);
+}
+
+static void
+finished_ready(struct loop_source *source, uint32_t events)
+{
+	struct helper *helper = container_of(source, struct helper, finished);
+	uint64_t n;
+
+	(void)events;
+	if (read(source->fd, &n, sizeof(n)) == (ssize_t)sizeof(n))
+		done_finish(helper);
+}
+
+static uint32_t
+look_ms(const struct helper *helper)
+{
+	return helper->limit_ms / LOOKS > LOOK_MIN_MS ? helper->limit_ms / LOOKS : LOOK_MIN_MS;
+}
+
+static void
+timer_fire(struct loop_timer *timer)
+{
+	struct helper *helper = container_of(timer, struct helper, timer);
+	struct helper_job *job;
+
+	pthread_mutex_lock(&helper->mutex);
+	job = helper->running;
+	if (job != NULL && loop_now_ms() - job->begun_ms >= helper->limit_ms &&
+	    !atomic_load_explicit(&job->cancelled, memory_order_relaxed)) {
+		job->late = true;
+		atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&helper->mutex);
+	loop_timer_start(helper->loop, timer, look_ms(helper));
+}
+
+static enum paged_status
+thread_start(struct helper *helper, struct paged_error *error)
+{
+	pthread_condattr_t attributes;
+	int result;
+
+	pthread_mutex_init(&helper->mutex, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&helper->wanted, &attributes);
+	pthread_condattr_destroy(&attributes);
+	result = pthread_create(&helper->thread, NULL, helper_main, helper);
+	if (result != 0) {
+		pthread_cond_destroy(&helper->wanted);
+		pthread_mutex_destroy(&helper->mutex);
+		return paged_fail(error, PAGED_ERR_SYSTEM, "no helper thread: %s", strerror(result));
+	}
+	helper->started = true;
+	return PAGED_OK;
+}
+
+enum paged_status
+helper_open(struct helper *helper, struct loop *loop, uint32_t limit_ms, struct paged_error *error)
+{
+	enum paged_status status;
+	int fd;
+
+	*helper = (struct helper){
+		.loop = loop,
+		.limit_ms = limit_ms,
+		.finished = { .fd = -1, .ready = finished_ready },
+		.timer.fire = timer_fire,
+	};
+	LIST_INIT(&helper->all);
+	TAILQ_INIT(&helper->waiting);
+	TAILQ_INIT(&helper->done);
+	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "eventfd: %m");
+	status = loop_add(loop, &helper->finished, fd, error);
+	if (status != PAGED_OK) {
+		close(fd);
+		return status;
+	}
+	status = thread_start(helper, error);
+	if (status != PAGED_OK) {
+		loop_remove(loop, &helper->finished);
+		close(fd);
+	}
+	return status;
+}
+
+/* Also takes it out of the queue, if it is there. */
+static void
+job_cancel(struct helper *helper, struct helper_job *job)
+{
+	pthread_mutex_lock(&helper->mutex);
+	if (job->begun_ms == 0 && !atomic_load_explicit(&job->cancelled, memory_order_relaxed)) {
+		TAILQ_REMOVE(&helper->waiting, job, link);
+		TAILQ_INSERT_TAIL(&helper->done, job, link);
+		helper_tell(helper);
+	}
+	atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
+	pthread_mutex_unlock(&helper->mutex);
+}
+
+void
+helper_cancel_member(struct helper *helper, uint32_t member)
+{
+	struct helper_job *job;
+
+	LIST_FOREACH(job, &helper->all, all_link)
+		if (job->member == member)
+			job_cancel(helper, job);
+}
+
+void
+helper_cancel_session(struct helper *helper, uint32_t session)
+{
+	struct helper_job *job;
+
+	LIST_FOREACH(job, &helper->all, all_link)
+		if (job->session == session)
+			job_cancel(helper, job);
+}
+
+void
+helper_close(struct helper *helper)
+{
+	struct helper_job *job;
+	int fd = helper->finished.fd;
+
+	if (!helper->started)
+		return;
+	LIST_FOREACH(job, &helper->all, all_link)
+		job_cancel(helper, job);
+	pthread_mutex_lock(&helper->mutex);
+	helper->stopping = true;
+	pthread_cond_signal(&helper->wanted);
+	pthread_mutex_unlock(&helper->mutex);
+	pthread_join(helper->thread, NULL);
+	done_finish(helper);
+	loop_remove(helper->loop, &helper->finished);
+	close(fd);
+	pthread_cond_destroy(&helper->wanted);
+	pthread_mutex_destroy(&helper->mutex);
+	helper->started = false;
+}
+
+enum paged_status
+helper_submit(struct helper *helper, struct helper_job *job, struct paged_error *error)
+{
+	const struct helper_job *other;
+	uint32_t n_session = 0;
+
+	LIST_FOREACH(other, &helper->all, all_link)
+		n_session += other->session == job->session;
+	if (n_session >= HELPER_SESSION_JOBS || helper->n_jobs >= HELPER_MAX_JOBS)
+		return paged_fail(error, PAGED_ERR_AGAIN,
+				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d", n_session,
+				  job->session, HELPER_SESSION_JOBS, helper->n_jobs, HELPER_MAX_JOBS);
+	if (helper->n_jobs++ == 0)
+		loop_timer_start(helper->loop, &helper->timer, look_ms(helper));
+	LIST_INSERT_HEAD(&helper->all, job, all_link);
+	pthread_mutex_lock(&helper->mutex);
+	TAILQ_INSERT_TAIL(&helper->waiting, job, link);
+	pthread_cond_signal(&helper->wanted);
+	pthread_mutex_unlock(&helper->mutex);
+	return PAGED_OK;
+}
