@@ -46,8 +46,7 @@ void control_close(struct control *control);
  *
  * A refusal becomes its status and sentence.
  * @param[out] reply  lives until the next call
- * @param[out] fds    WIRE_N_POOL_FDS descriptors that are the caller's to close with a WIRE_POOL_GRANT;
- *                    -1 each otherwise
+ * @param[out] fds    those of the grant (wire_control_reply_fds()), the caller's to close; -1 where there is none
  * @retval PAGED_ERR_GONE     hung up
  * @retval PAGED_ERR_TIMEOUT  no answer before the deadline
  */

@@ -83,6 +83,8 @@ typedef uint64_t paged_seq_id;
 
 /** Most sequences that one request may name. */
 #define PAGED_MAX_REQUEST_SEQS 4096u
+/** Most rows of a block mask that the owner builds. */
+#define PAGED_MAX_MASK_ROWS 2048u
 /** Most tokens in a page. */
 #define PAGED_MAX_PAGE_SIZE 256u
 /** Longest pool name, without the terminating zero. */

@@ -35,6 +35,9 @@ enum config_setting {
 	CONFIG_MAX_SESSIONS,
 	CONFIG_MAX_MEMBERS,
 	CONFIG_MAX_USER_MEMBERS,
+	CONFIG_MASK_SIZE,
+	CONFIG_MASK_TIME,
+	CONFIG_MASK_ARRAYS,
 	/* of a pool */
 	CONFIG_POOL_LAYERS,
 	CONFIG_POOL_KV_HEADS,
@@ -83,6 +86,9 @@ struct config {
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
 	uint32_t stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
+	uint64_t mask_bytes;  /* of a block mask that is built for a session; 0: none is */
+	uint32_t mask_time_ms;
+	uint64_t array_bytes; /* of the arrays that a session keeps; 0: none */
 	struct config_pool *pools;
 	size_t n_pools;
 	struct config_source source[CONFIG_N_SETTINGS];

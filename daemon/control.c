@@ -50,7 +50,7 @@ connection_close(struct connection *connection)
 		member_disconnected(member);
 }
 
-/* One datagram, with a pool's descriptors or none; false: the peer does not take it. */
+/* One datagram, with the descriptors of a grant or none; false: the peer does not take it. */
 static bool
 datagram_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
 {
@@ -212,6 +212,17 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 	return PAGED_OK;
 }
 
+/* Refuse what was asked, and go on. */
+static void
+refusal_notify(struct connection *connection, const struct paged_error *error)
+{
+	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
+
+	log_debug("control", "member %u: %s", connection->member->id, error->text);
+	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
+	control_notify(connection, &reply);
+}
+
 static void
 open_pool_serve(struct connection *connection, const char *name)
 {
@@ -220,13 +231,29 @@ open_pool_serve(struct connection *connection, const char *name)
 	int fds[WIRE_N_POOL_FDS];
 
 	if (grant_make(connection, name, &reply, fds, &error) != PAGED_OK) {
-		log_debug("control", "member %u: %s", connection->member->id, error.text);
-		reply = (struct wire_control_reply){ .kind = WIRE_REFUSAL, .refusal.status = error.status };
-		snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error.text);
-		control_notify(connection, &reply);
+		refusal_notify(connection, &error);
 		return;
 	}
 	if (!datagram_send(connection, &reply, fds, WIRE_N_POOL_FDS))
+		connection_close(connection);
+}
+
+static void
+fetch_mask_serve(struct connection *connection, uint64_t ticket)
+{
+	struct wire_control_reply reply = { .kind = WIRE_MASK_GRANT, .mask_grant.ticket = ticket };
+	struct tickets *tickets = &connection->control->daemon->tickets;
+	struct paged_error error;
+	bool sent;
+	int fd;
+
+	if (tickets_take(tickets, connection->member->id, ticket, &fd, &reply.mask_grant.size, &error) != PAGED_OK) {
+		refusal_notify(connection, &error);
+		return;
+	}
+	sent = datagram_send(connection, &reply, &fd, WIRE_N_MASK_FDS);
+	close(fd);
+	if (!sent)
 		connection_close(connection);
 }
 
@@ -263,10 +290,17 @@ message_serve(struct connection *connection, const uint8_t *message, size_t size
 		connection_refuse(connection, &error);
 		return;
 	}
-	if (request.kind == WIRE_OPEN_POOL)
+	switch (request.kind) {
+	case WIRE_OPEN_POOL:
 		open_pool_serve(connection, request.open_pool.name);
-	else
+		break;
+	case WIRE_FETCH_MASK:
+		fetch_mask_serve(connection, request.fetch_mask.ticket);
+		break;
+	default:
 		bye_serve(connection);
+		break;
+	}
 }
 
 static void

@@ -11,10 +11,14 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "daemon/core/array.h"
 #include "daemon/log.h"
 
 /* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
-enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };
+enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 + TICKETS_MAX + HELPER_MAX_JOBS };
+
+/* Of block masks that wait to be fetched: so many of the largest. */
+enum { UNFETCHED_MASKS = 4 };
 
 enum paged_status
 daemon_random(void *bytes, size_t size, struct paged_error *error)
@@ -147,6 +151,8 @@ parts_init(struct daemon *daemon)
 	daemon->watchdog.fire = watchdog_fire;
 	daemon->reaper.step = reap_step;
 	members_open(&daemon->members, daemon);
+	/* An image is a little larger than the mask in it. */
+	tickets_open(&daemon->tickets, &daemon->loop, UNFETCHED_MASKS * daemon->config->mask_bytes);
 	loop_work_add(&daemon->loop, &daemon->reaper);
 }
 
@@ -172,9 +178,13 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status == PAGED_OK)
 		status = core_create(daemon->boot_id, &daemon->core, error);
 	if (status == PAGED_OK)
+		core_array_limit(daemon->core, config->array_bytes);
+	if (status == PAGED_OK)
 		status = pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = endpoint_open(&daemon->endpoint, daemon, error);
+	if (status == PAGED_OK)
+		status = helper_open(&daemon->helper, &daemon->loop, config->mask_time_ms, error);
 	if (status == PAGED_OK)
 		status = rpc_open(&daemon->rpc, daemon, error);
 	if (status == PAGED_OK)
@@ -203,6 +213,8 @@ daemon_close(struct daemon *daemon)
 	control_close(&daemon->control);
 	if (daemon->members.daemon != NULL)
 		members_close(&daemon->members);
+	helper_close(&daemon->helper);
+	tickets_close(&daemon->tickets);
 	rpc_close(&daemon->rpc);
 	endpoint_close(&daemon->endpoint);
 	core_destroy(daemon->core);

@@ -48,6 +48,7 @@ DAEMON_SOURCES = \
 	%D%/rpc.h \
 	%D%/rpc_admin.c \
 	%D%/rpc_check.c \
+	%D%/rpc_masks.c \
 	%D%/rpc_sequences.c \
 	%D%/runtime.c \
 	%D%/runtime.h \
@@ -57,6 +58,8 @@ DAEMON_SOURCES = \
 	%D%/settings.h \
 	%D%/sysmem.c \
 	%D%/sysmem.h \
+	%D%/tickets.c \
+	%D%/tickets.h \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \

@@ -278,6 +278,7 @@ session_finish(struct members *members, struct session *session, const char *why
 	if (session->ended)
 		return;
 	session->ended = true;
+	helper_cancel_session(&members->daemon->helper, session->id);
 	if (log_limit_pass(&members->limit, "session", loop_now_ms()))
 		log_info("session", "%u ended: %s", session->id, why);
 	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK)
@@ -305,6 +306,14 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 	return PAGED_OK;
 }
 
+/* What was being built for it, and what waits for it. */
+static void
+work_forget(const struct member *member)
+{
+	helper_cancel_member(&member->daemon->helper, member->id);
+	tickets_drop(&member->daemon->tickets, member->id);
+}
+
 void
 member_cut(struct member *member, const char *why)
 {
@@ -315,6 +324,7 @@ member_cut(struct member *member, const char *why)
 	member->alive = false;
 	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
+	work_forget(member);
 	if (member->first)
 		session_finish(members, member->session, why);
 }
@@ -338,6 +348,7 @@ member_gone(struct member *member)
 
 	member->alive = false;
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
+	work_forget(member);
 	if (member->connection != NULL) {
 		control_detach(member->connection);
 		if (session != NULL)

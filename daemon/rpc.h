@@ -96,6 +96,14 @@ enum paged_status rpc_get_table(struct rpc *, struct member *, const struct wire
 enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);
 
+/* rpc_masks.c */
+enum paged_status rpc_put_array(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				struct paged_error *);
+enum paged_status rpc_drop_array(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				 struct paged_error *);
+enum paged_status rpc_build_mask(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				 struct paged_error *);
+
 /* rpc_check.c */
 enum paged_status rpc_check(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			    struct paged_error *);

@@ -17,6 +17,7 @@ nodist_%C%_libproto_la_SOURCES = $(PAGED_PB_C)
 	%D%/wire.h \
 	%D%/wire_control.c \
 	%D%/wire_internal.h \
+	%D%/wire_mask.c \
 	%D%/wire_reply.c \
 	%D%/wire_request.c
 %C%_libproto_la_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUFC_CFLAGS)

@@ -139,6 +139,7 @@ wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_
 	Paged__V1__Table table = PAGED__V1__TABLE__INIT;
 	Paged__V1__SequenceReport sequence;
 	Paged__V1__Books books = PAGED__V1__BOOKS__INIT;
+	Paged__V1__Mask mask;
 
 	message.id = reply->id;
 	message.status = reply->status;
@@ -189,6 +190,11 @@ wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_
 		books_put(&books, reply);
 		message.body_case = PAGED__V1__REPLY__BODY_BOOKS;
 		message.books = &books;
+		break;
+	case WIRE_REPLY_MASK:
+		wire_mask_put(&mask, reply);
+		message.body_case = PAGED__V1__REPLY__BODY_MASK;
+		message.mask = &mask;
 		break;
 	}
 	return wire_pack(&message.base, buffer, buffer_size);
@@ -395,6 +401,8 @@ wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, 
 		return table_parse(unpacked->table, reply, error);
 	case PAGED__V1__REPLY__BODY_BOOKS:
 		return books_parse(unpacked->books, reply, error);
+	case PAGED__V1__REPLY__BODY_MASK:
+		return wire_mask_get(reply, unpacked->mask, error);
 	default:
 		/* A newer daemon's body that this library does not know is no error: the status stands. */
 		reply->kind = WIRE_REPLY_EMPTY;

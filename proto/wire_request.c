@@ -30,8 +30,10 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 	Paged__V1__GetTable get_table = PAGED__V1__GET_TABLE__INIT;
 	Paged__V1__Check check = PAGED__V1__CHECK__INIT;
 	Paged__V1__Kick kick = PAGED__V1__KICK__INIT;
+	Paged__V1__PutArray put_array;
+	Paged__V1__DropArray drop_array = PAGED__V1__DROP_ARRAY__INIT;
+	Paged__V1__BuildMask build_mask;
 
-	(void)arena;
 	message.id = request->id;
 	switch (request->kind) {
 	case WIRE_PING:
@@ -97,6 +99,22 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 		message.body_case = PAGED__V1__REQUEST__BODY_KICK;
 		message.kick = &kick;
 		break;
+	case WIRE_PUT_ARRAY:
+		wire_put_array_put(&put_array, &request->put_array);
+		message.body_case = PAGED__V1__REQUEST__BODY_PUT_ARRAY;
+		message.put_array = &put_array;
+		break;
+	case WIRE_DROP_ARRAY:
+		drop_array.name = (char *)request->drop_array.name;
+		message.body_case = PAGED__V1__REQUEST__BODY_DROP_ARRAY;
+		message.drop_array = &drop_array;
+		break;
+	case WIRE_BUILD_MASK:
+		if (!wire_build_mask_put(&build_mask, &request->build_mask, arena))
+			return 0;
+		message.body_case = PAGED__V1__REQUEST__BODY_BUILD_MASK;
+		message.build_mask = &build_mask;
+		break;
 	case WIRE_N_REQUESTS:
 		return 0;
 	}
@@ -126,7 +144,8 @@ items_parse(const Paged__V1__SeqItems *from, bool has_tokens, struct wire_items 
 }
 
 static enum paged_status
-body_parse(const Paged__V1__Request *from, struct wire_request *request, struct paged_error *error)
+body_parse(const Paged__V1__Request *from, struct wire_arena *arena, struct wire_request *request,
+	   struct paged_error *error)
 {
 	switch (from->body_case) {
 	case PAGED__V1__REQUEST__BODY_PING:
@@ -180,6 +199,16 @@ body_parse(const Paged__V1__Request *from, struct wire_request *request, struct 
 		request->kick.session = from->kick->session;
 		request->kick.kill = from->kick->kill;
 		return PAGED_OK;
+	case PAGED__V1__REQUEST__BODY_PUT_ARRAY:
+		request->kind = WIRE_PUT_ARRAY;
+		return wire_put_array_get(&request->put_array, from->put_array, error);
+	case PAGED__V1__REQUEST__BODY_DROP_ARRAY:
+		request->kind = WIRE_DROP_ARRAY;
+		return wire_text_copy(request->drop_array.name, sizeof(request->drop_array.name),
+				      from->drop_array->name, "drop_array: name", error);
+	case PAGED__V1__REQUEST__BODY_BUILD_MASK:
+		request->kind = WIRE_BUILD_MASK;
+		return wire_build_mask_get(&request->build_mask, from->build_mask, arena, error);
 	default:
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "a request of a kind that version %u.%u lacks",
 				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR);
@@ -197,5 +226,5 @@ wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena
 	if (unpacked == NULL)
 		return PAGED_ERR_PROTOCOL;
 	request->id = unpacked->id;
-	return body_parse(unpacked, request, error);
+	return body_parse(unpacked, arena, request, error);
 }

@@ -76,11 +76,12 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 	it_require(wire_control_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s",
 		   error.text);
 	if (CMSG_FIRSTHDR(&message) != NULL) {
+		unsigned int n_fds = wire_control_reply_fds(reply->kind);
 		int got[WIRE_N_POOL_FDS];
 
-		it_require(reply->kind == WIRE_POOL_GRANT);
-		memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(got));
-		for (int i = 0; i < WIRE_N_POOL_FDS; i++) {
+		it_require(n_fds > 0 && CMSG_FIRSTHDR(&message)->cmsg_len == CMSG_LEN(sizeof(int) * n_fds));
+		memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int) * n_fds);
+		for (unsigned int i = 0; i < n_fds; i++) {
 			if (fds != NULL)
 				fds[i] = got[i];
 			else
