@@ -156,7 +156,10 @@ bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n,
 	if (status == PAGED_OK && mods->score != NULL)
 		status = mod_rebind(mods->score, arrays, n, &error);
 	assert(status == PAGED_OK);
-	/* Where the mask mod alone says what to visit; a help, which may lack. */
+	/*
+	 * Where the mask mod alone says what to visit.  An element costs a
+	 * nanosecond here and saves several in each layer.  A help, which may lack.
+	 */
 	if (mods->mask != NULL && blocks == NULL)
 		(void)mod_binding_index(mods->mask, &error);
 	mods->blocks = blocks;
