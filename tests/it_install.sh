@@ -84,6 +84,43 @@ try_with "$cc" "the README's program compiles" \
 try_with "$cxx" "a C++ program compiles" \
 	$cxx -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Werror "$PAGED_SRCDIR/tests/install_worker.cc" -o worker $flags
 
+# The manual's examples are one program, but for the model's part.
+manual_example()
+{
+	cat <<-'END'
+	#include <err.h>
+	#include <pagedclient.h>
+
+	enum { n_layers = 2 };
+
+	static float data[512 * 9 * 64], result[512 * 9 * 64];
+	static struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = 9, .dim = 64 };
+	static struct paged_tensor k = { .data = data, .dtype = PAGED_F32, .n_heads = 3, .dim = 64 };
+
+	static void
+	project_qkv(uint32_t layer, float *to_q, float *to_k, float *to_v)
+	{
+		to_q[layer] = to_k[layer] + to_v[layer];
+	}
+
+	int
+	main(void)
+	{
+		struct paged_tensor v = k, out = q;
+		uint32_t layer;
+
+		out.data = result;
+	END
+	sed -n '/^\.Sh EXAMPLES/,/^\.Sh SEE/p' "$PAGED_SRCDIR/man/libpagedclient.3" |
+		sed -n '/^\.Bd -literal/,/^\.Ed/{/^\./!p}' | sed 's/\\-/-/g; s/\\e/\\/g'
+	echo '	paged_client_close(client);
+	return 0;
+	}'
+}
+manual_example >manual.c
+# shellcheck disable=SC2086
+try_with "$cc" "the manual's examples compile" $cc -std=gnu11 -Wall -Wextra -Werror manual.c -o manual $flags
+
 # The configuration that the README shows, with less memory and no group.
 sed -n 's/^    //; /^pool llama {/,/^}/p' "$PAGED_SRCDIR/README.md" | sed 's/2GiB/64MiB/' >pagedd.conf
 try "the README's configuration is accepted" "$sbin/pagedd" --check-config --config pagedd.conf
@@ -95,6 +132,7 @@ for _ in $(seq 200); do
 done
 try "pagedctl status" "$bin/pagedctl" status
 [ ! -x first ] || try "the README's program runs" ./first
+[ ! -x manual ] || try "the manual's examples run" ./manual
 [ ! -x worker ] || try "the C++ program runs" ./worker
 try_with python3 "Python calls the library" python3 "$PAGED_SRCDIR/tests/install_ffi.py"
 try "pagedctl check" "$bin/pagedctl" check

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the calls on mods refuse, and how their objects end. */
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,6 +87,42 @@ Test(client_mods_calls, texts_and_ready_made_mods)
 	}
 	cr_assert_geq(n, 10);
 	cr_assert_null(paged_mod_named(UINT32_MAX));
+}
+
+/* Blanks and the marks of roff do not count. */
+static void
+squeeze(char *text)
+{
+	char *to = text;
+
+	for (; *text != '\0'; text++)
+		if (strchr(" \n\\", *text) == NULL)
+			*to++ = *text;
+	*to = '\0';
+}
+
+/* libpagedclient(3) shows the ready-made mods as they are. */
+Test(client_mods_calls, the_manual_has_them)
+{
+	static char manual[1 << 16];
+	const struct paged_named_mod *named;
+	char path[512], wanted[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/man/libpagedclient.3", getenv("PAGED_SRCDIR"));
+	file = fopen(path, "re");
+	cr_assert_not_null(file, "%s", path);
+	manual[fread(manual, 1, sizeof(manual) - 1, file)] = '\0';
+	fclose(file);
+	squeeze(manual);
+	for (uint32_t i = 0; (named = paged_mod_named(i)) != NULL; i++) {
+		bool bare = named->arguments[0] == '\0';
+
+		snprintf(wanted, sizeof(wanted), "%s%s%s%s%s", named->name, bare ? "" : "(", named->arguments,
+			 bare ? "" : ")", named->text);
+		squeeze(wanted);
+		cr_expect_not_null(strstr(manual, wanted), "%s", wanted);
+	}
 }
 
 Test(client_mods_calls, create)
