@@ -42,6 +42,10 @@ static struct square {
 
 static uint8_t elements[BLOCK_ELEMENTS];
 
+/* True everywhere, which no interval around q_idx == kv_idx shows. */
+static struct bench_mod opaque;
+static struct mod_rule opaque_rule;
+
 /* A decode step: the last token of each sequence, whose lengths are all unlike. */
 static struct block_mask_row rows[N_SEQS];
 static struct block_mask_sequence sequences[N_SEQS];
@@ -116,9 +120,13 @@ batch_us(uint32_t page_size, uint32_t kv_block, struct block_mask **mask_p)
 static void
 setup(void)
 {
+	struct paged_error error = { 0 };
+
 	for (int m = 0; m < N_MASKS; m++)
 		for (int s = 0; s < N_SIZES; s++)
 			open_square(&squares[m][s], texts[m], sizes[s]);
+	bench_mod_open(&opaque, MOD_MASK, "(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", BLOCK);
+	bench_must(mod_rule_open(&opaque_rule, opaque.binding, kernel_isa_best(), &error), &error);
 	open_batch();
 	batch_us(16, 16, &physical);
 }
@@ -129,6 +137,8 @@ teardown(void)
 	for (int m = 0; m < N_MASKS; m++)
 		for (int s = 0; s < N_SIZES; s++)
 			close_square(&squares[m][s]);
+	mod_rule_close(&opaque_rule);
+	bench_mod_close(&opaque);
 	block_mask_destroy(physical);
 	free(pages);
 }
@@ -252,6 +262,29 @@ sample_evaluate_both(void)
 	return evaluate_us(CAUSAL_DOCUMENTS);
 }
 
+/* With all that create does before: interval, parts, a point of each. */
+static double
+sample_exactly(void)
+{
+	const struct mask_rule *rule = &opaque_rule.rule;
+	const uint32_t n_rounds = 64;
+	uint64_t start = bench_now_ns(), end;
+
+	for (uint32_t i = 0; i < n_rounds; i++) {
+		const struct mask_area area = {
+			.q_begin = i * BLOCK,
+			.q_end = (i + 1) * BLOCK,
+			.kv_begin = i * BLOCK,
+			.kv_end = (i + 1) * BLOCK,
+		};
+
+		if (rule->exactly(rule->context, &area) != MASK_ALL)
+			bench_die("a square is below 0");
+	}
+	end = bench_now_ns();
+	return (double)(end - start) / 1e3 / n_rounds;
+}
+
 /* A byte an element, the least that evaluating them without a mod could cost. */
 static double
 sample_touch(void)
@@ -326,6 +359,7 @@ static const struct bench_figure figures[] = {
 	{ "block of window", "us", "write 16384 bytes", "1.5 us", sample_evaluate_window },
 	{ "block of doc", "us", "write 16384 bytes", "1.5 us", sample_evaluate_documents },
 	{ "block of doc causal", "us", "write 16384 bytes", "1.5 us", sample_evaluate_both },
+	{ "unknown to the end", "us", "write 16384 bytes", "1.5 us", sample_exactly },
 	{ "indices of batch, 16", "us", NULL, NULL, sample_write_batch },
 	{ "batch, pages of 16", "us", "indices of batch, 16", "200 us", sample_batch_16 },
 	{ "batch, pages of 64", "us", NULL, "200 us", sample_batch_64 },

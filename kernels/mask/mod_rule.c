@@ -176,8 +176,26 @@ cut(int64_t *edges, int64_t begin, int64_t end, uint32_t n)
 		edges[i] = begin + (end - begin) * i / n;
 }
 
-/* The parts of an area, and a point of each; false: there are parts of which that does not tell enough. */
-static bool
+/* Every element of the parts that are left: of whole rows of parts at once, from the first one left to the last. */
+static void
+tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_grid *parts, uint64_t left)
+{
+	for (uint32_t r = 0; r < parts->n_rows && !is_mixed(tally); r++) {
+		uint32_t row = (uint32_t)(left >> r * MASK_GRID_SIDE) & ((1u << MASK_GRID_SIDE) - 1);
+		struct mask_area area = { .b = parts->b, .h = parts->h };
+
+		if (row == 0)
+			continue;
+		area.q_begin = parts->q[r];
+		area.q_end = parts->q[r + 1];
+		area.kv_begin = parts->kv[__builtin_ctz(row)];
+		area.kv_end = parts->kv[32 - __builtin_clz(row)];
+		tally_all(tally, mod_rule->vm, &area);
+	}
+}
+
+/* The parts of an area, then a point of each, then the elements of those that are not known. */
+static void
 tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
 	struct mask_grid parts = {
@@ -188,18 +206,21 @@ tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct m
 	};
 	struct mod_grid_truth truth;
 	struct mod_grid grid;
-	uint64_t boxes;
+	uint64_t boxes, left;
 
 	cut(parts.q, area->q_begin, area->q_end, parts.n_rows);
 	cut(parts.kv, area->kv_begin, area->kv_end, parts.n_columns);
 	boxes = take_grid(&grid, &parts);
 	truth = mod_gridder_ask(mod_rule->areas, &grid);
-	boxes &= ~(truth.all_true | truth.all_false);
-	if (boxes != 0 && (truth.all_true == 0 || truth.all_false == 0))
+	left = boxes & ~(truth.all_true | truth.all_false);
+	if (left != 0 && (truth.all_true == 0 || truth.all_false == 0))
 		see_corners(&truth, mod_rule, &grid, 0);
-	tally->any_true |= truth.all_true != 0;
-	tally->any_false |= truth.all_false != 0;
-	return boxes == 0 || is_mixed(tally);
+	tally->any_true = truth.all_true != 0;
+	tally->any_false = truth.all_false != 0;
+	if (left == boxes && !is_mixed(tally))
+		tally_all(tally, mod_rule->vm, area);
+	else
+		tally_left(tally, mod_rule, &parts, left);
 }
 
 /*
@@ -224,6 +245,15 @@ is_more_than_a_tile(const struct mask_area *area)
 	return (area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS;
 }
 
+/* A tile or less, or a mod with floats: elements are as cheap as what would spare them. */
+static void
+tally_elements(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
+{
+	tally_corners(tally, mod_rule->vm, area);
+	if (!is_mixed(tally))
+		tally_all(tally, mod_rule->vm, area);
+}
+
 /* The cheapest first: one interval, then parts or a few elements of it, every element. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
@@ -231,18 +261,15 @@ rule_exactly(void *context, const struct mask_area *area)
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
 	enum mask_verdict verdict = rule_surely(context, area);
-	bool known = false;
 
 	if (verdict != MASK_SOME)
 		return verdict;
 	if (mod_rule->areas != NULL && is_more_than_a_tile(area))
-		known = tally_parts(&tally, mod_rule, area);
+		tally_parts(&tally, mod_rule, area);
 	else if (mod_rule->areas != NULL && corners_differ(mod_rule->binding, area))
 		return MASK_SOME;
 	else
-		tally_corners(&tally, mod_rule->vm, area);
-	if (!known && !is_mixed(&tally))
-		tally_all(&tally, mod_rule->vm, area);
+		tally_elements(&tally, mod_rule, area);
 	if (is_mixed(&tally))
 		return MASK_SOME;
 	return tally.any_true ? MASK_ALL : MASK_NONE;
