@@ -67,17 +67,38 @@ step_one(const struct mod_gridder *gridder, const struct step *step, uint32_t r,
 }
 
 static void
+step_row(const struct mod_gridder *gridder, const struct step *step, uint32_t r, uint32_t n_columns)
+{
+	struct grid_bounds *to = &step->call.to[r];
+
+	for (uint32_t c = 0; c < n_columns; c++) {
+		struct mod_ints bounds = step_one(gridder, step, r, c);
+
+		to->low[c] = (int32_t)bounds.low;
+		to->high[c] = (int32_t)bounds.high;
+	}
+}
+
+static void
+step_load_row(const struct mod_gridder *gridder, const struct step *step, uint32_t r, uint32_t n_columns)
+{
+	const struct grid_bounds *index = step->call.in[0].rows + r * step->call.in[0].step;
+	struct grid_bounds *to = &step->call.to[r];
+
+	mod_ints_load_row(&gridder->binding->names[step->name], gridder->binding->mod->names[step->name].dtype,
+			  n_columns, index->low, index->high, to->low, to->high);
+}
+
+static void
 step_one_by_one(const struct mod_gridder *gridder, const struct step *step, uint32_t n_columns)
 {
 	for (uint32_t r = 0; r < step->call.n_rows; r++) {
 		struct grid_bounds *to = &step->call.to[r];
 
-		for (uint32_t c = 0; c < n_columns; c++) {
-			struct mod_ints bounds = step_one(gridder, step, r, c);
-
-			to->low[c] = (int32_t)bounds.low;
-			to->high[c] = (int32_t)bounds.high;
-		}
+		if (step->op == MOD_OP_LOAD && step->n_args == 1)
+			step_load_row(gridder, step, r, n_columns);
+		else
+			step_row(gridder, step, r, n_columns);
 		if (n_columns == 1)
 			fill(to, to->low[0], to->high[0]);
 	}

@@ -41,6 +41,10 @@ struct mod_bounds mod_bounds_load(const struct mod_bound *bound, enum mod_dtype 
 struct mod_ints mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
 			      const struct mod_ints *indexes);
 
+/** mod_ints_load_row - of an array of one dimension, over the ranges low[i] .. high[i] of n indexes */
+void mod_ints_load_row(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n, const int32_t *low,
+		       const int32_t *high, int32_t *to_low, int32_t *to_high);
+
 /**
  * mod_bounds - of a mod's result over a box and the scores in [score.low, score.high]
  *

@@ -222,22 +222,25 @@ climb_ints(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, 
 	return bounds;
 }
 
-static struct mod_ints
-ints_by_pyramid(const struct mod_bound *bound, enum mod_dtype dtype, struct mod_ints index)
+/* Over the indexes low .. high; 0 where those leave the array. */
+static struct pair
+look_up(const struct mod_bound *bound, enum mod_dtype dtype, int64_t low, int64_t high)
 {
-	int64_t last = (int64_t)bound->extents[0] - 1;
-	int64_t low = index.low > 0 ? index.low : 0, high = index.high < last ? index.high : last;
-	struct pair bounds;
+	const int64_t last = (int64_t)bound->extents[0] - 1;
+	bool outside = low < 0 || high > last;
+	struct pair bounds = { 0, 0 };
 
+	low = low > 0 ? low : 0;
+	high = high < last ? high : last;
 	if (low > high)
-		return (struct mod_ints){ 0, 0 };
+		return bounds;
 	if (low == high)
 		bounds = int_element(bound, dtype, (uint64_t)low);
 	else
 		bounds = climb_ints(bound, dtype, (uint64_t)low, (uint64_t)high + 1);
-	if (low != index.low || high != index.high)
+	if (outside)
 		include_pair(&bounds, (struct pair){ 0, 0 });
-	return (struct mod_ints){ bounds.low, bounds.high };
+	return bounds;
 }
 
 static struct mod_bounds
@@ -279,8 +282,7 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 	double count = 1;
 
 	if (bound->pyramid != NULL && !mod_dtype_is_float(dtype)) {
-		const struct mod_ints index = { (int64_t)indexes[0].low, (int64_t)indexes[0].high };
-		struct mod_ints ints = ints_by_pyramid(bound, dtype, index);
+		struct pair ints = look_up(bound, dtype, (int64_t)indexes[0].low, (int64_t)indexes[0].high);
 
 		bounds.low = (double)ints.low;
 		bounds.high = (double)ints.high;
@@ -337,12 +339,34 @@ mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_di
 {
 	struct mod_bounds as_floats[MOD_MAX_INDEXES], bounds;
 
-	if (bound->pyramid != NULL)
-		return ints_by_pyramid(bound, dtype, indexes[0]);
+	if (bound->pyramid != NULL) {
+		struct pair ints = look_up(bound, dtype, indexes[0].low, indexes[0].high);
+
+		return (struct mod_ints){ ints.low, ints.high };
+	}
 	for (uint32_t i = 0; i < n_dims; i++)
 		as_floats[i] = (struct mod_bounds){ (double)indexes[i].low, (double)indexes[i].high, false };
 	bounds = mod_bounds_load(bound, dtype, n_dims, as_floats);
 	return (struct mod_ints){ (int64_t)bounds.low, (int64_t)bounds.high };
+}
+
+void
+mod_ints_load_row(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n, const int32_t *low,
+		  const int32_t *high, int32_t *to_low, int32_t *to_high)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct mod_ints index = { low[i], high[i] };
+		struct pair bounds;
+
+		if (bound->pyramid != NULL) {
+			bounds = look_up(bound, dtype, low[i], high[i]);
+		} else {
+			index = mod_ints_load(bound, dtype, 1, &index);
+			bounds = (struct pair){ (int32_t)index.low, (int32_t)index.high };
+		}
+		to_low[i] = bounds.low;
+		to_high[i] = bounds.high;
+	}
 }
 
 enum paged_status
