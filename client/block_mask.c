@@ -5,21 +5,30 @@
 
 #include <stdlib.h>
 
-struct paged_block_mask *
-block_mask_enlist(struct paged_pool *pool, struct block_mask *logical, struct block_mask *physical, paged_seq_id *seq,
-		  uint64_t *version)
+static void
+parts_free(const struct block_mask_parts *parts)
+{
+	block_mask_destroy(parts->logical);
+	block_mask_destroy(parts->physical);
+	free(parts->seq);
+	free(parts->version);
+}
+
+static enum paged_status
+enlist(struct paged_pool *pool, const struct block_mask_parts *parts, struct paged_block_mask **mask_p,
+       struct paged_error *error)
 {
 	struct paged_block_mask *mask = calloc(1, sizeof(*mask));
 
 	if (mask == NULL)
-		return NULL;
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a block mask");
 	*mask = (struct paged_block_mask){
 		.pool = pool,
-		.logical = logical,
-		.physical = physical,
-		.n_rows = physical != NULL ? physical->shape.n_rows : 0,
-		.seq = seq,
-		.version = version,
+		.logical = parts->logical,
+		.physical = parts->physical,
+		.n_rows = parts->physical != NULL ? parts->physical->shape.n_rows : 0,
+		.seq = parts->seq,
+		.version = parts->version,
 	};
 	client_lock(pool->client);
 	mask->next = pool->block_masks;
@@ -28,19 +37,31 @@ block_mask_enlist(struct paged_pool *pool, struct block_mask *logical, struct bl
 		mask->next->link = &mask->next;
 	pool->block_masks = mask;
 	client_unlock(pool->client);
-	return mask;
+	*mask_p = mask;
+	return PAGED_OK;
+}
+
+enum paged_status
+block_mask_deliver(struct paged_pool *pool, enum paged_status status, struct block_mask_parts *parts,
+		   struct paged_block_mask **mask_p, struct paged_error *error)
+{
+	if (status == PAGED_OK)
+		status = enlist(pool, parts, mask_p, error);
+	if (status == PAGED_OK)
+		return PAGED_OK;
+	parts_free(parts);
+	return client_fail(pool->client, error);
 }
 
 void
 block_mask_free(struct paged_block_mask *mask)
 {
+	const struct block_mask_parts parts = { mask->logical, mask->physical, mask->seq, mask->version };
+
 	*mask->link = mask->next;
 	if (mask->next != NULL)
 		mask->next->link = mask->link;
-	block_mask_destroy(mask->logical);
-	block_mask_destroy(mask->physical);
-	free(mask->seq);
-	free(mask->version);
+	parts_free(&parts);
 	free(mask);
 }
 

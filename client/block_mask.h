@@ -6,14 +6,14 @@
  * rows and cut to their lengths, and for each row the sequence with the
  * version of its entries as they were read: staleness is judged by these.
  *
- * Life: in its pool's list from block_mask_enlist() on, which the client's
- * mutex guards; freed by itself or with the pool.  Nothing in it changes.
+ * Life: in its pool's list, which the client's mutex guards; freed by itself
+ * or with the pool.  Nothing in it changes.
  */
 #ifndef PAGED_CLIENT_BLOCK_MASK_H
 #define PAGED_CLIENT_BLOCK_MASK_H
 
 #include "client/internal.h"
-#include "kernels/mask/mask.h"
+#include "kernels/mask/batch_mask.h"
 
 struct paged_block_mask {
 	struct paged_pool *pool;
@@ -34,16 +34,48 @@ block_mask_named(const struct paged_block_mask *mask)
 	return mask->physical != NULL ? mask->physical : mask->logical;
 }
 
+/** What a mask is made of while it is made; all zero at first, all NULL but `logical` for a logical one. */
+struct block_mask_parts {
+	struct block_mask *logical;
+	struct block_mask *physical;
+	paged_seq_id *seq;
+	uint64_t *version;
+};
+
 /**
- * block_mask_enlist - make a handle of its parts, which it then owns, and put it into the pool's list
+ * block_mask_deliver - the end of every call that makes a mask
  *
- * @param[in] physical, seq, version  NULL for a logical mask; else [physical->shape.n_rows]
- * @return NULL: no memory; the parts are still the caller's
+ * @param[in] status  how making the parts went; if it failed, error says why,
+ *                    and they are freed
  */
-struct paged_block_mask *block_mask_enlist(struct paged_pool *pool, struct block_mask *logical,
-					   struct block_mask *physical, paged_seq_id *seq, uint64_t *version);
+enum paged_status block_mask_deliver(struct paged_pool *pool, enum paged_status status, struct block_mask_parts *parts,
+				     struct paged_block_mask **mask_p, struct paged_error *error);
 
 /** block_mask_free - out of its list and gone; the client's mutex is held, or the process is a child */
 void block_mask_free(struct paged_block_mask *mask);
+
+/** A maker's params, complete and checked. */
+struct block_mask_order {
+	struct batch_mask_order order; /* its rows are the order's own */
+	bool is_physical;
+};
+
+/**
+ * block_mask_order_open - the beginning of every call that makes a mask of params
+ *
+ * On an error the sentence is kept and nothing is to be closed.
+ */
+enum paged_status block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
+					const struct paged_block_mask_params *params, struct paged_block_mask **mask_p);
+
+void block_mask_order_close(struct block_mask_order *order);
+
+/** block_mask_rows_in - the caller's rows, to be freed */
+enum paged_status block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
+				     struct paged_error *error);
+
+/** block_mask_place - the physical parts for parts->logical, which has one row or the order's */
+enum paged_status block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order,
+				   struct block_mask_parts *parts, struct paged_error *error);
 
 #endif

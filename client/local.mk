@@ -25,6 +25,11 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch_tables.c \
 	%D%/block_mask.c \
 	%D%/block_mask.h \
+	%D%/block_mask_given.c \
+	%D%/block_mask_make.c \
+	%D%/block_mask_part.c \
+	%D%/block_mask_place.c \
+	%D%/block_mask_view.c \
 	%D%/client.c \
 	%D%/control.c \
 	%D%/control.h \

@@ -168,8 +168,200 @@ enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, cons
 
 /* ------------------------------------------------------------- block masks */
 
+struct paged_block_mask_params {
+	size_t struct_size;
+	/**
+	 * Of each row: q_len, kv_len and q_base, as in a plan.  seq or pages
+	 * count in a physical mask alone.  One row may stand for all.
+	 */
+	const struct paged_batch_row *rows;
+	size_t n_rows;
+	/** 0: one stands for all, unless the mask mod depends on h. */
+	uint32_t n_heads;
+	/** Tokens.  0: 128. */
+	uint32_t q_block;
+	/** Tokens.  0: 128; in a physical mask the page size. */
+	uint32_t kv_block;
+	/** 1: name blocks by where they lie in the pool; see paged_block_mask_to_physical(). */
+	uint32_t physical;
+	/** Most memory of the mask, bytes.  0: 2^36. */
+	uint64_t max_bytes;
+};
+
+/**
+ * paged_block_mask_create - the block mask of a mask mod
+ *
+ * The cost goes with the blocks at the borders of what is seen, not with
+ * elements.  Exactly what evaluating every element would give.
+ *
+ * @param[in] arrays  as for paged_mods_bind(); read within the call
+ * @retval PAGED_ERR_INVALID  a score mod; it depends on h and n_heads is 0
+ * @retval PAGED_ERR_LIMIT    past max_bytes, or a q_idx or kv_idx past 2^31 - 1
+ * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds
+ * @retval PAGED_ERR_NOENT    a name that the mod uses is not there
+ * and for a physical one what paged_block_mask_to_physical() says.
+ */
+enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct paged_block_mask_params *params,
+					  const struct paged_mod *mod, size_t n_arrays,
+					  const struct paged_array *arrays, struct paged_block_mask **mask_p);
+
+enum paged_block_kind { PAGED_BLOCKS_PARTIAL = 0, PAGED_BLOCKS_FULL = 1 };
+
+/**
+ * Lists one after another: rows outermost, then heads, then query blocks.
+ * Row r's lists begin at first_list[r] (first_list[n_rows] is the number of
+ * all), list i of a kind is indices[kind][start[kind][i]] up to, not
+ * including, indices[kind][start[kind][i + 1]].
+ */
+struct paged_block_lists {
+	const uint64_t *first_list;  /* [n_rows + 1] */
+	const uint64_t *start[2];    /* [n_lists + 1] */
+	const uint32_t *indices[2];
+};
+
+/**
+ * paged_block_mask_from_lists - a mask from given lists, copied and checked
+ *
+ * A full block that a length cuts becomes partial.  Lists keep their order.
+ *
+ * @param[in] params  a logical mask's
+ * @param[in] lists   first_list is not read (the rows' lengths say it);
+ *                    start[kind] NULL: all lists of the kind are empty
+ * @retval PAGED_ERR_INVALID  starts that descend, a block named twice in a query block
+ * @retval PAGED_ERR_RANGE    a block at or past the row's KV blocks
+ */
+enum paged_status paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_mask_params *params,
+					      const struct paged_block_lists *lists, struct paged_block_mask **mask_p);
+
+/**
+ * PyTorch's arrays of equal rows: num_blocks [n_rows][n_heads][query blocks]
+ * and indices [n_rows][n_heads][query blocks][width], by enum paged_block_kind:
+ * kv_num_blocks, kv_indices and full_kv_num_blocks, full_kv_indices.  Entries
+ * past a count are not read, and written as 0.
+ */
+struct paged_block_arrays {
+	int32_t *num_blocks[2]; /* NULL: no lists of the kind */
+	int32_t *indices[2];
+	uint64_t width[2];
+};
+
+/** paged_block_mask_from_arrays - as paged_block_mask_from_lists(), from PyTorch's arrays */
+enum paged_status paged_block_mask_from_arrays(struct paged_pool *pool, const struct paged_block_mask_params *params,
+					       const struct paged_block_arrays *arrays,
+					       struct paged_block_mask **mask_p);
+
+/** paged_block_mask_from_dense - of a dense mask [row][head][q_len][kv_len], 0 or not, rows one after another */
+enum paged_status paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params,
+					      const uint8_t *dense, struct paged_block_mask **mask_p);
+
 /** paged_block_mask_destroy - when no binding uses it any more; takes NULL */
 void paged_block_mask_destroy(struct paged_block_mask *mask);
+
+/**
+ * paged_block_mask_to_physical - name the same blocks by where they lie in the pool
+ *
+ * PyTorch's convert_logical_block_mask.  The KV block is the page, a divisor
+ * of it, or a multiple, which is listed as its pages in order.  Index =
+ * page * (page size / KV block) + part.  Lengths always apply: a full block
+ * that holds a row's end becomes partial, blocks past it vanish.
+ *
+ * @param[in] rows  n_rows, as many as the mask has unless it has one; of each
+ *                  seq or pages, and kv_len.  Any choice of sequences, repeats too
+ * @retval PAGED_ERR_INVALID   a physical mask; numbers that do not match; page and KV block do not divide
+ * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity
+ * @retval PAGED_ERR_STALE     an id names no live sequence
+ * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
+ *
+ * Attention takes a physical mask too: it knows the logical blocks that it
+ * was made of.
+ */
+enum paged_status paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
+					       const struct paged_batch_row *rows, struct paged_block_mask **mask_p);
+
+/** paged_block_mask_to_logical - the way back */
+enum paged_status paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
+
+/**
+ * paged_block_mask_validate - does a physical mask still say where blocks lie?
+ *
+ * Judged by its own rows: what other sequences do is no matter.
+ * @retval PAGED_ERR_STALE  entries that it used were replaced or removed since
+ */
+enum paged_status paged_block_mask_validate(const struct paged_block_mask *mask);
+
+/** A part of a mask; a number of 0: all that follow. */
+struct paged_block_mask_part {
+	size_t struct_size;
+	uint32_t first_row, n_rows;
+	uint32_t first_head, n_heads;
+	uint64_t first_q, n_q; /* query rows; first_q a multiple of the query block */
+};
+
+/** paged_block_mask_select - the part of a mask; query rows keep their q_idx */
+enum paged_status paged_block_mask_select(const struct paged_block_mask *mask,
+					  const struct paged_block_mask_part *part, struct paged_block_mask **mask_p);
+
+/** paged_block_mask_crop - a logical mask cut to at most these lengths; full blocks that they cut become partial */
+enum paged_status paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint32_t kv_len,
+					struct paged_block_mask **mask_p);
+
+/** paged_block_mask_transpose - of each KV block, the query blocks that see it (PyTorch's q_indices) */
+enum paged_status paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
+
+struct paged_block_mask_info {
+	size_t struct_size;
+	uint32_t n_rows;
+	uint32_t n_heads;
+	uint32_t q_block;
+	uint32_t kv_block;
+	uint32_t physical;
+	uint32_t reserved;
+	uint64_t n_blocks; /* in lists, of both kinds */
+	uint64_t n_lists;  /* of a kind */
+	uint64_t bytes;    /* memory that it holds */
+	double sparsity;   /* percent of blocks in no list */
+};
+
+/** paged_block_mask_info - C++ has to say struct paged_block_mask_info for the type */
+enum paged_status paged_block_mask_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info);
+
+struct paged_block_mask_row {
+	size_t struct_size;
+	int64_t q_base;
+	uint64_t q_len;
+	uint64_t kv_len;   /* in a physical mask the pool's tokens */
+	paged_seq_id seq;  /* of a physical mask; 0: explicit pages */
+	uint64_t version;  /* of the sequence's entries, as in struct paged_seq_info */
+};
+
+/** paged_block_mask_row - PAGED_ERR_RANGE past the last row */
+enum paged_status paged_block_mask_row(const struct paged_block_mask *mask, size_t row,
+				       struct paged_block_mask_row *info);
+
+/** paged_block_mask_lists - the mask's own lists; valid as long as the mask */
+enum paged_status paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists);
+
+/**
+ * paged_block_mask_arrays - fill PyTorch's arrays, which the caller allocated
+ *
+ * @param[in,out] arrays  num_blocks[kind] NULL: not wanted.  With every array
+ *                        NULL, only width is written: the longest list of each kind
+ * @retval PAGED_ERR_INVALID  rows have unlike numbers of query blocks, or a width is too small
+ */
+enum paged_status paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_arrays *arrays);
+
+/** paged_block_mask_dense - [row][head][query block][KV block], 1 for every block in a list, else 0 */
+enum paged_status paged_block_mask_dense(const struct paged_block_mask *mask, uint8_t *dense);
+
+/**
+ * paged_block_mask_picture - as PyTorch prints a BlockMask
+ *
+ * @param[in]  rows, columns  characters down and across, 0: 20
+ * @param[in]  limit          (row, head) pairs shown, 0: 4
+ * @param[out] text_p         UTF-8, freed with paged_free()
+ */
+enum paged_status paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uint32_t columns,
+					   uint32_t limit, char **text_p);
 
 #ifdef __cplusplus
 }

@@ -360,3 +360,11 @@ UNIT_TESTS += %D%/unit_client_mods_calls
 %C%_unit_client_mods_calls_SOURCES = %D%/unit_client_mods_calls.c
 %C%_unit_client_mods_calls_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_client_mods_calls_LDADD = $(CLIENT_WORLD_LIBS)
+
+
+# Block masks through the library
+UNIT_TESTS += %D%/unit_block_mask
+%C%_unit_block_mask_SOURCES = %D%/block_mask_case.c %D%/block_mask_case.h %D%/client_fixture.c %D%/client_fixture.h \
+	%D%/unit_block_mask.c
+%C%_unit_block_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_block_mask_LDADD = client/libpagedclient.la $(CRITERION_LIBS)

@@ -39,11 +39,8 @@ check_view(const struct block_mask *mask, const struct block_mask_arrays *arrays
 	uint64_t n = mask->start[kind][mask->first_list[mask->shape.n_rows]];
 	uint64_t width = block_mask_width(mask, kind);
 
-	if (arrays->num_blocks[kind] == NULL && n == 0)
-		return PAGED_OK;
 	if (arrays->num_blocks[kind] == NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no %s for %" PRIu64 " blocks",
-				  array_names[kind], n);
+		return PAGED_OK;
 	if (arrays->width[kind] < width || width > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: %s is %" PRIu64 " wide, the longest list has %" PRIu64 " blocks",

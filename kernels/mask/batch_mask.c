@@ -6,8 +6,8 @@
 
 #include "kernels/mask/mod_rule.h"
 
-static enum paged_status
-make_shape(const struct batch_mask_order *order, struct block_mask_shape *shape, struct paged_error *error)
+enum paged_status
+batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *shape, struct paged_error *error)
 {
 	struct block_mask_row *rows = calloc((size_t)order->n_rows + 1, sizeof(*rows));
 
@@ -41,7 +41,7 @@ create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct bl
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
 				  mod_text(mod_binding_mod(rule->binding)));
-	status = make_shape(order, &shape, error);
+	status = batch_mask_shape(order, &shape, error);
 	if (status != PAGED_OK)
 		return status;
 	rule->rule.cancelled = order->cancelled;

@@ -37,6 +37,10 @@ struct batch_mask_order {
 	const atomic_bool *cancelled;
 };
 
+/** batch_mask_shape - the shape that an order describes; its rows are to be freed */
+enum paged_status batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *shape,
+				   struct paged_error *error);
+
 /**
  * batch_mask_create - logical blocks of a mask mod
  *

@@ -131,7 +131,8 @@ enum paged_status block_mask_from_lists(const struct block_mask_shape *shape, co
  * Entries past a count are undefined on the way in and 0 on the way out.
  */
 struct block_mask_arrays {
-	int32_t *num_blocks[BLOCK_MASK_N_KINDS]; /* kv_num_blocks, full_kv_num_blocks; NULL: no lists of the kind */
+	/* kv_num_blocks, full_kv_num_blocks; NULL: no lists of the kind, on the way out not wanted */
+	int32_t *num_blocks[BLOCK_MASK_N_KINDS];
 	int32_t *indices[BLOCK_MASK_N_KINDS];    /* kv_indices, full_kv_indices */
 	uint64_t width[BLOCK_MASK_N_KINDS];
 };

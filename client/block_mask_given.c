@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block masks of lists, of PyTorch's arrays and of dense masks that are given. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "client/block_mask.h"
+
+/* The shape of a mask whose blocks are given; its rows are to be freed. */
+struct given {
+	struct block_mask_shape shape;
+	uint64_t max_bytes;
+};
+
+static enum paged_status
+given_check(const struct block_mask_order *order, bool has_data, struct paged_error *error)
+{
+	if (order->is_physical)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
+	if (!has_data)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no blocks are given");
+	return PAGED_OK;
+}
+
+static enum paged_status
+given_open(struct given *given, struct paged_pool *pool, const struct paged_block_mask_params *params, bool has_data,
+	   struct paged_block_mask **mask_p)
+{
+	struct block_mask_order order;
+	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = given_check(&order, has_data, &error);
+	if (status == PAGED_OK)
+		status = batch_mask_shape(&order.order, &given->shape, &error);
+	given->max_bytes = order.order.max_bytes;
+	block_mask_order_close(&order);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+static void
+given_close(struct given *given)
+{
+	free((void *)given->shape.rows);
+}
+
+static enum paged_status
+count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_error *error)
+{
+	uint64_t n = 0, lists;
+
+	for (uint32_t r = 0; r < shape->n_rows; r++) {
+		lists = shape->rows[r].q_len / shape->q_block + (shape->rows[r].q_len % shape->q_block != 0);
+		if (__builtin_mul_overflow(lists, shape->n_heads, &lists) || __builtin_add_overflow(n, lists, &n) ||
+		    n > SIZE_MAX / sizeof(uint64_t) - 1)
+			return paged_fail(error, PAGED_ERR_LIMIT,
+					  "block mask: more lists than memory up to row %" PRIu32, r);
+	}
+	*n_p = n;
+	return PAGED_OK;
+}
+
+/* Lengths of lists from their starts; NULL: refused, or no memory. */
+static uint32_t *
+count_blocks(const uint64_t *start, uint64_t n_lists, const char *kind, struct paged_error *error)
+{
+	uint32_t *n_blocks = calloc(n_lists + 1, sizeof(*n_blocks));
+
+	if (n_blocks == NULL) {
+		paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " lists", n_lists);
+		return NULL;
+	}
+	for (uint64_t i = 0; i < n_lists; i++) {
+		if (start[i + 1] < start[i] || start[i + 1] - start[i] > UINT32_MAX) {
+			paged_fail(error, PAGED_ERR_INVALID,
+				   "block mask: %s list %" PRIu64 " begins at index %" PRIu64 " and ends at %" PRIu64,
+				   kind, i, start[i], start[i + 1]);
+			free(n_blocks);
+			return NULL;
+		}
+		n_blocks[i] = (uint32_t)(start[i + 1] - start[i]);
+	}
+	return n_blocks;
+}
+
+static enum paged_status
+take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enum block_mask_kind kind,
+	  uint64_t n_lists, struct paged_error *error)
+{
+	static const char *const kinds[BLOCK_MASK_N_KINDS] = { "partial", "full" };
+	const uint64_t *start = from->start[kind];
+
+	if (start == NULL)
+		return PAGED_OK;
+	to->n_blocks[kind] = count_blocks(start, n_lists, kinds[kind], error);
+	if (to->n_blocks[kind] == NULL)
+		return error->status;
+	to->n_indices[kind] = start[n_lists] - start[0];
+	if (to->n_indices[kind] == 0)
+		return PAGED_OK;
+	if (from->indices[kind] == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: %s lists have %" PRIu64 " indices, which are NULL", kinds[kind],
+				  to->n_indices[kind]);
+	to->indices[kind] = from->indices[kind] + start[0];
+	return PAGED_OK;
+}
+
+static enum paged_status
+take_lists(const struct given *given, const struct paged_block_lists *lists, struct block_mask **mask_p,
+	   struct paged_error *error)
+{
+	struct block_mask_lists ours = { 0 };
+	uint64_t n_lists = 0;
+	enum paged_status status = count_lists(&given->shape, &n_lists, error);
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
+		status = take_kind(&ours, lists, kind, n_lists, error);
+	if (status == PAGED_OK)
+		status = block_mask_from_lists(&given->shape, &ours, n_lists, given->max_bytes, mask_p, error);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		free((void *)ours.n_blocks[kind]);
+	return status;
+}
+
+enum paged_status
+paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_mask_params *params,
+			    const struct paged_block_lists *lists, struct paged_block_mask **mask_p)
+{
+	struct block_mask_parts parts = { 0 };
+	struct given given;
+	enum paged_status status = given_open(&given, pool, params, lists != NULL, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = take_lists(&given, lists, &parts.logical, &error);
+	given_close(&given);
+	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+}
+
+static enum paged_status
+take_arrays(const struct given *given, const struct paged_block_arrays *arrays, struct block_mask **mask_p,
+	    struct paged_error *error)
+{
+	struct block_mask_arrays ours = { 0 };
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		if (arrays->num_blocks[kind] != NULL && arrays->indices[kind] == NULL && arrays->width[kind] != 0)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "block mask: num_blocks[%d] is given, indices[%d] is NULL", kind, kind);
+		ours.num_blocks[kind] = arrays->num_blocks[kind];
+		ours.indices[kind] = arrays->indices[kind];
+		ours.width[kind] = arrays->width[kind];
+	}
+	return block_mask_from_arrays(&given->shape, &ours, given->max_bytes, mask_p, error);
+}
+
+enum paged_status
+paged_block_mask_from_arrays(struct paged_pool *pool, const struct paged_block_mask_params *params,
+			     const struct paged_block_arrays *arrays, struct paged_block_mask **mask_p)
+{
+	struct block_mask_parts parts = { 0 };
+	struct given given;
+	enum paged_status status = given_open(&given, pool, params, arrays != NULL, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = take_arrays(&given, arrays, &parts.logical, &error);
+	given_close(&given);
+	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+}
+
+enum paged_status
+paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params, const uint8_t *dense,
+			    struct paged_block_mask **mask_p)
+{
+	struct block_mask_parts parts = { 0 };
+	struct given given;
+	enum paged_status status = given_open(&given, pool, params, dense != NULL, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = block_mask_from_dense(&given.shape, dense, given.max_bytes, &parts.logical, &error);
+	given_close(&given);
+	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block masks of mods. */
+#include "config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "client/block_mask.h"
+#include "client/mods.h"
+
+#define BLOCK_DEFAULT 128u /* tokens, as in PyTorch */
+
+static enum paged_status
+row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row, struct paged_error *error)
+{
+	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: row %zu: flags 0x%x has bits this library does not know", r, row->flags);
+	*ours = (struct batch_mask_row){
+		.seq = row->seq,
+		.pages = row->pages,
+		.n_pages = row->n_pages,
+		.q_len = row->q_len,
+		.kv_len = row->kv_len,
+		.q_base = row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len,
+	};
+	return PAGED_OK;
+}
+
+enum paged_status
+block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
+		   struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+	struct batch_mask_row *ours;
+
+	if (n_rows == 0 || n_rows > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: %zu rows", n_rows);
+	if (rows == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: rows is NULL");
+	ours = calloc(n_rows, sizeof(*ours));
+	if (ours == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %zu rows", n_rows);
+	for (size_t r = 0; r < n_rows && status == PAGED_OK; r++)
+		status = row_in(&ours[r], r, &rows[r], error);
+	if (status != PAGED_OK) {
+		free(ours);
+		return status;
+	}
+	*rows_p = ours;
+	return PAGED_OK;
+}
+
+static enum paged_status
+order_open(struct block_mask_order *order, const struct paged_pool *pool, const struct paged_block_mask_params *from,
+	   struct paged_error *error)
+{
+	struct paged_block_mask_params params;
+	enum paged_status status = client_params_in(&params, sizeof(params), from, "paged_block_mask_params", error);
+	struct batch_mask_row *rows = NULL;
+
+	if (status != PAGED_OK)
+		return status;
+	if (params.physical > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: physical is %" PRIu32 ", neither 0 nor 1",
+				  params.physical);
+	status = block_mask_rows_in(params.rows, params.n_rows, &rows, error);
+	if (status != PAGED_OK)
+		return status;
+	if (params.kv_block == 0)
+		params.kv_block = params.physical ? pool->at.view.page_size : BLOCK_DEFAULT;
+	order->is_physical = params.physical == 1;
+	order->order = (struct batch_mask_order){
+		.rows = rows,
+		.n_rows = (uint32_t)params.n_rows,
+		.n_heads = params.n_heads,
+		.q_block = params.q_block != 0 ? params.q_block : BLOCK_DEFAULT,
+		.kv_block = params.kv_block,
+		.max_bytes = params.max_bytes,
+		.view = &pool->at.view,
+	};
+	return PAGED_OK;
+}
+
+enum paged_status
+block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
+		      const struct paged_block_mask_params *params, struct paged_block_mask **mask_p)
+{
+	enum paged_status status = client_enter(pool->client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (mask_p == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
+	if (order_open(order, pool, params, &error) != PAGED_OK)
+		return client_fail(pool->client, &error);
+	/* Its tables are asked about. */
+	if (order->is_physical)
+		status = client_enter_owner(pool->client);
+	if (status != PAGED_OK)
+		block_mask_order_close(order);
+	return status;
+}
+
+void
+block_mask_order_close(struct block_mask_order *order)
+{
+	free((void *)order->order.rows);
+}
+
+static enum paged_status
+create_bound(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod,
+	     size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
+	     struct paged_error *error)
+{
+	struct mod_array ours[MODS_MAX_ARRAYS];
+	struct mod_binding *binding;
+	enum paged_status status;
+	uint32_t n = 0;
+
+	if (mod == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no mask mod");
+	if (mod->pool != pool)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: a mod of pool %s for a mask of pool %s",
+				  mod->pool->at.name, pool->at.name);
+	status = mods_arrays_in(ours, &n, mod->mod, NULL, n_arrays, arrays, error);
+	if (status == PAGED_OK)
+		status = mod_bind(mod->mod, ours, n, &binding, error);
+	if (status != PAGED_OK)
+		return status;
+	status = batch_mask_create(order, binding, pool->client->isa, logical_p, error);
+	mod_binding_destroy(binding);
+	return status;
+}
+
+enum paged_status
+paged_block_mask_create(struct paged_pool *pool, const struct paged_block_mask_params *params,
+			const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+			struct paged_block_mask **mask_p)
+{
+	struct block_mask_parts parts = { 0 };
+	struct block_mask_order order;
+	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = create_bound(pool, &order.order, mod, n_arrays, arrays, &parts.logical, &error);
+	if (status == PAGED_OK && order.is_physical)
+		status = block_mask_place(pool, &order.order, &parts, &error);
+	block_mask_order_close(&order);
+	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a block mask says: numbers, lists, PyTorch's arrays, a picture. */
+#include "config.h"
+
+#include "client/block_mask.h"
+
+/* `has_place`: there is somewhere to put the answer. */
+static enum paged_status
+view_enter(const struct paged_block_mask *mask, bool has_place)
+{
+	enum paged_status status = client_enter(mask->pool->client);
+
+	if (status == PAGED_OK && !has_place)
+		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "block mask: no place for the answer");
+	return status;
+}
+
+static enum paged_status
+view_leave(const struct paged_block_mask *mask, enum paged_status status, const struct paged_error *error)
+{
+	return status == PAGED_OK ? PAGED_OK : client_fail(mask->pool->client, error);
+}
+
+static uint64_t
+count_bytes(const struct paged_block_mask *mask)
+{
+	uint64_t bytes = sizeof(*mask) + mask->n_rows * (sizeof(*mask->seq) + sizeof(*mask->version));
+
+	bytes += block_mask_bytes(mask->logical);
+	return mask->physical != NULL ? bytes + block_mask_bytes(mask->physical) : bytes;
+}
+
+enum paged_status
+paged_block_mask_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
+{
+	const struct block_mask *named = block_mask_named(mask);
+	enum paged_status status = view_enter(mask, info != NULL);
+	struct paged_block_mask_info ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	ours = (struct paged_block_mask_info){
+		.n_rows = named->shape.n_rows,
+		.n_heads = named->shape.n_heads,
+		.q_block = named->shape.q_block,
+		.kv_block = named->shape.kv_block,
+		.physical = mask->physical != NULL,
+		.n_blocks = block_mask_n_blocks(named),
+		.n_lists = named->first_list[named->shape.n_rows],
+		.bytes = count_bytes(mask),
+		.sparsity = block_mask_sparsity(named),
+	};
+	return view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error), &error);
+}
+
+enum paged_status
+paged_block_mask_row(const struct paged_block_mask *mask, size_t row, struct paged_block_mask_row *info)
+{
+	const struct block_mask_shape *shape = &block_mask_named(mask)->shape;
+	enum paged_status status = view_enter(mask, info != NULL);
+	struct paged_block_mask_row ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (row >= shape->n_rows)
+		return client_failf(mask->pool->client, PAGED_ERR_RANGE, "block mask: row %zu of %u", row,
+				    shape->n_rows);
+	ours = (struct paged_block_mask_row){
+		.q_base = shape->rows[row].q_base,
+		.q_len = shape->rows[row].q_len,
+		.kv_len = shape->rows[row].kv_len,
+		.seq = mask->physical != NULL ? mask->seq[row] : 0,
+		.version = mask->physical != NULL ? mask->version[row] : 0,
+	};
+	return view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_row", &error), &error);
+}
+
+enum paged_status
+paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists)
+{
+	const struct block_mask *named = block_mask_named(mask);
+	enum paged_status status = view_enter(mask, lists != NULL);
+
+	if (status != PAGED_OK)
+		return status;
+	*lists = (struct paged_block_lists){ .first_list = named->first_list };
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		lists->start[kind] = named->start[kind];
+		lists->indices[kind] = named->indices[kind];
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+fill_arrays(const struct block_mask *named, struct paged_block_arrays *arrays, struct paged_error *error)
+{
+	struct block_mask_arrays ours = { 0 };
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		if (arrays->num_blocks[kind] != NULL && arrays->indices[kind] == NULL && arrays->width[kind] != 0)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "block mask: num_blocks[%d] is given, indices[%d] is NULL", kind, kind);
+		ours.num_blocks[kind] = arrays->num_blocks[kind];
+		ours.indices[kind] = arrays->indices[kind];
+		ours.width[kind] = arrays->width[kind];
+	}
+	return block_mask_view(named, &ours, error);
+}
+
+enum paged_status
+paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_arrays *arrays)
+{
+	const struct block_mask *named = block_mask_named(mask);
+	enum paged_status status = view_enter(mask, arrays != NULL);
+	struct paged_error error;
+	bool any = false;
+
+	if (status != PAGED_OK)
+		return status;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		any |= arrays->num_blocks[kind] != NULL || arrays->indices[kind] != NULL;
+	if (any)
+		return view_leave(mask, fill_arrays(named, arrays, &error), &error);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		arrays->width[kind] = block_mask_width(named, kind);
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_block_mask_dense(const struct paged_block_mask *mask, uint8_t *dense)
+{
+	enum paged_status status = view_enter(mask, dense != NULL);
+
+	if (status == PAGED_OK)
+		block_mask_dense_blocks(block_mask_named(mask), dense);
+	return status;
+}
+
+enum paged_status
+paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uint32_t columns, uint32_t limit,
+			 char **text_p)
+{
+	const struct block_mask_grid grid = { rows, columns, limit };
+	enum paged_status status = view_enter(mask, text_p != NULL);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	return view_leave(mask, block_mask_picture(block_mask_named(mask), &grid, text_p, &error), &error);
+}
