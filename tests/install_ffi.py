@@ -42,6 +42,34 @@ class Tensor(ctypes.Structure):
     ]
 
 
+class Array(ctypes.Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("data", c_void_p),
+        ("dtype", c_uint32),
+        ("n_dims", c_uint32),
+        ("extents", c_uint32 * 4),
+        ("strides", c_int64 * 4),
+    ]
+
+
+class ModsParams(ctypes.Structure):
+    _fields_ = [("struct_size", c_size_t), ("mask", c_void_p), ("score", c_void_p)]
+
+
+class AttentionParams(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("scale", c_float),
+        ("mask", c_uint32),
+        ("lse", c_void_p),
+        ("max_score", c_void_p),
+        ("mods", c_void_p),
+        ("sink", c_void_p),
+        ("lse_without_sink", c_uint32),
+    ]
+
+
 paged = ctypes.CDLL("libpagedclient.so.0")
 paged.paged_client_error.restype = c_char_p
 paged.paged_client_error.argtypes = [c_void_p]
@@ -78,16 +106,32 @@ def at(values, token, head, i):
     return values[(token * HEADS + head) * DIM + i]
 
 
-for token in range(TOKENS):
-    for head in range(HEADS):
-        scores = [
-            sum(at(q, token, head, i) * at(k, key, head, i) for i in range(DIM)) / math.sqrt(DIM)
-            for key in range(token + 1)
-        ]
-        weights = [math.exp(score - max(scores)) for score in scores]
-        for i in range(DIM):
-            expected = sum(w * at(v, key, head, i) for key, w in enumerate(weights)) / sum(weights)
-            assert abs(at(out, token, head, i) - expected) < 1e-5, (token, head, i)
+def expect(modified):
+    for token in range(TOKENS):
+        for head in range(HEADS):
+            scores = [
+                sum(at(q, token, head, i) * at(k, key, head, i) for i in range(DIM)) / math.sqrt(DIM)
+                for key in range(token + 1)
+            ]
+            scores = [modified(score, head, token, key) for key, score in enumerate(scores)]
+            weights = [math.exp(score - max(scores)) for score in scores]
+            for i in range(DIM):
+                expected = sum(w * at(v, key, head, i) for key, w in enumerate(weights)) / sum(weights)
+                assert abs(at(out, token, head, i) - expected) < 1e-5, (token, head, i)
+
+
+expect(lambda score, head, token, key: score)
+
+# The same with a score mod, whose array is bound by name.
+slope = (c_float * HEADS)(0.5, 0.25)
+array = Array(b"slope", ctypes.cast(slope, c_void_p), F32, 1, (c_uint32 * 4)(HEADS))
+mod, mods = c_void_p(), c_void_p()
+call("paged_mod_parse", pool, c_uint32(1), b"score + slope[h] * (kv_idx - q_idx)", c_size_t(1), byref(array), byref(mod))
+call("paged_mods_create", batch, byref(ModsParams(sizeof(ModsParams), None, mod)), byref(mods))
+call("paged_mods_bind", mods, c_size_t(1), byref(array), None)
+attention = AttentionParams(sizeof(AttentionParams), mods=mods)
+call("paged_attention", batch, c_uint32(0), byref(tensor(q)), byref(tensor(out)), byref(attention))
+expect(lambda score, head, token, key: score + slope[head] * (key - token))
 
 # Failures are a status and a sentence, here as in C.
 assert paged.paged_seq_reserve(pool, c_size_t(1), byref(seq), byref(c_uint32(13))) != 0

@@ -9,16 +9,47 @@
 namespace
 {
 
+constexpr uint32_t n_tokens = 20;
+
 paged_tensor
 tensor(std::vector<float> &values, uint32_t n_heads, uint32_t dim)
 {
 	return { .data = values.data(), .dtype = PAGED_F32, .n_heads = n_heads, .dim = dim };
 }
 
+/* The same step with a sliding window of one: each token sees itself alone. */
+int
+windowed(paged_pool *pool, paged_batch *batch, const paged_tensor &q, std::vector<float> &out)
+{
+	int32_t window = 1;
+	const paged_array names[] = { { .name = "window", .data = &window, .dtype = PAGED_I32 } };
+	paged_mods_params params = { .struct_size = sizeof(params) };
+	paged_attention_params with = { .struct_size = sizeof(with) };
+	paged_mod *mask = nullptr;
+	paged_mods *mods = nullptr;
+	const std::size_t n = out.size() / n_tokens;
+	const paged_tensor to = tensor(out, q.n_heads, static_cast<uint32_t>(n) / q.n_heads);
+
+	if (paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, names, &mask) != PAGED_OK)
+		return 1;
+	params.mask = mask;
+	if (paged_mods_create(batch, &params, &mods) != PAGED_OK ||
+	    paged_mods_bind(mods, 1, names, nullptr) != PAGED_OK)
+		return 1;
+	with.mods = mods;
+	if (paged_attention(batch, 0, &q, &to, &with) != PAGED_OK)
+		return 1;
+	for (std::size_t i = 0; i < out.size(); i++)
+		if (std::fabs(out[i] - static_cast<float>(i / n)) > 1e-4f) {
+			std::fprintf(stderr, "windowed out[%zu] = %g\n", i, static_cast<double>(out[i]));
+			return 1;
+		}
+	return 0;
+}
+
 int
 step(paged_client *client)
 {
-	constexpr uint32_t n_tokens = 20;
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 	paged_batch *batch = nullptr;
 	paged_pool *pool = nullptr;
@@ -49,7 +80,7 @@ step(paged_client *client)
 			return 1;
 		}
 	}
-	return 0;
+	return windowed(pool, batch, tq, out);
 }
 
 } // namespace
