@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 64u
+#define TRIM_PART 16u
 #define ADD_STEP 8u /* indices that the compiler writes by vectors */
 
 void
@@ -205,14 +206,18 @@ build_repeat(struct build *build, uint64_t first, uint64_t n)
 	build->n_ended += n;
 }
 
-/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
+/*
+ * Give back what doubling took too much.  One element stays, so that no list
+ * points nowhere; so does little, as allocators are quickest with sizes that
+ * come again.
+ */
 static void
 trim(struct build *build, enum block_mask_kind kind)
 {
 	uint64_t n = build->n[kind] != 0 ? build->n[kind] : 1;
 	uint32_t *smaller;
 
-	if (n == build->capacity[kind])
+	if (build->capacity[kind] - n <= n / TRIM_PART)
 		return;
 	smaller = realloc(build->mask->indices[kind], n * sizeof(uint32_t));
 	if (smaller != NULL)
