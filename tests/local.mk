@@ -329,13 +329,18 @@ UNIT_TESTS += %D%/unit_mask_picture
 
 # PyTorch's class over the client library.
 check_LTLIBRARIES += %D%/libtorchtest.la
-%C%_libtorchtest_la_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/paged_attention.c %D%/paged_attention.h
+%C%_libtorchtest_la_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/paged_attention.c %D%/paged_attention.h \
+	%D%/torch_scene.c %D%/torch_scene.h
 %C%_libtorchtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 TORCH_TEST_LIBS = %D%/libtorchtest.la client/libpagedclient.la $(KERNEL_TEST_LIBS) -lm
 UNIT_TESTS += %D%/unit_torch_class
 %C%_unit_torch_class_SOURCES = %D%/unit_torch_class.c
 %C%_unit_torch_class_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_class_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_block_mask
+%C%_unit_torch_block_mask_SOURCES = %D%/unit_torch_block_mask.c
+%C%_unit_torch_block_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_block_mask_LDADD = $(TORCH_TEST_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask

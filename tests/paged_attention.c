@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/paged_attention.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,134 @@ pa_fill(struct pa *pa, uint32_t layer, uint32_t n, const struct pa_tensor *k, co
 		positions[i] = i % k->n_tokens;
 	done(pa_assign(pa, layer, n, NULL, positions, k, v));
 	free(positions);
+}
+
+static enum paged_status
+rows_of(const struct pa *pa, const struct pa_rows *rows, struct paged_batch_row *to)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; i < rows->n && status == PAGED_OK; i++) {
+		struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+		to[i] = (struct paged_batch_row){
+			.seq = pa->page_table[rows->batch_idx != NULL ? rows->batch_idx[i] : i],
+			.q_len = rows->q_len != NULL ? rows->q_len[i] : 1,
+			.flags = PAGED_ROW_Q_BASE,
+			.q_base = rows->q_base != NULL ? rows->q_base[i] : 0
+		};
+		status = paged_seq_read(pa->pool, to[i].seq, &info, NULL, 0);
+		to[i].kv_len = rows->kv_len != NULL ? rows->kv_len[i] : info.capacity;
+	}
+	return status;
+}
+
+enum paged_status
+pa_convert_logical_block_mask(struct pa *pa, const struct paged_block_mask *block_mask, const struct pa_rows *rows,
+			      struct paged_block_mask **converted_p)
+{
+	struct paged_batch_row batch[PA_MAX_BATCH];
+	enum paged_status status = rows_of(pa, rows, batch);
+
+	return status != PAGED_OK ? status : paged_block_mask_to_physical(block_mask, rows->n, batch, converted_p);
+}
+
+struct pa_converted_mod
+pa_get_mask_mod(struct pa *pa, const struct pa_mod *mask_mod, const struct pa_rows *rows)
+{
+	return (struct pa_converted_mod){ pa, *mask_mod, *rows };
+}
+
+struct pa_converted_mod
+pa_get_score_mod(struct pa *pa, const struct pa_mod *score_mod, const struct pa_rows *rows)
+{
+	return (struct pa_converted_mod){ pa, *score_mod, *rows };
+}
+
+int64_t
+pa_logical(const struct pa *pa, uint32_t b, uint32_t physical)
+{
+	uint32_t *pages = calloc(pa->info.n_pages, sizeof(*pages));
+	uint32_t n = pa_pages(pa, b, pages, pa->info.n_pages), page_size = pa->info.page_size;
+	int64_t logical = -1;
+
+	for (uint32_t i = 0; i < n && logical < 0; i++)
+		if (pages[i] == physical / page_size)
+			logical = i * page_size + physical % page_size;
+	free(pages);
+	return logical;
+}
+
+static bool
+converted_point(const struct pa_converted_mod *mod, uint32_t b, uint32_t physical, struct paged_mod_point *point)
+{
+	int64_t logical = pa_logical(mod->pa, mod->rows.batch_idx != NULL ? mod->rows.batch_idx[b] : b, physical);
+
+	point->b = (int32_t)b;
+	point->kv_idx = (int32_t)logical;
+	return logical >= 0 && (mod->rows.kv_len == NULL || logical < mod->rows.kv_len[b]);
+}
+
+bool
+pa_mask_at(const struct pa_converted_mod *mod, uint32_t b, uint32_t h, int32_t q_idx, uint32_t physical_kv_idx)
+{
+	struct paged_mod_point point = { .h = (int32_t)h, .q_idx = q_idx };
+	double seen = 1;
+
+	if (!converted_point(mod, b, physical_kv_idx, &point))
+		return false;
+	if (mod->mod.mod != NULL)
+		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &seen));
+	return seen != 0;
+}
+
+double
+pa_score_at(const struct pa_converted_mod *mod, double score, uint32_t b, uint32_t h, int32_t q_idx,
+	    uint32_t physical_kv_idx)
+{
+	struct paged_mod_point point = { .score = score, .h = (int32_t)h, .q_idx = q_idx };
+
+	if (!converted_point(mod, b, physical_kv_idx, &point))
+		return -INFINITY;
+	if (mod->mod.mod != NULL)
+		done(paged_mod_evaluate(mod->mod.mod, mod->mod.n_arrays, mod->mod.arrays, &point, &score));
+	return score;
+}
+
+enum paged_status
+pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_flex *flex)
+{
+	struct paged_attention_params params = { .struct_size = sizeof(params),
+						 .scale = flex->scale,
+						 .mask = PAGED_MASK_NONE,
+						 .lse = flex->lse,
+						 .max_score = flex->max_score,
+						 .sink = flex->sink };
+	struct paged_mods_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
+	struct paged_tensor q = { .data = (void *)flex->q,
+				  .dtype = PAGED_F32,
+				  .n_heads = flex->q_heads,
+				  .dim = pa->info.k.dim,
+				  .token_stride = flex->q_token_stride,
+				  .head_stride = flex->q_head_stride };
+	struct paged_tensor out = {
+		.data = flex->out, .dtype = PAGED_F32, .n_heads = flex->q_heads, .dim = pa->info.v.dim
+	};
+	struct paged_batch_row batch[PA_MAX_BATCH];
+	enum paged_status status = rows_of(pa, rows, batch);
+
+	if (status == PAGED_OK)
+		status = paged_mods_create(pa->batch, &mods, &params.mods);
+	if (status == PAGED_OK)
+		status = paged_mods_bind(params.mods, flex->n_arrays, flex->arrays, flex->block_mask);
+	if (status == PAGED_OK)
+		status = paged_batch_plan(pa->batch, rows->n, batch);
+	if (status == PAGED_OK)
+		status = paged_attention(pa->batch, flex->layer, &q, &out, &params);
+	if (status == PAGED_OK)
+		status = paged_batch_validate(pa->batch);
+	paged_mods_destroy(params.mods);
+	return status;
 }
 
 float

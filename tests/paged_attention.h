@@ -19,7 +19,7 @@
 #include "tests/client_fixture.h"
 
 /** Most rows of a page table. */
-#define PA_MAX_BATCH 16u
+#define PA_MAX_BATCH 32u
 
 struct pa_params {
 	uint32_t n_pages, page_size, max_batch;
@@ -72,6 +72,63 @@ enum paged_status pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uin
 /** pa_fill - assign() of positions 0 .. n_tokens - 1 of rows 0 .. n - 1; must succeed */
 void pa_fill(struct pa *pa, uint32_t layer, uint32_t n, const struct pa_tensor *k, const struct pa_tensor *v);
 
+/** Rows of a batch: which of the page table, and their lengths. */
+struct pa_rows {
+	uint32_t n;
+	const uint32_t *batch_idx; /* [n]; NULL: 0 .. n - 1 */
+	const uint32_t *kv_len;    /* [n] tokens; NULL: all that a row has reserved */
+	const uint32_t *q_len;     /* [n]; NULL: 1 each */
+	const int64_t *q_base;     /* [n]; NULL: q_idx begins at 0, as PyTorch's */
+};
+
+/** A mask mod or a score mod, with what it captured. */
+struct pa_mod {
+	const struct paged_mod *mod; /* NULL: noop, identity */
+	const struct paged_array *arrays;
+	size_t n_arrays;
+};
+
+/** pa_convert_logical_block_mask - convert_logical_block_mask(block_mask, batch_idx, kv_len) */
+enum paged_status pa_convert_logical_block_mask(struct pa *pa, const struct paged_block_mask *block_mask,
+						const struct pa_rows *rows, struct paged_block_mask **converted_p);
+
+/** What get_mask_mod() and get_score_mod() return: the same mod, asked with the physical place of a key. */
+struct pa_converted_mod {
+	struct pa *pa;
+	struct pa_mod mod;
+	struct pa_rows rows;
+};
+
+struct pa_converted_mod pa_get_mask_mod(struct pa *pa, const struct pa_mod *mask_mod, const struct pa_rows *rows);
+struct pa_converted_mod pa_get_score_mod(struct pa *pa, const struct pa_mod *score_mod, const struct pa_rows *rows);
+
+/** pa_mask_at, pa_score_at - call one; false and -inf where no live token of row b lies */
+bool pa_mask_at(const struct pa_converted_mod *mod, uint32_t b, uint32_t h, int32_t q_idx, uint32_t physical_kv_idx);
+double pa_score_at(const struct pa_converted_mod *mod, double score, uint32_t b, uint32_t h, int32_t q_idx,
+		   uint32_t physical_kv_idx);
+
+/** pa_logical - physical_to_logical of row b, for a token; -1 where none lies */
+int64_t pa_logical(const struct pa *pa, uint32_t b, uint32_t physical);
+
+/** Arguments of flex_attention(), results packed: [sum of q_len][q_heads]. */
+struct pa_flex {
+	uint32_t layer;
+	const struct paged_mod *mask_mod, *score_mod;
+	const struct paged_array *arrays; /* of both */
+	size_t n_arrays;
+	const struct paged_block_mask *block_mask;
+	float scale;
+	const float *sink;
+	uint32_t q_heads;
+	const float *q;                        /* [sum of q_len][q_heads][k_dim] */
+	int64_t q_token_stride, q_head_stride; /* elements; 0: packed */
+	float *out;                            /* [...][v_dim] */
+	float *lse, *max_score;
+};
+
+/** pa_flex_attention - flex_attention() over the cache; PAGED_ERR_RANGE too, if a mod read out of bounds */
+enum paged_status pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_flex *flex);
+
 /** pa_cached - one element of the cache: plane 'k' or 'v' of layer 0, at a physical token */
 float pa_cached(const struct pa *pa, char plane, uint32_t head, uint32_t physical, uint32_t dim);
 
@@ -81,12 +138,12 @@ uint32_t pa_capacity(const struct pa *pa, uint32_t b);
 uint32_t pa_n_free(const struct pa *pa);
 
 /** pa_row_is - the row has exactly these pages, in this order */
-#define pa_row_is(pa, b, ...)                                                                            \
-	do {                                                                                             \
-		const uint32_t wanted_[] = { __VA_ARGS__ };                                              \
-		uint32_t got_[64];                                                                       \
+#define pa_row_is(pa, b, ...)                                                                             \
+	do {                                                                                              \
+		const uint32_t wanted_[] = { __VA_ARGS__ };                                               \
+		uint32_t got_[64];                                                                        \
 		cr_assert_eq(pa_pages(pa, b, got_, 64), sizeof(wanted_) / sizeof(*wanted_), "row %u", b); \
-		cr_assert_arr_eq(got_, wanted_, sizeof(wanted_), "row %u", b);                           \
+		cr_assert_arr_eq(got_, wanted_, sizeof(wanted_), "row %u", b);                            \
 	} while (0)
 
 #endif

@@ -103,8 +103,7 @@ Test(torch_class, test_update)
 
 	for (uint32_t i = 0; i < sizeof(arange) / sizeof(*arange); i++)
 		arange[i] = (float)i;
-	pa_open(&pa,
-		&(struct pa_params){ .n_pages = 6, .page_size = 2, .max_batch = 2, .kv_heads = 2, .k_dim = 3 });
+	pa_open(&pa, &(struct pa_params){ .n_pages = 6, .page_size = 2, .max_batch = 2, .kv_heads = 2, .k_dim = 3 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 1, 3 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 4, 5 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 6, 6 });
@@ -147,8 +146,7 @@ Test(torch_class, assign_is_checked)
 	struct pa_tensor k = { .data = values, .n_heads = 2, .n_tokens = 2, .dim = 3 }, v = k;
 	struct pa pa;
 
-	pa_open(&pa,
-		&(struct pa_params){ .n_pages = 6, .page_size = 2, .max_batch = 2, .kv_heads = 2, .k_dim = 3 });
+	pa_open(&pa, &(struct pa_params){ .n_pages = 6, .page_size = 2, .max_batch = 2, .kv_heads = 2, .k_dim = 3 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 2, 2 });
 	k.n_heads = 1;
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
