@@ -341,6 +341,14 @@ UNIT_TESTS += %D%/unit_torch_block_mask
 %C%_unit_torch_block_mask_SOURCES = %D%/unit_torch_block_mask.c
 %C%_unit_torch_block_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_block_mask_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_decode
+%C%_unit_torch_decode_SOURCES = %D%/unit_torch_decode.c
+%C%_unit_torch_decode_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_decode_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_calls
+%C%_unit_torch_calls_SOURCES = %D%/unit_torch_calls.c
+%C%_unit_torch_calls_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_calls_LDADD = $(TORCH_TEST_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask
