@@ -353,6 +353,10 @@ UNIT_TESTS += %D%/unit_torch_scores
 %C%_unit_torch_scores_SOURCES = %D%/unit_torch_scores.c
 %C%_unit_torch_scores_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_scores_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_defects
+%C%_unit_torch_defects_SOURCES = %D%/unit_torch_defects.c
+%C%_unit_torch_defects_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_defects_LDADD = $(TORCH_TEST_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask
