@@ -357,6 +357,14 @@ UNIT_TESTS += %D%/unit_torch_defects
 %C%_unit_torch_defects_SOURCES = %D%/unit_torch_defects.c
 %C%_unit_torch_defects_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_defects_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_golden
+%C%_unit_torch_golden_SOURCES = %D%/unit_torch_golden.c
+%C%_unit_torch_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_golden_LDADD = $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_converted
+%C%_unit_torch_converted_SOURCES = %D%/unit_torch_converted.c
+%C%_unit_torch_converted_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_converted_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask
