@@ -7,6 +7,9 @@
 
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
+typedef double dvec __attribute__((vector_size(4 * LANES)));
+typedef int64_t lvec __attribute__((vector_size(4 * LANES)));
+typedef int32_t half __attribute__((vector_size(2 * LANES)));
 
 static inline uint32_t
 vec_bits(ivec v)

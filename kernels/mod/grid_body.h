@@ -3,8 +3,9 @@
  * grid_body.h - grid.h's operations over the compiler's vectors
  *
  * Included once by each grid_*.c, which before that gives LANES (a divisor of
- * MOD_GRID_COLUMNS), ivec and uvec of LANES ints, and vec_bits(ivec): one bit
- * a lane.  Conditions are 0 and 1 in values, none or all bits while computed.
+ * MOD_GRID_COLUMNS), ivec and uvec of LANES ints, dvec, lvec and half of LANES / 2
+ * doubles, 64-bit and 32-bit ints, and vec_bits(ivec): one bit a lane.  Conditions are 0 and 1 in values, none or all
+ * bits while computed.
  */
 #include <string.h>
 
@@ -92,6 +93,68 @@ bounds_subtract(struct bounds a, struct bounds b)
 	ivec wrapped = ((a.low ^ b.high) & (a.low ^ to.low)) | ((a.high ^ b.low) & (a.high ^ to.high));
 
 	return unless((wrapped < 0) & ~(is_point(a) & is_point(b)), to);
+}
+
+INLINE dvec
+vec_double(const ivec *v, uint32_t part)
+{
+	half from;
+
+	memcpy(&from, (const char *)v + part * sizeof(from), sizeof(from));
+	return __builtin_convertvector(from, dvec);
+}
+
+INLINE void
+vec_from_double(ivec *v, uint32_t part, dvec from)
+{
+	half to = __builtin_convertvector(from, half);
+
+	memcpy((char *)v + part * sizeof(to), &to, sizeof(to));
+}
+
+INLINE dvec
+vec_double_choose(lvec condition, dvec yes, dvec no)
+{
+	return (dvec)((condition & (lvec)yes) | (~condition & (lvec)no));
+}
+
+INLINE dvec
+vec_double_least(dvec a, dvec b)
+{
+	return vec_double_choose(a < b, a, b);
+}
+
+INLINE dvec
+vec_double_most(dvec a, dvec b)
+{
+	return vec_double_choose(a > b, a, b);
+}
+
+/* Half of the lanes, by doubles: exact wherever they fit in 32 bits. */
+INLINE void
+multiply_part(struct bounds *to, const struct bounds *a, const struct bounds *b, uint32_t part)
+{
+	const dvec a_low = vec_double(&a->low, part), a_high = vec_double(&a->high, part);
+	const dvec b_low = vec_double(&b->low, part), b_high = vec_double(&b->high, part);
+	const dvec least = (dvec){ 0 } + INT32_MIN, most = (dvec){ 0 } + INT32_MAX;
+	dvec one = a_low * b_low, two = a_low * b_high, three = a_high * b_low, four = a_high * b_high;
+	dvec low = vec_double_least(vec_double_least(one, two), vec_double_least(three, four));
+	dvec high = vec_double_most(vec_double_most(one, two), vec_double_most(three, four));
+	lvec wrapped = (low < least) | (high > most);
+
+	vec_from_double(&to->low, part, vec_double_choose(wrapped, least, low));
+	vec_from_double(&to->high, part, vec_double_choose(wrapped, most, high));
+}
+
+INLINE struct bounds
+bounds_multiply(struct bounds a, struct bounds b)
+{
+	ivec point = is_point(a) & is_point(b), product = (ivec)((uvec)a.low * (uvec)b.low);
+	struct bounds to;
+
+	multiply_part(&to, &a, &b, 0);
+	multiply_part(&to, &a, &b, 1);
+	return (struct bounds){ vec_choose(point, product, to.low), vec_choose(point, product, to.high) };
 }
 
 INLINE struct bounds
@@ -235,6 +298,7 @@ each(const struct grid_call *call, bounds_fn fn)
 
 GRID_OPERATION(add)
 GRID_OPERATION(subtract)
+GRID_OPERATION(multiply)
 GRID_OPERATION(negative)
 GRID_OPERATION(least)
 GRID_OPERATION(most)
@@ -280,11 +344,11 @@ grid_bits(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, u
 
 #define GRID_OPS                                                                                                      \
 	{                                                                                                             \
-		.of = { [MOD_OP_NOT] = grid_opposite,  [MOD_OP_AND] = grid_and,      [MOD_OP_OR] = grid_or,           \
-			[MOD_OP_SELECT] = grid_select, [MOD_OP_LT] = grid_less,      [MOD_OP_LE] = grid_at_most,      \
-			[MOD_OP_EQ] = grid_equal,      [MOD_OP_NE] = grid_unlike,    [MOD_OP_ADD] = grid_add,         \
-			[MOD_OP_SUB] = grid_subtract,  [MOD_OP_MIN] = grid_least,    [MOD_OP_MAX] = grid_most,        \
-			[MOD_OP_NEG] = grid_negative,  [MOD_OP_ABS] = grid_absolute, [MOD_OP_BITNOT] = grid_not_bits, \
-			[MOD_OP_FROM_BOOL] = grid_same },                                                             \
+		.of = { [MOD_OP_NOT] = grid_opposite,    [MOD_OP_AND] = grid_and,       [MOD_OP_OR] = grid_or,        \
+			[MOD_OP_SELECT] = grid_select,   [MOD_OP_LT] = grid_less,       [MOD_OP_LE] = grid_at_most,   \
+			[MOD_OP_EQ] = grid_equal,        [MOD_OP_NE] = grid_unlike,     [MOD_OP_ADD] = grid_add,      \
+			[MOD_OP_SUB] = grid_subtract,    [MOD_OP_MIN] = grid_least,     [MOD_OP_MAX] = grid_most,     \
+			[MOD_OP_MUL] = grid_multiply,    [MOD_OP_NEG] = grid_negative,  [MOD_OP_ABS] = grid_absolute, \
+			[MOD_OP_BITNOT] = grid_not_bits, [MOD_OP_FROM_BOOL] = grid_same },                            \
 		.bits = grid_bits,                                                                                    \
 	}
