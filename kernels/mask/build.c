@@ -9,7 +9,8 @@
 
 #define FIRST_CAPACITY 64u
 #define TRIM_PART 16u
-#define ADD_STEP 8u /* indices that the compiler writes by vectors */
+#define ADD_STEP 8u  /* indices that the compiler writes by vectors, */
+#define RUN_STEP 16u /* and looks at */
 
 void
 build_fail(struct build *build, enum paged_status status, const char *format, ...)
@@ -328,6 +329,25 @@ address_parts(const struct build_source *source, uint64_t block, uint32_t *to)
 		to[part] = address(source, block * source->n_parts + part);
 }
 
+/* How many of a list's first blocks follow one another. */
+static uint64_t
+count_run(const uint32_t *blocks, uint64_t n)
+{
+	uint64_t run = 1;
+
+	for (; run + RUN_STEP <= n; run += RUN_STEP) {
+		uint32_t unlike = 0;
+
+		for (uint32_t i = 0; i < RUN_STEP; i++)
+			unlike |= blocks[run + i] ^ (blocks[0] + (uint32_t)run + i);
+		if (unlike != 0)
+			break;
+	}
+	while (run < n && blocks[run] == blocks[0] + run)
+		run++;
+	return run;
+}
+
 /* The full blocks that a list opens with and of which the cut leaves every part; returns how many. */
 static uint64_t
 copy_whole(struct build *build, const struct build_source *source)
@@ -337,15 +357,18 @@ copy_whole(struct build *build, const struct build_source *source)
 	const uint32_t n_parts = source->n_parts, *pages = source->page_blocks == 1 ? source->pages : NULL;
 	uint64_t n_whole = source->cut.n_whole / n_parts, i = 0;
 
-	if (pages != NULL && n_parts == 1)
-		for (; i < full->n && full->blocks[i] < n_whole; i++)
-			to[i] = pages[full->blocks[i]];
-	else if (pages != NULL)
-		for (; i < full->n && full->blocks[i] < n_whole; i++)
-			memcpy(to + i * n_parts, pages + (uint64_t)full->blocks[i] * n_parts, n_parts * sizeof(*to));
-	else
-		for (; i < full->n && full->blocks[i] < n_whole; i++)
-			address_parts(source, full->blocks[i], to + i * n_parts);
+	while (i < full->n && full->blocks[i] < n_whole) {
+		uint64_t block = full->blocks[i], n = 1;
+
+		if (pages != NULL) {
+			n = count_run(full->blocks + i, full->n - i);
+			n = n < n_whole - block ? n : n_whole - block;
+			memcpy(to + i * n_parts, pages + block * n_parts, n * n_parts * sizeof(*to));
+		} else {
+			address_parts(source, block, to + i * n_parts);
+		}
+		i += n;
+	}
 	build->n[BLOCK_MASK_FULL] += i * n_parts;
 	return i;
 }
