@@ -175,6 +175,43 @@ Test(client_mods, tree_verification)
 	}
 }
 
+/* With the mod's own block mask, logical or physical, the same bits; with others, what they leave. */
+Test(client_mods, block_masks)
+{
+	const struct world_mods what = { .mask = "q_idx - kv_idx < 90 || kv_idx < 10", .score = "soft_cap(2.0)" };
+	struct paged_attention_params with = { .struct_size = sizeof(with), .mods = world_mods_open(&what) };
+	struct paged_mod *mod = world_parse(PAGED_MOD_MASK, what.mask, 0, NULL);
+	struct paged_block_mask_params params = { .struct_size = sizeof(params),
+						  .rows = world->rows,
+						  .n_rows = WORLD_ROWS };
+	struct paged_block_mask *blocks = NULL;
+	static float out[WORLD_QUERIES][WORLD_Q_HEADS][WORLD_DIM];
+
+	world_plan(mixed);
+	done(world_attend(&with));
+	world_expect(&what, &with);
+	memcpy(out, world->out, sizeof(out));
+	for (uint32_t physical = 0; physical < 2; physical++) {
+		params.physical = physical;
+		params.kv_block = physical ? 0 : 48;
+		done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
+		done(paged_mods_bind(with.mods, 0, NULL, blocks));
+		memset(world->out, 0, sizeof(out));
+		done(world_attend(&with));
+		cr_assert_eq(memcmp(out, world->out, sizeof(out)), 0, "physical %u", physical);
+	}
+	/* Blocks alone: seen whole, but for what lengths and causality take. */
+	with.mods = world_mods_open(&(struct world_mods){ 0 });
+	mod = world_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
+	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
+						   .rows = &(struct paged_batch_row){ .q_len = 40, .kv_len = 580 },
+						   .n_rows = 1 };
+	done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
+	done(paged_mods_bind(with.mods, 0, NULL, blocks));
+	done(world_attend(&with));
+	world_expect(&(struct world_mods){ .mask = "kv_idx / 128 != 1" }, &with);
+}
+
 Test(client_mods, sinks)
 {
 	const float sink[WORLD_Q_HEADS] = { 0.5f, -INFINITY, 40, -3 };

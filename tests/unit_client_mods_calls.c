@@ -5,8 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/block_mask.h"
-#include "kernels/mask/mask.h"
 #include "tests/client_world.h"
 
 TestSuite(client_mods_calls, .init = world_setup, .fini = world_teardown);
@@ -241,103 +239,103 @@ Test(client_mods_calls, attention)
 
 /* ------------------------------------------------------------ block masks */
 
-/* Of equal rows, every block full or cut. */
-static struct block_mask *
-blocks_of(uint32_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
+/* Every block of so many equal rows. */
+static struct paged_block_mask *
+blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
 {
-	struct block_mask_row rows[4] = {
-		{ 0, q_len, kv_len }, { 0, q_len, kv_len }, { 0, q_len, kv_len }, { 0, q_len, kv_len }
+	struct paged_batch_row rows[4] = { { .q_len = q_len, .kv_len = kv_len } };
+	const struct paged_block_mask_params params = {
+		.struct_size = sizeof(params), .rows = rows, .n_rows = n_rows, .n_heads = n_heads
 	};
-	const struct block_mask_shape shape = { n_rows, n_heads, 64, 64, rows };
-	uint8_t *dense = malloc((size_t)n_rows * n_heads * q_len * kv_len);
-	struct block_mask *blocks = NULL;
-	struct paged_error error = { 0 };
+	struct paged_mod *all = world_parse(PAGED_MOD_MASK, "true", 0, NULL);
+	struct paged_block_mask *blocks = NULL;
 
-	memset(dense, 1, (size_t)n_rows * n_heads * q_len * kv_len);
-	cr_assert_eq(block_mask_from_dense(&shape, dense, 0, &blocks, &error), PAGED_OK, "%s", error.text);
-	free(dense);
+	rows[1] = rows[2] = rows[3] = rows[0];
+	done(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks));
+	paged_mod_destroy(all);
 	return blocks;
-}
-
-static struct paged_block_mask
-handle_of(struct block_mask *blocks)
-{
-	return (struct paged_block_mask){ .pool = pool, .logical = blocks };
 }
 
 Test(client_mods_calls, block_masks_that_do_not_fit)
 {
-	struct paged_block_mask right = handle_of(blocks_of(3, 4, 10, 600)), one = handle_of(blocks_of(1, 1, 1, 580));
-	struct paged_block_mask rows = handle_of(blocks_of(2, 1, 10, 600)), heads = handle_of(blocks_of(3, 2, 10, 600));
-	struct paged_block_mask short_q = handle_of(blocks_of(3, 1, 3, 600)),
-				short_kv = handle_of(blocks_of(1, 4, 10, 579));
+	struct paged_block_mask *right = blocks_of(3, 4, 10, 600), *one = blocks_of(1, 1, 1, 580);
+	struct paged_block_mask *rows = blocks_of(2, 1, 10, 600), *heads = blocks_of(3, 2, 10, 600);
+	struct paged_block_mask *short_q = blocks_of(3, 1, 3, 600), *short_kv = blocks_of(1, 4, 10, 579);
+	struct paged_block_mask *elsewhere;
 	const uint32_t q_len[WORLD_ROWS] = { 1, 4, 10 }, waiting[WORLD_ROWS] = { 1, 1, 0 };
 	struct paged_mods *mods = mods_of(NULL, NULL);
 	struct paged_pool *other;
 
 	world_plan(q_len);
-	done(paged_mods_bind(mods, 0, NULL, &right));
+	done(paged_mods_bind(mods, 0, NULL, right));
 	done(attend(mods));
 	world_expect(&(struct world_mods){ 0 }, NULL);
-	done(paged_mods_bind(mods, 0, NULL, &rows));
+	done(paged_mods_bind(mods, 0, NULL, rows));
 	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
-	done(paged_mods_bind(mods, 0, NULL, &heads));
+	done(paged_mods_bind(mods, 0, NULL, heads));
 	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
-	done(paged_mods_bind(mods, 0, NULL, &short_q));
+	done(paged_mods_bind(mods, 0, NULL, short_q));
 	refused(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
-	done(paged_mods_bind(mods, 0, NULL, &short_kv));
+	done(paged_mods_bind(mods, 0, NULL, short_kv));
 	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
 	/* Each plan is judged anew; a row that waits has nothing to fit. */
 	world_plan(waiting);
 	done(attend(mods));
 	world_plan(decode);
 	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
-	done(paged_mods_bind(mods, 0, NULL, &one));
+	done(paged_mods_bind(mods, 0, NULL, one));
 	done(attend(mods));
 	world_expect(&(struct world_mods){ 0 }, NULL);
 	world_plan(q_len);
 	cr_assert_eq(attend(mods), PAGED_ERR_INVALID);
 
 	done(paged_pool_open(client, "world", &other));
-	right.pool = other;
-	refused(paged_mods_bind(mods, 0, NULL, &right), PAGED_ERR_INVALID,
+	done(paged_block_mask_from_dense(
+		other,
+		&(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+						   .rows = &(struct paged_batch_row){ .q_len = 1, .kv_len = 1 },
+						   .n_rows = 1 },
+		(const uint8_t[]){ 1 }, &elsewhere));
+	refused(paged_mods_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
 		"the block mask is one of another pool than the batch's");
 }
 
 Test(client_mods_calls, stale_block_masks)
 {
-	paged_seq_id seq[WORLD_ROWS];
-	uint64_t version[WORLD_ROWS];
-	struct paged_block_mask blocks = handle_of(blocks_of(3, 1, 10, 600));
+	struct paged_block_mask *logical = blocks_of(1, 1, 10, 580), *blocks, *others;
 	struct paged_mods *mods = mods_of(NULL, NULL);
-	uint32_t tokens;
+	struct paged_batch_row rows[WORLD_ROWS];
+	uint32_t tokens, pages[WORLD_TOKENS / 16];
+	const paged_seq_id *seq = &world->rows[2].seq;
 
-	for (uint32_t r = 0; r < WORLD_ROWS; r++) {
-		struct paged_seq_info info = { .struct_size = sizeof(info) };
-
-		seq[r] = world->rows[r].seq;
-		done(paged_seq_read(pool, seq[r], &info, NULL, 0));
-		version[r] = info.version;
-	}
-	blocks.n_rows = WORLD_ROWS;
-	blocks.seq = seq;
-	blocks.version = version;
+	memcpy(rows, world->rows, sizeof(rows));
+	done(paged_block_mask_to_physical(logical, WORLD_ROWS, rows, &blocks));
+	rows[1] = rows[0];
+	done(paged_block_mask_to_physical(logical, WORLD_ROWS, rows, &others));
 	world_plan(decode);
-	done(paged_mods_bind(mods, 0, NULL, &blocks));
+	done(paged_mods_bind(mods, 0, NULL, blocks));
 	done(attend(mods));
-	seq[1] = seq[0];
-	done(paged_mods_bind(mods, 0, NULL, &blocks));
+	world_expect(&(struct world_mods){ 0 }, NULL);
+	done(paged_mods_bind(mods, 0, NULL, others));
 	refused(attend(mods), PAGED_ERR_STALE, "row 1: the plan has sequence " SEQ ", the block mask " SEQ,
-		ARGS(world->rows[1].seq), ARGS(seq[0]));
-	seq[1] = 0;
+		ARGS(world->rows[1].seq), ARGS(rows[0].seq));
+
+	/* Of explicit tables nobody knows. */
+	done(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
+	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
+	paged_block_mask_destroy(others);
+	done(paged_block_mask_to_physical(logical, WORLD_ROWS, rows, &others));
+	done(paged_mods_bind(mods, 0, NULL, others));
+	done(attend(mods));
+
 	tokens = 16;
-	done(paged_seq_truncate(pool, 1, &seq[2], &tokens));
+	done(paged_seq_truncate(pool, 1, seq, &tokens));
 	tokens = 580;
-	done(paged_seq_reserve(pool, 1, &seq[2], &tokens));
-	done(attend(NULL));
+	done(paged_seq_reserve(pool, 1, seq, &tokens));
 	world_plan(decode);
+	done(attend(NULL));
 	refused(attend(mods), PAGED_ERR_STALE,
-		"row 2: pages of sequence " SEQ " were replaced or removed since the block mask", ARGS(seq[2]));
+		"row 2: pages of sequence " SEQ " were replaced or removed since the block mask", ARGS(*seq));
 }
 
 /* ------------------------------------------------------- indexes, endings */
