@@ -74,8 +74,9 @@ void block_mask_order_close(struct block_mask_order *order);
 enum paged_status block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
 				     struct paged_error *error);
 
-/** block_mask_place - the physical parts for parts->logical, which has one row or the order's */
+/** block_mask_place - the physical parts for a logical mask, which has one row or the order's */
 enum paged_status block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order,
-				   struct block_mask_parts *parts, struct paged_error *error);
+				   const struct block_mask *logical, struct block_mask_parts *parts,
+				   struct paged_error *error);
 
 #endif

@@ -148,7 +148,7 @@ paged_block_mask_create(struct paged_pool *pool, const struct paged_block_mask_p
 		return status;
 	status = create_bound(pool, &order.order, mod, n_arrays, arrays, &parts.logical, &error);
 	if (status == PAGED_OK && order.is_physical)
-		status = block_mask_place(pool, &order.order, &parts, &error);
+		status = block_mask_place(pool, &order.order, parts.logical, &parts, &error);
 	block_mask_order_close(&order);
 	return block_mask_deliver(pool, status, &parts, mask_p, &error);
 }

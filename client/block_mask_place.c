@@ -7,8 +7,8 @@
 #include "client/block_mask.h"
 
 enum paged_status
-block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, struct block_mask_parts *parts,
-		 struct paged_error *error)
+block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, const struct block_mask *logical,
+		 struct block_mask_parts *parts, struct paged_error *error)
 {
 	enum paged_status status;
 
@@ -18,7 +18,7 @@ block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, 
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++)
 		parts->seq[r] = order->rows[r].seq;
-	status = batch_mask_place(order, parts->logical, &parts->physical, parts->version, error);
+	status = batch_mask_place(order, logical, &parts->physical, parts->version, error);
 	if (status != PAGED_ERR_AGAIN)
 		return status;
 	/* A row that stays busy is an owner's that died inside a change, or was just stopped there. */
@@ -26,7 +26,10 @@ block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, 
 	return owner_state(pool->client->owner) >= OWNER_ENDED ? client_gone(pool->client->owner, error) : status;
 }
 
-/* The logical mask over the rows that were asked for. */
+/*
+ * The logical mask over the rows that were asked for.  The physical one is made
+ * of what was not yet cut: pages of a large block that a length cuts may be full.
+ */
 static enum paged_status
 lay_over(const struct block_mask *from, const struct batch_mask_order *order, struct block_mask **mask_p,
 	 struct paged_error *error)
@@ -60,7 +63,7 @@ to_physical(const struct paged_block_mask *mask, size_t n_rows, const struct pag
 	order.n_rows = (uint32_t)n_rows;
 	status = lay_over(mask->logical, &order, &parts->logical, error);
 	if (status == PAGED_OK)
-		status = block_mask_place(mask->pool, &order, parts, error);
+		status = block_mask_place(mask->pool, &order, mask->logical, parts, error);
 	free(ours);
 	return status;
 }

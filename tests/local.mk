@@ -392,8 +392,17 @@ UNIT_TESTS += %D%/unit_client_mods_calls
 
 
 # Block masks through the library
-UNIT_TESTS += %D%/unit_block_mask
-%C%_unit_block_mask_SOURCES = %D%/block_mask_case.c %D%/block_mask_case.h %D%/client_fixture.c %D%/client_fixture.h \
-	%D%/unit_block_mask.c
+UNIT_TESTS += %D%/unit_block_mask %D%/unit_block_mask_physical %D%/unit_block_mask_golden
+check_LTLIBRARIES += %D%/libblockmasktest.la
+%C%_libblockmasktest_la_SOURCES = %D%/block_mask_case.c %D%/block_mask_case.h %D%/client_fixture.c %D%/client_fixture.h
+%C%_libblockmasktest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+BLOCK_MASK_TEST_LIBS = %D%/libblockmasktest.la client/libpagedclient.la
+%C%_unit_block_mask_SOURCES = %D%/unit_block_mask.c
 %C%_unit_block_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_block_mask_LDADD = client/libpagedclient.la $(CRITERION_LIBS)
+%C%_unit_block_mask_LDADD = $(BLOCK_MASK_TEST_LIBS) $(CRITERION_LIBS)
+%C%_unit_block_mask_physical_SOURCES = %D%/unit_block_mask_physical.c
+%C%_unit_block_mask_physical_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_block_mask_physical_LDADD = $(BLOCK_MASK_TEST_LIBS) $(CRITERION_LIBS)
+%C%_unit_block_mask_golden_SOURCES = %D%/unit_block_mask_golden.c
+%C%_unit_block_mask_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_block_mask_golden_LDADD = $(BLOCK_MASK_TEST_LIBS) $(MASK_TEST_LIBS)
