@@ -65,6 +65,7 @@ bin_PROGRAMS += %D%/ctl/pagedctl
 	%D%/ctl/json.h \
 	%D%/ctl/list.c \
 	%D%/ctl/main.c \
+	%D%/ctl/mask.c \
 	%D%/ctl/print.c \
 	%D%/ctl/print.h
 %C%_ctl_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)

@@ -406,3 +406,4 @@ BLOCK_MASK_TEST_LIBS = %D%/libblockmasktest.la client/libpagedclient.la
 %C%_unit_block_mask_golden_SOURCES = %D%/unit_block_mask_golden.c
 %C%_unit_block_mask_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_block_mask_golden_LDADD = $(BLOCK_MASK_TEST_LIBS) $(MASK_TEST_LIBS)
+LINT_TESTS += %D%/it_mask.sh

@@ -10,18 +10,31 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "client/pagedclient.h"
 
 /** Exit codes; documented in pagedctl(8). */
 enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2, CTL_NO_DAEMON = 3, CTL_CHECK_FAILED = 4 };
 
+#define CTL_MAX_SETS 16u
+
+/** Options of mask; 0 where none was given. */
+struct ctl_mask {
+	bool any;
+	uint32_t q, kv, q_block, kv_block, heads;
+	int64_t q_base;
+	const char *sets[CTL_MAX_SETS]; /* name=value */
+	uint32_t n_sets;
+};
+
 struct ctl {
-	struct paged_client *client; /* an observer */
+	struct paged_client *client; /* an observer; in mask, an owner of its own */
 	const char *pool;            /* --pool, or NULL */
 	const char *operand;         /* the command's own, or NULL */
 	bool json;                   /* --json */
 	bool kill;                   /* --kill */
+	struct ctl_mask mask;
 };
 
 /** ctl_fail - print the client's sentence, return the exit code for a status */
@@ -37,5 +50,9 @@ enum ctl_exit ctl_sequences(struct ctl *ctl);
 enum ctl_exit ctl_table(struct ctl *ctl);
 enum ctl_exit ctl_check(struct ctl *ctl);
 enum ctl_exit ctl_kick(struct ctl *ctl);
+enum ctl_exit ctl_mask(struct ctl *ctl);
+
+/** ctl_mask_option - take one of mask's options by its long name; false: a complaint was printed */
+bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);
 
 #endif

@@ -15,25 +15,37 @@ struct command {
 	const char *operand; /* what it needs, or NULL */
 	enum ctl_exit (*run)(struct ctl *ctl);
 	const char *help;
+	bool alone; /* asks no daemon */
 };
 
 static const struct command commands[] = {
-	{ "status", NULL, ctl_status, "the daemon and the fill of its pools" },
-	{ "pools", NULL, ctl_pools, "the pools' geometry" },
-	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes" },
-	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)" },
-	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)" },
-	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)" },
-	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)" },
+	{ "status", NULL, ctl_status, "the daemon and the fill of its pools", false },
+	{ "pools", NULL, ctl_pools, "the pools' geometry", false },
+	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes", false },
+	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)", false },
+	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", false },
+	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)",
+	  false },
+	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false },
+	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked",
+	  true },
 };
 
-enum { OPTION_JSON = 256, OPTION_KILL };
+enum { OPTION_JSON = 256, OPTION_KILL, OPTION_MASK };
 
 static const struct option options[] = {
 	{ "runtime-dir", required_argument, NULL, 'r' },
 	{ "pool", required_argument, NULL, 'p' },
 	{ "json", no_argument, NULL, OPTION_JSON },
 	{ "kill", no_argument, NULL, OPTION_KILL },
+	{ "q", required_argument, NULL, OPTION_MASK },
+	{ "kv", required_argument, NULL, OPTION_MASK },
+	{ "block", required_argument, NULL, OPTION_MASK },
+	{ "q-block", required_argument, NULL, OPTION_MASK },
+	{ "kv-block", required_argument, NULL, OPTION_MASK },
+	{ "heads", required_argument, NULL, OPTION_MASK },
+	{ "q-base", required_argument, NULL, OPTION_MASK },
+	{ "set", required_argument, NULL, OPTION_MASK },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, 'V' },
 	{ NULL, 0, NULL, 0 },
@@ -45,13 +57,18 @@ help_print(void)
 	printf("usage: pagedctl [--runtime-dir DIR] [--json] COMMAND\n\n"
 	       "Asks the pagedd of this machine; see pagedctl(8).\n\n");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-		printf("  %-9s %-9s %s\n", commands[i].name, commands[i].operand != NULL ? commands[i].operand : "",
+		printf("  %-9s %-10s %s\n", commands[i].name, commands[i].operand != NULL ? commands[i].operand : "",
 		       commands[i].help);
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or /run/paged)\n"
 	       "  -p, --pool POOL        one pool\n"
 	       "      --json             for programs\n"
 	       "      --kill             with kick\n"
+	       "      --q N, --kv N      with mask: tokens; --kv as --q\n"
+	       "      --block QxKV       with mask: tokens of a block (128x128); also --q-block, --kv-block\n"
+	       "      --heads N          with mask: query heads (1)\n"
+	       "      --q-base N         with mask: q_idx of the first query row (0)\n"
+	       "      --set NAME=VALUE   with mask: a parameter\n"
 	       "  -h, --help\n"
 	       "  -V, --version\n\n"
 	       "exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 no daemon, 4 check failed\n");
@@ -90,8 +107,12 @@ static enum ctl_exit
 command_run(struct ctl *ctl, const struct command *command, const char *runtime_dir)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
-	enum paged_status status = paged_client_open(runtime_dir, &params, &ctl->client);
-	enum ctl_exit code = status == PAGED_OK ? command->run(ctl) : ctl_fail(ctl, status);
+	enum paged_status status = PAGED_OK;
+	enum ctl_exit code;
+
+	if (!command->alone)
+		status = paged_client_open(runtime_dir, &params, &ctl->client);
+	code = status == PAGED_OK ? command->run(ctl) : ctl_fail(ctl, status);
 
 	paged_client_close(ctl->client);
 	/* A full disk or a closed pipe is a failure too. */
@@ -108,9 +129,9 @@ main(int argc, char **argv)
 	const char *runtime_dir = NULL;
 	const struct command *command;
 	struct ctl ctl = { .pool = NULL };
-	int option;
+	int option, index;
 
-	while ((option = getopt_long(argc, argv, "r:p:hV", options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "r:p:hV", options, &index)) != -1) {
 		switch (option) {
 		case 'r':
 			runtime_dir = optarg;
@@ -123,6 +144,10 @@ main(int argc, char **argv)
 			break;
 		case OPTION_KILL:
 			ctl.kill = true;
+			break;
+		case OPTION_MASK:
+			if (!ctl_mask_option(&ctl.mask, options[index].name, optarg))
+				return CTL_USAGE;
 			break;
 		case 'h':
 			help_print();
@@ -144,6 +169,8 @@ main(int argc, char **argv)
 				 command->operand != NULL ? command->operand : "no operand");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
+	if (ctl.mask.any && command->run != ctl_mask)
+		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
 	ctl.operand = argv[optind + 1];
 	return command_run(&ctl, command, runtime_dir);
 }
