@@ -31,14 +31,18 @@ static struct subject {
 
 static float scores[N_LOGITS], copy[N_LOGITS];
 
-/* Loads count, numbers and variables do not. */
+/* Those that have a result for each logit; what a line or a key has one of costs a 64th. */
 static uint32_t
 count_operations(const struct mod *mod)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < mod->n_nodes; i++)
-		n += mod->nodes[i].n_args > 0;
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		uint32_t inputs = mod->nodes[i].inputs;
+		bool on_line = (inputs & (MOD_ON_H | MOD_ON_Q)) != 0, on_key = (inputs & MOD_ON_KV) != 0;
+
+		n += mod->nodes[i].n_args > 0 && ((inputs & MOD_ON_SCORE) != 0 || (on_line && on_key));
+	}
 	return n;
 }
 
