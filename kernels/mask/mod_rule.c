@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/mask/mod_rule.h"
 
+#include <assert.h>
+
 /* Keys at each end of a block that are looked at first. */
 #define PROBE_KEYS 8u
+
+static_assert(MASK_GRID_SIDE == MOD_GRID_ROWS && MASK_GRID_SIDE == MOD_GRID_COLUMNS, "grids are taken over bit by bit");
 
 static enum mask_verdict
 rule_surely(void *context, const struct mask_area *area)
