@@ -160,8 +160,8 @@ void paged_mods_destroy(struct paged_mods *mods);
  * @retval PAGED_ERR_NOMEM
  *
  * On an error the earlier binding stays, of both mods and the blocks.
- * Allocates nothing, but when an array is larger than any bound to this name
- * before.  Whether the blocks fit the plan is judged by paged_attention().
+ * Allocates nothing, but at the first bind without blocks and when an array is
+ * larger than any bound to this name before.  Whether the blocks fit the plan is judged by paged_attention().
  */
 enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
 				  const struct paged_block_mask *blocks);
