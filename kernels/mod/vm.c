@@ -75,7 +75,7 @@ vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group,
 
 	if (slot->words)
 		return (const uint64_t *)(const void *)slot->at;
-	memset(room, 0, VM_GROUP * sizeof(*room));
+	memset(room, 0, MOD_TILE_LINES * sizeof(*room));
 	if (slot->shape == VM_BOTH) {
 		vm->ops->bits(room, slot->at, group->n);
 		return room;
@@ -94,7 +94,7 @@ run_logic(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
 	struct vm_call call = { .to = vm->slots[number].at, .n_rows = group->n };
-	uint64_t room[3][VM_GROUP];
+	uint64_t room[3][MOD_TILE_LINES];
 
 	for (uint32_t i = 0; i < node->n_args; i++)
 		call.in[i].at = (const int32_t *)(const void *)vm_words(vm, node->args[i], group, room[i]);
@@ -215,17 +215,19 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *liv
 static struct vm_group
 group_at(const struct mod_vm *vm, uint32_t begin)
 {
-	return (struct vm_group){ begin, vm->n_lines - begin < VM_GROUP ? vm->n_lines - begin : VM_GROUP };
+	uint32_t left = vm->n_lines - begin;
+
+	return (struct vm_group){ begin, left < vm->group_lines ? left : vm->group_lines };
 }
 
 void
 mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, uint64_t *bits)
 {
 	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
-	uint64_t room[VM_GROUP];
+	uint64_t room[MOD_TILE_LINES];
 
 	run_keys(vm, kv_idx, n_keys, live);
-	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_GROUP) {
+	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
 		const struct vm_group group = group_at(vm, begin);
 		const uint64_t *words;
 
@@ -269,7 +271,7 @@ void
 mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
 {
 	run_keys(vm, kv_idx, n_keys, live);
-	for (uint32_t begin = 0; begin < vm->n_lines; begin += VM_GROUP) {
+	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
 		const struct vm_group group = group_at(vm, begin);
 		float *from = scores + begin * stride;
 

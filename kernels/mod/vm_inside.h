@@ -3,7 +3,7 @@
  * vm_inside.h - a mod_vm: where the values of a mod's nodes lie, and when they are computed
  *
  * Nodes of shape ONE and LINES are computed by mod_vm_lines(), of KEYS and
- * SLOPE once a tile, of BOTH once for every VM_GROUP lines of a tile.
+ * SLOPE once a tile, of BOTH once for every group of lines of a tile.
  */
 #ifndef PAGED_KERNELS_MOD_VM_INSIDE_H
 #define PAGED_KERNELS_MOD_VM_INSIDE_H
@@ -34,6 +34,7 @@ struct mod_vm {
 	const struct mod_binding *binding;
 	struct vm_slot slots[MOD_MAX_NODES];
 	void *memory;
+	uint32_t group_lines; /* VM_GROUP, or all where nothing keeps a row a line */
 	uint32_t n_lines;
 	uint64_t keys;            /* of the tile: a bit each */
 	const uint64_t *live;     /* [n_lines] of the tile, or NULL: all keys */
@@ -76,7 +77,8 @@ enum paged_status vm_plan(struct mod_vm *vm, struct paged_error *error);
 /** vm_read - how an operation of `shape` reads a node's values */
 struct vm_operand vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struct vm_group *group);
 
-/** vm_words - a condition's words of these lines, whatever it is kept as; where they lie, or put into room[VM_GROUP] */
+/** vm_words - a condition's words of these lines, whatever it is kept as; where they lie, or put into
+ * room[MOD_TILE_LINES] */
 const uint64_t *vm_words(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *room);
 
 /** vm_load - a load of n values a row */

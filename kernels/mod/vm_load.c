@@ -160,7 +160,7 @@ static void
 load_both(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group)
 {
 	const struct load load = load_of(vm, number, group);
-	uint64_t reached[VM_GROUP];
+	uint64_t reached[MOD_TILE_LINES];
 
 	find_reached(vm, number, group, reached);
 	for (uint32_t row = 0; row < group->n; row++) {
@@ -196,7 +196,7 @@ tell_load(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 {
 	const struct vm_slot *slot = &vm->slots[number];
 	const struct load load = load_of(vm, number, group);
-	uint64_t reached[VM_GROUP];
+	uint64_t reached[MOD_TILE_LINES];
 	int32_t none;
 
 	find_reached(vm, number, group, reached);

@@ -7,7 +7,8 @@
 
 #include "kernels/mod/vm_inside.h"
 
-#define SMALL_BYTES (VM_ROW * sizeof(int32_t))            /* of all shapes but BOTH */
+#define SMALL_BYTES (VM_ROW * sizeof(int32_t)) /* of all shapes but BOTH */
+_Static_assert(VM_GROUP *VM_ROW * sizeof(int32_t) >= MOD_TILE_LINES * sizeof(uint64_t), "or all lines' words");
 #define LARGE_BYTES (VM_GROUP * VM_ROW * sizeof(int32_t)) /* of BOTH */
 
 static enum vm_shape
@@ -228,9 +229,12 @@ vm_plan(struct mod_vm *vm, struct paged_error *error)
 	}
 	choose_words(vm);
 	choose_slopes(vm);
+	vm->group_lines = MOD_TILE_LINES;
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
 		enum vm_shape shape = vm->slots[i].shape;
 
+		if (shape == VM_BOTH && !vm->slots[i].words)
+			vm->group_lines = VM_GROUP;
 		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;
 	}
 	return allocate(vm, error);
