@@ -286,8 +286,12 @@ static struct tile
 random_tile(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
-	struct tile tile = { .b = (int32_t)pick(3), .n_lines = 1 + pick(40), .n_keys = 1 + pick(MOD_TILE_KEYS) };
+	struct tile tile = { .b = (int32_t)pick(3),
+			     .n_lines = 1 + pick(MOD_TILE_LINES),
+			     .n_keys = 1 + pick(MOD_TILE_KEYS) };
 
+	if (pick(3) == 0)
+		tile.n_keys = MOD_TILE_KEYS;
 	tile.kv_idx = pick(8) == 0 ? INT32_MAX - 70 : (int32_t)pick(40);
 	for (uint32_t i = 0; i < tile.n_lines; i++) {
 		tile.h[i] = (int32_t)pick(4);

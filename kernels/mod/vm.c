@@ -242,12 +242,10 @@ mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *
 static void
 take_scores(struct mod_vm *vm, const float *scores, size_t stride, uint32_t n_keys, uint32_t n)
 {
-	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
-		if (vm->mod->nodes[i].op != MOD_OP_SCORE)
-			continue;
-		for (uint32_t row = 0; row < n; row++)
-			memcpy(vm->slots[i].at + row * VM_ROW, scores + row * stride, n_keys * sizeof(*scores));
-	}
+	if (vm->score == MOD_NO_NODE)
+		return;
+	for (uint32_t row = 0; row < n; row++)
+		memcpy(vm->slots[vm->score].at + row * VM_ROW, scores + row * stride, n_keys * sizeof(*scores));
 }
 
 static void
@@ -267,19 +265,38 @@ give_scores(const struct mod_vm *vm, const struct vm_group *group, float *scores
 	}
 }
 
+/* Where scores are and where they go; an operation may write what it reads, value by value. */
+static void
+place_scores(struct mod_vm *vm, int32_t *score, int32_t *result)
+{
+	if (vm->score != MOD_NO_NODE)
+		vm->slots[vm->score].at = score;
+	vm->slots[vm->mod->n_nodes - 1].at = result;
+}
+
 void
 mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
 {
+	enum vm_shape shape = vm->slots[vm->mod->n_nodes - 1].shape;
+	/* Rows as the VM keeps its own, and written to their end. */
+	bool in_place = shape == VM_BOTH && n_keys == VM_ROW && stride == VM_ROW;
+
 	run_keys(vm, kv_idx, n_keys, live);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
 		const struct vm_group group = group_at(vm, begin);
 		float *from = scores + begin * stride;
 
-		take_scores(vm, from, stride, n_keys, group.n);
+		if (in_place)
+			place_scores(vm, (int32_t *)(void *)from, (int32_t *)(void *)from);
+		else
+			take_scores(vm, from, stride, n_keys, group.n);
 		run_shape(vm, VM_BOTH, n_keys, &group);
 		vm_tell(vm, &group);
-		give_scores(vm, &group, from, stride, n_keys);
+		if (!in_place)
+			give_scores(vm, &group, from, stride, n_keys);
 	}
+	if (in_place)
+		place_scores(vm, vm->own_score, vm->own_result);
 }
 
 const struct mod_range *

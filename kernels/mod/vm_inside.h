@@ -34,6 +34,9 @@ struct mod_vm {
 	const struct mod_binding *binding;
 	struct vm_slot slots[MOD_MAX_NODES];
 	void *memory;
+	uint16_t score;     /* the scores' node, or MOD_NO_NODE */
+	int32_t *own_score; /* where it and the result lie, unless in the caller's scores */
+	int32_t *own_result;
 	uint32_t group_lines; /* VM_GROUP, or all where nothing keeps a row a line */
 	uint32_t n_lines;
 	uint64_t keys;            /* of the tile: a bit each */

@@ -174,17 +174,15 @@ place_large(const struct mod_vm *vm, uint16_t *place)
 
 	find_last_uses(vm, last);
 	/* The scores are there from the beginning. */
-	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
-		if (vm->mod->nodes[i].op != MOD_OP_SCORE)
-			continue;
-		place[i] = 0;
-		taken_until[0] = last[i];
+	if (vm->score != MOD_NO_NODE) {
+		place[vm->score] = 0;
+		taken_until[0] = last[vm->score];
 		n = 1;
 	}
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		uint32_t p = 0;
 
-		if (vm->slots[i].shape != VM_BOTH || vm->mod->nodes[i].op == MOD_OP_SCORE)
+		if (vm->slots[i].shape != VM_BOTH || i == vm->score)
 			continue;
 		while (p < n && taken_until[p] >= i)
 			p++;
@@ -214,6 +212,8 @@ allocate(struct mod_vm *vm, struct paged_error *error)
 		vm->slots[i].at = (int32_t *)(void *)(vm->slots[i].shape == VM_BOTH
 							      ? (uint8_t *)vm->memory + place[i] * LARGE_BYTES
 							      : small + n_small++ * SMALL_BYTES);
+	vm->own_score = vm->score != MOD_NO_NODE ? vm->slots[vm->score].at : NULL;
+	vm->own_result = vm->slots[vm->mod->n_nodes - 1].at;
 	return PAGED_OK;
 }
 
@@ -223,9 +223,12 @@ vm_plan(struct mod_vm *vm, struct paged_error *error)
 	const struct mod *mod = vm->mod;
 	uint32_t inputs[MOD_MAX_NODES];
 
+	vm->score = MOD_NO_NODE;
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
 		inputs[i] = inputs_of(&mod->nodes[i], inputs);
 		vm->slots[i].shape = shape_of(inputs[i]);
+		if (mod->nodes[i].op == MOD_OP_SCORE)
+			vm->score = (uint16_t)i;
 	}
 	choose_words(vm);
 	choose_slopes(vm);
