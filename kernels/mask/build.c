@@ -348,20 +348,20 @@ count_run(const uint32_t *blocks, uint64_t n)
 	return run;
 }
 
-/* The full blocks that a list opens with and of which the cut leaves every part; returns how many. */
+/* The blocks that a list opens with and whose parts are all below `end`; returns how many. */
 static uint64_t
-copy_whole(struct build *build, const struct build_source *source)
+copy_whole(struct build *build, const struct build_source *source, enum block_mask_kind kind, uint64_t end)
 {
-	const struct block_mask_list *full = &source->list[BLOCK_MASK_FULL];
-	uint32_t *to = build->mask->indices[BLOCK_MASK_FULL] + build->n[BLOCK_MASK_FULL];
+	const struct block_mask_list *list = &source->list[kind];
+	uint32_t *to = build->mask->indices[kind] + build->n[kind];
 	const uint32_t n_parts = source->n_parts, *pages = source->page_blocks == 1 ? source->pages : NULL;
-	uint64_t n_whole = source->cut.n_whole / n_parts, i = 0;
+	uint64_t n_whole = end / n_parts, i = 0;
 
-	while (i < full->n && full->blocks[i] < n_whole) {
-		uint64_t block = full->blocks[i], n = 1;
+	while (i < list->n && list->blocks[i] < n_whole) {
+		uint64_t block = list->blocks[i], n = 1;
 
 		if (pages != NULL) {
-			n = count_run(full->blocks + i, full->n - i);
+			n = count_run(list->blocks + i, list->n - i);
 			n = n < n_whole - block ? n : n_whole - block;
 			memcpy(to + i * n_parts, pages + block * n_parts, n * n_parts * sizeof(*to));
 		} else {
@@ -369,8 +369,20 @@ copy_whole(struct build *build, const struct build_source *source)
 		}
 		i += n;
 	}
-	build->n[BLOCK_MASK_FULL] += i * n_parts;
+	build->n[kind] += i * n_parts;
 	return i;
+}
+
+void
+build_take(struct build *build, const struct block_mask_list list[BLOCK_MASK_N_KINDS])
+{
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		if (!build_room(build, kind, list[kind].n))
+			return;
+		memcpy(build->mask->indices[kind] + build->n[kind], list[kind].blocks, list[kind].n * sizeof(uint32_t));
+		build->n[kind] += list[kind].n;
+	}
+	build_end_list(build);
 }
 
 void
@@ -385,7 +397,10 @@ build_copy(struct build *build, const struct build_source *source)
 	if (!build_room(build, BLOCK_MASK_PARTIAL, (partial->n + full->n) * source->n_parts) ||
 	    !build_room(build, BLOCK_MASK_FULL, full->n * source->n_parts))
 		return;
-	f.block += copy_whole(build, source);
+	f.block += copy_whole(build, source, BLOCK_MASK_FULL, source->cut.n_whole);
+	/* No full block is to be put among the partial ones. */
+	if (f.block == f.end)
+		p.block += copy_whole(build, source, BLOCK_MASK_PARTIAL, source->cut.n_blocks);
 	while ((f_block = cursor_peek(&f, source)) != UINT64_MAX) {
 		cursor_advance(&f, source);
 		if (f_block < source->cut.n_whole) {

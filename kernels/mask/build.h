@@ -82,6 +82,9 @@ struct build_source {
 	uint32_t page_blocks;  /* blocks (parts) in a page */
 };
 
+/** build_take - the next list, as it is */
+void build_take(struct build *build, const struct block_mask_list list[BLOCK_MASK_N_KINDS]);
+
 /** build_copy - the next list: what the cut leaves of a source, full blocks that it cuts among the partial ones */
 void build_copy(struct build *build, const struct build_source *source);
 

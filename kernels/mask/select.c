@@ -18,6 +18,12 @@ part_of_row(const struct block_mask_row *row, uint64_t first_q, uint64_t q_len, 
 	};
 }
 
+static bool
+same_cut(struct build_cut a, struct build_cut b)
+{
+	return a.n_whole == b.n_whole && a.n_blocks == b.n_blocks;
+}
+
 static void
 copy_lists(struct build *build, const struct block_mask *mask, const struct block_mask_part *part)
 {
@@ -27,14 +33,18 @@ copy_lists(struct build *build, const struct block_mask *mask, const struct bloc
 	if (build->status != PAGED_OK || !build_place_first(build->mask, &place))
 		return;
 	do {
+		uint32_t row = part->first_row + place.row;
+		uint64_t q_block = first_q_block + place.q_block;
 		struct build_source source = { .n_parts = 1 };
 
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-			source.list[kind] =
-				block_mask_list(mask, kind, part->first_row + place.row, part->first_head + place.head,
-						first_q_block + place.q_block);
+			source.list[kind] = block_mask_list(mask, kind, row, part->first_head + place.head, q_block);
 		source.cut = build_cut(&build->mask->shape, &build->mask->shape.rows[place.row], place.q_block);
-		build_copy(build, &source);
+		row = mask->shape.n_rows == 1 ? 0 : row;
+		if (same_cut(source.cut, build_cut(&mask->shape, &mask->shape.rows[row], q_block)))
+			build_take(build, source.list);
+		else
+			build_copy(build, &source);
 	} while (build->status == PAGED_OK && build_place_next(build->mask, &place));
 }
 
