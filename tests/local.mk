@@ -340,7 +340,7 @@ UNIT_TESTS += %D%/unit_torch_class
 UNIT_TESTS += %D%/unit_torch_block_mask
 %C%_unit_torch_block_mask_SOURCES = %D%/unit_torch_block_mask.c
 %C%_unit_torch_block_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_torch_block_mask_LDADD = $(TORCH_TEST_LIBS)
+%C%_unit_torch_block_mask_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
 UNIT_TESTS += %D%/unit_torch_decode
 %C%_unit_torch_decode_SOURCES = %D%/unit_torch_decode.c
 %C%_unit_torch_decode_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -361,10 +361,10 @@ UNIT_TESTS += %D%/unit_torch_golden
 %C%_unit_torch_golden_SOURCES = %D%/unit_torch_golden.c
 %C%_unit_torch_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_golden_LDADD = $(TORCH_TEST_LIBS)
-UNIT_TESTS += %D%/unit_torch_converted
-%C%_unit_torch_converted_SOURCES = %D%/unit_torch_converted.c
-%C%_unit_torch_converted_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_torch_converted_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
+UNIT_TESTS += %D%/unit_torch_mods
+%C%_unit_torch_mods_SOURCES = %D%/unit_torch_mods.c
+%C%_unit_torch_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_mods_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/mask_fixture.h"
 #include "tests/torch_scene.h"
 
 static struct pa pa;
@@ -217,7 +218,7 @@ count(const char *text, const char *what)
 	return n;
 }
 
-/* test_viz; golden/pictures has pictures character by character. */
+/* test_viz */
 Test(torch_block_mask, test_viz)
 {
 	struct paged_block_mask *causal = create("q_idx >= kv_idx", 1, 1, 2048, 2048, NULL);
@@ -237,6 +238,28 @@ Test(torch_block_mask, test_viz)
 	done(paged_block_mask_picture(batch, 0, 0, 8, &text));
 	cr_assert_eq(count(text, ", 0)"), 8);
 	paged_free(text);
+}
+
+static void
+picture_file(const char *path)
+{
+	struct paged_block_mask *mask;
+	struct mask_case c;
+	char *text;
+
+	mask_case_open(&c, path);
+	mask = create(c.text, 1, 1, (uint32_t)c.rows[0].q_len, (uint32_t)c.rows[0].kv_len, NULL);
+	done(paged_block_mask_picture(mask, (uint32_t)c.grid.rows, (uint32_t)c.grid.columns, 0, &text));
+	cr_assert_eq(strncmp(text, c.picture, strlen(text)), 0, "%s", path);
+	cr_assert_str_eq(c.picture + strlen(text), "\n", "%s", path);
+	paged_free(text);
+	mask_case_close(&c);
+}
+
+/* Character by character. */
+Test(torch_block_mask, pictures)
+{
+	mask_each_file("pictures/*.txt", 3, picture_file);
 }
 
 /* One query block over two KV blocks, as their generate_test_inputs(); entries past the counts are not read. */

@@ -121,6 +121,7 @@ run_all(const struct torch_shape *shape, const char *mask, const char *const *sc
 	for (enum kernel_isa isa = KERNEL_GENERIC; isa < KERNEL_N_ISAS; isa++)
 		for (size_t p = 0; p < n_page_sizes && torch_isa(isa); p++) {
 			torch_inputs_fill(&inputs, &pa, page_sizes[p]);
+			cr_assert_str_eq(pa.info.isa, kernel_isa_name(isa));
 			for (size_t i = 0; i < n_scores; i++) {
 				mods.score = scores[i];
 				torch_run(&pa, &inputs, &mods, NULL, page_sizes[p], &golden[i]);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* golden/mods and golden/conversions through the public API: what PyTorch's converted mods and block masks say. */
+/* golden/mods: what PyTorch's get_mask_mod() and get_score_mod() say at places of the pool. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/mask_fixture.h"
 #include "tests/torch_scene.h"
-
-/* ------------------------------------------------------------ golden/mods */
 
 #define MAX_NAMES 8u
 
@@ -137,78 +135,7 @@ mods_file(const char *path)
 	free(file);
 }
 
-Test(torch_converted, mods)
+Test(torch_mods, as_pytorch)
 {
 	mask_each_file("mods/*.mods", 12, mods_file);
-}
-
-/* ----------------------------------------------------- golden/conversions */
-
-/* A kernel's block mask given to the public API as lists. */
-static struct paged_block_mask *
-given(const struct pa *pa, const struct mask_case *c, const struct block_mask *mask)
-{
-	struct paged_batch_row rows[MASK_CASE_MAX_SEQUENCES] = { 0 };
-	const struct paged_block_mask_params params = { .struct_size = sizeof(params),
-							.rows = rows,
-							.n_rows = c->n_batch,
-							.n_heads = mask->shape.n_heads,
-							.q_block = mask->shape.q_block,
-							.kv_block = mask->shape.kv_block };
-	const struct paged_block_lists lists = { .start = { mask->start[0], mask->start[1] },
-						 .indices = { mask->indices[0], mask->indices[1] } };
-	struct paged_block_mask *copy = NULL;
-
-	for (uint32_t i = 0; i < c->n_batch; i++)
-		rows[i] = (struct paged_batch_row){ .q_len = (uint32_t)mask->shape.rows[i].q_len,
-						    .kv_len = (uint32_t)mask->shape.rows[i].kv_len,
-						    .flags = PAGED_ROW_Q_BASE };
-	done(paged_block_mask_from_lists(pa->pool, &params, &lists, &copy));
-	return copy;
-}
-
-static void
-same_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
-{
-	uint64_t n_lists = expected->first_list[expected->shape.n_rows];
-	struct paged_block_lists lists;
-
-	done(paged_block_mask_lists(got, &lists));
-	cr_assert_eq(lists.first_list[expected->shape.n_rows], n_lists, "%s", path);
-	for (int kind = 0; kind < 2; kind++) {
-		cr_assert_arr_eq(lists.start[kind], expected->start[kind], (n_lists + 1) * sizeof(uint64_t), "%s",
-				 path);
-		cr_assert_arr_eq(lists.indices[kind], expected->indices[kind],
-				 expected->start[kind][n_lists] * sizeof(uint32_t), "%s", path);
-	}
-}
-
-/* The file's rows as explicit tables; PyTorch converts without lengths, up to what is reserved. */
-static void
-conversion_file(const char *path)
-{
-	struct paged_batch_row rows[MASK_CASE_MAX_SEQUENCES] = { 0 };
-	struct paged_block_mask *logical, *physical = NULL, *back = NULL;
-	struct mask_case c;
-	struct pa pa;
-
-	mask_case_open(&c, path);
-	pa_open(&pa, &(struct pa_params){ .n_pages = c.n_pages, .page_size = c.page_size, .max_batch = 1 });
-	logical = given(&pa, &c, c.logical);
-	same_lists(logical, c.logical, path);
-	for (uint32_t i = 0; i < c.n_batch; i++)
-		rows[i] = (struct paged_batch_row){ .pages = c.table[c.batch[i]].pages,
-						    .n_pages = c.table[c.batch[i]].n_pages,
-						    .kv_len = (uint32_t)c.table[c.batch[i]].kv_len };
-	done(paged_block_mask_to_physical(logical, c.n_batch, rows, &physical));
-	same_lists(physical, c.physical, path);
-	done(paged_block_mask_to_logical(physical, &back));
-	same_lists(back, c.logical, path);
-	pa_close(&pa);
-	mask_case_close(&c);
-}
-
-Test(torch_converted, block_masks)
-{
-	mask_each_file("conversions/*.convert", 24, conversion_file);
 }
