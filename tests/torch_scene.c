@@ -306,8 +306,8 @@ blocks_of(const struct pa *pa, const struct torch_inputs *inputs, const struct t
 }
 
 void
-torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, const uint32_t *kv_len,
-	  uint32_t kv_block, const struct torch_golden *golden)
+torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
+	  const struct torch_golden *golden)
 {
 	struct paged_mod *mask_mod = torch_parse(pa, PAGED_MOD_MASK, mods->mask, mods);
 	struct paged_mod *score_mod = torch_parse(pa, PAGED_MOD_SCORE, mods->score, mods);
@@ -317,13 +317,13 @@ torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_m
 	struct paged_block_mask *short_blocks = blocks_of(pa, inputs, mods, mask_mod, q_block, kv_block);
 	struct paged_block_mask *physical = NULL;
 	const struct paged_block_mask *forms[3] = { NULL, logical, NULL };
-	uint32_t q_len[PA_MAX_BATCH], all[PA_MAX_BATCH];
-	struct pa_rows rows = { .n = inputs->shape.batch, .kv_len = kv_len != NULL ? kv_len : all, .q_len = q_len };
+	uint32_t q_len[PA_MAX_BATCH], kv_len[PA_MAX_BATCH];
+	struct pa_rows rows = { .n = inputs->shape.batch, .kv_len = kv_len, .q_len = q_len };
 	struct torch_result results[3];
 
 	for (uint32_t b = 0; b < rows.n; b++) {
 		q_len[b] = inputs->shape.q_len;
-		all[b] = inputs->shape.kv_len;
+		kv_len[b] = inputs->shape.kv_len;
 	}
 	done(pa_convert_logical_block_mask(pa, short_blocks, &rows, &physical));
 	forms[2] = physical;

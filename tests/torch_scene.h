@@ -72,14 +72,9 @@ void torch_result_check(const struct torch_result *result, const struct torch_in
 void torch_result_same(const struct torch_result *a, const struct torch_result *b, const struct torch_inputs *inputs,
 		       const char *what);
 
-/**
- * torch_run - attention by mods alone, by logical blocks, and by pages: the same bits, within the tolerance
- *
- * @param[in] kv_len    of each row; NULL: all of the inputs
- * @param[in] kv_block  tokens, of the block masks
- */
-void torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, const uint32_t *kv_len,
-	       uint32_t kv_block, const struct torch_golden *golden);
+/** torch_run - attention by mods alone, by logical blocks, and by pages: the same bits, within the tolerance */
+void torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
+	       const struct torch_golden *golden);
 
 /** torch_isa - from now on pools run this instruction set; false: not here */
 bool torch_isa(enum kernel_isa isa);

@@ -274,70 +274,89 @@ Test(torch_calls, test_multiple_score_mod_calls2)
 
 /* -------------------------------------- decode at different input positions */
 
+#define LONGEST 195u
+
+static const uint32_t prefill[B] = { 5, 98, 47, 194 };
+
+/* Tokens first .. first + n - 1 of sequence b, to those positions of row b. */
+static void
+write_tokens(struct pa *pa, const struct torch_inputs *inputs, uint32_t b, uint32_t first, uint32_t n)
+{
+	const struct torch_shape *shape = &inputs->shape;
+	size_t at = ((size_t)b * shape->kv_heads * LONGEST + first) * shape->k_dim;
+	struct pa_tensor k = { .data = inputs->k + at,
+			       .n_heads = shape->kv_heads,
+			       .n_tokens = n,
+			       .dim = shape->k_dim,
+			       .head_stride = (int64_t)LONGEST * shape->k_dim,
+			       .token_stride = shape->k_dim };
+	struct pa_tensor v = k;
+	uint32_t positions[LONGEST];
+
+	v.data = inputs->v + at;
+	for (uint32_t t = 0; t < n; t++)
+		positions[t] = first + t;
+	done(pa_assign(pa, 0, 1, &b, positions, &k, &v));
+}
+
+/* The prompts, then each one's next token, for which pages are reserved then. */
+static void
+prefill_and_append(struct pa *pa, const struct torch_inputs *inputs)
+{
+	pa_open(pa, &(struct pa_params){ .n_pages = 32,
+					 .page_size = 64,
+					 .max_batch = B,
+					 .kv_heads = inputs->shape.kv_heads,
+					 .k_dim = inputs->shape.k_dim,
+					 .dtype = inputs->shape.dtype });
+	pa_batch_reserve(pa, B, prefill);
+	for (uint32_t b = 0; b < B; b++)
+		write_tokens(pa, inputs, b, 0, prefill[b]);
+	for (uint32_t b = 0; b < B; b++) {
+		done(pa_reserve(pa, b, prefill[b] + 1));
+		write_tokens(pa, inputs, b, prefill[b], 1);
+	}
+}
+
 /*
  * PyTorch's test of this name uses causal with q_idx 0 and kv_len 512, so
- * that each row sees its first key alone.  Here the query stands where it is.
+ * that each row sees its first key alone.  Here the query stands where it is:
+ * with kv_len all that is reserved, the mask alone keeps it from what was
+ * never written.
  */
 Test(torch_calls, test_decode_at_different_input_position)
 {
-	static const uint32_t prefill[B] = { 5, 98, 47, 194 };
-	static const int64_t at[B] = { 5, 98, 47, 194 };
-	struct torch_shape shape = { B, 4, 4, 1, 195, 16, 16, PAGED_F16, 0 };
-	struct torch_mods mods = { .mask = "kv_idx <= q_idx" };
-	uint32_t positions[B * 195], kv_len[B];
-	struct pa_rows rows = { .n = B, .kv_len = kv_len, .q_base = at };
+	const struct torch_shape shape = { B, 4, 4, 1, LONGEST, 16, 16, PAGED_F16, 0 };
+	const struct torch_mods none = { 0 };
+	static const int64_t q_base[B] = { 5, 98, 47, 194 };
+	static const uint32_t kv_len[B] = { 6, 99, 48, 195 };
 	struct torch_inputs inputs;
 	struct torch_golden golden;
 	struct torch_result result;
-	struct pa_tensor k, v;
+	struct pa_flex flex = { .q_heads = 4 };
 	struct pa pa;
 
 	torch_inputs_open(&inputs, &shape, 7);
-	k = torch_inputs_k(&inputs);
-	v = torch_inputs_v(&inputs);
-	for (enum kernel_isa isa = KERNEL_GENERIC; isa < KERNEL_N_ISAS && torch_isa(isa); isa++) {
-		pa_open(&pa, &(struct pa_params){ .n_pages = 32,
-						  .page_size = 64,
-						  .max_batch = B,
-						  .kv_heads = 4,
-						  .k_dim = 16,
-						  .dtype = PAGED_F16 });
-		pa_batch_reserve(&pa, B, prefill);
-		for (uint32_t b = 0; b < B; b++) {
-			struct pa_tensor key = k, value = v;
+	torch_golden_open(&golden, &inputs, &none, kv_len, 1);
+	torch_result_open(&result, &inputs);
+	flex.q = inputs.q;
+	flex.out = result.out;
+	flex.lse = result.lse;
+	flex.max_score = result.max_score;
+	for (enum kernel_isa isa = KERNEL_GENERIC; isa < KERNEL_N_ISAS; isa++) {
+		if (!torch_isa(isa))
+			continue;
+		prefill_and_append(&pa, &inputs);
+		flex.mask_mod = torch_parse(&pa, PAGED_MOD_MASK, "kv_idx <= q_idx", &none);
+		for (uint32_t i = 0; i < 2; i++) {
+			struct pa_rows rows = { .n = B, .kv_len = i == 0 ? kv_len : NULL, .q_base = q_base };
 
-			/* The prompt, then the token, at its own position. */
-			key.data += (size_t)b * 4 * 195 * 16;
-			value.data += (size_t)b * 4 * 195 * 16;
-			key.head_stride = value.head_stride = 195 * 16;
-			key.token_stride = value.token_stride = 16;
-			key.n_tokens = value.n_tokens = prefill[b];
-			for (uint32_t t = 0; t <= prefill[b]; t++)
-				positions[t] = t;
-			done(pa_assign(&pa, 0, 1, &b, positions, &key, &value));
-			done(pa_reserve(&pa, b, prefill[b] + 1));
-			key.data += prefill[b] * 16;
-			value.data += prefill[b] * 16;
-			key.n_tokens = value.n_tokens = 1;
-			done(pa_assign(&pa, 0, 1, &b, &prefill[b], &key, &value));
-			kv_len[b] = prefill[b] + 1;
+			done(pa_flex_attention(&pa, &rows, &flex));
+			torch_result_check(&result, &inputs, &golden, "at different positions");
 		}
-		mods.mask = NULL;
-		torch_golden_open(&golden, &inputs, &mods, kv_len, 1);
-		mods.mask = "kv_idx <= q_idx";
-		torch_result_open(&result, &inputs);
-		done(pa_flex_attention(
-			&pa, &rows,
-			&(struct pa_flex){ .mask_mod = torch_parse(&pa, PAGED_MOD_MASK, mods.mask, &mods),
-					   .q_heads = 4,
-					   .q = inputs.q,
-					   .out = result.out,
-					   .lse = result.lse,
-					   .max_score = result.max_score }));
-		torch_result_check(&result, &inputs, &golden, "at different positions");
-		torch_result_close(&result);
-		torch_golden_close(&golden);
 		pa_close(&pa);
 	}
+	torch_result_close(&result);
+	torch_golden_close(&golden);
 	torch_inputs_close(&inputs);
 }
