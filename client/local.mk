@@ -16,6 +16,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	$(ZMQ_LIBS) -lpthread -lm
 %C%_libpagedclient_la_SOURCES = \
 	%D%/admin.c \
+	%D%/array.c \
 	%D%/batch.c \
 	%D%/batch.h \
 	%D%/batch_append.c \
@@ -29,6 +30,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/block_mask_make.c \
 	%D%/block_mask_part.c \
 	%D%/block_mask_place.c \
+	%D%/block_mask_serve.c \
 	%D%/block_mask_view.c \
 	%D%/client.c \
 	%D%/control.c \
@@ -40,6 +42,10 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/internal.h \
 	%D%/map_host.c \
 	%D%/map_host.h \
+	%D%/mask_build.c \
+	%D%/mask_build.h \
+	%D%/mask_fetch.c \
+	%D%/mask_fetch.h \
 	%D%/merge.c \
 	%D%/mod.c \
 	%D%/mods.c \

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 #include "client/internal.h"
-#include "daemon/core/core.h"
+#include "client/mask_build.h"
+#include "daemon/core/array.h"
 
 #define SLOTS_DEFAULT 1024u
 #define PAGE_SIZE_DEFAULT 16u
@@ -157,6 +158,33 @@ static enum paged_status
 embedded_erase(struct owner *owner, const struct wire_items *items, struct paged_error *error)
 {
 	return embedded_items(owner, core_seq_erase, items, error);
+}
+
+static enum paged_status
+embedded_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return mask_build_put(embedded->core, owner->session, embedded->member, part, error);
+}
+
+static enum paged_status
+embedded_array_drop(struct owner *owner, const char *name, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return core_array_drop(embedded->core, owner->session, name, error);
+}
+
+static enum paged_status
+embedded_mask(struct owner *owner, const struct wire_mask_order *order, struct image *image, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return mask_build(embedded->core, owner->session, order, image, error);
 }
 
 static enum paged_status
@@ -362,6 +390,9 @@ static const struct owner_ops owner_ops_embedded = {
 	.truncate = embedded_truncate,
 	.erase = embedded_erase,
 	.reserve_ahead = embedded_reserve,
+	.array_put = embedded_array_put,
+	.array_drop = embedded_array_drop,
+	.mask = embedded_mask,
 	.pool_find = embedded_pool_find,
 	.status = embedded_status,
 	.pools = embedded_pools,

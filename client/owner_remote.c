@@ -13,6 +13,7 @@
 #include "client/control.h"
 #include "client/internal.h"
 #include "client/map_host.h"
+#include "client/mask_fetch.h"
 #include "client/rpc.h"
 
 #define RUNTIME_DIR_DEFAULT "/run/paged"
@@ -162,6 +163,24 @@ static enum paged_status
 remote_reserve_ahead(struct owner *owner, const struct wire_items *items, struct paged_error *error)
 {
 	return rpc_reserve_ahead(&remote_of(owner)->rpc, items, error);
+}
+
+static enum paged_status
+remote_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
+{
+	return mask_fetch_put(&remote_of(owner)->rpc, part, error);
+}
+
+static enum paged_status
+remote_array_drop(struct owner *owner, const char *name, struct paged_error *error)
+{
+	return mask_fetch_drop(&remote_of(owner)->rpc, name, error);
+}
+
+static enum paged_status
+remote_mask(struct owner *owner, const struct wire_mask_order *order, struct image *image, struct paged_error *error)
+{
+	return mask_fetch(&remote_of(owner)->rpc, order, image, error);
 }
 
 static enum paged_status
@@ -434,6 +453,9 @@ static const struct owner_ops owner_ops_remote = {
 	.truncate = remote_truncate,
 	.erase = remote_erase,
 	.reserve_ahead = remote_reserve_ahead,
+	.array_put = remote_array_put,
+	.array_drop = remote_array_drop,
+	.mask = remote_mask,
 	.pool_find = remote_pool_find,
 	.status = remote_status,
 	.pools = remote_pools,

@@ -205,6 +205,41 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
 					  const struct paged_mod *mod, size_t n_arrays,
 					  const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
+/**
+ * paged_block_mask_serve - the same physical mask, built by the owner
+ *
+ * One request, and a second when the mask is too large for its reply; the
+ * daemon reads the rows itself, on a thread of its own.  Rows name sequences
+ * (no `pages`), at most PAGED_MAX_MASK_ROWS.
+ *
+ * @param[in] arrays  parameters (n_dims 0) alone; arrays are those of
+ *                    paged_array_upload()
+ * @retval PAGED_ERR_NOENT    an array was not uploaded
+ * @retval PAGED_ERR_INVALID  it was, with another dtype or rank than at paged_mod_parse()
+ * @retval PAGED_ERR_LIMIT    larger or slower than the daemon builds for
+ *                            others: build it with paged_block_mask_create()
+ * @retval PAGED_ERR_AGAIN    too many builds wait, or rows change all the time
+ * @retval PAGED_ERR_PERM     an observer asks
+ * and what paged_block_mask_create() says of a physical one.
+ */
+enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_params *params,
+					 const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+					 struct paged_block_mask **mask_p);
+
+/**
+ * paged_array_upload - keep a copy of an array with the owner, for paged_block_mask_serve()
+ *
+ * Belongs to the session, all members use it; replaces one of the same name
+ * once it is there as a whole.  Ends with the session.
+ * @retval PAGED_ERR_LIMIT  past what the daemon keeps for a session; arrays for
+ *                          paged_block_mask_create() have no such limit
+ * @retval PAGED_ERR_AGAIN  another member uploads one of this name just now
+ */
+enum paged_status paged_array_upload(struct paged_client *client, const struct paged_array *array);
+
+/** paged_array_drop - forget an uploaded array; PAGED_ERR_NOENT for none */
+enum paged_status paged_array_drop(struct paged_client *client, const char *name);
+
 enum paged_block_kind { PAGED_BLOCKS_PARTIAL = 0, PAGED_BLOCKS_FULL = 1 };
 
 /**

@@ -6,8 +6,8 @@
  * stays known: its reply is taken when it comes, and if it was a create, the
  * sequences that nobody has heard of are erased again.
  *
- * Replies come in the order of the requests, but for that to a check, which
- * comes when it comes: each names the request that it answers.
+ * Replies come in the order of the requests, but for those to a check and a
+ * block mask, which come when they come: each names the request that it answers.
  */
 #ifndef PAGED_CLIENT_RPC_H
 #define PAGED_CLIENT_RPC_H
