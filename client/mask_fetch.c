@@ -39,7 +39,7 @@ image_map(int fd, uint64_t size, void **base_p, struct paged_error *error)
 static enum paged_status
 image_take(int fd, uint64_t size, struct image *image, struct paged_error *error)
 {
-	void *base;
+	void *base = NULL;
 	enum paged_status status = image_map(fd, size, &base, error);
 
 	if (status != PAGED_OK)

@@ -177,14 +177,33 @@ raw_bye(struct raw *raw)
 	raw_drop(raw);
 }
 
+/* A reply that is there or comes soon, in the buffer and the arena. */
+static void
+reply_take(struct raw *raw, struct wire_reply *reply)
+{
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	struct paged_error error;
+	int n = zmq_recv(raw->dealer, buffer, sizeof(buffer), 0);
+
+	it_require(n >= 0, "%s", zmq_strerror(zmq_errno()));
+	it_require(wire_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s", error.text);
+}
+
+void
+raw_hear_late(struct raw *raw, struct wire_reply *reply)
+{
+	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
+
+	it_require(zmq_poll(&item, 1, HEAR_MS) == 1, "no reply came");
+	reply_take(raw, reply);
+}
+
 bool
 raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms)
 {
 	static uint8_t buffer[WIRE_MAX_MESSAGE];
 	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
-	struct paged_error error;
 	size_t size;
-	int n;
 
 	request->id = ++raw->last_id;
 	size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
@@ -193,9 +212,7 @@ raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply,
 		return false;
 	if (zmq_poll(&item, 1, limit_ms) != 1)
 		return false;
-	n = zmq_recv(raw->dealer, buffer, sizeof(buffer), 0);
-	it_require(n >= 0, "%s", zmq_strerror(zmq_errno()));
-	it_require(wire_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s", error.text);
+	reply_take(raw, reply);
 	it_require(reply->id == request->id, "reply to %ju instead of %ju", (uintmax_t)reply->id,
 		   (uintmax_t)request->id);
 	return true;

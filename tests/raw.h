@@ -52,6 +52,9 @@ void raw_drop(struct raw *raw);
 /** raw_ask - a request and its reply; false: none within limit_ms */
 bool raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms);
 
+/** raw_hear_late - the next reply, to whatever it is */
+void raw_hear_late(struct raw *raw, struct wire_reply *reply);
+
 /** raw_call - raw_ask() that must be answered; returns the reply's status */
 enum paged_status raw_call(struct raw *raw, struct wire_request *request, struct wire_reply *reply);
 
