@@ -17,6 +17,12 @@
  * kv_idx (positions in the sequence), and the parameters and arrays that
  * paged_mod_parse() was told of.  libpagedclient(3) has the whole language.
  *
+ * A block mask lists, for every query block, the KV blocks of which every
+ * element is seen (full) and those of which some are (partial).  Attention
+ * visits no others, and asks the mask mod in partial ones alone.  It is
+ * optional: without one, attention finds out by interval analysis which keys
+ * a mask mod cannot see.
+ *
  * Life: mods and block masks belong to a pool, a struct paged_mods to a batch;
  * what is still there when its pool or batch is closed is freed with it.
  * Mods and block masks never change: any number of threads may use them.  A
@@ -171,8 +177,9 @@ enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, cons
 struct paged_block_mask_params {
 	size_t struct_size;
 	/**
-	 * Of each row: q_len, kv_len and q_base, as in a plan.  seq or pages
-	 * count in a physical mask alone.  One row may stand for all.
+	 * Of each row: q_len, kv_len and q_base, as in a plan (q_base is kv_len
+	 * - q_len without PAGED_ROW_Q_BASE).  seq or pages count in a physical
+	 * mask alone.  One row may stand for all.
 	 */
 	const struct paged_batch_row *rows;
 	size_t n_rows;
@@ -249,8 +256,8 @@ enum paged_block_kind { PAGED_BLOCKS_PARTIAL = 0, PAGED_BLOCKS_FULL = 1 };
  * including, indices[kind][start[kind][i + 1]].
  */
 struct paged_block_lists {
-	const uint64_t *first_list;  /* [n_rows + 1] */
-	const uint64_t *start[2];    /* [n_lists + 1] */
+	const uint64_t *first_list; /* [n_rows + 1] */
+	const uint64_t *start[2];   /* [n_lists + 1] */
 	const uint32_t *indices[2];
 };
 
@@ -313,13 +320,19 @@ void paged_block_mask_destroy(struct paged_block_mask *mask);
 enum paged_status paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 					       const struct paged_batch_row *rows, struct paged_block_mask **mask_p);
 
-/** paged_block_mask_to_logical - the way back */
+/**
+ * paged_block_mask_to_logical - the way back
+ *
+ * The logical mask that a physical one was made of, over its rows and cut to
+ * their lengths; it may have gone stale.
+ */
 enum paged_status paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
 /**
  * paged_block_mask_validate - does a physical mask still say where blocks lie?
  *
- * Judged by its own rows: what other sequences do is no matter.
+ * Judged by its own rows: what other sequences do is no matter, and growth is
+ * no change.  A logical mask says nothing that could be wrong.
  * @retval PAGED_ERR_STALE  entries that it used were replaced or removed since
  */
 enum paged_status paged_block_mask_validate(const struct paged_block_mask *mask);
@@ -333,14 +346,18 @@ struct paged_block_mask_part {
 };
 
 /** paged_block_mask_select - the part of a mask; query rows keep their q_idx */
-enum paged_status paged_block_mask_select(const struct paged_block_mask *mask,
-					  const struct paged_block_mask_part *part, struct paged_block_mask **mask_p);
+enum paged_status paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_block_mask_part *part,
+					  struct paged_block_mask **mask_p);
 
 /** paged_block_mask_crop - a logical mask cut to at most these lengths; full blocks that they cut become partial */
 enum paged_status paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint32_t kv_len,
 					struct paged_block_mask **mask_p);
 
-/** paged_block_mask_transpose - of each KV block, the query blocks that see it (PyTorch's q_indices) */
+/**
+ * paged_block_mask_transpose - of each KV block, the query blocks that see it (PyTorch's q_indices)
+ *
+ * The result names query blocks, so it is a logical mask, of a physical one too.
+ */
 enum paged_status paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
 struct paged_block_mask_info {
@@ -364,9 +381,9 @@ struct paged_block_mask_row {
 	size_t struct_size;
 	int64_t q_base;
 	uint64_t q_len;
-	uint64_t kv_len;   /* in a physical mask the pool's tokens */
-	paged_seq_id seq;  /* of a physical mask; 0: explicit pages */
-	uint64_t version;  /* of the sequence's entries, as in struct paged_seq_info */
+	uint64_t kv_len;  /* in a physical mask the pool's tokens */
+	paged_seq_id seq; /* of a physical mask; 0: explicit pages */
+	uint64_t version; /* of the sequence's entries, as in struct paged_seq_info */
 };
 
 /** paged_block_mask_row - PAGED_ERR_RANGE past the last row */
