@@ -499,9 +499,28 @@ IT_TEST(pollable_descriptor)
 	it_daemon_stop(&daemon);
 }
 
+/* A block mask of one row. */
+static enum paged_status
+draw(struct toy *toy, paged_seq_id seq, uint32_t physical, struct paged_block_mask **mask_p)
+{
+	const struct paged_batch_row row = { .seq = seq, .q_len = 1, .kv_len = 8 };
+	const struct paged_block_mask_params params = {
+		.struct_size = sizeof(params), .rows = &row, .n_rows = 1, .physical = physical
+	};
+	struct paged_mod *mod;
+	enum paged_status status;
+
+	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_MASK, "causal", 0, NULL, &mod));
+	status = paged_block_mask_create(toy->pool, &params, mod, 0, NULL, mask_p);
+	paged_mod_destroy(mod);
+	return status;
+}
+
 IT_TEST(daemon_gone_and_back)
 {
 	struct paged_client_params params = named("survivor");
+	struct paged_block_mask *placed, *logical, *none;
+	struct paged_batch_row row = { .kv_len = 8 };
 	uint32_t tokens = 16;
 	struct it_daemon daemon;
 	struct toy old, young;
@@ -513,6 +532,8 @@ IT_TEST(daemon_gone_and_back)
 	toy_open(&old, &params, 8);
 	seq = toy_sequence(&old, 8);
 	toy_write(&old, seq, 0, 8, 1);
+	toy_ok(&old, draw(&old, seq, 1, &placed));
+	toy_ok(&old, paged_block_mask_validate(placed));
 
 	/* Requests that the first life never answers, one waited for and one not. */
 	kill(daemon.pid, SIGSTOP);
@@ -528,6 +549,14 @@ IT_TEST(daemon_gone_and_back)
 	toy_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
 	toy_expect(&old, toy_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 1000, "gone is known at once");
+
+	/* Where blocks lay is void; which were seen is not. */
+	row.seq = seq;
+	toy_expect(&old, paged_block_mask_validate(placed), PAGED_ERR_GONE);
+	toy_expect(&old, draw(&old, seq, 1, &none), PAGED_ERR_GONE);
+	toy_ok(&old, paged_block_mask_to_logical(placed, &logical));
+	toy_expect(&old, paged_block_mask_to_physical(logical, 1, &row, &none), PAGED_ERR_GONE);
+	toy_ok(&old, draw(&old, 0, 0, &logical));
 
 	toy_open(&young, NULL, 0);
 	it_require(toy_pool(&young, "toy").n_sequences == 0, "nothing of the old life arrived");

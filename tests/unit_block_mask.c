@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Logical block masks through the public API. */
-#include <signal.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -504,4 +504,36 @@ Test(block_mask, freed_alone_or_with_the_pool)
 	paged_block_mask_destroy(NULL);
 	cr_assert_eq(case_info(masks[3]).n_rows, 2);
 	paged_pool_close(pool);
+}
+
+/* Masks come and go in several threads, and one is read by all. */
+static void *
+make_and_free(void *argument)
+{
+	struct paged_block_mask *shared = argument, *masks[4];
+	bool right = true;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		for (uint32_t j = 0; j < 4; j++)
+			right &= paged_block_mask_select(shared, NULL, &masks[j]) == PAGED_OK;
+		for (uint32_t j = 0; j < 4; j++)
+			paged_block_mask_destroy(masks[(j + i) % 4]);
+	}
+	return right ? shared : NULL;
+}
+
+Test(block_mask, threads_take_turns)
+{
+	struct paged_block_mask *shared = case_made(&two, "causal", 0, NULL);
+	pthread_t threads[4];
+
+	for (uint32_t i = 0; i < 4; i++)
+		cr_assert_eq(pthread_create(&threads[i], NULL, make_and_free, shared), 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		void *result;
+
+		pthread_join(threads[i], &result);
+		cr_assert_eq(result, shared);
+	}
+	cr_assert_eq(case_info(shared).n_rows, 2);
 }
