@@ -34,6 +34,7 @@ extern const struct bench_suite bench_suite_control;
 extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_scale;
+extern const struct bench_suite bench_suite_served;
 
 /** Ends the program with a message; what bench does has no caller to tell. */
 void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));

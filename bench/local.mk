@@ -9,6 +9,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_control.c \
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \
-	%D%/suite_scale.c
+	%D%/suite_scale.c \
+	%D%/suite_served.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)
