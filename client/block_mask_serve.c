@@ -10,9 +10,6 @@
 
 static_assert(WIRE_MAX_SYMBOLS == MOD_MAX_NAMES && WIRE_MAX_MOD == MOD_MAX_TEXT, "mods as the wire has them");
 
-/* A row may change between the owner's reading it and ours: then the mask is asked for anew, this often. */
-#define SERVE_ATTEMPTS 4u
-
 /* What is asked, with memory of its own. */
 struct inquiry {
 	struct wire_mask_order order;
@@ -162,74 +159,6 @@ image_check(const struct paged_pool *pool, const struct batch_mask_order *order,
 	return PAGED_OK;
 }
 
-/* Pages of a row as they were when the owner read it; PAGED_ERR_AGAIN: they are others now. */
-static enum paged_status
-row_read(struct paged_pool *pool, const struct image_row *row, uint32_t *pages, uint32_t n, struct paged_error *error)
-{
-	struct region_look look;
-	enum paged_status status = pool_look(pool, row->seq, &look, error);
-
-	if (status != PAGED_OK)
-		return status;
-	if (look.version != row->version || look.capacity / pool->at.view.page_size < n ||
-	    !region_row_copy(&pool->at.view, row->seq, &look, n, pages))
-		return paged_fail(error, PAGED_ERR_AGAIN,
-				  "block mask: pages of sequence " SEQ_FORMAT " are replaced again and again",
-				  SEQ_ARGS(row->seq));
-	return PAGED_OK;
-}
-
-/* The rows' tables, one after another in `pages`. */
-static enum paged_status
-rows_read(struct paged_pool *pool, const struct image *image, struct block_mask_sequence *sequences, uint32_t **pages_p,
-	  struct paged_error *error)
-{
-	const uint32_t n_rows = image->mask->shape.n_rows, page_size = pool->at.view.page_size;
-	enum paged_status status = PAGED_OK;
-	uint64_t n = 0;
-	uint32_t *pages;
-
-	for (uint32_t r = 0; r < n_rows; r++) {
-		sequences[r].kv_len = image->rows[r].kv_len;
-		sequences[r].n_pages = sequences[r].kv_len / page_size + (sequences[r].kv_len % page_size != 0);
-		n += sequences[r].n_pages;
-	}
-	pages = malloc((size_t)n * sizeof(*pages) + 1);
-	if (pages == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for the tables of %u rows", n_rows);
-	*pages_p = pages;
-	for (uint32_t r = 0; r < n_rows && status == PAGED_OK; r++) {
-		sequences[r].pages = pages;
-		status = row_read(pool, &image->rows[r], pages, (uint32_t)sequences[r].n_pages, error);
-		pages += sequences[r].n_pages;
-	}
-	return status;
-}
-
-/* The logical blocks that the owner's physical ones are, for attention. */
-static enum paged_status
-logical_make(struct paged_pool *pool, const struct image *image, struct block_mask **logical_p,
-	     struct paged_error *error)
-{
-	const uint32_t n_rows = image->mask->shape.n_rows;
-	struct block_mask_sequence *sequences = calloc(n_rows, sizeof(*sequences));
-	const struct block_mask_table table = { .sequences = sequences,
-						.n_sequences = n_rows,
-						.page_size = image->page_size,
-						.n_pages = image->n_pages };
-	enum paged_status status;
-	uint32_t *pages = NULL;
-
-	if (sequences == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", n_rows);
-	status = rows_read(pool, image, sequences, &pages, error);
-	if (status == PAGED_OK)
-		status = block_mask_to_logical(image->mask, &table, 0, logical_p, error);
-	free(pages);
-	free(sequences);
-	return status;
-}
-
 static enum paged_status
 parts_fill(struct block_mask_parts *parts, struct image *image, struct paged_error *error)
 {
@@ -244,7 +173,8 @@ parts_fill(struct block_mask_parts *parts, struct image *image, struct paged_err
 		parts->version[r] = image->rows[r].version;
 	}
 	parts->physical = image->mask;
-	image->mask = NULL;
+	parts->logical = image->logical;
+	image->mask = image->logical = NULL;
 	return PAGED_OK;
 }
 
@@ -272,21 +202,13 @@ serve(struct paged_pool *pool, const struct batch_mask_order *order, const struc
 	struct image image = { 0 };
 	struct inquiry inquiry;
 	enum paged_status status;
-	unsigned int n = 0;
 
 	if (pool->client->owner->session == 0)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "an observer has no session to build for; paged_block_mask_create() does it here");
 	status = inquiry_open(&inquiry, pool, order, mod, n_arrays, arrays, error);
-	if (status == PAGED_OK) {
-		do {
-			image_free(&image);
-			status = owner_ask(pool, order, &inquiry.order, &image, error);
-			if (status != PAGED_OK)
-				break;
-			status = logical_make(pool, &image, &parts->logical, error);
-		} while (status == PAGED_ERR_AGAIN && ++n < SERVE_ATTEMPTS);
-	}
+	if (status == PAGED_OK)
+		status = owner_ask(pool, order, &inquiry.order, &image, error);
 	if (status == PAGED_OK)
 		status = parts_fill(parts, &image, error);
 	image_free(&image);

@@ -225,7 +225,7 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
  * @retval PAGED_ERR_INVALID  it was, with another dtype or rank than at paged_mod_parse()
  * @retval PAGED_ERR_LIMIT    larger or slower than the daemon builds for
  *                            others: build it with paged_block_mask_create()
- * @retval PAGED_ERR_AGAIN    too many builds wait, or rows change all the time
+ * @retval PAGED_ERR_AGAIN    too many builds wait, or a row is being changed
  * @retval PAGED_ERR_PERM     an observer asks
  * and what paged_block_mask_create() says of a physical one.
  */

@@ -29,7 +29,7 @@ make(struct image *image, unsigned int *seed, uint32_t n_heads)
 	cr_assert_eq(block_mask_from_dense(&shape, dense, 0, &logical, &error), PAGED_OK, "%s", error.text);
 	*image = (struct image){ .page_size = PAGE, .n_pages = N_PAGES };
 	cr_assert_eq(block_mask_to_physical(logical, &table, 0, &image->mask, &error), PAGED_OK, "%s", error.text);
-	block_mask_destroy(logical);
+	image->logical = logical;
 	memset(image->boot_id, 0xb0, sizeof(image->boot_id));
 	image->rows = calloc(3, sizeof(*image->rows));
 	for (uint32_t r = 0; r < 3; r++)
@@ -61,6 +61,7 @@ Test(mask_image, there_and_back)
 		bytes = written(&image, &size);
 		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
 		cr_assert(block_mask_equal(image.mask, back.mask));
+		cr_assert(block_mask_equal(image.logical, back.logical));
 		cr_assert_arr_eq(back.rows, image.rows, 3 * sizeof(*back.rows));
 		cr_assert_arr_eq(back.boot_id, image.boot_id, sizeof(back.boot_id));
 		cr_assert(back.page_size == PAGE && back.n_pages == N_PAGES);
@@ -122,6 +123,11 @@ walk(const struct image *image)
 		for (uint64_t i = 0; i < n_lists; i++)
 			for (uint64_t j = mask->start[kind][i]; j < mask->start[kind][i + 1]; j++)
 				cr_assert_lt(mask->indices[kind][j], pool_blocks);
+	for (uint32_t r = 0; r < mask->shape.n_rows; r++)
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+			for (uint64_t j = mask->start[kind][mask->first_list[r]];
+			     j < mask->start[kind][mask->first_list[r + 1]]; j++)
+				cr_assert_lt(image->logical->indices[kind][j], block_mask_kv_blocks(image->logical, r));
 	cr_assert_leq(block_mask_width(mask, BLOCK_MASK_FULL), pool_blocks);
 }
 
@@ -171,14 +177,14 @@ Test(mask_image, wild_counts)
 		.n_heads = 1, .q_block = 1, .kv_block = 4, .page_size = 4, .n_pages = 1,
 	};
 
-	refuse(&header, PAGED_ERR_PROTOCOL, "are not 96 bytes");
+	refuse(&header, PAGED_ERR_PROTOCOL, "are not 112 bytes");
 	header.n_lists = UINT64_MAX;
-	refuse(&header, PAGED_ERR_PROTOCOL, "are not 96 bytes");
+	refuse(&header, PAGED_ERR_PROTOCOL, "are not 112 bytes");
 	header.n_lists = UINT64_MAX / 8;
-	refuse(&header, PAGED_ERR_PROTOCOL, "are not 96 bytes");
+	refuse(&header, PAGED_ERR_PROTOCOL, "are not 112 bytes");
 	header.n_lists = 0;
 	header.n_blocks[0] = UINT64_MAX / 4;
-	refuse(&header, PAGED_ERR_PROTOCOL, "are not 96 bytes");
+	refuse(&header, PAGED_ERR_PROTOCOL, "are not 112 bytes");
 	header.kv_block = 3;
 	refuse(&header, PAGED_ERR_PROTOCOL, "blocks that divide no page");
 	header.version_major = 2;

@@ -6,16 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static_assert(sizeof(struct image_header) == 96, "the header's layout is in paged-protocol(7)");
+static_assert(sizeof(struct image_header) == 112, "the header's layout is in paged-protocol(7)");
 static_assert(offsetof(struct image_header, total_size) == 32, "layout");
 static_assert(offsetof(struct image_header, n_lists) == 64, "layout");
+static_assert(offsetof(struct image_header, n_runs) == 88, "layout");
 static_assert(sizeof(struct image_row) == 40, "layout");
+static_assert(sizeof(struct image_run) == 8, "layout");
 
 /* Where the parts of an image lie, in bytes. */
 struct parts {
 	uint64_t rows;
 	uint64_t start[BLOCK_MASK_N_KINDS];
 	uint64_t indices[BLOCK_MASK_N_KINDS];
+	uint64_t runs[BLOCK_MASK_N_KINDS];
 	uint64_t end;
 };
 
@@ -41,7 +44,38 @@ parts_of(const struct image_header *header, struct parts *parts)
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		if (!add_part(&parts->end, &parts->indices[kind], header->n_blocks[kind], sizeof(uint32_t)))
 			return false;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		if (!add_part(&parts->end, &parts->runs[kind], header->n_runs[kind], sizeof(struct image_run)))
+			return false;
 	return true;
+}
+
+static uint64_t
+count_runs(const uint32_t *blocks, uint64_t n)
+{
+	uint64_t n_runs = n != 0;
+
+	for (uint64_t i = 1; i < n; i++)
+		n_runs += blocks[i] != blocks[i - 1] + 1;
+	return n_runs;
+}
+
+static void
+runs_write(const uint32_t *blocks, uint64_t n, uint8_t *to)
+{
+	uint64_t begin = 0;
+
+	while (begin < n) {
+		struct image_run run = { .first = blocks[begin] };
+		uint64_t end = begin + 1;
+
+		while (end < n && end - begin < UINT32_MAX && blocks[end] == blocks[end - 1] + 1)
+			end++;
+		run.n = (uint32_t)(end - begin);
+		memcpy(to, &run, sizeof(run));
+		to += sizeof(run);
+		begin = end;
+	}
 }
 
 static struct image_header
@@ -63,6 +97,8 @@ header_of(const struct image *image)
 		.n_blocks = { mask->start[BLOCK_MASK_PARTIAL][n_lists], mask->start[BLOCK_MASK_FULL][n_lists] },
 	};
 
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		header.n_runs[kind] = count_runs(image->logical->indices[kind], header.n_blocks[kind]);
 	memcpy(header.boot_id, image->boot_id, sizeof(header.boot_id));
 	return header;
 }
@@ -101,6 +137,7 @@ image_write(const struct image *image, void *to)
 		memcpy(bytes + parts.start[kind], image->mask->start[kind], (header.n_lists + 1) * sizeof(uint64_t));
 		memcpy(bytes + parts.indices[kind], image->mask->indices[kind],
 		       header.n_blocks[kind] * sizeof(uint32_t));
+		runs_write(image->logical->indices[kind], header.n_blocks[kind], bytes + parts.runs[kind]);
 	}
 }
 
@@ -108,6 +145,7 @@ void
 image_free(struct image *image)
 {
 	block_mask_destroy(image->mask);
+	block_mask_destroy(image->logical);
 	free(image->rows);
 	*image = (struct image){ 0 };
 }
@@ -201,19 +239,74 @@ rows_fill(const struct image_header *header, const struct image_row *from, struc
 	return PAGED_OK;
 }
 
-/* n elements and never none; counts were checked against the image's size. */
+/* The same lists over the sequences' own tokens; whatever the runs say, blocks are the row's. */
+static bool
+logical_row_check(const struct block_mask *logical, uint32_t r)
+{
+	uint64_t n_blocks = block_mask_kv_blocks(logical, r);
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		uint64_t begin = logical->start[kind][logical->first_list[r]];
+		uint64_t n = logical->start[kind][logical->first_list[r + 1]] - begin;
+
+		if (n != 0 && largest(logical->indices[kind] + begin, n) >= n_blocks)
+			return false;
+	}
+	return true;
+}
+
+static bool
+runs_expand(const uint8_t *from, uint64_t n_runs, uint32_t *blocks, uint64_t n)
+{
+	for (uint64_t i = 0; i < n_runs; i++) {
+		struct image_run run;
+
+		memcpy(&run, from + i * sizeof(run), sizeof(run));
+		if (run.n > n || run.n > UINT32_MAX - run.first)
+			return false;
+		for (uint32_t j = 0; j < run.n; j++)
+			blocks[j] = run.first + j;
+		blocks += run.n;
+		n -= run.n;
+	}
+	return n == 0;
+}
+
+static enum paged_status
+logical_fill(const struct image_header *header, const uint8_t *bytes, const struct parts *parts, struct image *image,
+	     struct paged_error *error)
+{
+	struct block_mask *logical = image->logical;
+	struct block_mask_row *rows = (struct block_mask_row *)logical->shape.rows;
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		if (!runs_expand(bytes + parts->runs[kind], header->n_runs[kind], logical->indices[kind],
+				 header->n_blocks[kind]))
+			return no_image(error, "its runs are not its blocks");
+	memcpy(logical->first_list, image->mask->first_list, (header->n_rows + UINT64_C(1)) * sizeof(uint64_t));
+	for (uint32_t r = 0; r < header->n_rows; r++) {
+		rows[r] = image->mask->shape.rows[r];
+		rows[r].kv_len = image->rows[r].kv_len;
+		if (!logical_row_check(logical, r))
+			return no_image(error, "a logical block past its row's end");
+	}
+	return PAGED_OK;
+}
+
+/* n elements and never none, without contents for from NULL; counts were checked against the image's size. */
 static void *
 part_copy(const uint8_t *from, uint64_t n, size_t size)
 {
 	void *copy = malloc((size_t)n * size + 1);
 
-	if (copy != NULL && n != 0)
+	if (copy != NULL && from != NULL && n != 0)
 		memcpy(copy, from, (size_t)n * size);
 	return copy;
 }
 
+/* One of the two masks; the logical one's indices are still to be written. */
 static struct block_mask *
-mask_copy(const struct image_header *header, const uint8_t *bytes, const struct parts *parts)
+mask_copy(const struct image_header *header, const uint8_t *bytes, const struct parts *parts, bool logical)
 {
 	struct block_mask *mask = calloc(1, sizeof(*mask));
 	bool whole;
@@ -228,7 +321,8 @@ mask_copy(const struct image_header *header, const uint8_t *bytes, const struct 
 		mask->start[kind] =
 			part_copy(bytes + parts->start[kind], header->n_lists + 1, sizeof(*mask->start[kind]));
 		mask->indices[kind] =
-			part_copy(bytes + parts->indices[kind], header->n_blocks[kind], sizeof(*mask->indices[kind]));
+			part_copy(logical ? NULL : bytes + parts->indices[kind], header->n_blocks[kind],
+				  sizeof(*mask->indices[kind]));
 		whole = whole && mask->start[kind] != NULL && mask->indices[kind] != NULL;
 	}
 	if (whole)
@@ -256,14 +350,17 @@ image_read(const void *from, uint64_t size, struct image *image, struct paged_er
 	image->page_size = header.page_size;
 	image->n_pages = header.n_pages;
 	image->rows = part_copy(bytes + parts.rows, header.n_rows, sizeof(*image->rows));
-	image->mask = mask_copy(&header, bytes, &parts);
-	if (image->rows == NULL || image->mask == NULL)
+	image->mask = mask_copy(&header, bytes, &parts, false);
+	image->logical = mask_copy(&header, bytes, &parts, true);
+	if (image->rows == NULL || image->mask == NULL || image->logical == NULL)
 		status = paged_fail(error, PAGED_ERR_NOMEM, "image of a block mask: no memory for %" PRIu64 " bytes",
 				    size);
 	if (status == PAGED_OK)
 		status = rows_fill(&header, image->rows, image->mask, error);
 	if (status == PAGED_OK)
 		status = lists_check(&header, image->mask, error);
+	if (status == PAGED_OK)
+		status = logical_fill(&header, bytes, &parts, image, error);
 	if (status != PAGED_OK)
 		image_free(image);
 	return status;

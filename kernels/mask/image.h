@@ -8,6 +8,11 @@
  * paged-protocol(7):
  *
  *   [header][rows][starts of partial][starts of full][partial][full]
+ *   [runs of partial][runs of full]
+ *
+ * Runs say which logical blocks the lists name, in the lists' order: few
+ * numbers, because what a query sees is mostly contiguous.  So whoever gets an
+ * image needs no page table to know both.
  *
  * A reader believes none of it: what image_read() yields is in bounds
  * whatever the bytes were.
@@ -33,7 +38,13 @@ struct image_header {
 	uint32_t n_pages;           /* of the pool */
 	uint64_t n_lists;           /* of a kind */
 	uint64_t n_blocks[BLOCK_MASK_N_KINDS];
+	uint64_t n_runs[BLOCK_MASK_N_KINDS];
 	uint64_t reserved;
+};
+
+/** Consecutive logical blocks; a run may go on from one list into the next. */
+struct image_run {
+	uint32_t first, n;
 };
 
 /** What a mask's row is a row of. */
@@ -45,11 +56,12 @@ struct image_row {
 	uint64_t kv_len; /* tokens of the sequence that count; in the mask itself it is the pool's */
 };
 
-/** A physical mask and where it is from. */
+/** A physical mask, the logical one with the same lists, and where they are from. */
 struct image {
 	uint8_t boot_id[IMAGE_BOOT_ID_SIZE];
 	uint32_t page_size, n_pages; /* of the pool */
 	struct block_mask *mask;
+	struct block_mask *logical;
 	struct image_row *rows; /* [n_rows] */
 };
 
@@ -68,7 +80,7 @@ void image_write(const struct image *image, void *to);
  */
 enum paged_status image_read(const void *from, uint64_t size, struct image *image, struct paged_error *error);
 
-/** image_free - its mask and rows; takes one of zeros */
+/** image_free - its masks and rows; takes one of zeros */
 void image_free(struct image *image);
 
 #endif

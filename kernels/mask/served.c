@@ -139,18 +139,76 @@ served_destroy(struct served *served)
 	free(served);
 }
 
-/* The physical mask, and the versions of the rows that it was made by. */
-static enum paged_status
-masks_build(const struct batch_mask_order *order, struct mod_binding *binding, struct block_mask **physical_p,
-	    uint64_t *version, struct paged_error *error)
+static bool
+same_lists(const struct block_mask *a, const struct block_mask *b)
 {
-	struct block_mask *logical;
-	enum paged_status status = batch_mask_create(order, binding, kernel_isa_best(), &logical, error);
+	uint64_t n = a->first_list[a->shape.n_rows];
 
+	return n == b->first_list[b->shape.n_rows] &&
+	       memcmp(a->start[0], b->start[0], (n + 1) * sizeof(uint64_t)) == 0 &&
+	       memcmp(a->start[1], b->start[1], (n + 1) * sizeof(uint64_t)) == 0;
+}
+
+/* Rows whose pages follow each other from 0 on. */
+struct straight {
+	const struct batch_mask_order *order;
+	uint32_t *pages;
+};
+
+static enum paged_status
+straight_read(void *context, uint32_t s, struct block_mask_sequence *sequence, struct paged_error *error)
+{
+	const struct straight *straight = context;
+
+	(void)error;
+	*sequence = (struct block_mask_sequence){ straight->pages, straight->order->view->n_pages,
+						  straight->order->rows[s].kv_len };
+	return PAGED_OK;
+}
+
+/*
+ * Logical blocks as fine as the physical ones, where KV blocks are several
+ * pages: those that the same rules yield when logical pages lie in order.
+ */
+static enum paged_status
+logical_split(const struct batch_mask_order *order, struct block_mask **logical_p, struct paged_error *error)
+{
+	const uint32_t n_pages = order->view->n_pages;
+	struct straight straight = { order, malloc((n_pages + UINT64_C(1)) * sizeof(uint32_t)) };
+	const struct block_mask_table table = { .n_sequences = order->n_rows,
+						.page_size = order->view->page_size,
+						.n_pages = n_pages,
+						.read = straight_read,
+						.context = &straight };
+	struct block_mask *split;
+	enum paged_status status;
+
+	if (straight.pages == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " pages", n_pages);
+	for (uint32_t i = 0; i < n_pages; i++)
+		straight.pages[i] = i;
+	status = block_mask_to_physical(*logical_p, &table, order->max_bytes, &split, error);
+	free(straight.pages);
 	if (status != PAGED_OK)
 		return status;
-	status = batch_mask_place(order, logical, physical_p, version, error);
-	block_mask_destroy(logical);
+	for (uint32_t r = 0; r < order->n_rows; r++)
+		((struct block_mask_row *)split->shape.rows)[r].kv_len = order->rows[r].kv_len;
+	block_mask_destroy(*logical_p);
+	*logical_p = split;
+	return PAGED_OK;
+}
+
+/* Both masks, and the versions of the rows that the physical one was made by. */
+static enum paged_status
+masks_build(const struct batch_mask_order *order, struct mod_binding *binding, struct image *image, uint64_t *version,
+	    struct paged_error *error)
+{
+	enum paged_status status = batch_mask_create(order, binding, kernel_isa_best(), &image->logical, error);
+
+	if (status == PAGED_OK)
+		status = batch_mask_place(order, image->logical, &image->mask, version, error);
+	if (status == PAGED_OK && !same_lists(image->logical, image->mask))
+		status = logical_split(order, &image->logical, error);
 	return status;
 }
 
@@ -196,7 +254,7 @@ bound_build(const struct served *served, const struct region_view *view, const a
 	if (version == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
 				  served->n_rows);
-	status = masks_build(&order, binding, &image->mask, version, error);
+	status = masks_build(&order, binding, image, version, error);
 	if (status == PAGED_OK)
 		status = image_fill(served, view, version, image, error);
 	free(version);
