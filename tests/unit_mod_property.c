@@ -10,265 +10,24 @@
  *   - intervals: hold at every point of a box, and probers say the same
  */
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "kernels/mod/interval.h"
 #include "tests/kernel_test.h"
-#include "tests/mod_fixture.h"
-#include "tests/reference.h"
+#include "tests/mod_generator.h"
 
-#define N_DOC 40u
-
-static uint64_t seed, counter;
-
-static uint32_t
-pick(uint32_t n)
-{
-	return (uint32_t)(reference_bits(seed, counter++) >> 33) % n;
-}
-
-static int32_t doc[N_DOC], grid[6][7];
-static uint8_t bytes[N_DOC];
-static float slope[N_DOC], cap, floor_of[6][7];
-static int32_t window;
-
-static const struct mod_array arrays[] = {
-	MOD_1D("doc", MOD_I32, doc),
-	MOD_1D("bytes", MOD_U8, bytes),
-	MOD_1D("slope", MOD_F32, slope),
-	MOD_PARAM("cap", MOD_F32, cap),
-	MOD_PARAM("window", MOD_I32, window),
-	{ "grid", MOD_I32, 2, { 6, 7 }, { 0 }, grid },
-	{ "table", MOD_F32, 2, { 6, 7 }, { 0 }, floor_of },
-};
-
-#define N_ARRAYS (sizeof(arrays) / sizeof(arrays[0]))
-
-static void
-fill_arrays(void)
-{
-	for (uint32_t i = 0; i < N_DOC; i++) {
-		doc[i] = i == 13 ? INT32_MAX : (int32_t)(i / 7 + pick(2));
-		bytes[i] = (uint8_t)(pick(4) == 0 ? 0 : pick(256));
-		slope[i] = reference_random(seed, counter++, 3);
-	}
-	slope[9] = INFINITY;
-	for (uint32_t i = 0; i < 42; i++) {
-		grid[i / 7][i % 7] = (int32_t)pick(10) - 3;
-		floor_of[i / 7][i % 7] = reference_random(seed, counter++, 2);
-	}
-	cap = 0.5f + (float)pick(8);
-	window = (int32_t)pick(20);
-}
-
-struct text {
-	char at[2048];
-	size_t length;
-	bool score; /* may be named */
-	bool floats;
-};
-
-static void put(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void
-put(struct text *text, const char *format, ...)
-{
-	va_list arguments;
-
-	va_start(arguments, format);
-	text->length += (size_t)vsnprintf(text->at + text->length, sizeof(text->at) - text->length, format, arguments);
-	va_end(arguments);
-	cr_assert_lt(text->length, sizeof(text->at));
-}
-
-static void grow(struct text *text, uint32_t depth);
-
-static void
-grow_infix(struct text *text, uint32_t depth, const char *op)
-{
-	put(text, "(");
-	grow(text, depth - 1);
-	put(text, " %s ", op);
-	grow(text, depth - 1);
-	put(text, ")");
-}
-
-static void
-grow_int(struct text *text, uint32_t depth)
-{
-	put(text, "int(");
-	grow(text, depth - 1);
-	put(text, ")");
-}
-
-static void
-grow_leaf(struct text *text)
-{
-	static const char *const leaves[] = { "b", "h", "q_idx", "kv_idx", "q_idx", "kv_idx", "window", "1", "7", "-3",
-					      "2", "0x7fffffff", "-2147483648", "0", "true", "(q_idx - kv_idx)",
-					      /* floats */
-					      "cap", "0.5", "-1.25", "3e5", "inf", "score" };
-	uint32_t n = text->score ? 22 : text->floats ? 21 : 16;
-
-	put(text, "%s", leaves[pick(n)]);
-}
-
-static void
-grow_load(struct text *text, uint32_t depth)
-{
-	static const char *const names[] = { "doc", "bytes", "grid", "slope", "table" };
-	uint32_t name = pick(text->floats ? 5 : 3);
-	bool near = pick(2) == 0;
-
-	put(text, "%s[", names[name]);
-	for (uint32_t i = 0; i < (name == 2 || name == 4 ? 2u : 1u); i++) {
-		put(text, i > 0 ? "][" : "");
-		if (near)
-			put(text, "%s", i > 0 ? "h" : pick(2) ? "q_idx" : "kv_idx");
-		else
-			grow_int(text, depth);
-	}
-	put(text, "]");
-}
-
-static void
-grow(struct text *text, uint32_t depth)
-{
-	static const char *const infix[] = { "+", "-", "*", "/", "&&", "||", "==", "!=", "+", "-", "&&" };
-	static const char *const ints[] = { "%", "&", "|", "^", "<<", ">>", "/" };
-	static const char *const orders[] = { "<", "<=", ">", ">=" };
-	static const char *const functions[] = { "exp", "exp2", "log",     "tanh", "sin",
-						 "cos", "tan",  "sigmoid", "sqrt", "float" };
-	static const char *const unary[] = { "-", "!", "abs", "floor", "+" };
-
-	if (depth == 0 || pick(9) == 0) {
-		grow_leaf(text);
-		return;
-	}
-	switch (pick(text->floats ? 10 : 9)) {
-	case 0:
-	case 1:
-	case 2:
-		grow_infix(text, depth, infix[pick(11)]);
-		break;
-	case 3:
-		put(text, "(");
-		grow_int(text, depth);
-		put(text, " %s ", ints[pick(7)]);
-		grow_int(text, depth);
-		put(text, ")");
-		break;
-	case 4:
-		put(text, "(+");
-		grow_infix(text, depth, "-");
-		put(text, " %s +", orders[pick(4)]);
-		grow_int(text, depth);
-		put(text, ")");
-		break;
-	case 5:
-		put(text, "(");
-		grow(text, depth - 1);
-		put(text, " ? ");
-		grow(text, depth - 1);
-		put(text, " : ");
-		grow(text, depth - 1);
-		put(text, ")");
-		break;
-	case 6:
-		put(text, "%s(", unary[pick(5)]);
-		grow(text, depth - 1);
-		put(text, ")");
-		break;
-	case 7:
-		put(text, "%s(", pick(2) ? "min" : "max");
-		grow(text, depth - 1);
-		put(text, ", ");
-		grow(text, depth - 1);
-		put(text, ")");
-		break;
-	case 8:
-		grow_load(text, depth);
-		break;
-	default:
-		put(text, "%s(", functions[pick(10)]);
-		grow(text, depth - 1);
-		put(text, ")");
-		break;
-	}
-}
-
-static struct text
-random_text(enum mod_kind kind)
-{
-	struct text text = { .score = kind == MOD_SCORE, .floats = kind == MOD_SCORE || pick(2) == 0 };
-
-	put(&text, kind == MOD_SCORE ? "0.0 + " : "");
-	grow(&text, 2 + pick(3));
-	return text;
-}
-
-/* Sums and differences that are compared, near the ends of the range too. */
-static void
-grow_sum(struct text *text)
-{
-	static const char *const terms[] = { "q_idx",  "kv_idx", "kv_idx",     "window",      "b",
-					     "doc[h]", "7",      "2147483600", "-2147483590", "-(q_idx - kv_idx)" };
-	uint32_t n = 1 + pick(3);
-
-	for (uint32_t i = 0; i < n; i++)
-		put(text, "%s%s", i == 0 ? "" : pick(2) ? " + " : " - ", terms[pick(10)]);
-}
-
-static struct text
-random_comparisons(enum mod_kind kind)
-{
-	static const char *const orders[] = { "<", "<=", ">", ">=", "==", "!=" };
-	struct text text = { 0 };
-	uint32_t n = 1 + pick(3);
-
-	(void)kind;
-	for (uint32_t i = 0; i < n; i++) {
-		put(&text, i == 0 ? "" : pick(2) ? " && " : " || ");
-		grow_sum(&text);
-		put(&text, " %s ", orders[pick(6)]);
-		grow_sum(&text);
-	}
-	return text;
-}
-
-/* A random mod that is within the limits. */
-static struct mod_fixture
-random_mod(enum mod_kind kind, struct text (*make)(enum mod_kind kind), struct text *text)
-{
-	struct mod_fixture fixture = { 0 };
-	struct paged_error error = { 0 };
-
-	for (;;) {
-		enum paged_status status;
-
-		*text = make(kind);
-		status = mod_parse(kind, text->at, text->length, arrays, N_ARRAYS, &fixture.mod, &error);
-		if (status == PAGED_OK)
-			break;
-		cr_assert_eq(status, PAGED_ERR_LIMIT, "seed %llu: %s\n%s", (unsigned long long)seed, error.text,
-			     text->at);
-	}
-	cr_assert_eq(mod_bind(fixture.mod, arrays, N_ARRAYS, &fixture.binding, &error), PAGED_OK, "%s", error.text);
-	if (pick(2))
-		cr_assert_eq(mod_binding_index(fixture.binding, &error), PAGED_OK);
-	return fixture;
-}
+static uint64_t seed;
 
 /* The canonical text may not use names that the text does; both are given all. */
 static void
-check_text(const struct mod_fixture *fixture, const struct text *text)
+check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	struct paged_error error = { 0 };
 	struct mod *again;
 	const char *canonical = mod_text(fixture->mod);
 
-	cr_assert_eq(mod_parse(mod_kind(fixture->mod), canonical, strlen(canonical), arrays, N_ARRAYS, &again, &error),
+	cr_assert_eq(mod_parse(mod_kind(fixture->mod), canonical, strlen(canonical), generator_arrays,
+			       GENERATOR_N_ARRAYS, &again, &error),
 		     PAGED_OK, "seed %llu: %s\n%s\n%s", (unsigned long long)seed, error.text, text->at, canonical);
 	cr_assert(again->n_nodes == fixture->mod->n_nodes &&
 			  memcmp(again->nodes, fixture->mod->nodes, again->n_nodes * sizeof(*again->nodes)) == 0,
@@ -286,18 +45,18 @@ static struct tile
 random_tile(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
-	struct tile tile = { .b = (int32_t)pick(3),
-			     .n_lines = 1 + pick(MOD_TILE_LINES),
-			     .n_keys = 1 + pick(MOD_TILE_KEYS) };
+	struct tile tile = { .b = (int32_t)generator_pick(3),
+			     .n_lines = 1 + generator_pick(MOD_TILE_LINES),
+			     .n_keys = 1 + generator_pick(MOD_TILE_KEYS) };
 
-	if (pick(3) == 0)
+	if (generator_pick(3) == 0)
 		tile.n_keys = MOD_TILE_KEYS;
-	tile.kv_idx = pick(8) == 0 ? INT32_MAX - 70 : (int32_t)pick(40);
+	tile.kv_idx = generator_pick(8) == 0 ? INT32_MAX - 70 : (int32_t)generator_pick(40);
 	for (uint32_t i = 0; i < tile.n_lines; i++) {
-		tile.h[i] = (int32_t)pick(4);
-		tile.q_idx[i] = (int32_t)pick(60);
+		tile.h[i] = (int32_t)generator_pick(4);
+		tile.q_idx[i] = (int32_t)generator_pick(60);
 		for (uint32_t j = 0; j < tile.n_keys; j++)
-			tile.scores[i][j] = pick(50) == 0 ? odd[pick(6)] : reference_random(seed, counter++, 4);
+			tile.scores[i][j] = generator_pick(50) == 0 ? odd[generator_pick(6)] : generator_float(4);
 	}
 	return tile;
 }
@@ -344,8 +103,8 @@ score_bounds(double score)
 }
 
 static void
-check_point(const struct mod_fixture *fixture, const struct text *text, const struct mod_point *point, float tile,
-	    struct mod_range *range)
+check_point(const struct mod_fixture *fixture, const struct generator_text *text, const struct mod_point *point,
+	    float tile, struct mod_range *range)
 {
 	struct mod_box box = { { point->b, point->b },
 			       { point->h, point->h },
@@ -365,7 +124,7 @@ check_point(const struct mod_fixture *fixture, const struct text *text, const st
 }
 
 static void
-check_tile(const struct mod_fixture *fixture, const struct text *text)
+check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	static float results[KERNEL_N_ISAS][MOD_TILE_LINES][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
@@ -401,9 +160,9 @@ static void
 random_live(uint64_t *live)
 {
 	for (uint32_t i = 0; i < MOD_TILE_LINES; i++) {
-		uint64_t bits = reference_bits(seed, counter++);
+		uint64_t bits = generator_bits();
 
-		switch (pick(5)) {
+		switch (generator_pick(5)) {
 		case 0:
 			live[i] = UINT64_MAX;
 			break;
@@ -418,13 +177,13 @@ random_live(uint64_t *live)
 			break;
 		}
 	}
-	if (pick(4) == 0)
+	if (generator_pick(4) == 0)
 		memset(live, 0, (MOD_TILE_LINES - 1) * sizeof(*live));
 }
 
 /* Elements that do not count change nothing for those that do, and no index of theirs is told. */
 static void
-check_live(const struct mod_fixture *fixture, const struct text *text)
+check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	static float all[MOD_TILE_LINES][MOD_TILE_KEYS], some[MOD_TILE_LINES][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
@@ -463,28 +222,29 @@ check_live(const struct mod_fixture *fixture, const struct text *text)
 static void
 random_range(int32_t range[2], uint32_t most, uint32_t width)
 {
-	range[0] = (int32_t)pick(most);
-	range[1] = range[0] + (int32_t)pick(width);
+	range[0] = (int32_t)generator_pick(most);
+	range[1] = range[0] + (int32_t)generator_pick(width);
 }
 
 static void
-check_box(const struct mod_fixture *fixture, const struct text *text)
+check_box(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	struct mod_bounds score = { -2, 2, false }, bounds;
 	struct mod_box box;
 
 	random_range(box.b, 3, 2);
 	random_range(box.h, 4, 3);
-	random_range(box.q_idx, 60, pick(2) ? 4 : 20);
-	random_range(box.kv_idx, 60, pick(2) ? 4 : 20);
+	random_range(box.q_idx, 60, generator_pick(2) ? 4 : 20);
+	random_range(box.kv_idx, 60, generator_pick(2) ? 4 : 20);
 	bounds = mod_bounds(fixture->binding, &box, &score);
 	for (uint32_t i = 0; i < 120; i++) {
-		struct mod_point point = { (double)reference_random(seed, counter++, 2),
-					   box.b[0] + (int32_t)pick((uint32_t)(box.b[1] - box.b[0]) + 1),
-					   box.h[0] + (int32_t)pick((uint32_t)(box.h[1] - box.h[0]) + 1),
-					   box.q_idx[0] + (int32_t)pick((uint32_t)(box.q_idx[1] - box.q_idx[0]) + 1),
-					   box.kv_idx[0] +
-						   (int32_t)pick((uint32_t)(box.kv_idx[1] - box.kv_idx[0]) + 1) };
+		struct mod_point point = {
+			(double)generator_float(2),
+			box.b[0] + (int32_t)generator_pick((uint32_t)(box.b[1] - box.b[0]) + 1),
+			box.h[0] + (int32_t)generator_pick((uint32_t)(box.h[1] - box.h[0]) + 1),
+			box.q_idx[0] + (int32_t)generator_pick((uint32_t)(box.q_idx[1] - box.q_idx[0]) + 1),
+			box.kv_idx[0] + (int32_t)generator_pick((uint32_t)(box.kv_idx[1] - box.kv_idx[0]) + 1)
+		};
 		double scalar = mod_scalar(fixture->binding, &point, NULL);
 
 		cr_assert(within(scalar, &bounds), "seed %llu: %s\n%.17g in [%.17g, %.17g]", (unsigned long long)seed,
@@ -494,7 +254,7 @@ check_box(const struct mod_fixture *fixture, const struct text *text)
 
 /* Box after box, each unlike the last in some sides only: as if nothing were kept. */
 static void
-check_prober(const struct mod_fixture *fixture, const struct text *text)
+check_prober(const struct mod_fixture *fixture, const struct generator_text *text)
 {
 	struct mod_box box = { 0 };
 	struct mod_prober *prober;
@@ -502,14 +262,14 @@ check_prober(const struct mod_fixture *fixture, const struct text *text)
 
 	cr_assert_eq(mod_prober_create(fixture->binding, &prober, &error), PAGED_OK);
 	for (uint32_t i = 0; i < 40; i++) {
-		if (pick(8) == 0)
+		if (generator_pick(8) == 0)
 			random_range(box.b, 3, 2);
-		if (pick(4) == 0)
+		if (generator_pick(4) == 0)
 			random_range(box.h, 4, 3);
-		if (pick(2) == 0)
-			random_range(box.q_idx, 60, pick(2) ? 2 : 20);
-		if (pick(2) == 0)
-			random_range(box.kv_idx, 60, pick(2) ? 2 : 20);
+		if (generator_pick(2) == 0)
+			random_range(box.q_idx, 60, generator_pick(2) ? 2 : 20);
+		if (generator_pick(2) == 0)
+			random_range(box.kv_idx, 60, generator_pick(2) ? 2 : 20);
 		cr_assert_eq(mod_prober_ask(prober, &box), mod_interval(fixture->binding, &box), "seed %llu: %s",
 			     (unsigned long long)seed, text->at);
 	}
@@ -518,30 +278,31 @@ check_prober(const struct mod_fixture *fixture, const struct text *text)
 
 /* Arrays that grow and shrink in place: as if bound and indexed for the first time. */
 static void
-check_rebinding(const struct mod_fixture *fixture, const struct text *text)
+check_rebinding(const struct mod_fixture *fixture, const struct generator_text *text)
 {
-	static int32_t ids[40000];
-	struct mod_array others[N_ARRAYS];
+	static int32_t ids[40000], window;
+	struct mod_array others[GENERATOR_N_ARRAYS];
 	struct paged_error error;
 
-	memcpy(others, arrays, sizeof(others));
-	others[0].data = ids;
+	memcpy(others, generator_arrays, sizeof(others));
+	others[GENERATOR_DOC].data = ids;
+	others[GENERATOR_WINDOW].data = &window;
 	for (uint32_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		ids[i] = (int32_t)(i / 100);
 	cr_assert_eq(mod_binding_index(fixture->binding, &error), PAGED_OK);
 	for (uint32_t i = 0; i < 6; i++) {
 		struct mod_binding *fresh;
 
-		others[0].extents[0] = pick(3) == 0 ? pick(40000) : pick(200);
-		window = (int32_t)pick(20);
-		cr_assert_eq(mod_rebind(fixture->binding, others, N_ARRAYS, &error), PAGED_OK);
-		cr_assert_eq(mod_bind(fixture->mod, others, N_ARRAYS, &fresh, &error), PAGED_OK);
+		others[GENERATOR_DOC].extents[0] = generator_pick(3) == 0 ? generator_pick(40000) : generator_pick(200);
+		window = (int32_t)generator_pick(20);
+		cr_assert_eq(mod_rebind(fixture->binding, others, GENERATOR_N_ARRAYS, &error), PAGED_OK);
+		cr_assert_eq(mod_bind(fixture->mod, others, GENERATOR_N_ARRAYS, &fresh, &error), PAGED_OK);
 		cr_assert_eq(mod_binding_index(fresh, &error), PAGED_OK);
 		for (uint32_t j = 0; j < 20; j++) {
 			struct mod_box box = { { 0, 1 }, { 0, 1 }, { 0, 0 }, { 0, 0 } };
 
 			random_range(box.q_idx, 60, 4);
-			random_range(box.kv_idx, 40000, pick(2) ? 64 : 3000);
+			random_range(box.kv_idx, 40000, generator_pick(2) ? 64 : 3000);
 			cr_assert_eq(mod_interval(fixture->binding, &box), mod_interval(fresh, &box), "seed %llu: %s",
 				     (unsigned long long)seed, text->at);
 		}
@@ -552,7 +313,7 @@ check_rebinding(const struct mod_fixture *fixture, const struct text *text)
 static void
 random_sides(int32_t (*sides)[2], uint32_t n)
 {
-	uint32_t width = pick(3) == 0 ? 1 : 20;
+	uint32_t width = generator_pick(3) == 0 ? 1 : 20;
 
 	for (uint32_t i = 0; i < n; i++)
 		random_range(sides[i], 60, width);
@@ -569,7 +330,7 @@ truth_of(const struct mod_grid_truth *truth, uint32_t bit)
 /* Each box as if it were asked about alone; of what is no box nothing is known. */
 static void
 check_boxes(const struct mod_fixture *fixture, const struct mod_grid *boxes, const struct mod_grid_truth *truth,
-	    const struct text *text)
+	    const struct generator_text *text)
 {
 	for (uint32_t bit = 0; bit < MOD_GRID_ROWS * MOD_GRID_COLUMNS; bit++) {
 		uint32_t r = bit / MOD_GRID_COLUMNS, c = bit % MOD_GRID_COLUMNS;
@@ -592,9 +353,9 @@ check_boxes(const struct mod_fixture *fixture, const struct mod_grid *boxes, con
 
 /* Grid after grid, some of the same rows. */
 static void
-check_gridder(const struct mod_fixture *fixture, const struct text *text)
+check_gridder(const struct mod_fixture *fixture, const struct generator_text *text)
 {
-	enum kernel_isa isa = pick(2) ? kernel_isa_best() : KERNEL_GENERIC;
+	enum kernel_isa isa = generator_pick(2) ? kernel_isa_best() : KERNEL_GENERIC;
 	struct mod_gridder *gridder;
 	struct mod_grid boxes = { 0 };
 	struct paged_error error;
@@ -607,14 +368,14 @@ check_gridder(const struct mod_fixture *fixture, const struct text *text)
 	for (uint32_t i = 0; i < 12; i++) {
 		struct mod_grid_truth truth;
 
-		if (i == 0 || pick(2) == 0) {
-			boxes.n_rows = 1 + pick(MOD_GRID_ROWS);
+		if (i == 0 || generator_pick(2) == 0) {
+			boxes.n_rows = 1 + generator_pick(MOD_GRID_ROWS);
 			random_sides(boxes.q_idx, boxes.n_rows);
 		}
-		boxes.n_columns = 1 + pick(MOD_GRID_COLUMNS);
+		boxes.n_columns = 1 + generator_pick(MOD_GRID_COLUMNS);
 		random_sides(boxes.kv_idx, boxes.n_columns);
-		boxes.b = (int32_t)pick(3);
-		boxes.h = (int32_t)pick(4);
+		boxes.b = (int32_t)generator_pick(3);
+		boxes.h = (int32_t)generator_pick(4);
 		truth = mod_gridder_ask(gridder, &boxes);
 		check_boxes(fixture, &boxes, &truth, text);
 	}
@@ -622,28 +383,28 @@ check_gridder(const struct mod_fixture *fixture, const struct text *text)
 }
 
 static void
-rounds_of(struct text (*make)(enum mod_kind kind), enum mod_kind kind, uint32_t n,
-	  void (*check)(const struct mod_fixture *fixture, const struct text *text))
+rounds_of(struct generator_text (*make)(enum mod_kind kind), enum mod_kind kind, uint32_t n,
+	  void (*check)(const struct mod_fixture *fixture, const struct generator_text *text))
 {
 	uint64_t base = kernel_test_seed();
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct mod_fixture fixture;
-		struct text text;
+		struct generator_text text;
 
 		seed = base + i;
-		counter = 0;
-		fill_arrays();
-		fixture = random_mod(kind, make, &text);
+		generator_start(seed);
+		fixture = generator_mod(kind, make, &text);
 		check(&fixture, &text);
 		mod_fixture_close(&fixture);
 	}
 }
 
 static void
-rounds(enum mod_kind kind, uint32_t n, void (*check)(const struct mod_fixture *fixture, const struct text *text))
+rounds(enum mod_kind kind, uint32_t n,
+       void (*check)(const struct mod_fixture *fixture, const struct generator_text *text))
 {
-	rounds_of(random_text, kind, n, check);
+	rounds_of(generator_expression, kind, n, check);
 }
 
 Test(mod_property, canonical_text)
@@ -674,7 +435,7 @@ Test(mod_property, masks_over_tiles)
 
 Test(mod_property, comparisons_over_tiles)
 {
-	rounds_of(random_comparisons, MOD_MASK, 1500, check_tile);
+	rounds_of(generator_comparisons, MOD_MASK, 1500, check_tile);
 }
 
 Test(mod_property, scores_over_tiles)
