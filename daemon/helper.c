@@ -11,7 +11,7 @@
 /* So often in a job's longest time it is looked at. */
 enum { LOOKS = 8, LOOK_MIN_MS = 5 };
 /* Memory that jobs freed goes back to the system when none came for so long. */
-enum { IDLE_MS = 200 };
+enum { IDLE_MS = 200, KEEP_BYTES = 16 << 20 };
 
 static void
 helper_tell(const struct helper *helper)
@@ -135,6 +135,19 @@ timer_fire(struct loop_timer *timer)
 	loop_timer_start(helper->loop, timer, look_ms(helper));
 }
 
+/*
+ * Most of a mask's time would go into pages that the system takes back after
+ * each and hands out anew.  They stay until the helper is idle.
+ */
+static void
+memory_keep(void)
+{
+#ifdef __GLIBC__
+	mallopt(M_MMAP_THRESHOLD, KEEP_BYTES);
+	mallopt(M_TRIM_THRESHOLD, KEEP_BYTES);
+#endif
+}
+
 static enum paged_status
 thread_start(struct helper *helper, struct paged_error *error)
 {
@@ -153,6 +166,7 @@ thread_start(struct helper *helper, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "no helper thread: %s", strerror(result));
 	}
 	helper->started = true;
+	memory_keep();
 	return PAGED_OK;
 }
 

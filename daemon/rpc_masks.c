@@ -122,12 +122,9 @@ image_keep(struct mask_job *job, const struct image *image)
 {
 	enum paged_status status;
 
-	job->size = image_size(image);
-	job->image = malloc(job->size);
+	job->image = image_write(image, &job->size);
 	if (job->image == NULL)
-		return paged_fail(&job->error, PAGED_ERR_NOMEM, "block mask: no memory for %ju bytes",
-				  (uintmax_t)job->size);
-	image_write(image, job->image);
+		return paged_fail(&job->error, PAGED_ERR_NOMEM, "block mask: no memory for its image");
 	if (job->size <= WIRE_MAX_IMAGE)
 		return PAGED_OK;
 	status = image_seal(job->image, job->size, &job->fd, &job->error);

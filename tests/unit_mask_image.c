@@ -37,17 +37,6 @@ make(struct image *image, unsigned int *seed, uint32_t n_heads)
 						     rows[r].kv_len };
 }
 
-static uint8_t *
-written(const struct image *image, uint64_t *size)
-{
-	uint8_t *bytes;
-
-	*size = image_size(image);
-	bytes = malloc(*size);
-	image_write(image, bytes);
-	return bytes;
-}
-
 Test(mask_image, there_and_back)
 {
 	unsigned int seed = 1;
@@ -58,7 +47,7 @@ Test(mask_image, there_and_back)
 		uint64_t size;
 
 		make(&image, &seed, n_heads);
-		bytes = written(&image, &size);
+		bytes = image_write(&image, &size);
 		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
 		cr_assert(block_mask_equal(image.mask, back.mask));
 		cr_assert(block_mask_equal(image.logical, back.logical));
@@ -80,7 +69,7 @@ Test(mask_image, anywhere_in_memory)
 	uint64_t size;
 
 	make(&image, &seed, 2);
-	bytes = written(&image, &size);
+	bytes = image_write(&image, &size);
 	moved = malloc(size + 1);
 	memcpy(moved + 1, bytes, size);
 	cr_assert_eq(image_read(moved + 1, size, &back, &error), PAGED_OK, "%s", error.text);
@@ -99,7 +88,7 @@ Test(mask_image, cut_off_anywhere)
 	uint8_t *bytes;
 
 	make(&image, &seed, 1);
-	bytes = written(&image, &size);
+	bytes = image_write(&image, &size);
 	for (uint64_t n = 0; n < size; n++) {
 		uint8_t *part = malloc(n + 1);
 
@@ -141,7 +130,7 @@ Test(mask_image, every_byte_wrong)
 	uint8_t *bytes;
 
 	make(&image, &seed, 2);
-	bytes = written(&image, &size);
+	bytes = image_write(&image, &size);
 	for (uint64_t i = 0; i < size; i++)
 		for (size_t j = 0; j < sizeof(flips); j++) {
 			bytes[i] ^= flips[j];

@@ -115,21 +115,15 @@ parts_of_image(const struct image_header *header)
 	return parts;
 }
 
-uint64_t
-image_size(const struct image *image)
-{
-	const struct image_header header = header_of(image);
-
-	return parts_of_image(&header).end;
-}
-
-void
-image_write(const struct image *image, void *to)
+void *
+image_write(const struct image *image, uint64_t *size_p)
 {
 	struct image_header header = header_of(image);
 	const struct parts parts = parts_of_image(&header);
-	uint8_t *bytes = to;
+	uint8_t *bytes = malloc(parts.end);
 
+	if (bytes == NULL)
+		return NULL;
 	header.total_size = parts.end;
 	memcpy(bytes, &header, sizeof(header));
 	memcpy(bytes + parts.rows, image->rows, header.n_rows * sizeof(*image->rows));
@@ -139,6 +133,8 @@ image_write(const struct image *image, void *to)
 		       header.n_blocks[kind] * sizeof(uint32_t));
 		runs_write(image->logical->indices[kind], header.n_blocks[kind], bytes + parts.runs[kind]);
 	}
+	*size_p = parts.end;
+	return bytes;
 }
 
 void

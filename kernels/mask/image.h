@@ -65,11 +65,8 @@ struct image {
 	struct image_row *rows; /* [n_rows] */
 };
 
-/** image_size - bytes that image_write() takes */
-uint64_t image_size(const struct image *image);
-
-/** image_write - into image_size() bytes */
-void image_write(const struct image *image, void *to);
+/** image_write - its bytes, from malloc(); NULL: no memory */
+void *image_write(const struct image *image, uint64_t *size_p);
 
 /**
  * image_read - a copy of an image, checked
