@@ -3,6 +3,7 @@
 
 #include "client/mods.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,6 +168,16 @@ const char *
 paged_mod_text(const struct paged_mod *mod)
 {
 	return mod_text(mod->mod);
+}
+
+static_assert(PAGED_ON_SCORE == (int)MOD_ON_SCORE && PAGED_ON_B == (int)MOD_ON_B && PAGED_ON_H == (int)MOD_ON_H &&
+		      PAGED_ON_Q_IDX == (int)MOD_ON_Q && PAGED_ON_KV_IDX == (int)MOD_ON_KV,
+	      "the public names of enum mod_inputs");
+
+uint32_t
+paged_mod_inputs(const struct paged_mod *mod)
+{
+	return mod_inputs(mod->mod);
 }
 
 static enum paged_status

@@ -113,6 +113,23 @@ struct paged_mod_point {
 enum paged_status paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 				     const struct paged_mod_point *point, double *value_p);
 
+/** What a mod's result may depend on. */
+enum paged_mod_input {
+	PAGED_ON_SCORE = 1,
+	PAGED_ON_B = 2,
+	PAGED_ON_H = 4,
+	PAGED_ON_Q_IDX = 8,
+	PAGED_ON_KV_IDX = 16
+};
+
+/**
+ * paged_mod_inputs - a set of enum paged_mod_input
+ *
+ * Without PAGED_ON_H one head of a block mask stands for all, without
+ * PAGED_ON_B one row for all rows of the same lengths.
+ */
+uint32_t paged_mod_inputs(const struct paged_mod *mod);
+
 /** A ready-made mod, which a text may call by name: causal, sliding_window(4096), soft_cap(30.0), ... */
 struct paged_named_mod {
 	const char *name;
@@ -183,9 +200,12 @@ struct paged_block_mask_params {
 	 */
 	const struct paged_batch_row *rows;
 	size_t n_rows;
-	/** 0: one stands for all, unless the mask mod depends on h. */
+	/** 0: one stands for all; a mask mod that depends on h (paged_mod_inputs()) wants the number. */
 	uint32_t n_heads;
-	/** Tokens.  0: 128. */
+	/**
+	 * Query rows.  0: 128.  A query block that q_len cuts has no full
+	 * blocks, as in PyTorch: to decode, say q_len.
+	 */
 	uint32_t q_block;
 	/** Tokens.  0: 128; in a physical mask the page size. */
 	uint32_t kv_block;

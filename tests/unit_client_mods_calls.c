@@ -57,6 +57,28 @@ Test(client_mods_calls, parse)
 	cr_assert_null(mod);
 }
 
+Test(client_mods_calls, what_a_mod_depends_on)
+{
+	static const struct {
+		enum paged_mod_kind kind;
+		const char *text;
+		uint32_t inputs;
+	} cases[] = {
+		{ PAGED_MOD_MASK, "true", 0 },
+		{ PAGED_MOD_MASK, "causal", PAGED_ON_Q_IDX | PAGED_ON_KV_IDX },
+		{ PAGED_MOD_MASK, "h % 2 == 0 && kv_idx < 4 || b == 1", PAGED_ON_B | PAGED_ON_H | PAGED_ON_KV_IDX },
+		{ PAGED_MOD_SCORE, "score + h", PAGED_ON_SCORE | PAGED_ON_H },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct paged_mod *mod;
+
+		done(paged_mod_parse(pool, cases[i].kind, cases[i].text, 0, NULL, &mod));
+		cr_assert_eq(paged_mod_inputs(mod), cases[i].inputs, "%s: %u", cases[i].text, paged_mod_inputs(mod));
+		paged_mod_destroy(mod);
+	}
+}
+
 Test(client_mods_calls, texts_and_ready_made_mods)
 {
 	int32_t any[4] = { 0 };
