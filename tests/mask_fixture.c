@@ -143,6 +143,7 @@ expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint
 void
 mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what)
 {
+	cr_assert(mask->ascending, "%s", what);
 	for (uint32_t b = 0; b < mask->shape.n_rows; b++)
 		for (uint32_t h = 0; h < mask->shape.n_heads; h++)
 			for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)

@@ -41,6 +41,31 @@ Test(mask, from_lists_keeps_order)
 	block_mask_destroy(NULL);
 }
 
+/* Each list by itself: the next may begin below, and a full block stand before a partial one. */
+Test(mask, given_lists_are_judged_once)
+{
+	const uint32_t n_partial[] = { 1, 0 }, n_full[] = { 1, 2 };
+	const uint32_t partial[] = { 0 }, ordered[] = { 1, 0, 1 }, turned[] = { 1, 1, 0 };
+	const struct block_mask_lists lists[] = {
+		{ { n_partial, n_full }, { partial, ordered }, { 1, 3 } },
+		{ { n_partial, n_full }, { partial, turned }, { 1, 3 } },
+	};
+	const struct block_mask_part all = { .n_rows = 1, .n_heads = 1, .n_q = 8 };
+
+	for (int i = 0; i < 2; i++) {
+		struct block_mask *mask = lists_mask(&shape_2x2, 2, &lists[i]), *part = NULL, *across = NULL;
+
+		cr_assert_eq(mask->ascending, i == 0);
+		cr_assert_eq(block_mask_select(mask, &all, &part, NULL), PAGED_OK);
+		cr_assert_eq(part->ascending, i == 0);
+		cr_assert_eq(block_mask_transpose(mask, 0, &across, NULL), PAGED_OK);
+		cr_assert(across->ascending, "query blocks are listed in their order");
+		block_mask_destroy(mask);
+		block_mask_destroy(part);
+		block_mask_destroy(across);
+	}
+}
+
 Test(mask, full_blocks_that_a_length_cuts_become_partial)
 {
 	const struct block_mask_row row = { 0, 8, 7 };

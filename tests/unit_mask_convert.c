@@ -211,6 +211,7 @@ Test(mask_convert, random_tables)
 		back = to_logical(physical, &table);
 		again = to_physical(back, &table);
 		mask_expect_equal(again, physical, "there and back");
+		cr_assert(back->ascending && !physical->ascending);
 		block_mask_destroy(mask);
 		block_mask_destroy(physical);
 		block_mask_destroy(back);

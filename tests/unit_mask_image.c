@@ -60,6 +60,32 @@ Test(mask_image, there_and_back)
 	}
 }
 
+/* The order is found out from what was read, not from what the writer says. */
+Test(mask_image, lists_in_another_order)
+{
+	struct image image, back;
+	unsigned int seed = 1;
+	uint32_t *blocks, first;
+	uint8_t *bytes;
+	uint64_t size;
+
+	make(&image, &seed, 1);
+	cr_assert_geq(image.logical->start[BLOCK_MASK_PARTIAL][1], 2);
+	blocks = image.logical->indices[BLOCK_MASK_PARTIAL];
+	for (int i = 0; i < 2; i++) {
+		bytes = written(&image, &size);
+		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(back.logical->ascending, i == 0);
+		cr_assert_not(back.mask->ascending);
+		image_free(&back);
+		free(bytes);
+		first = blocks[0];
+		blocks[0] = blocks[1];
+		blocks[1] = first;
+	}
+	image_free(&image);
+}
+
 /* An address that is no multiple of anything, as in a message. */
 Test(mask_image, anywhere_in_memory)
 {

@@ -5,30 +5,6 @@
 #include "kernels/cpu/sight.h"
 #include "kernels/cpu/team.h"
 
-static bool
-list_ascends(const uint32_t *blocks, uint64_t n)
-{
-	for (uint64_t i = 1; i < n; i++)
-		if (blocks[i] <= blocks[i - 1])
-			return false;
-	return true;
-}
-
-static bool
-blocks_ascend(const struct block_mask *mask)
-{
-	uint64_t n_lists = mask->first_list[mask->shape.n_rows];
-
-	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		const uint64_t *start = mask->start[kind];
-
-		for (uint64_t i = 0; i < n_lists; i++)
-			if (!list_ascends(mask->indices[kind] + start[i], start[i + 1] - start[i]))
-				return false;
-	}
-	return true;
-}
-
 static void
 vms_bind(struct mod_vm **vms, uint32_t n, const struct mod_binding *binding)
 {
@@ -41,7 +17,6 @@ void
 kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params)
 {
 	mods->params = *params;
-	mods->ascending = params->blocks == NULL || blocks_ascend(params->blocks);
 	vms_bind(mods->mask, mods->n_threads, params->mask);
 	vms_bind(mods->score, mods->n_threads, params->score);
 }

@@ -86,16 +86,16 @@ words_set(uint64_t *words, uint64_t from, uint64_t to)
 
 /* The tokens of a split that a list's blocks hold; false: none. */
 static bool
-list_mark(const struct kernel_mods *mods, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
+list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
 {
-	uint64_t size = mods->params.blocks->shape.kv_block, end = begin + KERNEL_SPLIT;
+	uint64_t size = blocks->shape.kv_block, end = begin + KERNEL_SPLIT;
 	bool any = false;
 
 	memset(words, 0, SIGHT_TILES * sizeof(*words));
-	for (uint64_t i = mods->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
+	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
 		uint64_t first = list->blocks[i] * size, past = first + size;
 
-		if (first >= end && mods->ascending)
+		if (first >= end && blocks->ascending)
 			break;
 		if (first >= end || past <= begin)
 			continue;
@@ -108,7 +108,7 @@ list_mark(const struct kernel_mods *mods, const struct block_mask_list *list, ui
 static bool
 split_mark(const struct attention_job *job, const struct attention_task *task, struct sight *sight, uint64_t begin)
 {
-	const struct kernel_mods *mods = job->args->mods;
+	const struct block_mask *blocks = job->args->mods->params.blocks;
 
 	if (sight->marked == begin)
 		return sight->any;
@@ -121,8 +121,8 @@ split_mark(const struct attention_job *job, const struct attention_task *task, s
 			continue;
 		full = line_list(job, task, line, BLOCK_MASK_FULL);
 		partial = line_list(job, task, line, BLOCK_MASK_PARTIAL);
-		sight->any |= list_mark(mods, &full, begin, sight->full[line]);
-		sight->any |= list_mark(mods, &partial, begin, sight->partial[line]);
+		sight->any |= list_mark(blocks, &full, begin, sight->full[line]);
+		sight->any |= list_mark(blocks, &partial, begin, sight->partial[line]);
 	}
 	return sight->any;
 }

@@ -21,7 +21,6 @@ struct team_scratch;
 
 struct kernel_mods {
 	struct kernel_mods_params params;
-	bool ascending; /* every list of the block mask */
 	uint32_t n_threads;
 	struct mod_vm **mask; /* [n_threads], or NULL without the mod */
 	struct mod_vm **score;

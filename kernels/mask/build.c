@@ -101,6 +101,7 @@ build_begin(struct build *build, const struct block_mask_shape *shape, uint64_t 
 	if (mask == NULL)
 		return;
 	build->mask = mask;
+	mask->ascending = true;
 	mask->shape = *shape;
 	mask->shape.rows = NULL;
 	mask->first_list = take(build, (uint64_t)shape->n_rows + 1, sizeof(*mask->first_list));

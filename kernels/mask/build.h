@@ -48,7 +48,7 @@ void build_end_list(struct build *build);
 /** build_repeat - the next n lists are the same as the n from `first` on, which are ended */
 void build_repeat(struct build *build, uint64_t first, uint64_t n);
 
-/** build_finish - the mask, if all lists were ended; else everything is freed */
+/** build_finish - the mask, if all lists were ended, and said to ascend; else everything is freed */
 enum paged_status build_finish(struct build *build, struct block_mask **mask_p);
 
 /** Where a list stands, for sentences and loops. */

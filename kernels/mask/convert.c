@@ -157,7 +157,10 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 	for (uint32_t r = 0; r < table->n_sequences && build.status == PAGED_OK; r++)
 		place_row(&build, logical, table, r, &division);
 	free(rows);
-	return build_finish(&build, mask_p);
+	status = build_finish(&build, mask_p);
+	if (status == PAGED_OK)
+		(*mask_p)->ascending = false; /* pages lie anywhere */
+	return status;
 }
 
 /* What finds a sequence's logical page by its physical one. */
@@ -289,6 +292,8 @@ block_mask_to_logical(const struct block_mask *physical, const struct block_mask
 		for (uint32_t r = 0; r < table->n_sequences && build.status == PAGED_OK; r++)
 			find_row(&build, &finder, physical, r);
 		status = build_finish(&build, mask_p);
+		if (status == PAGED_OK)
+			block_mask_judge(*mask_p);
 	}
 	finder_close(&finder);
 	free(rows);

@@ -286,6 +286,7 @@ logical_fill(const struct image_header *header, const uint8_t *bytes, const stru
 		if (!logical_row_check(logical, r))
 			return no_image(error, "a logical block past its row's end");
 	}
+	block_mask_judge(logical);
 	return PAGED_OK;
 }
 

@@ -70,6 +70,20 @@ ascends(const uint32_t *blocks, uint64_t n)
 	return true;
 }
 
+void
+block_mask_judge(struct block_mask *mask)
+{
+	uint64_t n = count_lists(mask);
+
+	mask->ascending = true;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		const uint64_t *start = mask->start[kind];
+
+		for (uint64_t i = 0; mask->ascending && i < n; i++)
+			mask->ascending = ascends(mask->indices[kind] + start[i], start[i + 1] - start[i]);
+	}
+}
+
 static bool
 make_room(struct build *build, struct given *given, uint64_t n)
 {
@@ -146,6 +160,7 @@ block_mask_from_lists(const struct block_mask_shape *shape, const struct block_m
 {
 	struct given given = { .lists = lists };
 	struct build_place place;
+	enum paged_status status;
 	struct build build;
 
 	build_begin(&build, shape, max_bytes, error);
@@ -163,7 +178,10 @@ block_mask_from_lists(const struct block_mask_shape *shape, const struct block_m
 				   "block mask: the lists have %" PRIu64 " %s blocks, %" PRIu64 " indices given",
 				   given.at[kind], kind_names[kind], lists->n_indices[kind]);
 	free(given.sorted);
-	return build_finish(&build, mask_p);
+	status = build_finish(&build, mask_p);
+	if (status == PAGED_OK)
+		block_mask_judge(*mask_p);
+	return status;
 }
 
 uint64_t

@@ -15,7 +15,8 @@
  * Indices count KV blocks of the sequence in a logical mask, and in a physical
  * one blocks of the pool's memory: page * (page size / KV block) + part.  Lists
  * that this library makes ascend (physical: in their logical order); lists
- * that were given keep their order.
+ * that were given keep their order.  Whether all ascend is found out once, when
+ * a mask is made, as kernels then find a token's blocks without reading a list.
  *
  * Life: every function that yields a mask allocates a new one, to be freed
  * with block_mask_destroy(); arguments are borrowed during the call.  A mask
@@ -62,6 +63,7 @@ struct block_mask {
 	uint64_t *first_list;
 	uint64_t *start[BLOCK_MASK_N_KINDS];
 	uint32_t *indices[BLOCK_MASK_N_KINDS];
+	bool ascending; /* every list; false: perhaps not */
 };
 
 /** A list borrowed from a mask. */
@@ -101,6 +103,9 @@ block_mask_list(const struct block_mask *mask, enum block_mask_kind kind, uint32
 }
 
 void block_mask_destroy(struct block_mask *mask); /* takes NULL */
+
+/** block_mask_judge - find out whether lists that somebody else made ascend; for who fills a mask */
+void block_mask_judge(struct block_mask *mask);
 
 /** Lists as somebody else made them; see block_mask_from_lists(). */
 struct block_mask_lists {

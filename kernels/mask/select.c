@@ -54,6 +54,7 @@ copy_part(const struct block_mask *mask, const struct block_mask_part *part, str
 	  struct block_mask **mask_p, struct paged_error *error)
 {
 	struct block_mask_shape shape = mask->shape;
+	enum paged_status status;
 	struct build build;
 
 	shape.n_rows = part->n_rows;
@@ -62,7 +63,10 @@ copy_part(const struct block_mask *mask, const struct block_mask_part *part, str
 	build_begin(&build, &shape, UINT64_MAX, error);
 	copy_lists(&build, mask, part);
 	free(rows);
-	return build_finish(&build, mask_p);
+	status = build_finish(&build, mask_p);
+	if (status == PAGED_OK)
+		(*mask_p)->ascending = mask->ascending;
+	return status;
 }
 
 static struct block_mask_row *
