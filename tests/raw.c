@@ -80,7 +80,7 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 		int got[WIRE_N_POOL_FDS];
 
 		it_require(n_fds > 0 && CMSG_FIRSTHDR(&message)->cmsg_len == CMSG_LEN(sizeof(int) * n_fds));
-		memcpy(got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(int) * n_fds);
+		memcpy(got, ancillary.space + CMSG_LEN(0), sizeof(int) * n_fds);
 		for (unsigned int i = 0; i < n_fds; i++) {
 			if (fds != NULL)
 				fds[i] = got[i];
