@@ -73,7 +73,7 @@ Test(mask_image, lists_in_another_order)
 	cr_assert_geq(image.logical->start[BLOCK_MASK_PARTIAL][1], 2);
 	blocks = image.logical->indices[BLOCK_MASK_PARTIAL];
 	for (int i = 0; i < 2; i++) {
-		bytes = written(&image, &size);
+		bytes = image_write(&image, &size);
 		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
 		cr_assert_eq(back.logical->ascending, i == 0);
 		cr_assert_not(back.mask->ascending);
