@@ -214,6 +214,9 @@ IT_LIBS = %D%/libtoy.la client/libpagedclient.la $(RAW_TEST_LIBS)
 IT_TESTS += %D%/it_attach
 %C%_it_attach_SOURCES = %D%/it_attach.c
 %C%_it_attach_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_failures
+%C%_it_failures_SOURCES = %D%/it_failures.c
+%C%_it_failures_LDADD = $(IT_LIBS)
 IT_TESTS += %D%/it_sharing
 %C%_it_sharing_SOURCES = %D%/it_sharing.c
 %C%_it_sharing_LDADD = $(IT_LIBS)
@@ -272,7 +275,13 @@ EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 # Attacks by permitted users.
 IT_TESTS += %D%/it_attack
 %C%_it_attack_SOURCES = %D%/it_attack.c
-%C%_it_attack_LDADD = $(IT_LIBS) -lpthread
+%C%_it_attack_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_fair
+%C%_it_fair_SOURCES = %D%/it_fair.c
+%C%_it_fair_LDADD = $(IT_LIBS)
+IT_TESTS += %D%/it_threads
+%C%_it_threads_SOURCES = %D%/it_threads.c
+%C%_it_threads_LDADD = $(IT_LIBS) -lpthread
 
 # Allocations in a step, counted.
 UNIT_TESTS += %D%/unit_quiet

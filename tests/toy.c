@@ -14,6 +14,12 @@ const char toy_configuration[] = "pool toy {\n"
 				 "    max-length = 128\n"
 				 "}\n";
 
+struct paged_client_params
+toy_params(const char *name)
+{
+	return (struct paged_client_params){ .struct_size = sizeof(struct paged_client_params), .name = name };
+}
+
 void
 toy_attach(struct toy *toy, const struct paged_client_params *params)
 {
@@ -44,8 +50,10 @@ toy_open(struct toy *toy, const struct paged_client_params *params, uint32_t res
 void
 toy_observe(struct toy *toy)
 {
-	toy_attach(toy, &(struct paged_client_params){
-				.struct_size = sizeof(struct paged_client_params), .name = "observer", .observer = 1 });
+	struct paged_client_params params = toy_params("observer");
+
+	params.observer = 1;
+	toy_attach(toy, &params);
 	pool_open(toy);
 }
 

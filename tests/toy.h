@@ -41,6 +41,9 @@ struct toy {
 	} while (0)
 #define toy_ok(toy, call) toy_expect(toy, call, PAGED_OK)
 
+/** toy_params - defaults, and a name */
+struct paged_client_params toy_params(const char *name);
+
 /** toy_attach - the client alone; params NULL: defaults */
 void toy_attach(struct toy *toy, const struct paged_client_params *params);
 
