@@ -246,6 +246,30 @@ IT_TEST(the_daemon_stops_in_the_middle)
 	raw_drop(&raw);
 }
 
+/* A single block, whose every element counts: mask-time ends it, and so does the daemon's end. */
+IT_TEST(a_block_without_end)
+{
+	static const char all_seen[] = "((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3";
+	static const uint32_t q_len = 1u << 28;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	paged_seq_id seq;
+	struct raw raw;
+
+	toy_start(&daemon, "mask-time = 200ms\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	seq = raw_reserve(&raw, tokens);
+	request = order_of(&seq, &q_len, all_seen);
+	request.build_mask.q_block = q_len;
+	request.build_mask.kv_block = tokens;
+	it_require(raw_ask(&raw, &request, &reply, 5000), "no answer");
+	it_require(reply.status == PAGED_ERR_LIMIT && strstr(reply.text, "mask-time") != NULL, "%s", reply.text);
+	it_require(!raw_ask(&raw, &request, &reply, 20));
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(a_stopping_daemon_builds_nothing_new)
 {
 	static const uint32_t one = 1;

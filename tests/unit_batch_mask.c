@@ -294,20 +294,34 @@ cancel_soon(void *cancelled)
 	return NULL;
 }
 
-/* It would take minutes to its end. */
-Test(batch_mask, cancelled_while_at_it, .timeout = 60)
+/* A mask that would take minutes to its end. */
+static void
+cancel_at_it(const char *text, uint32_t block)
 {
 	const struct batch_mask_row row = { .q_len = 1u << 20, .kv_len = 1u << 20 };
-	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "(q_idx * 7919 ^ kv_idx * 104729) % 3 == 0", NULL, 0);
+	struct mod_fixture mod = mod_fixture_open(MOD_MASK, text, NULL, 0);
 	struct batch_mask_order order = order_of(&row, 1);
 	struct block_mask *mask = NULL;
 	atomic_bool cancelled = false;
 	pthread_t thread;
 
+	order.q_block = order.kv_block = block;
 	order.cancelled = &cancelled;
 	cr_assert_eq(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
 	assert_fails(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_AGAIN,
 		     "block mask: cancelled");
 	pthread_join(thread, NULL);
 	mod_fixture_close(&mod);
+}
+
+Test(batch_mask, cancelled_while_at_it, .timeout = 60)
+{
+	cancel_at_it("(q_idx * 7919 ^ kv_idx * 104729) % 3 == 0", 4);
+}
+
+/* All of it seen, which takes every element to find out. */
+Test(batch_mask, cancelled_within_a_block, .timeout = 60)
+{
+	cancel_at_it("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 20);
+	cancel_at_it("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 20);
 }

@@ -269,8 +269,10 @@ push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 		split(scan, band, begin, end, (uint32_t)part_of(end - begin));
 		return;
 	}
-	if (is_one_high(band) && !is_some)
+	if (is_one_high(band) && !is_some) {
 		verdict = rule->exactly(rule->context, area_of(scan, band, begin, end));
+		heed(scan);
+	}
 	push_run(scan, band, begin, end, verdict);
 }
 

@@ -259,7 +259,7 @@ struct mask_rule {
 	 * elements in one spares asking for the truth.
 	 */
 	struct mask_cells (*grid)(void *context, const struct mask_grid *grid, bool blocks);
-	/* The truth about an area of at most a block. */
+	/* The truth about an area of at most a block; anything once `cancelled` is set. */
 	enum mask_verdict (*exactly)(void *context, const struct mask_area *area);
 	/* Truth of each element, [q][kv] of the area. */
 	void (*evaluate)(void *context, const struct mask_area *area, uint8_t *truth);

@@ -158,16 +158,25 @@ tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *ar
 		tally_keys(tally, vm, area->kv_end - n_keys, n_keys, n_lines);
 }
 
+/* One block can be hours of work.  Whoever called it off looks at nothing that is found out then. */
+static bool
+is_called_off(const struct mod_rule *mod_rule)
+{
+	const atomic_bool *cancelled = mod_rule->rule.cancelled;
+
+	return cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed);
+}
+
 static void
-tally_all(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
+tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
 	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
 		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
 
-		take_lines(vm, area, q, 1, n_lines);
+		take_lines(mod_rule->vm, area, q, 1, n_lines);
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv += MOD_TILE_KEYS) {
-			tally_keys(tally, vm, kv, at_most(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
-			if (is_mixed(tally))
+			tally_keys(tally, mod_rule->vm, kv, at_most(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
+			if (is_mixed(tally) || is_called_off(mod_rule))
 				return;
 		}
 	}
@@ -194,7 +203,7 @@ tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct ma
 		area.q_end = parts->q[r + 1];
 		area.kv_begin = parts->kv[__builtin_ctz(row)];
 		area.kv_end = parts->kv[32 - __builtin_clz(row)];
-		tally_all(tally, mod_rule->vm, &area);
+		tally_all(tally, mod_rule, &area);
 	}
 }
 
@@ -222,7 +231,7 @@ tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct m
 	tally->any_true = truth.all_true != 0;
 	tally->any_false = truth.all_false != 0;
 	if (left == boxes && !is_mixed(tally))
-		tally_all(tally, mod_rule->vm, area);
+		tally_all(tally, mod_rule, area);
 	else
 		tally_left(tally, mod_rule, &parts, left);
 }
@@ -255,7 +264,7 @@ tally_elements(struct tally *tally, const struct mod_rule *mod_rule, const struc
 {
 	tally_corners(tally, mod_rule->vm, area);
 	if (!is_mixed(tally))
-		tally_all(tally, mod_rule->vm, area);
+		tally_all(tally, mod_rule, area);
 }
 
 /* The cheapest first: one interval, then parts or a few elements of it, every element. */
