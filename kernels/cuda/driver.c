@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "kernels/cuda/driver.h"
+
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DRIVER_LIBRARY "libcuda.so.1"
+
+static enum paged_status
+status_of(int result)
+{
+	switch (result) {
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return PAGED_ERR_NOMEM;
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_NO_BINARY_FOR_GPU:
+	case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+		return PAGED_ERR_UNSUPPORTED;
+	default:
+		return PAGED_ERR_BACKEND;
+	}
+}
+
+enum paged_status
+cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what, ...)
+{
+	const char *name = NULL, *text = NULL;
+	char object[128];
+	va_list arguments;
+
+	va_start(arguments, what);
+	vsnprintf(object, sizeof(object), what, arguments);
+	va_end(arguments);
+	if (driver->error_name(result, &name) != CUDA_SUCCESS || name == NULL)
+		return paged_fail(error, status_of(result), "%s: CUDA error %d", object, result);
+	if (driver->error_string(result, &text) != CUDA_SUCCESS || text == NULL)
+		text = "";
+	return paged_fail(error, status_of(result), "%s: %s (%s)", object, name, text);
+}
+
+static enum paged_status
+driver_resolve(struct cuda_driver *driver, struct paged_error *error)
+{
+	const char *missing = NULL;
+
+	/* POSIX lets a function's address come as a pointer to an object. */
+#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)                                                                 \
+	*(void **)&driver->field = dlsym(driver->library, #symbol);                                                    \
+	if (driver->field == NULL)                                                                                     \
+		missing = #symbol;
+	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_RESOLVE)
+#undef CUDA_DRIVER_RESOLVE
+	if (missing == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+			  "no CUDA driver (" DRIVER_LIBRARY " has no %s: it is older than CUDA 11.4)", missing);
+}
+
+static enum paged_status
+driver_start(struct cuda_driver *driver, struct paged_error *error)
+{
+	int result = driver->init(0), n = 0;
+
+	if (result == CUDA_ERROR_STUB_LIBRARY)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "no CUDA driver (" DRIVER_LIBRARY " is the toolkit's stub, which is for linking)");
+	if (result == CUDA_SUCCESS)
+		result = driver->driver_version(&driver->version);
+	if (result == CUDA_SUCCESS)
+		result = driver->device_count(&n);
+	if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && n == 0))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES)");
+	if (result != CUDA_SUCCESS) {
+		cuda_fail(driver, result, error, "the CUDA driver does not start");
+		return error->status = PAGED_ERR_UNSUPPORTED;
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+cuda_driver_open(struct cuda_driver *driver, struct paged_error *error)
+{
+	enum paged_status status;
+
+	memset(driver, 0, sizeof(*driver));
+	driver->library = dlopen(DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	if (driver->library == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA driver (" DRIVER_LIBRARY " not found)");
+	status = driver_resolve(driver, error);
+	if (status == PAGED_OK)
+		status = driver_start(driver, error);
+	if (status != PAGED_OK)
+		cuda_driver_close(driver);
+	return status;
+}
+
+void
+cuda_driver_close(struct cuda_driver *driver)
+{
+	if (driver->library != NULL)
+		dlclose(driver->library);
+	memset(driver, 0, sizeof(*driver));
+}
+
+enum paged_status
+cuda_device_find(const struct cuda_driver *driver, const struct cuda_uuid *uuid, cuda_device *device_p,
+		 struct paged_error *error)
+{
+	struct cuda_uuid seen;
+	int result, n;
+
+	result = driver->device_count(&n);
+	for (int i = 0; result == CUDA_SUCCESS && i < n; i++) {
+		cuda_device device;
+
+		result = driver->device_get(&device, i);
+		if (result == CUDA_SUCCESS)
+			result = driver->device_uuid(&seen, device);
+		if (result == CUDA_SUCCESS && memcmp(&seen, uuid, sizeof(seen)) == 0) {
+			*device_p = device;
+			return PAGED_OK;
+		}
+	}
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(driver, result, error, "looking for a CUDA device");
+	return paged_fail(error, PAGED_ERR_NOENT,
+			  "this process sees %d CUDA devices, and none is the pool's (CUDA_VISIBLE_DEVICES)", n);
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * driver.h - the CUDA driver, loaded at run time
+ *
+ * libcuda.so.1 and libnvrtc come with a machine's driver and toolkit, never
+ * with a build: one set of binaries starts with or without them and says
+ * which is missing.  So the part of the driver's interface that is used here
+ * is declared here, after NVIDIA's documentation of its ABI; where a toolkit
+ * is at hand, tests/unit_cuda_abi.c holds every number and size to its
+ * cuda.h.
+ *
+ * Device addresses are numbers (cuda_address), never pointers: nothing here
+ * may be dereferenced on the host.
+ *
+ * Life: a struct cuda_driver is filled by cuda_driver_open() and valid until
+ * cuda_driver_close(); any number of them may exist in a process, the library
+ * behind them is loaded once.
+ * Threads: the table is read only; the driver's functions are thread-safe.
+ * Fork: CUDA does not survive fork(); a child must not call any of it.
+ */
+#ifndef PAGED_KERNELS_CUDA_DRIVER_H
+#define PAGED_KERNELS_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+typedef uint64_t cuda_address; /* CUdeviceptr */
+typedef int cuda_device;       /* CUdevice: an index, which differs between processes; the UUID does not */
+typedef struct CUctx_st *cuda_context;
+typedef struct CUstream_st *cuda_stream;
+typedef struct CUevent_st *cuda_event;
+typedef struct CUmod_st *cuda_module;
+typedef struct CUfunc_st *cuda_function;
+typedef uint64_t cuda_allocation; /* CUmemGenericAllocationHandle */
+
+struct cuda_uuid {
+	uint8_t bytes[16];
+};
+
+#define CUDA_IPC_HANDLE_SIZE 64
+
+struct cuda_ipc_handle {
+	uint8_t bytes[CUDA_IPC_HANDLE_SIZE];
+};
+
+/** Results that are told apart; others are known by cuGetErrorName() alone. */
+enum cuda_result {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_STUB_LIBRARY = 34,
+	CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
+	CUDA_ERROR_NO_DEVICE = 100,
+	CUDA_ERROR_INVALID_DEVICE = 101,
+	CUDA_ERROR_INVALID_IMAGE = 200,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_MAP_FAILED = 205,
+	CUDA_ERROR_ALREADY_MAPPED = 208,
+	CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+	CUDA_ERROR_INVALID_HANDLE = 400,
+	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+	CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+	CUDA_ERROR_LAUNCH_FAILED = 719,
+	CUDA_ERROR_NOT_PERMITTED = 800,
+	CUDA_ERROR_NOT_SUPPORTED = 801,
+	CUDA_ERROR_SYSTEM_NOT_READY = 802,
+	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+	CUDA_ERROR_UNKNOWN = 999,
+};
+
+enum cuda_device_attribute {
+	CUDA_DEVICE_MULTIPROCESSORS = 16,
+	CUDA_DEVICE_INTEGRATED = 18,
+	CUDA_DEVICE_COMPUTE_MODE = 20,
+	CUDA_DEVICE_COMPUTE_MAJOR = 75,
+	CUDA_DEVICE_COMPUTE_MINOR = 76,
+	CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN = 97,
+	CUDA_DEVICE_VMM = 102,
+	CUDA_DEVICE_POSIX_FD_HANDLES = 103,
+	CUDA_DEVICE_IPC_EVENTS = 125,
+	CUDA_DEVICE_MPS_ENABLED = 133,
+};
+
+enum cuda_compute_mode { CUDA_COMPUTE_DEFAULT = 0, CUDA_COMPUTE_PROHIBITED = 2, CUDA_COMPUTE_EXCLUSIVE_PROCESS = 3 };
+
+enum cuda_function_attribute {
+	CUDA_FUNCTION_LOCAL_SIZE = 3,
+	CUDA_FUNCTION_REGISTERS = 4,
+	CUDA_FUNCTION_MAX_DYNAMIC_SHARED = 8,
+};
+
+enum cuda_pointer_attribute {
+	CUDA_POINTER_CONTEXT = 1,
+	CUDA_POINTER_DEVICE_ORDINAL = 9,
+	CUDA_POINTER_IS_LEGACY_IPC_CAPABLE = 10,
+};
+
+enum {
+	CUDA_STREAM_NON_BLOCKING = 1,
+	CUDA_EVENT_DISABLE_TIMING = 2,
+	CUDA_EVENT_INTERPROCESS = 4,
+	CUDA_IPC_LAZY_PEER_ACCESS = 1,
+	CUDA_ALLOCATION_PINNED = 1,
+	CUDA_HANDLE_POSIX_FD = 1,
+	CUDA_LOCATION_DEVICE = 1,
+	CUDA_ACCESS_READ = 1,
+	CUDA_ACCESS_READ_WRITE = 3,
+	CUDA_GRANULARITY_RECOMMENDED = 1,
+	CUDA_CAPTURE_NONE = 0,
+};
+
+struct cuda_location {
+	int type;
+	int id;
+};
+
+struct cuda_allocation_properties {
+	int type;
+	int handle_types;
+	struct cuda_location location;
+	void *unused;
+	uint8_t flags[8];
+};
+
+struct cuda_access {
+	struct cuda_location location;
+	int flags;
+};
+
+/*
+ * Name in the library (with the version of its ABI), field, parameters.  All
+ * return enum cuda_result as an int.
+ */
+#define CUDA_DRIVER_FUNCTIONS(F)                                                                                       \
+	F(cuInit, init, (unsigned int flags))                                                                          \
+	F(cuDriverGetVersion, driver_version, (int *version))                                                          \
+	F(cuGetErrorName, error_name, (int result, const char **name))                                                 \
+	F(cuGetErrorString, error_string, (int result, const char **text))                                             \
+	F(cuDeviceGetCount, device_count, (int *n))                                                                    \
+	F(cuDeviceGet, device_get, (cuda_device * device, int ordinal))                                                \
+	F(cuDeviceGetName, device_name, (char *name, int size, cuda_device device))                                    \
+	F(cuDeviceGetUuid_v2, device_uuid, (struct cuda_uuid * uuid, cuda_device device))                              \
+	F(cuDeviceGetAttribute, device_attribute, (int *value, int attribute, cuda_device device))                     \
+	F(cuDeviceTotalMem_v2, device_memory, (size_t * size, cuda_device device))                                     \
+	F(cuDevicePrimaryCtxRetain, context_retain, (cuda_context * context, cuda_device device))                      \
+	F(cuDevicePrimaryCtxRelease_v2, context_release, (cuda_device device))                                         \
+	F(cuCtxPushCurrent_v2, context_push, (cuda_context context))                                                   \
+	F(cuCtxPopCurrent_v2, context_pop, (cuda_context * context))                                                   \
+	F(cuCtxGetCurrent, context_current, (cuda_context * context))                                                  \
+	F(cuCtxGetDevice, context_device, (cuda_device * device))                                                      \
+	F(cuCtxSynchronize, context_synchronize, (void))                                                               \
+	F(cuMemAlloc_v2, alloc, (cuda_address * address, size_t size))                                                 \
+	F(cuMemFree_v2, free, (cuda_address address))                                                                  \
+	F(cuMemGetInfo_v2, memory_info, (size_t * available, size_t * total))                                          \
+	F(cuMemHostAlloc, host_alloc, (void **p, size_t size, unsigned int flags))                                     \
+	F(cuMemFreeHost, host_free, (void *p))                                                                         \
+	F(cuMemcpyHtoDAsync_v2, copy_in, (cuda_address to, const void *from, size_t size, cuda_stream stream))         \
+	F(cuMemcpyDtoHAsync_v2, copy_out, (void *to, cuda_address from, size_t size, cuda_stream stream))              \
+	F(cuMemcpyDtoDAsync_v2, copy, (cuda_address to, cuda_address from, size_t size, cuda_stream stream))           \
+	F(cuMemsetD8Async, fill, (cuda_address to, unsigned char value, size_t n, cuda_stream stream))                 \
+	F(cuPointerGetAttribute, pointer_attribute, (void *value, int attribute, cuda_address address))                \
+	F(cuIpcGetMemHandle, ipc_export, (struct cuda_ipc_handle * handle, cuda_address address))                      \
+	F(cuIpcOpenMemHandle_v2, ipc_open,                                                                             \
+	  (cuda_address * address, struct cuda_ipc_handle handle, unsigned int flags))                                 \
+	F(cuIpcCloseMemHandle, ipc_close, (cuda_address address))                                                      \
+	F(cuIpcGetEventHandle, ipc_export_event, (struct cuda_ipc_handle * handle, cuda_event event))                  \
+	F(cuIpcOpenEventHandle, ipc_open_event, (cuda_event * event, struct cuda_ipc_handle handle))                   \
+	F(cuMemGetAllocationGranularity, vmm_granularity,                                                              \
+	  (size_t * size, const struct cuda_allocation_properties *properties, int option))                            \
+	F(cuMemCreate, vmm_create,                                                                                     \
+	  (cuda_allocation * allocation, size_t size, const struct cuda_allocation_properties *properties,             \
+	   unsigned long long flags))                                                                                  \
+	F(cuMemRelease, vmm_release, (cuda_allocation allocation))                                                     \
+	F(cuMemAddressReserve, vmm_reserve,                                                                            \
+	  (cuda_address * address, size_t size, size_t alignment, cuda_address hint, unsigned long long flags))        \
+	F(cuMemAddressFree, vmm_unreserve, (cuda_address address, size_t size))                                        \
+	F(cuMemMap, vmm_map,                                                                                           \
+	  (cuda_address address, size_t size, size_t offset, cuda_allocation allocation, unsigned long long flags))    \
+	F(cuMemUnmap, vmm_unmap, (cuda_address address, size_t size))                                                  \
+	F(cuMemSetAccess, vmm_access, (cuda_address address, size_t size, const struct cuda_access *access, size_t n)) \
+	F(cuMemExportToShareableHandle, vmm_export,                                                                    \
+	  (void *handle, cuda_allocation allocation, int handle_type, unsigned long long flags))                       \
+	F(cuMemImportFromShareableHandle, vmm_import, (cuda_allocation * allocation, void *handle, int handle_type))   \
+	F(cuStreamCreate, stream_create, (cuda_stream * stream, unsigned int flags))                                   \
+	F(cuStreamDestroy_v2, stream_destroy, (cuda_stream stream))                                                    \
+	F(cuStreamSynchronize, stream_synchronize, (cuda_stream stream))                                               \
+	F(cuStreamQuery, stream_query, (cuda_stream stream))                                                           \
+	F(cuStreamWaitEvent, stream_wait, (cuda_stream stream, cuda_event event, unsigned int flags))                  \
+	F(cuStreamIsCapturing, stream_capturing, (cuda_stream stream, int *status))                                    \
+	F(cuEventCreate, event_create, (cuda_event * event, unsigned int flags))                                       \
+	F(cuEventDestroy_v2, event_destroy, (cuda_event event))                                                        \
+	F(cuEventRecord, event_record, (cuda_event event, cuda_stream stream))                                         \
+	F(cuEventQuery, event_query, (cuda_event event))                                                               \
+	F(cuEventSynchronize, event_synchronize, (cuda_event event))                                                   \
+	F(cuModuleLoadData, module_load, (cuda_module * module, const void *image))                                    \
+	F(cuModuleUnload, module_unload, (cuda_module module))                                                         \
+	F(cuModuleGetFunction, module_function, (cuda_function * function, cuda_module module, const char *name))      \
+	F(cuFuncGetAttribute, function_attribute, (int *value, int attribute, cuda_function function))                 \
+	F(cuFuncSetAttribute, function_set, (cuda_function function, int attribute, int value))                        \
+	F(cuOccupancyMaxActiveBlocksPerMultiprocessor, occupancy,                                                      \
+	  (int *n_blocks, cuda_function function, int n_threads, size_t shared_size))                                  \
+	F(cuLaunchKernel, launch,                                                                                      \
+	  (cuda_function function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,                      \
+	   unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_size,                 \
+	   cuda_stream stream, void **parameters, void **extra))
+
+struct cuda_driver {
+	void *library;
+	int version; /* of the CUDA it supports: 1000 * major + 10 * minor */
+#define CUDA_DRIVER_FIELD(symbol, field, parameters) int(*field) parameters;
+	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_FIELD)
+#undef CUDA_DRIVER_FIELD
+};
+
+/**
+ * cuda_driver_open - load libcuda.so.1 and initialise it
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  no such library, one too old (names the missing
+ *                                function), or no device; the sentence begins
+ *                                "no CUDA driver (...)" or names the driver's error
+ */
+enum paged_status cuda_driver_open(struct cuda_driver *driver, struct paged_error *error);
+
+/** cuda_driver_close - also of a struct of zeros */
+void cuda_driver_close(struct cuda_driver *driver);
+
+/**
+ * cuda_fail - a driver call's failure as a status with its sentence
+ *
+ * Out of memory is PAGED_ERR_NOMEM, what the device or driver cannot do
+ * PAGED_ERR_UNSUPPORTED, everything else PAGED_ERR_BACKEND.
+ *
+ * @param[in] what  "pool gpu0: cuMemAlloc of 12 bytes"; the error's name and text follow
+ */
+enum paged_status cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what,
+			    ...) __attribute__((format(printf, 4, 5)));
+
+/** cuda_device_find - the device with this UUID among those that this process sees */
+enum paged_status cuda_device_find(const struct cuda_driver *driver, const struct cuda_uuid *uuid,
+				   cuda_device *device_p, struct paged_error *error);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * simt.h - what kernels are written in
+ *
+ * One source, three compilers: nvcc (cubins and PTX that are built in), NVRTC
+ * (kernels with a mod in them), and the host's C++ compiler, which makes the
+ * same source run under tests/cuda-stand-in, thread by thread.  So kernels
+ *
+ * - include no header but ours, and are C++17 without its library;
+ * - keep all shared memory in one struct, reached by SIMT_SHARED();
+ * - are declared by SIMT_KERNEL(), with one parameter: a struct, by value;
+ * - touch hardware through the functions below alone, whole warps at a time
+ *   (all 32 lanes call, convergent) where that is said;
+ * - assume no order of blocks, nor that two blocks run at the same time,
+ *   but for what an atomic tells.
+ *
+ * Templates live in device functions; a kernel is a plain function around one.
+ * Element types: bf16 and f16 are their 16 bits (uint16_t) in memory.
+ */
+#ifndef PAGED_KERNELS_CUDA_SIMT_H
+#define PAGED_KERNELS_CUDA_SIMT_H
+
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__)
+#define SIMT_DEVICE 1
+#else
+#define SIMT_DEVICE 0
+#endif
+
+#if defined(__CUDACC_RTC__)
+typedef unsigned char uint8_t;
+typedef signed char int8_t;
+typedef unsigned short uint16_t;
+typedef short int16_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+#else
+#include <stdint.h>
+#endif
+
+/** 16 and 8 bytes that move as one. */
+struct alignas(16) simt_vec4 {
+	uint32_t x, y, z, w;
+};
+struct alignas(8) simt_vec2 {
+	uint32_t x, y;
+};
+
+#if SIMT_DEVICE
+#define SIMT_FUNCTION __device__ __forceinline__
+/*
+ * SIMT_KERNEL(name, parameter struct, most threads of a block, least blocks of a multiprocessor)
+ * { ... uses `p` ... }
+ */
+#define SIMT_KERNEL(name, params, max_threads, min_blocks)                                                             \
+	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const params p)
+#define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
+extern __shared__ alignas(128) unsigned char simt_shared_memory[];
+#include "kernels/cuda/simt_device.h"
+#else
+#define SIMT_FUNCTION static inline
+/* What runs kernels on the host says where its header is: SIMT_KERNEL() registers, the functions below are models. */
+#include SIMT_HOST_HEADER
+#endif
+
+/*
+ * Both sides give (all in lanes of 32, mask full):
+ *
+ *   uint32_t simt_thread()  simt_block()  simt_block_y()  simt_n_threads()  simt_n_blocks()
+ *   uint32_t simt_lane() = thread % 32, simt_warp() = thread / 32
+ *
+ *   void simt_sync()                        barrier of the block, orders its memory
+ *   void simt_sync_part(id, n_threads)      named barrier 1..15 of n_threads threads (whole warps)
+ *   void simt_warp_sync()                   of the warp, orders its memory
+ *   T simt_shuffle(T value, int lane)  simt_shuffle_xor(T value, int mask)     T: 4 bytes
+ *   uint32_t simt_ballot(bool)  bool simt_any(bool)  simt_all(bool)
+ *
+ *   void simt_fence()                       what this thread wrote is seen by the device before what it writes next
+ *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         the old value; orders nothing by itself
+ *   void simt_atomic_max / simt_atomic_or likewise
+ *   T simt_load_fresh(const T *at)          not from a cache that another block's write may not have reached
+ *
+ *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
+ *   void simt_copy_async_commit()           ends a group of this thread's copies
+ *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are on their way;
+ *                                           other threads see the bytes after a barrier
+ *
+ *   void simt_ldmatrix_x4(uint32_t r[4], const void *shared_row)        and _x4_trans; whole warp
+ *   void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])   d += a b, m16n8k16; whole warp
+ *   void simt_mma_f16(...)                  likewise
+ *
+ *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c), simt_max(a, b) (NaN if either is)
+ *   uint16_t simt_to_bf16(float) / simt_to_f16(float), to nearest even; float simt_from_bf16 / simt_from_f16
+ *   uint8_t simt_to_e4m3(float) saturating; float simt_from_e4m3(uint8_t)
+ *   uint32_t simt_pack_bf16(float low, float high), simt_pack_f16
+ */
+
+#endif
