@@ -422,3 +422,14 @@ BLOCK_MASK_TEST_LIBS = %D%/libblockmasktest.la client/libpagedclient.la
 %C%_unit_block_mask_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_block_mask_golden_LDADD = $(BLOCK_MASK_TEST_LIBS) $(MASK_TEST_LIBS)
 LINT_TESTS += %D%/it_mask.sh
+# The CUDA driver's stand-in
+include tests/cuda-stand-in/local.mk
+check_LTLIBRARIES += %D%/libsimtcases.la
+%C%_libsimtcases_la_SOURCES = %D%/simt_cases.cc %D%/simt_cases.h
+%C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+EXTRA_DIST += %D%/simt_cases.cu
+UNIT_TESTS += %D%/unit_simt
+%C%_unit_simt_SOURCES = %D%/unit_simt.c
+%C%_unit_simt_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_simt_LDADD = %D%/libsimtcases.la %D%/cuda-stand-in/libsimt.la $(CRITERION_LIBS)

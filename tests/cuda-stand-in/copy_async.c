@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cp.async: nothing is copied before the thread waits for it, so a kernel that
+ * does not wait reads what was there.  Until then nobody may touch the
+ * destination; afterwards the bytes are this thread's writes.
+ */
+#include <string.h>
+
+#include "simt_block.h"
+#include "simt_model.h"
+
+#define MAX_COPIES 256 /* of a thread, on their way */
+
+struct copy {
+	void *to;
+	const void *from; /* NULL: zeros */
+	unsigned int group;
+	const void *code;
+};
+
+struct queue {
+	struct copy copies[MAX_COPIES];
+	unsigned int n;
+	unsigned int group; /* the one being filled */
+};
+
+static struct queue queues[SIMT_MAX_THREADS];
+
+void
+copy_async_begin(unsigned int n_threads)
+{
+	for (unsigned int t = 0; t < n_threads; t++)
+		queues[t].n = queues[t].group = 0;
+}
+
+void
+simt_copy_async16(void *shared, const void *global, bool valid)
+{
+	struct queue *queue = &queues[block.thread];
+	const void *code = __builtin_return_address(0);
+	size_t offset = (size_t)((unsigned char *)shared - block.shared);
+
+	if ((uintptr_t)shared % 16 != 0 || (valid && (uintptr_t)global % 16 != 0))
+		block_fail_at(code, "cp.async of 16 bytes between addresses that are not aligned to 16");
+	if (offset >= block.launch->shared_size)
+		block_fail_at(code, "cp.async to what is not shared memory");
+	if (queue->n == MAX_COPIES)
+		block_fail_at(code, "more than %u copies of a thread on their way", MAX_COPIES);
+	if (valid)
+		race_access((uintptr_t)global, 16, false, code);
+	race_copy_begin((uintptr_t)shared, 16, code);
+	queue->copies[queue->n++] = (struct copy){ shared, valid ? global : NULL, queue->group, code };
+}
+
+void
+simt_copy_async_commit(void)
+{
+	queues[block.thread].group++;
+}
+
+void
+simt_model_copy_async_wait(unsigned int n_groups)
+{
+	struct queue *queue = &queues[block.thread];
+	unsigned int i;
+
+	for (i = 0; i < queue->n && queue->copies[i].group + n_groups < queue->group; i++) {
+		const struct copy *copy = &queue->copies[i];
+
+		if (copy->from == NULL) {
+			memset(copy->to, 0, 16);
+		} else {
+			race_access((uintptr_t)copy->from, 16, false, copy->code);
+			memcpy(copy->to, copy->from, 16);
+		}
+		race_copy_end((uintptr_t)copy->to, 16);
+	}
+	queue->n -= i;
+	memmove(queue->copies, queue->copies + i, queue->n * sizeof(queue->copies[0]));
+}

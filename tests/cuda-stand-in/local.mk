@@ -1,0 +1,28 @@
+# A libcuda.so.1 that runs kernels' own source on the host.  Tests find it by
+# LD_LIBRARY_PATH; nothing of it is installed, nor built but for tests.
+#
+# -fsanitize=thread makes kernels call hooks.c, and stands with the
+# preprocessor's flags so that no link line has it: libtsan must stay out.
+SIMT_CPPFLAGS = $(AM_CPPFLAGS) -DSIMT_HOST_HEADER='"tests/cuda-stand-in/simt_host.h"' -fsanitize=thread
+SIMT_CXXFLAGS = $(PAGED_CXXFLAGS)
+# Without sanitizers: they know nothing of fibres.
+SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
+
+check_LTLIBRARIES += %D%/libsimt.la
+%C%_libsimt_la_SOURCES = \
+	%D%/block.c \
+	%D%/copy_async.c \
+	%D%/fibre.c \
+	%D%/fibre.h \
+	%D%/hooks.c \
+	%D%/model.c \
+	%D%/race.c \
+	%D%/race_cell.h \
+	%D%/region.c \
+	%D%/registry.c \
+	%D%/simt_block.h \
+	%D%/simt_host.h \
+	%D%/simt_model.h \
+	%D%/simt_run.h
+%C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libsimt_la_LIBADD = -lm -ldl -lpthread

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * simt_model.h - what simt_host.h's functions do, out of the kernels' sight
+ *
+ * Nothing of this is compiled with the hooks of race.c; a model tells the race
+ * detector itself what it reads and writes.  `file` and `line` are the
+ * caller's.
+ */
+#ifndef TESTS_CUDA_STAND_IN_SIMT_MODEL_H
+#define TESTS_CUDA_STAND_IN_SIMT_MODEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+uint32_t simt_thread(void);
+uint32_t simt_n_threads(void);
+uint32_t simt_block(void);
+uint32_t simt_block_y(void);
+uint32_t simt_n_blocks(void);
+
+void *simt_model_shared(size_t size, size_t alignment);
+
+void simt_model_sync(const char *file, int line);
+void simt_model_sync_part(int id, int n_threads, const char *file, int line);
+void simt_model_warp_sync(const char *file, int line);
+uint32_t simt_model_shuffle(uint32_t value, int lane, const char *file, int line);
+uint32_t simt_model_ballot(bool value, const char *file, int line);
+
+void simt_fence(void);
+uint32_t simt_atomic_add(uint32_t *at, uint32_t n);
+uint32_t simt_atomic_max(uint32_t *at, uint32_t n);
+uint32_t simt_atomic_or(uint32_t *at, uint32_t n);
+void simt_model_load_fresh(void *value, const void *at, size_t size);
+
+void simt_copy_async16(void *shared, const void *global, bool valid);
+void simt_copy_async_commit(void);
+void simt_model_copy_async_wait(unsigned int n_groups);
+
+void simt_model_ldmatrix_x4(uint32_t r[4], const void *row, const char *file, int line);
+void simt_model_ldmatrix_x4_trans(uint32_t r[4], const void *row, const char *file, int line);
+void simt_model_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
+void simt_model_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
+
+float simt_exp2(float x);
+float simt_log2(float x);
+uint16_t simt_to_bf16(float value);
+uint16_t simt_to_f16(float value);
+uint8_t simt_to_e4m3(float value);
+float simt_from_bf16(uint16_t bits);
+float simt_from_f16(uint16_t bits);
+float simt_from_e4m3(uint8_t bits);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

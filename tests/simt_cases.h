@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameters of the kernels in simt_cases.cu, for them and for their tests. */
+#ifndef TESTS_SIMT_CASES_H
+#define TESTS_SIMT_CASES_H
+
+/* One thing left out or done wrong. */
+enum simt_bug {
+	BUG_NONE,
+	BUG_NO_BARRIER,	       /* between writing and reading shared memory */
+	BUG_DIVERGENT_BARRIER, /* two barriers on the two sides of a condition */
+	BUG_EARLY_END,	       /* one thread never reaches the barrier */
+	BUG_DIVERGENT_SHUFFLE,
+	BUG_PARTIAL_SHUFFLE, /* half of a warp calls it */
+	BUG_READ_PAST,
+	BUG_WRITE_PAST,
+	BUG_WRITE_INPUT,
+	BUG_UNALIGNED,
+	BUG_WEAK_WAIT,	 /* for a group too few */
+	BUG_NO_WARP_SYNC, /* after waiting for copies that other lanes began */
+	BUG_EARLY_REUSE, /* of a stage that others still read */
+	BUG_NO_WAIT,
+	BUG_NO_FENCE,	    /* before the ticket that says a block is done */
+	BUG_NO_TICKET_SYNC, /* the ticket is taken before the block's other threads have written */
+	BUG_BLOCK_ORDER,    /* the block of the highest number merges, as if it ran last */
+	BUG_WRONG_COUNT,    /* of threads at a named barrier */
+	BUG_PLAIN_COUNT,    /* a counter without atomics */
+	BUG_STACK,	    /* recursion without end */
+};
+
+struct simt_exchange_params {
+	uint32_t *out; /* [n_threads][8] */
+	enum simt_bug bug;
+};
+
+struct simt_reverse_params {
+	const uint32_t *in; /* [n_threads] */
+	uint32_t *out;
+	enum simt_bug bug;
+};
+
+struct simt_pipeline_params {
+	const uint32_t *in; /* [n_stages][n_threads][4] */
+	uint32_t *out;	    /* [n_threads]: sums of what a neighbour's copies brought */
+	uint32_t n_stages;
+	enum simt_bug bug;
+};
+
+struct simt_sum_params {
+	const uint32_t *in; /* [n_blocks][n_threads] */
+	uint32_t *partial;  /* [n_blocks][n_threads] */
+	uint32_t *ticket;
+	uint32_t *out; /* [n_threads] */
+	enum simt_bug bug;
+};
+
+struct simt_matrix_params {
+	const uint16_t *a; /* [16][16] */
+	const uint16_t *b; /* [k 16][n 8] */
+	float *d;	   /* [16][8], added to */
+	uint32_t f16;
+};
+
+struct simt_convert_params {
+	const float *in;
+	uint16_t *bf16, *f16;
+	uint8_t *e4m3;
+	float *from_bf16, *from_f16, *from_e4m3, *exp2, *log2; /* from: of what to gave */
+	uint32_t n;
+};
+
+/* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
+#ifdef __cplusplus
+extern "C"
+#endif
+void simt_cases_link(void);
+
+#endif
