@@ -54,9 +54,9 @@ struct alignas(8) simt_vec2 {
  * { ... uses `p` ... }
  */
 #define SIMT_KERNEL(name, params, max_threads, min_blocks)                                                             \
-	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const params p)
+	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
-extern __shared__ alignas(128) unsigned char simt_shared_memory[];
+extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #include "kernels/cuda/simt_device.h"
 #else
 #define SIMT_FUNCTION static inline
