@@ -87,3 +87,10 @@ endif
 	%D%/mask/select.c \
 	%D%/mask/served.c \
 	%D%/mask/served.h
+
+# CUDA: the driver, loaded at run time
+%C%_libkernels_la_SOURCES += \
+	%D%/cuda/driver.c \
+	%D%/cuda/driver.h
+%C%_libkernels_la_LIBADD += -ldl
+EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h

@@ -6,25 +6,25 @@
 /* One thing left out or done wrong. */
 enum simt_bug {
 	BUG_NONE,
-	BUG_NO_BARRIER,	       /* between writing and reading shared memory */
+	BUG_NO_BARRIER,        /* between writing and reading shared memory */
 	BUG_DIVERGENT_BARRIER, /* two barriers on the two sides of a condition */
-	BUG_EARLY_END,	       /* one thread never reaches the barrier */
+	BUG_EARLY_END,         /* one thread never reaches the barrier */
 	BUG_DIVERGENT_SHUFFLE,
 	BUG_PARTIAL_SHUFFLE, /* half of a warp calls it */
 	BUG_READ_PAST,
 	BUG_WRITE_PAST,
 	BUG_WRITE_INPUT,
 	BUG_UNALIGNED,
-	BUG_WEAK_WAIT,	 /* for a group too few */
+	BUG_WEAK_WAIT,    /* for a group too few */
 	BUG_NO_WARP_SYNC, /* after waiting for copies that other lanes began */
-	BUG_EARLY_REUSE, /* of a stage that others still read */
+	BUG_EARLY_REUSE,  /* of a stage that others still read */
 	BUG_NO_WAIT,
-	BUG_NO_FENCE,	    /* before the ticket that says a block is done */
+	BUG_NO_FENCE,       /* before the ticket that says a block is done */
 	BUG_NO_TICKET_SYNC, /* the ticket is taken before the block's other threads have written */
 	BUG_BLOCK_ORDER,    /* the block of the highest number merges, as if it ran last */
 	BUG_WRONG_COUNT,    /* of threads at a named barrier */
 	BUG_PLAIN_COUNT,    /* a counter without atomics */
-	BUG_STACK,	    /* recursion without end */
+	BUG_STACK,          /* recursion without end */
 };
 
 struct simt_exchange_params {
@@ -40,7 +40,7 @@ struct simt_reverse_params {
 
 struct simt_pipeline_params {
 	const uint32_t *in; /* [n_stages][n_threads][4] */
-	uint32_t *out;	    /* [n_threads]: sums of what a neighbour's copies brought */
+	uint32_t *out;      /* [n_threads]: sums of what a neighbour's copies brought */
 	uint32_t n_stages;
 	enum simt_bug bug;
 };
@@ -56,7 +56,7 @@ struct simt_sum_params {
 struct simt_matrix_params {
 	const uint16_t *a; /* [16][16] */
 	const uint16_t *b; /* [k 16][n 8] */
-	float *d;	   /* [16][8], added to */
+	float *d;          /* [16][8], added to */
 	uint32_t f16;
 };
 
@@ -72,6 +72,7 @@ struct simt_convert_params {
 #ifdef __cplusplus
 extern "C"
 #endif
-void simt_cases_link(void);
+	void
+	simt_cases_link(void);
 
 #endif

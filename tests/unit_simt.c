@@ -314,8 +314,9 @@ element(uint16_t bits, bool f16)
 static void
 matrix_check(bool f16)
 {
-	struct simt_matrix_params p = { .a = region(512, false, "a"), .b = region(256, false, "b"),
-					.d = region(512, true, "d"), .f16 = f16 };
+	struct simt_matrix_params p = {
+		.a = region(512, false, "a"), .b = region(256, false, "b"), .d = region(512, true, "d"), .f16 = f16
+	};
 	uint16_t *a = (uint16_t *)p.a, *b = (uint16_t *)p.b;
 	float want[128];
 
@@ -367,8 +368,9 @@ nearest_e4m3(float x, const float *values)
 
 Test(simt, numbers_convert)
 {
-	static const float special[] = { 0.0f, -0.0f, 1.0f, 448.0f, 464.0f, -1e9f, 0x1p-9f, 0x1p-10f, 0x1.8p-9f, 65520.0f,
-					 0x1p-24f, 0x1p-25f, INFINITY, -INFINITY, 17.0f, 19.0f, -0x1.fp-7f };
+	static const float special[] = { 0.0f,     -0.0f,     1.0f,      448.0f,   464.0f,    -1e9f,
+					 0x1p-9f,  0x1p-10f,  0x1.8p-9f, 65520.0f, 0x1p-24f,  0x1p-25f,
+					 INFINITY, -INFINITY, 17.0f,     19.0f,    -0x1.fp-7f };
 	float e4m3_values[127];
 	struct simt_convert_params p = {
 		.in = region(N_NUMBERS * 4, false, "in"),

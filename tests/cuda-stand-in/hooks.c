@@ -24,20 +24,20 @@ hook(void *at, size_t size, bool writes, const void *code)
 	race_access(address, size, writes, code);
 }
 
-#define HOOK(name, size, writes)                                                                                       \
-	void name(void *at);                                                                                           \
-	void name(void *at)                                                                                            \
-	{                                                                                                              \
-		hook(at, size, writes, __builtin_return_address(0));                                                   \
+#define HOOK(name, size, writes)                                     \
+	void name(void *at);                                         \
+	void name(void *at)                                          \
+	{                                                            \
+		hook(at, size, writes, __builtin_return_address(0)); \
 	}
-#define HOOKS(size)                                                                                                    \
-	HOOK(__tsan_read##size, size, false)                                                                           \
-	HOOK(__tsan_write##size, size, true)                                                                           \
-	HOOK(__tsan_unaligned_read##size, size, false)                                                                 \
-	HOOK(__tsan_unaligned_write##size, size, true)                                                                 \
-	HOOK(__tsan_volatile_read##size, size, false)                                                                  \
-	HOOK(__tsan_volatile_write##size, size, true)                                                                  \
-	HOOK(__tsan_unaligned_volatile_read##size, size, false)                                                        \
+#define HOOKS(size)                                             \
+	HOOK(__tsan_read##size, size, false)                    \
+	HOOK(__tsan_write##size, size, true)                    \
+	HOOK(__tsan_unaligned_read##size, size, false)          \
+	HOOK(__tsan_unaligned_write##size, size, true)          \
+	HOOK(__tsan_volatile_read##size, size, false)           \
+	HOOK(__tsan_volatile_write##size, size, true)           \
+	HOOK(__tsan_unaligned_volatile_read##size, size, false) \
 	HOOK(__tsan_unaligned_volatile_write##size, size, true)
 HOOKS(1)
 HOOKS(2)
@@ -45,20 +45,20 @@ HOOKS(4)
 HOOKS(8)
 HOOKS(16)
 
-#define HOOK_RANGE(name, writes)                                                                                       \
-	void name(void *at, size_t size);                                                                              \
-	void name(void *at, size_t size)                                                                               \
-	{                                                                                                              \
-		if (size > 0)                                                                                          \
-			hook(at, size, writes, __builtin_return_address(0));                                           \
+#define HOOK_RANGE(name, writes)                                             \
+	void name(void *at, size_t size);                                    \
+	void name(void *at, size_t size)                                     \
+	{                                                                    \
+		if (size > 0)                                                \
+			hook(at, size, writes, __builtin_return_address(0)); \
 	}
 HOOK_RANGE(__tsan_read_range, false)
 HOOK_RANGE(__tsan_write_range, true)
 
-#define HOOK_NOTHING(name, ...)                                                                                        \
-	void name(__VA_ARGS__);                                                                                        \
-	void name(__VA_ARGS__)                                                                                         \
-	{                                                                                                              \
+#define HOOK_NOTHING(name, ...) \
+	void name(__VA_ARGS__); \
+	void name(__VA_ARGS__)  \
+	{                       \
 	}
 HOOK_NOTHING(__tsan_init, void)
 HOOK_NOTHING(__tsan_func_entry, __attribute__((unused)) void *caller)

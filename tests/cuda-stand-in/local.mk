@@ -26,3 +26,30 @@ check_LTLIBRARIES += %D%/libsimt.la
 	%D%/simt_run.h
 %C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libsimt_la_LIBADD = -lm -ldl -lpthread
+
+# Kernels that the stand-in's modules hold: each directory's, by a file that includes them.
+STAND_IN_KERNELS = tests/simt_cases.cc
+check_LTLIBRARIES += %D%/libstandinkernels.la
+%C%_libstandinkernels_la_SOURCES = $(STAND_IN_KERNELS)
+%C%_libstandinkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libstandinkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+
+# -rpath makes a shared library of what is not installed.
+check_LTLIBRARIES += %D%/libcuda.la
+%C%_libcuda_la_SOURCES = \
+	%D%/backing.c \
+	%D%/copy.c \
+	%D%/cubin.c \
+	%D%/cubin.h \
+	%D%/device.c \
+	%D%/entry.c \
+	%D%/event.c \
+	%D%/memory.c \
+	%D%/module.c \
+	%D%/stand_in.h \
+	%D%/stand_in_image.h \
+	%D%/stream.c \
+	%D%/vmm.c
+%C%_libcuda_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
+%C%_libcuda_la_LIBADD = %D%/libstandinkernels.la %D%/libsimt.la

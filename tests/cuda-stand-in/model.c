@@ -143,8 +143,8 @@ ldmatrix(void *const arguments[SIMT_WARP], bool transposed)
 		for (unsigned int m = 0; m < 4; m++) {
 			uint16_t(*matrix)[8] = &rows[m * 8];
 
-			r[m] = transposed ? matrix[j][i] | (uint32_t)matrix[j + 1][i] << 16 :
-					    matrix[i][j] | (uint32_t)matrix[i][j + 1] << 16;
+			r[m] = transposed ? matrix[j][i] | (uint32_t)matrix[j + 1][i] << 16
+					  : matrix[i][j] | (uint32_t)matrix[i][j + 1] << 16;
 		}
 	}
 }

@@ -41,9 +41,9 @@ struct piece { /* of memory that lives until the launch ends */
 #define N_WORD_LISTS 256
 
 static uint32_t first_serial, serial; /* of the launch, of the block */
-static unsigned int n; /* threads of a block */
-static uint32_t *clocks, *fenced; /* n of n each */
-static uint32_t *latest; /* n: a join */
+static unsigned int n;                /* threads of a block */
+static uint32_t *clocks, *fenced;     /* n of n each */
+static uint32_t *latest;              /* n: a join */
 static bool any_fence;
 static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
 static struct word *words[N_WORD_LISTS];
@@ -260,7 +260,8 @@ race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, con
 	uint32_t thread = race_thread(access);
 
 	if (race_serial(access) != serial)
-		block_fail_at(code, "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
+		block_fail_at(code,
+			      "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
 			      now, where, thread, then);
 	if (race_clock(access) == RACE_CLOCK_MAX)
 		block_fail_at(code, "race: it %s %s, where a copy of thread %u is on its way", now, where, thread);
@@ -323,6 +324,8 @@ region_checked(uintptr_t address, size_t size, bool writes, const void *code)
 	if (region->size - (address - region->start) < size)
 		block_fail_at(code, "it %s %zu bytes at %s, past the end (%zu bytes)", what, size,
 			      region_describe(address), region->size);
+	if (!region->readable)
+		block_fail_at(code, "it %s %s, which this device may not touch now", what, region_describe(address));
 	if (writes && !region->writable)
 		block_fail_at(code, "it writes %s, which is read only", region_describe(address));
 	if (region->cells == NULL) {

@@ -53,7 +53,8 @@ simt_region_add(const void *start, size_t size, bool writable, const char *name)
 		n_places = wanted;
 	}
 	memmove(&regions[at + 1], &regions[at], (n_regions - at) * sizeof(*regions));
-	regions[at] = (struct region){ .start = address, .size = size, .writable = writable, .name = name };
+	regions[at] =
+		(struct region){ .start = address, .size = size, .readable = true, .writable = writable, .name = name };
 	n_regions++;
 	return true;
 }
@@ -68,6 +69,15 @@ simt_region_remove(const void *start)
 	region_forget(&regions[at]);
 	n_regions--;
 	memmove(&regions[at], &regions[at + 1], (n_regions - at) * sizeof(*regions));
+}
+
+void
+simt_region_allow(const void *start, bool readable, bool writable)
+{
+	struct region *region = region_find((uintptr_t)start);
+
+	region->readable = readable;
+	region->writable = readable && writable;
 }
 
 void

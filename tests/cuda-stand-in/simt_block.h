@@ -42,7 +42,7 @@ void block_meet(block_complete_fn complete, const char *what, void *argument, co
 struct region {
 	uintptr_t start;
 	size_t size;
-	bool writable;
+	bool readable, writable;
 	const char *name;
 	struct race_cell *cells; /* one for 4 bytes; NULL until something is touched */
 };

@@ -61,6 +61,9 @@ const struct simt_kernel *simt_first(void);
 bool simt_region_add(const void *start, size_t size, bool writable, const char *name);
 void simt_region_remove(const void *start);
 
+/** simt_region_allow - whether kernels may touch a region now, and write it; at first they may touch it */
+void simt_region_allow(const void *start, bool readable, bool writable);
+
 struct simt_launch {
 	const struct simt_kernel *kernel;
 	const void *params; /* params_size bytes */

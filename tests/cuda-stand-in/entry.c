@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every call comes through here: the lock, injected failures, the log, errors that stay. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "stand_in.h"
+
+#define MAX_COUNTED 128
+
+struct counted { /* calls of one function */
+	const char *name;
+	unsigned int n;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct counted counts[MAX_COUNTED];
+static pid_t started_by; /* 0: cuInit() was not called */
+static int poison;
+static char message[1024];
+
+void
+entry_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void
+entry_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+void
+entry_wait(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += 2000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_nsec -= 1000000000;
+		until.tv_sec++;
+	}
+	pthread_cond_timedwait(&changed, &lock, &until);
+}
+
+void
+entry_changed(void)
+{
+	pthread_cond_broadcast(&changed);
+}
+
+uint64_t
+entry_setting(const char *name, uint64_t otherwise)
+{
+	const char *text = getenv(name);
+
+	return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static unsigned int
+entry_count(const char *name)
+{
+	for (unsigned int i = 0; i < MAX_COUNTED; i++) {
+		if (counts[i].name == NULL)
+			counts[i].name = name;
+		if (strcmp(counts[i].name, name) == 0)
+			return ++counts[i].n;
+	}
+	return 0;
+}
+
+/* One item of PAGED_STAND_IN_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT. */
+static int
+injected_by(const char *item, const char *name, unsigned int n)
+{
+	size_t length = strlen(name);
+	unsigned int from = 0;
+	bool later = true;
+	char *end;
+
+	if (strncmp(item, name, length) != 0)
+		return CUDA_SUCCESS;
+	item += length;
+	if (*item == '@') {
+		from = (unsigned int)strtoul(item + 1, &end, 10);
+		later = *end == '+';
+		item = later ? end + 1 : end;
+	}
+	if (*item != '=' || n < from || (!later && n > from))
+		return CUDA_SUCCESS;
+	return atoi(item + 1);
+}
+
+static int
+injected(const char *name)
+{
+	unsigned int n = entry_count(name);
+
+	for (const char *item = getenv("PAGED_STAND_IN_FAIL"); item != NULL; item = strchr(item, ',')) {
+		int result;
+
+		item += *item == ',';
+		result = injected_by(item, name, n);
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+int
+entry_begin(const char *name, enum entry_needs needs)
+{
+	int result;
+
+	entry_lock();
+	result = injected(name);
+	if (result != CUDA_SUCCESS || needs == ENTRY_ANY_TIME)
+		return result;
+	if (started_by != getpid()) /* not started, or by a parent: a child cannot use CUDA */
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (poison != CUDA_SUCCESS && needs != ENTRY_INIT)
+		return poison;
+	return needs == ENTRY_CONTEXT && !context_is_current() ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+int
+entry_end(const char *name, int result)
+{
+	const char *path = getenv("PAGED_STAND_IN_LOG");
+
+	if (path != NULL) {
+		int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+
+		if (fd >= 0) {
+			dprintf(fd, "%d %s %d\n", (int)getpid(), name, result);
+			close(fd);
+		}
+	}
+	entry_unlock();
+	return result;
+}
+
+int
+entry_poison(int result, const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+	fprintf(stderr, "# cuda-stand-in: %s\n", message);
+	poison = result;
+	return result;
+}
+
+const char *
+stand_in_message(void)
+{
+	return message;
+}
+
+/* Starting, and what needs no start */
+
+static int
+driver_init(unsigned int flags)
+{
+	if (flags != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (started_by != 0 && started_by != getpid())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	if (!device_exists(0))
+		return CUDA_ERROR_NO_DEVICE;
+	started_by = getpid();
+	return CUDA_SUCCESS;
+}
+
+ENTRY(cuInit, (unsigned int flags), ENTRY_ANY_TIME, driver_init(flags))
+ENTRY(cuDriverGetVersion, (int *version), ENTRY_ANY_TIME, (*version = 12080, CUDA_SUCCESS))
+
+static const struct {
+	int result;
+	const char *name, *text;
+} results[] = {
+	{ CUDA_SUCCESS, "CUDA_SUCCESS", "no error" },
+	{ CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
+	{ CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
+	{ CUDA_ERROR_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error" },
+	{ CUDA_ERROR_STUB_LIBRARY, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library" },
+	{ CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE",
+	  "CUDA-capable device(s) is/are busy or unavailable" },
+	{ CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
+	{ CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
+	{ CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid" },
+	{ CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
+	{ CUDA_ERROR_MAP_FAILED, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed" },
+	{ CUDA_ERROR_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped" },
+	{ CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
+	  "no kernel image is available for execution on the device" },
+	{ CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle" },
+	{ CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
+	{ CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready" },
+	{ CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered" },
+	{ CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+	  "too many resources requested for launch" },
+	{ CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure" },
+	{ CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted" },
+	{ CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported" },
+	{ CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error" },
+};
+
+static int
+result_describe(int result, const char **name, const char **text)
+{
+	for (size_t i = 0; i < sizeof(results) / sizeof(results[0]); i++) {
+		if (results[i].result != result)
+			continue;
+		*(name != NULL ? name : text) = name != NULL ? results[i].name : results[i].text;
+		return CUDA_SUCCESS;
+	}
+	*(name != NULL ? name : text) = NULL;
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+ENTRY(cuGetErrorName, (int wanted, const char **name), ENTRY_ANY_TIME, result_describe(wanted, name, NULL))
+ENTRY(cuGetErrorString, (int wanted, const char **text), ENTRY_ANY_TIME, result_describe(wanted, NULL, text))

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** stand_in_image.h - the image for cuModuleLoadData() whose kernels are those that the stand-in was built with */
+#ifndef TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
+#define TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
+
+#define STAND_IN_BUILT_IN "paged cuda-stand-in: built in"
+
+#endif

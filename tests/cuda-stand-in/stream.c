@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams: queues of operations that wait until somebody waits for them.  The
+ * first query of a busy stream says "not ready", the second does the work, so
+ * that who polls gets there.
+ *
+ * The default stream takes turns with the others that are not NON_BLOCKING: an
+ * operation first completes what was queued before it on the other side.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stand_in.h"
+
+static struct CUstream_st defaults[MAX_DEVICES];
+static struct CUstream_st *streams;
+static uint64_t last_number;
+
+bool
+stream_exists(const struct CUstream_st *stream)
+{
+	const struct CUstream_st *each = streams;
+
+	while (each != NULL && each != stream)
+		each = each->next;
+	return each != NULL && each->context->n_retained > 0 && each->generation == each->context->generation;
+}
+
+static bool
+stream_is_default(const struct CUstream_st *stream)
+{
+	return stream >= defaults && stream < defaults + MAX_DEVICES;
+}
+
+struct CUstream_st *
+stream_of(cuda_stream handle)
+{
+	struct CUctx_st *context = context_now();
+	struct CUstream_st *stream = handle;
+
+	if (handle == NULL || handle == (cuda_stream)1) {
+		stream = &defaults[context->device];
+		stream->context = context;
+		if (stream->last == NULL)
+			stream->last = &stream->first;
+		return stream;
+	}
+	return stream_exists(handle) && stream->context == context ? stream : NULL;
+}
+
+struct operation *
+stream_operation(size_t data_size, int (*run)(struct operation *operation))
+{
+	struct operation *operation = calloc(1, sizeof(*operation) + data_size);
+
+	if (operation != NULL)
+		operation->run = run;
+	return operation;
+}
+
+void
+stream_add(struct CUstream_st *stream, struct operation *operation)
+{
+	operation->number = ++last_number;
+	*stream->last = operation;
+	stream->last = &operation->next;
+	stream->queried = false;
+}
+
+/* What the default stream has to do with the others. */
+static int
+run_earlier(struct CUstream_st *stream, uint64_t number)
+{
+	int result = CUDA_SUCCESS;
+
+	if (stream->non_blocking)
+		return CUDA_SUCCESS;
+	if (!stream_is_default(stream))
+		return stream_run(&defaults[stream->context->device], number);
+	for (struct CUstream_st *each = streams; each != NULL && result == CUDA_SUCCESS; each = each->next)
+		if (!each->non_blocking && each->context == stream->context)
+			result = stream_run(each, number);
+	return result;
+}
+
+int
+stream_run(struct CUstream_st *stream, uint64_t number)
+{
+	while (stream->running <= number) {
+		struct operation *operation = stream->first;
+		int result;
+
+		if (stream->running != 0) {
+			entry_wait();
+			continue;
+		}
+		if (operation == NULL || operation->number > number)
+			break;
+		stream->first = operation->next;
+		if (stream->first == NULL)
+			stream->last = &stream->first;
+		stream->running = operation->number;
+		result = run_earlier(stream, operation->number);
+		if (result == CUDA_SUCCESS)
+			result = operation->run(operation);
+		free(operation);
+		stream->running = 0;
+		entry_changed();
+		if (result != CUDA_SUCCESS)
+			return result;
+	}
+	return CUDA_SUCCESS;
+}
+
+int
+stream_run_all(cuda_device device)
+{
+	int result = stream_run(&defaults[device], UINT64_MAX);
+
+	for (struct CUstream_st *each = streams; each != NULL && result == CUDA_SUCCESS; each = each->next)
+		if (each->context->device == device)
+			result = stream_run(each, UINT64_MAX);
+	return result;
+}
+
+static void
+stream_empty(struct CUstream_st *stream)
+{
+	while (stream->first != NULL) {
+		struct operation *next = stream->first->next;
+
+		free(stream->first);
+		stream->first = next;
+	}
+	stream->last = &stream->first;
+}
+
+/* With the context go its streams' contents; their handles are dead. */
+void
+stream_forget(struct CUctx_st *context)
+{
+	stream_empty(&defaults[context->device]);
+	for (struct CUstream_st *each = streams; each != NULL; each = each->next)
+		if (each->context == context)
+			stream_empty(each);
+}
+
+static int
+stream_create(struct CUstream_st **stream_p, unsigned int flags)
+{
+	struct CUstream_st *stream;
+
+	if ((flags & ~(unsigned int)CUDA_STREAM_NON_BLOCKING) != 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	stream = calloc(1, sizeof(*stream));
+	if (stream == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->context = context_now();
+	stream->generation = stream->context->generation;
+	stream->non_blocking = flags == CUDA_STREAM_NON_BLOCKING;
+	stream->last = &stream->first;
+	stream->next = streams;
+	streams = stream;
+	*stream_p = stream;
+	return CUDA_SUCCESS;
+}
+
+/* What is queued is still done, as CUDA does it. */
+static int
+stream_destroy(struct CUstream_st *stream)
+{
+	struct CUstream_st **at = &streams;
+	int result;
+
+	if (!stream_exists(stream))
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = stream_run(stream, UINT64_MAX);
+	while (*at != stream)
+		at = &(*at)->next;
+	*at = stream->next;
+	stream_empty(stream);
+	free(stream);
+	return result;
+}
+
+static int
+stream_synchronize(cuda_stream handle)
+{
+	struct CUstream_st *stream = stream_of(handle);
+	int result;
+
+	if (stream == NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = run_earlier(stream, stream_is_default(stream) ? UINT64_MAX : 0);
+	return result == CUDA_SUCCESS ? stream_run(stream, UINT64_MAX) : result;
+}
+
+static int
+stream_query(cuda_stream handle)
+{
+	struct CUstream_st *stream = stream_of(handle);
+
+	if (stream == NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->first == NULL && stream->running == 0)
+		return CUDA_SUCCESS;
+	if (!stream->queried) {
+		stream->queried = true;
+		return CUDA_ERROR_NOT_READY;
+	}
+	return stream_run(stream, UINT64_MAX);
+}
+
+static int
+stream_capturing(cuda_stream handle, int *status)
+{
+	if (stream_of(handle) == NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*status = CUDA_CAPTURE_NONE;
+	return CUDA_SUCCESS;
+}
+
+ENTRY(cuStreamCreate, (cuda_stream * stream, unsigned int flags), ENTRY_CONTEXT, stream_create(stream, flags))
+ENTRY(cuStreamDestroy_v2, (cuda_stream stream), ENTRY_CONTEXT, stream_destroy(stream))
+ENTRY(cuStreamSynchronize, (cuda_stream stream), ENTRY_CONTEXT, stream_synchronize(stream))
+ENTRY(cuStreamQuery, (cuda_stream stream), ENTRY_CONTEXT, stream_query(stream))
+ENTRY(cuStreamIsCapturing, (cuda_stream stream, int *status), ENTRY_CONTEXT, stream_capturing(stream, status))
