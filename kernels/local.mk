@@ -88,9 +88,11 @@ endif
 	%D%/mask/served.c \
 	%D%/mask/served.h
 
-# CUDA: the driver, loaded at run time
+# CUDA: the driver and its compiler, loaded at run time
 %C%_libkernels_la_SOURCES += \
 	%D%/cuda/driver.c \
-	%D%/cuda/driver.h
+	%D%/cuda/driver.h \
+	%D%/cuda/nvrtc.c \
+	%D%/cuda/nvrtc.h
 %C%_libkernels_la_LIBADD += -ldl
 EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h

@@ -433,7 +433,11 @@ UNIT_TESTS += %D%/unit_simt
 %C%_unit_simt_SOURCES = %D%/unit_simt.c
 %C%_unit_simt_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_simt_LDADD = %D%/libsimtcases.la %D%/cuda-stand-in/libsimt.la $(CRITERION_LIBS)
-IT_TESTS += %D%/it_stand_in
-%C%_it_stand_in_SOURCES = %D%/it_stand_in.c %D%/stand_in_use.h
-%C%_it_stand_in_LDADD = %D%/libharness.la kernels/libkernels.la common/libcommon.la -ldl
-%C%_it_stand_in_DEPENDENCIES = $(%C%_it_stand_in_LDADD:-ldl=) %D%/cuda-stand-in/libcuda.la
+IT_TESTS += %D%/it_stand_in %D%/it_stand_in_run
+STAND_IN_LIBS = %D%/cuda-stand-in/libcuda.la %D%/cuda-stand-in/libnvrtc.la
+%C%_it_stand_in_SOURCES = %D%/it_stand_in.c %D%/stand_in_case.h %D%/stand_in_use.h
+%C%_it_stand_in_LDADD = %D%/libharness.la kernels/libkernels.la common/libcommon.la
+EXTRA_%C%_it_stand_in_DEPENDENCIES = $(STAND_IN_LIBS)
+%C%_it_stand_in_run_SOURCES = %D%/it_stand_in_run.c %D%/stand_in_case.h %D%/stand_in_use.h
+%C%_it_stand_in_run_LDADD = $(%C%_it_stand_in_LDADD)
+EXTRA_%C%_it_stand_in_run_DEPENDENCIES = $(STAND_IN_LIBS)

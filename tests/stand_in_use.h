@@ -26,12 +26,25 @@ stand_in_path(void)
 }
 
 static inline bool
-stand_in_use(void)
+stand_in_load(const char *name)
 {
 	char path[4200];
 
-	snprintf(path, sizeof(path), "%s/libcuda.so.1", stand_in_path());
+	snprintf(path, sizeof(path), "%s/%s", stand_in_path(), name);
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+static inline bool
+stand_in_use(void)
+{
+	return stand_in_load("libcuda.so.1");
+}
+
+/** stand_in_use_nvrtc - the compiler's as well */
+static inline bool
+stand_in_use_nvrtc(void)
+{
+	return stand_in_load("libnvrtc.so.13");
 }
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every call comes through here: the lock, injected failures, the log, errors that stay. */
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,18 +8,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "inject.h"
 #include "stand_in.h"
-
-#define MAX_COUNTED 128
-
-struct counted { /* calls of one function */
-	const char *name;
-	unsigned int n;
-};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static struct counted counts[MAX_COUNTED];
 static pid_t started_by; /* 0: cuInit() was not called */
 static int poison;
 static char message[1024];
@@ -66,63 +57,13 @@ entry_setting(const char *name, uint64_t otherwise)
 	return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
-static unsigned int
-entry_count(const char *name)
-{
-	for (unsigned int i = 0; i < MAX_COUNTED; i++) {
-		if (counts[i].name == NULL)
-			counts[i].name = name;
-		if (strcmp(counts[i].name, name) == 0)
-			return ++counts[i].n;
-	}
-	return 0;
-}
-
-/* One item of PAGED_STAND_IN_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT. */
-static int
-injected_by(const char *item, const char *name, unsigned int n)
-{
-	size_t length = strlen(name);
-	unsigned int from = 0;
-	bool later = true;
-	char *end;
-
-	if (strncmp(item, name, length) != 0)
-		return CUDA_SUCCESS;
-	item += length;
-	if (*item == '@') {
-		from = (unsigned int)strtoul(item + 1, &end, 10);
-		later = *end == '+';
-		item = later ? end + 1 : end;
-	}
-	if (*item != '=' || n < from || (!later && n > from))
-		return CUDA_SUCCESS;
-	return atoi(item + 1);
-}
-
-static int
-injected(const char *name)
-{
-	unsigned int n = entry_count(name);
-
-	for (const char *item = getenv("PAGED_STAND_IN_FAIL"); item != NULL; item = strchr(item, ',')) {
-		int result;
-
-		item += *item == ',';
-		result = injected_by(item, name, n);
-		if (result != CUDA_SUCCESS)
-			return result;
-	}
-	return CUDA_SUCCESS;
-}
-
 int
 entry_begin(const char *name, enum entry_needs needs)
 {
 	int result;
 
 	entry_lock();
-	result = injected(name);
+	result = inject_result(name);
 	if (result != CUDA_SUCCESS || needs == ENTRY_ANY_TIME)
 		return result;
 	if (started_by != getpid()) /* not started, or by a parent: a child cannot use CUDA */
@@ -135,16 +76,7 @@ entry_begin(const char *name, enum entry_needs needs)
 int
 entry_end(const char *name, int result)
 {
-	const char *path = getenv("PAGED_STAND_IN_LOG");
-
-	if (path != NULL) {
-		int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-
-		if (fd >= 0) {
-			dprintf(fd, "%d %s %d\n", (int)getpid(), name, result);
-			close(fd);
-		}
-	}
+	inject_log(name, result);
 	entry_unlock();
 	return result;
 }

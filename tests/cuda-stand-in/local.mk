@@ -44,6 +44,8 @@ check_LTLIBRARIES += %D%/libcuda.la
 	%D%/device.c \
 	%D%/entry.c \
 	%D%/event.c \
+	%D%/inject.c \
+	%D%/inject.h \
 	%D%/memory.c \
 	%D%/module.c \
 	%D%/stand_in.h \
@@ -53,3 +55,12 @@ check_LTLIBRARIES += %D%/libcuda.la
 %C%_libcuda_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
 %C%_libcuda_la_LIBADD = %D%/libstandinkernels.la %D%/libsimt.la
+
+# A libnvrtc.so.13 that calls the host's compiler.
+check_LTLIBRARIES += %D%/libnvrtc.la
+%C%_libnvrtc_la_SOURCES = %D%/inject.c %D%/inject.h %D%/nvrtc.c
+%C%_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DSTAND_IN_CXX='"$(CXX)"' -DSTAND_IN_SOURCE='"$(abs_top_srcdir)"' \
+	-DSTAND_IN_LIBRARIES='"$(abs_top_builddir)/%D%/.libs"'
+%C%_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 13
+%C%_libnvrtc_la_LIBADD = -lpthread

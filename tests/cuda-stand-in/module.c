@@ -31,12 +31,11 @@ struct CUmod_st {
 	struct CUctx_st *context;
 	const void *cubin; /* NULL: any name that is built in */
 	void *library;     /* NULL: the kernels built in */
-	const struct simt_kernel *kernels, *end;
+	int fd;            /* its file: the number makes the name, by which the loader knows what it has */
 	struct CUfunc_st *functions;
 };
 
 static struct CUmod_st *modules;
-static const struct simt_kernel *built_in; /* the list's beginning before the first library was loaded */
 
 static size_t
 elf_size(const Elf64_Ehdr *header)
@@ -44,27 +43,53 @@ elf_size(const Elf64_Ehdr *header)
 	return header->e_shoff + (size_t)header->e_shnum * header->e_shentsize;
 }
 
+/* A cubin runs on its major architecture, from its minor one on. */
+static bool
+arch_fits(const struct CUmod_st *module, int arch)
+{
+	cuda_device device = module->context->device;
+
+	return arch / 10 == device_attribute_of(device, CUDA_DEVICE_COMPUTE_MAJOR) &&
+	       arch % 10 <= device_attribute_of(device, CUDA_DEVICE_COMPUTE_MINOR);
+}
+
+static void
+library_unload(struct CUmod_st *module)
+{
+	if (module->library != NULL)
+		dlclose(module->library);
+	close(module->fd);
+}
+
 /* Loaded through a file of its own, so that two loads of one image are two modules. */
 static int
 library_load(struct CUmod_st *module, const void *image)
 {
 	size_t size = elf_size(image);
+	const struct simt_kernel *before;
+	const int *arch;
 	char path[64];
-	int fd = memfd_create("paged-stand-in-module", MFD_CLOEXEC);
 
-	if (fd < 0 || write(fd, image, size) != (ssize_t)size) {
-		close(fd);
+	module->fd = memfd_create("paged-stand-in-module", MFD_CLOEXEC);
+	if (module->fd < 0 || write(module->fd, image, size) != (ssize_t)size) {
+		library_unload(module);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	module->end = simt_first();
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", module->fd);
+	before = simt_first();
 	module->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	module->kernels = simt_first();
-	close(fd);
-	if (module->library != NULL)
+	for (struct simt_kernel *kernel = simt_first(); kernel != before; kernel = kernel->next)
+		kernel->module = module;
+	if (module->library == NULL) {
+		fprintf(stderr, "# cuda-stand-in: %s\n", dlerror());
+		library_unload(module);
+		return CUDA_ERROR_INVALID_IMAGE;
+	}
+	arch = dlsym(module->library, "stand_in_arch");
+	if (arch == NULL || arch_fits(module, *arch))
 		return CUDA_SUCCESS;
-	fprintf(stderr, "# cuda-stand-in: %s\n", dlerror());
-	return CUDA_ERROR_INVALID_IMAGE;
+	library_unload(module);
+	return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 static int
@@ -72,7 +97,6 @@ image_load(struct CUmod_st *module, const void *image)
 {
 	const Elf64_Ehdr *elf = image;
 	const uint32_t *word = image;
-	int arch;
 
 	if (strcmp(image, STAND_IN_BUILT_IN) == 0 || word[0] == 0xba55ed50 || word[0] == 0x466243b1)
 		return CUDA_SUCCESS;
@@ -80,9 +104,7 @@ image_load(struct CUmod_st *module, const void *image)
 		return strstr(image, ".version ") != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 	if (elf->e_machine != EM_CUDA)
 		return elf->e_type == ET_DYN ? library_load(module, image) : CUDA_ERROR_INVALID_IMAGE;
-	arch = cubin_arch(image);
-	if (arch / 10 != device_attribute_of(module->context->device, CUDA_DEVICE_COMPUTE_MAJOR) ||
-	    arch % 10 > device_attribute_of(module->context->device, CUDA_DEVICE_COMPUTE_MINOR))
+	if (!arch_fits(module, cubin_arch(image)))
 		return CUDA_ERROR_NO_BINARY_FOR_GPU;
 	module->cubin = image;
 	return CUDA_SUCCESS;
@@ -96,10 +118,7 @@ module_load(struct CUmod_st **module_p, const void *image)
 
 	if (module == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (modules == NULL && built_in == NULL)
-		built_in = simt_first();
 	module->context = context_now();
-	module->kernels = built_in;
 	result = image_load(module, image);
 	if (result != CUDA_SUCCESS) {
 		free(module);
@@ -138,7 +157,7 @@ module_unload(struct CUmod_st *module)
 		module->functions = next;
 	}
 	if (module->library != NULL)
-		dlclose(module->library);
+		library_unload(module);
 	free(module);
 	return CUDA_SUCCESS;
 }
@@ -159,6 +178,16 @@ cubin_compare(const void *cubin, const struct simt_kernel *kernel)
 	return CUDA_ERROR_INVALID_IMAGE;
 }
 
+static const struct simt_kernel *
+kernel_find(const struct CUmod_st *module, const char *name)
+{
+	const struct simt_kernel *kernel = simt_first();
+
+	while (kernel != NULL && (kernel->module != module || strcmp(kernel->name, name) != 0))
+		kernel = kernel->next;
+	return kernel;
+}
+
 static int
 module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const char *name)
 {
@@ -168,9 +197,8 @@ module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const ch
 
 	if (!module_exists(module))
 		return CUDA_ERROR_INVALID_HANDLE;
-	for (kernel = module->kernels; kernel != module->end && strcmp(kernel->name, name) != 0; kernel = kernel->next)
-		;
-	if (kernel == module->end)
+	kernel = kernel_find(module->library != NULL ? module : NULL, name);
+	if (kernel == NULL)
 		return CUDA_ERROR_NOT_FOUND;
 	if (module->cubin != NULL)
 		result = cubin_compare(module->cubin, kernel);

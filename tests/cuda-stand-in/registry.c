@@ -34,7 +34,7 @@ simt_find(const char *name)
 	return NULL;
 }
 
-const struct simt_kernel *
+struct simt_kernel *
 simt_first(void)
 {
 	return first;

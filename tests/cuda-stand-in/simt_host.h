@@ -21,8 +21,8 @@
 	{                                                                                                              \
 		simt_body_##name(*static_cast<const params *>(bytes));                                                 \
 	}                                                                                                              \
-	static struct simt_kernel simt_kernel_##name = { #name,	       sizeof(params),	    most_threads,              \
-							 least_blocks, simt_enter_##name, nullptr };                   \
+	static struct simt_kernel simt_kernel_##name = { #name,		    sizeof(params), most_threads, least_blocks,        \
+							 simt_enter_##name, nullptr,	    nullptr };                         \
 	__attribute__((constructor)) static void simt_register_##name(void)                                            \
 	{                                                                                                              \
 		simt_register(&simt_kernel_##name);                                                                    \
@@ -33,6 +33,11 @@
 	}                                                                                                              \
 	static void simt_body_##name(const params p)
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
+
+#ifdef STAND_IN_ARCH
+/* What the NVRTC stand-in was asked to compile for. */
+extern "C" __attribute__((visibility("default"))) const int stand_in_arch = STAND_IN_ARCH;
+#endif
 
 /* Where a function below was called; a default argument is evaluated at the call. */
 #define SIMT_HERE const char *simt_file = __builtin_FILE(), int simt_line = __builtin_LINE()

@@ -40,6 +40,7 @@ struct simt_kernel {
 	unsigned int min_blocks;
 	void (*run)(const void *params);
 	struct simt_kernel *next;
+	const void *module; /* for whoever loads modules: NULL if it was there from the beginning */
 };
 
 /** simt_register, simt_unregister - called by a module's constructors and destructors */
@@ -50,7 +51,7 @@ void simt_unregister(struct simt_kernel *kernel);
 const struct simt_kernel *simt_find(const char *name);
 
 /** simt_first - all registered kernels, linked by next */
-const struct simt_kernel *simt_first(void);
+struct simt_kernel *simt_first(void);
 
 /**
  * simt_region_add, simt_region_remove - memory that kernels may touch

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * nvrtc.h - the compiler of the CUDA toolkit, loaded at run time
+ *
+ * As driver.h: declared after NVIDIA's documentation, never linked, held to
+ * the toolkit's nvrtc.h by tests/unit_cuda_abi.c where there is one.
+ *
+ * Life: a struct cuda_nvrtc is filled by cuda_nvrtc_open() and valid until
+ * cuda_nvrtc_close(); a program belongs to one thread at a time.
+ * Threads: different programs may be compiled side by side.
+ */
+#ifndef PAGED_KERNELS_CUDA_NVRTC_H
+#define PAGED_KERNELS_CUDA_NVRTC_H
+
+#include <stddef.h>
+
+#include "common/status.h"
+
+typedef struct _nvrtcProgram *cuda_program;
+
+enum cuda_nvrtc_result {
+	CUDA_NVRTC_SUCCESS = 0,
+	CUDA_NVRTC_ERROR_OUT_OF_MEMORY = 1,
+	CUDA_NVRTC_ERROR_INVALID_INPUT = 3,
+	CUDA_NVRTC_ERROR_INVALID_PROGRAM = 4,
+	CUDA_NVRTC_ERROR_INVALID_OPTION = 5,
+	CUDA_NVRTC_ERROR_COMPILATION = 6,
+	CUDA_NVRTC_ERROR_INTERNAL_ERROR = 11,
+};
+
+/* All but the text of an error return enum cuda_nvrtc_result as an int.  Sizes of PTX and log count the ending 0. */
+#define CUDA_NVRTC_FUNCTIONS(F)                                                                                     \
+	F(int, nvrtcVersion, version, (int *major, int *minor))                                                     \
+	F(const char *, nvrtcGetErrorString, error_string, (int result))                                            \
+	F(int, nvrtcGetNumSupportedArchs, n_archs, (int *n))                                                        \
+	F(int, nvrtcGetSupportedArchs, archs, (int *archs))                                                         \
+	F(int, nvrtcCreateProgram, create,                                                                          \
+	  (cuda_program * program, const char *source, const char *name, int n_headers, const char *const *headers, \
+	   const char *const *header_names))                                                                        \
+	F(int, nvrtcDestroyProgram, destroy, (cuda_program * program))                                              \
+	F(int, nvrtcCompileProgram, compile, (cuda_program program, int n_options, const char *const *options))     \
+	F(int, nvrtcGetCUBINSize, cubin_size, (cuda_program program, size_t * size))                                \
+	F(int, nvrtcGetCUBIN, cubin, (cuda_program program, char *cubin))                                           \
+	F(int, nvrtcGetPTXSize, ptx_size, (cuda_program program, size_t * size))                                    \
+	F(int, nvrtcGetPTX, ptx, (cuda_program program, char *ptx))                                                 \
+	F(int, nvrtcGetProgramLogSize, log_size, (cuda_program program, size_t * size))                             \
+	F(int, nvrtcGetProgramLog, log, (cuda_program program, char *log))
+
+struct cuda_nvrtc {
+	void *library;
+	int major, minor; /* of its toolkit */
+#define CUDA_NVRTC_FIELD(type, symbol, field, parameters) type(*field) parameters;
+	CUDA_NVRTC_FUNCTIONS(CUDA_NVRTC_FIELD)
+#undef CUDA_NVRTC_FIELD
+};
+
+/**
+ * cuda_nvrtc_open - load libnvrtc
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  none of the names that it goes by is found, or it lacks a function
+ */
+enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error);
+
+/** cuda_nvrtc_close - also of a struct of zeros */
+void cuda_nvrtc_close(struct cuda_nvrtc *nvrtc);
+
+#endif
