@@ -441,3 +441,13 @@ EXTRA_%C%_it_stand_in_DEPENDENCIES = $(STAND_IN_LIBS)
 %C%_it_stand_in_run_SOURCES = %D%/it_stand_in_run.c %D%/stand_in_case.h %D%/stand_in_use.h
 %C%_it_stand_in_run_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_stand_in_run_DEPENDENCIES = $(STAND_IN_LIBS)
+UNIT_TESTS += %D%/unit_cuda_abi
+%C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h
+%C%_unit_cuda_abi_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_abi_CPPFLAGS = $(AM_CPPFLAGS)
+%C%_unit_cuda_abi_LDADD = $(CRITERION_LIBS)
+EXTRA_DIST += %D%/cuda_abi_theirs.c
+if HAVE_CUDA_TOOLKIT
+%C%_unit_cuda_abi_SOURCES += %D%/cuda_abi_theirs.c
+%C%_unit_cuda_abi_CPPFLAGS += -isystem $(CUDA_DIR)/include -DCUDA_TOOLKIT='"$(CUDA_DIR)"'
+endif

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Numbers and sizes of the driver's interface: ours, and the toolkit's.  The
+ * two cannot be seen at once, for some names are the same, so each side makes
+ * an array of this list.
+ */
+#ifndef TESTS_CUDA_ABI_H
+#define TESTS_CUDA_ABI_H
+
+#include <stddef.h>
+
+#define CUDA_ABI_RESULTS(N)                                                             \
+	N(CUDA_SUCCESS, CUDA_SUCCESS)                                                   \
+	N(CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_VALUE)                           \
+	N(CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_OUT_OF_MEMORY)                           \
+	N(CUDA_ERROR_NOT_INITIALIZED, CUDA_ERROR_NOT_INITIALIZED)                       \
+	N(CUDA_ERROR_STUB_LIBRARY, CUDA_ERROR_STUB_LIBRARY)                             \
+	N(CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_DEVICE_UNAVAILABLE)                 \
+	N(CUDA_ERROR_NO_DEVICE, CUDA_ERROR_NO_DEVICE)                                   \
+	N(CUDA_ERROR_INVALID_DEVICE, CUDA_ERROR_INVALID_DEVICE)                         \
+	N(CUDA_ERROR_INVALID_IMAGE, CUDA_ERROR_INVALID_IMAGE)                           \
+	N(CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_CONTEXT)                       \
+	N(CUDA_ERROR_MAP_FAILED, CUDA_ERROR_MAP_FAILED)                                 \
+	N(CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_ALREADY_MAPPED)                         \
+	N(CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU)                   \
+	N(CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE)                         \
+	N(CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_FOUND)                                   \
+	N(CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_READY)                                   \
+	N(CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_ERROR_ILLEGAL_ADDRESS)                       \
+	N(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES)       \
+	N(CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_LAUNCH_FAILED)                           \
+	N(CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_PERMITTED)                           \
+	N(CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_NOT_SUPPORTED)                           \
+	N(CUDA_ERROR_SYSTEM_NOT_READY, CUDA_ERROR_SYSTEM_NOT_READY)                     \
+	N(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)         \
+	N(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) \
+	N(CUDA_ERROR_UNKNOWN, CUDA_ERROR_UNKNOWN)
+
+#define CUDA_ABI_ATTRIBUTES(N)                                                                           \
+	N(CUDA_DEVICE_MULTIPROCESSORS, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)                         \
+	N(CUDA_DEVICE_INTEGRATED, CU_DEVICE_ATTRIBUTE_INTEGRATED)                                        \
+	N(CUDA_DEVICE_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)                                    \
+	N(CUDA_DEVICE_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)                       \
+	N(CUDA_DEVICE_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)                       \
+	N(CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)     \
+	N(CUDA_DEVICE_VMM, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)                      \
+	N(CUDA_DEVICE_POSIX_FD_HANDLES, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) \
+	N(CUDA_DEVICE_IPC_EVENTS, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED)                               \
+	N(CUDA_DEVICE_MPS_ENABLED, CU_DEVICE_ATTRIBUTE_MPS_ENABLED)                                      \
+	N(CUDA_COMPUTE_DEFAULT, CU_COMPUTEMODE_DEFAULT)                                                  \
+	N(CUDA_COMPUTE_PROHIBITED, CU_COMPUTEMODE_PROHIBITED)                                            \
+	N(CUDA_COMPUTE_EXCLUSIVE_PROCESS, CU_COMPUTEMODE_EXCLUSIVE_PROCESS)                              \
+	N(CUDA_FUNCTION_LOCAL_SIZE, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)                                  \
+	N(CUDA_FUNCTION_REGISTERS, CU_FUNC_ATTRIBUTE_NUM_REGS)                                           \
+	N(CUDA_FUNCTION_MAX_DYNAMIC_SHARED, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)             \
+	N(CUDA_POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT)                                            \
+	N(CUDA_POINTER_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)                              \
+	N(CUDA_POINTER_IS_LEGACY_IPC_CAPABLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)
+
+#define CUDA_ABI_FLAGS(N)                                                     \
+	N(CUDA_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)                   \
+	N(CUDA_EVENT_DISABLE_TIMING, CU_EVENT_DISABLE_TIMING)                 \
+	N(CUDA_EVENT_INTERPROCESS, CU_EVENT_INTERPROCESS)                     \
+	N(CUDA_IPC_LAZY_PEER_ACCESS, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)      \
+	N(CUDA_ALLOCATION_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED)              \
+	N(CUDA_HANDLE_POSIX_FD, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)     \
+	N(CUDA_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE)                  \
+	N(CUDA_ACCESS_READ, CU_MEM_ACCESS_FLAGS_PROT_READ)                    \
+	N(CUDA_ACCESS_READ_WRITE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)         \
+	N(CUDA_GRANULARITY_RECOMMENDED, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) \
+	N(CUDA_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE)
+
+#define CUDA_ABI_SIZES(N)                                                                                 \
+	N(sizeof(cuda_address), sizeof(CUdeviceptr))                                                      \
+	N(sizeof(cuda_device), sizeof(CUdevice))                                                          \
+	N(sizeof(cuda_allocation), sizeof(CUmemGenericAllocationHandle))                                  \
+	N(sizeof(struct cuda_uuid), sizeof(CUuuid))                                                       \
+	N(sizeof(struct cuda_ipc_handle), sizeof(CUipcMemHandle))                                         \
+	N(sizeof(struct cuda_ipc_handle), sizeof(CUipcEventHandle))                                       \
+	N(sizeof(struct cuda_location), sizeof(CUmemLocation))                                            \
+	N(offsetof(struct cuda_location, id), offsetof(CUmemLocation, id))                                \
+	N(sizeof(struct cuda_allocation_properties), sizeof(CUmemAllocationProp))                         \
+	N(offsetof(struct cuda_allocation_properties, handle_types),                                      \
+	  offsetof(CUmemAllocationProp, requestedHandleTypes))                                            \
+	N(offsetof(struct cuda_allocation_properties, location), offsetof(CUmemAllocationProp, location)) \
+	N(offsetof(struct cuda_allocation_properties, flags), offsetof(CUmemAllocationProp, allocFlags))  \
+	N(sizeof(struct cuda_access), sizeof(CUmemAccessDesc))                                            \
+	N(offsetof(struct cuda_access, flags), offsetof(CUmemAccessDesc, flags))
+
+#define CUDA_ABI_NVRTC(N)                                                \
+	N(CUDA_NVRTC_SUCCESS, NVRTC_SUCCESS)                             \
+	N(CUDA_NVRTC_ERROR_OUT_OF_MEMORY, NVRTC_ERROR_OUT_OF_MEMORY)     \
+	N(CUDA_NVRTC_ERROR_INVALID_INPUT, NVRTC_ERROR_INVALID_INPUT)     \
+	N(CUDA_NVRTC_ERROR_INVALID_PROGRAM, NVRTC_ERROR_INVALID_PROGRAM) \
+	N(CUDA_NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_INVALID_OPTION)   \
+	N(CUDA_NVRTC_ERROR_COMPILATION, NVRTC_ERROR_COMPILATION)         \
+	N(CUDA_NVRTC_ERROR_INTERNAL_ERROR, NVRTC_ERROR_INTERNAL_ERROR)
+
+#define CUDA_ABI(N) CUDA_ABI_RESULTS(N) CUDA_ABI_ATTRIBUTES(N) CUDA_ABI_FLAGS(N) CUDA_ABI_SIZES(N) CUDA_ABI_NVRTC(N)
+
+/** The toolkit's numbers in the list's order. */
+extern const long cuda_abi_theirs[];
+
+#endif
