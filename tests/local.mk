@@ -451,3 +451,13 @@ if HAVE_CUDA_TOOLKIT
 %C%_unit_cuda_abi_SOURCES += %D%/cuda_abi_theirs.c
 %C%_unit_cuda_abi_CPPFLAGS += -isystem $(CUDA_DIR)/include -DCUDA_TOOLKIT='"$(CUDA_DIR)"'
 endif
+
+# With the CUDA toolkit: sources of kernels that nvcc compiles for each architecture, and whose cubins hold what the
+# stand-in runs.  Each directory's sources are added here.
+CUDA_FILES = tests/simt_cases.cu
+AM_TESTS_ENVIRONMENT += CUDA_DIR='$(CUDA_DIR)'; export CUDA_DIR; CUDA_FILES='$(CUDA_FILES)'; export CUDA_FILES;
+LINT_TESTS += %D%/lint_nvcc.sh
+IT_TESTS += %D%/it_cuda_toolkit
+%C%_it_cuda_toolkit_SOURCES = %D%/it_cuda_toolkit.c %D%/stand_in_case.h %D%/stand_in_use.h
+%C%_it_cuda_toolkit_LDADD = $(%C%_it_stand_in_LDADD)
+EXTRA_%C%_it_cuda_toolkit_DEPENDENCIES = $(STAND_IN_LIBS)

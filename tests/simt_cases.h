@@ -68,11 +68,12 @@ struct simt_convert_params {
 	uint32_t n;
 };
 
+#ifndef __CUDACC_RTC__ /* which knows no functions of the host */
 /* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
 #ifdef __cplusplus
 extern "C"
 #endif
-	void
-	simt_cases_link(void);
+void simt_cases_link(void);
+#endif
 
 #endif
