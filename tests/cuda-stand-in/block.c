@@ -243,17 +243,22 @@ thread_start(void)
 
 /* Barriers and meetings */
 
+static bool
+thread_is_at(unsigned int t, const char *file, int line)
+{
+	return threads[t].line == line && (threads[t].file == file || strcmp(threads[t].file, file) == 0);
+}
+
 void
 block_meet(block_complete_fn complete, const char *what, void *argument, const char *file, int line)
 {
 	unsigned int self = block.thread, warp = self / SIMT_WARP;
 	struct meeting *meeting = &meetings[warp];
-	const struct thread *first = &threads[meeting->first];
 
 	if (meeting->n_arrived == 0) {
 		meeting->first = self;
 		meeting->complete = complete;
-	} else if (meeting->complete != complete || first->line != line || strcmp(first->file, file) != 0) {
+	} else if (meeting->complete != complete || !thread_is_at(meeting->first, file, line)) {
 		block_fail("%s in divergent code: this lane is at %s:%d, %s", what, file, line,
 			   thread_describe(meeting->first));
 	}
@@ -296,8 +301,7 @@ barrier_wait(unsigned int id, unsigned int n_expected, const char *file, int lin
 	} else if (barrier->n_expected != n_expected) {
 		block_fail("barrier %u is of %u threads here (%s:%d), but of %u where %s", id, n_expected, file, line,
 			   barrier->n_expected, thread_describe(barrier->first));
-	} else if (id == 0 &&
-		   (threads[barrier->first].line != line || strcmp(threads[barrier->first].file, file) != 0)) {
+	} else if (id == 0 && !thread_is_at(barrier->first, file, line)) {
 		block_fail("barrier in divergent code: this thread is at %s:%d, %s", file, line,
 			   thread_describe(barrier->first));
 	}

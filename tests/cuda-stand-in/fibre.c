@@ -78,6 +78,13 @@ context_switch(context *from, context *to)
 }
 #endif
 
+/*
+ * Stacks begin at different places in their pages: equal ones would all lie in
+ * the same lines of the first cache, and every switch would wait for the next.
+ */
+#define STAGGER_STEP 320
+#define STAGGER_SIZE 20480
+
 static context scheduler, fibres[SIMT_MAX_THREADS];
 static unsigned char *stacks;
 static size_t guard_size;
@@ -85,7 +92,7 @@ static size_t guard_size;
 static size_t
 stacks_pitch(void)
 {
-	return FIBRE_STACK_SIZE + guard_size;
+	return FIBRE_STACK_SIZE + STAGGER_SIZE + guard_size;
 }
 
 static bool
@@ -110,7 +117,8 @@ fibre_prepare(unsigned int index, void (*start)(void))
 {
 	if (stacks == NULL && !stacks_map())
 		return false;
-	context_prepare(&fibres[index], stacks + index * stacks_pitch() + guard_size, start);
+	context_prepare(&fibres[index],
+			stacks + index * stacks_pitch() + guard_size + index * STAGGER_STEP % STAGGER_SIZE, start);
 	return true;
 }
 

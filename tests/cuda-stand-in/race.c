@@ -113,16 +113,26 @@ race_block_begin(void)
 	n_mets = 0;
 }
 
+/* Four clocks at a time: n is a multiple of that, and no clock uses the sign. */
+typedef int32_t four_clocks __attribute__((vector_size(16), aligned(4), may_alias));
+
+static void
+row_join(uint32_t *to, const uint32_t *row)
+{
+	for (unsigned int t = 0; t < n; t += 4) {
+		const four_clocks ours = *(const four_clocks *)(to + t), theirs = *(const four_clocks *)(row + t);
+		const four_clocks later = theirs > ours;
+
+		*(four_clocks *)(to + t) = (theirs & later) | (ours & ~later);
+	}
+}
+
 static void
 join_rows(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
 {
 	memcpy(latest, rows + (size_t)threads[0] * n, n * sizeof(*latest));
-	for (unsigned int i = 1; i < n_joined; i++) {
-		const uint32_t *row = rows + (size_t)threads[i] * n;
-
-		for (unsigned int t = 0; t < n; t++)
-			latest[t] = row[t] > latest[t] ? row[t] : latest[t];
-	}
+	for (unsigned int i = 1; i < n_joined; i++)
+		row_join(latest, rows + (size_t)threads[i] * n);
 	for (unsigned int i = 0; i < n_joined; i++)
 		memcpy(rows + (size_t)threads[i] * n, latest, n * sizeof(*latest));
 }
