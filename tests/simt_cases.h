@@ -22,6 +22,7 @@ enum simt_bug {
 	BUG_NO_FENCE,       /* before the ticket that says a block is done */
 	BUG_NO_TICKET_SYNC, /* the ticket is taken before the block's other threads have written */
 	BUG_BLOCK_ORDER,    /* the block of the highest number merges, as if it ran last */
+	BUG_SPIN,           /* until all blocks have come, as if they ran at the same time */
 	BUG_WRONG_COUNT,    /* of threads at a named barrier */
 	BUG_PLAIN_COUNT,    /* a counter without atomics */
 	BUG_STACK,          /* recursion without end */
@@ -71,9 +72,12 @@ struct simt_convert_params {
 #ifndef __CUDACC_RTC__ /* which knows no functions of the host */
 /* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
 #ifdef __cplusplus
-extern "C"
+extern "C" {
 #endif
 void simt_cases_link(void);
+#ifdef __cplusplus
+}
+#endif
 #endif
 
 #endif

@@ -302,6 +302,9 @@ Test(simt, wrong_merges)
 	good("simt_case_sum", &p, N_BLOCKS, 64, 0);
 	*p.ticket = 0;
 	bad("of another block", "simt_case_sum", &p, N_BLOCKS, 64);
+	*p.ticket = 0;
+	p.bug = BUG_SPIN;
+	bad("it waits for another block", "simt_case_sum", &p, N_BLOCKS, 64);
 	sum_drop(&p);
 }
 

@@ -73,6 +73,25 @@ simt_model_warp_sync(const char *file, int line)
 
 /* Atomics */
 
+#define SPIN_LIMIT 1000000
+
+/* Blocks run one after another: who waits for another's word waits for ever, as it may on a GPU. */
+static void
+spin_check(const void *at, const void *code)
+{
+	static const void *last_at;
+	static uint32_t last_thread, n_times;
+
+	if (at != last_at || block.thread != last_thread)
+		n_times = 0;
+	last_at = at;
+	last_thread = block.thread;
+	if (++n_times < SPIN_LIMIT)
+		return;
+	n_times = 0;
+	block_fail_at(code, "it waits for another block, by %u looks at one word", SPIN_LIMIT);
+}
+
 void
 simt_fence(void)
 {
@@ -84,6 +103,7 @@ simt_atomic_add(uint32_t *at, uint32_t n)
 {
 	uint32_t old;
 
+	spin_check(at, __builtin_return_address(0));
 	race_atomic((uintptr_t)at, sizeof(*at), __builtin_return_address(0));
 	old = *at;
 	*at = old + n;
@@ -95,6 +115,7 @@ simt_atomic_max(uint32_t *at, uint32_t n)
 {
 	uint32_t old;
 
+	spin_check(at, __builtin_return_address(0));
 	race_atomic((uintptr_t)at, sizeof(*at), __builtin_return_address(0));
 	old = *at;
 	*at = old > n ? old : n;
@@ -106,6 +127,7 @@ simt_atomic_or(uint32_t *at, uint32_t n)
 {
 	uint32_t old;
 
+	spin_check(at, __builtin_return_address(0));
 	race_atomic((uintptr_t)at, sizeof(*at), __builtin_return_address(0));
 	old = *at;
 	*at = old | n;
@@ -115,6 +137,7 @@ simt_atomic_or(uint32_t *at, uint32_t n)
 void
 simt_model_load_fresh(void *value, const void *at, size_t size)
 {
+	spin_check(at, __builtin_return_address(0));
 	if (!race_atomic_load((uintptr_t)at, size))
 		race_access((uintptr_t)at, size, false, __builtin_return_address(0));
 	memcpy(value, at, size);
