@@ -33,6 +33,12 @@ part_in(const struct paged_block_mask_part *from, const struct block_mask *mask,
 	if (ours.first_head >= mask->shape.n_heads)
 		return paged_fail(error, PAGED_ERR_RANGE, "block mask: head %u of %u", ours.first_head,
 				  mask->shape.n_heads);
+	if (ours.n_rows > mask->shape.n_rows - ours.first_row)
+		return paged_fail(error, PAGED_ERR_RANGE, "block mask: %u rows from %u on, of %u", ours.n_rows,
+				  ours.first_row, mask->shape.n_rows);
+	if (ours.n_heads > mask->shape.n_heads - ours.first_head)
+		return paged_fail(error, PAGED_ERR_RANGE, "block mask: %u heads from %u on, of %u", ours.n_heads,
+				  ours.first_head, mask->shape.n_heads);
 	*part = (struct block_mask_part){
 		.first_row = ours.first_row,
 		.n_rows = ours.n_rows != 0 ? ours.n_rows : mask->shape.n_rows - ours.first_row,

@@ -409,10 +409,17 @@ Test(block_mask, views_and_parts_refuse)
 	part.first_row = 1;
 	part.n_rows = 2;
 	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE, "block mask: 2 rows from 1 on, of 2");
+	part.n_rows = UINT32_MAX;
+	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE,
+		"block mask: 4294967295 rows from 1 on, of 2");
 	part.n_rows = 0;
 	part.first_head = 1;
 	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE, "block mask: head 1 of 1");
 	part.first_head = 0;
+	part.n_heads = UINT32_MAX;
+	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE,
+		"block mask: 4294967295 heads from 0 on, of 1");
+	part.n_heads = 0;
 	part.first_q = 2;
 	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_INVALID,
 		"block mask: query row 2 is inside a query block of 4");
