@@ -212,7 +212,7 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct block_mask *
 	return PAGED_OK;
 }
 
-/* Physical blocks say where pages were: they must be those of the plan. */
+/* Physical blocks say where pages were: they must be those of the plan.  A row that waits uses none. */
 static enum paged_status
 row_check_version(const struct paged_batch *batch, uint32_t r, const struct paged_block_mask *mask,
 		  struct paged_error *error)
@@ -220,7 +220,7 @@ row_check_version(const struct paged_batch *batch, uint32_t r, const struct page
 	uint32_t m = mask->n_rows == 1 ? 0 : r;
 	const struct batch_row *row = &batch->row[r];
 
-	if (mask->n_rows == 0 || mask->seq[m] == 0)
+	if (mask->n_rows == 0 || mask->seq[m] == 0 || batch->kernel_row[r].q_len == 0)
 		return PAGED_OK;
 	if (row->id != mask->seq[m])
 		return paged_fail(error, PAGED_ERR_STALE,
