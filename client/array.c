@@ -21,7 +21,7 @@ struct walk {
 };
 
 static enum paged_status
-walk_begin(struct walk *walk, const struct paged_array *array, struct paged_error *error)
+walk_begin(struct walk *walk, const struct paged_array *array, uint64_t n_bytes, struct paged_error *error)
 {
 	bool dense = true;
 
@@ -33,8 +33,8 @@ walk_begin(struct walk *walk, const struct paged_array *array, struct paged_erro
 		if (__builtin_mul_overflow(array->strides[i], (int64_t)walk->size, &walk->strides[i]))
 			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: strides past 2^63 bytes", array->name);
 	}
-	/* Its bytes were counted, so these cannot overflow. */
-	for (uint32_t i = array->n_dims; dense && i-- > 0;)
+	/* Its bytes were counted, so these cannot overflow; where there are none, nothing steps by them. */
+	for (uint32_t i = array->n_dims; dense && n_bytes != 0 && i-- > 0;)
 		walk->strides[i] = i + 1 == array->n_dims ? walk->size : walk->strides[i + 1] * walk->extents[i + 1];
 	return PAGED_OK;
 }
@@ -109,7 +109,7 @@ parts_put(struct owner *owner, const struct paged_array *array, uint64_t n_bytes
 	enum paged_status status;
 	struct walk walk;
 
-	status = walk_begin(&walk, array, error);
+	status = walk_begin(&walk, array, n_bytes, error);
 	strcpy(part.name, array->name);
 	memcpy(part.extents, array->extents, array->n_dims * sizeof(part.extents[0]));
 	while (status == PAGED_OK) {

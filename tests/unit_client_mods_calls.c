@@ -362,6 +362,19 @@ Test(client_mods_calls, stale_block_masks)
 	done(attend(mods));
 }
 
+/* Whatever its other extents are. */
+Test(client_mods_calls, an_array_of_nothing)
+{
+	struct paged_array array = {
+		.name = "doc", .dtype = PAGED_I32, .n_dims = 4, .extents = { 0, UINT32_MAX, UINT32_MAX, UINT32_MAX }
+	};
+
+	done(paged_array_upload(client, &array));
+	done(paged_array_drop(client, "doc"));
+	array.n_dims = 1;
+	done(paged_array_upload(client, &array));
+}
+
 /* ------------------------------------------------------- indexes, endings */
 
 /* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */
