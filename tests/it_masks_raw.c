@@ -307,6 +307,7 @@ IT_TEST(orders_that_cannot_be)
 	struct wire_mask_name twice[2] = { { .name = "x", .dtype = PAGED_I32 }, { .name = "x", .dtype = PAGED_I32 } };
 	struct wire_mask_name odd = { .name = "x", .dtype = 77 };
 	struct wire_request request;
+	struct wire_reply reply;
 	struct it_daemon daemon;
 	paged_seq_id seq, none = 0;
 	struct raw raw;
@@ -340,6 +341,9 @@ IT_TEST(orders_that_cannot_be)
 	request = order_of(&seq, &one, "causal");
 	request.build_mask.q_base = &far;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	/* Nobody builds it without this limit. */
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_LIMIT);
+	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
 	request = order_of(&seq, &one, "causal");
 	request.build_mask.n_heads = all;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");

@@ -404,8 +404,7 @@ scan_row(struct scan *scan, uint32_t r)
 	const struct block_mask *mask = scan->build.mask;
 	const struct block_mask_row *row = &mask->shape.rows[r];
 
-	if (row->kv_len > INT32_MAX || row->q_base < INT32_MIN || row->q_base > INT32_MAX ||
-	    row->q_len > (uint64_t)(INT32_MAX - row->q_base)) {
+	if (!block_mask_row_counts(row)) {
 		build_fail(&scan->build, PAGED_ERR_LIMIT,
 			   "block mask: row %" PRIu32 ": %" PRIu64 " query rows from %" PRId64 " on over %" PRIu64
 			   " keys: mods count in 32 bits",

@@ -45,6 +45,14 @@ struct block_mask_row {
 	uint64_t kv_len;
 };
 
+/** block_mask_row_counts - do its q_idx and kv_idx fit the 32 bits that mods count in? */
+static inline bool
+block_mask_row_counts(const struct block_mask_row *row)
+{
+	return row->kv_len <= INT32_MAX && row->q_base >= INT32_MIN && row->q_base <= INT32_MAX &&
+	       row->q_len <= (uint64_t)(INT32_MAX - row->q_base);
+}
+
 struct block_mask_shape {
 	uint32_t n_rows;  /* 1 may stand for all rows of a plan */
 	uint32_t n_heads; /* 1 may stand for all heads */

@@ -261,13 +261,26 @@ bound_build(const struct served *served, const struct region_view *view, const a
 	return status;
 }
 
-/* Whose limit it was that the builder met. */
+static bool
+rows_count(const struct served *served)
+{
+	for (uint32_t r = 0; r < served->n_rows; r++) {
+		const struct batch_mask_row *from = &served->rows[r];
+		const struct block_mask_row row = { from->q_base, from->q_len, from->kv_len };
+
+		if (!block_mask_row_counts(&row))
+			return false;
+	}
+	return true;
+}
+
+/* Whose limit it was that the builder met.  What mods count in is everybody's. */
 static void
 limit_explain(const struct served *served, struct paged_error *error)
 {
 	char text[sizeof(error->text)];
 
-	if (error->status != PAGED_ERR_LIMIT || !served->own_limit)
+	if (error->status != PAGED_ERR_LIMIT || !served->own_limit || !rows_count(served))
 		return;
 	memcpy(text, error->text, sizeof(text));
 	paged_fail(error, PAGED_ERR_LIMIT, "%.*s" ELSEWHERE, (int)(sizeof(text) - sizeof(ELSEWHERE)), text);
