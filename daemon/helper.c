@@ -62,6 +62,7 @@ helper_main(void *argument)
 	while ((job = job_await(helper)) != NULL) {
 		TAILQ_REMOVE(&helper->waiting, job, link);
 		helper->running = job;
+		helper->turn = job->turn;
 		job->begun_ms = loop_now_ms();
 		pthread_mutex_unlock(&helper->mutex);
 		job->run(job);
@@ -258,14 +259,32 @@ helper_close(struct helper *helper)
 	helper->started = false;
 }
 
+/* Behind all of its turn and those before.  Called with the lock. */
+static void
+job_queue(struct helper *helper, struct helper_job *job)
+{
+	struct helper_job *before = TAILQ_LAST(&helper->waiting, helper_jobs);
+
+	while (before != NULL && before->turn > job->turn)
+		before = TAILQ_PREV(before, helper_jobs, link);
+	if (before != NULL)
+		TAILQ_INSERT_AFTER(&helper->waiting, before, job, link);
+	else
+		TAILQ_INSERT_HEAD(&helper->waiting, job, link);
+}
+
 enum paged_status
 helper_submit(struct helper *helper, struct helper_job *job, struct paged_error *error)
 {
 	const struct helper_job *other;
 	uint32_t n_session = 0;
+	uint64_t turn = 0; /* the session's last */
 
 	LIST_FOREACH(other, &helper->all, all_link)
-		n_session += other->session == job->session;
+		if (other->session == job->session) {
+			n_session++;
+			turn = other->turn > turn ? other->turn : turn;
+		}
 	if (n_session >= HELPER_SESSION_JOBS || helper->n_jobs >= HELPER_MAX_JOBS)
 		return paged_fail(error, PAGED_ERR_AGAIN,
 				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d", n_session,
@@ -274,7 +293,8 @@ helper_submit(struct helper *helper, struct helper_job *job, struct paged_error 
 		loop_timer_start(helper->loop, &helper->timer, look_ms(helper));
 	LIST_INSERT_HEAD(&helper->all, job, all_link);
 	pthread_mutex_lock(&helper->mutex);
-	TAILQ_INSERT_TAIL(&helper->waiting, job, link);
+	job->turn = (turn > helper->turn ? turn : helper->turn) + 1;
+	job_queue(helper, job);
 	pthread_cond_signal(&helper->wanted);
 	pthread_mutex_unlock(&helper->mutex);
 	return PAGED_OK;

@@ -2,7 +2,8 @@
 /**
  * helper.h - the one thread beside the loop, for work that cannot be done in steps
  *
- * Jobs wait in a bounded queue and run one after another.  A job belongs to
+ * Jobs wait in a bounded queue and run one after another, sessions taking
+ * turns: one that asks for much at once waits for itself.  A job belongs to
  * the loop until it is submitted and again from its finish() on; in between
  * run() alone touches what it computes, on the helper's thread.  A job that
  * is cancelled, because its member or session is gone, it takes too long or
@@ -33,6 +34,7 @@ struct helper_job {
 	bool late; /* it was cancelled because it took too long */
 
 	uint64_t begun_ms; /* the helper's lock guards it; 0: it waits */
+	uint64_t turn;     /* in which it is to run; a session has one job a turn */
 	TAILQ_ENTRY(helper_job) link;
 	LIST_ENTRY(helper_job) all_link;
 };
@@ -51,8 +53,10 @@ struct helper {
 	pthread_t thread;
 	pthread_mutex_t mutex; /* guards what follows */
 	pthread_cond_t wanted;
-	struct helper_jobs waiting, done;
+	struct helper_jobs waiting; /* by turns */
+	struct helper_jobs done;
 	struct helper_job *running;
+	uint64_t turn; /* of the last that began */
 	bool stopping;
 };
 

@@ -217,12 +217,41 @@ IT_TEST(too_many_builds)
 	it_require(strstr(reply.text, "4 builds of session 1 wait, the most are 4") != NULL, "%s", reply.text);
 	request = (struct wire_request){ .kind = WIRE_PING };
 	it_require(raw_call(&raw, &request, &reply) == PAGED_OK);
-	/* Another session's waits behind them, until they go with their member. */
+	/* Another session's waits behind the one that runs, until it goes with its member. */
 	request = order_of(&seq, &one, "causal");
 	it_require(!raw_ask(&other, &request, &reply, 50));
 	raw_drop(&raw);
 	raw_hear_late(&other, &reply);
 	it_require(reply.id == other.last_id, "%s", reply.text);
+	raw_bye(&other);
+	it_daemon_stop(&daemon);
+}
+
+/* Whoever asks for much at once waits for itself: another's build is next, not last. */
+IT_TEST(sessions_take_turns)
+{
+	static const uint32_t one = 1;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw, other;
+	paged_seq_id seq;
+
+	toy_start(&daemon, "mask-time = 1s\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	seq = raw_reserve(&raw, tokens);
+	request = order_of(&seq, &endless_q, endless);
+	for (int i = 0; i < 4; i++)
+		it_require(!raw_ask(&raw, &request, &reply, 0));
+	request = order_of(&seq, &one, "causal");
+	it_require(raw_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
+	/* It has one answer of four by now. */
+	request = (struct wire_request){ .kind = WIRE_PING };
+	raw_hear_late(&raw, &reply);
+	it_require(reply.status == PAGED_ERR_LIMIT, "%s", reply.text);
+	it_require(raw_ask(&raw, &request, &reply, 500), "no answer, or another one");
+	raw_drop(&raw);
 	raw_bye(&other);
 	it_daemon_stop(&daemon);
 }
