@@ -49,14 +49,14 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 # tile_body.h says why contraction is off.
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += %D%/libtile_generic.la
-%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_math.h %D%/mod/vm_words.h
+%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_math.h %D%/mod/vm_words.h
 %C%_libtile_generic_la_CFLAGS = $(TILE_CFLAGS)
 
 TILE_LIBS =
 if HOST_X86_64
 TILE_LIBS += %D%/libtile_avx2.la %D%/libtile_avx512.la
 noinst_LTLIBRARIES += $(TILE_LIBS)
-%C%_libtile_avx2_la_SOURCES = %D%/cpu/tile_avx2.c %D%/mod/vm_avx2.c
+%C%_libtile_avx2_la_SOURCES = %D%/cpu/tile_avx2.c %D%/mod/vec_avx2.h %D%/mod/vm_avx2.c
 %C%_libtile_avx2_la_CFLAGS = $(TILE_CFLAGS) -mavx2 -mfma -mf16c
 %C%_libtile_avx512_la_SOURCES = %D%/cpu/tile_avx512.c %D%/mod/vm_avx512.c
 %C%_libtile_avx512_la_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c

@@ -3,13 +3,10 @@
  * grid_body.h - grid.h's operations over the compiler's vectors
  *
  * Included once by each grid_*.c, which before that gives LANES (a divisor of
- * MOD_GRID_COLUMNS), ivec and uvec of LANES ints, dvec, lvec and half of LANES / 2
- * doubles, 64-bit and 32-bit ints, and vec_bits(ivec): one bit a lane.  Conditions are 0 and 1 in values, none or all
- * bits while computed.
+ * MOD_GRID_COLUMNS), vec.h, and vec_bits(ivec): one bit a lane.  Conditions are
+ * 0 and 1 in values, none or all bits while computed.
  */
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 struct bounds {
 	ivec low, high;
@@ -18,49 +15,15 @@ struct bounds {
 typedef struct bounds (*bounds_fn)(struct bounds a, struct bounds b);
 
 INLINE ivec
-vec_load(const int32_t *at)
-{
-	ivec v;
-
-	memcpy(&v, at, sizeof(v));
-	return v;
-}
-
-INLINE ivec
-vec_splat(int32_t x)
-{
-	return (ivec){ 0 } + x;
-}
-
-INLINE ivec
-vec_choose(ivec condition, ivec yes, ivec no)
-{
-	return (condition & yes) | (~condition & no);
-}
-
-INLINE ivec
 vec_least(ivec a, ivec b)
 {
-	return vec_choose(a < b, a, b);
+	return choose(a < b, a, b);
 }
 
 INLINE ivec
 vec_most(ivec a, ivec b)
 {
-	return vec_choose(a > b, a, b);
-}
-
-/* Wrapping: signed sums of vectors are undefined as those of ints are. */
-INLINE ivec
-vec_add(ivec a, ivec b)
-{
-	return (ivec)((uvec)a + (uvec)b);
-}
-
-INLINE ivec
-vec_subtract(ivec a, ivec b)
-{
-	return (ivec)((uvec)a - (uvec)b);
+	return choose(a > b, a, b);
 }
 
 INLINE ivec
@@ -73,14 +36,13 @@ is_point(struct bounds x)
 INLINE struct bounds
 unless(ivec wrapped, struct bounds to)
 {
-	return (struct bounds){ vec_choose(wrapped, vec_splat(INT32_MIN), to.low),
-				vec_choose(wrapped, vec_splat(INT32_MAX), to.high) };
+	return (struct bounds){ choose(wrapped, splat(INT32_MIN), to.low), choose(wrapped, splat(INT32_MAX), to.high) };
 }
 
 INLINE struct bounds
 bounds_add(struct bounds a, struct bounds b)
 {
-	struct bounds to = { vec_add(a.low, b.low), vec_add(a.high, b.high) };
+	struct bounds to = { add(a.low, b.low), add(a.high, b.high) };
 	ivec wrapped = ((a.low ^ to.low) & (b.low ^ to.low)) | ((a.high ^ to.high) & (b.high ^ to.high));
 
 	return unless((wrapped < 0) & ~(is_point(a) & is_point(b)), to);
@@ -89,7 +51,7 @@ bounds_add(struct bounds a, struct bounds b)
 INLINE struct bounds
 bounds_subtract(struct bounds a, struct bounds b)
 {
-	struct bounds to = { vec_subtract(a.low, b.high), vec_subtract(a.high, b.low) };
+	struct bounds to = { subtract(a.low, b.high), subtract(a.high, b.low) };
 	ivec wrapped = ((a.low ^ b.high) & (a.low ^ to.low)) | ((a.high ^ b.low) & (a.high ^ to.high));
 
 	return unless((wrapped < 0) & ~(is_point(a) & is_point(b)), to);
@@ -149,19 +111,19 @@ multiply_part(struct bounds *to, const struct bounds *a, const struct bounds *b,
 INLINE struct bounds
 bounds_multiply(struct bounds a, struct bounds b)
 {
-	ivec point = is_point(a) & is_point(b), product = (ivec)((uvec)a.low * (uvec)b.low);
+	ivec point = is_point(a) & is_point(b), product = multiply(a.low, b.low);
 	struct bounds to;
 
 	multiply_part(&to, &a, &b, 0);
 	multiply_part(&to, &a, &b, 1);
-	return (struct bounds){ vec_choose(point, product, to.low), vec_choose(point, product, to.high) };
+	return (struct bounds){ choose(point, product, to.low), choose(point, product, to.high) };
 }
 
 INLINE struct bounds
 bounds_negative(struct bounds a, struct bounds b)
 {
 	(void)b;
-	return bounds_subtract((struct bounds){ vec_splat(0), vec_splat(0) }, a);
+	return bounds_subtract((struct bounds){ splat(0), splat(0) }, a);
 }
 
 INLINE struct bounds
@@ -179,7 +141,7 @@ bounds_most(struct bounds a, struct bounds b)
 INLINE ivec
 vec_absolute(ivec v)
 {
-	return vec_choose(v < 0, vec_subtract(vec_splat(0), v), v);
+	return choose(v < 0, subtract(splat(0), v), v);
 }
 
 INLINE struct bounds
@@ -272,7 +234,7 @@ operand(const struct grid_operand *operand, uint32_t row, uint32_t column)
 {
 	const struct grid_bounds *from = operand->rows + row * operand->step;
 
-	return (struct bounds){ vec_load(from->low + column), vec_load(from->high + column) };
+	return (struct bounds){ load(from->low + column), load(from->high + column) };
 }
 
 INLINE void
@@ -323,8 +285,8 @@ grid_select(const struct grid_call *call)
 			ivec all = condition.low != 0, none = condition.high == 0;
 			struct bounds to = { vec_least(yes.low, no.low), vec_most(yes.high, no.high) };
 
-			to.low = vec_choose(all, yes.low, vec_choose(none, no.low, to.low));
-			to.high = vec_choose(all, yes.high, vec_choose(none, no.high, to.high));
+			to.low = choose(all, yes.low, choose(none, no.low, to.low));
+			to.high = choose(all, yes.high, choose(none, no.high, to.high));
 			result(call, r, c, to);
 		}
 }
@@ -337,8 +299,8 @@ grid_bits(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, u
 		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c += LANES) {
 			uint32_t at = r * MOD_GRID_COLUMNS + c;
 
-			*all_true |= (uint64_t)vec_bits(vec_load(rows[r].low + c) != 0) << at;
-			*all_false |= (uint64_t)vec_bits(vec_load(rows[r].high + c) == 0) << at;
+			*all_true |= (uint64_t)vec_bits(load(rows[r].low + c) != 0) << at;
+			*all_false |= (uint64_t)vec_bits(load(rows[r].high + c) == 0) << at;
 		}
 }
 

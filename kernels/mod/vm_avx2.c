@@ -1,26 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <immintrin.h>
 
+#include "kernels/mod/vec_avx2.h"
 #include "kernels/mod/vm.h"
-
-#define LANES 8u
-
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
-typedef float fvec __attribute__((vector_size(4 * LANES)));
-typedef double dvec __attribute__((vector_size(4 * LANES)));
-typedef int32_t half __attribute__((vector_size(2 * LANES)));
 
 static inline fvec
 vec_sqrt(fvec v)
 {
 	return (fvec)_mm256_sqrt_ps((__m256)v);
-}
-
-static inline uint32_t
-vec_bits(ivec v)
-{
-	return (uint32_t)_mm256_movemask_ps((__m256)v);
 }
 
 #include "kernels/mod/vm_body.h"

@@ -5,11 +5,7 @@
 
 #define LANES 16u
 
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
-typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
-typedef float fvec __attribute__((vector_size(4 * LANES)));
-typedef double dvec __attribute__((vector_size(4 * LANES)));
-typedef int32_t half __attribute__((vector_size(2 * LANES)));
+#include "kernels/mod/vec.h"
 
 static inline fvec
 vec_sqrt(fvec v)

@@ -2,11 +2,10 @@
 /*
  * vm_body.h - vm.h's operations over the compiler's vectors
  *
- * Included once by each vm_*.c, which before that gives LANES, the types
- * ivec, uvec, fvec (LANES of 32 bits) and dvec, half (LANES / 2 of 64 and of
- * 32 bits), and vec_sqrt(fvec), vec_bits(ivec): one bit a lane; and, unless
- * COMPARE_BITS says that comparisons give bits at once, bits_int_lt(ivec,
- * ivec) and its like are made of that.
+ * Included once by each vm_*.c, which before that gives LANES and vec.h, and
+ * vec_sqrt(fvec), vec_bits(ivec): one bit a lane; and, unless COMPARE_BITS says
+ * that comparisons give bits at once, bits_int_lt(ivec, ivec) and its like are
+ * made of that.
  *
  * No product is fused with a sum (-ffp-contract=off), so that every
  * instruction set gives the same bits.
@@ -14,16 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 typedef ivec (*one_fn)(ivec a);
 typedef ivec (*two_fn)(ivec a, ivec b);
-
-INLINE ivec
-splat(int32_t x)
-{
-	return (ivec){ 0 } + x;
-}
 
 INLINE fvec
 fsplat(float x)
@@ -35,25 +26,10 @@ fsplat(float x)
 				   .i);
 }
 
-INLINE ivec
-load(const int32_t *at)
-{
-	ivec v;
-
-	memcpy(&v, at, sizeof(v));
-	return v;
-}
-
 INLINE void
 store(int32_t *at, ivec v)
 {
 	memcpy(at, &v, sizeof(v));
-}
-
-INLINE ivec
-choose(ivec condition, ivec yes, ivec no)
-{
-	return (condition & yes) | (~condition & no);
 }
 
 INLINE fvec
@@ -66,25 +42,6 @@ INLINE bool
 any(ivec condition)
 {
 	return vec_bits(condition) != 0;
-}
-
-/* Wrapping: signed sums of vectors are undefined as those of ints are. */
-INLINE ivec
-add(ivec a, ivec b)
-{
-	return (ivec)((uvec)a + (uvec)b);
-}
-
-INLINE ivec
-subtract(ivec a, ivec b)
-{
-	return (ivec)((uvec)a - (uvec)b);
-}
-
-INLINE ivec
-multiply(ivec a, ivec b)
-{
-	return (ivec)((uvec)a * (uvec)b);
 }
 
 INLINE dvec

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * vec.h - the compiler's vectors of LANES ints, and what every body does with them
+ *
+ * Included once by what knows LANES.  Conditions have none or all bits of a lane.
+ */
+#ifndef PAGED_KERNELS_MOD_VEC_H
+#define PAGED_KERNELS_MOD_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
+typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
+typedef float fvec __attribute__((vector_size(4 * LANES)));
+/* Half as many lanes, so that two hold an ivec's. */
+typedef double dvec __attribute__((vector_size(4 * LANES)));
+typedef int64_t lvec __attribute__((vector_size(4 * LANES)));
+typedef int32_t half __attribute__((vector_size(2 * LANES)));
+
+INLINE ivec
+splat(int32_t x)
+{
+	return (ivec){ 0 } + x;
+}
+
+INLINE ivec
+load(const int32_t *at)
+{
+	ivec v;
+
+	memcpy(&v, at, sizeof(v));
+	return v;
+}
+
+INLINE ivec
+choose(ivec condition, ivec yes, ivec no)
+{
+	return (condition & yes) | (~condition & no);
+}
+
+/* Wrapping: signed sums of vectors are undefined as those of ints are. */
+INLINE ivec
+add(ivec a, ivec b)
+{
+	return (ivec)((uvec)a + (uvec)b);
+}
+
+INLINE ivec
+subtract(ivec a, ivec b)
+{
+	return (ivec)((uvec)a - (uvec)b);
+}
+
+INLINE ivec
+multiply(ivec a, ivec b)
+{
+	return (ivec)((uvec)a * (uvec)b);
+}
+
+#endif
