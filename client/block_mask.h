@@ -74,6 +74,10 @@ void block_mask_order_close(struct block_mask_order *order);
 enum paged_status block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
 				     struct paged_error *error);
 
+/** block_mask_arrays_in - the caller's arrays, borrowed; either way they go, places for blocks must be there */
+enum paged_status block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_arrays *to,
+				       struct paged_error *error);
+
 /** block_mask_place - the physical parts for a logical mask, which has one row or the order's */
 enum paged_status block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order,
 				   const struct block_mask *logical, struct block_mask_parts *parts,

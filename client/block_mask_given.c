@@ -143,20 +143,29 @@ paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_ma
 	return block_mask_deliver(pool, status, &parts, mask_p, &error);
 }
 
-static enum paged_status
-take_arrays(const struct given *given, const struct paged_block_arrays *arrays, struct block_mask **mask_p,
-	    struct paged_error *error)
+enum paged_status
+block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_arrays *to, struct paged_error *error)
 {
-	struct block_mask_arrays ours = { 0 };
-
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		if (arrays->num_blocks[kind] != NULL && arrays->indices[kind] == NULL && arrays->width[kind] != 0)
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "block mask: num_blocks[%d] is given, indices[%d] is NULL", kind, kind);
-		ours.num_blocks[kind] = arrays->num_blocks[kind];
-		ours.indices[kind] = arrays->indices[kind];
-		ours.width[kind] = arrays->width[kind];
+		to->num_blocks[kind] = arrays->num_blocks[kind];
+		to->indices[kind] = arrays->indices[kind];
+		to->width[kind] = arrays->width[kind];
 	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+take_arrays(const struct given *given, const struct paged_block_arrays *arrays, struct block_mask **mask_p,
+	    struct paged_error *error)
+{
+	struct block_mask_arrays ours;
+	enum paged_status status = block_mask_arrays_in(arrays, &ours, error);
+
+	if (status != PAGED_OK)
+		return status;
 	return block_mask_from_arrays(&given->shape, &ours, given->max_bytes, mask_p, error);
 }
 

@@ -96,17 +96,10 @@ paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_l
 static enum paged_status
 fill_arrays(const struct block_mask *named, struct paged_block_arrays *arrays, struct paged_error *error)
 {
-	struct block_mask_arrays ours = { 0 };
+	struct block_mask_arrays ours;
+	enum paged_status status = block_mask_arrays_in(arrays, &ours, error);
 
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		if (arrays->num_blocks[kind] != NULL && arrays->indices[kind] == NULL && arrays->width[kind] != 0)
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "block mask: num_blocks[%d] is given, indices[%d] is NULL", kind, kind);
-		ours.num_blocks[kind] = arrays->num_blocks[kind];
-		ours.indices[kind] = arrays->indices[kind];
-		ours.width[kind] = arrays->width[kind];
-	}
-	return block_mask_view(named, &ours, error);
+	return status == PAGED_OK ? block_mask_view(named, &ours, error) : status;
 }
 
 enum paged_status
