@@ -23,6 +23,13 @@ reference_random(uint64_t seed, uint64_t i, float amplitude)
 }
 
 void
+reference_fill(float *to, size_t n, uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = reference_random(seed, i, 1);
+}
+
+void
 reference_store(void *array, enum paged_dtype dtype, size_t i, float value)
 {
 	if (dtype == PAGED_F32)

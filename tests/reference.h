@@ -15,6 +15,9 @@
 /** reference_random - f32 number i of a stream, in [-amplitude, amplitude); tests/golden/README.md has the formula */
 float reference_random(uint64_t seed, uint64_t i, float amplitude);
 
+/** reference_fill - the first n numbers of a stream, in [-1, 1) */
+void reference_fill(float *to, size_t n, uint64_t seed);
+
 /** reference_bits - 64 random bits, number i of a stream */
 uint64_t reference_bits(uint64_t seed, uint64_t i);
 

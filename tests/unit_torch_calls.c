@@ -49,8 +49,7 @@ strided_open(uint32_t heads, uint32_t tokens, uint64_t seed)
 	struct strided strided = { .n = (size_t)B * heads * tokens * D * 4 };
 
 	strided.memory = malloc(strided.n * sizeof(float));
-	for (size_t i = 0; i < strided.n; i++)
-		strided.memory[i] = reference_random(seed, i, 1);
+	reference_fill(strided.memory, strided.n, seed);
 	return strided;
 }
 

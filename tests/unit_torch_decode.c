@@ -75,22 +75,15 @@ static const char *const capturing[] = {
 };
 
 static void
-fill(float *to, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		to[i] = reference_random(seed, i, 1);
-}
-
-static void
 capture(void)
 {
-	fill(captured.head, 16, 1);
-	fill(captured.batch, B, 2);
-	fill(captured.kv, S, 3);
-	fill(captured.q, 1, 4);
-	fill(captured.bias, S, 5);
-	fill(captured.bias3[0], B * S, 6);
-	fill(captured.bias4[0][0], B * 16 * S, 7);
+	reference_fill(captured.head, 16, 1);
+	reference_fill(captured.batch, B, 2);
+	reference_fill(captured.kv, S, 3);
+	reference_fill(captured.q, 1, 4);
+	reference_fill(captured.bias, S, 5);
+	reference_fill(captured.bias3[0], B * S, 6);
+	reference_fill(captured.bias4[0][0], B * 16 * S, 7);
 	captured.one = 1;
 	memcpy(captured.offset, (int32_t[]){ 0, 1024, 1024 + 512, S }, sizeof(captured.offset));
 	for (uint32_t i = 0; i < S; i++) {

@@ -114,26 +114,19 @@ static const struct score {
 } scores[] = { SCORES(LIST) };
 
 static void
-fill(float *to, size_t n, uint64_t seed)
-{
-	for (size_t i = 0; i < n; i++)
-		to[i] = reference_random(seed, i, 1);
-}
-
-static void
 capture(void)
 {
-	fill(captured.slope, H, 1);
-	fill(captured.by_batch, B, 2);
-	fill(captured.by_kv, S, 3);
-	fill(captured.by_q, S, 4);
-	fill(captured.bias[0], S * S, 5);
-	fill(captured.bias3[0][0], B * 8 * S, 6);
-	fill(captured.bias4[0][0][0], B * H * 8 * S, 7);
-	fill(captured.relative, 2 * WINDOW, 8);
-	fill(captured.gate, H, 9);
-	fill(captured.lse[0], B * H, 10);
-	fill(captured.spatial[0], 5 * H, 11);
+	reference_fill(captured.slope, H, 1);
+	reference_fill(captured.by_batch, B, 2);
+	reference_fill(captured.by_kv, S, 3);
+	reference_fill(captured.by_q, S, 4);
+	reference_fill(captured.bias[0], S * S, 5);
+	reference_fill(captured.bias3[0][0], B * 8 * S, 6);
+	reference_fill(captured.bias4[0][0][0], B * H * 8 * S, 7);
+	reference_fill(captured.relative, 2 * WINDOW, 8);
+	reference_fill(captured.gate, H, 9);
+	reference_fill(captured.lse[0], B * H, 10);
+	reference_fill(captured.spatial[0], 5 * H, 11);
 	for (uint32_t i = 0; i < S; i++)
 		captured.offset[i] = (int32_t)(reference_bits(12, i) % S);
 	for (uint32_t i = 0; i < S * S; i++)
