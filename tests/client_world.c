@@ -113,29 +113,6 @@ world_mods_open(const struct world_mods *mods)
 	return opened;
 }
 
-/* The kernels' own names and bindings, for the reference. */
-static struct mod_fixture
-reference_mod(enum mod_kind kind, const char *text, const struct world_mods *mods)
-{
-	struct mod_array arrays[MOD_MAX_NAMES];
-
-	if (text == NULL)
-		return (struct mod_fixture){ NULL, NULL };
-	for (size_t i = 0; i < mods->n_arrays; i++) {
-		const struct paged_array *from = &mods->arrays[i];
-
-		arrays[i] = (struct mod_array){ .name = from->name,
-						.dtype = (enum mod_dtype)from->dtype,
-						.n_dims = from->n_dims,
-						.data = from->data };
-		for (uint32_t d = 0; d < from->n_dims; d++) {
-			arrays[i].extents[d] = from->extents[d];
-			arrays[i].strides[d] = from->strides[d] * mod_dtype_size(arrays[i].dtype);
-		}
-	}
-	return mod_fixture_open(kind, text, arrays, (uint32_t)mods->n_arrays);
-}
-
 static void
 near(double got, double wanted, double tolerance, const char *what, const struct mod_point *at)
 {
@@ -162,8 +139,8 @@ line_expect(uint64_t packed, struct reference_line *line, bool lse_without_sink)
 void
 world_expect(const struct world_mods *mods, const struct paged_attention_params *params)
 {
-	struct mod_fixture mask = reference_mod(MOD_MASK, mods->mask, mods);
-	struct mod_fixture score = reference_mod(MOD_SCORE, mods->score, mods);
+	struct mod_fixture mask = mod_fixture_public(MOD_MASK, mods->mask, mods->arrays, mods->n_arrays);
+	struct mod_fixture score = mod_fixture_public(MOD_SCORE, mods->score, mods->arrays, mods->n_arrays);
 	bool causal = params == NULL || params->mask == PAGED_MASK_CAUSAL;
 	uint64_t packed = 0;
 

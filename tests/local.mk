@@ -347,7 +347,7 @@ check_LTLIBRARIES += %D%/libtorchtest.la
 %C%_libtorchtest_la_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/paged_attention.c %D%/paged_attention.h \
 	%D%/torch_scene.c %D%/torch_scene.h
 %C%_libtorchtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-TORCH_TEST_LIBS = %D%/libtorchtest.la client/libpagedclient.la $(KERNEL_TEST_LIBS) -lm
+TORCH_TEST_LIBS = %D%/libtorchtest.la client/libpagedclient.la $(MOD_TEST_LIBS) -lm
 UNIT_TESTS += %D%/unit_torch_class
 %C%_unit_torch_class_SOURCES = %D%/unit_torch_class.c
 %C%_unit_torch_class_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

@@ -16,6 +16,27 @@ mod_fixture_open(enum mod_kind kind, const char *text, const struct mod_array *a
 	return fixture;
 }
 
+struct mod_fixture
+mod_fixture_public(enum mod_kind kind, const char *text, const struct paged_array *arrays, size_t n_arrays)
+{
+	struct mod_array ours[MOD_MAX_NAMES] = { 0 };
+
+	if (text == NULL)
+		return (struct mod_fixture){ NULL, NULL };
+	cr_assert_leq(n_arrays, MOD_MAX_NAMES);
+	for (size_t i = 0; i < n_arrays; i++) {
+		ours[i].name = arrays[i].name;
+		ours[i].dtype = (enum mod_dtype)arrays[i].dtype;
+		ours[i].n_dims = arrays[i].n_dims;
+		ours[i].data = arrays[i].data;
+		for (uint32_t d = 0; d < arrays[i].n_dims; d++) {
+			ours[i].extents[d] = arrays[i].extents[d];
+			ours[i].strides[d] = arrays[i].strides[d] * mod_dtype_size(ours[i].dtype);
+		}
+	}
+	return mod_fixture_open(kind, text, ours, (uint32_t)n_arrays);
+}
+
 void
 mod_fixture_close(struct mod_fixture *fixture)
 {

@@ -5,6 +5,7 @@
 #ifndef PAGED_TESTS_MOD_FIXTURE_H
 #define PAGED_TESTS_MOD_FIXTURE_H
 
+#include "client/pagedclient.h"
 #include "kernels/mod/mod.h"
 
 /** A mod with its binding; any failure fails the test. */
@@ -15,6 +16,9 @@ struct mod_fixture {
 
 struct mod_fixture mod_fixture_open(enum mod_kind kind, const char *text, const struct mod_array *arrays,
 				    uint32_t n_arrays);
+/** mod_fixture_public - of arrays as programs give them; text NULL: both are NULL */
+struct mod_fixture mod_fixture_public(enum mod_kind kind, const char *text, const struct paged_array *arrays,
+				      size_t n_arrays);
 void mod_fixture_close(struct mod_fixture *fixture);
 
 /** mod_fixture_vm - one evaluation of one point by an instruction set's tiles; bool as 0 and 1 */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/mod.h"
+#include "tests/mod_fixture.h"
 #include "tests/reference.h"
 
 static float
@@ -95,47 +95,6 @@ torch_inputs_fill(const struct torch_inputs *inputs, struct pa *pa, uint32_t pag
 
 /* ---------------------------------------------------------------- reference */
 
-/* The text for mod_scalar(). */
-struct bound {
-	struct mod *mod;
-	struct mod_binding *binding;
-};
-
-static struct bound
-bound_open(enum mod_kind kind, const char *text, const struct torch_mods *mods)
-{
-	struct mod_array arrays[MOD_MAX_NAMES];
-	struct paged_error error = { 0 };
-	struct bound bound = { 0 };
-
-	cr_assert_leq(mods->n_arrays, MOD_MAX_NAMES);
-	for (size_t i = 0; i < mods->n_arrays; i++) {
-		const struct paged_array *from = &mods->arrays[i];
-
-		arrays[i] = (struct mod_array){ .name = from->name,
-						.dtype = (enum mod_dtype)from->dtype,
-						.n_dims = from->n_dims,
-						.data = from->data };
-		memcpy(arrays[i].extents, from->extents, sizeof(from->extents));
-		for (uint32_t d = 0; d < from->n_dims; d++)
-			arrays[i].strides[d] = from->strides[d] * mod_dtype_size(arrays[i].dtype);
-	}
-	if (text == NULL)
-		return bound;
-	cr_assert_eq(mod_parse(kind, text, strlen(text), arrays, (uint32_t)mods->n_arrays, &bound.mod, &error),
-		     PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_bind(bound.mod, arrays, (uint32_t)mods->n_arrays, &bound.binding, &error), PAGED_OK, "%s",
-		     error.text);
-	return bound;
-}
-
-static void
-bound_close(struct bound *bound)
-{
-	mod_binding_destroy(bound->binding);
-	mod_destroy(bound->mod);
-}
-
 static size_t
 line_of(const struct torch_shape *shape, uint32_t b, uint32_t i, uint32_t h)
 {
@@ -143,7 +102,7 @@ line_of(const struct torch_shape *shape, uint32_t b, uint32_t i, uint32_t h)
 }
 
 static void
-golden_line(struct torch_golden *golden, const struct torch_inputs *inputs, const struct bound *bound, uint32_t b,
+golden_line(struct torch_golden *golden, const struct torch_inputs *inputs, const struct mod_fixture *bound, uint32_t b,
 	    uint32_t i, uint32_t h, uint32_t n_keys)
 {
 	const struct torch_shape *shape = &inputs->shape;
@@ -177,7 +136,8 @@ torch_golden_open(struct torch_golden *golden, const struct torch_inputs *inputs
 {
 	const struct torch_shape *shape = &inputs->shape;
 	size_t lines = (size_t)shape->batch * shape->q_len * shape->q_heads;
-	struct bound bound[2] = { bound_open(MOD_MASK, mods->mask, mods), bound_open(MOD_SCORE, mods->score, mods) };
+	struct mod_fixture bound[2] = { mod_fixture_public(MOD_MASK, mods->mask, mods->arrays, mods->n_arrays),
+					mod_fixture_public(MOD_SCORE, mods->score, mods->arrays, mods->n_arrays) };
 
 	golden->q_step = q_step;
 	golden->out = calloc(lines * shape->v_dim + 1, sizeof(double));
@@ -187,8 +147,8 @@ torch_golden_open(struct torch_golden *golden, const struct torch_inputs *inputs
 		for (uint32_t i = 0; i < shape->q_len; i += q_step)
 			for (uint32_t h = 0; h < shape->q_heads; h++)
 				golden_line(golden, inputs, bound, b, i, h, kv_len != NULL ? kv_len[b] : shape->kv_len);
-	bound_close(&bound[0]);
-	bound_close(&bound[1]);
+	mod_fixture_close(&bound[0]);
+	mod_fixture_close(&bound[1]);
 }
 
 void
