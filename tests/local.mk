@@ -292,7 +292,8 @@ UNIT_TESTS += %D%/unit_quiet
 # Mods
 EXTRA_DIST += %D%/golden/mods
 check_LTLIBRARIES += %D%/libmodtest.la
-%C%_libmodtest_la_SOURCES = %D%/mod_fixture.c %D%/mod_fixture.h %D%/mod_generator.c %D%/mod_generator.h
+%C%_libmodtest_la_SOURCES = %D%/mod_fixture.c %D%/mod_fixture.h %D%/mod_generator.c %D%/mod_generator.h \
+	%D%/mod_texts.c %D%/mod_texts.h
 %C%_libmodtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 MOD_TEST_LIBS = %D%/libmodtest.la $(KERNEL_TEST_LIBS)
 UNIT_TESTS += %D%/unit_mod_parse %D%/unit_mod_eval %D%/unit_mod_property

@@ -8,157 +8,13 @@
 
 #include "kernels/mod/ir.h"
 #include "tests/mod_fixture.h"
+#include "tests/mod_texts.h"
 
 #define I32(array_name, rank)                                            \
 	{                                                                \
 		.name = (array_name), .dtype = MOD_I32, .n_dims = (rank) \
 	}
-#define F32(array_name, rank)                                            \
-	{                                                                \
-		.name = (array_name), .dtype = MOD_F32, .n_dims = (rank) \
-	}
-
-static const struct mod_array names[] = {
-	I32("window", 0),
-	I32("doc", 1),
-	I32("offset", 1),
-	I32("prefix", 1),
-	I32("length", 1),
-	I32("on", 1),
-	I32("tree", 2),
-	I32("bits", 1),
-	I32("w", 0),
-	I32("n", 0),
-	I32("few", 1),
-	I32("few_len", 0),
-	I32("frame", 0),
-	I32("lo", 2),
-	I32("hi", 2),
-	I32("block", 0),
-	I32("t", 0),
-	I32("heads", 0),
-	F32("cap", 0),
-	F32("slope", 1),
-	F32("bias", 2),
-	F32("bias3", 3),
-	F32("bias4", 4),
-	F32("rel", 1),
-	F32("head_bias", 2),
-	F32("gate", 1),
-	F32("lse", 2),
-	F32("rope", 2),
-	{ .name = "top", .dtype = MOD_U8, .n_dims = 2 },
-	{ .name = "half", .dtype = MOD_F16, .n_dims = 1 },
-	{ .name = "brain", .dtype = MOD_BF16, .n_dims = 1 },
-	I32("heads2", 0),
-	I32("step", 0),
-	I32("chunk", 0),
-	I32("width", 0),
-	I32("radius", 0),
-	I32("sink", 0),
-	I32("length0", 0),
-};
-
-#define N_NAMES (sizeof(names) / sizeof(names[0]))
 #define N(array) (sizeof(array) / sizeof((array)[0]))
-
-static const char *const masks[] = {
-	"true",
-	"noop",
-	"kv_idx <= q_idx",
-	"causal",
-	"kv_idx <= q_idx + offset[b]",
-	"causal_offset(offset[b])",
-	"kv_idx <= q_idx && q_idx - kv_idx < window",
-	"sliding_window",
-	"sliding_window(4096)",
-	"causal and not sliding_window(2 * window)",
-	"kv_idx <= q_idx && (q_idx - kv_idx) % 3 == 0",
-	"dilated(3)",
-	"kv_idx <= q_idx && (kv_idx < 4 || q_idx - kv_idx < window)",
-	"sink_window(4, window)",
-	"kv_idx < prefix[b] || kv_idx <= q_idx",
-	"prefix_lm(prefix[b])",
-	"doc[q_idx] == doc[kv_idx] && kv_idx <= q_idx",
-	"document && causal",
-	"doc[q_idx] == doc[kv_idx] && (kv_idx <= q_idx || kv_idx < prefix[doc[kv_idx]])",
-	"kv_idx < length[b]",
-	"padding(length[b]) && causal",
-	"q_idx / 24 == kv_idx / 24 && kv_idx <= q_idx",
-	"chunked(24)",
-	"doc[kv_idx] == 0 || doc[q_idx] == doc[kv_idx] && causal",
-	"kv_idx <= q_idx && (bits[q_idx] >> (kv_idx % 31) & 1) == 1",
-	"kv_idx < n || (bits[q_idx - n] >> (kv_idx - n) & 1) != 0",
-	"tree[q_idx][kv_idx] != 0",
-	"on[h] ? kv_idx <= q_idx : q_idx - kv_idx < window && kv_idx <= q_idx",
-	"h % 2 == 0 || causal",
-	"b == 0 ? causal : sliding_window",
-	"abs(q_idx / w - kv_idx / w) <= 2 && abs(q_idx % w - kv_idx % w) <= 2",
-	"neighbourhood(w, 2)",
-	"abs(q_idx/(w*w) - kv_idx/(w*w)) <= 1 && abs(q_idx/w%w - kv_idx/w%w) <= 1 && abs(q_idx%w - kv_idx%w) <= 1",
-	"q_idx / frame == kv_idx / frame || q_idx % frame == kv_idx % frame",
-	"abs(q_idx / frame - kv_idx / frame) <= t",
-	"kv_idx / 16 <= q_idx / 16",
-	"q_idx < n && kv_idx < n ? q_idx / block == kv_idx / block : q_idx < n ? kv_idx - n < q_idx / block * block : "
-	"(kv_idx - n) / block <= (q_idx - n) / block && kv_idx >= n",
-	"top[q_idx / block][kv_idx / block] != 0",
-	"causal || kv_idx >= lo[b][0] && kv_idx < hi[b][0] && q_idx >= lo[b][0] && q_idx < hi[b][0]",
-	"!(kv_idx <= q_idx)",
-	"kv_idx < 0",
-	"q_idx - kv_idx >= 130",
-	"abs(q_idx - kv_idx) <= 7",
-	"kv_idx <= q_idx && (kv_idx >= few_len || few[kv_idx] != 0)",
-	"0x80000000 < 0 && -2147483648 == 0x80000000 && ~0 == -1",
-	"few[kv_idx]",
-	"kv_idx",
-};
-
-static const char *const scores[] = {
-	"score",
-	"identity",
-	"score * 2",
-	"score * score",
-	"q_idx >= kv_idx ? score : -inf",
-	"q_idx <= kv_idx ? score : -inf",
-	"score + (q_idx - kv_idx)",
-	"relative",
-	"causal ? score + (q_idx - kv_idx) : -inf",
-	"score + exp2(-8.0 * (h + 1) / heads) * (kv_idx - q_idx)",
-	"alibi",
-	"alibi(16)",
-	"score + slope[h] * (kv_idx - q_idx)",
-	"abs(q_idx - kv_idx) <= window ? score : -inf",
-	"kv_idx % 2 == 0 ? score : -inf",
-	"cap * tanh(score / cap)",
-	"soft_cap",
-	"soft_cap(30.0)",
-	"soft_cap(30.0, alibi(16))",
-	"soft_cap(cap, soft_cap(50.0, score * 0.125))",
-	"score * sigmoid(score)",
-	"sin(score) + cos(score) + 0.1 * score",
-	"tan(score)",
-	"score + log(1.0 + abs(score)) - sqrt(abs(score))",
-	"score + slope[h]",
-	"score + float(length[b])",
-	"score + half[q_idx] * brain[kv_idx]",
-	"score + bias[q_idx][kv_idx]",
-	"score + bias3[b][q_idx][kv_idx]",
-	"score + bias4[b][h][q_idx][kv_idx]",
-	"score * head_bias[b][h]",
-	"score + rel[clamp(q_idx - kv_idx + n, 0, 2 * n - 1)]",
-	"score + rel[offset[q_idx]]",
-	"score + cap",
-	"score * sigmoid(gate[h])",
-	"score + rope[q_idx][kv_idx]",
-	"score + bias[tree[q_idx][kv_idx]][h]",
-	"score + float(kv_idx - q_idx) / 37",
-	"score + 0.125 * ((kv_idx - q_idx) / 3) + 0.25 * ((kv_idx - q_idx) % 5)",
-	"min(max(score, -1.5), 1.25)",
-	"log(exp(score - lse[b][h]) + n)",
-	"floor(score) + int(score) + (kv_idx < q_idx)",
-	"- - -score - -1",
-	"score / -0.0 * 1e-45 + 3.4028234e38 + .5 + 1.",
-};
 
 static struct mod *
 parse(enum mod_kind kind, const char *text)
@@ -166,7 +22,8 @@ parse(enum mod_kind kind, const char *text)
 	struct paged_error error = { 0 };
 	struct mod *mod = NULL;
 
-	cr_assert_eq(mod_parse(kind, text, strlen(text), names, N_NAMES, &mod, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mod_parse(kind, text, strlen(text), mod_texts_names, MOD_TEXTS_NAMES, &mod, &error), PAGED_OK,
+		     "%s", error.text);
 	return mod;
 }
 
@@ -187,27 +44,22 @@ same_after_printing(enum mod_kind kind, const char *text)
 
 Test(mod_parse, all_of_research_round_trips)
 {
-	for (size_t i = 0; i < N(masks); i++)
-		same_after_printing(MOD_MASK, masks[i]);
-	for (size_t i = 0; i < N(scores); i++)
-		same_after_printing(MOD_SCORE, scores[i]);
+	for (size_t i = 0; mod_texts_masks[i] != NULL; i++)
+		same_after_printing(MOD_MASK, mod_texts_masks[i]);
+	for (size_t i = 0; mod_texts_scores[i] != NULL; i++)
+		same_after_printing(MOD_SCORE, mod_texts_scores[i]);
 }
 
 Test(mod_parse, ready_made_alone)
 {
 	for (uint32_t i = 0; mod_named(i) != NULL; i++) {
-		static const struct mod_array scalars[] = {
-			I32("offset", 0), I32("window", 0), I32("sink", 0),  I32("step", 0),  I32("prefix", 0),
-			I32("doc", 1),    I32("length", 0), I32("chunk", 0), I32("block", 0), I32("width", 0),
-			I32("radius", 0), I32("heads", 0),  F32("cap", 0),
-		};
 		const char *text = mod_named(i)->name;
 		bool is_score = strstr(mod_named(i)->text, "score") != NULL;
 		struct paged_error error = { 0 };
 		struct mod *mod;
 
-		cr_assert_eq(mod_parse(is_score ? MOD_SCORE : MOD_MASK, text, strlen(text), scalars, N(scalars), &mod,
-				       &error),
+		cr_assert_eq(mod_parse(is_score ? MOD_SCORE : MOD_MASK, text, strlen(text), mod_texts_scalars,
+				       MOD_TEXTS_SCALARS, &mod, &error),
 			     PAGED_OK, "%s", error.text);
 		mod_destroy(mod);
 	}
@@ -255,7 +107,8 @@ refused(enum mod_kind kind, const char *text, enum paged_status status, const ch
 	struct paged_error error = { 0 };
 	struct mod *mod = NULL;
 
-	cr_expect_eq(mod_parse(kind, text, strlen(text), names, N_NAMES, &mod, &error), status, "%.60s", text);
+	cr_expect_eq(mod_parse(kind, text, strlen(text), mod_texts_names, MOD_TEXTS_NAMES, &mod, &error), status,
+		     "%.60s", text);
 	cr_expect_not_null(strstr(error.text, expected), "%.60s: said %s", text, error.text);
 	mod_destroy(mod);
 }
