@@ -96,3 +96,10 @@ endif
 	%D%/cuda/nvrtc.h
 %C%_libkernels_la_LIBADD += -ldl
 EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h
+
+# Mods for the GPU
+%C%_libkernels_la_SOURCES += \
+	%D%/cuda/mod_args.h \
+	%D%/mod/source.c \
+	%D%/mod/source.h
+EXTRA_DIST += %D%/cuda/mod_device.h

@@ -462,3 +462,10 @@ IT_TESTS += %D%/it_cuda_toolkit
 %C%_it_cuda_toolkit_SOURCES = %D%/it_cuda_toolkit.c %D%/stand_in_case.h %D%/stand_in_use.h
 %C%_it_cuda_toolkit_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_cuda_toolkit_DEPENDENCIES = $(STAND_IN_LIBS)
+
+# Mods as source, compiled here
+UNIT_TESTS += %D%/unit_mod_source
+%C%_unit_mod_source_SOURCES = %D%/mod_compiled.c %D%/mod_compiled.h %D%/mod_host.h %D%/unit_mod_source.c
+%C%_unit_mod_source_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_CXX='"$(CXX)"'
+%C%_unit_mod_source_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mod_source_LDADD = $(MOD_TEST_LIBS) -ldl -lm

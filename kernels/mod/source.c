@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A line for each node: what it is called later, and the operation that gives it. */
+#include "config.h"
+
+#include "kernels/mod/source.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mod/ir.h"
+
+_Static_assert(CUDA_MOD_NAMES == MOD_MAX_NAMES && CUDA_MOD_INDEXES == MOD_MAX_INDEXES, "one to one");
+_Static_assert(MOD_MASK == 0 && MOD_SCORE == 1, "the kinds are numbers of names[]");
+_Static_assert(sizeof(struct cuda_mod_name) == 64 && sizeof(struct cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
+	       "as mod_device.h reads it");
+
+/* Operators stand between their operands, functions before them; some have one of each type. */
+static const struct {
+	const char *infix, *function;
+} spellings[MOD_N_OPS] = {
+	[MOD_OP_AND] = { "&&", NULL },
+	[MOD_OP_OR] = { "||", NULL },
+	[MOD_OP_LT] = { "<", NULL },
+	[MOD_OP_LE] = { "<=", NULL },
+	[MOD_OP_EQ] = { "==", NULL },
+	[MOD_OP_NE] = { "!=", NULL },
+	[MOD_OP_BITAND] = { "&", NULL },
+	[MOD_OP_BITOR] = { "|", NULL },
+	[MOD_OP_BITXOR] = { "^", NULL },
+	[MOD_OP_NOT] = { NULL, "!" },
+	[MOD_OP_BITNOT] = { NULL, "~" },
+	[MOD_OP_FROM_BOOL] = { NULL, "(int32_t)" },
+	[MOD_OP_ADD] = { NULL, "mod_add" },
+	[MOD_OP_SUB] = { NULL, "mod_sub" },
+	[MOD_OP_MUL] = { NULL, "mod_mul" },
+	[MOD_OP_DIV] = { NULL, "mod_div" },
+	[MOD_OP_MIN] = { NULL, "mod_min" },
+	[MOD_OP_MAX] = { NULL, "mod_max" },
+	[MOD_OP_NEG] = { NULL, "mod_neg" },
+	[MOD_OP_ABS] = { NULL, "mod_abs" },
+	[MOD_OP_MOD] = { NULL, "mod_mod" },
+	[MOD_OP_SHL] = { NULL, "mod_shl" },
+	[MOD_OP_SHR] = { NULL, "mod_shr" },
+	[MOD_OP_EXP] = { NULL, "mod_exp" },
+	[MOD_OP_EXP2] = { NULL, "mod_exp2" },
+	[MOD_OP_LOG] = { NULL, "mod_log" },
+	[MOD_OP_TANH] = { NULL, "mod_tanh" },
+	[MOD_OP_SIN] = { NULL, "mod_sin" },
+	[MOD_OP_COS] = { NULL, "mod_cos" },
+	[MOD_OP_TAN] = { NULL, "mod_tan" },
+	[MOD_OP_SIGMOID] = { NULL, "mod_sigmoid" },
+	[MOD_OP_SQRT] = { NULL, "mod_sqrt" },
+	[MOD_OP_FLOOR] = { NULL, "mod_floor" },
+	[MOD_OP_TO_INT] = { NULL, "mod_to_int" },
+	[MOD_OP_TO_FLOAT] = { NULL, "mod_to_float" },
+};
+
+static const char *
+type_text(enum mod_type type)
+{
+	return type == MOD_BOOL ? "bool" : type == MOD_INT ? "int32_t" : "float";
+}
+
+static void
+put_const(FILE *to, const struct mod_node *node)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &node->f, sizeof(bits));
+	if (node->type == MOD_BOOL)
+		fputs(node->i != 0 ? "true" : "false", to);
+	else if (node->type == MOD_FLOAT)
+		fprintf(to, "mod_float(0x%08" PRIx32 "u)", bits);
+	else if (node->i == INT32_MIN)
+		fputs("(-2147483647 - 1)", to);
+	else
+		fprintf(to, "%" PRId32, node->i);
+}
+
+/* A node as an operand: constants and variables by themselves, others by number. */
+static void
+put_value(FILE *to, const struct mod *mod, uint16_t number)
+{
+	static const char *const variables[] = {
+		[MOD_OP_SCORE] = "score", [MOD_OP_B] = "b",       [MOD_OP_H] = "h",
+		[MOD_OP_Q] = "q_idx",     [MOD_OP_KV] = "kv_idx",
+	};
+	const struct mod_node *node = &mod->nodes[number];
+
+	if (node->op == MOD_OP_CONST)
+		put_const(to, node);
+	else if (node->op < MOD_OP_PARAM)
+		fputs(variables[node->op], to);
+	else
+		fprintf(to, "v%" PRIu16, number);
+}
+
+static void
+put_values(FILE *to, const struct mod *mod, const struct mod_node *node, const char *between)
+{
+	for (uint32_t i = 0; i < node->n_args; i++) {
+		if (i > 0)
+			fputs(between, to);
+		put_value(to, mod, node->args[i]);
+	}
+}
+
+static void
+put_load(FILE *to, const struct mod *mod, const struct mod_node *node)
+{
+	if (node->guard != MOD_NO_NODE) {
+		put_value(to, mod, node->guard);
+		fputs(" ? ", to);
+	}
+	fprintf(to, "mod_load_%s(args, names + %u, ", mod_dtype_name(mod->names[node->name].dtype), node->name);
+	put_values(to, mod, node, ", ");
+	fputs(node->guard != MOD_NO_NODE ? ") : 0" : ")", to);
+}
+
+static void
+put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
+{
+	char infix[8];
+
+	if (node->op == MOD_OP_PARAM) {
+		fprintf(to, "mod_param_%s(names + %u)", node->type == MOD_FLOAT ? "float" : "int", node->name);
+	} else if (node->op == MOD_OP_LOAD) {
+		put_load(to, mod, node);
+	} else if (node->op == MOD_OP_SELECT) {
+		put_value(to, mod, node->args[0]);
+		fputs(" ? ", to);
+		put_value(to, mod, node->args[1]);
+		fputs(" : ", to);
+		put_value(to, mod, node->args[2]);
+	} else if (spellings[node->op].infix != NULL) {
+		snprintf(infix, sizeof(infix), " %s ", spellings[node->op].infix);
+		put_values(to, mod, node, infix);
+	} else {
+		fprintf(to, "%s(", spellings[node->op].function);
+		put_values(to, mod, node, ", ");
+		fputs(")", to);
+	}
+}
+
+/* Of all nodes: some may not make a difference to the result. */
+static uint32_t
+inputs_of(const struct mod *mod)
+{
+	uint32_t inputs = 0;
+
+	for (uint32_t i = 0; i < mod->n_nodes; i++)
+		inputs |= mod->nodes[i].inputs;
+	return inputs;
+}
+
+/* A function's parameters; those that it has no use for have no name. */
+static void
+put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
+{
+	static const struct {
+		const char *name;
+		enum mod_inputs input;
+	} ints[] = { { "b", MOD_ON_B }, { "h", MOD_ON_H }, { "q_idx", MOD_ON_Q }, { "kv_idx", MOD_ON_KV } };
+	uint32_t inputs = mod != NULL ? inputs_of(mod) : MOD_ON_SCORE;
+
+	if (kind == MOD_SCORE)
+		fprintf(to, "float%s, ", inputs & MOD_ON_SCORE ? " score" : "");
+	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
+		fprintf(to, "int32_t%s%s, ", inputs & ints[i].input ? " " : "",
+			inputs & ints[i].input ? ints[i].name : "");
+	fprintf(to, "const void *%s", mod != NULL && mod->n_names > 0 ? "at" : "");
+}
+
+static void
+put_body(FILE *to, const struct mod *mod)
+{
+	if (mod->n_names > 0)
+		fprintf(to,
+			"\t\tconst cuda_mod_args *args = static_cast<const cuda_mod_args *>(at);\n"
+			"\t\tconst cuda_mod_name *names = args->names[%d];\n",
+			(int)mod->kind);
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		const struct mod_node *node = &mod->nodes[i];
+
+		if (node->op < MOD_OP_PARAM)
+			continue;
+		fprintf(to, "\t\tconst %s v%" PRIu32 " = ", type_text(node->type), i);
+		put_operation(to, mod, node);
+		fputs(";\n", to);
+	}
+	fputs("\t\treturn ", to);
+	put_value(to, mod, (uint16_t)(mod->n_nodes - 1));
+	fputs(";\n", to);
+}
+
+static void
+put_function(FILE *to, enum mod_kind kind, const struct mod *mod)
+{
+	fprintf(to, "\n\tATTENTION_MOD_FUNCTION %s(", kind == MOD_MASK ? "bool mask" : "float score");
+	put_parameters(to, kind, mod);
+	fputs(")\n\t{\n", to);
+	if (mod != NULL)
+		put_body(to, mod);
+	else
+		fprintf(to, "\t\treturn %s;\n", kind == MOD_MASK ? "true" : "score");
+	fputs("\t}\n", to);
+}
+
+enum paged_status
+mod_cuda_source(const char *name, const struct mod *mask, const struct mod *score, char **text_p,
+		struct paged_error *error)
+{
+	char *text = NULL;
+	size_t length;
+	FILE *to = open_memstream(&text, &length);
+	bool failed;
+
+	if (to == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for its source");
+	fprintf(to,
+		"#include \"kernels/cuda/mod_device.h\"\n\n"
+		"struct %s {\n\tstatic constexpr bool has_score = %s, has_mask = %s;\n",
+		name, score != NULL ? "true" : "false", mask != NULL ? "true" : "false");
+	put_function(to, MOD_SCORE, score);
+	put_function(to, MOD_MASK, mask);
+	fputs("};\n", to);
+	failed = ferror(to) != 0;
+	failed |= fclose(to) != 0;
+	if (failed) {
+		free(text);
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for its source");
+	}
+	*text_p = text;
+	return PAGED_OK;
+}
+
+static enum paged_status
+array_check(const struct mod_symbol *symbol, const struct mod_bound *bound, struct paged_error *error)
+{
+	uint32_t size = mod_dtype_size(symbol->dtype);
+
+	if ((uintptr_t)bound->data % size != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "mod: array '%s' at %p is not aligned to its elements of %u bytes", symbol->name,
+				  (const void *)bound->data, size);
+	for (uint32_t d = 0; d < symbol->n_dims; d++)
+		if (bound->strides[d] % size != 0)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "mod: array '%s': stride %u is %" PRId64 " bytes, its elements have %u",
+					  symbol->name, d, bound->strides[d], size);
+	return PAGED_OK;
+}
+
+static struct cuda_mod_name
+name_of(const struct mod_symbol *symbol, const struct mod_bound *bound)
+{
+	struct cuda_mod_name name = { .address = (uintptr_t)bound->data };
+
+	if (symbol->n_dims == 0) {
+		name.address = 0;
+		memcpy(&name.value, mod_dtype_is_float(symbol->dtype) ? (const void *)&bound->value.f : &bound->value.i,
+		       sizeof(name.value));
+	}
+	for (uint32_t d = 0; d < symbol->n_dims; d++) {
+		name.extents[d] = bound->extents[d];
+		name.strides[d] = bound->strides[d];
+	}
+	return name;
+}
+
+enum paged_status
+mod_cuda_args(const struct mod_binding *binding, struct cuda_mod_args *args, struct paged_error *error)
+{
+	const struct mod *mod = binding->mod;
+
+	for (uint32_t i = 0; i < mod->n_names; i++) {
+		const struct mod_symbol *symbol = &mod->names[i];
+		enum paged_status status = PAGED_OK;
+
+		if (symbol->n_dims > 0)
+			status = array_check(symbol, &binding->names[i], error);
+		if (status != PAGED_OK)
+			return status;
+	}
+	for (uint32_t i = 0; i < mod->n_names; i++)
+		args->names[mod->kind][i] = name_of(&mod->names[i], &binding->names[i]);
+	return PAGED_OK;
+}
+
+struct mod_range
+mod_cuda_range(const struct cuda_mod_range *range, enum mod_kind *kind_p)
+{
+	*kind_p = (enum mod_kind)range->kind;
+	return (struct mod_range){ range->found != 0, (uint8_t)range->array, (uint8_t)range->dim, range->index,
+				   range->extent };
+}
