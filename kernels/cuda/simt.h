@@ -35,6 +35,7 @@ typedef unsigned int uint32_t;
 typedef int int32_t;
 typedef unsigned long long uint64_t;
 typedef long long int64_t;
+#define UINT32_MAX 0xffffffffu
 #else
 #include <stdint.h>
 #endif
