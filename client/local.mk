@@ -13,7 +13,7 @@ EXTRA_%C%_libpagedclient_la_DEPENDENCIES = $(srcdir)/%D%/pagedclient.map
 EXTRA_DIST += %D%/pagedclient.map
 %C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
 %C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la daemon/core/libcore.la common/libcommon.la \
-	$(ZMQ_LIBS) -lpthread -lm
+	%D%/libcode.la $(ZMQ_LIBS) -lpthread -lm
 %C%_libpagedclient_la_SOURCES = \
 	%D%/admin.c \
 	%D%/array.c \
@@ -61,6 +61,16 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/seq.c
+
+# Compiled code: apart from the rest, for its tests.
+noinst_LTLIBRARIES += %D%/libcode.la
+%C%_libcode_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS)
+%C%_libcode_la_LIBADD = $(SODIUM_LIBS) -lpthread
+%C%_libcode_la_SOURCES = \
+	%D%/code_cache.c \
+	%D%/code_cache.h \
+	%D%/code_cache_files.h \
+	%D%/code_cache_trim.c
 
 # pagedctl: the installed header is all it knows.
 bin_PROGRAMS += %D%/ctl/pagedctl

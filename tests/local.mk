@@ -469,3 +469,10 @@ UNIT_TESTS += %D%/unit_mod_source
 %C%_unit_mod_source_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_CXX='"$(CXX)"'
 %C%_unit_mod_source_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_mod_source_LDADD = $(MOD_TEST_LIBS) -ldl -lm
+
+# Compiled code in the worker
+CODE_TEST_LIBS = client/libcode.la kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_code_cache
+%C%_unit_code_cache_SOURCES = %D%/unit_code_cache.c
+%C%_unit_code_cache_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_code_cache_LDADD = $(CODE_TEST_LIBS)

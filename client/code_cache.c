@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/code_cache.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pwd.h>
+#include <sodium.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/code_cache_files.h"
+
+#define DEFAULT_MAX_BYTES (UINT64_C(256) << 20)
+
+/* A file begins with this; the image follows. */
+struct header {
+	char magic[8];
+	struct code_key key;
+	uint64_t size; /* of the image */
+	uint8_t digest[CODE_KEY_SIZE];
+};
+
+_Static_assert(sizeof(struct header) == 80, "no padding");
+_Static_assert(CODE_KEY_SIZE == crypto_hash_sha256_BYTES, "a key is a SHA-256");
+
+static const char magic[8] = "pagedcc1";
+
+struct code_cache {
+	int dir;
+	uint64_t max_bytes;
+	char path[];
+};
+
+struct code_key
+code_key_make(const struct code_key_part *parts, size_t n_parts)
+{
+	crypto_hash_sha256_state state;
+	struct code_key key;
+
+	crypto_hash_sha256_init(&state);
+	for (size_t i = 0; i < n_parts; i++) {
+		uint64_t size = parts[i].size;
+
+		crypto_hash_sha256_update(&state, (const unsigned char *)&size, sizeof(size));
+		crypto_hash_sha256_update(&state, parts[i].bytes, parts[i].size);
+	}
+	crypto_hash_sha256_final(&state, key.bytes);
+	return key;
+}
+
+/* The folder */
+
+static enum paged_status
+path_make(char *path, size_t size, const char *name, const char *parent, const char *rest, struct paged_error *error)
+{
+	int length = snprintf(path, size, "%s%s", parent, rest);
+
+	if (parent[0] != '/')
+		return paged_fail(error, PAGED_ERR_INVALID, "code cache: %s=%.100s is no absolute path", name, parent);
+	if (length < 0 || (size_t)length >= size)
+		return paged_fail(error, PAGED_ERR_INVALID, "code cache: %s has %zu bytes, which is too long", name,
+				  strlen(parent));
+	return PAGED_OK;
+}
+
+enum paged_status
+code_cache_path(char *path, size_t size, struct paged_error *error)
+{
+	const char *own = secure_getenv("PAGED_CACHE_DIR"), *shared = secure_getenv("XDG_CACHE_HOME");
+	const char *home = secure_getenv("HOME");
+	struct passwd entry, *found = NULL;
+	char room[4096];
+
+	if (own != NULL && own[0] == '\0') {
+		path[0] = '\0';
+		return PAGED_OK;
+	}
+	if (own != NULL)
+		return path_make(path, size, "PAGED_CACHE_DIR", own, "", error);
+	/* Its specification has a relative one ignored. */
+	if (shared != NULL && shared[0] == '/')
+		return path_make(path, size, "XDG_CACHE_HOME", shared, "/paged", error);
+	if ((home == NULL || home[0] == '\0') && getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 &&
+	    found != NULL)
+		home = entry.pw_dir;
+	if (home == NULL || home[0] == '\0')
+		return paged_fail(error, PAGED_ERR_NOENT, "code cache: uid %u has no home directory",
+				  (unsigned int)geteuid());
+	return path_make(path, size, "HOME", home, "/.cache/paged", error);
+}
+
+static void
+folders_make(const char *path)
+{
+	char part[PATH_MAX];
+
+	snprintf(part, sizeof(part), "%s", path);
+	for (char *at = strchr(part + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+		*at = '\0';
+		(void)mkdir(part, 0700);
+		*at = '/';
+	}
+	/* Whether any of this failed shows when it is opened. */
+	(void)mkdir(part, 0700);
+}
+
+static enum paged_status
+folder_check(int dir, const char *path, struct paged_error *error)
+{
+	struct stat stat;
+
+	if (fstat(dir, &stat) != 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", path, strerror(errno));
+	if (stat.st_uid != geteuid())
+		return paged_fail(error, PAGED_ERR_PERM, "code cache: %s belongs to uid %u, not to %u", path,
+				  (unsigned int)stat.st_uid, (unsigned int)geteuid());
+	if ((stat.st_mode & 077) != 0)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "code cache: %s has mode %04o: others may get at it, 0700 is wanted", path,
+				  (unsigned int)(stat.st_mode & 07777));
+	return PAGED_OK;
+}
+
+enum paged_status
+code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_p, struct paged_error *error)
+{
+	struct code_cache *cache = malloc(sizeof(*cache) + strlen(path) + 1);
+	enum paged_status status;
+
+	if (cache == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the code cache");
+	folders_make(path);
+	cache->max_bytes = max_bytes != 0 ? max_bytes : DEFAULT_MAX_BYTES;
+	strcpy(cache->path, path);
+	cache->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (cache->dir < 0) {
+		status = paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", path, strerror(errno));
+		goto err_free;
+	}
+	status = folder_check(cache->dir, path, error);
+	if (status != PAGED_OK)
+		goto err_close;
+	*cache_p = cache;
+	return PAGED_OK;
+
+err_close:
+	close(cache->dir);
+err_free:
+	free(cache);
+	return status;
+}
+
+void
+code_cache_close(struct code_cache *cache)
+{
+	if (cache == NULL)
+		return;
+	close(cache->dir);
+	free(cache);
+}
+
+/* Files */
+
+static void
+name_of(const struct code_key *key, char name[CODE_CACHE_NAME_SIZE])
+{
+	for (size_t i = 0; i < CODE_KEY_SIZE; i++)
+		snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
+}
+
+static bool
+read_all(int fd, void *to, size_t size)
+{
+	while (size > 0) {
+		ssize_t n = read(fd, to, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		to = (char *)to + n;
+		size -= (size_t)n;
+	}
+	return true;
+}
+
+static bool
+write_all(int fd, const void *from, size_t size)
+{
+	while (size > 0) {
+		ssize_t n = write(fd, from, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return false;
+		from = (const char *)from + n;
+		size -= (size_t)n;
+	}
+	return true;
+}
+
+/* The image in an open file, if all of it is as it was written. */
+static enum paged_status
+image_read(int fd, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
+{
+	uint8_t digest[CODE_KEY_SIZE];
+	struct header header;
+	struct stat stat;
+	char *bytes;
+
+	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) || (size_t)stat.st_size < sizeof(header) ||
+	    !read_all(fd, &header, sizeof(header)) || memcmp(header.magic, magic, sizeof(magic)) != 0 ||
+	    memcmp(&header.key, key, sizeof(*key)) != 0 || header.size != (uint64_t)stat.st_size - sizeof(header))
+		return PAGED_ERR_CORRUPT;
+	bytes = malloc(header.size + 1);
+	if (bytes == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %" PRIu64 " bytes of compiled code",
+				  header.size);
+	if (!read_all(fd, bytes, header.size)) {
+		free(bytes);
+		return PAGED_ERR_CORRUPT;
+	}
+	crypto_hash_sha256(digest, (const unsigned char *)bytes, header.size);
+	if (memcmp(digest, header.digest, sizeof(digest)) != 0) {
+		free(bytes);
+		return PAGED_ERR_CORRUPT;
+	}
+	*bytes_p = bytes;
+	*size_p = header.size;
+	return PAGED_OK;
+}
+
+enum paged_status
+code_cache_get(struct code_cache *cache, const struct code_key *key, char **bytes_p, size_t *size_p,
+	       struct paged_error *error)
+{
+	char name[CODE_CACHE_NAME_SIZE];
+	enum paged_status status;
+	int fd;
+
+	if (cache == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
+	name_of(key, name);
+	fd = openat(cache->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 && errno == ENOENT)
+		return paged_fail(error, PAGED_ERR_NOENT, "code cache: no %s", name);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s/%s: %s", cache->path, name, strerror(errno));
+	status = image_read(fd, key, bytes_p, size_p, error);
+	if (status == PAGED_OK)
+		(void)futimens(fd, NULL); /* used now: code_cache_trim() takes the oldest */
+	close(fd);
+	if (status != PAGED_ERR_CORRUPT)
+		return status;
+	(void)unlinkat(cache->dir, name, 0);
+	return paged_fail(error, PAGED_ERR_CORRUPT, "code cache: %s/%s was damaged, and is removed", cache->path, name);
+}
+
+static bool
+file_write(int fd, const struct header *header, const char *bytes)
+{
+	bool written = write_all(fd, header, sizeof(*header)) && write_all(fd, bytes, header->size);
+
+	return (close(fd) == 0) & written;
+}
+
+enum paged_status
+code_cache_put(struct code_cache *cache, const struct code_key *key, const char *bytes, size_t size,
+	       struct paged_error *error)
+{
+	struct header header = { .key = *key, .size = size };
+	char name[CODE_CACHE_NAME_SIZE], temporary[CODE_CACHE_NAME_SIZE];
+	uint64_t random;
+	int fd;
+
+	if (cache == NULL)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
+	if (size > cache->max_bytes - sizeof(header) || cache->max_bytes < sizeof(header))
+		return paged_fail(error, PAGED_ERR_LIMIT, "code cache: %zu bytes, it keeps %" PRIu64, size,
+				  cache->max_bytes);
+	memcpy(header.magic, magic, sizeof(magic));
+	crypto_hash_sha256(header.digest, (const unsigned char *)bytes, size);
+	name_of(key, name);
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		random = (uint64_t)getpid();
+	snprintf(temporary, sizeof(temporary), CODE_CACHE_TEMPORARY "%016" PRIx64, random);
+	fd = openat(cache->dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", cache->path, strerror(errno));
+	if (!file_write(fd, &header, bytes) || renameat(cache->dir, temporary, cache->dir, name) != 0) {
+		paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s/%s: %s", cache->path, name, strerror(errno));
+		(void)unlinkat(cache->dir, temporary, 0);
+		return PAGED_ERR_SYSTEM;
+	}
+	code_cache_trim(cache->dir, cache->max_bytes);
+	return PAGED_OK;
+}

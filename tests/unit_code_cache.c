@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The code cache: where it is, whose it may be, damage, its limit, processes side by side. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/code_cache.h"
+
+static char home[64];
+static struct paged_error error;
+
+static void
+home_make(void)
+{
+	strcpy(home, "/tmp/paged-cache.XXXXXX");
+	cr_assert_not_null(mkdtemp(home));
+}
+
+static void
+home_remove(void)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "chmod -R u+rwx %s; rm -r %s", home, home);
+	cr_assert_eq(system(command), 0);
+}
+
+TestSuite(code_cache, .init = home_make, .fini = home_remove);
+
+static struct code_key
+key_of(const char *text)
+{
+	const struct code_key_part part = { text, strlen(text) };
+
+	return code_key_make(&part, 1);
+}
+
+static struct code_cache *
+cache_open(uint64_t max_bytes)
+{
+	struct code_cache *cache = NULL;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/a/b", home);
+	cr_assert_eq(code_cache_open(path, max_bytes, &cache, &error), PAGED_OK, "%s", error.text);
+	return cache;
+}
+
+static void
+put(struct code_cache *cache, const char *name, const char *bytes, size_t size)
+{
+	struct code_key key = key_of(name);
+
+	cr_assert_eq(code_cache_put(cache, &key, bytes, size, &error), PAGED_OK, "%s", error.text);
+}
+
+static enum paged_status
+get(struct code_cache *cache, const char *name, const char *expected, size_t size)
+{
+	struct code_key key = key_of(name);
+	enum paged_status status;
+	size_t got_size = 0;
+	char *got = NULL;
+
+	status = code_cache_get(cache, &key, &got, &got_size, &error);
+	if (status == PAGED_OK)
+		cr_expect(got_size == size && memcmp(got, expected, size) == 0, "%s", name);
+	free(got);
+	return status;
+}
+
+/* The n-th file in the cache's folder; how many there are. */
+static unsigned int
+files(const char *wanted, char *path, size_t size)
+{
+	unsigned int n = 0;
+	struct dirent *entry;
+	char folder[128];
+	DIR *dir;
+
+	snprintf(folder, sizeof(folder), "%s/a/b", home);
+	dir = opendir(folder);
+	cr_assert_not_null(dir);
+	while ((entry = readdir(dir)) != NULL) {
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (wanted == NULL || strncmp(entry->d_name, wanted, strlen(wanted)) == 0)
+			snprintf(path, size, "%s/%s", folder, entry->d_name);
+		n++;
+	}
+	closedir(dir);
+	return n;
+}
+
+Test(code_cache, keys)
+{
+	const struct code_key_part a[] = { { "ab", 2 }, { "c", 1 } }, b[] = { { "a", 1 }, { "bc", 2 } };
+	struct code_key keys[] = { code_key_make(a, 2), code_key_make(b, 2), code_key_make(a, 1) };
+	struct code_key again = code_key_make(a, 2);
+
+	cr_expect_neq(memcmp(&keys[0], &keys[1], sizeof(keys[0])), 0);
+	cr_expect_neq(memcmp(&keys[0], &keys[2], sizeof(keys[0])), 0);
+	cr_expect_eq(memcmp(&keys[0], &again, sizeof(again)), 0);
+}
+
+Test(code_cache, where_it_is)
+{
+	char path[64];
+
+	setenv("HOME", "/home/u", 1);
+	unsetenv("PAGED_CACHE_DIR");
+	unsetenv("XDG_CACHE_HOME");
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_str_eq(path, "/home/u/.cache/paged");
+	setenv("XDG_CACHE_HOME", "relative", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_str_eq(path, "/home/u/.cache/paged");
+	setenv("XDG_CACHE_HOME", "/var/tmp/x", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_str_eq(path, "/var/tmp/x/paged");
+	setenv("PAGED_CACHE_DIR", "/srv/code", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_str_eq(path, "/srv/code");
+	setenv("PAGED_CACHE_DIR", "", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_OK);
+	cr_expect_str_eq(path, "");
+	setenv("PAGED_CACHE_DIR", "code", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
+	cr_expect_str_eq(error.text, "code cache: PAGED_CACHE_DIR=code is no absolute path");
+	setenv("PAGED_CACHE_DIR", "/a-path-that-is-longer-than-the-room-that-there-is-for-it-here-aaaaaa", 1);
+	cr_expect_eq(code_cache_path(path, sizeof(path), &error), PAGED_ERR_INVALID);
+}
+
+Test(code_cache, keeps_and_replaces)
+{
+	struct code_cache *cache = cache_open(0);
+	struct stat stat;
+	char path[512];
+
+	cr_expect_eq(get(cache, "one", "", 0), PAGED_ERR_NOENT);
+	put(cache, "one", "first", 5);
+	put(cache, "two", "", 0);
+	cr_expect_eq(get(cache, "one", "first", 5), PAGED_OK);
+	cr_expect_eq(get(cache, "two", "", 0), PAGED_OK);
+	put(cache, "one", "second", 6);
+	code_cache_close(cache);
+	cache = cache_open(0);
+	cr_expect_eq(get(cache, "one", "second", 6), PAGED_OK);
+	cr_expect_eq(files(NULL, path, sizeof(path)), 2);
+	cr_assert_eq(lstat(path, &stat), 0);
+	cr_expect_eq(stat.st_mode & 07777, 0600);
+	snprintf(path, sizeof(path), "%s/a", home);
+	cr_assert_eq(lstat(path, &stat), 0);
+	cr_expect_eq(stat.st_mode & 07777, 0700);
+	code_cache_close(cache);
+}
+
+Test(code_cache, none)
+{
+	struct code_key key = key_of("one");
+	size_t size;
+	char *bytes;
+
+	cr_expect_eq(code_cache_get(NULL, &key, &bytes, &size, &error), PAGED_ERR_NOENT);
+	cr_expect_eq(code_cache_put(NULL, &key, "", 0, &error), PAGED_ERR_NOENT);
+	code_cache_close(NULL);
+}
+
+Test(code_cache, a_folder_open_to_others)
+{
+	struct code_cache *cache;
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/open", home);
+	cr_assert_eq(mkdir(path, 0700), 0);
+	cr_assert_eq(chmod(path, 0750), 0);
+	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
+	cr_expect_not_null(strstr(error.text, "has mode 0750: others may get at it, 0700 is wanted"), "%s", error.text);
+	cr_assert_eq(chmod(path, 0700), 0);
+	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_OK);
+	code_cache_close(cache);
+}
+
+Test(code_cache, a_folder_of_another_user)
+{
+	struct code_cache *cache;
+
+	if (geteuid() == 0) {
+		char path[512];
+
+		snprintf(path, sizeof(path), "%s/theirs", home);
+		cr_assert_eq(mkdir(path, 0700), 0);
+		cr_assert_eq(chown(path, 12345, 12345), 0);
+		cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_PERM);
+		cr_expect_not_null(strstr(error.text, "belongs to uid 12345, not to 0"), "%s", error.text);
+	} else {
+		cr_expect_eq(code_cache_open("/", 0, &cache, &error), PAGED_ERR_PERM);
+		cr_expect_not_null(strstr(error.text, "belongs to uid 0"), "%s", error.text);
+	}
+}
+
+Test(code_cache, a_folder_that_cannot_be)
+{
+	struct code_cache *cache;
+	char path[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/file", home);
+	file = fopen(path, "we");
+	cr_assert_not_null(file);
+	fclose(file);
+	cr_expect_eq(code_cache_open(path, 0, &cache, &error), PAGED_ERR_SYSTEM);
+	cr_expect_not_null(strstr(error.text, "Not a directory"), "%s", error.text);
+}
+
+/* Every byte of a file, one after another, and every length. */
+Test(code_cache, damage)
+{
+	struct code_cache *cache = cache_open(0);
+	char path[512], good[128], bad[128];
+	size_t size;
+	FILE *file;
+
+	put(cache, "one", "image", 5);
+	cr_assert_eq(files(NULL, path, sizeof(path)), 1);
+	file = fopen(path, "re");
+	cr_assert_not_null(file);
+	size = fread(good, 1, sizeof(good), file);
+	fclose(file);
+	cr_assert_eq(size, 85);
+	for (size_t i = 0; i < 2 * size; i++) {
+		size_t length = i < size ? size : i - size;
+
+		memcpy(bad, good, size);
+		bad[i % size] ^= 0x10;
+		file = fopen(path, "we");
+		cr_assert_not_null(file);
+		cr_assert_eq(fwrite(i < size ? bad : good, 1, length, file), length);
+		fclose(file);
+		cr_expect_eq(get(cache, "one", "image", 5), PAGED_ERR_CORRUPT, "%zu", i);
+		cr_expect_eq(access(path, F_OK), -1);
+	}
+	put(cache, "one", "image", 5);
+	cr_expect_eq(get(cache, "one", "image", 5), PAGED_OK);
+	code_cache_close(cache);
+}
+
+/* Another key's file under this one's name is not this one's. */
+Test(code_cache, a_file_of_another_name)
+{
+	struct code_cache *cache = cache_open(0);
+	char one[512], two[512];
+
+	put(cache, "one", "image", 5);
+	cr_assert_eq(files(NULL, one, sizeof(one)), 1);
+	cr_assert_eq(get(cache, "two", "", 0), PAGED_ERR_NOENT);
+	snprintf(two, sizeof(two), "%s/a/b/%s", home, strrchr(error.text, ' ') + 1);
+	cr_assert_eq(rename(one, two), 0);
+	cr_expect_eq(get(cache, "two", "image", 5), PAGED_ERR_CORRUPT);
+	code_cache_close(cache);
+}
+
+Test(code_cache, oldest_use_goes_first)
+{
+	static const char bytes[1000];
+	struct code_cache *cache = cache_open(3500);
+	char name[2] = "a", path[512];
+	struct code_key key = key_of("large");
+
+	for (name[0] = 'a'; name[0] <= 'c'; name[0]++) {
+		put(cache, name, bytes, sizeof(bytes));
+		usleep(12000); /* file systems count in steps of the clock's interrupt */
+	}
+	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
+	usleep(12000);
+	put(cache, "d", bytes, sizeof(bytes));
+	cr_expect_eq(files(NULL, path, sizeof(path)), 3);
+	cr_expect_eq(get(cache, "b", "", 0), PAGED_ERR_NOENT);
+	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
+	cr_expect_eq(get(cache, "d", bytes, sizeof(bytes)), PAGED_OK);
+	cr_expect_eq(code_cache_put(cache, &key, bytes, 3421, &error), PAGED_ERR_LIMIT);
+	code_cache_close(cache);
+}
+
+Test(code_cache, what_a_dead_writer_left)
+{
+	const struct timespec long_ago[2] = { { 1000, 0 }, { 1000, 0 } };
+	struct code_cache *cache = cache_open(0);
+	char path[512];
+	int fd;
+
+	for (int i = 0; i < 3; i++) {
+		snprintf(path, sizeof(path), "%s/a/b/%s", home, i == 0 ? ".new-1" : i == 1 ? ".new-2" : "notes");
+		fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+		cr_assert_geq(fd, 0);
+		if (i != 1)
+			cr_assert_eq(futimens(fd, long_ago), 0);
+		close(fd);
+	}
+	put(cache, "one", "image", 5);
+	cr_expect_eq(files(NULL, path, sizeof(path)), 3);
+	snprintf(path, sizeof(path), "%s/a/b/.new-1", home);
+	cr_expect_eq(access(path, F_OK), -1);
+	code_cache_close(cache);
+}
+
+/* What is read is always whole, whoever writes and removes. */
+static int
+child(unsigned int number)
+{
+	static char bytes[20000];
+	struct code_cache *cache = cache_open(50000);
+
+	for (unsigned int i = 0; i < 300; i++) {
+		char name[2] = { (char)('a' + (i + number) % 5), '\0' };
+		enum paged_status status;
+
+		memset(bytes, name[0], sizeof(bytes));
+		if (i % 3 == 0) {
+			struct code_key key = key_of(name);
+
+			if (code_cache_put(cache, &key, bytes, sizeof(bytes), &error) != PAGED_OK)
+				return 1;
+			continue;
+		}
+		status = get(cache, name, bytes, sizeof(bytes));
+		if (status != PAGED_OK && status != PAGED_ERR_NOENT)
+			return 2;
+	}
+	code_cache_close(cache);
+	return 0;
+}
+
+Test(code_cache, processes_side_by_side)
+{
+	pid_t children[4];
+	int status;
+
+	for (unsigned int i = 0; i < 4; i++) {
+		children[i] = fork();
+		cr_assert_geq(children[i], 0);
+		if (children[i] == 0)
+			_exit(child(i));
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		cr_assert_eq(waitpid(children[i], &status, 0), children[i]);
+		cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d", status);
+	}
+}
