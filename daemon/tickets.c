@@ -56,24 +56,30 @@ tickets_close(struct tickets *tickets)
 			ticket_drop(tickets, &tickets->ticket[i]);
 }
 
-/* Make way: at most TICKETS_MEMBER - 1 of the member stay. */
-static void
-oldest_drop(struct tickets *tickets, uint32_t member)
+/* Of a member, or of all for 0. */
+static struct ticket *
+oldest_find(struct tickets *tickets, uint32_t member)
 {
 	struct ticket *oldest = NULL;
-	unsigned int n = 0;
 
 	for (int i = 0; i < TICKETS_MAX; i++) {
 		struct ticket *ticket = &tickets->ticket[i];
 
-		if (ticket->id == 0 || ticket->member != member)
-			continue;
-		n++;
-		if (oldest == NULL || ticket->id < oldest->id)
+		if (ticket->id != 0 && (member == 0 || ticket->member == member) &&
+		    (oldest == NULL || ticket->id < oldest->id))
 			oldest = ticket;
 	}
-	if (n >= TICKETS_MEMBER)
-		ticket_drop(tickets, oldest);
+	return oldest;
+}
+
+static unsigned int
+count_of(const struct tickets *tickets, uint32_t member)
+{
+	unsigned int n = 0;
+
+	for (int i = 0; i < TICKETS_MAX; i++)
+		n += tickets->ticket[i].id != 0 && tickets->ticket[i].member == member;
+	return n;
 }
 
 static struct ticket *
@@ -90,13 +96,14 @@ tickets_put(struct tickets *tickets, uint32_t member, int fd, uint64_t size, uin
 {
 	struct ticket *ticket;
 
-	oldest_drop(tickets, member);
-	ticket = free_find(tickets);
-	if (ticket == NULL || size > tickets->max_bytes || tickets->n_bytes > tickets->max_bytes - size)
-		return paged_fail(error, PAGED_ERR_AGAIN,
-				  "block mask of %" PRIu64 " bytes: masks of %" PRIu64 " bytes wait to be fetched, and %" PRIu64
-				  " is the most",
-				  size, tickets->n_bytes, tickets->max_bytes);
+	if (size > tickets->max_bytes)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "block mask of %" PRIu64 " bytes: the most that may wait to be fetched are %" PRIu64, size,
+				  tickets->max_bytes);
+	if (count_of(tickets, member) >= TICKETS_MEMBER)
+		ticket_drop(tickets, oldest_find(tickets, member));
+	while ((ticket = free_find(tickets)) == NULL || tickets->n_bytes > tickets->max_bytes - size)
+		ticket_drop(tickets, oldest_find(tickets, 0));
 	*ticket = (struct ticket){
 		.id = ++tickets->last_id, .member = member, .fd = fd, .size = size, .due_ms = loop_now_ms() + TICKETS_MS
 	};

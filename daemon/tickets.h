@@ -3,7 +3,9 @@
  * tickets.h - block masks that were too large for a reply and wait to be fetched
  *
  * A member's oldest one makes way when it has more than a few, and all go
- * when it leaves or does not come for them; the bytes of all are bounded.
+ * when it leaves or does not come for them.  Number and bytes of all are
+ * bounded: the oldest make way, whosever they are, for whoever wants a mask
+ * comes for it at once.
  */
 #ifndef PAGED_DAEMON_TICKETS_H
 #define PAGED_DAEMON_TICKETS_H
@@ -38,7 +40,7 @@ void tickets_close(struct tickets *tickets);
 /**
  * tickets_put - keep a descriptor for a member, which then owns it
  *
- * @retval PAGED_ERR_AGAIN  too many, or too many bytes, wait already; fd is still the caller's
+ * @retval PAGED_ERR_LIMIT  larger than all that may wait; fd is still the caller's
  */
 enum paged_status tickets_put(struct tickets *tickets, uint32_t member, int fd, uint64_t size, uint64_t *id_p,
 			      struct paged_error *error);

@@ -132,6 +132,35 @@ IT_TEST(wild_tickets)
 	it_daemon_stop(&daemon);
 }
 
+/* Nobody keeps others from theirs by not coming for his. */
+IT_TEST(the_oldest_ticket_makes_way)
+{
+	struct wire_control_reply grant;
+	struct it_daemon daemon;
+	uint64_t ticket[5];
+	paged_seq_id seq;
+	struct raw raw[5];
+
+	toy_start(&daemon, "mask-size = 5MiB\n");
+	for (int i = 0; i < 5; i++)
+		raw_attach(&raw[i], WIRE_ROLE_SESSION, NULL);
+	seq = raw_reserve(&raw[0], tokens);
+	for (int i = 0; i < 5; i++) {
+		struct wire_reply reply = ticket_get(&raw[i], &seq);
+
+		it_require(5 * reply.mask.size > 4 * (5u << 20), "%ju bytes", (uintmax_t)reply.mask.size);
+		ticket[i] = reply.mask.ticket;
+	}
+	expect_no_ticket(&raw[0], ticket[0]);
+	for (int i = 4; i > 1; i--) {
+		fetch(&raw[i], ticket[i], &grant, NULL);
+		it_require(grant.kind == WIRE_MASK_GRANT, "ticket %d", i);
+	}
+	for (int i = 5; i-- > 0;)
+		raw_bye(&raw[i]);
+	it_daemon_stop(&daemon);
+}
+
 struct facts {
 	pid_t pid;
 	unsigned int n_fds;
