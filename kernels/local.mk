@@ -103,3 +103,17 @@ EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h
 	%D%/mod/source.c \
 	%D%/mod/source.h
 EXTRA_DIST += %D%/cuda/mod_device.h
+
+# CUDA: kernels' parameters and what their plans need; the kernels themselves are compiled by nvcc, and for tests
+%C%_libkernels_la_SOURCES += \
+	%D%/cuda/kernels.h \
+	%D%/cuda/plan.c \
+	%D%/cuda/plan.h
+EXTRA_DIST += \
+	%D%/cuda/append.cu \
+	%D%/cuda/elements.h \
+	%D%/cuda/merge.cu \
+	%D%/cuda/pages.cu \
+	%D%/cuda/plan.cu \
+	%D%/cuda/rows.h \
+	%D%/cuda/softmax.h

@@ -476,3 +476,27 @@ UNIT_TESTS += %D%/unit_code_cache
 %C%_unit_code_cache_SOURCES = %D%/unit_code_cache.c
 %C%_unit_code_cache_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_code_cache_LDADD = $(CODE_TEST_LIBS)
+
+# CUDA kernels, run on the host
+check_LTLIBRARIES += %D%/libsimtkernels.la
+%C%_libsimtkernels_la_SOURCES = \
+	%D%/simt/append.cc \
+	%D%/simt/kernels.h \
+	%D%/simt/merge.cc \
+	%D%/simt/pages.cc \
+	%D%/simt/plan.cc
+%C%_libsimtkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libsimtkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+check_LTLIBRARIES += %D%/libcudatest.la
+%C%_libcudatest_la_SOURCES = %D%/cuda_world.c %D%/cuda_world.h
+%C%_libcudatest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+CUDA_TEST_LIBS = %D%/libcudatest.la %D%/libkerneltest.la %D%/libsimtkernels.la %D%/cuda-stand-in/libsimt.la \
+	kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_cuda_pages
+%C%_unit_cuda_pages_SOURCES = %D%/unit_cuda_pages.c
+%C%_unit_cuda_pages_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_pages_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_plan
+%C%_unit_cuda_plan_SOURCES = %D%/unit_cuda_plan.c
+%C%_unit_cuda_plan_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_plan_LDADD = $(CUDA_TEST_LIBS)

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * elements.h - elements of any dtype in the device's memory, one or eight at a time
+ *
+ * Towards f32 everything is exact; from f32 rounds to nearest even.
+ */
+#ifndef PAGED_KERNELS_CUDA_ELEMENTS_H
+#define PAGED_KERNELS_CUDA_ELEMENTS_H
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/simt.h"
+
+template <class T>
+SIMT_FUNCTION T *
+pointer_to(uint64_t address)
+{
+	return reinterpret_cast<T *>(address);
+}
+
+SIMT_FUNCTION uint32_t
+dtype_size(uint32_t dtype)
+{
+	return dtype == CUDA_F32 ? 4 : 2;
+}
+
+SIMT_FUNCTION float
+half_widen(uint16_t half, uint32_t dtype)
+{
+	return dtype == CUDA_F16 ? simt_from_f16(half) : simt_from_bf16(half);
+}
+
+SIMT_FUNCTION uint16_t
+half_narrow(float value, uint32_t dtype)
+{
+	return dtype == CUDA_F16 ? simt_to_f16(value) : simt_to_bf16(value);
+}
+
+SIMT_FUNCTION float
+element_load(uint64_t address, uint32_t dtype, uint32_t i)
+{
+	if (dtype == CUDA_F32)
+		return pointer_to<const float>(address)[i];
+	return half_widen(pointer_to<const uint16_t>(address)[i], dtype);
+}
+
+SIMT_FUNCTION void
+element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
+{
+	if (dtype == CUDA_F32)
+		pointer_to<float>(address)[i] = value;
+	else
+		pointer_to<uint16_t>(address)[i] = half_narrow(value, dtype);
+}
+
+/* Element i of head and token of a packed tensor begins here. */
+SIMT_FUNCTION uint64_t
+tensor_address(const cuda_tensor &tensor, uint32_t token, uint32_t head)
+{
+	return tensor.address + (uint64_t)((int64_t)token * tensor.token_stride + (int64_t)head * tensor.head_stride);
+}
+
+SIMT_FUNCTION uint64_t
+plane_address(const cuda_plane &plane, uint32_t page, uint32_t head, uint32_t token)
+{
+	return plane.address + page * plane.page_stride + head * plane.head_stride + token * plane.token_stride;
+}
+
+/* Bits of eight halves, from f32 or from the other kind. */
+SIMT_FUNCTION simt_vec4
+halves_pack(const float v[8], uint32_t dtype)
+{
+	simt_vec4 to;
+
+	if (dtype == CUDA_F16)
+		to = { simt_pack_f16(v[0], v[1]), simt_pack_f16(v[2], v[3]), simt_pack_f16(v[4], v[5]),
+		       simt_pack_f16(v[6], v[7]) };
+	else
+		to = { simt_pack_bf16(v[0], v[1]), simt_pack_bf16(v[2], v[3]), simt_pack_bf16(v[4], v[5]),
+		       simt_pack_bf16(v[6], v[7]) };
+	return to;
+}
+
+SIMT_FUNCTION float
+float_of(uint32_t bits)
+{
+	union {
+		uint32_t bits;
+		float value;
+	} u = { bits };
+
+	return u.value;
+}
+
+SIMT_FUNCTION uint32_t
+bits_of(float value)
+{
+	union {
+		float value;
+		uint32_t bits;
+	} u = { value };
+
+	return u.bits;
+}
+
+SIMT_FUNCTION float
+infinity()
+{
+	return float_of(0x7f800000);
+}
+
+/* Eight elements of an address that is a multiple of 16. */
+SIMT_FUNCTION void
+eight_load(float v[8], uint64_t address, uint32_t dtype)
+{
+	const simt_vec4 *from = pointer_to<const simt_vec4>(address);
+	simt_vec4 a = from[0];
+
+	if (dtype == CUDA_F32) {
+		simt_vec4 b = from[1];
+
+		v[0] = float_of(a.x), v[1] = float_of(a.y), v[2] = float_of(a.z), v[3] = float_of(a.w);
+		v[4] = float_of(b.x), v[5] = float_of(b.y), v[6] = float_of(b.z), v[7] = float_of(b.w);
+		return;
+	}
+	v[0] = half_widen((uint16_t)a.x, dtype), v[1] = half_widen((uint16_t)(a.x >> 16), dtype);
+	v[2] = half_widen((uint16_t)a.y, dtype), v[3] = half_widen((uint16_t)(a.y >> 16), dtype);
+	v[4] = half_widen((uint16_t)a.z, dtype), v[5] = half_widen((uint16_t)(a.z >> 16), dtype);
+	v[6] = half_widen((uint16_t)a.w, dtype), v[7] = half_widen((uint16_t)(a.w >> 16), dtype);
+}
+
+SIMT_FUNCTION void
+eight_store(uint64_t address, uint32_t dtype, const float v[8])
+{
+	simt_vec4 *to = pointer_to<simt_vec4>(address);
+
+	if (dtype != CUDA_F32) {
+		to[0] = halves_pack(v, dtype);
+		return;
+	}
+	to[0] = { bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]) };
+	to[1] = { bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]) };
+}
+
+/* Elements [8 * eight, 8 * eight + 8) of n, from one array to another, whose bytes may lie anywhere. */
+SIMT_FUNCTION void
+eight_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, uint32_t eight, uint32_t n)
+{
+	uint32_t begin = eight * 8, end = begin + 8;
+	bool same = to_dtype == from_dtype;
+
+	to += begin * dtype_size(to_dtype);
+	from += begin * dtype_size(from_dtype);
+	if (end <= n && to % 16 == 0 && from % 16 == 0) {
+		if (same) {
+			for (uint32_t i = 0; i < dtype_size(to_dtype) / 2; i++)
+				pointer_to<simt_vec4>(to)[i] = pointer_to<const simt_vec4>(from)[i];
+		} else {
+			float v[8];
+
+			eight_load(v, from, from_dtype);
+			eight_store(to, to_dtype, v);
+		}
+		return;
+	}
+	for (uint32_t i = 0; i < (end < n ? end : n) - begin; i++) {
+		if (!same)
+			element_store(to, to_dtype, i, element_load(from, from_dtype, i));
+		else if (to_dtype == CUDA_F32)
+			pointer_to<uint32_t>(to)[i] = pointer_to<const uint32_t>(from)[i];
+		else
+			pointer_to<uint16_t>(to)[i] = pointer_to<const uint16_t>(from)[i];
+	}
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plan of a batch, by one block: each thread checks and cuts up a row at a
+ * time, and running sums over the rows number the work items.  What a row is
+ * cut into depends on that row's lengths and on constants alone.
+ */
+#include "kernels/cuda/rows.h"
+
+/* Where sums stop, far past any capacity. */
+#define SUM_LIMIT 0x7fffffffu
+
+struct plan_sums {
+	uint32_t items, groups, lines;
+};
+
+struct plan_shared {
+	plan_sums warp[CUDA_PLAN_THREADS / 32];
+	plan_sums total;
+};
+
+SIMT_FUNCTION uint32_t
+sum_clamp(uint64_t n)
+{
+	return n < SUM_LIMIT ? (uint32_t)n : SUM_LIMIT;
+}
+
+SIMT_FUNCTION plan_sums
+sums_add(const plan_sums &a, const plan_sums &b)
+{
+	return { sum_clamp((uint64_t)a.items + b.items), sum_clamp((uint64_t)a.groups + b.groups),
+		 sum_clamp((uint64_t)a.lines + b.lines) };
+}
+
+SIMT_FUNCTION uint32_t
+divide_up(uint32_t n, uint32_t by)
+{
+	return n / by + (n % by != 0);
+}
+
+SIMT_FUNCTION int64_t
+q_base_load(const cuda_plan_params &p, uint32_t r, const cuda_row &row)
+{
+	if (p.q_base == 0)
+		return (int64_t)row.kv_len - row.q_len;
+	return p.q_base_bytes == 8 ? pointer_to<const int64_t>(p.q_base)[r] : pointer_to<const int32_t>(p.q_base)[r];
+}
+
+/* Checks a row's lengths; a row with a fault is empty. */
+SIMT_FUNCTION void
+row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
+{
+	int32_t begin = pointer_to<const int32_t>(p.q_indptr)[r], end = pointer_to<const int32_t>(p.q_indptr)[r + 1];
+	int32_t kv_len = pointer_to<const int32_t>(p.kv_len)[r];
+	int32_t most = (int32_t)p.max_total_q;
+	uint32_t faults = 0;
+
+	if (begin < 0 || end < begin || end > most)
+		faults |= CUDA_FAULT_QUERIES;
+	if (kv_len < 0 || (uint32_t)kv_len > p.max_kv_len)
+		faults |= CUDA_FAULT_LENGTH;
+	row->q_start = (uint32_t)(begin < 0 ? 0 : begin > most ? most : begin);
+	row->q_len = faults ? 0 : (uint32_t)(end - begin);
+	row->kv_len = faults ? 0 : (uint32_t)kv_len;
+	row->skip_append = p.skip_append != 0 && pointer_to<const uint8_t>(p.skip_append)[r] != 0;
+	row->q_base = q_base_load(p, r, *row);
+	if (faults)
+		plan_fault(p.plan, faults, r);
+}
+
+SIMT_FUNCTION void
+row_cut(const cuda_plan_params &p, cuda_row *row)
+{
+	uint32_t lines = row->q_len * (p.n_q_heads / p.n_kv_heads), wanted;
+
+	row->tile_lines = lines <= CUDA_TILE_LINES ? CUDA_TILE_LINES : p.max_tile_lines;
+	row->n_tiles = divide_up(lines, row->tile_lines);
+	wanted = row->n_tiles == 0 ? 1 : p.target_items / p.n_kv_heads / row->n_tiles;
+	row->split_tokens = divide_up(row->kv_len, wanted == 0 ? 1 : wanted);
+	row->split_tokens =
+		(row->split_tokens == 0 ? 1 : divide_up(row->split_tokens, CUDA_SPLIT_UNIT)) * CUDA_SPLIT_UNIT;
+	row->n_splits = row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->split_tokens);
+}
+
+SIMT_FUNCTION plan_sums
+row_sums(const cuda_plan_params &p, const cuda_row &row)
+{
+	uint64_t groups = (uint64_t)row.n_tiles * p.n_kv_heads, lines = (uint64_t)row.q_len * p.n_q_heads;
+
+	if (row.n_splits == 1)
+		return { sum_clamp(groups), 0, 0 };
+	return { sum_clamp(groups * row.n_splits), sum_clamp(groups), sum_clamp(lines * row.n_splits) };
+}
+
+/* Sums over this thread's warp up to this thread and with it. */
+SIMT_FUNCTION plan_sums
+warp_scan(plan_sums sums)
+{
+	int lane = (int)simt_lane();
+
+	for (int step = 1; step < 32; step *= 2) {
+		int from = lane < step ? lane : lane - step;
+		plan_sums other = { simt_shuffle(sums.items, from), simt_shuffle(sums.groups, from),
+				    simt_shuffle(sums.lines, from) };
+
+		if (lane >= step)
+			sums = sums_add(sums, other);
+	}
+	return sums;
+}
+
+/* Sums over all threads before this one, on top of shared.total, which grows by those of all. */
+SIMT_FUNCTION plan_sums
+block_scan(plan_shared &shared, const plan_sums &own)
+{
+	plan_sums upto = warp_scan(own), before;
+
+	if (simt_lane() == 31)
+		shared.warp[simt_warp()] = upto;
+	simt_sync();
+	before = shared.total;
+	for (uint32_t w = 0; w < simt_warp(); w++)
+		before = sums_add(before, shared.warp[w]);
+	upto = sums_add(before, upto);
+	/* Neighbours' sums come from them, since clamped sums cannot be taken back. */
+	plan_sums left = { simt_shuffle(upto.items, (int)(simt_lane() + 31) % 32),
+			   simt_shuffle(upto.groups, (int)(simt_lane() + 31) % 32),
+			   simt_shuffle(upto.lines, (int)(simt_lane() + 31) % 32) };
+	simt_sync();
+	if (simt_thread() == simt_n_threads() - 1)
+		shared.total = upto;
+	simt_sync();
+	return simt_lane() == 0 ? before : left;
+}
+
+SIMT_FUNCTION void
+head_finish(const cuda_plan_params &p, const plan_sums &total)
+{
+	cuda_plan_head *head = plan_head(p.plan);
+	int32_t queries = pointer_to<const int32_t>(p.q_indptr)[p.plan.n_rows];
+	bool fits = total.items <= p.max_items && total.groups <= p.max_groups && total.lines <= p.max_lines;
+
+	if (!fits)
+		plan_fault(p.plan, CUDA_FAULT_CAPACITY, 0);
+	pointer_to<uint32_t>(p.plan.first_item)[p.plan.n_rows] = total.items;
+	head->n_items = fits ? total.items : 0;
+	head->total_q = queries < 0 ? 0 : (uint32_t)queries < p.max_total_q ? (uint32_t)queries : p.max_total_q;
+}
+
+SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
+{
+	plan_shared &shared = SIMT_SHARED(plan_shared);
+	uint32_t t = simt_thread(), n = simt_n_threads();
+
+	if (t == 0) {
+		shared.total = { 0, 0, 0 };
+		*plan_head(p.plan) = { 0, 0, 0, 0 };
+	}
+	simt_sync();
+	for (uint32_t base = 0; base < p.plan.n_rows; base += n) {
+		plan_sums own = { 0, 0, 0 }, before;
+		cuda_row row = {};
+
+		if (base + t < p.plan.n_rows) {
+			row_load(p, base + t, &row);
+			row_cut(p, &row);
+			own = row_sums(p, row);
+		}
+		before = block_scan(shared, own);
+		if (base + t < p.plan.n_rows) {
+			row.first_group = before.groups;
+			row.first_line = before.lines;
+			pointer_to<cuda_row>(p.plan.rows)[base + t] = row;
+			pointer_to<uint32_t>(p.plan.first_item)[base + t] = before.items;
+		}
+	}
+	for (uint32_t i = t; i < shared.total.groups && i < p.max_groups; i += n)
+		pointer_to<uint32_t>(p.counters)[i] = 0;
+	if (t == 0)
+		head_finish(p, shared.total);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/** rows.h - what kernels ask of a plan: which row, which page */
+#ifndef PAGED_KERNELS_CUDA_ROWS_H
+#define PAGED_KERNELS_CUDA_ROWS_H
+
+#include "kernels/cuda/elements.h"
+
+SIMT_FUNCTION cuda_plan_head *
+plan_head(const cuda_plan &plan)
+{
+	return pointer_to<cuda_plan_head>(plan.head);
+}
+
+SIMT_FUNCTION void
+plan_fault(const cuda_plan &plan, uint32_t fault, uint32_t row)
+{
+	simt_atomic_or(&plan_head(plan)->faults, fault);
+	simt_atomic_max(&plan_head(plan)->fault_row, row);
+}
+
+SIMT_FUNCTION const cuda_row &
+plan_row(const cuda_plan &plan, uint32_t row)
+{
+	return pointer_to<const cuda_row>(plan.rows)[row];
+}
+
+/* The last row that begins at or before a packed query row. */
+SIMT_FUNCTION uint32_t
+plan_find_query(const cuda_plan &plan, uint32_t packed)
+{
+	uint32_t low = 0, high = plan.n_rows;
+
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (plan_row(plan, middle).q_start <= packed)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The row of a work item: the last that begins at or before it. */
+SIMT_FUNCTION uint32_t
+plan_find_item(const cuda_plan &plan, uint32_t item)
+{
+	const uint32_t *first = pointer_to<const uint32_t>(plan.first_item);
+	uint32_t low = 0, high = plan.n_rows;
+
+	while (high - low > 1) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (first[middle] <= item)
+			low = middle;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The physical page of a row's logical one, which the table has; UINT32_MAX, and a fault told, if it is none. */
+SIMT_FUNCTION uint32_t
+plan_page(const cuda_plan &plan, uint32_t row, uint32_t logical, uint32_t n_pages)
+{
+	uint32_t page = pointer_to<const uint32_t>(plan.table)[(uint64_t)row * plan.table_stride + logical];
+
+	if (page < n_pages)
+		return page;
+	plan_fault(plan, CUDA_FAULT_PAGE, row);
+	return UINT32_MAX;
+}
+
+#endif

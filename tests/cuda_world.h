@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * cuda_world.h - CUDA kernels over a kernel_world.h world, run on the host by simt_run.h
+ *
+ * Whatever memory a kernel is to have is a region of exactly its size, so a
+ * stray access is an error; a failed run ends the test with what was found.
+ */
+#ifndef PAGED_TESTS_CUDA_WORLD_H
+#define PAGED_TESTS_CUDA_WORLD_H
+
+#include "kernels/cuda/plan.h"
+#include "kernels/mask/mask.h"
+#include "tests/kernel_world.h"
+
+#define CUDA_WORLD_MAX_REGIONS 64u
+
+/** Regions to be removed, and copies to be freed. */
+struct cuda_arena {
+	void *regions[CUDA_WORLD_MAX_REGIONS];
+	bool owned[CUDA_WORLD_MAX_REGIONS];
+	uint32_t n;
+};
+
+/** cuda_arena_lend - let kernels touch memory of the caller's; returns its address (0: size is 0) */
+uint64_t cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+
+/** cuda_arena_make - new memory, a copy of `data`, or 0xff where that is NULL */
+uint64_t cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+void cuda_arena_end(struct cuda_arena *arena);
+
+/** A planned batch. */
+struct cuda_batch {
+	struct cuda_arena arena;
+	struct cuda_plan_params plan;
+	struct cuda_plan_size size;
+	struct cuda_plan_head *head;
+	const struct cuda_row *rows;
+	const uint32_t *first_item;
+	int32_t *q_indptr, *kv_len; /* of all; a test may spoil them before cuda_batch_plan() */
+	uint32_t *table;
+};
+
+struct cuda_batch_params {
+	const struct kernel_row *rows;
+	uint32_t n_rows;
+	uint32_t page_size;
+	uint32_t n_q_heads, n_kv_heads, v_dim;
+	uint32_t max_tile_lines; /* 0: CUDA_TILE_LINES */
+	uint32_t target_items;   /* 0: the usual */
+	uint32_t max_kv_len;     /* 0: the rows' */
+};
+
+void cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *params);
+void cuda_batch_destroy(struct cuda_batch *batch);
+
+/** cuda_batch_plan - run plan_batch */
+void cuda_batch_plan(struct cuda_batch *batch, uint64_t seed);
+
+/** cuda_run - run a kernel; a test that fails if anything was wrong */
+void cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
+	      uint64_t seed);
+
+struct cuda_pages cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable);
+struct cuda_tensor cuda_world_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens,
+				     bool writable, const char *name);
+
+struct cuda_attend {
+	const char *kernel;
+	uint32_t max_tile_lines;
+	uint32_t target_items;
+	uint32_t n_blocks;
+	uint64_t seed;
+	const struct block_mask *blocks;
+	const void *mod;
+	size_t mod_size;
+};
+
+/** cuda_world_attend - world_attend() by a CUDA kernel; the world's outputs are 0xff before */
+void cuda_world_attend(struct world *world, const struct cuda_attend *how);
+
+/** cuda_attend_run - the same for any arguments */
+void cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how);
+
+#endif

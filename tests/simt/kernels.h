@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Functions that do nothing; a program that calls them has the kernels, which register themselves, out of their
+ * archive. */
+#ifndef TESTS_SIMT_KERNELS_H
+#define TESTS_SIMT_KERNELS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void simt_link_append(void);
+void simt_link_merge(void);
+void simt_link_pages(void);
+void simt_link_plan(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
