@@ -72,6 +72,7 @@ static void
 kernels_link(void)
 {
 	simt_link_append();
+	simt_link_attention_simt();
 	simt_link_merge();
 	simt_link_pages();
 	simt_link_plan();

@@ -481,6 +481,7 @@ UNIT_TESTS += %D%/unit_code_cache
 check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = \
 	%D%/simt/append.cc \
+	%D%/simt/attention_simt.cc \
 	%D%/simt/kernels.h \
 	%D%/simt/merge.cc \
 	%D%/simt/pages.cc \
@@ -500,3 +501,7 @@ UNIT_TESTS += %D%/unit_cuda_plan
 %C%_unit_cuda_plan_SOURCES = %D%/unit_cuda_plan.c
 %C%_unit_cuda_plan_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_plan_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_attention
+%C%_unit_cuda_attention_SOURCES = %D%/unit_cuda_attention.c
+%C%_unit_cuda_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_attention_LDADD = $(CUDA_TEST_LIBS)

@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 void simt_link_append(void);
+void simt_link_attention_simt(void);
 void simt_link_merge(void);
 void simt_link_pages(void);
 void simt_link_plan(void);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * attention.h - what the attention kernels share: work items, lines, what a line sees, results
+ *
+ * An item is one split of one tile of a row's query lines (its query rows
+ * times the query heads of one KV head, heads innermost).  Blocks take items
+ * by number, in steps of the grid.  Where a tile has one split its block
+ * writes the result; else each leaves its state and sums, and the last of
+ * them to end merges all in logical order.
+ *
+ * Mods: a module is compiled for one pair of mods.  ATTENTION_MOD names a
+ * file that defines them, which is included here:
+ *
+ *	struct attention_mod {
+ *		static constexpr bool has_score = true, has_mask = true;
+ *		ATTENTION_MOD_FUNCTION float score(float score, int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx,
+ *						   const void *args);
+ *		ATTENTION_MOD_FUNCTION bool mask(int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx, const void *args);
+ *	};
+ *
+ * `args` is where cuda_attention_params.mod points.  Only keys that lengths
+ * and block mask leave are asked about.  ATTENTION_SUFFIX, if defined, is
+ * appended to the kernels' names, so that several modules fit one program.
+ */
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_H
+#define PAGED_KERNELS_CUDA_ATTENTION_H
+
+#include "kernels/cuda/rows.h"
+#include "kernels/cuda/softmax.h"
+
+/* A static member function, inlined; SIMT_FUNCTION is static already on the host. */
+#if SIMT_DEVICE
+#define ATTENTION_MOD_FUNCTION static SIMT_FUNCTION
+#else
+#define ATTENTION_MOD_FUNCTION SIMT_FUNCTION
+#endif
+
+/* Before a loop: unrolled, so that what it indexes lies in registers; or not, to keep code small. */
+#if SIMT_DEVICE
+#define ATTENTION_UNROLL _Pragma("unroll")
+#define ATTENTION_ROLL _Pragma("unroll 1")
+#else
+#define ATTENTION_UNROLL
+#define ATTENTION_ROLL
+#endif
+
+#ifdef ATTENTION_MOD
+#include ATTENTION_MOD
+#else
+struct attention_mod {
+	static constexpr bool has_score = false, has_mask = false;
+
+	ATTENTION_MOD_FUNCTION float
+	score(float score, int32_t, int32_t, int32_t, int32_t, const void *)
+	{
+		return score;
+	}
+
+	ATTENTION_MOD_FUNCTION bool
+	mask(int32_t, int32_t, int32_t, int32_t, const void *)
+	{
+		return true;
+	}
+};
+#endif
+
+#ifndef ATTENTION_SUFFIX
+#define ATTENTION_SUFFIX
+#endif
+#define ATTENTION_JOIN_(a, b) a##b
+#define ATTENTION_JOIN(a, b) ATTENTION_JOIN_(a, b)
+#define ATTENTION_NAME(name) ATTENTION_JOIN(name, ATTENTION_SUFFIX)
+/* SIMT_KERNEL pastes what it is given, so the name is made before. */
+#define ATTENTION_KERNEL_(name, min_blocks) SIMT_KERNEL(name, cuda_attention_params, CUDA_ATTENTION_THREADS, min_blocks)
+#define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_(name, min_blocks)
+
+#define ATTENTION_WORDS (CUDA_SEGMENT / 32)
+
+/** A split of a tile of lines. */
+struct attention_item {
+	int64_t q_base;
+	uint32_t row, kv_head;
+	uint32_t q_start, q_len, kv_len;
+	uint32_t tile_lines;
+	uint32_t first_line, n_lines; /* of the row's */
+	uint32_t begin, end;          /* tokens, as far as the tile's last line sees */
+	uint32_t split, n_splits;     /* as many as the tile sees, 1 or more */
+	uint32_t group;               /* the counter, if there are several splits */
+	uint32_t first_partial;       /* the row's */
+};
+
+/** What block masks say of one segment: a bit a token for each line, at the first line with the same list. */
+struct attention_marks {
+	uint32_t full[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
+	uint32_t partial[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
+	uint32_t any[ATTENTION_WORDS];
+};
+
+/** A line, as its threads know it. */
+struct attention_line {
+	uint32_t visible; /* keys [0, this), by lengths and causality; 0 past the tile's last */
+	uint32_t owner;   /* whose marks are this line's */
+	int32_t h, q_idx;
+};
+
+/* Keys [0, this) are what query row i sees. */
+SIMT_FUNCTION uint32_t
+row_visible(const cuda_attention_params &p, const attention_item &item, uint32_t i)
+{
+	int64_t end;
+
+	if (!p.causal || item.q_base >= (int64_t)item.kv_len)
+		return item.kv_len;
+	end = item.q_base + (int64_t)i + 1;
+	if (end <= 0)
+		return 0;
+	return end < (int64_t)item.kv_len ? (uint32_t)end : item.kv_len;
+}
+
+SIMT_FUNCTION uint32_t
+attention_group(const cuda_attention_params &p)
+{
+	return p.n_q_heads / p.pages.n_kv_heads;
+}
+
+/* The work item of a number; false: its tile does not see so far. */
+SIMT_FUNCTION bool
+item_find(const cuda_attention_params &p, uint32_t number, attention_item *item)
+{
+	uint32_t r = plan_find_item(p.plan, number), group = attention_group(p);
+	const cuda_row &row = plan_row(p.plan, r);
+	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_item)[r];
+	uint32_t tile = at / row.n_splits / p.pages.n_kv_heads, lines = row.q_len * group, seen;
+
+	item->q_base = row.q_base;
+	item->row = r;
+	item->kv_head = at / row.n_splits % p.pages.n_kv_heads;
+	item->q_start = row.q_start;
+	item->q_len = row.q_len;
+	item->kv_len = row.kv_len;
+	item->tile_lines = row.tile_lines;
+	item->first_line = tile * row.tile_lines;
+	item->n_lines = lines - item->first_line < row.tile_lines ? lines - item->first_line : row.tile_lines;
+	item->split = at % row.n_splits;
+	seen = row_visible(p, *item, (item->first_line + item->n_lines - 1) / group);
+	item->n_splits = seen == 0 ? 1 : (seen - 1) / row.split_tokens + 1;
+	item->begin = item->split * row.split_tokens;
+	item->end = seen - item->begin < row.split_tokens ? seen : item->begin + row.split_tokens;
+	item->group = row.first_group + at / row.n_splits;
+	item->first_partial = row.first_line;
+	return item->split < item->n_splits;
+}
+
+SIMT_FUNCTION uint32_t
+line_query(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	return (item.first_line + line) / attention_group(p);
+}
+
+SIMT_FUNCTION uint32_t
+line_head(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	uint32_t group = attention_group(p);
+
+	return item.kv_head * group + (item.first_line + line) % group;
+}
+
+/* The first line of the tile that has the same list of the block mask. */
+SIMT_FUNCTION uint32_t
+line_owner(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	uint32_t group = attention_group(p), at = item.first_line + line;
+	uint32_t i = at / group / p.blocks.q_block * p.blocks.q_block, first = item.first_line / group;
+
+	i = i < first ? first : i;
+	if (p.blocks.n_heads == 1)
+		return i * group < item.first_line ? 0 : i * group - item.first_line;
+	at = i * group + at % group;
+	return at < item.first_line ? at + group - item.first_line : at - item.first_line;
+}
+
+SIMT_FUNCTION attention_line
+line_make(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	attention_line to = { 0, 0, 0, 0 };
+	uint32_t i;
+
+	if (line >= item.n_lines)
+		return to;
+	i = line_query(p, item, line);
+	to.visible = row_visible(p, item, i);
+	to.owner = p.blocks.first_list == 0 ? 0 : line_owner(p, item, line);
+	to.h = (int32_t)line_head(p, item, line);
+	to.q_idx = (int32_t)(item.q_base + i);
+	return to;
+}
+
+/* Bits of one list's blocks in the segment; the block's threads share the list. */
+SIMT_FUNCTION void
+list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t segment, uint32_t *words)
+{
+	const uint64_t *start = pointer_to<const uint64_t>(p.blocks.start[kind]) + list;
+	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]);
+
+	for (uint64_t i = start[0] + simt_thread(); i < start[1]; i += simt_n_threads()) {
+		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
+
+		begin = begin < segment ? segment : begin;
+		end = end < segment + CUDA_SEGMENT ? end : segment + CUDA_SEGMENT;
+		for (uint64_t at = begin; at < end; at = (at / 32 + 1) * 32) {
+			uint32_t n = end - at < 32 - at % 32 ? (uint32_t)(end - at) : 32 - (uint32_t)at % 32;
+
+			simt_atomic_or(&words[(at - segment) / 32], 0xffffffffu >> (32 - n) << at % 32);
+		}
+	}
+}
+
+/* What the block mask says of [segment, segment + CUDA_SEGMENT).  The whole block calls. */
+SIMT_FUNCTION void
+segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_t segment, attention_marks &marks)
+{
+	const uint64_t *first_list = pointer_to<const uint64_t>(p.blocks.first_list);
+	uint32_t row = p.blocks.n_rows == 1 ? 0 : item.row;
+	uint64_t q_blocks = (first_list[row + 1] - first_list[row]) / p.blocks.n_heads;
+	uint32_t *words[2] = { &marks.partial[0][0], &marks.full[0][0] };
+
+	simt_sync();
+	for (uint32_t i = simt_thread(); i < item.n_lines * ATTENTION_WORDS; i += simt_n_threads())
+		words[0][i] = words[1][i] = 0;
+	simt_sync();
+	for (uint32_t line = 0; line < item.n_lines; line++) {
+		uint64_t q_block = line_query(p, item, line) / p.blocks.q_block;
+		uint32_t head = p.blocks.n_heads == 1 ? 0 : line_head(p, item, line);
+
+		if (q_block < q_blocks && line_owner(p, item, line) == line)
+			for (uint32_t kind = 0; kind < 2; kind++)
+				list_mark(p, kind, first_list[row] + head * q_blocks + q_block, segment,
+					  words[kind] + line * ATTENTION_WORDS);
+	}
+	simt_sync();
+	if (simt_thread() < ATTENTION_WORDS) {
+		uint32_t any = 0;
+
+		for (uint32_t line = 0; line < item.n_lines; line++)
+			any |= marks.full[line][simt_thread()] | marks.partial[line][simt_thread()];
+		marks.any[simt_thread()] = any;
+	}
+	simt_sync();
+}
+
+/* Does the line see this token, by all that has a say?  Only of a token below its kv_len. */
+SIMT_FUNCTION bool
+line_sees(const cuda_attention_params &p, const attention_item &item, const attention_marks &marks,
+	  const attention_line &line, uint32_t token)
+{
+	if (token >= line.visible)
+		return false;
+	if (p.blocks.first_list != 0) {
+		uint32_t word = token % CUDA_SEGMENT / 32, bit = 1u << token % 32;
+
+		if (marks.full[line.owner][word] & bit)
+			return true;
+		if (!(marks.partial[line.owner][word] & bit))
+			return false;
+	}
+	return !attention_mod::has_mask || attention_mod::mask((int32_t)item.row, line.h, line.q_idx, (int32_t)token,
+							       pointer_to<const void>(p.mod));
+}
+
+/* A seen token's score. */
+SIMT_FUNCTION float
+line_score(const cuda_attention_params &p, const attention_item &item, const attention_line &line, uint32_t token,
+	   float product)
+{
+	float score = product * p.scale;
+
+	if (attention_mod::has_score)
+		score = attention_mod::score(score, (int32_t)item.row, line.h, line.q_idx, (int32_t)token,
+					     pointer_to<const void>(p.mod));
+	return score;
+}
+
+/* A line's LSE and maximum for the caller; returns what its values are to be multiplied by.  One thread writes. */
+SIMT_FUNCTION float
+line_finish(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
+	    bool write)
+{
+	uint32_t head = line_head(p, item, line);
+	uint64_t at = (uint64_t)(item.q_start + line_query(p, item, line)) * p.n_q_heads + head;
+	float sink = p.sink == 0 ? -infinity() : pointer_to<const float>(p.sink)[head];
+	softmax_end end = softmax_finish(maximum, sum, sink, p.lse_without_sink != 0);
+
+	if (write && p.lse != 0)
+		pointer_to<float>(p.lse)[at] = end.lse;
+	if (write && p.maximum != 0)
+		pointer_to<float>(p.maximum)[at] = end.maximum;
+	return end.factor;
+}
+
+SIMT_FUNCTION uint64_t
+line_out(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	return tensor_address(p.out, item.q_start + line_query(p, item, line), line_head(p, item, line));
+}
+
+/* Where a split's partial result of a line lies. */
+SIMT_FUNCTION uint64_t
+line_partial(const cuda_attention_params &p, const attention_item &item, uint32_t line, uint32_t split)
+{
+	return item.first_partial + (uint64_t)split * item.q_len * p.n_q_heads +
+	       (uint64_t)line_query(p, item, line) * p.n_q_heads + line_head(p, item, line);
+}
+
+SIMT_FUNCTION void
+partial_store(const cuda_attention_params &p, uint64_t at, float maximum, float sum)
+{
+	pointer_to<simt_vec2>(p.partial_states)[at] = { bits_of(maximum), bits_of(sum) };
+}
+
+/* After the block has left its part: is it the last of its tile?  `last` is shared memory. */
+SIMT_FUNCTION bool
+item_last(const cuda_attention_params &p, const attention_item &item, uint32_t *last)
+{
+	simt_sync();
+	if (simt_thread() == 0) {
+		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.group;
+
+		simt_fence();
+		*last = simt_atomic_add(counter, 1) == item.n_splits - 1;
+		simt_fence();
+		if (*last)
+			*counter = 0; /* for the next launch with this plan */
+	}
+	simt_sync();
+	return *last != 0;
+}
+
+/* Fold the partial results of a line's splits, in logical order; a warp's work. */
+SIMT_FUNCTION void
+line_merge(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+{
+	const simt_vec2 *states = pointer_to<const simt_vec2>(p.partial_states);
+	const float *values = pointer_to<const float>(p.partial_values);
+	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
+	float maximum = -infinity(), sum = 0, factor;
+
+	for (uint32_t s = 0; s < item.n_splits; s++)
+		maximum = softmax_larger(maximum, float_of(simt_load_fresh(&states[line_partial(p, item, line, s)]).x));
+	for (uint32_t s = 0; s < item.n_splits; s++) {
+		simt_vec2 state = simt_load_fresh(&states[line_partial(p, item, line, s)]);
+
+		if (float_of(state.y) != 0)
+			sum = simt_fma(float_of(state.y), softmax_weight(float_of(state.x), maximum), sum);
+	}
+	factor = line_finish(p, item, line, maximum, sum, simt_lane() == 0);
+	for (uint32_t d = simt_lane(); d < v_dim; d += 32) {
+		float value = 0;
+
+		for (uint32_t s = 0; s < item.n_splits; s++) {
+			uint64_t at = line_partial(p, item, line, s);
+			simt_vec2 state = simt_load_fresh(&states[at]);
+
+			if (float_of(state.y) != 0)
+				value = simt_fma(simt_load_fresh(&values[at * v_dim + d]),
+						 softmax_weight(float_of(state.x), maximum), value);
+		}
+		element_store(line_out(p, item, line), p.out.dtype, d, value * factor);
+	}
+}
+
+SIMT_FUNCTION void
+item_merge(const cuda_attention_params &p, const attention_item &item)
+{
+	for (uint32_t line = simt_warp(); line < item.n_lines; line += simt_n_threads() / 32)
+		line_merge(p, item, line);
+}
+
+#endif

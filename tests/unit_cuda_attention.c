@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention by CUDA kernels, on the host, against the float64 reference: the
+ * shapes of unit_attention.c, smaller where only the number of tiles counts.
+ * Each case has an order of blocks and threads of its own.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda_world.h"
+#include "tests/kernel_test.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+
+static uint64_t next_seed;
+
+static struct world_params
+defaults(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = kernel_test_seed(),
+		.q_heads = 4,
+		.kv_heads = 2,
+		.k_dim = 16,
+		.v_dim = 16,
+		.pool = PAGED_F32,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.25f,
+		.n_rows = 1,
+	};
+}
+
+static struct cuda_attend
+simt_kernel(const struct world_params *params)
+{
+	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
+
+	return (struct cuda_attend){ .kernel = dim <= 128   ? "attention_simt_128"
+					       : dim <= 256 ? "attention_simt_256"
+							    : "attention_simt_576",
+				     .n_blocks = 1 + (uint32_t)(next_seed % 5),
+				     .seed = next_seed++ };
+}
+
+static void
+params_check(const struct world_params *params, const struct cuda_attend *how)
+{
+	struct world world;
+	char what[256];
+	bool good;
+
+	world_create(&world, params);
+	cuda_world_attend(&world, how);
+	good = world_check(&world, what, sizeof(what));
+	world_destroy(&world);
+	cr_assert(good,
+		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
+		  how->kernel, how->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
+		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
+		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
+}
+
+static void
+simt_check(const struct world_params *params)
+{
+	struct cuda_attend how = simt_kernel(params);
+
+	params_check(params, &how);
+}
+
+static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 257, 511, 513, 640, 1100 };
+
+Test(cuda_simt, decode_lengths)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 64, 256 };
+	struct world_params params = defaults();
+
+	for (size_t p = 0; p < COUNT(page_sizes); p++) {
+		params.page_size = page_sizes[p];
+		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
+			params.n_rows = 9;
+			for (uint32_t r = 0; r < params.n_rows; r++)
+				params.rows[r] = (struct world_row){ .id = r,
+								     .kv_len = lengths[begin + r],
+								     .q_len = 1,
+								     .q_base = (int64_t)lengths[begin + r] - 1 };
+			simt_check(&params);
+		}
+	}
+}
+
+Test(cuda_simt, prefill_lengths)
+{
+	static const struct {
+		uint32_t q_len, kv_len, page_size;
+	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },
+		      { 33, 129, 3 }, { 20, 513, 16 }, { 130, 130, 64 }, { 9, 700, 256 } };
+	struct world_params params = defaults();
+
+	for (size_t i = 0; i < COUNT(cases); i++)
+		for (int causal = 0; causal < 2; causal++) {
+			params.causal = causal;
+			params.page_size = cases[i].page_size;
+			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+							     .q_len = cases[i].q_len,
+							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
+			simt_check(&params);
+		}
+}
+
+Test(cuda_simt, head_ratios)
+{
+	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+	for (size_t i = 0; i < COUNT(heads); i++) {
+		params.q_heads = heads[i][0];
+		params.kv_heads = heads[i][1];
+		simt_check(&params);
+	}
+}
+
+Test(cuda_simt, dims_and_strides)
+{
+	static const struct {
+		uint32_t k, v;
+		bool v_in_k;
+	} dims[] = { { 1, 1, false },     { 3, 7, false },    { 8, 16, false },    { 24, 40, false },
+		     { 64, 128, false },  { 121, 94, false }, { 192, 128, false }, { 129, 250, false },
+		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.kv_heads = 1;
+	params.q_heads = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
+	for (size_t i = 0; i < COUNT(dims); i++) {
+		params.k_dim = dims[i].k;
+		params.v_dim = dims[i].v;
+		params.v_in_k = dims[i].v_in_k;
+		params.pool = dtypes[i % 3];
+		params.padding = (uint32_t)i % 4;
+		params.scale = 1 / sqrtf((float)dims[i].k);
+		simt_check(&params);
+	}
+}
+
+Test(cuda_simt, dtypes)
+{
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 20, .q_base = 10 };
+	for (size_t i = 0; i < 27; i++) {
+		params.pool = dtypes[i % 3];
+		params.q = dtypes[i / 3 % 3];
+		params.out = dtypes[i / 9];
+		simt_check(&params);
+	}
+}
+
+Test(cuda_simt, query_positions)
+{
+	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
+	struct world_params params = defaults();
+
+	params.n_rows = 3;
+	for (size_t i = 0; i < COUNT(bases); i++) {
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		simt_check(&params);
+	}
+}
+
+Test(cuda_simt, sinks)
+{
+	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
+	struct world_params params = defaults();
+
+	params.sink = sinks;
+	params.n_rows = 3;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 30, .q_base = -3 };
+	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	for (int without = 0; without < 2; without++) {
+		params.lse_without_sink = without;
+		simt_check(&params);
+	}
+}
+
+static void
+assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool nan)
+{
+	uint64_t at = packed * world->params.q_heads + head;
+
+	cr_assert_eq(isnan(world->lse[at]) != 0, nan);
+	cr_assert_eq(isnan(world->maximum[at]) != 0, nan);
+	for (uint32_t d = 0; d < world->params.v_dim; d++)
+		cr_assert_eq(isnan(world_element(&world->out, packed, head, d)) != 0, nan);
+}
+
+Test(cuda_simt, not_a_number_stays_in_its_row)
+{
+	static const float poison[] = { NAN, INFINITY };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
+	for (size_t i = 0; i < COUNT(poison); i++) {
+		struct cuda_attend how = simt_kernel(&params);
+		struct world world;
+
+		world_create(&world, &params);
+		((float *)((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride))[3] = poison[i];
+		cuda_world_attend(&world, &how);
+		for (uint32_t q = 0; q < 9; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				assert_line_nan(&world, q, h, q == 4 && h == 1);
+		world_destroy(&world);
+	}
+}
+
+static uint8_t *
+world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
+{
+	uint32_t page_size = world->params.page_size;
+
+	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
+					   head, token % page_size);
+}
+
+Test(cuda_simt, masked_keys_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	for (size_t i = 0; i < COUNT(tokens); i++)
+		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++) {
+			struct cuda_attend how = simt_kernel(&params);
+			struct world world;
+
+			world_create(&world, &params);
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				memset(world_token(&world, plane, tokens[i], h), 0xff, params.k_dim * sizeof(float));
+			cuda_world_attend(&world, &how);
+			for (uint32_t q = 0; q < 70; q++)
+				for (uint32_t h = 0; h < params.q_heads; h++)
+					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0,
+						     30 + q >= tokens[i], "row %u sees keys to %u, token %u is NaN", q,
+						     30 + q, tokens[i]);
+			world_destroy(&world);
+		}
+}
+
+Test(cuda_simt, minus_infinity_weighs_nothing)
+{
+	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
+	for (size_t i = 0; i < COUNT(spans); i++) {
+		struct cuda_attend how = simt_kernel(&params);
+		struct world world;
+		bool all = spans[i][1] - spans[i][0] == 300;
+
+		world_create(&world, &params);
+		for (uint32_t h = 0; h < params.q_heads; h++)
+			((float *)((uint8_t *)world.q.data + h * world.q.head_stride))[0] = 1;
+		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
+		cuda_world_attend(&world, &how);
+		for (uint32_t h = 0; h < params.q_heads; h++) {
+			assert_line_nan(&world, 0, h, false);
+			cr_assert_eq(world.lse[h] == -INFINITY, all);
+			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			for (uint32_t d = 0; all && d < params.v_dim; d++)
+				cr_assert_eq(world_element(&world.out, 0, h, d), 0);
+		}
+		world_destroy(&world);
+	}
+}
+
+/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+Test(cuda_simt, bits_are_the_rows_own)
+{
+	struct world_params params = defaults();
+	struct world all, other;
+	struct cuda_attend how = simt_kernel(&params);
+
+	params.n_rows = 4;
+	for (uint32_t r = 0; r < 4; r++)
+		params.rows[r] = (struct world_row){
+			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 6, .q_base = 280 + 100 * r
+		};
+	world_create(&all, &params);
+	cuda_world_attend(&all, &how);
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		params.placement = seed;
+		params.page_size = 1u << (seed + 1);
+		how.seed = seed;
+		how.n_blocks = 1 + (uint32_t)seed * 3;
+		world_create(&other, &params);
+		cuda_world_attend(&other, &how);
+		cr_assert(world_same(&all, 0, &other, 0, all.total_q));
+		world_destroy(&other);
+	}
+	for (uint32_t r = 0; r < 4; r++) {
+		struct world_params alone = params;
+
+		alone.n_rows = 1;
+		alone.rows[0] = params.rows[r];
+		world_create(&other, &alone);
+		cuda_world_attend(&other, &how);
+		cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
+		world_destroy(&other);
+	}
+	world_destroy(&all);
+}
+
+/* An entry that is unmapped below a length is a fault and no address. */
+Test(cuda_simt, unmapped_pages_are_told)
+{
+	struct world_params params = defaults();
+	struct cuda_attention_params p;
+	struct cuda_batch batch;
+	struct world world;
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	world_create(&world, &params);
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
+							       .n_rows = 1,
+							       .page_size = params.page_size,
+							       .n_q_heads = params.q_heads,
+							       .n_kv_heads = params.kv_heads,
+							       .v_dim = params.v_dim,
+							       .target_items = 1 });
+	cuda_batch_plan(&batch, 0);
+	batch.table[3] = UINT32_MAX;
+	p = (struct cuda_attention_params){
+		.pages = cuda_world_pages(&batch.arena,
+					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
+		.plan = batch.plan.plan,
+		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
+		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
+		.n_q_heads = params.q_heads,
+		.scale = 1,
+	};
+	cuda_run("attention_simt_128", &p, 2, CUDA_ATTENTION_THREADS, 160u << 10, 5);
+	cr_assert_eq(batch.head->faults, CUDA_FAULT_PAGE);
+	cuda_batch_destroy(&batch);
+	world_destroy(&world);
+}
