@@ -111,6 +111,8 @@ EXTRA_DIST += %D%/cuda/mod_device.h
 	%D%/cuda/plan.h
 EXTRA_DIST += \
 	%D%/cuda/append.cu \
+	%D%/cuda/attention.h \
+	%D%/cuda/attention_simt.cu \
 	%D%/cuda/elements.h \
 	%D%/cuda/merge.cu \
 	%D%/cuda/pages.cu \

@@ -73,6 +73,8 @@ kernels_link(void)
 {
 	simt_link_append();
 	simt_link_attention_simt();
+	simt_link_attention_simt_document();
+	simt_link_attention_simt_window();
 	simt_link_merge();
 	simt_link_pages();
 	simt_link_plan();

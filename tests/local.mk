@@ -482,8 +482,12 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = \
 	%D%/simt/append.cc \
 	%D%/simt/attention_simt.cc \
+	%D%/simt/attention_simt_document.cc \
+	%D%/simt/attention_simt_window.cc \
 	%D%/simt/kernels.h \
 	%D%/simt/merge.cc \
+	%D%/simt/mod_document.h \
+	%D%/simt/mod_window.h \
 	%D%/simt/pages.cc \
 	%D%/simt/plan.cc
 %C%_libsimtkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
@@ -505,3 +509,7 @@ UNIT_TESTS += %D%/unit_cuda_attention
 %C%_unit_cuda_attention_SOURCES = %D%/unit_cuda_attention.c
 %C%_unit_cuda_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_attention_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_mods
+%C%_unit_cuda_mods_SOURCES = %D%/unit_cuda_mods.c
+%C%_unit_cuda_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_mods_LDADD = %D%/libmodtest.la $(CUDA_TEST_LIBS)

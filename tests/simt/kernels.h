@@ -10,6 +10,8 @@ extern "C" {
 
 void simt_link_append(void);
 void simt_link_attention_simt(void);
+void simt_link_attention_simt_document(void);
+void simt_link_attention_simt_window(void);
 void simt_link_merge(void);
 void simt_link_pages(void);
 void simt_link_plan(void);
