@@ -112,6 +112,7 @@ EXTRA_DIST += %D%/cuda/mod_device.h
 EXTRA_DIST += \
 	%D%/cuda/append.cu \
 	%D%/cuda/attention.h \
+	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
 	%D%/cuda/elements.h \
 	%D%/cuda/merge.cu \

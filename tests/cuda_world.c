@@ -72,6 +72,8 @@ static void
 kernels_link(void)
 {
 	simt_link_append();
+	simt_link_attention_mma();
+	simt_link_attention_mma_window();
 	simt_link_attention_simt();
 	simt_link_attention_simt_document();
 	simt_link_attention_simt_window();

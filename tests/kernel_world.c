@@ -275,6 +275,8 @@ line_check(const struct world *world, uint32_t r, uint32_t i, uint32_t head, con
 	double lse;
 
 	reference_attend(line, &expected);
+	if (world->params.weights != 0) /* values are at most 1 */
+		expected.out_tolerance += reference_unit(world->params.weights);
 	lse = world->params.lse_without_sink ? expected.lse_without_sink : expected.lse;
 	for (uint32_t d = 0; d < line->v_dim; d++) {
 		double got = world_element(&world->out, packed, head, d);

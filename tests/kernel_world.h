@@ -32,6 +32,7 @@ struct world_params {
 	float scale;
 	const float *sink; /* [q_heads] or NULL */
 	bool lse_without_sink;
+	enum paged_dtype weights;       /* what the kernel rounds weights to before they meet values; 0: nothing */
 	struct kernel_mods_params mods; /* `blocks` must say what `mask` does */
 	uint32_t n_rows;
 	struct world_row rows[WORLD_MAX_ROWS];

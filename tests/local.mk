@@ -481,6 +481,8 @@ UNIT_TESTS += %D%/unit_code_cache
 check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = \
 	%D%/simt/append.cc \
+	%D%/simt/attention_mma.cc \
+	%D%/simt/attention_mma_window.cc \
 	%D%/simt/attention_simt.cc \
 	%D%/simt/attention_simt_document.cc \
 	%D%/simt/attention_simt_window.cc \

@@ -12,6 +12,7 @@
 
 #include "tests/cuda_world.h"
 #include "tests/kernel_test.h"
+#include "tests/reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -39,47 +40,72 @@ defaults(void)
 	};
 }
 
+/* A kernel that takes these, tensor cores' if there is one. */
 static struct cuda_attend
-simt_kernel(const struct world_params *params)
+kernel_for(const struct world_params *params, bool tensor_cores)
 {
+	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
+	static const char *const mma[2][3] = {
+		{ "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_f16_256" },
+		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
+	};
 	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
+	struct cuda_attend how = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
 
-	return (struct cuda_attend){ .kernel = dim <= 128   ? "attention_simt_128"
-					       : dim <= 256 ? "attention_simt_256"
-							    : "attention_simt_576",
-				     .n_blocks = 1 + (uint32_t)(next_seed % 5),
-				     .seed = next_seed++ };
+	next_seed++;
+	if (tensor_cores) {
+		how.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+		how.max_tile_lines = CUDA_MAX_TILE_LINES;
+	} else {
+		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
+	}
+	return how;
 }
 
 static void
-params_check(const struct world_params *params, const struct cuda_attend *how)
+kernel_check(const struct world_params *params, bool tensor_cores)
 {
+	struct cuda_attend how = kernel_for(params, tensor_cores);
 	struct world world;
 	char what[256];
 	bool good;
 
 	world_create(&world, params);
-	cuda_world_attend(&world, how);
+	cuda_world_attend(&world, &how);
 	good = world_check(&world, what, sizeof(what));
 	world_destroy(&world);
 	cr_assert(good,
 		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
-		  how->kernel, how->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
+		  how.kernel, how.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
 		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
 		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
 }
 
-static void
-simt_check(const struct world_params *params)
+/* The same for tensor cores, whose pool and queries are of one half-width dtype. */
+static struct world_params
+halves(const struct world_params *params)
 {
-	struct cuda_attend how = simt_kernel(params);
+	struct world_params half = *params;
 
-	params_check(params, &how);
+	if (half.pool == PAGED_F32)
+		half.pool = next_seed % 2 ? PAGED_F16 : PAGED_BF16;
+	half.q = half.weights = half.pool;
+	return half;
+}
+
+static void
+both_check(const struct world_params *params)
+{
+	struct world_params half = halves(params);
+
+	kernel_check(params, false);
+	if (half.k_dim % 8 == 0 && half.v_dim % 8 == 0 && half.k_dim <= 256 && half.v_dim <= 256)
+		kernel_check(&half, true);
 }
 
 static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 257, 511, 513, 640, 1100 };
 
-Test(cuda_simt, decode_lengths)
+Test(cuda_attention, decode_lengths)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 64, 256 };
 	struct world_params params = defaults();
@@ -93,12 +119,12 @@ Test(cuda_simt, decode_lengths)
 								     .kv_len = lengths[begin + r],
 								     .q_len = 1,
 								     .q_base = (int64_t)lengths[begin + r] - 1 };
-			simt_check(&params);
+			both_check(&params);
 		}
 	}
 }
 
-Test(cuda_simt, prefill_lengths)
+Test(cuda_attention, prefill_lengths)
 {
 	static const struct {
 		uint32_t q_len, kv_len, page_size;
@@ -113,11 +139,11 @@ Test(cuda_simt, prefill_lengths)
 			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
 							     .q_len = cases[i].q_len,
 							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
-			simt_check(&params);
+			both_check(&params);
 		}
 }
 
-Test(cuda_simt, head_ratios)
+Test(cuda_attention, head_ratios)
 {
 	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
 	struct world_params params = defaults();
@@ -128,11 +154,11 @@ Test(cuda_simt, head_ratios)
 	for (size_t i = 0; i < COUNT(heads); i++) {
 		params.q_heads = heads[i][0];
 		params.kv_heads = heads[i][1];
-		simt_check(&params);
+		both_check(&params);
 	}
 }
 
-Test(cuda_simt, dims_and_strides)
+Test(cuda_attention, dims_and_strides)
 {
 	static const struct {
 		uint32_t k, v;
@@ -154,11 +180,11 @@ Test(cuda_simt, dims_and_strides)
 		params.pool = dtypes[i % 3];
 		params.padding = (uint32_t)i % 4;
 		params.scale = 1 / sqrtf((float)dims[i].k);
-		simt_check(&params);
+		both_check(&params);
 	}
 }
 
-Test(cuda_simt, dtypes)
+Test(cuda_attention, dtypes)
 {
 	struct world_params params = defaults();
 
@@ -169,11 +195,11 @@ Test(cuda_simt, dtypes)
 		params.pool = dtypes[i % 3];
 		params.q = dtypes[i / 3 % 3];
 		params.out = dtypes[i / 9];
-		simt_check(&params);
+		both_check(&params);
 	}
 }
 
-Test(cuda_simt, query_positions)
+Test(cuda_attention, query_positions)
 {
 	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
 	struct world_params params = defaults();
@@ -183,11 +209,11 @@ Test(cuda_simt, query_positions)
 		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
 		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
 		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
-		simt_check(&params);
+		both_check(&params);
 	}
 }
 
-Test(cuda_simt, sinks)
+Test(cuda_attention, sinks)
 {
 	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
 	struct world_params params = defaults();
@@ -199,7 +225,7 @@ Test(cuda_simt, sinks)
 	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
 	for (int without = 0; without < 2; without++) {
 		params.lse_without_sink = without;
-		simt_check(&params);
+		both_check(&params);
 	}
 }
 
@@ -214,18 +240,22 @@ assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool 
 		cr_assert_eq(isnan(world_element(&world->out, packed, head, d)) != 0, nan);
 }
 
-Test(cuda_simt, not_a_number_stays_in_its_row)
+Test(cuda_attention, not_a_number_stays_in_its_row)
 {
 	static const float poison[] = { NAN, INFINITY };
 	struct world_params params = defaults();
 
 	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
-	for (size_t i = 0; i < COUNT(poison); i++) {
-		struct cuda_attend how = simt_kernel(&params);
+	for (size_t i = 0; i < COUNT(poison) * 2; i++) {
+		struct cuda_attend how;
 		struct world world;
 
+		if (i == COUNT(poison))
+			params = halves(&params);
+		how = kernel_for(&params, i >= COUNT(poison));
 		world_create(&world, &params);
-		((float *)((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride))[3] = poison[i];
+		reference_store((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride, params.q, 3,
+				poison[i % COUNT(poison)]);
 		cuda_world_attend(&world, &how);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
@@ -243,47 +273,55 @@ world_token(const struct world *world, unsigned int plane, uint32_t token, uint3
 					   head, token % page_size);
 }
 
-Test(cuda_simt, masked_keys_may_be_anything)
+Test(cuda_attention, masked_keys_may_be_anything)
 {
 	static const uint32_t tokens[] = { 40, 64, 69, 99 };
 	struct world_params params = defaults();
 
 	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
-	for (size_t i = 0; i < COUNT(tokens); i++)
+	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
 		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++) {
-			struct cuda_attend how = simt_kernel(&params);
+			uint32_t token = tokens[i % COUNT(tokens)];
+			struct cuda_attend how;
 			struct world world;
 
+			if (i == COUNT(tokens))
+				params = halves(&params);
+			how = kernel_for(&params, i >= COUNT(tokens));
 			world_create(&world, &params);
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				memset(world_token(&world, plane, tokens[i], h), 0xff, params.k_dim * sizeof(float));
+				memset(world_token(&world, plane, token, h), 0xff,
+				       params.k_dim * paged_dtype_size(params.pool));
 			cuda_world_attend(&world, &how);
 			for (uint32_t q = 0; q < 70; q++)
 				for (uint32_t h = 0; h < params.q_heads; h++)
-					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0,
-						     30 + q >= tokens[i], "row %u sees keys to %u, token %u is NaN", q,
-						     30 + q, tokens[i]);
+					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0, 30 + q >= token,
+						     "row %u sees keys to %u, token %u is NaN", q, 30 + q, token);
 			world_destroy(&world);
 		}
 }
 
-Test(cuda_simt, minus_infinity_weighs_nothing)
+Test(cuda_attention, minus_infinity_weighs_nothing)
 {
 	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
 	struct world_params params = defaults();
 
 	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
-	for (size_t i = 0; i < COUNT(spans); i++) {
-		struct cuda_attend how = simt_kernel(&params);
+	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
+		const uint32_t *span = spans[i % COUNT(spans)];
+		bool all = span[1] - span[0] == 300;
+		struct cuda_attend how;
 		struct world world;
-		bool all = spans[i][1] - spans[i][0] == 300;
 
+		if (i == COUNT(spans))
+			params = halves(&params);
+		how = kernel_for(&params, i >= COUNT(spans));
 		world_create(&world, &params);
 		for (uint32_t h = 0; h < params.q_heads; h++)
-			((float *)((uint8_t *)world.q.data + h * world.q.head_stride))[0] = 1;
-		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
+			reference_store((uint8_t *)world.q.data + h * world.q.head_stride, params.q, 0, 1);
+		for (uint32_t t = span[0]; t < span[1]; t++)
 			for (uint32_t h = 0; h < params.kv_heads; h++)
-				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
+				reference_store(world_token(&world, LAYOUT_K, t, h), params.pool, 0, -INFINITY);
 		cuda_world_attend(&world, &how);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
 			assert_line_nan(&world, 0, h, false);
@@ -296,27 +334,34 @@ Test(cuda_simt, minus_infinity_weighs_nothing)
 	}
 }
 
-/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
-Test(cuda_simt, bits_are_the_rows_own)
+static struct world
+world_of(const struct world_params *params, const struct cuda_attend *how)
 {
-	struct world_params params = defaults();
+	struct world world;
+
+	world_create(&world, params);
+	cuda_world_attend(&world, how);
+	return world;
+}
+
+static void
+bits_check(struct world_params params, bool tensor_cores)
+{
+	struct cuda_attend how = kernel_for(&params, tensor_cores);
 	struct world all, other;
-	struct cuda_attend how = simt_kernel(&params);
 
 	params.n_rows = 4;
 	for (uint32_t r = 0; r < 4; r++)
 		params.rows[r] = (struct world_row){
-			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 6, .q_base = 280 + 100 * r
+			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 16, .q_base = 280 + 100 * r
 		};
-	world_create(&all, &params);
-	cuda_world_attend(&all, &how);
+	all = world_of(&params, &how);
 	for (uint64_t seed = 0; seed < 4; seed++) {
 		params.placement = seed;
 		params.page_size = 1u << (seed + 1);
 		how.seed = seed;
 		how.n_blocks = 1 + (uint32_t)seed * 3;
-		world_create(&other, &params);
-		cuda_world_attend(&other, &how);
+		other = world_of(&params, &how);
 		cr_assert(world_same(&all, 0, &other, 0, all.total_q));
 		world_destroy(&other);
 	}
@@ -325,16 +370,25 @@ Test(cuda_simt, bits_are_the_rows_own)
 
 		alone.n_rows = 1;
 		alone.rows[0] = params.rows[r];
-		world_create(&other, &alone);
-		cuda_world_attend(&other, &how);
+		other = world_of(&alone, &how);
 		cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
 		world_destroy(&other);
 	}
 	world_destroy(&all);
 }
 
+/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+Test(cuda_attention, bits_are_the_rows_own)
+{
+	struct world_params params = defaults();
+
+	bits_check(params, false);
+	params.pool = params.q = PAGED_F16;
+	bits_check(params, true);
+}
+
 /* An entry that is unmapped below a length is a fault and no address. */
-Test(cuda_simt, unmapped_pages_are_told)
+Test(cuda_attention, unmapped_pages_are_told)
 {
 	struct world_params params = defaults();
 	struct cuda_attention_params p;

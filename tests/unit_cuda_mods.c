@@ -113,7 +113,7 @@ mods_check(struct world_params *params, struct cuda_attend how, const char *what
 }
 
 static void
-window_check(const char *kernel, enum paged_dtype dtype, uint32_t dim)
+window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, uint32_t dim)
 {
 	struct world_params params = params_make();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
@@ -121,6 +121,8 @@ window_check(const char *kernel, enum paged_dtype dtype, uint32_t dim)
 	struct mod_fixture mask, score;
 
 	params.pool = params.q = dtype;
+	if (tile_lines != CUDA_TILE_LINES)
+		params.weights = dtype;
 	params.k_dim = params.v_dim = dim;
 	for (args.window = 1; args.window < 1000; args.window *= 37) {
 		names[0].data = &args.window;
@@ -129,7 +131,11 @@ window_check(const char *kernel, enum paged_dtype dtype, uint32_t dim)
 		score = mod_fixture_open(MOD_SCORE, "cap * tanh(score / cap)", names, 2);
 		params.mods.mask = mask.binding;
 		params.mods.score = score.binding;
-		mods_check(&params, (struct cuda_attend){ .kernel = kernel, .mod = &args, .mod_size = sizeof(args) },
+		mods_check(&params,
+			   (struct cuda_attend){ .kernel = kernel,
+						 .max_tile_lines = tile_lines,
+						 .mod = &args,
+						 .mod_size = sizeof(args) },
 			   kernel);
 		mod_fixture_close(&mask);
 		mod_fixture_close(&score);
@@ -173,7 +179,8 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 
 Test(cuda_mods, window_and_soft_cap)
 {
-	window_check("attention_simt_128_window", PAGED_F16, 16);
+	window_check("attention_simt_128_window", CUDA_TILE_LINES, PAGED_F16, 16);
+	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_LINES, PAGED_BF16, 24);
 }
 
 Test(cuda_mods, documents_and_slopes)

@@ -15,7 +15,8 @@
  *		static constexpr bool has_score = true, has_mask = true;
  *		ATTENTION_MOD_FUNCTION float score(float score, int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx,
  *						   const void *args);
- *		ATTENTION_MOD_FUNCTION bool mask(int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx, const void *args);
+ *		ATTENTION_MOD_FUNCTION bool mask(int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx,
+ *						 const void *args);
  *	};
  *
  * `args` is where cuda_attention_params.mod points.  Only keys that lengths
@@ -38,9 +39,11 @@
 /* Before a loop: unrolled, so that what it indexes lies in registers; or not, to keep code small. */
 #if SIMT_DEVICE
 #define ATTENTION_UNROLL _Pragma("unroll")
+#define ATTENTION_UNROLL_4 _Pragma("unroll 4")
 #define ATTENTION_ROLL _Pragma("unroll 1")
 #else
 #define ATTENTION_UNROLL
+#define ATTENTION_UNROLL_4
 #define ATTENTION_ROLL
 #endif
 

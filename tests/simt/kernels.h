@@ -9,6 +9,8 @@ extern "C" {
 #endif
 
 void simt_link_append(void);
+void simt_link_attention_mma(void);
+void simt_link_attention_mma_window(void);
 void simt_link_attention_simt(void);
 void simt_link_attention_simt_document(void);
 void simt_link_attention_simt_window(void);
