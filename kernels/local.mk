@@ -104,19 +104,26 @@ EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h
 	%D%/mod/source.h
 EXTRA_DIST += %D%/cuda/mod_device.h
 
-# CUDA: kernels' parameters and what their plans need; the kernels themselves are compiled by nvcc, and for tests
+# CUDA: kernels, their parameters, and what launchers need to know; tests compile the kernels for the host
 %C%_libkernels_la_SOURCES += \
+	%D%/cuda/choose.c \
+	%D%/cuda/choose.h \
 	%D%/cuda/kernels.h \
 	%D%/cuda/plan.c \
 	%D%/cuda/plan.h
-EXTRA_DIST += \
+GPU_SOURCE_FILES = \
 	%D%/cuda/append.cu \
-	%D%/cuda/attention.h \
 	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
-	%D%/cuda/elements.h \
 	%D%/cuda/merge.cu \
 	%D%/cuda/pages.cu \
-	%D%/cuda/plan.cu \
+	%D%/cuda/plan.cu
+GPU_HEADER_FILES = \
+	%D%/cuda/attention.h \
+	%D%/cuda/elements.h \
+	%D%/cuda/kernels.h \
 	%D%/cuda/rows.h \
+	%D%/cuda/simt.h \
+	%D%/cuda/simt_device.h \
 	%D%/cuda/softmax.h
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES)

@@ -511,7 +511,13 @@ UNIT_TESTS += %D%/unit_cuda_attention
 %C%_unit_cuda_attention_SOURCES = %D%/unit_cuda_attention.c
 %C%_unit_cuda_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_attention_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_golden
+%C%_unit_cuda_golden_SOURCES = %D%/unit_cuda_golden.c
+%C%_unit_cuda_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_golden_LDADD = $(CUDA_TEST_LIBS)
 UNIT_TESTS += %D%/unit_cuda_mods
 %C%_unit_cuda_mods_SOURCES = %D%/unit_cuda_mods.c
 %C%_unit_cuda_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_mods_LDADD = %D%/libmodtest.la $(CUDA_TEST_LIBS)
+STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_mma.cc tests/simt/attention_simt.cc tests/simt/merge.cc \
+	tests/simt/pages.cc tests/simt/plan.cc

@@ -593,6 +593,18 @@ attend(const cuda_attention_params &p)
 	}
 }
 
+template <uint32_t DIM>
+constexpr bool
+shared_fits(uint32_t size)
+{
+	return sizeof(attention_mma_shared<attention_shape<DIM, true, true>>) <= size &&
+	       sizeof(attention_mma_shared<attention_shape<DIM, true, false>>) <= size;
+}
+
+static_assert(shared_fits<64>(CUDA_MMA_SHARED_64), "as launchers are told");
+static_assert(shared_fits<128>(CUDA_MMA_SHARED_128), "as launchers are told");
+static_assert(shared_fits<256>(CUDA_MMA_SHARED_256), "as launchers are told");
+
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
 {
 	attend<64, true>(p);

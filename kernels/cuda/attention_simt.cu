@@ -295,6 +295,10 @@ attend(const cuda_attention_params &p)
 	}
 }
 
+static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "as launchers are told");
+static_assert(sizeof(attention_simt_shared<256>) <= CUDA_SIMT_SHARED_256, "as launchers are told");
+static_assert(sizeof(attention_simt_shared<576>) <= CUDA_SIMT_SHARED_576, "as launchers are told");
+
 ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_128), 2)
 {
 	attend<128>(p);

@@ -41,6 +41,16 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3 };
 #define CUDA_TILE_LINES 16
 #define CUDA_MAX_TILE_LINES 64
 
+/** Dynamic shared memory of the attention kernels, by the largest dim that they take. */
+#define CUDA_SIMT_SHARED_128 (28u << 10)
+#define CUDA_SIMT_SHARED_256 (36u << 10)
+#define CUDA_SIMT_SHARED_576 (56u << 10)
+#define CUDA_MMA_SHARED_64 (84u << 10)
+#define CUDA_MMA_SHARED_128 (92u << 10)
+#define CUDA_MMA_SHARED_256 (148u << 10)
+/** And of plan_batch. */
+#define CUDA_PLAN_SHARED 256u
+
 /** Splits begin at multiples of this many tokens; so do the parts of a block mask that are looked at together. */
 #define CUDA_SPLIT_UNIT 128u
 #define CUDA_SEGMENT 512u

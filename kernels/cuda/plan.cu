@@ -17,6 +17,7 @@ struct plan_shared {
 	plan_sums warp[CUDA_PLAN_THREADS / 32];
 	plan_sums total;
 };
+static_assert(sizeof(plan_shared) <= CUDA_PLAN_SHARED, "as launchers are told");
 
 SIMT_FUNCTION uint32_t
 sum_clamp(uint64_t n)
