@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static const struct bench_suite *const suites[] = { &bench_suite_control, &bench_suite_masks, &bench_suite_mods,
-						     &bench_suite_scale, &bench_suite_served };
+						    &bench_suite_scale, &bench_suite_served };
 
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 #define MAX_FIGURES 32

@@ -50,11 +50,9 @@ world_open(struct world *world, const char *name)
 	}
 	must(paged_seq_reserve(world->pool, N_SEQS, seqs, tokens));
 	must(paged_mod_parse(world->pool, PAGED_MOD_MASK, "causal", 0, NULL, &world->causal));
-	world->params = (struct paged_block_mask_params){ .struct_size = sizeof(world->params),
-							  .rows = world->rows,
-							  .n_rows = N_SEQS,
-							  .q_block = 1,
-							  .physical = 1 };
+	world->params = (struct paged_block_mask_params){
+		.struct_size = sizeof(world->params), .rows = world->rows, .n_rows = N_SEQS, .q_block = 1, .physical = 1
+	};
 }
 
 static void

@@ -36,7 +36,8 @@ parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct pag
 	for (size_t i = 0; i < n_arrays; i++) {
 		if (arrays[i].name == NULL || strcmp(arrays[i].name, wanted->name) != 0)
 			continue;
-		if (arrays[i].n_dims != 0 || arrays[i].dtype != (enum paged_dtype)wanted->dtype || arrays[i].data == NULL)
+		if (arrays[i].n_dims != 0 || arrays[i].dtype != (enum paged_dtype)wanted->dtype ||
+		    arrays[i].data == NULL)
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "block mask: '%s' is a parameter of dtype %s in the mod, and is given %s",
 					  wanted->name, mod_dtype_name(wanted->dtype),
@@ -81,8 +82,8 @@ rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct 
 
 	if (order->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "block mask: %u rows, the owner builds for %u at most; paged_block_mask_create() for any "
-				  "number",
+				  "block mask: %u rows, the owner builds for %u at most; "
+				  "paged_block_mask_create() for any number",
 				  order->n_rows, PAGED_MAX_MASK_ROWS);
 	inquiry->seq = calloc(order->n_rows, sizeof(*inquiry->seq));
 	inquiry->q_len = calloc(order->n_rows, sizeof(*inquiry->q_len));

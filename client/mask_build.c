@@ -39,9 +39,10 @@ names_bind(struct core *core, uint32_t session, const struct wire_mask_order *or
 		struct core_array *array;
 		enum paged_status status;
 
-		names[i] = (struct mod_array){
-			.name = from->name, .dtype = (enum mod_dtype)from->dtype, .n_dims = from->n_dims, .data = from->value
-		};
+		names[i] = (struct mod_array){ .name = from->name,
+					       .dtype = (enum mod_dtype)from->dtype,
+					       .n_dims = from->n_dims,
+					       .data = from->value };
 		if (from->n_dims == 0)
 			continue;
 		status = core_array_take(core, session, from->name, (enum paged_dtype)from->dtype, from->n_dims, &array,

@@ -86,7 +86,7 @@ struct config {
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
 	uint32_t stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
-	uint64_t mask_bytes;  /* of a block mask that is built for a session; 0: none is */
+	uint64_t mask_bytes; /* of a block mask that is built for a session; 0: none is */
 	uint32_t mask_time_ms;
 	uint64_t array_bytes; /* of the arrays that a session keeps; 0: none */
 	struct config_pool *pools;

@@ -287,8 +287,8 @@ helper_submit(struct helper *helper, struct helper_job *job, struct paged_error 
 		}
 	if (n_session >= HELPER_SESSION_JOBS || helper->n_jobs >= HELPER_MAX_JOBS)
 		return paged_fail(error, PAGED_ERR_AGAIN,
-				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d", n_session,
-				  job->session, HELPER_SESSION_JOBS, helper->n_jobs, HELPER_MAX_JOBS);
+				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d",
+				  n_session, job->session, HELPER_SESSION_JOBS, helper->n_jobs, HELPER_MAX_JOBS);
 	if (helper->n_jobs++ == 0)
 		loop_timer_start(helper->loop, &helper->timer, look_ms(helper));
 	LIST_INSERT_HEAD(&helper->all, job, all_link);

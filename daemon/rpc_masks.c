@@ -156,8 +156,8 @@ outcome(struct mask_job *job, struct wire_reply *reply)
 
 	if (job->job.late && status != PAGED_OK)
 		return paged_fail(&job->error, PAGED_ERR_LIMIT,
-				  "block mask: it takes longer than mask-time, %u ms; paged_block_mask_create() builds it "
-				  "without this limit",
+				  "block mask: it takes longer than mask-time, %u ms; "
+				  "paged_block_mask_create() builds it without this limit",
 				  daemon->config->mask_time_ms);
 	if (atomic_load_explicit(&job->job.cancelled, memory_order_relaxed) && !job->job.late)
 		return paged_fail(&job->error, PAGED_ERR_GONE, "session %u has ended", job->job.session);
@@ -202,9 +202,10 @@ names_bind(struct mask_job *job, const struct wire_mask_order *order, struct mod
 		struct core_array *array;
 		enum paged_status status;
 
-		names[i] = (struct mod_array){
-			.name = from->name, .dtype = (enum mod_dtype)from->dtype, .n_dims = from->n_dims, .data = from->value
-		};
+		names[i] = (struct mod_array){ .name = from->name,
+					       .dtype = (enum mod_dtype)from->dtype,
+					       .n_dims = from->n_dims,
+					       .data = from->value };
 		if (from->n_dims == 0)
 			continue;
 		status = core_array_take(job->rpc->daemon->core, job->job.session, from->name,

@@ -98,8 +98,8 @@ tickets_put(struct tickets *tickets, uint32_t member, int fd, uint64_t size, uin
 
 	if (size > tickets->max_bytes)
 		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "block mask of %" PRIu64 " bytes: the most that may wait to be fetched are %" PRIu64, size,
-				  tickets->max_bytes);
+				  "block mask of %" PRIu64 " bytes: the most that may wait to be fetched are %" PRIu64,
+				  size, tickets->max_bytes);
 	if (count_of(tickets, member) >= TICKETS_MEMBER)
 		ticket_drop(tickets, oldest_find(tickets, member));
 	while ((ticket = free_find(tickets)) == NULL || tickets->n_bytes > tickets->max_bytes - size)

@@ -13,9 +13,9 @@
 #include "daemon/loop.h"
 
 enum {
-	TICKETS_MAX = 64,     /* in all: each holds a descriptor */
-	TICKETS_MEMBER = 2,   /* of one member */
-	TICKETS_MS = 10000,   /* then nobody will come */
+	TICKETS_MAX = 64,   /* in all: each holds a descriptor */
+	TICKETS_MEMBER = 2, /* of one member */
+	TICKETS_MS = 10000, /* then nobody will come */
 };
 
 struct ticket {

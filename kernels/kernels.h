@@ -182,7 +182,7 @@ enum paged_status kernel_mods_create(const struct kernel_team *team, const struc
 /** kernel_mods_destroy - takes NULL; before its team's end */
 void kernel_mods_destroy(struct kernel_mods *mods);
 
-/** kernel_mods_bind - other bindings of the same mods (or these after mod_rebind()), any block mask; allocates nothing */
+/** kernel_mods_bind - other bindings of the same mods (or these after mod_rebind()), any block mask; no allocation */
 void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params);
 
 /**

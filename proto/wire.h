@@ -200,7 +200,7 @@ struct wire_items {
 struct wire_array_part {
 	char name[WIRE_MAX_SYMBOL + 1];
 	uint32_t dtype;
-	uint32_t n_dims; /* 1 to WIRE_MAX_INDEXES */
+	uint32_t n_dims;                    /* 1 to WIRE_MAX_INDEXES */
 	uint32_t extents[WIRE_MAX_INDEXES]; /* 0 past n_dims */
 	uint64_t offset;
 	uint32_t size; /* at most WIRE_MAX_PART */

@@ -121,7 +121,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
 static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pools[3] = { 0, 1, 0 }, pages[3] = { 5, 70000, 0 };
 static const int64_t bases[3] = { 0, INT64_MIN, -7 };
-static const struct wire_mask_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } }, { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
+static const struct wire_mask_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
+						  { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
 #define GEOMETRY                                              \
 	{                                                     \
 		30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false \
@@ -176,8 +177,8 @@ static const struct wire_request requests[] = {
 	{ 13, WIRE_KICK, .kick = { 3, true } },
 	{ 14, WIRE_PUT_ARRAY, .put_array = { "doc", PAGED_I32, 2, { 5, 7 }, 40, 12, (const uint8_t *)pages } },
 	{ 15, WIRE_DROP_ARRAY, .drop_array = { "doc" } },
-	{ 16, WIRE_BUILD_MASK, .build_mask = { 0, 3, seqs, tokens, tokens, bases, 8, 128, 16, 1u << 20,
-					       "doc[q_idx] < limit", 2, symbols } },
+	{ 16, WIRE_BUILD_MASK,
+	  .build_mask = { 0, 3, seqs, tokens, tokens, bases, 8, 128, 16, 1u << 20, "doc[q_idx] < limit", 2, symbols } },
 	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, 1, seqs, tokens, tokens, NULL, 0, 1, 16, 0, "causal", 0, NULL } },
 };
 static const struct wire_reply replies[] = {

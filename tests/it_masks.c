@@ -111,8 +111,9 @@ expect_same(struct toy *toy, const struct paged_block_mask *got, const struct pa
 	toy_ok(toy, paged_block_mask_info(got, &a));
 	toy_ok(toy, paged_block_mask_info(expected, &b));
 	it_require(a.n_rows == b.n_rows && a.n_heads == b.n_heads && a.q_block == b.q_block &&
-		   a.kv_block == b.kv_block && a.physical == b.physical && a.n_blocks == b.n_blocks &&
-		   a.n_lists == b.n_lists, "%u rows, %u heads, blocks of %u", a.n_rows, a.n_heads, a.kv_block);
+			   a.kv_block == b.kv_block && a.physical == b.physical && a.n_blocks == b.n_blocks &&
+			   a.n_lists == b.n_lists,
+		   "%u rows, %u heads, blocks of %u", a.n_rows, a.n_heads, a.kv_block);
 	for (uint32_t r = 0; r < b.n_rows; r++) {
 		struct paged_block_mask_row x = { .struct_size = sizeof(x) }, y = { .struct_size = sizeof(y) };
 
@@ -287,11 +288,12 @@ expect_said(struct toy *toy, const char *part)
 	it_require(strstr(said, part) != NULL, "no '%s' in: %s", part, said);
 }
 
-#define refused(toy, params, mod, status, part)                                                                       \
-	do {                                                                                                           \
-		struct paged_block_mask *refused_;                                                                     \
-		toy_expect(toy, paged_block_mask_serve((toy)->pool, params, mod, N_PARAMETERS, names, &refused_), status); \
-		expect_said(toy, part);                                                                                \
+#define refused(toy, params, mod, status, part)                                                                   \
+	do {                                                                                                      \
+		struct paged_block_mask *refused_;                                                                \
+		toy_expect(toy, paged_block_mask_serve((toy)->pool, params, mod, N_PARAMETERS, names, &refused_), \
+			   status);                                                                               \
+		expect_said(toy, part);                                                                           \
 	} while (0)
 
 IT_TEST(limits_name_the_local_builder)
@@ -368,7 +370,8 @@ IT_TEST(arrays_lie_any_way)
 	toy_open(&toy, NULL, 0);
 	row.seq = toy_sequence(&toy, 128);
 	params.q_block = params.kv_block = 1;
-	toy_ok(&toy, paged_mod_parse(toy.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1, &view, &mod));
+	toy_ok(&toy,
+	       paged_mod_parse(toy.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1, &view, &mod));
 	toy_ok(&toy, paged_array_upload(toy.client, &view));
 	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 0, NULL, &served));
 	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, 1, &view, &own));
@@ -380,8 +383,12 @@ IT_TEST(arrays_lie_any_way)
 IT_TEST(what_is_refused)
 {
 	static const int32_t few[3] = { 1, 1, 1 };
-	const struct paged_array floats = { .name = "doc", .dtype = PAGED_F32, .n_dims = 1, .extents = { 3 }, .data = few };
-	const struct paged_array ints = { .name = "doc", .dtype = PAGED_I32, .n_dims = 1, .extents = { 3 }, .data = few };
+	const struct paged_array floats = {
+		.name = "doc", .dtype = PAGED_F32, .n_dims = 1, .extents = { 3 }, .data = few
+	};
+	const struct paged_array ints = {
+		.name = "doc", .dtype = PAGED_I32, .n_dims = 1, .extents = { 3 }, .data = few
+	};
 	struct paged_batch_row row = { .q_len = 4, .kv_len = 20 };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct paged_block_mask *mask;
@@ -490,7 +497,8 @@ build_endlessly(int from, int to, void *argument)
 	row.seq = toy_sequence(&toy, 128);
 	params.q_block = 1u << 12;
 	it_say(to, &done, 1);
-	refused(&toy, &params, mod_of(&toy, endless), PAGED_ERR_LIMIT, "longer than mask-time, 300 ms; paged_block_mask_create()");
+	refused(&toy, &params, mod_of(&toy, endless), PAGED_ERR_LIMIT,
+		"longer than mask-time, 300 ms; paged_block_mask_create()");
 	it_say(to, &done, 1);
 	toy_close(&toy);
 }

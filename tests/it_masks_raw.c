@@ -218,8 +218,8 @@ IT_TEST(killed_while_it_builds)
 			kib = it_private_kib(daemon.pid);
 	}
 	if (!it_sanitized())
-		it_require(it_private_kib(daemon.pid) < kib + 2048, "%lu KiB, %lu before",
-			   it_private_kib(daemon.pid), kib);
+		it_require(it_private_kib(daemon.pid) < kib + 2048, "%lu KiB, %lu before", it_private_kib(daemon.pid),
+			   kib);
 	toy_check(&toy);
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
@@ -422,7 +422,12 @@ part_of(const char *name, uint64_t offset, uint32_t size)
 	static const uint8_t data[64];
 	struct wire_request request = {
 		.kind = WIRE_PUT_ARRAY,
-		.put_array = { .dtype = PAGED_U8, .n_dims = 1, .extents = { 64 }, .offset = offset, .size = size, .data = data },
+		.put_array = { .dtype = PAGED_U8,
+			       .n_dims = 1,
+			       .extents = { 64 },
+			       .offset = offset,
+			       .size = size,
+			       .data = data },
 	};
 
 	strcpy(request.put_array.name, name);

@@ -33,8 +33,8 @@ make(struct image *image, unsigned int *seed, uint32_t n_heads)
 	memset(image->boot_id, 0xb0, sizeof(image->boot_id));
 	image->rows = calloc(3, sizeof(*image->rows));
 	for (uint32_t r = 0; r < 3; r++)
-		image->rows[r] = (struct image_row){ (7ull + r) << 32, 2 * r, rows[r].q_base, rows[r].q_len,
-						     rows[r].kv_len };
+		image->rows[r] =
+			(struct image_row){ (7ull + r) << 32, 2 * r, rows[r].q_base, rows[r].q_len, rows[r].kv_len };
 }
 
 Test(mask_image, there_and_back)
@@ -188,8 +188,15 @@ refuse(const struct image_header *header, enum paged_status status, const char *
 Test(mask_image, wild_counts)
 {
 	struct image_header header = {
-		.magic = IMAGE_MAGIC, .version_major = 1, .total_size = sizeof(header), .n_rows = 1,
-		.n_heads = 1, .q_block = 1, .kv_block = 4, .page_size = 4, .n_pages = 1,
+		.magic = IMAGE_MAGIC,
+		.version_major = 1,
+		.total_size = sizeof(header),
+		.n_rows = 1,
+		.n_heads = 1,
+		.q_block = 1,
+		.kv_block = 4,
+		.page_size = 4,
+		.n_pages = 1,
 	};
 
 	refuse(&header, PAGED_ERR_PROTOCOL, "are not 112 bytes");

@@ -210,7 +210,9 @@ Test(wire, parts_of_arrays_are_checked)
 	struct wire_request back, request = { .kind = WIRE_PUT_ARRAY };
 	struct wire_array_part *part = &request.put_array;
 
-	*part = (struct wire_array_part){ "doc", PAGED_I32, 4, { 1, 2, 3, UINT32_MAX }, UINT64_MAX, WIRE_MAX_PART, data };
+	*part = (struct wire_array_part){
+		"doc", PAGED_I32, 4, { 1, 2, 3, UINT32_MAX }, UINT64_MAX, WIRE_MAX_PART, data
+	};
 	memset(part->name, 'n', WIRE_MAX_SYMBOL);
 	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(back.put_array.extents, part->extents, sizeof(part->extents));

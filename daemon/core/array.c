@@ -138,7 +138,8 @@ limits_check(const struct core *core, const struct session *session, const struc
 		with_whole = size;
 	if (with_whole > core->max_array_bytes || taken > core->max_array_bytes - with_whole)
 		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "array %s of %" PRIu64 " bytes: session %u has %" PRIu64 " bytes of others, and %" PRIu64
+				  "array %s of %" PRIu64 " bytes: session %u has %" PRIu64
+				  " bytes of others, and %" PRIu64
 				  " is the most; paged_block_mask_create() takes arrays of any size",
 				  name, size, session->id, taken, core->max_array_bytes);
 	return PAGED_OK;

@@ -29,7 +29,7 @@
 /** What an array is; row-major and dense. */
 struct core_array_shape {
 	enum paged_dtype dtype;
-	uint32_t n_dims; /* 1 to CORE_ARRAY_MAX_DIMS */
+	uint32_t n_dims;                       /* 1 to CORE_ARRAY_MAX_DIMS */
 	uint32_t extents[CORE_ARRAY_MAX_DIMS]; /* 0 past n_dims */
 };
 

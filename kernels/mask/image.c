@@ -36,7 +36,8 @@ static bool
 parts_of(const struct image_header *header, struct parts *parts)
 {
 	parts->end = sizeof(*header);
-	if (header->n_lists == UINT64_MAX || !add_part(&parts->end, &parts->rows, header->n_rows, sizeof(struct image_row)))
+	if (header->n_lists == UINT64_MAX ||
+	    !add_part(&parts->end, &parts->rows, header->n_rows, sizeof(struct image_row)))
 		return false;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		if (!add_part(&parts->end, &parts->start[kind], header->n_lists + 1, sizeof(uint64_t)))
@@ -317,9 +318,8 @@ mask_copy(const struct image_header *header, const uint8_t *bytes, const struct 
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		mask->start[kind] =
 			part_copy(bytes + parts->start[kind], header->n_lists + 1, sizeof(*mask->start[kind]));
-		mask->indices[kind] =
-			part_copy(logical ? NULL : bytes + parts->indices[kind], header->n_blocks[kind],
-				  sizeof(*mask->indices[kind]));
+		mask->indices[kind] = part_copy(logical ? NULL : bytes + parts->indices[kind], header->n_blocks[kind],
+						sizeof(*mask->indices[kind]));
 		whole = whole && mask->start[kind] != NULL && mask->indices[kind] != NULL;
 	}
 	if (whole)

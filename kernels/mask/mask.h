@@ -146,7 +146,7 @@ enum paged_status block_mask_from_lists(const struct block_mask_shape *shape, co
 struct block_mask_arrays {
 	/* kv_num_blocks, full_kv_num_blocks; NULL: no lists of the kind, on the way out not wanted */
 	int32_t *num_blocks[BLOCK_MASK_N_KINDS];
-	int32_t *indices[BLOCK_MASK_N_KINDS];    /* kv_indices, full_kv_indices */
+	int32_t *indices[BLOCK_MASK_N_KINDS]; /* kv_indices, full_kv_indices */
 	uint64_t width[BLOCK_MASK_N_KINDS];
 };
 

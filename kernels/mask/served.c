@@ -218,8 +218,7 @@ image_fill(const struct served *served, const struct region_view *view, const ui
 {
 	image->rows = calloc(served->n_rows, sizeof(*image->rows));
 	if (image->rows == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
-				  served->n_rows);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", served->n_rows);
 	memcpy(image->boot_id, view->header->boot_id, sizeof(image->boot_id));
 	image->page_size = view->page_size;
 	image->n_pages = view->n_pages;
@@ -252,8 +251,7 @@ bound_build(const struct served *served, const struct region_view *view, const a
 	enum paged_status status;
 
 	if (version == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
-				  served->n_rows);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", served->n_rows);
 	status = masks_build(&order, binding, image, version, error);
 	if (status == PAGED_OK)
 		status = image_fill(served, view, version, image, error);

@@ -24,14 +24,14 @@
 
 struct served_request {
 	uint32_t n_rows;
-	const paged_seq_id *seq;           /* [n_rows], of a physical mask each */
-	const uint32_t *q_len, *kv_len;    /* [n_rows] */
-	const int64_t *q_base;             /* [n_rows]; NULL: kv_len - q_len */
-	uint32_t n_heads;                  /* 0: one stands for all; the mod may then not depend on h */
-	uint32_t q_block, kv_block;        /* tokens */
-	uint64_t max_bytes;                /* the asker's own limit; 0: none */
-	const char *text;                  /* of a mask mod */
-	const struct mod_array *names;     /* what it names, bound: parameters are copied, arrays borrowed */
+	const paged_seq_id *seq;        /* [n_rows], of a physical mask each */
+	const uint32_t *q_len, *kv_len; /* [n_rows] */
+	const int64_t *q_base;          /* [n_rows]; NULL: kv_len - q_len */
+	uint32_t n_heads;               /* 0: one stands for all; the mod may then not depend on h */
+	uint32_t q_block, kv_block;     /* tokens */
+	uint64_t max_bytes;             /* the asker's own limit; 0: none */
+	const char *text;               /* of a mask mod */
+	const struct mod_array *names;  /* what it names, bound: parameters are copied, arrays borrowed */
 	uint32_t n_names;
 };
 
