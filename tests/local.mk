@@ -521,3 +521,11 @@ UNIT_TESTS += %D%/unit_cuda_mods
 %C%_unit_cuda_mods_LDADD = %D%/libmodtest.la $(CUDA_TEST_LIBS)
 STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_mma.cc tests/simt/attention_simt.cc tests/simt/merge.cc \
 	tests/simt/pages.cc tests/simt/plan.cc
+LINT_TESTS += %D%/lint_cuda_images.sh
+IT_TESTS += %D%/it_cuda_images
+%C%_it_cuda_images_SOURCES = %D%/it_cuda_images.c %D%/stand_in_case.h %D%/stand_in_use.h
+%C%_it_cuda_images_LDADD = $(%C%_it_stand_in_LDADD)
+EXTRA_%C%_it_cuda_images_DEPENDENCIES = $(STAND_IN_LIBS)
+if BUILD_CUDA_IMAGES
+AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
+endif

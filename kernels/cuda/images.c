@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The assembler brings the files in, from the build's top directory, where the compiler runs. */
+#include "config.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/cuda/images.h"
+
+#define SOURCES(S) S(append) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
+#define ARCHITECTURES(A, source) A(source, sm_80) A(source, sm_90a) A(source, sm_100) A(source, ptx)
+
+#ifdef PAGED_CUDA_IMAGES
+
+#define INCLUDE(source, arch)                                                                      \
+	__asm__(".pushsection .rodata\n"                                                           \
+		".balign 64\n"                                                                     \
+		"cuda_image_" #source "_" #arch ":\n"                                              \
+		".incbin \"kernels/cuda/" #source "." #arch "\"\n"                                 \
+		"cuda_image_" #source "_" #arch "_end:\n"                                          \
+		".byte 0\n"                                                                        \
+		".popsection\n");                                                                  \
+	extern const uint8_t cuda_image_##source##_##arch[] __attribute__((visibility("hidden"))); \
+	extern const uint8_t cuda_image_##source##_##arch##_end[] __attribute__((visibility("hidden")));
+#define INCLUDE_ALL(source) ARCHITECTURES(INCLUDE, source)
+SOURCES(INCLUDE_ALL)
+
+#define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
+#define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
+static const struct cuda_image images[] = { SOURCES(ENTRY_ALL) };
+
+const struct cuda_image *
+cuda_image_at(size_t i)
+{
+	return i < sizeof(images) / sizeof(images[0]) ? &images[i] : NULL;
+}
+
+#else
+
+const struct cuda_image *
+cuda_image_at(size_t i)
+{
+	(void)i;
+	return NULL;
+}
+
+#endif
+
+/* A cubin runs on later minors of its major, with "a" on its own alone; PTX on all from 8.0 on. */
+static const char *
+arch_for(int major, int minor)
+{
+	if (major == 9 && minor == 0)
+		return "sm_90a";
+	return major == 8 ? "sm_80" : major == 10 ? "sm_100" : "ptx";
+}
+
+const struct cuda_image *
+cuda_image_find(const char *source, int major, int minor)
+{
+	const char *arch = arch_for(major, minor);
+	const struct cuda_image *image;
+
+	if (major < 8)
+		return NULL;
+	for (size_t i = 0; (image = cuda_image_at(i)) != NULL; i++)
+		if (strcmp(image->source, source) == 0 && strcmp(image->arch, arch) == 0)
+			return image;
+	return NULL;
+}

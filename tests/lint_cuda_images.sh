@@ -1,0 +1,25 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What ptxas said of the kernels that are built in: none spills a register.
+# A build without --with-cuda has none, which is a visible skip.
+if [ "$CUDA_IMAGES" != yes ]; then
+	echo "1..0 # SKIP no kernels are built in: configure --with-cuda"
+	exit 0
+fi
+n=0
+status=0
+for said in kernels/cuda/*.sm_*.said; do
+	n=$((n + 1))
+	kernels=$(grep -c 'Compiling entry function' "$said")
+	clean=$(grep -c ' 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads' "$said")
+	most=$(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$said" | sort -n | tail -1)
+	if [ "$kernels" -gt 0 ] && [ "$clean" = "$kernels" ]; then
+		echo "ok $n - ${said%.said}: $kernels kernels, at most $most registers"
+	else
+		sed 's/^/# /' "$said"
+		echo "not ok $n - ${said%.said}: $clean of $kernels kernels without a stack or spills"
+		status=1
+	fi
+done
+echo "1..$n"
+exit $status
