@@ -60,7 +60,7 @@ open_square(struct square *square, const char *text, uint32_t n_tokens)
 	bench_mod_open(&square->mod, MOD_MASK, text, n_tokens);
 	bench_must(mod_rule_open(&square->rule, square->mod.binding, kernel_isa_best(), &error), &error);
 	square->row = (struct block_mask_row){ 0, n_tokens, n_tokens };
-	square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row };
+	square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row, NULL };
 	bench_must(block_mask_create(&square->shape, &square->rule.rule, 0, &square->mask, &error), &error);
 	square->n_units = (double)square->mask->first_list[1] +
 			  (double)square->mask->start[BLOCK_MASK_PARTIAL][square->mask->first_list[1]];
@@ -97,7 +97,7 @@ open_batch(void)
 static double
 batch_us(uint32_t page_size, uint32_t kv_block, struct block_mask **mask_p)
 {
-	const struct block_mask_shape shape = { N_SEQS, 1, 1, kv_block, rows };
+	const struct block_mask_shape shape = { N_SEQS, 1, 1, kv_block, rows, NULL };
 	const struct block_mask_table table = {
 		.sequences = sequences, .n_sequences = N_SEQS, .page_size = page_size, .n_pages = N_PAGES
 	};

@@ -26,6 +26,7 @@ static struct world {
 	struct paged_batch_row rows[N_SEQS];
 	struct paged_block_mask_params params;
 	struct paged_mod *causal;
+	struct paged_block_mask *logical;
 } worlds[N_POOLS];
 
 static void
@@ -37,7 +38,7 @@ must(enum paged_status status)
 
 /* A decode batch whose lengths are all unlike. */
 static void
-world_open(struct world *world, const char *name)
+world_open(struct world *world, const char *name, uint32_t page_size)
 {
 	paged_seq_id seqs[N_SEQS];
 	uint32_t tokens[N_SEQS];
@@ -51,16 +52,18 @@ world_open(struct world *world, const char *name)
 	must(paged_seq_reserve(world->pool, N_SEQS, seqs, tokens));
 	must(paged_mod_parse(world->pool, PAGED_MOD_MASK, "causal", 0, NULL, &world->causal));
 	world->params = (struct paged_block_mask_params){
-		.struct_size = sizeof(world->params), .rows = world->rows, .n_rows = N_SEQS, .q_block = 1, .physical = 1
+		.struct_size = sizeof(world->params), .rows = world->rows, .n_rows = N_SEQS, .q_block = 1, .kv_block = page_size
 	};
+	must(paged_block_mask_create(world->pool, &world->params, world->causal, 0, NULL, &world->logical));
+	world->params.physical = 1;
 }
 
 static void
 setup(void)
 {
 	must(paged_client_open(bench_daemon_start(configuration), NULL, &client));
-	world_open(&worlds[PAGES_16], "small");
-	world_open(&worlds[PAGES_256], "large");
+	world_open(&worlds[PAGES_16], "small", 16);
+	world_open(&worlds[PAGES_256], "large", 256);
 }
 
 static void
@@ -101,6 +104,20 @@ created_us(const struct world *world)
 }
 
 static double
+converted_us(const struct world *world)
+{
+	uint64_t start = bench_now_ns();
+
+	for (int i = 0; i < N_TRIPS; i++) {
+		struct paged_block_mask *mask;
+
+		must(paged_block_mask_to_physical(world->logical, N_SEQS, world->rows, &mask));
+		paged_block_mask_destroy(mask);
+	}
+	return per_trip_us(start);
+}
+
+static double
 served_us(const struct world *world)
 {
 	uint64_t start = bench_now_ns();
@@ -133,6 +150,12 @@ sample_created_16(void)
 }
 
 static double
+sample_converted_16(void)
+{
+	return converted_us(&worlds[PAGES_16]);
+}
+
+static double
 sample_served_16(void)
 {
 	return served_us(&worlds[PAGES_16]);
@@ -143,6 +166,7 @@ static const struct bench_figure figures[] = {
 	{ "local, pages of 256", "us", NULL, "200 us", sample_created_256 },
 	{ "served in its reply", "us", "ping", "1 ms", sample_served_256 },
 	{ "local, pages of 16", "us", NULL, "200 us", sample_created_16 },
+	{ "converted, pages of 16", "us", NULL, "200 us", sample_converted_16 },
 	{ "served in a memfd", "us", "local, pages of 16", "1 ms", sample_served_16 },
 };
 

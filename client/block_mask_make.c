@@ -52,7 +52,7 @@ block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct bat
 }
 
 static enum paged_status
-order_open(struct block_mask_order *order, const struct paged_pool *pool, const struct paged_block_mask_params *from,
+order_open(struct block_mask_order *order, struct paged_pool *pool, const struct paged_block_mask_params *from,
 	   struct paged_error *error)
 {
 	struct paged_block_mask_params params;
@@ -78,6 +78,7 @@ order_open(struct block_mask_order *order, const struct paged_pool *pool, const 
 		.kv_block = params.kv_block,
 		.max_bytes = params.max_bytes,
 		.view = &pool->at.view,
+		.memory = &pool->mask_memory,
 	};
 	return PAGED_OK;
 }

@@ -16,6 +16,7 @@
 #include "client/owner.h"
 #include "client/pagedclient.h"
 #include "kernels/kernels.h"
+#include "kernels/mask/memory.h"
 
 #define CLIENT_TIMEOUT_MS_DEFAULT 5000u
 
@@ -37,6 +38,7 @@ struct paged_pool {
 	struct paged_batch *batches;
 	struct paged_mod *mods;
 	struct paged_block_mask *block_masks;
+	struct mask_memory mask_memory; /* of its block masks */
 	struct owner_pool at;
 };
 

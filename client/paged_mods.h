@@ -316,7 +316,13 @@ enum paged_status paged_block_mask_from_arrays(struct paged_pool *pool, const st
 enum paged_status paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					      const uint8_t *dense, struct paged_block_mask **mask_p);
 
-/** paged_block_mask_destroy - when no binding uses it any more; takes NULL */
+/**
+ * paged_block_mask_destroy - when no binding uses it any more; takes NULL
+ *
+ * Until it is closed, the pool keeps up to four arrays of such masks, 16 MiB
+ * each at most, for masks that follow: a mask rebuilt in each step then costs
+ * no page faults, whatever malloc() does.
+ */
 void paged_block_mask_destroy(struct paged_block_mask *mask);
 
 /**

@@ -81,6 +81,8 @@ endif
 	%D%/mask/image.h \
 	%D%/mask/mask.c \
 	%D%/mask/mask.h \
+	%D%/mask/memory.c \
+	%D%/mask/memory.h \
 	%D%/mask/mod_rule.c \
 	%D%/mask/mod_rule.h \
 	%D%/mask/picture.c \

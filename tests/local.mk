@@ -529,3 +529,13 @@ EXTRA_%C%_it_cuda_images_DEPENDENCIES = $(STAND_IN_LIBS)
 if BUILD_CUDA_IMAGES
 AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
 endif
+
+
+# Memory of block masks
+UNIT_TESTS += %D%/unit_mask_memory %D%/unit_block_mask_memory
+%C%_unit_mask_memory_SOURCES = %D%/unit_mask_memory.c
+%C%_unit_mask_memory_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mask_memory_LDADD = kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+%C%_unit_block_mask_memory_SOURCES = %D%/unit_block_mask_memory.c %D%/client_fixture.c %D%/client_fixture.h
+%C%_unit_block_mask_memory_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_block_mask_memory_LDADD = client/libpagedclient.la $(CRITERION_LIBS) -lpthread

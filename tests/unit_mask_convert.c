@@ -76,7 +76,7 @@ Test(mask_convert, test_convert_logical_block_mask)
 	const struct block_mask_sequence sequences[] = { { pages[0], 4, 512 }, { pages[1], 4, 512 } };
 	const struct block_mask_table table = table_of(sequences, 2, 128, 8);
 	const struct block_mask_row rows[] = { { 0, 512, 512 }, { 0, 512, 512 } };
-	const struct block_mask_shape shape = { 2, 1, 128, 128, rows };
+	const struct block_mask_shape shape = { 2, 1, 128, 128, rows, NULL };
 	const uint32_t n_partial[] = { 1, 1, 1, 1, 1, 1, 1, 1 }, n_full[] = { 0, 1, 2, 3, 0, 1, 2, 3 };
 	const uint32_t partial[] = { 0, 1, 2, 3, 0, 1, 2, 3 }, full[] = { 0, 0, 1, 0, 1, 2, 0, 0, 1, 0, 1, 2 };
 	const struct block_mask_lists lists = { { n_partial, n_full }, { partial, full }, { 8, 12 } };
@@ -227,7 +227,7 @@ one_full_block(uint32_t n_rows, struct block_mask_row *rows)
 {
 	const uint32_t n_full[] = { 1, 1 }, full[] = { 0, 0 };
 	const struct block_mask_lists lists = { { NULL, n_full }, { NULL, full }, { 0, n_rows } };
-	const struct block_mask_shape shape = { n_rows, 1, 1, 16, rows };
+	const struct block_mask_shape shape = { n_rows, 1, 1, 16, rows, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
 

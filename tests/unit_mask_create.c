@@ -223,7 +223,7 @@ KERNEL_TEST(mask_create, is_brute_force)
 KERNEL_TEST(mask_create, large_blocks_are_brute_force)
 {
 	const struct block_mask_row rows[] = { { 3, 150, 290 }, { 40, 129, 64 } };
-	const struct block_mask_shape shape = { 2, 1, 130, 100, rows };
+	const struct block_mask_shape shape = { 2, 1, 130, 100, rows, NULL };
 	uint64_t state = mask_seed() + 30;
 	char what[200];
 
@@ -237,7 +237,7 @@ KERNEL_TEST(mask_create, large_blocks_are_brute_force)
 Test(mask_create, sparsity_of_causal)
 {
 	const struct block_mask_row row = { 0, 2048, 2048 };
-	const struct block_mask_shape shape = { 1, 1, 128, 128, &row };
+	const struct block_mask_shape shape = { 1, 1, 128, 128, &row, NULL };
 	struct block_mask *mask;
 	struct bound bound;
 
@@ -252,7 +252,7 @@ Test(mask_create, sparsity_of_causal)
 Test(mask_create, sparsity_of_offsets)
 {
 	struct block_mask_row rows[8];
-	const struct block_mask_shape shape = { 8, 1, 128, 128, rows };
+	const struct block_mask_shape shape = { 8, 1, 128, 128, rows, NULL };
 	int32_t values[8];
 	const struct mask_name name = { "offset", 1, { 8 }, values };
 	struct block_mask *mask;
@@ -273,7 +273,7 @@ Test(mask_create, sparsity_of_offsets)
 Test(mask_create, the_limit_holds_for_work_too)
 {
 	const struct block_mask_row row = { 0, 8, 1000000 };
-	const struct block_mask_shape shape = { 1, 1, 4, 1, &row };
+	const struct block_mask_shape shape = { 1, 1, 4, 1, &row, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
 	struct bound bound;
@@ -289,7 +289,7 @@ Test(mask_create, the_limit_holds_for_work_too)
 Test(mask_create, cost_goes_with_the_border)
 {
 	const struct block_mask_row row = { 1000000000, 300, 2000000000 };
-	const struct block_mask_shape shape = { 1, 1, 100, 100000000, &row };
+	const struct block_mask_shape shape = { 1, 1, 100, 100000000, &row, NULL };
 	struct block_mask *mask;
 	struct bound bound;
 
@@ -305,7 +305,7 @@ Test(mask_create, cost_goes_with_the_border)
 Test(mask_create, tells_indexes_out_of_bounds)
 {
 	const struct block_mask_row row = { 0, 8, 8 };
-	const struct block_mask_shape shape = { 1, 1, 8, 8, &row };
+	const struct block_mask_shape shape = { 1, 1, 8, 8, &row, NULL };
 	int32_t values[] = { 0, 1, 0, 1 };
 	const struct mask_name name = { "few", 1, { 4 }, values };
 	struct paged_error error = { 0 };

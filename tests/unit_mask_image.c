@@ -15,7 +15,7 @@ static void
 make(struct image *image, unsigned int *seed, uint32_t n_heads)
 {
 	const struct block_mask_row rows[3] = { { -2, 3, 9 }, { 0, 0, 0 }, { 100, 7, 20 } };
-	const struct block_mask_shape shape = { 3, n_heads, 2, PAGE / 2, rows };
+	const struct block_mask_shape shape = { 3, n_heads, 2, PAGE / 2, rows, NULL };
 	static const uint32_t pages[3][5] = { { 8, 0, 3 }, { 0 }, { 1, 2, 7, 5, 4 } };
 	const struct block_mask_sequence sequences[3] = { { pages[0], 3, 9 }, { pages[1], 0, 0 }, { pages[2], 5, 20 } };
 	const struct block_mask_table table = {

@@ -19,7 +19,7 @@ static struct block_mask *
 full_mask(uint32_t n_rows, uint32_t n_heads, struct block_mask_row row)
 {
 	struct block_mask_row *rows = calloc(n_rows, sizeof(*rows));
-	const struct block_mask_shape shape = { n_rows, n_heads, 2, 2, rows };
+	const struct block_mask_shape shape = { n_rows, n_heads, 2, 2, rows, NULL };
 	struct mask_dense dense;
 	struct block_mask *mask;
 

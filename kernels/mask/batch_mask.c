@@ -25,6 +25,7 @@ batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *
 		.q_block = order->q_block,
 		.kv_block = order->kv_block,
 		.rows = rows,
+		.memory = order->memory,
 	};
 	return PAGED_OK;
 }

@@ -35,6 +35,7 @@ struct batch_mask_order {
 	const struct region_view *view; /* of the pool */
 	/* Set by another thread, it ends the work soon with PAGED_ERR_AGAIN; NULL: nobody will. */
 	const atomic_bool *cancelled;
+	struct mask_memory *memory; /* of the masks; NULL: malloc() */
 };
 
 /** batch_mask_shape - the shape that an order describes; its rows are to be freed */

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 64u
-#define TRIM_PART 16u
 #define ADD_STEP 8u  /* indices that the compiler writes by vectors, */
 #define RUN_STEP 16u /* and looks at */
 
@@ -24,28 +23,57 @@ build_fail(struct build *build, enum paged_status status, const char *format, ..
 	va_end(arguments);
 }
 
-/* n elements of the mask's own, counted against the limit. */
-static void *
-take(struct build *build, uint64_t n, size_t size)
+/* Count n elements against the limit; false after a failure. */
+static bool
+count_bytes(struct build *build, uint64_t n, size_t size, uint64_t *bytes_p)
 {
 	uint64_t bytes;
-	void *memory;
 
 	if (build->status != PAGED_OK)
-		return NULL;
+		return false;
 	if (__builtin_mul_overflow(n, (uint64_t)size, &bytes) || bytes > build->free_bytes) {
 		build_fail(build, PAGED_ERR_LIMIT,
 			   "block mask: %" PRIu64 " lists need more than the limit of %" PRIu64 " bytes",
 			   build->n_lists, build->max_bytes);
-		return NULL;
+		return false;
 	}
-	memory = calloc(n, size);
-	if (memory == NULL) {
+	build->free_bytes -= bytes;
+	*bytes_p = bytes;
+	return true;
+}
+
+/* n elements of the mask's own, all zero. */
+static void *
+take(struct build *build, uint64_t n, size_t size)
+{
+	void *array;
+	uint64_t bytes;
+
+	if (!count_bytes(build, n, size, &bytes))
+		return NULL;
+	array = mask_memory_alloc(build->mask->shape.memory, bytes);
+	if (array == NULL)
+		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " bytes", bytes);
+	return array;
+}
+
+/* The mask itself, as yet without arrays. */
+static struct block_mask *
+take_mask(struct build *build, const struct block_mask_shape *shape)
+{
+	struct block_mask *mask;
+	uint64_t bytes;
+
+	if (!count_bytes(build, 1, sizeof(*mask), &bytes))
+		return NULL;
+	mask = calloc(1, sizeof(*mask));
+	if (mask == NULL) {
 		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " bytes", bytes);
 		return NULL;
 	}
-	build->free_bytes -= bytes;
-	return memory;
+	mask->shape = *shape;
+	mask->shape.rows = NULL;
+	return mask;
 }
 
 static uint64_t
@@ -97,13 +125,11 @@ build_begin(struct build *build, const struct block_mask_shape *shape, uint64_t 
 	*build = (struct build){ .error = error, .max_bytes = max_bytes != 0 ? max_bytes : BLOCK_MASK_MAX_BYTES };
 	build->free_bytes = build->max_bytes;
 	count_lists(build, shape);
-	mask = take(build, 1, sizeof(*mask));
+	mask = take_mask(build, shape);
 	if (mask == NULL)
 		return;
 	build->mask = mask;
 	mask->ascending = true;
-	mask->shape = *shape;
-	mask->shape.rows = NULL;
 	mask->first_list = take(build, (uint64_t)shape->n_rows + 1, sizeof(*mask->first_list));
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		mask->start[kind] = take(build, build->n_lists + 1, sizeof(*mask->start[kind]));
@@ -137,7 +163,7 @@ grow(struct build *build, enum block_mask_kind kind, uint64_t needed)
 		capacity = needed;
 	if (capacity > most)
 		capacity = most;
-	indices = realloc(build->mask->indices[kind], capacity * size);
+	indices = mask_memory_grow(build->mask->shape.memory, build->mask->indices[kind], capacity * size);
 	if (indices == NULL) {
 		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " indices", capacity);
 		return false;
@@ -208,22 +234,16 @@ build_repeat(struct build *build, uint64_t first, uint64_t n)
 	build->n_ended += n;
 }
 
-/*
- * Give back what doubling took too much.  One element stays, so that no list
- * points nowhere; so does little, as allocators are quickest with sizes that
- * come again.
- */
+/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
 static void
 trim(struct build *build, enum block_mask_kind kind)
 {
+	const size_t size = sizeof(uint32_t);
 	uint64_t n = build->n[kind] != 0 ? build->n[kind] : 1;
-	uint32_t *smaller;
+	struct block_mask *mask = build->mask;
 
-	if (build->capacity[kind] - n <= n / TRIM_PART)
-		return;
-	smaller = realloc(build->mask->indices[kind], n * sizeof(uint32_t));
-	if (smaller != NULL)
-		build->mask->indices[kind] = smaller;
+	mask->indices[kind] = mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size,
+					       n * size);
 }
 
 enum paged_status

@@ -312,7 +312,7 @@ mask_copy(const struct image_header *header, const uint8_t *bytes, const struct 
 	if (mask == NULL)
 		return NULL;
 	mask->shape = (struct block_mask_shape){ header->n_rows, header->n_heads, header->q_block, header->kv_block,
-						 calloc(header->n_rows, sizeof(*mask->shape.rows)) };
+						 calloc(header->n_rows, sizeof(*mask->shape.rows)), NULL };
 	mask->first_list = calloc((size_t)header->n_rows + 1, sizeof(*mask->first_list));
 	whole = mask->shape.rows != NULL && mask->first_list != NULL;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {

@@ -11,14 +11,17 @@
 void
 block_mask_destroy(struct block_mask *mask)
 {
+	struct mask_memory *memory;
+
 	if (mask == NULL)
 		return;
+	memory = mask->shape.memory;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		free(mask->start[kind]);
-		free(mask->indices[kind]);
+		mask_memory_free(memory, mask->start[kind]);
+		mask_memory_free(memory, mask->indices[kind]);
 	}
-	free(mask->first_list);
-	free((void *)mask->shape.rows);
+	mask_memory_free(memory, mask->first_list);
+	mask_memory_free(memory, (void *)mask->shape.rows);
 	free(mask);
 }
 

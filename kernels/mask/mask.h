@@ -32,6 +32,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "kernels/mask/memory.h"
 
 /** Most bytes of a mask for which its maker set no limit. */
 #define BLOCK_MASK_MAX_BYTES (UINT64_C(1) << 36)
@@ -59,6 +60,8 @@ struct block_mask_shape {
 	uint32_t q_block; /* tokens, 1 or more */
 	uint32_t kv_block;
 	const struct block_mask_row *rows;
+	/* Where a mask of this shape, and all that is made of it, has its arrays; NULL: malloc(). */
+	struct mask_memory *memory;
 };
 
 struct block_mask {

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/memory.h"
+
+#include <stdalign.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TRIM_PART 16u
+
+#ifdef __SANITIZE_ADDRESS__
+#define KEEPS false
+#else
+#define KEEPS true
+#endif
+
+/* In front of each array that came from a memory. */
+struct mask_memory_array {
+	alignas(max_align_t) uint64_t bytes; /* behind it */
+};
+
+static struct mask_memory_array *
+array_of(void *data)
+{
+	return data != NULL ? (struct mask_memory_array *)data - 1 : NULL;
+}
+
+static void *
+data_of(struct mask_memory_array *array)
+{
+	return array != NULL ? array + 1 : NULL;
+}
+
+static bool
+enter(struct mask_memory *memory)
+{
+	return !atomic_exchange_explicit(&memory->busy, true, memory_order_acquire);
+}
+
+static void
+leave(struct mask_memory *memory)
+{
+	atomic_store_explicit(&memory->busy, false, memory_order_release);
+}
+
+/* The largest spare of this size; NULL: there is none. */
+static struct mask_memory_array *
+spare_take(struct mask_memory *memory, uint64_t least_bytes, uint64_t most_bytes)
+{
+	struct mask_memory_array *array = NULL, **from = NULL;
+
+	if (least_bytes < MASK_MEMORY_MIN_BYTES || !enter(memory))
+		return NULL;
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) {
+		struct mask_memory_array *spare = memory->spares[i];
+
+		if (spare != NULL && spare->bytes >= least_bytes && spare->bytes <= most_bytes &&
+		    (array == NULL || spare->bytes > array->bytes)) {
+			array = spare;
+			from = &memory->spares[i];
+		}
+	}
+	if (from != NULL)
+		*from = NULL;
+	leave(memory);
+	return array;
+}
+
+/* Keep an array in the place of the smallest spare; returns what is to be freed. */
+static struct mask_memory_array *
+spare_put(struct mask_memory *memory, struct mask_memory_array *array)
+{
+	struct mask_memory_array **to = &memory->spares[0], *smallest;
+
+	if (array->bytes < MASK_MEMORY_MIN_BYTES || array->bytes > MASK_MEMORY_MAX_BYTES || !enter(memory))
+		return array;
+	for (uint32_t i = 1; i < MASK_MEMORY_SPARES && *to != NULL; i++)
+		if (memory->spares[i] == NULL || memory->spares[i]->bytes < (*to)->bytes)
+			to = &memory->spares[i];
+	smallest = *to;
+	if (smallest == NULL || smallest->bytes < array->bytes) {
+		*to = array;
+		array = smallest;
+	}
+	leave(memory);
+	return array;
+}
+
+static struct mask_memory_array *
+array_realloc(struct mask_memory_array *array, uint64_t bytes)
+{
+	struct mask_memory_array *larger;
+	uint64_t total;
+
+	if (__builtin_add_overflow(bytes, (uint64_t)sizeof(*array), &total) || total > SIZE_MAX)
+		return NULL;
+	larger = realloc(array, total);
+	if (larger != NULL)
+		larger->bytes = bytes;
+	return larger;
+}
+
+/* Without contents, and at most twice as large. */
+static struct mask_memory_array *
+array_new(struct mask_memory *memory, uint64_t bytes)
+{
+	struct mask_memory_array *array = spare_take(memory, bytes, bytes <= UINT64_MAX / 2 ? 2 * bytes : bytes);
+
+	return array != NULL ? array : array_realloc(NULL, bytes);
+}
+
+void *
+mask_memory_alloc(struct mask_memory *memory, uint64_t bytes)
+{
+	struct mask_memory_array *array;
+
+	if (!KEEPS || memory == NULL)
+		return bytes <= SIZE_MAX ? calloc(1, bytes) : NULL;
+	array = array_new(memory, bytes);
+	if (array != NULL)
+		memset(array + 1, 0, bytes);
+	return data_of(array);
+}
+
+void *
+mask_memory_grow(struct mask_memory *memory, void *data, uint64_t bytes)
+{
+	struct mask_memory_array *array, *larger;
+
+	if (!KEEPS || memory == NULL)
+		return bytes <= SIZE_MAX ? realloc(data, bytes) : NULL;
+	array = array_of(data);
+	if (array != NULL && array->bytes >= bytes)
+		return data;
+	larger = spare_take(memory, bytes, UINT64_MAX);
+	if (larger == NULL)
+		return data_of(array_realloc(array, bytes));
+	if (array != NULL)
+		memcpy(larger + 1, data, array->bytes);
+	mask_memory_free(memory, data);
+	return data_of(larger);
+}
+
+void *
+mask_memory_trim(struct mask_memory *memory, void *data, uint64_t had_bytes, uint64_t bytes)
+{
+	struct mask_memory_array *array, *smaller;
+
+	if (!KEEPS || memory == NULL) {
+		/* Little stays, as allocators are quickest with sizes that come again. */
+		void *less = had_bytes - bytes <= bytes / TRIM_PART ? NULL : realloc(data, bytes);
+
+		return less != NULL ? less : data;
+	}
+	array = array_of(data);
+	if (array->bytes < MASK_MEMORY_MIN_BYTES || array->bytes / 2 <= bytes)
+		return data;
+	smaller = array_new(memory, bytes);
+	if (smaller == NULL)
+		return data;
+	memcpy(smaller + 1, data, bytes);
+	mask_memory_free(memory, data);
+	return data_of(smaller);
+}
+
+void
+mask_memory_free(struct mask_memory *memory, void *data)
+{
+	if (!KEEPS || memory == NULL)
+		free(data);
+	else if (data != NULL)
+		free(spare_put(memory, array_of(data)));
+}
+
+void
+mask_memory_release(struct mask_memory *memory)
+{
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) {
+		free(memory->spares[i]);
+		memory->spares[i] = NULL;
+	}
+}

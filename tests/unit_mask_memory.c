@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/mask/memory.h"
+
+#include <criterion/criterion.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define KIB UINT64_C(1024)
+#define MIB (1024 * KIB)
+
+#ifdef __SANITIZE_ADDRESS__
+#define KEPT(n) 0u
+#else
+#define KEPT(n) (n)
+#endif
+
+static struct mask_memory memory;
+
+static void
+finish(void)
+{
+	mask_memory_release(&memory);
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++)
+		cr_assert_null(memory.spares[i]);
+}
+
+TestSuite(mask_memory, .fini = finish);
+
+static uint32_t
+count_spares(void)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++)
+		n += memory.spares[i] != NULL;
+	return n;
+}
+
+/* An array of ones, all of it written. */
+static uint8_t *
+array_of(uint64_t bytes)
+{
+	uint8_t *array = mask_memory_grow(&memory, NULL, bytes);
+
+	cr_assert_not_null(array);
+	memset(array, 1, bytes);
+	return array;
+}
+
+/* n spares of different sizes: 1 MiB, 2 MiB and so on. */
+static void
+fill(uint32_t n)
+{
+	uint8_t *arrays[2 * MASK_MEMORY_SPARES];
+
+	for (uint32_t i = 0; i < n; i++)
+		arrays[i] = array_of((i + 1) * MIB);
+	for (uint32_t i = 0; i < n; i++)
+		mask_memory_free(&memory, arrays[i]);
+}
+
+static bool
+is_all(const uint8_t *array, uint8_t value, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		if (array[i] != value)
+			return false;
+	return true;
+}
+
+Test(mask_memory, what_was_freed_comes_again)
+{
+	uint8_t *array = array_of(MIB), *again;
+
+	mask_memory_free(&memory, array);
+	cr_assert_eq(count_spares(), KEPT(1u));
+	again = mask_memory_alloc(&memory, MIB);
+	cr_assert(KEPT(1u) == 0 || again == array);
+	cr_assert(is_all(again, 0, MIB));
+	cr_assert_eq(count_spares(), 0);
+	mask_memory_free(&memory, again);
+}
+
+Test(mask_memory, keeps_a_few_of_the_largest)
+{
+	uint8_t *array;
+
+	fill(2 * MASK_MEMORY_SPARES);
+	cr_assert_eq(count_spares(), KEPT(MASK_MEMORY_SPARES));
+	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) /* each begins with its size */
+		cr_assert(memory.spares[i] == NULL ||
+			  *(const uint64_t *)(const void *)memory.spares[i] > MASK_MEMORY_SPARES * MIB);
+	array = array_of(MASK_MEMORY_MIN_BYTES);
+	cr_assert_eq(count_spares(), KEPT(MASK_MEMORY_SPARES - 1));
+	mask_memory_free(&memory, array);
+}
+
+Test(mask_memory, keeps_neither_little_nor_too_much)
+{
+	mask_memory_free(&memory, array_of(MASK_MEMORY_MIN_BYTES - 1));
+	mask_memory_free(&memory, array_of(MASK_MEMORY_MAX_BYTES + 1));
+	mask_memory_free(&memory, NULL);
+	cr_assert_eq(count_spares(), 0);
+	mask_memory_free(&memory, array_of(MASK_MEMORY_MIN_BYTES));
+	mask_memory_free(&memory, array_of(MASK_MEMORY_MAX_BYTES));
+	cr_assert_eq(count_spares(), KEPT(2u));
+}
+
+Test(mask_memory, an_array_keeps_its_contents_as_it_grows)
+{
+	uint8_t *array = NULL, *grown;
+	uint64_t bytes = 0;
+
+	fill(2);
+	for (uint64_t more = 256; more <= 4 * MIB; more *= 2) {
+		array = mask_memory_grow(&memory, array, more);
+		memset(array + bytes, 1, more - bytes);
+		cr_assert(is_all(array, 1, more), "%ju bytes", (uintmax_t)more);
+		bytes = more;
+	}
+	grown = mask_memory_grow(&memory, array, bytes);
+	cr_assert(is_all(grown, 1, bytes));
+	mask_memory_free(&memory, grown);
+}
+
+Test(mask_memory, a_large_spare_is_no_home_for_a_small_mask)
+{
+	uint8_t *array;
+
+	fill(1);
+	array = array_of(8 * KIB);
+	cr_assert_eq(count_spares(), 0);
+	array = mask_memory_trim(&memory, array, 8 * KIB, 6 * KIB);
+	cr_assert(is_all(array, 1, 6 * KIB));
+	cr_assert_eq(count_spares(), KEPT(1u));
+	mask_memory_free(&memory, array);
+	cr_assert_eq(count_spares(), KEPT(2u));
+}
+
+Test(mask_memory, nor_is_what_fits_moved)
+{
+	uint8_t *array = array_of(8 * KIB);
+
+	cr_assert(KEPT(1u) == 0 || mask_memory_trim(&memory, array, 8 * KIB, 5 * KIB) == array);
+	mask_memory_free(&memory, array);
+}
+
+/* As in a child of fork() whose parent had another thread in it just then. */
+Test(mask_memory, nobody_waits)
+{
+	uint8_t *array, *other;
+
+	fill(2);
+	atomic_store(&memory.busy, true);
+	array = array_of(MIB);
+	other = mask_memory_alloc(&memory, MIB);
+	cr_assert_eq(count_spares(), KEPT(2u));
+	mask_memory_free(&memory, array);
+	mask_memory_free(&memory, other);
+	cr_assert_eq(count_spares(), KEPT(2u));
+	atomic_store(&memory.busy, false);
+}
+
+/* AddressSanitizer ends a program that asks for so much. */
+#ifndef __SANITIZE_ADDRESS__
+Test(mask_memory, no_memory)
+{
+	uint8_t *array;
+
+	cr_assert_null(mask_memory_grow(&memory, NULL, UINT64_MAX));
+	cr_assert_null(mask_memory_alloc(&memory, UINT64_MAX));
+	array = array_of(MIB);
+	cr_assert_null(mask_memory_grow(&memory, array, UINT64_MAX - 64));
+	cr_assert(is_all(array, 1, MIB));
+	mask_memory_free(&memory, array);
+}
+#endif
+
+Test(mask_memory, without_one)
+{
+	uint8_t *array = mask_memory_alloc(NULL, MIB);
+
+	cr_assert(is_all(array, 0, MIB));
+	array = mask_memory_grow(NULL, array, 2 * MIB);
+	array = mask_memory_trim(NULL, array, 2 * MIB, KIB);
+	cr_assert(is_all(array, 0, KIB));
+	mask_memory_free(NULL, array);
+}
