@@ -224,7 +224,8 @@ struct paged_block_mask_params {
  * @param[in] arrays  as for paged_mods_bind(); read within the call
  * @retval PAGED_ERR_INVALID  a score mod; it depends on h and n_heads is 0
  * @retval PAGED_ERR_LIMIT    past max_bytes, or a q_idx or kv_idx past 2^31 - 1
- * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds
+ * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds, in
+ *                            a block that was evaluated; else it counts as reading 0
  * @retval PAGED_ERR_NOENT    a name that the mod uses is not there
  * and for a physical one what paged_block_mask_to_physical() says.
  */
