@@ -22,6 +22,8 @@
  * `args` is where cuda_attention_params.mod points.  Only keys that lengths
  * and block mask leave are asked about.  ATTENTION_SUFFIX, if defined, is
  * appended to the kernels' names, so that several modules fit one program.
+ * With ATTENTION_ONE only those kernels are compiled for which
+ * ATTENTION_ONLY_<name> is 1: at run time the others would only cost time.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_H
 #define PAGED_KERNELS_CUDA_ATTENTION_H
@@ -65,6 +67,12 @@ struct attention_mod {
 		return true;
 	}
 };
+#endif
+
+#ifdef ATTENTION_ONE
+#define ATTENTION_HAS(name) ATTENTION_ONLY_##name
+#else
+#define ATTENTION_HAS(name) 1
 #endif
 
 #ifndef ATTENTION_SUFFIX

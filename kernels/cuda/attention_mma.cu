@@ -593,44 +593,53 @@ attend(const cuda_attention_params &p)
 	}
 }
 
-template <uint32_t DIM>
-constexpr bool
-shared_fits(uint32_t size)
-{
-	return sizeof(attention_mma_shared<attention_shape<DIM, true, true>>) <= size &&
-	       sizeof(attention_mma_shared<attention_shape<DIM, true, false>>) <= size;
-}
+/* No function: NVRTC takes one without __device__ for the host's. */
+template <uint32_t DIM, uint32_t SIZE>
+constexpr bool shared_fits = sizeof(attention_mma_shared<attention_shape<DIM, true, true>>) <= SIZE &&
+			     sizeof(attention_mma_shared<attention_shape<DIM, true, false>>) <= SIZE;
 
-static_assert(shared_fits<64>(CUDA_MMA_SHARED_64), "as launchers are told");
-static_assert(shared_fits<128>(CUDA_MMA_SHARED_128), "as launchers are told");
-static_assert(shared_fits<256>(CUDA_MMA_SHARED_256), "as launchers are told");
+static_assert(shared_fits<64, CUDA_MMA_SHARED_64>, "as launchers are told");
+static_assert(shared_fits<128, CUDA_MMA_SHARED_128>, "as launchers are told");
+static_assert(shared_fits<256, CUDA_MMA_SHARED_256>, "as launchers are told");
 
+#if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
 {
 	attend<64, true>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_mma_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_128), 2)
 {
 	attend<128, true>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_mma_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_256), 1)
 {
 	attend<256, true>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_mma_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_64), 2)
 {
 	attend<64, false>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_mma_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_128), 2)
 {
 	attend<128, false>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_mma_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_256), 1)
 {
 	attend<256, false>(p);
 }
+#endif

@@ -299,17 +299,23 @@ static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "as la
 static_assert(sizeof(attention_simt_shared<256>) <= CUDA_SIMT_SHARED_256, "as launchers are told");
 static_assert(sizeof(attention_simt_shared<576>) <= CUDA_SIMT_SHARED_576, "as launchers are told");
 
+#if ATTENTION_HAS(attention_simt_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_128), 2)
 {
 	attend<128>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_simt_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_256), 2)
 {
 	attend<256>(p);
 }
+#endif
 
+#if ATTENTION_HAS(attention_simt_576)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_simt_576), 1)
 {
 	attend<576>(p);
 }
+#endif
