@@ -158,3 +158,23 @@ noinst_LTLIBRARIES += %D%/libimages.la
 %C%_libimages_la_SOURCES = %D%/cuda/images.c %D%/cuda/images.h
 %C%_libimages_la_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_IMAGE_CPPFLAGS)
 %C%_libkernels_la_LIBADD += %D%/libimages.la
+
+# What NVRTC compiles at run time, built in as text.
+GPU_BUILT_IN_FILES = \
+	$(GPU_HEADER_FILES) \
+	%D%/cuda/attention_mma.cu \
+	%D%/cuda/attention_simt.cu \
+	%D%/cuda/mod_args.h \
+	%D%/cuda/mod_device.h
+EXTRA_DIST += %D%/cuda/embed.awk
+CLEANFILES += %D%/cuda/sources.c
+nodist_%C%_libkernels_la_SOURCES = %D%/cuda/sources.c
+%C%_libkernels_la_SOURCES += \
+	%D%/cuda/compile.c \
+	%D%/cuda/compile.h \
+	%D%/cuda/sources.h
+
+# Made elsewhere and moved, so that half a file is never found there.
+%D%/cuda/sources.c: $(GPU_BUILT_IN_FILES) %D%/cuda/embed.awk
+	$(AM_V_GEN)$(MKDIR_P) %D%/cuda && (cd $(srcdir) && $(AWK) -f %D%/cuda/embed.awk $(GPU_BUILT_IN_FILES)) >$@.new && \
+		mv $@.new $@

@@ -530,7 +530,6 @@ if BUILD_CUDA_IMAGES
 AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
 endif
 
-
 # Memory of block masks
 UNIT_TESTS += %D%/unit_mask_memory %D%/unit_block_mask_memory
 %C%_unit_mask_memory_SOURCES = %D%/unit_mask_memory.c
@@ -539,3 +538,9 @@ UNIT_TESTS += %D%/unit_mask_memory %D%/unit_block_mask_memory
 %C%_unit_block_mask_memory_SOURCES = %D%/unit_block_mask_memory.c %D%/client_fixture.c %D%/client_fixture.h
 %C%_unit_block_mask_memory_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_block_mask_memory_LDADD = client/libpagedclient.la $(CRITERION_LIBS) -lpthread
+
+# Kernels compiled at run time
+UNIT_TESTS += %D%/unit_cuda_compile
+%C%_unit_cuda_compile_SOURCES = %D%/unit_cuda_compile.c
+%C%_unit_cuda_compile_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_compile_LDADD = $(MOD_TEST_LIBS) -lm

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "kernels/cuda/compile.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/sources.h"
+
+/* The file that the mods' source is for the compiler; attention.h includes ATTENTION_MOD. */
+#define MOD_FILE "attention_mod.h"
+#define MAX_ARCHS 64
+#define MAX_HEADERS 32 /* with the mods */
+
+static enum paged_status
+nvrtc_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct paged_error *error)
+{
+	return paged_fail(error, result == CUDA_NVRTC_ERROR_OUT_OF_MEMORY ? PAGED_ERR_NOMEM : PAGED_ERR_BACKEND,
+			  "NVRTC %d.%d: %s: %s", nvrtc->major, nvrtc->minor, what, nvrtc->error_string(result));
+}
+
+enum paged_status
+cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA_ARCH_SIZE], struct paged_error *error)
+{
+	int archs[MAX_ARCHS], n = 0, best = 0, result = nvrtc->n_archs(&n);
+
+	if (result == CUDA_NVRTC_SUCCESS && n <= MAX_ARCHS)
+		result = nvrtc->archs(archs);
+	if (result != CUDA_NVRTC_SUCCESS || n > MAX_ARCHS)
+		return nvrtc_fail(nvrtc, result, "architectures", error);
+	for (int i = 0; i < n; i++)
+		if (archs[i] <= capability && archs[i] > best)
+			best = archs[i];
+	if (best == 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "NVRTC %d.%d does not compile for compute capability %d.%d", nvrtc->major,
+				  nvrtc->minor, capability / 10, capability % 10);
+	/* A cubin runs on later devices of its family alone. */
+	snprintf(arch, CUDA_ARCH_SIZE, "%s_%d", best / 10 == capability / 10 ? "sm" : "compute", best);
+	return PAGED_OK;
+}
+
+/* The sources that a program is made of: one, and what it includes. */
+struct files {
+	char *main;
+	const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
+	int n;
+};
+
+static enum paged_status
+files_open(struct files *files, const struct cuda_compile_params *params, struct paged_error *error)
+{
+	bool is_there = false;
+	char main[128];
+
+	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
+	*files = (struct files){ .n = 0 };
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
+		if (files->n == MAX_HEADERS - 1)
+			return paged_fail(error, PAGED_ERR_BACKEND, "more than %d kernel sources", MAX_HEADERS);
+		is_there |= strcmp(source->name, main) == 0;
+		files->names[files->n] = source->name;
+		files->texts[files->n++] = source->text;
+	}
+	if (!is_there)
+		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
+	/* NVRTC has no stdint.h: simt.h comes first. */
+	if (asprintf(&files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
+		files->main = NULL;
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);
+	}
+	files->names[files->n] = MOD_FILE;
+	files->texts[files->n++] = params->mods;
+	return PAGED_OK;
+}
+
+/* The compiler's first error, or its first line. */
+static enum paged_status
+log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result, const struct cuda_compile_params *params,
+	 struct paged_error *error)
+{
+	char *log = NULL;
+	const char *line;
+	size_t size = 0;
+
+	if (nvrtc->log_size(program, &size) == CUDA_NVRTC_SUCCESS && size > 0)
+		log = calloc(1, size + 1);
+	if (log == NULL || nvrtc->log(program, log) != CUDA_NVRTC_SUCCESS || log[0] == '\0') {
+		free(log);
+		return nvrtc_fail(nvrtc, result, params->kernel, error);
+	}
+	line = strstr(log, "error");
+	while (line != NULL && line > log && line[-1] != '\n')
+		line--;
+	if (line == NULL)
+		line = log;
+	paged_fail(error, PAGED_ERR_BACKEND, "NVRTC %d.%d refuses %s for %s: %.*s", nvrtc->major, nvrtc->minor,
+		   params->kernel, params->arch, (int)strcspn(line, "\n"), line);
+	free(log);
+	return PAGED_ERR_BACKEND;
+}
+
+static enum paged_status
+image_take(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cuda_compile_params *params,
+	   struct cuda_compiled *compiled_p, struct paged_error *error)
+{
+	bool is_ptx = strncmp(params->arch, "compute_", 8) == 0;
+	struct cuda_compiled image = { .bytes = NULL };
+	int result = is_ptx ? nvrtc->ptx_size(program, &image.size) : nvrtc->cubin_size(program, &image.size);
+
+	if (result == CUDA_NVRTC_SUCCESS) {
+		image.bytes = malloc(image.size);
+		if (image.bytes == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %zu bytes of compiled kernels",
+					  image.size);
+		result = is_ptx ? nvrtc->ptx(program, image.bytes) : nvrtc->cubin(program, image.bytes);
+	}
+	if (result != CUDA_NVRTC_SUCCESS || image.size == 0) {
+		free(image.bytes);
+		return nvrtc_fail(nvrtc, result, params->kernel, error);
+	}
+	*compiled_p = image;
+	return PAGED_OK;
+}
+
+static enum paged_status
+program_compile(const struct cuda_nvrtc *nvrtc, const struct files *files, const struct cuda_compile_params *params,
+		struct cuda_compiled *compiled_p, struct paged_error *error)
+{
+	char arch[CUDA_ARCH_SIZE + 32], only[128];
+	const char *const options[] = { "-std=c++17", "-DATTENTION_MOD=\"" MOD_FILE "\"", "-DATTENTION_ONE", only,
+					arch };
+	enum paged_status status;
+	cuda_program program;
+	int result = nvrtc->create(&program, files->main, "main.cu", files->n, files->texts, files->names);
+
+	if (result != CUDA_NVRTC_SUCCESS)
+		return nvrtc_fail(nvrtc, result, params->kernel, error);
+	snprintf(arch, sizeof(arch), "--gpu-architecture=%s", params->arch);
+	snprintf(only, sizeof(only), "-DATTENTION_ONLY_%s=1", params->kernel);
+	result = nvrtc->compile(program, sizeof(options) / sizeof(options[0]), options);
+	if (result != CUDA_NVRTC_SUCCESS)
+		status = log_fail(nvrtc, program, result, params, error);
+	else
+		status = image_take(nvrtc, program, params, compiled_p, error);
+	nvrtc->destroy(&program);
+	return status;
+}
+
+enum paged_status
+cuda_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_compile_params *params, struct cuda_compiled *compiled_p,
+	     struct paged_error *error)
+{
+	struct files files;
+	enum paged_status status = files_open(&files, params, error);
+
+	if (status == PAGED_OK)
+		status = program_compile(nvrtc, &files, params, compiled_p, error);
+	free(files.main);
+	return status;
+}
