@@ -67,10 +67,13 @@ noinst_LTLIBRARIES += %D%/libcode.la
 %C%_libcode_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS)
 %C%_libcode_la_LIBADD = $(SODIUM_LIBS) -lpthread
 %C%_libcode_la_SOURCES = \
+	%D%/code.c \
+	%D%/code.h \
 	%D%/code_cache.c \
 	%D%/code_cache.h \
 	%D%/code_cache_files.h \
-	%D%/code_cache_trim.c
+	%D%/code_cache_trim.c \
+	%D%/code_nvrtc.c
 
 # pagedctl: the installed header is all it knows.
 bin_PROGRAMS += %D%/ctl/pagedctl

@@ -544,3 +544,7 @@ UNIT_TESTS += %D%/unit_cuda_compile
 %C%_unit_cuda_compile_SOURCES = %D%/unit_cuda_compile.c
 %C%_unit_cuda_compile_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_compile_LDADD = $(MOD_TEST_LIBS) -lm
+UNIT_TESTS += %D%/unit_code
+%C%_unit_code_SOURCES = %D%/unit_code.c
+%C%_unit_code_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_code_LDADD = client/libcode.la $(MOD_TEST_LIBS) -lpthread
