@@ -18,6 +18,7 @@
 enum { LAYOUT_K, LAYOUT_V, LAYOUT_N_PLANES };
 
 #define LAYOUT_ALIGNMENT_HOST 64u
+#define LAYOUT_ALIGNMENT_CUDA 128u
 
 /** One array in a page.  Offsets and strides count bytes from the pool's base. */
 struct layout_plane {

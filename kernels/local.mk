@@ -96,6 +96,11 @@ endif
 	%D%/cuda/driver.h \
 	%D%/cuda/nvrtc.c \
 	%D%/cuda/nvrtc.h
+%C%_libkernels_la_SOURCES += \
+	%D%/cuda/gpu.c \
+	%D%/cuda/gpu.h \
+	%D%/cuda/share.c \
+	%D%/cuda/share.h
 %C%_libkernels_la_LIBADD += -ldl
 EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h
 

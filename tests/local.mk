@@ -463,6 +463,12 @@ IT_TESTS += %D%/it_cuda_toolkit
 %C%_it_cuda_toolkit_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_cuda_toolkit_DEPENDENCIES = $(STAND_IN_LIBS)
 
+# Pools in a GPU's memory
+UNIT_TESTS += %D%/unit_cuda_gpu
+%C%_unit_cuda_gpu_SOURCES = %D%/unit_cuda_gpu.c
+%C%_unit_cuda_gpu_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_gpu_LDADD = kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+
 # Mods as source, compiled here
 UNIT_TESTS += %D%/unit_mod_source
 %C%_unit_mod_source_SOURCES = %D%/mod_compiled.c %D%/mod_compiled.h %D%/mod_host.h %D%/unit_mod_source.c

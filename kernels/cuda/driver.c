@@ -5,6 +5,7 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,6 +26,14 @@ status_of(int result)
 	}
 }
 
+/* After these no call of the process works any more, whoever made the first. */
+static bool
+is_sticky(int result)
+{
+	return result == CUDA_ERROR_ILLEGAL_ADDRESS ||
+	       (result >= CUDA_ERROR_HARDWARE_STACK && result <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
 enum paged_status
 cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what, ...)
 {
@@ -39,7 +48,8 @@ cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *erro
 		return paged_fail(error, status_of(result), "%s: CUDA error %d", object, result);
 	if (driver->error_string(result, &text) != CUDA_SUCCESS || text == NULL)
 		text = "";
-	return paged_fail(error, status_of(result), "%s: %s (%s)", object, name, text);
+	return paged_fail(error, status_of(result), "%s: %s (%s)%s", object, name, text,
+			  is_sticky(result) ? "; CUDA is lost to this process, start it anew" : "");
 }
 
 static enum paged_status
@@ -88,7 +98,8 @@ cuda_driver_open(struct cuda_driver *driver, struct paged_error *error)
 	enum paged_status status;
 
 	memset(driver, 0, sizeof(*driver));
-	driver->library = dlopen(DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+	/* It stays: threads of the driver may outlive the last context. */
+	driver->library = dlopen(DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (driver->library == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA driver (" DRIVER_LIBRARY " not found)");
 	status = driver_resolve(driver, error);
