@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "client/compute.h"
 #include "client/mods.h"
 
 #include <errno.h>
@@ -58,7 +59,6 @@ static enum paged_status
 batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p,
 	     struct paged_error *error)
 {
-	struct paged_client *client = pool->client;
 	struct paged_batch *batch;
 	enum paged_status status;
 
@@ -71,8 +71,7 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	status = buffer_map(batch, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	/* A team of its own: batches of one client may run in different threads at once. */
-	status = kernel_team_create(client->n_threads, client->isa, &batch->team, error);
+	status = pool->at.compute->batch_create(batch, error);
 	if (status != PAGED_OK)
 		goto err_unmap;
 	*batch_p = batch;
@@ -124,10 +123,7 @@ batch_free(struct paged_batch *batch, bool in_child)
 	*link = batch->next;
 	while (batch->mods != NULL)
 		mods_free(batch->mods);
-	if (in_child)
-		kernel_team_abandon(batch->team);
-	else
-		kernel_team_destroy(batch->team);
+	batch->pool->at.compute->batch_destroy(batch, in_child);
 	munmap(batch->buffer, batch->buffer_size);
 	free(batch);
 }
@@ -408,6 +404,9 @@ paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_ba
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	batch->n_rows = (uint32_t)n_rows;
+	status = batch->pool->at.compute->plan(batch, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
 	batch->planned = true;
 	if (wants_ahead && now >= batch->ahead_after_ms)
 		batch_reserve_ahead(batch, now);

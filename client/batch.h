@@ -30,6 +30,7 @@ struct paged_batch {
 	struct paged_pool *pool;
 	struct paged_batch *next;
 	struct kernel_team *team;
+	void *compute; /* the back end's */
 	struct paged_mods *mods;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */

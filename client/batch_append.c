@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "client/batch.h"
+#include "client/compute.h"
 
 static enum paged_status
 unplaced_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
@@ -85,6 +86,6 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 		return client_fail(client, &error);
 	args.pages = batch_layer_pages(batch, layer);
 	args.positions = complete.positions;
-	kernel_append(batch->team, &args);
-	return PAGED_OK;
+	status = batch->pool->at.compute->append(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "client/compute.h"
 #include "client/mods.h"
 
 #include <math.h>
@@ -61,6 +62,6 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
 	args.maximum = complete.max_score;
-	kernel_attention(batch->team, &args);
-	return PAGED_OK;
+	status = batch->pool->at.compute->attention(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

@@ -33,6 +33,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/block_mask_serve.c \
 	%D%/block_mask_view.c \
 	%D%/client.c \
+	%D%/compute.h \
+	%D%/compute_host.c \
 	%D%/control.c \
 	%D%/control.h \
 	%D%/error.c \
@@ -40,8 +42,9 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/guard.c \
 	%D%/guard.h \
 	%D%/internal.h \
+	%D%/map.c \
+	%D%/map.h \
 	%D%/map_host.c \
-	%D%/map_host.h \
 	%D%/mask_build.c \
 	%D%/mask_build.h \
 	%D%/mask_fetch.c \

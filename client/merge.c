@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "client/batch.h"
+#include "client/compute.h"
 
 static enum paged_status
 merge_part_in(struct merge_part *to, const char *name, const struct paged_merge_params *params, unsigned int i,
@@ -70,6 +71,6 @@ paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 		status = merge_args_in(&args, &complete, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
-	kernel_attention_merge(batch->team, &args);
-	return PAGED_OK;
+	status = batch->pool->at.compute->merge(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

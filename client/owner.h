@@ -42,6 +42,9 @@ struct owner {
 	void *log_argument;
 };
 
+struct compute_ops;
+struct map_ops;
+
 /** A pool, mapped. */
 struct owner_pool {
 	uint32_t index; /* in requests */
@@ -50,7 +53,9 @@ struct owner_pool {
 	struct layout layout;
 	struct region_view view;
 	uint8_t *base;
+	const struct compute_ops *compute;
 	/* Mappings that are the pool's own; NULL when they are the owner's. */
+	const struct map_ops *map;
 	void *region, *memory;
 	size_t region_size, memory_size;
 };

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "client/compute.h"
 #include "client/internal.h"
 #include "client/mask_build.h"
 #include "daemon/core/array.h"
@@ -95,6 +96,7 @@ embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *poo
 	snprintf(pool->backend, sizeof(pool->backend), "host");
 	pool->layout = from->layout;
 	pool->base = from->memory;
+	pool->compute = &compute_ops_host;
 	pool->view = *core_pool_view(embedded->core, pool->index);
 	return PAGED_OK;
 }

@@ -12,7 +12,7 @@
 
 #include "client/control.h"
 #include "client/internal.h"
-#include "client/map_host.h"
+#include "client/map.h"
 #include "client/mask_fetch.h"
 #include "client/rpc.h"
 
@@ -85,6 +85,7 @@ remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool,
 	struct wire_control_request request = { .kind = WIRE_OPEN_POOL };
 	struct wire_control_reply reply;
 	int fds[WIRE_N_POOL_FDS];
+	const struct map_grant grant = { .reply = &reply, .fds = fds, .boot_id = remote->boot_id };
 	enum paged_status status;
 
 	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);
@@ -94,7 +95,7 @@ remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool,
 	if (reply.kind != WIRE_POOL_GRANT)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: the daemon's answer is of kind %d", name,
 				  (int)reply.kind);
-	status = map_host_open(&reply, fds, remote->boot_id, pool, error);
+	status = map_open(&grant, pool, error);
 	close(fds[WIRE_FD_REGION]);
 	close(fds[WIRE_FD_MEMORY]);
 	return status;
@@ -104,7 +105,7 @@ static void
 remote_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
 {
 	(void)owner;
-	map_host_close(pool, in_child);
+	map_close(pool, in_child);
 }
 
 static enum paged_status

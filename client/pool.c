@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "client/block_mask.h"
+#include "client/compute.h"
 #include "client/mods.h"
 
 #include <stdlib.h>
@@ -129,7 +130,7 @@ paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.max_length = pool->at.view.max_length,
 		.n_slots = pool->at.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
-		.isa = kernel_isa_name(pool->client->isa),
+		.isa = pool->at.compute->isa(pool),
 	};
 	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
 	plane_info(&ours.v, &layout->plane[LAYOUT_V]);

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The host's kernels: whatever was checked cannot fail. */
+#include "config.h"
+
+#include "client/batch.h"
+#include "client/compute.h"
+
+static const char *
+host_isa(const struct paged_pool *pool)
+{
+	return kernel_isa_name(pool->client->isa);
+}
+
+/* A team of its own: batches of one client may run in different threads at once. */
+static enum paged_status
+host_batch_create(struct paged_batch *batch, struct paged_error *error)
+{
+	const struct paged_client *client = batch->pool->client;
+
+	return kernel_team_create(client->n_threads, client->isa, &batch->team, error);
+}
+
+static void
+host_batch_destroy(struct paged_batch *batch, bool in_child)
+{
+	if (in_child)
+		kernel_team_abandon(batch->team);
+	else
+		kernel_team_destroy(batch->team);
+}
+
+/* Kernels read the batch where it is. */
+static enum paged_status
+host_plan(struct paged_batch *batch, struct paged_error *error)
+{
+	(void)batch, (void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
+{
+	(void)error;
+	kernel_append(batch->team, args);
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_error *error)
+{
+	(void)error;
+	kernel_attention(batch->team, args);
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_merge(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error)
+{
+	(void)error;
+	kernel_attention_merge(batch->team, args);
+	return PAGED_OK;
+}
+
+const struct compute_ops compute_ops_host = {
+	.isa = host_isa,
+	.batch_create = host_batch_create,
+	.batch_destroy = host_batch_destroy,
+	.plan = host_plan,
+	.append = host_append,
+	.attention = host_attention,
+	.merge = host_merge,
+};
