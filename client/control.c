@@ -170,7 +170,7 @@ control_receive(struct control *control, struct wire_control_reply *reply, int f
 		status = paged_fail(error, PAGED_ERR_PROTOCOL, "a message on the control socket was cut off");
 	else
 		status = wire_control_reply_parse(control->buffer, (size_t)size, &control->arena, reply, error);
-	if (status == PAGED_OK && n_fds != wire_control_reply_fds(reply->kind))
+	if (status == PAGED_OK && n_fds != wire_control_reply_fds(reply))
 		status = paged_fail(error, PAGED_ERR_PROTOCOL,
 				    "a message on the control socket came with %u descriptors", n_fds);
 	if (status != PAGED_OK)

@@ -15,6 +15,8 @@ host_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 	char what[PAGED_MAX_NAME + 32];
 	enum paged_status status;
 
+	if (grant->reply->pool_grant.memory.export != WIRE_EXPORT_FD)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: memory of the host, and no memfd", pool->name);
 	snprintf(what, sizeof(what), "pool %s, memory", pool->name);
 	status = map_fd(grant->fds[WIRE_FD_MEMORY], size, PROT_READ | PROT_WRITE, what, &pool->memory, error);
 	if (status != PAGED_OK)

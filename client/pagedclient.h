@@ -568,7 +568,7 @@ struct paged_pool_entry {
 	uint32_t page_size, n_layers, n_kv_heads, k_dim, v_dim, v_in_k;
 	enum paged_dtype dtype;
 	uint32_t n_slots, n_sequences, max_length;
-	char memory[32]; /* "huge pages", "4 KiB pages" */
+	char memory[64]; /* "huge pages", "4 KiB pages", "CUDA, vmm, NVIDIA H200" */
 };
 
 struct paged_session_entry {

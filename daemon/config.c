@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/memory.h"
 #include "daemon/settings.h"
+
 
 /*
  * libconfuse gives its callbacks no pointer of the caller's, and lines are
@@ -216,6 +218,19 @@ pool_complete(cfg_t *section, struct config_pool *pool)
 	return 0;
 }
 
+/* What goes with where the pages lie. */
+static enum paged_status
+pool_place(struct config_pool *pool, struct paged_error *error)
+{
+	static const enum config_setting of_cuda[] = { CONFIG_POOL_DEVICE, CONFIG_POOL_EXPORT };
+	bool cuda = strcmp(pool->backend, memory_ops_cuda.name) == 0;
+
+	for (size_t i = 0; i < sizeof(of_cuda) / sizeof(of_cuda[0]); i++)
+		if (!cuda && is_set(pool, of_cuda[i]))
+			return config_fail(load.config, pool, of_cuda[i], error, "only backend = cuda has it");
+	return PAGED_OK;
+}
+
 static enum paged_status
 pool_layout(struct config_pool *pool, uint32_t n_pages, struct paged_error *error)
 {
@@ -228,6 +243,7 @@ pool_layout(struct config_pool *pool, uint32_t n_pages, struct paged_error *erro
 		.dtype = pool->dtype,
 		.page_size = pool->page_size,
 		.n_pages = n_pages,
+		.alignment = strcmp(pool->backend, memory_ops_cuda.name) == 0 ? LAYOUT_ALIGNMENT_CUDA : 0,
 	};
 
 	return layout_init(&pool->layout, &params, error);
@@ -246,6 +262,10 @@ pool_read(cfg_t *cfg, cfg_opt_t *opt)
 	(void)cfg;
 	if (pool == NULL || pool_complete(section, pool) < 0)
 		return -1;
+	if (pool_place(pool, load.error) != PAGED_OK) {
+		load.failed = true;
+		return -1;
+	}
 	if (pool_layout(pool, 1, &why) != PAGED_OK)
 		return refuse(section, "pool %s: %s", pool->name, why.text);
 	if (is_set(pool, CONFIG_POOL_SIZE)) {
@@ -426,6 +446,7 @@ config_free(struct config *config)
 		struct config_pool *pool = &config->pools[i];
 
 		free(pool->backend);
+		free(pool->device);
 		free(pool->allow_users.id);
 		free(pool->allow_groups.id);
 		sources_free(pool->source);

@@ -52,6 +52,8 @@ enum config_setting {
 	CONFIG_POOL_SEQUENCES,
 	CONFIG_POOL_MAX_LENGTH,
 	CONFIG_POOL_BACKEND,
+	CONFIG_POOL_DEVICE,
+	CONFIG_POOL_EXPORT,
 	CONFIG_POOL_ALLOW_USER,
 	CONFIG_POOL_ALLOW_GROUP,
 	CONFIG_N_SETTINGS
@@ -76,6 +78,8 @@ struct config_pool {
 	uint32_t pages; /* as written, or what size has room for */
 	uint64_t size;  /* bytes, as written; 0: pages were */
 	char *backend;
+	char *device;           /* of cuda: index or UUID */
+	uint32_t export;        /* enum memory_export */
 	struct config_ids allow_users, allow_groups;
 	struct layout layout; /* of all that */
 	struct config_source source[CONFIG_N_SETTINGS];

@@ -202,7 +202,10 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 	pool = &daemon->pools.pool[index];
 	*reply = (struct wire_control_reply){
 		.kind = WIRE_POOL_GRANT,
-		.pool_grant = { .pool = index, .memory_size = pool->memory.size, .region_size = pool->region_size },
+		.pool_grant = { .pool = index,
+				.memory_size = pool->memory.size,
+				.region_size = pool->region_size,
+				.memory = pool->memory.grant },
 	};
 	snprintf(reply->pool_grant.name, sizeof(reply->pool_grant.name), "%s", pool->config->name);
 	snprintf(reply->pool_grant.backend, sizeof(reply->pool_grant.backend), "%s", pool->memory.ops->name);
@@ -234,7 +237,7 @@ open_pool_serve(struct connection *connection, const char *name)
 		refusal_notify(connection, &error);
 		return;
 	}
-	if (!datagram_send(connection, &reply, fds, WIRE_N_POOL_FDS))
+	if (!datagram_send(connection, &reply, fds, wire_control_reply_fds(&reply)))
 		connection_close(connection);
 }
 

@@ -37,6 +37,7 @@ DAEMON_SOURCES = \
 	%D%/member.h \
 	%D%/memory.c \
 	%D%/memory.h \
+	%D%/memory_cuda.c \
 	%D%/memory_host.c \
 	%D%/pidfd.c \
 	%D%/pidfd.h \
@@ -44,6 +45,8 @@ DAEMON_SOURCES = \
 	%D%/policy.h \
 	%D%/pools.c \
 	%D%/pools.h \
+	%D%/probe.c \
+	%D%/probe.h \
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/rpc_admin.c \

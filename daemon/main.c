@@ -9,6 +9,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 
 static const char usage[] =
 	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"
@@ -154,6 +155,8 @@ main(int argc, char **argv)
 	struct config config;
 	int code = EXIT_FAILURE;
 
+	if (argc == 2 && strcmp(argv[1], PROBE_ARGUMENT) == 0)
+		return probe_main();
 	options_parse(&options, argc, argv);
 	signals_block();
 	if (config_load(&config, options.config, &error) != PAGED_OK) {

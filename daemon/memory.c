@@ -7,13 +7,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static const struct memory_ops *const back_ends[] = { &memory_ops_host, &memory_ops_cuda };
+
 enum paged_status
 memory_ops_find(const char *name, const struct memory_ops **ops_p, struct paged_error *error)
 {
-	if (strcmp(name, memory_ops_host.name) != 0)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "this build has the back end host");
-	*ops_p = &memory_ops_host;
-	return PAGED_OK;
+	for (size_t i = 0; i < sizeof(back_ends) / sizeof(back_ends[0]); i++) {
+		if (strcmp(name, back_ends[i]->name) == 0) {
+			*ops_p = back_ends[i];
+			return PAGED_OK;
+		}
+	}
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "this build has the back ends host and cuda");
+}
+
+enum paged_status
+memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error)
+{
+	(void)handle;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "memory of %s is opened by its descriptor, it has no handle",
+			  memory->text);
 }
 
 /*

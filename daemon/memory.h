@@ -4,9 +4,10 @@
  *
  * A back end gives a pool its memory once, at start, all of it present, so
  * that lack of memory is a start-up error and not a killed worker.  The
- * daemon hands descriptors of it to members and never touches a page itself.
- * Memory that members mapped outlives memory_release(): it is the kernel's
- * until the last of them unmaps it.
+ * daemon tells members how to open it and never touches a page itself.
+ * Memory of the host that members mapped outlives memory_release(): it is
+ * the kernel's until the last of them unmaps it.  So does what cuda exports
+ * by descriptor; what it exports by handle does not.
  */
 #ifndef PAGED_DAEMON_MEMORY_H
 #define PAGED_DAEMON_MEMORY_H
@@ -15,34 +16,56 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "proto/wire.h"
 
 struct memory_ops;
 
+/** What a pool asks of its back end. */
+struct memory_wish {
+	const char *name; /* the pool's */
+	uint64_t size;    /* bytes of pages */
+	/* Of cuda alone. */
+	const char *device; /* index or UUID */
+	enum memory_export { MEMORY_AUTO, MEMORY_VMM, MEMORY_LEGACY } export;
+};
+
 struct memory {
 	const struct memory_ops *ops;
-	uint64_t size; /* bytes: what was asked for, rounded up to whole pages of the system */
-	int fd;        /* sealed against resizing; -1: none */
-	char text[32]; /* "2 MiB huge pages", "4 KiB pages": for people */
+	uint64_t size;            /* bytes that members open: what was asked for, rounded up */
+	struct wire_memory grant; /* how they do */
+	int fd;                   /* for them; -1: grant needs none */
+	char text[64];            /* "2 MiB huge pages", "CUDA, vmm, NVIDIA H200": for people */
+	void *own;                /* the back end's */
 };
 
 /** What a back end has to give. */
 struct memory_limits {
 	uint64_t total;     /* bytes */
 	uint64_t available; /* bytes that can be taken without harm to others */
-	const char *whose;  /* "the system" */
+	char whose[112];    /* "the system", "NVIDIA H200 (GPU-...)": pools of the same share it */
 };
 
 struct memory_ops {
 	const char *name;
-	enum paged_status (*limits)(struct memory_limits *limits, struct paged_error *error);
-	enum paged_status (*alloc)(struct memory *memory, const char *name, uint64_t size, struct paged_error *error);
+	uint32_t alignment; /* bytes, of one (page, head) */
+	/** Can this machine do it at all?  PAGED_ERR_UNSUPPORTED says why not. */
+	enum paged_status (*probe)(struct paged_error *error);
+	/** What there is where the wish wants it. */
+	enum paged_status (*limits)(const struct memory_wish *wish, struct memory_limits *limits,
+				    struct paged_error *error);
+	enum paged_status (*alloc)(struct memory *memory, const struct memory_wish *wish, struct paged_error *error);
+	/** The secret that grant.export needs besides a descriptor; PAGED_ERR_UNSUPPORTED: none. */
+	enum paged_status (*handle)(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 	void (*release)(struct memory *memory);
 };
 
-extern const struct memory_ops memory_ops_host;
+extern const struct memory_ops memory_ops_host, memory_ops_cuda;
 
 /** memory_ops_find - PAGED_ERR_UNSUPPORTED names the back ends that this build has */
 enum paged_status memory_ops_find(const char *name, const struct memory_ops **ops_p, struct paged_error *error);
+
+/** memory_no_handle - the handle op of memory that a descriptor alone opens */
+enum paged_status memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 
 /**
  * memory_region_create - memory for a pool's table region

@@ -12,12 +12,14 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <unistd.h>
 
 #include "daemon/facility.h"
 #include "daemon/sysmem.h"
+#include "kernels/layout.h"
 
 /* Populated so much at a time, so that a signal gets through. */
 #define POPULATE_STEP (256ull << 20)
@@ -26,22 +28,31 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
+/* Every machine has memory. */
 static enum paged_status
-host_limits(struct memory_limits *limits, struct paged_error *error)
+host_probe(struct paged_error *error)
+{
+	(void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct paged_error *error)
 {
 	uint64_t limit, available;
 	struct sysmem memory;
 	enum paged_status status = sysmem_read(&memory, error);
 
+	(void)wish;
 	if (status != PAGED_OK)
 		return status;
 	limits->total = memory.total;
 	limits->available = memory.available;
-	limits->whose = "the system";
+	strcpy(limits->whose, "the system");
 	if (sysmem_cgroup(&limit, &available) && available < limits->available) {
 		limits->total = limit;
 		limits->available = available;
-		limits->whose = "the control group";
+		strcpy(limits->whose, "the control group");
 	}
 	/* A pool lies in ordinary pages or in reserved huge ones, which are nobody's ordinary memory. */
 	limits->available = MAX(limits->available, memory.huge_available);
@@ -120,8 +131,9 @@ err_close:
 }
 
 static enum paged_status
-host_alloc(struct memory *memory, const char *name, uint64_t size, struct paged_error *error)
+host_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
 {
+	uint64_t size = wish->size;
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	bool transparent = sysmem_transparent();
 	struct sysmem system;
@@ -129,10 +141,10 @@ host_alloc(struct memory *memory, const char *name, uint64_t size, struct paged_
 
 	if (status != PAGED_OK)
 		return status;
-	*memory = (struct memory){ .ops = &memory_ops_host, .fd = -1 };
+	*memory = (struct memory){ .ops = &memory_ops_host, .grant.export = WIRE_EXPORT_FD, .fd = -1 };
 	if (system.huge_size != 0 && system.huge_available >= roundup(size, system.huge_size)) {
 		memory->size = roundup(size, system.huge_size);
-		if (attempt(memory, name, MFD_HUGETLB, false, error) == PAGED_OK) {
+		if (attempt(memory, wish->name, MFD_HUGETLB, false, error) == PAGED_OK) {
 			snprintf(memory->text, sizeof(memory->text), "%" PRIu64 " MiB huge pages",
 				 system.huge_size >> 20);
 			return PAGED_OK;
@@ -142,7 +154,7 @@ host_alloc(struct memory *memory, const char *name, uint64_t size, struct paged_
 	memory->size = roundup(size, page);
 	snprintf(memory->text, sizeof(memory->text), transparent ? "transparent huge pages" : "%" PRIu64 " KiB pages",
 		 page >> 10);
-	return attempt(memory, name, 0, transparent, error);
+	return attempt(memory, wish->name, 0, transparent, error);
 }
 
 static void
@@ -155,7 +167,10 @@ host_release(struct memory *memory)
 
 const struct memory_ops memory_ops_host = {
 	.name = "host",
+	.alignment = LAYOUT_ALIGNMENT_HOST,
+	.probe = host_probe,
 	.limits = host_limits,
 	.alloc = host_alloc,
+	.handle = memory_no_handle,
 	.release = host_release,
 };

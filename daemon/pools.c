@@ -2,6 +2,7 @@
 #include "daemon/pools.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -29,6 +30,17 @@ size_setting(const struct config_pool *config)
 	return config->source[CONFIG_POOL_SIZE].line ? CONFIG_POOL_SIZE : CONFIG_POOL_PAGES;
 }
 
+static struct memory_wish
+pool_wish(const struct config_pool *config)
+{
+	return (struct memory_wish){
+		.name = config->name,
+		.size = config->layout.size,
+		.device = config->device,
+		.export = (enum memory_export)config->export,
+	};
+}
+
 static enum paged_status
 size_check(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
 	   uint64_t taken, struct paged_error *error)
@@ -48,39 +60,76 @@ size_check(const struct config *config, const struct config_pool *pool, const st
 			   taken ? ", of which other pools take " : "", taken ? others : "");
 }
 
+/* Does the memory that the pool wants exist? */
+static enum paged_status
+place_find(const struct config *config, const struct config_pool *pool, struct memory_limits *limits,
+	   struct paged_error *error)
+{
+	const struct memory_wish wish = pool_wish(pool);
+	const struct memory_ops *ops;
+	struct paged_error why;
+	enum paged_status status;
+
+	if (memory_ops_find(pool->backend, &ops, &why) != PAGED_OK)
+		return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s", why.text);
+	if (ops->probe(&why) != PAGED_OK)
+		return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s; use backend = host", why.text);
+	status = ops->limits(&wish, limits, &why);
+	if (status == PAGED_OK)
+		return PAGED_OK;
+	if (status == PAGED_ERR_SYSTEM) /* no setting helps */
+		return paged_fail(error, status, "%s", why.text);
+	return config_fail(config, pool, CONFIG_POOL_DEVICE, error, "%s", why.text);
+}
+
+/* Bytes that pools before this one take of the same memory. */
+static uint64_t
+taken_before(const struct config *config, const struct memory_limits *limits, size_t n)
+{
+	uint64_t taken = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(limits[i].whose, limits[n].whose) == 0)
+			taken += config->pools[i].layout.size;
+	return taken;
+}
+
 enum paged_status
 pools_check(const struct config *config, struct paged_error *error)
 {
-	uint64_t taken = 0;
+	struct memory_limits limits[CONFIG_MAX_POOLS];
 
 	for (size_t i = 0; i < config->n_pools; i++) {
 		const struct config_pool *pool = &config->pools[i];
 		const struct core_pool_params params = core_params(pool);
-		const struct memory_ops *ops;
-		struct memory_limits limits;
-		struct paged_error why;
 		enum paged_status status;
 
-		if (memory_ops_find(pool->backend, &ops, &why) != PAGED_OK)
-			return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s", why.text);
 		if (core_region_size(&params) == 0 || core_region_size(&params) > MAX_REGION)
 			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
 					   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
 					   pool->sequences, pool->max_length);
-		status = ops->limits(&limits, error);
+		status = place_find(config, pool, &limits[i], error);
 		if (status == PAGED_OK)
-			status = size_check(config, pool, &limits, taken, error);
+			status = size_check(config, pool, &limits[i], taken_before(config, limits, i), error);
 		if (status != PAGED_OK)
 			return status;
-		taken += pool->layout.size;
 	}
 	return PAGED_OK;
+}
+
+/* What to look at: memory that is too small, or one that cannot be had this way. */
+static enum config_setting
+blamed_setting(const struct config_pool *config, enum paged_status status)
+{
+	return status == PAGED_ERR_UNSUPPORTED && config->source[CONFIG_POOL_BACKEND].line ? CONFIG_POOL_BACKEND
+											   : size_setting(config);
 }
 
 static enum paged_status
 pool_open(struct pool *pool, const struct config_pool *config, struct core *core, struct paged_error *error)
 {
 	const struct core_pool_params params = core_params(config);
+	const struct memory_wish wish = pool_wish(config);
 	const struct memory_ops *ops;
 	enum paged_status status;
 	uint32_t index;
@@ -89,7 +138,7 @@ pool_open(struct pool *pool, const struct config_pool *config, struct core *core
 	status = memory_ops_find(config->backend, &ops, error);
 	if (status != PAGED_OK)
 		return status;
-	status = ops->alloc(&pool->memory, config->name, config->layout.size, error);
+	status = ops->alloc(&pool->memory, &wish, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = core_region_size(&params);
@@ -114,7 +163,7 @@ pools_open(struct pools *pools, const struct config *config, struct core *core, 
 		if (pool_open(&pools->pool[pools->n], pool, core, &why) != PAGED_OK) {
 			pools->n++; /* what it has already is closed with the others */
 			return paged_fail(error, why.status, "%s:%u: pool %s: %s", config->path,
-					  pool->source[size_setting(pool)].line, pool->name, why.text);
+					  pool->source[blamed_setting(pool, why.status)].line, pool->name, why.text);
 		}
 		log_info("pool", "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
 			 config_format_bytes(pool->layout.page_bytes, page, sizeof(page)), pool->backend,

@@ -34,6 +34,7 @@ static const struct {
 	[WIRE_GET_SESSIONS] = { "sessions", rpc_get_sessions, 0 },
 	[WIRE_GET_SEQUENCES] = { "sequences", rpc_get_sequences, 0 },
 	[WIRE_GET_TABLE] = { "table", rpc_get_table, 0 },
+	[WIRE_GET_HANDLE] = { "get_handle", rpc_get_handle, 0 },
 	[WIRE_CHECK] = { "check", rpc_check, NEEDS_ADMIN },
 	[WIRE_KICK] = { "kick", rpc_kick, NEEDS_ADMIN },
 	[WIRE_PUT_ARRAY] = { "put_array", rpc_put_array, NEEDS_SESSION | NEEDS_TIME },

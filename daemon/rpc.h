@@ -93,6 +93,8 @@ enum paged_status rpc_get_sequences(struct rpc *, struct member *, const struct 
 				    struct paged_error *);
 enum paged_status rpc_get_table(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 				struct paged_error *);
+enum paged_status rpc_get_handle(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
+				 struct paged_error *);
 enum paged_status rpc_kick(struct rpc *, struct member *, const struct wire_request *, struct wire_reply *,
 			   struct paged_error *);
 

@@ -216,6 +216,22 @@ rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request 
 	return PAGED_OK;
 }
 
+/* For who opened the pool, or could: a secret, and a part of what PoolGrant gives. */
+enum paged_status
+rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
+	       struct paged_error *error)
+{
+	uint32_t pool = request->get_handle.pool;
+	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
+	const struct memory *memory;
+
+	if (status != PAGED_OK)
+		return status;
+	memory = &rpc->daemon->pools.pool[pool].memory;
+	reply->kind = WIRE_REPLY_HANDLE;
+	return memory->ops->handle(memory, &reply->handle, error);
+}
+
 enum paged_status
 rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	 struct paged_error *error)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "daemon/log.h"
+#include "daemon/memory.h"
 
 #define GLOBAL(field) .of_pool = false, .offset = offsetof(struct config, field)
 #define OF_POOL(field) .of_pool = true, .offset = offsetof(struct config_pool, field)
@@ -71,7 +72,11 @@ const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_POOL_MAX_LENGTH] = { "max-length", OF_POOL(max_length), COUNT(1, 1 << 30), .unit = "tokens",
 				     .standard = "8192", .help = "longest sequence" },
 	[CONFIG_POOL_BACKEND] = { "backend", OF_POOL(backend), .type = SETTINGS_TEXT, .standard = "host",
-				  .help = "where the pages lie: host" },
+				  .help = "where the pages lie: host or cuda" },
+	[CONFIG_POOL_DEVICE] = { "device", OF_POOL(device), .type = SETTINGS_TEXT, .standard = "0",
+				 .help = "of cuda: the GPU, by number or UUID" },
+	[CONFIG_POOL_EXPORT] = { "export", OF_POOL(export), .type = SETTINGS_EXPORT, .standard = "auto",
+				 .help = "of cuda: how workers open the memory: auto, vmm or legacy" },
 	[CONFIG_POOL_ALLOW_USER] = { "allow-user", OF_POOL(allow_users), .type = SETTINGS_USERS,
 				     .help = "users who may open the pool; the default is all who may attach" },
 	[CONFIG_POOL_ALLOW_GROUP] = { "allow-group", OF_POOL(allow_groups), .type = SETTINGS_GROUPS,
@@ -211,6 +216,20 @@ bool_set(bool *field, const char *text, struct paged_error *error)
 	return PAGED_OK;
 }
 
+static enum paged_status
+export_set(uint32_t *field, const char *text, struct paged_error *error)
+{
+	static const char *const names[] = { [MEMORY_AUTO] = "auto", [MEMORY_VMM] = "vmm", [MEMORY_LEGACY] = "legacy" };
+
+	for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*field = i;
+			return PAGED_OK;
+		}
+	}
+	return paged_fail(error, PAGED_ERR_INVALID, "none of auto, vmm, legacy");
+}
+
 enum paged_status
 settings_set(const struct settings_row *row, void *object, const char *text, struct paged_error *error)
 {
@@ -240,6 +259,8 @@ settings_set(const struct settings_row *row, void *object, const char *text, str
 		if (!log_level_parse(text, field))
 			return paged_fail(error, PAGED_ERR_INVALID, "none of error, warning, info, debug");
 		return PAGED_OK;
+	case SETTINGS_EXPORT:
+		return export_set(field, text, error);
 	case SETTINGS_USERS:
 	case SETTINGS_GROUPS:
 		return ids_add(row, field, text, error);

@@ -15,6 +15,7 @@ enum settings_type {
 	SETTINGS_TEXT,      /* char * */
 	SETTINGS_DTYPE,     /* uint32_t */
 	SETTINGS_LOG_LEVEL, /* uint32_t */
+	SETTINGS_EXPORT,    /* uint32_t */
 	SETTINGS_USERS,     /* struct config_ids; names or numbers, a list */
 	SETTINGS_GROUPS,
 };

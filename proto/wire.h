@@ -46,7 +46,7 @@
 #define WIRE_MAX_MOD 4096u
 #define WIRE_MAX_SYMBOLS 16u
 /** Descriptors of a pool grant, in this order; of a mask grant. */
-enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS };
+enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS }; /* but no memory with WIRE_EXPORT_LEGACY */
 enum { WIRE_FD_IMAGE, WIRE_N_MASK_FDS };
 
 /* Arena: bump allocation from one block, capped; grows never. */
@@ -67,11 +67,34 @@ wire_arena_reset(struct wire_arena *arena)
 	arena->used = 0;
 }
 
+/** Sizes of what opens a GPU's memory. */
+#define WIRE_UUID_SIZE 16
+#define WIRE_HANDLE_SIZE 64
+#define WIRE_CANARY_SIZE 32
+
 /* Both sides describe a pool's geometry with the same numbers. */
 
 struct wire_geometry {
 	uint32_t n_layers, n_kv_heads, k_dim, v_dim, dtype, page_size, n_pages, alignment;
 	bool v_in_k;
+};
+
+/** How a pool's memory is opened. */
+enum wire_export { WIRE_EXPORT_FD, WIRE_EXPORT_VMM, WIRE_EXPORT_LEGACY };
+
+struct wire_memory {
+	enum wire_export export;
+	/* Of a GPU's memory, else zero. */
+	uint8_t device[WIRE_UUID_SIZE];
+	uint8_t canary[WIRE_CANARY_SIZE];
+	uint64_t generation;
+};
+
+/** With WIRE_EXPORT_LEGACY; a secret. */
+struct wire_handle {
+	uint8_t bytes[WIRE_HANDLE_SIZE];
+	uint8_t device[WIRE_UUID_SIZE];
+	uint64_t offset, generation;
 };
 
 /* Control channel */
@@ -127,6 +150,7 @@ struct wire_control_reply {
 			char backend[16];
 			struct wire_geometry geometry;
 			uint64_t memory_size, region_size;
+			struct wire_memory memory;
 		} pool_grant;
 		struct {
 			enum paged_status status;
@@ -143,13 +167,13 @@ struct wire_control_reply {
 	};
 };
 
-/** wire_control_reply_fds - descriptors that come with a reply of this kind */
+/** wire_control_reply_fds - descriptors that come with the reply */
 static inline unsigned int
-wire_control_reply_fds(enum wire_control_reply_kind kind)
+wire_control_reply_fds(const struct wire_control_reply *reply)
 {
-	if (kind == WIRE_POOL_GRANT)
-		return WIRE_N_POOL_FDS;
-	return kind == WIRE_MASK_GRANT ? WIRE_N_MASK_FDS : 0;
+	if (reply->kind == WIRE_POOL_GRANT)
+		return reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY ? WIRE_FD_MEMORY : WIRE_N_POOL_FDS;
+	return reply->kind == WIRE_MASK_GRANT ? WIRE_N_MASK_FDS : 0;
 }
 
 /**
@@ -184,6 +208,7 @@ enum wire_request_kind {
 	WIRE_PUT_ARRAY,
 	WIRE_DROP_ARRAY,
 	WIRE_BUILD_MASK,
+	WIRE_GET_HANDLE,
 	WIRE_N_REQUESTS
 };
 
@@ -258,6 +283,9 @@ struct wire_request {
 			char name[WIRE_MAX_SYMBOL + 1];
 		} drop_array;
 		struct wire_mask_order build_mask;
+		struct {
+			uint32_t pool;
+		} get_handle;
 	};
 };
 
@@ -265,7 +293,7 @@ struct wire_pool_report {
 	uint32_t pool;
 	char name[PAGED_MAX_NAME + 1];
 	char backend[16];
-	char memory[32];
+	char memory[64];
 	struct wire_geometry geometry;
 	uint64_t page_bytes, size;
 	uint32_t n_free, n_referenced, n_quarantined, n_slots, n_sequences, max_length;
@@ -293,7 +321,8 @@ enum wire_reply_kind {
 	WIRE_REPLY_SEQUENCES,
 	WIRE_REPLY_TABLE,
 	WIRE_REPLY_BOOKS,
-	WIRE_REPLY_MASK
+	WIRE_REPLY_MASK,
+	WIRE_REPLY_HANDLE
 };
 
 struct wire_reply {
@@ -343,6 +372,7 @@ struct wire_reply {
 			uint64_t size;        /* at most WIRE_MAX_IMAGE here */
 			uint64_t ticket;
 		} mask;
+		struct wire_handle handle;
 	};
 };
 

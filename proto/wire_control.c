@@ -163,6 +163,14 @@ pool_grant_put(Paged__V1__PoolGrant *to, Paged__V1__Geometry *geometry, const st
 	to->geometry = geometry;
 	to->memory_size = reply->pool_grant.memory_size;
 	to->region_size = reply->pool_grant.region_size;
+	to->export_kind = (Paged__V1__Export)reply->pool_grant.memory.export;
+	to->generation = reply->pool_grant.memory.generation;
+	if (reply->pool_grant.memory.export == WIRE_EXPORT_FD)
+		return;
+	to->device.data = (uint8_t *)reply->pool_grant.memory.device;
+	to->device.len = WIRE_UUID_SIZE;
+	to->canary.data = (uint8_t *)reply->pool_grant.memory.canary;
+	to->canary.len = WIRE_CANARY_SIZE;
 }
 
 size_t
@@ -243,6 +251,29 @@ welcome_parse(const Paged__V1__Welcome *from, struct wire_control_reply *reply, 
 }
 
 static enum paged_status
+memory_parse(const Paged__V1__PoolGrant *from, struct wire_memory *memory, struct paged_error *error)
+{
+	bool of_gpu = from->export_kind != PAGED__V1__EXPORT__EXPORT_FD;
+	enum paged_status status;
+
+	switch (from->export_kind) {
+	case PAGED__V1__EXPORT__EXPORT_FD:
+	case PAGED__V1__EXPORT__EXPORT_VMM:
+	case PAGED__V1__EXPORT__EXPORT_LEGACY:
+		memory->export = (enum wire_export)from->export_kind;
+		break;
+	default:
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool: export %d is unknown", (int)from->export_kind);
+	}
+	memory->generation = from->generation;
+	status = wire_bytes_copy(memory->device, of_gpu ? WIRE_UUID_SIZE : 0, &from->device, "pool: device", error);
+	if (status == PAGED_OK)
+		status = wire_bytes_copy(memory->canary, of_gpu ? WIRE_CANARY_SIZE : 0, &from->canary, "pool: canary",
+					 error);
+	return status;
+}
+
+static enum paged_status
 pool_grant_parse(const Paged__V1__PoolGrant *from, struct wire_control_reply *reply, struct paged_error *error)
 {
 	enum paged_status status;
@@ -258,6 +289,8 @@ pool_grant_parse(const Paged__V1__PoolGrant *from, struct wire_control_reply *re
 					"pool: backend", error);
 	if (status == PAGED_OK)
 		status = wire_geometry_get(&reply->pool_grant.geometry, from->geometry, error);
+	if (status == PAGED_OK)
+		status = memory_parse(from, &reply->pool_grant.memory, error);
 	return status;
 }
 

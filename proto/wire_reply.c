@@ -127,6 +127,17 @@ books_put(Paged__V1__Books *to, const struct wire_reply *reply)
 	to->text = (char *)reply->books.text;
 }
 
+static void
+handle_put(Paged__V1__Handle *to, const struct wire_handle *from)
+{
+	to->handle.data = (uint8_t *)from->bytes;
+	to->handle.len = WIRE_HANDLE_SIZE;
+	to->device.data = (uint8_t *)from->device;
+	to->device.len = WIRE_UUID_SIZE;
+	to->offset = from->offset;
+	to->generation = from->generation;
+}
+
 size_t
 wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size)
 {
@@ -140,6 +151,7 @@ wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_
 	Paged__V1__SequenceReport sequence;
 	Paged__V1__Books books = PAGED__V1__BOOKS__INIT;
 	Paged__V1__Mask mask;
+	Paged__V1__Handle handle = PAGED__V1__HANDLE__INIT;
 
 	message.id = reply->id;
 	message.status = reply->status;
@@ -195,6 +207,11 @@ wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_
 		wire_mask_put(&mask, reply);
 		message.body_case = PAGED__V1__REPLY__BODY_MASK;
 		message.mask = &mask;
+		break;
+	case WIRE_REPLY_HANDLE:
+		handle_put(&handle, &reply->handle);
+		message.body_case = PAGED__V1__REPLY__BODY_HANDLE;
+		message.handle = &handle;
 		break;
 	}
 	return wire_pack(&message.base, buffer, buffer_size);
@@ -368,6 +385,20 @@ books_parse(const Paged__V1__Books *from, struct wire_reply *reply, struct paged
 	return wire_text_copy(reply->books.text, sizeof(reply->books.text), from->text, "books: text", error);
 }
 
+static enum paged_status
+handle_parse(const Paged__V1__Handle *from, struct wire_reply *reply, struct paged_error *error)
+{
+	enum paged_status status;
+
+	reply->kind = WIRE_REPLY_HANDLE;
+	reply->handle.offset = from->offset;
+	reply->handle.generation = from->generation;
+	status = wire_bytes_copy(reply->handle.bytes, WIRE_HANDLE_SIZE, &from->handle, "handle", error);
+	if (status == PAGED_OK)
+		status = wire_bytes_copy(reply->handle.device, WIRE_UUID_SIZE, &from->device, "handle: device", error);
+	return status;
+}
+
 enum paged_status
 wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, struct wire_reply *reply,
 		 struct paged_error *error)
@@ -403,6 +434,8 @@ wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, 
 		return books_parse(unpacked->books, reply, error);
 	case PAGED__V1__REPLY__BODY_MASK:
 		return wire_mask_get(reply, unpacked->mask, error);
+	case PAGED__V1__REPLY__BODY_HANDLE:
+		return handle_parse(unpacked->handle, reply, error);
 	default:
 		/* A newer daemon's body that this library does not know is no error: the status stands. */
 		reply->kind = WIRE_REPLY_EMPTY;

@@ -33,6 +33,7 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 	Paged__V1__PutArray put_array;
 	Paged__V1__DropArray drop_array = PAGED__V1__DROP_ARRAY__INIT;
 	Paged__V1__BuildMask build_mask;
+	Paged__V1__GetHandle get_handle = PAGED__V1__GET_HANDLE__INIT;
 
 	message.id = request->id;
 	switch (request->kind) {
@@ -114,6 +115,11 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 			return 0;
 		message.body_case = PAGED__V1__REQUEST__BODY_BUILD_MASK;
 		message.build_mask = &build_mask;
+		break;
+	case WIRE_GET_HANDLE:
+		get_handle.pool = request->get_handle.pool;
+		message.body_case = PAGED__V1__REQUEST__BODY_GET_HANDLE;
+		message.get_handle = &get_handle;
 		break;
 	case WIRE_N_REQUESTS:
 		return 0;
@@ -209,6 +215,10 @@ body_parse(const Paged__V1__Request *from, struct wire_arena *arena, struct wire
 	case PAGED__V1__REQUEST__BODY_BUILD_MASK:
 		request->kind = WIRE_BUILD_MASK;
 		return wire_build_mask_get(&request->build_mask, from->build_mask, arena, error);
+	case PAGED__V1__REQUEST__BODY_GET_HANDLE:
+		request->kind = WIRE_GET_HANDLE;
+		request->get_handle.pool = from->get_handle->pool;
+		return PAGED_OK;
 	default:
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "a request of a kind that version %u.%u lacks",
 				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR);

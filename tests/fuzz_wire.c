@@ -155,6 +155,10 @@ static const struct wire_control_request control_requests[] = {
 static const struct wire_control_reply control_replies[] = {
 	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, true, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
 	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20 } },
+	{ WIRE_POOL_GRANT,
+	  .pool_grant = { 2, "gpu", "cuda", GEOMETRY, 1u << 30, 1u << 20, { WIRE_EXPORT_VMM, { 1 }, { 2 }, 3 } } },
+	{ WIRE_POOL_GRANT,
+	  .pool_grant = { 2, "gpu", "cuda", GEOMETRY, 1u << 30, 1u << 20, { WIRE_EXPORT_LEGACY, { 1 }, { 2 }, 3 } } },
 	{ WIRE_REFUSAL, .refusal = { PAGED_ERR_PERM, "uid 65534" } },
 	{ WIRE_FAREWELL, .refusal = { 0 } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_STOPPING, 10000, "pagedd is stopping" } },
@@ -180,6 +184,7 @@ static const struct wire_request requests[] = {
 	{ 16, WIRE_BUILD_MASK,
 	  .build_mask = { 0, 3, seqs, tokens, tokens, bases, 8, 128, 16, 1u << 20, "doc[q_idx] < limit", 2, symbols } },
 	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, 1, seqs, tokens, tokens, NULL, 0, 1, 16, 0, "causal", 0, NULL } },
+	{ 18, WIRE_GET_HANDLE, .get_handle = { 2 } },
 };
 static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
@@ -193,6 +198,7 @@ static const struct wire_reply replies[] = {
 	{ 9, PAGED_OK, "", WIRE_REPLY_BOOKS, .books = { 64, 60, 3, 1, 2, false, "page 3: count 2, 1 row names it" } },
 	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { (const uint8_t *)pages, sizeof(pages), 0 } },
 	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { NULL, 1u << 20, 77 } },
+	{ 12, PAGED_OK, "", WIRE_REPLY_HANDLE, .handle = { { 9, 8, 7 }, { 1 }, 1u << 21, 3 } },
 };
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

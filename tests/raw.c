@@ -76,7 +76,7 @@ raw_hear(int fd, struct wire_control_reply *reply, int *fds)
 	it_require(wire_control_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s",
 		   error.text);
 	if (CMSG_FIRSTHDR(&message) != NULL) {
-		unsigned int n_fds = wire_control_reply_fds(reply->kind);
+		unsigned int n_fds = wire_control_reply_fds(reply);
 		int got[WIRE_N_POOL_FDS];
 
 		it_require(n_fds > 0 && CMSG_FIRSTHDR(&message)->cmsg_len == CMSG_LEN(sizeof(int) * n_fds));

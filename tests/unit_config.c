@@ -69,6 +69,10 @@ static const struct {
 	{ "pool p { " GEOMETRY "pages = 3 v-in-k = true }\n", "1: pool p: v-in-k = true: neither yes nor no" },
 	{ "pool p { layers = 2 kv-heads = 1 k-dim = 64 v-dim = 128 v-in-k = yes pages = 3 }\n",
 	  "1: pool p: V dim 128 cannot be the first dims of a K dim of 64" },
+	{ "pool p { " GEOMETRY "pages = 3 device = 1 }\n", "1: pool p: device = 1: only backend = cuda has it" },
+	{ "pool p { " GEOMETRY "pages = 3\nexport = vmm\n}\n", "2: pool p: export = vmm: only backend = cuda has it" },
+	{ "pool p { " GEOMETRY "pages = 3 backend = cuda export = fd }\n",
+	  "1: pool p: export = fd: none of auto, vmm, legacy" },
 	{ POOL POOL, "2: found duplicate title 'p'" },
 	{ "pool \"a b\" { " GEOMETRY "pages = 1 }\n",
 	  "1: pool a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
@@ -189,8 +193,8 @@ Test(config, what_this_machine_cannot_do)
 		"pool a { " GEOMETRY "pages = 1 }\npool p { " GEOMETRY
 		"pages = 3 sequences = 10000000 page-size = 1 max-length = 1000000 }\n",
 		":2: pool p: max-length = 1000000: tables for 10000000 sequences of 1000000 tokens exceed 16 TiB");
-	expect_refused("pool p { " GEOMETRY "pages = 3 backend = cuda }\n",
-		       ":1: pool p: backend = cuda: this build has the back end host");
+	expect_refused("pool p { " GEOMETRY "pages = 3 backend = hip }\n",
+		       ":1: pool p: backend = hip: this build has the back ends host and cuda");
 }
 
 Test(config, bytes_for_people)
@@ -235,4 +239,25 @@ Test(config, the_manual_knows_every_setting)
 			*end = '\n';
 	}
 	free(manual);
+}
+
+/* What a GPU's memory changes. */
+Test(config, pools_on_cuda)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(load("pool a { " GEOMETRY "pages = 3 }\n"
+			  "pool b { " GEOMETRY "pages = 3 backend = cuda }\n"
+			  "pool c { " GEOMETRY
+			  "pages = 3 backend = cuda device = GPU-1 export = legacy }\n",
+			  &config, &error),
+		     PAGED_OK, "%s", error.text);
+	cr_expect_eq(config.pools[0].layout.params.alignment, LAYOUT_ALIGNMENT_HOST);
+	cr_expect_eq(config.pools[1].layout.params.alignment, LAYOUT_ALIGNMENT_CUDA);
+	cr_expect_str_eq(config.pools[1].device, "0");
+	cr_expect_eq(config.pools[1].export, MEMORY_AUTO);
+	cr_expect_str_eq(config.pools[2].device, "GPU-1");
+	cr_expect_eq(config.pools[2].export, MEMORY_LEGACY);
+	config_free(&config);
 }

@@ -18,7 +18,7 @@ static struct paged_error error;
 static void
 alloc(void)
 {
-	cr_assert_eq(memory_ops_host.alloc(&memory, "unit", SIZE, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error), PAGED_OK, "%s", error.text);
 }
 
 static void
@@ -57,10 +57,10 @@ Test(memory_host, more_than_the_system_has_is_an_error)
 {
 	struct memory_limits limits;
 
-	cr_assert_eq(memory_ops_host.limits(&limits, &error), PAGED_OK);
+	cr_assert_eq(memory_ops_host.limits(NULL, &limits, &error), PAGED_OK);
 	cr_expect_gt(limits.total, 0);
 	cr_expect_gt(limits.available, 0);
-	cr_expect_eq(memory_ops_host.alloc(&memory, "unit", 1ull << 62, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = 1ull << 62 }, &error), PAGED_ERR_BACKEND);
 	cr_expect_eq(memory.fd, -1);
 }
 

@@ -321,3 +321,69 @@ Test(wire, random_bytes_are_refused_or_parsed_within_bounds)
 		wire_control_request_parse(buffer, size, &arena, &control, &error);
 	}
 }
+
+static enum paged_status
+regrant(const struct wire_control_reply *reply, struct wire_control_reply *back)
+{
+	size_t size = wire_control_reply_pack(reply, buffer, sizeof(buffer));
+
+	return wire_control_reply_parse(buffer, size, &arena, back, &error);
+}
+
+/* What opens a GPU's memory comes through; what cannot be is refused. */
+Test(wire, grants_of_gpu_memory)
+{
+	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };
+	struct wire_memory *memory = &reply.pool_grant.memory;
+
+	memory->export = WIRE_EXPORT_LEGACY;
+	memory->generation = UINT64_MAX;
+	memset(memory->device, 7, sizeof(memory->device));
+	memset(memory->canary, 8, sizeof(memory->canary));
+	cr_assert_eq(regrant(&reply, &back), PAGED_OK, "%s", error.text);
+	cr_expect_eq(back.pool_grant.memory.export, WIRE_EXPORT_LEGACY);
+	cr_expect_eq(back.pool_grant.memory.generation, UINT64_MAX);
+	cr_expect_arr_eq(back.pool_grant.memory.device, memory->device, sizeof(memory->device));
+	cr_expect_arr_eq(back.pool_grant.memory.canary, memory->canary, sizeof(memory->canary));
+	cr_expect_eq(wire_control_reply_fds(&back), 1, "the table region alone");
+	memory->export = WIRE_EXPORT_VMM;
+	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
+	cr_expect_eq(wire_control_reply_fds(&back), WIRE_N_POOL_FDS);
+	/* Of the host, neither device nor canary is sent. */
+	memory->export = WIRE_EXPORT_FD;
+	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
+	cr_expect_eq(back.pool_grant.memory.device[0], 0);
+	memory->export = (enum wire_export)3;
+	cr_expect_eq(regrant(&reply, &back), PAGED_ERR_PROTOCOL);
+	cr_expect_str_eq(error.text, "pool: export 3 is unknown");
+}
+
+/* A field of bytes that is shorter than it shall be. */
+Test(wire, canaries_and_handles_have_one_size)
+{
+	struct wire_control_reply back, reply = { .kind = WIRE_POOL_GRANT };
+	struct wire_reply handle = { .id = 1, .kind = WIRE_REPLY_HANDLE }, handle_back;
+	uint8_t *at;
+	size_t size;
+
+	reply.pool_grant.memory.export = WIRE_EXPORT_VMM;
+	memset(reply.pool_grant.memory.canary, 0xca, WIRE_CANARY_SIZE);
+	size = wire_control_reply_pack(&reply, buffer, sizeof(buffer));
+	/* The canary ends the message: its length becomes 31, those of the messages around it one less. */
+	at = buffer + size - WIRE_CANARY_SIZE - 1;
+	cr_assert_eq(*at, WIRE_CANARY_SIZE);
+	*at -= 1;
+	buffer[1] -= 1;
+	cr_expect_eq(wire_control_reply_parse(buffer, size - 1, &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_expect_str_eq(error.text, "pool: canary has 31 bytes, not 32");
+
+	memset(&handle.handle, 0x5a, sizeof(handle.handle));
+	size = wire_reply_pack(&handle, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &handle_back, &error), PAGED_OK, "%s", error.text);
+	cr_expect_arr_eq(&handle_back.handle, &handle.handle, sizeof(handle.handle));
+	/* The device's UUID ends this one. */
+	at = buffer + size - WIRE_UUID_SIZE - 1;
+	cr_assert_eq(*at, WIRE_UUID_SIZE);
+	*at -= 1;
+	cr_expect_neq(wire_reply_parse(buffer, size - 1, &arena, &handle_back, &error), PAGED_OK);
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pages in a GPU's memory: one allocation a pool, which members open by a
+ * descriptor or a handle (kernels/cuda/share.h).  Whether that works depends
+ * on the driver, the device, how processes are confined, and who they are; so
+ * a child process tries it before any member has to.
+ *
+ * The daemon keeps a context on the device as long as the pool lives, and
+ * launches nothing in it: what a worker's kernels break is the worker's.
+ */
+#include <config.h>
+
+#include "daemon/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/probe.h"
+#include "kernels/layout.h"
+
+struct memory_cuda {
+	struct cuda_gpu gpu;
+	struct cuda_memory memory;
+	struct cuda_share share;
+};
+
+static enum paged_status
+cuda_probe(struct paged_error *error)
+{
+	struct cuda_driver driver;
+	enum paged_status status = cuda_driver_open(&driver, error);
+
+	cuda_driver_close(&driver);
+	return status;
+}
+
+static enum paged_status
+cuda_limits(const struct memory_wish *wish, struct memory_limits *limits, struct paged_error *error)
+{
+	char uuid[CUDA_UUID_TEXT];
+	enum paged_status status;
+	size_t available, total;
+	struct cuda_gpu gpu;
+
+	status = cuda_gpu_open(&gpu, wish->device, error);
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_enter(&gpu, error);
+	if (status != PAGED_OK)
+		goto out;
+	status = cuda_gpu_check(&gpu, gpu.driver.memory_info(&available, &total), "cuMemGetInfo", error);
+	cuda_gpu_leave(&gpu);
+	if (status != PAGED_OK)
+		goto out;
+	limits->total = total;
+	limits->available = available;
+	snprintf(limits->whose, sizeof(limits->whose), "%s (%s)", gpu.name, cuda_uuid_format(&gpu.uuid, uuid));
+out:
+	cuda_gpu_close(&gpu);
+	return status;
+}
+
+/* One way to share the memory, tried out. */
+static enum paged_status
+attempt(struct memory *memory, enum cuda_export kind, uint64_t size, struct paged_error *error)
+{
+	struct memory_cuda *own = memory->own;
+	enum paged_status status;
+
+	status = cuda_share_alloc(&own->gpu, kind, size, &own->memory, &own->share, &memory->fd, error);
+	if (status != PAGED_OK)
+		return status;
+	status = probe_export(&own->share, memory->fd, error);
+	if (status == PAGED_OK)
+		return PAGED_OK;
+	cuda_share_free(&own->gpu, &own->memory);
+	if (memory->fd >= 0)
+		close(memory->fd);
+	memory->fd = -1;
+	return status;
+}
+
+/* Descriptors first: such a pool's memory is safe to use until its users are gone, whatever becomes of the daemon. */
+static enum paged_status
+share(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
+{
+	struct paged_error vmm, legacy;
+	enum paged_status status;
+
+	if (wish->export == MEMORY_LEGACY)
+		return attempt(memory, CUDA_EXPORT_LEGACY, wish->size, error);
+	status = attempt(memory, CUDA_EXPORT_VMM, wish->size, &vmm);
+	if (status == PAGED_OK)
+		return PAGED_OK;
+	/* Memory that is not there is not there in another way either. */
+	if (wish->export == MEMORY_VMM || status == PAGED_ERR_NOMEM) {
+		*error = vmm;
+		return status;
+	}
+	log_info("pool", "%s: export = vmm does not work here: %s", wish->name, vmm.text);
+	if (attempt(memory, CUDA_EXPORT_LEGACY, wish->size, &legacy) == PAGED_OK)
+		return PAGED_OK;
+	return paged_fail(error, legacy.status, "export = vmm: %.*s; export = legacy: %s", 110, vmm.text, legacy.text);
+}
+
+static uint64_t
+next_generation(void)
+{
+	static uint64_t last;
+
+	return ++last;
+}
+
+static void
+grant_fill(struct memory *memory)
+{
+	const struct memory_cuda *own = memory->own;
+	struct wire_memory *grant = &memory->grant;
+
+	grant->export = own->share.kind == CUDA_EXPORT_VMM ? WIRE_EXPORT_VMM : WIRE_EXPORT_LEGACY;
+	grant->generation = next_generation();
+	_Static_assert(sizeof(grant->device) == sizeof(own->share.device), "both are UUIDs");
+	_Static_assert(sizeof(grant->canary) == sizeof(own->share.canary), "both are canaries");
+	memcpy(grant->device, &own->share.device, sizeof(grant->device));
+	memcpy(grant->canary, own->share.canary, sizeof(grant->canary));
+	memory->size = own->share.size;
+	snprintf(memory->text, sizeof(memory->text), "CUDA, %s, %.40s", cuda_export_name(own->share.kind),
+		 own->gpu.name);
+}
+
+static void
+cuda_release(struct memory *memory)
+{
+	struct memory_cuda *own = memory->own;
+
+	if (memory->fd >= 0)
+		close(memory->fd);
+	memory->fd = -1;
+	if (own == NULL)
+		return;
+	cuda_share_free(&own->gpu, &own->memory);
+	cuda_gpu_close(&own->gpu);
+	explicit_bzero(&own->share, sizeof(own->share));
+	free(own);
+	memory->own = NULL;
+}
+
+static enum paged_status
+cuda_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
+{
+	struct memory_cuda *own = calloc(1, sizeof(*own));
+	enum paged_status status;
+
+	*memory = (struct memory){ .ops = &memory_ops_cuda, .fd = -1, .own = own };
+	if (own == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a CUDA device");
+	status = daemon_random(own->share.canary, sizeof(own->share.canary), error);
+	if (status == PAGED_OK)
+		status = cuda_gpu_open(&own->gpu, wish->device, error);
+	if (status != PAGED_OK)
+		goto err_release;
+	if (cuda_gpu_attribute(&own->gpu, CUDA_DEVICE_MPS_ENABLED) != 0)
+		log_warning("pool", "%s: %s is shared through MPS: a fault in one process ends all that use it",
+			    wish->name, own->gpu.name);
+	status = share(memory, wish, error);
+	if (status != PAGED_OK)
+		goto err_release;
+	grant_fill(memory);
+	return PAGED_OK;
+
+err_release:
+	cuda_release(memory);
+	return status;
+}
+
+static enum paged_status
+cuda_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error)
+{
+	const struct memory_cuda *own = memory->own;
+
+	if (own->share.kind != CUDA_EXPORT_LEGACY)
+		return memory_no_handle(memory, handle, error);
+	_Static_assert(sizeof(handle->bytes) == sizeof(own->share.handle), "both are CUDA's");
+	memcpy(handle->bytes, &own->share.handle, sizeof(handle->bytes));
+	memcpy(handle->device, &own->share.device, sizeof(handle->device));
+	handle->offset = own->share.offset;
+	handle->generation = memory->grant.generation;
+	return PAGED_OK;
+}
+
+const struct memory_ops memory_ops_cuda = {
+	.name = "cuda",
+	.alignment = LAYOUT_ALIGNMENT_CUDA,
+	.probe = cuda_probe,
+	.limits = cuda_limits,
+	.alloc = cuda_alloc,
+	.handle = cuda_handle,
+	.release = cuda_release,
+};
