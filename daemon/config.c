@@ -11,6 +11,8 @@
 #include "daemon/memory.h"
 #include "daemon/settings.h"
 
+/* The driver may close a dead process's work a little later than the kernel says that it is gone. */
+#define QUARANTINE_CUDA_MS 1000
 
 /*
  * libconfuse gives its callbacks no pointer of the caller's, and lines are
@@ -225,6 +227,8 @@ pool_place(struct config_pool *pool, struct paged_error *error)
 	static const enum config_setting of_cuda[] = { CONFIG_POOL_DEVICE, CONFIG_POOL_EXPORT };
 	bool cuda = strcmp(pool->backend, memory_ops_cuda.name) == 0;
 
+	if (cuda && !is_set(pool, CONFIG_POOL_QUARANTINE))
+		pool->quarantine_ms = QUARANTINE_CUDA_MS;
 	for (size_t i = 0; i < sizeof(of_cuda) / sizeof(of_cuda[0]); i++)
 		if (!cuda && is_set(pool, of_cuda[i]))
 			return config_fail(load.config, pool, of_cuda[i], error, "only backend = cuda has it");

@@ -54,6 +54,7 @@ enum config_setting {
 	CONFIG_POOL_BACKEND,
 	CONFIG_POOL_DEVICE,
 	CONFIG_POOL_EXPORT,
+	CONFIG_POOL_QUARANTINE,
 	CONFIG_POOL_ALLOW_USER,
 	CONFIG_POOL_ALLOW_GROUP,
 	CONFIG_N_SETTINGS
@@ -80,6 +81,7 @@ struct config_pool {
 	char *backend;
 	char *device;           /* of cuda: index or UUID */
 	uint32_t export;        /* enum memory_export */
+	uint32_t quarantine_ms; /* of pages after their writers are gone */
 	struct config_ids allow_users, allow_groups;
 	struct layout layout; /* of all that */
 	struct config_source source[CONFIG_N_SETTINGS];

@@ -237,6 +237,7 @@ open_pool_serve(struct connection *connection, const char *name)
 		refusal_notify(connection, &error);
 		return;
 	}
+	connection->member->opened_mask |= 1ull << reply.pool_grant.pool;
 	if (!datagram_send(connection, &reply, fds, wire_control_reply_fds(&reply)))
 		connection_close(connection);
 }

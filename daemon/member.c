@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
@@ -19,6 +20,7 @@ members_open(struct members *members, struct daemon *daemon)
 {
 	*members = (struct members){ .daemon = daemon, .limit.burst = MAX_LINES };
 	seats_open(&members->seats);
+	LIST_INIT(&members->lost);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
 		LIST_INIT(&members->sessions[i]);
@@ -185,7 +187,7 @@ pidfd_ready(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	member_log(member, "%u: process %d ended", member->id, (int)member->pid);
-	member_gone(member);
+	member_died(member);
 }
 
 static struct member *
@@ -339,8 +341,9 @@ member_disconnected(struct member *member)
 	daemon_check_stopped(member->daemon);
 }
 
-void
-member_gone(struct member *member)
+/* Nobody finds or asks it any more; its session ends if it was the first.  The core still counts it. */
+static void
+member_detach(struct member *member)
 {
 	struct daemon *daemon = member->daemon;
 	struct members *members = &daemon->members;
@@ -358,9 +361,8 @@ member_gone(struct member *member)
 		TAILQ_REMOVE(&session->members, member, session_link);
 		if (member->first)
 			session_finish(members, session, "its first member left");
-		core_member_leave(daemon->core, member->id);
 		session_free_if_empty(session);
-		daemon_reap(daemon);
+		member->session = NULL;
 	}
 	LIST_REMOVE(member, hash_link);
 	seats_give(&members->seats, member->uid, member->pid);
@@ -370,13 +372,75 @@ member_gone(struct member *member)
 		loop_remove(&daemon->loop, &member->pidfd);
 		close(fd);
 	}
+}
+
+/* Of an observer, the core knows nothing. */
+static void
+member_leave(struct member *member)
+{
+	core_member_leave(member->daemon->core, member->id);
+	daemon_reap(member->daemon);
 	free(member);
+}
+
+void
+member_gone(struct member *member)
+{
+	struct daemon *daemon = member->daemon;
+
+	member_detach(member);
+	member_leave(member);
+	daemon_check_stopped(daemon);
+}
+
+static uint32_t
+quarantine_ms(const struct member *member)
+{
+	const struct pools *pools = &member->daemon->pools;
+	uint32_t longest = 0;
+
+	for (size_t i = 0; i < pools->n; i++)
+		if (member->opened_mask >> i & 1)
+			longest = MAX(longest, pools->pool[i].config->quarantine_ms);
+	return longest;
+}
+
+static void
+lost_over(struct loop_timer *timer)
+{
+	struct member *member = container_of(timer, struct member, lost_timer);
+
+	LIST_REMOVE(member, hash_link);
+	member_leave(member);
+}
+
+void
+member_died(struct member *member)
+{
+	uint32_t wait_ms = member->session != NULL ? quarantine_ms(member) : 0;
+	struct daemon *daemon = member->daemon;
+
+	if (wait_ms == 0) {
+		member_gone(member);
+		return;
+	}
+	member_detach(member);
+	LIST_INSERT_HEAD(&daemon->members.lost, member, hash_link);
+	member->lost_timer.fire = lost_over;
+	loop_timer_start(&daemon->loop, &member->lost_timer, wait_ms);
 	daemon_check_stopped(daemon);
 }
 
 void
 members_close(struct members *members)
 {
+	while (!LIST_EMPTY(&members->lost)) {
+		struct member *member = LIST_FIRST(&members->lost);
+
+		loop_timer_stop(&member->lost_timer);
+		LIST_REMOVE(member, hash_link);
+		free(member);
+	}
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		while (!LIST_EMPTY(&members->members[i])) {
 			struct member *member = LIST_FIRST(&members->members[i]);

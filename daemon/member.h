@@ -7,6 +7,9 @@
  *   attached  control socket up, requests answered (alive)
  *   cut       requests no longer answered, endpoint gone; its process still
  *             lives, so pages it may write stay in quarantine
+ *   lost      its pidfd became readable, and a pool that it opened has a
+ *             quarantine-ms: known by nobody but the core, where it counts as
+ *             a member until that is over
  *   gone      said goodbye, or its pidfd became readable: freed
  *
  * A session ends when its first member is cut or gone, or when it is kicked.
@@ -43,7 +46,8 @@ struct member {
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
-	uint64_t pool_mask; /* bit i: pool i admits it */
+	uint64_t pool_mask;   /* bit i: pool i admits it */
+	uint64_t opened_mask; /* bit i: it may have mapped pool i */
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
 	uint8_t token[WIRE_TOKEN_SIZE];
@@ -54,7 +58,8 @@ struct member {
 	unsigned int n_admitted; /* RPC connections so far */
 	unsigned int n_unsent;   /* replies in a row that it did not take */
 	uint64_t unsent_since_ms;
-	LIST_ENTRY(member) hash_link;
+	struct loop_timer lost_timer;
+	LIST_ENTRY(member) hash_link; /* once lost: in the list of those */
 	TAILQ_ENTRY(member) session_link;
 };
 
@@ -74,6 +79,7 @@ struct members {
 	struct log_limit limit; /* of lines about lives and deaths */
 	uint32_t n_connected;   /* of sessions, with their control socket up */
 	uint32_t last_observer;
+	LIST_HEAD(, member) lost;
 	LIST_HEAD(, member) members[MEMBERS_BUCKETS];
 	LIST_HEAD(, session) sessions[MEMBERS_BUCKETS];
 };
@@ -112,8 +118,11 @@ void member_disconnected(struct member *member);
 /** member_cut - answer it no more, and end its session if it was the first */
 void member_cut(struct member *member, const char *why);
 
-/** member_gone - it said goodbye or died; the core takes back what waited for it; frees it */
+/** member_gone - it said goodbye; the core takes back what waited for it; frees it */
 void member_gone(struct member *member);
+
+/** member_died - likewise, once the quarantine-ms of the pools that it opened is over */
+void member_died(struct member *member);
 
 /**
  * session_end - kick; members are told

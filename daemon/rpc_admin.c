@@ -229,7 +229,10 @@ rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request
 		return status;
 	memory = &rpc->daemon->pools.pool[pool].memory;
 	reply->kind = WIRE_REPLY_HANDLE;
-	return memory->ops->handle(memory, &reply->handle, error);
+	status = memory->ops->handle(memory, &reply->handle, error);
+	if (status == PAGED_OK)
+		member->opened_mask |= 1ull << pool;
+	return status;
 }
 
 enum paged_status

@@ -73,6 +73,7 @@ static const struct {
 	{ "pool p { " GEOMETRY "pages = 3\nexport = vmm\n}\n", "2: pool p: export = vmm: only backend = cuda has it" },
 	{ "pool p { " GEOMETRY "pages = 3 backend = cuda export = fd }\n",
 	  "1: pool p: export = fd: none of auto, vmm, legacy" },
+	{ "pool p { " GEOMETRY "pages = 3 quarantine-ms = 1s }\n", "1: pool p: quarantine-ms = 1s: no whole number" },
 	{ POOL POOL, "2: found duplicate title 'p'" },
 	{ "pool \"a b\" { " GEOMETRY "pages = 1 }\n",
 	  "1: pool a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
@@ -241,7 +242,7 @@ Test(config, the_manual_knows_every_setting)
 	free(manual);
 }
 
-/* What a GPU's memory changes. */
+/* What a GPU's memory changes: alignment, and time for the driver. */
 Test(config, pools_on_cuda)
 {
 	struct config config;
@@ -250,13 +251,16 @@ Test(config, pools_on_cuda)
 	cr_assert_eq(load("pool a { " GEOMETRY "pages = 3 }\n"
 			  "pool b { " GEOMETRY "pages = 3 backend = cuda }\n"
 			  "pool c { " GEOMETRY
-			  "pages = 3 backend = cuda device = GPU-1 export = legacy }\n",
+			  "pages = 3 quarantine-ms = 50 backend = cuda device = GPU-1 export = legacy }\n",
 			  &config, &error),
 		     PAGED_OK, "%s", error.text);
 	cr_expect_eq(config.pools[0].layout.params.alignment, LAYOUT_ALIGNMENT_HOST);
+	cr_expect_eq(config.pools[0].quarantine_ms, 0);
 	cr_expect_eq(config.pools[1].layout.params.alignment, LAYOUT_ALIGNMENT_CUDA);
+	cr_expect_eq(config.pools[1].quarantine_ms, 1000);
 	cr_expect_str_eq(config.pools[1].device, "0");
 	cr_expect_eq(config.pools[1].export, MEMORY_AUTO);
+	cr_expect_eq(config.pools[2].quarantine_ms, 50);
 	cr_expect_str_eq(config.pools[2].device, "GPU-1");
 	cr_expect_eq(config.pools[2].export, MEMORY_LEGACY);
 	config_free(&config);
