@@ -29,6 +29,6 @@ struct compute_ops {
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 };
 
-extern const struct compute_ops compute_ops_host;
+extern const struct compute_ops compute_ops_host, compute_ops_cuda;
 
 #endif

@@ -34,6 +34,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/block_mask_view.c \
 	%D%/client.c \
 	%D%/compute.h \
+	%D%/compute_cuda.c \
 	%D%/compute_host.c \
 	%D%/control.c \
 	%D%/control.h \
@@ -44,6 +45,10 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/internal.h \
 	%D%/map.c \
 	%D%/map.h \
+	%D%/map_cuda.c \
+	%D%/map_cuda.h \
+	%D%/map_fetch.c \
+	%D%/map_fetch.h \
 	%D%/map_host.c \
 	%D%/mask_build.c \
 	%D%/mask_build.h \

@@ -83,7 +83,7 @@ view_check(const struct owner_pool *pool, struct paged_error *error)
 static const struct map_ops *
 ops_find(const char *backend)
 {
-	static const struct map_ops *const all[] = { &map_ops_host };
+	static const struct map_ops *const all[] = { &map_ops_host, &map_ops_cuda };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (strcmp(backend, all[i]->backend) == 0)

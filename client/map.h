@@ -9,13 +9,17 @@
 #ifndef PAGED_CLIENT_MAP_H
 #define PAGED_CLIENT_MAP_H
 
+#include <sys/types.h>
+
 #include "client/owner.h"
 
 /** What the daemon said; borrowed. */
 struct map_grant {
 	const struct wire_control_reply *reply; /* a WIRE_POOL_GRANT */
 	const int *fds;                         /* its descriptors; stay the caller's */
+	const struct wire_handle *handle;       /* with WIRE_EXPORT_LEGACY */
 	const uint8_t *boot_id;                 /* of this life of the daemon */
+	uid_t owner_uid;                        /* the daemon's */
 };
 
 struct map_ops {
@@ -26,7 +30,7 @@ struct map_ops {
 	void (*close)(struct owner_pool *pool, bool in_child);
 };
 
-extern const struct map_ops map_ops_host;
+extern const struct map_ops map_ops_host, map_ops_cuda;
 
 /** map_open - pool is written on PAGED_OK only */
 enum paged_status map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error);

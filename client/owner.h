@@ -43,6 +43,7 @@ struct owner {
 };
 
 struct compute_ops;
+struct map_cuda;
 struct map_ops;
 
 /** A pool, mapped. */
@@ -52,12 +53,13 @@ struct owner_pool {
 	char backend[16];
 	struct layout layout;
 	struct region_view view;
-	uint8_t *base;
+	uint8_t *base; /* of the pages; of a GPU's memory a device address, nothing that the host may follow */
 	const struct compute_ops *compute;
 	/* Mappings that are the pool's own; NULL when they are the owner's. */
 	const struct map_ops *map;
 	void *region, *memory;
 	size_t region_size, memory_size;
+	struct map_cuda *cuda; /* of the back end cuda */
 };
 
 struct owner_ops {

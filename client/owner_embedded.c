@@ -15,6 +15,7 @@
 
 #include "client/compute.h"
 #include "client/internal.h"
+#include "client/map_cuda.h"
 #include "client/mask_build.h"
 #include "daemon/core/array.h"
 
@@ -23,7 +24,8 @@
 
 struct embedded_pool {
 	struct layout layout;
-	uint8_t *memory;
+	uint8_t *memory;       /* of the host */
+	struct map_cuda *cuda; /* or of a GPU */
 	void *region;
 	size_t region_size;
 };
@@ -65,6 +67,8 @@ embedded_close(struct owner *owner, bool in_child)
 	struct embedded *embedded = embedded_of(owner);
 
 	core_destroy(embedded->core);
+	for (size_t i = 0; i < embedded->n_pools; i++)
+		map_cuda_free(embedded->pools[i].cuda, in_child);
 	for (size_t i = 0; i < embedded->n_pools && !in_child; i++) {
 		if (embedded->pools[i].memory != NULL)
 			munmap(embedded->pools[i].memory, embedded->pools[i].layout.size);
@@ -82,6 +86,12 @@ embedded_dispatch(struct owner *owner)
 	(void)owner;
 }
 
+static const char *
+pool_backend(const struct embedded_pool *pool)
+{
+	return pool->cuda != NULL ? "cuda" : "host";
+}
+
 static enum paged_status
 embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
 {
@@ -93,10 +103,11 @@ embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *poo
 		return status;
 	from = &embedded->pools[pool->index];
 	snprintf(pool->name, sizeof(pool->name), "%s", name);
-	snprintf(pool->backend, sizeof(pool->backend), "host");
+	snprintf(pool->backend, sizeof(pool->backend), "%s", pool_backend(from));
 	pool->layout = from->layout;
-	pool->base = from->memory;
-	pool->compute = &compute_ops_host;
+	pool->cuda = from->cuda;
+	pool->base = from->cuda != NULL ? map_cuda_base(from->cuda) : from->memory;
+	pool->compute = from->cuda != NULL ? &compute_ops_cuda : &compute_ops_host;
 	pool->view = *core_pool_view(embedded->core, pool->index);
 	return PAGED_OK;
 }
@@ -230,7 +241,6 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 
 		core_pool_status(embedded->core, i, &status);
 		list[i] = (struct paged_pool_entry){
-			.backend = "host",
 			.page_bytes = layout->page_bytes,
 			.size = layout->size,
 			.n_pages = status.n_pages,
@@ -250,6 +260,7 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 			.memory = "private",
 		};
 		snprintf(list[i].name, sizeof(list[i].name), "%s", status.name);
+		snprintf(list[i].backend, sizeof(list[i].backend), "%s", pool_backend(&embedded->pools[i]));
 	}
 	*list_p = list;
 	*n_p = embedded->n_pools;
@@ -405,6 +416,41 @@ static const struct owner_ops owner_ops_embedded = {
 	.kick = embedded_kick,
 };
 
+/* Where the pages lie; the layout's alignment fits it. */
+static enum paged_status
+pages_map(struct embedded_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
+{
+	const char *device = params->device != NULL ? params->device : "0";
+	struct paged_error why;
+	enum paged_status status;
+
+	if (pool->layout.params.alignment == LAYOUT_ALIGNMENT_CUDA) {
+		status = map_cuda_make(device, pool->layout.size, &pool->cuda, &why);
+		if (status != PAGED_OK)
+			return paged_fail(error, status, "pool %s: device %s: %s", params->name, device, why.text);
+		return PAGED_OK;
+	}
+	pool->memory = memory_map(pool->layout.size);
+	if (pool->memory == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
+				  params->name, pool->layout.size, strerror(errno));
+	return PAGED_OK;
+}
+
+/* The alignment of a back end. */
+static enum paged_status
+backend_find(const struct paged_pool_params *params, uint32_t *alignment_p, struct paged_error *error)
+{
+	if (params->backend == NULL || strcmp(params->backend, "host") == 0)
+		*alignment_p = LAYOUT_ALIGNMENT_HOST;
+	else if (strcmp(params->backend, "cuda") == 0)
+		*alignment_p = LAYOUT_ALIGNMENT_CUDA;
+	else
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: back end %s is neither host nor cuda",
+				  params->name, params->backend);
+	return PAGED_OK;
+}
+
 static enum paged_status
 pool_add(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
 {
@@ -433,7 +479,9 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 
 	if (params->name == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %zu has no name", embedded->n_pools);
-	status = layout_init(&pool->layout, &geometry, error);
+	status = backend_find(params, &geometry.alignment, error);
+	if (status == PAGED_OK)
+		status = layout_init(&pool->layout, &geometry, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = core_region_size(&core_params);
@@ -442,11 +490,13 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 				  params->name, core_params.n_slots, core_params.max_length);
 	/* Counted now, so that closing the owner finds what was mapped. */
 	embedded->n_pools++;
-	pool->memory = memory_map(pool->layout.size);
+	status = pages_map(pool, params, error);
+	if (status != PAGED_OK)
+		return status;
 	pool->region = memory_map(pool->region_size);
-	if (pool->memory == NULL || pool->region == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
-				  params->name, pool->layout.size, strerror(errno));
+	if (pool->region == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %zu bytes of tables: %s", params->name,
+				  pool->region_size, strerror(errno));
 	return core_pool_add(embedded->core, &core_params, pool->region, &index, error);
 }
 

@@ -13,6 +13,7 @@
 #include "client/control.h"
 #include "client/internal.h"
 #include "client/map.h"
+#include "client/map_fetch.h"
 #include "client/mask_fetch.h"
 #include "client/rpc.h"
 
@@ -82,23 +83,8 @@ static enum paged_status
 remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
 {
 	struct remote *remote = remote_of(owner);
-	struct wire_control_request request = { .kind = WIRE_OPEN_POOL };
-	struct wire_control_reply reply;
-	int fds[WIRE_N_POOL_FDS];
-	const struct map_grant grant = { .reply = &reply, .fds = fds, .boot_id = remote->boot_id };
-	enum paged_status status;
 
-	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);
-	status = control_ask(&remote->control, &request, control_now_ms() + remote->timeout_ms, &reply, fds, error);
-	if (status != PAGED_OK)
-		return status;
-	if (reply.kind != WIRE_POOL_GRANT)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: the daemon's answer is of kind %d", name,
-				  (int)reply.kind);
-	status = map_open(&grant, pool, error);
-	close(fds[WIRE_FD_REGION]);
-	close(fds[WIRE_FD_MEMORY]);
-	return status;
+	return map_fetch(&remote->control, &remote->rpc, remote->boot_id, name, pool, error);
 }
 
 static void

@@ -18,7 +18,8 @@
  * Crashes.  When a worker dies, the daemon takes its session's pages back
  * once the process is gone.  When the daemon dies, every call that needs it
  * answers PAGED_ERR_GONE; ids, plans and mappings of that life are void (the
- * mapped memory itself stays readable until the client is closed).
+ * mapped memory itself stays readable until the client is closed, but for a
+ * GPU's that a CUDA IPC handle opened: pagedd.conf(5), export = legacy).
  *
  * Errors.  Every call that can fail returns enum paged_status, and
  * paged_client_error() gives the sentence.  A call that fails changes
@@ -131,6 +132,10 @@ struct paged_pool_params {
 	uint32_t n_slots;
 	/** Tokens a sequence may reserve.  0: what all the pages hold. */
 	uint32_t max_length;
+	/** Where the pages lie: "host" or "cuda".  NULL: "host". */
+	const char *backend;
+	/** Of cuda: the GPU, by its number or UUID.  NULL: "0". */
+	const char *device;
 };
 
 /**
@@ -141,7 +146,8 @@ struct paged_pool_params {
  *
  * @param[in] pools  n_pools geometries, each with its own struct_size (all equal)
  * @retval PAGED_ERR_INVALID      a geometry that cannot be, or a name twice
- * @retval PAGED_ERR_UNSUPPORTED  params has a join_token: there are no other members
+ * @retval PAGED_ERR_UNSUPPORTED  params has a join_token: there are no other members;
+ *                                or a back end that this machine has not
  */
 enum paged_status paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
 					     const struct paged_client_params *params, struct paged_client **client_p);
@@ -220,8 +226,8 @@ struct paged_plane_info {
 struct paged_pool_info {
 	size_t struct_size;
 	const char *name;    /* valid as long as the pool is open */
-	const char *backend; /* "host" */
-	void *base;          /* this process's mapping of the pages */
+	const char *backend; /* "host", "cuda" */
+	void *base;          /* this process's mapping of the pages; on cuda a device address */
 	uint64_t size;       /* bytes */
 	uint64_t page_bytes; /* of one page, all layers */
 	uint32_t n_layers;
@@ -232,7 +238,7 @@ struct paged_pool_info {
 	uint32_t n_slots;
 	uint32_t v_in_k;
 	struct paged_plane_info k, v;
-	const char *isa; /* instruction set that this client's kernels run: "avx512", ... */
+	const char *isa; /* instruction set that this client's kernels run: "avx512", "sm_90", ... */
 };
 
 /**

@@ -80,6 +80,13 @@ const char *it_daemon_start_failing(struct it_daemon *daemon, const char *config
 /** it_daemon_restart - a new life in the same directory, with the same configuration */
 void it_daemon_restart(struct it_daemon *daemon, const char *program, const char *const *environment);
 
+/**
+ * it_daemon_try_restart - as above, with an empty log, for a start that may fail in good order
+ *
+ * @param[out] output_p  when it failed: what it wrote to stderr (static buffer)
+ */
+bool it_daemon_try_restart(struct it_daemon *daemon, const char *const *environment, const char **output_p);
+
 /** it_daemon_stop - SIGTERM; must exit with 0 and without a sanitizer's report */
 void it_daemon_stop(struct it_daemon *daemon);
 

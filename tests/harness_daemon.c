@@ -85,11 +85,13 @@ show_log(const struct it_daemon *daemon)
 		it_note("pagedd: %s", line);
 }
 
-static void
-launch(struct it_daemon *daemon, const char *program, const char *const *environment)
+/* True: ready; false: ended before that, with this wait status. */
+static bool
+launch_try(struct it_daemon *daemon, const char *program, const char *const *environment, int *status_p)
 {
 	uint64_t end = it_now_ms() + READY_LIMIT_MS;
-	int notify = notify_open(daemon), status;
+	int notify = notify_open(daemon);
+	bool ready = false;
 	char message[256];
 
 	daemon_spawn(daemon, program, environment);
@@ -100,13 +102,12 @@ launch(struct it_daemon *daemon, const char *program, const char *const *environ
 		if (poll(&poll_fd, 1, 20) > 0) {
 			n = recv(notify, message, sizeof(message) - 1, 0);
 			message[n > 0 ? n : 0] = 0;
-			if (strstr(message, "READY=1") != NULL)
+			ready = strstr(message, "READY=1") != NULL;
+			if (ready)
 				break;
 		}
-		if (waitpid(daemon->pid, &status, WNOHANG) == daemon->pid) {
-			show_log(daemon);
-			it_require(!"pagedd ended before it was ready", "wait status %x", (unsigned int)status);
-		}
+		if (waitpid(daemon->pid, status_p, WNOHANG) == daemon->pid)
+			break;
 		if (it_now_ms() > end) {
 			show_log(daemon);
 			it_require(!"pagedd was not ready in time");
@@ -114,6 +115,18 @@ launch(struct it_daemon *daemon, const char *program, const char *const *environ
 	}
 	close(notify);
 	unsetenv("NOTIFY_SOCKET");
+	return ready;
+}
+
+static void
+launch(struct it_daemon *daemon, const char *program, const char *const *environment)
+{
+	int status;
+
+	if (launch_try(daemon, program, environment, &status))
+		return;
+	show_log(daemon);
+	it_require(!"pagedd ended before it was ready", "wait status %x", (unsigned int)status);
 }
 
 void
@@ -147,6 +160,22 @@ void
 it_daemon_restart(struct it_daemon *daemon, const char *program, const char *const *environment)
 {
 	launch(daemon, program, environment);
+}
+
+bool
+it_daemon_try_restart(struct it_daemon *daemon, const char *const *environment, const char **output_p)
+{
+	static char text[1 << 16];
+	int status;
+
+	it_require(truncate(daemon->log, 0) == 0, "%m");
+	if (launch_try(daemon, NULL, environment, &status))
+		return true;
+	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 1, "wait status %x", (unsigned int)status);
+	harness_read_file(daemon->log, text, sizeof(text));
+	it_require(strstr(text, "Sanitizer") == NULL && strstr(text, "runtime error:") == NULL, "%s", text);
+	*output_p = text;
+	return false;
 }
 
 static void

@@ -467,10 +467,21 @@ IT_TESTS += %D%/it_cuda_toolkit
 EXTRA_%C%_it_cuda_toolkit_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # Pools in a GPU's memory
+check_LTLIBRARIES += %D%/libcudacase.la
+%C%_libcudacase_la_SOURCES = %D%/cuda_case.c %D%/cuda_case.h %D%/stand_in_use.h
+CUDA_CASE_LIBS = %D%/libcudacase.la $(IT_LIBS) kernels/libkernels.la common/libcommon.la
+IT_TESTS += %D%/it_cuda_pool %D%/it_cuda_faults
+%C%_it_cuda_pool_SOURCES = %D%/it_cuda_pool.c
+%C%_it_cuda_pool_LDADD = $(CUDA_CASE_LIBS)
+EXTRA_%C%_it_cuda_pool_DEPENDENCIES = $(STAND_IN_LIBS)
+%C%_it_cuda_faults_SOURCES = %D%/it_cuda_faults.c
+%C%_it_cuda_faults_LDADD = $(CUDA_CASE_LIBS)
+EXTRA_%C%_it_cuda_faults_DEPENDENCIES = $(STAND_IN_LIBS)
 UNIT_TESTS += %D%/unit_cuda_gpu
 %C%_unit_cuda_gpu_SOURCES = %D%/unit_cuda_gpu.c
 %C%_unit_cuda_gpu_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_gpu_LDADD = kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
+
 
 # Mods as source, compiled here
 UNIT_TESTS += %D%/unit_mod_source

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pages in a GPU's memory.  A process opens the memory of a pool once,
+ * however many of its clients use it: CUDA would count legacy handles itself,
+ * but at a second mapping of vmm it takes more addresses, and the caller's
+ * pointers would differ.  An entry lives from the first open to the last
+ * close, so memory of a daemon that has ended, which nobody can free while it
+ * is mapped here, is pinned no longer than the pools of its clients are open.
+ *
+ * What a key says twice is the same memory: the daemon's life, the pool and
+ * the generation of its memory, and of legacy the handle.
+ *
+ * A forked child never comes to the lock: CUDA refuses to start in it as soon
+ * as the parent has used CUDA, which whoever has held the lock had.
+ */
+#include "config.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/compute.h"
+#include "client/map.h"
+#include "client/map_cuda.h"
+#include "kernels/cuda/share.h"
+
+struct cuda_key {
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	uint32_t pool;
+	uint32_t export;
+	uint64_t generation;
+	struct cuda_ipc_handle handle;
+};
+
+struct map_cuda {
+	struct map_cuda *next;
+	unsigned int n_users;
+	struct cuda_key key;
+	struct cuda_gpu gpu;
+	struct cuda_import import;
+	cuda_address own; /* or this: memory that nobody else has */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct map_cuda *maps;
+
+static void
+key_make(const struct map_grant *grant, struct cuda_key *key)
+{
+	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
+
+	memset(key, 0, sizeof(*key)); /* it is compared by bytes */
+	memcpy(key->boot_id, grant->boot_id, sizeof(key->boot_id));
+	key->pool = grant->reply->pool_grant.pool;
+	key->export = memory->export;
+	key->generation = memory->generation;
+	if (memory->export == WIRE_EXPORT_LEGACY)
+		memcpy(&key->handle, grant->handle->bytes, sizeof(key->handle));
+}
+
+static struct map_cuda *
+map_find(const struct cuda_key *key)
+{
+	struct map_cuda *map = maps;
+
+	while (map != NULL && memcmp(&map->key, key, sizeof(*key)) != 0)
+		map = map->next;
+	return map;
+}
+
+/* What the daemon says must agree with itself. */
+static enum paged_status
+grant_check(const struct map_grant *grant, struct paged_error *error)
+{
+	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
+	const struct wire_handle *handle = grant->handle;
+	uint64_t size = grant->reply->pool_grant.memory_size;
+
+	if (memory->export == WIRE_EXPORT_FD)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "memory of a GPU is no memfd");
+	if (size % CUDA_GRANULE != 0)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%" PRIu64 " bytes are no whole granules of a GPU", size);
+	if (memory->export == WIRE_EXPORT_VMM)
+		return PAGED_OK;
+	if (handle->generation != memory->generation ||
+	    memcmp(handle->device, memory->device, sizeof(handle->device)) != 0)
+		return paged_fail(error, PAGED_ERR_STALE,
+				  "the handle is of generation %" PRIu64 ", the memory of %" PRIu64, handle->generation,
+				  memory->generation);
+	if (handle->offset % LAYOUT_ALIGNMENT_CUDA != 0)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "an offset of %" PRIu64 " bytes is not aligned",
+				  handle->offset);
+	return PAGED_OK;
+}
+
+static void
+share_make(const struct map_grant *grant, struct cuda_share *share)
+{
+	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
+
+	*share = (struct cuda_share){
+		.kind = memory->export == WIRE_EXPORT_VMM ? CUDA_EXPORT_VMM : CUDA_EXPORT_LEGACY,
+		.size = grant->reply->pool_grant.memory_size,
+	};
+	memcpy(&share->device, memory->device, sizeof(share->device));
+	memcpy(share->canary, memory->canary, sizeof(share->canary));
+	if (share->kind == CUDA_EXPORT_VMM)
+		return;
+	memcpy(&share->handle, grant->handle->bytes, sizeof(share->handle));
+	share->offset = grant->handle->offset;
+}
+
+static enum paged_status
+map_import(const struct map_grant *grant, struct map_cuda *map, struct paged_error *error)
+{
+	struct cuda_share share;
+	enum paged_status status;
+
+	share_make(grant, &share);
+	status = cuda_import_open(&map->gpu, &share, share.kind == CUDA_EXPORT_VMM ? grant->fds[WIRE_FD_MEMORY] : -1,
+				  &map->import, error);
+	if (status != PAGED_OK && share.kind == CUDA_EXPORT_LEGACY && grant->owner_uid != geteuid()) {
+		struct paged_error why = *error;
+
+		paged_fail(error, status, "%s; pagedd is uid %u, this process %u", why.text,
+			   (unsigned int)grant->owner_uid, (unsigned int)geteuid());
+	}
+	explicit_bzero(&share, sizeof(share));
+	return status;
+}
+
+/* The entry of the grant, with one more user; the lock is held. */
+static enum paged_status
+map_take(const struct map_grant *grant, struct map_cuda *fresh, struct map_cuda **map_p, struct paged_error *error)
+{
+	struct map_cuda *map = map_find(&fresh->key);
+	enum paged_status status;
+
+	if (map != NULL) {
+		map->n_users++;
+		*map_p = map;
+		return PAGED_OK;
+	}
+	status = map_import(grant, fresh, error);
+	if (status != PAGED_OK)
+		return status;
+	fresh->n_users = 1;
+	fresh->next = maps;
+	maps = fresh;
+	*map_p = fresh;
+	return PAGED_OK;
+}
+
+static void
+map_free(struct map_cuda *map)
+{
+	cuda_gpu_close(&map->gpu);
+	explicit_bzero(&map->key, sizeof(map->key));
+	free(map);
+}
+
+static enum paged_status
+map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct paged_error *error)
+{
+	struct map_cuda *fresh = calloc(1, sizeof(*fresh));
+	struct cuda_uuid uuid;
+	enum paged_status status;
+
+	if (fresh == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a mapping");
+	memcpy(&uuid, grant->reply->pool_grant.memory.device, sizeof(uuid));
+	key_make(grant, &fresh->key);
+	/* By UUID: this process may count devices in another order, or see fewer. */
+	status = cuda_gpu_open_uuid(&fresh->gpu, &uuid, error);
+	if (status == PAGED_OK) {
+		pthread_mutex_lock(&lock);
+		status = map_take(grant, fresh, map_p, error);
+		pthread_mutex_unlock(&lock);
+	}
+	if (status != PAGED_OK || *map_p != fresh)
+		map_free(fresh);
+	return status;
+}
+
+static enum paged_status
+cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
+{
+	struct paged_error why;
+	enum paged_status status;
+
+	status = grant_check(grant, &why);
+	if (status == PAGED_OK)
+		status = map_open_shared(grant, &pool->cuda, &why);
+	if (status != PAGED_OK)
+		return paged_fail(error, status, "pool %s: %s", pool->name, why.text);
+	pool->base = map_cuda_base(pool->cuda);
+	pool->compute = &compute_ops_cuda;
+	return PAGED_OK;
+}
+
+static void
+cuda_close(struct owner_pool *pool, bool in_child)
+{
+	struct map_cuda *map = pool->cuda, **link = &maps;
+
+	if (in_child)
+		return;
+	pthread_mutex_lock(&lock);
+	if (--map->n_users == 0) {
+		while (*link != map)
+			link = &(*link)->next;
+		*link = map->next;
+		cuda_import_close(&map->gpu, &map->import);
+		map_free(map);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+enum paged_status
+map_cuda_make(const char *device, uint64_t size, struct map_cuda **map_p, struct paged_error *error)
+{
+	struct map_cuda *map = calloc(1, sizeof(*map));
+	enum paged_status status;
+
+	if (map == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a device");
+	status = cuda_gpu_open(&map->gpu, device, error);
+	if (status == PAGED_OK)
+		status = cuda_gpu_enter(&map->gpu, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = cuda_gpu_check(&map->gpu, map->gpu.driver.alloc(&map->own, size), "cuMemAlloc", error);
+	cuda_gpu_leave(&map->gpu);
+	if (status != PAGED_OK)
+		goto err_free;
+	*map_p = map;
+	return PAGED_OK;
+
+err_free:
+	map_free(map);
+	return status;
+}
+
+void
+map_cuda_free(struct map_cuda *map, bool in_child)
+{
+	struct paged_error error;
+
+	if (map == NULL)
+		return;
+	if (in_child) {
+		free(map);
+		return;
+	}
+	if (cuda_gpu_enter(&map->gpu, &error) == PAGED_OK) {
+		map->gpu.driver.free(map->own);
+		cuda_gpu_leave(&map->gpu);
+	}
+	map_free(map);
+}
+
+uint8_t *
+map_cuda_base(const struct map_cuda *map)
+{
+	return (uint8_t *)(uintptr_t)(map->own != 0 ? map->own : map->import.address);
+}
+
+const struct cuda_gpu *
+map_cuda_gpu(const struct owner_pool *pool)
+{
+	return &pool->cuda->gpu;
+}
+
+const struct map_ops map_ops_cuda = {
+	.backend = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+};
