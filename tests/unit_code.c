@@ -15,6 +15,7 @@
 #include "client/code.h"
 #include "kernels/mod/source.h"
 #include "tests/mod_fixture.h"
+#include "tests/stand_in_use.h"
 
 /* A compiler that gives back the mods' text, when it is let. */
 struct compiler {
@@ -348,8 +349,9 @@ Test(code, many_threads)
 	cr_expect_eq(compiler.n_compiled, 7);
 }
 
-/* The toolkit's own, and what it made found on disk. */
-Test(code, nvrtc)
+/* By NVRTC, and found on disk the second time. */
+static void
+nvrtc_twice(void)
 {
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
 	struct cuda_nvrtc nvrtc = { .library = NULL };
@@ -379,4 +381,17 @@ Test(code, nvrtc)
 	cr_expect_null(strstr(strstr(logged.log, "compiled") + 1, "compiled"), "once: %s", logged.log);
 	free(text);
 	mod_fixture_close(&mask);
+}
+
+/* The toolkit's own. */
+Test(code, nvrtc)
+{
+	nvrtc_twice();
+}
+
+/* The host's compiler under its name, as where there is no toolkit. */
+Test(code, nvrtc_stand_in)
+{
+	cr_assert(stand_in_use_nvrtc(), "%s", dlerror());
+	nvrtc_twice();
 }
