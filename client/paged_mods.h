@@ -114,13 +114,7 @@ enum paged_status paged_mod_evaluate(const struct paged_mod *mod, size_t n_array
 				     const struct paged_mod_point *point, double *value_p);
 
 /** What a mod's result may depend on. */
-enum paged_mod_input {
-	PAGED_ON_SCORE = 1,
-	PAGED_ON_B = 2,
-	PAGED_ON_H = 4,
-	PAGED_ON_Q_IDX = 8,
-	PAGED_ON_KV_IDX = 16
-};
+enum paged_mod_input { PAGED_ON_SCORE = 1, PAGED_ON_B = 2, PAGED_ON_H = 4, PAGED_ON_Q_IDX = 8, PAGED_ON_KV_IDX = 16 };
 
 /**
  * paged_mod_inputs - a set of enum paged_mod_input
@@ -224,8 +218,8 @@ struct paged_block_mask_params {
  * @param[in] arrays  as for paged_mods_bind(); read within the call
  * @retval PAGED_ERR_INVALID  a score mod; it depends on h and n_heads is 0
  * @retval PAGED_ERR_LIMIT    past max_bytes, or a q_idx or kv_idx past 2^31 - 1
- * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds, in
- *                            a block that was evaluated; else it counts as reading 0
+ * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds.
+ *                            Not told of a block that is partial whatever is read
  * @retval PAGED_ERR_NOENT    a name that the mod uses is not there
  * and for a physical one what paged_block_mask_to_physical() says.
  */

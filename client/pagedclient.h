@@ -407,10 +407,8 @@ uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
  *                          since: results of that row are void.  A truncate
  *                          of pages past them says so too.
  * @retval PAGED_ERR_RANGE  a mod read an array out of bounds since the plan, for
- *                          a key that is seen: it got 0.  Names array, index
- *                          and bounds.  Of a mask mod this is not complete:
- *                          where the 0 leaves no doubt about a whole tile, no
- *                          element is read
+ *                          a key that is seen but for it: it got 0.  Names
+ *                          array, index and bounds
  */
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 

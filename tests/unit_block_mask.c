@@ -333,6 +333,9 @@ Test(block_mask, create_refuses)
 	rows[1].q_base = CASE_TOKENS - 7;
 	create_refused(&params, "doc[q_idx] == doc[kv_idx]", PAGED_ERR_RANGE,
 		       "mod: array 'doc', index 0 is 64, bounds are 0 to 63");
+	/* What is read instead would show every key: that is no reason to say nothing. */
+	create_refused(&params, "doc[kv_idx + 1000] == 0", PAGED_ERR_RANGE,
+		       "mod: array 'doc', index 0 is 1000, bounds are 0 to 63");
 	params.rows = NULL;
 	create_refused(&params, "causal", PAGED_ERR_INVALID, "block mask: rows is NULL");
 	params.rows = rows;

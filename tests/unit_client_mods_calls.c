@@ -408,6 +408,21 @@ Test(client_mods_calls, indexes_out_of_bounds)
 	}
 }
 
+/* Though the 0 that is read instead says the same as all elements. */
+Test(client_mods_calls, indexes_out_of_bounds_that_change_nothing)
+{
+	int32_t zeros[580] = { 0 };
+	const struct paged_array arrays[] = { ARRAY("zeros", PAGED_I32, zeros) };
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
+	struct paged_mods *mods = mods_of(mask, NULL);
+
+	world_plan(decode);
+	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(attend(mods));
+	refused(paged_batch_validate(world->batch), PAGED_ERR_RANGE,
+		"mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
+}
+
 static void
 child_checks(struct paged_mod *mask, struct paged_mods *mods)
 {

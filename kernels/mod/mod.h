@@ -266,7 +266,8 @@ enum mod_truth { MOD_UNKNOWN, MOD_ALL_FALSE, MOD_ALL_TRUE };
  *
  * MOD_UNKNOWN is always a right answer; the others hold at every point, for
  * mod_scalar() and mod_vm_mask() alike.  A box of one point is never
- * unknown where no float is involved.  Indexes out of bounds are not recorded here.
+ * unknown where no float is involved and the result hangs on no index out of
+ * bounds: such are not recorded here, so they are left to those that record.
  */
 enum mod_truth mod_interval(const struct mod_binding *binding, const struct mod_box *box);
 
@@ -322,7 +323,7 @@ enum paged_status mod_gridder_create(const struct mod_binding *binding, enum ker
 /** mod_gridder_destroy - takes NULL */
 void mod_gridder_destroy(struct mod_gridder *gridder);
 
-/** mod_gridder_ask - boxes of one point are never unknown */
+/** mod_gridder_ask - boxes of one point are unknown for an index out of bounds alone */
 struct mod_grid_truth mod_gridder_ask(struct mod_gridder *gridder, const struct mod_grid *grid);
 
 /*

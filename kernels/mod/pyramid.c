@@ -222,25 +222,19 @@ climb_ints(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, 
 	return bounds;
 }
 
-/* Over the indexes low .. high; 0 where those leave the array. */
+/*
+ * Over the indexes low .. high.  Nothing is known where those leave the array,
+ * though 0 is what would be read: what is known is not evaluated, and an index
+ * out of bounds is told by evaluation alone.
+ */
 static struct pair
 look_up(const struct mod_bound *bound, enum mod_dtype dtype, int64_t low, int64_t high)
 {
-	const int64_t last = (int64_t)bound->extents[0] - 1;
-	bool outside = low < 0 || high > last;
-	struct pair bounds = { 0, 0 };
-
-	low = low > 0 ? low : 0;
-	high = high < last ? high : last;
-	if (low > high)
-		return bounds;
+	if (low < 0 || high >= (int64_t)bound->extents[0])
+		return dtype == MOD_U8 ? (struct pair){ 0, UINT8_MAX } : (struct pair){ INT32_MIN, INT32_MAX };
 	if (low == high)
-		bounds = int_element(bound, dtype, (uint64_t)low);
-	else
-		bounds = climb_ints(bound, dtype, (uint64_t)low, (uint64_t)high + 1);
-	if (outside)
-		include_pair(&bounds, (struct pair){ 0, 0 });
-	return bounds;
+		return int_element(bound, dtype, (uint64_t)low);
+	return climb_ints(bound, dtype, (uint64_t)low, (uint64_t)high + 1);
 }
 
 static struct mod_bounds
@@ -271,14 +265,15 @@ enumerate(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dty
 	}
 }
 
-/* Bounds are written in place throughout: a copy right behind the writing would wait for it. */
+/*
+ * Outside of the array as look_up() has it.  Bounds are written in place
+ * throughout: a copy right behind the writing would wait for it.
+ */
 struct mod_bounds
 mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct mod_bounds *indexes)
 {
-	static const struct mod_bounds zero = { 0, 0, false };
 	uint32_t range[MOD_MAX_INDEXES][2];
 	struct mod_bounds bounds = nothing();
-	bool outside = false;
 	double count = 1;
 
 	if (bound->pyramid != NULL && !mod_dtype_is_float(dtype)) {
@@ -289,15 +284,10 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 		return bounds;
 	}
 	for (uint32_t i = 0; i < n_dims; i++) {
-		double last = (double)bound->extents[i] - 1;
-		double low = indexes[i].low > 0 ? indexes[i].low : 0;
-		double high = indexes[i].high < last ? indexes[i].high : last;
+		double low = indexes[i].low, high = indexes[i].high;
 
-		outside |= indexes[i].low < 0 || indexes[i].high > last;
-		if (low > high) {
-			bounds = zero;
-			return bounds;
-		}
+		if (low < 0 || high > (double)bound->extents[i] - 1)
+			return everything(dtype);
 		range[i][0] = (uint32_t)low;
 		range[i][1] = (uint32_t)high;
 		count *= high - low + 1;
@@ -310,8 +300,6 @@ mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_
 		bounds = everything(dtype);
 	if (bounds.low > bounds.high) /* NaN alone */
 		bounds = everything(dtype);
-	if (outside)
-		include(&bounds, &zero);
 	return bounds;
 }
 
