@@ -39,6 +39,7 @@ struct paged_pool {
 	struct paged_mod *mods;
 	struct paged_block_mask *block_masks;
 	struct mask_memory mask_memory; /* of its block masks */
+	struct cuda_kernels *kernels;   /* of the back end cuda, while there are batches */
 	struct owner_pool at;
 };
 

@@ -38,6 +38,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/compute_host.c \
 	%D%/control.c \
 	%D%/control.h \
+	%D%/cuda_kernels.c \
+	%D%/cuda_kernels.h \
 	%D%/error.c \
 	%D%/error.h \
 	%D%/guard.c \

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/cuda_kernels.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/map_cuda.h"
+#include "kernels/cuda/images.h"
+
+/* A launch past this much shared memory has to be announced. */
+#define SHARED_UNASKED (48u << 10)
+
+/*
+ * What a build without nvcc loads: a module with nothing in it, in which a
+ * driver finds no kernel, and the tests' stand-in those that it has.
+ */
+static const char no_kernels[] = "// built without nvcc\n.version 7.0\n.target sm_80\n.address_size 64\n";
+
+static enum paged_status
+module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, cuda_module *module_p,
+	    struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = kernels->gpu;
+	const struct cuda_image *image;
+	const void *data = no_kernels;
+	int result;
+
+	for (unsigned int i = 0; i < kernels->n_modules; i++) {
+		if (strcmp(kernels->sources[i], source) != 0)
+			continue;
+		*module_p = kernels->modules[i];
+		return PAGED_OK;
+	}
+	if (cuda_image_at(0) != NULL) {
+		image = cuda_image_find(source, cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
+					cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
+		if (image == NULL)
+			return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+					  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
+					  pool->at.name, gpu->name, gpu->isa);
+		data = image->data;
+	}
+	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
+	result = gpu->driver.module_load(module_p, data);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s", pool->at.name, source);
+	kernels->sources[kernels->n_modules] = source;
+	kernels->modules[kernels->n_modules++] = *module_p;
+	return PAGED_OK;
+}
+
+static enum paged_status
+function_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
+	      struct paged_error *error)
+{
+	int result = gpu->driver.module_function(&kernel->function, module, kernel->name);
+
+	if (result == CUDA_ERROR_NOT_FOUND && cuda_image_at(0) == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
+				  pool->at.name, gpu->name);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleGetFunction of %s", pool->at.name,
+				 kernel->name);
+	if (kernel->shared_size <= SHARED_UNASKED)
+		return PAGED_OK;
+	result = gpu->driver.function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, (int)kernel->shared_size);
+	if (result == CUDA_SUCCESS)
+		return PAGED_OK;
+	return cuda_fail(&gpu->driver, result, error, "pool %s: %u bytes of shared memory for %s", pool->at.name,
+			 kernel->shared_size, kernel->name);
+}
+
+static enum paged_status
+kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, struct cuda_kernel *kernel,
+	    struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = kernels->gpu;
+	enum paged_status status;
+	cuda_module module;
+	int result, n;
+
+	status = module_load(pool, kernels, source, &module, error);
+	if (status == PAGED_OK)
+		status = function_find(pool, gpu, module, kernel, error);
+	if (status != PAGED_OK)
+		return status;
+	result = gpu->driver.occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(&gpu->driver, result, error, "pool %s: occupancy of %s", pool->at.name, kernel->name);
+	if (n < 1)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
+				  kernel->name, gpu->name);
+	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
+	return PAGED_OK;
+}
+
+static enum paged_status
+attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, struct paged_error *error)
+{
+	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
+	enum paged_status status = PAGED_OK;
+	struct cuda_choice choice;
+
+	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++) {
+		struct cuda_attention *to = &kernels->attention[q];
+
+		status = cuda_choose(&pool->at.layout.params, q, max_shared, &choice, error);
+		if (status != PAGED_OK)
+			break;
+		to->kernel = (struct cuda_kernel){ .name = choice.kernel,
+						   .n_threads = CUDA_ATTENTION_THREADS,
+						   .shared_size = choice.shared_size };
+		to->tile_lines = choice.max_tile_lines;
+		status = kernel_load(pool, kernels, choice.source, &to->kernel, error);
+	}
+	return status;
+}
+
+static void
+kernels_free(struct cuda_kernels *kernels, bool in_child)
+{
+	while (!in_child && kernels->n_modules > 0)
+		kernels->gpu->driver.module_unload(kernels->modules[--kernels->n_modules]);
+	free(kernels);
+}
+
+static enum paged_status
+kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+{
+	struct cuda_kernels *kernels = calloc(1, sizeof(*kernels));
+	enum paged_status status;
+
+	if (kernels == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for kernels");
+	kernels->gpu = map_cuda_gpu(&pool->at);
+	kernels->plan = (struct cuda_kernel){ .name = "plan_batch",
+					      .n_threads = CUDA_PLAN_THREADS,
+					      .shared_size = CUDA_PLAN_SHARED };
+	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
+	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
+	status = kernel_load(pool, kernels, "plan", &kernels->plan, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "append", &kernels->append, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "merge", &kernels->merge, error);
+	if (status == PAGED_OK)
+		status = attention_load(pool, kernels, error);
+	if (status != PAGED_OK) {
+		kernels_free(kernels, false);
+		return status;
+	}
+	*kernels_p = kernels;
+	return PAGED_OK;
+}
+
+enum paged_status
+cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+{
+	if (pool->kernels == NULL) {
+		enum paged_status status = kernels_load(pool, &pool->kernels, error);
+
+		if (status != PAGED_OK)
+			return status;
+	}
+	pool->kernels->n_users++;
+	*kernels_p = pool->kernels;
+	return PAGED_OK;
+}
+
+void
+cuda_kernels_drop(struct paged_pool *pool, bool in_child)
+{
+	if (--pool->kernels->n_users > 0)
+		return;
+	kernels_free(pool->kernels, in_child);
+	pool->kernels = NULL;
+}
+
+enum paged_status
+cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *kernel, uint64_t n_blocks,
+		    const void *params, cuda_stream stream, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &pool->kernels->gpu->driver;
+	void *parameters[] = { (void *)(uintptr_t)params };
+	uint32_t n = n_blocks < kernel->n_blocks ? (uint32_t)n_blocks : kernel->n_blocks;
+	int result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
+				    parameters, NULL);
+
+	if (result == CUDA_SUCCESS)
+		return PAGED_OK;
+	return cuda_fail(driver, result, error, "pool %s: launch of %s", pool->at.name, kernel->name);
+}
