@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "client/block_mask.h"
+#include "client/compute.h"
 
 #include <stdlib.h>
 
@@ -54,13 +55,14 @@ block_mask_deliver(struct paged_pool *pool, enum paged_status status, struct blo
 }
 
 void
-block_mask_free(struct paged_block_mask *mask)
+block_mask_free(struct paged_block_mask *mask, bool in_child)
 {
 	const struct block_mask_parts parts = { mask->logical, mask->physical, mask->seq, mask->version };
 
 	*mask->link = mask->next;
 	if (mask->next != NULL)
 		mask->next->link = mask->link;
+	mask->pool->at.compute->mask_close(mask, in_child);
 	parts_free(&parts);
 	free(mask);
 }
@@ -77,7 +79,7 @@ paged_block_mask_destroy(struct paged_block_mask *mask)
 	in_child = guard_in_child(&client->guard);
 	if (!in_child)
 		client_lock(client);
-	block_mask_free(mask);
+	block_mask_free(mask, in_child);
 	if (!in_child)
 		client_unlock(client);
 }

@@ -7,7 +7,8 @@
  * version of its entries as they were read: staleness is judged by these.
  *
  * Life: in its pool's list, which the client's mutex guards; freed by itself
- * or with the pool.  Nothing in it changes.
+ * or with the pool.  Nothing in it changes, but that a GPU gets its copy when
+ * the mask is bound first.
  */
 #ifndef PAGED_CLIENT_BLOCK_MASK_H
 #define PAGED_CLIENT_BLOCK_MASK_H
@@ -25,6 +26,7 @@ struct paged_block_mask {
 	uint32_t n_rows;
 	paged_seq_id *seq; /* 0: an explicit table */
 	uint64_t *version;
+	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
 };
 
 /** block_mask_named - the lists that the mask's user sees */
@@ -52,7 +54,7 @@ enum paged_status block_mask_deliver(struct paged_pool *pool, enum paged_status 
 				     struct paged_block_mask **mask_p, struct paged_error *error);
 
 /** block_mask_free - out of its list and gone; the client's mutex is held, or the process is a child */
-void block_mask_free(struct paged_block_mask *mask);
+void block_mask_free(struct paged_block_mask *mask, bool in_child);
 
 /** A maker's params, complete and checked. */
 struct block_mask_order {

@@ -22,6 +22,9 @@ struct compute_ops {
 	void (*batch_destroy)(struct paged_batch *batch, bool in_child);
 	/** Rows and tables of a plan are complete: what the kernels need of them elsewhere goes there now. */
 	enum paged_status (*plan)(struct paged_batch *batch, struct paged_error *error);
+	/** What a block mask needs on the device, when it is bound first, and at its end.  Under the client's mutex. */
+	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
+	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,

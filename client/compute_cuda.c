@@ -4,6 +4,7 @@
 
 #include "client/batch.h"
 #include "client/compute.h"
+#include "client/compute_cuda_blocks.h"
 #include "client/map_cuda.h"
 
 static const char *
@@ -69,6 +70,8 @@ const struct compute_ops compute_ops_cuda = {
 	.batch_create = cuda_batch_create,
 	.batch_destroy = cuda_batch_destroy,
 	.plan = cuda_plan,
+	.mask_open = compute_cuda_blocks_open,
+	.mask_close = compute_cuda_blocks_close,
 	.append = cuda_append,
 	.attention = cuda_attention,
 	.merge = cuda_merge,

@@ -38,6 +38,19 @@ host_plan(struct paged_batch *batch, struct paged_error *error)
 }
 
 static enum paged_status
+host_mask_open(struct paged_block_mask *mask, struct paged_error *error)
+{
+	(void)mask, (void)error;
+	return PAGED_OK;
+}
+
+static void
+host_mask_close(struct paged_block_mask *mask, bool in_child)
+{
+	(void)mask, (void)in_child;
+}
+
+static enum paged_status
 host_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
 {
 	(void)error;
@@ -66,6 +79,8 @@ const struct compute_ops compute_ops_host = {
 	.batch_create = host_batch_create,
 	.batch_destroy = host_batch_destroy,
 	.plan = host_plan,
+	.mask_open = host_mask_open,
+	.mask_close = host_mask_close,
 	.append = host_append,
 	.attention = host_attention,
 	.merge = host_merge,

@@ -35,6 +35,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/client.c \
 	%D%/compute.h \
 	%D%/compute_cuda.c \
+	%D%/compute_cuda_blocks.c \
+	%D%/compute_cuda_blocks.h \
 	%D%/compute_host.c \
 	%D%/control.c \
 	%D%/control.h \

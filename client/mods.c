@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "client/block_mask.h"
+#include "client/compute.h"
 
 static const struct mod *
 binding_mod(const struct mod_binding *binding)
@@ -169,6 +170,19 @@ bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n,
 	kernel_mods_bind(mods->kernel, &params);
 }
 
+/* The mask is the caller's to read; its copy for the pool's device is ours. */
+static enum paged_status
+blocks_open(const struct paged_block_mask *blocks, struct paged_error *error)
+{
+	const struct paged_pool *pool = blocks->pool;
+	enum paged_status status;
+
+	client_lock(pool->client);
+	status = pool->at.compute->mask_open((struct paged_block_mask *)(uintptr_t)blocks, error);
+	client_unlock(pool->client);
+	return status;
+}
+
 enum paged_status
 paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
 		const struct paged_block_mask *blocks)
@@ -187,6 +201,8 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 	if (status == PAGED_OK && blocks != NULL && blocks->pool != pool)
 		status =
 			paged_fail(&error, PAGED_ERR_INVALID, "the block mask is one of another pool than the batch's");
+	if (status == PAGED_OK && blocks != NULL)
+		status = blocks_open(blocks, &error);
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	range_keep(mods);
