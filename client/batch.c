@@ -71,7 +71,7 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	status = buffer_map(batch, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = pool->at.compute->batch_create(batch, error);
+	status = pool->at.compute->batch_create(batch, params, error);
 	if (status != PAGED_OK)
 		goto err_unmap;
 	*batch_p = batch;
@@ -266,7 +266,7 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 }
 
 static enum paged_status
-row_check(uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
 	if ((from->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: flags 0x%x has bits this library does not know", r,
@@ -274,7 +274,10 @@ row_check(uint32_t r, const struct paged_batch_row *from, struct paged_error *er
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));
-	if (from->pages == NULL && from->seq == 0)
+	if (batch->on_device && (from->flags & PAGED_ROW_Q_BASE) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: its q_base is the device's to say, in the array q_base", r);
+	if (from->pages == NULL && from->seq == 0 && !batch->on_device)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names neither a sequence nor pages", r);
 	return PAGED_OK;
 }
@@ -285,13 +288,16 @@ row_judge_append(struct paged_batch *batch, uint32_t r)
 {
 	const struct kernel_row *to = &batch->kernel_row[r];
 	const struct batch_row *row = &batch->row[r];
+	bool unplaced = false;
 
 	if (to->skip_append || to->q_len == 0)
 		return;
 	if (row->id != 0 && row->owner != batch->pool->client->owner->session && batch->foreign_row == BATCH_NO_ROW)
 		batch->foreign_row = r;
-	if ((to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from) &&
-	    batch->unplaced_row == BATCH_NO_ROW)
+	if (batch->on_device ? row->writable_from != 0
+			     : to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from)
+		unplaced = true;
+	if (unplaced && batch->unplaced_row == BATCH_NO_ROW)
 		batch->unplaced_row = r;
 }
 
@@ -309,11 +315,11 @@ row_judge_mods(struct paged_batch *batch, uint32_t r)
 static enum paged_status
 plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
-	enum paged_status status = row_check(r, from, error);
+	enum paged_status status = row_check(batch, r, from, error);
 
 	if (status != PAGED_OK)
 		return status;
-	if (from->pages != NULL)
+	if (from->seq == 0)
 		status = row_take_pages(batch, r, from, error);
 	else
 		status = batch_row_refresh(batch, r, from->seq, error);
@@ -366,9 +372,10 @@ plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_r
 }
 
 static void
-plan_forget(struct paged_batch *batch)
+plan_forget(struct paged_batch *batch, bool on_device)
 {
 	batch->planned = false;
+	batch->on_device = on_device;
 	batch->n_rows = 0;
 	batch->total_q = 0;
 	batch->foreign_row = BATCH_NO_ROW;
@@ -382,7 +389,8 @@ plan_forget(struct paged_batch *batch)
 }
 
 enum paged_status
-paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows)
+batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
+	   const struct compute_lengths *lengths)
 {
 	struct paged_client *client = batch->pool->client;
 	uint64_t now = now_ms();
@@ -392,7 +400,7 @@ paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_ba
 
 	if (status == PAGED_ERR_FORK)
 		return status;
-	plan_forget(batch);
+	plan_forget(batch, lengths != NULL);
 	if (status != PAGED_OK)
 		return status;
 	if (n_rows > batch->max_rows)
@@ -401,16 +409,22 @@ paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_ba
 	if (rows == NULL && n_rows != 0)
 		return client_failf(client, PAGED_ERR_INVALID, "rows is NULL");
 	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
-	if (status != PAGED_OK)
-		return client_fail(client, &error);
-	batch->n_rows = (uint32_t)n_rows;
-	status = batch->pool->at.compute->plan(batch, &error);
+	if (status == PAGED_OK) {
+		batch->n_rows = (uint32_t)n_rows;
+		status = batch->pool->at.compute->plan(batch, lengths, &error);
+	}
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	batch->planned = true;
 	if (wants_ahead && now >= batch->ahead_after_ms)
 		batch_reserve_ahead(batch, now);
 	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows)
+{
+	return batch_plan(batch, n_rows, rows, NULL);
 }
 
 uint32_t
@@ -433,6 +447,9 @@ paged_batch_validate(struct paged_batch *batch)
 	status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)
 		return status;
+	status = pool->at.compute->validate(batch, &error);
+	if (status != PAGED_OK)
+		return client_fail(pool->client, &error);
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct batch_row *row = &batch->row[r];
 		struct region_look look = { .version = row->version };

@@ -26,6 +26,8 @@ struct batch_row {
 	uint32_t writable_from;
 };
 
+struct compute_lengths; /* compute.h */
+
 struct paged_batch {
 	struct paged_pool *pool;
 	struct paged_batch *next;
@@ -49,6 +51,7 @@ struct paged_batch {
 
 	/* The plan. */
 	bool planned;
+	bool on_device; /* a device has the lengths; those of kernel_row are bounds of them */
 	bool has_missing;
 	uint32_t n_rows;
 	uint64_t total_q;
@@ -70,6 +73,10 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 
 /** batch_enter - PAGED_OK when the process may use the batch and it has a plan */
 enum paged_status batch_enter(const struct paged_batch *batch);
+
+/** batch_plan - paged_batch_plan(); lengths NULL: the rows' own */
+enum paged_status batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
+			     const struct compute_lengths *lengths);
 
 /** batch_layer_enter - likewise, and the pool has the layer */
 enum paged_status batch_layer_enter(const struct paged_batch *batch, uint32_t layer);

@@ -50,6 +50,8 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
 				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
+	if (positions != NULL && batch->pool->at.compute->on_device)
+		return PAGED_OK;
 	if (positions != NULL)
 		return positions_check(batch, positions, error);
 	if (batch->unplaced_row != BATCH_NO_ROW)

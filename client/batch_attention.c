@@ -62,6 +62,6 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
 	args.maximum = complete.max_score;
-	status = batch->pool->at.compute->attention(batch, &args, &error);
+	status = batch->pool->at.compute->attention(batch, &args, complete.mods, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

@@ -14,21 +14,38 @@
 
 #include "client/internal.h"
 
+/** Lengths that a device's memory holds; addresses there. */
+struct compute_lengths {
+	uint64_t q_indptr;
+	uint64_t kv_len;
+	uint64_t q_base; /* 0: none */
+	bool tables_only;
+};
+
 struct compute_ops {
+	/** Tensors, positions and the like are device addresses, which the host must not follow. */
+	bool on_device;
 	/** What the kernels are made for: "avx512", "sm_90". */
 	const char *(*isa)(const struct paged_pool *pool);
 	/** The batch's buffers are there already; makes batch->team, which mods are bound with. */
-	enum paged_status (*batch_create)(struct paged_batch *batch, struct paged_error *error);
+	enum paged_status (*batch_create)(struct paged_batch *batch, const struct paged_batch_params *params,
+					  struct paged_error *error);
 	void (*batch_destroy)(struct paged_batch *batch, bool in_child);
-	/** Rows and tables of a plan are complete: what the kernels need of them elsewhere goes there now. */
-	enum paged_status (*plan)(struct paged_batch *batch, struct paged_error *error);
+	/** The stream that everything below goes to from now on. */
+	enum paged_status (*stream)(struct paged_batch *batch, void *stream, struct paged_error *error);
+	/** The batch's rows, row count and total_q are a new plan's; lengths NULL: the rows' own. */
+	enum paged_status (*plan)(struct paged_batch *batch, const struct compute_lengths *lengths,
+				  struct paged_error *error);
+	/** Waits for what was launched since the plan, and says what was wrong with it. */
+	enum paged_status (*validate)(struct paged_batch *batch, struct paged_error *error);
 	/** What a block mask needs on the device, when it is bound first, and at its end.  Under the client's mutex. */
 	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
 	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
+	/** mods NULL: none; else args->mods is theirs. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
-				       struct paged_error *error);
+				       const struct paged_mods *mods, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 };
 

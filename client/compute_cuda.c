@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU's kernels: none are launched yet.  Plans, tables and mods are made on the host all the same. */
+/* A GPU's kernels: args into what the kernels take, and launches on the batch's stream. */
 #include "config.h"
 
-#include "client/batch.h"
-#include "client/compute.h"
+#include <inttypes.h>
+
+#include "client/block_mask.h"
+#include "client/compute_cuda.h"
 #include "client/compute_cuda_blocks.h"
 #include "client/map_cuda.h"
+#include "client/mods.h"
 
 static const char *
 cuda_isa(const struct paged_pool *pool)
@@ -13,63 +16,246 @@ cuda_isa(const struct paged_pool *pool)
 	return map_cuda_gpu(&pool->at)->isa;
 }
 
-/* For mods, which are bound by the caller's thread alone. */
 static enum paged_status
-cuda_batch_create(struct paged_batch *batch, struct paged_error *error)
+cuda_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
-	return kernel_team_create(1, batch->pool->client->isa, &batch->team, error);
+	enum paged_status status = kernel_team_create(1, batch->pool->client->isa, &batch->team, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_create(batch, params, error);
+	if (status != PAGED_OK)
+		kernel_team_destroy(batch->team);
+	return status;
 }
 
 static void
 cuda_batch_destroy(struct paged_batch *batch, bool in_child)
 {
+	compute_cuda_destroy(batch, in_child);
 	if (in_child)
 		kernel_team_abandon(batch->team);
 	else
 		kernel_team_destroy(batch->team);
 }
 
-/* Nothing runs on it. */
 static enum paged_status
-cuda_plan(struct paged_batch *batch, struct paged_error *error)
+cuda_stream_set(struct paged_batch *batch, void *stream, struct paged_error *error)
 {
-	(void)batch, (void)error;
+	(void)error;
+	cuda_batch_of(batch)->stream = stream;
 	return PAGED_OK;
 }
 
+/* Everything that is launched is so with the pool's context current, and the caller's afterwards. */
 static enum paged_status
-no_kernel(const struct paged_batch *batch, const char *what, struct paged_error *error)
+cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: this library has no %s for back end cuda",
-			  batch->pool->at.name, what);
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_plan(batch, lengths, error);
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
+static enum paged_status
+cuda_validate(struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_faults(batch, error);
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
+static struct cuda_pages
+pages_of(const struct kernel_pages *pages)
+{
+	const struct layout *layout = pages->layout;
+	uint64_t base = (uintptr_t)pages->base;
+	struct cuda_pages to = {
+		.page_size = layout->params.page_size,
+		.n_pages = layout->params.n_pages,
+		.n_kv_heads = layout->params.n_kv_heads,
+		.v_in_k = layout->params.v_in_k,
+	};
+
+	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++) {
+		const struct layout_plane *plane = &layout->plane[i];
+
+		to.plane[i] = (struct cuda_plane){
+			.address = base + plane->offset + pages->layer * plane->layer_stride,
+			.page_stride = plane->page_stride,
+			.head_stride = plane->head_stride,
+			.token_stride = plane->token_stride,
+			.dim = plane->dim,
+			.dtype = (uint32_t)plane->dtype,
+		};
+	}
+	return to;
+}
+
+static struct cuda_tensor
+tensor_of(const struct kernel_tensor *tensor)
+{
+	return (struct cuda_tensor){
+		.address = (uintptr_t)tensor->data,
+		.token_stride = tensor->token_stride,
+		.head_stride = tensor->head_stride,
+		.dtype = (uint32_t)tensor->dtype,
+		.dim = tensor->dim,
+	};
+}
+
+static enum paged_status
+launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
+       struct paged_error *error)
+{
+	return cuda_kernels_launch(batch->pool, kernel, n_blocks, params, cuda_batch_of(batch)->stream, error);
+}
+
+/* A plan of tables alone has no lengths: those are the graph's. */
+static enum paged_status
+lengths_check(const struct paged_batch *batch, struct paged_error *error)
+{
+	if (!cuda_batch_of(batch)->tables_only)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "the plan has tables alone, for a captured graph");
 }
 
 static enum paged_status
 cuda_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
 {
-	(void)args;
-	return no_kernel(batch, "append", error);
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_append_params p = {
+		.pages = pages_of(&args->pages),
+		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
+		.k = tensor_of(&args->k),
+		.v = tensor_of(&args->v),
+		.positions = (uintptr_t)args->positions,
+	};
+	enum paged_status status = lengths_check(batch, error);
+
+	if (status != PAGED_OK || batch->total_q == 0)
+		return status;
+	status = cuda_gpu_enter(cuda->gpu, error);
+	if (status != PAGED_OK)
+		return status;
+	status = launch(batch, &cuda->kernels->append, batch->total_q, &p, error);
+	cuda_gpu_leave(cuda->gpu);
+	return status;
 }
 
 static enum paged_status
-cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_error *error)
+mods_take(const struct paged_batch *batch, const struct paged_mods *mods, struct cuda_block_mask *blocks,
+	  struct paged_error *error)
 {
-	(void)args;
-	return no_kernel(batch, "attention", error);
+	if (mods == NULL)
+		return PAGED_OK;
+	if (mods->mask != NULL || mods->score != NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: mods do not run in a GPU's memory yet; block masks do",
+				  batch->pool->at.name);
+	if (mods->blocks != NULL)
+		*blocks = compute_cuda_blocks_of(mods->blocks);
+	return PAGED_OK;
+}
+
+/* With the context current. */
+static enum paged_status
+attention_launch(struct paged_batch *batch, const struct attention_args *args, const struct cuda_block_mask *blocks,
+		 struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_attention *attention = &cuda->kernels->attention[args->q.dtype];
+	struct cuda_attention_params p = {
+		.pages = pages_of(&args->pages),
+		.q = tensor_of(&args->q),
+		.out = tensor_of(&args->out),
+		.blocks = *blocks,
+		.sink = (uintptr_t)args->sink,
+		.lse = (uintptr_t)args->lse,
+		.maximum = (uintptr_t)args->maximum,
+		.counters = cuda->params.counters,
+		.partial_states = cuda->partial_states,
+		.partial_values = cuda->partial_values,
+		.n_q_heads = args->q.n_heads,
+		.scale = args->scale,
+		.causal = args->causal,
+		.lse_without_sink = args->lse_without_sink,
+	};
+	const struct cuda_shape *shape;
+	enum paged_status status;
+
+	status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_lines, &shape, error);
+	if (status != PAGED_OK)
+		return status;
+	p.plan = compute_cuda_view(batch, shape);
+	return launch(batch, &attention->kernel, cuda->params.max_items, &p, error);
+}
+
+static enum paged_status
+cuda_attention(struct paged_batch *batch, const struct attention_args *args, const struct paged_mods *mods,
+	       struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	struct cuda_block_mask blocks = { .first_list = 0 };
+	enum paged_status status = lengths_check(batch, error);
+
+	if (status == PAGED_OK)
+		status = mods_take(batch, mods, &blocks, error);
+	if (status != PAGED_OK || batch->total_q == 0)
+		return status;
+	status = cuda_gpu_enter(gpu, error);
+	if (status != PAGED_OK)
+		return status;
+	status = attention_launch(batch, args, &blocks, error);
+	cuda_gpu_leave(gpu);
+	return status;
 }
 
 static enum paged_status
 cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error)
 {
-	(void)args;
-	return no_kernel(batch, "merge", error);
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_merge_params p = {
+		.part = { tensor_of(&args->part[0].out), tensor_of(&args->part[1].out) },
+		.part_lse = { (uintptr_t)args->part[0].lse, (uintptr_t)args->part[1].lse },
+		.out = tensor_of(&args->out),
+		.lse = (uintptr_t)args->lse,
+		.n_tokens = (uint32_t)args->n_tokens,
+		.n_heads = args->out.n_heads,
+	};
+	uint32_t warps = CUDA_MERGE_THREADS / 32;
+	enum paged_status status;
+
+	if (args->n_tokens == 0)
+		return PAGED_OK;
+	if (args->n_tokens > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_LIMIT, "merge of %" PRIu64 " query rows: 2^32 - 1 are possible",
+				  args->n_tokens);
+	status = cuda_gpu_enter(cuda->gpu, error);
+	if (status != PAGED_OK)
+		return status;
+	status = launch(batch, &cuda->kernels->merge, (args->n_tokens * p.n_heads + warps - 1) / warps, &p, error);
+	cuda_gpu_leave(cuda->gpu);
+	return status;
 }
 
 const struct compute_ops compute_ops_cuda = {
+	.on_device = true,
 	.isa = cuda_isa,
 	.batch_create = cuda_batch_create,
 	.batch_destroy = cuda_batch_destroy,
+	.stream = cuda_stream_set,
 	.plan = cuda_plan,
+	.validate = cuda_validate,
 	.mask_open = compute_cuda_blocks_open,
 	.mask_close = compute_cuda_blocks_close,
 	.append = cuda_append,

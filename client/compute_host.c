@@ -13,10 +13,11 @@ host_isa(const struct paged_pool *pool)
 
 /* A team of its own: batches of one client may run in different threads at once. */
 static enum paged_status
-host_batch_create(struct paged_batch *batch, struct paged_error *error)
+host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
 	const struct paged_client *client = batch->pool->client;
 
+	(void)params;
 	return kernel_team_create(client->n_threads, client->isa, &batch->team, error);
 }
 
@@ -29,9 +30,26 @@ host_batch_destroy(struct paged_batch *batch, bool in_child)
 		kernel_team_destroy(batch->team);
 }
 
-/* Kernels read the batch where it is. */
 static enum paged_status
-host_plan(struct paged_batch *batch, struct paged_error *error)
+host_stream(struct paged_batch *batch, void *stream, struct paged_error *error)
+{
+	if (stream == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s is in the host's memory, which has no streams",
+			  batch->pool->at.name);
+}
+
+static enum paged_status
+host_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	if (lengths == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s", batch->pool->at.name);
+}
+
+static enum paged_status
+host_validate(struct paged_batch *batch, struct paged_error *error)
 {
 	(void)batch, (void)error;
 	return PAGED_OK;
@@ -59,9 +77,10 @@ host_append(struct paged_batch *batch, const struct append_args *args, struct pa
 }
 
 static enum paged_status
-host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_error *error)
+host_attention(struct paged_batch *batch, const struct attention_args *args, const struct paged_mods *mods,
+	       struct paged_error *error)
 {
-	(void)error;
+	(void)mods, (void)error;
 	kernel_attention(batch->team, args);
 	return PAGED_OK;
 }
@@ -75,10 +94,13 @@ host_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 }
 
 const struct compute_ops compute_ops_host = {
+	.on_device = false,
 	.isa = host_isa,
 	.batch_create = host_batch_create,
 	.batch_destroy = host_batch_destroy,
+	.stream = host_stream,
 	.plan = host_plan,
+	.validate = host_validate,
 	.mask_open = host_mask_open,
 	.mask_close = host_mask_close,
 	.append = host_append,

@@ -21,6 +21,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch.h \
 	%D%/batch_append.c \
 	%D%/batch_attention.c \
+	%D%/batch_device.c \
 	%D%/batch_layer.c \
 	%D%/batch_reserve.c \
 	%D%/batch_tables.c \
@@ -35,8 +36,11 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/client.c \
 	%D%/compute.h \
 	%D%/compute_cuda.c \
+	%D%/compute_cuda.h \
 	%D%/compute_cuda_blocks.c \
 	%D%/compute_cuda_blocks.h \
+	%D%/compute_cuda_memory.c \
+	%D%/compute_cuda_plan.c \
 	%D%/compute_host.c \
 	%D%/control.c \
 	%D%/control.h \

@@ -336,7 +336,32 @@ struct paged_batch_params {
 	 * one such request of a client is outstanding.  0: the caller reserves.
 	 */
 	uint32_t reserve_ahead;
+	/**
+	 * Of a pool in a GPU's memory, what the batch's buffers there are made
+	 * for; the host's memory has no such limits.  Query rows of a plan, all
+	 * sequences together.  0: 512, or max_rows if that is more.
+	 */
+	uint32_t max_q_tokens;
+	/** Likewise heads of q.  0: 8 for each KV head; 128 where V lies in K. */
+	uint32_t max_q_heads;
 };
+
+/*
+ * Pools in a GPU's memory (paged_pool_info.backend "cuda").  Tensors' data,
+ * lse, max_score, sink, positions, and the parts of a merge are then device
+ * addresses, in memory of the pool's device or any that it may access, and
+ * nothing follows them on the host.  Rows, page tables and parameter structs
+ * stay the host's.  Calls launch on the batch's stream and return; what was
+ * wrong is found by paged_batch_validate(), which waits.  So
+ *   - what a call reads on the device must be written before it on the
+ *     stream, and stay as it is until the call's kernels have ended;
+ *   - rows, explicit page tables and parameter structs may be reused at once;
+ *   - asking for changes of a sequence (truncate, erase, close) promises that
+ *     no kernel of this session works on it: wait for the stream first;
+ *   - a batch is destroyed when its kernels have ended.
+ * The pool's device is used by its primary context, which the CUDA runtime
+ * uses too; the calling thread's current context is what it was afterwards.
+ */
 
 /** paged_batch_create - a plan with its buffers; everything is allocated here, nothing in a step */
 enum paged_status paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params,
@@ -382,7 +407,8 @@ struct paged_batch_row {
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() says
  *                             which rows to leave out; plan again without them
  * @retval PAGED_ERR_STALE     an id names no live sequence
- * @retval PAGED_ERR_LIMIT     more rows than max_rows, or kv_len past max_length
+ * @retval PAGED_ERR_LIMIT     more rows than max_rows, kv_len past max_length,
+ *                             or on a GPU more query rows than max_q_tokens
  * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
  * @retval PAGED_ERR_GONE      the daemon or the session has ended
  * @retval PAGED_ERR_AGAIN     a row is being changed; nothing is wrong, call again
@@ -399,16 +425,84 @@ enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, con
 uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
 
 /**
+ * paged_batch_stream - where plan, append, attention and merge of this batch run from now on
+ *
+ * A new batch has the legacy default stream.  The plan goes: plan again.  The
+ * batch's buffers go along, so what was launched on the old stream must have
+ * ended, or the new one must wait for it (an event).
+ *
+ * @param[in] stream  CUstream or cudaStream_t, of the pool's device; borrowed
+ *                    until another is set or the batch destroyed.  NULL: the
+ *                    legacy default stream, and all that a pool in the host's
+ *                    memory takes
+ * @retval PAGED_ERR_UNSUPPORTED  a stream for a pool in the host's memory
+ */
+enum paged_status paged_batch_stream(struct paged_batch *batch, void *stream);
+
+struct paged_plan_device_params {
+	size_t struct_size;
+	size_t n_rows;
+	/**
+	 * [n_rows] seq or pages, and PAGED_ROW_NO_APPEND.  q_len and kv_len are
+	 * upper bounds of what the device's arrays will say: capacity is judged,
+	 * and reserved, by these.  A row that may be empty names neither seq
+	 * nor pages and has bounds of 0.
+	 */
+	const struct paged_batch_row *rows;
+	/* On the device: */
+	/** [n_rows + 1] where each row's query rows begin in the packed tensors, and where the last one's end. */
+	const int32_t *q_indptr;
+	/** [n_rows] as paged_batch_row.kv_len; rows without query rows included. */
+	const int32_t *kv_len;
+	/** [n_rows] q_idx of each row's first query row.  NULL: kv_len - q_len. */
+	const int32_t *q_base;
+	/** 1: bring the tables over and launch nothing, for the next replay of a captured plan. */
+	uint32_t tables_only;
+};
+
+/**
+ * paged_batch_plan_device - as paged_batch_plan(), with lengths that the device has
+ *
+ * They are read on the stream, when it comes there, and may have been written
+ * by a kernel before; they must not change until the plan's last kernel has
+ * ended.  What passes the bounds is not computed, and told by
+ * paged_batch_validate().  Sums of the rows' bounds stand for lengths in other
+ * calls: tensors have that many query rows, block masks reach that far,
+ * paged_batch_tables_csr() and _padded() give the tables so far.
+ *
+ * Graphs.  A stream that is being captured takes this call, append, attention
+ * and merge, but no copies from the host, so rows must have been planned
+ * before, by this call on this batch, and nothing about them have changed
+ * since; paged_batch_plan() is refused.  Before each replay, outside of any
+ * capture and on the stream that the graph is launched on, tables_only brings
+ * over what has changed in the tables meanwhile.  Rows may be other sequences
+ * then, n_rows and the sum of q_len at most what they were at the capture: a
+ * smaller batch has empty rows.  A batch whose last plan was of tables alone
+ * can be validated, and refuses append and attention.
+ *
+ * @param[in] params  needed
+ * @retval PAGED_ERR_UNSUPPORTED  a pool in the host's memory; or a stream being
+ *                                captured, and rows that the device has not
+ * @retval PAGED_ERR_LIMIT        also: the bounds of q_len add up to more than max_q_tokens
+ * Others as paged_batch_plan().
+ */
+enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_device_params *params);
+
+/**
  * paged_batch_validate - were the pages the plan's own all the time, and every index in bounds?
  *
  * Call it after the kernels when rows name other sessions' sequences, or when
- * mods read arrays.
+ * mods read arrays.  On a GPU it first waits for the stream, and looks at what
+ * the kernels since the plan found wrong; a row with a fault was left out.
  * @retval PAGED_ERR_STALE  entries that the plan used were replaced or removed
  *                          since: results of that row are void.  A truncate
  *                          of pages past them says so too.
  * @retval PAGED_ERR_RANGE  a mod read an array out of bounds since the plan, for
  *                          a key that is seen but for it: it got 0.  Names
- *                          array, index and bounds
+ *                          array, index and bounds.  On a GPU also lengths
+ *                          and positions that are none, with their row
+ * @retval PAGED_ERR_CAPACITY  on a GPU: a length or position past a row's pages
+ * @retval PAGED_ERR_BACKEND   on a GPU: its driver's error
  */
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 

@@ -53,7 +53,9 @@ capacity_of(paged_seq_id id)
 struct paged_batch *
 batch_of(uint32_t max_rows, uint32_t reserve_ahead)
 {
-	struct paged_batch_params params = { sizeof(params), max_rows, reserve_ahead };
+	struct paged_batch_params params = { .struct_size = sizeof(params),
+					     .max_rows = max_rows,
+					     .reserve_ahead = reserve_ahead };
 	struct paged_batch *batch = NULL;
 
 	done(paged_batch_create(pool, &params, &batch));

@@ -136,7 +136,7 @@ IT_TEST(lists_longer_than_a_message)
 /* One row decoded 1,000 times: the daemon hears of it about every reserve_ahead tokens. */
 IT_TEST(steady_decoding_asks_ahead)
 {
-	struct paged_batch_params params = { sizeof(params), 0, 64 };
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
 	struct paged_batch_row row = { .q_len = 1 };
 	struct paged_daemon_info before, after;
 	struct paged_batch *batch;
@@ -298,7 +298,7 @@ steady_run(void *argument)
 
 IT_TEST(a_steady_plan_makes_no_system_call)
 {
-	struct paged_batch_params params = { sizeof(params), 0, 16 };
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 16 };
 	struct steady steady = { .row = { .q_len = 1, .kv_len = 1 } };
 	uint32_t tokens = 1100;
 	pthread_t thread;

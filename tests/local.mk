@@ -569,3 +569,19 @@ UNIT_TESTS += %D%/unit_code
 %C%_unit_code_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_code_LDADD = client/libcode.la $(MOD_TEST_LIBS) -ldl -lpthread
 EXTRA_%C%_unit_code_DEPENDENCIES = $(STAND_IN_LIBS)
+
+# Batches on a GPU
+check_LTLIBRARIES += %D%/libbatchscene.la
+%C%_libbatchscene_la_SOURCES = %D%/batch_scene.c %D%/batch_scene.h
+IT_TESTS += %D%/it_cuda_batch
+%C%_it_cuda_batch_SOURCES = %D%/it_cuda_batch.c
+%C%_it_cuda_batch_LDADD = %D%/libbatchscene.la %D%/libkerneltest.la $(CUDA_CASE_LIBS) -lm
+EXTRA_%C%_it_cuda_batch_DEPENDENCIES = $(STAND_IN_LIBS)
+IT_TESTS += %D%/it_cuda_plan
+%C%_it_cuda_plan_SOURCES = %D%/it_cuda_plan.c
+%C%_it_cuda_plan_LDADD = $(%C%_it_cuda_batch_LDADD)
+EXTRA_%C%_it_cuda_plan_DEPENDENCIES = $(STAND_IN_LIBS)
+IT_TESTS += %D%/it_cuda_work
+%C%_it_cuda_work_SOURCES = %D%/it_cuda_work.c
+%C%_it_cuda_work_LDADD = $(%C%_it_cuda_batch_LDADD)
+EXTRA_%C%_it_cuda_work_DEPENDENCIES = $(STAND_IN_LIBS)

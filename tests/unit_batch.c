@@ -188,6 +188,24 @@ Test(batch, a_full_pool_says_which_rows_lack_what)
 	cr_assert_eq(capacity_of(b), 4);
 }
 
+/* What is a GPU's alone. */
+Test(batch, the_host_has_no_streams)
+{
+	struct paged_plan_device_params params = { .struct_size = sizeof(params) };
+	struct paged_batch *batch = batch_of(2, 0);
+
+	done(paged_batch_plan(batch, 0, NULL));
+	refused(paged_batch_stream(batch, &params), PAGED_ERR_UNSUPPORTED,
+		"pool small is in the host's memory, which has no streams");
+	done(paged_batch_validate(batch));
+	done(paged_batch_stream(batch, NULL));
+	refused(paged_batch_plan_device(batch, &params), PAGED_ERR_UNSUPPORTED,
+		"pool small is in the host's memory: lengths are paged_batch_plan()'s");
+	refused(paged_batch_validate(batch), PAGED_ERR_INVALID, "the batch has no plan");
+	params.tables_only = 2;
+	refused(paged_batch_plan_device(batch, &params), PAGED_ERR_INVALID, "tables_only is 2, neither 0 nor 1");
+}
+
 /* ------------------------------------------------------- append, attention */
 
 static float k[4 * HEADS * DIM], v[4 * HEADS * DIM], q[4 * 2 * HEADS * DIM], out[4 * 2 * HEADS * DIM];

@@ -217,7 +217,7 @@ stream_capturing(cuda_stream handle, int *status)
 {
 	if (stream_of(handle) == NULL)
 		return CUDA_ERROR_INVALID_HANDLE;
-	*status = CUDA_CAPTURE_NONE;
+	*status = (int)entry_setting("PAGED_STAND_IN_CAPTURING", CUDA_CAPTURE_NONE);
 	return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A batch's memory on the device and beside it, from create to destroy. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "client/compute_cuda.h"
+#include "client/map_cuda.h"
+
+/* Heads of queries for a KV head, and for MLA's only one. */
+#define GROUP_DEFAULT 8u
+#define MLA_HEADS_DEFAULT 128u
+
+static uint64_t
+place(uint64_t *at, uint64_t size)
+{
+	uint64_t here = *at;
+
+	*at = (here + size + 255) & ~(uint64_t)255;
+	return here;
+}
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* What every kind of queries needs at most. */
+static enum paged_status
+plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
+	     struct paged_error *error)
+{
+	const struct layout_params *layout = &batch->pool->at.layout.params;
+	struct cuda_plan_bounds bounds = {
+		.n_rows = batch->max_rows,
+		.max_total_q = cuda->max_q_tokens,
+		.max_kv_len = cuda->params.max_kv_len,
+		.n_q_heads = cuda->max_q_heads,
+		.n_kv_heads = layout->n_kv_heads,
+		.v_dim = layout->v_dim,
+	};
+	struct cuda_plan_size one;
+
+	memset(size, 0, sizeof(*size));
+	for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++) {
+		enum paged_status status;
+
+		bounds.max_tile_lines = cuda->kernels->attention[q].tile_lines;
+		status = cuda_plan_measure(&bounds, &one, error);
+		if (status != PAGED_OK)
+			return status;
+		size->target_items = one.target_items;
+		size->max_items = (uint32_t)larger(size->max_items, one.max_items);
+		size->max_groups = (uint32_t)larger(size->max_groups, one.max_groups);
+		size->max_lines = (uint32_t)larger(size->max_lines, one.max_lines);
+		size->rows_bytes = larger(size->rows_bytes, one.rows_bytes);
+		size->first_item_bytes = larger(size->first_item_bytes, one.first_item_bytes);
+		size->counters_bytes = larger(size->counters_bytes, one.counters_bytes);
+		size->partial_states_bytes = larger(size->partial_states_bytes, one.partial_states_bytes);
+		size->partial_values_bytes = larger(size->partial_values_bytes, one.partial_values_bytes);
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+{
+	struct cuda_plan_params *p = &cuda->params;
+	struct cuda_plan_size need;
+	uint64_t n = batch->max_rows, size = 0;
+	enum paged_status status = plan_measure(batch, cuda, &need, error);
+	int result;
+
+	if (status != PAGED_OK)
+		return status;
+	cuda->table = place(&size, n * batch->table_stride * sizeof(uint32_t));
+	cuda->lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
+	cuda->skip = place(&size, n);
+	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
+		cuda->shape[i].head = place(&size, sizeof(struct cuda_plan_head));
+		cuda->shape[i].rows = place(&size, need.rows_bytes);
+		cuda->shape[i].first_item = place(&size, need.first_item_bytes);
+	}
+	p->counters = place(&size, need.counters_bytes);
+	cuda->partial_states = place(&size, need.partial_states_bytes);
+	cuda->partial_values = place(&size, need.partial_values_bytes);
+	result = cuda->gpu->driver.alloc(&cuda->memory, size);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(&cuda->gpu->driver, result, error,
+				 "pool %s: cuMemAlloc of %" PRIu64 " bytes for a batch of %u rows and %u query rows",
+				 batch->pool->at.name, size, batch->max_rows, cuda->max_q_tokens);
+	cuda->table += cuda->memory;
+	cuda->lengths += cuda->memory;
+	cuda->skip += cuda->memory;
+	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
+		cuda->shape[i].head += cuda->memory;
+		cuda->shape[i].rows += cuda->memory;
+		cuda->shape[i].first_item += cuda->memory;
+	}
+	p->counters += cuda->memory;
+	cuda->partial_states += cuda->memory;
+	cuda->partial_values += cuda->memory;
+	p->skip_append = cuda->skip;
+	p->target_items = need.target_items;
+	p->max_items = need.max_items;
+	p->max_groups = need.max_groups;
+	p->max_lines = need.max_lines;
+	return PAGED_OK;
+}
+
+/* No page is mapped, no row left alone; on a stream of its own, so that nobody else's work is waited for. */
+static enum paged_status
+device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	uint64_t table_bytes = batch->max_rows * batch->table_stride * sizeof(uint32_t);
+	cuda_stream stream;
+	int result = driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
+
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(driver, result, error, "pool %s: cuStreamCreate", batch->pool->at.name);
+	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->fill(cuda->skip, 0, batch->max_rows, stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->stream_synchronize(stream);
+	driver->stream_destroy(stream);
+	if (result == CUDA_SUCCESS)
+		return PAGED_OK;
+	return cuda_fail(driver, result, error, "pool %s: cuMemsetD8Async of a batch's tables", batch->pool->at.name);
+}
+
+static enum paged_status
+stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	uint64_t at = 0, stages[CUDA_STAGES], heads;
+	void *pinned;
+	int result;
+
+	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + 1) + 64;
+	for (uint32_t i = 0; i < CUDA_STAGES; i++)
+		stages[i] = place(&at, cuda->stage_size);
+	heads = place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
+	result = driver->host_alloc(&pinned, at, 0);
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(driver, result, error, "pool %s: cuMemHostAlloc of %" PRIu64 " bytes",
+				 batch->pool->at.name, at);
+	cuda->pinned = pinned;
+	cuda->heads = (struct cuda_plan_head *)(void *)(cuda->pinned + heads);
+	for (uint32_t i = 0; i < CUDA_STAGES; i++) {
+		cuda->stage[i].memory = cuda->pinned + stages[i];
+		result = driver->event_create(&cuda->stage[i].copied, CUDA_EVENT_DISABLE_TIMING);
+		if (result != CUDA_SUCCESS)
+			return cuda_fail(driver, result, error, "pool %s: cuEventCreate", batch->pool->at.name);
+	}
+	return PAGED_OK;
+}
+
+/* Memory that no plan touches is never there. */
+static enum paged_status
+host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+{
+	uint64_t n = batch->max_rows, size = 0, shadow, mirror, skip, lengths;
+	uint8_t *base;
+
+	shadow = place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
+	mirror = place(&size, n * sizeof(*cuda->mirror));
+	skip = place(&size, n);
+	lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
+	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no %" PRIu64 " bytes for a batch of %u rows: %s", size,
+				  batch->max_rows, strerror(errno));
+	cuda->host = base;
+	cuda->host_size = size;
+	cuda->shadow = (uint32_t *)(void *)(base + shadow);
+	cuda->mirror = (struct cuda_mirror_row *)(void *)(base + mirror);
+	cuda->skip_shadow = base + skip;
+	cuda->lengths_host = (int64_t *)(void *)(base + lengths);
+	return PAGED_OK;
+}
+
+/* What is there of it. */
+static void
+parts_free(struct cuda_batch *cuda)
+{
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+
+	for (uint32_t i = 0; i < CUDA_STAGES; i++)
+		if (cuda->stage[i].copied != NULL)
+			driver->event_destroy(cuda->stage[i].copied);
+	if (cuda->pinned != NULL)
+		driver->host_free(cuda->pinned);
+	if (cuda->memory != 0)
+		driver->free(cuda->memory);
+}
+
+static enum paged_status
+maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const struct paged_batch_params *params,
+	    struct paged_error *error)
+{
+	const struct layout_params *layout = &batch->pool->at.layout.params;
+	uint64_t room = (uint64_t)batch->pool->at.view.row_entries * layout->page_size;
+
+	cuda->max_q_tokens = params->max_q_tokens;
+	if (cuda->max_q_tokens == 0)
+		cuda->max_q_tokens = (uint32_t)larger(batch->max_rows, CUDA_Q_TOKENS_DEFAULT);
+	cuda->max_q_heads = params->max_q_heads;
+	if (cuda->max_q_heads == 0)
+		cuda->max_q_heads = layout->v_in_k ? MLA_HEADS_DEFAULT : GROUP_DEFAULT * layout->n_kv_heads;
+	if (cuda->max_q_heads < layout->n_kv_heads)
+		return paged_fail(error, PAGED_ERR_INVALID, "max_q_heads %u is less than the pool's %u KV heads",
+				  cuda->max_q_heads, layout->n_kv_heads);
+	if (room > INT32_MAX || batch->table_stride > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: kernels count to 2^31 - 1 tokens, max_length is %u", batch->pool->at.name,
+				  batch->pool->at.view.max_length);
+	cuda->params.page_size = layout->page_size;
+	cuda->params.n_kv_heads = layout->n_kv_heads;
+	cuda->params.max_kv_len = (uint32_t)room;
+	return PAGED_OK;
+}
+
+/* With the context current. */
+static enum paged_status
+batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
+{
+	const struct layout_params *layout = &batch->pool->at.layout.params;
+	enum paged_status status;
+
+	client_lock(batch->pool->client);
+	status = cuda_kernels_take(batch->pool, &cuda->kernels, error);
+	client_unlock(batch->pool->client);
+	if (status != PAGED_OK)
+		return status;
+	/* Until attention says better. */
+	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
+	cuda->shape[0].tile_lines = cuda->kernels->attention[layout->dtype].tile_lines;
+	status = device_alloc(batch, cuda, error);
+	if (status == PAGED_OK)
+		status = device_clear(batch, cuda, error);
+	if (status == PAGED_OK)
+		status = stages_create(batch, cuda, error);
+	if (status == PAGED_OK)
+		return PAGED_OK;
+	parts_free(cuda);
+	client_lock(batch->pool->client);
+	cuda_kernels_drop(batch->pool, false);
+	client_unlock(batch->pool->client);
+	return status;
+}
+
+enum paged_status
+compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
+{
+	struct cuda_batch *cuda = calloc(1, sizeof(*cuda));
+	enum paged_status status;
+
+	if (cuda == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a batch");
+	cuda->gpu = map_cuda_gpu(&batch->pool->at);
+	status = maxima_take(batch, cuda, params, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = host_alloc(batch, cuda, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = cuda_gpu_enter(cuda->gpu, error);
+	if (status != PAGED_OK)
+		goto err_unmap;
+	status = batch_fill(batch, cuda, error);
+	cuda_gpu_leave(cuda->gpu);
+	if (status != PAGED_OK)
+		goto err_unmap;
+	batch->compute = cuda;
+	return PAGED_OK;
+
+err_unmap:
+	munmap(cuda->host, cuda->host_size);
+err_free:
+	free(cuda);
+	return status;
+}
+
+void
+compute_cuda_destroy(struct paged_batch *batch, bool in_child)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error error;
+
+	if (in_child) {
+		cuda_kernels_drop(batch->pool, true);
+	} else if (cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK) {
+		parts_free(cuda);
+		cuda_kernels_drop(batch->pool, false);
+		cuda_gpu_leave(cuda->gpu);
+	}
+	munmap(cuda->host, cuda->host_size);
+	free(cuda);
+}

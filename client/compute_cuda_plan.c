@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plan on the device.  While a stream is being captured nothing can be
+ * copied from staging, for a copy in a graph would read, at each replay, what
+ * lies there then.  So all copies go through stage_copy(), which refuses: a
+ * plan can be captured where the tables are on the device already.
+ */
+#include "config.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/compute_cuda.h"
+
+static enum paged_status
+check(const struct paged_batch *batch, int result, const char *what, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &cuda_batch_of(batch)->gpu->driver;
+
+	if (result == CUDA_SUCCESS)
+		return PAGED_OK;
+	return cuda_fail(driver, result, error, "pool %s: %s", batch->pool->at.name, what);
+}
+
+/* Staging */
+
+/* The next stage, once its copies are done. */
+static enum paged_status
+stage_next(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	enum paged_status status;
+
+	if (cuda->stage_used == 0)
+		return PAGED_OK;
+	status = check(batch, driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), "cuEventRecord",
+		       error);
+	if (status != PAGED_OK)
+		return status;
+	cuda->stage_now = (cuda->stage_now + 1) % CUDA_STAGES;
+	cuda->stage_used = 0;
+	return check(batch, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), "cuEventSynchronize",
+		     error);
+}
+
+static enum paged_status
+capture_check(const struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	int capturing;
+	enum paged_status status = check(batch, cuda->gpu->driver.stream_capturing(cuda->stream, &capturing),
+					 "cuStreamIsCapturing", error);
+
+	if (status != PAGED_OK || capturing == CUDA_CAPTURE_NONE)
+		return status;
+	return paged_fail(
+		error, PAGED_ERR_UNSUPPORTED,
+		"pool %s: the stream is being captured, and a graph has no part for lengths and page tables from"
+		" the host: paged_batch_plan_device() before the capture brings them over",
+		batch->pool->at.name);
+}
+
+/* size is at most a stage's. */
+static enum paged_status
+stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+	uint8_t *at;
+
+	assert(size <= cuda->stage_size);
+	if (cuda->stage_used == 0)
+		status = capture_check(batch, error);
+	else if (size > cuda->stage_size - cuda->stage_used)
+		status = stage_next(batch, error);
+	if (status != PAGED_OK)
+		return status;
+	at = cuda->stage[cuda->stage_now].memory + cuda->stage_used;
+	memcpy(at, from, size);
+	status = check(batch, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), "cuMemcpyHtoDAsync", error);
+	if (status == PAGED_OK)
+		cuda->stage_used += (size + 15) & ~15u;
+	return status;
+}
+
+/* The mirror */
+
+/* Entries [from, to) of a row. */
+static enum paged_status
+entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uint32_t from, uint32_t to,
+	     struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint64_t row = r * batch->table_stride;
+	enum paged_status status = PAGED_OK;
+
+	while (status == PAGED_OK && from < to) {
+		uint32_t n = to - from < CUDA_STAGE_ENTRIES / 4 ? to - from : CUDA_STAGE_ENTRIES / 4;
+
+		status = stage_copy(batch, cuda->table + (row + from) * 4, entries + from, n * 4, error);
+		if (status == PAGED_OK)
+			memcpy(cuda->shadow + row + from, entries + from, n * 4);
+		from += n;
+	}
+	return status;
+}
+
+/* Nearer than this, one copy of what lies between is cheaper than two copies. */
+#define ENTRIES_APART 64u
+
+/* Those of entries [0, to) that the device has otherwise, as runs. */
+static enum paged_status
+entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_error *error)
+{
+	const uint32_t *entries = batch->table + r * batch->table_stride;
+	const uint32_t *shadow = cuda_batch_of(batch)->shadow + r * batch->table_stride;
+	enum paged_status status = PAGED_OK;
+	uint32_t from = 0;
+
+	while (status == PAGED_OK) {
+		uint32_t end;
+
+		while (from < to && entries[from] == shadow[from])
+			from++;
+		if (from == to)
+			break;
+		end = from + 1;
+		for (uint32_t i = end; i < to && i - end < ENTRIES_APART; i++)
+			if (entries[i] != shadow[i])
+				end = i + 1;
+		status = entries_copy(batch, r, entries, from, end, error);
+		from = end;
+	}
+	return status;
+}
+
+/* A row that had more entries: the rest is unmapped. */
+static enum paged_status
+entries_unmap(struct paged_batch *batch, uint32_t r, uint32_t from, uint32_t to, struct paged_error *error)
+{
+	uint32_t *entries = batch->table + r * batch->table_stride;
+
+	if (from >= to)
+		return PAGED_OK;
+	memset(entries + from, 0xff, (to - from) * sizeof(*entries));
+	return entries_copy(batch, r, entries, from, to, error);
+}
+
+static enum paged_status
+mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+	struct cuda_mirror_row *mirror = &cuda_batch_of(batch)->mirror[r];
+	const uint32_t *entries = batch->table + r * batch->table_stride;
+	uint32_t n = row->capacity / batch->pool->at.view.page_size, known = mirror->n, both = n < known ? n : known;
+	enum paged_status status = PAGED_OK;
+
+	if (row->id != 0 && mirror->id == row->id && mirror->version == row->version && n == known)
+		return PAGED_OK;
+	if (mirror->torn)
+		both = 0;
+	else if (row->id == 0 || mirror->id != row->id || mirror->version != row->version)
+		status = entries_update(batch, r, both, error);
+	mirror->torn = true;
+	mirror->n = n > known ? n : known;
+	if (status == PAGED_OK)
+		status = entries_copy(batch, r, entries, both, n, error);
+	if (status == PAGED_OK)
+		status = entries_unmap(batch, r, n, known, error);
+	if (status == PAGED_OK)
+		*mirror = (struct cuda_mirror_row){ .id = row->id, .version = row->version, .n = n };
+	return status;
+}
+
+static enum paged_status
+mirror_update(struct paged_batch *batch, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
+		status = mirror_row_update(batch, r, error);
+	return status;
+}
+
+/* Which rows append leaves alone; they rarely change. */
+static enum paged_status
+skip_update(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status;
+	bool changed = false;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		changed |= cuda->skip_shadow[r] != batch->kernel_row[r].skip_append;
+		cuda->skip_shadow[r] = batch->kernel_row[r].skip_append;
+	}
+	if (!changed)
+		return PAGED_OK;
+	status = stage_copy(batch, cuda->skip, cuda->skip_shadow, batch->max_rows, error);
+	if (status != PAGED_OK)
+		memset(cuda->skip_shadow, 0xff, batch->max_rows);
+	return status;
+}
+
+/* Lengths */
+
+static enum paged_status
+lengths_copy(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_plan_params *p = &cuda->params;
+	uint32_t n = batch->n_rows;
+	int64_t *q_base = cuda->lengths_host;
+	int32_t *q_indptr = (int32_t *)(q_base + n), *kv_len = q_indptr + n + 1;
+
+	q_indptr[0] = 0;
+	for (uint32_t r = 0; r < n; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+
+		q_base[r] = row->q_base;
+		q_indptr[r + 1] = (int32_t)(row->q_start + row->q_len);
+		kv_len[r] = (int32_t)row->kv_len;
+	}
+	p->q_base = cuda->lengths;
+	p->q_base_bytes = sizeof(*q_base);
+	p->q_indptr = p->q_base + n * sizeof(*q_base);
+	p->kv_len = p->q_indptr + (n + 1) * sizeof(*q_indptr);
+	return stage_copy(batch, cuda->lengths, q_base, n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
+}
+
+static void
+lengths_take(struct cuda_batch *cuda, const struct compute_lengths *lengths)
+{
+	cuda->params.q_indptr = lengths->q_indptr;
+	cuda->params.kv_len = lengths->kv_len;
+	cuda->params.q_base = lengths->q_base;
+	cuda->params.q_base_bytes = 4;
+}
+
+/* The planner */
+
+static enum paged_status
+shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_plan_params p = cuda->params;
+	enum paged_status status;
+
+	p.plan = compute_cuda_view(batch, shape);
+	p.n_q_heads = shape->n_q_heads;
+	p.max_tile_lines = shape->tile_lines;
+	p.max_total_q = (uint32_t)batch->total_q;
+	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
+	if (status == PAGED_OK)
+		shape->planned = batch->plan_number;
+	return status;
+}
+
+static enum paged_status
+shape_find(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines, struct cuda_shape **shape_p,
+	   struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_shape *unused = NULL;
+
+	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
+		struct cuda_shape *shape = &cuda->shape[i];
+
+		if (shape->n_q_heads == n_q_heads && shape->tile_lines == tile_lines) {
+			*shape_p = shape;
+			return PAGED_OK;
+		}
+		if (shape->planned != batch->plan_number && (unused == NULL || shape->planned < unused->planned))
+			unused = shape;
+	}
+	if (unused == NULL)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "queries of %u heads: one plan serves at most %u kinds of queries", n_q_heads,
+				  CUDA_SHAPES);
+	unused->n_q_heads = n_q_heads;
+	unused->tile_lines = tile_lines;
+	unused->planned = 0;
+	*shape_p = unused;
+	return PAGED_OK;
+}
+
+enum paged_status
+compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines,
+		   const struct cuda_shape **shape_p, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_shape *shape = NULL;
+	enum paged_status status;
+
+	if (n_q_heads > cuda->max_q_heads)
+		return paged_fail(error, PAGED_ERR_LIMIT, "q has %u heads, the batch was made for max_q_heads of %u",
+				  n_q_heads, cuda->max_q_heads);
+	status = shape_find(batch, n_q_heads, tile_lines, &shape, error);
+	if (status == PAGED_OK && shape->planned != batch->plan_number)
+		status = shape_launch(batch, shape, error);
+	if (status != PAGED_OK)
+		return status;
+	cuda->shape_last = (uint32_t)(shape - cuda->shape);
+	*shape_p = shape;
+	return PAGED_OK;
+}
+
+const struct cuda_shape *
+compute_cuda_shape_any(const struct paged_batch *batch)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+
+	return &cuda->shape[cuda->shape_last];
+}
+
+/* A captured planner's results are those of the plan that follows with its tables. */
+static void
+shapes_keep(struct paged_batch *batch)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+
+	for (uint32_t i = 0; i < CUDA_SHAPES; i++)
+		if (cuda->shape[i].planned == cuda->plan_number)
+			cuda->shape[i].planned = batch->plan_number;
+}
+
+/* The device's part of a plan whose tables are there. */
+static enum paged_status
+plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+
+	cuda->tables_only = lengths != NULL && lengths->tables_only;
+	if (cuda->tables_only) {
+		shapes_keep(batch);
+		return PAGED_OK;
+	}
+	if (lengths != NULL)
+		lengths_take(cuda, lengths);
+	else
+		status = lengths_copy(batch, error);
+	if (status != PAGED_OK || batch->n_rows == 0)
+		return status;
+	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
+}
+
+enum paged_status
+compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error staging;
+	enum paged_status status, staged;
+
+	if (batch->total_q > cuda->max_q_tokens)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "%" PRIu64 " query rows, the batch was made for max_q_tokens of %u", batch->total_q,
+				  cuda->max_q_tokens);
+	status = mirror_update(batch, error);
+	if (status == PAGED_OK)
+		status = skip_update(batch, error);
+	if (status == PAGED_OK)
+		status = plan_launch(batch, lengths, error);
+	/* What was copied is on its way, whatever came of the rest. */
+	staged = stage_next(batch, status == PAGED_OK ? error : &staging);
+	if (status != PAGED_OK)
+		return status;
+	cuda->plan_number = batch->plan_number;
+	return staged;
+}
+
+/* What was wrong */
+
+static enum paged_status
+fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t r = head->fault_row;
+
+	if ((head->faults & CUDA_FAULT_CAPACITY) != 0)
+		return paged_fail(
+			error, PAGED_ERR_LIMIT,
+			"more work than a batch of max_rows %u, max_q_tokens %u and max_q_heads %u has room for",
+			batch->max_rows, cuda->max_q_tokens, cuda->max_q_heads);
+	if ((head->faults & CUDA_FAULT_QUERIES) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: q_indptr falls, or passes the plan's %" PRIu64 " query rows", r,
+				  batch->total_q);
+	if ((head->faults & CUDA_FAULT_LENGTH) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
+				  batch->pool->at.view.max_length, batch->pool->at.name);
+	if ((head->faults & CUDA_FAULT_POSITION) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: a token to append lies before position 0 or past max_length %u", r,
+				  batch->pool->at.view.max_length);
+	if ((head->faults & CUDA_FAULT_PAGE) != 0)
+		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
+				  r < batch->n_rows ? batch->row[r].capacity : 0);
+	return paged_fail(error, PAGED_ERR_RANGE, "row %u: a mod read an array out of bounds", r);
+}
+
+enum paged_status
+compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		cuda->heads[i].faults = 0;
+		if (batch->n_rows != 0 && cuda->shape[i].planned == batch->plan_number)
+			status = check(batch,
+				       driver->copy_out(&cuda->heads[i], cuda->shape[i].head, sizeof(cuda->heads[i]),
+							cuda->stream),
+				       "cuMemcpyDtoHAsync", error);
+	}
+	if (status == PAGED_OK)
+		status = check(batch, driver->stream_synchronize(cuda->stream), "cuStreamSynchronize", error);
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++)
+		if (cuda->heads[i].faults != 0)
+			status = fault_tell(batch, &cuda->heads[i], error);
+	return status;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plan, append, attention and merge through the public API: the same scenes on
+ * both back ends, the GPU's over the CUDA driver's stand-in.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/batch_scene.h"
+#include "tests/cuda_case.h"
+#include "tests/stand_in_use.h"
+
+static void
+both(const struct scene_params *params)
+{
+	struct scene_params each = *params;
+
+	each.backend = "host";
+	scene_run(&each);
+	each.backend = "cuda";
+	scene_run(&each);
+}
+
+static void
+start(void)
+{
+	cuda_case_environment();
+	it_require(stand_in_use(), "%s", dlerror());
+}
+
+static const struct scene_params decode = {
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 4,
+	.kv_heads = 2,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = 4,
+	.n_rows = 3,
+	.rows = { { .kv_len = 21, .q_len = 1 }, { .kv_len = 1, .q_len = 1 }, { .kv_len = 9, .q_len = 1 } },
+};
+
+IT_TEST(decode)
+{
+	struct scene_params params = decode;
+
+	start();
+	both(&params);
+	params.padding = 3;
+	params.chunk = 5;
+	params.page_size = 1;
+	params.sink = true;
+	both(&params);
+}
+
+IT_TEST(decode_in_halves)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.k_dim = params.v_dim = 64;
+	params.page_size = 16;
+	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
+		params.pool = params.q = dtype;
+		both(&params);
+	}
+}
+
+IT_TEST(prefill_of_odd_dims)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.q_heads = 6;
+	params.k_dim = 17;
+	params.v_dim = 9;
+	params.page_size = 3;
+	params.rows[0].q_len = 13;
+	params.rows[1].q_len = 0;
+	params.rows[2].q_len = 9;
+	both(&params);
+	params.mask = PAGED_MASK_NONE;
+	params.pool = PAGED_BF16;
+	both(&params);
+}
+
+IT_TEST(values_in_keys)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.k_dim = 40;
+	params.v_dim = 32;
+	params.rows[0].q_len = 2;
+	both(&params);
+}
+
+/* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
+IT_TEST(long_rows)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.page_size = 16;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 300, .q_len = 1 };
+	params.chunk = 30;
+	params.q_heads = 2;
+	both(&params);
+}
+
+/* A row's keys in two parts, each an explicit page table, merged to what all of them give. */
+static void
+merge_on(const char *backend)
+{
+	struct scene_params params = decode;
+	struct paged_tensor q, part[2];
+	float *lse[2];
+	uint32_t pages[8];
+	struct scene scene;
+
+	params.backend = backend;
+	params.n_rows = 1;
+	params.rows[0].q_len = 2;
+	params.mask = PAGED_MASK_NONE;
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 21);
+	scene_ok(&scene, paged_seq_read(scene.pool, scene.seq[0], NULL, pages, 8));
+	q = scene_queries(&scene);
+	for (unsigned int i = 0; i < 2; i++) {
+		part[i] = scene_tensor(&scene, PAGED_F32, 2, params.q_heads, params.v_dim);
+		lse[i] = scene_put(&scene, NULL, 2 * params.q_heads * sizeof(float));
+		scene_ok(&scene, paged_batch_plan(scene.batch, 1,
+						  &(struct paged_batch_row){ .pages = pages + 2 * i,
+									     .n_pages = i == 0 ? 2 : 4,
+									     .q_len = 2,
+									     .kv_len = i == 0 ? 8 : 13 }));
+		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &part[i],
+						 &(struct paged_attention_params){
+							 .struct_size = sizeof(struct paged_attention_params),
+							 .mask = PAGED_MASK_NONE,
+							 .lse = lse[i],
+							 .max_score = scene.max_score }));
+	}
+	scene_ok(&scene, paged_merge(scene.batch,
+				     &(struct paged_merge_params){ .struct_size = sizeof(struct paged_merge_params),
+								   .n_tokens = 2,
+								   .part = { part[0], part[1] },
+								   .part_lse = { lse[0], lse[1] },
+								   .out = scene.out,
+								   .lse = scene.lse }));
+	/* The maximum is attention's alone. */
+	scene.params.max_unknown = true;
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(merge)
+{
+	start();
+	merge_on("host");
+	merge_on("cuda");
+}
+
+/* A block mask alone says what is seen: the first of two blocks. */
+static void
+block_mask_on(const char *backend)
+{
+	const uint64_t start_full[] = { 0, 1 };
+	const uint32_t full[] = { 0 };
+	struct scene_params params = decode;
+	struct paged_block_mask *blocks;
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_mods *mods;
+	struct scene scene;
+
+	params.backend = backend;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 16, .q_len = 1 };
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 16);
+	scene_rows(&scene, rows);
+	scene_ok(&scene,
+		 paged_block_mask_from_lists(
+			 scene.pool,
+			 &(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+							    .n_rows = 1,
+							    .rows = rows,
+							    .q_block = 1,
+							    .kv_block = 8 },
+			 &(struct paged_block_lists){ .start = { NULL, start_full }, .indices = { NULL, full } },
+			 &blocks));
+	scene_ok(&scene, paged_mods_create(scene.batch, NULL, &mods));
+	scene_ok(&scene, paged_mods_bind(mods, 0, NULL, blocks));
+	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	scene_ok(&scene, scene_attend(&scene, mods));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene.params.rows[0].kv_len = 8;
+	scene.params.mask = PAGED_MASK_NONE;
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(block_mask)
+{
+	start();
+	block_mask_on("host");
+	block_mask_on("cuda");
+}
+
+/* PyTorch's numbers. */
+static void
+golden_run(const char *name, uint32_t max_rows)
+{
+	struct scene_params params = { .backend = "cuda" };
+	char path[512], what[256];
+	struct golden_case c;
+
+	snprintf(path, sizeof(path), "%s/tests/golden/attention/%s.case", getenv("PAGED_SRCDIR"), name);
+	it_require(golden_case_open(&c, path, what, sizeof(what)), "%s: %s", path, what);
+	it_require(c.score == NULL && (c.mask == NULL || strcmp(c.mask, "kv_idx <= q_idx") == 0), "%s has mods", name);
+	params.golden = &c;
+	params.pool = params.q = c.dtype;
+	params.q_heads = c.q_heads;
+	params.kv_heads = c.kv_heads;
+	params.k_dim = c.k_dim;
+	params.v_dim = c.v_dim;
+	params.v_in_k = c.v_in_k;
+	params.page_size = c.page_size;
+	params.scale = (float)c.scale;
+	params.mask = c.mask != NULL ? PAGED_MASK_CAUSAL : PAGED_MASK_NONE;
+	params.n_rows = c.n_sequences < max_rows ? c.n_sequences : max_rows;
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		params.rows[r] = (struct scene_row){ .kv_len = c.sequences[r].kv_len,
+						     .q_len = c.sequences[r].q_len,
+						     .q_base = c.sequences[r].q_base,
+						     .has_q_base = true };
+	scene_run(&params);
+	golden_case_close(&c);
+}
+
+IT_TEST(golden_edges)
+{
+	start();
+	golden_run("edge_p3_kv17", 1);
+	golden_run("edge_p1_kv65", 1);
+	golden_run("edge_p16_kv130", 1);
+}
+
+IT_TEST(golden_decode_on_tensor_cores)
+{
+	start();
+	golden_run("decode_16_1_p128_bf16", 1);
+}
