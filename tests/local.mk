@@ -201,7 +201,6 @@ IT_TESTS += %D%/it_llama
 %C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_it_llama_LDADD = %D%/libgoldenllama.la %D%/libharness.la examples/llama/libllama.la client/libpagedclient.la -lm
 
-
 # The client library and pagedctl with a real daemon.
 IT_TESTS += %D%/it_client
 %C%_it_client_SOURCES = %D%/it_client.c
@@ -409,7 +408,6 @@ UNIT_TESTS += %D%/unit_client_mods_calls
 %C%_unit_client_mods_calls_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_client_mods_calls_LDADD = $(CLIENT_WORLD_LIBS)
 
-
 # Block masks through the library
 UNIT_TESTS += %D%/unit_block_mask %D%/unit_block_mask_physical %D%/unit_block_mask_golden
 check_LTLIBRARIES += %D%/libblockmasktest.la
@@ -481,7 +479,6 @@ UNIT_TESTS += %D%/unit_cuda_gpu
 %C%_unit_cuda_gpu_SOURCES = %D%/unit_cuda_gpu.c
 %C%_unit_cuda_gpu_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_gpu_LDADD = kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
-
 
 # Mods as source, compiled here
 UNIT_TESTS += %D%/unit_mod_source
