@@ -9,13 +9,44 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/cuda/gpu.h"
 #include "tests/stand_in_use.h"
+
+/* In a process of its own: a child of one that has started CUDA cannot use it. */
+static void
+driver_try(int from, int to, void *argument)
+{
+	struct paged_error error = { 0 };
+	struct cuda_gpu gpu;
+
+	(void)from, (void)argument;
+	if (cuda_gpu_open(&gpu, "0", &error) == PAGED_OK)
+		cuda_gpu_close(&gpu);
+	it_say(to, &error, sizeof(error));
+}
+
+static void
+driver_require(void)
+{
+	struct paged_error error;
+	struct it_worker worker;
+
+	it_fork(&worker, driver_try, NULL);
+	it_hear(worker.from, &error, sizeof(error));
+	it_join(&worker);
+	if (error.status != PAGED_OK)
+		it_skip("%s", error.text);
+}
 
 void
 cuda_case_environment(void)
 {
 	char path[4200];
 
+	if (!stand_in_wanted()) {
+		driver_require();
+		return;
+	}
 	snprintf(path, sizeof(path), "%s/libcuda.so.1", stand_in_path());
 	if (access(path, R_OK) != 0)
 		it_skip("the CUDA driver's stand-in is not built");

@@ -2,7 +2,9 @@
 /**
  * cuda_case.h - daemons whose pool "toy" lies in the stand-in's device memory
  *
- * For it_cuda_*; skips the test where the stand-in is not built.
+ * For it_cuda_*; skips the test where the stand-in is not built.  With
+ * PAGED_TEST_REAL_CUDA=1 the memory is a GPU's, and the test is skipped
+ * where there is none.
  */
 #ifndef TESTS_CUDA_CASE_H
 #define TESTS_CUDA_CASE_H
@@ -11,7 +13,7 @@
 
 enum cuda_case_export { CUDA_CASE_AUTO, CUDA_CASE_VMM, CUDA_CASE_LEGACY };
 
-/** cuda_case_environment - programs that are started from now on find the stand-in */
+/** cuda_case_environment - programs that are started from now on find the stand-in, or the driver */
 void cuda_case_environment(void);
 
 /** cuda_case_configuration - pagedd.conf with toy on cuda, more settings of it and beside it (static buffer) */

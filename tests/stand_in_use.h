@@ -5,6 +5,9 @@
  * Loaded by its path before anybody asks for libcuda.so.1: the loader then
  * gives what has that name already.  A daemon or pagedctl is given
  * stand_in_path() as LD_LIBRARY_PATH instead.
+ *
+ * PAGED_TEST_REAL_CUDA=1 leaves the machine's own driver in its place: the
+ * same programs then run on a GPU.
  */
 #ifndef TESTS_STAND_IN_USE_H
 #define TESTS_STAND_IN_USE_H
@@ -13,6 +16,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/** stand_in_wanted - false: tests shall run on the machine's own driver */
+static inline bool
+stand_in_wanted(void)
+{
+	const char *real = getenv("PAGED_TEST_REAL_CUDA");
+
+	return real == NULL || strcmp(real, "1") != 0;
+}
 
 /** stand_in_path - the folder with libcuda.so.1 and libnvrtc.so.13 (static buffer) */
 static inline const char *
@@ -34,17 +47,18 @@ stand_in_load(const char *name)
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
+/** stand_in_use - true as well where it is not wanted */
 static inline bool
 stand_in_use(void)
 {
-	return stand_in_load("libcuda.so.1");
+	return !stand_in_wanted() || stand_in_load("libcuda.so.1");
 }
 
 /** stand_in_use_nvrtc - the compiler's as well */
 static inline bool
 stand_in_use_nvrtc(void)
 {
-	return stand_in_load("libnvrtc.so.13");
+	return !stand_in_wanted() || stand_in_load("libnvrtc.so.13");
 }
 
 #endif
