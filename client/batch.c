@@ -122,7 +122,7 @@ batch_free(struct paged_batch *batch, bool in_child)
 		;
 	*link = batch->next;
 	while (batch->mods != NULL)
-		mods_free(batch->mods);
+		mods_free(batch->mods, in_child);
 	batch->pool->at.compute->batch_destroy(batch, in_child);
 	munmap(batch->buffer, batch->buffer_size);
 	free(batch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "client/compute_cuda_mods.h"
 #include "client/internal.h"
 
 #include <errno.h>
@@ -233,6 +234,7 @@ paged_client_close(struct paged_client *client)
 	}
 	if (client->owner != NULL)
 		client->owner->ops->close(client->owner, in_child);
+	cuda_compiler_free(client->compiler, in_child);
 	/* In a child another thread of the parent may have held the mutex for ever. */
 	if (!in_child)
 		pthread_mutex_destroy(&client->mutex);

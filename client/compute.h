@@ -41,11 +41,21 @@ struct compute_ops {
 	/** What a block mask needs on the device, when it is bound first, and at its end.  Under the client's mutex. */
 	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
 	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
+	/** What mods run with on the device; mods->device. */
+	enum paged_status (*mods_open)(struct paged_mods *mods, struct paged_error *error);
+	void (*mods_close)(struct paged_mods *mods, bool in_child);
+	/** Waits for what was launched since the plan; PAGED_ERR_RANGE if an index was out of bounds in it. */
+	enum paged_status (*mods_check)(const struct paged_mods *mods, struct paged_error *error);
+	/** They have other values, arrays or blocks. */
+	void (*mods_bound)(struct paged_mods *mods);
+	/** Code for queries of this dtype; timeout_ms 0: PAGED_ERR_AGAIN if it is not there yet; negative: no end. */
+	enum paged_status (*mods_prepare)(struct paged_mods *mods, enum paged_dtype q, int timeout_ms,
+					  struct paged_error *error);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
 	/** mods NULL: none; else args->mods is theirs. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
-				       const struct paged_mods *mods, struct paged_error *error);
+				       struct paged_mods *mods, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 };
 

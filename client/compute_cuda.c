@@ -7,6 +7,7 @@
 #include "client/block_mask.h"
 #include "client/compute_cuda.h"
 #include "client/compute_cuda_blocks.h"
+#include "client/compute_cuda_mods.h"
 #include "client/map_cuda.h"
 #include "client/mods.h"
 
@@ -152,24 +153,9 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 	return status;
 }
 
-static enum paged_status
-mods_take(const struct paged_batch *batch, const struct paged_mods *mods, struct cuda_block_mask *blocks,
-	  struct paged_error *error)
-{
-	if (mods == NULL)
-		return PAGED_OK;
-	if (mods->mask != NULL || mods->score != NULL)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				  "pool %s: mods do not run in a GPU's memory yet; block masks do",
-				  batch->pool->at.name);
-	if (mods->blocks != NULL)
-		*blocks = compute_cuda_blocks_of(mods->blocks);
-	return PAGED_OK;
-}
-
 /* With the context current. */
 static enum paged_status
-attention_launch(struct paged_batch *batch, const struct attention_args *args, const struct cuda_block_mask *blocks,
+attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 		 struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -178,7 +164,6 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, c
 		.pages = pages_of(&args->pages),
 		.q = tensor_of(&args->q),
 		.out = tensor_of(&args->out),
-		.blocks = *blocks,
 		.sink = (uintptr_t)args->sink,
 		.lse = (uintptr_t)args->lse,
 		.maximum = (uintptr_t)args->maximum,
@@ -190,32 +175,35 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, c
 		.causal = args->causal,
 		.lse_without_sink = args->lse_without_sink,
 	};
+	struct cuda_kernel kernel = attention->kernel;
 	const struct cuda_shape *shape;
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 
-	status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_lines, &shape, error);
+	if (mods != NULL && mods->blocks != NULL)
+		p.blocks = compute_cuda_blocks_of(mods->blocks);
+	if (mods != NULL && mods->device != NULL)
+		status = compute_cuda_mods_kernel(mods, args->q.dtype, &kernel, &p.mod, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_lines, &shape, error);
 	if (status != PAGED_OK)
 		return status;
 	p.plan = compute_cuda_view(batch, shape);
-	return launch(batch, &attention->kernel, cuda->params.max_items, &p, error);
+	return launch(batch, &kernel, cuda->params.max_items, &p, error);
 }
 
 static enum paged_status
-cuda_attention(struct paged_batch *batch, const struct attention_args *args, const struct paged_mods *mods,
+cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 	       struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	struct cuda_block_mask blocks = { .first_list = 0 };
 	enum paged_status status = lengths_check(batch, error);
 
-	if (status == PAGED_OK)
-		status = mods_take(batch, mods, &blocks, error);
 	if (status != PAGED_OK || batch->total_q == 0)
 		return status;
 	status = cuda_gpu_enter(gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	status = attention_launch(batch, args, &blocks, error);
+	status = attention_launch(batch, args, mods, error);
 	cuda_gpu_leave(gpu);
 	return status;
 }
@@ -258,6 +246,11 @@ const struct compute_ops compute_ops_cuda = {
 	.validate = cuda_validate,
 	.mask_open = compute_cuda_blocks_open,
 	.mask_close = compute_cuda_blocks_close,
+	.mods_open = compute_cuda_mods_open,
+	.mods_close = compute_cuda_mods_close,
+	.mods_check = compute_cuda_mods_check,
+	.mods_bound = compute_cuda_mods_bound,
+	.mods_prepare = compute_cuda_mods_prepare,
 	.append = cuda_append,
 	.attention = cuda_attention,
 	.merge = cuda_merge,

@@ -117,6 +117,10 @@ enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_hea
 /** compute_cuda_shape_any - the shape that is planned */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);
 
+/** compute_cuda_stage - copy to the device, in the stream's order, through a stage; at most CUDA_STAGE_ENTRIES bytes */
+enum paged_status compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
+				     struct paged_error *error);
+
 /** compute_cuda_faults - wait for the stream; what planner and kernels found wrong since the plan */
 enum paged_status compute_cuda_faults(struct paged_batch *batch, struct paged_error *error);
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "client/compute_cuda.h"
+#include "client/compute_cuda_mods.h"
 
 static enum paged_status
 check(const struct paged_batch *batch, int result, const char *what, struct paged_error *error)
@@ -83,6 +84,15 @@ stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_
 	if (status == PAGED_OK)
 		cuda->stage_used += (size + 15) & ~15u;
 	return status;
+}
+
+enum paged_status
+compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
+		   struct paged_error *error)
+{
+	enum paged_status status = stage_copy(batch, to, from, size, error);
+
+	return status == PAGED_OK ? stage_next(batch, error) : status;
 }
 
 /* The mirror */
@@ -331,13 +341,16 @@ static enum paged_status
 plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
-	enum paged_status status = PAGED_OK;
+	enum paged_status status;
 
 	cuda->tables_only = lengths != NULL && lengths->tables_only;
 	if (cuda->tables_only) {
 		shapes_keep(batch);
 		return PAGED_OK;
 	}
+	status = compute_cuda_mods_forget(batch, error);
+	if (status != PAGED_OK)
+		return status;
 	if (lengths != NULL)
 		lengths_take(cuda, lengths);
 	else

@@ -4,6 +4,7 @@
 
 #include "client/batch.h"
 #include "client/compute.h"
+#include "client/mods.h"
 
 static const char *
 host_isa(const struct paged_pool *pool)
@@ -69,6 +70,39 @@ host_mask_close(struct paged_block_mask *mask, bool in_child)
 }
 
 static enum paged_status
+host_mods_open(struct paged_mods *mods, struct paged_error *error)
+{
+	(void)mods, (void)error;
+	return PAGED_OK;
+}
+
+static void
+host_mods_close(struct paged_mods *mods, bool in_child)
+{
+	(void)mods, (void)in_child;
+}
+
+static enum paged_status
+host_mods_check(const struct paged_mods *mods, struct paged_error *error)
+{
+	return kernel_mods_check(mods->kernel, error);
+}
+
+static void
+host_mods_bound(struct paged_mods *mods)
+{
+	(void)mods;
+}
+
+/* Interpreted. */
+static enum paged_status
+host_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	(void)mods, (void)q, (void)timeout_ms, (void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
 host_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
 {
 	(void)error;
@@ -77,7 +111,7 @@ host_append(struct paged_batch *batch, const struct append_args *args, struct pa
 }
 
 static enum paged_status
-host_attention(struct paged_batch *batch, const struct attention_args *args, const struct paged_mods *mods,
+host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 	       struct paged_error *error)
 {
 	(void)mods, (void)error;
@@ -103,6 +137,11 @@ const struct compute_ops compute_ops_host = {
 	.validate = host_validate,
 	.mask_open = host_mask_open,
 	.mask_close = host_mask_close,
+	.mods_open = host_mods_open,
+	.mods_close = host_mods_close,
+	.mods_check = host_mods_check,
+	.mods_bound = host_mods_bound,
+	.mods_prepare = host_mods_prepare,
 	.append = host_append,
 	.attention = host_attention,
 	.merge = host_merge,

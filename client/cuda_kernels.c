@@ -74,18 +74,14 @@ function_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_mo
 			 kernel->shared_size, kernel->name);
 }
 
+/* What a launch needs to know of a kernel in a module. */
 static enum paged_status
-kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, struct cuda_kernel *kernel,
+kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
 	    struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = kernels->gpu;
-	enum paged_status status;
-	cuda_module module;
+	enum paged_status status = function_find(pool, gpu, module, kernel, error);
 	int result, n;
 
-	status = module_load(pool, kernels, source, &module, error);
-	if (status == PAGED_OK)
-		status = function_find(pool, gpu, module, kernel, error);
 	if (status != PAGED_OK)
 		return status;
 	result = gpu->driver.occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
@@ -96,6 +92,37 @@ kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 				  kernel->name, gpu->name);
 	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
 	return PAGED_OK;
+}
+
+static enum paged_status
+kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, struct cuda_kernel *kernel,
+	    struct paged_error *error)
+{
+	enum paged_status status;
+	cuda_module module;
+
+	status = module_load(pool, kernels, source, &module, error);
+	return status == PAGED_OK ? kernel_find(pool, kernels->gpu, module, kernel, error) : status;
+}
+
+enum paged_status
+cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel, cuda_module *module_p,
+		  struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = pool->kernels->gpu;
+	enum paged_status status;
+	cuda_module module;
+	int result = gpu->driver.module_load(&module, image);
+
+	if (result != CUDA_SUCCESS)
+		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s with mods",
+				 pool->at.name, kernel->name);
+	status = kernel_find(pool, gpu, module, kernel, error);
+	if (status == PAGED_OK)
+		*module_p = module;
+	else
+		gpu->driver.module_unload(module);
+	return status;
 }
 
 static enum paged_status
@@ -114,6 +141,7 @@ attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, stru
 		to->kernel = (struct cuda_kernel){ .name = choice.kernel,
 						   .n_threads = CUDA_ATTENTION_THREADS,
 						   .shared_size = choice.shared_size };
+		to->source = choice.source;
 		to->tile_lines = choice.max_tile_lines;
 		status = kernel_load(pool, kernels, choice.source, &to->kernel, error);
 	}

@@ -29,6 +29,7 @@ struct paged_client {
 	enum paged_status open_status;
 	enum kernel_isa isa;
 	uint32_t n_threads;
+	struct cuda_compiler *compiler; /* of mods for pools in a GPU's memory; NULL: none was needed yet */
 	_Atomic uint64_t looked_ms; /* when plan last looked whether the owner lives */
 };
 

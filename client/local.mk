@@ -40,6 +40,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/compute_cuda_blocks.c \
 	%D%/compute_cuda_blocks.h \
 	%D%/compute_cuda_memory.c \
+	%D%/compute_cuda_mods.c \
+	%D%/compute_cuda_mods.h \
 	%D%/compute_cuda_plan.c \
 	%D%/compute_host.c \
 	%D%/control.c \

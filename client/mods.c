@@ -83,6 +83,9 @@ mods_create(struct paged_batch *batch, const struct paged_mods_params *params, s
 	status = kernel_mods_create(batch->team, &ready, &mods->kernel, error);
 	if (status != PAGED_OK)
 		goto err_free;
+	status = batch->pool->at.compute->mods_open(mods, error);
+	if (status != PAGED_OK)
+		goto err_free;
 	mods->bound = bind_prepare(mods, NULL, 0, &unbound) == PAGED_OK;
 	*mods_p = mods;
 	return PAGED_OK;
@@ -120,28 +123,36 @@ paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *par
 static void
 range_keep(struct paged_mods *mods)
 {
-	if (mods->batch->range.status == PAGED_OK)
-		kernel_mods_check(mods->kernel, &mods->batch->range);
+	struct paged_error found;
+
+	if (mods->batch->range.status == PAGED_OK &&
+	    mods->batch->pool->at.compute->mods_check(mods, &found) == PAGED_ERR_RANGE)
+		mods->batch->range = found;
 }
 
 void
-mods_free(struct paged_mods *mods)
+mods_free(struct paged_mods *mods, bool in_child)
 {
 	struct paged_mods **link;
 
 	for (link = &mods->batch->mods; *link != mods; link = &(*link)->next)
 		;
 	*link = mods->next;
+	mods->batch->pool->at.compute->mods_close(mods, in_child);
 	parts_free(mods);
 }
 
 void
 paged_mods_destroy(struct paged_mods *mods)
 {
+	bool in_child;
+
 	if (mods == NULL)
 		return;
-	range_keep(mods);
-	mods_free(mods);
+	in_child = guard_in_child(&mods->batch->pool->client->guard);
+	if (!in_child)
+		range_keep(mods);
+	mods_free(mods, in_child);
 }
 
 /* Nothing fails from here on. */
@@ -149,6 +160,7 @@ static void
 bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, const struct paged_block_mask *blocks)
 {
 	enum paged_status status = PAGED_OK;
+	const struct compute_ops *compute = mods->batch->pool->at.compute;
 	struct kernel_mods_params params;
 	struct paged_error error;
 
@@ -161,13 +173,14 @@ bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n,
 	 * Where the mask mod alone says what to visit.  An element costs a
 	 * nanosecond here and saves several in each layer.  A help, which may lack.
 	 */
-	if (mods->mask != NULL && blocks == NULL)
+	if (mods->mask != NULL && blocks == NULL && !compute->on_device)
 		(void)mod_binding_index(mods->mask, &error);
 	mods->blocks = blocks;
 	mods->bound = true;
 	mods->fits_plan = 0;
 	params = kernel_params(mods);
 	kernel_mods_bind(mods->kernel, &params);
+	compute->mods_bound(mods);
 }
 
 /* The mask is the caller's to read; its copy for the pool's device is ours. */
@@ -205,9 +218,26 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 		status = blocks_open(blocks, &error);
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
-	range_keep(mods);
+	/* On a device the record outlives a binding, and is not worth waiting for. */
+	if (!pool->at.compute->on_device)
+		range_keep(mods);
 	bind_commit(mods, ours, n, blocks);
 	return PAGED_OK;
+}
+
+enum paged_status
+paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	enum paged_status status = client_enter(pool->client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (paged_dtype_size(q) == 0)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "q: dtype %d is none of f32, f16, bf16", (int)q);
+	status = pool->at.compute->mods_prepare(mods, q, timeout_ms, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
 /* A block mask has no lists for query rows and keys past its lengths. */
@@ -322,6 +352,6 @@ mods_check_range(const struct paged_batch *batch, struct paged_error *error)
 		return status;
 	}
 	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
-		status = kernel_mods_check(mods->kernel, error);
+		status = batch->pool->at.compute->mods_check(mods, error);
 	return status;
 }

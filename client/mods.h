@@ -31,7 +31,8 @@ struct paged_mods {
 	struct mod_binding *mask; /* NULL: none */
 	struct mod_binding *score;
 	struct kernel_mods *kernel;
-	bool bound; /* to all that the mods name */
+	struct cuda_mods *device; /* of a pool in a GPU's memory, with mods */
+	bool bound;               /* to all that the mods name */
 	const struct paged_block_mask *blocks;
 	/* For this plan and so many query heads the block mask was found to do; 0: not yet. */
 	uint64_t fits_plan;
@@ -41,8 +42,8 @@ struct paged_mods {
 /** mods_free_mod - out of its pool's list and gone; the client's mutex is held, or the process is a child */
 void mods_free_mod(struct paged_mod *mod);
 
-/** mods_free - out of its batch's list and gone, memory only */
-void mods_free(struct paged_mods *mods);
+/** mods_free - out of its batch's list and gone; in a child memory alone is freed */
+void mods_free(struct paged_mods *mods, bool in_child);
 
 /**
  * mods_arrays_in - those of the caller's arrays that a or b (NULL: none) uses, with strides in bytes

@@ -154,6 +154,26 @@ struct paged_mods_params {
 enum paged_status paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params,
 				    struct paged_mods **mods_p);
 
+/**
+ * paged_mods_prepare - is the code there that attention will run?
+ *
+ * On a GPU mods are compiled (NVRTC, which comes with the CUDA toolkit), by a
+ * thread of the client's, from paged_mods_create() on for queries of the
+ * pool's dtype, from the first call on for others; code that is on disk
+ * (PAGED_CACHE_DIR) is not compiled again.  Attention waits for what is not
+ * there, so a result never depends on when a compilation ended.  On the host
+ * mods are interpreted: always PAGED_OK.
+ *
+ * @param[in] q           dtype of the queries to come
+ * @param[in] timeout_ms  0: look, and return; negative: wait without end
+ * @retval PAGED_OK               attention allocates nothing any more and does not wait
+ * @retval PAGED_ERR_AGAIN        not yet (timeout_ms 0)
+ * @retval PAGED_ERR_TIMEOUT      not yet
+ * @retval PAGED_ERR_UNSUPPORTED  no NVRTC here, or none for this device
+ * @retval PAGED_ERR_BACKEND      NVRTC or the driver refused it
+ */
+enum paged_status paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms);
+
 /** paged_mods_destroy - takes NULL; what paged_batch_validate() is to say of indexes out of bounds stays */
 void paged_mods_destroy(struct paged_mods *mods);
 
@@ -162,7 +182,9 @@ void paged_mods_destroy(struct paged_mods *mods);
  *
  * Arrays are read where they lie: the caller leaves them unchanged until the
  * attention that uses them is done, and binds again when values, contents or
- * extents are others.  Parameters' values are copied.
+ * extents are others.  Parameters' values are copied.  On a pool in a GPU's
+ * memory arrays' data are device addresses, parameters' the host's, and what is
+ * bound serves attention that is launched after it.
  *
  * @param[in] arrays  by name, in any order; those that no mod uses are ignored
  * @param[in] blocks  borrowed until the next bind; NULL: none.  It has the

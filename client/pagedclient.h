@@ -473,7 +473,7 @@ struct paged_plan_device_params {
  * Graphs.  A stream that is being captured takes this call, append, attention
  * and merge, but no copies from the host, so rows must have been planned
  * before, by this call on this batch, and nothing about them have changed
- * since; paged_batch_plan() is refused.  Before each replay, outside of any
+ * since, and mods are bound and prepared before; paged_batch_plan() is refused.  Before each replay, outside of any
  * capture and on the stream that the graph is launched on, tables_only brings
  * over what has changed in the tables meanwhile.  Rows may be other sequences
  * then, n_rows and the sum of q_len at most what they were at the capture: a

@@ -582,3 +582,7 @@ IT_TESTS += %D%/it_cuda_work
 %C%_it_cuda_work_SOURCES = %D%/it_cuda_work.c
 %C%_it_cuda_work_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_work_DEPENDENCIES = $(STAND_IN_LIBS)
+IT_TESTS += %D%/it_cuda_mods
+%C%_it_cuda_mods_SOURCES = %D%/it_cuda_mods.c
+%C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
+EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mods in attention on a GPU, compiled by NVRTC's stand-in: the host's results are what is expected. */
+#include "config.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/batch_scene.h"
+#include "tests/cuda_case.h"
+#include "tests/stand_in_use.h"
+
+#define N_OUT (3 * 4 * 16)
+
+static const struct scene_params base = {
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 4,
+	.kv_heads = 2,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = 4,
+	.n_rows = 2,
+	.rows = { { .kv_len = 21, .q_len = 2 }, { .kv_len = 9, .q_len = 1 } },
+};
+
+static void
+start(const char *fail)
+{
+	cuda_case_environment();
+	setenv("PAGED_CACHE_DIR", "", 1);
+	if (fail != NULL)
+		setenv("PAGED_STAND_IN_FAIL", fail, 1);
+	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
+}
+
+struct mods_case {
+	const char *mask, *score;
+	int32_t window;
+	uint32_t n_slopes; /* that are there; 4 are wanted */
+};
+
+static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
+static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 2, 2 };
+
+static size_t
+arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array arrays[3])
+{
+	const bool there = scene != NULL;
+
+	arrays[0] = (struct paged_array){ .name = "window", .dtype = PAGED_I32, .data = &c->window };
+	arrays[1] = (struct paged_array){ .name = "slope",
+					  .dtype = PAGED_F32,
+					  .n_dims = 1,
+					  .extents = { c->n_slopes },
+					  .data = there ? scene_put(scene, slopes, sizeof(slopes)) : NULL };
+	arrays[2] = (struct paged_array){ .name = "doc",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 21 },
+					  .data = there ? scene_put(scene, documents, sizeof(documents)) : NULL };
+	return 3;
+}
+
+static struct paged_mods *
+mods_make(struct scene *scene, const struct mods_case *c)
+{
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_array arrays[3];
+	struct paged_mod *mod;
+	struct paged_mods *mods;
+	size_t n = arrays_make(scene, c, arrays);
+
+	if (c->mask != NULL) {
+		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, c->mask, n, arrays, &mod));
+		params.mask = mod;
+	}
+	if (c->score != NULL) {
+		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_SCORE, c->score, n, arrays, &mod));
+		params.score = mod;
+	}
+	scene_ok(scene, paged_mods_create(scene->batch, &params, &mods));
+	scene_ok(scene, paged_mods_bind(mods, n, arrays, NULL));
+	return mods;
+}
+
+/* Write, plan, attend with the mods; what validate says. */
+static enum paged_status
+run(const char *backend, const struct mods_case *c, float out[N_OUT])
+{
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	enum paged_status status;
+	struct scene scene;
+
+	params.backend = backend;
+	scene_open(&scene, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		scene_write(&scene, r, 0, params.rows[r].kv_len);
+	scene_rows(&scene, rows);
+	mods = mods_make(&scene, c);
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, -1));
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, 0));
+	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
+	scene_ok(&scene, scene_attend(&scene, mods));
+	status = paged_batch_validate(scene.batch);
+	if (status != PAGED_OK)
+		it_note("%s: %s", backend, paged_client_error(scene.client));
+	scene_get(&scene, out, scene.out.data, N_OUT * sizeof(float));
+	scene_close(&scene);
+	return status;
+}
+
+static void
+same(const struct mods_case *c, enum paged_status wanted)
+{
+	float host[N_OUT], cuda[N_OUT];
+
+	it_require(run("host", c, host) == wanted);
+	it_require(run("cuda", c, cuda) == wanted);
+	for (unsigned int i = 0; i < N_OUT; i++)
+		it_require(fabsf(host[i] - cuda[i]) <= 1e-5f, "element %u: %.9g on the host, %.9g on the GPU", i,
+			   (double)host[i], (double)cuda[i]);
+}
+
+IT_TEST(a_score_mod_with_an_array)
+{
+	start(NULL);
+	same(&(struct mods_case){ .score = "score + slope[h] * (kv_idx - q_idx)", .n_slopes = 4 }, PAGED_OK);
+}
+
+IT_TEST(a_mask_mod_with_a_parameter_and_an_array)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] == doc[kv_idx]",
+				  .score = "8 * tanh(score / 8)",
+				  .window = 7,
+				  .n_slopes = 4 },
+	     PAGED_OK);
+}
+
+IT_TEST(an_index_out_of_bounds_is_told)
+{
+	start(NULL);
+	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
+}
+
+/* Each launch has what was bound before it, and a plan begins anew. */
+IT_TEST(binding_again)
+{
+	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = base;
+	struct paged_array arrays[3];
+	struct paged_mods *mods;
+	struct scene scene;
+
+	start(NULL);
+	params.backend = "cuda";
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 9, .q_len = 1 };
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 9);
+	scene_rows(&scene, rows);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	c.window = 100;
+	arrays_make(&scene, &c, arrays);
+	scene_ok(&scene, paged_mods_bind(mods, 3, arrays, NULL));
+	scene_ok(&scene, scene_attend(&scene, mods));
+	c.window = 1;
+	scene_ok(&scene, paged_mods_bind(mods, 3, arrays, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(code_is_asked_for_at_once_and_polled)
+{
+	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+	enum paged_status status;
+
+	start(NULL);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	mods = mods_make(&scene, &c);
+	status = paged_mods_prepare(mods, PAGED_F32, 0);
+	it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%d", status);
+	scene_expect(&scene, paged_mods_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, 20000));
+	/* Closed with a compilation under way. */
+	mods_make(&scene, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
+	scene_close(&scene);
+}
