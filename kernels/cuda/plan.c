@@ -25,14 +25,16 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 	uint64_t lines = (uint64_t)bounds->max_total_q * bounds->n_q_heads;
 	uint64_t groups = lines / bounds->max_tile_lines + rows * bounds->n_kv_heads;
 	uint64_t splits = bounds->max_kv_len == 0 ? 1 : divide_up(bounds->max_kv_len, CUDA_SPLIT_UNIT);
-	uint64_t items, partials;
+	uint64_t group = divide_up(bounds->n_q_heads, bounds->n_kv_heads), items, partials;
 
 	if (lines > INT32_MAX || groups > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "a batch of %u query rows of %u heads: past what a plan counts", bounds->max_total_q,
 				  bounds->n_q_heads);
 	items = least(groups * splits, groups + rows * target);
-	partials = splits == 1 ? 0 : least(lines * splits, rows * target * bounds->max_tile_lines);
+	/* A query row's lines are cut into target / n_kv_heads splits at most. */
+	partials = least(bounds->max_total_q * group * target, rows * target * bounds->max_tile_lines);
+	partials = splits == 1 ? 0 : least(lines * splits, partials);
 	if (items > INT32_MAX || partials > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "a batch of %u query rows over %u tokens: past what a plan counts",
