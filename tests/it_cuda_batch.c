@@ -217,7 +217,7 @@ IT_TEST(block_mask)
 static void
 golden_run(const char *name, uint32_t max_rows)
 {
-	struct scene_params params = { .backend = "cuda" };
+	struct scene_params params = { .backend = "cuda", .chunk = 500 };
 	char path[512], what[256];
 	struct golden_case c;
 
@@ -249,11 +249,13 @@ IT_TEST(golden_edges)
 	start();
 	golden_run("edge_p3_kv17", 1);
 	golden_run("edge_p1_kv65", 1);
-	golden_run("edge_p16_kv130", 1);
+	golden_run("edge_p16_kv130", 3);
 }
 
 IT_TEST(golden_decode_on_tensor_cores)
 {
 	start();
-	golden_run("decode_16_1_p128_bf16", 1);
+	golden_run("decode_16_1_p128_bf16", 2);
+	golden_run("append_q4", 3);
+	golden_run("append_q23", 2);
 }
