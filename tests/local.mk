@@ -586,3 +586,10 @@ IT_TESTS += %D%/it_cuda_mods
 %C%_it_cuda_mods_SOURCES = %D%/it_cuda_mods.c
 %C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)
+
+# What a machine with a GPU runs; tools/gpu-bundle packs it.
+GPU_TESTS = %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_work
+.PHONY: gpu-tests
+gpu-tests: all
+	$(MAKE) $(AM_MAKEFLAGS) $(GPU_TESTS)
+LINT_TESTS += %D%/it_bundle.sh

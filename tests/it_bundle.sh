@@ -1,0 +1,91 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tools/gpu-bundle: what it packs runs elsewhere, with an empty environment and no library but its own.
+directory=$(mktemp -d /tmp/it-bundle.XXXXXX) || exit 99
+trap 'rm -rf "$directory"' EXIT
+bundle=$directory/elsewhere/paged-gpu
+n=0
+status=0
+
+# try NAME COMMAND...: one test; its output is kept in $directory/output.
+try()
+{
+	n=$((n + 1))
+	name=$1
+	shift
+	if "$@" >"$directory/output" 2>&1; then
+		echo "ok $n - $name"
+	else
+		sed 's/^/# /' "$directory/output"
+		echo "not ok $n - $name"
+		status=1
+	fi
+}
+
+# As on a machine where nothing was installed.  What a sanitizer shall not report stays known.
+bare()
+{
+	(cd / && env -i ${LSAN_OPTIONS:+"LSAN_OPTIONS=$LSAN_OPTIONS"} "$@")
+}
+
+pack_and_move()
+{
+	"$PAGED_SRCDIR/tools/gpu-bundle" "$PAGED_BUILDDIR" "$directory/paged-gpu.tar.gz" &&
+		mkdir "$directory/elsewhere" &&
+		tar -C "$directory/elsewhere" -xzf "$directory/paged-gpu.tar.gz" &&
+		test -x "$bundle/run"
+}
+
+# Whatever the loader finds is the bundle's, or of libc and the compiler's checks, which no bundle brings.
+own_libraries()
+{
+	for program in "$bundle"/daemon/pagedd "$bundle"/client/ctl/pagedctl "$bundle"/bench/paged-bench \
+		"$bundle"/tests/it_*; do
+		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
+	done >"$directory/libraries" || return 1
+	grep 'not found' "$directory/libraries" && return 1
+	awk -v lib="$bundle/lib/" '$2 == "=>" && index($3, lib) != 1 { print $1 }' "$directory/libraries" |
+		grep -vE '^lib(c|m|mvec|dl|pthread|rt|resolv|util|nsl|anl)[.]so' && return 1
+	for library in libc libm libpthread libcuda ld-linux-x86-64; do
+		for file in "$bundle/lib/$library".so*; do
+			[ ! -e "$file" ] || return 1
+		done
+	done
+}
+
+version()
+{
+	bare "$bundle/run" pagedd --version >"$directory/version" &&
+		"$PAGED_BUILDDIR/daemon/pagedd" --version | cmp - "$directory/version"
+}
+
+worker()
+{
+	bare "$bundle/run" it_sharing >"$directory/tap" || { cat "$directory/tap"; return 1; }
+	grep '^ok 1 - ' "$directory/tap" && ! grep SKIP "$directory/tap"
+}
+
+# Without a driver, visible skips; with one these would be the tests of the GPU.
+gpu_tests()
+{
+	bare PAGED_TEST_REAL_CUDA=1 CUDA_VISIBLE_DEVICES= "$bundle/run" it_cuda_work >"$directory/tap"
+	code=$?
+	cat "$directory/tap"
+	[ "$code" -eq 0 ] && grep '^ok 1 - .* # SKIP no CUDA d' "$directory/tap"
+}
+
+refused()
+{
+	! "$PAGED_SRCDIR/tools/gpu-bundle" "$PAGED_BUILDDIR" "$bundle" 2>"$directory/said" &&
+		grep "is there already" "$directory/said" &&
+		! bare "$bundle/run" no-such-program
+}
+
+try "a bundle is packed" pack_and_move
+try "its programs find every library in it" own_libraries
+try "pagedd says its version" version
+try "workers share a pool" worker
+try "tests of the GPU are skipped where there is none" gpu_tests
+try "what cannot be is refused" refused
+echo "1..$n"
+exit $status
