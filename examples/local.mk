@@ -19,6 +19,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/contiguous.h \
 	%D%/llama/converse.c \
 	%D%/llama/converse.h \
+	%D%/llama/device.c \
+	%D%/llama/device.h \
 	%D%/llama/engine.c \
 	%D%/llama/engine.h \
 	%D%/llama/error.c \
@@ -52,7 +54,7 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/workers.c \
 	%D%/llama/workers.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
-%C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -lm -lpthread
+%C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -ldl -lm -lpthread
 
 # The files of an instruction set are compiled with its flags and called only
 # where the CPU has it; a product and a sum are not fused unless the code says so.

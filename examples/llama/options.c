@@ -23,6 +23,7 @@ enum {
 	OPTION_MAX_TOKENS,
 	OPTION_MAX_RUNNING,
 	OPTION_THREADS,
+	OPTION_BACKEND,
 	OPTION_VERIFY,
 	OPTION_REPORT,
 	OPTION_KILL,
@@ -36,6 +37,7 @@ static const struct option long_options[] = {
 	{ "runtime-dir", required_argument, NULL, OPTION_RUNTIME_DIR },
 	{ "pool", required_argument, NULL, OPTION_POOL },
 	{ "embedded", optional_argument, NULL, OPTION_EMBEDDED },
+	{ "backend", required_argument, NULL, OPTION_BACKEND },
 	{ "prompt", required_argument, NULL, OPTION_PROMPT },
 	{ "prompts", required_argument, NULL, OPTION_PROMPTS },
 	{ "chat", no_argument, NULL, OPTION_CHAT },
@@ -60,6 +62,7 @@ static const char help[] =
 	"  --runtime-dir DIR    where pagedd listens (default: $PAGED_RUNTIME_DIR, else /run/paged)\n"
 	"  --pool NAME          pool to use (default: llama)\n"
 	"  --embedded[=PAGES]   no daemon: a pool of this process's own (default: 1024 pages)\n"
+	"  --backend NAME       where that pool lies: host or cuda (default: host)\n"
 	"  --prompt TEXT        a prompt; may be repeated\n"
 	"  --prompts FILE       one prompt a line\n"
 	"  --chat               talk in the terminal\n"
@@ -149,6 +152,9 @@ take(struct options *options, int option, const char *value, struct error *error
 	case OPTION_EMBEDDED:
 		options->embedded_pages = DEFAULT_EMBEDDED_PAGES;
 		return value == NULL || parse_number("embedded", value, 1, 1u << 24, &options->embedded_pages, error);
+	case OPTION_BACKEND:
+		options->backend = value;
+		return true;
 	case OPTION_PROMPT:
 		return add_prompt(options, value, error);
 	case OPTION_PROMPTS:
@@ -198,6 +204,8 @@ check(const struct options *options, struct error *error)
 				 options->n_workers);
 	if (options->kill && options->victim >= options->n_workers)
 		return error_set(error, "--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
+	if (options->backend != NULL && options->embedded_pages == 0)
+		return error_set(error, "--backend is of --embedded; a daemon's pool says its own");
 	if (options->n_workers > 1 && options->embedded_pages > 0)
 		return error_set(error, "--embedded is for one process; several workers share a daemon's pool");
 	return true;

@@ -2,6 +2,9 @@
 #include "examples/llama/paged_cache.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/device.h"
 
 /* Tokens reserved beyond what a step needs. */
 #define RESERVE_AHEAD 32u
@@ -15,7 +18,9 @@ struct paged_cache {
 	struct paged_batch *batch;
 	struct paged_batch_row *rows; /* [max_rows] */
 	uint32_t max_rows;
+	uint32_t n_tokens; /* of the plan */
 	enum paged_dtype dtype;
+	struct device *device; /* of a pool in a GPU's memory */
 };
 
 static enum attention_status
@@ -56,10 +61,13 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 	struct paged_cache *cache = (struct paged_cache *)attention;
 	enum paged_status status;
 
-	for (uint32_t r = 0; r < n_rows; r++)
+	cache->n_tokens = 0;
+	for (uint32_t r = 0; r < n_rows; r++) {
 		cache->rows[r] = (struct paged_batch_row){ .seq = rows[r].sequence,
 							   .q_len = rows[r].q_len,
 							   .kv_len = rows[r].kv_len };
+		cache->n_tokens += rows[r].q_len;
+	}
 	do
 		status = paged_batch_plan(cache->batch, n_rows, cache->rows);
 	while (status == PAGED_ERR_AGAIN);
@@ -70,6 +78,23 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 	for (uint32_t r = 0; r < n_rows; r++)
 		waits[r] = paged_batch_missing(cache->batch, r) > 0;
 	return ATTENTION_FULL;
+}
+
+/* The tensors' places on the GPU; the work on the last layer's is done, for its result was waited for. */
+static bool
+tensors_in(struct paged_cache *cache, struct paged_tensor *q, struct paged_tensor *k, struct paged_tensor *v,
+	   struct paged_tensor *out, struct error *error)
+{
+	size_t head = cache->n_tokens * (size_t)cache->model->head_dim * sizeof(float);
+
+	q->data = device_in(cache->device, DEVICE_Q, q->data, head * q->n_heads, error);
+	if (q->data != NULL)
+		k->data = device_in(cache->device, DEVICE_K, k->data, head * k->n_heads, error);
+	if (q->data != NULL && k->data != NULL)
+		v->data = device_in(cache->device, DEVICE_V, v->data, head * v->n_heads, error);
+	if (q->data != NULL && k->data != NULL && v->data != NULL)
+		out->data = device_room(cache->device, DEVICE_OUT, head * out->n_heads, error);
+	return q->data != NULL && k->data != NULL && v->data != NULL && out->data != NULL;
 }
 
 static bool
@@ -91,9 +116,14 @@ paged_cache_run(struct attention *attention, uint32_t layer, const float *q, con
 		.data = out, .dtype = PAGED_F32, .n_heads = model->n_heads, .dim = model->head_dim
 	};
 
-	return (paged_append(cache->batch, layer, &tensor_k, &tensor_v, NULL) == PAGED_OK &&
-		paged_attention(cache->batch, layer, &tensor_q, &tensor_out, NULL) == PAGED_OK) ||
-	       error_set(error, "%s", paged_client_error(cache->client));
+	if (cache->device != NULL && !tensors_in(cache, &tensor_q, &tensor_k, &tensor_v, &tensor_out, error))
+		return false;
+	if (paged_append(cache->batch, layer, &tensor_k, &tensor_v, NULL) != PAGED_OK ||
+	    paged_attention(cache->batch, layer, &tensor_q, &tensor_out, NULL) != PAGED_OK)
+		return error_set(error, "%s", paged_client_error(cache->client));
+	return cache->device == NULL ||
+	       device_out(cache->device, DEVICE_OUT, out,
+			  cache->n_tokens * (size_t)model->n_heads * model->head_dim * sizeof(float), error);
 }
 
 static uint32_t
@@ -126,7 +156,8 @@ attach(struct paged_cache *cache, const struct paged_attachment *attachment)
 					  .k_dim = cache->model->head_dim,
 					  .dtype = attachment->embedded_dtype,
 					  .page_size = EMBEDDED_PAGE_SIZE,
-					  .n_pages = attachment->embedded_pages };
+					  .n_pages = attachment->embedded_pages,
+					  .backend = attachment->embedded_backend };
 
 	if (attachment->embedded_pages > 0)
 		return paged_client_open_embedded(&pool, 1, &params, &cache->client);
@@ -150,7 +181,9 @@ check_shape(struct paged_cache *cache, struct error *error)
 			"pool %s has %u layers, %u KV heads, K and V of %u and %u; the model needs %u, %u, %u and %u",
 			info.name, info.n_layers, info.n_kv_heads, info.k.dim, info.v.dim, model->n_layers,
 			model->n_kv_heads, model->head_dim, model->head_dim);
-	return true;
+	if (strcmp(info.backend, "cuda") == 0)
+		cache->device = device_open(info.base, error);
+	return strcmp(info.backend, "cuda") != 0 || cache->device != NULL;
 }
 
 bool
@@ -199,6 +232,7 @@ paged_cache_destroy(struct attention *attention)
 	if (cache == NULL)
 		return;
 	paged_batch_destroy(cache->batch);
+	device_close(cache->device);
 	paged_pool_close(cache->pool);
 	paged_client_close(cache->client);
 	free(cache->rows);

@@ -21,6 +21,8 @@ struct paged_attachment {
 	/** Not 0: no daemon; a pool of that many pages of this process's own. */
 	uint32_t embedded_pages;
 	enum paged_dtype embedded_dtype;
+	/** "host" or "cuda"; NULL: host. */
+	const char *embedded_backend;
 	uint32_t n_threads;
 	uint32_t max_rows;
 	/** Shown by pagedctl; NULL: the program's name. */

@@ -35,6 +35,7 @@ setup_attach(struct setup *setup, const struct options *options, const char *nam
 					       .pool = options->pool,
 					       .embedded_pages = options->embedded_pages,
 					       .embedded_dtype = PAGED_F16,
+					       .embedded_backend = options->backend,
 					       .n_threads = options->n_threads,
 					       .max_rows = options->max_running,
 					       .name = name };

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * device.h - tensors of the host's, for a moment in a GPU's memory
+ *
+ * For a pool of back end cuda: K, V and q are copied there before a layer's
+ * calls, and the result back.  An engine that computes on the GPU has its
+ * tensors there already and needs none of this.  The CUDA driver is loaded at
+ * run time; everything goes to the default stream.
+ */
+#ifndef LLAMA_DEVICE_H
+#define LLAMA_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "examples/llama/error.h"
+
+enum device_slot { DEVICE_Q, DEVICE_K, DEVICE_V, DEVICE_OUT, DEVICE_N_SLOTS };
+
+struct device;
+
+/** device_open - the GPU in whose memory an address lies; NULL and a sentence on failure */
+struct device *device_open(const void *address, struct error *error);
+
+/** device_close - takes NULL */
+void device_close(struct device *device);
+
+/** device_room - memory of a slot, kept until it is too small; NULL on failure */
+void *device_room(struct device *device, enum device_slot slot, size_t size, struct error *error);
+
+/** device_in - a copy of what is on the host, in a slot; NULL on failure */
+void *device_in(struct device *device, enum device_slot slot, const void *from, size_t size, struct error *error);
+
+/** device_out - what a slot has, once all work is done */
+bool device_out(struct device *device, enum device_slot slot, void *to, size_t size, struct error *error);
+
+#endif
