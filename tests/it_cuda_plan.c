@@ -364,7 +364,7 @@ IT_TEST(what_a_batch_was_not_made_for)
 	scene_expect(&scene, paged_attention(scene.batch, 0, &q, &out, NULL), PAGED_ERR_LIMIT);
 	it_require(strcmp(paged_client_error(scene.client), "q has 3 heads, the batch was made for max_q_heads of 2") ==
 		   0);
-	params = device_params(NULL, rows);
+	params = (struct paged_plan_device_params){ .struct_size = sizeof(params), .n_rows = 3, .rows = rows };
 	scene_expect(&scene, paged_batch_plan_device(scene.batch, &params), PAGED_ERR_INVALID);
 	scene_expect(&scene, paged_attention(scene.batch, 0, &q, &out, NULL), PAGED_ERR_INVALID);
 	finish(&scene);
