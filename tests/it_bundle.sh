@@ -40,7 +40,7 @@ pack_and_move()
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/client/ctl/pagedctl "$bundle"/bench/paged-bench \
-		"$bundle"/tests/it_*; do
+		"$bundle"/tests/gpu/conformance "$bundle"/tests/it_*; do
 		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
 	done >"$directory/libraries" || return 1
 	grep 'not found' "$directory/libraries" && return 1

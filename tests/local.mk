@@ -587,8 +587,32 @@ IT_TESTS += %D%/it_cuda_mods
 %C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)
 
+# What the instructions of a GPU do, beside the models
+check_LTLIBRARIES += %D%/libconformance.la
+%C%_libconformance_la_SOURCES = %D%/gpu/conformance.cc %D%/gpu/conformance.h
+%C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+EXTRA_DIST += %D%/gpu/conformance.cu
+STAND_IN_KERNELS += tests/gpu/conformance.cc
+CUDA_FILES += tests/gpu/conformance.cu
+IT_TESTS += %D%/gpu/conformance
+%C%_gpu_conformance_SOURCES = %D%/gpu/conformance.c %D%/gpu/conformance_run.c %D%/gpu/conformance_run.h
+%C%_gpu_conformance_LDADD = %D%/libcudacase.la %D%/libconformance.la %D%/cuda-stand-in/libsimt.la \
+	%D%/libkerneltest.la %D%/libharness.la kernels/libkernels.la common/libcommon.la -lm
+EXTRA_%C%_gpu_conformance_DEPENDENCIES = $(STAND_IN_LIBS)
+LINT_TESTS += %D%/it_conformance.sh
+
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
-GPU_TESTS = %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_work
+GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_work
+if HAVE_CUDA_TOOLKIT
+GPU_TESTS += %D%/gpu/conformance.fatbin
+CLEANFILES += %D%/gpu/conformance.fatbin
+%D%/gpu/conformance.fatbin: %D%/gpu/conformance.cu %D%/gpu/conformance.h kernels/cuda/simt.h kernels/cuda/simt_device.h
+	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -fatbin -o $@ \
+		-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
+		-gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \
+		$(srcdir)/%D%/gpu/conformance.cu
+endif
 .PHONY: gpu-tests
 gpu-tests: all
 	$(MAKE) $(AM_MAKEFLAGS) $(GPU_TESTS)

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/gpu/conformance_run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/gpu.h"
+#include "tests/cuda-stand-in/simt_run.h"
+#include "tests/cuda-stand-in/stand_in_image.h"
+#include "tests/cuda_case.h"
+#include "tests/gpu/conformance.h"
+#include "tests/stand_in_use.h"
+
+#define WORD sizeof(uint32_t)
+#define WORDS_OF_LINE 8
+
+/* The models */
+
+void
+conformance_model(const struct conformance_launch *launch, const uint32_t *in, uint32_t *out)
+{
+	const struct conformance_params params = { .in = in, .out = out, .n = launch->n_items };
+	char name[64], said[512];
+	struct simt_launch simt = {
+		.params = &params,
+		.grid = { launch->n_blocks, launch->n_blocks_y },
+		.n_threads = launch->n_threads,
+		.shared_size = CONFORMANCE_SHARED,
+		.seed = 7,
+	};
+
+	conformance_link();
+	snprintf(name, sizeof(name), "conformance_%s", launch->kernel);
+	simt.kernel = simt_find(name);
+	it_require(simt.kernel != NULL, "no kernel %s", name);
+	memset(out, 0, launch->n_out * WORD);
+	it_require(simt_region_add(in, launch->n_in * WORD, false, "in"));
+	it_require(simt_region_add(out, launch->n_out * WORD, true, "out"));
+	it_require(simt_run(&simt, said, sizeof(said)), "%s", said);
+	simt_region_remove(in);
+	simt_region_remove(out);
+}
+
+/* Records: "launch NAME WORDS WORDS", then the words in and those out. */
+
+static void
+words_write(FILE *file, const uint32_t *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		fprintf(file, "%" PRIx32 "%c", words[i],
+			i + 1 == n || i % WORDS_OF_LINE == WORDS_OF_LINE - 1 ? '\n' : ' ');
+}
+
+static void
+record_append(const char *path, const struct conformance_launch *launch, const uint32_t *in, const uint32_t *out)
+{
+	FILE *file = fopen(path, "ae");
+
+	it_require(file != NULL, "%s: %s", path, strerror(errno));
+	fprintf(file, "launch %s %zu %zu\n", launch->record, launch->n_in, launch->n_out);
+	words_write(file, in, launch->n_in);
+	words_write(file, out, launch->n_out);
+	it_require(fclose(file) == 0, "%s: %s", path, strerror(errno));
+}
+
+static void
+words_read(FILE *file, uint32_t *words, size_t n, const char *record)
+{
+	for (size_t i = 0; i < n; i++)
+		it_require(fscanf(file, "%" SCNx32, &words[i]) == 1, "record of %s: word %zu is no number", record, i);
+}
+
+static void
+record_read(const char *path, const struct conformance_launch *launch, uint32_t *in, uint32_t *out)
+{
+	FILE *file = fopen(path, "re");
+	char line[256], name[64];
+	size_t n_in, n_out;
+
+	it_require(file != NULL, "%s: %s", path, strerror(errno));
+	while (fgets(line, sizeof(line), file) != NULL) {
+		if (sscanf(line, "launch %63s %zu %zu", name, &n_in, &n_out) != 3 || strcmp(name, launch->record) != 0)
+			continue;
+		it_require(n_in == launch->n_in && n_out == launch->n_out,
+			   "record of %s: %zu words in and %zu out, %zu and %zu expected", name, n_in, n_out,
+			   launch->n_in, launch->n_out);
+		words_read(file, in, n_in, name);
+		words_read(file, out, n_out, name);
+		fclose(file);
+		return;
+	}
+	it_require(!"the record has this launch", "%s: no %s", path, launch->record);
+}
+
+/* The device */
+
+#define ok(gpu, call)                                                                                 \
+	do {                                                                                          \
+		struct paged_error error_;                                                            \
+		it_require(cuda_gpu_check(gpu, call, #call, &error_) == PAGED_OK, "%s", error_.text); \
+	} while (0)
+
+/* For a GPU the kernels that nvcc compiled; NULL: there are none. */
+static void *
+image_read(void)
+{
+	FILE *file = fopen(it_build_path("tests/gpu/conformance.fatbin"), "re");
+	char *image = NULL;
+	long size;
+
+	if (file == NULL)
+		return NULL;
+	if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 && fseek(file, 0, SEEK_SET) == 0) {
+		image = malloc((size_t)size);
+		it_require(image != NULL && fread(image, 1, (size_t)size, file) == (size_t)size);
+	}
+	fclose(file);
+	return image;
+}
+
+static void
+device_run(const struct cuda_gpu *gpu, const void *image, const struct conformance_launch *launch, const uint32_t *in,
+	   uint32_t *out)
+{
+	struct conformance_params params = { .n = launch->n_items };
+	cuda_address device_in, device_out;
+	cuda_function function;
+	cuda_module module;
+	char name[64];
+
+	snprintf(name, sizeof(name), "conformance_%s", launch->kernel);
+	ok(gpu, gpu->driver.module_load(&module, image));
+	ok(gpu, gpu->driver.module_function(&function, module, name));
+	ok(gpu, gpu->driver.alloc(&device_in, launch->n_in * WORD));
+	ok(gpu, gpu->driver.alloc(&device_out, launch->n_out * WORD));
+	ok(gpu, gpu->driver.copy_in(device_in, in, launch->n_in * WORD, NULL));
+	ok(gpu, gpu->driver.fill(device_out, 0, launch->n_out * WORD, NULL));
+	params.in = (const uint32_t *)(uintptr_t)device_in;
+	params.out = (uint32_t *)(uintptr_t)device_out;
+	ok(gpu, gpu->driver.launch(function, launch->n_blocks, launch->n_blocks_y, 1, launch->n_threads, 1, 1,
+				   CONFORMANCE_SHARED, NULL, (void *[]){ &params }, NULL));
+	ok(gpu, gpu->driver.copy_out(out, device_out, launch->n_out * WORD, NULL));
+	ok(gpu, gpu->driver.stream_synchronize(NULL));
+	ok(gpu, gpu->driver.free(device_in));
+	ok(gpu, gpu->driver.free(device_out));
+	ok(gpu, gpu->driver.module_unload(module));
+}
+
+void
+conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32_t *out)
+{
+	const char *record = getenv("PAGED_CONFORMANCE_RECORD"), *replay = getenv("PAGED_CONFORMANCE_REPLAY");
+	struct paged_error error;
+	struct cuda_gpu gpu;
+	void *image = NULL;
+
+	if (replay != NULL) {
+		record_read(replay, launch, in, out);
+		return;
+	}
+	cuda_case_environment();
+	it_require(stand_in_use(), "%s", dlerror());
+	if (!stand_in_wanted() && (image = image_read()) == NULL)
+		it_skip("no tests/gpu/conformance.fatbin: make gpu-tests where the CUDA toolkit is");
+	it_require(cuda_gpu_open(&gpu, "0", &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_gpu_enter(&gpu, &error) == PAGED_OK, "%s", error.text);
+	it_note("%s, %s", gpu.name, gpu.isa);
+	device_run(&gpu, image != NULL ? image : STAND_IN_BUILT_IN, launch, in, out);
+	cuda_gpu_leave(&gpu);
+	cuda_gpu_close(&gpu);
+	free(image);
+	if (record != NULL)
+		record_append(record, launch, in, out);
+}
