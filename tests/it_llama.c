@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "examples/llama/contiguous.h"
 #include "examples/llama/forward.h"
@@ -20,7 +19,6 @@
 #include "examples/llama/paged_cache.h"
 #include "tests/golden_llama.h"
 #include "tests/harness.h"
-#include "tests/stand_in_use.h"
 
 #define CLEAR_LEAD 0.05f
 #define CLEAR_STEPS 590u
@@ -186,25 +184,6 @@ IT_TEST_LIMIT(paged_f16_as_the_reference, 300)
 
 	run_paged(PAGED_F16, &score);
 	it_require(score.first_error <= F16_TOLERANCE);
-}
-
-/* A pool in a GPU's memory, over the driver's stand-in, which is slow: a few tokens. */
-IT_TEST_LIMIT(an_answer_from_a_gpus_pool, 300)
-{
-	const char *output;
-	char path[4200];
-	int code;
-
-	if (getenv("PAGED_MODEL") == NULL)
-		it_skip("PAGED_MODEL names no model");
-	snprintf(path, sizeof(path), "%s/libcuda.so.1", stand_in_path());
-	if (access(path, R_OK) != 0)
-		it_skip("the CUDA driver's stand-in is not built");
-	setenv("LD_LIBRARY_PATH", stand_in_path(), 1);
-	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--embedded=64", "--backend",
-							  "cuda", "--max-tokens", "6", "--verify", "--prompt",
-							  "What is the capital of France?", NULL });
-	it_require(code == 0 && strstr(output, "equal to a private cache") != NULL, "%s", output);
 }
 
 /* Two processes on a daemon's pool; each answer is compared with one from a private cache, and nothing is left. */

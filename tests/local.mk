@@ -266,10 +266,11 @@ endif
 %C%_fuzz_wire_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 %C%_fuzz_wire_LDADD = proto/libproto.la common/libcommon.la
 UNIT_TESTS += %D%/unit_engine
-%C%_unit_engine_SOURCES = %D%/unit_engine.c
+%C%_unit_engine_SOURCES = %D%/stand_in_use.h %D%/unit_engine.c
 %C%_unit_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_unit_engine_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS)
+%C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS) -ldl
+EXTRA_%C%_unit_engine_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # The installed tree: programs in C, C++ and Python.
 LINT_TESTS += %D%/it_install.sh
@@ -617,3 +618,10 @@ endif
 gpu-tests: all
 	$(MAKE) $(AM_MAKEFLAGS) $(GPU_TESTS)
 LINT_TESTS += %D%/it_bundle.sh
+
+# examples/llama on a GPU
+IT_TESTS += %D%/it_llama_cuda
+%C%_it_llama_cuda_SOURCES = %D%/it_llama_cuda.c
+%C%_it_llama_cuda_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_it_llama_cuda_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CUDA_CASE_LIBS) -ldl -lm
+EXTRA_%C%_it_llama_cuda_DEPENDENCIES = $(STAND_IN_LIBS)

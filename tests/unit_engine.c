@@ -9,6 +9,7 @@
 #include "examples/llama/engine.h"
 #include "examples/llama/paged_cache.h"
 #include "tests/gguf_writer.h"
+#include "tests/stand_in_use.h"
 
 enum { N_LAYERS = 2, N_EMBEDDING = 40, N_HEADS = 4, N_KV_HEADS = 2, HEAD_DIM = 10, N_FFN = 48, N_VOCABULARY = 97 };
 enum { N_CONTEXT = 512, STEP_TOKENS = 24, MAX_RUNNING = 8, N_REQUESTS = 7 };
@@ -126,11 +127,12 @@ teardown(void)
 TestSuite(engine, .init = setup, .fini = teardown);
 
 static struct attention *
-open_pages(uint32_t n_pages)
+open_pages_on(const char *backend, uint32_t n_pages)
 {
 	struct paged_attachment attachment = { .pool = "test",
 					       .embedded_pages = n_pages,
 					       .embedded_dtype = PAGED_F32,
+					       .embedded_backend = backend,
 					       .n_threads = 1,
 					       .max_rows = MAX_RUNNING };
 	struct attention *attention;
@@ -138,6 +140,12 @@ open_pages(uint32_t n_pages)
 
 	cr_assert(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
 	return attention;
+}
+
+static struct attention *
+open_pages(uint32_t n_pages)
+{
+	return open_pages_on("host", n_pages);
 }
 
 /* Prompts of different lengths, some longer than a step. */
@@ -242,6 +250,24 @@ Test(engine, a_full_pool_changes_no_answer)
 	free_requests(roomy, 5);
 	paged_cache_destroy(many);
 	paged_cache_destroy(few);
+}
+
+/* Over the driver's stand-in; rows share steps, and wait for pages. */
+Test(engine, a_gpu_answers_as_the_host)
+{
+	struct attention *host = open_pages(256), *gpu;
+	struct request there[4], here[4];
+
+	cr_assert(stand_in_use(), "%s", dlerror());
+	gpu = open_pages_on("cuda", 8);
+	answer(gpu, 3, 0, 4, there);
+	answer(host, 3, 0, 4, here);
+	for (unsigned int i = 0; i < 4; i++)
+		expect_equal(&there[i], &here[i], "GPU");
+	free_requests(there, 4);
+	free_requests(here, 4);
+	paged_cache_destroy(gpu);
+	paged_cache_destroy(host);
 }
 
 /* A kept sequence goes on where it stopped, as one that was read whole. */

@@ -5,17 +5,21 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-/* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL */
+/* CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_STREAM_NON_BLOCKING */
 #define DEVICE_ORDINAL 9
+#define NON_BLOCKING 1
 
 /* What is used of the driver, after NVIDIA's documentation; all return 0 on success. */
 #define FUNCTIONS(F)                                                                        \
+	F(cuGetErrorName, (int result, const char **name))                                  \
 	F(cuPointerGetAttribute, (void *value, int attribute, uint64_t address))            \
 	F(cuDeviceGet, (int *device, int ordinal))                                          \
 	F(cuDevicePrimaryCtxRetain, (void **context, int device))                           \
 	F(cuDevicePrimaryCtxRelease_v2, (int device))                                       \
 	F(cuCtxPushCurrent_v2, (void *context))                                             \
 	F(cuCtxPopCurrent_v2, (void **context))                                             \
+	F(cuStreamCreate, (void **stream, unsigned int flags))                              \
+	F(cuStreamDestroy_v2, (void *stream))                                               \
 	F(cuMemAlloc_v2, (uint64_t * address, size_t size))                                 \
 	F(cuMemFree_v2, (uint64_t address))                                                 \
 	F(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t size, void *stream)) \
@@ -29,6 +33,7 @@ struct device {
 #undef FIELD
 	int device;
 	void *context;
+	void *stream;
 	struct {
 		uint64_t address;
 		size_t size;
@@ -51,17 +56,23 @@ driver_load(struct device *device, struct error *error)
 }
 
 static bool
-done(int result, const char *what, struct error *error)
+done(const struct device *device, int result, const char *what, struct error *error)
 {
-	return result == 0 || error_set(error, "%s: CUDA error %d", what, result);
+	const char *name;
+
+	if (result == 0)
+		return true;
+	if (device->cuGetErrorName(result, &name) != 0)
+		return error_set(error, "%s: CUDA error %d", what, result);
+	return error_set(error, "%s: %s", what, name);
 }
 
 static bool
 context_take(struct device *device, int ordinal, struct error *error)
 {
-	return done(device->cuDeviceGet(&device->device, ordinal), "cuDeviceGet", error) &&
-	       done(device->cuDevicePrimaryCtxRetain(&device->context, device->device), "cuDevicePrimaryCtxRetain",
-		    error);
+	return done(device, device->cuDeviceGet(&device->device, ordinal), "cuDeviceGet", error) &&
+	       done(device, device->cuDevicePrimaryCtxRetain(&device->context, device->device),
+		    "cuDevicePrimaryCtxRetain", error);
 }
 
 /* The library has used CUDA before, for the address is one of its pools'; asking about it takes some context. */
@@ -72,17 +83,30 @@ context_open(struct device *device, const void *address, struct error *error)
 	void *context;
 
 	if (!context_take(device, 0, error) ||
-	    !done(device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
+	    !done(device, device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
 		return false;
 	result = device->cuPointerGetAttribute(&ordinal, DEVICE_ORDINAL, (uintptr_t)address);
 	device->cuCtxPopCurrent_v2(&context);
-	if (!done(result, "cuPointerGetAttribute", error))
+	if (!done(device, result, "cuPointerGetAttribute", error))
 		return false;
 	if (ordinal == 0)
 		return true;
 	device->context = NULL;
 	device->cuDevicePrimaryCtxRelease_v2(device->device);
 	return context_take(device, ordinal, error);
+}
+
+static bool
+stream_open(struct device *device, struct error *error)
+{
+	void *context;
+	bool good;
+
+	if (!done(device, device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
+		return false;
+	good = done(device, device->cuStreamCreate(&device->stream, NON_BLOCKING), "cuStreamCreate", error);
+	device->cuCtxPopCurrent_v2(&context);
+	return good;
 }
 
 struct device *
@@ -94,7 +118,7 @@ device_open(const void *address, struct error *error)
 		error_set(error, "no memory for a device");
 		return NULL;
 	}
-	if (driver_load(device, error) && context_open(device, address, error))
+	if (driver_load(device, error) && context_open(device, address, error) && stream_open(device, error))
 		return device;
 	device_close(device);
 	return NULL;
@@ -108,12 +132,15 @@ device_close(struct device *device)
 	if (device == NULL)
 		return;
 	if (device->context != NULL && device->cuCtxPushCurrent_v2(device->context) == 0) {
+		if (device->stream != NULL)
+			device->cuStreamDestroy_v2(device->stream);
 		for (unsigned int i = 0; i < DEVICE_N_SLOTS; i++)
 			if (device->slot[i].address != 0)
 				device->cuMemFree_v2(device->slot[i].address);
 		device->cuCtxPopCurrent_v2(&context);
-		device->cuDevicePrimaryCtxRelease_v2(device->device);
 	}
+	if (device->context != NULL)
+		device->cuDevicePrimaryCtxRelease_v2(device->device);
 	if (device->library != NULL)
 		dlclose(device->library);
 	free(device);
@@ -129,7 +156,7 @@ slot_grow(struct device *device, enum device_slot slot, size_t size, struct erro
 		device->cuMemFree_v2(device->slot[slot].address);
 	device->slot[slot].address = 0;
 	device->slot[slot].size = 0;
-	if (!done(device->cuMemAlloc_v2(&device->slot[slot].address, size), "cuMemAlloc", error))
+	if (!done(device, device->cuMemAlloc_v2(&device->slot[slot].address, size), "cuMemAlloc", error))
 		return false;
 	device->slot[slot].size = size;
 	return true;
@@ -141,13 +168,20 @@ device_in(struct device *device, enum device_slot slot, const void *from, size_t
 	void *context;
 	bool good;
 
-	if (!done(device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
+	if (!done(device, device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
 		return NULL;
 	good = slot_grow(device, slot, size, error) &&
-	       (from == NULL || done(device->cuMemcpyHtoDAsync_v2(device->slot[slot].address, from, size, NULL),
-				     "cuMemcpyHtoDAsync", error));
+	       (from == NULL ||
+		done(device, device->cuMemcpyHtoDAsync_v2(device->slot[slot].address, from, size, device->stream),
+		     "cuMemcpyHtoDAsync", error));
 	device->cuCtxPopCurrent_v2(&context);
 	return good ? (void *)(uintptr_t)device->slot[slot].address : NULL;
+}
+
+void *
+device_stream(const struct device *device)
+{
+	return device->stream;
 }
 
 void *
@@ -156,17 +190,28 @@ device_room(struct device *device, enum device_slot slot, size_t size, struct er
 	return device_in(device, slot, NULL, size, error);
 }
 
+void
+device_wait(struct device *device)
+{
+	void *context;
+
+	if (device->cuCtxPushCurrent_v2(device->context) != 0)
+		return;
+	device->cuStreamSynchronize(device->stream);
+	device->cuCtxPopCurrent_v2(&context);
+}
+
 bool
 device_out(struct device *device, enum device_slot slot, void *to, size_t size, struct error *error)
 {
 	void *context;
 	bool good;
 
-	if (!done(device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
+	if (!done(device, device->cuCtxPushCurrent_v2(device->context), "cuCtxPushCurrent", error))
 		return false;
-	good = done(device->cuMemcpyDtoHAsync_v2(to, device->slot[slot].address, size, NULL), "cuMemcpyDtoHAsync",
-		    error) &&
-	       done(device->cuStreamSynchronize(NULL), "cuStreamSynchronize", error);
+	good = done(device, device->cuMemcpyDtoHAsync_v2(to, device->slot[slot].address, size, device->stream),
+		    "cuMemcpyDtoHAsync", error) &&
+	       done(device, device->cuStreamSynchronize(device->stream), "cuStreamSynchronize", error);
 	device->cuCtxPopCurrent_v2(&context);
 	return good;
 }

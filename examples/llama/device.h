@@ -5,7 +5,7 @@
  * For a pool of back end cuda: K, V and q are copied there before a layer's
  * calls, and the result back.  An engine that computes on the GPU has its
  * tensors there already and needs none of this.  The CUDA driver is loaded at
- * run time; everything goes to the default stream.
+ * run time.  Not yet run on a GPU.
  */
 #ifndef LLAMA_DEVICE_H
 #define LLAMA_DEVICE_H
@@ -22,14 +22,20 @@ struct device;
 /** device_open - the GPU in whose memory an address lies; NULL and a sentence on failure */
 struct device *device_open(const void *address, struct error *error);
 
-/** device_close - takes NULL */
+/** device_close - all work is done; takes NULL */
 void device_close(struct device *device);
+
+/** device_stream - where copies go, and the batch's calls are to */
+void *device_stream(const struct device *device);
 
 /** device_room - memory of a slot, kept until it is too small; NULL on failure */
 void *device_room(struct device *device, enum device_slot slot, size_t size, struct error *error);
 
 /** device_in - a copy of what is on the host, in a slot; NULL on failure */
 void *device_in(struct device *device, enum device_slot slot, const void *from, size_t size, struct error *error);
+
+/** device_wait - until all work is done, whether it went well or not */
+void device_wait(struct device *device);
 
 /** device_out - what a slot has, once all work is done */
 bool device_out(struct device *device, enum device_slot slot, void *to, size_t size, struct error *error);

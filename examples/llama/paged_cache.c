@@ -98,6 +98,23 @@ tensors_in(struct paged_cache *cache, struct paged_tensor *q, struct paged_tenso
 }
 
 static bool
+append_and_attend(struct paged_cache *cache, uint32_t layer, const struct paged_tensor *q, const struct paged_tensor *k,
+		  const struct paged_tensor *v, const struct paged_tensor *out, struct error *error)
+{
+	return (paged_append(cache->batch, layer, k, v, NULL) == PAGED_OK &&
+		paged_attention(cache->batch, layer, q, out, NULL) == PAGED_OK) ||
+	       error_set(error, "%s", paged_client_error(cache->client));
+}
+
+/* What kernels on a GPU find wrong they tell here; once a step is enough. */
+static bool
+faults_none(struct paged_cache *cache, struct error *error)
+{
+	return paged_batch_validate(cache->batch) == PAGED_OK ||
+	       error_set(error, "%s", paged_client_error(cache->client));
+}
+
+static bool
 paged_cache_run(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v, float *out,
 		struct error *error)
 {
@@ -116,14 +133,16 @@ paged_cache_run(struct attention *attention, uint32_t layer, const float *q, con
 		.data = out, .dtype = PAGED_F32, .n_heads = model->n_heads, .dim = model->head_dim
 	};
 
-	if (cache->device != NULL && !tensors_in(cache, &tensor_q, &tensor_k, &tensor_v, &tensor_out, error))
-		return false;
-	if (paged_append(cache->batch, layer, &tensor_k, &tensor_v, NULL) != PAGED_OK ||
-	    paged_attention(cache->batch, layer, &tensor_q, &tensor_out, NULL) != PAGED_OK)
-		return error_set(error, "%s", paged_client_error(cache->client));
-	return cache->device == NULL ||
-	       device_out(cache->device, DEVICE_OUT, out,
-			  cache->n_tokens * (size_t)model->n_heads * model->head_dim * sizeof(float), error);
+	if (cache->device == NULL)
+		return append_and_attend(cache, layer, &tensor_q, &tensor_k, &tensor_v, &tensor_out, error);
+	if (tensors_in(cache, &tensor_q, &tensor_k, &tensor_v, &tensor_out, error) &&
+	    append_and_attend(cache, layer, &tensor_q, &tensor_k, &tensor_v, &tensor_out, error) &&
+	    device_out(cache->device, DEVICE_OUT, out,
+		       cache->n_tokens * (size_t)model->n_heads * model->head_dim * sizeof(float), error))
+		return layer + 1 < model->n_layers || faults_none(cache, error);
+	/* Whoever is told may give back the pages. */
+	device_wait(cache->device);
+	return false;
 }
 
 static uint32_t
@@ -212,7 +231,8 @@ paged_cache_create(const struct model *model, const struct paged_attachment *att
 	}
 	if (!check_shape(cache, error))
 		goto err_destroy;
-	if (paged_batch_create(cache->pool, &params, &cache->batch) != PAGED_OK) {
+	if (paged_batch_create(cache->pool, &params, &cache->batch) != PAGED_OK ||
+	    (cache->device != NULL && paged_batch_stream(cache->batch, device_stream(cache->device)) != PAGED_OK)) {
 		fail(cache, error);
 		goto err_destroy;
 	}
@@ -231,6 +251,9 @@ paged_cache_destroy(struct attention *attention)
 
 	if (cache == NULL)
 		return;
+	/* A plan that failed may have left copies into the batch's memory. */
+	if (cache->device != NULL)
+		device_wait(cache->device);
 	paged_batch_destroy(cache->batch);
 	device_close(cache->device);
 	paged_pool_close(cache->pool);
