@@ -123,6 +123,20 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 	it_daemon_stop(&daemon);
 }
 
+IT_TEST(no_driver)
+{
+	const char *output;
+	int code;
+
+	start();
+	cuda_case_needs_no_driver();
+	output = it_command(&code,
+			    (const char *const[]){ LLAMA, "--embedded", "--backend", "cuda", "--prompt", "Hi", NULL });
+	it_require(code == 1 && strcmp(output, "paged-llama: pool llama: device 0: no CUDA driver (libcuda.so.1 not "
+					       "found); without a GPU, leave out --backend cuda\n") == 0,
+		   "%s", output);
+}
+
 static void
 run_with(const char *failure)
 {

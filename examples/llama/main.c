@@ -21,11 +21,15 @@ print_geometry(const struct options *options)
 	struct error error;
 	bool ok = setup_load(&setup, options, false, &error);
 
-	if (ok)
+	if (ok) {
 		printf("pool %s {\n    layers = %u\n    kv-heads = %u\n    head-dim = %u\n    dtype = f16\n"
-		       "    page-size = 16\n    max-length = %u\n}\n",
+		       "    page-size = 16\n    max-length = %u\n",
 		       options->pool, setup.model->n_layers, setup.model->n_kv_heads, setup.model->head_dim,
 		       setup.model->n_context);
+		if (options->backend != NULL)
+			printf("    backend = %s\n", options->backend);
+		puts("}");
+	}
 	setup_destroy(&setup);
 	return ok ? EXIT_ANSWERED : fail(&error, EXIT_FAILED);
 }

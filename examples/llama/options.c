@@ -62,7 +62,7 @@ static const char help[] =
 	"  --runtime-dir DIR    where pagedd listens (default: $PAGED_RUNTIME_DIR, else /run/paged)\n"
 	"  --pool NAME          pool to use (default: llama)\n"
 	"  --embedded[=PAGES]   no daemon: a pool of this process's own (default: 1024 pages)\n"
-	"  --backend NAME       where that pool lies: host or cuda (default: host)\n"
+	"  --backend NAME       where that pool lies: host or cuda, a GPU's memory (default: host)\n"
 	"  --prompt TEXT        a prompt; may be repeated\n"
 	"  --prompts FILE       one prompt a line\n"
 	"  --chat               talk in the terminal\n"
@@ -154,7 +154,8 @@ take(struct options *options, int option, const char *value, struct error *error
 		return value == NULL || parse_number("embedded", value, 1, 1u << 24, &options->embedded_pages, error);
 	case OPTION_BACKEND:
 		options->backend = value;
-		return true;
+		return strcmp(value, "host") == 0 || strcmp(value, "cuda") == 0 ||
+		       error_set(error, "--backend %s: host or cuda is expected", value);
 	case OPTION_PROMPT:
 		return add_prompt(options, value, error);
 	case OPTION_PROMPTS:

@@ -15,7 +15,7 @@ struct options {
 	const char *model;
 	const char *runtime_dir; /* NULL: the library's default */
 	const char *pool;
-	const char *backend; /* of an embedded pool; NULL: the host */
+	const char *backend;     /* of an embedded pool, or one that is printed; NULL: the host */
 	uint32_t embedded_pages; /* 0: a daemon has the pool */
 	uint32_t n_workers;      /* 0: this process answers */
 	uint32_t n_threads;

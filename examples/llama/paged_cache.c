@@ -213,6 +213,7 @@ paged_cache_create(const struct model *model, const struct paged_attachment *att
 					     .max_rows = attachment->max_rows,
 					     .reserve_ahead = RESERVE_AHEAD };
 	struct paged_cache *cache = calloc(1, sizeof(*cache));
+	enum paged_status status;
 
 	if (cache == NULL)
 		return error_set(error, "no memory for a client");
@@ -224,9 +225,14 @@ paged_cache_create(const struct model *model, const struct paged_attachment *att
 		error_set(error, "no memory for %u rows", attachment->max_rows);
 		goto err_destroy;
 	}
-	if (attach(cache, attachment) != PAGED_OK ||
-	    paged_pool_open(cache->client, attachment->pool, &cache->pool) != PAGED_OK) {
-		error_set(error, "%s", cache->client != NULL ? paged_client_error(cache->client) : "out of memory");
+	status = attach(cache, attachment);
+	if (status == PAGED_OK)
+		status = paged_pool_open(cache->client, attachment->pool, &cache->pool);
+	if (status != PAGED_OK) {
+		error_set(error, "%s%s", cache->client != NULL ? paged_client_error(cache->client) : "out of memory",
+			  status == PAGED_ERR_UNSUPPORTED && attachment->embedded_backend != NULL
+				  ? "; without a GPU, leave out --backend cuda"
+				  : "");
 		goto err_destroy;
 	}
 	if (!check_shape(cache, error))
