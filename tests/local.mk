@@ -604,7 +604,7 @@ EXTRA_%C%_gpu_conformance_DEPENDENCIES = $(STAND_IN_LIBS)
 LINT_TESTS += %D%/it_conformance.sh
 
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
-GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_work
+GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_mods %D%/it_cuda_work
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/gpu/conformance.fatbin
 CLEANFILES += %D%/gpu/conformance.fatbin
