@@ -53,6 +53,13 @@ own_libraries()
 	done
 }
 
+# The environment that make check sets says whether kernels are built in.
+kernels_told()
+{
+	if [ "$CUDA_IMAGES" = yes ]; then says="built in"; else says="none: "; fi
+	grep "^kernels  $says" "$bundle/README"
+}
+
 version()
 {
 	bare "$bundle/run" pagedd --version >"$directory/version" &&
@@ -83,6 +90,7 @@ refused()
 
 try "a bundle is packed" pack_and_move
 try "its programs find every library in it" own_libraries
+try "it says whether it has kernels for a GPU" kernels_told
 try "pagedd says its version" version
 try "workers share a pool" worker
 try "tests of the GPU are skipped where there is none" gpu_tests
