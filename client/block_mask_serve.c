@@ -187,7 +187,7 @@ owner_ask(struct paged_pool *pool, const struct batch_mask_order *order, const s
 	enum paged_status status;
 
 	client_lock(client);
-	status = client->owner->ops->mask(client->owner, inquiry, image, error);
+	status = client->owner->ops->mask(client->owner, inquiry, &pool->mask_memory, image, error);
 	client_unlock(client);
 	if (status == PAGED_OK)
 		status = image_check(pool, order, image, error);

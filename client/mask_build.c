@@ -57,8 +57,8 @@ names_bind(struct core *core, uint32_t session, const struct wire_mask_order *or
 }
 
 enum paged_status
-mask_build(struct core *core, uint32_t session, const struct wire_mask_order *order, struct image *image,
-	   struct paged_error *error)
+mask_build(struct core *core, uint32_t session, const struct wire_mask_order *order, struct mask_memory *memory,
+	   struct image *image, struct paged_error *error)
 {
 	struct mod_array names[MOD_MAX_NAMES];
 	const struct served_request request = {
@@ -83,7 +83,7 @@ mask_build(struct core *core, uint32_t session, const struct wire_mask_order *or
 	if (status == PAGED_OK)
 		status = served_create(&request, SERVED_BYTES_DEFAULT, &served, error);
 	if (status == PAGED_OK)
-		status = served_build(served, core_pool_view(core, order->pool), NULL, image, error);
+		status = served_build(served, core_pool_view(core, order->pool), NULL, memory, image, error);
 	served_destroy(served);
 	for (uint32_t i = 0; i < arrays.n; i++)
 		core_array_release(arrays.array[i]);

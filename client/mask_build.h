@@ -10,7 +10,7 @@
 
 /** mask_build - here and now; as owner_ops.mask */
 enum paged_status mask_build(struct core *core, uint32_t session, const struct wire_mask_order *order,
-			     struct image *image, struct paged_error *error);
+			     struct mask_memory *memory, struct image *image, struct paged_error *error);
 
 /** mask_build_put - a part of an array; as owner_ops.array_put */
 enum paged_status mask_build_put(struct core *core, uint32_t session, uint32_t member,

@@ -37,20 +37,21 @@ image_map(int fd, uint64_t size, void **base_p, struct paged_error *error)
 }
 
 static enum paged_status
-image_take(int fd, uint64_t size, struct image *image, struct paged_error *error)
+image_take(int fd, uint64_t size, struct mask_memory *memory, struct image *image, struct paged_error *error)
 {
 	void *base = NULL;
 	enum paged_status status = image_map(fd, size, &base, error);
 
 	if (status != PAGED_OK)
 		return status;
-	status = image_read(base, size, image, error);
+	status = image_read(base, size, memory, image, error);
 	munmap(base, (size_t)size);
 	return status;
 }
 
 static enum paged_status
-ticket_redeem(struct rpc *rpc, uint64_t ticket, uint64_t size, struct image *image, struct paged_error *error)
+ticket_redeem(struct rpc *rpc, uint64_t ticket, uint64_t size, struct mask_memory *memory, struct image *image,
+	      struct paged_error *error)
 {
 	const struct wire_control_request request = { .kind = WIRE_FETCH_MASK, .fetch_mask.ticket = ticket };
 	struct wire_control_reply reply;
@@ -61,7 +62,7 @@ ticket_redeem(struct rpc *rpc, uint64_t ticket, uint64_t size, struct image *ima
 	if (status != PAGED_OK)
 		return status;
 	if (reply.kind == WIRE_MASK_GRANT && reply.mask_grant.ticket == ticket && reply.mask_grant.size == size)
-		status = image_take(fds[WIRE_FD_IMAGE], size, image, error);
+		status = image_take(fds[WIRE_FD_IMAGE], size, memory, image, error);
 	else
 		status = paged_fail(error, PAGED_ERR_PROTOCOL, "the daemon answers for a block mask by kind %d",
 				    (int)reply.kind);
@@ -72,7 +73,8 @@ ticket_redeem(struct rpc *rpc, uint64_t ticket, uint64_t size, struct image *ima
 }
 
 enum paged_status
-mask_fetch(struct rpc *rpc, const struct wire_mask_order *order, struct image *image, struct paged_error *error)
+mask_fetch(struct rpc *rpc, const struct wire_mask_order *order, struct mask_memory *memory, struct image *image,
+	   struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_BUILD_MASK, .build_mask = *order };
 	struct wire_reply reply;
@@ -82,8 +84,8 @@ mask_fetch(struct rpc *rpc, const struct wire_mask_order *order, struct image *i
 	if (status != PAGED_OK)
 		return status;
 	if (reply.mask.image != NULL)
-		return image_read(reply.mask.image, reply.mask.size, image, error);
-	return ticket_redeem(rpc, reply.mask.ticket, reply.mask.size, image, error);
+		return image_read(reply.mask.image, reply.mask.size, memory, image, error);
+	return ticket_redeem(rpc, reply.mask.ticket, reply.mask.size, memory, image, error);
 }
 
 enum paged_status

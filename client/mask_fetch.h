@@ -8,8 +8,8 @@
 #include "client/rpc.h"
 
 /** mask_fetch - ask for one and bring it here, from the reply or a memfd; as owner_ops.mask */
-enum paged_status mask_fetch(struct rpc *rpc, const struct wire_mask_order *order, struct image *image,
-			     struct paged_error *error);
+enum paged_status mask_fetch(struct rpc *rpc, const struct wire_mask_order *order, struct mask_memory *memory,
+			     struct image *image, struct paged_error *error);
 
 /** mask_fetch_put, mask_fetch_drop - as owner_ops.array_put and .array_drop */
 enum paged_status mask_fetch_put(struct rpc *rpc, const struct wire_array_part *part, struct paged_error *error);

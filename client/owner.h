@@ -89,9 +89,9 @@ struct owner_ops {
 	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_part *part,
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
-	/** A block mask, built by the owner: to be freed by image_free(), on an error all zero. */
-	enum paged_status (*mask)(struct owner *owner, const struct wire_mask_order *order, struct image *image,
-				  struct paged_error *error);
+	/** A block mask, built by the owner, in memory: to be freed by image_free(), on an error all zero. */
+	enum paged_status (*mask)(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory,
+				  struct image *image, struct paged_error *error);
 
 	/** The index of a pool that need not be open. */
 	enum paged_status (*pool_find)(struct owner *owner, const char *name, uint32_t *pool_p,

@@ -192,12 +192,13 @@ embedded_array_drop(struct owner *owner, const char *name, struct paged_error *e
 }
 
 static enum paged_status
-embedded_mask(struct owner *owner, const struct wire_mask_order *order, struct image *image, struct paged_error *error)
+embedded_mask(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory, struct image *image,
+	      struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
 
 	embedded->n_requests++;
-	return mask_build(embedded->core, owner->session, order, image, error);
+	return mask_build(embedded->core, owner->session, order, memory, image, error);
 }
 
 static enum paged_status

@@ -165,9 +165,10 @@ remote_array_drop(struct owner *owner, const char *name, struct paged_error *err
 }
 
 static enum paged_status
-remote_mask(struct owner *owner, const struct wire_mask_order *order, struct image *image, struct paged_error *error)
+remote_mask(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory, struct image *image,
+	    struct paged_error *error)
 {
-	return mask_fetch(&remote_of(owner)->rpc, order, image, error);
+	return mask_fetch(&remote_of(owner)->rpc, order, memory, image, error);
 }
 
 static enum paged_status

@@ -139,7 +139,7 @@ mask_run(struct helper_job *helper_job)
 	struct mask_job *job = container_of(helper_job, struct mask_job, job);
 	struct image image;
 
-	job->status = served_build(job->served, job->view, &job->job.cancelled, &image, &job->error);
+	job->status = served_build(job->served, job->view, &job->job.cancelled, NULL, &image, &job->error);
 	if (job->status == PAGED_OK) {
 		job->status = image_keep(job, &image);
 		image_free(&image);

@@ -48,7 +48,7 @@ Test(mask_image, there_and_back)
 
 		make(&image, &seed, n_heads);
 		bytes = image_write(&image, &size);
-		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(image_read(bytes, size, NULL, &back, &error), PAGED_OK, "%s", error.text);
 		cr_assert(block_mask_equal(image.mask, back.mask));
 		cr_assert(block_mask_equal(image.logical, back.logical));
 		cr_assert_arr_eq(back.rows, image.rows, 3 * sizeof(*back.rows));
@@ -74,7 +74,7 @@ Test(mask_image, lists_in_another_order)
 	blocks = image.logical->indices[BLOCK_MASK_PARTIAL];
 	for (int i = 0; i < 2; i++) {
 		bytes = image_write(&image, &size);
-		cr_assert_eq(image_read(bytes, size, &back, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(image_read(bytes, size, NULL, &back, &error), PAGED_OK, "%s", error.text);
 		cr_assert_eq(back.logical->ascending, i == 0);
 		cr_assert_not(back.mask->ascending);
 		image_free(&back);
@@ -98,7 +98,7 @@ Test(mask_image, anywhere_in_memory)
 	bytes = image_write(&image, &size);
 	moved = malloc(size + 1);
 	memcpy(moved + 1, bytes, size);
-	cr_assert_eq(image_read(moved + 1, size, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(image_read(moved + 1, size, NULL, &back, &error), PAGED_OK, "%s", error.text);
 	cr_assert(block_mask_equal(image.mask, back.mask));
 	free(moved);
 	free(bytes);
@@ -119,7 +119,7 @@ Test(mask_image, cut_off_anywhere)
 		uint8_t *part = malloc(n + 1);
 
 		memcpy(part, bytes, n);
-		cr_assert_eq(image_read(part, n, &back, &error), PAGED_ERR_PROTOCOL);
+		cr_assert_eq(image_read(part, n, NULL, &back, &error), PAGED_ERR_PROTOCOL);
 		free(part);
 	}
 	free(bytes);
@@ -160,7 +160,7 @@ Test(mask_image, every_byte_wrong)
 	for (uint64_t i = 0; i < size; i++)
 		for (size_t j = 0; j < sizeof(flips); j++) {
 			bytes[i] ^= flips[j];
-			if (image_read(bytes, size, &back, &error) == PAGED_OK) {
+			if (image_read(bytes, size, NULL, &back, &error) == PAGED_OK) {
 				walk(&back);
 				image_free(&back);
 				n_read++;
@@ -181,7 +181,7 @@ refuse(const struct image_header *header, enum paged_status status, const char *
 {
 	struct image back;
 
-	cr_assert_eq(image_read(header, sizeof(*header), &back, &error), status);
+	cr_assert_eq(image_read(header, sizeof(*header), NULL, &back, &error), status);
 	cr_assert_not_null(strstr(error.text, part), "%s", error.text);
 }
 

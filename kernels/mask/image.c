@@ -293,9 +293,9 @@ logical_fill(const struct image_header *header, const uint8_t *bytes, const stru
 
 /* n elements and never none, without contents for from NULL; counts were checked against the image's size. */
 static void *
-part_copy(const uint8_t *from, uint64_t n, size_t size)
+part_copy(struct mask_memory *memory, const uint8_t *from, uint64_t n, size_t size)
 {
-	void *copy = malloc((size_t)n * size + 1);
+	void *copy = mask_memory_grow(memory, NULL, n * size + 1);
 
 	if (copy != NULL && from != NULL && n != 0)
 		memcpy(copy, from, (size_t)n * size);
@@ -304,22 +304,29 @@ part_copy(const uint8_t *from, uint64_t n, size_t size)
 
 /* One of the two masks; the logical one's indices are still to be written. */
 static struct block_mask *
-mask_copy(const struct image_header *header, const uint8_t *bytes, const struct parts *parts, bool logical)
+mask_copy(const struct image_header *header, const uint8_t *bytes, const struct parts *parts,
+	  struct mask_memory *memory, bool logical)
 {
 	struct block_mask *mask = calloc(1, sizeof(*mask));
 	bool whole;
 
 	if (mask == NULL)
 		return NULL;
-	mask->shape = (struct block_mask_shape){ header->n_rows, header->n_heads, header->q_block, header->kv_block,
-						 calloc(header->n_rows, sizeof(*mask->shape.rows)), NULL };
-	mask->first_list = calloc((size_t)header->n_rows + 1, sizeof(*mask->first_list));
+	mask->shape = (struct block_mask_shape){
+		.n_rows = header->n_rows,
+		.n_heads = header->n_heads,
+		.q_block = header->q_block,
+		.kv_block = header->kv_block,
+		.rows = mask_memory_alloc(memory, header->n_rows * sizeof(*mask->shape.rows)),
+		.memory = memory,
+	};
+	mask->first_list = mask_memory_alloc(memory, (header->n_rows + UINT64_C(1)) * sizeof(*mask->first_list));
 	whole = mask->shape.rows != NULL && mask->first_list != NULL;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		mask->start[kind] =
-			part_copy(bytes + parts->start[kind], header->n_lists + 1, sizeof(*mask->start[kind]));
-		mask->indices[kind] = part_copy(logical ? NULL : bytes + parts->indices[kind], header->n_blocks[kind],
-						sizeof(*mask->indices[kind]));
+		mask->start[kind] = part_copy(memory, bytes + parts->start[kind], header->n_lists + 1,
+					      sizeof(*mask->start[kind]));
+		mask->indices[kind] = part_copy(memory, logical ? NULL : bytes + parts->indices[kind],
+						header->n_blocks[kind], sizeof(*mask->indices[kind]));
 		whole = whole && mask->start[kind] != NULL && mask->indices[kind] != NULL;
 	}
 	if (whole)
@@ -329,7 +336,7 @@ mask_copy(const struct image_header *header, const uint8_t *bytes, const struct 
 }
 
 enum paged_status
-image_read(const void *from, uint64_t size, struct image *image, struct paged_error *error)
+image_read(const void *from, uint64_t size, struct mask_memory *memory, struct image *image, struct paged_error *error)
 {
 	const uint8_t *bytes = from;
 	struct image_header header;
@@ -346,9 +353,9 @@ image_read(const void *from, uint64_t size, struct image *image, struct paged_er
 	memcpy(image->boot_id, header.boot_id, sizeof(image->boot_id));
 	image->page_size = header.page_size;
 	image->n_pages = header.n_pages;
-	image->rows = part_copy(bytes + parts.rows, header.n_rows, sizeof(*image->rows));
-	image->mask = mask_copy(&header, bytes, &parts, false);
-	image->logical = mask_copy(&header, bytes, &parts, true);
+	image->rows = part_copy(NULL, bytes + parts.rows, header.n_rows, sizeof(*image->rows));
+	image->mask = mask_copy(&header, bytes, &parts, memory, false);
+	image->logical = mask_copy(&header, bytes, &parts, memory, true);
 	if (image->rows == NULL || image->mask == NULL || image->logical == NULL)
 		status = paged_fail(error, PAGED_ERR_NOMEM, "image of a block mask: no memory for %" PRIu64 " bytes",
 				    size);

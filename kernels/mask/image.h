@@ -71,11 +71,13 @@ void *image_write(const struct image *image, uint64_t *size_p);
 /**
  * image_read - a copy of an image, checked
  *
- * @param[out] image  to be freed with image_free() on PAGED_OK
+ * @param[in]  memory  of the masks, outlives them; NULL: malloc()
+ * @param[out] image   to be freed with image_free() on PAGED_OK
  * @retval PAGED_ERR_PROTOCOL  no image, or one that contradicts itself
  * @retval PAGED_ERR_VERSION   of another major version
  */
-enum paged_status image_read(const void *from, uint64_t size, struct image *image, struct paged_error *error);
+enum paged_status image_read(const void *from, uint64_t size, struct mask_memory *memory, struct image *image,
+			     struct paged_error *error);
 
 /** image_free - its masks and rows; takes one of zeros */
 void image_free(struct image *image);

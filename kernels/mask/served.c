@@ -235,7 +235,7 @@ image_fill(const struct served *served, const struct region_view *view, const ui
 
 static enum paged_status
 bound_build(const struct served *served, const struct region_view *view, const atomic_bool *cancelled,
-	    struct mod_binding *binding, struct image *image, struct paged_error *error)
+	    struct mask_memory *memory, struct mod_binding *binding, struct image *image, struct paged_error *error)
 {
 	const struct batch_mask_order order = {
 		.rows = served->rows,
@@ -244,6 +244,7 @@ bound_build(const struct served *served, const struct region_view *view, const a
 		.q_block = served->q_block,
 		.kv_block = served->kv_block,
 		.max_bytes = served->max_bytes,
+		.memory = memory,
 		.view = view,
 		.cancelled = cancelled,
 	};
@@ -286,7 +287,7 @@ limit_explain(const struct served *served, struct paged_error *error)
 
 enum paged_status
 served_build(const struct served *served, const struct region_view *view, const atomic_bool *cancelled,
-	     struct image *image, struct paged_error *error)
+	     struct mask_memory *memory, struct image *image, struct paged_error *error)
 {
 	struct mod_binding *binding = NULL;
 	struct mod *mod = NULL;
@@ -297,7 +298,7 @@ served_build(const struct served *served, const struct region_view *view, const 
 	if (status == PAGED_OK)
 		status = mod_bind(mod, served->names, served->n_names, &binding, error);
 	if (status == PAGED_OK) {
-		status = bound_build(served, view, cancelled, binding, image, error);
+		status = bound_build(served, view, cancelled, memory, binding, image, error);
 		if (status != PAGED_OK)
 			limit_explain(served, error);
 	}

@@ -57,9 +57,11 @@ void served_destroy(struct served *served);
  *
  * @param[in]  view       of the pool
  * @param[in]  cancelled  set by another thread, it ends the work soon with PAGED_ERR_AGAIN; NULL: nobody will
+ * @param[in]  memory     of the masks, outlives them; NULL: malloc()
  * @param[out] image      to be freed with image_free() on PAGED_OK
  */
 enum paged_status served_build(const struct served *served, const struct region_view *view,
-			       const atomic_bool *cancelled, struct image *image, struct paged_error *error);
+			       const atomic_bool *cancelled, struct mask_memory *memory, struct image *image,
+			       struct paged_error *error);
 
 #endif
