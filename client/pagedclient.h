@@ -358,7 +358,8 @@ struct paged_batch_params {
  *   - rows, explicit page tables and parameter structs may be reused at once;
  *   - asking for changes of a sequence (truncate, erase, close) promises that
  *     no kernel of this session works on it: wait for the stream first;
- *   - a batch is destroyed when its kernels have ended.
+ *   - a batch is destroyed when all that it put on the stream has ended, also
+ *     by a plan that failed.
  * The pool's device is used by its primary context, which the CUDA runtime
  * uses too; the calling thread's current context is what it was afterwards.
  */
