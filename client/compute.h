@@ -27,6 +27,8 @@ struct compute_ops {
 	bool on_device;
 	/** What the kernels are made for: "avx512", "sm_90". */
 	const char *(*isa)(const struct paged_pool *pool);
+	/** "GPU-8a1b...", as long as the pool is open; NULL: the host. */
+	const char *(*device)(const struct paged_pool *pool);
 	/** The batch's buffers are there already; makes batch->team, which mods are bound with. */
 	enum paged_status (*batch_create)(struct paged_batch *batch, const struct paged_batch_params *params,
 					  struct paged_error *error);

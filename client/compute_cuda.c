@@ -17,6 +17,12 @@ cuda_isa(const struct paged_pool *pool)
 	return map_cuda_gpu(&pool->at)->isa;
 }
 
+static const char *
+cuda_device_name(const struct paged_pool *pool)
+{
+	return map_cuda_gpu(&pool->at)->uuid_text;
+}
+
 static enum paged_status
 cuda_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
@@ -239,6 +245,7 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 const struct compute_ops compute_ops_cuda = {
 	.on_device = true,
 	.isa = cuda_isa,
+	.device = cuda_device_name,
 	.batch_create = cuda_batch_create,
 	.batch_destroy = cuda_batch_destroy,
 	.stream = cuda_stream_set,

@@ -12,6 +12,13 @@ host_isa(const struct paged_pool *pool)
 	return kernel_isa_name(pool->client->isa);
 }
 
+static const char *
+host_device(const struct paged_pool *pool)
+{
+	(void)pool;
+	return NULL;
+}
+
 /* A team of its own: batches of one client may run in different threads at once. */
 static enum paged_status
 host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
@@ -130,6 +137,7 @@ host_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 const struct compute_ops compute_ops_host = {
 	.on_device = false,
 	.isa = host_isa,
+	.device = host_device,
 	.batch_create = host_batch_create,
 	.batch_destroy = host_batch_destroy,
 	.stream = host_stream,

@@ -262,6 +262,9 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 		};
 		snprintf(list[i].name, sizeof(list[i].name), "%s", status.name);
 		snprintf(list[i].backend, sizeof(list[i].backend), "%s", pool_backend(&embedded->pools[i]));
+		if (embedded->pools[i].cuda != NULL)
+			snprintf(list[i].device, sizeof(list[i].device), "%s",
+				 map_cuda_device(embedded->pools[i].cuda));
 	}
 	*list_p = list;
 	*n_p = embedded->n_pools;

@@ -262,6 +262,7 @@ remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 		memcpy(list[i].name, from->name, sizeof(list[i].name));
 		memcpy(list[i].backend, from->backend, sizeof(list[i].backend));
 		memcpy(list[i].memory, from->memory, sizeof(list[i].memory));
+		memcpy(list[i].device, from->device, sizeof(list[i].device));
 	}
 	*list_p = list;
 	*n_p = reply.pools.n;

@@ -40,6 +40,7 @@ struct paged_pool_entry {
 	enum paged_dtype dtype;
 	uint32_t n_slots, n_sequences, max_length;
 	char memory[64]; /* "huge pages", "4 KiB pages", "CUDA, vmm, NVIDIA H200" */
+	char device[48]; /* of backend "cuda": "GPU-8a1b..."; "" on the host */
 };
 
 struct paged_session_entry {

@@ -239,6 +239,7 @@ struct paged_pool_info {
 	uint32_t v_in_k;
 	struct paged_plane_info k, v;
 	const char *isa; /* instruction set that this client's kernels run: "avx512", "sm_90", ... */
+	const char *device; /* of backend "cuda": the GPU, "GPU-8a1b..." as nvidia-smi -L says it; NULL: the host */
 };
 
 /**

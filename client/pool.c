@@ -131,6 +131,7 @@ paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.n_slots = pool->at.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
 		.isa = pool->at.compute->isa(pool),
+		.device = pool->at.compute->device(pool),
 	};
 	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
 	plane_info(&ours.v, &layout->plane[LAYOUT_V]);

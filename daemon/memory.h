@@ -35,6 +35,7 @@ struct memory {
 	struct wire_memory grant; /* how they do */
 	int fd;                   /* for them; -1: grant needs none */
 	char text[64];            /* "2 MiB huge pages", "CUDA, vmm, NVIDIA H200": for people */
+	char device[48];          /* "GPU-8a1b..."; "": the host */
 	void *own;                /* the back end's */
 };
 

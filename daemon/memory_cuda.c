@@ -131,6 +131,7 @@ grant_fill(struct memory *memory)
 	memory->size = own->share.size;
 	snprintf(memory->text, sizeof(memory->text), "CUDA, %s, %.40s", cuda_export_name(own->share.kind),
 		 own->gpu.name);
+	snprintf(memory->device, sizeof(memory->device), "%s", own->gpu.uuid_text);
 }
 
 static void

@@ -49,6 +49,7 @@ pool_report(const struct daemon *daemon, uint32_t index, struct wire_pool_report
 	snprintf(report->name, sizeof(report->name), "%s", pool->config->name);
 	snprintf(report->backend, sizeof(report->backend), "%s", pool->memory.ops->name);
 	snprintf(report->memory, sizeof(report->memory), "%s", pool->memory.text);
+	snprintf(report->device, sizeof(report->device), "%s", pool->memory.device);
 	pools_geometry(pool, &report->geometry);
 }
 

@@ -297,6 +297,7 @@ struct wire_pool_report {
 	struct wire_geometry geometry;
 	uint64_t page_bytes, size;
 	uint32_t n_free, n_referenced, n_quarantined, n_slots, n_sequences, max_length;
+	char device[48]; /* "GPU-8a1b..."; "": none */
 };
 
 struct wire_session_report {

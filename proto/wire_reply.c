@@ -26,6 +26,7 @@ pools_put(Paged__V1__Pools *to, const struct wire_reply *reply, struct wire_aren
 		report[i].name = (char *)from->name;
 		report[i].backend = (char *)from->backend;
 		report[i].memory = (char *)from->memory;
+		report[i].device = (char *)from->device;
 		report[i].geometry = &geometry[i];
 		report[i].page_bytes = from->page_bytes;
 		report[i].size = from->size;
@@ -268,6 +269,9 @@ pools_parse(const Paged__V1__Pools *from, struct wire_arena *arena, struct wire_
 		if (status == PAGED_OK)
 			status =
 				wire_text_copy(to[i].memory, sizeof(to[i].memory), pool->memory, "pool: memory", error);
+		if (status == PAGED_OK)
+			status =
+				wire_text_copy(to[i].device, sizeof(to[i].device), pool->device, "pool: device", error);
 	}
 	return status;
 }

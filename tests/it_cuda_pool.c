@@ -19,6 +19,7 @@
 #include "tests/toy.h"
 
 #define N_WORDS 1024u
+#define STAND_IN_UUID "GPU-70616765-6420-7374-616e-642d696e2000"
 
 /* In a worker: its own CUDA, beside the library's. */
 static struct cuda_gpu gpu;
@@ -93,6 +94,7 @@ writer(int from, int to, void *argument)
 	cuda_start();
 	toy_open(&toy, NULL, 0);
 	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, "sm_90") == 0);
+	it_require(strcmp(toy.info.device, STAND_IN_UUID) == 0, "%s", toy.info.device);
 	it_require((uintptr_t)toy.info.base % 512 == 0 && toy.info.k.head_stride % 128 == 0);
 	words_write(&toy, 7);
 	it_say(to, "w", 1);
@@ -137,6 +139,7 @@ static void two_processes(enum cuda_case_export export)
 	it_require(code == 0, "%s", listing);
 	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, stand-in" : "CUDA, legacy, stand-in") != NULL,
 		   "%s", listing);
+	it_require(strstr(listing, "DEVICE") != NULL && strstr(listing, STAND_IN_UUID) != NULL, "%s", listing);
 	it_daemon_stop(&daemon);
 }
 

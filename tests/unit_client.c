@@ -59,6 +59,7 @@ Test(open, instruction_set_from_the_environment)
 	client_setup();
 	done(paged_pool_info(pool, &info));
 	cr_assert_str_eq(info.isa, "generic");
+	cr_assert_null(info.device);
 	paged_client_close(client);
 }
 

@@ -20,7 +20,7 @@
 static json_t *
 json_of_pool(const struct paged_pool_entry *pool)
 {
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:I, s:I}",
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:s, s:I, s:I, s:I, s:o}",
 			 "name", pool->name, "backend", pool->backend, "memory", pool->memory,
 			 "page_bytes", (json_int_t)pool->page_bytes, "size", (json_int_t)pool->size,
 			 "pages", (json_int_t)pool->n_pages, "free", (json_int_t)pool->n_free,
@@ -29,7 +29,8 @@ json_of_pool(const struct paged_pool_entry *pool)
 			 "kv_heads", (json_int_t)pool->n_kv_heads, "k_dim", (json_int_t)pool->k_dim,
 			 "v_dim", (json_int_t)pool->v_dim, "v_in_k", (int)pool->v_in_k,
 			 "dtype", print_dtype(pool->dtype), "slots", (json_int_t)pool->n_slots,
-			 "sequences", (json_int_t)pool->n_sequences, "max_length", (json_int_t)pool->max_length);
+			 "sequences", (json_int_t)pool->n_sequences, "max_length", (json_int_t)pool->max_length,
+			 "device", pool->device[0] != '\0' ? json_string(pool->device) : json_null());
 }
 /* clang-format on */
 
@@ -93,6 +94,16 @@ ctl_status(struct ctl *ctl)
 	return CTL_OK;
 }
 
+/* A column of its own where a pool has one. */
+static bool
+any_device(const struct paged_pool_entry *pools, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (pools[i].device[0] != '\0')
+			return true;
+	return false;
+}
+
 static void
 pools_print(const struct paged_pool_entry *pools, size_t n)
 {
@@ -101,11 +112,13 @@ pools_print(const struct paged_pool_entry *pools, size_t n)
 		{ "DTYPE", PRINT_LEFT },       { "LAYERS", PRINT_RIGHT },    { "KV HEADS", PRINT_RIGHT },
 		{ "K DIM", PRINT_RIGHT },      { "V DIM", PRINT_RIGHT },     { "TOKENS/PAGE", PRINT_RIGHT },
 		{ "MAX LENGTH", PRINT_RIGHT }, { "SEQUENCES", PRINT_RIGHT }, { "SLOTS", PRINT_RIGHT },
+		{ "DEVICE", PRINT_LEFT },
 	};
+	bool with_device = any_device(pools, n);
 	struct print_table table;
 	char text[PRINT_SMALL];
 
-	print_table_init(&table, columns, COUNT(columns));
+	print_table_init(&table, columns, COUNT(columns) - !with_device);
 	for (size_t i = 0; i < n; i++) {
 		print_cell(&table, "%s", pools[i].name);
 		print_cell(&table, "%s", print_bytes(text, pools[i].size));
@@ -119,6 +132,8 @@ pools_print(const struct paged_pool_entry *pools, size_t n)
 		print_cell(&table, "%" PRIu32, pools[i].max_length);
 		print_cell(&table, "%" PRIu32, pools[i].n_sequences);
 		print_cell(&table, "%" PRIu32, pools[i].n_slots);
+		if (with_device)
+			print_cell(&table, "%s", pools[i].device[0] != '\0' ? pools[i].device : "-");
 	}
 	print_table_finish(&table);
 }

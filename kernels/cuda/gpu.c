@@ -126,6 +126,7 @@ gpu_take(struct cuda_gpu *gpu, struct paged_error *error)
 		status = mode_check(gpu, error);
 	if (status != PAGED_OK)
 		return status;
+	cuda_uuid_format(&gpu->uuid, gpu->uuid_text);
 	snprintf(gpu->isa, sizeof(gpu->isa), "sm_%d%d", cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
 		 cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
 	return cuda_gpu_check(gpu, driver->context_retain(&gpu->context, gpu->device), "cuDevicePrimaryCtxRetain",

@@ -28,6 +28,7 @@ struct cuda_gpu {
 	cuda_context context;
 	char name[64]; /* "NVIDIA H200" */
 	char isa[16];  /* "sm_90" */
+	char uuid_text[CUDA_UUID_TEXT];
 };
 
 /**
