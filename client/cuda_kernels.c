@@ -139,7 +139,7 @@ attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, stru
 		if (status != PAGED_OK)
 			break;
 		to->kernel = (struct cuda_kernel){ .name = choice.kernel,
-						   .n_threads = CUDA_ATTENTION_THREADS,
+						   .n_threads = choice.n_threads,
 						   .shared_size = choice.shared_size };
 		to->source = choice.source;
 		to->tile_lines = choice.max_tile_lines;

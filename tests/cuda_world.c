@@ -288,8 +288,9 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 		.causal = args->causal,
 		.lse_without_sink = args->lse_without_sink,
 	};
-	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, CUDA_ATTENTION_THREADS, SHARED_SIZE,
-		 how->seed);
+	cr_assert_not_null(simt_find(how->kernel), "no kernel %s", how->kernel);
+	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, simt_find(how->kernel)->max_threads,
+		 SHARED_SIZE, how->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	for (uint32_t i = 0; i < batch.size.max_groups; i++)
 		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||

@@ -82,8 +82,9 @@ struct attention_mod {
 #define ATTENTION_JOIN(a, b) ATTENTION_JOIN_(a, b)
 #define ATTENTION_NAME(name) ATTENTION_JOIN(name, ATTENTION_SUFFIX)
 /* SIMT_KERNEL pastes what it is given, so the name is made before. */
-#define ATTENTION_KERNEL_(name, min_blocks) SIMT_KERNEL(name, cuda_attention_params, CUDA_ATTENTION_THREADS, min_blocks)
-#define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_(name, min_blocks)
+#define ATTENTION_KERNEL_(name, threads, min_blocks) SIMT_KERNEL(name, cuda_attention_params, threads, min_blocks)
+#define ATTENTION_KERNEL_OF(name, threads, min_blocks) ATTENTION_KERNEL_(name, threads, min_blocks)
+#define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_OF(name, CUDA_ATTENTION_THREADS, min_blocks)
 
 #define ATTENTION_WORDS (CUDA_SEGMENT / 32)
 

@@ -12,24 +12,31 @@ struct candidate {
 
 /* The first that takes everything. */
 static const struct candidate candidates[] = {
-#define MMA(dtype, name, dim)                                           \
-	{                                                               \
-		dtype, dim,                                             \
-		{                                                       \
-			"attention_mma", "attention_mma_" name "_" #dim, \
-			CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_LINES      \
-		}                                                       \
+#define MMA(dtype, name, dim)                                                                    \
+	{                                                                                        \
+		dtype, dim,                                                                      \
+		{                                                                                \
+			"attention_mma", "attention_mma_" name "_" #dim, CUDA_ATTENTION_THREADS, \
+				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_LINES                       \
+		}                                                                                \
 	}
-#define SIMT(dim)                                                                                                    \
-	{                                                                                                            \
-		PAGED_DTYPE_NONE, dim,                                                                               \
-		{                                                                                                    \
-			"attention_simt", "attention_simt_" #dim, CUDA_SIMT_SHARED_##dim, CUDA_TILE_LINES            \
-		}                                                                                                    \
+#define SIMT(dim)                                                                                                 \
+	{                                                                                                         \
+		PAGED_DTYPE_NONE, dim,                                                                            \
+		{                                                                                                 \
+			"attention_simt", "attention_simt_" #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
+				CUDA_TILE_LINES                                                                   \
+		}                                                                                                 \
 	}
-	MMA(PAGED_F16, "f16", 64),   MMA(PAGED_F16, "f16", 128),   MMA(PAGED_F16, "f16", 256),
-	MMA(PAGED_BF16, "bf16", 64), MMA(PAGED_BF16, "bf16", 128), MMA(PAGED_BF16, "bf16", 256),
-	SIMT(128),		     SIMT(256),			   SIMT(576),
+	MMA(PAGED_F16, "f16", 64),
+	MMA(PAGED_F16, "f16", 128),
+	MMA(PAGED_F16, "f16", 256),
+	MMA(PAGED_BF16, "bf16", 64),
+	MMA(PAGED_BF16, "bf16", 128),
+	MMA(PAGED_BF16, "bf16", 256),
+	SIMT(128),
+	SIMT(256),
+	SIMT(576),
 };
 
 static bool

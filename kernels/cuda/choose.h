@@ -9,7 +9,8 @@
 struct cuda_choice {
 	const char *source; /* of the module: "attention_mma" */
 	const char *kernel;
-	uint32_t shared_size;	 /* past 48 KiB a launcher must ask for it */
+	uint32_t n_threads;
+	uint32_t shared_size;    /* past 48 KiB a launcher must ask for it */
 	uint32_t max_tile_lines; /* for the plan */
 };
 

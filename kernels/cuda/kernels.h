@@ -208,7 +208,7 @@ struct cuda_block_mask {
 	uint32_t kv_block;
 };
 
-/** attention_*: any number of blocks of CUDA_ATTENTION_THREADS. */
+/** attention_*: any number of blocks of as many threads as struct cuda_choice says. */
 struct cuda_attention_params {
 	struct cuda_pages pages;
 	struct cuda_plan plan;
