@@ -30,7 +30,7 @@ batch_tensor_in(struct kernel_tensor *to, const char *name, const struct paged_t
 	if (from == NULL || (from->data == NULL && total_q != 0))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s has no data", name);
 	size = paged_dtype_size(from->dtype);
-	if (size == 0)
+	if (!paged_dtype_is_tensor(from->dtype))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: dtype %d is none of f32, f16, bf16", name,
 				  (int)from->dtype);
 	if (from->reserved != 0)

@@ -93,7 +93,7 @@ pages_of(const struct kernel_pages *pages)
 		.v_in_k = layout->params.v_in_k,
 	};
 
-	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++) {
+	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
 		const struct layout_plane *plane = &layout->plane[i];
 
 		to.plane[i] = (struct cuda_plane){

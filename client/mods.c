@@ -234,7 +234,7 @@ paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
 
 	if (status != PAGED_OK)
 		return status;
-	if (paged_dtype_size(q) == 0)
+	if (!paged_dtype_is_tensor(q))
 		return client_failf(pool->client, PAGED_ERR_INVALID, "q: dtype %d is none of f32, f16, bf16", (int)q);
 	status = pool->at.compute->mods_prepare(mods, q, timeout_ms, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);

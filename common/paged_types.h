@@ -61,14 +61,23 @@ enum paged_status {
 	PAGED_ERR_CORRUPT = 21
 };
 
-/** Element types of planes and tensors (the floats alone), and of arrays that mods read. */
+/**
+ * Element types: of a pool's planes all but I32 and U8, of tensors F32, F16
+ * and BF16, of arrays that mods read those three, I32 and U8.
+ */
 enum paged_dtype {
 	PAGED_DTYPE_NONE = 0,
 	PAGED_F32 = 1,
 	PAGED_F16 = 2,
 	PAGED_BF16 = 3,
+	/** OCP FP8 with 4 bits of exponent: at most 448, no infinity. */
+	PAGED_E4M3 = 4,
+	/** OCP FP8 with 5 bits of exponent: at most 57344. */
+	PAGED_E5M2 = 5,
 	PAGED_I32 = 16,
-	PAGED_U8 = 17
+	PAGED_U8 = 17,
+	/** -127 to 127, with a scale for each token and head. */
+	PAGED_I8 = 18
 };
 
 /**

@@ -84,12 +84,22 @@ paged_dtype_size(enum paged_dtype dtype)
 	case PAGED_F16:
 	case PAGED_BF16:
 		return 2;
+	case PAGED_E4M3:
+	case PAGED_E5M2:
+	case PAGED_I8:
+		return 1;
 	case PAGED_I32:
 	case PAGED_U8:
 	case PAGED_DTYPE_NONE:
 		break;
 	}
 	return 0;
+}
+
+bool
+paged_dtype_is_tensor(enum paged_dtype dtype)
+{
+	return dtype == PAGED_F32 || dtype == PAGED_F16 || dtype == PAGED_BF16;
 }
 
 const char *
@@ -102,6 +112,12 @@ paged_dtype_name(enum paged_dtype dtype)
 		return "f16";
 	case PAGED_BF16:
 		return "bf16";
+	case PAGED_E4M3:
+		return "e4m3";
+	case PAGED_E5M2:
+		return "e5m2";
+	case PAGED_I8:
+		return "i8";
 	case PAGED_I32:
 	case PAGED_U8:
 	case PAGED_DTYPE_NONE:
@@ -113,7 +129,8 @@ paged_dtype_name(enum paged_dtype dtype)
 enum paged_dtype
 paged_dtype_parse(const char *name)
 {
-	static const enum paged_dtype all[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const enum paged_dtype all[] = { PAGED_F32,  PAGED_F16,  PAGED_BF16,
+						PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (strcmp(name, paged_dtype_name(all[i])) == 0)

@@ -10,6 +10,7 @@
 #define PAGED_STATUS_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 
 #include "common/paged_types.h"
 
@@ -28,12 +29,15 @@ enum paged_status paged_fail(struct paged_error *error, enum paged_status status
 enum paged_status paged_vfail(struct paged_error *error, enum paged_status status, const char *format,
 			      va_list arguments) __attribute__((format(printf, 3, 0)));
 
-/* Types of planes and tensors; integers are mods' alone (kernels/mod/mod.h). */
+/* Types of planes and tensors; i32 and u8 are mods' alone (kernels/mod/mod.h). */
 
 /** paged_dtype_size - bytes of one element; 0 for what is no such type */
 uint32_t paged_dtype_size(enum paged_dtype dtype);
 
-/** paged_dtype_name - "f32", "f16", "bf16", or "?" */
+/** paged_dtype_is_tensor - callers' tensors may have it: f32, f16, bf16 */
+bool paged_dtype_is_tensor(enum paged_dtype dtype);
+
+/** paged_dtype_name - "f32", "f16", "bf16", "e4m3", "e5m2", "i8", or "?" */
 const char *paged_dtype_name(enum paged_dtype dtype);
 
 /** paged_dtype_parse - PAGED_DTYPE_NONE for what is no name of a dtype */

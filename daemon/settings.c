@@ -256,7 +256,7 @@ settings_set(const struct settings_row *row, void *object, const char *text, str
 	case SETTINGS_DTYPE:
 		*(uint32_t *)field = paged_dtype_parse(text);
 		if (*(uint32_t *)field == PAGED_DTYPE_NONE)
-			return paged_fail(error, PAGED_ERR_INVALID, "none of f32, f16, bf16");
+			return paged_fail(error, PAGED_ERR_INVALID, "none of f32, f16, bf16, e4m3, e5m2, i8");
 		return PAGED_OK;
 	case SETTINGS_LOG_LEVEL:
 		if (!log_level_parse(text, field))

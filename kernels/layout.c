@@ -11,7 +11,8 @@ params_check(const struct layout_params *p, struct paged_error *error)
 				  "V dim %u",
 				  p->n_layers, p->n_kv_heads, p->page_size, p->n_pages, p->k_dim, p->v_dim);
 	if (paged_dtype_size(p->dtype) == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "dtype %d is none of f32, f16, bf16", (int)p->dtype);
+		return paged_fail(error, PAGED_ERR_INVALID, "dtype %d is none of f32, f16, bf16, e4m3, e5m2, i8",
+				  (int)p->dtype);
 	if (p->page_size > PAGED_MAX_PAGE_SIZE)
 		return paged_fail(error, PAGED_ERR_LIMIT, "page size %u tokens exceeds %u", p->page_size,
 				  PAGED_MAX_PAGE_SIZE);
@@ -26,20 +27,64 @@ params_check(const struct layout_params *p, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* One (page, head) of a plane, rounded up to the alignment; at most 256 x 576 x 4 bytes. */
-static uint64_t
-head_bytes(const struct layout_params *p, uint32_t dim)
+static struct layout_plane
+plane_of(enum paged_dtype dtype, uint32_t dim)
 {
-	uint64_t bytes = (uint64_t)p->page_size * dim * paged_dtype_size(p->dtype);
+	return (struct layout_plane){
+		.dtype = dtype, .dim = dim, .token_stride = (uint64_t)dim * paged_dtype_size(dtype)
+	};
+}
 
-	return (bytes + p->alignment - 1) & ~((uint64_t)p->alignment - 1);
+static void
+planes_choose(struct layout *layout)
+{
+	const struct layout_params *p = &layout->params;
+	const struct layout_plane none = { .dtype = PAGED_DTYPE_NONE };
+	bool scales = p->dtype == PAGED_I8;
+
+	layout->plane[LAYOUT_K] = plane_of(p->dtype, p->k_dim);
+	layout->plane[LAYOUT_V] = plane_of(p->dtype, p->v_dim);
+	layout->plane[LAYOUT_K_SCALE] = scales ? plane_of(PAGED_F32, 1) : none;
+	layout->plane[LAYOUT_V_SCALE] = layout->plane[LAYOUT_K_SCALE];
+}
+
+/* V in K: where those lie, with V's own dim. */
+static void
+planes_alias(struct layout *layout)
+{
+	layout->plane[LAYOUT_V] = layout->plane[LAYOUT_K];
+	layout->plane[LAYOUT_V].dim = layout->params.v_dim;
+	layout->plane[LAYOUT_V_SCALE] = layout->plane[LAYOUT_K_SCALE];
+}
+
+/* One plane after the other; a head's part is at most 256 x 576 x 4 bytes before it is rounded up. */
+static bool
+planes_place(struct layout *layout, uint64_t *page_stride_p)
+{
+	const struct layout_params *p = &layout->params;
+	uint64_t at = 0;
+
+	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++) {
+		struct layout_plane *plane = &layout->plane[i];
+		uint64_t mask = (uint64_t)p->alignment - 1, bytes;
+
+		if (plane->dtype == PAGED_DTYPE_NONE || (p->v_in_k && (i == LAYOUT_V || i == LAYOUT_V_SCALE)))
+			continue;
+		plane->offset = at;
+		plane->head_stride = (plane->token_stride * p->page_size + mask) & ~mask;
+		if (__builtin_mul_overflow(plane->head_stride, (uint64_t)p->n_kv_heads, &bytes) ||
+		    __builtin_add_overflow(at, bytes, &at))
+			return false;
+	}
+	*page_stride_p = at;
+	return true;
 }
 
 enum paged_status
 layout_init(struct layout *layout, const struct layout_params *params, struct paged_error *error)
 {
 	enum paged_status status = params_check(params, error);
-	uint64_t k_head, v_head, k_bytes, page_stride, layer_stride, size;
+	uint64_t page_stride, layer_stride, size;
 
 	if (status != PAGED_OK)
 		return status;
@@ -48,31 +93,20 @@ layout_init(struct layout *layout, const struct layout_params *params, struct pa
 		layout->params.alignment = LAYOUT_ALIGNMENT_HOST;
 	params = &layout->params;
 
-	k_head = head_bytes(params, params->k_dim);
-	v_head = params->v_in_k ? 0 : head_bytes(params, params->v_dim);
-	if (__builtin_mul_overflow(k_head, (uint64_t)params->n_kv_heads, &k_bytes) ||
-	    __builtin_mul_overflow(k_head + v_head, (uint64_t)params->n_kv_heads, &page_stride) ||
+	planes_choose(layout);
+	if (!planes_place(layout, &page_stride) ||
 	    __builtin_mul_overflow(page_stride, (uint64_t)params->n_pages, &layer_stride) ||
 	    __builtin_mul_overflow(layer_stride, (uint64_t)params->n_layers, &size) || size > INT64_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u layers of %u pages of %u heads exceed 2^63 bytes",
 				  params->n_layers, params->n_pages, params->n_kv_heads);
-
-	layout->plane[LAYOUT_K] = (struct layout_plane){
-		.dtype = params->dtype,
-		.dim = params->k_dim,
-		.offset = 0,
-		.layer_stride = layer_stride,
-		.page_stride = page_stride,
-		.head_stride = k_head,
-		.token_stride = (uint64_t)params->k_dim * paged_dtype_size(params->dtype),
-	};
-	layout->plane[LAYOUT_V] = layout->plane[LAYOUT_K];
-	layout->plane[LAYOUT_V].dim = params->v_dim;
-	if (!params->v_in_k) {
-		layout->plane[LAYOUT_V].offset = k_bytes;
-		layout->plane[LAYOUT_V].head_stride = v_head;
-		layout->plane[LAYOUT_V].token_stride = (uint64_t)params->v_dim * paged_dtype_size(params->dtype);
+	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++) {
+		if (layout->plane[i].dtype == PAGED_DTYPE_NONE)
+			continue;
+		layout->plane[i].layer_stride = layer_stride;
+		layout->plane[i].page_stride = page_stride;
 	}
+	if (params->v_in_k)
+		planes_alias(layout);
 	layout->page_bytes = page_stride * params->n_layers;
 	layout->size = size;
 	return PAGED_OK;

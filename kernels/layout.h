@@ -2,10 +2,11 @@
 /**
  * layout.h - where (layer, page, plane, head, token) lies in a pool's memory
  *
- * [layer][page][K, V][head][token][dim]: one (page, head) of a plane is
- * contiguous and starts on a multiple of `alignment` bytes, K and V of a page
- * lie together.  Code addresses by the planes' strides and assumes of the
- * order above only that one (page, head) is contiguous.
+ * [layer][page][K, V, K scales, V scales][head][token][dim]: one (page, head)
+ * of a plane is contiguous and starts on a multiple of `alignment` bytes, the
+ * planes of a page lie together.  Pools of i8 alone have scales, one f32 for
+ * each token and head.  Code addresses by the planes' strides and assumes of
+ * the order above only that one (page, head) is contiguous.
  */
 #ifndef PAGED_KERNELS_LAYOUT_H
 #define PAGED_KERNELS_LAYOUT_H
@@ -15,12 +16,12 @@
 
 #include "common/status.h"
 
-enum { LAYOUT_K, LAYOUT_V, LAYOUT_N_PLANES };
+enum { LAYOUT_K, LAYOUT_V, LAYOUT_K_SCALE, LAYOUT_V_SCALE, LAYOUT_N_PLANES };
 
 #define LAYOUT_ALIGNMENT_HOST 64u
 #define LAYOUT_ALIGNMENT_CUDA 128u
 
-/** One array in a page.  Offsets and strides count bytes from the pool's base. */
+/** One array in a page; dtype PAGED_DTYPE_NONE: the pool has none.  Offsets and strides count bytes from its base. */
 struct layout_plane {
 	enum paged_dtype dtype;
 	uint32_t dim;
@@ -36,7 +37,7 @@ struct layout_params {
 	uint32_t n_kv_heads;
 	uint32_t k_dim;
 	uint32_t v_dim;
-	bool v_in_k; /* V is the first v_dim dims of K and has no memory of its own */
+	bool v_in_k; /* V is the first v_dim dims of K and has no memory of its own, its scales are K's */
 	enum paged_dtype dtype;
 	uint32_t page_size; /* tokens */
 	uint32_t n_pages;

@@ -200,7 +200,7 @@ cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, boo
 				 .n_kv_heads = layout->params.n_kv_heads,
 				 .v_in_k = layout->params.v_in_k };
 
-	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++) {
+	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
 		const struct layout_plane *plane = &layout->plane[i];
 
 		to.plane[i] = (struct cuda_plane){ .address = base + plane->offset + pages->layer * plane->layer_stride,

@@ -262,7 +262,7 @@ KERNEL_TEST(attention, masked_keys_may_be_anything)
 
 	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens); i++)
-		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++) {
+		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
 			struct world world;
 
 			world_create(&world, &params);

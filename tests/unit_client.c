@@ -29,7 +29,7 @@ Test(open, failures_leave_a_client_to_ask)
 
 	bad.dtype = PAGED_DTYPE_NONE;
 	refused(paged_client_open_embedded(&bad, 1, NULL, &client), PAGED_ERR_INVALID,
-		"dtype 0 is none of f32, f16, bf16");
+		"dtype 0 is none of f32, f16, bf16, e4m3, e5m2, i8");
 	paged_client_close(client);
 
 	bad.name = NULL;

@@ -65,7 +65,7 @@ static const struct {
 	  "1: pool p: size = 99999999TiB: no size; write a number and B, KiB, MiB, GiB or TiB" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 257 }\n", "1: pool p: page-size = 257: outside 1 to 256 tokens" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 0 }\n", "1: pool p: page-size = 0: outside 1 to 256 tokens" },
-	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n", "1: pool p: dtype = f64: none of f32, f16, bf16" },
+	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n", "1: pool p: dtype = f64: none of f32, f16, bf16, e4m3, e5m2, i8" },
 	{ "pool p { " GEOMETRY "pages = 3 v-in-k = true }\n", "1: pool p: v-in-k = true: neither yes nor no" },
 	{ "pool p { layers = 2 kv-heads = 1 k-dim = 64 v-dim = 128 v-in-k = yes pages = 3 }\n",
 	  "1: pool p: V dim 128 cannot be the first dims of a K dim of 64" },

@@ -280,7 +280,7 @@ Test(cuda_attention, masked_keys_may_be_anything)
 
 	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
 	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
-		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++) {
+		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
 			uint32_t token = tokens[i % COUNT(tokens)];
 			struct cuda_attend how;
 			struct world world;

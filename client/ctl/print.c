@@ -140,6 +140,12 @@ print_dtype(enum paged_dtype dtype)
 		return "f16";
 	case PAGED_BF16:
 		return "bf16";
+	case PAGED_E4M3:
+		return "e4m3";
+	case PAGED_E5M2:
+		return "e5m2";
+	case PAGED_I8:
+		return "i8";
 	case PAGED_I32:
 	case PAGED_U8:
 	case PAGED_DTYPE_NONE:

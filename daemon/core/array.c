@@ -18,13 +18,15 @@ struct array_slot {
 	struct array_slot *next;
 };
 
-/* Integers, too, which common/status.h leaves to mods. */
+/* What mods read: tensors' types, and integers that common/status.h leaves to mods. */
 static uint32_t
 element_size(enum paged_dtype dtype)
 {
 	if (dtype == PAGED_I32)
 		return 4;
-	return dtype == PAGED_U8 ? 1 : paged_dtype_size(dtype);
+	if (dtype == PAGED_U8)
+		return 1;
+	return paged_dtype_is_tensor(dtype) ? paged_dtype_size(dtype) : 0;
 }
 
 static bool

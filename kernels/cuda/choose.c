@@ -52,6 +52,9 @@ enum paged_status
 cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared, struct cuda_choice *choice,
 	    struct paged_error *error)
 {
+	if (!paged_dtype_is_tensor(pool->dtype))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no kernel for a GPU's pool of %s",
+				  paged_dtype_name(pool->dtype));
 	for (unsigned int i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
 		if (!takes(&candidates[i], pool, q) || candidates[i].choice.shared_size > max_shared)
 			continue;
