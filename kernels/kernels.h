@@ -13,6 +13,18 @@
  * nothing.  One that sees no key, or only such, gets 0, -inf and -inf; with a
  * sink 0, the sink and -inf.
  *
+ * What a pool keeps is, per dtype, with all arithmetic on it in f32:
+ *   f32, f16, bf16  x, rounded to nearest even
+ *   e4m3, e5m2      x * (1 / scale of the KV head), rounded to nearest even;
+ *                   what passes the largest finite number, infinity too, becomes
+ *                   that; NaN becomes 0x7f.  Attention reads it times the scale.
+ *   i8              of a token's head with absolute maximum m: scale m / 127 in
+ *                   the scale plane, x * (127 / m) rounded to nearest even.  m
+ *                   below 2^-120: scale and elements 0.  A NaN or infinity:
+ *                   scale NaN, elements 0, so all of it reads as NaN.
+ * Attention multiplies scores by K's scales and results (e4m3, e5m2) or weights
+ * (i8) by V's.  A token's scale under a weight of 0 never reaches a result.
+ *
  * Order of reduction: a row's keys are cut into splits of KERNEL_SPLIT tokens
  * from logical token 0, each split is reduced by itself, and the splits are
  * merged in logical order; keys that a line does not see, whoever says so,
@@ -67,6 +79,22 @@ struct kernel_pages {
 	uint32_t layer;
 };
 
+/** Rotary embedding: pairs of dims turned by an angle that the token's position and the pair's number give. */
+struct kernel_rotary {
+	const float *cos_sin; /* [n_positions][dim] cosines of the dim / 2 pairs, then their sines */
+	uint32_t n_positions;
+	uint32_t dim;              /* turned dims, even */
+	uint32_t first;            /* the first of them; first + dim <= K dim */
+	bool interleaved;          /* pairs (2i, 2i + 1); else (i, i + dim / 2) */
+	const uint32_t *positions; /* [total_q] below n_positions; NULL: q_base + i */
+	/*
+	 * Queries of all rows, turned likewise; data NULL: none.  q_out may be
+	 * q's memory with its dtype and strides.
+	 */
+	struct kernel_tensor q;
+	struct kernel_tensor q_out;
+};
+
 struct append_args {
 	struct kernel_pages pages;
 	const struct kernel_row *rows;
@@ -79,6 +107,9 @@ struct append_args {
 	 * kv_len - q_len + i.
 	 */
 	const uint32_t *positions;
+	/* [n_kv_heads] of e4m3 and e5m2, finite and above 0, or NULL: 1.  V in K has K's. */
+	const float *k_scale, *v_scale;
+	const struct kernel_rotary *rotary; /* k is turned in f32 before it is rounded, its tensor stays; NULL: none */
 };
 
 struct attention_args {
@@ -102,6 +133,7 @@ struct attention_args {
 	bool lse_without_sink;
 	float *lse;     /* [total_q][n_heads] natural log, or NULL */
 	float *maximum; /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
+	const float *k_scale, *v_scale; /* as append's were */
 };
 
 /** Instruction sets, best last. */
