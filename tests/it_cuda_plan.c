@@ -12,6 +12,7 @@
 
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
+#include "tests/cuda_graph.h"
 #include "tests/stand_in_use.h"
 
 static char log_path[] = "/tmp/paged-cuda-log-XXXXXX";
@@ -304,19 +305,22 @@ IT_TEST(captured_plans)
 {
 	struct paged_plan_device_params params;
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct cuda_graphs graphs;
 	uint32_t more = 28;
 	struct lengths *at;
 	struct scene scene;
+	cuda_graph graph;
 	unsigned int n;
 
 	start(NULL);
 	scene_open(&scene, &three);
+	it_require(cuda_graphs_find(&graphs, &scene.gpu.driver));
 	write_all(&scene);
 	scene_rows(&scene, rows);
 	at = scene_put(&scene, &right, sizeof(right));
 	params = device_params(at, rows);
 	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	setenv("PAGED_STAND_IN_CAPTURING", "1", 1);
+	it_require(graphs.begin(scene.stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
 	n = calls("cuMemcpyHtoDAsync");
 	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
 	it_require(calls("cuMemcpyHtoDAsync") == n);
@@ -324,7 +328,8 @@ IT_TEST(captured_plans)
 	scene_ok(&scene, paged_seq_reserve(scene.pool, 1, &scene.seq[0], &more));
 	scene_expect(&scene, paged_batch_plan_device(scene.batch, &params), PAGED_ERR_UNSUPPORTED);
 	it_require(strstr(paged_client_error(scene.client), "the stream is being captured") != NULL);
-	unsetenv("PAGED_STAND_IN_CAPTURING");
+	it_require(graphs.end(scene.stream, &graph) == CUDA_SUCCESS);
+	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
 	/* Before a replay: the tables, and no launch. */
 	n = calls("cuLaunchKernel");
 	params.tables_only = 1;

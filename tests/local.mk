@@ -445,7 +445,7 @@ EXTRA_%C%_it_stand_in_DEPENDENCIES = $(STAND_IN_LIBS)
 %C%_it_stand_in_run_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_stand_in_run_DEPENDENCIES = $(STAND_IN_LIBS)
 UNIT_TESTS += %D%/unit_cuda_abi
-%C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h
+%C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h %D%/cuda_graph.h
 %C%_unit_cuda_abi_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_abi_CPPFLAGS = $(AM_CPPFLAGS)
 %C%_unit_cuda_abi_LDADD = $(CRITERION_LIBS)
@@ -625,3 +625,9 @@ IT_TESTS += %D%/it_llama_cuda
 %C%_it_llama_cuda_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_it_llama_cuda_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CUDA_CASE_LIBS) -ldl -lm
 EXTRA_%C%_it_llama_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+
+# Captured graphs
+IT_TESTS += %D%/it_stand_in_graph
+%C%_it_stand_in_graph_SOURCES = %D%/cuda_graph.h %D%/it_stand_in_graph.c %D%/stand_in_case.h %D%/stand_in_use.h
+%C%_it_stand_in_graph_LDADD = $(%C%_it_stand_in_LDADD)
+EXTRA_%C%_it_stand_in_graph_DEPENDENCIES = $(STAND_IN_LIBS)

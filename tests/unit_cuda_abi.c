@@ -9,6 +9,7 @@
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/nvrtc.h"
 #include "tests/cuda_abi.h"
+#include "tests/cuda_graph.h"
 
 #ifdef CUDA_TOOLKIT
 Test(cuda_abi, numbers_and_sizes)
@@ -65,6 +66,8 @@ function_find(const char *header, const char *symbol)
 {
 	const char *version = strstr(symbol, "_v"), *at = declaration_find(header, symbol, (int)strlen(symbol));
 
+	if (version == NULL)
+		version = strstr(symbol, "WithFlags");
 	if (at == NULL && version != NULL && strstr(header, symbol) != NULL)
 		at = declaration_find(header, symbol, (int)(version - symbol));
 	return at;
@@ -97,6 +100,7 @@ Test(cuda_abi, functions)
 
 #define CHECK_DRIVER(symbol, field, parameters) function_check(driver, #symbol, #parameters);
 	CUDA_DRIVER_FUNCTIONS(CHECK_DRIVER)
+	CUDA_GRAPH_FUNCTIONS(CHECK_DRIVER)
 #define CHECK_NVRTC(type, symbol, field, parameters) function_check(nvrtc, #symbol, #parameters);
 	CUDA_NVRTC_FUNCTIONS(CHECK_NVRTC)
 	free(driver);

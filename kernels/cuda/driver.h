@@ -114,6 +114,9 @@ enum {
 	CUDA_ACCESS_READ_WRITE = 3,
 	CUDA_GRANULARITY_RECOMMENDED = 1,
 	CUDA_CAPTURE_NONE = 0,
+	CUDA_CAPTURE_GLOBAL = 0,
+	CUDA_CAPTURE_THREAD_LOCAL = 1,
+	CUDA_CAPTURE_RELAXED = 2,
 };
 
 struct cuda_location {
@@ -194,6 +197,7 @@ struct cuda_access {
 	F(cuStreamQuery, stream_query, (cuda_stream stream))                                                           \
 	F(cuStreamWaitEvent, stream_wait, (cuda_stream stream, cuda_event event, unsigned int flags))                  \
 	F(cuStreamIsCapturing, stream_capturing, (cuda_stream stream, int *status))                                    \
+	F(cuThreadExchangeStreamCaptureMode, capture_mode, (int *mode))                                                \
 	F(cuEventCreate, event_create, (cuda_event * event, unsigned int flags))                                       \
 	F(cuEventDestroy_v2, event_destroy, (cuda_event event))                                                        \
 	F(cuEventRecord, event_record, (cuda_event event, cuda_stream stream))                                         \

@@ -2,7 +2,7 @@
 /*
  * Copies in a stream.  Ordinary host memory is read when the call is made, and
  * written before it returns, as the driver does; pinned memory is touched when
- * the stream gets there.
+ * the stream gets there, and of a captured copy, at each replay.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -68,12 +68,15 @@ fill_run(struct operation *operation)
 static int
 copy_in(cuda_address to, const void *from, size_t size, cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
 	bool staged = !memory_pinned(from, size);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (staged && stream->capture != NULL)
+		return capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	if (memory_host(to, size, true) == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	operation = stream_operation(staged ? size : 0, copy_in_run);
@@ -92,11 +95,15 @@ copy_in(cuda_address to, const void *from, size_t size, cuda_stream handle)
 static int
 copy_out(void *to, cuda_address from, size_t size, cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
+	bool pinned = memory_pinned(to, size);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!pinned && stream->capture != NULL)
+		return capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	if (memory_host(from, size, false) == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	operation = stream_operation(0, copy_out_run);
@@ -106,17 +113,18 @@ copy_out(void *to, cuda_address from, size_t size, cuda_stream handle)
 	operation->copy.from = from;
 	operation->copy.size = size;
 	stream_add(stream, operation);
-	return memory_pinned(to, size) ? CUDA_SUCCESS : stream_run(stream, UINT64_MAX);
+	return pinned ? CUDA_SUCCESS : stream_run(stream, UINT64_MAX);
 }
 
 static int
 copy(cuda_address to, cuda_address from, size_t size, cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (memory_host(to, size, true) == NULL || memory_host(from, size, false) == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	operation = stream_operation(0, copy_run);
@@ -132,11 +140,12 @@ copy(cuda_address to, cuda_address from, size_t size, cuda_stream handle)
 static int
 fill(cuda_address to, unsigned char value, size_t n, cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (memory_host(to, n, true) == NULL)
 		return CUDA_ERROR_INVALID_VALUE;
 	operation = stream_operation(0, fill_run);

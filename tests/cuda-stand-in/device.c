@@ -212,6 +212,7 @@ context_release(cuda_device device)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (--contexts[device].n_retained > 0)
 		return CUDA_SUCCESS;
+	capture_forget(&contexts[device]);
 	stream_forget(&contexts[device]);
 	memory_forget(device);
 	if (exclusive[device] >= 0)
@@ -260,6 +261,14 @@ context_pop(struct CUctx_st **context)
 	return CUDA_SUCCESS;
 }
 
+static int
+context_synchronize(void)
+{
+	int result = capture_context(context_now());
+
+	return result == CUDA_SUCCESS ? stream_run_all(context_now()->device) : result;
+}
+
 ENTRY(cuDevicePrimaryCtxRetain, (cuda_context * context, cuda_device device), ENTRY_DRIVER,
       context_retain(context, device))
 ENTRY(cuDevicePrimaryCtxRelease_v2, (cuda_device device), ENTRY_INIT, context_release(device))
@@ -267,4 +276,4 @@ ENTRY(cuCtxPushCurrent_v2, (cuda_context context), ENTRY_DRIVER, context_push(co
 ENTRY(cuCtxPopCurrent_v2, (cuda_context * context), ENTRY_DRIVER, context_pop(context))
 ENTRY(cuCtxGetCurrent, (cuda_context * context), ENTRY_DRIVER, (*context = context_now(), CUDA_SUCCESS))
 ENTRY(cuCtxGetDevice, (cuda_device * device), ENTRY_CONTEXT, (*device = context_now()->device, CUDA_SUCCESS))
-ENTRY(cuCtxSynchronize, (void), ENTRY_CONTEXT, stream_run_all(context_now()->device))
+ENTRY(cuCtxSynchronize, (void), ENTRY_CONTEXT, context_synchronize())

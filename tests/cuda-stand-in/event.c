@@ -24,8 +24,11 @@ struct CUevent_st {
 	uint32_t recorded, reached;
 	struct CUstream_st *stream; /* of the last record */
 	uint64_t number;
-	struct backing backing; /* of a shared one */
-	int owner;              /* pidfd, of an imported one */
+	bool captured;           /* so was the last record */
+	struct capture *capture; /* by that; NULL: it has ended */
+	struct capture_set tips; /* what the record comes behind */
+	struct backing backing;  /* of a shared one */
+	int owner;               /* pidfd, of an imported one */
 };
 
 static struct CUevent_st *events;
@@ -130,17 +133,44 @@ record_run(struct operation *operation)
 	return CUDA_SUCCESS;
 }
 
+/* A captured record marks a place in the capture, and nothing is ever reached there. */
+static int
+record_capture(struct CUevent_st *event, const struct CUstream_st *stream)
+{
+	if (event->shared)
+		return capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	event->captured = true;
+	event->capture = stream->capture;
+	event->tips = stream->tips;
+	return CUDA_SUCCESS;
+}
+
+void
+events_leave(const struct capture *capture)
+{
+	for (struct CUevent_st *each = events; each != NULL; each = each->next)
+		if (each->capture == capture)
+			each->capture = NULL;
+}
+
 /* An imported one could be recorded with CUDA; nothing here needs it. */
 static int
 event_record(struct CUevent_st *event, cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result = stream_admit(handle, &stream);
 
-	if (stream == NULL || !event_exists(event) || event->context != context_now())
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!event_exists(event) || event->context != context_now())
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (event->imported)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (stream->capture != NULL)
+		return record_capture(event, stream);
+	event->captured = false;
+	event->capture = NULL;
 	operation = stream_operation(0, record_run);
 	if (operation == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -165,16 +195,48 @@ wait_run(struct operation *operation)
 	return result;
 }
 
+/* Waiting for a captured record brings the stream into the capture; nothing else crosses its border. */
+static int
+wait_capture(struct CUstream_st *stream, const struct CUevent_st *event)
+{
+	int result;
+
+	if (!event->captured)
+		return capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+	if (event->capture == NULL)
+		return stream->capture == NULL ? CUDA_ERROR_CAPTURED_EVENT
+					       : capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+	if (capture_invalid(event->capture))
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	if (stream_is_default(stream))
+		return capture_refuse(event->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+	if (stream->capture == NULL) {
+		stream->capture = event->capture;
+		stream->tips.n = 0;
+	} else if (stream->capture != event->capture) {
+		capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+		return capture_refuse(event->capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+	}
+	result = capture_merge(&stream->tips, &event->tips);
+	return result == CUDA_SUCCESS ? result : capture_refuse(stream->capture, result);
+}
+
 static int
 stream_wait(cuda_stream handle, struct CUevent_st *event, unsigned int flags)
 {
-	struct CUstream_st *stream = stream_of(handle);
 	struct operation *operation;
+	struct CUstream_st *stream;
+	int result;
 
 	if (flags != 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (stream == NULL || !event_exists(event))
+	result = stream_admit(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!event_exists(event))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (event->captured || stream->capture != NULL)
+		return wait_capture(stream, event);
 	operation = stream_operation(0, wait_run);
 	if (operation == NULL)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -185,17 +247,33 @@ stream_wait(cuda_stream handle, struct CUevent_st *event, unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+/* How far it is: never of a captured one. */
+static int
+event_ask(const struct CUevent_st *event)
+{
+	if (!event_exists(event))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!event->captured)
+		return capture_unsafe();
+	return event->capture == NULL ? CUDA_ERROR_CAPTURED_EVENT
+				      : capture_refuse(event->capture, CUDA_ERROR_CAPTURED_EVENT);
+}
+
 static int
 event_synchronize(struct CUevent_st *event)
 {
-	return event_exists(event) ? event_wait(event, event_recorded(event)) : CUDA_ERROR_INVALID_HANDLE;
+	int result = event_ask(event);
+
+	return result == CUDA_SUCCESS ? event_wait(event, event_recorded(event)) : result;
 }
 
 static int
 event_query(struct CUevent_st *event)
 {
-	if (!event_exists(event))
-		return CUDA_ERROR_INVALID_HANDLE;
+	int result = event_ask(event);
+
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (event_reached(event, event_recorded(event)))
 		return CUDA_SUCCESS;
 	if (!event->queried) {

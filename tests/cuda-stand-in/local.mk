@@ -38,12 +38,14 @@ check_LTLIBRARIES += %D%/libstandinkernels.la
 check_LTLIBRARIES += %D%/libcuda.la
 %C%_libcuda_la_SOURCES = \
 	%D%/backing.c \
+	%D%/capture.c \
 	%D%/copy.c \
 	%D%/cubin.c \
 	%D%/cubin.h \
 	%D%/device.c \
 	%D%/entry.c \
 	%D%/event.c \
+	%D%/graph.c \
 	%D%/inject.c \
 	%D%/inject.h \
 	%D%/memory.c \

@@ -244,8 +244,8 @@ memory_attribute(void *value, int attribute, cuda_address address)
 	}
 }
 
-ENTRY(cuMemAlloc_v2, (cuda_address * address, size_t size), ENTRY_CONTEXT, memory_alloc(address, size))
-ENTRY(cuMemFree_v2, (cuda_address address), ENTRY_CONTEXT, memory_free(address))
+ENTRY(cuMemAlloc_v2, (cuda_address * address, size_t size), ENTRY_UNSAFE, memory_alloc(address, size))
+ENTRY(cuMemFree_v2, (cuda_address address), ENTRY_UNSAFE, memory_free(address))
 ENTRY(cuMemGetInfo_v2, (size_t * available, size_t *total), ENTRY_CONTEXT, memory_info(available, total))
 ENTRY(cuPointerGetAttribute, (void *value, int attribute, cuda_address address), ENTRY_CONTEXT,
       memory_attribute(value, attribute, address))
@@ -298,9 +298,9 @@ memory_pinned(const void *at, size_t size)
 	return false;
 }
 
-ENTRY(cuMemHostAlloc, (void **p, size_t size, __attribute__((unused)) unsigned int flags), ENTRY_CONTEXT,
+ENTRY(cuMemHostAlloc, (void **p, size_t size, __attribute__((unused)) unsigned int flags), ENTRY_UNSAFE,
       host_alloc(p, size))
-ENTRY(cuMemFreeHost, (void *p), ENTRY_CONTEXT, host_free(p))
+ENTRY(cuMemFreeHost, (void *p), ENTRY_UNSAFE, host_free(p))
 
 /* IPC handles */
 
@@ -397,6 +397,6 @@ ipc_close(cuda_address address)
 
 ENTRY(cuIpcGetMemHandle, (struct cuda_ipc_handle * handle, cuda_address address), ENTRY_CONTEXT,
       ipc_export(handle, address))
-ENTRY(cuIpcOpenMemHandle_v2, (cuda_address * address, struct cuda_ipc_handle handle, unsigned int flags), ENTRY_CONTEXT,
+ENTRY(cuIpcOpenMemHandle_v2, (cuda_address * address, struct cuda_ipc_handle handle, unsigned int flags), ENTRY_UNSAFE,
       ipc_open(address, handle, flags))
-ENTRY(cuIpcCloseMemHandle, (cuda_address address), ENTRY_CONTEXT, ipc_close(address))
+ENTRY(cuIpcCloseMemHandle, (cuda_address address), ENTRY_UNSAFE, ipc_close(address))

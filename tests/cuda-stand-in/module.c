@@ -278,7 +278,12 @@ launch_run(struct operation *operation)
 	uint64_t seed = entry_setting("PAGED_STAND_IN_SEED", 0);
 	cuda_device device = operation->launch.device;
 	char message[512];
-	struct simt_launch launch = {
+	struct simt_launch launch;
+	bool good;
+
+	if (!function_exists(operation->launch.function))
+		return entry_poison(CUDA_ERROR_ILLEGAL_ADDRESS, "launch of a kernel whose module was unloaded");
+	launch = (struct simt_launch){
 		.kernel = operation->launch.function->kernel,
 		.params = operation->data,
 		.grid = { operation->launch.grid[0], operation->launch.grid[1] },
@@ -286,7 +291,6 @@ launch_run(struct operation *operation)
 		.shared_size = operation->launch.shared_size,
 		.seed = seed > 1 ? seed + n_launches++ : seed,
 	};
-	bool good;
 
 	memory_open(device);
 	good = simt_run(&launch, message, sizeof(message));
@@ -316,13 +320,13 @@ launch(struct CUfunc_st *function, const unsigned int grid[3], const unsigned in
        cuda_stream handle, void **parameters, void **extra)
 {
 	int result = launch_check(function, grid, block, shared_size);
-	struct CUstream_st *stream = stream_of(handle);
 	struct operation *operation;
+	struct CUstream_st *stream;
 
+	if (result == CUDA_SUCCESS)
+		result = stream_admit(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
 	if (extra != NULL || (parameters == NULL && function->kernel->params_size > 0))
 		return CUDA_ERROR_INVALID_VALUE;
 	operation = stream_operation(function->kernel->params_size, launch_run);
@@ -339,8 +343,8 @@ launch(struct CUfunc_st *function, const unsigned int grid[3], const unsigned in
 	return CUDA_SUCCESS;
 }
 
-ENTRY(cuModuleLoadData, (cuda_module * module, const void *image), ENTRY_CONTEXT, module_load(module, image))
-ENTRY(cuModuleUnload, (cuda_module module), ENTRY_CONTEXT, module_unload(module))
+ENTRY(cuModuleLoadData, (cuda_module * module, const void *image), ENTRY_UNSAFE, module_load(module, image))
+ENTRY(cuModuleUnload, (cuda_module module), ENTRY_UNSAFE, module_unload(module))
 ENTRY(cuModuleGetFunction, (cuda_function * function, cuda_module module, const char *name), ENTRY_CONTEXT,
       module_function(function, module, name))
 ENTRY(cuFuncGetAttribute, (int *value, int attribute, cuda_function function), ENTRY_DRIVER,

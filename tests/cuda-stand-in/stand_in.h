@@ -2,8 +2,8 @@
 /**
  * stand_in.h - the parts of a libcuda.so.1 that needs no GPU
  *
- * It has every function of CUDA_DRIVER_FUNCTIONS, as strict as CUDA or
- * stricter.  Device memory is a memfd, mapped twice: where its device address
+ * It has every function of CUDA_DRIVER_FUNCTIONS and CUDA_GRAPH_FUNCTIONS, as
+ * strict as CUDA or stricter.  Device memory is a memfd, mapped twice: where its device address
  * says, closed but while a kernel runs, so that a host that follows a device
  * address faults; and elsewhere for copies.  Streams do nothing until somebody
  * waits for them.  What a real driver leaves undefined fails here.
@@ -17,7 +17,6 @@
  *   PAGED_STAND_IN_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
  *                                         results of every, the third, the second and later calls
  *   PAGED_STAND_IN_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
- *   PAGED_STAND_IN_CAPTURING=1            what cuStreamIsCapturing says, read at each call; there are no graphs
  *   PAGED_STAND_IN_LOG=FILE               a line for each call: process id, function, result
  *   CUDA_VISIBLE_DEVICES=1,0              as CUDA's, numbers alone
  */
@@ -30,11 +29,13 @@
 #include <sys/types.h>
 
 #include "kernels/cuda/driver.h"
+#include "tests/cuda_graph.h"
 
 #pragma GCC visibility push(default)
 
 #define STAND_IN_DECLARE(symbol, field, parameters) int symbol parameters;
 CUDA_DRIVER_FUNCTIONS(STAND_IN_DECLARE)
+CUDA_GRAPH_FUNCTIONS(STAND_IN_DECLARE)
 #undef STAND_IN_DECLARE
 
 /** stand_in_message - what was wrong with the kernel or copy that failed last; "" if none did */
@@ -44,8 +45,11 @@ const char *stand_in_message(void);
 
 /* Entry points (entry.c) */
 
-/** What a call needs: nothing, cuInit(), that and no error since, a current context as well. */
-enum entry_needs { ENTRY_ANY_TIME, ENTRY_INIT, ENTRY_DRIVER, ENTRY_CONTEXT };
+/**
+ * What a call needs: nothing, cuInit(), that and no error since, a current
+ * context as well, and that no capture forbids it.
+ */
+enum entry_needs { ENTRY_ANY_TIME, ENTRY_INIT, ENTRY_DRIVER, ENTRY_CONTEXT, ENTRY_UNSAFE };
 
 /** entry_begin - takes the lock; CUDA_SUCCESS, or what the call shall return at once */
 int entry_begin(const char *name, enum entry_needs needs);
@@ -193,8 +197,22 @@ struct operation {
 			size_t shared_size;
 			cuda_device device;
 		} launch;
+		struct {
+			struct CUgraphExec_st *exec;
+			uint64_t turn;              /* launches before this one, of which the last: */
+			struct CUstream_st *before; /* there still if that one has not run */
+			uint64_t before_number;
+		} graph;
 	};
 	unsigned char data[]; /* staged bytes, a kernel's parameters */
+};
+
+/** Nodes of a program behind which something comes. */
+#define CAPTURE_WIDTH 16
+
+struct capture_set {
+	unsigned int n;
+	unsigned int nodes[CAPTURE_WIDTH];
 };
 
 struct CUstream_st {
@@ -205,16 +223,49 @@ struct CUstream_st {
 	uint64_t running; /* the number of the operation that runs in some thread; 0: none */
 	bool queried;     /* and told to come again; the next time it moves */
 	struct operation *first, **last;
+	struct capture *capture; /* NULL: in none */
+	struct capture_set tips; /* then: behind what the next operation comes */
 };
 
 /** stream_of - the stream of a handle (NULL: the default one) in the current context, or NULL */
 struct CUstream_st *stream_of(cuda_stream stream);
 struct operation *stream_operation(size_t data_size, int (*run)(struct operation *operation));
+/** stream_admit - stream_of() for a call that enqueues: a CUDA result, also of captures that do not bear it */
+int stream_admit(cuda_stream handle, struct CUstream_st **stream_p);
+bool stream_is_default(const struct CUstream_st *stream);
+/** stream_add - to its queue, or to its capture */
 void stream_add(struct CUstream_st *stream, struct operation *operation);
 /** stream_run - everything in it up to this number */
 int stream_run(struct CUstream_st *stream, uint64_t number);
 int stream_run_all(cuda_device device);
 void stream_forget(struct CUctx_st *context);
 bool stream_exists(const struct CUstream_st *stream);
+/** streams_leave, events_leave - the capture ends */
+void streams_leave(const struct capture *capture);
+void events_leave(const struct capture *capture);
+
+/* Captures (capture.c) */
+
+/** capture_refuse - the capture is invalid from now on; returns result */
+int capture_refuse(struct capture *capture, int result);
+bool capture_invalid(const struct capture *capture);
+/** capture_unsafe - a call that no thread may make beside captures; those that forbid it are invalid then */
+int capture_unsafe(void);
+/** capture_context - a call that concerns every stream of the context */
+int capture_context(const struct CUctx_st *context);
+int capture_merge(struct capture_set *to, const struct capture_set *from);
+void capture_add(struct CUstream_st *stream, struct operation *operation);
+void capture_forget(const struct CUctx_st *context);
+
+/* Graphs (graph.c) */
+
+struct graph_program *program_create(void);
+void program_drop(struct graph_program *program);
+bool program_add(struct graph_program *program, struct operation *operation, const struct capture_set *after);
+unsigned int program_last(const struct graph_program *program);
+/** program_ends_in - every node comes before one of these, or is one */
+bool program_ends_in(const struct graph_program *program, const struct capture_set *ends);
+/** graph_create - takes the program over */
+int graph_create(struct graph_program *program, struct CUgraph_st **graph_p);
 
 #endif

@@ -27,7 +27,7 @@ stream_exists(const struct CUstream_st *stream)
 	return each != NULL && each->context->n_retained > 0 && each->generation == each->context->generation;
 }
 
-static bool
+bool
 stream_is_default(const struct CUstream_st *stream)
 {
 	return stream >= defaults && stream < defaults + MAX_DEVICES;
@@ -49,6 +49,32 @@ stream_of(cuda_stream handle)
 	return stream_exists(handle) && stream->context == context ? stream : NULL;
 }
 
+/* The default stream would wait for, and hold up, each blocking one. */
+int
+stream_admit(cuda_stream handle, struct CUstream_st **stream_p)
+{
+	struct CUstream_st *stream = stream_of(handle);
+	int result = CUDA_SUCCESS;
+
+	if (stream == NULL)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (struct CUstream_st *each = streams; stream_is_default(stream) && each != NULL; each = each->next)
+		if (each->capture != NULL && !each->non_blocking && each->context == stream->context)
+			result = capture_refuse(each->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+	if (stream->capture != NULL && capture_invalid(stream->capture))
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*stream_p = stream;
+	return result;
+}
+
+void
+streams_leave(const struct capture *capture)
+{
+	for (struct CUstream_st *each = streams; each != NULL; each = each->next)
+		if (each->capture == capture)
+			each->capture = NULL;
+}
+
 struct operation *
 stream_operation(size_t data_size, int (*run)(struct operation *operation))
 {
@@ -63,6 +89,10 @@ void
 stream_add(struct CUstream_st *stream, struct operation *operation)
 {
 	operation->number = ++last_number;
+	if (stream->capture != NULL) {
+		capture_add(stream, operation);
+		return;
+	}
 	*stream->last = operation;
 	stream->last = &operation->next;
 	stream->queried = false;
@@ -175,6 +205,8 @@ stream_destroy(struct CUstream_st *stream)
 
 	if (!stream_exists(stream))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream->capture != NULL)
+		return capture_refuse(stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 	result = stream_run(stream, UINT64_MAX);
 	while (*at != stream)
 		at = &(*at)->next;
@@ -184,14 +216,25 @@ stream_destroy(struct CUstream_st *stream)
 	return result;
 }
 
+/* How far a stream is: never of one that only collects. */
+static int
+stream_ask(cuda_stream handle, struct CUstream_st **stream_p)
+{
+	int result = stream_admit(handle, stream_p);
+
+	if (result == CUDA_SUCCESS && (*stream_p)->capture != NULL)
+		result = capture_refuse((*stream_p)->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	return result == CUDA_SUCCESS ? capture_unsafe() : result;
+}
+
 static int
 stream_synchronize(cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
-	int result;
+	struct CUstream_st *stream;
+	int result = stream_ask(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	result = run_earlier(stream, stream_is_default(stream) ? UINT64_MAX : 0);
 	return result == CUDA_SUCCESS ? stream_run(stream, UINT64_MAX) : result;
 }
@@ -199,10 +242,11 @@ stream_synchronize(cuda_stream handle)
 static int
 stream_query(cuda_stream handle)
 {
-	struct CUstream_st *stream = stream_of(handle);
+	struct CUstream_st *stream;
+	int result = stream_ask(handle, &stream);
 
-	if (stream == NULL)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (stream->first == NULL && stream->running == 0)
 		return CUDA_SUCCESS;
 	if (!stream->queried) {
@@ -215,9 +259,17 @@ stream_query(cuda_stream handle)
 static int
 stream_capturing(cuda_stream handle, int *status)
 {
-	if (stream_of(handle) == NULL)
+	struct CUstream_st *stream = stream_of(handle);
+
+	if (stream == NULL)
 		return CUDA_ERROR_INVALID_HANDLE;
-	*status = (int)entry_setting("PAGED_STAND_IN_CAPTURING", CUDA_CAPTURE_NONE);
+	for (struct CUstream_st *each = streams; stream_is_default(stream) && each != NULL; each = each->next)
+		if (each->capture != NULL && !each->non_blocking && each->context == stream->context)
+			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (stream->capture == NULL)
+		*status = CUDA_CAPTURE_NONE;
+	else
+		*status = capture_invalid(stream->capture) ? CUDA_CAPTURE_INVALIDATED : CUDA_CAPTURE_ACTIVE;
 	return CUDA_SUCCESS;
 }
 
