@@ -102,7 +102,7 @@ endif
 	%D%/cuda/share.c \
 	%D%/cuda/share.h
 %C%_libkernels_la_LIBADD += -ldl
-EXTRA_DIST += %D%/cuda/simt.h %D%/cuda/simt_device.h
+EXTRA_DIST += %D%/cuda/fp8.h %D%/cuda/simt.h %D%/cuda/simt_device.h
 
 # Mods for the GPU
 %C%_libkernels_la_SOURCES += \
@@ -129,6 +129,7 @@ GPU_HEADER_FILES = \
 	%D%/cuda/attention.h \
 	%D%/cuda/attention_tile.h \
 	%D%/cuda/elements.h \
+	%D%/cuda/fp8.h \
 	%D%/cuda/kernels.h \
 	%D%/cuda/rows.h \
 	%D%/cuda/simt.h \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small kernels that use every function of simt.h, each with ways to go wrong. */
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/fp8.h"
 #include "tests/simt_cases.h"
 
 struct simt_case_shared {
@@ -175,5 +176,23 @@ SIMT_KERNEL(simt_case_convert, simt_convert_params, 128, 1)
 		p.from_e4m3[i] = simt_from_e4m3(p.e4m3[i]);
 		p.exp2[i] = simt_exp2(x);
 		p.log2[i] = simt_log2(simt_fma(x, x, simt_max(x, 1.0f)));
+	}
+}
+
+SIMT_KERNEL(simt_case_bytes, simt_bytes_params, 128, 1)
+{
+	uint32_t first = simt_block() * simt_n_threads() + simt_thread(), step = simt_n_blocks() * simt_n_threads();
+
+	for (uint32_t i = first; i < p.n; i += step) {
+		p.e4m3[i] = simt_pack_e4m3(p.in[i], p.in[i + 1]);
+		p.e5m2[i] = simt_pack_e5m2(p.in[i], p.in[i + 1]);
+		p.e4m3_bits[i] = (uint16_t)(fp8_to_e4m3(p.in[i]) | fp8_to_e4m3(p.in[i + 1]) << 8);
+		p.e5m2_bits[i] = (uint16_t)(fp8_to_e5m2(p.in[i]) | fp8_to_e5m2(p.in[i + 1]) << 8);
+	}
+	for (uint32_t i = first; i < 65536; i += step) {
+		p.halves[i * 4] = simt_widen_e4m3((uint16_t)i);
+		p.halves[i * 4 + 1] = fp8_widen_e4m3((uint16_t)i);
+		p.halves[i * 4 + 2] = simt_widen_e5m2((uint16_t)i);
+		p.halves[i * 4 + 3] = fp8_widen_e5m2((uint16_t)i);
 	}
 }

@@ -69,6 +69,14 @@ struct simt_convert_params {
 	uint32_t n;
 };
 
+struct simt_bytes_params {
+	const float *in;                 /* [n + 1] */
+	uint16_t *e4m3, *e5m2;           /* [n]: of in[i] and in[i + 1], by the instruction */
+	uint16_t *e4m3_bits, *e5m2_bits; /* by bits */
+	uint32_t *halves;                /* [65536][4]: of two codes of e4m3, of e5m2, by the instruction and by bits */
+	uint32_t n;
+};
+
 #ifndef __CUDACC_RTC__ /* which knows no functions of the host */
 /* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
 #ifdef __cplusplus

@@ -417,6 +417,61 @@ Test(simt, numbers_convert)
 		  isnan(p.from_e4m3[N_NUMBERS - 1]) && isnan(p.log2[N_NUMBERS - 1]));
 }
 
+/* Every sign, exponent and beginning of a mantissa, with ends that decide how it is rounded. */
+static unsigned int
+byte_numbers(float *in)
+{
+	static const uint32_t ends[] = { 0, 1, 0xffff };
+	unsigned int n = 0;
+
+	for (uint32_t high = 0; high < 65536; high += 4)
+		for (unsigned int i = 0; i < 3; i++)
+			in[n++] = convert_float((high + i * 2 % 4) << 16 | ends[i]);
+	for (uint32_t high = 0x3300; high < 0x4800; high++) /* 2^-25 to 2^17, each */
+		for (unsigned int i = 0; i < 3; i++)
+			in[n++] = convert_float(high << 16 | ends[i]);
+	return n;
+}
+
+#define N_BYTE_NUMBERS (3 * (16384 + 0x1500))
+
+static void
+halves_check(const uint32_t *halves, uint32_t two)
+{
+	for (unsigned int i = 0; i < 4; i++) {
+		float got = convert_from_f16((uint16_t)(halves[i & 2] >> i % 2 * 16));
+		float bits = convert_from_f16((uint16_t)(halves[(i & 2) + 1] >> i % 2 * 16));
+
+		cr_assert(got == bits ? signbit(got) == signbit(bits) : isnan(got) && isnan(bits),
+			  "codes %04x, number %u: %g, by bits %g", two, i, (double)got, (double)bits);
+	}
+}
+
+/* What stands for the instructions of fp8 where a GPU lacks them, beside their model. */
+Test(simt, fp8_by_bits)
+{
+	struct simt_bytes_params p = {
+		.in = region((N_BYTE_NUMBERS + 1) * 4, false, "in"),
+		.e4m3 = region(N_BYTE_NUMBERS * 2, true, "e4m3"),
+		.e5m2 = region(N_BYTE_NUMBERS * 2, true, "e5m2"),
+		.e4m3_bits = region(N_BYTE_NUMBERS * 2, true, "e4m3 by bits"),
+		.e5m2_bits = region(N_BYTE_NUMBERS * 2, true, "e5m2 by bits"),
+		.n = N_BYTE_NUMBERS,
+		.halves = region(65536 * 16, true, "halves"),
+	};
+
+	cr_assert_eq(byte_numbers((float *)p.in), N_BYTE_NUMBERS);
+	good("simt_case_bytes", &p, 3, 128, 3);
+	for (unsigned int i = 0; i < N_BYTE_NUMBERS; i++) {
+		cr_assert_eq(p.e4m3[i], p.e4m3_bits[i], "%a: e4m3 %04x, by bits %04x", (double)p.in[i], p.e4m3[i],
+			     p.e4m3_bits[i]);
+		cr_assert_eq(p.e5m2[i], p.e5m2_bits[i], "%a: e5m2 %04x, by bits %04x", (double)p.in[i], p.e5m2[i],
+			     p.e5m2_bits[i]);
+	}
+	for (uint32_t two = 0; two < 65536; two++)
+		halves_check(p.halves + two * 4, two);
+}
+
 Test(simt, launches_that_cannot_be)
 {
 	struct simt_reverse_params p;

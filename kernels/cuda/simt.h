@@ -83,6 +83,7 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *   T simt_load_fresh(const T *at)          not from a cache that another block's write may not have reached
  *
  *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
+ *   void simt_copy_async4(...)              4 bytes likewise
  *   void simt_copy_async_commit()           ends a group of this thread's copies
  *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are on their way;
  *                                           other threads see the bytes after a barrier
@@ -93,8 +94,15 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *
  *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c), simt_max(a, b) (NaN if either is)
  *   uint16_t simt_to_bf16(float) / simt_to_f16(float), to nearest even; float simt_from_bf16 / simt_from_f16
- *   uint8_t simt_to_e4m3(float) saturating; float simt_from_e4m3(uint8_t)
+ *   float simt_mul(a, b), simt_add(a, b)    rounded each by itself, whatever stands beside them
+ *   int32_t simt_to_int(float)              to nearest even, saturating; NaN is 0
+ *   uint8_t simt_to_e4m3(float) / simt_to_e5m2, to nearest even, infinity becomes the largest number, NaN 0x7f
+ *   float simt_from_e4m3(uint8_t) / simt_from_e5m2
  *   uint32_t simt_pack_bf16(float low, float high), simt_pack_f16
+ *   uint16_t simt_pack_e4m3(float low, float high), simt_pack_e5m2
+ *   uint32_t simt_widen_e4m3(uint16_t two), simt_widen_e5m2     two f16
+ *   uint32_t simt_fma_f16(a, b, c), simt_fma_bf16               of two each
+ *   uint32_t simt_permute(low, high, which) bytes of the eight, a hexadecimal digit 0..7 of `which` each
  */
 
 #endif

@@ -175,6 +175,14 @@ simt_copy_async16(void *shared, const void *global, bool valid)
 }
 
 SIMT_FUNCTION void
+simt_copy_async4(void *shared, const void *global, bool valid)
+{
+	asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(simt_shared_address(shared)),
+		     "l"(__cvta_generic_to_global(global)), "r"(valid ? 4 : 0)
+		     : "memory");
+}
+
+SIMT_FUNCTION void
 simt_copy_async_commit()
 {
 	asm volatile("cp.async.commit_group;" ::: "memory");
@@ -252,6 +260,24 @@ simt_fma(float a, float b, float c)
 }
 
 SIMT_FUNCTION float
+simt_mul(float a, float b)
+{
+	return __fmul_rn(a, b);
+}
+
+SIMT_FUNCTION float
+simt_add(float a, float b)
+{
+	return __fadd_rn(a, b);
+}
+
+SIMT_FUNCTION int32_t
+simt_to_int(float value)
+{
+	return __float2int_rn(value);
+}
+
+SIMT_FUNCTION float
 simt_max(float a, float b)
 {
 	float c;
@@ -311,44 +337,104 @@ simt_from_f16(uint16_t bits)
 	return value;
 }
 
-SIMT_FUNCTION uint8_t
-simt_to_e4m3(float value)
+/* Of two halves each */
+
+SIMT_FUNCTION uint32_t
+simt_permute(uint32_t low, uint32_t high, uint32_t which)
+{
+	return __byte_perm(low, high, which);
+}
+
+SIMT_FUNCTION uint32_t
+simt_fma_f16(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t d;
+
+	asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+	return d;
+}
+
+SIMT_FUNCTION uint32_t
+simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t d;
+
+	asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+	return d;
+}
+
+/* fp8: sm_89 and up have it */
+
+#include "kernels/cuda/fp8.h"
+
+SIMT_FUNCTION uint16_t
+simt_pack_e4m3(float low, float high)
 {
 #if __CUDA_ARCH__ >= 890
 	uint16_t bits;
 
-	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(value));
-	return (uint8_t)bits;
+	asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+	return bits;
 #else
-	uint32_t bits = __float_as_uint(value), sign = bits >> 24 & 0x80;
-	float magnitude = __uint_as_float(bits & 0x7fffffff);
-
-	if (magnitude != magnitude)
-		return 0x7f;
-	if (magnitude >= 448.0f)
-		return (uint8_t)(sign | 0x7e);
-	if (magnitude < 0x1p-6f) /* subnormal: a multiple of 2^-9, and 8 of them are the first normal number */
-		return (uint8_t)(sign | (uint32_t)__float2int_rn(magnitude * 0x1p9f));
-	bits &= 0x7fffffff;
-	bits += 0x7ffff + (bits >> 20 & 1);
-	return (uint8_t)(sign | ((bits >> 20) - (120u << 3)));
+	return (uint16_t)(fp8_to_e4m3(low) | fp8_to_e4m3(high) << 8);
 #endif
+}
+
+SIMT_FUNCTION uint16_t
+simt_pack_e5m2(float low, float high)
+{
+#if __CUDA_ARCH__ >= 890
+	uint16_t bits;
+
+	asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+	return bits;
+#else
+	return (uint16_t)(fp8_to_e5m2(low) | fp8_to_e5m2(high) << 8);
+#endif
+}
+
+SIMT_FUNCTION uint32_t
+simt_widen_e4m3(uint16_t two)
+{
+#if __CUDA_ARCH__ >= 890
+	uint32_t halves;
+
+	asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
+	return halves;
+#else
+	return fp8_widen_e4m3(two);
+#endif
+}
+
+/* f16 with its last eight bits cut off, which a permutation puts there faster than a conversion. */
+SIMT_FUNCTION uint32_t
+simt_widen_e5m2(uint16_t two)
+{
+	return fp8_widen_e5m2(two);
+}
+
+SIMT_FUNCTION uint8_t
+simt_to_e4m3(float value)
+{
+	return (uint8_t)simt_pack_e4m3(value, 0);
+}
+
+SIMT_FUNCTION uint8_t
+simt_to_e5m2(float value)
+{
+	return (uint8_t)simt_pack_e5m2(value, 0);
 }
 
 SIMT_FUNCTION float
 simt_from_e4m3(uint8_t bits)
 {
-#if __CUDA_ARCH__ >= 890
-	uint32_t halves;
+	return simt_from_f16((uint16_t)simt_widen_e4m3(bits));
+}
 
-	asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)bits));
-	return simt_from_f16((uint16_t)halves);
-#else
-	/* The same digits as f16 stand for 2^-8 of the number; but for NaN. */
-	float value = simt_from_f16((uint16_t)((bits & 0x80) << 8 | (bits & 0x7f) << 7)) * 256.0f;
-
-	return (bits & 0x7f) == 0x7f ? __uint_as_float(0x7fffffff) : value;
-#endif
+SIMT_FUNCTION float
+simt_from_e5m2(uint8_t bits)
+{
+	return simt_from_f16((uint16_t)simt_widen_e5m2(bits));
 }
 
 #endif

@@ -14,6 +14,7 @@
 struct copy {
 	void *to;
 	const void *from; /* NULL: zeros */
+	size_t size;
 	unsigned int group;
 	const void *code;
 };
@@ -33,23 +34,34 @@ copy_async_begin(unsigned int n_threads)
 		queues[t].n = queues[t].group = 0;
 }
 
-void
-simt_copy_async16(void *shared, const void *global, bool valid)
+static void
+copy_begin(void *shared, const void *global, bool valid, size_t size, const void *code)
 {
 	struct queue *queue = &queues[block.thread];
-	const void *code = __builtin_return_address(0);
 	size_t offset = (size_t)((unsigned char *)shared - block.shared);
 
-	if ((uintptr_t)shared % 16 != 0 || (valid && (uintptr_t)global % 16 != 0))
-		block_fail_at(code, "cp.async of 16 bytes between addresses that are not aligned to 16");
+	if ((uintptr_t)shared % size != 0 || (valid && (uintptr_t)global % size != 0))
+		block_fail_at(code, "cp.async of %zu bytes between addresses that are not aligned to %zu", size, size);
 	if (offset >= block.launch->shared_size)
 		block_fail_at(code, "cp.async to what is not shared memory");
 	if (queue->n == MAX_COPIES)
 		block_fail_at(code, "more than %u copies of a thread on their way", MAX_COPIES);
 	if (valid)
-		race_access((uintptr_t)global, 16, false, code);
-	race_copy_begin((uintptr_t)shared, 16, code);
-	queue->copies[queue->n++] = (struct copy){ shared, valid ? global : NULL, queue->group, code };
+		race_access((uintptr_t)global, size, false, code);
+	race_copy_begin((uintptr_t)shared, size, code);
+	queue->copies[queue->n++] = (struct copy){ shared, valid ? global : NULL, size, queue->group, code };
+}
+
+void
+simt_copy_async16(void *shared, const void *global, bool valid)
+{
+	copy_begin(shared, global, valid, 16, __builtin_return_address(0));
+}
+
+void
+simt_copy_async4(void *shared, const void *global, bool valid)
+{
+	copy_begin(shared, global, valid, 4, __builtin_return_address(0));
 }
 
 void
@@ -68,12 +80,12 @@ simt_model_copy_async_wait(unsigned int n_groups)
 		const struct copy *copy = &queue->copies[i];
 
 		if (copy->from == NULL) {
-			memset(copy->to, 0, 16);
+			memset(copy->to, 0, copy->size);
 		} else {
-			race_access((uintptr_t)copy->from, 16, false, copy->code);
-			memcpy(copy->to, copy->from, 16);
+			race_access((uintptr_t)copy->from, copy->size, false, copy->code);
+			memcpy(copy->to, copy->from, copy->size);
 		}
-		race_copy_end((uintptr_t)copy->to, 16);
+		race_copy_end((uintptr_t)copy->to, copy->size);
 	}
 	queue->n -= i;
 	memmove(queue->copies, queue->copies + i, queue->n * sizeof(queue->copies[0]));

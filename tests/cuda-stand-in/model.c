@@ -313,34 +313,136 @@ simt_from_f16(uint16_t bits)
 	return convert_from_f16(bits);
 }
 
-/* 448 is the largest; there is no infinity, and NaN is all ones. */
-uint8_t
-simt_to_e4m3(float value)
+int32_t
+simt_to_int(float value)
+{
+	if (isnan(value))
+		return 0;
+	if (value >= 0x1p31f)
+		return INT32_MAX;
+	return value < -0x1p31f ? INT32_MIN : (int32_t)rintf(value);
+}
+
+/* Here, where nothing is contracted. */
+float
+simt_mul(float a, float b)
+{
+	return a * b;
+}
+
+float
+simt_add(float a, float b)
+{
+	return a + b;
+}
+
+/*
+ * fp8: `digits` after the point, the smallest normal number 2^least.  cvt
+ * gives the largest number for what is larger, and one NaN for all.
+ */
+static uint8_t
+fp8_round(float value, int digits, int least, float largest)
 {
 	uint8_t sign = signbit(value) ? 0x80 : 0;
-	float magnitude = fabsf(value), unit;
+	float magnitude = fminf(fabsf(value), largest), unit;
 	int exponent;
 
 	if (isnan(value))
 		return 0x7f;
-	if (magnitude >= 448.0f)
-		return sign | 0x7e;
 	frexpf(magnitude, &exponent);
-	unit = ldexpf(1.0f, (exponent < -5 ? -5 : exponent) - 4); /* of the last place; 2^-9 for subnormals */
-	magnitude = rintf(magnitude / unit) * unit;
-	if (magnitude < 0x1p-6f)
-		return sign | (uint8_t)(magnitude * 0x1p9f);
-	frexpf(magnitude, &exponent);
-	return sign | (uint8_t)((exponent + 6) << 3 | (int)(ldexpf(magnitude, 4 - exponent) - 8.0f));
+	exponent = magnitude == 0 || exponent - 1 < least ? least : exponent - 1;
+	unit = ldexpf(1.0f, exponent - digits);
+	magnitude = rintf(magnitude / unit); /* from 0 to 2^(digits + 1), which is 1 of the next exponent */
+	return (uint8_t)(sign | (((exponent - least) << digits) + (int)magnitude));
+}
+
+static float
+fp8_value(uint8_t bits, int digits, int least)
+{
+	int exponent = (bits & 0x7f) >> digits, mantissa = bits & ((1 << digits) - 1);
+	float value = exponent == 0 ? ldexpf((float)mantissa, least - digits)
+				    : ldexpf((float)(mantissa + (1 << digits)), exponent - 1 + least - digits);
+
+	return bits & 0x80 ? -value : value;
+}
+
+/* 448 is the largest; there is no infinity, and NaN is all ones. */
+uint8_t
+simt_to_e4m3(float value)
+{
+	return fp8_round(value, 3, -6, 448.0f);
 }
 
 float
 simt_from_e4m3(uint8_t bits)
 {
-	float sign = bits & 0x80 ? -1.0f : 1.0f;
-	int exponent = bits >> 3 & 15, mantissa = bits & 7;
+	return (bits & 0x7f) == 0x7f ? NAN : fp8_value(bits, 3, -6);
+}
 
-	if ((bits & 0x7f) == 0x7f)
-		return copysignf(NAN, sign);
-	return sign * (exponent == 0 ? ldexpf((float)mantissa, -9) : ldexpf((float)(mantissa + 8), exponent - 10));
+/* The largest exponent is infinity's and NaN's, as in f16. */
+uint8_t
+simt_to_e5m2(float value)
+{
+	return fp8_round(value, 2, -14, 57344.0f);
+}
+
+float
+simt_from_e5m2(uint8_t bits)
+{
+	if ((bits & 0x7c) == 0x7c)
+		return bits & 3 ? NAN : copysignf(INFINITY, bits & 0x80 ? -1.0f : 1.0f);
+	return fp8_value(bits, 2, -14);
+}
+
+/* Pairs of halves */
+
+uint32_t
+simt_permute(uint32_t low, uint32_t high, uint32_t which)
+{
+	uint64_t bytes = (uint64_t)high << 32 | low;
+	uint32_t to = 0;
+
+	for (unsigned int i = 0; i < 4; i++)
+		to |= (uint32_t)(bytes >> (which >> i * 4 & 7) * 8 & 0xff) << i * 8;
+	return to;
+}
+
+/* Rounded to odd, so that rounding it once more, to a half, is as if it were the only time. */
+static float
+fma_odd(float a, float b, float c)
+{
+	double sum = fma((double)a, (double)b, (double)c);
+	float cut = (float)sum;
+	uint32_t bits = convert_bits(cut);
+
+	if (isnan(sum) || isinf(cut) || (double)cut == sum)
+		return cut;
+	bits -= fabs((double)cut) > fabs(sum);
+	return convert_float(bits | 1);
+}
+
+uint32_t
+simt_fma_f16(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t to = 0;
+
+	for (unsigned int i = 0; i < 32; i += 16)
+		to |= (uint32_t)simt_to_f16(fma_odd(convert_from_f16((uint16_t)(a >> i)),
+						    convert_from_f16((uint16_t)(b >> i)),
+						    convert_from_f16((uint16_t)(c >> i))))
+		      << i;
+	return to;
+}
+
+uint32_t
+simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
+{
+	uint32_t to = 0;
+
+	for (unsigned int i = 0; i < 32; i += 16)
+		to |= (uint32_t)simt_to_bf16(fma_odd(convert_from_bf16((uint16_t)(a >> i)),
+						     convert_from_bf16((uint16_t)(b >> i)),
+						     convert_from_bf16((uint16_t)(c >> i))))
+		      << i;
+	return to;
 }

@@ -177,4 +177,28 @@ simt_pack_f16(float low, float high)
 	return simt_to_f16(low) | (uint32_t)simt_to_f16(high) << 16;
 }
 
+static inline uint16_t
+simt_pack_e4m3(float low, float high)
+{
+	return (uint16_t)(simt_to_e4m3(low) | simt_to_e4m3(high) << 8);
+}
+
+static inline uint16_t
+simt_pack_e5m2(float low, float high)
+{
+	return (uint16_t)(simt_to_e5m2(low) | simt_to_e5m2(high) << 8);
+}
+
+static inline uint32_t
+simt_widen_e4m3(uint16_t two)
+{
+	return simt_pack_f16(simt_from_e4m3((uint8_t)two), simt_from_e4m3((uint8_t)(two >> 8)));
+}
+
+static inline uint32_t
+simt_widen_e5m2(uint16_t two)
+{
+	return simt_pack_f16(simt_from_e5m2((uint8_t)two), simt_from_e5m2((uint8_t)(two >> 8)));
+}
+
 #endif

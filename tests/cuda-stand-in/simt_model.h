@@ -40,6 +40,7 @@ uint32_t simt_atomic_or(uint32_t *at, uint32_t n);
 void simt_model_load_fresh(void *value, const void *at, size_t size);
 
 void simt_copy_async16(void *shared, const void *global, bool valid);
+void simt_copy_async4(void *shared, const void *global, bool valid);
 void simt_copy_async_commit(void);
 void simt_model_copy_async_wait(unsigned int n_groups);
 
@@ -53,9 +54,17 @@ float simt_log2(float x);
 uint16_t simt_to_bf16(float value);
 uint16_t simt_to_f16(float value);
 uint8_t simt_to_e4m3(float value);
+uint8_t simt_to_e5m2(float value);
+int32_t simt_to_int(float value);
+float simt_mul(float a, float b);
+float simt_add(float a, float b);
 float simt_from_bf16(uint16_t bits);
 float simt_from_f16(uint16_t bits);
 float simt_from_e4m3(uint8_t bits);
+float simt_from_e5m2(uint8_t bits);
+uint32_t simt_permute(uint32_t low, uint32_t high, uint32_t which);
+uint32_t simt_fma_f16(uint32_t a, uint32_t b, uint32_t c);
+uint32_t simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c);
 
 #pragma GCC visibility pop
 

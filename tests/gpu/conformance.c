@@ -182,6 +182,30 @@ fits_function(size_t i, uint32_t got, uint32_t wanted, uint32_t magnitude)
 	}
 }
 
+/* NaNs are the same for each half; a sum that is 0 has a sign of its own. */
+static bool
+fits_halves(uint32_t got, uint32_t wanted, float (*number)(uint16_t bits))
+{
+	return fits_number(0, bits_of(number((uint16_t)got)), bits_of(number((uint16_t)wanted)), 0) &&
+	       fits_number(0, bits_of(number((uint16_t)(got >> 16))), bits_of(number((uint16_t)(wanted >> 16))), 0);
+}
+
+static bool
+fits_bytes(size_t i, uint32_t got, uint32_t wanted, uint32_t magnitude)
+{
+	switch (i % NUMBER_OUT) {
+	case 4:
+	case 5:
+		return fits_number(i, got, wanted, magnitude);
+	case 6:
+		return fits_halves(got, wanted, convert_from_f16);
+	case 7:
+		return fits_halves(got, wanted, convert_from_bf16);
+	default:
+		return got == wanted;
+	}
+}
+
 /* Cases */
 
 static uint32_t *
@@ -265,3 +289,7 @@ CONFORM(mma_bf16_sums, "mma_bf16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, 
 CONFORM(mma_f16_sums, "mma_f16", 64, 32, 0, 64 * 32 * MATRIX_IN, 64 * 32 * 4, fill_f16, fits_sum, true)
 CONFORM(numbers, "number", 8, 128, 8192, 8192 * 3, 8192 * NUMBER_OUT, fill_numbers, fits_function, false)
 CONFORM(every_half_and_e4m3, "from", 16, 128, 65536, 65536, 65536 * 3, fill_count, fits_number, false)
+CONFORM(copy_async_of_words, "copy_word", 8, CONFORMANCE_BLOCK, 0, 8 * CONFORMANCE_BLOCK * 2, 8 * CONFORMANCE_BLOCK,
+	fill_bits, fits_bits, false)
+CONFORM(bytes, "bytes", 8, 128, 8192, 8192 * 3, 8192 * NUMBER_OUT, fill_numbers, fits_bytes, false)
+CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 6, fill_count, fits_number, false)

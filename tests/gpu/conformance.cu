@@ -149,6 +149,23 @@ SIMT_KERNEL(conformance_between, conformance_params, CONFORMANCE_BLOCK, 1)
 		rows_merge(merged, rows, simt_n_blocks());
 }
 
+/* in: 2 words a thread, the second says if the first is valid; out: a neighbour's */
+SIMT_KERNEL(conformance_copy_word, conformance_params, CONFORMANCE_BLOCK, 1)
+{
+	struct words {
+		uint32_t at[CONFORMANCE_BLOCK];
+	};
+	words &shared = SIMT_SHARED(words);
+	uint32_t t = simt_thread(), own = simt_block() * CONFORMANCE_BLOCK + t;
+
+	shared.at[t] = 1;
+	simt_copy_async4(&shared.at[t], p.in + own * 2, p.in[own * 2 + 1] % 4 != 0);
+	simt_copy_async_commit();
+	simt_copy_async_wait<0>();
+	simt_sync();
+	p.out[own] = shared.at[CONFORMANCE_BLOCK - 1 - t];
+}
+
 /* in: 3 stages of 16 bytes a thread, then a word each that says if it is valid; out: a neighbour's, 12 words a thread
  */
 SIMT_KERNEL(conformance_copy, conformance_params, CONFORMANCE_BLOCK, 1)
@@ -264,5 +281,42 @@ SIMT_KERNEL(conformance_from, conformance_params, CONFORMANCE_MAX_THREADS, 1)
 		p.out[i * 3] = bits_of(simt_from_bf16((uint16_t)p.in[i]));
 		p.out[i * 3 + 1] = bits_of(simt_from_f16((uint16_t)p.in[i]));
 		p.out[i * 3 + 2] = bits_of(simt_from_e4m3((uint8_t)p.in[i]));
+	}
+}
+
+/* in: 3 words of each of n; out: 9 words: two codes each, an integer, numbers, pairs of halves, bytes */
+SIMT_KERNEL(conformance_bytes, conformance_params, CONFORMANCE_MAX_THREADS, 1)
+{
+	for (uint32_t i = simt_block() * simt_n_threads() + simt_thread(); i < p.n;
+	     i += simt_n_blocks() * simt_n_threads()) {
+		float a = number_of(p.in[i * 3]), b = number_of(p.in[i * 3 + 1]);
+		uint32_t *out = p.out + i * 9;
+
+		out[0] = simt_pack_e4m3(a, b);
+		out[1] = simt_pack_e5m2(a, b);
+		out[2] = simt_to_e5m2(b);
+		out[3] = (uint32_t)simt_to_int(a);
+		out[4] = bits_of(simt_mul(a, b));
+		out[5] = bits_of(simt_add(a, b));
+		out[6] = simt_fma_f16(p.in[i * 3], p.in[i * 3 + 1], p.in[i * 3 + 2]);
+		out[7] = simt_fma_bf16(p.in[i * 3], p.in[i * 3 + 1], p.in[i * 3 + 2]);
+		out[8] = simt_permute(p.in[i * 3], p.in[i * 3 + 1], p.in[i * 3 + 2] & 0x7777);
+	}
+}
+
+/* in: n words, of which the low 16 bits count; out: 6 numbers of each, the halves of a pair, as f32 */
+SIMT_KERNEL(conformance_widen, conformance_params, CONFORMANCE_MAX_THREADS, 1)
+{
+	for (uint32_t i = simt_block() * simt_n_threads() + simt_thread(); i < p.n;
+	     i += simt_n_blocks() * simt_n_threads()) {
+		uint32_t e4m3 = simt_widen_e4m3((uint16_t)p.in[i]), e5m2 = simt_widen_e5m2((uint16_t)p.in[i]);
+		uint32_t *out = p.out + i * 6;
+
+		out[0] = bits_of(simt_from_f16((uint16_t)e4m3));
+		out[1] = bits_of(simt_from_f16((uint16_t)(e4m3 >> 16)));
+		out[2] = bits_of(simt_from_f16((uint16_t)e5m2));
+		out[3] = bits_of(simt_from_f16((uint16_t)(e5m2 >> 16)));
+		out[4] = bits_of(simt_from_e5m2((uint8_t)p.in[i]));
+		out[5] = bits_of(simt_from_e4m3((uint8_t)p.in[i]));
 	}
 }
