@@ -3,22 +3,14 @@
 
 #include "client/code.h"
 
-#include <assert.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "client/code_cache.h"
-#include "kernels/cuda/sources.h"
-
-/* Part of the cache's keys: to be raised when compile.c does otherwise with the same sources. */
-#define CODE_REVISION "1"
+#include "client/code_make.h"
 
 enum code_state { CODE_WANTED, CODE_COMPILING, CODE_READY, CODE_FAILED };
 
@@ -28,13 +20,22 @@ struct code {
 	struct code_request request;
 	uint32_t n_users;
 	enum code_state state;
-	struct cuda_compiled image;
+	bool refused; /* by a driver: for nobody else */
+	struct code_made made;
 	struct paged_error error;
 	char mods[];
 };
 
+/* What is to be told. */
+struct line {
+	struct line *next;
+	enum code_log_level level;
+	char text[];
+};
+
 struct code_store {
-	struct code_store_params params;
+	code_log_fn log;
+	void *log_argument;
 	char *cache_path; /* NULL: where code_cache_path() says */
 
 	pthread_mutex_t lock;
@@ -43,25 +44,70 @@ struct code_store {
 	pthread_t thread;
 	bool has_thread, ending;
 	struct code *first, **last;
+	struct line *first_line, **last_line;
 
-	/* The thread's own. */
-	bool compiler_open, cache_asked;
-	char version[64];
-	struct code_cache *cache; /* NULL: none */
+	struct code_maker maker; /* the thread's own */
 };
 
-static void __attribute__((format(printf, 2, 3))) store_log(const struct code_store *store, const char *format, ...)
-{
-	char text[512];
-	va_list values;
+/* Logging */
 
-	if (store->params.log == NULL)
+/* By the thread.  Without memory for it a line is lost. */
+static void
+line_keep(void *argument, enum code_log_level level, const char *text)
+{
+	struct code_store *store = argument;
+	size_t size = strlen(text) + 1;
+	struct line *line;
+
+	if (store->log == NULL)
 		return;
-	va_start(values, format);
-	vsnprintf(text, sizeof(text), format, values);
-	va_end(values);
-	store->params.log(store->params.log_argument, text);
+	line = malloc(sizeof(*line) + size);
+	if (line == NULL)
+		return;
+	line->next = NULL;
+	line->level = level;
+	memcpy(line->text, text, size);
+	pthread_mutex_lock(&store->lock);
+	*store->last_line = line;
+	store->last_line = &line->next;
+	pthread_mutex_unlock(&store->lock);
 }
+
+static struct line *
+lines_take(struct code_store *store)
+{
+	struct line *lines = store->first_line;
+
+	store->first_line = NULL;
+	store->last_line = &store->first_line;
+	return lines;
+}
+
+static void
+lines_free(struct line *line)
+{
+	while (line != NULL) {
+		struct line *next = line->next;
+
+		free(line);
+		line = next;
+	}
+}
+
+void
+code_store_tell(struct code_store *store)
+{
+	struct line *lines;
+
+	pthread_mutex_lock(&store->lock);
+	lines = lines_take(store);
+	pthread_mutex_unlock(&store->lock);
+	for (const struct line *line = lines; line != NULL; line = line->next)
+		store->log(store->log_argument, line->level, line->text);
+	lines_free(lines);
+}
+
+/* Life */
 
 enum paged_status
 code_store_create(const struct code_store_params *params, struct code_store **store_p, struct paged_error *error)
@@ -75,8 +121,15 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 		free(store);
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
 	}
-	store->params = *params;
+	store->log = params->log;
+	store->log_argument = params->log_argument;
+	store->maker = (struct code_maker){ .compiler = params->compiler,
+					    .argument = params->argument,
+					    .cache_path = store->cache_path,
+					    .log = line_keep,
+					    .log_argument = store };
 	store->last = &store->first;
+	store->last_line = &store->first_line;
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->wanted, NULL);
 	pthread_condattr_init(&clock);
@@ -99,7 +152,7 @@ code_free(struct code *code)
 	*link = code->next;
 	if (store->last == &code->next)
 		store->last = link;
-	free(code->image.bytes);
+	free(code->made.image.bytes);
 	free(code);
 }
 
@@ -114,10 +167,10 @@ code_store_destroy(struct code_store *store, bool in_child)
 		pthread_cond_signal(&store->wanted);
 		pthread_mutex_unlock(&store->lock);
 		pthread_join(store->thread, NULL);
-		code_cache_close(store->cache);
-		if (store->compiler_open)
-			store->params.compiler->close(store->params.argument);
+		code_maker_close(&store->maker);
+		code_store_tell(store);
 	}
+	lines_free(store->first_line);
 	while (store->first != NULL)
 		code_free(store->first);
 	free(store->cache_path);
@@ -125,108 +178,6 @@ code_store_destroy(struct code_store *store, bool in_child)
 }
 
 /* The thread */
-
-/* All that an image's bytes depend on. */
-static struct code_key
-key_of(const struct code_store *store, const struct code_request *request)
-{
-	struct code_key_part parts[64];
-	char numbers[32];
-	size_t n = 0;
-	int length = snprintf(numbers, sizeof(numbers), "%d", request->capability);
-
-	parts[n++] = (struct code_key_part){ CODE_REVISION, strlen(CODE_REVISION) };
-	parts[n++] = (struct code_key_part){ store->version, strlen(store->version) };
-	parts[n++] = (struct code_key_part){ request->source, strlen(request->source) };
-	parts[n++] = (struct code_key_part){ request->kernel, strlen(request->kernel) };
-	parts[n++] = (struct code_key_part){ request->mods, strlen(request->mods) };
-	parts[n++] = (struct code_key_part){ numbers, (size_t)length };
-	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
-		assert(n < sizeof(parts) / sizeof(parts[0]));
-		parts[n++] = (struct code_key_part){ source->text, strlen(source->text) };
-	}
-	return code_key_make(parts, n);
-}
-
-/* Once: a cache that is not there now is not looked for again. */
-static void
-cache_find(struct code_store *store)
-{
-	char path[PATH_MAX] = "";
-	enum paged_status status = PAGED_OK;
-	struct paged_error error;
-
-	if (store->cache_asked)
-		return;
-	store->cache_asked = true;
-	if (store->cache_path != NULL)
-		snprintf(path, sizeof(path), "%s", store->cache_path);
-	else
-		status = code_cache_path(path, sizeof(path), &error);
-	if (status == PAGED_OK && path[0] != '\0')
-		status = code_cache_open(path, 0, &store->cache, &error);
-	if (status != PAGED_OK)
-		store_log(store, "%s; compiled mods are not kept", error.text);
-}
-
-static enum paged_status
-compiler_find(struct code_store *store, struct paged_error *error)
-{
-	enum paged_status status;
-
-	if (store->compiler_open)
-		return PAGED_OK;
-	status = store->params.compiler->open(store->params.argument, store->version, sizeof(store->version), error);
-	store->compiler_open = status == PAGED_OK;
-	return status;
-}
-
-static double
-now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
-static enum paged_status
-code_compile(struct code_store *store, const struct code_request *request, struct cuda_compiled *image,
-	     struct paged_error *error)
-{
-	double begin = now_ms();
-	enum paged_status status = store->params.compiler->compile(store->params.argument, request, image, error);
-
-	if (status == PAGED_OK)
-		store_log(store, "%s compiled for %d.%d in %.0f ms", request->kernel, request->capability / 10,
-			  request->capability % 10, now_ms() - begin);
-	return status;
-}
-
-static enum paged_status
-code_make(struct code_store *store, const struct code_request *request, struct cuda_compiled *image,
-	  struct paged_error *error)
-{
-	enum paged_status status = compiler_find(store, error);
-	struct paged_error trouble;
-	struct code_key key;
-
-	if (status != PAGED_OK)
-		return status;
-	cache_find(store);
-	key = key_of(store, request);
-	status = code_cache_get(store->cache, &key, &image->bytes, &image->size, &trouble);
-	if (status == PAGED_OK)
-		return PAGED_OK;
-	if (status != PAGED_ERR_NOENT)
-		store_log(store, "%s", trouble.text);
-	status = code_compile(store, request, image, error);
-	if (status != PAGED_OK || store->cache == NULL)
-		return status;
-	if (code_cache_put(store->cache, &key, image->bytes, image->size, &trouble) != PAGED_OK)
-		store_log(store, "%s", trouble.text);
-	return PAGED_OK;
-}
 
 static struct code *
 next_wanted(const struct code_store *store)
@@ -242,14 +193,14 @@ next_wanted(const struct code_store *store)
 static void
 code_run(struct code_store *store, struct code *code)
 {
-	struct cuda_compiled image = { .bytes = NULL };
+	struct code_made made = { .from_disk = false };
 	struct paged_error error = { .status = PAGED_OK };
 
 	code->state = CODE_COMPILING;
 	pthread_mutex_unlock(&store->lock);
-	error.status = code_make(store, &code->request, &image, &error);
+	error.status = code_make(&store->maker, &code->request, &made, &error);
 	pthread_mutex_lock(&store->lock);
-	code->image = image;
+	code->made = made;
 	code->error = error;
 	code->state = error.status == PAGED_OK ? CODE_READY : CODE_FAILED;
 	if (code->n_users == 0)
@@ -309,7 +260,7 @@ code_find(const struct code_store *store, const struct code_request *request)
 {
 	struct code *code = store->first;
 
-	while (code != NULL && (code->state == CODE_FAILED || !is_same(&code->request, request)))
+	while (code != NULL && (code->state == CODE_FAILED || code->refused || !is_same(&code->request, request)))
 		code = code->next;
 	return code;
 }
@@ -420,7 +371,23 @@ code_wait(struct code *code, int timeout_ms, struct paged_error *error)
 const struct cuda_compiled *
 code_compiled(const struct code *code)
 {
-	return &code->image;
+	return &code->made.image;
+}
+
+bool
+code_refused(struct code *code)
+{
+	struct code_store *store = code->store;
+	bool from_disk;
+
+	pthread_mutex_lock(&store->lock);
+	from_disk = code->made.from_disk;
+	/* Once: what has taken its place since is another's. */
+	if (from_disk && !code->refused)
+		code_maker_refuse(&store->maker, &code->made);
+	code->refused = from_disk;
+	pthread_mutex_unlock(&store->lock);
+	return from_disk;
 }
 
 void

@@ -7,9 +7,13 @@
  * ready waits for it: results never depend on when a compilation ended.
  *
  * What was asked for twice is compiled once: within a process by the store's
- * list, between processes by the code cache.  The compiler and the cache are
- * opened by the first compilation, on the thread: a store that nobody asks
- * for code costs nothing, and neither is missed before it is needed.
+ * list, between processes by the code cache.  The cache is opened by the first
+ * request and the compiler by the first that the cache has no answer to, both
+ * on the thread: neither is missed before it is needed.
+ *
+ * The thread logs nothing itself: what it has to say is kept, in order, until
+ * code_store_tell() or the store's end, which tell it from the thread that
+ * calls them.
  *
  * Life: code belongs to its store and lives from code_prepare() to as many
  * code_release(), at most as long as the store.  Destroying that waits for a
@@ -33,9 +37,17 @@ struct code_request {
 	int capability;   /* the device's, 10 * major + minor */
 };
 
+/** As in syslog(3), and pagedclient.h. */
+enum code_log_level { CODE_LOG_WARNING = 4, CODE_LOG_INFO = 6, CODE_LOG_DEBUG = 7 };
+
+typedef void (*code_log_fn)(void *argument, enum code_log_level level, const char *text);
+
+/** Room for what a compiler calls itself. */
+#define CODE_MAKER_SIZE 48
+
 /** How code is made; called by the store's thread alone.  No slot is NULL. */
 struct code_compiler {
-	/** Before the first compilation, again after it failed; `version` becomes part of the cache's keys. */
+	/** Before the first compilation, again after it failed; `version` is noted in the cache's files. */
 	enum paged_status (*open)(void *argument, char *version, size_t size, struct paged_error *error);
 	enum paged_status (*compile)(void *argument, const struct code_request *request,
 				     struct cuda_compiled *compiled_p, struct paged_error *error);
@@ -48,7 +60,7 @@ struct code_store_params {
 	/** The code cache's folder; NULL: what code_cache_path() says; "": none. */
 	const char *cache_path;
 	/** What cannot be told as a failure: no cache and why, a damaged file; and what was compiled, how long. */
-	void (*log)(void *argument, const char *text);
+	code_log_fn log; /* NULL: nobody wants to know */
 	void *log_argument;
 };
 
@@ -59,8 +71,11 @@ struct code;
 enum paged_status code_store_create(const struct code_store_params *params, struct code_store **store_p,
 				    struct paged_error *error);
 
-/** code_store_destroy - takes NULL; code that was not released goes with it */
+/** code_store_destroy - takes NULL; code that was not released goes with it, what is left to tell is told */
 void code_store_destroy(struct code_store *store, bool in_child);
+
+/** code_store_tell - log what the thread had to say since the last time, from this one */
+void code_store_tell(struct code_store *store);
 
 /**
  * code_prepare - ask for code, and do not wait for it
@@ -90,7 +105,18 @@ enum paged_status code_ready(struct code *code, struct paged_error *error);
  */
 enum paged_status code_wait(struct code *code, int timeout_ms, struct paged_error *error);
 
-/** code_image - of code that is ready; valid until it is released */
+/**
+ * code_refused - the driver takes no such image
+ *
+ * What came from the disk may have been made by a newer compiler than the
+ * driver knows, on another machine that shares the folder: it is removed, and
+ * not given to anybody any more.
+ *
+ * @return true: it came from the disk, so to release this and to ask anew is worth it
+ */
+bool code_refused(struct code *code);
+
+/** code_compiled - image of code that is ready; valid until it is released */
 const struct cuda_compiled *code_compiled(const struct code *code);
 
 /** code_release - takes NULL */

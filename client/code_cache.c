@@ -26,13 +26,14 @@ struct header {
 	char magic[8];
 	struct code_key key;
 	uint64_t size; /* of the image */
-	uint8_t digest[CODE_KEY_SIZE];
+	uint8_t digest[CODE_KEY_SIZE]; /* of what is below, and the image */
+	char maker[48];                /* zero-terminated */
 };
 
-_Static_assert(sizeof(struct header) == 80, "no padding");
+_Static_assert(sizeof(struct header) == 128, "no padding");
 _Static_assert(CODE_KEY_SIZE == crypto_hash_sha256_BYTES, "a key is a SHA-256");
 
-static const char magic[8] = "pagedcc1";
+static const char magic[8] = "pagedcc2";
 
 struct code_cache {
 	int dir;
@@ -209,6 +210,17 @@ write_all(int fd, const void *from, size_t size)
 	return true;
 }
 
+static void
+digest_of(const struct header *header, const char *bytes, uint8_t digest[CODE_KEY_SIZE])
+{
+	crypto_hash_sha256_state state;
+
+	crypto_hash_sha256_init(&state);
+	crypto_hash_sha256_update(&state, (const unsigned char *)header->maker, sizeof(header->maker));
+	crypto_hash_sha256_update(&state, (const unsigned char *)bytes, header->size);
+	crypto_hash_sha256_final(&state, digest);
+}
+
 /* The image in an open file, if all of it is as it was written. */
 static enum paged_status
 image_read(int fd, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
@@ -230,7 +242,7 @@ image_read(int fd, const struct code_key *key, char **bytes_p, size_t *size_p, s
 		free(bytes);
 		return PAGED_ERR_CORRUPT;
 	}
-	crypto_hash_sha256(digest, (const unsigned char *)bytes, header.size);
+	digest_of(&header, bytes, digest);
 	if (memcmp(digest, header.digest, sizeof(digest)) != 0) {
 		free(bytes);
 		return PAGED_ERR_CORRUPT;
@@ -275,7 +287,7 @@ file_write(int fd, const struct header *header, const char *bytes)
 }
 
 enum paged_status
-code_cache_put(struct code_cache *cache, const struct code_key *key, const char *bytes, size_t size,
+code_cache_put(struct code_cache *cache, const struct code_key *key, const char *maker, const char *bytes, size_t size,
 	       struct paged_error *error)
 {
 	struct header header = { .key = *key, .size = size };
@@ -289,7 +301,8 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 		return paged_fail(error, PAGED_ERR_LIMIT, "code cache: %zu bytes, it keeps %" PRIu64, size,
 				  cache->max_bytes);
 	memcpy(header.magic, magic, sizeof(magic));
-	crypto_hash_sha256(header.digest, (const unsigned char *)bytes, size);
+	snprintf(header.maker, sizeof(header.maker), "%s", maker);
+	digest_of(&header, bytes, header.digest);
 	name_of(key, name);
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint64_t)getpid();
@@ -304,4 +317,15 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 	}
 	code_cache_trim(cache->dir, cache->max_bytes);
 	return PAGED_OK;
+}
+
+void
+code_cache_remove(struct code_cache *cache, const struct code_key *key)
+{
+	char name[CODE_CACHE_NAME_SIZE];
+
+	if (cache == NULL)
+		return;
+	name_of(key, name);
+	(void)unlinkat(cache->dir, name, 0);
 }

@@ -2,10 +2,20 @@
 /**
  * code_cache.h - compiled code on disk, between runs of programs
  *
- * One file an image, named by the SHA-256 of all that it was made of.  What is
- * read is checked, length and SHA-256; a file that fails is removed.  Code is
- * run with the reader's rights, so the folder has to be its effective user's
- * and nobody else's (mode 0700), or it is not used.
+ * One file an image, named by the SHA-256 of all that says what it computes:
+ * the mods' source, the kernels' sources, kernel and device.  The compiler is
+ * not among it.  Two compilers, given the same sources, make images that do the
+ * same, so that which of them it was is no reason to compile again; and a key
+ * that needs no compiler is what lets a program that finds its code here do
+ * without one, and without the time that loading it takes.  The file notes
+ * which it was, for people who look.  So images stay when NVRTC is replaced;
+ * who wants them made anew empties the folder, which is safe at any time.  One
+ * that a driver refuses, for it knows that compiler not yet, is removed
+ * (code_refused()).
+ *
+ * What is read is checked, length and SHA-256; a file that fails is removed.
+ * Code is run with the reader's rights, so the folder has to be its effective
+ * user's and nobody else's (mode 0700), or it is not used.
  *
  * Any number of processes may use one folder: files appear by rename(2),
  * whole, and may vanish at any time.  Past the limit the files that were used
@@ -79,10 +89,14 @@ enum paged_status code_cache_get(struct code_cache *cache, const struct code_key
 /**
  * code_cache_put - keep an image; replaces one of the same key
  *
+ * @param[in] maker  whose work it is, noted in the file: "nvrtc 13.0"; cut to 47 bytes
  * @retval PAGED_ERR_LIMIT    larger than the whole cache may be
  * @retval PAGED_ERR_SYSTEM   it cannot be written
  */
-enum paged_status code_cache_put(struct code_cache *cache, const struct code_key *key, const char *bytes, size_t size,
-				 struct paged_error *error);
+enum paged_status code_cache_put(struct code_cache *cache, const struct code_key *key, const char *maker,
+				 const char *bytes, size_t size, struct paged_error *error);
+
+/** code_cache_remove - forget an image, if there is one */
+void code_cache_remove(struct code_cache *cache, const struct code_key *key);
 
 #endif

@@ -14,6 +14,9 @@
 struct cuda_compiler {
 	struct code_store *store;
 	struct cuda_nvrtc nvrtc;
+	/* The client's, whose owner is closed before. */
+	paged_log_fn log;
+	void *log_argument;
 };
 
 /** Attention for queries of one dtype, with the mods in it. */
@@ -33,6 +36,18 @@ struct cuda_mods {
 
 /* Compiling */
 
+_Static_assert((int)CODE_LOG_WARNING == PAGED_LOG_WARNING && (int)CODE_LOG_INFO == PAGED_LOG_INFO &&
+		       (int)CODE_LOG_DEBUG == PAGED_LOG_DEBUG,
+	       "levels are passed on");
+
+static void
+compiler_log(void *argument, enum code_log_level level, const char *text)
+{
+	const struct cuda_compiler *compiler = argument;
+
+	compiler->log(compiler->log_argument, (enum paged_log_level)level, text);
+}
+
 static enum paged_status
 compiler_open(struct paged_client *client, struct paged_error *error)
 {
@@ -44,9 +59,13 @@ compiler_open(struct paged_client *client, struct paged_error *error)
 	compiler = calloc(1, sizeof(*compiler));
 	if (compiler == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
-	status = code_store_create(
-		&(struct code_store_params){ .compiler = &code_compiler_nvrtc, .argument = &compiler->nvrtc },
-		&compiler->store, error);
+	compiler->log = client->owner->log;
+	compiler->log_argument = client->owner->log_argument;
+	status = code_store_create(&(struct code_store_params){ .compiler = &code_compiler_nvrtc,
+								.argument = &compiler->nvrtc,
+								.log = compiler->log != NULL ? compiler_log : NULL,
+								.log_argument = compiler },
+				   &compiler->store, error);
 	if (status != PAGED_OK) {
 		free(compiler);
 		return status;
@@ -84,34 +103,58 @@ code_ask(struct paged_mods *mods, enum paged_dtype q, struct paged_error *error)
 	return code_prepare(pool->client->compiler->store, &request, &device->modded[q].code, error);
 }
 
-/* Code that is ready, into the context, which is current. */
-static enum paged_status
-code_load(struct paged_mods *mods, enum paged_dtype q, struct paged_error *error)
+static void
+code_drop(struct cuda_modded *modded)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	struct cuda_modded *modded = &mods->device->modded[q];
-
-	if (modded->module != NULL)
-		return PAGED_OK;
-	modded->kernel = pool->kernels->attention[q].kernel;
-	return cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module, error);
+	code_release(modded->code);
+	modded->code = NULL;
 }
 
 static enum paged_status
 code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
+	struct code_store *store = mods->batch->pool->client->compiler->store;
 	enum paged_status status = code_ask(mods, q, error);
-	struct code **code = &mods->device->modded[q].code;
+	struct cuda_modded *modded = &mods->device->modded[q];
 
 	if (status != PAGED_OK)
 		return status;
-	status = timeout_ms == 0 ? code_ready(*code, error) : code_wait(*code, timeout_ms, error);
-	if (status == PAGED_OK || status == PAGED_ERR_AGAIN || status == PAGED_ERR_TIMEOUT)
-		return status;
-	/* Asked for anew next time. */
-	code_release(*code);
-	*code = NULL;
+	status = timeout_ms == 0 ? code_ready(modded->code, error) : code_wait(modded->code, timeout_ms, error);
+	code_store_tell(store);
+	/* What failed is asked for anew next time. */
+	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
+		code_drop(modded);
 	return status;
+}
+
+/* Into the context. */
+static enum paged_status
+code_load(struct paged_mods *mods, enum paged_dtype q, bool *refused_p, struct paged_error *error)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	struct cuda_modded *modded = &mods->device->modded[q];
+
+	modded->kernel = pool->kernels->attention[q].kernel;
+	return cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module, refused_p,
+				 error);
+}
+
+/* Code that is ready, in the context, which is current. */
+static enum paged_status
+code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	struct cuda_modded *modded = &mods->device->modded[q];
+	enum paged_status status = code_take(mods, q, timeout_ms, error);
+	bool refused;
+
+	if (status != PAGED_OK)
+		return status;
+	status = code_load(mods, q, &refused, error);
+	if (status == PAGED_OK || !refused || !code_refused(modded->code))
+		return status;
+	code_drop(modded);
+	status = code_take(mods, q, timeout_ms, error);
+	return status == PAGED_OK ? code_load(mods, q, &refused, error) : status;
 }
 
 enum paged_status
@@ -122,12 +165,10 @@ compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeo
 
 	if (mods->device == NULL || mods->device->modded[q].module != NULL)
 		return PAGED_OK;
-	status = code_take(mods, q, timeout_ms, error);
-	if (status == PAGED_OK)
-		status = cuda_gpu_enter(gpu, error);
+	status = cuda_gpu_enter(gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	status = code_load(mods, q, error);
+	status = code_get(mods, q, timeout_ms, error);
 	cuda_gpu_leave(gpu);
 	return status;
 }
@@ -174,11 +215,8 @@ compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cud
 	struct cuda_mods *device = mods->device;
 	enum paged_status status = PAGED_OK;
 
-	if (device->modded[q].module == NULL) {
-		status = code_take(mods, q, -1, error);
-		if (status == PAGED_OK)
-			status = code_load(mods, q, error);
-	}
+	if (device->modded[q].module == NULL)
+		status = code_get(mods, q, -1, error);
 	if (status == PAGED_OK && !device->written)
 		status = args_write(mods, error);
 	if (status != PAGED_OK)

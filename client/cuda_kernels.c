@@ -105,15 +105,23 @@ kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 	return status == PAGED_OK ? kernel_find(pool, kernels->gpu, module, kernel, error) : status;
 }
 
+static bool
+is_refusal(int result)
+{
+	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+}
+
 enum paged_status
 cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel, cuda_module *module_p,
-		  struct paged_error *error)
+		  bool *refused_p, struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = pool->kernels->gpu;
 	enum paged_status status;
 	cuda_module module;
 	int result = gpu->driver.module_load(&module, image);
 
+	*refused_p = is_refusal(result);
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s with mods",
 				 pool->at.name, kernel->name);

@@ -51,9 +51,13 @@ enum paged_status cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels
 /** cuda_kernels_drop - nothing that was launched runs any more; in a child memory alone is freed */
 void cuda_kernels_drop(struct paged_pool *pool, bool in_child);
 
-/** cuda_kernels_load - a module of an image's, and the kernel of that name in it; the context is current */
+/**
+ * cuda_kernels_load - a module of an image's, and the kernel of that name in it; the context is current
+ *
+ * @param[out] refused_p  it failed because this driver takes no such image
+ */
 enum paged_status cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel,
-				    cuda_module *module_p, struct paged_error *error);
+				    cuda_module *module_p, bool *refused_p, struct paged_error *error);
 
 /** cuda_kernels_launch - n_blocks at most, fewer where fewer fill the device; params is the kernel's struct */
 enum paged_status cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *kernel,

@@ -92,6 +92,8 @@ noinst_LTLIBRARIES += %D%/libcode.la
 	%D%/code_cache.h \
 	%D%/code_cache_files.h \
 	%D%/code_cache_trim.c \
+	%D%/code_make.c \
+	%D%/code_make.h \
 	%D%/code_nvrtc.c
 
 # pagedctl: the installed header is all it knows.

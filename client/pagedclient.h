@@ -70,7 +70,10 @@ enum paged_log_level { PAGED_LOG_ERROR = 3, PAGED_LOG_WARNING = 4, PAGED_LOG_INF
  * Called from the thread that is inside a call; text has no newline and is
  * the library's.  Must not call the library.  Failed calls are logged as
  * debug lines, notices of the daemon and requests without an answer as
- * warnings.
+ * warnings.  The thread that compiles mods for a GPU calls nobody: what it has
+ * to say (what it compiled and how long that took; as warnings, why compiled
+ * mods are not kept, and damaged files) is kept and told by the next call that
+ * waits for its code or asks for it, at the latest by paged_client_close().
  */
 typedef void (*paged_log_fn)(void *argument, enum paged_log_level level, const char *text);
 

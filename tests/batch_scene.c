@@ -180,6 +180,7 @@ scene_open(struct scene *scene, const struct scene_params *params)
 {
 	uint32_t longest = 1, n_pages = 1, n_tokens[SCENE_MAX_ROWS];
 	struct paged_pool_params pool = { .struct_size = sizeof(pool) };
+	struct paged_client_params client = { .struct_size = sizeof(client) };
 
 	memset(scene, 0, sizeof(*scene));
 	scene->params = *params;
@@ -203,10 +204,11 @@ scene_open(struct scene *scene, const struct scene_params *params)
 	pool.max_length = params->max_length != 0 ? params->max_length : longest;
 	if (scene->on_device)
 		device_open(scene);
+	client.log = params->log;
 	if (params->served != NULL)
-		scene_ok(scene, paged_client_open(NULL, NULL, &scene->client));
+		scene_ok(scene, paged_client_open(NULL, &client, &scene->client));
 	else
-		scene_ok(scene, paged_client_open_embedded(&pool, 1, NULL, &scene->client));
+		scene_ok(scene, paged_client_open_embedded(&pool, 1, &client, &scene->client));
 	scene_ok(scene,
 		 paged_pool_open(scene->client, params->served != NULL ? params->served : "scene", &scene->pool));
 	scene->info.struct_size = sizeof(scene->info);

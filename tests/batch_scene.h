@@ -43,6 +43,7 @@ struct scene_params {
 	uint32_t reserve_ahead;
 	bool max_unknown;                 /* scene_check() leaves max_score alone */
 	const struct golden_case *golden; /* contents and what is expected; NULL: random, and float64 */
+	paged_log_fn log;                 /* NULL: silent */
 };
 
 struct scene {

@@ -35,6 +35,8 @@
 	N(CUDA_ERROR_MAP_FAILED, CUDA_ERROR_MAP_FAILED)                                 \
 	N(CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_ALREADY_MAPPED)                         \
 	N(CUDA_ERROR_NO_BINARY_FOR_GPU, CUDA_ERROR_NO_BINARY_FOR_GPU)                   \
+	N(CUDA_ERROR_INVALID_PTX, CUDA_ERROR_INVALID_PTX)                               \
+	N(CUDA_ERROR_UNSUPPORTED_PTX, CUDA_ERROR_UNSUPPORTED_PTX_VERSION)               \
 	N(CUDA_ERROR_INVALID_HANDLE, CUDA_ERROR_INVALID_HANDLE)                         \
 	N(CUDA_ERROR_NOT_FOUND, CUDA_ERROR_NOT_FOUND)                                   \
 	N(CUDA_ERROR_NOT_READY, CUDA_ERROR_NOT_READY)                                   \

@@ -3,8 +3,10 @@
 #include "config.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kernels/cuda/nvrtc.h"
 #include "tests/batch_scene.h"
@@ -191,6 +193,99 @@ IT_TEST(binding_again)
 	scene_ok(&scene, paged_batch_validate(scene.batch));
 	scene_check(&scene);
 	scene_close(&scene);
+}
+
+/* The thread that compiles calls nobody. */
+static char said[2048];
+static pthread_t asking;
+
+static void
+listen(void *argument, enum paged_log_level level, const char *text)
+{
+	size_t length = strlen(said);
+
+	(void)argument;
+	it_require(pthread_equal(asking, pthread_self()));
+	snprintf(said + length, sizeof(said) - length, "%d %s\n", (int)level, text);
+}
+
+/* Which is first in what was said since the last time. */
+static void
+heard(const char *what)
+{
+	it_require(strncmp(said, what, strlen(what)) == 0, "'%s', not %s", said, what);
+	it_note("%.*s", (int)strcspn(said, "\n"), said);
+	said[0] = '\0';
+}
+
+static void
+prepare_once(const struct scene_params *params)
+{
+	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
+	struct paged_mods *mods;
+	struct scene scene;
+
+	said[0] = '\0';
+	scene_open(&scene, params);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, -1));
+	scene_close(&scene);
+}
+
+static void
+folder_remove(const char *folder)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	it_require(system(command) == 0);
+}
+
+IT_TEST(what_the_compiling_thread_says)
+{
+	char folder[] = "/tmp/paged-mods.XXXXXX";
+	struct scene_params params = base;
+
+	start(NULL);
+	it_require(mkdtemp(folder) != NULL);
+	setenv("PAGED_CACHE_DIR", folder, 1);
+	asking = pthread_self();
+	params.backend = "cuda";
+	params.log = listen;
+	prepare_once(&params);
+	heard("6 attention_simt_128 compiled for 9.0 by nvrtc 1");
+	prepare_once(&params);
+	heard("7 attention_simt_128 for 9.0, ");
+	it_require(chmod(folder, 0755) == 0);
+	prepare_once(&params);
+	heard("4 code cache: /tmp/paged-mods.");
+	folder_remove(folder);
+}
+
+IT_TEST(code_on_disk_that_the_driver_refuses)
+{
+	char folder[] = "/tmp/paged-mods.XXXXXX";
+	struct scene_params params = base;
+
+	start(NULL);
+	if (!stand_in_wanted())
+		it_skip("only the stand-in fails at will");
+	it_require(mkdtemp(folder) != NULL);
+	setenv("PAGED_CACHE_DIR", folder, 1);
+	asking = pthread_self();
+	params.backend = "cuda";
+	params.log = listen;
+	prepare_once(&params);
+	heard("6 attention_simt_128 compiled");
+	/* The pool's own modules are loaded first. */
+	setenv("PAGED_STAND_IN_FAIL", "cuModuleLoadData@10=222", 1);
+	prepare_once(&params);
+	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);
+	heard("7 attention_simt_128 for 9.0, ");
+	unsetenv("PAGED_STAND_IN_FAIL");
+	prepare_once(&params);
+	heard("7 attention_simt_128 for 9.0, ");
+	folder_remove(folder);
 }
 
 IT_TEST(code_is_asked_for_at_once_and_polled)

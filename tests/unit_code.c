@@ -24,6 +24,7 @@ struct compiler {
 	bool fails, absent;
 	const char *version;
 	atomic_uint n_opened, n_compiled;
+	pthread_t caller;
 	char log[2048];
 };
 
@@ -64,12 +65,17 @@ test_close(void *argument)
 static const struct code_compiler test_compiler = { test_open, test_compile, test_close };
 
 static void
-test_log(void *argument, const char *text)
+test_log(void *argument, enum code_log_level level, const char *text)
 {
 	struct compiler *compiler = argument;
 	size_t length = strlen(compiler->log);
 
-	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%s\n", text);
+	cr_expect(pthread_equal(pthread_self(), compiler->caller), "told by the thread that asks");
+	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%c %s\n",
+		 level == CODE_LOG_WARNING	? 'w'
+		 : level == CODE_LOG_INFO	? 'i'
+						: 'd',
+		 text);
 }
 
 static char folder[64];
@@ -101,6 +107,7 @@ store_open(struct compiler *compiler, const char *cache)
 
 	if (compiler->version == NULL)
 		compiler->version = "1";
+	compiler->caller = pthread_self();
 	sem_init(&compiler->may, 0, 0);
 	cr_assert_eq(code_store_create(&params, &store, &error), PAGED_OK, "%s", error.text);
 	return store;
@@ -190,11 +197,72 @@ Test(code, what_makes_requests_differ)
 			holds(code, requests[i].mods);
 		}
 		code_store_destroy(store, false);
-		/* The second life finds all on disk, another version none. */
-		cr_expect_eq(compiler.n_compiled, life < 2 ? 5 : 10);
-		if (life == 1)
-			compiler.version = "2";
+		/* Later lives find all on disk, whatever compiler there is, and open none. */
+		cr_expect_eq(compiler.n_compiled, 5);
+		cr_expect_eq(compiler.n_opened, 101);
+		compiler.version = "2";
 	}
+}
+
+/* What is on disk needs no compiler to be there. */
+Test(code, found_without_a_compiler)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store = store_open(&compiler, folder);
+
+	holds(prepare(store, "a"), "a");
+	code_store_destroy(store, false);
+	compiler.absent = true;
+	store = store_open(&compiler, folder);
+	holds(prepare(store, "a"), "a");
+	cr_expect_eq(code_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
+	code_store_destroy(store, false);
+	cr_expect_not_null(strstr(compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s", compiler.log);
+	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s", compiler.log);
+}
+
+/* A driver that is older than the compiler: that of another machine with the same home. */
+Test(code, refused_by_the_driver)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store;
+	struct code *a, *again;
+
+	for (unsigned int life = 0; life < 3; life++) {
+		store = store_open(&compiler, folder);
+		a = prepare(store, "a");
+		holds(a, "a");
+		/* Its own work is refused for good; what was on disk is worth another try. */
+		if (life < 2)
+			cr_expect_eq(code_refused(a), life == 1);
+		if (life == 1) {
+			cr_expect(code_refused(a));
+			again = prepare(store, "a");
+			cr_expect_neq(again, a);
+			holds(again, "a");
+			cr_expect(!code_refused(again));
+			code_release(again);
+		}
+		code_release(a);
+		code_store_destroy(store, false);
+		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
+	}
+}
+
+/* In order, by the thread that asks, once. */
+Test(code, lines_are_kept_until_somebody_asks)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store = store_open(&compiler, folder);
+
+	holds(prepare(store, "a"), "a");
+	cr_expect_str_empty(compiler.log);
+	code_store_tell(store);
+	cr_expect_not_null(strstr(compiler.log, "compiled"), "%s", compiler.log);
+	compiler.log[0] = '\0';
+	code_store_tell(store);
+	cr_expect_str_empty(compiler.log);
+	code_store_destroy(store, false);
 }
 
 Test(code, failures_are_told_and_tried_again)
@@ -355,7 +423,7 @@ nvrtc_twice(void)
 {
 	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
 	struct cuda_nvrtc nvrtc = { .library = NULL };
-	struct compiler logged = { .n_opened = 0 };
+	struct compiler logged = { .caller = pthread_self() };
 	const struct code_store_params params = { &code_compiler_nvrtc, &nvrtc, folder, test_log, &logged };
 	struct code_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
 	struct code_store *store;
@@ -377,7 +445,7 @@ nvrtc_twice(void)
 		cr_expect_eq(memcmp(code_compiled(code)->bytes, "\177ELF", 4), 0);
 		code_store_destroy(store, false);
 	}
-	cr_expect_not_null(strstr(logged.log, "attention_simt_128 compiled for 9.0 in "), "%s", logged.log);
+	cr_expect_not_null(strstr(logged.log, "attention_simt_128 compiled for 9.0 by nvrtc "), "%s", logged.log);
 	cr_expect_null(strstr(strstr(logged.log, "compiled") + 1, "compiled"), "once: %s", logged.log);
 	free(text);
 	mod_fixture_close(&mask);

@@ -58,7 +58,7 @@ put(struct code_cache *cache, const char *name, const char *bytes, size_t size)
 {
 	struct code_key key = key_of(name);
 
-	cr_assert_eq(code_cache_put(cache, &key, bytes, size, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(code_cache_put(cache, &key, "test 1.0", bytes, size, &error), PAGED_OK, "%s", error.text);
 }
 
 static enum paged_status
@@ -169,7 +169,7 @@ Test(code_cache, none)
 	char *bytes;
 
 	cr_expect_eq(code_cache_get(NULL, &key, &bytes, &size, &error), PAGED_ERR_NOENT);
-	cr_expect_eq(code_cache_put(NULL, &key, "", 0, &error), PAGED_ERR_NOENT);
+	cr_expect_eq(code_cache_put(NULL, &key, "", "", 0, &error), PAGED_ERR_NOENT);
 	code_cache_close(NULL);
 }
 
@@ -224,7 +224,7 @@ Test(code_cache, a_folder_that_cannot_be)
 Test(code_cache, damage)
 {
 	struct code_cache *cache = cache_open(0);
-	char path[512], good[128], bad[128];
+	char path[512], good[256], bad[256];
 	size_t size;
 	FILE *file;
 
@@ -234,7 +234,8 @@ Test(code_cache, damage)
 	cr_assert_not_null(file);
 	size = fread(good, 1, sizeof(good), file);
 	fclose(file);
-	cr_assert_eq(size, 85);
+	cr_expect_not_null(memmem(good, size, "test 1.0", 9), "who made it can be read");
+	cr_assert_eq(size, 133);
 	for (size_t i = 0; i < 2 * size; i++) {
 		size_t length = i < size ? size : i - size;
 
@@ -249,6 +250,21 @@ Test(code_cache, damage)
 	}
 	put(cache, "one", "image", 5);
 	cr_expect_eq(get(cache, "one", "image", 5), PAGED_OK);
+	code_cache_close(cache);
+}
+
+Test(code_cache, removed)
+{
+	struct code_cache *cache = cache_open(0);
+	struct code_key key = key_of("one");
+
+	put(cache, "one", "image", 5);
+	put(cache, "two", "image", 5);
+	code_cache_remove(cache, &key);
+	code_cache_remove(cache, &key);
+	code_cache_remove(NULL, &key);
+	cr_expect_eq(get(cache, "one", "", 0), PAGED_ERR_NOENT);
+	cr_expect_eq(get(cache, "two", "image", 5), PAGED_OK);
 	code_cache_close(cache);
 }
 
@@ -285,7 +301,7 @@ Test(code_cache, oldest_use_goes_first)
 	cr_expect_eq(get(cache, "b", "", 0), PAGED_ERR_NOENT);
 	cr_expect_eq(get(cache, "a", bytes, sizeof(bytes)), PAGED_OK);
 	cr_expect_eq(get(cache, "d", bytes, sizeof(bytes)), PAGED_OK);
-	cr_expect_eq(code_cache_put(cache, &key, bytes, 3421, &error), PAGED_ERR_LIMIT);
+	cr_expect_eq(code_cache_put(cache, &key, "", bytes, 3373, &error), PAGED_ERR_LIMIT);
 	code_cache_close(cache);
 }
 
@@ -326,7 +342,7 @@ child(unsigned int number)
 		if (i % 3 == 0) {
 			struct code_key key = key_of(name);
 
-			if (code_cache_put(cache, &key, bytes, sizeof(bytes), &error) != PAGED_OK)
+			if (code_cache_put(cache, &key, "", bytes, sizeof(bytes), &error) != PAGED_OK)
 				return 1;
 			continue;
 		}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/code_make.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cuda/sources.h"
+
+/* Part of the keys: to be raised when compile.c does otherwise with the same sources. */
+#define CODE_REVISION "2"
+
+static void __attribute__((format(printf, 3, 4)))
+maker_log(const struct code_maker *maker, enum code_log_level level, const char *format, ...)
+{
+	char text[512];
+	va_list values;
+
+	va_start(values, format);
+	vsnprintf(text, sizeof(text), format, values);
+	va_end(values);
+	maker->log(maker->log_argument, level, text);
+}
+
+static struct code_key_part
+part_of(const char *text)
+{
+	return (struct code_key_part){ text, strlen(text) };
+}
+
+/* Once: they are a hundred kilobytes and never change. */
+static const struct code_key *
+sources_key(struct code_maker *maker)
+{
+	struct code_key_part parts[64];
+	size_t n = 0;
+
+	if (maker->sources_known)
+		return &maker->sources;
+	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
+		assert(n + 2 <= sizeof(parts) / sizeof(parts[0]));
+		parts[n++] = part_of(source->name);
+		parts[n++] = part_of(source->text);
+	}
+	maker->sources = code_key_make(parts, n);
+	maker->sources_known = true;
+	return &maker->sources;
+}
+
+static struct code_key
+key_of(struct code_maker *maker, const struct code_request *request)
+{
+	const struct code_key *sources = sources_key(maker);
+	char capability[16];
+	const struct code_key_part parts[] = {
+		part_of(CODE_REVISION),   { sources->bytes, sizeof(sources->bytes) },
+		part_of(request->source), part_of(request->kernel),
+		part_of(request->mods),   { capability, sizeof(capability) },
+	};
+
+	memset(capability, 0, sizeof(capability));
+	snprintf(capability, sizeof(capability), "%d", request->capability);
+	return code_key_make(parts, sizeof(parts) / sizeof(parts[0]));
+}
+
+/* Once: a cache that is not there now is not looked for again. */
+static void
+cache_find(struct code_maker *maker)
+{
+	char path[PATH_MAX] = "";
+	enum paged_status status = PAGED_OK;
+	struct paged_error error;
+
+	if (maker->cache_asked)
+		return;
+	maker->cache_asked = true;
+	if (maker->cache_path != NULL)
+		snprintf(path, sizeof(path), "%s", maker->cache_path);
+	else
+		status = code_cache_path(path, sizeof(path), &error);
+	if (status == PAGED_OK && path[0] != '\0')
+		status = code_cache_open(path, 0, &maker->cache, &error);
+	if (status != PAGED_OK)
+		maker_log(maker, CODE_LOG_WARNING, "%s; compiled mods are not kept", error.text);
+}
+
+static enum paged_status
+compiler_find(struct code_maker *maker, struct paged_error *error)
+{
+	enum paged_status status;
+
+	if (maker->compiler_open)
+		return PAGED_OK;
+	status = maker->compiler->open(maker->argument, maker->version, sizeof(maker->version), error);
+	maker->compiler_open = status == PAGED_OK;
+	return status;
+}
+
+static double
+now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* All that it takes, the key too. */
+static bool
+disk_read(struct code_maker *maker, const struct code_request *request, struct code_made *made)
+{
+	double begin = now_ms();
+	struct paged_error trouble;
+	enum paged_status status;
+
+	cache_find(maker);
+	made->key = key_of(maker, request);
+	status = code_cache_get(maker->cache, &made->key, &made->image.bytes, &made->image.size, &trouble);
+	made->from_disk = status == PAGED_OK;
+	if (status == PAGED_OK)
+		maker_log(maker, CODE_LOG_DEBUG, "%s for %d.%d, %zu bytes, read from disk in %.2f ms", request->kernel,
+			  request->capability / 10, request->capability % 10, made->image.size, now_ms() - begin);
+	else if (status != PAGED_ERR_NOENT)
+		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
+	return made->from_disk;
+}
+
+static enum paged_status
+compile(struct code_maker *maker, const struct code_request *request, struct cuda_compiled *image,
+	struct paged_error *error)
+{
+	double begin = now_ms();
+	enum paged_status status = maker->compiler->compile(maker->argument, request, image, error);
+
+	if (status == PAGED_OK)
+		maker_log(maker, CODE_LOG_INFO, "%s compiled for %d.%d by %s in %.0f ms", request->kernel,
+			  request->capability / 10, request->capability % 10, maker->version, now_ms() - begin);
+	return status;
+}
+
+enum paged_status
+code_make(struct code_maker *maker, const struct code_request *request, struct code_made *made_p,
+	  struct paged_error *error)
+{
+	struct code_made made = { .from_disk = false };
+	struct paged_error trouble;
+	enum paged_status status;
+
+	if (disk_read(maker, request, &made)) {
+		*made_p = made;
+		return PAGED_OK;
+	}
+	status = compiler_find(maker, error);
+	if (status == PAGED_OK)
+		status = compile(maker, request, &made.image, error);
+	if (status != PAGED_OK)
+		return status;
+	if (maker->cache != NULL && code_cache_put(maker->cache, &made.key, maker->version, made.image.bytes,
+						   made.image.size, &trouble) != PAGED_OK)
+		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
+	*made_p = made;
+	return PAGED_OK;
+}
+
+void
+code_maker_refuse(const struct code_maker *maker, const struct code_made *made)
+{
+	code_cache_remove(maker->cache, &made->key);
+}
+
+void
+code_maker_close(struct code_maker *maker)
+{
+	code_cache_close(maker->cache);
+	if (maker->compiler_open)
+		maker->compiler->close(maker->argument);
+}

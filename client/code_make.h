@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * code_make.h - where the code for a request comes from: the disk, else the compiler
+ *
+ * The compiler is opened by the first request that the disk has no answer
+ * to: NVRTC is a library of a hundred megabytes, which takes longer to load
+ * than a whole program to start.  The cache is opened by the first request.
+ *
+ * Threads: one at a time; what code_maker_refuse() does, any.
+ */
+#ifndef PAGED_CLIENT_CODE_MAKE_H
+#define PAGED_CLIENT_CODE_MAKE_H
+
+#include "client/code.h"
+#include "client/code_cache.h"
+
+struct code_maker {
+	const struct code_compiler *compiler;
+	void *argument;
+	const char *cache_path; /* as in struct code_store_params */
+	code_log_fn log;
+	void *log_argument;
+
+	/* Its own, zeros at first. */
+	bool compiler_open, cache_asked, sources_known;
+	char version[CODE_MAKER_SIZE]; /* of the compiler */
+	struct code_key sources;       /* of the kernels that are built in */
+	struct code_cache *cache;      /* NULL: none */
+};
+
+/** Code, and where it came from. */
+struct code_made {
+	struct cuda_compiled image;
+	struct code_key key;
+	bool from_disk;
+};
+
+/** code_make - PAGED_OK, or what opening the compiler and its compile() say */
+enum paged_status code_make(struct code_maker *maker, const struct code_request *request, struct code_made *made_p,
+			    struct paged_error *error);
+
+/** code_maker_refuse - off the disk with code that no driver here takes */
+void code_maker_refuse(const struct code_maker *maker, const struct code_made *made);
+
+void code_maker_close(struct code_maker *maker);
+
+#endif
