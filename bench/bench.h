@@ -10,8 +10,11 @@
 #ifndef PAGED_BENCH_H
 #define PAGED_BENCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#define BENCH_MAX_SAMPLES 1000
 
 struct bench_figure {
 	const char *name;
@@ -21,9 +24,20 @@ struct bench_figure {
 	double (*sample)(void); /* one sample, in the unit */
 };
 
+struct bench_options {
+	size_t n_samples;
+	/* Of suites that measure on their own: */
+	bool quick;       /* toy sizes: what is asked is whether it runs */
+	const char *only; /* what has this in its name; NULL: all */
+};
+
+struct bench_report; /* report.h */
+
 struct bench_suite {
 	const char *name;
 	const char *what;
+	/* Instead of the rest: measures on its own, and adds its results. */
+	void (*run)(const struct bench_options *options, struct bench_report *report);
 	void (*setup)(void);
 	void (*teardown)(void);
 	const struct bench_figure *figures;
@@ -41,6 +55,10 @@ void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 
 
 /** Monotonic nanoseconds. */
 uint64_t bench_now_ns(void);
+
+/** bench_beside - a file of the build folder or bundle that this program lies in; NULL: it is not there (static buffer)
+ */
+const char *bench_beside(const char *name);
 
 /**
  * bench_daemon_start - a pagedd of its own, ready; returns its runtime directory

@@ -6,6 +6,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/mods.c \
 	%D%/mods.h \
 	%D%/peers.c \
+	%D%/report.c \
+	%D%/report.h \
 	%D%/suite_control.c \
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \

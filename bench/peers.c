@@ -24,23 +24,32 @@ static char echo_directory[] = "/tmp/paged-echo-XXXXXX";
 static char echo_endpoint[sizeof(echo_directory) + 16];
 static pid_t echo_pid;
 
-static const char *
-daemon_program(void)
+/* This program is bench/paged-bench, or bench/.libs/lt-paged-bench. */
+const char *
+bench_beside(const char *name)
 {
-	static char path[PATH_MAX + 32];
+	static char path[PATH_MAX + 64];
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-	if (getenv("PAGED_PAGEDD") != NULL)
-		return getenv("PAGED_PAGEDD");
 	self[n > 0 ? n : 0] = 0;
-	/* bench/paged-bench, or bench/.libs/lt-paged-bench, beside daemon/pagedd */
 	for (char *dir = dirname(self); strlen(dir) > 1; dir = dirname(dir)) {
-		snprintf(path, sizeof(path), "%s/daemon/pagedd", dir);
-		if (access(path, X_OK) == 0)
+		snprintf(path, sizeof(path), "%s/%s", dir, name);
+		if (access(path, R_OK) == 0)
 			return path;
 	}
-	return "pagedd";
+	return NULL;
+}
+
+static const char *
+daemon_program(void)
+{
+	const char *beside;
+
+	if (getenv("PAGED_PAGEDD") != NULL)
+		return getenv("PAGED_PAGEDD");
+	beside = bench_beside("daemon/pagedd");
+	return beside != NULL ? beside : "pagedd";
 }
 
 static void
