@@ -20,8 +20,9 @@ struct CUevent_st {
 	struct CUctx_st *context;
 	unsigned int n_users; /* the handle, operations on their way, the thread */
 	bool destroyed, shared, exported, imported;
-	bool queried;
+	bool queried, timed;
 	uint32_t recorded, reached;
+	uint64_t reached_ns;
 	struct CUstream_st *stream; /* of the last record */
 	uint64_t number;
 	bool captured;           /* so was the last record */
@@ -126,6 +127,10 @@ record_run(struct operation *operation)
 {
 	struct CUevent_st *event = operation->event.event;
 
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	event->reached_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 	event->reached = operation->event.record;
 	if (event->shared)
 		__atomic_store_n(&event->backing.control->reached, event->reached, __ATOMIC_RELEASE);
@@ -283,6 +288,19 @@ event_query(struct CUevent_st *event)
 	return event_wait(event, event_recorded(event));
 }
 
+/* Between the moments at which the stream came to each, on this machine. */
+static int
+event_elapsed(float *ms, struct CUevent_st *start, struct CUevent_st *end)
+{
+	if (!event_exists(start) || !event_exists(end) || !start->timed || !end->timed || start->recorded == 0 ||
+	    end->recorded == 0)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!event_reached(start, start->recorded) || !event_reached(end, end->recorded))
+		return CUDA_ERROR_NOT_READY;
+	*ms = (float)((double)(int64_t)(end->reached_ns - start->reached_ns) / 1e6);
+	return CUDA_SUCCESS;
+}
+
 /* Life */
 
 static int
@@ -302,6 +320,7 @@ event_create(struct CUevent_st **event_p, unsigned int flags)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	event->shared = shared;
+	event->timed = (flags & CUDA_EVENT_DISABLE_TIMING) == 0;
 	*event_p = event;
 	return CUDA_SUCCESS;
 }
@@ -404,6 +423,7 @@ ENTRY(cuEventDestroy_v2, (cuda_event event), ENTRY_DRIVER, event_destroy(event))
 ENTRY(cuEventRecord, (cuda_event event, cuda_stream stream), ENTRY_CONTEXT, event_record(event, stream))
 ENTRY(cuEventQuery, (cuda_event event), ENTRY_DRIVER, event_query(event))
 ENTRY(cuEventSynchronize, (cuda_event event), ENTRY_DRIVER, event_synchronize(event))
+ENTRY(cuEventElapsedTime, (float *ms, cuda_event start, cuda_event end), ENTRY_DRIVER, event_elapsed(ms, start, end))
 ENTRY(cuStreamWaitEvent, (cuda_stream stream, cuda_event event, unsigned int flags), ENTRY_CONTEXT,
       stream_wait(stream, event, flags))
 ENTRY(cuIpcGetEventHandle, (struct cuda_ipc_handle * handle, cuda_event event), ENTRY_CONTEXT,

@@ -38,6 +38,9 @@ CUDA_DRIVER_FUNCTIONS(STAND_IN_DECLARE)
 CUDA_GRAPH_FUNCTIONS(STAND_IN_DECLARE)
 #undef STAND_IN_DECLARE
 
+/* No part of the library's table: paged-bench asks for it. */
+int cuEventElapsedTime(float *ms, cuda_event start, cuda_event end);
+
 /** stand_in_message - what was wrong with the kernel or copy that failed last; "" if none did */
 const char *stand_in_message(void);
 
