@@ -45,6 +45,7 @@ struct bench_suite {
 };
 
 extern const struct bench_suite bench_suite_control;
+extern const struct bench_suite bench_suite_gpu;
 extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_scale;

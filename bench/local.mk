@@ -2,6 +2,12 @@
 noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
 	%D%/bench.h \
+	%D%/gpu.c \
+	%D%/gpu.h \
+	%D%/gpu_figures.c \
+	%D%/gpu_reader.h \
+	%D%/gpu_scene.c \
+	%D%/gpu_scene.h \
 	%D%/main.c \
 	%D%/mods.c \
 	%D%/mods.h \
@@ -9,9 +15,12 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/report.c \
 	%D%/report.h \
 	%D%/suite_control.c \
+	%D%/suite_gpu.c \
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \
 	%D%/suite_scale.c \
 	%D%/suite_served.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)
+%C%_paged_bench_LDADD += -ldl
+EXTRA_DIST += %D%/gpu_reader.cu

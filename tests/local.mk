@@ -594,8 +594,8 @@ check_LTLIBRARIES += %D%/libconformance.la
 %C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 EXTRA_DIST += %D%/gpu/conformance.cu
-STAND_IN_KERNELS += tests/gpu/conformance.cc
-CUDA_FILES += tests/gpu/conformance.cu
+STAND_IN_KERNELS += tests/gpu/conformance.cc tests/simt/gpu_reader.cc
+CUDA_FILES += tests/gpu/conformance.cu bench/gpu_reader.cu
 IT_TESTS += %D%/gpu/conformance
 %C%_gpu_conformance_SOURCES = %D%/gpu/conformance.c %D%/gpu/conformance_run.c %D%/gpu/conformance_run.h
 %C%_gpu_conformance_LDADD = %D%/libcudacase.la %D%/libconformance.la %D%/cuda-stand-in/libsimt.la \
@@ -631,3 +631,7 @@ IT_TESTS += %D%/it_stand_in_graph
 %C%_it_stand_in_graph_SOURCES = %D%/cuda_graph.h %D%/it_stand_in_graph.c %D%/stand_in_case.h %D%/stand_in_use.h
 %C%_it_stand_in_graph_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_stand_in_graph_DEPENDENCIES = $(STAND_IN_LIBS)
+
+# paged-bench on a GPU
+LINT_TESTS += %D%/it_bench_gpu.sh
+EXTRA_DIST += %D%/simt/gpu_reader.cc

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * gpu.h - a GPU for one measurement: memory, graphs, and the device's own clock
+ *
+ * Work is captured once as a graph and replayed; a sample is the time between
+ * two events around a replay.  What fails ends the program by bench_die():
+ * suite_gpu.c runs each measurement in a process of its own.
+ */
+#ifndef PAGED_BENCH_GPU_H
+#define PAGED_BENCH_GPU_H
+
+#include "bench/bench.h"
+#include "bench/gpu_reader.h"
+#include "kernels/cuda/gpu.h"
+
+#define GPU_FUNCTIONS(F)                                                                                        \
+	F(cuStreamBeginCapture_v2, capture_begin, (cuda_stream stream, int mode))                               \
+	F(cuStreamEndCapture, capture_end, (cuda_stream stream, void **graph))                                  \
+	F(cuGraphInstantiateWithFlags, instantiate, (void **executable, void *graph, unsigned long long flags)) \
+	F(cuGraphLaunch, graph_launch, (void *executable, cuda_stream stream))                                  \
+	F(cuEventElapsedTime, elapsed, (float *ms, cuda_event start, cuda_event stop))
+
+struct gpu {
+	struct cuda_gpu cuda;
+	cuda_stream stream;
+	cuda_event start, stop;
+	cuda_function reader;
+	cuda_address out;       /* the reader's */
+	uint32_t reader_blocks; /* the number that reads fastest here */
+	uint32_t n_multiprocessors;
+#define GPU_FIELD(symbol, field, parameters) int(*field) parameters;
+	GPU_FUNCTIONS(GPU_FIELD)
+#undef GPU_FIELD
+};
+
+/** Puts work on the stream; called once for each graph, and once more outside of any before that. */
+typedef void gpu_work_fn(struct gpu *gpu, void *argument);
+
+struct gpu_graph {
+	void *executable;
+	double n_parts; /* a time is that of one of so many */
+};
+
+/** gpu_open - device 0; it stays open, and its context current, until the process ends */
+void gpu_open(struct gpu *gpu);
+
+/** gpu_describe - name, memory, driver, clocks */
+void gpu_describe(const struct gpu *gpu, char *text, size_t size);
+
+/** gpu_must - ends the program unless it is CUDA_SUCCESS */
+#define gpu_must(gpu, call) gpu_check(gpu, call, #call)
+void gpu_check(const struct gpu *gpu, int result, const char *call);
+
+/** gpu_alloc - bytes of the device, never given back */
+cuda_address gpu_alloc(struct gpu *gpu, size_t size);
+/** gpu_put - the same with these contents */
+cuda_address gpu_put(struct gpu *gpu, const void *data, size_t size);
+/** gpu_fill - random 16-bit words: bits of `random`, and `always` */
+void gpu_fill(struct gpu *gpu, cuda_address address, size_t size, uint16_t random, uint16_t always);
+size_t gpu_free_bytes(struct gpu *gpu);
+
+/** gpu_function - of a module of this image; cuModuleLoadData()'s rules */
+cuda_function gpu_function(struct gpu *gpu, const void *image, const char *name);
+
+/** gpu_read - the reader over pages; out is filled in */
+void gpu_read(struct gpu *gpu, struct gpu_reader_params params);
+
+struct gpu_graph gpu_graph(struct gpu *gpu, gpu_work_fn *work, void *argument, double n_parts);
+double gpu_graph_us(struct gpu *gpu, const struct gpu_graph *graph);
+
+#endif

@@ -1,0 +1,86 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# paged-bench's suite for the GPU: at toy sizes over the driver's stand-in, where
+# every figure is there and finite and none is looked at; and without a driver.
+directory=$(mktemp -d /tmp/it-bench-gpu.XXXXXX) || exit 99
+trap 'rm -rf "$directory"' EXIT
+bench=$PAGED_BUILDDIR/bench/paged-bench
+stand_in=$PAGED_BUILDDIR/tests/cuda-stand-in/.libs
+n=0
+status=0
+
+try()
+{
+	n=$((n + 1))
+	name=$1
+	shift
+	if "$@" >"$directory/output" 2>&1; then
+		echo "ok $n - $name"
+	else
+		sed 's/^/# /' "$directory/output"
+		echo "not ok $n - $name"
+		status=1
+	fi
+}
+
+skip()
+{
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+
+# What was measured of each figure, and the machine.
+quick()
+{
+	LD_LIBRARY_PATH=$stand_in PAGED_CACHE_DIR='' PAGED_PAGEDD=$PAGED_BUILDDIR/daemon/pagedd \
+		"$bench" run --json --quick gpu >"$directory/json" &&
+		python3 - "$directory/json" <<'CHECK'
+import json, math, sys
+
+run = json.load(open(sys.argv[1]))
+wrong = []
+for figure in run["figures"]:
+    numbers = [figure[key] for key in ("median", "p10", "p90") if key in figure]
+    numbers += [figure["ratio"]] if "limit" in figure else []
+    if "skipped" in figure:
+        # Pools in GPU memory do not take it yet.
+        if "pool of e4m3" not in figure["skipped"]:
+            wrong.append(figure)
+    elif len(numbers) < 3 or not all(math.isfinite(number) and number > 0 for number in numbers):
+        wrong.append(figure)
+names = [figure["name"] for figure in run["figures"]]
+for figure in wrong:
+    print(figure)
+print(run["machine"], len(names), "figures")
+sys.exit(bool(wrong) or len(names) < 60 or len(set(names)) != len(names) or "stand-in" not in run["machine"])
+CHECK
+}
+
+one_group()
+{
+	LD_LIBRARY_PATH=$stand_in "$bench" run --quick --only skew gpu >"$directory/text" && cat "$directory/text" &&
+		[ "$(grep -c '^decode' "$directory/text")" -eq 2 ] && grep ' x decode 64 x 3056 (target' "$directory/text"
+}
+
+# Whatever a driver finds here, no device is visible.
+no_driver()
+{
+	CUDA_VISIBLE_DEVICES='' "$bench" run gpu >"$directory/text" && cat "$directory/text" &&
+		grep '^all  *skipped: no CUDA d' "$directory/text"
+}
+
+refused()
+{
+	! "$bench" run --quick control && ! "$bench" run --only x control
+}
+
+if [ ! -e "$stand_in/libcuda.so.1" ]; then
+	skip "every figure, at toy sizes" "the CUDA driver's stand-in is not built"
+else
+	try "every figure, at toy sizes" quick
+	try "one group of them" one_group
+fi
+try "without a driver it says so" no_driver
+try "other suites have no toy sizes" refused
+echo "1..$n"
+exit $status
