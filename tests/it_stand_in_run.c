@@ -100,9 +100,11 @@ event_exporter(int from, int to, __attribute__((unused)) void *argument)
 	poke(address, 0);
 	ok(cuda.ipc_export(&said.memory, address));
 	ok(cuda.ipc_export_event(&said.event, event));
+	it_say(to, &said, sizeof(said));
+	it_hear(from, &word, sizeof(word));
 	ok(cuda.fill(address, 9, 4, stream));
 	ok(cuda.event_record(event, stream));
-	it_say(to, &said, sizeof(said));
+	it_say(to, &word, sizeof(word));
 	it_hear(from, &word, sizeof(word));
 	ok(cuda.event_destroy(event));
 	it_say(to, &word, sizeof(word));
@@ -126,6 +128,11 @@ IT_TEST(an_event_orders_two_processes)
 	ok(cuda.ipc_open(&address, heard.memory, CUDA_IPC_LAZY_PEER_ACCESS));
 	ok(cuda.ipc_open_event(&event, heard.event));
 	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
+	/* Never recorded, it is waited for in vain; recorded since, not. */
+	ok(cuda.stream_wait(stream, event, 0));
+	ok(cuda.stream_synchronize(stream));
+	it_say(worker.to, &word, sizeof(word));
+	it_hear(worker.from, &word, sizeof(word));
 	it_require(peek(address) == 0);
 	gives(CUDA_ERROR_NOT_READY, cuda.event_query(event));
 	ok(cuda.stream_wait(stream, event, 0));
@@ -140,6 +147,66 @@ IT_TEST(an_event_orders_two_processes)
 	it_join(&worker);
 	gives(CUDA_ERROR_INVALID_VALUE, cuda.ipc_open_event(&event, heard.memory));
 	finish();
+}
+
+/* Undefined with CUDA, and an error here. */
+static void
+event_destroyer(int from, int to, __attribute__((unused)) void *argument)
+{
+	struct cuda_ipc_handle handle;
+	cuda_address address;
+	cuda_stream stream;
+	cuda_event event;
+	int word;
+
+	start(0);
+	ok(cuda.event_create(&event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING));
+	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
+	ok(cuda.alloc(&address, 4096));
+	ok(cuda.ipc_export_event(&handle, event));
+	ok(cuda.fill(address, 9, 4, stream));
+	ok(cuda.event_record(event, stream));
+	it_say(to, &handle, sizeof(handle));
+	it_hear(from, &word, sizeof(word));
+	ok(cuda.event_destroy(event));
+	it_say(to, &word, sizeof(word));
+	it_hear(from, &word, sizeof(word));
+}
+
+/* In a process of its own: after such an error nothing can be given back. */
+static void
+event_waiter(int from, int to, void *argument)
+{
+	const struct cuda_ipc_handle *handle = argument;
+	cuda_stream stream;
+	cuda_event event;
+	int word = 0;
+
+	start(0);
+	ok(cuda.ipc_open_event(&event, *handle));
+	ok(cuda.stream_create(&stream, CUDA_STREAM_NON_BLOCKING));
+	ok(cuda.stream_wait(stream, event, 0));
+	it_say(to, &word, sizeof(word));
+	it_hear(from, &word, sizeof(word));
+	gives(CUDA_ERROR_UNKNOWN, cuda.stream_synchronize(stream));
+}
+
+IT_TEST(an_event_destroyed_under_a_waiter)
+{
+	struct it_worker destroyer, waiter;
+	struct cuda_ipc_handle handle;
+	int word;
+
+	it_fork(&destroyer, event_destroyer, NULL);
+	it_hear(destroyer.from, &handle, sizeof(handle));
+	it_fork(&waiter, event_waiter, &handle);
+	it_hear(waiter.from, &word, sizeof(word));
+	it_say(destroyer.to, &word, sizeof(word));
+	it_hear(destroyer.from, &word, sizeof(word));
+	it_say(waiter.to, &word, sizeof(word));
+	it_join(&waiter);
+	it_say(destroyer.to, &word, sizeof(word));
+	it_join(&destroyer);
 }
 
 /* Launches */
