@@ -14,6 +14,8 @@
 
 #include "client/internal.h"
 
+struct mark; /* mark.h */
+
 /** Lengths that a device's memory holds; addresses there. */
 struct compute_lengths {
 	uint64_t q_indptr;
@@ -59,6 +61,11 @@ struct compute_ops {
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
 				       struct paged_mods *mods, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
+	/** Kind, and what it needs; the rest is there. */
+	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);
+	/** Of this pool in this life of its daemon; nothing else of it was checked. */
+	enum paged_status (*wait)(struct paged_batch *batch, const struct mark *mark, struct paged_error *error);
+	enum paged_status (*finish)(struct paged_batch *batch, struct paged_error *error);
 };
 
 extern const struct compute_ops compute_ops_host, compute_ops_cuda;

@@ -7,6 +7,7 @@
 #include "client/block_mask.h"
 #include "client/compute_cuda.h"
 #include "client/compute_cuda_blocks.h"
+#include "client/compute_cuda_marks.h"
 #include "client/compute_cuda_mods.h"
 #include "client/map_cuda.h"
 #include "client/mods.h"
@@ -242,6 +243,45 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	return status;
 }
 
+static enum paged_status
+cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_mark(batch, mark, error);
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
+static enum paged_status
+cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_wait(batch, mark, error);
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
+static enum paged_status
+cuda_finish(struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = compute_cuda_finish(batch, error);
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
 const struct compute_ops compute_ops_cuda = {
 	.on_device = true,
 	.isa = cuda_isa,
@@ -261,4 +301,7 @@ const struct compute_ops compute_ops_cuda = {
 	.append = cuda_append,
 	.attention = cuda_attention,
 	.merge = cuda_merge,
+	.mark = cuda_mark,
+	.wait = cuda_wait,
+	.finish = cuda_finish,
 };

@@ -85,6 +85,9 @@ struct cuda_batch {
 	uint8_t *skip_shadow;           /* [max_rows] */
 	int64_t *lengths_host;          /* a plan's, as they go to `lengths` */
 
+	struct marks_device *marks; /* compute_cuda_marks.c; NULL: neither marked nor waited yet */
+	struct marks_event *mark;   /* NULL: not marked yet */
+
 	/* The plan. */
 	struct cuda_plan_params params; /* but for the shape's part */
 	uint64_t plan_number;

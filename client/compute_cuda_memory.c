@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "client/compute_cuda.h"
+#include "client/compute_cuda_marks.h"
 #include "client/map_cuda.h"
 
 /* Heads of queries for a KV head, and for MLA's only one. */
@@ -294,6 +295,8 @@ compute_cuda_destroy(struct paged_batch *batch, bool in_child)
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct paged_error error;
 
+	if (!in_child)
+		compute_cuda_marks_drop(cuda);
 	if (in_child) {
 		cuda_kernels_drop(batch->pool, true);
 	} else if (cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK) {

@@ -4,6 +4,7 @@
 
 #include "client/batch.h"
 #include "client/compute.h"
+#include "client/mark.h"
 #include "client/mods.h"
 
 static const char *
@@ -138,6 +139,30 @@ host_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	return PAGED_OK;
 }
 
+static enum paged_status
+host_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	(void)batch, (void)error;
+	mark->kind = MARK_REACHED;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	if (mark->kind == MARK_REACHED)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s is in the host's memory, the mark is not",
+			  batch->pool->at.name);
+}
+
+static enum paged_status
+host_finish(struct paged_batch *batch, struct paged_error *error)
+{
+	(void)batch, (void)error;
+	return PAGED_OK;
+}
+
 const struct compute_ops compute_ops_host = {
 	.on_device = false,
 	.isa = host_isa,
@@ -157,4 +182,7 @@ const struct compute_ops compute_ops_host = {
 	.append = host_append,
 	.attention = host_attention,
 	.merge = host_merge,
+	.mark = host_mark,
+	.wait = host_wait,
+	.finish = host_finish,
 };

@@ -1,5 +1,5 @@
 # The client library.
-include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_mods.h
+include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_marks.h %D%/paged_mods.h
 lib_LTLIBRARIES += %D%/libpagedclient.la
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/pagedclient.pc
@@ -39,6 +39,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/compute_cuda.h \
 	%D%/compute_cuda_blocks.c \
 	%D%/compute_cuda_blocks.h \
+	%D%/compute_cuda_marks.c \
+	%D%/compute_cuda_marks.h \
 	%D%/compute_cuda_memory.c \
 	%D%/compute_cuda_mods.c \
 	%D%/compute_cuda_mods.h \
@@ -60,6 +62,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/map_fetch.c \
 	%D%/map_fetch.h \
 	%D%/map_host.c \
+	%D%/mark.c \
+	%D%/mark.h \
 	%D%/mask_build.c \
 	%D%/mask_build.h \
 	%D%/mask_fetch.c \
@@ -73,10 +77,13 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/owner_embedded.c \
 	%D%/owner_remote.c \
 	%D%/paged_admin.h \
+	%D%/paged_marks.h \
 	%D%/paged_mods.h \
 	%D%/pagedclient.h \
 	%D%/params.c \
 	%D%/pool.c \
+	%D%/process.c \
+	%D%/process.h \
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/seq.c

@@ -361,7 +361,9 @@ struct paged_batch_params {
  *     stream, and stay as it is until the call's kernels have ended;
  *   - rows, explicit page tables and parameter structs may be reused at once;
  *   - asking for changes of a sequence (truncate, erase, close) promises that
- *     no kernel of this session works on it: wait for the stream first;
+ *     no kernel of this session works on it: wait for the stream first
+ *     (paged_batch_finish());
+ *   - whoever reads what another batch writes comes after it: paged_marks.h;
  *   - a batch is destroyed when all that it put on the stream has ended, also
  *     by a plan that failed.
  * The pool's device is used by its primary context, which the CUDA runtime
@@ -655,6 +657,7 @@ enum paged_status paged_batch_tables_padded(const struct paged_batch *batch, int
 #endif
 
 #include <paged_admin.h>
+#include <paged_marks.h>
 #include <paged_mods.h>
 
 #endif

@@ -588,6 +588,16 @@ IT_TESTS += %D%/it_cuda_mods
 %C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)
 
+# Batches that come after each other's work
+UNIT_TESTS += %D%/unit_mark
+%C%_unit_mark_SOURCES = %D%/unit_mark.c
+%C%_unit_mark_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_mark_LDADD = client/libpagedclient.la $(CRITERION_LIBS)
+IT_TESTS += %D%/it_cuda_marks
+%C%_it_cuda_marks_SOURCES = %D%/cuda_graph.h %D%/it_cuda_marks.c
+%C%_it_cuda_marks_LDADD = $(%C%_it_cuda_batch_LDADD)
+EXTRA_%C%_it_cuda_marks_DEPENDENCIES = $(STAND_IN_LIBS)
+
 # What the instructions of a GPU do, beside the models
 check_LTLIBRARIES += %D%/libconformance.la
 %C%_libconformance_la_SOURCES = %D%/gpu/conformance.cc %D%/gpu/conformance.h
@@ -604,7 +614,8 @@ EXTRA_%C%_gpu_conformance_DEPENDENCIES = $(STAND_IN_LIBS)
 LINT_TESTS += %D%/it_conformance.sh
 
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
-GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_mods %D%/it_cuda_work
+GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_mods %D%/it_cuda_work \
+	%D%/it_cuda_marks
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/gpu/conformance.fatbin
 CLEANFILES += %D%/gpu/conformance.fatbin

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/compute_cuda_marks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Made here. */
+struct marks_event {
+	struct marks_event *next;
+	uint64_t number;
+	cuda_event event;
+	struct cuda_ipc_handle handle;
+	bool taken; /* by a batch */
+};
+
+/* Made by another process. */
+struct marks_import {
+	struct marks_import *next;
+	struct process_name process;
+	uint64_t number;
+	struct cuda_ipc_handle handle;
+	cuda_event event;
+	int pidfd;
+};
+
+struct marks_device {
+	struct marks_device *next;
+	struct cuda_gpu gpu; /* of its own: events outlive the pools */
+	unsigned int n_batches;
+	struct marks_event *events;
+	struct marks_import *imports;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct marks_device *devices;
+static uint64_t last_number;
+
+/* Everything below runs under the lock, but for what says otherwise. */
+
+static enum paged_status
+device_take(struct cuda_batch *cuda, struct paged_error *error)
+{
+	struct marks_device *device = devices;
+	enum paged_status status;
+
+	if (cuda->marks != NULL)
+		return PAGED_OK;
+	while (device != NULL && memcmp(&device->gpu.uuid, &cuda->gpu->uuid, sizeof(device->gpu.uuid)) != 0)
+		device = device->next;
+	if (device == NULL) {
+		device = calloc(1, sizeof(*device));
+		if (device == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for marks");
+		status = cuda_gpu_open_uuid(&device->gpu, &cuda->gpu->uuid, error);
+		if (status != PAGED_OK) {
+			free(device);
+			return status;
+		}
+		device->next = devices;
+		devices = device;
+	}
+	device->n_batches++;
+	cuda->marks = device;
+	return PAGED_OK;
+}
+
+static void
+import_close(struct marks_device *device, struct marks_import **at)
+{
+	struct marks_import *import = *at;
+
+	*at = import->next;
+	device->gpu.driver.event_destroy(import->event);
+	close(import->pidfd);
+	explicit_bzero(import, sizeof(*import));
+	free(import);
+}
+
+/* Without events of its own nobody needs it any more. */
+static void
+device_drop(struct marks_device *device)
+{
+	struct marks_device **at = &devices;
+
+	if (--device->n_batches > 0)
+		return;
+	while (device->imports != NULL)
+		import_close(device, &device->imports);
+	if (device->events != NULL)
+		return;
+	while (*at != device)
+		at = &(*at)->next;
+	*at = device->next;
+	cuda_gpu_close(&device->gpu);
+	free(device);
+}
+
+/* Not under the lock. */
+void
+compute_cuda_marks_drop(struct cuda_batch *cuda)
+{
+	if (cuda->marks == NULL)
+		return;
+	pthread_mutex_lock(&lock);
+	if (cuda->mark != NULL)
+		cuda->mark->taken = false;
+	device_drop(cuda->marks);
+	pthread_mutex_unlock(&lock);
+}
+
+static enum paged_status
+event_make(struct marks_device *device, struct marks_event *made, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &device->gpu.driver;
+	enum paged_status status;
+
+	if (cuda_gpu_attribute(&device->gpu, CUDA_DEVICE_IPC_EVENTS) == 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "%s shares no events between processes; use paged_batch_finish()", device->gpu.name);
+	status = cuda_gpu_check(&device->gpu,
+				driver->event_create(&made->event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING),
+				"cuEventCreate", error);
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_check(&device->gpu, driver->ipc_export_event(&made->handle, made->event),
+				"cuIpcGetEventHandle", error);
+	if (status != PAGED_OK)
+		driver->event_destroy(made->event);
+	return status;
+}
+
+/* One that no batch has, or a new one. */
+static enum paged_status
+event_take(struct cuda_batch *cuda, struct paged_error *error)
+{
+	struct marks_device *device = cuda->marks;
+	struct marks_event *event = device->events;
+	enum paged_status status;
+
+	if (cuda->mark != NULL)
+		return PAGED_OK;
+	while (event != NULL && event->taken)
+		event = event->next;
+	if (event == NULL) {
+		event = calloc(1, sizeof(*event));
+		if (event == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
+		status = event_make(device, event, error);
+		if (status != PAGED_OK) {
+			free(event);
+			return status;
+		}
+		event->number = ++last_number;
+		event->next = device->events;
+		device->events = event;
+	}
+	event->taken = true;
+	cuda->mark = event;
+	return PAGED_OK;
+}
+
+/* Not under the lock: what a graph records and waits for happens at none of its replays, and no other process's may. */
+static enum paged_status
+capture_check(const struct cuda_batch *cuda, const char *what, struct paged_error *error)
+{
+	int capturing;
+	enum paged_status status = cuda_gpu_check(
+		cuda->gpu, cuda->gpu->driver.stream_capturing(cuda->stream, &capturing), "cuStreamIsCapturing", error);
+
+	if (status != PAGED_OK || capturing == CUDA_CAPTURE_NONE)
+		return status;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "the stream is being captured, and a graph %s", what);
+}
+
+/* Not under the lock. */
+static enum paged_status
+mark_event(struct cuda_batch *cuda, struct mark *mark, struct paged_error *error)
+{
+	enum paged_status status = process_self(&mark->process, error);
+
+	if (status == PAGED_OK)
+		status = capture_check(cuda, "has no marks: mark the stream after each replay", error);
+	if (status != PAGED_OK)
+		return status;
+	pthread_mutex_lock(&lock);
+	status = device_take(cuda, error);
+	if (status == PAGED_OK)
+		status = event_take(cuda, error);
+	pthread_mutex_unlock(&lock);
+	if (status == PAGED_OK)
+		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
+					"cuEventRecord", error);
+	return status;
+}
+
+/* The batch's own sentence says which pool it is about. */
+static enum paged_status
+told(const struct paged_batch *batch, enum paged_status status, const struct paged_error *why,
+     struct paged_error *error)
+{
+	return status == PAGED_OK ? PAGED_OK
+				  : paged_fail(error, status, "pool %s: %s", batch->pool->at.name, why->text);
+}
+
+enum paged_status
+compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error why;
+	enum paged_status status = mark_event(cuda, mark, &why);
+
+	if (status != PAGED_OK)
+		return told(batch, status, &why, error);
+	mark->kind = MARK_EVENT;
+	mark->device = cuda->gpu->uuid;
+	mark->event = cuda->mark->number;
+	mark->handle = cuda->mark->handle;
+	return PAGED_OK;
+}
+
+/* Waiting */
+
+static enum paged_status
+own_find(const struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+{
+	const struct marks_event *event = device->events;
+
+	while (event != NULL && event->number != mark->event)
+		event = event->next;
+	if (event == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "this process made no such mark");
+	*event_p = event->event;
+	return PAGED_OK;
+}
+
+static void
+imports_sweep(struct marks_device *device)
+{
+	struct marks_import **at = &device->imports;
+
+	while (*at != NULL) {
+		if (process_ended((*at)->pidfd))
+			import_close(device, at);
+		else
+			at = &(*at)->next;
+	}
+}
+
+/* Whether the process lives is asked once more: what a driver says of events of the dead is not laid down. */
+static enum paged_status
+import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
+	    struct paged_error *error)
+{
+	const struct cuda_driver *driver = &device->gpu.driver;
+	enum paged_status status = process_watch(&mark->process, &import->pidfd, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_check(&device->gpu, driver->ipc_open_event(&import->event, mark->handle),
+				"cuIpcOpenEventHandle", error);
+	if (status == PAGED_OK && !process_ended(import->pidfd))
+		return PAGED_OK;
+	if (status == PAGED_OK)
+		driver->event_destroy(import->event);
+	if (process_ended(import->pidfd))
+		status = paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)mark->process.pid);
+	close(import->pidfd);
+	return status;
+}
+
+static bool
+import_is(const struct marks_import *import, const struct mark *mark)
+{
+	return memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
+	       import->number == mark->event && memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0;
+}
+
+static enum paged_status
+import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+{
+	struct marks_import *import;
+	enum paged_status status;
+
+	imports_sweep(device);
+	for (import = device->imports; import != NULL && !import_is(import, mark); import = import->next)
+		;
+	if (import == NULL) {
+		import = calloc(1, sizeof(*import));
+		if (import == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
+		status = import_open(device, mark, import, error);
+		if (status != PAGED_OK) {
+			free(import);
+			return status;
+		}
+		import->process = mark->process;
+		import->number = mark->event;
+		import->handle = mark->handle;
+		import->next = device->imports;
+		device->imports = import;
+	}
+	*event_p = import->event;
+	return PAGED_OK;
+}
+
+static enum paged_status
+mark_check(const struct cuda_batch *cuda, const struct mark *mark, struct paged_error *error)
+{
+	if (mark->kind == MARK_EVENT && memcmp(&mark->device, &cuda->gpu->uuid, sizeof(mark->device)) == 0)
+		return PAGED_OK;
+	if (mark->kind == MARK_EVENT)
+		return paged_fail(error, PAGED_ERR_INVALID, "the mark is of another GPU than %s", cuda->gpu->uuid_text);
+	return paged_fail(error, PAGED_ERR_INVALID, "the mark is not of a GPU's memory");
+}
+
+/*
+ * The lock is held until the stream has the wait, so that nobody closes the
+ * event between.  CUDA takes the last record at the time of the call.  The
+ * event may since have been recorded again, behind the mark on the same
+ * stream; or by another batch, once the marking one was destroyed with
+ * nothing left to wait for.
+ */
+static enum paged_status
+wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self, struct paged_error *error)
+{
+	cuda_event event = NULL;
+	enum paged_status status;
+
+	pthread_mutex_lock(&lock);
+	status = device_take(cuda, error);
+	if (status == PAGED_OK) {
+		if (mark->process.random == self->random && mark->process.pid == self->pid)
+			status = own_find(cuda->marks, mark, &event, error);
+		else
+			status = import_find(cuda->marks, mark, &event, error);
+	}
+	if (status == PAGED_OK)
+		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.stream_wait(cuda->stream, event, 0),
+					"cuStreamWaitEvent", error);
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+enum paged_status
+compute_cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct process_name self;
+	struct paged_error why;
+	enum paged_status status = mark_check(cuda, mark, &why);
+
+	if (status == PAGED_OK)
+		status = process_self(&self, &why);
+	if (status == PAGED_OK)
+		status = capture_check(cuda, "waits for no marks: wait before each replay", &why);
+	if (status == PAGED_OK)
+		status = wait_event(cuda, mark, &self, &why);
+	return told(batch, status, &why, error);
+}
+
+enum paged_status
+compute_cuda_finish(struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error why;
+	enum paged_status status = capture_check(cuda, "has not begun: wait for its replay", &why);
+
+	if (status == PAGED_OK)
+		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.stream_synchronize(cuda->stream),
+					"cuStreamSynchronize", &why);
+	return told(batch, status, &why, error);
+}
