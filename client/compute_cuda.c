@@ -82,11 +82,27 @@ cuda_validate(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
+static struct cuda_plane
+plane_of(const struct kernel_pages *pages, unsigned int i)
+{
+	const struct layout_plane *plane = &pages->layout->plane[i];
+
+	if (plane->dtype == PAGED_DTYPE_NONE)
+		return (struct cuda_plane){ .address = 0 };
+	return (struct cuda_plane){
+		.address = (uintptr_t)pages->base + plane->offset + pages->layer * plane->layer_stride,
+		.page_stride = plane->page_stride,
+		.head_stride = plane->head_stride,
+		.token_stride = plane->token_stride,
+		.dim = plane->dim,
+		.dtype = (uint32_t)plane->dtype,
+	};
+}
+
 static struct cuda_pages
 pages_of(const struct kernel_pages *pages)
 {
 	const struct layout *layout = pages->layout;
-	uint64_t base = (uintptr_t)pages->base;
 	struct cuda_pages to = {
 		.page_size = layout->params.page_size,
 		.n_pages = layout->params.n_pages,
@@ -95,16 +111,8 @@ pages_of(const struct kernel_pages *pages)
 	};
 
 	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
-		const struct layout_plane *plane = &layout->plane[i];
-
-		to.plane[i] = (struct cuda_plane){
-			.address = base + plane->offset + pages->layer * plane->layer_stride,
-			.page_stride = plane->page_stride,
-			.head_stride = plane->head_stride,
-			.token_stride = plane->token_stride,
-			.dim = plane->dim,
-			.dtype = (uint32_t)plane->dtype,
-		};
+		to.plane[i] = plane_of(pages, LAYOUT_K + i);
+		to.scale[i] = plane_of(pages, LAYOUT_K_SCALE + i);
 	}
 	return to;
 }
@@ -118,6 +126,25 @@ tensor_of(const struct kernel_tensor *tensor)
 		.head_stride = tensor->head_stride,
 		.dtype = (uint32_t)tensor->dtype,
 		.dim = tensor->dim,
+	};
+}
+
+/* A rotary embedding, or none. */
+static struct cuda_rotary
+rotary_of(const struct kernel_rotary *rotary)
+{
+	if (rotary == NULL)
+		return (struct cuda_rotary){ .cos_sin = 0 };
+	return (struct cuda_rotary){
+		.cos_sin = (uintptr_t)rotary->cos_sin,
+		.positions = (uintptr_t)rotary->positions,
+		.q = tensor_of(&rotary->q),
+		.q_out = tensor_of(&rotary->q_out),
+		.n_positions = rotary->n_positions,
+		.dim = rotary->dim,
+		.first = rotary->first,
+		.interleaved = rotary->interleaved,
+		.n_q_heads = rotary->q.n_heads,
 	};
 }
 
@@ -147,6 +174,9 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 		.k = tensor_of(&args->k),
 		.v = tensor_of(&args->v),
 		.positions = (uintptr_t)args->positions,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
+		.rotary = rotary_of(args->rotary),
 	};
 	enum paged_status status = lengths_check(batch, error);
 
@@ -181,6 +211,8 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 		.scale = args->scale,
 		.causal = args->causal,
 		.lse_without_sink = args->lse_without_sink,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
 	};
 	struct cuda_kernel kernel = attention->kernel;
 	const struct cuda_shape *shape;

@@ -190,6 +190,21 @@ cuda_batch_destroy(struct cuda_batch *batch)
 	cuda_arena_end(&batch->arena);
 }
 
+static struct cuda_plane
+plane_make(const struct kernel_pages *pages, unsigned int i, uint64_t base)
+{
+	const struct layout_plane *plane = &pages->layout->plane[i];
+
+	if (plane->dtype == PAGED_DTYPE_NONE)
+		return (struct cuda_plane){ .address = 0 };
+	return (struct cuda_plane){ .address = base + plane->offset + pages->layer * plane->layer_stride,
+				    .page_stride = plane->page_stride,
+				    .head_stride = plane->head_stride,
+				    .token_stride = plane->token_stride,
+				    .dim = plane->dim,
+				    .dtype = plane->dtype };
+}
+
 struct cuda_pages
 cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable)
 {
@@ -201,14 +216,8 @@ cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, boo
 				 .v_in_k = layout->params.v_in_k };
 
 	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
-		const struct layout_plane *plane = &layout->plane[i];
-
-		to.plane[i] = (struct cuda_plane){ .address = base + plane->offset + pages->layer * plane->layer_stride,
-						   .page_stride = plane->page_stride,
-						   .head_stride = plane->head_stride,
-						   .token_stride = plane->token_stride,
-						   .dim = plane->dim,
-						   .dtype = plane->dtype };
+		to.plane[i] = plane_make(pages, LAYOUT_K + i, base);
+		to.scale[i] = plane_make(pages, LAYOUT_K_SCALE + i, base);
 	}
 	return to;
 }
@@ -287,6 +296,10 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 		.scale = args->scale,
 		.causal = args->causal,
 		.lse_without_sink = args->lse_without_sink,
+		.k_scale = cuda_arena_lend(arena, args->k_scale, layout->params.n_kv_heads * sizeof(float), false,
+					   "K scales"),
+		.v_scale = cuda_arena_lend(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
+					   "V scales"),
 	};
 	cr_assert_not_null(simt_find(how->kernel), "no kernel %s", how->kernel);
 	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, simt_find(how->kernel)->max_threads,

@@ -619,7 +619,8 @@ GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_mod
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/gpu/conformance.fatbin
 CLEANFILES += %D%/gpu/conformance.fatbin
-%D%/gpu/conformance.fatbin: %D%/gpu/conformance.cu %D%/gpu/conformance.h kernels/cuda/simt.h kernels/cuda/simt_device.h
+%D%/gpu/conformance.fatbin: %D%/gpu/conformance.cu %D%/gpu/conformance.h kernels/cuda/fp8.h kernels/cuda/simt.h \
+		kernels/cuda/simt_device.h
 	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -fatbin -o $@ \
 		-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
 		-gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \

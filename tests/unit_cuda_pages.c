@@ -9,6 +9,7 @@
 #include "tests/reference.h"
 
 static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+static const enum paged_dtype pool_dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
 #define N_HEADS 3u
 #define N_PAGES 9u
@@ -147,12 +148,26 @@ Test(cuda_append, given_positions_and_v_in_k)
 	}
 }
 
+/* The planes that have memory of their own. */
+static uint32_t
+planes_stored(const struct layout *layout, unsigned int planes[LAYOUT_N_PLANES])
+{
+	uint32_t n = 0;
+
+	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++)
+		if (layout->plane[i].dtype != PAGED_DTYPE_NONE &&
+		    !(layout->params.v_in_k && (i == LAYOUT_V || i == LAYOUT_V_SCALE)))
+			planes[n++] = i;
+	return n;
+}
+
 /* Of a copy on write and of a gather: n pages, what comes of it by plain memcpy. */
 static void
 copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t seed)
 {
 	static const uint32_t from[] = { 4, 0, 6 }, to[] = { 1, 5, 2 }, tokens[] = { 1, 5, 3 };
-	uint32_t n_planes = layout->params.v_in_k ? 1 : 2;
+	unsigned int planes[LAYOUT_N_PLANES];
+	uint32_t n_planes = planes_stored(layout, planes);
 	uint8_t *expected = malloc(layout->size), *packed = malloc(layout->size);
 	struct cuda_arena arena = { .n = 0 };
 	struct cuda_copy_params p = { .from = { .pages = cuda_arena_make(&arena, from, sizeof(from), false, "from"),
@@ -174,7 +189,7 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 	if (gather)
 		other = cuda_arena_lend(&arena, packed, layout->page_bytes * 3, true, "the buffer");
 	for (uint32_t i = 0; i < n_planes; i++) {
-		const struct layout_plane *plane = &layout->plane[i];
+		const struct layout_plane *plane = &layout->plane[planes[i]];
 
 		p.token_stride[i] = (uint32_t)plane->token_stride;
 		p.from.address[i] = base + plane->offset;
@@ -193,7 +208,7 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 			for (uint32_t layer = 0; layer < p.n_layers; layer++)
 				for (uint32_t h = 0; h < p.n_heads; h++) {
 					size_t n = tokens[i] * p.token_stride[plane];
-					uint64_t at = layout_offset(layout, plane, layer, from[i], h, 0);
+					uint64_t at = layout_offset(layout, planes[plane], layer, from[i], h, 0);
 					uint64_t packed_at = p.to.address[plane] - other + i * p.to.page_stride[plane] +
 							     layer * p.to.layer_stride[plane] +
 							     h * p.to.head_stride[plane];
@@ -201,7 +216,8 @@ copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t see
 					if (gather)
 						cr_assert_eq(memcmp(packed + packed_at, pool + at, n), 0);
 					else
-						memcpy(expected + layout_offset(layout, plane, layer, to[i], h, 0),
+						memcpy(expected +
+							       layout_offset(layout, planes[plane], layer, to[i], h, 0),
 						       expected + at, n);
 				}
 	cr_assert_eq(memcmp(pool, expected, layout->size), 0);
@@ -216,13 +232,13 @@ Test(cuda_pages, copies_and_gathers)
 	struct paged_error error;
 	struct layout layout;
 
-	for (uint32_t i = 0; i < 12; i++) {
+	for (uint32_t i = 0; i < 24; i++) {
 		struct layout_params params = { .n_layers = 3,
 						.n_kv_heads = 2,
 						.k_dim = dims[i % 3][0],
 						.v_dim = dims[i % 3][1],
 						.v_in_k = i % 3 == 1,
-						.dtype = dtypes[i / 3 % 3],
+						.dtype = pool_dtypes[i / 3 % 6],
 						.page_size = 5,
 						.n_pages = 7 };
 		uint8_t *pool;

@@ -30,7 +30,7 @@
 #endif
 
 /** enum paged_dtype's numbers. */
-enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3 };
+enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA_E5M2 = 5, CUDA_I8 = 18 };
 
 /** Threads of a block, and lines (query rows times query heads of a KV head) of a tile. */
 #define CUDA_PLAN_THREADS 256
@@ -48,6 +48,9 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3 };
 #define CUDA_MMA_SHARED_64 (84u << 10)
 #define CUDA_MMA_SHARED_128 (92u << 10)
 #define CUDA_MMA_SHARED_256 (148u << 10)
+#define CUDA_BYTES_SHARED_64 (52u << 10)
+#define CUDA_BYTES_SHARED_128 (76u << 10)
+#define CUDA_BYTES_SHARED_256 (116u << 10)
 /** And of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
@@ -69,6 +72,7 @@ struct cuda_plane {
 
 struct cuda_pages {
 	struct cuda_plane plane[2]; /* CUDA_K, CUDA_V */
+	struct cuda_plane scale[2]; /* of i8 likewise, f32; address 0: none */
 	uint32_t page_size;
 	uint32_t n_pages;
 	uint32_t n_kv_heads;
@@ -89,7 +93,7 @@ enum cuda_fault {
 	CUDA_FAULT_QUERIES = 1,   /* q_indptr falls, or passes the maximum */
 	CUDA_FAULT_LENGTH = 2,    /* kv_len is negative or passes the maximum */
 	CUDA_FAULT_PAGE = 4,      /* an unmapped page, or none of the pool's, below a length */
-	CUDA_FAULT_POSITION = 8,  /* a token to append before 0 or past the table's row */
+	CUDA_FAULT_POSITION = 8,  /* a token to append before 0 or past the table's row, or past the angles of rotary */
 	CUDA_FAULT_CAPACITY = 16, /* more work than the plan has memory for: nothing was planned */
 	CUDA_FAULT_INDEX = 32,    /* a mod's array index out of bounds */
 };
@@ -148,6 +152,20 @@ struct cuda_plan_params {
 	uint32_t unused;
 };
 
+/** struct kernel_rotary of kernels/kernels.h, its arrays in the device's memory. */
+struct cuda_rotary {
+	uint64_t cos_sin;   /* float [n_positions][dim]; 0: nothing is turned */
+	uint64_t positions; /* uint32_t [total_q], or 0: q_base + i */
+	struct cuda_tensor q;
+	struct cuda_tensor q_out;
+	uint32_t n_positions;
+	uint32_t dim;
+	uint32_t first;
+	uint32_t interleaved;
+	uint32_t n_q_heads; /* of q */
+	uint32_t unused;
+};
+
 /** append_tokens: any number of blocks of CUDA_APPEND_THREADS. */
 struct cuda_append_params {
 	struct cuda_pages pages;
@@ -155,14 +173,20 @@ struct cuda_append_params {
 	struct cuda_tensor k;
 	struct cuda_tensor v;
 	uint64_t positions; /* uint32_t [total_q], or 0: kv_len - q_len + i */
+	uint64_t k_scale;   /* float [n_kv_heads] of e4m3 and e5m2, or 0: 1 */
+	uint64_t v_scale;
+	struct cuda_rotary rotary;
 };
+
+/** K, V, and the scales of both. */
+#define CUDA_COPY_PLANES 4u
 
 /** One side of a copy of pages: how it lies, and which. */
 struct cuda_copy_side {
-	uint64_t address[2];      /* of each plane's layer 0, page 0, head 0 */
-	uint64_t layer_stride[2]; /* bytes */
-	uint64_t page_stride[2];
-	uint64_t head_stride[2];
+	uint64_t address[CUDA_COPY_PLANES];      /* of each plane's layer 0, page 0, head 0 */
+	uint64_t layer_stride[CUDA_COPY_PLANES]; /* bytes */
+	uint64_t page_stride[CUDA_COPY_PLANES];
+	uint64_t head_stride[CUDA_COPY_PLANES];
 	uint64_t pages;   /* uint32_t [n_copies]; 0: 0, 1, 2, ... */
 	uint64_t n_pages; /* others are not touched */
 };
@@ -178,7 +202,7 @@ struct cuda_copy_params {
 	struct cuda_copy_side to;
 	uint64_t n_tokens;        /* uint32_t [n_copies]; 0: page_size each */
 	uint64_t faults;          /* uint32_t, CUDA_FAULT_PAGE is or-ed in; or 0 */
-	uint32_t token_stride[2]; /* bytes, both sides */
+	uint32_t token_stride[CUDA_COPY_PLANES]; /* bytes, both sides */
 	uint32_t n_planes;
 	uint32_t n_copies;
 	uint32_t n_layers;
@@ -226,6 +250,8 @@ struct cuda_attention_params {
 	float scale;
 	uint32_t causal;
 	uint32_t lse_without_sink;
+	uint64_t k_scale; /* float [n_kv_heads] of e4m3 and e5m2, or 0: 1 */
+	uint64_t v_scale;
 };
 
 #endif

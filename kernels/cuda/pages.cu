@@ -15,16 +15,15 @@ side_address(const cuda_copy_side &side, uint32_t plane, uint32_t layer, uint64_
 	       head * side.head_stride[plane];
 }
 
-/* Elements have two bytes or four, so a last piece of less than 16 is a number of halves. */
 SIMT_FUNCTION void
 bytes_copy(uint64_t to, uint64_t from, uint32_t size)
 {
 	for (uint32_t i = simt_thread(); i < size / 16; i += simt_n_threads())
 		pointer_to<simt_vec4>(to)[i] = pointer_to<const simt_vec4>(from)[i];
-	if (simt_thread() < size % 16 / 2) {
-		uint32_t i = size / 16 * 8 + simt_thread();
+	if (simt_thread() < size % 16) {
+		uint32_t i = size / 16 * 16 + simt_thread();
 
-		pointer_to<uint16_t>(to)[i] = pointer_to<const uint16_t>(from)[i];
+		pointer_to<uint8_t>(to)[i] = pointer_to<const uint8_t>(from)[i];
 	}
 }
 
