@@ -135,7 +135,8 @@ GPU_HEADER_FILES = \
 	%D%/cuda/simt.h \
 	%D%/cuda/simt_device.h \
 	%D%/cuda/softmax.h
-EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES)
+GPU_APPEND_FILES = %D%/cuda/quantise.h %D%/cuda/rotary.h
+EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 # With --with-cuda they are compiled for each architecture, with what ptxas says beside them, and built in.
 if BUILD_CUDA_IMAGES
 CUDA_IMAGES = \
@@ -156,7 +157,7 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=sm_100 -cubin -o $@ $< $(CUDA_SAID)
 .cu.ptx:
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_SAID)
-$(CUDA_IMAGES): $(GPU_HEADER_FILES)
+$(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(%C%_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.said)

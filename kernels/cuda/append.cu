@@ -1,56 +1,241 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New keys and values into the pages: a block a token at a time, a thread eight elements of a head. */
+/*
+ * New keys and values into the pages: a block a token at a time.
+ *
+ * Where they are only copied or rounded, a thread takes eight elements of a
+ * head.  Where they are turned, or kept as bytes, lanes share a head: they have
+ * read all of it before one of them writes, so that queries may be turned in
+ * place, and know the largest number of it.
+ */
+#include "kernels/cuda/quantise.h"
+#include "kernels/cuda/rotary.h"
 #include "kernels/cuda/rows.h"
 
-/* Where a packed row's token lies; false, and a fault told, if nowhere. */
+/* Eights of a head that a lane has at most. */
+#define LANE_EIGHTS 3u
+static_assert(LANE_EIGHTS * 32 * 8 >= 576, "the largest dim there is");
+
+/* What is to be done with a packed row's token. */
+struct append_token {
+	uint32_t packed;
+	bool write;
+	uint32_t page, slot;
+	uint64_t angles; /* 0: nothing is turned */
+};
+
+/* A head of a token on its way. */
+struct append_head {
+	uint64_t from, to;
+	uint32_t from_dtype, to_dtype;
+	uint32_t dim;
+	uint64_t angles;
+	float factor;	/* of fp8 */
+	uint64_t scale; /* where that of i8 goes */
+};
+
 SIMT_FUNCTION bool
-append_locate(const cuda_append_params &p, uint32_t packed, uint32_t *page, uint32_t *slot)
+token_locate(const cuda_append_params &p, uint32_t r, append_token *token)
 {
-	uint32_t r = plan_find_query(p.plan, packed);
 	const cuda_row &row = plan_row(p.plan, r);
 	int64_t position;
 
-	/* Rows with a fault are empty, and leave gaps. */
-	if (packed - row.q_start >= row.q_len || row.skip_append)
-		return false;
 	if (p.positions != 0)
-		position = pointer_to<const uint32_t>(p.positions)[packed];
+		position = pointer_to<const uint32_t>(p.positions)[token->packed];
 	else
-		position = (int64_t)row.kv_len - row.q_len + (packed - row.q_start);
+		position = (int64_t)row.kv_len - row.q_len + (token->packed - row.q_start);
 	if (position < 0 || position >= (int64_t)p.plan.table_stride * p.pages.page_size) {
 		plan_fault(p.plan, CUDA_FAULT_POSITION, r);
 		return false;
 	}
-	*slot = (uint32_t)position % p.pages.page_size;
-	*page = plan_page(p.plan, r, (uint32_t)position / p.pages.page_size, p.pages.n_pages);
-	return *page != UINT32_MAX;
+	token->slot = (uint32_t)position % p.pages.page_size;
+	token->page = plan_page(p.plan, r, (uint32_t)position / p.pages.page_size, p.pages.n_pages);
+	return token->page != UINT32_MAX;
+}
+
+SIMT_FUNCTION bool
+token_angles(const cuda_append_params &p, uint32_t r, append_token *token)
+{
+	const cuda_row &row = plan_row(p.plan, r);
+	int64_t position = row.q_base + (token->packed - row.q_start);
+
+	if (p.rotary.cos_sin == 0)
+		return true;
+	if (p.rotary.positions != 0)
+		position = pointer_to<const uint32_t>(p.rotary.positions)[token->packed];
+	if (position < 0 || position >= (int64_t)p.rotary.n_positions) {
+		plan_fault(p.plan, CUDA_FAULT_POSITION, r);
+		return false;
+	}
+	token->angles = p.rotary.cos_sin + (uint64_t)position * p.rotary.dim * sizeof(float);
+	return true;
+}
+
+/* false, and a fault told unless it is as it should be: nothing to do. */
+SIMT_FUNCTION bool
+token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
+{
+	uint32_t r = plan_find_query(p.plan, packed);
+	const cuda_row &row = plan_row(p.plan, r);
+
+	*token = { packed, false, 0, 0, 0 };
+	/* Rows with a fault are empty, and leave gaps. */
+	if (packed - row.q_start >= row.q_len || !token_angles(p, r, token))
+		return false;
+	token->write = !row.skip_append && token_locate(p, r, token);
+	return token->write || (row.skip_append && p.rotary.q.address != 0);
 }
 
 SIMT_FUNCTION void
-append_eight(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from, uint32_t packed, uint32_t page,
-	     uint32_t slot, uint32_t at)
+append_eight(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from, const append_token &token,
+	     uint32_t at)
 {
 	const cuda_plane &to = p.pages.plane[plane];
 	uint32_t eights = (to.dim + 7) / 8;
 
-	eight_copy(plane_address(to, page, at / eights, slot), to.dtype, tensor_address(from, packed, at / eights),
-		   from.dtype, at % eights, to.dim);
+	eight_copy(plane_address(to, token.page, at / eights, token.slot), to.dtype,
+		   tensor_address(from, token.packed, at / eights), from.dtype, at % eights, to.dim);
+}
+
+/* As it is, or rounded. */
+SIMT_FUNCTION void
+token_copy(const cuda_append_params &p, const append_token &token)
+{
+	uint32_t n_k = (p.pages.plane[CUDA_K].dim + 7) / 8 * p.pages.n_kv_heads;
+	uint32_t n_v = p.pages.v_in_k ? 0 : (p.pages.plane[CUDA_V].dim + 7) / 8 * p.pages.n_kv_heads;
+
+	for (uint32_t i = simt_thread(); i < n_k + n_v; i += simt_n_threads())
+		if (i < n_k)
+			append_eight(p, CUDA_K, p.k, token, i);
+		else
+			append_eight(p, CUDA_V, p.v, token, i - n_k);
+}
+
+/* Head `number` of a token: those of K, of V, of the queries. */
+SIMT_FUNCTION append_head
+head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t number)
+{
+	uint32_t plane = number < p.pages.n_kv_heads ? CUDA_K : CUDA_V, head = number % p.pages.n_kv_heads;
+	const cuda_tensor &from = plane == CUDA_K ? p.k : p.v;
+	const cuda_plane &to = p.pages.plane[plane], &scale = p.pages.scale[plane];
+	uint64_t scales = plane == CUDA_K ? p.k_scale : p.v_scale;
+	append_head made;
+
+	made.from = tensor_address(from, token.packed, head);
+	made.from_dtype = from.dtype;
+	made.to = plane_address(to, token.page, head, token.slot);
+	made.to_dtype = to.dtype;
+	made.dim = to.dim;
+	made.angles = plane == CUDA_K ? token.angles : 0;
+	made.factor = scales == 0 ? 1 : 1.0f / pointer_to<const float>(scales)[head];
+	made.scale = scale.address == 0 ? 0 : plane_address(scale, token.page, head, token.slot);
+	return made;
+}
+
+SIMT_FUNCTION append_head
+head_of_queries(const cuda_append_params &p, const append_token &token, uint32_t head)
+{
+	append_head made;
+
+	made.from = tensor_address(p.rotary.q, token.packed, head);
+	made.from_dtype = p.rotary.q.dtype;
+	made.to = tensor_address(p.rotary.q_out, token.packed, head);
+	made.to_dtype = p.rotary.q_out.dtype;
+	made.dim = p.rotary.q.dim;
+	made.angles = token.angles;
+	made.factor = 1;
+	made.scale = 0;
+	return made;
+}
+
+/* The largest magnitude among `width` lanes, NaN if there is one. */
+SIMT_FUNCTION float
+lanes_largest(const float v[LANE_EIGHTS][8], uint32_t width)
+{
+	float largest = 0;
+
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < LANE_EIGHTS; j++)
+		SIMT_UNROLL
+		for (uint32_t i = 0; i < 8; i++)
+			largest = simt_max(largest, quantise_magnitude(v[j][i]));
+	for (uint32_t step = width / 2; step > 0; step /= 2)
+		largest = simt_max(largest, simt_shuffle_xor(largest, (int)step));
+	return largest;
+}
+
+/* A head by lanes `at` of `width`; all lanes of the warp call, some without a head (its dim is 0). */
+SIMT_FUNCTION void
+head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uint32_t width)
+{
+	const rotary_head turned = { head.from, head.from_dtype, head.angles };
+	float v[LANE_EIGHTS][8], factor = head.factor;
+	quantise_scale scale;
+
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < LANE_EIGHTS; j++) {
+		uint32_t begin = (at + j * width) * 8;
+
+		eight_gather(v[j], head.from + begin * dtype_size(head.from_dtype), head.from_dtype,
+			     begin < head.dim ? head.dim - begin : 0);
+		if (head.angles != 0 && begin < head.dim)
+			rotary_turn(rotary, turned, begin, head.dim, v[j]);
+	}
+	scale = quantise_scale_of(lanes_largest(v, width)); /* which waits for all lanes' reads */
+	simt_warp_sync();
+	if (head.scale != 0) {
+		factor = scale.factor;
+		if (at == 0)
+			*pointer_to<float>(head.scale) = scale.scale;
+	}
+	SIMT_UNROLL
+	for (uint32_t j = 0; j < LANE_EIGHTS; j++) {
+		uint32_t begin = (at + j * width) * 8;
+		uint64_t to = head.to + begin * dtype_size(head.to_dtype);
+
+		if (begin >= head.dim)
+			continue;
+		if (dtype_size(head.to_dtype) == 1)
+			quantise_store(to, head.to_dtype, v[j], factor, head.dim - begin);
+		else
+			eight_scatter(to, head.to_dtype, v[j], head.dim - begin);
+	}
+}
+
+/* Turned, or kept as bytes: as many lanes a head as it has eights, in powers of two. */
+SIMT_FUNCTION void
+token_heads(const cuda_append_params &p, const append_token &token)
+{
+	const append_head none = { 0, 0, CUDA_F32, CUDA_F32, 0, 0, 1, 0 };
+	uint32_t n_kv = token.write ? p.pages.n_kv_heads * (p.pages.v_in_k ? 1 : 2) : 0;
+	uint32_t n = n_kv + (p.rotary.cos_sin != 0 && p.rotary.q.address != 0 ? p.rotary.n_q_heads : 0);
+	uint32_t k_dim = p.pages.plane[CUDA_K].dim, v_dim = p.pages.plane[CUDA_V].dim;
+	uint32_t width = 32, first;
+
+	while (width > 4 && width / 2 * 8 >= (k_dim > v_dim ? k_dim : v_dim))
+		width /= 2;
+	for (first = simt_warp() * (32 / width); first < n; first += simt_n_threads() / width) {
+		uint32_t number = first + simt_lane() / width;
+		append_head head = none;
+
+		if (number < n)
+			head = number < n_kv ? head_of_pool(p, token, number)
+					     : head_of_queries(p, token, number - n_kv);
+		head_append(p.rotary, head, simt_lane() % width, width);
+	}
 }
 
 SIMT_KERNEL(append_tokens, cuda_append_params, CUDA_APPEND_THREADS, 1)
 {
+	bool copied = p.rotary.cos_sin == 0 && dtype_size(p.pages.plane[CUDA_K].dtype) > 1;
 	uint32_t total = plan_head(p.plan)->total_q;
-	uint32_t n_k = (p.pages.plane[CUDA_K].dim + 7) / 8 * p.pages.n_kv_heads;
-	uint32_t n_v = p.pages.v_in_k ? 0 : (p.pages.plane[CUDA_V].dim + 7) / 8 * p.pages.n_kv_heads;
-	uint32_t page, slot;
+	append_token token;
 
 	for (uint32_t packed = simt_block(); packed < total; packed += simt_n_blocks()) {
-		if (!append_locate(p, packed, &page, &slot))
+		if (!token_find(p, packed, &token))
 			continue;
-		for (uint32_t i = simt_thread(); i < n_k + n_v; i += simt_n_threads())
-			if (i < n_k)
-				append_eight(p, CUDA_K, p.k, packed, page, slot, i);
-			else
-				append_eight(p, CUDA_V, p.v, packed, page, slot, i - n_k);
+		if (copied)
+			token_copy(p, token);
+		else
+			token_heads(p, token);
 	}
 }

@@ -2,7 +2,8 @@
 /**
  * elements.h - elements of any dtype in the device's memory, one or eight at a time
  *
- * Towards f32 everything is exact; from f32 rounds to nearest even.
+ * Towards f32 everything is exact; from f32 rounds to nearest even.  Scales are
+ * not applied here.
  */
 #ifndef PAGED_KERNELS_CUDA_ELEMENTS_H
 #define PAGED_KERNELS_CUDA_ELEMENTS_H
@@ -20,7 +21,7 @@ pointer_to(uint64_t address)
 SIMT_FUNCTION uint32_t
 dtype_size(uint32_t dtype)
 {
-	return dtype == CUDA_F32 ? 4 : 2;
+	return dtype == CUDA_F32 ? 4 : dtype == CUDA_F16 || dtype == CUDA_BF16 ? 2 : 1;
 }
 
 SIMT_FUNCTION float
@@ -36,13 +37,24 @@ half_narrow(float value, uint32_t dtype)
 }
 
 SIMT_FUNCTION float
+byte_widen(uint8_t byte, uint32_t dtype)
+{
+	if (dtype == CUDA_I8)
+		return (float)(int8_t)byte;
+	return dtype == CUDA_E4M3 ? simt_from_e4m3(byte) : simt_from_e5m2(byte);
+}
+
+SIMT_FUNCTION float
 element_load(uint64_t address, uint32_t dtype, uint32_t i)
 {
 	if (dtype == CUDA_F32)
 		return pointer_to<const float>(address)[i];
+	if (dtype_size(dtype) == 1)
+		return byte_widen(pointer_to<const uint8_t>(address)[i], dtype);
 	return half_widen(pointer_to<const uint16_t>(address)[i], dtype);
 }
 
+/* Of a tensor, whose elements are no bytes. */
 SIMT_FUNCTION void
 element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
 {
@@ -63,6 +75,17 @@ SIMT_FUNCTION uint64_t
 plane_address(const cuda_plane &plane, uint32_t page, uint32_t head, uint32_t token)
 {
 	return plane.address + page * plane.page_stride + head * plane.head_stride + token * plane.token_stride;
+}
+
+/* What elements of a token's head are multiplied by; `heads` are fp8's scales, or 0. */
+SIMT_FUNCTION float
+pages_scale(const cuda_pages &pages, uint32_t plane, uint64_t heads, uint32_t page, uint32_t head, uint32_t token)
+{
+	const cuda_plane &scale = pages.scale[plane];
+
+	if (scale.address != 0)
+		return *pointer_to<const float>(plane_address(scale, page, head, token));
+	return heads == 0 ? 1 : pointer_to<const float>(heads)[head];
 }
 
 /* Bits of eight halves, from f32 or from the other kind. */
@@ -139,6 +162,32 @@ eight_store(uint64_t address, uint32_t dtype, const float v[8])
 	}
 	to[0] = { bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]) };
 	to[1] = { bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]) };
+}
+
+/* The first n of eight elements that may lie anywhere, zeros after them. */
+SIMT_FUNCTION void
+eight_gather(float v[8], uint64_t address, uint32_t dtype, uint32_t n)
+{
+	if (n >= 8 && address % 16 == 0 && dtype_size(dtype) > 1) {
+		eight_load(v, address, dtype);
+		return;
+	}
+	SIMT_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		v[i] = i < n ? element_load(address, dtype, i) : 0;
+}
+
+SIMT_FUNCTION void
+eight_scatter(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
+{
+	if (n >= 8 && address % 16 == 0) {
+		eight_store(address, dtype, v);
+		return;
+	}
+	SIMT_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		if (i < n)
+			element_store(address, dtype, i, v[i]);
 }
 
 /* Elements [8 * eight, 8 * eight + 8) of n, from one array to another, whose bytes may lie anywhere. */

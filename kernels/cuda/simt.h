@@ -50,6 +50,8 @@ struct alignas(8) simt_vec2 {
 
 #if SIMT_DEVICE
 #define SIMT_FUNCTION __device__ __forceinline__
+/* Before a loop: unrolled, so that what it indexes lies in registers. */
+#define SIMT_UNROLL _Pragma("unroll")
 /*
  * SIMT_KERNEL(name, parameter struct, most threads of a block, least blocks of a multiprocessor)
  * { ... uses `p` ... }
@@ -61,6 +63,7 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #include "kernels/cuda/simt_device.h"
 #else
 #define SIMT_FUNCTION static inline
+#define SIMT_UNROLL
 /* What runs kernels on the host says where its header is: SIMT_KERNEL() registers, the functions below are models. */
 #include SIMT_HOST_HEADER
 #endif

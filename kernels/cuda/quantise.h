@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * quantise.h - numbers into pools of bytes, eight at a time
+ *
+ * kernels/kernels.h says what is kept; bit for bit what the host keeps.
+ */
+#ifndef PAGED_KERNELS_CUDA_QUANTISE_H
+#define PAGED_KERNELS_CUDA_QUANTISE_H
+
+#include "kernels/cuda/elements.h"
+
+/* Heads of i8 whose largest number is below 2^-120 are zeros. */
+#define QUANTISE_LEAST 0x1p-120f
+
+/** What a head of i8 is kept with: elements are multiplied by `factor`. */
+struct quantise_scale {
+	float scale;
+	float factor;
+};
+
+SIMT_FUNCTION float
+quantise_magnitude(float value)
+{
+	return float_of(bits_of(value) & 0x7fffffff);
+}
+
+/* `largest` of the magnitudes, NaN if one is. */
+SIMT_FUNCTION quantise_scale
+quantise_scale_of(float largest)
+{
+	if (!(largest < infinity()))
+		return { float_of(0x7fc00000), 0 };
+	if (largest < QUANTISE_LEAST)
+		return { 0, 0 };
+	return { largest / 127.0f, 127.0f / largest };
+}
+
+SIMT_FUNCTION uint32_t
+quantise_byte(uint32_t dtype, float value)
+{
+	if (dtype == CUDA_I8)
+		return (uint32_t)simt_to_int(value) & 0xff;
+	return dtype == CUDA_E4M3 ? simt_to_e4m3(value) : simt_to_e5m2(value);
+}
+
+/* Four bytes as they lie. */
+SIMT_FUNCTION uint32_t
+quantise_four(uint32_t dtype, const float v[4])
+{
+	if (dtype == CUDA_E4M3)
+		return simt_pack_e4m3(v[0], v[1]) | (uint32_t)simt_pack_e4m3(v[2], v[3]) << 16;
+	if (dtype == CUDA_E5M2)
+		return simt_pack_e5m2(v[0], v[1]) | (uint32_t)simt_pack_e5m2(v[2], v[3]) << 16;
+	return quantise_byte(dtype, v[0]) | quantise_byte(dtype, v[1]) << 8 | quantise_byte(dtype, v[2]) << 16 |
+	       quantise_byte(dtype, v[3]) << 24;
+}
+
+/* The first n of eight numbers, times a factor; factor 0 stores zeros, whatever the numbers. */
+SIMT_FUNCTION void
+quantise_store(uint64_t address, uint32_t dtype, const float v[8], float factor, uint32_t n)
+{
+	float scaled[8];
+
+	SIMT_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		scaled[i] = factor == 0 ? 0 : simt_mul(v[i], factor);
+	if (n >= 8 && address % 8 == 0) {
+		*pointer_to<simt_vec2>(address) = { quantise_four(dtype, scaled), quantise_four(dtype, scaled + 4) };
+		return;
+	}
+	SIMT_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		if (i < n)
+			pointer_to<uint8_t>(address)[i] = (uint8_t)quantise_byte(dtype, scaled[i]);
+}
+
+#endif
