@@ -19,6 +19,7 @@ template <uint32_t MOST_DIM> struct attention_simt_shared {
 	attention_marks marks;
 	uint64_t keys[TOKENS]; /* addresses; 0: not to be read */
 	uint64_t values[TOKENS];
+	float scales[CUDA_N_PLANES][TOKENS];
 	alignas(16) float weights[TOKENS][LINES];
 	float q[LINES][MOST_DIM];
 	float k[TOKENS][CHUNK + 1];
@@ -76,6 +77,11 @@ tokens_locate(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &s
 		page == UINT32_MAX ? 0 : plane_address(p.pages.plane[CUDA_K], page, item.kv_head, slot);
 	shared.values[simt_lane()] =
 		page == UINT32_MAX ? 0 : plane_address(p.pages.plane[CUDA_V], page, item.kv_head, slot);
+	if (page == UINT32_MAX)
+		return;
+	shared.scales[CUDA_K][simt_lane()] = pages_scale(p.pages, CUDA_K, p.k_scale, page, item.kv_head, slot);
+	shared.scales[CUDA_V][simt_lane()] = pages_scale(p.pages, CUDA_V, p.pages.v_in_k ? p.k_scale : p.v_scale, page,
+							 item.kv_head, slot);
 }
 
 /* Products of this lane's key with its warp's lines. */
@@ -147,14 +153,17 @@ weights_make(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &sh
 			break;
 		seen = there && line_sees(p, shared.item, shared.marks, state.line[i], token);
 		if (seen)
-			score = line_score(p, shared.item, state.line[i], token, product[i]);
+			score = line_score(p, shared.item, state.line[i], token,
+					   product[i] * shared.scales[CUDA_K][simt_lane()]);
 		top = softmax_larger(state.maximum[i], warp_largest(score == score ? score : -infinity()));
 		if (seen)
 			weight = softmax_weight(score, top);
 		rescale = softmax_weight(state.maximum[i], top);
 		state.maximum[i] = top;
 		state.sum[i] = state.sum[i] * rescale + weight;
-		shared.weights[simt_lane()][first + i] = weight;
+		/* The scale of what weighs nothing may be NaN. */
+		shared.weights[simt_lane()][first + i] =
+			weight == 0 ? 0 : weight * shared.scales[CUDA_V][simt_lane()];
 		if (simt_lane() == 0)
 			shared.rescale[first + i] = rescale;
 	}
