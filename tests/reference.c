@@ -32,26 +32,57 @@ reference_fill(float *to, size_t n, uint64_t seed)
 void
 reference_store(void *array, enum paged_dtype dtype, size_t i, float value)
 {
+	uint16_t *half = array;
+	uint8_t *byte = array;
+
 	if (dtype == PAGED_F32)
 		((float *)array)[i] = value;
+	else if (dtype == PAGED_F16)
+		half[i] = convert_to_f16(value);
+	else if (dtype == PAGED_BF16)
+		half[i] = convert_to_bf16(value);
+	else if (dtype == PAGED_E4M3)
+		byte[i] = convert_to_e4m3(value);
+	else if (dtype == PAGED_E5M2)
+		byte[i] = convert_to_e5m2(value);
 	else
-		((uint16_t *)array)[i] = dtype == PAGED_F16 ? convert_to_f16(value) : convert_to_bf16(value);
+		byte[i] = (uint8_t)convert_to_i8(value);
 }
 
 float
 reference_load(const void *array, enum paged_dtype dtype, size_t i)
 {
 	const uint16_t *half = array;
+	const uint8_t *byte = array;
 
 	if (dtype == PAGED_F32)
 		return ((const float *)array)[i];
-	return dtype == PAGED_F16 ? convert_from_f16(half[i]) : convert_from_bf16(half[i]);
+	if (dtype == PAGED_F16)
+		return convert_from_f16(half[i]);
+	if (dtype == PAGED_BF16)
+		return convert_from_bf16(half[i]);
+	if (dtype == PAGED_E4M3)
+		return convert_from_e4m3(byte[i]);
+	return dtype == PAGED_E5M2 ? convert_from_e5m2(byte[i]) : (float)(int8_t)byte[i];
 }
 
 double
 reference_unit(enum paged_dtype dtype)
 {
-	return dtype == PAGED_F32 ? 0x1p-24 : dtype == PAGED_F16 ? 0x1p-11 : 0x1p-8;
+	switch (dtype) {
+	case PAGED_F32:
+		return 0x1p-24;
+	case PAGED_F16:
+		return 0x1p-11;
+	case PAGED_BF16:
+		return 0x1p-8;
+	case PAGED_E4M3:
+		return 0x1p-4;
+	case PAGED_E5M2:
+		return 0x1p-3;
+	default:
+		abort();
+	}
 }
 
 static double

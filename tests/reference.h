@@ -21,12 +21,12 @@ void reference_fill(float *to, size_t n, uint64_t seed);
 /** reference_bits - 64 random bits, number i of a stream */
 uint64_t reference_bits(uint64_t seed, uint64_t i);
 
-/** reference_store - element i of an array of dtype, rounded to nearest even */
+/** reference_store - element i of an array of dtype, rounded to nearest even; i8 without its scale */
 void reference_store(void *array, enum paged_dtype dtype, size_t i, float value);
 
 float reference_load(const void *array, enum paged_dtype dtype, size_t i);
 
-/** reference_unit - half the distance of neighbouring numbers of a dtype, relative */
+/** reference_unit - half the distance of neighbouring numbers of a dtype, relative; i8 has none */
 double reference_unit(enum paged_dtype dtype);
 
 /** One query row of one head against the keys that lengths let it see. */

@@ -65,6 +65,100 @@ Test(convert, rounds_to_nearest_even)
 	cr_assert_eq(convert_to_bf16(3.4e38f), 0x7f80);
 }
 
+/* A format of one byte by its definition: the finite numbers from 0 up, by code, and what is no number. */
+struct defined {
+	enum paged_dtype dtype;
+	unsigned int fraction_bits;
+	int bias;
+	unsigned int n; /* finite numbers */
+};
+
+static const struct defined defined_e4m3 = { PAGED_E4M3, 3, 7, 0x7f }, defined_e5m2 = { PAGED_E5M2, 2, 15, 0x7c };
+
+static double
+defined_fp8(const struct defined *format, uint32_t code)
+{
+	int exponent = (int)(code >> format->fraction_bits);
+	int fraction = (int)(code & ((1u << format->fraction_bits) - 1)), one = 1 << format->fraction_bits;
+
+	if (exponent == 0)
+		return ldexp(fraction, 1 - format->bias - (int)format->fraction_bits);
+	return ldexp(one + fraction, exponent - format->bias - (int)format->fraction_bits);
+}
+
+static void
+codes_mean(const struct defined *format)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		uint8_t code = (uint8_t)i;
+		float value = reference_load(&code, format->dtype, 0);
+
+		if ((i & 0x7f) < format->n)
+			cr_assert_eq((double)value, defined_fp8(format, i & 0x7f) * (i & 0x80 ? -1 : 1), "%#x", i);
+		else if (format->dtype == PAGED_E5M2 && (i & 0x7f) == 0x7c)
+			cr_assert_eq(value, i & 0x80 ? -INFINITY : INFINITY);
+		else
+			cr_assert(isnan(value), "%#x", i);
+		cr_assert_eq(signbit(value) != 0, i >= 0x80);
+	}
+}
+
+Test(convert, every_byte_means_what_it_should)
+{
+	codes_mean(&defined_e4m3);
+	codes_mean(&defined_e5m2);
+}
+
+/* The nearest of the format's numbers, found by looking; of two that are as near, the even one. */
+static uint8_t
+nearest(const struct defined *format, float value)
+{
+	double magnitude = fabs((double)value);
+	uint32_t low = 0, high = format->n - 1, sign = signbit(value) ? 0x80 : 0;
+
+	if (isnan(value))
+		return 0x7f;
+	if (magnitude >= defined_fp8(format, high))
+		return (uint8_t)(sign | high);
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		if (defined_fp8(format, middle) <= magnitude)
+			low = middle;
+		else
+			high = middle;
+	}
+	if (magnitude - defined_fp8(format, low) > defined_fp8(format, high) - magnitude ||
+	    (magnitude - defined_fp8(format, low) == defined_fp8(format, high) - magnitude && (low & 1)))
+		low = high;
+	return (uint8_t)(sign | low);
+}
+
+/* All signs, exponents and upper fractions, with nothing below, one more and one less, and something. */
+static void
+rounds_to_bytes(const struct defined *format)
+{
+	for (uint32_t i = 0; i < 4 * 65536; i++) {
+		uint32_t upper = i >> 2 << 16, lower = (uint32_t)reference_bits(9, i) & 0xffff;
+		float value = convert_float(i % 4 < 2 ? upper | (i & 1) : i % 4 == 2 ? upper - 1 : upper | lower);
+		uint8_t got;
+
+		reference_store(&got, format->dtype, 0, value);
+		cr_assert_eq(got, nearest(format, value), "%a: %#x", (double)value, got);
+	}
+}
+
+Test(convert, rounds_to_the_nearest_byte)
+{
+	rounds_to_bytes(&defined_e4m3);
+	rounds_to_bytes(&defined_e5m2);
+	for (int i = -1270; i <= 1270; i++)
+		cr_assert_eq(convert_to_i8((float)i / 10), (int8_t)lrint((double)((float)i / 10)));
+	cr_assert_eq(convert_to_i8(0.5f), 0);
+	cr_assert_eq(convert_to_i8(1.5f), 2);
+	cr_assert_eq(convert_to_i8(-2.5f), -2);
+}
+
 Test(convert, nan_stays_and_becomes_quiet)
 {
 	float signaling = convert_float(0x7f800001);
@@ -114,23 +208,48 @@ KERNEL_TEST(convert, vectors_agree)
 	}
 }
 
+KERNEL_TEST(convert, vectors_agree_on_bytes)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	static float wide[65536], expected[256];
+	static uint8_t narrow[65536], expected_narrow[65536];
+
+	for (size_t t = 0; t < 3; t++) {
+		for (uint32_t i = 0; i < 256; i++) {
+			narrow[i] = (uint8_t)i;
+			expected[i] = reference_load(narrow, dtypes[t], i);
+		}
+		ops->widen(wide, narrow, dtypes[t], 256);
+		assert_same_bits(wide, expected, sizeof(expected), 256);
+		for (uint32_t i = 0; i < 65536; i++) {
+			wide[i] = dtypes[t] == PAGED_I8 ? reference_random(3, i, 127)
+				  : i % 2 == 0          ? interesting(i)
+							: convert_float((uint32_t)reference_bits(7, i) >> 20 << 20);
+			reference_store(expected_narrow, dtypes[t], i, wide[i]);
+		}
+		ops->narrow(narrow, dtypes[t], wide, 1, 65536);
+		assert_same_bits(narrow, expected_narrow, sizeof(expected_narrow), 65536);
+	}
+}
+
 /* Tails: the rest of the last vector is zeros, and nothing is written past the n elements. */
 KERNEL_TEST(convert, tails)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
-	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
-	for (size_t i = 0; i < 3 * 40; i++) {
-		enum paged_dtype dtype = dtypes[i % 3];
-		uint32_t n = (uint32_t)i / 3 + 1, size = n * paged_dtype_size(dtype);
+	for (size_t i = 0; i < 6 * 40; i++) {
+		enum paged_dtype dtype = dtypes[i % 6];
+		uint32_t n = (uint32_t)i / 6 + 1, size = n * paged_dtype_size(dtype);
 		uint8_t *from = malloc(size), *to = malloc(size); /* exact, for the sanitizer */
 		float wide[64];
 
 		for (uint32_t j = 0; j < n; j++)
-			reference_store(from, dtype, j, (float)j - 7);
+			reference_store(from, dtype, j, (float)(j % 16) - 7); /* all dtypes have it */
 		ops->widen(wide, from, dtype, n);
 		for (uint32_t j = 0; j < n; j++)
-			cr_assert_eq(wide[j], (float)j - 7);
+			cr_assert_eq(wide[j], (float)(j % 16) - 7);
 		for (uint32_t j = n; j % ops->lanes != 0; j++)
 			cr_assert_eq(wide[j], 0);
 		ops->narrow(to, dtype, wide, 1, n);

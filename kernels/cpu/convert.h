@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * convert.h - one element between f16 or bf16 and f32
+ * convert.h - one element between what pools and tensors hold and f32
  *
  * Towards f32 everything is exact.  From f32 rounds to nearest even, overflow
  * gives infinity, a NaN stays a NaN and becomes quiet: bit for bit what the
- * vector instruction sets do.
+ * vector instruction sets do.  To e4m3 and e5m2 what passes the largest finite
+ * number, infinity too, becomes that one, and a NaN 0x7f; i8 takes -127 to 127
+ * and what rounds to it.
  */
 #ifndef PAGED_KERNELS_CPU_CONVERT_H
 #define PAGED_KERNELS_CPU_CONVERT_H
@@ -78,6 +80,72 @@ convert_to_f16(float value)
 	}
 	/* Adding 0.5 leaves multiples of 2^-24 in the low bits, rounded by the addition itself. */
 	return sign | (uint16_t)(convert_bits(convert_float(magnitude) + 0.5f) - convert_bits(0.5f));
+}
+
+/* An f16 has the same bits, but for the exponent's bias: 15 where this has 7. */
+static inline float
+convert_from_e4m3(uint8_t code)
+{
+	uint16_t half = (uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7);
+
+	if ((code & 0x7f) == 0x7f) /* NaN */
+		half |= 0x7c00;
+	return convert_from_f16(half) * 256.0f;
+}
+
+/* The first half of an f16. */
+static inline float
+convert_from_e5m2(uint8_t code)
+{
+	return convert_from_f16((uint16_t)(code << 8));
+}
+
+/** A format of one byte, as its conversions see it. */
+struct convert_fp8 {
+	uint32_t shift;   /* of an f32's fraction to this one's */
+	uint32_t bias;    /* f32's exponent bias less this one's, in an f32's bits */
+	uint32_t normal;  /* bits of the smallest normal number as an f32 */
+	uint32_t largest; /* code of the largest finite number */
+	float rounder;    /* adding it to a smaller number leaves its code in the low bits */
+};
+
+static const struct convert_fp8 convert_e4m3 = { 20, 120u << 23, 0x3c800000, 0x7e, 0x1p14f };
+static const struct convert_fp8 convert_e5m2 = { 21, 112u << 23, 0x38800000, 0x7b, 0x1p7f };
+
+static inline uint8_t
+convert_to_fp8(const struct convert_fp8 *to, float value)
+{
+	uint32_t bits = convert_bits(value);
+	uint32_t sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff, code;
+
+	if (magnitude > 0x7f800000)
+		return 0x7f;
+	if (magnitude < to->normal) {
+		code = convert_bits(convert_float(magnitude) + to->rounder) - convert_bits(to->rounder);
+	} else {
+		code = magnitude - to->bias + (1u << (to->shift - 1)) - 1 + (magnitude >> to->shift & 1);
+		code >>= to->shift;
+	}
+	return (uint8_t)(sign | (code < to->largest ? code : to->largest));
+}
+
+static inline uint8_t
+convert_to_e4m3(float value)
+{
+	return convert_to_fp8(&convert_e4m3, value);
+}
+
+static inline uint8_t
+convert_to_e5m2(float value)
+{
+	return convert_to_fp8(&convert_e5m2, value);
+}
+
+/* Adding 1.5 * 2^23 leaves the rounded number in the low bits. */
+static inline int8_t
+convert_to_i8(float value)
+{
+	return (int8_t)(convert_bits(value + 0x1.8p23f) - convert_bits(0x1.8p23f));
 }
 
 #endif

@@ -58,7 +58,7 @@ struct kernel_tile_ops {
 	/* n elements to f32, zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);
 
-	/* n products padded[i] * factor, rounded to dtype. */
+	/* n products padded[i] * factor, rounded to dtype; whoever wants i8 knows that they fit. */
 	void (*narrow)(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n);
 
 	/* score[line][token] = q . k for lines [begin, end); the rows of `ahead` will be wanted next. */

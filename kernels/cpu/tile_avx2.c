@@ -2,6 +2,7 @@
 /* AVX2 with FMA and F16C. */
 #include <immintrin.h>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 
 #define LANES 8u
@@ -59,6 +60,36 @@ vec_load_bf16(const uint8_t *at)
 	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(at)), 16));
 }
 
+static inline __m128i
+load_bytes(const uint8_t *at)
+{
+	return _mm_loadl_epi64((const __m128i *)(const void *)at);
+}
+
+/* convert_from_e4m3() in lanes: the sign fills the bits above the exponent, the second of them goes. */
+static inline vec
+vec_load_e4m3(const uint8_t *at)
+{
+	__m128i half = _mm_slli_epi16(_mm_cvtepi8_epi16(load_bytes(at)), 7), all = _mm_set1_epi16(0x3f80);
+	__m128i nan = _mm_cmpeq_epi16(_mm_and_si128(half, all), all);
+
+	half = _mm_or_si128(_mm_and_si128(half, _mm_set1_epi16((short)0xbf80)),
+			    _mm_and_si128(nan, _mm_set1_epi16(0x7c00)));
+	return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(256.0f));
+}
+
+static inline vec
+vec_load_e5m2(const uint8_t *at)
+{
+	return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(load_bytes(at)), 8));
+}
+
+static inline vec
+vec_load_i8(const uint8_t *at)
+{
+	return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_bytes(at)));
+}
+
 static inline void
 vec_store_f16(uint8_t *at, vec v)
 {
@@ -77,6 +108,55 @@ vec_store_bf16(uint8_t *at, vec v)
 	rounded = _mm256_blendv_epi8(rounded, quiet, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
 	rounded = _mm256_srli_epi32(rounded, 16);
 	store_halves(at, _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1)));
+}
+
+/* Lanes that fit a byte, signed or not. */
+static inline void
+store_bytes(uint8_t *at, __m256i codes)
+{
+	__m256i bytes = _mm256_and_si256(codes, _mm256_set1_epi32(0xff));
+	__m128i words = _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+
+	_mm_storel_epi64((__m128i *)(void *)at, _mm_packus_epi16(words, words));
+}
+
+/* convert_to_fp8() in lanes; magnitudes are positive as signed numbers, too. */
+static inline __attribute__((always_inline)) void
+store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
+{
+	__m256i bits = _mm256_castps_si256(v),
+		sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+	__m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+	__m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, (int)to->shift), _mm256_set1_epi32(1));
+	__m256i half = _mm256_set1_epi32((int)((1u << (to->shift - 1)) - 1 - to->bias));
+	__m256i code = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(magnitude, half), odd), (int)to->shift);
+	vec rounder = _mm256_set1_ps(to->rounder);
+	__m256i small = _mm256_castps_si256(_mm256_add_ps(_mm256_castsi256_ps(magnitude), rounder));
+	__m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+
+	small = _mm256_sub_epi32(small, _mm256_castps_si256(rounder));
+	code = _mm256_min_epu32(code, _mm256_set1_epi32((int)to->largest));
+	code = _mm256_blendv_epi8(code, small, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)to->normal), magnitude));
+	code = _mm256_or_si256(code, sign);
+	store_bytes(at, _mm256_blendv_epi8(code, _mm256_set1_epi32(0x7f), nan));
+}
+
+static inline void
+vec_store_e4m3(uint8_t *at, vec v)
+{
+	store_fp8(at, v, &convert_e4m3);
+}
+
+static inline void
+vec_store_e5m2(uint8_t *at, vec v)
+{
+	store_fp8(at, v, &convert_e5m2);
+}
+
+static inline void
+vec_store_i8(uint8_t *at, vec v)
+{
+	store_bytes(at, _mm256_cvtps_epi32(v));
 }
 
 static inline vec

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <immintrin.h>
 
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 
 #define LANES 16u
@@ -47,6 +48,37 @@ vec_load_bf16(const uint8_t *at)
 	return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
+static inline __m128i
+load_bytes(const uint8_t *at)
+{
+	return _mm_loadu_si128((const __m128i *)(const void *)at);
+}
+
+/* convert_from_e4m3() in lanes: the sign fills the bits above the exponent, the second of them goes. */
+static inline vec
+vec_load_e4m3(const uint8_t *at)
+{
+	__m256i half = _mm256_slli_epi16(_mm256_cvtepi8_epi16(load_bytes(at)), 7);
+	__m256i magnitude = _mm256_and_si256(half, _mm256_set1_epi16(0x3f80));
+	__mmask16 nan = _mm256_cmpeq_epi16_mask(magnitude, _mm256_set1_epi16(0x3f80));
+
+	half = _mm256_and_si256(half, _mm256_set1_epi16((short)0xbf80));
+	half = _mm256_mask_mov_epi16(half, nan, _mm256_or_si256(half, _mm256_set1_epi16(0x7c00)));
+	return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(256.0f));
+}
+
+static inline vec
+vec_load_e5m2(const uint8_t *at)
+{
+	return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(load_bytes(at)), 8));
+}
+
+static inline vec
+vec_load_i8(const uint8_t *at)
+{
+	return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_bytes(at)));
+}
+
 static inline void
 vec_store_f16(uint8_t *at, vec v)
 {
@@ -64,6 +96,52 @@ vec_store_bf16(uint8_t *at, vec v)
 
 	rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), quiet);
 	_mm256_storeu_si256((__m256i *)(void *)at, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+
+static inline void
+store_bytes(uint8_t *at, __m512i codes)
+{
+	_mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(codes));
+}
+
+/* convert_to_fp8() in lanes. */
+static inline __attribute__((always_inline)) void
+store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
+{
+	__m512i bits = _mm512_castps_si512(v),
+		sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+	__m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, to->shift), _mm512_set1_epi32(1));
+	__m512i half = _mm512_set1_epi32((int)((1u << (to->shift - 1)) - 1 - to->bias));
+	__m512i code = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(magnitude, half), odd), to->shift);
+	vec rounder = _mm512_set1_ps(to->rounder);
+	__m512i small = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(magnitude), rounder));
+
+	small = _mm512_sub_epi32(small, _mm512_castps_si512(rounder));
+	code = _mm512_min_epu32(code, _mm512_set1_epi32((int)to->largest));
+	code = _mm512_mask_mov_epi32(code, _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32((int)to->normal)),
+				     small);
+	code = _mm512_or_si512(code, sign);
+	code = _mm512_mask_mov_epi32(code, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7f));
+	store_bytes(at, code);
+}
+
+static inline void
+vec_store_e4m3(uint8_t *at, vec v)
+{
+	store_fp8(at, v, &convert_e4m3);
+}
+
+static inline void
+vec_store_e5m2(uint8_t *at, vec v)
+{
+	store_fp8(at, v, &convert_e5m2);
+}
+
+static inline void
+vec_store_i8(uint8_t *at, vec v)
+{
+	store_bytes(at, _mm512_cvtps_epi32(v));
 }
 
 static inline vec

@@ -8,7 +8,8 @@
  *   LINE_BLOCK            lines that share a loaded key or value, at most 4
  *   VALUE_VECS(lines)     vectors of V held at once for so many lines
  *   vec_load, vec_store, vec_set1, vec_first (lane 0)
- *   vec_load_f16, vec_load_bf16, vec_store_f16, vec_store_bf16
+ *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
+ *   vec_store_f16 and so on, as convert.h says
  *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
  *   vec_max(a, b)         b where either is a NaN
  *   vec_below(v, n, w)    v in lanes before n, w in the others
@@ -64,8 +65,25 @@ shift_of(float maximum)
 INLINE uint32_t
 size_of(enum paged_dtype dtype)
 {
-	return dtype == PAGED_F32 ? 4 : 2;
+	return dtype == PAGED_F32 ? 4 : dtype == PAGED_F16 || dtype == PAGED_BF16 ? 2 : 1;
 }
+
+/* `function` with its last argument a constant: the compiler makes one for each dtype. */
+#define FOR_DTYPE(dtype, function, ...)                    \
+	do {                                               \
+		if ((dtype) == PAGED_F32)                  \
+			function(__VA_ARGS__, PAGED_F32);  \
+		else if ((dtype) == PAGED_F16)             \
+			function(__VA_ARGS__, PAGED_F16);  \
+		else if ((dtype) == PAGED_BF16)            \
+			function(__VA_ARGS__, PAGED_BF16); \
+		else if ((dtype) == PAGED_E4M3)            \
+			function(__VA_ARGS__, PAGED_E4M3); \
+		else if ((dtype) == PAGED_E5M2)            \
+			function(__VA_ARGS__, PAGED_E5M2); \
+		else                                       \
+			function(__VA_ARGS__, PAGED_I8);   \
+	} while (0)
 
 INLINE vec
 load_as(const void *row, enum paged_dtype dtype, uint32_t i)
@@ -74,7 +92,13 @@ load_as(const void *row, enum paged_dtype dtype, uint32_t i)
 
 	if (dtype == PAGED_F32)
 		return vec_load((const float *)(const void *)at);
-	return dtype == PAGED_F16 ? vec_load_f16(at) : vec_load_bf16(at);
+	if (dtype == PAGED_F16)
+		return vec_load_f16(at);
+	if (dtype == PAGED_BF16)
+		return vec_load_bf16(at);
+	if (dtype == PAGED_E4M3)
+		return vec_load_e4m3(at);
+	return dtype == PAGED_E5M2 ? vec_load_e5m2(at) : vec_load_i8(at);
 }
 
 INLINE void
@@ -86,12 +110,18 @@ store_as(void *row, enum paged_dtype dtype, uint32_t i, vec v)
 		vec_store((float *)(void *)at, v);
 	else if (dtype == PAGED_F16)
 		vec_store_f16(at, v);
-	else
+	else if (dtype == PAGED_BF16)
 		vec_store_bf16(at, v);
+	else if (dtype == PAGED_E4M3)
+		vec_store_e4m3(at, v);
+	else if (dtype == PAGED_E5M2)
+		vec_store_e5m2(at, v);
+	else
+		vec_store_i8(at, v);
 }
 
-static void
-widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
+INLINE void
+widen_of(float *padded, const void *from, uint32_t n, enum paged_dtype dtype)
 {
 	uint32_t whole = n - n % LANES;
 	float tail[LANES] = { 0 };
@@ -105,7 +135,13 @@ widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
 }
 
 static void
-narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
+widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
+{
+	FOR_DTYPE(dtype, widen_of, padded, from, n);
+}
+
+INLINE void
+narrow_of(void *to, const float *padded, float factor, uint32_t n, enum paged_dtype dtype)
 {
 	uint32_t whole = n - n % LANES;
 	float tail[LANES];
@@ -116,6 +152,12 @@ narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint
 		return;
 	store_as(tail, dtype, 0, vec_load(padded + whole) * vec_set1(factor));
 	memcpy((uint8_t *)to + (size_t)whole * size_of(dtype), tail, (size_t)(n - whole) * size_of(dtype));
+}
+
+static void
+narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
+{
+	FOR_DTYPE(dtype, narrow_of, to, padded, factor, n);
 }
 
 /* Row t of what comes next, while the arithmetic of row t keeps the core busy: a burst would stall it. */
@@ -191,12 +233,7 @@ static void
 scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
        const struct tile_rows *ahead)
 {
-	if (keys->dtype == PAGED_F32)
-		scores_of(to, q, begin, end, keys, ahead, PAGED_F32);
-	else if (keys->dtype == PAGED_F16)
-		scores_of(to, q, begin, end, keys, ahead, PAGED_F16);
-	else
-		scores_of(to, q, begin, end, keys, ahead, PAGED_BF16);
+	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
 }
 
 static void
@@ -341,24 +378,14 @@ static void
 values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
        const struct tile_rows *rows, const struct tile_rows *ahead)
 {
-	if (rows->dtype == PAGED_F32)
-		values_of(scores, state, begin, end, rows, ahead, PAGED_F32);
-	else if (rows->dtype == PAGED_F16)
-		values_of(scores, state, begin, end, rows, ahead, PAGED_F16);
-	else
-		values_of(scores, state, begin, end, rows, ahead, PAGED_BF16);
+	FOR_DTYPE(rows->dtype, values_of, scores, state, begin, end, rows, ahead);
 }
 
 INLINE void
 values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
-	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines)
+	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
 {
-	if (rows->dtype == PAGED_F32)
-		values_lines(scores, state, line, rescale, rows, NULL, PAGED_F32, from, to, lines);
-	else if (rows->dtype == PAGED_F16)
-		values_lines(scores, state, line, rescale, rows, NULL, PAGED_F16, from, to, lines);
-	else
-		values_lines(scores, state, line, rescale, rows, NULL, PAGED_BF16, from, to, lines);
+	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
 }
 
 /* Tokens [from, to) of one line or of LINE_BLOCK. */
@@ -367,9 +394,9 @@ values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
 {
 	if (one)
-		values_run_of(scores, state, line, rescale, rows, from, to, 1);
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, 1);
 	else
-		values_run_of(scores, state, line, rescale, rows, from, to, LINE_BLOCK);
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, LINE_BLOCK);
 }
 
 /* The first run of ones, [*from_p, returned), at or after bit `at` and below `end`; none: `end` twice. */

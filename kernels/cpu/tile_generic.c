@@ -60,6 +60,26 @@ vec_load_bf16(const uint8_t *at)
 	return (vec)((bits){ half[0], half[1], half[2], half[3] } << 16);
 }
 
+static inline vec
+vec_load_e4m3(const uint8_t *at)
+{
+	return (vec){ convert_from_e4m3(at[0]), convert_from_e4m3(at[1]), convert_from_e4m3(at[2]),
+		      convert_from_e4m3(at[3]) };
+}
+
+static inline vec
+vec_load_e5m2(const uint8_t *at)
+{
+	return (vec){ convert_from_e5m2(at[0]), convert_from_e5m2(at[1]), convert_from_e5m2(at[2]),
+		      convert_from_e5m2(at[3]) };
+}
+
+static inline vec
+vec_load_i8(const uint8_t *at)
+{
+	return (vec){ (int8_t)at[0], (int8_t)at[1], (int8_t)at[2], (int8_t)at[3] };
+}
+
 static inline void
 vec_store_f16(uint8_t *at, vec v)
 {
@@ -78,6 +98,27 @@ vec_store_bf16(uint8_t *at, vec v)
 	for (unsigned int i = 0; i < LANES; i++)
 		half[i] = convert_to_bf16(v[i]);
 	__builtin_memcpy(at, half, sizeof(half));
+}
+
+static inline void
+vec_store_e4m3(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = convert_to_e4m3(v[i]);
+}
+
+static inline void
+vec_store_e5m2(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = convert_to_e5m2(v[i]);
+}
+
+static inline void
+vec_store_i8(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = (uint8_t)convert_to_i8(v[i]);
 }
 
 static inline vec
