@@ -106,6 +106,11 @@ UNIT_TESTS += %D%/unit_append
 %C%_unit_append_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_append_LDADD = $(KERNEL_TEST_LIBS)
 
+UNIT_TESTS += %D%/unit_append_rotary
+%C%_unit_append_rotary_SOURCES = %D%/unit_append_rotary.c
+%C%_unit_append_rotary_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_append_rotary_LDADD = $(KERNEL_TEST_LIBS)
+
 UNIT_TESTS += %D%/unit_attention
 %C%_unit_attention_SOURCES = %D%/unit_attention.c
 %C%_unit_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

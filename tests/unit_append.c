@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <string.h>
 
 #include "tests/kernel_test.h"
@@ -17,6 +18,7 @@ struct scene {
 	uint8_t *pool;
 	struct kernel_tensor k, v;
 	struct kernel_row rows[2];
+	const float *k_scale, *v_scale;
 };
 
 static const uint32_t pages_0[] = { 7, 2, 5 }, pages_1[] = { 0, 6 };
@@ -38,6 +40,7 @@ scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor
 	struct paged_error error;
 	size_t bytes;
 
+	memset(scene, 0, sizeof(*scene));
 	cr_assert_eq(layout_init(&scene->layout,
 				 &(struct layout_params){ .n_layers = 2,
 							  .n_kv_heads = N_HEADS,
@@ -76,12 +79,47 @@ scene_append(struct scene *scene, enum kernel_isa isa, const uint32_t *positions
 				    .n_rows = 2,
 				    .k = scene->k,
 				    .v = scene->v,
-				    .positions = positions };
+				    .positions = positions,
+				    .k_scale = scene->k_scale,
+				    .v_scale = scene->v_scale };
 
 	if (scene->layout.params.v_in_k)
 		args.v.data = NULL;
 	kernel_append(team, &args);
 	kernel_team_destroy(team);
+}
+
+/* The scale of i8 for one head of one token, and what elements are multiplied by. */
+static float
+scale_expected(const struct kernel_tensor *tensor, uint32_t packed, uint32_t h, float *factor_p)
+{
+	float most = 0;
+
+	*factor_p = 0;
+	for (uint32_t d = 0; d < tensor->dim; d++) {
+		float x = world_element(tensor, packed, h, d);
+
+		if (!isfinite(x))
+			return NAN;
+		most = fmaxf(most, fabsf(x));
+	}
+	if (most < 0x1p-120f)
+		return 0;
+	*factor_p = 127 / most;
+	return most / 127;
+}
+
+static void
+scale_check(struct scene *scene, unsigned int plane, uint32_t packed, uint32_t page, uint32_t h, uint32_t slot,
+	    float expected)
+{
+	uint8_t *at = scene->pool + layout_offset(&scene->layout, plane + LAYOUT_K_SCALE, 1, page, h, slot);
+	float got;
+
+	memcpy(&got, at, sizeof(got));
+	cr_assert(got == expected || (isnan(got) && isnan(expected)), "plane %u token %u head %u: scale %a, not %a",
+		  plane, packed, h, (double)got, (double)expected);
+	memset(at, 0xff, sizeof(got));
 }
 
 /* Checks one token, and sets it back to NaN so that scene_untouched() finds what else was written. */
@@ -90,14 +128,19 @@ token_check(struct scene *scene, unsigned int plane, const struct kernel_tensor 
 	    uint32_t slot)
 {
 	enum paged_dtype dtype = scene->layout.params.dtype;
+	const float *scales = plane == LAYOUT_K ? scene->k_scale : scene->v_scale;
 
 	for (uint32_t h = 0; h < N_HEADS; h++) {
 		uint8_t *at = scene->pool + layout_offset(&scene->layout, plane, 1, page, h, slot);
+		float factor = scales != NULL ? 1 / scales[h] : 1;
 
+		if (dtype == PAGED_I8)
+			scale_check(scene, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
 		for (uint32_t d = 0; d < tensor->dim; d++) {
 			uint32_t expected = 0, got = 0;
+			float x = world_element(tensor, packed, h, d);
 
-			reference_store(&expected, dtype, 0, world_element(tensor, packed, h, d));
+			reference_store(&expected, dtype, 0, factor == 0 ? 0 : x * factor);
 			memcpy(&got, at + d * paged_dtype_size(dtype), paged_dtype_size(dtype));
 			cr_assert_eq(got, expected, "plane %u token %u head %u dim %u", plane, packed, h, d);
 		}
@@ -130,9 +173,9 @@ scene_untouched(const struct scene *scene)
 
 KERNEL_TEST(append, converts_between_all_dtypes)
 {
-	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
-	for (size_t i = 0; i < 9; i++) {
+	for (size_t i = 0; i < 6 * 3; i++) {
 		struct scene scene;
 
 		scene_create(&scene, dtypes[i / 3], dtypes[i % 3], false);
@@ -179,6 +222,56 @@ KERNEL_TEST(append, keys_alone_where_values_lie_in_them)
 	row_check(&scene, 1, NULL);
 	scene_untouched(&scene);
 	scene_destroy(&scene);
+}
+
+KERNEL_TEST(append, scales_of_heads)
+{
+	static const float k_scale[] = { 300, 0.7f }, v_scale[] = { 1, 1e5f };
+
+	for (int i = 0; i < 4; i++) {
+		struct scene scene;
+
+		scene_create(&scene, i % 2 ? PAGED_E4M3 : PAGED_E5M2, PAGED_F32, i >= 2);
+		scene.k_scale = k_scale;
+		scene.v_scale = i >= 2 ? NULL : v_scale;
+		scene_append(&scene, isa, NULL);
+		row_check(&scene, 0, NULL);
+		row_check(&scene, 1, NULL);
+		scene_untouched(&scene);
+		scene_destroy(&scene);
+	}
+}
+
+static void
+head_set(struct scene *scene, uint32_t packed, uint32_t head, float value)
+{
+	float *at = (float *)(void *)((uint8_t *)scene->k.data + packed * scene->k.token_stride +
+				      head * scene->k.head_stride);
+
+	for (uint32_t d = 0; d < K_DIM; d++)
+		at[d] = d % 2 ? value : -value;
+}
+
+/* Heads of i8 that are all 0, or next to it, or hold what is no number. */
+KERNEL_TEST(append, scales_at_the_edges)
+{
+	static const float all[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
+	static const float one[] = { NAN, INFINITY, -INFINITY };
+
+	for (int v_in_k = 0; v_in_k < 2; v_in_k++) {
+		struct scene scene;
+
+		scene_create(&scene, PAGED_I8, PAGED_F32, v_in_k);
+		for (uint32_t i = 0; i < 5; i++)
+			head_set(&scene, i, i % 2, all[i]);
+		for (uint32_t i = 0; i < 3; i++)
+			((float *)(void *)((uint8_t *)scene.k.data + (5 + i) * scene.k.token_stride))[i * 9] = one[i];
+		scene_append(&scene, isa, NULL);
+		row_check(&scene, 0, NULL);
+		row_check(&scene, 1, NULL);
+		scene_untouched(&scene);
+		scene_destroy(&scene);
+	}
 }
 
 /* Enough tokens that the whole team works. */
