@@ -25,12 +25,8 @@ static enum paged_status
 host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
 	const struct paged_client *client = batch->pool->client;
-	const struct owner_pool *at = &batch->pool->at;
 
 	(void)params;
-	if (!paged_dtype_is_tensor(at->layout.params.dtype))
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: no kernels of the host's for %s", at->name,
-				  paged_dtype_name(at->layout.params.dtype));
 	return kernel_team_create(client->n_threads, client->isa, &batch->team, error);
 }
 

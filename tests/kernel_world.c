@@ -8,7 +8,7 @@
 
 #include "tests/reference.h"
 
-enum { STREAM_Q, STREAM_K, STREAM_V };
+enum { STREAM_Q, STREAM_K, STREAM_V, STREAM_SCALE };
 
 static void *
 allocate(size_t size)
@@ -31,10 +31,35 @@ number(const struct world *world, unsigned int stream, uint32_t id, uint64_t i, 
 	return reference_load(&rounded, dtype, 0);
 }
 
+/* What lies in the plane: of i8 a whole number that is no more than 127. */
+static float
+stored(const struct world *world, unsigned int stream, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
+{
+	uint64_t i = ((uint64_t)token * 64 + head) * PAGED_MAX_DIM + dim;
+	float whole;
+
+	if (world->params.pool != PAGED_I8)
+		return number(world, stream, id, i, world->params.pool);
+	whole = number(world, stream, id, i, PAGED_F32) * 84; /* K's go up to 1.5 */
+	return rintf(whole);
+}
+
+/* And what it is multiplied by: results of at most 1 for values. */
+static float
+scale_of(const struct world *world, unsigned int stream, uint32_t id, uint32_t token, uint32_t head)
+{
+	const float *scales = stream == STREAM_K ? world->params.k_scale : world->params.v_scale;
+	uint64_t i = (uint64_t)token * 64 + head;
+
+	if (world->params.pool == PAGED_I8)
+		return (1.5f + number(world, STREAM_SCALE, id, i * 2 + (stream == STREAM_V), PAGED_F32) / 3) / 168;
+	return scales != NULL ? scales[head] : 1;
+}
+
 float
 world_key(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim)
 {
-	return number(world, STREAM_K, id, ((uint64_t)token * 64 + head) * PAGED_MAX_DIM + dim, world->params.pool);
+	return stored(world, STREAM_K, id, token, head, dim) * scale_of(world, STREAM_K, id, token, head);
 }
 
 float
@@ -42,7 +67,7 @@ world_value(const struct world *world, uint32_t id, uint32_t token, uint32_t hea
 {
 	if (world->params.v_in_k)
 		return world_key(world, id, token, head, dim);
-	return number(world, STREAM_V, id, ((uint64_t)token * 64 + head) * PAGED_MAX_DIM + dim, world->params.pool);
+	return stored(world, STREAM_V, id, token, head, dim) * scale_of(world, STREAM_V, id, token, head);
 }
 
 struct kernel_tensor
@@ -107,21 +132,32 @@ pages_place(struct world *world)
 }
 
 static void
+head_fill(struct world *world, uint32_t r, uint32_t t, uint32_t h, unsigned int stream)
+{
+	const struct world_params *p = &world->params;
+	unsigned int plane = stream == STREAM_K ? LAYOUT_K : LAYOUT_V;
+	uint32_t page = world->rows[r].pages[t / p->page_size], slot = t % p->page_size, id = p->rows[r].id;
+	uint8_t *to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h, slot);
+	float scale = scale_of(world, stream, id, t, h);
+
+	for (uint32_t d = 0; d < world->layout.plane[plane].dim; d++)
+		reference_store(to, p->pool, d, stored(world, stream, id, t, h, d));
+	plane = stream == STREAM_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
+	to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h, slot);
+	if (p->pool == PAGED_I8)
+		memcpy(to, &scale, sizeof(scale));
+}
+
+static void
 row_fill(struct world *world, uint32_t r)
 {
 	const struct world_params *p = &world->params;
-	const struct world_row *row = &p->rows[r];
 
-	for (uint32_t t = 0; t < row->kv_len; t++)
+	for (uint32_t t = 0; t < p->rows[r].kv_len; t++)
 		for (uint32_t h = 0; h < p->kv_heads; h++) {
-			uint32_t page = world->rows[r].pages[t / p->page_size], slot = t % p->page_size;
-			uint8_t *k = world->pool + layout_offset(&world->layout, LAYOUT_K, WORLD_LAYER, page, h, slot);
-			uint8_t *v = world->pool + layout_offset(&world->layout, LAYOUT_V, WORLD_LAYER, page, h, slot);
-
-			for (uint32_t d = 0; d < p->k_dim; d++)
-				reference_store(k, p->pool, d, world_key(world, row->id, t, h, d));
-			for (uint32_t d = 0; d < p->v_dim && !p->v_in_k; d++)
-				reference_store(v, p->pool, d, world_value(world, row->id, t, h, d));
+			head_fill(world, r, t, h, STREAM_K);
+			if (!p->v_in_k)
+				head_fill(world, r, t, h, STREAM_V);
 		}
 }
 
@@ -219,7 +255,9 @@ world_attend_with(struct world *world, struct kernel_team *team, struct kernel_m
 							 .sink = p->sink,
 							 .lse_without_sink = p->lse_without_sink,
 							 .lse = world->lse,
-							 .maximum = world->maximum });
+							 .maximum = world->maximum,
+							 .k_scale = p->k_scale,
+							 .v_scale = p->v_scale });
 }
 
 void

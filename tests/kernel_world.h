@@ -32,6 +32,7 @@ struct world_params {
 	float scale;
 	const float *sink; /* [q_heads] or NULL */
 	bool lse_without_sink;
+	const float *k_scale, *v_scale; /* [kv_heads] of e4m3 and e5m2, or NULL; each token of i8 has its own */
 	enum paged_dtype weights;       /* what the kernel rounds weights to before they meet values; 0: nothing */
 	struct kernel_mods_params mods; /* `blocks` must say what `mask` does */
 	uint32_t n_rows;

@@ -117,7 +117,7 @@ KERNEL_TEST(attention, dims_and_strides)
 	} dims[] = { { 1, 1, false },     { 3, 7, false },    { 8, 16, false },   { 16, 8, false },
 		     { 24, 40, false },   { 64, 128, false }, { 121, 94, false }, { 192, 128, false },
 		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
-	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct world_params params = defaults();
 
@@ -139,17 +139,17 @@ KERNEL_TEST(attention, dims_and_strides)
 
 KERNEL_TEST(attention, dtypes)
 {
-	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 	struct kernel_team *team = kernel_test_team(1, isa);
 	struct world_params params = defaults();
 
 	params.n_rows = 2;
 	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
 	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 20, .q_base = 50 };
-	for (size_t i = 0; i < 27; i++) {
-		params.pool = dtypes[i % 3];
-		params.q = dtypes[i / 3 % 3];
-		params.out = dtypes[i / 9];
+	for (size_t i = 0; i < 6 * 9; i++) {
+		params.pool = dtypes[i % 6];
+		params.q = dtypes[i / 6 % 3];
+		params.out = dtypes[i / 18];
 		params_check(&params, team);
 	}
 	kernel_team_destroy(team);

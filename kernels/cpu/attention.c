@@ -99,6 +99,8 @@ task_finish(const struct attention_job *job, const struct attention_task *task, 
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
+	const float *scales = args->pages.layout->params.v_in_k ? args->k_scale : args->v_scale;
+	float v_scale = scales != NULL ? scales[task->kv_head] : 1;
 
 	for (uint32_t line = 0; line < task->n_lines; line++) {
 		uint64_t packed = task->row->q_start + line_query_row(job, task, line);
@@ -110,7 +112,7 @@ task_finish(const struct attention_job *job, const struct attention_task *task, 
 		if (args->sink != NULL)
 			end = line_end_with_sink(maximum, sum, args->sink[head]);
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, total->values + (size_t)line * job->v_padded,
-				 end.factor, out->dim);
+				 end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
 			args->lse[at] = args->lse_without_sink ? keys.lse : end.lse;
 		if (args->maximum != NULL)
@@ -268,6 +270,8 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	struct attention_size size;
 
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
+	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
+	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));
 	if (args->mods != NULL)
 		mods_assert(team, args);
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);

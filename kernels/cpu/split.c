@@ -7,8 +7,9 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rows.h"
 
-/* With so many lines it pays to convert a tile once, ahead of its use. */
+/* With so many lines it pays to convert a tile once, ahead of its use; of two bytes an element, and of one. */
 #define CONVERT_LINES 12u
+#define CONVERT_LINES_BYTES 5u
 
 void
 state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines)
@@ -101,7 +102,9 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 static void
 rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_lines, float *scratch)
 {
-	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < CONVERT_LINES))
+	uint32_t most = paged_dtype_size(rows->dtype) == 1 ? CONVERT_LINES_BYTES : CONVERT_LINES;
+
+	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < most))
 		return;
 	for (uint32_t i = 0; i < rows->n_tokens; i++) {
 		job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
@@ -111,6 +114,34 @@ rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t p
 		rows->token[i] = rows->token[rows->n_tokens - 1];
 	rows->dtype = PAGED_F32;
 	rows->padded = padded;
+}
+
+/* The scales of an i8 tile's tokens. */
+static void
+scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows, float scale[TILE_TOKENS])
+{
+	rows_locate(job, task, plane, begin, n_tokens, wanted, rows);
+	for (uint32_t i = 0; i < n_tokens; i++)
+		memcpy(&scale[i], rows->token[i], sizeof(*scale));
+}
+
+/* Scores of tokens that a line does not see may become anything, NaN included. */
+static void
+scores_scale(struct tile_scores *scores, uint32_t begin, uint32_t end, const float scale[TILE_TOKENS])
+{
+	for (uint32_t line = begin; line < end; line++)
+		for (uint32_t i = 0; i < TILE_TOKENS; i++)
+			scores->score[line][i] *= scale[i];
+}
+
+/* A weight of 0 stays 0, whatever the token's scale is. */
+static void
+weights_scale(struct tile_scores *scores, uint32_t begin, uint32_t end, const float scale[TILE_TOKENS])
+{
+	for (uint32_t line = begin; line < end; line++)
+		for (uint32_t i = 0; i < TILE_TOKENS; i++)
+			scores->score[line][i] = scores->score[line][i] == 0 ? 0 : scores->score[line][i] * scale[i];
 }
 
 /* The last tile's tokens end where the last line's sight does. */
@@ -128,6 +159,15 @@ seen_fill(struct tile_scores *scores, uint32_t first, uint32_t n_lines)
 		scores->seen[line] = line < first ? 0 : token_bits(0, scores->visible[line]);
 }
 
+/* The caller's scale, with that of the head's keys in it. */
+static float
+score_scale(const struct attention_job *job, const struct attention_task *task)
+{
+	const struct attention_args *args = job->args;
+
+	return args->k_scale != NULL ? args->scale * args->k_scale[task->kv_head] : args->scale;
+}
+
 /* What comes between products and softmax; returns the scale that is still to be applied. */
 static float
 scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
@@ -135,10 +175,11 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &scratch->scores;
+	float scale = score_scale(job, task);
 
 	if (mods->score == NULL && part == SIGHT_ALL)
-		return job->args->scale;
-	job->ops->scale(scores, first, task->n_lines, job->args->scale);
+		return scale;
+	job->ops->scale(scores, first, task->n_lines, scale);
 	if (mods->score != NULL && part == SIGHT_ALL)
 		seen_fill(scores, first, task->n_lines);
 	if (mods->score != NULL)
@@ -161,7 +202,8 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
 	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
 	uint64_t wanted = ~UINT64_C(0);
-	float scale = job->args->scale;
+	bool scales = job->args->pages.layout->params.dtype == PAGED_I8;
+	float scale = score_scale(job, task);
 
 	while (line_visible(job, task, first) <= begin)
 		first++;
@@ -178,9 +220,17 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
 	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
 	job->ops->scores(scores, scratch->q, first, n, k, v);
+	if (scales) {
+		scales_load(job, task, LAYOUT_K_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
+		scores_scale(scores, first, n, scratch->scale);
+	}
 	if (job->args->mods != NULL)
 		scale = scores_modify(job, task, scratch, begin, end, first, part);
 	job->ops->softmax(scores, &scratch->split, first, n, scale);
+	if (scales) {
+		scales_load(job, task, LAYOUT_V_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
+		weights_scale(scores, first, n, scratch->scale);
+	}
 	rows_prepare(job, v, job->v_padded, n - first, scratch->v);
 	if (part == SIGHT_SOME) {
 		job->ops->values_seen(scores, &scratch->split, first, n, v);

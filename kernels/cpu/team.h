@@ -24,6 +24,7 @@ struct team_scratch {
 	struct tile_scores scores;
 	struct tile_state split, total;
 	struct tile_rows k_rows, v_rows, ahead;
+	float scale[TILE_TOKENS]; /* of i8: the tokens' own */
 	struct sight sight;
 };
 

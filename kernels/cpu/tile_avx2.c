@@ -124,8 +124,8 @@ store_bytes(uint8_t *at, __m256i codes)
 static inline __attribute__((always_inline)) void
 store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
 {
-	__m256i bits = _mm256_castps_si256(v),
-		sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+	__m256i bits = _mm256_castps_si256(v);
+	__m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
 	__m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
 	__m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, (int)to->shift), _mm256_set1_epi32(1));
 	__m256i half = _mm256_set1_epi32((int)((1u << (to->shift - 1)) - 1 - to->bias));

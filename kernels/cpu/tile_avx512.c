@@ -108,8 +108,8 @@ store_bytes(uint8_t *at, __m512i codes)
 static inline __attribute__((always_inline)) void
 store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
 {
-	__m512i bits = _mm512_castps_si512(v),
-		sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+	__m512i bits = _mm512_castps_si512(v);
+	__m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
 	__m512i magnitude = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
 	__m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, to->shift), _mm512_set1_epi32(1));
 	__m512i half = _mm512_set1_epi32((int)((1u << (to->shift - 1)) - 1 - to->bias));
