@@ -17,6 +17,9 @@
 /* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 + TICKETS_MAX + HELPER_MAX_JOBS };
 
+/* So often pools that can fail are looked at. */
+enum { LOOK_INTERVAL_MS = 1000 };
+
 /* Of block masks that wait to be fetched: so many of the largest. */
 enum { UNFETCHED_MASKS = 4 };
 
@@ -102,6 +105,28 @@ watchdog_fire(struct loop_timer *timer)
 	loop_timer_start(&daemon->loop, timer, daemon->watchdog_ms);
 }
 
+static void
+look_fire(struct loop_timer *timer)
+{
+	struct daemon *daemon = container_of(timer, struct daemon, look);
+	struct paged_error error;
+	enum paged_status status;
+
+	if (daemon->stopping)
+		return;
+	status = pools_look(&daemon->pools, &error);
+	if (status == PAGED_ERR_GONE) {
+		log_error("pool", "%s; every session ends here", error.text);
+		daemon->lost = true;
+		loop_stop(&daemon->loop);
+		return;
+	}
+	if (status != PAGED_OK && !daemon->look_warned)
+		log_warning("pool", "%s", error.text);
+	daemon->look_warned = status != PAGED_OK;
+	loop_timer_start(&daemon->loop, timer, LOOK_INTERVAL_MS);
+}
+
 static enum paged_status
 signals_open(struct daemon *daemon, struct paged_error *error)
 {
@@ -149,6 +174,7 @@ parts_init(struct daemon *daemon)
 	daemon->signals.fd = -1;
 	daemon->stop_deadline.fire = stop_late;
 	daemon->watchdog.fire = watchdog_fire;
+	daemon->look.fire = look_fire;
 	daemon->reaper.step = reap_step;
 	members_open(&daemon->members, daemon);
 	/* An image is a little larger than the mask in it. */
@@ -201,10 +227,13 @@ daemon_run(struct daemon *daemon)
 		daemon->watchdog_ms = watchdog_us / 2000;
 		loop_timer_start(&daemon->loop, &daemon->watchdog, daemon->watchdog_ms);
 	}
+	if (pools_can_fail(&daemon->pools))
+		loop_timer_start(&daemon->loop, &daemon->look, LOOK_INTERVAL_MS);
 	sd_notify(0, "READY=1");
 	log_info("pagedd", "ready at %s", daemon->runtime.dir);
 	loop_run(&daemon->loop);
-	log_info("pagedd", "stopped after %" PRIu64 " requests", daemon->rpc.n_requests);
+	if (!daemon->lost)
+		log_info("pagedd", "stopped after %" PRIu64 " requests", daemon->rpc.n_requests);
 }
 
 void

@@ -38,6 +38,8 @@ struct daemon {
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
 	uint64_t started_ms;
 	bool stopping;
+	bool lost;        /* why daemon_run() returned: this process cannot use its GPU any more */
+	bool look_warned; /* of what the last look found */
 
 	struct loop loop;
 	struct runtime runtime;
@@ -54,6 +56,7 @@ struct daemon {
 	struct loop_timer watchdog;
 	struct loop_timer stop_deadline;
 	struct loop_work reaper;
+	struct loop_timer look; /* whether the pools' memory still works */
 	uint64_t watchdog_ms;
 	bool reap_needed;
 };
@@ -70,7 +73,7 @@ struct daemon {
 enum paged_status daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir,
 			      struct paged_error *error);
 
-/** daemon_run - serve until stopped by a signal */
+/** daemon_run - serve until stopped by a signal, or until a GPU is lost to the process */
 void daemon_run(struct daemon *daemon);
 
 /** daemon_close - takes what daemon_open() left, also when it failed */

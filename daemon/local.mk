@@ -47,6 +47,8 @@ DAEMON_SOURCES = \
 	%D%/pools.h \
 	%D%/probe.c \
 	%D%/probe.h \
+	%D%/relaunch.c \
+	%D%/relaunch.h \
 	%D%/rpc.c \
 	%D%/rpc.h \
 	%D%/rpc_admin.c \

@@ -106,7 +106,7 @@ loop_stop(struct loop *loop)
 	loop->running = false;
 }
 
-/* The timers are few (unfinished hellos and the daemon's own three), so a list does. */
+/* The timers are few (unfinished hellos and the daemon's own few), so a list does. */
 static struct loop_timer *
 timer_next(const struct loop *loop)
 {

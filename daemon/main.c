@@ -10,6 +10,7 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/probe.h"
+#include "daemon/relaunch.h"
 
 static const char usage[] =
 	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"
@@ -115,24 +116,29 @@ runtime_dir(const struct options *options, const struct config *config)
 }
 
 static int
-serve(const struct options *options, const struct config *config)
+serve(const struct options *options, const struct config *config, char **argv)
 {
 	struct daemon *daemon = malloc(sizeof(*daemon));
 	struct paged_error error;
 	enum paged_status status;
+	int code = EXIT_SUCCESS;
 
 	if (daemon == NULL) {
 		fprintf(stderr, "pagedd: no memory\n");
 		return EXIT_FAILURE;
 	}
 	status = daemon_open(daemon, config, runtime_dir(options, config), &error);
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
 		daemon_run(daemon);
-	else
+		if (daemon->lost)
+			code = relaunch_lost(argv);
+	} else {
 		fprintf(stderr, "%s\n", error.text);
+		code = relaunch_retry(argv);
+	}
 	daemon_close(daemon);
 	free(daemon);
-	return status == PAGED_OK ? EXIT_SUCCESS : EXIT_FAILURE;
+	return code;
 }
 
 /* Before any thread is: ZeroMQ's inherit it, and signals come through the loop alone. */
@@ -157,6 +163,7 @@ main(int argc, char **argv)
 
 	if (argc == 2 && strcmp(argv[1], PROBE_ARGUMENT) == 0)
 		return probe_main();
+	relaunch_begin();
 	options_parse(&options, argc, argv);
 	signals_block();
 	if (config_load(&config, options.config, &error) != PAGED_OK) {
@@ -166,7 +173,7 @@ main(int argc, char **argv)
 		code = 2;
 	} else {
 		log_set_level(config.log_level);
-		code = options.check_config ? check_config(&config) : serve(&options, &config);
+		code = options.check_config ? check_config(&config) : serve(&options, &config, argv);
 	}
 	config_free(&config);
 	return code;

@@ -58,6 +58,11 @@ struct memory_ops {
 	/** The secret that grant.export needs besides a descriptor; PAGED_ERR_UNSUPPORTED: none. */
 	enum paged_status (*handle)(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 	void (*release)(struct memory *memory);
+	/**
+	 * Does it still work?  For the loop: it never waits.
+	 * PAGED_ERR_GONE: nothing but a new process helps.
+	 */
+	enum paged_status (*look)(const struct memory *memory, struct paged_error *error);
 };
 
 extern const struct memory_ops memory_ops_host, memory_ops_cuda;
@@ -67,6 +72,9 @@ enum paged_status memory_ops_find(const char *name, const struct memory_ops **op
 
 /** memory_no_handle - the handle op of memory that a descriptor alone opens */
 enum paged_status memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
+
+/** memory_sound - the look op of memory that always does */
+enum paged_status memory_sound(const struct memory *memory, struct paged_error *error);
 
 /**
  * memory_region_create - memory for a pool's table region

@@ -6,7 +6,8 @@
  * a child process tries it before any member has to.
  *
  * The daemon keeps a context on the device as long as the pool lives, and
- * launches nothing in it: what a worker's kernels break is the worker's.
+ * launches nothing in it: what a worker's kernels break is the worker's, but
+ * for MPS, where a fault ends everybody's use of the device.
  */
 #include <config.h>
 
@@ -194,6 +195,30 @@ cuda_handle(const struct memory *memory, struct wire_handle *handle, struct page
 	return PAGED_OK;
 }
 
+/*
+ * Nothing of the daemon's runs there, so a query of a stream has nothing to
+ * find but what befell the context: a fault of the device, or under MPS of
+ * another process on it.
+ */
+static enum paged_status
+cuda_look(const struct memory *memory, struct paged_error *error)
+{
+	const struct memory_cuda *own = memory->own;
+	const struct cuda_driver *driver = &own->gpu.driver;
+	int result = driver->context_push(own->gpu.context);
+
+	if (result == CUDA_SUCCESS) {
+		result = driver->stream_query(NULL);
+		cuda_gpu_leave(&own->gpu);
+	}
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
+		return PAGED_OK;
+	cuda_fail(driver, result, error, "cuStreamQuery");
+	if (cuda_is_sticky(result))
+		error->status = PAGED_ERR_GONE;
+	return error->status;
+}
+
 const struct memory_ops memory_ops_cuda = {
 	.name = "cuda",
 	.alignment = LAYOUT_ALIGNMENT_CUDA,
@@ -202,4 +227,5 @@ const struct memory_ops memory_ops_cuda = {
 	.alloc = cuda_alloc,
 	.handle = cuda_handle,
 	.release = cuda_release,
+	.look = cuda_look,
 };

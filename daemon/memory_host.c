@@ -173,4 +173,5 @@ const struct memory_ops memory_ops_host = {
 	.alloc = host_alloc,
 	.handle = memory_no_handle,
 	.release = host_release,
+	.look = memory_sound,
 };

@@ -189,6 +189,29 @@ pools_close(struct pools *pools)
 	*pools = (struct pools){ 0 };
 }
 
+bool
+pools_can_fail(const struct pools *pools)
+{
+	for (size_t i = 0; i < pools->n; i++)
+		if (pools->pool[i].memory.ops->look != memory_sound)
+			return true;
+	return false;
+}
+
+enum paged_status
+pools_look(const struct pools *pools, struct paged_error *error)
+{
+	for (size_t i = 0; i < pools->n; i++) {
+		const struct pool *pool = &pools->pool[i];
+		struct paged_error why;
+		enum paged_status status = pool->memory.ops->look(&pool->memory, &why);
+
+		if (status != PAGED_OK)
+			return paged_fail(error, status, "%s: %s", pool->config->name, why.text);
+	}
+	return PAGED_OK;
+}
+
 void
 pools_geometry(const struct pool *pool, struct wire_geometry *geometry)
 {

@@ -39,6 +39,12 @@ enum paged_status pools_open(struct pools *pools, const struct config *config, s
 /** pools_close - after core_destroy(); takes what failed to open */
 void pools_close(struct pools *pools);
 
+/** pools_can_fail - does one of them lie where pools_look() may find something? */
+bool pools_can_fail(const struct pools *pools);
+
+/** pools_look - the first that does not work any more, as memory_ops.look; the sentence names the pool */
+enum paged_status pools_look(const struct pools *pools, struct paged_error *error);
+
 /** pools_geometry - as the wire says it */
 void pools_geometry(const struct pool *pool, struct wire_geometry *geometry);
 

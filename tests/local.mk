@@ -598,6 +598,12 @@ IT_TESTS += %D%/it_cuda_mods
 %C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)
 
+# A GPU that is lost to the daemon
+IT_TESTS += %D%/it_cuda_lost
+%C%_it_cuda_lost_SOURCES = %D%/it_cuda_lost.c
+%C%_it_cuda_lost_LDADD = $(CUDA_CASE_LIBS)
+EXTRA_%C%_it_cuda_lost_DEPENDENCIES = $(STAND_IN_LIBS)
+
 # Batches that come after each other's work
 UNIT_TESTS += %D%/unit_mark
 %C%_unit_mark_SOURCES = %D%/unit_mark.c

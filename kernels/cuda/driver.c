@@ -5,7 +5,6 @@
 
 #include <dlfcn.h>
 #include <stdarg.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,12 +25,22 @@ status_of(int result)
 	}
 }
 
-/* After these no call of the process works any more, whoever made the first. */
-static bool
-is_sticky(int result)
+/* Those of which cuda.h says that the process must be started anew. */
+bool
+cuda_is_sticky(int result)
 {
-	return result == CUDA_ERROR_ILLEGAL_ADDRESS ||
-	       (result >= CUDA_ERROR_HARDWARE_STACK && result <= CUDA_ERROR_LAUNCH_FAILED);
+	switch (result) {
+	case CUDA_ERROR_CONTAINED:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return result >= CUDA_ERROR_HARDWARE_STACK && result <= CUDA_ERROR_LAUNCH_FAILED;
+	}
 }
 
 enum paged_status
@@ -49,7 +58,7 @@ cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *erro
 	if (driver->error_string(result, &text) != CUDA_SUCCESS || text == NULL)
 		text = "";
 	return paged_fail(error, status_of(result), "%s: %s (%s)%s", object, name, text,
-			  is_sticky(result) ? "; CUDA is lost to this process, start it anew" : "");
+			  cuda_is_sticky(result) ? "; CUDA is lost to this process, start it anew" : "");
 }
 
 static enum paged_status

@@ -21,6 +21,7 @@
 #ifndef PAGED_KERNELS_CUDA_DRIVER_H
 #define PAGED_KERNELS_CUDA_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,18 +63,24 @@ enum cuda_result {
 	CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
 	CUDA_ERROR_INVALID_PTX = 218,
 	CUDA_ERROR_UNSUPPORTED_PTX = 222, /* CUDA_ERROR_UNSUPPORTED_PTX_VERSION: newer than the driver */
+	CUDA_ERROR_CONTAINED = 226,
 	CUDA_ERROR_INVALID_HANDLE = 400,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
 	CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+	CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+	CUDA_ERROR_ASSERT = 710,
 	CUDA_ERROR_HARDWARE_STACK = 714,
 	CUDA_ERROR_LAUNCH_FAILED = 719,
+	CUDA_ERROR_TENSOR_MEMORY_LEAK = 721,
 	CUDA_ERROR_NOT_PERMITTED = 800,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_NOT_READY = 802,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+	CUDA_ERROR_MPS_CLIENT_TERMINATED = 810,
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+	CUDA_ERROR_EXTERNAL_DEVICE = 911,
 	CUDA_ERROR_UNKNOWN = 999,
 };
 
@@ -247,6 +254,9 @@ void cuda_driver_close(struct cuda_driver *driver);
  */
 enum paged_status cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what,
 			    ...) __attribute__((format(printf, 4, 5)));
+
+/** cuda_is_sticky - after this result no call of the process works any more, whoever's fault it was */
+bool cuda_is_sticky(int result);
 
 /** cuda_device_find - the device with this UUID among those that this process sees */
 enum paged_status cuda_device_find(const struct cuda_driver *driver, const struct cuda_uuid *uuid,

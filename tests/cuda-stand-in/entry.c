@@ -57,6 +57,16 @@ entry_setting(const char *name, uint64_t otherwise)
 	return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
+/* As under MPS by a fault in another process. */
+static void
+break_look(void)
+{
+	const char *path = getenv("PAGED_STAND_IN_BREAK");
+
+	if (path != NULL && poison == CUDA_SUCCESS && unlink(path) == 0)
+		entry_poison(CUDA_ERROR_LAUNCH_FAILED, "%s broke it", path);
+}
+
 int
 entry_begin(const char *name, enum entry_needs needs)
 {
@@ -68,6 +78,7 @@ entry_begin(const char *name, enum entry_needs needs)
 		return result;
 	if (started_by != getpid()) /* not started, or by a parent: a child cannot use CUDA */
 		return CUDA_ERROR_NOT_INITIALIZED;
+	break_look();
 	if (poison != CUDA_SUCCESS && needs != ENTRY_INIT)
 		return poison;
 	if (needs >= ENTRY_CONTEXT && !context_is_current())

@@ -17,6 +17,7 @@
  *   PAGED_STAND_IN_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
  *                                         results of every, the third, the second and later calls
  *   PAGED_STAND_IN_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
+ *   PAGED_STAND_IN_BREAK=FILE             as soon as it is there, a call removes it and CUDA is lost to its process
  *   PAGED_STAND_IN_LOG=FILE               a line for each call: process id, function, result
  *   CUDA_VISIBLE_DEVICES=1,0              as CUDA's, numbers alone
  */
