@@ -92,6 +92,14 @@ enum paged_status batch_tensor_in(struct kernel_tensor *to, const char *name, co
 enum paged_status batch_tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t total_q,
 					   struct paged_error *error);
 
+/** batch_check_scales - they are wanted, and on the host finite, above 0, and so are their reciprocals */
+enum paged_status batch_check_scales(const struct paged_batch *batch, const float *k_scale, const float *v_scale,
+				     struct paged_error *error);
+
+/** batch_rotary_in - the caller's rotary embedding, checked; no row has a position past it that the host can read */
+enum paged_status batch_rotary_in(const struct paged_batch *batch, struct kernel_rotary *to,
+				  const struct paged_rotary *from, struct paged_error *error);
+
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 

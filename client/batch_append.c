@@ -59,15 +59,32 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 	return PAGED_OK;
 }
 
+static enum paged_status
+tensors_in(const struct paged_batch *batch, struct append_args *args, const struct paged_tensor *k,
+	   const struct paged_tensor *v, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	enum paged_status status =
+		batch_tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, batch->total_q, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (!geometry->v_in_k)
+		return batch_tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, batch->total_q, error);
+	if (v == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->at.name);
+}
+
 enum paged_status
 paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_append_params *params)
 {
-	const struct layout_params *geometry = &batch->pool->at.layout.params;
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status = batch_layer_enter(batch, layer);
 	struct append_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
 	struct paged_append_params complete;
+	struct kernel_rotary rotary;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
@@ -76,18 +93,18 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	if (status == PAGED_OK)
 		status = append_check_rows(batch, complete.positions, &error);
 	if (status == PAGED_OK)
-		status =
-			batch_tensor_in(&args.k, "k", k, geometry->n_kv_heads, geometry->k_dim, batch->total_q, &error);
-	if (status == PAGED_OK && geometry->v_in_k && v != NULL)
-		status = paged_fail(&error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL",
-				    batch->pool->at.name);
-	if (status == PAGED_OK && !geometry->v_in_k)
-		status =
-			batch_tensor_in(&args.v, "v", v, geometry->n_kv_heads, geometry->v_dim, batch->total_q, &error);
+		status = tensors_in(batch, &args, k, v, &error);
+	if (status == PAGED_OK)
+		status = batch_check_scales(batch, complete.k_scale, complete.v_scale, &error);
+	if (status == PAGED_OK && complete.rotary != NULL)
+		status = batch_rotary_in(batch, &rotary, complete.rotary, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	args.pages = batch_layer_pages(batch, layer);
 	args.positions = complete.positions;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	args.rotary = complete.rotary != NULL ? &rotary : NULL;
 	status = batch->pool->at.compute->append(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

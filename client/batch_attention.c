@@ -52,6 +52,8 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 		status = batch_tensor_in(&args.out, "out", out, q->n_heads, geometry->v_dim, batch->total_q, &error);
 	if (status == PAGED_OK)
 		status = attention_check(batch, &args, &complete, &error);
+	if (status == PAGED_OK)
+		status = batch_check_scales(batch, complete.k_scale, complete.v_scale, &error);
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = batch_layer_pages(batch, layer);
@@ -62,6 +64,8 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
 	args.maximum = complete.max_score;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
 	status = batch->pool->at.compute->attention(batch, &args, complete.mods, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

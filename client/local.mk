@@ -23,6 +23,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch_attention.c \
 	%D%/batch_device.c \
 	%D%/batch_layer.c \
+	%D%/batch_quantise.c \
+	%D%/batch_rotary.c \
 	%D%/batch_reserve.c \
 	%D%/batch_tables.c \
 	%D%/block_mask.c \

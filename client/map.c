@@ -55,8 +55,13 @@ grant_layout(const struct wire_control_reply *reply, struct layout *layout, stru
 		.n_pages = g->n_pages,
 		.alignment = g->alignment,
 	};
-	enum paged_status status = layout_init(layout, &params, error);
+	enum paged_status status;
 
+	if (paged_dtype_size(params.dtype) == 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: dtype %d is none that this library knows (f32, f16, bf16, e4m3, e5m2, i8)",
+				  reply->pool_grant.name, (int)params.dtype);
+	status = layout_init(layout, &params, error);
 	if (status != PAGED_OK)
 		return status;
 	if (reply->pool_grant.memory_size < layout->size)

@@ -127,6 +127,7 @@ struct paged_pool_params {
 	uint32_t v_dim;
 	/** 1: V is the first v_dim dims of K and is not stored twice (MLA). */
 	uint32_t v_in_k;
+	/** Of the elements in the pages: F32, F16, BF16, E4M3, E5M2 or I8 (see paged_append()). */
 	enum paged_dtype dtype;
 	/** Tokens a page, 1 to 256.  0: 16. */
 	uint32_t page_size;
@@ -243,6 +244,8 @@ struct paged_pool_info {
 	struct paged_plane_info k, v;
 	const char *isa; /* instruction set that this client's kernels run: "avx512", "sm_90", ... */
 	const char *device; /* of backend "cuda": the GPU, "GPU-8a1b..." as nvidia-smi -L says it; NULL: the host */
+	/** Of i8: one f32 for each token and head; elsewhere all zero. */
+	struct paged_plane_info k_scale, v_scale;
 };
 
 /**
@@ -352,7 +355,8 @@ struct paged_batch_params {
 
 /*
  * Pools in a GPU's memory (paged_pool_info.backend "cuda").  Tensors' data,
- * lse, max_score, sink, positions, and the parts of a merge are then device
+ * lse, max_score, sink, positions, scales, the table and positions of a rotary
+ * embedding, and the parts of a merge are then device
  * addresses, in memory of the pool's device or any that it may access, and
  * nothing follows them on the host.  Rows, page tables and parameter structs
  * stay the host's.  Calls launch on the batch's stream and return; what was
@@ -514,8 +518,8 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 
 /**
- * A packed tensor [total_q][n_heads][dim]; the last dimension is contiguous.
- * Plain data: fill it with designated initialisers.
+ * A packed tensor [total_q][n_heads][dim] of F32, F16 or BF16; the last
+ * dimension is contiguous.  Plain data: fill it with designated initialisers.
  */
 struct paged_tensor {
 	void *data;
@@ -529,6 +533,36 @@ struct paged_tensor {
 	int64_t head_stride;
 };
 
+/** Which dims are a pair. */
+enum paged_rotary_style {
+	PAGED_ROTARY_NEOX = 0,       /* i and i + dim / 2 */
+	PAGED_ROTARY_INTERLEAVED = 1 /* 2i and 2i + 1 */
+};
+
+/**
+ * Rotary embedding on the way into the pages: of each pair (a, b) that K has
+ * at a position, a cos - b sin and b cos + a sin are kept.  It is done in f32,
+ * before anything is rounded; k's tensor stays as it is.
+ */
+struct paged_rotary {
+	size_t struct_size;
+	/** [n_positions][dim] cosines of a position's dim / 2 pairs, then their sines: the cache of vLLM and
+	 * FlashInfer. */
+	const float *cos_sin;
+	uint32_t n_positions;
+	/** Dims that are turned, an even number; the others stay. */
+	uint32_t dim;
+	/** The first of them: 512 for the latent and rotary parts of MLA. */
+	uint32_t first;
+	enum paged_rotary_style style;
+	/** [total_q] of each packed row, below n_positions.  NULL: its q_idx, from q_base on. */
+	const uint32_t *positions;
+	/** Queries to turn by the same positions, those of PAGED_ROW_NO_APPEND too; dim = K dim.  data NULL: none. */
+	struct paged_tensor q;
+	/** Where they go; may be q's memory with its dtype and strides. */
+	struct paged_tensor q_out;
+};
+
 struct paged_append_params {
 	size_t struct_size;
 	/**
@@ -536,10 +570,25 @@ struct paged_append_params {
 	 * sequence's capacity.  NULL: kv_len - q_len onwards.
 	 */
 	const uint32_t *positions;
+	/**
+	 * [n_kv_heads] in a pool of E4M3 or E5M2: what K and V are divided by on
+	 * their way into the pages, and multiplied by on the way out of them; finite
+	 * and above 0.  NULL: 1.  V that lies in K has K's.
+	 */
+	const float *k_scale, *v_scale;
+	/** NULL: none. */
+	const struct paged_rotary *rotary;
 };
 
 /**
  * paged_append - write this step's K and V of one layer into the pages
+ *
+ * They are rounded to nearest even.  E4M3 and E5M2 keep x * (1 / scale), at
+ * most their largest finite number (448, 57344), with a relative error of at
+ * most 2^-4 and 2^-3 of normal numbers; NaN stays NaN.  I8 keeps, of each token and head, an f32
+ * scale (the largest magnitude / 127) and whole numbers from -127 to 127: an
+ * error of at most 1/254 of the largest magnitude.  A token's head with a NaN or an
+ * infinity in it reads as NaN.
  *
  * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
  * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
@@ -547,7 +596,10 @@ struct paged_append_params {
  * @retval PAGED_ERR_PERM      a row's sequence is another session's, or a
  *                             position lies before its writable_from
  * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity
- * @retval PAGED_ERR_INVALID   tensors that do not fit the pool, or q_len > kv_len without positions
+ * @retval PAGED_ERR_INVALID   tensors or a rotary embedding that do not fit the
+ *                             pool, scales for a pool that takes none or that are
+ *                             none, or q_len > kv_len without positions
+ * @retval PAGED_ERR_RANGE     a rotary position at or past n_positions
  */
 enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_append_params *params);
@@ -576,18 +628,21 @@ struct paged_attention_params {
 	const float *sink;
 	/** 1: lse leaves the sink out. */
 	uint32_t lse_without_sink;
+	/** The scales that paged_append() was given. */
+	const float *k_scale, *v_scale;
 };
 
 /**
  * paged_attention - softmax(scale q K^T) V over the planned pages of one layer
  *
- * Scores, softmax and sums are f32.  A query row that sees no key gives 0.
+ * Scores, softmax and sums are f32, and as exact for a pool of E4M3, E5M2 or I8,
+ * given what its pages hold.  A query row that sees no key gives 0.
  * Results have the same bits wherever the pages lie and whichever rows
  * share the batch.
  *
  * @param[in] q    n_heads a multiple of the KV heads (GQA), dim = K dim; any dtype
  * @param[in] out  same n_heads, dim = V dim; any dtype; must not overlap q
- * @retval PAGED_ERR_INVALID  tensors that do not fit the pool; mods of another
+ * @retval PAGED_ERR_INVALID  tensors or scales that do not fit the pool; mods of another
  *                            batch, or with names that were never bound; a
  *                            block mask of other rows or heads, or of lengths
  *                            that the plan's exceed

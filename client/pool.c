@@ -135,6 +135,8 @@ paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	};
 	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
 	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
+	plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
+	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
