@@ -667,3 +667,8 @@ EXTRA_%C%_it_stand_in_graph_DEPENDENCIES = $(STAND_IN_LIBS)
 # paged-bench on a GPU
 LINT_TESTS += %D%/it_bench_gpu.sh
 EXTRA_DIST += %D%/simt/gpu_reader.cc
+
+# Pools of bytes
+IT_TESTS += %D%/it_quantised
+%C%_it_quantised_SOURCES = %D%/it_quantised.c
+%C%_it_quantised_LDADD = %D%/libkerneltest.la $(IT_LIBS) kernels/libkernels.la common/libcommon.la -lm
