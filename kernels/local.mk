@@ -137,15 +137,22 @@ GPU_HEADER_FILES = \
 	%D%/cuda/softmax.h
 GPU_APPEND_FILES = %D%/cuda/quantise.h %D%/cuda/rotary.h
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
-# With --with-cuda they are compiled for each architecture, with what ptxas says beside them, and built in.
+# With --with-cuda they are compiled for each of CUDA_ARCHS, with what ptxas says beside them, and built in.
 if BUILD_CUDA_IMAGES
-CUDA_IMAGES = \
-	%D%/cuda/append.sm_80 %D%/cuda/append.sm_90a %D%/cuda/append.sm_100 %D%/cuda/append.ptx \
-	%D%/cuda/attention_mma.sm_80 %D%/cuda/attention_mma.sm_90a %D%/cuda/attention_mma.sm_100 %D%/cuda/attention_mma.ptx \
-	%D%/cuda/attention_simt.sm_80 %D%/cuda/attention_simt.sm_90a %D%/cuda/attention_simt.sm_100 %D%/cuda/attention_simt.ptx \
-	%D%/cuda/merge.sm_80 %D%/cuda/merge.sm_90a %D%/cuda/merge.sm_100 %D%/cuda/merge.ptx \
-	%D%/cuda/pages.sm_80 %D%/cuda/pages.sm_90a %D%/cuda/pages.sm_100 %D%/cuda/pages.ptx \
-	%D%/cuda/plan.sm_80 %D%/cuda/plan.sm_90a %D%/cuda/plan.sm_100 %D%/cuda/plan.ptx
+CUDA_IMAGES = $(GPU_SOURCE_FILES:.cu=.ptx)
+CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES
+if CUDA_SM_80
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_80
+endif
+if CUDA_SM_90A
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_90A
+endif
+if CUDA_SM_100
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100)
+CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_100
+endif
 CUDA_COMPILE = $(MKDIR_P) $(@D) && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -Xptxas -v
 CUDA_SAID = >$@.said 2>&1 || { cat $@.said >&2; rm -f $@; exit 1; }
 SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
@@ -159,7 +166,6 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_SAID)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
 $(%C%_libimages_la_OBJECTS): $(CUDA_IMAGES)
-CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.said)
 endif
 noinst_LTLIBRARIES += %D%/libimages.la

@@ -641,9 +641,7 @@ GPU_TESTS += %D%/gpu/conformance.fatbin
 CLEANFILES += %D%/gpu/conformance.fatbin
 %D%/gpu/conformance.fatbin: %D%/gpu/conformance.cu %D%/gpu/conformance.h kernels/cuda/fp8.h kernels/cuda/simt.h \
 		kernels/cuda/simt_device.h
-	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -fatbin -o $@ \
-		-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
-		-gencode arch=compute_100,code=sm_100 -gencode arch=compute_80,code=compute_80 \
+	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/%D%/gpu/conformance.cu
 endif
 .PHONY: gpu-tests

@@ -8,9 +8,26 @@
 #include "kernels/cuda/images.h"
 
 #define SOURCES(S) S(append) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
-#define ARCHITECTURES(A, source) A(source, sm_80) A(source, sm_90a) A(source, sm_100) A(source, ptx)
 
 #ifdef PAGED_CUDA_IMAGES
+
+/* Those of CUDA_ARCHS. */
+#ifdef PAGED_CUDA_SM_80
+#define SM_80(A, source) A(source, sm_80)
+#else
+#define SM_80(A, source)
+#endif
+#ifdef PAGED_CUDA_SM_90A
+#define SM_90A(A, source) A(source, sm_90a)
+#else
+#define SM_90A(A, source)
+#endif
+#ifdef PAGED_CUDA_SM_100
+#define SM_100(A, source) A(source, sm_100)
+#else
+#define SM_100(A, source)
+#endif
+#define ARCHITECTURES(A, source) SM_80(A, source) SM_90A(A, source) SM_100(A, source) A(source, ptx)
 
 #define INCLUDE(source, arch)                                                                      \
 	__asm__(".pushsection .rodata\n"                                                           \
@@ -55,16 +72,24 @@ arch_for(int major, int minor)
 	return major == 8 ? "sm_80" : major == 10 ? "sm_100" : "ptx";
 }
 
+static const struct cuda_image *
+image_of(const char *source, const char *arch)
+{
+	const struct cuda_image *image;
+
+	for (size_t i = 0; (image = cuda_image_at(i)) != NULL; i++)
+		if (strcmp(image->source, source) == 0 && strcmp(image->arch, arch) == 0)
+			break;
+	return image;
+}
+
 const struct cuda_image *
 cuda_image_find(const char *source, int major, int minor)
 {
-	const char *arch = arch_for(major, minor);
 	const struct cuda_image *image;
 
 	if (major < 8)
 		return NULL;
-	for (size_t i = 0; (image = cuda_image_at(i)) != NULL; i++)
-		if (strcmp(image->source, source) == 0 && strcmp(image->arch, arch) == 0)
-			return image;
-	return NULL;
+	image = image_of(source, arch_for(major, minor));
+	return image != NULL ? image : image_of(source, "ptx");
 }
