@@ -155,13 +155,39 @@ launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64
 	return cuda_kernels_launch(batch->pool, kernel, n_blocks, params, cuda_batch_of(batch)->stream, error);
 }
 
-/* A plan of tables alone has no lengths: those are the graph's. */
+/* Before kernels that read the plan: into a graph go those of a plan that is in it, and onto a stream no others. */
 static enum paged_status
-lengths_check(const struct paged_batch *batch, struct paged_error *error)
+plan_check(const struct paged_batch *batch, struct paged_error *error)
 {
-	if (!cuda_batch_of(batch)->tables_only)
-		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "the plan has tables alone, for a captured graph");
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status;
+	bool capturing;
+
+	if (cuda->tables_only)
+		return paged_fail(error, PAGED_ERR_INVALID, "the plan has tables alone, for a captured graph");
+	status = compute_cuda_capture(batch, &capturing, error);
+	if (status != PAGED_OK || capturing == cuda->captured)
+		return status;
+	if (capturing)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "the stream is being captured, and the plan was made before:"
+				  " capture paged_batch_plan_device() too");
+	return paged_fail(error, PAGED_ERR_INVALID, "the plan is a captured graph's: outside of it plan again");
+}
+
+/* The context is current then. */
+static enum paged_status
+plan_enter(const struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
+	enum paged_status status = cuda_gpu_enter(gpu, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = plan_check(batch, error);
+	if (status != PAGED_OK)
+		cuda_gpu_leave(gpu);
+	return status;
 }
 
 static enum paged_status
@@ -178,14 +204,13 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 		.v_scale = (uintptr_t)args->v_scale,
 		.rotary = rotary_of(args->rotary),
 	};
-	enum paged_status status = lengths_check(batch, error);
+	enum paged_status status = plan_enter(batch, error);
 
-	if (status != PAGED_OK || batch->total_q == 0)
-		return status;
-	status = cuda_gpu_enter(cuda->gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	status = launch(batch, &cuda->kernels->append, batch->total_q, &p, error);
+	if (batch->total_q != 0)
+		status = launch(batch, &cuda->kernels->append, batch->total_q, &p, error);
+	cuda->appends |= cuda->captured;
 	cuda_gpu_leave(cuda->gpu);
 	return status;
 }
@@ -235,14 +260,12 @@ cuda_attention(struct paged_batch *batch, const struct attention_args *args, str
 	       struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = lengths_check(batch, error);
+	enum paged_status status = plan_enter(batch, error);
 
-	if (status != PAGED_OK || batch->total_q == 0)
-		return status;
-	status = cuda_gpu_enter(gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	status = attention_launch(batch, args, mods, error);
+	if (batch->total_q != 0)
+		status = attention_launch(batch, args, mods, error);
 	cuda_gpu_leave(gpu);
 	return status;
 }

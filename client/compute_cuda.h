@@ -42,6 +42,8 @@ struct cuda_shape {
 	uint32_t n_q_heads;
 	uint32_t tile_lines;
 	uint64_t planned; /* the plan's number for which the planner was launched last */
+	bool captured;    /* the planner is in a graph, whose replays plan for it */
+	bool dirty;       /* its head has faults that were told */
 	cuda_address head, rows, first_item;
 };
 
@@ -77,6 +79,7 @@ struct cuda_batch {
 	struct cuda_stage stage[CUDA_STAGES];
 	uint32_t stage_now;
 	uint32_t stage_size, stage_used; /* bytes */
+	uint32_t n_mirrored;             /* rows past these have no entry on the device */
 
 	void *host; /* ordinary memory, of which: */
 	size_t host_size;
@@ -90,8 +93,9 @@ struct cuda_batch {
 
 	/* The plan. */
 	struct cuda_plan_params params; /* but for the shape's part */
-	uint64_t plan_number;
 	bool tables_only;
+	bool captured; /* it is in a graph, and has run in no stream */
+	bool appends;  /* an append is in some graph */
 };
 
 static inline struct cuda_batch *
@@ -120,9 +124,16 @@ enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_hea
 /** compute_cuda_shape_any - the shape that is planned */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);
 
-/** compute_cuda_stage - copy to the device, in the stream's order, through a stage; at most CUDA_STAGE_ENTRIES bytes */
+/**
+ * compute_cuda_stage - copy to the device, in the stream's order, through a stage; at most CUDA_STAGE_ENTRIES bytes
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  the stream is being captured
+ */
 enum paged_status compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
 				     struct paged_error *error);
+
+/** compute_cuda_capture - is the batch's stream being captured? */
+enum paged_status compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error);
 
 /** compute_cuda_faults - wait for the stream; what planner and kernels found wrong since the plan */
 enum paged_status compute_cuda_faults(struct paged_batch *batch, struct paged_error *error);

@@ -73,7 +73,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 {
 	struct cuda_plan_params *p = &cuda->params;
 	struct cuda_plan_size need;
-	uint64_t n = batch->max_rows, size = 0;
+	uint64_t n = batch->max_rows, size = 0, heads;
 	enum paged_status status = plan_measure(batch, cuda, &need, error);
 	int result;
 
@@ -82,8 +82,8 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	cuda->table = place(&size, n * batch->table_stride * sizeof(uint32_t));
 	cuda->lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	cuda->skip = place(&size, n);
+	heads = place(&size, CUDA_SHAPES * sizeof(struct cuda_plan_head));
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
-		cuda->shape[i].head = place(&size, sizeof(struct cuda_plan_head));
 		cuda->shape[i].rows = place(&size, need.rows_bytes);
 		cuda->shape[i].first_item = place(&size, need.first_item_bytes);
 	}
@@ -99,7 +99,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	cuda->lengths += cuda->memory;
 	cuda->skip += cuda->memory;
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
-		cuda->shape[i].head += cuda->memory;
+		cuda->shape[i].head = cuda->memory + heads + i * sizeof(struct cuda_plan_head);
 		cuda->shape[i].rows += cuda->memory;
 		cuda->shape[i].first_item += cuda->memory;
 	}
@@ -114,7 +114,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	return PAGED_OK;
 }
 
-/* No page is mapped, no row left alone; on a stream of its own, so that nobody else's work is waited for. */
+/* No page is mapped, no row left alone, nothing wrong; on a stream of its own, so that nobody else's work is waited for. */
 static enum paged_status
 device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -128,6 +128,8 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->skip, 0, batch->max_rows, stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->fill(cuda->shape[0].head, 0, CUDA_SHAPES * sizeof(struct cuda_plan_head), stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->stream_synchronize(stream);
 	driver->stream_destroy(stream);

@@ -295,10 +295,20 @@ memory_alloc(struct paged_mods *mods, struct paged_error *error)
 	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
 	struct cuda_mods *device = mods->device;
 	enum paged_status status = cuda_gpu_enter(gpu, error);
+	bool capturing;
 	int result;
 
 	if (status != PAGED_OK)
 		return status;
+	status = compute_cuda_capture(mods->batch, &capturing, error);
+	if (status == PAGED_OK && capturing)
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured: mods are made before",
+				    mods->batch->pool->at.name);
+	if (status != PAGED_OK) {
+		cuda_gpu_leave(gpu);
+		return status;
+	}
 	result = gpu->driver.alloc(&device->args, sizeof(struct cuda_mod_args) + sizeof(struct cuda_mod_range));
 	if (result == CUDA_SUCCESS) {
 		device->range = device->args + sizeof(struct cuda_mod_args);

@@ -2,8 +2,10 @@
 /*
  * A plan on the device.  While a stream is being captured nothing can be
  * copied from staging, for a copy in a graph would read, at each replay, what
- * lies there then.  So all copies go through stage_copy(), which refuses: a
- * plan can be captured where the tables are on the device already.
+ * lies there then.  So a captured plan is the planner's launch alone, and a
+ * plan of tables alone brings over before each replay what the graph will
+ * read.  What would have to be copied now is refused before anything is put on
+ * the stream, and the capture goes on.
  */
 #include "config.h"
 
@@ -46,21 +48,15 @@ stage_next(struct paged_batch *batch, struct paged_error *error)
 		     error);
 }
 
-static enum paged_status
-capture_check(const struct paged_batch *batch, struct paged_error *error)
+enum paged_status
+compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	int capturing;
-	enum paged_status status = check(batch, cuda->gpu->driver.stream_capturing(cuda->stream, &capturing),
-					 "cuStreamIsCapturing", error);
+	int capturing = CUDA_CAPTURE_NONE;
+	int result = cuda->gpu->driver.stream_capturing(cuda->stream, &capturing);
 
-	if (status != PAGED_OK || capturing == CUDA_CAPTURE_NONE)
-		return status;
-	return paged_fail(
-		error, PAGED_ERR_UNSUPPORTED,
-		"pool %s: the stream is being captured, and a graph has no part for lengths and page tables from"
-		" the host: paged_batch_plan_device() before the capture brings them over",
-		batch->pool->at.name);
+	*capturing_p = capturing != CUDA_CAPTURE_NONE;
+	return check(batch, result, "cuStreamIsCapturing", error);
 }
 
 /* size is at most a stage's. */
@@ -72,9 +68,7 @@ stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_
 	uint8_t *at;
 
 	assert(size <= cuda->stage_size);
-	if (cuda->stage_used == 0)
-		status = capture_check(batch, error);
-	else if (size > cuda->stage_size - cuda->stage_used)
+	if (size > cuda->stage_size - cuda->stage_used)
 		status = stage_next(batch, error);
 	if (status != PAGED_OK)
 		return status;
@@ -90,8 +84,16 @@ enum paged_status
 compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
 		   struct paged_error *error)
 {
-	enum paged_status status = stage_copy(batch, to, from, size, error);
+	bool capturing;
+	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
 
+	if (status == PAGED_OK && capturing)
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured, and a graph has no part for a mod's values"
+				    " and arrays: bind them before",
+				    batch->pool->at.name);
+	if (status == PAGED_OK)
+		status = stage_copy(batch, to, from, size, error);
 	return status == PAGED_OK ? stage_next(batch, error) : status;
 }
 
@@ -167,7 +169,7 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	uint32_t n = row->capacity / batch->pool->at.view.page_size, known = mirror->n, both = n < known ? n : known;
 	enum paged_status status = PAGED_OK;
 
-	if (row->id != 0 && mirror->id == row->id && mirror->version == row->version && n == known)
+	if (!mirror->torn && row->id != 0 && mirror->id == row->id && mirror->version == row->version && n == known)
 		return PAGED_OK;
 	if (mirror->torn)
 		both = 0;
@@ -184,14 +186,49 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	return status;
 }
 
+/*
+ * A graph's planner looks at as many rows as it was captured with.  Those that
+ * are past the batch now lose their pages, so that lengths which are not 0
+ * there are a fault and nothing worse.
+ */
+static enum paged_status
+mirror_shrink(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t r = batch->n_rows; status == PAGED_OK && r < cuda->n_mirrored; r++) {
+		batch->row[r] = (struct batch_row){ 0 };
+		status = mirror_row_update(batch, r, error);
+	}
+	if (status == PAGED_OK && cuda->n_mirrored > batch->n_rows)
+		cuda->n_mirrored = batch->n_rows;
+	return status;
+}
+
 static enum paged_status
 mirror_update(struct paged_batch *batch, struct paged_error *error)
 {
+	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status = PAGED_OK;
 
+	if (cuda->n_mirrored < batch->n_rows)
+		cuda->n_mirrored = batch->n_rows;
 	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
 		status = mirror_row_update(batch, r, error);
 	return status;
+}
+
+/* A row that may not be written, and whose bound says that nothing is: the device's lengths cannot say otherwise. */
+static bool
+row_skips(const struct paged_batch *batch, uint32_t r)
+{
+	const struct batch_row *row = &batch->row[r];
+	const struct kernel_row *to = &batch->kernel_row[r];
+
+	if (to->skip_append || !batch->on_device || to->q_len != 0 || row->id == 0)
+		return to->skip_append;
+	return row->owner != batch->pool->client->owner->session || row->writable_from != 0;
 }
 
 /* Which rows append leaves alone; they rarely change. */
@@ -203,8 +240,10 @@ skip_update(struct paged_batch *batch, struct paged_error *error)
 	bool changed = false;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		changed |= cuda->skip_shadow[r] != batch->kernel_row[r].skip_append;
-		cuda->skip_shadow[r] = batch->kernel_row[r].skip_append;
+		bool skips = row_skips(batch, r);
+
+		changed |= cuda->skip_shadow[r] != skips;
+		cuda->skip_shadow[r] = skips;
 	}
 	if (!changed)
 		return PAGED_OK;
@@ -263,8 +302,11 @@ shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_e
 	p.max_tile_lines = shape->tile_lines;
 	p.max_total_q = (uint32_t)batch->total_q;
 	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
 		shape->planned = batch->plan_number;
+		shape->captured |= cuda->captured;
+		shape->dirty = false;
+	}
 	return status;
 }
 
@@ -325,29 +367,36 @@ compute_cuda_shape_any(const struct paged_batch *batch)
 	return &cuda->shape[cuda->shape_last];
 }
 
-/* A captured planner's results are those of the plan that follows with its tables. */
-static void
-shapes_keep(struct paged_batch *batch)
+/* A replay plans for the shapes in its graph, whichever it is; what others have to tell was told. */
+static enum paged_status
+shapes_keep(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
 
-	for (uint32_t i = 0; i < CUDA_SHAPES; i++)
-		if (cuda->shape[i].planned == cuda->plan_number)
-			cuda->shape[i].planned = batch->plan_number;
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		struct cuda_shape *shape = &cuda->shape[i];
+
+		if (shape->captured)
+			shape->planned = batch->plan_number;
+		if (!shape->dirty)
+			continue;
+		status = check(batch, cuda->gpu->driver.fill(shape->head, 0, sizeof(*cuda->heads), cuda->stream),
+			       "cuMemsetD8Async", error);
+		shape->dirty = status != PAGED_OK;
+	}
+	return status;
 }
 
-/* The device's part of a plan whose tables are there. */
+/* The device's part of a plan whose tables are there, or will be at each replay. */
 static enum paged_status
 plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status;
 
-	cuda->tables_only = lengths != NULL && lengths->tables_only;
-	if (cuda->tables_only) {
-		shapes_keep(batch);
-		return PAGED_OK;
-	}
+	if (cuda->tables_only)
+		return shapes_keep(batch, error);
 	status = compute_cuda_mods_forget(batch, error);
 	if (status != PAGED_OK)
 		return status;
@@ -358,6 +407,40 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 	if (status != PAGED_OK || batch->n_rows == 0)
 		return status;
 	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
+}
+
+/* What append would refuse is refused before a replay, where nobody asks. */
+static enum paged_status
+tables_check(const struct paged_batch *batch, struct paged_error *error)
+{
+	uint32_t r = batch->foreign_row != BATCH_NO_ROW ? batch->foreign_row : batch->unplaced_row;
+
+	if (!cuda_batch_of(batch)->appends || r == BATCH_NO_ROW)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_PERM,
+			  "row %u: a captured append may not write to sequence " SEQ_FORMAT
+			  ", of session %u and writable from %u: the row needs PAGED_ROW_NO_APPEND",
+			  r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->row[r].writable_from);
+}
+
+/* A plan goes onto the stream; what of it that takes. */
+static enum paged_status
+plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = compute_cuda_capture(batch, &cuda->captured, error);
+
+	cuda->tables_only = lengths != NULL && lengths->tables_only;
+	if (status == PAGED_OK && cuda->captured && (lengths == NULL || cuda->tables_only))
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured, and a graph has no part for %s from the"
+				    " host: %s",
+				    batch->pool->at.name, cuda->tables_only ? "page tables" : "lengths and page tables",
+				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
+						      : "capture paged_batch_plan_device()");
+	if (status == PAGED_OK && cuda->tables_only)
+		status = tables_check(batch, error);
+	return status;
 }
 
 enum paged_status
@@ -371,17 +454,21 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "%" PRIu64 " query rows, the batch was made for max_q_tokens of %u", batch->total_q,
 				  cuda->max_q_tokens);
+	status = plan_enter(batch, lengths, error);
+	if (status != PAGED_OK)
+		return status;
+	if (cuda->captured)
+		return plan_launch(batch, lengths, error);
 	status = mirror_update(batch, error);
+	if (status == PAGED_OK && cuda->tables_only)
+		status = mirror_shrink(batch, error);
 	if (status == PAGED_OK)
 		status = skip_update(batch, error);
 	if (status == PAGED_OK)
 		status = plan_launch(batch, lengths, error);
 	/* What was copied is on its way, whatever came of the rest. */
 	staged = stage_next(batch, status == PAGED_OK ? error : &staging);
-	if (status != PAGED_OK)
-		return status;
-	cuda->plan_number = batch->plan_number;
-	return staged;
+	return status == PAGED_OK ? staged : status;
 }
 
 /* What was wrong */
@@ -420,11 +507,16 @@ compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_driver *driver = &cuda->gpu->driver;
-	enum paged_status status = PAGED_OK;
+	bool capturing;
+	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
 
+	if (status == PAGED_OK && capturing)
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured: what is wrong is known after a replay",
+				    batch->pool->at.name);
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
 		cuda->heads[i].faults = 0;
-		if (batch->n_rows != 0 && cuda->shape[i].planned == batch->plan_number)
+		if (cuda->shape[i].planned == batch->plan_number)
 			status = check(batch,
 				       driver->copy_out(&cuda->heads[i], cuda->shape[i].head, sizeof(cuda->heads[i]),
 							cuda->stream),
@@ -432,8 +524,11 @@ compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
 	}
 	if (status == PAGED_OK)
 		status = check(batch, driver->stream_synchronize(cuda->stream), "cuStreamSynchronize", error);
-	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++)
-		if (cuda->heads[i].faults != 0)
-			status = fault_tell(batch, &cuda->heads[i], error);
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		if (cuda->heads[i].faults == 0)
+			continue;
+		cuda->shape[i].dirty = true;
+		status = fault_tell(batch, &cuda->heads[i], error);
+	}
 	return status;
 }

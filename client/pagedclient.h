@@ -481,19 +481,30 @@ struct paged_plan_device_params {
  * calls: tensors have that many query rows, block masks reach that far,
  * paged_batch_tables_csr() and _padded() give the tables so far.
  *
- * Graphs.  A stream that is being captured takes this call, append, attention
- * and merge, but no copies from the host, so rows must have been planned
- * before, by this call on this batch, and nothing about them have changed
- * since, and mods are bound and prepared before; paged_batch_plan() is refused.  Before each replay, outside of any
- * capture and on the stream that the graph is launched on, tables_only brings
- * over what has changed in the tables meanwhile.  Rows may be other sequences
- * then, n_rows and the sum of q_len at most what they were at the capture: a
- * smaller batch has empty rows.  A batch whose last plan was of tables alone
- * can be validated, and refuses append and attention.
+ * Graphs.  A stream that is being captured takes this call, then append,
+ * attention and merge.  Nothing is copied from the host then, so page tables
+ * are not in the graph: the captured rows are bounds alone, and may name
+ * nothing.  Mods are bound and prepared before.  Before each replay, the first
+ * too, outside of any capture and on the stream that the graph is launched on,
+ * tables_only brings over what has changed in the tables meanwhile.  Rows may
+ * be any sequences then, n_rows and the sum of q_len at most what they were at
+ * the capture: a smaller batch has empty rows, on the device too, and a row
+ * that may not be written needs PAGED_ROW_NO_APPEND.  Append and attention take
+ * a captured plan within its capture alone, and none of tables alone; that one
+ * can be validated, after the replay.  The graph holds addresses: of the
+ * batch's buffers, mods and masks, and of the caller's arrays; it is launched
+ * as long as they are there.
+ *
+ * A call that a capture cannot take is refused before anything is put on the
+ * stream, and the capture goes on, but for a plan refused: plan again.  Calls
+ * of this library on other streams, and those that allocate, leave a capture
+ * alone whatever its mode, for they are made in the relaxed one.
  *
  * @param[in] params  needed
- * @retval PAGED_ERR_UNSUPPORTED  a pool in the host's memory; or a stream being
- *                                captured, and rows that the device has not
+ * @retval PAGED_ERR_UNSUPPORTED  a pool in the host's memory; tables_only, and
+ *                                the stream is being captured
+ * @retval PAGED_ERR_PERM         tables_only, and a captured append would write
+ *                                to a row that this session may not write
  * @retval PAGED_ERR_LIMIT        also: the bounds of q_len add up to more than max_q_tokens
  * Others as paged_batch_plan().
  */
@@ -514,6 +525,7 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
  *                          and positions that are none, with their row
  * @retval PAGED_ERR_CAPACITY  on a GPU: a length or position past a row's pages
  * @retval PAGED_ERR_BACKEND   on a GPU: its driver's error
+ * @retval PAGED_ERR_UNSUPPORTED  on a GPU: the stream is being captured
  */
 enum paged_status paged_batch_validate(struct paged_batch *batch);
 

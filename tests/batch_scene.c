@@ -171,7 +171,8 @@ device_open(struct scene *scene)
 	struct paged_error error;
 
 	it_require(cuda_gpu_open(&scene->gpu, "0", &error) == PAGED_OK, "%s", error.text);
-	it_require(cuda_gpu_enter(&scene->gpu, &error) == PAGED_OK, "%s", error.text);
+	/* As an engine does: the library has to bear what mode its thread is in. */
+	ok(scene, scene->gpu.driver.context_push(scene->gpu.context));
 	ok(scene, scene->gpu.driver.stream_create(&scene->stream, CUDA_STREAM_NON_BLOCKING));
 }
 
@@ -241,7 +242,7 @@ scene_close(struct scene *scene)
 	if (!scene->on_device)
 		return;
 	ok(scene, scene->gpu.driver.stream_destroy(scene->stream));
-	cuda_gpu_leave(&scene->gpu);
+	scene->gpu.driver.context_pop(NULL);
 	cuda_gpu_close(&scene->gpu);
 }
 

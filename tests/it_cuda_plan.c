@@ -12,7 +12,6 @@
 
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
-#include "tests/cuda_graph.h"
 #include "tests/stand_in_use.h"
 
 static char log_path[] = "/tmp/paged-cuda-log-XXXXXX";
@@ -300,50 +299,6 @@ IT_TEST(empty_rows_fill_a_batch)
 	finish(&scene);
 }
 
-/* Graphs: what a stream that is being captured takes. */
-IT_TEST(captured_plans)
-{
-	struct paged_plan_device_params params;
-	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct cuda_graphs graphs;
-	uint32_t more = 28;
-	struct lengths *at;
-	struct scene scene;
-	cuda_graph graph;
-	unsigned int n;
-
-	start(NULL);
-	scene_open(&scene, &three);
-	it_require(cuda_graphs_find(&graphs, &scene.gpu.driver));
-	write_all(&scene);
-	scene_rows(&scene, rows);
-	at = scene_put(&scene, &right, sizeof(right));
-	params = device_params(at, rows);
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	it_require(graphs.begin(scene.stream, CUDA_CAPTURE_GLOBAL) == CUDA_SUCCESS);
-	n = calls("cuMemcpyHtoDAsync");
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	it_require(calls("cuMemcpyHtoDAsync") == n);
-	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_UNSUPPORTED);
-	scene_ok(&scene, paged_seq_reserve(scene.pool, 1, &scene.seq[0], &more));
-	scene_expect(&scene, paged_batch_plan_device(scene.batch, &params), PAGED_ERR_UNSUPPORTED);
-	it_require(strstr(paged_client_error(scene.client), "the stream is being captured") != NULL);
-	it_require(graphs.end(scene.stream, &graph) == CUDA_SUCCESS);
-	it_require(graphs.destroy(graph) == CUDA_SUCCESS);
-	/* Before a replay: the tables, and no launch. */
-	n = calls("cuLaunchKernel");
-	params.tables_only = 1;
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	it_require(calls("cuLaunchKernel") == n);
-	scene_expect(&scene, scene_attend(&scene, NULL), PAGED_ERR_INVALID);
-	scene_ok(&scene, paged_batch_validate(scene.batch));
-	params.tables_only = 0;
-	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
-	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_check(&scene);
-	finish(&scene);
-}
-
 /* Refusals */
 
 IT_TEST(what_a_batch_was_not_made_for)
@@ -429,7 +384,6 @@ IT_TEST(the_current_context_stays)
 {
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 	struct paged_tensor q;
-	struct paged_error error;
 	cuda_context now;
 	struct scene scene;
 
@@ -438,12 +392,12 @@ IT_TEST(the_current_context_stays)
 	write_all(&scene);
 	scene_rows(&scene, rows);
 	q = scene_queries(&scene);
-	cuda_gpu_leave(&scene.gpu);
+	it_require(scene.gpu.driver.context_pop(&now) == CUDA_SUCCESS);
 	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
 	scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &scene.out, NULL));
 	scene_ok(&scene, paged_batch_validate(scene.batch));
 	it_require(scene.gpu.driver.context_current(&now) == CUDA_SUCCESS && now == NULL);
-	it_require(cuda_gpu_enter(&scene.gpu, &error) == PAGED_OK, "%s", error.text);
+	it_require(scene.gpu.driver.context_push(scene.gpu.context) == CUDA_SUCCESS);
 	finish(&scene);
 }
 
@@ -520,6 +474,32 @@ IT_TEST(loading_kernels_fails_cleanly)
 		it_fork(&worker, load_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
 	}
+}
+
+/* A row that grew: its new entry is copied by the next plan, though the row's version is the same. */
+IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
+{
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	uint32_t more = 28;
+	struct scene scene;
+
+	start(NULL);
+	scene_open(&scene, &three);
+	write_all(&scene);
+	scene_rows(&scene, rows);
+	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
+	scene_ok(&scene, paged_seq_reserve(scene.pool, 1, &scene.seq[0], &more));
+	setenv("PAGED_STAND_IN_FAIL", "cuMemcpyHtoDAsync_v2=1", 1);
+	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_BACKEND);
+	unsetenv("PAGED_STAND_IN_FAIL");
+	scene_write(&scene, 0, 21, 28);
+	scene.params.rows[0].kv_len = 28;
+	scene_rows(&scene, rows);
+	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
+	scene_ok(&scene, scene_attend(&scene, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	finish(&scene);
 }
 
 /* A copy that fails midway leaves a row that is copied anew. */

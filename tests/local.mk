@@ -634,7 +634,7 @@ EXTRA_%C%_gpu_conformance_DEPENDENCIES = $(STAND_IN_LIBS)
 LINT_TESTS += %D%/it_conformance.sh
 
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
-GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_mods %D%/it_cuda_work \
+GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_graph %D%/it_cuda_mods %D%/it_cuda_work \
 	%D%/it_cuda_marks
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/gpu/conformance.fatbin
@@ -661,6 +661,12 @@ IT_TESTS += %D%/it_stand_in_graph
 %C%_it_stand_in_graph_SOURCES = %D%/cuda_graph.h %D%/it_stand_in_graph.c %D%/stand_in_case.h %D%/stand_in_use.h
 %C%_it_stand_in_graph_LDADD = $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_stand_in_graph_DEPENDENCIES = $(STAND_IN_LIBS)
+check_LTLIBRARIES += %D%/libdecodescene.la
+%C%_libdecodescene_la_SOURCES = %D%/cuda_graph.h %D%/decode_scene.c %D%/decode_scene.h
+IT_TESTS += %D%/it_cuda_graph
+%C%_it_cuda_graph_SOURCES = %D%/it_cuda_graph.c
+%C%_it_cuda_graph_LDADD = %D%/libdecodescene.la $(CUDA_CASE_LIBS) -lm
+EXTRA_%C%_it_cuda_graph_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # paged-bench on a GPU
 LINT_TESTS += %D%/it_bench_gpu.sh

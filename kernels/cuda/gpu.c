@@ -176,10 +176,27 @@ cuda_gpu_close(struct cuda_gpu *gpu)
 	memset(gpu, 0, sizeof(*gpu));
 }
 
+/* How often this thread is inside, and its capture mode outside. */
+static _Thread_local struct {
+	unsigned int depth;
+	int mode;
+} entered;
+
+/*
+ * Nothing that is allocated or waited for inside belongs to a graph, so it
+ * need not spoil one that the caller is capturing on some stream meanwhile.
+ */
 enum paged_status
 cuda_gpu_enter(const struct cuda_gpu *gpu, struct paged_error *error)
 {
-	return cuda_gpu_check(gpu, gpu->driver.context_push(gpu->context), "cuCtxPushCurrent", error);
+	enum paged_status status =
+		cuda_gpu_check(gpu, gpu->driver.context_push(gpu->context), "cuCtxPushCurrent", error);
+
+	if (status == PAGED_OK && entered.depth++ == 0) {
+		entered.mode = CUDA_CAPTURE_RELAXED;
+		gpu->driver.capture_mode(&entered.mode);
+	}
+	return status;
 }
 
 void
@@ -187,6 +204,8 @@ cuda_gpu_leave(const struct cuda_gpu *gpu)
 {
 	cuda_context left;
 
+	if (--entered.depth == 0)
+		gpu->driver.capture_mode(&entered.mode);
 	gpu->driver.context_pop(&left);
 }
 

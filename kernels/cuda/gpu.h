@@ -45,6 +45,12 @@ enum paged_status cuda_gpu_open_uuid(struct cuda_gpu *gpu, const struct cuda_uui
 /** cuda_gpu_close - also of a struct of zeros */
 void cuda_gpu_close(struct cuda_gpu *gpu);
 
+/**
+ * cuda_gpu_enter, cuda_gpu_leave - the context is this thread's current one between them
+ *
+ * So is the relaxed capture mode: a caller's captures on other streams bear
+ * what is allocated, freed and waited for there.
+ */
 enum paged_status cuda_gpu_enter(const struct cuda_gpu *gpu, struct paged_error *error);
 void cuda_gpu_leave(const struct cuda_gpu *gpu);
 
