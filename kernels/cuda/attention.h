@@ -214,11 +214,13 @@ list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t
 	const uint64_t *start = pointer_to<const uint64_t>(p.blocks.start[kind]) + list;
 	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]);
 
+	ATTENTION_ROLL
 	for (uint64_t i = start[0] + simt_thread(); i < start[1]; i += simt_n_threads()) {
 		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
 
 		begin = begin < segment ? segment : begin;
 		end = end < segment + CUDA_SEGMENT ? end : segment + CUDA_SEGMENT;
+		ATTENTION_ROLL
 		for (uint64_t at = begin; at < end; at = (at / 32 + 1) * 32) {
 			uint32_t n = end - at < 32 - at % 32 ? (uint32_t)(end - at) : 32 - (uint32_t)at % 32;
 
@@ -234,25 +236,29 @@ segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_
 	const uint64_t *first_list = pointer_to<const uint64_t>(p.blocks.first_list);
 	uint32_t row = p.blocks.n_rows == 1 ? 0 : item.row;
 	uint64_t q_blocks = (first_list[row + 1] - first_list[row]) / p.blocks.n_heads;
-	uint32_t *words[2] = { &marks.partial[0][0], &marks.full[0][0] };
 
 	simt_sync();
+	ATTENTION_ROLL
 	for (uint32_t i = simt_thread(); i < item.n_lines * ATTENTION_WORDS; i += simt_n_threads())
-		words[0][i] = words[1][i] = 0;
+		marks.partial[0][i] = marks.full[0][i] = 0;
 	simt_sync();
+	ATTENTION_ROLL
 	for (uint32_t line = 0; line < item.n_lines; line++) {
 		uint64_t q_block = line_query(p, item, line) / p.blocks.q_block;
 		uint32_t head = p.blocks.n_heads == 1 ? 0 : line_head(p, item, line);
 
-		if (q_block < q_blocks && line_owner(p, item, line) == line)
-			for (uint32_t kind = 0; kind < 2; kind++)
-				list_mark(p, kind, first_list[row] + head * q_blocks + q_block, segment,
-					  words[kind] + line * ATTENTION_WORDS);
+		if (q_block >= q_blocks || line_owner(p, item, line) != line)
+			continue;
+		ATTENTION_ROLL
+		for (uint32_t kind = 0; kind < 2; kind++)
+			list_mark(p, kind, first_list[row] + head * q_blocks + q_block, segment,
+				  kind == 0 ? marks.partial[line] : marks.full[line]);
 	}
 	simt_sync();
 	if (simt_thread() < ATTENTION_WORDS) {
 		uint32_t any = 0;
 
+		ATTENTION_ROLL
 		for (uint32_t line = 0; line < item.n_lines; line++)
 			any |= marks.full[line][simt_thread()] | marks.partial[line][simt_thread()];
 		marks.any[simt_thread()] = any;

@@ -6,7 +6,8 @@
  * that come from pages by cp.async into swizzled rows, products, weights, sums
  * of values, and what lines leave in the end.
  *
- * Functions are templates of a shape S with the members of attention_shape.
+ * Functions are templates of a shape S with the members of attention_shape,
+ * or of a kernel's shapes K as attention_shapes has them.
  * A warp has 16 lines, and a thread of them what mma gives it: element [n][i]
  * of an array is of line lane / 4 + i / 2 * 8 and of column (a token, or a dim)
  * n * 8 + lane % 4 * 2 + i % 2.
@@ -28,36 +29,62 @@ template <uint32_t DIM_, bool F16_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t STAGES = DIM == 64 ? 4 : 2;
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
+	static constexpr uint32_t MEMORY = (LINES + STAGES * CUDA_N_PLANES * TOKENS) * CHUNKS;
 };
 
-/* What both shapes' memory begins with. */
-struct attention_mma_common {
+/* A kernel has narrow and wide tiles, and one code for all that does not depend on the tile's shape. */
+template <uint32_t DIM_, bool F16_> struct attention_shapes {
+	using narrow = attention_shape<DIM_, F16_, true>;
+	using wide = attention_shape<DIM_, F16_, false>;
+	static constexpr uint32_t DIM = DIM_, CHUNKS = narrow::CHUNKS, STAGES = narrow::STAGES;
+	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
+};
+
+template <class K> struct attention_mma_shared {
 	attention_item item;
 	attention_marks marks;
 	bool taken;
 	uint32_t last;
-};
-
-template <class S> struct attention_mma_shared {
-	attention_mma_common common;
-	uint32_t page[S::TOKENS]; /* of the tile that is being fetched; UINT32_MAX: not to be read */
-	uint32_t slot[S::TOKENS];
+	uint32_t page[K::narrow::TOKENS]; /* of the tile that is being fetched; UINT32_MAX: not to be read */
+	uint32_t slot[K::narrow::TOKENS];
 	float maximum[ATTENTION_WARPS][CUDA_TILE_LINES];
 	float sum[ATTENTION_WARPS][CUDA_TILE_LINES];
-	alignas(128) simt_vec4 q[S::LINES * S::CHUNKS];
 	union {
-		simt_vec4 tile[S::STAGES][CUDA_N_PLANES][S::TOKENS * S::CHUNKS];
-		float values[ATTENTION_WARPS][CUDA_TILE_LINES][S::DIM + 4]; /* narrow tiles, in the end */
+		alignas(128) simt_vec4 chunks[K::MEMORY]; /* of the tile's queries, then [stage][plane][token] */
+		float values[ATTENTION_WARPS][CUDA_TILE_LINES][K::DIM + 4]; /* in the end, of each warp's lines */
 	};
 };
 
 /* What a thread holds: of its two lines the running softmax, and its part of their sums. */
-template <class S> struct attention_mma_state {
+template <class K> struct attention_mma_state {
 	attention_line line[2];
 	float maximum[2];
 	float sum[2];
-	float values[S::DIM / 8][4];
+	float values[K::DIM / 8][4];
 };
+
+SIMT_FUNCTION bool
+item_narrow(const attention_item &item)
+{
+	return item.tile_lines == CUDA_TILE_LINES;
+}
+
+template <class K>
+SIMT_FUNCTION uint32_t
+item_tokens(const attention_item &item)
+{
+	return item_narrow(item) ? K::narrow::TOKENS : K::wide::TOKENS;
+}
+
+/* The tile of a plane in a stage. */
+template <class K>
+SIMT_FUNCTION simt_vec4 *
+tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
+{
+	uint32_t lines = item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES;
+
+	return shared.chunks + (lines + (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item)) * K::CHUNKS;
+}
 
 /* Where chunk c of row r lies. */
 template <class S>
@@ -101,23 +128,35 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 	return { words[0], words[1], words[2], words[3] };
 }
 
+/* Begin to fetch n lines' queries, zeros past their dim and the tile's lines, as a group of copies of its own. */
 template <class S>
 SIMT_FUNCTION void
-queries_load(const cuda_attention_params &p, attention_mma_shared<S> &shared, attention_mma_state<S> &state)
+queries_fetch(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
 {
-	const attention_item &item = shared.common.item;
-	uint32_t first = S::NARROW ? 0 : simt_warp() * 16;
-
-	for (uint32_t i = simt_thread(); i < S::LINES * S::CHUNKS; i += simt_n_threads()) {
+	ATTENTION_ROLL
+	for (uint32_t i = simt_thread(); i < n * S::CHUNKS; i += simt_n_threads()) {
 		uint32_t line = i / S::CHUNKS, chunk = i % S::CHUNKS;
-		simt_vec4 to = { 0, 0, 0, 0 };
+		simt_vec4 *to = &q[swizzle<S>(line, chunk)];
+		uint64_t from = 0;
 
 		if (line < item.n_lines)
-			to = query_chunk(
-				tensor_address(p.q, item.q_start + line_query(p, item, line), line_head(p, item, line)),
-				p.q.dim, chunk);
-		shared.q[swizzle<S>(line, chunk)] = to;
+			from = tensor_address(p.q, item.q_start + line_query(p, item, line), line_head(p, item, line));
+		if (from == 0 || chunk * 8 >= p.q.dim)
+			*to = { 0, 0, 0, 0 };
+		else if (from % 16 == 0)
+			simt_copy_async16(to, pointer_to<const void>(from + chunk * 16), true);
+		else
+			*to = query_chunk(from, p.q.dim, chunk);
 	}
+	simt_copy_async_commit();
+}
+
+template <class K>
+SIMT_FUNCTION void
+state_begin(const cuda_attention_params &p, const attention_item &item, attention_mma_state<K> &state)
+{
+	uint32_t first = item_narrow(item) ? 0 : simt_warp() * 16;
+
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		state.line[i] = line_make(p, item, first + simt_lane() / 4 + i * 8);
@@ -125,36 +164,36 @@ queries_load(const cuda_attention_params &p, attention_mma_shared<S> &shared, at
 		state.sum[i] = 0;
 	}
 	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::DIM / 8; n++)
+	for (uint32_t n = 0; n < K::DIM / 8; n++)
 		state.values[n][0] = state.values[n][1] = state.values[n][2] = state.values[n][3] = 0;
 }
 
 /* Does anybody see something of the tile? */
-template <class S>
+template <class K>
 SIMT_FUNCTION bool
-tile_wanted(const cuda_attention_params &p, const attention_mma_shared<S> &shared, uint32_t begin)
+tile_wanted(const cuda_attention_params &p, const attention_mma_shared<K> &shared, uint32_t begin)
 {
 	uint32_t any = 0;
 
 	if (p.blocks.first_list == 0)
 		return true;
-	for (uint32_t i = 0; i < S::TOKENS / 32; i++)
-		any |= shared.common.marks.any[begin % CUDA_SEGMENT / 32 + i];
+	for (uint32_t i = 0; i < item_tokens<K>(shared.item) / 32; i++)
+		any |= shared.marks.any[begin % CUDA_SEGMENT / 32 + i];
 	return any != 0;
 }
 
-template <class S>
+template <class K>
 SIMT_FUNCTION void
-tokens_locate(const cuda_attention_params &p, attention_mma_shared<S> &shared, uint32_t begin)
+tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t begin)
 {
-	const attention_item &item = shared.common.item;
+	const attention_item &item = shared.item;
 	uint32_t token = begin + simt_thread(), page = UINT32_MAX;
 	bool wanted = token < item.end;
 
-	if (simt_thread() >= S::TOKENS)
+	if (simt_thread() >= item_tokens<K>(item))
 		return;
 	if (wanted && p.blocks.first_list != 0)
-		wanted = (shared.common.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
+		wanted = (shared.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
 	if (wanted)
 		page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
 	shared.page[simt_thread()] = page;
@@ -162,16 +201,18 @@ tokens_locate(const cuda_attention_params &p, attention_mma_shared<S> &shared, u
 }
 
 /* Begin to fetch a tile into a stage; what is not to be read becomes zeros.  Ends a group in any case. */
-template <class S>
+template <class K>
 SIMT_FUNCTION void
-tile_fetch(const cuda_attention_params &p, attention_mma_shared<S> &shared, uint32_t stage, uint32_t begin,
+tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
 	   uint32_t end)
 {
 	if (begin < end && tile_wanted(p, shared, begin)) {
+		simt_vec4 *to[CUDA_N_PLANES] = { tile_at(shared, stage, CUDA_K), tile_at(shared, stage, CUDA_V) };
+
 		tokens_locate(p, shared, begin);
 		simt_sync();
-		for (uint32_t i = simt_thread(); i < S::TOKENS * S::CHUNKS; i += simt_n_threads()) {
-			uint32_t token = i / S::CHUNKS, chunk = i % S::CHUNKS, page = shared.page[token];
+		for (uint32_t i = simt_thread(); i < item_tokens<K>(shared.item) * K::CHUNKS; i += simt_n_threads()) {
+			uint32_t token = i / K::CHUNKS, chunk = i % K::CHUNKS, page = shared.page[token];
 
 			ATTENTION_UNROLL
 			for (uint32_t plane = 0; plane < CUDA_N_PLANES; plane++) {
@@ -180,10 +221,10 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<S> &shared, uint
 				uint64_t at = from.address;
 
 				if (valid)
-					at = plane_address(from, page, shared.common.item.kv_head, shared.slot[token]) +
+					at = plane_address(from, page, shared.item.kv_head, shared.slot[token]) +
 					     chunk * 16;
-				simt_copy_async16(&shared.tile[stage][plane][swizzle<S>(token, chunk)],
-						  pointer_to<const void>(at), valid);
+				simt_copy_async16(&to[plane][swizzle<K>(token, chunk)], pointer_to<const void>(at),
+						  valid);
 			}
 		}
 	}
@@ -193,7 +234,7 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<S> &shared, uint
 /* Products of the warp's lines with its tokens of a tile. */
 template <class S>
 SIMT_FUNCTION void
-products(attention_mma_shared<S> &shared, const simt_vec4 *keys, float product[S::BLOCKS][4])
+products(const simt_vec4 *q, const simt_vec4 *keys, float product[S::BLOCKS][4])
 {
 	uint32_t lane = simt_lane(), line = (S::NARROW ? 0 : simt_warp() * 16) + lane % 16;
 	uint32_t first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
@@ -205,7 +246,7 @@ products(attention_mma_shared<S> &shared, const simt_vec4 *keys, float product[S
 	for (uint32_t k = 0; k < S::DIM / 16; k++) {
 		uint32_t a[4];
 
-		simt_ldmatrix_x4(a, &shared.q[swizzle<S>(line, k * 2 + lane / 16)]);
+		simt_ldmatrix_x4(a, &q[swizzle<S>(line, k * 2 + lane / 16)]);
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 			uint32_t b[4], token = first + n * 8 + lane / 16 * 8 + lane % 8;
@@ -218,10 +259,10 @@ products(attention_mma_shared<S> &shared, const simt_vec4 *keys, float product[S
 }
 
 /* Which of this thread's elements of a tile are seen: bit 4 * n + i. */
-template <class S>
+template <class S, class K>
 SIMT_FUNCTION uint32_t
-elements_seen(const cuda_attention_params &p, attention_mma_shared<S> &shared, const attention_mma_state<S> &state,
-	      uint32_t first)
+elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &shared,
+	      const attention_mma_state<K> &state, uint32_t first)
 {
 	uint32_t seen = 0;
 
@@ -229,34 +270,63 @@ elements_seen(const cuda_attention_params &p, attention_mma_shared<S> &shared, c
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			if (line_sees(p, shared.common.item, shared.common.marks, state.line[i / 2],
-				      first + n * 8 + i % 2))
+			if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
 				seen |= 1u << (n * 4 + i);
 	return seen;
 }
 
-/* Products become weights; maximum and sum follow.  `whole`: every line sees every token. */
-template <class S>
+/*
+ * Products become scores, -inf where nothing is seen.  A mod is in the code for
+ * two blocks, or a wide tile's 32 copies of it would take most of the time to
+ * compile; elements then go round, for an index would put them into memory.
+ */
+template <class S, class K>
 SIMT_FUNCTION void
-weights_make(const cuda_attention_params &p, attention_mma_shared<S> &shared, attention_mma_state<S> &state,
+scores_make(const cuda_attention_params &p, const attention_item &item, const attention_mma_state<K> &state,
+	    uint32_t first, uint32_t seen, float score[S::BLOCKS][4])
+{
+	constexpr uint32_t AT_ONCE = attention_mod::has_score && S::BLOCKS > 2 ? 2 : S::BLOCKS;
+
+	ATTENTION_ROLL
+	for (uint32_t done = 0; done < S::BLOCKS; done += AT_ONCE) {
+		float front[AT_ONCE][4];
+
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < AT_ONCE; n++)
+			ATTENTION_UNROLL
+			for (uint32_t i = 0; i < 4; i++) {
+				front[n][i] = -infinity();
+				if (seen >> (n * 4 + i) & 1)
+					front[n][i] = line_score(p, item, state.line[i / 2],
+								 first + (done + n) * 8 + i % 2, score[n][i]);
+			}
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < S::BLOCKS; n++)
+			ATTENTION_UNROLL
+			for (uint32_t i = 0; i < 4; i++)
+				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] :
+									front[n + AT_ONCE - S::BLOCKS][i];
+		if (AT_ONCE < S::BLOCKS)
+			seen >>= AT_ONCE * 4;
+	}
+}
+
+/* Products become weights; maximum and sum follow.  `whole`: every line sees every token. */
+template <class S, class K>
+SIMT_FUNCTION void
+weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 	     uint32_t begin, bool whole, float weight[S::BLOCKS][4], float rescale[2])
 {
 	uint32_t first = begin + simt_lane() % 4 * 2;
 	uint32_t seen = whole ? UINT32_MAX : elements_seen<S>(p, shared, state, first);
 	float top[2] = { -infinity(), -infinity() };
 
+	scores_make<S>(p, shared.item, state, first, seen, weight);
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			float score = -infinity();
-
-			if (seen >> (n * 4 + i) & 1)
-				score = line_score(p, shared.common.item, state.line[i / 2], first + n * 8 + i % 2,
-						   weight[n][i]);
-			weight[n][i] = score;
-			top[i / 2] = softmax_larger(top[i / 2], score);
-		}
+		for (uint32_t i = 0; i < 4; i++)
+			top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		top[i] = softmax_larger(top[i], simt_shuffle_xor(top[i], 1));
@@ -283,10 +353,12 @@ wild_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
 	const uint32_t exponent = S::F16 ? 0x7c00 : 0x7f80;
 	bool wild = false;
 
+	ATTENTION_ROLL
 	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++) {
 		simt_vec4 v = values[swizzle<S>(first + simt_lane(), c)];
 		const uint32_t words[4] = { v.x, v.y, v.z, v.w };
 
+		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
 			wild |= (words[i] & exponent) == exponent || (words[i] >> 16 & exponent) == exponent;
 	}
@@ -297,9 +369,9 @@ wild_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
  * One token whose values are wild, for the lines that give it weight; tensor
  * cores would multiply it with the other lines' zeros, and make NaN of them.
  */
-template <class S>
+template <class S, class K>
 SIMT_FUNCTION void
-wild_token_add(attention_mma_state<S> &state, const simt_vec4 *values, uint32_t first, uint32_t token,
+wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t first, uint32_t token,
 	       const float weight[S::BLOCKS][4])
 {
 	const uint16_t *row = reinterpret_cast<const uint16_t *>(values);
@@ -335,10 +407,10 @@ pair_mask(uint64_t wild, uint32_t t)
 	return (wild >> t & 1 ? 0 : 0xffffu) | (wild >> (t + 1) & 1 ? 0 : 0xffff0000u);
 }
 
-template <class S>
+template <class S, class K>
 SIMT_FUNCTION void
-values_add(const cuda_attention_params &p, attention_mma_state<S> &state, const simt_vec4 *values, bool whole,
-	   const float weight[S::BLOCKS][4], const float rescale[2])
+values_add(attention_mma_state<K> &state, const simt_vec4 *values, bool whole, const float weight[S::BLOCKS][4],
+	   const float rescale[2])
 {
 	uint32_t lane = simt_lane(), first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
 	uint64_t wild = 0;
@@ -383,7 +455,6 @@ values_add(const cuda_attention_params &p, attention_mma_state<S> &state, const 
 			token++;
 		wild_token_add<S>(state, values, first, token, weight);
 	}
-	(void)p;
 }
 
 /* Two neighbouring elements of a line's result or partial result. */
