@@ -44,6 +44,7 @@ struct bench_suite {
 	size_t n_figures;
 };
 
+extern const struct bench_suite bench_suite_compile;
 extern const struct bench_suite bench_suite_control;
 extern const struct bench_suite bench_suite_gpu;
 extern const struct bench_suite bench_suite_masks;

@@ -14,6 +14,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/peers.c \
 	%D%/report.c \
 	%D%/report.h \
+	%D%/suite_compile.c \
 	%D%/suite_control.c \
 	%D%/suite_gpu.c \
 	%D%/suite_masks.c \
