@@ -91,7 +91,8 @@ pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uint32_t *batch_idx, 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++) {
 		struct paged_batch_row row = { .seq = pa->page_table[batch_idx != NULL ? batch_idx[i] : i],
 					       .q_len = k->n_tokens };
-		struct paged_append_params params = { sizeof(params), &input_pos[i * k->n_tokens] };
+		struct paged_append_params params = { .struct_size = sizeof(params),
+							   .positions = &input_pos[i * k->n_tokens] };
 		struct paged_tensor keys = tensor_of(k, i), values = v != NULL ? tensor_of(v, i) : keys;
 
 		status = paged_batch_plan(pa->batch, 1, &row);
