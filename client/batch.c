@@ -88,7 +88,7 @@ enum paged_status
 paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p)
 {
 	struct paged_client *client = pool->client;
-	enum paged_status status = client_enter(client);
+	enum paged_status status = client_enter_owner(client);
 	struct paged_batch_params complete;
 	struct paged_batch *batch = NULL;
 	struct paged_error error;
@@ -125,6 +125,8 @@ batch_free(struct paged_batch *batch, bool in_child)
 		mods_free(batch->mods, in_child);
 	batch->pool->at.compute->batch_destroy(batch, in_child);
 	munmap(batch->buffer, batch->buffer_size);
+	if (!in_child && batch->pool->batches == NULL)
+		pool_let_go(batch->pool);
 	free(batch);
 }
 

@@ -92,6 +92,13 @@ enum paged_status client_info_out(void *user, const void *ours, size_t our_size,
 /** pool_free - with its batches and block masks; the client's mutex is held, or the process is a child */
 void pool_free(struct paged_pool *pool, bool in_child);
 
+/**
+ * pool_let_go - of the pages, if the owner is gone; the last batch was destroyed, the client's mutex is held
+ *
+ * None is made after that, nor planned.
+ */
+void pool_let_go(struct paged_pool *pool);
+
 /** batch_free - the client's mutex is held, or the process is a child */
 void batch_free(struct paged_batch *batch, bool in_child);
 

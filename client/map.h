@@ -28,6 +28,8 @@ struct map_ops {
 	enum paged_status (*open)(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error);
 	/** In a child the parent's mappings are not there. */
 	void (*close)(struct owner_pool *pool, bool in_child);
+	/** The owner is gone and nothing here works on the pages: let go of what they would keep from others.  Once. */
+	void (*let_go)(struct owner_pool *pool);
 };
 
 extern const struct map_ops map_ops_host, map_ops_cuda;

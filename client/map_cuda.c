@@ -3,9 +3,11 @@
  * Pages in a GPU's memory.  A process opens the memory of a pool once,
  * however many of its clients use it: CUDA would count legacy handles itself,
  * but at a second mapping of vmm it takes more addresses, and the caller's
- * pointers would differ.  An entry lives from the first open to the last
- * close, so memory of a daemon that has ended, which nobody can free while it
- * is mapped here, is pinned no longer than the pools of its clients are open.
+ * pointers would differ.  The mapping lives from the first open until the last
+ * pool is closed or lets go, so memory of a daemon that has ended, which nobody
+ * can free while it is mapped here, is pinned no longer than batches of its
+ * clients may use it.  Then nobody finds the entry any more, and it keeps the
+ * context alone, until the last close.
  *
  * What a key says twice is the same memory: the daemon's life, the pool and
  * the generation of its memory, and of legacy the handle.
@@ -37,7 +39,8 @@ struct cuda_key {
 
 struct map_cuda {
 	struct map_cuda *next;
-	unsigned int n_users;
+	unsigned int n_users;  /* open pools */
+	unsigned int n_mapped; /* of them, that have not let go */
 	struct cuda_key key;
 	struct cuda_gpu gpu;
 	struct cuda_import import;
@@ -141,13 +144,14 @@ map_take(const struct map_grant *grant, struct map_cuda *fresh, struct map_cuda 
 
 	if (map != NULL) {
 		map->n_users++;
+		map->n_mapped++;
 		*map_p = map;
 		return PAGED_OK;
 	}
 	status = map_import(grant, fresh, error);
 	if (status != PAGED_OK)
 		return status;
-	fresh->n_users = 1;
+	fresh->n_users = fresh->n_mapped = 1;
 	fresh->next = maps;
 	maps = fresh;
 	*map_p = fresh;
@@ -201,21 +205,40 @@ cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 	return PAGED_OK;
 }
 
+/* The lock is held. */
+static void
+map_let_go(struct map_cuda *map)
+{
+	struct map_cuda **link = &maps;
+
+	if (--map->n_mapped > 0)
+		return;
+	while (*link != map)
+		link = &(*link)->next;
+	*link = map->next;
+	cuda_import_close(&map->gpu, &map->import);
+}
+
+static void
+cuda_let_go(struct owner_pool *pool)
+{
+	pthread_mutex_lock(&lock);
+	map_let_go(pool->cuda);
+	pthread_mutex_unlock(&lock);
+}
+
 static void
 cuda_close(struct owner_pool *pool, bool in_child)
 {
-	struct map_cuda *map = pool->cuda, **link = &maps;
+	struct map_cuda *map = pool->cuda;
 
 	if (in_child)
 		return;
 	pthread_mutex_lock(&lock);
-	if (--map->n_users == 0) {
-		while (*link != map)
-			link = &(*link)->next;
-		*link = map->next;
-		cuda_import_close(&map->gpu, &map->import);
+	if (!pool->let_go)
+		map_let_go(map);
+	if (--map->n_users == 0)
 		map_free(map);
-	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -284,4 +307,5 @@ const struct map_ops map_ops_cuda = {
 	.backend = "cuda",
 	.open = cuda_open,
 	.close = cuda_close,
+	.let_go = cuda_let_go,
 };

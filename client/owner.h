@@ -60,6 +60,7 @@ struct owner_pool {
 	void *region, *memory;
 	size_t region_size, memory_size;
 	struct map_cuda *cuda; /* of the back end cuda */
+	_Atomic bool let_go;   /* map->let_go() was called: base is void */
 };
 
 struct owner_ops {

@@ -17,9 +17,12 @@
  *
  * Crashes.  When a worker dies, the daemon takes its session's pages back
  * once the process is gone.  When the daemon dies, every call that needs it
- * answers PAGED_ERR_GONE; ids, plans and mappings of that life are void (the
- * mapped memory itself stays readable until the client is closed, but for a
- * GPU's that a CUDA IPC handle opened: pagedd.conf(5), export = legacy).
+ * answers PAGED_ERR_GONE; ids, plans and mappings of that life are void.  The
+ * mapped memory itself stays readable until the pool is closed; a GPU's, which
+ * the next daemon may be waiting for, until the last batch of the pool is
+ * destroyed after a call has said so (and not at all where a CUDA IPC handle
+ * opened it: pagedd.conf(5), export = legacy).  The same goes for a session
+ * that the daemon has ended.
  *
  * Errors.  Every call that can fail returns enum paged_status, and
  * paged_client_error() gives the sentence.  A call that fails changes
@@ -231,7 +234,8 @@ struct paged_pool_info {
 	size_t struct_size;
 	const char *name;    /* valid as long as the pool is open */
 	const char *backend; /* "host", "cuda" */
-	void *base;          /* this process's mapping of the pages; on cuda a device address */
+	/** This process's mapping of the pages; on cuda a device address, NULL once it was let go (Crashes, above). */
+	void *base;
 	uint64_t size;       /* bytes */
 	uint64_t page_bytes; /* of one page, all layers */
 	uint32_t n_layers;
@@ -374,7 +378,11 @@ struct paged_batch_params {
  * uses too; the calling thread's current context is what it was afterwards.
  */
 
-/** paged_batch_create - a plan with its buffers; everything is allocated here, nothing in a step */
+/**
+ * paged_batch_create - a plan with its buffers; everything is allocated here, nothing in a step
+ *
+ * @retval PAGED_ERR_GONE  the daemon or the session has ended
+ */
 enum paged_status paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params,
 				     struct paged_batch **batch_p);
 

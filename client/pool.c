@@ -3,6 +3,7 @@
 
 #include "client/block_mask.h"
 #include "client/compute.h"
+#include "client/map.h"
 #include "client/mods.h"
 
 #include <stdlib.h>
@@ -71,6 +72,15 @@ pool_free(struct paged_pool *pool, bool in_child)
 }
 
 void
+pool_let_go(struct paged_pool *pool)
+{
+	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.let_go)
+		return;
+	pool->at.map->let_go(&pool->at);
+	pool->at.let_go = true;
+}
+
+void
 paged_pool_close(struct paged_pool *pool)
 {
 	struct paged_client *client;
@@ -120,7 +130,7 @@ paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	ours = (struct paged_pool_info){
 		.name = pool->at.name,
 		.backend = pool->at.backend,
-		.base = pool->at.base,
+		.base = pool->at.let_go && pool->at.compute->on_device ? NULL : pool->at.base,
 		.size = layout->size,
 		.page_bytes = layout->page_bytes,
 		.n_layers = layout->params.n_layers,

@@ -234,6 +234,85 @@ IT_TEST(vmm_memory_outlives_its_owner)
 	it_join(&worker);
 }
 
+/* Whoever is told that the owner is gone keeps no memory from others once its batches are destroyed. */
+static void
+lets_go(int from, int to, void *argument)
+{
+	struct toy first, second;
+	char word;
+
+	(void)argument;
+	cuda_start();
+	toy_open(&first, NULL, 0);
+	toy_open(&second, NULL, 0);
+	it_say(to, "o", 1);
+	it_hear(from, &word, 1);
+	toy_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
+	toy_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
+	paged_batch_destroy(first.batch);
+	toy_ok(&second, paged_pool_info(second.pool, &second.info));
+	it_require(second.info.base != NULL);
+	words_write(&second, 3);
+	words_expect(&second, 3);
+	toy_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
+	paged_batch_destroy(second.batch);
+	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	toy_ok(&second, paged_pool_info(second.pool, &second.info));
+	it_require(second.info.base == NULL);
+	toy_close(&first);
+	toy_close(&second);
+	cuda_end();
+}
+
+IT_TEST(memory_of_a_daemon_that_died_is_let_go)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+	char word;
+
+	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	it_fork(&worker, lets_go, NULL);
+	it_hear(worker.from, &word, 1);
+	it_daemon_kill(&daemon);
+	it_say(worker.to, "k", 1);
+	it_join(&worker);
+}
+
+/* A session that is kicked: others of the process go on, and it may come back. */
+static void
+kicked(int from, int to, void *argument)
+{
+	struct toy first, second;
+
+	(void)from, (void)to, (void)argument;
+	cuda_start();
+	toy_open(&first, NULL, 0);
+	toy_attach(&second, NULL);
+	toy_ok(&second, paged_admin_kick(second.client, paged_client_session(first.client), 0));
+	toy_expect(&first, paged_client_dispatch(first.client), PAGED_ERR_GONE);
+	it_require(cuda_case_n_mappings() > 0, "a batch may still be at work");
+	paged_batch_destroy(first.batch);
+	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	paged_client_close(second.client);
+	toy_open(&second, NULL, 0);
+	words_write(&second, 9);
+	toy_close(&first);
+	words_expect(&second, 9);
+	toy_close(&second);
+	it_require(cuda_case_n_mappings() == 0);
+	cuda_end();
+}
+
+IT_TEST(memory_of_a_kicked_session_is_let_go_through_vmm)
+{
+	in_a_worker(CUDA_CASE_VMM, kicked);
+}
+
+IT_TEST(memory_of_a_kicked_session_is_let_go_through_legacy)
+{
+	in_a_worker(CUDA_CASE_LEGACY, kicked);
+}
+
 /* The owner in the process itself, and a forked child that closes what it inherited. */
 static void
 embedded_worker(int from, int to, void *argument)
