@@ -13,7 +13,7 @@ nvrtc_open(void *argument, char *version, size_t size, struct paged_error *error
 	enum paged_status status = cuda_nvrtc_open(nvrtc, &cause);
 
 	if (status != PAGED_OK)
-		return paged_fail(error, status, "mods on a cuda pool are compiled: %s", cause.text);
+		return paged_fail(error, status, "these mods must be compiled: %s", cause.text);
 	snprintf(version, size, "nvrtc %d.%d", nvrtc->major, nvrtc->minor);
 	return PAGED_OK;
 }

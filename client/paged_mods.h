@@ -157,7 +157,8 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
 /**
  * paged_mods_prepare - is the code there that attention will run?
  *
- * On a GPU mods are compiled (NVRTC, which comes with the CUDA toolkit), by a
+ * On a GPU mods are compiled (by NVRTC, which comes with the CUDA toolkit and is
+ * loaded when the first is wanted, or by the library that PAGED_NVRTC names), by a
  * thread of the client's, from paged_mods_create() on for queries of the
  * pool's dtype, from the first call on for others; code that is on disk
  * (PAGED_CACHE_DIR) is not compiled again.  Attention waits for what is not

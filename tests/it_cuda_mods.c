@@ -308,3 +308,54 @@ IT_TEST(code_is_asked_for_at_once_and_polled)
 	mods_make(&scene, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
 	scene_close(&scene);
 }
+
+/* Mods that need a compiler are refused, with the reason, each time; all else goes on. */
+static void
+without_compiler(const char *named, const char *sentence)
+{
+	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+
+	setenv("PAGED_NVRTC", named, 1);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		scene_write(&scene, r, 0, params.rows[r].kv_len);
+	scene_rows(&scene, rows);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
+	for (unsigned int i = 0; i < 2; i++) {
+		scene_expect(&scene, paged_mods_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
+		it_require(strstr(paged_client_error(scene.client), sentence) != NULL, "%s",
+			   paged_client_error(scene.client));
+		scene_expect(&scene, scene_attend(&scene, mods), PAGED_ERR_UNSUPPORTED);
+	}
+	it_note("%s", paged_client_error(scene.client));
+	scene_ok(&scene, scene_attend(&scene, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(no_compiler)
+{
+	start(NULL);
+	without_compiler("/nonexistent/libnvrtc.so",
+			 "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
+	without_compiler("libc.so.6", "no CUDA compiler: libc.so.6 has no nvrtc");
+}
+
+IT_TEST(a_compiler_of_ones_choice)
+{
+	char path[4200];
+
+	start(NULL);
+	if (!stand_in_wanted())
+		it_skip("the stand-in's compiler goes with the stand-in");
+	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", stand_in_path());
+	setenv("PAGED_NVRTC", path, 1);
+	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
+}

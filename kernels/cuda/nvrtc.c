@@ -4,10 +4,11 @@
 #include "kernels/cuda/nvrtc.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* The number is the toolkit's; the bare name comes with its development files. */
-static const char *const libraries[] = { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so" };
+/* The number is the toolkit's, 11.2 for all of 11 from there on; the bare name comes with its development files. */
+static const char *const libraries[] = { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so" };
 
 static const char *
 nvrtc_resolve(struct cuda_nvrtc *nvrtc)
@@ -24,23 +25,45 @@ nvrtc_resolve(struct cuda_nvrtc *nvrtc)
 	return missing;
 }
 
+/* The name that was loaded, or NULL with the reason. */
+static const char *
+nvrtc_load(struct cuda_nvrtc *nvrtc, struct paged_error *error)
+{
+	const char *own = secure_getenv("PAGED_NVRTC");
+
+	if (own != NULL && own[0] != '\0') {
+		nvrtc->library = dlopen(own, RTLD_NOW | RTLD_LOCAL);
+		if (nvrtc->library == NULL)
+			paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: PAGED_NVRTC: %s", dlerror());
+		return nvrtc->library != NULL ? own : NULL;
+	}
+	for (size_t i = 0; i < sizeof(libraries) / sizeof(libraries[0]); i++) {
+		nvrtc->library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
+		if (nvrtc->library != NULL)
+			return libraries[i];
+	}
+	paged_fail(error, PAGED_ERR_UNSUPPORTED,
+		   "no CUDA compiler: tried libnvrtc.so.13, .so.12, .so.11.2 and libnvrtc.so; install NVRTC of the "
+		   "CUDA toolkit, or set PAGED_NVRTC to its file");
+	return NULL;
+}
+
 enum paged_status
 cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error)
 {
-	const char *missing;
+	const char *name, *missing;
 
 	memset(nvrtc, 0, sizeof(*nvrtc));
-	for (size_t i = 0; nvrtc->library == NULL && i < sizeof(libraries) / sizeof(libraries[0]); i++)
-		nvrtc->library = dlopen(libraries[i], RTLD_NOW | RTLD_LOCAL);
-	if (nvrtc->library == NULL)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler (libnvrtc.so.13 or .12 not found)");
+	name = nvrtc_load(nvrtc, error);
+	if (name == NULL)
+		return PAGED_ERR_UNSUPPORTED;
 	missing = nvrtc_resolve(nvrtc);
 	if (missing == NULL && nvrtc->version(&nvrtc->major, &nvrtc->minor) == CUDA_NVRTC_SUCCESS)
 		return PAGED_OK;
 	cuda_nvrtc_close(nvrtc);
 	if (missing == NULL)
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler (libnvrtc does not start)");
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler (libnvrtc has no %s: it is too old)",
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: %s does not start", name);
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA compiler: %s has no %s, which CUDA 11.2 brought", name,
 			  missing);
 }
 

@@ -57,7 +57,11 @@ struct cuda_nvrtc {
 /**
  * cuda_nvrtc_open - load libnvrtc
  *
- * @retval PAGED_ERR_UNSUPPORTED  none of the names that it goes by is found, or it lacks a function
+ * $PAGED_NVRTC if that is set (not in set-user-ID programs), else what the
+ * loader finds, or the process has already, by the library's names from CUDA
+ * 13 down to 11.2.
+ * @retval PAGED_ERR_UNSUPPORTED  there is none, or it lacks a function; the
+ *                                sentence says what was tried
  */
 enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error);
 
