@@ -23,5 +23,5 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_served.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)
-%C%_paged_bench_LDADD += -ldl
+%C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/gpu_reader.cu

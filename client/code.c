@@ -193,7 +193,7 @@ next_wanted(const struct code_store *store)
 static void
 code_run(struct code_store *store, struct code *code)
 {
-	struct code_made made = { .from_disk = false };
+	struct code_made made = { .origin = CODE_COMPILED };
 	struct paged_error error = { .status = PAGED_OK };
 
 	code->state = CODE_COMPILING;
@@ -374,20 +374,24 @@ code_compiled(const struct code *code)
 	return &code->made.image;
 }
 
+const char *
+code_kernel(const struct code *code)
+{
+	return code->made.kernel;
+}
+
 bool
 code_refused(struct code *code)
 {
 	struct code_store *store = code->store;
-	bool from_disk;
+	bool again;
 
 	pthread_mutex_lock(&store->lock);
-	from_disk = code->made.from_disk;
-	/* Once: what has taken its place since is another's. */
-	if (from_disk && !code->refused)
-		code_maker_refuse(&store->maker, &code->made);
-	code->refused = from_disk;
+	/* Once: what has taken its place on disk since is another's. */
+	again = code->refused || code_maker_refuse(&store->maker, &code->made);
+	code->refused = again;
 	pthread_mutex_unlock(&store->lock);
-	return from_disk;
+	return again;
 }
 
 void

@@ -6,8 +6,9 @@
  * whether it is there, code_wait() waits.  A step that needs code which is not
  * ready waits for it: results never depend on when a compilation ended.
  *
- * What was asked for twice is compiled once: within a process by the store's
- * list, between processes by the code cache.  The cache is opened by the first
+ * Ready-made mods are built into the library (kernels/cuda/ready.h).  Of the
+ * others, what was asked for twice is compiled once: within a process by the
+ * store's list, between processes by the code cache.  The cache is opened by the first
  * request and the compiler by the first that the cache has no answer to, both
  * on the thread: neither is missed before it is needed.
  *
@@ -109,12 +110,16 @@ enum paged_status code_wait(struct code *code, int timeout_ms, struct paged_erro
  * code_refused - the driver takes no such image
  *
  * What came from the disk may have been made by a newer compiler than the
- * driver knows, on another machine that shares the folder: it is removed, and
- * not given to anybody any more.
+ * driver knows, on another machine that shares the folder: it is removed.
+ * What is built in may be newer than the driver as well.  Neither is given to
+ * anybody any more.
  *
- * @return true: it came from the disk, so to release this and to ask anew is worth it
+ * @return true: it was not compiled here, so to release this and to ask anew is worth it
  */
 bool code_refused(struct code *code);
+
+/** code_kernel - what the kernel is called in the image; valid as that is */
+const char *code_kernel(const struct code *code);
 
 /** code_compiled - image of code that is ready; valid until it is released */
 const struct cuda_compiled *code_compiled(const struct code *code);

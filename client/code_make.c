@@ -7,9 +7,12 @@
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "kernels/cuda/images.h"
+#include "kernels/cuda/ready.h"
 #include "kernels/cuda/sources.h"
 
 /* Part of the keys: to be raised when compile.c does otherwise with the same sources. */
@@ -110,6 +113,41 @@ now_ms(void)
 	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
+/* A copy, freed as those are that the other places give. */
+static bool
+image_copy(const struct cuda_image *image, struct cuda_compiled *copy)
+{
+	size_t size = (size_t)(image->end - image->data);
+	char *bytes = malloc(size + 1);
+
+	if (bytes == NULL)
+		return false;
+	/* PTX ends with a 0. */
+	memcpy(bytes, image->data, size + 1);
+	*copy = (struct cuda_compiled){ bytes, size };
+	return true;
+}
+
+static bool
+ready_find(struct code_maker *maker, const struct code_request *request, struct code_made *made)
+{
+	const struct cuda_ready *ready;
+	const struct cuda_image *image;
+
+	if (atomic_load(&maker->ready_refused))
+		return false;
+	ready = cuda_ready_find(request->source, request->kernel, request->mods);
+	if (ready == NULL)
+		return false;
+	image = cuda_image_find(ready->image, request->capability / 10, request->capability % 10);
+	if (image == NULL || !image_copy(image, &made->image))
+		return false;
+	made->origin = CODE_BUILT_IN;
+	snprintf(made->kernel, sizeof(made->kernel), "%s_%s", request->kernel, ready->name);
+	maker_log(maker, CODE_LOG_DEBUG, "%s is built in", made->kernel);
+	return true;
+}
+
 /* All that it takes, the key too. */
 static bool
 disk_read(struct code_maker *maker, const struct code_request *request, struct code_made *made)
@@ -121,13 +159,14 @@ disk_read(struct code_maker *maker, const struct code_request *request, struct c
 	cache_find(maker);
 	made->key = key_of(maker, request);
 	status = code_cache_get(maker->cache, &made->key, &made->image.bytes, &made->image.size, &trouble);
-	made->from_disk = status == PAGED_OK;
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
+		made->origin = CODE_FROM_DISK;
 		maker_log(maker, CODE_LOG_DEBUG, "%s for %d.%d, %zu bytes, read from disk in %.2f ms", request->kernel,
 			  request->capability / 10, request->capability % 10, made->image.size, now_ms() - begin);
-	else if (status != PAGED_ERR_NOENT)
+	} else if (status != PAGED_ERR_NOENT) {
 		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
-	return made->from_disk;
+	}
+	return status == PAGED_OK;
 }
 
 static enum paged_status
@@ -147,11 +186,12 @@ enum paged_status
 code_make(struct code_maker *maker, const struct code_request *request, struct code_made *made_p,
 	  struct paged_error *error)
 {
-	struct code_made made = { .from_disk = false };
+	struct code_made made = { .origin = CODE_COMPILED };
 	struct paged_error trouble;
 	enum paged_status status;
 
-	if (disk_read(maker, request, &made)) {
+	snprintf(made.kernel, sizeof(made.kernel), "%s", request->kernel);
+	if (ready_find(maker, request, &made) || disk_read(maker, request, &made)) {
 		*made_p = made;
 		return PAGED_OK;
 	}
@@ -167,10 +207,14 @@ code_make(struct code_maker *maker, const struct code_request *request, struct c
 	return PAGED_OK;
 }
 
-void
-code_maker_refuse(const struct code_maker *maker, const struct code_made *made)
+bool
+code_maker_refuse(struct code_maker *maker, const struct code_made *made)
 {
-	code_cache_remove(maker->cache, &made->key);
+	if (made->origin == CODE_BUILT_IN)
+		atomic_store(&maker->ready_refused, true);
+	else if (made->origin == CODE_FROM_DISK)
+		code_cache_remove(maker->cache, &made->key);
+	return made->origin != CODE_COMPILED;
 }
 
 void

@@ -135,6 +135,7 @@ code_load(struct paged_mods *mods, enum paged_dtype q, bool *refused_p, struct p
 	struct cuda_modded *modded = &mods->device->modded[q];
 
 	modded->kernel = pool->kernels->attention[q].kernel;
+	modded->kernel.name = code_kernel(modded->code);
 	return cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module, refused_p,
 				 error);
 }

@@ -13,19 +13,12 @@
 /* A launch past this much shared memory has to be announced. */
 #define SHARED_UNASKED (48u << 10)
 
-/*
- * What a build without nvcc loads: a module with nothing in it, in which a
- * driver finds no kernel, and the tests' stand-in those that it has.
- */
-static const char no_kernels[] = "// built without nvcc\n.version 7.0\n.target sm_80\n.address_size 64\n";
-
 static enum paged_status
 module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, cuda_module *module_p,
 	    struct paged_error *error)
 {
 	const struct cuda_gpu *gpu = kernels->gpu;
 	const struct cuda_image *image;
-	const void *data = no_kernels;
 	int result;
 
 	for (unsigned int i = 0; i < kernels->n_modules; i++) {
@@ -34,17 +27,14 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 		*module_p = kernels->modules[i];
 		return PAGED_OK;
 	}
-	if (cuda_image_at(0) != NULL) {
-		image = cuda_image_find(source, cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
-					cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
-		if (image == NULL)
-			return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-					  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed",
-					  pool->at.name, gpu->name, gpu->isa);
-		data = image->data;
-	}
+	image = cuda_image_find(source, cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
+				cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
+	if (image == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed", pool->at.name,
+				  gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
-	result = gpu->driver.module_load(module_p, data);
+	result = gpu->driver.module_load(module_p, image->data);
 	if (result != CUDA_SUCCESS)
 		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s", pool->at.name, source);
 	kernels->sources[kernels->n_modules] = source;
@@ -126,10 +116,12 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s with mods",
 				 pool->at.name, kernel->name);
 	status = kernel_find(pool, gpu, module, kernel, error);
-	if (status == PAGED_OK)
+	if (status == PAGED_OK) {
 		*module_p = module;
-	else
-		gpu->driver.module_unload(module);
+		return PAGED_OK;
+	}
+	*refused_p = gpu->driver.module_function(&kernel->function, module, kernel->name) == CUDA_ERROR_NOT_FOUND;
+	gpu->driver.module_unload(module);
 	return status;
 }
 

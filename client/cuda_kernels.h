@@ -54,7 +54,7 @@ void cuda_kernels_drop(struct paged_pool *pool, bool in_child);
 /**
  * cuda_kernels_load - a module of an image's, and the kernel of that name in it; the context is current
  *
- * @param[out] refused_p  it failed because this driver takes no such image
+ * @param[out] refused_p  it failed because this driver takes no such image, or it has no such kernel
  */
 enum paged_status cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel,
 				    cuda_module *module_p, bool *refused_p, struct paged_error *error);

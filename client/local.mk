@@ -93,7 +93,7 @@ EXTRA_DIST += %D%/pagedclient.map
 # Compiled code: apart from the rest, for its tests.
 noinst_LTLIBRARIES += %D%/libcode.la
 %C%_libcode_la_CPPFLAGS = $(AM_CPPFLAGS) $(SODIUM_CFLAGS)
-%C%_libcode_la_LIBADD = $(SODIUM_LIBS) -lpthread
+%C%_libcode_la_LIBADD = kernels/libimages.la $(SODIUM_LIBS) -lpthread
 %C%_libcode_la_SOURCES = \
 	%D%/code.c \
 	%D%/code.h \

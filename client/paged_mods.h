@@ -157,20 +157,24 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
 /**
  * paged_mods_prepare - is the code there that attention will run?
  *
- * On a GPU mods are compiled (by NVRTC, which comes with the CUDA toolkit and is
- * loaded when the first is wanted, or by the library that PAGED_NVRTC names), by a
- * thread of the client's, from paged_mods_create() on for queries of the
- * pool's dtype, from the first call on for others; code that is on disk
- * (PAGED_CACHE_DIR) is not compiled again.  Attention waits for what is not
- * there, so a result never depends on when a compilation ended.  On the host
- * mods are interpreted: always PAGED_OK.
+ * On a GPU mods are compiled code.  Ready-made ones are built into the library
+ * for heads of up to 128 in f16 and bf16: sliding_window, prefix_lm(prefix[b]),
+ * document, alibi, soft_cap, and sliding_window with soft_cap.  Their
+ * parameters must be parameters, i32 but for cap, which is f32; a number in the
+ * text makes another mod.  The others are compiled by NVRTC, which comes
+ * with the CUDA toolkit and is loaded when the first is wanted (PAGED_NVRTC
+ * names another file), on a thread of the client's, from paged_mods_create() on
+ * for queries of the pool's dtype, from the first call on for others; code
+ * that is on disk (PAGED_CACHE_DIR) is not compiled again.  Attention waits for
+ * what is not there, so a result never depends on when a compilation ended.
+ * On the host mods are interpreted: always PAGED_OK.
  *
  * @param[in] q           dtype of the queries to come
  * @param[in] timeout_ms  0: look, and return; negative: wait without end
  * @retval PAGED_OK               attention allocates nothing any more and does not wait
  * @retval PAGED_ERR_AGAIN        not yet (timeout_ms 0)
  * @retval PAGED_ERR_TIMEOUT      not yet
- * @retval PAGED_ERR_UNSUPPORTED  no NVRTC here, or none for this device
+ * @retval PAGED_ERR_UNSUPPORTED  no NVRTC here (the sentence says what was tried), or none for this device
  * @retval PAGED_ERR_BACKEND      NVRTC or the driver refused it
  */
 enum paged_status paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms);

@@ -4,6 +4,7 @@
 
 #include "stand_in_case.h"
 #include "kernels/cuda/images.h"
+#include "kernels/cuda/ready.h"
 #include "tests/cuda-stand-in/simt_run.h"
 
 /* How many kernels of the stand-in are in an image; loading one compares parameters and launch bounds. */
@@ -59,6 +60,26 @@ IT_TEST(images_hold_what_the_stand_in_runs)
 		it_require(image != NULL && image->end > image->data, "%s", sources[i].source);
 		n = image_compare(image);
 		it_require(n == sources[i].n, "%s: %u kernels, %u expected", sources[i].source, n, sources[i].n);
+	}
+	finish();
+}
+
+/* Of the four kernels with a ready-made mod the stand-in has one. */
+IT_TEST(ready_made_mods_have_images)
+{
+	const struct cuda_ready *ready;
+
+	if (cuda_image_at(0) == NULL)
+		it_skip("no kernels are built in: configure --with-cuda");
+	if (!built_for("sm_90a"))
+		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
+	start(0);
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		const struct cuda_image *image = cuda_image_find(ready->image, 9, 0);
+
+		it_require(image != NULL && image->end > image->data, "%s", ready->name);
+		it_require(image_compare(image) == 1, "%s", ready->name);
+		it_require(cuda_image_find(ready->image, 12, 0) == NULL, "%s", ready->name);
 	}
 	finish();
 }

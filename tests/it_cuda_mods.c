@@ -9,11 +9,13 @@
 #include <sys/stat.h>
 
 #include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/ready.h"
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
 #include "tests/stand_in_use.h"
 
-#define N_OUT (3 * 4 * 16)
+#define MAX_OUT (3 * 4 * 64)
+#define N_ARRAYS 6
 
 static const struct scene_params base = {
 	.pool = PAGED_F32,
@@ -57,13 +59,16 @@ struct mods_case {
 	const char *mask, *score;
 	int32_t window;
 	uint32_t n_slopes; /* that are there; 4 are wanted */
+	float cap;
+	bool half; /* bf16 and 64 dims */
 };
 
 static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
+static const int32_t heads = 4, prefixes[2] = { 20, 3 };
 static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 2, 2 };
 
 static size_t
-arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array arrays[3])
+arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
 {
 	const bool there = scene != NULL;
 
@@ -78,14 +83,21 @@ arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array a
 					  .n_dims = 1,
 					  .extents = { 21 },
 					  .data = there ? scene_put(scene, documents, sizeof(documents)) : NULL };
-	return 3;
+	arrays[3] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &c->cap };
+	arrays[4] = (struct paged_array){ .name = "heads", .dtype = PAGED_I32, .data = &heads };
+	arrays[5] = (struct paged_array){ .name = "prefix",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 2 },
+					  .data = there ? scene_put(scene, prefixes, sizeof(prefixes)) : NULL };
+	return N_ARRAYS;
 }
 
 static struct paged_mods *
 mods_make(struct scene *scene, const struct mods_case *c)
 {
 	struct paged_mods_params params = { .struct_size = sizeof(params) };
-	struct paged_array arrays[3];
+	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod *mod;
 	struct paged_mods *mods;
 	size_t n = arrays_make(scene, c, arrays);
@@ -103,12 +115,45 @@ mods_make(struct scene *scene, const struct mods_case *c)
 	return mods;
 }
 
+/* The results as floats; how many. */
+static unsigned int
+results_get(struct scene *scene, float out[MAX_OUT])
+{
+	uint16_t halves[MAX_OUT];
+	unsigned int n = scene->total_q * scene->params.q_heads * scene->params.v_dim;
+
+	it_require(n <= MAX_OUT);
+	if (scene->params.q == PAGED_F32) {
+		scene_get(scene, out, scene->out.data, n * sizeof(float));
+		return n;
+	}
+	scene_get(scene, halves, scene->out.data, n * sizeof(halves[0]));
+	for (unsigned int i = 0; i < n; i++) {
+		uint32_t bits = (uint32_t)halves[i] << 16;
+
+		memcpy(&out[i], &bits, sizeof(bits));
+	}
+	return n;
+}
+
+static struct scene_params
+params_of(const struct mods_case *c)
+{
+	struct scene_params params = base;
+
+	if (c->half) {
+		params.pool = params.q = PAGED_BF16;
+		params.k_dim = params.v_dim = 64;
+	}
+	return params;
+}
+
 /* Write, plan, attend with the mods; what validate says. */
 static enum paged_status
-run(const char *backend, const struct mods_case *c, float out[N_OUT])
+run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
 {
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct scene_params params = base;
+	struct scene_params params = params_of(c);
 	struct paged_mods *mods;
 	enum paged_status status;
 	struct scene scene;
@@ -119,14 +164,14 @@ run(const char *backend, const struct mods_case *c, float out[N_OUT])
 		scene_write(&scene, r, 0, params.rows[r].kv_len);
 	scene_rows(&scene, rows);
 	mods = mods_make(&scene, c);
-	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, -1));
-	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, 0));
+	scene_ok(&scene, paged_mods_prepare(mods, params.q, -1));
+	scene_ok(&scene, paged_mods_prepare(mods, params.q, 0));
 	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
 	scene_ok(&scene, scene_attend(&scene, mods));
 	status = paged_batch_validate(scene.batch);
 	if (status != PAGED_OK)
 		it_note("%s: %s", backend, paged_client_error(scene.client));
-	scene_get(&scene, out, scene.out.data, N_OUT * sizeof(float));
+	*n_p = results_get(&scene, out);
 	scene_close(&scene);
 	return status;
 }
@@ -134,12 +179,14 @@ run(const char *backend, const struct mods_case *c, float out[N_OUT])
 static void
 same(const struct mods_case *c, enum paged_status wanted)
 {
-	float host[N_OUT], cuda[N_OUT];
+	float host[MAX_OUT], cuda[MAX_OUT], tolerance = c->half ? 0.02f : 1e-5f;
+	unsigned int n, n_cuda;
 
-	it_require(run("host", c, host) == wanted);
-	it_require(run("cuda", c, cuda) == wanted);
-	for (unsigned int i = 0; i < N_OUT; i++)
-		it_require(fabsf(host[i] - cuda[i]) <= 1e-5f, "element %u: %.9g on the host, %.9g on the GPU", i,
+	it_require(run("host", c, host, &n) == wanted);
+	it_require(run("cuda", c, cuda, &n_cuda) == wanted);
+	it_require(n == n_cuda);
+	for (unsigned int i = 0; i < n; i++)
+		it_require(fabsf(host[i] - cuda[i]) <= tolerance, "element %u: %.9g on the host, %.9g on the GPU", i,
 			   (double)host[i], (double)cuda[i]);
 }
 
@@ -171,7 +218,7 @@ IT_TEST(binding_again)
 	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 	struct scene_params params = base;
-	struct paged_array arrays[3];
+	struct paged_array arrays[N_ARRAYS];
 	struct paged_mods *mods;
 	struct scene scene;
 
@@ -186,10 +233,10 @@ IT_TEST(binding_again)
 	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
 	c.window = 100;
 	arrays_make(&scene, &c, arrays);
-	scene_ok(&scene, paged_mods_bind(mods, 3, arrays, NULL));
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
 	scene_ok(&scene, scene_attend(&scene, mods));
 	c.window = 1;
-	scene_ok(&scene, paged_mods_bind(mods, 3, arrays, NULL));
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
 	scene_ok(&scene, paged_batch_validate(scene.batch));
 	scene_check(&scene);
 	scene_close(&scene);
@@ -358,4 +405,21 @@ IT_TEST(a_compiler_of_ones_choice)
 	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", stand_in_path());
 	setenv("PAGED_NVRTC", path, 1);
 	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
+}
+
+/* Without a compiler, and whatever the parameters are. */
+IT_TEST(every_ready_made_mod)
+{
+	const struct cuda_ready *ready;
+
+	start(NULL);
+	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		struct mods_case c = { .mask = ready->mask, .score = ready->score, .n_slopes = 4, .half = true };
+
+		it_note("%s", ready->name);
+		for (c.window = 3, c.cap = 1; c.window <= 15; c.window += 12, c.cap += 29)
+			same(&c, PAGED_OK);
+	}
+	without_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
 }

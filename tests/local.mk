@@ -556,7 +556,7 @@ STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_mma.cc tests/simt/
 LINT_TESTS += %D%/lint_cuda_images.sh
 IT_TESTS += %D%/it_cuda_images
 %C%_it_cuda_images_SOURCES = %D%/it_cuda_images.c %D%/stand_in_case.h %D%/stand_in_use.h
-%C%_it_cuda_images_LDADD = $(%C%_it_stand_in_LDADD)
+%C%_it_cuda_images_LDADD = kernels/libimages.la $(%C%_it_stand_in_LDADD)
 EXTRA_%C%_it_cuda_images_DEPENDENCIES = $(STAND_IN_LIBS)
 if BUILD_CUDA_IMAGES
 AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
@@ -676,3 +676,18 @@ EXTRA_DIST += %D%/simt/gpu_reader.cc
 IT_TESTS += %D%/it_quantised
 %C%_it_quantised_SOURCES = %D%/it_quantised.c
 %C%_it_quantised_LDADD = %D%/libkerneltest.la $(IT_LIBS) kernels/libkernels.la common/libcommon.la -lm
+
+# Ready-made mods: in the stand-in, from the same sources as the images
+STAND_IN_KERNELS += \
+	%D%/simt/ready.h \
+	%D%/simt/ready_alibi.cc \
+	%D%/simt/ready_capped_window.cc \
+	%D%/simt/ready_document.cc \
+	%D%/simt/ready_prefix_lm.cc \
+	%D%/simt/ready_sliding_window.cc \
+	%D%/simt/ready_soft_cap.cc
+$(%C%_cuda_stand_in_libstandinkernels_la_OBJECTS): $(READY_FILES)
+UNIT_TESTS += %D%/unit_cuda_ready
+%C%_unit_cuda_ready_SOURCES = %D%/unit_cuda_ready.c
+%C%_unit_cuda_ready_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_ready_LDADD = $(MOD_TEST_LIBS) -lm

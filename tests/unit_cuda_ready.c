@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ready-made mods: every one is found by what a program may write for it, and nothing else is. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/compile.h"
+#include "kernels/cuda/ready.h"
+#include "kernels/mod/source.h"
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct paged_error error;
+
+/* More than the texts use, and in another order than the table's. */
+static const struct mod_array names[] = {
+	{ .name = "window", .dtype = MOD_I32 },
+	{ .name = "bias", .dtype = MOD_F16, .n_dims = 2 },
+	{ .name = "prefix", .dtype = MOD_I32, .n_dims = 1 },
+	{ .name = "heads", .dtype = MOD_I32 },
+	{ .name = "cap", .dtype = MOD_F32 },
+	{ .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
+};
+
+static struct mod *
+parse(enum mod_kind kind, const char *text)
+{
+	struct mod *mod = NULL;
+
+	if (text != NULL)
+		cr_assert_eq(mod_parse(kind, text, strlen(text), names, N(names), &mod, &error), PAGED_OK, "%s",
+			     error.text);
+	return mod;
+}
+
+/* The row that a program's mods get; "" for none. */
+static const char *
+found(const char *kernel, const char *mask_text, const char *score_text)
+{
+	struct mod *mask = parse(MOD_MASK, mask_text), *score = parse(MOD_SCORE, score_text);
+	const struct cuda_ready *ready;
+	char *source;
+
+	cr_assert_eq(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &source, &error), PAGED_OK);
+	ready = cuda_ready_find(CUDA_READY_SOURCE, kernel, source);
+	free(source);
+	mod_destroy(mask);
+	mod_destroy(score);
+	return ready != NULL ? ready->name : "";
+}
+
+Test(cuda_ready, every_row_for_every_kernel)
+{
+	const struct cuda_ready *ready;
+
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		for (size_t k = 0; cuda_ready_kernels[k] != NULL; k++)
+			cr_expect_str_eq(found(cuda_ready_kernels[k], ready->mask, ready->score), ready->name);
+		cr_expect_str_eq(found("attention_mma_bf16_256", ready->mask, ready->score), "");
+		cr_expect(strncmp(ready->image, "ready_", 6) == 0 && strcmp(ready->image + 6, ready->name) == 0);
+	}
+	cr_expect_geq(cuda_ready_at(5) != NULL, true);
+}
+
+/* By name, and spelled out. */
+Test(cuda_ready, other_words_for_the_same)
+{
+	const char *kernel = cuda_ready_kernels[0];
+
+	cr_expect_str_eq(found(kernel, "kv_idx <= q_idx && q_idx - kv_idx < window", NULL), "sliding_window");
+	cr_expect_str_eq(found(kernel, "sliding_window(window)", NULL), "sliding_window");
+	cr_expect_str_eq(found(kernel, "(kv_idx<=q_idx)&&((q_idx-kv_idx)<window)", NULL), "sliding_window");
+	cr_expect_str_eq(found(kernel, "kv_idx < prefix[b] || kv_idx <= q_idx", NULL), "prefix_lm");
+	cr_expect_str_eq(found(kernel, "doc[q_idx] == doc[kv_idx]", NULL), "document");
+	cr_expect_str_eq(found(kernel, NULL, "cap * tanh(score / cap)"), "soft_cap");
+	cr_expect_str_eq(found(kernel, NULL, "score + exp2(-8.0 * (h + 1) / heads) * (kv_idx - q_idx)"), "alibi");
+	cr_expect_str_eq(found(kernel, "sliding_window", "soft_cap"), "capped_window");
+}
+
+Test(cuda_ready, others)
+{
+	const char *kernel = cuda_ready_kernels[0];
+
+	cr_expect_str_eq(found(kernel, "sliding_window(4096)", NULL), "");
+	cr_expect_str_eq(found(kernel, "causal", NULL), "");
+	cr_expect_str_eq(found(kernel, "document", "soft_cap"), "");
+	cr_expect_str_eq(found(kernel, NULL, "soft_cap + bias[q_idx][kv_idx]"), "");
+	cr_expect_null(cuda_ready_find("attention_simt", "attention_simt_128", ""));
+}
