@@ -691,3 +691,9 @@ UNIT_TESTS += %D%/unit_cuda_ready
 %C%_unit_cuda_ready_SOURCES = %D%/unit_cuda_ready.c
 %C%_unit_cuda_ready_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_ready_LDADD = $(MOD_TEST_LIBS) -lm
+
+# Failing calls on the way to attention with mods
+IT_TESTS += %D%/it_cuda_mods_faults
+%C%_it_cuda_mods_faults_SOURCES = %D%/it_cuda_mods_faults.c
+%C%_it_cuda_mods_faults_LDADD = $(%C%_it_cuda_batch_LDADD)
+EXTRA_%C%_it_cuda_mods_faults_DEPENDENCIES = $(STAND_IN_LIBS)
