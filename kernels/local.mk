@@ -127,6 +127,7 @@ GPU_SOURCE_FILES = \
 	%D%/cuda/plan.cu
 GPU_HEADER_FILES = \
 	%D%/cuda/attention.h \
+	%D%/cuda/attention_items.h \
 	%D%/cuda/attention_tile.h \
 	%D%/cuda/elements.h \
 	%D%/cuda/fp8.h \

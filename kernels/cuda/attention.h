@@ -41,10 +41,12 @@
 /* Before a loop: unrolled, so that what it indexes lies in registers; or not, to keep code small. */
 #if SIMT_DEVICE
 #define ATTENTION_UNROLL _Pragma("unroll")
+#define ATTENTION_UNROLL_2 _Pragma("unroll 2")
 #define ATTENTION_UNROLL_4 _Pragma("unroll 4")
 #define ATTENTION_ROLL _Pragma("unroll 1")
 #else
 #define ATTENTION_UNROLL
+#define ATTENTION_UNROLL_2
 #define ATTENTION_UNROLL_4
 #define ATTENTION_ROLL
 #endif

@@ -12,186 +12,7 @@
  *
  * Weights are rounded to the pool's dtype before they meet values.
  */
-#include "kernels/cuda/attention_tile.h"
-
-template <class S, class K>
-SIMT_FUNCTION void
-tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-	    uint32_t stage, uint32_t begin)
-{
-	const attention_item &item = shared.item;
-	/* The tile's first line sees least. */
-	bool whole = !attention_mod::has_mask && p.blocks.first_list == 0 && begin + S::TOKENS <= item.end &&
-		     begin + S::TOKENS <= row_visible(p, item, line_query(p, item, 0));
-	float weight[S::BLOCKS][4], rescale[2];
-
-	products<S>(shared.chunks, tile_at(shared, stage, CUDA_K), weight);
-	weights_make<S>(p, shared, state, begin + (S::NARROW ? simt_warp() * S::WARP_TOKENS : 0), whole, weight,
-			rescale);
-	values_add<S>(state, tile_at(shared, stage, CUDA_V), whole, weight, rescale);
-}
-
-/* Tokens [begin, end), all of one segment if there is a block mask.  A tile is fetched STAGES - 1 turns ahead. */
-template <class K>
-SIMT_FUNCTION void
-span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-	    uint32_t begin, uint32_t end)
-{
-	uint32_t tokens = item_tokens<K>(shared.item), n = (end - begin + tokens - 1) / tokens + K::STAGES - 1;
-
-	ATTENTION_ROLL
-	for (uint32_t ahead = 0; ahead < n; ahead++) {
-		uint32_t i = ahead - (K::STAGES - 1);
-
-		simt_copy_async_wait<(int)K::STAGES - 2>();
-		simt_sync(); /* the stage's last tile is read, and page[] */
-		tile_fetch(p, shared, ahead % K::STAGES, begin + ahead * tokens, end);
-		if (ahead < K::STAGES - 1 || !tile_wanted(p, shared, begin + i * tokens))
-			continue;
-		if (item_narrow(shared.item))
-			tile_attend<typename K::narrow>(p, shared, state, i % K::STAGES, begin + i * tokens);
-		else
-			tile_attend<typename K::wide>(p, shared, state, i % K::STAGES, begin + i * tokens);
-	}
-}
-
-template <class K>
-SIMT_FUNCTION void
-split_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state)
-{
-	const attention_item &item = shared.item;
-	bool blocks = p.blocks.first_list != 0;
-
-	ATTENTION_ROLL
-	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
-
-		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
-		if (blocks)
-			segment_mark(p, item, segment, shared.marks);
-		span_attend(p, shared, state, begin, end);
-	}
-	simt_copy_async_wait<0>();
-}
-
-/* The state of the warp's 16 lines to shared memory, from where few instructions store it. */
-template <class K>
-SIMT_FUNCTION void
-state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
-{
-	uint32_t w = simt_warp(), column = simt_lane() % 4 * 2;
-
-	simt_sync(); /* the tiles are read; their memory is used anew */
-	ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t line = simt_lane() / 4 + i * 8;
-		float sum = state.sum[i];
-
-		sum += simt_shuffle_xor(sum, 1);
-		sum += simt_shuffle_xor(sum, 2);
-		if (simt_lane() % 4 == 0) {
-			shared.maximum[w][line] = state.maximum[i];
-			shared.sum[w][line] = sum;
-		}
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < K::DIM / 8; n++) {
-			shared.values[w][line][n * 8 + column] = state.values[n][i * 2];
-			shared.values[w][line][n * 8 + column + 1] = state.values[n][i * 2 + 1];
-		}
-	}
-	simt_sync();
-}
-
-/* What a warp stores of a line; each lane has its values, in shared memory. */
-struct attention_mma_line {
-	float maximum, sum;
-	const float *values;
-};
-
-/* The warps' softmaxes of a line of a narrow tile, in their order, that is by tokens. */
-template <class K>
-SIMT_FUNCTION attention_mma_line
-narrow_line_merge(attention_mma_shared<K> &shared, uint32_t line)
-{
-	attention_mma_line to = { -infinity(), 0, shared.values[0][line] };
-	float weight[ATTENTION_WARPS];
-
-	ATTENTION_UNROLL
-	for (uint32_t w = 0; w < ATTENTION_WARPS; w++)
-		to.maximum = softmax_larger(to.maximum, shared.maximum[w][line]);
-	ATTENTION_UNROLL
-	for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-		weight[w] = softmax_weight(shared.maximum[w][line], to.maximum);
-		to.sum = simt_fma(shared.sum[w][line], weight[w], to.sum);
-	}
-	ATTENTION_ROLL
-	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64) {
-		float a = 0, b = 0;
-
-		ATTENTION_UNROLL
-		for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-			a = simt_fma(shared.values[w][line][d], weight[w], a);
-			b = simt_fma(shared.values[w][line][d + 1], weight[w], b);
-		}
-		shared.values[0][line][d] = a;
-		shared.values[0][line][d + 1] = b;
-	}
-	return to;
-}
-
-template <class K>
-SIMT_FUNCTION void
-line_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t line)
-{
-	uint32_t w = line / 16, at = line % 16;
-	attention_mma_line from = { shared.maximum[w][at], shared.sum[w][at], shared.values[w][at] };
-	float factor;
-
-	if (item_narrow(shared.item))
-		from = narrow_line_merge(shared, line);
-	factor = state_store(p, shared.item, line, from.maximum, from.sum, simt_lane() == 0);
-	ATTENTION_ROLL
-	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64)
-		pair_store(p, shared.item, line, d, factor, from.values[d], from.values[d + 1]);
-}
-
-template <class K>
-SIMT_FUNCTION void
-item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
-{
-	attention_mma_state<K> state;
-
-	queries_fetch<K>(p, shared.item, shared.chunks,
-			 item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES);
-	state_begin(p, shared.item, state);
-	split_attend(p, shared, state);
-	state_share(shared, state);
-	ATTENTION_ROLL
-	for (uint32_t line = simt_warp(); line < shared.item.n_lines; line += ATTENTION_WARPS)
-		line_store(p, shared, line);
-}
-
-template <uint32_t DIM, bool F16>
-SIMT_FUNCTION void
-attend(const cuda_attention_params &p)
-{
-	using kernel = attention_shapes<DIM, F16>;
-	attention_mma_shared<kernel> &shared = SIMT_SHARED(attention_mma_shared<kernel>);
-	uint32_t n_items = plan_head(p.plan)->n_items;
-
-	ATTENTION_ROLL
-	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
-		simt_sync();
-		if (simt_thread() == 0)
-			shared.taken = item_find(p, number, &shared.item);
-		simt_sync();
-		if (!shared.taken)
-			continue;
-		item_attend(p, shared);
-		if (shared.item.n_splits > 1 && item_last(p, shared.item, &shared.last))
-			item_merge(p, shared.item);
-	}
-}
+#include "kernels/cuda/attention_items.h"
 
 static_assert(sizeof(attention_mma_shared<attention_shapes<64, true>>) <= CUDA_MMA_SHARED_64,
 	      "as launchers are told");
@@ -203,41 +24,41 @@ static_assert(sizeof(attention_mma_shared<attention_shapes<256, true>>) <= CUDA_
 #if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
 {
-	attend<64, true>(p);
+	attend<attention_shapes<64, true>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_128), 2)
 {
-	attend<128, true>(p);
+	attend<attention_shapes<128, true>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_256), 1)
 {
-	attend<256, true>(p);
+	attend<attention_shapes<256, true>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_64), 2)
 {
-	attend<64, false>(p);
+	attend<attention_shapes<64, false>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_128), 2)
 {
-	attend<128, false>(p);
+	attend<attention_shapes<128, false>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_256), 1)
 {
-	attend<256, false>(p);
+	attend<attention_shapes<256, false>>(p);
 }
 #endif

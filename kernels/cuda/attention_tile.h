@@ -129,14 +129,16 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 }
 
 /* Begin to fetch n lines' queries, zeros past their dim and the tile's lines, as a group of copies of its own. */
-template <class S>
+template <class K>
 SIMT_FUNCTION void
-queries_fetch(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
+queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
 {
+	const attention_item &item = shared.item;
+
 	ATTENTION_ROLL
-	for (uint32_t i = simt_thread(); i < n * S::CHUNKS; i += simt_n_threads()) {
-		uint32_t line = i / S::CHUNKS, chunk = i % S::CHUNKS;
-		simt_vec4 *to = &q[swizzle<S>(line, chunk)];
+	for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
+		uint32_t line = i / K::CHUNKS, chunk = i % K::CHUNKS;
+		simt_vec4 *to = &shared.chunks[swizzle<K>(line, chunk)];
 		uint64_t from = 0;
 
 		if (line < item.n_lines)
@@ -306,7 +308,7 @@ scores_make(const cuda_attention_params &p, const attention_item &item, const at
 			for (uint32_t i = 0; i < 4; i++)
 				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] :
 									front[n + AT_ONCE - S::BLOCKS][i];
-		if (AT_ONCE < S::BLOCKS)
+		if constexpr (AT_ONCE < S::BLOCKS)
 			seen >>= AT_ONCE * 4;
 	}
 }
@@ -365,18 +367,12 @@ wild_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
 	return simt_ballot(wild);
 }
 
-/*
- * One token whose values are wild, for the lines that give it weight; tensor
- * cores would multiply it with the other lines' zeros, and make NaN of them.
- */
-template <class S, class K>
+/* The weights of one token, for the thread's two lines. */
+template <class S>
 SIMT_FUNCTION void
-wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t first, uint32_t token,
-	       const float weight[S::BLOCKS][4])
+token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
 {
-	const uint16_t *row = reinterpret_cast<const uint16_t *>(values);
 	uint32_t bits[2] = { 0, 0 };
-	float mine[2];
 
 	/* Or-ed together, for a choice by index would put the weights into memory. */
 	ATTENTION_UNROLL
@@ -387,6 +383,21 @@ wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t 
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
 		mine[i] = float_of(simt_shuffle(bits[i], (int)(simt_lane() / 4 * 4 + token % 8 / 2)));
+}
+
+/*
+ * One token whose values are wild, for the lines that give it weight; tensor
+ * cores would multiply it with the other lines' zeros, and make NaN of them.
+ */
+template <class S, class K>
+SIMT_FUNCTION void
+wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t first, uint32_t token,
+	       const float weight[S::BLOCKS][4])
+{
+	const uint16_t *row = reinterpret_cast<const uint16_t *>(values);
+	float mine[2];
+
+	token_weights<S>(weight, token, mine);
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
