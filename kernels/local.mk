@@ -120,6 +120,7 @@ EXTRA_DIST += %D%/cuda/mod_device.h
 	%D%/cuda/plan.h
 GPU_SOURCE_FILES = \
 	%D%/cuda/append.cu \
+	%D%/cuda/attention_bytes.cu \
 	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
 	%D%/cuda/merge.cu \
@@ -129,6 +130,7 @@ GPU_HEADER_FILES = \
 	%D%/cuda/attention.h \
 	%D%/cuda/attention_items.h \
 	%D%/cuda/attention_tile.h \
+	%D%/cuda/bytes.h \
 	%D%/cuda/elements.h \
 	%D%/cuda/fp8.h \
 	%D%/cuda/kernels.h \
@@ -201,6 +203,7 @@ noinst_LTLIBRARIES += %D%/libimages.la
 # What NVRTC compiles at run time, built in as text.
 GPU_BUILT_IN_FILES = \
 	$(GPU_HEADER_FILES) \
+	%D%/cuda/attention_bytes.cu \
 	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
 	%D%/cuda/mod_args.h \

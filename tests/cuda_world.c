@@ -72,6 +72,7 @@ static void
 kernels_link(void)
 {
 	simt_link_append();
+	simt_link_attention_bytes();
 	simt_link_attention_mma();
 	simt_link_attention_mma_window();
 	simt_link_attention_simt();
@@ -331,6 +332,8 @@ cuda_world_attend(struct world *world, const struct cuda_attend *how)
 						  .sink = p->sink,
 						  .lse_without_sink = p->lse_without_sink,
 						  .lse = world->lse,
-						  .maximum = world->maximum },
+						  .maximum = world->maximum,
+						  .k_scale = p->k_scale,
+						  .v_scale = p->v_scale },
 			world->total_q, how);
 }

@@ -116,10 +116,10 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 /* The real one; the stand-in's is in no path. */
 IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 {
-	static const char *const names[] = { "kernels/cuda/fp8.h", "kernels/cuda/simt.h", "kernels/cuda/simt_device.h",
-					     "tests/simt_cases.h" };
+	static const char *const names[] = { "kernels/cuda/bytes.h", "kernels/cuda/fp8.h", "kernels/cuda/kernels.h",
+					     "kernels/cuda/simt.h", "kernels/cuda/simt_device.h", "tests/simt_cases.h" };
 	static const char *const archs[] = { "-arch=sm_80", "-arch=sm_90a", "-arch=sm_100" };
-	char *headers[4], *source, path[1024];
+	char *headers[6], *source, path[1024];
 	struct cuda_nvrtc nvrtc;
 	struct paged_error error;
 
@@ -128,11 +128,11 @@ IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 		it_skip("no NVRTC: %s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
 	source = source_read("tests/simt_cases.cu");
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 6; i++)
 		headers[i] = source_read(names[i]);
 	for (int i = 0; i < 3; i++)
-		compile_for(&nvrtc, source, (const char *const *)headers, names, 4, archs[i]);
-	for (int i = 0; i < 4; i++)
+		compile_for(&nvrtc, source, (const char *const *)headers, names, 6, archs[i]);
+	for (int i = 0; i < 6; i++)
 		free(headers[i]);
 	free(source);
 	cuda_nvrtc_close(&nvrtc);

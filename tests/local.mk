@@ -449,7 +449,7 @@ EXTRA_DIST += %D%/simt_cases.cu
 UNIT_TESTS += %D%/unit_simt
 %C%_unit_simt_SOURCES = %D%/unit_simt.c
 %C%_unit_simt_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_simt_LDADD = %D%/libsimtcases.la %D%/cuda-stand-in/libsimt.la $(CRITERION_LIBS)
+%C%_unit_simt_LDADD = %D%/libsimtcases.la %D%/cuda-stand-in/libsimt.la common/libcommon.la $(CRITERION_LIBS)
 IT_TESTS += %D%/it_stand_in %D%/it_stand_in_run
 STAND_IN_LIBS = %D%/cuda-stand-in/libcuda.la %D%/cuda-stand-in/libnvrtc.la
 %C%_it_stand_in_SOURCES = %D%/it_stand_in.c %D%/stand_in_case.h %D%/stand_in_use.h
@@ -513,6 +513,7 @@ UNIT_TESTS += %D%/unit_code_cache
 check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = \
 	%D%/simt/append.cc \
+	%D%/simt/attention_bytes.cc \
 	%D%/simt/attention_mma.cc \
 	%D%/simt/attention_mma_window.cc \
 	%D%/simt/attention_simt.cc \
@@ -543,6 +544,10 @@ UNIT_TESTS += %D%/unit_cuda_attention
 %C%_unit_cuda_attention_SOURCES = %D%/unit_cuda_attention.c
 %C%_unit_cuda_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_attention_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_bytes
+%C%_unit_cuda_bytes_SOURCES = %D%/unit_cuda_bytes.c
+%C%_unit_cuda_bytes_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_bytes_LDADD = $(CUDA_TEST_LIBS)
 UNIT_TESTS += %D%/unit_cuda_quantise
 %C%_unit_cuda_quantise_SOURCES = %D%/unit_cuda_quantise.c
 %C%_unit_cuda_quantise_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -555,8 +560,8 @@ UNIT_TESTS += %D%/unit_cuda_mods
 %C%_unit_cuda_mods_SOURCES = %D%/unit_cuda_mods.c
 %C%_unit_cuda_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_mods_LDADD = %D%/libmodtest.la $(CUDA_TEST_LIBS)
-STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_mma.cc tests/simt/attention_simt.cc tests/simt/merge.cc \
-	tests/simt/pages.cc tests/simt/plan.cc
+STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_bytes.cc tests/simt/attention_mma.cc \
+	tests/simt/attention_simt.cc tests/simt/merge.cc tests/simt/pages.cc tests/simt/plan.cc
 LINT_TESTS += %D%/lint_cuda_images.sh
 IT_TESTS += %D%/it_cuda_images
 %C%_it_cuda_images_SOURCES = %D%/it_cuda_images.c %D%/stand_in_case.h %D%/stand_in_use.h

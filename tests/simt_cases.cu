@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small kernels that use every function of simt.h, each with ways to go wrong. */
 #include "kernels/cuda/simt.h"
+#include "kernels/cuda/bytes.h"
 #include "kernels/cuda/fp8.h"
 #include "tests/simt_cases.h"
 
@@ -194,5 +195,17 @@ SIMT_KERNEL(simt_case_bytes, simt_bytes_params, 128, 1)
 		p.halves[i * 4 + 1] = fp8_widen_e4m3((uint16_t)i);
 		p.halves[i * 4 + 2] = simt_widen_e5m2((uint16_t)i);
 		p.halves[i * 4 + 3] = fp8_widen_e5m2((uint16_t)i);
+	}
+}
+
+/* Each byte at each place of a register, as pools have it. */
+SIMT_KERNEL(simt_case_widen, simt_widen_params, 128, 1)
+{
+	for (uint32_t i = simt_thread(); i < 256; i += simt_n_threads()) {
+		uint32_t four = i | (i + 1) % 256 << 8 | (i + 2) % 256 << 16 | (i + 3) % 256 << 24;
+
+		bytes_to_f16(four, p.dtype, p.f16 + i * 2);
+		bytes_to_bf16(four, p.dtype, p.bf16 + i * 2);
+		p.wild[i] = bytes_wild(four, p.dtype);
 	}
 }

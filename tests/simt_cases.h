@@ -77,6 +77,12 @@ struct simt_bytes_params {
 	uint32_t n;
 };
 
+struct simt_widen_params {
+	uint32_t *f16, *bf16; /* [256][2]: of codes i, i + 1, i + 2 and i + 3 */
+	uint32_t *wild;	      /* [256] */
+	uint32_t dtype;
+};
+
 #ifndef __CUDACC_RTC__ /* which knows no functions of the host */
 /* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
 #ifdef __cplusplus

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/status.h"
 #include "kernels/cpu/convert.h"
 #include "tests/cuda-stand-in/simt_run.h"
 #include "tests/simt_cases.h"
@@ -465,11 +466,53 @@ Test(simt, fp8_by_bits)
 	for (unsigned int i = 0; i < N_BYTE_NUMBERS; i++) {
 		cr_assert_eq(p.e4m3[i], p.e4m3_bits[i], "%a: e4m3 %04x, by bits %04x", (double)p.in[i], p.e4m3[i],
 			     p.e4m3_bits[i]);
+		cr_assert(p.e4m3[i] == (convert_to_e4m3(p.in[i]) | convert_to_e4m3(p.in[i + 1]) << 8) &&
+			  p.e5m2[i] == (convert_to_e5m2(p.in[i]) | convert_to_e5m2(p.in[i + 1]) << 8));
 		cr_assert_eq(p.e5m2[i], p.e5m2_bits[i], "%a: e5m2 %04x, by bits %04x", (double)p.in[i], p.e5m2[i],
 			     p.e5m2_bits[i]);
 	}
 	for (uint32_t two = 0; two < 65536; two++)
 		halves_check(p.halves + two * 4, two);
+}
+
+static float
+code_value(uint8_t code, enum paged_dtype dtype)
+{
+	if (dtype == PAGED_I8)
+		return (float)(int8_t)code;
+	return dtype == PAGED_E4M3 ? convert_from_e4m3(code) : convert_from_e5m2(code);
+}
+
+/* Codes of pools of bytes as halves in registers, all of them, at each place. */
+Test(simt, bytes_widen)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct simt_widen_params p = { .f16 = region(256 * 8, true, "f16"),
+				       .bf16 = region(256 * 8, true, "bf16"),
+				       .wild = region(256 * 4, true, "wild") };
+
+	for (unsigned int i = 0; i < 3 * 1024; i++) {
+		unsigned int at = i % 4, code = (i / 4 % 256 + at) % 256;
+		uint32_t f16, bf16;
+		float want;
+
+		p.dtype = dtypes[i / 1024];
+		if (i % 1024 == 0)
+			good("simt_case_widen", &p, 1, 128, i / 1024);
+		want = code_value((uint8_t)code, p.dtype);
+		f16 = p.f16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
+		bf16 = p.bf16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
+		cr_assert_eq(isfinite(want), (p.wild[i / 4 % 256] >> at * 8 & 0xff) == 0);
+		if (isnan(want))
+			cr_assert(isnan(element((uint16_t)f16, true)) && isnan(element((uint16_t)bf16, false)));
+		else
+			cr_assert(element((uint16_t)f16, true) == want && element((uint16_t)bf16, false) == want,
+				  "%s %02x: f16 %g, bf16 %g", paged_dtype_name(p.dtype), code,
+				  (double)element((uint16_t)f16, true), (double)element((uint16_t)bf16, false));
+	}
+	drop(p.f16);
+	drop(p.bf16);
+	drop(p.wild);
 }
 
 Test(simt, launches_that_cannot_be)

@@ -9,6 +9,7 @@ extern "C" {
 #endif
 
 void simt_link_append(void);
+void simt_link_attention_bytes(void);
 void simt_link_attention_mma(void);
 void simt_link_attention_mma_window(void);
 void simt_link_attention_simt(void);
