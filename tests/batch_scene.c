@@ -80,23 +80,60 @@ buffers_free(struct scene *scene)
 enum which { KEYS, VALUES, QUERIES };
 
 static float
-element(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+number(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
 {
 	const struct scene_params *p = &scene->params;
-	enum paged_dtype dtype = which == QUERIES ? p->q : p->pool;
 	uint64_t at = (((uint64_t)row * 4096 + token) * 256 + head) * 1024 + dim;
-	uint8_t rounded[4];
-	float value;
 
 	if (p->golden != NULL) {
 		const struct golden_tensor *const from[] = { &p->golden->k, &p->golden->v, &p->golden->q };
 
-		value = golden_tensor_element(from[which], row, head, token, dim);
-	} else {
-		value = reference_random(71 + which, at, which == VALUES ? 1 : 1.5f);
+		return golden_tensor_element(from[which], row, head, token, dim);
 	}
-	reference_store(rounded, dtype, 0, value);
-	return reference_load(rounded, dtype, 0);
+	return reference_random(71 + which, at, which == VALUES ? 1 : 1.5f);
+}
+
+/* What i8 keeps of a number among those of its head: times a scale, a whole number. */
+static float
+i8_of(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, float value)
+{
+	uint32_t n = which == KEYS ? scene->params.k_dim : scene->params.v_dim;
+	float most = 0;
+
+	for (uint32_t d = 0; d < n; d++)
+		most = fmaxf(most, fabsf(number(scene, which, row, head, token, d)));
+	return rintf(value * (127 / most)) * (most / 127);
+}
+
+static float
+scale_of(const struct scene *scene, enum which which, uint32_t head)
+{
+	return scene->params.scales ? ldexpf(1, (int)head - (which == KEYS ? 1 : 3)) : 1;
+}
+
+static float
+element(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+{
+	const struct scene_params *p = &scene->params;
+	enum paged_dtype dtype = which == QUERIES ? p->q : p->pool;
+	float value = number(scene, which, row, head, token, dim), scale = 1;
+	uint8_t rounded[4];
+
+	if (dtype == PAGED_I8)
+		return i8_of(scene, which, row, head, token, value);
+	if (which != QUERIES)
+		scale = scale_of(scene, which, head);
+	reference_store(rounded, dtype, 0, value / scale);
+	return reference_load(rounded, dtype, 0) * scale;
+}
+
+/* Keys and values that a pool of bytes will round are written as they are. */
+static float
+written(const struct scene *scene, enum which which, uint32_t row, uint32_t head, uint32_t token, uint32_t dim)
+{
+	if (which == QUERIES || paged_dtype_is_tensor(scene->params.pool))
+		return element(scene, which, row, head, token, dim);
+	return number(scene, which, row, head, token, dim);
 }
 
 struct paged_tensor
@@ -127,7 +164,7 @@ tokens_set(struct scene *scene, const struct paged_tensor *tensor, uint32_t at, 
 			for (uint32_t d = 0; d < tensor->dim; d++)
 				reference_store(host, tensor->dtype,
 						(t - from) * (size_t)tensor->token_stride + h * tensor->dim + d,
-						element(scene, which, row, h, t, d));
+						written(scene, which, row, h, t, d));
 	if (n > 0)
 		scene_set(scene, (uint8_t *)tensor->data + at * (size_t)tensor->token_stride * size, host, n * size);
 	free(host);
@@ -145,8 +182,8 @@ scene_keys(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
 struct paged_tensor
 scene_values(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
 {
-	struct paged_tensor v =
-		scene_tensor(scene, scene->params.pool, to - from, scene->params.kv_heads, scene->params.v_dim);
+	enum paged_dtype dtype = paged_dtype_is_tensor(scene->params.pool) ? scene->params.pool : PAGED_F32;
+	struct paged_tensor v = scene_tensor(scene, dtype, to - from, scene->params.kv_heads, scene->params.v_dim);
 
 	tokens_set(scene, &v, 0, VALUES, row, from, to);
 	return v;
@@ -174,6 +211,16 @@ device_open(struct scene *scene)
 	/* As an engine does: the library has to bear what mode its thread is in. */
 	ok(scene, scene->gpu.driver.context_push(scene->gpu.context));
 	ok(scene, scene->gpu.driver.stream_create(&scene->stream, CUDA_STREAM_NON_BLOCKING));
+}
+
+static const float *
+scales_put(struct scene *scene, enum which which)
+{
+	float scales[256];
+
+	for (uint32_t h = 0; h < scene->params.kv_heads; h++)
+		scales[h] = scale_of(scene, which, h);
+	return scene_put(scene, scales, scene->params.kv_heads * sizeof(float));
 }
 
 void
@@ -230,6 +277,10 @@ scene_open(struct scene *scene, const struct scene_params *params)
 	scene->out = scene_tensor(scene, params->q, scene->total_q, params->q_heads, params->v_dim);
 	scene->lse = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
 	scene->max_score = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
+	if (params->scales) {
+		scene->k_scale = scales_put(scene, KEYS);
+		scene->v_scale = scales_put(scene, VALUES);
+	}
 }
 
 void
@@ -260,7 +311,11 @@ scene_write(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
 		scene_ok(scene, paged_batch_plan(scene->batch, 1,
 						 &(struct paged_batch_row){
 							 .seq = scene->seq[row], .q_len = end - at, .kv_len = end }));
-		scene_ok(scene, paged_append(scene->batch, SCENE_LAYER, &k, v.data != NULL ? &v : NULL, NULL));
+		scene_ok(scene, paged_append(scene->batch, SCENE_LAYER, &k, v.data != NULL ? &v : NULL,
+					     &(struct paged_append_params){
+						     .struct_size = sizeof(struct paged_append_params),
+						     .k_scale = scene->k_scale,
+						     .v_scale = scene->v_scale }));
 	}
 }
 
@@ -301,7 +356,9 @@ scene_attend(struct scene *scene, struct paged_mods *mods)
 						  .lse = scene->lse,
 						  .max_score = scene->max_score,
 						  .mods = mods,
-						  .sink = p->sink ? scene_put(scene, sinks, p->q_heads * 4) : NULL });
+						  .sink = p->sink ? scene_put(scene, sinks, p->q_heads * 4) : NULL,
+						  .k_scale = scene->k_scale,
+						  .v_scale = scene->v_scale });
 }
 
 /* Expectations */
@@ -333,13 +390,18 @@ line_check(const struct scene *scene, const struct results *results, uint32_t r,
 	   const struct reference_line *line, uint32_t h)
 {
 	const struct scene_params *p = &scene->params;
+	enum paged_dtype weights = p->pool;
 	struct reference_result expected;
 	size_t at = (size_t)packed * p->q_heads + h;
 
 	reference_attend(line, &expected);
-	/* Tensor cores take weights in the pool's dtype; values are at most 1. */
-	if (p->pool != PAGED_F32)
-		expected.out_tolerance += 2 * reference_unit(p->pool);
+	/* Tensor cores take weights in the pool's dtype, or in the half that pools of bytes do; values are at most 1. */
+	if (p->pool == PAGED_I8)
+		weights = PAGED_BF16;
+	else if (!paged_dtype_is_tensor(p->pool))
+		weights = PAGED_F16;
+	if (weights != PAGED_F32)
+		expected.out_tolerance += 2 * reference_unit(weights);
 	for (uint32_t d = 0; d < p->v_dim; d++) {
 		double got = (double)reference_load(results->out, p->q,
 						    packed * (size_t)scene->out.token_stride + h * p->v_dim + d);

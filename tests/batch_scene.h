@@ -36,6 +36,7 @@ struct scene_params {
 	uint32_t chunk;   /* tokens that an append writes at most; 0: all */
 	enum paged_mask mask;
 	float scale; /* 0: the default */
+	bool scales; /* of e4m3 and e5m2, powers of 2 */
 	bool sink;
 	uint32_t n_rows;
 	struct scene_row rows[SCENE_MAX_ROWS];
@@ -63,6 +64,7 @@ struct scene {
 	/* Attention's results, where the back end wants them. */
 	struct paged_tensor out;
 	float *lse, *max_score;
+	const float *k_scale, *v_scale; /* or NULL */
 };
 
 /** Holds a call on the scene's client to the status that it shall give. */

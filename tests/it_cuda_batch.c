@@ -69,6 +69,27 @@ IT_TEST(decode_in_halves)
 	}
 }
 
+IT_TEST(pools_of_bytes)
+{
+	static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct scene_params params = decode;
+
+	start();
+	params.page_size = 16;
+	params.q_heads = 6;
+	params.rows[0].q_len = 11;
+	for (unsigned int i = 0; i < 9; i++) {
+		params.pool = pools[i % 3];
+		params.q = PAGED_F32 + i / 3;
+		params.k_dim = i % 2 ? 64 : 32;
+		params.v_dim = i % 4 == 3 ? 19 : 48;
+		params.scales = i < 6 && params.pool != PAGED_I8;
+		params.v_in_k = i == 8 || i == 6;
+		params.v_dim = params.v_in_k ? 16 : params.v_dim;
+		both(&params);
+	}
+}
+
 IT_TEST(prefill_of_odd_dims)
 {
 	struct scene_params params = decode;
