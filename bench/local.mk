@@ -24,4 +24,4 @@ noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
-EXTRA_DIST += %D%/gpu_reader.cu
+EXTRA_DIST += %D%/gpu_reader.cu %D%/peers/README.md %D%/peers/compare.py %D%/peers/gpu_torch.py

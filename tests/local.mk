@@ -706,3 +706,5 @@ IT_TESTS += %D%/it_cuda_mods_faults
 %C%_it_cuda_mods_faults_SOURCES = %D%/it_cuda_mods_faults.c
 %C%_it_cuda_mods_faults_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_faults_DEPENDENCIES = $(STAND_IN_LIBS)
+
+LINT_TESTS += %D%/lint_python.sh
