@@ -87,6 +87,13 @@ cuda_case_needs_no_driver(void)
 }
 
 void
+cuda_case_needs_stand_in(void)
+{
+	if (!stand_in_wanted())
+		it_skip("for the driver's stand-in: a real one fails, logs and shows devices as it likes");
+}
+
+void
 cuda_case_open_to_all(const struct it_daemon *daemon)
 {
 	it_require(chmod(daemon->dir, 0711) == 0, "%m");

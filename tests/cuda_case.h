@@ -24,6 +24,9 @@ void cuda_case_daemon(struct it_daemon *daemon, enum cuda_case_export export, co
 /** cuda_case_needs_no_driver - skips the test on a machine that has a CUDA driver */
 void cuda_case_needs_no_driver(void);
 
+/** cuda_case_needs_stand_in - skips the test on a real driver, which fails, counts and shows devices as it likes */
+void cuda_case_needs_stand_in(void);
+
 /** cuda_case_open_to_all - let other users reach the runtime directory */
 void cuda_case_open_to_all(const struct it_daemon *daemon);
 

@@ -31,6 +31,7 @@ IT_TEST(no_driver_is_said_in_one_line)
 
 IT_TEST(devices_that_cannot_be_shared_are_refused)
 {
+	cuda_case_needs_stand_in();
 	cuda_case_environment();
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = 1", ""),
 		"pagedd.conf:6: pool toy: device = 1: there are 1 CUDA devices, counted from 0\n");
@@ -53,6 +54,7 @@ IT_TEST(devices_that_cannot_be_shared_are_refused)
 
 IT_TEST(memory_that_is_not_there_is_refused)
 {
+	cuda_case_needs_stand_in();
 	cuda_case_environment();
 	setenv("PAGED_STAND_IN_MEMORY", "8388608", 1);
 	refused(cuda_case_configuration(
@@ -71,6 +73,7 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 {
 	struct it_daemon daemon;
 
+	cuda_case_needs_stand_in();
 	cuda_case_environment();
 	setenv("PAGED_STAND_IN_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
 	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
@@ -94,6 +97,7 @@ IT_TEST(mps_is_warned_of)
 {
 	struct it_daemon daemon;
 
+	cuda_case_needs_stand_in();
 	setenv("PAGED_STAND_IN_ATTRIBUTES", "133=1", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon, "warning: pool: toy: stand-in for a GPU is shared through MPS"));
@@ -102,6 +106,7 @@ IT_TEST(mps_is_warned_of)
 
 IT_TEST(lost_contexts_are_told_apart)
 {
+	cuda_case_needs_stand_in();
 	cuda_case_environment();
 	setenv("PAGED_STAND_IN_FAIL", "cuStreamSynchronize=719", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
@@ -202,11 +207,13 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_daemon_fails, 120)
 {
+	cuda_case_needs_stand_in();
 	daemon_fails_at_every_call(CUDA_CASE_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
 {
+	cuda_case_needs_stand_in();
 	daemon_fails_at_every_call(CUDA_CASE_LEGACY);
 }
 
@@ -275,11 +282,13 @@ static void worker_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_worker_fails, 120)
 {
+	cuda_case_needs_stand_in();
 	worker_fails_at_every_call(CUDA_CASE_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
 {
+	cuda_case_needs_stand_in();
 	worker_fails_at_every_call(CUDA_CASE_LEGACY);
 }
 

@@ -93,8 +93,9 @@ writer(int from, int to, void *argument)
 	(void)argument;
 	cuda_start();
 	toy_open(&toy, NULL, 0);
-	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, "sm_90") == 0);
-	it_require(strcmp(toy.info.device, STAND_IN_UUID) == 0, "%s", toy.info.device);
+	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
+	it_require(strcmp(toy.info.device, gpu.uuid_text) == 0, "%s", toy.info.device);
+	it_require(!stand_in_wanted() || strcmp(toy.info.device, STAND_IN_UUID) == 0, "%s", toy.info.device);
 	it_require((uintptr_t)toy.info.base % 512 == 0 && toy.info.k.head_stride % 128 == 0);
 	words_write(&toy, 7);
 	it_say(to, "w", 1);
@@ -137,9 +138,10 @@ static void two_processes(enum cuda_case_export export)
 	it_join(&first);
 	listing = it_pagedctl(&code, "pools", NULL);
 	it_require(code == 0, "%s", listing);
-	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, stand-in" : "CUDA, legacy, stand-in") != NULL,
+	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, " : "CUDA, legacy, ") != NULL, "%s", listing);
+	it_require(strstr(listing, "DEVICE") != NULL &&
+			   strstr(listing, stand_in_wanted() ? STAND_IN_UUID : "GPU-") != NULL,
 		   "%s", listing);
-	it_require(strstr(listing, "DEVICE") != NULL && strstr(listing, STAND_IN_UUID) != NULL, "%s", listing);
 	it_daemon_stop(&daemon);
 }
 
@@ -339,7 +341,7 @@ embedded_worker(int from, int to, void *argument)
 	toy_ok(&toy, paged_client_open_embedded(&params, 1, NULL, &toy.client));
 	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
 	toy_ok(&toy, paged_pool_info(toy.pool, &toy.info));
-	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, "sm_90") == 0);
+	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
 	words_write(&toy, 9);
 	it_fork(&child, embedded_worker, &toy);
 	it_join(&child);
@@ -378,6 +380,7 @@ context_stays(int from, int to, void *argument)
 
 IT_TEST(the_callers_context_stays_current)
 {
+	cuda_case_needs_stand_in();
 	in_a_worker(CUDA_CASE_LEGACY, context_stays);
 }
 
@@ -454,6 +457,7 @@ IT_TEST(devices_are_found_by_uuid)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
+	cuda_case_needs_stand_in();
 	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-7374-616e-642d696e2000", "");
 	it_fork(&worker, sees_another_device, NULL);
