@@ -40,7 +40,7 @@ pack_and_move()
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/client/ctl/pagedctl "$bundle"/bench/paged-bench \
-		"$bundle"/tests/gpu/conformance "$bundle"/tests/it_*; do
+		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/it_*; do
 		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
 	done >"$directory/libraries" || return 1
 	grep 'not found' "$directory/libraries" && return 1
@@ -81,6 +81,23 @@ gpu_tests()
 	[ "$code" -eq 0 ] && grep '^ok 1 - .* # SKIP no CUDA d' "$directory/tap"
 }
 
+# What a lent machine is asked for, one step after the other, and what became of each.
+all_steps()
+{
+	bare PATH="$PATH" CUDA_VISIBLE_DEVICES= "$bundle/run" all "$directory/results" machine conformance torch table \
+		>"$directory/steps" && cat "$directory/steps" &&
+		cmp "$directory/steps" "$directory/results/steps.txt" &&
+		[ "$(grep -c ': ' "$directory/steps")" -eq 4 ] && grep -E '^(conformance|table): done' "$directory/steps" &&
+		grep '^NVRTC: ' "$directory/results/machine.txt" && grep '# SKIP no CUDA d' "$directory/results/conformance.tap" &&
+		grep '"name": "all".*"skipped"' "$directory/results/torch.jsonl"
+}
+
+nvrtc_found()
+{
+	mkdir "$directory/nvrtc" && bare PAGED_NVRTC="$directory/nvrtc" "$bundle/run" nvrtc |
+		grep -xF "NVRTC: $directory/nvrtc"
+}
+
 refused()
 {
 	! "$PAGED_SRCDIR/tools/gpu-bundle" "$PAGED_BUILDDIR" "$bundle" 2>"$directory/said" &&
@@ -94,6 +111,8 @@ try "it says whether it has kernels for a GPU" kernels_told
 try "pagedd says its version" version
 try "workers share a pool" worker
 try "tests of the GPU are skipped where there is none" gpu_tests
+try "all that a GPU is for, in steps" all_steps
+try "a CUDA compiler elsewhere is taken" nvrtc_found
 try "what cannot be is refused" refused
 echo "1..$n"
 exit $status

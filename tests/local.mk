@@ -644,18 +644,26 @@ LINT_TESTS += %D%/it_conformance.sh
 
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
 GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_graph %D%/it_cuda_mods %D%/it_cuda_work \
-	%D%/it_cuda_marks
+	%D%/it_cuda_marks %D%/it_cuda_pool %D%/it_cuda_plan %D%/it_cuda_faults %D%/it_quarantine %D%/it_llama_cuda
 if HAVE_CUDA_TOOLKIT
-GPU_TESTS += %D%/gpu/conformance.fatbin
-CLEANFILES += %D%/gpu/conformance.fatbin
+GPU_TESTS += %D%/gpu/conformance.fatbin bench/gpu_reader.fatbin
+CLEANFILES += %D%/gpu/conformance.fatbin bench/gpu_reader.fatbin
+bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/simt.h kernels/cuda/simt_device.h
+	$(AM_V_GEN)$(MKDIR_P) bench && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
+		$(srcdir)/bench/gpu_reader.cu
 %D%/gpu/conformance.fatbin: %D%/gpu/conformance.cu %D%/gpu/conformance.h kernels/cuda/fp8.h kernels/cuda/simt.h \
 		kernels/cuda/simt_device.h
 	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
 		$(srcdir)/%D%/gpu/conformance.cu
 endif
 .PHONY: gpu-tests
-gpu-tests: all
+gpu-tests: all %D%/gpu/list
 	$(MAKE) $(AM_MAKEFLAGS) $(GPU_TESTS)
+# For tools/gpu-bundle.
+check_DATA = %D%/gpu/list
+CLEANFILES += %D%/gpu/list
+%D%/gpu/list: Makefile
+	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && for name in $(GPU_TESTS); do echo $$name; done >$@
 LINT_TESTS += %D%/it_bundle.sh
 
 # examples/llama on a GPU
