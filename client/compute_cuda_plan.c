@@ -494,8 +494,9 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 				  batch->pool->at.view.max_length, batch->pool->at.name);
 	if ((head->faults & CUDA_FAULT_POSITION) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
-				  "row %u: a token to append lies before position 0 or past max_length %u", r,
-				  batch->pool->at.view.max_length);
+				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "
+				  "rotary position at or past n_positions",
+				  r, batch->pool->at.view.max_length);
 	if ((head->faults & CUDA_FAULT_PAGE) != 0)
 		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
 				  r < batch->n_rows ? batch->row[r].capacity : 0);

@@ -5,12 +5,14 @@
  */
 #include "config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
+#include "tests/reference.h"
 #include "tests/stand_in_use.h"
 
 static void
@@ -133,6 +135,91 @@ IT_TEST(long_rows)
 	params.chunk = 30;
 	params.q_heads = 2;
 	both(&params);
+}
+
+#define ROTARY_DIM 24u
+#define ROTARY_POSITIONS 16u
+#define ROTARY_TOKENS 9u
+
+struct rotary_results {
+	float q[ROTARY_TOKENS * 4 * 32]; /* 4 heads of K dim 32 */
+	float out[ROTARY_TOKENS * 4 * 16];
+};
+
+/* Appends with positions of its own, and attends with queries that were turned on the way. */
+static void
+rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
+{
+	struct scene_params params = decode;
+	float cos_sin[ROTARY_POSITIONS * ROTARY_DIM];
+	struct paged_rotary rotary = { .struct_size = sizeof(rotary),
+				       .n_positions = ROTARY_POSITIONS,
+				       .dim = ROTARY_DIM,
+				       .first = 8,
+				       .style = past % 2 };
+	struct paged_append_params append = { .struct_size = sizeof(append), .rotary = &rotary };
+	bool device = strcmp(backend, "cuda") == 0;
+	uint32_t positions[ROTARY_TOKENS];
+	struct paged_tensor k, v;
+	struct scene scene;
+
+	for (unsigned int i = 0; i < ROTARY_POSITIONS * ROTARY_DIM; i++)
+		cos_sin[i] = reference_random(5, i, 1);
+	for (unsigned int i = 0; i < ROTARY_TOKENS; i++)
+		positions[i] = i == 4 ? past : i * 5 % ROTARY_POSITIONS;
+	params.backend = backend;
+	params.pool = pool;
+	params.k_dim = 32;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = ROTARY_TOKENS, .q_len = ROTARY_TOKENS };
+	scene_open(&scene, &params);
+	rotary.cos_sin = scene_put(&scene, cos_sin, sizeof(cos_sin));
+	rotary.positions = scene_put(&scene, positions, sizeof(positions));
+	rotary.q = scene_queries(&scene);
+	rotary.q_out = scene_tensor(&scene, PAGED_F32, ROTARY_TOKENS, params.q_heads, params.k_dim);
+	k = scene_keys(&scene, 0, 0, ROTARY_TOKENS);
+	v = scene_values(&scene, 0, 0, ROTARY_TOKENS);
+	scene_ok(&scene,
+		 paged_batch_plan(scene.batch, 1,
+				  &(struct paged_batch_row){
+					  .seq = scene.seq[0], .q_len = ROTARY_TOKENS, .kv_len = ROTARY_TOKENS }));
+	if (past >= ROTARY_POSITIONS) {
+		scene_expect(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append),
+			     device ? PAGED_OK : PAGED_ERR_RANGE);
+		scene_expect(&scene, paged_batch_validate(scene.batch), device ? PAGED_ERR_RANGE : PAGED_OK);
+		it_note("%s: %s", backend, paged_client_error(scene.client));
+	} else {
+		scene_ok(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append));
+		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &rotary.q_out, &scene.out, NULL));
+		scene_ok(&scene, paged_batch_validate(scene.batch));
+		scene_get(&scene, results->q, rotary.q_out.data, sizeof(results->q));
+		scene_get(&scene, results->out, scene.out.data, sizeof(results->out));
+	}
+	scene_close(&scene);
+}
+
+/* The same bits of turned queries; attention over turned keys as near as its sums are. */
+IT_TEST(rotary)
+{
+	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_E4M3, PAGED_I8 };
+	struct rotary_results host, cuda;
+
+	start();
+	for (uint32_t i = 0; i < 6; i++) {
+		rotary_on("host", pools[i / 2], i % 2, &host);
+		rotary_on("cuda", pools[i / 2], i % 2, &cuda);
+		it_require(memcmp(host.q, cuda.q, sizeof(host.q)) == 0);
+		for (size_t at = 0; at < sizeof(host.out) / sizeof(host.out[0]); at++)
+			it_require(fabsf(host.out[at] - cuda.out[at]) < 1e-5f, "%zu: host %g, cuda %g", at,
+				   (double)host.out[at], (double)cuda.out[at]);
+	}
+}
+
+IT_TEST(rotary_positions_past_the_angles)
+{
+	start();
+	rotary_on("host", PAGED_F16, ROTARY_POSITIONS, NULL);
+	rotary_on("cuda", PAGED_F16, ROTARY_POSITIONS, NULL);
 }
 
 /* A row's keys in two parts, each an explicit page table, merged to what all of them give. */
