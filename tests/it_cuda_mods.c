@@ -60,7 +60,8 @@ struct mods_case {
 	int32_t window;
 	uint32_t n_slopes; /* that are there; 4 are wanted */
 	float cap;
-	bool half; /* bf16 and 64 dims */
+	bool half;  /* bf16 and 64 dims */
+	bool bytes; /* i8 in the pages besides */
 };
 
 static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
@@ -145,6 +146,8 @@ params_of(const struct mods_case *c)
 		params.pool = params.q = PAGED_BF16;
 		params.k_dim = params.v_dim = 64;
 	}
+	if (c->bytes)
+		params.pool = PAGED_I8;
 	return params;
 }
 
@@ -203,6 +206,18 @@ IT_TEST(a_mask_mod_with_a_parameter_and_an_array)
 				  .score = "8 * tanh(score / 8)",
 				  .window = 7,
 				  .n_slopes = 4 },
+	     PAGED_OK);
+}
+
+IT_TEST(mods_over_a_pool_of_bytes)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window",
+				  .score = "score + slope[h] * (kv_idx - q_idx)",
+				  .window = 7,
+				  .n_slopes = 4,
+				  .half = true,
+				  .bytes = true },
 	     PAGED_OK);
 }
 
