@@ -59,16 +59,30 @@ plan_find_item(const cuda_plan &plan, uint32_t item)
 	return low;
 }
 
+/* What the table has for a row's logical page, which it has room for. */
+SIMT_FUNCTION uint32_t
+plan_entry(const cuda_plan &plan, uint32_t row, uint32_t logical)
+{
+	return pointer_to<const uint32_t>(plan.table)[(uint64_t)row * plan.table_stride + logical];
+}
+
+/* Is an entry a page?  A fault is told if it is none. */
+SIMT_FUNCTION bool
+plan_page_check(const cuda_plan &plan, uint32_t row, uint32_t page, uint32_t n_pages)
+{
+	if (page < n_pages)
+		return true;
+	plan_fault(plan, CUDA_FAULT_PAGE, row);
+	return false;
+}
+
 /* The physical page of a row's logical one, which the table has; UINT32_MAX, and a fault told, if it is none. */
 SIMT_FUNCTION uint32_t
 plan_page(const cuda_plan &plan, uint32_t row, uint32_t logical, uint32_t n_pages)
 {
-	uint32_t page = pointer_to<const uint32_t>(plan.table)[(uint64_t)row * plan.table_stride + logical];
+	uint32_t page = plan_entry(plan, row, logical);
 
-	if (page < n_pages)
-		return page;
-	plan_fault(plan, CUDA_FAULT_PAGE, row);
-	return UINT32_MAX;
+	return plan_page_check(plan, row, page, n_pages) ? page : UINT32_MAX;
 }
 
 #endif
