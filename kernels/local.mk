@@ -121,6 +121,7 @@ EXTRA_DIST += %D%/cuda/mod_device.h
 GPU_SOURCE_FILES = \
 	%D%/cuda/append.cu \
 	%D%/cuda/attention_bytes.cu \
+	%D%/cuda/attention_mla.cu \
 	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
 	%D%/cuda/merge.cu \
@@ -204,6 +205,7 @@ noinst_LTLIBRARIES += %D%/libimages.la
 GPU_BUILT_IN_FILES = \
 	$(GPU_HEADER_FILES) \
 	%D%/cuda/attention_bytes.cu \
+	%D%/cuda/attention_mla.cu \
 	%D%/cuda/attention_mma.cu \
 	%D%/cuda/attention_simt.cu \
 	%D%/cuda/mod_args.h \

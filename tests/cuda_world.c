@@ -8,7 +8,7 @@
 #include "tests/cuda-stand-in/simt_run.h"
 #include "tests/simt/kernels.h"
 
-#define SHARED_SIZE (160u << 10)
+#define SHARED_SIZE (163u << 10) /* sm_80's */
 
 static uint64_t
 region_add(struct cuda_arena *arena, const void *data, size_t size, bool writable, bool owned, const char *name)
@@ -73,6 +73,8 @@ kernels_link(void)
 {
 	simt_link_append();
 	simt_link_attention_bytes();
+	simt_link_attention_mla();
+	simt_link_attention_mla_window();
 	simt_link_attention_mma();
 	simt_link_attention_mma_window();
 	simt_link_attention_simt();

@@ -45,7 +45,8 @@ IT_TEST(images_hold_what_the_stand_in_runs)
 	static const struct {
 		const char *source;
 		unsigned int n;
-	} sources[] = { { "append", 1 }, { "attention_bytes", 6 }, { "attention_mma", 6 }, { "attention_simt", 3 },
+	} sources[] = { { "append", 1 },         { "attention_bytes", 6 }, { "attention_mla", 2 },
+			{ "attention_mma", 6 },  { "attention_simt", 3 },
 			{ "merge", 1 },  { "pages", 1 },         { "plan", 1 } };
 
 	if (cuda_image_at(0) == NULL)

@@ -514,6 +514,8 @@ check_LTLIBRARIES += %D%/libsimtkernels.la
 %C%_libsimtkernels_la_SOURCES = \
 	%D%/simt/append.cc \
 	%D%/simt/attention_bytes.cc \
+	%D%/simt/attention_mla.cc \
+	%D%/simt/attention_mla_window.cc \
 	%D%/simt/attention_mma.cc \
 	%D%/simt/attention_mma_window.cc \
 	%D%/simt/attention_simt.cc \
@@ -544,6 +546,10 @@ UNIT_TESTS += %D%/unit_cuda_attention
 %C%_unit_cuda_attention_SOURCES = %D%/unit_cuda_attention.c
 %C%_unit_cuda_attention_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_attention_LDADD = $(CUDA_TEST_LIBS)
+UNIT_TESTS += %D%/unit_cuda_attention_mla
+%C%_unit_cuda_attention_mla_SOURCES = %D%/unit_cuda_attention_mla.c
+%C%_unit_cuda_attention_mla_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_attention_mla_LDADD = $(CUDA_TEST_LIBS)
 UNIT_TESTS += %D%/unit_cuda_bytes
 %C%_unit_cuda_bytes_SOURCES = %D%/unit_cuda_bytes.c
 %C%_unit_cuda_bytes_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -560,8 +566,8 @@ UNIT_TESTS += %D%/unit_cuda_mods
 %C%_unit_cuda_mods_SOURCES = %D%/unit_cuda_mods.c
 %C%_unit_cuda_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_mods_LDADD = %D%/libmodtest.la $(CUDA_TEST_LIBS)
-STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_bytes.cc tests/simt/attention_mma.cc \
-	tests/simt/attention_simt.cc tests/simt/merge.cc tests/simt/pages.cc tests/simt/plan.cc
+STAND_IN_KERNELS += tests/simt/append.cc tests/simt/attention_bytes.cc tests/simt/attention_mla.cc \
+	tests/simt/attention_mma.cc tests/simt/attention_simt.cc tests/simt/merge.cc tests/simt/pages.cc tests/simt/plan.cc
 LINT_TESTS += %D%/lint_cuda_images.sh
 IT_TESTS += %D%/it_cuda_images
 %C%_it_cuda_images_SOURCES = %D%/it_cuda_images.c %D%/stand_in_case.h %D%/stand_in_use.h

@@ -114,6 +114,20 @@ Test(cuda_compile, attention_on_tensor_cores)
 	mod_destroy(score);
 }
 
+/* With mods, and beside it without. */
+Test(cuda_compile, attention_over_values_in_keys)
+{
+	struct mod *mask = parse(MOD_MASK, "sliding_window"), *score = parse(MOD_SCORE, "soft_cap");
+	struct cuda_compiled plain = compile("attention_mla", "attention_mla_bf16", NULL, NULL, "sm_90"),
+			     image = compile("attention_mla", "attention_mla_bf16", mask, score, "sm_90");
+
+	cr_expect_not_null(memmem(image.bytes, image.size, "attention_mla_bf16", 18));
+	free(image.bytes);
+	free(plain.bytes);
+	mod_destroy(mask);
+	mod_destroy(score);
+}
+
 /* What this NVRTC does not know yet is left to the driver. */
 Test(cuda_compile, ptx_for_a_device_of_tomorrow)
 {

@@ -113,7 +113,7 @@ mods_check(struct world_params *params, struct cuda_attend how, const char *what
 }
 
 static void
-window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, uint32_t dim)
+window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
 {
 	struct world_params params = params_make();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
@@ -123,6 +123,7 @@ window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, ui
 	params.pool = params.q = dtype;
 	if (tile_lines != CUDA_TILE_LINES)
 		params.weights = dtype;
+	params.v_in_k = v_in_k;
 	params.k_dim = params.v_dim = dim;
 	for (args.window = 1; args.window < 1000; args.window *= 37) {
 		names[0].data = &args.window;
@@ -179,8 +180,9 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 
 Test(cuda_mods, window_and_soft_cap)
 {
-	window_check("attention_simt_128_window", CUDA_TILE_LINES, PAGED_F16, 16);
-	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_LINES, PAGED_BF16, 24);
+	window_check("attention_simt_128_window", CUDA_TILE_LINES, PAGED_F16, 16, false);
+	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_LINES, PAGED_BF16, 24, false);
+	window_check("attention_mla_f16_window", CUDA_MAX_TILE_LINES, PAGED_F16, 32, true);
 }
 
 Test(cuda_mods, documents_and_slopes)

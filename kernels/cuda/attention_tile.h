@@ -129,16 +129,14 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 }
 
 /* Begin to fetch n lines' queries, zeros past their dim and the tile's lines, as a group of copies of its own. */
-template <class K>
+template <class S>
 SIMT_FUNCTION void
-queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+queries_copy(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
 {
-	const attention_item &item = shared.item;
-
 	ATTENTION_ROLL
-	for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
-		uint32_t line = i / K::CHUNKS, chunk = i % K::CHUNKS;
-		simt_vec4 *to = &shared.chunks[swizzle<K>(line, chunk)];
+	for (uint32_t i = simt_thread(); i < n * S::CHUNKS; i += simt_n_threads()) {
+		uint32_t line = i / S::CHUNKS, chunk = i % S::CHUNKS;
+		simt_vec4 *to = &q[swizzle<S>(line, chunk)];
 		uint64_t from = 0;
 
 		if (line < item.n_lines)
@@ -151,6 +149,13 @@ queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, u
 			*to = query_chunk(from, p.q.dim, chunk);
 	}
 	simt_copy_async_commit();
+}
+
+template <class K>
+SIMT_FUNCTION void
+queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+{
+	queries_copy<K>(p, shared.item, shared.chunks, n);
 }
 
 template <class K>

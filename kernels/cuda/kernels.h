@@ -38,6 +38,7 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_COPY_THREADS 256
 #define CUDA_MERGE_THREADS 128
 #define CUDA_ATTENTION_THREADS 128
+#define CUDA_MLA_THREADS 256
 #define CUDA_TILE_LINES 16
 #define CUDA_MAX_TILE_LINES 64
 
@@ -51,6 +52,8 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 #define CUDA_BYTES_SHARED_64 (52u << 10)
 #define CUDA_BYTES_SHARED_128 (76u << 10)
 #define CUDA_BYTES_SHARED_256 (116u << 10)
+/** Of attention_mla_*: all that a block has on sm_80. */
+#define CUDA_MLA_SHARED (163u << 10)
 /** And of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 

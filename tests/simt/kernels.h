@@ -10,6 +10,8 @@ extern "C" {
 
 void simt_link_append(void);
 void simt_link_attention_bytes(void);
+void simt_link_attention_mla(void);
+void simt_link_attention_mla_window(void);
 void simt_link_attention_mma(void);
 void simt_link_attention_mma_window(void);
 void simt_link_attention_simt(void);

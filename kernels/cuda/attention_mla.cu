@@ -1,0 +1,573 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention on tensor cores for pools that keep V in K (MLA): many query heads
+ * on one KV head, K of up to 576 dims, V its first 512 or fewer, f16 or bf16
+ * with queries of the same, dims multiples of 16.
+ *
+ * A tile of keys comes into shared memory once and is read twice: by rows as
+ * keys, transposed as values.  A block has eight warps.  They share a tile's
+ * products first, which lie in shared memory then; a line's softmax is a few
+ * threads' of one warp, which write its weights over its products; and each
+ * warp multiplies all lines' weights with its own dims of the values, so that
+ * 64 lines' sums of 512 dims fit the block's registers.
+ *
+ * A wide tile is 64 lines, of which 16 meet 16 of the 32 tokens in each warp;
+ * a narrow one 16 lines, where four warps have a quarter of the dims each, and
+ * its memory is one more stage.
+ *
+ * Weights are rounded to the pool's dtype before they meet values.
+ */
+#include "kernels/cuda/attention_tile.h"
+
+#define WARPS (CUDA_MLA_THREADS / 32)
+#define TOKENS 32u
+#define MOST_BLOCKS (512 / 16 / WARPS) /* of 16 dims of the values, of each warp */
+/* Floats between lines: eight lines lie in other banks, pairs of floats by pairs, chunks by chunks. */
+#define PITCH 40u
+#define VALUES_PITCH (512u + 8)
+
+template <bool F16_, bool NARROW_> struct mla_shape {
+	static constexpr bool F16 = F16_, NARROW = NARROW_;
+	static constexpr uint32_t CHUNKS = 576 / 8;
+	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
+	static constexpr uint32_t STAGES = NARROW ? 3 : 2;
+	static constexpr uint32_t PARTS = NARROW ? 4 : 1;           /* that a product is the sum of */
+	static constexpr uint32_t LANES = CUDA_MLA_THREADS / LINES; /* that have a line's softmax */
+	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;       /* of tokens, of each */
+	static constexpr uint32_t GROUPS = LINES / CUDA_TILE_LINES; /* of 16 lines */
+};
+
+/* What both shapes' memory begins with. */
+struct mla_common {
+	attention_item item;
+	attention_marks marks;
+	bool taken;
+	uint32_t last;
+	uint32_t suspect; /* a product of this tile is no number: so may be values */
+};
+
+template <class S> struct mla_shared {
+	mla_common common;
+	float rescale[S::LINES];                              /* of the sums so far; in the end factor of the values */
+	alignas(16) float product[S::PARTS][S::LINES][PITCH]; /* part 0: scores, and 32 halves of weights at last */
+	union {
+		struct {
+			alignas(128) simt_vec4 q[S::LINES * S::CHUNKS];
+			simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
+		};
+		float values[S::LINES][VALUES_PITCH]; /* in the end */
+	};
+};
+
+/* What a thread holds: its line's softmax, and where its warp's next tokens lie. */
+struct mla_state {
+	attention_line line;
+	float maximum;
+	float sum;     /* of this thread's tokens */
+	uint32_t page; /* lanes 0-3: of the warp's tokens of the tile that is fetched next */
+	bool wanted;
+};
+
+/* Of 16 lines each: the warp's blocks of 16 dims, the two halves of one, as mma leaves them. */
+template <class S> using mla_values = float[S::GROUPS][MOST_BLOCKS][2][4];
+
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_thread_line()
+{
+	return simt_thread() / S::LANES;
+}
+
+/* Does anybody see something of the tile? */
+template <class S>
+SIMT_FUNCTION bool
+mla_tile_wanted(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t begin)
+{
+	return p.blocks.first_list == 0 || shared.common.marks.any[begin % CUDA_SEGMENT / 32] != 0;
+}
+
+/* Ask where the warp's tokens of a tile lie, which is waited for when the tile is fetched. */
+template <class S>
+SIMT_FUNCTION void
+mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, mla_state &state, uint32_t begin,
+		  uint32_t end)
+{
+	uint32_t token = begin + simt_warp() * (TOKENS / WARPS) + simt_lane();
+
+	state.wanted = simt_lane() < TOKENS / WARPS && token < end;
+	if (state.wanted && p.blocks.first_list != 0)
+		state.wanted = (shared.common.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
+	state.page = 0;
+	if (state.wanted)
+		state.page = plan_entry(p.plan, shared.common.item.row, token / p.pages.page_size);
+}
+
+/*
+ * Begin to fetch a tile into a stage, whose tokens were asked for; what is not
+ * to be read becomes zeros.  Ends a group in any case, and asks for the next.
+ */
+template <class S>
+SIMT_FUNCTION void
+mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t stage, uint32_t begin,
+	       uint32_t end)
+{
+	const cuda_plane &from = p.pages.plane[CUDA_K];
+	uint32_t first = simt_warp() * (TOKENS / WARPS);
+	uint32_t slot = (begin + first + simt_lane()) % p.pages.page_size;
+	bool valid = state.wanted && plan_page_check(p.plan, shared.common.item.row, state.page, p.pages.n_pages);
+	uint64_t at = valid ? plane_address(from, state.page, shared.common.item.kv_head, slot) : 0;
+
+	ATTENTION_ROLL
+	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && mla_tile_wanted<S>(p, shared, begin); i++) {
+		uint64_t row =
+			(uint64_t)simt_shuffle((uint32_t)(at >> 32), (int)i) << 32 | simt_shuffle((uint32_t)at, (int)i);
+
+		ATTENTION_UNROLL
+		for (uint32_t chunk = simt_lane(); chunk < S::CHUNKS; chunk += 32)
+			if (chunk * 8 < from.dim)
+				simt_copy_async16(&shared.tile[stage][swizzle<S>(first + i, chunk)],
+						  pointer_to<const void>(row == 0 ? from.address : row + chunk * 16),
+						  row != 0);
+	}
+	simt_copy_async_commit();
+	mla_tokens_locate<S>(p, shared, state, begin + TOKENS, end);
+}
+
+/* The warp's products of 16 lines with 16 tokens, over all dims or its part of them, to shared memory. */
+template <class S>
+SIMT_FUNCTION void
+mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *keys)
+{
+	uint32_t lane = simt_lane(), group = simt_warp() / 2, first = simt_warp() % 2 * 16;
+	uint32_t steps = p.pages.plane[CUDA_K].dim / 16, lines = S::NARROW ? 0 : group * 16;
+	uint32_t begin = S::NARROW ? steps * group / 4 : 0, end = S::NARROW ? steps * (group + 1) / 4 : steps;
+	uint32_t line = lines + lane % 16, token = first + lane / 16 * 8 + lane % 8;
+	float product[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
+
+	if (lines >= shared.common.item.n_lines)
+		return;
+	ATTENTION_UNROLL_4
+	for (uint32_t k = begin; k < end; k++) {
+		uint32_t a[4], b[4];
+
+		simt_ldmatrix_x4(a, &shared.q[swizzle<S>(line, k * 2 + lane / 16)]);
+		simt_ldmatrix_x4(b, &keys[swizzle<S>(token, k * 2 + lane / 8 % 2)]);
+		mma<S>(product[0], a, b);
+		mma<S>(product[1], a, b + 2);
+	}
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < 2; n++)
+		ATTENTION_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		float *to =
+			&shared.product[S::NARROW ? group : 0][lines + lane / 4 + i * 8][first + n * 8 + lane % 4 * 2];
+
+		*reinterpret_cast<simt_vec2 *>(to) = { bits_of(product[n][i * 2]), bits_of(product[n][i * 2 + 1]) };
+	}
+}
+
+/* This thread's pair of tokens: of all of the line's, number j. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_pair_token(uint32_t j)
+{
+	return (simt_thread() % S::LANES + j * S::LANES) * 2;
+}
+
+SIMT_FUNCTION simt_vec2 *
+mla_pair_at(float *line, uint32_t i)
+{
+	return reinterpret_cast<simt_vec2 *>(line + i);
+}
+
+/* A product becomes a score; `whole`: every line sees every token. */
+template <class S>
+SIMT_FUNCTION float
+mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t token,
+	       bool whole, float product)
+{
+	const mla_common &common = shared.common;
+
+	if ((bits_of(product) & 0x7f800000) == 0x7f800000 && mla_thread_line<S>() < common.item.n_lines)
+		simt_atomic_or(&shared.common.suspect, 1);
+	if (!whole && !line_sees(p, common.item, common.marks, line, token))
+		return -infinity();
+	return line_score(p, common.item, line, token, product);
+}
+
+/* This thread's scores of a tile.  Mods are in the code once: their loop is rolled, and goes through memory. */
+template <class S>
+SIMT_FUNCTION void
+mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t begin,
+		bool whole, float score[S::PAIRS][2])
+{
+	constexpr bool mods = attention_mod::has_mask || attention_mod::has_score;
+
+	ATTENTION_ROLL
+	for (uint32_t e = 0; mods && e < S::PAIRS * 2; e++) {
+		uint32_t token = mla_pair_token<S>(e / 2) + e % 2;
+		float product = 0;
+
+		ATTENTION_UNROLL
+		for (uint32_t part = 0; part < S::PARTS; part++)
+			product += shared.product[part][mla_thread_line<S>()][token];
+		shared.product[0][mla_thread_line<S>()][token] =
+			mla_score_make<S>(p, shared, line, begin + token, whole, product);
+	}
+	ATTENTION_UNROLL
+	for (uint32_t j = 0; j < S::PAIRS; j++) {
+		score[j][0] = score[j][1] = 0;
+		ATTENTION_UNROLL
+		for (uint32_t part = 0; part < (mods ? 1 : S::PARTS); part++) {
+			simt_vec2 two = *mla_pair_at(shared.product[part][mla_thread_line<S>()], mla_pair_token<S>(j));
+
+			score[j][0] += float_of(two.x);
+			score[j][1] += float_of(two.y);
+		}
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; !mods && i < 2; i++)
+			score[j][i] = mla_score_make<S>(p, shared, line, begin + mla_pair_token<S>(j) + i, whole,
+							score[j][i]);
+	}
+}
+
+/* Eight weights of a line, in the memory of its products; chunks change places so that eight lines' lie in all banks.
+ */
+template <class S>
+SIMT_FUNCTION simt_vec4 *
+mla_weights_at(mla_shared<S> &shared, uint32_t line, uint32_t chunk)
+{
+	return reinterpret_cast<simt_vec4 *>(shared.product[0][line]) + (chunk ^ (line / 4 & 1));
+}
+
+/* Products become weights; the line's maximum and sum follow. */
+template <class S>
+SIMT_FUNCTION void
+mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, bool whole)
+{
+	float score[S::PAIRS][2], top = -infinity(), rescale;
+	uint32_t line = mla_thread_line<S>();
+
+	mla_scores_make<S>(p, shared, state.line, begin, whole, score);
+	ATTENTION_UNROLL
+	for (uint32_t j = 0; j < S::PAIRS; j++)
+		top = softmax_larger(softmax_larger(top, score[j][0]), score[j][1]);
+	ATTENTION_UNROLL
+	for (uint32_t step = 1; step < S::LANES; step *= 2)
+		top = softmax_larger(top, simt_shuffle_xor(top, (int)step));
+	top = softmax_larger(state.maximum, top);
+	rescale = softmax_weight(state.maximum, top);
+	state.maximum = top;
+	state.sum *= rescale;
+	if (simt_thread() % S::LANES == 0)
+		shared.rescale[line] = rescale;
+	simt_warp_sync(); /* the line's products are read; its weights take their place */
+	ATTENTION_UNROLL
+	for (uint32_t j = 0; j < S::PAIRS; j++) {
+		uint32_t token = mla_pair_token<S>(j);
+		float a = softmax_weight(score[j][0], top), b = softmax_weight(score[j][1], top);
+
+		state.sum += a;
+		state.sum += b;
+		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, line, token / 8))[token % 8 / 2] = pack<S>(a, b);
+	}
+}
+
+/* Where the warp's block n of 16 dims begins; its last may lie past the values. */
+SIMT_FUNCTION uint32_t
+mla_block_dim(uint32_t n)
+{
+	return (simt_warp() + n * WARPS) * 16;
+}
+
+/* A bit for each of the tile's tokens whose values have a NaN or infinity among the warp's dims. */
+template <class S>
+SIMT_FUNCTION uint32_t
+mla_wild_tokens(const simt_vec4 *values, uint32_t v_dim)
+{
+	const uint32_t exponent = S::F16 ? 0x7c00 : 0x7f80;
+	bool wild = false;
+
+	ATTENTION_ROLL
+	for (uint32_t n = 0; n < MOST_BLOCKS * 2 && mla_block_dim(n / 2) < v_dim; n++) {
+		simt_vec4 v = values[swizzle<S>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)];
+		const uint32_t words[4] = { v.x, v.y, v.z, v.w };
+
+		for (uint32_t i = 0; i < 4; i++)
+			wild |= (words[i] & exponent) == exponent || (words[i] >> 16 & exponent) == exponent;
+	}
+	return simt_ballot(wild);
+}
+
+/*
+ * One token whose values are wild, for the lines that give it weight; tensor
+ * cores would multiply it with the other lines' zeros, and make NaN of them.
+ */
+template <class S>
+SIMT_FUNCTION void
+mla_wild_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token, uint32_t v_dim, mla_values<S> &values)
+{
+	const uint16_t *row = reinterpret_cast<const uint16_t *>(tile);
+	const uint32_t dtype = S::F16 ? CUDA_F16 : CUDA_BF16;
+
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++) {
+		uint32_t at = swizzle<S>(token, mla_block_dim(n / 2) / 8 + n % 2) * 8 + simt_lane() % 4 * 2;
+
+		if (mla_block_dim(n / 2) >= v_dim)
+			continue;
+		ATTENTION_UNROLL
+		for (uint32_t m = 0; m < S::GROUPS * 2; m++) {
+			const uint16_t *halves = reinterpret_cast<const uint16_t *>(
+				mla_weights_at<S>(shared, m * 8 + simt_lane() / 4, token / 8));
+			float weight = half_widen(halves[token % 8], dtype);
+
+			ATTENTION_UNROLL
+			for (uint32_t i = 0; i < 2; i++) {
+				float &to = values[m / 2][n / 2][n % 2][m % 2 * 2 + i];
+
+				if (weight != 0)
+					to = simt_fma(weight, half_widen(row[at + i], dtype), to);
+			}
+		}
+	}
+}
+
+/* What the sums so far weigh now.  Mostly as much as before. */
+template <class S>
+SIMT_FUNCTION void
+mla_values_rescale(const mla_shared<S> &shared, mla_values<S> &values)
+{
+	ATTENTION_UNROLL
+	for (uint32_t m = 0; m < S::GROUPS * 2; m++) {
+		float rescale = shared.rescale[m * 8 + simt_lane() / 4];
+
+		if (rescale == 1)
+			continue;
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++) {
+			values[m / 2][n / 2][n % 2][m % 2 * 2] *= rescale;
+			values[m / 2][n / 2][n % 2][m % 2 * 2 + 1] *= rescale;
+		}
+	}
+}
+
+/* The tile's keys as values, times the weights of all lines. */
+template <class S>
+SIMT_FUNCTION void
+mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *tile, mla_values<S> &values)
+{
+	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_lines = shared.common.item.n_lines;
+	/* A value that is no number made all products with its token none. */
+	uint32_t wild = shared.common.suspect == 0 ? 0 : mla_wild_tokens<S>(tile, v_dim);
+
+	mla_values_rescale<S>(shared, values);
+	ATTENTION_UNROLL
+	for (uint32_t k = 0; k < TOKENS / 16; k++) {
+		uint32_t low = pair_mask(wild, k * 16 + lane % 4 * 2),
+			 high = pair_mask(wild, k * 16 + 8 + lane % 4 * 2);
+		uint32_t a[S::GROUPS][4];
+
+		ATTENTION_UNROLL
+		for (uint32_t m = 0; m < S::GROUPS; m++)
+			simt_ldmatrix_x4(a[m], mla_weights_at<S>(shared, m * 16 + lane % 16, k * 2 + lane / 16));
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < MOST_BLOCKS; n++) {
+			uint32_t b[4];
+
+			if (mla_block_dim(n) >= v_dim)
+				break;
+			simt_ldmatrix_x4_trans(b,
+					       &tile[swizzle<S>(k * 16 + lane % 16, mla_block_dim(n) / 8 + lane / 16)]);
+			if (wild != 0) {
+				b[0] &= low, b[1] &= high;
+				b[2] &= low, b[3] &= high;
+			}
+			ATTENTION_UNROLL
+			for (uint32_t m = 0; m < S::GROUPS; m++) {
+				if (m * 16 >= n_lines)
+					break;
+				mma<S>(values[m][n][0], a[m], b);
+				mma<S>(values[m][n][1], a[m], b + 2);
+			}
+		}
+	}
+	ATTENTION_ROLL
+	for (uint32_t token = 0; wild != 0; token++, wild >>= 1)
+		if (wild & 1)
+			mla_wild_token_add<S>(shared, tile, token, v_dim, values);
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, const simt_vec4 *tile,
+		uint32_t begin, mla_values<S> &values)
+{
+	const attention_item &item = shared.common.item;
+	/* The tile's first line sees least. */
+	bool whole = !attention_mod::has_mask && p.blocks.first_list == 0 && begin + TOKENS <= item.end &&
+		     begin + TOKENS <= row_visible(p, item, line_query(p, item, 0));
+
+	if (simt_thread() == 0)
+		shared.common.suspect = 0;
+	mla_products_make<S>(p, shared, tile);
+	simt_sync();
+	mla_weights_make<S>(p, shared, state, begin, whole);
+	simt_sync();
+	mla_values_add<S>(p, shared, tile, values);
+}
+
+/* Tokens [begin, end), all of one segment if there is a block mask.  A tile is fetched STAGES - 1 turns ahead. */
+template <class S>
+SIMT_FUNCTION void
+mla_span_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, uint32_t end,
+		mla_values<S> &values)
+{
+	uint32_t n = (end - begin + TOKENS - 1) / TOKENS + S::STAGES - 1;
+
+	mla_tokens_locate<S>(p, shared, state, begin, end);
+	ATTENTION_ROLL
+	for (uint32_t ahead = 0; ahead < n; ahead++) {
+		uint32_t i = ahead - (S::STAGES - 1);
+
+		simt_copy_async_wait<(int)S::STAGES - 2>();
+		simt_sync(); /* the stage's last tile is read */
+		mla_tile_fetch<S>(p, shared, state, ahead % S::STAGES, begin + ahead * TOKENS, end);
+		if (ahead >= S::STAGES - 1 && mla_tile_wanted<S>(p, shared, begin + i * TOKENS))
+			mla_tile_attend<S>(p, shared, state, shared.tile[i % S::STAGES], begin + i * TOKENS, values);
+	}
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_split_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, mla_values<S> &values)
+{
+	const attention_item &item = shared.common.item;
+	bool blocks = p.blocks.first_list != 0;
+
+	ATTENTION_ROLL
+	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
+
+		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
+		if (blocks)
+			segment_mark(p, item, segment, shared.common.marks);
+		mla_span_attend<S>(p, shared, state, begin, end, values);
+	}
+	simt_copy_async_wait<0>();
+}
+
+/* A line's result or partial result, whose values lie in shared memory; a warp's work. */
+template <class S>
+SIMT_FUNCTION void
+mla_line_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t line)
+{
+	const attention_item &item = shared.common.item;
+	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
+	float factor = shared.rescale[line];
+
+	if (item.n_splits == 1) {
+		uint64_t to = line_out(p, item, line);
+
+		ATTENTION_ROLL
+		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
+			element_store(to, p.out.dtype, d, shared.values[line][d] * factor);
+	} else {
+		float *to = pointer_to<float>(p.partial_values) + line_partial(p, item, line, item.split) * v_dim;
+
+		ATTENTION_ROLL
+		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
+			to[d] = shared.values[line][d];
+	}
+}
+
+/* Through shared memory, since a warp has dims of all lines, and a line is to be written by one. */
+template <class S>
+SIMT_FUNCTION void
+mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const mla_state &state,
+		 const mla_values<S> &values)
+{
+	const attention_item &item = shared.common.item;
+	uint32_t own = mla_thread_line<S>(), lane = simt_lane();
+	float sum = state.sum;
+
+	ATTENTION_UNROLL
+	for (uint32_t step = 1; step < S::LANES; step *= 2)
+		sum += simt_shuffle_xor(sum, (int)step);
+	simt_sync(); /* tiles and the last rescale[] are read; their memory is used anew */
+	if (own < item.n_lines && simt_thread() % S::LANES == 0)
+		shared.rescale[own] = state_store(p, item, own, state.maximum, sum, true);
+	ATTENTION_UNROLL
+	for (uint32_t m = 0; m < S::GROUPS * 2; m++)
+		ATTENTION_UNROLL
+	for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++)
+		*mla_pair_at(shared.values[m * 8 + lane / 4], mla_block_dim(n / 2) + n % 2 * 8 + lane % 4 * 2) = {
+			bits_of(values[m / 2][n / 2][n % 2][m % 2 * 2]),
+			bits_of(values[m / 2][n / 2][n % 2][m % 2 * 2 + 1])
+		};
+	simt_sync();
+	ATTENTION_ROLL
+	for (uint32_t line = simt_warp(); line < item.n_lines; line += WARPS)
+		mla_line_store<S>(p, shared, line);
+}
+
+template <class S>
+SIMT_FUNCTION void
+mla_item_attend(const cuda_attention_params &p)
+{
+	mla_shared<S> &shared = SIMT_SHARED(mla_shared<S>);
+	mla_values<S> values;
+	mla_state state;
+
+	queries_copy<S>(p, shared.common.item, shared.q, S::LINES);
+	state.line = line_make(p, shared.common.item, mla_thread_line<S>());
+	state.maximum = -infinity();
+	state.sum = 0;
+	ATTENTION_UNROLL
+	for (uint32_t m = 0; m < S::GROUPS; m++)
+		ATTENTION_UNROLL
+	for (uint32_t n = 0; n < MOST_BLOCKS * 8; n++)
+		values[m][n / 8][n / 4 % 2][n % 4] = 0;
+	mla_split_attend<S>(p, shared, state, values);
+	mla_result_store<S>(p, shared, state, values);
+}
+
+template <bool F16>
+SIMT_FUNCTION void
+mla_attend(const cuda_attention_params &p)
+{
+	mla_common &common = SIMT_SHARED(mla_common);
+	uint32_t n_items = plan_head(p.plan)->n_items;
+
+	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
+		simt_sync();
+		if (simt_thread() == 0)
+			common.taken = item_find(p, number, &common.item);
+		simt_sync();
+		if (!common.taken)
+			continue;
+		if (common.item.tile_lines == CUDA_TILE_LINES)
+			mla_item_attend<mla_shape<F16, true>>(p);
+		else
+			mla_item_attend<mla_shape<F16, false>>(p);
+		if (common.item.n_splits > 1 && item_last(p, common.item, &common.last))
+			item_merge(p, common.item);
+	}
+}
+
+static_assert(sizeof(mla_shared<mla_shape<true, true>>) <= CUDA_MLA_SHARED, "as launchers are told");
+static_assert(sizeof(mla_shared<mla_shape<true, false>>) <= CUDA_MLA_SHARED, "as launchers are told");
+
+#if ATTENTION_HAS(attention_mla_f16)
+ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_f16), CUDA_MLA_THREADS, 1)
+{
+	mla_attend<true>(p);
+}
+#endif
+
+#if ATTENTION_HAS(attention_mla_bf16)
+ATTENTION_KERNEL_OF(ATTENTION_NAME(attention_mla_bf16), CUDA_MLA_THREADS, 1)
+{
+	mla_attend<false>(p);
+}
+#endif
