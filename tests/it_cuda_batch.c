@@ -123,6 +123,27 @@ IT_TEST(values_in_keys)
 	both(&params);
 }
 
+/* The same on tensor cores, one row in several splits. */
+IT_TEST(values_in_keys_on_tensor_cores)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.q_heads = 24;
+	params.k_dim = 80;
+	params.v_dim = 64;
+	params.page_size = 16;
+	params.sink = true;
+	params.rows[0].q_len = 2;
+	params.rows[1].kv_len = 300;
+	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
+		params.pool = params.q = dtype;
+		both(&params);
+	}
+}
+
 /* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
 IT_TEST(long_rows)
 {
@@ -366,4 +387,5 @@ IT_TEST(golden_decode_on_tensor_cores)
 	golden_run("decode_16_1_p128_bf16", 2);
 	golden_run("append_q4", 3);
 	golden_run("append_q23", 2);
+	golden_run("latent_576_512", 1);
 }

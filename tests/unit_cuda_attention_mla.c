@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cuda/choose.h"
 #include "tests/cuda_world.h"
 #include "tests/kernel_test.h"
 #include "tests/reference.h"
@@ -78,6 +79,44 @@ check(const struct world_params *params)
 	struct cuda_attend how = how_for(params);
 
 	check_with(params, &how);
+}
+
+/* What the kernel takes, and what goes to others. */
+Test(cuda_attention_mla, is_chosen)
+{
+	static const struct {
+		uint32_t k_dim, v_dim;
+		bool v_in_k;
+		enum paged_dtype pool, q;
+		uint32_t max_shared;
+		const char *kernel;
+	} cases[] = {
+		{ 576, 512, true, PAGED_F16, PAGED_F16, 163 << 10, "attention_mla_f16" },
+		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 227 << 10, "attention_mla_bf16" },
+		{ 320, 256, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mla_bf16" },
+		{ 16, 16, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mla_bf16" },
+		{ 576, 512, true, PAGED_BF16, PAGED_BF16, 99 << 10, "attention_simt_576" },
+		{ 576, 512, true, PAGED_F32, PAGED_F32, 163 << 10, "attention_simt_576" },
+		{ 576, 512, true, PAGED_BF16, PAGED_F16, 163 << 10, "attention_simt_576" },
+		{ 576, 512, false, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_simt_576" },
+		{ 576, 528, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_simt_576" },
+		{ 72, 64, true, PAGED_BF16, PAGED_BF16, 163 << 10, "attention_mma_bf16_128" },
+	};
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		const struct layout_params pool = { .k_dim = cases[i].k_dim,
+						    .v_dim = cases[i].v_dim,
+						    .v_in_k = cases[i].v_in_k,
+						    .dtype = cases[i].pool };
+		struct cuda_choice choice;
+		struct paged_error error;
+
+		cr_assert_eq(cuda_choose(&pool, cases[i].q, cases[i].max_shared, &choice, &error), PAGED_OK, "%s",
+			     error.text);
+		cr_expect_str_eq(choice.kernel, cases[i].kernel, "case %zu: %s", i, choice.kernel);
+		cr_expect_eq(choice.n_threads,
+			     strstr(choice.kernel, "mla") != NULL ? CUDA_MLA_THREADS : CUDA_ATTENTION_THREADS);
+	}
 }
 
 /* The model's own shape: up to 128 heads, one to three tokens a row, ragged lengths. */

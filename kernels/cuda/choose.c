@@ -5,18 +5,31 @@ _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)
 		       (int)CUDA_E4M3 == PAGED_E4M3 && (int)CUDA_E5M2 == PAGED_E5M2 && (int)CUDA_I8 == PAGED_I8,
 	       "kernels know dtypes by the same numbers");
 
+enum pages {
+	PAGES_SAME,   /* of the queries' dtype */
+	PAGES_LATENT, /* likewise, V in K */
+	PAGES_BYTES,
+};
+
 struct candidate {
-	enum paged_dtype dtype; /* of queries; PAGED_DTYPE_NONE: any */
-	bool bytes;             /* in the pages; else the same as queries */
-	uint32_t most_dim;
+	enum paged_dtype dtype; /* of queries; PAGED_DTYPE_NONE: any, and any pages */
+	enum pages pages;
+	uint32_t most_k_dim, most_v_dim;
 	struct cuda_choice choice;
 };
 
 /* The first that takes everything. */
 static const struct candidate candidates[] = {
+#define MLA(dtype, name)                                                                                               \
+	{                                                                                                              \
+		dtype, PAGES_LATENT, 576, 512,                                                                         \
+		{                                                                                                      \
+			"attention_mla", "attention_mla_" name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_LINES \
+		}                                                                                                      \
+	}
 #define MMA(dtype, name, dim)                                                                    \
 	{                                                                                        \
-		dtype, false, dim,                                                               \
+		dtype, PAGES_SAME, dim, dim,                                                     \
 		{                                                                                \
 			"attention_mma", "attention_mma_" name "_" #dim, CUDA_ATTENTION_THREADS, \
 				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_LINES                       \
@@ -24,7 +37,7 @@ static const struct candidate candidates[] = {
 	}
 #define BYTES(dtype, name, dim)                                                                      \
 	{                                                                                            \
-		dtype, true, dim,                                                                    \
+		dtype, PAGES_BYTES, dim, dim,                                                        \
 		{                                                                                    \
 			"attention_bytes", "attention_bytes_" name "_" #dim, CUDA_ATTENTION_THREADS, \
 				CUDA_BYTES_SHARED_##dim, CUDA_MAX_TILE_LINES                         \
@@ -32,12 +45,14 @@ static const struct candidate candidates[] = {
 	}
 #define SIMT(dim)                                                                                                 \
 	{                                                                                                         \
-		PAGED_DTYPE_NONE, false, dim,                                                                     \
+		PAGED_DTYPE_NONE, PAGES_SAME, dim, dim,                                                           \
 		{                                                                                                 \
 			"attention_simt", "attention_simt_" #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
 				CUDA_TILE_LINES                                                                   \
 		}                                                                                                 \
 	}
+	MLA(PAGED_F16, "f16"),
+	MLA(PAGED_BF16, "bf16"),
 	MMA(PAGED_F16, "f16", 64),
 	MMA(PAGED_F16, "f16", 128),
 	MMA(PAGED_F16, "f16", 256),
@@ -58,13 +73,15 @@ static const struct candidate candidates[] = {
 static bool
 takes(const struct candidate *candidate, const struct layout_params *pool, enum paged_dtype q)
 {
-	uint32_t unit = candidate->bytes ? 16 : 8;
+	uint32_t unit = candidate->pages == PAGES_SAME ? 8 : 16;
 
-	if (pool->k_dim > candidate->most_dim || pool->v_dim > candidate->most_dim)
+	if (pool->k_dim > candidate->most_k_dim || pool->v_dim > candidate->most_v_dim)
 		return false;
 	if (candidate->dtype == PAGED_DTYPE_NONE)
 		return true;
-	if (candidate->dtype != q || (candidate->bytes ? paged_dtype_size(pool->dtype) != 1 : pool->dtype != q))
+	if (candidate->dtype != q || (candidate->pages == PAGES_LATENT && !pool->v_in_k))
+		return false;
+	if (candidate->pages == PAGES_BYTES ? paged_dtype_size(pool->dtype) != 1 : pool->dtype != q)
 		return false;
 	return pool->k_dim % unit == 0 && pool->v_dim % unit == 0;
 }

@@ -18,7 +18,8 @@ struct cuda_choice {
  * cuda_choose - tensor cores where they take the pool, else f32
  *
  * They take f16 and bf16, with queries of the same, and dims of at most 256
- * that are multiples of 8; and e4m3, e5m2 and i8 with queries of f16 or bf16,
+ * that are multiples of 8; where V lies in K, K of at most 576 dims and V of at
+ * most 512, multiples of 16; and e4m3, e5m2 and i8 with queries of f16 or bf16,
  * where dims are multiples of 16.  A choice depends on nothing that changes between
  * batches, so results keep their bits.
  *
