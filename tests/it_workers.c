@@ -81,6 +81,40 @@ IT_TEST_LIMIT(a_killed_workers_pages_come_back_and_the_others_go_on, 300)
 	stop(&daemon);
 }
 
+/* One byte an element is enough for this. */
+IT_TEST_LIMIT(a_pool_of_bytes_answers, 300)
+{
+	static const char *const dtypes[] = { "e4m3", "i8" };
+
+	if (getenv("PAGED_MODEL") == NULL)
+		it_skip("PAGED_MODEL names no model");
+	for (int i = 0; i < 2; i++) {
+		const char *const command[] = { LLAMA,      "--embedded=64", "--dtype",
+						dtypes[i],  "--prompt",      "What is the capital of France?",
+						"--verify", "--max-tokens",  "8",
+						NULL };
+		const char *output;
+		int code;
+
+		output = it_command(&code, command);
+		it_require(code == 0 || code == 3, "%s", output);
+		it_require(strstr(output, "The capital of France is Paris.") != NULL, "%s", output);
+		it_require(strstr(output, "tokens may differ") != NULL, "%s", output);
+	}
+}
+
+IT_TEST(a_pool_of_no_such_dtype_is_refused)
+{
+	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--embedded", "--dtype",
+					       "f64", "--prompt", "a",         NULL };
+	const char *output;
+	int code;
+
+	output = it_command(&code, command);
+	it_require(code == 2 && strstr(output, "--dtype f64: f32, f16, bf16, e4m3, e5m2 or i8 is expected") != NULL,
+		   "%s", output);
+}
+
 IT_TEST(a_victim_that_is_not_there_is_refused)
 {
 	static const char *const command[] = { LLAMA, "--model",  "/dev/null", "--workers", "2", "--kill",

@@ -4,7 +4,8 @@
  *
  * What answers from the shared pages are held against: no page, no table, no
  * kernel of the library.  Scores, softmax and sums are f64; K and V are
- * rounded to a pool's dtype, since that much belongs to the comparison.
+ * rounded to a pool's f16 or bf16, since that much belongs to the comparison;
+ * of a pool with less in an element it differs, and so may the answers.
  */
 #ifndef LLAMA_CONTIGUOUS_H
 #define LLAMA_CONTIGUOUS_H

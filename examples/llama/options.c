@@ -16,6 +16,7 @@ enum {
 	OPTION_RUNTIME_DIR,
 	OPTION_POOL,
 	OPTION_EMBEDDED,
+	OPTION_DTYPE,
 	OPTION_PROMPT,
 	OPTION_PROMPTS,
 	OPTION_CHAT,
@@ -37,6 +38,7 @@ static const struct option long_options[] = {
 	{ "runtime-dir", required_argument, NULL, OPTION_RUNTIME_DIR },
 	{ "pool", required_argument, NULL, OPTION_POOL },
 	{ "embedded", optional_argument, NULL, OPTION_EMBEDDED },
+	{ "dtype", required_argument, NULL, OPTION_DTYPE },
 	{ "backend", required_argument, NULL, OPTION_BACKEND },
 	{ "prompt", required_argument, NULL, OPTION_PROMPT },
 	{ "prompts", required_argument, NULL, OPTION_PROMPTS },
@@ -62,6 +64,7 @@ static const char help[] =
 	"  --runtime-dir DIR    where pagedd listens (default: $PAGED_RUNTIME_DIR, else /run/paged)\n"
 	"  --pool NAME          pool to use (default: llama)\n"
 	"  --embedded[=PAGES]   no daemon: a pool of this process's own (default: 1024 pages)\n"
+	"  --dtype NAME         what that pool keeps: f32, f16, bf16, e4m3, e5m2 or i8 (default: f16)\n"
 	"  --backend NAME       where that pool lies: host or cuda, a GPU's memory (default: host)\n"
 	"  --prompt TEXT        a prompt; may be repeated\n"
 	"  --prompts FILE       one prompt a line\n"
@@ -90,6 +93,21 @@ parse_number(const char *name, const char *text, uint32_t min, uint32_t max, uin
 		return error_set(error, "--%s %s: a number from %u to %u is expected", name, text, min, max);
 	*value_p = (uint32_t)value;
 	return true;
+}
+
+static enum paged_dtype
+parse_dtype(const char *text)
+{
+	static const struct {
+		const char *name;
+		enum paged_dtype dtype;
+	} names[] = { { "f32", PAGED_F32 },   { "f16", PAGED_F16 },   { "bf16", PAGED_BF16 },
+		      { "e4m3", PAGED_E4M3 }, { "e5m2", PAGED_E5M2 }, { "i8", PAGED_I8 } };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(text, names[i].name) == 0)
+			return names[i].dtype;
+	return PAGED_DTYPE_NONE;
 }
 
 static bool
@@ -152,6 +170,10 @@ take(struct options *options, int option, const char *value, struct error *error
 	case OPTION_EMBEDDED:
 		options->embedded_pages = DEFAULT_EMBEDDED_PAGES;
 		return value == NULL || parse_number("embedded", value, 1, 1u << 24, &options->embedded_pages, error);
+	case OPTION_DTYPE:
+		options->dtype = parse_dtype(value);
+		return options->dtype != PAGED_DTYPE_NONE ||
+		       error_set(error, "--dtype %s: f32, f16, bf16, e4m3, e5m2 or i8 is expected", value);
 	case OPTION_BACKEND:
 		options->backend = value;
 		return strcmp(value, "host") == 0 || strcmp(value, "cuda") == 0 ||
@@ -205,6 +227,8 @@ check(const struct options *options, struct error *error)
 				 options->n_workers);
 	if (options->kill && options->victim >= options->n_workers)
 		return error_set(error, "--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
+	if (options->dtype != PAGED_DTYPE_NONE && options->embedded_pages == 0)
+		return error_set(error, "--dtype is of --embedded; a daemon's pool says its own");
 	if (options->backend != NULL && options->embedded_pages == 0)
 		return error_set(error, "--backend is of --embedded; a daemon's pool says its own");
 	if (options->n_workers > 1 && options->embedded_pages > 0)

@@ -5,6 +5,7 @@
 #ifndef LLAMA_OPTIONS_H
 #define LLAMA_OPTIONS_H
 
+#include <pagedclient.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@ struct options {
 	const char *model;
 	const char *runtime_dir; /* NULL: the library's default */
 	const char *pool;
+	enum paged_dtype dtype;  /* of an embedded pool's elements; PAGED_DTYPE_NONE: f16 */
 	const char *backend;     /* of an embedded pool, or one that is printed; NULL: the host */
 	uint32_t embedded_pages; /* 0: a daemon has the pool */
 	uint32_t n_workers;      /* 0: this process answers */

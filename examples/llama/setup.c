@@ -34,7 +34,8 @@ setup_attach(struct setup *setup, const struct options *options, const char *nam
 	struct paged_attachment attachment = { .runtime_dir = options->runtime_dir,
 					       .pool = options->pool,
 					       .embedded_pages = options->embedded_pages,
-					       .embedded_dtype = PAGED_F16,
+					       .embedded_dtype =
+						       options->dtype != PAGED_DTYPE_NONE ? options->dtype : PAGED_F16,
 					       .embedded_backend = options->backend,
 					       .n_threads = options->n_threads,
 					       .max_rows = options->max_running,
