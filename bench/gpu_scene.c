@@ -141,8 +141,8 @@ served_open(struct gpu_pool *pool, const struct paged_pool_params *params, const
 		 " layers = %u kv-heads = %u head-dim = %u dtype = %s page-size = %u pages = %u\n"
 		 " sequences = 16 max-length = %u backend = cuda export = %s\n"
 		 "}\n",
-		 params->n_layers, params->n_kv_heads, params->k_dim, paged_dtype_name(params->dtype), params->page_size,
-		 params->n_pages, params->max_length, export);
+		 params->n_layers, params->n_kv_heads, params->k_dim, paged_dtype_name(params->dtype),
+		 params->page_size, params->n_pages, params->max_length, export);
 	must(pool, paged_client_open(bench_daemon_start(text), NULL, &pool->client));
 }
 
@@ -287,19 +287,24 @@ static void
 mods_make(struct gpu_scene *scene)
 {
 	const struct gpu_figure *figure = scene->figure;
+	static const float cap = 50.0f;
+	static const struct paged_array names[] = { { .name = "cap", .dtype = PAGED_F32, .data = &cap } };
+	const size_t n_names = sizeof(names) / sizeof(names[0]);
 	struct paged_mods_params params = { .struct_size = sizeof(params) };
 	struct paged_mod *mod;
 
 	if (figure->mask != NULL) {
-		must(scene->pool, paged_mod_parse(scene->pool->pool, PAGED_MOD_MASK, figure->mask, 0, NULL, &mod));
+		must(scene->pool,
+		     paged_mod_parse(scene->pool->pool, PAGED_MOD_MASK, figure->mask, n_names, names, &mod));
 		params.mask = mod;
 	}
 	if (figure->score != NULL) {
-		must(scene->pool, paged_mod_parse(scene->pool->pool, PAGED_MOD_SCORE, figure->score, 0, NULL, &mod));
+		must(scene->pool,
+		     paged_mod_parse(scene->pool->pool, PAGED_MOD_SCORE, figure->score, n_names, names, &mod));
 		params.score = mod;
 	}
 	must(scene->pool, paged_mods_create(scene->batch, &params, &scene->mods));
-	must(scene->pool, paged_mods_bind(scene->mods, 0, NULL, NULL));
+	must(scene->pool, paged_mods_bind(scene->mods, n_names, names, NULL));
 	must(scene->pool, paged_mods_prepare(scene->mods, PAGED_BF16, -1));
 }
 

@@ -94,8 +94,7 @@ all_steps()
 
 nvrtc_found()
 {
-	mkdir "$directory/nvrtc" && bare PAGED_NVRTC="$directory/nvrtc" "$bundle/run" nvrtc |
-		grep -xF "NVRTC: $directory/nvrtc"
+	bare PAGED_NVRTC=/nonexistent/libnvrtc.so.13 "$bundle/run" nvrtc | grep -xF "NVRTC: /nonexistent/libnvrtc.so.13"
 }
 
 refused()
