@@ -235,7 +235,6 @@ static enum paged_status
 batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	const struct layout_params *layout = &batch->pool->at.layout.params;
-	enum paged_dtype q = paged_dtype_is_tensor(layout->dtype) ? layout->dtype : PAGED_BF16;
 	enum paged_status status;
 
 	client_lock(batch->pool->client);
@@ -245,7 +244,7 @@ batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_erro
 		return status;
 	/* Until attention says better. */
 	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
-	cuda->shape[0].tile_lines = cuda->kernels->attention[q].tile_lines;
+	cuda->shape[0].tile_lines = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_lines;
 	status = device_alloc(batch, cuda, error);
 	if (status == PAGED_OK)
 		status = device_clear(batch, cuda, error);

@@ -3,6 +3,7 @@
 
 #include "client/compute_cuda_mods.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,7 @@ code_ask(struct paged_mods *mods, enum paged_dtype q, struct paged_error *error)
 			      cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR),
 	};
 
+	assert(paged_dtype_is_tensor(q));
 	if (device->modded[q].code != NULL)
 		return PAGED_OK;
 	return code_prepare(pool->client->compiler->store, &request, &device->modded[q].code, error);
@@ -343,7 +345,7 @@ compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error)
 		status = compiler_open(pool->client, error);
 	client_unlock(pool->client);
 	if (status == PAGED_OK)
-		status = code_ask(mods, pool->at.layout.params.dtype, error);
+		status = code_ask(mods, cuda_kernels_queries(&pool->at.layout.params), error);
 	if (status != PAGED_OK)
 		compute_cuda_mods_close(mods, false);
 	return status;

@@ -4,7 +4,7 @@
  *
  * A pair of mods becomes CUDA C, which the client's helper thread compiles
  * into the kernel that the queries' dtype gets.  Code for queries of the pool's
- * dtype is asked for when the pair is made, for others when attention comes
+ * dtype, of bf16 where that is a byte, is asked for when the pair is made, for others when attention comes
  * with them.  Values and arrays are a struct in the device's memory, written
  * on the batch's stream at each bind, so that each launch has those that were
  * bound before it.

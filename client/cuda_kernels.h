@@ -40,6 +40,13 @@ struct cuda_kernels {
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
 
+/** cuda_kernels_queries - the dtype that a pool's queries have if nothing is said: the pool's, if tensors have it */
+static inline enum paged_dtype
+cuda_kernels_queries(const struct layout_params *pool)
+{
+	return paged_dtype_is_tensor(pool->dtype) ? pool->dtype : PAGED_BF16;
+}
+
 /**
  * cuda_kernels_take - the pool's kernels, loaded if this is the first use
  *

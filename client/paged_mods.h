@@ -164,7 +164,8 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  * text makes another mod.  The others are compiled by NVRTC, which comes
  * with the CUDA toolkit and is loaded when the first is wanted (PAGED_NVRTC
  * names another file), on a thread of the client's, from paged_mods_create() on
- * for queries of the pool's dtype, from the first call on for others; code
+ * for queries of the pool's dtype (of BF16 where it is one byte), from the first
+ * call on for others; code
  * that is on disk (PAGED_CACHE_DIR) is not compiled again.  Attention waits for
  * what is not there, so a result never depends on when a compilation ended.
  * On the host mods are interpreted: always PAGED_OK.
