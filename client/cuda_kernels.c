@@ -80,7 +80,12 @@ kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_modu
 	if (n < 1)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
 				  kernel->name, gpu->name);
+	/* 0 where the driver failed to say it. */
 	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
+	if (kernel->n_blocks == 0)
+		return paged_fail(error, PAGED_ERR_BACKEND,
+				  "pool %s: the driver does not say how many processors %s has", pool->at.name,
+				  gpu->name);
 	return PAGED_OK;
 }
 
