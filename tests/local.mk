@@ -359,9 +359,15 @@ UNIT_TESTS += %D%/unit_mask_picture
 # PyTorch's class over the client library.
 check_LTLIBRARIES += %D%/libtorchtest.la
 %C%_libtorchtest_la_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/paged_attention.c %D%/paged_attention.h \
+	%D%/pa_memory.h %D%/torch_golden.c %D%/torch_golden.h \
 	%D%/torch_scene.c %D%/torch_scene.h
 %C%_libtorchtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-TORCH_TEST_LIBS = %D%/libtorchtest.la client/libpagedclient.la $(MOD_TEST_LIBS) -lm
+check_LTLIBRARIES += %D%/libpahost.la %D%/libpacuda.la
+%C%_libpahost_la_SOURCES = %D%/pa_host.c
+%C%_libpacuda_la_SOURCES = %D%/pa_cuda.c %D%/stand_in_use.h
+%C%_libpacuda_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+TORCH_TEST_LIBS = %D%/libtorchtest.la %D%/libpahost.la client/libpagedclient.la $(MOD_TEST_LIBS) -lm
+TORCH_CUDA_LIBS = %D%/libtorchtest.la %D%/libpacuda.la client/libpagedclient.la $(MOD_TEST_LIBS) -ldl -lm
 UNIT_TESTS += %D%/unit_torch_class
 %C%_unit_torch_class_SOURCES = %D%/unit_torch_class.c
 %C%_unit_torch_class_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -394,6 +400,35 @@ UNIT_TESTS += %D%/unit_torch_mods
 %C%_unit_torch_mods_SOURCES = %D%/unit_torch_mods.c
 %C%_unit_torch_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_mods_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
+
+# And over pools in a GPU's memory.
+UNIT_TESTS += %D%/unit_torch_class_cuda
+%C%_unit_torch_class_cuda_SOURCES = %D%/unit_torch_class.c
+%C%_unit_torch_class_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_class_cuda_LDADD = $(TORCH_CUDA_LIBS)
+EXTRA_%C%_unit_torch_class_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+UNIT_TESTS += %D%/unit_torch_decode_cuda
+%C%_unit_torch_decode_cuda_SOURCES = %D%/unit_torch_decode.c
+%C%_unit_torch_decode_cuda_CPPFLAGS = $(AM_CPPFLAGS) -DTORCH_SHORT
+%C%_unit_torch_decode_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_decode_cuda_LDADD = $(TORCH_CUDA_LIBS)
+EXTRA_%C%_unit_torch_decode_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+UNIT_TESTS += %D%/unit_torch_calls_cuda
+%C%_unit_torch_calls_cuda_SOURCES = %D%/unit_torch_calls.c
+%C%_unit_torch_calls_cuda_CPPFLAGS = $(AM_CPPFLAGS) -DTORCH_SHORT
+%C%_unit_torch_calls_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_calls_cuda_LDADD = $(TORCH_CUDA_LIBS)
+EXTRA_%C%_unit_torch_calls_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+UNIT_TESTS += %D%/unit_torch_defects_cuda
+%C%_unit_torch_defects_cuda_SOURCES = %D%/unit_torch_defects.c
+%C%_unit_torch_defects_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_defects_cuda_LDADD = $(TORCH_CUDA_LIBS)
+EXTRA_%C%_unit_torch_defects_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+UNIT_TESTS += %D%/unit_torch_golden_cuda
+%C%_unit_torch_golden_cuda_SOURCES = %D%/unit_torch_golden_cuda.c
+%C%_unit_torch_golden_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_torch_golden_cuda_LDADD = $(TORCH_CUDA_LIBS)
+EXTRA_%C%_unit_torch_golden_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # Block masks of live tables
 UNIT_TESTS += %D%/unit_batch_mask

@@ -5,7 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/pa_memory.h"
 #include "tests/reference.h"
+
+/** What a batch on a GPU has room for. */
+#define MAX_Q_TOKENS 2048u
+#define MAX_Q_HEADS 32u
 
 void
 pa_open(struct pa *pa, const struct pa_params *params)
@@ -22,18 +27,24 @@ pa_open(struct pa *pa, const struct pa_params *params)
 		.page_size = params->page_size,
 		.n_pages = params->n_pages,
 		.n_slots = params->max_batch,
+		.backend = pa_backend,
 	};
+	struct paged_batch_params batch = { .struct_size = sizeof(batch),
+					    .max_q_tokens = MAX_Q_TOKENS,
+					    .max_q_heads = geometry.n_kv_heads > MAX_Q_HEADS ? geometry.n_kv_heads
+											     : MAX_Q_HEADS };
 
+	pa_memory_open();
 	*pa = (struct pa){ .max_batch = params->max_batch };
 	cr_assert_leq(params->max_batch, PA_MAX_BATCH);
 	done(paged_client_open_embedded(&geometry, 1, NULL, &client));
 	pa->client = client;
 	done(paged_pool_open(client, "torch", &pa->pool));
-	done(paged_batch_create(pa->pool, NULL, &pa->batch));
+	done(paged_batch_create(pa->pool, &batch, &pa->batch));
 	done(paged_seq_create(pa->pool, params->max_batch, pa->page_table));
 	pa->info.struct_size = sizeof(pa->info);
 	done(paged_pool_info(pa->pool, &pa->info));
-	memset(pa->info.base, 0xff, pa->info.size);
+	pa_fill_bytes(pa->info.base, 0xff, pa->info.size);
 }
 
 void
@@ -68,18 +79,23 @@ pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx)
 
 /* Sequence i of a [B, H, S, D] tensor, as one row of a plan takes it. */
 static struct paged_tensor
-tensor_of(const struct pa_tensor *tensor, uint32_t i)
+tensor_of(struct pa_lent *lent, const struct pa_tensor *tensor, uint32_t i)
 {
 	bool dense = tensor->batch_stride == 0 && tensor->token_stride == 0;
 	int64_t tokens = (int64_t)tensor->n_tokens * tensor->dim;
 	int64_t batch_stride = dense ? tensor->n_heads * tokens : tensor->batch_stride;
+	int64_t token_stride = dense ? tensor->dim : tensor->token_stride;
+	int64_t head_stride = dense ? tokens : tensor->head_stride;
+	size_t n = 0;
 
-	return (struct paged_tensor){ .data = (void *)(tensor->data + i * batch_stride),
+	if (tensor->n_tokens > 0)
+		n = (size_t)((tensor->n_tokens - 1) * token_stride + (tensor->n_heads - 1) * head_stride) + tensor->dim;
+	return (struct paged_tensor){ .data = pa_lend(lent, tensor->data + i * batch_stride, n * sizeof(float)),
 				      .dtype = PAGED_F32,
 				      .n_heads = tensor->n_heads,
 				      .dim = tensor->dim,
-				      .token_stride = dense ? tensor->dim : tensor->token_stride,
-				      .head_stride = dense ? tokens : tensor->head_stride };
+				      .token_stride = token_stride,
+				      .head_stride = head_stride };
 }
 
 enum paged_status
@@ -91,13 +107,20 @@ pa_assign(struct pa *pa, uint32_t layer, uint32_t n, const uint32_t *batch_idx, 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++) {
 		struct paged_batch_row row = { .seq = pa->page_table[batch_idx != NULL ? batch_idx[i] : i],
 					       .q_len = k->n_tokens };
+		struct pa_lent lent = { .n = 0 };
 		struct paged_append_params params = { .struct_size = sizeof(params),
-							   .positions = &input_pos[i * k->n_tokens] };
-		struct paged_tensor keys = tensor_of(k, i), values = v != NULL ? tensor_of(v, i) : keys;
+						      .positions = pa_lend(&lent, &input_pos[i * k->n_tokens],
+									   k->n_tokens * sizeof(*input_pos)) };
+		struct paged_tensor keys = tensor_of(&lent, k, i), values = { .data = NULL };
 
+		if (v != NULL)
+			values = tensor_of(&lent, v, i);
 		status = paged_batch_plan(pa->batch, 1, &row);
 		if (status == PAGED_OK)
 			status = paged_append(pa->batch, layer, &keys, v != NULL ? &values : NULL, &params);
+		if (status == PAGED_OK)
+			status = paged_batch_validate(pa->batch);
+		pa_lend_end(&lent);
 	}
 	return status;
 }
@@ -205,32 +228,78 @@ pa_score_at(const struct pa_converted_mod *mod, double score, uint32_t b, uint32
 	return score;
 }
 
-enum paged_status
-pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_flex *flex)
+/* Elements before and after the array's first one that belong to it. */
+static void
+array_reach(const struct paged_array *array, int64_t *before, int64_t *after)
 {
+	int64_t stride = 1;
+	bool dense = true;
+
+	*before = *after = 0;
+	for (uint32_t d = 0; d < array->n_dims; d++)
+		dense &= array->strides[d] == 0;
+	for (uint32_t d = array->n_dims; d-- > 0; stride *= array->extents[d]) {
+		int64_t reach = ((int64_t)array->extents[d] - 1) * (dense ? stride : array->strides[d]);
+
+		if (array->extents[d] == 0)
+			return;
+		*(reach < 0 ? before : after) += reach;
+	}
+}
+
+/* Parameters stay the host's. */
+static void
+arrays_lend(struct pa_lent *lent, size_t n, const struct paged_array *arrays, struct paged_array *to)
+{
+	for (size_t i = 0; i < n; i++) {
+		enum paged_dtype dtype = arrays[i].dtype;
+		int64_t size = dtype == PAGED_U8 ? 1 : dtype == PAGED_F16 || dtype == PAGED_BF16 ? 2 : 4;
+		int64_t before, after;
+		const uint8_t *first = arrays[i].data;
+
+		to[i] = arrays[i];
+		if (arrays[i].n_dims == 0 || first == NULL)
+			continue;
+		array_reach(&arrays[i], &before, &after);
+		to[i].data = (uint8_t *)pa_lend(lent, first + before * size, (size_t)((after - before + 1) * size)) -
+			     before * size;
+	}
+}
+
+static enum paged_status
+flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row *batch, const struct pa_flex *flex,
+	 struct pa_lent *lent, uint64_t n_q)
+{
+	size_t n_lines = n_q * flex->q_heads, floats = sizeof(float);
+	int64_t token_stride = flex->q_token_stride, head_stride = flex->q_head_stride;
+	struct paged_mods_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
 	struct paged_attention_params params = { .struct_size = sizeof(params),
 						 .scale = flex->scale,
 						 .mask = PAGED_MASK_NONE,
-						 .lse = flex->lse,
-						 .max_score = flex->max_score,
-						 .sink = flex->sink };
-	struct paged_mods_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
-	struct paged_tensor q = { .data = (void *)flex->q,
-				  .dtype = PAGED_F32,
+						 .lse = pa_lend_back(lent, flex->lse, n_lines * floats),
+						 .max_score = pa_lend_back(lent, flex->max_score, n_lines * floats),
+						 .sink = pa_lend(lent, flex->sink, flex->q_heads * floats) };
+	struct paged_tensor q = { .dtype = PAGED_F32,
 				  .n_heads = flex->q_heads,
 				  .dim = pa->info.k.dim,
-				  .token_stride = flex->q_token_stride,
-				  .head_stride = flex->q_head_stride };
-	struct paged_tensor out = {
-		.data = flex->out, .dtype = PAGED_F32, .n_heads = flex->q_heads, .dim = pa->info.v.dim
-	};
-	struct paged_batch_row batch[PA_MAX_BATCH];
-	enum paged_status status = rows_of(pa, rows, batch);
+				  .token_stride = token_stride != 0 ? token_stride : flex->q_heads * pa->info.k.dim,
+				  .head_stride = head_stride != 0 ? head_stride : pa->info.k.dim };
+	struct paged_tensor out = { .data = pa_lend_back(lent, flex->out, n_lines * pa->info.v.dim * floats),
+				    .dtype = PAGED_F32,
+				    .n_heads = flex->q_heads,
+				    .dim = pa->info.v.dim };
+	struct paged_array arrays[PA_MAX_LENT];
+	enum paged_status status;
 
+	if (n_q > 0)
+		q.data = pa_lend(
+			lent, flex->q,
+			(size_t)((int64_t)(n_q - 1) * q.token_stride + (q.n_heads - 1) * q.head_stride + q.dim) *
+				floats);
+	arrays_lend(lent, flex->n_arrays, flex->arrays, arrays);
+	status = paged_mods_create(pa->batch, &mods, &params.mods);
 	if (status == PAGED_OK)
-		status = paged_mods_create(pa->batch, &mods, &params.mods);
-	if (status == PAGED_OK)
-		status = paged_mods_bind(params.mods, flex->n_arrays, flex->arrays, flex->block_mask);
+		status = paged_mods_bind(params.mods, flex->n_arrays, arrays, flex->block_mask);
 	if (status == PAGED_OK)
 		status = paged_batch_plan(pa->batch, rows->n, batch);
 	if (status == PAGED_OK)
@@ -241,15 +310,34 @@ pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_fle
 	return status;
 }
 
+enum paged_status
+pa_flex_attention(struct pa *pa, const struct pa_rows *rows, const struct pa_flex *flex)
+{
+	struct paged_batch_row batch[PA_MAX_BATCH];
+	struct pa_lent lent = { .n = 0 };
+	enum paged_status status = rows_of(pa, rows, batch);
+	uint64_t n_q = 0;
+
+	for (uint32_t i = 0; i < rows->n; i++)
+		n_q += batch[i].q_len;
+	if (status == PAGED_OK)
+		status = flex_run(pa, rows, batch, flex, &lent, n_q);
+	pa_lend_end(&lent);
+	return status;
+}
+
 float
 pa_cached(const struct pa *pa, char plane, uint32_t head, uint32_t physical, uint32_t dim)
 {
 	const struct paged_plane_info *at = plane == 'k' ? &pa->info.k : &pa->info.v;
 	uint32_t page = physical / pa->info.page_size, token = physical % pa->info.page_size;
+	float row[PAGED_MAX_DIM];
 
-	return reference_load((const uint8_t *)pa->info.base + at->offset + page * at->page_stride +
-				      head * at->head_stride + token * at->token_stride,
-			      at->dtype, dim);
+	pa_fetch(row,
+		 (const uint8_t *)pa->info.base + at->offset + page * at->page_stride + head * at->head_stride +
+			 token * at->token_stride,
+		 at->token_stride);
+	return reference_load(row, at->dtype, dim);
 }
 
 uint32_t

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/mod_fixture.h"
+#include "tests/pa_memory.h"
 #include "tests/reference.h"
 
 static float
@@ -317,5 +318,17 @@ torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_m
 bool
 torch_isa(enum kernel_isa isa)
 {
+	/* A GPU has one path, which goes by the first's name. */
+	if (pa_on_cuda)
+		return isa == KERNEL_GENERIC;
 	return kernel_isa_supported(isa) && setenv("PAGED_ISA", kernel_isa_name(isa), 1) == 0;
+}
+
+void
+torch_isa_check(const struct pa *pa, enum kernel_isa isa)
+{
+	if (pa_on_cuda)
+		cr_assert_eq(strncmp(pa->info.isa, "sm_", 3), 0, "%s", pa->info.isa);
+	else
+		cr_assert_str_eq(pa->info.isa, kernel_isa_name(isa));
 }

@@ -76,8 +76,11 @@ void torch_result_same(const struct torch_result *a, const struct torch_result *
 void torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
 	       const struct torch_golden *golden);
 
-/** torch_isa - from now on pools run this instruction set; false: not here */
+/** torch_isa - from now on pools run this instruction set; false: not here.  On cuda there is the first alone */
 bool torch_isa(enum kernel_isa isa);
+
+/** torch_isa_check - the pool runs it */
+void torch_isa_check(const struct pa *pa, enum kernel_isa isa);
 
 /** torch_parse - a mod of a text, which must be right; NULL for NULL */
 struct paged_mod *torch_parse(const struct pa *pa, enum paged_mod_kind kind, const char *text,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* PyTorch's tests of its class PagedAttention, literally: tables, caches, errors. */
+#include "tests/pa_memory.h"
 #include "tests/paged_attention.h"
 
 /* Their rounds of reserves: rows 0 3 5 7 and 2 1 4 6. */
@@ -160,9 +161,13 @@ Test(torch_class, assign_is_checked)
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
 		"v has 2 heads of 1 dims, 2 of 3 are wanted");
 	v = k;
+	/* A GPU finds a position that is wrong where it lies, and knows no more than the row. */
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 12 }, &k, &v), PAGED_ERR_CAPACITY,
-		"row 0: position 12 is past the 2 tokens it has room for");
-	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, (uint32_t)-1 }, &k, &v), PAGED_ERR_CAPACITY,
-		"row 0: position 4294967295 is past the 2 tokens it has room for");
+		pa_on_cuda ? "row 0: tokens past the 2 that it has room for"
+			   : "row 0: position 12 is past the 2 tokens it has room for");
+	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, (uint32_t)-1 }, &k, &v),
+		pa_on_cuda ? PAGED_ERR_RANGE : PAGED_ERR_CAPACITY,
+		pa_on_cuda ? "row 0: a token to append lies before position 0 or past max_length 12"
+			   : "row 0: position 4294967295 is past the 2 tokens it has room for");
 	pa_close(&pa);
 }

@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "tests/reference.h"
+#include "tests/pa_memory.h"
 #include "tests/torch_scene.h"
 
 #define PAGE 4u
@@ -152,7 +153,7 @@ Test(torch_defects, row_01_pages_are_used_again)
 	write_tokens(0, 5, 0, 7);
 	fresh = attend(&(struct pa_rows){ .n = 1, .kv_len = (uint32_t[]){ 7 } }, (struct pa_flex){ 0 });
 	done(pa_erase(&pa, 1, (uint32_t[]){ 0 }));
-	memset(pa.info.base, 0xff, pa.info.size);
+	pa_fill_bytes(pa.info.base, 0xff, pa.info.size);
 	done(pa_reserve(&pa, 2, TOKENS));
 	write_tokens(2, 5, 0, 7);
 	again = attend(&(struct pa_rows){ .n = 1, .batch_idx = (uint32_t[]){ 2 }, .kv_len = (uint32_t[]){ 7 } },
@@ -314,12 +315,11 @@ Test(torch_defects, row_08_lists_count_wherever_it_runs)
 Test(torch_defects, row_09_pages_are_shared)
 {
 	float q[3 * 2 * DIM], out[3][2][DIM], lse[3][2];
-	struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = 2, .dim = DIM };
-	struct paged_tensor ot = { .data = out, .dtype = PAGED_F32, .n_heads = 2, .dim = DIM };
-	struct paged_attention_params params = { .struct_size = sizeof(params),
-						 .mask = PAGED_MASK_NONE,
-						 .lse = lse[0] };
+	struct paged_tensor qt = { .dtype = PAGED_F32, .n_heads = 2, .dim = DIM };
+	struct paged_tensor ot = { .dtype = PAGED_F32, .n_heads = 2, .dim = DIM };
+	struct paged_attention_params params = { .struct_size = sizeof(params), .mask = PAGED_MASK_NONE };
 	uint32_t first[4], second[4];
+	struct pa_lent lent = { .n = 0 };
 	struct seen alone[3];
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 8, 8, TOKENS });
@@ -342,7 +342,11 @@ Test(torch_defects, row_09_pages_are_shared)
 			{ .pages = (uint32_t[]){ first[0], second[1] }, .n_pages = 2, .q_len = 1, .kv_len = 8 },
 			{ .pages = (uint32_t[]){ first[0], first[0] }, .n_pages = 2, .q_len = 1, .kv_len = 8 },
 		}));
+	qt.data = pa_lend(&lent, q, sizeof(q));
+	ot.data = pa_lend_back(&lent, out, sizeof(out));
+	params.lse = pa_lend_back(&lent, lse, sizeof(lse));
 	done(paged_attention(pa.batch, 0, &qt, &ot, &params));
+	pa_lend_end(&lent);
 	cr_assert_arr_eq(out[0], alone[0].out[0], sizeof(out[0]));
 	cr_assert_arr_eq(out[1], alone[1].out[0], sizeof(out[1]));
 	/* Every key twice: the same mean, and log 2 more. */
