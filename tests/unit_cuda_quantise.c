@@ -28,6 +28,7 @@ struct scene_params {
 	bool interleaved;
 	bool positions; /* of rotary, by themselves */
 	bool in_place;
+	bool no_queries;
 	float amplitude;
 };
 
@@ -165,6 +166,8 @@ rotary_lend(struct cuda_arena *arena, const struct scene *scene)
 	to.cos_sin =
 		cuda_arena_lend(arena, rotary->cos_sin, N_POSITIONS * rotary->dim * sizeof(float), false, "angles");
 	to.positions = cuda_arena_lend(arena, rotary->positions, TOTAL * sizeof(uint32_t), false, "positions");
+	if (scene->params->no_queries)
+		return to;
 	if (!scene->params->in_place)
 		to.q = cuda_world_tensor(arena, &scene->q, TOTAL, false, "queries");
 	to.q_out = cuda_world_tensor(arena, &scene->q_out, TOTAL, true, "turned queries");
@@ -356,5 +359,21 @@ Test(cuda_quantise, positions_past_the_angles)
 		memcpy(&bits, scene.pool + at, sizeof(bits));
 		cr_assert_eq(bits == 0xffff, t == 5, "token %u", t);
 	}
+	scene_destroy(&scene);
+}
+
+/* A row that is not written and has no queries to turn is not asked for its positions. */
+Test(cuda_quantise, rows_left_alone_need_no_angles)
+{
+	struct scene_params params = defaults(3);
+	struct scene scene;
+
+	params.rotary_dim = 64;
+	params.positions = true;
+	params.no_queries = true;
+	scene_create(&scene, &params);
+	scene.positions[7] = N_POSITIONS;
+	scene.positions[8] = UINT32_MAX;
+	cr_assert_eq(scene_run(&scene, 1), 0);
 	scene_destroy(&scene);
 }

@@ -79,10 +79,12 @@ token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
 
 	*token = { packed, false, 0, 0, 0 };
 	/* Rows with a fault are empty, and leave gaps. */
-	if (packed - row.q_start >= row.q_len || !token_angles(p, r, token))
+	if (packed - row.q_start >= row.q_len || (row.skip_append && p.rotary.q.address == 0))
+		return false;
+	if (!token_angles(p, r, token))
 		return false;
 	token->write = !row.skip_append && token_locate(p, r, token);
-	return token->write || (row.skip_append && p.rotary.q.address != 0);
+	return token->write || row.skip_append;
 }
 
 SIMT_FUNCTION void
