@@ -243,6 +243,7 @@ item_store(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shar
 	   attention_simt_state<MOST_DIM> &state)
 {
 	const attention_item &item = shared.item;
+	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
 	bool whole = item.n_splits == 1;
 
 	simt_sync();
@@ -258,25 +259,25 @@ item_store(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shar
 		else if (simt_lane() == 0)
 			partial_store(p, line_partial(p, item, line, item.split), state.maximum[i], sum);
 	}
-	simt_sync();
+	/* Queries are done with; from their memory few instructions store all lines.  A thread's dims stay its own. */
 	ATTENTION_UNROLL
-	for (uint32_t j = 0; j < state.SLOTS; j++) {
-		uint32_t d = simt_thread() + j * CUDA_ATTENTION_THREADS, v_dim = p.pages.plane[CUDA_V].dim;
-
-		if (d >= v_dim)
-			break;
+	for (uint32_t j = 0; j < state.SLOTS; j++)
 		ATTENTION_UNROLL
-		for (uint32_t line = 0; line < LINES; line++) {
-			if (line >= item.n_lines)
-				break;
+		for (uint32_t line = 0; line < LINES; line++)
+			if (simt_thread() + j * CUDA_ATTENTION_THREADS < v_dim)
+				shared.q[line][simt_thread() + j * CUDA_ATTENTION_THREADS] = state.values[j][line];
+	simt_sync();
+	ATTENTION_ROLL
+	for (uint32_t line = 0; line < item.n_lines; line++) {
+		ATTENTION_ROLL
+		for (uint32_t d = simt_thread(); d < v_dim; d += CUDA_ATTENTION_THREADS)
 			if (whole)
 				element_store(line_out(p, item, line), p.out.dtype, d,
-					      state.values[j][line] * shared.rescale[line]);
+					      shared.q[line][d] * shared.rescale[line]);
 			else
 				pointer_to<float>(
 					p.partial_values)[line_partial(p, item, line, item.split) * v_dim + d] =
-					state.values[j][line];
-		}
+					shared.q[line][d];
 	}
 }
 
