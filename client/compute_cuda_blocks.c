@@ -108,6 +108,7 @@ compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *erro
 	blocks->mask.n_heads = shape->n_heads;
 	blocks->mask.q_block = shape->q_block;
 	blocks->mask.kv_block = shape->kv_block;
+	blocks->mask.ascending = mask->logical->ascending;
 	status = cuda_gpu_enter(gpu, error);
 	if (status == PAGED_OK) {
 		status = blocks_fill(mask, &gpu->driver, blocks, error);

@@ -260,6 +260,7 @@ blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
 	to.n_heads = mask->shape.n_heads;
 	to.q_block = mask->shape.q_block;
 	to.kv_block = mask->shape.kv_block;
+	to.ascending = mask->ascending;
 	return to;
 }
 

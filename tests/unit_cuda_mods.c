@@ -224,3 +224,62 @@ Test(cuda_mods, pages_that_are_not_wanted_are_not_looked_at)
 	world_destroy(&world);
 	block_mask_destroy(mask);
 }
+
+#define LISTED_BLOCK 4u
+#define N_LISTED_BLOCKS 402u
+#define N_LISTED_KEYS (N_LISTED_BLOCKS * LISTED_BLOCK)
+/* Of each list: more than a block has threads. */
+#define N_LISTED (N_LISTED_BLOCKS / 3)
+
+/* Two of three blocks, every other of them in the full list, ascending or the last first. */
+static struct block_mask *
+listed_mask(bool ascending)
+{
+	struct block_mask_row row = { .q_base = N_LISTED_KEYS - 1, .q_len = 1, .kv_len = N_LISTED_KEYS };
+	const struct block_mask_shape shape = {
+		.n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = LISTED_BLOCK, .rows = &row
+	};
+	const uint32_t n = N_LISTED;
+	uint32_t blocks[BLOCK_MASK_N_KINDS][N_LISTED];
+	const struct block_mask_lists lists = { .n_blocks = { &n, &n },
+						.indices = { blocks[0], blocks[1] },
+						.n_indices = { N_LISTED, N_LISTED } };
+	struct paged_error error = { 0 };
+	struct block_mask *mask;
+
+	for (uint32_t i = 0; i < N_LISTED; i++)
+		for (uint32_t kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+			blocks[kind][i] = (ascending ? i : N_LISTED - 1 - i) * 3 + kind;
+	cr_assert_eq(block_mask_from_lists(&shape, &lists, 1, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mask->ascending, ascending);
+	return mask;
+}
+
+/* Where a segment's blocks are in a long list is searched for, if it ascends; else all of it is read. */
+Test(cuda_mods, the_order_of_a_list_makes_no_difference)
+{
+	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64" };
+	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
+
+	for (unsigned int i = 0; i < 2; i++) {
+		struct world_params params = params_make();
+		struct world world[2];
+
+		params.pool = params.q = PAGED_F16;
+		params.n_rows = 1;
+		params.rows[0] = (struct world_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
+		for (unsigned int ascending = 0; ascending < 2; ascending++) {
+			struct cuda_attend how = { .kernel = kernels[i], .blocks = mask[ascending], .seed = i };
+
+			world_create(&world[ascending], &params);
+			cuda_world_attend(&world[ascending], &how);
+		}
+		cr_assert(world_same(&world[0], 0, &world[1], 0, 1), "%s", kernels[i]);
+		for (uint32_t h = 0; h < N_HEADS; h++)
+			cr_assert(isfinite(world[0].lse[h]));
+		world_destroy(&world[0]);
+		world_destroy(&world[1]);
+	}
+	block_mask_destroy(mask[0]);
+	block_mask_destroy(mask[1]);
+}

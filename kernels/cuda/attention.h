@@ -209,24 +209,48 @@ line_make(const cuda_attention_params &p, const attention_item &item, uint32_t l
 	return to;
 }
 
+/* Where in an ascending list of n blocks the first lies that is no less than `least`; n: nowhere. */
+SIMT_FUNCTION uint64_t
+list_find(const uint32_t *blocks, uint64_t n, uint32_t least)
+{
+	uint64_t low = 0, high = n < least ? n : least; /* blocks differ: the i-th is no less than i */
+
+	ATTENTION_ROLL
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+
+		if (blocks[middle] < least)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* Bits of one list's blocks in the segment; the block's threads share the list. */
 SIMT_FUNCTION void
 list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t segment, uint32_t *words)
 {
 	const uint64_t *start = pointer_to<const uint64_t>(p.blocks.start[kind]) + list;
-	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]);
+	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]) + start[0];
+	uint64_t n = start[1] - start[0], i = simt_thread();
 
+	/* What the threads read at once is no longer than a search. */
+	if (p.blocks.ascending && n > simt_n_threads())
+		i += list_find(blocks, n, segment / p.blocks.kv_block);
 	ATTENTION_ROLL
-	for (uint64_t i = start[0] + simt_thread(); i < start[1]; i += simt_n_threads()) {
+	for (; i < n; i += simt_n_threads()) {
 		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
 
+		if (p.blocks.ascending && begin >= segment + CUDA_SEGMENT)
+			break;
 		begin = begin < segment ? segment : begin;
 		end = end < segment + CUDA_SEGMENT ? end : segment + CUDA_SEGMENT;
 		ATTENTION_ROLL
 		for (uint64_t at = begin; at < end; at = (at / 32 + 1) * 32) {
-			uint32_t n = end - at < 32 - at % 32 ? (uint32_t)(end - at) : 32 - (uint32_t)at % 32;
+			uint32_t bits = end - at < 32 - at % 32 ? (uint32_t)(end - at) : 32 - (uint32_t)at % 32;
 
-			simt_atomic_or(&words[(at - segment) / 32], 0xffffffffu >> (32 - n) << at % 32);
+			simt_atomic_or(&words[(at - segment) / 32], 0xffffffffu >> (32 - bits) << at % 32);
 		}
 	}
 }

@@ -233,6 +233,8 @@ struct cuda_block_mask {
 	uint32_t n_heads;
 	uint32_t q_block;
 	uint32_t kv_block;
+	uint32_t ascending; /* every list; 0: perhaps not */
+	uint32_t unused;
 };
 
 /** attention_*: any number of blocks of as many threads as struct cuda_choice says. */
