@@ -223,7 +223,8 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 			return status;
 		if (row->id != id || row->version != look.version) {
 			*row = (struct batch_row){ .id = id, .version = look.version };
-		} else if (row->capacity == look.capacity) {
+		} else if (row->capacity == look.capacity && row->owner == look.owner &&
+			   row->writable_from == look.writable_from) {
 			return PAGED_OK;
 		}
 		n = look.capacity / view->page_size;
@@ -296,8 +297,8 @@ row_judge_append(struct paged_batch *batch, uint32_t r)
 		return;
 	if (row->id != 0 && row->owner != batch->pool->client->owner->session && batch->foreign_row == BATCH_NO_ROW)
 		batch->foreign_row = r;
-	if (batch->on_device ? row->writable_from != 0
-			     : to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from)
+	/* Of lengths that the device has the kernel judges. */
+	if (!batch->on_device && (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
 		unplaced = true;
 	if (unplaced && batch->unplaced_row == BATCH_NO_ROW)
 		batch->unplaced_row = r;

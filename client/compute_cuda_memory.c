@@ -81,7 +81,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 		return status;
 	cuda->table = place(&size, n * batch->table_stride * sizeof(uint32_t));
 	cuda->lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
-	cuda->skip = place(&size, n);
+	cuda->writable = place(&size, n * sizeof(uint32_t));
 	heads = place(&size, CUDA_SHAPES * sizeof(struct cuda_plan_head));
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].rows = place(&size, need.rows_bytes);
@@ -97,7 +97,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 				 batch->pool->at.name, size, batch->max_rows, cuda->max_q_tokens);
 	cuda->table += cuda->memory;
 	cuda->lengths += cuda->memory;
-	cuda->skip += cuda->memory;
+	cuda->writable += cuda->memory;
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].head = cuda->memory + heads + i * sizeof(struct cuda_plan_head);
 		cuda->shape[i].rows += cuda->memory;
@@ -106,7 +106,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	p->counters += cuda->memory;
 	cuda->partial_states += cuda->memory;
 	cuda->partial_values += cuda->memory;
-	p->skip_append = cuda->skip;
+	p->writable_from = cuda->writable;
 	p->target_items = need.target_items;
 	p->max_items = need.max_items;
 	p->max_groups = need.max_groups;
@@ -114,7 +114,7 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	return PAGED_OK;
 }
 
-/* No page is mapped, no row left alone, nothing wrong; on a stream of its own, so that nobody else's work is waited for. */
+/* No page is mapped, all may be written, nothing is wrong; on an own stream, so that nobody else is waited for. */
 static enum paged_status
 device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -127,7 +127,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 		return cuda_fail(driver, result, error, "pool %s: cuStreamCreate", batch->pool->at.name);
 	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
 	if (result == CUDA_SUCCESS)
-		result = driver->fill(cuda->skip, 0, batch->max_rows, stream);
+		result = driver->fill(cuda->writable, 0, batch->max_rows * sizeof(uint32_t), stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->shape[0].head, 0, CUDA_SHAPES * sizeof(struct cuda_plan_head), stream);
 	if (result == CUDA_SUCCESS)
@@ -146,7 +146,7 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 	void *pinned;
 	int result;
 
-	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + 1) + 64;
+	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + (uint32_t)sizeof(uint32_t)) + 64;
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
 		stages[i] = place(&at, cuda->stage_size);
 	heads = place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
@@ -169,12 +169,12 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 static enum paged_status
 host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
-	uint64_t n = batch->max_rows, size = 0, shadow, mirror, skip, lengths;
+	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, lengths;
 	uint8_t *base;
 
 	shadow = place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
 	mirror = place(&size, n * sizeof(*cuda->mirror));
-	skip = place(&size, n);
+	writable = place(&size, n * sizeof(*cuda->writable_shadow));
 	lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
@@ -184,7 +184,7 @@ host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct page
 	cuda->host_size = size;
 	cuda->shadow = (uint32_t *)(void *)(base + shadow);
 	cuda->mirror = (struct cuda_mirror_row *)(void *)(base + mirror);
-	cuda->skip_shadow = base + skip;
+	cuda->writable_shadow = (uint32_t *)(void *)(base + writable);
 	cuda->lengths_host = (int64_t *)(void *)(base + lengths);
 	return PAGED_OK;
 }

@@ -219,37 +219,42 @@ mirror_update(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
-/* A row that may not be written, and whose bound says that nothing is: the device's lengths cannot say otherwise. */
-static bool
-row_skips(const struct paged_batch *batch, uint32_t r)
+/* Before which position append writes nothing of a row; another session's stays as it is, whatever lengths say. */
+static uint32_t
+row_writable_from(const struct paged_batch *batch, uint32_t r)
 {
 	const struct batch_row *row = &batch->row[r];
-	const struct kernel_row *to = &batch->kernel_row[r];
 
-	if (to->skip_append || !batch->on_device || to->q_len != 0 || row->id == 0)
-		return to->skip_append;
-	return row->owner != batch->pool->client->owner->session || row->writable_from != 0;
+	if (batch->kernel_row[r].skip_append)
+		return CUDA_WRITABLE_SKIP;
+	if (row->id != 0 && row->owner != batch->pool->client->owner->session)
+		return CUDA_WRITABLE_NONE;
+	return row->writable_from;
 }
 
-/* Which rows append leaves alone; they rarely change. */
+/* What of the rows may be written; it rarely changes. */
 static enum paged_status
-skip_update(struct paged_batch *batch, struct paged_error *error)
+writable_update(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t from = cuda->writable_torn ? 0 : batch->n_rows, to = cuda->writable_torn ? batch->max_rows : 0;
+	uint32_t *shadow = cuda->writable_shadow;
 	enum paged_status status;
-	bool changed = false;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		bool skips = row_skips(batch, r);
+		uint32_t writable_from = row_writable_from(batch, r);
 
-		changed |= cuda->skip_shadow[r] != skips;
-		cuda->skip_shadow[r] = skips;
+		if (shadow[r] == writable_from)
+			continue;
+		shadow[r] = writable_from;
+		from = r < from ? r : from;
+		to = r < to ? to : r + 1;
 	}
-	if (!changed)
+	if (from >= to)
 		return PAGED_OK;
-	status = stage_copy(batch, cuda->skip, cuda->skip_shadow, batch->max_rows, error);
-	if (status != PAGED_OK)
-		memset(cuda->skip_shadow, 0xff, batch->max_rows);
+	status = stage_copy(batch, cuda->writable + from * sizeof(*shadow), shadow + from,
+			    (to - from) * (uint32_t)sizeof(*shadow), error);
+	cuda->writable_torn = status != PAGED_OK;
 	return status;
 }
 
@@ -413,14 +418,14 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 static enum paged_status
 tables_check(const struct paged_batch *batch, struct paged_error *error)
 {
-	uint32_t r = batch->foreign_row != BATCH_NO_ROW ? batch->foreign_row : batch->unplaced_row;
+	uint32_t r = batch->foreign_row;
 
 	if (!cuda_batch_of(batch)->appends || r == BATCH_NO_ROW)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_PERM,
 			  "row %u: a captured append may not write to sequence " SEQ_FORMAT
-			  ", of session %u and writable from %u: the row needs PAGED_ROW_NO_APPEND",
-			  r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->row[r].writable_from);
+			  ", of session %u: the row needs PAGED_ROW_NO_APPEND",
+			  r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner);
 }
 
 /* A plan goes onto the stream; what of it that takes. */
@@ -463,7 +468,7 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 	if (status == PAGED_OK && cuda->tables_only)
 		status = mirror_shrink(batch, error);
 	if (status == PAGED_OK)
-		status = skip_update(batch, error);
+		status = writable_update(batch, error);
 	if (status == PAGED_OK)
 		status = plan_launch(batch, lengths, error);
 	/* What was copied is on its way, whatever came of the rest. */
@@ -472,6 +477,21 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 }
 
 /* What was wrong */
+
+static enum paged_status
+shared_tell(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+	uint32_t session = batch->pool->client->owner->session;
+
+	if (r < batch->n_rows && row->id != 0 && row->owner != session)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+				  SEQ_ARGS(row->id), row->owner, session);
+	return paged_fail(error, PAGED_ERR_PERM,
+			  "row %u: a position to append may not be written, the row is writable from %u", r,
+			  r < batch->n_rows ? row->writable_from : 0);
+}
 
 static enum paged_status
 fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
@@ -492,6 +512,8 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
 				  batch->pool->at.view.max_length, batch->pool->at.name);
+	if ((head->faults & CUDA_FAULT_SHARED) != 0)
+		return shared_tell(batch, r, error);
 	if ((head->faults & CUDA_FAULT_POSITION) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "

@@ -484,10 +484,11 @@ struct paged_plan_device_params {
  *
  * They are read on the stream, when it comes there, and may have been written
  * by a kernel before; they must not change until the plan's last kernel has
- * ended.  What passes the bounds is not computed, and told by
- * paged_batch_validate().  Sums of the rows' bounds stand for lengths in other
- * calls: tensors have that many query rows, block masks reach that far,
- * paged_batch_tables_csr() and _padded() give the tables so far.
+ * ended.  What passes the bounds is not computed, nor is written what lies
+ * before a row's writable_from, and both are told by paged_batch_validate().
+ * Sums of the rows' bounds stand for lengths in other calls: tensors have that
+ * many query rows, block masks reach that far, paged_batch_tables_csr() and
+ * _padded() give the tables so far.
  *
  * Graphs.  A stream that is being captured takes this call, then append,
  * attention and merge.  Nothing is copied from the host then, so page tables
@@ -496,9 +497,9 @@ struct paged_plan_device_params {
  * too, outside of any capture and on the stream that the graph is launched on,
  * tables_only brings over what has changed in the tables meanwhile.  Rows may
  * be any sequences then, n_rows and the sum of q_len at most what they were at
- * the capture: a smaller batch has empty rows, on the device too, and a row
- * that may not be written needs PAGED_ROW_NO_APPEND.  Append and attention take
- * a captured plan within its capture alone, and none of tables alone; that one
+ * the capture: a smaller batch has empty rows, on the device too, and another
+ * session's row needs PAGED_ROW_NO_APPEND.  Append and attention take a
+ * captured plan within its capture alone, and none of tables alone; that one
  * can be validated, after the replay.  The graph holds addresses: of the
  * batch's buffers, mods and masks, and of the caller's arrays; it is launched
  * as long as they are there.
@@ -512,7 +513,7 @@ struct paged_plan_device_params {
  * @retval PAGED_ERR_UNSUPPORTED  a pool in the host's memory; tables_only, and
  *                                the stream is being captured
  * @retval PAGED_ERR_PERM         tables_only, and a captured append would write
- *                                to a row that this session may not write
+ *                                to another session's row
  * @retval PAGED_ERR_LIMIT        also: the bounds of q_len add up to more than max_q_tokens
  * Others as paged_batch_plan().
  */
@@ -532,6 +533,9 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
  *                          array, index and bounds.  On a GPU also lengths
  *                          and positions that are none, with their row
  * @retval PAGED_ERR_CAPACITY  on a GPU: a length or position past a row's pages
+ * @retval PAGED_ERR_PERM      on a GPU: lengths or positions of the device were to
+ *                             append before a row's writable_from, or to another
+ *                             session's row; nothing was written there
  * @retval PAGED_ERR_BACKEND   on a GPU: its driver's error
  * @retval PAGED_ERR_UNSUPPORTED  on a GPU: the stream is being captured
  */
@@ -614,8 +618,10 @@ struct paged_append_params {
  * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
  * @param[in] params  NULL: defaults
  * @retval PAGED_ERR_PERM      a row's sequence is another session's, or a
- *                             position lies before its writable_from
- * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity
+ *                             position lies before its writable_from.  Of
+ *                             lengths and positions that the device has
+ *                             paged_batch_validate() tells
+ * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity, likewise
  * @retval PAGED_ERR_INVALID   tensors or a rotary embedding that do not fit the
  *                             pool, scales for a pool that takes none or that are
  *                             none, or q_len > kv_len without positions

@@ -98,17 +98,16 @@ inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 	struct cuda_plan_params *p = &batch->plan;
 	uint32_t n = params->n_rows;
 	int64_t *q_base;
-	uint8_t *skip;
 
 	p->q_indptr = cuda_arena_make(&batch->arena, NULL, (n + 1) * sizeof(int32_t), false, "q_indptr");
 	p->kv_len = cuda_arena_make(&batch->arena, NULL, n * sizeof(int32_t), false, "kv_len");
 	p->q_base = cuda_arena_make(&batch->arena, NULL, n * sizeof(int64_t), false, "q_base");
 	p->q_base_bytes = 8;
-	p->skip_append = cuda_arena_make(&batch->arena, NULL, n, false, "skip_append");
+	p->writable_from = cuda_arena_make(&batch->arena, NULL, n * sizeof(uint32_t), false, "writable_from");
 	batch->q_indptr = (void *)(uintptr_t)p->q_indptr;
 	batch->kv_len = (void *)(uintptr_t)p->kv_len;
 	q_base = (void *)(uintptr_t)p->q_base;
-	skip = (void *)(uintptr_t)p->skip_append;
+	batch->writable_from = (void *)(uintptr_t)p->writable_from;
 	batch->q_indptr[0] = 0;
 	for (uint32_t r = 0; r < n; r++) {
 		const struct kernel_row *row = &params->rows[r];
@@ -116,7 +115,7 @@ inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
 		batch->q_indptr[r + 1] = (int32_t)(row->q_start + row->q_len);
 		batch->kv_len[r] = (int32_t)row->kv_len;
 		q_base[r] = row->q_base;
-		skip[r] = row->skip_append;
+		batch->writable_from[r] = row->skip_append ? CUDA_WRITABLE_SKIP : 0;
 	}
 	p->plan.table =
 		cuda_arena_make(&batch->arena, NULL, n * p->plan.table_stride * sizeof(uint32_t), false, "page table");

@@ -37,6 +37,7 @@ struct cuda_batch {
 	const struct cuda_row *rows;
 	const uint32_t *first_item;
 	int32_t *q_indptr, *kv_len; /* of all; a test may spoil them before cuda_batch_plan() */
+	uint32_t *writable_from;    /* 0, or CUDA_WRITABLE_SKIP; a test may set others likewise */
 	uint32_t *table;
 };
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/internal.h"
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
 #include "tests/stand_in_use.h"
@@ -297,6 +298,97 @@ IT_TEST(empty_rows_fill_a_batch)
 	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
 	scene_ok(&scene, scene_attend(&scene, NULL));
 	scene_ok(&scene, paged_batch_validate(scene.batch));
+	finish(&scene);
+}
+
+/* Rows that may not be written everywhere */
+
+static struct region_slot *
+slot_of(const struct scene *scene, uint32_t r)
+{
+	return region_slot(&scene->pool->at.view, PAGED_SEQ_SLOT(scene->seq[r]));
+}
+
+/* Append NaN of every row of a plan. */
+static void
+spoil(struct scene *scene, const uint32_t *positions)
+{
+	struct paged_tensor k = scene_tensor(scene, PAGED_F32, 4, 1, 8), v = scene_tensor(scene, PAGED_F32, 4, 1, 8);
+
+	scene_ok(scene, paged_append(scene->batch, SCENE_LAYER, &k, &v,
+				     &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
+								    .positions = positions }));
+}
+
+static void
+told(struct scene *scene, const char *sentence)
+{
+	scene_expect(scene, paged_batch_validate(scene->batch), PAGED_ERR_PERM);
+	it_require(strcmp(paged_client_error(scene->client), sentence) == 0, "%s", paged_client_error(scene->client));
+}
+
+IT_TEST(what_may_not_be_written_stays)
+{
+	static const uint32_t tokens[] = { 20, 2, 6, 8 };
+	struct paged_plan_device_params params;
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_tensor k, v;
+	struct scene scene;
+	uint32_t *positions;
+	uint32_t session;
+
+	start(NULL);
+	scene_open(&scene, &three);
+	write_all(&scene);
+	scene_rows(&scene, rows);
+	positions = scene_put(&scene, tokens, sizeof(tokens));
+	params = device_params(scene_put(&scene, &right, sizeof(right)), rows);
+	/* Rows were planned before, so what changed is noticed. */
+	for (uint32_t r = 0; r < 3; r++)
+		slot_of(&scene, r)->writable_from = three.rows[r].kv_len;
+	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
+	spoil(&scene, NULL);
+	told(&scene, "row 2: a position to append may not be written, the row is writable from 9");
+	/* Lengths of the host are judged there, positions on the device. */
+	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
+	k = scene_tensor(&scene, PAGED_F32, 4, 1, 8);
+	v = scene_tensor(&scene, PAGED_F32, 4, 1, 8);
+	scene_expect(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, NULL), PAGED_ERR_PERM);
+	spoil(&scene, positions);
+	told(&scene, "row 2: a position to append may not be written, the row is writable from 9");
+	/* Another session's row, of which the bounds say that nothing is appended. */
+	session = slot_of(&scene, 1)->owner;
+	slot_of(&scene, 1)->owner = session + 1;
+	slot_of(&scene, 2)->writable_from = 0;
+	rows[1].q_len = 0;
+	rows[2].flags = PAGED_ROW_NO_APPEND;
+	rows[2].q_len++;
+	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
+	spoil(&scene, NULL);
+	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_PERM);
+	it_require(strncmp(paged_client_error(scene.client), "row 1: sequence ", 16) == 0, "%s",
+		   paged_client_error(scene.client));
+	slot_of(&scene, 1)->owner = session;
+	/* Nothing of all this was written. */
+	scene_rows(&scene, rows);
+	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
+	scene_ok(&scene, scene_attend(&scene, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	/* What may be written is. */
+	for (uint32_t r = 0; r < 3; r++)
+		slot_of(&scene, r)->writable_from = three.rows[r].kv_len - three.rows[r].q_len;
+	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
+	spoil(&scene, NULL);
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	for (uint32_t r = 0; r < 3; r++) {
+		slot_of(&scene, r)->writable_from = 0;
+		scene_write(&scene, r, three.rows[r].kv_len - three.rows[r].q_len, three.rows[r].kv_len);
+	}
+	scene_ok(&scene, paged_batch_plan_device(scene.batch, &params));
+	scene_ok(&scene, scene_attend(&scene, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
 	finish(&scene);
 }
 

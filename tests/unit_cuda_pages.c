@@ -63,27 +63,38 @@ scene_create(struct scene *scene, const struct layout_params *params, enum paged
 	}
 }
 
+/* What the host's kernel writes of rows. */
 static void
-scene_append(struct scene *scene, const uint32_t *positions, uint64_t seed)
+scene_append_host(struct scene *scene, const struct kernel_row *rows, uint32_t n_rows, const uint32_t *positions)
 {
-	struct kernel_pages pages = { &scene->layout, scene->pool, 1 }, host = { &scene->layout, scene->expected, 1 };
 	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
-	struct cuda_append_params p;
-	struct cuda_batch batch;
 
-	kernel_append(team, &(struct append_args){ .pages = host,
-						   .rows = scene->rows,
-						   .n_rows = 3,
+	kernel_append(team, &(struct append_args){ .pages = { &scene->layout, scene->expected, 1 },
+						   .rows = rows,
+						   .n_rows = n_rows,
 						   .k = scene->k,
 						   .v = scene->v,
 						   .positions = positions });
 	kernel_team_destroy(team);
+}
+
+/* By the CUDA kernel; writable_from NULL: what the rows say.  Returns what was wrong. */
+static struct cuda_plan_head
+scene_append(struct scene *scene, const uint32_t *positions, const uint32_t *writable_from, uint64_t seed)
+{
+	struct kernel_pages pages = { &scene->layout, scene->pool, 1 };
+	struct cuda_append_params p;
+	struct cuda_batch batch;
+	struct cuda_plan_head head;
+
 	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = scene->rows,
 							       .n_rows = 3,
 							       .page_size = scene->layout.params.page_size,
 							       .n_q_heads = N_HEADS,
 							       .n_kv_heads = N_HEADS,
 							       .v_dim = scene->layout.params.v_dim });
+	if (writable_from != NULL)
+		memcpy(batch.writable_from, writable_from, 3 * sizeof(*writable_from));
 	cuda_batch_plan(&batch, seed);
 	p = (struct cuda_append_params){
 		.pages = cuda_world_pages(&batch.arena, &pages, true),
@@ -93,8 +104,16 @@ scene_append(struct scene *scene, const uint32_t *positions, uint64_t seed)
 		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
 	};
 	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
-	cr_assert_eq(batch.head->faults, 0);
+	head = *batch.head;
 	cuda_batch_destroy(&batch);
+	return head;
+}
+
+static void
+scene_check(struct scene *scene, const uint32_t *positions, uint64_t seed)
+{
+	scene_append_host(scene, scene->rows, 3, positions);
+	cr_assert_eq(scene_append(scene, positions, NULL, seed).faults, 0);
 	cr_assert_eq(memcmp(scene->pool, scene->expected, scene->layout.size), 0);
 }
 
@@ -123,7 +142,7 @@ Test(cuda_append, dtypes_dims_and_pages)
 		struct scene scene;
 
 		scene_create(&scene, &params, dtypes[i / 3 % 3], i % 2 ? 0 : i % 5);
-		scene_append(&scene, NULL, i);
+		scene_check(&scene, NULL, i);
 		scene_destroy(&scene);
 	}
 }
@@ -143,7 +162,47 @@ Test(cuda_append, given_positions_and_v_in_k)
 
 	for (uint64_t seed = 0; seed < 4; seed++) {
 		scene_create(&scene, &params, dtypes[seed % 3], 0);
-		scene_append(&scene, positions, seed);
+		scene_check(&scene, positions, seed);
+		scene_destroy(&scene);
+	}
+}
+
+/* Positions before a row's writable_from are told and left as they are, the others of the row written. */
+Test(cuda_append, positions_that_may_not_be_written)
+{
+	static const uint32_t given[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
+	static const uint32_t usual[TOTAL] = { 0, 1, 2, 3, 4, 5, 6, 3, 4 };
+	static const uint32_t writable_from[3] = { 2, 4, CUDA_WRITABLE_SKIP };
+	static const uint32_t none[3] = { 2, CUDA_WRITABLE_NONE, CUDA_WRITABLE_SKIP };
+	const struct layout_params params = { .n_layers = 2,
+					      .n_kv_heads = N_HEADS,
+					      .k_dim = 19,
+					      .v_dim = 24,
+					      .dtype = PAGED_F16,
+					      .page_size = 3,
+					      .n_pages = 17 };
+
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		const uint32_t *positions = seed % 2 == 0 ? usual : given, *from = seed < 2 ? writable_from : none;
+		struct cuda_plan_head head;
+		struct scene scene;
+
+		scene_create(&scene, &params, PAGED_F32, 0);
+		for (uint32_t i = 0; i < 7; i++) {
+			uint32_t r = i < 4 ? 0 : 1;
+			struct kernel_row token = scene.rows[r];
+
+			token.q_start = i;
+			token.q_len = 1;
+			token.kv_len = positions[i] + 1;
+			if (positions[i] >= from[r])
+				scene_append_host(&scene, &token, 1, NULL);
+		}
+		head = scene_append(&scene, seed % 2 == 0 ? NULL : positions, from, seed);
+		cr_assert_eq(head.faults, CUDA_FAULT_SHARED);
+		/* In the first all of the second row is written. */
+		cr_assert_eq(head.fault_row, seed == 0 ? 0 : 1);
+		cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0);
 		scene_destroy(&scene);
 	}
 }

@@ -29,7 +29,7 @@ plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32
 
 		cr_assert(row->q_start == rows[r].q_start && row->q_len == rows[r].q_len &&
 			  row->kv_len == rows[r].kv_len && row->q_base == rows[r].q_base &&
-			  row->skip_append == rows[r].skip_append);
+			  row->writable_from == (rows[r].skip_append ? CUDA_WRITABLE_SKIP : 0));
 		cr_assert_eq(row->tile_lines, row_lines <= CUDA_TILE_LINES ? CUDA_TILE_LINES : p->max_tile_lines);
 		cr_assert_eq(row->n_tiles, divide_up(row_lines, row->tile_lines));
 		cr_assert(row->split_tokens > 0 && row->split_tokens % CUDA_SPLIT_UNIT == 0);

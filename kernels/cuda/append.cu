@@ -47,6 +47,10 @@ token_locate(const cuda_append_params &p, uint32_t r, append_token *token)
 		plan_fault(p.plan, CUDA_FAULT_POSITION, r);
 		return false;
 	}
+	if (position < row.writable_from) {
+		plan_fault(p.plan, CUDA_FAULT_SHARED, r);
+		return false;
+	}
 	token->slot = (uint32_t)position % p.pages.page_size;
 	token->page = plan_page(p.plan, r, (uint32_t)position / p.pages.page_size, p.pages.n_pages);
 	return token->page != UINT32_MAX;
@@ -76,15 +80,16 @@ token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
 {
 	uint32_t r = plan_find_query(p.plan, packed);
 	const cuda_row &row = plan_row(p.plan, r);
+	bool skip = row.writable_from == CUDA_WRITABLE_SKIP;
 
 	*token = { packed, false, 0, 0, 0 };
 	/* Rows with a fault are empty, and leave gaps. */
-	if (packed - row.q_start >= row.q_len || (row.skip_append && p.rotary.q.address == 0))
+	if (packed - row.q_start >= row.q_len || (skip && p.rotary.q.address == 0))
 		return false;
 	if (!token_angles(p, r, token))
 		return false;
-	token->write = !row.skip_append && token_locate(p, r, token);
-	return token->write || row.skip_append;
+	token->write = !skip && token_locate(p, r, token);
+	return token->write || skip;
 }
 
 SIMT_FUNCTION void

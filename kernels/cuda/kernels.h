@@ -99,7 +99,12 @@ enum cuda_fault {
 	CUDA_FAULT_POSITION = 8,  /* a token to append before 0 or past the table's row, or past the angles of rotary */
 	CUDA_FAULT_CAPACITY = 16, /* more work than the plan has memory for: nothing was planned */
 	CUDA_FAULT_INDEX = 32,    /* a mod's array index out of bounds */
+	CUDA_FAULT_SHARED = 64,   /* a token to append where its row may not be written */
 };
+
+/** Of a row, beside a position: append leaves it alone; append may write nothing of it. */
+#define CUDA_WRITABLE_SKIP 0xffffffffu
+#define CUDA_WRITABLE_NONE 0xfffffffeu
 
 /** A row as planned. */
 struct cuda_row {
@@ -107,7 +112,7 @@ struct cuda_row {
 	uint32_t q_start;
 	uint32_t q_len;
 	uint32_t kv_len;
-	uint32_t skip_append;
+	uint32_t writable_from; /* tokens before it are not written */
 	uint32_t tile_lines;
 	uint32_t n_tiles;
 	uint32_t split_tokens;
@@ -136,11 +141,11 @@ struct cuda_plan {
 /** plan_batch: 1 block of CUDA_PLAN_THREADS. */
 struct cuda_plan_params {
 	struct cuda_plan plan;
-	uint64_t q_indptr;    /* int32_t [n_rows + 1] */
-	uint64_t kv_len;      /* int32_t [n_rows] */
-	uint64_t q_base;      /* int64_t or int32_t [n_rows]; 0: kv_len - q_len */
-	uint64_t skip_append; /* uint8_t [n_rows], or 0 */
-	uint64_t counters;    /* uint32_t [max_groups], to be set to 0 */
+	uint64_t q_indptr;      /* int32_t [n_rows + 1] */
+	uint64_t kv_len;        /* int32_t [n_rows] */
+	uint64_t q_base;        /* int64_t or int32_t [n_rows]; 0: kv_len - q_len */
+	uint64_t writable_from; /* uint32_t [n_rows], or 0: all may be written */
+	uint64_t counters;      /* uint32_t [max_groups], to be set to 0 */
 	uint32_t q_base_bytes;
 	uint32_t page_size;
 	uint32_t n_q_heads;

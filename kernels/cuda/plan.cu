@@ -62,7 +62,7 @@ row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 	row->q_start = (uint32_t)(begin < 0 ? 0 : begin > most ? most : begin);
 	row->q_len = faults ? 0 : (uint32_t)(end - begin);
 	row->kv_len = faults ? 0 : (uint32_t)kv_len;
-	row->skip_append = p.skip_append != 0 && pointer_to<const uint8_t>(p.skip_append)[r] != 0;
+	row->writable_from = p.writable_from == 0 ? 0 : pointer_to<const uint32_t>(p.writable_from)[r];
 	row->q_base = q_base_load(p, r, *row);
 	if (faults)
 		plan_fault(p.plan, faults, r);
