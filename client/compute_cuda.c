@@ -284,6 +284,7 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	};
 	uint32_t warps = CUDA_MERGE_THREADS / 32;
 	enum paged_status status;
+	bool capturing;
 
 	if (args->n_tokens == 0)
 		return PAGED_OK;
@@ -293,7 +294,11 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	status = cuda_gpu_enter(cuda->gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	status = launch(batch, &cuda->kernels->merge, (args->n_tokens * p.n_heads + warps - 1) / warps, &p, error);
+	/* It may be part of a graph; but on the default stream it would spoil a capture that it cannot be part of. */
+	status = compute_cuda_capture(batch, &capturing, error);
+	if (status == PAGED_OK)
+		status = launch(batch, &cuda->kernels->merge, (args->n_tokens * p.n_heads + warps - 1) / warps, &p,
+				error);
 	cuda_gpu_leave(cuda->gpu);
 	return status;
 }

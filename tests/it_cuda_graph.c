@@ -209,6 +209,50 @@ IT_TEST(a_capture_is_not_spoiled)
 	with_daemon(refusals);
 }
 
+/* The legacy default stream waits for a blocking one, so that a launch on it would spoil that one's capture. */
+static void
+beside_blocking(int from, int to, void *argument)
+{
+	const struct paged_tensor tensor = { .dtype = PAGED_F32, .n_heads = 1, .dim = DECODE_DIM };
+	struct paged_merge_params merge = {
+		.struct_size = sizeof(merge), .n_tokens = 1, .part = { tensor, tensor }, .out = tensor
+	};
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 2 };
+	struct paged_batch_row rows[DECODE_ROWS];
+	struct decode_batch decode;
+	struct decode_engine engine;
+	struct paged_batch *batch;
+	cuda_stream blocking;
+	cuda_graph graph;
+	float *memory;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_rows(&decode, rows);
+	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
+	memory = (float *)(uintptr_t)decode.device_output;
+	merge.part[0].data = merge.out.data = memory;
+	merge.part[1].data = memory + DECODE_DIM;
+	merge.part_lse[0] = merge.part_lse[1] = memory + 2 * DECODE_DIM;
+	decode_cuda(engine.gpu.driver.stream_create(&blocking, 0));
+	decode_cuda(engine.graphs.begin(blocking, CUDA_CAPTURE_RELAXED));
+	refused(engine.client, paged_merge(batch, &merge), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	refused(engine.client, paged_batch_plan(batch, 0, rows), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	decode_cuda(engine.graphs.end(blocking, &graph));
+	decode_cuda(engine.graphs.destroy(graph));
+	decode_ok(engine.client, paged_merge(batch, &merge));
+	decode_ok(engine.client, paged_batch_plan(batch, 0, rows));
+	decode_ok(engine.client, paged_batch_validate(batch));
+	paged_batch_destroy(batch);
+	decode_cuda(engine.gpu.driver.stream_destroy(blocking));
+	close_one(&engine, &decode);
+}
+
+IT_TEST(a_merge_spoils_no_capture)
+{
+	with_daemon(beside_blocking);
+}
+
 /* Mods bound and prepared before; other values, bound between replays, count in the next one. */
 static struct paged_mods *
 mods_make(struct paged_client *client, struct paged_pool *pool, struct paged_batch *batch)
