@@ -266,7 +266,7 @@ Test(cuda_mods, the_order_of_a_list_makes_no_difference)
 		struct world world[2];
 
 		params.pool = params.q = PAGED_F16;
-		params.n_rows = 1;
+		params.q_heads = params.kv_heads = params.n_rows = 1;
 		params.rows[0] = (struct world_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
 		for (unsigned int ascending = 0; ascending < 2; ascending++) {
 			struct cuda_attend how = { .kernel = kernels[i], .blocks = mask[ascending], .seed = i };
@@ -275,8 +275,7 @@ Test(cuda_mods, the_order_of_a_list_makes_no_difference)
 			cuda_world_attend(&world[ascending], &how);
 		}
 		cr_assert(world_same(&world[0], 0, &world[1], 0, 1), "%s", kernels[i]);
-		for (uint32_t h = 0; h < N_HEADS; h++)
-			cr_assert(isfinite(world[0].lse[h]));
+		cr_assert(isfinite(world[0].lse[0]));
 		world_destroy(&world[0]);
 		world_destroy(&world[1]);
 	}
