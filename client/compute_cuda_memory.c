@@ -296,16 +296,16 @@ compute_cuda_destroy(struct paged_batch *batch, bool in_child)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct paged_error error;
+	bool reached;
 
 	if (!in_child)
 		compute_cuda_marks_drop(cuda);
-	if (in_child) {
-		cuda_kernels_drop(batch->pool, true);
-	} else if (cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK) {
+	reached = !in_child && cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK;
+	if (reached)
 		parts_free(cuda);
-		cuda_kernels_drop(batch->pool, false);
+	cuda_kernels_drop(batch->pool, !reached);
+	if (reached)
 		cuda_gpu_leave(cuda->gpu);
-	}
 	munmap(cuda->host, cuda->host_size);
 	free(cuda);
 }

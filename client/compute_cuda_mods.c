@@ -261,8 +261,17 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 	struct cuda_mod_range range;
 	struct mod_range found;
 	enum mod_kind kind;
-	int result = cuda->gpu->driver.copy_out(&range, mods->device->range, sizeof(range), cuda->stream);
+	bool capturing;
+	enum paged_status status = compute_cuda_capture(mods->batch, &capturing, error);
+	int result;
 
+	if (status == PAGED_OK && capturing)
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured: what mods read is known after a replay",
+				    mods->batch->pool->at.name);
+	if (status != PAGED_OK)
+		return status;
+	result = cuda->gpu->driver.copy_out(&range, mods->device->range, sizeof(range), cuda->stream);
 	if (result == CUDA_SUCCESS)
 		result = cuda->gpu->driver.stream_synchronize(cuda->stream);
 	if (result != CUDA_SUCCESS)

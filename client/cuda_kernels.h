@@ -3,7 +3,7 @@
  * cuda_kernels.h - the kernels of a pool in a GPU's memory, loaded
  *
  * Modules belong to the device's context.  A pool's batches share one struct
- * cuda_code, which lives from the first batch to the last.
+ * cuda_kernels, which lives from the first batch to the last.
  *
  * Threads: cuda_kernels_take() and cuda_kernels_drop() under the client's mutex,
  * with the context current; the rest by any.

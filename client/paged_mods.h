@@ -180,7 +180,13 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  */
 enum paged_status paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms);
 
-/** paged_mods_destroy - takes NULL; what paged_batch_validate() is to say of indexes out of bounds stays */
+/**
+ * paged_mods_destroy - takes NULL
+ *
+ * What paged_batch_validate() is to say of indexes out of bounds stays, unless
+ * the stream is being captured, when nobody can wait for it.  On a GPU nothing
+ * on the stream uses the mods any more.
+ */
 void paged_mods_destroy(struct paged_mods *mods);
 
 /**

@@ -304,10 +304,14 @@ modded(int from, int to, void *argument)
 		decode_replay(&decode);
 		mods_bind(&decode, 2 + i % 7, (float)(i % 5) * 0.125f);
 	}
-	/* A capture has no part for new ones. */
+	/* A capture has no part for new ones, and does not mind that others go. */
 	decode_ok(engine.client, paged_mod_parse(engine.pool, PAGED_MOD_MASK, "kv_idx < window", 1, &name, &mod));
 	params.mask = mod;
+	decode_ok(engine.client, paged_mods_create(decode.batch, &params, &mods));
+	decode_ok(engine.client, paged_batch_finish(decode.batch));
 	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
+	paged_mods_destroy(mods);
+	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
 	refused(engine.client, paged_mods_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
 		"the stream is being captured: mods are made before");
 	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
