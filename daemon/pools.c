@@ -201,15 +201,17 @@ pools_can_fail(const struct pools *pools)
 enum paged_status
 pools_look(const struct pools *pools, struct paged_error *error)
 {
-	for (size_t i = 0; i < pools->n; i++) {
+	enum paged_status found = PAGED_OK;
+
+	for (size_t i = 0; i < pools->n && found != PAGED_ERR_GONE; i++) {
 		const struct pool *pool = &pools->pool[i];
 		struct paged_error why;
 		enum paged_status status = pool->memory.ops->look(&pool->memory, &why);
 
-		if (status != PAGED_OK)
-			return paged_fail(error, status, "%s: %s", pool->config->name, why.text);
+		if (status != PAGED_OK && (found == PAGED_OK || status == PAGED_ERR_GONE))
+			found = paged_fail(error, status, "%s: %s", pool->config->name, why.text);
 	}
-	return PAGED_OK;
+	return found;
 }
 
 void

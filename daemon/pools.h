@@ -42,7 +42,11 @@ void pools_close(struct pools *pools);
 /** pools_can_fail - does one of them lie where pools_look() may find something? */
 bool pools_can_fail(const struct pools *pools);
 
-/** pools_look - the first that does not work any more, as memory_ops.look; the sentence names the pool */
+/**
+ * pools_look - the first that does not work any more, as memory_ops.look
+ *
+ * One that is gone comes before one that may recover.  The sentence names the pool.
+ */
 enum paged_status pools_look(const struct pools *pools, struct paged_error *error);
 
 /** pools_geometry - as the wire says it */

@@ -757,3 +757,9 @@ IT_TESTS += %D%/it_cuda_mods_faults
 EXTRA_%C%_it_cuda_mods_faults_DEPENDENCIES = $(STAND_IN_LIBS)
 
 LINT_TESTS += %D%/lint_python.sh
+
+# Several pools, some of which fail
+UNIT_TESTS += %D%/unit_pools
+%C%_unit_pools_SOURCES = %D%/unit_pools.c
+%C%_unit_pools_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_pools_LDADD = $(DAEMON_TEST_LIBS)

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which of several pools that do not work any more the daemon is told of. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "daemon/pools.h"
+
+static enum paged_status
+look_busy(const struct memory *memory, struct paged_error *error)
+{
+	(void)memory;
+	return paged_fail(error, PAGED_ERR_BACKEND, "busy");
+}
+
+static enum paged_status
+look_lost(const struct memory *memory, struct paged_error *error)
+{
+	(void)memory;
+	return paged_fail(error, PAGED_ERR_GONE, "lost");
+}
+
+static const struct memory_ops sound = { .look = memory_sound }, busy = { .look = look_busy },
+			       lost = { .look = look_lost };
+static const struct config_pool config[] = { { .name = "a" }, { .name = "b" }, { .name = "c" } };
+
+static void
+expect(const struct memory_ops *a, const struct memory_ops *b, const struct memory_ops *c, enum paged_status status,
+       const char *sentence)
+{
+	struct pool pool[] = { { .config = &config[0], .memory.ops = a },
+			       { .config = &config[1], .memory.ops = b },
+			       { .config = &config[2], .memory.ops = c } };
+	const struct pools pools = { .pool = pool, .n = 3 };
+	struct paged_error error = { .text = "" };
+
+	cr_expect_eq(pools_look(&pools, &error), status);
+	cr_expect_str_eq(error.text, sentence);
+	cr_expect_eq(pools_can_fail(&pools), a != &sound || b != &sound || c != &sound);
+}
+
+Test(pools, what_is_lost_comes_first)
+{
+	expect(&sound, &sound, &sound, PAGED_OK, "");
+	expect(&sound, &busy, &busy, PAGED_ERR_BACKEND, "b: busy");
+	expect(&busy, &sound, &lost, PAGED_ERR_GONE, "c: lost");
+	expect(&sound, &lost, &lost, PAGED_ERR_GONE, "b: lost");
+}
