@@ -422,6 +422,7 @@ IT_TEST(graph_calls_fail_when_told_to)
 	gives(1, graphs.destroy(graph));
 	ok(graphs.exec_destroy(exec));
 	ok(graphs.destroy(graph));
+	ok(cuda.stream_synchronize(one));
 	finish();
 }
 
