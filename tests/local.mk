@@ -758,6 +758,11 @@ EXTRA_%C%_it_cuda_mods_faults_DEPENDENCIES = $(STAND_IN_LIBS)
 
 LINT_TESTS += %D%/lint_python.sh
 
+UNIT_TESTS += %D%/unit_cuda_random
+%C%_unit_cuda_random_SOURCES = %D%/unit_cuda_random.c
+%C%_unit_cuda_random_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_cuda_random_LDADD = $(CUDA_TEST_LIBS)
+
 # Several pools, some of which fail
 UNIT_TESTS += %D%/unit_pools
 %C%_unit_pools_SOURCES = %D%/unit_pools.c
