@@ -298,9 +298,9 @@ compute_cuda_destroy(struct paged_batch *batch, bool in_child)
 	struct paged_error error;
 	bool reached;
 
+	reached = !in_child && cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK;
 	if (!in_child)
 		compute_cuda_marks_drop(cuda);
-	reached = !in_child && cuda_gpu_enter(cuda->gpu, &error) == PAGED_OK;
 	if (reached)
 		parts_free(cuda);
 	cuda_kernels_drop(batch->pool, !reached);
