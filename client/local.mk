@@ -1,5 +1,5 @@
 # The client library.
-include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_marks.h %D%/paged_mods.h
+include_HEADERS += %D%/pagedclient.h %D%/paged_admin.h %D%/paged_attention.h %D%/paged_marks.h %D%/paged_mods.h
 lib_LTLIBRARIES += %D%/libpagedclient.la
 pkgconfigdir = $(libdir)/pkgconfig
 pkgconfig_DATA = %D%/pagedclient.pc
@@ -79,6 +79,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/owner_embedded.c \
 	%D%/owner_remote.c \
 	%D%/paged_admin.h \
+	%D%/paged_attention.h \
 	%D%/paged_marks.h \
 	%D%/paged_mods.h \
 	%D%/pagedclient.h \

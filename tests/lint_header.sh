@@ -5,7 +5,8 @@ directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
 mkdir "$directory/include"
 cp "$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
-	"$PAGED_SRCDIR/client/paged_marks.h" "$PAGED_SRCDIR/client/paged_mods.h" \
+	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_marks.h" \
+	"$PAGED_SRCDIR/client/paged_mods.h" \
 	"$PAGED_SRCDIR/common/paged_types.h" \
 	"$directory/include"
 n=0
