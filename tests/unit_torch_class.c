@@ -167,7 +167,8 @@ Test(torch_class, assign_is_checked)
 			   : "row 0: position 12 is past the 2 tokens it has room for");
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, (uint32_t)-1 }, &k, &v),
 		pa_on_cuda ? PAGED_ERR_RANGE : PAGED_ERR_CAPACITY,
-		pa_on_cuda ? "row 0: a token to append lies before position 0 or past max_length 12"
+		pa_on_cuda ? "row 0: a token to append lies before position 0 or past max_length 12, or has a rotary "
+			     "position at or past n_positions"
 			   : "row 0: position 4294967295 is past the 2 tokens it has room for");
 	pa_close(&pa);
 }
