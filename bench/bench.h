@@ -24,11 +24,16 @@ struct bench_figure {
 	double (*sample)(void); /* one sample, in the unit */
 };
 
+/** What a ratio is to; one run prints those of one kind. */
+enum bench_against { BENCH_AGAINST_LIMIT, BENCH_AGAINST_CONTIGUOUS, BENCH_AGAINST_TORCH, BENCH_N_AGAINST };
+
 struct bench_options {
 	size_t n_samples;
 	/* Of suites that measure on their own: */
 	bool quick;       /* toy sizes: what is asked is whether it runs */
 	const char *only; /* what has this in its name; NULL: all */
+	enum bench_against against;
+	unsigned int n_threads;
 };
 
 struct bench_report; /* report.h */
@@ -38,6 +43,7 @@ struct bench_suite {
 	const char *what;
 	/* Instead of the rest: measures on its own, and adds its results. */
 	void (*run)(const struct bench_options *options, struct bench_report *report);
+	unsigned int against; /* bits: kinds of ratios it has besides limits */
 	void (*setup)(void);
 	void (*teardown)(void);
 	const struct bench_figure *figures;
@@ -47,6 +53,7 @@ struct bench_suite {
 extern const struct bench_suite bench_suite_compile;
 extern const struct bench_suite bench_suite_control;
 extern const struct bench_suite bench_suite_gpu;
+extern const struct bench_suite bench_suite_limits;
 extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
 extern const struct bench_suite bench_suite_scale;
@@ -57,6 +64,9 @@ void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 
 
 /** Monotonic nanoseconds. */
 uint64_t bench_now_ns(void);
+
+/** bench_against_name - "limit", "contiguous", "torch" */
+const char *bench_against_name(enum bench_against against);
 
 /** bench_beside - a file of the build folder or bundle that this program lies in; NULL: it is not there (static buffer)
  */

@@ -8,20 +8,32 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/gpu_reader.h \
 	%D%/gpu_scene.c \
 	%D%/gpu_scene.h \
+	%D%/limits.c \
+	%D%/limits.h \
+	%D%/machine.c \
+	%D%/machine.h \
 	%D%/main.c \
 	%D%/mods.c \
 	%D%/mods.h \
+	%D%/peak.c \
 	%D%/peers.c \
 	%D%/report.c \
 	%D%/report.h \
+	%D%/rounds.c \
+	%D%/rounds.h \
+	%D%/stream.c \
+	%D%/stream_body.h \
 	%D%/suite_compile.c \
 	%D%/suite_control.c \
 	%D%/suite_gpu.c \
+	%D%/suite_limits.c \
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \
 	%D%/suite_scale.c \
-	%D%/suite_served.c
+	%D%/suite_served.c \
+	%D%/threads.c \
+	%D%/threads.h
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
-%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS)
+%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/gpu_reader.cu %D%/peers/README.md %D%/peers/compare.py %D%/peers/gpu_torch.py

@@ -12,9 +12,10 @@
 
 #include "bench/report.h"
 
-static const struct bench_suite *const suites[] = { &bench_suite_compile, &bench_suite_control, &bench_suite_gpu,
-						    &bench_suite_masks,   &bench_suite_mods,    &bench_suite_scale,
-						    &bench_suite_served };
+static const struct bench_suite *const suites[] = {
+	&bench_suite_compile, &bench_suite_control, &bench_suite_gpu,   &bench_suite_limits,
+	&bench_suite_masks,   &bench_suite_mods,    &bench_suite_scale, &bench_suite_served,
+};
 
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
 #define MAX_FIGURES 32
@@ -39,6 +40,14 @@ bench_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const char *
+bench_against_name(enum bench_against against)
+{
+	static const char *const names[BENCH_N_AGAINST] = { "limit", "contiguous", "torch" };
+
+	return names[against];
 }
 
 static size_t
@@ -86,8 +95,10 @@ measure(const struct bench_suite *suite, size_t n_samples, struct bench_report *
 static int
 run(const struct bench_suite *suite, const struct bench_options *options, bool json)
 {
-	struct bench_report report = { .suite = suite, .n_samples = options->n_samples };
+	struct bench_report report = { .suite = suite, .n_samples = options->n_samples, .against = options->against };
 
+	if (options->against != BENCH_AGAINST_LIMIT && (suite->against >> options->against & 1) == 0)
+		bench_die("suite %s has no ratios to %s", suite->name, bench_against_name(options->against));
 	if (suite->run != NULL)
 		suite->run(options, &report);
 	else if (options->quick || options->only != NULL)
@@ -114,8 +125,29 @@ static int
 usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
-		    "       paged-bench run [--json] [--samples N] [--quick] [--only TEXT] SUITE\n");
+		    "       paged-bench run SUITE [--json] [--against limit|contiguous|torch]\n"
+		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT]\n");
 	return code;
+}
+
+static enum bench_against
+against_parse(const char *name)
+{
+	for (enum bench_against against = 0; against < BENCH_N_AGAINST; against++)
+		if (strcmp(name, bench_against_name(against)) == 0)
+			return against;
+	bench_die("--against %s: limit, contiguous or torch", name);
+}
+
+static size_t
+number_parse(const char *option, const char *text, size_t most)
+{
+	char *end;
+	size_t n = strtoul(text, &end, 10);
+
+	if (n < 1 || n > most || *end != 0)
+		bench_die("--%s %s: 1 to %zu", option, text, most);
+	return n;
 }
 
 int
@@ -124,9 +156,13 @@ main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "json", no_argument, NULL, 'j' },  { "samples", required_argument, NULL, 'n' },
 		{ "quick", no_argument, NULL, 'q' }, { "only", required_argument, NULL, 'o' },
-		{ "help", no_argument, NULL, 'h' },  { 0 }
+		{ "against", required_argument, NULL, 'a' },
+		{ "threads", required_argument, NULL, 't' },
+		{ "isa", required_argument, NULL, 'i' },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 }
 	};
-	struct bench_options chosen = { .n_samples = 31 };
+	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
 	bool json = false;
 	int option;
 
@@ -136,9 +172,16 @@ main(int argc, char **argv)
 			json = true;
 			break;
 		case 'n':
-			chosen.n_samples = strtoul(optarg, NULL, 10);
-			if (chosen.n_samples < 1 || chosen.n_samples > BENCH_MAX_SAMPLES)
-				bench_die("--samples %s: 1 to %d", optarg, BENCH_MAX_SAMPLES);
+			chosen.n_samples = number_parse("samples", optarg, BENCH_MAX_SAMPLES);
+			break;
+		case 'a':
+			chosen.against = against_parse(optarg);
+			break;
+		case 't':
+			chosen.n_threads = (unsigned int)number_parse("threads", optarg, 64);
+			break;
+		case 'i':
+			setenv("PAGED_ISA", optarg, 1); /* which the library reads, and judges */
 			break;
 		case 'q':
 			chosen.quick = true;

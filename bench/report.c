@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
+
+#include "bench/machine.h"
 
 struct bench_result *
 report_add(struct bench_report *report, const char *name, const char *unit)
@@ -56,26 +56,33 @@ report_summarise(struct bench_result *result, const double *samples, const doubl
 	result->high = sorted[n - 1 - n / 10];
 }
 
-/* Machine */
-
-static void
-cpu_name(char *name, size_t size)
+void
+report_relate(struct bench_result *result, const struct bench_relation *relation, const double *samples,
+	      const double *other, size_t n)
 {
-	FILE *file = fopen("/proc/cpuinfo", "re");
-	char line[256];
+	static double sorted[BENCH_MAX_SAMPLES];
+	struct bench_ratio *ratio = &result->ratios[result->n_ratios++];
 
-	snprintf(name, size, "unknown CPU");
-	while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-		if (strncmp(line, "model name", 10) == 0 && strchr(line, ':') != NULL) {
-			snprintf(name, size, "%s", strchr(line, ':') + 2);
-			name[strcspn(name, "\n")] = 0;
-			break;
-		}
-	if (file != NULL)
-		fclose(file);
+	for (size_t s = 0; s < n; s++)
+		sorted[s] = relation->sense == BENCH_TIMES ? samples[s] / other[s] : other[s] / samples[s];
+	qsort(sorted, n, sizeof(*sorted), compare_doubles);
+	*ratio = (struct bench_ratio){ .sense = relation->sense, .median = sorted[n / 2], .low = sorted[n / 10] };
+	ratio->high = sorted[n - 1 - n / 10];
+	snprintf(ratio->to, sizeof(ratio->to), "%s", relation->to);
+	snprintf(ratio->target, sizeof(ratio->target), "%s", relation->target != NULL ? relation->target : "");
 }
 
 /* Text */
+
+/* A sample is in microseconds where its bytes or operations are given. */
+static void
+print_rate(double a_us, const char *unit)
+{
+	if (a_us >= 1e6)
+		printf(" %.2f T%s", a_us / 1e6, unit);
+	else if (a_us > 0)
+		printf(" %.1f G%s", a_us / 1e3, unit);
+}
 
 static void
 print_text_row(const struct bench_result *row)
@@ -85,13 +92,18 @@ print_text_row(const struct bench_result *row)
 		return;
 	}
 	printf("%-34s %10.2f %10.2f - %10.2f %-8s", row->name, row->median, row->low, row->high, row->unit);
-	/* A sample is in microseconds where these are given. */
-	if (row->bytes > 0)
-		printf(" %.2f TB/s", row->bytes / row->median / 1e6);
-	if (row->flops > 0)
-		printf(" %.1f TF/s", row->flops / row->median / 1e6);
+	print_rate(row->bytes / row->median, "B/s");
+	print_rate(row->flops / row->median, "FLOP/s");
 	if (row->limit[0] != 0)
 		printf(" %.2f x %s", row->ratio, row->limit);
+	for (size_t i = 0; i < row->n_ratios; i++) {
+		const struct bench_ratio *ratio = &row->ratios[i];
+		static const char *const senses[] = { "of", "x", "times faster than" };
+
+		printf("%s %.2f %s %s", i > 0 ? "," : "", ratio->median, senses[ratio->sense], ratio->to);
+		if (ratio->target[0] != 0)
+			printf(" (target %s)", ratio->target);
+	}
 	if (row->target != NULL)
 		printf(" (target %s)", row->target);
 	putchar('\n');
@@ -100,21 +112,37 @@ print_text_row(const struct bench_result *row)
 static void
 print_text(const struct bench_report *report)
 {
-	struct utsname system;
-	char cpu[128];
+	struct machine machine;
 
-	uname(&system);
-	cpu_name(cpu, sizeof(cpu));
-	printf("%s: %s\n%s, %ld cores, Linux %s, %zu samples of each in turn\n", report->suite->name,
-	       report->suite->what, cpu, sysconf(_SC_NPROCESSORS_ONLN), system.release, report->n_samples);
+	machine_describe(&machine);
+	printf("%s: %s\n", report->suite->name, report->suite->what);
+	printf("%s, %ld cores, %s\n%s of memory, Linux %s, %s\n", machine.cpu, machine.n_cores, machine.caches,
+	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
+	printf("%zu samples of each in turn, ratios to %s\n", report->n_samples, bench_against_name(report->against));
 	printf("%-34s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);
 }
 
 /* JSON */
+
+static json_t *
+ratios_json(const struct bench_result *row)
+{
+	static const char *const senses[] = { "share", "times", "faster" };
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < row->n_ratios; i++) {
+		const struct bench_ratio *ratio = &row->ratios[i];
+
+		json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f, s:s}", "to", ratio->to, "sense",
+						      senses[ratio->sense], "median", ratio->median, "p10",
+						      ratio->low, "p90", ratio->high, "target", ratio->target));
+	}
+	return list;
+}
 
 static json_t *
 row_json(const struct bench_result *row)
@@ -136,6 +164,10 @@ row_json(const struct bench_result *row)
 		json_object_set_new(entry, "limit", json_string(row->limit));
 		json_object_set_new(entry, "ratio", json_real(row->ratio));
 	}
+	if (row->n_samples != 0)
+		json_object_set_new(entry, "samples", json_integer((json_int_t)row->n_samples));
+	if (row->n_ratios != 0)
+		json_object_set_new(entry, "ratios", ratios_json(row));
 	return entry;
 }
 
@@ -143,16 +175,15 @@ static void
 print_json(const struct bench_report *report)
 {
 	json_t *list = json_array(), *top;
-	struct utsname system;
-	char cpu[128];
+	struct machine machine;
 
-	uname(&system);
-	cpu_name(cpu, sizeof(cpu));
+	machine_describe(&machine);
 	for (size_t i = 0; i < report->n_results; i++)
 		json_array_append_new(list, row_json(&report->results[i]));
-	top = json_pack("{s:s, s:i, s:s, s:i, s:s, s:o}", "suite", report->suite->name, "samples",
-			(int)report->n_samples, "cpu", cpu, "cores", (int)sysconf(_SC_NPROCESSORS_ONLN), "kernel",
-			system.release, "figures", list);
+	top = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:s, s:o}", "suite", report->suite->name, "against",
+			bench_against_name(report->against), "samples", (int)report->n_samples, "cpu", machine.cpu,
+			"cores", (int)machine.n_cores, "caches", machine.caches, "memory", machine.memory, "flags",
+			machine.flags, "kernel", machine.kernel, "figures", list);
 	if (report->machine[0] != 0)
 		json_object_set_new(top, "machine", json_string(report->machine));
 	json_dumpf(top, stdout, JSON_INDENT(2));

@@ -10,6 +10,30 @@
 
 #include "bench/bench.h"
 
+/** How a ratio is told; figures that have relations are times. */
+enum bench_sense {
+	BENCH_SHARE,  /* other's time over ours, where the other is what can be reached */
+	BENCH_TIMES,  /* our time over the other's */
+	BENCH_FASTER, /* other's time over ours */
+};
+
+/** What a figure is compared with. */
+struct bench_relation {
+	enum bench_against against;
+	enum bench_sense sense;
+	const char *to;     /* another figure's name */
+	const char *target; /* or NULL */
+};
+
+#define BENCH_MAX_RATIOS 3
+
+struct bench_ratio {
+	char to[56];
+	enum bench_sense sense;
+	double median, low, high; /* 10th and 90th percentile of the rounds' */
+	char target[24];
+};
+
 struct bench_result {
 	char name[56];
 	char limit[56];           /* the figure that the ratio is to; "": none */
@@ -19,11 +43,15 @@ struct bench_result {
 	double median, low, high; /* 10th and 90th percentile */
 	double ratio;             /* the median of the rounds' ratios */
 	double bytes, flops;      /* what one sample moved and computed; 0: not said */
+	size_t n_samples;         /* if not the report's */
+	struct bench_ratio ratios[BENCH_MAX_RATIOS];
+	size_t n_ratios;
 };
 
 struct bench_report {
 	const struct bench_suite *suite;
-	size_t n_samples;  /* of each figure */
+	size_t n_samples;  /* of each figure, at most */
+	enum bench_against against;
 	char machine[512]; /* more than the CPU; "": nothing */
 	struct bench_result *results;
 	size_t n_results;
@@ -39,6 +67,10 @@ struct bench_result *report_add(struct bench_report *report, const char *name, c
  * @param[in] limit  the figure's own samples: there is none
  */
 void report_summarise(struct bench_result *result, const double *samples, const double *limit, size_t n);
+
+/** report_relate - one more ratio of a figure, of its samples to another's of the same rounds */
+void report_relate(struct bench_result *result, const struct bench_relation *relation, const double *samples,
+		   const double *other, size_t n);
 
 void report_print(const struct bench_report *report, bool json);
 void report_free(struct bench_report *report);

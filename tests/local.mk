@@ -728,6 +728,8 @@ EXTRA_%C%_it_cuda_graph_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # paged-bench on a GPU
 LINT_TESTS += %D%/it_bench_gpu.sh
+# and on the host
+LINT_TESTS += %D%/it_bench_host.sh
 EXTRA_DIST += %D%/simt/gpu_reader.cc
 
 # Pools of bytes

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "bench/limits.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/threads.h"
+#include "kernels/kernels.h"
+
+#define PIECE_BYTES 4096u
+/* Pieces that a thread takes at once; all numbers of streams divide it. */
+#define UNIT_PIECES 48u
+/* As far as is prefetched, in pieces. */
+#define MOST_AHEAD 2u
+#define TUNE_TRIES 4
+#define COPY_UNIT_BYTES (128u << 10)
+
+static const struct limit_stream_ops *
+stream_ops(void)
+{
+#ifdef PAGED_X86_64
+	if (kernel_isa_supported(KERNEL_AVX512))
+		return &limit_stream_avx512;
+	if (kernel_isa_supported(KERNEL_AVX2))
+		return &limit_stream_avx2;
+#endif
+	return &limit_stream_generic;
+}
+
+const char *
+limit_isa_name(void)
+{
+	return stream_ops()->name;
+}
+
+/* Read */
+
+static size_t
+piece_bytes_of(size_t span_bytes)
+{
+	size_t bytes = PIECE_BYTES;
+
+	while (span_bytes % bytes != 0)
+		bytes /= 2;
+	if (bytes < 64)
+		bench_die("spans of %zu bytes are no cache lines", span_bytes);
+	return bytes;
+}
+
+void
+limit_read_open(struct limit_read *read, const uint8_t *const *spans, size_t n_spans, size_t span_bytes)
+{
+	size_t bytes = piece_bytes_of(span_bytes), each = span_bytes / bytes, n = n_spans * each;
+
+	*read = (struct limit_read){ .n_pieces = n, .piece_bytes = bytes, .n_streams = 1 };
+	read->pieces = calloc(n + MOST_AHEAD, sizeof(*read->pieces));
+	if (read->pieces == NULL || n == 0)
+		bench_die("no memory for %zu pieces", n);
+	for (size_t i = 0; i < n; i++)
+		read->pieces[i] = spans[i / each] + i % each * bytes;
+	for (size_t i = n; i < n + MOST_AHEAD; i++)
+		read->pieces[i] = read->pieces[n - 1];
+}
+
+void
+limit_read_close(struct limit_read *read)
+{
+	free(read->pieces);
+	read->pieces = NULL;
+}
+
+static void
+read_units(void *context)
+{
+	const struct limit_read *read = context;
+	const struct limit_stream_ops *ops = stream_ops();
+	size_t first;
+
+	while ((first = threads_take() * UNIT_PIECES) < read->n_pieces) {
+		size_t n = read->n_pieces - first;
+		unsigned int streams = read->n_streams;
+
+		if (n >= UNIT_PIECES)
+			n = UNIT_PIECES;
+		else
+			streams = 1;
+		n /= streams;
+		ops->read[streams - 1](read->pieces + first, n, n, read->piece_bytes, read->ahead);
+	}
+}
+
+double
+limit_read_us(const struct limit_read *read)
+{
+	return (double)threads_run(read_units, (void *)read) / 1e3;
+}
+
+void
+limit_read_tune(struct limit_read *read)
+{
+	struct limit_read attempt = *read;
+	double best_us = 0;
+
+	for (attempt.n_streams = 1; attempt.n_streams <= LIMIT_MAX_STREAMS; attempt.n_streams++)
+		for (attempt.ahead = 0; attempt.ahead <= MOST_AHEAD; attempt.ahead++)
+			for (int i = 0; i < TUNE_TRIES; i++) {
+				double us = limit_read_us(&attempt);
+
+				if (best_us == 0 || us < best_us) {
+					best_us = us;
+					*read = attempt;
+				}
+			}
+}
+
+/* Copy */
+
+static void
+copy_piece(const struct limit_copy *copy, size_t i)
+{
+	const struct limit_copy_piece *piece = &copy->pieces[i];
+
+	if (copy->past_cache)
+		stream_ops()->copy_past_cache(piece->to, piece->from, piece->bytes);
+	else
+		memcpy(piece->to, piece->from, piece->bytes);
+}
+
+static void
+copy_units(void *context)
+{
+	const struct limit_copy *copy = context;
+	size_t each = COPY_UNIT_BYTES / copy->pieces[0].bytes + 1, first;
+
+	while ((first = threads_take() * each) < copy->n_pieces)
+		for (size_t i = first; i < first + each && i < copy->n_pieces; i++)
+			copy_piece(copy, i);
+}
+
+double
+limit_copy_us(const struct limit_copy *copy)
+{
+	uint64_t start;
+
+	if (!copy->alone)
+		return (double)threads_run(copy_units, (void *)copy) / 1e3;
+	start = bench_now_ns();
+	for (size_t i = 0; i < copy->n_pieces; i++)
+		copy_piece(copy, i);
+	return (double)(bench_now_ns() - start) / 1e3;
+}
+
+/* Such stores want it so. */
+static bool
+aligned(const struct limit_copy *copy)
+{
+	for (size_t i = 0; i < copy->n_pieces; i++)
+		if ((uintptr_t)copy->pieces[i].to % 64 != 0)
+			return false;
+	return true;
+}
+
+void
+limit_copy_tune(struct limit_copy *copy)
+{
+	bool any_store = aligned(copy);
+	struct limit_copy attempt = *copy;
+	double best_us = 0;
+
+	for (int way = 0; way < 4 * TUNE_TRIES; way++) {
+		double us;
+
+		attempt.past_cache = any_store && (way & 1);
+		attempt.alone = way & 2;
+		us = limit_copy_us(&attempt);
+		if (best_us == 0 || us < best_us) {
+			best_us = us;
+			*copy = attempt;
+		}
+	}
+}

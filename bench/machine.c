@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/machine.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* The first line of a file that begins with `key`, from its colon on; false: there is none. */
+static bool
+field(const char *path, const char *key, char *value, size_t size)
+{
+	FILE *file = fopen(path, "re");
+	char line[8192];
+	bool found = false;
+
+	while (!found && file != NULL && fgets(line, sizeof(line), file) != NULL) {
+		const char *colon = strchr(line, ':');
+
+		if (strncmp(line, key, strlen(key)) != 0 || colon == NULL)
+			continue;
+		found = true;
+		snprintf(value, size, "%s", colon + 1 + strspn(colon + 1, " \t"));
+		value[strcspn(value, "\n")] = 0;
+	}
+	if (file != NULL)
+		fclose(file);
+	return found;
+}
+
+static void
+first_line(const char *path, char *line, size_t size)
+{
+	FILE *file = fopen(path, "re");
+
+	line[0] = 0;
+	if (file != NULL && fgets(line, (int)size, file) != NULL)
+		line[strcspn(line, "\n")] = 0;
+	if (file != NULL)
+		fclose(file);
+}
+
+static void
+append(char *text, size_t size, const char *separator, const char *more)
+{
+	size_t n = strlen(text);
+
+	snprintf(text + n, size - n, "%s%s", n > 0 ? separator : "", more);
+}
+
+static void
+describe_caches(char *text, size_t size)
+{
+	text[0] = 0;
+	for (int i = 0; i < 8; i++) {
+		char path[96], level[8], type[32], amount[32], one[96];
+
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+		first_line(path, level, sizeof(level));
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/type", i);
+		first_line(path, type, sizeof(type));
+		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+		first_line(path, amount, sizeof(amount));
+		if (amount[0] == 0 || strcmp(type, "Instruction") == 0)
+			continue;
+		snprintf(one, sizeof(one), "L%s%s %ld KiB", level, strcmp(type, "Data") == 0 ? "d" : "",
+			 strtol(amount, NULL, 10));
+		append(text, size, ", ", one);
+	}
+	if (text[0] == 0)
+		snprintf(text, size, "caches unknown");
+}
+
+static void
+describe_flags(char *text, size_t size)
+{
+	static const char *const wanted[] = { "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw",
+					      "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "asimd" };
+	char flags[8192], padded[sizeof(flags) + 2];
+
+	text[0] = 0;
+	if (!field("/proc/cpuinfo", "flags", flags, sizeof(flags)) &&
+	    !field("/proc/cpuinfo", "Features", flags, sizeof(flags)))
+		return;
+	snprintf(padded, sizeof(padded), " %s ", flags);
+	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+		char word[32];
+
+		snprintf(word, sizeof(word), " %s ", wanted[i]);
+		if (strstr(padded, word) != NULL)
+			append(text, size, " ", wanted[i]);
+	}
+}
+
+static double
+memory_kib(const char *key)
+{
+	char value[64];
+
+	return field("/proc/meminfo", key, value, sizeof(value)) ? strtod(value, NULL) : 0;
+}
+
+double
+machine_memory_bytes(void)
+{
+	return memory_kib("MemAvailable") * 1024;
+}
+
+void
+machine_describe(struct machine *machine)
+{
+	struct utsname system;
+
+	uname(&system);
+	if (!field("/proc/cpuinfo", "model name", machine->cpu, sizeof(machine->cpu)))
+		snprintf(machine->cpu, sizeof(machine->cpu), "unknown CPU");
+	machine->n_cores = sysconf(_SC_NPROCESSORS_ONLN);
+	describe_caches(machine->caches, sizeof(machine->caches));
+	describe_flags(machine->flags, sizeof(machine->flags));
+	snprintf(machine->memory, sizeof(machine->memory), "%.1f GiB", memory_kib("MemTotal") / (1 << 20));
+	snprintf(machine->kernel, sizeof(machine->kernel), "%s", system.release);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * machine.h - what a run was measured on, in words
+ */
+#ifndef PAGED_BENCH_MACHINE_H
+#define PAGED_BENCH_MACHINE_H
+
+struct machine {
+	char cpu[128];
+	long n_cores;
+	char caches[96]; /* "L1d 32 KiB, L2 1 MiB, L3 32 MiB": of the first core */
+	char memory[32];
+	char flags[256]; /* those of the CPU that kernels could use */
+	char kernel[65];
+};
+
+void machine_describe(struct machine *machine);
+
+/** machine_memory_bytes - that can be had without disturbing others, as the kernel sees it */
+double machine_memory_bytes(void);
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/threads.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "bench/bench.h"
+
+#define MAX_THREADS 64u
+#define MAX_TASKS 4096u
+
+static struct {
+	unsigned int n;
+	int cpus[MAX_THREADS];
+	pthread_mutex_t mutex;
+	pthread_cond_t wake;
+	uint64_t run; /* counts runs; helpers sleep on it, so that they take nobody's time */
+	threads_fn work;
+	void *context;
+	_Atomic unsigned int n_ready, n_done;
+	_Atomic uint64_t begin_ns; /* the first one's */
+	_Alignas(64) _Atomic size_t next_unit;
+	pid_t known[MAX_TASKS]; /* ascending: pinned, or as they are on purpose */
+	size_t n_known;
+} threads = { .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+
+static void
+pin(pid_t task, int cpu)
+{
+	cpu_set_t one;
+
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	if (sched_setaffinity(task, sizeof(one), &one) != 0)
+		bench_die("CPU %d: %m", cpu);
+}
+
+static void
+wait_for(_Atomic unsigned int *count)
+{
+	while (atomic_load_explicit(count, memory_order_acquire) < threads.n) {
+#if defined(__x86_64__)
+		__builtin_ia32_pause();
+#endif
+	}
+}
+
+/* A busy machine may keep one of them from working, or from looking at the clock: so each does before it works. */
+static void
+take_part(void)
+{
+	uint64_t now, first;
+
+	atomic_fetch_add(&threads.n_ready, 1);
+	wait_for(&threads.n_ready);
+	now = bench_now_ns();
+	first = atomic_load(&threads.begin_ns);
+	while (now < first && !atomic_compare_exchange_weak(&threads.begin_ns, &first, now))
+		;
+	threads.work(threads.context);
+	atomic_fetch_add(&threads.n_done, 1);
+}
+
+static void *
+helper(void *argument)
+{
+	pin(0, *(const int *)argument);
+	for (uint64_t run = 0;;) {
+		pthread_mutex_lock(&threads.mutex);
+		while (threads.run == run)
+			pthread_cond_wait(&threads.wake, &threads.mutex);
+		run = threads.run;
+		pthread_mutex_unlock(&threads.mutex);
+		take_part();
+	}
+	return NULL;
+}
+
+static int
+compare_tasks(const void *a, const void *b)
+{
+	pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+static size_t
+list_tasks(pid_t *tasks)
+{
+	DIR *directory = opendir("/proc/self/task");
+	struct dirent *entry;
+	size_t n = 0;
+
+	while (directory != NULL && (entry = readdir(directory)) != NULL && n < MAX_TASKS)
+		if (entry->d_name[0] != '.')
+			tasks[n++] = (pid_t)strtol(entry->d_name, NULL, 10);
+	if (directory != NULL)
+		closedir(directory);
+	qsort(tasks, n, sizeof(*tasks), compare_tasks);
+	return n;
+}
+
+unsigned int
+threads_start(unsigned int n)
+{
+	cpu_set_t allowed;
+
+	if (threads.n != 0)
+		return threads.n;
+	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+		bench_die("sched_getaffinity: %m");
+	for (int cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
+		if (CPU_ISSET(cpu, &allowed))
+			threads.cpus[threads.n++] = cpu;
+	pin(0, threads.cpus[0]);
+	for (unsigned int i = 1; i < threads.n; i++) {
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, helper, &threads.cpus[i]) != 0)
+			bench_die("no thread");
+		pthread_detach(thread);
+	}
+	threads.n_known = list_tasks(threads.known);
+	return threads.n;
+}
+
+unsigned int
+threads_number(void)
+{
+	return threads.n;
+}
+
+uint64_t
+threads_run(threads_fn work, void *context)
+{
+	pthread_mutex_lock(&threads.mutex);
+	threads.work = work;
+	threads.context = context;
+	atomic_store(&threads.n_ready, 0);
+	atomic_store(&threads.n_done, 0);
+	atomic_store(&threads.begin_ns, UINT64_MAX);
+	atomic_store(&threads.next_unit, 0);
+	threads.run++;
+	pthread_cond_broadcast(&threads.wake);
+	pthread_mutex_unlock(&threads.mutex);
+	take_part();
+	wait_for(&threads.n_done);
+	return bench_now_ns() - atomic_load(&threads.begin_ns);
+}
+
+size_t
+threads_take(void)
+{
+	return atomic_fetch_add_explicit(&threads.next_unit, 1, memory_order_relaxed);
+}
+
+void
+threads_pin_others(void)
+{
+	static pid_t tasks[MAX_TASKS];
+	size_t n = list_tasks(tasks), n_new = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (bsearch(&tasks[i], threads.known, threads.n_known, sizeof(pid_t), compare_tasks) == NULL)
+			/* A team's helpers have the CPUs after its caller's, whatever number of teams there is. */
+			pin(tasks[i], threads.cpus[threads.n > 1 ? 1 + n_new++ % (threads.n - 1) : 0]);
+	for (size_t i = 0; i < n; i++)
+		threads.known[i] = tasks[i];
+	threads.n_known = n;
+}

@@ -1,0 +1,70 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# paged-bench's suites for the host at toy sizes: every figure is there and
+# finite, or says why not; none is looked at.
+directory=$(mktemp -d /tmp/it-bench-host.XXXXXX) || exit 99
+trap 'rm -rf "$directory"' EXIT
+bench=$PAGED_BUILDDIR/bench/paged-bench
+n=0
+status=0
+
+try()
+{
+	n=$((n + 1))
+	name=$1
+	shift
+	if "$@" >"$directory/output" 2>&1; then
+		echo "ok $n - $name"
+	else
+		sed 's/^/# /' "$directory/output"
+		echo "not ok $n - $name"
+		status=1
+	fi
+}
+
+# suite, least number of figures, further arguments
+quick()
+{
+	suite=$1
+	least=$2
+	shift 2
+	"$bench" run "$suite" --json --quick "$@" >"$directory/json" &&
+		python3 -m json.tool "$directory/json" >/dev/null && python3 - "$directory/json" "$least" <<'CHECK'
+import json, math, sys
+
+run = json.load(open(sys.argv[1]))
+wrong, measured = [], 0
+for figure in run["figures"]:
+    if "skipped" in figure:
+        print("skipped:", figure["name"], figure["skipped"])
+        continue
+    numbers = [figure[key] for key in ("median", "p10", "p90")]
+    numbers += [ratio["median"] for ratio in figure.get("ratios", [])]
+    measured += 1
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        wrong.append(figure)
+names = [figure["name"] for figure in run["figures"]]
+for figure in wrong:
+    print(figure)
+print(measured, "figures,", [key for key in ("cpu", "caches", "memory", "kernel") if not run[key]])
+sys.exit(bool(wrong) or measured < int(sys.argv[2]) or len(set(names)) != len(names)
+         or not all(run[key] for key in ("cpu", "caches", "memory", "kernel")))
+CHECK
+}
+
+text()
+{
+	"$bench" run --quick limits >"$directory/text" && cat "$directory/text" && grep -q 'GFLOP/s' "$directory/text"
+}
+
+refused()
+{
+	! "$bench" run limits --against torch && ! "$bench" run limits --against nothing &&
+		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
+}
+
+try "limits of the machine" quick limits 5
+try "limits as text" text
+try "what makes no sense is refused" refused
+echo "1..$n"
+exit $status
