@@ -52,6 +52,7 @@ struct bench_suite {
 
 extern const struct bench_suite bench_suite_compile;
 extern const struct bench_suite bench_suite_control;
+extern const struct bench_suite bench_suite_decode;
 extern const struct bench_suite bench_suite_gpu;
 extern const struct bench_suite bench_suite_limits;
 extern const struct bench_suite bench_suite_masks;

@@ -8,6 +8,10 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/gpu_reader.h \
 	%D%/gpu_scene.c \
 	%D%/gpu_scene.h \
+	%D%/kv_mods.c \
+	%D%/kv_scene.c \
+	%D%/kv_scene.h \
+	%D%/kv_suite.c \
 	%D%/limits.c \
 	%D%/limits.h \
 	%D%/machine.c \
@@ -25,6 +29,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/stream_body.h \
 	%D%/suite_compile.c \
 	%D%/suite_control.c \
+	%D%/suite_decode.c \
 	%D%/suite_gpu.c \
 	%D%/suite_limits.c \
 	%D%/suite_masks.c \
@@ -34,6 +39,6 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/threads.c \
 	%D%/threads.h
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
-%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread
+%C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
 EXTRA_DIST += %D%/gpu_reader.cu %D%/peers/README.md %D%/peers/compare.py %D%/peers/gpu_torch.py

@@ -120,7 +120,7 @@ print_text(const struct bench_report *report)
 	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
-	printf("%zu samples of each in turn, ratios to %s\n", report->n_samples, bench_against_name(report->against));
+	printf("at most %zu samples of each in turn, ratios to %s\n", report->n_samples, bench_against_name(report->against));
 	printf("%-34s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);

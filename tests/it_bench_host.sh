@@ -60,11 +60,15 @@ text()
 refused()
 {
 	! "$bench" run limits --against torch && ! "$bench" run limits --against nothing &&
+		! "$bench" run decode --only nothing && ! "$bench" run decode --isa none &&
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
 try "limits of the machine" quick limits 5
 try "limits as text" text
+try "decode beside reading its pages" quick decode 30
+try "decode over pages in their order" quick decode 12 --against contiguous
+try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "what makes no sense is refused" refused
 echo "1..$n"
 exit $status

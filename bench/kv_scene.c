@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/kv_scene.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/machine.h"
+#include "bench/mods.h"
+#include "bench/threads.h"
+
+#define QUICK_TOKENS 72u
+/* What is smaller is in a cache when it is measured, for us as for the limit. */
+#define CACHED_BYTES 64e6
+#define SAMPLE_US 2000.0
+#define MAX_REPEATS 2000
+/* Halves of either sign from 0.5 to 2 as bf16, of moderate size as any other dtype. */
+#define HALVES_RANDOM 0x80ff80ff80ff80ffu
+#define HALVES_ALWAYS 0x3f003f003f003f00u
+#define BYTES_RANDOM 0x8787878787878787u
+#define BYTES_ALWAYS 0x3030303030303030u
+
+static void
+must(const struct kv_world *world, enum paged_status status)
+{
+	if (status != PAGED_OK)
+		bench_die("%s", paged_client_error(world->client));
+}
+
+static void *
+take(size_t n, size_t size)
+{
+	void *p = aligned_alloc(64, ((n != 0 ? n : 1) * size + 63) / 64 * 64);
+
+	if (p == NULL)
+		bench_die("no memory for %zu elements of %zu bytes", n, size);
+	memset(p, 0, n * size);
+	return p;
+}
+
+/* Sizes */
+
+static uint32_t
+within(uint32_t n, uint32_t least, uint32_t most)
+{
+	return n < least ? least : n > most ? most : n;
+}
+
+struct kv_rows
+kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scale *scale)
+{
+	struct kv_rows rows = figure->rows[kind];
+
+	if (rows.n == 0)
+		return rows;
+	rows.kv_len = within(rows.kv_len / scale->divisor, rows.q_len, rows.kv_len);
+	if (!scale->quick)
+		return rows;
+	rows.n = within(rows.n, 1, 3);
+	rows.kv_len = within(rows.kv_len / 64, 4, QUICK_TOKENS);
+	if (rows.q_len > 1)
+		rows.q_len = within(rows.q_len / 64, 2, rows.kv_len);
+	return rows;
+}
+
+struct kv_shape
+kv_figure_shape(const struct kv_figure *figure, bool quick)
+{
+	struct kv_shape shape = { 32, 8, 128, 128 };
+
+	if (figure->latent)
+		return (struct kv_shape){ quick ? 16 : 128, 1, 576, 512 };
+	if (figure->q_heads != 0)
+		shape = (struct kv_shape){ figure->q_heads, figure->kv_heads, 128, 128 };
+	if (quick)
+		shape = (struct kv_shape){ 2 * (shape.q_heads / shape.kv_heads), 2, 64, 64 };
+	return shape;
+}
+
+static uint32_t
+page_size_of(const struct kv_figure *figure)
+{
+	return figure->page_size != 0 ? figure->page_size : 16;
+}
+
+static enum paged_dtype
+dtype_of(const struct kv_figure *figure)
+{
+	return figure->dtype != PAGED_DTYPE_NONE ? figure->dtype : PAGED_BF16;
+}
+
+static uint32_t
+pages_of(const struct kv_figure *figure, const struct kv_scale *scale)
+{
+	uint32_t page_size = page_size_of(figure), n = 0;
+
+	for (size_t i = 0; i < KV_ROW_KINDS; i++) {
+		struct kv_rows rows = kv_figure_rows(figure, i, scale);
+
+		n += rows.n * ((rows.kv_len + page_size - 1) / page_size);
+	}
+	return n;
+}
+
+/* Pools */
+
+static bool
+has_pool(const struct kv_figure *figure)
+{
+	return figure->work != KV_PEAK && figure->work != KV_TORCH;
+}
+
+static bool
+alike(const struct kv_figure *a, const struct kv_figure *b)
+{
+	return page_size_of(a) == page_size_of(b) && dtype_of(a) == dtype_of(b) && a->latent == b->latent &&
+	       a->q_heads == b->q_heads && a->kv_heads == b->kv_heads;
+}
+
+static struct kv_pool *
+pool_of(struct kv_world *world, const struct kv_figure *figure)
+{
+	for (size_t i = 0; i < world->n_pools; i++)
+		if (alike(world->pools[i].like, figure))
+			return &world->pools[i];
+	if (world->n_pools == KV_MAX_POOLS)
+		bench_die("%s: more than %d pools", figure->group, KV_MAX_POOLS);
+	world->pools[world->n_pools] = (struct kv_pool){ .like = figure };
+	return &world->pools[world->n_pools++];
+}
+
+static struct paged_pool_params
+pool_params(const struct kv_pool *pool, const struct kv_scale *scale)
+{
+	struct kv_shape shape = kv_figure_shape(pool->like, scale->quick);
+	struct paged_pool_params params = { .struct_size = sizeof(params), .name = pool->name };
+
+	params.n_layers = 1;
+	params.n_kv_heads = shape.kv_heads;
+	params.k_dim = shape.k_dim;
+	params.v_dim = shape.v_dim;
+	params.v_in_k = pool->like->latent;
+	params.dtype = dtype_of(pool->like);
+	params.page_size = page_size_of(pool->like);
+	params.n_pages = pool->n_pages;
+	params.n_slots = 16;
+	return params;
+}
+
+static void
+fill(void *memory, size_t size, enum paged_dtype dtype)
+{
+	/* Scales of i8 are f32, of which such halves make moderate ones too. */
+	bool bytes = dtype == PAGED_E4M3 || dtype == PAGED_E5M2;
+	uint64_t random = bytes ? BYTES_RANDOM : HALVES_RANDOM, always = bytes ? BYTES_ALWAYS : HALVES_ALWAYS;
+	uint64_t state = 88172645463325252u, *words = memory;
+
+	for (size_t i = 0; i < size / sizeof(*words); i++) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		words[i] = (state & random) | always;
+	}
+}
+
+static void
+pool_open(struct kv_world *world, struct kv_pool *pool)
+{
+	uint64_t state = 1;
+
+	must(world, paged_pool_open(world->client, pool->name, &pool->pool));
+	pool->info.struct_size = sizeof(pool->info);
+	must(world, paged_pool_info(pool->pool, &pool->info));
+	fill(pool->info.base, pool->info.size, dtype_of(pool->like));
+	pool->permuted = take(pool->n_pages, sizeof(*pool->permuted));
+	for (uint32_t i = 0; i < pool->n_pages; i++) {
+		uint32_t j = bench_random(&state, i + 1);
+
+		pool->permuted[i] = pool->permuted[j];
+		pool->permuted[j] = i;
+	}
+}
+
+void
+kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n, const struct kv_scale *scale)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = scale->n_threads };
+	struct paged_pool_params pools[KV_MAX_POOLS];
+
+	*world = (struct kv_world){ .scale = *scale };
+	for (size_t i = 0; i < n; i++) {
+		uint32_t n_pages = pages_of(figures[i], scale);
+		struct kv_pool *pool = has_pool(figures[i]) ? pool_of(world, figures[i]) : NULL;
+
+		if (pool != NULL && n_pages > pool->n_pages)
+			pool->n_pages = n_pages;
+	}
+	if (world->n_pools == 0)
+		return;
+	for (size_t i = 0; i < world->n_pools; i++) {
+		snprintf(world->pools[i].name, sizeof(world->pools[i].name), "pool%zu", i);
+		pools[i] = pool_params(&world->pools[i], scale);
+	}
+	if (paged_client_open_embedded(pools, world->n_pools, &params, &world->client) != PAGED_OK)
+		bench_die("%s", paged_client_error(world->client));
+	for (size_t i = 0; i < world->n_pools; i++)
+		pool_open(world, &world->pools[i]);
+}
+
+void
+kv_world_close(struct kv_world *world)
+{
+	paged_client_close(world->client);
+	for (size_t i = 0; i < world->n_pools; i++)
+		free(world->pools[i].permuted);
+}
+
+/* Batches */
+
+static void
+rows_open(struct kv_scene *scene)
+{
+	uint32_t page_size = page_size_of(scene->figure), row = 0, page = 0;
+
+	scene->n_pages = pages_of(scene->figure, &scene->world->scale);
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++)
+		scene->n_rows += kv_figure_rows(scene->figure, kind, &scene->world->scale).n;
+	scene->rows = take(scene->n_rows, sizeof(*scene->rows));
+	scene->pages = take(scene->n_pages, sizeof(*scene->pages));
+	for (uint32_t i = 0; i < scene->n_pages && scene->pool != NULL; i++)
+		scene->pages[i] = scene->figure->contiguous ? i : scene->pool->permuted[i];
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+		struct kv_rows rows = kv_figure_rows(scene->figure, kind, &scene->world->scale);
+
+		for (uint32_t i = 0; i < rows.n; i++, row++) {
+			uint32_t n_pages = (rows.kv_len + page_size - 1) / page_size;
+
+			scene->rows[row] = (struct paged_batch_row){ .pages = scene->pages + page,
+								     .n_pages = n_pages,
+								     .q_len = rows.q_len,
+								     .kv_len = rows.kv_len };
+			page += n_pages;
+			scene->total_q += rows.q_len;
+		}
+	}
+}
+
+static struct paged_tensor
+tensor_open(const struct kv_scene *scene, enum paged_dtype dtype, uint32_t n_heads, uint32_t dim)
+{
+	size_t n = (size_t)scene->total_q * n_heads * dim;
+	struct paged_tensor tensor = { .dtype = dtype, .n_heads = n_heads, .dim = dim };
+
+	tensor.data = take(n, paged_dtype_size(dtype));
+	fill(tensor.data, n * paged_dtype_size(dtype), dtype);
+	return tensor;
+}
+
+static void
+batch_open(struct kv_scene *scene)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = scene->n_rows };
+
+	must(scene->world, paged_batch_create(scene->pool->pool, &params, &scene->batch));
+	threads_pin_others();
+	must(scene->world, paged_batch_plan(scene->batch, scene->n_rows, scene->rows));
+}
+
+static void
+rotary_open(struct kv_scene *scene)
+{
+	uint32_t n_positions = 0, dim = scene->shape.k_dim;
+
+	for (uint32_t row = 0; row < scene->n_rows; row++)
+		if (scene->rows[row].kv_len > n_positions)
+			n_positions = scene->rows[row].kv_len;
+	scene->cos_sin = take((size_t)n_positions * dim, sizeof(*scene->cos_sin));
+	for (uint32_t position = 0; position < n_positions; position++)
+		for (uint32_t i = 0; i < dim / 2; i++) {
+			float angle = (float)position * powf(10000.0f, -2.0f * (float)i / (float)dim);
+
+			scene->cos_sin[(size_t)position * dim + i] = cosf(angle);
+			scene->cos_sin[(size_t)position * dim + dim / 2 + i] = sinf(angle);
+		}
+	scene->rotary = (struct paged_rotary){
+		.struct_size = sizeof(scene->rotary), .cos_sin = scene->cos_sin, .n_positions = n_positions, .dim = dim
+	};
+	scene->append.rotary = &scene->rotary;
+}
+
+static void
+attend_open(struct kv_scene *scene)
+{
+	batch_open(scene);
+	scene->q = tensor_open(scene, PAGED_BF16, scene->shape.q_heads, scene->shape.k_dim);
+	scene->out = tensor_open(scene, PAGED_BF16, scene->shape.q_heads, scene->shape.v_dim);
+	scene->attention.struct_size = sizeof(scene->attention);
+	if (scene->figure->mask != NULL || scene->figure->score != NULL || scene->figure->by_block)
+		kv_scene_mods(scene);
+}
+
+static void
+append_open(struct kv_scene *scene)
+{
+	enum paged_dtype from = scene->figure->from != PAGED_DTYPE_NONE ? scene->figure->from : PAGED_BF16;
+
+	batch_open(scene);
+	scene->k = tensor_open(scene, from, scene->shape.kv_heads, scene->shape.k_dim);
+	scene->v = tensor_open(scene, from, scene->shape.kv_heads, scene->shape.v_dim);
+	scene->append.struct_size = sizeof(scene->append);
+	if (scene->figure->rotary)
+		rotary_open(scene);
+}
+
+/* The pages of a layer, which lie each in one piece. */
+static void
+read_open(struct kv_scene *scene)
+{
+	const struct paged_pool_info *info = &scene->pool->info;
+	const uint8_t **spans = take(scene->n_pages, sizeof(*spans));
+
+	for (uint32_t i = 0; i < scene->n_pages; i++)
+		spans[i] = (const uint8_t *)info->base + info->k.offset + scene->pages[i] * info->k.page_stride;
+	limit_read_open(&scene->read, spans, scene->n_pages, info->k.page_stride);
+	free(spans);
+	if (!scene->world->scale.quick)
+		limit_read_tune(&scene->read);
+}
+
+/* Of each page and head what this step's tokens take, from one place after the other. */
+static void
+copy_open(struct kv_scene *scene)
+{
+	const struct paged_pool_info *info = &scene->pool->info;
+	uint32_t page_size = info->page_size, n_heads = scene->shape.kv_heads;
+	size_t n = 0;
+	uint8_t *from;
+
+	scene->k = tensor_open(scene, PAGED_BF16, n_heads, scene->shape.k_dim + scene->shape.v_dim);
+	from = scene->k.data;
+	scene->pieces = take((size_t)scene->n_pages * n_heads * 2, sizeof(*scene->pieces));
+	for (uint32_t row = 0; row < scene->n_rows; row++) {
+		const struct paged_batch_row *r = &scene->rows[row];
+
+		for (uint32_t token = r->kv_len - r->q_len, end; token < r->kv_len; token = end) {
+			end = (token / page_size + 1) * page_size;
+			end = end < r->kv_len ? end : r->kv_len;
+			for (uint32_t i = 0; i < 2 * n_heads; i++) {
+				const struct paged_plane_info *plane = i < n_heads ? &info->k : &info->v;
+				uint8_t *page = (uint8_t *)info->base + plane->offset +
+						r->pages[token / page_size] * plane->page_stride;
+				size_t bytes = (end - token) * plane->token_stride;
+
+				page += i % n_heads * plane->head_stride + token % page_size * plane->token_stride;
+				scene->pieces[n++] = (struct limit_copy_piece){ page, from, bytes };
+				from += bytes;
+			}
+		}
+	}
+	scene->copy = (struct limit_copy){ .pieces = scene->pieces, .n_pieces = n };
+	limit_copy_tune(&scene->copy);
+}
+
+/* What one run of the work reads or computes. */
+static void
+amount(struct kv_scene *scene)
+{
+	const struct kv_figure *figure = scene->figure;
+	const struct kv_shape *shape = &scene->shape;
+	double token = (double)shape->kv_heads * (shape->k_dim + (figure->latent ? 0 : shape->v_dim));
+	double bytes = 0, flops = 0, appended = 0;
+	bool decode = true;
+
+	token *= (double)paged_dtype_size(dtype_of(figure));
+	for (uint32_t row = 0; row < scene->n_rows; row++) {
+		double q_len = scene->rows[row].q_len, kv_len = scene->rows[row].kv_len;
+
+		decode = decode && q_len == 1;
+		bytes += kv_len * token;
+		appended += 2 * q_len * token;
+		flops += q_len * (kv_len - (q_len - 1) / 2) * 2 * (shape->k_dim + shape->v_dim) * shape->q_heads;
+	}
+	if (figure->by_block)
+		return;
+	if (figure->work == KV_APPEND || figure->work == KV_COPY)
+		scene->bytes = appended;
+	else if (decode)
+		scene->bytes = bytes;
+	else
+		scene->flops = flops;
+}
+
+static double
+work_us(const struct kv_scene *scene)
+{
+	uint64_t start = bench_now_ns();
+
+	switch (scene->figure->work) {
+	case KV_ATTEND:
+		must(scene->world, paged_attention(scene->batch, 0, &scene->q, &scene->out, &scene->attention));
+		break;
+	case KV_APPEND:
+		must(scene->world, paged_append(scene->batch, 0, &scene->k, &scene->v, &scene->append));
+		break;
+	case KV_READ:
+		return limit_read_us(&scene->read);
+	case KV_COPY:
+		return limit_copy_us(&scene->copy);
+	case KV_PEAK:
+		return scene->flops / limit_peak(limit_peak_unit()) / 1e3;
+	case KV_TORCH:
+		bench_die("%s: nobody to ask", scene->figure->name);
+	}
+	return (double)(bench_now_ns() - start) / 1e3;
+}
+
+static bool
+cached(const struct kv_scene *scene)
+{
+	return scene->bytes > 0 && scene->bytes < CACHED_BYTES;
+}
+
+double
+kv_scene_sample(void *context)
+{
+	const struct kv_scene *scene = context;
+	double us = 0;
+
+	if (cached(scene))
+		work_us(scene);
+	for (size_t i = 0; i < scene->n_repeats; i++)
+		us += work_us(scene);
+	us /= (double)scene->n_repeats;
+	return scene->figure->by_block ? us * 1e3 / scene->n_blocks : us;
+}
+
+/* A NaN among bf16 results means that what is measured is wrong. */
+static void
+check(const struct kv_scene *scene)
+{
+	const uint16_t *out = scene->out.data;
+
+	for (size_t i = 0; i < (size_t)scene->total_q * scene->shape.q_heads * scene->shape.v_dim; i++)
+		if ((out[i] & 0x7fff) > 0x7f80)
+			bench_die("%s: element %zu of the result is no number", scene->figure->name, i);
+}
+
+/* As many repeats as make a sample of some length. */
+static void
+warm_up(struct kv_scene *scene)
+{
+	double us;
+
+	scene->n_repeats = 1;
+	work_us(scene);
+	if (scene->figure->work == KV_ATTEND)
+		check(scene);
+	if (scene->world->scale.quick || scene->figure->work == KV_PEAK)
+		return;
+	us = work_us(scene);
+	while ((double)scene->n_repeats * us < SAMPLE_US && scene->n_repeats < MAX_REPEATS)
+		scene->n_repeats *= 2;
+}
+
+void
+kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_figure *figure)
+{
+	*scene = (struct kv_scene){ .figure = figure, .world = world };
+	for (size_t i = 0; i < world->n_pools && has_pool(figure); i++)
+		if (alike(world->pools[i].like, figure))
+			scene->pool = &world->pools[i];
+	scene->shape = kv_figure_shape(figure, world->scale.quick);
+	rows_open(scene);
+	amount(scene);
+	if (figure->work == KV_TORCH)
+		return;
+	if (figure->work == KV_ATTEND)
+		attend_open(scene);
+	else if (figure->work == KV_APPEND)
+		append_open(scene);
+	else if (figure->work == KV_READ)
+		read_open(scene);
+	else if (figure->work == KV_COPY)
+		copy_open(scene);
+	warm_up(scene);
+}
+
+void
+kv_scene_close(struct kv_scene *scene)
+{
+	paged_mods_destroy(scene->attention.mods);
+	paged_mod_destroy(scene->mask);
+	paged_mod_destroy(scene->score);
+	paged_batch_destroy(scene->batch);
+	limit_read_close(&scene->read);
+	free(scene->q.data);
+	free(scene->out.data);
+	free(scene->k.data);
+	free(scene->v.data);
+	free(scene->cos_sin);
+	free(scene->documents);
+	free(scene->pieces);
+	free(scene->rows);
+	free(scene->pages);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decode: one query row a sequence, beside reading the same pages. */
+#include "bench/kv_scene.h"
+
+/* Beside reading its pages, pages in their order, and PyTorch. */
+#define DECODE(title, share, places, faster, ...)                                                      \
+	{ .group = title,                                                                              \
+	  .name = title,                                                                               \
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": pages read", share },            \
+			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places },  \
+			 { BENCH_AGAINST_TORCH, BENCH_FASTER, title ": torch", faster } },             \
+	  __VA_ARGS__ },                                                                               \
+		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ }, \
+		{ .group = title, .name = title ": pages read", .work = KV_READ, __VA_ARGS__ },        \
+	{                                                                                              \
+		.group = title, .name = title ": torch", .work = KV_TORCH, __VA_ARGS__                 \
+	}
+
+/* Beside the limits and places alone. */
+#define PAGES(title, share, places, ...)                                                                \
+	{ .group = title,                                                                               \
+	  .name = title,                                                                                \
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": pages read", share },             \
+			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places } }, \
+	  __VA_ARGS__ },                                                                                \
+		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ },  \
+	{                                                                                               \
+		.group = title, .name = title ": pages read", .work = KV_READ, __VA_ARGS__              \
+	}
+
+/* Beside the same batch in bf16. */
+#define BYTES(title, type, wanted)                                                                                    \
+	{ .group = "bytes",                                                                                           \
+	  .name = "decode 1 x 128k " title,                                                                           \
+	  .rows = ONE_128K,                                                                                           \
+	  .dtype = type,                                                                                              \
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, "decode 1 x 128k " title ": pages read", NULL },         \
+			 { BENCH_AGAINST_LIMIT, BENCH_FASTER, "decode 1 x 128k bf16", wanted } } },                   \
+	{                                                                                                             \
+		.group = "bytes", .name = "decode 1 x 128k " title ": pages read", .work = KV_READ, .rows = ONE_128K, \
+		.dtype = type                                                                                         \
+	}
+
+/* A block that is seen, beside one of causal alone. */
+#define MOD(title, ...)                                                                                        \
+	{                                                                                                      \
+		.group = "mods", .name = "decode 4 x 8k " title, .rows = FOUR_8K, .by_block = true,            \
+		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 4 x 8k", "<= 1.05" } }, __VA_ARGS__ \
+	}
+
+#define ONE_128K KV_ROWS({ 1, 1, 131072 })
+#define FOUR_8K KV_ROWS({ 4, 1, 8192 })
+
+static const struct kv_figure figures[] = {
+	DECODE("decode 1 x 4k", ">= 0.90", "<= 1.02", ">= 6", .rows = KV_ROWS({ 1, 1, 4096 })),
+	DECODE("decode 1 x 128k", ">= 0.85", "<= 1.02", ">= 6", .rows = ONE_128K),
+
+	/* As many bytes, in rows alike and unlike. */
+	{ .group = "skew",
+	  .name = "decode 64 x 3056",
+	  .rows = KV_ROWS({ 64, 1, 3056 }),
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, "decode 64 x 3056: pages read", NULL },
+			 { BENCH_AGAINST_TORCH, BENCH_FASTER, "decode 64 x 3056: torch", ">= 6" } } },
+	{ .group = "skew",
+	  .name = "decode 1 x 128k, 63 x 1k",
+	  .rows = KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }),
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 64 x 3056", "<= 1.05" },
+			 { BENCH_AGAINST_TORCH, BENCH_FASTER, "decode 1 x 128k, 63 x 1k: torch", ">= 6" } } },
+	{ .group = "skew", .name = "decode 64 x 3056: pages read", .work = KV_READ, .rows = KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew", .name = "decode 64 x 3056: torch", .work = KV_TORCH, .rows = KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew",
+	  .name = "decode 1 x 128k, 63 x 1k: torch",
+	  .work = KV_TORCH,
+	  .rows = KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
+
+	PAGES("decode 1 x 4k, pages of 1", NULL, "<= 1.15", .rows = KV_ROWS({ 1, 1, 4096 }), .page_size = 1),
+	PAGES("decode 1 x 128k, pages of 1", NULL, "<= 1.15", .rows = ONE_128K, .page_size = 1),
+	PAGES("decode 1 x 128k, pages of 64", ">= 0.85", "<= 1.02", .rows = ONE_128K, .page_size = 64),
+
+	{ .group = "bytes", .name = "decode 1 x 128k bf16", .rows = ONE_128K },
+	BYTES("e4m3", PAGED_E4M3, ">= 1.7"),
+	BYTES("e5m2", PAGED_E5M2, ">= 1.7"),
+	BYTES("i8", PAGED_I8, NULL),
+
+	{ .group = "mods", .name = "decode 4 x 8k", .rows = FOUR_8K, .by_block = true },
+	MOD("alibi", .score = "alibi"),
+	MOD("soft cap", .score = "soft_cap"),
+	MOD("window", .mask = "sliding_window", .window = 4096),
+	MOD("document", .mask = "document"),
+
+	/* vLLM's benchmark_paged_attention and attention_benchmarks, FlashInfer's bench_batch_decode,
+	   benchmark_cpu_attn; MLA. */
+	PAGES("decode 8 x 4k, 64/8 heads, f16", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 8, 1, 4096 }), .q_heads = 64,
+	      .kv_heads = 8, .dtype = PAGED_F16),
+	PAGES("decode 32 x 1k, 32/4 heads", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 32, 1, 1024 }), .q_heads = 32,
+	      .kv_heads = 4),
+	PAGES("decode 16 x 2k", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 16, 1, 2048 })),
+	PAGES("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 64, 1, 512 }), .page_size = 128),
+	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", .rows = FOUR_8K, .latent = true),
+};
+
+static void
+run(const struct bench_options *options, struct bench_report *report)
+{
+	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
+}
+
+const struct bench_suite bench_suite_decode = {
+	.name = "decode",
+	.what = "attention of one query row a sequence, beside reading the same pages",
+	.run = run,
+	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
+};
