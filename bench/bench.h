@@ -50,6 +50,7 @@ struct bench_suite {
 	size_t n_figures;
 };
 
+extern const struct bench_suite bench_suite_append;
 extern const struct bench_suite bench_suite_compile;
 extern const struct bench_suite bench_suite_control;
 extern const struct bench_suite bench_suite_decode;
@@ -57,6 +58,7 @@ extern const struct bench_suite bench_suite_gpu;
 extern const struct bench_suite bench_suite_limits;
 extern const struct bench_suite bench_suite_masks;
 extern const struct bench_suite bench_suite_mods;
+extern const struct bench_suite bench_suite_prefill;
 extern const struct bench_suite bench_suite_scale;
 extern const struct bench_suite bench_suite_served;
 

@@ -27,6 +27,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/rounds.h \
 	%D%/stream.c \
 	%D%/stream_body.h \
+	%D%/suite_append.c \
 	%D%/suite_compile.c \
 	%D%/suite_control.c \
 	%D%/suite_decode.c \
@@ -34,6 +35,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_limits.c \
 	%D%/suite_masks.c \
 	%D%/suite_mods.c \
+	%D%/suite_prefill.c \
 	%D%/suite_scale.c \
 	%D%/suite_served.c \
 	%D%/threads.c \

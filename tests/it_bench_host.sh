@@ -69,6 +69,8 @@ try "limits as text" text
 try "decode beside reading its pages" quick decode 30
 try "decode over pages in their order" quick decode 12 --against contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
+try "prefill beside the best matrix unit" quick prefill 20
+try "append beside copying" quick append 17
 try "what makes no sense is refused" refused
 echo "1..$n"
 exit $status

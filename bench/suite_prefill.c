@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prefill, in one piece and in chunks, and batches that decode beside: beside the peak of the best matrix unit. */
+#include "bench/kv_scene.h"
+
+/* Beside as many operations on registers, pages in their order, and PyTorch. */
+#define PREFILL(title, share, places, faster, ...)                                                     \
+	{ .group = title,                                                                              \
+	  .name = title,                                                                               \
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": peak", share },                  \
+			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places },  \
+			 { BENCH_AGAINST_TORCH, BENCH_FASTER, title ": torch", faster } },             \
+	  __VA_ARGS__ },                                                                               \
+		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ }, \
+		{ .group = title, .name = title ": peak", .work = KV_PEAK, __VA_ARGS__ },              \
+	{                                                                                              \
+		.group = title, .name = title ": torch", .work = KV_TORCH, __VA_ARGS__                 \
+	}
+
+/* A block that is seen, beside one of causal alone. */
+#define MOD(title, wanted, ...)                                                                                       \
+	{                                                                                                             \
+		.group = "mods", .name = "prefill 2k of 2k " title, .rows = PROMPT_2K, .by_block = true,              \
+		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted } }, __VA_ARGS__ \
+	}
+
+#define PROMPT_2K KV_ROWS({ 1, 2048, 2048 })
+
+static const struct kv_figure figures[] = {
+	PREFILL("prefill 512 of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 512, 4096 })),
+
+	/* vLLM's attention_benchmarks: prompts, chunks, and both beside decoding. */
+	PREFILL("prefill 512 of 512", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 512, 512 })),
+	PREFILL("prefill 2k of 2k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = PROMPT_2K),
+	PREFILL("prefill 4k of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 4096, 4096 })),
+	PREFILL("chunk 1k of 2k", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 1024, 2048 })),
+	PREFILL("chunks 2 x 1k of 4k", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 2, 1024, 4096 })),
+	PREFILL("mixed 2 x 2k, 8 x 1 of 1k", NULL, "<= 1.02", ">= 1.8",
+		.rows = KV_ROWS({ 2, 2048, 2048 }, { 8, 1, 1024 })),
+	PREFILL("mixed 4 x 1k, 16 x 1 of 2k", NULL, "<= 1.02", ">= 1.8",
+		.rows = KV_ROWS({ 4, 1024, 1024 }, { 16, 1, 2048 })),
+	/* benchmark_cpu_attn, an eighth of its batch. */
+	PREFILL("prefill 8 x 512 of 512, pages of 128", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 8, 512, 512 }),
+		.page_size = 128),
+
+	{ .group = "mods", .name = "prefill 2k of 2k causal", .rows = PROMPT_2K, .by_block = true },
+	MOD("window", "<= 1.05", .mask = "sliding_window", .window = 1024),
+	MOD("document", "<= 1.05", .mask = "document"),
+	MOD("alibi", "<= 1.10", .score = "alibi"),
+	MOD("soft cap", "<= 1.15 (AMX 1.7)", .score = "soft_cap"),
+};
+
+static void
+run(const struct bench_options *options, struct bench_report *report)
+{
+	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
+}
+
+const struct bench_suite bench_suite_prefill = {
+	.name = "prefill",
+	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
+	.run = run,
+	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
+};
