@@ -362,6 +362,24 @@ copy_open(struct kv_scene *scene)
 	limit_copy_tune(&scene->copy);
 }
 
+static void
+peer_open(struct kv_scene *scene)
+{
+	struct torch_rows rows[KV_ROW_KINDS];
+	const struct kv_shape *shape = &scene->shape;
+	size_t n = 0;
+
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+		struct kv_rows of = kv_figure_rows(scene->figure, kind, &scene->world->scale);
+
+		if (of.n > 0)
+			rows[n++] = (struct torch_rows){ of.n, of.q_len, of.kv_len };
+	}
+	if (!torch_open(&scene->torch, rows, n, shape->q_heads, shape->kv_heads, shape->k_dim,
+			scene->world->scale.quick))
+		scene->skipped = scene->torch.how;
+}
+
 /* What one run of the work reads or computes. */
 static void
 amount(struct kv_scene *scene)
@@ -410,7 +428,7 @@ work_us(const struct kv_scene *scene)
 	case KV_PEAK:
 		return scene->flops / limit_peak(limit_peak_unit()) / 1e3;
 	case KV_TORCH:
-		bench_die("%s: nobody to ask", scene->figure->name);
+		return torch_sample_us(&scene->torch);
 	}
 	return (double)(bench_now_ns() - start) / 1e3;
 }
@@ -418,7 +436,7 @@ work_us(const struct kv_scene *scene)
 static bool
 cached(const struct kv_scene *scene)
 {
-	return scene->bytes > 0 && scene->bytes < CACHED_BYTES;
+	return scene->bytes > 0 && scene->bytes < CACHED_BYTES && scene->figure->work != KV_TORCH;
 }
 
 double
@@ -452,7 +470,6 @@ warm_up(struct kv_scene *scene)
 {
 	double us;
 
-	scene->n_repeats = 1;
 	work_us(scene);
 	if (scene->figure->work == KV_ATTEND)
 		check(scene);
@@ -473,8 +490,11 @@ kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct
 	scene->shape = kv_figure_shape(figure, world->scale.quick);
 	rows_open(scene);
 	amount(scene);
-	if (figure->work == KV_TORCH)
+	scene->n_repeats = 1;
+	if (figure->work == KV_TORCH) {
+		peer_open(scene);
 		return;
+	}
 	if (figure->work == KV_ATTEND)
 		attend_open(scene);
 	else if (figure->work == KV_APPEND)
@@ -493,6 +513,8 @@ kv_scene_close(struct kv_scene *scene)
 	paged_mod_destroy(scene->mask);
 	paged_mod_destroy(scene->score);
 	paged_batch_destroy(scene->batch);
+	if (scene->figure->work == KV_TORCH && scene->skipped == NULL)
+		torch_close(&scene->torch);
 	limit_read_close(&scene->read);
 	free(scene->q.data);
 	free(scene->out.data);

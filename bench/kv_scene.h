@@ -14,6 +14,7 @@
 
 #include "bench/limits.h"
 #include "bench/report.h"
+#include "bench/torch.h"
 
 #define KV_ROW_KINDS 3
 #define KV_MAX_POOLS 5
@@ -110,7 +111,9 @@ struct kv_scene {
 	struct limit_read read;
 	struct limit_copy copy;
 	struct limit_copy_piece *pieces;
-	size_t n_repeats; /* of the work, a sample */
+	struct torch_case torch;
+	const char *skipped; /* why it cannot be sampled; NULL: it can */
+	size_t n_repeats;    /* of the work, a sample */
 	double bytes, flops;
 };
 

@@ -101,6 +101,8 @@ group_measure(struct group *group, const struct bench_options *options, struct b
 						     .unit = figure->by_block ? "ns" : "us",
 						     .sample = kv_scene_sample,
 						     .context = scene,
+						     .skipped = scene->skipped,
+						     .how = figure->work == KV_TORCH ? scene->torch.how : NULL,
 						     .bytes = scene->bytes,
 						     .flops = scene->flops };
 		memcpy(figures[i].relations, figure->relations, sizeof(figures[i].relations));
@@ -133,6 +135,12 @@ describe(struct bench_report *report)
 		 "%u pinned threads, kernels by %s, streams by %s, peak of %s", threads_number(), info.isa,
 		 limit_isa_name(), limit_unit_name(limit_peak_unit()));
 	paged_client_close(client);
+	if (report->against == BENCH_AGAINST_TORCH) {
+		size_t at = strlen(report->machine);
+
+		torch_start();
+		snprintf(report->machine + at, sizeof(report->machine) - at, "; %s", torch_version());
+	}
 }
 
 void
@@ -155,6 +163,7 @@ kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_optio
 		group_measure(&group, options, report);
 	}
 	rounds_progress(NULL, NULL, 0, 0);
+	torch_stop();
 	if (report->n_results == 0)
 		bench_die("%s: no figure with \"%s\" in its name has ratios to %s", report->suite->name,
 			  options->only != NULL ? options->only : "", bench_against_name(options->against));

@@ -39,8 +39,12 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_scale.c \
 	%D%/suite_served.c \
 	%D%/threads.c \
-	%D%/threads.h
-%C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS)
+	%D%/threads.h \
+	%D%/torch.c \
+	%D%/torch.h
+%C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
+	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm
 %C%_paged_bench_LDADD += kernels/libimages.la -ldl
-EXTRA_DIST += %D%/gpu_reader.cu %D%/peers/README.md %D%/peers/compare.py %D%/peers/gpu_torch.py
+EXTRA_DIST += %D%/gpu_reader.cu %D%/peers/README.md %D%/peers/compare.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \
+	%D%/peers/setup

@@ -19,7 +19,7 @@
 
 #define N_CHAINS 12
 #define SAMPLE_US 1000.0
-#define TUNE_TRIES 3
+#define TUNE_TRIES 12
 
 /* n_rounds of all chains; how many operations that was. */
 typedef double (*peak_fn)(size_t n_rounds);

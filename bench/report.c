@@ -106,6 +106,8 @@ print_text_row(const struct bench_result *row)
 	}
 	if (row->target != NULL)
 		printf(" (target %s)", row->target);
+	if (row->how[0] != 0)
+		printf(" by %s", row->how);
 	putchar('\n');
 }
 
@@ -164,6 +166,8 @@ row_json(const struct bench_result *row)
 		json_object_set_new(entry, "limit", json_string(row->limit));
 		json_object_set_new(entry, "ratio", json_real(row->ratio));
 	}
+	if (row->how[0] != 0)
+		json_object_set_new(entry, "how", json_string(row->how));
 	if (row->n_samples != 0)
 		json_object_set_new(entry, "samples", json_integer((json_int_t)row->n_samples));
 	if (row->n_ratios != 0)

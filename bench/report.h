@@ -38,6 +38,7 @@ struct bench_result {
 	char name[56];
 	char limit[56];           /* the figure that the ratio is to; "": none */
 	char skipped[256];        /* why there is no number; "": there is one */
+	char how[96];             /* it came about, of a peer; or "" */
 	const char *unit;         /* static, as the target is */
 	const char *target;       /* or NULL */
 	double median, low, high; /* 10th and 90th percentile */

@@ -72,6 +72,7 @@ rounds_measure(const struct rounds_figure *figures, size_t n, const struct bench
 		}
 		report_summarise(result, samples[i], samples[i], n_rounds);
 		result->n_samples = n_rounds;
+		snprintf(result->how, sizeof(result->how), "%s", figures[i].how != NULL ? figures[i].how : "");
 		result->bytes = figures[i].bytes;
 		result->flops = figures[i].flops;
 		relate(figures, n, i, samples, n_rounds, options->against, result);

@@ -18,6 +18,7 @@ struct rounds_figure {
 	double (*sample)(void *context);
 	void *context;
 	const char *skipped; /* why it is not sampled; NULL: it is */
+	const char *how;     /* it came about; or NULL */
 	double bytes, flops; /* of a sample in microseconds; 0: not said */
 	struct bench_relation relations[BENCH_MAX_RATIOS];
 };

@@ -109,5 +109,5 @@ const struct bench_suite bench_suite_decode = {
 	.name = "decode",
 	.what = "attention of one query row a sequence, beside reading the same pages",
 	.run = run,
-	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
+	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

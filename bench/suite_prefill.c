@@ -59,5 +59,5 @@ const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
 	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
 	.run = run,
-	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
+	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 static struct {
 	unsigned int n;
+	cpu_set_t allowed; /* before the first was pinned */
 	int cpus[MAX_THREADS];
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
@@ -107,14 +109,12 @@ list_tasks(pid_t *tasks)
 unsigned int
 threads_start(unsigned int n)
 {
-	cpu_set_t allowed;
-
 	if (threads.n != 0)
 		return threads.n;
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
+	if (sched_getaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
 		bench_die("sched_getaffinity: %m");
 	for (int cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
-		if (CPU_ISSET(cpu, &allowed))
+		if (CPU_ISSET(cpu, &threads.allowed))
 			threads.cpus[threads.n++] = cpu;
 	pin(0, threads.cpus[0]);
 	for (unsigned int i = 1; i < threads.n; i++) {
@@ -171,4 +171,20 @@ threads_pin_others(void)
 	for (size_t i = 0; i < n; i++)
 		threads.known[i] = tasks[i];
 	threads.n_known = n;
+}
+
+void
+threads_release(void)
+{
+	sched_setaffinity(0, sizeof(threads.allowed), &threads.allowed);
+}
+
+void
+threads_places(char *text, size_t size)
+{
+	size_t n = 0;
+
+	text[0] = 0;
+	for (unsigned int i = 0; i < threads.n && n < size; i++)
+		n += (size_t)snprintf(text + n, size - n, "%s{%d}", i > 0 ? "," : "", threads.cpus[i]);
 }

@@ -33,4 +33,10 @@ size_t threads_take(void);
 /** threads_pin_others - threads that this process has got since the last call, in the order of their making */
 void threads_pin_others(void);
 
+/** threads_release - in a forked child: the calling thread may use every CPU again */
+void threads_release(void);
+
+/** threads_places - the CPUs of our threads as OMP_PLACES says them: "{0},{1}" */
+void threads_places(char *text, size_t size);
+
 #endif

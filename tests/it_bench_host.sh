@@ -22,6 +22,12 @@ try()
 	fi
 }
 
+skip()
+{
+	n=$((n + 1))
+	echo "ok $n - $1 # SKIP $2"
+}
+
 # suite, least number of figures, further arguments
 quick()
 {
@@ -64,6 +70,16 @@ refused()
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
+# A torch that cannot be imported, whatever this machine has.
+no_torch()
+{
+	mkdir "$directory/torch" && echo 'raise ImportError("not this one")' >"$directory/torch/__init__.py" || return 1
+	! PAGED_TORCH='' PYTHONPATH=$directory "$bench" run decode --quick --against torch >"$directory/text" 2>&1 &&
+		cat "$directory/text" && grep -q 'not this one.*bench/peers/setup DIR' "$directory/text" &&
+		! PAGED_TORCH=/nowhere "$bench" run decode --quick --against torch >"$directory/text" 2>&1 &&
+		grep -q 'bench/peers/setup DIR' "$directory/text"
+}
+
 try "limits of the machine" quick limits 5
 try "limits as text" text
 try "decode beside reading its pages" quick decode 30
@@ -71,6 +87,14 @@ try "decode over pages in their order" quick decode 12 --against contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "prefill beside the best matrix unit" quick prefill 20
 try "append beside copying" quick append 17
+try "no torch, and what to do about it" no_torch
+if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
+	try "decode beside torch" quick decode 8 --against torch
+	try "prefill beside torch" quick prefill 18 --against torch
+else
+	skip "decode beside torch" "no torch; bench/peers/setup makes one"
+	skip "prefill beside torch" "no torch; bench/peers/setup makes one"
+fi
 try "what makes no sense is refused" refused
 echo "1..$n"
 exit $status
