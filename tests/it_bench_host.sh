@@ -70,6 +70,13 @@ refused()
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
+plots()
+{
+	quick append 17 && python3 "$PAGED_SRCDIR/bench/plots.py" "$directory/json" >"$directory/svg" &&
+		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$directory/svg" &&
+		grep -q 'append 5000 / copied' "$directory/svg"
+}
+
 # A torch that cannot be imported, whatever this machine has.
 no_torch()
 {
@@ -87,6 +94,7 @@ try "decode over pages in their order" quick decode 12 --against contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "prefill beside the best matrix unit" quick prefill 20
 try "append beside copying" quick append 17
+try "bars of a run" plots
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
 	try "decode beside torch" quick decode 8 --against torch

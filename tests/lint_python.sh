@@ -10,7 +10,7 @@ result()
 }
 directory=$(mktemp -d) || exit 99
 trap 'rm -rf "$directory"' EXIT
-for file in "$PAGED_SRCDIR"/bench/peers/*.py "$PAGED_SRCDIR"/tests/golden/*.py; do
+for file in "$PAGED_SRCDIR"/bench/*.py "$PAGED_SRCDIR"/bench/peers/*.py "$PAGED_SRCDIR"/tests/golden/*.py; do
 	python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$file"
 	result $? "${file#"$PAGED_SRCDIR"/} parses"
 done
