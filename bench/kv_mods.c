@@ -10,13 +10,6 @@
 /* Documents begin here, in hundredths of the longest row. */
 static const uint32_t document_starts[] = { 23, 51 };
 
-static void
-must(const struct kv_scene *scene, enum paged_status status)
-{
-	if (status != PAGED_OK)
-		bench_die("%s: %s", scene->figure->name, paged_client_error(scene->world->client));
-}
-
 static uint32_t
 documents_open(struct kv_scene *scene)
 {
@@ -63,12 +56,12 @@ blocks_count(struct kv_scene *scene, const struct paged_array *arrays)
 	char text[128];
 
 	snprintf(text, sizeof(text), "causal && (%s)", scene->figure->mask != NULL ? scene->figure->mask : "true");
-	must(scene, paged_mod_parse(scene->pool->pool, PAGED_MOD_MASK, text, N_ARRAYS, arrays, &seen));
+	kv_must(scene->world, paged_mod_parse(scene->pool->pool, PAGED_MOD_MASK, text, N_ARRAYS, arrays, &seen));
 	params.n_rows = scene->n_rows;
 	params.q_block = BLOCK;
 	params.kv_block = BLOCK;
-	must(scene, paged_block_mask_create(scene->pool->pool, &params, seen, N_ARRAYS, arrays, &blocks));
-	must(scene, paged_block_mask_info(blocks, &info));
+	kv_must(scene->world, paged_block_mask_create(scene->pool->pool, &params, seen, N_ARRAYS, arrays, &blocks));
+	kv_must(scene->world, paged_block_mask_info(blocks, &info));
 	scene->n_blocks = (double)info.n_blocks * scene->shape.q_heads;
 	paged_block_mask_destroy(blocks);
 	paged_mod_destroy(seen);
@@ -84,14 +77,15 @@ kv_scene_mods(struct kv_scene *scene)
 	arrays_list(scene, arrays);
 	blocks_count(scene, arrays);
 	if (scene->figure->mask != NULL)
-		must(scene, paged_mod_parse(pool, PAGED_MOD_MASK, scene->figure->mask, N_ARRAYS, arrays, &scene->mask));
+		kv_must(scene->world,
+			paged_mod_parse(pool, PAGED_MOD_MASK, scene->figure->mask, N_ARRAYS, arrays, &scene->mask));
 	if (scene->figure->score != NULL)
-		must(scene,
-		     paged_mod_parse(pool, PAGED_MOD_SCORE, scene->figure->score, N_ARRAYS, arrays, &scene->score));
+		kv_must(scene->world,
+			paged_mod_parse(pool, PAGED_MOD_SCORE, scene->figure->score, N_ARRAYS, arrays, &scene->score));
 	if (scene->mask == NULL && scene->score == NULL)
 		return;
 	params.mask = scene->mask;
 	params.score = scene->score;
-	must(scene, paged_mods_create(scene->batch, &params, &scene->attention.mods));
-	must(scene, paged_mods_bind(scene->attention.mods, N_ARRAYS, arrays, NULL));
+	kv_must(scene->world, paged_mods_create(scene->batch, &params, &scene->attention.mods));
+	kv_must(scene->world, paged_mods_bind(scene->attention.mods, N_ARRAYS, arrays, NULL));
 }

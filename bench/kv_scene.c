@@ -2,232 +2,26 @@
 #include "bench/kv_scene.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "bench/machine.h"
-#include "bench/mods.h"
 #include "bench/threads.h"
+#include "common/status.h"
 
-#define QUICK_TOKENS 72u
 /* What is smaller is in a cache when it is measured, for us as for the limit. */
 #define CACHED_BYTES 64e6
 #define SAMPLE_US 2000.0
 #define MAX_REPEATS 2000
-/* Halves of either sign from 0.5 to 2 as bf16, of moderate size as any other dtype. */
-#define HALVES_RANDOM 0x80ff80ff80ff80ffu
-#define HALVES_ALWAYS 0x3f003f003f003f00u
-#define BYTES_RANDOM 0x8787878787878787u
-#define BYTES_ALWAYS 0x3030303030303030u
-
-static void
-must(const struct kv_world *world, enum paged_status status)
-{
-	if (status != PAGED_OK)
-		bench_die("%s", paged_client_error(world->client));
-}
-
-static void *
-take(size_t n, size_t size)
-{
-	void *p = aligned_alloc(64, ((n != 0 ? n : 1) * size + 63) / 64 * 64);
-
-	if (p == NULL)
-		bench_die("no memory for %zu elements of %zu bytes", n, size);
-	memset(p, 0, n * size);
-	return p;
-}
-
-/* Sizes */
-
-static uint32_t
-within(uint32_t n, uint32_t least, uint32_t most)
-{
-	return n < least ? least : n > most ? most : n;
-}
-
-struct kv_rows
-kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scale *scale)
-{
-	struct kv_rows rows = figure->rows[kind];
-
-	if (rows.n == 0)
-		return rows;
-	rows.kv_len = within(rows.kv_len / scale->divisor, rows.q_len, rows.kv_len);
-	if (!scale->quick)
-		return rows;
-	rows.n = within(rows.n, 1, 3);
-	rows.kv_len = within(rows.kv_len / 64, 4, QUICK_TOKENS);
-	if (rows.q_len > 1)
-		rows.q_len = within(rows.q_len / 64, 2, rows.kv_len);
-	return rows;
-}
-
-struct kv_shape
-kv_figure_shape(const struct kv_figure *figure, bool quick)
-{
-	struct kv_shape shape = { 32, 8, 128, 128 };
-
-	if (figure->latent)
-		return (struct kv_shape){ quick ? 16 : 128, 1, 576, 512 };
-	if (figure->q_heads != 0)
-		shape = (struct kv_shape){ figure->q_heads, figure->kv_heads, 128, 128 };
-	if (quick)
-		shape = (struct kv_shape){ 2 * (shape.q_heads / shape.kv_heads), 2, 64, 64 };
-	return shape;
-}
-
-static uint32_t
-page_size_of(const struct kv_figure *figure)
-{
-	return figure->page_size != 0 ? figure->page_size : 16;
-}
-
-static enum paged_dtype
-dtype_of(const struct kv_figure *figure)
-{
-	return figure->dtype != PAGED_DTYPE_NONE ? figure->dtype : PAGED_BF16;
-}
-
-static uint32_t
-pages_of(const struct kv_figure *figure, const struct kv_scale *scale)
-{
-	uint32_t page_size = page_size_of(figure), n = 0;
-
-	for (size_t i = 0; i < KV_ROW_KINDS; i++) {
-		struct kv_rows rows = kv_figure_rows(figure, i, scale);
-
-		n += rows.n * ((rows.kv_len + page_size - 1) / page_size);
-	}
-	return n;
-}
-
-/* Pools */
-
-static bool
-has_pool(const struct kv_figure *figure)
-{
-	return figure->work != KV_PEAK && figure->work != KV_TORCH;
-}
-
-static bool
-alike(const struct kv_figure *a, const struct kv_figure *b)
-{
-	return page_size_of(a) == page_size_of(b) && dtype_of(a) == dtype_of(b) && a->latent == b->latent &&
-	       a->q_heads == b->q_heads && a->kv_heads == b->kv_heads;
-}
-
-static struct kv_pool *
-pool_of(struct kv_world *world, const struct kv_figure *figure)
-{
-	for (size_t i = 0; i < world->n_pools; i++)
-		if (alike(world->pools[i].like, figure))
-			return &world->pools[i];
-	if (world->n_pools == KV_MAX_POOLS)
-		bench_die("%s: more than %d pools", figure->group, KV_MAX_POOLS);
-	world->pools[world->n_pools] = (struct kv_pool){ .like = figure };
-	return &world->pools[world->n_pools++];
-}
-
-static struct paged_pool_params
-pool_params(const struct kv_pool *pool, const struct kv_scale *scale)
-{
-	struct kv_shape shape = kv_figure_shape(pool->like, scale->quick);
-	struct paged_pool_params params = { .struct_size = sizeof(params), .name = pool->name };
-
-	params.n_layers = 1;
-	params.n_kv_heads = shape.kv_heads;
-	params.k_dim = shape.k_dim;
-	params.v_dim = shape.v_dim;
-	params.v_in_k = pool->like->latent;
-	params.dtype = dtype_of(pool->like);
-	params.page_size = page_size_of(pool->like);
-	params.n_pages = pool->n_pages;
-	params.n_slots = 16;
-	return params;
-}
-
-static void
-fill(void *memory, size_t size, enum paged_dtype dtype)
-{
-	/* Scales of i8 are f32, of which such halves make moderate ones too. */
-	bool bytes = dtype == PAGED_E4M3 || dtype == PAGED_E5M2;
-	uint64_t random = bytes ? BYTES_RANDOM : HALVES_RANDOM, always = bytes ? BYTES_ALWAYS : HALVES_ALWAYS;
-	uint64_t state = 88172645463325252u, *words = memory;
-
-	for (size_t i = 0; i < size / sizeof(*words); i++) {
-		state ^= state << 13;
-		state ^= state >> 7;
-		state ^= state << 17;
-		words[i] = (state & random) | always;
-	}
-}
-
-static void
-pool_open(struct kv_world *world, struct kv_pool *pool)
-{
-	uint64_t state = 1;
-
-	must(world, paged_pool_open(world->client, pool->name, &pool->pool));
-	pool->info.struct_size = sizeof(pool->info);
-	must(world, paged_pool_info(pool->pool, &pool->info));
-	fill(pool->info.base, pool->info.size, dtype_of(pool->like));
-	pool->permuted = take(pool->n_pages, sizeof(*pool->permuted));
-	for (uint32_t i = 0; i < pool->n_pages; i++) {
-		uint32_t j = bench_random(&state, i + 1);
-
-		pool->permuted[i] = pool->permuted[j];
-		pool->permuted[j] = i;
-	}
-}
-
-void
-kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n, const struct kv_scale *scale)
-{
-	struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = scale->n_threads };
-	struct paged_pool_params pools[KV_MAX_POOLS];
-
-	*world = (struct kv_world){ .scale = *scale };
-	for (size_t i = 0; i < n; i++) {
-		uint32_t n_pages = pages_of(figures[i], scale);
-		struct kv_pool *pool = has_pool(figures[i]) ? pool_of(world, figures[i]) : NULL;
-
-		if (pool != NULL && n_pages > pool->n_pages)
-			pool->n_pages = n_pages;
-	}
-	if (world->n_pools == 0)
-		return;
-	for (size_t i = 0; i < world->n_pools; i++) {
-		snprintf(world->pools[i].name, sizeof(world->pools[i].name), "pool%zu", i);
-		pools[i] = pool_params(&world->pools[i], scale);
-	}
-	if (paged_client_open_embedded(pools, world->n_pools, &params, &world->client) != PAGED_OK)
-		bench_die("%s", paged_client_error(world->client));
-	for (size_t i = 0; i < world->n_pools; i++)
-		pool_open(world, &world->pools[i]);
-}
-
-void
-kv_world_close(struct kv_world *world)
-{
-	paged_client_close(world->client);
-	for (size_t i = 0; i < world->n_pools; i++)
-		free(world->pools[i].permuted);
-}
-
-/* Batches */
 
 static void
 rows_open(struct kv_scene *scene)
 {
-	uint32_t page_size = page_size_of(scene->figure), row = 0, page = 0;
+	uint32_t page_size = kv_figure_page_size(scene->figure), row = 0, page = 0;
 
-	scene->n_pages = pages_of(scene->figure, &scene->world->scale);
+	scene->n_pages = kv_figure_pages(scene->figure, &scene->world->scale);
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++)
 		scene->n_rows += kv_figure_rows(scene->figure, kind, &scene->world->scale).n;
-	scene->rows = take(scene->n_rows, sizeof(*scene->rows));
-	scene->pages = take(scene->n_pages, sizeof(*scene->pages));
+	scene->rows = kv_take(scene->n_rows, sizeof(*scene->rows));
+	scene->pages = kv_take(scene->n_pages, sizeof(*scene->pages));
 	for (uint32_t i = 0; i < scene->n_pages && scene->pool != NULL; i++)
 		scene->pages[i] = scene->figure->contiguous ? i : scene->pool->permuted[i];
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
@@ -252,8 +46,8 @@ tensor_open(const struct kv_scene *scene, enum paged_dtype dtype, uint32_t n_hea
 	size_t n = (size_t)scene->total_q * n_heads * dim;
 	struct paged_tensor tensor = { .dtype = dtype, .n_heads = n_heads, .dim = dim };
 
-	tensor.data = take(n, paged_dtype_size(dtype));
-	fill(tensor.data, n * paged_dtype_size(dtype), dtype);
+	tensor.data = kv_take(n, paged_dtype_size(dtype));
+	kv_fill(tensor.data, n * paged_dtype_size(dtype), dtype);
 	return tensor;
 }
 
@@ -262,9 +56,9 @@ batch_open(struct kv_scene *scene)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = scene->n_rows };
 
-	must(scene->world, paged_batch_create(scene->pool->pool, &params, &scene->batch));
+	kv_must(scene->world, paged_batch_create(scene->pool->pool, &params, &scene->batch));
 	threads_pin_others();
-	must(scene->world, paged_batch_plan(scene->batch, scene->n_rows, scene->rows));
+	kv_must(scene->world, paged_batch_plan(scene->batch, scene->n_rows, scene->rows));
 }
 
 static void
@@ -275,7 +69,7 @@ rotary_open(struct kv_scene *scene)
 	for (uint32_t row = 0; row < scene->n_rows; row++)
 		if (scene->rows[row].kv_len > n_positions)
 			n_positions = scene->rows[row].kv_len;
-	scene->cos_sin = take((size_t)n_positions * dim, sizeof(*scene->cos_sin));
+	scene->cos_sin = kv_take((size_t)n_positions * dim, sizeof(*scene->cos_sin));
 	for (uint32_t position = 0; position < n_positions; position++)
 		for (uint32_t i = 0; i < dim / 2; i++) {
 			float angle = (float)position * powf(10000.0f, -2.0f * (float)i / (float)dim);
@@ -318,7 +112,7 @@ static void
 read_open(struct kv_scene *scene)
 {
 	const struct paged_pool_info *info = &scene->pool->info;
-	const uint8_t **spans = take(scene->n_pages, sizeof(*spans));
+	const uint8_t **spans = kv_take(scene->n_pages, sizeof(*spans));
 
 	for (uint32_t i = 0; i < scene->n_pages; i++)
 		spans[i] = (const uint8_t *)info->base + info->k.offset + scene->pages[i] * info->k.page_stride;
@@ -339,7 +133,7 @@ copy_open(struct kv_scene *scene)
 
 	scene->k = tensor_open(scene, PAGED_BF16, n_heads, scene->shape.k_dim + scene->shape.v_dim);
 	from = scene->k.data;
-	scene->pieces = take((size_t)scene->n_pages * n_heads * 2, sizeof(*scene->pieces));
+	scene->pieces = kv_take((size_t)scene->n_pages * n_heads * 2, sizeof(*scene->pieces));
 	for (uint32_t row = 0; row < scene->n_rows; row++) {
 		const struct paged_batch_row *r = &scene->rows[row];
 
@@ -390,7 +184,7 @@ amount(struct kv_scene *scene)
 	double bytes = 0, flops = 0, appended = 0;
 	bool decode = true;
 
-	token *= (double)paged_dtype_size(dtype_of(figure));
+	token *= (double)paged_dtype_size(kv_figure_dtype(figure));
 	for (uint32_t row = 0; row < scene->n_rows; row++) {
 		double q_len = scene->rows[row].q_len, kv_len = scene->rows[row].kv_len;
 
@@ -416,10 +210,10 @@ work_us(const struct kv_scene *scene)
 
 	switch (scene->figure->work) {
 	case KV_ATTEND:
-		must(scene->world, paged_attention(scene->batch, 0, &scene->q, &scene->out, &scene->attention));
+		kv_must(scene->world, paged_attention(scene->batch, 0, &scene->q, &scene->out, &scene->attention));
 		break;
 	case KV_APPEND:
-		must(scene->world, paged_append(scene->batch, 0, &scene->k, &scene->v, &scene->append));
+		kv_must(scene->world, paged_append(scene->batch, 0, &scene->k, &scene->v, &scene->append));
 		break;
 	case KV_READ:
 		return limit_read_us(&scene->read);
@@ -484,9 +278,7 @@ void
 kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_figure *figure)
 {
 	*scene = (struct kv_scene){ .figure = figure, .world = world };
-	for (size_t i = 0; i < world->n_pools && has_pool(figure); i++)
-		if (alike(world->pools[i].like, figure))
-			scene->pool = &world->pools[i];
+	scene->pool = kv_world_pool(world, figure);
 	scene->shape = kv_figure_shape(figure, world->scale.quick);
 	rows_open(scene);
 	amount(scene);

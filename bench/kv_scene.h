@@ -120,10 +120,26 @@ struct kv_scene {
 struct kv_rows kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scale *scale);
 struct kv_shape kv_figure_shape(const struct kv_figure *figure, bool quick);
 
+uint32_t kv_figure_page_size(const struct kv_figure *figure);
+enum paged_dtype kv_figure_dtype(const struct kv_figure *figure);
+uint32_t kv_figure_pages(const struct kv_figure *figure, const struct kv_scale *scale);
+
+/** kv_must - ends the program with the client's sentence unless status is PAGED_OK */
+void kv_must(const struct kv_world *world, enum paged_status status);
+
+/** kv_take - zeroed memory on a cache line, or the end */
+void *kv_take(size_t n, size_t size);
+
+/** kv_fill - moderate numbers of either sign, the same in every run */
+void kv_fill(void *memory, size_t size, enum paged_dtype dtype);
+
 /** kv_world_open - pools for all of these figures, none if no figure is of our making */
 void kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n,
 		   const struct kv_scale *scale);
 void kv_world_close(struct kv_world *world);
+
+/** kv_world_pool - a figure's; NULL: it has none */
+const struct kv_pool *kv_world_pool(const struct kv_world *world, const struct kv_figure *figure);
 
 /** kv_scene_open - ready to be sampled: planned, tuned, tried and looked at */
 void kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_figure *figure);

@@ -12,6 +12,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/kv_scene.c \
 	%D%/kv_scene.h \
 	%D%/kv_suite.c \
+	%D%/kv_world.c \
 	%D%/limits.c \
 	%D%/limits.h \
 	%D%/machine.c \
