@@ -11,6 +11,7 @@
 #define CACHED_BYTES 64e6
 #define SAMPLE_US 2000.0
 #define MAX_REPEATS 2000
+#define WARM_UPS 3
 
 static void
 rows_open(struct kv_scene *scene)
@@ -270,6 +271,8 @@ warm_up(struct kv_scene *scene)
 	if (scene->world->scale.quick || scene->figure->work == KV_PEAK)
 		return;
 	us = work_us(scene);
+	for (int i = 1; i < WARM_UPS; i++)
+		us = fmin(us, work_us(scene));
 	while ((double)scene->n_repeats * us < SAMPLE_US && scene->n_repeats < MAX_REPEATS)
 		scene->n_repeats *= 2;
 }

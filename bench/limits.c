@@ -15,6 +15,7 @@
 #define UNIT_PIECES 48u
 /* As far as is prefetched, in pieces. */
 #define MOST_AHEAD 2u
+#define N_WAYS (LIMIT_MAX_STREAMS * (MOST_AHEAD + 1))
 #define TUNE_TRIES 4
 #define COPY_UNIT_BYTES (128u << 10)
 
@@ -104,16 +105,18 @@ limit_read_tune(struct limit_read *read)
 	struct limit_read attempt = *read;
 	double best_us = 0;
 
-	for (attempt.n_streams = 1; attempt.n_streams <= LIMIT_MAX_STREAMS; attempt.n_streams++)
-		for (attempt.ahead = 0; attempt.ahead <= MOST_AHEAD; attempt.ahead++)
-			for (int i = 0; i < TUNE_TRIES; i++) {
-				double us = limit_read_us(&attempt);
+	/* All ways in turn, for a busy machine may spoil the tries of any one in a row. */
+	for (unsigned int i = 0; i < TUNE_TRIES * N_WAYS; i++) {
+		double us;
 
-				if (best_us == 0 || us < best_us) {
-					best_us = us;
-					*read = attempt;
-				}
-			}
+		attempt.n_streams = 1 + i % LIMIT_MAX_STREAMS;
+		attempt.ahead = i / LIMIT_MAX_STREAMS % (MOST_AHEAD + 1);
+		us = limit_read_us(&attempt);
+		if (best_us == 0 || us < best_us) {
+			best_us = us;
+			*read = attempt;
+		}
+	}
 }
 
 /* Copy */
