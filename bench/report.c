@@ -88,10 +88,10 @@ static void
 print_text_row(const struct bench_result *row)
 {
 	if (row->skipped[0] != 0) {
-		printf("%-34s skipped: %s\n", row->name, row->skipped);
+		printf("%-46s skipped: %s\n", row->name, row->skipped);
 		return;
 	}
-	printf("%-34s %10.2f %10.2f - %10.2f %-8s", row->name, row->median, row->low, row->high, row->unit);
+	printf("%-46s %10.2f %10.2f - %10.2f %-8s", row->name, row->median, row->low, row->high, row->unit);
 	print_rate(row->bytes / row->median, "B/s");
 	print_rate(row->flops / row->median, "FLOP/s");
 	if (row->limit[0] != 0)
@@ -123,7 +123,7 @@ print_text(const struct bench_report *report)
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
 	printf("at most %zu samples of each in turn, ratios to %s\n", report->n_samples, bench_against_name(report->against));
-	printf("%-34s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
+	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);
 }
