@@ -63,11 +63,17 @@ report_relate(struct bench_result *result, const struct bench_relation *relation
 	static double sorted[BENCH_MAX_SAMPLES];
 	struct bench_ratio *ratio = &result->ratios[result->n_ratios++];
 
-	for (size_t s = 0; s < n; s++)
+	double own = samples[0], others = other[0];
+
+	for (size_t s = 0; s < n; s++) {
 		sorted[s] = relation->sense == BENCH_TIMES ? samples[s] / other[s] : other[s] / samples[s];
+		own = samples[s] < own ? samples[s] : own;
+		others = other[s] < others ? other[s] : others;
+	}
 	qsort(sorted, n, sizeof(*sorted), compare_doubles);
 	*ratio = (struct bench_ratio){ .sense = relation->sense, .median = sorted[n / 2], .low = sorted[n / 10] };
 	ratio->high = sorted[n - 1 - n / 10];
+	ratio->fastest = relation->sense == BENCH_TIMES ? own / others : others / own;
 	snprintf(ratio->to, sizeof(ratio->to), "%s", relation->to);
 	snprintf(ratio->target, sizeof(ratio->target), "%s", relation->target != NULL ? relation->target : "");
 }
@@ -100,7 +106,8 @@ print_text_row(const struct bench_result *row)
 		const struct bench_ratio *ratio = &row->ratios[i];
 		static const char *const senses[] = { "of", "x", "times faster than" };
 
-		printf("%s %.2f %s %s", i > 0 ? "," : "", ratio->median, senses[ratio->sense], ratio->to);
+		printf("%s %.2f (fastest %.2f) %s %s", i > 0 ? "," : "", ratio->median, ratio->fastest,
+		       senses[ratio->sense], ratio->to);
 		if (ratio->target[0] != 0)
 			printf(" (target %s)", ratio->target);
 	}
@@ -122,7 +129,8 @@ print_text(const struct bench_report *report)
 	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
-	printf("at most %zu samples of each in turn, ratios to %s\n", report->n_samples, bench_against_name(report->against));
+	printf("at most %zu samples of each in turn, ratios to %s\n", report->n_samples,
+	       bench_against_name(report->against));
 	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);
@@ -139,9 +147,10 @@ ratios_json(const struct bench_result *row)
 	for (size_t i = 0; i < row->n_ratios; i++) {
 		const struct bench_ratio *ratio = &row->ratios[i];
 
-		json_array_append_new(list, json_pack("{s:s, s:s, s:f, s:f, s:f, s:s}", "to", ratio->to, "sense",
-						      senses[ratio->sense], "median", ratio->median, "p10",
-						      ratio->low, "p90", ratio->high, "target", ratio->target));
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "to", ratio->to, "sense",
+						senses[ratio->sense], "median", ratio->median, "p10", ratio->low, "p90",
+						ratio->high, "fastest", ratio->fastest, "target", ratio->target));
 	}
 	return list;
 }

@@ -31,6 +31,7 @@ struct bench_ratio {
 	char to[56];
 	enum bench_sense sense;
 	double median, low, high; /* 10th and 90th percentile of the rounds' */
+	double fastest;           /* of the fastest sample of each: near the median, unless others took the cores */
 	char target[24];
 };
 
