@@ -85,27 +85,36 @@ class Case:
         for n, q_len, kv_len in what["rows"]:
             q = halves(torch, n, what["q_heads"], q_len, what["dim"])
             k, v = (halves(torch, n, what["kv_heads"], kv_len, what["dim"]) for _ in range(2))
-            best = None
-            for name, make in WAYS:
-                if what["quick"] and name == "flex":
-                    continue
-                try:
-                    call = make(torch, q, k, v)
-                    call()
-                    took = min(seconds(call) for _ in range(1 if what["quick"] else TRIES))
-                except Exception as error:  # a way that does not take this case
-                    errors.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
-                    continue
-                if best is None or took < best[0]:
-                    best = (took, name, call)
-            if best is None:
+            ways = self.ways(torch, what, (q, k, v), errors)
+            if not ways:
                 raise RuntimeError("; ".join(errors))
-            self.calls.append(best[2])
-            self.how.append(best[1])
+            # In turn, for a busy machine may spoil the tries of any one in a row.
+            took = {name: [] for name in ways}
+            for _ in range(1 if what["quick"] else TRIES):
+                for name, call in ways.items():
+                    took[name].append(seconds(call))
+            best = min(ways, key=lambda name: min(took[name]))
+            self.calls.append(ways[best])
+            self.how.append(best)
         self.repeats = 1
         took = seconds(self.run)
         while not what["quick"] and took * self.repeats < SAMPLE_S:
             self.repeats *= 2
+
+    @staticmethod
+    def ways(torch, what, tensors, errors):
+        """Those that take this case, warmed up."""
+        found = {}
+        for name, make in WAYS:
+            if what["quick"] and name == "flex":
+                continue
+            try:
+                call = make(torch, *tensors)
+                call()
+                found[name] = call
+            except Exception as error:
+                errors.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[:1]}")
+        return found
 
     def run(self):
         for call in self.calls:
