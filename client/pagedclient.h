@@ -112,7 +112,7 @@ struct paged_client_params {
  * @retval PAGED_ERR_TIMEOUT    it accepts or answers nothing
  *
  * Opened means that both channels work: each was asked once.  The
- * environment variable PAGED_ISA (generic, avx2, avx512) forces an
+ * environment variable PAGED_ISA (generic, avx2, avx512, avx512bf16) forces an
  * instruction set for the kernels of clients opened with it set.
  * Blocks: up to timeout_ms.
  */

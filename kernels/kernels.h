@@ -137,9 +137,9 @@ struct attention_args {
 };
 
 /** Instruction sets, best last. */
-enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_N_ISAS };
+enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16, KERNEL_N_ISAS };
 
-/** kernel_isa_name - "generic", "avx2", "avx512" */
+/** kernel_isa_name - "generic", "avx2", "avx512", "avx512bf16" */
 const char *kernel_isa_name(enum kernel_isa isa);
 
 /** kernel_isa_supported - this build has it and this CPU runs it */

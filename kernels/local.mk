@@ -16,6 +16,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \
+	%D%/cpu/tile_avx512.h \
 	%D%/kernels.h \
 	%D%/layout.c \
 	%D%/layout.h \
@@ -55,11 +56,18 @@ noinst_LTLIBRARIES += %D%/libtile_generic.la
 TILE_LIBS =
 if HOST_X86_64
 TILE_LIBS += %D%/libtile_avx2.la %D%/libtile_avx512.la
-noinst_LTLIBRARIES += $(TILE_LIBS)
+noinst_LTLIBRARIES += %D%/libtile_avx2.la %D%/libtile_avx512.la
 %C%_libtile_avx2_la_SOURCES = %D%/cpu/tile_avx2.c %D%/mod/vec_avx2.h %D%/mod/vm_avx2.c
 %C%_libtile_avx2_la_CFLAGS = $(TILE_CFLAGS) -mavx2 -mfma -mf16c
 %C%_libtile_avx512_la_SOURCES = %D%/cpu/tile_avx512.c %D%/mod/vm_avx512.c
-%C%_libtile_avx512_la_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+AVX512_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
+%C%_libtile_avx512_la_CFLAGS = $(AVX512_CFLAGS)
+endif
+if HOST_AVX512_BF16
+TILE_LIBS += %D%/libtile_avx512bf16.la
+noinst_LTLIBRARIES += %D%/libtile_avx512bf16.la
+%C%_libtile_avx512bf16_la_SOURCES = %D%/cpu/tile_avx512bf16.c
+%C%_libtile_avx512bf16_la_CFLAGS = $(AVX512_CFLAGS) -mavx512bf16
 endif
 
 %C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c

@@ -10,20 +10,24 @@
 #include "kernels/kernels.h"
 
 /** KERNEL_TEST(suite, name) { uses `isa` } */
-#define KERNEL_TEST(suite, name)                                 \
-	static void suite##_##name(enum kernel_isa isa);         \
-	Test(suite, name##_generic)                              \
-	{                                                        \
-		kernel_test_run(KERNEL_GENERIC, suite##_##name); \
-	}                                                        \
-	Test(suite, name##_avx2)                                 \
-	{                                                        \
-		kernel_test_run(KERNEL_AVX2, suite##_##name);    \
-	}                                                        \
-	Test(suite, name##_avx512)                               \
-	{                                                        \
-		kernel_test_run(KERNEL_AVX512, suite##_##name);  \
-	}                                                        \
+#define KERNEL_TEST(suite, name)                                     \
+	static void suite##_##name(enum kernel_isa isa);             \
+	Test(suite, name##_generic)                                  \
+	{                                                            \
+		kernel_test_run(KERNEL_GENERIC, suite##_##name);     \
+	}                                                            \
+	Test(suite, name##_avx2)                                     \
+	{                                                            \
+		kernel_test_run(KERNEL_AVX2, suite##_##name);        \
+	}                                                            \
+	Test(suite, name##_avx512)                                   \
+	{                                                            \
+		kernel_test_run(KERNEL_AVX512, suite##_##name);      \
+	}                                                            \
+	Test(suite, name##_avx512bf16)                               \
+	{                                                            \
+		kernel_test_run(KERNEL_AVX512_BF16, suite##_##name); \
+	}                                                            \
 	static void suite##_##name(enum kernel_isa isa)
 
 static inline void

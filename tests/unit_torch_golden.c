@@ -28,3 +28,8 @@ Test(torch_golden, attention_avx512)
 {
 	attention(KERNEL_AVX512);
 }
+
+Test(torch_golden, attention_avx512bf16)
+{
+	attention(KERNEL_AVX512_BF16);
+}

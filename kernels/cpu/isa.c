@@ -9,6 +9,7 @@ static const char *const isa_names[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = "generic",
 	[KERNEL_AVX2] = "avx2",
 	[KERNEL_AVX512] = "avx512",
+	[KERNEL_AVX512_BF16] = "avx512bf16",
 };
 
 const char *
@@ -33,6 +34,12 @@ kernel_isa_supported(enum kernel_isa isa)
 #else
 	case KERNEL_AVX2:
 	case KERNEL_AVX512:
+#endif
+#ifdef PAGED_AVX512_BF16
+	case KERNEL_AVX512_BF16:
+		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512bf16");
+#else
+	case KERNEL_AVX512_BF16:
 #endif
 	case KERNEL_N_ISAS:
 		break;
@@ -70,6 +77,10 @@ kernel_tile_ops(enum kernel_isa isa)
 		return &kernel_tile_ops_avx512;
 #else
 	(void)isa;
+#endif
+#ifdef PAGED_AVX512_BF16
+	if (isa == KERNEL_AVX512_BF16)
+		return &kernel_tile_ops_avx512bf16;
 #endif
 	return &kernel_tile_ops_generic;
 }

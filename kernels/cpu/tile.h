@@ -90,6 +90,7 @@ struct kernel_tile_ops {
 extern const struct kernel_tile_ops kernel_tile_ops_generic;
 extern const struct kernel_tile_ops kernel_tile_ops_avx2;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512;
+extern const struct kernel_tile_ops kernel_tile_ops_avx512bf16;
 
 /** kernel_tile_ops - of a supported instruction set */
 const struct kernel_tile_ops *kernel_tile_ops(enum kernel_isa isa);
