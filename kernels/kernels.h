@@ -32,6 +32,14 @@
  * whichever rows share the batch, however many threads work, and whether query
  * rows come one by one or in a chunk.  It depends on the chosen instruction set.
  *
+ * KERNEL_AVX512_BF16 multiplies pairs of bf16 and adds up in f32, on pools of
+ * bf16, e4m3, e5m2 and i8, all of whose elements are bf16 numbers too: scores,
+ * where queries are bf16, and values, where results are, with weights rounded
+ * to bf16.  Then a result's error, rounded to bf16 as it is, is at most twice
+ * that of f32 arithmetic (unit_attention_pairs.c), in the mean of squares and in
+ * the largest; scores, LSE and maximum lose nothing but subnormal numbers, f32's
+ * and bf16's, which that instruction takes as 0.  Else it is KERNEL_AVX512.
+ *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.
  */
@@ -136,7 +144,7 @@ struct attention_args {
 	const float *k_scale, *v_scale; /* as append's were */
 };
 
-/** Instruction sets, best last. */
+/** Instruction sets, best last; AVX512_BF16 is that with AVX512_VBMI. */
 enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16, KERNEL_N_ISAS };
 
 /** kernel_isa_name - "generic", "avx2", "avx512", "avx512bf16" */

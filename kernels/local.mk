@@ -66,8 +66,8 @@ endif
 if HOST_AVX512_BF16
 TILE_LIBS += %D%/libtile_avx512bf16.la
 noinst_LTLIBRARIES += %D%/libtile_avx512bf16.la
-%C%_libtile_avx512bf16_la_SOURCES = %D%/cpu/tile_avx512bf16.c
-%C%_libtile_avx512bf16_la_CFLAGS = $(AVX512_CFLAGS) -mavx512bf16
+%C%_libtile_avx512bf16_la_SOURCES = %D%/cpu/tile_avx512bf16.c %D%/cpu/widen_bf16.h
+%C%_libtile_avx512bf16_la_CFLAGS = $(AVX512_CFLAGS) -mavx512vbmi -mavx512bf16
 endif
 
 %C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c

@@ -127,6 +127,11 @@ UNIT_TESTS += %D%/unit_attention_order
 %C%_unit_attention_order_LDADD = $(KERNEL_TEST_LIBS)
 
 EXTRA_DIST += %D%/golden/attention
+UNIT_TESTS += %D%/unit_attention_pairs
+%C%_unit_attention_pairs_SOURCES = %D%/unit_attention_pairs.c
+%C%_unit_attention_pairs_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_pairs_LDADD = $(MOD_TEST_LIBS)
+
 UNIT_TESTS += %D%/unit_attention_golden
 %C%_unit_attention_golden_SOURCES = %D%/unit_attention_golden.c
 %C%_unit_attention_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

@@ -234,6 +234,13 @@ round_up(uint32_t n, uint32_t lanes)
 	return (n + lanes - 1) / lanes * lanes;
 }
 
+/* Every element is a bf16 too. */
+static bool
+is_bf16_or_bytes(enum paged_dtype dtype)
+{
+	return dtype == PAGED_BF16 || paged_dtype_size(dtype) == 1;
+}
+
 /* Numbers that fit what mods count in, and a block mask of this plan's size. */
 static void
 mods_assert(const struct kernel_team *team, const struct attention_args *args)
@@ -269,6 +276,10 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	};
 	struct attention_size size;
 
+	if (is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16)
+		job.score_dots = ops->dot;
+	if (is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16)
+		job.value_dots = ops->dot;
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
 	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));

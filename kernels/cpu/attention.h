@@ -16,6 +16,8 @@ struct attention_job {
 	uint32_t group;    /* query heads of a KV head */
 	uint32_t k_padded; /* elements */
 	uint32_t v_padded;
+	/* Products of bf16 pairs, or NULL: of scores, where q and pool lose nothing by it; of values, whose result is bf16. */
+	const struct tile_dot_ops *score_dots, *value_dots;
 	float *partials;
 	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
 	uint32_t max_lines;  /* of any task */

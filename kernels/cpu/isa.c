@@ -37,7 +37,8 @@ kernel_isa_supported(enum kernel_isa isa)
 #endif
 #ifdef PAGED_AVX512_BF16
 	case KERNEL_AVX512_BF16:
-		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512bf16");
+		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512vbmi") &&
+		       __builtin_cpu_supports("avx512bf16");
 #else
 	case KERNEL_AVX512_BF16:
 #endif

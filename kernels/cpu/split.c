@@ -28,11 +28,16 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 {
 	const struct kernel_tensor *from = &job->args->q;
 
-	for (uint32_t line = 0; line < task->n_lines; line++)
-		job->ops->widen(scratch->q + (size_t)line * job->k_padded,
-				tensor_at(from, task->row->q_start + line_query_row(job, task, line),
-					  line_head(job, task, line)),
-				from->dtype, from->dim);
+	for (uint32_t line = 0; line < task->n_lines; line++) {
+		const void *q = tensor_at(from, task->row->q_start + line_query_row(job, task, line),
+					  line_head(job, task, line));
+		size_t at = (size_t)line * job->k_padded;
+
+		if (job->score_dots != NULL)
+			job->score_dots->pack(scratch->q16 + at, q, from->dtype, from->dim);
+		else
+			job->ops->widen(scratch->q + at, q, from->dtype, from->dim);
+	}
 	if (job->args->mods != NULL)
 		sight_begin(job, task, scratch);
 }
@@ -98,21 +103,32 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 	rows->padded = p->dim;
 }
 
-/* Rows that fill no whole vectors, or that many lines will read, are first made f32. */
+/*
+ * Rows that fill no whole vectors, or that many lines will read, are first
+ * made f32, or bf16 for products of pairs.
+ */
 static void
-rows_prepare(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, uint32_t n_lines, float *scratch)
+rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, struct tile_rows *rows, uint32_t padded,
+	     uint32_t n_lines, float *scratch)
 {
+	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
 	uint32_t most = paged_dtype_size(rows->dtype) == 1 ? CONVERT_LINES_BYTES : CONVERT_LINES;
+	size_t stride = (size_t)padded * paged_dtype_size(dtype);
 
-	if (rows->padded == padded && (rows->dtype == PAGED_F32 || n_lines < most))
+	if (rows->padded == padded && (rows->dtype == dtype || n_lines < most))
 		return;
 	for (uint32_t i = 0; i < rows->n_tokens; i++) {
-		job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
-		rows->token[i] = scratch + (size_t)i * padded;
+		void *to = (uint8_t *)scratch + i * stride;
+
+		if (dots != NULL)
+			dots->pack(to, rows->token[i], rows->dtype, rows->padded);
+		else
+			job->ops->widen(to, rows->token[i], rows->dtype, rows->padded);
+		rows->token[i] = to;
 	}
 	for (uint32_t i = rows->n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
 		rows->token[i] = rows->token[rows->n_tokens - 1];
-	rows->dtype = PAGED_F32;
+	rows->dtype = dtype;
 	rows->padded = padded;
 }
 
@@ -192,11 +208,13 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 
 /*
  * The tile at `begin` into the split's state; `most` keys are seen by the
- * task's last line, `part` of the split.
+ * task's last line, `part` of the split.  `located`: the tile before this one
+ * left its keys' addresses in scratch->ahead.  Returns whether this one left
+ * those of the next.
  */
-static void
+static bool
 tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	    uint32_t begin, uint32_t most, enum sight_part part)
+	    uint32_t begin, uint32_t most, enum sight_part part, bool located)
 {
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
@@ -215,11 +233,17 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 	if (part == SIGHT_SOME)
 		part = sight_tile(job, task, scratch, begin, end, first, &wanted);
 	if (part == SIGHT_NOTHING)
-		return;
-	rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
-	rows_prepare(job, k, job->k_padded, n - first, scratch->k);
+		return false;
+	if (located)
+		*k = scratch->ahead;
+	else
+		rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
+	rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k);
 	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
-	job->ops->scores(scores, scratch->q, first, n, k, v);
+	if (job->score_dots != NULL)
+		job->score_dots->scores(scores, scratch->q16, first, n, k, v);
+	else
+		job->ops->scores(scores, scratch->q, first, n, k, v);
 	if (scales) {
 		scales_load(job, task, LAYOUT_K_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
 		scores_scale(scores, first, n, scratch->scale);
@@ -231,16 +255,19 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 		scales_load(job, task, LAYOUT_V_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
 		weights_scale(scores, first, n, scratch->scale);
 	}
-	rows_prepare(job, v, job->v_padded, n - first, scratch->v);
+	rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v);
 	if (part == SIGHT_SOME) {
-		job->ops->values_seen(scores, &scratch->split, first, n, v);
-		return;
+		(job->value_dots != NULL ? job->value_dots->values_seen : job->ops->values_seen)(scores, &scratch->split,
+												 first, n, v);
+		return false;
 	}
 	if (end < most && job->args->mods == NULL) { /* else who knows whether that page is wanted */
 		ahead = &scratch->ahead;
 		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, wanted, ahead);
 	}
-	job->ops->values(scores, &scratch->split, first, n, v, ahead);
+	(job->value_dots != NULL ? job->value_dots->values : job->ops->values)(scores, &scratch->split, first, n, v,
+									      ahead);
+	return ahead != NULL;
 }
 
 void
@@ -250,11 +277,12 @@ split_attend(const struct attention_job *job, const struct attention_task *task,
 	uint32_t most = line_visible(job, task, task->n_lines - 1);
 	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
 	enum sight_part part = SIGHT_ALL;
+	bool located = false;
 
 	end = end < most ? end : most;
 	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
 	if (job->args->mods != NULL && begin < end)
 		part = sight_split(job, task, scratch, begin, end);
 	for (; part != SIGHT_NOTHING && begin < end; begin += TILE_TOKENS)
-		tile_attend(job, task, scratch, (uint32_t)begin, most, part);
+		located = tile_attend(job, task, scratch, (uint32_t)begin, most, part, located);
 }

@@ -17,6 +17,7 @@
 struct team_scratch {
 	uint32_t thread; /* its number in the team, the caller's 0 */
 	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
+	uint16_t q16[TILE_LINES * PAGED_MAX_DIM]; /* q in bf16, where scores come of products of pairs */
 	float split_values[TILE_LINES * PAGED_MAX_DIM];
 	float total_values[TILE_LINES * PAGED_MAX_DIM];
 	float k[TILE_TOKENS * PAGED_MAX_DIM];

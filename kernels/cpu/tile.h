@@ -52,8 +52,27 @@ struct tile_scores {
 	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide, values_seen and score mods alone */
 };
 
+/**
+ * Products of bf16 pairs, of rows that bf16 holds exactly: bf16, e4m3, e5m2, i8.
+ *
+ * Each takes rows->padded, a multiple of lanes, of the dtype that rows say.
+ */
+struct tile_dot_ops {
+	/* n elements to bf16, zeros up to a multiple of lanes. */
+	void (*pack)(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n);
+
+	/* The functions of the same names below, with q in bf16 and with weights rounded to it. */
+	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
+		       const struct tile_rows *keys, const struct tile_rows *ahead);
+	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+		       const struct tile_rows *rows, const struct tile_rows *ahead);
+	void (*values_seen)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+			    const struct tile_rows *rows);
+};
+
 struct kernel_tile_ops {
 	uint32_t lanes;
+	const struct tile_dot_ops *dot; /* or NULL */
 
 	/* n elements to f32, zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);

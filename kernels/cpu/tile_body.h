@@ -480,8 +480,8 @@ merge(struct tile_state *total, uint32_t line, float maximum, float sum, const f
 	total->maximum[line] = top;
 }
 
-#define TILE_OPS                                                                                                   \
-	{                                                                                                          \
-		.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
-		.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge, \
-	}
+#define TILE_FUNCTIONS                                                                                     \
+	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
+	.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge
+
+#define TILE_OPS { TILE_FUNCTIONS }

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queries, pages and results that bf16 holds, where a path may multiply pairs
+ * of bf16 and round weights: what that costs, and that pairs of tokens, of
+ * which a line sees one, leave no trace of the other.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernel_test.h"
+#include "tests/kernel_world.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+
+static struct world_params
+decode(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = 7,
+		.q_heads = 4,
+		.kv_heads = 1,
+		.k_dim = 128,
+		.v_dim = 128,
+		.pool = PAGED_BF16,
+		.q = PAGED_BF16,
+		.out = PAGED_BF16,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.09f,
+		.n_rows = 1,
+		.rows = { { .id = 3, .kv_len = 700, .q_len = 1, .q_base = 699 } },
+	};
+}
+
+struct errors {
+	double root_mean; /* of the squares */
+	double largest;
+};
+
+/* `exact` has results in f32, which the other tests hold to float64: they are exact beside a bf16. */
+static struct errors
+errors_of(const struct world *world, const struct world *exact)
+{
+	struct errors errors = { 0 };
+	uint64_t n = 0;
+
+	for (uint64_t q = 0; q < world->total_q; q++)
+		for (uint32_t h = 0; h < world->params.q_heads; h++)
+			for (uint32_t d = 0; d < world->params.v_dim; d++, n++) {
+				double error = (double)world_element(&world->out, q, h, d) -
+					       (double)world_element(&exact->out, q, h, d);
+
+				errors.root_mean += error * error;
+				errors.largest = fmax(errors.largest, fabs(error));
+			}
+	errors.root_mean = sqrt(errors.root_mean / (double)n);
+	return errors;
+}
+
+/* No more than twice those of the plain f32 kernel, whose results are rounded to bf16 too. */
+static void
+errors_check(struct world_params params, enum kernel_isa isa)
+{
+	struct world exact, plain, world;
+	struct errors least, errors;
+
+	world_run(&plain, &params, 1, KERNEL_GENERIC);
+	world_run(&world, &params, 2, isa);
+	params.out = PAGED_F32;
+	world_run(&exact, &params, 1, KERNEL_GENERIC);
+	least = errors_of(&plain, &exact);
+	errors = errors_of(&world, &exact);
+	cr_assert(errors.root_mean <= 2 * least.root_mean && errors.largest <= 2 * least.largest,
+		  "seed %" PRIu64
+		  ", %u/%u heads, dims %u %u, kv_len %u, pool %s, scale %g: errors %.3g and %.3g, f32's %.3g "
+		  "and %.3g",
+		  params.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.rows[0].kv_len,
+		  paged_dtype_name(params.pool), (double)params.scale, errors.root_mean, errors.largest,
+		  least.root_mean, least.largest);
+	world_destroy(&exact);
+	world_destroy(&plain);
+	world_destroy(&world);
+}
+
+KERNEL_TEST(pairs, errors_by_pool_and_scale)
+{
+	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
+
+	for (size_t i = 0; i < COUNT(pools) * COUNT(scales); i++) {
+		struct world_params params = decode();
+
+		params.pool = pools[i % COUNT(pools)];
+		params.scale = scales[i / COUNT(pools)];
+		errors_check(params, isa);
+	}
+}
+
+KERNEL_TEST(pairs, errors_by_shape)
+{
+	static const struct {
+		uint32_t q_heads, kv_heads, k_dim, v_dim, kv_len, q_len;
+		bool v_in_k;
+	} shapes[] = { { 1, 1, 64, 64, 129, 1, false },   { 6, 2, 80, 112, 333, 1, false },
+		       { 7, 1, 40, 121, 1025, 1, false }, { 5, 1, 192, 128, 77, 3, false },
+		       { 8, 1, 576, 512, 200, 1, true },  { 3, 3, 256, 256, 511, 5, false } };
+
+	for (size_t i = 0; i < COUNT(shapes); i++) {
+		struct world_params params = decode();
+
+		params.q_heads = shapes[i].q_heads;
+		params.kv_heads = shapes[i].kv_heads;
+		params.k_dim = shapes[i].k_dim;
+		params.v_dim = shapes[i].v_dim;
+		params.v_in_k = shapes[i].v_in_k;
+		params.rows[0].kv_len = shapes[i].kv_len;
+		params.rows[0].q_len = shapes[i].q_len;
+		params.rows[0].q_base = shapes[i].kv_len - shapes[i].q_len;
+		errors_check(params, isa);
+	}
+}
+
+/* Query rows in a chunk see odd and even numbers of tokens; each alone has the same bits. */
+KERNEL_TEST(pairs, chunk_or_one_by_one)
+{
+	for (size_t i = 0; i < COUNT(pools); i++) {
+		struct world_params params = decode(), one;
+		struct world chunk, alone;
+
+		params.pool = pools[i];
+		params.q_heads = 3;
+		params.rows[0] = (struct world_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
+		world_run(&chunk, &params, 1, isa);
+		one = params;
+		for (uint32_t q = 0; q < 5; q++) {
+			one.placement = q;
+			one.page_size = 1 + q;
+			one.rows[0] = (struct world_row){ .id = 4, .kv_len = 63 + q, .q_len = 1, .q_base = 62 + q };
+			world_run(&alone, &one, 2, isa);
+			cr_assert(world_same(&chunk, q, &alone, 0, 1), "pool %s, query row %u",
+				  paged_dtype_name(pools[i]), q);
+			world_destroy(&alone);
+		}
+		world_destroy(&chunk);
+	}
+}
+
+static void
+bf16_put(struct world *world, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
+{
+	uint32_t size = world->params.page_size;
+
+	memcpy(world->pool +
+		       layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / size], 0,
+				     token % size) +
+		       2 * dim,
+	       &bits, sizeof(bits));
+}
+
+/* A NaN beside the last token that a query row sees, in its pair, is another's alone. */
+KERNEL_TEST(pairs, nan_in_the_other_half)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = decode();
+	struct world world;
+
+	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 50, .q_len = 2, .q_base = 48 };
+	world_create(&world, &params);
+	bf16_put(&world, LAYOUT_V, 49, 5, 0x7fc0);
+	world_attend(&world, team);
+	for (uint32_t h = 0; h < params.q_heads; h++)
+		for (uint32_t d = 0; d < params.v_dim; d++) {
+			cr_assert(!isnan(world_element(&world.out, 0, h, d)));
+			cr_assert_eq(isnan(world_element(&world.out, 1, h, d)) != 0, d == 5);
+		}
+	world_destroy(&world);
+	kernel_team_destroy(team);
+}
