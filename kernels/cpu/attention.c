@@ -18,6 +18,8 @@
 #define ALONE_PRODUCTS (256u << 10)
 /* With so many tasks a thread, whole tasks spread well enough. */
 #define TASKS_A_THREAD 4u
+/* With so many tasks or units a thread, each may hold one more than it works on. */
+#define AHEAD_A_THREAD 8u
 
 static uint64_t
 row_lines(const struct attention_job *job, const struct kernel_row *row)
@@ -120,56 +122,123 @@ task_finish(const struct attention_job *job, const struct attention_task *task, 
 	}
 }
 
+/* Without a mask every key that lengths leave is read, so what comes next can be fetched ahead. */
+static bool
+sees_all(const struct attention_job *job)
+{
+	const struct kernel_mods *mods = job->args->mods;
+
+	return mods == NULL || (mods->params.mask == NULL && mods->params.blocks == NULL);
+}
+
+static bool
+task_take(struct kernel_team *team, const struct attention_job *job, struct rows_cursor *cursor,
+	  struct attention_task *task)
+{
+	const struct attention_args *args = job->args;
+	uint64_t number = team_take(team);
+
+	if (!rows_find(cursor, number, args->rows, args->n_rows, row_tasks, job))
+		return false;
+	*task = task_of(job, &args->rows[cursor->row], number - cursor->first);
+	return true;
+}
+
+/* All splits of a task; `next`: the task after it, or NULL if that is not known. */
+static void
+task_attend(const struct attention_job *job, const struct attention_task *task, const struct attention_task *next,
+	    struct team_scratch *scratch)
+{
+	uint64_t n_splits = rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
+
+	task_begin(job, task, scratch);
+	state_clear(&scratch->total, scratch->total_values, job->v_padded, task->n_lines);
+	for (uint64_t split = 0; split < n_splits; split++) {
+		struct attention_piece piece = { .task = *task }, after = { .task = *task };
+		bool last;
+
+		if (job->args->mods != NULL)
+			split = sight_next(job, task, scratch, split, n_splits);
+		if (split == n_splits)
+			break;
+		last = split + 1 == n_splits;
+		piece.split = split;
+		if (!last)
+			after.split = split + 1;
+		else if (next != NULL)
+			after.task = *next;
+		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
+			     scratch->split_values);
+		split_merge(job, task, &scratch->total, scratch->split.maximum, scratch->split.sum,
+			    scratch->split_values);
+	}
+	task_finish(job, task, &scratch->total);
+}
+
 static void
 tasks_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
-	const struct attention_args *args = job->args;
 	struct rows_cursor cursor = { 0 };
+	struct attention_task tasks[2];
+	bool more = task_take(team, job, &cursor, &tasks[0]);
 
-	for (;;) {
-		uint64_t unit = team_take(team), n_splits;
-		struct attention_task task;
+	for (uint32_t i = 0; more; i ^= 1) {
+		const struct attention_task *next = NULL;
 
-		if (!rows_find(&cursor, unit, args->rows, args->n_rows, row_tasks, job))
-			return;
-		task = task_of(job, &args->rows[cursor.row], unit - cursor.first);
-		n_splits = rows_divide_up(line_visible(job, &task, task.n_lines - 1), KERNEL_SPLIT);
-		task_begin(job, &task, scratch);
-		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
-		for (uint64_t split = 0; split < n_splits; split++) {
-			if (args->mods != NULL)
-				split = sight_next(job, &task, scratch, split, n_splits);
-			if (split == n_splits)
-				break;
-			split_attend(job, &task, scratch, split, scratch->split_values);
-			split_merge(job, &task, &scratch->total, scratch->split.maximum, scratch->split.sum,
-				    scratch->split_values);
+		if (job->take_ahead) {
+			more = task_take(team, job, &cursor, &tasks[i ^ 1]);
+			next = more ? &tasks[i ^ 1] : NULL;
 		}
-		task_finish(job, &task, &scratch->total);
+		task_attend(job, &tasks[i], next, scratch);
+		if (!job->take_ahead)
+			more = task_take(team, job, &cursor, &tasks[i ^ 1]);
 	}
+}
+
+struct unit {
+	struct attention_piece piece;
+	float *partial;
+};
+
+static bool
+unit_take(struct kernel_team *team, const struct attention_job *job, struct rows_cursor *cursor, struct unit *unit)
+{
+	const struct attention_args *args = job->args;
+	uint64_t number = team_take(team), n_splits;
+
+	if (!rows_find(cursor, number, args->rows, args->n_rows, row_units, job))
+		return false;
+	n_splits = row_splits(job, &args->rows[cursor->row]);
+	unit->piece.task = task_of(job, &args->rows[cursor->row], (number - cursor->first) / n_splits);
+	unit->piece.split = (number - cursor->first) % n_splits;
+	unit->partial = job->partials + number * job->partial_size;
+	return true;
 }
 
 static void
 splits_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
-	const struct attention_args *args = job->args;
 	struct rows_cursor cursor = { 0 };
+	struct unit units[2];
+	bool more = unit_take(team, job, &cursor, &units[0]);
 
-	for (;;) {
-		uint64_t unit = team_take(team), n_splits;
-		struct attention_task task;
-		float *partial = job->partials + unit * job->partial_size;
+	for (uint32_t i = 0; more; i ^= 1) {
+		const struct unit *unit = &units[i];
+		const struct attention_piece *next = NULL;
+		uint32_t n = unit->piece.task.n_lines;
 
-		if (!rows_find(&cursor, unit, args->rows, args->n_rows, row_units, job))
-			return;
-		n_splits = row_splits(job, &args->rows[cursor.row]);
-		task = task_of(job, &args->rows[cursor.row], (unit - cursor.first) / n_splits);
-		task_begin(job, &task, scratch);
-		split_attend(job, &task, scratch, (unit - cursor.first) % n_splits, partial + 2 * job->max_lines);
-		memcpy(partial, scratch->split.maximum, task.n_lines * sizeof(float));
-		memcpy(partial + job->max_lines, scratch->split.sum, task.n_lines * sizeof(float));
+		if (job->take_ahead) {
+			more = unit_take(team, job, &cursor, &units[i ^ 1]);
+			next = more && sees_all(job) ? &units[i ^ 1].piece : NULL;
+		}
+		task_begin(job, &unit->piece.task, scratch);
+		split_attend(job, &unit->piece, next, scratch, unit->partial + 2 * job->max_lines);
+		memcpy(unit->partial, scratch->split.maximum, n * sizeof(float));
+		memcpy(unit->partial + job->max_lines, scratch->split.sum, n * sizeof(float));
+		if (!job->take_ahead)
+			more = unit_take(team, job, &cursor, &units[i ^ 1]);
 	}
 }
 
@@ -280,6 +349,8 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 		job.score_dots = ops->dot;
 	if (is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16)
 		job.value_dots = ops->dot;
+	job.values = job.value_dots != NULL ? ops->dot->values : ops->values;
+	job.values_seen = job.value_dots != NULL ? ops->dot->values_seen : ops->values_seen;
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
 	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));
@@ -294,9 +365,11 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	job.partial_size = (size_t)job.max_lines * (job.v_padded + 2);
 	if (team_n_threads(team) == 1 || size.n_tasks >= (uint64_t)TASKS_A_THREAD * team_n_threads(team) ||
 	    size.n_units > TEAM_PARTIALS / job.partial_size) {
+		job.take_ahead = size.n_tasks >= (uint64_t)AHEAD_A_THREAD * team_n_threads(team);
 		team_run(team, tasks_work, &job);
 		return;
 	}
+	job.take_ahead = size.n_units >= (uint64_t)AHEAD_A_THREAD * team_n_threads(team);
 	team_run(team, splits_work, &job);
 	team_run(team, merge_work, &job);
 }

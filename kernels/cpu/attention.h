@@ -18,9 +18,12 @@ struct attention_job {
 	uint32_t v_padded;
 	/* Products of bf16 pairs, or NULL: of scores, where q and pool lose nothing by it; of values, whose result is bf16. */
 	const struct tile_dot_ops *score_dots, *value_dots;
+	tile_values_fn values;
+	tile_values_seen_fn values_seen;
 	float *partials;
 	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
 	uint32_t max_lines;  /* of any task */
+	bool take_ahead;     /* threads take the next task or unit before they work on one, and fetch its first keys */
 };
 
 struct attention_task {
@@ -68,8 +71,18 @@ void state_clear(struct tile_state *state, float *values, uint32_t stride, uint3
 /** task_begin - before a thread's splits of a task */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
-/** split_attend - one split of a task into scratch->split, whose values lie in `values` */
-void split_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-		  uint64_t split, float *values);
+/** One split of a task. */
+struct attention_piece {
+	struct attention_task task;
+	uint64_t split;
+};
+
+/**
+ * split_attend - one split of a task into scratch->split, whose values lie in `values`
+ *
+ * @param[in] next  what this thread will do next, to be fetched meanwhile; or NULL
+ */
+void split_attend(const struct attention_job *job, const struct attention_piece *piece,
+		  const struct attention_piece *next, struct team_scratch *scratch, float *values);
 
 #endif

@@ -10,6 +10,8 @@
 /* With so many lines it pays to convert a tile once, ahead of its use; of two bytes an element, and of one. */
 #define CONVERT_LINES 12u
 #define CONVERT_LINES_BYTES 5u
+/* The same of bytes, for products of bf16 pairs. */
+#define PACK_LINES 9u
 
 void
 state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines)
@@ -112,7 +114,9 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, s
 	     uint32_t n_lines, float *scratch)
 {
 	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
-	uint32_t most = paged_dtype_size(rows->dtype) == 1 ? CONVERT_LINES_BYTES : CONVERT_LINES;
+	uint32_t most = dots != NULL                         ? PACK_LINES
+			: paged_dtype_size(rows->dtype) == 1 ? CONVERT_LINES_BYTES
+							     : CONVERT_LINES;
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
 
 	if (rows->padded == padded && (rows->dtype == dtype || n_lines < most))
@@ -206,19 +210,33 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 	return 1;
 }
 
+struct tile_place {
+	const struct attention_task *task;
+	uint32_t begin;
+	uint32_t most; /* so many keys the task's last line sees */
+};
+
+static struct tile_place
+place_of(const struct attention_job *job, const struct attention_piece *piece)
+{
+	return (struct tile_place){ .task = &piece->task,
+				    .begin = (uint32_t)(piece->split * KERNEL_SPLIT),
+				    .most = line_visible(job, &piece->task, piece->task.n_lines - 1) };
+}
+
 /*
- * The tile at `begin` into the split's state; `most` keys are seen by the
- * task's last line, `part` of the split.  `located`: the tile before this one
- * left its keys' addresses in scratch->ahead.  Returns whether this one left
- * those of the next.
+ * A tile into the split's state; `part` of the split is seen.  `located`: the
+ * tile before this one left its keys' addresses in scratch->ahead.  Returns
+ * whether this one left those of `next`, if there is one that is surely wanted.
  */
 static bool
-tile_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	    uint32_t begin, uint32_t most, enum sight_part part, bool located)
+tile_attend(const struct attention_job *job, struct team_scratch *scratch, const struct tile_place *place,
+	    const struct tile_place *next, enum sight_part part, bool located)
 {
+	const struct attention_task *task = place->task;
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
-	uint32_t end = tile_end(begin, most), first = 0, n = task->n_lines;
+	uint32_t begin = place->begin, end = tile_end(begin, place->most), first = 0, n = task->n_lines;
 	uint64_t wanted = ~UINT64_C(0);
 	bool scales = job->args->pages.layout->params.dtype == PAGED_I8;
 	float scale = score_scale(job, task);
@@ -257,32 +275,43 @@ tile_attend(const struct attention_job *job, const struct attention_task *task, 
 	}
 	rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v);
 	if (part == SIGHT_SOME) {
-		(job->value_dots != NULL ? job->value_dots->values_seen : job->ops->values_seen)(scores, &scratch->split,
-												 first, n, v);
+		job->values_seen(scores, &scratch->split, first, n, v);
 		return false;
 	}
-	if (end < most && job->args->mods == NULL) { /* else who knows whether that page is wanted */
+	if (next != NULL) {
 		ahead = &scratch->ahead;
-		rows_locate(job, task, LAYOUT_K, end, tile_end(end, most) - end, wanted, ahead);
+		rows_locate(job, next->task, LAYOUT_K, next->begin, tile_end(next->begin, next->most) - next->begin,
+			    ~UINT64_C(0), ahead);
 	}
-	(job->value_dots != NULL ? job->value_dots->values : job->ops->values)(scores, &scratch->split, first, n, v,
-									      ahead);
+	job->values(scores, &scratch->split, first, n, v, ahead);
 	return ahead != NULL;
 }
 
 void
-split_attend(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	     uint64_t split, float *values)
+split_attend(const struct attention_job *job, const struct attention_piece *piece, const struct attention_piece *next,
+	     struct team_scratch *scratch, float *values)
 {
-	uint32_t most = line_visible(job, task, task->n_lines - 1);
-	uint64_t begin = split * KERNEL_SPLIT, end = begin + KERNEL_SPLIT;
+	const struct attention_task *task = &piece->task;
+	struct tile_place place = place_of(job, piece);
+	uint64_t end = (piece->split + 1) * KERNEL_SPLIT;
 	enum sight_part part = SIGHT_ALL;
 	bool located = false;
 
-	end = end < most ? end : most;
+	end = end < place.most ? end : place.most;
 	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
-	if (job->args->mods != NULL && begin < end)
-		part = sight_split(job, task, scratch, begin, end);
-	for (; part != SIGHT_NOTHING && begin < end; begin += TILE_TOKENS)
-		located = tile_attend(job, task, scratch, (uint32_t)begin, most, part, located);
+	if (job->args->mods != NULL && place.begin < end)
+		part = sight_split(job, task, scratch, place.begin, end);
+	while (part != SIGHT_NOTHING && place.begin < end) {
+		struct tile_place after = place;
+		bool known;
+
+		after.begin += TILE_TOKENS;
+		known = part == SIGHT_ALL && after.begin < end;
+		if (after.begin >= end && next != NULL) {
+			after = place_of(job, next);
+			known = after.begin < after.most;
+		}
+		located = tile_attend(job, scratch, &place, known ? &after : NULL, part, located);
+		place.begin += TILE_TOKENS;
+	}
 }

@@ -52,6 +52,12 @@ struct tile_scores {
 	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide, values_seen and score mods alone */
 };
 
+/** kernel_tile_ops.values and values_seen */
+typedef void (*tile_values_fn)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+			       const struct tile_rows *rows, const struct tile_rows *ahead);
+typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin,
+				    uint32_t end, const struct tile_rows *rows);
+
 /**
  * Products of bf16 pairs, of rows that bf16 holds exactly: bf16, e4m3, e5m2, i8.
  *
@@ -64,10 +70,8 @@ struct tile_dot_ops {
 	/* The functions of the same names below, with q in bf16 and with weights rounded to it. */
 	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
 		       const struct tile_rows *keys, const struct tile_rows *ahead);
-	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		       const struct tile_rows *rows, const struct tile_rows *ahead);
-	void (*values_seen)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-			    const struct tile_rows *rows);
+	tile_values_fn values;
+	tile_values_seen_fn values_seen;
 };
 
 struct kernel_tile_ops {
@@ -95,12 +99,10 @@ struct kernel_tile_ops {
 	void (*hide)(struct tile_scores *scores, uint32_t begin, uint32_t end);
 
 	/* values = values * rescale + weights . V, visible tokens only. */
-	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		       const struct tile_rows *rows, const struct tile_rows *ahead);
+	tile_values_fn values;
 
 	/* The same for seen tokens only: others are not even multiplied by their weight, which is 0. */
-	void (*values_seen)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-			    const struct tile_rows *rows);
+	tile_values_seen_fn values_seen;
 
 	/* Fold a later split's state of one line into the state of all before it. */
 	void (*merge)(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values);

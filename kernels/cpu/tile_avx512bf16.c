@@ -24,65 +24,76 @@ dot(vec sum, __m512i a, __m512i b)
 }
 
 /*
- * Rows that will be wanted FETCH_TOKENS later are fetched meanwhile, a step of
- * dims with each step: into the first cache, of which two tiles of usual dims
- * are all, so no further ahead.
+ * What comes in the next tile is brought to the second cache, rows of
+ * FETCH_STREAMS pages in turn: one page alone has too few misses under way.
+ * From there rows come to the first, which has no room for more than two
+ * tiles, so many tokens before they are used.
  */
-#ifndef FETCH_TOKENS
+#define FETCH_STREAMS 4u
 #define FETCH_TOKENS 16u
-#endif
 
-/* From the row after so many tokens on; where nobody knows it, what is there already. */
-INLINE const void *const *
-rows_after(const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t t)
+/* Rows near and far to fetch beside tokens t .. t + n - 1; where nobody knows what comes, what is there already. */
+struct fetch {
+	const void *near[TILE_TOKEN_BLOCK], *far[TILE_TOKEN_BLOCK];
+};
+
+INLINE struct fetch
+fetch_beside(const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t t, uint32_t n)
 {
-	uint32_t after = t + FETCH_TOKENS;
+	const void *const *near = &rows->token[t];
+	const uint32_t apart = TILE_TOKENS / FETCH_STREAMS;
+	bool whole = ahead != NULL && ahead->n_tokens == TILE_TOKENS;
+	struct fetch fetch;
 
-	if (after < rows->n_tokens)
-		return &rows->token[after];
-	after -= TILE_TOKENS;
-	return ahead != NULL && after < ahead->n_tokens ? &ahead->token[after] : &rows->token[t];
+	if (t + FETCH_TOKENS < rows->n_tokens)
+		near = &rows->token[t + FETCH_TOKENS];
+	else if (whole)
+		near = &ahead->token[(t + FETCH_TOKENS) % TILE_TOKENS];
+	UNROLL
+	for (uint32_t j = 0; j < n; j++) {
+		fetch.near[j] = near[j];
+		fetch.far[j] = whole ? ahead->token[(t + j) % FETCH_STREAMS * apart + t / FETCH_STREAMS] : near[j];
+	}
+	return fetch;
 }
 
-/* Of a row, what n dims from d on take. */
+/* Of the j-th of them, what n dims from d on take. */
 INLINE void
-fetch_dims(const void *row, enum paged_dtype dtype, uint32_t d, uint32_t n)
+fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32_t d, uint32_t n)
 {
-	for (uint32_t i = 0; i < n * size_of(dtype); i += 64)
-		__builtin_prefetch((const uint8_t *)row + (size_t)d * size_of(dtype) + i);
+	UNROLL
+	for (uint32_t i = 0; i < n * size_of(dtype); i += 64) {
+		__builtin_prefetch((const uint8_t *)fetch->near[j] + (size_t)d * size_of(dtype) + i, 0, 3);
+		__builtin_prefetch((const uint8_t *)fetch->far[j] + (size_t)d * size_of(dtype) + i, 0, 2);
+	}
 }
 
 INLINE void
 pack_of(uint16_t *padded, const void *from, uint32_t n, enum paged_dtype dtype)
 {
-	uint32_t whole = n - n % LANES;
-	uint16_t tail[LANES] = { 0 };
+	const struct widen_tables tables = widen_tables(dtype);
+	float tail[LANES] = { 0 };
+	uint32_t i = 0;
 
-	for (uint32_t i = 0; i < whole; i += LANES)
+	for (; i + DOT_DIMS <= n; i += DOT_DIMS) {
+		__m512i wide[2];
+
+		widen_64(&tables, from, dtype, i, wide);
+		_mm512_storeu_si512(padded + i, wide[0]);
+		_mm512_storeu_si512(padded + i + DOT_DIMS / 2, wide[1]);
+	}
+	for (; i + LANES <= n; i += LANES)
 		_mm256_storeu_si256((__m256i *)(void *)(padded + i), widen_16(from, dtype, i));
-	if (whole == n)
+	if (i == n)
 		return;
-	memcpy(tail, (const uint8_t *)from + (size_t)whole * size_of(dtype), (size_t)(n - whole) * size_of(dtype));
-	_mm256_storeu_si256((__m256i *)(void *)(padded + whole), widen_16(tail, dtype, 0));
+	memcpy(tail, (const uint8_t *)from + (size_t)i * size_of(dtype), (size_t)(n - i) * size_of(dtype));
+	_mm256_storeu_si256((__m256i *)(void *)(padded + i), widen_16(tail, dtype, 0));
 }
-
-/* `function` with its last argument one of the dtypes that bf16 holds. */
-#define FOR_DOT_DTYPE(dtype, function, ...)                \
-	do {                                               \
-		if ((dtype) == PAGED_BF16)                 \
-			function(__VA_ARGS__, PAGED_BF16); \
-		else if ((dtype) == PAGED_E4M3)            \
-			function(__VA_ARGS__, PAGED_E4M3); \
-		else if ((dtype) == PAGED_E5M2)            \
-			function(__VA_ARGS__, PAGED_E5M2); \
-		else                                       \
-			function(__VA_ARGS__, PAGED_I8);   \
-	} while (0)
 
 static void
 pack(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n)
 {
-	FOR_DOT_DTYPE(dtype, pack_of, padded, from, n);
+	FOR_DTYPE(dtype, pack_of, padded, from, n);
 }
 
 INLINE void
@@ -92,7 +103,8 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 	const struct widen_tables tables = widen_tables(dtype);
 
 	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
-		const void *const *token = &keys->token[t], *const *after = rows_after(keys, ahead, t);
+		const void *const *token = &keys->token[t];
+		const struct fetch fetch = fetch_beside(keys, ahead, t, TILE_TOKEN_BLOCK);
 		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
 		uint32_t d = 0;
 
@@ -108,7 +120,7 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 			UNROLL
 			for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++) {
 				widen_64(&tables, token[j], dtype, d, key[j]);
-				fetch_dims(after[j], dtype, d, DOT_DIMS);
+				fetch_dims(&fetch, j, dtype, d, DOT_DIMS);
 			}
 			UNROLL
 			for (uint32_t h = 0; h < 2; h++)
@@ -126,7 +138,7 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 			for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++) {
 				__m512i key = _mm512_zextsi256_si512(widen_16(token[j], dtype, d));
 
-				fetch_dims(after[j], dtype, d, LANES);
+				fetch_dims(&fetch, j, dtype, d, LANES);
 				UNROLL
 				for (uint32_t i = 0; i < lines; i++) {
 					__m256i query = widen_16(q + (size_t)i * padded, PAGED_BF16, d);
@@ -142,20 +154,20 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 typedef void (*scores_fn)(float *score, const uint16_t *q, const struct tile_rows *keys, const struct tile_rows *ahead);
 
 /* A function of its own for each dtype and number of lines: together they would run out of registers. */
-#define SCORES(name, dtype, lines)                                                                                 \
-	static void scores_##name##_##lines(float *score, const uint16_t *q, const struct tile_rows *keys,         \
-					    const struct tile_rows *ahead)                                         \
-	{                                                                                                          \
-		if (keys->padded == USUAL_DIMS)                                                                    \
-			dot_scores_block(score, q, keys, ahead, USUAL_DIMS, dtype, lines);                         \
-		else                                                                                               \
-			dot_scores_block(score, q, keys, ahead, keys->padded, dtype, lines);                       \
+#define SCORES(name, dtype, lines)                                                                         \
+	static void scores_##name##_##lines(float *score, const uint16_t *q, const struct tile_rows *keys, \
+					    const struct tile_rows *ahead)                                 \
+	{                                                                                                  \
+		if (keys->padded == USUAL_DIMS)                                                            \
+			dot_scores_block(score, q, keys, ahead, USUAL_DIMS, dtype, lines);                 \
+		else                                                                                       \
+			dot_scores_block(score, q, keys, ahead, keys->padded, dtype, lines);               \
 	}
 #define FOR_LINES(what, name, dtype) what(name, dtype, 1) what(name, dtype, 2) what(name, dtype, 3) what(name, dtype, 4)
-#define FOR_LINES_AND_DTYPES(what)          \
-	FOR_LINES(what, bf16, PAGED_BF16)   \
-	FOR_LINES(what, e4m3, PAGED_E4M3)   \
-	FOR_LINES(what, e5m2, PAGED_E5M2)   \
+#define FOR_LINES_AND_DTYPES(what)        \
+	FOR_LINES(what, bf16, PAGED_BF16) \
+	FOR_LINES(what, e4m3, PAGED_E4M3) \
+	FOR_LINES(what, e5m2, PAGED_E5M2) \
 	FOR_LINES(what, i8, PAGED_I8)
 
 FOR_LINES_AND_DTYPES(SCORES)
@@ -209,11 +221,11 @@ dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weig
 	for (uint32_t t = from & ~1u; t < to; t += 2) {
 		const void *even = t < from ? zeros : rows->token[t];
 		const void *odd = t + 1 == to ? zeros : rows->token[t + 1];
-		const void *const *after = rows_after(rows, ahead, t);
+		const struct fetch fetch = fetch_beside(rows, ahead, t, 2);
 		__m512i value[DOT_VECS];
 
-		fetch_dims(after[0], dtype, d, vecs * LANES);
-		fetch_dims(after[1], dtype, d, vecs * LANES);
+		fetch_dims(&fetch, 0, dtype, d, vecs * LANES);
+		fetch_dims(&fetch, 1, dtype, d, vecs * LANES);
 		if (vecs == DOT_VECS)
 			pairs_64(&tables, even, odd, dtype, d, value);
 		else
@@ -250,12 +262,12 @@ dot_values_lines(float *values, uint32_t stride, const struct weight_pairs *weig
 typedef void (*values_fn)(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
 			  const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t from, uint32_t to);
 
-#define VALUES(name, dtype, lines)                                                                                 \
-	static void values_##name##_##lines(float *values, uint32_t stride, const struct weight_pairs *weights,    \
-					    const float *rescale, const struct tile_rows *rows,                    \
-					    const struct tile_rows *ahead, uint32_t from, uint32_t to)             \
-	{                                                                                                          \
-		dot_values_lines(values, stride, weights, rescale, rows, ahead, from, to, dtype, lines);           \
+#define VALUES(name, dtype, lines)                                                                              \
+	static void values_##name##_##lines(float *values, uint32_t stride, const struct weight_pairs *weights, \
+					    const float *rescale, const struct tile_rows *rows,                 \
+					    const struct tile_rows *ahead, uint32_t from, uint32_t to)          \
+	{                                                                                                       \
+		dot_values_lines(values, stride, weights, rescale, rows, ahead, from, to, dtype, lines);        \
 	}
 
 FOR_LINES_AND_DTYPES(VALUES)
@@ -344,8 +356,7 @@ dot_values_seen(const struct tile_scores *scores, struct tile_state *state, uint
 			uint32_t from, to = run_of_ones(whole_pairs(all), done, TILE_TOKENS, &from);
 
 			for (uint32_t i = 0; i < n; i++)
-				dot_values_runs(scores, state, &pairs[i], begin + i, &rescale[i], rows,
-						done, from);
+				dot_values_runs(scores, state, &pairs[i], begin + i, &rescale[i], rows, done, from);
 			if (from < to)
 				dot_values_run(state, pairs, begin, rescale, rows, NULL, from, to, n);
 			for (uint32_t i = 0; from < to && i < n; i++)
