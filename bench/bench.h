@@ -43,6 +43,7 @@ struct bench_suite {
 	const char *what;
 	/* Instead of the rest: measures on its own, and adds its results. */
 	void (*run)(const struct bench_options *options, struct bench_report *report);
+	void (*list)(void); /* a line for each of its figures; NULL: `figures` has them, or nobody */
 	unsigned int against; /* bits: kinds of ratios it has besides limits */
 	void (*setup)(void);
 	void (*teardown)(void);

@@ -62,6 +62,9 @@ struct kv_figure {
 void kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_options *options,
 		  struct bench_report *report);
 
+/** kv_suite_list - a line for each figure of a table, and what it is related to */
+void kv_suite_list(const struct kv_figure *figures, size_t n);
+
 /* Below: for kv_suite.c and its scenes. */
 
 /** What a group's figures are measured at. */

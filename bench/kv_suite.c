@@ -168,3 +168,20 @@ kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_optio
 		bench_die("%s: no figure with \"%s\" in its name has ratios to %s", report->suite->name,
 			  options->only != NULL ? options->only : "", bench_against_name(options->against));
 }
+
+void
+kv_suite_list(const struct kv_figure *figures, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct bench_relation *relations = figures[i].relations;
+
+		if (relations[0].to == NULL)
+			continue;
+		printf("    %-36s", figures[i].name);
+		for (size_t r = 0; r < BENCH_MAX_RATIOS && relations[r].to != NULL; r++)
+			printf(" %s%s%s", bench_against_name(relations[r].against),
+			       relations[r].target != NULL ? " " : "",
+			       relations[r].target != NULL ? relations[r].target : "");
+		putchar('\n');
+	}
+}

@@ -50,9 +50,16 @@ run(const struct bench_options *options, struct bench_report *report)
 	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
 }
 
+static void
+list(void)
+{
+	kv_suite_list(figures, sizeof(figures) / sizeof(figures[0]));
+}
+
 const struct bench_suite bench_suite_append = {
 	.name = "append",
 	.what = "new K and V into the pages, beside copying as many bytes there",
 	.run = run,
+	.list = list,
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
 };

@@ -105,9 +105,16 @@ run(const struct bench_options *options, struct bench_report *report)
 	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
 }
 
+static void
+list(void)
+{
+	kv_suite_list(figures, sizeof(figures) / sizeof(figures[0]));
+}
+
 const struct bench_suite bench_suite_decode = {
 	.name = "decode",
 	.what = "attention of one query row a sequence, beside reading the same pages",
 	.run = run,
+	.list = list,
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

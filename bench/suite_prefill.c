@@ -55,9 +55,16 @@ run(const struct bench_options *options, struct bench_report *report)
 	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
 }
 
+static void
+list(void)
+{
+	kv_suite_list(figures, sizeof(figures) / sizeof(figures[0]));
+}
+
 const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
 	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
 	.run = run,
+	.list = list,
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

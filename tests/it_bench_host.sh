@@ -63,6 +63,12 @@ text()
 	"$bench" run --quick limits >"$directory/text" && cat "$directory/text" && grep -q 'GFLOP/s' "$directory/text"
 }
 
+listed()
+{
+	"$bench" list >"$directory/text" && cat "$directory/text" && grep -q '^    decode 1 x 4k  *limit >= 0.90' \
+		"$directory/text"
+}
+
 refused()
 {
 	! "$bench" run limits --against torch && ! "$bench" run limits --against nothing &&
@@ -87,6 +93,7 @@ no_torch()
 		grep -q 'bench/peers/setup DIR' "$directory/text"
 }
 
+try "figures and their targets are listed" listed
 try "limits of the machine" quick limits 5
 try "limits as text" text
 try "decode beside reading its pages" quick decode 30
