@@ -84,10 +84,11 @@ struct paged_append_params {
  *
  * They are rounded to nearest even.  E4M3 and E5M2 keep x * (1 / scale), at
  * most their largest finite number (448, 57344), with a relative error of at
- * most 2^-4 and 2^-3 of normal numbers; NaN stays NaN.  I8 keeps, of each token and head, an f32
- * scale (the largest magnitude / 127) and whole numbers from -127 to 127: an
- * error of at most 1/254 of the largest magnitude.  A token's head with a NaN or an
- * infinity in it reads as NaN.
+ * most 2^-4 and 2^-3 of normal numbers; NaN stays NaN.  I8 keeps, of each token
+ * and head, an f32 scale (the largest magnitude / 127) and whole numbers from
+ * -127 to 127: an error of at most 1/254 of the largest magnitude, all of it
+ * where that is below 2^-120.  A token's head with a NaN or an infinity in it
+ * reads as NaN.
  *
  * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
  * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
