@@ -32,6 +32,7 @@ struct bench_options {
 	/* Of suites that measure on their own: */
 	bool quick;       /* toy sizes: what is asked is whether it runs */
 	const char *only; /* what has this in its name; NULL: all */
+	bool more;        /* figures that are not always asked for, as they are many, too */
 	enum bench_against against;
 	unsigned int n_threads;
 };
@@ -45,6 +46,7 @@ struct bench_suite {
 	void (*run)(const struct bench_options *options, struct bench_report *report);
 	void (*list)(void); /* a line for each of its figures; NULL: `figures` has them, or nobody */
 	unsigned int against; /* bits: kinds of ratios it has besides limits */
+	bool special;         /* of machines that have more than a CPU: left out of "all" */
 	void (*setup)(void);
 	void (*teardown)(void);
 	const struct bench_figure *figures;

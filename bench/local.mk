@@ -39,6 +39,8 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_prefill.c \
 	%D%/suite_scale.c \
 	%D%/suite_served.c \
+	%D%/target.c \
+	%D%/target.h \
 	%D%/threads.c \
 	%D%/threads.h \
 	%D%/torch.c \

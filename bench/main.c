@@ -13,9 +13,9 @@
 #include "bench/report.h"
 
 static const struct bench_suite *const suites[] = {
-	&bench_suite_append, &bench_suite_compile, &bench_suite_control, &bench_suite_decode,  &bench_suite_gpu,
-	&bench_suite_limits, &bench_suite_masks,   &bench_suite_mods,    &bench_suite_prefill, &bench_suite_scale,
-	&bench_suite_served,
+	&bench_suite_append,  &bench_suite_compile, &bench_suite_control, &bench_suite_decode,
+	&bench_suite_gpu,     &bench_suite_limits,  &bench_suite_masks,   &bench_suite_mods,
+	&bench_suite_prefill, &bench_suite_scale,   &bench_suite_served,
 };
 
 #define N_SUITES (sizeof(suites) / sizeof(suites[0]))
@@ -93,22 +93,66 @@ measure(const struct bench_suite *suite, size_t n_samples, struct bench_report *
 	}
 }
 
-static int
-run(const struct bench_suite *suite, const struct bench_options *options, bool json)
+static bool
+has(const struct bench_suite *suite, enum bench_against against)
+{
+	return against == BENCH_AGAINST_LIMIT || (suite->against >> against & 1) != 0;
+}
+
+static struct bench_report
+run(const struct bench_suite *suite, const struct bench_options *options)
 {
 	struct bench_report report = { .suite = suite, .n_samples = options->n_samples, .against = options->against };
 
-	if (options->against != BENCH_AGAINST_LIMIT && (suite->against >> options->against & 1) == 0)
+	if (!has(suite, options->against))
 		bench_die("suite %s has no ratios to %s", suite->name, bench_against_name(options->against));
 	if (suite->run != NULL)
 		suite->run(options, &report);
-	else if (options->quick || options->only != NULL)
-		bench_die("suite %s has no --quick and no --only", suite->name);
+	else if (options->only != NULL)
+		bench_die("suite %s has no --only", suite->name);
 	else
-		measure(suite, options->n_samples, &report);
-	report_print(&report, json);
-	report_free(&report);
+		measure(suite, options->quick ? 1 : options->n_samples, &report);
+	return report;
+}
+
+/* What each has measured is printed at once; a document is one for all. */
+static int
+run_all(const struct bench_suite *const *wanted, size_t n, const struct bench_options *options, bool json)
+{
+	struct bench_report reports[N_SUITES] = { 0 };
+
+	for (size_t i = 0; i < n; i++) {
+		reports[i] = run(wanted[i], options);
+		if (!json)
+			report_print(&reports[i]);
+	}
+	if (json)
+		report_print_json(reports, n);
+	for (size_t i = 0; i < n; i++)
+		report_free(&reports[i]);
 	return 0;
+}
+
+/* "all": those that any machine can run, of the kind of ratios asked for. */
+static size_t
+wanted_list(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **wanted)
+{
+	bool all = n_names == 1 && strcmp(names[0], "all") == 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < N_SUITES && all; i++)
+		if (!suites[i]->special && has(suites[i], options->against))
+			wanted[n++] = suites[i];
+	for (size_t j = 0; j < n_names && !all; j++) {
+		size_t i = 0;
+
+		while (i < N_SUITES && strcmp(suites[i]->name, names[j]) != 0)
+			i++;
+		if (i == N_SUITES || n == N_SUITES)
+			bench_die("no suite %s; paged-bench list shows them", names[j]);
+		wanted[n++] = suites[i];
+	}
+	return n;
 }
 
 static int
@@ -128,8 +172,8 @@ static int
 usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
-		    "       paged-bench run SUITE [--json] [--against limit|contiguous|torch]\n"
-		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT]\n");
+		    "       paged-bench run SUITE...|all [--json] [--against limit|contiguous|torch]\n"
+		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n");
 	return code;
 }
 
@@ -157,17 +201,17 @@ int
 main(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },  { "samples", required_argument, NULL, 'n' },
-		{ "quick", no_argument, NULL, 'q' }, { "only", required_argument, NULL, 'o' },
-		{ "against", required_argument, NULL, 'a' },
-		{ "threads", required_argument, NULL, 't' },
-		{ "isa", required_argument, NULL, 'i' },
-		{ "help", no_argument, NULL, 'h' },
-		{ 0 }
+		{ "json", no_argument, NULL, 'j' },          { "samples", required_argument, NULL, 'n' },
+		{ "quick", no_argument, NULL, 'q' },         { "only", required_argument, NULL, 'o' },
+		{ "against", required_argument, NULL, 'a' }, { "threads", required_argument, NULL, 't' },
+		{ "isa", required_argument, NULL, 'i' },     { "long", no_argument, NULL, 'l' },
+		{ "help", no_argument, NULL, 'h' },          { 0 }
 	};
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
+	const struct bench_suite *wanted[N_SUITES];
 	bool json = false;
 	int option;
+	size_t n;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (option) {
@@ -189,6 +233,9 @@ main(int argc, char **argv)
 		case 'q':
 			chosen.quick = true;
 			break;
+		case 'l':
+			chosen.more = true;
+			break;
 		case 'o':
 			chosen.only = optarg;
 			break;
@@ -199,10 +246,8 @@ main(int argc, char **argv)
 		}
 	if (optind + 1 == argc && strcmp(argv[optind], "list") == 0)
 		return list();
-	if (optind + 2 != argc || strcmp(argv[optind], "run") != 0)
+	if (optind + 2 > argc || strcmp(argv[optind], "run") != 0)
 		return usage(stderr, 2);
-	for (size_t i = 0; i < N_SUITES; i++)
-		if (strcmp(suites[i]->name, argv[optind + 1]) == 0)
-			return run(suites[i], &chosen, json);
-	bench_die("no suite %s; paged-bench list shows them", argv[optind + 1]);
+	n = wanted_list(argv + optind + 1, (size_t)(argc - optind - 1), &chosen, wanted);
+	return run_all(wanted, n, &chosen, json);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench/machine.h"
+#include "bench/target.h"
 
 struct bench_result *
 report_add(struct bench_report *report, const char *name, const char *unit)
@@ -91,6 +92,26 @@ print_rate(double a_us, const char *unit)
 }
 
 static void
+print_target(const char *target, double value, double ratio)
+{
+	enum target_verdict verdict = target_judge(target, value, ratio);
+
+	if (verdict != TARGET_NONE)
+		printf(" (target %s: %s)", target, target_verdict_name(verdict));
+}
+
+/* What is named after the figure that it stands beside is told without its name. */
+static const char *
+told(const char *name, const char *to)
+{
+	size_t n = strlen(name);
+
+	if (strncmp(name, to, n) != 0 || (to[n] != ':' && to[n] != ','))
+		return to;
+	return to + n + strspn(to + n, ":, ");
+}
+
+static void
 print_text_row(const struct bench_result *row)
 {
 	if (row->skipped[0] != 0) {
@@ -107,19 +128,17 @@ print_text_row(const struct bench_result *row)
 		static const char *const senses[] = { "of", "x", "times faster than" };
 
 		printf("%s %.2f (fastest %.2f) %s %s", i > 0 ? "," : "", ratio->median, ratio->fastest,
-		       senses[ratio->sense], ratio->to);
-		if (ratio->target[0] != 0)
-			printf(" (target %s)", ratio->target);
+		       senses[ratio->sense], told(row->name, ratio->to));
+		print_target(ratio->target, ratio->median, ratio->median);
 	}
-	if (row->target != NULL)
-		printf(" (target %s)", row->target);
+	print_target(row->target, row->median, row->ratio);
 	if (row->how[0] != 0)
 		printf(" by %s", row->how);
 	putchar('\n');
 }
 
-static void
-print_text(const struct bench_report *report)
+void
+report_print(const struct bench_report *report)
 {
 	struct machine machine;
 
@@ -134,9 +153,21 @@ print_text(const struct bench_report *report)
 	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);
+	fflush(stdout);
 }
 
 /* JSON */
+
+static void
+target_set(json_t *entry, const char *target, double value, double ratio)
+{
+	enum target_verdict verdict = target_judge(target, value, ratio);
+
+	if (verdict == TARGET_NONE)
+		return;
+	json_object_set_new(entry, "target", json_string(target));
+	json_object_set_new(entry, "met", json_boolean(verdict == TARGET_MET));
+}
 
 static json_t *
 ratios_json(const struct bench_result *row)
@@ -146,11 +177,12 @@ ratios_json(const struct bench_result *row)
 
 	for (size_t i = 0; i < row->n_ratios; i++) {
 		const struct bench_ratio *ratio = &row->ratios[i];
+		json_t *entry = json_pack("{s:s, s:s, s:f, s:f, s:f, s:f}", "to", ratio->to, "sense",
+					  senses[ratio->sense], "median", ratio->median, "p10", ratio->low, "p90",
+					  ratio->high, "fastest", ratio->fastest);
 
-		json_array_append_new(list,
-				      json_pack("{s:s, s:s, s:f, s:f, s:f, s:f, s:s}", "to", ratio->to, "sense",
-						senses[ratio->sense], "median", ratio->median, "p10", ratio->low, "p90",
-						ratio->high, "fastest", ratio->fastest, "target", ratio->target));
+		target_set(entry, ratio->target, ratio->median, ratio->median);
+		json_array_append_new(list, entry);
 	}
 	return list;
 }
@@ -175,6 +207,7 @@ row_json(const struct bench_result *row)
 		json_object_set_new(entry, "limit", json_string(row->limit));
 		json_object_set_new(entry, "ratio", json_real(row->ratio));
 	}
+	target_set(entry, row->target, row->median, row->ratio);
 	if (row->how[0] != 0)
 		json_object_set_new(entry, "how", json_string(row->how));
 	if (row->n_samples != 0)
@@ -184,8 +217,8 @@ row_json(const struct bench_result *row)
 	return entry;
 }
 
-static void
-print_json(const struct bench_report *report)
+static json_t *
+run_json(const struct bench_report *report)
 {
 	json_t *list = json_array(), *top;
 	struct machine machine;
@@ -199,17 +232,19 @@ print_json(const struct bench_report *report)
 			machine.flags, "kernel", machine.kernel, "figures", list);
 	if (report->machine[0] != 0)
 		json_object_set_new(top, "machine", json_string(report->machine));
-	json_dumpf(top, stdout, JSON_INDENT(2));
-	putchar('\n');
-	json_decref(top);
+	return top;
 }
 
 void
-report_print(const struct bench_report *report, bool json)
+report_print_json(const struct bench_report *reports, size_t n)
 {
-	if (json)
-		print_json(report);
-	else
-		print_text(report);
-	fflush(stdout);
+	json_t *runs = json_array(), *top;
+
+	for (size_t i = 0; i < n; i++)
+		json_array_append_new(runs, run_json(&reports[i]));
+	top = n == 1 ? json_incref(json_array_get(runs, 0)) : json_pack("{s:O}", "runs", runs);
+	json_dumpf(top, stdout, JSON_INDENT(2));
+	putchar('\n');
+	json_decref(top);
+	json_decref(runs);
 }

@@ -25,7 +25,7 @@ struct bench_relation {
 	const char *target; /* or NULL */
 };
 
-#define BENCH_MAX_RATIOS 3
+#define BENCH_MAX_RATIOS 4
 
 struct bench_ratio {
 	char to[56];
@@ -74,7 +74,12 @@ void report_summarise(struct bench_result *result, const double *samples, const 
 void report_relate(struct bench_result *result, const struct bench_relation *relation, const double *samples,
 		   const double *other, size_t n);
 
-void report_print(const struct bench_report *report, bool json);
+/** report_print - a table for people */
+void report_print(const struct bench_report *report);
+
+/** report_print_json - a document of one run, or of several in "runs" */
+void report_print_json(const struct bench_report *reports, size_t n);
+
 void report_free(struct bench_report *report);
 
 #endif

@@ -139,4 +139,5 @@ const struct bench_suite bench_suite_compile = {
 	.name = "compile",
 	.what = "NVRTC for attention kernels with mods, beside the same kernel without; no GPU is needed",
 	.run = run,
+	.special = true,
 };

@@ -294,4 +294,5 @@ const struct bench_suite bench_suite_gpu = {
 	.name = "gpu",
 	.what = "a layer of decode, prefill and append on a GPU, beside reading the same pages",
 	.run = run,
+	.special = true,
 };

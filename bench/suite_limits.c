@@ -139,12 +139,12 @@ run(const struct bench_options *options, struct bench_report *report)
 	struct rounds_figure figures[ROUNDS_MAX_FIGURES];
 	uint8_t *memory = memory_open(n_far * SPAN_BYTES);
 
+	zmq_open(); /* before anything is pinned */
 	snprintf(report->machine, sizeof(report->machine), "%u pinned threads, streams by %s",
 		 threads_start(options->n_threads), limit_isa_name());
 	read_open(&cached, memory, n_near);
 	read_open(&far, memory, n_far);
 	copy_open(memory, n_far / 2);
-	zmq_open();
 	n = list_peaks(figures);
 	figures[n++] = (struct rounds_figure){ .name = "16 MiB read again and again",
 					       .unit = "us",
@@ -165,6 +165,7 @@ run(const struct bench_options *options, struct bench_report *report)
 		.name = "ZeroMQ round trip", .unit = "us", .sample = sample_round_trip, .context = zmq_dealer
 	};
 	rounds_measure(figures, n, options, LIMIT_S, report);
+	threads_release();
 	zmq_shut();
 	limit_read_close(&cached);
 	limit_read_close(&far);

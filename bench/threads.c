@@ -109,8 +109,10 @@ list_tasks(pid_t *tasks)
 unsigned int
 threads_start(unsigned int n)
 {
-	if (threads.n != 0)
+	if (threads.n != 0) {
+		pin(0, threads.cpus[0]);
 		return threads.n;
+	}
 	if (sched_getaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
 		bench_die("sched_getaffinity: %m");
 	for (int cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
@@ -176,7 +178,8 @@ threads_pin_others(void)
 void
 threads_release(void)
 {
-	sched_setaffinity(0, sizeof(threads.allowed), &threads.allowed);
+	if (threads.n != 0 && sched_setaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
+		bench_die("sched_setaffinity: %m");
 }
 
 void

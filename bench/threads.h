@@ -14,7 +14,11 @@
 /** What a thread does; several of them take units from the same counter. */
 typedef void (*threads_fn)(void *context);
 
-/** threads_start - n threads, the caller's included; at most as many as there are CPUs; returns how many there are */
+/**
+ * threads_start - n threads, the caller's included; at most as many as there are CPUs; returns how many there are
+ *
+ * Once there, they stay as many; the caller is pinned anew.
+ */
 unsigned int threads_start(unsigned int n);
 
 /** threads_number - how many threads_start() gave */
@@ -33,7 +37,7 @@ size_t threads_take(void);
 /** threads_pin_others - threads that this process has got since the last call, in the order of their making */
 void threads_pin_others(void);
 
-/** threads_release - in a forked child: the calling thread may use every CPU again */
+/** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned */
 void threads_release(void);
 
 /** threads_places - the CPUs of our threads as OMP_PLACES says them: "{0},{1}" */
