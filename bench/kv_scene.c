@@ -175,6 +175,13 @@ peer_open(struct kv_scene *scene)
 		scene->skipped = scene->torch.how;
 }
 
+/* bf16 holds what a byte of K or V says; f16 and f32 it does not. */
+static enum limit_unit
+unit_of(enum paged_dtype dtype)
+{
+	return dtype == PAGED_F16 || dtype == PAGED_F32 ? limit_peak_unit_f32() : limit_peak_unit();
+}
+
 /* What one run of the work reads or computes. */
 static void
 amount(struct kv_scene *scene)
@@ -196,12 +203,20 @@ amount(struct kv_scene *scene)
 	}
 	if (figure->by_block)
 		return;
-	if (figure->work == KV_APPEND || figure->work == KV_COPY)
+	if (figure->work == KV_APPEND || figure->work == KV_COPY) {
 		scene->bytes = appended;
-	else if (decode)
-		scene->bytes = bytes;
-	else
+		return;
+	}
+	if (figure->work != KV_READ)
 		scene->flops = flops;
+	if (decode)
+		scene->bytes = bytes;
+}
+
+static double
+peak_us(const struct kv_scene *scene)
+{
+	return scene->flops / limit_peak(scene->unit) / 1e3;
 }
 
 static double
@@ -221,7 +236,9 @@ work_us(const struct kv_scene *scene)
 	case KV_COPY:
 		return limit_copy_us(&scene->copy);
 	case KV_PEAK:
-		return scene->flops / limit_peak(limit_peak_unit()) / 1e3;
+		return peak_us(scene);
+	case KV_ROOF:
+		return fmax(limit_read_us(&scene->read), peak_us(scene));
 	case KV_TORCH:
 		return torch_sample_us(&scene->torch);
 	}
@@ -285,6 +302,7 @@ kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct
 	scene->shape = kv_figure_shape(figure, world->scale.quick);
 	rows_open(scene);
 	amount(scene);
+	scene->unit = unit_of(kv_figure_dtype(figure));
 	scene->n_repeats = 1;
 	if (figure->work == KV_TORCH) {
 		peer_open(scene);
@@ -294,7 +312,7 @@ kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct
 		attend_open(scene);
 	else if (figure->work == KV_APPEND)
 		append_open(scene);
-	else if (figure->work == KV_READ)
+	else if (figure->work == KV_READ || figure->work == KV_ROOF)
 		read_open(scene);
 	else if (figure->work == KV_COPY)
 		copy_open(scene);

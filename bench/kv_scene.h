@@ -30,6 +30,7 @@ enum kv_work {
 	KV_READ,  /* the batch's pages, as fast as they can be read */
 	KV_COPY,  /* as many bytes as are appended, to where they are appended */
 	KV_PEAK,  /* as many operations, on registers alone */
+	KV_ROOF,  /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
 	KV_TORCH, /* PyTorch's best on contiguous K and V */
 };
 
@@ -47,6 +48,7 @@ struct kv_figure {
 	enum paged_dtype from;      /* of tensors that are appended; 0: bf16 */
 	const char *mask, *score;   /* besides causal; of the names window, doc, heads and cap */
 	uint32_t window;
+	bool more;     /* left out unless asked for */
 	bool by_block; /* nanoseconds for each block of 128 tokens and query rows that is seen */
 	bool rotary;
 	struct bench_relation relations[BENCH_MAX_RATIOS];
@@ -57,6 +59,12 @@ struct kv_figure {
 	{                   \
 		__VA_ARGS__ \
 	}
+
+/** Query heads, KV heads and page sizes of FlashInfer-Bench's gqa_paged_*_d128. */
+#define KV_GQA_PAGES(shape, q, kv) shape(q, kv, 1), shape(q, kv, 64)
+#define KV_GQA_HEADS(shape, q) KV_GQA_PAGES(shape, q, 8), KV_GQA_PAGES(shape, q, 4), KV_GQA_PAGES(shape, q, 2)
+#define KV_GQA_SHAPES(shape) \
+	KV_GQA_HEADS(shape, 32), KV_GQA_HEADS(shape, 16), KV_GQA_HEADS(shape, 24), KV_GQA_HEADS(shape, 48)
 
 /** kv_suite_run - all groups of a table that have ratios of the kind asked for */
 void kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_options *options,
@@ -112,6 +120,7 @@ struct kv_scene {
 	int32_t *documents;
 	double n_blocks; /* seen, with by_block */
 	struct limit_read read;
+	enum limit_unit unit; /* of the peak */
 	struct limit_copy copy;
 	struct limit_copy_piece *pieces;
 	struct torch_case torch;

@@ -143,6 +143,15 @@ describe(struct bench_report *report)
 	}
 }
 
+/* A name, or a part of it, asks for what is long, too. */
+static bool
+chosen(const struct kv_figure *figure, const struct bench_options *options)
+{
+	if (options->only != NULL)
+		return strstr(figure->group, options->only) != NULL;
+	return !figure->more || options->more;
+}
+
 void
 kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_options *options,
 	     struct bench_report *report)
@@ -154,7 +163,7 @@ kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_optio
 	for (size_t i = 0, of_group; i < n; i += of_group) {
 		for (of_group = 1; i + of_group < n && strcmp(figures[i + of_group].group, figures[i].group) == 0;)
 			of_group++;
-		if (options->only != NULL && strstr(figures[i].group, options->only) == NULL)
+		if (!chosen(&figures[i], options))
 			continue;
 		group_choose(&group, &figures[i], of_group, options->against);
 		if (group.n == 0)
@@ -164,6 +173,7 @@ kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_optio
 	}
 	rounds_progress(NULL, NULL, 0, 0);
 	torch_stop();
+	threads_release();
 	if (report->n_results == 0)
 		bench_die("%s: no figure with \"%s\" in its name has ratios to %s", report->suite->name,
 			  options->only != NULL ? options->only : "", bench_against_name(options->against));
@@ -182,6 +192,6 @@ kv_suite_list(const struct kv_figure *figures, size_t n)
 			printf(" %s%s%s", bench_against_name(relations[r].against),
 			       relations[r].target != NULL ? " " : "",
 			       relations[r].target != NULL ? relations[r].target : "");
-		putchar('\n');
+		puts(figures[i].more ? " (--long)" : "");
 	}
 }

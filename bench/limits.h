@@ -65,6 +65,9 @@ double limit_peak(enum limit_unit unit);
 /** limit_peak_unit - the unit with the highest peak here; tried out once */
 enum limit_unit limit_peak_unit(void);
 
+/** limit_peak_unit_f32 - the best one here that takes f32 */
+enum limit_unit limit_peak_unit_f32(void);
+
 /** limit_isa_name - what reads and copies run on: "avx512", "avx2", "generic" */
 const char *limit_isa_name(void);
 

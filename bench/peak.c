@@ -263,3 +263,13 @@ limit_peak_unit(void)
 		}
 	return best;
 }
+
+enum limit_unit
+limit_peak_unit_f32(void)
+{
+	enum limit_unit unit = LIMIT_FMA_AVX512;
+
+	while (unit > LIMIT_VECTOR && limit_unit_missing(unit) != NULL)
+		unit--;
+	return unit;
+}

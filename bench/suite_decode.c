@@ -2,31 +2,40 @@
 /* Decode: one query row a sequence, beside reading the same pages. */
 #include "bench/kv_scene.h"
 
-/* Beside reading its pages, pages in their order, and PyTorch. */
-#define DECODE(title, share, places, faster, ...)                                                      \
-	{ .group = title,                                                                              \
-	  .name = title,                                                                               \
-	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": pages read", share },            \
-			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places },  \
-			 { BENCH_AGAINST_TORCH, BENCH_FASTER, title ": torch", faster } },             \
-	  __VA_ARGS__ },                                                                               \
-		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ }, \
-		{ .group = title, .name = title ": pages read", .work = KV_READ, __VA_ARGS__ },        \
-	{                                                                                              \
-		.group = title, .name = title ": torch", .work = KV_TORCH, __VA_ARGS__                 \
+/* What a figure is measured beside: its pages read, what cannot be beaten for its arithmetic either, and its place. */
+#define BESIDE(title, ...)                                                                      \
+	{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ },  \
+		{ .group = title, .name = title ": pages read", .work = KV_READ, __VA_ARGS__ }, \
+	{                                                                                       \
+		.group = title, .name = title ": roofline", .work = KV_ROOF, __VA_ARGS__        \
+	}
+#define RATIOS(title, share, places)                                                    \
+	{ BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": pages read", share },              \
+		{ BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": roofline", NULL },         \
+	{                                                                               \
+		BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places \
 	}
 
-/* Beside the limits and places alone. */
-#define PAGES(title, share, places, ...)                                                                \
-	{ .group = title,                                                                               \
-	  .name = title,                                                                                \
-	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": pages read", share },             \
-			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places } }, \
-	  __VA_ARGS__ },                                                                                \
-		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ },  \
-	{                                                                                               \
-		.group = title, .name = title ": pages read", .work = KV_READ, __VA_ARGS__              \
+#define PAGES(title, share, places, ...)                                                               \
+	{ .group = title, .name = title, .relations = { RATIOS(title, share, places) }, __VA_ARGS__ }, \
+		BESIDE(title, __VA_ARGS__)
+
+/* Beside PyTorch, too. */
+#define DECODE(title, share, places, faster, ...)                                          \
+	{ .group = title,                                                                  \
+	  .name = title,                                                                   \
+	  .relations = { RATIOS(title, share, places),                                     \
+			 { BENCH_AGAINST_TORCH, BENCH_FASTER, title ": torch", faster } }, \
+	  __VA_ARGS__ },                                                                   \
+		BESIDE(title, __VA_ARGS__),                                                \
+	{                                                                                  \
+		.group = title, .name = title ": torch", .work = KV_TORCH, __VA_ARGS__     \
 	}
+
+/* FlashInfer-Bench's gqa_paged_decode, 32 sequences of 1k. */
+#define GQA(q, kv, page)                                                                                    \
+	PAGES("decode " #q "/" #kv " heads, pages of " #page, NULL, NULL, .rows = KV_ROWS({ 32, 1, 1024 }), \
+	      .q_heads = q, .kv_heads = kv, .page_size = page, .more = true)
 
 /* Beside the same batch in bf16. */
 #define BYTES(title, type, wanted)                                                                                    \
@@ -42,14 +51,14 @@
 	}
 
 /* A block that is seen, beside one of causal alone. */
-#define MOD(title, ...)                                                                                        \
-	{                                                                                                      \
-		.group = "mods", .name = "decode 4 x 8k " title, .rows = FOUR_8K, .by_block = true,            \
-		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 4 x 8k", "<= 1.05" } }, __VA_ARGS__ \
+#define MOD(title, ...)                                                                                         \
+	{                                                                                                       \
+		.group = "mods", .name = "decode 16 x 8k " title, .rows = SIXTEEN_8K, .by_block = true,         \
+		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 16 x 8k", "<= 1.05" } }, __VA_ARGS__ \
 	}
 
 #define ONE_128K KV_ROWS({ 1, 1, 131072 })
-#define FOUR_8K KV_ROWS({ 4, 1, 8192 })
+#define SIXTEEN_8K KV_ROWS({ 16, 1, 8192 })
 
 static const struct kv_figure figures[] = {
 	DECODE("decode 1 x 4k", ">= 0.90", "<= 1.02", ">= 6", .rows = KV_ROWS({ 1, 1, 4096 })),
@@ -82,7 +91,8 @@ static const struct kv_figure figures[] = {
 	BYTES("e5m2", PAGED_E5M2, ">= 1.7"),
 	BYTES("i8", PAGED_I8, NULL),
 
-	{ .group = "mods", .name = "decode 4 x 8k", .rows = FOUR_8K, .by_block = true },
+	/* Long enough that little of what one has read is in the cache for the next. */
+	{ .group = "mods", .name = "decode 16 x 8k", .rows = SIXTEEN_8K, .by_block = true },
 	MOD("alibi", .score = "alibi"),
 	MOD("soft cap", .score = "soft_cap"),
 	MOD("window", .mask = "sliding_window", .window = 4096),
@@ -90,13 +100,32 @@ static const struct kv_figure figures[] = {
 
 	/* vLLM's benchmark_paged_attention and attention_benchmarks, FlashInfer's bench_batch_decode,
 	   benchmark_cpu_attn; MLA. */
-	PAGES("decode 8 x 4k, 64/8 heads, f16", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 8, 1, 4096 }), .q_heads = 64,
+	PAGES("decode 8 x 4k, 64/8 heads, f16", NULL, "<= 1.02", .rows = KV_ROWS({ 8, 1, 4096 }), .q_heads = 64,
 	      .kv_heads = 8, .dtype = PAGED_F16),
 	PAGES("decode 32 x 1k, 32/4 heads", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 32, 1, 1024 }), .q_heads = 32,
 	      .kv_heads = 4),
 	PAGES("decode 16 x 2k", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 16, 1, 2048 })),
 	PAGES("decode 64 x 512, pages of 128", ">= 0.85", "<= 1.02", .rows = KV_ROWS({ 64, 1, 512 }), .page_size = 128),
-	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", .rows = FOUR_8K, .latent = true),
+	PAGES("decode 4 x 8k, MLA", NULL, "<= 1.02", .rows = KV_ROWS({ 4, 1, 8192 }), .latent = true),
+
+	/* More of theirs: attention_benchmarks, bench_batch_decode, TileOPs, FA3's benchmark_mla_decode. */
+	PAGES("decode 8 x 1k", NULL, NULL, .rows = KV_ROWS({ 8, 1, 1024 }), .more = true),
+	PAGES("decode 32 x 1k", NULL, NULL, .rows = KV_ROWS({ 32, 1, 1024 }), .more = true),
+	PAGES("decode 64 x 4k", NULL, NULL, .rows = KV_ROWS({ 64, 1, 4096 }), .more = true),
+	PAGES("decode 1 x 16k, 32/4 heads", NULL, NULL, .rows = KV_ROWS({ 1, 1, 16384 }), .q_heads = 32, .kv_heads = 4,
+	      .more = true),
+	PAGES("decode 64 x 2k, 32/4 heads, e4m3", NULL, NULL, .rows = KV_ROWS({ 64, 1, 2048 }), .q_heads = 32,
+	      .kv_heads = 4, .dtype = PAGED_E4M3, .more = true),
+	PAGES("decode 32 x 4k, pages of 64", NULL, NULL, .rows = KV_ROWS({ 32, 1, 4096 }), .page_size = 64,
+	      .more = true),
+	PAGES("decode 8 x 32k, pages of 256", NULL, NULL, .rows = KV_ROWS({ 8, 1, 32768 }), .page_size = 256,
+	      .more = true),
+	PAGES("decode 64 x 2k, pages of 64", NULL, NULL, .rows = KV_ROWS({ 64, 1, 2048 }), .page_size = 64,
+	      .more = true),
+	PAGES("decode 8 x 4k, f32", NULL, NULL, .rows = KV_ROWS({ 8, 1, 4096 }), .dtype = PAGED_F32, .more = true),
+	PAGES("decode 16 x 1k, MLA, pages of 128", NULL, NULL, .rows = KV_ROWS({ 16, 1, 1024 }), .latent = true,
+	      .page_size = 128, .more = true),
+	KV_GQA_SHAPES(GQA),
 };
 
 static void

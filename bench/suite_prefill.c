@@ -23,6 +23,12 @@
 		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted } }, __VA_ARGS__ \
 	}
 
+/* FlashInfer-Bench's gqa_paged_prefill_causal, a prompt and a chunk of 1k. */
+#define GQA(q, kv, page)                                                                             \
+	PREFILL("prefill " #q "/" #kv " heads, pages of " #page, NULL, NULL, NULL,                   \
+		.rows = KV_ROWS({ 1, 1024, 1024 }, { 1, 1024, 2048 }), .q_heads = q, .kv_heads = kv, \
+		.page_size = page, .more = true)
+
 #define PROMPT_2K KV_ROWS({ 1, 2048, 2048 })
 
 static const struct kv_figure figures[] = {
@@ -41,6 +47,16 @@ static const struct kv_figure figures[] = {
 	/* benchmark_cpu_attn, an eighth of its batch. */
 	PREFILL("prefill 8 x 512 of 512, pages of 128", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 8, 512, 512 }),
 		.page_size = 128),
+
+	/* More of theirs: attention_benchmarks, benchmark_cpu_attn, bench_batch_attention. */
+	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, .rows = KV_ROWS({ 1, 8192, 8192 }), .more = true),
+	PREFILL("mixed 2 x 4k, 32 x 1 of 1k", NULL, NULL, NULL, .rows = KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 }),
+		.more = true),
+	PREFILL("prefill 64 x 512 of 512, pages of 128", NULL, NULL, NULL, .rows = KV_ROWS({ 64, 512, 512 }),
+		.page_size = 128, .more = true),
+	PREFILL("mixed 2 x 1k, 32 x 1 of 4k, pages of 1", NULL, NULL, NULL,
+		.rows = KV_ROWS({ 2, 1024, 4096 }, { 32, 1, 4096 }), .page_size = 1, .more = true),
+	KV_GQA_SHAPES(GQA),
 
 	{ .group = "mods", .name = "prefill 2k of 2k causal", .rows = PROMPT_2K, .by_block = true },
 	MOD("window", "<= 1.05", .mask = "sliding_window", .window = 1024),

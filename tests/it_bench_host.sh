@@ -46,6 +46,12 @@ for figure in run["figures"]:
         continue
     numbers = [figure[key] for key in ("median", "p10", "p90")]
     numbers += [ratio["median"] for ratio in figure.get("ratios", [])]
+    # Whoever has a target is told whether it is met, by the bound that it says.
+    for ratio in figure.get("ratios", []):
+        bound = ratio.get("target", "").split(" (AMX")[0]
+        if ("target" in ratio) != ("met" in ratio) or (bound == ratio.get("target") and ratio["met"] != (
+                ratio["median"] >= float(bound[3:]) if bound[0] == ">" else ratio["median"] <= float(bound[3:]))):
+            wrong.append(ratio)
     measured += 1
     if not all(math.isfinite(number) and number > 0 for number in numbers):
         wrong.append(figure)
@@ -63,6 +69,20 @@ text()
 	"$bench" run --quick limits >"$directory/text" && cat "$directory/text" && grep -q 'GFLOP/s' "$directory/text"
 }
 
+# Suites of every kind in one document: those with rounds of their own, those without, those with a daemon.
+together()
+{
+	"$bench" run all --json --quick >"$directory/json" && python3 - "$directory/json" <<'CHECK'
+import json, sys
+
+runs = {run["suite"]: run["figures"] for run in json.load(open(sys.argv[1]))["runs"]}
+print({suite: len(figures) for suite, figures in runs.items()})
+plan = [figure for figure in runs["control"] if "100 ns" in figure.get("target", "")]
+sys.exit(not {"append", "control", "decode", "limits", "prefill", "scale"} <= set(runs) or "gpu" in runs
+         or len(plan) != 1 or plan[0]["met"] != (plan[0]["median"] <= 100))
+CHECK
+}
+
 listed()
 {
 	"$bench" list >"$directory/text" && cat "$directory/text" && grep -q '^    decode 1 x 4k  *limit >= 0.90' \
@@ -73,6 +93,7 @@ refused()
 {
 	! "$bench" run limits --against torch && ! "$bench" run limits --against nothing &&
 		! "$bench" run decode --only nothing && ! "$bench" run decode --isa none &&
+		! "$bench" run all --against nothing && ! "$bench" run limits nothing &&
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
@@ -97,10 +118,13 @@ try "figures and their targets are listed" listed
 try "limits of the machine" quick limits 5
 try "limits as text" text
 try "decode beside reading its pages" quick decode 30
+try "decode of all shapes" quick decode 140 --long
+try "prefill of all shapes" quick prefill 70 --long
 try "decode over pages in their order" quick decode 12 --against contiguous
 try "one group of it, by another instruction set" quick decode 3 --only skew --isa generic
 try "prefill beside the best matrix unit" quick prefill 20
 try "append beside copying" quick append 17
+try "all suites in one document" together
 try "bars of a run" plots
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
