@@ -88,7 +88,7 @@ struct kernel_tile_ops {
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
 		       const struct tile_rows *keys, const struct tile_rows *ahead);
 
-	/* Scores, times scale, to weights; maximum, sum and rescale follow. */
+	/* Scores, times scale, to weights, 0 past the visible ones; maximum, sum and rescale follow. */
 	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 			float scale);
 

@@ -236,33 +236,69 @@ scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, con
 	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
 }
 
+/* The first `visible` scores of a line times scale, and the largest of them. */
+INLINE float
+scores_top(float *score, uint32_t visible, float scale)
+{
+	vec top = vec_set1(-INFINITY);
+
+	UNROLL
+	for (uint32_t i = 0; i < visible; i += LANES) {
+		vec s = vec_below(vec_load(score + i) * vec_set1(scale), visible - i, vec_set1(-INFINITY));
+
+		vec_store(score + i, s);
+		top = vec_max(s, top);
+	}
+	return vec_top(top);
+}
+
+/* Scores to weights, 0 past the visible ones; returns their sum. */
+INLINE float
+weights_sum(float *score, uint32_t visible, float shift)
+{
+	vec sum = vec_set1(0);
+	uint32_t i = 0;
+
+	UNROLL
+	for (; i < visible; i += LANES) {
+		vec weight = vec_exp(vec_load(score + i) - vec_set1(shift));
+
+		vec_store(score + i, weight);
+		sum = sum + weight;
+	}
+	for (; i < TILE_TOKENS; i += LANES)
+		vec_store(score + i, vec_set1(0));
+	return vec_sum(sum);
+}
+
+/* Each step for all lines before the next: those of one line wait for each other, and lines do not. */
 static void
 softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
 {
+	float shift[TILE_LINES], sum[TILE_LINES], rescale[TILE_LINES + LANES] = { 0 };
+
 	for (uint32_t line = begin; line < end; line++) {
-		float *score = scores->score[line];
 		uint32_t visible = scores->visible[line];
-		float before = state->maximum[line], maximum, shift;
-		vec top = vec_set1(-INFINITY), sum = vec_set1(0);
+		float before = state->maximum[line], top;
 
-		for (uint32_t i = 0; i < visible; i += LANES) {
-			vec s = vec_below(vec_load(score + i) * vec_set1(scale), visible - i, vec_set1(-INFINITY));
+		top = visible == TILE_TOKENS ? scores_top(scores->score[line], TILE_TOKENS, scale)
+					     : scores_top(scores->score[line], visible, scale);
+		top = top > before ? top : before;
+		state->maximum[line] = top;
+		shift[line] = shift_of(top);
+		rescale[line] = before - shift[line];
+	}
+	for (uint32_t line = begin; line < end; line++) {
+		uint32_t visible = scores->visible[line];
 
-			vec_store(score + i, s);
-			top = vec_max(s, top);
-		}
-		maximum = vec_top(top);
-		maximum = maximum > before ? maximum : before;
-		shift = shift_of(maximum);
-		for (uint32_t i = 0; i < visible; i += LANES) {
-			vec weight = vec_exp(vec_load(score + i) - vec_set1(shift));
-
-			vec_store(score + i, weight);
-			sum = sum + weight;
-		}
-		scores->rescale[line] = exp_one(before - shift);
-		state->sum[line] = state->sum[line] * scores->rescale[line] + vec_sum(sum);
-		state->maximum[line] = maximum;
+		sum[line] = visible == TILE_TOKENS ? weights_sum(scores->score[line], TILE_TOKENS, shift[line])
+						   : weights_sum(scores->score[line], visible, shift[line]);
+	}
+	for (uint32_t line = begin; line < end; line += LANES)
+		vec_store(&rescale[line], vec_exp(vec_load(&rescale[line])));
+	for (uint32_t line = begin; line < end; line++) {
+		scores->rescale[line] = rescale[line];
+		state->sum[line] = state->sum[line] * rescale[line] + sum[line];
 	}
 }
 
