@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tile_generic.h - tile_body.h's words in the compiler's own vectors of four floats: right everywhere
+ *
+ * What a machine without AVX2 runs, and what models of other sets are made of.
+ */
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/tile.h"
+
+#define LANES 4u
+#define LINE_BLOCK 2u
+#define VALUE_VECS(lines) 4u
+
+typedef float vec __attribute__((vector_size(16)));
+typedef uint32_t bits __attribute__((vector_size(16)));
+typedef int32_t ints __attribute__((vector_size(16)));
+
+static inline vec
+vec_load(const float *at)
+{
+	vec v;
+
+	__builtin_memcpy(&v, at, sizeof(v));
+	return v;
+}
+
+static inline void
+vec_store(float *at, vec v)
+{
+	__builtin_memcpy(at, &v, sizeof(v));
+}
+
+static inline vec
+vec_set1(float x)
+{
+	return (vec){ x, x, x, x };
+}
+
+static inline float
+vec_first(vec v)
+{
+	return v[0];
+}
+
+static inline vec
+vec_load_f16(const uint8_t *at)
+{
+	uint16_t half[LANES];
+
+	__builtin_memcpy(half, at, sizeof(half));
+	return (vec){ convert_from_f16(half[0]), convert_from_f16(half[1]), convert_from_f16(half[2]),
+		      convert_from_f16(half[3]) };
+}
+
+static inline vec
+vec_load_bf16(const uint8_t *at)
+{
+	uint16_t half[LANES];
+
+	__builtin_memcpy(half, at, sizeof(half));
+	return (vec)((bits){ half[0], half[1], half[2], half[3] } << 16);
+}
+
+static inline vec
+vec_load_e4m3(const uint8_t *at)
+{
+	return (vec){ convert_from_e4m3(at[0]), convert_from_e4m3(at[1]), convert_from_e4m3(at[2]),
+		      convert_from_e4m3(at[3]) };
+}
+
+static inline vec
+vec_load_e5m2(const uint8_t *at)
+{
+	return (vec){ convert_from_e5m2(at[0]), convert_from_e5m2(at[1]), convert_from_e5m2(at[2]),
+		      convert_from_e5m2(at[3]) };
+}
+
+static inline vec
+vec_load_i8(const uint8_t *at)
+{
+	return (vec){ (int8_t)at[0], (int8_t)at[1], (int8_t)at[2], (int8_t)at[3] };
+}
+
+static inline void
+vec_store_f16(uint8_t *at, vec v)
+{
+	uint16_t half[LANES];
+
+	for (unsigned int i = 0; i < LANES; i++)
+		half[i] = convert_to_f16(v[i]);
+	__builtin_memcpy(at, half, sizeof(half));
+}
+
+static inline void
+vec_store_bf16(uint8_t *at, vec v)
+{
+	uint16_t half[LANES];
+
+	for (unsigned int i = 0; i < LANES; i++)
+		half[i] = convert_to_bf16(v[i]);
+	__builtin_memcpy(at, half, sizeof(half));
+}
+
+static inline void
+vec_store_e4m3(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = convert_to_e4m3(v[i]);
+}
+
+static inline void
+vec_store_e5m2(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = convert_to_e5m2(v[i]);
+}
+
+static inline void
+vec_store_i8(uint8_t *at, vec v)
+{
+	for (unsigned int i = 0; i < LANES; i++)
+		at[i] = (uint8_t)convert_to_i8(v[i]);
+}
+
+static inline vec
+vec_fma(vec a, vec b, vec c)
+{
+	return a * b + c;
+}
+
+/* `mask` has all bits of a lane set or none. */
+static inline vec
+vec_choose(ints mask, vec yes, vec no)
+{
+	return (vec)(((bits)mask & (bits)yes) | (~(bits)mask & (bits)no));
+}
+
+static inline vec
+vec_max(vec a, vec b)
+{
+	return vec_choose(a > b, a, b);
+}
+
+static inline vec
+vec_below(vec v, uint32_t n, vec other)
+{
+	return vec_choose((ints)((bits){ 0, 1, 2, 3 } < n), v, other);
+}
+
+static inline vec
+vec_pick(vec v, uint32_t set, vec other)
+{
+	return vec_choose((ints)(((bits){ 1, 2, 4, 8 } & set) != 0), v, other);
+}
+
+/* 1.5 * 2^23: adding it leaves a float's integer part in its low bits. */
+#define ROUNDER 12582912.0f
+
+static inline vec
+vec_round(vec v)
+{
+	return (v + ROUNDER) - ROUNDER;
+}
+
+/* In two steps, since 2^n itself may be no normal float. */
+static inline vec
+vec_scale(vec v, vec n)
+{
+	ints whole = (ints)(n + ROUNDER) - (ints)vec_set1(ROUNDER);
+	ints half = whole >> 1;
+
+	return v * (vec)((bits)(half + 127) << 23) * (vec)((bits)(whole - half + 127) << 23);
+}
+
+static inline float
+vec_sum(vec v)
+{
+	return (v[0] + v[2]) + (v[1] + v[3]);
+}
+
+static inline float
+vec_top(vec v)
+{
+	float top = v[0];
+
+	for (unsigned int i = 1; i < LANES; i++)
+		top = v[i] > top ? v[i] : top;
+	return top;
+}
+
+static inline void
+vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
+{
+	for (uint32_t i = 0; i < lines; i++)
+		for (unsigned int j = 0; j < TILE_TOKEN_BLOCK; j++)
+			to[i * stride + j] = vec_sum(sums[i][j]);
+}
