@@ -29,8 +29,11 @@
  * from logical token 0, each split is reduced by itself, and the splits are
  * merged in logical order; keys that a line does not see, whoever says so,
  * leave no trace in its bits.  So a result has the same bits wherever pages lie,
- * whichever rows share the batch, however many threads work, and whether query
- * rows come one by one or in a chunk.  It depends on the chosen instruction set.
+ * whichever rows share the batch, and however many threads work.  It depends on
+ * the chosen instruction set, and on whether the row has few query lines (query
+ * rows times query heads of a KV head, below KERNEL_MANY_LINES) or many, which
+ * are summed up in different orders; within either, how query rows are cut into
+ * chunks makes no difference.
  *
  * KERNEL_AVX512_BF16 multiplies pairs of bf16 and adds up in f32, on pools of
  * bf16, e4m3, e5m2 and i8, all of whose elements are bf16 numbers too: scores,
@@ -54,6 +57,8 @@
 
 /** Tokens in a split. */
 #define KERNEL_SPLIT 512u
+/** Query lines from which on a row's products are those of matrices. */
+#define KERNEL_MANY_LINES 16u
 
 struct block_mask;
 struct mod_binding;

@@ -9,6 +9,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
+	%D%/cpu/packed.c \
 	%D%/cpu/rows.h \
 	%D%/cpu/sight.c \
 	%D%/cpu/sight.h \
@@ -50,7 +51,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 # tile_body.h says why contraction is off.
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += %D%/libtile_generic.la
-%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/cpu/tile_generic.h %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_math.h %D%/mod/vm_words.h
+%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/cpu/tile_generic.h %D%/cpu/tile_packed.h %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_math.h %D%/mod/vm_words.h
 %C%_libtile_generic_la_CFLAGS = $(TILE_CFLAGS)
 
 TILE_LIBS =

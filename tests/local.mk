@@ -121,6 +121,11 @@ UNIT_TESTS += %D%/unit_attention_bytes
 %C%_unit_attention_bytes_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_bytes_LDADD = $(MOD_TEST_LIBS)
 
+UNIT_TESTS += %D%/unit_tile_packed
+%C%_unit_tile_packed_SOURCES = %D%/unit_tile_packed.c
+%C%_unit_tile_packed_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_tile_packed_LDADD = $(KERNEL_TEST_LIBS)
+
 UNIT_TESTS += %D%/unit_attention_order
 %C%_unit_attention_order_SOURCES = %D%/unit_attention_order.c
 %C%_unit_attention_order_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

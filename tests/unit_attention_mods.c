@@ -290,27 +290,38 @@ KERNEL_TEST(mods, say_the_same_as_flags)
 	mod_fixture_close(&score);
 }
 
-/* A chunk, or its query rows one by one, each with the length of its moment. */
-KERNEL_TEST(mods, chunk_or_one_by_one)
+/* A chunk, or parts of it, each with the length of its moment: as long as both have few query lines, or many. */
+static void
+chunk_try(struct world_params params, uint32_t q_len, uint32_t part, enum kernel_isa isa)
+{
+	struct world all, one;
+
+	params.rows[0] = (struct world_row){ .id = 5, .kv_len = 1040 + q_len, .q_len = q_len, .q_base = 1040 };
+	world_run(&all, &params, 1, isa);
+	for (uint32_t i = 0; i < q_len; i += part) {
+		params.rows[0] =
+			(struct world_row){ .id = 5, .kv_len = 1040 + i + part, .q_len = part, .q_base = 1040 + i };
+		world_run(&one, &params, 1 + i % 3, isa);
+		assert_same(&all, i, &one, 0, part, "parts of a chunk");
+		world_destroy(&one);
+	}
+	world_destroy(&all);
+}
+
+KERNEL_TEST(mods, chunks)
 {
 	struct captured captured = { 0 };
 	struct world_params params = chunk();
 	struct mod_fixture mask, score;
-	struct world all, one;
 
 	captured_fill(&captured, 1);
 	mask = bound_open(MOD_MASK, "kv_idx <= q_idx && (q_idx - kv_idx < 300 || kv_idx < 4 || kv_idx % 7 == h)",
 			  &captured);
 	score = bound_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &captured);
 	params.mods = (struct kernel_mods_params){ .mask = mask.binding, .score = score.binding };
-	world_run(&all, &params, 1, isa);
-	for (uint32_t i = 0; i < 60; i += 1 + i % 5) {
-		params.rows[0] = (struct world_row){ .id = 5, .kv_len = 1041 + i, .q_len = 1, .q_base = 1040 + i };
-		world_run(&one, &params, 1 + i % 3, isa);
-		assert_same(&all, i, &one, 0, 1, "one by one");
-		world_destroy(&one);
-	}
-	world_destroy(&all);
+	chunk_try(params, 5, 1, isa);
+	chunk_try(params, 60, 6, isa);
+	chunk_try(params, 60, 15, isa);
 	mod_fixture_close(&mask);
 	mod_fixture_close(&score);
 }
@@ -333,12 +344,13 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 	struct captured captured = { 0 };
 
 	captured_fill(&captured, 1);
-	for (size_t i = 0; i < COUNT(texts); i++) {
-		struct mod_fixture mask = bound_open(MOD_MASK, texts[i], &captured);
+	for (size_t i = 0; i < 2 * COUNT(texts); i++) {
+		struct mod_fixture mask = bound_open(MOD_MASK, texts[i / 2], &captured);
 		struct world_params params = chunk();
 		struct world clean, poisoned;
 
 		params.mods.mask = mask.binding;
+		params.q = params.out = i % 2 ? PAGED_BF16 : PAGED_F32;
 		world_run(&clean, &params, 1, isa);
 		world_create(&poisoned, &params);
 		for (uint32_t t = 0; t < 1100; t++) {
@@ -350,7 +362,7 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 			}
 		}
 		world_attend(&poisoned, team);
-		assert_same(&clean, 0, &poisoned, 0, 60, texts[i]);
+		assert_same(&clean, 0, &poisoned, 0, 60, texts[i / 2]);
 		world_destroy(&clean);
 		world_destroy(&poisoned);
 		mod_fixture_close(&mask);

@@ -86,21 +86,34 @@ KERNEL_TEST(order, batch)
 	world_destroy(&among);
 }
 
-/* Decoded one by one, each with the length of its moment, and in one chunk. */
-KERNEL_TEST(order, chunk_or_one_by_one)
+/* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
+static void
+assert_chunks(struct world_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,
+	      enum kernel_isa isa)
 {
-	struct world_params params = prefill();
-	struct world chunk, one;
+	struct world all, chunk;
+	uint32_t i = 0;
 
-	params.rows[0].kv_len = 580;
-	params.rows[0].q_base = 500;
-	params.rows[0].q_len = 80;
-	world_run(&chunk, &params, 1, isa);
-	for (uint32_t i = 0; i < 80; i += i < 8 || i > 60 ? 1 : 7) {
-		params.rows[0] = (struct world_row){ .id = 5, .kv_len = 501 + i, .q_len = 1, .q_base = 500 + i };
-		world_run(&one, &params, 2, isa);
-		assert_same(&chunk, i, &one, 0, 1);
-		world_destroy(&one);
+	params.rows[0] = (struct world_row){ .id = 5, .kv_len = 500 + q_len, .q_len = q_len, .q_base = 500 };
+	world_run(&all, &params, 1, isa);
+	for (uint32_t n = 0; i < q_len; n++) {
+		uint32_t some = chunks[n % n_chunks] < q_len - i ? chunks[n % n_chunks] : q_len - i;
+
+		params.rows[0] =
+			(struct world_row){ .id = 5, .kv_len = 500 + i + some, .q_len = some, .q_base = 500 + i };
+		world_run(&chunk, &params, 2, isa);
+		assert_same(&all, i, &chunk, 0, some);
+		world_destroy(&chunk);
+		i += some;
 	}
-	world_destroy(&chunk);
+	world_destroy(&all);
+}
+
+/* Of 3 lines each: many in every chunk, or few in all of them. */
+KERNEL_TEST(order, chunks)
+{
+	static const uint32_t many[] = { 6, 7, 22, 9, 64 }, few[] = { 1, 1, 2 };
+
+	assert_chunks(prefill(), 6 + 7 + 22 + 9 + 64 + 6, many, 5, isa);
+	assert_chunks(prefill(), 5, few, 3, isa);
 }

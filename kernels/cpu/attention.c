@@ -59,6 +59,7 @@ task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t 
 		.kv_head = (uint32_t)(number / n_chunks),
 		.first_line = first,
 		.n_lines = lines - first < TILE_LINES ? (uint32_t)(lines - first) : TILE_LINES,
+		.packed = lines >= KERNEL_MANY_LINES,
 	};
 }
 

@@ -31,6 +31,7 @@ struct attention_task {
 	uint32_t kv_head;
 	uint64_t first_line;
 	uint32_t n_lines;
+	bool packed; /* its row has many lines */
 };
 
 /* Keys [0, this) are what query row i sees. */
@@ -70,6 +71,14 @@ void state_clear(struct tile_state *state, float *values, uint32_t stride, uint3
 
 /** task_begin - before a thread's splits of a task */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
+
+/** packed_scores - the scores of lines from `first` on and the tile that scratch->k_rows say; v_rows come next */
+void packed_scores(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+		   uint32_t first);
+
+/** packed_values - what weights and scratch->v_rows add to those lines' state; `ahead` comes next, or is NULL */
+void packed_values(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+		   uint32_t first, enum sight_part part, const struct tile_rows *ahead);
 
 /** One split of a task. */
 struct attention_piece {

@@ -35,7 +35,7 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 					  line_head(job, task, line));
 		size_t at = (size_t)line * job->k_padded;
 
-		if (job->score_dots != NULL)
+		if (job->score_dots != NULL && !task->packed)
 			job->score_dots->pack(scratch->q16 + at, q, from->dtype, from->dim);
 		else
 			job->ops->widen(scratch->q + at, q, from->dtype, from->dim);
@@ -256,9 +256,12 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		*k = scratch->ahead;
 	else
 		rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
-	rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k);
 	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
-	if (job->score_dots != NULL)
+	if (!task->packed)
+		rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k);
+	if (task->packed)
+		packed_scores(job, task, scratch, first);
+	else if (job->score_dots != NULL)
 		job->score_dots->scores(scores, scratch->q16, first, n, k, v);
 	else
 		job->ops->scores(scores, scratch->q, first, n, k, v);
@@ -273,17 +276,20 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		scales_load(job, task, LAYOUT_V_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
 		weights_scale(scores, first, n, scratch->scale);
 	}
-	rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v);
-	if (part == SIGHT_SOME) {
-		job->values_seen(scores, &scratch->split, first, n, v);
-		return false;
-	}
 	if (next != NULL) {
 		ahead = &scratch->ahead;
 		rows_locate(job, next->task, LAYOUT_K, next->begin, tile_end(next->begin, next->most) - next->begin,
 			    ~UINT64_C(0), ahead);
 	}
-	job->values(scores, &scratch->split, first, n, v, ahead);
+	if (task->packed) {
+		packed_values(job, task, scratch, first, part, ahead);
+		return ahead != NULL;
+	}
+	rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v);
+	if (part == SIGHT_SOME)
+		job->values_seen(scores, &scratch->split, first, n, v);
+	else
+		job->values(scores, &scratch->split, first, n, v, ahead);
 	return ahead != NULL;
 }
 

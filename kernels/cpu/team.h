@@ -22,6 +22,8 @@ struct team_scratch {
 	float total_values[TILE_LINES * PAGED_MAX_DIM];
 	float k[TILE_TOKENS * PAGED_MAX_DIM];
 	float v[TILE_TOKENS * PAGED_MAX_DIM];
+	float k_panels[TILE_TOKENS * PAGED_MAX_DIM];
+	float v_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	struct tile_scores scores;
 	struct tile_state split, total;
 	struct tile_rows k_rows, v_rows, ahead;

@@ -26,7 +26,7 @@
 
 _Static_assert(KERNEL_SPLIT % TILE_TOKENS == 0, "no tile lies in two splits");
 _Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
-_Static_assert(PAGED_MAX_DIM % TILE_MAX_LANES == 0, "a padded row fits its scratch");
+_Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded row fits its scratch, so do whole panels");
 
 /** Where the tokens of a tile lie: one address a token, so pages of any size look alike. */
 struct tile_rows {
@@ -74,9 +74,34 @@ struct tile_dot_ops {
 	tile_values_seen_fn values_seen;
 };
 
+/**
+ * Products of many lines with a tile that was packed for them: a word of a
+ * line times a vector over tokens or dimensions, without sums over lanes.  The
+ * order of additions is not that of kernel_tile_ops' own functions.
+ */
+struct tile_packed_ops {
+	/* Rows of whole vectors of words, which repeat the last token up to a multiple of lanes. */
+	void (*pack_keys)(float *panels, const struct tile_rows *keys);
+
+	/* Returns the tokens with an infinity or NaN, which are zeros in there. */
+	uint64_t (*pack_values)(float *panels, const struct tile_rows *values);
+
+	/*
+	 * score[line][token] = q . k, of at least n_tokens; a line of q and a
+	 * packed key have `depth` words.  The rows of `ahead` will be wanted next.
+	 */
+	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
+		       uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead);
+
+	/* values = values * rescale + weights . V, of all n_tokens. */
+	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+		       const float *panels, uint32_t n_tokens, const struct tile_rows *ahead);
+};
+
 struct kernel_tile_ops {
 	uint32_t lanes;
 	const struct tile_dot_ops *dot; /* or NULL */
+	const struct tile_packed_ops *floats;
 
 	/* n elements to f32, zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);

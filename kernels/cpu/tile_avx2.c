@@ -9,6 +9,8 @@
 /* Sixteen registers: 2 x 4 sums of scores beside 4 keys and a query; 2 x 4 of values beside 4 of V. */
 #define LINE_BLOCK 2u
 #define VALUE_VECS(lines) 4u
+/* 6 x 2 sums, two vectors of a panel and one of a line. */
+#define BLOCK_LINES 6u
 
 typedef __m256 vec;
 
@@ -243,6 +245,34 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 	}
 }
 
+/* Squares of four within halves, then the halves among each other. */
+static inline __attribute__((always_inline)) void
+vec_turn(vec *square)
+{
+	vec pair[LANES];
+
+#pragma GCC unroll 8
+	for (unsigned int i = 0; i < LANES; i += 2) {
+		pair[i] = _mm256_unpacklo_ps(square[i], square[i + 1]);
+		pair[i + 1] = _mm256_unpackhi_ps(square[i], square[i + 1]);
+	}
+#pragma GCC unroll 8
+	for (unsigned int i = 0; i < LANES; i += 4) {
+		square[i] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0x44);
+		square[i + 1] = _mm256_shuffle_ps(pair[i], pair[i + 2], 0xee);
+		square[i + 2] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+		square[i + 3] = _mm256_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+	}
+#pragma GCC unroll 8
+	for (unsigned int i = 0; i < 4; i++) {
+		vec low = square[i], high = square[i + 4];
+
+		square[i] = _mm256_permute2f128_ps(low, high, 0x20);
+		square[i + 4] = _mm256_permute2f128_ps(low, high, 0x31);
+	}
+}
+
 #include "kernels/cpu/tile_body.h"
+#include "kernels/cpu/tile_packed.h"
 
 const struct kernel_tile_ops kernel_tile_ops_avx2 = TILE_OPS;

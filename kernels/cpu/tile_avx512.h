@@ -8,6 +8,8 @@
 #define LANES 16u
 #define LINE_BLOCK 4u
 #define VALUE_VECS(lines) 4u
+/* Of 32 registers: 8 x 2 sums, two vectors of a panel and one of a line. */
+#define BLOCK_LINES 8u
 
 typedef __m512 vec;
 
@@ -238,4 +240,36 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 	_mm_storeu_ps(to + stride, _mm512_extractf32x4_ps(all, 1));
 	_mm_storeu_ps(to + 2 * stride, _mm512_extractf32x4_ps(all, 2));
 	_mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(all, 3));
+}
+
+/* Squares of four within quarters, then the quarters among each other. */
+static inline __attribute__((always_inline)) void
+vec_turn(vec *square)
+{
+	vec pair[LANES];
+
+#pragma GCC unroll 16
+	for (unsigned int i = 0; i < LANES; i += 2) {
+		pair[i] = _mm512_unpacklo_ps(square[i], square[i + 1]);
+		pair[i + 1] = _mm512_unpackhi_ps(square[i], square[i + 1]);
+	}
+#pragma GCC unroll 16
+	for (unsigned int i = 0; i < LANES; i += 4) {
+		square[i] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0x44);
+		square[i + 1] = _mm512_shuffle_ps(pair[i], pair[i + 2], 0xee);
+		square[i + 2] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0x44);
+		square[i + 3] = _mm512_shuffle_ps(pair[i + 1], pair[i + 3], 0xee);
+	}
+#pragma GCC unroll 16
+	for (unsigned int i = 0; i < 4; i++) {
+		vec even = _mm512_shuffle_f32x4(square[i], square[i + 4], 0x88);
+		vec odd = _mm512_shuffle_f32x4(square[i], square[i + 4], 0xdd);
+		vec even_high = _mm512_shuffle_f32x4(square[i + 8], square[i + 12], 0x88);
+		vec odd_high = _mm512_shuffle_f32x4(square[i + 8], square[i + 12], 0xdd);
+
+		square[i] = _mm512_shuffle_f32x4(even, even_high, 0x88);
+		square[i + 4] = _mm512_shuffle_f32x4(odd, odd_high, 0x88);
+		square[i + 8] = _mm512_shuffle_f32x4(even, even_high, 0xdd);
+		square[i + 12] = _mm512_shuffle_f32x4(odd, odd_high, 0xdd);
+	}
 }

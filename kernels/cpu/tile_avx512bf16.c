@@ -9,6 +9,7 @@
 #include "kernels/cpu/tile_avx512.h"
 
 #include "kernels/cpu/tile_body.h"
+#include "kernels/cpu/tile_packed.h"
 #include "kernels/cpu/widen_bf16.h"
 
 /* Dims of a step, and of one in what is left of a row. */

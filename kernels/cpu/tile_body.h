@@ -518,6 +518,7 @@ merge(struct tile_state *total, uint32_t line, float maximum, float sum, const f
 
 #define TILE_FUNCTIONS                                                                                     \
 	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
-	.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge
+	.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge, \
+	TILE_PACKED
 
 #define TILE_OPS { TILE_FUNCTIONS }

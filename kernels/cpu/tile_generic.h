@@ -10,6 +10,7 @@
 #define LANES 4u
 #define LINE_BLOCK 2u
 #define VALUE_VECS(lines) 4u
+#define BLOCK_LINES 4u
 
 typedef float vec __attribute__((vector_size(16)));
 typedef uint32_t bits __attribute__((vector_size(16)));
@@ -194,4 +195,14 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 	for (uint32_t i = 0; i < lines; i++)
 		for (unsigned int j = 0; j < TILE_TOKEN_BLOCK; j++)
 			to[i * stride + j] = vec_sum(sums[i][j]);
+}
+
+static inline void
+vec_turn(vec *square)
+{
+	vec turned[LANES];
+
+	for (unsigned int i = 0; i < LANES; i++)
+		turned[i] = (vec){ square[0][i], square[1][i], square[2][i], square[3][i] };
+	__builtin_memcpy(square, turned, sizeof(turned));
 }
