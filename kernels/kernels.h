@@ -40,8 +40,9 @@
  * where queries are bf16, and values, where results are, with weights rounded
  * to bf16.  Then a result's error, rounded to bf16 as it is, is at most twice
  * that of f32 arithmetic (unit_attention_pairs.c), in the mean of squares and in
- * the largest; scores, LSE and maximum lose nothing but subnormal numbers, f32's
- * and bf16's, which that instruction takes as 0.  Else it is KERNEL_AVX512.
+ * the largest (of i8, whose scales are in the weights, three times there);
+ * scores, LSE and maximum lose nothing but subnormal numbers, f32's and bf16's,
+ * which that instruction takes as 0.  Else it is KERNEL_AVX512.
  *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.

@@ -61,7 +61,11 @@ errors_of(const struct world *world, const struct world *exact)
 	return errors;
 }
 
-/* No more than twice those of the plain f32 kernel, whose results are rounded to bf16 too. */
+/*
+ * No more than twice those of the plain f32 kernel, whose results are rounded
+ * to bf16 too.  Of i8 three times at most: a token's scale is in its weight, so
+ * that not even the largest, which is 1 elsewhere, stays as it is.
+ */
 static void
 errors_check(struct world_params params, enum kernel_isa isa)
 {
@@ -74,7 +78,8 @@ errors_check(struct world_params params, enum kernel_isa isa)
 	world_run(&exact, &params, 1, KERNEL_GENERIC);
 	least = errors_of(&plain, &exact);
 	errors = errors_of(&world, &exact);
-	cr_assert(errors.root_mean <= 2 * least.root_mean && errors.largest <= 2 * least.largest,
+	cr_assert(errors.root_mean <= 2 * least.root_mean &&
+			  errors.largest <= (params.pool == PAGED_I8 ? 3 : 2) * least.largest,
 		  "seed %" PRIu64
 		  ", %u/%u heads, dims %u %u, kv_len %u, pool %s, scale %g: errors %.3g and %.3g, f32's %.3g "
 		  "and %.3g",
@@ -90,11 +95,13 @@ KERNEL_TEST(pairs, errors_by_pool_and_scale)
 {
 	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
 
-	for (size_t i = 0; i < COUNT(pools) * COUNT(scales); i++) {
+	for (size_t i = 0; i < 2 * COUNT(pools) * COUNT(scales); i++) {
 		struct world_params params = decode();
 
-		params.pool = pools[i % COUNT(pools)];
-		params.scale = scales[i / COUNT(pools)];
+		params.pool = pools[i / 2 % COUNT(pools)];
+		params.scale = scales[i / 2 / COUNT(pools)];
+		if (i % 2)
+			params.rows[0] = (struct world_row){ .id = 3, .kv_len = 700, .q_len = 17, .q_base = 683 };
 		errors_check(params, isa);
 	}
 }
@@ -106,7 +113,8 @@ KERNEL_TEST(pairs, errors_by_shape)
 		bool v_in_k;
 	} shapes[] = { { 1, 1, 64, 64, 129, 1, false },   { 6, 2, 80, 112, 333, 1, false },
 		       { 7, 1, 40, 121, 1025, 1, false }, { 5, 1, 192, 128, 77, 3, false },
-		       { 8, 1, 576, 512, 200, 1, true },  { 3, 3, 256, 256, 511, 5, false } };
+		       { 8, 1, 576, 512, 200, 1, true },  { 3, 3, 256, 256, 511, 5, false },
+		       { 8, 2, 72, 104, 300, 33, false }, { 20, 1, 576, 512, 90, 2, true } };
 
 	for (size_t i = 0; i < COUNT(shapes); i++) {
 		struct world_params params = decode();

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed tiles against sums in float64: every dtype, count of lines and tokens, on every path. */
+/* Packed tiles against sums in float64: every dtype, count of lines and tokens, on every path, and the model of pairs. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/tile.h"
+#include "kernels/cpu/convert.h"
 #include "tests/kernel_test.h"
 #include "tests/reference.h"
+#include "tests/tile_model.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define DIM 96u /* whole vectors of words everywhere */
@@ -49,9 +50,9 @@ rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t
 }
 
 static void
-queries_fill(struct tile *tile, uint32_t dim)
+queries_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t dim)
 {
-	enum paged_dtype dtype = PAGED_F32;
+	enum paged_dtype dtype = ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32;
 
 	for (uint32_t line = 0; line < TILE_LINES; line++)
 		for (uint32_t d = 0; d < dim; d++) {
@@ -67,10 +68,10 @@ scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 
-	queries_fill(tile, dim);
+	queries_fill(tile, ops, dim);
 	memset(&tile->scores, 0xff, sizeof(tile->scores));
 	ops->pack_keys(tile->panels, &tile->at);
-	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim, &tile->at);
+	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim / ops->word_elements, &tile->at);
 	for (uint32_t line = 0; line < TILE_LINES; line++)
 		for (uint32_t t = 0; t < n; t++) {
 			double sum = 0, size = 0;
@@ -87,13 +88,14 @@ scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 		}
 }
 
+/* Weights that bf16 holds, or not. */
 static double
-weight_fill(struct tile *tile, uint32_t line, uint32_t t)
+weight_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t line, uint32_t t)
 {
 	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1)) : 0;
 
 	tile->scores.score[line][t] = weight;
-	return rounded(weight, PAGED_F32);
+	return rounded(weight, ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32);
 }
 
 static void
@@ -109,14 +111,14 @@ values_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 	for (uint32_t line = 0; line < TILE_LINES; line++) {
 		tile->scores.rescale[line] = 0.5f;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
-			weight_fill(tile, line, t);
+			weight_fill(tile, ops, line, t);
 	}
 	ops->values(&tile->scores, &tile->state, begin, end, tile->panels, n, NULL);
 	for (uint32_t line = 0; line < TILE_LINES; line++) {
 		bool ours = line >= begin && line < end;
 
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
-			weight[t] = weight_fill(tile, line, t);
+			weight[t] = weight_fill(tile, ops, line, t);
 		for (uint32_t d = 0; d < dim; d++) {
 			double sum = ours ? 1.5 : 3, size = 3;
 
@@ -157,6 +159,8 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
 		const uint32_t *range = lines[i / COUNT(dtypes) / COUNT(tokens)];
 		uint32_t n = tokens[i / COUNT(dtypes) % COUNT(tokens)];
 
+		if (ops->word_elements == 2 && (dtype == PAGED_F32 || dtype == PAGED_F16))
+			continue; /* bf16 does not hold them */
 		rows_fill(&tile, dtype, n, i % 5 ? 64 : DIM);
 		scores_try(&tile, ops, range[0], range[1]);
 		rows_fill(&tile, dtype, n, i % 5 ? 64 + all->lanes : DIM);
@@ -169,4 +173,18 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
 KERNEL_TEST(tile_packed, floats)
 {
 	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->floats);
+}
+
+KERNEL_TEST(tile_packed, pairs)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+
+	if (ops->pairs == NULL)
+		cr_skip("%s has no products of pairs", kernel_isa_name(isa));
+	ops_try(ops, ops->pairs);
+}
+
+Test(tile_packed, model)
+{
+	ops_try(&tile_ops_model, tile_ops_model.pairs);
 }

@@ -352,6 +352,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 		job.value_dots = ops->dot;
 	job.values = job.value_dots != NULL ? ops->dot->values : ops->values;
 	job.values_seen = job.value_dots != NULL ? ops->dot->values_seen : ops->values_seen;
+	packed_choose(&job);
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);
 	assert(args->v_scale == NULL || (params->dtype != PAGED_I8 && !params->v_in_k));

@@ -24,6 +24,9 @@ struct attention_job {
 	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
 	uint32_t max_lines;  /* of any task */
 	bool take_ahead;     /* threads take the next task or unit before they work on one, and fetch its first keys */
+	/* Of rows with many lines: packed_choose(). */
+	const struct tile_packed_ops *scores_packed, *values_packed;
+	uint32_t packed_k; /* elements of a packed query or key */
 };
 
 struct attention_task {
@@ -71,6 +74,12 @@ void state_clear(struct tile_state *state, float *values, uint32_t stride, uint3
 
 /** task_begin - before a thread's splits of a task */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
+
+/** packed_choose - how rows with many lines are multiplied: the job's last fields, from those before them */
+void packed_choose(struct attention_job *job);
+
+/** packed_query - one line's query, as packed_scores() wants it */
+void packed_query(const struct attention_job *job, struct team_scratch *scratch, uint32_t line, const void *from);
 
 /** packed_scores - the scores of lines from `first` on and the tile that scratch->k_rows say; v_rows come next */
 void packed_scores(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,

@@ -1,14 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles of rows with many query lines: packed once, then multiplied as matrices. */
+#include <string.h>
+
 #include "kernels/cpu/attention.h"
 
-/* Rows that do not fill what is read of them are first made f32. */
+void
+packed_choose(struct attention_job *job)
+{
+	const struct kernel_tile_ops *ops = job->ops;
+	uint32_t multiple;
+
+	job->scores_packed = job->score_dots != NULL ? ops->pairs : ops->floats;
+	job->values_packed = job->value_dots != NULL ? ops->pairs : ops->floats;
+	multiple = ops->lanes * job->scores_packed->word_elements;
+	job->packed_k = (job->args->pages.layout->params.k_dim + multiple - 1) / multiple * multiple;
+}
+
+void
+packed_query(const struct attention_job *job, struct team_scratch *scratch, uint32_t line, const void *from)
+{
+	const struct kernel_tensor *q = &job->args->q;
+	uint32_t words = job->packed_k / job->scores_packed->word_elements;
+	float *to = scratch->q + (size_t)line * words;
+	size_t bytes = (size_t)q->dim * paged_dtype_size(q->dtype);
+
+	if (job->scores_packed->word_elements == 1) {
+		job->ops->widen(to, from, q->dtype, q->dim);
+		return;
+	}
+	memcpy(to, from, bytes);
+	memset((uint8_t *)to + bytes, 0, words * sizeof(*to) - bytes);
+}
+
+/* Rows that do not fill what is read of them are first made f32, zeros at their ends. */
 static void
 rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *scratch)
 {
 	if (rows->padded == padded)
 		return;
 	for (uint32_t i = 0; i < rows->n_tokens; i++, scratch += padded) {
+		memset(scratch + rows->padded, 0, (padded - rows->padded) * sizeof(*scratch));
 		job->ops->widen(scratch, rows->token[i], rows->dtype, rows->padded);
 		rows->token[i] = scratch;
 	}
@@ -20,15 +51,15 @@ void
 packed_scores(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
 	      uint32_t first)
 {
-	const struct tile_packed_ops *ops = job->ops->floats;
+	const struct tile_packed_ops *ops = job->scores_packed;
 	struct tile_rows *k = &scratch->k_rows;
 
-	rows_pad(job, k, job->k_padded, scratch->k);
+	rows_pad(job, k, job->packed_k, scratch->k);
 	for (uint32_t i = k->n_tokens; i % job->ops->lanes != 0; i++)
 		k->token[i] = k->token[k->n_tokens - 1];
 	ops->pack_keys(scratch->k_panels, k);
 	ops->scores(&scratch->scores, scratch->q, first, task->n_lines, scratch->k_panels, k->n_tokens,
-		    job->k_padded, &scratch->v_rows);
+		    job->packed_k / ops->word_elements, &scratch->v_rows);
 }
 
 /* Tokens that were left out for being no finite number, line by line for those that see them. */
@@ -51,7 +82,7 @@ void
 packed_values(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
 	      uint32_t first, enum sight_part part, const struct tile_rows *ahead)
 {
-	const struct tile_packed_ops *ops = job->ops->floats;
+	const struct tile_packed_ops *ops = job->values_packed;
 	struct tile_rows *v = &scratch->v_rows;
 	uint64_t wild;
 

@@ -35,7 +35,9 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 					  line_head(job, task, line));
 		size_t at = (size_t)line * job->k_padded;
 
-		if (job->score_dots != NULL && !task->packed)
+		if (task->packed)
+			packed_query(job, scratch, line, q);
+		else if (job->score_dots != NULL)
 			job->score_dots->pack(scratch->q16 + at, q, from->dtype, from->dim);
 		else
 			job->ops->widen(scratch->q + at, q, from->dtype, from->dim);

@@ -77,9 +77,12 @@ struct tile_dot_ops {
 /**
  * Products of many lines with a tile that was packed for them: a word of a
  * line times a vector over tokens or dimensions, without sums over lanes.  The
- * order of additions is not that of kernel_tile_ops' own functions.
+ * order of additions is not that of kernel_tile_ops' own functions.  A word is
+ * one f32, or a pair of bf16.
  */
 struct tile_packed_ops {
+	uint32_t word_elements;
+
 	/* Rows of whole vectors of words, which repeat the last token up to a multiple of lanes. */
 	void (*pack_keys)(float *panels, const struct tile_rows *keys);
 
@@ -93,7 +96,7 @@ struct tile_packed_ops {
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 		       uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead);
 
-	/* values = values * rescale + weights . V, of all n_tokens. */
+	/* values = values * rescale + weights . V, of all n_tokens; weights are rounded to what a word has. */
 	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 		       const float *panels, uint32_t n_tokens, const struct tile_rows *ahead);
 };
@@ -102,6 +105,7 @@ struct kernel_tile_ops {
 	uint32_t lanes;
 	const struct tile_dot_ops *dot; /* or NULL */
 	const struct tile_packed_ops *floats;
+	const struct tile_packed_ops *pairs; /* or NULL, as dot */
 
 	/* n elements to f32, zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);

@@ -7,6 +7,12 @@
  *   BLOCK_LINES           lines whose sums, of two vectors each, are held in registers
  *   vec_turn(square)      transposes LANES vectors in place
  *
+ * and, where TILE_PAIRS is defined, three for words of two bf16 each:
+ *
+ *   vec_dot(a, b, c)      c + the products of the words' halves, one after the other
+ *   vec_join(low, high)   words of two vectors of floats that fit bf16
+ *   vec_round_bf16(at, v) floats, rounded to nearest even, to bf16
+ *
  * Keys and values lie in panels, PANEL columns beside each other: tokens of
  * keys and dimensions of values.  Both products are then the same loop, a word
  * of each line times a row of the panel, and no sum runs over lanes.  A line's
@@ -14,6 +20,20 @@
  */
 
 #define PANEL (2 * LANES)
+
+/* What a word is: a float, or two bf16. */
+enum word { WORD_FLOAT, WORD_PAIR };
+
+INLINE vec
+multiply(vec left, vec right, vec sum, enum word word)
+{
+#ifdef TILE_PAIRS
+	if (word == WORD_PAIR)
+		return vec_dot(left, right, sum);
+#endif
+	(void)word;
+	return vec_fma(left, right, sum);
+}
 
 /* One product: `depth` words of each line times a panel. */
 struct product {
@@ -46,7 +66,7 @@ product_share(struct product *p, const struct tile_rows *ahead, uint32_t n, uint
 
 /* A register block: `lines` lines and `vecs` vectors of the panel. */
 INLINE void
-product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t vecs)
+product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t vecs, enum word word)
 {
 	const float *left = p->left + (size_t)line * p->left_stride, *panel = p->panel;
 	const uint32_t left_stride = p->left_stride, depth = p->depth;
@@ -69,7 +89,7 @@ product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t v
 
 			UNROLL
 			for (uint32_t j = 0; j < vecs; j++)
-				sums[i][j] = vec_fma(one, right[j], sums[i][j]);
+				sums[i][j] = multiply(one, right[j], sums[i][j], word);
 		}
 	}
 	UNROLL
@@ -85,31 +105,31 @@ product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t v
 }
 
 INLINE void
-product_lines(struct product *p, uint32_t n, uint32_t vecs)
+product_lines(struct product *p, uint32_t n, uint32_t vecs, enum word word)
 {
 	uint32_t line = 0;
 
 	for (; n - line >= BLOCK_LINES; line += BLOCK_LINES) {
 		product_fetch(p);
-		product_block(p, line, BLOCK_LINES, vecs);
+		product_block(p, line, BLOCK_LINES, vecs, word);
 	}
 	if (n != line)
 		product_fetch(p);
 	if (n - line >= 4) {
-		product_block(p, line, 4, vecs);
+		product_block(p, line, 4, vecs, word);
 		line += 4;
 	}
 	if (n - line >= 2) {
-		product_block(p, line, 2, vecs);
+		product_block(p, line, 2, vecs, word);
 		line += 2;
 	}
 	if (n - line >= 1)
-		product_block(p, line, 1, vecs);
+		product_block(p, line, 1, vecs, word);
 }
 
 INLINE void
 scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
+	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead, enum word word)
 {
 	struct product p = { .left = q + (size_t)begin * depth,
 			     .left_stride = depth,
@@ -120,14 +140,14 @@ scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32
 	for (uint32_t t = 0; t < n_tokens; t += PANEL) {
 		p.to = &scores->score[begin][t];
 		p.panel = panels + (size_t)t * depth;
-		product_lines(&p, end - begin, 2);
+		product_lines(&p, end - begin, 2, word);
 	}
 }
 
 INLINE void
 values_panels(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 	      const float *weights, uint32_t weights_stride, const float *panels, uint32_t depth,
-	      const struct tile_rows *ahead)
+	      const struct tile_rows *ahead, enum word word)
 {
 	struct product p = { .rescale = &scores->rescale[begin],
 			     .left = weights,
@@ -140,11 +160,15 @@ values_panels(const struct tile_scores *scores, struct tile_state *state, uint32
 		p.to = state->values + (size_t)begin * state->stride + d;
 		p.panel = panels + (size_t)d * weights_stride;
 		if (state->stride - d > LANES)
-			product_lines(&p, end - begin, 2);
+			product_lines(&p, end - begin, 2, word);
 		else
-			product_lines(&p, end - begin, 1);
+			product_lines(&p, end - begin, 1, word);
 	}
 }
+
+/*
+ * Words that are floats.
+ */
 
 INLINE void
 pack_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype)
@@ -213,21 +237,155 @@ static void
 scores_packed(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
 {
-	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead);
+	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_FLOAT);
 }
 
 static void
 values_packed(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 	      const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
 {
-	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, ahead);
+	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, ahead,
+		      WORD_FLOAT);
 }
 
 static const struct tile_packed_ops tile_packed_floats = {
+	.word_elements = 1,
 	.pack_keys = pack_keys,
 	.pack_values = pack_values,
 	.scores = scores_packed,
 	.values = values_packed,
 };
 
+#ifdef TILE_PAIRS
+
+/*
+ * Words that are pairs: two dimensions of a key, two tokens of a dimension.
+ */
+
+INLINE vec
+load_pairs(const void *row, enum paged_dtype dtype, uint32_t d)
+{
+	_Alignas(64) uint8_t pairs[LANES * 4];
+
+	if (dtype == PAGED_BF16)
+		return vec_load((const float *)(const void *)((const uint8_t *)row + (size_t)d * 2));
+	vec_store_bf16(pairs, load_as(row, dtype, d));
+	vec_store_bf16(pairs + LANES * 2, load_as(row, dtype, d + LANES));
+	return vec_load((const float *)(const void *)pairs);
+}
+
+INLINE void
+pair_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype)
+{
+	const uint32_t depth = keys->padded / 2;
+
+	for (uint32_t t = 0; t < keys->n_tokens; t += LANES)
+		for (uint32_t d = 0; d < depth; d += LANES) {
+			vec square[LANES];
+
+			UNROLL
+			for (uint32_t i = 0; i < LANES; i++)
+				square[i] = load_pairs(keys->token[t + i], dtype, 2 * d);
+			vec_turn(square);
+			UNROLL
+			for (uint32_t i = 0; i < LANES; i++)
+				vec_store(panel_at(panels, depth, d + i, t), square[i]);
+		}
+}
+
+static void
+pair_keys(float *panels, const struct tile_rows *keys)
+{
+	FOR_DTYPE(keys->dtype, pair_keys_of, panels, keys);
+}
+
+INLINE bool
+row_is_finite(const void *row, uint32_t padded, enum paged_dtype dtype)
+{
+	vec zero = vec_set1(0);
+
+	for (uint32_t d = 0; d < padded; d += LANES)
+		zero = vec_fma(load_as(row, dtype, d), vec_set1(0), zero);
+	return vec_sum(zero) == 0;
+}
+
+/* Tokens t and t + 1, those of `wild` as zeros; false: there is something that is no finite number. */
+INLINE bool
+pair_rows(float *panels, const struct tile_rows *values, uint32_t t, const void *const *pair, uint32_t wild,
+	  enum paged_dtype dtype)
+{
+	vec zero = vec_set1(0);
+
+	for (uint32_t d = 0; d < values->padded; d += LANES) {
+		vec low = wild & 1 ? vec_set1(0) : load_as(pair[0], dtype, d);
+		vec high = wild & 2 ? vec_set1(0) : load_as(pair[1], dtype, d);
+		vec pairs = vec_join(low, high);
+
+		zero = vec_dot(pairs, vec_set1(0), zero);
+		vec_store(panel_at(panels, TILE_TOKENS / 2, t / 2, d), pairs);
+	}
+	return vec_sum(zero) == 0;
+}
+
+/* The last of an odd number of tokens is its own second, under a weight of 0. */
+INLINE void
+pair_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
+{
+	for (uint32_t t = 0; t < values->n_tokens; t += 2) {
+		const void *pair[2] = { values->token[t], values->token[t + 1 < values->n_tokens ? t + 1 : t] };
+		uint32_t wild = 0;
+
+		if (pair_rows(panels, values, t, pair, 0, dtype))
+			continue;
+		for (uint32_t i = 0; i < 2; i++)
+			wild |= row_is_finite(pair[i], values->padded, dtype) ? 0 : 1u << i;
+		pair_rows(panels, values, t, pair, wild, dtype);
+		*wild_p |= (uint64_t)wild << t;
+	}
+}
+
+static uint64_t
+pair_values(float *panels, const struct tile_rows *values)
+{
+	uint64_t wild = 0;
+
+	FOR_DTYPE(values->dtype, pair_values_of, panels, values, &wild);
+	return wild;
+}
+
+static void
+scores_pairs(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
+	     uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
+{
+	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_PAIR);
+}
+
+static void
+values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	     const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
+{
+	_Alignas(64) float weights[TILE_LINES][TILE_TOKENS / 2];
+
+	for (uint32_t line = begin; line < end; line++)
+		for (uint32_t t = 0; t < TILE_TOKENS; t += LANES)
+			vec_round_bf16((uint8_t *)weights[line - begin] + (size_t)t * 2,
+				       vec_load(&scores->score[line][t]));
+	values_panels(scores, state, begin, end, weights[0], TILE_TOKENS / 2, panels, (n_tokens + 1) / 2, ahead,
+		      WORD_PAIR);
+}
+
+static const struct tile_packed_ops tile_packed_pairs = {
+	.word_elements = 2,
+	.pack_keys = pair_keys,
+	.pack_values = pair_values,
+	.scores = scores_pairs,
+	.values = values_pairs,
+};
+
+#define TILE_PACKED .floats = &tile_packed_floats, .pairs = &tile_packed_pairs
+
+#else
+
 #define TILE_PACKED .floats = &tile_packed_floats
+
+#endif

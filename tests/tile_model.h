@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile_model.h - products of bf16 pairs over models of the instructions in plain C, for machines without them */
+#ifndef PAGED_TESTS_TILE_MODEL_H
+#define PAGED_TESTS_TILE_MODEL_H
+
+#include "kernels/cpu/tile.h"
+
+extern const struct kernel_tile_ops tile_ops_model;
+
+#endif
