@@ -47,12 +47,9 @@ dot(vec sum, __m512i a, __m512i b)
 }
 
 /*
- * What comes in the next tile is brought to the second cache, rows of
- * FETCH_STREAMS pages in turn: one page alone has too few misses under way.
- * From there rows come to the first, which has no room for more than two
- * tiles, so many tokens before they are used.
+ * What comes in the next tile is brought to the second cache as fetch() does,
+ * and from there to the first so many tokens before it is used.
  */
-#define FETCH_STREAMS 4u
 #define FETCH_TOKENS 16u
 
 /* Rows near and far to fetch beside tokens t .. t + n - 1; where nobody knows what comes, what is there already. */
@@ -64,7 +61,6 @@ INLINE struct fetch
 fetch_beside(const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t t, uint32_t n)
 {
 	const void *const *near = &rows->token[t];
-	const uint32_t apart = TILE_TOKENS / FETCH_STREAMS;
 	bool whole = ahead != NULL && ahead->n_tokens == TILE_TOKENS;
 	struct fetch fetch;
 
@@ -75,7 +71,7 @@ fetch_beside(const struct tile_rows *rows, const struct tile_rows *ahead, uint32
 	UNROLL
 	for (uint32_t j = 0; j < n; j++) {
 		fetch.near[j] = near[j];
-		fetch.far[j] = whole ? ahead->token[(t + j) % FETCH_STREAMS * apart + t / FETCH_STREAMS] : near[j];
+		fetch.far[j] = whole ? ahead->token[fetch_turn(t + j)] : near[j];
 	}
 	return fetch;
 }

@@ -160,17 +160,31 @@ narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint
 	FOR_DTYPE(dtype, narrow_of, to, padded, factor, n);
 }
 
-/* Row t of what comes next, while the arithmetic of row t keeps the core busy: a burst would stall it. */
+/*
+ * A row of what comes next, while the arithmetic of row t keeps the core busy:
+ * a burst would stall it.  Rows of FETCH_STREAMS pages come in turn, for one
+ * page alone has too few misses under way, and into the second cache, for two
+ * tiles do not fit the first.
+ */
+#define FETCH_STREAMS 4u
+
+INLINE uint32_t
+fetch_turn(uint32_t t)
+{
+	return t % FETCH_STREAMS * (TILE_TOKENS / FETCH_STREAMS) + t / FETCH_STREAMS;
+}
+
 INLINE void
 fetch(const struct tile_rows *ahead, uint32_t t)
 {
 	uint32_t bytes;
 
+	t = fetch_turn(t);
 	if (ahead == NULL || t >= ahead->n_tokens)
 		return;
 	bytes = ahead->padded * size_of(ahead->dtype);
 	for (uint32_t i = 0; i < bytes; i += 64)
-		__builtin_prefetch((const uint8_t *)ahead->token[t] + i);
+		__builtin_prefetch((const uint8_t *)ahead->token[t] + i, 0, 2);
 }
 
 INLINE void

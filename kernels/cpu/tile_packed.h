@@ -50,7 +50,7 @@ struct product {
 INLINE void
 product_fetch(struct product *p)
 {
-	for (uint32_t i = 0; i < p->share; i++)
+	for (uint32_t i = 0; i < p->share && p->fetched < TILE_TOKENS; i++)
 		fetch(p->ahead, p->fetched++);
 }
 
@@ -61,7 +61,7 @@ product_share(struct product *p, const struct tile_rows *ahead, uint32_t n, uint
 	uint32_t blocks = (n + BLOCK_LINES - 1) / BLOCK_LINES * panels;
 
 	p->ahead = ahead;
-	p->share = ahead != NULL ? (ahead->n_tokens + blocks - 1) / blocks : 0;
+	p->share = ahead != NULL ? (TILE_TOKENS + blocks - 1) / blocks : 0;
 }
 
 /* A register block: `lines` lines and `vecs` vectors of the panel. */
