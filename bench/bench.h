@@ -35,6 +35,7 @@ struct bench_options {
 	bool more;        /* figures that are not always asked for, as they are many, too */
 	enum bench_against against;
 	unsigned int n_threads;
+	double limit_s; /* of rounds of what is sampled in turn; 0: what the suite thinks right */
 };
 
 struct bench_report; /* report.h */
@@ -44,7 +45,7 @@ struct bench_suite {
 	const char *what;
 	/* Instead of the rest: measures on its own, and adds its results. */
 	void (*run)(const struct bench_options *options, struct bench_report *report);
-	void (*list)(void); /* a line for each of its figures; NULL: `figures` has them, or nobody */
+	void (*list)(void);   /* a line for each of its figures; NULL: `figures` has them, or nobody */
 	unsigned int against; /* bits: kinds of ratios it has besides limits */
 	bool special;         /* of machines that have more than a CPU: left out of "all" */
 	void (*setup)(void);

@@ -173,7 +173,8 @@ usage(FILE *to, int code)
 {
 	fprintf(to, "usage: paged-bench list\n"
 		    "       paged-bench run SUITE...|all [--json] [--against limit|contiguous|torch]\n"
-		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n");
+		    "                   [--samples N] [--threads N] [--isa NAME] [--quick] [--only TEXT] [--long]\n"
+		    "                   [--seconds S]\n");
 	return code;
 }
 
@@ -200,13 +201,17 @@ number_parse(const char *option, const char *text, size_t most)
 int
 main(int argc, char **argv)
 {
-	static const struct option options[] = {
-		{ "json", no_argument, NULL, 'j' },          { "samples", required_argument, NULL, 'n' },
-		{ "quick", no_argument, NULL, 'q' },         { "only", required_argument, NULL, 'o' },
-		{ "against", required_argument, NULL, 'a' }, { "threads", required_argument, NULL, 't' },
-		{ "isa", required_argument, NULL, 'i' },     { "long", no_argument, NULL, 'l' },
-		{ "help", no_argument, NULL, 'h' },          { 0 }
-	};
+	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+						 { "samples", required_argument, NULL, 'n' },
+						 { "quick", no_argument, NULL, 'q' },
+						 { "only", required_argument, NULL, 'o' },
+						 { "against", required_argument, NULL, 'a' },
+						 { "threads", required_argument, NULL, 't' },
+						 { "isa", required_argument, NULL, 'i' },
+						 { "long", no_argument, NULL, 'l' },
+						 { "seconds", required_argument, NULL, 's' },
+						 { "help", no_argument, NULL, 'h' },
+						 { 0 } };
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
 	const struct bench_suite *wanted[N_SUITES];
 	bool json = false;
@@ -235,6 +240,9 @@ main(int argc, char **argv)
 			break;
 		case 'l':
 			chosen.more = true;
+			break;
+		case 's':
+			chosen.limit_s = (double)number_parse("seconds", optarg, 3600);
 			break;
 		case 'o':
 			chosen.only = optarg;

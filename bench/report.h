@@ -52,7 +52,7 @@ struct bench_result {
 
 struct bench_report {
 	const struct bench_suite *suite;
-	size_t n_samples;  /* of each figure, at most */
+	size_t n_samples; /* of each figure, at most */
 	enum bench_against against;
 	char machine[512]; /* more than the CPU; "": nothing */
 	struct bench_result *results;

@@ -46,8 +46,12 @@ rounds_measure(const struct rounds_figure *figures, size_t n, const struct bench
 {
 	static double samples[ROUNDS_MAX_FIGURES][BENCH_MAX_SAMPLES];
 	uint64_t start = bench_now_ns();
-	size_t n_rounds = 0;
+	size_t n_rounds = 0, least = options->quick ? 1 : LEAST_ROUNDS;
 
+	if (options->limit_s > 0)
+		limit_s = options->limit_s;
+	if (options->quick)
+		limit_s = 0;
 	if (n > ROUNDS_MAX_FIGURES)
 		bench_die("%s: %zu figures, room for %d", figures[0].name, n, ROUNDS_MAX_FIGURES);
 	for (size_t round = 0; n_rounds < options->n_samples; round++) {
@@ -57,8 +61,7 @@ rounds_measure(const struct rounds_figure *figures, size_t n, const struct bench
 				samples[i][n_rounds] = figures[i].sample(figures[i].context);
 			}
 		n_rounds += round > 0 || options->quick;
-		if (n_rounds >= (options->quick ? 1 : LEAST_ROUNDS) &&
-		    (double)(bench_now_ns() - start) / 1e9 > (options->quick ? 0 : limit_s))
+		if (n_rounds >= least && (double)(bench_now_ns() - start) / 1e9 > limit_s)
 			break;
 	}
 	rounds_progress(NULL, NULL, 0, 0);

@@ -28,6 +28,7 @@ struct rounds_figure {
 /**
  * rounds_measure - figures in turn, at most options->n_samples rounds, as many as `limit_s` allows and 5 in any case
  *
+ * options->limit_s goes before it, unless it is 0.
  * Relations to figures that are not there, or of another kind than asked for, are left out.
  */
 void rounds_measure(const struct rounds_figure *figures, size_t n, const struct bench_options *options, double limit_s,

@@ -51,9 +51,11 @@ world_open(struct world *world, const char *name, uint32_t page_size)
 	}
 	must(paged_seq_reserve(world->pool, N_SEQS, seqs, tokens));
 	must(paged_mod_parse(world->pool, PAGED_MOD_MASK, "causal", 0, NULL, &world->causal));
-	world->params = (struct paged_block_mask_params){
-		.struct_size = sizeof(world->params), .rows = world->rows, .n_rows = N_SEQS, .q_block = 1, .kv_block = page_size
-	};
+	world->params = (struct paged_block_mask_params){ .struct_size = sizeof(world->params),
+							  .rows = world->rows,
+							  .n_rows = N_SEQS,
+							  .q_block = 1,
+							  .kv_block = page_size };
 	must(paged_block_mask_create(world->pool, &world->params, world->causal, 0, NULL, &world->logical));
 	world->params.physical = 1;
 }

@@ -37,7 +37,8 @@ size_t threads_take(void);
 /** threads_pin_others - threads that this process has got since the last call, in the order of their making */
 void threads_pin_others(void);
 
-/** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned */
+/** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned
+ */
 void threads_release(void);
 
 /** threads_places - the CPUs of our threads as OMP_PLACES says them: "{0},{1}" */
