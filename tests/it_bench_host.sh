@@ -97,9 +97,24 @@ refused()
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
+# All of it, as README shows it: the table of what has a target, and the plot.
+measured()
+{
+	PAGED_BENCH=$bench "$PAGED_SRCDIR/bench/measure" "$directory/measured" --quick >"$directory/text" &&
+		cat "$directory/text" && grep -q '^| decode of 4k tokens, in cache |.*| ≥ 0.90 | m' "$directory/text" &&
+		grep -q '^| plan of a decode step, a sequence |.*| ≤ 100 ns | m' "$directory/text" &&
+		grep -q '^| pages of 1, permuted |' "$directory/text" &&
+		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' \
+			"$directory/measured/figures.svg" &&
+		printf 'a\n<!-- figures -->\nold\n<!-- end of figures -->\nz\n' >"$directory/README" &&
+		python3 -B "$PAGED_SRCDIR/bench/table.py" --into "$directory/README" "$directory"/measured/*.json &&
+		grep -q '^a$' "$directory/README" && ! grep -q old "$directory/README" &&
+		grep -q '^| append of 5000 tokens |' "$directory/README" && grep -q '^z$' "$directory/README"
+}
+
 plots()
 {
-	quick append 17 && python3 "$PAGED_SRCDIR/bench/plots.py" "$directory/json" >"$directory/svg" &&
+	quick append 17 && python3 -B "$PAGED_SRCDIR/bench/plots.py" "$directory/json" >"$directory/svg" &&
 		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' "$directory/svg" &&
 		grep -q 'append 5000 / copied' "$directory/svg"
 }
@@ -126,6 +141,7 @@ try "prefill beside the best matrix unit" quick prefill 20
 try "append beside copying" quick append 17
 try "all suites in one document" together
 try "bars of a run" plots
+try "all that README shows" measured
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
 	try "decode beside torch" quick decode 8 --against torch
