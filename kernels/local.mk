@@ -9,6 +9,8 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
+	%D%/cpu/order.c \
+	%D%/cpu/order.h \
 	%D%/cpu/packed.c \
 	%D%/cpu/rows.h \
 	%D%/cpu/sight.c \

@@ -86,6 +86,46 @@ KERNEL_TEST(order, batch)
 	world_destroy(&among);
 }
 
+/* A long row, a chunk and short ones: items of each kind in one call, and every row as if it were alone. */
+KERNEL_TEST(order, skewed_batch)
+{
+	static const struct world_row rows[] = {
+		{ .id = 1, .kv_len = 20, .q_len = 1, .q_base = 19 },
+		{ .id = 2, .kv_len = 700, .q_len = 3, .q_base = 697 },
+		{ .id = 3, .kv_len = 5000, .q_len = 1, .q_base = 4999 },
+		{ .id = 4, .kv_len = 0, .q_len = 2, .q_base = 0 },
+		{ .id = 5, .kv_len = 900, .q_len = 70, .q_base = 830 },
+		{ .id = 6, .kv_len = 512, .q_len = 1, .q_base = 511 },
+		{ .id = 7, .kv_len = 1100, .q_len = 0, .q_base = 1100 },
+		{ .id = 8, .kv_len = 513, .q_len = 1, .q_base = 512 },
+	};
+	enum { N = sizeof(rows) / sizeof(rows[0]) };
+	struct world_params params = prefill();
+	struct world alone[N], among;
+
+	params.q_heads = 8;
+	params.kv_heads = 2;
+	for (uint32_t r = 0; r < N; r++) {
+		params.rows[0] = rows[r];
+		world_run(&alone[r], &params, 1, isa);
+	}
+	params.n_rows = N;
+	for (uint32_t r = 0; r < N; r++)
+		params.rows[r] = rows[r];
+	world_create(&among, &params);
+	for (uint32_t n = 1; n <= 5; n++) {
+		struct kernel_team *team = kernel_test_team(n, isa);
+
+		world_attend(&among, team);
+		for (uint32_t r = 0; r < N; r++)
+			assert_same(&alone[r], 0, &among, among.rows[r].q_start, rows[r].q_len);
+		kernel_team_destroy(team);
+	}
+	world_destroy(&among);
+	for (uint32_t r = 0; r < N; r++)
+		world_destroy(&alone[r]);
+}
+
 /* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
 static void
 assert_chunks(struct world_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,

@@ -3,9 +3,9 @@
  * A row's query lines (its query rows times the query heads of one KV head,
  * heads innermost) are cut into tasks of at most TILE_LINES.  A task walks
  * the splits it can see, one tile after the other, and folds each finished
- * split into the total.  Where there are fewer tasks than threads could use,
- * a unit is one split of one task; its state is kept, and a second run folds
- * them.  Both ways do the same operations in the same order for every line.
+ * split into the total.  Of a row that is long beside the others' work, an item
+ * is one split of one task; its state is kept, and a second run folds them.
+ * Both ways do the same operations in the same order for every line.
  */
 #include <assert.h>
 #include <math.h>
@@ -16,42 +16,14 @@
 
 /* Products below which waking the team costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)
-/* With so many tasks a thread, whole tasks spread well enough. */
-#define TASKS_A_THREAD 4u
-/* With so many tasks or units a thread, each may hold one more than it works on. */
+/* With so many items a thread, each may hold one more than it works on. */
 #define AHEAD_A_THREAD 8u
-
-static uint64_t
-row_lines(const struct attention_job *job, const struct kernel_row *row)
-{
-	return (uint64_t)row->q_len * job->group;
-}
-
-static uint64_t
-row_splits(const struct attention_job *job, const struct kernel_row *row)
-{
-	return row->q_len == 0 ? 0 : rows_divide_up(row_visible(job, row, row->q_len - 1), KERNEL_SPLIT);
-}
-
-static uint64_t
-row_tasks(const void *context, const struct kernel_row *row)
-{
-	const struct attention_job *job = context;
-
-	return rows_divide_up(row_lines(job, row), TILE_LINES) * job->args->pages.layout->params.n_kv_heads;
-}
-
-static uint64_t
-row_units(const void *context, const struct kernel_row *row)
-{
-	return row_tasks(context, row) * row_splits(context, row);
-}
 
 /* The last query rows see most, so they come first. */
 static struct attention_task
 task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t number)
 {
-	uint64_t lines = row_lines(job, row), n_chunks = rows_divide_up(lines, TILE_LINES);
+	uint64_t lines = (uint64_t)row->q_len * job->group, n_chunks = rows_divide_up(lines, TILE_LINES);
 	uint64_t first = (n_chunks - 1 - number % n_chunks) * TILE_LINES;
 
 	return (struct attention_task){
@@ -132,22 +104,9 @@ sees_all(const struct attention_job *job)
 	return mods == NULL || (mods->params.mask == NULL && mods->params.blocks == NULL);
 }
 
-static bool
-task_take(struct kernel_team *team, const struct attention_job *job, struct rows_cursor *cursor,
-	  struct attention_task *task)
-{
-	const struct attention_args *args = job->args;
-	uint64_t number = team_take(team);
-
-	if (!rows_find(cursor, number, args->rows, args->n_rows, row_tasks, job))
-		return false;
-	*task = task_of(job, &args->rows[cursor->row], number - cursor->first);
-	return true;
-}
-
-/* All splits of a task; `next`: the task after it, or NULL if that is not known. */
+/* All splits of a task; `next`: what comes after it, or NULL if that is not known. */
 static void
-task_attend(const struct attention_job *job, const struct attention_task *task, const struct attention_task *next,
+task_attend(const struct attention_job *job, const struct attention_task *task, const struct attention_piece *next,
 	    struct team_scratch *scratch)
 {
 	uint64_t n_splits = rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
@@ -167,7 +126,7 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 		if (!last)
 			after.split = split + 1;
 		else if (next != NULL)
-			after.task = *next;
+			after = *next;
 		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
 			     scratch->split_values);
 		split_merge(job, task, &scratch->total, scratch->split.maximum, scratch->split.sum,
@@ -176,126 +135,102 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 	task_finish(job, task, &scratch->total);
 }
 
+/* One split of a task, whose state waits in `partial` to be merged. */
 static void
-tasks_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+piece_attend(const struct attention_job *job, const struct attention_piece *piece, const struct attention_piece *next,
+	     struct team_scratch *scratch, float *partial)
 {
-	const struct attention_job *job = context;
-	struct rows_cursor cursor = { 0 };
-	struct attention_task tasks[2];
-	bool more = task_take(team, job, &cursor, &tasks[0]);
+	uint32_t n = piece->task.n_lines, most = job->order.max_lines;
 
-	for (uint32_t i = 0; more; i ^= 1) {
-		const struct attention_task *next = NULL;
-
-		if (job->take_ahead) {
-			more = task_take(team, job, &cursor, &tasks[i ^ 1]);
-			next = more ? &tasks[i ^ 1] : NULL;
-		}
-		task_attend(job, &tasks[i], next, scratch);
-		if (!job->take_ahead)
-			more = task_take(team, job, &cursor, &tasks[i ^ 1]);
-	}
+	task_begin(job, &piece->task, scratch);
+	split_attend(job, piece, sees_all(job) ? next : NULL, scratch, partial + 2 * (size_t)most);
+	memcpy(partial, scratch->split.maximum, n * sizeof(float));
+	memcpy(partial + most, scratch->split.sum, n * sizeof(float));
 }
 
-struct unit {
+struct item {
 	struct attention_piece piece;
-	float *partial;
+	float *partial; /* NULL: the whole task */
 };
 
 static bool
-unit_take(struct kernel_team *team, const struct attention_job *job, struct rows_cursor *cursor, struct unit *unit)
+item_take(struct kernel_team *team, const struct attention_job *job, struct order_cursor *cursor, struct item *item)
 {
-	const struct attention_args *args = job->args;
-	uint64_t number = team_take(team), n_splits;
+	uint64_t number = team_take(team), piece;
+	const struct order_row *is = &cursor->is;
+	const struct kernel_row *row;
 
-	if (!rows_find(cursor, number, args->rows, args->n_rows, row_units, job))
+	if (!order_item(job, cursor, number))
 		return false;
-	n_splits = row_splits(job, &args->rows[cursor->row]);
-	unit->piece.task = task_of(job, &args->rows[cursor->row], (number - cursor->first) / n_splits);
-	unit->piece.split = (number - cursor->first) % n_splits;
-	unit->partial = job->partials + number * job->partial_size;
+	row = &job->args->rows[cursor->row];
+	number -= cursor->first;
+	item->partial = NULL;
+	item->piece.split = 0;
+	if (is->cut) {
+		item->piece.split = number / is->n_tasks;
+		number %= is->n_tasks;
+		piece = cursor->first_piece + number * is->n_splits + item->piece.split;
+		item->partial = job->partials + piece * job->partial_size;
+	}
+	item->piece.task = task_of(job, row, number);
 	return true;
 }
 
 static void
-splits_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+items_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
-	struct rows_cursor cursor = { 0 };
-	struct unit units[2];
-	bool more = unit_take(team, job, &cursor, &units[0]);
+	struct order_cursor cursor = order_begin(job);
+	struct item items[2];
+	bool more = item_take(team, job, &cursor, &items[0]);
 
 	for (uint32_t i = 0; more; i ^= 1) {
-		const struct unit *unit = &units[i];
 		const struct attention_piece *next = NULL;
-		uint32_t n = unit->piece.task.n_lines;
+		const struct item *item = &items[i];
 
 		if (job->take_ahead) {
-			more = unit_take(team, job, &cursor, &units[i ^ 1]);
-			next = more && sees_all(job) ? &units[i ^ 1].piece : NULL;
+			more = item_take(team, job, &cursor, &items[i ^ 1]);
+			next = more ? &items[i ^ 1].piece : NULL;
 		}
-		task_begin(job, &unit->piece.task, scratch);
-		split_attend(job, &unit->piece, next, scratch, unit->partial + 2 * job->max_lines);
-		memcpy(unit->partial, scratch->split.maximum, n * sizeof(float));
-		memcpy(unit->partial + job->max_lines, scratch->split.sum, n * sizeof(float));
+		if (item->partial == NULL)
+			task_attend(job, &item->piece.task, next, scratch);
+		else
+			piece_attend(job, &item->piece, next, scratch, item->partial);
 		if (!job->take_ahead)
-			more = unit_take(team, job, &cursor, &units[i ^ 1]);
+			more = item_take(team, job, &cursor, &items[i ^ 1]);
 	}
 }
 
 static void
-merge_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
+merges_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
 	const struct attention_job *job = context;
-	const struct attention_args *args = job->args;
-	struct rows_cursor tasks = { 0 }, units = { 0 };
+	struct order_cursor cursor = order_begin(job);
+	uint64_t number;
 
-	for (;;) {
-		uint64_t number = team_take(team), n_splits, unit;
-		struct attention_task task;
+	while (order_merge(job, &cursor, number = team_take(team))) {
+		struct attention_task task = task_of(job, &job->args->rows[cursor.row], number - cursor.first);
+		uint64_t piece = cursor.first_piece + (number - cursor.first) * cursor.is.n_splits;
+		const float *partial = job->partials + piece * job->partial_size;
 
-		if (!rows_find(&tasks, number, args->rows, args->n_rows, row_tasks, job))
-			return;
-		for (; units.row < tasks.row; units.row++)
-			units.first += row_units(job, &args->rows[units.row]);
-		n_splits = row_splits(job, &args->rows[tasks.row]);
-		unit = units.first + (number - tasks.first) * n_splits;
-		task = task_of(job, &args->rows[tasks.row], number - tasks.first);
 		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
-		for (uint64_t split = 0; split < n_splits; split++, unit++) {
-			const float *partial = job->partials + unit * job->partial_size;
-
-			split_merge(job, &task, &scratch->total, partial, partial + job->max_lines,
-				    partial + 2 * job->max_lines);
-		}
+		for (uint64_t split = 0; split < cursor.is.n_splits; split++, partial += job->partial_size)
+			split_merge(job, &task, &scratch->total, partial, partial + job->order.max_lines,
+				    partial + 2 * (size_t)job->order.max_lines);
 		task_finish(job, &task, &scratch->total);
 	}
 }
 
-struct attention_size {
-	uint64_t n_tasks;
-	uint64_t n_units;
-	uint64_t products;
-};
-
-static struct attention_size
-size_up(struct attention_job *job)
+/* Products of queries and keys, values and weights. */
+static uint64_t
+count_products(const struct attention_job *job)
 {
 	const struct attention_args *args = job->args;
-	struct attention_size size = { 0 };
+	uint64_t n = 0;
 
-	for (uint32_t i = 0; i < args->n_rows; i++) {
-		const struct kernel_row *row = &args->rows[i];
-		uint64_t lines = row_lines(job, row);
-
-		size.n_tasks += row_tasks(job, row);
-		size.n_units += row_units(job, row);
-		size.products +=
-			lines * args->pages.layout->params.n_kv_heads * row->kv_len * (job->k_padded + job->v_padded);
-		if (lines > job->max_lines)
-			job->max_lines = lines < TILE_LINES ? (uint32_t)lines : TILE_LINES;
-	}
-	return size;
+	for (uint32_t i = 0; i < args->n_rows; i++)
+		n += (uint64_t)args->rows[i].q_len * args->rows[i].kv_len;
+	return n * args->q.n_heads * (job->k_padded + job->v_padded);
 }
 
 static uint32_t
@@ -344,7 +279,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 		.v_padded = round_up(params->v_dim, ops->lanes),
 		.partials = team_partials(team),
 	};
-	struct attention_size size;
+	uint32_t n_threads = team_n_threads(team);
 
 	if (is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16)
 		job.score_dots = ops->dot;
@@ -359,19 +294,15 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	if (args->mods != NULL)
 		mods_assert(team, args);
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
-	size = size_up(&job);
-	if (size.products < ALONE_PRODUCTS) {
-		team_run_alone(team, tasks_work, &job);
-		return;
-	}
-	job.partial_size = (size_t)job.max_lines * (job.v_padded + 2);
-	if (team_n_threads(team) == 1 || size.n_tasks >= (uint64_t)TASKS_A_THREAD * team_n_threads(team) ||
-	    size.n_units > TEAM_PARTIALS / job.partial_size) {
-		job.take_ahead = size.n_tasks >= (uint64_t)AHEAD_A_THREAD * team_n_threads(team);
-		team_run(team, tasks_work, &job);
-		return;
-	}
-	job.take_ahead = size.n_units >= (uint64_t)AHEAD_A_THREAD * team_n_threads(team);
-	team_run(team, splits_work, &job);
-	team_run(team, merge_work, &job);
+	if (count_products(&job) < ALONE_PRODUCTS)
+		n_threads = 1;
+	order_make(&job, n_threads, job.v_padded + 2, TEAM_PARTIALS);
+	job.partial_size = job.order.max_lines * ((size_t)job.v_padded + 2);
+	job.take_ahead = job.order.n_items >= (uint64_t)AHEAD_A_THREAD * n_threads;
+	if (n_threads == 1)
+		team_run_alone(team, items_work, &job);
+	else
+		team_run(team, items_work, &job);
+	if (job.order.n_merges != 0)
+		team_run(team, merges_work, &job);
 }

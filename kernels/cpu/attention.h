@@ -8,6 +8,7 @@
 #ifndef PAGED_KERNELS_CPU_ATTENTION_H
 #define PAGED_KERNELS_CPU_ATTENTION_H
 
+#include "kernels/cpu/order.h"
 #include "kernels/cpu/team.h"
 
 struct attention_job {
@@ -21,9 +22,9 @@ struct attention_job {
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 	float *partials;
-	size_t partial_size; /* floats of one unit: [line] maximum, [line] sum, [line][v_padded] values */
-	uint32_t max_lines;  /* of any task */
-	bool take_ahead;     /* threads take the next task or unit before they work on one, and fetch its first keys */
+	struct order order;
+	size_t partial_size; /* floats of one piece: [line] maximum, [line] sum, [line][v_padded] values */
+	bool take_ahead;     /* threads take the next item before they work on one, and fetch its first keys */
 	/* Of rows with many lines: packed_choose(). */
 	const struct tile_packed_ops *scores_packed, *values_packed;
 	uint32_t packed_k; /* elements of a packed query or key */

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every piece of a call's work once, the dearest first, none too large a part of it. */
+#include <string.h>
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/rows.h"
+#include "tests/kernel_test.h"
+
+enum { KV_HEADS = 8, GROUP = 4, MAX_ROWS = 80, PIECE_FLOATS = 130, MAX_FLOATS = 16 << 20 };
+
+struct batch {
+	struct layout layout;
+	struct attention_args args;
+	struct kernel_row rows[MAX_ROWS];
+	struct attention_job job;
+};
+
+static void
+batch_init(struct batch *batch)
+{
+	memset(batch, 0, sizeof(*batch));
+	batch->layout.params.n_kv_heads = KV_HEADS;
+	batch->args.pages.layout = &batch->layout;
+	batch->args.rows = batch->rows;
+	batch->args.causal = true;
+	batch->job.args = &batch->args;
+	batch->job.group = GROUP;
+}
+
+static void
+add(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
+{
+	while (n-- > 0)
+		batch->rows[batch->args.n_rows++] =
+			(struct kernel_row){ .q_len = q_len, .kv_len = kv_len, .q_base = (int64_t)kv_len - q_len };
+}
+
+static uint64_t
+item_cost(const struct order_row *row)
+{
+	return row->cut ? row->task_cost / row->n_splits : row->task_cost;
+}
+
+static uint64_t
+total_cost(const struct batch *batch)
+{
+	uint64_t total = 0;
+
+	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
+		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+
+		total += row.n_tasks * row.task_cost;
+	}
+	return total;
+}
+
+/* All items and merges, as threads would find them. */
+static void
+walk(const struct batch *batch)
+{
+	const struct order *order = &batch->job.order;
+	struct order_cursor cursor = order_begin(&batch->job);
+	uint64_t seen[MAX_ROWS] = { 0 }, merged[MAX_ROWS] = { 0 }, first_piece[MAX_ROWS] = { 0 };
+	uint64_t n_pieces = 0, last = UINT64_MAX, number;
+
+	for (number = 0; order_item(&batch->job, &cursor, number); number++) {
+		uint64_t within = number - cursor.first;
+
+		cr_assert_leq(cursor.is.class, last, "item %lu", (unsigned long)number);
+		last = cursor.is.class;
+		cr_assert_eq(within, seen[cursor.row]++);
+		if (cursor.is.cut && within == 0)
+			first_piece[cursor.row] = cursor.first_piece;
+		if (cursor.is.cut)
+			cr_assert_eq(cursor.first_piece + within, n_pieces++);
+	}
+	cr_assert_eq(number, order->n_items);
+	cr_assert_eq(n_pieces, order->n_pieces);
+	cr_assert(!order_item(&batch->job, &cursor, number + 5));
+	cursor = order_begin(&batch->job);
+	for (number = 0; order_merge(&batch->job, &cursor, number); number++) {
+		cr_assert(cursor.is.cut);
+		cr_assert_eq(cursor.first_piece, first_piece[cursor.row]);
+		cr_assert_eq(number - cursor.first, merged[cursor.row]++);
+		cr_assert_leq(cursor.is.n_lines, order->max_lines);
+	}
+	cr_assert_eq(number, order->n_merges);
+	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
+		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+
+		cr_assert_eq(seen[i], row.n_tasks * (row.cut ? row.n_splits : 1));
+		cr_assert_eq(merged[i], row.cut ? row.n_tasks : 0);
+	}
+}
+
+/* No thread's last item is a large part of what it does. */
+static void
+assert_even(const struct batch *batch, uint32_t n_threads)
+{
+	uint64_t share = total_cost(batch) / n_threads;
+
+	if (n_threads == 1)
+		return;
+	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
+		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+
+		if (row.n_tasks > 0 && row.n_splits > 1 && !row.cut)
+			cr_assert(item_cost(&row) <= share / 4, "row %u: %lu of %lu", i, (unsigned long)item_cost(&row),
+				  (unsigned long)share);
+	}
+}
+
+static void
+make(struct batch *batch, uint32_t n_threads)
+{
+	order_make(&batch->job, n_threads, PIECE_FLOATS, MAX_FLOATS);
+	walk(batch);
+	assert_even(batch, n_threads);
+}
+
+/* One long row among short ones, wherever it stands: cut, they are not, and it comes first. */
+Test(order, a_long_row_is_cut_and_short_ones_are_not)
+{
+	for (uint32_t n_threads = 2; n_threads <= 16; n_threads *= 2) {
+		struct order_cursor cursor;
+		struct batch batch;
+
+		batch_init(&batch);
+		add(&batch, 40, 1, 1024);
+		add(&batch, 1, 1, 131072);
+		add(&batch, 23, 1, 1024);
+		make(&batch, n_threads);
+		cr_assert_eq(batch.job.order.n_merges, KV_HEADS);
+		cr_assert_eq(batch.job.order.n_pieces, KV_HEADS * 256);
+		cr_assert_eq(batch.job.order.max_lines, GROUP);
+		cr_assert_eq(batch.job.order.n_items, KV_HEADS * (256 + 63));
+		cursor = order_begin(&batch.job);
+		cr_assert(order_item(&batch.job, &cursor, 0));
+		cr_assert(cursor.is.class >= order_row(&batch.job, &batch.rows[40]).class);
+	}
+}
+
+/* Whole tasks of a prefill are dearer than decoded rows, and begin first though they come last. */
+Test(order, prefill_goes_before_decode)
+{
+	struct order_cursor cursor;
+	struct batch batch;
+
+	batch_init(&batch);
+	add(&batch, 30, 1, 2048);
+	add(&batch, 1, 512, 4096);
+	add(&batch, 30, 1, 300);
+	make(&batch, 2);
+	cr_assert_eq(batch.job.order.n_merges, 0);
+	cursor = order_begin(&batch.job);
+	cr_assert(order_item(&batch.job, &cursor, 0));
+	cr_assert_eq(cursor.row, 30);
+	cr_assert(order_item(&batch.job, &cursor, batch.job.order.n_items - 1));
+	cr_assert(cursor.row > 30);
+}
+
+Test(order, one_thread_cuts_nothing)
+{
+	struct batch batch;
+
+	batch_init(&batch);
+	add(&batch, 1, 1, 1 << 20);
+	add(&batch, 3, 40, 4096);
+	make(&batch, 1);
+	cr_assert_eq(batch.job.order.n_pieces, 0);
+}
+
+/* Rows alike are many small items already. */
+Test(order, rows_alike_stay_whole)
+{
+	struct batch batch;
+
+	batch_init(&batch);
+	add(&batch, 64, 1, 3056);
+	make(&batch, 2);
+	cr_assert_eq(batch.job.order.n_pieces, 0);
+	cr_assert_eq(batch.job.order.n_items, 64 * KV_HEADS);
+}
+
+/* One row: whole where heads are as many as threads want and it is short, else cut. */
+Test(order, one_row)
+{
+	static const struct {
+		uint32_t n_threads, kv_len;
+		bool cut;
+	} cases[] = {
+		{ 2, 1000, false }, { 2, 4096, false }, { 2, 131072, true }, { 16, 4096, true }, { 16, 500, false }
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct batch batch;
+
+		batch_init(&batch);
+		add(&batch, 1, 1, cases[i].kv_len);
+		make(&batch, cases[i].n_threads);
+		cr_assert_eq(batch.job.order.n_merges != 0, cases[i].cut, "case %zu", i);
+	}
+}
+
+/* Rows that wait, that have no keys, that see none. */
+Test(order, rows_without_work)
+{
+	struct batch batch;
+
+	batch_init(&batch);
+	add(&batch, 1, 0, 5000);
+	add(&batch, 1, 3, 0);
+	add(&batch, 1, 1, 9000);
+	add(&batch, 1, 2, 700);
+	batch.rows[3].q_base = -10;
+	add(&batch, 1, 0, 0);
+	make(&batch, 4);
+	cr_assert_eq(batch.job.order.n_items, KV_HEADS * (1 + 18 + 1));
+	batch_init(&batch);
+	make(&batch, 4);
+	cr_assert_eq(batch.job.order.n_items, 0);
+}
+
+/* Where memory for pieces is short, the longest rows alone are cut; then none. */
+Test(order, no_more_pieces_than_there_is_memory_for)
+{
+	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * PIECE_FLOATS, 1000 };
+	uint64_t wanted[] = { KV_HEADS * (2048 + 1024), KV_HEADS * 2048, 0 };
+
+	for (size_t i = 0; i < 3; i++) {
+		struct batch batch;
+
+		batch_init(&batch);
+		add(&batch, 1, 1, 1024 * KERNEL_SPLIT);
+		add(&batch, 1, 1, 2048 * KERNEL_SPLIT);
+		add(&batch, 9, 1, 100);
+		order_make(&batch.job, 3, PIECE_FLOATS, floats[i]);
+		walk(&batch);
+		cr_assert_eq(batch.job.order.n_pieces, wanted[i], "%lu", (unsigned long)batch.job.order.n_pieces);
+	}
+}
+
+/* Batches of any shape. */
+Test(order, at_random)
+{
+	uint64_t state = kernel_test_seed();
+
+	for (unsigned int round = 0; round < 300; round++) {
+		struct batch batch;
+
+		batch_init(&batch);
+		for (uint32_t i = 0; i < MAX_ROWS; i++) {
+			uint32_t bits[3];
+
+			for (unsigned int b = 0; b < 3; b++) {
+				state = state * 6364136223846793005u + 1442695040888963407u;
+				bits[b] = (uint32_t)(state >> 33);
+			}
+			add(&batch, 1, bits[0] % 5 == 0 ? bits[1] % 200 : 1, bits[2] >> (10 + bits[0] % 21));
+		}
+		batch.args.causal = round % 2;
+		order_make(&batch.job, 1 + round % 9, 1, SIZE_MAX);
+		walk(&batch);
+		assert_even(&batch, 1 + round % 9);
+	}
+}
