@@ -130,7 +130,7 @@ create_bound(struct paged_pool *pool, const struct batch_mask_order *order, cons
 		status = mod_bind(mod->mod, ours, n, &binding, error);
 	if (status != PAGED_OK)
 		return status;
-	status = batch_mask_create(order, binding, pool->client->isa, logical_p, error);
+	status = batch_mask_create(order, binding, pool->client->team.isa, logical_p, error);
 	mod_binding_destroy(binding);
 	return status;
 }

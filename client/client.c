@@ -158,16 +158,14 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 		return status;
 	if (params->timeout_ms == 0)
 		params->timeout_ms = CLIENT_TIMEOUT_MS_DEFAULT;
-	if (params->n_threads == 0)
-		params->n_threads = 1;
 	if (params->name == NULL)
 		params->name = program_invocation_short_name;
 	if (params->observer > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
-	client->n_threads = params->n_threads;
-	return isa_choose(&client->isa, error);
+	status = client_threads_in(client, params, error);
+	return status == PAGED_OK ? isa_choose(&client->team.isa, error) : status;
 }
 
 /* The common end of both ways to open. */
@@ -240,6 +238,7 @@ paged_client_close(struct paged_client *client)
 	if (!in_child)
 		pthread_mutex_destroy(&client->mutex);
 	guard_destroy(&client->guard);
+	free(client->cpus);
 	free(client);
 }
 

@@ -27,7 +27,8 @@ cuda_device_name(const struct paged_pool *pool)
 static enum paged_status
 cuda_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
-	enum paged_status status = kernel_team_create(1, batch->pool->client->isa, &batch->team, error);
+	const struct kernel_team_params alone = { .n_threads = 1, .isa = batch->pool->client->team.isa };
+	enum paged_status status = kernel_team_create(&alone, &batch->team, error);
 
 	if (status != PAGED_OK)
 		return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's kernels: whatever was checked cannot fail. */
+/* The host's kernels: whatever was checked cannot fail, but for a caller's run() that does not run. */
 #include "config.h"
 
 #include "client/batch.h"
@@ -10,7 +10,7 @@
 static const char *
 host_isa(const struct paged_pool *pool)
 {
-	return kernel_isa_name(pool->client->isa);
+	return kernel_isa_name(pool->client->team.isa);
 }
 
 static const char *
@@ -24,10 +24,8 @@ host_device(const struct paged_pool *pool)
 static enum paged_status
 host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
-	const struct paged_client *client = batch->pool->client;
-
 	(void)params;
-	return kernel_team_create(client->n_threads, client->isa, &batch->team, error);
+	return kernel_team_create(&batch->pool->client->team, &batch->team, error);
 }
 
 static void
@@ -113,26 +111,24 @@ host_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, s
 static enum paged_status
 host_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
 {
-	(void)error;
 	kernel_append(batch->team, args);
-	return PAGED_OK;
+	return kernel_team_check(batch->team, error);
 }
 
 static enum paged_status
 host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 	       struct paged_error *error)
 {
-	(void)mods, (void)error;
+	(void)mods;
 	kernel_attention(batch->team, args);
-	return PAGED_OK;
+	return kernel_team_check(batch->team, error);
 }
 
 static enum paged_status
 host_merge(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error)
 {
-	(void)error;
 	kernel_attention_merge(batch->team, args);
-	return PAGED_OK;
+	return kernel_team_check(batch->team, error);
 }
 
 static enum paged_status

@@ -27,8 +27,8 @@ struct paged_client {
 	struct owner *owner;   /* NULL: the client failed to open */
 	struct paged_pool *pools;
 	enum paged_status open_status;
-	enum kernel_isa isa;
-	uint32_t n_threads;
+	struct kernel_team_params team; /* of each batch */
+	uint32_t *cpus;                 /* what it points to */
 	struct cuda_compiler *compiler; /* of mods for pools in a GPU's memory; NULL: none was needed yet */
 	_Atomic uint64_t looked_ms; /* when plan last looked whether the owner lives */
 };
@@ -88,6 +88,10 @@ enum paged_status client_params_in(void *ours, size_t our_size, const void *user
 /** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
+
+/** client_threads_in - what its batches' kernels run on, checked, into client->team */
+enum paged_status client_threads_in(struct paged_client *client, const struct paged_client_params *params,
+				    struct paged_error *error);
 
 /** pool_free - with its batches and block masks; the client's mutex is held, or the process is a child */
 void pool_free(struct paged_pool *pool, bool in_child);

@@ -31,9 +31,9 @@
  *
  * Threads.  Calls of one client may come from any thread; those that ask the
  * owner take turns.  A batch belongs to one thread at a time, and different
- * batches run at the same time: each has kernel threads of its own.  A pool
- * or batch may be closed when no other thread is inside a call on it.
- * Different clients share nothing.
+ * batches run at the same time: each has kernel threads of its own, or lends
+ * its work to the program's (paged_run_fn).  A pool or batch may be closed when
+ * no other thread is inside a call on it.  Different clients share nothing.
  *
  * Fork.  In a forked child every call on the parent's objects answers
  * PAGED_ERR_FORK without a system call, and closing them frees memory only:
@@ -80,6 +80,26 @@ enum paged_log_level { PAGED_LOG_ERROR = 3, PAGED_LOG_WARNING = 4, PAGED_LOG_INF
  */
 typedef void (*paged_log_fn)(void *argument, enum paged_log_level level, const char *text);
 
+/** A part of a kernel's work, which the library hands to a paged_run_fn. */
+typedef void (*paged_work_fn)(void *work_argument, uint32_t index);
+
+/**
+ * paged_run_fn - the program's own threads, for a stretch of a kernel's work
+ *
+ * Calls work(work_argument, i) once for each i below n, and returns when all
+ * these calls have; both as a thread pool or an OpenMP loop does it, so that what
+ * one thread wrote before is seen by the others after.  On which threads, how
+ * many, at once or one after another, in which order, is the program's affair,
+ * and results have the same bits: parts take what is left of the work and wait
+ * for nobody, so one that comes late finds nothing to do.  A call whose run() left
+ * out or repeated an index answers PAGED_ERR_INVALID, and its results are void.
+ *
+ * Called from the thread that is inside paged_append(), paged_attention() or
+ * paged_merge(), up to twice a call; not for work too small to be shared.  Must
+ * not call the library with the same batch, nor be left by longjmp() or an exception.
+ */
+typedef void (*paged_run_fn)(void *argument, paged_work_fn work, void *work_argument, uint32_t n);
+
 struct paged_client_params {
 	size_t struct_size;
 	/** Shown by pagedctl; copied.  NULL: the program's name. */
@@ -88,13 +108,25 @@ struct paged_client_params {
 	const char *join_token;
 	/** Longest wait of a call for the daemon, milliseconds.  0: 5000. */
 	uint32_t timeout_ms;
-	/** Threads that run the kernels of a batch, the calling one included.  0: 1. */
+	/** Threads that run the kernels of a batch, the calling one included; with run, parts of their work.  0: 1. */
 	uint32_t n_threads;
 	/** 1: look only (status, tables, check, plans of reads): no session, no sequences. */
 	uint32_t observer;
 	/** NULL: silent. */
 	paged_log_fn log;
 	void *log_argument;
+	/**
+	 * [n_threads] of the CPUs that this process may use, no two alike: thread
+	 * i of a batch runs on cpus[i] alone.  The calling thread is the first, and
+	 * is left where it is: binding it is the program's affair.  Batches that
+	 * run at the same time share these CPUs.  Copied.  NULL: any.
+	 */
+	const uint32_t *cpus;
+	/** As n_threads, or 0 without cpus. */
+	uint32_t n_cpus;
+	/** NULL: the library starts n_threads - 1 threads for each batch; else it starts none. */
+	paged_run_fn run;
+	void *run_argument;
 };
 
 /**
@@ -110,6 +142,8 @@ struct paged_client_params {
  * @retval PAGED_ERR_GONE       join_token's session has ended
  * @retval PAGED_ERR_STOPPING   the daemon is stopping
  * @retval PAGED_ERR_TIMEOUT    it accepts or answers nothing
+ * @retval PAGED_ERR_INVALID    parameters that do not go together; of cpus the sentence
+ *                              names the one at fault, and those that this process may use
  *
  * Opened means that both channels work: each was asked once.  The
  * environment variable PAGED_ISA (generic, avx2, avx512, avx512bf16) forces an

@@ -165,14 +165,44 @@ enum kernel_isa kernel_isa_best(void);
 /** kernel_isa_parse - by name; KERNEL_N_ISAS for none */
 enum kernel_isa kernel_isa_parse(const char *name);
 
+/** Does part `index` of some work. */
+typedef void (*kernel_work_fn)(void *argument, uint32_t index);
+
+/** Calls work(argument, i) once for each i below n, on any threads, and returns when all have returned. */
+typedef void (*kernel_run_fn)(void *context, kernel_work_fn work, void *argument, uint32_t n);
+
+struct kernel_team_params {
+	uint32_t n_threads; /* 1: the caller's thread alone, none is started */
+	enum kernel_isa isa;
+	const uint32_t
+		*cpus;     /* [n_threads] of kernel_cpus_check(); the caller's own thread, 0, is not bound; NULL: any */
+	kernel_run_fn run; /* instead of threads of the team's own: into n_threads parts; or NULL */
+	void *run_context;
+};
+
 /**
  * kernel_team_create - threads and scratch memory for one caller at a time
  *
- * @param[in] n_threads  1: the caller's thread alone, none is started
  * @retval PAGED_ERR_UNSUPPORTED  this CPU or build lacks the instruction set
+ * @retval PAGED_ERR_SYSTEM       a thread could not be started, or not where it was to run
  */
-enum paged_status kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team **team_p,
+enum paged_status kernel_team_create(const struct kernel_team_params *params, struct kernel_team **team_p,
 				     struct paged_error *error);
+
+/**
+ * kernel_cpus_check - may threads of this process be bound to these CPUs?
+ *
+ * By its cpuset: how the calling thread is bound does not matter.
+ * @retval PAGED_ERR_INVALID  names one that is there twice, or that this process may not use, and those that it may
+ */
+enum paged_status kernel_cpus_check(const uint32_t *cpus, uint32_t n, struct paged_error *error);
+
+/**
+ * kernel_team_check - did run() do what it is to do, each time since the last check?
+ *
+ * @retval PAGED_ERR_INVALID  parts were left out, or called twice; what was computed is void
+ */
+enum paged_status kernel_team_check(struct kernel_team *team, struct paged_error *error);
 
 /** kernel_team_destroy - ends the threads; takes NULL */
 void kernel_team_destroy(struct kernel_team *team);

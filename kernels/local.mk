@@ -6,6 +6,8 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/attention.c \
 	%D%/cpu/attention.h \
 	%D%/cpu/convert.h \
+	%D%/cpu/cpus.c \
+	%D%/cpu/cpus.h \
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \

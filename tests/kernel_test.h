@@ -41,10 +41,11 @@ kernel_test_run(enum kernel_isa isa, void (*test)(enum kernel_isa isa))
 static inline struct kernel_team *
 kernel_test_team(uint32_t n_threads, enum kernel_isa isa)
 {
+	const struct kernel_team_params params = { .n_threads = n_threads, .isa = isa };
 	struct kernel_team *team = NULL;
 	struct paged_error error = { 0 };
 
-	cr_assert_eq(kernel_team_create(n_threads, isa, &team, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(kernel_team_create(&params, &team, &error), PAGED_OK, "%s", error.text);
 	return team;
 }
 

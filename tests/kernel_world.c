@@ -283,7 +283,8 @@ world_run(struct world *world, const struct world_params *params, uint32_t n_thr
 	struct kernel_team *team;
 	struct paged_error error;
 
-	if (kernel_team_create(n_threads, isa, &team, &error) != PAGED_OK)
+	if (kernel_team_create(&(struct kernel_team_params){ .n_threads = n_threads, .isa = isa }, &team, &error) !=
+	    PAGED_OK)
 		abort();
 	world_create(world, params);
 	world_attend(world, team);

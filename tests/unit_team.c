@@ -84,11 +84,13 @@ Test(team, forked_child_abandons)
 
 Test(team, refusals)
 {
+	const struct kernel_team_params none = { .isa = KERNEL_GENERIC };
+	const struct kernel_team_params unknown = { .n_threads = 1, .isa = KERNEL_N_ISAS };
 	struct kernel_team *team = NULL;
 	struct paged_error error = { 0 };
 
-	cr_assert_eq(kernel_team_create(0, KERNEL_GENERIC, &team, &error), PAGED_ERR_INVALID);
-	cr_assert_eq(kernel_team_create(1, KERNEL_N_ISAS, &team, &error), PAGED_ERR_UNSUPPORTED);
+	cr_assert_eq(kernel_team_create(&none, &team, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(kernel_team_create(&unknown, &team, &error), PAGED_ERR_UNSUPPORTED);
 	cr_assert_null(team);
 	kernel_team_destroy(NULL);
 	kernel_team_abandon(NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include "kernels/cpu/cpus.h"
 #include "kernels/cpu/team.h"
 
 #include <errno.h>
@@ -33,8 +34,13 @@ struct kernel_team {
 	enum kernel_isa isa;
 	const struct kernel_tile_ops *ops;
 	uint32_t n_threads; /* the caller included */
-	uint32_t n_started; /* helpers */
+	uint32_t n_helpers; /* to be */
+	uint32_t n_started;
 	int home_cpu;       /* where the creator ran */
+	bool bound;         /* helpers run where the creator wanted them */
+	kernel_run_fn run;  /* instead of helpers, or NULL */
+	void *run_context;
+	uint64_t section; /* counts run()s */
 	void *memory;
 	size_t memory_size;
 	float *partials;
@@ -50,6 +56,11 @@ struct kernel_team {
 	_Atomic bool stop;
 	_Alignas(64) _Atomic uint32_t gate; /* the caller sleeps on it until it is 0 */
 	_Atomic bool caller_asleep;
+
+	_Alignas(64) _Atomic uint32_t n_done; /* parts of this section */
+	_Atomic uint32_t n_wrong;             /* indices that were none, or came twice */
+	uint32_t faulty_done, faulty_wrong;   /* of the first section that went wrong */
+	bool faulty;
 
 	struct helper helpers[];
 };
@@ -143,7 +154,8 @@ helper_main(void *argument)
 	struct kernel_team *team = helper->team;
 	uint32_t call = 0;
 
-	spread_out(team, (uint32_t)(helper - team->helpers));
+	if (!team->bound)
+		spread_out(team, (uint32_t)(helper - team->helpers));
 	for (;;) {
 		call = wait_for_call(team, call);
 		if (atomic_load(&team->stop))
@@ -186,6 +198,53 @@ team_run_alone(struct kernel_team *team, team_work_fn work, void *context)
 	work(team, context, team->caller_scratch);
 }
 
+/* A part of a section, on whatever thread run() has for it. */
+static void
+part_work(void *argument, uint32_t index)
+{
+	struct kernel_team *team = argument;
+	struct team_scratch *scratch = team->caller_scratch + index;
+
+	if (index >= team->n_threads || atomic_exchange(&scratch->section, team->section) == team->section) {
+		atomic_fetch_add(&team->n_wrong, 1);
+		return;
+	}
+	team->work(team, team->context, scratch);
+	atomic_fetch_add(&team->n_done, 1);
+}
+
+static void
+run_parts(struct kernel_team *team)
+{
+	uint32_t n_done, n_wrong;
+
+	team->section++;
+	atomic_store(&team->n_done, 0);
+	atomic_store(&team->n_wrong, 0);
+	team->run(team->run_context, part_work, team, team->n_threads);
+	n_done = atomic_load(&team->n_done);
+	n_wrong = atomic_load(&team->n_wrong);
+	if (team->faulty || (n_done == team->n_threads && n_wrong == 0))
+		return;
+	team->faulty = true;
+	team->faulty_done = n_done;
+	team->faulty_wrong = n_wrong;
+}
+
+enum paged_status
+kernel_team_check(struct kernel_team *team, struct paged_error *error)
+{
+	if (!team->faulty)
+		return PAGED_OK;
+	team->faulty = false;
+	if (team->faulty_wrong > 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "run() called work %u times for an index that had been, or is none of %u",
+				  team->faulty_wrong, team->n_threads);
+	return paged_fail(error, PAGED_ERR_INVALID, "run() returned when %u of %u parts were done", team->faulty_done,
+			  team->n_threads);
+}
+
 void
 team_run(struct kernel_team *team, team_work_fn work, void *context)
 {
@@ -196,6 +255,10 @@ team_run(struct kernel_team *team, team_work_fn work, void *context)
 	team->work = work;
 	team->context = context;
 	atomic_store(&team->next_unit, 0);
+	if (team->run != NULL) {
+		run_parts(team);
+		return;
+	}
 	atomic_store(&team->gate, GATE_OPEN);
 	call_helpers(team);
 	work(team, context, team->caller_scratch);
@@ -251,45 +314,67 @@ memory_map(struct kernel_team *team, struct paged_error *error)
 	team->caller_scratch = scratch;
 	for (uint32_t i = 0; i < team->n_threads; i++)
 		scratch[i].thread = i;
-	for (uint32_t i = 0; i + 1 < team->n_threads; i++)
+	for (uint32_t i = 0; i < team->n_helpers; i++)
 		team->helpers[i] = (struct helper){ .team = team, .scratch = &scratch[i + 1] };
 	return PAGED_OK;
 }
 
+/* Bound, it begins there: the memory that it touches first is near. */
+static int
+helper_start(struct helper *helper, const uint32_t *cpu)
+{
+	pthread_attr_t attributes;
+	int code;
+
+	if (cpu == NULL)
+		return pthread_create(&helper->thread, NULL, helper_main, helper);
+	code = pthread_attr_init(&attributes);
+	if (code != 0)
+		return code;
+	code = cpus_set_affinity(&attributes, *cpu);
+	if (code == 0)
+		code = pthread_create(&helper->thread, &attributes, helper_main, helper);
+	pthread_attr_destroy(&attributes);
+	return code;
+}
+
 /* A program's signals are its own threads' business. */
 static enum paged_status
-helpers_start(struct kernel_team *team, struct paged_error *error)
+helpers_start(struct kernel_team *team, const uint32_t *cpus, struct paged_error *error)
 {
 	sigset_t all, before;
 	int code = 0;
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (team->n_started + 1 < team->n_threads) {
-		struct helper *helper = &team->helpers[team->n_started];
-
-		code = pthread_create(&helper->thread, NULL, helper_main, helper);
+	while (team->n_started < team->n_helpers) {
+		code = helper_start(&team->helpers[team->n_started], cpus != NULL ? &cpus[team->n_started + 1] : NULL);
 		if (code != 0)
 			break;
 		team->n_started++;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	if (code != 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "kernel threads: %u of %u started: %s", team->n_started + 1,
-				  team->n_threads, strerror(code));
-	return PAGED_OK;
+	if (code == 0)
+		return PAGED_OK;
+	if (cpus != NULL)
+		return paged_fail(error, PAGED_ERR_SYSTEM,
+				  "kernel threads: %u of %u started, the next one on CPU %u: %s", team->n_started + 1,
+				  team->n_threads, cpus[team->n_started + 1], strerror(code));
+	return paged_fail(error, PAGED_ERR_SYSTEM, "kernel threads: %u of %u started: %s", team->n_started + 1,
+			  team->n_threads, strerror(code));
 }
 
 enum paged_status
-kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team **team_p, struct paged_error *error)
+kernel_team_create(const struct kernel_team_params *params, struct kernel_team **team_p, struct paged_error *error)
 {
+	uint32_t n_threads = params->n_threads;
 	enum paged_status status;
 	struct kernel_team *team;
 	size_t size;
 
-	if (!kernel_isa_supported(isa))
+	if (!kernel_isa_supported(params->isa))
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "kernels for %s: this CPU or build lacks them",
-				  kernel_isa_name(isa));
+				  kernel_isa_name(params->isa));
 	if (n_threads == 0 || n_threads > TEAM_MAX_THREADS)
 		return paged_fail(error, PAGED_ERR_INVALID, "%u kernel threads: 1 to %u are possible", n_threads,
 				  TEAM_MAX_THREADS);
@@ -299,17 +384,21 @@ kernel_team_create(uint32_t n_threads, enum kernel_isa isa, struct kernel_team *
 	if (team == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "kernel threads: no memory for %u", n_threads);
 	memset(team, 0, size);
-	team->isa = isa;
-	team->ops = kernel_tile_ops(isa);
+	team->isa = params->isa;
+	team->ops = kernel_tile_ops(params->isa);
 	team->n_threads = n_threads;
+	team->run = params->run;
+	team->run_context = params->run_context;
+	team->n_helpers = team->run != NULL ? 0 : n_threads - 1;
 	team->home_cpu = sched_getcpu();
+	team->bound = params->cpus != NULL;
 
 	status = memory_map(team, error);
 	if (status != PAGED_OK) {
 		free(team);
 		return status;
 	}
-	status = helpers_start(team, error);
+	status = helpers_start(team, params->cpus, error);
 	if (status != PAGED_OK) {
 		kernel_team_destroy(team);
 		return status;

@@ -5,10 +5,13 @@
  * The caller works too.  A helper that wakes too late for a call misses it,
  * so a busy machine costs speed and never adds a wait.  Units are numbered
  * from 0 and taken in that order; who takes which is chance, so a unit's
- * result must not depend on it.
+ * result must not depend on it.  Nobody waits for anybody else inside, so the
+ * caller's run() may have its parts done one after the other, too.
  */
 #ifndef PAGED_KERNELS_CPU_TEAM_H
 #define PAGED_KERNELS_CPU_TEAM_H
+
+#include <stdatomic.h>
 
 #include "kernels/cpu/sight.h"
 #include "kernels/cpu/tile.h"
@@ -16,6 +19,7 @@
 /** What one thread needs to attend; lives as long as the team. */
 struct team_scratch {
 	uint32_t thread; /* its number in the team, the caller's 0 */
+	_Atomic uint64_t section; /* the last one that run() brought it into */
 	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
 	uint16_t q16[TILE_LINES * PAGED_MAX_DIM]; /* q in bf16, where scores come of products of pairs */
 	float split_values[TILE_LINES * PAGED_MAX_DIM];
@@ -38,7 +42,7 @@ struct team_scratch {
  */
 typedef void (*team_work_fn)(struct kernel_team *team, void *context, struct team_scratch *scratch);
 
-/** team_run - have every thread that is there in time run `work`; returns when all have left it */
+/** team_run - have every thread that is there in time run `work`, or run() its parts; returns when all have left it */
 void team_run(struct kernel_team *team, team_work_fn work, void *context);
 
 /** team_run_alone - the same on the caller's thread, for work too small to share */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "kernels/cpu/cpus.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+/* As many as Linux can be built for. */
+#define CPUS_MOST 8192u
+
+struct cpus {
+	cpu_set_t sets[CPUS_MOST / CPU_SETSIZE];
+};
+
+static bool
+has(const struct cpus *cpus, uint32_t cpu)
+{
+	return cpu < CPUS_MOST && CPU_ISSET_S(cpu, sizeof(*cpus), cpus->sets);
+}
+
+int
+cpus_set_affinity(pthread_attr_t *attributes, uint32_t cpu)
+{
+	struct cpus one = { 0 };
+
+	if (cpu >= CPUS_MOST)
+		return EINVAL;
+	CPU_SET_S(cpu, sizeof(one), one.sets);
+	return pthread_attr_setaffinity_np(attributes, sizeof(one), one.sets);
+}
+
+/* Of all CPUs the system leaves a thread those of its cpuset. */
+static void *
+look(void *argument)
+{
+	struct cpus *cpus = argument;
+
+	memset(cpus, 0xff, sizeof(*cpus));
+	sched_setaffinity(0, sizeof(*cpus), cpus->sets);
+	if (sched_getaffinity(0, sizeof(*cpus), cpus->sets) != 0)
+		memset(cpus, 0, sizeof(*cpus));
+	return NULL;
+}
+
+/* In a thread of its own, for the caller's may be bound, and stays so. */
+static enum paged_status
+find_usable(struct cpus *cpus, struct paged_error *error)
+{
+	pthread_t thread;
+	int code = pthread_create(&thread, NULL, look, cpus);
+
+	if (code != 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "a thread to look for CPUs: %s", strerror(code));
+	pthread_join(thread, NULL);
+	return PAGED_OK;
+}
+
+/* "0-3,8,10-11" */
+static void
+list(const struct cpus *cpus, char *text, size_t size)
+{
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (uint32_t cpu = 0, last; cpu < CPUS_MOST && at + 16 < size; cpu = last + 1) {
+		last = cpu;
+		if (!has(cpus, cpu))
+			continue;
+		while (has(cpus, last + 1))
+			last++;
+		at += (size_t)snprintf(text + at, size - at, "%s%u", at > 0 ? "," : "", cpu);
+		if (last > cpu)
+			at += (size_t)snprintf(text + at, size - at, "-%u", last);
+	}
+	if (at + 16 >= size)
+		snprintf(text + at, size - at, ",...");
+}
+
+enum paged_status
+kernel_cpus_check(const uint32_t *cpus, uint32_t n, struct paged_error *error)
+{
+	struct cpus usable, seen = { 0 };
+	enum paged_status status = find_usable(&usable, error);
+	char text[96];
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n; i++) {
+		if (!has(&usable, cpus[i])) {
+			list(&usable, text, sizeof(text));
+			return paged_fail(error, PAGED_ERR_INVALID, "cpus[%u] is CPU %u: this process may use %s", i,
+					  cpus[i], text);
+		}
+		if (has(&seen, cpus[i]))
+			return paged_fail(error, PAGED_ERR_INVALID, "cpus[%u] is CPU %u, which is there before", i,
+					  cpus[i]);
+		CPU_SET_S(cpus[i], sizeof(seen), seen.sets);
+	}
+	return PAGED_OK;
+}

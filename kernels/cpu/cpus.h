@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * cpus.h - threads on CPUs of the caller's choice
+ */
+#ifndef PAGED_KERNELS_CPU_CPUS_H
+#define PAGED_KERNELS_CPU_CPUS_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+/** cpus_set_affinity - a thread that is made with these attributes runs on that CPU alone; returns an errno */
+int cpus_set_affinity(pthread_attr_t *attributes, uint32_t cpu);
+
+#endif
