@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "bench/threads.h"
 #include "common/status.h"
 
 /* What is smaller is in a cache when it is measured, for us as for the limit. */
@@ -58,7 +57,6 @@ batch_open(struct kv_scene *scene)
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = scene->n_rows };
 
 	kv_must(scene->world, paged_batch_create(scene->pool->pool, &params, &scene->batch));
-	threads_pin_others();
 	kv_must(scene->world, paged_batch_plan(scene->batch, scene->n_rows, scene->rows));
 }
 

@@ -6,6 +6,7 @@
 
 #include "bench/kv_scene.h"
 #include "bench/mods.h"
+#include "bench/threads.h"
 
 #define QUICK_TOKENS 72u
 /* Halves of either sign from 0.5 to 2 as bf16, of moderate size as any other dtype. */
@@ -178,7 +179,10 @@ pool_open(struct kv_world *world, struct kv_pool *pool)
 void
 kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n, const struct kv_scale *scale)
 {
-	struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = scale->n_threads };
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .n_threads = scale->n_threads,
+					      .cpus = threads_cpus(),
+					      .n_cpus = scale->n_threads };
 	struct paged_pool_params pools[KV_MAX_POOLS];
 
 	*world = (struct kv_world){ .scale = *scale };

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/threads.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "bench/bench.h"
 
 #define MAX_THREADS 64u
-#define MAX_TASKS 4096u
 
 static struct {
 	unsigned int n;
 	cpu_set_t allowed; /* before the first was pinned */
-	int cpus[MAX_THREADS];
+	uint32_t cpus[MAX_THREADS];
 	pthread_mutex_t mutex;
 	pthread_cond_t wake;
 	uint64_t run; /* counts runs; helpers sleep on it, so that they take nobody's time */
@@ -26,19 +22,17 @@ static struct {
 	_Atomic unsigned int n_ready, n_done;
 	_Atomic uint64_t begin_ns; /* the first one's */
 	_Alignas(64) _Atomic size_t next_unit;
-	pid_t known[MAX_TASKS]; /* ascending: pinned, or as they are on purpose */
-	size_t n_known;
 } threads = { .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
 
 static void
-pin(pid_t task, int cpu)
+pin(uint32_t cpu)
 {
 	cpu_set_t one;
 
 	CPU_ZERO(&one);
 	CPU_SET(cpu, &one);
-	if (sched_setaffinity(task, sizeof(one), &one) != 0)
-		bench_die("CPU %d: %m", cpu);
+	if (sched_setaffinity(0, sizeof(one), &one) != 0)
+		bench_die("CPU %u: %m", cpu);
 }
 
 static void
@@ -70,7 +64,7 @@ take_part(void)
 static void *
 helper(void *argument)
 {
-	pin(0, *(const int *)argument);
+	pin(*(const uint32_t *)argument);
 	for (uint64_t run = 0;;) {
 		pthread_mutex_lock(&threads.mutex);
 		while (threads.run == run)
@@ -82,43 +76,19 @@ helper(void *argument)
 	return NULL;
 }
 
-static int
-compare_tasks(const void *a, const void *b)
-{
-	pid_t x = *(const pid_t *)a, y = *(const pid_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-static size_t
-list_tasks(pid_t *tasks)
-{
-	DIR *directory = opendir("/proc/self/task");
-	struct dirent *entry;
-	size_t n = 0;
-
-	while (directory != NULL && (entry = readdir(directory)) != NULL && n < MAX_TASKS)
-		if (entry->d_name[0] != '.')
-			tasks[n++] = (pid_t)strtol(entry->d_name, NULL, 10);
-	if (directory != NULL)
-		closedir(directory);
-	qsort(tasks, n, sizeof(*tasks), compare_tasks);
-	return n;
-}
-
 unsigned int
 threads_start(unsigned int n)
 {
 	if (threads.n != 0) {
-		pin(0, threads.cpus[0]);
+		pin(threads.cpus[0]);
 		return threads.n;
 	}
 	if (sched_getaffinity(0, sizeof(threads.allowed), &threads.allowed) != 0)
 		bench_die("sched_getaffinity: %m");
-	for (int cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
+	for (uint32_t cpu = 0; cpu < CPU_SETSIZE && threads.n < n && threads.n < MAX_THREADS; cpu++)
 		if (CPU_ISSET(cpu, &threads.allowed))
 			threads.cpus[threads.n++] = cpu;
-	pin(0, threads.cpus[0]);
+	pin(threads.cpus[0]);
 	for (unsigned int i = 1; i < threads.n; i++) {
 		pthread_t thread;
 
@@ -126,7 +96,6 @@ threads_start(unsigned int n)
 			bench_die("no thread");
 		pthread_detach(thread);
 	}
-	threads.n_known = list_tasks(threads.known);
 	return threads.n;
 }
 
@@ -160,19 +129,10 @@ threads_take(void)
 	return atomic_fetch_add_explicit(&threads.next_unit, 1, memory_order_relaxed);
 }
 
-void
-threads_pin_others(void)
+const uint32_t *
+threads_cpus(void)
 {
-	static pid_t tasks[MAX_TASKS];
-	size_t n = list_tasks(tasks), n_new = 0;
-
-	for (size_t i = 0; i < n; i++)
-		if (bsearch(&tasks[i], threads.known, threads.n_known, sizeof(pid_t), compare_tasks) == NULL)
-			/* A team's helpers have the CPUs after its caller's, whatever number of teams there is. */
-			pin(tasks[i], threads.cpus[threads.n > 1 ? 1 + n_new++ % (threads.n - 1) : 0]);
-	for (size_t i = 0; i < n; i++)
-		threads.known[i] = tasks[i];
-	threads.n_known = n;
+	return threads.cpus;
 }
 
 void
@@ -189,5 +149,5 @@ threads_places(char *text, size_t size)
 
 	text[0] = 0;
 	for (unsigned int i = 0; i < threads.n && n < size; i++)
-		n += (size_t)snprintf(text + n, size - n, "%s{%d}", i > 0 ? "," : "", threads.cpus[i]);
+		n += (size_t)snprintf(text + n, size - n, "%s{%u}", i > 0 ? "," : "", threads.cpus[i]);
 }

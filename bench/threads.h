@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * threads.h - pinned threads: those that measure limits, and those of whoever is measured beside them
+ * threads.h - pinned threads that measure limits
  *
  * The first of the CPUs that this process may use is the caller's, helper i
  * has the next ones; all of it for the life of the process.
@@ -34,8 +34,8 @@ uint64_t threads_run(threads_fn work, void *context);
 /** threads_take - the next unit's number in this run; goes on counting past the last */
 size_t threads_take(void);
 
-/** threads_pin_others - threads that this process has got since the last call, in the order of their making */
-void threads_pin_others(void);
+/** threads_cpus - the CPU of each thread, for whoever is to be pinned likewise */
+const uint32_t *threads_cpus(void);
 
 /** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned
  */
