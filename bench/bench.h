@@ -39,13 +39,16 @@ struct bench_options {
 };
 
 struct bench_report; /* report.h */
+struct kv_figure;    /* kv_scene.h */
 
 struct bench_suite {
 	const char *name;
 	const char *what;
 	/* Instead of the rest: measures on its own, and adds its results. */
 	void (*run)(const struct bench_options *options, struct bench_report *report);
-	void (*list)(void);   /* a line for each of its figures; NULL: `figures` has them, or nobody */
+	void (*list)(const struct bench_suite *suite); /* a line a figure; NULL: `figures` has them, or nobody */
+	const struct kv_figure *kv_figures;            /* of a run by kv_suite_run() */
+	size_t n_kv_figures;
 	unsigned int against; /* bits: kinds of ratios it has besides limits */
 	bool special;         /* of machines that have more than a CPU: left out of "all" */
 	void (*setup)(void);
@@ -91,5 +94,16 @@ void bench_daemon_stop(void);
 /** bench_echo_start - a process that echoes ZeroMQ messages over ipc; returns its endpoint */
 const char *bench_echo_start(void);
 void bench_echo_stop(void);
+
+/** A ZeroMQ connection to it: a context of its own, a DEALER. */
+struct bench_dealer {
+	void *context, *socket;
+};
+
+void bench_dealer_open(struct bench_dealer *dealer, const char *endpoint);
+void bench_dealer_close(struct bench_dealer *dealer);
+
+/** bench_dealer_trip - eight bytes there and back */
+void bench_dealer_trip(const struct bench_dealer *dealer);
 
 #endif

@@ -66,12 +66,11 @@ struct kv_figure {
 #define KV_GQA_SHAPES(shape) \
 	KV_GQA_HEADS(shape, 32), KV_GQA_HEADS(shape, 16), KV_GQA_HEADS(shape, 24), KV_GQA_HEADS(shape, 48)
 
-/** kv_suite_run - all groups of a table that have ratios of the kind asked for */
-void kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_options *options,
-		  struct bench_report *report);
+/** kv_suite_run - of the report's suite, all groups that have ratios of the kind asked for */
+void kv_suite_run(const struct bench_options *options, struct bench_report *report);
 
-/** kv_suite_list - a line for each figure of a table, and what it is related to */
-void kv_suite_list(const struct kv_figure *figures, size_t n);
+/** kv_suite_list - a line for each figure, and what it is related to */
+void kv_suite_list(const struct bench_suite *suite);
 
 /* Below: for kv_suite.c and its scenes. */
 

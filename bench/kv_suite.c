@@ -153,9 +153,10 @@ chosen(const struct kv_figure *figure, const struct bench_options *options)
 }
 
 void
-kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_options *options,
-	     struct bench_report *report)
+kv_suite_run(const struct bench_options *options, struct bench_report *report)
 {
+	const struct kv_figure *figures = report->suite->kv_figures;
+	size_t n = report->suite->n_kv_figures;
 	static struct group group;
 
 	threads_start(options->n_threads);
@@ -180,18 +181,19 @@ kv_suite_run(const struct kv_figure *figures, size_t n, const struct bench_optio
 }
 
 void
-kv_suite_list(const struct kv_figure *figures, size_t n)
+kv_suite_list(const struct bench_suite *suite)
 {
-	for (size_t i = 0; i < n; i++) {
-		const struct bench_relation *relations = figures[i].relations;
+	for (size_t i = 0; i < suite->n_kv_figures; i++) {
+		const struct kv_figure *figure = &suite->kv_figures[i];
+		const struct bench_relation *relations = figure->relations;
 
 		if (relations[0].to == NULL)
 			continue;
-		printf("    %-36s", figures[i].name);
+		printf("    %-36s", figure->name);
 		for (size_t r = 0; r < BENCH_MAX_RATIOS && relations[r].to != NULL; r++)
 			printf(" %s%s%s", bench_against_name(relations[r].against),
 			       relations[r].target != NULL ? " " : "",
 			       relations[r].target != NULL ? relations[r].target : "");
-		puts(figures[i].more ? " (--long)" : "");
+		puts(figure->more ? " (--long)" : "");
 	}
 }

@@ -161,7 +161,7 @@ list(void)
 	for (size_t i = 0; i < N_SUITES; i++) {
 		printf("%-10s %s\n", suites[i]->name, suites[i]->what);
 		if (suites[i]->list != NULL)
-			suites[i]->list();
+			suites[i]->list(suites[i]);
 		for (size_t j = 0; j < suites[i]->n_figures; j++)
 			printf("    %-22s %s\n", suites[i]->figures[j].name, suites[i]->figures[j].unit);
 	}

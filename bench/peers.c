@@ -169,3 +169,31 @@ bench_echo_stop(void)
 	waitpid(echo_pid, NULL, 0);
 	remove_directory(echo_directory);
 }
+
+void
+bench_dealer_open(struct bench_dealer *dealer, const char *endpoint)
+{
+	dealer->context = zmq_ctx_new();
+	dealer->socket = zmq_socket(dealer->context, ZMQ_DEALER);
+	if (zmq_connect(dealer->socket, endpoint) != 0)
+		bench_die("%s: %s", endpoint, zmq_strerror(zmq_errno()));
+}
+
+void
+bench_dealer_close(struct bench_dealer *dealer)
+{
+	int none = 0;
+
+	zmq_setsockopt(dealer->socket, ZMQ_LINGER, &none, sizeof(none));
+	zmq_close(dealer->socket);
+	zmq_ctx_term(dealer->context);
+}
+
+void
+bench_dealer_trip(const struct bench_dealer *dealer)
+{
+	char body[8] = { 0 };
+
+	zmq_send(dealer->socket, body, sizeof(body), 0);
+	zmq_recv(dealer->socket, body, sizeof(body), 0);
+}

@@ -44,22 +44,12 @@ static const struct kv_figure figures[] = {
 	ON_THE_WAY("turned, to i8", .dtype = PAGED_I8, .rotary = true),
 };
 
-static void
-run(const struct bench_options *options, struct bench_report *report)
-{
-	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
-}
-
-static void
-list(void)
-{
-	kv_suite_list(figures, sizeof(figures) / sizeof(figures[0]));
-}
-
 const struct bench_suite bench_suite_append = {
 	.name = "append",
 	.what = "new K and V into the pages, beside copying as many bytes there",
-	.run = run,
-	.list = list,
+	.run = kv_suite_run,
+	.list = kv_suite_list,
+	.kv_figures = figures,
+	.n_kv_figures = sizeof(figures) / sizeof(figures[0]),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
 };

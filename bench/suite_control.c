@@ -11,7 +11,6 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #define N_SEQS 256
 #define N_TRIPS 50  /* round trips a sample */
@@ -29,7 +28,8 @@ static struct paged_pool *pool;
 static struct paged_batch *batch;
 static paged_seq_id seqs[N_SEQS];
 static struct paged_batch_row rows[N_SEQS];
-static void *zmq_context, *zmq_dealer;
+static const char *echo;
+static struct bench_dealer dealer;
 
 static void
 must(enum paged_status status, struct paged_client *of)
@@ -60,20 +60,14 @@ setup(void)
 	must(paged_client_open(runtime, NULL, &client), client);
 	must(paged_pool_open(client, "bench", &pool), client);
 	sequences_setup();
-	zmq_context = zmq_ctx_new();
-	zmq_dealer = zmq_socket(zmq_context, ZMQ_DEALER);
-	if (zmq_connect(zmq_dealer, bench_echo_start()) != 0)
-		bench_die("zmq_connect: %s", zmq_strerror(zmq_errno()));
+	echo = bench_echo_start();
+	bench_dealer_open(&dealer, echo);
 }
 
 static void
 teardown(void)
 {
-	int none = 0;
-
-	zmq_setsockopt(zmq_dealer, ZMQ_LINGER, &none, sizeof(none));
-	zmq_close(zmq_dealer);
-	zmq_ctx_term(zmq_context);
+	bench_dealer_close(&dealer);
 	bench_echo_stop();
 	paged_client_close(client);
 	bench_daemon_stop();
@@ -85,24 +79,15 @@ per_trip_us(uint64_t start_ns)
 	return (double)(bench_now_ns() - start_ns) / 1e3 / N_TRIPS;
 }
 
-/* The limit: the same transport with nothing behind it, a body of `size` bytes each way. */
+/* The limit: the same transport with nothing behind it. */
 static double
-sample_zmq(size_t size)
+sample_zmq(void)
 {
-	static char body[1 << 16];
 	uint64_t start = bench_now_ns();
 
-	for (int i = 0; i < N_TRIPS; i++) {
-		zmq_send(zmq_dealer, body, size, 0);
-		zmq_recv(zmq_dealer, body, sizeof(body), 0);
-	}
+	for (int i = 0; i < N_TRIPS; i++)
+		bench_dealer_trip(&dealer);
 	return per_trip_us(start);
-}
-
-static double
-sample_zmq_small(void)
-{
-	return sample_zmq(8);
 }
 
 static double
@@ -170,21 +155,14 @@ sample_attach(void)
 static double
 sample_zmq_attach(void)
 {
-	char endpoint[256], body[8] = { 0 };
-	size_t size = sizeof(endpoint);
+	struct bench_dealer other;
 	uint64_t start = bench_now_ns();
-	void *context = zmq_ctx_new(), *dealer = zmq_socket(context, ZMQ_DEALER);
 	double ms;
-	int none = 0;
 
-	zmq_getsockopt(zmq_dealer, ZMQ_LAST_ENDPOINT, endpoint, &size);
-	zmq_connect(dealer, endpoint);
-	zmq_send(dealer, body, sizeof(body), 0);
-	zmq_recv(dealer, body, sizeof(body), 0);
+	bench_dealer_open(&other, echo);
+	bench_dealer_trip(&other);
 	ms = (double)(bench_now_ns() - start) / 1e6;
-	zmq_setsockopt(dealer, ZMQ_LINGER, &none, sizeof(none));
-	zmq_close(dealer);
-	zmq_ctx_term(context);
+	bench_dealer_close(&other);
 	return ms;
 }
 
@@ -263,7 +241,7 @@ sample_pidfd(void)
 }
 
 static const struct bench_figure figures[] = {
-	{ "zmq round trip", "us", NULL, NULL, sample_zmq_small },
+	{ "zmq round trip", "us", NULL, NULL, sample_zmq },
 	{ "ping", "us", "zmq round trip", NULL, sample_ping },
 	{ "reserve 256 x 1 page", "us", "zmq round trip", "<= 1.3", sample_reserve },
 	{ "zmq attach", "ms", NULL, NULL, sample_zmq_attach },

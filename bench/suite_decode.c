@@ -128,22 +128,12 @@ static const struct kv_figure figures[] = {
 	KV_GQA_SHAPES(GQA),
 };
 
-static void
-run(const struct bench_options *options, struct bench_report *report)
-{
-	kv_suite_run(figures, sizeof(figures) / sizeof(figures[0]), options, report);
-}
-
-static void
-list(void)
-{
-	kv_suite_list(figures, sizeof(figures) / sizeof(figures[0]));
-}
-
 const struct bench_suite bench_suite_decode = {
 	.name = "decode",
 	.what = "attention of one query row a sequence, beside reading the same pages",
-	.run = run,
-	.list = list,
+	.run = kv_suite_run,
+	.list = kv_suite_list,
+	.kv_figures = figures,
+	.n_kv_figures = sizeof(figures) / sizeof(figures[0]),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <zmq.h>
 
 #include "bench/limits.h"
 #include "bench/rounds.h"
@@ -16,7 +15,7 @@
 static struct limit_read cached, far;
 static struct limit_copy copy;
 static struct limit_copy_piece *pieces;
-static void *zmq_context, *zmq_dealer;
+static struct bench_dealer dealer;
 
 static double
 sample_read(void *read)
@@ -39,36 +38,13 @@ sample_peak(void *unit)
 }
 
 static double
-sample_round_trip(void *dealer)
+sample_round_trip(void *to)
 {
-	char body[8] = { 0 };
 	uint64_t start = bench_now_ns();
 
-	for (int i = 0; i < N_TRIPS; i++) {
-		zmq_send(dealer, body, sizeof(body), 0);
-		zmq_recv(dealer, body, sizeof(body), 0);
-	}
+	for (int i = 0; i < N_TRIPS; i++)
+		bench_dealer_trip(to);
 	return (double)(bench_now_ns() - start) / 1e3 / N_TRIPS;
-}
-
-static void
-zmq_open(void)
-{
-	zmq_context = zmq_ctx_new();
-	zmq_dealer = zmq_socket(zmq_context, ZMQ_DEALER);
-	if (zmq_connect(zmq_dealer, bench_echo_start()) != 0)
-		bench_die("zmq_connect: %s", zmq_strerror(zmq_errno()));
-}
-
-static void
-zmq_shut(void)
-{
-	int none = 0;
-
-	zmq_setsockopt(zmq_dealer, ZMQ_LINGER, &none, sizeof(none));
-	zmq_close(zmq_dealer);
-	zmq_ctx_term(zmq_context);
-	bench_echo_stop();
 }
 
 static uint8_t *
@@ -139,7 +115,7 @@ run(const struct bench_options *options, struct bench_report *report)
 	struct rounds_figure figures[ROUNDS_MAX_FIGURES];
 	uint8_t *memory = memory_open(n_far * SPAN_BYTES);
 
-	zmq_open(); /* before anything is pinned */
+	bench_dealer_open(&dealer, bench_echo_start()); /* before anything is pinned */
 	snprintf(report->machine, sizeof(report->machine), "%u pinned threads, streams by %s",
 		 threads_start(options->n_threads), limit_isa_name());
 	read_open(&cached, memory, n_near);
@@ -162,11 +138,12 @@ run(const struct bench_options *options, struct bench_report *report)
 					       .context = &copy,
 					       .bytes = (double)n_far * SPAN_BYTES };
 	figures[n++] = (struct rounds_figure){
-		.name = "ZeroMQ round trip", .unit = "us", .sample = sample_round_trip, .context = zmq_dealer
+		.name = "ZeroMQ round trip", .unit = "us", .sample = sample_round_trip, .context = &dealer
 	};
 	rounds_measure(figures, n, options, LIMIT_S, report);
 	threads_release();
-	zmq_shut();
+	bench_dealer_close(&dealer);
+	bench_echo_stop();
 	limit_read_close(&cached);
 	limit_read_close(&far);
 	free(pieces);
