@@ -14,6 +14,8 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/order.c \
 	%D%/cpu/order.h \
 	%D%/cpu/packed.c \
+	%D%/cpu/pieces.c \
+	%D%/cpu/pieces.h \
 	%D%/cpu/rows.h \
 	%D%/cpu/sight.c \
 	%D%/cpu/sight.h \
@@ -78,6 +80,13 @@ endif
 %C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c
 if HOST_X86_64
 %C%_libtile_avx2_la_SOURCES += %D%/mod/grid_avx2.c
+endif
+
+# What append does on the way: the same bits from every instruction set
+%C%_libtile_generic_la_SOURCES += %D%/cpu/pieces_body.h %D%/cpu/pieces_generic.c
+if HOST_X86_64
+%C%_libtile_avx2_la_SOURCES += %D%/cpu/pieces_avx2.c
+%C%_libtile_avx512_la_SOURCES += %D%/cpu/pieces_avx512.c
 endif
 
 # Block masks

@@ -325,3 +325,79 @@ KERNEL_TEST(append, long_rows)
 	free(v.data);
 	kernel_team_destroy(team);
 }
+
+#define MANY 800u
+#define MANY_HEADS 8u
+#define MANY_DIM 128u
+#define MANY_PAGE 16u
+
+/* All tokens of a pool in n calls, of which those that write much do it past the cache. */
+static uint8_t *
+many_append(const struct layout *layout, const struct append_args *args, uint32_t n_calls, enum kernel_isa isa)
+{
+	struct kernel_team *team = kernel_test_team(2, isa);
+	uint8_t *pool = aligned_alloc(64, layout->size);
+	struct append_args part = *args;
+	uint32_t each = MANY / n_calls;
+
+	memset(pool, 0xff, layout->size);
+	part.pages.base = pool;
+	for (uint32_t first = 0; first < MANY; first += each) {
+		struct kernel_row row = *args->rows;
+
+		part.rows = &row;
+		row.q_len = each;
+		row.kv_len = first + each;
+		row.q_base = first;
+		part.k.data = (uint8_t *)args->k.data + first * args->k.token_stride;
+		part.v.data = (uint8_t *)args->v.data + first * args->v.token_stride;
+		kernel_append(team, &part);
+	}
+	kernel_team_destroy(team);
+	return pool;
+}
+
+/* Much in one call has the bits of little in many, and every instruction set those of portable C. */
+KERNEL_TEST(append, past_the_cache)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	uint32_t pages[MANY / MANY_PAGE];
+	float *angles = malloc(MANY * MANY_DIM * sizeof(*angles));
+	size_t bytes;
+	struct kernel_row row = { .pages = pages };
+	struct kernel_tensor k = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+
+	for (uint32_t i = 0; i < MANY / MANY_PAGE; i++)
+		pages[i] = i * 7 % (MANY / MANY_PAGE);
+	for (uint32_t i = 0; i < MANY * MANY_DIM; i++)
+		angles[i] = reference_random(1, i, 1);
+	for (uint32_t i = 0; i < MANY * MANY_HEADS * MANY_DIM; i++)
+		reference_store(k.data, PAGED_BF16, i, reference_random(2, i, 300));
+	for (uint32_t i = 0; i < 12; i++) {
+		struct kernel_rotary rotary = { angles, MANY, MANY_DIM, 0, i % 4 < 2, NULL, { 0 }, { 0 } };
+		struct append_args args = { .rows = &row, .n_rows = 1, .k = k, .v = k };
+		struct layout layout;
+		struct paged_error error;
+		uint8_t *much, *little;
+
+		args.pages.layout = &layout;
+		args.rotary = i % 2 ? &rotary : NULL;
+		cr_assert_eq(layout_init(&layout,
+					 &(struct layout_params){ .n_layers = 1,
+								  .n_kv_heads = MANY_HEADS,
+								  .k_dim = MANY_DIM,
+								  .v_dim = MANY_DIM,
+								  .dtype = dtypes[i / 2],
+								  .page_size = MANY_PAGE,
+								  .n_pages = MANY / MANY_PAGE },
+					 &error),
+			     PAGED_OK);
+		much = many_append(&layout, &args, 1, isa);
+		little = many_append(&layout, &args, 10, KERNEL_GENERIC);
+		cr_assert_eq(memcmp(much, little, layout.size), 0, "pools of %s", paged_dtype_name(dtypes[i / 2]));
+		free(much);
+		free(little);
+	}
+	free(angles);
+	free(k.data);
+}

@@ -185,6 +185,48 @@ KERNEL_TEST(rotary, keys)
 	}
 }
 
+static float
+bits_expected(const struct scene *scene, uint32_t packed, uint32_t head, uint32_t d)
+{
+	const struct kernel_rotary *rotary = &scene->rotary;
+	const float *angles = rotary->cos_sin + position_of(scene, packed) * rotary->dim;
+	uint32_t at = d - rotary->first, half = rotary->dim / 2, pair, other;
+	volatile float cosine, sine;
+	bool second;
+
+	if (d < rotary->first || at >= rotary->dim)
+		return world_element(&scene->k, packed, head, d);
+	pair = rotary->interleaved ? at / 2 : at % half;
+	second = rotary->interleaved ? at % 2 : at >= half;
+	other = rotary->interleaved ? d ^ 1 : second ? d - half : d + half;
+	cosine = world_element(&scene->k, packed, head, d) * angles[pair];
+	sine = world_element(&scene->k, packed, head, other) * angles[half + pair];
+	return second ? cosine + sine : cosine - sine;
+}
+
+/* Each product and sum is rounded by itself, whatever the instruction set. */
+KERNEL_TEST(rotary, bits)
+{
+	static const uint32_t spans[][2] = { { 40, 0 }, { 32, 8 }, { 38, 2 }, { 10, 0 } };
+
+	for (uint32_t i = 0; i < 8; i++) {
+		struct scene scene;
+
+		scene_create(&scene, PAGED_F32, PAGED_F32, spans[i / 2][0], spans[i / 2][1], i % 2);
+		scene_append(&scene, isa);
+		for (uint32_t at = 0; at < 4 * KV_HEADS * K_DIM; at++) {
+			uint32_t packed = at / K_DIM / KV_HEADS, h = at / K_DIM % KV_HEADS, d = at % K_DIM;
+			uint32_t page = pages_0[(packed + 1) / PAGE_SIZE], slot = (packed + 1) % PAGE_SIZE;
+			const uint8_t *k = scene.pool + layout_offset(&scene.layout, LAYOUT_K, 0, page, h, slot);
+			float expected = bits_expected(&scene, packed, h, d);
+
+			cr_assert_eq(memcmp(k + d * sizeof(float), &expected, sizeof(float)), 0,
+				     "token %u head %u dim %u", packed, h, d);
+		}
+		scene_destroy(&scene);
+	}
+}
+
 /* i8: the scale is that of the turned key. */
 KERNEL_TEST(rotary, keys_of_i8)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/cpu/convert.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
 
@@ -14,9 +15,15 @@
 /* The reciprocal of less, times 127, may be no float. */
 #define SMALLEST_SCALED 0x1p-120f
 
+/* Heads of a token that are made before they are streamed together: a line is read when all of it is there. */
+#define MADE_BYTES 4096u
+_Static_assert(MADE_BYTES >= PAGED_MAX_DIM * sizeof(float), "a head fits");
+
 struct append_job {
 	const struct append_args *args;
 	const struct kernel_tile_ops *ops;
+	const struct pieces_ops *pieces;
+	bool stream[2]; /* of K and V: past the cache */
 };
 
 static bool
@@ -36,46 +43,26 @@ units_of(const void *context, const struct kernel_row *row)
 
 /* One head of one token at its position. */
 static void
-turn(const struct kernel_rotary *rotary, uint32_t position, float *elements)
+head_turn(const struct append_job *job, uint32_t position, float *wide)
 {
-	const float *cosine = rotary->cos_sin + (size_t)position * rotary->dim;
-	uint32_t n = rotary->dim / 2, step = rotary->interleaved ? 2 : 1, apart = rotary->interleaved ? 1 : n;
+	const struct kernel_rotary *rotary = job->args->rotary;
+	const float *angles = rotary->cos_sin + (size_t)position * rotary->dim;
 
-	elements += rotary->first;
-	for (uint32_t i = 0; i < n; i++, elements += step) {
-		float a = elements[0], b = elements[apart];
-
-		elements[0] = a * cosine[i] - b * cosine[n + i];
-		elements[apart] = b * cosine[i] + a * cosine[n + i];
-	}
-}
-
-/* Bits of the largest magnitude; infinity's or more where one is no number. */
-static uint32_t
-largest_bits(const float *elements, uint32_t n)
-{
-	uint32_t most = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		uint32_t bits = convert_bits(elements[i]) & 0x7fffffff;
-
-		most = bits > most ? bits : most;
-	}
-	return most;
+	job->pieces->turn(wide + rotary->first, angles, rotary->dim / 2, rotary->interleaved);
 }
 
 /* One head of one token to i8; returns its scale. */
 static float
-quantise(const struct kernel_tile_ops *ops, void *to, const float *wide, uint32_t n)
+quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 {
-	uint32_t bits = largest_bits(wide, n);
+	uint32_t bits = job->pieces->largest(wide, n);
 	float most = convert_float(bits);
 
 	if (bits >= 0x7f800000 || most < SMALLEST_SCALED) {
 		memset(to, 0, n);
 		return bits >= 0x7f800000 ? NAN : 0;
 	}
-	ops->narrow(to, PAGED_I8, wide, 127 / most, n);
+	job->ops->narrow(to, PAGED_I8, wide, 127 / most, n);
 	return most / 127;
 }
 
@@ -87,34 +74,91 @@ struct append_token {
 	uint32_t position; /* for rotary */
 };
 
+static uint8_t *
+token_at(const struct append_job *job, unsigned int plane, const struct append_token *token, uint32_t head)
+{
+	const struct kernel_pages *pages = &job->args->pages;
+
+	return pages->base + layout_offset(pages->layout, plane, pages->layer, token->page, head, token->slot);
+}
+
+/* One head of one token as the pool keeps it; a scale of its own goes where it belongs. */
 static void
-head_append(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
-	    const struct append_token *token, uint32_t head)
+head_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+	  const struct append_token *token, uint32_t head, void *to)
 {
 	const struct append_args *args = job->args;
-	const struct kernel_pages *pages = &args->pages;
-	const struct kernel_rotary *rotary = plane == LAYOUT_K ? args->rotary : NULL;
 	const float *scales = plane == LAYOUT_K ? args->k_scale : args->v_scale;
-	enum paged_dtype dtype = pages->layout->plane[plane].dtype;
-	uint8_t *to = pages->base + layout_offset(pages->layout, plane, pages->layer, token->page, head, token->slot);
-	const void *elements = tensor_at(from, token->packed, head);
-	float wide[PAGED_MAX_DIM], scale;
+	enum paged_dtype dtype = args->pages.layout->plane[plane].dtype;
+	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
+	float scale;
 
-	if (dtype == from->dtype && rotary == NULL) {
-		memcpy(to, elements, (size_t)from->dim * paged_dtype_size(dtype));
-		return;
-	}
-	job->ops->widen(wide, elements, from->dtype, from->dim);
-	if (rotary != NULL)
-		turn(rotary, token->position, wide);
+	job->ops->widen(wide, tensor_at(from, token->packed, head), from->dtype, from->dim);
+	if (plane == LAYOUT_K && args->rotary != NULL)
+		head_turn(job, token->position, wide);
 	if (dtype != PAGED_I8) {
 		job->ops->narrow(to, dtype, wide, scales != NULL ? 1 / scales[head] : 1, from->dim);
 		return;
 	}
-	scale = quantise(job->ops, to, wide, from->dim);
+	scale = quantise(job, to, wide, from->dim);
 	plane = plane == LAYOUT_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
-	to = pages->base + layout_offset(pages->layout, plane, pages->layer, token->page, head, token->slot);
-	memcpy(to, &scale, sizeof(scale));
+	memcpy(token_at(job, plane, token, head), &scale, sizeof(scale));
+}
+
+/* All heads of one token that are not yet as the pool keeps them. */
+static void
+heads_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+	   const struct append_token *token)
+{
+	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
+	_Alignas(PIECES_LINE) uint8_t made[MADE_BYTES];
+	size_t size = (size_t)to->dim * paged_dtype_size(to->dtype);
+	struct pieces pieces = {
+		.from = made, .to_stride = (int64_t)to->head_stride, .from_stride = (int64_t)size, .size = size
+	};
+
+	for (uint32_t head = 0; head < from->n_heads; head += pieces.n) {
+		pieces.n = 1;
+		pieces.to = token_at(job, plane, token, head);
+		head_make(job, plane, from, token, head, job->stream[plane] ? made : pieces.to);
+		if (!job->stream[plane])
+			continue;
+		for (; head + pieces.n < from->n_heads && (pieces.n + 1) * size <= sizeof(made); pieces.n++)
+			head_make(job, plane, from, token, head + pieces.n, made + pieces.n * size);
+		job->pieces->stream(&pieces);
+	}
+}
+
+static void
+heads_move(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+	   const struct append_token *token)
+{
+	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
+	struct pieces pieces = {
+		.to = token_at(job, plane, token, 0),
+		.from = tensor_at(from, token->packed, 0),
+		.to_stride = (int64_t)to->head_stride,
+		.from_stride = from->head_stride,
+		.n = from->n_heads,
+		.size = (size_t)to->dim * paged_dtype_size(to->dtype),
+	};
+
+	if (job->stream[plane])
+		job->pieces->stream(&pieces);
+	else
+		job->pieces->copy(&pieces);
+}
+
+static void
+plane_append(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
+	     const struct append_token *token)
+{
+	bool turned = plane == LAYOUT_K && job->args->rotary != NULL;
+
+	if (turned || from->dtype != job->args->pages.layout->plane[plane].dtype)
+		heads_make(job, plane, from, token);
+	else
+		heads_move(job, plane, from, token);
 }
 
 static void
@@ -123,21 +167,20 @@ token_append(const struct append_job *job, const struct append_token *token)
 	const struct append_args *args = job->args;
 
 	assert(token->page < args->pages.layout->params.n_pages);
-	for (uint32_t head = 0; head < args->k.n_heads; head++)
-		head_append(job, LAYOUT_K, &args->k, token, head);
-	for (uint32_t head = 0; args->v.data != NULL && head < args->v.n_heads; head++)
-		head_append(job, LAYOUT_V, &args->v, token, head);
+	plane_append(job, LAYOUT_K, &args->k, token);
+	if (args->v.data != NULL)
+		plane_append(job, LAYOUT_V, &args->v, token);
 }
 
 static void
 queries_turn(const struct append_job *job, uint64_t packed, uint32_t position)
 {
 	const struct kernel_rotary *rotary = job->args->rotary;
-	float wide[PAGED_MAX_DIM];
+	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
 
 	for (uint32_t head = 0; head < rotary->q.n_heads; head++) {
 		job->ops->widen(wide, tensor_at(&rotary->q, packed, head), rotary->q.dtype, rotary->q.dim);
-		turn(rotary, position, wide);
+		head_turn(job, position, wide);
 		job->ops->narrow(tensor_at(&rotary->q_out, packed, head), rotary->q_out.dtype, wide, 1, rotary->q.dim);
 	}
 }
@@ -189,17 +232,18 @@ append_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 	for (;;) {
 		unit = team_take(team);
 		if (!rows_find(&cursor, unit, args->rows, args->n_rows, units_of, args))
-			return;
+			break;
 		unit_append(job, &args->rows[cursor.row], (uint32_t)(unit - cursor.first) * UNIT_TOKENS);
 	}
+	pieces_fence();
 }
 
 void
 kernel_append(struct kernel_team *team, const struct append_args *args)
 {
-	struct append_job job = { .args = args, .ops = team_ops(team) };
+	struct append_job job = { .args = args, .ops = team_ops(team), .pieces = pieces_ops(team_isa(team)) };
 	const struct layout_params *params = &args->pages.layout->params;
-	uint64_t elements = 0;
+	uint64_t elements = 0, kept = 0;
 
 	assert(args->k.n_heads == params->n_kv_heads && args->k.dim == params->k_dim);
 	assert(params->v_in_k ? args->v.data == NULL
@@ -210,11 +254,15 @@ kernel_append(struct kernel_team *team, const struct append_args *args)
 
 		assert(row->skip_append || args->positions || row->q_len <= row->kv_len);
 		if (!row->skip_append)
-			elements += (uint64_t)row->q_len * params->n_kv_heads * (params->k_dim + params->v_dim);
+			kept += (uint64_t)row->q_len * params->n_kv_heads * (params->k_dim + params->v_dim);
 		if (turns_queries(args))
 			elements += (uint64_t)row->q_len * args->rotary->q.n_heads * params->k_dim;
 	}
-	if (elements < ALONE_ELEMENTS)
+	if (kept * paged_dtype_size(params->dtype) > PIECES_CACHED) {
+		job.stream[LAYOUT_K] = pieces_may_stream(&args->pages, LAYOUT_K);
+		job.stream[LAYOUT_V] = args->v.data != NULL && pieces_may_stream(&args->pages, LAYOUT_V);
+	}
+	if (elements + kept < ALONE_ELEMENTS)
 		team_run_alone(team, append_work, &job);
 	else
 		team_run(team, append_work, &job);
