@@ -15,6 +15,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/bpe.h \
 	%D%/llama/chat.c \
 	%D%/llama/chat.h \
+	%D%/llama/compare.c \
+	%D%/llama/compare.h \
 	%D%/llama/contiguous.c \
 	%D%/llama/contiguous.h \
 	%D%/llama/converse.c \
@@ -52,7 +54,8 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/victim.c \
 	%D%/llama/victim.h \
 	%D%/llama/workers.c \
-	%D%/llama/workers.h
+	%D%/llama/workers.h \
+	%D%/llama/weigh_body.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -ldl -lm -lpthread
 

@@ -186,6 +186,44 @@ IT_TEST_LIMIT(paged_f16_as_the_reference, 300)
 	it_require(score.first_error <= F16_TOLERANCE);
 }
 
+/* What --compare prints, line by line; the numbers are the machine's. */
+IT_TEST_LIMIT(with_and_without_the_pool, 300)
+{
+	unsigned int n_rounds, n_read, n_written, n_threads;
+	double rate[2], products[2], attention[2], rest[2], ratio, time;
+	const char *output, *line;
+	int code, n = 0;
+
+	if (getenv("PAGED_MODEL") == NULL)
+		it_skip("PAGED_MODEL names no model");
+	output = it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--embedded=64", "--threads",
+							  "2", "--max-tokens", "4", "--compare=2", "--prompt",
+							  "What is the capital of France?", "--prompt",
+							  "Name three prime numbers.", NULL });
+	it_require(code == 0, "%s", output);
+	line = strstr(output, "with and without the pool");
+	it_require(line != NULL, "%s", output);
+	it_require(sscanf(line,
+			  "with and without the pool, medians of %u rounds in turn: %u tokens read, %u written, %u "
+			  "threads "
+			  "tokens/s products attention rest "
+			  "the pool %lf %lf %% %lf %% %lf %% a private cache %lf %lf %% %lf %% %lf %% "
+			  "the pool over the private cache: tokens/s %lf, time of cache and attention %lf%n",
+			  &n_rounds, &n_read, &n_written, &n_threads, &rate[0], &products[0], &attention[0], &rest[0],
+			  &rate[1], &products[1], &attention[1], &rest[1], &ratio, &time, &n) == 14 &&
+			   line[n] == '\n',
+		   "%s", output);
+	it_require(n_rounds == 2 && n_read > 60 && n_written == 8 && n_threads == 2, "%s", output);
+	for (unsigned int side = 0; side < 2; side++)
+		it_require(rate[side] > 0 && products[side] > 0 && attention[side] > 0 && rest[side] >= 0 &&
+				   fabs(products[side] + attention[side] + rest[side] - 100) < 1,
+			   "%s", output);
+	it_require(ratio > 0 && time > 0, "%s", output);
+	it_command(&code, (const char *const[]){ "examples/llama/paged-llama", "--compare", "--workers", "1",
+						 "--prompt", "a", NULL });
+	it_require(code == 2);
+}
+
 /* Two processes on a daemon's pool; each answer is compared with one from a private cache, and nothing is left. */
 IT_TEST_LIMIT(workers_share_a_pool, 300)
 {

@@ -234,6 +234,40 @@ Test(engine, a_batch_answers_as_each_alone)
 	paged_cache_destroy(pages);
 }
 
+/* On the forward's threads: pages whose kernels run there, and what stands in for an engine without the library. */
+Test(engine, caches_on_the_threads_of_the_products)
+{
+	struct paged_attachment attachment = { .pool = "test",
+					       .embedded_pages = 256,
+					       .embedded_dtype = PAGED_F32,
+					       .team = forward_team(forward),
+					       .max_rows = MAX_RUNNING };
+	struct forward_times times = *forward_times(forward);
+	struct request there[N_REQUESTS], fast[N_REQUESTS], reference[N_REQUESTS];
+	struct attention *pages, *private, *plain;
+	struct error error;
+
+	cr_assert(paged_cache_create(model, &attachment, &pages, &error), "%s", error.text);
+	cr_assert(contiguous_create_fast(model, forward, &private, &error), "%s", error.text);
+	cr_assert(contiguous_create(model, PAGED_F32, &plain, &error), "%s", error.text);
+	answer(pages, MAX_RUNNING, 0, N_REQUESTS, there);
+	answer(private, MAX_RUNNING, 0, N_REQUESTS, fast);
+	answer(plain, MAX_RUNNING, 0, N_REQUESTS, reference);
+	for (unsigned int i = 0; i < N_REQUESTS; i++) {
+		expect_equal(&there[i], &reference[i], "pages");
+		expect_equal(&fast[i], &reference[i], "fast");
+	}
+	cr_assert(forward_times(forward)->products > times.products);
+	cr_assert(forward_times(forward)->attention > times.attention);
+	cr_assert(forward_times(forward)->all >= forward_times(forward)->products + forward_times(forward)->attention);
+	free_requests(there, N_REQUESTS);
+	free_requests(fast, N_REQUESTS);
+	free_requests(reference, N_REQUESTS);
+	contiguous_destroy(plain);
+	contiguous_destroy(private);
+	paged_cache_destroy(pages);
+}
+
 /* Each of four sequences needs up to 5 of the 8 pages of 16 tokens. */
 Test(engine, a_full_pool_changes_no_answer)
 {

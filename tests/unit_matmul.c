@@ -159,6 +159,51 @@ Test(matmul, avx512)
 	check_isa("avx512");
 }
 
+/* softmax(scores) v, of scores near and far from each other, and of any number and width. */
+static void
+check_weigh(const struct matmul_ops *ops, uint32_t n, uint32_t dim, float range)
+{
+	uint32_t stride = dim + 5;
+	float *scores = malloc(n * sizeof(float)), *v = malloc((size_t)n * stride * sizeof(float));
+	double *weights = malloc(n * sizeof(double)), most = -INFINITY, sum = 0;
+	float out[130];
+
+	for (uint32_t i = 0; i < n; i++) {
+		scores[i] = range * random_float();
+		most = fmax(most, (double)scores[i]);
+	}
+	for (size_t i = 0; i < (size_t)n * stride; i++)
+		v[i] = random_float();
+	for (uint32_t i = 0; i < n; i++) {
+		weights[i] = exp((double)scores[i] - most);
+		sum += weights[i];
+	}
+	ops->weigh(scores, n, v, stride, dim, out);
+	for (uint32_t d = 0; d < dim; d++) {
+		double expected = 0;
+
+		for (uint32_t i = 0; i < n; i++)
+			expected += weights[i] / sum * (double)v[(size_t)i * stride + d];
+		cr_assert_float_eq((double)out[d], expected, 2e-6, "%s: %u x %u, +-%g: %g is %g", ops->name, n, dim,
+				   (double)range, (double)out[d], expected);
+	}
+	free(weights);
+	free(v);
+	free(scores);
+}
+
+Test(matmul, weigh)
+{
+	static const uint32_t ns[] = { 1, 3, 16, 17, 100, 999 }, dims[] = { 1, 10, 64, 80, 128, 130 };
+	static const float ranges[] = { 0.1f, 4, 200 };
+
+	for (size_t i = 0; i < N_ISAS; i++)
+		for (size_t n = 0; n < 6 && matmul_ops_find(isas[i]) != NULL; n++)
+			for (size_t d = 0; d < 6; d++)
+				for (size_t r = 0; r < 3; r++)
+					check_weigh(matmul_ops_find(isas[i]), ns[n], dims[d], ranges[r]);
+}
+
 Test(matmul, weights_expand_to_the_same_bits)
 {
 	for (size_t i = 0; i < N_SHAPES; i++) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "examples/llama/matmul.h"
 #include "examples/llama/team.h"
@@ -24,7 +25,17 @@ struct forward {
 	float *q, *k, *v, *attended;
 	float *gate, *up;
 	float *logits; /* [max_logits][n_vocabulary] */
+	struct forward_times times;
 };
+
+static double
+now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 /* What the parts of a job over rows need. */
 struct row_job {
@@ -124,8 +135,11 @@ run_rows(struct forward *forward, const struct forward_step *step, uint32_t n_ro
 static void
 multiply(struct forward *forward, const struct matmul *products, uint32_t n_products, const float *x, uint32_t n_rows)
 {
+	double begin = now_s();
+
 	matmul_run(forward->ops, forward->team, &forward->scratch, products, n_products, x,
 		   products[0].weights->n_columns, n_rows);
+	forward->times.products += now_s() - begin;
 }
 
 /* x += product, by way of `normed`, which is free here. */
@@ -137,6 +151,16 @@ multiply_add(struct forward *forward, const struct matrix *weights, const float 
 	multiply(forward, &(struct matmul){ weights, forward->normed, weights->n_rows }, 1, from, n_rows);
 	for (size_t i = 0; i < n; i++)
 		forward->x[i] += forward->normed[i];
+}
+
+static bool
+attend(struct forward *forward, struct attention *attention, uint32_t layer, struct error *error)
+{
+	double begin = now_s();
+	bool ok = attention->ops->run(attention, layer, forward->q, forward->k, forward->v, forward->attended, error);
+
+	forward->times.attention += now_s() - begin;
+	return ok;
 }
 
 static bool
@@ -153,7 +177,7 @@ run_layer(struct forward *forward, struct attention *attention, const struct for
 	run_rows(forward, step, n, norm_row, layer->attention_norm);
 	multiply(forward, projections, 3, forward->normed, n);
 	run_rows(forward, step, n, rotate_row, NULL);
-	if (!attention->ops->run(attention, number, forward->q, forward->k, forward->v, forward->attended, error))
+	if (!attend(forward, attention, number, error))
 		return false;
 	multiply_add(forward, &layer->o, forward->attended, n);
 
@@ -170,6 +194,7 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 {
 	const struct model *model = forward->model;
 	uint32_t n = model->n_embedding;
+	double begin = now_s();
 
 	assert(step->n_tokens <= forward->max_tokens && step->n_logits <= forward->max_logits);
 	run_rows(forward, step, step->n_tokens, prepare_row, NULL);
@@ -188,6 +213,7 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 			 forward->normed, step->n_logits);
 	}
 	*logits_p = forward->logits;
+	forward->times.all += now_s() - begin;
 	return true;
 }
 
@@ -200,6 +226,24 @@ forward_best(const float *logits, uint32_t n)
 		if (logits[i] > logits[best])
 			best = i;
 	return best;
+}
+
+const struct forward_times *
+forward_times(const struct forward *forward)
+{
+	return &forward->times;
+}
+
+struct team *
+forward_team(const struct forward *forward)
+{
+	return forward->team;
+}
+
+const struct matmul_ops *
+forward_ops(const struct forward *forward)
+{
+	return forward->ops;
 }
 
 const char *

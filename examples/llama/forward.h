@@ -13,6 +13,8 @@
 #include "examples/llama/model.h"
 
 struct forward;
+struct matmul_ops;
+struct team;
 
 /**
  * forward_create - buffers for steps of up to max_tokens tokens
@@ -42,6 +44,19 @@ struct forward_step {
  */
 bool forward_run(struct forward *forward, struct attention *attention, const struct forward_step *step,
 		 const float **logits_p, struct error *error);
+
+/** Seconds inside forward_run() since forward_create(), by what they went to. */
+struct forward_times {
+	double products; /* with weights */
+	double attention;
+	double all;
+};
+
+const struct forward_times *forward_times(const struct forward *forward);
+
+/** forward_team, forward_ops - its threads and the code of its products, for whoever computes in its place */
+struct team *forward_team(const struct forward *forward);
+const struct matmul_ops *forward_ops(const struct forward *forward);
 
 /** forward_best - the first of the largest logits */
 uint32_t forward_best(const float *logits, uint32_t n);

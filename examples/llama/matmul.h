@@ -44,6 +44,8 @@ struct matmul_ops {
 	/** out[b * out_stride + r] = x[b] . w[r] for MATMUL_ROWS weight rows and n_batch <= MATMUL_BATCH. */
 	void (*dot)(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch,
 		    uint32_t n_columns, float *out, size_t out_stride);
+	/** out = softmax(scores) v, over n > 0 rows of dim values; scores become anything. */
+	void (*weigh)(float *scores, uint32_t n, const float *v, size_t v_stride, uint32_t dim, float *out);
 };
 
 extern const struct matmul_ops matmul_ops_generic, matmul_ops_avx2, matmul_ops_avx512;

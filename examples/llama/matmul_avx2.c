@@ -144,6 +144,9 @@ avx2_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uint3
 		dot_tile(w, w_stride, x, x_stride, 1, n_columns, out, out_stride);
 }
 
+#define WEIGH_LANES LANES
+#include "examples/llama/weigh_body.h"
+
 const struct matmul_ops matmul_ops_avx2 = {
 	.name = "avx2",
 	.expand_f16 = avx2_expand_f16,
@@ -151,4 +154,5 @@ const struct matmul_ops matmul_ops_avx2 = {
 	.expand_q4_0 = avx2_expand_q4_0,
 	.expand_q4_1 = avx2_expand_q4_1,
 	.dot = avx2_dot,
+	.weigh = weigh,
 };

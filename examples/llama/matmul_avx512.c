@@ -145,6 +145,9 @@ avx512_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, uin
 	}
 }
 
+#define WEIGH_LANES LANES
+#include "examples/llama/weigh_body.h"
+
 const struct matmul_ops matmul_ops_avx512 = {
 	.name = "avx512",
 	.expand_f16 = avx512_expand_f16,
@@ -152,4 +155,5 @@ const struct matmul_ops matmul_ops_avx512 = {
 	.expand_q4_0 = avx512_expand_q4_0,
 	.expand_q4_1 = avx512_expand_q4_1,
 	.dot = avx512_dot,
+	.weigh = weigh,
 };

@@ -83,6 +83,9 @@ generic_dot(const float *w, size_t w_stride, const float *x, size_t x_stride, ui
 			out[b * out_stride + r] = generic_dot_one(w + r * w_stride, x + b * x_stride, n_columns);
 }
 
+#define WEIGH_LANES 4u
+#include "examples/llama/weigh_body.h"
+
 const struct matmul_ops matmul_ops_generic = {
 	.name = "generic",
 	.expand_f16 = generic_expand_f16,
@@ -90,4 +93,5 @@ const struct matmul_ops matmul_ops_generic = {
 	.expand_q4_0 = generic_expand_q4_0,
 	.expand_q4_1 = generic_expand_q4_1,
 	.dot = generic_dot,
+	.weigh = weigh,
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define DEFAULT_EMBEDDED_PAGES 1024u
+#define DEFAULT_ROUNDS 3u
 
 enum {
 	OPTION_MODEL = 256,
@@ -26,6 +27,7 @@ enum {
 	OPTION_THREADS,
 	OPTION_BACKEND,
 	OPTION_VERIFY,
+	OPTION_COMPARE,
 	OPTION_REPORT,
 	OPTION_KILL,
 	OPTION_PRINT_GEOMETRY,
@@ -48,6 +50,7 @@ static const struct option long_options[] = {
 	{ "max-running", required_argument, NULL, OPTION_MAX_RUNNING },
 	{ "threads", required_argument, NULL, OPTION_THREADS },
 	{ "verify", no_argument, NULL, OPTION_VERIFY },
+	{ "compare", optional_argument, NULL, OPTION_COMPARE },
 	{ "report", required_argument, NULL, OPTION_REPORT },
 	{ "kill", required_argument, NULL, OPTION_KILL },
 	{ "print-geometry", no_argument, NULL, OPTION_PRINT_GEOMETRY },
@@ -74,6 +77,7 @@ static const char help[] =
 	"  --max-running N      answers that a process writes at once (default: 8)\n"
 	"  --threads N          threads of a process (default: 1)\n"
 	"  --verify             answer again on a private cache with plain attention, and compare\n"
+	"  --compare[=N]        then time the prompts N times (default: 3) in turn with a private cache\n"
 	"  --report FILE        append a line of JSON for each process\n"
 	"  --kill N             show a death: SIGKILL worker N in mid-answer, watch its pages\n"
 	"  --print-geometry     print the pool section of pagedd.conf for the model\n"
@@ -196,6 +200,9 @@ take(struct options *options, int option, const char *value, struct error *error
 	case OPTION_VERIFY:
 		options->verify = true;
 		return true;
+	case OPTION_COMPARE:
+		options->compare = DEFAULT_ROUNDS;
+		return value == NULL || parse_number("compare", value, 1, OPTIONS_MAX_ROUNDS, &options->compare, error);
 	case OPTION_REPORT:
 		options->report = value;
 		return true;
@@ -222,6 +229,8 @@ check(const struct options *options, struct error *error)
 		return error_set(error, "--chat stands alone: no prompts, --workers, --verify or --report");
 	if (!options->chat && options->n_prompts == 0)
 		return error_set(error, "nothing to answer: give --prompt, --prompts or --chat");
+	if (options->compare > 0 && (options->chat || options->n_workers > 0))
+		return error_set(error, "--compare times one process alone: no --chat or --workers");
 	if (options->n_workers > options->n_prompts)
 		return error_set(error, "%zu prompts for %u workers: each needs one", options->n_prompts,
 				 options->n_workers);

@@ -12,6 +12,8 @@
 
 #include "examples/llama/error.h"
 
+#define OPTIONS_MAX_ROUNDS 99u
+
 struct options {
 	const char *model;
 	const char *runtime_dir; /* NULL: the library's default */
@@ -24,6 +26,7 @@ struct options {
 	uint32_t max_tokens;
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
+	uint32_t compare;   /* rounds beside a private cache; 0: none */
 	const char *report; /* NULL: none */
 	bool kill;          /* a worker is killed in mid-answer ... */
 	uint32_t victim;    /* ... this one */

@@ -162,6 +162,29 @@ static const struct attention_ops paged_cache_ops = {
 	.n_pages = paged_cache_n_pages,
 };
 
+/* The library's parts of its work as parts of a job of ours. */
+struct lent {
+	paged_work_fn work;
+	void *argument;
+};
+
+static void
+lent_part(void *job, uint32_t part, uint32_t thread)
+{
+	const struct lent *lent = job;
+
+	(void)thread;
+	lent->work(lent->argument, part);
+}
+
+static void
+run_on_team(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	struct lent lent = { work, work_argument };
+
+	team_run(argument, n, lent_part, &lent);
+}
+
 static enum paged_status
 attach(struct paged_cache *cache, const struct paged_attachment *attachment)
 {
@@ -178,6 +201,11 @@ attach(struct paged_cache *cache, const struct paged_attachment *attachment)
 					  .n_pages = attachment->embedded_pages,
 					  .backend = attachment->embedded_backend };
 
+	if (attachment->team != NULL) {
+		params.n_threads = team_n_threads(attachment->team);
+		params.run = run_on_team;
+		params.run_argument = attachment->team;
+	}
 	if (attachment->embedded_pages > 0)
 		return paged_client_open_embedded(&pool, 1, &params, &cache->client);
 	return paged_client_open(attachment->runtime_dir, &params, &cache->client);

@@ -13,6 +13,7 @@
 
 #include "examples/llama/attention.h"
 #include "examples/llama/model.h"
+#include "examples/llama/team.h"
 
 struct paged_attachment {
 	/** NULL with embedded_pages 0: the default runtime directory. */
@@ -23,6 +24,8 @@ struct paged_attachment {
 	enum paged_dtype embedded_dtype;
 	/** "host" or "cuda"; NULL: host. */
 	const char *embedded_backend;
+	/** Kernels run on these threads; NULL: on n_threads of the library's. */
+	struct team *team;
 	uint32_t n_threads;
 	uint32_t max_rows;
 	/** Shown by pagedctl; NULL: the program's name. */

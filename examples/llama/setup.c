@@ -37,13 +37,15 @@ setup_attach(struct setup *setup, const struct options *options, const char *nam
 					       .embedded_dtype =
 						       options->dtype != PAGED_DTYPE_NONE ? options->dtype : PAGED_F16,
 					       .embedded_backend = options->backend,
-					       .n_threads = options->n_threads,
 					       .max_rows = options->max_running,
 					       .name = name };
 
-	return forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running,
-			      &setup->forward, error) &&
-	       paged_cache_create(setup->model, &attachment, &setup->attention, error);
+	if (!forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running, &setup->forward,
+			    error))
+		return false;
+	/* Products and attention take turns, so the same threads do both. */
+	attachment.team = forward_team(setup->forward);
+	return paged_cache_create(setup->model, &attachment, &setup->attention, error);
 }
 
 void

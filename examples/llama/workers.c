@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "examples/llama/compare.h"
 #include "examples/llama/victim.h"
 
 struct worker {
@@ -28,7 +29,8 @@ worker_run(const struct options *options, uint32_t worker, const char *label, st
 
 	ok = setup_load(&setup, options, worker == 0, &error) &&
 	     setup_attach(&setup, options, label != NULL ? label : "paged-llama", &error) &&
-	     answers_run(&setup, options, worker, label, report, &error);
+	     answers_run(&setup, options, worker, label, report, &error) &&
+	     (options->compare == 0 || compare_run(&setup, options, &error));
 	if (!ok)
 		fprintf(stderr, "%s: %s\n", label != NULL ? label : "paged-llama", error.text);
 	setup_destroy(&setup);
