@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -121,4 +122,43 @@ machine_describe(struct machine *machine)
 	describe_flags(machine->flags, sizeof(machine->flags));
 	snprintf(machine->memory, sizeof(machine->memory), "%.1f GiB", memory_kib("MemTotal") / (1 << 20));
 	snprintf(machine->kernel, sizeof(machine->kernel), "%s", system.release);
+}
+
+static double
+seconds(struct timeval time)
+{
+	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
+}
+
+void
+machine_work_now(struct machine_work *work)
+{
+	/* user, nice, system, idle, iowait, irq, softirq, steal */
+	unsigned long long ticks[8] = { 0 };
+	char line[256] = "cpu", *at = line + sizeof("cpu") - 1;
+	struct rusage own, children;
+
+	first_line("/proc/stat", line, sizeof(line));
+	*work = (struct machine_work){ 0 };
+	for (int i = 0; i < 8; i++) {
+		ticks[i] = strtoull(at, &at, 10);
+		work->passed += (double)ticks[i] / (double)sysconf(_SC_CLK_TCK);
+	}
+	work->all = work->passed - (double)(ticks[3] + ticks[4]) / (double)sysconf(_SC_CLK_TCK);
+	getrusage(RUSAGE_SELF, &own);
+	getrusage(RUSAGE_CHILDREN, &children);
+	work->own =
+		seconds(own.ru_utime) + seconds(own.ru_stime) + seconds(children.ru_utime) + seconds(children.ru_stime);
+}
+
+double
+machine_others(const struct machine_work *since)
+{
+	struct machine_work now;
+	double others, passed;
+
+	machine_work_now(&now);
+	passed = now.passed - since->passed;
+	others = now.all - since->all - (now.own - since->own);
+	return passed > 0 && others > 0 ? others / passed : 0;
 }

@@ -19,4 +19,14 @@ void machine_describe(struct machine *machine);
 /** machine_memory_bytes - that can be had without disturbing others, as the kernel sees it */
 double machine_memory_bytes(void);
 
+/** What the machine had done, and this process and its ended children, at some moment; in seconds of a core. */
+struct machine_work {
+	double passed, all, own;
+};
+
+void machine_work_now(struct machine_work *work);
+
+/** machine_others - the share of all cores that others have had since, the hypervisor's too */
+double machine_others(const struct machine_work *since);
+
 #endif

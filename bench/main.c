@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "bench/machine.h"
 #include "bench/report.h"
 
 static const struct bench_suite *const suites[] = {
@@ -103,15 +104,18 @@ static struct bench_report
 run(const struct bench_suite *suite, const struct bench_options *options)
 {
 	struct bench_report report = { .suite = suite, .n_samples = options->n_samples, .against = options->against };
+	struct machine_work before;
 
 	if (!has(suite, options->against))
 		bench_die("suite %s has no ratios to %s", suite->name, bench_against_name(options->against));
+	machine_work_now(&before);
 	if (suite->run != NULL)
 		suite->run(options, &report);
 	else if (options->only != NULL)
 		bench_die("suite %s has no --only", suite->name);
 	else
 		measure(suite, options->quick ? 1 : options->n_samples, &report);
+	report.others = machine_others(&before);
 	return report;
 }
 

@@ -148,8 +148,8 @@ report_print(const struct bench_report *report)
 	       machine.memory, machine.kernel, machine.flags[0] != 0 ? machine.flags : "no vector extensions");
 	if (report->machine[0] != 0)
 		printf("%s\n", report->machine);
-	printf("at most %zu samples of each in turn, ratios to %s\n", report->n_samples,
-	       bench_against_name(report->against));
+	printf("at most %zu samples of each in turn, ratios to %s; others had %.0f %% of the cores meanwhile\n",
+	       report->n_samples, bench_against_name(report->against), 100 * report->others);
 	printf("%-46s %10s %23s %-8s %s\n", "FIGURE", "MEDIAN", "10TH - 90TH", "UNIT", "RATIO");
 	for (size_t i = 0; i < report->n_results; i++)
 		print_text_row(&report->results[i]);
@@ -226,10 +226,10 @@ run_json(const struct bench_report *report)
 	machine_describe(&machine);
 	for (size_t i = 0; i < report->n_results; i++)
 		json_array_append_new(list, row_json(&report->results[i]));
-	top = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:s, s:o}", "suite", report->suite->name, "against",
-			bench_against_name(report->against), "samples", (int)report->n_samples, "cpu", machine.cpu,
-			"cores", (int)machine.n_cores, "caches", machine.caches, "memory", machine.memory, "flags",
-			machine.flags, "kernel", machine.kernel, "figures", list);
+	top = json_pack("{s:s, s:s, s:i, s:f, s:s, s:i, s:s, s:s, s:s, s:s, s:o}", "suite", report->suite->name,
+			"against", bench_against_name(report->against), "samples", (int)report->n_samples, "others",
+			report->others, "cpu", machine.cpu, "cores", (int)machine.n_cores, "caches", machine.caches,
+			"memory", machine.memory, "flags", machine.flags, "kernel", machine.kernel, "figures", list);
 	if (report->machine[0] != 0)
 		json_object_set_new(top, "machine", json_string(report->machine));
 	return top;

@@ -55,6 +55,7 @@ struct bench_report {
 	size_t n_samples; /* of each figure, at most */
 	enum bench_against against;
 	char machine[512]; /* more than the CPU; "": nothing */
+	double others;     /* the share of all cores that others had meanwhile */
 	struct bench_result *results;
 	size_t n_results;
 };

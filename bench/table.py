@@ -79,7 +79,9 @@ def table(runs):
     host = next((run for run in runs if run.get("machine")), runs[0])
     machine = f"{host['cpu']}, {host['cores']} cores, {host['caches']}, Linux {host['kernel']}"
     kernels = re.search(r"kernels by (\w+)", host.get("machine", ""))
-    return "\n".join([f"{machine}{'; kernels by ' + kernels.group(1) if kernels else ''}.", "",
+    others = max(run.get("others", 0) for run in runs)
+    machine += f"; kernels by {kernels.group(1)}" if kernels else ""
+    return "\n".join([f"{machine}; others had at most {100 * others:.0f} % of the cores.", "",
                       "| | median | beside | target | |", "|---|---|---|---|---|"] + rows)
 
 
