@@ -1,20 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_generic.h - tile_body.h's words in the compiler's own vectors of four floats: right everywhere
+ * tile_generic.h - tile_body.h's words in the compiler's own vectors: right everywhere
  *
- * What a machine without AVX2 runs, and what models of other sets are made of.
+ * Of four floats, what a machine without AVX2 runs; of as many as LANES says,
+ * what models of other sets are made of.
  */
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
 
+#ifndef LANES
 #define LANES 4u
 #define LINE_BLOCK 2u
-#define VALUE_VECS(lines) 4u
 #define BLOCK_LINES 4u
+#endif
+#define VALUE_VECS(lines) 4u
+#define EACH_LANE(i) _Pragma("GCC unroll 16") for (unsigned int i = 0; i < LANES; i++)
 
-typedef float vec __attribute__((vector_size(16)));
-typedef uint32_t bits __attribute__((vector_size(16)));
-typedef int32_t ints __attribute__((vector_size(16)));
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef uint32_t bits __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+
+/* 0, 1, 2 and so on. */
+static inline bits
+lane_numbers(void)
+{
+	bits numbers;
+
+	EACH_LANE(i)
+		numbers[i] = i;
+	return numbers;
+}
 
 static inline vec
 vec_load(const float *at)
@@ -34,7 +49,7 @@ vec_store(float *at, vec v)
 static inline vec
 vec_set1(float x)
 {
-	return (vec){ x, x, x, x };
+	return x - (vec){ 0 };
 }
 
 static inline float
@@ -47,39 +62,54 @@ static inline vec
 vec_load_f16(const uint8_t *at)
 {
 	uint16_t half[LANES];
+	vec v;
 
 	__builtin_memcpy(half, at, sizeof(half));
-	return (vec){ convert_from_f16(half[0]), convert_from_f16(half[1]), convert_from_f16(half[2]),
-		      convert_from_f16(half[3]) };
+	EACH_LANE(i)
+		v[i] = convert_from_f16(half[i]);
+	return v;
 }
 
 static inline vec
 vec_load_bf16(const uint8_t *at)
 {
 	uint16_t half[LANES];
+	bits b;
 
 	__builtin_memcpy(half, at, sizeof(half));
-	return (vec)((bits){ half[0], half[1], half[2], half[3] } << 16);
+	EACH_LANE(i)
+		b[i] = half[i];
+	return (vec)(b << 16);
 }
 
 static inline vec
 vec_load_e4m3(const uint8_t *at)
 {
-	return (vec){ convert_from_e4m3(at[0]), convert_from_e4m3(at[1]), convert_from_e4m3(at[2]),
-		      convert_from_e4m3(at[3]) };
+	vec v;
+
+	EACH_LANE(i)
+		v[i] = convert_from_e4m3(at[i]);
+	return v;
 }
 
 static inline vec
 vec_load_e5m2(const uint8_t *at)
 {
-	return (vec){ convert_from_e5m2(at[0]), convert_from_e5m2(at[1]), convert_from_e5m2(at[2]),
-		      convert_from_e5m2(at[3]) };
+	vec v;
+
+	EACH_LANE(i)
+		v[i] = convert_from_e5m2(at[i]);
+	return v;
 }
 
 static inline vec
 vec_load_i8(const uint8_t *at)
 {
-	return (vec){ (int8_t)at[0], (int8_t)at[1], (int8_t)at[2], (int8_t)at[3] };
+	vec v;
+
+	EACH_LANE(i)
+		v[i] = (int8_t)at[i];
+	return v;
 }
 
 static inline void
@@ -87,7 +117,7 @@ vec_store_f16(uint8_t *at, vec v)
 {
 	uint16_t half[LANES];
 
-	for (unsigned int i = 0; i < LANES; i++)
+	EACH_LANE(i)
 		half[i] = convert_to_f16(v[i]);
 	__builtin_memcpy(at, half, sizeof(half));
 }
@@ -97,7 +127,7 @@ vec_store_bf16(uint8_t *at, vec v)
 {
 	uint16_t half[LANES];
 
-	for (unsigned int i = 0; i < LANES; i++)
+	EACH_LANE(i)
 		half[i] = convert_to_bf16(v[i]);
 	__builtin_memcpy(at, half, sizeof(half));
 }
@@ -105,21 +135,21 @@ vec_store_bf16(uint8_t *at, vec v)
 static inline void
 vec_store_e4m3(uint8_t *at, vec v)
 {
-	for (unsigned int i = 0; i < LANES; i++)
+	EACH_LANE(i)
 		at[i] = convert_to_e4m3(v[i]);
 }
 
 static inline void
 vec_store_e5m2(uint8_t *at, vec v)
 {
-	for (unsigned int i = 0; i < LANES; i++)
+	EACH_LANE(i)
 		at[i] = convert_to_e5m2(v[i]);
 }
 
 static inline void
 vec_store_i8(uint8_t *at, vec v)
 {
-	for (unsigned int i = 0; i < LANES; i++)
+	EACH_LANE(i)
 		at[i] = (uint8_t)convert_to_i8(v[i]);
 }
 
@@ -145,13 +175,13 @@ vec_max(vec a, vec b)
 static inline vec
 vec_below(vec v, uint32_t n, vec other)
 {
-	return vec_choose((ints)((bits){ 0, 1, 2, 3 } < n), v, other);
+	return vec_choose((ints)(lane_numbers() < n), v, other);
 }
 
 static inline vec
 vec_pick(vec v, uint32_t set, vec other)
 {
-	return vec_choose((ints)(((bits){ 1, 2, 4, 8 } & set) != 0), v, other);
+	return vec_choose((ints)((set >> lane_numbers() & 1) != 0), v, other);
 }
 
 /* 1.5 * 2^23: adding it leaves a float's integer part in its low bits. */
@@ -176,7 +206,10 @@ vec_scale(vec v, vec n)
 static inline float
 vec_sum(vec v)
 {
-	return (v[0] + v[2]) + (v[1] + v[3]);
+	for (unsigned int n = LANES / 2; n > 0; n /= 2)
+		_Pragma("GCC unroll 8") for (unsigned int i = 0; i < n; i++)
+			v[i] += v[i + n];
+	return v[0];
 }
 
 static inline float
@@ -203,6 +236,7 @@ vec_turn(vec *square)
 	vec turned[LANES];
 
 	for (unsigned int i = 0; i < LANES; i++)
-		turned[i] = (vec){ square[0][i], square[1][i], square[2][i], square[3][i] };
+		EACH_LANE(j)
+			turned[i][j] = square[j][i];
 	__builtin_memcpy(square, turned, sizeof(turned));
 }
