@@ -9,7 +9,7 @@
 #include "tests/kernel_world.h"
 
 static struct world_params
-prefill(void)
+prefill(enum paged_dtype tensors)
 {
 	return (struct world_params){
 		.seed = kernel_test_seed(),
@@ -19,8 +19,8 @@ prefill(void)
 		.k_dim = 48,
 		.v_dim = 64,
 		.pool = PAGED_BF16,
-		.q = PAGED_F32,
-		.out = PAGED_F32,
+		.q = tensors,
+		.out = tensors,
 		.page_size = 16,
 		.causal = true,
 		.scale = 0.14f,
@@ -35,10 +35,11 @@ assert_same(const struct world *a, uint64_t a_row, const struct world *b, uint64
 	cr_assert(world_same(a, a_row, b, b_row, n), "outputs differ, seed %" PRIu64, a->params.seed);
 }
 
-KERNEL_TEST(order, placement_and_page_size)
+static void
+placement_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 256 };
-	struct world_params params = prefill();
+	struct world_params params = prefill(tensors);
 	struct world first, other;
 
 	world_run(&first, &params, 1, isa);
@@ -52,9 +53,16 @@ KERNEL_TEST(order, placement_and_page_size)
 	world_destroy(&first);
 }
 
-KERNEL_TEST(order, threads)
+KERNEL_TEST(order, placement_and_page_size)
 {
-	struct world_params params = prefill();
+	placement_try(PAGED_F32, isa);
+	placement_try(PAGED_BF16, isa);
+}
+
+static void
+threads_try(enum paged_dtype tensors, enum kernel_isa isa)
+{
+	struct world_params params = prefill(tensors);
 	struct world first, other;
 
 	params.rows[0].q_len = 2;
@@ -68,10 +76,17 @@ KERNEL_TEST(order, threads)
 	world_destroy(&first);
 }
 
-/* The row among others, in the middle of the batch; then threads find many tasks. */
-KERNEL_TEST(order, batch)
+KERNEL_TEST(order, threads)
 {
-	struct world_params params = prefill();
+	threads_try(PAGED_F32, isa);
+	threads_try(PAGED_BF16, isa);
+}
+
+/* The row among others, in the middle of the batch; then threads find many tasks. */
+static void
+batch_try(enum paged_dtype tensors, enum kernel_isa isa)
+{
+	struct world_params params = prefill(tensors);
 	struct world alone, among;
 
 	world_run(&alone, &params, 1, isa);
@@ -86,8 +101,15 @@ KERNEL_TEST(order, batch)
 	world_destroy(&among);
 }
 
+KERNEL_TEST(order, batch)
+{
+	batch_try(PAGED_F32, isa);
+	batch_try(PAGED_BF16, isa);
+}
+
 /* A long row, a chunk and short ones: items of each kind in one call, and every row as if it were alone. */
-KERNEL_TEST(order, skewed_batch)
+static void
+skewed_batch_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const struct world_row rows[] = {
 		{ .id = 1, .kv_len = 20, .q_len = 1, .q_base = 19 },
@@ -100,7 +122,7 @@ KERNEL_TEST(order, skewed_batch)
 		{ .id = 8, .kv_len = 513, .q_len = 1, .q_base = 512 },
 	};
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
-	struct world_params params = prefill();
+	struct world_params params = prefill(tensors);
 	struct world alone[N], among;
 
 	params.q_heads = 8;
@@ -126,6 +148,12 @@ KERNEL_TEST(order, skewed_batch)
 		world_destroy(&alone[r]);
 }
 
+KERNEL_TEST(order, skewed_batch)
+{
+	skewed_batch_try(PAGED_F32, isa);
+	skewed_batch_try(PAGED_BF16, isa);
+}
+
 /* Query rows of a sequence in chunks, each with the length of its moment, and all in one chunk. */
 static void
 assert_chunks(struct world_params params, uint32_t q_len, const uint32_t *chunks, uint32_t n_chunks,
@@ -149,11 +177,20 @@ assert_chunks(struct world_params params, uint32_t q_len, const uint32_t *chunks
 	world_destroy(&all);
 }
 
-/* Of 3 lines each: many in every chunk, or few in all of them. */
-KERNEL_TEST(order, chunks)
+/* Many lines in every chunk, of 3 a query row, or few in all of them. */
+static void
+chunks_try(enum paged_dtype tensors, enum kernel_isa isa)
 {
 	static const uint32_t many[] = { 6, 7, 22, 9, 64 }, few[] = { 1, 1, 2 };
+	struct world_params params = prefill(tensors);
 
-	assert_chunks(prefill(), 6 + 7 + 22 + 9 + 64 + 6, many, 5, isa);
-	assert_chunks(prefill(), 5, few, 3, isa);
+	assert_chunks(params, 6 + 7 + 22 + 9 + 64 + 6, many, 5, isa);
+	params.q_heads = params.kv_heads;
+	assert_chunks(params, 5, few, 3, isa);
+}
+
+KERNEL_TEST(order, chunks)
+{
+	chunks_try(PAGED_F32, isa);
+	chunks_try(PAGED_BF16, isa);
 }
