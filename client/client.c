@@ -118,10 +118,10 @@ isa_choose(enum kernel_isa *isa_p, struct paged_error *error)
 		return PAGED_OK;
 	*isa_p = kernel_isa_parse(name);
 	if (*isa_p == KERNEL_N_ISAS)
-		return paged_fail(error, PAGED_ERR_INVALID, "PAGED_ISA=%s is none of generic, avx2, avx512, avx512bf16",
-				  name);
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "PAGED_ISA=%s is none of generic, avx2, avx512, avx512bf16, amx", name);
 	if (!kernel_isa_supported(*isa_p))
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "PAGED_ISA=%s: this CPU or build lacks it", name);
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "PAGED_ISA=%s: %s", name, kernel_isa_lacks(*isa_p));
 	return PAGED_OK;
 }
 

@@ -146,8 +146,8 @@ struct paged_client_params {
  *                              names the one at fault, and those that this process may use
  *
  * Opened means that both channels work: each was asked once.  The
- * environment variable PAGED_ISA (generic, avx2, avx512, avx512bf16) forces an
- * instruction set for the kernels of clients opened with it set.
+ * environment variable PAGED_ISA (generic, avx2, avx512, avx512bf16, amx) forces
+ * an instruction set for the kernels of clients opened with it set.
  * Blocks: up to timeout_ms.
  */
 enum paged_status paged_client_open(const char *runtime_dir, const struct paged_client_params *params,

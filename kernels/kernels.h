@@ -31,7 +31,8 @@
  * leave no trace in its bits.  So a result has the same bits wherever pages lie,
  * whichever rows share the batch, and however many threads work.  It depends on
  * the chosen instruction set, and on whether the row has few query lines (query
- * rows times query heads of a KV head, below KERNEL_MANY_LINES) or many, which
+ * rows times query heads of a KV head, below KERNEL_MANY_LINES; with pairs in
+ * AMX KERNEL_MANY_LINES_AMX) or many, which
  * are summed up in different orders; within either, how query rows are cut into
  * chunks makes no difference.
  *
@@ -43,6 +44,12 @@
  * the largest (of i8, whose scales are in the weights, three times there);
  * scores, LSE and maximum lose nothing but subnormal numbers, f32's and bf16's,
  * which that instruction takes as 0.  Else it is KERNEL_AVX512.
+ *
+ * KERNEL_AMX is that, but multiplies rows with many query lines, there from
+ * KERNEL_MANY_LINES_AMX on, by tdpbf16ps: of 32 products those of even and of
+ * odd places are summed up by themselves, each fused and rounded to nearest
+ * even, then the two sums to each other and to what was there, with subnormal
+ * numbers as 0 in all steps.
  *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.
@@ -58,8 +65,9 @@
 
 /** Tokens in a split. */
 #define KERNEL_SPLIT 512u
-/** Query lines from which on a row's products are those of matrices. */
+/** Query lines from which on a row's products are those of matrices; those of bf16 pairs in AMX. */
 #define KERNEL_MANY_LINES 16u
+#define KERNEL_MANY_LINES_AMX 8u
 
 struct block_mask;
 struct mod_binding;
@@ -150,13 +158,20 @@ struct attention_args {
 	const float *k_scale, *v_scale; /* as append's were */
 };
 
-/** Instruction sets, best last; AVX512_BF16 is that with AVX512_VBMI. */
-enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16, KERNEL_N_ISAS };
+/** Instruction sets, best last; AVX512_BF16 is that with AVX512_VBMI, AMX its bf16 tiles beside that. */
+enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16, KERNEL_AMX, KERNEL_N_ISAS };
 
-/** kernel_isa_name - "generic", "avx2", "avx512", "avx512bf16" */
+/** kernel_isa_name - "generic", "avx2", "avx512", "avx512bf16", "amx" */
 const char *kernel_isa_name(enum kernel_isa isa);
 
-/** kernel_isa_supported - this build has it and this CPU runs it */
+/**
+ * kernel_isa_lacks - why it cannot be used here: "this CPU or build lacks it"; NULL if it can
+ *
+ * The first to ask for AMX asks Linux to let this process have its tiles.
+ */
+const char *kernel_isa_lacks(enum kernel_isa isa);
+
+/** kernel_isa_supported - it can */
 bool kernel_isa_supported(enum kernel_isa isa);
 
 /** kernel_isa_best - the best supported */

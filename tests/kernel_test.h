@@ -9,6 +9,19 @@
 
 #include "kernels/kernels.h"
 
+#ifdef KERNEL_TEST_MODEL
+
+/* With isa_model.c */
+#define KERNEL_TEST(suite, name)                         \
+	static void suite##_##name(enum kernel_isa isa); \
+	Test(suite, name##_model)                        \
+	{                                                \
+		suite##_##name(KERNEL_AMX);              \
+	}                                                \
+	static void suite##_##name(enum kernel_isa isa)
+
+#else
+
 /** KERNEL_TEST(suite, name) { uses `isa` } */
 #define KERNEL_TEST(suite, name)                                     \
 	static void suite##_##name(enum kernel_isa isa);             \
@@ -28,13 +41,19 @@
 	{                                                            \
 		kernel_test_run(KERNEL_AVX512_BF16, suite##_##name); \
 	}                                                            \
+	Test(suite, name##_amx)                                      \
+	{                                                            \
+		kernel_test_run(KERNEL_AMX, suite##_##name);         \
+	}                                                            \
 	static void suite##_##name(enum kernel_isa isa)
+
+#endif
 
 static inline void
 kernel_test_run(enum kernel_isa isa, void (*test)(enum kernel_isa isa))
 {
 	if (!kernel_isa_supported(isa))
-		cr_skip("this CPU or build has no %s", kernel_isa_name(isa));
+		cr_skip("%s: %s", kernel_isa_name(isa), kernel_isa_lacks(isa));
 	test(isa);
 }
 

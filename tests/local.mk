@@ -126,11 +126,28 @@ UNIT_TESTS += %D%/unit_attention_bytes
 %C%_unit_attention_bytes_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_bytes_LDADD = $(MOD_TEST_LIBS)
 
-# The tiles of every path, and the model of one with pairs; tile_body.h says why contraction is off.
+# The tiles of every path, and models of those with pairs; tile_body.h says why contraction is off.
+check_LTLIBRARIES += %D%/libtilemodel.la
+%C%_libtilemodel_la_SOURCES = %D%/tile_model.c %D%/tile_model.h
+%C%_libtilemodel_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -fno-var-tracking -Wno-psabi
 UNIT_TESTS += %D%/unit_tile_packed
-%C%_unit_tile_packed_SOURCES = %D%/unit_tile_packed.c %D%/tile_model.c %D%/tile_model.h
-%C%_unit_tile_packed_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS) -ffp-contract=off
-%C%_unit_tile_packed_LDADD = $(KERNEL_TEST_LIBS)
+%C%_unit_tile_packed_SOURCES = %D%/unit_tile_packed.c
+%C%_unit_tile_packed_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_tile_packed_LDADD = %D%/libtilemodel.la $(KERNEL_TEST_LIBS)
+
+# What tests of attention say of each path, of AMX's model.
+UNIT_TESTS += %D%/unit_attention_model
+%C%_unit_attention_model_SOURCES = \
+	%D%/isa_model.c \
+	%D%/unit_attention.c \
+	%D%/unit_attention_bytes.c \
+	%D%/unit_attention_mods.c \
+	%D%/unit_attention_order.c \
+	%D%/unit_attention_pairs.c \
+	%D%/unit_attention_range.c
+%C%_unit_attention_model_CPPFLAGS = $(AM_CPPFLAGS) -DKERNEL_TEST_MODEL
+%C%_unit_attention_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_model_LDADD = %D%/libtilemodel.la $(MOD_TEST_LIBS)
 
 UNIT_TESTS += %D%/unit_attention_order
 %C%_unit_attention_order_SOURCES = %D%/unit_attention_order.c

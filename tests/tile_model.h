@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/tile.h"
 
-extern const struct kernel_tile_ops tile_ops_model;
+extern const struct kernel_tile_ops tile_ops_model;     /* vdpbf16ps */
+extern const struct kernel_tile_ops tile_ops_model_amx; /* tdpbf16ps, and how tiles are loaded and stored */
 
 #endif

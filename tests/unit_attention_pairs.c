@@ -139,7 +139,7 @@ KERNEL_TEST(pairs, chunk_or_one_by_one)
 		struct world chunk, alone;
 
 		params.pool = pools[i];
-		params.q_heads = 3;
+		params.q_heads = 1;
 		params.rows[0] = (struct world_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
 		world_run(&chunk, &params, 1, isa);
 		one = params;

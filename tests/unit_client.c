@@ -53,7 +53,7 @@ Test(open, instruction_set_from_the_environment)
 
 	setenv("PAGED_ISA", "sse", 1);
 	refused(paged_client_open_embedded(&small_pool, 1, NULL, &client), PAGED_ERR_INVALID,
-		"PAGED_ISA=sse is none of generic, avx2, avx512, avx512bf16");
+		"PAGED_ISA=sse is none of generic, avx2, avx512, avx512bf16, amx");
 	paged_client_close(client);
 	setenv("PAGED_ISA", "generic", 1);
 	client_setup();

@@ -154,6 +154,8 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
 	static const uint32_t lines[][2] = { { 0, 64 }, { 0, 1 }, { 3, 6 }, { 5, 20 }, { 57, 64 }, { 1, 64 } };
 	static struct tile tile;
 
+	if (all->begin != NULL)
+		all->begin();
 	for (size_t i = 0; i < COUNT(dtypes) * COUNT(tokens) * COUNT(lines); i++) {
 		enum paged_dtype dtype = dtypes[i % COUNT(dtypes)];
 		const uint32_t *range = lines[i / COUNT(dtypes) / COUNT(tokens)];
@@ -168,6 +170,8 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
 		if (dtype == PAGED_BF16 || dtype == PAGED_F32 || dtype == PAGED_F16)
 			values_try(&tile, ops, range[0], range[1], rows_spoil(&tile, (uint32_t)(i % tile.at.padded)));
 	}
+	if (all->end != NULL)
+		all->end();
 }
 
 KERNEL_TEST(tile_packed, floats)
@@ -187,4 +191,9 @@ KERNEL_TEST(tile_packed, pairs)
 Test(tile_packed, model)
 {
 	ops_try(&tile_ops_model, tile_ops_model.pairs);
+}
+
+Test(tile_packed, model_amx)
+{
+	ops_try(&tile_ops_model_amx, tile_ops_model_amx.pairs);
 }

@@ -33,3 +33,8 @@ Test(torch_golden, attention_avx512bf16)
 {
 	attention(KERNEL_AVX512_BF16);
 }
+
+Test(torch_golden, attention_amx)
+{
+	attention(KERNEL_AMX);
+}

@@ -201,6 +201,11 @@ Test(torch_scores, test_paged_builtin_score_mods_avx512bf16)
 	test_paged_builtin_score_mods(KERNEL_AVX512_BF16);
 }
 
+Test(torch_scores, test_paged_builtin_score_mods_amx)
+{
+	test_paged_builtin_score_mods(KERNEL_AMX);
+}
+
 /* get_score_mod() of each, at random places of the pool, is the C function at the logical place; -inf elsewhere. */
 Test(torch_scores, converted_as_in_c)
 {

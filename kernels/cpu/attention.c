@@ -31,7 +31,7 @@ task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t 
 		.kv_head = (uint32_t)(number / n_chunks),
 		.first_line = first,
 		.n_lines = lines - first < TILE_LINES ? (uint32_t)(lines - first) : TILE_LINES,
-		.packed = lines >= KERNEL_MANY_LINES,
+		.packed = lines >= job->many_lines,
 	};
 }
 
@@ -184,6 +184,8 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 	struct item items[2];
 	bool more = item_take(team, job, &cursor, &items[0]);
 
+	if (job->ops->begin != NULL)
+		job->ops->begin();
 	for (uint32_t i = 0; more; i ^= 1) {
 		const struct attention_piece *next = NULL;
 		const struct item *item = &items[i];
@@ -199,6 +201,8 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		if (!job->take_ahead)
 			more = item_take(team, job, &cursor, &items[i ^ 1]);
 	}
+	if (job->ops->end != NULL)
+		job->ops->end();
 }
 
 static void
@@ -281,10 +285,10 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	};
 	uint32_t n_threads = team_n_threads(team);
 
-	if (is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16)
-		job.score_dots = ops->dot;
-	if (is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16)
-		job.value_dots = ops->dot;
+	job.score_pairs = is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16;
+	job.value_pairs = is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16;
+	job.score_dots = job.score_pairs ? ops->dot : NULL;
+	job.value_dots = job.value_pairs ? ops->dot : NULL;
 	job.values = job.value_dots != NULL ? ops->dot->values : ops->values;
 	job.values_seen = job.value_dots != NULL ? ops->dot->values_seen : ops->values_seen;
 	packed_choose(&job);

@@ -17,7 +17,9 @@ struct attention_job {
 	uint32_t group;    /* query heads of a KV head */
 	uint32_t k_padded; /* elements */
 	uint32_t v_padded;
-	/* Products of bf16 pairs, or NULL: of scores, where q and pool lose nothing by it; of values, whose result is bf16. */
+	/* Products may be those of bf16 pairs: of scores, where q and pool lose nothing by it; of values, whose result is bf16. */
+	bool score_pairs, value_pairs;
+	/* Those, where they may and the instruction set has them; or NULL. */
 	const struct tile_dot_ops *score_dots, *value_dots;
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
@@ -27,7 +29,8 @@ struct attention_job {
 	bool take_ahead;     /* threads take the next item before they work on one, and fetch its first keys */
 	/* Of rows with many lines: packed_choose(). */
 	const struct tile_packed_ops *scores_packed, *values_packed;
-	uint32_t packed_k; /* elements of a packed query or key */
+	uint32_t packed_k;   /* elements of a packed query or key */
+	uint32_t many_lines; /* a row with so many is packed */
 };
 
 struct attention_task {

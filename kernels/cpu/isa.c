@@ -2,14 +2,25 @@
 #include "config.h"
 
 #include <string.h>
+#ifdef PAGED_AMX
+#include <cpuid.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "kernels/cpu/tile.h"
+
+#define LACKS "this CPU or build lacks it"
 
 static const char *const isa_names[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = "generic",
 	[KERNEL_AVX2] = "avx2",
 	[KERNEL_AVX512] = "avx512",
 	[KERNEL_AVX512_BF16] = "avx512bf16",
+	[KERNEL_AMX] = "amx",
 };
 
 const char *
@@ -18,8 +29,48 @@ kernel_isa_name(enum kernel_isa isa)
 	return isa < KERNEL_N_ISAS ? isa_names[isa] : "?";
 }
 
-bool
-kernel_isa_supported(enum kernel_isa isa)
+#ifdef PAGED_AMX
+
+/* As <asm/prctl.h> of Linux 5.16 has them. */
+enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+
+static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
+static const char *amx_lacks = LACKS;
+static char amx_refused[128];
+
+/* The CPU has tiles and their products of bf16, and Linux keeps a thread's tiles for it. */
+static bool
+amx_there(void)
+{
+	unsigned int a, b, c, d;
+	uint32_t low, high;
+
+	if (!__get_cpuid(1, &a, &b, &c, &d) || (c >> 27 & 1) == 0)
+		return false; /* no xgetbv */
+	if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 22 & 1) == 0 || (d >> 24 & 1) == 0)
+		return false;
+	__asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+	return (low >> 17 & 3) == 3;
+}
+
+/* Once for the process: threads and forked children have what it was given. */
+static void
+amx_ask(void)
+{
+	if (!amx_there())
+		return;
+	if (syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0) {
+		amx_lacks = NULL;
+		return;
+	}
+	snprintf(amx_refused, sizeof(amx_refused), "Linux refuses this process AMX's tiles: %s", strerror(errno));
+	amx_lacks = amx_refused;
+}
+
+#endif
+
+static bool
+cpu_has(enum kernel_isa isa)
 {
 	switch (isa) {
 	case KERNEL_GENERIC:
@@ -37,15 +88,34 @@ kernel_isa_supported(enum kernel_isa isa)
 #endif
 #ifdef PAGED_AVX512_BF16
 	case KERNEL_AVX512_BF16:
-		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512vbmi") &&
+		return cpu_has(KERNEL_AVX512) && __builtin_cpu_supports("avx512vbmi") &&
 		       __builtin_cpu_supports("avx512bf16");
 #else
 	case KERNEL_AVX512_BF16:
 #endif
+	case KERNEL_AMX:
 	case KERNEL_N_ISAS:
 		break;
 	}
 	return false;
+}
+
+const char *
+kernel_isa_lacks(enum kernel_isa isa)
+{
+#ifdef PAGED_AMX
+	if (isa == KERNEL_AMX && cpu_has(KERNEL_AVX512_BF16)) {
+		pthread_once(&amx_once, amx_ask);
+		return amx_lacks;
+	}
+#endif
+	return cpu_has(isa) ? NULL : LACKS;
+}
+
+bool
+kernel_isa_supported(enum kernel_isa isa)
+{
+	return kernel_isa_lacks(isa) == NULL;
 }
 
 enum kernel_isa
@@ -82,6 +152,10 @@ kernel_tile_ops(enum kernel_isa isa)
 #ifdef PAGED_AVX512_BF16
 	if (isa == KERNEL_AVX512_BF16)
 		return &kernel_tile_ops_avx512bf16;
+#endif
+#ifdef PAGED_AMX
+	if (isa == KERNEL_AMX)
+		return &kernel_tile_ops_amx;
 #endif
 	return &kernel_tile_ops_generic;
 }

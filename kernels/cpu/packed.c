@@ -10,8 +10,11 @@ packed_choose(struct attention_job *job)
 	const struct kernel_tile_ops *ops = job->ops;
 	uint32_t multiple;
 
-	job->scores_packed = job->score_dots != NULL ? ops->pairs : ops->floats;
-	job->values_packed = job->value_dots != NULL ? ops->pairs : ops->floats;
+	job->scores_packed = job->score_pairs && ops->pairs != NULL ? ops->pairs : ops->floats;
+	job->values_packed = job->value_pairs && ops->pairs != NULL ? ops->pairs : ops->floats;
+	job->many_lines = job->scores_packed->many_lines > job->values_packed->many_lines
+				  ? job->scores_packed->many_lines
+				  : job->values_packed->many_lines;
 	multiple = ops->lanes * job->scores_packed->word_elements;
 	job->packed_k = (job->args->pages.layout->params.k_dim + multiple - 1) / multiple * multiple;
 }

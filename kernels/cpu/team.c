@@ -373,8 +373,8 @@ kernel_team_create(const struct kernel_team_params *params, struct kernel_team *
 	size_t size;
 
 	if (!kernel_isa_supported(params->isa))
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "kernels for %s: this CPU or build lacks them",
-				  kernel_isa_name(params->isa));
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "kernels for %s: %s", kernel_isa_name(params->isa),
+				  kernel_isa_lacks(params->isa));
 	if (n_threads == 0 || n_threads > TEAM_MAX_THREADS)
 		return paged_fail(error, PAGED_ERR_INVALID, "%u kernel threads: 1 to %u are possible", n_threads,
 				  TEAM_MAX_THREADS);

@@ -82,6 +82,7 @@ struct tile_dot_ops {
  */
 struct tile_packed_ops {
 	uint32_t word_elements;
+	uint32_t many_lines; /* from so many query lines of a row on, it pays */
 
 	/* Rows of whole vectors of words, which repeat the last token up to a multiple of lanes. */
 	void (*pack_keys)(float *panels, const struct tile_rows *keys);
@@ -92,6 +93,7 @@ struct tile_packed_ops {
 	/*
 	 * score[line][token] = q . k, of at least n_tokens; a line of q and a
 	 * packed key have `depth` words.  The rows of `ahead` will be wanted next.
+	 * Other lines of q, all TILE_LINES, may be read.
 	 */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 		       uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead);
@@ -106,6 +108,10 @@ struct kernel_tile_ops {
 	const struct tile_dot_ops *dot; /* or NULL */
 	const struct tile_packed_ops *floats;
 	const struct tile_packed_ops *pairs; /* or NULL, as dot */
+
+	/* Before and after a thread's use of those; or NULL. */
+	void (*begin)(void);
+	void (*end)(void);
 
 	/* n elements to f32, zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);
@@ -141,6 +147,10 @@ extern const struct kernel_tile_ops kernel_tile_ops_generic;
 extern const struct kernel_tile_ops kernel_tile_ops_avx2;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512bf16;
+extern const struct kernel_tile_ops kernel_tile_ops_amx;
+
+/** Of AVX512_BF16, for AMX's few lines, too. */
+extern const struct tile_dot_ops kernel_tile_dots_avx512bf16;
 
 /** kernel_tile_ops - of a supported instruction set */
 const struct kernel_tile_ops *kernel_tile_ops(enum kernel_isa isa);

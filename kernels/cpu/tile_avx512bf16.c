@@ -6,29 +6,7 @@
  * one of them alone, the other is a row of zeros.  So a line's bits do not
  * depend on what the lines beside it see.
  */
-#include "kernels/cpu/tile_avx512.h"
-
-/* Words of tile_packed.h. */
-#define TILE_PAIRS
-
-static inline vec
-vec_dot(vec a, vec b, vec c)
-{
-	return _mm512_dpbf16_ps(c, (__m512bh)a, (__m512bh)b);
-}
-
-static inline vec
-vec_join(vec low, vec high)
-{
-	return _mm512_castsi512_ps(_mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),
-						   _mm512_castps_si512(high)));
-}
-
-static inline void
-vec_round_bf16(uint8_t *at, vec v)
-{
-	_mm256_storeu_si256((__m256i *)(void *)at, (__m256i)_mm512_cvtneps_pbh(v));
-}
+#include "kernels/cpu/tile_avx512bf16.h"
 
 #include "kernels/cpu/tile_body.h"
 #include "kernels/cpu/tile_packed.h"
@@ -385,7 +363,7 @@ dot_values_seen(const struct tile_scores *scores, struct tile_state *state, uint
 	}
 }
 
-static const struct tile_dot_ops dot_ops = {
+const struct tile_dot_ops kernel_tile_dots_avx512bf16 = {
 	.pack = pack,
 	.scores = dot_scores,
 	.values = dot_values,
@@ -394,5 +372,6 @@ static const struct tile_dot_ops dot_ops = {
 
 const struct kernel_tile_ops kernel_tile_ops_avx512bf16 = {
 	TILE_FUNCTIONS,
-	.dot = &dot_ops,
+	.dot = &kernel_tile_dots_avx512bf16,
+	.pairs = &tile_packed_pairs,
 };

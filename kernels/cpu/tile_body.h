@@ -533,6 +533,6 @@ merge(struct tile_state *total, uint32_t line, float maximum, float sum, const f
 #define TILE_FUNCTIONS                                                                                     \
 	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
 	.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge, \
-	TILE_PACKED
+	.floats = &tile_packed_floats
 
 #define TILE_OPS { TILE_FUNCTIONS }

@@ -43,25 +43,27 @@ struct product {
 	const float *panel;
 	uint32_t to_stride, left_stride; /* from line to line */
 	uint32_t depth;
-	const struct tile_rows *ahead; /* rows to fetch on the way, `share` of them with each block; or NULL */
-	uint32_t share, fetched;
 };
 
-INLINE void
-product_fetch(struct product *p)
+/* Rows that are fetched on the way, `share` of them with each step. */
+struct fetching {
+	const struct tile_rows *ahead;
+	uint32_t share, n;
+};
+
+/* So many with each that all are fetched after n_steps; `ahead` may be NULL. */
+INLINE struct fetching
+fetching_over(const struct tile_rows *ahead, uint32_t n_steps)
 {
-	for (uint32_t i = 0; i < p->share && p->fetched < TILE_TOKENS; i++)
-		fetch(p->ahead, p->fetched++);
+	return (struct fetching){ .ahead = ahead,
+				  .share = ahead != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
 }
 
-/* So many rows with each block that all are fetched after n lines times so many panels. */
 INLINE void
-product_share(struct product *p, const struct tile_rows *ahead, uint32_t n, uint32_t panels)
+fetching_step(struct fetching *fetching)
 {
-	uint32_t blocks = (n + BLOCK_LINES - 1) / BLOCK_LINES * panels;
-
-	p->ahead = ahead;
-	p->share = ahead != NULL ? (TILE_TOKENS + blocks - 1) / blocks : 0;
+	for (uint32_t i = 0; i < fetching->share && fetching->n < TILE_TOKENS; i++)
+		fetch(fetching->ahead, fetching->n++);
 }
 
 /* A register block: `lines` lines and `vecs` vectors of the panel. */
@@ -105,16 +107,16 @@ product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t v
 }
 
 INLINE void
-product_lines(struct product *p, uint32_t n, uint32_t vecs, enum word word)
+product_lines(const struct product *p, struct fetching *fetching, uint32_t n, uint32_t vecs, enum word word)
 {
 	uint32_t line = 0;
 
 	for (; n - line >= BLOCK_LINES; line += BLOCK_LINES) {
-		product_fetch(p);
+		fetching_step(fetching);
 		product_block(p, line, BLOCK_LINES, vecs, word);
 	}
 	if (n != line)
-		product_fetch(p);
+		fetching_step(fetching);
 	if (n - line >= 4) {
 		product_block(p, line, 4, vecs, word);
 		line += 4;
@@ -127,6 +129,12 @@ product_lines(struct product *p, uint32_t n, uint32_t vecs, enum word word)
 		product_block(p, line, 1, vecs, word);
 }
 
+INLINE uint32_t
+line_blocks(uint32_t n_lines)
+{
+	return (n_lines + BLOCK_LINES - 1) / BLOCK_LINES;
+}
+
 INLINE void
 scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead, enum word word)
@@ -135,12 +143,13 @@ scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32
 			     .left_stride = depth,
 			     .to_stride = TILE_TOKENS,
 			     .depth = depth };
+	struct fetching fetching =
+		fetching_over(ahead, line_blocks(end - begin) * ((n_tokens + PANEL - 1) / PANEL));
 
-	product_share(&p, ahead, end - begin, (n_tokens + PANEL - 1) / PANEL);
 	for (uint32_t t = 0; t < n_tokens; t += PANEL) {
 		p.to = &scores->score[begin][t];
 		p.panel = panels + (size_t)t * depth;
-		product_lines(&p, end - begin, 2, word);
+		product_lines(&p, &fetching, end - begin, 2, word);
 	}
 }
 
@@ -154,15 +163,16 @@ values_panels(const struct tile_scores *scores, struct tile_state *state, uint32
 			     .left_stride = weights_stride,
 			     .to_stride = state->stride,
 			     .depth = depth };
+	struct fetching fetching =
+		fetching_over(ahead, line_blocks(end - begin) * ((state->stride + PANEL - 1) / PANEL));
 
-	product_share(&p, ahead, end - begin, (state->stride + PANEL - 1) / PANEL);
 	for (uint32_t d = 0; d < state->stride; d += PANEL) {
 		p.to = state->values + (size_t)begin * state->stride + d;
 		p.panel = panels + (size_t)d * weights_stride;
 		if (state->stride - d > LANES)
-			product_lines(&p, end - begin, 2, word);
+			product_lines(&p, &fetching, end - begin, 2, word);
 		else
-			product_lines(&p, end - begin, 1, word);
+			product_lines(&p, &fetching, end - begin, 1, word);
 	}
 }
 
@@ -250,6 +260,7 @@ values_packed(const struct tile_scores *scores, struct tile_state *state, uint32
 
 static const struct tile_packed_ops tile_packed_floats = {
 	.word_elements = 1,
+	.many_lines = KERNEL_MANY_LINES,
 	.pack_keys = pack_keys,
 	.pack_values = pack_values,
 	.scores = scores_packed,
@@ -360,6 +371,13 @@ scores_pairs(struct tile_scores *scores, const float *q, uint32_t begin, uint32_
 	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_PAIR);
 }
 
+INLINE void
+weights_pair(float *pairs, const float *weights)
+{
+	for (uint32_t t = 0; t < TILE_TOKENS; t += LANES)
+		vec_round_bf16((uint8_t *)pairs + (size_t)t * 2, vec_load(weights + t));
+}
+
 static void
 values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 	     const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
@@ -367,25 +385,19 @@ values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_
 	_Alignas(64) float weights[TILE_LINES][TILE_TOKENS / 2];
 
 	for (uint32_t line = begin; line < end; line++)
-		for (uint32_t t = 0; t < TILE_TOKENS; t += LANES)
-			vec_round_bf16((uint8_t *)weights[line - begin] + (size_t)t * 2,
-				       vec_load(&scores->score[line][t]));
+		weights_pair(weights[line - begin], scores->score[line]);
 	values_panels(scores, state, begin, end, weights[0], TILE_TOKENS / 2, panels, (n_tokens + 1) / 2, ahead,
 		      WORD_PAIR);
 }
 
-static const struct tile_packed_ops tile_packed_pairs = {
+/* AMX has its own, of these parts. */
+__attribute__((unused)) static const struct tile_packed_ops tile_packed_pairs = {
 	.word_elements = 2,
+	.many_lines = KERNEL_MANY_LINES,
 	.pack_keys = pair_keys,
 	.pack_values = pair_values,
 	.scores = scores_pairs,
 	.values = values_pairs,
 };
-
-#define TILE_PACKED .floats = &tile_packed_floats, .pairs = &tile_packed_pairs
-
-#else
-
-#define TILE_PACKED .floats = &tile_packed_floats
 
 #endif

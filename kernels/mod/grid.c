@@ -286,7 +286,7 @@ mod_gridder_create(const struct mod_binding *binding, enum kernel_isa isa, struc
 	}
 	gridder->binding = binding;
 #ifdef PAGED_X86_64
-	gridder->ops = isa == KERNEL_GENERIC ? &grid_ops_generic : &grid_ops_avx2;
+	gridder->ops = isa == KERNEL_GENERIC || !kernel_isa_supported(KERNEL_AVX2) ? &grid_ops_generic : &grid_ops_avx2;
 #else
 	gridder->ops = &grid_ops_generic;
 #endif

@@ -13,7 +13,7 @@ ops_of(enum kernel_isa isa)
 #ifdef PAGED_X86_64
 	if (isa == KERNEL_AVX2)
 		return &vm_ops_avx2;
-	if (isa >= KERNEL_AVX512)
+	if (isa >= KERNEL_AVX512 && kernel_isa_supported(KERNEL_AVX512))
 		return &vm_ops_avx512;
 #else
 	(void)isa;

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Beside the functions of AVX512_BF16, products of many lines by AMX.  The
+ * instructions are written out, for compilers' own functions do not say that
+ * they read memory.
+ */
+#include "kernels/cpu/tile_avx512bf16.h"
+
+#include "kernels/cpu/tile_body.h"
+#include "kernels/cpu/tile_packed.h"
+
+#define AMX_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
+#define AMX_LOAD(t, at, stride) \
+	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(at), "r"((size_t)(stride)) : "memory")
+#define AMX_STORE(t, at, stride) \
+	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(at), "r"((size_t)(stride)) : "memory")
+#define AMX_DOT(sums, left, right) __asm__ volatile("tdpbf16ps %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
+
+/* What ldtilecfg reads: all eight tiles have 16 rows of 64 bytes. */
+struct amx_config {
+	uint8_t palette, start_row, reserved[14];
+	uint16_t row_bytes[16];
+	uint8_t rows[16];
+};
+
+_Static_assert(sizeof(struct amx_config) == 64, "as the CPU has it");
+
+static void
+amx_begin(void)
+{
+	static const struct amx_config config = {
+		.palette = 1,
+		.row_bytes = { 64, 64, 64, 64, 64, 64, 64, 64 },
+		.rows = { 16, 16, 16, 16, 16, 16, 16, 16 },
+	};
+
+	__asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+static void
+amx_end(void)
+{
+	__asm__ volatile("tilerelease" : :);
+}
+
+#include "kernels/cpu/tile_amx.h"
+
+const struct kernel_tile_ops kernel_tile_ops_amx = {
+	TILE_FUNCTIONS,
+	.dot = &kernel_tile_dots_avx512bf16,
+	.pairs = &tile_packed_amx,
+	.begin = amx_begin,
+	.end = amx_end,
+};
