@@ -10,7 +10,7 @@
 #define ITEMS_A_THREAD 16u
 /* ... but a short one, for which merging is dear, this. */
 #define SHORT_ITEMS_A_THREAD 4u
-#define SHORT_COST (UINT64_C(8) * KERNEL_SPLIT * (READING_LINES + 4))
+#define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_LINES + 4))
 
 static uint64_t
 cost_of(uint64_t n_tokens, uint32_t n_lines)
