@@ -28,6 +28,7 @@ ROWS = [
     ("decode in a window", "decode 16 x 8k window", "decode 16 x 8k", BLOCK),
     ("decode in a document", "decode 16 x 8k document", "decode 16 x 8k", BLOCK),
     ("decode of 4k, beside PyTorch", "decode 1 x 4k", "torch", "× as fast"),
+    ("decode of 8k, beside PyTorch", "decode 1 x 8k", "torch", "× as fast"),
     ("decode of 128k, beside PyTorch", "decode 1 x 128k", "torch", "× as fast"),
     ("prefill of 512 at 4k", "prefill 512 of 4k", "peak", "of the peak of the best matrix unit"),
     ("prefill with ALiBi", "prefill 2k of 2k alibi", "prefill 2k of 2k causal", BLOCK),

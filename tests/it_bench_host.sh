@@ -144,7 +144,7 @@ try "bars of a run" plots
 try "all that README shows" measured
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
-	try "decode beside torch" quick decode 8 --against torch
+	try "decode beside torch" quick decode 13 --against torch
 	try "prefill beside torch" quick prefill 18 --against torch
 else
 	skip "decode beside torch" "no torch; bench/peers/setup makes one"
