@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kernels.h - append and attention over the pages of one layer, on the host
+ * kernels.h - append, gather and attention over the pages of one layer, on the host
  *
- * Both take a packed, ragged batch: row r owns query rows
+ * They take a packed, ragged batch: row r owns query rows
  * q_start .. q_start + q_len - 1 of the tensors.  All checks of what a caller
  * or a peer said are done by the layers above; here the arguments are right,
  * and asserts say how.  What lies in pages at or past a row's kv_len is
@@ -134,6 +134,32 @@ struct append_args {
 	const struct kernel_rotary *rotary; /* k is turned in f32 before it is rounded, its tensor stays; NULL: none */
 };
 
+struct gather_args {
+	struct kernel_pages pages;
+	const struct kernel_row *rows; /* pages and kv_len count */
+	uint32_t n_rows;
+	const uint32_t *begin, *end; /* [n_rows] of each row tokens begin <= end <= kv_len; NULL: 0, and kv_len */
+	/*
+	 * The tokens of all rows, one row's behind another's; data NULL: not
+	 * wanted.  Of V in K, V is those first dims.
+	 */
+	struct kernel_tensor k, v;
+	const float *k_scale, *v_scale; /* as append's were */
+};
+
+/** One side of a copy of pages. */
+struct copy_side {
+	const struct layout *layout;
+	uint8_t *base;
+	const uint32_t *pages; /* [n]; NULL: 0, 1, 2, ... */
+};
+
+struct copy_args {
+	struct copy_side from, to; /* one geometry, whatever their numbers of pages and alignments; none is in both */
+	uint32_t n;
+	const uint32_t *n_tokens; /* [n] the first of each page; NULL: all of them */
+};
+
 struct attention_args {
 	struct kernel_pages pages;
 	const struct kernel_row *rows;
@@ -153,8 +179,8 @@ struct attention_args {
 	 */
 	const float *sink;
 	bool lse_without_sink;
-	float *lse;     /* [total_q][n_heads] natural log, or NULL */
-	float *maximum; /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
+	float *lse;                     /* [total_q][n_heads] natural log, or NULL */
+	float *maximum;                 /* [total_q][n_heads] largest score after mods, -inf if none; or NULL */
 	const float *k_scale, *v_scale; /* as append's were */
 };
 
@@ -291,6 +317,13 @@ enum paged_status kernel_mods_check(const struct kernel_mods *mods, struct paged
 void kernel_mods_forget(struct kernel_mods *mods);
 
 void kernel_append(struct kernel_team *team, const struct append_args *args);
+
+/** kernel_gather - what pages hold into packed tensors: as it is, or times its scale in f32 and rounded */
+void kernel_gather(struct kernel_team *team, const struct gather_args *args);
+
+/** kernel_copy_pages - all layers and planes of pages to others, bit for bit: what a copy on write needs */
+void kernel_copy_pages(struct kernel_team *team, const struct copy_args *args);
+
 void kernel_attention(struct kernel_team *team, const struct attention_args *args);
 
 /**

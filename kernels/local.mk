@@ -8,12 +8,14 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/convert.h \
 	%D%/cpu/cpus.c \
 	%D%/cpu/cpus.h \
+	%D%/cpu/gather.c \
 	%D%/cpu/isa.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
 	%D%/cpu/order.c \
 	%D%/cpu/order.h \
 	%D%/cpu/packed.c \
+	%D%/cpu/pages.c \
 	%D%/cpu/pieces.c \
 	%D%/cpu/pieces.h \
 	%D%/cpu/rows.h \

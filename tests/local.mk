@@ -807,3 +807,9 @@ UNIT_TESTS += %D%/unit_pools
 %C%_unit_pools_SOURCES = %D%/unit_pools.c
 %C%_unit_pools_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_pools_LDADD = $(DAEMON_TEST_LIBS)
+
+# Tokens out of pages
+UNIT_TESTS += %D%/unit_gather
+%C%_unit_gather_SOURCES = %D%/unit_gather.c
+%C%_unit_gather_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_gather_LDADD = $(KERNEL_TEST_LIBS)

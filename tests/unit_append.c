@@ -326,7 +326,7 @@ KERNEL_TEST(append, long_rows)
 	kernel_team_destroy(team);
 }
 
-#define MANY 800u
+#define MANY 2080u
 #define MANY_HEADS 8u
 #define MANY_DIM 128u
 #define MANY_PAGE 16u
