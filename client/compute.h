@@ -57,6 +57,8 @@ struct compute_ops {
 					  struct paged_error *error);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
+	enum paged_status (*gather)(struct paged_batch *batch, const struct gather_args *args,
+				    struct paged_error *error);
 	/** mods NULL: none; else args->mods is theirs. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
 				       struct paged_mods *mods, struct paged_error *error);

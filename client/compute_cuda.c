@@ -216,6 +216,33 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 	return status;
 }
 
+static enum paged_status
+cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_gather_params p = {
+		.pages = pages_of(&args->pages),
+		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
+		.k = tensor_of(&args->k),
+		.v = tensor_of(&args->v),
+		.begin = (uintptr_t)args->begin,
+		.end = (uintptr_t)args->end,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
+	};
+	enum paged_status status = plan_enter(batch, error);
+	uint64_t n_tokens = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t r = 0; r < args->n_rows; r++)
+		n_tokens += args->rows[r].kv_len;
+	if (n_tokens != 0)
+		status = launch(batch, &cuda->kernels->gather, n_tokens, &p, error);
+	cuda_gpu_leave(cuda->gpu);
+	return status;
+}
+
 /* With the context current. */
 static enum paged_status
 attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
@@ -360,6 +387,7 @@ const struct compute_ops compute_ops_cuda = {
 	.mods_bound = compute_cuda_mods_bound,
 	.mods_prepare = compute_cuda_mods_prepare,
 	.append = cuda_append,
+	.gather = cuda_gather,
 	.attention = cuda_attention,
 	.merge = cuda_merge,
 	.mark = cuda_mark,

@@ -519,6 +519,9 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "
 				  "rotary position at or past n_positions",
 				  r, batch->pool->at.view.max_length);
+	if ((head->faults & CUDA_FAULT_BOUNDS) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: tokens to gather end before they begin, or past its kv_len", r);
 	if ((head->faults & CUDA_FAULT_PAGE) != 0)
 		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
 				  r < batch->n_rows ? batch->row[r].capacity : 0);

@@ -116,6 +116,14 @@ host_append(struct paged_batch *batch, const struct append_args *args, struct pa
 }
 
 static enum paged_status
+host_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
+{
+	(void)error;
+	kernel_gather(batch->team, args);
+	return PAGED_OK;
+}
+
+static enum paged_status
 host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 	       struct paged_error *error)
 {
@@ -172,6 +180,7 @@ const struct compute_ops compute_ops_host = {
 	.mods_bound = host_mods_bound,
 	.mods_prepare = host_mods_prepare,
 	.append = host_append,
+	.gather = host_gather,
 	.attention = host_attention,
 	.merge = host_merge,
 	.mark = host_mark,

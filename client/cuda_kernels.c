@@ -174,10 +174,13 @@ kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, str
 					      .n_threads = CUDA_PLAN_THREADS,
 					      .shared_size = CUDA_PLAN_SHARED };
 	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
+	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
 	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
 	status = kernel_load(pool, kernels, "plan", &kernels->plan, error);
 	if (status == PAGED_OK)
 		status = kernel_load(pool, kernels, "append", &kernels->append, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "pages", &kernels->gather, error);
 	if (status == PAGED_OK)
 		status = kernel_load(pool, kernels, "merge", &kernels->merge, error);
 	if (status == PAGED_OK)

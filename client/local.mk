@@ -22,6 +22,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/batch_append.c \
 	%D%/batch_attention.c \
 	%D%/batch_device.c \
+	%D%/batch_gather.c \
 	%D%/batch_layer.c \
 	%D%/batch_quantise.c \
 	%D%/batch_rotary.c \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_attention.h - what a planned batch computes: append, attention, merge
+ * paged_attention.h - what a planned batch computes: append, gather, attention, merge
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
  */
@@ -90,6 +90,11 @@ struct paged_append_params {
  * where that is below 2^-120.  A token's head with a NaN or an infinity in it
  * reads as NaN.
  *
+ * With positions this is the scatter, too: a row's tokens in any order, each to
+ * its place.  So K and V that come from elsewhere get into the pages, many tokens
+ * a call (on a GPU at most max_q_tokens a plan), and what paged_gather() took out
+ * gets back.
+ *
  * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
  * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
  * @param[in] params  NULL: defaults
@@ -105,6 +110,42 @@ struct paged_append_params {
  */
 enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_append_params *params);
+
+struct paged_gather_params {
+	size_t struct_size;
+	/** [n_rows] of row r its tokens from begin[r] on, and before end[r], at most its kv_len.  NULL: 0, and kv_len.
+	 */
+	const uint32_t *begin, *end;
+	/** The scales that paged_append() was given. */
+	const float *k_scale, *v_scale;
+};
+
+/**
+ * paged_gather - K and V of the planned rows' tokens, from the pages of one layer into packed tensors
+ *
+ * For kernels that want K and V in one piece, and to take them elsewhere;
+ * attention needs it not.  The first row's tokens lie first, then the second's,
+ * and so on, each in the order of the sequence: so a tensor has as many token
+ * rows as the bounds add up to.  Rows without query rows and other sessions'
+ * count like all others (paged_batch_validate() tells afterwards whether those
+ * were changed meanwhile), and no page is written.
+ *
+ * In the pool's own dtype elements come out bit for bit; in another they are
+ * rounded to nearest even.  Those of E4M3, E5M2 and I8 are multiplied by their
+ * scale in f32 first.  What E4M3 and E5M2 keep goes out without scales, and in
+ * again without them, bit for bit through any dtype (a NaN is some NaN then).
+ *
+ * @param[in] k  n_heads = the pool's KV heads, dim = K dim, written whole; NULL: not wanted
+ * @param[in] v  likewise with V dim, also where V lies in K; NULL: not wanted
+ * @param[in] params  NULL: defaults
+ * @retval PAGED_ERR_RANGE    bounds that fall, or pass a row's kv_len; of those that
+ *                            the device has paged_batch_validate() tells, and
+ *                            such a row has no tokens
+ * @retval PAGED_ERR_INVALID  tensors that do not fit the pool or overlap themselves,
+ *                            neither of them, or scales as for paged_append()
+ */
+enum paged_status paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
+			       const struct paged_tensor *v, const struct paged_gather_params *params);
 
 /** Which keys a query row sees besides kv_len. */
 enum paged_mask {

@@ -280,7 +280,7 @@ struct paged_pool_info {
 	uint32_t n_slots;
 	uint32_t v_in_k;
 	struct paged_plane_info k, v;
-	const char *isa; /* instruction set that this client's kernels run: "avx512", "sm_90", ... */
+	const char *isa;    /* instruction set that this client's kernels run: "avx512", "sm_90", ... */
 	const char *device; /* of backend "cuda": the GPU, "GPU-8a1b..." as nvidia-smi -L says it; NULL: the host */
 	/** Of i8: one f32 for each token and head; elsewhere all zero. */
 	struct paged_plane_info k_scale, v_scale;
@@ -394,7 +394,7 @@ struct paged_batch_params {
 /*
  * Pools in a GPU's memory (paged_pool_info.backend "cuda").  Tensors' data,
  * lse, max_score, sink, positions, scales, the table and positions of a rotary
- * embedding, and the parts of a merge are then device
+ * embedding, the bounds of a gather, and the parts of a merge are then device
  * addresses, in memory of the pool's device or any that it may access, and
  * nothing follows them on the host.  Rows, page tables and parameter structs
  * stay the host's.  Calls launch on the batch's stream and return; what was

@@ -47,7 +47,7 @@ IT_TEST(images_hold_what_the_stand_in_runs)
 		unsigned int n;
 	} sources[] = { { "append", 1 },         { "attention_bytes", 6 }, { "attention_mla", 2 },
 			{ "attention_mma", 6 },  { "attention_simt", 3 },
-			{ "merge", 1 },  { "pages", 1 },         { "plan", 1 } };
+			{ "merge", 1 },  { "pages", 2 },         { "plan", 1 } };
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");

@@ -100,6 +100,7 @@ enum cuda_fault {
 	CUDA_FAULT_CAPACITY = 16, /* more work than the plan has memory for: nothing was planned */
 	CUDA_FAULT_INDEX = 32,    /* a mod's array index out of bounds */
 	CUDA_FAULT_SHARED = 64,   /* a token to append where its row may not be written */
+	CUDA_FAULT_BOUNDS = 128,  /* bounds of a gather that fall, or pass the row's length */
 };
 
 /** Of a row, beside a position: append leaves it alone; append may write nothing of it. */
@@ -208,8 +209,8 @@ struct cuda_copy_side {
 struct cuda_copy_params {
 	struct cuda_copy_side from;
 	struct cuda_copy_side to;
-	uint64_t n_tokens;        /* uint32_t [n_copies]; 0: page_size each */
-	uint64_t faults;          /* uint32_t, CUDA_FAULT_PAGE is or-ed in; or 0 */
+	uint64_t n_tokens;                       /* uint32_t [n_copies]; 0: page_size each */
+	uint64_t faults;                         /* uint32_t, CUDA_FAULT_PAGE is or-ed in; or 0 */
 	uint32_t token_stride[CUDA_COPY_PLANES]; /* bytes, both sides */
 	uint32_t n_planes;
 	uint32_t n_copies;
@@ -217,6 +218,21 @@ struct cuda_copy_params {
 	uint32_t n_heads;
 	uint32_t page_size;
 	uint32_t unused;
+};
+
+/**
+ * gather_tokens: of each planned row tokens [begin, end), one row's behind
+ * another's, into packed tensors.  Any number of blocks of CUDA_COPY_THREADS.
+ */
+struct cuda_gather_params {
+	struct cuda_pages pages;
+	struct cuda_plan plan;
+	struct cuda_tensor k; /* address 0: not wanted; so is v's */
+	struct cuda_tensor v;
+	uint64_t begin;   /* uint32_t [n_rows], or 0: from 0 on */
+	uint64_t end;     /* likewise, or 0: to kv_len */
+	uint64_t k_scale; /* float [n_kv_heads] of e4m3 and e5m2, or 0: 1 */
+	uint64_t v_scale; /* V in K has K's */
 };
 
 /** merge_results: any number of blocks of CUDA_MERGE_THREADS.  Tensors of n_tokens rows. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of pages: a block one (page, layer, plane, head) at a time, which is contiguous on both sides. */
-#include "kernels/cuda/elements.h"
+/*
+ * Copies of pages: a block one (page, layer, plane, head) at a time, which is
+ * contiguous on both sides.  Gathering of rows' tokens: a block a token at a time.
+ */
+#include "kernels/cuda/rows.h"
 
 SIMT_FUNCTION uint64_t
 side_page(const cuda_copy_side &side, uint32_t copy)
@@ -46,5 +49,90 @@ SIMT_KERNEL(copy_pages, cuda_copy_params, CUDA_COPY_THREADS, 1)
 		}
 		bytes_copy(side_address(p.to, plane, layer, to, head), side_address(p.from, plane, layer, from, head),
 			   tokens * p.token_stride[plane]);
+	}
+}
+
+/* A token of a row, and where it goes. */
+struct gather_token {
+	uint32_t page, slot;
+	uint64_t packed;
+};
+
+/* Eight elements of a head, as they are or times their scale. */
+SIMT_FUNCTION void
+eight_gather_scaled(const cuda_plane &from, uint64_t from_head, uint64_t to_head, uint32_t to_dtype, uint32_t eight,
+		    float scale, uint32_t dim)
+{
+	uint32_t begin = eight * 8;
+	float v[8];
+
+	if (dtype_size(from.dtype) > 1) {
+		eight_copy(to_head, to_dtype, from_head, from.dtype, eight, dim);
+		return;
+	}
+	eight_gather(v, from_head + begin, from.dtype, dim - begin);
+	SIMT_UNROLL
+	for (uint32_t i = 0; i < 8; i++)
+		v[i] = simt_mul(v[i], scale);
+	eight_scatter(to_head + begin * dtype_size(to_dtype), to_dtype, v, dim - begin);
+}
+
+SIMT_FUNCTION void
+plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to, const gather_token &token)
+{
+	const cuda_plane &from = p.pages.plane[plane];
+	uint64_t heads = plane == CUDA_K || p.pages.v_in_k != 0 ? p.k_scale : p.v_scale;
+	uint32_t eights = (to.dim + 7) / 8;
+
+	if (to.address == 0)
+		return;
+	for (uint32_t i = simt_thread(); i < eights * p.pages.n_kv_heads; i += simt_n_threads()) {
+		uint32_t head = i / eights;
+
+		eight_gather_scaled(from, plane_address(from, token.page, head, token.slot),
+				    to.address + (uint64_t)((int64_t)token.packed * to.token_stride +
+							    (int64_t)head * to.head_stride),
+				    to.dtype, i % eights,
+				    pages_scale(p.pages, plane, heads, token.page, head, token.slot), to.dim);
+	}
+}
+
+/* Tokens [begin, end) of a row; false, and a fault told: there are none such. */
+SIMT_FUNCTION bool
+gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t *end)
+{
+	uint32_t kv_len = plan_row(p.plan, r).kv_len;
+
+	*begin = p.begin == 0 ? 0 : pointer_to<const uint32_t>(p.begin)[r];
+	*end = p.end == 0 ? kv_len : pointer_to<const uint32_t>(p.end)[r];
+	if (*begin <= *end && *end <= kv_len)
+		return true;
+	if (simt_thread() == 0)
+		plan_fault(p.plan, CUDA_FAULT_BOUNDS, r);
+	return false;
+}
+
+/* A row whose bounds are wrong has no tokens. */
+SIMT_KERNEL(gather_tokens, cuda_gather_params, CUDA_COPY_THREADS, 1)
+{
+	uint64_t first = 0, n_blocks = simt_n_blocks();
+	uint32_t begin, end;
+
+	for (uint32_t r = 0; r < p.plan.n_rows; r++) {
+		if (!gather_bounds(p, r, &begin, &end))
+			continue;
+		/* Of the row's tokens those whose numbers in the tensors are this block's. */
+		for (uint64_t at = (simt_block() + n_blocks - first % n_blocks) % n_blocks; at < end - begin;
+		     at += n_blocks) {
+			uint32_t position = begin + (uint32_t)at;
+			gather_token token = { plan_page(p.plan, r, position / p.pages.page_size, p.pages.n_pages),
+					       position % p.pages.page_size, first + at };
+
+			if (token.page == UINT32_MAX)
+				continue;
+			plane_gather(p, CUDA_K, p.k, token);
+			plane_gather(p, CUDA_V, p.v, token);
+		}
+		first += end - begin;
 	}
 }
