@@ -37,7 +37,8 @@ ROWS = [
     ("prefill in documents", "prefill 2k of 2k document", "prefill 2k of 2k causal", BLOCK),
     ("prefill of 512 at 4k, beside PyTorch", "prefill 512 of 4k", "torch", "× as fast"),
     ("append of 5000 tokens", "append 5000", "copied", COPIED),
-    ("pages copied", "copy 256 pages", "copied", COPIED),
+    ("tokens gathered from pages, 5000", "gather 5000", "copied", COPIED),
+    ("pages copied, 313", "313 pages", "copied", COPIED),
     ("one more page for 256 sequences, one request", "reserve 256 x 1 page", "zmq round trip", "× a bare round trip"),
     ("plan of a decode step, a sequence", "plan, a sequence", None, "no request"),
 ]
