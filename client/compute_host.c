@@ -118,9 +118,8 @@ host_append(struct paged_batch *batch, const struct append_args *args, struct pa
 static enum paged_status
 host_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
 {
-	(void)error;
 	kernel_gather(batch->team, args);
-	return PAGED_OK;
+	return kernel_team_check(batch->team, error);
 }
 
 static enum paged_status

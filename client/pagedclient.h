@@ -94,9 +94,10 @@ typedef void (*paged_work_fn)(void *work_argument, uint32_t index);
  * for nobody, so one that comes late finds nothing to do.  A call whose run() left
  * out or repeated an index answers PAGED_ERR_INVALID, and its results are void.
  *
- * Called from the thread that is inside paged_append(), paged_attention() or
- * paged_merge(), up to twice a call; not for work too small to be shared.  Must
- * not call the library with the same batch, nor be left by longjmp() or an exception.
+ * Called from the thread that is inside paged_append(), paged_gather(),
+ * paged_attention() or paged_merge(), up to twice a call; not for work too small to
+ * be shared.  Must not call the library with the same batch, nor be left by
+ * longjmp() or an exception.
  */
 typedef void (*paged_run_fn)(void *argument, paged_work_fn work, void *work_argument, uint32_t n);
 

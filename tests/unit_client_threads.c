@@ -31,6 +31,7 @@ struct results {
 	float decode[DECODED][Q_HEADS][WIDE];
 	float merged[TOKENS][Q_HEADS][WIDE];
 	float lse[TOKENS][Q_HEADS];
+	float k[TOKENS + DECODED][KV_HEADS][WIDE], v[TOKENS + DECODED][KV_HEADS][WIDE];
 };
 
 static float tokens[2][TOKENS + DECODED][KV_HEADS][WIDE], queries[TOKENS][Q_HEADS][WIDE];
@@ -49,7 +50,7 @@ open_wide(const struct paged_client_params *params)
 	done(paged_pool_open(client, "wide", &pool));
 }
 
-/* Append and attend with mods, then decode, then merge: all that kernels do. */
+/* Append and attend with mods, merge, decode, gather: all that kernels do. */
 static void
 compute(const struct paged_client_params *params, struct results *results)
 {
@@ -100,6 +101,9 @@ compute(const struct paged_client_params *params, struct results *results)
 		done(paged_append(batch, 0, &k, &v, NULL));
 		done(paged_attention(batch, 0, &q, &out, &attention));
 	}
+	k.data = results->k;
+	v.data = results->v;
+	done(paged_gather(batch, 0, &k, &v, NULL));
 	done(paged_batch_validate(batch));
 	paged_client_close(client);
 }
@@ -167,7 +171,7 @@ Test(threads, the_calling_thread_alone)
 	params.run = run_in_turn;
 	params.run_argument = &calls;
 	assert_as_one_thread(&params);
-	cr_assert_geq(calls.n_runs, 4 + DECODED);
+	cr_assert_geq(calls.n_runs, 5 + DECODED);
 	cr_assert_eq(calls.n_parts, 5);
 	params.run = run_backwards;
 	assert_as_one_thread(&params);
@@ -293,6 +297,7 @@ Test(threads, a_run_that_is_none)
 		done(paged_batch_plan(batch, 1, &row));
 		for (unsigned int again = 0; again < 2; again++)
 			refused(paged_append(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+		refused(paged_gather(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
 		paged_client_close(client);
 	}
 }
