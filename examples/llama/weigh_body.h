@@ -5,7 +5,7 @@
  * The compiler's own vectors, so that one text serves every instruction set.
  */
 typedef float vec __attribute__((vector_size(4 * WEIGH_LANES)));
-typedef int32_t vec_int __attribute__((vector_size(4 * WEIGH_LANES)));
+typedef uint32_t vec_bits __attribute__((vector_size(4 * WEIGH_LANES)));
 
 /* Vectors that are summed side by side. */
 #define WEIGH_VECS 4u
@@ -28,10 +28,10 @@ vec_exp(vec x)
 		 1.6666665459e-1f) *
 			r +
 		5.0000001201e-1f;
-	vec_int bits, seen = x > -87.0f;
+	vec_bits bits, seen = (vec_bits)(x > -87.0f);
 
 	p = p * r * r + r + 1.0f;
-	bits = ((vec_int)t << 23) + (vec_int)p;
+	bits = ((vec_bits)t << 23) + (vec_bits)p;
 	return (vec)(bits & seen);
 }
 
