@@ -121,40 +121,6 @@ read_open(struct kv_scene *scene)
 		limit_read_tune(&scene->read);
 }
 
-/* Of each page and head what this step's tokens take, from one place after the other. */
-static void
-copy_open(struct kv_scene *scene)
-{
-	const struct paged_pool_info *info = &scene->pool->info;
-	uint32_t page_size = info->page_size, n_heads = scene->shape.kv_heads;
-	size_t n = 0;
-	uint8_t *from;
-
-	scene->k = tensor_open(scene, PAGED_BF16, n_heads, scene->shape.k_dim + scene->shape.v_dim);
-	from = scene->k.data;
-	scene->pieces = kv_take((size_t)scene->n_pages * n_heads * 2, sizeof(*scene->pieces));
-	for (uint32_t row = 0; row < scene->n_rows; row++) {
-		const struct paged_batch_row *r = &scene->rows[row];
-
-		for (uint32_t token = r->kv_len - r->q_len, end; token < r->kv_len; token = end) {
-			end = (token / page_size + 1) * page_size;
-			end = end < r->kv_len ? end : r->kv_len;
-			for (uint32_t i = 0; i < 2 * n_heads; i++) {
-				const struct paged_plane_info *plane = i < n_heads ? &info->k : &info->v;
-				uint8_t *page = (uint8_t *)info->base + plane->offset +
-						r->pages[token / page_size] * plane->page_stride;
-				size_t bytes = (end - token) * plane->token_stride;
-
-				page += i % n_heads * plane->head_stride + token % page_size * plane->token_stride;
-				scene->pieces[n++] = (struct limit_copy_piece){ page, from, bytes };
-				from += bytes;
-			}
-		}
-	}
-	scene->copy = (struct limit_copy){ .pieces = scene->pieces, .n_pieces = n };
-	limit_copy_tune(&scene->copy);
-}
-
 static void
 peer_open(struct kv_scene *scene)
 {
@@ -201,8 +167,9 @@ amount(struct kv_scene *scene)
 	}
 	if (figure->by_block)
 		return;
-	if (figure->work == KV_APPEND || figure->work == KV_COPY) {
-		scene->bytes = appended;
+	if (figure->work == KV_APPEND || figure->work == KV_COPY || figure->work == KV_GATHER ||
+	    figure->work == KV_PAGES) {
+		scene->bytes = figure->between ? appended / 2 : appended;
 		return;
 	}
 	if (figure->work != KV_READ)
@@ -228,6 +195,12 @@ work_us(const struct kv_scene *scene)
 		break;
 	case KV_APPEND:
 		kv_must(scene->world, paged_append(scene->batch, 0, &scene->k, &scene->v, &scene->append));
+		break;
+	case KV_GATHER:
+		kv_must(scene->world, paged_gather(scene->batch, 0, &scene->k, &scene->v, NULL));
+		break;
+	case KV_PAGES:
+		kv_scene_copy_pages(scene);
 		break;
 	case KV_READ:
 	case KV_ROOF:
@@ -310,12 +283,14 @@ kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct
 	}
 	if (figure->work == KV_ATTEND)
 		attend_open(scene);
-	else if (figure->work == KV_APPEND)
+	else if (figure->work == KV_APPEND || figure->work == KV_GATHER)
 		append_open(scene);
+	else if (figure->work == KV_PAGES)
+		kv_scene_pages(scene);
 	else if (figure->work == KV_READ || figure->work == KV_ROOF)
 		read_open(scene);
 	else if (figure->work == KV_COPY)
-		copy_open(scene);
+		kv_scene_copy(scene);
 	warm_up(scene);
 }
 
@@ -329,6 +304,7 @@ kv_scene_close(struct kv_scene *scene)
 	if (scene->figure->work == KV_TORCH && scene->skipped == NULL)
 		torch_close(&scene->torch);
 	limit_read_close(&scene->read);
+	kernel_team_destroy(scene->team);
 	free(scene->q.data);
 	free(scene->out.data);
 	free(scene->k.data);

@@ -12,6 +12,8 @@
 
 #include <pagedclient.h>
 
+#include "kernels/kernels.h"
+
 #include "bench/limits.h"
 #include "bench/report.h"
 #include "bench/torch.h"
@@ -27,11 +29,13 @@ struct kv_rows {
 enum kv_work {
 	KV_ATTEND,
 	KV_APPEND,
-	KV_READ,  /* the batch's pages, as fast as they can be read */
-	KV_COPY,  /* as many bytes as are appended, to where they are appended */
-	KV_PEAK,  /* as many operations, on registers alone */
-	KV_ROOF,  /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
-	KV_TORCH, /* PyTorch's best on contiguous K and V */
+	KV_READ,   /* the batch's pages, as fast as they can be read */
+	KV_COPY,   /* as many bytes as are appended, to where they are appended */
+	KV_GATHER, /* what was appended, into tensors */
+	KV_PAGES,  /* the first row's pages into the second's */
+	KV_PEAK,   /* as many operations, on registers alone */
+	KV_ROOF,   /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
+	KV_TORCH,  /* PyTorch's best on contiguous K and V */
 };
 
 /** What is measured, as it is written down. */
@@ -51,6 +55,8 @@ struct kv_figure {
 	bool more;     /* left out unless asked for */
 	bool by_block; /* nanoseconds for each block of 128 tokens and query rows that is seen */
 	bool rotary;
+	bool out;     /* KV_COPY: from there into one place */
+	bool between; /* KV_COPY: as KV_PAGES does */
 	struct bench_relation relations[BENCH_MAX_RATIOS];
 };
 
@@ -122,6 +128,8 @@ struct kv_scene {
 	enum limit_unit unit; /* of the peak */
 	struct limit_copy copy;
 	struct limit_copy_piece *pieces;
+	struct layout layout; /* of KV_PAGES; so is the team */
+	struct kernel_team *team;
 	struct torch_case torch;
 	const char *skipped; /* why it cannot be sampled; NULL: it can */
 	size_t n_repeats;    /* of the work, a sample */
@@ -158,6 +166,13 @@ void kv_scene_close(struct kv_scene *scene);
 
 /** kv_scene_sample - microseconds of its work, or with by_block nanoseconds a block (for rounds.h) */
 double kv_scene_sample(void *scene);
+
+/** kv_scene_copy - the limit of what writes pages, reads them, or both */
+void kv_scene_copy(struct kv_scene *scene);
+
+/** kv_scene_pages - ready for kv_scene_copy_pages(): the first row's pages into the second's */
+void kv_scene_pages(struct kv_scene *scene);
+void kv_scene_copy_pages(const struct kv_scene *scene);
 
 /** kv_scene_mods - what its figure says of masks and scores, bound; and how many blocks are seen */
 void kv_scene_mods(struct kv_scene *scene);

@@ -18,6 +18,9 @@
 #define N_WAYS (LIMIT_MAX_STREAMS * (MOST_AHEAD + 1))
 #define TUNE_TRIES 4
 #define COPY_UNIT_BYTES (128u << 10)
+/* Of a piece at a time, and pieces, where several are copied side by side. */
+#define TURN_BYTES 256u
+#define TURN_PIECES 16u
 
 static const struct limit_stream_ops *
 stream_ops(void)
@@ -122,14 +125,46 @@ limit_read_tune(struct limit_read *read)
 /* Copy */
 
 static void
-copy_piece(const struct limit_copy *copy, size_t i)
+copy_part(const struct limit_copy *copy, size_t i, size_t begin, size_t bytes)
 {
 	const struct limit_copy_piece *piece = &copy->pieces[i];
 
 	if (copy->past_cache)
-		stream_ops()->copy_past_cache(piece->to, piece->from, piece->bytes);
+		stream_ops()->copy_past_cache(piece->to + begin, piece->from + begin, bytes);
 	else
-		memcpy(piece->to, piece->from, piece->bytes);
+		memcpy(piece->to + begin, piece->from + begin, bytes);
+}
+
+static void
+copy_in_turn(const struct limit_copy *copy, size_t first, size_t end)
+{
+	bool any = true;
+
+	for (size_t begin = 0; any; begin += TURN_BYTES) {
+		any = false;
+		for (size_t i = first; i < end; i++) {
+			size_t bytes = copy->pieces[i].bytes;
+
+			if (begin >= bytes)
+				continue;
+			copy_part(copy, i, begin, bytes - begin < TURN_BYTES ? bytes - begin : TURN_BYTES);
+			any = true;
+		}
+	}
+}
+
+static void
+copy_pieces(const struct limit_copy *copy, size_t first, size_t end)
+{
+	if (copy->in_turn) {
+		for (size_t next; first < end; first = next) {
+			next = end - first < TURN_PIECES ? end : first + TURN_PIECES;
+			copy_in_turn(copy, first, next);
+		}
+		return;
+	}
+	for (size_t i = first; i < end; i++)
+		copy_part(copy, i, 0, copy->pieces[i].bytes);
 }
 
 static void
@@ -139,8 +174,7 @@ copy_units(void *context)
 	size_t each = COPY_UNIT_BYTES / copy->pieces[0].bytes + 1, first;
 
 	while ((first = threads_take() * each) < copy->n_pieces)
-		for (size_t i = first; i < first + each && i < copy->n_pieces; i++)
-			copy_piece(copy, i);
+		copy_pieces(copy, first, first + each < copy->n_pieces ? first + each : copy->n_pieces);
 }
 
 double
@@ -151,8 +185,7 @@ limit_copy_us(const struct limit_copy *copy)
 	if (!copy->alone)
 		return (double)threads_run(copy_units, (void *)copy) / 1e3;
 	start = bench_now_ns();
-	for (size_t i = 0; i < copy->n_pieces; i++)
-		copy_piece(copy, i);
+	copy_pieces(copy, 0, copy->n_pieces);
 	return (double)(bench_now_ns() - start) / 1e3;
 }
 
@@ -173,11 +206,12 @@ limit_copy_tune(struct limit_copy *copy)
 	struct limit_copy attempt = *copy;
 	double best_us = 0;
 
-	for (int way = 0; way < 4 * TUNE_TRIES; way++) {
+	for (int way = 0; way < 8 * TUNE_TRIES; way++) {
 		double us;
 
 		attempt.past_cache = any_store && (way & 1);
 		attempt.alone = way & 2;
+		attempt.in_turn = way & 4;
 		us = limit_copy_us(&attempt);
 		if (best_us == 0 || us < best_us) {
 			best_us = us;

@@ -46,6 +46,7 @@ struct limit_copy {
 	/* The best way, once tuned: */
 	bool past_cache; /* stores that leave it out */
 	bool alone;      /* one thread, for what is too small to share */
+	bool in_turn;    /* some of each of several pieces, then some more: more of the memory's banks at once */
 };
 
 void limit_copy_tune(struct limit_copy *copy);

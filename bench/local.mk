@@ -8,6 +8,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/gpu_reader.h \
 	%D%/gpu_scene.c \
 	%D%/gpu_scene.h \
+	%D%/kv_copy.c \
 	%D%/kv_mods.c \
 	%D%/kv_scene.c \
 	%D%/kv_scene.h \

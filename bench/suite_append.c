@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Append: new K and V into the pages, beside copying as many bytes there. */
+/* Append: new K and V into the pages, beside copying as many bytes there; out of them, and pages to pages. */
 #include "bench/kv_scene.h"
 
 #define APPEND(title, share, places, ...)                                                               \
@@ -25,6 +25,17 @@
 		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is", NULL } }, __VA_ARGS__ \
 	}
 
+/* Tokens out of pages, and pages to pages. */
+#define COPIED(title, what, share, ...)                                                   \
+	{ .group = title,                                                                 \
+	  .name = title,                                                                  \
+	  .work = what,                                                                   \
+	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": copied", share } }, \
+	  __VA_ARGS__ },                                                                  \
+	{                                                                                 \
+		.group = title, .name = title ": copied", .work = KV_COPY, __VA_ARGS__    \
+	}
+
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })
 
 static const struct kv_figure figures[] = {
@@ -42,11 +53,15 @@ static const struct kv_figure figures[] = {
 	ON_THE_WAY("bf16 to e4m3", .dtype = PAGED_E4M3),
 	ON_THE_WAY("bf16 to i8", .dtype = PAGED_I8),
 	ON_THE_WAY("turned, to i8", .dtype = PAGED_I8, .rotary = true),
+
+	COPIED("gather 5000", KV_GATHER, ">= 0.8", .rows = ONE_5000, .out = true),
+	COPIED("gather 5000, pages of 1", KV_GATHER, NULL, .rows = ONE_5000, .page_size = 1, .out = true),
+	COPIED("313 pages", KV_PAGES, ">= 0.9", .rows = KV_ROWS({ 2, 5008, 5008 }), .between = true),
 };
 
 const struct bench_suite bench_suite_append = {
 	.name = "append",
-	.what = "new K and V into the pages, beside copying as many bytes there",
+	.what = "K and V into pages, out of them and between them, beside copying as many bytes",
 	.run = kv_suite_run,
 	.list = kv_suite_list,
 	.kv_figures = figures,
