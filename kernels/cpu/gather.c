@@ -50,24 +50,25 @@ cursor_find(struct gather_cursor *cursor, uint64_t unit, const struct gather_arg
 	return false;
 }
 
-/* A token in its page, and in the tensors. */
-struct gather_token {
+/* Tokens that lie together in a page, and in the tensors. */
+struct gather_run {
 	uint32_t page;
 	uint32_t slot;
+	uint32_t n;
 	uint64_t packed;
 };
 
 static const uint8_t *
-token_at(const struct gather_job *job, unsigned int plane, const struct gather_token *token, uint32_t head)
+run_at(const struct gather_job *job, unsigned int plane, const struct gather_run *run, uint32_t head)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 
-	return pages->base + layout_offset(pages->layout, plane, pages->layer, token->page, head, token->slot);
+	return pages->base + layout_offset(pages->layout, plane, pages->layer, run->page, head, run->slot);
 }
 
-/* What a head's elements are multiplied by. */
+/* What elements of token i are multiplied by. */
 static float
-head_scale(const struct gather_job *job, unsigned int plane, const struct gather_token *token, uint32_t head)
+token_scale(const struct gather_job *job, unsigned int plane, const struct gather_run *run, uint32_t head, uint32_t i)
 {
 	const struct gather_args *args = job->args;
 	const struct layout_params *params = &args->pages.layout->params;
@@ -77,45 +78,57 @@ head_scale(const struct gather_job *job, unsigned int plane, const struct gather
 	if (params->dtype != PAGED_I8)
 		return scales != NULL ? scales[head] : 1;
 	plane = plane == LAYOUT_K ? LAYOUT_K_SCALE : LAYOUT_V_SCALE;
-	memcpy(&scale, token_at(job, plane, token, head), sizeof(scale));
+	memcpy(&scale, run_at(job, plane, run, head) + i * sizeof(scale), sizeof(scale));
 	return scale;
 }
 
-/* Heads that the tensor wants otherwise than the pool has them. */
+/* One head of them, which the tensor wants otherwise than the pool has it. */
 static void
-heads_convert(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to,
-	      const struct gather_token *token)
+head_convert(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to,
+	     const struct gather_run *run, uint32_t head)
 {
-	enum paged_dtype dtype = job->args->pages.layout->plane[plane].dtype;
+	const struct layout_plane *from = &job->args->pages.layout->plane[plane];
 	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
 
-	for (uint32_t head = 0; head < to->n_heads; head++) {
-		job->ops->widen(wide, token_at(job, plane, token, head), dtype, to->dim);
-		job->ops->narrow(tensor_at(to, token->packed, head), to->dtype, wide,
-				 head_scale(job, plane, token, head), to->dim);
+	for (uint32_t i = 0; i < run->n; i++) {
+		job->ops->widen(wide, run_at(job, plane, run, head) + i * from->token_stride, from->dtype, to->dim);
+		job->ops->narrow(tensor_at(to, run->packed + i, head), to->dtype, wide,
+				 token_scale(job, plane, run, head, i), to->dim);
+	}
+}
+
+/* Head by head, for a head's tokens are read as they lie; a single token's heads in one go. */
+static void
+run_move(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to, const struct gather_run *run)
+{
+	const struct layout_plane *from = &job->args->pages.layout->plane[plane];
+	bool single = run->n == 1;
+	struct pieces pieces = {
+		.to_stride = single ? to->head_stride : to->token_stride,
+		.from_stride = (int64_t)(single ? from->head_stride : from->token_stride),
+		.n = single ? to->n_heads : run->n,
+		.size = (size_t)to->dim * paged_dtype_size(to->dtype),
+	};
+
+	for (uint32_t head = 0; head < (single ? 1 : to->n_heads); head++) {
+		pieces.to = tensor_at(to, run->packed, head);
+		pieces.from = run_at(job, plane, run, head);
+		if (job->stream[plane])
+			job->pieces->stream(&pieces);
+		else
+			job->pieces->copy(&pieces);
 	}
 }
 
 static void
-plane_gather(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to,
-	     const struct gather_token *token)
+run_gather(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to,
+	   const struct gather_run *run)
 {
-	const struct layout_plane *from = &job->args->pages.layout->plane[plane];
-	const struct pieces pieces = {
-		.to = tensor_at(to, token->packed, 0),
-		.from = token_at(job, plane, token, 0),
-		.to_stride = to->head_stride,
-		.from_stride = (int64_t)from->head_stride,
-		.n = to->n_heads,
-		.size = (size_t)to->dim * paged_dtype_size(to->dtype),
-	};
-
-	if (from->dtype != to->dtype)
-		heads_convert(job, plane, to, token);
-	else if (job->stream[plane])
-		job->pieces->stream(&pieces);
+	if (job->args->pages.layout->plane[plane].dtype == to->dtype)
+		run_move(job, plane, to, run);
 	else
-		job->pieces->copy(&pieces);
+		for (uint32_t head = 0; head < to->n_heads; head++)
+			head_convert(job, plane, to, run, head);
 }
 
 static void
@@ -126,17 +139,18 @@ unit_gather(const struct gather_job *job, const struct gather_cursor *cursor, ui
 	uint32_t page_size = args->pages.layout->params.page_size, begin = row_begin(args, cursor->row);
 	uint32_t n = row_tokens(args, cursor->row);
 	uint32_t end = n - first < UNIT_TOKENS ? n : first + UNIT_TOKENS;
+	struct gather_run run;
 
-	for (uint32_t i = first; i < end; i++) {
-		const struct gather_token token = { .page = row->pages[(begin + i) / page_size],
-						    .slot = (begin + i) % page_size,
-						    .packed = cursor->packed + i };
-
-		assert(token.page < args->pages.layout->params.n_pages);
+	for (uint32_t i = first; i < end; i += run.n) {
+		run.page = row->pages[(begin + i) / page_size];
+		run.slot = (begin + i) % page_size;
+		run.n = page_size - run.slot < end - i ? page_size - run.slot : end - i;
+		run.packed = cursor->packed + i;
+		assert(run.page < args->pages.layout->params.n_pages);
 		if (args->k.data != NULL)
-			plane_gather(job, LAYOUT_K, &args->k, &token);
+			run_gather(job, LAYOUT_K, &args->k, &run);
 		if (args->v.data != NULL)
-			plane_gather(job, LAYOUT_V, &args->v, &token);
+			run_gather(job, LAYOUT_V, &args->v, &run);
 	}
 }
 

@@ -4,8 +4,6 @@
 #include "kernels/cpu/pieces.h"
 #include "kernels/cpu/team.h"
 
-/* Bytes of a head that are streamed before those of the next: several pages of memory are written side by side. */
-#define STEP_BYTES 256u
 #define ALONE_BYTES (512u << 10)
 
 struct copy_job {
@@ -26,21 +24,20 @@ side_at(const struct copy_side *side, unsigned int plane, uint32_t layer, uint32
 	return side->base + layout_offset(side->layout, plane, layer, side_page(side, i), 0, 0);
 }
 
-/* As many bytes of each head, those of all heads side by side. */
+/* Whole lines past the cache, and what is left. */
 static void
 heads_stream(const struct copy_job *job, struct pieces pieces)
 {
-	size_t left = pieces.size, whole = left & ~(size_t)(PIECES_LINE - 1);
+	size_t left = pieces.size % PIECES_LINE;
 
-	for (size_t at = 0; at < whole; at += pieces.size) {
-		pieces.size = whole - at < STEP_BYTES ? whole - at : STEP_BYTES;
-		job->pieces->stream(&pieces);
-		pieces.to += pieces.size;
-		pieces.from += pieces.size;
-	}
-	pieces.size = left - whole;
-	if (pieces.size > 0)
-		job->pieces->copy(&pieces);
+	pieces.size -= left;
+	job->pieces->stream(&pieces);
+	if (left == 0)
+		return;
+	pieces.to += pieces.size;
+	pieces.from += pieces.size;
+	pieces.size = left;
+	job->pieces->copy(&pieces);
 }
 
 static void
