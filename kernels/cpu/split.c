@@ -73,30 +73,28 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
 {
 	const struct kernel_pages *pages = &job->args->pages;
-	const struct layout *layout = pages->layout;
-	const struct layout_plane *p = &layout->plane[plane];
-	uint32_t page_size = layout->params.page_size;
-	uint32_t page = begin / page_size, slot = begin % page_size;
+	const struct layout_plane *p = &pages->layout->plane[plane];
+	const uint8_t *base = pages->base + layout_offset(pages->layout, plane, pages->layer, 0, task->kv_head, 0);
+	const uint64_t page_stride = p->page_stride, token_stride = p->token_stride;
+	uint32_t page_size = pages->layout->params.page_size, slot = begin % page_size;
+	const uint32_t *page = &task->row->pages[begin / page_size];
 	bool gaps = false;
 	uint32_t i = 0;
 
-	while (i < n_tokens) {
+	for (; i < n_tokens; slot = 0, page++) {
 		uint32_t left = page_size - slot, end = n_tokens - i < left ? n_tokens : i + left;
 		const uint8_t *at;
 
-		if ((wanted & token_bits(i, end)) == 0) {
+		if (wanted != ~UINT64_C(0) && (wanted & token_bits(i, end)) == 0) {
 			gaps = true;
 			while (i < end)
 				rows->token[i++] = NULL;
-		} else {
-			assert(task->row->pages[page] < layout->params.n_pages);
-			at = pages->base +
-			     layout_offset(layout, plane, pages->layer, task->row->pages[page], task->kv_head, slot);
-			for (; i < end; i++, at += p->token_stride)
-				rows->token[i] = at;
+			continue;
 		}
-		page++;
-		slot = 0;
+		assert(*page < pages->layout->params.n_pages);
+		at = base + *page * page_stride + slot * token_stride;
+		for (; i < end; i++, at += token_stride)
+			rows->token[i] = at;
 	}
 	if (gaps)
 		gaps_fill(rows, n_tokens, wanted);
