@@ -25,10 +25,12 @@ dot(vec sum, __m512i a, __m512i b)
 }
 
 /*
- * What comes in the next tile is brought to the second cache as fetch() does,
- * and from there to the first so many tokens before it is used.
+ * What comes in the next tile is brought to the second cache as fetch() does.
+ * The core drops such a request where too many are under way, so it is made
+ * again so many tokens before the row is used.  The first cache is left alone:
+ * the arithmetic hides what a row of the second takes.
  */
-#define FETCH_TOKENS 16u
+#define FETCH_TOKENS 32u
 
 /* Rows near and far to fetch beside tokens t .. t + n - 1; where nobody knows what comes, what is there already. */
 struct fetch {
@@ -60,7 +62,7 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 {
 	UNROLL
 	for (uint32_t i = 0; i < n * size_of(dtype); i += 64) {
-		__builtin_prefetch((const uint8_t *)fetch->near[j] + (size_t)d * size_of(dtype) + i, 0, 3);
+		__builtin_prefetch((const uint8_t *)fetch->near[j] + (size_t)d * size_of(dtype) + i, 0, 2);
 		__builtin_prefetch((const uint8_t *)fetch->far[j] + (size_t)d * size_of(dtype) + i, 0, 2);
 	}
 }
