@@ -2,9 +2,9 @@
 /*
  * widen_bf16.h - elements of bf16, e4m3, e5m2 and i8 as bf16, exactly
  *
- * For tile_avx512bf16.c alone, after tile_body.h.  An fp8 code becomes two
- * bytes by a table for each of them: of the code's low seven bits, which one
- * vpermi2b looks up for 64 codes.  Its eighth is the sign.
+ * For tile_avx512bf16.c alone, after tile_body.h.  A byte becomes two by a
+ * table for each of them: of its magnitude's seven bits, which one vpermi2b
+ * looks up for 64 bytes.  Its eighth bit is the sign.
  */
 #ifndef PAGED_KERNELS_CPU_WIDEN_BF16_H
 #define PAGED_KERNELS_CPU_WIDEN_BF16_H
@@ -23,6 +23,16 @@
 	 : (c) < 4   ? 112 << 7 | ((c)&1) << 6 \
 	 : (c) < 124 ? ((c) << 5) + (112 << 7) \
 		     : 0x7f80 | ((c)&3) << 5)
+/* Whole numbers up to 127. */
+#define I8_BITS(c)                             \
+	((c) == 0    ? 0                       \
+	 : (c) < 2   ? 127 << 7                \
+	 : (c) < 4   ? 128 << 7 | ((c)&1) << 6 \
+	 : (c) < 8   ? 129 << 7 | ((c)&3) << 5 \
+	 : (c) < 16  ? 130 << 7 | ((c)&7) << 4 \
+	 : (c) < 32  ? 131 << 7 | ((c)&15) << 3 \
+	 : (c) < 64  ? 132 << 7 | ((c)&31) << 2 \
+		     : 133 << 7 | ((c)&63) << 1)
 #define LOW_BYTE(bits) (uint8_t)((bits)&0xff)
 #define HIGH_BYTE(bits) (uint8_t)((bits) >> 8)
 
@@ -38,11 +48,12 @@
 		TABLE_64(byte, bits, 0), TABLE_64(byte, bits, 64) \
 	}
 
-static const struct fp8_bytes {
+static const struct byte_tables {
 	_Alignas(64) uint8_t low[128];
 	uint8_t high[128];
 } e4m3_bytes = { TABLE(LOW_BYTE, E4M3_BITS), TABLE(HIGH_BYTE, E4M3_BITS) },
-  e5m2_bytes = { TABLE(LOW_BYTE, E5M2_BITS), TABLE(HIGH_BYTE, E5M2_BITS) };
+  e5m2_bytes = { TABLE(LOW_BYTE, E5M2_BITS), TABLE(HIGH_BYTE, E5M2_BITS) },
+  i8_bytes = { TABLE(LOW_BYTE, I8_BITS), TABLE(HIGH_BYTE, I8_BITS) };
 
 /* What widening of a dtype keeps in registers. */
 struct widen_tables {
@@ -52,7 +63,9 @@ struct widen_tables {
 INLINE struct widen_tables
 widen_tables(enum paged_dtype dtype)
 {
-	const struct fp8_bytes *bytes = dtype == PAGED_E4M3 ? &e4m3_bytes : &e5m2_bytes;
+	const struct byte_tables *bytes = dtype == PAGED_E4M3	? &e4m3_bytes
+					  : dtype == PAGED_E5M2 ? &e5m2_bytes
+								: &i8_bytes;
 
 	return (struct widen_tables){
 		.low = { _mm512_load_si512(bytes->low), _mm512_load_si512(bytes->low + 64) },
@@ -60,23 +73,17 @@ widen_tables(enum paged_dtype dtype)
 	};
 }
 
-/* Of each half of a quarter of the codes, a vector. */
+/* Of each half of a quarter of the bytes, a vector. */
 INLINE void
-widen_codes(const struct widen_tables *tables, __m512i codes, __m512i to[2])
+widen_bytes(const struct widen_tables *tables, __m512i bytes, enum paged_dtype dtype, __m512i to[2])
 {
-	__m512i low = _mm512_permutex2var_epi8(tables->low[0], codes, tables->low[1]);
-	__m512i high = _mm512_permutex2var_epi8(tables->high[0], codes, tables->high[1]);
+	__m512i magnitude = dtype == PAGED_I8 ? _mm512_abs_epi8(bytes) : bytes;
+	__m512i low = _mm512_permutex2var_epi8(tables->low[0], magnitude, tables->low[1]);
+	__m512i high = _mm512_permutex2var_epi8(tables->high[0], magnitude, tables->high[1]);
 
-	high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | codes & 0x80 */
+	high = _mm512_ternarylogic_epi32(high, bytes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | bytes & 0x80 */
 	to[0] = _mm512_unpacklo_epi8(low, high);
 	to[1] = _mm512_unpackhi_epi8(low, high);
-}
-
-/* Whole numbers up to 128 in 32 bytes. */
-INLINE __m512i
-widen_i8(const uint8_t *at)
-{
-	return (__m512i)_mm512_cvtne2ps_pbh(vec_load_i8(at + LANES), vec_load_i8(at));
 }
 
 /* Dims d .. d + 63 of a row. */
@@ -88,13 +95,10 @@ widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dt
 	if (dtype == PAGED_BF16) {
 		to[0] = _mm512_loadu_si512(at);
 		to[1] = _mm512_loadu_si512(at + 64);
-	} else if (dtype == PAGED_I8) {
-		to[0] = widen_i8(at);
-		to[1] = widen_i8(at + 32);
 	} else {
 		const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
 
-		widen_codes(tables, _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at)), to);
+		widen_bytes(tables, _mm512_permutexvar_epi64(order, _mm512_loadu_si512(at)), dtype, to);
 	}
 }
 
@@ -132,13 +136,13 @@ pairs_64(const struct widen_tables *tables, const void *even, const void *odd, e
 {
 	__m512i a[2], b[2];
 
-	if (dtype == PAGED_E4M3 || dtype == PAGED_E5M2) { /* interleaved while they are bytes */
+	if (size_of(dtype) == 1) { /* interleaved while they are bytes */
 		const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
 
 		a[0] = _mm512_permutexvar_epi32(order, _mm512_loadu_si512((const uint8_t *)even + d));
 		b[0] = _mm512_permutexvar_epi32(order, _mm512_loadu_si512((const uint8_t *)odd + d));
-		widen_codes(tables, _mm512_unpacklo_epi8(a[0], b[0]), to);
-		widen_codes(tables, _mm512_unpackhi_epi8(a[0], b[0]), to + 2);
+		widen_bytes(tables, _mm512_unpacklo_epi8(a[0], b[0]), dtype, to);
+		widen_bytes(tables, _mm512_unpackhi_epi8(a[0], b[0]), dtype, to + 2);
 		return;
 	}
 	widen_64(tables, even, dtype, d, a);
