@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/convert.h"
 #include "kernels/cpu/rows.h"
 
 /* With so many lines it pays to convert a tile once, ahead of its use; of two bytes an element, and of one. */
@@ -146,22 +147,43 @@ scales_load(const struct attention_job *job, const struct attention_task *task, 
 		memcpy(&scale[i], rows->token[i], sizeof(*scale));
 }
 
-/* Scores of tokens that a line does not see may become anything, NaN included. */
+/* Both scales of an i8 tile, while its products keep the core busy. */
 static void
-scores_scale(struct tile_scores *scores, uint32_t begin, uint32_t end, const float scale[TILE_TOKENS])
+scales_fetch(const struct attention_job *job, const struct attention_task *task, uint32_t begin, uint32_t n_tokens,
+	     uint64_t wanted, struct tile_rows *rows)
 {
-	for (uint32_t line = begin; line < end; line++)
-		for (uint32_t i = 0; i < TILE_TOKENS; i++)
-			scores->score[line][i] *= scale[i];
+	for (unsigned int plane = LAYOUT_K_SCALE; plane <= LAYOUT_V_SCALE; plane++) {
+		rows_locate(job, task, plane, begin, n_tokens, wanted, rows);
+		for (uint32_t i = 0; i < n_tokens; i++)
+			__builtin_prefetch(rows->token[i]);
+	}
 }
 
-/* A weight of 0 stays 0, whatever the token's scale is. */
+/* Scores of tokens that a line does not see may become anything, NaN included. */
 static void
-weights_scale(struct tile_scores *scores, uint32_t begin, uint32_t end, const float scale[TILE_TOKENS])
+scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
-	for (uint32_t line = begin; line < end; line++)
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
 		for (uint32_t i = 0; i < TILE_TOKENS; i++)
-			scores->score[line][i] = scores->score[line][i] == 0 ? 0 : scores->score[line][i] * scale[i];
+			score[i] *= scale[i];
+	}
+}
+
+/* A weight of 0 stays 0, whatever the token's scale is; without a branch, so that vectors do it. */
+static void
+weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *weight = scores->score[line];
+
+		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
+			uint32_t keep = -(uint32_t)(convert_bits(weight[i]) != 0);
+
+			weight[i] = convert_float(convert_bits(weight[i] * scale[i]) & keep);
+		}
+	}
 }
 
 /* The last tile's tokens end where the last line's sight does. */
@@ -256,6 +278,8 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		*k = scratch->ahead;
 	else
 		rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
+	if (scales)
+		scales_fetch(job, task, begin, end - begin, wanted, &scratch->ahead);
 	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
 	if (!task->packed)
 		rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k);
