@@ -178,3 +178,49 @@ KERNEL_TEST(bytes, scales_under_no_weight)
 	mod_fixture_close(&far);
 	kernel_team_destroy(team);
 }
+
+/* All of a row's tokens: that number times that scale. */
+static void
+row_fill(struct world *world, int8_t number, float scale)
+{
+	for (uint32_t plane = 0; plane < LAYOUT_N_PLANES; plane++)
+		for (uint32_t t = 0; t < world->params.rows[0].kv_len; t++)
+			for (uint32_t h = 0; h < world->params.kv_heads; h++) {
+				uint32_t page = world->rows[0].pages[t / world->params.page_size];
+				uint8_t *to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h,
+									  t % world->params.page_size);
+
+				if (plane >= LAYOUT_K_SCALE)
+					memcpy(to, &scale, sizeof(scale));
+				else
+					memset(to, number, world->layout.plane[plane].dim);
+			}
+}
+
+/* Append writes no -128; programs that write pages themselves may, and twice -64 it is on every path. */
+KERNEL_TEST(bytes, least_number)
+{
+	static const uint32_t q_lens[] = { 1, 3, 30 }, dims[] = { 16, 37, 64, 128, 208 };
+	static const enum paged_dtype tensors[] = { PAGED_F32, PAGED_BF16 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+
+	for (size_t i = 0; i < COUNT(q_lens) * COUNT(dims) * COUNT(tensors); i++) {
+		struct world_params params = defaults(PAGED_I8);
+		struct world least, half;
+
+		params.q = params.out = tensors[i % 2];
+		params.k_dim = params.v_dim = dims[i / 2 % COUNT(dims)];
+		params.rows[0] = (struct world_row){ .kv_len = 90, .q_len = q_lens[i / 2 / COUNT(dims)], .q_base = 60 };
+		world_create(&least, &params);
+		world_create(&half, &params);
+		row_fill(&least, -128, 0x1p-8f);
+		row_fill(&half, -64, 0x1p-7f);
+		world_attend(&least, team);
+		world_attend(&half, team);
+		cr_assert(world_same(&least, 0, &half, 0, least.total_q), "%u dims, %u query rows, queries of %s",
+			  params.k_dim, params.rows[0].q_len, paged_dtype_name(params.q));
+		world_destroy(&least);
+		world_destroy(&half);
+	}
+	kernel_team_destroy(team);
+}

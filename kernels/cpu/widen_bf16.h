@@ -23,9 +23,9 @@
 	 : (c) < 4   ? 112 << 7 | ((c)&1) << 6 \
 	 : (c) < 124 ? ((c) << 5) + (112 << 7) \
 		     : 0x7f80 | ((c)&3) << 5)
-/* Whole numbers up to 127. */
+/* Whole numbers from 1 to 127, and 128, whose low seven bits are 0's; that one is left to the reader. */
 #define I8_BITS(c)                             \
-	((c) == 0    ? 0                       \
+	((c) == 0    ? 134 << 7                \
 	 : (c) < 2   ? 127 << 7                \
 	 : (c) < 4   ? 128 << 7 | ((c)&1) << 6 \
 	 : (c) < 8   ? 129 << 7 | ((c)&3) << 5 \
@@ -78,8 +78,9 @@ INLINE void
 widen_bytes(const struct widen_tables *tables, __m512i bytes, enum paged_dtype dtype, __m512i to[2])
 {
 	__m512i magnitude = dtype == PAGED_I8 ? _mm512_abs_epi8(bytes) : bytes;
+	__mmask64 some = dtype == PAGED_I8 ? _mm512_test_epi8_mask(bytes, bytes) : ~UINT64_C(0);
 	__m512i low = _mm512_permutex2var_epi8(tables->low[0], magnitude, tables->low[1]);
-	__m512i high = _mm512_permutex2var_epi8(tables->high[0], magnitude, tables->high[1]);
+	__m512i high = _mm512_maskz_permutex2var_epi8(some, tables->high[0], magnitude, tables->high[1]);
 
 	high = _mm512_ternarylogic_epi32(high, bytes, _mm512_set1_epi8((char)0x80), 0xf8); /* high | bytes & 0x80 */
 	to[0] = _mm512_unpacklo_epi8(low, high);
