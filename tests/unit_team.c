@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -65,6 +66,53 @@ Test(team, helpers_take_no_signals)
 	sigprocmask(SIG_UNBLOCK, &usr1, NULL);
 	cr_assert_eq(signalled_thread, gettid());
 	kernel_team_destroy(team);
+}
+
+static _Atomic pid_t asking_thread;
+static _Atomic uint32_t n_elsewhere;
+static _Atomic bool asked;
+
+static void
+note_elsewhere(int number)
+{
+	(void)number;
+	if (gettid() != asking_thread)
+		atomic_fetch_add(&n_elsewhere, 1);
+}
+
+static void *
+ask_for_cpus(void *argument)
+{
+	struct paged_error error;
+	sigset_t usr1;
+
+	asking_thread = gettid();
+	for (uint32_t i = 0; i < 300; i++)
+		kernel_cpus_check(NULL, 0, &error);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	asked = true;
+	return argument;
+}
+
+/* Nor does the thread that looks for CPUs, however many come. */
+Test(team, looking_for_cpus_takes_no_signals)
+{
+	pthread_t thread;
+	sigset_t usr1;
+
+	signal(SIGUSR1, note_elsewhere);
+	cr_assert_eq(pthread_create(&thread, NULL, ask_for_cpus, NULL), 0);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	while (asking_thread == 0)
+		usleep(100);
+	while (!asked)
+		kill(getpid(), SIGUSR1);
+	pthread_join(thread, NULL);
+	cr_assert_eq(n_elsewhere, 0, "%u were handled there", n_elsewhere);
 }
 
 Test(team, forked_child_abandons)

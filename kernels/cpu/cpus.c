@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,13 +49,18 @@ look(void *argument)
 	return NULL;
 }
 
-/* In a thread of its own, for the caller's may be bound, and stays so. */
+/* In a thread of its own, for the caller's may be bound, and stays so; it takes no signals of the program's. */
 static enum paged_status
 find_usable(struct cpus *cpus, struct paged_error *error)
 {
+	sigset_t all, before;
 	pthread_t thread;
-	int code = pthread_create(&thread, NULL, look, cpus);
+	int code;
 
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	code = pthread_create(&thread, NULL, look, cpus);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (code != 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "a thread to look for CPUs: %s", strerror(code));
 	pthread_join(thread, NULL);
