@@ -113,9 +113,10 @@ isa_choose(enum kernel_isa *isa_p, struct paged_error *error)
 {
 	const char *name = getenv("PAGED_ISA");
 
-	*isa_p = kernel_isa_best();
-	if (name == NULL || name[0] == '\0')
+	if (name == NULL || name[0] == '\0') {
+		*isa_p = kernel_isa_best();
 		return PAGED_OK;
+	}
 	*isa_p = kernel_isa_parse(name);
 	if (*isa_p == KERNEL_N_ISAS)
 		return paged_fail(error, PAGED_ERR_INVALID,
