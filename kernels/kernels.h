@@ -203,6 +203,9 @@ bool kernel_isa_supported(enum kernel_isa isa);
 /** kernel_isa_best - the best supported */
 enum kernel_isa kernel_isa_best(void);
 
+/** kernel_isa_best_to - the best supported up to this one; does not look at later ones, so may leave Linux unasked */
+enum kernel_isa kernel_isa_best_to(enum kernel_isa most);
+
 /** kernel_isa_parse - by name; KERNEL_N_ISAS for none */
 enum kernel_isa kernel_isa_parse(const char *name);
 

@@ -151,4 +151,9 @@ Test(team, instruction_sets_by_name)
 	cr_assert_eq(kernel_isa_parse("sse9"), KERNEL_N_ISAS);
 	cr_assert(kernel_isa_supported(KERNEL_GENERIC));
 	cr_assert(kernel_isa_supported(kernel_isa_best()));
+	for (enum kernel_isa most = KERNEL_GENERIC; most < KERNEL_N_ISAS; most++) {
+		enum kernel_isa best = kernel_isa_best_to(most);
+
+		cr_assert(best <= most && kernel_isa_supported(best) && (best == most || !kernel_isa_supported(most)));
+	}
 }

@@ -74,18 +74,20 @@ list(const struct cpus *cpus, char *text, size_t size)
 	size_t at = 0;
 
 	text[0] = '\0';
-	for (uint32_t cpu = 0, last; cpu < CPUS_MOST && at + 16 < size; cpu = last + 1) {
+	for (uint32_t cpu = 0, last; cpu < CPUS_MOST; cpu = last + 1) {
 		last = cpu;
 		if (!has(cpus, cpu))
 			continue;
+		if (at + 16 >= size) {
+			snprintf(text + at, size - at, ",...");
+			return;
+		}
 		while (has(cpus, last + 1))
 			last++;
 		at += (size_t)snprintf(text + at, size - at, "%s%u", at > 0 ? "," : "", cpu);
 		if (last > cpu)
 			at += (size_t)snprintf(text + at, size - at, "-%u", last);
 	}
-	if (at + 16 >= size)
-		snprintf(text + at, size - at, ",...");
 }
 
 enum paged_status

@@ -119,13 +119,19 @@ kernel_isa_supported(enum kernel_isa isa)
 }
 
 enum kernel_isa
-kernel_isa_best(void)
+kernel_isa_best_to(enum kernel_isa most)
 {
-	enum kernel_isa isa = KERNEL_N_ISAS - 1;
+	enum kernel_isa isa = most;
 
 	while (!kernel_isa_supported(isa))
 		isa--;
 	return isa;
+}
+
+enum kernel_isa
+kernel_isa_best(void)
+{
+	return kernel_isa_best_to(KERNEL_N_ISAS - 1);
 }
 
 enum kernel_isa

@@ -203,13 +203,13 @@ static void
 part_work(void *argument, uint32_t index)
 {
 	struct kernel_team *team = argument;
-	struct team_scratch *scratch = team->caller_scratch + index;
+	struct team_scratch *scratch = team->caller_scratch;
 
-	if (index >= team->n_threads || atomic_exchange(&scratch->section, team->section) == team->section) {
+	if (index >= team->n_threads || atomic_exchange(&scratch[index].section, team->section) == team->section) {
 		atomic_fetch_add(&team->n_wrong, 1);
 		return;
 	}
-	team->work(team, team->context, scratch);
+	team->work(team, team->context, &scratch[index]);
 	atomic_fetch_add(&team->n_done, 1);
 }
 

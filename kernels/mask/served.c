@@ -203,7 +203,9 @@ static enum paged_status
 masks_build(const struct batch_mask_order *order, struct mod_binding *binding, struct image *image, uint64_t *version,
 	    struct paged_error *error)
 {
-	enum paged_status status = batch_mask_create(order, binding, kernel_isa_best(), &image->logical, error);
+	/* Masks use vectors alone: an owner on a CPU with AMX need not have Linux give it tiles. */
+	enum kernel_isa isa = kernel_isa_best_to(KERNEL_AVX512);
+	enum paged_status status = batch_mask_create(order, binding, isa, &image->logical, error);
 
 	if (status == PAGED_OK)
 		status = batch_mask_place(order, image->logical, &image->mask, version, error);
