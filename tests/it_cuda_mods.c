@@ -340,7 +340,7 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 	prepare_once(&params);
 	heard("6 attention_simt_128 compiled");
 	/* The pool's own modules are loaded first. */
-	setenv("PAGED_STAND_IN_FAIL", "cuModuleLoadData@10=222", 1);
+	setenv("PAGED_STAND_IN_FAIL", "cuModuleLoadData@12=222", 1);
 	prepare_once(&params);
 	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);
 	heard("7 attention_simt_128 for 9.0, ");
