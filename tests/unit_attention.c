@@ -314,6 +314,42 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 	kernel_team_destroy(team);
 }
 
+/* What a second token with this score weighs beside one with 0, times 2^126. */
+static float
+weight_of(struct kernel_team *team, float score)
+{
+	struct world_params params = defaults();
+	struct world world;
+	float weight;
+
+	params.rows[0] = (struct world_row){ .kv_len = 2, .q_len = 1, .q_base = 1 };
+	params.q_heads = params.kv_heads = 1;
+	params.scale = 1;
+	world_create(&world, &params);
+	memset(world.q.data, 0, params.k_dim * sizeof(float));
+	*(float *)world.q.data = 1;
+	for (uint32_t t = 0; t < 2; t++) {
+		*(float *)(void *)world_token(&world, LAYOUT_K, t, 0) = t == 0 ? 0 : score;
+		*(float *)(void *)world_token(&world, LAYOUT_V, t, 0) = t == 0 ? 0 : 0x1p126f;
+	}
+	world_attend(&world, team);
+	weight = (float)world_element(&world.out, 0, 0, 0);
+	world_destroy(&world);
+	return weight;
+}
+
+/* Down to the least normal number there are weights, and below it none, rather than subnormal ones. */
+KERNEL_TEST(attention, weights_are_normal_numbers)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+
+	for (float score = -104; score < -87.4f; score += 0.25f)
+		cr_expect_eq(weight_of(team, score), 0, "%g", (double)score);
+	for (float score = -87.25f; score < -80; score += 0.25f)
+		cr_expect_float_eq(weight_of(team, score) / expf(score + 87.3365448f), 1, 1e-5, "%g", (double)score);
+	kernel_team_destroy(team);
+}
+
 KERNEL_TEST(attention, outputs_are_optional)
 {
 	struct kernel_team *team = kernel_test_team(1, isa);

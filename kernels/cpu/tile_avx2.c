@@ -197,19 +197,17 @@ vec_round(vec v)
 }
 
 static inline vec
-power_of_two(__m256i n)
-{
-	return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
-}
-
-/* In two steps, since 2^n itself may be no normal float. */
-static inline vec
 vec_scale(vec v, vec n)
 {
 	__m256i whole = _mm256_cvtps_epi32(n);
-	__m256i half = _mm256_srai_epi32(whole, 1);
 
-	return v * power_of_two(half) * power_of_two(_mm256_sub_epi32(whole, half));
+	return v * _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(whole, _mm256_set1_epi32(127)), 23));
+}
+
+static inline vec
+vec_unless(vec v, vec x, vec y)
+{
+	return _mm256_andnot_ps(_mm256_cmp_ps(x, y, _CMP_LT_OQ), v);
 }
 
 static inline float

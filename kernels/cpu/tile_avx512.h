@@ -183,6 +183,12 @@ vec_scale(vec v, vec n)
 	return _mm512_scalef_ps(v, n);
 }
 
+static inline vec
+vec_unless(vec v, vec x, vec y)
+{
+	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, y, _CMP_NLT_UQ), v);
+}
+
 /* Lanes i and i + 8, then i and i + 4 of that, then as in sum_quarters(). */
 static inline float
 vec_sum(vec v)

@@ -14,7 +14,8 @@
  *   vec_max(a, b)         b where either is a NaN
  *   vec_below(v, n, w)    v in lanes before n, w in the others
  *   vec_pick(v, b, w)     v in lanes whose bit in b is set, w in the others
- *   vec_scale(v, n)       v * 2^n for whole n from -150 to 0
+ *   vec_scale(v, n)       v * 2^n for whole n from -126 to 0
+ *   vec_unless(v, x, y)   v, or 0 in lanes with x < y
  *   vec_round(v)          to nearest even, |v| < 2^22
  *   vec_sum, vec_top      over the lanes; vec_top's lanes hold no NaN
  *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = the sum over sums[line][j]'s
@@ -29,15 +30,21 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
-/* exp(x) for x <= 0, with about one unit in the last place; NaN stays NaN, -inf gives 0. */
+/*
+ * exp(x) for x <= 0, with about one unit in the last place; NaN stays NaN.
+ * What would be subnormal is 0, as of -inf: it weighs nothing beside the
+ * largest weight, which is 1, and some CPUs take a hundred times as long for
+ * it.
+ */
 INLINE vec
 vec_exp(vec x)
 {
-	vec n, r, y;
+	const vec least = vec_set1(-87.33f); /* a little above 2^-126 */
+	vec within, n, r, y;
 
-	x = vec_max(vec_set1(-104.0f), x);
-	n = vec_round(x * vec_set1(1.44269504f));
-	r = vec_fma(n, vec_set1(-0.693359375f), x);
+	within = vec_max(least, x);
+	n = vec_round(within * vec_set1(1.44269504f));
+	r = vec_fma(n, vec_set1(-0.693359375f), within);
 	r = vec_fma(n, vec_set1(2.12194440e-4f), r);
 	y = vec_set1(1.9875691500e-4f);
 	y = vec_fma(y, r, vec_set1(1.3981999507e-3f));
@@ -46,7 +53,7 @@ vec_exp(vec x)
 	y = vec_fma(y, r, vec_set1(1.6666665459e-1f));
 	y = vec_fma(y, r, vec_set1(5.0000001201e-1f));
 	y = vec_fma(y, r * r, r) + vec_set1(1.0f);
-	return vec_scale(y, n);
+	return vec_unless(vec_scale(y, n), x, least);
 }
 
 INLINE float

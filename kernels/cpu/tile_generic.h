@@ -193,14 +193,18 @@ vec_round(vec v)
 	return (v + ROUNDER) - ROUNDER;
 }
 
-/* In two steps, since 2^n itself may be no normal float. */
 static inline vec
 vec_scale(vec v, vec n)
 {
 	ints whole = (ints)(n + ROUNDER) - (ints)vec_set1(ROUNDER);
-	ints half = whole >> 1;
 
-	return v * (vec)((bits)(half + 127) << 23) * (vec)((bits)(whole - half + 127) << 23);
+	return v * (vec)((bits)(whole + 127) << 23);
+}
+
+static inline vec
+vec_unless(vec v, vec x, vec y)
+{
+	return vec_choose((ints)(x < y), vec_set1(0), v);
 }
 
 static inline float
