@@ -128,7 +128,7 @@ UNIT_TESTS += %D%/unit_attention_bytes
 
 # The tiles of every path, and models of those with pairs; tile_body.h says why contraction is off.
 check_LTLIBRARIES += %D%/libtilemodel.la
-%C%_libtilemodel_la_SOURCES = %D%/tile_model.c %D%/tile_model.h
+%C%_libtilemodel_la_SOURCES = %D%/tile_model.c %D%/tile_model.h %D%/tile_model_words.h
 %C%_libtilemodel_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -fno-var-tracking -Wno-psabi
 UNIT_TESTS += %D%/unit_tile_packed
 %C%_unit_tile_packed_SOURCES = %D%/unit_tile_packed.c

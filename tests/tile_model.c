@@ -1,46 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* More takes compilers minutes with a sanitizer, and saves tests seconds. */
+#pragma GCC optimize("O1")
+
 #include "tests/tile_model.h"
 
 #include <assert.h>
-#include <float.h>
-#include <math.h>
 
-/* As AVX-512 has them, so that the lanes of its paths are those tested here. */
-#define LANES 16u
-#define LINE_BLOCK 4u
-#define BLOCK_LINES 8u
-#include "kernels/cpu/tile_generic.h"
-
-#define TILE_PAIRS
-
-/* vdpbf16ps, which takes subnormal numbers as 0 besides. */
-static inline vec
-vec_dot(vec a, vec b, vec c)
-{
-	bits x = (bits)a, y = (bits)b;
-
-	for (unsigned int i = 0; i < LANES; i++) {
-		c[i] += convert_from_bf16((uint16_t)(x[i] >> 16)) * convert_from_bf16((uint16_t)(y[i] >> 16));
-		c[i] += convert_from_bf16((uint16_t)x[i]) * convert_from_bf16((uint16_t)y[i]);
-	}
-	return c;
-}
-
-static inline vec
-vec_join(vec low, vec high)
-{
-	return (vec)((bits)low >> 16 | (bits)high);
-}
-
-/* vcvtneps2bf16 */
-static inline void
-vec_round_bf16(uint8_t *at, vec v)
-{
-	vec_store_bf16(at, v);
-}
+#include "tests/tile_model_words.h"
 
 #include "kernels/cpu/tile_body.h"
 #include "kernels/cpu/tile_packed.h"
+
+#include "kernels/cpu/tile_dots.h"
 
 #define TILE_WORDS 16
 
@@ -74,6 +45,12 @@ amx_zero_model(unsigned int t)
 	memset(amx.tile[t], 0, sizeof(amx.tile[t]));
 }
 
+static vec
+tile_row(unsigned int t, unsigned int row)
+{
+	return vec_load((const float *)(const void *)amx.tile[t][row]);
+}
+
 static void
 amx_load_model(unsigned int t, const void *at, size_t stride)
 {
@@ -90,36 +67,21 @@ amx_store_model(unsigned int t, void *at, size_t stride)
 		memcpy((uint8_t *)at + row * stride, amx.tile[t][row], sizeof(amx.tile[t][row]));
 }
 
-/* Subnormal numbers are zeros. */
-static float
-normal(float x)
-{
-	return fabsf(x) < FLT_MIN ? copysignf(0, x) : x;
-}
-
-static float
-normal_half(uint32_t word, unsigned int half)
-{
-	return normal(convert_from_bf16((uint16_t)(word >> 16 * half)));
-}
-
 /* tdpbf16ps: each half of the words has a sum of its own, from 0, and both together are added to what is there. */
 static void
 amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 {
 	assert(amx.configured);
-	for (unsigned int row = 0; row < TILE_WORDS; row++)
-		for (unsigned int column = 0; column < TILE_WORDS; column++) {
-			float half[2] = { 0 }, sum;
+	for (unsigned int row = 0; row < TILE_WORDS; row++) {
+		vec half[2] = { 0 }, sum;
 
-			for (unsigned int k = 0; k < TILE_WORDS; k++)
-				for (unsigned int i = 0; i < 2; i++)
-					half[i] = normal(fmaf(normal_half(amx.tile[left][row][k], i),
-							      normal_half(amx.tile[right][k][column], i), half[i]));
-			memcpy(&sum, &amx.tile[sums][row][column], sizeof(sum));
-			sum = normal(normal(sum) + normal(half[0] + half[1]));
-			memcpy(&amx.tile[sums][row][column], &sum, sizeof(sum));
-		}
+		for (unsigned int k = 0; k < TILE_WORDS; k++)
+			for (unsigned int i = 0; i < 2; i++)
+				half[i] = vec_add_product(half[i], (vec)(amx.tile[left][row][k] + (bits){ 0 }),
+							  tile_row(right, k), i);
+		sum = vec_normal(vec_normal(tile_row(sums, row)) + vec_normal(half[0] + half[1]));
+		memcpy(amx.tile[sums][row], &sum, sizeof(sum));
+	}
 }
 
 #define AMX_ZERO amx_zero_model
@@ -129,10 +91,9 @@ amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 
 #include "kernels/cpu/tile_amx.h"
 
-const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .pairs = &tile_packed_pairs };
+static const struct tile_dot_ops dots = TILE_DOTS;
+
+const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .dot = &dots, .pairs = &tile_packed_pairs };
 const struct kernel_tile_ops tile_ops_model_amx = {
-	TILE_FUNCTIONS,
-	.pairs = &tile_packed_amx,
-	.begin = amx_begin,
-	.end = amx_end,
+	TILE_FUNCTIONS, .dot = &dots, .pairs = &tile_packed_amx, .begin = amx_begin, .end = amx_end,
 };

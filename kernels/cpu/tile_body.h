@@ -28,7 +28,9 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+#ifndef UNROLL
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /*
  * exp(x) for x <= 0, with about one unit in the last place; NaN stays NaN.

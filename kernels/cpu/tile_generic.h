@@ -12,9 +12,10 @@
 #define LANES 4u
 #define LINE_BLOCK 2u
 #define BLOCK_LINES 4u
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 #define VALUE_VECS(lines) 4u
-#define EACH_LANE(i) _Pragma("GCC unroll 16") for (unsigned int i = 0; i < LANES; i++)
+#define EACH_LANE(i) UNROLL for (unsigned int i = 0; i < LANES; i++)
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t bits __attribute__((vector_size(4 * LANES)));

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tile_model_words.h - the words of tile_avx512bf16.h in plain C, each a model of one instruction or two
+ *
+ * Included in its place, before tile_body.h: so the same lanes as on a CPU that
+ * has the instructions are tested on every machine.
+ */
+#ifndef PAGED_TESTS_TILE_MODEL_WORDS_H
+#define PAGED_TESTS_TILE_MODEL_WORDS_H
+
+#include <string.h>
+
+/* As AVX-512 has them. */
+#define LANES 16u
+#define LINE_BLOCK 4u
+#define BLOCK_LINES 8u
+/* Loops stay loops: unrolled, a model takes a compiler minutes, and runs no faster than a test needs. */
+#define UNROLL
+#include "kernels/cpu/tile_generic.h"
+
+#define TILE_PAIRS
+
+typedef double doubles __attribute__((vector_size(8 * LANES)));
+typedef uint16_t half_vec __attribute__((vector_size(64)));
+typedef uint8_t byte_vec __attribute__((vector_size(64)));
+
+/* Subnormal numbers, whose exponent's bits are 0, are zeros; compilers make slow work of comparisons. */
+static inline vec
+vec_normal(vec v)
+{
+	bits some = (((bits)v & 0x7f800000) + 0x7f800000) >> 31;
+
+	return (vec)((bits)v & (-some | 0x80000000));
+}
+
+/* One of the two bf16 of each word, 1 the high one. */
+static inline vec
+vec_of_pairs(vec pairs, unsigned int half)
+{
+	return vec_normal((vec)(half ? (bits)pairs & 0xffff0000 : (bits)pairs << 16));
+}
+
+/* One product more in a sum, with one rounding: a double holds both well enough. */
+static inline vec
+vec_add_product(vec sum, vec a, vec b, unsigned int half)
+{
+	doubles x = __builtin_convertvector(vec_of_pairs(a, half), doubles);
+	doubles y = __builtin_convertvector(vec_of_pairs(b, half), doubles);
+
+	return vec_normal(__builtin_convertvector(x * y + __builtin_convertvector(vec_normal(sum), doubles), vec));
+}
+
+/* vdpbf16ps */
+static inline vec
+vec_dot(vec a, vec b, vec c)
+{
+	return vec_add_product(vec_add_product(c, a, b, 1), a, b, 0);
+}
+
+static inline vec
+vec_join(vec low, vec high)
+{
+	return (vec)((bits)low >> 16 | (bits)high);
+}
+
+/* vcvtneps2bf16 */
+static inline void
+vec_round_bf16(uint8_t *at, vec v)
+{
+	vec_store_bf16(at, vec_normal(v));
+}
+
+/* vcvtne2ps2bf16 */
+static inline vec
+vec_round_pairs(vec low, vec high)
+{
+	_Alignas(64) uint8_t pairs[64];
+
+	vec_round_bf16(pairs, low);
+	vec_round_bf16(pairs + 32, high);
+	return vec_load((const float *)(const void *)pairs);
+}
+
+static inline vec
+vec_load_half(const void *at)
+{
+	vec v = { 0 };
+
+	memcpy(&v, at, 32);
+	return v;
+}
+
+static inline void
+vec_store_half(void *at, vec v)
+{
+	memcpy(at, &v, 32);
+}
+
+/* vpmovdw */
+static inline vec
+vec_half(vec v)
+{
+	half_vec halves = { 0 };
+
+	for (unsigned int i = 0; i < LANES; i++)
+		halves[i] = (uint16_t)(((bits)v)[i] >> 16);
+	return (vec)halves;
+}
+
+/* vpermi2w */
+static inline vec
+vec_choose_halves(vec a, vec b, const uint16_t *order)
+{
+	half_vec x = (half_vec)a, y = (half_vec)b, chosen;
+
+	for (unsigned int i = 0; i < 32; i++)
+		chosen[i] = order[i] & 32 ? y[order[i] % 32] : x[order[i] % 32];
+	return (vec)chosen;
+}
+
+static inline byte_vec
+bytes_load(const void *at)
+{
+	byte_vec v;
+
+	memcpy(&v, at, sizeof(v));
+	return v;
+}
+
+/* vpermd */
+static inline byte_vec
+bytes_order(byte_vec v, const uint32_t *order)
+{
+	bits words;
+
+	for (unsigned int i = 0; i < LANES; i++)
+		words[i] = ((bits)v)[order[i] % 16];
+	return (byte_vec)words;
+}
+
+/* vpermi2b */
+static inline byte_vec
+bytes_look_up(const byte_vec *table, byte_vec v)
+{
+	for (unsigned int i = 0; i < 64; i++)
+		v[i] = table[v[i] >> 6 & 1][v[i] % 64];
+	return v;
+}
+
+/* vpabsb */
+static inline byte_vec
+bytes_abs(byte_vec v)
+{
+	for (unsigned int i = 0; i < 64; i++)
+		v[i] = v[i] & 0x80 ? (uint8_t)-v[i] : v[i];
+	return v;
+}
+
+static inline byte_vec
+bytes_unless_0(byte_vec v, byte_vec of)
+{
+	for (unsigned int i = 0; i < 64; i++)
+		v[i] = of[i] != 0 ? v[i] : 0;
+	return v;
+}
+
+static inline byte_vec
+bytes_sign(byte_vec v, byte_vec of)
+{
+	for (unsigned int i = 0; i < 64; i++)
+		v[i] |= of[i] & 0x80;
+	return v;
+}
+
+/* In each quarter of 16 bytes, from its byte `first` on. */
+static inline byte_vec
+bytes_zip(byte_vec a, byte_vec b, unsigned int first)
+{
+	byte_vec zipped;
+
+	for (unsigned int i = 0; i < 64; i++)
+		zipped[i] = (i % 2 ? b : a)[i / 16 * 16 + first + i % 16 / 2];
+	return zipped;
+}
+
+/* vpunpcklbw */
+static inline byte_vec
+bytes_zip_low(byte_vec a, byte_vec b)
+{
+	return bytes_zip(a, b, 0);
+}
+
+/* vpunpckhbw */
+static inline byte_vec
+bytes_zip_high(byte_vec a, byte_vec b)
+{
+	return bytes_zip(a, b, 8);
+}
+
+#endif
