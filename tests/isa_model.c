@@ -1,22 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In the place of isa.c: AMX's kernels are those of the model, which any
- * machine runs, and beside them there is generic C alone.
+ * In the place of isa.c: the kernels over pairs of bf16 are those of the
+ * models, which any machine runs, and beside them there is generic C alone.
  */
 #include <string.h>
 
 #include "tests/tile_model.h"
 
+static const struct {
+	const char *name;
+	const struct kernel_tile_ops *ops;
+} models[KERNEL_N_ISAS] = {
+	[KERNEL_GENERIC] = { "generic", &kernel_tile_ops_generic },
+	[KERNEL_AVX512_BF16] = { "avx512bf16's model", &tile_ops_model },
+	[KERNEL_AMX] = { "amx's model", &tile_ops_model_amx },
+};
+
 const char *
 kernel_isa_name(enum kernel_isa isa)
 {
-	return isa == KERNEL_AMX ? "amx's model" : isa == KERNEL_GENERIC ? "generic" : "?";
+	return isa < KERNEL_N_ISAS && models[isa].name != NULL ? models[isa].name : "?";
 }
 
 const char *
 kernel_isa_lacks(enum kernel_isa isa)
 {
-	return isa == KERNEL_AMX || isa == KERNEL_GENERIC ? NULL : "there is a model of AMX here";
+	return models[isa].ops != NULL ? NULL : "there is no model of it";
 }
 
 bool
@@ -44,5 +53,5 @@ kernel_isa_parse(const char *name)
 const struct kernel_tile_ops *
 kernel_tile_ops(enum kernel_isa isa)
 {
-	return isa == KERNEL_AMX ? &tile_ops_model_amx : &kernel_tile_ops_generic;
+	return models[isa].ops;
 }

@@ -14,7 +14,11 @@
 /* With isa_model.c */
 #define KERNEL_TEST(suite, name)                         \
 	static void suite##_##name(enum kernel_isa isa); \
-	Test(suite, name##_model)                        \
+	Test(suite, name##_avx512bf16)                   \
+	{                                                \
+		suite##_##name(KERNEL_AVX512_BF16);      \
+	}                                                \
+	Test(suite, name##_amx)                          \
 	{                                                \
 		suite##_##name(KERNEL_AMX);              \
 	}                                                \

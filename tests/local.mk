@@ -134,8 +134,12 @@ UNIT_TESTS += %D%/unit_tile_packed
 %C%_unit_tile_packed_SOURCES = %D%/unit_tile_packed.c
 %C%_unit_tile_packed_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_tile_packed_LDADD = %D%/libtilemodel.la $(KERNEL_TEST_LIBS)
+UNIT_TESTS += %D%/unit_tile_dots
+%C%_unit_tile_dots_SOURCES = %D%/unit_tile_dots.c
+%C%_unit_tile_dots_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_tile_dots_LDADD = %D%/libtilemodel.la $(KERNEL_TEST_LIBS)
 
-# What tests of attention say of each path, of AMX's model.
+# What tests of attention say of each path, of the models.
 UNIT_TESTS += %D%/unit_attention_model
 %C%_unit_attention_model_SOURCES = \
 	%D%/isa_model.c \
