@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #define SLOTS_DEFAULT 1024u
 #define PAGE_SIZE_DEFAULT 16u
+#define HUGE_PAGE ((size_t)2 << 20)
 
 struct embedded_pool {
 	struct layout layout;
@@ -59,6 +61,29 @@ memory_map(size_t size)
 		return NULL;
 	madvise(memory, size, MADV_DONTFORK);
 	return memory;
+}
+
+/*
+ * The same for a pool's pages: from where a huge page may begin, and in such
+ * where the system gives them to those who ask.
+ */
+static void *
+pages_map_host(uint64_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), kept = roundup((size_t)size, page), before;
+	uint8_t *memory;
+
+	if (size < HUGE_PAGE)
+		return memory_map(kept);
+	memory = memory_map(kept + HUGE_PAGE);
+	if (memory == NULL)
+		return NULL;
+	before = -(uintptr_t)memory % HUGE_PAGE;
+	if (before != 0)
+		munmap(memory, before);
+	munmap(memory + before + kept, HUGE_PAGE - before);
+	madvise(memory + before, kept, MADV_HUGEPAGE);
+	return memory + before;
 }
 
 static void
@@ -434,7 +459,7 @@ pages_map(struct embedded_pool *pool, const struct paged_pool_params *params, st
 			return paged_fail(error, status, "pool %s: device %s: %s", params->name, device, why.text);
 		return PAGED_OK;
 	}
-	pool->memory = memory_map(pool->layout.size);
+	pool->memory = pages_map_host(pool->layout.size);
 	if (pool->memory == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
 				  params->name, pool->layout.size, strerror(errno));

@@ -184,7 +184,8 @@ struct paged_pool_params {
  * paged_client_open_embedded - run the owner inside this process
  *
  * For one process, for tests, for trying things out.  Same calls, same
- * semantics; memory is private and untouched pages cost nothing.
+ * semantics; memory is private and untouched pages cost nothing, but for
+ * those that share a transparent huge page with touched ones.
  *
  * @param[in] pools  n_pools geometries, each with its own struct_size (all equal)
  * @retval PAGED_ERR_INVALID      a geometry that cannot be, or a name twice

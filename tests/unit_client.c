@@ -2,6 +2,7 @@
 /* The client library over an embedded owner: every call, and every sentence it refuses with. */
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -105,6 +106,57 @@ Test(open, struct_size)
 	paged_client_close(client);
 	both[1].name = "small";
 	cr_assert_eq(paged_client_open_embedded(both, 2, NULL, &client), PAGED_ERR_INVALID);
+	paged_client_close(client);
+}
+
+/* Of the mapping that begins at an address: KiB, and whether it asked for huge pages. */
+static size_t
+mapping_of(const void *base, bool *huge)
+{
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	size_t size = 0, kib;
+	char line[512], begin[32];
+	bool here = false;
+
+	cr_assert_not_null(smaps);
+	*huge = false;
+	snprintf(begin, sizeof(begin), "%lx-", (unsigned long)base);
+	while (fgets(line, sizeof(line), smaps) != NULL) {
+		here = here || strncmp(line, begin, strlen(begin)) == 0;
+		if (here && sscanf(line, "Size: %zu", &kib) == 1)
+			size = kib;
+		if (here && strncmp(line, "VmFlags:", 8) == 0) {
+			*huge = strstr(line, " hg") != NULL;
+			break;
+		}
+	}
+	fclose(smaps);
+	return size;
+}
+
+Test(open, pages_lie_where_huge_ones_can)
+{
+	struct paged_pool_params large = {
+		.struct_size = sizeof(large),
+		.name = "large",
+		.n_layers = 1,
+		.n_kv_heads = 1,
+		.k_dim = 64,
+		.dtype = PAGED_F32,
+		.page_size = 1,
+		.n_pages = 10001,
+	};
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	bool huge;
+
+	done(paged_client_open_embedded(&large, 1, NULL, &client));
+	done(paged_pool_open(client, "large", &pool));
+	done(paged_pool_info(pool, &info));
+	cr_assert_eq((uintptr_t)info.base % (2u << 20), 0);
+	cr_assert_eq(mapping_of(info.base, &huge), (info.size + page - 1) / page * page >> 10);
+	cr_assert_eq(huge, access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0);
+	memset(info.base, 0x55, info.size);
 	paged_client_close(client);
 }
 
