@@ -4,6 +4,7 @@
  * batch, however many threads work and however query rows are grouped.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "tests/kernel_test.h"
 #include "tests/kernel_world.h"
@@ -80,6 +81,58 @@ KERNEL_TEST(order, threads)
 {
 	threads_try(PAGED_F32, isa);
 	threads_try(PAGED_BF16, isa);
+}
+
+/*
+ * KV heads of a few lines that take turns: so many at a time as threads and
+ * the row's length allow, the last ones fewer.
+ */
+static void
+heads_try(struct world_params params, uint32_t kv_heads, uint32_t group, enum kernel_isa isa)
+{
+	static const struct world_row rows[] = {
+		{ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 },
+		{ .id = 2, .kv_len = 515, .q_len = 2, .q_base = 511 },
+		{ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 },
+	};
+	const uint32_t n = sizeof(rows) / sizeof(rows[0]);
+	struct world first, other;
+
+	params.kv_heads = kv_heads;
+	params.q_heads = kv_heads * group;
+	params.n_rows = n;
+	memcpy(params.rows, rows, sizeof(rows));
+	world_run(&first, &params, 1, isa);
+	for (uint32_t threads = 2; threads <= 9; threads += threads == 2 ? 1 : 6) {
+		world_run(&other, &params, threads, isa);
+		assert_same(&first, 0, &other, 0, 4);
+		world_destroy(&other);
+	}
+	/* One row, and so fewer heads together. */
+	params.n_rows = 1;
+	world_run(&other, &params, 4, isa);
+	assert_same(&first, 0, &other, 0, 1);
+	world_destroy(&other);
+	world_destroy(&first);
+}
+
+KERNEL_TEST(order, heads)
+{
+	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
+	struct world_params params = prefill(PAGED_BF16);
+
+	params.page_size = 1;
+	for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
+		params.pool = pools[i];
+		heads_try(params, 5, 2, isa);
+		heads_try(params, 19, 1, isa);
+	}
+	params.pool = PAGED_BF16;
+	params.page_size = 16;
+	heads_try(params, 8, 4, isa);
+	heads_try(params, 3, 7, isa);
+	params.k_dim = PAGED_MAX_DIM;
+	heads_try(params, 7, 3, isa);
 }
 
 /* The row among others, in the middle of the batch; then threads find many tasks. */

@@ -27,6 +27,15 @@ batch_init(struct batch *batch)
 	batch->job.group = GROUP;
 }
 
+/* So that heads come together: rows of few lines, keys of 128 dims, so many bytes of a head in a page. */
+static void
+few_lines(struct batch *batch, uint64_t head_bytes)
+{
+	batch->job.many_lines = 16;
+	batch->job.k_padded = 128;
+	batch->layout.plane[LAYOUT_K].head_stride = head_bytes;
+}
+
 static void
 add(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
 {
@@ -82,14 +91,15 @@ walk(const struct batch *batch)
 		cr_assert(cursor.is.cut);
 		cr_assert_eq(cursor.first_piece, first_piece[cursor.row]);
 		cr_assert_eq(number - cursor.first, merged[cursor.row]++);
-		cr_assert_leq(cursor.is.n_lines, order->max_lines);
+		cr_assert_leq(cursor.is.n_lines * cursor.is.n_heads, order->max_lines);
 	}
 	cr_assert_eq(number, order->n_merges);
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
 		struct order_row row = order_row(&batch->job, &batch->rows[i]);
 
 		cr_assert_eq(seen[i], row.n_tasks * (row.cut ? row.n_splits : 1));
-		cr_assert_eq(merged[i], row.cut ? row.n_tasks : 0);
+		cr_assert_eq(merged[i], row.cut ? row.n_tasks * row.n_heads : 0);
+		cr_assert(row.n_heads == 1 || row.n_lines * row.n_heads <= TILE_LINES);
 	}
 }
 
@@ -104,7 +114,7 @@ assert_even(const struct batch *batch, uint32_t n_threads)
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
 		struct order_row row = order_row(&batch->job, &batch->rows[i]);
 
-		if (row.n_tasks > 0 && row.n_splits > 1 && !row.cut)
+		if (row.n_tasks > 0 && ((row.n_splits > 1 && !row.cut) || row.n_heads > 1))
 			cr_assert(item_cost(&row) <= share / 4, "row %u: %lu of %lu", i, (unsigned long)item_cost(&row),
 				  (unsigned long)share);
 	}
@@ -202,6 +212,34 @@ Test(order, one_row)
 	}
 }
 
+/* Heads come together as far as threads stay even; more of them where each has little in a page. */
+Test(order, heads_of_few_lines)
+{
+	static const struct {
+		uint32_t n_rows, kv_len, n_threads, head_bytes, n_heads;
+	} cases[] = {
+		{ 1, 131072, 2, 4096, 8 }, { 1, 4096, 2, 4096, 2 },  { 1, 4096, 2, 256, 8 }, { 1, 4096, 8, 256, 2 },
+		{ 1, 512, 2, 256, 1 },     { 32, 1024, 2, 4096, 8 }, { 1, 512, 1, 4096, 8 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct kernel_mods mods = { 0 };
+		struct batch batch;
+
+		batch_init(&batch);
+		few_lines(&batch, cases[i].head_bytes);
+		add(&batch, cases[i].n_rows, 1, cases[i].kv_len);
+		make(&batch, cases[i].n_threads);
+		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads, "case %zu: %u", i,
+			     order_row(&batch.job, &batch.rows[0]).n_heads);
+		batch.rows[0].q_len = 4;
+		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
+		batch.rows[0].q_len = 1;
+		batch.args.mods = &mods;
+		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
+	}
+}
+
 /* Rows that wait, that have no keys, that see none. */
 Test(order, rows_without_work)
 {
@@ -249,6 +287,8 @@ Test(order, at_random)
 		struct batch batch;
 
 		batch_init(&batch);
+		if (round % 3 != 0)
+			few_lines(&batch, round % 3 == 1 ? 256 : 4096);
 		for (uint32_t i = 0; i < MAX_ROWS; i++) {
 			uint32_t bits[3];
 

@@ -21,14 +21,17 @@
 
 /* The last query rows see most, so they come first. */
 static struct attention_task
-task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t number)
+task_of(const struct attention_job *job, const struct kernel_row *row, const struct order_row *is, uint64_t number)
 {
 	uint64_t lines = (uint64_t)row->q_len * job->group, n_chunks = rows_divide_up(lines, TILE_LINES);
 	uint64_t first = (n_chunks - 1 - number % n_chunks) * TILE_LINES;
+	uint32_t head = (uint32_t)(number / n_chunks) * is->n_heads;
+	uint32_t left = job->args->pages.layout->params.n_kv_heads - head;
 
 	return (struct attention_task){
 		.row = row,
-		.kv_head = (uint32_t)(number / n_chunks),
+		.kv_head = head,
+		.n_heads = left < is->n_heads ? left : is->n_heads,
 		.first_line = first,
 		.n_lines = lines - first < TILE_LINES ? (uint32_t)(lines - first) : TILE_LINES,
 		.packed = lines >= job->many_lines,
@@ -36,10 +39,10 @@ task_of(const struct attention_job *job, const struct kernel_row *row, uint64_t 
 }
 
 static void
-split_merge(const struct attention_job *job, const struct attention_task *task, struct tile_state *total,
-	    const float *maximum, const float *sum, const float *values)
+split_merge(const struct attention_job *job, uint32_t n_lines, struct tile_state *total, const float *maximum,
+	    const float *sum, const float *values)
 {
-	for (uint32_t line = 0; line < task->n_lines; line++)
+	for (uint32_t line = 0; line < n_lines; line++)
 		if (sum[line] != 0) /* else it weighs nothing */
 			job->ops->merge(total, line, maximum[line], sum[line], values + (size_t)line * job->v_padded);
 }
@@ -70,7 +73,7 @@ line_end_with_sink(float maximum, float sum, float sink)
 }
 
 static void
-task_finish(const struct attention_job *job, const struct attention_task *task, const struct tile_state *total)
+head_finish(const struct attention_job *job, const struct attention_task *task, const struct tile_state *total)
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
@@ -112,7 +115,7 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 	uint64_t n_splits = rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
 
 	task_begin(job, task, scratch);
-	state_clear(&scratch->total, scratch->total_values, job->v_padded, task->n_lines);
+	states_clear(job, task, scratch->total, scratch->total_values);
 	for (uint64_t split = 0; split < n_splits; split++) {
 		struct attention_piece piece = { .task = *task }, after = { .task = *task };
 		bool last;
@@ -129,10 +132,15 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 			after = *next;
 		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
 			     scratch->split_values);
-		split_merge(job, task, &scratch->total, scratch->split.maximum, scratch->split.sum,
-			    scratch->split_values);
+		for (uint32_t h = 0; h < task->n_heads; h++)
+			split_merge(job, task->n_lines, &scratch->total[h], scratch->split[h].maximum,
+				    scratch->split[h].sum, scratch->split[h].values);
 	}
-	task_finish(job, task, &scratch->total);
+	for (uint32_t h = 0; h < task->n_heads; h++) {
+		struct attention_task head = task_head(task, h);
+
+		head_finish(job, &head, &scratch->total[h]);
+	}
 }
 
 /* One split of a task, whose state waits in `partial` to be merged. */
@@ -144,8 +152,10 @@ piece_attend(const struct attention_job *job, const struct attention_piece *piec
 
 	task_begin(job, &piece->task, scratch);
 	split_attend(job, piece, sees_all(job) ? next : NULL, scratch, partial + 2 * (size_t)most);
-	memcpy(partial, scratch->split.maximum, n * sizeof(float));
-	memcpy(partial + most, scratch->split.sum, n * sizeof(float));
+	for (uint32_t h = 0; h < piece->task.n_heads; h++) {
+		memcpy(partial + h * n, scratch->split[h].maximum, n * sizeof(float));
+		memcpy(partial + most + h * n, scratch->split[h].sum, n * sizeof(float));
+	}
 }
 
 struct item {
@@ -172,7 +182,7 @@ item_take(struct kernel_team *team, const struct attention_job *job, struct orde
 		piece = cursor->first_piece + number * is->n_splits + item->piece.split;
 		item->partial = job->partials + piece * job->partial_size;
 	}
-	item->piece.task = task_of(job, row, number);
+	item->piece.task = task_of(job, row, is, number);
 	return true;
 }
 
@@ -205,6 +215,21 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		job->ops->end();
 }
 
+/* One KV head of a task, of which `partial` is its row's first. */
+static void
+head_merge(const struct attention_job *job, const struct attention_task *task, uint32_t h, uint64_t n_splits,
+	   const float *partial, struct team_scratch *scratch)
+{
+	const struct attention_task head = task_head(task, h);
+	const uint32_t most = job->order.max_lines, line = h * task->n_lines;
+
+	states_clear(job, &head, scratch->total, scratch->total_values);
+	for (uint64_t split = 0; split < n_splits; split++, partial += job->partial_size)
+		split_merge(job, task->n_lines, scratch->total, partial + line, partial + most + line,
+			    partial + 2 * (size_t)most + (size_t)line * job->v_padded);
+	head_finish(job, &head, scratch->total);
+}
+
 static void
 merges_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
@@ -213,15 +238,13 @@ merges_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 	uint64_t number;
 
 	while (order_merge(job, &cursor, number = team_take(team))) {
-		struct attention_task task = task_of(job, &job->args->rows[cursor.row], number - cursor.first);
-		uint64_t piece = cursor.first_piece + (number - cursor.first) * cursor.is.n_splits;
-		const float *partial = job->partials + piece * job->partial_size;
+		const struct order_row *is = &cursor.is;
+		uint32_t h = (uint32_t)((number -= cursor.first) % is->n_heads);
+		uint64_t piece = cursor.first_piece + number / is->n_heads * is->n_splits;
+		struct attention_task task = task_of(job, &job->args->rows[cursor.row], is, number / is->n_heads);
 
-		state_clear(&scratch->total, scratch->total_values, job->v_padded, task.n_lines);
-		for (uint64_t split = 0; split < cursor.is.n_splits; split++, partial += job->partial_size)
-			split_merge(job, &task, &scratch->total, partial, partial + job->order.max_lines,
-				    partial + 2 * (size_t)job->order.max_lines);
-		task_finish(job, &task, &scratch->total);
+		if (h < task.n_heads) /* the row's last task may have fewer */
+			head_merge(job, &task, h, is->n_splits, job->partials + piece * job->partial_size, scratch);
 	}
 }
 

@@ -3,7 +3,8 @@
  * attention.h - how one call of kernel_attention() is cut up, shared by its files
  *
  * A row's query lines (its query rows times the query heads of one KV head,
- * heads innermost) are cut into tasks of at most TILE_LINES.
+ * heads innermost) are cut into tasks of at most TILE_LINES.  Of few lines, a
+ * task has several KV heads, which take turns at each tile.
  */
 #ifndef PAGED_KERNELS_CPU_ATTENTION_H
 #define PAGED_KERNELS_CPU_ATTENTION_H
@@ -35,10 +36,11 @@ struct attention_job {
 
 struct attention_task {
 	const struct kernel_row *row;
-	uint32_t kv_head;
+	uint32_t kv_head; /* the first of n_heads */
+	uint32_t n_heads; /* more than one: of a row with few lines and without mods */
 	uint64_t first_line;
-	uint32_t n_lines;
-	bool packed; /* its row has many lines */
+	uint32_t n_lines; /* of each KV head; of all together TILE_LINES at most */
+	bool packed;      /* its row has many lines */
 };
 
 /* Keys [0, this) are what query row i sees. */
@@ -73,8 +75,20 @@ line_visible(const struct attention_job *job, const struct attention_task *task,
 	return row_visible(job, task->row, line_query_row(job, task, line));
 }
 
-/** state_clear - of the first n_lines lines: nothing seen yet */
-void state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines);
+/** task_head - of a task of several KV heads, its h-th alone */
+static inline struct attention_task
+task_head(const struct attention_task *task, uint32_t h)
+{
+	struct attention_task one = *task;
+
+	one.kv_head += h;
+	one.n_heads = 1;
+	return one;
+}
+
+/** states_clear - of a task's KV heads: nothing seen yet, values side by side in `values` */
+void states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
+		  float *values);
 
 /** task_begin - before a thread's splits of a task */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
@@ -100,7 +114,7 @@ struct attention_piece {
 };
 
 /**
- * split_attend - one split of a task into scratch->split, whose values lie in `values`
+ * split_attend - one split of a task into scratch->split, whose values lie in `values`, head after head
  *
  * @param[in] next  what this thread will do next, to be fetched meanwhile; or NULL
  */

@@ -32,7 +32,7 @@ line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, str
 	const struct kernel_tensor *out = &args->out;
 	uint64_t at = token * out->n_heads + head;
 	float lse[2] = { args->part[0].lse[at], args->part[1].lse[at] };
-	struct tile_state *total = &scratch->total;
+	struct tile_state *total = scratch->total;
 	float sum;
 
 	total->values = scratch->total_values;

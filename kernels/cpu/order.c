@@ -11,11 +11,38 @@
 /* ... but a short one, for which merging is dear, this. */
 #define SHORT_ITEMS_A_THREAD 4u
 #define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_LINES + 4))
+/* So is one of several KV heads that have less than this each in a page: reading so little at a place is dear too. */
+#define HEAD_BYTES 4096u
 
 static uint64_t
 cost_of(uint64_t n_tokens, uint32_t n_lines)
 {
 	return n_tokens * (n_lines + READING_LINES);
+}
+
+static uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * So many KV heads of a row make a task, of which one alone costs `cost`: what
+ * they have of a tile lies side by side in its pages.  Mods know but one head.
+ */
+static uint32_t
+heads_together(const struct attention_job *job, uint64_t n_lines, uint64_t cost)
+{
+	uint32_t n_heads = job->args->pages.layout->params.n_kv_heads;
+	uint64_t most = cost == 0 ? 1 : least(job->order.heads_limit / cost, TASK_HEADS);
+
+	if (job->args->mods != NULL || n_lines == 0 || n_lines > TASK_QUERY_LINES || n_lines >= job->many_lines)
+		return 1;
+	most = least(most, TILE_LINES / n_lines);
+	most = least(most, (uint64_t)TILE_LINES * PAGED_MAX_DIM / (TASK_QUERY_LINES * job->k_padded));
+	if (most <= 1)
+		return 1;
+	return (uint32_t)rows_divide_up(n_heads, rows_divide_up(n_heads, most));
 }
 
 struct order_row
@@ -24,23 +51,25 @@ order_row(const struct attention_job *job, const struct kernel_row *row)
 	uint64_t lines = (uint64_t)row->q_len * job->group;
 	uint64_t tokens = row->q_len == 0 ? 0 : row_visible(job, row, row->q_len - 1);
 	struct order_row is = {
-		.n_tasks = rows_divide_up(lines, TILE_LINES) * job->args->pages.layout->params.n_kv_heads,
 		.n_splits = rows_divide_up(tokens, KERNEL_SPLIT),
 		.n_lines = lines < TILE_LINES ? (uint32_t)lines : TILE_LINES,
 	};
-	uint64_t item_cost;
+	uint64_t cost = cost_of(tokens, is.n_lines), item_cost;
 
-	is.task_cost = cost_of(tokens, is.n_lines);
-	is.cut = is.task_cost > job->order.limit && is.n_splits > 1;
-	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_lines) : is.task_cost;
-	is.class = 63 - (unsigned int)__builtin_clzll(item_cost | 1);
+	is.cut = cost > job->order.limit && is.n_splits > 1;
+	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_lines) : cost;
+	is.n_heads = heads_together(job, lines, item_cost);
+	is.n_tasks = rows_divide_up(lines, TILE_LINES) *
+		     rows_divide_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
+	is.task_cost = cost * is.n_heads;
+	is.class = 63 - (unsigned int)__builtin_clzll(item_cost * is.n_heads | 1);
 	return is;
 }
 
 static void
 count(struct attention_job *job)
 {
-	struct order order = { .limit = job->order.limit };
+	struct order order = { .limit = job->order.limit, .heads_limit = job->order.heads_limit };
 
 	for (uint32_t i = 0; i < job->args->n_rows; i++) {
 		struct order_row row = order_row(job, &job->args->rows[i]);
@@ -52,12 +81,14 @@ count(struct attention_job *job)
 		if (!row.cut)
 			continue;
 		order.n_pieces += row.n_tasks * row.n_splits;
-		order.n_merges += row.n_tasks;
-		order.max_lines = row.n_lines > order.max_lines ? row.n_lines : order.max_lines;
+		order.n_merges += row.n_tasks * row.n_heads;
+		if (row.n_lines * row.n_heads > order.max_lines)
+			order.max_lines = row.n_lines * row.n_heads;
 	}
 	job->order = order;
 }
 
+/* Before there are limits, so of single KV heads. */
 static uint64_t
 total_cost(const struct attention_job *job)
 {
@@ -77,10 +108,13 @@ order_make(struct attention_job *job, uint32_t n_threads, size_t piece_floats, s
 	uint64_t share = total_cost(job) / n_threads, shortest = share / SHORT_ITEMS_A_THREAD;
 	struct order *order = &job->order;
 
-	shortest = shortest < SHORT_COST ? shortest : SHORT_COST;
+	shortest = least(shortest, SHORT_COST);
 	order->limit = share / ITEMS_A_THREAD > shortest ? share / ITEMS_A_THREAD : shortest;
+	order->heads_limit = order->limit;
+	if (job->args->pages.layout->plane[LAYOUT_K].head_stride < HEAD_BYTES)
+		order->heads_limit = share / SHORT_ITEMS_A_THREAD;
 	if (n_threads == 1)
-		order->limit = UINT64_MAX;
+		order->limit = order->heads_limit = UINT64_MAX;
 	count(job);
 	while (order->n_pieces * order->max_lines > max_floats / piece_floats) {
 		order->limit *= 2;
@@ -105,7 +139,8 @@ walk(const struct attention_job *job, struct order_cursor *cursor, uint64_t numb
 		for (; cursor->row < job->args->n_rows; cursor->row++) {
 			struct order_row row = order_row(job, &job->args->rows[cursor->row]);
 			uint64_t n_pieces = row.cut ? row.n_tasks * row.n_splits : 0;
-			uint64_t n_merges = row.cut ? row.n_tasks : 0, n = row.cut ? n_pieces : row.n_tasks;
+			uint64_t n_merges = row.cut ? row.n_tasks * row.n_heads : 0;
+			uint64_t n = row.cut ? n_pieces : row.n_tasks;
 
 			if (row.class != class)
 				continue;

@@ -78,7 +78,7 @@ wild_add(const struct attention_job *job, const struct attention_task *task, str
 		scores->seen[line] &= wild;
 		scores->rescale[line] = 1;
 	}
-	job->ops->values_seen(scores, &scratch->split, first, task->n_lines, &scratch->v_rows);
+	job->ops->values_seen(scores, scratch->split, first, task->n_lines, &scratch->v_rows);
 }
 
 void
@@ -91,7 +91,7 @@ packed_values(const struct attention_job *job, const struct attention_task *task
 
 	rows_pad(job, v, job->v_padded, scratch->v);
 	wild = ops->pack_values(scratch->v_panels, v);
-	ops->values(&scratch->scores, &scratch->split, first, task->n_lines, scratch->v_panels, v->n_tokens, ahead);
+	ops->values(&scratch->scores, scratch->split, first, task->n_lines, scratch->v_panels, v->n_tokens, ahead);
 	if (wild != 0)
 		wild_add(job, task, scratch, first, part, wild);
 }

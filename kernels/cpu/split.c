@@ -15,33 +15,57 @@
 #define PACK_LINES 9u
 
 void
-state_clear(struct tile_state *state, float *values, uint32_t stride, uint32_t n_lines)
+states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
+	     float *values)
 {
-	state->values = values;
-	state->stride = stride;
-	for (uint32_t line = 0; line < n_lines; line++) {
-		state->maximum[line] = -INFINITY;
-		state->sum[line] = 0;
+	const size_t each = (size_t)task->n_lines * job->v_padded;
+
+	for (uint32_t h = 0; h < task->n_heads; h++) {
+		states[h].values = values + h * each;
+		states[h].stride = job->v_padded;
+		for (uint32_t line = 0; line < task->n_lines; line++) {
+			states[h].maximum[line] = -INFINITY;
+			states[h].sum[line] = 0;
+		}
 	}
-	memset(values, 0, (size_t)n_lines * stride * sizeof(*values));
+	memset(values, 0, task->n_heads * each * sizeof(*values));
+}
+
+/* Where the queries of a task's h-th KV head begin, in q and in q16. */
+static size_t
+head_queries(const struct attention_job *job, uint32_t h)
+{
+	return (size_t)h * TASK_QUERY_LINES * job->k_padded;
+}
+
+static void
+head_begin(const struct attention_job *job, const struct attention_task *task, uint32_t h, struct team_scratch *scratch)
+{
+	const struct kernel_tensor *from = &job->args->q;
+	float *q = scratch->q + head_queries(job, h);
+	uint16_t *q16 = scratch->q16 + head_queries(job, h);
+
+	for (uint32_t line = 0; line < task->n_lines; line++) {
+		const void *query = tensor_at(from, task->row->q_start + line_query_row(job, task, line),
+					      line_head(job, task, line));
+		size_t at = (size_t)line * job->k_padded;
+
+		if (task->packed)
+			packed_query(job, scratch, line, query);
+		else if (job->score_dots != NULL)
+			job->score_dots->pack(q16 + at, query, from->dtype, from->dim);
+		else
+			job->ops->widen(q + at, query, from->dtype, from->dim);
+	}
 }
 
 void
 task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
 {
-	const struct kernel_tensor *from = &job->args->q;
+	for (uint32_t h = 0; h < task->n_heads; h++) {
+		struct attention_task head = task_head(task, h);
 
-	for (uint32_t line = 0; line < task->n_lines; line++) {
-		const void *q = tensor_at(from, task->row->q_start + line_query_row(job, task, line),
-					  line_head(job, task, line));
-		size_t at = (size_t)line * job->k_padded;
-
-		if (task->packed)
-			packed_query(job, scratch, line, q);
-		else if (job->score_dots != NULL)
-			job->score_dots->pack(scratch->q16 + at, q, from->dtype, from->dim);
-		else
-			job->ops->widen(scratch->q + at, q, from->dtype, from->dim);
+		head_begin(job, &head, h, scratch);
 	}
 	if (job->args->mods != NULL)
 		sight_begin(job, task, scratch);
@@ -106,13 +130,24 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 	rows->padded = p->dim;
 }
 
+/* The same tokens for the next KV head, without a look at their pages. */
+static void
+rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows)
+{
+	const uint64_t stride = job->args->pages.layout->plane[plane].head_stride;
+
+	for (uint32_t i = 0; i < rows->n_tokens; i += TILE_TOKEN_BLOCK)
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			rows->token[i + j] = (const uint8_t *)rows->token[i + j] + stride;
+}
+
 /*
  * Rows that fill no whole vectors, or that many lines will read, are first
- * made f32, or bf16 for products of pairs.
+ * made f32, or bf16 for products of pairs.  Returns them or the rows as they are.
  */
-static void
-rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, struct tile_rows *rows, uint32_t padded,
-	     uint32_t n_lines, float *scratch)
+static const struct tile_rows *
+rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, const struct tile_rows *rows,
+	     uint32_t padded, uint32_t n_lines, float *scratch, struct tile_rows *made)
 {
 	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
 	uint32_t most = dots != NULL                         ? PACK_LINES
@@ -121,7 +156,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, s
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
 
 	if (rows->padded == padded && (rows->dtype == dtype || n_lines < most))
-		return;
+		return rows;
 	for (uint32_t i = 0; i < rows->n_tokens; i++) {
 		void *to = (uint8_t *)scratch + i * stride;
 
@@ -129,34 +164,30 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, s
 			dots->pack(to, rows->token[i], rows->dtype, rows->padded);
 		else
 			job->ops->widen(to, rows->token[i], rows->dtype, rows->padded);
-		rows->token[i] = to;
+		made->token[i] = to;
 	}
 	for (uint32_t i = rows->n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
-		rows->token[i] = rows->token[rows->n_tokens - 1];
-	rows->dtype = dtype;
-	rows->padded = padded;
+		made->token[i] = made->token[rows->n_tokens - 1];
+	made->n_tokens = rows->n_tokens;
+	made->dtype = dtype;
+	made->padded = padded;
+	return made;
 }
 
 /* The scales of an i8 tile's tokens. */
 static void
-scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows, float scale[TILE_TOKENS])
+scales_load(const struct tile_rows *rows, float scale[TILE_TOKENS])
 {
-	rows_locate(job, task, plane, begin, n_tokens, wanted, rows);
-	for (uint32_t i = 0; i < n_tokens; i++)
+	for (uint32_t i = 0; i < rows->n_tokens; i++)
 		memcpy(&scale[i], rows->token[i], sizeof(*scale));
 }
 
-/* Both scales of an i8 tile, while its products keep the core busy. */
+/* Asked for while its products keep the core busy. */
 static void
-scales_fetch(const struct attention_job *job, const struct attention_task *task, uint32_t begin, uint32_t n_tokens,
-	     uint64_t wanted, struct tile_rows *rows)
+scales_fetch(const struct tile_rows *rows)
 {
-	for (unsigned int plane = LAYOUT_K_SCALE; plane <= LAYOUT_V_SCALE; plane++) {
-		rows_locate(job, task, plane, begin, n_tokens, wanted, rows);
-		for (uint32_t i = 0; i < n_tokens; i++)
-			__builtin_prefetch(rows->token[i]);
-	}
+	for (uint32_t i = 0; i < rows->n_tokens; i++)
+		__builtin_prefetch(rows->token[i]);
 }
 
 /* Scores of tokens that a line does not see may become anything, NaN included. */
@@ -232,8 +263,10 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 	return 1;
 }
 
+/* A tile of one of a task's KV heads. */
 struct tile_place {
-	const struct attention_task *task;
+	struct attention_task task; /* of that head alone */
+	uint32_t h;                 /* its number among the task's */
 	uint32_t begin;
 	uint32_t most; /* so many keys the task's last line sees */
 };
@@ -241,23 +274,87 @@ struct tile_place {
 static struct tile_place
 place_of(const struct attention_job *job, const struct attention_piece *piece)
 {
-	return (struct tile_place){ .task = &piece->task,
+	return (struct tile_place){ .task = task_head(&piece->task, 0),
 				    .begin = (uint32_t)(piece->split * KERNEL_SPLIT),
 				    .most = line_visible(job, &piece->task, piece->task.n_lines - 1) };
 }
 
+/* The tile's next head, or the next tile's first: what heads have of a tile lies side by side in the pages. */
+static struct tile_place
+place_after(const struct tile_place *place, const struct attention_task *task)
+{
+	struct tile_place after = *place;
+
+	after.h = place->h + 1 < task->n_heads ? place->h + 1 : 0;
+	after.task.kv_head = task->kv_head + after.h;
+	if (after.h == 0)
+		after.begin += TILE_TOKENS;
+	return after;
+}
+
+static uint32_t
+place_tokens(const struct tile_place *place)
+{
+	return tile_end(place->begin, place->most) - place->begin;
+}
+
 /*
- * A tile into the split's state; `part` of the split is seen.  `located`: the
- * tile before this one left its keys' addresses in scratch->ahead.  Returns
- * whether this one left those of `next`, if there is one that is surely wanted.
+ * Addresses of the tile's tokens; `known`: its keys' are in k_rows for another
+ * head of the tile, in `ahead` for the first.
+ */
+static void
+place_locate(const struct attention_job *job, const struct tile_place *place, struct team_scratch *scratch,
+	     uint64_t wanted, bool known)
+{
+	const struct attention_task *task = &place->task;
+	uint32_t begin = place->begin, n = place_tokens(place);
+
+	if (place->h == 0 && known)
+		scratch->k_rows = scratch->ahead;
+	else if (place->h == 0)
+		rows_locate(job, task, LAYOUT_K, begin, n, wanted, &scratch->k_rows);
+	if (place->h == 0)
+		rows_locate(job, task, LAYOUT_V, begin, n, wanted, &scratch->v_rows);
+	else
+		rows_next_head(job, LAYOUT_V, &scratch->v_rows);
+	if (job->args->pages.layout->params.dtype != PAGED_I8)
+		return;
+	for (unsigned int i = 0; i < 2; i++) {
+		if (place->h == 0)
+			rows_locate(job, task, LAYOUT_K_SCALE + i, begin, n, wanted, &scratch->scale_rows[i]);
+		else
+			rows_next_head(job, LAYOUT_K_SCALE + i, &scratch->scale_rows[i]);
+		scales_fetch(&scratch->scale_rows[i]);
+	}
+}
+
+/* Keys that come next, once those in k_rows were multiplied. */
+static const struct tile_rows *
+ahead_locate(const struct attention_job *job, const struct tile_place *next, struct team_scratch *scratch)
+{
+	if (next == NULL)
+		return NULL;
+	if (next->h > 0) {
+		rows_next_head(job, LAYOUT_K, &scratch->k_rows);
+		return &scratch->k_rows;
+	}
+	rows_locate(job, &next->task, LAYOUT_K, next->begin, place_tokens(next), ~UINT64_C(0), &scratch->ahead);
+	return &scratch->ahead;
+}
+
+/*
+ * A tile into the split's state; `part` of the split is seen.  `known`: the
+ * tile before this one left its keys' addresses.  Returns whether this one left
+ * those of `next`, if there is one that is surely wanted.
  */
 static bool
 tile_attend(const struct attention_job *job, struct team_scratch *scratch, const struct tile_place *place,
-	    const struct tile_place *next, enum sight_part part, bool located)
+	    const struct tile_place *next, enum sight_part part, bool known)
 {
-	const struct attention_task *task = place->task;
+	const struct attention_task *task = &place->task;
 	struct tile_scores *scores = &scratch->scores;
-	struct tile_rows *k = &scratch->k_rows, *v = &scratch->v_rows, *ahead = NULL;
+	struct tile_state *state = &scratch->split[place->h];
+	const struct tile_rows *v = &scratch->v_rows, *k = &scratch->k_rows, *ahead;
 	uint32_t begin = place->begin, end = tile_end(begin, place->most), first = 0, n = task->n_lines;
 	uint64_t wanted = ~UINT64_C(0);
 	bool scales = job->args->pages.layout->params.dtype == PAGED_I8;
@@ -274,46 +371,36 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		part = sight_tile(job, task, scratch, begin, end, first, &wanted);
 	if (part == SIGHT_NOTHING)
 		return false;
-	if (located)
-		*k = scratch->ahead;
-	else
-		rows_locate(job, task, LAYOUT_K, begin, end - begin, wanted, k);
-	if (scales)
-		scales_fetch(job, task, begin, end - begin, wanted, &scratch->ahead);
-	rows_locate(job, task, LAYOUT_V, begin, end - begin, wanted, v);
+	place_locate(job, place, scratch, wanted, known);
 	if (!task->packed)
-		rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k);
+		k = rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k, &scratch->made_rows);
 	if (task->packed)
 		packed_scores(job, task, scratch, first);
 	else if (job->score_dots != NULL)
-		job->score_dots->scores(scores, scratch->q16, first, n, k, v);
+		job->score_dots->scores(scores, scratch->q16 + head_queries(job, place->h), first, n, k, v);
 	else
-		job->ops->scores(scores, scratch->q, first, n, k, v);
+		job->ops->scores(scores, scratch->q + head_queries(job, place->h), first, n, k, v);
 	if (scales) {
-		scales_load(job, task, LAYOUT_K_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
+		scales_load(&scratch->scale_rows[0], scratch->scale);
 		scores_scale(scores, first, n, scratch->scale);
 	}
 	if (job->args->mods != NULL)
 		scale = scores_modify(job, task, scratch, begin, end, first, part);
-	job->ops->softmax(scores, &scratch->split, first, n, scale);
+	job->ops->softmax(scores, state, first, n, scale);
 	if (scales) {
-		scales_load(job, task, LAYOUT_V_SCALE, begin, end - begin, wanted, &scratch->ahead, scratch->scale);
+		scales_load(&scratch->scale_rows[1], scratch->scale);
 		weights_scale(scores, first, n, scratch->scale);
 	}
-	if (next != NULL) {
-		ahead = &scratch->ahead;
-		rows_locate(job, next->task, LAYOUT_K, next->begin, tile_end(next->begin, next->most) - next->begin,
-			    ~UINT64_C(0), ahead);
-	}
+	ahead = ahead_locate(job, next, scratch);
 	if (task->packed) {
 		packed_values(job, task, scratch, first, part, ahead);
 		return ahead != NULL;
 	}
-	rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v);
+	v = rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v, &scratch->made_rows);
 	if (part == SIGHT_SOME)
-		job->values_seen(scores, &scratch->split, first, n, v);
+		job->values_seen(scores, state, first, n, v);
 	else
-		job->values(scores, &scratch->split, first, n, v, ahead);
+		job->values(scores, state, first, n, v, ahead);
 	return ahead != NULL;
 }
 
@@ -322,26 +409,25 @@ split_attend(const struct attention_job *job, const struct attention_piece *piec
 	     struct team_scratch *scratch, float *values)
 {
 	const struct attention_task *task = &piece->task;
-	struct tile_place place = place_of(job, piece);
+	struct tile_place place = place_of(job, piece), after;
 	uint64_t end = (piece->split + 1) * KERNEL_SPLIT;
 	enum sight_part part = SIGHT_ALL;
 	bool located = false;
 
 	end = end < place.most ? end : place.most;
-	state_clear(&scratch->split, values, job->v_padded, task->n_lines);
+	states_clear(job, task, scratch->split, values);
 	if (job->args->mods != NULL && place.begin < end)
 		part = sight_split(job, task, scratch, place.begin, end);
-	while (part != SIGHT_NOTHING && place.begin < end) {
-		struct tile_place after = place;
-		bool known;
+	for (; part != SIGHT_NOTHING && place.begin < end; place = after) {
+		struct tile_place then;
+		bool wanted;
 
-		after.begin += TILE_TOKENS;
-		known = part == SIGHT_ALL && after.begin < end;
+		then = after = place_after(&place, task);
+		wanted = part == SIGHT_ALL && after.begin < end;
 		if (after.begin >= end && next != NULL) {
-			after = place_of(job, next);
-			known = after.begin < after.most;
+			then = place_of(job, next);
+			wanted = then.begin < then.most;
 		}
-		located = tile_attend(job, scratch, &place, known ? &after : NULL, part, located);
-		place.begin += TILE_TOKENS;
+		located = tile_attend(job, scratch, &place, wanted ? &then : NULL, part, located);
 	}
 }

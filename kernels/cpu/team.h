@@ -16,9 +16,14 @@
 #include "kernels/cpu/sight.h"
 #include "kernels/cpu/tile.h"
 
+/** Most KV heads in one task. */
+#define TASK_HEADS 16u
+/** The query of a KV head among several has place for so many lines. */
+#define TASK_QUERY_LINES 16u
+
 /** What one thread needs to attend; lives as long as the team. */
 struct team_scratch {
-	uint32_t thread; /* its number in the team, the caller's 0 */
+	uint32_t thread;          /* its number in the team, the caller's 0 */
 	_Atomic uint64_t section; /* the last one that run() brought it into */
 	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
 	uint16_t q16[TILE_LINES * PAGED_MAX_DIM]; /* q in bf16, where scores come of products of pairs */
@@ -29,9 +34,10 @@ struct team_scratch {
 	float k_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	float v_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	struct tile_scores scores;
-	struct tile_state split, total;
-	struct tile_rows k_rows, v_rows, ahead;
-	float scale[TILE_TOKENS]; /* of i8: the tokens' own */
+	struct tile_state split[TASK_HEADS], total[TASK_HEADS];
+	struct tile_rows k_rows, v_rows, made_rows, ahead;
+	struct tile_rows scale_rows[2]; /* of i8: of keys, of values */
+	float scale[TILE_TOKENS];       /* of i8: the tokens' own */
 	struct sight sight;
 };
 
