@@ -89,19 +89,23 @@ float_log(ivec a)
 	return choose((fvec)a >= fsplat(0), (ivec)result, (ivec)fsplat(NAN));
 }
 
+/* e^2x - 1 is 2^n (e^2r - 1) + 2^n - 1 with |r| <= ln 2 / 4, and tanh that over itself and 2; n is 26 at most. */
 INLINE ivec
 float_tanh(ivec a)
 {
-	fvec x = (fvec)float_abs(a), z = x * x, y, far;
+	fvec x = (fvec)float_abs(a), shifted = x * fsplat(2.88539008f) + ROUNDER, r, y, power, e;
 
-	far = fsplat(1) - fsplat(2) / ((fvec)float_exp((ivec)(x + x)) + fsplat(1));
-	y = fsplat(-5.70498872745e-3f);
-	y = y * z + fsplat(2.06390887954e-2f);
-	y = y * z - fsplat(5.37397155531e-2f);
-	y = y * z + fsplat(1.33314422036e-1f);
-	y = y * z - fsplat(3.33332819422e-1f);
-	y = y * z * x + x;
-	return (ivec)fchoose(x < fsplat(0.625f), y, far) | (a & SIGN);
+	r = x - (shifted - ROUNDER) * fsplat(0.34657359f);
+	y = fsplat(8.884811e-2f);
+	y = y * r + fsplat(2.6772952e-1f);
+	y = y * r + fsplat(6.666752e-1f);
+	y = y * r + fsplat(1.3333235f);
+	y = y * r + fsplat(1.9999999f);
+	y = y * r + fsplat(2);
+	power = (fvec)(((uvec)shifted << 23) + (uvec)fsplat(1));
+	e = (power - fsplat(1)) + power * (y * r);
+	y = fchoose(x > fsplat(9.1f), fsplat(1), e / (e + fsplat(2)));
+	return (ivec)y | (a & SIGN);
 }
 
 INLINE ivec
