@@ -236,6 +236,8 @@ Test(order, heads_of_few_lines)
 		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
 		batch.rows[0].q_len = 1;
 		batch.args.mods = &mods;
+		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads);
+		mods.params.blocks = (const void *)&batch;
 		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
 	}
 }

@@ -37,7 +37,7 @@ struct attention_job {
 struct attention_task {
 	const struct kernel_row *row;
 	uint32_t kv_head; /* the first of n_heads */
-	uint32_t n_heads; /* more than one: of a row with few lines and without mods */
+	uint32_t n_heads; /* more than one: of a row with few lines and without a block mask */
 	uint64_t first_line;
 	uint32_t n_lines; /* of each KV head; of all together TILE_LINES at most */
 	bool packed;      /* its row has many lines */
@@ -90,7 +90,7 @@ task_head(const struct attention_task *task, uint32_t h)
 void states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
 		  float *values);
 
-/** task_begin - before a thread's splits of a task */
+/** task_begin - before a thread's splits of a task; mods are told of a task's only KV head */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
 /** packed_choose - how rows with many lines are multiplied: the job's last fields, from those before them */

@@ -20,23 +20,20 @@ cost_of(uint64_t n_tokens, uint32_t n_lines)
 	return n_tokens * (n_lines + READING_LINES);
 }
 
-static uint64_t
-least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * So many KV heads of a row make a task, of which one alone costs `cost`: what
- * they have of a tile lies side by side in its pages.  Mods know but one head.
+ * they have of a tile lies side by side in its pages.  A block mask lists what one
+ * of them sees.
  */
 static uint32_t
 heads_together(const struct attention_job *job, uint64_t n_lines, uint64_t cost)
 {
+	const struct kernel_mods *mods = job->args->mods;
 	uint32_t n_heads = job->args->pages.layout->params.n_kv_heads;
 	uint64_t most = cost == 0 ? 1 : least(job->order.heads_limit / cost, TASK_HEADS);
 
-	if (job->args->mods != NULL || n_lines == 0 || n_lines > TASK_QUERY_LINES || n_lines >= job->many_lines)
+	if ((mods != NULL && mods->params.blocks != NULL) || n_lines == 0 || n_lines > TASK_QUERY_LINES ||
+	    n_lines >= job->many_lines)
 		return 1;
 	most = least(most, TILE_LINES / n_lines);
 	most = least(most, (uint64_t)TILE_LINES * PAGED_MAX_DIM / (TASK_QUERY_LINES * job->k_padded));

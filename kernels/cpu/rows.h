@@ -39,6 +39,12 @@ rows_divide_up(uint64_t n, uint64_t by)
 	return n / by + (n % by != 0);
 }
 
+static inline uint64_t
+least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 /** tensor_at - the elements of one head of one packed row */
 static inline void *
 tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)

@@ -135,12 +135,13 @@ static enum sight_part
 interval(const struct attention_job *job, const struct attention_task *task, uint64_t begin, uint64_t end)
 {
 	uint32_t last = task->n_lines - 1, first_head = task->kv_head * job->group;
+	uint32_t others = (task->n_heads - 1) * job->group; /* query heads of the task's other KV heads */
 	bool one_row = line_query_row(job, task, 0) == line_query_row(job, task, last);
 	int32_t b = (int32_t)task_row(job, task);
 	struct mod_box box = {
 		.b = { b, b },
 		.h = { (int32_t)(one_row ? line_head(job, task, 0) : first_head),
-		       (int32_t)(one_row ? line_head(job, task, last) : first_head + job->group - 1) },
+		       (int32_t)((one_row ? line_head(job, task, last) : first_head + job->group - 1) + others) },
 		.q_idx = { line_q_idx(job, task, 0), line_q_idx(job, task, last) },
 		.kv_idx = { (int32_t)begin, (int32_t)(end - 1) },
 	};

@@ -67,7 +67,7 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 
 		head_begin(job, &head, h, scratch);
 	}
-	if (job->args->mods != NULL)
+	if (job->args->mods != NULL && task->n_heads == 1)
 		sight_begin(job, task, scratch);
 }
 
@@ -269,25 +269,34 @@ struct tile_place {
 	uint32_t h;                 /* its number among the task's */
 	uint32_t begin;
 	uint32_t most; /* so many keys the task's last line sees */
+	bool beside;   /* the head before it was just at the same tile */
 };
 
 static struct tile_place
-place_of(const struct attention_job *job, const struct attention_piece *piece)
+place_of(const struct attention_job *job, const struct attention_piece *piece, uint32_t h)
 {
-	return (struct tile_place){ .task = task_head(&piece->task, 0),
+	return (struct tile_place){ .task = task_head(&piece->task, h),
+				    .h = h,
 				    .begin = (uint32_t)(piece->split * KERNEL_SPLIT),
 				    .most = line_visible(job, &piece->task, piece->task.n_lines - 1) };
 }
 
-/* The tile's next head, or the next tile's first: what heads have of a tile lies side by side in the pages. */
+/* KV heads that take turns at each tile: what they have of it lies side by side in the pages. */
+struct turn {
+	const struct attention_task *task;
+	uint32_t first, end;
+};
+
+/* The tile's next head, or the next tile's first. */
 static struct tile_place
-place_after(const struct tile_place *place, const struct attention_task *task)
+place_after(const struct tile_place *place, const struct turn *turn)
 {
 	struct tile_place after = *place;
 
-	after.h = place->h + 1 < task->n_heads ? place->h + 1 : 0;
-	after.task.kv_head = task->kv_head + after.h;
-	if (after.h == 0)
+	after.beside = place->h + 1 < turn->end;
+	after.h = after.beside ? place->h + 1 : turn->first;
+	after.task.kv_head = turn->task->kv_head + after.h;
+	if (!after.beside)
 		after.begin += TILE_TOKENS;
 	return after;
 }
@@ -300,7 +309,7 @@ place_tokens(const struct tile_place *place)
 
 /*
  * Addresses of the tile's tokens; `known`: its keys' are in k_rows for another
- * head of the tile, in `ahead` for the first.
+ * head beside it, else in `ahead`.
  */
 static void
 place_locate(const struct attention_job *job, const struct tile_place *place, struct team_scratch *scratch,
@@ -309,18 +318,18 @@ place_locate(const struct attention_job *job, const struct tile_place *place, st
 	const struct attention_task *task = &place->task;
 	uint32_t begin = place->begin, n = place_tokens(place);
 
-	if (place->h == 0 && known)
+	if (!place->beside && known)
 		scratch->k_rows = scratch->ahead;
-	else if (place->h == 0)
+	else if (!place->beside)
 		rows_locate(job, task, LAYOUT_K, begin, n, wanted, &scratch->k_rows);
-	if (place->h == 0)
+	if (!place->beside)
 		rows_locate(job, task, LAYOUT_V, begin, n, wanted, &scratch->v_rows);
 	else
 		rows_next_head(job, LAYOUT_V, &scratch->v_rows);
 	if (job->args->pages.layout->params.dtype != PAGED_I8)
 		return;
 	for (unsigned int i = 0; i < 2; i++) {
-		if (place->h == 0)
+		if (!place->beside)
 			rows_locate(job, task, LAYOUT_K_SCALE + i, begin, n, wanted, &scratch->scale_rows[i]);
 		else
 			rows_next_head(job, LAYOUT_K_SCALE + i, &scratch->scale_rows[i]);
@@ -334,7 +343,7 @@ ahead_locate(const struct attention_job *job, const struct tile_place *next, str
 {
 	if (next == NULL)
 		return NULL;
-	if (next->h > 0) {
+	if (next->beside) {
 		rows_next_head(job, LAYOUT_K, &scratch->k_rows);
 		return &scratch->k_rows;
 	}
@@ -404,30 +413,59 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	return ahead != NULL;
 }
 
+/* A turn's tiles from `place` to `end`; `then` comes after them, or is NULL.  Returns what tile_attend() does. */
+static bool
+turn_attend(const struct attention_job *job, struct team_scratch *scratch, const struct turn *turn,
+	    struct tile_place place, uint64_t end, const struct tile_place *then, enum sight_part part, bool known)
+{
+	while (place.begin < end) {
+		const struct tile_place after = place_after(&place, turn);
+		const struct tile_place *next = part == SIGHT_ALL ? &after : NULL;
+
+		if (after.begin >= end)
+			next = then;
+		known = tile_attend(job, scratch, &place, next, part, known);
+		place = after;
+	}
+	return known;
+}
+
 void
 split_attend(const struct attention_job *job, const struct attention_piece *piece, const struct attention_piece *next,
 	     struct team_scratch *scratch, float *values)
 {
 	const struct attention_task *task = &piece->task;
-	struct tile_place place = place_of(job, piece), after;
-	uint64_t end = (piece->split + 1) * KERNEL_SPLIT;
+	const struct kernel_mods *mods = job->args->mods;
+	const struct tile_place begin = place_of(job, piece, 0);
+	struct tile_place then;
+	uint64_t end = least(begin.begin + KERNEL_SPLIT, begin.most);
 	enum sight_part part = SIGHT_ALL;
-	bool located = false;
+	bool known = false, wanted;
+	uint32_t step = task->n_heads;
 
-	end = end < place.most ? end : place.most;
 	states_clear(job, task, scratch->split, values);
-	if (job->args->mods != NULL && place.begin < end)
-		part = sight_split(job, task, scratch, place.begin, end);
-	for (; part != SIGHT_NOTHING && place.begin < end; place = after) {
-		struct tile_place then;
-		bool wanted;
+	if (mods != NULL && begin.begin < end)
+		part = sight_split(job, task, scratch, begin.begin, end);
+	if (part == SIGHT_NOTHING)
+		return;
+	/* Mods know one head at a time. */
+	if (mods != NULL && (mods->score != NULL || part == SIGHT_SOME))
+		step = 1;
+	for (uint32_t h = 0; h < task->n_heads; h += step) {
+		const struct turn turn = { task, h, h + step };
+		const struct tile_place place = place_of(job, piece, h);
 
-		then = after = place_after(&place, task);
-		wanted = part == SIGHT_ALL && after.begin < end;
-		if (after.begin >= end && next != NULL) {
-			then = place_of(job, next);
+		if (h + step < task->n_heads) {
+			then = place_of(job, piece, h + step);
+			wanted = part == SIGHT_ALL;
+		} else if (next != NULL) {
+			then = place_of(job, next, 0);
 			wanted = then.begin < then.most;
+		} else {
+			wanted = false;
 		}
-		located = tile_attend(job, scratch, &place, wanted ? &then : NULL, part, located);
+		if (step < task->n_heads)
+			sight_begin(job, &place.task, scratch);
+		known = turn_attend(job, scratch, &turn, place, end, wanted ? &then : NULL, part, known);
 	}
 }
