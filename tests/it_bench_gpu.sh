@@ -2,32 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # paged-bench's suite for the GPU: at toy sizes over the driver's stand-in, where
 # every figure is there and finite and none is looked at; and without a driver.
-directory=$(mktemp -d /tmp/it-bench-gpu.XXXXXX) || exit 99
-trap 'rm -rf "$directory"' EXIT
+. "$PAGED_SRCDIR/tests/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
 stand_in=$PAGED_BUILDDIR/tests/cuda-stand-in/.libs
-n=0
-status=0
-
-try()
-{
-	n=$((n + 1))
-	name=$1
-	shift
-	if "$@" >"$directory/output" 2>&1; then
-		echo "ok $n - $name"
-	else
-		sed 's/^/# /' "$directory/output"
-		echo "not ok $n - $name"
-		status=1
-	fi
-}
-
-skip()
-{
-	n=$((n + 1))
-	echo "ok $n - $1 # SKIP $2"
-}
 
 # What was measured of each figure, and the machine.
 quick()
@@ -78,5 +55,4 @@ else
 fi
 try "without a driver it says so" no_driver
 try "a suite that is not made of groups takes no --only" refused
-echo "1..$n"
-exit $status
+finish

@@ -2,31 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # paged-bench's suites for the host at toy sizes: every figure is there and
 # finite, or says why not; none is looked at.
-directory=$(mktemp -d /tmp/it-bench-host.XXXXXX) || exit 99
-trap 'rm -rf "$directory"' EXIT
+. "$PAGED_SRCDIR/tests/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
-n=0
-status=0
-
-try()
-{
-	n=$((n + 1))
-	name=$1
-	shift
-	if "$@" >"$directory/output" 2>&1; then
-		echo "ok $n - $name"
-	else
-		sed 's/^/# /' "$directory/output"
-		echo "not ok $n - $name"
-		status=1
-	fi
-}
-
-skip()
-{
-	n=$((n + 1))
-	echo "ok $n - $1 # SKIP $2"
-}
 
 # suite, least number of figures, further arguments
 quick()
@@ -151,5 +128,4 @@ else
 	skip "prefill beside torch" "no torch; bench/peers/setup makes one"
 fi
 try "what makes no sense is refused" refused
-echo "1..$n"
-exit $status
+finish

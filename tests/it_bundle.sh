@@ -1,26 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tools/gpu-bundle: what it packs runs elsewhere, with an empty environment and no library but its own.
-directory=$(mktemp -d /tmp/it-bundle.XXXXXX) || exit 99
-trap 'rm -rf "$directory"' EXIT
+. "$PAGED_SRCDIR/tests/tap.sh"
 bundle=$directory/elsewhere/paged-gpu
-n=0
-status=0
-
-# try NAME COMMAND...: one test; its output is kept in $directory/output.
-try()
-{
-	n=$((n + 1))
-	name=$1
-	shift
-	if "$@" >"$directory/output" 2>&1; then
-		echo "ok $n - $name"
-	else
-		sed 's/^/# /' "$directory/output"
-		echo "not ok $n - $name"
-		status=1
-	fi
-}
 
 # As on a machine where nothing was installed.  What a sanitizer shall not report stays known.
 bare()
@@ -113,5 +95,4 @@ try "tests of the GPU are skipped where there is none" gpu_tests
 try "all that a GPU is for, in steps" all_steps
 try "a CUDA compiler elsewhere is taken" nvrtc_found
 try "what cannot be is refused" refused
-echo "1..$n"
-exit $status
+finish

@@ -5,23 +5,8 @@ if [ ! -e "$PAGED_BUILDDIR/tests/cuda-stand-in/.libs/libcuda.so.1" ]; then
 	echo "1..0 # SKIP the CUDA driver's stand-in is not built"
 	exit 0
 fi
-directory=$(mktemp -d /tmp/it-conformance.XXXXXX) || exit 99
-trap 'rm -rf "$directory"' EXIT
+. "$PAGED_SRCDIR/tests/tap.sh"
 program=$PAGED_BUILDDIR/tests/gpu/conformance
-n=0
-status=0
-
-result()
-{
-	n=$((n + 1))
-	if [ "$1" -eq 0 ]; then
-		echo "ok $n - $2"
-	else
-		sed 's/^/# /' "$directory/output"
-		echo "not ok $n - $2"
-		status=1
-	fi
-}
 
 PAGED_CONFORMANCE_RECORD=$directory/record "$program" >"$directory/output" 2>&1
 result $? "records are written"
@@ -42,5 +27,4 @@ awk 'function wrong(line) { sub(/[0-9a-f]+$/, "7", line); return line }
 PAGED_CONFORMANCE_REPLAY=$directory/wrong "$program" >"$directory/output" 2>&1
 [ "$(grep -c '^not ok' "$directory/output")" -eq "$(grep -c '^launch' "$directory/record")" ]
 result $? "a wrong word is found in each"
-echo "1..$n"
-exit $status
+finish

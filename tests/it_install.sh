@@ -1,42 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What make install puts down is enough: programs in C, C++ and Python use it.
-directory=$(mktemp -d /tmp/it-install.XXXXXX) || exit 99
+. "$PAGED_SRCDIR/tests/tap.sh"
 daemon=
-finish()
-{
-	[ -z "$daemon" ] || kill "$daemon" 2>/dev/null
-	rm -rf "$directory"
-}
-trap finish EXIT
-n=0
-status=0
-
-# try NAME COMMAND...: one test; its output is kept in $directory/output.
-try()
-{
-	n=$((n + 1))
-	name=$1
-	shift
-	if "$@" >"$directory/output" 2>&1; then
-		echo "ok $n - $name"
-	else
-		sed 's/^/# /' "$directory/output"
-		echo "not ok $n - $name"
-		status=1
-	fi
-}
-# try_with PROGRAM NAME COMMAND...: skipped, and said to be, where PROGRAM is missing.
-try_with()
-{
-	if command -v "$1" >/dev/null 2>&1; then
-		shift
-		try "$@"
-	else
-		n=$((n + 1))
-		echo "ok $n - $2 # SKIP no $1"
-	fi
-}
+trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; rm -rf "$directory"' EXIT
 
 # Where configure was told to put things; later ones are made of earlier ones.
 root=$directory/root
@@ -65,9 +32,8 @@ expected()
 try "everything is in its place" expected
 
 if "$sbin/pagedd" --version | grep -q '^sanitizers *yes'; then
-	echo "ok $((n + 1)) - programs use it # SKIP built with sanitizers"
-	echo "1..$((n + 1))"
-	exit $status
+	skip "programs use it" "built with sanitizers"
+	finish
 fi
 
 export PKG_CONFIG_PATH="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
@@ -141,5 +107,4 @@ try "pagedctl check" "$bin/pagedctl" check
 kill "$daemon"
 try "pagedd stops" wait "$daemon"
 daemon=
-echo "1..$n"
-exit $status
+finish

@@ -15,7 +15,7 @@ UNIT_TESTS =
 IT_TESTS =
 # Scripts that print TAP.
 LINT_TESTS = %D%/lint_man.sh
-EXTRA_DIST += $(LINT_TESTS)
+EXTRA_DIST += $(LINT_TESTS) %D%/tap.sh
 
 # it_* programs link this; they find the build tree by PAGED_BUILDDIR.
 check_LTLIBRARIES = %D%/libharness.la
