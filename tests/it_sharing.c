@@ -127,6 +127,86 @@ IT_TEST(another_session_reads_the_same_bits)
 	it_daemon_stop(&daemon);
 }
 
+/* K and V of a layer: of a reader's own tokens, then of a writer's from `GATHER_FROM` on. */
+#define OWN_LENGTH 9u
+#define GATHER_FROM 5u
+#define GATHER_TOKENS (OWN_LENGTH + LENGTH - GATHER_FROM)
+
+struct gathered {
+	float k[GATHER_TOKENS][TOY_KV_HEADS][TOY_DIM], v[GATHER_TOKENS][TOY_KV_HEADS][TOY_DIM];
+};
+
+static void
+toy_gather(struct toy *toy, uint32_t layer, const uint32_t *begin, struct gathered *to)
+{
+	struct paged_gather_params params = { .struct_size = sizeof(params), .begin = begin };
+	struct paged_tensor k = { .data = to->k, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
+	struct paged_tensor v = { .data = to->v, .dtype = PAGED_F32, .n_heads = TOY_KV_HEADS, .dim = TOY_DIM };
+
+	toy_ok(toy, paged_gather(toy->batch, layer, &k, &v, &params));
+}
+
+static void
+gatherer(int from, int to, void *argument)
+{
+	const uint32_t begin[] = { 0, GATHER_FROM };
+	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
+	struct gathered gathered;
+	paged_seq_id seq;
+	struct toy toy;
+
+	(void)argument;
+	toy_open(&toy, NULL, 0);
+	it_hear(from, &seq, sizeof(seq));
+	rows[0].seq = toy_sequence(&toy, OWN_LENGTH);
+	rows[1].seq = seq;
+	toy_write(&toy, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
+	toy_ok(&toy, paged_batch_plan(toy.batch, 2, rows));
+	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
+		toy_gather(&toy, layer, begin, &gathered);
+		it_say(to, &gathered, sizeof(gathered));
+	}
+	toy_ok(&toy, paged_batch_validate(toy.batch));
+	it_say(to, "x", 1);
+	it_hear(from, &seq, 1);
+	toy_gather(&toy, 0, begin, &gathered);
+	toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_STALE);
+	toy_close(&toy);
+}
+
+/* Beside its own; when the writer erases them, what was gathered is told to be nothing. */
+IT_TEST(another_session_takes_tokens_out)
+{
+	const uint32_t begin[] = { 0, GATHER_FROM };
+	struct paged_batch_row rows[2] = { { .kv_len = OWN_LENGTH }, { .kv_len = LENGTH } };
+	struct gathered mine[TOY_LAYERS], theirs[TOY_LAYERS];
+	struct it_daemon daemon;
+	struct it_worker worker;
+	struct toy toy;
+	char done;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_fork(&worker, gatherer, NULL);
+	toy_open(&toy, NULL, 0);
+	rows[0].seq = toy_sequence(&toy, OWN_LENGTH);
+	rows[1].seq = toy_sequence(&toy, LENGTH);
+	toy_write(&toy, rows[0].seq, 0, OWN_LENGTH, SEED + 1);
+	toy_write(&toy, rows[1].seq, 0, LENGTH, SEED);
+	toy_ok(&toy, paged_batch_plan(toy.batch, 2, rows));
+	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++)
+		toy_gather(&toy, layer, begin, &mine[layer]);
+	it_say(worker.to, &rows[1].seq, sizeof(rows[1].seq));
+	it_hear(worker.from, theirs, sizeof(theirs));
+	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
+	it_hear(worker.from, &done, 1);
+	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &rows[1].seq));
+	it_say(worker.to, "x", 1);
+	it_join(&worker);
+	toy_check(&toy);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(truncated_entries_are_stale_for_a_reader)
 {
 	struct it_daemon daemon;
