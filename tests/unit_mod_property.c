@@ -61,6 +61,21 @@ random_tile(void)
 	return tile;
 }
 
+/* All lines at once, or the first ones and then the others. */
+static void
+run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *live, float (*results)[MOD_TILE_KEYS])
+{
+	uint32_t first = tile->n_lines / 3;
+
+	if (first == 0) {
+		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
+		return;
+	}
+	mod_vm_score_lines(vm, 0, first, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
+	mod_vm_score_lines(vm, first, tile->n_lines - first, tile->kv_idx, tile->n_keys,
+			   live != NULL ? live + first : NULL, results[first], MOD_TILE_KEYS);
+}
+
 /* A mask's results are 0 and 1; `live` may be NULL. */
 static struct mod_range
 run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *live,
@@ -76,7 +91,7 @@ run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct ti
 	mod_vm_lines(vm, tile->b, tile->h, tile->q_idx, tile->n_lines);
 	memcpy(results, tile->scores, sizeof(tile->scores));
 	if (mod_kind(fixture->mod) == MOD_SCORE)
-		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
+		run_scores(vm, tile, live, results);
 	else
 		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, live, bits);
 	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_lines; i++) {

@@ -197,18 +197,21 @@ sight_begin(const struct attention_job *job, const struct attention_task *task, 
 {
 	const struct kernel_mods *mods = job->args->mods;
 	int32_t b = (int32_t)task_row(job, task);
+	uint32_t n = task->n_heads * task->n_lines;
 	struct sight *sight = &scratch->sight;
 	struct mod_vm *mask = mods->mask == NULL ? NULL : mods->mask[scratch->thread];
 	struct mod_vm *score = mods->score == NULL ? NULL : mods->score[scratch->thread];
 
-	for (uint32_t line = 0; line < task->n_lines; line++) {
-		sight->h[line] = (int32_t)line_head(job, task, line);
-		sight->q_idx[line] = line_q_idx(job, task, line);
+	for (uint32_t line = 0; line < n; line++) {
+		uint32_t other = line / task->n_lines, within = line % task->n_lines;
+
+		sight->h[line] = (int32_t)(line_head(job, task, within) + other * job->group);
+		sight->q_idx[line] = line_q_idx(job, task, within);
 	}
 	if (mask != NULL)
-		mod_vm_lines(mask, b, sight->h, sight->q_idx, task->n_lines);
+		mod_vm_lines(mask, b, sight->h, sight->q_idx, n);
 	if (score != NULL)
-		mod_vm_lines(score, b, sight->h, sight->q_idx, task->n_lines);
+		mod_vm_lines(score, b, sight->h, sight->q_idx, n);
 	sight->marked = UINT64_MAX;
 	if (mods->params.blocks != NULL)
 		owners_find(job, task, sight);

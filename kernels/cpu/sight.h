@@ -41,7 +41,7 @@ struct sight {
 	uint64_t partial[TILE_LINES][SIGHT_TILES];
 };
 
-/** sight_begin - before a thread's splits of a task */
+/** sight_begin - before a thread's splits of a task; of several KV heads, scores are all that may be asked about */
 void sight_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
 /** sight_next - the first split at or after `split` in which something may be seen, or n_splits */

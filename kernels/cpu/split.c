@@ -244,7 +244,7 @@ score_scale(const struct attention_job *job, const struct attention_task *task)
 /* What comes between products and softmax; returns the scale that is still to be applied. */
 static float
 scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	      uint32_t begin, uint32_t end, uint32_t first, enum sight_part part)
+	      uint32_t begin, uint32_t end, uint32_t first, enum sight_part part, uint32_t mod_line)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &scratch->scores;
@@ -256,8 +256,8 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 	if (mods->score != NULL && part == SIGHT_ALL)
 		seen_fill(scores, first, task->n_lines);
 	if (mods->score != NULL)
-		mod_vm_score(mods->score[scratch->thread], (int32_t)begin, end - begin, scores->seen, scores->score[0],
-			     TILE_TOKENS);
+		mod_vm_score_lines(mods->score[scratch->thread], mod_line, task->n_lines, (int32_t)begin, end - begin,
+				   scores->seen, scores->score[0], TILE_TOKENS);
 	if (part == SIGHT_SOME)
 		job->ops->hide(scores, first, task->n_lines);
 	return 1;
@@ -268,8 +268,9 @@ struct tile_place {
 	struct attention_task task; /* of that head alone */
 	uint32_t h;                 /* its number among the task's */
 	uint32_t begin;
-	uint32_t most; /* so many keys the task's last line sees */
-	bool beside;   /* the head before it was just at the same tile */
+	uint32_t most;     /* so many keys the task's last line sees */
+	bool beside;       /* the head before it was just at the same tile */
+	uint32_t mod_line; /* its first line among those that mods were told of */
 };
 
 static struct tile_place
@@ -296,6 +297,7 @@ place_after(const struct tile_place *place, const struct turn *turn)
 	after.beside = place->h + 1 < turn->end;
 	after.h = after.beside ? place->h + 1 : turn->first;
 	after.task.kv_head = turn->task->kv_head + after.h;
+	after.mod_line = after.beside ? place->mod_line + turn->task->n_lines : 0;
 	if (!after.beside)
 		after.begin += TILE_TOKENS;
 	return after;
@@ -394,7 +396,7 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		scores_scale(scores, first, n, scratch->scale);
 	}
 	if (job->args->mods != NULL)
-		scale = scores_modify(job, task, scratch, begin, end, first, part);
+		scale = scores_modify(job, task, scratch, begin, end, first, part, place->mod_line);
 	job->ops->softmax(scores, state, first, n, scale);
 	if (scales) {
 		scales_load(&scratch->scale_rows[1], scratch->scale);
@@ -448,9 +450,11 @@ split_attend(const struct attention_job *job, const struct attention_piece *piec
 		part = sight_split(job, task, scratch, begin.begin, end);
 	if (part == SIGHT_NOTHING)
 		return;
-	/* Mods know one head at a time. */
-	if (mods != NULL && (mods->score != NULL || part == SIGHT_SOME))
+	/* A mask knows one head at a time. */
+	if (part == SIGHT_SOME)
 		step = 1;
+	else if (mods != NULL && mods->score != NULL && task->n_heads > 1)
+		sight_begin(job, task, scratch);
 	for (uint32_t h = 0; h < task->n_heads; h += step) {
 		const struct turn turn = { task, h, h + step };
 		const struct tile_place place = place_of(job, piece, h);

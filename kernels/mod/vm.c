@@ -199,12 +199,11 @@ mod_vm_lines(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t *q_id
 }
 
 static void
-run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live)
+run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys)
 {
 	int32_t keys[MOD_TILE_KEYS];
 
 	vm->keys = vm_first_bits(n_keys);
-	vm->live = live;
 	for (uint32_t i = 0; i < MOD_TILE_KEYS; i++)
 		keys[i] = (int32_t)((uint32_t)kv_idx + i);
 	set_leaves(vm, MOD_OP_KV, keys, n_keys);
@@ -212,10 +211,17 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *liv
 	run_shape(vm, VM_SLOPE, vm->n_lines, NULL);
 }
 
-static struct vm_group
-group_at(const struct mod_vm *vm, uint32_t begin)
+static void
+set_live(struct mod_vm *vm, const uint64_t *live, uint32_t first)
 {
-	uint32_t left = vm->n_lines - begin;
+	vm->live = live;
+	vm->live_first = first;
+}
+
+static struct vm_group
+group_at(const struct mod_vm *vm, uint32_t begin, uint32_t end)
+{
+	uint32_t left = end - begin;
 
 	return (struct vm_group){ begin, left < vm->group_lines ? left : vm->group_lines };
 }
@@ -226,9 +232,10 @@ mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *
 	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
 	uint64_t room[MOD_TILE_LINES];
 
-	run_keys(vm, kv_idx, n_keys, live);
+	set_live(vm, live, 0);
+	run_keys(vm, kv_idx, n_keys);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
-		const struct vm_group group = group_at(vm, begin);
+		const struct vm_group group = group_at(vm, begin, vm->n_lines);
 		const uint64_t *words;
 
 		run_shape(vm, VM_BOTH, n_keys, &group);
@@ -275,16 +282,20 @@ place_scores(struct mod_vm *vm, int32_t *score, int32_t *result)
 }
 
 void
-mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
+mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t kv_idx, uint32_t n_keys,
+		   const uint64_t *live, float *scores, size_t stride)
 {
+	uint32_t end = first + n_lines;
 	enum vm_shape shape = vm->slots[vm->mod->n_nodes - 1].shape;
 	/* Rows as the VM keeps its own, and written to their end. */
 	bool in_place = shape == VM_BOTH && n_keys == VM_ROW && stride == VM_ROW;
 
-	run_keys(vm, kv_idx, n_keys, live);
-	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
-		const struct vm_group group = group_at(vm, begin);
-		float *from = scores + begin * stride;
+	set_live(vm, live, first);
+	if (first == 0)
+		run_keys(vm, kv_idx, n_keys);
+	for (uint32_t begin = first; begin < end; begin += vm->group_lines) {
+		const struct vm_group group = group_at(vm, begin, end);
+		float *from = scores + (begin - first) * stride;
 
 		if (in_place)
 			place_scores(vm, (int32_t *)(void *)from, (int32_t *)(void *)from);
@@ -297,6 +308,12 @@ mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t 
 	}
 	if (in_place)
 		place_scores(vm, vm->own_score, vm->own_result);
+}
+
+void
+mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
+{
+	mod_vm_score_lines(vm, 0, vm->n_lines, kv_idx, n_keys, live, scores, stride);
 }
 
 const struct mod_range *

@@ -39,8 +39,9 @@ struct mod_vm {
 	int32_t *own_result;
 	uint32_t group_lines; /* VM_GROUP, or all where nothing keeps a row a line */
 	uint32_t n_lines;
-	uint64_t keys;            /* of the tile: a bit each */
-	const uint64_t *live;     /* [n_lines] of the tile, or NULL: all keys */
+	uint64_t keys;        /* of the tile: a bit each */
+	const uint64_t *live; /* of the tile's lines from live_first on, or NULL: all keys */
+	uint32_t live_first;
 	bool strays[VM_N_SHAPES]; /* some load of that shape has */
 	uint32_t n_by_shape[VM_N_SHAPES];
 	uint16_t by_shape[VM_N_SHAPES][MOD_MAX_NODES]; /* nodes in order */
@@ -71,7 +72,7 @@ vm_first_bits(uint32_t n)
 static inline uint64_t
 vm_live(const struct mod_vm *vm, uint32_t line)
 {
-	return vm->live == NULL ? vm->keys : vm->live[line] & vm->keys;
+	return vm->live == NULL ? vm->keys : vm->live[line - vm->live_first] & vm->keys;
 }
 
 /** vm_plan - what each node's values are kept as, and memory for them; PAGED_ERR_NOMEM */
