@@ -182,7 +182,7 @@ struct paged_attention_params {
  * given what its pages hold.  A query row that sees no key gives 0.
  * Results have the same bits wherever the pages lie and whichever rows
  * share the batch.  A row of the plan whose query rows, times the query heads
- * of a KV head, are 16 or more (8 with AMX) is summed up in another order than
+ * of a KV head, are 16 or more (17 with AMX) is summed up in another order than
  * one with fewer: the last bits of tokens decoded one by one and in a chunk
  * differ.
  *

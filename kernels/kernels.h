@@ -45,11 +45,11 @@
  * scores, LSE and maximum lose nothing but subnormal numbers, f32's and bf16's,
  * which that instruction takes as 0.  Else it is KERNEL_AVX512.
  *
- * KERNEL_AMX is that, but multiplies rows with many query lines, there from
- * KERNEL_MANY_LINES_AMX on, by tdpbf16ps: of 32 products those of even and of
- * odd places are summed up by themselves, each fused and rounded to nearest
- * even, then the two sums to each other and to what was there, with subnormal
- * numbers as 0 in all steps.
+ * KERNEL_AMX multiplies those pairs by tdpbf16ps instead: of 32 products those of
+ * even and of odd places are summed up by themselves, each fused and rounded to
+ * nearest even, then the two sums to each other and to what was there, with
+ * subnormal numbers as 0 in all steps.  Few query lines, there below
+ * KERNEL_MANY_LINES_AMX, are multiplied with keys as they lie in pages.
  *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.
@@ -67,7 +67,7 @@
 #define KERNEL_SPLIT 512u
 /** Query lines from which on a row's products are those of matrices; those of bf16 pairs in AMX. */
 #define KERNEL_MANY_LINES 16u
-#define KERNEL_MANY_LINES_AMX 8u
+#define KERNEL_MANY_LINES_AMX 17u
 
 struct block_mask;
 struct mod_binding;

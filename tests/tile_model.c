@@ -90,10 +90,11 @@ amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 #define AMX_DOT amx_dot_model
 
 #include "kernels/cpu/tile_amx.h"
+#include "kernels/cpu/tile_amx_few.h"
 
 static const struct tile_dot_ops dots = TILE_DOTS;
 
 const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .dot = &dots, .pairs = &tile_packed_pairs };
 const struct kernel_tile_ops tile_ops_model_amx = {
-	TILE_FUNCTIONS, .dot = &dots, .pairs = &tile_packed_amx, .begin = amx_begin, .end = amx_end,
+	TILE_FUNCTIONS, .dot = &tile_dots_amx, .pairs = &tile_packed_amx, .begin = amx_begin, .end = amx_end,
 };

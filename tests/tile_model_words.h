@@ -197,4 +197,39 @@ bytes_zip_high(byte_vec a, byte_vec b)
 	return bytes_zip(a, b, 8);
 }
 
+/* vpunpcklwd, vpunpckhwd */
+static inline void
+vec_interleave(vec a, vec b, vec *low, vec *high)
+{
+	half_vec x = (half_vec)a, y = (half_vec)b, to[2];
+
+	for (unsigned int i = 0; i < 2 * LANES; i++) {
+		unsigned int in = i % 8, at = i / 8 * 8 + in % 4 * 2;
+
+		to[in / 4][at] = x[i];
+		to[in / 4][at + 1] = y[i];
+	}
+	*low = (vec)to[0];
+	*high = (vec)to[1];
+}
+
+static inline void
+vec_in_order(vec *low, vec *high)
+{
+	vec from[2] = { *low, *high }, to[2];
+
+	for (unsigned int i = 0; i < 2 * LANES; i++)
+		to[i / LANES][i % LANES] = from[i / 4 % 2][i / 8 * 4 + i % 4];
+	*low = to[0];
+	*high = to[1];
+}
+
+static inline void
+vec_load_columns(const float *from, vec to[4])
+{
+	for (unsigned int i = 0; i < 4; i++)
+		EACH_LANE(t)
+			to[i][t] = from[t * LANES + i];
+}
+
 #endif

@@ -18,8 +18,12 @@
 
 static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
+/* How rows lie: each in memory of its own, or at equal distances forth or back. */
+enum lie { LIE_APART, LIE_FORTH, LIE_BACK, N_LIES };
+
 struct tile {
 	enum paged_dtype dtype;
+	enum lie lie;
 	uint32_t n_tokens, dim;
 	uint64_t wild; /* tokens with something that is no finite number */
 	void *memory[TILE_TOKENS];
@@ -50,9 +54,6 @@ element_put(struct tile *tile, uint32_t t, uint32_t d, float value)
 	tile->element[t][d] = reference_load(tile->row[t], tile->dtype, d);
 }
 
-/* How rows lie: each in memory of its own, or at equal distances forth or back. */
-enum lie { LIE_APART, LIE_FORTH, LIE_BACK, N_LIES };
-
 /* Memory of no more than their size: a sanitizer sees who reads further. */
 static void
 rows_place(struct tile *tile, enum lie lie)
@@ -74,6 +75,7 @@ tile_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t
 	tile->n_tokens = n_tokens;
 	tile->dim = dim;
 	tile->wild = 0;
+	tile->lie = lie;
 	rows_place(tile, lie);
 	for (uint32_t t = 0; t < n_tokens; t++)
 		for (uint32_t d = 0; d < dim; d++)
@@ -94,17 +96,31 @@ padded_to(uint32_t dim, uint32_t lanes)
 	return (dim + lanes - 1) / lanes * lanes;
 }
 
-/* The first `dim` elements of each row, packed where they fill no whole vectors or shall be. */
+/* Rows of so many elements can be read as they are. */
+static bool
+as_they_are(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t dim)
+{
+	return dim % ops->dot->row_elements == 0 && (dtype == PAGED_BF16 || ops->dot->pack_lines > 1);
+}
+
+/* The first `dim` elements of each row, packed where they cannot be read as they are, or shall be. */
 static struct tile_rows
 rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool packed)
 {
+	const size_t size = (size_t)tile->dim * paged_dtype_size(tile->dtype);
 	struct tile_rows rows = { .n_tokens = tile->n_tokens,
-				  .dtype = packed || dim % ops->lanes != 0 ? PAGED_BF16 : tile->dtype,
-				  .padded = padded_to(dim, ops->lanes) };
+				  .dtype = PAGED_BF16,
+				  .padded = padded_to(dim, ops->dot->row_elements),
+				  .step = sizeof(tile->packed[0]) };
 
+	packed = packed || !as_they_are(ops, tile->dtype, dim);
+	if (!packed) {
+		rows.dtype = tile->dtype;
+		rows.step = tile->lie == LIE_FORTH ? size : 0;
+	}
 	for (uint32_t t = 0; t < tile->n_tokens; t++) {
 		rows.token[t] = tile->row[t];
-		if (!packed && dim % ops->lanes == 0)
+		if (!packed)
 			continue;
 		memset(tile->packed[t], 0xff, sizeof(tile->packed[t]));
 		ops->dot->pack(tile->packed[t], tile->row[t], tile->dtype, dim);
@@ -118,8 +134,6 @@ rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool
 static void
 queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 {
-	uint32_t padded = padded_to(tile->dim, ops->lanes);
-
 	memset(tile->q, 0, sizeof(tile->q));
 	for (uint32_t line = 0; line < MAX_LINES; line++) {
 		uint16_t row[PAGED_MAX_DIM];
@@ -128,7 +142,7 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 			row[d] = convert_to_bf16(reference_random(77, (uint64_t)line * PAGED_MAX_DIM + d, 1));
 			tile->query[line][d] = convert_from_bf16(row[d]);
 		}
-		ops->dot->pack(tile->q + (size_t)line * padded, row, PAGED_BF16, tile->dim);
+		ops->dot->query(tile->q, line, row, tile->dim);
 	}
 }
 
@@ -332,13 +346,17 @@ codes_try(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n,
 	static _Alignas(64) uint16_t packed[320];
 	static _Alignas(64) float values[TILE_LINES * 320];
 	static struct tile_scores scores = { .score = { { 1 } }, .visible = { 1 }, .seen = { 1 } };
-	struct tile_rows rows = { .n_tokens = 1, .dtype = dtype, .padded = n / ops->lanes * ops->lanes };
+	const uint32_t elements = ops->dot->row_elements;
+	bool as_is = as_they_are(ops, dtype, n / elements * elements);
+	struct tile_rows rows = { .n_tokens = 1,
+				  .dtype = as_is ? dtype : PAGED_BF16,
+				  .padded = n / elements * elements };
 	_Alignas(64) uint8_t codes[320];
 
 	for (uint32_t d = 0; d < 320; d++)
 		codes[d] = (uint8_t)(d + first);
 	for (uint32_t t = 0; t < TILE_TOKENS; t++)
-		rows.token[t] = codes;
+		rows.token[t] = as_is ? (const void *)codes : packed;
 	ops->dot->pack(packed, codes, dtype, n);
 	values_run(ops, &scores, values, 0, 1, &rows, first % 2);
 	for (uint32_t d = 0; d < n; d++) {
@@ -350,7 +368,7 @@ codes_try(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n,
 			cr_assert(same_number(values[d], code + 0.0f), "%s %02x: %g", paged_dtype_name(dtype), codes[d],
 				  (double)values[d]);
 	}
-	for (uint32_t d = n; d < padded_to(n, ops->lanes); d++)
+	for (uint32_t d = n; d < padded_to(n, elements); d++)
 		cr_assert_eq(packed[d], 0);
 }
 

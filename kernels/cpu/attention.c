@@ -302,8 +302,6 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 		.args = args,
 		.ops = ops,
 		.group = args->q.n_heads / params->n_kv_heads,
-		.k_padded = round_up(params->k_dim, ops->lanes),
-		.v_padded = round_up(params->v_dim, ops->lanes),
 		.partials = team_partials(team),
 	};
 	uint32_t n_threads = team_n_threads(team);
@@ -314,6 +312,8 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	job.value_dots = job.value_pairs ? ops->dot : NULL;
 	job.values = job.value_dots != NULL ? ops->dot->values : ops->values;
 	job.values_seen = job.value_dots != NULL ? ops->dot->values_seen : ops->values_seen;
+	job.k_padded = round_up(params->k_dim, job.score_dots != NULL ? ops->dot->row_elements : ops->lanes);
+	job.v_padded = round_up(params->v_dim, job.value_dots != NULL ? ops->dot->row_elements : ops->lanes);
 	packed_choose(&job);
 	assert(args->q.n_heads % params->n_kv_heads == 0 && args->q.dim == params->k_dim);
 	assert(args->k_scale == NULL || params->dtype == PAGED_E4M3 || params->dtype == PAGED_E5M2);

@@ -11,8 +11,6 @@
 /* With so many lines it pays to convert a tile once, ahead of its use; of two bytes an element, and of one. */
 #define CONVERT_LINES 12u
 #define CONVERT_LINES_BYTES 5u
-/* The same of bytes, for products of bf16 pairs. */
-#define PACK_LINES 9u
 
 void
 states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
@@ -48,14 +46,13 @@ head_begin(const struct attention_job *job, const struct attention_task *task, u
 	for (uint32_t line = 0; line < task->n_lines; line++) {
 		const void *query = tensor_at(from, task->row->q_start + line_query_row(job, task, line),
 					      line_head(job, task, line));
-		size_t at = (size_t)line * job->k_padded;
 
 		if (task->packed)
 			packed_query(job, scratch, line, query);
 		else if (job->score_dots != NULL)
-			job->score_dots->pack(q16 + at, query, from->dtype, from->dim);
+			job->score_dots->query(q16, line, query, from->dim);
 		else
-			job->ops->widen(q + at, query, from->dtype, from->dim);
+			job->ops->widen(q + (size_t)line * job->k_padded, query, from->dtype, from->dim);
 	}
 }
 
@@ -128,6 +125,7 @@ rows_locate(const struct attention_job *job, const struct attention_task *task, 
 	rows->n_tokens = n_tokens;
 	rows->dtype = p->dtype;
 	rows->padded = p->dim;
+	rows->step = page_size % TILE_STEP_TOKENS == 0 && !gaps ? token_stride : 0;
 }
 
 /* The same tokens for the next KV head, without a look at their pages. */
@@ -150,7 +148,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	     uint32_t padded, uint32_t n_lines, float *scratch, struct tile_rows *made)
 {
 	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
-	uint32_t most = dots != NULL                         ? PACK_LINES
+	uint32_t most = dots != NULL                         ? dots->pack_lines
 			: paged_dtype_size(rows->dtype) == 1 ? CONVERT_LINES_BYTES
 							     : CONVERT_LINES;
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
@@ -171,6 +169,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	made->n_tokens = rows->n_tokens;
 	made->dtype = dtype;
 	made->padded = padded;
+	made->step = stride;
 	return made;
 }
 

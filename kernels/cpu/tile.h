@@ -19,6 +19,8 @@
 #define TILE_TOKENS 64u
 /** Keys that are loaded at once: readers of keys round n_tokens up to it. */
 #define TILE_TOKEN_BLOCK 4u
+/** Tokens of a tile, from its first on, that rows->step speaks of together. */
+#define TILE_STEP_TOKENS 16u
 /** Most lines in one task. */
 #define TILE_LINES 64u
 /** Most lanes of any instruction set; divides PAGED_MAX_DIM. */
@@ -34,6 +36,7 @@ struct tile_rows {
 	uint32_t n_tokens;
 	enum paged_dtype dtype;
 	uint32_t padded; /* elements to read of each, a multiple of ops->lanes */
+	size_t step;	 /* bytes from a token to the next of the same TILE_STEP_TOKENS, or 0 for any */
 };
 
 /** The running softmax of some lines over some tiles. */
@@ -61,11 +64,18 @@ typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct til
 /**
  * Products of bf16 pairs, of rows that bf16 holds exactly: bf16, e4m3, e5m2, i8.
  *
- * Each takes rows->padded, a multiple of lanes, of the dtype that rows say.
+ * Each takes rows->padded, a multiple of row_elements, of the dtype that rows
+ * say, which is bf16 where there are pack_lines lines or more.
  */
 struct tile_dot_ops {
-	/* n elements to bf16, zeros up to a multiple of lanes. */
+	uint32_t row_elements; /* a multiple of lanes */
+	uint32_t pack_lines;
+
+	/* n elements to bf16, zeros up to a multiple of row_elements. */
 	void (*pack)(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n);
+
+	/* A line's query of n bf16 to where scores looks for it in q, TILE_LINES * PAGED_MAX_DIM long. */
+	void (*query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
 
 	/* The functions of the same names below, with q in bf16 and with weights rounded to it. */
 	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
@@ -148,9 +158,6 @@ extern const struct kernel_tile_ops kernel_tile_ops_avx2;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512bf16;
 extern const struct kernel_tile_ops kernel_tile_ops_amx;
-
-/** Of AVX512_BF16, for AMX's few lines, too. */
-extern const struct tile_dot_ops kernel_tile_dots_avx512bf16;
 
 /** kernel_tile_ops - of a supported instruction set */
 const struct kernel_tile_ops *kernel_tile_ops(enum kernel_isa isa);

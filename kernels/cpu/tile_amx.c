@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Beside the functions of AVX512_BF16, products of many lines by AMX.  The
+ * Beside AVX-512's functions, those over products of bf16 pairs, by AMX.  The
  * instructions are written out, for compilers' own functions do not say that
  * they read memory.
  */
@@ -43,11 +43,14 @@ amx_end(void)
 	__asm__ volatile("tilerelease" : :);
 }
 
+#include "kernels/cpu/widen_bf16.h"
+
 #include "kernels/cpu/tile_amx.h"
+#include "kernels/cpu/tile_amx_few.h"
 
 const struct kernel_tile_ops kernel_tile_ops_amx = {
 	TILE_FUNCTIONS,
-	.dot = &kernel_tile_dots_avx512bf16,
+	.dot = &tile_dots_amx,
 	.pairs = &tile_packed_amx,
 	.begin = amx_begin,
 	.end = amx_end,

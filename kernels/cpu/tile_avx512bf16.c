@@ -7,10 +7,10 @@
 
 #include "kernels/cpu/tile_dots.h"
 
-const struct tile_dot_ops kernel_tile_dots_avx512bf16 = TILE_DOTS;
+static const struct tile_dot_ops tile_dots_avx512bf16 = TILE_DOTS;
 
 const struct kernel_tile_ops kernel_tile_ops_avx512bf16 = {
 	TILE_FUNCTIONS,
-	.dot = &kernel_tile_dots_avx512bf16,
+	.dot = &tile_dots_avx512bf16,
 	.pairs = &tile_packed_pairs,
 };

@@ -108,3 +108,47 @@ bytes_zip_high(byte_vec a, byte_vec b)
 {
 	return _mm512_unpackhi_epi8(a, b);
 }
+
+/* Words of tile_amx_few.h. */
+/* Within quarters: elements 0 to 3 of eight to the low one, the others to the high one. */
+static inline void
+vec_interleave(vec a, vec b, vec *low, vec *high)
+{
+	*low = _mm512_castsi512_ps(_mm512_unpacklo_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+	*high = _mm512_castsi512_ps(_mm512_unpackhi_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+}
+
+static inline void
+vec_in_order(vec *low, vec *high)
+{
+	const __m512i quarters = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+	const __m512d a = _mm512_castps_pd(*low), b = _mm512_castps_pd(*high);
+
+	*low = _mm512_castpd_ps(_mm512_permutex2var_pd(a, quarters, b));
+	*high = _mm512_castpd_ps(_mm512_permutex2var_pd(a, _mm512_add_epi64(quarters, _mm512_set1_epi64(4)), b));
+}
+
+/* Four rows to a vector, then squares of four within quarters. */
+static inline void
+vec_load_columns(const float *from, vec to[4])
+{
+	vec rows[4], low_01, low_23, high_01, high_23;
+
+#pragma GCC unroll 4
+	for (unsigned int i = 0; i < 4; i++) {
+		__m256 low = _mm256_castps128_ps256(_mm_load_ps(from + i * LANES));
+		__m256 high = _mm256_castps128_ps256(_mm_load_ps(from + (i + 8) * LANES));
+
+		low = _mm256_insertf128_ps(low, _mm_load_ps(from + (i + 4) * LANES), 1);
+		high = _mm256_insertf128_ps(high, _mm_load_ps(from + (i + 12) * LANES), 1);
+		rows[i] = _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+	}
+	low_01 = _mm512_unpacklo_ps(rows[0], rows[1]);
+	low_23 = _mm512_unpacklo_ps(rows[2], rows[3]);
+	high_01 = _mm512_unpackhi_ps(rows[0], rows[1]);
+	high_23 = _mm512_unpackhi_ps(rows[2], rows[3]);
+	to[0] = _mm512_shuffle_ps(low_01, low_23, 0x44);
+	to[1] = _mm512_shuffle_ps(low_01, low_23, 0xee);
+	to[2] = _mm512_shuffle_ps(high_01, high_23, 0x44);
+	to[3] = _mm512_shuffle_ps(high_01, high_23, 0xee);
+}

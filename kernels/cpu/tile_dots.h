@@ -85,7 +85,11 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 #include "kernels/cpu/tile_dots_scores.h"
 #include "kernels/cpu/tile_dots_values.h"
 
-#define TILE_DOTS                                                                                        \
-	{                                                                                                \
-		.pack = pack, .scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen \
+/* With so many lines rows of bytes are converted once, ahead of their use. */
+#define DOT_PACK_LINES 9u
+
+#define TILE_DOTS                                                                                  \
+	{                                                                                          \
+		.row_elements = LANES, .pack_lines = DOT_PACK_LINES, .pack = pack, .query = query, \
+		.scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen,        \
 	}

@@ -29,6 +29,12 @@ pack(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n)
 	FOR_DTYPE(dtype, pack_of, padded, from, n);
 }
 
+static void
+query(uint16_t *q, uint32_t line, const void *from, uint32_t n)
+{
+	pack(q + (size_t)line * ((n + LANES - 1) / LANES * LANES), from, PAGED_BF16, n);
+}
+
 INLINE void
 dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, const struct tile_rows *ahead,
 		 uint32_t padded, enum paged_dtype dtype, uint32_t lines)
