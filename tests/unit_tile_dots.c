@@ -209,7 +209,8 @@ weights_fill(struct tile *tile, enum sight sight)
 		uint64_t seen = seen_by(line, tile->n_tokens, sight);
 
 		tile->scores.seen[line] = seen;
-		tile->scores.visible[line] = seen == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(seen);
+		tile->scores.visible[line] =
+			sight == SIGHT_LENGTHS ? 64 - (uint32_t)__builtin_clzll(seen) : tile->n_tokens;
 		tile->scores.rescale[line] = seen != 0 && line % 2 ? 0.5f : 1;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++) {
 			float weight = fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1));
