@@ -307,7 +307,7 @@ few_add_wild(const struct few_product *p, uint32_t d, uint64_t wild)
 
 		for (; seen != 0; seen &= seen - 1) {
 			uint32_t t = (uint32_t)__builtin_ctzll(seen);
-			vec weight = vec_set1(p->scores->score[line][t]);
+			vec weight = vec_set1(convert_from_bf16(convert_to_bf16(p->scores->score[line][t])));
 
 			for (uint32_t i = 0; i < FEW_DIMS; i += LANES)
 				vec_store(values + i, vec_fma(load_as(p->rows->token[t], PAGED_BF16, d + i), weight,
