@@ -51,6 +51,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/tree.c \
 	%D%/mod/vm.c \
 	%D%/mod/vm_inside.h \
+	%D%/mod/vm_join.c \
 	%D%/mod/vm_load.c \
 	%D%/mod/vm_plan.c \
 	%D%/mod/words.c
@@ -59,7 +60,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 # tile_body.h says why contraction is off.
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += %D%/libtile_generic.la
-%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/cpu/tile_generic.h %D%/cpu/tile_packed.h %D%/cpu/tile_amx.h %D%/cpu/tile_amx_few.h %D%/cpu/tile_dots.h %D%/cpu/tile_dots_scores.h %D%/cpu/tile_dots_values.h %D%/cpu/widen_bf16.h %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_math.h %D%/mod/vm_words.h
+%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/cpu/tile_generic.h %D%/cpu/tile_packed.h %D%/cpu/tile_amx.h %D%/cpu/tile_amx_few.h %D%/cpu/tile_dots.h %D%/cpu/tile_dots_scores.h %D%/cpu/tile_dots_values.h %D%/cpu/widen_bf16.h %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_joined.h %D%/mod/vm_math.h %D%/mod/vm_words.h
 %C%_libtile_generic_la_CFLAGS = $(TILE_CFLAGS)
 
 TILE_LIBS =

@@ -407,6 +407,65 @@ KERNEL_TEST(mod_eval, accuracy)
 	}
 }
 
+/* Scores of a tile that begins at key 40, by a text. */
+static void
+scores_of(enum kernel_isa isa, const char *text, uint32_t n_lines, uint32_t n_keys, float scores[][MOD_TILE_KEYS])
+{
+	static const float bias[128] = { [41] = 3.5f, [70] = -1e30f, [90] = 0x1p-130f };
+	const struct mod_array array = MOD_1D("bias", MOD_F32, bias);
+	struct mod_fixture fixture = mod_fixture_open(MOD_SCORE, text, &array, 1);
+	int32_t h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES];
+	struct paged_error error;
+	struct mod_vm *vm;
+
+	for (uint32_t i = 0; i < MOD_TILE_LINES; i++) {
+		h[i] = (int32_t)(i % 4);
+		q_idx[i] = (int32_t)(60 + i / 4);
+		for (uint32_t j = 0; j < MOD_TILE_KEYS; j++)
+			scores[i][j] = 40 * reference_random(i, j, 5);
+	}
+	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
+	mod_vm_bind(vm, fixture.binding);
+	mod_vm_lines(vm, 0, h, q_idx, n_lines);
+	mod_vm_score(vm, 40, n_keys, NULL, scores[0], MOD_TILE_KEYS);
+	mod_vm_destroy(vm);
+	mod_fixture_close(&fixture);
+}
+
+/* What is read twice is written to memory between operations; the others are done at once, with the same bits. */
+KERNEL_TEST(mod_eval, joined)
+{
+#define TWICE(text) "max(" text ", " text ")"
+	static const char *const texts[][2] = {
+		{ "score + 0.3 * h * (kv_idx - q_idx)", "score + " TWICE("0.3 * h * (kv_idx - q_idx)") },
+		{ "(q_idx - kv_idx) * exp2(-h) + score", TWICE("(q_idx - kv_idx) * exp2(-h)") " + score" },
+		{ "score - 0.7 * (q_idx - kv_idx)", "score - " TWICE("0.7 * (q_idx - kv_idx)") },
+		{ "score + (q_idx - kv_idx)", "score + " TWICE("float(q_idx - kv_idx)") },
+		{ "score + (q_idx - kv_idx) % 3", "score + " TWICE("float((q_idx - kv_idx) % 3)") },
+		{ "score - 0.7 * ((q_idx - kv_idx) % 7)", "score - " TWICE("0.7 * ((q_idx - kv_idx) % 7)") },
+		{ "score + 1.1 * h * bias[kv_idx]", "score + " TWICE("1.1 * h * bias[kv_idx]") },
+		{ "score + 1.7 * score", "score + " TWICE("1.7 * score") },
+		{ "1.1 * score - 1.7 * score", TWICE("1.1 * score") " - " TWICE("1.7 * score") },
+		{ "7.0 * tanh(score / 7.0)", "7.0 * " TWICE("tanh(" TWICE("score / 7.0") ")") },
+		{ "tanh(score * (h + 0.1)) * h", TWICE("tanh(" TWICE("score * (h + 0.1)") ")") " * h" },
+		{ "sigmoid(score / 3.0)", "sigmoid(" TWICE("score / 3.0") ")" },
+		{ "0.3 * exp(score)", "0.3 * " TWICE("exp(score)") },
+		{ "score + 3.0 * exp2(score * 0.1)", "score + 3.0 * " TWICE("exp2(" TWICE("score * 0.1") ")") },
+		{ "5.0 * tanh((score + 0.1 * (kv_idx - q_idx)) / 5.0) - score * h",
+		  "5.0 * tanh(" TWICE("(score + " TWICE("0.1 * (kv_idx - q_idx)") ") / 5.0") ") - " TWICE("score * h") },
+	};
+	static const uint32_t sizes[][2] = { { 64, 64 }, { 37, 64 }, { 4, 64 }, { 1, 23 }, { 64, 37 } };
+	static float joined[MOD_TILE_LINES][MOD_TILE_KEYS], apart[MOD_TILE_LINES][MOD_TILE_KEYS];
+
+	for (size_t i = 0; i < N(texts); i++)
+		for (size_t s = 0; s < N(sizes); s++) {
+			scores_of(isa, texts[i][0], sizes[s][0], sizes[s][1], joined);
+			scores_of(isa, texts[i][1], sizes[s][0], sizes[s][1], apart);
+			cr_expect_arr_eq(joined, apart, sizeof(joined), "%s, %u lines, %u keys", texts[i][0],
+					 sizes[s][0], sizes[s][1]);
+		}
+}
+
 /* Quotients near whole numbers, where the tiles' reciprocals may miss: by arrays, and by one divisor. */
 KERNEL_TEST(mod_eval, division)
 {

@@ -116,6 +116,34 @@ run_slopes(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 }
 
 static void
+run_joined(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group)
+{
+	static const float one = 1;
+	const struct vm_join *join = &vm->slots[number].join;
+	struct vm_call call = { .to = vm->slots[number].at,
+				.n_rows = group->n,
+				.n = n,
+				.negative = join->negative };
+
+	for (uint32_t i = 0; i < 3; i++)
+		if (join->in[i] == MOD_NO_NODE)
+			call.in[i] = (struct vm_operand){ (const int32_t *)(const void *)&one, 0, true };
+		else if (i != 2 || join->kind != VM_RAMP)
+			call.in[i] = vm_read(vm, join->in[i], VM_BOTH, group);
+	if (join->kind == VM_RAMP) {
+		const struct vm_slot *first = &vm->slots[vm->mod->nodes[join->in[2]].args[0]];
+
+		call.in[2] = (struct vm_operand){ first->at + group->begin, 1, true };
+		call.slopes[0] = first->slope;
+		vm->ops->sum_of_ramp(&call);
+	} else if (join->kind == VM_PRODUCT) {
+		vm->ops->sum_of_product(&call);
+	} else {
+		(join->kind == VM_SCALED ? vm->ops->of_scaled : vm->ops->of_divided)[join->function](&call);
+	}
+}
+
+static void
 run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *group)
 {
 	const struct mod_node *node = &vm->mod->nodes[number];
@@ -134,6 +162,10 @@ run_node(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *
 	}
 	if (vm->slots[number].sloping) {
 		run_slopes(vm, number, group);
+		return;
+	}
+	if (vm->slots[number].join.kind != VM_ALONE) {
+		run_joined(vm, number, n, group);
 		return;
 	}
 	for (uint32_t i = 0; i < node->n_args; i++)

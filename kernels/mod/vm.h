@@ -33,7 +33,8 @@ struct vm_call {
 	int32_t *to;
 	uint32_t n_rows, n; /* rows of `to`, MOD_TILE_KEYS apart, and values in each */
 	struct vm_operand in[3];
-	int32_t slopes[2]; /* for words_of_slopes alone */
+	int32_t slopes[2]; /* for words_of_slopes, and of ramps the first */
+	bool negative;     /* sums with a product or ramp alone: that is subtracted */
 };
 
 typedef void (*vm_fn)(const struct vm_call *call);
@@ -41,6 +42,15 @@ typedef void (*vm_fn)(const struct vm_call *call);
 struct vm_ops {
 	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; bools are in both */
 	vm_fn of_float[MOD_N_OPS];
+	/*
+	 * several operations at once, of in[0] with a row a line, in[1] a value
+	 * a line: in[0] + in[1] * in[2]; and the same with (float)(in[2] + i * slope)
+	 * of key i instead, of a value a line
+	 */
+	vm_fn sum_of_product, sum_of_ramp;
+	/* and in[2] * f(in[0] * in[1]), in[2] * f(in[0] / in[1]); NULL but for some operations */
+	vm_fn of_scaled[MOD_N_OPS];
+	vm_fn of_divided[MOD_N_OPS];
 	/* comparisons whose `to` is a word a row instead, bit i: condition i */
 	vm_fn words_of_int[MOD_N_OPS];
 	vm_fn words_of_float[MOD_N_OPS];

@@ -446,6 +446,7 @@ TWO(float_div)
 TWO(float_min)
 TWO(float_max)
 
+#include "kernels/mod/vm_joined.h"
 #include "kernels/mod/vm_words.h"
 
 #define VM_OPS                                                                                                     \
@@ -473,6 +474,16 @@ TWO(float_max)
 			[MOD_OP_COS] = run_float_cos, [MOD_OP_TAN] = run_float_tan,                              \
 			[MOD_OP_SIGMOID] = run_float_sigmoid, [MOD_OP_SQRT] = run_float_sqrt,                    \
 			[MOD_OP_FLOOR] = run_float_floor, [MOD_OP_TO_INT] = run_to_int,                          \
+		},                                                                                               \
+		.sum_of_product = sum_of_product,                                                                \
+		.sum_of_ramp = sum_of_ramp,                                                                      \
+		.of_scaled = {                                                                                   \
+			[MOD_OP_EXP] = scaled_float_exp, [MOD_OP_EXP2] = scaled_float_exp2,                      \
+			[MOD_OP_TANH] = scaled_float_tanh, [MOD_OP_SIGMOID] = scaled_float_sigmoid,              \
+		},                                                                                               \
+		.of_divided = {                                                                                  \
+			[MOD_OP_EXP] = divided_float_exp, [MOD_OP_EXP2] = divided_float_exp2,                    \
+			[MOD_OP_TANH] = divided_float_tanh, [MOD_OP_SIGMOID] = divided_float_sigmoid,            \
 		},                                                                                               \
 		.words_of_int = {                                                                                \
 			[MOD_OP_LT] = words_int_lt, [MOD_OP_LE] = words_int_le,                                  \

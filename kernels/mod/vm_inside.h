@@ -19,12 +19,24 @@ enum vm_shape { VM_ONE, VM_LINES, VM_KEYS, VM_SLOPE, VM_BOTH, VM_N_SHAPES };
 /** Not the same difference from key to key, or another than -1, 0, 1. */
 #define VM_NO_SLOPE INT8_MAX
 
+/** Operations that are done at once: the reader of those that nobody else reads says which. */
+enum vm_join_kind { VM_ALONE, VM_PRODUCT, VM_RAMP, VM_SCALED, VM_DIVIDED };
+
+struct vm_join {
+	enum vm_join_kind kind;
+	enum mod_op function; /* of VM_SCALED and VM_DIVIDED */
+	uint16_t in[3];       /* nodes that vm.h's functions read, of which MOD_NO_NODE is 1.0 */
+	bool negative;        /* the product is subtracted */
+};
+
 struct vm_slot {
 	int32_t *at;
 	enum vm_shape shape;
 	bool words;      /* a condition, of shape BOTH, as a word a line */
 	bool sloping;    /* a comparison for words_of_slopes */
 	int8_t slope;    /* of an int: what each key adds, or VM_NO_SLOPE */
+	uint16_t into;   /* the node that computes this one on its way; itself, if none does */
+	struct vm_join join;
 	uint64_t strays; /* of a load not of shape BOTH: elements with an index out of bounds */
 };
 
@@ -74,6 +86,12 @@ vm_live(const struct mod_vm *vm, uint32_t line)
 {
 	return vm->live == NULL ? vm->keys : vm->live[line - vm->live_first] & vm->keys;
 }
+
+/** vm_join_nodes - after shapes: choose what is done at once, set `into` and `join` of all nodes */
+void vm_join_nodes(struct mod_vm *vm);
+
+/** vm_join_settle - once slopes are known: give up what needs one and has none */
+void vm_join_settle(struct mod_vm *vm);
 
 /** vm_plan - what each node's values are kept as, and memory for them; PAGED_ERR_NOMEM */
 enum paged_status vm_plan(struct mod_vm *vm, struct paged_error *error);

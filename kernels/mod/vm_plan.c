@@ -101,6 +101,16 @@ is_sloping(const struct mod_vm *vm, uint16_t number)
 	return difference == 1 || difference == -1;
 }
 
+/* Read by whoever adds it to something. */
+static bool
+is_ramp(const struct mod_vm *vm, uint16_t number)
+{
+	const struct vm_slot *slot = &vm->slots[number];
+
+	return vm->slots[slot->into].join.kind == VM_RAMP && vm->slots[slot->into].join.in[2] == number &&
+	       reads_slopes(vm, &vm->mod->nodes[number]);
+}
+
 /* One round of choose_slopes(); false: nothing has changed. */
 static bool
 refuse_slopes(struct mod_vm *vm)
@@ -110,7 +120,9 @@ refuse_slopes(struct mod_vm *vm)
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		const struct mod_node *node = &vm->mod->nodes[i];
 		struct vm_slot *slot = &vm->slots[i];
-		bool by_slopes = slot->shape == VM_SLOPE ? reads_slopes(vm, node) : is_sloping(vm, (uint16_t)i);
+		bool by_slopes = slot->shape == VM_SLOPE
+					 ? reads_slopes(vm, node)
+					 : is_sloping(vm, (uint16_t)i) || is_ramp(vm, (uint16_t)i);
 
 		if (slot->shape == VM_SLOPE && !by_slopes) {
 			slot->shape = VM_BOTH;
@@ -153,8 +165,8 @@ find_last_uses(const struct mod_vm *vm, uint16_t *last)
 		const struct mod_node *node = &mod->nodes[i];
 
 		for (uint32_t j = 0; j < node->n_args; j++)
-			if (last[node->args[j]] < i)
-				last[node->args[j]] = (uint16_t)i;
+			if (last[node->args[j]] < vm->slots[i].into)
+				last[node->args[j]] = vm->slots[i].into;
 		if (node->op == MOD_OP_LOAD && node->guard != MOD_NO_NODE && last[node->guard] < i)
 			last[node->guard] = vm->slots[i].shape == VM_BOTH ? (uint16_t)i : UINT16_MAX;
 	}
@@ -182,7 +194,7 @@ place_large(const struct mod_vm *vm, uint16_t *place)
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		uint32_t p = 0;
 
-		if (vm->slots[i].shape != VM_BOTH || i == vm->score)
+		if (vm->slots[i].shape != VM_BOTH || i == vm->score || vm->slots[i].into != i)
 			continue;
 		while (p < n && taken_until[p] >= i)
 			p++;
@@ -209,9 +221,10 @@ allocate(struct mod_vm *vm, struct paged_error *error)
 	memset(vm->memory, 0, size);
 	small = (uint8_t *)vm->memory + n_large * LARGE_BYTES;
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
-		vm->slots[i].at = (int32_t *)(void *)(vm->slots[i].shape == VM_BOTH
-							      ? (uint8_t *)vm->memory + place[i] * LARGE_BYTES
-							      : small + n_small++ * SMALL_BYTES);
+		if (vm->slots[i].into == i)
+			vm->slots[i].at = (int32_t *)(void *)(vm->slots[i].shape == VM_BOTH
+								      ? (uint8_t *)vm->memory + place[i] * LARGE_BYTES
+								      : small + n_small++ * SMALL_BYTES);
 	vm->own_score = vm->score != MOD_NO_NODE ? vm->slots[vm->score].at : NULL;
 	vm->own_result = vm->slots[vm->mod->n_nodes - 1].at;
 	return PAGED_OK;
@@ -231,11 +244,15 @@ vm_plan(struct mod_vm *vm, struct paged_error *error)
 			vm->score = (uint16_t)i;
 	}
 	choose_words(vm);
+	vm_join_nodes(vm);
 	choose_slopes(vm);
+	vm_join_settle(vm);
 	vm->group_lines = MOD_TILE_LINES;
 	for (uint32_t i = 0; i < mod->n_nodes; i++) {
 		enum vm_shape shape = vm->slots[i].shape;
 
+		if (vm->slots[i].into != i)
+			continue;
 		if (shape == VM_BOTH && !vm->slots[i].words)
 			vm->group_lines = VM_GROUP;
 		vm->by_shape[shape][vm->n_by_shape[shape]++] = (uint16_t)i;

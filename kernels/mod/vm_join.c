@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations that are done at once, so that what is between them is never
+ * written to memory: sums with a product, functions of a multiple.  Bits are
+ * those of one operation after the other.
+ */
+#include "config.h"
+
+#include "kernels/mod/vm_inside.h"
+
+static bool
+is_both(const struct mod_vm *vm, uint16_t number)
+{
+	return vm->slots[number].shape == VM_BOTH && vm->mod->nodes[number].type == MOD_FLOAT;
+}
+
+/* One float a line, or for all. */
+static bool
+is_scalar(const struct mod_vm *vm, uint16_t number)
+{
+	enum vm_shape shape = vm->slots[number].shape;
+
+	return vm->mod->nodes[number].type == MOD_FLOAT && (shape == VM_ONE || shape == VM_LINES);
+}
+
+static bool
+is_read_once(const struct mod_vm *vm, uint16_t number)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
+		for (uint32_t j = 0; j < vm->mod->nodes[i].n_args; j++)
+			n += vm->mod->nodes[i].args[j] == number;
+	return n == 1;
+}
+
+static bool
+is_only(const struct mod_vm *vm, uint16_t number, enum mod_op op)
+{
+	return vm->mod->nodes[number].op == op && is_both(vm, number) && is_read_once(vm, number);
+}
+
+/* Which of a product's operands is a number a line; or 2. */
+static uint32_t
+find_scalar(const struct mod_vm *vm, uint16_t product)
+{
+	const uint16_t *args = vm->mod->nodes[product].args;
+
+	return is_scalar(vm, args[1]) ? 1 : is_scalar(vm, args[0]) ? 0 : 2;
+}
+
+/* (float) of an int of its own for each key and line: a ramp, if its slope turns out to be one. */
+static bool
+may_be_ramp(const struct mod_vm *vm, uint16_t number)
+{
+	return is_only(vm, number, MOD_OP_TO_FLOAT) && vm->mod->nodes[vm->mod->nodes[number].args[0]].type == MOD_INT;
+}
+
+/* Operand `side` of a sum is a product, or a ramp. */
+static bool
+join_side(struct mod_vm *vm, uint16_t sum, uint32_t side)
+{
+	const struct mod_node *nodes = vm->mod->nodes;
+	uint16_t part = nodes[sum].args[side], other = nodes[sum].args[1 - side], factor = MOD_NO_NODE, by = part;
+	struct vm_join *join = &vm->slots[sum].join;
+	uint32_t scalar;
+
+	if (!is_both(vm, other))
+		return false;
+	if (is_only(vm, part, MOD_OP_MUL)) {
+		scalar = find_scalar(vm, part);
+		if (scalar == 2)
+			return false;
+		factor = nodes[part].args[scalar];
+		by = nodes[part].args[1 - scalar];
+		vm->slots[part].into = sum;
+	} else if (!may_be_ramp(vm, part)) {
+		return false;
+	}
+	*join = (struct vm_join){ .kind = VM_PRODUCT,
+				  .in = { other, factor, by },
+				  .negative = nodes[sum].op == MOD_OP_SUB };
+	if (may_be_ramp(vm, by)) {
+		vm->slots[by].into = sum;
+		join->kind = VM_RAMP;
+	}
+	return true;
+}
+
+static bool
+has_scaled(const struct mod_vm *vm, uint16_t number)
+{
+	return is_both(vm, number) && vm->ops->of_scaled[vm->mod->nodes[number].op] != NULL;
+}
+
+/* `function`, of a multiple or not, times `factor`, is what `number` gives. */
+static void
+join_function(struct mod_vm *vm, uint16_t number, uint16_t function, uint16_t factor)
+{
+	const struct mod_node *nodes = vm->mod->nodes;
+	uint16_t of = nodes[function].args[0];
+	struct vm_join join = { .kind = VM_SCALED, .function = nodes[function].op, .in = { of, MOD_NO_NODE, factor } };
+	uint32_t scalar = 2;
+
+	if (is_only(vm, of, MOD_OP_MUL))
+		scalar = find_scalar(vm, of);
+	else if (is_only(vm, of, MOD_OP_DIV) && is_scalar(vm, nodes[of].args[1]))
+		scalar = 1;
+	if (scalar != 2) {
+		join.kind = nodes[of].op == MOD_OP_DIV ? VM_DIVIDED : VM_SCALED;
+		join.in[0] = nodes[of].args[1 - scalar];
+		join.in[1] = nodes[of].args[scalar];
+	}
+	/* What is kept once for all lines is read as the others' operand is. */
+	if (!is_both(vm, join.in[0]) || (scalar == 2 && factor == MOD_NO_NODE))
+		return;
+	if (scalar != 2)
+		vm->slots[of].into = number;
+	if (function != number)
+		vm->slots[function].into = number;
+	vm->slots[number].join = join;
+}
+
+static void
+join_node(struct mod_vm *vm, uint16_t number)
+{
+	const struct mod_node *node = &vm->mod->nodes[number];
+
+	if (!is_both(vm, number))
+		return;
+	if (node->op == MOD_OP_ADD && join_side(vm, number, 1))
+		return;
+	if (node->op == MOD_OP_ADD || node->op == MOD_OP_SUB)
+		join_side(vm, number, node->op == MOD_OP_ADD ? 0 : 1);
+	else if (has_scaled(vm, number))
+		join_function(vm, number, number, MOD_NO_NODE);
+	else if (node->op == MOD_OP_MUL && find_scalar(vm, number) != 2) {
+		uint32_t scalar = find_scalar(vm, number);
+		uint16_t other = node->args[1 - scalar];
+
+		if (has_scaled(vm, other) && is_read_once(vm, other))
+			join_function(vm, number, other, node->args[scalar]);
+	}
+}
+
+void
+vm_join_nodes(struct mod_vm *vm)
+{
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
+		vm->slots[i].into = (uint16_t)i;
+	/* Readers come behind what they read. */
+	for (uint32_t i = vm->mod->n_nodes; i-- > 0;)
+		if (vm->slots[i].into == i)
+			join_node(vm, (uint16_t)i);
+}
+
+void
+vm_join_settle(struct mod_vm *vm)
+{
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
+		struct vm_join *join = &vm->slots[i].join;
+
+		if (join->kind != VM_RAMP || vm->slots[vm->mod->nodes[join->in[2]].args[0]].shape == VM_SLOPE)
+			continue;
+		vm->slots[join->in[2]].into = join->in[2];
+		join->kind = join->in[1] == MOD_NO_NODE ? VM_ALONE : VM_PRODUCT;
+	}
+}
