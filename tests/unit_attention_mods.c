@@ -326,6 +326,45 @@ KERNEL_TEST(mods, chunks)
 	mod_fixture_close(&score);
 }
 
+/* A few lines' KV heads take turns at a tile, or where a mask may tell them apart at a split. */
+KERNEL_TEST(mods, heads_take_turns)
+{
+	static const char *const masks[] = { "q_idx - kv_idx < 300", "doc[q_idx] == doc[kv_idx] && kv_idx % 7 != 2",
+					     "kv_idx < 64 || kv_idx >= 577", "kv_idx > q_idx" };
+	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_F32, PAGED_I8 };
+	struct captured captured = { 0 };
+	struct world_params params = chunk();
+
+	captured_fill(&captured, 1);
+	params.q_heads = 8;
+	params.kv_heads = 4;
+	params.n_rows = 3;
+	params.rows[0] = (struct world_row){ .id = 1, .kv_len = 1030, .q_len = 1, .q_base = 1029 };
+	params.rows[1] = (struct world_row){ .id = 2, .kv_len = 515, .q_len = 3, .q_base = 511 };
+	params.rows[2] = (struct world_row){ .id = 3, .kv_len = 64, .q_len = 1, .q_base = 63 };
+	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
+		const char *text = masks[i % COUNT(masks)];
+		char apart[128];
+		struct mod_fixture mask = bound_open(MOD_MASK, text, &captured), each;
+		struct mod_fixture score = bound_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", &captured);
+		struct world turns, alone;
+
+		snprintf(apart, sizeof(apart), "(%s) && h >= 0", text);
+		each = bound_open(MOD_MASK, apart, &captured);
+		params.pool = pools[i / COUNT(masks)];
+		params.mods = (struct kernel_mods_params){ .mask = mask.binding, .score = score.binding };
+		world_run(&turns, &params, 1, isa);
+		params.mods.mask = each.binding;
+		world_run(&alone, &params, 2, isa);
+		assert_same(&turns, 0, &alone, 0, 5, text);
+		world_destroy(&turns);
+		world_destroy(&alone);
+		mod_fixture_close(&mask);
+		mod_fixture_close(&each);
+		mod_fixture_close(&score);
+	}
+}
+
 static uint8_t *
 token_at(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
 {
