@@ -26,6 +26,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \
 	%D%/cpu/tile_avx512.h \
+	%D%/cpu/whole.c \
 	%D%/kernels.h \
 	%D%/layout.c \
 	%D%/layout.h \
@@ -60,7 +61,26 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 # tile_body.h says why contraction is off.
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += %D%/libtile_generic.la
-%C%_libtile_generic_la_SOURCES = %D%/cpu/tile_body.h %D%/cpu/tile_generic.c %D%/cpu/tile_generic.h %D%/cpu/tile_packed.h %D%/cpu/tile_amx.h %D%/cpu/tile_amx_few.h %D%/cpu/tile_dots.h %D%/cpu/tile_dots_scores.h %D%/cpu/tile_dots_values.h %D%/cpu/widen_bf16.h %D%/mod/vec.h %D%/mod/vec_generic.h %D%/mod/vm.h %D%/mod/vm_body.h %D%/mod/vm_generic.c %D%/mod/vm_joined.h %D%/mod/vm_math.h %D%/mod/vm_words.h
+%C%_libtile_generic_la_SOURCES = \
+	%D%/cpu/tile_amx.h \
+	%D%/cpu/tile_amx_block.h \
+	%D%/cpu/tile_amx_few.h \
+	%D%/cpu/tile_body.h \
+	%D%/cpu/tile_dots.h \
+	%D%/cpu/tile_dots_scores.h \
+	%D%/cpu/tile_dots_values.h \
+	%D%/cpu/tile_generic.c \
+	%D%/cpu/tile_generic.h \
+	%D%/cpu/tile_packed.h \
+	%D%/cpu/widen_bf16.h \
+	%D%/mod/vec.h \
+	%D%/mod/vec_generic.h \
+	%D%/mod/vm.h \
+	%D%/mod/vm_body.h \
+	%D%/mod/vm_generic.c \
+	%D%/mod/vm_joined.h \
+	%D%/mod/vm_math.h \
+	%D%/mod/vm_words.h
 %C%_libtile_generic_la_CFLAGS = $(TILE_CFLAGS)
 
 TILE_LIBS =

@@ -86,8 +86,43 @@ amx_dot_model(unsigned int sums, unsigned int left, unsigned int right)
 
 #define AMX_ZERO amx_zero_model
 #define AMX_LOAD amx_load_model
+#define AMX_LOAD_ONCE amx_load_model
 #define AMX_STORE amx_store_model
 #define AMX_DOT amx_dot_model
+
+/* vreduceps */
+static inline vec
+vec_fraction(vec v)
+{
+	EACH_LANE(i)
+		v[i] = isinf(v[i]) ? 0 : v[i] - floorf(v[i]);
+	return v;
+}
+
+/* vscalefps, of lanes that are not masked */
+static inline vec
+vec_scale_floor(vec v, vec n)
+{
+	EACH_LANE(i)
+		v[i] = isnan(n[i]) ? n[i] : n[i] < -126 ? 0 : ldexpf(v[i], (int)floorf(n[i]));
+	return v;
+}
+
+static inline vec
+vec_no_minus_infinity(vec v)
+{
+	EACH_LANE(i)
+		v[i] = v[i] == -INFINITY ? 0 : v[i];
+	return v;
+}
+
+static inline vec
+vec_scaled(vec v, vec scale)
+{
+	EACH_LANE(i)
+		v[i] = v[i] != 0 ? v[i] * scale[i] : 0;
+	return v;
+}
 
 #include "kernels/cpu/tile_amx.h"
 #include "kernels/cpu/tile_amx_few.h"

@@ -326,6 +326,32 @@ KERNEL_TEST(mods, chunks)
 	mod_fixture_close(&score);
 }
 
+/* Windows of which each part of a long chunk sees other pages of the same tiles. */
+KERNEL_TEST(mods, windows_move_over_tiles)
+{
+	static const char *const masks[] = {
+		"kv_idx <= q_idx && q_idx - kv_idx < 90",
+		"kv_idx <= q_idx && (q_idx - kv_idx < 20 || kv_idx / 16 % 5 == q_idx / 8 % 5)"
+	};
+	static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_I8 };
+	struct world_params params = chunk();
+
+	params.q = PAGED_BF16;
+	params.out = PAGED_BF16;
+	for (size_t i = 0; i < COUNT(masks) * COUNT(pools); i++) {
+		struct captured captured = { 0 };
+		struct mod_fixture mask;
+
+		captured_fill(&captured, 1);
+		mask = bound_open(MOD_MASK, masks[i % COUNT(masks)], &captured);
+		params.pool = pools[i / COUNT(masks)];
+		params.mods = (struct kernel_mods_params){ .mask = mask.binding };
+		chunk_try(params, 120, 30, isa);
+		chunk_try(params, 120, 8, isa);
+		mod_fixture_close(&mask);
+	}
+}
+
 /* A few lines' KV heads take turns at a tile, or where a mask may tell them apart at a split. */
 KERNEL_TEST(mods, heads_take_turns)
 {

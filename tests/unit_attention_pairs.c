@@ -156,6 +156,59 @@ KERNEL_TEST(pairs, chunk_or_one_by_one)
 	}
 }
 
+/* Of the lines of a long prompt some fill strips and tasks, some do not; tokens end beside tiles, blocks and splits. */
+KERNEL_TEST(pairs, errors_of_many_lines)
+{
+	static const struct {
+		uint32_t q_heads, k_dim, v_dim, kv_len, q_len, page_size;
+	} shapes[] = { { 1, 16, 16, 17, 17, 1 },    { 1, 33, 17, 31, 31, 3 },      { 1, 128, 128, 63, 32, 16 },
+		       { 1, 64, 80, 65, 33, 64 },   { 3, 128, 48, 127, 43, 16 },   { 1, 48, 128, 128, 64, 3 },
+		       { 2, 128, 128, 129, 65, 1 }, { 1, 192, 144, 191, 191, 16 }, { 4, 128, 128, 513, 64, 64 },
+		       { 1, 32, 16, 641, 255, 16 }, { 1, 128, 64, 512, 257, 3 },   { 4, 16, 33, 1090, 130, 64 } };
+
+	for (size_t i = 0; i < COUNT(shapes) * COUNT(pools); i++) {
+		size_t shape = i / COUNT(pools);
+		struct world_params params = decode();
+
+		params.pool = pools[i % COUNT(pools)];
+		params.q_heads = shapes[shape].q_heads;
+		params.k_dim = shapes[shape].k_dim;
+		params.v_dim = shapes[shape].v_dim;
+		params.page_size = shapes[shape].page_size;
+		params.rows[0] = (struct world_row){ .id = 3,
+						     .kv_len = shapes[shape].kv_len,
+						     .q_len = shapes[shape].q_len,
+						     .q_base = shapes[shape].kv_len - shapes[shape].q_len };
+		errors_check(params, isa);
+	}
+}
+
+/* A prompt at once, by any number of threads, or in chunks: where strips and tasks end leaves no trace. */
+KERNEL_TEST(pairs, long_chunk_or_short_ones)
+{
+	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
+	struct world_params params = decode(), one;
+	struct world whole, again, chunk;
+
+	params.q_heads = 2;
+	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 700, .q_len = 330, .q_base = 370 };
+	world_run(&whole, &params, 1, isa);
+	params.page_size = 3;
+	world_run(&again, &params, 3, isa);
+	cr_assert(world_same(&whole, 0, &again, 0, 330));
+	world_destroy(&again);
+	one = params;
+	for (uint32_t i = 0, q = 0; i < COUNT(chunks); q += chunks[i++]) {
+		uint32_t n = chunks[i];
+
+		one.rows[0] = (struct world_row){ .id = 4, .kv_len = 370 + q + n, .q_len = n, .q_base = 370 + q };
+		world_run(&chunk, &one, 2, isa);
+		cr_assert(world_same(&whole, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
+		world_destroy(&chunk);
+	}
+	world_destroy(&whole);
+}
+
 static void
 bf16_put(struct world *world, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
 {

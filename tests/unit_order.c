@@ -25,6 +25,7 @@ batch_init(struct batch *batch)
 	batch->args.causal = true;
 	batch->job.args = &batch->args;
 	batch->job.group = GROUP;
+	batch->job.task_lines = TILE_LINES;
 }
 
 /* So that heads come together: rows of few lines, keys of 128 dims, so many bytes of a head in a page. */

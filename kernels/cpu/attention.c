@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A row's query lines (its query rows times the query heads of one KV head,
- * heads innermost) are cut into tasks of at most TILE_LINES.  A task walks
+ * heads innermost) are cut into tasks of at most job->task_lines.  A task walks
  * the splits it can see, one tile after the other, and folds each finished
  * split into the total.  Of a row that is long beside the others' work, an item
  * is one split of one task; its state is kept, and a second run folds them.
@@ -23,8 +23,8 @@
 static struct attention_task
 task_of(const struct attention_job *job, const struct kernel_row *row, const struct order_row *is, uint64_t number)
 {
-	uint64_t lines = (uint64_t)row->q_len * job->group, n_chunks = rows_divide_up(lines, TILE_LINES);
-	uint64_t first = (n_chunks - 1 - number % n_chunks) * TILE_LINES;
+	uint64_t lines = (uint64_t)row->q_len * job->group, n_chunks = rows_divide_up(lines, job->task_lines);
+	uint64_t first = (n_chunks - 1 - number % n_chunks) * job->task_lines;
 	uint32_t head = (uint32_t)(number / n_chunks) * is->n_heads;
 	uint32_t left = job->args->pages.layout->params.n_kv_heads - head;
 
@@ -33,7 +33,7 @@ task_of(const struct attention_job *job, const struct kernel_row *row, const str
 		.kv_head = head,
 		.n_heads = left < is->n_heads ? left : is->n_heads,
 		.first_line = first,
-		.n_lines = lines - first < TILE_LINES ? (uint32_t)(lines - first) : TILE_LINES,
+		.n_lines = (uint32_t)least(lines - first, job->task_lines),
 		.packed = lines >= job->many_lines,
 	};
 }
@@ -98,6 +98,94 @@ head_finish(const struct attention_job *job, const struct attention_task *task, 
 	}
 }
 
+uint32_t
+strips_of(const struct attention_task *task)
+{
+	return (task->n_lines + BLOCK_STRIP - 1) / BLOCK_STRIP;
+}
+
+struct attention_task
+strip_of(const struct attention_task *task, uint32_t number)
+{
+	struct attention_task strip = *task;
+
+	strip.strip = number * BLOCK_STRIP;
+	strip.first_line += strip.strip;
+	strip.n_lines = (uint32_t)least(task->n_lines - strip.strip, BLOCK_STRIP);
+	return strip;
+}
+
+static bool
+has_strips(const struct attention_job *job, const struct attention_task *task)
+{
+	return task->packed && job->whole;
+}
+
+void
+strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
+	   const struct tile_state *state, float *partial)
+{
+	const size_t most = job->order.max_lines, n = strip->n_lines, at = strip->strip;
+
+	if (partial == NULL) {
+		split_merge(job, strip->n_lines, &scratch->total[at / BLOCK_STRIP], state->maximum, state->sum,
+			    state->values);
+		return;
+	}
+	memcpy(partial + at, state->maximum, n * sizeof(float));
+	memcpy(partial + most + at, state->sum, n * sizeof(float));
+	memcpy(partial + 2 * most + at * job->v_padded, state->values, n * job->v_padded * sizeof(float));
+}
+
+/* Totals of a task's KV heads, or of its strips: values are side by side, too. */
+static void
+totals_clear(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+{
+	if (!has_strips(job, task)) {
+		states_clear(job, task, scratch->total, scratch->total_values);
+		return;
+	}
+	for (uint32_t i = 0; i < strips_of(task); i++) {
+		struct attention_task strip = strip_of(task, i);
+
+		states_clear(job, &strip, &scratch->total[i],
+			     scratch->total_values + (size_t)strip.strip * job->v_padded);
+	}
+}
+
+static void
+totals_finish(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+{
+	for (uint32_t i = 0; has_strips(job, task) && i < strips_of(task); i++) {
+		struct attention_task strip = strip_of(task, i);
+
+		head_finish(job, &strip, &scratch->total[i]);
+	}
+	for (uint32_t h = 0; !has_strips(job, task) && h < task->n_heads; h++) {
+		struct attention_task head = task_head(task, h);
+
+		head_finish(job, &head, &scratch->total[h]);
+	}
+}
+
+/* sight_next(), of all strips if there are some. */
+static uint64_t
+task_next(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	  uint64_t split, uint64_t n_splits)
+{
+	uint64_t next = n_splits;
+
+	if (!has_strips(job, task))
+		return sight_next(job, task, scratch, split, n_splits);
+	for (uint32_t i = 0; i < strips_of(task) && next > split; i++) {
+		struct attention_task strip = strip_of(task, i);
+
+		sight_begin(job, &strip, scratch);
+		next = sight_next(job, &strip, scratch, split, next);
+	}
+	return next;
+}
+
 /* Without a mask every key that lengths leave is read, so what comes next can be fetched ahead. */
 static bool
 sees_all(const struct attention_job *job)
@@ -115,13 +203,13 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 	uint64_t n_splits = rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
 
 	task_begin(job, task, scratch);
-	states_clear(job, task, scratch->total, scratch->total_values);
+	totals_clear(job, task, scratch);
 	for (uint64_t split = 0; split < n_splits; split++) {
 		struct attention_piece piece = { .task = *task }, after = { .task = *task };
 		bool last;
 
 		if (job->args->mods != NULL)
-			split = sight_next(job, task, scratch, split, n_splits);
+			split = task_next(job, task, scratch, split, n_splits);
 		if (split == n_splits)
 			break;
 		last = split + 1 == n_splits;
@@ -130,17 +218,17 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 			after.split = split + 1;
 		else if (next != NULL)
 			after = *next;
+		if (has_strips(job, task)) {
+			whole_attend(job, &piece, scratch, NULL);
+			continue;
+		}
 		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
 			     scratch->split_values);
 		for (uint32_t h = 0; h < task->n_heads; h++)
 			split_merge(job, task->n_lines, &scratch->total[h], scratch->split[h].maximum,
 				    scratch->split[h].sum, scratch->split[h].values);
 	}
-	for (uint32_t h = 0; h < task->n_heads; h++) {
-		struct attention_task head = task_head(task, h);
-
-		head_finish(job, &head, &scratch->total[h]);
-	}
+	totals_finish(job, task, scratch);
 }
 
 /* One split of a task, whose state waits in `partial` to be merged. */
@@ -151,6 +239,10 @@ piece_attend(const struct attention_job *job, const struct attention_piece *piec
 	uint32_t n = piece->task.n_lines, most = job->order.max_lines;
 
 	task_begin(job, &piece->task, scratch);
+	if (has_strips(job, &piece->task)) {
+		whole_attend(job, piece, scratch, partial);
+		return;
+	}
 	split_attend(job, piece, sees_all(job) ? next : NULL, scratch, partial + 2 * (size_t)most);
 	for (uint32_t h = 0; h < piece->task.n_heads; h++) {
 		memcpy(partial + h * n, scratch->split[h].maximum, n * sizeof(float));
@@ -215,6 +307,22 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		job->ops->end();
 }
 
+static void
+partial_merge(const struct attention_job *job, const struct attention_task *head, struct team_scratch *scratch,
+	      const float *maximum, const float *sum, const float *values)
+{
+	if (!has_strips(job, head)) {
+		split_merge(job, head->n_lines, scratch->total, maximum, sum, values);
+		return;
+	}
+	for (uint32_t i = 0; i < strips_of(head); i++) {
+		struct attention_task strip = strip_of(head, i);
+
+		split_merge(job, strip.n_lines, &scratch->total[i], maximum + strip.strip, sum + strip.strip,
+			    values + (size_t)strip.strip * job->v_padded);
+	}
+}
+
 /* One KV head of a task, of which `partial` is its row's first. */
 static void
 head_merge(const struct attention_job *job, const struct attention_task *task, uint32_t h, uint64_t n_splits,
@@ -223,11 +331,11 @@ head_merge(const struct attention_job *job, const struct attention_task *task, u
 	const struct attention_task head = task_head(task, h);
 	const uint32_t most = job->order.max_lines, line = h * task->n_lines;
 
-	states_clear(job, &head, scratch->total, scratch->total_values);
+	totals_clear(job, &head, scratch);
 	for (uint64_t split = 0; split < n_splits; split++, partial += job->partial_size)
-		split_merge(job, task->n_lines, scratch->total, partial + line, partial + most + line,
-			    partial + 2 * (size_t)most + (size_t)line * job->v_padded);
-	head_finish(job, &head, scratch->total);
+		partial_merge(job, &head, scratch, partial + line, partial + most + line,
+			      partial + 2 * (size_t)most + (size_t)line * job->v_padded);
+	totals_finish(job, &head, scratch);
 }
 
 static void

@@ -3,8 +3,9 @@
  * attention.h - how one call of kernel_attention() is cut up, shared by its files
  *
  * A row's query lines (its query rows times the query heads of one KV head,
- * heads innermost) are cut into tasks of at most TILE_LINES.  Of few lines, a
- * task has several KV heads, which take turns at each tile.
+ * heads innermost) are cut into tasks of at most TILE_LINES; or TASK_LINES,
+ * where what is packed for one strip of the task is there for the others.  Of
+ * few lines, a task has several KV heads, which take turns at each tile.
  */
 #ifndef PAGED_KERNELS_CPU_ATTENTION_H
 #define PAGED_KERNELS_CPU_ATTENTION_H
@@ -18,7 +19,8 @@ struct attention_job {
 	uint32_t group;    /* query heads of a KV head */
 	uint32_t k_padded; /* elements */
 	uint32_t v_padded;
-	/* Products may be those of bf16 pairs: of scores, where q and pool lose nothing by it; of values, whose result is bf16. */
+	/* Products may be those of bf16 pairs: of scores, where q and pool lose nothing by it; of values, whose result
+	 * is bf16. */
 	bool score_pairs, value_pairs;
 	/* Those, where they may and the instruction set has them; or NULL. */
 	const struct tile_dot_ops *score_dots, *value_dots;
@@ -32,15 +34,8 @@ struct attention_job {
 	const struct tile_packed_ops *scores_packed, *values_packed;
 	uint32_t packed_k;   /* elements of a packed query or key */
 	uint32_t many_lines; /* a row with so many is packed */
-};
-
-struct attention_task {
-	const struct kernel_row *row;
-	uint32_t kv_head; /* the first of n_heads */
-	uint32_t n_heads; /* more than one: of a row with few lines and without a block mask */
-	uint64_t first_line;
-	uint32_t n_lines; /* of each KV head; of all together TILE_LINES at most */
-	bool packed;      /* its row has many lines */
+	uint32_t task_lines; /* most lines of a task */
+	bool whole;          /* packed tasks go strip by strip and block by block: whole.c */
 };
 
 /* Keys [0, this) are what query row i sees. */
@@ -93,6 +88,37 @@ void states_clear(const struct attention_job *job, const struct attention_task *
 /** task_begin - before a thread's splits of a task; mods are told of a task's only KV head */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
+/**
+ * rows_locate - addresses of tokens [begin, begin + n_tokens)
+ *
+ * No page past them is looked at, and none that holds no token of `wanted`, in
+ * which there is at least one.
+ */
+void rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+		 uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows);
+
+/** scales_load - the scales of an i8 tile's tokens, which `rows` say */
+void scales_load(const struct tile_rows *rows, float scale[TILE_TOKENS]);
+
+/** scores_scale - times each token's scale; those that a line does not see may become anything, NaN included */
+void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);
+
+/** tile_sight - of tokens [begin, most), of whose split `part` is seen; fills visible, and seen, from `first` on */
+struct tile_sight tile_sight(const struct attention_job *job, const struct attention_task *task,
+			     struct team_scratch *scratch, struct tile_scores *scores, uint32_t begin, uint32_t most,
+			     enum sight_part part);
+
+/** score_scale - the caller's scale, with that of the head's keys in it */
+float score_scale(const struct attention_job *job, const struct attention_task *task);
+
+/**
+ * scores_modify - what comes between products and softmax; returns the scale that is still to be applied
+ *
+ * @param[in] mod_line  what the score mod was told that the first line is
+ */
+float scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+		    struct tile_scores *scores, uint32_t begin, const struct tile_sight *sight, uint32_t mod_line);
+
 /** packed_choose - how rows with many lines are multiplied: the job's last fields, from those before them */
 void packed_choose(struct attention_job *job);
 
@@ -107,6 +133,9 @@ void packed_scores(const struct attention_job *job, const struct attention_task 
 void packed_values(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
 		   uint32_t first, enum sight_part part, const struct tile_rows *ahead);
 
+/** packed_pad - rows that do not fill `padded` elements are made f32 in `to`, zeros at their ends */
+void packed_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *to);
+
 /** One split of a task. */
 struct attention_piece {
 	struct attention_task task;
@@ -120,5 +149,19 @@ struct attention_piece {
  */
 void split_attend(const struct attention_job *job, const struct attention_piece *piece,
 		  const struct attention_piece *next, struct team_scratch *scratch, float *values);
+
+/** strips_of - how many strips of BLOCK_STRIP lines a task has */
+uint32_t strips_of(const struct attention_task *task);
+
+struct attention_task strip_of(const struct attention_task *task, uint32_t number);
+
+/** strip_done - a strip's state after a split: into its total, or, if that is not NULL, into the task's `partial` */
+void strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
+		const struct tile_state *state, float *partial);
+
+/** whole_attend - all strips of one split of a task, the last first: it sees most, so what it packs serves the others
+ */
+void whole_attend(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch,
+		  float *partial);
 
 #endif

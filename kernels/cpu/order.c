@@ -49,14 +49,14 @@ order_row(const struct attention_job *job, const struct kernel_row *row)
 	uint64_t tokens = row->q_len == 0 ? 0 : row_visible(job, row, row->q_len - 1);
 	struct order_row is = {
 		.n_splits = rows_divide_up(tokens, KERNEL_SPLIT),
-		.n_lines = lines < TILE_LINES ? (uint32_t)lines : TILE_LINES,
+		.n_lines = (uint32_t)least(lines, job->task_lines),
 	};
 	uint64_t cost = cost_of(tokens, is.n_lines), item_cost;
 
 	is.cut = cost > job->order.limit && is.n_splits > 1;
 	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_lines) : cost;
 	is.n_heads = heads_together(job, lines, item_cost);
-	is.n_tasks = rows_divide_up(lines, TILE_LINES) *
+	is.n_tasks = rows_divide_up(lines, job->task_lines) *
 		     rows_divide_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
 	is.task_cost = cost * is.n_heads;
 	is.class = 63 - (unsigned int)__builtin_clzll(item_cost * is.n_heads | 1);

@@ -15,6 +15,8 @@ packed_choose(struct attention_job *job)
 	job->many_lines = job->scores_packed->many_lines > job->values_packed->many_lines
 				  ? job->scores_packed->many_lines
 				  : job->values_packed->many_lines;
+	job->whole = job->scores_packed == ops->pairs && job->values_packed == ops->pairs && ops->pairs->blocks != NULL;
+	job->task_lines = job->whole ? TASK_LINES : TILE_LINES;
 	multiple = ops->lanes * job->scores_packed->word_elements;
 	job->packed_k = (job->args->pages.layout->params.k_dim + multiple - 1) / multiple * multiple;
 }
@@ -35,9 +37,8 @@ packed_query(const struct attention_job *job, struct team_scratch *scratch, uint
 	memset((uint8_t *)to + bytes, 0, words * sizeof(*to) - bytes);
 }
 
-/* Rows that do not fill what is read of them are first made f32, zeros at their ends. */
-static void
-rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *scratch)
+void
+packed_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *scratch)
 {
 	if (rows->padded == padded)
 		return;
@@ -57,7 +58,7 @@ packed_scores(const struct attention_job *job, const struct attention_task *task
 	const struct tile_packed_ops *ops = job->scores_packed;
 	struct tile_rows *k = &scratch->k_rows;
 
-	rows_pad(job, k, job->packed_k, scratch->k);
+	packed_pad(job, k, job->packed_k, scratch->k);
 	for (uint32_t i = k->n_tokens; i % job->ops->lanes != 0; i++)
 		k->token[i] = k->token[k->n_tokens - 1];
 	ops->pack_keys(scratch->k_panels, k);
@@ -89,7 +90,7 @@ packed_values(const struct attention_job *job, const struct attention_task *task
 	struct tile_rows *v = &scratch->v_rows;
 	uint64_t wild;
 
-	rows_pad(job, v, job->v_padded, scratch->v);
+	packed_pad(job, v, job->v_padded, scratch->v);
 	wild = ops->pack_values(scratch->v_panels, v);
 	ops->values(&scratch->scores, scratch->split, first, task->n_lines, scratch->v_panels, v->n_tokens, ahead);
 	if (wild != 0)

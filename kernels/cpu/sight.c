@@ -261,7 +261,7 @@ line_words(const struct kernel_mods *mods, const struct sight *sight, uint32_t l
  */
 static uint64_t
 tile_words(const struct attention_task *task, const struct kernel_mods *mods, const struct team_scratch *scratch,
-	   uint32_t begin, uint32_t first, uint64_t *certain, uint64_t *asked)
+	   const struct tile_scores *scores, uint32_t begin, uint32_t first, uint64_t *certain, uint64_t *asked)
 {
 	uint32_t tile = begin % KERNEL_SPLIT / TILE_TOKENS;
 	uint64_t any = 0;
@@ -272,7 +272,7 @@ tile_words(const struct attention_task *task, const struct kernel_mods *mods, co
 
 		if (line >= first) {
 			words = line_words(mods, &scratch->sight, line, tile);
-			within = ~UINT64_C(0) >> (TILE_TOKENS - scratch->scores.visible[line]);
+			within = ~UINT64_C(0) >> (TILE_TOKENS - scores->visible[line]);
 		}
 		certain[line] = words.full & within;
 		asked[line] = words.partial & ~words.full & within;
@@ -283,10 +283,9 @@ tile_words(const struct attention_task *task, const struct kernel_mods *mods, co
 
 enum sight_part
 sight_tile(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	   uint32_t begin, uint32_t end, uint32_t first, uint64_t *seen_by_any)
+	   struct tile_scores *scores, uint32_t begin, uint32_t end, uint32_t first, uint64_t *seen_by_any)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	struct tile_scores *scores = &scratch->scores;
 	uint64_t any = 0, unseen = 0, certain[TILE_LINES], asked[TILE_LINES];
 
 	if (mods->params.blocks == NULL) {
@@ -295,7 +294,7 @@ sight_tile(const struct attention_job *job, const struct attention_task *task, s
 		if (part != SIGHT_SOME)
 			return part;
 	}
-	if (tile_words(task, mods, scratch, begin, first, certain, asked) != 0 && mods->mask != NULL)
+	if (tile_words(task, mods, scratch, scores, begin, first, certain, asked) != 0 && mods->mask != NULL)
 		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, asked, asked);
 	for (uint32_t line = 0; line < task->n_lines; line++)
 		scores->seen[line] = certain[line] | asked[line];

@@ -55,12 +55,12 @@ enum sight_part sight_split(const struct attention_job *job, const struct attent
 /**
  * sight_tile - of keys [begin, end) in the split last asked about
  *
- * Reads scores.visible of lines from `first` on; on SIGHT_SOME fills
- * scores.seen (of lines before `first` with 0), lowers visible to the last
- * token that is seen, and gives the tokens that at least one line sees.
+ * Reads visible of lines from `first` on; on SIGHT_SOME fills seen (of lines
+ * before `first` with 0), lowers visible to the last token that is seen, and
+ * gives the tokens that at least one line sees.
  */
 enum sight_part sight_tile(const struct attention_job *job, const struct attention_task *task,
-			   struct team_scratch *scratch, uint32_t begin, uint32_t end, uint32_t first,
-			   uint64_t *seen_by_any);
+			   struct team_scratch *scratch, struct tile_scores *scores, uint32_t begin, uint32_t end,
+			   uint32_t first, uint64_t *seen_by_any);
 
 #endif

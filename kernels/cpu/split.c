@@ -64,7 +64,7 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 
 		head_begin(job, &head, h, scratch);
 	}
-	if (job->args->mods != NULL && task->n_heads == 1)
+	if (job->args->mods != NULL && task->n_heads == 1 && task->n_lines <= TILE_LINES)
 		sight_begin(job, task, scratch);
 }
 
@@ -86,11 +86,7 @@ gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
 			rows->token[i] = any;
 }
 
-/*
- * Addresses of tokens [begin, begin + n_tokens).  No page past them is looked
- * at, and none that holds no token of `wanted`, in which there is at least one.
- */
-static void
+void
 rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
 	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
 {
@@ -173,8 +169,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	return made;
 }
 
-/* The scales of an i8 tile's tokens. */
-static void
+void
 scales_load(const struct tile_rows *rows, float scale[TILE_TOKENS])
 {
 	for (uint32_t i = 0; i < rows->n_tokens; i++)
@@ -189,8 +184,7 @@ scales_fetch(const struct tile_rows *rows)
 		__builtin_prefetch(rows->token[i]);
 }
 
-/* Scores of tokens that a line does not see may become anything, NaN included. */
-static void
+void
 scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
 	for (uint32_t line = begin; line < end; line++) {
@@ -223,6 +217,25 @@ tile_end(uint32_t begin, uint32_t most)
 	return most - begin < TILE_TOKENS ? most : begin + TILE_TOKENS;
 }
 
+struct tile_sight
+tile_sight(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
+	   struct tile_scores *scores, uint32_t begin, uint32_t most, enum sight_part part)
+{
+	struct tile_sight sight = { .part = part, .end = tile_end(begin, most), .wanted = ~UINT64_C(0) };
+	bool whole = line_visible(job, task, 0) >= sight.end;
+
+	while (!whole && line_visible(job, task, sight.first) <= begin)
+		sight.first++;
+	for (uint32_t line = sight.first; line < task->n_lines; line++) {
+		uint32_t visible = whole ? sight.end : line_visible(job, task, line);
+
+		scores->visible[line] = (visible < sight.end ? visible : sight.end) - begin;
+	}
+	if (part == SIGHT_SOME)
+		sight.part = sight_tile(job, task, scratch, scores, begin, sight.end, sight.first, &sight.wanted);
+	return sight;
+}
+
 /* What lengths and causality leave of a tile is all seen: scores.seen says so too. */
 static void
 seen_fill(struct tile_scores *scores, uint32_t first, uint32_t n_lines)
@@ -231,8 +244,7 @@ seen_fill(struct tile_scores *scores, uint32_t first, uint32_t n_lines)
 		scores->seen[line] = line < first ? 0 : token_bits(0, scores->visible[line]);
 }
 
-/* The caller's scale, with that of the head's keys in it. */
-static float
+float
 score_scale(const struct attention_job *job, const struct attention_task *task)
 {
 	const struct attention_args *args = job->args;
@@ -240,13 +252,13 @@ score_scale(const struct attention_job *job, const struct attention_task *task)
 	return args->k_scale != NULL ? args->scale * args->k_scale[task->kv_head] : args->scale;
 }
 
-/* What comes between products and softmax; returns the scale that is still to be applied. */
-static float
+float
 scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	      uint32_t begin, uint32_t end, uint32_t first, enum sight_part part, uint32_t mod_line)
+	      struct tile_scores *scores, uint32_t begin, const struct tile_sight *sight, uint32_t mod_line)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	struct tile_scores *scores = &scratch->scores;
+	uint32_t end = sight->end, first = sight->first;
+	enum sight_part part = sight->part;
 	float scale = score_scale(job, task);
 
 	if (mods->score == NULL && part == SIGHT_ALL)
@@ -365,23 +377,16 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_state *state = &scratch->split[place->h];
 	const struct tile_rows *v = &scratch->v_rows, *k = &scratch->k_rows, *ahead;
-	uint32_t begin = place->begin, end = tile_end(begin, place->most), first = 0, n = task->n_lines;
-	uint64_t wanted = ~UINT64_C(0);
+	uint32_t begin = place->begin, n = task->n_lines;
+	const struct tile_sight sight = tile_sight(job, task, scratch, scores, begin, place->most, part);
+	const uint32_t first = sight.first;
 	bool scales = job->args->pages.layout->params.dtype == PAGED_I8;
 	float scale = score_scale(job, task);
 
-	while (line_visible(job, task, first) <= begin)
-		first++;
-	for (uint32_t line = first; line < n; line++) {
-		uint32_t visible = line_visible(job, task, line);
-
-		scores->visible[line] = (visible < end ? visible : end) - begin;
-	}
-	if (part == SIGHT_SOME)
-		part = sight_tile(job, task, scratch, begin, end, first, &wanted);
+	part = sight.part;
 	if (part == SIGHT_NOTHING)
 		return false;
-	place_locate(job, place, scratch, wanted, known);
+	place_locate(job, place, scratch, sight.wanted, known);
 	if (!task->packed)
 		k = rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k, &scratch->made_rows);
 	if (task->packed)
@@ -395,7 +400,7 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		scores_scale(scores, first, n, scratch->scale);
 	}
 	if (job->args->mods != NULL)
-		scale = scores_modify(job, task, scratch, begin, end, first, part, place->mod_line);
+		scale = scores_modify(job, task, scratch, scores, begin, &sight, place->mod_line);
 	job->ops->softmax(scores, state, first, n, scale);
 	if (scales) {
 		scales_load(&scratch->scale_rows[1], scratch->scale);

@@ -21,14 +21,58 @@
 /** The query of a KV head among several has place for so many lines. */
 #define TASK_QUERY_LINES 16u
 
+/** Most lines of a task whose strips share packed tiles. */
+#define TASK_STRIPS 8u
+#define TASK_LINES (TASK_STRIPS * BLOCK_STRIP)
+/** Blocks that are on their way at once. */
+#define TEAM_BLOCKS 3u
+
+/** Some query lines of a row's KV heads, or a strip of such a task. */
+struct attention_task {
+	const struct kernel_row *row;
+	uint32_t kv_head; /* the first of n_heads */
+	uint32_t n_heads; /* more than one: of a row with few lines and without a block mask */
+	uint64_t first_line;
+	uint32_t n_lines; /* of each KV head; of all together TILE_LINES at most, or TASK_LINES */
+	uint32_t strip;   /* of a strip: its first line among the task's */
+	bool packed;      /* its row has many lines */
+};
+
+/** What a task's lines see of a tile. */
+struct tile_sight {
+	enum sight_part part;
+	uint32_t end;   /* of the tile's tokens */
+	uint32_t first; /* line that sees something */
+	uint64_t wanted;
+};
+
+/** A tile as it was packed for some strip. */
+struct team_packed {
+	uint32_t n_tokens; /* 0: not yet */
+	uint64_t wanted;   /* tokens that are there */
+	uint64_t wild;     /* values that are left out, for they are no finite numbers */
+	_Alignas(64) float k_panels[TILE_TOKENS * PAGED_MAX_DIM / 2];
+	float v_panels[TILE_TOKENS * PAGED_MAX_DIM / 2];
+	float k_scale[TILE_TOKENS], v_scale[TILE_TOKENS]; /* of i8 */
+};
+
+/** A block, and whose it is. */
+struct team_block {
+	struct attention_task strip;
+	bool last; /* of the strip and split */
+	uint32_t begin[BLOCK_TILES];
+	struct tile_sight sight[BLOCK_TILES];
+	_Alignas(64) struct tile_block block;
+};
+
 /** What one thread needs to attend; lives as long as the team. */
 struct team_scratch {
-	uint32_t thread;          /* its number in the team, the caller's 0 */
-	_Atomic uint64_t section; /* the last one that run() brought it into */
-	_Alignas(64) float q[TILE_LINES * PAGED_MAX_DIM];
-	uint16_t q16[TILE_LINES * PAGED_MAX_DIM]; /* q in bf16, where scores come of products of pairs */
+	uint32_t thread;                                      /* its number in the team, the caller's 0 */
+	_Atomic uint64_t section;                             /* the last one that run() brought it into */
+	_Alignas(64) float q[TASK_LINES / 2 * PAGED_MAX_DIM]; /* of TASK_LINES in bf16, or half as many in f32 */
+	uint16_t q16[TILE_LINES * PAGED_MAX_DIM];             /* q in bf16, where scores come of products of pairs */
 	float split_values[TILE_LINES * PAGED_MAX_DIM];
-	float total_values[TILE_LINES * PAGED_MAX_DIM];
+	float total_values[TASK_LINES * PAGED_MAX_DIM];
 	float k[TILE_TOKENS * PAGED_MAX_DIM];
 	float v[TILE_TOKENS * PAGED_MAX_DIM];
 	float k_panels[TILE_TOKENS * PAGED_MAX_DIM];
@@ -39,7 +83,14 @@ struct team_scratch {
 	struct tile_rows scale_rows[2]; /* of i8: of keys, of values */
 	float scale[TILE_TOKENS];       /* of i8: the tokens' own */
 	struct sight sight;
+	struct team_packed packed[KERNEL_SPLIT / TILE_TOKENS];
+	struct team_block block[TEAM_BLOCKS];
+	struct tile_state strip[TEAM_BLOCKS]; /* of the blocks' strips */
+	float strip_values[TEAM_BLOCKS][BLOCK_STRIP * PAGED_MAX_DIM];
 };
+
+_Static_assert(TASK_LINES >= 2 * TILE_LINES, "q has room for the lines of a tile in f32");
+_Static_assert(TASK_HEADS >= TASK_STRIPS, "each strip has its total");
 
 /**
  * Work through units: call team_take() until it says there are none.

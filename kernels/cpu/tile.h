@@ -55,6 +55,28 @@ struct tile_scores {
 	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide, values_seen and score mods alone */
 };
 
+/** Lines of a block, and its tiles: those from an even one on. */
+#define BLOCK_STRIP 32u
+#define BLOCK_TILES 2u
+
+/** Some lines of one state and tiles of one split, on their way from queries to values. */
+struct tile_block {
+	struct tile_state *state;
+	bool fresh; /* its values are nothing yet, whatever is there */
+	uint32_t n_lines;
+	const float *q; /* as packed keys, of BLOCK_STRIP lines, of which those past n_lines may be anything */
+	uint32_t depth;
+	uint32_t n_tiles;
+	uint32_t n_tokens[BLOCK_TILES];
+	float scale[BLOCK_TILES];              /* that scores are still to be multiplied by */
+	const float *token_scale[BLOCK_TILES]; /* of a token's weight, or NULL; 0 stays 0, whatever it is */
+	const float *keys[BLOCK_TILES];        /* packed */
+	const float *values[BLOCK_TILES];
+	float rescale[BLOCK_STRIP], shift[BLOCK_STRIP];
+	_Alignas(64) float lanes[BLOCK_STRIP][TILE_MAX_LANES];
+	struct tile_scores tile[BLOCK_TILES]; /* in the end each line's scores are its weights, in bf16 */
+};
+
 /** kernel_tile_ops.values and values_seen */
 typedef void (*tile_values_fn)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 			       const struct tile_rows *rows, const struct tile_rows *ahead);
@@ -111,6 +133,14 @@ struct tile_packed_ops {
 	/* values = values * rescale + weights . V, of all n_tokens; weights are rounded to what a word has. */
 	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 		       const float *panels, uint32_t n_tokens, const struct tile_rows *ahead);
+
+	/*
+	 * Or NULL.  Steps of three blocks, each of which may be NULL: the scores of one, all that score is; the
+	 * weights of another, from scores to what its state has of them but its values, which are rescaled; and
+	 * what the weights of a third add to its state's values.  All lines' visible are filled.  The second
+	 * and the third may have the same state: then the third is done first.
+	 */
+	void (*blocks)(struct tile_block *scores, struct tile_block *softmax, struct tile_block *values);
 };
 
 struct kernel_tile_ops {

@@ -12,6 +12,8 @@
 #define AMX_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define AMX_LOAD(t, at, stride) \
 	__asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(at), "r"((size_t)(stride)) : "memory")
+#define AMX_LOAD_ONCE(t, at, stride) \
+	__asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t : : "r"(at), "r"((size_t)(stride)) : "memory")
 #define AMX_STORE(t, at, stride) \
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(at), "r"((size_t)(stride)) : "memory")
 #define AMX_DOT(sums, left, right) __asm__ volatile("tdpbf16ps %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
@@ -41,6 +43,30 @@ static void
 amx_end(void)
 {
 	__asm__ volatile("tilerelease" : :);
+}
+
+static inline vec
+vec_fraction(vec v)
+{
+	return _mm512_reduce_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+static inline vec
+vec_scale_floor(vec v, vec n)
+{
+	return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(n, _mm512_set1_ps(-126), _CMP_NLT_UQ), v, n);
+}
+
+static inline vec
+vec_no_minus_infinity(vec v)
+{
+	return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(v, _mm512_set1_ps(-INFINITY), _CMP_NEQ_UQ), v);
+}
+
+static inline vec
+vec_scaled(vec v, vec scale)
+{
+	return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ), v, scale);
 }
 
 #include "kernels/cpu/widen_bf16.h"

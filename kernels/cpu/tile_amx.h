@@ -226,6 +226,8 @@ values_amx(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 	}
 }
 
+#include "kernels/cpu/tile_amx_block.h"
+
 static const struct tile_packed_ops tile_packed_amx = {
 	.word_elements = 2,
 	.many_lines = KERNEL_MANY_LINES_AMX,
@@ -233,4 +235,5 @@ static const struct tile_packed_ops tile_packed_amx = {
 	.pack_values = values_pack_amx,
 	.scores = scores_amx,
 	.values = values_amx,
+	.blocks = blocks_amx,
 };
