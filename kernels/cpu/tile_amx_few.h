@@ -78,9 +78,9 @@ struct few_rows {
 
 /* Those from token t on: in the pages, or else copied; a last tile's are filled up with its last one. */
 INLINE struct few_rows
-few_rows(const struct tile_rows *rows, uint32_t t, uint8_t *copies)
+few_rows(const struct tile_rows *rows, uint32_t padded, uint32_t t, uint8_t *copies)
 {
-	const size_t bytes = (size_t)rows->padded * sizeof(uint16_t);
+	const size_t bytes = (size_t)padded * sizeof(uint16_t);
 
 	if (rows->step != 0 && t + AMX_ROWS <= rows->n_tokens)
 		return (struct few_rows){ (const uint8_t *)rows->token[t], rows->step };
@@ -183,7 +183,7 @@ few_scores_tiles(float (*sums)[AMX_ROWS], const uint16_t *queries, const struct 
 			AMX_LOAD(7, queries + 3 * tile, stride);
 	}
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(keys, t, copies);
+		struct few_rows rows = few_rows(keys, padded, t, copies);
 
 		few_scores_tile(sums[t], queries, &rows, padded, ahead);
 	}
