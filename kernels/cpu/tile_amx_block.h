@@ -62,6 +62,16 @@ line_scale(struct tile_block *block, uint32_t line)
 	vec_store(block->lanes[line], top);
 }
 
+/* What LANES lines from `line` on have in their lanes: turned[i] is of lane i, a lane a line. */
+INLINE void
+lanes_turn(const struct tile_block *block, uint32_t line, vec turned[LANES])
+{
+	UNROLL
+	for (uint32_t i = 0; i < LANES; i++)
+		turned[i] = vec_load(block->lanes[line + i]);
+	vec_turn(turned);
+}
+
 /* The lines' new maxima, and what is to be taken from their scores. */
 INLINE void
 block_top(struct tile_block *block)
@@ -69,10 +79,7 @@ block_top(struct tile_block *block)
 	for (uint32_t line = 0; line < block->n_lines; line += LANES) {
 		vec top[LANES], before = vec_load(&block->state->maximum[line]), most = before, shift;
 
-		UNROLL
-		for (uint32_t i = 0; i < LANES; i++)
-			top[i] = vec_load(block->lanes[line + i]);
-		vec_turn(top);
+		lanes_turn(block, line, top);
 		UNROLL
 		for (uint32_t i = 0; i < LANES; i++)
 			most = vec_max(top[i], most);
@@ -145,10 +152,7 @@ block_rescale(struct tile_block *block)
 	for (uint32_t line = 0; line < block->n_lines; line += LANES) {
 		vec sum[LANES], all = vec_set1(0);
 
-		UNROLL
-		for (uint32_t i = 0; i < LANES; i++)
-			sum[i] = vec_load(block->lanes[line + i]);
-		vec_turn(sum);
+		lanes_turn(block, line, sum);
 		UNROLL
 		for (uint32_t i = 0; i < LANES; i++)
 			all = all + sum[i];
