@@ -182,9 +182,9 @@ struct paged_attention_params {
  * given what its pages hold.  A query row that sees no key gives 0.
  * Results have the same bits wherever the pages lie and whichever rows
  * share the batch.  A row of the plan whose query rows, times the query heads
- * of a KV head, are 16 or more (17 with AMX) is summed up in another order than
- * one with fewer: the last bits of tokens decoded one by one and in a chunk
- * differ.
+ * of a KV head, are 16 or more (17 with AMX, in pools of bf16, fp8 or i8 with q or
+ * out in bf16) is summed up in another order than one with fewer: the last bits of
+ * tokens decoded one by one and in a chunk differ.
  *
  * @param[in] q    n_heads a multiple of the KV heads (GQA), dim = K dim; any dtype
  * @param[in] out  same n_heads, dim = V dim; any dtype; must not overlap q

@@ -89,6 +89,8 @@ struct team_scratch {
 	float strip_values[TEAM_BLOCKS][BLOCK_STRIP * PAGED_MAX_DIM];
 };
 
+_Static_assert(KERNEL_MANY_LINES - 1 <= TASK_QUERY_LINES && KERNEL_MANY_LINES_AMX - 1 <= TASK_QUERY_LINES,
+	       "queries of rows with few lines fit");
 _Static_assert(TASK_LINES >= 2 * TILE_LINES, "q has room for the lines of a tile in f32");
 _Static_assert(TASK_HEADS >= TASK_STRIPS, "each strip has its total");
 

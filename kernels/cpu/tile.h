@@ -36,7 +36,7 @@ struct tile_rows {
 	uint32_t n_tokens;
 	enum paged_dtype dtype;
 	uint32_t padded; /* elements to read of each, a multiple of ops->lanes */
-	size_t step;	 /* bytes from a token to the next of the same TILE_STEP_TOKENS, or 0 for any */
+	size_t step;     /* bytes from a token to the next of the same TILE_STEP_TOKENS, or 0 for any */
 };
 
 /** The running softmax of some lines over some tiles. */
@@ -96,7 +96,7 @@ struct tile_dot_ops {
 	/* n elements to bf16, zeros up to a multiple of row_elements. */
 	void (*pack)(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n);
 
-	/* A line's query of n bf16 to where scores looks for it in q, TILE_LINES * PAGED_MAX_DIM long. */
+	/* A line's query of n bf16 to where scores looks for it in q, which has room for 16 padded lines. */
 	void (*query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
 
 	/* The functions of the same names below, with q in bf16 and with weights rounded to it. */

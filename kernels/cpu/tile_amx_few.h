@@ -2,11 +2,10 @@
 /*
  * tile_amx_few.h - attention of few query lines, as decode has them, by tiles of AMX
  *
- * Included after tile_amx.h and widen_bf16.h.  Scores are K . Q^T, tokens by lines: rows of keys
- * that lie at equal distances, as those of one page do, are loaded into a tile
- * from where they are.  Values are P . V, for which rows of two tokens have to
- * be interleaved on the way.
- * With these words more:
+ * Included after tile_amx.h and widen_bf16.h.  Scores are K . Q^T, tokens by
+ * lines: rows of keys that lie at equal distances, as those of one page do, are
+ * loaded into a tile from where they are.  Values are P . V, for which rows of
+ * two tokens have to be interleaved on the way.  With these words more:
  *
  *   vec_interleave(a, b, low, high)  pairs of bf16 of a and b, in the order that vec_in_order() undoes
  *   vec_in_order(low, high)          the floats that sums of those columns are, in place
