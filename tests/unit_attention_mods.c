@@ -464,6 +464,33 @@ KERNEL_TEST(mods, unseen_pages_need_not_exist)
 	mod_fixture_close(&mask);
 }
 
+/* Of a chunk over the border of a split its first lines ask no mask about keys past it. */
+KERNEL_TEST(mods, lines_ask_about_what_they_reach)
+{
+	struct captured captured = { 0 };
+	struct world_params params = chunk();
+
+	captured_fill(&captured, 1);
+	params.q = params.out = PAGED_BF16;
+	params.causal = true;
+	params.rows[0] = (struct world_row){ .kv_len = 520, .q_len = 60, .q_base = 460 };
+	for (int indexed = 0; indexed < 2; indexed++) {
+		struct mod_fixture mask = bound_open(MOD_MASK, "doc[kv_idx] >= 0", &captured);
+		struct world flag, mod;
+
+		if (indexed)
+			cr_assert_eq(mod_binding_index(mask.binding, NULL), PAGED_OK);
+		params.mods.mask = NULL;
+		world_run(&flag, &params, 1, isa);
+		params.mods.mask = mask.binding;
+		world_run(&mod, &params, 1, isa);
+		assert_same(&flag, 0, &mod, 0, 60, "all of doc");
+		world_destroy(&flag);
+		world_destroy(&mod);
+		mod_fixture_close(&mask);
+	}
+}
+
 /* A draft tree: query row i's word has a bit for each draft token on its path; what comes before, all see. */
 KERNEL_TEST(mods, tree_verification)
 {

@@ -168,7 +168,14 @@ totals_finish(const struct attention_job *job, const struct attention_task *task
 	}
 }
 
-/* sight_next(), of all strips if there are some. */
+/* Splits of which lengths and causality leave the last line something. */
+static uint64_t
+task_splits(const struct attention_job *job, const struct attention_task *task)
+{
+	return rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
+}
+
+/* sight_next(), of all strips if there are some, each as far as it reaches. */
 static uint64_t
 task_next(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
 	  uint64_t split, uint64_t n_splits)
@@ -179,9 +186,13 @@ task_next(const struct attention_job *job, const struct attention_task *task, st
 		return sight_next(job, task, scratch, split, n_splits);
 	for (uint32_t i = 0; i < strips_of(task) && next > split; i++) {
 		struct attention_task strip = strip_of(task, i);
+		uint64_t end = least(task_splits(job, &strip), next), found;
 
+		if (split >= end)
+			continue;
 		sight_begin(job, &strip, scratch);
-		next = sight_next(job, &strip, scratch, split, next);
+		found = sight_next(job, &strip, scratch, split, end);
+		next = found < end ? found : next;
 	}
 	return next;
 }
@@ -200,7 +211,7 @@ static void
 task_attend(const struct attention_job *job, const struct attention_task *task, const struct attention_piece *next,
 	    struct team_scratch *scratch)
 {
-	uint64_t n_splits = rows_divide_up(line_visible(job, task, task->n_lines - 1), KERNEL_SPLIT);
+	uint64_t n_splits = task_splits(job, task);
 
 	task_begin(job, task, scratch);
 	totals_clear(job, task, scratch);
