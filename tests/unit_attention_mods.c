@@ -435,33 +435,72 @@ KERNEL_TEST(mods, unseen_keys_may_be_anything)
 	kernel_team_destroy(team);
 }
 
+static bool
+token_is_seen(const struct world_params *params, uint32_t token)
+{
+	const struct world_row *row = &params->rows[0];
+
+	for (int64_t q_idx = row->q_base; q_idx < row->q_base + row->q_len; q_idx++) {
+		struct mod_point point = { .q_idx = (int32_t)q_idx, .kv_idx = (int32_t)token };
+
+		if (token <= q_idx && mod_scalar(params->mods.mask, &point, NULL) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* Of the only row, under causality and a mask that knows no heads. */
+static void
+unseen_pages_lose(struct world *world)
+{
+	const struct world_params *params = &world->params;
+	uint32_t page_size = params->page_size, kv_len = params->rows[0].kv_len;
+
+	for (uint32_t page = 0; page * page_size < kv_len; page++) {
+		uint32_t end = (page + 1) * page_size < kv_len ? (page + 1) * page_size : kv_len;
+		bool seen = false;
+
+		for (uint32_t token = page * page_size; token < end; token++)
+			seen |= token_is_seen(params, token);
+		if (!seen)
+			((uint32_t *)(uintptr_t)world->rows[0].pages)[page] = UINT32_MAX;
+	}
+}
+
 /* A page of which nobody sees a token is not even looked up. */
 KERNEL_TEST(mods, unseen_pages_need_not_exist)
 {
+	static const struct {
+		const char *mask;
+		struct world_row row;
+	} cases[] = {
+		{ "kv_idx / 16 % 5 == 2 || q_idx - kv_idx < 100", { .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
+		/* the first lines see all of a tile that they reach */
+		{ "kv_idx < 16 || kv_idx >= 32", { .kv_len = 60, .q_len = 60, .q_base = 0 } },
+	};
 	struct captured captured = { 0 };
-	struct mod_fixture mask;
-	struct world_params params = chunk();
 
 	captured_fill(&captured, 1);
-	mask = bound_open(MOD_MASK, "kv_idx / 16 % 5 == 2 || q_idx - kv_idx < 100", &captured);
-	params.mods.mask = mask.binding;
-	params.causal = true;
-	for (uint32_t threads = 1; threads <= 2; threads++) {
-		struct kernel_team *team = kernel_test_team(threads, isa);
+	for (uint32_t i = 0; i < 4 * COUNT(cases); i++) {
+		struct kernel_team *team = kernel_test_team(1 + i % 2, isa);
+		struct mod_fixture mask = bound_open(MOD_MASK, cases[i / 4].mask, &captured);
+		struct world_params params = chunk();
 		struct world world, holes;
 
+		params.mods.mask = mask.binding;
+		params.causal = true;
+		params.q = params.out = i / 2 % 2 ? PAGED_BF16 : PAGED_F32;
+		params.rows[0] = cases[i / 4].row;
 		world_run(&world, &params, 1, isa);
 		world_create(&holes, &params);
-		for (uint32_t page = 0; page < (1040 - 99) / 16; page++)
-			if (page % 5 != 2)
-				((uint32_t *)(uintptr_t)holes.rows[0].pages)[page] = UINT32_MAX;
+		unseen_pages_lose(&holes);
 		world_attend(&holes, team);
 		assert_same(&world, 0, &holes, 0, 60, "holes");
 		world_destroy(&world);
 		world_destroy(&holes);
+		mod_fixture_close(&mask);
 		kernel_team_destroy(team);
 	}
-	mod_fixture_close(&mask);
 }
 
 /* Of a chunk over the border of a split its first lines ask no mask about keys past it. */

@@ -36,6 +36,8 @@ tile_pack(const struct attention_job *job, const struct attention_task *task, st
 {
 	struct team_packed *to = &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
 
+	/* Not what lies past them: pages there may be wanted by nobody. */
+	wanted &= ~UINT64_C(0) >> (TILE_TOKENS - n_tokens);
 	if (to->n_tokens >= n_tokens && (wanted & ~to->wanted) == 0)
 		return;
 	/* Blocks on their way may still need what is there. */
