@@ -146,9 +146,11 @@ UNIT_TESTS += %D%/unit_attention_model
 	%D%/unit_attention.c \
 	%D%/unit_attention_bytes.c \
 	%D%/unit_attention_mods.c \
+	%D%/unit_attention_mods_random.c \
 	%D%/unit_attention_order.c \
 	%D%/unit_attention_pairs.c \
-	%D%/unit_attention_range.c
+	%D%/unit_attention_range.c \
+	%D%/unit_attention_sight.c
 %C%_unit_attention_model_CPPFLAGS = $(AM_CPPFLAGS) -DKERNEL_TEST_MODEL
 %C%_unit_attention_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_model_LDADD = %D%/libtilemodel.la $(MOD_TEST_LIBS)
@@ -178,6 +180,14 @@ UNIT_TESTS += %D%/unit_attention_mods
 %C%_unit_attention_mods_SOURCES = %D%/unit_attention_mods.c
 %C%_unit_attention_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_mods_LDADD = $(MOD_TEST_LIBS)
+UNIT_TESTS += %D%/unit_attention_mods_random
+%C%_unit_attention_mods_random_SOURCES = %D%/unit_attention_mods_random.c
+%C%_unit_attention_mods_random_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_mods_random_LDADD = $(MOD_TEST_LIBS)
+UNIT_TESTS += %D%/unit_attention_sight
+%C%_unit_attention_sight_SOURCES = %D%/unit_attention_sight.c
+%C%_unit_attention_sight_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_attention_sight_LDADD = $(MOD_TEST_LIBS)
 UNIT_TESTS += %D%/unit_attention_range
 %C%_unit_attention_range_SOURCES = %D%/unit_attention_range.c
 %C%_unit_attention_range_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -343,7 +353,7 @@ UNIT_TESTS += %D%/unit_quiet
 EXTRA_DIST += %D%/golden/mods
 check_LTLIBRARIES += %D%/libmodtest.la
 %C%_libmodtest_la_SOURCES = %D%/mod_fixture.c %D%/mod_fixture.h %D%/mod_generator.c %D%/mod_generator.h \
-	%D%/mod_texts.c %D%/mod_texts.h
+	%D%/mod_scene.c %D%/mod_scene.h %D%/mod_texts.c %D%/mod_texts.h
 %C%_libmodtest_la_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 MOD_TEST_LIBS = %D%/libmodtest.la $(KERNEL_TEST_LIBS)
 UNIT_TESTS += %D%/unit_mod_parse %D%/unit_mod_eval %D%/unit_mod_property
