@@ -173,12 +173,25 @@ IT_TEST(a_member_that_does_not_read_is_dropped)
 }
 
 static bool
-answers(struct raw *raw)
+ping(struct raw *raw, int limit_ms)
 {
-	struct wire_request ping = { .kind = WIRE_PING };
+	struct wire_request request = { .kind = WIRE_PING };
 	struct wire_reply reply;
 
-	return raw_ask(raw, &ping, &reply, 500);
+	return raw_ask(raw, &request, &reply, limit_ms);
+}
+
+/* However busy the machine is. */
+static bool
+answers(struct raw *raw)
+{
+	return ping(raw, 5000);
+}
+
+static bool
+is_silent(struct raw *raw)
+{
+	return !ping(raw, 500);
 }
 
 static void
@@ -197,7 +210,7 @@ steal(int from, int to, void *argument)
 
 	(void)from;
 	raw_dial(&thief, raw->welcome.welcome.member, raw->welcome.welcome.token);
-	it_require(!answers(&thief), "another process got in with the member's token");
+	it_require(is_silent(&thief), "another process got in with the member's token");
 	it_say(to, "x", 1);
 	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
 }
@@ -216,16 +229,16 @@ IT_TEST(tokens_open_one_door_for_one_process)
 	memcpy(token, raw.welcome.welcome.token, sizeof(token));
 	token[15] ^= 1;
 	redial(&raw, raw.welcome.welcome.member, token);
-	it_require(!answers(&raw), "a wrong token");
+	it_require(is_silent(&raw), "a wrong token");
 	redial(&raw, other.welcome.welcome.member, raw.welcome.welcome.token);
-	it_require(!answers(&raw), "another member's id");
+	it_require(is_silent(&raw), "another member's id");
 	it_fork(&worker, steal, &raw);
 	it_hear(worker.from, &c, 1);
 	it_join(&worker);
 	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
 	it_require(answers(&raw), "the right ones");
 	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
-	it_require(!answers(&raw), "the right ones for the third time");
+	it_require(is_silent(&raw), "the right ones for the third time");
 	it_require(answers(&other));
 	it_require(it_daemon_logged(&daemon_, "another process than the member's"));
 	raw_bye(&raw);
@@ -244,7 +257,7 @@ IT_TEST(a_member_is_dead_to_requests_once_its_control_socket_is_down)
 	it_require(answers(&raw));
 	close(raw.control);
 	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
-	it_require(!answers(&raw));
+	it_require(is_silent(&raw));
 	raw.control = open("/dev/null", O_RDONLY);
 	raw_drop(&raw);
 	it_daemon_stop(&daemon_);
@@ -277,7 +290,7 @@ IT_TEST(messages_that_are_no_request)
 	zmq_send(raw.dealer, big, WIRE_MAX_MESSAGE, 0);
 	it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0);
 	zmq_send(raw.dealer, big, sizeof(big), 0);
-	it_require(!answers(&raw));
+	it_require(is_silent(&raw));
 	it_require(answers(&other));
 	raw_bye(&raw);
 	raw_bye(&other);
@@ -307,9 +320,10 @@ IT_TEST(who_does_not_read_replies_is_cut_off)
 	char c;
 
 	begin();
-	raw_attach(&polite, WIRE_ROLE_SESSION, NULL);
+	/* First, while this process has no thread of ZeroMQ's that may hold a sanitizer's lock. */
 	it_fork(&worker, flood, NULL);
 	it_hear(worker.from, &c, 1);
+	raw_attach(&polite, WIRE_ROLE_SESSION, NULL);
 	/* Every buffer on the way must fill first, which takes a sanitized daemon its time. */
 	for (int i = 0; i < 6 && !cut; i++)
 		cut = it_daemon_logged(&daemon_, "does not read its replies");
