@@ -30,6 +30,9 @@ void cuda_case_needs_stand_in(void);
 /** cuda_case_open_to_all - let other users reach the runtime directory */
 void cuda_case_open_to_all(const struct it_daemon *daemon);
 
+/** cuda_case_n_calls - this process's of a function of the stand-in, since PAGED_STAND_IN_LOG is set */
+unsigned int cuda_case_n_calls(const char *name);
+
 /** cuda_case_n_mappings - of device memory in this process */
 unsigned int cuda_case_n_mappings(void);
 

@@ -74,30 +74,6 @@ attend(struct scene *scene)
 	scene_ok(scene, scene_attend(scene, NULL));
 }
 
-/* Calls of the driver's function in this process's log. */
-static unsigned int
-n_calls(const char *name)
-{
-	FILE *file = fopen(getenv("PAGED_STAND_IN_LOG"), "re");
-	unsigned int n = 0;
-	char each[64];
-	int pid, result;
-
-	it_require(file != NULL, "%m");
-	while (fscanf(file, "%d %63s %d", &pid, each, &result) == 3)
-		n += pid == getpid() && strcmp(each, name) == 0;
-	fclose(file);
-	return n;
-}
-
-/* Failures, attributes and logs are the stand-in's. */
-static void
-needs_stand_in(void)
-{
-	if (!stand_in_wanted())
-		it_skip("needs the driver's stand-in");
-}
-
 static void
 log_calls(const struct it_daemon *daemon)
 {
@@ -251,7 +227,7 @@ often(int from, int to, void *argument)
 		it_say(to, &news, sizeof(news));
 		it_hear(from, &word, 1);
 	}
-	it_require(n_calls("cuIpcGetEventHandle") == 1 && n_calls("cuEventRecord") >= N_MARKS);
+	it_require(cuda_case_n_calls("cuIpcGetEventHandle") == 1 && cuda_case_n_calls("cuEventRecord") >= N_MARKS);
 	scene_close(&scene);
 }
 
@@ -274,7 +250,7 @@ follower(int from, int to, void *argument)
 		scene_check(&scene);
 		it_say(to, "n", 1);
 	}
-	it_require(n_calls("cuIpcOpenEventHandle") == 1);
+	it_require(cuda_case_n_calls("cuIpcOpenEventHandle") == 1);
 	scene_close(&scene);
 }
 
@@ -285,7 +261,7 @@ IT_TEST(many_marks_are_one_event)
 	struct news news;
 	char word;
 
-	needs_stand_in();
+	cuda_case_needs_stand_in();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&first, often, NULL);
@@ -329,8 +305,8 @@ alone(int from, int to, void *argument)
 	scene_ok(&scene, paged_batch_wait(scene.batch, &mark));
 	scene_ok(&scene, paged_batch_create(scene.pool, &params, &other));
 	scene_ok(&scene, paged_batch_mark(other, &mark));
-	it_require(n_calls("cuIpcGetEventHandle") == 2, "the third batch has the second's event");
-	it_require(n_calls("cuIpcOpenEventHandle") == 0);
+	it_require(cuda_case_n_calls("cuIpcGetEventHandle") == 2, "the third batch has the second's event");
+	it_require(cuda_case_n_calls("cuIpcOpenEventHandle") == 0);
 	it_require(scene.gpu.driver.stream_destroy(stream) == CUDA_SUCCESS);
 	scene_close(&scene);
 }
@@ -340,7 +316,7 @@ IT_TEST(in_one_process)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	needs_stand_in();
+	cuda_case_needs_stand_in();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&worker, alone, NULL);
@@ -493,7 +469,7 @@ IT_TEST(what_is_no_mark_is_refused)
 	struct it_daemon daemon;
 	struct news news;
 
-	needs_stand_in();
+	cuda_case_needs_stand_in();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, critic, NULL);
@@ -561,7 +537,7 @@ IT_TEST(marks_that_cannot_be_made_are_refused)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	needs_stand_in();
+	cuda_case_needs_stand_in();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_fork(&worker, unable, NULL);
 	it_join(&worker);
