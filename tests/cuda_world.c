@@ -339,3 +339,38 @@ cuda_world_attend(struct world *world, const struct cuda_attend *how)
 						  .v_scale = p->v_scale },
 			world->total_q, how);
 }
+
+uint32_t
+cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
+		    size_t shared_size)
+{
+	struct cuda_attention_params p;
+	struct cuda_batch batch;
+	struct world world;
+	uint32_t faults;
+
+	world_create(&world, params);
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
+							       .n_rows = 1,
+							       .page_size = params->page_size,
+							       .n_q_heads = params->q_heads,
+							       .n_kv_heads = params->kv_heads,
+							       .v_dim = params->v_dim,
+							       .target_items = 1 });
+	cuda_batch_plan(&batch, 0);
+	batch.table[page] = UINT32_MAX;
+	p = (struct cuda_attention_params){
+		.pages = cuda_world_pages(&batch.arena,
+					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
+		.plan = batch.plan.plan,
+		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
+		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
+		.n_q_heads = params->q_heads,
+		.scale = 1,
+	};
+	cuda_run(kernel, &p, 2, n_threads, shared_size, 5);
+	faults = batch.head->faults;
+	cuda_batch_destroy(&batch);
+	world_destroy(&world);
+	return faults;
+}

@@ -79,6 +79,10 @@ struct cuda_attend {
 /** cuda_world_attend - world_attend() by a CUDA kernel; the world's outputs are 0xff before */
 void cuda_world_attend(struct world *world, const struct cuda_attend *how);
 
+/** cuda_world_unmapped - a kernel's faults where the first row's entry for a page is none */
+uint32_t cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
+			     size_t shared_size);
+
 /** cuda_attend_run - the same for any arguments */
 void cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how);
 

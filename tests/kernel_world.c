@@ -89,6 +89,14 @@ world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32
 	};
 }
 
+uint8_t *
+world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
+{
+	uint32_t page_size = world->params.page_size, page = world->rows[0].pages[token / page_size];
+
+	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, head, token % page_size);
+}
+
 static uint8_t *
 element_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 {
@@ -289,6 +297,17 @@ world_run(struct world *world, const struct world_params *params, uint32_t n_thr
 	world_create(world, params);
 	world_attend(world, team);
 	kernel_team_destroy(team);
+}
+
+bool
+world_line_nan(const struct world *world, uint64_t q_row, uint32_t head, bool nan)
+{
+	uint64_t at = q_row * world->params.q_heads + head;
+	bool as_told = isnan(world->lse[at]) == nan && isnan(world->maximum[at]) == nan;
+
+	for (uint32_t d = 0; d < world->params.v_dim; d++)
+		as_told &= isnan(world_element(&world->out, q_row, head, d)) == nan;
+	return as_told;
 }
 
 bool

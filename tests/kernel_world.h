@@ -60,6 +60,9 @@ void world_destroy(struct world *world);
 float world_key(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
 float world_value(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
 
+/** world_token - where the pool has a token of the first row */
+uint8_t *world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head);
+
 /** world_tensor - memory for a packed tensor, all bytes 0xff; *bytes_p: its size */
 struct kernel_tensor world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32_t dim,
 				  uint32_t padding, size_t *bytes_p);
@@ -75,6 +78,9 @@ void world_attend_with(struct world *world, struct kernel_team *team, struct ker
 
 /** world_run - create and attend, with a team of its own */
 void world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa);
+
+/** world_line_nan - all outputs of a query row's head are NaN; or none, if they shall not be */
+bool world_line_nan(const struct world *world, uint64_t q_row, uint32_t head, bool nan);
 
 /** world_same - n query rows of one world have the bits of another's, in all outputs */
 bool world_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n);

@@ -211,17 +211,6 @@ KERNEL_TEST(attention, sinks)
 	kernel_team_destroy(team);
 }
 
-static void
-assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool nan)
-{
-	uint64_t at = packed * world->params.q_heads + head;
-
-	cr_assert_eq(isnan(world->lse[at]) != 0, nan);
-	cr_assert_eq(isnan(world->maximum[at]) != 0, nan);
-	for (uint32_t d = 0; d < world->params.v_dim; d++)
-		cr_assert_eq(isnan(world_element(&world->out, packed, head, d)) != 0, nan);
-}
-
 /* A query row with NaN or infinity spoils itself and nobody else. */
 KERNEL_TEST(attention, not_a_number_stays_in_its_row)
 {
@@ -238,19 +227,10 @@ KERNEL_TEST(attention, not_a_number_stays_in_its_row)
 		world_attend(&world, team);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				assert_line_nan(&world, q, h, q == 4 && h == 1);
+				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
 		world_destroy(&world);
 	}
 	kernel_team_destroy(team);
-}
-
-static uint8_t *
-world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
-{
-	uint32_t page_size = world->params.page_size;
-
-	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
-					   head, token % page_size);
 }
 
 /* A key or value that is NaN reaches the lines that see it, and leaves those no trace that causality keeps from it. */
@@ -303,7 +283,7 @@ KERNEL_TEST(attention, minus_infinity_weighs_nothing)
 				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
 		world_attend(&world, team);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			assert_line_nan(&world, 0, h, false);
+			cr_assert(world_line_nan(&world, 0, h, false));
 			cr_assert_eq(world.lse[h] == -INFINITY, all);
 			cr_assert_eq(world.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; all && d < params.v_dim; d++)

@@ -115,14 +115,12 @@ KERNEL_TEST(bytes, order)
 static void
 scale_spoil(struct world *world, unsigned int plane, uint32_t token)
 {
-	uint32_t page = world->rows[0].pages[token / world->params.page_size], slot = token % world->params.page_size;
 	const struct layout_plane *elements = &world->layout.plane[plane - LAYOUT_K_SCALE];
 	float scale = NAN;
 
 	for (uint32_t h = 0; h < world->params.kv_heads; h++) {
-		memcpy(world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h, slot), &scale, 4);
-		memset(world->pool + layout_offset(&world->layout, plane - LAYOUT_K_SCALE, WORLD_LAYER, page, h, slot),
-		       0, elements->dim);
+		memcpy(world_token(world, plane, token, h), &scale, sizeof(scale));
+		memset(world_token(world, plane - LAYOUT_K_SCALE, token, h), 0, elements->dim);
 	}
 }
 
@@ -186,9 +184,7 @@ row_fill(struct world *world, int8_t number, float scale)
 	for (uint32_t plane = 0; plane < LAYOUT_N_PLANES; plane++)
 		for (uint32_t t = 0; t < world->params.rows[0].kv_len; t++)
 			for (uint32_t h = 0; h < world->params.kv_heads; h++) {
-				uint32_t page = world->rows[0].pages[t / world->params.page_size];
-				uint8_t *to = world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, page, h,
-									  t % world->params.page_size);
+				uint8_t *to = world_token(world, plane, t, h);
 
 				if (plane >= LAYOUT_K_SCALE)
 					memcpy(to, &scale, sizeof(scale));

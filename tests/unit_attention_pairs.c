@@ -212,13 +212,7 @@ KERNEL_TEST(pairs, long_chunk_or_short_ones)
 static void
 bf16_put(struct world *world, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
 {
-	uint32_t size = world->params.page_size;
-
-	memcpy(world->pool +
-		       layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / size], 0,
-				     token % size) +
-		       2 * dim,
-	       &bits, sizeof(bits));
+	memcpy(world_token(world, plane, token, 0) + 2 * dim, &bits, sizeof(bits));
 }
 
 /* A NaN beside the last token that a query row sees, in its pair, is another's alone. */

@@ -8,15 +8,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static uint8_t *
-token_at(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
-{
-	uint32_t page_size = world->params.page_size;
-
-	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
-					   head, token % page_size);
-}
-
 /* Keys and values that nobody is to see may be NaN. */
 KERNEL_TEST(sight, unseen_keys_may_be_anything)
 {
@@ -39,8 +30,8 @@ KERNEL_TEST(sight, unseen_keys_may_be_anything)
 			struct mod_point point = { .kv_idx = (int32_t)t };
 
 			for (uint32_t h = 0; h < params.kv_heads && mod_scalar(mask.binding, &point, NULL) == 0; h++) {
-				memset(token_at(&poisoned, LAYOUT_K, t, h), 0xff, params.k_dim * 2);
-				memset(token_at(&poisoned, LAYOUT_V, t, h), 0xff, params.v_dim * 2);
+				memset(world_token(&poisoned, LAYOUT_K, t, h), 0xff, params.k_dim * 2);
+				memset(world_token(&poisoned, LAYOUT_V, t, h), 0xff, params.v_dim * 2);
 			}
 		}
 		world_attend(&poisoned, team);

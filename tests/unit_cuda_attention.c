@@ -229,17 +229,6 @@ Test(cuda_attention, sinks)
 	}
 }
 
-static void
-assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool nan)
-{
-	uint64_t at = packed * world->params.q_heads + head;
-
-	cr_assert_eq(isnan(world->lse[at]) != 0, nan);
-	cr_assert_eq(isnan(world->maximum[at]) != 0, nan);
-	for (uint32_t d = 0; d < world->params.v_dim; d++)
-		cr_assert_eq(isnan(world_element(&world->out, packed, head, d)) != 0, nan);
-}
-
 Test(cuda_attention, not_a_number_stays_in_its_row)
 {
 	static const float poison[] = { NAN, INFINITY };
@@ -259,18 +248,9 @@ Test(cuda_attention, not_a_number_stays_in_its_row)
 		cuda_world_attend(&world, &how);
 		for (uint32_t q = 0; q < 9; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				assert_line_nan(&world, q, h, q == 4 && h == 1);
+				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
 		world_destroy(&world);
 	}
-}
-
-static uint8_t *
-world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
-{
-	uint32_t page_size = world->params.page_size;
-
-	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
-					   head, token % page_size);
 }
 
 Test(cuda_attention, masked_keys_may_be_anything)
@@ -324,7 +304,7 @@ Test(cuda_attention, minus_infinity_weighs_nothing)
 				reference_store(world_token(&world, LAYOUT_K, t, h), params.pool, 0, -INFINITY);
 		cuda_world_attend(&world, &how);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			assert_line_nan(&world, 0, h, false);
+			cr_assert(world_line_nan(&world, 0, h, false));
 			cr_assert_eq(world.lse[h] == -INFINITY, all);
 			cr_assert_eq(world.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; all && d < params.v_dim; d++)
@@ -391,32 +371,8 @@ Test(cuda_attention, bits_are_the_rows_own)
 Test(cuda_attention, unmapped_pages_are_told)
 {
 	struct world_params params = defaults();
-	struct cuda_attention_params p;
-	struct cuda_batch batch;
-	struct world world;
 
 	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	world_create(&world, &params);
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
-							       .n_rows = 1,
-							       .page_size = params.page_size,
-							       .n_q_heads = params.q_heads,
-							       .n_kv_heads = params.kv_heads,
-							       .v_dim = params.v_dim,
-							       .target_items = 1 });
-	cuda_batch_plan(&batch, 0);
-	batch.table[3] = UINT32_MAX;
-	p = (struct cuda_attention_params){
-		.pages = cuda_world_pages(&batch.arena,
-					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
-		.plan = batch.plan.plan,
-		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
-		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
-		.n_q_heads = params.q_heads,
-		.scale = 1,
-	};
-	cuda_run("attention_simt_128", &p, 2, CUDA_ATTENTION_THREADS, 160u << 10, 5);
-	cr_assert_eq(batch.head->faults, CUDA_FAULT_PAGE);
-	cuda_batch_destroy(&batch);
-	world_destroy(&world);
+	cr_assert_eq(cuda_world_unmapped(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
+		     CUDA_FAULT_PAGE);
 }

@@ -259,17 +259,6 @@ Test(cuda_attention_mla, scores_that_grow_and_fall)
 	check(&params);
 }
 
-static void
-assert_line_nan(const struct world *world, uint64_t packed, uint32_t head, bool nan)
-{
-	uint64_t at = packed * world->params.q_heads + head;
-
-	cr_assert_eq(isnan(world->lse[at]) != 0, nan);
-	cr_assert_eq(isnan(world->maximum[at]) != 0, nan);
-	for (uint32_t d = 0; d < world->params.v_dim; d++)
-		cr_assert_eq(isnan(world_element(&world->out, packed, head, d)) != 0, nan);
-}
-
 Test(cuda_attention_mla, not_a_number_stays_in_its_line)
 {
 	static const float poison[] = { NAN, INFINITY };
@@ -288,18 +277,9 @@ Test(cuda_attention_mla, not_a_number_stays_in_its_line)
 		cuda_world_attend(&world, &how);
 		for (uint32_t q = 0; q < n; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				assert_line_nan(&world, q, h, q == spoilt && h == 7);
+				cr_assert(world_line_nan(&world, q, h, q == spoilt && h == 7));
 		world_destroy(&world);
 	}
-}
-
-static uint8_t *
-world_token(const struct world *world, uint32_t token)
-{
-	uint32_t page_size = world->params.page_size;
-
-	return world->pool + layout_offset(&world->layout, LAYOUT_K, WORLD_LAYER,
-					   world->rows[0].pages[token / page_size], 0, token % page_size);
 }
 
 /* Keys past a line's length may be anything, and so are the values in them; `dim`: which of them. */
@@ -315,11 +295,11 @@ Test(cuda_attention_mla, masked_keys_may_be_anything)
 		struct world world;
 
 		world_create(&world, &params);
-		reference_store(world_token(&world, tokens[i]), params.pool, dims[i], NAN);
+		reference_store(world_token(&world, LAYOUT_K, tokens[i], 0), params.pool, dims[i], NAN);
 		cuda_world_attend(&world, &how);
 		for (uint32_t q = 0; q < 70; q++)
 			for (uint32_t h = 0; h < params.q_heads; h++)
-				assert_line_nan(&world, q, h, 30 + q >= tokens[i]);
+				cr_assert(world_line_nan(&world, q, h, 30 + q >= tokens[i]));
 		world_destroy(&world);
 	}
 }
@@ -343,10 +323,10 @@ Test(cuda_attention_mla, minus_infinity_weighs_nothing)
 		for (uint32_t h = 0; h < params.q_heads; h++)
 			reference_store((uint8_t *)world.q.data + h * world.q.head_stride, params.q, 0, 1);
 		for (uint32_t t = span[0]; t < span[1]; t++)
-			reference_store(world_token(&world, t), params.pool, 0, -INFINITY);
+			reference_store(world_token(&world, LAYOUT_K, t, 0), params.pool, 0, -INFINITY);
 		cuda_world_attend(&world, &how);
 		for (uint32_t h = 0; h < params.q_heads; h++) {
-			assert_line_nan(&world, 0, h, false);
+			cr_assert(world_line_nan(&world, 0, h, false));
 			cr_assert_eq(world.lse[h] == -INFINITY, all);
 			cr_assert_eq(world.maximum[h] == -INFINITY, all);
 			for (uint32_t d = 0; d < params.v_dim; d++)
@@ -395,32 +375,8 @@ Test(cuda_attention_mla, bits_are_the_rows_own)
 Test(cuda_attention_mla, unmapped_pages_are_told)
 {
 	struct world_params params = defaults();
-	struct cuda_attention_params p;
-	struct cuda_batch batch;
-	struct world world;
 
 	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
-	world_create(&world, &params);
-	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
-							       .n_rows = 1,
-							       .page_size = params.page_size,
-							       .n_q_heads = params.q_heads,
-							       .n_kv_heads = params.kv_heads,
-							       .v_dim = params.v_dim,
-							       .target_items = 1 });
-	cuda_batch_plan(&batch, 0);
-	batch.table[3] = UINT32_MAX;
-	p = (struct cuda_attention_params){
-		.pages = cuda_world_pages(&batch.arena,
-					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
-		.plan = batch.plan.plan,
-		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
-		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
-		.n_q_heads = params.q_heads,
-		.scale = 1,
-	};
-	cuda_run("attention_mla_bf16", &p, 2, CUDA_MLA_THREADS, CUDA_MLA_SHARED, 5);
-	cr_assert_eq(batch.head->faults, CUDA_FAULT_PAGE);
-	cuda_batch_destroy(&batch);
-	world_destroy(&world);
+	cr_assert_eq(cuda_world_unmapped(&params, 3, "attention_mla_bf16", CUDA_MLA_THREADS, CUDA_MLA_SHARED),
+		     CUDA_FAULT_PAGE);
 }

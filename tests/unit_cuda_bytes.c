@@ -173,15 +173,6 @@ Test(cuda_bytes, dims_and_strides)
 	}
 }
 
-static uint8_t *
-world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head)
-{
-	uint32_t page_size = world->params.page_size;
-
-	return world->pool + layout_offset(&world->layout, plane, WORLD_LAYER, world->rows[0].pages[token / page_size],
-					   head, token % page_size);
-}
-
 /* All bits set: NaN in each plane but i8's elements. */
 static void
 token_spoil(const struct world *world, unsigned int plane, uint32_t token)
