@@ -146,6 +146,7 @@ interval(const struct attention_job *job, const struct attention_task *task, uin
 		.kv_idx = { (int32_t)begin, (int32_t)(end - 1) },
 	};
 
+	assert(begin < end);
 	switch (mod_interval(job->args->mods->params.mask, &box)) {
 	case MOD_ALL_FALSE:
 		return SIGHT_NOTHING;
