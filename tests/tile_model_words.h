@@ -197,31 +197,26 @@ bytes_zip_high(byte_vec a, byte_vec b)
 	return bytes_zip(a, b, 8);
 }
 
-/* vpunpcklwd, vpunpckhwd */
+/* vcvtneps2bf16, vpmovzxwd */
 static inline void
-vec_interleave(vec a, vec b, vec *low, vec *high)
+vec_round_words(vec v, vec *low, vec *high)
 {
-	half_vec x = (half_vec)a, y = (half_vec)b, to[2];
+	_Alignas(64) uint8_t halves[32];
 
-	for (unsigned int i = 0; i < 2 * LANES; i++) {
-		unsigned int in = i % 8, at = i / 8 * 8 + in % 4 * 2;
-
-		to[in / 4][at] = x[i];
-		to[in / 4][at + 1] = y[i];
-	}
-	*low = (vec)to[0];
-	*high = (vec)to[1];
+	vec_round_bf16(halves, v);
+	*high = vec_load_bf16(halves);
+	*low = (vec)((bits)*high >> 16);
 }
 
+/* vpermt2ps */
 static inline void
-vec_in_order(vec *low, vec *high)
+vec_zip(vec even, vec odd, vec *low, vec *high)
 {
-	vec from[2] = { *low, *high }, to[2];
-
-	for (unsigned int i = 0; i < 2 * LANES; i++)
-		to[i / LANES][i % LANES] = from[i / 4 % 2][i / 8 * 4 + i % 4];
-	*low = to[0];
-	*high = to[1];
+	EACH_LANE(i)
+	{
+		(*low)[i] = (i % 2 ? odd : even)[i / 2];
+		(*high)[i] = (i % 2 ? odd : even)[LANES / 2 + i / 2];
+	}
 }
 
 static inline void
@@ -229,7 +224,7 @@ vec_load_columns(const float *from, vec to[4])
 {
 	for (unsigned int i = 0; i < 4; i++)
 		EACH_LANE(t)
-			to[i][t] = from[t * LANES + i];
+	to[i][t] = from[t * LANES + i];
 }
 
 #endif

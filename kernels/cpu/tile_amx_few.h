@@ -2,13 +2,18 @@
 /*
  * tile_amx_few.h - attention of few query lines, as decode has them, by tiles of AMX
  *
- * Included after tile_amx.h and widen_bf16.h.  Scores are K . Q^T, tokens by
- * lines: rows of keys that lie at equal distances, as those of one page do, are
- * loaded into a tile from where they are.  Values are P . V, for which rows of
- * two tokens have to be interleaved on the way.  With these words more:
+ * Included after tile_amx.h and widen_bf16.h.  Rows of keys and values that
+ * lie at equal distances, as those of one page do, are loaded into tiles from
+ * where they are.  Scores are K . Q^T, tokens by lines.  Values are P . V, of
+ * which a product takes pairs: of two dims of one token here, as a row has
+ * them, where pairs of tokens would have to be interleaved first.  So a weight
+ * stands alone in its word, for even dims in the low half and for odd ones in
+ * the high half, in two rows of weights: of up to eight lines they fill one
+ * tile, so that there are no more products than pairs of tokens would take.
+ * With these words more:
  *
- *   vec_interleave(a, b, low, high)  pairs of bf16 of a and b, in the order that vec_in_order() undoes
- *   vec_in_order(low, high)          the floats that sums of those columns are, in place
+ *   vec_round_words(v, low, high)    v rounded to bf16, in the low half of each word and in the high one
+ *   vec_zip(even, odd, low, high)    lanes of both in turn: the first 16, the other 16
  *   vec_load_columns(from, to)       to[i] lane t = from[t * AMX_ROWS + i], i below 4
  *
  * A tile's rows of lines that a task does not have are whatever is there; so
@@ -19,7 +24,7 @@
 #define FEW_USUAL_DIMS 128u
 
 _Static_assert(KERNEL_MANY_LINES_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
-_Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of scores, two of weights");
+_Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
 
 INLINE void
 few_pack_of(uint16_t *padded, const void *from, uint32_t n, enum paged_dtype dtype)
@@ -69,136 +74,138 @@ few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 		memset(queries + ((size_t)d * AMX_ROWS + line) * 2, 0, 2 * sizeof(*row));
 }
 
+/* What stands for rows that are not there, or that are to be nothing. */
+static const uint16_t few_zeros[PAGED_MAX_DIM];
+
 /* AMX_ROWS rows at equal distances. */
 struct few_rows {
 	const uint8_t *at;
 	size_t step;
 };
 
-/* Those from token t on: in the pages, or else copied; a last tile's are filled up with its last one. */
+/* Those from token t on, as they lie or else copied; nothing instead of those `without` and past the last. */
 INLINE struct few_rows
-few_rows(const struct tile_rows *rows, uint32_t padded, uint32_t t, uint8_t *copies)
+few_rows(const struct tile_rows *rows, uint32_t padded, uint32_t t, uint64_t without, uint8_t *copies)
 {
 	const size_t bytes = (size_t)padded * sizeof(uint16_t);
 
-	if (rows->step != 0 && t + AMX_ROWS <= rows->n_tokens)
+	if (rows->step != 0 && t + AMX_ROWS <= rows->n_tokens && without == 0)
 		return (struct few_rows){ (const uint8_t *)rows->token[t], rows->step };
 	for (uint32_t i = 0; i < AMX_ROWS; i++) {
-		uint32_t token = t + i < rows->n_tokens ? t + i : rows->n_tokens - 1;
+		bool there = t + i < rows->n_tokens && (without >> (t + i) & 1) == 0;
 
-		memcpy(copies + i * bytes, rows->token[token], bytes);
+		memcpy(copies + i * bytes, there ? rows->token[t + i] : few_zeros, bytes);
 	}
 	return (struct few_rows){ copies, bytes };
 }
 
-/* What comes next and how far it has been asked for: four streams, of each 16 of a tile's tokens one. */
+/*
+ * What comes next, and how far it has been asked for: a row of each of four
+ * streams at a time, of which each has 16 of a tile's tokens.  It comes into
+ * the first cache: tiles that are loaded from the second wait for each other's
+ * rows wherever AMX is slow.
+ */
 struct few_ahead {
-	const void *const *token; /* or NULL, for nothing */
-	const uint8_t *at[4];
-	size_t step; /* as tile_rows has it */
-	uint32_t row, byte, row_bytes;
+	const struct tile_rows *rows; /* or NULL, for nothing */
+	uint32_t bytes, row;
 };
+
+/* So many of a stream's rows beside products; the rest before what waits for their results, so that neither waits
+ * alone. */
+#define FEW_ROWS_BESIDE 12u
 
 INLINE struct few_ahead
 few_ahead(const struct tile_rows *rows)
 {
-	struct few_ahead ahead = { 0 };
-
 	if (rows == NULL || rows->n_tokens != TILE_TOKENS)
-		return ahead;
-	ahead.token = rows->token;
-	ahead.step = rows->step;
-	ahead.row_bytes = rows->padded * size_of(rows->dtype);
-	for (uint32_t i = 0; i < 4; i++)
-		ahead.at[i] = rows->token[i * AMX_ROWS];
-	return ahead;
+		return (struct few_ahead){ 0 };
+	return (struct few_ahead){ .rows = rows, .bytes = rows->padded * size_of(rows->dtype) };
 }
 
-/* The next line of each stream, in the order in which memory has them. */
 INLINE void
-few_fetch(struct few_ahead *ahead)
+few_fetch_to(struct few_ahead *ahead, uint32_t end)
 {
-	if (ahead->token == NULL || ahead->row == AMX_ROWS)
+	if (ahead->rows == NULL)
 		return;
-	UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		__builtin_prefetch(ahead->at[i] + ahead->byte, 0, 2);
-	ahead->byte += 64;
-	if (ahead->byte < ahead->row_bytes)
-		return;
-	ahead->byte = 0;
-	ahead->row++;
-	for (uint32_t i = 0; i < 4; i++)
-		ahead->at[i] = ahead->step != 0 ? ahead->at[i] + ahead->step
-						: ahead->token[(i * AMX_ROWS + ahead->row) % TILE_TOKENS];
+	for (; ahead->row < end; ahead->row++)
+		UNROLL
+	for (uint32_t i = 0; i < TILE_TOKENS; i += AMX_ROWS) {
+		const uint8_t *at = ahead->rows->token[i + ahead->row];
+
+		for (uint32_t b = 0; b < ahead->bytes; b += 64)
+			__builtin_prefetch(at + b);
+	}
 }
 
-/* FEW_DIMS dims from d on, in tile 0 of sums, by a tile of queries that is there. */
-#define FEW_SCORES_STEP(tile, query, rows, d)                                              \
-	do {                                                                               \
-		AMX_LOAD(tile, (rows)->at + (size_t)(d) * sizeof(uint16_t), (rows)->step); \
-		AMX_DOT(0, tile, query);                                                   \
+/* Of rows beside products as large a share as `done` is of `steps`. */
+INLINE void
+few_fetch(struct few_ahead *ahead, uint32_t done, uint32_t steps)
+{
+	few_fetch_to(ahead, (FEW_ROWS_BESIDE * done + steps - 1) / steps);
+}
+
+/* FEW_DIMS dims of 16 tokens from t on, in tile 0 of sums, by a tile of queries that is there. */
+#define FEW_SCORES_STEP(tile, query, rows, t, d)                                                  \
+	do {                                                                                      \
+		AMX_LOAD(tile, (rows)->at + (size_t)(d) * sizeof(uint16_t), (rows)->step);        \
+		AMX_DOT(0, tile, query);                                                          \
+		few_fetch(ahead, (t)*padded + ((d) + FEW_DIMS) * AMX_ROWS, padded * TILE_TOKENS); \
 	} while (0)
 
 /* 16 tokens of all lines into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
 INLINE void
-few_scores_tile(float *sums, const uint16_t *queries, const struct few_rows *rows, uint32_t padded,
+few_scores_tile(float *sums, const uint16_t *queries, const struct few_rows *rows, uint32_t t, uint32_t padded,
 		struct few_ahead *ahead)
 {
 	AMX_ZERO(0);
-	for (uint32_t d = 0; d < padded; d += FEW_DIMS) {
-		if (padded > 4 * FEW_DIMS) {
-			AMX_LOAD(2, queries + (size_t)d * AMX_ROWS, AMX_ROWS * sizeof(float));
-			FEW_SCORES_STEP(1, 2, rows, d);
-		} else if (d == 0) {
-			FEW_SCORES_STEP(1, 4, rows, d);
-		} else if (d == FEW_DIMS) {
-			FEW_SCORES_STEP(2, 5, rows, d);
-		} else if (d == 2 * FEW_DIMS) {
-			FEW_SCORES_STEP(1, 6, rows, d);
-		} else {
-			FEW_SCORES_STEP(2, 7, rows, d);
+	if (padded <= 4 * FEW_DIMS) {
+		FEW_SCORES_STEP(1, 4, rows, t, 0);
+		if (padded > FEW_DIMS)
+			FEW_SCORES_STEP(2, 5, rows, t, FEW_DIMS);
+		if (padded > 2 * FEW_DIMS)
+			FEW_SCORES_STEP(1, 6, rows, t, 2 * FEW_DIMS);
+		if (padded > 3 * FEW_DIMS)
+			FEW_SCORES_STEP(2, 7, rows, t, 3 * FEW_DIMS);
+	} else {
+		for (uint32_t d = 0; d < padded; d += FEW_DIMS) {
+			AMX_LOAD(4, queries + (size_t)d * AMX_ROWS, AMX_ROWS * sizeof(float));
+			FEW_SCORES_STEP(1, 4, rows, t, d);
 		}
-		for (uint32_t i = 0; i < 4; i++)
-			few_fetch(ahead);
 	}
 	AMX_STORE(0, sums, AMX_ROWS * sizeof(float));
 }
 
 INLINE void
-few_scores_tiles(float (*sums)[AMX_ROWS], const uint16_t *queries, const struct tile_rows *keys, uint32_t padded,
-		 struct few_ahead *ahead)
+few_queries_load(const uint16_t *queries, uint32_t padded)
 {
-	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
 	const size_t tile = AMX_ROWS * FEW_DIMS, stride = AMX_ROWS * sizeof(float);
 
-	if (padded <= 4 * FEW_DIMS) {
-		AMX_LOAD(4, queries, stride);
-		if (padded > FEW_DIMS)
-			AMX_LOAD(5, queries + tile, stride);
-		if (padded > 2 * FEW_DIMS)
-			AMX_LOAD(6, queries + 2 * tile, stride);
-		if (padded > 3 * FEW_DIMS)
-			AMX_LOAD(7, queries + 3 * tile, stride);
-	}
-	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(keys, padded, t, copies);
-
-		few_scores_tile(sums[t], queries, &rows, padded, ahead);
-	}
+	if (padded > 4 * FEW_DIMS)
+		return;
+	AMX_LOAD(4, queries, stride);
+	if (padded > FEW_DIMS)
+		AMX_LOAD(5, queries + tile, stride);
+	if (padded > 2 * FEW_DIMS)
+		AMX_LOAD(6, queries + 2 * tile, stride);
+	if (padded > 3 * FEW_DIMS)
+		AMX_LOAD(7, queries + 3 * tile, stride);
 }
 
-static void
-few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
-	   const struct tile_rows *keys, const struct tile_rows *ahead_rows)
+INLINE void
+few_scores_of(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
+	      const struct tile_rows *keys, const struct tile_rows *ahead_rows, uint32_t padded)
 {
-	struct few_ahead ahead = few_ahead(ahead_rows);
+	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
 	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
+	struct few_ahead ahead = few_ahead(ahead_rows);
 
-	if (keys->padded == FEW_USUAL_DIMS)
-		few_scores_tiles(sums, queries, keys, FEW_USUAL_DIMS, &ahead);
-	else
-		few_scores_tiles(sums, queries, keys, keys->padded, &ahead);
+	few_queries_load(queries, padded);
+	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
+		struct few_rows rows = few_rows(keys, padded, t, 0, copies);
+
+		few_scores_tile(sums[t], queries, &rows, t, padded, &ahead);
+	}
+	few_fetch_to(&ahead, AMX_ROWS);
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS)
 		for (uint32_t line = begin / 4 * 4; line < end; line += 4) {
 			vec columns[4];
@@ -210,14 +217,29 @@ few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, 
 		}
 }
 
-/* FEW_DIMS dims of a tile's pairs of tokens: two tiles of columns, as vec_interleave() has them, below each other. */
-struct few_pairs {
-	_Alignas(64) float low[TILE_TOKENS / 2][AMX_ROWS], high[TILE_TOKENS / 2][AMX_ROWS];
+static void
+few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
+	   const struct tile_rows *keys, const struct tile_rows *ahead)
+{
+	if (keys->padded == FEW_USUAL_DIMS)
+		few_scores_of(scores, queries, begin, end, keys, ahead, FEW_USUAL_DIMS);
+	else
+		few_scores_of(scores, queries, begin, end, keys, ahead, keys->padded);
+}
+
+/* Lines whose weights of both kinds are one tile's rows: those for odd dims from there on. */
+#define FEW_LINES (AMX_ROWS / 2)
+/* Dims whose sums fit four tiles, of so many lines and of more. */
+#define FEW_SUMS_DIMS(lines) ((lines) <= FEW_LINES ? 4 * FEW_DIMS : 2 * FEW_DIMS)
+
+/* Of each 16 tokens, weights as tiles: of few lines one, else one for even dims and one for odd ones. */
+struct few_weights {
+	_Alignas(64) float row[TILE_TOKENS / AMX_ROWS][2][AMX_ROWS][AMX_ROWS];
 };
 
-/* The sums of all lines' weights and those. */
+/* The four tiles of sums. */
 struct few_sums {
-	_Alignas(64) float line[AMX_ROWS][FEW_DIMS];
+	_Alignas(64) float row[4][AMX_ROWS][AMX_ROWS];
 };
 
 /* What one call of values or values_seen adds. */
@@ -230,74 +252,154 @@ struct few_product {
 };
 
 INLINE void
-few_interleave(struct few_pairs *to, const void *const *token, uint32_t n_tokens, uint32_t d, struct few_ahead *ahead)
+few_weights(struct few_weights *to, const struct few_product *p)
 {
-	for (uint32_t t = 0; t < n_tokens; t += 4) {
+	for (uint32_t line = p->begin; line < p->end; line++)
 		UNROLL
-		for (uint32_t i = t; i < t + 4; i += 2) {
-			const uint16_t *even = token[i], *odd = token[i + 1];
-			vec low, high;
+	for (uint32_t i = 0; i < TILE_TOKENS / AMX_ROWS; i++) {
+		float *odd = p->end <= FEW_LINES ? to->row[i][0][FEW_LINES + line] : to->row[i][1][line];
+		vec low, high;
 
-			vec_interleave(vec_load((const float *)(const void *)(even + d)),
-				       vec_load((const float *)(const void *)(odd + d)), &low, &high);
-			vec_store(to->low[i / 2], low);
-			vec_store(to->high[i / 2], high);
-		}
-		few_fetch(ahead);
+		vec_round_words(vec_load(&p->scores->score[line][i * AMX_ROWS]), &low, &high);
+		vec_store(to->row[i][0][line], low);
+		vec_store(odd, high);
 	}
 }
 
-/* Of lines whose weights are in tiles 0 and 1. */
-INLINE void
-few_multiply(struct few_sums *sums, const struct few_pairs *pairs, uint32_t n_tokens)
-{
-	const size_t stride = AMX_ROWS * sizeof(float);
+/* Rows of 16 tokens, and what has been asked for beside products with them. */
+struct few_values {
+	const uint8_t *at;
+	size_t step;
+	struct few_ahead *ahead;
+	uint32_t done, steps;
+};
 
-	AMX_ZERO(2);
-	AMX_ZERO(3);
-	AMX_LOAD(4, pairs->low[0], stride);
-	AMX_DOT(2, 0, 4);
-	AMX_LOAD(5, pairs->high[0], stride);
-	AMX_DOT(3, 0, 5);
-	if (n_tokens > 2 * AMX_ROWS) {
-		AMX_LOAD(6, pairs->low[AMX_ROWS], stride);
-		AMX_DOT(2, 1, 6);
-		AMX_LOAD(7, pairs->high[AMX_ROWS], stride);
-		AMX_DOT(3, 1, 7);
+INLINE void
+few_values_fetch(struct few_values *values)
+{
+	few_fetch(values->ahead, ++values->done, values->steps);
+}
+
+/* What they add to sums of up to 4 FEW_DIMS dims of few lines. */
+INLINE void
+few_multiply(const float *weights, struct few_values *values, uint32_t dims)
+{
+	const uint8_t *at = values->at;
+
+	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
+	AMX_LOAD(5, at, values->step);
+	AMX_DOT(0, 4, 5);
+	few_values_fetch(values);
+	if (dims > FEW_DIMS) {
+		AMX_LOAD(6, at + AMX_ROWS * sizeof(float), values->step);
+		AMX_DOT(1, 4, 6);
+		few_values_fetch(values);
 	}
-	AMX_STORE(2, sums->line[0], sizeof(sums->line[0]));
-	AMX_STORE(3, sums->line[0] + AMX_ROWS, sizeof(sums->line[0]));
+	if (dims > 2 * FEW_DIMS) {
+		AMX_LOAD(7, at + 2 * AMX_ROWS * sizeof(float), values->step);
+		AMX_DOT(2, 4, 7);
+		few_values_fetch(values);
+	}
+	if (dims > 3 * FEW_DIMS) {
+		AMX_LOAD(5, at + 3 * AMX_ROWS * sizeof(float), values->step);
+		AMX_DOT(3, 4, 5);
+		few_values_fetch(values);
+	}
+}
+
+/* The same of up to 2 FEW_DIMS dims and more lines: tiles 0 and 1 are sums of even dims. */
+INLINE void
+few_multiply_more(const float *weights, struct few_values *values, uint32_t dims)
+{
+	const uint8_t *at = values->at;
+
+	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
+	AMX_LOAD(5, weights + AMX_ROWS * AMX_ROWS, AMX_ROWS * sizeof(float));
+	AMX_LOAD(6, at, values->step);
+	AMX_DOT(0, 4, 6);
+	AMX_DOT(2, 5, 6);
+	few_values_fetch(values);
+	if (dims > FEW_DIMS) {
+		AMX_LOAD(7, at + AMX_ROWS * sizeof(float), values->step);
+		AMX_DOT(1, 4, 7);
+		AMX_DOT(3, 5, 7);
+		few_values_fetch(values);
+	}
+}
+
+/* Sums of dims from d on over all tokens but those `without`. */
+INLINE void
+few_sum(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p, uint32_t d,
+	uint32_t dims, uint64_t without, struct few_ahead *ahead)
+{
+	const uint32_t padded = p->rows->padded, n_tokens = p->rows->n_tokens;
+	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
+	struct few_values values = { .ahead = ahead,
+				     .done = d / FEW_DIMS * (TILE_TOKENS / AMX_ROWS),
+				     .steps = padded / FEW_DIMS * (TILE_TOKENS / AMX_ROWS) };
+
+	amx_zero();
+	for (uint32_t t = 0; t < n_tokens; t += AMX_ROWS) {
+		struct few_rows rows = few_rows(p->rows, padded, t, without, copies);
+		const float *row = weights->row[t / AMX_ROWS][0][0];
+
+		values.at = rows.at + d * sizeof(uint16_t);
+		values.step = rows.step;
+		if (p->end <= FEW_LINES)
+			few_multiply(row, &values, dims);
+		else
+			few_multiply_more(row, &values, dims);
+	}
+	AMX_STORE(0, sums->row[0], AMX_ROWS * sizeof(float));
+	AMX_STORE(1, sums->row[1], AMX_ROWS * sizeof(float));
+	AMX_STORE(2, sums->row[2], AMX_ROWS * sizeof(float));
+	AMX_STORE(3, sums->row[3], AMX_ROWS * sizeof(float));
+}
+
+/* A line's sums of even dims, or of odd ones, of the i-th FEW_DIMS. */
+INLINE const float *
+few_sums_of(const struct few_sums *sums, const struct few_product *p, uint32_t line, uint32_t i, bool odd)
+{
+	if (p->end <= FEW_LINES)
+		return sums->row[i][odd ? FEW_LINES + line : line];
+	return sums->row[odd ? 2 + i : i][line];
 }
 
 INLINE bool
-few_are_finite(const struct few_sums *sums, uint32_t begin, uint32_t end)
+few_are_finite(const struct few_sums *sums, const struct few_product *p, uint32_t dims)
 {
-	vec zero = vec_set1(0);
+	vec zero[2] = { vec_set1(0), vec_set1(0) };
 
-	for (uint32_t line = begin; line < end; line++) {
-		zero = vec_fma(vec_load(sums->line[line]), vec_set1(0), zero);
-		zero = vec_fma(vec_load(sums->line[line] + LANES), vec_set1(0), zero);
-	}
-	return vec_sum(zero) == 0;
+	for (uint32_t line = p->begin; line < p->end; line++)
+		for (uint32_t i = 0; i * FEW_DIMS < dims; i++)
+			UNROLL
+	for (uint32_t odd = 0; odd < 2; odd++)
+		zero[odd] = vec_fma(vec_load(few_sums_of(sums, p, line, i, odd)), vec_set1(0), zero[odd]);
+	return vec_sum(zero[0] + zero[1]) == 0;
 }
 
 INLINE void
-few_add(const struct few_product *p, const struct few_sums *sums, uint32_t d)
+few_add(const struct few_product *p, const struct few_sums *sums, uint32_t d, uint32_t dims)
 {
 	for (uint32_t line = p->begin; line < p->end; line++) {
 		float *values = p->state->values + (size_t)line * p->state->stride + d;
 		vec rescale = vec_set1(p->scores->rescale[line]);
-		vec low = vec_load(sums->line[line]), high = vec_load(sums->line[line] + LANES);
 
-		vec_in_order(&low, &high);
-		vec_store(values, vec_fma(vec_load(values), rescale, low));
-		vec_store(values + LANES, vec_fma(vec_load(values + LANES), rescale, high));
+		for (uint32_t i = 0; i * FEW_DIMS < dims; i++) {
+			float *to = values + (size_t)i * FEW_DIMS;
+			vec low, high;
+
+			vec_zip(vec_load(few_sums_of(sums, p, line, i, false)),
+				vec_load(few_sums_of(sums, p, line, i, true)), &low, &high);
+			vec_store(to, vec_fma(vec_load(to), rescale, low));
+			vec_store(to + LANES, vec_fma(vec_load(to + LANES), rescale, high));
+		}
 	}
 }
 
 /* Those tokens, for the lines that see them. */
 static void
-few_add_wild(const struct few_product *p, uint32_t d, uint64_t wild)
+few_add_wild(const struct few_product *p, uint32_t d, uint32_t dims, uint64_t wild)
 {
 	for (uint32_t line = p->begin; line < p->end; line++) {
 		float *values = p->state->values + (size_t)line * p->state->stride + d;
@@ -308,76 +410,67 @@ few_add_wild(const struct few_product *p, uint32_t d, uint64_t wild)
 			uint32_t t = (uint32_t)__builtin_ctzll(seen);
 			vec weight = vec_set1(convert_from_bf16(convert_to_bf16(p->scores->score[line][t])));
 
-			for (uint32_t i = 0; i < FEW_DIMS; i += LANES)
+			for (uint32_t i = 0; i < dims; i += LANES)
 				vec_store(values + i, vec_fma(load_as(p->rows->token[t], PAGED_BF16, d + i), weight,
 							      vec_load(values + i)));
 		}
 	}
 }
 
-static const uint16_t few_zeros[PAGED_MAX_DIM];
-
-/* As few_add(), of sums that are no finite numbers: once more without the tokens at fault, and those by themselves. */
+/*
+ * As few_add(), of sums that are no finite numbers: once more without the tokens
+ * at fault, and those by themselves, in steps that are the same for any number
+ * of lines.
+ */
 static void
-few_add_without(const struct few_product *p, const void *const *token, uint32_t n_tokens, uint32_t d)
+few_add_without(const struct few_product *p, const struct few_weights *weights, uint32_t d, uint32_t dims)
 {
+	const uint32_t step = FEW_SUMS_DIMS(AMX_ROWS), end = d + dims;
 	struct few_ahead nothing = few_ahead(NULL);
-	const void *tame[TILE_TOKENS];
-	struct few_pairs pairs;
 	struct few_sums sums;
-	uint64_t wild = 0;
 
-	for (uint32_t t = 0; t < n_tokens; t++) {
-		bool finite = row_is_finite((const uint16_t *)token[t] + d, FEW_DIMS, PAGED_BF16);
+	for (; d < end; d += step) {
+		uint32_t n = end - d < step ? end - d : step;
+		uint64_t wild = 0;
 
-		tame[t] = finite ? token[t] : few_zeros;
-		wild |= (uint64_t)!finite << t;
+		for (uint32_t t = 0; t < p->rows->n_tokens; t++) {
+			const uint16_t *row = p->rows->token[t];
+
+			wild |= (uint64_t)!row_is_finite(row + d, n, PAGED_BF16) << t;
+		}
+		few_sum(&sums, weights, p, d, n, wild, &nothing);
+		few_add(p, &sums, d, n);
+		few_add_wild(p, d, n, wild);
 	}
-	few_interleave(&pairs, tame, n_tokens, d, &nothing);
-	few_multiply(&sums, &pairs, n_tokens);
-	few_add(p, &sums, d);
-	few_add_wild(p, d, wild);
 }
 
 /*
  * A weight of 0 is multiplied, too, so that a line's bits do not depend on what
  * others see; where that gives no finite number the tokens at fault are left
- * out.  What is stored is read a step later, for it takes its time to arrive.
+ * out.
  */
 static void
 few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 {
+	const uint32_t padded = p->rows->padded, step = FEW_SUMS_DIMS(p->end);
 	struct few_ahead ahead = few_ahead(ahead_rows);
-	_Alignas(64) float weights[AMX_ROWS][TILE_TOKENS / 2];
-	uint32_t padded = p->rows->padded, n_tokens = p->rows->n_tokens;
-	const void *const *token = p->rows->token;
-	const void *filled[TILE_TOKENS];
-	struct few_pairs pairs[2];
-	struct few_sums sums[2];
+	struct few_weights weights;
+	struct few_sums sums;
 
-	if (n_tokens % (2 * AMX_ROWS) != 0) {
-		memcpy(filled, token, n_tokens * sizeof(*filled));
-		for (; n_tokens % (2 * AMX_ROWS) != 0; n_tokens++)
-			filled[n_tokens] = few_zeros;
-		token = filled;
-	}
-	for (uint32_t line = p->begin; line < p->end; line++)
-		weights_pair(weights[line], p->scores->score[line]);
-	AMX_LOAD(0, weights[0], sizeof(weights[0]));
-	AMX_LOAD(1, weights[0] + AMX_ROWS, sizeof(weights[0]));
-	for (uint32_t d = 0, step = 0; d < padded + 2 * FEW_DIMS; d += FEW_DIMS, step ^= 1) {
-		if (d >= 2 * FEW_DIMS) {
-			uint32_t at = d - 2 * FEW_DIMS;
+	few_weights(&weights, p);
+	for (uint32_t d = 0; d < padded; d += step) {
+		uint32_t dims = padded - d < step ? padded - d : step;
 
-			if (few_are_finite(&sums[step], p->begin, p->end))
-				few_add(p, &sums[step], at);
-			else
-				few_add_without(p, token, n_tokens, at);
-		}
-		if (d >= FEW_DIMS && d - FEW_DIMS < padded)
-			few_multiply(&sums[step ^ 1], &pairs[step ^ 1], n_tokens);
-		if (d < padded)
-			few_interleave(&pairs[step], token, n_tokens, d, &ahead);
+		if (p->end <= FEW_LINES && padded == FEW_USUAL_DIMS)
+			few_sum(&sums, &weights, p, 0, FEW_USUAL_DIMS, 0, &ahead);
+		else
+			few_sum(&sums, &weights, p, d, dims, 0, &ahead);
+		if (d + dims == padded)
+			few_fetch_to(&ahead, AMX_ROWS);
+		if (few_are_finite(&sums, p, dims))
+			few_add(p, &sums, d, dims);
+		else
+			few_add_without(p, &weights, d, dims);
 	}
 }
 

@@ -110,22 +110,22 @@ bytes_zip_high(byte_vec a, byte_vec b)
 }
 
 /* Words of tile_amx_few.h. */
-/* Within quarters: elements 0 to 3 of eight to the low one, the others to the high one. */
 static inline void
-vec_interleave(vec a, vec b, vec *low, vec *high)
+vec_round_words(vec v, vec *low, vec *high)
 {
-	*low = _mm512_castsi512_ps(_mm512_unpacklo_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b)));
-	*high = _mm512_castsi512_ps(_mm512_unpackhi_epi16(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+	__m512i words = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(v));
+
+	*low = _mm512_castsi512_ps(words);
+	*high = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
 }
 
 static inline void
-vec_in_order(vec *low, vec *high)
+vec_zip(vec even, vec odd, vec *low, vec *high)
 {
-	const __m512i quarters = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
-	const __m512d a = _mm512_castps_pd(*low), b = _mm512_castps_pd(*high);
+	const __m512i order = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 
-	*low = _mm512_castpd_ps(_mm512_permutex2var_pd(a, quarters, b));
-	*high = _mm512_castpd_ps(_mm512_permutex2var_pd(a, _mm512_add_epi64(quarters, _mm512_set1_epi64(4)), b));
+	*low = _mm512_permutex2var_ps(even, order, odd);
+	*high = _mm512_permutex2var_ps(even, _mm512_add_epi32(order, _mm512_set1_epi32(8)), odd);
 }
 
 /* Four rows to a vector, then squares of four within quarters. */
