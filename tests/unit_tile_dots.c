@@ -29,7 +29,7 @@ struct tile {
 	void *row[TILE_TOKENS];
 	double element[TILE_TOKENS][PAGED_MAX_DIM];
 	double query[MAX_LINES][PAGED_MAX_DIM];
-	_Alignas(64) uint16_t packed[TILE_TOKENS][PAGED_MAX_DIM];
+	_Alignas(64) uint16_t packed[TILE_TOKENS * PAGED_MAX_DIM];
 	_Alignas(64) uint16_t q[TILE_LINES * PAGED_MAX_DIM];
 	struct tile_scores scores;
 	_Alignas(64) float values[TILE_LINES * PAGED_MAX_DIM];
@@ -101,6 +101,22 @@ as_they_are(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t 
 	return dim % ops->dot->row_elements == 0 && (dtype == PAGED_BF16 || ops->dot->pack_lines > 1);
 }
 
+static void
+rows_pack(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, struct tile_rows *rows)
+{
+	struct tile_rows from = *rows;
+
+	from.dtype = tile->dtype;
+	from.padded = dim;
+	rows->step = rows->padded * sizeof(uint16_t);
+	memset(tile->packed, 0xff, sizeof(tile->packed));
+	ops->dot->pack(tile->packed, rows->padded, &from, &from);
+	for (uint32_t t = 0; t < tile->n_tokens; t++)
+		rows->token[t] = tile->packed + (size_t)t * rows->padded;
+	for (uint32_t i = tile->n_tokens * rows->padded; i < COUNT(tile->packed); i++)
+		cr_assert_eq(tile->packed[i], 0xffff);
+}
+
 /* The first `dim` elements of each row, packed where they cannot be read as they are, or shall be. */
 static struct tile_rows
 rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool packed)
@@ -108,22 +124,17 @@ rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool
 	const size_t size = (size_t)tile->dim * paged_dtype_size(tile->dtype);
 	struct tile_rows rows = { .n_tokens = tile->n_tokens,
 				  .dtype = PAGED_BF16,
-				  .padded = padded_to(dim, ops->dot->row_elements),
-				  .step = sizeof(tile->packed[0]) };
+				  .padded = padded_to(dim, ops->dot->row_elements) };
 
 	packed = packed || !as_they_are(ops, tile->dtype, dim);
 	if (!packed) {
 		rows.dtype = tile->dtype;
 		rows.step = tile->lie == LIE_FORTH ? size : 0;
 	}
-	for (uint32_t t = 0; t < tile->n_tokens; t++) {
+	for (uint32_t t = 0; t < tile->n_tokens; t++)
 		rows.token[t] = tile->row[t];
-		if (!packed)
-			continue;
-		memset(tile->packed[t], 0xff, sizeof(tile->packed[t]));
-		ops->dot->pack(tile->packed[t], tile->row[t], tile->dtype, dim);
-		rows.token[t] = tile->packed[t];
-	}
+	if (packed)
+		rows_pack(tile, ops, dim, &rows);
 	for (uint32_t t = tile->n_tokens; t < TILE_TOKENS; t++)
 		rows.token[t] = rows.token[tile->n_tokens - 1];
 	return rows;
@@ -345,12 +356,14 @@ codes_try(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n,
 				  .dtype = as_is ? dtype : PAGED_BF16,
 				  .padded = n / elements * elements };
 	_Alignas(64) uint8_t codes[320];
+	struct tile_rows code_rows;
 
 	for (uint32_t d = 0; d < 320; d++)
 		codes[d] = (uint8_t)(d + first);
 	for (uint32_t t = 0; t < TILE_TOKENS; t++)
 		rows.token[t] = as_is ? (const void *)codes : packed;
-	ops->dot->pack(packed, codes, dtype, n);
+	code_rows = (struct tile_rows){ .token = { codes }, .n_tokens = 1, .dtype = dtype, .padded = n };
+	ops->dot->pack(packed, padded_to(n, elements), &code_rows, NULL);
 	values_run(ops, &scores, values, 0, 1, &rows, first % 2);
 	for (uint32_t d = 0; d < n; d++) {
 		float code = reference_load(codes, dtype, d);

@@ -137,11 +137,13 @@ rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_
 
 /*
  * Rows that fill no whole vectors, or that many lines will read, are first
- * made f32, or bf16 for products of pairs.  Returns them or the rows as they are.
+ * made f32, or bf16 for products of pairs.  Returns them or the rows as they
+ * are; then *ahead_p is NULL if that has been asked for on the way.
  */
 static const struct tile_rows *
 rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, const struct tile_rows *rows,
-	     uint32_t padded, uint32_t n_lines, float *scratch, struct tile_rows *made)
+	     uint32_t padded, uint32_t n_lines, float *scratch, struct tile_rows *made,
+	     const struct tile_rows **ahead_p)
 {
 	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
 	uint32_t most = dots != NULL                         ? dots->pack_lines
@@ -151,14 +153,14 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 
 	if (rows->padded == padded && (rows->dtype == dtype || n_lines < most))
 		return rows;
+	if (dots != NULL) {
+		dots->pack((uint16_t *)(void *)scratch, padded, rows, *ahead_p);
+		*ahead_p = NULL;
+	}
 	for (uint32_t i = 0; i < rows->n_tokens; i++) {
-		void *to = (uint8_t *)scratch + i * stride;
-
-		if (dots != NULL)
-			dots->pack(to, rows->token[i], rows->dtype, rows->padded);
-		else
-			job->ops->widen(to, rows->token[i], rows->dtype, rows->padded);
-		made->token[i] = to;
+		made->token[i] = (uint8_t *)scratch + i * stride;
+		if (dots == NULL)
+			job->ops->widen(scratch + (size_t)i * padded, rows->token[i], rows->dtype, rows->padded);
 	}
 	for (uint32_t i = rows->n_tokens; i % TILE_TOKEN_BLOCK != 0; i++)
 		made->token[i] = made->token[rows->n_tokens - 1];
@@ -376,11 +378,11 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	const struct attention_task *task = &place->task;
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_state *state = &scratch->split[place->h];
-	const struct tile_rows *v = &scratch->v_rows, *k = &scratch->k_rows, *ahead;
+	const struct tile_rows *v = &scratch->v_rows, *k = &scratch->k_rows, *ahead = v;
 	uint32_t begin = place->begin, n = task->n_lines;
 	const struct tile_sight sight = tile_sight(job, task, scratch, scores, begin, place->most, part);
 	const uint32_t first = sight.first;
-	bool scales = job->args->pages.layout->params.dtype == PAGED_I8;
+	bool scales = job->args->pages.layout->params.dtype == PAGED_I8, located;
 	float scale = score_scale(job, task);
 
 	part = sight.part;
@@ -388,13 +390,14 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		return false;
 	place_locate(job, place, scratch, sight.wanted, known);
 	if (!task->packed)
-		k = rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k, &scratch->made_rows);
+		k = rows_prepare(job, job->score_dots, k, job->k_padded, n - first, scratch->k, &scratch->made_rows,
+				 &ahead);
 	if (task->packed)
 		packed_scores(job, task, scratch, first);
 	else if (job->score_dots != NULL)
-		job->score_dots->scores(scores, scratch->q16 + head_queries(job, place->h), first, n, k, v);
+		job->score_dots->scores(scores, scratch->q16 + head_queries(job, place->h), first, n, k, ahead);
 	else
-		job->ops->scores(scores, scratch->q + head_queries(job, place->h), first, n, k, v);
+		job->ops->scores(scores, scratch->q + head_queries(job, place->h), first, n, k, ahead);
 	if (scales) {
 		scales_load(&scratch->scale_rows[0], scratch->scale);
 		scores_scale(scores, first, n, scratch->scale);
@@ -407,16 +410,17 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 		weights_scale(scores, first, n, scratch->scale);
 	}
 	ahead = ahead_locate(job, next, scratch);
+	located = ahead != NULL;
 	if (task->packed) {
 		packed_values(job, task, scratch, first, part, ahead);
-		return ahead != NULL;
+		return located;
 	}
-	v = rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v, &scratch->made_rows);
+	v = rows_prepare(job, job->value_dots, v, job->v_padded, n - first, scratch->v, &scratch->made_rows, &ahead);
 	if (part == SIGHT_SOME)
 		job->values_seen(scores, state, first, n, v);
 	else
 		job->values(scores, state, first, n, v, ahead);
-	return ahead != NULL;
+	return located;
 }
 
 /* A turn's tiles from `place` to `end`; `then` comes after them, or is NULL.  Returns what tile_attend() does. */

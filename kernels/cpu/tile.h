@@ -93,8 +93,8 @@ struct tile_dot_ops {
 	uint32_t row_elements; /* a multiple of lanes */
 	uint32_t pack_lines;
 
-	/* n elements to bf16, zeros up to a multiple of row_elements. */
-	void (*pack)(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n);
+	/* Rows of any dim to bf16, one after the other, with zeros up to `padded`; those of `ahead` are wanted next. */
+	void (*pack)(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead);
 
 	/* A line's query of n bf16 to where scores looks for it in q, which has room for 16 padded lines. */
 	void (*query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);

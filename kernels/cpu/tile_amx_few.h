@@ -20,54 +20,18 @@
  * are then the sums of those lines, which nobody reads.
  */
 #define FEW_DIMS 32u /* of a tile: two in each word */
-/* Of a head that most models have, for which loops are unrolled. */
-#define FEW_USUAL_DIMS 128u
 
 _Static_assert(KERNEL_MANY_LINES_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
 _Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
-
-INLINE void
-few_pack_of(uint16_t *padded, const void *from, uint32_t n, enum paged_dtype dtype)
-{
-	const struct widen_tables tables = widen_tables(dtype);
-	_Alignas(64) uint8_t tail[2 * FEW_DIMS * sizeof(uint16_t)] = { 0 };
-	uint32_t d = 0, left = n % (2 * FEW_DIMS);
-	vec wide[2];
-
-	for (; d + 2 * FEW_DIMS <= n; d += 2 * FEW_DIMS) {
-		widen_64(&tables, from, dtype, d, wide);
-		vec_store((float *)(void *)(padded + d), wide[0]);
-		vec_store((float *)(void *)(padded + d + FEW_DIMS), wide[1]);
-	}
-	if (left == 0)
-		return;
-	memcpy(tail, (const uint8_t *)from + (size_t)d * size_of(dtype), (size_t)left * size_of(dtype));
-	widen_64(&tables, tail, dtype, 0, wide);
-	vec_store((float *)(void *)(padded + d), wide[0]);
-	if (left > FEW_DIMS)
-		vec_store((float *)(void *)(padded + d + FEW_DIMS), wide[1]);
-}
-
-static void
-few_pack(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n)
-{
-	if (dtype == PAGED_BF16)
-		few_pack_of(padded, from, n, PAGED_BF16);
-	else if (dtype == PAGED_E4M3)
-		few_pack_of(padded, from, n, PAGED_E4M3);
-	else if (dtype == PAGED_E5M2)
-		few_pack_of(padded, from, n, PAGED_E5M2);
-	else
-		few_pack_of(padded, from, n, PAGED_I8);
-}
 
 /* Word k of a line is column `line` of row k: tiles of Q^T, one after the other. */
 static void
 few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 {
+	const struct widen_tables none = { 0 };
 	_Alignas(64) uint16_t row[PAGED_MAX_DIM];
 
-	few_pack(row, from, PAGED_BF16, n);
+	row_pack(row, (n + FEW_DIMS - 1) / FEW_DIMS * FEW_DIMS, &none, from, n, PAGED_BF16);
 	for (uint32_t d = 0; d < n; d += 2)
 		memcpy(queries + ((size_t)d / 2 * AMX_ROWS + line) * 2, row + d, 2 * sizeof(*row));
 	for (uint32_t d = (n + 1) / 2; d % AMX_ROWS != 0; d++)
@@ -221,8 +185,8 @@ static void
 few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
 	   const struct tile_rows *keys, const struct tile_rows *ahead)
 {
-	if (keys->padded == FEW_USUAL_DIMS)
-		few_scores_of(scores, queries, begin, end, keys, ahead, FEW_USUAL_DIMS);
+	if (keys->padded == USUAL_DIMS)
+		few_scores_of(scores, queries, begin, end, keys, ahead, USUAL_DIMS);
 	else
 		few_scores_of(scores, queries, begin, end, keys, ahead, keys->padded);
 }
@@ -461,8 +425,8 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 	for (uint32_t d = 0; d < padded; d += step) {
 		uint32_t dims = padded - d < step ? padded - d : step;
 
-		if (p->end <= FEW_LINES && padded == FEW_USUAL_DIMS)
-			few_sum(&sums, &weights, p, 0, FEW_USUAL_DIMS, 0, &ahead);
+		if (p->end <= FEW_LINES && padded == USUAL_DIMS)
+			few_sum(&sums, &weights, p, 0, USUAL_DIMS, 0, &ahead);
 		else
 			few_sum(&sums, &weights, p, d, dims, 0, &ahead);
 		if (d + dims == padded)
@@ -497,7 +461,7 @@ few_values_seen(const struct tile_scores *scores, struct tile_state *state, uint
 static const struct tile_dot_ops tile_dots_amx = {
 	.row_elements = FEW_DIMS,
 	.pack_lines = 1,
-	.pack = few_pack,
+	.pack = rows_pack,
 	.query = few_query,
 	.scores = few_scores,
 	.values = few_values,

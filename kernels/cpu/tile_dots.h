@@ -28,8 +28,6 @@
 /* Dims of a step, and of one in what is left of a row. */
 #define DOT_DIMS 64u
 #define DOT_VECS (DOT_DIMS / LANES)
-/* Of a head that most models have, for which loops are unrolled. */
-#define USUAL_DIMS 128u
 
 /*
  * What comes in the next tile is brought to the second cache as fetch() does.
@@ -88,8 +86,8 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 /* With so many lines rows of bytes are converted once, ahead of their use. */
 #define DOT_PACK_LINES 9u
 
-#define TILE_DOTS                                                                                  \
-	{                                                                                          \
-		.row_elements = LANES, .pack_lines = DOT_PACK_LINES, .pack = pack, .query = query, \
-		.scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen,        \
+#define TILE_DOTS                                                                                       \
+	{                                                                                               \
+		.row_elements = LANES, .pack_lines = DOT_PACK_LINES, .pack = rows_pack, .query = query, \
+		.scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen,             \
 	}

@@ -1,38 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tile_dots_scores.h - part of tile_dots.h: queries in bf16, and their products with keys */
 
-INLINE void
-pack_of(uint16_t *padded, const void *from, uint32_t n, enum paged_dtype dtype)
-{
-	const struct widen_tables tables = widen_tables(dtype);
-	float tail[LANES] = { 0 };
-	uint32_t i = 0;
-
-	for (; i + DOT_DIMS <= n; i += DOT_DIMS) {
-		vec wide[2];
-
-		widen_64(&tables, from, dtype, i, wide);
-		vec_store((float *)(void *)(padded + i), wide[0]);
-		vec_store((float *)(void *)(padded + i + DOT_DIMS / 2), wide[1]);
-	}
-	for (; i + LANES <= n; i += LANES)
-		vec_store_half(padded + i, widen_16(from, dtype, i));
-	if (i == n)
-		return;
-	memcpy(tail, (const uint8_t *)from + (size_t)i * size_of(dtype), (size_t)(n - i) * size_of(dtype));
-	vec_store_half(padded + i, widen_16(tail, dtype, 0));
-}
-
-static void
-pack(uint16_t *padded, const void *from, enum paged_dtype dtype, uint32_t n)
-{
-	FOR_DTYPE(dtype, pack_of, padded, from, n);
-}
-
 static void
 query(uint16_t *q, uint32_t line, const void *from, uint32_t n)
 {
-	pack(q + (size_t)line * ((n + LANES - 1) / LANES * LANES), from, PAGED_BF16, n);
+	const struct widen_tables none = { 0 };
+	uint32_t padded = (n + LANES - 1) / LANES * LANES;
+
+	row_pack(q + (size_t)line * padded, padded, &none, from, n, PAGED_BF16);
 }
 
 INLINE void

@@ -103,6 +103,62 @@ widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dt
 	}
 }
 
+/* n elements, zeros after them up to `padded`, which is less than 64 more. */
+INLINE void
+row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const void *from, uint32_t n,
+	 enum paged_dtype dtype)
+{
+	_Alignas(64) uint16_t end[64];
+	_Alignas(64) uint8_t tail[sizeof(end)] = { 0 };
+	uint32_t d = 0;
+	vec wide[2];
+
+	for (; d + 64 <= n; d += 64) {
+		widen_64(tables, from, dtype, d, wide);
+		vec_store((float *)(void *)(to + d), wide[0]);
+		vec_store((float *)(void *)(to + d + 32), wide[1]);
+	}
+	if (d == padded)
+		return;
+	memcpy(tail, (const uint8_t *)from + (size_t)d * size_of(dtype), (size_t)(n - d) * size_of(dtype));
+	widen_64(tables, tail, dtype, 0, wide);
+	vec_store((float *)(void *)end, wide[0]);
+	vec_store((float *)(void *)(end + 32), wide[1]);
+	memcpy(to + d, end, (padded - d) * sizeof(*to));
+}
+
+/* Of a head that most models have, for which loops are unrolled. */
+#define USUAL_DIMS 128u
+
+INLINE void
+rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead,
+	     enum paged_dtype dtype)
+{
+	const struct widen_tables tables = widen_tables(dtype);
+
+	for (uint32_t t = 0; t < rows->n_tokens; t++, to += padded) {
+		fetch(ahead, t);
+		if (rows->padded == USUAL_DIMS)
+			row_pack(to, USUAL_DIMS, &tables, rows->token[t], USUAL_DIMS, dtype);
+		else
+			row_pack(to, padded, &tables, rows->token[t], rows->padded, dtype);
+	}
+}
+
+/* Rows one after the other; those of `ahead` will be wanted next. */
+static void
+rows_pack(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead)
+{
+	if (rows->dtype == PAGED_BF16)
+		rows_pack_of(to, padded, rows, ahead, PAGED_BF16);
+	else if (rows->dtype == PAGED_E4M3)
+		rows_pack_of(to, padded, rows, ahead, PAGED_E4M3);
+	else if (rows->dtype == PAGED_E5M2)
+		rows_pack_of(to, padded, rows, ahead, PAGED_E5M2);
+	else
+		rows_pack_of(to, padded, rows, ahead, PAGED_I8);
+}
+
 /* Dims d .. d + 15 in the first half; what widens 64 at once is not worth it here. */
 INLINE vec
 widen_16(const void *row, enum paged_dtype dtype, uint32_t d)
