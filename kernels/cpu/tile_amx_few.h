@@ -76,7 +76,7 @@ struct few_ahead {
 
 /* So many of a stream's rows beside products; the rest before what waits for their results, so that neither waits
  * alone. */
-#define FEW_ROWS_BESIDE 12u
+#define FEW_ROWS_BESIDE 10u
 
 INLINE struct few_ahead
 few_ahead(const struct tile_rows *rows)
