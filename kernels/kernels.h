@@ -49,7 +49,8 @@
  * even and of odd places are summed up by themselves, each fused and rounded to
  * nearest even, then the two sums to each other and to what was there, with
  * subnormal numbers as 0 in all steps.  Few query lines, there below
- * KERNEL_MANY_LINES_AMX, are multiplied with keys of bf16 as they lie in pages.
+ * KERNEL_MANY_LINES_AMX, are multiplied with keys and values of bf16 as they lie
+ * in pages.
  *
  * Threads: a team runs one call at a time; different teams are independent.
  * Calls allocate nothing and make no system call but to wake the team.
