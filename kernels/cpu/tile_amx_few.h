@@ -47,18 +47,19 @@ struct few_rows {
 	size_t step;
 };
 
-/* Those from token t on, as they lie or else copied; nothing instead of those `without` and past the last. */
+/* Dims [d, d + dims) from token t on, as they lie or copied; nothing of tokens `without` and past the last. */
 INLINE struct few_rows
-few_rows(const struct tile_rows *rows, uint32_t padded, uint32_t t, uint64_t without, uint8_t *copies)
+few_rows(const struct tile_rows *rows, uint32_t d, uint32_t dims, uint32_t t, uint64_t without, uint8_t *copies)
 {
-	const size_t bytes = (size_t)padded * sizeof(uint16_t);
+	const size_t from = (size_t)d * sizeof(uint16_t), bytes = (size_t)dims * sizeof(uint16_t);
 
 	if (rows->step != 0 && t + AMX_ROWS <= rows->n_tokens && without == 0)
-		return (struct few_rows){ (const uint8_t *)rows->token[t], rows->step };
+		return (struct few_rows){ (const uint8_t *)rows->token[t] + from, rows->step };
 	for (uint32_t i = 0; i < AMX_ROWS; i++) {
 		bool there = t + i < rows->n_tokens && (without >> (t + i) & 1) == 0;
+		const void *row = there ? rows->token[t + i] : few_zeros;
 
-		memcpy(copies + i * bytes, there ? rows->token[t + i] : few_zeros, bytes);
+		memcpy(copies + i * bytes, (const uint8_t *)row + from, bytes);
 	}
 	return (struct few_rows){ copies, bytes };
 }
@@ -165,7 +166,7 @@ few_scores_of(struct tile_scores *scores, const uint16_t *queries, uint32_t begi
 
 	few_queries_load(queries, padded);
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(keys, padded, t, 0, copies);
+		struct few_rows rows = few_rows(keys, 0, padded, t, 0, copies);
 
 		few_scores_tile(sums[t], queries, &rows, t, padded, &ahead);
 	}
@@ -304,10 +305,10 @@ few_sum(struct few_sums *sums, const struct few_weights *weights, const struct f
 
 	amx_zero();
 	for (uint32_t t = 0; t < n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(p->rows, padded, t, without, copies);
+		struct few_rows rows = few_rows(p->rows, d, dims, t, without, copies);
 		const float *row = weights->row[t / AMX_ROWS][0][0];
 
-		values.at = rows.at + d * sizeof(uint16_t);
+		values.at = rows.at;
 		values.step = rows.step;
 		if (p->end <= FEW_LINES)
 			few_multiply(row, &values, dims);
@@ -427,6 +428,8 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 
 		if (p->end <= FEW_LINES && padded == USUAL_DIMS)
 			few_sum(&sums, &weights, p, 0, USUAL_DIMS, 0, &ahead);
+		else if (dims == 2 * FEW_DIMS)
+			few_sum(&sums, &weights, p, d, 2 * FEW_DIMS, 0, &ahead);
 		else
 			few_sum(&sums, &weights, p, d, dims, 0, &ahead);
 		if (d + dims == padded)
