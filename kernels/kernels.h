@@ -9,9 +9,9 @@
  * garbage (NaN included) and never reaches a result.
  *
  * A query row of a head with a NaN or +inf among the scores it sees gets NaN
- * as output, LSE and maximum, and no other row does; a score of -inf weighs
- * nothing.  One that sees no key, or only such, gets 0, -inf and -inf; with a
- * sink 0, the sink and -inf.
+ * as output, LSE and maximum, and no other row does; a score of -inf weighs 0,
+ * which times an infinity or NaN of a value that is seen is NaN.  One that sees
+ * no key, or only such, gets 0, -inf and -inf; with a sink 0, the sink and -inf.
  *
  * What a pool keeps is, per dtype, with all arithmetic on it in f32:
  *   f32, f16, bf16  x, rounded to nearest even
