@@ -26,6 +26,8 @@
 #define TASK_LINES (TASK_STRIPS * BLOCK_STRIP)
 /** Blocks that are on their way at once. */
 #define TEAM_BLOCKS 3u
+/** The youngest has its scores where the oldest had its weights. */
+#define TEAM_SCORES 2u
 
 /** Some query lines of a row's KV heads, or a strip of such a task. */
 struct attention_task {
@@ -85,6 +87,7 @@ struct team_scratch {
 	struct sight sight;
 	struct team_packed packed[KERNEL_SPLIT / TILE_TOKENS];
 	struct team_block block[TEAM_BLOCKS];
+	struct tile_scores block_scores[TEAM_SCORES][BLOCK_TILES];
 	struct tile_state strip[TEAM_BLOCKS]; /* of the blocks' strips */
 	float strip_values[TEAM_BLOCKS][BLOCK_STRIP * PAGED_MAX_DIM];
 };

@@ -68,13 +68,13 @@ struct tile_block {
 	uint32_t depth;
 	uint32_t n_tiles;
 	uint32_t n_tokens[BLOCK_TILES];
-	float scale[BLOCK_TILES];              /* that scores are still to be multiplied by */
+	float scale[BLOCK_TILES];              /* that scores are still to be multiplied by: above 0, finite */
 	const float *token_scale[BLOCK_TILES]; /* of a token's weight, or NULL; 0 stays 0, whatever it is */
 	const float *keys[BLOCK_TILES];        /* packed */
 	const float *values[BLOCK_TILES];
 	float rescale[BLOCK_STRIP], shift[BLOCK_STRIP];
 	_Alignas(64) float lanes[BLOCK_STRIP][TILE_MAX_LANES];
-	struct tile_scores tile[BLOCK_TILES]; /* in the end each line's scores are its weights, in bf16 */
+	struct tile_scores *tile; /* BLOCK_TILES; in the end each line's scores are its weights, in bf16 */
 };
 
 /** kernel_tile_ops.values and values_seen */
@@ -138,7 +138,8 @@ struct tile_packed_ops {
 	 * Or NULL.  Steps of three blocks, each of which may be NULL: the scores of one, all that score is; the
 	 * weights of another, from scores to what its state has of them but its values, which are rescaled; and
 	 * what the weights of a third add to its state's values.  All lines' visible are filled.  The second
-	 * and the third may have the same state: then the third is done first.
+	 * and the third may have the same state: then the third is done first.  The first may have its scores
+	 * where the third has its weights.
 	 */
 	void (*blocks)(struct tile_block *scores, struct tile_block *softmax, struct tile_block *values);
 };

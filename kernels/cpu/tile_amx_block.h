@@ -12,7 +12,8 @@
  *
  * Tiles are multiplied beside the vector units, so between the products of
  * one block with its keys, and of another with its values, stand the weights
- * of a third, line by line.
+ * of a third.  Beside a product sums and products of floats have half of those
+ * units, so each of them counts.
  */
 #define TILE_VECS (TILE_TOKENS / LANES)
 /* Past it, what is below the maximum is subtracted before it is multiplied: nothing overflows. */
@@ -37,27 +38,33 @@ vec_exp2(vec x)
 	return vec_scale_floor(y, x);
 }
 
-/* A line's scores times their scale, -inf past the visible ones; the largest in lanes. */
+/*
+ * A line's scores -inf past the visible ones, and the largest, times its scale,
+ * in lanes.  Rounding keeps the order, so it is the largest of the products, too.
+ */
 INLINE void
-line_scale(struct tile_block *block, uint32_t line)
+line_top(struct tile_block *block, uint32_t line)
 {
 	vec top = vec_set1(-INFINITY);
 
 	for (uint32_t j = 0; j < block->n_tiles; j++) {
 		float *score = block->tile[j].score[line];
 		uint32_t visible = block->tile[j].visible[line];
-		vec scale = vec_set1(block->scale[j]), s[TILE_VECS];
+		vec s[TILE_VECS];
 
 		UNROLL
 		for (uint32_t i = 0; i < TILE_VECS; i++)
-			s[i] = vec_load(score + i * LANES) * scale;
-		UNROLL
-		for (uint32_t i = 0; i < TILE_VECS && visible < TILE_TOKENS; i++)
-			s[i] = vec_below(s[i], visible > i * LANES ? visible - i * LANES : 0, vec_set1(-INFINITY));
-		UNROLL
-		for (uint32_t i = 0; i < TILE_VECS; i++)
-			vec_store(score + i * LANES, s[i]);
-		top = vec_max(vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3])), top);
+			s[i] = vec_load(score + i * LANES);
+		if (visible < TILE_TOKENS) {
+			UNROLL
+			for (uint32_t i = 0; i < TILE_VECS; i++) {
+				s[i] = vec_below(s[i], visible > i * LANES ? visible - i * LANES : 0,
+						 vec_set1(-INFINITY));
+				vec_store(score + i * LANES, s[i]);
+			}
+		}
+		s[0] = vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3]));
+		top = vec_max(s[0] * vec_set1(block->scale[j]), top);
 	}
 	vec_store(block->lanes[line], top);
 }
@@ -72,28 +79,26 @@ lanes_turn(const struct tile_block *block, uint32_t line, vec turned[LANES])
 	vec_turn(turned);
 }
 
-/* The lines' new maxima, and what is to be taken from their scores. */
-INLINE void
-block_top(struct tile_block *block)
+/* New maxima of LANES lines from `line` on, and what is to be taken from their scores. */
+static __attribute__((noinline)) void
+lines_shift(struct tile_block *block, uint32_t line)
 {
-	for (uint32_t line = 0; line < block->n_lines; line += LANES) {
-		vec top[LANES], before = vec_load(&block->state->maximum[line]), most = before, shift;
+	vec top[LANES], before = vec_load(&block->state->maximum[line]), most = before, shift;
 
-		lanes_turn(block, line, top);
-		UNROLL
-		for (uint32_t i = 0; i < LANES; i++)
-			most = vec_max(top[i], most);
-		/* 0 for -inf, so that its lines' weights are 0 and no NaN. */
-		shift = vec_no_minus_infinity(most);
-		vec_store(&block->state->maximum[line], most);
-		vec_store(&block->shift[line], shift);
-		vec_store(&block->rescale[line], vec_exp2((before - shift) * vec_set1(LOG2_E)));
-	}
+	lanes_turn(block, line, top);
+	UNROLL
+	for (uint32_t i = 0; i < LANES; i++)
+		most = vec_max(top[i], most);
+	/* 0 for -inf, so that its lines' weights are 0 and no NaN. */
+	shift = vec_no_minus_infinity(most);
+	vec_store(&block->state->maximum[line], most);
+	vec_store(&block->shift[line], shift);
+	vec_store(&block->rescale[line], vec_exp2((before - shift) * vec_set1(LOG2_E)));
 }
 
 /* A line's weights in a tile, in the place of its scores, and what they add to its sums. */
 INLINE vec
-tile_weights(float *score, const float *token_scale, float shift, bool large)
+tile_weights(float *score, const float *token_scale, float scale, float shift, bool large)
 {
 	vec weight[TILE_VECS], sum;
 
@@ -102,9 +107,9 @@ tile_weights(float *score, const float *token_scale, float shift, bool large)
 		vec s = vec_load(score + i * LANES);
 
 		if (large)
-			s = (s - vec_set1(shift)) * vec_set1(LOG2_E);
+			s = (s * vec_set1(scale) - vec_set1(shift)) * vec_set1(LOG2_E);
 		else
-			s = vec_fma(s, vec_set1(LOG2_E), vec_set1(-shift * LOG2_E));
+			s = vec_fma(s, vec_set1(scale * LOG2_E), vec_set1(-shift * LOG2_E));
 		weight[i] = vec_exp2(s);
 	}
 	sum = (weight[0] + weight[1]) + (weight[2] + weight[3]);
@@ -118,28 +123,28 @@ tile_weights(float *score, const float *token_scale, float shift, bool large)
 }
 
 static __attribute__((noinline)) vec
-line_weights_slow(struct tile_block *block, uint32_t line, uint32_t j, float shift)
+tile_weights_slow(float *score, const float *token_scale, float scale, float shift)
 {
-	float *score = block->tile[j].score[line];
-
 	if (fabsf(shift) < LARGE_SCORE)
-		return tile_weights(score, block->token_scale[j], shift, false);
-	return tile_weights(score, block->token_scale[j], shift, true);
+		return tile_weights(score, token_scale, scale, shift, false);
+	return tile_weights(score, token_scale, scale, shift, true);
 }
 
+/* The n-th weights of a line in a tile; its lanes hold the sums of its tiles so far. */
 INLINE void
-line_weights(struct tile_block *block, uint32_t line)
+some_weights(struct tile_block *block, uint32_t n)
 {
-	float shift = block->shift[line];
-	vec sum = vec_set1(0);
+	uint32_t line = block->n_tiles == BLOCK_TILES ? n / BLOCK_TILES : n;
+	uint32_t j = block->n_tiles == BLOCK_TILES ? n % BLOCK_TILES : 0;
+	float *score = block->tile[j].score[line], scale = block->scale[j], shift = block->shift[line];
+	vec sum;
 
-	if (fabsf(shift) < LARGE_SCORE && block->token_scale[0] == NULL && block->n_tiles == BLOCK_TILES) {
-		sum = tile_weights(block->tile[0].score[line], NULL, shift, false);
-		sum = sum + tile_weights(block->tile[1].score[line], NULL, shift, false);
-	} else {
-		for (uint32_t j = 0; j < block->n_tiles; j++)
-			sum = sum + line_weights_slow(block, line, j, shift);
-	}
+	if (fabsf(shift) < LARGE_SCORE && block->token_scale[j] == NULL)
+		sum = tile_weights(score, NULL, scale, shift, false);
+	else
+		sum = tile_weights_slow(score, block->token_scale[j], scale, shift);
+	if (j != 0)
+		sum = vec_load(block->lanes[line]) + sum;
 	vec_store(block->lanes[line], sum);
 }
 
@@ -163,32 +168,20 @@ block_rescale(struct tile_block *block)
 		values_rescale(state, line, block->rescale[line]);
 }
 
-/* Parts of a block's softmax that come between so many steps of products. */
+/* A block's weights, of which some lines come between each of so many steps of products. */
 struct between {
 	struct tile_block *block; /* or NULL */
 	uint32_t n_steps, n_parts, part, credit;
 };
 
-/* All lines' maxima, in pairs of lines, then their weights tile by tile. */
+/* Maxima take less time all together than one by one between products. */
 INLINE void
-softmax_part(struct tile_block *block, uint32_t part)
+softmax_begin(struct tile_block *block)
 {
-	uint32_t pairs = (block->n_lines + 1) / 2;
-
-	if (part < pairs) {
-		line_scale(block, 2 * part);
-		line_scale(block, 2 * part + 1);
-		if (part == pairs - 1)
-			block_top(block);
-		return;
-	}
-	line_weights(block, part - pairs);
-}
-
-INLINE uint32_t
-softmax_parts(const struct tile_block *block)
-{
-	return (block->n_lines + 1) / 2 + block->n_lines;
+	for (uint32_t line = 0; line < block->n_lines; line++)
+		line_top(block, line);
+	for (uint32_t line = 0; line < block->n_lines; line += LANES)
+		lines_shift(block, line);
 }
 
 INLINE void
@@ -198,14 +191,85 @@ between_step(struct between *between)
 		return;
 	between->credit += between->n_parts;
 	for (; between->credit >= between->n_steps; between->credit -= between->n_steps)
-		softmax_part(between->block, between->part++);
+		some_weights(between->block, between->part++);
 }
 
-/* A step: what two tiles of lines, or one, and two of a panel, or one, add to the sums. */
-INLINE void
-step_multiply(const void *left, size_t stride, const float *panel, uint32_t lines, uint32_t columns)
+static __attribute__((noinline)) void
+between_some(struct between *between)
 {
+	between_step(between);
+	between_step(between);
+}
+
+/* Sums of two tiles of lines and two of columns that are still to be stored; to: NULL if none are. */
+struct sums {
+	float *to;
+	size_t stride;
+};
+
+/* Where the next sums begin: at 0, or at what is there; then they are to be stored there. */
+struct place {
+	float *at;
+	size_t stride;
+	bool added;
+};
+
+/* One sum: stored as late as its tile is wanted again, when what it waited for is long there. */
+#define SUM_NEXT(t, sums, place, line, column)                                                                         \
+	do {                                                                                                           \
+		if ((sums)->to != NULL)                                                                                \
+			AMX_STORE(t, (sums)->to + (line) * (sums)->stride + (column), (sums)->stride * sizeof(float)); \
+		if ((place)->added)                                                                                    \
+			AMX_LOAD(t, (place)->at + (line) * (place)->stride + (column),                                 \
+				 (place)->stride * sizeof(float));                                                     \
+		else                                                                                                   \
+			AMX_ZERO(t);                                                                                   \
+	} while (0)
+
+/*
+ * What two tiles of lines, and two of a panel, add to the sums; `place`: the first step of these, or NULL.
+ * Loads come together, what is between the steps after two products each: where tiles are slow, too, they
+ * then have most beside them.
+ */
+INLINE void
+step_multiply(const void *left, size_t stride, const float *panel, struct sums *sums, const struct place *place,
+	      struct between *between)
+{
+	AMX_LOAD(4, left, stride);
+	AMX_LOAD(5, (const uint8_t *)left + AMX_ROWS * stride, stride);
 	AMX_LOAD_ONCE(6, panel, PANEL * sizeof(float));
+	AMX_LOAD_ONCE(7, panel + AMX_ROWS, PANEL * sizeof(float));
+	if (place != NULL)
+		SUM_NEXT(0, sums, place, 0, 0);
+	AMX_DOT(0, 4, 6);
+	if (place != NULL)
+		SUM_NEXT(1, sums, place, 0, AMX_ROWS);
+	AMX_DOT(1, 4, 7);
+	between_step(between);
+	if (place != NULL)
+		SUM_NEXT(3, sums, place, AMX_ROWS, AMX_ROWS);
+	AMX_DOT(3, 5, 7);
+	if (place != NULL)
+		SUM_NEXT(2, sums, place, AMX_ROWS, 0);
+	AMX_DOT(2, 5, 6);
+	if (place != NULL)
+		*sums = (struct sums){ .to = place->at, .stride = place->stride };
+	between_step(between);
+}
+
+INLINE void
+sums_store(struct sums *sums)
+{
+	if (sums->to != NULL)
+		amx_store(sums->to, sums->stride, 2, 2);
+	sums->to = NULL;
+}
+
+/* What fewer tiles add to the sums, at the edges. */
+static __attribute__((noinline)) void
+some_multiply(const void *left, size_t stride, const float *panel, uint32_t lines, uint32_t columns)
+{
+	AMX_LOAD(6, panel, PANEL * sizeof(float));
 	AMX_LOAD(4, left, stride);
 	AMX_DOT(0, 4, 6);
 	if (lines == 2) {
@@ -213,67 +277,94 @@ step_multiply(const void *left, size_t stride, const float *panel, uint32_t line
 		AMX_DOT(2, 5, 6);
 	}
 	if (columns == 2) {
-		AMX_LOAD_ONCE(7, panel + AMX_ROWS, PANEL * sizeof(float));
+		AMX_LOAD(7, panel + AMX_ROWS, PANEL * sizeof(float));
 		AMX_DOT(1, 4, 7);
 	}
 	if (lines == 2 && columns == 2)
 		AMX_DOT(3, 5, 7);
 }
 
+INLINE void
+some_begin(struct sums *sums, const struct place *place, uint32_t lines, uint32_t columns)
+{
+	sums_store(sums);
+	if (place->added)
+		amx_load(place->at, place->stride, lines, columns);
+	else
+		amx_zero();
+}
+
 /* Products with a panel of keys. */
 INLINE void
-keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, uint32_t columns,
+keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, uint32_t columns, struct sums *sums,
 	      struct between *between)
 {
 	const float *panel = block->keys[j] + (size_t)t * block->depth;
+	const struct place place = { .at = &block->tile[j].score[0][t], .stride = TILE_TOKENS };
+	const size_t stride = block->depth * sizeof(float);
 
-	amx_zero();
-	for (uint32_t d = 0; d < block->depth; d += AMX_ROWS) {
-		step_multiply(block->q + d, block->depth * sizeof(float), panel + (size_t)d * PANEL, lines, columns);
-		between_step(between);
+	if (lines == 2 && columns == 2) {
+		for (uint32_t d = 0; d < block->depth; d += AMX_ROWS)
+			step_multiply(block->q + d, stride, panel + (size_t)d * PANEL, sums, d == 0 ? &place : NULL,
+				      between);
+		return;
 	}
-	amx_store(&block->tile[j].score[0][t], TILE_TOKENS, lines, columns);
+	some_begin(sums, &place, lines, columns);
+	for (uint32_t d = 0; d < block->depth; d += AMX_ROWS) {
+		some_multiply(block->q + d, stride, panel + (size_t)d * PANEL, lines, columns);
+		between_some(between);
+	}
+	amx_store(place.at, place.stride, lines, columns);
 }
 
 INLINE void
-block_keys(struct tile_block *block, uint32_t lines, struct between *between)
+block_keys(struct tile_block *block, struct sums *sums, struct between *between)
 {
+	uint32_t lines = block->n_lines > AMX_ROWS ? 2 : 1;
+
 	for (uint32_t j = 0; j < block->n_tiles; j++)
 		for (uint32_t t = 0; t < block->n_tokens[j]; t += PANEL)
-			if (block->n_tokens[j] - t > AMX_ROWS)
-				keys_multiply(block, j, t, lines, 2, between);
-			else
-				keys_multiply(block, j, t, lines, 1, between);
+			keys_multiply(block, j, t, lines, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums, between);
 }
 
 /* Products with dimensions of values, from d on. */
 INLINE void
-values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t columns, struct between *between)
+values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t columns, struct sums *sums,
+		struct between *between)
 {
 	struct tile_state *state = block->state;
+	const struct place place = { .at = state->values + d, .stride = state->stride, .added = !block->fresh };
+	const size_t stride = TILE_TOKENS * sizeof(float);
+	bool whole = lines == 2 && columns == 2;
 
-	if (block->fresh)
-		amx_zero();
-	else
-		amx_load(state->values + d, state->stride, lines, columns);
-	for (uint32_t j = 0; j < block->n_tiles; j++)
+	if (!whole)
+		some_begin(sums, &place, lines, columns);
+	for (uint32_t j = 0; j < block->n_tiles; j++) {
+		const float *panel = block->values[j] + (size_t)d * (TILE_TOKENS / 2);
+
 		for (uint32_t t = 0; t < block->n_tokens[j]; t += 2 * AMX_ROWS) {
-			step_multiply(&block->tile[j].score[0][t / 2], TILE_TOKENS * sizeof(float),
-				      block->values[j] + (size_t)d * (TILE_TOKENS / 2) + (size_t)t / 2 * PANEL, lines,
-				      columns);
-			between_step(between);
+			const float *weights = &block->tile[j].score[0][t / 2];
+
+			if (whole) {
+				step_multiply(weights, stride, panel + (size_t)t / 2 * PANEL, sums,
+					      j == 0 && t == 0 ? &place : NULL, between);
+			} else {
+				some_multiply(weights, stride, panel + (size_t)t / 2 * PANEL, lines, columns);
+				between_some(between);
+			}
 		}
-	amx_store(state->values + d, state->stride, lines, columns);
+	}
+	if (!whole)
+		amx_store(place.at, place.stride, lines, columns);
 }
 
 INLINE void
-block_values(struct tile_block *block, uint32_t lines, struct between *between)
+block_values(struct tile_block *block, struct sums *sums, struct between *between)
 {
+	uint32_t lines = block->n_lines > AMX_ROWS ? 2 : 1;
+
 	for (uint32_t d = 0; d < block->state->stride; d += PANEL)
-		if (block->state->stride - d > AMX_ROWS)
-			values_multiply(block, d, lines, 2, between);
-		else
-			values_multiply(block, d, lines, 1, between);
+		values_multiply(block, d, lines, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, between);
 }
 
 /* Steps with a line's keys, or its values. */
@@ -290,23 +381,26 @@ block_steps(const struct tile_block *block, uint32_t for_panel)
 static void
 blocks_amx(struct tile_block *scores, struct tile_block *softmax_of, struct tile_block *values)
 {
-	struct between between = { .block = softmax_of, .n_parts = softmax_of != NULL ? softmax_parts(softmax_of) : 0 };
+	struct between between = { .block = softmax_of };
+	struct sums sums = { .to = NULL };
 
 	if (scores != NULL)
 		between.n_steps += block_steps(scores, scores->depth / AMX_ROWS);
 	if (values != NULL)
 		between.n_steps += block_steps(values, (values->state->stride + PANEL - 1) / PANEL);
-	if (values != NULL && values->n_lines > AMX_ROWS)
-		block_values(values, 2, &between);
-	else if (values != NULL)
-		block_values(values, 1, &between);
-	if (scores != NULL && scores->n_lines > AMX_ROWS)
-		block_keys(scores, 2, &between);
-	else if (scores != NULL)
-		block_keys(scores, 1, &between);
+	between.n_steps *= 2;
+	if (softmax_of != NULL) {
+		softmax_begin(softmax_of);
+		between.n_parts = softmax_of->n_lines * softmax_of->n_tiles;
+	}
+	if (values != NULL)
+		block_values(values, &sums, &between);
+	if (scores != NULL)
+		block_keys(scores, &sums, &between);
+	sums_store(&sums);
 	if (softmax_of == NULL)
 		return;
 	for (; between.part < between.n_parts; between.part++)
-		softmax_part(softmax_of, between.part);
+		some_weights(softmax_of, between.part);
 	block_rescale(softmax_of);
 }

@@ -10,6 +10,9 @@
 
 #include "kernels/cpu/attention.h"
 
+/* A block's scales are above it, and below what is as far from 1. */
+#define SMALL_SCALE 0x1p-64f
+
 static void
 keys_pack(const struct attention_job *job, struct team_scratch *scratch, struct team_packed *to)
 {
@@ -62,11 +65,13 @@ tile_pack(const struct attention_job *job, const struct attention_task *task, st
 /* Sight of a block's tiles, which are packed; those of which nothing is seen are left out. */
 static void
 block_begin(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-	    struct team_block *to, uint32_t begin, uint32_t end, enum sight_part part)
+	    uint64_t number, uint32_t begin, uint32_t end, enum sight_part part)
 {
+	struct team_block *to = &scratch->block[number % TEAM_BLOCKS];
 	struct tile_block *block = &to->block;
 
 	block->n_tiles = 0;
+	block->tile = scratch->block_scores[number % TEAM_SCORES];
 	for (; begin < end; begin += TILE_TOKENS) {
 		const struct team_packed *packed = &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
 		uint32_t i = block->n_tiles;
@@ -87,32 +92,47 @@ block_begin(const struct attention_job *job, const struct attention_task *strip,
 	}
 }
 
-/* What comes between products and softmax. */
+static bool
+scale_is_usual(float scale)
+{
+	return scale > SMALL_SCALE && scale < 1 / SMALL_SCALE;
+}
+
+/* What comes between products and softmax, which multiplies by a usual scale itself: a line's bits must not tell. */
+static float
+tile_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
+{
+	const struct attention_task *strip = &at->strip;
+	const struct kernel_mods *mods = job->args->mods;
+	struct tile_scores *scores = &at->block.tile[i];
+	const struct tile_sight *sight = &at->sight[i];
+	float scale = score_scale(job, strip);
+
+	if (mods != NULL && (mods->score != NULL || !scale_is_usual(scale)))
+		scale = scores_modify(job, strip, scratch, scores, at->begin[i], sight, 0);
+	else if (sight->part == SIGHT_SOME)
+		job->ops->hide(scores, sight->first, strip->n_lines);
+	if (scale_is_usual(scale))
+		return scale;
+	job->ops->scale(scores, sight->first, strip->n_lines, scale);
+	return 1;
+}
+
 static void
 block_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
 {
-	const struct attention_task *strip = &at->strip;
-
 	for (uint32_t i = 0; i < at->block.n_tiles; i++) {
-		struct tile_scores *scores = &at->block.tile[i];
 		const struct team_packed *packed = &scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS];
 
 		if (at->block.token_scale[i] != NULL)
-			scores_scale(scores, at->sight[i].first, strip->n_lines, packed->k_scale);
-		at->block.scale[i] = score_scale(job, strip);
-		if (job->args->mods != NULL)
-			at->block.scale[i] = scores_modify(job, strip, scratch, scores, at->begin[i], &at->sight[i], 0);
+			scores_scale(&at->block.tile[i], at->sight[i].first, at->strip.n_lines, packed->k_scale);
+		at->block.scale[i] = tile_modify(job, scratch, at, i);
 	}
 }
 
-/*
- * Values of a tile that were left out for being no finite numbers, line by
- * line for those that see them.  `later`: what the state has been rescaled by
- * since; or NULL.
- */
+/* Values of a tile that were left out for being no finite numbers, line by line for those that see them. */
 static void
-wild_add(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i,
-	 const float *later)
+wild_add(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
 {
 	uint64_t wild = scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS].wild;
 	uint32_t first = at->sight[i].first, n_lines = at->strip.n_lines;
@@ -130,11 +150,19 @@ wild_add(const struct attention_job *job, struct team_scratch *scratch, struct t
 		scores->rescale[line] = 1;
 		memcpy(weight, scores->score[line], sizeof(weight));
 		job->ops->widen(scores->score[line], weight, PAGED_BF16, TILE_TOKENS);
-		for (uint32_t t = 0; t < TILE_TOKENS && later != NULL; t++)
-			scores->score[line][t] *= later[line];
 	}
 	values_locate(job, &at->strip, scratch, at->begin[i], at->block.n_tokens[i], at->sight[i].wanted);
 	job->ops->values_seen(scores, at->block.state, first, n_lines, &scratch->v_rows);
+}
+
+static bool
+block_is_wild(const struct team_scratch *scratch, const struct team_block *at)
+{
+	uint64_t wild = 0;
+
+	for (uint32_t i = 0; i < at->block.n_tiles; i++)
+		wild |= scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS].wild;
+	return wild != 0;
 }
 
 /* Blocks on their way. */
@@ -144,28 +172,37 @@ struct pipeline {
 	float *partial;
 };
 
+static void
+block_done(const struct attention_job *job, struct team_scratch *scratch, const struct pipeline *pipeline,
+	   const struct team_block *at)
+{
+	if (at->last)
+		strip_done(job, &at->strip, scratch, at->block.state, pipeline->partial);
+}
+
 /* A step of all blocks on their way, of which `block` is to begin, or NULL. */
 static void
 pipeline_step(const struct attention_job *job, struct team_scratch *scratch, struct pipeline *pipeline,
 	      struct team_block *block)
 {
 	struct team_block *weights = pipeline->weights, *values = pipeline->values;
-	const float *later = NULL;
 
 	job->scores_packed->blocks(block != NULL ? &block->block : NULL, weights != NULL ? &weights->block : NULL,
 				   values != NULL ? &values->block : NULL);
 	if (block != NULL)
 		block_modify(job, scratch, block);
+	if (values != NULL)
+		block_done(job, scratch, pipeline, values);
 	pipeline->weights = block;
 	pipeline->values = weights;
-	if (values == NULL)
+	if (weights == NULL || !block_is_wild(scratch, weights))
 		return;
-	if (weights != NULL && weights->block.state == values->block.state)
-		later = weights->block.rescale;
-	for (uint32_t i = 0; i < values->block.n_tiles; i++)
-		wild_add(job, scratch, values, i, later);
-	if (values->last)
-		strip_done(job, &values->strip, scratch, values->block.state, pipeline->partial);
+	/* At once, for the next block will have its scores where these weights are. */
+	job->scores_packed->blocks(NULL, NULL, &weights->block);
+	for (uint32_t i = 0; i < weights->block.n_tiles; i++)
+		wild_add(job, scratch, weights, i);
+	block_done(job, scratch, pipeline, weights);
+	pipeline->values = NULL;
 }
 
 static void
@@ -194,7 +231,7 @@ strip_attend(const struct attention_job *job, const struct attention_task *strip
 		uint32_t past = begin + BLOCK_TILES * TILE_TOKENS;
 		struct team_block *next = &scratch->block[pipeline->n_blocks % TEAM_BLOCKS];
 
-		block_begin(job, strip, scratch, next, begin, past < end ? past : end, part);
+		block_begin(job, strip, scratch, pipeline->n_blocks, begin, past < end ? past : end, part);
 		if (next->block.n_tiles == 0)
 			continue;
 		next->strip = *strip;
