@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/attention.h"
 
-/* A block's scales are above it, and below what is as far from 1. */
+/* Scales from it to its reciprocal may go into a product with another factor, which neither end then leaves. */
 #define SMALL_SCALE 0x1p-64f
 
 static void

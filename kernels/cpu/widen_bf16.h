@@ -2,8 +2,9 @@
 /*
  * widen_bf16.h - elements of bf16, e4m3, e5m2 and i8 as bf16, exactly
  *
- * Part of tile_dots.h, over its words.  A byte becomes two by a table for each
- * of them: of its magnitude's seven bits, which one vpermi2b looks up for 64
+ * Included after tile_body.h, whose fetch() it uses, over the words of
+ * tile_dots.h: by that, and by tile_amx_few.h.  A byte becomes two by a table for
+ * each of them: of its magnitude's seven bits, which one vpermi2b looks up for 64
  * bytes.  Its eighth bit is the sign.
  */
 #ifndef PAGED_KERNELS_CPU_WIDEN_BF16_H
