@@ -404,7 +404,10 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	}
 	if (job->args->mods != NULL)
 		scale = scores_modify(job, task, scratch, scores, begin, &sight, place->mod_line);
-	job->ops->softmax(scores, state, first, n, scale);
+	if (!task->packed && job->score_dots != NULL && job->score_dots->softmax != NULL)
+		job->score_dots->softmax(scores, state, first, n, scale, ahead);
+	else
+		job->ops->softmax(scores, state, first, n, scale);
 	if (scales) {
 		scales_load(&scratch->scale_rows[1], scratch->scale);
 		weights_scale(scores, first, n, scratch->scale);

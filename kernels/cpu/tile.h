@@ -104,6 +104,10 @@ struct tile_dot_ops {
 		       const struct tile_rows *keys, const struct tile_rows *ahead);
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
+
+	/* Or NULL: kernel_tile_ops.softmax, beside which the rest of what `scores` was given as `ahead` is fetched. */
+	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
+			const struct tile_rows *ahead);
 };
 
 /**

@@ -75,9 +75,19 @@ struct few_ahead {
 	uint32_t bytes, row;
 };
 
-/* So many of a stream's rows beside products; the rest before what waits for their results, so that neither waits
- * alone. */
-#define FEW_ROWS_BESIDE 10u
+/*
+ * Of a stream's rows, how many are asked for by when, so that memory is never
+ * idle: keys' products ask for the first of the values, before their scores
+ * are read and turned come more, softmax asks for the rest; values ask for keys
+ * while weights are stored, beside products, and before sums are read.
+ */
+enum few_rows_by {
+	FEW_ROWS_KEYS = 8,
+	FEW_ROWS_SCORES = 10,
+	FEW_ROWS_TURNED = 11,
+	FEW_ROWS_WEIGHTS = 2,
+	FEW_ROWS_VALUES = 10,
+};
 
 INLINE struct few_ahead
 few_ahead(const struct tile_rows *rows)
@@ -87,34 +97,47 @@ few_ahead(const struct tile_rows *rows)
 	return (struct few_ahead){ .rows = rows, .bytes = rows->padded * size_of(rows->dtype) };
 }
 
+#define FEW_USUAL_BYTES (USUAL_DIMS * sizeof(uint16_t))
+
+/* A whole tile, and one ahead, of the dims that most models have: the compiler knows what is fetched when. */
+INLINE bool
+few_usual(const struct tile_rows *rows, struct few_ahead *ahead)
+{
+	if (ahead->rows == NULL)
+		ahead->bytes = FEW_USUAL_BYTES;
+	return rows->padded == USUAL_DIMS && rows->n_tokens == TILE_TOKENS && rows->step != 0 &&
+	       ahead->bytes == FEW_USUAL_BYTES;
+}
+
 INLINE void
 few_fetch_to(struct few_ahead *ahead, uint32_t end)
 {
-	if (ahead->rows == NULL)
-		return;
-	for (; ahead->row < end; ahead->row++)
+	for (; ahead->row < end; ahead->row++) {
+		if (ahead->rows == NULL)
+			continue;
 		UNROLL
-	for (uint32_t i = 0; i < TILE_TOKENS; i += AMX_ROWS) {
-		const uint8_t *at = ahead->rows->token[i + ahead->row];
+		for (uint32_t i = 0; i < TILE_TOKENS; i += AMX_ROWS) {
+			const uint8_t *at = ahead->rows->token[i + ahead->row];
 
-		for (uint32_t b = 0; b < ahead->bytes; b += 64)
-			__builtin_prefetch(at + b);
+			for (uint32_t b = 0; b < ahead->bytes; b += 64)
+				__builtin_prefetch(at + b);
+		}
 	}
 }
 
-/* Of rows beside products as large a share as `done` is of `steps`. */
+/* Of rows [from, to) as large a share as `done` is of `steps`. */
 INLINE void
-few_fetch(struct few_ahead *ahead, uint32_t done, uint32_t steps)
+few_fetch(struct few_ahead *ahead, uint32_t from, uint32_t to, uint32_t done, uint32_t steps)
 {
-	few_fetch_to(ahead, (FEW_ROWS_BESIDE * done + steps - 1) / steps);
+	few_fetch_to(ahead, from + ((to - from) * done + steps - 1) / steps);
 }
 
 /* FEW_DIMS dims of 16 tokens from t on, in tile 0 of sums, by a tile of queries that is there. */
-#define FEW_SCORES_STEP(tile, query, rows, t, d)                                                  \
-	do {                                                                                      \
-		AMX_LOAD(tile, (rows)->at + (size_t)(d) * sizeof(uint16_t), (rows)->step);        \
-		AMX_DOT(0, tile, query);                                                          \
-		few_fetch(ahead, (t)*padded + ((d) + FEW_DIMS) * AMX_ROWS, padded * TILE_TOKENS); \
+#define FEW_SCORES_STEP(tile, query, rows, t, d)                                                                    \
+	do {                                                                                                        \
+		AMX_LOAD(tile, (rows)->at + (size_t)(d) * sizeof(uint16_t), (rows)->step);                          \
+		AMX_DOT(0, tile, query);                                                                            \
+		few_fetch(ahead, 0, FEW_ROWS_KEYS, (t)*padded + ((d) + FEW_DIMS) * AMX_ROWS, padded * TILE_TOKENS); \
 	} while (0)
 
 /* 16 tokens of all lines into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
@@ -156,21 +179,51 @@ few_queries_load(const uint16_t *queries, uint32_t padded)
 		AMX_LOAD(7, queries + 3 * tile, stride);
 }
 
+/* All lines' scores, a line a column. */
 INLINE void
-few_scores_of(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
-	      const struct tile_rows *keys, const struct tile_rows *ahead_rows, uint32_t padded)
+few_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, const struct tile_rows *keys,
+	      struct few_ahead *ahead, uint32_t padded)
 {
 	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
-	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
-	struct few_ahead ahead = few_ahead(ahead_rows);
 
 	few_queries_load(queries, padded);
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
 		struct few_rows rows = few_rows(keys, 0, padded, t, 0, copies);
 
-		few_scores_tile(sums[t], queries, &rows, t, padded, &ahead);
+		few_scores_tile(sums[t], queries, &rows, t, padded, ahead);
 	}
-	few_fetch_to(&ahead, AMX_ROWS);
+	few_fetch_to(ahead, FEW_ROWS_SCORES);
+}
+
+/* The same of what few_usual() says. */
+INLINE void
+few_scores_usual(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, const struct tile_rows *keys,
+		 struct few_ahead *ahead)
+{
+	few_queries_load(queries, USUAL_DIMS);
+	ahead->bytes = FEW_USUAL_BYTES;
+	UNROLL
+	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS) {
+		struct few_rows rows = { (const uint8_t *)keys->token[t], keys->step };
+
+		few_scores_tile(sums[t], queries, &rows, t, USUAL_DIMS, ahead);
+	}
+	few_fetch_to(ahead, FEW_ROWS_SCORES);
+}
+
+static void
+few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
+	   const struct tile_rows *keys, const struct tile_rows *ahead_rows)
+{
+	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
+	struct few_ahead ahead = few_ahead(ahead_rows);
+
+	if (few_usual(keys, &ahead))
+		few_scores_usual(sums, queries, keys, &ahead);
+	else if (keys->padded == USUAL_DIMS)
+		few_scores_of(sums, queries, keys, &ahead, USUAL_DIMS);
+	else
+		few_scores_of(sums, queries, keys, &ahead, keys->padded);
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS)
 		for (uint32_t line = begin / 4 * 4; line < end; line += 4) {
 			vec columns[4];
@@ -180,16 +233,31 @@ few_scores_of(struct tile_scores *scores, const uint16_t *queries, uint32_t begi
 			for (uint32_t i = 0; i < 4; i++)
 				vec_store(&scores->score[line + i][t], columns[i]);
 		}
+	few_fetch_to(&ahead, FEW_ROWS_TURNED);
+}
+
+/* Rows to be fetched beside the softmax of so many lines. */
+struct few_softmax {
+	struct few_ahead ahead;
+	uint32_t n_lines;
+};
+
+INLINE void
+few_softmax_fetch(void *of, uint32_t calls)
+{
+	struct few_softmax *softmax = of;
+
+	few_fetch(&softmax->ahead, FEW_ROWS_TURNED, AMX_ROWS, calls, softmax->n_lines + 1);
 }
 
 static void
-few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
-	   const struct tile_rows *keys, const struct tile_rows *ahead)
+few_softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
+	    const struct tile_rows *ahead)
 {
-	if (keys->padded == USUAL_DIMS)
-		few_scores_of(scores, queries, begin, end, keys, ahead, USUAL_DIMS);
-	else
-		few_scores_of(scores, queries, begin, end, keys, ahead, keys->padded);
+	struct few_softmax softmax = { .ahead = few_ahead(ahead), .n_lines = end - begin };
+
+	softmax.ahead.row = FEW_ROWS_TURNED;
+	softmax_beside(scores, state, begin, end, scale, few_softmax_fetch, &softmax);
 }
 
 /* Lines whose weights of both kinds are one tile's rows: those for odd dims from there on. */
@@ -242,7 +310,7 @@ struct few_values {
 INLINE void
 few_values_fetch(struct few_values *values)
 {
-	few_fetch(values->ahead, ++values->done, values->steps);
+	few_fetch(values->ahead, FEW_ROWS_WEIGHTS, FEW_ROWS_VALUES, ++values->done, values->steps);
 }
 
 /* What they add to sums of up to 4 FEW_DIMS dims of few lines. */
@@ -292,6 +360,15 @@ few_multiply_more(const float *weights, struct few_values *values, uint32_t dims
 	}
 }
 
+INLINE void
+few_sums_store(struct few_sums *sums)
+{
+	AMX_STORE(0, sums->row[0], AMX_ROWS * sizeof(float));
+	AMX_STORE(1, sums->row[1], AMX_ROWS * sizeof(float));
+	AMX_STORE(2, sums->row[2], AMX_ROWS * sizeof(float));
+	AMX_STORE(3, sums->row[3], AMX_ROWS * sizeof(float));
+}
+
 /* Sums of dims from d on over all tokens but those `without`. */
 INLINE void
 few_sum(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p, uint32_t d,
@@ -315,10 +392,25 @@ few_sum(struct few_sums *sums, const struct few_weights *weights, const struct f
 		else
 			few_multiply_more(row, &values, dims);
 	}
-	AMX_STORE(0, sums->row[0], AMX_ROWS * sizeof(float));
-	AMX_STORE(1, sums->row[1], AMX_ROWS * sizeof(float));
-	AMX_STORE(2, sums->row[2], AMX_ROWS * sizeof(float));
-	AMX_STORE(3, sums->row[3], AMX_ROWS * sizeof(float));
+	few_sums_store(sums);
+}
+
+/* Sums of all dims of few lines over what few_usual() says. */
+INLINE void
+few_sum_usual(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p,
+	      struct few_ahead *ahead)
+{
+	const uint32_t steps = USUAL_DIMS / FEW_DIMS * (TILE_TOKENS / AMX_ROWS);
+	struct few_values values = { .step = p->rows->step, .ahead = ahead, .steps = steps };
+
+	ahead->bytes = FEW_USUAL_BYTES;
+	amx_zero();
+	UNROLL
+	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS) {
+		values.at = p->rows->token[t];
+		few_multiply(weights->row[t / AMX_ROWS][0][0], &values, USUAL_DIMS);
+	}
+	few_sums_store(sums);
 }
 
 /* A line's sums of even dims, or of odd ones, of the i-th FEW_DIMS. */
@@ -419,14 +511,18 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 {
 	const uint32_t padded = p->rows->padded, step = FEW_SUMS_DIMS(p->end);
 	struct few_ahead ahead = few_ahead(ahead_rows);
+	const bool usual = p->end <= FEW_LINES && few_usual(p->rows, &ahead);
 	struct few_weights weights;
 	struct few_sums sums;
 
 	few_weights(&weights, p);
+	few_fetch_to(&ahead, FEW_ROWS_WEIGHTS);
 	for (uint32_t d = 0; d < padded; d += step) {
 		uint32_t dims = padded - d < step ? padded - d : step;
 
-		if (p->end <= FEW_LINES && padded == USUAL_DIMS)
+		if (usual)
+			few_sum_usual(&sums, &weights, p, &ahead);
+		else if (p->end <= FEW_LINES && padded == USUAL_DIMS)
 			few_sum(&sums, &weights, p, 0, USUAL_DIMS, 0, &ahead);
 		else if (dims == 2 * FEW_DIMS)
 			few_sum(&sums, &weights, p, d, 2 * FEW_DIMS, 0, &ahead);
@@ -469,4 +565,5 @@ static const struct tile_dot_ops tile_dots_amx = {
 	.scores = few_scores,
 	.values = few_values,
 	.values_seen = few_values_seen,
+	.softmax = few_softmax,
 };

@@ -294,9 +294,14 @@ weights_sum(float *score, uint32_t visible, float shift)
 	return vec_sum(sum);
 }
 
-/* Each step for all lines before the next: those of one line wait for each other, and lines do not. */
-static void
-softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
+/*
+ * Each step for all lines before the next: those of one line wait for each
+ * other, and lines do not.  `beside` is called once all maxima are known, and
+ * after each line's weights, with how many of end - begin + 1 calls were made.
+ */
+INLINE void
+softmax_beside(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
+	       void (*beside)(void *of, uint32_t calls), void *of)
 {
 	float shift[TILE_LINES], sum[TILE_LINES], rescale[TILE_LINES + LANES] = { 0 };
 
@@ -311,11 +316,13 @@ softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, ui
 		shift[line] = shift_of(top);
 		rescale[line] = before - shift[line];
 	}
+	beside(of, 1);
 	for (uint32_t line = begin; line < end; line++) {
 		uint32_t visible = scores->visible[line];
 
 		sum[line] = visible == TILE_TOKENS ? weights_sum(scores->score[line], TILE_TOKENS, shift[line])
 						   : weights_sum(scores->score[line], visible, shift[line]);
+		beside(of, line - begin + 2);
 	}
 	for (uint32_t line = begin; line < end; line += LANES)
 		vec_store(&rescale[line], vec_exp(vec_load(&rescale[line])));
@@ -323,6 +330,19 @@ softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, ui
 		scores->rescale[line] = rescale[line];
 		state->sum[line] = state->sum[line] * rescale[line] + sum[line];
 	}
+}
+
+INLINE void
+beside_nothing(void *of, uint32_t calls)
+{
+	(void)of;
+	(void)calls;
+}
+
+static void
+softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
+{
+	softmax_beside(scores, state, begin, end, scale, beside_nothing, NULL);
 }
 
 static void
@@ -539,9 +559,11 @@ merge(struct tile_state *total, uint32_t line, float maximum, float sum, const f
 	total->maximum[line] = top;
 }
 
-#define TILE_FUNCTIONS                                                                                     \
-	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax,            \
-	.scale = scale_scores, .hide = hide, .values = values, .values_seen = values_seen, .merge = merge, \
-	.floats = &tile_packed_floats
+#define TILE_FUNCTIONS                                                                                                 \
+	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, .scale = scale_scores, \
+	.hide = hide, .values = values, .values_seen = values_seen, .merge = merge, .floats = &tile_packed_floats
 
-#define TILE_OPS { TILE_FUNCTIONS }
+#define TILE_OPS               \
+	{                      \
+		TILE_FUNCTIONS \
+	}
