@@ -118,6 +118,17 @@ vec_choose_halves(vec a, vec b, const uint16_t *order)
 	return (vec)chosen;
 }
 
+/* vpmaxuw, vpandd */
+static inline vec
+vec_top_halves(vec a, vec b)
+{
+	half_vec x = (half_vec)a & 0x7fff, y = (half_vec)b & 0x7fff;
+
+	for (unsigned int i = 0; i < 32; i++)
+		x[i] = x[i] > y[i] ? x[i] : y[i];
+	return (vec)x;
+}
+
 static inline byte_vec
 bytes_load(const void *at)
 {

@@ -24,6 +24,23 @@ vec_round_bf16(uint8_t *at, vec v)
 	_mm256_storeu_si256((__m256i *)(void *)at, (__m256i)_mm512_cvtneps_pbh(v));
 }
 
+static inline vec
+vec_choose_halves(vec a, vec b, const uint16_t *order)
+{
+	return _mm512_castsi512_ps(
+		_mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(order), _mm512_castps_si512(b)));
+}
+
+/* Without signs, the larger as integers is the larger number. */
+static inline vec
+vec_top_halves(vec a, vec b)
+{
+	const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+
+	return _mm512_castsi512_ps(_mm512_max_epu16(_mm512_and_si512(_mm512_castps_si512(a), magnitude),
+						    _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
+}
+
 /* Words of tile_dots.h. */
 typedef __m512i byte_vec;
 
@@ -51,13 +68,6 @@ vec_half(vec v)
 	__m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_castps_si512(v), 16));
 
 	return _mm512_castsi512_ps(_mm512_zextsi256_si512(half));
-}
-
-static inline vec
-vec_choose_halves(vec a, vec b, const uint16_t *order)
-{
-	return _mm512_castsi512_ps(
-		_mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(order), _mm512_castps_si512(b)));
 }
 
 static inline byte_vec

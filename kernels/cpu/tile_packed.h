@@ -7,11 +7,13 @@
  *   BLOCK_LINES           lines whose sums, of two vectors each, are held in registers
  *   vec_turn(square)      transposes LANES vectors in place
  *
- * and, where TILE_PAIRS is defined, three for words of two bf16 each:
+ * and, where TILE_PAIRS is defined, some for words of two bf16 each:
  *
  *   vec_dot(a, b, c)      c + the products of the words' halves, one after the other
  *   vec_join(low, high)   words of two vectors of floats that fit bf16
  *   vec_round_bf16(at, v) floats, rounded to nearest even, to bf16
+ *   vec_choose_halves(a, b, order)  bf16 of both, those of b from 32 on
+ *   vec_top_halves(a, b)  the larger of bf16 each, as integers, without their signs
  *
  * Keys and values lie in panels, PANEL columns beside each other: tokens of
  * keys and dimensions of values.  Both products are then the same loop, a word
@@ -338,10 +340,52 @@ pair_rows(float *panels, const struct tile_rows *values, uint32_t t, const void 
 	return vec_sum(zero) == 0;
 }
 
+/* Elements i of both rows in lane i, for 16 of 32 dims from `first`. */
+INLINE vec
+pairs_from(vec even, vec odd, uint32_t first)
+{
+#define PAIRS_4(i) (i), (i) + 32, (i) + 1, (i) + 33, (i) + 2, (i) + 34, (i) + 3, (i) + 35
+#define PAIRS_16(i)                                                               \
+	{                                                                         \
+		PAIRS_4(i), PAIRS_4((i) + 4), PAIRS_4((i) + 8), PAIRS_4((i) + 12) \
+	}
+	_Alignas(64) static const uint16_t order[2][32] = { PAIRS_16(0), PAIRS_16(16) };
+
+	return vec_choose_halves(even, odd, order[first / LANES]);
+}
+
+/* All tokens' pairs at once, of whole rows of bf16; false: there is something that is no finite number. */
+INLINE bool
+pair_whole_rows(float *panels, const struct tile_rows *values)
+{
+	const uint16_t infinity = 0x7f80;
+	uint16_t halves[2 * LANES], top = 0;
+	vec most = vec_set1(0);
+
+	for (uint32_t t = 0; t < values->n_tokens; t += 2) {
+		const float *even = values->token[t], *odd = values->token[t + 1 < values->n_tokens ? t + 1 : t];
+
+		for (uint32_t d = 0; d < values->padded; d += 2 * LANES) {
+			vec low = vec_load(even + d / 2), high = vec_load(odd + d / 2);
+			float *to = panel_at(panels, TILE_TOKENS / 2, t / 2, d);
+
+			most = vec_top_halves(vec_top_halves(low, high), most);
+			vec_store(to, pairs_from(low, high, 0));
+			vec_store(to + LANES, pairs_from(low, high, LANES));
+		}
+	}
+	memcpy(halves, &most, sizeof(halves));
+	for (uint32_t i = 0; i < 2 * LANES; i++)
+		top = halves[i] > top ? halves[i] : top;
+	return top < infinity;
+}
+
 /* The last of an odd number of tokens is its own second, under a weight of 0. */
 INLINE void
 pair_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
 {
+	if (dtype == PAGED_BF16 && values->padded % (2 * LANES) == 0 && pair_whole_rows(panels, values))
+		return;
 	for (uint32_t t = 0; t < values->n_tokens; t += 2) {
 		const void *pair[2] = { values->token[t], values->token[t + 1 < values->n_tokens ? t + 1 : t] };
 		uint32_t wild = 0;

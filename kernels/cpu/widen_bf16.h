@@ -169,20 +169,6 @@ widen_16(const void *row, enum paged_dtype dtype, uint32_t d)
 	return vec_half(load_as(row, dtype, d));
 }
 
-/* Elements i of both rows in lane i, for 16 of 32 dims from `first`. */
-INLINE vec
-pairs_from(vec even, vec odd, uint32_t first)
-{
-#define PAIRS_4(i) (i), (i) + 32, (i) + 1, (i) + 33, (i) + 2, (i) + 34, (i) + 3, (i) + 35
-#define PAIRS_16(i)                                                               \
-	{                                                                         \
-		PAIRS_4(i), PAIRS_4((i) + 4), PAIRS_4((i) + 8), PAIRS_4((i) + 12) \
-	}
-	_Alignas(64) static const uint16_t order[2][32] = { PAIRS_16(0), PAIRS_16(16) };
-
-	return vec_choose_halves(even, odd, order[first / LANES]);
-}
-
 INLINE vec
 pairs_16(const void *even, const void *odd, enum paged_dtype dtype, uint32_t d)
 {
