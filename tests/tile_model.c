@@ -124,6 +124,50 @@ vec_scaled(vec v, vec scale)
 	return v;
 }
 
+/* As the four steps of shuffles add: lanes 2 apart, then neighbours, then those quarters. */
+static inline vec
+vec_sums(vec *v)
+{
+	vec sums;
+
+	EACH_LANE(i)
+	{
+		float quarter[4];
+
+		for (unsigned int q = 0; q < 4; q++) {
+			const float *of = (const float *)&v[i] + 4 * q;
+
+			quarter[q] = (of[0] + of[2]) + (of[1] + of[3]);
+		}
+		sums[i] = (quarter[0] + quarter[1]) + (quarter[2] + quarter[3]);
+	}
+	return sums;
+}
+
+static inline vec
+vec_tops(vec *v)
+{
+	vec tops = v[0];
+
+	EACH_LANE(i)
+	{
+		tops[i] = v[i][0];
+		for (unsigned int j = 1; j < LANES; j++)
+			tops[i] = v[i][j] > tops[i] ? v[i][j] : tops[i];
+	}
+	return tops;
+}
+
+static inline uint32_t
+vec_unequal(vec a, vec b)
+{
+	uint32_t unequal = 0;
+
+	EACH_LANE(i)
+		unequal |= (uint32_t)(a[i] != b[i]) << i;
+	return unequal;
+}
+
 #include "kernels/cpu/tile_amx.h"
 #include "kernels/cpu/tile_amx_few.h"
 

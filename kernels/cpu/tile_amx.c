@@ -69,6 +69,51 @@ vec_scaled(vec v, vec scale)
 	return _mm512_maskz_mul_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_NEQ_UQ), v, scale);
 }
 
+static inline vec
+sum_or_top(vec a, vec b, bool sum)
+{
+	return sum ? _mm512_add_ps(a, b) : _mm512_max_ps(a, b);
+}
+
+static inline vec
+fold_two(vec a, vec b, bool sum)
+{
+	return sum_or_top(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd), sum);
+}
+
+/* Two vectors become one, four times, so that in the end each has a lane. */
+static inline __attribute__((always_inline)) vec
+fold_lanes(vec *v, bool sum)
+{
+#pragma GCC unroll 8
+	for (unsigned int i = 0; i < 8; i++)
+		v[i] = sum_or_top(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+				  _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]), sum);
+#pragma GCC unroll 4
+	for (unsigned int i = 0; i < 4; i++)
+		v[i] = sum_or_top(_mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44),
+				  _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee), sum);
+	return fold_two(fold_two(v[0], v[1], sum), fold_two(v[2], v[3], sum), sum);
+}
+
+static inline __attribute__((always_inline)) vec
+vec_tops(vec *v)
+{
+	return fold_lanes(v, false);
+}
+
+static inline __attribute__((always_inline)) vec
+vec_sums(vec *v)
+{
+	return fold_lanes(v, true);
+}
+
+static inline uint32_t
+vec_unequal(vec a, vec b)
+{
+	return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ);
+}
+
 #include "kernels/cpu/widen_bf16.h"
 
 #include "kernels/cpu/tile_amx.h"

@@ -9,6 +9,8 @@
  *   vec_scale_floor(v, n)    v * 2^(the whole number that is not above n); 0 where n is below -126
  *   vec_no_minus_infinity(v) v, and 0 for -inf
  *   vec_scaled(v, scale)     v * scale, but 0 where v is 0
+ *   vec_tops(v), vec_sums(v) of LANES vectors, which they change: the largest lane of each in a lane, or the sum
+ *   vec_unequal(a, b)        a bit for each lane that is not the same number in both
  *
  * Tiles are multiplied beside the vector units, so between the products of
  * one block with its keys, and of another with its values, stand the weights
@@ -69,26 +71,23 @@ line_top(struct tile_block *block, uint32_t line)
 	vec_store(block->lanes[line], top);
 }
 
-/* What LANES lines from `line` on have in their lanes: turned[i] is of lane i, a lane a line. */
+/* What LANES lines from `line` on have in their lanes. */
 INLINE void
-lanes_turn(const struct tile_block *block, uint32_t line, vec turned[LANES])
+lanes_load(const struct tile_block *block, uint32_t line, vec lanes[LANES])
 {
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
-		turned[i] = vec_load(block->lanes[line + i]);
-	vec_turn(turned);
+		lanes[i] = vec_load(block->lanes[line + i]);
 }
 
 /* New maxima of LANES lines from `line` on, and what is to be taken from their scores. */
 static __attribute__((noinline)) void
 lines_shift(struct tile_block *block, uint32_t line)
 {
-	vec top[LANES], before = vec_load(&block->state->maximum[line]), most = before, shift;
+	vec top[LANES], before = vec_load(&block->state->maximum[line]), most, shift;
 
-	lanes_turn(block, line, top);
-	UNROLL
-	for (uint32_t i = 0; i < LANES; i++)
-		most = vec_max(top[i], most);
+	lanes_load(block, line, top);
+	most = vec_max(vec_tops(top), before);
 	/* 0 for -inf, so that its lines' weights are 0 and no NaN. */
 	shift = vec_no_minus_infinity(most);
 	vec_store(&block->state->maximum[line], most);
@@ -148,24 +147,26 @@ some_weights(struct tile_block *block, uint32_t n)
 	vec_store(block->lanes[line], sum);
 }
 
-/* What the lines' states held before becomes what it weighs beside the new maxima. */
+/* What the lines' states held before becomes what it weighs beside the new maxima, if they are new: of few lines. */
 INLINE void
 block_rescale(struct tile_block *block)
 {
 	struct tile_state *state = block->state;
 
 	for (uint32_t line = 0; line < block->n_lines; line += LANES) {
-		vec sum[LANES], all = vec_set1(0);
+		vec sum[LANES], rescale = vec_load(&block->rescale[line]);
+		uint32_t changed = block->fresh ? 0 : vec_unequal(rescale, vec_set1(1));
 
-		lanes_turn(block, line, sum);
-		UNROLL
-		for (uint32_t i = 0; i < LANES; i++)
-			all = all + sum[i];
-		vec_store(&state->sum[line],
-			  vec_fma(vec_load(&state->sum[line]), vec_load(&block->rescale[line]), all));
+		lanes_load(block, line, sum);
+		vec_store(&state->sum[line], vec_fma(vec_load(&state->sum[line]), rescale, vec_sums(sum)));
+		if (block->n_lines - line < LANES)
+			changed &= (1u << (block->n_lines - line)) - 1;
+		for (; changed != 0; changed &= changed - 1) {
+			uint32_t i = line + (uint32_t)__builtin_ctz(changed);
+
+			values_rescale(state, i, block->rescale[i]);
+		}
 	}
-	for (uint32_t line = 0; line < block->n_lines && !block->fresh; line++)
-		values_rescale(state, line, block->rescale[line]);
 }
 
 /* A block's weights, of which some lines come between each of so many steps of products. */
