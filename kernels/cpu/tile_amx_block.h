@@ -40,11 +40,15 @@ vec_exp2(vec x)
 	return vec_scale_floor(y, x);
 }
 
-/*
- * A line's scores -inf past the visible ones, and the largest, times its scale,
- * in lanes.  Rounding keeps the order, so it is the largest of the products, too.
- */
-INLINE void
+/* The largest of a line's scores in a tile, times its scale: rounding keeps the order, so of the products, too. */
+INLINE vec
+tile_top(vec s[TILE_VECS], float scale)
+{
+	return vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3])) * vec_set1(scale);
+}
+
+/* A line's scores -inf past the visible ones, and the largest, in lanes. */
+INLINE vec
 line_top(struct tile_block *block, uint32_t line)
 {
 	vec top = vec_set1(-INFINITY);
@@ -65,34 +69,75 @@ line_top(struct tile_block *block, uint32_t line)
 				vec_store(score + i * LANES, s[i]);
 			}
 		}
-		s[0] = vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3]));
-		top = vec_max(s[0] * vec_set1(block->scale[j]), top);
+		top = vec_max(tile_top(s, block->scale[j]), top);
 	}
-	vec_store(block->lanes[line], top);
+	return top;
 }
 
-/* What LANES lines from `line` on have in their lanes. */
-INLINE void
-lanes_load(const struct tile_block *block, uint32_t line, vec lanes[LANES])
+/* The same, where all is visible, of all tiles that a block may have. */
+INLINE vec
+line_top_of_all(const struct tile_block *block, uint32_t line)
 {
+	vec top = vec_set1(-INFINITY);
+
+	UNROLL
+	for (uint32_t j = 0; j < BLOCK_TILES; j++) {
+		vec s[TILE_VECS];
+
+		UNROLL
+		for (uint32_t i = 0; i < TILE_VECS; i++)
+			s[i] = vec_load(block->tile[j].score[line] + i * LANES);
+		top = vec_max(tile_top(s, block->scale[j]), top);
+	}
+	return top;
+}
+
+/* LANES lines from `line` on see all of a whole block. */
+INLINE bool
+lines_see_all(const struct tile_block *block, uint32_t line)
+{
+	uint32_t all = TILE_TOKENS; /* a single bit, and none has more */
+
+	if (block->n_tiles < BLOCK_TILES || block->n_lines - line < LANES)
+		return false;
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
-		lanes[i] = vec_load(block->lanes[line + i]);
+		all &= block->tile[0].visible[line + i] & block->tile[1].visible[line + i];
+	return all != 0;
 }
 
 /* New maxima of LANES lines from `line` on, and what is to be taken from their scores. */
-static __attribute__((noinline)) void
-lines_shift(struct tile_block *block, uint32_t line)
+INLINE void
+lines_shift(struct tile_block *block, uint32_t line, vec top[LANES])
 {
-	vec top[LANES], before = vec_load(&block->state->maximum[line]), most, shift;
+	vec before = vec_load(&block->state->maximum[line]), most = vec_max(vec_tops(top), before), shift;
 
-	lanes_load(block, line, top);
-	most = vec_max(vec_tops(top), before);
 	/* 0 for -inf, so that its lines' weights are 0 and no NaN. */
 	shift = vec_no_minus_infinity(most);
 	vec_store(&block->state->maximum[line], most);
 	vec_store(&block->shift[line], shift);
 	vec_store(&block->rescale[line], vec_exp2((before - shift) * vec_set1(LOG2_E)));
+}
+
+static __attribute__((noinline)) void
+some_lines_begin(struct tile_block *block, uint32_t line)
+{
+	vec top[LANES];
+
+	for (uint32_t i = 0; i < LANES; i++)
+		top[i] = line + i < block->n_lines ? line_top(block, line + i) : vec_set1(-INFINITY);
+	lines_shift(block, line, top);
+}
+
+static __attribute__((noinline)) void
+whole_lines_begin(struct tile_block *block, uint32_t line)
+{
+	vec top[LANES];
+
+	UNROLL
+	for (uint32_t i = 0; i < LANES; i++)
+		top[i] = line_top_of_all(block, line + i);
+	lines_shift(block, line, top);
 }
 
 /* A line's weights in a tile, in the place of its scores, and what they add to its sums. */
@@ -157,7 +202,9 @@ block_rescale(struct tile_block *block)
 		vec sum[LANES], rescale = vec_load(&block->rescale[line]);
 		uint32_t changed = block->fresh ? 0 : vec_unequal(rescale, vec_set1(1));
 
-		lanes_load(block, line, sum);
+		UNROLL
+		for (uint32_t i = 0; i < LANES; i++)
+			sum[i] = vec_load(block->lanes[line + i]);
 		vec_store(&state->sum[line], vec_fma(vec_load(&state->sum[line]), rescale, vec_sums(sum)));
 		if (block->n_lines - line < LANES)
 			changed &= (1u << (block->n_lines - line)) - 1;
@@ -179,10 +226,11 @@ struct between {
 INLINE void
 softmax_begin(struct tile_block *block)
 {
-	for (uint32_t line = 0; line < block->n_lines; line++)
-		line_top(block, line);
 	for (uint32_t line = 0; line < block->n_lines; line += LANES)
-		lines_shift(block, line);
+		if (lines_see_all(block, line))
+			whole_lines_begin(block, line);
+		else
+			some_lines_begin(block, line);
 }
 
 INLINE void
@@ -258,6 +306,19 @@ step_multiply(const void *left, size_t stride, const float *panel, struct sums *
 	between_step(between);
 }
 
+/* n steps, one behind the other in the lines and in the panel; at one place in the code, for that to stay small. */
+static __attribute__((noinline)) void
+steps_multiply(const float *left, size_t stride, const float *panel, uint32_t n, struct sums *sums,
+	       const struct place *place, struct between *between)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		step_multiply(left, stride, panel, sums, place, between);
+		left += AMX_ROWS;
+		panel += AMX_ROWS * PANEL;
+		place = NULL;
+	}
+}
+
 INLINE void
 sums_store(struct sums *sums)
 {
@@ -305,9 +366,7 @@ keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, 
 	const size_t stride = block->depth * sizeof(float);
 
 	if (lines == 2 && columns == 2) {
-		for (uint32_t d = 0; d < block->depth; d += AMX_ROWS)
-			step_multiply(block->q + d, stride, panel + (size_t)d * PANEL, sums, d == 0 ? &place : NULL,
-				      between);
+		steps_multiply(block->q, stride, panel, block->depth / AMX_ROWS, sums, &place, between);
 		return;
 	}
 	some_begin(sums, &place, lines, columns);
@@ -342,17 +401,15 @@ values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t c
 		some_begin(sums, &place, lines, columns);
 	for (uint32_t j = 0; j < block->n_tiles; j++) {
 		const float *panel = block->values[j] + (size_t)d * (TILE_TOKENS / 2);
+		const float *weights = block->tile[j].score[0];
+		uint32_t n = (block->n_tokens[j] + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
 
-		for (uint32_t t = 0; t < block->n_tokens[j]; t += 2 * AMX_ROWS) {
-			const float *weights = &block->tile[j].score[0][t / 2];
-
-			if (whole) {
-				step_multiply(weights, stride, panel + (size_t)t / 2 * PANEL, sums,
-					      j == 0 && t == 0 ? &place : NULL, between);
-			} else {
-				some_multiply(weights, stride, panel + (size_t)t / 2 * PANEL, lines, columns);
-				between_some(between);
-			}
+		if (whole)
+			steps_multiply(weights, stride, panel, n, sums, j == 0 ? &place : NULL, between);
+		for (uint32_t i = 0; i < n && !whole; i++) {
+			some_multiply(weights + i * AMX_ROWS, stride, panel + (size_t)i * AMX_ROWS * PANEL, lines,
+				      columns);
+			between_some(between);
 		}
 	}
 	if (!whole)
