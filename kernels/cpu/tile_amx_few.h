@@ -38,32 +38,6 @@ few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 		memset(queries + ((size_t)d * AMX_ROWS + line) * 2, 0, 2 * sizeof(*row));
 }
 
-/* What stands for rows that are not there, or that are to be nothing. */
-static const uint16_t few_zeros[PAGED_MAX_DIM];
-
-/* AMX_ROWS rows at equal distances. */
-struct few_rows {
-	const uint8_t *at;
-	size_t step;
-};
-
-/* Dims [d, d + dims) from token t on, as they lie or copied; nothing of tokens `without` and past the last. */
-INLINE struct few_rows
-few_rows(const struct tile_rows *rows, uint32_t d, uint32_t dims, uint32_t t, uint64_t without, uint8_t *copies)
-{
-	const size_t from = (size_t)d * sizeof(uint16_t), bytes = (size_t)dims * sizeof(uint16_t);
-
-	if (rows->step != 0 && t + AMX_ROWS <= rows->n_tokens && without == 0)
-		return (struct few_rows){ (const uint8_t *)rows->token[t] + from, rows->step };
-	for (uint32_t i = 0; i < AMX_ROWS; i++) {
-		bool there = t + i < rows->n_tokens && (without >> (t + i) & 1) == 0;
-		const void *row = there ? rows->token[t + i] : few_zeros;
-
-		memcpy(copies + i * bytes, (const uint8_t *)row + from, bytes);
-	}
-	return (struct few_rows){ copies, bytes };
-}
-
 /*
  * What comes next, and how far it has been asked for: a row of each of four
  * streams at a time, of which each has 16 of a tile's tokens.  It comes into
@@ -97,18 +71,6 @@ few_ahead(const struct tile_rows *rows)
 	return (struct few_ahead){ .rows = rows, .bytes = rows->padded * size_of(rows->dtype) };
 }
 
-#define FEW_USUAL_BYTES (USUAL_DIMS * sizeof(uint16_t))
-
-/* A whole tile, and one ahead, of the dims that most models have: the compiler knows what is fetched when. */
-INLINE bool
-few_usual(const struct tile_rows *rows, struct few_ahead *ahead)
-{
-	if (ahead->rows == NULL)
-		ahead->bytes = FEW_USUAL_BYTES;
-	return rows->padded == USUAL_DIMS && rows->n_tokens == TILE_TOKENS && rows->step != 0 &&
-	       ahead->bytes == FEW_USUAL_BYTES;
-}
-
 INLINE void
 few_fetch_to(struct few_ahead *ahead, uint32_t end)
 {
@@ -132,32 +94,179 @@ few_fetch(struct few_ahead *ahead, uint32_t from, uint32_t to, uint32_t done, ui
 	few_fetch_to(ahead, from + ((to - from) * done + steps - 1) / steps);
 }
 
-/* FEW_DIMS dims of 16 tokens from t on, in tile 0 of sums, by a tile of queries that is there. */
-#define FEW_SCORES_STEP(tile, query, rows, t, d)                                                                    \
-	do {                                                                                                        \
-		AMX_LOAD(tile, (rows)->at + (size_t)(d) * sizeof(uint16_t), (rows)->step);                          \
-		AMX_DOT(0, tile, query);                                                                            \
-		few_fetch(ahead, 0, FEW_ROWS_KEYS, (t)*padded + ((d) + FEW_DIMS) * AMX_ROWS, padded * TILE_TOKENS); \
+/* What stands for rows that are not there, or that are to be nothing. */
+static const uint16_t few_zeros[PAGED_MAX_DIM];
+
+/*
+ * Some dims of a tile's rows, 16 tokens at a time.  Rows that are no bf16, or
+ * that lie at no equal distances, are made so in one of two places, beside the
+ * products of the 16 before them, which are in the other: two places stay in
+ * the first cache, where a tile that is made whole does not.
+ */
+struct few_source {
+	const struct tile_rows *rows;
+	uint32_t d, dims;
+	uint64_t without; /* tokens that are to be nothing, as those past the last are */
+	_Alignas(64) uint16_t made[2][AMX_ROWS * PAGED_MAX_DIM];
+};
+
+/* What the compiler is to know of a source. */
+enum few_kind {
+	FEW_ANY,
+	FEW_LIE,   /* a whole tile of USUAL_DIMS that is read as it lies; what comes next is, too, if anything does */
+	FEW_APART, /* the same of bf16 of which all is made */
+	FEW_BYTES, /* and of bytes */
+};
+
+INLINE enum few_kind
+few_kind(const struct tile_rows *rows, const struct few_ahead *ahead)
+{
+	bool usual = rows->padded == USUAL_DIMS && rows->n_tokens == TILE_TOKENS &&
+		     (ahead->rows == NULL || ahead->bytes == USUAL_DIMS * size_of(rows->dtype));
+
+	if (usual && size_of(rows->dtype) == 1)
+		return FEW_BYTES;
+	if (usual && rows->dtype == PAGED_BF16)
+		return rows->step != 0 ? FEW_LIE : FEW_APART;
+	return FEW_ANY;
+}
+
+/* Field by field: what is made needs no first value. */
+INLINE void
+few_source(struct few_source *source, const struct tile_rows *rows, uint32_t d, uint32_t dims, uint64_t without)
+{
+	source->rows = rows;
+	source->d = d;
+	source->dims = dims;
+	source->without = without;
+}
+
+/* Whether the 16 tokens from t on are read as they lie. */
+INLINE bool
+few_lie(const struct few_source *source, uint32_t t, enum few_kind kind)
+{
+	const struct tile_rows *rows = source->rows;
+
+	if (kind != FEW_ANY)
+		return kind == FEW_LIE;
+	return rows->dtype == PAGED_BF16 && rows->step != 0 && source->without == 0 && t + AMX_ROWS <= rows->n_tokens;
+}
+
+/* Tokens [t, end), of the same 16, to their places. */
+INLINE void
+few_make_of(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
+{
+	const struct widen_tables tables = widen_tables(dtype);
+	const struct tile_rows *rows = source->rows;
+	uint16_t *to = source->made[t / AMX_ROWS % 2];
+
+	for (; t < end; t++) {
+		bool there = t < rows->n_tokens && (source->without >> t & 1) == 0;
+		const uint8_t *row = there ? rows->token[t] : (const void *)few_zeros;
+
+		row_pack(to + (size_t)(t % AMX_ROWS) * dims, dims, &tables, row + (size_t)source->d * size_of(dtype),
+			 dims, dtype);
+	}
+}
+
+INLINE void
+few_make_dims(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims)
+{
+	if (source->rows->dtype == PAGED_BF16)
+		few_make_of(source, t, end, dims, PAGED_BF16);
+	else if (source->rows->dtype == PAGED_E4M3)
+		few_make_of(source, t, end, dims, PAGED_E4M3);
+	else if (source->rows->dtype == PAGED_E5M2)
+		few_make_of(source, t, end, dims, PAGED_E5M2);
+	else
+		few_make_of(source, t, end, dims, PAGED_I8);
+}
+
+static __attribute__((noinline)) void
+few_make(struct few_source *source, uint32_t t, uint32_t end)
+{
+	if (source->dims == USUAL_DIMS)
+		few_make_dims(source, t, end, USUAL_DIMS);
+	else
+		few_make_dims(source, t, end, source->dims);
+}
+
+/* AMX_ROWS rows at equal distances, of bf16. */
+struct few_rows {
+	const uint8_t *at;
+	size_t step;
+};
+
+/* The 16 tokens from t on, which were made if they do not lie so. */
+INLINE struct few_rows
+few_rows(const struct few_source *source, uint32_t t, enum few_kind kind)
+{
+	const uint8_t *first = source->rows->token[t];
+
+	if (few_lie(source, t, kind))
+		return (struct few_rows){ first + (size_t)source->d * sizeof(uint16_t), source->rows->step };
+	return (struct few_rows){ (const uint8_t *)source->made[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
+}
+
+/* Beside so many products with FEW_DIMS dims each, rows [from, to) of what comes next are asked for. */
+struct few_beside {
+	struct few_ahead *ahead;
+	uint32_t from, to;
+	uint32_t done, steps;
+};
+
+/* Before the first products. */
+INLINE void
+few_begin(struct few_source *source, struct few_beside *beside, enum few_kind kind)
+{
+	if (kind != FEW_ANY)
+		beside->ahead->bytes = USUAL_DIMS * (kind == FEW_BYTES ? sizeof(uint8_t) : sizeof(uint16_t));
+	if (!few_lie(source, 0, kind))
+		few_make(source, 0, AMX_ROWS);
+}
+
+/* After those with 16 tokens from t on and FEW_DIMS of `dims` that end at d. */
+INLINE void
+few_go_on(struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t d, uint32_t dims,
+	  enum few_kind kind)
+{
+	const uint32_t next = t + AMX_ROWS;
+
+	few_fetch(beside->ahead, beside->from, beside->to, ++beside->done, beside->steps);
+	if (kind == FEW_LIE || next >= (kind == FEW_ANY ? source->rows->n_tokens : TILE_TOKENS))
+		return;
+	if (!few_lie(source, next, kind))
+		few_make(source, next + AMX_ROWS * (d - FEW_DIMS) / dims, next + AMX_ROWS * d / dims);
+}
+
+/* FEW_DIMS dims of 16 tokens, in tile 0 of sums, by a tile of queries that is there. */
+#define FEW_SCORES_STEP(tile, query, d)                                              \
+	do {                                                                         \
+		AMX_LOAD(tile, rows.at + (size_t)(d) * sizeof(uint16_t), rows.step); \
+		AMX_DOT(0, tile, query);                                             \
+		few_go_on(source, beside, t, (d) + FEW_DIMS, padded, kind);          \
 	} while (0)
 
-/* 16 tokens of all lines into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
+/* 16 tokens from t on and all lines into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
 INLINE void
-few_scores_tile(float *sums, const uint16_t *queries, const struct few_rows *rows, uint32_t t, uint32_t padded,
-		struct few_ahead *ahead)
+few_scores_tile(float *sums, const uint16_t *queries, struct few_source *source, struct few_beside *beside, uint32_t t,
+		uint32_t padded, enum few_kind kind)
 {
+	const struct few_rows rows = few_rows(source, t, kind);
+
 	AMX_ZERO(0);
 	if (padded <= 4 * FEW_DIMS) {
-		FEW_SCORES_STEP(1, 4, rows, t, 0);
+		FEW_SCORES_STEP(1, 4, 0);
 		if (padded > FEW_DIMS)
-			FEW_SCORES_STEP(2, 5, rows, t, FEW_DIMS);
+			FEW_SCORES_STEP(2, 5, FEW_DIMS);
 		if (padded > 2 * FEW_DIMS)
-			FEW_SCORES_STEP(1, 6, rows, t, 2 * FEW_DIMS);
+			FEW_SCORES_STEP(1, 6, 2 * FEW_DIMS);
 		if (padded > 3 * FEW_DIMS)
-			FEW_SCORES_STEP(2, 7, rows, t, 3 * FEW_DIMS);
+			FEW_SCORES_STEP(2, 7, 3 * FEW_DIMS);
 	} else {
 		for (uint32_t d = 0; d < padded; d += FEW_DIMS) {
 			AMX_LOAD(4, queries + (size_t)d * AMX_ROWS, AMX_ROWS * sizeof(float));
-			FEW_SCORES_STEP(1, 4, rows, t, d);
+			FEW_SCORES_STEP(1, 4, d);
 		}
 	}
 	AMX_STORE(0, sums, AMX_ROWS * sizeof(float));
@@ -179,51 +288,54 @@ few_queries_load(const uint16_t *queries, uint32_t padded)
 		AMX_LOAD(7, queries + 3 * tile, stride);
 }
 
-/* All lines' scores, a line a column. */
+/* All scores, a line's in a column. */
 INLINE void
-few_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, const struct tile_rows *keys,
-	      struct few_ahead *ahead, uint32_t padded)
+few_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct few_source *source,
+	      struct few_beside *beside, uint32_t padded)
 {
-	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
-
+	few_begin(source, beside, FEW_ANY);
 	few_queries_load(queries, padded);
-	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(keys, 0, padded, t, 0, copies);
-
-		few_scores_tile(sums[t], queries, &rows, t, padded, ahead);
-	}
-	few_fetch_to(ahead, FEW_ROWS_SCORES);
+	for (uint32_t t = 0; t < source->rows->n_tokens; t += AMX_ROWS)
+		few_scores_tile(sums[t], queries, source, beside, t, padded, FEW_ANY);
 }
 
-/* The same of what few_usual() says. */
+/* The same of another kind. */
 INLINE void
-few_scores_usual(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, const struct tile_rows *keys,
-		 struct few_ahead *ahead)
+few_scores_usual(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct few_source *source,
+		 struct few_beside *beside, enum few_kind kind)
 {
+	few_begin(source, beside, kind);
 	few_queries_load(queries, USUAL_DIMS);
-	ahead->bytes = FEW_USUAL_BYTES;
 	UNROLL
-	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS) {
-		struct few_rows rows = { (const uint8_t *)keys->token[t], keys->step };
-
-		few_scores_tile(sums[t], queries, &rows, t, USUAL_DIMS, ahead);
-	}
-	few_fetch_to(ahead, FEW_ROWS_SCORES);
+	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS)
+		few_scores_tile(sums[t], queries, source, beside, t, USUAL_DIMS, kind);
 }
 
 static void
 few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
 	   const struct tile_rows *keys, const struct tile_rows *ahead_rows)
 {
+	const uint32_t padded = keys->padded;
 	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
 	struct few_ahead ahead = few_ahead(ahead_rows);
+	enum few_kind kind = few_kind(keys, &ahead);
+	struct few_beside beside = { .ahead = &ahead,
+				     .to = FEW_ROWS_KEYS,
+				     .steps = padded / FEW_DIMS * (TILE_TOKENS / AMX_ROWS) };
+	struct few_source source;
 
-	if (few_usual(keys, &ahead))
-		few_scores_usual(sums, queries, keys, &ahead);
-	else if (keys->padded == USUAL_DIMS)
-		few_scores_of(sums, queries, keys, &ahead, USUAL_DIMS);
+	few_source(&source, keys, 0, padded, 0);
+	if (kind == FEW_LIE)
+		few_scores_usual(sums, queries, &source, &beside, FEW_LIE);
+	else if (kind == FEW_APART)
+		few_scores_usual(sums, queries, &source, &beside, FEW_APART);
+	else if (kind == FEW_BYTES)
+		few_scores_usual(sums, queries, &source, &beside, FEW_BYTES);
+	else if (padded == USUAL_DIMS)
+		few_scores_of(sums, queries, &source, &beside, USUAL_DIMS);
 	else
-		few_scores_of(sums, queries, keys, &ahead, keys->padded);
+		few_scores_of(sums, queries, &source, &beside, padded);
+	few_fetch_to(&ahead, FEW_ROWS_SCORES);
 	for (uint32_t t = 0; t < keys->n_tokens; t += AMX_ROWS)
 		for (uint32_t line = begin / 4 * 4; line < end; line += 4) {
 			vec columns[4];
@@ -299,64 +411,51 @@ few_weights(struct few_weights *to, const struct few_product *p)
 	}
 }
 
-/* Rows of 16 tokens, and what has been asked for beside products with them. */
-struct few_values {
-	const uint8_t *at;
-	size_t step;
-	struct few_ahead *ahead;
-	uint32_t done, steps;
-};
-
+/* What 16 tokens from t on add to sums of up to 4 FEW_DIMS dims of few lines. */
 INLINE void
-few_values_fetch(struct few_values *values)
+few_multiply(const float *weights, struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t dims,
+	     enum few_kind kind)
 {
-	few_fetch(values->ahead, FEW_ROWS_WEIGHTS, FEW_ROWS_VALUES, ++values->done, values->steps);
-}
-
-/* What they add to sums of up to 4 FEW_DIMS dims of few lines. */
-INLINE void
-few_multiply(const float *weights, struct few_values *values, uint32_t dims)
-{
-	const uint8_t *at = values->at;
+	const struct few_rows rows = few_rows(source, t, kind);
 
 	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
-	AMX_LOAD(5, at, values->step);
+	AMX_LOAD(5, rows.at, rows.step);
 	AMX_DOT(0, 4, 5);
-	few_values_fetch(values);
+	few_go_on(source, beside, t, FEW_DIMS, dims, kind);
 	if (dims > FEW_DIMS) {
-		AMX_LOAD(6, at + AMX_ROWS * sizeof(float), values->step);
+		AMX_LOAD(6, rows.at + AMX_ROWS * sizeof(float), rows.step);
 		AMX_DOT(1, 4, 6);
-		few_values_fetch(values);
+		few_go_on(source, beside, t, 2 * FEW_DIMS, dims, kind);
 	}
 	if (dims > 2 * FEW_DIMS) {
-		AMX_LOAD(7, at + 2 * AMX_ROWS * sizeof(float), values->step);
+		AMX_LOAD(7, rows.at + 2 * AMX_ROWS * sizeof(float), rows.step);
 		AMX_DOT(2, 4, 7);
-		few_values_fetch(values);
+		few_go_on(source, beside, t, 3 * FEW_DIMS, dims, kind);
 	}
 	if (dims > 3 * FEW_DIMS) {
-		AMX_LOAD(5, at + 3 * AMX_ROWS * sizeof(float), values->step);
+		AMX_LOAD(5, rows.at + 3 * AMX_ROWS * sizeof(float), rows.step);
 		AMX_DOT(3, 4, 5);
-		few_values_fetch(values);
+		few_go_on(source, beside, t, 4 * FEW_DIMS, dims, kind);
 	}
 }
 
 /* The same of up to 2 FEW_DIMS dims and more lines: tiles 0 and 1 are sums of even dims. */
 INLINE void
-few_multiply_more(const float *weights, struct few_values *values, uint32_t dims)
+few_multiply_more(const float *weights, struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t dims)
 {
-	const uint8_t *at = values->at;
+	const struct few_rows rows = few_rows(source, t, FEW_ANY);
 
 	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
 	AMX_LOAD(5, weights + AMX_ROWS * AMX_ROWS, AMX_ROWS * sizeof(float));
-	AMX_LOAD(6, at, values->step);
+	AMX_LOAD(6, rows.at, rows.step);
 	AMX_DOT(0, 4, 6);
 	AMX_DOT(2, 5, 6);
-	few_values_fetch(values);
+	few_go_on(source, beside, t, FEW_DIMS, dims, FEW_ANY);
 	if (dims > FEW_DIMS) {
-		AMX_LOAD(7, at + AMX_ROWS * sizeof(float), values->step);
+		AMX_LOAD(7, rows.at + AMX_ROWS * sizeof(float), rows.step);
 		AMX_DOT(1, 4, 7);
 		AMX_DOT(3, 5, 7);
-		few_values_fetch(values);
+		few_go_on(source, beside, t, 2 * FEW_DIMS, dims, FEW_ANY);
 	}
 }
 
@@ -369,47 +468,52 @@ few_sums_store(struct few_sums *sums)
 	AMX_STORE(3, sums->row[3], AMX_ROWS * sizeof(float));
 }
 
+INLINE struct few_beside
+few_values_beside(const struct few_product *p, uint32_t d, struct few_ahead *ahead)
+{
+	return (struct few_beside){ .ahead = ahead,
+				    .from = FEW_ROWS_WEIGHTS,
+				    .to = FEW_ROWS_VALUES,
+				    .done = d / FEW_DIMS * (TILE_TOKENS / AMX_ROWS),
+				    .steps = p->rows->padded / FEW_DIMS * (TILE_TOKENS / AMX_ROWS) };
+}
+
 /* Sums of dims from d on over all tokens but those `without`. */
 INLINE void
 few_sum(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p, uint32_t d,
 	uint32_t dims, uint64_t without, struct few_ahead *ahead)
 {
-	const uint32_t padded = p->rows->padded, n_tokens = p->rows->n_tokens;
-	_Alignas(64) uint8_t copies[AMX_ROWS * PAGED_MAX_DIM * sizeof(uint16_t)];
-	struct few_values values = { .ahead = ahead,
-				     .done = d / FEW_DIMS * (TILE_TOKENS / AMX_ROWS),
-				     .steps = padded / FEW_DIMS * (TILE_TOKENS / AMX_ROWS) };
+	struct few_beside beside = few_values_beside(p, d, ahead);
+	struct few_source source;
 
+	few_source(&source, p->rows, d, dims, without);
+	few_begin(&source, &beside, FEW_ANY);
 	amx_zero();
-	for (uint32_t t = 0; t < n_tokens; t += AMX_ROWS) {
-		struct few_rows rows = few_rows(p->rows, d, dims, t, without, copies);
+	for (uint32_t t = 0; t < p->rows->n_tokens; t += AMX_ROWS) {
 		const float *row = weights->row[t / AMX_ROWS][0][0];
 
-		values.at = rows.at;
-		values.step = rows.step;
 		if (p->end <= FEW_LINES)
-			few_multiply(row, &values, dims);
+			few_multiply(row, &source, &beside, t, dims, FEW_ANY);
 		else
-			few_multiply_more(row, &values, dims);
+			few_multiply_more(row, &source, &beside, t, dims);
 	}
 	few_sums_store(sums);
 }
 
-/* Sums of all dims of few lines over what few_usual() says. */
+/* Sums of all dims of few lines over another kind. */
 INLINE void
 few_sum_usual(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p,
-	      struct few_ahead *ahead)
+	      struct few_ahead *ahead, enum few_kind kind)
 {
-	const uint32_t steps = USUAL_DIMS / FEW_DIMS * (TILE_TOKENS / AMX_ROWS);
-	struct few_values values = { .step = p->rows->step, .ahead = ahead, .steps = steps };
+	struct few_beside beside = few_values_beside(p, 0, ahead);
+	struct few_source source;
 
-	ahead->bytes = FEW_USUAL_BYTES;
+	few_source(&source, p->rows, 0, USUAL_DIMS, 0);
+	few_begin(&source, &beside, kind);
 	amx_zero();
 	UNROLL
-	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS) {
-		values.at = p->rows->token[t];
-		few_multiply(weights->row[t / AMX_ROWS][0][0], &values, USUAL_DIMS);
-	}
+	for (uint32_t t = 0; t < TILE_TOKENS; t += AMX_ROWS)
+		few_multiply(weights->row[t / AMX_ROWS][0][0], &source, &beside, t, USUAL_DIMS, kind);
 	few_sums_store(sums);
 }
 
@@ -468,10 +572,18 @@ few_add_wild(const struct few_product *p, uint32_t d, uint32_t dims, uint64_t wi
 			vec weight = vec_set1(convert_from_bf16(convert_to_bf16(p->scores->score[line][t])));
 
 			for (uint32_t i = 0; i < dims; i += LANES)
-				vec_store(values + i, vec_fma(load_as(p->rows->token[t], PAGED_BF16, d + i), weight,
+				vec_store(values + i, vec_fma(load_as(p->rows->token[t], p->rows->dtype, d + i), weight,
 							      vec_load(values + i)));
 		}
 	}
+}
+
+INLINE bool
+few_row_is_finite(const struct tile_rows *rows, uint32_t t, uint32_t d, uint32_t n)
+{
+	const uint8_t *row = rows->token[t];
+
+	return row_is_finite(row + (size_t)d * size_of(rows->dtype), n, rows->dtype);
 }
 
 /*
@@ -491,9 +603,7 @@ few_add_without(const struct few_product *p, const struct few_weights *weights, 
 		uint64_t wild = 0;
 
 		for (uint32_t t = 0; t < p->rows->n_tokens; t++) {
-			const uint16_t *row = p->rows->token[t];
-
-			wild |= (uint64_t)!row_is_finite(row + d, n, PAGED_BF16) << t;
+			wild |= (uint64_t)!few_row_is_finite(p->rows, t, d, n) << t;
 		}
 		few_sum(&sums, weights, p, d, n, wild, &nothing);
 		few_add(p, &sums, d, n);
@@ -511,7 +621,7 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 {
 	const uint32_t padded = p->rows->padded, step = FEW_SUMS_DIMS(p->end);
 	struct few_ahead ahead = few_ahead(ahead_rows);
-	const bool usual = p->end <= FEW_LINES && few_usual(p->rows, &ahead);
+	const enum few_kind kind = p->end <= FEW_LINES ? few_kind(p->rows, &ahead) : FEW_ANY;
 	struct few_weights weights;
 	struct few_sums sums;
 
@@ -520,8 +630,12 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 	for (uint32_t d = 0; d < padded; d += step) {
 		uint32_t dims = padded - d < step ? padded - d : step;
 
-		if (usual)
-			few_sum_usual(&sums, &weights, p, &ahead);
+		if (kind == FEW_LIE)
+			few_sum_usual(&sums, &weights, p, &ahead, FEW_LIE);
+		else if (kind == FEW_APART)
+			few_sum_usual(&sums, &weights, p, &ahead, FEW_APART);
+		else if (kind == FEW_BYTES)
+			few_sum_usual(&sums, &weights, p, &ahead, FEW_BYTES);
 		else if (p->end <= FEW_LINES && padded == USUAL_DIMS)
 			few_sum(&sums, &weights, p, 0, USUAL_DIMS, 0, &ahead);
 		else if (dims == 2 * FEW_DIMS)
@@ -559,7 +673,7 @@ few_values_seen(const struct tile_scores *scores, struct tile_state *state, uint
 
 static const struct tile_dot_ops tile_dots_amx = {
 	.row_elements = FEW_DIMS,
-	.pack_lines = 1,
+	.pack_lines = AMX_ROWS + 1, /* none: some rows are made at a time */
 	.pack = rows_pack,
 	.query = few_query,
 	.scores = few_scores,
