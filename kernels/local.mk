@@ -65,6 +65,9 @@ noinst_LTLIBRARIES += %D%/libtile_generic.la
 	%D%/cpu/tile_amx.h \
 	%D%/cpu/tile_amx_block.h \
 	%D%/cpu/tile_amx_few.h \
+	%D%/cpu/tile_amx_few_rows.h \
+	%D%/cpu/tile_amx_few_scores.h \
+	%D%/cpu/tile_amx_few_values.h \
 	%D%/cpu/tile_body.h \
 	%D%/cpu/tile_dots.h \
 	%D%/cpu/tile_dots_scores.h \
