@@ -85,25 +85,27 @@ KERNEL_TEST(sight, unseen_pages_need_not_exist)
 		{ "kv_idx / 16 % 5 == 2 || q_idx - kv_idx < 100", { .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
 		/* the first lines see all of a tile that they reach */
 		{ "kv_idx < 16 || kv_idx >= 32", { .kv_len = 60, .q_len = 60, .q_base = 0 } },
+		{ "kv_idx / 16 % 5 == 2", { .kv_len = 1100, .q_len = 1, .q_base = 1099 } },
 	};
 	struct mod_scene scene = { 0 };
 
 	mod_scene_fill(&scene, 1);
-	for (uint32_t i = 0; i < 4 * COUNT(cases); i++) {
+	for (uint32_t i = 0; i < 8 * COUNT(cases); i++) {
 		struct kernel_team *team = kernel_test_team(1 + i % 2, isa);
-		struct mod_fixture mask = mod_scene_open(MOD_MASK, cases[i / 4].mask, &scene);
+		struct mod_fixture mask = mod_scene_open(MOD_MASK, cases[i / 8].mask, &scene);
 		struct world_params params = mod_scene_chunk();
 		struct world world, holes;
 
 		params.mods.mask = mask.binding;
 		params.causal = true;
 		params.q = params.out = i / 2 % 2 ? PAGED_BF16 : PAGED_F32;
-		params.rows[0] = cases[i / 4].row;
+		params.pool = i / 4 % 2 ? PAGED_I8 : PAGED_BF16;
+		params.rows[0] = cases[i / 8].row;
 		world_run(&world, &params, 1, isa);
 		world_create(&holes, &params);
 		unseen_pages_lose(&holes);
 		world_attend(&holes, team);
-		mod_scene_same(&world, 0, &holes, 0, 60, "holes");
+		mod_scene_same(&world, 0, &holes, 0, params.rows[0].q_len, "holes");
 		world_destroy(&world);
 		world_destroy(&holes);
 		mod_fixture_close(&mask);

@@ -97,8 +97,9 @@ void task_begin(const struct attention_job *job, const struct attention_task *ta
 void rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
 		 uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows);
 
-/** scales_load - the scales of an i8 tile's tokens, which `rows` say */
-void scales_load(const struct tile_rows *rows, float scale[TILE_TOKENS]);
+/** scales_load - the scales of an i8 tile's tokens; those of pages that hold none of `wanted` stay as they are */
+void scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+		 uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS]);
 
 /** scores_scale - times each token's scale; those that a line does not see may become anything, NaN included */
 void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);

@@ -171,19 +171,52 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	return made;
 }
 
-void
-scales_load(const struct tile_rows *rows, float scale[TILE_TOKENS])
+/* A token's scale; those of the page's next tokens lie behind it. */
+static const uint8_t *
+scales_at(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t token)
 {
-	for (uint32_t i = 0; i < rows->n_tokens; i++)
-		memcpy(&scale[i], rows->token[i], sizeof(*scale));
+	const struct kernel_pages *pages = &job->args->pages;
+	const uint32_t page_size = pages->layout->params.page_size, page = task->row->pages[token / page_size];
+
+	assert(page < pages->layout->params.n_pages && pages->layout->plane[plane].token_stride == sizeof(float));
+	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, task->kv_head, token % page_size);
+}
+
+/* Of n_tokens those in the page of the first. */
+static uint32_t
+page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
+{
+	const uint32_t page_size = job->args->pages.layout->params.page_size, left = page_size - token % page_size;
+
+	return left < n_tokens ? left : n_tokens;
+}
+
+void
+scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS])
+{
+	for (uint32_t i = 0, n; i < n_tokens; i += n) {
+		n = page_left(job, begin + i, n_tokens - i);
+		if ((wanted & token_bits(i, i + n)) != 0)
+			memcpy(&scale[i], scales_at(job, task, plane, begin + i), n * sizeof(*scale));
+	}
 }
 
 /* Asked for while its products keep the core busy. */
 static void
-scales_fetch(const struct tile_rows *rows)
+scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	     uint32_t n_tokens, uint64_t wanted)
 {
-	for (uint32_t i = 0; i < rows->n_tokens; i++)
-		__builtin_prefetch(rows->token[i]);
+	for (uint32_t i = 0, n; i < n_tokens; i += n) {
+		const uint8_t *at;
+
+		n = page_left(job, begin + i, n_tokens - i);
+		if ((wanted & token_bits(i, i + n)) == 0)
+			continue;
+		at = scales_at(job, task, plane, begin + i);
+		for (uint32_t b = 0; b < n * sizeof(float); b += 64)
+			__builtin_prefetch(at + b);
+	}
 }
 
 void
@@ -341,15 +374,8 @@ place_locate(const struct attention_job *job, const struct tile_place *place, st
 		rows_locate(job, task, LAYOUT_V, begin, n, wanted, &scratch->v_rows);
 	else
 		rows_next_head(job, LAYOUT_V, &scratch->v_rows);
-	if (job->args->pages.layout->params.dtype != PAGED_I8)
-		return;
-	for (unsigned int i = 0; i < 2; i++) {
-		if (!place->beside)
-			rows_locate(job, task, LAYOUT_K_SCALE + i, begin, n, wanted, &scratch->scale_rows[i]);
-		else
-			rows_next_head(job, LAYOUT_K_SCALE + i, &scratch->scale_rows[i]);
-		scales_fetch(&scratch->scale_rows[i]);
-	}
+	for (unsigned int i = 0; i < 2 && job->args->pages.layout->params.dtype == PAGED_I8; i++)
+		scales_fetch(job, task, LAYOUT_K_SCALE + i, begin, n, wanted);
 }
 
 /* Keys that come next, once those in k_rows were multiplied. */
@@ -379,7 +405,7 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	struct tile_scores *scores = &scratch->scores;
 	struct tile_state *state = &scratch->split[place->h];
 	const struct tile_rows *v = &scratch->v_rows, *k = &scratch->k_rows, *ahead = v;
-	uint32_t begin = place->begin, n = task->n_lines;
+	uint32_t begin = place->begin, n = task->n_lines, n_tokens = place_tokens(place);
 	const struct tile_sight sight = tile_sight(job, task, scratch, scores, begin, place->most, part);
 	const uint32_t first = sight.first;
 	bool scales = job->args->pages.layout->params.dtype == PAGED_I8, located;
@@ -399,7 +425,7 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	else
 		job->ops->scores(scores, scratch->q + head_queries(job, place->h), first, n, k, ahead);
 	if (scales) {
-		scales_load(&scratch->scale_rows[0], scratch->scale);
+		scales_load(job, task, LAYOUT_K_SCALE, begin, n_tokens, sight.wanted, scratch->scale);
 		scores_scale(scores, first, n, scratch->scale);
 	}
 	if (job->args->mods != NULL)
@@ -409,7 +435,7 @@ tile_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	else
 		job->ops->softmax(scores, state, first, n, scale);
 	if (scales) {
-		scales_load(&scratch->scale_rows[1], scratch->scale);
+		scales_load(job, task, LAYOUT_V_SCALE, begin, n_tokens, sight.wanted, scratch->scale);
 		weights_scale(scores, first, n, scratch->scale);
 	}
 	ahead = ahead_locate(job, next, scratch);

@@ -82,8 +82,7 @@ struct team_scratch {
 	struct tile_scores scores;
 	struct tile_state split[TASK_HEADS], total[TASK_HEADS];
 	struct tile_rows k_rows, v_rows, made_rows, ahead;
-	struct tile_rows scale_rows[2]; /* of i8: of keys, of values */
-	float scale[TILE_TOKENS];       /* of i8: the tokens' own */
+	float scale[TILE_TOKENS]; /* of i8: the tokens' own */
 	struct sight sight;
 	struct team_packed packed[KERNEL_SPLIT / TILE_TOKENS];
 	struct team_block block[TEAM_BLOCKS];

@@ -53,10 +53,8 @@ tile_pack(const struct attention_job *job, const struct attention_task *task, st
 	values_locate(job, task, scratch, begin, n_tokens, wanted);
 	to->wild = job->values_packed->pack_values(to->v_panels, &scratch->v_rows);
 	if (job->args->pages.layout->params.dtype == PAGED_I8) {
-		rows_locate(job, task, LAYOUT_K_SCALE, begin, n_tokens, wanted, &scratch->scale_rows[0]);
-		scales_load(&scratch->scale_rows[0], to->k_scale);
-		rows_locate(job, task, LAYOUT_V_SCALE, begin, n_tokens, wanted, &scratch->scale_rows[1]);
-		scales_load(&scratch->scale_rows[1], to->v_scale);
+		scales_load(job, task, LAYOUT_K_SCALE, begin, n_tokens, wanted, to->k_scale);
+		scales_load(job, task, LAYOUT_V_SCALE, begin, n_tokens, wanted, to->v_scale);
 	}
 	to->n_tokens = n_tokens;
 	to->wanted = wanted;
