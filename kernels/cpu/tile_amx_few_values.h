@@ -231,9 +231,8 @@ few_add_without(const struct few_product *p, const struct few_weights *weights, 
 		uint32_t n = end - d < step ? end - d : step;
 		uint64_t wild = 0;
 
-		for (uint32_t t = 0; t < p->rows->n_tokens; t++) {
+		for (uint32_t t = 0; t < p->rows->n_tokens; t++)
 			wild |= (uint64_t)!few_row_is_finite(p->rows, t, d, n) << t;
-		}
 		few_sum(&sums, weights, p, d, n, wild, &nothing);
 		few_add(p, &sums, d, n);
 		few_add_wild(p, d, n, wild);
