@@ -38,6 +38,7 @@ check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 struct tile {
 	int32_t b, h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES], kv_idx;
 	uint32_t n_lines, n_keys;
+	float scale; /* that the tile's scores are given without */
 	float scores[MOD_TILE_LINES][MOD_TILE_KEYS];
 };
 
@@ -47,7 +48,8 @@ random_tile(void)
 	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
 	struct tile tile = { .b = (int32_t)generator_pick(3),
 			     .n_lines = 1 + generator_pick(MOD_TILE_LINES),
-			     .n_keys = 1 + generator_pick(MOD_TILE_KEYS) };
+			     .n_keys = 1 + generator_pick(MOD_TILE_KEYS),
+			     .scale = generator_pick(2) == 0 ? 1 : 0.3f };
 
 	if (generator_pick(3) == 0)
 		tile.n_keys = MOD_TILE_KEYS;
@@ -67,13 +69,23 @@ run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *live, flo
 {
 	uint32_t first = tile->n_lines / 3;
 
-	if (first == 0) {
+	if (first == 0 && tile->scale == 1) {
 		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
 		return;
 	}
-	mod_vm_score_lines(vm, 0, first, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
-	mod_vm_score_lines(vm, first, tile->n_lines - first, tile->kv_idx, tile->n_keys,
-			   live != NULL ? live + first : NULL, results[first], MOD_TILE_KEYS);
+	if (first == 0)
+		first = tile->n_lines;
+	mod_vm_score_lines(vm, 0, first, tile->kv_idx, tile->n_keys, live, tile->scale, results[0], MOD_TILE_KEYS);
+	if (first < tile->n_lines)
+		mod_vm_score_lines(vm, first, tile->n_lines - first, tile->kv_idx, tile->n_keys,
+				   live != NULL ? live + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
+}
+
+/* What the mod is to see, rounded as a multiplication by itself rounds. */
+static double
+tile_score(const struct tile *tile, uint32_t line, uint32_t key)
+{
+	return (double)(tile->scores[line][key] * tile->scale);
 }
 
 /* A mask's results are 0 and 1; `live` may be NULL. */
@@ -163,7 +175,7 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 	}
 	for (uint32_t i = 0; i < tile.n_lines; i++) {
 		for (uint32_t j = 0; j < tile.n_keys; j++) {
-			struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
+			struct mod_point point = { tile_score(&tile, i, j), tile.b, tile.h[i], tile.q_idx[i],
 						   (int32_t)((uint32_t)tile.kv_idx + j) };
 
 			check_point(fixture, text, &point, results[0][i][j], &range);
@@ -211,7 +223,7 @@ check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 	random_live(live);
 	for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
 		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
-		const struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
+		const struct mod_point point = { tile_score(&tile, i, j), tile.b, tile.h[i], tile.q_idx[i],
 						 (int32_t)((uint32_t)tile.kv_idx + j) };
 
 		if (live[i] >> j & 1)

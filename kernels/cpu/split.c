@@ -298,12 +298,13 @@ scores_modify(const struct attention_job *job, const struct attention_task *task
 
 	if (mods->score == NULL && part == SIGHT_ALL)
 		return scale;
-	job->ops->scale(scores, first, task->n_lines, scale);
 	if (mods->score != NULL && part == SIGHT_ALL)
 		seen_fill(scores, first, task->n_lines);
 	if (mods->score != NULL)
 		mod_vm_score_lines(mods->score[scratch->thread], mod_line, task->n_lines, (int32_t)begin, end - begin,
-				   scores->seen, scores->score[0], TILE_TOKENS);
+				   scores->seen, scale, scores->score[0], TILE_TOKENS);
+	else
+		job->ops->scale(scores, first, task->n_lines, scale);
 	if (part == SIGHT_SOME)
 		job->ops->hide(scores, first, task->n_lines);
 	return 1;

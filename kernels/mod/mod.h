@@ -386,7 +386,7 @@ void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint
 		  size_t stride);
 
 /**
- * mod_vm_score_lines - the same of n_lines of the lines, from `first` on
+ * mod_vm_score_lines - the same of n_lines of the lines, from `first` on, their scores times `scale`
  *
  * What there is to know of the keys is computed with those from 0 on, which
  * come before others of the same keys.
@@ -394,7 +394,7 @@ void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint
  * @param[in] live, scores  of these lines alone
  */
 void mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t kv_idx, uint32_t n_keys,
-			const uint64_t *live, float *scores, size_t stride);
+			const uint64_t *live, float scale, float *scores, size_t stride);
 
 /** mod_vm_range - the first index out of bounds that counted, since mod_vm_bind() or mod_vm_forget() */
 const struct mod_range *mod_vm_range(const struct mod_vm *vm);

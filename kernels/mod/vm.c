@@ -123,7 +123,8 @@ run_joined(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group
 	struct vm_call call = { .to = vm->slots[number].at,
 				.n_rows = group->n,
 				.n = n,
-				.negative = join->negative };
+				.negative = join->negative,
+				.scale = number == vm->scaler ? vm->scale : 1 };
 
 	for (uint32_t i = 0; i < 3; i++)
 		if (join->in[i] == MOD_NO_NODE)
@@ -287,6 +288,20 @@ take_scores(struct mod_vm *vm, const float *scores, size_t stride, uint32_t n_ke
 		memcpy(vm->slots[vm->score].at + row * VM_ROW, scores + row * stride, n_keys * sizeof(*scores));
 }
 
+/* Where no operation does it on its way. */
+static void
+scale_scores(struct mod_vm *vm, uint32_t n_keys, uint32_t n)
+{
+	struct vm_call call = { .n_rows = n, .n = n_keys };
+
+	if (vm->score == MOD_NO_NODE || vm->scaler != MOD_NO_NODE || vm->scale == 1)
+		return;
+	call.to = vm->slots[vm->score].at;
+	call.in[0] = (struct vm_operand){ call.to, VM_ROW, false };
+	call.in[1] = (struct vm_operand){ (const int32_t *)(const void *)&vm->scale, 0, true };
+	vm->ops->of_float[MOD_OP_MUL](&call);
+}
+
 static void
 give_scores(const struct mod_vm *vm, const struct vm_group *group, float *scores, size_t stride, uint32_t n_keys)
 {
@@ -315,7 +330,7 @@ place_scores(struct mod_vm *vm, int32_t *score, int32_t *result)
 
 void
 mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t kv_idx, uint32_t n_keys,
-		   const uint64_t *live, float *scores, size_t stride)
+		   const uint64_t *live, float scale, float *scores, size_t stride)
 {
 	uint32_t end = first + n_lines;
 	enum vm_shape shape = vm->slots[vm->mod->n_nodes - 1].shape;
@@ -323,6 +338,7 @@ mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t 
 	bool in_place = shape == VM_BOTH && n_keys == VM_ROW && stride == VM_ROW;
 
 	set_live(vm, live, first);
+	vm->scale = scale;
 	if (first == 0)
 		run_keys(vm, kv_idx, n_keys);
 	for (uint32_t begin = first; begin < end; begin += vm->group_lines) {
@@ -333,6 +349,7 @@ mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t 
 			place_scores(vm, (int32_t *)(void *)from, (int32_t *)(void *)from);
 		else
 			take_scores(vm, from, stride, n_keys, group.n);
+		scale_scores(vm, n_keys, group.n);
 		run_shape(vm, VM_BOTH, n_keys, &group);
 		vm_tell(vm, &group);
 		if (!in_place)
@@ -345,7 +362,7 @@ mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t 
 void
 mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *live, float *scores, size_t stride)
 {
-	mod_vm_score_lines(vm, 0, vm->n_lines, kv_idx, n_keys, live, scores, stride);
+	mod_vm_score_lines(vm, 0, vm->n_lines, kv_idx, n_keys, live, 1, scores, stride);
 }
 
 const struct mod_range *

@@ -35,6 +35,7 @@ struct vm_call {
 	struct vm_operand in[3];
 	int32_t slopes[2]; /* for words_of_slopes, and of ramps the first */
 	bool negative;     /* sums with a product or ramp alone: that is subtracted */
+	float scale;       /* of several operations at once: in[0] is multiplied by it first */
 };
 
 typedef void (*vm_fn)(const struct vm_call *call);
@@ -43,8 +44,8 @@ struct vm_ops {
 	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; bools are in both */
 	vm_fn of_float[MOD_N_OPS];
 	/*
-	 * several operations at once, of in[0] with a row a line, in[1] a value
-	 * a line: in[0] + in[1] * in[2]; and the same with (float)(in[2] + i * slope)
+	 * several operations at once, of in[0], times scale, with a row a line, in[1] a
+	 * value a line: in[0] + in[1] * in[2]; and the same with (float)(in[2] + i * slope)
 	 * of key i instead, of a value a line
 	 */
 	vm_fn sum_of_product, sum_of_ramp;

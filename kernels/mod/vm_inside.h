@@ -47,6 +47,8 @@ struct mod_vm {
 	struct vm_slot slots[MOD_MAX_NODES];
 	void *memory;
 	uint16_t score;     /* the scores' node, or MOD_NO_NODE */
+	uint16_t scaler;    /* the node that multiplies them by scale on its way, or MOD_NO_NODE */
+	float scale;        /* of the call that is under way */
 	int32_t *own_score; /* where it and the result lie, unless in the caller's scores */
 	int32_t *own_result;
 	uint32_t group_lines; /* VM_GROUP, or all where nothing keeps a row a line */
@@ -90,7 +92,7 @@ vm_live(const struct mod_vm *vm, uint32_t line)
 /** vm_join_nodes - after shapes: choose what is done at once, set `into` and `join` of all nodes */
 void vm_join_nodes(struct mod_vm *vm);
 
-/** vm_join_settle - once slopes are known: give up what needs one and has none */
+/** vm_join_settle - once slopes are known: give up what needs one and has none, and choose the scaler */
 void vm_join_settle(struct mod_vm *vm);
 
 /** vm_plan - what each node's values are kept as, and memory for them; PAGED_ERR_NOMEM */

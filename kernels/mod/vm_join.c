@@ -154,6 +154,19 @@ vm_join_nodes(struct mod_vm *vm)
 			join_node(vm, (uint16_t)i);
 }
 
+/* Scores that one operation alone reads, among several at once, are scaled there. */
+static uint16_t
+find_scaler(const struct mod_vm *vm)
+{
+	if (vm->score == MOD_NO_NODE || !is_read_once(vm, vm->score))
+		return MOD_NO_NODE;
+	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
+		if (vm->slots[i].into == i && vm->slots[i].join.kind != VM_ALONE &&
+		    vm->slots[i].join.in[0] == vm->score)
+			return (uint16_t)i;
+	return MOD_NO_NODE;
+}
+
 void
 vm_join_settle(struct mod_vm *vm)
 {
@@ -165,4 +178,5 @@ vm_join_settle(struct mod_vm *vm)
 		vm->slots[join->in[2]].into = join->in[2];
 		join->kind = join->in[1] == MOD_NO_NODE ? VM_ALONE : VM_PRODUCT;
 	}
+	vm->scaler = find_scaler(vm);
 }

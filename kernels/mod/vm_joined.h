@@ -19,6 +19,7 @@ sum_rows(const struct vm_call *call, bool ramp, uint32_t n)
 {
 	const ivec steps = multiply(lane_numbers(), splat(call->slopes[0]));
 	const ivec step = splat((int32_t)LANES * call->slopes[0]), sign = splat(call->negative ? SIGN : 0);
+	const fvec scale = fsplat(call->scale);
 
 	for (uint32_t row = 0; row < call->n_rows; row++) {
 		const int32_t *a = call->in[0].at + row * call->in[0].step;
@@ -31,7 +32,7 @@ sum_rows(const struct vm_call *call, bool ramp, uint32_t n)
 		for (uint32_t i = 0; i < n; i += LANES) {
 			fvec by = ramp ? (fvec)to_float(whole) : (fvec)load(b + i);
 
-			store(to + i, (ivec)((fvec)load(a + i) + factor * by));
+			store(to + i, (ivec)((fvec)load(a + i) * scale + factor * by));
 			whole = add(whole, step);
 		}
 	}
@@ -55,6 +56,8 @@ sum_of_ramp(const struct vm_call *call)
 INLINE void
 function_rows(const struct vm_call *call, one_fn f, bool divides)
 {
+	const fvec scale = fsplat(call->scale);
+
 	for (uint32_t row = 0; row < call->n_rows; row++) {
 		const int32_t *a = call->in[0].at + row * call->in[0].step;
 		fvec by = (fvec)splat(call->in[1].at[row * call->in[1].step]);
@@ -62,7 +65,7 @@ function_rows(const struct vm_call *call, one_fn f, bool divides)
 		int32_t *to = call->to + row * MOD_TILE_KEYS;
 
 		for (uint32_t i = 0; i < call->n; i += LANES) {
-			fvec x = (fvec)load(a + i);
+			fvec x = (fvec)load(a + i) * scale;
 
 			store(to + i, (ivec)((fvec)f((ivec)(divides ? x / by : x * by)) * factor));
 		}
