@@ -38,15 +38,6 @@ task_of(const struct attention_job *job, const struct kernel_row *row, const str
 	};
 }
 
-static void
-split_merge(const struct attention_job *job, uint32_t n_lines, struct tile_state *total, const float *maximum,
-	    const float *sum, const float *values)
-{
-	for (uint32_t line = 0; line < n_lines; line++)
-		if (sum[line] != 0) /* else it weighs nothing */
-			job->ops->merge(total, line, maximum[line], sum[line], values + (size_t)line * job->v_padded);
-}
-
 /* One line's numbers, once all its keys are in. */
 struct line_end {
 	float factor; /* of the values */
@@ -128,8 +119,8 @@ strip_done(const struct attention_job *job, const struct attention_task *strip, 
 	const size_t most = job->order.max_lines, n = strip->n_lines, at = strip->strip;
 
 	if (partial == NULL) {
-		split_merge(job, strip->n_lines, &scratch->total[at / BLOCK_STRIP], state->maximum, state->sum,
-			    state->values);
+		job->ops->merge(&scratch->total[at / BLOCK_STRIP], strip->n_lines, state->maximum, state->sum,
+				state->values);
 		return;
 	}
 	memcpy(partial + at, state->maximum, n * sizeof(float));
@@ -236,8 +227,8 @@ task_attend(const struct attention_job *job, const struct attention_task *task, 
 		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
 			     scratch->split_values);
 		for (uint32_t h = 0; h < task->n_heads; h++)
-			split_merge(job, task->n_lines, &scratch->total[h], scratch->split[h].maximum,
-				    scratch->split[h].sum, scratch->split[h].values);
+			job->ops->merge(&scratch->total[h], task->n_lines, scratch->split[h].maximum,
+					scratch->split[h].sum, scratch->split[h].values);
 	}
 	totals_finish(job, task, scratch);
 }
@@ -323,14 +314,14 @@ partial_merge(const struct attention_job *job, const struct attention_task *head
 	      const float *maximum, const float *sum, const float *values)
 {
 	if (!has_strips(job, head)) {
-		split_merge(job, head->n_lines, scratch->total, maximum, sum, values);
+		job->ops->merge(scratch->total, head->n_lines, maximum, sum, values);
 		return;
 	}
 	for (uint32_t i = 0; i < strips_of(head); i++) {
 		struct attention_task strip = strip_of(head, i);
 
-		split_merge(job, strip.n_lines, &scratch->total[i], maximum + strip.strip, sum + strip.strip,
-			    values + (size_t)strip.strip * job->v_padded);
+		job->ops->merge(&scratch->total[i], strip.n_lines, maximum + strip.strip, sum + strip.strip,
+				values + (size_t)strip.strip * job->v_padded);
 	}
 }
 

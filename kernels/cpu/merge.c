@@ -33,6 +33,7 @@ line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, str
 	uint64_t at = token * out->n_heads + head;
 	float lse[2] = { args->part[0].lse[at], args->part[1].lse[at] };
 	struct tile_state *total = scratch->total;
+	const float one = 1;
 	float sum;
 
 	total->values = scratch->total_values;
@@ -41,7 +42,7 @@ line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, str
 	total->sum[0] = 1;
 	part_load(ops, &args->part[0], token, head, lse[0], scratch->total_values);
 	part_load(ops, &args->part[1], token, head, lse[1], scratch->split_values);
-	ops->merge(total, 0, lse[1], 1, scratch->split_values);
+	ops->merge(total, 1, &lse[1], &one, scratch->split_values);
 	sum = total->sum[0];
 	ops->narrow(tensor_at(out, token, head), out->dtype, total->values, sum == 0 ? 0 : 1 / sum, out->dim);
 	if (args->lse != NULL)

@@ -184,8 +184,9 @@ struct kernel_tile_ops {
 	/* The same for seen tokens only: others are not even multiplied by their weight, which is 0. */
 	tile_values_seen_fn values_seen;
 
-	/* Fold a later split's state of one line into the state of all before it. */
-	void (*merge)(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values);
+	/* Fold a later split's states of lines into those of all before it, at their stride; no sum: no weight. */
+	void (*merge)(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum,
+		      const float *values);
 };
 
 extern const struct kernel_tile_ops kernel_tile_ops_generic;

@@ -24,6 +24,7 @@
  * Compiled with -ffp-contract=off: which products are fused must not depend
  * on how the compiler unrolled a block.
  */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -544,19 +545,47 @@ values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t
 		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
 }
 
-static void
-merge(struct tile_state *total, uint32_t line, float maximum, float sum, const float *values_of_split)
+/* n of up to LANES numbers, and zeros. */
+INLINE vec
+load_first(const float *from, uint32_t n)
 {
-	float before = total->maximum[line];
-	float top = maximum > before ? maximum : before;
-	float old = exp_one(before - shift_of(top)), new = exp_one(maximum - shift_of(top));
-	float *to = total->values + (size_t)line * total->stride;
+	float all[LANES] = { 0 };
 
-	for (uint32_t d = 0; d < total->stride; d += LANES)
-		vec_store(to + d,
-			  vec_fma(vec_load(values_of_split + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
-	total->sum[line] = total->sum[line] * old + sum * new;
-	total->maximum[line] = top;
+	if (n >= LANES)
+		return vec_load(from);
+	memcpy(all, from, n * sizeof(*all));
+	return vec_load(all);
+}
+
+INLINE void
+values_merge(float *to, const float *from, float old, float new, uint32_t n)
+{
+	for (uint32_t d = 0; d < n; d += LANES)
+		vec_store(to + d, vec_fma(vec_load(from + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
+}
+
+static void
+merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum, const float *values_of_split)
+{
+	for (uint32_t line = 0; line < n_lines; line += LANES) {
+		uint32_t n = n_lines - line < LANES ? n_lines - line : LANES;
+		vec before = vec_load(&total->maximum[line]), now = load_first(maximum + line, n);
+		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX)); /* as shift_of() */
+		float old[LANES], new[LANES], most[LANES];
+
+		vec_store(old, vec_exp(before - shift));
+		vec_store(new, vec_exp(now - shift));
+		vec_store(most, top);
+		for (uint32_t i = 0; i < n; i++) {
+			size_t at = (size_t)(line + i) * total->stride;
+
+			if (sum[line + i] == 0) /* it weighs nothing */
+				continue;
+			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride);
+			total->sum[line + i] = total->sum[line + i] * old[i] + sum[line + i] * new[i];
+			total->maximum[line + i] = most[i];
+		}
+	}
 }
 
 #define TILE_FUNCTIONS                                                                                                 \
