@@ -16,6 +16,8 @@
 
 /* Products below which waking the team costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)
+/* Of rows with many lines there are so many items a thread, if they can be cut so. */
+#define PACKED_A_THREAD 4u
 /* With so many items a thread, each may hold one more than it works on. */
 #define AHEAD_A_THREAD 8u
 
@@ -370,6 +372,34 @@ count_products(const struct attention_job *job)
 	return n * args->q.n_heads * (job->k_padded + job->v_padded);
 }
 
+/* Items that packed rows may be cut into. */
+static uint64_t
+count_packed(const struct attention_job *job)
+{
+	const struct attention_args *args = job->args;
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < args->n_rows; i++) {
+		const uint64_t lines = (uint64_t)args->rows[i].q_len * job->group;
+
+		if (lines >= job->many_lines)
+			n += rows_divide_up(lines, job->task_lines) *
+			     rows_divide_up(args->rows[i].kv_len, KERNEL_SPLIT);
+	}
+	return n * args->pages.layout->params.n_kv_heads;
+}
+
+/* The more lines share packed tiles, the better, as long as every thread has its share of tasks. */
+static void
+task_lines_choose(struct attention_job *job, uint32_t n_threads)
+{
+	uint64_t n;
+
+	while (job->task_lines > TILE_LINES && (n = count_packed(job)) != 0 &&
+	       n < (uint64_t)PACKED_A_THREAD * n_threads)
+		job->task_lines /= 2;
+}
+
 static uint32_t
 round_up(uint32_t n, uint32_t lanes)
 {
@@ -433,6 +463,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	assert(args->out.n_heads == args->q.n_heads && args->out.dim == params->v_dim);
 	if (count_products(&job) < ALONE_PRODUCTS)
 		n_threads = 1;
+	task_lines_choose(&job, n_threads);
 	order_make(&job, n_threads, job.v_padded + 2, TEAM_PARTIALS);
 	job.partial_size = job.order.max_lines * ((size_t)job.v_padded + 2);
 	job.take_ahead = job.order.n_items >= (uint64_t)AHEAD_A_THREAD * n_threads;

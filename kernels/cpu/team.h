@@ -22,7 +22,7 @@
 #define TASK_QUERY_LINES 16u
 
 /** Most lines of a task whose strips share packed tiles. */
-#define TASK_STRIPS 8u
+#define TASK_STRIPS 16u
 #define TASK_LINES (TASK_STRIPS * BLOCK_STRIP)
 /** Blocks that are on their way at once. */
 #define TEAM_BLOCKS 3u
