@@ -80,6 +80,7 @@ head_finish(const struct attention_job *job, const struct attention_task *task, 
 		struct line_end keys = line_end(maximum, sum), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
+		line_fetch(job, task, line + FETCH_LINES, out);
 		if (args->sink != NULL)
 			end = line_end_with_sink(maximum, sum, args->sink[head]);
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, total->values + (size_t)line * job->v_padded,

@@ -11,7 +11,11 @@
 #define PAGED_KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/order.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
+
+/** So far ahead of the line at work its task's queries, and results, are asked for: they lie apart. */
+#define FETCH_LINES 16u
 
 struct attention_job {
 	const struct attention_args *args;
@@ -68,6 +72,15 @@ static inline uint32_t
 line_visible(const struct attention_job *job, const struct attention_task *task, uint32_t line)
 {
 	return row_visible(job, task->row, line_query_row(job, task, line));
+}
+
+/** line_fetch - ask for what a line has in q or out, if the task has that line */
+static inline void
+line_fetch(const struct attention_job *job, const struct attention_task *task, uint32_t line,
+	   const struct kernel_tensor *tensor)
+{
+	if (line < task->n_lines)
+		tensor_fetch(tensor, task->row->q_start + line_query_row(job, task, line), line_head(job, task, line));
 }
 
 /** task_head - of a task of several KV heads, its h-th alone */

@@ -52,4 +52,15 @@ tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 	return (uint8_t *)tensor->data + (int64_t)token * tensor->token_stride + (int64_t)head * tensor->head_stride;
 }
 
+/** tensor_fetch - ask for the cache lines that they lie in */
+static inline void
+tensor_fetch(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
+{
+	const uint8_t *at = tensor_at(tensor, token, head);
+	const size_t bytes = tensor->dim * paged_dtype_size(tensor->dtype);
+
+	for (size_t b = 0; b < bytes; b += 64)
+		__builtin_prefetch(at + b);
+}
+
 #endif

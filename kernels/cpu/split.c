@@ -47,6 +47,7 @@ head_begin(const struct attention_job *job, const struct attention_task *task, u
 		const void *query = tensor_at(from, task->row->q_start + line_query_row(job, task, line),
 					      line_head(job, task, line));
 
+		line_fetch(job, task, line + FETCH_LINES, from);
 		if (task->packed)
 			packed_query(job, scratch, line, query);
 		else if (job->score_dots != NULL)
