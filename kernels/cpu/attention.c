@@ -176,6 +176,8 @@ task_next(const struct attention_job *job, const struct attention_task *task, st
 {
 	uint64_t next = n_splits;
 
+	if (job->args->mods == NULL)
+		return split;
 	if (!has_strips(job, task))
 		return sight_next(job, task, scratch, split, n_splits);
 	for (uint32_t i = 0; i < strips_of(task) && next > split; i++) {
@@ -191,13 +193,15 @@ task_next(const struct attention_job *job, const struct attention_task *task, st
 	return next;
 }
 
-/* Without a mask every key that lengths leave is read, so what comes next can be fetched ahead. */
-static bool
-sees_all(const struct attention_job *job)
+/* A split into the totals of a task without strips. */
+static void
+split_fold(const struct attention_job *job, const struct attention_piece *piece, const struct attention_piece *next,
+	   struct team_scratch *scratch)
 {
-	const struct kernel_mods *mods = job->args->mods;
-
-	return mods == NULL || (mods->params.mask == NULL && mods->params.blocks == NULL);
+	split_attend(job, piece, next, scratch, scratch->split_values);
+	for (uint32_t h = 0; h < piece->task.n_heads; h++)
+		job->ops->merge(&scratch->total[h], piece->task.n_lines, scratch->split[h].maximum,
+				scratch->split[h].sum, scratch->split[h].values);
 }
 
 /* All splits of a task; `next`: what comes after it, or NULL if that is not known. */
@@ -205,33 +209,22 @@ static void
 task_attend(const struct attention_job *job, const struct attention_task *task, const struct attention_piece *next,
 	    struct team_scratch *scratch)
 {
+	struct attention_piece piece = { .task = *task }, after = { .task = *task };
 	uint64_t n_splits = task_splits(job, task);
+	/* What a block mask says of a split is kept until it is asked about another. */
+	bool late = job->args->mods != NULL && job->args->mods->params.blocks != NULL;
 
 	task_begin(job, task, scratch);
 	totals_clear(job, task, scratch);
-	for (uint64_t split = 0; split < n_splits; split++) {
-		struct attention_piece piece = { .task = *task }, after = { .task = *task };
-		bool last;
-
-		if (job->args->mods != NULL)
-			split = task_next(job, task, scratch, split, n_splits);
-		if (split == n_splits)
-			break;
-		last = split + 1 == n_splits;
-		piece.split = split;
-		if (!last)
-			after.split = split + 1;
-		else if (next != NULL)
-			after = *next;
-		if (has_strips(job, task)) {
+	piece.split = task_next(job, task, scratch, 0, n_splits);
+	for (; piece.split < n_splits; piece.split = after.split) {
+		after.split = late ? n_splits : task_next(job, task, scratch, piece.split + 1, n_splits);
+		if (has_strips(job, task))
 			whole_attend(job, &piece, scratch, NULL);
-			continue;
-		}
-		split_attend(job, &piece, sees_all(job) && (!last || next != NULL) ? &after : NULL, scratch,
-			     scratch->split_values);
-		for (uint32_t h = 0; h < task->n_heads; h++)
-			job->ops->merge(&scratch->total[h], task->n_lines, scratch->split[h].maximum,
-					scratch->split[h].sum, scratch->split[h].values);
+		else
+			split_fold(job, &piece, after.split < n_splits ? &after : next, scratch);
+		if (late)
+			after.split = task_next(job, task, scratch, piece.split + 1, n_splits);
 	}
 	totals_finish(job, task, scratch);
 }
@@ -248,7 +241,7 @@ piece_attend(const struct attention_job *job, const struct attention_piece *piec
 		whole_attend(job, piece, scratch, partial);
 		return;
 	}
-	split_attend(job, piece, sees_all(job) ? next : NULL, scratch, partial + 2 * (size_t)most);
+	split_attend(job, piece, next, scratch, partial + 2 * (size_t)most);
 	for (uint32_t h = 0; h < piece->task.n_heads; h++) {
 		memcpy(partial + h * n, scratch->split[h].maximum, n * sizeof(float));
 		memcpy(partial + most + h * n, scratch->split[h].sum, n * sizeof(float));

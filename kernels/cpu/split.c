@@ -471,44 +471,99 @@ turn_attend(const struct attention_job *job, struct team_scratch *scratch, const
 	return known;
 }
 
+/* Tiles of a split, side by side, that are seen alike. */
+struct run {
+	uint64_t begin, end;
+	enum sight_part part;
+};
+
+/* From `begin` on, in a split of which `part` is seen up to its end.  A block mask is asked tile by tile, later. */
+static struct run
+run_of(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch, uint64_t begin,
+       uint64_t end, enum sight_part part)
+{
+	struct run run = { begin, end, part };
+	uint64_t next;
+
+	if (part != SIGHT_SOME || job->args->mods->params.blocks != NULL)
+		return run;
+	run.end = least(begin + TILE_TOKENS, end);
+	run.part = sight_split(job, task, scratch, begin, run.end);
+	for (; run.end < end; run.end = next) {
+		next = least(run.end + TILE_TOKENS, end);
+		if (sight_split(job, task, scratch, run.end, next) != run.part)
+			break;
+	}
+	return run;
+}
+
+/* Whether what comes next surely wants its first keys. */
+static bool
+piece_is_seen(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	const struct tile_place place = place_of(job, piece, 0);
+	const uint64_t end = least(place.begin + TILE_TOKENS, place.most);
+
+	if (place.begin >= place.most || (mods != NULL && mods->params.blocks != NULL))
+		return false;
+	return mods == NULL || sight_split(job, &piece->task, scratch, place.begin, end) == SIGHT_ALL;
+}
+
+/* A run of the piece's tiles; `known` and what is returned as of turn_attend(). */
+static bool
+run_attend(const struct attention_job *job, const struct attention_piece *piece, const struct run *run,
+	   const struct attention_piece *next, struct team_scratch *scratch, bool known)
+{
+	const struct attention_task *task = &piece->task;
+	const struct kernel_mods *mods = job->args->mods;
+	struct tile_place then;
+	uint32_t step = task->n_heads;
+
+	/* A mask knows one head at a time. */
+	if (run->part == SIGHT_SOME)
+		step = 1;
+	else if (mods != NULL && mods->score != NULL && task->n_heads > 1)
+		sight_begin(job, task, scratch);
+	if (next != NULL)
+		then = place_of(job, next, 0);
+	for (uint32_t h = 0; h < task->n_heads; h += step) {
+		const struct turn turn = { task, h, h + step };
+		struct tile_place place = place_of(job, piece, h);
+		const bool last = h + step == task->n_heads;
+
+		place.begin = (uint32_t)run->begin;
+		if (step < task->n_heads)
+			sight_begin(job, &place.task, scratch);
+		known = turn_attend(job, scratch, &turn, place, run->end, last && next != NULL ? &then : NULL,
+				    run->part, known);
+	}
+	return known;
+}
+
 void
 split_attend(const struct attention_job *job, const struct attention_piece *piece, const struct attention_piece *next,
 	     struct team_scratch *scratch, float *values)
 {
 	const struct attention_task *task = &piece->task;
-	const struct kernel_mods *mods = job->args->mods;
 	const struct tile_place begin = place_of(job, piece, 0);
-	struct tile_place then;
+	struct run run = { .end = begin.begin };
 	uint64_t end = least(begin.begin + KERNEL_SPLIT, begin.most);
 	enum sight_part part = SIGHT_ALL;
-	bool known = false, wanted;
-	uint32_t step = task->n_heads;
+	bool known = false;
 
 	states_clear(job, task, scratch->split, values);
-	if (mods != NULL && begin.begin < end)
+	if (job->args->mods != NULL && begin.begin < end)
 		part = sight_split(job, task, scratch, begin.begin, end);
 	if (part == SIGHT_NOTHING)
 		return;
-	/* A mask knows one head at a time. */
-	if (part == SIGHT_SOME)
-		step = 1;
-	else if (mods != NULL && mods->score != NULL && task->n_heads > 1)
-		sight_begin(job, task, scratch);
-	for (uint32_t h = 0; h < task->n_heads; h += step) {
-		const struct turn turn = { task, h, h + step };
-		const struct tile_place place = place_of(job, piece, h);
-
-		if (h + step < task->n_heads) {
-			then = place_of(job, piece, h + step);
-			wanted = part == SIGHT_ALL;
-		} else if (next != NULL) {
-			then = place_of(job, next, 0);
-			wanted = then.begin < then.most;
-		} else {
-			wanted = false;
-		}
-		if (step < task->n_heads)
-			sight_begin(job, &place.task, scratch);
-		known = turn_attend(job, scratch, &turn, place, end, wanted ? &then : NULL, part, known);
+	if (next != NULL && !piece_is_seen(job, next, scratch))
+		next = NULL;
+	while (run.end < end) {
+		run = run_of(job, task, scratch, run.end, end, part);
+		if (run.part == SIGHT_NOTHING)
+			known = false;
+		else
+			known = run_attend(job, piece, &run, run.end == end ? next : NULL, scratch, known);
 	}
 }
