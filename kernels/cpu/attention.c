@@ -115,6 +115,12 @@ has_strips(const struct attention_job *job, const struct attention_task *task)
 	return task->packed && job->whole;
 }
 
+float *
+strip_values(const struct attention_job *job, const struct attention_task *strip, float *partial)
+{
+	return partial + 2 * (size_t)job->order.max_lines + (size_t)strip->strip * job->v_padded;
+}
+
 void
 strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
 	   const struct tile_state *state, float *partial)
@@ -128,7 +134,6 @@ strip_done(const struct attention_job *job, const struct attention_task *strip, 
 	}
 	memcpy(partial + at, state->maximum, n * sizeof(float));
 	memcpy(partial + most + at, state->sum, n * sizeof(float));
-	memcpy(partial + 2 * most + at * job->v_padded, state->values, n * job->v_padded * sizeof(float));
 }
 
 /* Totals of a task's KV heads, or of its strips: values are side by side, too. */

@@ -169,7 +169,14 @@ uint32_t strips_of(const struct attention_task *task);
 
 struct attention_task strip_of(const struct attention_task *task, uint32_t number);
 
-/** strip_done - a strip's state after a split: into its total, or, if that is not NULL, into the task's `partial` */
+/** strip_values - where a strip's values belong in its task's partial state */
+float *strip_values(const struct attention_job *job, const struct attention_task *strip, float *partial);
+
+/**
+ * strip_done - a strip's state after a split: into its total, or, if that is not NULL, into the task's `partial`
+ *
+ * There its values are already.
+ */
 void strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
 		const struct tile_state *state, float *partial);
 

@@ -63,6 +63,15 @@ order_row(const struct attention_job *job, const struct kernel_row *row)
 	return is;
 }
 
+/* Lines that a partial state has place for: values are stored strip by strip, whatever lines a task has of the last. */
+static uint64_t
+partial_lines(const struct attention_job *job, const struct order_row *row)
+{
+	uint64_t n = (uint64_t)row->n_lines * row->n_heads;
+
+	return job->whole && row->n_lines >= job->many_lines ? rows_divide_up(n, BLOCK_STRIP) * BLOCK_STRIP : n;
+}
+
 static void
 count(struct attention_job *job)
 {
@@ -79,8 +88,8 @@ count(struct attention_job *job)
 			continue;
 		order.n_pieces += row.n_tasks * row.n_splits;
 		order.n_merges += row.n_tasks * row.n_heads;
-		if (row.n_lines * row.n_heads > order.max_lines)
-			order.max_lines = row.n_lines * row.n_heads;
+		if (partial_lines(job, &row) > order.max_lines)
+			order.max_lines = (uint32_t)partial_lines(job, &row);
 	}
 	job->order = order;
 }

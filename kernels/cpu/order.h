@@ -26,7 +26,7 @@ struct order {
 	uint64_t n_items;     /* of all rows; below, of those that are cut */
 	uint64_t n_pieces;    /* splits of tasks */
 	uint64_t n_merges;    /* KV heads of tasks */
-	uint32_t max_lines;   /* of a task, of all its KV heads */
+	uint32_t max_lines;   /* of a task that is cut, of all its KV heads, or of whole strips */
 };
 
 /** What one row is to the order. */

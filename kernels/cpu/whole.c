@@ -215,7 +215,8 @@ strip_attend(const struct attention_job *job, const struct attention_task *strip
 	struct team_block *block = NULL;
 
 	end = end < most ? end : most;
-	state->values = scratch->strip_values[number];
+	state->values =
+		pipeline->partial != NULL ? strip_values(job, strip, pipeline->partial) : scratch->strip_values[number];
 	state->stride = job->v_padded;
 	for (uint32_t line = 0; line < BLOCK_STRIP; line++) {
 		state->maximum[line] = -INFINITY;
