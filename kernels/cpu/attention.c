@@ -40,16 +40,16 @@ task_of(const struct attention_job *job, const struct kernel_row *row, const str
 	};
 }
 
-/* One line's numbers, once all its keys are in. */
+/* One line's numbers, once all its keys are in: its weights' sum, of exponentials less the maximum. */
 struct line_end {
 	float factor; /* of the values */
-	float lse;
+	float maximum, sum;
 };
 
 static struct line_end
 line_end(float maximum, float sum)
 {
-	return (struct line_end){ .factor = sum == 0 ? 0 : 1 / sum, .lse = sum == 0 ? -INFINITY : maximum + logf(sum) };
+	return (struct line_end){ .factor = sum == 0 ? 0 : 1 / sum, .maximum = maximum, .sum = sum };
 }
 
 static struct line_end
@@ -62,7 +62,13 @@ line_end_with_sink(float maximum, float sum, float sink)
 		return line_end(maximum, sum);
 	rescale = expf(maximum - top);
 	all = sum * rescale + expf(sink - top);
-	return (struct line_end){ .factor = rescale / all, .lse = top + logf(all) };
+	return (struct line_end){ .factor = rescale / all, .maximum = top, .sum = all };
+}
+
+static float
+line_lse(const struct line_end *end)
+{
+	return end->sum == 0 ? -INFINITY : end->maximum + logf(end->sum);
 }
 
 static void
@@ -77,16 +83,18 @@ head_finish(const struct attention_job *job, const struct attention_task *task, 
 		uint64_t packed = task->row->q_start + line_query_row(job, task, line);
 		uint32_t head = line_head(job, task, line);
 		float sum = total->sum[line], maximum = total->maximum[line];
+		float *values = total->values + (size_t)line * job->v_padded;
 		struct line_end keys = line_end(maximum, sum), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
 		line_fetch(job, task, line + FETCH_LINES, out);
 		if (args->sink != NULL)
 			end = line_end_with_sink(maximum, sum, args->sink[head]);
-		job->ops->narrow(tensor_at(out, packed, head), out->dtype, total->values + (size_t)line * job->v_padded,
-				 end.factor * v_scale, out->dim);
+		if (sum == 0)
+			memset(values, 0, job->v_padded * sizeof(*values));
+		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
-			args->lse[at] = args->lse_without_sink ? keys.lse : end.lse;
+			args->lse[at] = line_lse(args->lse_without_sink ? &keys : &end);
 		if (args->maximum != NULL)
 			args->maximum[at] = isnan(sum) ? NAN : maximum;
 	}
@@ -115,40 +123,64 @@ has_strips(const struct attention_job *job, const struct attention_task *task)
 	return task->packed && job->whole;
 }
 
-float *
-strip_values(const struct attention_job *job, const struct attention_task *strip, float *partial)
+static struct tile_state *
+strip_total(struct team_scratch *scratch, const struct attention_task *strip)
 {
-	return partial + 2 * (size_t)job->order.max_lines + (size_t)strip->strip * job->v_padded;
+	return &scratch->total[strip->strip / BLOCK_STRIP];
+}
+
+/* No line has been folded into it. */
+static bool
+state_is_empty(const struct tile_state *state, uint32_t n_lines)
+{
+	uint32_t n = 0;
+
+	while (n < n_lines && state->sum[n] == 0)
+		n++;
+	return n == n_lines;
+}
+
+float *
+strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
+	     float *partial, float *own)
+{
+	const struct tile_state *total = strip_total(scratch, strip);
+
+	if (partial != NULL)
+		return partial + 2 * (size_t)job->order.max_lines + (size_t)strip->strip * job->v_padded;
+	return state_is_empty(total, strip->n_lines) ? total->values : own;
 }
 
 void
 strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
 	   const struct tile_state *state, float *partial)
 {
-	const size_t most = job->order.max_lines, n = strip->n_lines, at = strip->strip;
+	struct tile_state *total = strip_total(scratch, strip);
+	const size_t size = strip->n_lines * sizeof(float);
 
-	if (partial == NULL) {
-		job->ops->merge(&scratch->total[at / BLOCK_STRIP], strip->n_lines, state->maximum, state->sum,
-				state->values);
-		return;
+	if (partial != NULL) {
+		memcpy(partial + strip->strip, state->maximum, size);
+		memcpy(partial + job->order.max_lines + strip->strip, state->sum, size);
+	} else if (state->values == total->values) {
+		memcpy(total->maximum, state->maximum, size);
+		memcpy(total->sum, state->sum, size);
+	} else {
+		job->ops->merge(total, strip->n_lines, state->maximum, state->sum, state->values);
 	}
-	memcpy(partial + at, state->maximum, n * sizeof(float));
-	memcpy(partial + most + at, state->sum, n * sizeof(float));
 }
 
 /* Totals of a task's KV heads, or of its strips: values are side by side, too. */
 static void
 totals_clear(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
 {
-	if (!has_strips(job, task)) {
-		states_clear(job, task, scratch->total, scratch->total_values);
-		return;
-	}
-	for (uint32_t i = 0; i < strips_of(task); i++) {
+	for (uint32_t h = 0; !has_strips(job, task) && h < task->n_heads; h++)
+		state_clear(job, &scratch->total[h], task->n_lines,
+			    scratch->total_values + (size_t)h * task->n_lines * job->v_padded);
+	for (uint32_t i = 0; has_strips(job, task) && i < strips_of(task); i++) {
 		struct attention_task strip = strip_of(task, i);
 
-		states_clear(job, &strip, &scratch->total[i],
-			     scratch->total_values + (size_t)strip.strip * job->v_padded);
+		state_clear(job, &scratch->total[i], strip.n_lines,
+			    scratch->total_values + (size_t)strip.strip * job->v_padded);
 	}
 }
 

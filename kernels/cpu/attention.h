@@ -94,9 +94,8 @@ task_head(const struct attention_task *task, uint32_t h)
 	return one;
 }
 
-/** states_clear - of a task's KV heads: nothing seen yet, values side by side in `values` */
-void states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
-		  float *values);
+/** state_clear - nothing seen yet; what is in `values`, one line after the other, is not looked at */
+void state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_lines, float *values);
 
 /** task_begin - before a thread's splits of a task; mods are told of a task's only KV head */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
@@ -169,13 +168,14 @@ uint32_t strips_of(const struct attention_task *task);
 
 struct attention_task strip_of(const struct attention_task *task, uint32_t number);
 
-/** strip_values - where a strip's values belong in its task's partial state */
-float *strip_values(const struct attention_job *job, const struct attention_task *strip, float *partial);
+/** strip_values - where a strip's values are to be, or `own` */
+float *strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
+		    float *partial, float *own);
 
 /**
  * strip_done - a strip's state after a split: into its total, or, if that is not NULL, into the task's `partial`
  *
- * There its values are already.
+ * Its values lie where strip_values() said, which may be there already.
  */
 void strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
 		const struct tile_state *state, float *partial);

@@ -13,19 +13,25 @@
 #define CONVERT_LINES_BYTES 5u
 
 void
-states_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
-	     float *values)
+state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_lines, float *values)
+{
+	state->values = values;
+	state->stride = job->v_padded;
+	for (uint32_t line = 0; line < n_lines; line++) {
+		state->maximum[line] = -INFINITY;
+		state->sum[line] = 0;
+	}
+}
+
+/* A split's states, whose values tiles are added to. */
+static void
+split_clear(const struct attention_job *job, const struct attention_task *task, struct tile_state *states,
+	    float *values)
 {
 	const size_t each = (size_t)task->n_lines * job->v_padded;
 
-	for (uint32_t h = 0; h < task->n_heads; h++) {
-		states[h].values = values + h * each;
-		states[h].stride = job->v_padded;
-		for (uint32_t line = 0; line < task->n_lines; line++) {
-			states[h].maximum[line] = -INFINITY;
-			states[h].sum[line] = 0;
-		}
-	}
+	for (uint32_t h = 0; h < task->n_heads; h++)
+		state_clear(job, &states[h], task->n_lines, values + h * each);
 	memset(values, 0, task->n_heads * each * sizeof(*values));
 }
 
@@ -552,7 +558,7 @@ split_attend(const struct attention_job *job, const struct attention_piece *piec
 	enum sight_part part = SIGHT_ALL;
 	bool known = false;
 
-	states_clear(job, task, scratch->split, values);
+	split_clear(job, task, scratch->split, values);
 	if (job->args->mods != NULL && begin.begin < end)
 		part = sight_split(job, task, scratch, begin.begin, end);
 	if (part == SIGHT_NOTHING)

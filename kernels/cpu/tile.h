@@ -184,7 +184,10 @@ struct kernel_tile_ops {
 	/* The same for seen tokens only: others are not even multiplied by their weight, which is 0. */
 	tile_values_seen_fn values_seen;
 
-	/* Fold a later split's states of lines into those of all before it, at their stride; no sum: no weight. */
+	/*
+	 * Fold a later split's states of lines into those of all before it, at their stride.  A sum of 0: nothing is
+	 * there, neither in values.
+	 */
 	void (*merge)(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum,
 		      const float *values);
 };

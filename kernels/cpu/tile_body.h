@@ -557,9 +557,14 @@ load_first(const float *from, uint32_t n)
 	return vec_load(all);
 }
 
+/* What is there already, unless `first`. */
 INLINE void
-values_merge(float *to, const float *from, float old, float new, uint32_t n)
+values_merge(float *to, const float *from, float old, float new, uint32_t n, bool first)
 {
+	if (first) {
+		memcpy(to, from, n * sizeof(*to));
+		return;
+	}
 	for (uint32_t d = 0; d < n; d += LANES)
 		vec_store(to + d, vec_fma(vec_load(from + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
 }
@@ -578,11 +583,13 @@ merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const fl
 		vec_store(most, top);
 		for (uint32_t i = 0; i < n; i++) {
 			size_t at = (size_t)(line + i) * total->stride;
+			bool first = total->sum[line + i] == 0;
 
 			if (sum[line + i] == 0) /* it weighs nothing */
 				continue;
-			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride);
-			total->sum[line + i] = total->sum[line + i] * old[i] + sum[line + i] * new[i];
+			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride, first);
+			total->sum[line + i] = first ? sum[line + i]
+						     : total->sum[line + i] * old[i] + sum[line + i] * new[i];
 			total->maximum[line + i] = most[i];
 		}
 	}

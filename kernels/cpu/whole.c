@@ -215,13 +215,8 @@ strip_attend(const struct attention_job *job, const struct attention_task *strip
 	struct team_block *block = NULL;
 
 	end = end < most ? end : most;
-	state->values =
-		pipeline->partial != NULL ? strip_values(job, strip, pipeline->partial) : scratch->strip_values[number];
-	state->stride = job->v_padded;
-	for (uint32_t line = 0; line < BLOCK_STRIP; line++) {
-		state->maximum[line] = -INFINITY;
-		state->sum[line] = 0;
-	}
+	state_clear(job, state, BLOCK_STRIP,
+		    strip_values(job, strip, scratch, pipeline->partial, scratch->strip_values[number]));
 	if (job->args->mods != NULL && begin < end) {
 		sight_begin(job, strip, scratch);
 		part = sight_split(job, strip, scratch, begin, end);
