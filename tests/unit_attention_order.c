@@ -61,17 +61,17 @@ KERNEL_TEST(order, placement_and_page_size)
 }
 
 static void
-threads_try(enum paged_dtype tensors, enum kernel_isa isa)
+threads_try(enum paged_dtype tensors, uint32_t q_len, enum kernel_isa isa)
 {
 	struct world_params params = prefill(tensors);
 	struct world first, other;
 
-	params.rows[0].q_len = 2;
-	params.rows[0].q_base = 1098;
+	params.rows[0].q_len = q_len;
+	params.rows[0].q_base = 1100 - q_len;
 	world_run(&first, &params, 1, isa);
 	for (uint32_t n = 2; n <= 5; n++) {
 		world_run(&other, &params, n, isa);
-		assert_same(&first, 0, &other, 0, 2);
+		assert_same(&first, 0, &other, 0, q_len);
 		world_destroy(&other);
 	}
 	world_destroy(&first);
@@ -79,8 +79,15 @@ threads_try(enum paged_dtype tensors, enum kernel_isa isa)
 
 KERNEL_TEST(order, threads)
 {
-	threads_try(PAGED_F32, isa);
-	threads_try(PAGED_BF16, isa);
+	threads_try(PAGED_F32, 2, isa);
+	threads_try(PAGED_BF16, 2, isa);
+}
+
+/* Of many lines, whose tasks are long for one thread, shorter for more, and cut where they are few. */
+KERNEL_TEST(order, threads_with_many_lines)
+{
+	threads_try(PAGED_F32, 200, isa);
+	threads_try(PAGED_BF16, 200, isa);
 }
 
 /*
