@@ -223,7 +223,8 @@ task_next(const struct attention_job *job, const struct attention_task *task, st
 
 		if (split >= end)
 			continue;
-		sight_begin(job, &strip, scratch);
+		if (job->args->mods->params.blocks != NULL)
+			sight_begin(job, &strip, scratch);
 		found = sight_next(job, &strip, scratch, split, end);
 		next = found < end ? found : next;
 	}

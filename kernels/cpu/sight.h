@@ -48,7 +48,7 @@ void sight_begin(const struct attention_job *job, const struct attention_task *t
 uint64_t sight_next(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
 		    uint64_t split, uint64_t n_splits);
 
-/** sight_split - of keys [begin, end), a split as far as lengths and causality reach */
+/** sight_split - of keys [begin, end), a split as far as lengths and causality reach; without a block mask any keys */
 enum sight_part sight_split(const struct attention_job *job, const struct attention_task *task,
 			    struct team_scratch *scratch, uint64_t begin, uint64_t end);
 

@@ -167,6 +167,7 @@ block_is_wild(const struct team_scratch *scratch, const struct team_block *at)
 struct pipeline {
 	struct team_block *weights, *values; /* or NULL: that are at it next */
 	uint32_t n_blocks, n_strips;         /* so far; strips that see nothing are not on their way */
+	enum sight_part part;                /* of the split is seen by all strips together */
 	float *partial;
 };
 
@@ -203,6 +204,23 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 	pipeline->values = NULL;
 }
 
+/* What a strip sees of a split, of which its task sees `part`.  Mods hear of its lines if they will be asked. */
+static enum sight_part
+strip_sight(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
+	    uint32_t begin, uint32_t end, enum sight_part part)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	bool listed = mods->params.blocks != NULL;
+
+	if (listed)
+		sight_begin(job, strip, scratch);
+	if (part == SIGHT_SOME)
+		part = sight_split(job, strip, scratch, begin, end);
+	if (!listed && (part == SIGHT_SOME || (part == SIGHT_ALL && mods->score != NULL)))
+		sight_begin(job, strip, scratch);
+	return part;
+}
+
 static void
 strip_attend(const struct attention_job *job, const struct attention_task *strip, uint64_t split,
 	     struct team_scratch *scratch, struct pipeline *pipeline)
@@ -217,10 +235,8 @@ strip_attend(const struct attention_job *job, const struct attention_task *strip
 	end = end < most ? end : most;
 	state_clear(job, state, BLOCK_STRIP,
 		    strip_values(job, strip, scratch, pipeline->partial, scratch->strip_values[number]));
-	if (job->args->mods != NULL && begin < end) {
-		sight_begin(job, strip, scratch);
-		part = sight_split(job, strip, scratch, begin, end);
-	}
+	if (job->args->mods != NULL && begin < end)
+		part = strip_sight(job, strip, scratch, begin, end, pipeline->part);
 	for (; part != SIGHT_NOTHING && begin < end; begin += BLOCK_TILES * TILE_TOKENS) {
 		uint32_t past = begin + BLOCK_TILES * TILE_TOKENS;
 		struct team_block *next = &scratch->block[pipeline->n_blocks % TEAM_BLOCKS];
@@ -247,11 +263,24 @@ strip_attend(const struct attention_job *job, const struct attention_task *strip
 	pipeline->n_strips++;
 }
 
+/* Asked once for all strips; a block mask says it of one strip at a time. */
+static enum sight_part
+task_sight(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	uint64_t begin = piece->split * KERNEL_SPLIT;
+	uint64_t end = least(begin + KERNEL_SPLIT, line_visible(job, &piece->task, piece->task.n_lines - 1));
+
+	if (mods == NULL || mods->params.blocks != NULL || begin >= end)
+		return SIGHT_SOME;
+	return sight_split(job, &piece->task, scratch, begin, end);
+}
+
 void
 whole_attend(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch,
 	     float *partial)
 {
-	struct pipeline pipeline = { .partial = partial };
+	struct pipeline pipeline = { .part = task_sight(job, piece, scratch), .partial = partial };
 
 	for (uint32_t i = 0; i < KERNEL_SPLIT / TILE_TOKENS; i++)
 		scratch->packed[i].n_tokens = 0;
