@@ -168,7 +168,7 @@ uint32_t strips_of(const struct attention_task *task);
 
 struct attention_task strip_of(const struct attention_task *task, uint32_t number);
 
-/** strip_values - where a strip's values are to be, or `own` */
+/** strip_values - where a strip's values of a split are added up: where they are wanted, if they may, or `own` */
 float *strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
 		    float *partial, float *own);
 

@@ -185,8 +185,8 @@ struct kernel_tile_ops {
 	tile_values_seen_fn values_seen;
 
 	/*
-	 * Fold a later split's states of lines into those of all before it, at their stride.  A sum of 0: nothing is
-	 * there, neither in values.
+	 * Fold a later split's states of lines into those of all before it, at their stride.  Values whose sum is 0 are
+	 * not looked at.
 	 */
 	void (*merge)(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum,
 		      const float *values);
