@@ -10,6 +10,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/cpus.h \
 	%D%/cpu/gather.c \
 	%D%/cpu/isa.c \
+	%D%/cpu/locate.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
 	%D%/cpu/order.c \
@@ -26,6 +27,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \
 	%D%/cpu/tile_avx512.h \
+	%D%/cpu/totals.c \
 	%D%/cpu/whole.c \
 	%D%/kernels.h \
 	%D%/layout.c \

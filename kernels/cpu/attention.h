@@ -100,6 +100,13 @@ void state_clear(const struct attention_job *job, struct tile_state *state, uint
 /** task_begin - before a thread's splits of a task; mods are told of a task's only KV head */
 void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
+/** token_bits - bits [from, to) of a tile's tokens */
+static inline uint64_t
+token_bits(uint32_t from, uint32_t to)
+{
+	return (~UINT64_C(0) >> (TILE_TOKENS - (to - from))) << from;
+}
+
 /**
  * rows_locate - addresses of tokens [begin, begin + n_tokens)
  *
@@ -109,9 +116,16 @@ void task_begin(const struct attention_job *job, const struct attention_task *ta
 void rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
 		 uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows);
 
+/** rows_next_head - the same tokens for the next KV head, without a look at their pages */
+void rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows);
+
 /** scales_load - the scales of an i8 tile's tokens; those of pages that hold none of `wanted` stay as they are */
 void scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
 		 uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS]);
+
+/** scales_fetch - ask for them, while products keep the core busy */
+void scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane,
+		  uint32_t begin, uint32_t n_tokens, uint64_t wanted);
 
 /** scores_scale - times each token's scale; those that a line does not see may become anything, NaN included */
 void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);
@@ -167,6 +181,18 @@ void split_attend(const struct attention_job *job, const struct attention_piece 
 uint32_t strips_of(const struct attention_task *task);
 
 struct attention_task strip_of(const struct attention_task *task, uint32_t number);
+
+static inline bool
+has_strips(const struct attention_job *job, const struct attention_task *task)
+{
+	return task->packed && job->whole;
+}
+
+/** totals_clear - of a task's KV heads, or of its strips, whose values are side by side, too */
+void totals_clear(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
+
+/** totals_finish - from totals to results */
+void totals_finish(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
 /** strip_values - where a strip's values of a split are added up: where they are wanted, if they may, or `own` */
 float *strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,

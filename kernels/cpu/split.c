@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One split of a task: its tiles one after the other, from the pages into the running softmax. */
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
@@ -11,17 +10,6 @@
 /* With so many lines it pays to convert a tile once, ahead of its use; of two bytes an element, and of one. */
 #define CONVERT_LINES 12u
 #define CONVERT_LINES_BYTES 5u
-
-void
-state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_lines, float *values)
-{
-	state->values = values;
-	state->stride = job->v_padded;
-	for (uint32_t line = 0; line < n_lines; line++) {
-		state->maximum[line] = -INFINITY;
-		state->sum[line] = 0;
-	}
-}
 
 /* A split's states, whose values tiles are added to. */
 static void
@@ -75,73 +63,6 @@ task_begin(const struct attention_job *job, const struct attention_task *task, s
 		sight_begin(job, task, scratch);
 }
 
-/* Bits [from, to) of a tile. */
-static uint64_t
-token_bits(uint32_t from, uint32_t to)
-{
-	return (~UINT64_C(0) >> (TILE_TOKENS - (to - from))) << from;
-}
-
-/* Tokens whose page was passed over read another's row; nobody sees what comes of it. */
-static void
-gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
-{
-	const void *any = rows->token[__builtin_ctzll(wanted)];
-
-	for (uint32_t i = 0; i < n_tokens; i++)
-		if (rows->token[i] == NULL)
-			rows->token[i] = any;
-}
-
-void
-rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
-{
-	const struct kernel_pages *pages = &job->args->pages;
-	const struct layout_plane *p = &pages->layout->plane[plane];
-	const uint8_t *base = pages->base + layout_offset(pages->layout, plane, pages->layer, 0, task->kv_head, 0);
-	const uint64_t page_stride = p->page_stride, token_stride = p->token_stride;
-	uint32_t page_size = pages->layout->params.page_size, slot = begin % page_size;
-	const uint32_t *page = &task->row->pages[begin / page_size];
-	bool gaps = false;
-	uint32_t i = 0;
-
-	for (; i < n_tokens; slot = 0, page++) {
-		uint32_t left = page_size - slot, end = n_tokens - i < left ? n_tokens : i + left;
-		const uint8_t *at;
-
-		if (wanted != ~UINT64_C(0) && (wanted & token_bits(i, end)) == 0) {
-			gaps = true;
-			while (i < end)
-				rows->token[i++] = NULL;
-			continue;
-		}
-		assert(*page < pages->layout->params.n_pages);
-		at = base + *page * page_stride + slot * token_stride;
-		for (; i < end; i++, at += token_stride)
-			rows->token[i] = at;
-	}
-	if (gaps)
-		gaps_fill(rows, n_tokens, wanted);
-	for (; i % TILE_TOKEN_BLOCK != 0; i++)
-		rows->token[i] = rows->token[n_tokens - 1];
-	rows->n_tokens = n_tokens;
-	rows->dtype = p->dtype;
-	rows->padded = p->dim;
-	rows->step = page_size % TILE_STEP_TOKENS == 0 && !gaps ? token_stride : 0;
-}
-
-/* The same tokens for the next KV head, without a look at their pages. */
-static void
-rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows)
-{
-	const uint64_t stride = job->args->pages.layout->plane[plane].head_stride;
-
-	for (uint32_t i = 0; i < rows->n_tokens; i += TILE_TOKEN_BLOCK)
-		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
-			rows->token[i + j] = (const uint8_t *)rows->token[i + j] + stride;
-}
-
 /*
  * Rows that fill no whole vectors, or that many lines will read, are first
  * made f32, or bf16 for products of pairs.  Returns them or the rows as they
@@ -176,54 +97,6 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	made->padded = padded;
 	made->step = stride;
 	return made;
-}
-
-/* A token's scale; those of the page's next tokens lie behind it. */
-static const uint8_t *
-scales_at(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t token)
-{
-	const struct kernel_pages *pages = &job->args->pages;
-	const uint32_t page_size = pages->layout->params.page_size, page = task->row->pages[token / page_size];
-
-	assert(page < pages->layout->params.n_pages && pages->layout->plane[plane].token_stride == sizeof(float));
-	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, task->kv_head, token % page_size);
-}
-
-/* Of n_tokens those in the page of the first. */
-static uint32_t
-page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
-{
-	const uint32_t page_size = job->args->pages.layout->params.page_size, left = page_size - token % page_size;
-
-	return left < n_tokens ? left : n_tokens;
-}
-
-void
-scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS])
-{
-	for (uint32_t i = 0, n; i < n_tokens; i += n) {
-		n = page_left(job, begin + i, n_tokens - i);
-		if ((wanted & token_bits(i, i + n)) != 0)
-			memcpy(&scale[i], scales_at(job, task, plane, begin + i), n * sizeof(*scale));
-	}
-}
-
-/* Asked for while its products keep the core busy. */
-static void
-scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	     uint32_t n_tokens, uint64_t wanted)
-{
-	for (uint32_t i = 0, n; i < n_tokens; i += n) {
-		const uint8_t *at;
-
-		n = page_left(job, begin + i, n_tokens - i);
-		if ((wanted & token_bits(i, i + n)) == 0)
-			continue;
-		at = scales_at(job, task, plane, begin + i);
-		for (uint32_t b = 0; b < n * sizeof(float); b += 64)
-			__builtin_prefetch(at + b);
-	}
 }
 
 void

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the tokens of a tile lie, and their scales: a page after the other, and none that nobody wants. */
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu/attention.h"
+
+/* Tokens whose page was passed over read another's row; nobody sees what comes of it. */
+static void
+gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
+{
+	const void *any = rows->token[__builtin_ctzll(wanted)];
+
+	for (uint32_t i = 0; i < n_tokens; i++)
+		if (rows->token[i] == NULL)
+			rows->token[i] = any;
+}
+
+void
+rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
+{
+	const struct kernel_pages *pages = &job->args->pages;
+	const struct layout_plane *p = &pages->layout->plane[plane];
+	const uint8_t *base = pages->base + layout_offset(pages->layout, plane, pages->layer, 0, task->kv_head, 0);
+	const uint64_t page_stride = p->page_stride, token_stride = p->token_stride;
+	uint32_t page_size = pages->layout->params.page_size, slot = begin % page_size;
+	const uint32_t *page = &task->row->pages[begin / page_size];
+	bool gaps = false;
+	uint32_t i = 0;
+
+	for (; i < n_tokens; slot = 0, page++) {
+		uint32_t left = page_size - slot, end = n_tokens - i < left ? n_tokens : i + left;
+		const uint8_t *at;
+
+		if (wanted != ~UINT64_C(0) && (wanted & token_bits(i, end)) == 0) {
+			gaps = true;
+			while (i < end)
+				rows->token[i++] = NULL;
+			continue;
+		}
+		assert(*page < pages->layout->params.n_pages);
+		at = base + *page * page_stride + slot * token_stride;
+		for (; i < end; i++, at += token_stride)
+			rows->token[i] = at;
+	}
+	if (gaps)
+		gaps_fill(rows, n_tokens, wanted);
+	for (; i % TILE_TOKEN_BLOCK != 0; i++)
+		rows->token[i] = rows->token[n_tokens - 1];
+	rows->n_tokens = n_tokens;
+	rows->dtype = p->dtype;
+	rows->padded = p->dim;
+	rows->step = page_size % TILE_STEP_TOKENS == 0 && !gaps ? token_stride : 0;
+}
+
+void
+rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows)
+{
+	const uint64_t stride = job->args->pages.layout->plane[plane].head_stride;
+
+	for (uint32_t i = 0; i < rows->n_tokens; i += TILE_TOKEN_BLOCK)
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			rows->token[i + j] = (const uint8_t *)rows->token[i + j] + stride;
+}
+
+/* A token's scale; those of the page's next tokens lie behind it. */
+static const uint8_t *
+scales_at(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t token)
+{
+	const struct kernel_pages *pages = &job->args->pages;
+	const uint32_t page_size = pages->layout->params.page_size, page = task->row->pages[token / page_size];
+
+	assert(page < pages->layout->params.n_pages && pages->layout->plane[plane].token_stride == sizeof(float));
+	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, task->kv_head, token % page_size);
+}
+
+/* Of n_tokens those in the page of the first. */
+static uint32_t
+page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
+{
+	const uint32_t page_size = job->args->pages.layout->params.page_size, left = page_size - token % page_size;
+
+	return left < n_tokens ? left : n_tokens;
+}
+
+void
+scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	    uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS])
+{
+	for (uint32_t i = 0, n; i < n_tokens; i += n) {
+		n = page_left(job, begin + i, n_tokens - i);
+		if ((wanted & token_bits(i, i + n)) != 0)
+			memcpy(&scale[i], scales_at(job, task, plane, begin + i), n * sizeof(*scale));
+	}
+}
+
+void
+scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+	     uint32_t n_tokens, uint64_t wanted)
+{
+	for (uint32_t i = 0, n; i < n_tokens; i += n) {
+		const uint8_t *at;
+
+		n = page_left(job, begin + i, n_tokens - i);
+		if ((wanted & token_bits(i, i + n)) == 0)
+			continue;
+		at = scales_at(job, task, plane, begin + i);
+		for (uint32_t b = 0; b < n * sizeof(float); b += 64)
+			__builtin_prefetch(at + b);
+	}
+}
