@@ -32,12 +32,6 @@ vec_set1(float x)
 	return _mm256_set1_ps(x);
 }
 
-static inline float
-vec_first(vec v)
-{
-	return _mm256_cvtss_f32(v);
-}
-
 static inline __m128i
 load_halves(const uint8_t *at)
 {

@@ -31,12 +31,6 @@ vec_set1(float x)
 	return _mm512_set1_ps(x);
 }
 
-static inline float
-vec_first(vec v)
-{
-	return _mm512_cvtss_f32(v);
-}
-
 static inline vec
 vec_load_f16(const uint8_t *at)
 {

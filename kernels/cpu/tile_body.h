@@ -7,7 +7,7 @@
  *   vec, LANES            floats in a vector; + - * work on it
  *   LINE_BLOCK            lines that share a loaded key or value, at most 4
  *   VALUE_VECS(lines)     vectors of V held at once for so many lines
- *   vec_load, vec_store, vec_set1, vec_first (lane 0)
+ *   vec_load, vec_store, vec_set1
  *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
  *   vec_store_f16 and so on, as convert.h says
  *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
@@ -57,12 +57,6 @@ vec_exp(vec x)
 	y = vec_fma(y, r, vec_set1(5.0000001201e-1f));
 	y = vec_fma(y, r * r, r) + vec_set1(1.0f);
 	return vec_unless(vec_scale(y, n), x, least);
-}
-
-INLINE float
-exp_one(float x)
-{
-	return vec_first(vec_exp(vec_set1(x)));
 }
 
 /* What is subtracted from scores: nothing where all are -inf, so that their weight is 0 and no NaN. */

@@ -53,12 +53,6 @@ vec_set1(float x)
 	return x - (vec){ 0 };
 }
 
-static inline float
-vec_first(vec v)
-{
-	return v[0];
-}
-
 static inline vec
 vec_load_f16(const uint8_t *at)
 {
