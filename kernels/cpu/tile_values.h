@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile_values.h - part of tile_body.h: what weights and values add to a state, and states to each other */
+
+/* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
+INLINE void
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
+	     const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
+	     uint32_t lines, uint32_t vecs)
+{
+	vec sums[LINE_BLOCK][4];
+
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		sums[i][j] = vec_load(values + (size_t)i * stride + d + j * LANES) * vec_set1(rescale[i]);
+	for (uint32_t t = from; t < to; t++) {
+		vec value[4];
+
+		fetch(ahead, t);
+		UNROLL
+		for (uint32_t j = 0; j < vecs; j++)
+			value[j] = load_as(rows->token[t], dtype, d + j * LANES);
+		UNROLL
+		for (uint32_t i = 0; i < lines; i++) {
+			vec weight = vec_set1(weights[i * TILE_TOKENS + t]);
+
+			UNROLL
+			for (uint32_t j = 0; j < vecs; j++)
+				sums[i][j] = vec_fma(weight, value[j], sums[i][j]);
+		}
+	}
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		vec_store(values + (size_t)i * stride + d + j * LANES, sums[i][j]);
+}
+
+INLINE void
+values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	     const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
+	     uint32_t to, uint32_t lines)
+{
+	const uint32_t step = VALUE_VECS(lines) * LANES;
+	float *values = state->values + (size_t)line * state->stride;
+	uint32_t d = 0;
+
+	for (; d + step <= rows->padded; d += step)
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, VALUE_VECS(lines));
+	for (; d < rows->padded; d += LANES)
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, 1);
+}
+
+INLINE void
+values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	  const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype)
+{
+	static const float as_is = 1;
+
+	while (begin < end) {
+		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		const float *rescale = &scores->rescale[begin];
+		uint32_t common = scores->visible[begin];
+
+		for (uint32_t i = begin + 1; i < begin + n; i++)
+			if (scores->visible[i] < common)
+				common = scores->visible[i];
+		if (n == 1)
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 1);
+		else if (n == 2)
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 2);
+		else if (n == 3)
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common,
+				     LINE_BLOCK > 2 ? 3 : 1);
+		else
+			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, LINE_BLOCK);
+		for (uint32_t i = begin; i < begin + n; i++)
+			if (scores->visible[i] > common)
+				values_lines(scores, state, i, &as_is, rows, NULL, dtype, common, scores->visible[i],
+					     1);
+		ahead = NULL;
+		begin += n;
+	}
+}
+
+static void
+values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+       const struct tile_rows *rows, const struct tile_rows *ahead)
+{
+	FOR_DTYPE(rows->dtype, values_of, scores, state, begin, end, rows, ahead);
+}
+
+INLINE void
+values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
+{
+	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
+}
+
+/* Tokens [from, to) of one line or of LINE_BLOCK. */
+static void
+values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
+{
+	if (one)
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, 1);
+	else
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, LINE_BLOCK);
+}
+
+/* The first run of ones, [*from_p, returned), at or after bit `at` and below `end`; none: `end` twice. */
+INLINE uint32_t
+run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
+{
+	uint64_t rest = at < 64 ? ones >> at << at : 0;
+	uint32_t from = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	uint32_t to;
+
+	*from_p = from < end ? from : end;
+	if (from >= end)
+		return end;
+	rest = ~ones >> from << from;
+	to = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	return to < end ? to : end;
+}
+
+/* One line's runs in [from, end); its values are rescaled with the first of the tile. */
+INLINE void
+values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+	    const struct tile_rows *rows, uint32_t from, uint32_t end)
+{
+	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
+
+	for (; from < end; to = run_of_ones(scores->seen[line], to, end, &from)) {
+		values_run(scores, state, line, rescale, rows, from, to, true);
+		*rescale = 1;
+	}
+}
+
+/* Runs that all of LINE_BLOCK lines see together, between them each line's own. */
+INLINE void
+values_runs_block(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+		  const struct tile_rows *rows)
+{
+	uint64_t all = ~UINT64_C(0);
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < LINE_BLOCK; i++)
+		all &= scores->seen[line + i];
+	while (done < TILE_TOKENS) {
+		uint32_t from, to = run_of_ones(all, done, TILE_TOKENS, &from);
+
+		for (uint32_t i = 0; i < LINE_BLOCK; i++)
+			values_runs(scores, state, line + i, &rescale[i], rows, done, from);
+		if (from < to) {
+			values_run(scores, state, line, rescale, rows, from, to, false);
+			for (uint32_t i = 0; i < LINE_BLOCK; i++)
+				rescale[i] = 1;
+		}
+		done = to;
+	}
+}
+
+static void
+values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	    const struct tile_rows *rows)
+{
+	float rescale[TILE_LINES];
+
+	memcpy(rescale + begin, scores->rescale + begin, (end - begin) * sizeof(*rescale));
+	for (; begin + LINE_BLOCK <= end; begin += LINE_BLOCK)
+		values_runs_block(scores, state, begin, &rescale[begin], rows);
+	for (; begin < end; begin++)
+		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
+}
+
+/* n of up to LANES numbers, and zeros. */
+INLINE vec
+load_first(const float *from, uint32_t n)
+{
+	float all[LANES] = { 0 };
+
+	if (n >= LANES)
+		return vec_load(from);
+	memcpy(all, from, n * sizeof(*all));
+	return vec_load(all);
+}
+
+/* One line's values into those of all before, of which, if it is the `first`, there are none. */
+INLINE void
+values_merge(float *to, const float *from, float old, float new, uint32_t n, bool first)
+{
+	if (first) {
+		memcpy(to, from, n * sizeof(*to));
+		return;
+	}
+	for (uint32_t d = 0; d < n; d += LANES)
+		vec_store(to + d, vec_fma(vec_load(from + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
+}
+
+static void
+merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum, const float *values_of_split)
+{
+	for (uint32_t line = 0; line < n_lines; line += LANES) {
+		uint32_t n = n_lines - line < LANES ? n_lines - line : LANES;
+		vec before = vec_load(&total->maximum[line]), now = load_first(maximum + line, n);
+		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX)); /* as shift_of() */
+		float old[LANES], new[LANES], most[LANES];
+
+		vec_store(old, vec_exp(before - shift));
+		vec_store(new, vec_exp(now - shift));
+		vec_store(most, top);
+		for (uint32_t i = 0; i < n; i++) {
+			size_t at = (size_t)(line + i) * total->stride;
+			bool first = total->sum[line + i] == 0;
+
+			if (sum[line + i] == 0) /* it weighs nothing */
+				continue;
+			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride, first);
+			total->sum[line + i] =
+				first ? sum[line + i] : total->sum[line + i] * old[i] + sum[line + i] * new[i];
+			total->maximum[line + i] = most[i];
+		}
+	}
+}
