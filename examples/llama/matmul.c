@@ -4,6 +4,10 @@
 #include "config.h"
 
 #include <assert.h>
+#ifdef PAGED_X86_64
+#include <cpuid.h>
+#endif
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +26,17 @@ struct job {
 	uint32_t n_batch;
 };
 
+#ifdef PAGED_X86_64
+/* clang 14's __builtin_cpu_supports() does not know "f16c". */
+static bool
+cpu_has_f16c(void)
+{
+	unsigned int eax, ebx, ecx, edx;
+
+	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 const struct matmul_ops *
 matmul_ops_find(const char *name)
 {
@@ -30,7 +45,7 @@ matmul_ops_find(const char *name)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? &matmul_ops_avx512
 											       : NULL;
 	if (strcmp(name, "avx2") == 0)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c()
 			       ? &matmul_ops_avx2
 			       : NULL;
 #endif

@@ -2,8 +2,10 @@
 #include "config.h"
 
 #include <string.h>
-#ifdef PAGED_AMX
+#ifdef PAGED_X86_64
 #include <cpuid.h>
+#endif
+#ifdef PAGED_AMX
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -69,6 +71,17 @@ amx_ask(void)
 
 #endif
 
+#ifdef PAGED_X86_64
+/* clang 14's __builtin_cpu_supports() does not know "f16c". */
+static bool
+cpu_has_f16c(void)
+{
+	unsigned int eax, ebx, ecx, edx;
+
+	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 static bool
 cpu_has(enum kernel_isa isa)
 {
@@ -77,8 +90,7 @@ cpu_has(enum kernel_isa isa)
 		return true;
 #ifdef PAGED_X86_64
 	case KERNEL_AVX2:
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-		       __builtin_cpu_supports("f16c");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
 	case KERNEL_AVX512:
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

@@ -91,6 +91,20 @@ turn_halves(float *elements, const float *angles, uint32_t n)
 		pair_turn(&elements[i], &elements[n + i], angles[i], angles[n + i]);
 }
 
+static inline vec
+lanes_pick(vec v, ints from)
+{
+#ifdef __clang__ /* has no __builtin_shuffle(), and makes a shuffle of the loop */
+	vec picked;
+
+	for (uint32_t i = 0; i < LANES; i++)
+		picked[i] = v[from[i]];
+	return picked;
+#else
+	return __builtin_shuffle(v, from);
+#endif
+}
+
 /* Each of the first or second half of a vector's lanes twice, and the two of each pair changed places. */
 static inline vec
 lanes_twice(vec v, int32_t first)
@@ -99,7 +113,7 @@ lanes_twice(vec v, int32_t first)
 
 	for (uint32_t i = 0; i < LANES; i++)
 		from[i] = first + (int32_t)i / 2;
-	return __builtin_shuffle(v, from);
+	return lanes_pick(v, from);
 }
 
 static inline vec
@@ -109,7 +123,7 @@ pairs_swap(vec v)
 
 	for (uint32_t i = 0; i < LANES; i++)
 		from[i] = (int32_t)(i ^ 1);
-	return __builtin_shuffle(v, from);
+	return lanes_pick(v, from);
 }
 
 /* a cos - b sin is a cos + b (-sin), to the bit. */
