@@ -8,11 +8,11 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "daemon/core/array.h"
 #include "daemon/log.h"
+#include "daemon/notify.h"
 
 /* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 + TICKETS_MAX + HELPER_MAX_JOBS };
@@ -73,7 +73,7 @@ stop_begin(struct daemon *daemon, int signal)
 	daemon->stopping = true;
 	log_info("pagedd", "SIG%s: stopping; %u members have %" PRIu32 " ms to leave", sigabbrev_np(signal),
 		 daemon->members.n_connected, daemon->config->stop_timeout_ms);
-	sd_notify(0, "STOPPING=1");
+	notify("STOPPING=1");
 	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
 	control_stop(&daemon->control, daemon->config->stop_timeout_ms);
 	daemon_check_stopped(daemon);
@@ -101,7 +101,7 @@ watchdog_fire(struct loop_timer *timer)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, watchdog);
 
-	sd_notify(0, "WATCHDOG=1");
+	notify("WATCHDOG=1");
 	loop_timer_start(&daemon->loop, timer, daemon->watchdog_ms);
 }
 
@@ -221,15 +221,12 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 void
 daemon_run(struct daemon *daemon)
 {
-	uint64_t watchdog_us;
-
-	if (sd_watchdog_enabled(0, &watchdog_us) > 0) {
-		daemon->watchdog_ms = watchdog_us / 2000;
+	daemon->watchdog_ms = notify_watchdog_us() / 2000;
+	if (daemon->watchdog_ms > 0)
 		loop_timer_start(&daemon->loop, &daemon->watchdog, daemon->watchdog_ms);
-	}
 	if (pools_can_fail(&daemon->pools))
 		loop_timer_start(&daemon->loop, &daemon->look, LOOK_INTERVAL_MS);
-	sd_notify(0, "READY=1");
+	notify("READY=1");
 	log_info("pagedd", "ready at %s", daemon->runtime.dir);
 	loop_run(&daemon->loop);
 	if (!daemon->lost)

@@ -39,6 +39,8 @@ DAEMON_SOURCES = \
 	%D%/memory.h \
 	%D%/memory_cuda.c \
 	%D%/memory_host.c \
+	%D%/notify.c \
+	%D%/notify.h \
 	%D%/pidfd.c \
 	%D%/pidfd.h \
 	%D%/policy.c \
@@ -68,9 +70,9 @@ DAEMON_SOURCES = \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \
-	$(ZMQ_CFLAGS) $(CONFUSE_CFLAGS) $(SYSTEMD_CFLAGS)
+	$(ZMQ_CFLAGS) $(CONFUSE_CFLAGS)
 DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \
-	$(ZMQ_LIBS) $(CONFUSE_LIBS) $(SYSTEMD_LIBS)
+	$(ZMQ_LIBS) $(CONFUSE_LIBS)
 
 noinst_LTLIBRARIES += %D%/libdaemon.la
 %C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
 #include "daemon/loop.h"
+#include "daemon/notify.h"
 
 #define VARIABLE "PAGEDD_LOST_MS"
 #define RETRY_MS 1000u
@@ -87,7 +87,7 @@ relaunch_retry(char *const *argv)
 
 	if (!is_in_window())
 		return EXIT_FAILURE;
-	sd_notify(0, "WATCHDOG=1");
+	notify("WATCHDOG=1");
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's life, and the lives and deaths of its members. */
 #include <dirent.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -175,6 +179,51 @@ hold(int from, int to, void *argument)
 		it_say(to, &c, 1);
 		it_hear(from, &c, 1);
 	}
+}
+
+/* A service manager in the abstract namespace: what it is told, in order. */
+static void
+expect_state(int fd, const char *state)
+{
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	char text[128];
+	ssize_t n;
+
+	it_require(poll(&readable, 1, 10000) == 1, "no %s", state);
+	n = recv(fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	it_require(strcmp(text, state) == 0, "%s instead of %s", text, state);
+}
+
+IT_TEST(the_service_manager_is_told)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), status;
+	const char *pagedd = it_build_path("daemon/pagedd");
+	char name[64];
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_stop(&daemon_);
+	snprintf(name, sizeof(name), "@paged-it-%d", (int)getpid());
+	memcpy(address.sun_path + 1, name + 1, strlen(name + 1));
+	it_require(bind(fd, (struct sockaddr *)&address,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name))) == 0,
+		   "%m");
+	daemon_.pid = fork();
+	if (daemon_.pid == 0) {
+		setenv("NOTIFY_SOCKET", name, 1);
+		setenv("WATCHDOG_USEC", "100000", 1);
+		execl(pagedd, pagedd, "--config", daemon_.config, "--runtime-dir", getenv("PAGED_RUNTIME_DIR"),
+		      (char *)NULL);
+		_exit(127);
+	}
+	expect_state(fd, "READY=1");
+	expect_state(fd, "WATCHDOG=1");
+	expect_state(fd, "WATCHDOG=1");
+	kill(daemon_.pid, SIGTERM);
+	expect_state(fd, "STOPPING=1");
+	it_require(waitpid(daemon_.pid, &status, 0) == daemon_.pid && status == 0, "wait status %x", (unsigned)status);
+	close(fd);
 }
 
 static void
