@@ -88,6 +88,10 @@ signal_ready(struct loop_source *source, uint32_t events)
 	(void)events;
 	if (read(source->fd, &info, sizeof(info)) != (ssize_t)sizeof(info))
 		return;
+	if (info.ssi_signo == SIGHUP) {
+		log_info("pagedd", "SIGHUP: ignored; settings are read once, at start");
+		return;
+	}
 	if (!daemon->stopping) {
 		stop_begin(daemon, (int)info.ssi_signo);
 		return;
@@ -127,6 +131,7 @@ look_fire(struct loop_timer *timer)
 	loop_timer_start(&daemon->loop, timer, LOOK_INTERVAL_MS);
 }
 
+/* Before there are threads, which inherit what is blocked: signals come through the loop alone. */
 static enum paged_status
 signals_open(struct daemon *daemon, struct paged_error *error)
 {
@@ -135,9 +140,12 @@ signals_open(struct daemon *daemon, struct paged_error *error)
 	int fd;
 
 	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* memory beyond RLIMIT_FSIZE: an error of the call instead */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGHUP);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
 	fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "signalfd: %m");
@@ -196,9 +204,9 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status != PAGED_OK)
 		return status;
 	parts_init(daemon);
-	status = runtime_open(&daemon->runtime, runtime_dir, config, error);
+	status = signals_open(daemon, error);
 	if (status == PAGED_OK)
-		status = signals_open(daemon, error);
+		status = runtime_open(&daemon->runtime, runtime_dir, config, error);
 	if (status == PAGED_OK)
 		status = pools_check(config, error);
 	if (status == PAGED_OK)

@@ -64,8 +64,8 @@ struct daemon {
 /**
  * daemon_open - everything up to answering the first hello
  *
- * SIGTERM and SIGINT must be blocked before it, so that ZeroMQ's threads
- * inherit that.
+ * The process must have no other thread: SIGTERM, SIGINT and SIGHUP are
+ * blocked from here on.
  *
  * @param[in] config       borrowed until daemon_close()
  * @param[in] runtime_dir  likewise

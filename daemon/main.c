@@ -2,7 +2,6 @@
 #include <config.h>
 
 #include <getopt.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,18 +140,6 @@ serve(const struct options *options, const struct config *config, char **argv)
 	return code;
 }
 
-/* Before any thread is: ZeroMQ's inherit it, and signals come through the loop alone. */
-static void
-signals_block(void)
-{
-	sigset_t signals;
-
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-}
-
 int
 main(int argc, char **argv)
 {
@@ -165,7 +152,6 @@ main(int argc, char **argv)
 		return probe_main();
 	relaunch_begin();
 	options_parse(&options, argc, argv);
-	signals_block();
 	if (config_load(&config, options.config, &error) != PAGED_OK) {
 		fprintf(stderr, "%s\n", error.text);
 	} else if (options.log_level != NULL && !log_level_parse(options.log_level, &config.log_level)) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
@@ -60,6 +61,22 @@ size_check(const struct config *config, const struct config_pool *pool, const st
 			   taken ? ", of which other pools take " : "", taken ? others : "");
 }
 
+/* Memory of the host is files of the kernel's, so a process's limit of a file's size holds for it. */
+static enum paged_status
+file_size_check(const struct config *config, const struct config_pool *pool, enum config_setting setting, uint64_t size,
+		struct paged_error *error)
+{
+	char need[32], most[32];
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) < 0 || size <= limit.rlim_cur)
+		return PAGED_OK;
+	return config_fail(config, pool, setting, error,
+			   "takes a file of %s, and the limit of a file's size is %s (ulimit -f, LimitFSIZE)",
+			   config_format_bytes(size, need, sizeof(need)),
+			   config_format_bytes(limit.rlim_cur, most, sizeof(most)));
+}
+
 /* Does the memory that the pool wants exist? */
 static enum paged_status
 place_find(const struct config *config, const struct config_pool *pool, struct memory_limits *limits,
@@ -102,13 +119,18 @@ pools_check(const struct config *config, struct paged_error *error)
 	for (size_t i = 0; i < config->n_pools; i++) {
 		const struct config_pool *pool = &config->pools[i];
 		const struct core_pool_params params = core_params(pool);
+		uint64_t region_size = core_region_size(&params);
 		enum paged_status status;
 
-		if (core_region_size(&params) == 0 || core_region_size(&params) > MAX_REGION)
+		if (region_size == 0 || region_size > MAX_REGION)
 			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
 					   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
 					   pool->sequences, pool->max_length);
-		status = place_find(config, pool, &limits[i], error);
+		status = file_size_check(config, pool, CONFIG_POOL_MAX_LENGTH, region_size, error);
+		if (status == PAGED_OK && strcmp(pool->backend, memory_ops_host.name) == 0)
+			status = file_size_check(config, pool, size_setting(pool), pool->layout.size, error);
+		if (status == PAGED_OK)
+			status = place_find(config, pool, &limits[i], error);
 		if (status == PAGED_OK)
 			status = size_check(config, pool, &limits[i], taken_before(config, limits, i), error);
 		if (status != PAGED_OK)

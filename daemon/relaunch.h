@@ -30,7 +30,7 @@ int relaunch_lost(char *const *argv);
 /**
  * relaunch_retry - a start has failed: after a loss, waits a second and tries again
  *
- * SIGTERM and SIGINT must be blocked; they end the waiting.
+ * SIGTERM and SIGINT, which daemon_open() blocked, end the waiting.
  *
  * @return an exit status: there was no loss, its window is over, a signal came, or it fails
  */

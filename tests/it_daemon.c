@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -179,6 +180,27 @@ hold(int from, int to, void *argument)
 		it_say(to, &c, 1);
 		it_hear(from, &c, 1);
 	}
+}
+
+IT_TEST(a_hangup_ends_nothing)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	kill(daemon_.pid, SIGHUP);
+	it_require(it_daemon_logged(&daemon_, "SIGHUP: ignored; settings are read once, at start"));
+	raw_pool();
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_limit_of_a_files_size_is_named)
+{
+	const struct rlimit limit = { 8 << 20, 8 << 20 };
+	const char *output;
+
+	it_require(setrlimit(RLIMIT_FSIZE, &limit) == 0, "%m");
+	output = it_daemon_start_failing(&daemon_, "pool p { layers = 1 kv-heads = 1 head-dim = 32 size = 16MiB }\n");
+	it_require(strstr(output, ":1: pool p: size = 16MiB: takes a file of 16 MiB, and the limit of a file's size is "
+				  "8 MiB (ulimit -f, LimitFSIZE)\n") != NULL,
+		   "%s", output);
 }
 
 /* A service manager in the abstract namespace: what it is told, in order. */
