@@ -49,7 +49,7 @@ host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct
 	limits->total = memory.total;
 	limits->available = memory.available;
 	strcpy(limits->whose, "the system");
-	if (sysmem_cgroup(&limit, &available) && available < limits->available) {
+	if (sysmem_cgroup("", &limit, &available) && available < limits->available) {
 		limits->total = limit;
 		limits->available = available;
 		strcpy(limits->whose, "the control group");

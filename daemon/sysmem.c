@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 enum paged_status
 sysmem_read(struct sysmem *memory, struct paged_error *error)
@@ -35,16 +36,39 @@ sysmem_read(struct sysmem *memory, struct paged_error *error)
 	return PAGED_OK;
 }
 
+/* Where a version of control groups has its files, and what they are called. */
+struct hierarchy {
+	const char *controller; /* in /proc/self/cgroup */
+	const char *mount;
+	const char *limit, *usage;
+	const char *reclaimable[2]; /* of memory.stat: cached files, which the kernel gives up for anything else */
+};
+
+static const struct hierarchy hierarchies[] = {
+	{ "", "/sys/fs/cgroup", "memory.max", "memory.current", { "inactive_file", "active_file" } },
+	{ "memory",
+	  "/sys/fs/cgroup/memory",
+	  "memory.limit_in_bytes",
+	  "memory.usage_in_bytes",
+	  { "total_inactive_file", "total_active_file" } },
+};
+
+static FILE *
+file_open(const char *dir, const char *name)
+{
+	char path[4300];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return fopen(path, "re");
+}
+
 /* The number in a one-line file; false: it has none ("max"), or is not there. */
 static bool
 number_read(const char *dir, const char *name, uint64_t *value_p)
 {
-	char path[4200];
-	FILE *file;
+	FILE *file = file_open(dir, name);
 	bool found;
 
-	snprintf(path, sizeof(path), "%s/%s", dir, name);
-	file = fopen(path, "re");
 	if (file == NULL)
 		return false;
 	found = fscanf(file, "%" SCNu64, value_p) == 1;
@@ -52,69 +76,73 @@ number_read(const char *dir, const char *name, uint64_t *value_p)
 	return found;
 }
 
-/* Cached files, which the kernel gives up for anything else. */
 static uint64_t
-reclaimable_read(const char *dir)
+reclaimable_read(const char *dir, const struct hierarchy *hierarchy)
 {
-	char path[4200], name[64];
+	FILE *file = file_open(dir, "memory.stat");
 	uint64_t value, sum = 0;
-	FILE *file;
+	char name[64];
 
-	snprintf(path, sizeof(path), "%s/memory.stat", dir);
-	file = fopen(path, "re");
 	if (file == NULL)
 		return 0;
 	while (fscanf(file, "%63s %" SCNu64, name, &value) == 2)
-		if (strcmp(name, "inactive_file") == 0 || strcmp(name, "active_file") == 0)
+		if (strcmp(name, hierarchy->reclaimable[0]) == 0 || strcmp(name, hierarchy->reclaimable[1]) == 0)
 			sum += value;
 	fclose(file);
 	return sum;
 }
 
-/* Where the unified hierarchy has this process. */
+/* Where the hierarchy has this process: "12:cpu,memory:/a/b". */
 static bool
-cgroup_dir(char *dir, size_t dir_size)
+cgroup_dir(const char *root, const struct hierarchy *hierarchy, char *dir, size_t dir_size)
 {
-	FILE *file = fopen("/proc/self/cgroup", "re");
-	char line[4096];
+	FILE *file = file_open(root, "proc/self/cgroup");
+	char line[4096], *controllers, *path;
 	bool found = false;
 
 	if (file == NULL)
 		return false;
 	while (!found && fgets(line, sizeof(line), file) != NULL) {
 		line[strcspn(line, "\n")] = '\0';
-		found = strncmp(line, "0::/", 4) == 0;
+		path = line;
+		strsep(&path, ":");
+		controllers = strsep(&path, ":");
+		while (path != NULL && !found && controllers != NULL)
+			found = strcmp(strsep(&controllers, ","), hierarchy->controller) == 0;
 	}
 	fclose(file);
 	if (found)
-		snprintf(dir, dir_size, "/sys/fs/cgroup%s", line + 3);
+		snprintf(dir, dir_size, "%s%s%s", root, hierarchy->mount, path);
 	return found;
 }
 
 bool
-sysmem_cgroup(uint64_t *limit_p, uint64_t *available_p)
+sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p)
 {
-	static const char root[] = "/sys/fs/cgroup";
 	bool found = false;
 	char dir[4150];
 
-	if (!cgroup_dir(dir, sizeof(dir)))
-		return false;
-	while (strlen(dir) >= sizeof(root) - 1) {
-		uint64_t limit, current, free_bytes;
+	for (size_t i = 0; i < sizeof(hierarchies) / sizeof(hierarchies[0]); i++) {
+		const struct hierarchy *hierarchy = &hierarchies[i];
 
-		if (number_read(dir, "memory.max", &limit) && number_read(dir, "memory.current", &current)) {
-			uint64_t reclaimable = reclaimable_read(dir);
+		if (!cgroup_dir(root, hierarchy, dir, sizeof(dir)))
+			continue;
+		/* A limit of each directory above holds as well. */
+		while (strlen(dir) >= strlen(root) + strlen(hierarchy->mount)) {
+			uint64_t limit, usage, reclaimable, available;
 
-			current -= reclaimable < current ? reclaimable : current;
-			free_bytes = limit > current ? limit - current : 0;
-			if (!found || free_bytes < *available_p) {
-				*limit_p = limit;
-				*available_p = free_bytes;
+			if (number_read(dir, hierarchy->limit, &limit) && number_read(dir, hierarchy->usage, &usage)) {
+				reclaimable = reclaimable_read(dir, hierarchy);
+				usage -= MIN(usage, reclaimable);
+				available = limit - MIN(limit, usage);
+				if (!found || available < *available_p) {
+					*limit_p = limit;
+					*available_p = available;
+				}
+				found = true;
 			}
-			found = true;
+			*strrchr(dir, '/') = '\0';
 		}
-		*strrchr(dir, '/') = '\0';
 	}
 	return found;
 }

@@ -19,11 +19,12 @@ struct sysmem {
 enum paged_status sysmem_read(struct sysmem *memory, struct paged_error *error);
 
 /**
- * sysmem_cgroup - the tightest memory.max above this process
+ * sysmem_cgroup - the tightest memory limit of the control groups above this process, of version 1 or 2
  *
- * @return false: it is in no cgroup of version 2, or none has a limit
+ * @param[in] root  "": the system's; else a directory with another proc and sys
+ * @return false: it is in no control group that has a limit
  */
-bool sysmem_cgroup(uint64_t *limit_p, uint64_t *available_p);
+bool sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p);
 
 /** sysmem_transparent - does the administrator let shared memory have transparent huge pages when it asks for them? */
 bool sysmem_transparent(void);

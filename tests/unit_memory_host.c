@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/memory.h"
+#include "daemon/sysmem.h"
 
 #define SIZE (5ull << 20)
 
@@ -37,6 +39,49 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 	cr_expect_geq(memory.size, SIZE);
 	cr_expect_geq((uint64_t)stat.st_blocks * 512, SIZE, "populated");
 	cr_expect_gt(strlen(memory.text), 0);
+}
+
+/* A tree of proc and sys, made of "path content" pairs. */
+static void
+expect_cgroup(const char *const *files, bool expected, uint64_t expected_limit, uint64_t expected_available)
+{
+	char root[] = "/tmp/unit-sysmem-XXXXXX", command[512];
+	uint64_t limit = 0, available = 0;
+
+	cr_assert_not_null(mkdtemp(root));
+	for (; *files != NULL; files += 2) {
+		snprintf(command, sizeof(command), "mkdir -p $(dirname %s/%s) && printf '%s' >%s/%s", root, files[0],
+			 files[1], root, files[0]);
+		cr_assert_eq(system(command), 0, "%s", command);
+	}
+	cr_expect_eq(sysmem_cgroup(root, &limit, &available), expected);
+	cr_expect_eq(limit, expected_limit);
+	cr_expect_eq(available, expected_available);
+	snprintf(command, sizeof(command), "rm -rf %s", root);
+	cr_assert_eq(system(command), 0);
+}
+
+Test(sysmem, limits_of_control_groups)
+{
+#define V1 "sys/fs/cgroup/memory/"
+#define V2 "sys/fs/cgroup/"
+	expect_cgroup((const char *const[]){ "proc/self/cgroup", "0::/a/b\n", V2 "a/memory.max", "4000\n",
+					     V2 "a/memory.current", "3000\n", V2 "a/memory.stat",
+					     "anon 5\ninactive_file 400\nactive_file 100\n", V2 "a/b/memory.max",
+					     "max\n", V2 "a/b/memory.current", "3000\n", NULL },
+		      true, 4000, 1500);
+	/* The group's own limit, and one above it. */
+	expect_cgroup((const char *const[]){ "proc/self/cgroup", "5:cpu,memory:/a/b\n3:pids:/x\n0::/\n",
+					     V1 "a/b/memory.limit_in_bytes", "9223372036854771712\n",
+					     V1 "a/b/memory.usage_in_bytes", "7000\n", V1 "a/memory.limit_in_bytes",
+					     "10000\n", V1 "a/memory.usage_in_bytes", "8000\n", V1 "a/memory.stat",
+					     "inactive_file 7\ntotal_inactive_file 500\ntotal_active_file 0\n", NULL },
+		      true, 10000, 2500);
+	/* A container sees its own group as the root. */
+	expect_cgroup((const char *const[]){ "proc/self/cgroup", "4:memory:/docker/123\n", V1 "memory.limit_in_bytes",
+					     "600\n", V1 "memory.usage_in_bytes", "700\n", NULL },
+		      true, 600, 0);
+	expect_cgroup((const char *const[]){ "proc/self/cgroup", "1:name=systemd:/\n0::/\n", NULL }, false, 0, 0);
 }
 
 Test(memory_host, workers_may_write_but_not_resize, .init = alloc, .fini = release)
