@@ -10,6 +10,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,11 +22,14 @@
 #include <unistd.h>
 
 #include "daemon/facility.h"
+#include "daemon/notify.h"
 #include "daemon/sysmem.h"
 #include "kernels/layout.h"
 
-/* Populated so much at a time, so that a signal gets through. */
-#define POPULATE_STEP (256ull << 20)
+/* A thread takes so much at a time, and after each asks the service manager for half a minute more. */
+#define FILL_STEP (64ull << 20)
+#define FILL_NOTICE "EXTEND_TIMEOUT_USEC=30000000"
+#define FILL_MAX_THREADS 16u
 
 #ifndef MADV_POPULATE_WRITE /* headers older than the kernel may be */
 #define MADV_POPULATE_WRITE 23
@@ -59,23 +66,79 @@ host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct
 	return PAGED_OK;
 }
 
+/*
+ * 4 KiB pages are made one fault at a time, by microseconds each, and a guest's
+ * that was never touched before waits for its host as well: so in threads.
+ */
+struct filling {
+	uint8_t *map;
+	uint64_t size;
+	_Atomic uint64_t next; /* not yet begun */
+	_Atomic int failed;    /* errno of a step that did; 0: none */
+};
+
+/* Blocked until the loop runs. */
+static bool
+is_stopped(void)
+{
+	sigset_t pending;
+
+	sigpending(&pending);
+	return sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1;
+}
+
+static void *
+fill(void *argument)
+{
+	struct filling *filling = argument;
+	uint64_t at, step;
+
+	while (filling->failed == 0 && (at = atomic_fetch_add(&filling->next, FILL_STEP)) < filling->size) {
+		if (is_stopped())
+			filling->failed = EINTR;
+		step = MIN(filling->size - at, FILL_STEP);
+		while (madvise(filling->map + at, step, MADV_POPULATE_WRITE) < 0) {
+			if (errno == EINTR || errno == EAGAIN)
+				continue;
+			filling->failed = errno;
+			break;
+		}
+		notify(FILL_NOTICE);
+	}
+	return NULL;
+}
+
+static unsigned int
+fill_threads(uint64_t size)
+{
+	cpu_set_t cpus;
+	uint64_t n = 1;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
+		n = (uint64_t)CPU_COUNT(&cpus);
+	return (unsigned int)MIN(MIN(n, FILL_MAX_THREADS), howmany(size, FILL_STEP));
+}
+
 /* Make every page of the mapping present; -1 and EINVAL: this kernel cannot (before 5.14). */
 static int
 populate_map(uint8_t *map, uint64_t size)
 {
+	struct filling filling = { .map = map, .size = size };
+	unsigned int n = fill_threads(size), n_started = 0;
+	pthread_t threads[FILL_MAX_THREADS];
+
 	if (!facility_wanted("PAGED_NO_POPULATE")) {
 		errno = EINVAL;
 		return -1;
 	}
-	for (uint64_t done = 0; done < size;) {
-		uint64_t step = MIN(size - done, POPULATE_STEP);
-
-		if (madvise(map + done, step, MADV_POPULATE_WRITE) == 0)
-			done += step;
-		else if (errno != EINTR && errno != EAGAIN)
-			return -1;
-	}
-	return 0;
+	/* This thread is one; where another cannot start, fewer do it. */
+	while (n_started + 1 < n && pthread_create(&threads[n_started], NULL, fill, &filling) == 0)
+		n_started++;
+	fill(&filling);
+	while (n_started > 0)
+		pthread_join(threads[--n_started], NULL);
+	errno = filling.failed;
+	return errno == 0 ? 0 : -1;
 }
 
 static enum paged_status

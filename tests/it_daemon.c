@@ -239,6 +239,7 @@ IT_TEST(the_service_manager_is_told)
 		      (char *)NULL);
 		_exit(127);
 	}
+	expect_state(fd, "EXTEND_TIMEOUT_USEC=30000000");
 	expect_state(fd, "READY=1");
 	expect_state(fd, "WATCHDOG=1");
 	expect_state(fd, "WATCHDOG=1");

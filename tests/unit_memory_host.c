@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,32 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 	cr_expect_geq(memory.size, SIZE);
 	cr_expect_geq((uint64_t)stat.st_blocks * 512, SIZE, "populated");
 	cr_expect_gt(strlen(memory.text), 0);
+}
+
+/* More than one thread has something to do, and the last step is short. */
+Test(memory_host, is_filled_in_threads)
+{
+	const struct memory_wish wish = { .name = "unit", .size = (130ull << 20) + 4096 };
+	struct stat stat;
+
+	cr_assert_eq(memory_ops_host.alloc(&memory, &wish, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(fstat(memory.fd, &stat), 0);
+	cr_expect_geq((uint64_t)stat.st_blocks * 512, wish.size);
+	release();
+}
+
+Test(memory_host, a_signal_ends_the_filling)
+{
+	sigset_t signals;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigprocmask(SIG_BLOCK, &signals, NULL);
+	raise(SIGTERM);
+	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error),
+		     PAGED_ERR_BACKEND);
+	cr_expect(strstr(error.text, "Interrupted system call") != NULL, "%s", error.text);
+	cr_expect_eq(memory.fd, -1);
 }
 
 /* A tree of proc and sys, made of "path content" pairs. */
