@@ -183,7 +183,7 @@ gpu_open(struct gpu *gpu)
 	gpu_must(gpu, driver->event_create(&gpu->start, 0));
 	gpu_must(gpu, driver->event_create(&gpu->stop, 0));
 	gpu->out = gpu_alloc(gpu, sizeof(uint32_t));
-	gpu->reader = gpu_function(gpu, image_read(bench_beside("bench/gpu_reader.fatbin")), "gpu_reader");
+	gpu->reader = gpu_function(gpu, image_read(bench_find_file("bench/gpu_reader.fatbin")), "gpu_reader");
 }
 
 static void

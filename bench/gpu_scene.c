@@ -520,7 +520,7 @@ scores_of(const struct gpu_scene *scene)
 }
 
 void
-gpu_scene_amount(const struct gpu_scene *scene, struct bench_result *result)
+gpu_scene_amount(const struct gpu_scene *scene, struct bench_case *result)
 {
 	const struct gpu_shape *shape = &scene->pool->shape;
 	double pages = (double)scene->pool->layer_page_bytes * scene->n_pages;

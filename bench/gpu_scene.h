@@ -15,7 +15,7 @@
 #include <pagedclient.h>
 
 #include "bench/gpu.h"
-#include "bench/report.h"
+#include "bench/bench.h"
 
 #define GPU_ROW_KINDS 3
 #define GPU_MODEL_LAYERS 32u
@@ -110,6 +110,6 @@ double gpu_scene_parts(const struct gpu_scene *scene);
 void gpu_scene_check(const struct gpu_scene *scene);
 
 /** gpu_scene_amount - bytes and operations of one part */
-void gpu_scene_amount(const struct gpu_scene *scene, struct bench_result *result);
+void gpu_scene_amount(const struct gpu_scene *scene, struct bench_case *result);
 
 #endif

@@ -20,7 +20,7 @@ head_at(const struct kv_scene *scene, uint32_t r, uint32_t head, uint32_t token)
 static size_t
 row_pieces(struct kv_scene *scene, uint32_t r, uint8_t **other, struct limit_copy_piece *pieces)
 {
-	const struct kv_figure *figure = scene->figure;
+	const struct kv_case *figure = scene->figure;
 	const struct paged_batch_row *row = &scene->rows[r];
 	uint32_t page_size = scene->pool->info.page_size;
 	size_t n = 0;
@@ -51,10 +51,10 @@ kv_scene_copy(struct kv_scene *scene)
 	size_t token = (size_t)shape->kv_heads * (shape->k_dim + shape->v_dim) * paged_dtype_size(PAGED_BF16), n = 0;
 	uint8_t *other;
 
-	scene->k.data = kv_take(scene->total_q, token);
+	scene->k.data = bench_alloc(scene->total_q, token);
 	other = scene->k.data;
 	kv_fill(other, scene->total_q * token, PAGED_BF16);
-	scene->pieces = kv_take((size_t)scene->n_pages * shape->kv_heads * 2, sizeof(*scene->pieces));
+	scene->pieces = bench_alloc((size_t)scene->n_pages * shape->kv_heads * 2, sizeof(*scene->pieces));
 	for (uint32_t r = 0; r < (scene->figure->between ? 1 : scene->n_rows); r++)
 		n += row_pieces(scene, r, &other, scene->pieces + n);
 	scene->copy = (struct limit_copy){ .pieces = scene->pieces, .n_pieces = n };

@@ -20,8 +20,8 @@ rows_open(struct kv_scene *scene)
 	scene->n_pages = kv_figure_pages(scene->figure, &scene->world->scale);
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++)
 		scene->n_rows += kv_figure_rows(scene->figure, kind, &scene->world->scale).n;
-	scene->rows = kv_take(scene->n_rows, sizeof(*scene->rows));
-	scene->pages = kv_take(scene->n_pages, sizeof(*scene->pages));
+	scene->rows = bench_alloc(scene->n_rows, sizeof(*scene->rows));
+	scene->pages = bench_alloc(scene->n_pages, sizeof(*scene->pages));
 	for (uint32_t i = 0; i < scene->n_pages && scene->pool != NULL; i++)
 		scene->pages[i] = scene->figure->contiguous ? i : scene->pool->permuted[i];
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
@@ -46,7 +46,7 @@ tensor_open(const struct kv_scene *scene, enum paged_dtype dtype, uint32_t n_hea
 	size_t n = (size_t)scene->total_q * n_heads * dim;
 	struct paged_tensor tensor = { .dtype = dtype, .n_heads = n_heads, .dim = dim };
 
-	tensor.data = kv_take(n, paged_dtype_size(dtype));
+	tensor.data = bench_alloc(n, paged_dtype_size(dtype));
 	kv_fill(tensor.data, n * paged_dtype_size(dtype), dtype);
 	return tensor;
 }
@@ -68,7 +68,7 @@ rotary_open(struct kv_scene *scene)
 	for (uint32_t row = 0; row < scene->n_rows; row++)
 		if (scene->rows[row].kv_len > n_positions)
 			n_positions = scene->rows[row].kv_len;
-	scene->cos_sin = kv_take((size_t)n_positions * dim, sizeof(*scene->cos_sin));
+	scene->cos_sin = bench_alloc((size_t)n_positions * dim, sizeof(*scene->cos_sin));
 	for (uint32_t position = 0; position < n_positions; position++)
 		for (uint32_t i = 0; i < dim / 2; i++) {
 			float angle = (float)position * powf(10000.0f, -2.0f * (float)i / (float)dim);
@@ -111,7 +111,7 @@ static void
 read_open(struct kv_scene *scene)
 {
 	const struct paged_pool_info *info = &scene->pool->info;
-	const uint8_t **spans = kv_take(scene->n_pages, sizeof(*spans));
+	const uint8_t **spans = bench_alloc(scene->n_pages, sizeof(*spans));
 
 	for (uint32_t i = 0; i < scene->n_pages; i++)
 		spans[i] = (const uint8_t *)info->base + info->k.offset + scene->pages[i] * info->k.page_stride;
@@ -150,7 +150,7 @@ unit_of(enum paged_dtype dtype)
 static void
 amount(struct kv_scene *scene)
 {
-	const struct kv_figure *figure = scene->figure;
+	const struct kv_case *figure = scene->figure;
 	const struct kv_shape *shape = &scene->shape;
 	double token = (double)shape->kv_heads * (shape->k_dim + (figure->latent ? 0 : shape->v_dim));
 	double bytes = 0, flops = 0, appended = 0;
@@ -222,7 +222,7 @@ cached(const struct kv_scene *scene)
 }
 
 double
-kv_scene_sample(void *context)
+kv_scene_sample(const void *context)
 {
 	const struct kv_scene *scene = context;
 	double us = 0;
@@ -268,7 +268,7 @@ warm_up(struct kv_scene *scene)
 }
 
 void
-kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_figure *figure)
+kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_case *figure)
 {
 	*scene = (struct kv_scene){ .figure = figure, .world = world };
 	scene->pool = kv_world_pool(world, figure);

@@ -15,7 +15,7 @@
 #include "kernels/kernels.h"
 
 #include "bench/limits.h"
-#include "bench/report.h"
+#include "bench/bench.h"
 #include "bench/torch.h"
 
 #define KV_ROW_KINDS 3
@@ -39,7 +39,7 @@ enum kv_work {
 };
 
 /** What is measured, as it is written down. */
-struct kv_figure {
+struct kv_case {
 	const char *group;
 	const char *name;
 	enum kv_work work;
@@ -57,7 +57,7 @@ struct kv_figure {
 	bool rotary;
 	bool out;     /* KV_COPY: from there into one place */
 	bool between; /* KV_COPY: as KV_PAGES does */
-	struct bench_relation relations[BENCH_MAX_RATIOS];
+	struct bench_relation relations[BENCH_MAX_RELATIONS];
 };
 
 /** Rows in braces: of each kind how many, query rows, tokens. */
@@ -73,7 +73,7 @@ struct kv_figure {
 	KV_GQA_HEADS(shape, 32), KV_GQA_HEADS(shape, 16), KV_GQA_HEADS(shape, 24), KV_GQA_HEADS(shape, 48)
 
 /** kv_suite_run - of the report's suite, all groups that have ratios of the kind asked for */
-void kv_suite_run(const struct bench_options *options, struct bench_report *report);
+void kv_suite_run(struct bench_report *report);
 
 /** kv_suite_list - a line for each figure, and what it is related to */
 void kv_suite_list(const struct bench_suite *suite);
@@ -92,7 +92,7 @@ struct kv_shape {
 };
 
 struct kv_pool {
-	const struct kv_figure *like; /* the first figure that wanted it */
+	const struct kv_case *like; /* the first figure that wanted it */
 	char name[32];
 	struct paged_pool *pool;
 	struct paged_pool_info info;
@@ -108,7 +108,7 @@ struct kv_world {
 };
 
 struct kv_scene {
-	const struct kv_figure *figure;
+	const struct kv_case *figure;
 	const struct kv_world *world;
 	const struct kv_pool *pool;
 	struct kv_shape shape;
@@ -136,36 +136,33 @@ struct kv_scene {
 	double bytes, flops;
 };
 
-struct kv_rows kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scale *scale);
-struct kv_shape kv_figure_shape(const struct kv_figure *figure, bool quick);
+struct kv_rows kv_figure_rows(const struct kv_case *figure, size_t kind, const struct kv_scale *scale);
+struct kv_shape kv_figure_shape(const struct kv_case *figure, bool quick);
 
-uint32_t kv_figure_page_size(const struct kv_figure *figure);
-enum paged_dtype kv_figure_dtype(const struct kv_figure *figure);
-uint32_t kv_figure_pages(const struct kv_figure *figure, const struct kv_scale *scale);
+uint32_t kv_figure_page_size(const struct kv_case *figure);
+enum paged_dtype kv_figure_dtype(const struct kv_case *figure);
+uint32_t kv_figure_pages(const struct kv_case *figure, const struct kv_scale *scale);
 
 /** kv_must - ends the program with the client's sentence unless status is PAGED_OK */
 void kv_must(const struct kv_world *world, enum paged_status status);
-
-/** kv_take - zeroed memory on a cache line, or the end */
-void *kv_take(size_t n, size_t size);
 
 /** kv_fill - moderate numbers of either sign, the same in every run */
 void kv_fill(void *memory, size_t size, enum paged_dtype dtype);
 
 /** kv_world_open - pools for all of these figures, none if no figure is of our making */
-void kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n,
+void kv_world_open(struct kv_world *world, const struct kv_case *const *figures, size_t n,
 		   const struct kv_scale *scale);
 void kv_world_close(struct kv_world *world);
 
 /** kv_world_pool - a figure's; NULL: it has none */
-const struct kv_pool *kv_world_pool(const struct kv_world *world, const struct kv_figure *figure);
+const struct kv_pool *kv_world_pool(const struct kv_world *world, const struct kv_case *figure);
 
 /** kv_scene_open - ready to be sampled: planned, tuned, tried and looked at */
-void kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_figure *figure);
+void kv_scene_open(struct kv_scene *scene, const struct kv_world *world, const struct kv_case *figure);
 void kv_scene_close(struct kv_scene *scene);
 
 /** kv_scene_sample - microseconds of its work, or with by_block nanoseconds a block (for rounds.h) */
-double kv_scene_sample(void *scene);
+double kv_scene_sample(const void *scene);
 
 /** kv_scene_copy - the limit of what writes pages, reads them, or both */
 void kv_scene_copy(struct kv_scene *scene);

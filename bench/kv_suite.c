@@ -6,7 +6,6 @@
 
 #include "bench/kv_scene.h"
 #include "bench/machine.h"
-#include "bench/rounds.h"
 #include "bench/threads.h"
 
 /* Of what is free, for one group. */
@@ -16,16 +15,16 @@
 #define GROUP_LIMIT_S 8.0
 
 struct group {
-	const struct kv_figure *figures[ROUNDS_MAX_FIGURES];
+	const struct kv_case *figures[BENCH_MAX_CASES];
 	size_t n;
 	struct kv_world world;
-	struct kv_scene scenes[ROUNDS_MAX_FIGURES];
+	struct kv_scene scenes[BENCH_MAX_CASES];
 };
 
 static bool
-related(const struct kv_figure *figure, enum bench_against against, const char *to)
+related(const struct kv_case *figure, enum bench_against against, const char *to)
 {
-	for (size_t i = 0; i < BENCH_MAX_RATIOS && figure->relations[i].to != NULL; i++)
+	for (size_t i = 0; i < BENCH_MAX_RELATIONS && figure->relations[i].to != NULL; i++)
 		if (figure->relations[i].against == against && (to == NULL || strcmp(figure->relations[i].to, to) == 0))
 			return true;
 	return false;
@@ -33,7 +32,7 @@ related(const struct kv_figure *figure, enum bench_against against, const char *
 
 /* Those with a ratio of the kind asked for, and those that they are compared with. */
 static void
-group_choose(struct group *group, const struct kv_figure *figures, size_t n, enum bench_against against)
+group_choose(struct group *group, const struct kv_case *figures, size_t n, enum bench_against against)
 {
 	group->n = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -43,8 +42,8 @@ group_choose(struct group *group, const struct kv_figure *figures, size_t n, enu
 			wanted = related(&figures[j], against, figures[i].name);
 		if (!wanted)
 			continue;
-		if (group->n == ROUNDS_MAX_FIGURES)
-			bench_die("%s: more than %d figures", figures[i].group, ROUNDS_MAX_FIGURES);
+		if (group->n == BENCH_MAX_CASES)
+			bench_die("%s: more than %d figures", figures[i].group, BENCH_MAX_CASES);
 		group->figures[group->n++] = &figures[i];
 	}
 }
@@ -88,26 +87,26 @@ group_scale(const struct group *group, const struct bench_options *options, stru
 static void
 group_measure(struct group *group, const struct bench_options *options, struct bench_report *report)
 {
-	struct rounds_figure figures[ROUNDS_MAX_FIGURES];
+	struct bench_case cases[BENCH_MAX_CASES];
 	struct kv_scale scale = group_scale(group, options, report);
 
 	kv_world_open(&group->world, group->figures, group->n, &scale);
 	for (size_t i = 0; i < group->n; i++) {
-		const struct kv_figure *figure = group->figures[i];
+		const struct kv_case *figure = group->figures[i];
 		struct kv_scene *scene = &group->scenes[i];
 
 		kv_scene_open(scene, &group->world, figure);
-		figures[i] = (struct rounds_figure){ .name = figure->name,
-						     .unit = figure->by_block ? "ns" : "us",
-						     .sample = kv_scene_sample,
-						     .context = scene,
-						     .skipped = scene->skipped,
-						     .how = figure->work == KV_TORCH ? scene->torch.how : NULL,
-						     .bytes = scene->bytes,
-						     .flops = scene->flops };
-		memcpy(figures[i].relations, figure->relations, sizeof(figures[i].relations));
+		cases[i] = (struct bench_case){ .name = figure->name,
+						.unit = figure->by_block ? "ns" : "us",
+						.sample = kv_scene_sample,
+						.context = scene,
+						.skipped = scene->skipped != NULL ? strdup(scene->skipped) : NULL,
+						.how = figure->work == KV_TORCH ? strdup(scene->torch.how) : NULL,
+						.bytes = scene->bytes,
+						.flops = scene->flops };
+		memcpy(cases[i].relations, figure->relations, sizeof(cases[i].relations));
 	}
-	rounds_measure(figures, group->n, options, GROUP_LIMIT_S, report);
+	bench_rounds(report, cases, group->n, GROUP_LIMIT_S);
 	for (size_t i = 0; i < group->n; i++)
 		kv_scene_close(&group->scenes[i]);
 	kv_world_close(&group->world);
@@ -135,7 +134,7 @@ describe(struct bench_report *report)
 		 "%u pinned threads, kernels by %s, streams by %s, peak of %s", threads_number(), info.isa,
 		 limit_isa_name(), limit_unit_name(limit_peak_unit()));
 	paged_client_close(client);
-	if (report->against == BENCH_AGAINST_TORCH) {
+	if (report->options->against == BENCH_AGAINST_TORCH) {
 		size_t at = strlen(report->machine);
 
 		torch_start();
@@ -145,7 +144,7 @@ describe(struct bench_report *report)
 
 /* A name, or a part of it, asks for what is long, too. */
 static bool
-chosen(const struct kv_figure *figure, const struct bench_options *options)
+chosen(const struct kv_case *figure, const struct bench_options *options)
 {
 	if (options->only != NULL)
 		return strstr(figure->group, options->only) != NULL;
@@ -153,10 +152,11 @@ chosen(const struct kv_figure *figure, const struct bench_options *options)
 }
 
 void
-kv_suite_run(const struct bench_options *options, struct bench_report *report)
+kv_suite_run(struct bench_report *report)
 {
-	const struct kv_figure *figures = report->suite->kv_figures;
-	size_t n = report->suite->n_kv_figures;
+	const struct bench_options *options = report->options;
+	const struct kv_case *figures = report->suite->kv_cases;
+	size_t n = report->suite->n_kv_cases;
 	static struct group group;
 
 	threads_start(options->n_threads);
@@ -169,10 +169,10 @@ kv_suite_run(const struct bench_options *options, struct bench_report *report)
 		group_choose(&group, &figures[i], of_group, options->against);
 		if (group.n == 0)
 			continue;
-		rounds_progress(report->suite->name, figures[i].group, i, n);
+		bench_progress(report, figures[i].group, i, n);
 		group_measure(&group, options, report);
 	}
-	rounds_progress(NULL, NULL, 0, 0);
+	bench_progress(report, NULL, 0, 0);
 	torch_stop();
 	threads_release();
 	if (report->n_results == 0)
@@ -183,14 +183,14 @@ kv_suite_run(const struct bench_options *options, struct bench_report *report)
 void
 kv_suite_list(const struct bench_suite *suite)
 {
-	for (size_t i = 0; i < suite->n_kv_figures; i++) {
-		const struct kv_figure *figure = &suite->kv_figures[i];
+	for (size_t i = 0; i < suite->n_kv_cases; i++) {
+		const struct kv_case *figure = &suite->kv_cases[i];
 		const struct bench_relation *relations = figure->relations;
 
 		if (relations[0].to == NULL)
 			continue;
 		printf("    %-36s", figure->name);
-		for (size_t r = 0; r < BENCH_MAX_RATIOS && relations[r].to != NULL; r++)
+		for (size_t r = 0; r < BENCH_MAX_RELATIONS && relations[r].to != NULL; r++)
 			printf(" %s%s%s", bench_against_name(relations[r].against),
 			       relations[r].target != NULL ? " " : "",
 			       relations[r].target != NULL ? relations[r].target : "");

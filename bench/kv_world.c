@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "bench/kv_scene.h"
-#include "bench/mods.h"
 #include "bench/threads.h"
 
 #define QUICK_TOKENS 72u
@@ -22,17 +21,6 @@ kv_must(const struct kv_world *world, enum paged_status status)
 		bench_die("%s", paged_client_error(world->client));
 }
 
-void *
-kv_take(size_t n, size_t size)
-{
-	void *p = aligned_alloc(64, ((n != 0 ? n : 1) * size + 63) / 64 * 64);
-
-	if (p == NULL)
-		bench_die("no memory for %zu elements of %zu bytes", n, size);
-	memset(p, 0, n * size);
-	return p;
-}
-
 /* Sizes */
 
 static uint32_t
@@ -42,7 +30,7 @@ within(uint32_t n, uint32_t least, uint32_t most)
 }
 
 struct kv_rows
-kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scale *scale)
+kv_figure_rows(const struct kv_case *figure, size_t kind, const struct kv_scale *scale)
 {
 	struct kv_rows rows = figure->rows[kind];
 
@@ -59,7 +47,7 @@ kv_figure_rows(const struct kv_figure *figure, size_t kind, const struct kv_scal
 }
 
 struct kv_shape
-kv_figure_shape(const struct kv_figure *figure, bool quick)
+kv_figure_shape(const struct kv_case *figure, bool quick)
 {
 	struct kv_shape shape = { 32, 8, 128, 128 };
 
@@ -73,19 +61,19 @@ kv_figure_shape(const struct kv_figure *figure, bool quick)
 }
 
 uint32_t
-kv_figure_page_size(const struct kv_figure *figure)
+kv_figure_page_size(const struct kv_case *figure)
 {
 	return figure->page_size != 0 ? figure->page_size : 16;
 }
 
 enum paged_dtype
-kv_figure_dtype(const struct kv_figure *figure)
+kv_figure_dtype(const struct kv_case *figure)
 {
 	return figure->dtype != PAGED_DTYPE_NONE ? figure->dtype : PAGED_BF16;
 }
 
 uint32_t
-kv_figure_pages(const struct kv_figure *figure, const struct kv_scale *scale)
+kv_figure_pages(const struct kv_case *figure, const struct kv_scale *scale)
 {
 	uint32_t page_size = kv_figure_page_size(figure), n = 0;
 
@@ -100,20 +88,20 @@ kv_figure_pages(const struct kv_figure *figure, const struct kv_scale *scale)
 /* Pools */
 
 static bool
-has_pool(const struct kv_figure *figure)
+has_pool(const struct kv_case *figure)
 {
 	return figure->work != KV_PEAK && figure->work != KV_TORCH;
 }
 
 static bool
-alike(const struct kv_figure *a, const struct kv_figure *b)
+alike(const struct kv_case *a, const struct kv_case *b)
 {
 	return kv_figure_page_size(a) == kv_figure_page_size(b) && kv_figure_dtype(a) == kv_figure_dtype(b) &&
 	       a->latent == b->latent && a->q_heads == b->q_heads && a->kv_heads == b->kv_heads;
 }
 
 static struct kv_pool *
-pool_of(struct kv_world *world, const struct kv_figure *figure)
+pool_of(struct kv_world *world, const struct kv_case *figure)
 {
 	for (size_t i = 0; i < world->n_pools; i++)
 		if (alike(world->pools[i].like, figure))
@@ -161,23 +149,15 @@ kv_fill(void *memory, size_t size, enum paged_dtype dtype)
 static void
 pool_open(struct kv_world *world, struct kv_pool *pool)
 {
-	uint64_t state = 1;
-
 	kv_must(world, paged_pool_open(world->client, pool->name, &pool->pool));
 	pool->info.struct_size = sizeof(pool->info);
 	kv_must(world, paged_pool_info(pool->pool, &pool->info));
 	kv_fill(pool->info.base, pool->info.size, kv_figure_dtype(pool->like));
-	pool->permuted = kv_take(pool->n_pages, sizeof(*pool->permuted));
-	for (uint32_t i = 0; i < pool->n_pages; i++) {
-		uint32_t j = bench_random(&state, i + 1);
-
-		pool->permuted[i] = pool->permuted[j];
-		pool->permuted[j] = i;
-	}
+	pool->permuted = bench_permutation(pool->n_pages);
 }
 
 void
-kv_world_open(struct kv_world *world, const struct kv_figure *const *figures, size_t n, const struct kv_scale *scale)
+kv_world_open(struct kv_world *world, const struct kv_case *const *figures, size_t n, const struct kv_scale *scale)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params),
 					      .n_threads = scale->n_threads,
@@ -214,7 +194,7 @@ kv_world_close(struct kv_world *world)
 }
 
 const struct kv_pool *
-kv_world_pool(const struct kv_world *world, const struct kv_figure *figure)
+kv_world_pool(const struct kv_world *world, const struct kv_case *figure)
 {
 	for (size_t i = 0; i < world->n_pools && has_pool(figure); i++)
 		if (alike(world->pools[i].like, figure))

@@ -8,6 +8,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/gpu_reader.h \
 	%D%/gpu_scene.c \
 	%D%/gpu_scene.h \
+	%D%/helpers.c \
 	%D%/kv_copy.c \
 	%D%/kv_mods.c \
 	%D%/kv_scene.c \
@@ -22,11 +23,9 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/mods.c \
 	%D%/mods.h \
 	%D%/peak.c \
-	%D%/peers.c \
+	%D%/processes.c \
 	%D%/report.c \
-	%D%/report.h \
 	%D%/rounds.c \
-	%D%/rounds.h \
 	%D%/stream.c \
 	%D%/stream_body.h \
 	%D%/suite_append.c \
@@ -40,8 +39,6 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_prefill.c \
 	%D%/suite_scale.c \
 	%D%/suite_served.c \
-	%D%/target.c \
-	%D%/target.h \
 	%D%/threads.c \
 	%D%/threads.h \
 	%D%/torch.c \

@@ -6,30 +6,13 @@
 
 #include "bench/bench.h"
 
-void
-bench_must(enum paged_status status, const struct paged_error *error)
-{
-	if (status != PAGED_OK)
-		bench_die("%s", error->text);
-}
-
-uint32_t
-bench_random(uint64_t *state, uint32_t below)
-{
-	*state = *state * 6364136223846793005u + 1442695040888963407u;
-	return (uint32_t)((*state >> 33) % below);
-}
-
 /* Lengths of half to one and a half of the average. */
 static int32_t *
 make_documents(uint32_t n_tokens)
 {
 	uint32_t mean = n_tokens / BENCH_DOCUMENTS, at = 0;
-	int32_t *documents = calloc(n_tokens, sizeof(*documents));
+	int32_t *documents = bench_alloc(n_tokens, sizeof(*documents));
 	uint64_t state = 1;
-
-	if (documents == NULL)
-		bench_die("no memory for %u tokens", n_tokens);
 
 	for (int32_t d = 0; d < BENCH_DOCUMENTS; d++) {
 		uint32_t end = (uint32_t)(d + 1) * mean;

@@ -24,10 +24,4 @@ struct bench_mod {
 void bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens);
 void bench_mod_close(struct bench_mod *mod);
 
-/** bench_must - ends the program with the error's sentence unless status is PAGED_OK */
-void bench_must(enum paged_status status, const struct paged_error *error);
-
-/** bench_random - the next number below `below`, the same in every run */
-uint32_t bench_random(uint64_t *state, uint32_t below);
-
 #endif

@@ -1,83 +1,126 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/rounds.h"
-
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "bench/bench.h"
 
 #define LEAST_ROUNDS 5u
 
 void
-rounds_progress(const char *suite, const char *name, size_t i, size_t n)
+bench_progress(const struct bench_report *report, const char *name, size_t i, size_t n)
 {
 	if (!isatty(STDERR_FILENO))
 		return;
 	if (name != NULL)
-		fprintf(stderr, "\r%s: %-60.60s %zu of %zu ", suite, name, i, n);
+		fprintf(stderr, "\r%s: %-60.60s %zu of %zu ", report->suite->name, name, i, n);
 	else
 		fprintf(stderr, "\r%*s\r", 90, "");
 }
 
-static size_t
-find(const struct rounds_figure *figures, size_t n, const char *name)
+static struct bench_result *
+result_add(struct bench_report *report, const struct bench_case *of)
 {
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(figures[i].name, name) == 0 && figures[i].skipped == NULL)
-			return i;
-	return n;
+	struct bench_result *result = &report->results[report->n_results++];
+
+	if (report->n_results > BENCH_MAX_RESULTS)
+		bench_die("%s: more than %d cases", report->suite->name, BENCH_MAX_RESULTS);
+	*result = (struct bench_result){ .of = *of };
+	return result;
+}
+
+void
+bench_skip(struct bench_report *report, const char *name, const char *unit, const char *why)
+{
+	result_add(report, &(struct bench_case){ .name = name, .unit = unit, .skipped = why });
+}
+
+static int
+compare_doubles(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Each sample over the other's of the same round: what slowed both down cancels out. */
+static struct bench_ratio
+ratio_of(const double *over, const double *under, size_t n)
+{
+	double sorted[BENCH_MAX_SAMPLES], least = over[0], least_under = under != NULL ? under[0] : 1;
+
+	for (size_t s = 0; s < n; s++) {
+		sorted[s] = under != NULL ? over[s] / under[s] : over[s];
+		least = fmin(least, over[s]);
+		least_under = under != NULL ? fmin(least_under, under[s]) : 1;
+	}
+	qsort(sorted, n, sizeof(*sorted), compare_doubles);
+	return (struct bench_ratio){ sorted[n / 2], sorted[n / 10], sorted[n - 1 - n / 10], least / least_under };
+}
+
+/* A case's samples; NULL: it is not measured here. */
+static const double *
+samples_find(const struct bench_case *cases, size_t n, const double (*samples)[BENCH_MAX_SAMPLES], const char *name)
+{
+	for (size_t i = 0; i < n && name != NULL; i++)
+		if (strcmp(cases[i].name, name) == 0 && cases[i].skipped == NULL)
+			return samples[i];
+	return NULL;
 }
 
 static void
-relate(const struct rounds_figure *figures, size_t n, size_t i, double (*samples)[BENCH_MAX_SAMPLES], size_t n_rounds,
-       enum bench_against against, struct bench_result *result)
+summarise(struct bench_report *report, const struct bench_case *cases, size_t n,
+	  const double (*samples)[BENCH_MAX_SAMPLES], size_t n_rounds)
 {
-	for (size_t r = 0; r < BENCH_MAX_RATIOS && figures[i].relations[r].to != NULL; r++) {
-		const struct bench_relation *relation = &figures[i].relations[r];
-		size_t to = find(figures, n, relation->to);
+	for (size_t i = 0; i < n; i++) {
+		struct bench_result *result = result_add(report, &cases[i]);
+		const double *own = samples[i], *other = samples_find(cases, n, samples, cases[i].limit);
 
-		if (to < n && relation->against == against)
-			report_relate(result, relation, samples[i], samples[to], n_rounds);
+		if (cases[i].skipped != NULL)
+			continue;
+		result->n_samples = n_rounds;
+		result->value = ratio_of(own, NULL, n_rounds);
+		if (other != NULL)
+			result->limit = ratio_of(own, other, n_rounds);
+		for (size_t r = 0; r < BENCH_MAX_RELATIONS; r++) {
+			const struct bench_relation *relation = &cases[i].relations[r];
+
+			other = samples_find(cases, n, samples, relation->to);
+			if (other == NULL || relation->against != report->options->against)
+				continue;
+			result->ratios[r] = relation->sense == BENCH_TIMES ? ratio_of(own, other, n_rounds)
+									   : ratio_of(other, own, n_rounds);
+		}
 	}
 }
 
 void
-rounds_measure(const struct rounds_figure *figures, size_t n, const struct bench_options *options, double limit_s,
-	       struct bench_report *report)
+bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t n, double limit_s)
 {
-	static double samples[ROUNDS_MAX_FIGURES][BENCH_MAX_SAMPLES];
-	uint64_t start = bench_now_ns();
+	static double samples[BENCH_MAX_CASES][BENCH_MAX_SAMPLES];
+	const struct bench_options *options = report->options;
 	size_t n_rounds = 0, least = options->quick ? 1 : LEAST_ROUNDS;
+	uint64_t start = bench_now_ns();
 
+	if (n > BENCH_MAX_CASES)
+		bench_die("%s: %zu cases, room for %d", cases[0].name, n, BENCH_MAX_CASES);
 	if (options->limit_s > 0)
 		limit_s = options->limit_s;
 	if (options->quick)
 		limit_s = 0;
-	if (n > ROUNDS_MAX_FIGURES)
-		bench_die("%s: %zu figures, room for %d", figures[0].name, n, ROUNDS_MAX_FIGURES);
-	for (size_t round = 0; n_rounds < options->n_samples; round++) {
-		for (size_t i = 0; i < n; i++)
-			if (figures[i].skipped == NULL) {
-				rounds_progress(report->suite->name, figures[i].name, n_rounds, options->n_samples);
-				samples[i][n_rounds] = figures[i].sample(figures[i].context);
-			}
-		n_rounds += round > 0 || options->quick;
-		if (n_rounds >= least && (double)(bench_now_ns() - start) / 1e9 > limit_s)
+	for (bool warm = options->quick; n_rounds < options->n_samples; warm = true) {
+		for (size_t i = 0; i < n; i++) {
+			if (cases[i].skipped != NULL)
+				continue;
+			bench_progress(report, cases[i].name, n_rounds, options->n_samples);
+			samples[i][n_rounds] = cases[i].sample(cases[i].context);
+		}
+		n_rounds += warm;
+		if (n_rounds >= least && bench_since_us(start) > limit_s * 1e6)
 			break;
 	}
-	rounds_progress(NULL, NULL, 0, 0);
-	for (size_t i = 0; i < n; i++) {
-		struct bench_result *result = report_add(report, figures[i].name, figures[i].unit);
-
-		result->target = figures[i].target;
-		if (figures[i].skipped != NULL) {
-			snprintf(result->skipped, sizeof(result->skipped), "%s", figures[i].skipped);
-			continue;
-		}
-		report_summarise(result, samples[i], samples[i], n_rounds);
-		result->n_samples = n_rounds;
-		snprintf(result->how, sizeof(result->how), "%s", figures[i].how != NULL ? figures[i].how : "");
-		result->bytes = figures[i].bytes;
-		result->flops = figures[i].flops;
-		relate(figures, n, i, samples, n_rounds, options->against, result);
-	}
+	bench_progress(report, NULL, 0, 0);
+	summarise(report, cases, n, samples, n_rounds);
 }

@@ -38,7 +38,7 @@
 
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })
 
-static const struct kv_figure figures[] = {
+static const struct kv_case figures[] = {
 	/* FlashInfer's bench_append_paged_kv_cache, and a decode step of a large batch. */
 	APPEND("append 5000", ">= 0.8", NULL, .rows = ONE_5000),
 	APPEND("append 8 x 625", ">= 0.8", NULL, .rows = KV_ROWS({ 8, 625, 625 })),
@@ -63,8 +63,7 @@ const struct bench_suite bench_suite_append = {
 	.name = "append",
 	.what = "K and V into pages, out of them and between them, beside copying as many bytes",
 	.run = kv_suite_run,
-	.list = kv_suite_list,
-	.kv_figures = figures,
-	.n_kv_figures = sizeof(figures) / sizeof(figures[0]),
+	.kv_cases = figures,
+	.n_kv_cases = BENCH_N(figures),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
 };

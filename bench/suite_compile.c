@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What NVRTC takes for an attention kernel with mods in it, beside the same
- * kernel without.  Processor time of the process: what else the machine does
- * hides less of it than of the time that passes.
+ * What NVRTC takes for an attention kernel with mods in it, next to the same
+ * kernel without.  Processor time of the process, because other processes
+ * disturb it less than elapsed time.
  */
-#include "bench/bench.h"
-
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "bench/mods.h"
-#include "bench/report.h"
+#include "bench/bench.h"
 #include "kernels/cuda/compile.h"
 #include "kernels/mod/source.h"
-
-#define N(array) (sizeof(array) / sizeof((array)[0]))
-#define MAX_ROUNDS 31u
 
 static const struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 },
 					  { .name = "heads", .dtype = MOD_I32 },
@@ -25,7 +20,7 @@ static const struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }
 					  { .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
 					  { .name = "bias", .dtype = MOD_F32, .n_dims = 2 } };
 
-static const struct {
+static const struct pair {
 	const char *name, *mask, *score;
 } pairs[] = { { "no mod", NULL, NULL },
 	      { "window", "kv_idx <= q_idx && q_idx - kv_idx < window", NULL },
@@ -34,7 +29,7 @@ static const struct {
 	      { "soft cap", NULL, "cap * tanh(score / cap)" },
 	      { "bias", NULL, "score + bias[q_idx][kv_idx]" } };
 
-static const struct {
+static const struct kernel {
 	const char *source, *kernel;
 } kernels[] = { { "attention_simt", "attention_simt_128" },
 		{ "attention_mma", "attention_mma_bf16_64" },
@@ -45,6 +40,13 @@ static const int capabilities[] = { 80, 90 };
 
 static struct cuda_nvrtc nvrtc;
 
+struct fixture {
+	const struct kernel *kernel;
+	const struct pair *pair;
+	int capability;
+	char name[56];
+};
+
 static struct mod *
 parse(enum mod_kind kind, const char *text)
 {
@@ -52,7 +54,7 @@ parse(enum mod_kind kind, const char *text)
 	struct mod *mod = NULL;
 
 	if (text != NULL)
-		bench_must(mod_parse(kind, text, strlen(text), names, N(names), &mod, &error), &error);
+		bench_must(mod_parse(kind, text, strlen(text), names, BENCH_N(names), &mod, &error), &error);
 	return mod;
 }
 
@@ -66,17 +68,18 @@ processor_ms(void)
 }
 
 static double
-sample(size_t kernel, size_t pair, int capability)
+sample(const void *context)
 {
-	struct cuda_compile_params params = { kernels[kernel].source, kernels[kernel].kernel, NULL, "" };
-	struct mod *mask = parse(MOD_MASK, pairs[pair].mask), *score = parse(MOD_SCORE, pairs[pair].score);
+	const struct fixture *fixture = context;
+	struct cuda_compile_params params = { fixture->kernel->source, fixture->kernel->kernel, NULL, "" };
+	struct mod *mask = parse(MOD_MASK, fixture->pair->mask), *score = parse(MOD_SCORE, fixture->pair->score);
 	struct cuda_compiled image;
 	struct paged_error error;
 	double begin, end;
 	char *text;
 
 	bench_must(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &text, &error), &error);
-	bench_must(cuda_compile_arch(&nvrtc, capability, params.arch, &error), &error);
+	bench_must(cuda_compile_arch(&nvrtc, fixture->capability, params.arch, &error), &error);
 	params.mods = text;
 	begin = processor_ms();
 	bench_must(cuda_compile(&nvrtc, &params, &image, &error), &error);
@@ -89,49 +92,41 @@ sample(size_t kernel, size_t pair, int capability)
 }
 
 static void
-kernel_report(struct bench_report *report, size_t kernel, int capability)
+kernel_measure(struct bench_report *report, const struct kernel *kernel, int capability)
 {
-	double samples[N(pairs)][MAX_ROUNDS];
-	char none[sizeof(report->results->name)] = "";
+	struct fixture *fixtures = bench_alloc(BENCH_N(pairs), sizeof(*fixtures));
+	struct bench_case cases[BENCH_N(pairs)];
 
-	for (size_t s = 0; s < report->n_samples; s++)
-		for (size_t i = 0; i < N(pairs); i++)
-			samples[i][s] = sample(kernel, i, capability);
-	for (size_t i = 0; i < N(pairs); i++) {
-		struct bench_result *result;
-		char name[sizeof(none)];
-
-		snprintf(name, sizeof(name), "sm_%d %s, %s", capability, strchr(kernels[kernel].kernel, '_') + 1,
-			 pairs[i].name);
-		result = report_add(report, name, "ms");
-		report_summarise(result, samples[i], samples[0], report->n_samples);
-		if (i == 0) {
-			memcpy(none, name, sizeof(none));
-			continue;
+	for (size_t i = 0; i < BENCH_N(pairs); i++) {
+		fixtures[i] = (struct fixture){ kernel, &pairs[i], capability, "" };
+		snprintf(fixtures[i].name, sizeof(fixtures[i].name), "sm_%d %s, %s", capability,
+			 strchr(kernel->kernel, '_') + 1, pairs[i].name);
+		cases[i] = (struct bench_case){
+			.name = fixtures[i].name, .unit = "ms", .sample = sample, .context = &fixtures[i]
+		};
+		if (i > 0) {
+			cases[i].limit = fixtures[0].name;
+			cases[i].target = "<= 1.3";
 		}
-		memcpy(result->limit, none, sizeof(none));
-		result->target = "<= 1.3";
 	}
+	bench_rounds(report, cases, BENCH_N(pairs), INFINITY);
 }
 
 static void
-run(const struct bench_options *options, struct bench_report *report)
+run(struct bench_report *report)
 {
-	struct paged_error error;
+	static struct paged_error error;
+	const char *only = report->options->only;
 
 	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK) {
-		snprintf(report_add(report, "all", "ms")->skipped, sizeof(report->results->skipped), "%s", error.text);
+		bench_skip(report, "all", "ms", error.text);
 		return;
 	}
 	snprintf(report->machine, sizeof(report->machine), "NVRTC %d.%d", nvrtc.major, nvrtc.minor);
-	if (options->quick)
-		report->n_samples = 1;
-	else if (report->n_samples > MAX_ROUNDS)
-		report->n_samples = MAX_ROUNDS;
-	for (size_t c = 0; c < N(capabilities); c++)
-		for (size_t k = 0; k < N(kernels); k++)
-			if (options->only == NULL || strstr(kernels[k].kernel, options->only) != NULL)
-				kernel_report(report, k, capabilities[c]);
+	for (size_t c = 0; c < BENCH_N(capabilities); c++)
+		for (size_t k = 0; k < BENCH_N(kernels); k++)
+			if (only == NULL || strstr(kernels[k].kernel, only) != NULL)
+				kernel_measure(report, &kernels[k], capabilities[c]);
 	cuda_nvrtc_close(&nvrtc);
 }
 

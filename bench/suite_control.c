@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The control plane: what a request, an attachment, a plan and a death cost. */
-#include "bench/bench.h"
-
-#include <pagedclient.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/bench.h"
+
 #define N_SEQS 256
-#define N_TRIPS 50  /* round trips a sample */
 #define N_PLANS 200 /* plans a sample */
 #define KILL_PAGES 1024
 
@@ -31,35 +27,32 @@ static struct paged_batch_row rows[N_SEQS];
 static const char *echo;
 static struct bench_dealer dealer;
 
-static void
-must(enum paged_status status, struct paged_client *of)
+static struct paged_client *
+attach(struct paged_pool **pool_p)
 {
-	if (status != PAGED_OK)
-		bench_die("%s: %s", paged_status_name(status), paged_client_error(of));
+	struct paged_client *new = NULL;
+	enum paged_status status = paged_client_open(runtime, NULL, &new);
+
+	bench_client_must(new, status);
+	bench_client_must(new, paged_pool_open(new, "bench", pool_p));
+	return new;
 }
 
-/* 4096 tokens each: a decode batch of some size. */
-static void
-sequences_setup(void)
-{
-	uint32_t tokens[N_SEQS];
-
-	must(paged_seq_create(pool, N_SEQS, seqs), client);
-	for (int i = 0; i < N_SEQS; i++)
-		tokens[i] = 2048;
-	must(paged_seq_reserve(pool, N_SEQS, seqs, tokens), client);
-	for (int i = 0; i < N_SEQS; i++)
-		rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = 1024 };
-	must(paged_batch_create(pool, NULL, &batch), client);
-}
-
+/* 2048 tokens each: a decode batch of some size. */
 static void
 setup(void)
 {
+	uint32_t tokens[N_SEQS];
+
 	runtime = bench_daemon_start(configuration);
-	must(paged_client_open(runtime, NULL, &client), client);
-	must(paged_pool_open(client, "bench", &pool), client);
-	sequences_setup();
+	client = attach(&pool);
+	bench_client_must(client, paged_seq_create(pool, N_SEQS, seqs));
+	for (int i = 0; i < N_SEQS; i++) {
+		tokens[i] = 2048;
+		rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = 1024 };
+	}
+	bench_client_must(client, paged_seq_reserve(pool, N_SEQS, seqs, tokens));
+	bench_client_must(client, paged_batch_create(pool, NULL, &batch));
 	echo = bench_echo_start();
 	bench_dealer_open(&dealer, echo);
 }
@@ -73,182 +66,161 @@ teardown(void)
 	bench_daemon_stop();
 }
 
+/* One more page for each of 256 sequences in one request; truncating them again is not timed. */
 static double
-per_trip_us(uint64_t start_ns)
-{
-	return (double)(bench_now_ns() - start_ns) / 1e3 / N_TRIPS;
-}
-
-/* The limit: the same transport with nothing behind it. */
-static double
-sample_zmq(void)
-{
-	uint64_t start = bench_now_ns();
-
-	for (int i = 0; i < N_TRIPS; i++)
-		bench_dealer_trip(&dealer);
-	return per_trip_us(start);
-}
-
-static double
-sample_ping(void)
-{
-	uint64_t start = bench_now_ns();
-
-	for (int i = 0; i < N_TRIPS; i++)
-		must(paged_client_ping(client), client);
-	return per_trip_us(start);
-}
-
-/* One more page for each of 256 sequences in one request; what was taken is given back untimed. */
-static double
-sample_reserve(void)
+sample_reserve(const void *context)
 {
 	uint32_t tokens[N_SEQS], before[N_SEQS];
-	uint64_t total = 0;
+	double us = 0;
 
-	for (int i = 0; i < N_SEQS; i++)
-		before[i] = 2048;
-	for (int trip = 0; trip < N_TRIPS; trip++) {
+	(void)context;
+	for (int trip = 0; trip < BENCH_TRIPS; trip++) {
 		uint64_t start;
 
-		for (int i = 0; i < N_SEQS; i++)
+		for (int i = 0; i < N_SEQS; i++) {
+			before[i] = 2048;
 			tokens[i] = 2048 + 16;
+		}
 		start = bench_now_ns();
-		must(paged_seq_reserve(pool, N_SEQS, seqs, tokens), client);
-		total += bench_now_ns() - start;
-		must(paged_seq_truncate(pool, N_SEQS, seqs, before), client);
+		bench_client_must(client, paged_seq_reserve(pool, N_SEQS, seqs, tokens));
+		us += bench_since_us(start);
+		bench_client_must(client, paged_seq_truncate(pool, N_SEQS, seqs, before));
 	}
-	return (double)total / 1e3 / N_TRIPS;
+	return us / BENCH_TRIPS;
 }
 
 /* A plan of a decode step in steady state: every row one token longer than last time. */
 static double
-sample_plan(void)
+sample_plan(const void *context)
 {
 	uint64_t start = bench_now_ns();
 
+	(void)context;
 	for (int step = 0; step < N_PLANS; step++) {
 		for (int i = 0; i < N_SEQS; i++)
 			rows[i].kv_len = 1024 + (uint32_t)step;
-		must(paged_batch_plan(batch, N_SEQS, rows), client);
+		bench_client_must(client, paged_batch_plan(batch, N_SEQS, rows));
 	}
-	return (double)(bench_now_ns() - start) / N_PLANS / N_SEQS;
+	return bench_since_us(start) * 1e3 / N_PLANS / N_SEQS;
 }
 
 static double
-sample_attach(void)
+sample_attach(const void *context)
 {
-	struct paged_client *other;
 	struct paged_pool *other_pool;
 	uint64_t start = bench_now_ns();
-	double ms;
+	struct paged_client *other = attach(&other_pool);
+	double us = bench_since_us(start);
 
-	must(paged_client_open(runtime, NULL, &other), other);
-	must(paged_pool_open(other, "bench", &other_pool), other);
-	ms = (double)(bench_now_ns() - start) / 1e6;
+	(void)context;
 	paged_client_close(other);
-	return ms;
+	return us / 1e3;
 }
 
 /* The limit of attaching: a ZeroMQ context, a socket, a connection, one round trip. */
 static double
-sample_zmq_attach(void)
+sample_zmq_attach(const void *context)
 {
 	struct bench_dealer other;
 	uint64_t start = bench_now_ns();
-	double ms;
+	double us;
 
+	(void)context;
 	bench_dealer_open(&other, echo);
 	bench_dealer_trip(&other);
-	ms = (double)(bench_now_ns() - start) / 1e6;
+	us = bench_since_us(start);
 	bench_dealer_close(&other);
-	return ms;
+	return us / 1e3;
 }
 
-/* A worker that holds pages says so through the pipe and sleeps until it is killed. */
+/* A worker that holds pages writes its sequence to the pipe and sleeps until it is killed. */
 static void
-victim(int ready)
+worker_run(int ready)
 {
-	struct paged_client *own;
-	struct paged_pool *own_pool;
 	uint32_t tokens = KILL_PAGES * 16;
+	struct paged_pool *own_pool;
+	struct paged_client *own = attach(&own_pool);
 	paged_seq_id seq;
 
-	must(paged_client_open(runtime, NULL, &own), own);
-	must(paged_pool_open(own, "bench", &own_pool), own);
-	must(paged_seq_create(own_pool, 1, &seq), own);
-	must(paged_seq_reserve(own_pool, 1, &seq, &tokens), own);
+	bench_client_must(own, paged_seq_create(own_pool, 1, &seq));
+	bench_client_must(own, paged_seq_reserve(own_pool, 1, &seq, &tokens));
 	if (write(ready, &seq, sizeof(seq)) != sizeof(seq))
 		_exit(1);
 	pause();
 	_exit(0);
 }
 
-static pid_t
-victim_start(paged_seq_id *seq)
+/* Milliseconds from SIGKILL until `ended` returns. */
+static double
+killed_ms(void (*ended)(paged_seq_id seq, int pid_fd))
 {
-	int ready[2];
+	int ready[2], pid_fd;
+	paged_seq_id seq;
+	uint64_t start;
+	double us;
 	pid_t pid;
 
 	if (pipe(ready) != 0)
 		bench_die("pipe: %m");
 	pid = fork();
 	if (pid == 0)
-		victim(ready[1]);
-	if (read(ready[0], seq, sizeof(*seq)) != sizeof(*seq))
-		bench_die("the victim failed");
-	close(ready[0]);
-	close(ready[1]);
-	return pid;
-}
-
-static double
-sample_kill(void)
-{
-	paged_seq_id seq;
-	pid_t pid = victim_start(&seq);
-	uint64_t start = bench_now_ns();
-	double ms;
-
-	kill(pid, SIGKILL);
-	/* The sequence is stale in the shared table once its pages are back. */
-	while (paged_seq_read(pool, seq, NULL, NULL, 0) != PAGED_ERR_STALE)
-		sched_yield();
-	ms = (double)(bench_now_ns() - start) / 1e6;
-	waitpid(pid, NULL, 0);
-	return ms;
-}
-
-/* The limit of noticing a death: such a worker killed, until its pidfd is readable. */
-static double
-sample_pidfd(void)
-{
-	struct pollfd poll_fd = { .events = POLLIN };
-	paged_seq_id seq;
-	pid_t pid = victim_start(&seq);
-	uint64_t start;
-	double ms;
-
-	poll_fd.fd = (int)syscall(SYS_pidfd_open, pid, 0);
+		worker_run(ready[1]);
+	if (read(ready[0], &seq, sizeof(seq)) != sizeof(seq))
+		bench_die("the worker failed");
+	pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	start = bench_now_ns();
 	kill(pid, SIGKILL);
-	poll(&poll_fd, 1, -1);
-	ms = (double)(bench_now_ns() - start) / 1e6;
-	close(poll_fd.fd);
+	ended(seq, pid_fd);
+	us = bench_since_us(start);
+	close(pid_fd);
+	close(ready[0]);
+	close(ready[1]);
 	waitpid(pid, NULL, 0);
-	return ms;
+	return us / 1e3;
 }
 
-static const struct bench_figure figures[] = {
-	{ "zmq round trip", "us", NULL, NULL, sample_zmq },
-	{ "ping", "us", "zmq round trip", NULL, sample_ping },
-	{ "reserve 256 x 1 page", "us", "zmq round trip", "<= 1.3", sample_reserve },
-	{ "zmq attach", "ms", NULL, NULL, sample_zmq_attach },
-	{ "attach", "ms", "zmq attach", NULL, sample_attach },
-	{ "plan, a sequence", "ns", NULL, "<= 100 ns", sample_plan },
-	{ "pidfd after SIGKILL", "ms", NULL, NULL, sample_pidfd },
-	{ "SIGKILL to pages free", "ms", "pidfd after SIGKILL", NULL, sample_kill },
+/* The sequence is stale in the shared table once its pages are back. */
+static void
+wait_for_pages(paged_seq_id seq, int pid_fd)
+{
+	(void)pid_fd;
+	while (paged_seq_read(pool, seq, NULL, NULL, 0) != PAGED_ERR_STALE)
+		sched_yield();
+}
+
+static double
+sample_kill(const void *context)
+{
+	(void)context;
+	return killed_ms(wait_for_pages);
+}
+
+/* The limit of noticing a death: the pidfd is readable. */
+static void
+wait_for_pidfd(paged_seq_id seq, int pid_fd)
+{
+	struct pollfd poll_fd = { .fd = pid_fd, .events = POLLIN };
+
+	(void)seq;
+	poll(&poll_fd, 1, -1);
+}
+
+static double
+sample_pidfd(const void *context)
+{
+	(void)context;
+	return killed_ms(wait_for_pidfd);
+}
+
+static const struct bench_case cases[] = {
+	BENCH_CASE("zmq round trip", "us", NULL, NULL, bench_dealer_trip_us, &dealer),
+	BENCH_CASE("ping", "us", "zmq round trip", NULL, bench_ping_us, &client),
+	BENCH_CASE("reserve 256 x 1 page", "us", "zmq round trip", "<= 1.3", sample_reserve, NULL),
+	BENCH_CASE("zmq attach", "ms", NULL, NULL, sample_zmq_attach, NULL),
+	BENCH_CASE("attach", "ms", "zmq attach", NULL, sample_attach, NULL),
+	BENCH_CASE("plan, a sequence", "ns", NULL, "<= 100 ns", sample_plan, NULL),
+	BENCH_CASE("pidfd after SIGKILL", "ms", NULL, NULL, sample_pidfd, NULL),
+	BENCH_CASE("SIGKILL to pages free", "ms", "pidfd after SIGKILL", NULL, sample_kill, NULL),
 };
 
 const struct bench_suite bench_suite_control = {
@@ -256,6 +228,6 @@ const struct bench_suite bench_suite_control = {
 	.what = "requests, attaching, planning and a worker's death, against bare ZeroMQ and pidfd",
 	.setup = setup,
 	.teardown = teardown,
-	.figures = figures,
-	.n_figures = sizeof(figures) / sizeof(figures[0]),
+	.cases = cases,
+	.n_cases = BENCH_N(cases),
 };

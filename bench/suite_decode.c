@@ -69,7 +69,7 @@
 #define ONE_128K KV_ROWS({ 1, 1, 131072 })
 #define SIXTEEN_8K KV_ROWS({ 16, 1, 8192 })
 
-static const struct kv_figure figures[] = {
+static const struct kv_case figures[] = {
 	DECODE("decode 1 x 4k", ">= 0.90", "<= 1.02", ">= 6", .rows = KV_ROWS({ 1, 1, 4096 })),
 	DECODE("decode 1 x 8k", NULL, "<= 1.02", ">= 6", .rows = KV_ROWS({ 1, 1, 8192 })),
 	DECODE("decode 1 x 128k", ">= 0.85", "<= 1.02", ">= 6", .rows = ONE_128K),
@@ -142,8 +142,7 @@ const struct bench_suite bench_suite_decode = {
 	.name = "decode",
 	.what = "attention of one query row a sequence, beside reading the same pages",
 	.run = kv_suite_run,
-	.list = kv_suite_list,
-	.kv_figures = figures,
-	.n_kv_figures = sizeof(figures) / sizeof(figures[0]),
+	.kv_cases = figures,
+	.n_kv_cases = BENCH_N(figures),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile VM: a logit of an operation, beside copying the tile's logits. */
-#include "bench/bench.h"
-
-#include <stdlib.h>
+/* The tile VM: a logit of an operation, next to copying the tile's logits. */
 #include <string.h>
 
+#include "bench/bench.h"
 #include "bench/mods.h"
 #include "kernels/mod/ir.h"
 
@@ -12,26 +10,21 @@
 #define N_TILES 64u /* a sample; all of the same lines */
 #define N_LOGITS (MOD_TILE_LINES * MOD_TILE_KEYS)
 
-enum { CAUSAL, WINDOW, DOCUMENTS, CAUSAL_DOCUMENTS, ALIBI, SOFT_CAP, N_MODS };
-
-static struct subject {
+static struct fixture {
 	enum mod_kind kind;
 	const char *text;
 	struct bench_mod mod;
 	struct mod_vm *vm;
 	uint32_t n_operations;
-} subjects[N_MODS] = {
-	[CAUSAL] = { .kind = MOD_MASK, .text = "causal" },
-	[WINDOW] = { .kind = MOD_MASK, .text = "sliding_window" },
-	[DOCUMENTS] = { .kind = MOD_MASK, .text = "document" },
-	[CAUSAL_DOCUMENTS] = { .kind = MOD_MASK, .text = "document && causal" },
-	[ALIBI] = { .kind = MOD_SCORE, .text = "alibi" },
-	[SOFT_CAP] = { .kind = MOD_SCORE, .text = "soft_cap" },
+} fixtures[] = {
+	{ .kind = MOD_MASK, .text = "causal" },   { .kind = MOD_MASK, .text = "sliding_window" },
+	{ .kind = MOD_MASK, .text = "document" }, { .kind = MOD_MASK, .text = "document && causal" },
+	{ .kind = MOD_SCORE, .text = "alibi" },   { .kind = MOD_SCORE, .text = "soft_cap" },
 };
 
 static float scores[N_LOGITS], copy[N_LOGITS];
 
-/* Those that have a result for each logit; what a line or a key has one of costs a 64th. */
+/* Those that have a result for each logit; one result for a line or a key costs a 64th. */
 static uint32_t
 count_operations(const struct mod *mod)
 {
@@ -51,108 +44,71 @@ setup(void)
 {
 	struct paged_error error = { 0 };
 
-	for (int m = 0; m < N_MODS; m++) {
-		struct subject *subject = &subjects[m];
+	for (size_t i = 0; i < BENCH_N(fixtures); i++) {
+		struct fixture *fixture = &fixtures[i];
 
-		bench_mod_open(&subject->mod, subject->kind, subject->text, N_TOKENS);
-		bench_must(mod_vm_create(subject->mod.mod, kernel_isa_best(), &subject->vm, &error), &error);
-		mod_vm_bind(subject->vm, subject->mod.binding);
-		subject->n_operations = count_operations(subject->mod.mod);
+		bench_mod_open(&fixture->mod, fixture->kind, fixture->text, N_TOKENS);
+		bench_must(mod_vm_create(fixture->mod.mod, kernel_isa_best(), &fixture->vm, &error), &error);
+		mod_vm_bind(fixture->vm, fixture->mod.binding);
+		fixture->n_operations = count_operations(fixture->mod.mod);
 	}
 }
 
 static void
 teardown(void)
 {
-	for (int m = 0; m < N_MODS; m++) {
-		mod_vm_destroy(subjects[m].vm);
-		bench_mod_close(&subjects[m].mod);
+	for (size_t i = 0; i < BENCH_N(fixtures); i++) {
+		mod_vm_destroy(fixtures[i].vm);
+		bench_mod_close(&fixtures[i].mod);
 	}
 }
 
 /* 64 query rows of a head, over all keys. */
 static double
-logit_ps(int m)
+sample_ps(const void *context)
 {
-	const struct subject *subject = &subjects[m];
+	const struct fixture *fixture = context;
 	int32_t h[MOD_TILE_LINES] = { 0 }, q_idx[MOD_TILE_LINES];
-	uint64_t bits[MOD_TILE_LINES], start, end;
+	uint64_t bits[MOD_TILE_LINES], start;
 
 	for (uint32_t i = 0; i < MOD_TILE_LINES; i++)
 		q_idx[i] = (int32_t)(N_TOKENS / 2 + i);
 	for (uint32_t i = 0; i < N_LOGITS; i++)
 		scores[i] = (float)(i % 97) - 48.0f;
 	start = bench_now_ns();
-	mod_vm_lines(subject->vm, 0, h, q_idx, MOD_TILE_LINES);
+	mod_vm_lines(fixture->vm, 0, h, q_idx, MOD_TILE_LINES);
 	for (uint32_t tile = 0; tile < N_TILES; tile++) {
 		int32_t kv_idx = (int32_t)(tile * MOD_TILE_KEYS);
 
-		if (subject->kind == MOD_MASK)
-			mod_vm_mask(subject->vm, kv_idx, MOD_TILE_KEYS, NULL, bits);
+		if (fixture->kind == MOD_MASK)
+			mod_vm_mask(fixture->vm, kv_idx, MOD_TILE_KEYS, NULL, bits);
 		else
-			mod_vm_score(subject->vm, kv_idx, MOD_TILE_KEYS, NULL, scores, MOD_TILE_KEYS);
+			mod_vm_score(fixture->vm, kv_idx, MOD_TILE_KEYS, NULL, scores, MOD_TILE_KEYS);
 	}
-	end = bench_now_ns();
-	return (double)(end - start) * 1e3 / N_TILES / N_LOGITS / subject->n_operations;
+	return bench_since_us(start) * 1e6 / N_TILES / N_LOGITS / fixture->n_operations;
 }
 
 static double
-sample_copy(void)
+sample_copy_ps(const void *context)
 {
-	uint64_t start = bench_now_ns(), end;
+	uint64_t start = bench_now_ns();
 
+	(void)context;
 	for (uint32_t tile = 0; tile < N_TILES; tile++) {
 		memcpy(copy, scores, sizeof(copy));
 		__asm__ volatile("" : : "r"(copy) : "memory");
 	}
-	end = bench_now_ns();
-	return (double)(end - start) * 1e3 / N_TILES / N_LOGITS;
+	return bench_since_us(start) * 1e6 / N_TILES / N_LOGITS;
 }
 
-static double
-sample_causal(void)
-{
-	return logit_ps(CAUSAL);
-}
-
-static double
-sample_window(void)
-{
-	return logit_ps(WINDOW);
-}
-
-static double
-sample_documents(void)
-{
-	return logit_ps(DOCUMENTS);
-}
-
-static double
-sample_both(void)
-{
-	return logit_ps(CAUSAL_DOCUMENTS);
-}
-
-static double
-sample_alibi(void)
-{
-	return logit_ps(ALIBI);
-}
-
-static double
-sample_soft_cap(void)
-{
-	return logit_ps(SOFT_CAP);
-}
-
-static const struct bench_figure figures[] = {
-	{ "copy of a logit", "ps", NULL, NULL, sample_copy },
-	{ "causal", "ps", "copy of a logit", NULL, sample_causal },
-	{ "window", "ps", "copy of a logit", NULL, sample_window },
-	{ "document", "ps", "copy of a logit", NULL, sample_documents },
-	{ "document causal", "ps", "copy of a logit", NULL, sample_both },
-	{ "alibi", "ps", "copy of a logit", NULL, sample_alibi },
-	{ "soft_cap", "ps", "copy of a logit", NULL, sample_soft_cap },
+static const struct bench_case cases[] = {
+	BENCH_CASE("copy of a logit", "ps", NULL, NULL, sample_copy_ps, NULL),
+	BENCH_CASE("causal", "ps", "copy of a logit", NULL, sample_ps, &fixtures[0]),
+	BENCH_CASE("window", "ps", "copy of a logit", NULL, sample_ps, &fixtures[1]),
+	BENCH_CASE("document", "ps", "copy of a logit", NULL, sample_ps, &fixtures[2]),
+	BENCH_CASE("document causal", "ps", "copy of a logit", NULL, sample_ps, &fixtures[3]),
+	BENCH_CASE("alibi", "ps", "copy of a logit", NULL, sample_ps, &fixtures[4]),
+	BENCH_CASE("soft_cap", "ps", "copy of a logit", NULL, sample_ps, &fixtures[5]),
 };
 
 const struct bench_suite bench_suite_mods = {
@@ -160,6 +116,6 @@ const struct bench_suite bench_suite_mods = {
 	.what = "a logit and operation of a mod over tiles of 64 x 64, beside a copy of the tile",
 	.setup = setup,
 	.teardown = teardown,
-	.figures = figures,
-	.n_figures = sizeof(figures) / sizeof(figures[0]),
+	.cases = cases,
+	.n_cases = BENCH_N(cases),
 };

@@ -31,7 +31,7 @@
 
 #define PROMPT_2K KV_ROWS({ 1, 2048, 2048 })
 
-static const struct kv_figure figures[] = {
+static const struct kv_case figures[] = {
 	PREFILL("prefill 512 of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 512, 4096 })),
 
 	/* vLLM's attention_benchmarks: prompts, chunks, and both beside decoding. */
@@ -69,8 +69,7 @@ const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
 	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
 	.run = kv_suite_run,
-	.list = kv_suite_list,
-	.kv_figures = figures,
-	.n_kv_figures = sizeof(figures) / sizeof(figures[0]),
+	.kv_cases = figures,
+	.n_kv_cases = BENCH_N(figures),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

@@ -2,45 +2,43 @@
 /* Reserving pages from pools of different sizes: the cost of one must not follow the size. */
 #include "bench/bench.h"
 
-#include <pagedclient.h>
-
 #define N_SEQS 64
 #define N_PAGES_EACH 64
-#define N_POOLS 4
-
-static const uint32_t sizes[N_POOLS] = { 10000, 100000, 1000000, 10000000 };
 
 static struct paged_client *client;
-static struct paged_pool *pools[N_POOLS];
-static paged_seq_id seqs[N_POOLS][N_SEQS];
-
-static void
-must(enum paged_status status)
-{
-	if (status != PAGED_OK)
-		bench_die("%s: %s", paged_status_name(status), paged_client_error(client));
-}
+static struct fixture {
+	const char *name;
+	uint32_t n_pages;
+	struct paged_pool *pool;
+	paged_seq_id seqs[N_SEQS];
+} fixtures[] = {
+	{ .name = "10k", .n_pages = 10000 },
+	{ .name = "100k", .n_pages = 100000 },
+	{ .name = "1m", .n_pages = 1000000 },
+	{ .name = "10m", .n_pages = 10000000 },
+};
 
 static void
 setup(void)
 {
-	static const char *const names[N_POOLS] = { "10k", "100k", "1m", "10m" };
-	struct paged_pool_params params[N_POOLS];
+	struct paged_pool_params params[BENCH_N(fixtures)];
+	enum paged_status status;
 
-	for (int i = 0; i < N_POOLS; i++)
+	for (size_t i = 0; i < BENCH_N(fixtures); i++)
 		params[i] = (struct paged_pool_params){ .struct_size = sizeof(params[i]),
-							.name = names[i],
+							.name = fixtures[i].name,
 							.n_layers = 1,
 							.n_kv_heads = 1,
 							.k_dim = 1,
 							.dtype = PAGED_F16,
 							.page_size = 1,
-							.n_pages = sizes[i],
+							.n_pages = fixtures[i].n_pages,
 							.max_length = 8192 };
-	must(paged_client_open_embedded(params, N_POOLS, NULL, &client));
-	for (int i = 0; i < N_POOLS; i++) {
-		must(paged_pool_open(client, names[i], &pools[i]));
-		must(paged_seq_create(pools[i], N_SEQS, seqs[i]));
+	status = paged_client_open_embedded(params, BENCH_N(fixtures), NULL, &client);
+	bench_client_must(client, status);
+	for (size_t i = 0; i < BENCH_N(fixtures); i++) {
+		bench_client_must(client, paged_pool_open(client, fixtures[i].name, &fixtures[i].pool));
+		bench_client_must(client, paged_seq_create(fixtures[i].pool, N_SEQS, fixtures[i].seqs));
 	}
 }
 
@@ -51,49 +49,27 @@ teardown(void)
 }
 
 static double
-sample(int i)
+sample(const void *context)
 {
+	const struct fixture *fixture = context;
 	uint32_t full[N_SEQS], none[N_SEQS] = { 0 };
-	uint64_t start, end;
+	uint64_t start;
+	double us;
 
 	for (int s = 0; s < N_SEQS; s++)
 		full[s] = N_PAGES_EACH;
 	start = bench_now_ns();
-	must(paged_seq_reserve(pools[i], N_SEQS, seqs[i], full));
-	end = bench_now_ns();
-	must(paged_seq_truncate(pools[i], N_SEQS, seqs[i], none));
-	return (double)(end - start) / N_SEQS / N_PAGES_EACH;
+	bench_client_must(client, paged_seq_reserve(fixture->pool, N_SEQS, fixture->seqs, full));
+	us = bench_since_us(start);
+	bench_client_must(client, paged_seq_truncate(fixture->pool, N_SEQS, fixture->seqs, none));
+	return us * 1e3 / N_SEQS / N_PAGES_EACH;
 }
 
-static double
-sample_10k(void)
-{
-	return sample(0);
-}
-
-static double
-sample_100k(void)
-{
-	return sample(1);
-}
-
-static double
-sample_1m(void)
-{
-	return sample(2);
-}
-
-static double
-sample_10m(void)
-{
-	return sample(3);
-}
-
-static const struct bench_figure figures[] = {
-	{ "page of 10 thousand", "ns", NULL, NULL, sample_10k },
-	{ "page of 100 thousand", "ns", "page of 10 thousand", "<= 1.1", sample_100k },
-	{ "page of 1 million", "ns", "page of 10 thousand", "<= 1.1", sample_1m },
-	{ "page of 10 million", "ns", "page of 10 thousand", "<= 1.1", sample_10m },
+static const struct bench_case cases[] = {
+	BENCH_CASE("page of 10 thousand", "ns", NULL, NULL, sample, &fixtures[0]),
+	BENCH_CASE("page of 100 thousand", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[1]),
+	BENCH_CASE("page of 1 million", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[2]),
+	BENCH_CASE("page of 10 million", "ns", "page of 10 thousand", "<= 1.1", sample, &fixtures[3]),
 };
 
 const struct bench_suite bench_suite_scale = {
@@ -101,6 +77,6 @@ const struct bench_suite bench_suite_scale = {
 	.what = "reserving a page from pools of 10 thousand to 10 million, without the RPC",
 	.setup = setup,
 	.teardown = teardown,
-	.figures = figures,
-	.n_figures = sizeof(figures) / sizeof(figures[0]),
+	.cases = cases,
+	.n_cases = BENCH_N(cases),
 };

@@ -35,9 +35,9 @@ python(void)
 static const char *
 script(void)
 {
-	const char *beside = bench_beside("bench/peers/cpu_torch.py");
+	const char *found = bench_find_file("bench/peers/cpu_torch.py");
 
-	return beside != NULL ? beside : BENCH_PEERS "/cpu_torch.py";
+	return found != NULL ? found : BENCH_PEERS "/cpu_torch.py";
 }
 
 /* In the child: as many threads as ours, on the same CPUs. */

@@ -26,7 +26,7 @@ static pid_t echo_pid;
 
 /* This program is bench/paged-bench, or bench/.libs/lt-paged-bench. */
 const char *
-bench_beside(const char *name)
+bench_find_file(const char *name)
 {
 	static char path[PATH_MAX + 64];
 	char self[PATH_MAX];
@@ -41,15 +41,35 @@ bench_beside(const char *name)
 	return NULL;
 }
 
+static void
+directory_make(char *template)
+{
+	strcpy(template + strlen(template) - 6, "XXXXXX");
+	if (mkdtemp(template) == NULL)
+		bench_die("mkdtemp: %m");
+}
+
+static void
+process_stop(pid_t pid, int number, const char *its_directory)
+{
+	char command[128];
+
+	kill(pid, number);
+	waitpid(pid, NULL, 0);
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", its_directory);
+	if (system(command) != 0)
+		fprintf(stderr, "paged-bench: %s stays\n", its_directory);
+}
+
 static const char *
 daemon_program(void)
 {
-	const char *beside;
+	const char *found;
 
 	if (getenv("PAGED_PAGEDD") != NULL)
 		return getenv("PAGED_PAGEDD");
-	beside = bench_beside("daemon/pagedd");
-	return beside != NULL ? beside : "pagedd";
+	found = bench_find_file("daemon/pagedd");
+	return found != NULL ? found : "pagedd";
 }
 
 static void
@@ -77,9 +97,7 @@ bench_daemon_start(const char *configuration)
 	FILE *file;
 	int notify;
 
-	strcpy(directory + strlen(directory) - 6, "XXXXXX");
-	if (mkdtemp(directory) == NULL)
-		bench_die("mkdtemp: %m");
+	directory_make(directory);
 	snprintf(runtime, sizeof(runtime), "%s/run", directory);
 	mkdir(runtime, 0750);
 	snprintf(config, sizeof(config), "%s/conf", directory);
@@ -109,22 +127,10 @@ bench_daemon_start(const char *configuration)
 	return runtime;
 }
 
-static void
-remove_directory(const char *path)
-{
-	char command[128];
-
-	snprintf(command, sizeof(command), "rm -rf -- '%s'", path);
-	if (system(command) != 0)
-		fprintf(stderr, "paged-bench: %s stays\n", path);
-}
-
 void
 bench_daemon_stop(void)
 {
-	kill(daemon_pid, SIGTERM);
-	waitpid(daemon_pid, NULL, 0);
-	remove_directory(directory);
+	process_stop(daemon_pid, SIGTERM, directory);
 }
 
 /* ROUTER in, ROUTER out, as a daemon that does nothing would. */
@@ -150,9 +156,7 @@ echo_loop(void)
 const char *
 bench_echo_start(void)
 {
-	strcpy(echo_directory + strlen(echo_directory) - 6, "XXXXXX");
-	if (mkdtemp(echo_directory) == NULL)
-		bench_die("mkdtemp: %m");
+	directory_make(echo_directory);
 	snprintf(echo_endpoint, sizeof(echo_endpoint), "ipc://%s/echo", echo_directory);
 	echo_pid = fork();
 	if (echo_pid == 0) {
@@ -165,9 +169,7 @@ bench_echo_start(void)
 void
 bench_echo_stop(void)
 {
-	kill(echo_pid, SIGKILL);
-	waitpid(echo_pid, NULL, 0);
-	remove_directory(echo_directory);
+	process_stop(echo_pid, SIGKILL, echo_directory);
 }
 
 void
@@ -196,4 +198,14 @@ bench_dealer_trip(const struct bench_dealer *dealer)
 
 	zmq_send(dealer->socket, body, sizeof(body), 0);
 	zmq_recv(dealer->socket, body, sizeof(body), 0);
+}
+
+double
+bench_dealer_trip_us(const void *dealer)
+{
+	uint64_t start = bench_now_ns();
+
+	for (int i = 0; i < BENCH_TRIPS; i++)
+		bench_dealer_trip(dealer);
+	return bench_since_us(start) / BENCH_TRIPS;
 }
