@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/config.h"
 
-#include <confuse.h>
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/param.h>
 
 #include "daemon/memory.h"
 #include "daemon/settings.h"
@@ -14,15 +15,21 @@
 /* The driver may close a dead process's work a little later than the kernel says that it is gone. */
 #define QUARANTINE_CUDA_MS 1000
 
-/*
- * libconfuse gives its callbacks no pointer of the caller's, and lines are
- * known only while it parses, so the load under way is remembered here.
- */
-static struct {
+#define WORD_SIZE 256
+
+enum token { TOKEN_END, TOKEN_WORD, TOKEN_EQUALS = '=', TOKEN_OPEN = '{', TOKEN_CLOSE = '}', TOKEN_COMMA = ',' };
+
+struct parser {
 	struct config *config;
+	struct config_pool *pool; /* whose braces are open; NULL: none */
+	unsigned int pool_line;
 	struct paged_error *error;
-	bool failed;
-} load;
+	const char *at; /* the next character, and its line */
+	unsigned int line;
+	enum token token; /* the last one, where it began, and its text */
+	unsigned int token_line;
+	char word[WORD_SIZE];
+};
 
 enum paged_status
 config_fail(const struct config *config, const struct config_pool *pool, enum config_setting setting,
@@ -43,32 +50,98 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 			  source->text ? source->text : row->standard, source->text ? "" : " (the default)", why);
 }
 
-/* Refuse at a line where no value stands. */
-static int
-refuse(const cfg_t *cfg, const char *format, ...)
+/* Refuse at a line where no value stands; false. */
+static bool
+refuse(const struct parser *parser, const char *format, ...)
 {
-	char why[sizeof(load.error->text)];
+	const struct config_pool *pool = parser->pool;
+	char why[sizeof(parser->error->text)];
 	va_list arguments;
 
 	va_start(arguments, format);
 	vsnprintf(why, sizeof(why), format, arguments);
 	va_end(arguments);
-	paged_fail(load.error, PAGED_ERR_INVALID, "%s:%d: %s", load.config->path, cfg->line, why);
-	load.failed = true;
-	return -1;
+	paged_fail(parser->error, PAGED_ERR_INVALID, "%s:%u: %s%s%s%s", parser->config->path, parser->token_line,
+		   pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", why);
+	return false;
 }
 
-/* What libconfuse itself finds: syntax, unknown names, a title twice. */
-static void
-syntax_error(cfg_t *cfg, const char *format, va_list arguments)
+/* Words */
+
+static bool
+is_special(char c)
 {
-	char why[sizeof(load.error->text)];
-
-	if (load.failed) /* ours is the better sentence */
-		return;
-	vsnprintf(why, sizeof(why), format, arguments);
-	refuse(cfg, "%s", why);
+	return strchr(" \t\r\n={},#\"'", c) != NULL;
 }
+
+static void
+blanks_skip(struct parser *parser)
+{
+	bool comment = false;
+
+	for (char c; (c = *parser->at) != '\0'; parser->at++) {
+		comment = c != '\n' && (comment || c == '#');
+		if (!comment && strchr(" \t\r\n", c) == NULL)
+			return;
+		parser->line += c == '\n';
+	}
+}
+
+/* Up to a special character; or what stands in quotes, where a backslash takes the next one as it is. */
+static bool
+word_read(struct parser *parser)
+{
+	char quote = *parser->at == '"' || *parser->at == '\'' ? *parser->at++ : '\0';
+	size_t n = 0;
+
+	parser->token = TOKEN_WORD;
+	for (char c; c = *parser->at, quote != '\0' ? c != quote : !is_special(c); parser->at++) {
+		if (c == '\0' || c == '\n')
+			return refuse(parser, "a quote is not closed");
+		if (c == '$' && parser->at[1] == '{')
+			return refuse(parser, "${...}: variables are not replaced");
+		if (quote != '\0' && c == '\\' && parser->at[1] != '\0')
+			c = *++parser->at;
+		if (n == WORD_SIZE - 1)
+			return refuse(parser, "%.16s...: longer than %d bytes", parser->word, WORD_SIZE - 1);
+		parser->word[n++] = c;
+		parser->word[n] = '\0';
+	}
+	parser->at += quote != '\0';
+	return true;
+}
+
+static bool
+token_next(struct parser *parser)
+{
+	blanks_skip(parser);
+	parser->token_line = parser->line;
+	parser->word[0] = '\0';
+	if (*parser->at != '\0' && strchr("={},", *parser->at) == NULL)
+		return word_read(parser);
+	parser->token = (enum token) * parser->at;
+	parser->at += parser->token != TOKEN_END;
+	return true;
+}
+
+/* The unit of a number, apart from it: letters on its line that are no name, for none of '=' and '{' follows. */
+static void
+unit_join(struct parser *parser)
+{
+	const char *unit = parser->at + strspn(parser->at, " \t"), *end = unit;
+	size_t length = strlen(parser->word);
+
+	while (isalpha((unsigned char)*end))
+		end++;
+	if (end == unit || !is_special(*end) || strspn(parser->word, "0123456789") != length ||
+	    length + 1 + (size_t)(end - unit) >= WORD_SIZE || end[strspn(end, " \t")] == '=' ||
+	    strncmp(unit, "pool", (size_t)(end - unit)) == 0)
+		return;
+	snprintf(parser->word + length, WORD_SIZE - length, " %.*s", (int)(end - unit), unit);
+	parser->at = end;
+}
+
+/* Settings */
 
 static enum config_setting
 setting_find(const char *name, bool of_pool)
@@ -79,6 +152,50 @@ setting_find(const char *name, bool of_pool)
 		if (settings_table[i].of_pool == of_pool && strcmp(settings_table[i].name, name) == 0)
 			break;
 	return i;
+}
+
+static unsigned int
+distance(const char *a, const char *b)
+{
+	unsigned int row[WORD_SIZE], n = (unsigned int)strlen(b);
+
+	for (unsigned int j = 0; j <= n; j++)
+		row[j] = j;
+	for (; *a != '\0'; a++) {
+		unsigned int diagonal = row[0]++;
+
+		for (unsigned int j = 1; j <= n; j++) {
+			unsigned int replaced = diagonal + (*a != b[j - 1]);
+
+			diagonal = row[j];
+			row[j] = MIN(replaced, MIN(row[j], row[j - 1]) + 1);
+		}
+	}
+	return row[n];
+}
+
+/* A name that no setting has here: which one is meant? */
+static bool
+name_refuse(const struct parser *parser)
+{
+	bool of_pool = parser->pool != NULL;
+	const char *nearest = "pool";
+	unsigned int least = of_pool ? UINT_MAX : distance(parser->word, nearest);
+
+	if (setting_find(parser->word, !of_pool) != CONFIG_N_SETTINGS)
+		return refuse(parser, "%s is a setting %s", parser->word,
+			      of_pool ? "of the daemon: it stands outside of pools" : "of a pool");
+	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
+		const struct settings_row *row = &settings_table[i];
+
+		if (row->of_pool == of_pool && distance(parser->word, row->name) < least) {
+			nearest = row->name;
+			least = distance(parser->word, nearest);
+		}
+	}
+	if (least > MAX(strlen(parser->word) / 3, 1))
+		return refuse(parser, "there is no setting %s; pagedd --help-settings lists them", parser->word);
+	return refuse(parser, "there is no setting %s; did you mean %s?", parser->word, nearest);
 }
 
 static bool
@@ -106,93 +223,94 @@ defaults_set(bool of_pool, void *object, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* The pool of a section; the first of its settings, or its end, makes it. */
-static struct config_pool *
-pool_of(cfg_t *section)
+/* "pool NAME {" */
+static bool
+pool_begin(struct parser *parser)
 {
-	struct config *config = load.config;
-	const char *name = cfg_title(section);
-	struct config_pool *pool, *grown;
+	struct config *config = parser->config;
+	struct config_pool *grown;
 
-	if (config->n_pools > 0 && strcmp(config->pools[config->n_pools - 1].name, name) == 0)
-		return &config->pools[config->n_pools - 1];
-	if (!name_is_good(name)) {
-		refuse(section, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores", name,
-		       PAGED_MAX_NAME);
-		return NULL;
-	}
-	if (config->n_pools == CONFIG_MAX_POOLS) {
-		refuse(section, "pool %s: more than %d pools", name, CONFIG_MAX_POOLS);
-		return NULL;
-	}
+	if (!token_next(parser))
+		return false;
+	if (parser->token != TOKEN_WORD)
+		return refuse(parser, "pool: a name is missing");
+	if (!name_is_good(parser->word))
+		return refuse(parser, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
+			      parser->word, PAGED_MAX_NAME);
+	for (size_t i = 0; i < config->n_pools; i++)
+		if (strcmp(config->pools[i].name, parser->word) == 0)
+			return refuse(parser, "pool %s: there is one of this name already", parser->word);
+	if (config->n_pools == CONFIG_MAX_POOLS)
+		return refuse(parser, "pool %s: more than %d pools", parser->word, CONFIG_MAX_POOLS);
 	grown = reallocarray(config->pools, config->n_pools + 1, sizeof(*grown));
-	if (grown == NULL) {
-		refuse(section, "pool %s: no memory", name);
-		return NULL;
-	}
+	if (grown == NULL)
+		return refuse(parser, "pool %s: no memory", parser->word);
 	config->pools = grown;
-	pool = &config->pools[config->n_pools];
-	*pool = (struct config_pool){ 0 };
-	strcpy(pool->name, name);
-	config->n_pools++;
-	if (defaults_set(true, pool, load.error) != PAGED_OK) {
-		load.failed = true;
-		return NULL;
-	}
-	return pool;
+	parser->pool = &config->pools[config->n_pools++];
+	parser->pool_line = parser->token_line;
+	*parser->pool = (struct config_pool){ 0 };
+	strcpy(parser->pool->name, parser->word);
+	if (defaults_set(true, parser->pool, parser->error) != PAGED_OK || !token_next(parser))
+		return false;
+	return parser->token == TOKEN_OPEN ? token_next(parser) : refuse(parser, "'{' is missing");
 }
 
-/* The value as one would write it, for sentences. */
-static char *
-value_text(cfg_opt_t *opt)
+/* Of a list, one of its values. */
+static bool
+value_set(struct parser *parser, enum config_setting setting, struct config_source *source)
 {
-	char *text = NULL;
-	size_t size;
-	FILE *out = open_memstream(&text, &size);
-
-	if (out == NULL)
-		return NULL;
-	for (unsigned int i = 0; i < cfg_opt_size(opt); i++)
-		fprintf(out, "%s%s", i ? ", " : "", cfg_opt_getnstr(opt, i));
-	fclose(out);
-	return text;
-}
-
-/*
- * libconfuse calls this for each value that it has read: of a list again and
- * again with what came so far, so lists grow, also when they are set twice.
- */
-static int
-setting_read(cfg_t *cfg, cfg_opt_t *opt)
-{
-	bool of_pool = cfg_title(cfg) != NULL;
-	enum config_setting setting = setting_find(cfg_opt_name(opt), of_pool);
-	struct config_pool *pool = of_pool ? pool_of(cfg) : NULL;
-	struct config_source *source;
+	const struct settings_row *row = &settings_table[setting];
+	void *object = parser->pool != NULL ? (void *)parser->pool : parser->config;
 	struct paged_error why;
+	char *text = NULL;
+	bool several = source->text != NULL;
 
-	if (of_pool && pool == NULL)
-		return -1;
-	source = of_pool ? &pool->source[setting] : &load.config->source[setting];
-	if (source->line != 0 && !settings_is_list(&settings_table[setting]))
-		return refuse(cfg, "%s%s%s%s is set twice, first in line %u", of_pool ? "pool " : "",
-			      of_pool ? pool->name : "", of_pool ? ": " : "", settings_table[setting].name,
-			      source->line);
-	source->line = (unsigned int)cfg->line;
+	if (row->type == SETTINGS_BYTES || row->type == SETTINGS_DURATION)
+		unit_join(parser);
+	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->word) < 0)
+		return refuse(parser, "no memory");
 	free(source->text);
-	source->text = value_text(opt);
-	for (unsigned int i = 0; i < cfg_opt_size(opt); i++) {
-		const char *text = cfg_opt_getnstr(opt, i);
+	source->text = text;
+	source->line = parser->token_line;
+	if (settings_set(row, object, parser->word, &why) == PAGED_OK)
+		return token_next(parser);
+	config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s", several ? parser->word : "",
+		    several ? ": " : "", why.text);
+	return false;
+}
 
-		if (settings_set(&settings_table[setting], of_pool ? (void *)pool : load.config, text, &why) ==
-		    PAGED_OK)
-			continue;
-		config_fail(load.config, pool, setting, load.error, "%s%s%s", cfg_opt_size(opt) > 1 ? text : "",
-			    cfg_opt_size(opt) > 1 ? ": " : "", why.text);
-		load.failed = true;
-		return -1;
-	}
-	return 0;
+/* "NAME = VALUE", or of a list also "NAME = { VALUE, VALUE }", which grows with each. */
+static bool
+setting_read(struct parser *parser)
+{
+	enum config_setting setting = setting_find(parser->word, parser->pool != NULL);
+	const struct settings_row *row = &settings_table[setting];
+	struct config_source *source;
+
+	if (setting == CONFIG_N_SETTINGS)
+		return name_refuse(parser);
+	source = parser->pool != NULL ? &parser->pool->source[setting] : &parser->config->source[setting];
+	if (source->line != 0 && !settings_is_list(row))
+		return refuse(parser, "%s is set twice, first in line %u", row->name, source->line);
+	if (!token_next(parser))
+		return false;
+	if (parser->token != TOKEN_EQUALS)
+		return refuse(parser, "%s: '=' is missing", row->name);
+	if (!token_next(parser))
+		return false;
+	if (parser->token == TOKEN_WORD)
+		return value_set(parser, setting, source);
+	if (parser->token != TOKEN_OPEN || !settings_is_list(row))
+		return refuse(parser, "%s: %s", row->name,
+			      parser->token == TOKEN_OPEN ? "it has one value, no list" : "a value is missing");
+	do {
+		if (!token_next(parser))
+			return false;
+		if (parser->token == TOKEN_WORD && !value_set(parser, setting, source))
+			return false;
+	} while (parser->token == TOKEN_COMMA);
+	return parser->token == TOKEN_CLOSE ? token_next(parser)
+					    : refuse(parser, "%s: the list is not closed", row->name);
 }
 
 static bool
@@ -201,38 +319,41 @@ is_set(const struct config_pool *pool, enum config_setting setting)
 	return pool->source[setting].line != 0;
 }
 
-static int
-pool_complete(cfg_t *section, struct config_pool *pool)
+static bool
+pool_complete(const struct parser *parser, struct config_pool *pool)
 {
 	if (!is_set(pool, CONFIG_POOL_LAYERS))
-		return refuse(section, "pool %s: layers is not set", pool->name);
+		return refuse(parser, "layers is not set");
 	if (!is_set(pool, CONFIG_POOL_KV_HEADS))
-		return refuse(section, "pool %s: kv-heads is not set", pool->name);
+		return refuse(parser, "kv-heads is not set");
 	if (!is_set(pool, CONFIG_POOL_K_DIM))
 		pool->k_dim = pool->head_dim;
 	if (!is_set(pool, CONFIG_POOL_V_DIM))
 		pool->v_dim = pool->head_dim;
 	if (pool->k_dim == 0 || pool->v_dim == 0)
-		return refuse(section, "pool %s: head-dim is not set (nor both k-dim and v-dim)", pool->name);
+		return refuse(parser, "head-dim is not set (nor both k-dim and v-dim)");
 	if (is_set(pool, CONFIG_POOL_PAGES) == is_set(pool, CONFIG_POOL_SIZE))
-		return refuse(section, "pool %s: set %s pages or size", pool->name,
+		return refuse(parser, "set %s pages or size",
 			      is_set(pool, CONFIG_POOL_PAGES) ? "only one of" : "either");
-	return 0;
+	return true;
 }
 
 /* What goes with where the pages lie. */
-static enum paged_status
-pool_place(struct config_pool *pool, struct paged_error *error)
+static bool
+pool_place(const struct parser *parser, struct config_pool *pool)
 {
 	static const enum config_setting of_cuda[] = { CONFIG_POOL_DEVICE, CONFIG_POOL_EXPORT };
 	bool cuda = strcmp(pool->backend, memory_ops_cuda.name) == 0;
 
 	if (cuda && !is_set(pool, CONFIG_POOL_QUARANTINE))
 		pool->quarantine_ms = QUARANTINE_CUDA_MS;
-	for (size_t i = 0; i < sizeof(of_cuda) / sizeof(of_cuda[0]); i++)
-		if (!cuda && is_set(pool, of_cuda[i]))
-			return config_fail(load.config, pool, of_cuda[i], error, "only backend = cuda has it");
-	return PAGED_OK;
+	for (size_t i = 0; i < sizeof(of_cuda) / sizeof(of_cuda[0]); i++) {
+		if (cuda || !is_set(pool, of_cuda[i]))
+			continue;
+		config_fail(parser->config, pool, of_cuda[i], parser->error, "only backend = cuda has it");
+		return false;
+	}
+	return true;
 }
 
 static enum paged_status
@@ -253,187 +374,107 @@ pool_layout(struct config_pool *pool, uint32_t n_pages, struct paged_error *erro
 	return layout_init(&pool->layout, &params, error);
 }
 
-/* libconfuse calls this at a pool's closing brace. */
-static int
-pool_read(cfg_t *cfg, cfg_opt_t *opt)
+/* At the closing brace. */
+static bool
+pool_end(struct parser *parser)
 {
-	cfg_t *section = cfg_opt_getnsec(opt, cfg_opt_size(opt) - 1);
-	struct config_pool *pool = pool_of(section);
+	struct config_pool *pool = parser->pool;
 	char size[32], page[32];
 	struct paged_error why;
 	uint64_t n_pages;
 
-	(void)cfg;
-	if (pool == NULL || pool_complete(section, pool) < 0)
-		return -1;
-	if (pool_place(pool, load.error) != PAGED_OK) {
-		load.failed = true;
-		return -1;
-	}
+	if (!pool_complete(parser, pool) || !pool_place(parser, pool))
+		return false;
 	if (pool_layout(pool, 1, &why) != PAGED_OK)
-		return refuse(section, "pool %s: %s", pool->name, why.text);
+		return refuse(parser, "%s", why.text);
 	if (is_set(pool, CONFIG_POOL_SIZE)) {
 		n_pages = pool->size / pool->layout.page_bytes;
 		if (n_pages == 0 || n_pages > settings_table[CONFIG_POOL_PAGES].max) {
-			config_fail(load.config, pool, CONFIG_POOL_SIZE, load.error,
+			config_fail(parser->config, pool, CONFIG_POOL_SIZE, parser->error,
 				    "%s are %llu pages of %s; a pool has 1 to %llu",
 				    config_format_bytes(pool->size, size, sizeof(size)), (unsigned long long)n_pages,
 				    config_format_bytes(pool->layout.page_bytes, page, sizeof(page)),
 				    (unsigned long long)settings_table[CONFIG_POOL_PAGES].max);
-			load.failed = true;
-			return -1;
+			return false;
 		}
 		pool->pages = (uint32_t)n_pages;
 	}
 	if (pool_layout(pool, pool->pages, &why) != PAGED_OK)
-		return refuse(section, "pool %s: %s", pool->name, why.text);
-	return 0;
+		return refuse(parser, "%s", why.text);
+	parser->pool = NULL;
+	return token_next(parser);
 }
 
-static void
-options_fill(cfg_opt_t *options, bool of_pool)
+static bool
+text_parse(struct parser *parser)
 {
-	size_t n = 0;
+	bool good = token_next(parser);
 
-	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_row *row = &settings_table[i];
-
-		if (row->of_pool != of_pool)
-			continue;
-		options[n] = settings_is_list(row) ? (cfg_opt_t)CFG_STR_LIST(row->name, 0, CFGF_NODEFAULT)
-						   : (cfg_opt_t)CFG_STR(row->name, 0, CFGF_NODEFAULT);
-		options[n++].validcb = setting_read;
+	while (good && parser->token != TOKEN_END) {
+		if (parser->token == TOKEN_CLOSE && parser->pool != NULL)
+			good = pool_end(parser);
+		else if (parser->token != TOKEN_WORD)
+			good = refuse(parser, "'%c': the name of a setting is expected", (char)parser->token);
+		else if (parser->pool == NULL && strcmp(parser->word, "pool") == 0)
+			good = pool_begin(parser);
+		else
+			good = setting_read(parser);
 	}
-	options[n] = (cfg_opt_t)CFG_END();
-}
-
-/*
- * libconfuse 3.3 counts a line with a comment three times, so it is given a
- * copy whose comments are blank.  A '#' in quotes begins none.
- */
-static void
-comments_blank(char *text, size_t length)
-{
-	bool comment = false;
-	char quote = '\0';
-
-	for (size_t i = 0; i < length; i++) {
-		char c = text[i];
-
-		if (quote != '\0') {
-			if (c == '\\')
-				i++;
-			else if (c == quote)
-				quote = '\0';
-			continue;
-		}
-		comment = c != '\n' && (comment || c == '#');
-		if (comment)
-			text[i] = ' ';
-		else if (c == '"' || c == '\'')
-			quote = c;
-	}
+	if (!good || parser->pool == NULL)
+		return good;
+	parser->token_line = parser->pool_line;
+	return refuse(parser, "its closing brace is missing");
 }
 
 /* The file's text; the caller frees it. */
 static enum paged_status
-file_read(const char *path, char **text_p, size_t *length_p, struct paged_error *error)
+file_read(const char *path, char **text_p, struct paged_error *error)
 {
 	FILE *file = fopen(path, "re");
 	size_t size = 0;
 	ssize_t length;
 
-	*text_p = NULL;
-	*length_p = 0;
 	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
+	*text_p = NULL;
 	errno = 0;
 	length = getdelim(text_p, &size, '\0', file);
-	if (length < 0 && !feof(file)) {
+	if (ferror(file))
 		paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
-		fclose(file);
-		free(*text_p);
-		return error->status;
-	}
+	else if (length <= 0) /* what is empty has no text, and no pool */
+		paged_fail(error, PAGED_ERR_INVALID, "%s: no pool is configured", path);
+	else if (!feof(file))
+		paged_fail(error, PAGED_ERR_INVALID, "%s: no text: it has a zero byte", path);
+	else
+		error->status = PAGED_OK;
 	fclose(file);
-	if (length > 0)
-		*length_p = (size_t)length;
-	return PAGED_OK;
-}
-
-/* libconfuse's lexer ends the process when it cannot read, so it reads from memory. */
-static int
-text_parse(cfg_t *cfg, char *text, size_t length)
-{
-	FILE *stream;
-	int result;
-
-	if (length == 0)
-		return CFG_SUCCESS;
-	comments_blank(text, length);
-	stream = fmemopen(text, length, "r");
-	if (stream == NULL)
-		return CFG_PARSE_ERROR;
-	result = cfg_parse_fp(cfg, stream);
-	fclose(stream);
-	return result;
-}
-
-static enum paged_status
-file_parse(const char *path, struct paged_error *error)
-{
-	cfg_opt_t of_pool[CONFIG_N_SETTINGS + 1], global[CONFIG_N_SETTINGS + 2];
-	cfg_opt_t *end = global;
-	enum paged_status status;
-	size_t length;
-	char *text;
-	cfg_t *cfg;
-
-	status = file_read(path, &text, &length, error);
-	if (status != PAGED_OK)
-		return status;
-	options_fill(of_pool, true);
-	options_fill(global, false);
-	while (end->name != NULL)
-		end++;
-	end[0] = (cfg_opt_t)CFG_SEC("pool", of_pool, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	end[0].validcb = pool_read;
-	end[1] = (cfg_opt_t)CFG_END();
-
-	cfg = cfg_init(global, CFGF_NONE);
-	if (cfg == NULL) {
-		free(text);
-		return paged_fail(error, PAGED_ERR_NOMEM, "%s: no memory", path);
-	}
-	cfg_set_error_function(cfg, syntax_error);
-	if (text_parse(cfg, text, length) != CFG_SUCCESS) {
-		if (!load.failed)
-			paged_fail(error, PAGED_ERR_INVALID, "%s: cannot be read", path);
-		status = error->status;
-	}
-	cfg_free(cfg);
-	free(text);
-	return status;
+	if (error->status != PAGED_OK)
+		free(*text_p);
+	return error->status;
 }
 
 enum paged_status
 config_load(struct config *config, const char *path, struct paged_error *error)
 {
-	enum paged_status status;
+	struct parser parser = { .config = config, .error = error, .line = 1 };
+	char *text;
 
 	*config = (struct config){ .path = strdup(path) };
 	if (config->path == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "%s: no memory", path);
-	load.config = config;
-	load.error = error;
-	load.failed = false;
-	status = defaults_set(false, config, error);
-	if (status == PAGED_OK)
-		status = file_parse(path, error);
-	if (status == PAGED_OK && config->n_pools == 0)
-		status = paged_fail(error, PAGED_ERR_INVALID, "%s: no pool is configured", path);
-	load.config = NULL;
-	return status;
+	if (defaults_set(false, config, error) != PAGED_OK || file_read(path, &text, error) != PAGED_OK)
+		return error->status;
+	parser.at = text;
+	if (!text_parse(&parser)) {
+		free(text);
+		return error->status;
+	}
+	free(text);
+	if (config->n_pools == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: no pool is configured", path);
+	if (config->runtime_dir != NULL && config->runtime_dir[0] != '/')
+		return config_fail(config, NULL, CONFIG_RUNTIME_DIR, error, "write the whole path, from / on");
+	return PAGED_OK;
 }
 
 static void

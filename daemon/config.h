@@ -3,8 +3,8 @@
  * config.h - pagedd.conf(5)
  *
  * settings.c holds the one table of settings: name, unit, default, bounds,
- * help.  config_load() reads the file with libconfuse, which knows the
- * syntax; the table gives every value its meaning.  A struct config that was
+ * help.  config_load() reads the file's words, and the table gives every value
+ * its meaning.  A struct config that was
  * loaded holds values that work together: geometries are laid out, page
  * counts known, user names resolved.
  *

@@ -70,9 +70,9 @@ DAEMON_SOURCES = \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \
-	$(ZMQ_CFLAGS) $(CONFUSE_CFLAGS)
+	$(ZMQ_CFLAGS)
 DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \
-	$(ZMQ_LIBS) $(CONFUSE_LIBS)
+	$(ZMQ_LIBS)
 
 noinst_LTLIBRARIES += %D%/libdaemon.la
 %C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)

@@ -5,7 +5,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static uint32_t threshold = LOG_LEVEL_INFO;
 
@@ -23,20 +22,6 @@ level_name(enum log_level level)
 		return "debug";
 	}
 	return "?";
-}
-
-bool
-log_level_parse(const char *name, uint32_t *level_p)
-{
-	static const enum log_level all[] = { LOG_LEVEL_ERROR, LOG_LEVEL_WARNING, LOG_LEVEL_INFO, LOG_LEVEL_DEBUG };
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		if (strcmp(name, level_name(all[i])) == 0) {
-			*level_p = all[i];
-			return true;
-		}
-	}
-	return false;
 }
 
 void

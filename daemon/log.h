@@ -15,9 +15,6 @@
 /** As in syslog(3). */
 enum log_level { LOG_LEVEL_ERROR = 3, LOG_LEVEL_WARNING = 4, LOG_LEVEL_INFO = 6, LOG_LEVEL_DEBUG = 7 };
 
-/** log_level_parse - false for what is no name of a level */
-bool log_level_parse(const char *name, uint32_t *level_p);
-
 /** log_set_level - lines less severe are dropped; LOG_LEVEL_INFO until then */
 void log_set_level(uint32_t level);
 

@@ -10,6 +10,7 @@
 #include "daemon/log.h"
 #include "daemon/probe.h"
 #include "daemon/relaunch.h"
+#include "daemon/settings.h"
 
 static const char usage[] =
 	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"
@@ -154,8 +155,9 @@ main(int argc, char **argv)
 	options_parse(&options, argc, argv);
 	if (config_load(&config, options.config, &error) != PAGED_OK) {
 		fprintf(stderr, "%s\n", error.text);
-	} else if (options.log_level != NULL && !log_level_parse(options.log_level, &config.log_level)) {
-		fprintf(stderr, "pagedd: --log-level %s: none of error, warning, info, debug\n", options.log_level);
+	} else if (options.log_level != NULL &&
+		   settings_set(&settings_table[CONFIG_LOG_LEVEL], &config, options.log_level, &error) != PAGED_OK) {
+		fprintf(stderr, "pagedd: --log-level %s: %s\n", options.log_level, error.text);
 		code = 2;
 	} else {
 		log_set_level(config.log_level);

@@ -8,7 +8,7 @@
  *   cut       requests no longer answered, endpoint gone; its process still
  *             lives, so pages it may write stay in quarantine
  *   lost      its pidfd became readable, and a pool that it opened has a
- *             quarantine-ms: known by nobody but the core, where it counts as
+ *             quarantine: known by nobody but the core, where it counts as
  *             a member until that is over
  *   gone      said goodbye, or its pidfd became readable: freed
  *
@@ -121,7 +121,7 @@ void member_cut(struct member *member, const char *why);
 /** member_gone - it said goodbye; the core takes back what waited for it; frees it */
 void member_gone(struct member *member);
 
-/** member_died - likewise, once the quarantine-ms of the pools that it opened is over */
+/** member_died - likewise, once the quarantine of the pools that it opened is over */
 void member_died(struct member *member);
 
 /**

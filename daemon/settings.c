@@ -19,6 +19,22 @@
 /* A page number must fit 31 bits: tables are handed to kernels as int32. */
 #define MAX_PAGES INT32_MAX
 
+static const struct settings_choice log_levels[] = { { "error", LOG_LEVEL_ERROR },
+						     { "warning", LOG_LEVEL_WARNING },
+						     { "info", LOG_LEVEL_INFO },
+						     { "debug", LOG_LEVEL_DEBUG },
+						     { NULL, 0 } };
+static const struct settings_choice dtypes[] = { { "f32", PAGED_F32 },
+						 { "f16", PAGED_F16 },
+						 { "bf16", PAGED_BF16 },
+						 { "e4m3", PAGED_E4M3 },
+						 { "e5m2", PAGED_E5M2 },
+						 { "i8", PAGED_I8 },
+						 { NULL, 0 } };
+static const struct settings_choice exports[] = {
+	{ "auto", MEMORY_AUTO }, { "vmm", MEMORY_VMM }, { "legacy", MEMORY_LEGACY }, { NULL, 0 }
+};
+
 const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_RUNTIME_DIR] = { "runtime-dir", GLOBAL(runtime_dir), .type = SETTINGS_TEXT,
 				 .help = "directory of the sockets; the default is $RUNTIME_DIRECTORY or /run/paged" },
@@ -31,8 +47,8 @@ const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_STOP_TIMEOUT] = { "stop-timeout", GLOBAL(stop_timeout_ms), .type = SETTINGS_DURATION, .unit = "time",
 				  .standard = "10s", .max = 3600 * 1000,
 				  .help = "how long a stopping daemon waits for its sessions" },
-	[CONFIG_LOG_LEVEL] = { "log-level", GLOBAL(log_level), .type = SETTINGS_LOG_LEVEL, .standard = "info",
-			       .help = "error, warning, info or debug" },
+	[CONFIG_LOG_LEVEL] = { "log-level", GLOBAL(log_level), .type = SETTINGS_CHOICE, .choices = log_levels,
+			       .standard = "info", .help = "least severe lines to log" },
 	[CONFIG_MAX_SESSIONS] = { "max-sessions", GLOBAL(max_sessions), COUNT(1, 65536), .standard = "1024",
 				  .help = "sessions at a time" },
 	[CONFIG_MAX_MEMBERS] = { "max-members", GLOBAL(max_members), COUNT(1, 65536), .standard = "1024",
@@ -60,8 +76,8 @@ const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 				.help = "dimension of V, where it differs" },
 	[CONFIG_POOL_V_IN_K] = { "v-in-k", OF_POOL(v_in_k), .type = SETTINGS_BOOL, .standard = "no",
 				 .help = "V is the first v-dim elements of K and stored once (MLA)" },
-	[CONFIG_POOL_DTYPE] = { "dtype", OF_POOL(dtype), .type = SETTINGS_DTYPE, .standard = "f16",
-				.help = "element type: f32, f16 or bf16" },
+	[CONFIG_POOL_DTYPE] = { "dtype", OF_POOL(dtype), .type = SETTINGS_CHOICE, .choices = dtypes, .standard = "f16",
+				.help = "element type" },
 	[CONFIG_POOL_PAGE_SIZE] = { "page-size", OF_POOL(page_size), COUNT(1, PAGED_MAX_PAGE_SIZE), .unit = "tokens",
 				    .standard = "16", .help = "tokens in a page" },
 	[CONFIG_POOL_PAGES] = { "pages", OF_POOL(pages), COUNT(1, MAX_PAGES), .help = "pages of the pool; or size" },
@@ -75,11 +91,11 @@ const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 				  .help = "where the pages lie: host or cuda" },
 	[CONFIG_POOL_DEVICE] = { "device", OF_POOL(device), .type = SETTINGS_TEXT, .standard = "0",
 				 .help = "of cuda: the GPU, by number or UUID" },
-	[CONFIG_POOL_EXPORT] = { "export", OF_POOL(export), .type = SETTINGS_EXPORT, .standard = "auto",
-				 .help = "of cuda: how workers open the memory: auto, vmm or legacy" },
-	[CONFIG_POOL_QUARANTINE] = { "quarantine-ms", OF_POOL(quarantine_ms), COUNT(0, 3600 * 1000), .unit = "ms",
-				     .standard = "0",
-				     .help = "wait so long before a dead worker's pages are used; on cuda 1000" },
+	[CONFIG_POOL_EXPORT] = { "export", OF_POOL(export), .type = SETTINGS_CHOICE, .choices = exports,
+				 .standard = "auto", .help = "of cuda: how workers open the memory" },
+	[CONFIG_POOL_QUARANTINE] = { "quarantine", OF_POOL(quarantine_ms), .type = SETTINGS_DURATION, .unit = "time",
+				     .standard = "0s", .max = 3600 * 1000,
+				     .help = "how long a dead worker's pages wait before they are used; on cuda 1s" },
 	[CONFIG_POOL_ALLOW_USER] = { "allow-user", OF_POOL(allow_users), .type = SETTINGS_USERS,
 				     .help = "users who may open the pool; the default is all who may attach" },
 	[CONFIG_POOL_ALLOW_GROUP] = { "allow-group", OF_POOL(allow_groups), .type = SETTINGS_GROUPS,
@@ -99,7 +115,7 @@ static const struct unit units_bytes[] = { { "", 1 },
 					   { "GiB", 1ull << 30 },
 					   { "TiB", 1ull << 40 },
 					   { NULL, 0 } };
-static const struct unit units_duration[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { NULL, 0 } };
+static const struct unit units_duration[] = { { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { NULL, 0 } };
 
 /* A whole number and a unit; false: it is none, or past 2^64. */
 static bool
@@ -122,61 +138,52 @@ number_parse(const char *text, const struct unit *units, uint64_t *value_p)
 	return false;
 }
 
+/* "10 s": whole, in the largest unit that can be. */
+static const char *
+duration_text(uint64_t ms, char *text, size_t text_size)
+{
+	const struct unit *unit = &units_duration[2];
+
+	while (ms % unit->factor != 0)
+		unit--;
+	snprintf(text, text_size, "%" PRIu64 " %s", ms / unit->factor, unit->name);
+	return text;
+}
+
 static enum paged_status
 number_set(const struct settings_row *row, const char *text, uint64_t *value_p, struct paged_error *error)
 {
+	const struct unit *units = units_count;
+	const char *wanted = "no whole number";
 	char low[32], high[32];
 
 	if (row->type == SETTINGS_BYTES) {
-		if (!number_parse(text, units_bytes, value_p))
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "no size; write a number and B, KiB, MiB, GiB or TiB");
-		if (*value_p < row->min || *value_p > row->max)
-			return paged_fail(error, PAGED_ERR_INVALID, "outside %s to %s",
-					  config_format_bytes(row->min, low, sizeof(low)),
-					  config_format_bytes(row->max, high, sizeof(high)));
-		return PAGED_OK;
+		units = units_bytes;
+		wanted = "no size; write a number and B, KiB, MiB, GiB or TiB";
+	} else if (row->type == SETTINGS_DURATION) {
+		units = units_duration;
+		wanted = "no time; write a number and ms, s or min";
 	}
-	if (row->type == SETTINGS_DURATION) {
-		if (!number_parse(text, units_duration, value_p))
-			return paged_fail(error, PAGED_ERR_INVALID, "no time; write a number and ms, s or min");
-		if (*value_p < row->min || *value_p > row->max)
-			return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 "ms to %" PRIu64 "ms", row->min,
-					  row->max);
+	if (!number_parse(text, units, value_p))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s", wanted);
+	if (*value_p >= row->min && *value_p <= row->max)
 		return PAGED_OK;
-	}
-	if (!number_parse(text, units_count, value_p))
-		return paged_fail(error, PAGED_ERR_INVALID, "no whole number");
-	if (*value_p < row->min || *value_p > row->max)
+	if (row->type == SETTINGS_COUNT)
 		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 " to %" PRIu64 "%s%s", row->min,
 				  row->max, row->unit ? " " : "", row->unit ? row->unit : "");
-	return PAGED_OK;
-}
-
-static bool
-user_find(const char *name, uint32_t *id_p)
-{
-	const struct passwd *user = getpwnam(name);
-
-	if (user != NULL)
-		*id_p = user->pw_uid;
-	return user != NULL;
-}
-
-static bool
-group_find(const char *name, uint32_t *id_p)
-{
-	const struct group *group = getgrnam(name);
-
-	if (group != NULL)
-		*id_p = group->gr_gid;
-	return group != NULL;
+	return paged_fail(error, PAGED_ERR_INVALID, "outside %s to %s",
+			  row->type == SETTINGS_BYTES ? config_format_bytes(row->min, low, sizeof(low))
+						      : duration_text(row->min, low, sizeof(low)),
+			  row->type == SETTINGS_BYTES ? config_format_bytes(row->max, high, sizeof(high))
+						      : duration_text(row->max, high, sizeof(high)));
 }
 
 static enum paged_status
 ids_add(const struct settings_row *row, struct config_ids *ids, const char *text, struct paged_error *error)
 {
 	bool users = row->type == SETTINGS_USERS;
+	const struct passwd *user;
+	const struct group *group;
 	uint64_t number;
 	uint32_t id, *grown;
 
@@ -184,7 +191,11 @@ ids_add(const struct settings_row *row, struct config_ids *ids, const char *text
 		if (number >= UINT32_MAX) /* (uid_t)-1 means "none" to the kernel */
 			return paged_fail(error, PAGED_ERR_INVALID, "no %s id", users ? "user" : "group");
 		id = (uint32_t)number;
-	} else if (!(users ? user_find(text, &id) : group_find(text, &id))) {
+	} else if (users && (user = getpwnam(text)) != NULL) {
+		id = user->pw_uid;
+	} else if (!users && (group = getgrnam(text)) != NULL) {
+		id = group->gr_gid;
+	} else {
 		return paged_fail(error, PAGED_ERR_INVALID, "the system has no such %s", users ? "user" : "group");
 	}
 	for (size_t i = 0; i < ids->n; i++)
@@ -198,39 +209,30 @@ ids_add(const struct settings_row *row, struct config_ids *ids, const char *text
 	return PAGED_OK;
 }
 
-static enum paged_status
-text_set(char **field, const char *text, struct paged_error *error)
+/* "f32, f16, bf16" */
+static const char *
+choices_text(const struct settings_row *row, char *text, size_t text_size)
 {
-	char *copy = strdup(text);
+	size_t n = 0;
 
-	if (copy == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory");
-	free(*field);
-	*field = copy;
-	return PAGED_OK;
+	for (const struct settings_choice *choice = row->choices; choice->name != NULL; choice++)
+		n += (size_t)snprintf(text + n, text_size - n, "%s%s", choice == row->choices ? "" : ", ",
+				      choice->name);
+	return text;
 }
 
 static enum paged_status
-bool_set(bool *field, const char *text, struct paged_error *error)
+choice_set(const struct settings_row *row, uint32_t *field, const char *text, struct paged_error *error)
 {
-	if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");
-	*field = strcmp(text, "yes") == 0;
-	return PAGED_OK;
-}
+	char names[64];
 
-static enum paged_status
-export_set(uint32_t *field, const char *text, struct paged_error *error)
-{
-	static const char *const names[] = { [MEMORY_AUTO] = "auto", [MEMORY_VMM] = "vmm", [MEMORY_LEGACY] = "legacy" };
-
-	for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (strcmp(text, names[i]) == 0) {
-			*field = i;
+	for (const struct settings_choice *choice = row->choices; choice->name != NULL; choice++) {
+		if (strcmp(text, choice->name) == 0) {
+			*field = choice->value;
 			return PAGED_OK;
 		}
 	}
-	return paged_fail(error, PAGED_ERR_INVALID, "none of auto, vmm, legacy");
+	return paged_fail(error, PAGED_ERR_INVALID, "none of %s", choices_text(row, names, sizeof(names)));
 }
 
 enum paged_status
@@ -239,6 +241,7 @@ settings_set(const struct settings_row *row, void *object, const char *text, str
 	void *field = (char *)object + row->offset;
 	enum paged_status status;
 	uint64_t value;
+	char *copy;
 
 	switch (row->type) {
 	case SETTINGS_COUNT:
@@ -250,20 +253,19 @@ settings_set(const struct settings_row *row, void *object, const char *text, str
 	case SETTINGS_BYTES:
 		return number_set(row, text, field, error);
 	case SETTINGS_BOOL:
-		return bool_set(field, text, error);
+		if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");
+		*(bool *)field = strcmp(text, "yes") == 0;
+		return PAGED_OK;
 	case SETTINGS_TEXT:
-		return text_set(field, text, error);
-	case SETTINGS_DTYPE:
-		*(uint32_t *)field = paged_dtype_parse(text);
-		if (*(uint32_t *)field == PAGED_DTYPE_NONE)
-			return paged_fail(error, PAGED_ERR_INVALID, "none of f32, f16, bf16, e4m3, e5m2, i8");
+		copy = strdup(text);
+		if (copy == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory");
+		free(*(char **)field);
+		*(char **)field = copy;
 		return PAGED_OK;
-	case SETTINGS_LOG_LEVEL:
-		if (!log_level_parse(text, field))
-			return paged_fail(error, PAGED_ERR_INVALID, "none of error, warning, info, debug");
-		return PAGED_OK;
-	case SETTINGS_EXPORT:
-		return export_set(field, text, error);
+	case SETTINGS_CHOICE:
+		return choice_set(row, field, text, error);
 	case SETTINGS_USERS:
 	case SETTINGS_GROUPS:
 		return ids_add(row, field, text, error);
@@ -288,21 +290,25 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 }
 
 static void
-help_print(FILE *out, const struct settings_row *row)
+help_print(FILE *out, bool of_pool)
 {
-	fprintf(out, "  %-20s %-9s %-8s %s\n", row->name, row->unit ? row->unit : "",
-		row->standard ? row->standard : "", row->help);
+	char choices[64];
+
+	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
+		const struct settings_row *row = &settings_table[i];
+
+		if (row->of_pool == of_pool)
+			fprintf(out, "  %-20s %-9s %-8s %s%s%s\n", row->name, row->unit ? row->unit : "",
+				row->standard ? row->standard : "", row->help, row->choices ? ": " : "",
+				row->choices ? choices_text(row, choices, sizeof(choices)) : "");
+	}
 }
 
 void
 config_help(FILE *out)
 {
 	fprintf(out, "  %-20s %-9s %-8s\n", "SETTING", "UNIT", "DEFAULT");
-	for (int i = 0; i < CONFIG_N_SETTINGS; i++)
-		if (!settings_table[i].of_pool)
-			help_print(out, &settings_table[i]);
+	help_print(out, false);
 	fprintf(out, "\nof a pool NAME { ... }:\n");
-	for (int i = 0; i < CONFIG_N_SETTINGS; i++)
-		if (settings_table[i].of_pool)
-			help_print(out, &settings_table[i]);
+	help_print(out, true);
 }

@@ -8,16 +8,20 @@
 #include "daemon/config.h"
 
 enum settings_type {
-	SETTINGS_COUNT,     /* uint32_t */
-	SETTINGS_BYTES,     /* uint64_t; B, KiB, MiB, GiB, TiB */
-	SETTINGS_DURATION,  /* uint32_t milliseconds; ms, s, min */
-	SETTINGS_BOOL,      /* bool; yes, no */
-	SETTINGS_TEXT,      /* char * */
-	SETTINGS_DTYPE,     /* uint32_t */
-	SETTINGS_LOG_LEVEL, /* uint32_t */
-	SETTINGS_EXPORT,    /* uint32_t */
-	SETTINGS_USERS,     /* struct config_ids; names or numbers, a list */
+	SETTINGS_COUNT,    /* uint32_t */
+	SETTINGS_BYTES,    /* uint64_t; B, KiB, MiB, GiB, TiB */
+	SETTINGS_DURATION, /* uint32_t milliseconds; ms, s, min */
+	SETTINGS_BOOL,     /* bool; yes, no */
+	SETTINGS_TEXT,     /* char * */
+	SETTINGS_CHOICE,   /* uint32_t; one of the row's choices */
+	SETTINGS_USERS,    /* struct config_ids; names or numbers, a list */
 	SETTINGS_GROUPS,
+};
+
+/** NULL for a name ends them. */
+struct settings_choice {
+	const char *name;
+	uint32_t value;
 };
 
 struct settings_row {
@@ -26,8 +30,9 @@ struct settings_row {
 	enum settings_type type;
 	const char *unit;
 	const char *standard; /* the default as one would write it; NULL: none */
-	uint64_t min, max;    /* of counts, bytes and durations */
-	size_t offset;        /* in struct config or struct config_pool */
+	const struct settings_choice *choices;
+	uint64_t min, max; /* of counts, bytes and durations */
+	size_t offset;     /* in struct config or struct config_pool */
 	const char *help;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of a worker that died wait for quarantine-ms. */
+/* Pages of a worker that died wait for quarantine. */
 #include "config.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@
 	"pool " name " { layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4\n" \
 	" pages = 64 sequences = 32 max-length = 128 " more " }\n"
 
-static const char configuration[] = POOL("quick", "") POOL("toy", "quarantine-ms = 600");
+static const char configuration[] = POOL("quick", "") POOL("toy", "quarantine = 600ms");
 
 /* Holds pages of pool quick, and has opened toy as well or not. */
 struct holder {
@@ -133,7 +133,7 @@ IT_TEST(stopping_does_not_wait)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	it_daemon_start(&daemon, POOL("quick", "") POOL("toy", "quarantine-ms = 1000000"), NULL, NULL);
+	it_daemon_start(&daemon, POOL("quick", "") POOL("toy", "quarantine = 1000000ms"), NULL, NULL);
 	holder_start(&worker, &holder);
 	it_kill(&worker);
 	it_daemon_stop(&daemon);

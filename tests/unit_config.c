@@ -33,13 +33,14 @@ static const struct {
 	const char *text;
 	const char *sentence; /* behind "PATH:" */
 } bad[] = {
-	{ "pol p { }\n", "1: no such option 'pol'" },
-	{ "\nlog-levl = info\n", "2: no such option 'log-levl'" },
-	{ "pool p { " GEOMETRY " pages = 10 sizes = 3 }\n", "1: no such option 'sizes'" },
+	{ "pol p { }\n", "1: there is no setting pol; did you mean pool?" },
+	{ "\nlog-levl = info\n", "2: there is no setting log-levl; did you mean log-level?" },
+	{ "pool p { " GEOMETRY " pages = 10 sizes = 3 }\n",
+	  "1: pool p: there is no setting sizes; did you mean size?" },
 	{ "log-level = loud\n" POOL, "1: log-level = loud: none of error, warning, info, debug" },
-	{ "stop-timeout = 10 h\n" POOL, "1: no such option 'h'" },
+	{ "stop-timeout = 10 h\n" POOL, "1: stop-timeout = 10 h: no time; write a number and ms, s or min" },
 	{ "stop-timeout = 10h\n" POOL, "1: stop-timeout = 10h: no time; write a number and ms, s or min" },
-	{ "stop-timeout = 61min\n" POOL, "1: stop-timeout = 61min: outside 0ms to 3600000ms" },
+	{ "stop-timeout = 61min\n" POOL, "1: stop-timeout = 61min: outside 0 min to 60 min" },
 	{ "max-members = 0\n" POOL, "1: max-members = 0: outside 1 to 65536" },
 	{ "max-members = -1\n" POOL, "1: max-members = -1: no whole number" },
 	{ "max-members = 99999999999999999999\n" POOL, "1: max-members = 99999999999999999999: no whole number" },
@@ -65,7 +66,8 @@ static const struct {
 	  "1: pool p: size = 99999999TiB: no size; write a number and B, KiB, MiB, GiB or TiB" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 257 }\n", "1: pool p: page-size = 257: outside 1 to 256 tokens" },
 	{ "pool p { " GEOMETRY "pages = 3 page-size = 0 }\n", "1: pool p: page-size = 0: outside 1 to 256 tokens" },
-	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n", "1: pool p: dtype = f64: none of f32, f16, bf16, e4m3, e5m2, i8" },
+	{ "pool p { " GEOMETRY "pages = 3 dtype = f64 }\n",
+	  "1: pool p: dtype = f64: none of f32, f16, bf16, e4m3, e5m2, i8" },
 	{ "pool p { " GEOMETRY "pages = 3 v-in-k = true }\n", "1: pool p: v-in-k = true: neither yes nor no" },
 	{ "pool p { layers = 2 kv-heads = 1 k-dim = 64 v-dim = 128 v-in-k = yes pages = 3 }\n",
 	  "1: pool p: V dim 128 cannot be the first dims of a K dim of 64" },
@@ -73,10 +75,33 @@ static const struct {
 	{ "pool p { " GEOMETRY "pages = 3\nexport = vmm\n}\n", "2: pool p: export = vmm: only backend = cuda has it" },
 	{ "pool p { " GEOMETRY "pages = 3 backend = cuda export = fd }\n",
 	  "1: pool p: export = fd: none of auto, vmm, legacy" },
-	{ "pool p { " GEOMETRY "pages = 3 quarantine-ms = 1s }\n", "1: pool p: quarantine-ms = 1s: no whole number" },
-	{ POOL POOL, "2: found duplicate title 'p'" },
+	{ "pool p { " GEOMETRY "pages = 3 quarantine = 1 }\n",
+	  "1: pool p: quarantine = 1: no time; write a number and ms, s or min" },
+	{ POOL POOL, "2: pool p: there is one of this name already" },
 	{ "pool \"a b\" { " GEOMETRY "pages = 1 }\n",
 	  "1: pool a b: a name is 1 to 63 letters, digits, dots, dashes and underscores" },
+	{ "pool p { layer = 2 }\n", "1: pool p: there is no setting layer; did you mean layers?" },
+	{ "widows = 3\n", "1: there is no setting widows; pagedd --help-settings lists them" },
+	{ "layers = 3\n", "1: layers is a setting of a pool" },
+	{ "pool p {\nlog-level = info }\n",
+	  "2: pool p: log-level is a setting of the daemon: it stands outside of pools" },
+	/* Cut short. */
+	{ "log-level = info\n\npool p {\n" GEOMETRY "\npages = 3\n", "3: pool p: its closing brace is missing" },
+	{ POOL "pool", "2: pool: a name is missing" },
+	{ POOL "pool q", "2: pool q: '{' is missing" },
+	{ "pool p {\nlayers", "2: pool p: layers: '=' is missing" },
+	{ "pool p {\nlayers =", "2: pool p: layers: a value is missing" },
+	{ "allow-user = { 1,", "1: allow-user: the list is not closed" },
+	{ "allow-user = { 1 2 }\n" POOL, "1: allow-user: the list is not closed" },
+	{ "runtime-dir = \"/run\n" POOL, "1: a quote is not closed" },
+	{ POOL "}\n", "2: '}': the name of a setting is expected" },
+	{ "log-level = { info }\n" POOL, "1: log-level: it has one value, no list" },
+	{ "runtime-dir = /run/${NOPE}\n" POOL, "1: ${...}: variables are not replaced" },
+	{ "runtime-dir = \"${HOME}/x\"\n" POOL, "1: ${...}: variables are not replaced" },
+	{ "runtime-dir = run/paged\n" POOL, "1: runtime-dir = run/paged: write the whole path, from / on" },
+	{ "stop-timeout = 10\n" POOL, "1: stop-timeout = 10: no time; write a number and ms, s or min" },
+	{ "pool p { " GEOMETRY "size = 3 GB }\n",
+	  "1: pool p: size = 3 GB: no size; write a number and B, KiB, MiB, GiB or TiB" },
 };
 
 Test(config, bad_ones_are_refused_in_one_exact_line)
@@ -109,6 +134,45 @@ Test(config, no_file_and_no_pool)
 	config_free(&config);
 	cr_expect_eq(load("log-level = info\n", &config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, ": no pool is configured") != NULL, "%s", error.text);
+	config_free(&config);
+}
+
+Test(config, what_is_no_text)
+{
+	char path[] = "/tmp/unit-config-XXXXXX";
+	struct paged_error error;
+	struct config config;
+	int fd = mkstemp(path);
+
+	cr_assert(write(fd, POOL "\0more", sizeof(POOL) + 4) == (ssize_t)sizeof(POOL) + 4);
+	close(fd);
+	cr_expect_eq(config_load(&config, path, &error), PAGED_ERR_INVALID);
+	cr_expect(strstr(error.text, ": no text: it has a zero byte") != NULL, "%s", error.text);
+	config_free(&config);
+	unlink(path);
+}
+
+Test(config, units_may_stand_apart)
+{
+	struct config config;
+	struct paged_error error;
+
+	cr_assert_eq(
+		load("stop-timeout = 3 min mask-size = 1024\n"
+		     "pool p { layers = 1 kv-heads = 1 head-dim = 8 size = 2 GiB max-length = 64 quarantine = 5 s }\n"
+		     "pool q { layers = 1 kv-heads = 1 head-dim = 8 size =\n 4096\nquarantine = \"50 ms\"}\n"
+		     "mask-arrays = 2048 pool r { layers = 1 kv-heads = 1 head-dim = 8 pages = 1 }",
+		     &config, &error),
+		PAGED_OK, "%s", error.text);
+	cr_expect_eq(config.stop_timeout_ms, 180000);
+	cr_expect_eq(config.mask_bytes, 1024);
+	cr_expect_eq(config.array_bytes, 2048);
+	cr_expect_eq(config.pools[0].size, 2ull << 30);
+	cr_expect_eq(config.pools[0].max_length, 64);
+	cr_expect_eq(config.pools[0].quarantine_ms, 5000);
+	cr_expect_eq(config.pools[1].size, 4096);
+	cr_expect_eq(config.pools[1].quarantine_ms, 50);
+	cr_expect_eq(config.n_pools, 3);
 	config_free(&config);
 }
 
@@ -208,6 +272,19 @@ Test(config, bytes_for_people)
 	cr_expect_str_eq(config_format_bytes(UINT64_MAX, text, sizeof(text)), "15 EiB");
 }
 
+Test(config, help_lists_the_choices)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	config_help(out);
+	fclose(out);
+	cr_expect(strstr(text, "element type: f32, f16, bf16, e4m3, e5m2, i8\n") != NULL, "%s", text);
+	cr_expect(strstr(text, "least severe lines to log: error, warning, info, debug\n") != NULL, "%s", text);
+	free(text);
+}
+
 /* Every setting has its paragraph in pagedd.conf(5), and its default there. */
 Test(config, the_manual_knows_every_setting)
 {
@@ -251,7 +328,7 @@ Test(config, pools_on_cuda)
 	cr_assert_eq(load("pool a { " GEOMETRY "pages = 3 }\n"
 			  "pool b { " GEOMETRY "pages = 3 backend = cuda }\n"
 			  "pool c { " GEOMETRY
-			  "pages = 3 quarantine-ms = 50 backend = cuda device = GPU-1 export = legacy }\n",
+			  "pages = 3 quarantine = 50ms backend = cuda device = GPU-1 export = legacy }\n",
 			  &config, &error),
 		     PAGED_OK, "%s", error.text);
 	cr_expect_eq(config.pools[0].layout.params.alignment, LAYOUT_ALIGNMENT_HOST);
