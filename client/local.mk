@@ -113,8 +113,6 @@ bin_PROGRAMS += %D%/ctl/pagedctl
 %C%_ctl_pagedctl_SOURCES = \
 	%D%/ctl/act.c \
 	%D%/ctl/ctl.h \
-	%D%/ctl/json.c \
-	%D%/ctl/json.h \
 	%D%/ctl/list.c \
 	%D%/ctl/main.c \
 	%D%/ctl/mask.c \

@@ -98,6 +98,7 @@ IT_TEST(tables_for_people)
 	expect_words(text, code, scene.session, "worker-a", scene.pid, "first", "active");
 	text = it_pagedctl(&code, "sequences", "--pool", "toy", NULL);
 	expect_words(text, code, scene.seq_text, "worker-a", scene.pid, "20", "5");
+	it_require(strstr(text, "LENGTH") == NULL, "%s", text);
 	text = it_pagedctl(&code, "table", scene.seq_text, NULL);
 	expect_words(text, code, scene.seq_text, "capacity 20", "5 pages");
 	text = it_pagedctl(&code, "check", NULL);
@@ -109,7 +110,7 @@ IT_TEST(json_for_programs)
 {
 	uint32_t pages[5];
 	struct scene scene;
-	json_t *document;
+	json_t *document, *list;
 	const char *text;
 	int code;
 
@@ -125,20 +126,25 @@ IT_TEST(json_for_programs)
 
 	text = it_pagedctl(&code, "--json", "pools", NULL);
 	document = parsed(text, code);
-	it_require(json_array_size(document) == 1 && number(json_array_get(document, 0), "page_size") == TOY_PAGE_SIZE);
+	list = json_object_get(document, "pools");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "page_size") == TOY_PAGE_SIZE);
+	it_require(strcmp(string(json_array_get(list, 0), "pool"), "toy") == 0);
+	it_require(number(json_array_get(list, 0), "kv_heads") > 0);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "sessions", NULL);
 	document = parsed(text, code);
-	it_require(json_array_size(document) == 1 && number(json_array_get(document, 0), "pid") == getpid());
-	it_require(number(json_array_get(document, 0), "pages") == 5);
+	list = json_object_get(document, "sessions");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "pid") == getpid());
+	it_require(number(json_array_get(list, 0), "pages") == 5);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "sequences", NULL);
 	document = parsed(text, code);
-	it_require(json_array_size(document) == 1 && number(json_array_get(document, 0), "capacity") == 20);
-	it_require(json_is_null(json_object_get(json_array_get(document, 0), "length")));
-	it_require(strcmp(string(json_array_get(document, 0), "sequence"), scene.seq_text) == 0);
+	list = json_object_get(document, "sequences");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "capacity") == 20);
+	it_require(json_is_null(json_object_get(json_array_get(list, 0), "length")));
+	it_require(strcmp(string(json_array_get(list, 0), "sequence"), scene.seq_text) == 0);
 	json_decref(document);
 
 	text = it_pagedctl(&code, "--json", "table", scene.seq_text, NULL);
@@ -150,20 +156,24 @@ IT_TEST(json_for_programs)
 
 	text = it_pagedctl(&code, "--json", "check", NULL);
 	document = parsed(text, code);
-	it_require(code == EXIT_DONE && json_is_true(json_object_get(json_array_get(document, 0), "holds")));
+	it_require(code == EXIT_DONE &&
+		   json_is_true(json_object_get(json_array_get(json_object_get(document, "pools"), 0), "holds")));
 	json_decref(document);
 	scene_end(&scene);
 }
 
 IT_TEST(kick_a_session)
 {
+	char expected[128];
 	struct scene scene;
 	const char *text;
 	int code;
 
 	scene_begin(&scene);
 	text = it_pagedctl(&code, "kick", scene.session, NULL);
-	expect_words(text, code, scene.session, "ended");
+	snprintf(expected, sizeof(expected), "session %s was ended; 5 pages wait for process %s (worker-a)\n",
+		 scene.session, scene.pid);
+	it_require(code == EXIT_DONE && strcmp(text, expected) == 0, "%d: %s", code, text);
 	text = it_pagedctl(&code, "status", NULL);
 	expect_words(text, code, "59");
 	text = it_pagedctl(&code, "sessions", NULL);
@@ -237,6 +247,9 @@ IT_TEST(exit_codes)
 	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
 	text = it_pagedctl(&code, "--pool", "bear", "check", NULL);
 	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
+	text = it_pagedctl(&code, "--pool", "toy", "sessions", NULL);
+	it_require(code == EXIT_WRONG_USAGE && strstr(text, "--pool goes with sequences, table and check") != NULL,
+		   "%d: %s", code, text);
 	text = it_pagedctl(&code, "--version", NULL);
 	expect_words(text, code, PACKAGE_VERSION);
 	scene_end(&scene);
@@ -334,7 +347,7 @@ IT_TEST(a_wrong_count_is_found_twice)
 		   "%s", text);
 	text = it_pagedctl(&code, "--json", "check", NULL);
 	document = parsed(text, code);
-	pool = json_array_get(document, 0);
+	pool = json_array_get(json_object_get(document, "pools"), 0);
 	it_require(code == EXIT_CHECK_FAILED && json_is_false(json_object_get(pool, "holds")));
 	it_require(json_is_false(json_object_get(json_object_get(pool, "daemon"), "holds")));
 	it_require(json_is_false(json_object_get(json_object_get(pool, "region"), "holds")));

@@ -443,10 +443,11 @@ IT_TEST(pagedctl)
 	it_require(ctl(&output, "status") == 0 && strstr(output, ", 1 session, boot ") != NULL, "%s", output);
 	it_require(strstr(output, "\nsmall  host") != NULL, "%s", output);
 	it_require(ctl(&output, "sequences", "--pool", "small") == 0, "%s", output);
-	snprintf(text, sizeof(text), "(%d)       -         8      2\n", (int)getpid());
-	it_require(strstr(output, "SEQUENCE  SESSION  WORKER") == output && strstr(output, text) != NULL, "%s", output);
+	snprintf(text, sizeof(text), "%d         8      2\n", (int)getpid());
+	it_require(strstr(output, "POOL   SEQUENCE  SESSION  NAME") == output && strstr(output, text) != NULL, "%s", output);
 	it_require(ctl(&output, "sequences") == 0 && strstr(output, "POOL   SEQUENCE") == output, "%s", output);
-	it_require(ctl(&output, "sessions", "--json") == 0 && strstr(output, "\"first\": true") != NULL, "%s", output);
+	it_require(ctl(&output, "sessions", "--json") == 0 && strstr(output, "\"role\": \"first\"") != NULL, "%s",
+		   output);
 	it_require(ctl(&output, "pools") == 0 && strstr(output, "f16") != NULL, "%s", output);
 	it_require(ctl(&output, "check") == 0, "%s", output);
 	it_require(strcmp(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined: holds\n"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
-#include "client/ctl/json.h"
+#include "client/ctl/print.h"
 
 /* Both recounts of one pool. */
 struct check {
@@ -82,7 +82,7 @@ enum ctl_exit
 ctl_check(struct ctl *ctl)
 {
 	struct paged_pool_entry *pools;
-	json_t *document = json_array();
+	json_t *rows = json_array();
 	bool holds = true, found = false;
 	enum paged_status status;
 	struct check check;
@@ -100,13 +100,13 @@ ctl_check(struct ctl *ctl)
 			break;
 		holds = holds && check_holds(&check);
 		if (ctl->json)
-			json_array_append_new(document, json_of_check(pools[i].name, &check));
+			json_array_append_new(rows, json_of_check(pools[i].name, &check));
 		else
 			check_print(pools[i].name, &check);
 	}
 	if (status == PAGED_OK && ctl->json)
-		json_print(json_incref(document));
-	json_decref(document);
+		print_json(json_pack("{s:O}", "pools", rows));
+	json_decref(rows);
 	paged_free(pools);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
@@ -115,6 +115,45 @@ ctl_check(struct ctl *ctl)
 		return CTL_FAILED;
 	}
 	return holds ? CTL_OK : CTL_CHECK_FAILED;
+}
+
+/* What the processes of an ended session keep from being used again. */
+static enum paged_status
+kick_print(struct ctl *ctl, uint32_t session)
+{
+	struct paged_session_entry *sessions;
+	json_t *waits_for = json_array();
+	uint32_t n_quarantined = 0;
+	size_t n;
+	enum paged_status status = paged_admin_sessions(ctl->client, &sessions, &n);
+
+	if (status != PAGED_OK) {
+		json_decref(waits_for);
+		return status;
+	}
+	if (!ctl->json)
+		printf("session %" PRIu32 " was ended%s", session, ctl->kill ? " and its processes killed" : "");
+	for (size_t i = 0; i < n; i++) {
+		if (sessions[i].session != session || sessions[i].n_quarantined == 0 || sessions[i].pid == 0)
+			continue;
+		if (!ctl->json && n_quarantined == 0)
+			printf("; %" PRIu32 " %s for process", sessions[i].n_quarantined,
+			       print_plural(sessions[i].n_quarantined, "page waits", "pages wait"));
+		if (!ctl->json)
+			printf("%s %" PRIu32 " (%s)", n_quarantined == 0 ? "" : " and", sessions[i].pid,
+			       sessions[i].name);
+		json_array_append_new(waits_for, json_pack("{s:I, s:s}", "pid", (json_int_t)sessions[i].pid, "name",
+							   sessions[i].name));
+		n_quarantined = sessions[i].n_quarantined;
+	}
+	if (ctl->json)
+		print_json(json_pack("{s:I, s:b, s:I, s:O}", "session", (json_int_t)session, "killed", (int)ctl->kill,
+				     "quarantined", (json_int_t)n_quarantined, "processes", waits_for));
+	else
+		printf("\n");
+	json_decref(waits_for);
+	paged_free(sessions);
+	return PAGED_OK;
 }
 
 enum ctl_exit
@@ -129,11 +168,7 @@ ctl_kick(struct ctl *ctl)
 	if (errno != 0 || end == ctl->operand || *end != '\0' || session == 0 || session > UINT32_MAX)
 		return ctl_usage("%s is no session; pagedctl sessions lists them", ctl->operand);
 	status = paged_admin_kick(ctl->client, (uint32_t)session, ctl->kill);
-	if (status != PAGED_OK)
-		return ctl_fail(ctl, status);
-	if (ctl->json)
-		json_print(json_pack("{s:I, s:b}", "session", (json_int_t)session, "killed", (int)ctl->kill));
-	else
-		printf("session %lu was ended%s\n", session, ctl->kill ? " and its processes killed" : "");
-	return CTL_OK;
+	if (status == PAGED_OK)
+		status = kick_print(ctl, (uint32_t)session);
+	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
 }

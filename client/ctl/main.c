@@ -15,19 +15,20 @@ struct command {
 	const char *operand; /* what it needs, or NULL */
 	enum ctl_exit (*run)(struct ctl *ctl);
 	const char *help;
-	bool alone; /* asks no daemon */
+	bool of_pool; /* takes --pool */
+	bool alone;   /* asks no daemon */
 };
 
 static const struct command commands[] = {
-	{ "status", NULL, ctl_status, "the daemon and the fill of its pools", false },
-	{ "pools", NULL, ctl_pools, "the pools' geometry", false },
-	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes", false },
-	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)", false },
-	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", false },
-	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)",
+	{ "status", NULL, ctl_status, "the daemon and the fill of its pools", false, false },
+	{ "pools", NULL, ctl_pools, "the pools' geometry", false, false },
+	{ "sessions", NULL, ctl_sessions, "the sessions and their member processes", false, false },
+	{ "sequences", NULL, ctl_sequences, "the live sequences (--pool: of one pool)", true, false },
+	{ "table", "SEQUENCE", ctl_table, "the pages of a sequence (--pool: its pool)", true, false },
+	{ "check", NULL, ctl_check, "recompute every page's count, in the daemon and here (--pool: of one pool)", true,
 	  false },
-	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false },
-	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked",
+	{ "kick", "SESSION", ctl_kick, "end a session (--kill: and kill its processes)", false, false },
+	{ "mask", "EXPRESSION", ctl_mask, "the block mask of a mask mod (--q, --kv: tokens); no daemon is asked", false,
 	  true },
 };
 
@@ -61,7 +62,7 @@ help_print(void)
 		       commands[i].help);
 	printf("\n"
 	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or /run/paged)\n"
-	       "  -p, --pool POOL        one pool\n"
+	       "  -p, --pool POOL        with sequences, table, check: one pool\n"
 	       "      --json             for programs\n"
 	       "      --kill             with kick\n"
 	       "      --q N, --kv N      with mask: tokens; --kv as --q\n"
@@ -167,6 +168,8 @@ main(int argc, char **argv)
 	if (argc - optind != (command->operand != NULL ? 2 : 1))
 		return ctl_usage("%s takes %s", command->name,
 				 command->operand != NULL ? command->operand : "no operand");
+	if (ctl.pool != NULL && !command->of_pool)
+		return ctl_usage("--pool goes with sequences, table and check");
 	if (ctl.kill && command->run != ctl_kick)
 		return ctl_usage("--kill goes with kick");
 	if (ctl.mask.any && command->run != ctl_mask)

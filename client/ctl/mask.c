@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
-#include "client/ctl/json.h"
 #include "client/ctl/print.h"
 
 /* The whole text as a number within bounds. */
@@ -177,7 +176,7 @@ result_print(const struct result *result)
 static void
 result_print_json(const struct result *result)
 {
-	json_print(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "expression", result->text, "q",
+	print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "expression", result->text, "q",
 			     (json_int_t)result->row.q_len, "kv", (json_int_t)result->row.kv_len, "q_base",
 			     (json_int_t)result->row.q_base, "heads", (json_int_t)result->info.n_heads, "q_block",
 			     (json_int_t)result->info.q_block, "kv_block", (json_int_t)result->info.kv_block,

@@ -3,11 +3,12 @@
 
 #include "client/ctl/print.h"
 
+#include <ctype.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 static void
 memory_end(void)
@@ -17,67 +18,132 @@ memory_end(void)
 }
 
 void
-print_table_init(struct print_table *table, const struct print_column *columns, size_t n_columns)
+print_json(json_t *document)
 {
-	*table = (struct print_table){ .columns = columns, .n_columns = n_columns };
+	if (document == NULL)
+		memory_end();
+	json_dumpf(document, stdout, JSON_INDENT(2));
+	printf("\n");
+	json_decref(document);
 }
 
 void
-print_cell(struct print_table *table, const char *format, ...)
+print_begin(struct print_list *list, const char *name, const struct print_column *columns, size_t n_columns, bool json)
 {
-	va_list arguments;
-	char *cell;
-
-	/* One row at a time. */
-	if (table->n_cells % table->n_columns == 0) {
-		table->cells = realloc(table->cells, (table->n_cells + table->n_columns) * sizeof(*table->cells));
-		if (table->cells == NULL)
-			memory_end();
-	}
-	va_start(arguments, format);
-	if (vasprintf(&cell, format, arguments) < 0)
+	*list = (struct print_list){ .name = name, .columns = columns, .n_columns = n_columns };
+	if (json && (list->rows = json_array()) == NULL)
 		memory_end();
-	va_end(arguments);
-	table->cells[table->n_cells++] = cell;
+}
+
+/* The next cell, by either of its two faces; takes the reference. */
+static void
+cell_add(struct print_list *list, json_t *value, const char *text)
+{
+	size_t column = list->n_cells % list->n_columns, row = list->n_cells / list->n_columns;
+	char key[PRINT_SMALL] = "";
+
+	list->n_cells++;
+	if (list->rows != NULL) {
+		for (size_t i = 0; list->columns[column].name[i] != '\0'; i++)
+			key[i] = isalpha((unsigned char)list->columns[column].name[i])
+					 ? (char)tolower(list->columns[column].name[i])
+					 : '_';
+		if (column == 0)
+			json_array_append_new(list->rows, json_object());
+		if (json_object_set_new(json_array_get(list->rows, row), key, value) < 0)
+			memory_end();
+		return;
+	}
+	list->cells = reallocarray(list->cells, list->n_cells, sizeof(*list->cells));
+	if (list->cells == NULL)
+		memory_end();
+	list->cells[list->n_cells - 1] = text != NULL ? strdup(text) : NULL;
+}
+
+void
+print_text(struct print_list *list, const char *text)
+{
+	bool none = text == NULL || text[0] == '\0';
+
+	cell_add(list, list->rows == NULL ? NULL : none ? json_null() : json_string(text), none ? NULL : text);
+}
+
+void
+print_number(struct print_list *list, uint64_t number)
+{
+	char text[PRINT_SMALL];
+
+	snprintf(text, sizeof(text), "%" PRIu64, number);
+	cell_add(list, list->rows != NULL ? json_integer((json_int_t)number) : NULL, text);
+}
+
+void
+print_size(struct print_list *list, uint64_t bytes)
+{
+	char text[PRINT_SMALL];
+
+	cell_add(list, list->rows != NULL ? json_integer((json_int_t)bytes) : NULL, print_bytes(text, bytes));
+}
+
+/* Its width in the table; 0: it is not there. */
+static int
+column_width(const struct print_list *list, size_t column)
+{
+	size_t width = list->columns[column].optional ? 0 : strlen(list->columns[column].name);
+
+	for (size_t i = column; i < list->n_cells; i += list->n_columns)
+		if (list->cells[i] != NULL)
+			width = MAX(width, MAX(strlen(list->cells[i]), strlen(list->columns[column].name)));
+	return (int)width;
 }
 
 static void
-row_print(const struct print_table *table, const size_t *widths, char *const *cells)
+table_print(const struct print_list *list)
 {
-	for (size_t c = 0; c < table->n_columns; c++) {
-		const char *text = cells != NULL ? cells[c] : table->columns[c].name;
-		int width = (int)widths[c];
+	int widths[PRINT_MAX_COLUMNS];
 
-		if (table->columns[c].align == PRINT_RIGHT)
-			printf("%*s", width, text);
-		else
-			printf("%-*s", c + 1 < table->n_columns ? width : 0, text);
-		printf(c + 1 < table->n_columns ? "  " : "\n");
+	for (size_t c = 0; c < list->n_columns; c++)
+		widths[c] = column_width(list, c);
+	for (size_t row = 0; row <= list->n_cells / list->n_columns; row++) {
+		const char *gap = "";
+
+		for (size_t c = 0; c < list->n_columns; c++) {
+			const char *text = list->columns[c].name;
+			bool right = list->columns[c].right, last = c + 1 == list->n_columns;
+
+			if (widths[c] == 0)
+				continue;
+			if (row > 0)
+				text = list->cells[(row - 1) * list->n_columns + c];
+			printf("%s%*s", gap, right ? widths[c] : last ? 0 : -widths[c], text != NULL ? text : "-");
+			gap = "  ";
+		}
+		printf("\n");
 	}
 }
 
 void
-print_table_finish(struct print_table *table)
+print_drop(struct print_list *list)
 {
-	size_t *widths = calloc(table->n_columns, sizeof(*widths));
+	json_decref(list->rows);
+	for (size_t i = 0; list->cells != NULL && i < list->n_cells; i++)
+		free(list->cells[i]);
+	free(list->cells);
+}
 
-	if (widths == NULL)
-		memory_end();
-	for (size_t c = 0; c < table->n_columns; c++)
-		widths[c] = strlen(table->columns[c].name);
-	for (size_t i = 0; i < table->n_cells; i++) {
-		size_t c = i % table->n_columns, width = strlen(table->cells[i]);
-
-		if (width > widths[c])
-			widths[c] = width;
+void
+print_end(struct print_list *list, json_t *document)
+{
+	if (list->rows != NULL) {
+		if (document == NULL)
+			document = json_object();
+		if (json_object_set_new(document, list->name, list->rows) < 0)
+			memory_end();
+		print_json(document);
+		return;
 	}
-	row_print(table, widths, NULL);
-	for (size_t i = 0; i < table->n_cells; i += table->n_columns)
-		row_print(table, widths, table->cells + i);
-	for (size_t i = 0; i < table->n_cells; i++)
-		free(table->cells[i]);
-	free(table->cells);
-	free(widths);
+	table_print(list);
+	print_drop(list);
 }
 
 const char *
@@ -118,15 +184,6 @@ const char *
 print_seq(char text[PRINT_SMALL], paged_seq_id id)
 {
 	snprintf(text, PRINT_SMALL, "%" PRIu32 ".%" PRIu32, PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id));
-	return text;
-}
-
-const char *
-print_length(char text[PRINT_SMALL], uint32_t length)
-{
-	if (length == 0)
-		return "-";
-	snprintf(text, PRINT_SMALL, "%" PRIu32, length);
 	return text;
 }
 

@@ -1,40 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * print.h - aligned tables, sizes and times for people
+ * print.h - lists, sizes and times, for people or as JSON
  *
- * A table is filled cell by cell, row after row, and printed at the end,
- * when the widths are known.  Without memory the program ends: there is
- * nothing else it could say.
+ * A list is filled cell by cell, row after row, and printed at the end, when
+ * the widths are known.  In JSON its rows are objects in an array that has the
+ * list's name; keys are the columns' names in small letters, with '_' for
+ * anything but letters.  Without memory the program ends: there is nothing
+ * else it could say.
  */
 #ifndef PAGED_CTL_PRINT_H
 #define PAGED_CTL_PRINT_H
 
+#include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "client/pagedclient.h"
 
-enum print_align { PRINT_LEFT, PRINT_RIGHT };
+#define PRINT_MAX_COLUMNS 16
 
 struct print_column {
 	const char *name;
-	enum print_align align;
+	bool right;    /* aligned so */
+	bool optional; /* not in the table when no row has a value; null in JSON */
 };
 
-struct print_table {
+struct print_list {
+	const char *name;
 	const struct print_column *columns;
-	size_t n_columns;
-	char **cells;
-	size_t n_cells;
+	size_t n_columns, n_cells;
+	json_t *rows; /* NULL: for people */
+	char **cells; /* for people; NULL: no value */
 };
 
-void print_table_init(struct print_table *table, const struct print_column *columns, size_t n_columns);
+void print_begin(struct print_list *list, const char *name, const struct print_column *columns, size_t n_columns,
+		 bool json);
 
-/** print_cell - the next cell; rows follow one another */
-void print_cell(struct print_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The next cell; rows follow one another. */
 
-/** print_table_finish - to standard output, and free it */
-void print_table_finish(struct print_table *table);
+/** print_text - NULL or "": no value */
+void print_text(struct print_list *list, const char *text);
+void print_number(struct print_list *list, uint64_t number);
+/** print_size - bytes in JSON, print_bytes() for people */
+void print_size(struct print_list *list, uint64_t bytes);
+
+/**
+ * print_end - to standard output, and free the list
+ *
+ * @param[in] document  in JSON, the object that the list goes into; takes the reference; NULL: a new one
+ */
+void print_end(struct print_list *list, json_t *document);
+
+/** print_drop - free a list that is not printed */
+void print_drop(struct print_list *list);
+
+/** print_json - a document to standard output; takes the reference; NULL (no memory) ends the program */
+void print_json(json_t *document);
 
 #define PRINT_SMALL 48
 
@@ -46,9 +68,6 @@ const char *print_duration(char text[PRINT_SMALL], uint64_t ms);
 
 /** print_seq - "12.1" */
 const char *print_seq(char text[PRINT_SMALL], paged_seq_id id);
-
-/** print_length - tokens as the owner last told, or "-" as long as it told nothing */
-const char *print_length(char text[PRINT_SMALL], uint32_t length);
 
 const char *print_dtype(enum paged_dtype dtype);
 
