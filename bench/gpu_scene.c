@@ -203,7 +203,7 @@ gpu_pool_open(struct gpu *gpu, struct gpu_pool *pool, const struct gpu_figure *f
 		must(pool, paged_client_open_embedded(&params, 1, NULL, &pool->client));
 	must(pool, paged_pool_open(pool->client, "bench", &pool->pool));
 	pool->info.struct_size = sizeof(pool->info);
-	must(pool, paged_pool_info(pool->pool, &pool->info));
+	must(pool, paged_pool_get_info(pool->pool, &pool->info));
 	pool_fill(gpu, pool);
 }
 

@@ -61,7 +61,7 @@ blocks_count(struct kv_scene *scene, const struct paged_array *arrays)
 	params.q_block = BLOCK;
 	params.kv_block = BLOCK;
 	kv_must(scene->world, paged_block_mask_create(scene->pool->pool, &params, seen, N_ARRAYS, arrays, &blocks));
-	kv_must(scene->world, paged_block_mask_info(blocks, &info));
+	kv_must(scene->world, paged_block_mask_get_info(blocks, &info));
 	scene->n_blocks = (double)info.n_blocks * scene->shape.q_heads;
 	paged_block_mask_destroy(blocks);
 	paged_mod_destroy(seen);

@@ -128,7 +128,7 @@ describe(struct bench_report *report)
 	struct paged_pool *pool;
 
 	if (paged_client_open_embedded(&params, 1, NULL, &client) != PAGED_OK ||
-	    paged_pool_open(client, "isa", &pool) != PAGED_OK || paged_pool_info(pool, &info) != PAGED_OK)
+	    paged_pool_open(client, "isa", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK)
 		bench_die("%s", paged_client_error(client));
 	snprintf(report->machine, sizeof(report->machine),
 		 "%u pinned threads, kernels by %s, streams by %s, peak of %s", threads_number(), info.isa,

@@ -151,7 +151,7 @@ pool_open(struct kv_world *world, struct kv_pool *pool)
 {
 	kv_must(world, paged_pool_open(world->client, pool->name, &pool->pool));
 	pool->info.struct_size = sizeof(pool->info);
-	kv_must(world, paged_pool_info(pool->pool, &pool->info));
+	kv_must(world, paged_pool_get_info(pool->pool, &pool->info));
 	kv_fill(pool->info.base, pool->info.size, kv_figure_dtype(pool->like));
 	pool->permuted = bench_permutation(pool->n_pages);
 }

@@ -31,7 +31,7 @@ count_bytes(const struct paged_block_mask *mask)
 }
 
 enum paged_status
-paged_block_mask_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
+paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
 {
 	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, info != NULL);
@@ -55,7 +55,7 @@ paged_block_mask_info(const struct paged_block_mask *mask, struct paged_block_ma
 }
 
 enum paged_status
-paged_block_mask_row(const struct paged_block_mask *mask, size_t row, struct paged_block_mask_row *info)
+paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct paged_block_mask_row *info)
 {
 	const struct block_mask_shape *shape = &block_mask_named(mask)->shape;
 	enum paged_status status = view_enter(mask, info != NULL);

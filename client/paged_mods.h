@@ -429,8 +429,8 @@ struct paged_block_mask_info {
 	double sparsity;   /* percent of blocks in no list */
 };
 
-/** paged_block_mask_info - C++ has to say struct paged_block_mask_info for the type */
-enum paged_status paged_block_mask_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info);
+/** paged_block_mask_get_info - fill the caller's struct as far as its struct_size goes */
+enum paged_status paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info);
 
 struct paged_block_mask_row {
 	size_t struct_size;
@@ -441,8 +441,8 @@ struct paged_block_mask_row {
 	uint64_t version; /* of the sequence's entries, as in struct paged_seq_info */
 };
 
-/** paged_block_mask_row - PAGED_ERR_RANGE past the last row */
-enum paged_status paged_block_mask_row(const struct paged_block_mask *mask, size_t row,
+/** paged_block_mask_get_row - PAGED_ERR_RANGE past the last row */
+enum paged_status paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row,
 				       struct paged_block_mask_row *info);
 
 /** paged_block_mask_lists - the mask's own lists; valid as long as the mask */

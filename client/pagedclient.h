@@ -300,13 +300,8 @@ enum paged_status paged_pool_open(struct paged_client *client, const char *name,
 /** paged_pool_close - unmap; batches of the pool are destroyed; takes NULL */
 void paged_pool_close(struct paged_pool *pool);
 
-/**
- * paged_pool_info - fill the caller's struct as far as its struct_size goes
- *
- * C++ has to say struct paged_pool_info for the type, as with stat(2),
- * because the function has the same name.
- */
-enum paged_status paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info);
+/** paged_pool_get_info - fill the caller's struct as far as its struct_size goes */
+enum paged_status paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info);
 
 /* --------------------------------------------------------------- sequences */
 

@@ -116,7 +116,7 @@ plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
 }
 
 enum paged_status
-paged_pool_info(const struct paged_pool *pool, struct paged_pool_info *info)
+paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 {
 	const struct layout *layout = &pool->at.layout;
 	enum paged_status status = client_enter(pool->client);

@@ -260,7 +260,7 @@ scene_open(struct scene *scene, const struct scene_params *params)
 	scene_ok(scene,
 		 paged_pool_open(scene->client, params->served != NULL ? params->served : "scene", &scene->pool));
 	scene->info.struct_size = sizeof(scene->info);
-	scene_ok(scene, paged_pool_info(scene->pool, &scene->info));
+	scene_ok(scene, paged_pool_get_info(scene->pool, &scene->info));
 	scene_ok(scene,
 		 paged_batch_create(scene->pool,
 				    &(struct paged_batch_params){ .struct_size = sizeof(struct paged_batch_params),

@@ -106,7 +106,7 @@ case_info(const struct paged_block_mask *mask)
 {
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_info(mask, &info));
+	done(paged_block_mask_get_info(mask, &info));
 	return info;
 }
 
@@ -115,7 +115,7 @@ case_row(const struct paged_block_mask *mask, size_t row)
 {
 	struct paged_block_mask_row info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_row(mask, row, &info));
+	done(paged_block_mask_get_row(mask, row, &info));
 	return info;
 }
 

@@ -55,7 +55,7 @@ step(paged_client *client)
 	paged_pool *pool = nullptr;
 	paged_seq_id seq = 0;
 
-	if (paged_pool_open(client, "llama", &pool) != PAGED_OK || paged_pool_info(pool, &info) != PAGED_OK ||
+	if (paged_pool_open(client, "llama", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK ||
 	    paged_seq_create(pool, 1, &seq) != PAGED_OK || paged_seq_reserve(pool, 1, &seq, &n_tokens) != PAGED_OK ||
 	    paged_batch_create(pool, nullptr, &batch) != PAGED_OK)
 		return 1;

@@ -230,7 +230,7 @@ forked_child(int from, int to, void *argument)
 	toy_expect(toy, paged_seq_truncate(toy->pool, 1, &seq, (uint32_t[]){ 0 }), PAGED_ERR_FORK);
 	toy_expect(toy, paged_seq_erase(toy->pool, 1, &seq), PAGED_ERR_FORK);
 	toy_expect(toy, paged_seq_read(toy->pool, seq, &info, NULL, 0), PAGED_ERR_FORK);
-	toy_expect(toy, paged_pool_info(toy->pool, &pool_info), PAGED_ERR_FORK);
+	toy_expect(toy, paged_pool_get_info(toy->pool, &pool_info), PAGED_ERR_FORK);
 	toy_expect(toy, toy_plan(toy, seq, 0, 1, 0), PAGED_ERR_FORK);
 	toy_expect(toy, toy_append(toy, 0, 0, 1, 1), PAGED_ERR_FORK);
 	toy_expect(toy, paged_batch_validate(toy->batch), PAGED_ERR_FORK);

@@ -86,7 +86,7 @@ IT_TEST(every_call)
 	refused(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
 	it_require(strstr(paged_client_error(client), "small") != NULL, "%s", paged_client_error(client));
 	done(paged_pool_open(client, "other", &other));
-	done(paged_pool_info(pool, &geometry));
+	done(paged_pool_get_info(pool, &geometry));
 	it_require(geometry.n_pages == 512 && geometry.max_length == 1200 && geometry.n_slots == 400);
 	done(paged_seq_create(pool, 300, ids));
 	for (unsigned int i = 0; i < 300; i++)
@@ -337,7 +337,7 @@ IT_TEST(the_daemon_dies)
 	done(paged_seq_create(pool, 1, &row.seq));
 	done(paged_seq_reserve(pool, 1, &row.seq, &tokens));
 	done(paged_batch_plan(batch, 1, &row));
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	fd = paged_client_fd(client);
 	it_daemon_kill(&daemon_);
 	it_require(it_wait(is_readable, &fd, 2000));

@@ -252,14 +252,14 @@ lets_go(int from, int to, void *argument)
 	toy_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
 	toy_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
 	paged_batch_destroy(first.batch);
-	toy_ok(&second, paged_pool_info(second.pool, &second.info));
+	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
 	it_require(second.info.base != NULL);
 	words_write(&second, 3);
 	words_expect(&second, 3);
 	toy_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
 	paged_batch_destroy(second.batch);
 	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
-	toy_ok(&second, paged_pool_info(second.pool, &second.info));
+	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
 	it_require(second.info.base == NULL);
 	toy_close(&first);
 	toy_close(&second);
@@ -340,7 +340,7 @@ embedded_worker(int from, int to, void *argument)
 	cuda_start();
 	toy_ok(&toy, paged_client_open_embedded(&params, 1, NULL, &toy.client));
 	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
-	toy_ok(&toy, paged_pool_info(toy.pool, &toy.info));
+	toy_ok(&toy, paged_pool_get_info(toy.pool, &toy.info));
 	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
 	words_write(&toy, 9);
 	it_fork(&child, embedded_worker, &toy);

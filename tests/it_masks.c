@@ -108,8 +108,8 @@ expect_same(struct toy *toy, const struct paged_block_mask *got, const struct pa
 	struct paged_block_mask_info a = { .struct_size = sizeof(a) }, b = { .struct_size = sizeof(b) };
 	struct paged_block_lists got_lists, expected_lists;
 
-	toy_ok(toy, paged_block_mask_info(got, &a));
-	toy_ok(toy, paged_block_mask_info(expected, &b));
+	toy_ok(toy, paged_block_mask_get_info(got, &a));
+	toy_ok(toy, paged_block_mask_get_info(expected, &b));
 	it_require(a.n_rows == b.n_rows && a.n_heads == b.n_heads && a.q_block == b.q_block &&
 			   a.kv_block == b.kv_block && a.physical == b.physical && a.n_blocks == b.n_blocks &&
 			   a.n_lists == b.n_lists,
@@ -117,8 +117,8 @@ expect_same(struct toy *toy, const struct paged_block_mask *got, const struct pa
 	for (uint32_t r = 0; r < b.n_rows; r++) {
 		struct paged_block_mask_row x = { .struct_size = sizeof(x) }, y = { .struct_size = sizeof(y) };
 
-		toy_ok(toy, paged_block_mask_row(got, r, &x));
-		toy_ok(toy, paged_block_mask_row(expected, r, &y));
+		toy_ok(toy, paged_block_mask_get_row(got, r, &x));
+		toy_ok(toy, paged_block_mask_get_row(expected, r, &y));
 		it_require(memcmp(&x, &y, sizeof(x)) == 0, "row %u", r);
 	}
 	toy_ok(toy, paged_block_mask_lists(got, &got_lists));

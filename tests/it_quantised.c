@@ -48,7 +48,7 @@ session_open(struct session *session, const char *name)
 	*session = (struct session){ .info.struct_size = sizeof(session->info) };
 	ok(session, paged_client_open(NULL, NULL, &session->client));
 	ok(session, paged_pool_open(session->client, name, &session->pool));
-	ok(session, paged_pool_info(session->pool, &session->info));
+	ok(session, paged_pool_get_info(session->pool, &session->info));
 	ok(session, paged_batch_create(session->pool, NULL, &session->batch));
 }
 

@@ -19,7 +19,7 @@ try()
 		echo "ok $n - $name # SKIP no $1"
 		return
 	fi
-	if report=$("$@" -Wall -Wextra -Wpedantic -Werror -fsyntax-only -I"$directory/include" 2>&1); then
+	if report=$("$@" -Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only -I"$directory/include" 2>&1); then
 		echo "ok $n - $name"
 	else
 		printf '%s\n' "$report" | sed 's/^/# /'
@@ -27,7 +27,7 @@ try()
 		status=1
 	fi
 }
-for header in pagedclient paged_admin paged_marks paged_mods paged_types; do
+for header in pagedclient paged_admin paged_attention paged_marks paged_mods paged_types; do
 	echo "#include <$header.h>" > "$directory/$header.c"
 	cp "$directory/$header.c" "$directory/$header.cc"
 	cd "$directory" || exit 99
@@ -35,6 +35,7 @@ for header in pagedclient paged_admin paged_marks paged_mods paged_types; do
 	try gcc -std=c11 -Wstrict-prototypes "$header.c"
 	try g++ -std=c++98 -Wno-long-long "$header.cc"
 	try g++ -std=c++17 "$header.cc"
+	try g++ -std=c++20 "$header.cc"
 done
 echo "1..$n"
 exit $status

@@ -43,7 +43,7 @@ pa_open(struct pa *pa, const struct pa_params *params)
 	done(paged_batch_create(pa->pool, &batch, &pa->batch));
 	done(paged_seq_create(pa->pool, params->max_batch, pa->page_table));
 	pa->info.struct_size = sizeof(pa->info);
-	done(paged_pool_info(pa->pool, &pa->info));
+	done(paged_pool_get_info(pa->pool, &pa->info));
 	pa_fill_bytes(pa->info.base, 0xff, pa->info.size);
 }
 

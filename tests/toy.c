@@ -32,7 +32,7 @@ pool_open(struct toy *toy)
 {
 	toy_ok(toy, paged_pool_open(toy->client, "toy", &toy->pool));
 	toy->info.struct_size = sizeof(toy->info);
-	toy_ok(toy, paged_pool_info(toy->pool, &toy->info));
+	toy_ok(toy, paged_pool_get_info(toy->pool, &toy->info));
 }
 
 void

@@ -428,8 +428,8 @@ Test(block_mask, views_and_parts_refuse)
 		"block mask: query row 2 is inside a query block of 4");
 	refused(paged_block_mask_select(mask, NULL, NULL), PAGED_ERR_INVALID,
 		"a block mask needs a place for its handle");
-	refused(paged_block_mask_row(mask, 2, &row), PAGED_ERR_RANGE, "block mask: row 2 of 2");
-	refused(paged_block_mask_info(mask, NULL), PAGED_ERR_INVALID, "block mask: no place for the answer");
+	refused(paged_block_mask_get_row(mask, 2, &row), PAGED_ERR_RANGE, "block mask: row 2 of 2");
+	refused(paged_block_mask_get_info(mask, NULL), PAGED_ERR_INVALID, "block mask: no place for the answer");
 	refused(paged_block_mask_to_logical(mask, &other), PAGED_ERR_INVALID, "block mask: it is logical already");
 	arrays.num_blocks[0] = counts;
 	arrays.indices[0] = indices;
@@ -486,8 +486,8 @@ Test(block_mask, a_forked_child_may_only_free)
 			     paged_block_mask_select(mask, NULL, &other) == PAGED_ERR_FORK &&
 			     paged_block_mask_crop(mask, 1, 1, &other) == PAGED_ERR_FORK &&
 			     paged_block_mask_transpose(mask, &other) == PAGED_ERR_FORK &&
-			     paged_block_mask_info(mask, &info) == PAGED_ERR_FORK &&
-			     paged_block_mask_row(mask, 0, &row) == PAGED_ERR_FORK &&
+			     paged_block_mask_get_info(mask, &info) == PAGED_ERR_FORK &&
+			     paged_block_mask_get_row(mask, 0, &row) == PAGED_ERR_FORK &&
 			     paged_block_mask_lists(mask, &lists) == PAGED_ERR_FORK &&
 			     paged_block_mask_arrays(mask, &arrays) == PAGED_ERR_FORK &&
 			     paged_block_mask_dense(mask, dense) == PAGED_ERR_FORK &&

@@ -58,7 +58,7 @@ Test(open, instruction_set_from_the_environment)
 	paged_client_close(client);
 	setenv("PAGED_ISA", "generic", 1);
 	client_setup();
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	cr_assert_str_eq(info.isa, "generic");
 	cr_assert_null(info.device);
 	paged_client_close(client);
@@ -152,7 +152,7 @@ Test(open, pages_lie_where_huge_ones_can)
 
 	done(paged_client_open_embedded(&large, 1, NULL, &client));
 	done(paged_pool_open(client, "large", &pool));
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	cr_assert_eq((uintptr_t)info.base % (2u << 20), 0);
 	cr_assert_eq(mapping_of(info.base, &huge), (info.size + page - 1) / page * page >> 10);
 	cr_assert_eq(huge, access("/sys/kernel/mm/transparent_hugepage", F_OK) == 0);
@@ -171,23 +171,23 @@ Test(client, pool_info_fills_what_the_caller_has)
 
 	memset(&info, 0x55, sizeof(info));
 	info.struct_size = offsetof(struct paged_pool_info, page_bytes);
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	cr_assert_str_eq(info.name, "small");
 	cr_assert_str_eq(info.backend, "host");
 	cr_assert_eq(info.size, 2 * N_PAGES * 2 * HEADS * PAGE_SIZE * DIM * sizeof(float));
 	cr_assert_eq(info.page_bytes, 0x5555555555555555u);
 
 	info.struct_size = sizeof(info);
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	cr_assert_eq(info.n_pages, N_PAGES);
 	cr_assert_eq(info.max_length, MAX_LENGTH);
 	cr_assert_eq(info.k.dim, DIM);
 	cr_assert_eq(info.v.dim, DIM);
 	cr_assert_eq(info.v.offset, HEADS * PAGE_SIZE * DIM * sizeof(float));
 	info.struct_size = 0;
-	refused(paged_pool_info(pool, &info), PAGED_ERR_INVALID,
+	refused(paged_pool_get_info(pool, &info), PAGED_ERR_INVALID,
 		"paged_pool_info: struct_size is 0; set it to sizeof(the struct)");
-	refused(paged_pool_info(pool, NULL), PAGED_ERR_INVALID, "info must not be NULL");
+	refused(paged_pool_get_info(pool, NULL), PAGED_ERR_INVALID, "info must not be NULL");
 }
 
 Test(client, pool_open)

@@ -101,7 +101,7 @@ Test(quantised, kept_and_read)
 		}
 		done(paged_append(batch, 0, &kt, &vt, &append));
 		done(paged_attention(batch, 0, &qt, &ot, &params));
-		done(paged_pool_info(pool, &info));
+		done(paged_pool_get_info(pool, &info));
 		cr_assert_eq(info.k.dtype, dtypes[i]);
 		cr_assert_eq(info.k_scale.dtype, dtypes[i] == PAGED_I8 ? PAGED_F32 : PAGED_DTYPE_NONE);
 		cr_assert_eq(info.v_scale.dim, dtypes[i] == PAGED_I8);
@@ -243,7 +243,7 @@ Test(quantised, rotary_turns)
 	}
 	batch = planned(POOL_I8);
 	done(paged_append(batch, 0, &kt, &vt, &append));
-	done(paged_pool_info(pool, &info));
+	done(paged_pool_get_info(pool, &info));
 	for (uint32_t t = 0; t < TOKENS; t++)
 		for (uint32_t h = 0; h < HEADS; h++) {
 			const float *x = q[t][h], *y = k[t][h];

@@ -55,7 +55,7 @@ info_of(const struct paged_block_mask *mask)
 {
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 
-	done(paged_block_mask_info(mask, &info));
+	done(paged_block_mask_get_info(mask, &info));
 	return info;
 }
 
@@ -69,7 +69,7 @@ shape_is(const struct paged_block_mask *mask, uint32_t rows, uint32_t heads, uin
 	cr_assert_eq(info.n_rows, rows);
 	cr_assert_eq(info.n_heads, heads);
 	cr_assert_eq(info.n_lists, (uint64_t)rows * heads * q_blocks);
-	done(paged_block_mask_row(mask, 0, &row));
+	done(paged_block_mask_get_row(mask, 0, &row));
 	cr_assert_eq((row.kv_len + info.kv_block - 1) / info.kv_block, kv_blocks);
 }
 
@@ -95,7 +95,7 @@ Test(torch_block_mask, test_convert_logical_block_mask)
 	cr_assert_arr_eq(got_num[1], full_num_blocks, sizeof(full_num_blocks));
 	cr_assert_arr_eq(got_indices, indices, sizeof(indices));
 	cr_assert_arr_eq(got_full, full_indices, sizeof(full_indices));
-	done(paged_block_mask_row(converted, 1, &row));
+	done(paged_block_mask_get_row(converted, 1, &row));
 	cr_assert_eq(row.q_len, 512);
 	cr_assert_eq(row.kv_len, 8 * 128);
 	cr_assert_eq(row.seq, pa.page_table[1]);

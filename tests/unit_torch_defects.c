@@ -408,7 +408,7 @@ Test(torch_defects, row_10_11_tables_as_large_as_what_is_used)
 	cr_assert_eq(paged_mod_parse(large, PAGED_MOD_MASK, "causal", 0, NULL, &causal), PAGED_OK);
 	cr_assert_eq(paged_block_mask_create(large, &params, causal, 0, NULL, &mask), PAGED_OK, "%s",
 		     paged_client_error(own));
-	cr_assert_eq(paged_block_mask_info(mask, &info), PAGED_OK);
+	cr_assert_eq(paged_block_mask_get_info(mask, &info), PAGED_OK);
 	cr_assert_eq(info.n_blocks, 32768);
 	cr_assert_leq(info.bytes, UINT64_C(1) << 20);
 	cr_assert_leq(resident() - before, UINT64_C(64) << 20);
@@ -444,7 +444,7 @@ Test(torch_defects, row_14_no_matrix_is_made)
 	getrusage(RUSAGE_SELF, &before);
 	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "causal"), 0, NULL, &mask));
 	getrusage(RUSAGE_SELF, &after);
-	done(paged_block_mask_info(mask, &info));
+	done(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.n_blocks, 1024 * 1025 / 2);
 	cr_assert_leq(info.bytes, UINT64_C(4) << 20);
 	cr_assert_leq(after.ru_maxrss - before.ru_maxrss, 32l << 10);
@@ -536,11 +536,11 @@ Test(torch_defects, row_20_sparsity_counts_blocks)
 	struct paged_block_mask *mask = NULL;
 
 	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "true"), 0, NULL, &mask));
-	done(paged_block_mask_info(mask, &info));
+	done(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.n_blocks, 16);
 	cr_assert_eq(info.sparsity, 0);
 	done(paged_block_mask_create(pa.pool, &params, parse(PAGED_MOD_MASK, "kv_idx < 512"), 0, NULL, &mask));
-	done(paged_block_mask_info(mask, &info));
+	done(paged_block_mask_get_info(mask, &info));
 	cr_assert_eq(info.sparsity, 75);
 }
 

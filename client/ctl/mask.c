@@ -142,9 +142,9 @@ result_read(struct result *result, const struct paged_block_mask *mask)
 
 	result->info.struct_size = sizeof(result->info);
 	result->row.struct_size = sizeof(result->row);
-	status = paged_block_mask_info(mask, &result->info);
+	status = paged_block_mask_get_info(mask, &result->info);
 	if (status == PAGED_OK)
-		status = paged_block_mask_row(mask, 0, &result->row);
+		status = paged_block_mask_get_row(mask, 0, &result->row);
 	if (status == PAGED_OK)
 		status = paged_block_mask_lists(mask, &lists);
 	if (status == PAGED_OK)

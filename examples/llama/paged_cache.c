@@ -217,7 +217,7 @@ check_shape(struct paged_cache *cache, struct error *error)
 	const struct model *model = cache->model;
 	struct paged_pool_info info = { .struct_size = sizeof(info) };
 
-	if (paged_pool_info(cache->pool, &info) != PAGED_OK)
+	if (paged_pool_get_info(cache->pool, &info) != PAGED_OK)
 		return error_set(error, "%s", paged_client_error(cache->client));
 	cache->dtype = info.k.dtype;
 	cache->base.max_length = info.max_length < model->n_context ? info.max_length : model->n_context;
