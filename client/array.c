@@ -82,6 +82,8 @@ array_check(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_e
 
 	if (array->name == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an array without a name");
+	if (!client_is_zero(array->reserved, sizeof(array->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "array %.40s: reserved words must be 0", array->name);
 	if (strnlen(array->name, WIRE_MAX_SYMBOL + 1) > WIRE_MAX_SYMBOL)
 		return paged_fail(error, PAGED_ERR_INVALID, "array %.40s: a name has at most %u bytes", array->name,
 				  WIRE_MAX_SYMBOL);

@@ -274,6 +274,8 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_
 	if ((from->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: flags 0x%x has bits this library does not know", r,
 				  from->flags);
+	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: reserved words must be 0", r);
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));

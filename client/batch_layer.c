@@ -33,8 +33,8 @@ batch_tensor_in(struct kernel_tensor *to, const char *name, const struct paged_t
 	if (!paged_dtype_is_tensor(from->dtype))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: dtype %d is none of f32, f16, bf16", name,
 				  (int)from->dtype);
-	if (from->reserved != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%s: reserved is %u, must be 0", name, from->reserved);
+	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: reserved words must be 0", name);
 	if ((uintptr_t)from->data % size != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: data is not aligned to its elements of %u bytes", name,
 				  size);

@@ -114,12 +114,15 @@ static enum paged_status
 take_lists(const struct given *given, const struct paged_block_lists *lists, struct block_mask **mask_p,
 	   struct paged_error *error)
 {
+	struct paged_block_lists complete;
 	struct block_mask_lists ours = { 0 };
 	uint64_t n_lists = 0;
-	enum paged_status status = count_lists(&given->shape, &n_lists, error);
+	enum paged_status status = client_params_in(&complete, sizeof(complete), lists, "paged_block_lists", error);
 
+	if (status == PAGED_OK)
+		status = count_lists(&given->shape, &n_lists, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
-		status = take_kind(&ours, lists, kind, n_lists, error);
+		status = take_kind(&ours, &complete, kind, n_lists, error);
 	if (status == PAGED_OK)
 		status = block_mask_from_lists(&given->shape, &ours, n_lists, given->max_bytes, mask_p, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
@@ -161,9 +164,12 @@ static enum paged_status
 take_arrays(const struct given *given, const struct paged_block_arrays *arrays, struct block_mask **mask_p,
 	    struct paged_error *error)
 {
+	struct paged_block_arrays complete;
 	struct block_mask_arrays ours;
-	enum paged_status status = block_mask_arrays_in(arrays, &ours, error);
+	enum paged_status status = client_params_in(&complete, sizeof(complete), arrays, "paged_block_arrays", error);
 
+	if (status == PAGED_OK)
+		status = block_mask_arrays_in(&complete, &ours, error);
 	if (status != PAGED_OK)
 		return status;
 	return block_mask_from_arrays(&given->shape, &ours, given->max_bytes, mask_p, error);

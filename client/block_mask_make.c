@@ -16,6 +16,8 @@ row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row,
 	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: row %zu: flags 0x%x has bits this library does not know", r, row->flags);
+	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %zu: reserved words must be 0", r);
 	*ours = (struct batch_mask_row){
 		.seq = row->seq,
 		.pages = row->pages,

@@ -82,24 +82,16 @@ paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_l
 {
 	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, lists != NULL);
+	struct paged_block_lists ours = { .first_list = named->first_list };
+	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	*lists = (struct paged_block_lists){ .first_list = named->first_list };
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		lists->start[kind] = named->start[kind];
-		lists->indices[kind] = named->indices[kind];
+		ours.start[kind] = named->start[kind];
+		ours.indices[kind] = named->indices[kind];
 	}
-	return PAGED_OK;
-}
-
-static enum paged_status
-fill_arrays(const struct block_mask *named, struct paged_block_arrays *arrays, struct paged_error *error)
-{
-	struct block_mask_arrays ours;
-	enum paged_status status = block_mask_arrays_in(arrays, &ours, error);
-
-	return status == PAGED_OK ? block_mask_view(named, &ours, error) : status;
+	return view_leave(mask, client_info_out(lists, &ours, sizeof(ours), "paged_block_lists", &error), &error);
 }
 
 enum paged_status
@@ -107,18 +99,24 @@ paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_
 {
 	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, arrays != NULL);
+	struct block_mask_arrays ours = { 0 };
+	struct paged_block_arrays complete;
 	struct paged_error error;
 	bool any = false;
 
 	if (status != PAGED_OK)
 		return status;
+	status = client_params_in(&complete, sizeof(complete), arrays, "paged_block_arrays", &error);
+	if (status == PAGED_OK)
+		status = block_mask_arrays_in(&complete, &ours, &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		any |= arrays->num_blocks[kind] != NULL || arrays->indices[kind] != NULL;
-	if (any)
-		return view_leave(mask, fill_arrays(named, arrays, &error), &error);
+		any |= ours.num_blocks[kind] != NULL || ours.indices[kind] != NULL;
+	if (status != PAGED_OK || any)
+		return view_leave(mask, status != PAGED_OK ? status : block_mask_view(named, &ours, &error), &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		arrays->width[kind] = block_mask_width(named, kind);
-	return PAGED_OK;
+		complete.width[kind] = block_mask_width(named, kind);
+	status = client_info_out(arrays, &complete, sizeof(complete), "paged_block_arrays", &error);
+	return view_leave(mask, status, &error);
 }
 
 enum paged_status

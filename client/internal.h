@@ -85,6 +85,9 @@ client_unlock(struct paged_client *client)
 enum paged_status client_params_in(void *ours, size_t our_size, const void *user, const char *name,
 				   struct paged_error *error);
 
+/** client_is_zero - of reserved words of structs that have a fixed size */
+bool client_is_zero(const void *words, size_t size);
+
 /** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);

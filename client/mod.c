@@ -21,6 +21,17 @@ paged_mod_named(uint32_t index)
 	return (const struct paged_named_mod *)mod_named(index);
 }
 
+/* What is looked at whatever an array is for. */
+static enum paged_status
+array_check(const struct paged_array *array, size_t i, struct paged_error *error)
+{
+	if (array->name == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "mod: array %zu has no name", i);
+	if (!client_is_zero(array->reserved, sizeof(array->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "mod: array '%s': reserved words must be 0", array->name);
+	return PAGED_OK;
+}
+
 static enum paged_status
 array_in(struct mod_array *to, const struct paged_array *from, struct paged_error *error)
 {
@@ -53,10 +64,10 @@ mods_arrays_in(struct mod_array to[MODS_MAX_ARRAYS], uint32_t *n_p, const struct
 	if (from == NULL && n_from != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	for (size_t i = 0; i < n_from; i++) {
-		enum paged_status status;
+		enum paged_status status = array_check(&from[i], i, error);
 
-		if (from[i].name == NULL)
-			return paged_fail(error, PAGED_ERR_INVALID, "mod: array %zu has no name", i);
+		if (status != PAGED_OK)
+			return status;
 		if (!is_used(a, from[i].name) && !is_used(b, from[i].name))
 			continue;
 		/* So there are no more of them than the mods have names. */
@@ -76,8 +87,10 @@ static enum paged_status
 names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct paged_error *error)
 {
 	for (size_t i = 0; i < n; i++) {
-		if (from[i].name == NULL)
-			return paged_fail(error, PAGED_ERR_INVALID, "mod: name %zu is NULL", i);
+		enum paged_status status = array_check(&from[i], i, error);
+
+		if (status != PAGED_OK)
+			return status;
 		to[i] = (struct mod_array){ .name = from[i].name,
 					    .dtype = (enum mod_dtype)from[i].dtype,
 					    .n_dims = from[i].n_dims };
@@ -217,6 +230,8 @@ paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct pa
 		return status;
 	if (point == NULL || value_p == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "a mod needs a point, and a place for its value");
+	if (!client_is_zero(point->reserved, sizeof(point->reserved)))
+		return client_failf(client, PAGED_ERR_INVALID, "point: reserved words must be 0");
 	at = (struct mod_point){ point->score, point->b, point->h, point->q_idx, point->kv_idx };
 	status = mod_evaluate(mod->mod, n_arrays, arrays, &at, value_p, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);

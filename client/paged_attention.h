@@ -22,10 +22,10 @@ extern "C" {
  */
 struct paged_tensor {
 	void *data;
-	enum paged_dtype dtype;
+	uint32_t dtype; /* enum paged_dtype */
 	uint32_t n_heads;
 	uint32_t dim;
-	uint32_t reserved;
+	uint32_t reserved[7];
 	/** Elements from one token to the next; 0: n_heads * dim. */
 	int64_t token_stride;
 	/** Elements from one head to the next; 0: dim. */
@@ -53,7 +53,7 @@ struct paged_rotary {
 	uint32_t dim;
 	/** The first of them: 512 for the latent and rotary parts of MLA. */
 	uint32_t first;
-	enum paged_rotary_style style;
+	uint32_t style; /* enum paged_rotary_style */
 	/** [total_q] of each packed row, below n_positions.  NULL: its q_idx, from q_base on. */
 	const uint32_t *positions;
 	/** Queries to turn by the same positions, those of PAGED_ROW_NO_APPEND too; dim = K dim.  data NULL: none. */
@@ -157,7 +157,7 @@ struct paged_attention_params {
 	size_t struct_size;
 	/** 0: 1/sqrt(K dim). */
 	float scale;
-	enum paged_mask mask;
+	uint32_t mask; /* enum paged_mask */
 	/** [total_q][n_heads] natural log of the softmax's denominator, -inf where no key is seen; or NULL. */
 	float *lse;
 	/** [total_q][n_heads] largest score after scale and score mod, -inf where no key is seen; or NULL. */

@@ -62,13 +62,14 @@ struct paged_array {
 	const char *name;
 	/** Element [0, 0, ...]; a parameter's value.  Not read by paged_mod_parse(). */
 	const void *data;
-	/** Any, PAGED_I32 and PAGED_U8 too. */
-	enum paged_dtype dtype;
+	/** enum paged_dtype: any of tensors, and PAGED_I32 and PAGED_U8. */
+	uint32_t dtype;
 	uint32_t n_dims;
 	/** Elements. */
 	uint32_t extents[PAGED_MAX_INDEXES];
 	/** Elements, of any sign; all 0: row-major and dense. */
 	int64_t strides[PAGED_MAX_INDEXES];
+	uint64_t reserved[3];
 };
 
 /**
@@ -97,6 +98,7 @@ const char *paged_mod_text(const struct paged_mod *mod);
 struct paged_mod_point {
 	double score; /* a score mod's alone */
 	int32_t b, h, q_idx, kv_idx;
+	uint32_t reserved[2];
 };
 
 /**
@@ -305,6 +307,7 @@ enum paged_block_kind { PAGED_BLOCKS_PARTIAL = 0, PAGED_BLOCKS_FULL = 1 };
  * including, indices[kind][start[kind][i + 1]].
  */
 struct paged_block_lists {
+	size_t struct_size;
 	const uint64_t *first_list; /* [n_rows + 1] */
 	const uint64_t *start[2];   /* [n_lists + 1] */
 	const uint32_t *indices[2];
@@ -331,6 +334,7 @@ enum paged_status paged_block_mask_from_lists(struct paged_pool *pool, const str
  * past a count are not read, and written as 0.
  */
 struct paged_block_arrays {
+	size_t struct_size;
 	int32_t *num_blocks[2]; /* NULL: no lists of the kind */
 	int32_t *indices[2];
 	uint64_t width[2];

@@ -40,9 +40,12 @@
  * channels and threads are the parent's.  The pages are not mapped in the
  * child.  (A kernel without MADV_WIPEONFORK costs each call a getpid(2).)
  *
- * Parameter structs begin with struct_size, which the caller sets to
- * sizeof(the struct); fields past it, and a NULL struct, mean the defaults.
- * A zero field means the default that its comment names.
+ * Structs.  Parameters and reports begin with struct_size, which the caller
+ * sets to sizeof(the struct); fields past it, and a NULL struct, mean the
+ * defaults.  A zero field means the default that its comment names.  Structs
+ * that lie in arrays or in other structs have a fixed size instead, with
+ * reserved words: zero them, PAGED_ERR_INVALID otherwise.  Enums in structs are
+ * uint32_t, so that each struct has one layout for every compiler and language.
  */
 #ifndef PAGEDCLIENT_H
 #define PAGEDCLIENT_H
@@ -165,8 +168,8 @@ struct paged_pool_params {
 	uint32_t v_dim;
 	/** 1: V is the first v_dim dims of K and is not stored twice (MLA). */
 	uint32_t v_in_k;
-	/** Of the elements in the pages: F32, F16, BF16, E4M3, E5M2 or I8 (see paged_append()). */
-	enum paged_dtype dtype;
+	/** enum paged_dtype of the elements in the pages: F32, F16, BF16, E4M3, E5M2 or I8 (see paged_append()). */
+	uint32_t dtype;
 	/** Tokens a page, 1 to 256.  0: 16. */
 	uint32_t page_size;
 	uint32_t n_pages;
@@ -256,7 +259,7 @@ enum paged_status paged_client_ping(struct paged_client *client);
 
 /** One array in a page; offsets and strides count bytes. */
 struct paged_plane_info {
-	enum paged_dtype dtype;
+	uint32_t dtype; /* enum paged_dtype */
 	uint32_t dim;
 	/** Address of (layer, page, head, token) is base + offset + layer * layer_stride + ... */
 	uint64_t offset;
@@ -264,6 +267,7 @@ struct paged_plane_info {
 	uint64_t page_stride;
 	uint64_t head_stride;
 	uint64_t token_stride;
+	uint64_t reserved[2];
 };
 
 struct paged_pool_info {
@@ -442,6 +446,7 @@ struct paged_batch_row {
 	uint32_t flags;
 	/** q_idx of the first query row, with PAGED_ROW_Q_BASE. */
 	int64_t q_base;
+	uint32_t reserved[6];
 };
 
 /**

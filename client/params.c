@@ -4,15 +4,26 @@
 
 #include "client/internal.h"
 
+#include <assert.h>
 #include <string.h>
 
-/* Zero up to there, as far as bytes go that this library has no name for. */
-static bool
-is_zero(const uint8_t *from, const uint8_t *to)
+/* Callers in other languages and newer programs rely on these; a change is another major version. */
+#define HAS_SIZE(type, size) static_assert(sizeof(void *) != 8 || sizeof(type) == (size), "the size of a " #type)
+HAS_SIZE(struct paged_array, 96);
+HAS_SIZE(struct paged_batch_row, 64);
+HAS_SIZE(struct paged_mark, 256);
+HAS_SIZE(struct paged_mod_point, 32);
+HAS_SIZE(struct paged_plane_info, 64);
+HAS_SIZE(struct paged_tensor, 64);
+
+bool
+client_is_zero(const void *words, size_t size)
 {
-	while (from < to && *from == 0)
-		from++;
-	return from >= to;
+	const uint8_t *bytes = words;
+
+	while (size > 0 && *bytes == 0)
+		bytes++, size--;
+	return size == 0;
 }
 
 /* A struct_size that no struct of this library will have is a struct that was never filled in. */
@@ -41,7 +52,7 @@ client_params_in(void *ours, size_t our_size, const void *user, const char *name
 	status = struct_size_check(size, name, error);
 	if (status != PAGED_OK)
 		return status;
-	if (size > our_size && !is_zero((const uint8_t *)user + our_size, (const uint8_t *)user + size))
+	if (size > our_size && !client_is_zero((const uint8_t *)user + our_size, size - our_size))
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "%s: a field past byte %zu is set, which this library does not know", name, our_size);
 	memcpy((uint8_t *)ours + sizeof(size), (const uint8_t *)user + sizeof(size),

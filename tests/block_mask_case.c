@@ -128,7 +128,7 @@ count_blocks(uint64_t tokens, uint32_t block)
 struct case_list
 case_list(const struct paged_block_mask *mask, enum paged_block_kind kind, uint32_t r, uint32_t h, uint64_t q_block)
 {
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	uint64_t list;
 
 	done(paged_block_mask_lists(mask, &lists));
@@ -142,7 +142,7 @@ void
 case_expect_same(const struct paged_block_mask *got, const struct paged_block_mask *expected, const char *what)
 {
 	struct paged_block_mask_info a = case_info(got), b = case_info(expected);
-	struct paged_block_lists x, y;
+	struct paged_block_lists x = { .struct_size = sizeof(x) }, y = { .struct_size = sizeof(y) };
 
 	cr_assert(a.n_rows == b.n_rows && a.n_heads == b.n_heads && a.q_block == b.q_block &&
 			  a.kv_block == b.kv_block && a.physical == b.physical && a.n_lists == b.n_lists,

@@ -26,7 +26,11 @@ static void
 sequence_fill(uint32_t r, uint32_t n_tokens)
 {
 	struct paged_batch_row row = { .seq = sequence_of(n_tokens), .q_len = n_tokens, .kv_len = n_tokens };
-	struct paged_tensor k = { world->k[r], PAGED_F32, WORLD_KV_HEADS, WORLD_DIM, 0, 0, 0 }, v = k;
+	struct paged_tensor k = { .data = world->k[r],
+				  .dtype = PAGED_F32,
+				  .n_heads = WORLD_KV_HEADS,
+				  .dim = WORLD_DIM },
+			    v = k;
 
 	v.data = world->v[r];
 	for (uint32_t i = 0; i < n_tokens * WORLD_KV_HEADS * WORLD_DIM; i++) {
@@ -75,7 +79,8 @@ world_plan(const uint32_t q_len[WORLD_ROWS])
 enum paged_status
 world_attend(const struct paged_attention_params *params)
 {
-	struct paged_tensor q = { world->q, PAGED_F32, WORLD_Q_HEADS, WORLD_DIM, 0, 0, 0 }, out = q;
+	struct paged_tensor q = { .data = world->q, .dtype = PAGED_F32, .n_heads = WORLD_Q_HEADS, .dim = WORLD_DIM },
+			    out = q;
 	struct paged_attention_params complete = { .struct_size = sizeof(complete) };
 
 	out.data = world->out;

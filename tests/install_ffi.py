@@ -27,6 +27,7 @@ class Row(ctypes.Structure):
         ("kv_len", c_uint32),
         ("flags", c_uint32),
         ("q_base", c_int64),
+        ("reserved", c_uint32 * 6),
     ]
 
 
@@ -36,7 +37,7 @@ class Tensor(ctypes.Structure):
         ("dtype", c_uint32),
         ("n_heads", c_uint32),
         ("dim", c_uint32),
-        ("reserved", c_uint32),
+        ("reserved", c_uint32 * 7),
         ("token_stride", c_int64),
         ("head_stride", c_int64),
     ]
@@ -50,6 +51,7 @@ class Array(ctypes.Structure):
         ("n_dims", c_uint32),
         ("extents", c_uint32 * 4),
         ("strides", c_int64 * 4),
+        ("reserved", c_uint64 * 3),
     ]
 
 

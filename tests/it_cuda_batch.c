@@ -322,7 +322,9 @@ block_mask_on(const char *backend)
 							    .rows = rows,
 							    .q_block = 1,
 							    .kv_block = 8 },
-			 &(struct paged_block_lists){ .start = { NULL, start_full }, .indices = { NULL, full } },
+			 &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
+						      .start = { NULL, start_full },
+						      .indices = { NULL, full } },
 			 &blocks));
 	scene_ok(&scene, paged_mods_create(scene.batch, NULL, &mods));
 	scene_ok(&scene, paged_mods_bind(mods, 0, NULL, blocks));

@@ -106,7 +106,8 @@ static void
 expect_same(struct toy *toy, const struct paged_block_mask *got, const struct paged_block_mask *expected)
 {
 	struct paged_block_mask_info a = { .struct_size = sizeof(a) }, b = { .struct_size = sizeof(b) };
-	struct paged_block_lists got_lists, expected_lists;
+	struct paged_block_lists got_lists = { .struct_size = sizeof(got_lists) },
+				 expected_lists = { .struct_size = sizeof(expected_lists) };
 
 	toy_ok(toy, paged_block_mask_get_info(got, &a));
 	toy_ok(toy, paged_block_mask_get_info(expected, &b));

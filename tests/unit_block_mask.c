@@ -88,7 +88,7 @@ Test(block_mask, lists_and_back)
 		struct paged_block_mask_params params;
 		const struct case_rule *rule;
 		struct paged_block_mask *mask = random_mask(rows, &params, &rule, &state), *back = NULL;
-		struct paged_block_lists lists;
+		struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 		uint64_t *start[2], n = case_info(mask).n_lists;
 
 		done(paged_block_mask_lists(mask, &lists));
@@ -118,7 +118,7 @@ Test(block_mask, arrays_and_back)
 		const struct case_rule *rule = &case_rules[case_random(&state, case_n_rules)];
 		struct paged_block_mask_params params = random_params(rows, rule, &state);
 		struct paged_block_mask *mask, *back = NULL;
-		struct paged_block_arrays arrays = { 0 };
+		struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 		uint64_t n_lists;
 
 		for (uint32_t r = 1; r < params.n_rows; r++)
@@ -201,7 +201,9 @@ Test(block_mask, lengths_cut_given_blocks)
 {
 	static const uint64_t full[] = { 0, 1, 3, 4, 6 };
 	static const uint32_t blocks[] = { 0, 1, 0, 0, 1, 0 };
-	const struct paged_block_lists lists = { .start = { NULL, full }, .indices = { NULL, blocks } };
+	const struct paged_block_lists lists = { .struct_size = sizeof(lists),
+						 .start = { NULL, full },
+						 .indices = { NULL, blocks } };
 	struct paged_block_mask *mask = NULL;
 
 	done(paged_block_mask_from_lists(pool, &two, &lists, &mask));
@@ -361,9 +363,11 @@ Test(block_mask, given_blocks_are_checked)
 	static const uint32_t blocks[] = { 0, 0, 2, 1 };
 	static int32_t counts[] = { 1, 2, 0, 0 }, indices[8] = { 0, 1, 0, 1 };
 	struct paged_block_mask_params params = two;
-	struct paged_block_lists lists = { .start = { (uint64_t[]){ 0, 1, 2, 3, 2 }, NULL },
+	struct paged_block_lists lists = { .struct_size = sizeof(lists),
+					   .start = { (uint64_t[]){ 0, 1, 2, 3, 2 }, NULL },
 					   .indices = { blocks, NULL } };
-	struct paged_block_arrays arrays = { .num_blocks = { counts, NULL },
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays),
+					     .num_blocks = { counts, NULL },
 					     .indices = { indices, NULL },
 					     .width = { 1, 0 } };
 	struct paged_block_mask *mask = NULL;
@@ -405,7 +409,7 @@ Test(block_mask, views_and_parts_refuse)
 	struct paged_block_mask_part part = { .struct_size = sizeof(part), .first_row = 2 };
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
 	struct paged_block_mask_params params = two;
-	struct paged_block_arrays arrays = { 0 };
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	int32_t counts[4], indices[4];
 
 	refused(paged_block_mask_select(mask, &part, &other), PAGED_ERR_RANGE, "block mask: row 2 of 2");
@@ -450,7 +454,7 @@ Test(block_mask, views_and_parts_refuse)
 Test(block_mask, arrays_of_one_kind)
 {
 	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL);
-	struct paged_block_arrays arrays = { 0 };
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	int32_t counts[4], indices[4];
 
 	done(paged_block_mask_arrays(mask, &arrays));
@@ -467,8 +471,8 @@ Test(block_mask, a_forked_child_may_only_free)
 	struct paged_block_mask *mask = case_made(&two, "causal", 0, NULL), *other = NULL;
 	struct paged_block_mask_info info = { .struct_size = sizeof(info) };
 	struct paged_mod *mod = case_mod("causal", 0, NULL);
-	struct paged_block_lists lists;
-	struct paged_block_arrays arrays = { 0 };
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays) };
 	struct paged_block_mask_row row = { .struct_size = sizeof(row) };
 	uint8_t dense[8];
 	char *text;

@@ -24,7 +24,7 @@ open_pool(uint32_t n_pages, uint32_t page_size)
 static void
 expect_lists(const struct paged_block_mask *got, const struct block_mask *expected, const char *path)
 {
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	uint64_t n = case_info(got).n_lists;
 
 	cr_assert_eq(n, expected->first_list[expected->shape.n_rows], "%s", path);
@@ -92,6 +92,7 @@ static struct paged_block_lists
 lists_of(const struct block_mask *mask)
 {
 	return (struct paged_block_lists){
+		.struct_size = sizeof(struct paged_block_lists),
 		.start = { mask->start[BLOCK_MASK_PARTIAL], mask->start[BLOCK_MASK_FULL] },
 		.indices = { mask->indices[BLOCK_MASK_PARTIAL], mask->indices[BLOCK_MASK_FULL] },
 	};
@@ -104,7 +105,7 @@ conversion_file(const char *path)
 	struct paged_block_mask *logical = NULL, *physical = NULL;
 	struct paged_batch_row rows[MASK_CASE_MAX_SEQUENCES];
 	struct paged_block_mask_params params;
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	struct mask_case c;
 
 	mask_case_open(&c, path);

@@ -215,7 +215,7 @@ static void *
 make_and_free(void *unused)
 {
 	static const uint32_t n_blocks = N_TOKENS / 16 - N_SEQS / 16;
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	for (int round = 0; round < N_ROUNDS; round++) {
 		struct paged_block_mask *mask = mask_make();

@@ -46,7 +46,7 @@ Test(client_mods_calls, parse)
 	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 256, names, &mod), PAGED_ERR_LIMIT,
 		"mod: 256 names, 255 at most");
 	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 3, names, &mod), PAGED_ERR_INVALID,
-		"mod: name 2 is NULL");
+		"mod: array 2 has no name");
 	names[1].dtype = (enum paged_dtype)4;
 	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 2, names, &mod), PAGED_ERR_INVALID,
 		"mod: 'x' has dtype 4 and 0 dimensions");

@@ -56,8 +56,8 @@ compute(const struct paged_client_params *params, struct results *results)
 {
 	static const uint32_t window = 400;
 	const struct paged_array arrays[] = { { .name = "window", .dtype = PAGED_I32, .data = &window } };
-	struct paged_tensor k = { tokens[0], PAGED_F32, KV_HEADS, WIDE, 0, 0, 0 }, v = k;
-	struct paged_tensor q = { queries, PAGED_F32, Q_HEADS, WIDE, 0, 0, 0 }, out = q;
+	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE }, v = k;
+	struct paged_tensor q = { .data = queries, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = WIDE }, out = q;
 	struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
 	struct paged_attention_params attention = { .struct_size = sizeof(attention), .lse = results->lse[0] };
 	struct paged_mods_params mods = { .struct_size = sizeof(mods) };
@@ -281,7 +281,7 @@ Test(threads, a_run_that_is_none)
 		{ run_but_the_last, "run() returned when 2 of 3 parts were done" },
 		{ run_with_one_again, "run() called work 2 times for an index that had been, or is none of 3" },
 	};
-	struct paged_tensor k = { tokens[0], PAGED_F32, KV_HEADS, WIDE, 0, 0, 0 };
+	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct paged_client_params params = params_of(3);

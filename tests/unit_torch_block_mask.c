@@ -83,7 +83,8 @@ Test(torch_block_mask, test_convert_logical_block_mask)
 	static const int32_t full_indices[8][3] = { { 0 }, { 0 }, { 0, 3 }, { 0, 3, 5 },
 						    { 0 }, { 2 }, { 2, 1 }, { 2, 1, 4 } };
 	int32_t got_num[2][8], got_indices[8], got_full[8][3];
-	struct paged_block_arrays arrays = { .num_blocks = { got_num[0], got_num[1] },
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays),
+					     .num_blocks = { got_num[0], got_num[1] },
 					     .indices = { got_indices, got_full[0] },
 					     .width = { 1, 3 } };
 	struct paged_block_mask *mask = create("q_idx >= kv_idx", 2, 1, 512, 512, NULL), *converted = NULL;
@@ -105,7 +106,7 @@ Test(torch_block_mask, test_convert_logical_block_mask)
 Test(torch_block_mask, convert_for_a_batch_subset)
 {
 	struct paged_block_mask *mask = create("q_idx >= kv_idx", 2, 1, 512, 512, NULL), *converted = NULL;
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 2, .batch_idx = (uint32_t[]){ 1, 1 } },
 					   &converted));
@@ -269,7 +270,8 @@ from_kv_blocks(bool full)
 	static const struct paged_batch_row row = { .q_len = 128, .kv_len = 256, .flags = PAGED_ROW_Q_BASE };
 	const struct paged_block_mask_params params = { .struct_size = sizeof(params), .rows = &row, .n_rows = 1 };
 	int32_t one = 1, two = 2, second[] = { 1, -1 }, first[] = { 0, -1 }, both[] = { 0, 1 };
-	struct paged_block_arrays arrays = { .num_blocks = { full ? &one : &two, full ? &one : NULL },
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays),
+					     .num_blocks = { full ? &one : &two, full ? &one : NULL },
 					     .indices = { full ? second : both, full ? first : NULL },
 					     .width = { 2, 2 } };
 	struct paged_block_mask *mask = NULL;
@@ -283,7 +285,8 @@ static void
 q_side_is(const struct paged_block_mask *mask, const int32_t *expected)
 {
 	int32_t num[2][2], indices[2][2];
-	struct paged_block_arrays arrays = { .num_blocks = { num[0], num[1] },
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays),
+					     .num_blocks = { num[0], num[1] },
 					     .indices = { indices[0], indices[1] },
 					     .width = { 1, 1 } };
 	struct paged_block_mask *transposed = NULL;
@@ -318,7 +321,8 @@ Test(torch_block_mask, test_init_mismatched_full_kv)
 		.struct_size = sizeof(params), .rows = &row, .n_rows = 1, .q_block = 64, .kv_block = 64
 	};
 	int32_t one = 1, first = 0;
-	struct paged_block_arrays arrays = { .num_blocks = { &one, &one },
+	struct paged_block_arrays arrays = { .struct_size = sizeof(arrays),
+					     .num_blocks = { &one, &one },
 					     .indices = { &first, NULL },
 					     .width = { 1, 1 } };
 	struct paged_block_mask *mask = NULL;

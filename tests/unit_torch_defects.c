@@ -109,7 +109,9 @@ listed(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, 
 		.struct_size = sizeof(params), .rows = &row, .n_rows = 1, .q_block = 1, .kv_block = kv_block
 	};
 	const uint64_t full[] = { 0, n_full }, partial[] = { 0, n_partial };
-	const struct paged_block_lists lists = { .start = { partial, full }, .indices = { blocks + n_full, blocks } };
+	const struct paged_block_lists lists = { .struct_size = sizeof(lists),
+						 .start = { partial, full },
+						 .indices = { blocks + n_full, blocks } };
 	struct paged_block_mask *mask = NULL;
 
 	done(paged_block_mask_from_lists(pa.pool, &params, &lists, &mask));
@@ -120,7 +122,7 @@ listed(uint32_t kv_len, uint32_t kv_block, uint32_t n_full, uint32_t n_partial, 
 static void
 lists_are(const struct paged_block_mask *mask, uint32_t n_full, uint32_t n_partial, const uint32_t *blocks)
 {
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	done(paged_block_mask_lists(mask, &lists));
 	cr_assert_eq(lists.start[PAGED_BLOCKS_FULL][1], n_full);
@@ -423,7 +425,7 @@ Test(torch_defects, row_12_one_mask_for_every_sequence)
 {
 	static const uint32_t blocks[] = { 0, 1 };
 	struct paged_block_mask *mask = listed(8, PAGE, 2, 0, blocks), *converted = NULL;
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 
 	pa_batch_reserve(&pa, 3, (uint32_t[]){ 4, 8, 8 });
 	done(pa_convert_logical_block_mask(&pa, mask, &(struct pa_rows){ .n = 3 }, &converted));

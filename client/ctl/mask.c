@@ -137,7 +137,7 @@ struct result {
 static enum paged_status
 result_read(struct result *result, const struct paged_block_mask *mask)
 {
-	struct paged_block_lists lists;
+	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	enum paged_status status;
 
 	result->info.struct_size = sizeof(result->info);
