@@ -5,30 +5,30 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/append.c \
 	%D%/cpu/attention.c \
 	%D%/cpu/attention.h \
+	%D%/cpu/combine.c \
 	%D%/cpu/convert.h \
 	%D%/cpu/cpus.c \
 	%D%/cpu/cpus.h \
+	%D%/cpu/decode.c \
 	%D%/cpu/gather.c \
 	%D%/cpu/isa.c \
 	%D%/cpu/locate.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
-	%D%/cpu/order.c \
-	%D%/cpu/order.h \
 	%D%/cpu/packed.c \
 	%D%/cpu/pages.c \
 	%D%/cpu/pieces.c \
 	%D%/cpu/pieces.h \
+	%D%/cpu/prefill.c \
 	%D%/cpu/rows.h \
-	%D%/cpu/sight.c \
-	%D%/cpu/sight.h \
-	%D%/cpu/split.c \
+	%D%/cpu/schedule.c \
+	%D%/cpu/schedule.h \
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \
 	%D%/cpu/tile_avx512.h \
-	%D%/cpu/totals.c \
-	%D%/cpu/whole.c \
+	%D%/cpu/tile_mask.c \
+	%D%/cpu/tile_mask.h \
 	%D%/kernels.h \
 	%D%/layout.c \
 	%D%/layout.h \

@@ -101,10 +101,10 @@ UNIT_TESTS += %D%/unit_team
 %C%_unit_team_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_team_LDADD = $(KERNEL_TEST_LIBS)
 
-UNIT_TESTS += %D%/unit_order
-%C%_unit_order_SOURCES = %D%/unit_order.c
-%C%_unit_order_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_order_LDADD = $(KERNEL_TEST_LIBS)
+UNIT_TESTS += %D%/unit_schedule
+%C%_unit_schedule_SOURCES = %D%/unit_schedule.c
+%C%_unit_schedule_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_schedule_LDADD = $(KERNEL_TEST_LIBS)
 
 UNIT_TESTS += %D%/unit_append
 %C%_unit_append_SOURCES = %D%/unit_append.c

@@ -10,7 +10,7 @@
 #ifndef PAGED_KERNELS_CPU_ATTENTION_H
 #define PAGED_KERNELS_CPU_ATTENTION_H
 
-#include "kernels/cpu/order.h"
+#include "kernels/cpu/schedule.h"
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
 

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/sight.h"
+#include "kernels/cpu/tile_mask.h"
 #include "kernels/cpu/team.h"
 
 static void

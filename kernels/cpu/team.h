@@ -13,7 +13,7 @@
 
 #include <stdatomic.h>
 
-#include "kernels/cpu/sight.h"
+#include "kernels/cpu/tile_mask.h"
 #include "kernels/cpu/tile.h"
 
 /** Most KV heads in one task. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/sight.h"
+#include "kernels/cpu/tile_mask.h"
 
 #include <assert.h>
 #include <string.h>

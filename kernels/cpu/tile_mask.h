@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * sight.h - what a task's lines see, where a block mask or a mask mod says so
+ * tile_mask.h - what a task's lines see, where a block mask or a mask mod says so
  *
  * Asked from the large to the small: which splits may hold something, then
  * which tiles of a split, then which tokens of a tile for each line.  Every

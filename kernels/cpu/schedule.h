@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * order.h - what threads take of a call of kernel_attention(), and in which order
+ * schedule.h - what threads take of a call of kernel_attention(), and in which order
  *
  * An item is what a thread takes at a time: a task, or one split of a task
  * where the row is cut, for its tasks would be too much at a time.  Items are

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/cpu/order.h"
+#include "kernels/cpu/schedule.h"
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rows.h"
