@@ -15,7 +15,6 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/locate.c \
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
-	%D%/cpu/packed.c \
 	%D%/cpu/pages.c \
 	%D%/cpu/pieces.c \
 	%D%/cpu/pieces.h \
@@ -23,6 +22,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/rows.h \
 	%D%/cpu/schedule.c \
 	%D%/cpu/schedule.h \
+	%D%/cpu/softmax.c \
 	%D%/cpu/team.c \
 	%D%/cpu/team.h \
 	%D%/cpu/tile.h \

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every piece of a call's work once, the dearest first, none too large a part of it. */
+/* Every work item of a call once, the most expensive first, none too large a part of it. */
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rows.h"
 #include "tests/kernel_test.h"
 
-enum { KV_HEADS = 8, GROUP = 4, MAX_ROWS = 80, PIECE_FLOATS = 130, MAX_FLOATS = 16 << 20 };
+enum { KV_HEADS = 8, GROUP = 4, MAX_ROWS = 80, Q_ROW_FLOATS = 130, MAX_FLOATS = 16 << 20 };
 
 struct batch {
 	struct layout layout;
@@ -25,14 +25,14 @@ batch_init(struct batch *batch)
 	batch->args.causal = true;
 	batch->job.args = &batch->args;
 	batch->job.group = GROUP;
-	batch->job.task_lines = TILE_LINES;
+	batch->job.item_q_rows = batch->job.tile_q_rows = TILE_LINES;
 }
 
-/* So that heads come together: rows of few lines, keys of 128 dims, so many bytes of a head in a page. */
+/* So that heads come together: rows of few query rows, keys of 128 dims, so many bytes of a head in a page. */
 static void
-few_lines(struct batch *batch, uint64_t head_bytes)
+few_q_rows(struct batch *batch, uint64_t head_bytes)
 {
-	batch->job.many_lines = 16;
+	batch->job.prefill_q_rows = 16;
 	batch->job.k_padded = 128;
 	batch->layout.plane[LAYOUT_K].head_stride = head_bytes;
 }
@@ -46,9 +46,9 @@ add(struct batch *batch, uint32_t n, uint32_t q_len, uint32_t kv_len)
 }
 
 static uint64_t
-item_cost(const struct order_row *row)
+item_cost(const struct schedule_row *row)
 {
-	return row->cut ? row->task_cost / row->n_splits : row->task_cost;
+	return row->cut ? row->cost / row->n_chunks : row->cost;
 }
 
 static uint64_t
@@ -57,50 +57,50 @@ total_cost(const struct batch *batch)
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
-		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+		struct schedule_row row = schedule_row(&batch->job, &batch->rows[i]);
 
-		total += row.n_tasks * row.task_cost;
+		total += row.n_ranges * row.cost;
 	}
 	return total;
 }
 
-/* All items and merges, as threads would find them. */
+/* All items and states to combine, as threads would find them. */
 static void
 walk(const struct batch *batch)
 {
-	const struct order *order = &batch->job.order;
-	struct order_cursor cursor = order_begin(&batch->job);
-	uint64_t seen[MAX_ROWS] = { 0 }, merged[MAX_ROWS] = { 0 }, first_piece[MAX_ROWS] = { 0 };
-	uint64_t n_pieces = 0, last = UINT64_MAX, number;
+	const struct schedule *schedule = &batch->job.schedule;
+	struct schedule_cursor cursor = schedule_begin(&batch->job, SCHEDULE_ITEMS);
+	uint64_t seen[MAX_ROWS] = { 0 }, combined[MAX_ROWS] = { 0 }, first_chunk[MAX_ROWS] = { 0 };
+	uint64_t n_chunks = 0, last = UINT64_MAX, number;
 
-	for (number = 0; order_item(&batch->job, &cursor, number); number++) {
+	for (number = 0; schedule_find(&batch->job, &cursor, number); number++) {
 		uint64_t within = number - cursor.first;
 
 		cr_assert_leq(cursor.is.class, last, "item %lu", (unsigned long)number);
 		last = cursor.is.class;
 		cr_assert_eq(within, seen[cursor.row]++);
 		if (cursor.is.cut && within == 0)
-			first_piece[cursor.row] = cursor.first_piece;
+			first_chunk[cursor.row] = cursor.first_chunk;
 		if (cursor.is.cut)
-			cr_assert_eq(cursor.first_piece + within, n_pieces++);
+			cr_assert_eq(cursor.first_chunk + within, n_chunks++);
 	}
-	cr_assert_eq(number, order->n_items);
-	cr_assert_eq(n_pieces, order->n_pieces);
-	cr_assert(!order_item(&batch->job, &cursor, number + 5));
-	cursor = order_begin(&batch->job);
-	for (number = 0; order_merge(&batch->job, &cursor, number); number++) {
+	cr_assert_eq(number, schedule->n_items);
+	cr_assert_eq(n_chunks, schedule->n_chunks);
+	cr_assert(!schedule_find(&batch->job, &cursor, number + 5));
+	cursor = schedule_begin(&batch->job, SCHEDULE_COMBINES);
+	for (number = 0; schedule_find(&batch->job, &cursor, number); number++) {
 		cr_assert(cursor.is.cut);
-		cr_assert_eq(cursor.first_piece, first_piece[cursor.row]);
-		cr_assert_eq(number - cursor.first, merged[cursor.row]++);
-		cr_assert_leq(cursor.is.n_lines * cursor.is.n_heads, order->max_lines);
+		cr_assert_eq(cursor.first_chunk, first_chunk[cursor.row]);
+		cr_assert_eq(number - cursor.first, combined[cursor.row]++);
+		cr_assert_leq(cursor.is.n_q_rows * cursor.is.n_heads, schedule->max_q_rows);
 	}
-	cr_assert_eq(number, order->n_merges);
+	cr_assert_eq(number, schedule->n_combines);
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
-		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+		struct schedule_row row = schedule_row(&batch->job, &batch->rows[i]);
 
-		cr_assert_eq(seen[i], row.n_tasks * (row.cut ? row.n_splits : 1));
-		cr_assert_eq(merged[i], row.cut ? row.n_tasks * row.n_heads : 0);
-		cr_assert(row.n_heads == 1 || row.n_lines * row.n_heads <= TILE_LINES);
+		cr_assert_eq(seen[i], row.n_ranges * (row.cut ? row.n_chunks : 1));
+		cr_assert_eq(combined[i], row.cut ? row.n_ranges * row.n_q_tiles : 0);
+		cr_assert(row.n_heads == 1 || row.n_q_rows * row.n_heads <= TILE_LINES);
 	}
 }
 
@@ -113,9 +113,9 @@ assert_even(const struct batch *batch, uint32_t n_threads)
 	if (n_threads == 1)
 		return;
 	for (uint32_t i = 0; i < batch->args.n_rows; i++) {
-		struct order_row row = order_row(&batch->job, &batch->rows[i]);
+		struct schedule_row row = schedule_row(&batch->job, &batch->rows[i]);
 
-		if (row.n_tasks > 0 && ((row.n_splits > 1 && !row.cut) || row.n_heads > 1))
+		if (row.n_ranges > 0 && ((row.n_chunks > 1 && !row.cut) || row.n_heads > 1))
 			cr_assert(item_cost(&row) <= share / 4, "row %u: %lu of %lu", i, (unsigned long)item_cost(&row),
 				  (unsigned long)share);
 	}
@@ -124,16 +124,16 @@ assert_even(const struct batch *batch, uint32_t n_threads)
 static void
 make(struct batch *batch, uint32_t n_threads)
 {
-	order_make(&batch->job, n_threads, PIECE_FLOATS, MAX_FLOATS);
+	schedule_make(&batch->job, n_threads, Q_ROW_FLOATS, MAX_FLOATS);
 	walk(batch);
 	assert_even(batch, n_threads);
 }
 
 /* One long row among short ones, wherever it stands: cut, they are not, and it comes first. */
-Test(order, a_long_row_is_cut_and_short_ones_are_not)
+Test(schedule, a_long_row_is_cut_and_short_ones_are_not)
 {
 	for (uint32_t n_threads = 2; n_threads <= 16; n_threads *= 2) {
-		struct order_cursor cursor;
+		struct schedule_cursor cursor;
 		struct batch batch;
 
 		batch_init(&batch);
@@ -141,20 +141,20 @@ Test(order, a_long_row_is_cut_and_short_ones_are_not)
 		add(&batch, 1, 1, 131072);
 		add(&batch, 23, 1, 1024);
 		make(&batch, n_threads);
-		cr_assert_eq(batch.job.order.n_merges, KV_HEADS);
-		cr_assert_eq(batch.job.order.n_pieces, KV_HEADS * 256);
-		cr_assert_eq(batch.job.order.max_lines, GROUP);
-		cr_assert_eq(batch.job.order.n_items, KV_HEADS * (256 + 63));
-		cursor = order_begin(&batch.job);
-		cr_assert(order_item(&batch.job, &cursor, 0));
-		cr_assert(cursor.is.class >= order_row(&batch.job, &batch.rows[40]).class);
+		cr_assert_eq(batch.job.schedule.n_combines, KV_HEADS);
+		cr_assert_eq(batch.job.schedule.n_chunks, KV_HEADS * 256);
+		cr_assert_eq(batch.job.schedule.max_q_rows, GROUP);
+		cr_assert_eq(batch.job.schedule.n_items, KV_HEADS * (256 + 63));
+		cursor = schedule_begin(&batch.job, SCHEDULE_ITEMS);
+		cr_assert(schedule_find(&batch.job, &cursor, 0));
+		cr_assert(cursor.is.class >= schedule_row(&batch.job, &batch.rows[40]).class);
 	}
 }
 
 /* Whole tasks of a prefill are dearer than decoded rows, and begin first though they come last. */
-Test(order, prefill_goes_before_decode)
+Test(schedule, prefill_goes_before_decode)
 {
-	struct order_cursor cursor;
+	struct schedule_cursor cursor;
 	struct batch batch;
 
 	batch_init(&batch);
@@ -162,15 +162,15 @@ Test(order, prefill_goes_before_decode)
 	add(&batch, 1, 512, 4096);
 	add(&batch, 30, 1, 300);
 	make(&batch, 2);
-	cr_assert_eq(batch.job.order.n_merges, 0);
-	cursor = order_begin(&batch.job);
-	cr_assert(order_item(&batch.job, &cursor, 0));
+	cr_assert_eq(batch.job.schedule.n_combines, 0);
+	cursor = schedule_begin(&batch.job, SCHEDULE_ITEMS);
+	cr_assert(schedule_find(&batch.job, &cursor, 0));
 	cr_assert_eq(cursor.row, 30);
-	cr_assert(order_item(&batch.job, &cursor, batch.job.order.n_items - 1));
+	cr_assert(schedule_find(&batch.job, &cursor, batch.job.schedule.n_items - 1));
 	cr_assert(cursor.row > 30);
 }
 
-Test(order, one_thread_cuts_nothing)
+Test(schedule, one_thread_cuts_nothing)
 {
 	struct batch batch;
 
@@ -178,23 +178,23 @@ Test(order, one_thread_cuts_nothing)
 	add(&batch, 1, 1, 1 << 20);
 	add(&batch, 3, 40, 4096);
 	make(&batch, 1);
-	cr_assert_eq(batch.job.order.n_pieces, 0);
+	cr_assert_eq(batch.job.schedule.n_chunks, 0);
 }
 
 /* Rows alike are many small items already. */
-Test(order, rows_alike_stay_whole)
+Test(schedule, rows_alike_stay_whole)
 {
 	struct batch batch;
 
 	batch_init(&batch);
 	add(&batch, 64, 1, 3056);
 	make(&batch, 2);
-	cr_assert_eq(batch.job.order.n_pieces, 0);
-	cr_assert_eq(batch.job.order.n_items, 64 * KV_HEADS);
+	cr_assert_eq(batch.job.schedule.n_chunks, 0);
+	cr_assert_eq(batch.job.schedule.n_items, 64 * KV_HEADS);
 }
 
 /* One row: whole where heads are as many as threads want and it is short, else cut. */
-Test(order, one_row)
+Test(schedule, one_row)
 {
 	static const struct {
 		uint32_t n_threads, kv_len;
@@ -209,12 +209,12 @@ Test(order, one_row)
 		batch_init(&batch);
 		add(&batch, 1, 1, cases[i].kv_len);
 		make(&batch, cases[i].n_threads);
-		cr_assert_eq(batch.job.order.n_merges != 0, cases[i].cut, "case %zu", i);
+		cr_assert_eq(batch.job.schedule.n_combines != 0, cases[i].cut, "case %zu", i);
 	}
 }
 
 /* Heads come together as far as threads stay even; more of them where each has little in a page. */
-Test(order, heads_of_few_lines)
+Test(schedule, heads_of_few_q_rows)
 {
 	static const struct {
 		uint32_t n_rows, kv_len, n_threads, head_bytes, n_heads;
@@ -228,23 +228,23 @@ Test(order, heads_of_few_lines)
 		struct batch batch;
 
 		batch_init(&batch);
-		few_lines(&batch, cases[i].head_bytes);
+		few_q_rows(&batch, cases[i].head_bytes);
 		add(&batch, cases[i].n_rows, 1, cases[i].kv_len);
 		make(&batch, cases[i].n_threads);
-		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads, "case %zu: %u", i,
-			     order_row(&batch.job, &batch.rows[0]).n_heads);
+		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads, "case %zu: %u", i,
+			     schedule_row(&batch.job, &batch.rows[0]).n_heads);
 		batch.rows[0].q_len = 4;
-		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
+		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, 1);
 		batch.rows[0].q_len = 1;
 		batch.args.mods = &mods;
-		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads);
+		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, cases[i].n_heads);
 		mods.params.blocks = (const void *)&batch;
-		cr_assert_eq(order_row(&batch.job, &batch.rows[0]).n_heads, 1);
+		cr_assert_eq(schedule_row(&batch.job, &batch.rows[0]).n_heads, 1);
 	}
 }
 
 /* Rows that wait, that have no keys, that see none. */
-Test(order, rows_without_work)
+Test(schedule, rows_without_work)
 {
 	struct batch batch;
 
@@ -256,16 +256,16 @@ Test(order, rows_without_work)
 	batch.rows[3].q_base = -10;
 	add(&batch, 1, 0, 0);
 	make(&batch, 4);
-	cr_assert_eq(batch.job.order.n_items, KV_HEADS * (1 + 18 + 1));
+	cr_assert_eq(batch.job.schedule.n_items, KV_HEADS * (1 + 18 + 1));
 	batch_init(&batch);
 	make(&batch, 4);
-	cr_assert_eq(batch.job.order.n_items, 0);
+	cr_assert_eq(batch.job.schedule.n_items, 0);
 }
 
-/* Where memory for pieces is short, the longest rows alone are cut; then none. */
-Test(order, no_more_pieces_than_there_is_memory_for)
+/* Where memory for chunks is short, the longest rows alone are cut; then none. */
+Test(schedule, no_more_chunks_than_there_is_memory_for)
 {
-	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * PIECE_FLOATS, 1000 };
+	size_t floats[] = { MAX_FLOATS, KV_HEADS * 2048 * GROUP * Q_ROW_FLOATS, 1000 };
 	uint64_t wanted[] = { KV_HEADS * (2048 + 1024), KV_HEADS * 2048, 0 };
 
 	for (size_t i = 0; i < 3; i++) {
@@ -275,14 +275,14 @@ Test(order, no_more_pieces_than_there_is_memory_for)
 		add(&batch, 1, 1, 1024 * KERNEL_SPLIT);
 		add(&batch, 1, 1, 2048 * KERNEL_SPLIT);
 		add(&batch, 9, 1, 100);
-		order_make(&batch.job, 3, PIECE_FLOATS, floats[i]);
+		schedule_make(&batch.job, 3, Q_ROW_FLOATS, floats[i]);
 		walk(&batch);
-		cr_assert_eq(batch.job.order.n_pieces, wanted[i], "%lu", (unsigned long)batch.job.order.n_pieces);
+		cr_assert_eq(batch.job.schedule.n_chunks, wanted[i], "%lu", (unsigned long)batch.job.schedule.n_chunks);
 	}
 }
 
 /* Batches of any shape. */
-Test(order, at_random)
+Test(schedule, at_random)
 {
 	uint64_t state = kernel_test_seed();
 
@@ -291,7 +291,7 @@ Test(order, at_random)
 
 		batch_init(&batch);
 		if (round % 3 != 0)
-			few_lines(&batch, round % 3 == 1 ? 256 : 4096);
+			few_q_rows(&batch, round % 3 == 1 ? 256 : 4096);
 		for (uint32_t i = 0; i < MAX_ROWS; i++) {
 			uint32_t bits[3];
 
@@ -302,7 +302,7 @@ Test(order, at_random)
 			add(&batch, 1, bits[0] % 5 == 0 ? bits[1] % 200 : 1, bits[2] >> (10 + bits[0] % 21));
 		}
 		batch.args.causal = round % 2;
-		order_make(&batch.job, 1 + round % 9, 1, SIZE_MAX);
+		schedule_make(&batch.job, 1 + round % 9, 1, SIZE_MAX);
 		walk(&batch);
 		assert_even(&batch, 1 + round % 9);
 	}

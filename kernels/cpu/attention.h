@@ -1,21 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention.h - how one call of kernel_attention() is cut up, shared by its files
+ * attention.h - how one call of kernel_attention() is divided, shared by its files
  *
- * A row's query lines (its query rows times the query heads of one KV head,
- * heads innermost) are cut into tasks of at most TILE_LINES; or TASK_LINES,
- * where what is packed for one strip of the task is there for the others.  Of
- * few lines, a task has several KV heads, which take turns at each tile.
+ * Three units of work are nested.  A work item is what a thread takes
+ * (schedule.h): query rows of one row of the batch, under one KV head or some.
+ * It walks the KV chunks of KERNEL_SPLIT tokens that its query rows see; each
+ * has a softmax state of its own, and these are combined in order (combine.c),
+ * whichever thread had them.  A tile is TILE_TOKENS of a chunk: decode.c has one
+ * tile of an item with few query rows, prefill.c of one with many, where
+ * instruction sets with blocks of tiles take a chunk at a time.
  */
 #ifndef PAGED_KERNELS_CPU_ATTENTION_H
 #define PAGED_KERNELS_CPU_ATTENTION_H
 
-#include "kernels/cpu/schedule.h"
 #include "kernels/cpu/rows.h"
+#include "kernels/cpu/schedule.h"
 #include "kernels/cpu/team.h"
 
-/** So far ahead of the line at work its task's queries, and results, are asked for: they lie apart. */
-#define FETCH_LINES 16u
+/** The query, and the result, of the query row so far ahead is fetched: they lie apart. */
+#define FETCH_Q_ROWS 16u
+
+/** The tile that a thread has next, as far as it knows. */
+struct next_tile {
+	const struct work_item *item;
+	struct kv_tile tile; /* at or past item->kv_end: none */
+};
 
 struct attention_job {
 	const struct attention_args *args;
@@ -30,19 +39,30 @@ struct attention_job {
 	const struct tile_dot_ops *score_dots, *value_dots;
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
-	float *partials;
-	struct order order;
-	size_t partial_size; /* floats of one piece: [line] maximum, [line] sum, [line][v_padded] values */
-	bool take_ahead;     /* threads take the next item before they work on one, and fetch its first keys */
-	/* Of rows with many lines: packed_choose(). */
+	struct schedule schedule;
+	float *workspace;    /* states of cut rows' chunks: [q_row] maximum, [q_row] sum, [q_row][v_padded] values */
+	size_t state_floats; /* of one of them */
+	bool prefetch_items; /* threads take the next item before they work on one, and fetch its first keys */
+	/* Of rows with many query rows. */
 	const struct tile_packed_ops *scores_packed, *values_packed;
-	uint32_t packed_k;   /* elements of a packed query or key */
-	uint32_t many_lines; /* a row with so many is packed */
-	uint32_t task_lines; /* most lines of a task */
-	bool whole;          /* packed tasks go strip by strip and block by block: whole.c */
+	uint32_t packed_k;       /* elements of a packed query or key */
+	uint32_t prefill_q_rows; /* a row with so many query rows is one */
+	uint32_t item_q_rows;    /* most query rows of an item under one KV head */
+	uint32_t tile_q_rows;    /* of them, those that share a state */
+	bool pipelined;          /* chunks are multiplied in blocks of tiles */
 };
 
-/* Keys [0, this) are what query row i sees. */
+/** q_tile_of - the query rows of an item's i-th state: of few query rows a KV head's, else a range of them */
+struct q_tile q_tile_of(const struct attention_job *job, const struct work_item *item, uint32_t i);
+
+/** q_tile_count - how many states an item has */
+static inline uint32_t
+q_tile_count(const struct attention_job *job, const struct work_item *item)
+{
+	return item->prefill ? (item->q.n + job->tile_q_rows - 1) / job->tile_q_rows : item->q.n_heads;
+}
+
+/* Keys [0, this) are what the batch row's i-th query sees. */
 static inline uint32_t
 row_visible(const struct attention_job *job, const struct kernel_row *row, uint32_t i)
 {
@@ -56,49 +76,32 @@ row_visible(const struct attention_job *job, const struct kernel_row *row, uint3
 	return end < (int64_t)row->kv_len ? (uint32_t)end : row->kv_len;
 }
 
+/* The query that a query row is of. */
 static inline uint32_t
-line_query_row(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+q_row_query(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
-	return (uint32_t)((task->first_line + line) / job->group);
+	return (uint32_t)((q->first + i) / job->group);
 }
 
 static inline uint32_t
-line_head(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+q_row_head(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
-	return task->kv_head * job->group + (uint32_t)((task->first_line + line) % job->group);
+	return q->kv_head * job->group + (uint32_t)((q->first + i) % job->group);
 }
 
 static inline uint32_t
-line_visible(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+q_row_visible(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
-	return row_visible(job, task->row, line_query_row(job, task, line));
+	return row_visible(job, q->row, q_row_query(job, q, i));
 }
 
-/** line_fetch - ask for what a line has in q or out, if the task has that line */
+/** q_row_fetch - prefetch what a query row has in q or out, if there is that query row */
 static inline void
-line_fetch(const struct attention_job *job, const struct attention_task *task, uint32_t line,
-	   const struct kernel_tensor *tensor)
+q_row_fetch(const struct attention_job *job, const struct q_tile *q, uint32_t i, const struct kernel_tensor *tensor)
 {
-	if (line < task->n_lines)
-		tensor_fetch(tensor, task->row->q_start + line_query_row(job, task, line), line_head(job, task, line));
+	if (i < q->n)
+		tensor_fetch(tensor, q->row->q_start + q_row_query(job, q, i), q_row_head(job, q, i));
 }
-
-/** task_head - of a task of several KV heads, its h-th alone */
-static inline struct attention_task
-task_head(const struct attention_task *task, uint32_t h)
-{
-	struct attention_task one = *task;
-
-	one.kv_head += h;
-	one.n_heads = 1;
-	return one;
-}
-
-/** state_clear - nothing seen yet; what is in `values`, one line after the other, is not looked at */
-void state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_lines, float *values);
-
-/** task_begin - before a thread's splits of a task; mods are told of a task's only KV head */
-void task_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
 
 /** token_bits - bits [from, to) of a tile's tokens */
 static inline uint64_t
@@ -107,108 +110,107 @@ token_bits(uint32_t from, uint32_t to)
 	return (~UINT64_C(0) >> (TILE_TOKENS - (to - from))) << from;
 }
 
+/*
+ * combine.c
+ */
+
+/** totals_begin - an item's states, one for each of its query tiles, in its workspace if it has one */
+void totals_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+
+/** totals_end - from states to results, or what the workspace does not yet have of them */
+void totals_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+
+/**
+ * state_begin - a query tile's state for one chunk
+ *
+ * Its values are added up in place where the total has none yet, else in `own`,
+ * and may be anything before.
+ */
+void state_begin(const struct attention_job *job, const struct tile_state *total, uint32_t n_q_rows,
+		 struct tile_state *state, float *own);
+
+/** state_end - that state into the total */
+void state_end(const struct attention_job *job, struct tile_state *total, uint32_t n_q_rows,
+	       const struct tile_state *state);
+
+/** chunk_begin - such states for all query tiles of an item, all values 0 */
+void chunk_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+void chunk_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+
+/** states_combine - the states that a query tile has in the workspace, into results */
+void states_combine(const struct attention_job *job, const struct work_item *item, uint32_t q_tile, uint64_t n_chunks,
+		    struct team_scratch *scratch);
+
+/*
+ * locate.c
+ */
+
 /**
  * rows_locate - addresses of tokens [begin, begin + n_tokens)
  *
  * No page past them is looked at, and none that holds no token of `wanted`, in
  * which there is at least one.
  */
-void rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+void rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
 		 uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows);
 
 /** rows_next_head - the same tokens for the next KV head, without a look at their pages */
 void rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows);
 
-/** scales_load - the scales of an i8 tile's tokens; those of pages that hold none of `wanted` stay as they are */
-void scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-		 uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS]);
+/** tile_locate - a tile's keys and values */
+void tile_locate(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+		 struct team_scratch *scratch);
 
-/** scales_fetch - ask for them, while products keep the core busy */
-void scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane,
-		  uint32_t begin, uint32_t n_tokens, uint64_t wanted);
+/** keys_prefetch - the keys to be fetched next, or NULL if there is no next tile or not all of it is seen */
+const struct tile_rows *keys_prefetch(const struct attention_job *job, const struct next_tile *next,
+				      struct team_scratch *scratch);
 
-/** scores_scale - times each token's scale; those that a line does not see may become anything, NaN included */
-void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);
+/** scales_load - the scales of an i8 tile's tokens; those of pages that hold none of view->wanted stay as they are */
+void scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane,
+		 const struct tile_view *view, float scale[TILE_TOKENS]);
 
-/** tile_sight - of tokens [begin, most), of whose split `part` is seen; fills visible, and seen, from `first` on */
-struct tile_sight tile_sight(const struct attention_job *job, const struct attention_task *task,
-			     struct team_scratch *scratch, struct tile_scores *scores, uint32_t begin, uint32_t most,
-			     enum sight_part part);
+/** scales_fetch - prefetch those of keys and values */
+void scales_fetch(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view);
+
+/*
+ * softmax.c
+ */
 
 /** score_scale - the caller's scale, with that of the head's keys in it */
-float score_scale(const struct attention_job *job, const struct attention_task *task);
+float score_scale(const struct attention_job *job, const struct q_tile *q);
+
+/** scores_scale - times each token's scale; scores that a query row does not see may become anything, NaN included */
+void scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale);
 
 /**
- * scores_modify - what comes between products and softmax; returns the scale that is still to be applied
+ * scores_modify - score mod and mask; returns the scale that is still to be applied
  *
- * @param[in] mod_line  what the score mod was told that the first line is
+ * @param[in] mod_row  number of the first query row among those that mods were told
  */
-float scores_modify(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-		    struct tile_scores *scores, uint32_t begin, const struct tile_sight *sight, uint32_t mod_line);
+float scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row,
+		    const struct tile_view *view, struct team_scratch *scratch, struct tile_scores *scores);
 
-/** packed_choose - how rows with many lines are multiplied: the job's last fields, from those before them */
-void packed_choose(struct attention_job *job);
-
-/** packed_query - one line's query, as packed_scores() wants it */
-void packed_query(const struct attention_job *job, struct team_scratch *scratch, uint32_t line, const void *from);
-
-/** packed_scores - the scores of lines from `first` on and the tile that scratch->k_rows say; v_rows come next */
-void packed_scores(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-		   uint32_t first);
-
-/** packed_values - what weights and scratch->v_rows add to those lines' state; `ahead` comes next, or is NULL */
-void packed_values(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-		   uint32_t first, enum sight_part part, const struct tile_rows *ahead);
-
-/** packed_pad - rows that do not fill `padded` elements are made f32 in `to`, zeros at their ends */
-void packed_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *to);
-
-/** One split of a task. */
-struct attention_piece {
-	struct attention_task task;
-	uint64_t split;
-};
-
-/**
- * split_attend - one split of a task into scratch->split, whose values lie in `values`, head after head
- *
- * @param[in] next  what this thread will do next, to be fetched meanwhile; or NULL
+/** tile_softmax - a tile's scores to weights, times the scales of i8; `fetch`: dots' softmax may fetch these, or NULL
  */
-void split_attend(const struct attention_job *job, const struct attention_piece *piece,
-		  const struct attention_piece *next, struct team_scratch *scratch, float *values);
+void tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+		  struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch);
 
-/** strips_of - how many strips of BLOCK_STRIP lines a task has */
-uint32_t strips_of(const struct attention_task *task);
-
-struct attention_task strip_of(const struct attention_task *task, uint32_t number);
-
-static inline bool
-has_strips(const struct attention_job *job, const struct attention_task *task)
-{
-	return task->packed && job->whole;
-}
-
-/** totals_clear - of a task's KV heads, or of its strips, whose values are side by side, too */
-void totals_clear(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
-
-/** totals_finish - from totals to results */
-void totals_finish(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch);
-
-/** strip_values - where a strip's values of a split are added up: where they are wanted, if they may, or `own` */
-float *strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-		    float *partial, float *own);
-
-/**
- * strip_done - a strip's state after a split: into its total, or, if that is not NULL, into the task's `partial`
- *
- * Its values lie where strip_values() said, which may be there already.
+/*
+ * decode.c and prefill.c
  */
-void strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-		const struct tile_state *state, float *partial);
 
-/** whole_attend - all strips of one split of a task, the last first: it sees most, so what it packs serves the others
- */
-void whole_attend(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch,
-		  float *partial);
+/** decode_queries, prefill_queries - an item's queries, as its products take them */
+void decode_queries(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+void prefill_queries(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);
+
+/** decode_tile, prefill_tile - one tile into the states of its chunk */
+void decode_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
+		 const struct next_tile *next, struct team_scratch *scratch);
+void prefill_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
+		  const struct next_tile *next, struct team_scratch *scratch);
+
+/** prefill_chunk - a whole chunk into an item's totals; `mask`: what its query rows together see of it */
+void prefill_chunk(const struct attention_job *job, const struct work_item *item, uint64_t begin, uint64_t end,
+		   enum tile_mask mask, struct team_scratch *scratch);
 
 #endif

@@ -1,152 +1,204 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What splits add up to, and the results of that. */
+/* Softmax states of KV chunks: how they begin, how they are combined, and the results. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
 
-void
-state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_lines, float *values)
+struct q_tile
+q_tile_of(const struct attention_job *job, const struct work_item *item, uint32_t i)
+{
+	struct q_tile q = item->q;
+
+	q.n_heads = 1;
+	if (!item->prefill) {
+		q.kv_head += i;
+		q.at = i * q.n;
+		return q;
+	}
+	q.at = i * job->tile_q_rows;
+	q.first += q.at;
+	q.n = (uint32_t)least(q.n - q.at, job->tile_q_rows);
+	return q;
+}
+
+/* Whole vectors of maxima and sums: instruction sets load them. */
+static void
+state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_q_rows, float *values)
 {
 	state->values = values;
 	state->stride = job->v_padded;
-	for (uint32_t line = 0; line < n_lines; line++) {
-		state->maximum[line] = -INFINITY;
-		state->sum[line] = 0;
+	for (uint32_t i = 0; i < n_q_rows || i % TILE_MAX_LANES != 0; i++) {
+		state->maximum[i] = -INFINITY;
+		state->sum[i] = 0;
 	}
 }
 
-/* One line's numbers, once all its keys are in: its weights' sum, of exponentials less the maximum. */
-struct line_end {
+static bool
+state_is_empty(const struct tile_state *state, uint32_t n_q_rows)
+{
+	uint32_t n = 0;
+
+	while (n < n_q_rows && state->sum[n] == 0)
+		n++;
+	return n == n_q_rows;
+}
+
+void
+state_begin(const struct attention_job *job, const struct tile_state *total, uint32_t n_q_rows,
+	    struct tile_state *state, float *own)
+{
+	state_clear(job, state, n_q_rows, state_is_empty(total, n_q_rows) ? total->values : own);
+}
+
+void
+state_end(const struct attention_job *job, struct tile_state *total, uint32_t n_q_rows, const struct tile_state *state)
+{
+	if (state->values != total->values) {
+		job->ops->merge(total, n_q_rows, state->maximum, state->sum, state->values);
+		return;
+	}
+	memcpy(total->maximum, state->maximum, n_q_rows * sizeof(float));
+	memcpy(total->sum, state->sum, n_q_rows * sizeof(float));
+}
+
+void
+chunk_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+{
+	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
+		const struct q_tile q = q_tile_of(job, item, i);
+		struct tile_state *state = &scratch->chunk[i];
+
+		state_begin(job, &scratch->total[i], q.n, state, scratch->chunk_values + (size_t)q.at * job->v_padded);
+		memset(state->values, 0, (size_t)q.n * job->v_padded * sizeof(float));
+	}
+}
+
+void
+chunk_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+{
+	for (uint32_t i = 0; i < q_tile_count(job, item); i++)
+		state_end(job, &scratch->total[i], q_tile_of(job, item, i).n, &scratch->chunk[i]);
+}
+
+/* One query row's numbers, once all its keys are in: the sum is of exponentials less the maximum. */
+struct row_end {
 	float factor; /* of the values */
 	float maximum, sum;
 };
 
-static struct line_end
-line_end(float maximum, float sum)
+static struct row_end
+row_end(float maximum, float sum)
 {
-	return (struct line_end){ .factor = sum == 0 ? 0 : 1 / sum, .maximum = maximum, .sum = sum };
+	return (struct row_end){ .factor = sum == 0 ? 0 : 1 / sum, .maximum = maximum, .sum = sum };
 }
 
-static struct line_end
-line_end_with_sink(float maximum, float sum, float sink)
+static struct row_end
+row_end_with_sink(float maximum, float sum, float sink)
 {
 	float top = sink > maximum ? sink : maximum;
 	float rescale, all;
 
 	if (sink == -INFINITY)
-		return line_end(maximum, sum);
+		return row_end(maximum, sum);
 	rescale = expf(maximum - top);
 	all = sum * rescale + expf(sink - top);
-	return (struct line_end){ .factor = rescale / all, .maximum = top, .sum = all };
+	return (struct row_end){ .factor = rescale / all, .maximum = top, .sum = all };
 }
 
 static float
-line_lse(const struct line_end *end)
+row_lse(const struct row_end *end)
 {
 	return end->sum == 0 ? -INFINITY : end->maximum + logf(end->sum);
 }
 
+/* A query tile's results. */
 static void
-head_finish(const struct attention_job *job, const struct attention_task *task, const struct tile_state *total)
+total_finish(const struct attention_job *job, const struct q_tile *q, const struct tile_state *total)
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
 	const float *scales = args->pages.layout->params.v_in_k ? args->k_scale : args->v_scale;
-	float v_scale = scales != NULL ? scales[task->kv_head] : 1;
+	float v_scale = scales != NULL ? scales[q->kv_head] : 1;
 
-	for (uint32_t line = 0; line < task->n_lines; line++) {
-		uint64_t packed = task->row->q_start + line_query_row(job, task, line);
-		uint32_t head = line_head(job, task, line);
-		float sum = total->sum[line], maximum = total->maximum[line];
-		float *values = total->values + (size_t)line * job->v_padded;
-		struct line_end keys = line_end(maximum, sum), end = keys;
+	for (uint32_t i = 0; i < q->n; i++) {
+		uint64_t packed = q->row->q_start + q_row_query(job, q, i);
+		uint32_t head = q_row_head(job, q, i);
+		float sum = total->sum[i], maximum = total->maximum[i];
+		float *values = total->values + (size_t)i * job->v_padded;
+		struct row_end keys = row_end(maximum, sum), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
-		line_fetch(job, task, line + FETCH_LINES, out);
+		q_row_fetch(job, q, i + FETCH_Q_ROWS, out);
 		if (args->sink != NULL)
-			end = line_end_with_sink(maximum, sum, args->sink[head]);
+			end = row_end_with_sink(maximum, sum, args->sink[head]);
 		if (sum == 0)
 			memset(values, 0, job->v_padded * sizeof(*values));
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
-			args->lse[at] = line_lse(args->lse_without_sink ? &keys : &end);
+			args->lse[at] = row_lse(args->lse_without_sink ? &keys : &end);
 		if (args->maximum != NULL)
 			args->maximum[at] = isnan(sum) ? NAN : maximum;
 	}
 }
 
-static struct tile_state *
-strip_total(struct team_scratch *scratch, const struct attention_task *strip)
+/* What an item's workspace, or another one's, has of a query row. */
+struct workspace_state {
+	float *maximum, *sum, *values;
+};
+
+static struct workspace_state
+workspace_at(const struct attention_job *job, float *workspace, uint32_t q_row)
 {
-	return &scratch->total[strip->strip / BLOCK_STRIP];
-}
+	const size_t most = job->schedule.max_q_rows;
 
-/* No line has been folded into it. */
-static bool
-state_is_empty(const struct tile_state *state, uint32_t n_lines)
-{
-	uint32_t n = 0;
-
-	while (n < n_lines && state->sum[n] == 0)
-		n++;
-	return n == n_lines;
-}
-
-float *
-strip_values(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-	     float *partial, float *own)
-{
-	const struct tile_state *total = strip_total(scratch, strip);
-
-	if (partial != NULL)
-		return partial + 2 * (size_t)job->order.max_lines + (size_t)strip->strip * job->v_padded;
-	return state_is_empty(total, strip->n_lines) ? total->values : own;
+	return (struct workspace_state){ .maximum = workspace + q_row,
+					 .sum = workspace + most + q_row,
+					 .values = workspace + 2 * most + (size_t)q_row * job->v_padded };
 }
 
 void
-strip_done(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-	   const struct tile_state *state, float *partial)
+totals_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
-	struct tile_state *total = strip_total(scratch, strip);
-	const size_t size = strip->n_lines * sizeof(float);
+	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
+		const struct q_tile q = q_tile_of(job, item, i);
 
-	if (partial != NULL) {
-		memcpy(partial + strip->strip, state->maximum, size);
-		memcpy(partial + job->order.max_lines + strip->strip, state->sum, size);
-	} else if (state->values == total->values) {
-		memcpy(total->maximum, state->maximum, size);
-		memcpy(total->sum, state->sum, size);
-	} else {
-		job->ops->merge(total, strip->n_lines, state->maximum, state->sum, state->values);
+		state_clear(job, &scratch->total[i], q.n,
+			    item->workspace != NULL ? workspace_at(job, item->workspace, q.at).values
+						    : scratch->total_values + (size_t)q.at * job->v_padded);
 	}
 }
 
 void
-totals_clear(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+totals_end(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
 {
-	for (uint32_t h = 0; !has_strips(job, task) && h < task->n_heads; h++)
-		state_clear(job, &scratch->total[h], task->n_lines,
-			    scratch->total_values + (size_t)h * task->n_lines * job->v_padded);
-	for (uint32_t i = 0; has_strips(job, task) && i < strips_of(task); i++) {
-		struct attention_task strip = strip_of(task, i);
+	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
+		const struct q_tile q = q_tile_of(job, item, i);
+		const struct tile_state *total = &scratch->total[i];
+		struct workspace_state to;
 
-		state_clear(job, &scratch->total[i], strip.n_lines,
-			    scratch->total_values + (size_t)strip.strip * job->v_padded);
+		if (item->workspace == NULL) {
+			total_finish(job, &q, total);
+			continue;
+		}
+		to = workspace_at(job, item->workspace, q.at);
+		memcpy(to.maximum, total->maximum, q.n * sizeof(float));
+		memcpy(to.sum, total->sum, q.n * sizeof(float));
 	}
 }
 
 void
-totals_finish(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+states_combine(const struct attention_job *job, const struct work_item *item, uint32_t q_tile, uint64_t n_chunks,
+	       struct team_scratch *scratch)
 {
-	for (uint32_t i = 0; has_strips(job, task) && i < strips_of(task); i++) {
-		struct attention_task strip = strip_of(task, i);
+	const struct q_tile q = q_tile_of(job, item, q_tile);
+	float *workspace = item->workspace;
 
-		head_finish(job, &strip, &scratch->total[i]);
-	}
-	for (uint32_t h = 0; !has_strips(job, task) && h < task->n_heads; h++) {
-		struct attention_task head = task_head(task, h);
+	state_clear(job, scratch->total, q.n, scratch->total_values);
+	for (; n_chunks > 0; n_chunks--, workspace += job->state_floats) {
+		const struct workspace_state from = workspace_at(job, workspace, q.at);
 
-		head_finish(job, &head, &scratch->total[h]);
+		job->ops->merge(scratch->total, q.n, from.maximum, from.sum, from.values);
 	}
+	total_finish(job, &q, scratch->total);
 }

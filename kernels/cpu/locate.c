@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the tokens of a tile lie, and their scales: a page after the other, and none that nobody wants. */
+/* Where the tokens of a tile lie, and their scales: one page after the other, and none that holds no wanted token. */
 #include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
 
-/* Tokens whose page was passed over read another's row; nobody sees what comes of it. */
+/* Tokens whose page was passed over read another's row: no query row sees them. */
 static void
 gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
 {
@@ -17,15 +17,15 @@ gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
 }
 
 void
-rows_locate(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
+rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
 	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 	const struct layout_plane *p = &pages->layout->plane[plane];
-	const uint8_t *base = pages->base + layout_offset(pages->layout, plane, pages->layer, 0, task->kv_head, 0);
+	const uint8_t *base = pages->base + layout_offset(pages->layout, plane, pages->layer, 0, q->kv_head, 0);
 	const uint64_t page_stride = p->page_stride, token_stride = p->token_stride;
 	uint32_t page_size = pages->layout->params.page_size, slot = begin % page_size;
-	const uint32_t *page = &task->row->pages[begin / page_size];
+	const uint32_t *page = &q->row->pages[begin / page_size];
 	bool gaps = false;
 	uint32_t i = 0;
 
@@ -64,15 +64,40 @@ rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_
 			rows->token[i + j] = (const uint8_t *)rows->token[i + j] + stride;
 }
 
+void
+tile_locate(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+	    struct team_scratch *scratch)
+{
+	if (scratch->next_begin == view->begin)
+		scratch->k_rows = scratch->next_keys;
+	else
+		rows_locate(job, q, LAYOUT_K, view->begin, view->n_tokens, view->wanted, &scratch->k_rows);
+	rows_locate(job, q, LAYOUT_V, view->begin, view->n_tokens, view->wanted, &scratch->v_rows);
+}
+
+const struct tile_rows *
+keys_prefetch(const struct attention_job *job, const struct next_tile *next, struct team_scratch *scratch)
+{
+	uint64_t begin = next->tile.begin;
+
+	scratch->next_begin = UINT64_MAX;
+	if (begin >= next->item->kv_end || next->tile.mask != TILE_FULL)
+		return NULL;
+	rows_locate(job, &next->item->q, LAYOUT_K, (uint32_t)begin,
+		    (uint32_t)least(next->item->kv_end - begin, TILE_TOKENS), ~UINT64_C(0), &scratch->next_keys);
+	scratch->next_begin = begin;
+	return &scratch->next_keys;
+}
+
 /* A token's scale; those of the page's next tokens lie behind it. */
 static const uint8_t *
-scales_at(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t token)
+scales_at(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t token)
 {
 	const struct kernel_pages *pages = &job->args->pages;
-	const uint32_t page_size = pages->layout->params.page_size, page = task->row->pages[token / page_size];
+	const uint32_t page_size = pages->layout->params.page_size, page = q->row->pages[token / page_size];
 
 	assert(page < pages->layout->params.n_pages && pages->layout->plane[plane].token_stride == sizeof(float));
-	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, task->kv_head, token % page_size);
+	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, q->kv_head, token % page_size);
 }
 
 /* Of n_tokens those in the page of the first. */
@@ -85,28 +110,28 @@ page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
 }
 
 void
-scales_load(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, float scale[TILE_TOKENS])
+scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane, const struct tile_view *view,
+	    float scale[TILE_TOKENS])
 {
-	for (uint32_t i = 0, n; i < n_tokens; i += n) {
-		n = page_left(job, begin + i, n_tokens - i);
-		if ((wanted & token_bits(i, i + n)) != 0)
-			memcpy(&scale[i], scales_at(job, task, plane, begin + i), n * sizeof(*scale));
+	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
+		n = page_left(job, view->begin + i, view->n_tokens - i);
+		if ((view->wanted & token_bits(i, i + n)) != 0)
+			memcpy(&scale[i], scales_at(job, q, plane, view->begin + i), n * sizeof(*scale));
 	}
 }
 
 void
-scales_fetch(const struct attention_job *job, const struct attention_task *task, unsigned int plane, uint32_t begin,
-	     uint32_t n_tokens, uint64_t wanted)
+scales_fetch(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view)
 {
-	for (uint32_t i = 0, n; i < n_tokens; i += n) {
-		const uint8_t *at;
-
-		n = page_left(job, begin + i, n_tokens - i);
-		if ((wanted & token_bits(i, i + n)) == 0)
-			continue;
-		at = scales_at(job, task, plane, begin + i);
-		for (uint32_t b = 0; b < n * sizeof(float); b += 64)
-			__builtin_prefetch(at + b);
+	if (job->args->pages.layout->params.dtype != PAGED_I8)
+		return;
+	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
+		n = page_left(job, view->begin + i, view->n_tokens - i);
+		for (unsigned int plane = LAYOUT_K_SCALE; plane <= LAYOUT_V_SCALE; plane++) {
+			if ((view->wanted & token_bits(i, i + n)) == 0)
+				continue;
+			for (uint32_t b = 0; b < n * sizeof(float); b += 64)
+				__builtin_prefetch(scales_at(job, q, plane, view->begin + i) + b);
+		}
 	}
 }

@@ -41,8 +41,8 @@ line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, str
 	total->maximum[0] = lse[0];
 	total->sum[0] = 1;
 	part_load(ops, &args->part[0], token, head, lse[0], scratch->total_values);
-	part_load(ops, &args->part[1], token, head, lse[1], scratch->split_values);
-	ops->merge(total, 1, &lse[1], &one, scratch->split_values);
+	part_load(ops, &args->part[1], token, head, lse[1], scratch->chunk_values);
+	ops->merge(total, 1, &lse[1], &one, scratch->chunk_values);
 	sum = total->sum[0];
 	ops->narrow(tensor_at(out, token, head), out->dtype, total->values, sum == 0 ? 0 : 1 / sum, out->dim);
 	if (args->lse != NULL)

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tasks of many lines in blocks: the strips of a split one after the other,
- * each from its first tokens to its last.  While a block's scores are
- * multiplied, the weights of the one before it are computed, and the values
- * of the one before that are added up.  Tiles stay packed for all strips.
+ * Rows with many query rows: tiles are packed, then multiplied as matrices.
+ *
+ * Most instruction sets take a tile at a time for the query rows of an item.
+ * With blocks (tile_packed_ops.blocks) an item has several query tiles, which
+ * take turns at each chunk: its tiles stay packed for all of them.  A query
+ * tile goes through the chunk in blocks of tiles from the first to the last,
+ * and blocks are pipelined: while the scores of one are multiplied, the weights
+ * of the one before it are computed, and the values of the one before that are
+ * added up.
  */
 #include <math.h>
 #include <string.h>
@@ -13,81 +18,190 @@
 /* Scales from it to its reciprocal may go into a product with another factor, which neither end then leaves. */
 #define SMALL_SCALE 0x1p-64f
 
+void
+prefill_queries(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch)
+{
+	const struct kernel_tensor *from = &job->args->q;
+	const uint32_t words = job->packed_k / job->scores_packed->word_elements;
+	const size_t bytes = (size_t)from->dim * paged_dtype_size(from->dtype);
+	const struct q_tile *q = &item->q;
+
+	for (uint32_t i = 0; i < q->n; i++) {
+		const void *query = tensor_at(from, q->row->q_start + q_row_query(job, q, i), q_row_head(job, q, i));
+		float *to = scratch->q + (size_t)i * words;
+
+		q_row_fetch(job, q, i + FETCH_Q_ROWS, from);
+		if (job->scores_packed->word_elements == 1) {
+			job->ops->widen(to, query, from->dtype, from->dim);
+			continue;
+		}
+		memcpy(to, query, bytes);
+		memset((uint8_t *)to + bytes, 0, words * sizeof(*to) - bytes);
+	}
+}
+
+/* Rows that do not fill `padded` elements are made f32 in `to`, zeros at their ends. */
 static void
-keys_pack(const struct attention_job *job, struct team_scratch *scratch, struct team_packed *to)
+rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *to)
+{
+	if (rows->padded == padded)
+		return;
+	for (uint32_t i = 0; i < rows->n_tokens; i++, to += padded) {
+		memset(to + rows->padded, 0, (padded - rows->padded) * sizeof(*to));
+		job->ops->widen(to, rows->token[i], rows->dtype, rows->padded);
+		rows->token[i] = to;
+	}
+	rows->dtype = PAGED_F32;
+	rows->padded = padded;
+}
+
+static void
+keys_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
 	struct tile_rows *k = &scratch->k_rows;
 
-	packed_pad(job, k, job->packed_k, scratch->k);
+	rows_pad(job, k, job->packed_k, scratch->k);
 	for (uint32_t i = k->n_tokens; i % job->ops->lanes != 0; i++)
 		k->token[i] = k->token[k->n_tokens - 1];
-	job->scores_packed->pack_keys(to->k_panels, k);
+	job->scores_packed->pack_keys(panels, k);
 }
 
-static void
-values_locate(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	      uint32_t begin, uint32_t n_tokens, uint64_t wanted)
+/* Returns the tokens that are left out because they have values that are not finite. */
+static uint64_t
+values_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
-	rows_locate(job, task, LAYOUT_V, begin, n_tokens, wanted, &scratch->v_rows);
-	packed_pad(job, &scratch->v_rows, job->v_padded, scratch->v);
+	rows_pad(job, &scratch->v_rows, job->v_padded, scratch->v);
+	return job->values_packed->pack_values(panels, &scratch->v_rows);
 }
 
-/* A tile with at least n_tokens, those of `wanted` among them. */
+/* The tokens that were left out, for each query row that sees them; v_rows has them. */
 static void
-tile_pack(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	  uint32_t begin, uint32_t n_tokens, uint64_t wanted)
+non_finite_add(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+	       struct team_scratch *scratch, struct tile_scores *scores, struct tile_state *state, uint64_t non_finite)
 {
-	struct team_packed *to = &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
+	for (uint32_t i = view->first; i < q->n; i++) {
+		if (view->mask == TILE_FULL)
+			scores->seen[i] = scores->visible[i] == 0 ? 0 : token_bits(0, scores->visible[i]);
+		scores->seen[i] &= non_finite;
+		scores->rescale[i] = 1;
+	}
+	job->ops->values_seen(scores, state, view->first, q->n, &scratch->v_rows);
+}
 
-	/* Not what lies past them: pages there may be wanted by nobody. */
-	wanted &= ~UINT64_C(0) >> (TILE_TOKENS - n_tokens);
-	if (to->n_tokens >= n_tokens && (wanted & ~to->wanted) == 0)
+void
+prefill_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
+	     const struct next_tile *next, struct team_scratch *scratch)
+{
+	const struct tile_packed_ops *ops = job->scores_packed;
+	struct tile_scores *scores = &scratch->scores;
+	struct tile_state *state = scratch->chunk;
+	const struct q_tile *q = &item->q;
+	const struct tile_view view = tile_mask_view(job, q, scratch, scores, tile->begin, item->kv_end, tile->mask);
+	uint64_t non_finite;
+
+	if (view.mask == TILE_EMPTY)
 		return;
-	/* Blocks on their way may still need what is there. */
-	if (to->n_tokens != 0)
-		wanted |= to->wanted;
-	if (to->n_tokens > n_tokens)
-		n_tokens = to->n_tokens;
-	rows_locate(job, task, LAYOUT_K, begin, n_tokens, wanted, &scratch->k_rows);
-	keys_pack(job, scratch, to);
-	values_locate(job, task, scratch, begin, n_tokens, wanted);
-	to->wild = job->values_packed->pack_values(to->v_panels, &scratch->v_rows);
-	if (job->args->pages.layout->params.dtype == PAGED_I8) {
-		scales_load(job, task, LAYOUT_K_SCALE, begin, n_tokens, wanted, to->k_scale);
-		scales_load(job, task, LAYOUT_V_SCALE, begin, n_tokens, wanted, to->v_scale);
-	}
-	to->n_tokens = n_tokens;
-	to->wanted = wanted;
+	if (view.mask == TILE_PARTIAL)
+		tile_mask_rows(scratch, 0, q->n, scores);
+	tile_locate(job, q, &view, scratch);
+	scales_fetch(job, q, &view);
+	keys_pack(job, scratch, scratch->k_panels);
+	ops->scores(scores, scratch->q, view.first, q->n, scratch->k_panels, view.n_tokens,
+		    job->packed_k / ops->word_elements, &scratch->v_rows);
+	tile_softmax(job, q, &view, scratch, state, NULL);
+	non_finite = values_pack(job, scratch, scratch->v_panels);
+	job->values_packed->values(scores, state, view.first, q->n, scratch->v_panels, view.n_tokens,
+				   keys_prefetch(job, next, scratch));
+	if (non_finite != 0)
+		non_finite_add(job, q, &view, scratch, scores, state, non_finite);
 }
 
-/* Sight of a block's tiles, which are packed; those of which nothing is seen are left out. */
-static void
-block_begin(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-	    uint64_t number, uint32_t begin, uint32_t end, enum sight_part part)
+/*
+ * Chunks in blocks of tiles.
+ */
+
+static struct team_packed *
+packed_tile(struct team_scratch *scratch, uint32_t begin)
 {
-	struct team_block *to = &scratch->block[number % TEAM_BLOCKS];
-	struct tile_block *block = &to->block;
+	return &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
+}
 
-	block->n_tiles = 0;
-	block->tile = scratch->block_scores[number % TEAM_SCORES];
-	for (; begin < end; begin += TILE_TOKENS) {
-		const struct team_packed *packed = &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
-		uint32_t i = block->n_tiles;
-		struct tile_scores *scores = &block->tile[i];
-		struct tile_sight *sight = &to->sight[i];
+/* The tile of a view, with at least its tokens, the wanted ones among them. */
+static void
+tile_pack(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+	  struct team_scratch *scratch)
+{
+	struct team_packed *to = packed_tile(scratch, view->begin);
+	struct tile_view all = *view;
 
-		*sight = tile_sight(job, strip, scratch, scores, begin, end, part);
-		if (sight->part == SIGHT_NOTHING)
-			continue;
-		tile_pack(job, strip, scratch, begin, sight->end - begin, sight->wanted);
-		memset(scores->visible, 0, sight->first * sizeof(*scores->visible));
-		to->begin[i] = begin;
-		block->n_tokens[i] = sight->end - begin;
-		block->keys[i] = packed->k_panels;
-		block->values[i] = packed->v_panels;
-		block->token_scale[i] = job->args->pages.layout->params.dtype == PAGED_I8 ? packed->v_scale : NULL;
-		block->n_tiles++;
+	/* Pages past the tokens may have no memory. */
+	all.wanted &= token_bits(0, view->n_tokens);
+	if (to->n_tokens >= view->n_tokens && (all.wanted & ~to->wanted) == 0)
+		return;
+	/* Blocks in the pipeline may still need what is there. */
+	if (to->n_tokens != 0)
+		all.wanted |= to->wanted;
+	if (to->n_tokens > view->n_tokens)
+		all.n_tokens = to->n_tokens;
+	tile_locate(job, q, &all, scratch);
+	keys_pack(job, scratch, to->k_panels);
+	to->non_finite = values_pack(job, scratch, to->v_panels);
+	if (job->args->pages.layout->params.dtype == PAGED_I8) {
+		scales_load(job, q, LAYOUT_K_SCALE, &all, to->k_scale);
+		scales_load(job, q, LAYOUT_V_SCALE, &all, to->v_scale);
 	}
+	to->n_tokens = all.n_tokens;
+	to->wanted = all.wanted;
+}
+
+/* A query tile on its way through a chunk. */
+struct chunk_pass {
+	struct q_tile q;
+	struct tile_state *state;
+	uint64_t begin, end;
+	enum tile_mask mask;
+};
+
+/* A block's tiles from `begin` on, which are packed; those of which nothing is seen are left out. */
+static void
+block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint64_t begin,
+	    struct team_scratch *scratch, struct team_block *to, struct tile_scores *tiles)
+{
+	const struct q_tile *q = &pass->q;
+	const uint32_t words = job->packed_k / job->scores_packed->word_elements;
+	const uint64_t end = least(begin + BLOCK_TILES * TILE_TOKENS, pass->end);
+	struct tile_block *block = &to->block;
+	uint32_t n = 0;
+
+	to->q = *q;
+	to->last = false;
+	block->tile = tiles;
+	block->state = pass->state;
+	block->n_lines = q->n;
+	block->q = scratch->q + (size_t)q->at * words;
+	block->depth = words;
+	for (; begin < end; begin += TILE_TOKENS) {
+		const struct team_packed *packed = packed_tile(scratch, (uint32_t)begin);
+		struct tile_view *view = &to->view[n];
+		enum tile_mask mask = pass->mask;
+
+		if (mask == TILE_PARTIAL && job->args->mods->params.blocks == NULL)
+			mask = tile_mask_range(job, q, begin, least(begin + TILE_TOKENS, end));
+		if (mask != TILE_EMPTY)
+			*view = tile_mask_view(job, q, scratch, &tiles[n], begin, end, mask);
+		if (mask == TILE_EMPTY || view->mask == TILE_EMPTY)
+			continue;
+		if (view->mask == TILE_PARTIAL)
+			tile_mask_rows(scratch, 0, q->n, &tiles[n]);
+		tile_pack(job, q, view, scratch);
+		memset(tiles[n].visible, 0, view->first * sizeof(*tiles[n].visible));
+		block->n_tokens[n] = view->n_tokens;
+		block->keys[n] = packed->k_panels;
+		block->values[n] = packed->v_panels;
+		block->token_scale[n] = job->args->pages.layout->params.dtype == PAGED_I8 ? packed->v_scale : NULL;
+		n++;
+	}
+	block->n_tiles = n;
 }
 
 static bool
@@ -96,23 +210,22 @@ scale_is_usual(float scale)
 	return scale > SMALL_SCALE && scale < 1 / SMALL_SCALE;
 }
 
-/* What comes between products and softmax, which multiplies by a usual scale itself: a line's bits must not tell. */
+/* What comes between products and softmax, which applies a usual scale itself: with mods or without, the same bits. */
 static float
 tile_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
 {
-	const struct attention_task *strip = &at->strip;
 	const struct kernel_mods *mods = job->args->mods;
 	struct tile_scores *scores = &at->block.tile[i];
-	const struct tile_sight *sight = &at->sight[i];
-	float scale = score_scale(job, strip);
+	const struct tile_view *view = &at->view[i];
+	float scale = score_scale(job, &at->q);
 
 	if (mods != NULL && (mods->score != NULL || !scale_is_usual(scale)))
-		scale = scores_modify(job, strip, scratch, scores, at->begin[i], sight, 0);
-	else if (sight->part == SIGHT_SOME)
-		job->ops->hide(scores, sight->first, strip->n_lines);
+		scale = scores_modify(job, &at->q, 0, view, scratch, scores);
+	else if (view->mask == TILE_PARTIAL)
+		job->ops->hide(scores, view->first, at->q.n);
 	if (scale_is_usual(scale))
 		return scale;
-	job->ops->scale(scores, sight->first, strip->n_lines, scale);
+	job->ops->scale(scores, view->first, at->q.n, scale);
 	return 1;
 }
 
@@ -120,66 +233,59 @@ static void
 block_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
 {
 	for (uint32_t i = 0; i < at->block.n_tiles; i++) {
-		const struct team_packed *packed = &scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS];
-
 		if (at->block.token_scale[i] != NULL)
-			scores_scale(&at->block.tile[i], at->sight[i].first, at->strip.n_lines, packed->k_scale);
+			scores_scale(&at->block.tile[i], at->view[i].first, at->q.n,
+				     packed_tile(scratch, at->view[i].begin)->k_scale);
 		at->block.scale[i] = tile_modify(job, scratch, at, i);
 	}
 }
 
-/* Values of a tile that were left out for being no finite numbers, line by line for those that see them. */
+/* The tokens that were left out of a block's tiles, with the weights that products have, rounded to bf16. */
 static void
-wild_add(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
+block_add_non_finite(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
 {
-	uint64_t wild = scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS].wild;
-	uint32_t first = at->sight[i].first, n_lines = at->strip.n_lines;
-	struct tile_scores *scores = &at->block.tile[i];
 	uint16_t weight[TILE_TOKENS];
 
-	if (wild == 0)
-		return;
-	for (uint32_t line = first; line < n_lines; line++) {
-		uint32_t visible = scores->visible[line];
+	for (uint32_t i = 0; i < at->block.n_tiles; i++) {
+		uint64_t non_finite = packed_tile(scratch, at->view[i].begin)->non_finite;
+		struct tile_scores *scores = &at->block.tile[i];
 
-		if (at->sight[i].part == SIGHT_ALL)
-			scores->seen[line] = visible == 0 ? 0 : ~UINT64_C(0) >> (TILE_TOKENS - visible);
-		scores->seen[line] &= wild;
-		scores->rescale[line] = 1;
-		memcpy(weight, scores->score[line], sizeof(weight));
-		job->ops->widen(scores->score[line], weight, PAGED_BF16, TILE_TOKENS);
+		if (non_finite == 0)
+			continue;
+		for (uint32_t r = at->view[i].first; r < at->q.n; r++) {
+			memcpy(weight, scores->score[r], sizeof(weight));
+			job->ops->widen(scores->score[r], weight, PAGED_BF16, TILE_TOKENS);
+		}
+		tile_locate(job, &at->q, &at->view[i], scratch);
+		rows_pad(job, &scratch->v_rows, job->v_padded, scratch->v);
+		non_finite_add(job, &at->q, &at->view[i], scratch, scores, at->block.state, non_finite);
 	}
-	values_locate(job, &at->strip, scratch, at->begin[i], at->block.n_tokens[i], at->sight[i].wanted);
-	job->ops->values_seen(scores, at->block.state, first, n_lines, &scratch->v_rows);
 }
 
 static bool
-block_is_wild(const struct team_scratch *scratch, const struct team_block *at)
+block_has_non_finite(struct team_scratch *scratch, const struct team_block *at)
 {
-	uint64_t wild = 0;
+	uint64_t non_finite = 0;
 
 	for (uint32_t i = 0; i < at->block.n_tiles; i++)
-		wild |= scratch->packed[at->begin[i] % KERNEL_SPLIT / TILE_TOKENS].wild;
-	return wild != 0;
+		non_finite |= packed_tile(scratch, at->view[i].begin)->non_finite;
+	return non_finite != 0;
 }
 
-/* Blocks on their way. */
+/* The blocks that are at weights and at values next, or NULL. */
 struct pipeline {
-	struct team_block *weights, *values; /* or NULL: that are at it next */
-	uint32_t n_blocks, n_strips;         /* so far; strips that see nothing are not on their way */
-	enum sight_part part;                /* of the split is seen by all strips together */
-	float *partial;
+	struct team_block *weights, *values;
+	uint32_t n_blocks, n_q_tiles; /* so far; query tiles that see nothing are not in it */
 };
 
 static void
-block_done(const struct attention_job *job, struct team_scratch *scratch, const struct pipeline *pipeline,
-	   const struct team_block *at)
+block_end(const struct attention_job *job, struct team_scratch *scratch, const struct team_block *at)
 {
 	if (at->last)
-		strip_done(job, &at->strip, scratch, at->block.state, pipeline->partial);
+		state_end(job, &scratch->total[at->q.at / job->tile_q_rows], at->q.n, at->block.state);
 }
 
-/* A step of all blocks on their way, of which `block` is to begin, or NULL. */
+/* One step of all blocks in the pipeline, and of `block`, which enters it, or NULL. */
 static void
 pipeline_step(const struct attention_job *job, struct team_scratch *scratch, struct pipeline *pipeline,
 	      struct team_block *block)
@@ -191,103 +297,79 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 	if (block != NULL)
 		block_modify(job, scratch, block);
 	if (values != NULL)
-		block_done(job, scratch, pipeline, values);
+		block_end(job, scratch, values);
 	pipeline->weights = block;
 	pipeline->values = weights;
-	if (weights == NULL || !block_is_wild(scratch, weights))
+	if (weights == NULL || !block_has_non_finite(scratch, weights))
 		return;
-	/* At once, for the next block will have its scores where these weights are. */
+	/* At once, because the next block will have its scores where these weights are. */
 	job->scores_packed->blocks(NULL, NULL, &weights->block);
-	for (uint32_t i = 0; i < weights->block.n_tiles; i++)
-		wild_add(job, scratch, weights, i);
-	block_done(job, scratch, pipeline, weights);
+	block_add_non_finite(job, scratch, weights);
+	block_end(job, scratch, weights);
 	pipeline->values = NULL;
 }
 
-/* What a strip sees of a split, of which its task sees `part`.  Mods hear of its lines if they will be asked. */
-static enum sight_part
-strip_sight(const struct attention_job *job, const struct attention_task *strip, struct team_scratch *scratch,
-	    uint32_t begin, uint32_t end, enum sight_part part)
+/* What a query tile sees of a chunk, of which the item sees `mask`.  Mods are told its query rows if they will be
+ * asked.
+ */
+static enum tile_mask
+q_tile_mask(const struct attention_job *job, const struct chunk_pass *pass, enum tile_mask mask,
+	    struct team_scratch *scratch)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	bool listed = mods->params.blocks != NULL;
 
-	if (listed)
-		sight_begin(job, strip, scratch);
-	if (part == SIGHT_SOME)
-		part = sight_split(job, strip, scratch, begin, end);
-	if (!listed && (part == SIGHT_SOME || (part == SIGHT_ALL && mods->score != NULL)))
-		sight_begin(job, strip, scratch);
-	return part;
+	if (mods == NULL || pass->begin >= pass->end)
+		return mask;
+	if (mask == TILE_PARTIAL)
+		mask = tile_mask_range(job, &pass->q, pass->begin, pass->end);
+	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mods->score != NULL))
+		tile_mask_begin(job, &pass->q, scratch);
+	return mask;
 }
 
 static void
-strip_attend(const struct attention_job *job, const struct attention_task *strip, uint64_t split,
-	     struct team_scratch *scratch, struct pipeline *pipeline)
+q_tile_attend(const struct attention_job *job, const struct chunk_pass *pass, struct team_scratch *scratch,
+	      struct pipeline *pipeline)
 {
-	uint32_t begin = (uint32_t)(split * KERNEL_SPLIT), end = begin + KERNEL_SPLIT;
-	uint32_t most = line_visible(job, strip, strip->n_lines - 1), number = pipeline->n_strips % TEAM_BLOCKS;
-	uint32_t words = job->packed_k / job->scores_packed->word_elements;
-	struct tile_state *state = &scratch->strip[number];
-	enum sight_part part = SIGHT_ALL;
-	struct team_block *block = NULL;
+	struct team_block *last = NULL;
 
-	end = end < most ? end : most;
-	state_clear(job, state, BLOCK_STRIP,
-		    strip_values(job, strip, scratch, pipeline->partial, scratch->strip_values[number]));
-	if (job->args->mods != NULL && begin < end)
-		part = strip_sight(job, strip, scratch, begin, end, pipeline->part);
-	for (; part != SIGHT_NOTHING && begin < end; begin += BLOCK_TILES * TILE_TOKENS) {
-		uint32_t past = begin + BLOCK_TILES * TILE_TOKENS;
-		struct team_block *next = &scratch->block[pipeline->n_blocks % TEAM_BLOCKS];
+	for (uint64_t begin = pass->begin; pass->mask != TILE_EMPTY && begin < pass->end;
+	     begin += BLOCK_TILES * TILE_TOKENS) {
+		struct team_block *block = &scratch->block[pipeline->n_blocks % TEAM_BLOCKS];
 
-		block_begin(job, strip, scratch, pipeline->n_blocks, begin, past < end ? past : end, part);
-		if (next->block.n_tiles == 0)
+		block_begin(job, pass, begin, scratch, block, scratch->block_scores[pipeline->n_blocks % TEAM_SCORES]);
+		if (block->block.n_tiles == 0)
 			continue;
-		next->strip = *strip;
-		next->last = false;
-		next->block.fresh = block == NULL;
-		next->block.state = state;
-		next->block.n_lines = strip->n_lines;
-		next->block.q = scratch->q + (size_t)strip->strip * words;
-		next->block.depth = words;
-		block = next;
+		block->block.fresh = last == NULL;
+		last = block;
 		pipeline->n_blocks++;
 		pipeline_step(job, scratch, pipeline, block);
 	}
-	if (block == NULL) {
-		strip_done(job, strip, scratch, state, pipeline->partial);
+	if (last == NULL)
 		return;
-	}
-	block->last = true;
-	pipeline->n_strips++;
+	last->last = true;
+	pipeline->n_q_tiles++;
 }
 
-/* Asked once for all strips; a block mask says it of one strip at a time. */
-static enum sight_part
-task_sight(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch)
-{
-	const struct kernel_mods *mods = job->args->mods;
-	uint64_t begin = piece->split * KERNEL_SPLIT;
-	uint64_t end = least(begin + KERNEL_SPLIT, line_visible(job, &piece->task, piece->task.n_lines - 1));
-
-	if (mods == NULL || mods->params.blocks != NULL || begin >= end)
-		return SIGHT_SOME;
-	return sight_split(job, &piece->task, scratch, begin, end);
-}
-
+/* The last query tile goes first: it sees most, so what it packs serves the others. */
 void
-whole_attend(const struct attention_job *job, const struct attention_piece *piece, struct team_scratch *scratch,
-	     float *partial)
+prefill_chunk(const struct attention_job *job, const struct work_item *item, uint64_t begin, uint64_t end,
+	      enum tile_mask mask, struct team_scratch *scratch)
 {
-	struct pipeline pipeline = { .part = task_sight(job, piece, scratch), .partial = partial };
+	struct pipeline pipeline = { 0 };
 
 	for (uint32_t i = 0; i < KERNEL_SPLIT / TILE_TOKENS; i++)
 		scratch->packed[i].n_tokens = 0;
-	for (uint32_t i = strips_of(&piece->task); i-- > 0;) {
-		struct attention_task strip = strip_of(&piece->task, i);
+	for (uint32_t i = q_tile_count(job, item); i-- > 0;) {
+		const uint32_t place = pipeline.n_q_tiles % TEAM_BLOCKS;
+		struct chunk_pass pass = { .q = q_tile_of(job, item, i), .state = &scratch->chunk[place] };
 
-		strip_attend(job, &strip, piece->split, scratch, &pipeline);
+		pass.begin = begin;
+		pass.end = least(end, q_row_visible(job, &pass.q, pass.q.n - 1));
+		pass.mask = q_tile_mask(job, &pass, mask, scratch);
+		state_begin(job, &scratch->total[i], pass.q.n, pass.state,
+			    scratch->chunk_values + (size_t)place * BLOCK_STRIP * job->v_padded);
+		q_tile_attend(job, &pass, scratch, &pipeline);
 	}
 	while (pipeline.weights != NULL || pipeline.values != NULL)
 		pipeline_step(job, scratch, &pipeline, NULL);

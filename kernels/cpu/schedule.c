@@ -4,94 +4,90 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rows.h"
 
-/* A token costs as much to read as so many lines to be multiplied with it. */
-#define READING_LINES 8u
+/* Reading a token costs as much as multiplying it with so many query rows. */
+#define READING_Q_ROWS 8u
 /* An item is at most this part of what each thread has to do ... */
 #define ITEMS_A_THREAD 16u
-/* ... but a short one, for which merging is dear, this. */
+/* ... but a short one, which is expensive to combine, this. */
 #define SHORT_ITEMS_A_THREAD 4u
-#define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_LINES + 4))
-/* So is one of several KV heads that have less than this each in a page: reading so little at a place is dear too. */
+#define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_Q_ROWS + 4))
+/* So is one of several KV heads that have less than this each in a page: short reads are expensive too. */
 #define HEAD_BYTES 4096u
 
 static uint64_t
-cost_of(uint64_t n_tokens, uint32_t n_lines)
+cost_of(uint64_t n_tokens, uint32_t n_q_rows)
 {
-	return n_tokens * (n_lines + READING_LINES);
+	return n_tokens * (n_q_rows + READING_Q_ROWS);
 }
 
-/*
- * So many KV heads of a row make a task, of which one alone costs `cost`: what
- * they have of a tile lies side by side in its pages.  A block mask lists what one
- * of them sees.
+/* How many KV heads of a row make an item, of which one alone costs `cost`.  A block mask lists what one of them sees.
  */
 static uint32_t
-heads_together(const struct attention_job *job, uint64_t n_lines, uint64_t cost)
+heads_together(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost)
 {
 	const struct kernel_mods *mods = job->args->mods;
 	uint32_t n_heads = job->args->pages.layout->params.n_kv_heads;
-	uint64_t most = cost == 0 ? 1 : least(job->order.heads_limit / cost, TASK_HEADS);
+	uint64_t most = cost == 0 ? 1 : least(job->schedule.heads_limit / cost, ITEM_HEADS);
 
-	if ((mods != NULL && mods->params.blocks != NULL) || n_lines == 0 || n_lines > TASK_QUERY_LINES ||
-	    n_lines >= job->many_lines)
+	if ((mods != NULL && mods->params.blocks != NULL) || n_q_rows == 0 || n_q_rows > DECODE_Q_ROWS)
 		return 1;
-	most = least(most, TILE_LINES / n_lines);
-	most = least(most, (uint64_t)TILE_LINES * PAGED_MAX_DIM / (TASK_QUERY_LINES * job->k_padded));
+	most = least(most, TILE_LINES / n_q_rows);
+	most = least(most, (uint64_t)TILE_LINES * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));
 	if (most <= 1)
 		return 1;
 	return (uint32_t)rows_divide_up(n_heads, rows_divide_up(n_heads, most));
 }
 
-struct order_row
-order_row(const struct attention_job *job, const struct kernel_row *row)
+struct schedule_row
+schedule_row(const struct attention_job *job, const struct kernel_row *row)
 {
-	uint64_t lines = (uint64_t)row->q_len * job->group;
+	uint64_t q_rows = (uint64_t)row->q_len * job->group;
 	uint64_t tokens = row->q_len == 0 ? 0 : row_visible(job, row, row->q_len - 1);
-	struct order_row is = {
-		.n_splits = rows_divide_up(tokens, KERNEL_SPLIT),
-		.n_lines = (uint32_t)least(lines, job->task_lines),
+	struct schedule_row is = {
+		.prefill = q_rows >= job->prefill_q_rows,
+		.n_chunks = rows_divide_up(tokens, KERNEL_SPLIT),
+		.n_q_rows = (uint32_t)least(q_rows, job->item_q_rows),
 	};
-	uint64_t cost = cost_of(tokens, is.n_lines), item_cost;
+	uint64_t cost = cost_of(tokens, is.n_q_rows), item_cost;
 
-	is.cut = cost > job->order.limit && is.n_splits > 1;
-	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_lines) : cost;
-	is.n_heads = heads_together(job, lines, item_cost);
-	is.n_tasks = rows_divide_up(lines, job->task_lines) *
-		     rows_divide_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
-	is.task_cost = cost * is.n_heads;
+	is.cut = cost > job->schedule.limit && is.n_chunks > 1;
+	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_q_rows) : cost;
+	is.n_heads = is.prefill ? 1 : heads_together(job, q_rows, item_cost);
+	is.n_q_tiles = is.prefill ? (uint32_t)rows_divide_up(is.n_q_rows, job->tile_q_rows) : is.n_heads;
+	is.n_ranges = rows_divide_up(q_rows, job->item_q_rows) *
+		      rows_divide_up(job->args->pages.layout->params.n_kv_heads, is.n_heads);
+	is.cost = cost * is.n_heads;
 	is.class = 63 - (unsigned int)__builtin_clzll(item_cost * is.n_heads | 1);
 	return is;
 }
 
-/* Lines that a partial state has place for: values are stored strip by strip, whatever lines a task has of the last. */
-static uint64_t
-partial_lines(const struct attention_job *job, const struct order_row *row)
+/* Of a state in the workspace: a pipelined query tile writes values of all its query rows, there or not. */
+static uint32_t
+state_q_rows(const struct attention_job *job, const struct schedule_row *row)
 {
-	uint64_t n = (uint64_t)row->n_lines * row->n_heads;
-
-	return job->whole && row->n_lines >= job->many_lines ? rows_divide_up(n, BLOCK_STRIP) * BLOCK_STRIP : n;
+	return row->prefill && job->pipelined ? row->n_q_tiles * job->tile_q_rows : row->n_q_rows * row->n_heads;
 }
 
 static void
 count(struct attention_job *job)
 {
-	struct order order = { .limit = job->order.limit, .heads_limit = job->order.heads_limit };
+	struct schedule schedule = { .limit = job->schedule.limit, .heads_limit = job->schedule.heads_limit };
 
 	for (uint32_t i = 0; i < job->args->n_rows; i++) {
-		struct order_row row = order_row(job, &job->args->rows[i]);
+		struct schedule_row row = schedule_row(job, &job->args->rows[i]);
 
-		if (row.n_tasks == 0)
+		if (row.n_ranges == 0)
 			continue;
-		order.classes |= UINT64_C(1) << row.class;
-		order.n_items += row.n_tasks * (row.cut ? row.n_splits : 1);
+		schedule.classes |= UINT64_C(1) << row.class;
+		schedule.n_items += row.n_ranges * (row.cut ? row.n_chunks : 1);
 		if (!row.cut)
 			continue;
-		order.n_pieces += row.n_tasks * row.n_splits;
-		order.n_merges += row.n_tasks * row.n_heads;
-		if (partial_lines(job, &row) > order.max_lines)
-			order.max_lines = (uint32_t)partial_lines(job, &row);
+		schedule.n_chunks += row.n_ranges * row.n_chunks;
+		schedule.n_combines += row.n_ranges * row.n_q_tiles;
+		if (state_q_rows(job, &row) > schedule.max_q_rows)
+			schedule.max_q_rows = state_q_rows(job, &row);
 	}
-	job->order = order;
+	job->schedule = schedule;
 }
 
 /* Before there are limits, so of single KV heads. */
@@ -101,61 +97,59 @@ total_cost(const struct attention_job *job)
 	uint64_t total = 0;
 
 	for (uint32_t i = 0; i < job->args->n_rows; i++) {
-		struct order_row row = order_row(job, &job->args->rows[i]);
+		struct schedule_row row = schedule_row(job, &job->args->rows[i]);
 
-		total += row.n_tasks * row.task_cost;
+		total += row.n_ranges * row.cost;
 	}
 	return total;
 }
 
 void
-order_make(struct attention_job *job, uint32_t n_threads, size_t piece_floats, size_t max_floats)
+schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats, size_t max_floats)
 {
 	uint64_t share = total_cost(job) / n_threads, shortest = share / SHORT_ITEMS_A_THREAD;
-	struct order *order = &job->order;
+	struct schedule *schedule = &job->schedule;
 
 	shortest = least(shortest, SHORT_COST);
-	order->limit = share / ITEMS_A_THREAD > shortest ? share / ITEMS_A_THREAD : shortest;
-	order->heads_limit = order->limit;
+	schedule->limit = share / ITEMS_A_THREAD > shortest ? share / ITEMS_A_THREAD : shortest;
+	schedule->heads_limit = schedule->limit;
 	if (job->args->pages.layout->plane[LAYOUT_K].head_stride < HEAD_BYTES)
-		order->heads_limit = share / SHORT_ITEMS_A_THREAD;
+		schedule->heads_limit = share / SHORT_ITEMS_A_THREAD;
 	if (n_threads == 1)
-		order->limit = order->heads_limit = UINT64_MAX;
+		schedule->limit = schedule->heads_limit = UINT64_MAX;
 	count(job);
-	while (order->n_pieces * order->max_lines > max_floats / piece_floats) {
-		order->limit *= 2;
+	while (schedule->n_chunks * schedule->max_q_rows > max_floats / q_row_floats) {
+		schedule->limit *= 2;
 		count(job);
 	}
 }
 
-struct order_cursor
-order_begin(const struct attention_job *job)
+struct schedule_cursor
+schedule_begin(const struct attention_job *job, enum schedule_units units)
 {
-	return (struct order_cursor){ .classes = job->order.classes };
+	return (struct schedule_cursor){ .units = units, .classes = job->schedule.classes };
 }
 
-enum walk { WALK_ITEMS, WALK_MERGES };
-
-static bool
-walk(const struct attention_job *job, struct order_cursor *cursor, uint64_t number, enum walk what)
+bool
+schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, uint64_t number)
 {
 	while (cursor->classes != 0) {
 		unsigned int class = 63 - (unsigned int)__builtin_clzll(cursor->classes);
 
 		for (; cursor->row < job->args->n_rows; cursor->row++) {
-			struct order_row row = order_row(job, &job->args->rows[cursor->row]);
-			uint64_t n_pieces = row.cut ? row.n_tasks * row.n_splits : 0;
-			uint64_t n_merges = row.cut ? row.n_tasks * row.n_heads : 0;
-			uint64_t n = row.cut ? n_pieces : row.n_tasks;
+			struct schedule_row row = schedule_row(job, &job->args->rows[cursor->row]);
+			uint64_t n_chunks = row.cut ? row.n_ranges * row.n_chunks : 0;
+			uint64_t n = row.cut ? n_chunks : row.n_ranges;
 
 			if (row.class != class)
 				continue;
-			n = what == WALK_MERGES ? n_merges : n;
+			if (cursor->units == SCHEDULE_COMBINES)
+				n = row.cut ? row.n_ranges * row.n_q_tiles : 0;
 			cursor->is = row;
 			if (number - cursor->first < n)
 				return true;
 			cursor->first += n;
-			cursor->first_piece += n_pieces;
+			cursor->first_chunk += n_chunks;
 		}
 		cursor->row = 0;
 		cursor->classes &= ~(UINT64_C(1) << class);
@@ -163,14 +157,42 @@ walk(const struct attention_job *job, struct order_cursor *cursor, uint64_t numb
 	return false;
 }
 
-bool
-order_item(const struct attention_job *job, struct order_cursor *cursor, uint64_t number)
+/* The last query rows see most, so they come first. */
+static struct q_tile
+range_of(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
 {
-	return walk(job, cursor, number, WALK_ITEMS);
+	const struct kernel_row *row = &job->args->rows[cursor->row];
+	uint64_t q_rows = (uint64_t)row->q_len * job->group, n_ranges = rows_divide_up(q_rows, job->item_q_rows);
+	uint64_t first = (n_ranges - 1 - number % n_ranges) * job->item_q_rows;
+	uint32_t head = (uint32_t)(number / n_ranges) * cursor->is.n_heads;
+
+	return (struct q_tile){
+		.row = row,
+		.kv_head = head,
+		.n_heads = (uint32_t)least(job->args->pages.layout->params.n_kv_heads - head, cursor->is.n_heads),
+		.first = first,
+		.n = (uint32_t)least(q_rows - first, job->item_q_rows),
+	};
 }
 
-bool
-order_merge(const struct attention_job *job, struct order_cursor *cursor, uint64_t number)
+struct work_item
+schedule_item(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
 {
-	return walk(job, cursor, number, WALK_MERGES);
+	const struct schedule_row *is = &cursor->is;
+	bool combine = cursor->units == SCHEDULE_COMBINES;
+	uint64_t within = number - cursor->first, chunk = 0, range;
+	struct work_item item = { .prefill = is->prefill };
+
+	range = combine ? within / is->n_q_tiles : is->cut ? within % is->n_ranges : within;
+	item.q = range_of(job, cursor, range);
+	item.kv_end = q_row_visible(job, &item.q, item.q.n - 1);
+	if (!is->cut)
+		return item;
+	if (!combine) {
+		chunk = within / is->n_ranges;
+		item.kv_begin = chunk * KERNEL_SPLIT;
+		item.kv_end = least(item.kv_end, item.kv_begin + KERNEL_SPLIT);
+	}
+	item.workspace = job->workspace + (cursor->first_chunk + range * is->n_chunks + chunk) * job->state_floats;
+	return item;
 }

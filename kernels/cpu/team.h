@@ -16,43 +16,42 @@
 #include "kernels/cpu/tile_mask.h"
 #include "kernels/cpu/tile.h"
 
-/** Most KV heads in one task. */
-#define TASK_HEADS 16u
-/** The query of a KV head among several has place for so many lines. */
-#define TASK_QUERY_LINES 16u
+/** Most KV heads in one work item, and most query rows of each among several. */
+#define ITEM_HEADS 16u
+#define DECODE_Q_ROWS 16u
 
-/** Most lines of a task whose strips share packed tiles. */
-#define TASK_STRIPS 16u
-#define TASK_LINES (TASK_STRIPS * BLOCK_STRIP)
-/** Blocks that are on their way at once. */
+/** Most query rows of an item whose query tiles share packed tiles, and most of those. */
+#define ITEM_Q_TILES 16u
+#define ITEM_Q_ROWS (ITEM_Q_TILES * BLOCK_STRIP)
+/** Blocks that are in the pipeline at once. */
 #define TEAM_BLOCKS 3u
 /** The youngest has its scores where the oldest had its weights. */
 #define TEAM_SCORES 2u
 
-/** Some query lines of a row's KV heads, or a strip of such a task. */
-struct attention_task {
+/** Query rows of a row of the batch: each is a query of one query head, heads of a KV head innermost. */
+struct q_tile {
 	const struct kernel_row *row;
 	uint32_t kv_head; /* the first of n_heads */
-	uint32_t n_heads; /* more than one: of a row with few lines and without a block mask */
-	uint64_t first_line;
-	uint32_t n_lines; /* of each KV head; of all together TILE_LINES at most, or TASK_LINES */
-	uint32_t strip;   /* of a strip: its first line among the task's */
-	bool packed;      /* its row has many lines */
+	uint32_t n_heads; /* more than one: of few query rows and without a block mask */
+	uint64_t first;
+	uint32_t n;  /* of each KV head */
+	uint32_t at; /* number of the first among the work item's, of all KV heads */
 };
 
-/** What a task's lines see of a tile. */
-struct tile_sight {
-	enum sight_part part;
-	uint32_t end;   /* of the tile's tokens */
-	uint32_t first; /* line that sees something */
-	uint64_t wanted;
+/** What a thread takes at a time. */
+struct work_item {
+	struct q_tile q; /* of all KV heads together TILE_LINES query rows at most, or ITEM_Q_ROWS */
+	bool prefill;    /* its row has many query rows */
+	uint64_t kv_begin, kv_end;
+	struct kv_tile first; /* that it visits */
+	float *workspace;     /* for its state if it has one chunk of several, else NULL */
 };
 
-/** A tile as it was packed for some strip. */
+/** A tile as it was packed for some query tile. */
 struct team_packed {
-	uint32_t n_tokens; /* 0: not yet */
-	uint64_t wanted;   /* tokens that are there */
-	uint64_t wild;     /* values that are left out, for they are no finite numbers */
+	uint32_t n_tokens;   /* 0: not yet */
+	uint64_t wanted;     /* tokens that are there */
+	uint64_t non_finite; /* tokens that are left out because they have values that are not finite */
 	_Alignas(64) float k_panels[TILE_TOKENS * PAGED_MAX_DIM / 2];
 	float v_panels[TILE_TOKENS * PAGED_MAX_DIM / 2];
 	float k_scale[TILE_TOKENS], v_scale[TILE_TOKENS]; /* of i8 */
@@ -60,41 +59,42 @@ struct team_packed {
 
 /** A block, and whose it is. */
 struct team_block {
-	struct attention_task strip;
-	bool last; /* of the strip and split */
-	uint32_t begin[BLOCK_TILES];
-	struct tile_sight sight[BLOCK_TILES];
+	struct q_tile q;
+	bool last; /* of the query tile and chunk */
+	struct tile_view view[BLOCK_TILES];
 	_Alignas(64) struct tile_block block;
 };
 
 /** What one thread needs to attend; lives as long as the team. */
 struct team_scratch {
-	uint32_t thread;                                      /* its number in the team, the caller's 0 */
-	_Atomic uint64_t section;                             /* the last one that run() brought it into */
-	_Alignas(64) float q[TASK_LINES / 2 * PAGED_MAX_DIM]; /* of TASK_LINES in bf16, or half as many in f32 */
-	uint16_t q16[TILE_LINES * PAGED_MAX_DIM];             /* q in bf16, where scores come of products of pairs */
-	float split_values[TILE_LINES * PAGED_MAX_DIM];
-	float total_values[TASK_LINES * PAGED_MAX_DIM];
+	uint32_t thread;                                       /* its number in the team, the caller's 0 */
+	_Atomic uint64_t section;                              /* the last one that run() brought it into */
+	_Alignas(64) float q[ITEM_Q_ROWS / 2 * PAGED_MAX_DIM]; /* of all in bf16, or half as many in f32 */
+	uint16_t q16[TILE_LINES * PAGED_MAX_DIM];              /* q in bf16, where scores come of products of pairs */
+	/* States of an item's query tiles over all its chunks, and over one, or of those in the pipeline. */
+	struct tile_state total[ITEM_Q_TILES], chunk[ITEM_HEADS];
+	float total_values[ITEM_Q_ROWS * PAGED_MAX_DIM];
+	float chunk_values[TEAM_BLOCKS * BLOCK_STRIP * PAGED_MAX_DIM];
 	float k[TILE_TOKENS * PAGED_MAX_DIM];
 	float v[TILE_TOKENS * PAGED_MAX_DIM];
 	float k_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	float v_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	struct tile_scores scores;
-	struct tile_state split[TASK_HEADS], total[TASK_HEADS];
-	struct tile_rows k_rows, v_rows, made_rows, ahead;
+	struct tile_rows k_rows, v_rows, made_rows;
+	struct tile_rows next_keys; /* of the tile at next_begin; UINT64_MAX: of none */
+	uint64_t next_begin;
 	float scale[TILE_TOKENS]; /* of i8: the tokens' own */
-	struct sight sight;
+	struct mask_rows mask;
 	struct team_packed packed[KERNEL_SPLIT / TILE_TOKENS];
 	struct team_block block[TEAM_BLOCKS];
 	struct tile_scores block_scores[TEAM_SCORES][BLOCK_TILES];
-	struct tile_state strip[TEAM_BLOCKS]; /* of the blocks' strips */
-	float strip_values[TEAM_BLOCKS][BLOCK_STRIP * PAGED_MAX_DIM];
 };
 
-_Static_assert(KERNEL_MANY_LINES - 1 <= TASK_QUERY_LINES && KERNEL_MANY_LINES_AMX - 1 <= TASK_QUERY_LINES,
-	       "queries of rows with few lines fit");
-_Static_assert(TASK_LINES >= 2 * TILE_LINES, "q has room for the lines of a tile in f32");
-_Static_assert(TASK_HEADS >= TASK_STRIPS, "each strip has its total");
+_Static_assert(KERNEL_MANY_LINES - 1 <= DECODE_Q_ROWS && KERNEL_MANY_LINES_AMX - 1 <= DECODE_Q_ROWS,
+	       "queries of rows with few query rows fit");
+_Static_assert(ITEM_Q_ROWS >= 2 * TILE_LINES, "q has room for the query rows of a tile in f32");
+_Static_assert(ITEM_Q_TILES >= ITEM_HEADS && ITEM_HEADS >= TEAM_BLOCKS, "each query tile has its states");
+_Static_assert(TEAM_BLOCKS *BLOCK_STRIP >= TILE_LINES, "values of a chunk fit");
 
 /**
  * Work through units: call team_take() until it says there are none.

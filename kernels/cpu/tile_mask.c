@@ -7,53 +7,31 @@
 #include "kernels/cpu/attention.h"
 
 static uint32_t
-task_row(const struct attention_job *job, const struct attention_task *task)
+plan_row(const struct attention_job *job, const struct q_tile *q)
 {
-	return (uint32_t)(task->row - job->args->rows);
+	return (uint32_t)(q->row - job->args->rows);
 }
 
 static int32_t
-line_q_idx(const struct attention_job *job, const struct attention_task *task, uint32_t line)
+q_row_idx(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
-	return (int32_t)(task->row->q_base + line_query_row(job, task, line));
+	return (int32_t)(q->row->q_base + q_row_query(job, q, i));
 }
 
 /*
  * Lists of the block mask.
  */
 
-static bool
-same_list(const struct attention_job *job, const struct attention_task *task, uint32_t a, uint32_t b)
-{
-	const struct block_mask_shape *shape = &job->args->mods->params.blocks->shape;
-
-	return line_query_row(job, task, a) / shape->q_block == line_query_row(job, task, b) / shape->q_block &&
-	       (shape->n_heads == 1 || line_head(job, task, a) == line_head(job, task, b));
-}
-
-/* Heads are innermost: the same list was last seen one line or one group ago, or not yet. */
-static void
-owners_find(const struct attention_job *job, const struct attention_task *task, struct sight *sight)
-{
-	for (uint32_t line = 0; line < task->n_lines; line++) {
-		sight->owner[line] = (uint8_t)line;
-		if (line >= 1 && same_list(job, task, line, line - 1))
-			sight->owner[line] = sight->owner[line - 1];
-		else if (line >= job->group && same_list(job, task, line, line - job->group))
-			sight->owner[line] = sight->owner[line - job->group];
-	}
-}
-
 static struct block_mask_list
-line_list(const struct attention_job *job, const struct attention_task *task, uint32_t line, enum block_mask_kind kind)
+list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, uint64_t q_block,
+	enum block_mask_kind kind)
 {
 	const struct block_mask *mask = job->args->mods->params.blocks;
-	uint64_t q_block = line_query_row(job, task, line) / mask->shape.q_block;
-	uint32_t row = mask->shape.n_rows == 1 ? 0 : task_row(job, task);
+	uint32_t row = mask->shape.n_rows == 1 ? 0 : plan_row(job, q);
 
 	if (q_block >= block_mask_q_blocks(mask, row))
 		return (struct block_mask_list){ NULL, 0 };
-	return block_mask_list(mask, kind, row, line_head(job, task, line), q_block);
+	return block_mask_list(mask, kind, row, head, q_block);
 }
 
 /* Index of the first block at or past `block`. */
@@ -73,7 +51,64 @@ list_find(const struct block_mask_list *list, uint64_t block)
 	return low;
 }
 
-/* Bits [from, to) of a split. */
+/* The first key of the first block that holds keys at or past `begin`; none: `next`. */
+static uint64_t
+list_next(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t next)
+{
+	uint64_t size = blocks->shape.kv_block;
+
+	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
+		uint64_t first = list->blocks[i] * size;
+
+		if (first + size > begin && first < next)
+			next = first;
+		if (blocks->ascending)
+			break;
+	}
+	return next;
+}
+
+/* The first key at or past `begin` that a block of some query row's lists holds, perhaps of one before `end`. */
+static uint64_t
+blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+{
+	const struct block_mask *blocks = job->args->mods->params.blocks;
+	uint32_t n_heads = blocks->shape.n_heads == 1 ? 1 : job->group, first_head = q->kv_head * job->group;
+	uint64_t q_block = q_row_query(job, q, 0) / blocks->shape.q_block, next = end;
+
+	for (; q_block <= q_row_query(job, q, q->n - 1) / blocks->shape.q_block; q_block++)
+		for (uint32_t i = 0; i < n_heads * BLOCK_MASK_N_KINDS; i++) {
+			struct block_mask_list list = list_of(job, q, first_head + i / BLOCK_MASK_N_KINDS, q_block,
+							      (enum block_mask_kind)(i % BLOCK_MASK_N_KINDS));
+
+			next = list_next(blocks, &list, begin, next);
+		}
+	return next > begin ? next : begin;
+}
+
+static bool
+same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, uint32_t b)
+{
+	const struct block_mask_shape *shape = &job->args->mods->params.blocks->shape;
+
+	return q_row_query(job, q, a) / shape->q_block == q_row_query(job, q, b) / shape->q_block &&
+	       (shape->n_heads == 1 || q_row_head(job, q, a) == q_row_head(job, q, b));
+}
+
+/* Heads are innermost: the same list was last used one query row or one group ago, or not yet. */
+static void
+owners_find(const struct attention_job *job, const struct q_tile *q, struct mask_rows *rows)
+{
+	for (uint32_t i = 0; i < q->n; i++) {
+		rows->owner[i] = (uint8_t)i;
+		if (i >= 1 && same_list(job, q, i, i - 1))
+			rows->owner[i] = rows->owner[i - 1];
+		else if (i >= job->group && same_list(job, q, i, i - job->group))
+			rows->owner[i] = rows->owner[i - job->group];
+	}
+}
+
+/* Bits [from, to) of a chunk. */
 static void
 words_set(uint64_t *words, uint64_t from, uint64_t to)
 {
@@ -84,109 +119,95 @@ words_set(uint64_t *words, uint64_t from, uint64_t to)
 	}
 }
 
-/* The tokens of a split that a list's blocks hold; false: none. */
-static bool
+/* The tokens of a chunk that a list's blocks hold. */
+static void
 list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
 {
 	uint64_t size = blocks->shape.kv_block, end = begin + KERNEL_SPLIT;
-	bool any = false;
 
-	memset(words, 0, SIGHT_TILES * sizeof(*words));
+	memset(words, 0, CHUNK_TILES * sizeof(*words));
 	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
 		uint64_t first = list->blocks[i] * size, past = first + size;
 
 		if (first >= end && blocks->ascending)
 			break;
-		if (first >= end || past <= begin)
-			continue;
-		words_set(words, first > begin ? first - begin : 0, past < end ? past - begin : KERNEL_SPLIT);
-		any = true;
+		if (first < end && past > begin)
+			words_set(words, first > begin ? first - begin : 0, past < end ? past - begin : KERNEL_SPLIT);
 	}
-	return any;
 }
 
-static bool
-split_mark(const struct attention_job *job, const struct attention_task *task, struct sight *sight, uint64_t begin)
+static void
+chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_rows *rows, uint64_t begin)
 {
 	const struct block_mask *blocks = job->args->mods->params.blocks;
 
-	if (sight->marked == begin)
-		return sight->any;
-	sight->marked = begin;
-	sight->any = false;
-	for (uint32_t line = 0; line < task->n_lines; line++) {
+	if (rows->marked == begin)
+		return;
+	rows->marked = begin;
+	for (uint32_t i = 0; i < q->n; i++) {
+		uint64_t q_block = q_row_query(job, q, i) / blocks->shape.q_block;
+		uint32_t head = q_row_head(job, q, i);
 		struct block_mask_list full, partial;
 
-		if (sight->owner[line] != line)
+		if (rows->owner[i] != i)
 			continue;
-		full = line_list(job, task, line, BLOCK_MASK_FULL);
-		partial = line_list(job, task, line, BLOCK_MASK_PARTIAL);
-		sight->any |= list_mark(blocks, &full, begin, sight->full[line]);
-		sight->any |= list_mark(blocks, &partial, begin, sight->partial[line]);
+		full = list_of(job, q, head, q_block, BLOCK_MASK_FULL);
+		partial = list_of(job, q, head, q_block, BLOCK_MASK_PARTIAL);
+		list_mark(blocks, &full, begin, rows->full[i]);
+		list_mark(blocks, &partial, begin, rows->partial[i]);
 	}
-	return sight->any;
 }
 
 /*
  * The mask mod by intervals.
  */
 
-static enum sight_part
-interval(const struct attention_job *job, const struct attention_task *task, uint64_t begin, uint64_t end)
+static enum tile_mask
+interval(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
-	uint32_t last = task->n_lines - 1, first_head = task->kv_head * job->group;
-	uint32_t others = (task->n_heads - 1) * job->group; /* query heads of the task's other KV heads */
-	bool one_row = line_query_row(job, task, 0) == line_query_row(job, task, last);
-	int32_t b = (int32_t)task_row(job, task);
+	uint32_t last = q->n - 1, first_head = q->kv_head * job->group;
+	uint32_t others = (q->n_heads - 1) * job->group; /* query heads of the other KV heads */
+	bool one_query = q_row_query(job, q, 0) == q_row_query(job, q, last);
+	int32_t b = (int32_t)plan_row(job, q);
 	struct mod_box box = {
 		.b = { b, b },
-		.h = { (int32_t)(one_row ? line_head(job, task, 0) : first_head),
-		       (int32_t)((one_row ? line_head(job, task, last) : first_head + job->group - 1) + others) },
-		.q_idx = { line_q_idx(job, task, 0), line_q_idx(job, task, last) },
+		.h = { (int32_t)(one_query ? q_row_head(job, q, 0) : first_head),
+		       (int32_t)((one_query ? q_row_head(job, q, last) : first_head + job->group - 1) + others) },
+		.q_idx = { q_row_idx(job, q, 0), q_row_idx(job, q, last) },
 		.kv_idx = { (int32_t)begin, (int32_t)(end - 1) },
 	};
 
 	assert(begin < end);
 	switch (mod_interval(job->args->mods->params.mask, &box)) {
 	case MOD_ALL_FALSE:
-		return SIGHT_NOTHING;
+		return TILE_EMPTY;
 	case MOD_ALL_TRUE:
-		return SIGHT_ALL;
+		return TILE_FULL;
 	case MOD_UNKNOWN:
 		break;
 	}
-	return SIGHT_SOME;
+	return TILE_PARTIAL;
 }
 
+/* Ever larger steps over chunks that are surely not seen, then ever smaller ones. */
 static uint64_t
-splits_end(const struct attention_job *job, const struct attention_task *task, uint64_t split)
+interval_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
-	uint64_t most = line_visible(job, task, task->n_lines - 1);
-
-	return split * KERNEL_SPLIT < most ? split * KERNEL_SPLIT : most;
-}
-
-/* Ever larger steps over what is surely not seen, then ever smaller ones. */
-static uint64_t
-interval_next(const struct attention_job *job, const struct attention_task *task, uint64_t split, uint64_t n_splits)
-{
-	uint64_t step = 1;
+	uint64_t step = KERNEL_SPLIT;
 	bool growing = true;
 
-	while (split < n_splits) {
-		uint64_t end = splits_end(job, task, split + step);
-
-		if (interval(job, task, split * KERNEL_SPLIT, end) == SIGHT_NOTHING) {
-			split += step;
+	while (begin < end) {
+		if (interval(job, q, begin, least(begin + step, end)) == TILE_EMPTY) {
+			begin += step;
 			step *= growing ? 2 : 1;
-		} else if (step > 1) {
+		} else if (step > KERNEL_SPLIT) {
 			step /= 2;
 			growing = false;
 		} else {
-			return split;
+			break;
 		}
 	}
-	return n_splits;
+	return begin;
 }
 
 /*
@@ -194,120 +215,145 @@ interval_next(const struct attention_job *job, const struct attention_task *task
  */
 
 void
-sight_begin(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch)
+tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	int32_t b = (int32_t)task_row(job, task);
-	uint32_t n = task->n_heads * task->n_lines;
-	struct sight *sight = &scratch->sight;
-	struct mod_vm *mask = mods->mask == NULL ? NULL : mods->mask[scratch->thread];
-	struct mod_vm *score = mods->score == NULL ? NULL : mods->score[scratch->thread];
+	int32_t b = (int32_t)plan_row(job, q);
+	uint32_t n = q->n_heads * q->n;
+	struct mask_rows *rows = &scratch->mask;
 
-	for (uint32_t line = 0; line < n; line++) {
-		uint32_t other = line / task->n_lines, within = line % task->n_lines;
-
-		sight->h[line] = (int32_t)(line_head(job, task, within) + other * job->group);
-		sight->q_idx[line] = line_q_idx(job, task, within);
+	for (uint32_t i = 0; i < n; i++) {
+		rows->h[i] = (int32_t)(q_row_head(job, q, i % q->n) + i / q->n * job->group);
+		rows->q_idx[i] = q_row_idx(job, q, i % q->n);
 	}
-	if (mask != NULL)
-		mod_vm_lines(mask, b, sight->h, sight->q_idx, n);
-	if (score != NULL)
-		mod_vm_lines(score, b, sight->h, sight->q_idx, n);
-	sight->marked = UINT64_MAX;
+	if (mods->mask != NULL)
+		mod_vm_lines(mods->mask[scratch->thread], b, rows->h, rows->q_idx, n);
+	if (mods->score != NULL)
+		mod_vm_lines(mods->score[scratch->thread], b, rows->h, rows->q_idx, n);
+	rows->marked = UINT64_MAX;
 	if (mods->params.blocks != NULL)
-		owners_find(job, task, sight);
+		owners_find(job, q, rows);
 }
 
-uint64_t
-sight_next(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	   uint64_t split, uint64_t n_splits)
+enum tile_mask
+tile_mask_range(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
-	if (mods->params.blocks != NULL)
-		while (split < n_splits && !split_mark(job, task, &scratch->sight, split * KERNEL_SPLIT))
-			split++;
-	else if (mods->mask != NULL)
-		split = interval_next(job, task, split, n_splits);
-	return split;
+	if (mods != NULL && mods->params.blocks != NULL)
+		return blocks_next(job, q, begin, end) < end ? TILE_PARTIAL : TILE_EMPTY;
+	return mods == NULL || mods->mask == NULL ? TILE_FULL : interval(job, q, begin, end);
 }
 
-enum sight_part
-sight_split(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	    uint64_t begin, uint64_t end)
-{
-	const struct kernel_mods *mods = job->args->mods;
-
-	if (mods->params.blocks != NULL)
-		return split_mark(job, task, &scratch->sight, begin) ? SIGHT_SOME : SIGHT_NOTHING;
-	return mods->mask == NULL ? SIGHT_ALL : interval(job, task, begin, end);
-}
-
-/* Where the mod is to be asked, and where nothing needs to be. */
-struct line_words {
-	uint64_t full, partial;
-};
-
-static struct line_words
-line_words(const struct kernel_mods *mods, const struct sight *sight, uint32_t line, uint32_t tile)
-{
-	uint32_t owner = sight->owner[line];
-
-	if (mods->params.blocks == NULL)
-		return (struct line_words){ .partial = ~UINT64_C(0) };
-	return (struct line_words){ .full = sight->full[owner][tile], .partial = sight->partial[owner][tile] };
-}
-
-/* Of keys [begin, end): what a line sees for certain, and what the mod is asked about; returns the union of the latter.
- */
+/* The first chunk at or after `begin`, which begins one, in which something may be seen. */
 static uint64_t
-tile_words(const struct attention_task *task, const struct kernel_mods *mods, const struct team_scratch *scratch,
-	   const struct tile_scores *scores, uint32_t begin, uint32_t first, uint64_t *certain, uint64_t *asked)
-{
-	uint32_t tile = begin % KERNEL_SPLIT / TILE_TOKENS;
-	uint64_t any = 0;
-
-	for (uint32_t line = 0; line < task->n_lines; line++) {
-		struct line_words words = { 0, 0 };
-		uint64_t within = 0;
-
-		if (line >= first) {
-			words = line_words(mods, &scratch->sight, line, tile);
-			within = ~UINT64_C(0) >> (TILE_TOKENS - scores->visible[line]);
-		}
-		certain[line] = words.full & within;
-		asked[line] = words.partial & ~words.full & within;
-		any |= asked[line];
-	}
-	return any;
-}
-
-enum sight_part
-sight_tile(const struct attention_job *job, const struct attention_task *task, struct team_scratch *scratch,
-	   struct tile_scores *scores, uint32_t begin, uint32_t end, uint32_t first, uint64_t *seen_by_any)
+chunk_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	uint64_t any = 0, unseen = 0, certain[TILE_LINES], asked[TILE_LINES];
 
-	if (mods->params.blocks == NULL) {
-		enum sight_part part = interval(job, task, begin, end);
+	if (mods->params.blocks != NULL) {
+		uint64_t next = blocks_next(job, q, begin, end);
 
-		if (part != SIGHT_SOME)
-			return part;
+		return next < end ? next / KERNEL_SPLIT * KERNEL_SPLIT : end;
 	}
-	if (tile_words(task, mods, scratch, scores, begin, first, certain, asked) != 0 && mods->mask != NULL)
-		mod_vm_mask(mods->mask[scratch->thread], (int32_t)begin, end - begin, asked, asked);
-	for (uint32_t line = 0; line < task->n_lines; line++)
-		scores->seen[line] = certain[line] | asked[line];
-	for (uint32_t line = first; line < task->n_lines; line++) {
-		any |= scores->seen[line];
-		unseen |= ~scores->seen[line] & ~UINT64_C(0) >> (TILE_TOKENS - scores->visible[line]);
+	return mods->mask != NULL ? interval_next(job, q, begin, end) : begin;
+}
+
+struct kv_tile
+tile_mask_next(const struct attention_job *job, const struct q_tile *q, uint64_t end, struct kv_tile tile)
+{
+	const struct kernel_mods *mods = job->args->mods;
+
+	if (mods == NULL) {
+		tile.mask = tile.chunk = TILE_FULL;
+		return tile;
 	}
-	if (unseen == 0)
-		return SIGHT_ALL;
-	for (uint32_t line = first; line < task->n_lines; line++)
-		scores->visible[line] =
-			scores->seen[line] == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(scores->seen[line]);
-	*seen_by_any = any;
-	return any == 0 ? SIGHT_NOTHING : SIGHT_SOME;
+	for (; tile.begin < end; tile.begin += TILE_TOKENS) {
+		if (tile.begin % KERNEL_SPLIT == 0) {
+			tile.begin = chunk_next(job, q, tile.begin, end);
+			if (tile.begin >= end)
+				break;
+			tile.chunk = tile_mask_range(job, q, tile.begin, least(tile.begin + KERNEL_SPLIT, end));
+		}
+		tile.mask = tile.chunk;
+		/* Of a block mask's chunk, the tiles' words tell. */
+		if (tile.mask == TILE_PARTIAL && mods->params.blocks == NULL)
+			tile.mask = interval(job, q, tile.begin, least(tile.begin + TILE_TOKENS, end));
+		if (tile.mask != TILE_EMPTY)
+			break;
+	}
+	return tile;
+}
+
+/* Each query row's tokens of a PARTIAL tile: those of full blocks, and those that the mod is asked about. */
+static void
+tokens_ask(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
+	   const struct tile_scores *scores, const struct tile_view *view)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	struct mask_rows *rows = &scratch->mask;
+	uint32_t tile = view->begin % KERNEL_SPLIT / TILE_TOKENS, n = q->n_heads * q->n;
+	uint64_t asked[TILE_LINES], any = 0;
+
+	if (mods->params.blocks != NULL)
+		chunk_mark(job, q, rows, view->begin / KERNEL_SPLIT * KERNEL_SPLIT);
+	for (uint32_t r = 0; r < n; r++) {
+		uint32_t i = r % q->n, owner = rows->owner[i];
+		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]);
+		uint64_t full = 0, partial = ~UINT64_C(0);
+
+		if (mods->params.blocks != NULL) {
+			full = rows->full[owner][tile];
+			partial = rows->partial[owner][tile] & ~full;
+		}
+		rows->seen[r] = full & within;
+		asked[r] = partial & within;
+		any |= asked[r];
+	}
+	if (any != 0 && mods->mask != NULL)
+		mod_vm_mask(mods->mask[scratch->thread], (int32_t)view->begin, view->n_tokens, asked, asked);
+	for (uint32_t r = 0; r < n; r++)
+		rows->seen[r] |= asked[r];
+}
+
+struct tile_view
+tile_mask_view(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
+	       struct tile_scores *scores, uint64_t begin, uint64_t end, enum tile_mask mask)
+{
+	struct tile_view view = { .begin = (uint32_t)begin,
+				  .n_tokens = (uint32_t)least(end - begin, TILE_TOKENS),
+				  .mask = mask,
+				  .wanted = ~UINT64_C(0) };
+	const uint32_t tile_end = view.begin + view.n_tokens;
+	const bool all = q_row_visible(job, q, 0) >= tile_end;
+	struct mask_rows *rows = &scratch->mask;
+	uint64_t seen = 0, unseen = 0;
+
+	while (!all && q_row_visible(job, q, view.first) <= begin)
+		view.first++;
+	for (uint32_t i = view.first; i < q->n; i++)
+		scores->visible[i] = (uint32_t)least(all ? tile_end : q_row_visible(job, q, i), tile_end) - view.begin;
+	if (mask != TILE_PARTIAL)
+		return view;
+	tokens_ask(job, q, scratch, scores, &view);
+	for (uint32_t r = 0; r < q->n_heads * q->n; r++) {
+		seen |= rows->seen[r];
+		if (r % q->n >= view.first)
+			unseen |= ~rows->seen[r] & token_bits(0, scores->visible[r % q->n]);
+		rows->visible[r] = rows->seen[r] == 0 ? 0 : 64 - (uint32_t)__builtin_clzll(rows->seen[r]);
+	}
+	if (unseen == 0) {
+		view.mask = TILE_FULL;
+		return view;
+	}
+	view.wanted = seen;
+	view.mask = seen == 0 ? TILE_EMPTY : TILE_PARTIAL;
+	return view;
+}
+
+void
+tile_mask_rows(const struct team_scratch *scratch, uint32_t at, uint32_t n, struct tile_scores *scores)
+{
+	memcpy(scores->visible, scratch->mask.visible + at, n * sizeof(*scores->visible));
+	memcpy(scores->seen, scratch->mask.seen + at, n * sizeof(*scores->seen));
 }

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes between the products of a tile: scales, score mod and mask, softmax. */
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/convert.h"
+
+float
+score_scale(const struct attention_job *job, const struct q_tile *q)
+{
+	const struct attention_args *args = job->args;
+
+	return args->k_scale != NULL ? args->scale * args->k_scale[q->kv_head] : args->scale;
+}
+
+void
+scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
+		for (uint32_t i = 0; i < TILE_TOKENS; i++)
+			score[i] *= scale[i];
+	}
+}
+
+/* A weight of 0 stays 0, whatever the token's scale is; without a branch, so that vectors do it. */
+static void
+weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *weight = scores->score[line];
+
+		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
+			uint32_t keep = -(uint32_t)(convert_bits(weight[i]) != 0);
+
+			weight[i] = convert_float(convert_bits(weight[i] * scale[i]) & keep);
+		}
+	}
+}
+
+float
+scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t mod_row, const struct tile_view *view,
+	      struct team_scratch *scratch, struct tile_scores *scores)
+{
+	const struct kernel_mods *mods = job->args->mods;
+	float scale = score_scale(job, q);
+
+	if (mods->score == NULL && view->mask == TILE_FULL)
+		return scale;
+	for (uint32_t i = 0; i < q->n && view->mask == TILE_FULL; i++)
+		scores->seen[i] = i < view->first ? 0 : token_bits(0, scores->visible[i]);
+	if (mods->score != NULL)
+		mod_vm_score_lines(mods->score[scratch->thread], mod_row, q->n, (int32_t)view->begin, view->n_tokens,
+				   scores->seen, scale, scores->score[0], TILE_TOKENS);
+	else
+		job->ops->scale(scores, view->first, q->n, scale);
+	if (view->mask == TILE_PARTIAL)
+		job->ops->hide(scores, view->first, q->n);
+	return 1;
+}
+
+void
+tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
+	     struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch)
+{
+	const bool token_scales = job->args->pages.layout->params.dtype == PAGED_I8;
+	struct tile_scores *scores = &scratch->scores;
+	float scale = score_scale(job, q);
+
+	if (token_scales) {
+		scales_load(job, q, LAYOUT_K_SCALE, view, scratch->scale);
+		scores_scale(scores, view->first, q->n, scratch->scale);
+	}
+	if (job->args->mods != NULL)
+		scale = scores_modify(job, q, q->at, view, scratch, scores);
+	if (fetch != NULL)
+		job->score_dots->softmax(scores, state, view->first, q->n, scale, fetch);
+	else
+		job->ops->softmax(scores, state, view->first, q->n, scale);
+	if (token_scales) {
+		scales_load(job, q, LAYOUT_V_SCALE, view, scratch->scale);
+		weights_scale(scores, view->first, q->n, scratch->scale);
+	}
+}
