@@ -4,6 +4,7 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 %C%_libcommon_la_SOURCES = \
 	%D%/fault.c \
 	%D%/fault.h \
+	%D%/mask_request.h \
 	%D%/paged_types.h \
 	%D%/region.c \
 	%D%/region.h \

@@ -144,6 +144,8 @@ endif
 	%D%/mask/mod_rule.c \
 	%D%/mask/mod_rule.h \
 	%D%/mask/picture.c \
+	%D%/mask/runs.c \
+	%D%/mask/runs.h \
 	%D%/mask/select.c \
 	%D%/mask/served.c \
 	%D%/mask/served.h

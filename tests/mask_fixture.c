@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/mask/runs.h"
+
 uint64_t
 mask_seed(void)
 {
@@ -148,6 +150,33 @@ mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense,
 		for (uint32_t h = 0; h < mask->shape.n_heads; h++)
 			for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
 				expect_lists(mask, dense, b, h, q, what);
+}
+
+struct block_mask *
+mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
+	      uint32_t *n_parts_p)
+{
+	uint32_t *values = calloc(capacity, sizeof(*values)), n_parts = 0;
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL;
+	struct runs_reader reader;
+
+	runs_read_begin(&reader, shape, 0, &error);
+	do {
+		struct runs_writer writer = { .values = values, .capacity = capacity };
+
+		cr_assert_eq(
+			block_mask_runs(shape, rule, UINT64_MAX, reader.build.n_ended, reader.block, &writer, &error),
+			PAGED_OK, "%s", error.text);
+		cr_assert_eq(runs_read(&reader, &(struct mask_part){ writer.n, values, writer.cut, 0 }), PAGED_OK, "%s",
+			     error.text);
+		n_parts++;
+	} while (!reader.done);
+	cr_assert_eq(runs_read_end(&reader, PAGED_OK, &mask), PAGED_OK, "%s", error.text);
+	free(values);
+	if (n_parts_p != NULL)
+		*n_parts_p = n_parts;
+	return mask;
 }
 
 void

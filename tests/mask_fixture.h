@@ -38,6 +38,11 @@ struct block_mask *mask_dense_mask(const struct mask_dense *dense);
 /** mask_expect_dense - a mask has exactly the blocks of a dense one, in ascending order */
 void mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
 
+/** mask_by_parts - the block mask of a rule, written and read in parts of at most `capacity` numbers; n_parts_p or NULL
+ */
+struct block_mask *mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
+				 uint32_t *n_parts_p);
+
 /** A line of text for what is wrong. */
 void mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what);
 

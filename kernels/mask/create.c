@@ -6,11 +6,17 @@
  * of the band at once: as grids of areas about as wide as they are high.  So
  * the work follows the border between seen and unseen, and lists come out in
  * order without a second pass.
+ *
+ * Lists go into a mask, or from any one of them on into a part of the mask's runs until the part is full.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 
 #include "kernels/mask/build.h"
+#include "kernels/mask/runs.h"
+
+/* KV blocks of the rest of a list that are looked at at once: about as many as a part has room for. */
+#define REST_BLOCKS (MASK_PART_MAX / 2)
 
 /*
  * Consecutive KV blocks; MASK_SOME is "unknown" until the band is one block
@@ -25,7 +31,9 @@ struct run {
 };
 
 struct scan {
-	struct build build;
+	struct build build; /* with `part`, of no mask: what failed */
+	struct runs_writer *part;
+	const struct block_mask_shape *shape;
 	const struct mask_rule *rule;
 	const struct block_mask_row *row;
 	struct mask_area area; /* b and h of the present head; the rest is scratch */
@@ -38,6 +46,12 @@ struct band {
 	uint64_t q_begin, q_end;
 	size_t first_run;
 };
+
+static bool
+goes_on(const struct scan *scan)
+{
+	return scan->build.status == PAGED_OK && (scan->part == NULL || !scan->part->full);
+}
 
 /* The stack may be as large as the mask, no larger: the mod may be a hostile peer's. */
 static bool
@@ -90,7 +104,7 @@ shorter(uint64_t a, uint64_t b)
 static const struct mask_area *
 area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
-	const struct block_mask_shape *shape = &scan->build.mask->shape;
+	const struct block_mask_shape *shape = scan->shape;
 	struct mask_area *area = &scan->area;
 
 	area->q_begin = scan->row->q_base + (int64_t)(band->q_begin * shape->q_block);
@@ -223,7 +237,7 @@ ask_grid(const struct mask_rule *rule, const struct mask_grid *grid, bool blocks
 static struct mask_cells
 ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, uint32_t end, uint32_t column)
 {
-	const struct block_mask_shape *shape = &scan->build.mask->shape;
+	const struct block_mask_shape *shape = scan->shape;
 	struct mask_grid grid = {
 		.b = scan->area.b,
 		.h = scan->area.h,
@@ -284,7 +298,7 @@ push_columns(struct scan *scan, const struct band *band, const struct run *run, 
 	uint32_t left = ~(uint32_t)(run->cells.none >> shift) & ((1u << n) - 1);
 	uint32_t all = (uint32_t)(run->cells.all >> shift) & left, some = (uint32_t)(run->cells.some >> shift) & left;
 
-	while (left != 0 && scan->build.status == PAGED_OK) {
+	while (left != 0 && goes_on(scan)) {
 		uint32_t first = (uint32_t)__builtin_ctz(left), end = first + 1;
 		uint32_t from = run->begin + first * run->column, to;
 
@@ -299,11 +313,20 @@ push_columns(struct scan *scan, const struct band *band, const struct run *run, 
 	}
 }
 
-/* The lists of a query block whose runs are known. */
 static void
-emit(struct scan *scan, const struct band *band, uint64_t q_block)
+add(struct scan *scan, enum block_mask_kind kind, uint32_t first, uint32_t n)
 {
-	struct build_cut cut = build_cut(&scan->build.mask->shape, scan->row, q_block);
+	if (scan->part != NULL)
+		runs_add(scan->part, kind, first, n);
+	else
+		build_add(&scan->build, kind, first, n);
+}
+
+/* The blocks of a query block that the band's runs name. */
+static void
+emit_runs(struct scan *scan, const struct band *band, uint64_t q_block)
+{
+	struct build_cut cut = build_cut(scan->shape, scan->row, q_block);
 
 	for (size_t i = band->first_run; i < scan->n_runs; i++) {
 		const struct run *run = &scan->runs[i];
@@ -311,22 +334,31 @@ emit(struct scan *scan, const struct band *band, uint64_t q_block)
 
 		if (run->verdict == MASK_ALL && run->begin < cut.n_whole)
 			n_full = run->end < cut.n_whole ? run->end - run->begin : (uint32_t)cut.n_whole - run->begin;
-		build_add(&scan->build, BLOCK_MASK_FULL, run->begin, n_full);
-		build_add(&scan->build, BLOCK_MASK_PARTIAL, run->begin + n_full, run->end - run->begin - n_full);
+		add(scan, BLOCK_MASK_FULL, run->begin, n_full);
+		add(scan, BLOCK_MASK_PARTIAL, run->begin + n_full, run->end - run->begin - n_full);
 	}
-	build_end_list(&scan->build);
+}
+
+/* The lists of a query block whose runs are known. */
+static void
+emit(struct scan *scan, const struct band *band, uint64_t q_block)
+{
+	if (scan->part != NULL)
+		runs_list(scan->part, 0);
+	emit_runs(scan, band, q_block);
+	if (scan->part == NULL)
+		build_end_list(&scan->build);
 }
 
 /* Ask about the runs of a band that it does not know, for its parts; false: it knows all. */
 static bool
 look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 {
-	const struct block_mask_shape *shape = &scan->build.mask->shape;
+	const struct block_mask_shape *shape = scan->shape;
 	uint64_t square = part * shape->q_block / shape->kv_block;
 	bool unknown = false;
 
-	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band) && scan->build.status == PAGED_OK;
-	     i++) {
+	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band) && goes_on(scan); i++) {
 		struct run *run = &scan->runs[i];
 		uint64_t least = count_parts(run->end - run->begin, MASK_GRID_SIDE);
 
@@ -347,7 +379,7 @@ scan_band(struct scan *scan, struct band band, size_t first, size_t n, uint32_t 
 	uint64_t part = part_of(band.q_end - band.q_begin);
 
 	band.first_run = scan->n_runs;
-	for (size_t i = first; i < first + n && scan->build.status == PAGED_OK; i++) {
+	for (size_t i = first; i < first + n && goes_on(scan); i++) {
 		struct run run = scan->runs[i];
 
 		if (run.verdict == MASK_SOME)
@@ -357,29 +389,54 @@ scan_band(struct scan *scan, struct band band, size_t first, size_t n, uint32_t 
 	}
 	n = scan->n_runs - band.first_run;
 	if (look_ahead(scan, &band, part)) {
-		for (uint64_t q = band.q_begin, i = 0; q < band.q_end && scan->build.status == PAGED_OK; q += part, i++)
+		for (uint64_t q = band.q_begin, i = 0; q < band.q_end && goes_on(scan); q += part, i++)
 			scan_band(scan, (struct band){ q, q + part < band.q_end ? q + part : band.q_end, 0 },
 				  band.first_run, n, (uint32_t)i);
 	} else {
-		for (uint64_t q = band.q_begin; q < band.q_end && scan->build.status == PAGED_OK; q++)
+		for (uint64_t q = band.q_begin; q < band.q_end && goes_on(scan); q++)
 			emit(scan, &band, q);
 	}
 	scan->n_runs = band.first_run;
 }
 
+/* The rest of a list, in steps: a part that it fills has then not cost much more than it holds. */
 static void
-scan_head(struct scan *scan, uint32_t r, uint32_t h)
+scan_rest(struct scan *scan, uint64_t q_block, uint32_t begin, uint32_t end)
 {
-	const struct block_mask *mask = scan->build.mask;
-	const struct band top = { 0, block_mask_q_blocks(mask, r), 0 };
-	uint32_t end = (uint32_t)block_mask_kv_blocks(mask, r);
+	const struct band band = { q_block, q_block + 1, 0 };
+
+	runs_list(scan->part, begin);
+	while (begin < end && goes_on(scan)) {
+		uint32_t step = end - begin < REST_BLOCKS ? end - begin : REST_BLOCKS;
+
+		scan->n_runs = 0;
+		split(scan, &band, begin, begin + step, step);
+		emit_runs(scan, &band, q_block);
+		begin += step;
+	}
+}
+
+/* Where in a row to begin. */
+struct start {
+	uint32_t head;
+	uint64_t q_block;
+	uint32_t kv_block;
+};
+
+static void
+scan_head(struct scan *scan, uint32_t r, const struct start *start)
+{
+	const struct block_mask_shape *shape = scan->shape;
+	struct band top = { start->q_block, count_parts(scan->row->q_len, shape->q_block), 0 };
+	uint32_t end = (uint32_t)count_parts(scan->row->kv_len, shape->kv_block);
 
 	heed(scan);
-	if (top.q_end == 0)
-		return;
 	scan->area.b = r;
-	scan->area.h = h;
-	scan->row = &mask->shape.rows[r];
+	scan->area.h = start->head;
+	if (start->kv_block != 0)
+		scan_rest(scan, top.q_begin++, start->kv_block, end);
+	if (top.q_begin == top.q_end || !goes_on(scan))
+		return;
 	scan->n_runs = 0;
 	if (end != 0)
 		push_run(scan, &top, 0, end, MASK_SOME);
@@ -387,7 +444,7 @@ scan_head(struct scan *scan, uint32_t r, uint32_t h)
 		return;
 	if (end != 0) {
 		scan->runs[0].column = end;
-		scan->runs[0].cells = ask(scan, &top, top.q_end, 0, end, end);
+		scan->runs[0].cells = ask(scan, &top, top.q_end - top.q_begin, 0, end, end);
 	}
 	scan_band(scan, top, 0, scan->n_runs, 0);
 }
@@ -398,11 +455,21 @@ same_row(const struct block_mask_row *a, const struct block_mask_row *b)
 	return a->q_base == b->q_base && a->q_len == b->q_len && a->kv_len == b->kv_len;
 }
 
+/* n lists are those of the n before them. */
 static void
-scan_row(struct scan *scan, uint32_t r)
+repeat(struct scan *scan, uint32_t value, uint64_t n)
 {
-	const struct block_mask *mask = scan->build.mask;
-	const struct block_mask_row *row = &mask->shape.rows[r];
+	if (scan->part != NULL)
+		runs_same(scan->part, value);
+	else
+		build_repeat(&scan->build, scan->build.n_ended - n, n);
+}
+
+static void
+scan_row(struct scan *scan, uint32_t r, struct start start)
+{
+	const struct block_mask_row *row = &scan->shape->rows[r];
+	uint64_t n_q_blocks = count_parts(row->q_len, scan->shape->q_block);
 
 	if (!block_mask_row_counts(row)) {
 		build_fail(&scan->build, PAGED_ERR_LIMIT,
@@ -411,15 +478,19 @@ scan_row(struct scan *scan, uint32_t r)
 			   r, row->q_len, row->q_base, row->kv_len);
 		return;
 	}
-	if (scan->rule->same_rows && r > 0 && same_row(row, row - 1)) {
-		build_repeat(&scan->build, mask->first_list[r - 1], mask->first_list[r] - mask->first_list[r - 1]);
+	if (n_q_blocks == 0)
+		return;
+	scan->row = row;
+	if (start.head == 0 && start.q_block == 0 && start.kv_block == 0 && scan->rule->same_rows && r > 0 &&
+	    same_row(row, row - 1)) {
+		repeat(scan, RUNS_SAME_ROW, n_q_blocks * scan->shape->n_heads);
 		return;
 	}
-	for (uint32_t h = 0; h < mask->shape.n_heads && scan->build.status == PAGED_OK; h++) {
-		if (scan->rule->same_heads && h > 0)
-			build_repeat(&scan->build, mask->first_list[r], block_mask_q_blocks(mask, r));
+	for (; start.head < scan->shape->n_heads && goes_on(scan); start = (struct start){ .head = start.head + 1 }) {
+		if (scan->rule->same_heads && start.head > 0 && start.q_block == 0 && start.kv_block == 0)
+			repeat(scan, RUNS_SAME_HEAD, n_q_blocks);
 		else
-			scan_head(scan, r, h);
+			scan_head(scan, r, &start);
 	}
 }
 
@@ -427,11 +498,38 @@ enum paged_status
 block_mask_create(const struct block_mask_shape *shape, const struct mask_rule *rule, uint64_t max_bytes,
 		  struct block_mask **mask_p, struct paged_error *error)
 {
-	struct scan scan = { .rule = rule };
+	struct scan scan = { .shape = shape, .rule = rule };
 
 	build_begin(&scan.build, shape, max_bytes, error);
 	for (uint32_t r = 0; scan.build.status == PAGED_OK && r < shape->n_rows; r++)
-		scan_row(&scan, r);
+		scan_row(&scan, r, (struct start){ 0 });
 	free(scan.runs);
 	return build_finish(&scan.build, mask_p);
+}
+
+enum paged_status
+block_mask_runs(const struct block_mask_shape *shape, const struct mask_rule *rule, uint64_t max_bytes,
+		uint64_t first_list, uint32_t first_block, struct runs_writer *part, struct paged_error *error)
+{
+	struct scan scan = {
+		.build = { .max_bytes = max_bytes, .error = error }, .part = part, .shape = shape, .rule = rule
+	};
+	struct start start = { .kv_block = first_block };
+
+	for (uint32_t r = 0; r < shape->n_rows && goes_on(&scan); r++) {
+		uint64_t n_q_blocks = count_parts(shape->rows[r].q_len, shape->q_block);
+		uint64_t n_lists = n_q_blocks * shape->n_heads;
+
+		if (first_list >= n_lists) {
+			first_list -= n_lists;
+			continue;
+		}
+		start.head = (uint32_t)(first_list / n_q_blocks);
+		start.q_block = first_list % n_q_blocks;
+		scan_row(&scan, r, start);
+		start = (struct start){ 0 };
+		first_list = 0;
+	}
+	free(scan.runs);
+	return scan.build.status;
 }
