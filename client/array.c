@@ -8,7 +8,7 @@
 #include "client/internal.h"
 #include "kernels/mod/mod.h"
 
-static_assert(WIRE_MAX_SYMBOL == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");
+static_assert(MASK_MAX_NAME == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");
 
 /* Goes through an array's elements, row-major. */
 struct walk {
@@ -84,9 +84,9 @@ array_check(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_e
 		return paged_fail(error, PAGED_ERR_INVALID, "an array without a name");
 	if (!client_is_zero(array->reserved, sizeof(array->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "array %.40s: reserved words must be 0", array->name);
-	if (strnlen(array->name, WIRE_MAX_SYMBOL + 1) > WIRE_MAX_SYMBOL)
+	if (strnlen(array->name, MASK_MAX_NAME + 1) > MASK_MAX_NAME)
 		return paged_fail(error, PAGED_ERR_INVALID, "array %.40s: a name has at most %u bytes", array->name,
-				  WIRE_MAX_SYMBOL);
+				  MASK_MAX_NAME);
 	if (n_bytes == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "array %s: no dtype has number %d", array->name,
 				  (int)array->dtype);
@@ -169,8 +169,8 @@ paged_array_drop(struct paged_client *client, const char *name)
 
 	if (status != PAGED_OK)
 		return status;
-	if (name == NULL || strnlen(name, WIRE_MAX_SYMBOL + 1) > WIRE_MAX_SYMBOL)
-		return client_failf(client, PAGED_ERR_INVALID, "a name has 1 to %u bytes", WIRE_MAX_SYMBOL);
+	if (name == NULL || strnlen(name, MASK_MAX_NAME + 1) > MASK_MAX_NAME)
+		return client_failf(client, PAGED_ERR_INVALID, "a name has 1 to %u bytes", MASK_MAX_NAME);
 	client_lock(client);
 	status = client->owner->ops->array_drop(client->owner, name, &error);
 	client_unlock(client);

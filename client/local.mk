@@ -67,10 +67,6 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/map_host.c \
 	%D%/mark.c \
 	%D%/mark.h \
-	%D%/mask_build.c \
-	%D%/mask_build.h \
-	%D%/mask_fetch.c \
-	%D%/mask_fetch.h \
 	%D%/merge.c \
 	%D%/mod.c \
 	%D%/mods.c \

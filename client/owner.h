@@ -21,7 +21,7 @@
 #include "common/region.h"
 #include "common/status.h"
 #include "kernels/layout.h"
-#include "kernels/mask/image.h"
+#include "kernels/mask/runs.h"
 #include "proto/wire.h"
 
 /** What is known of the owner's life; only ever grows. */
@@ -90,9 +90,9 @@ struct owner_ops {
 	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_part *part,
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
-	/** A block mask, built by the owner, in memory: to be freed by image_free(), on an error all zero. */
-	enum paged_status (*mask)(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory,
-				  struct image *image, struct paged_error *error);
+	/** The part of a block mask that the reader wants next, into the reader. */
+	enum paged_status (*mask)(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
+				  struct paged_error *error);
 
 	/** The index of a pool that need not be open. */
 	enum paged_status (*pool_find)(struct owner *owner, const char *name, uint32_t *pool_p,

@@ -17,8 +17,8 @@
 #include "client/compute.h"
 #include "client/internal.h"
 #include "client/map_cuda.h"
-#include "client/mask_build.h"
 #include "daemon/core/array.h"
+#include "kernels/mask/served.h"
 
 #define SLOTS_DEFAULT 1024u
 #define PAGE_SIZE_DEFAULT 16u
@@ -202,9 +202,17 @@ static enum paged_status
 embedded_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
+	struct core_array_part ours = {
+		.name = part->name,
+		.shape = { .dtype = (enum paged_dtype)part->dtype, .n_dims = part->n_dims },
+		.offset = part->offset,
+		.data = part->data,
+		.size = part->size,
+	};
 
 	embedded->n_requests++;
-	return mask_build_put(embedded->core, owner->session, embedded->member, part, error);
+	memcpy(ours.shape.extents, part->extents, sizeof(ours.shape.extents));
+	return core_array_put(embedded->core, owner->session, embedded->member, &ours, error);
 }
 
 static enum paged_status
@@ -217,13 +225,44 @@ embedded_array_drop(struct owner *owner, const char *name, struct paged_error *e
 }
 
 static enum paged_status
-embedded_mask(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory, struct image *image,
+part_build(const struct core_arrays *arrays, const struct mask_request *request, struct runs_reader *reader,
+	   struct paged_error *error)
+{
+	struct runs_writer part = { .capacity = MASK_PART_MAX };
+	struct served *served;
+	enum paged_status status = served_create(request, SERVED_BYTES_DEFAULT, &served, error);
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < request->n_names; i++)
+		if (arrays->array[i] != NULL)
+			served_array(served, i, arrays->array[i]->shape.extents, arrays->array[i]->data);
+	part.values = malloc(MASK_PART_MAX * sizeof(*part.values));
+	if (part.values != NULL)
+		status = served_build(served, NULL, &part, error);
+	else
+		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
+	if (status == PAGED_OK)
+		status = runs_read(reader, &(struct mask_part){ part.n, part.values, part.cut, arrays->number });
+	free(part.values);
+	served_destroy(served);
+	return status;
+}
+
+static enum paged_status
+embedded_mask(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
 	      struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
+	struct core_arrays arrays;
+	enum paged_status status = core_arrays_take(embedded->core, owner->session, request, &arrays, error);
 
 	embedded->n_requests++;
-	return mask_build(embedded->core, owner->session, order, memory, image, error);
+	if (status != PAGED_OK)
+		return status;
+	status = part_build(&arrays, request, reader, error);
+	core_arrays_release(&arrays);
+	return status;
 }
 
 static enum paged_status

@@ -14,7 +14,6 @@
 #include "client/internal.h"
 #include "client/map.h"
 #include "client/map_fetch.h"
-#include "client/mask_fetch.h"
 #include "client/rpc.h"
 
 #define RUNTIME_DIR_DEFAULT "/run/paged"
@@ -155,20 +154,31 @@ remote_reserve_ahead(struct owner *owner, const struct wire_items *items, struct
 static enum paged_status
 remote_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
 {
-	return mask_fetch_put(&remote_of(owner)->rpc, part, error);
+	struct wire_request request = { .kind = WIRE_PUT_ARRAY, .put_array = *part };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
 remote_array_drop(struct owner *owner, const char *name, struct paged_error *error)
 {
-	return mask_fetch_drop(&remote_of(owner)->rpc, name, error);
+	struct wire_request request = { .kind = WIRE_DROP_ARRAY };
+	struct wire_reply reply;
+
+	snprintf(request.drop_array.name, sizeof(request.drop_array.name), "%s", name);
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
-remote_mask(struct owner *owner, const struct wire_mask_order *order, struct mask_memory *memory, struct image *image,
+remote_mask(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
 	    struct paged_error *error)
 {
-	return mask_fetch(&remote_of(owner)->rpc, order, memory, image, error);
+	struct wire_request wire = { .kind = WIRE_BUILD_MASK, .build_mask = *request };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &wire, WIRE_REPLY_MASK, &reply, error);
+
+	return status == PAGED_OK ? runs_read(reader, &reply.mask) : status;
 }
 
 static enum paged_status

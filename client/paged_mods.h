@@ -264,11 +264,11 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
 					  const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_serve - the same physical mask, built by the owner
+ * paged_block_mask_serve - the same mask, built by the owner
  *
- * One request, and a second when the mask is too large for its reply; the
- * daemon reads the rows itself, on a thread of its own.  Rows name sequences
- * (no `pages`), at most PAGED_MAX_MASK_ROWS.
+ * The daemon builds the logical mask, on a thread of its own, in parts of
+ * 64 KiB, a request each; a physical one is made of it here, as
+ * paged_block_mask_to_physical() does.  At most PAGED_MAX_MASK_ROWS rows.
  *
  * @param[in] arrays  parameters (n_dims 0) alone; arrays are those of
  *                    paged_array_upload()
@@ -276,9 +276,10 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
  * @retval PAGED_ERR_INVALID  it was, with another dtype or rank than at paged_mod_parse()
  * @retval PAGED_ERR_LIMIT    larger or slower than the daemon builds for
  *                            others: build it with paged_block_mask_create()
- * @retval PAGED_ERR_AGAIN    too many builds wait, or a row is being changed
+ * @retval PAGED_ERR_AGAIN    too many builds wait; or arrays that the mask
+ *                            names were replaced whenever it was built
  * @retval PAGED_ERR_PERM     an observer asks
- * and what paged_block_mask_create() says of a physical one.
+ * and what paged_block_mask_create() says.
  */
 enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					 const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,

@@ -243,25 +243,6 @@ open_pool_serve(struct connection *connection, const char *name)
 }
 
 static void
-fetch_mask_serve(struct connection *connection, uint64_t ticket)
-{
-	struct wire_control_reply reply = { .kind = WIRE_MASK_GRANT, .mask_grant.ticket = ticket };
-	struct tickets *tickets = &connection->control->daemon->tickets;
-	struct paged_error error;
-	bool sent;
-	int fd;
-
-	if (tickets_take(tickets, connection->member->id, ticket, &fd, &reply.mask_grant.size, &error) != PAGED_OK) {
-		refusal_notify(connection, &error);
-		return;
-	}
-	sent = datagram_send(connection, &reply, &fd, WIRE_N_MASK_FDS);
-	close(fd);
-	if (!sent)
-		connection_close(connection);
-}
-
-static void
 bye_serve(struct connection *connection)
 {
 	struct member *member = connection->member;
@@ -294,17 +275,10 @@ message_serve(struct connection *connection, const uint8_t *message, size_t size
 		connection_refuse(connection, &error);
 		return;
 	}
-	switch (request.kind) {
-	case WIRE_OPEN_POOL:
+	if (request.kind == WIRE_OPEN_POOL)
 		open_pool_serve(connection, request.open_pool.name);
-		break;
-	case WIRE_FETCH_MASK:
-		fetch_mask_serve(connection, request.fetch_mask.ticket);
-		break;
-	default:
+	else
 		bye_serve(connection);
-		break;
-	}
 }
 
 static void

@@ -15,13 +15,10 @@
 #include "daemon/notify.h"
 
 /* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
-enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 + TICKETS_MAX + HELPER_MAX_JOBS };
+enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };
 
 /* So often pools that can fail are looked at. */
 enum { LOOK_INTERVAL_MS = 1000 };
-
-/* Of block masks that wait to be fetched: so many of the largest. */
-enum { UNFETCHED_MASKS = 4 };
 
 enum paged_status
 daemon_random(void *bytes, size_t size, struct paged_error *error)
@@ -185,8 +182,6 @@ parts_init(struct daemon *daemon)
 	daemon->look.fire = look_fire;
 	daemon->reaper.step = reap_step;
 	members_open(&daemon->members, daemon);
-	/* An image is a little larger than the mask in it. */
-	tickets_open(&daemon->tickets, &daemon->loop, UNFETCHED_MASKS * daemon->config->mask_bytes);
 	loop_work_add(&daemon->loop, &daemon->reaper);
 }
 
@@ -248,7 +243,6 @@ daemon_close(struct daemon *daemon)
 	if (daemon->members.daemon != NULL)
 		members_close(&daemon->members);
 	helper_close(&daemon->helper);
-	tickets_close(&daemon->tickets);
 	rpc_close(&daemon->rpc);
 	endpoint_close(&daemon->endpoint);
 	core_destroy(daemon->core);

@@ -7,7 +7,7 @@
  *   core      pools, tables, sessions: the state machine
  *   pools     memory behind the core's page numbers
  *   endpoint  ZeroMQ: requests in, replies out
- *   helper    a thread for block masks; tickets: those that wait to be fetched
+ *   helper    a thread for block masks
  *   rpc       what the requests mean
  *   members   attached processes and the sessions they form
  *   control   who may attach; descriptors out
@@ -28,7 +28,6 @@
 #include "daemon/pools.h"
 #include "daemon/rpc.h"
 #include "daemon/runtime.h"
-#include "daemon/tickets.h"
 
 /** Pages that one step of cleaning up may touch: a fraction of a millisecond. */
 enum { DAEMON_REAP_PAGES = 8192 };
@@ -47,7 +46,6 @@ struct daemon {
 	struct pools pools;
 	struct endpoint endpoint;
 	struct helper helper;
-	struct tickets tickets;
 	struct rpc rpc;
 	struct members members;
 	struct control control;

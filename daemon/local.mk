@@ -65,8 +65,6 @@ DAEMON_SOURCES = \
 	%D%/settings.h \
 	%D%/sysmem.c \
 	%D%/sysmem.h \
-	%D%/tickets.c \
-	%D%/tickets.h \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \

@@ -308,14 +308,6 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 	return PAGED_OK;
 }
 
-/* What was being built for it, and what waits for it. */
-static void
-work_forget(const struct member *member)
-{
-	helper_cancel_member(&member->daemon->helper, member->id);
-	tickets_drop(&member->daemon->tickets, member->id);
-}
-
 void
 member_cut(struct member *member, const char *why)
 {
@@ -326,7 +318,7 @@ member_cut(struct member *member, const char *why)
 	member->alive = false;
 	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
-	work_forget(member);
+	helper_cancel_member(&member->daemon->helper, member->id);
 	if (member->first)
 		session_finish(members, member->session, why);
 }
@@ -351,7 +343,7 @@ member_detach(struct member *member)
 
 	member->alive = false;
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
-	work_forget(member);
+	helper_cancel_member(&member->daemon->helper, member->id);
 	if (member->connection != NULL) {
 		control_detach(member->connection);
 		if (session != NULL)

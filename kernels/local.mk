@@ -135,8 +135,6 @@ endif
 	%D%/mask/convert.c \
 	%D%/mask/create.c \
 	%D%/mask/dense.c \
-	%D%/mask/image.c \
-	%D%/mask/image.h \
 	%D%/mask/mask.c \
 	%D%/mask/mask.h \
 	%D%/mask/memory.c \

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/mask_request.h"
 #include "common/status.h"
 
 #define WIRE_VERSION_MAJOR 1u
@@ -36,18 +37,13 @@
 #define WIRE_LIST_MAX 256u
 /** Page-table entries a reply. */
 #define WIRE_TABLE_MAX 8192u
-/** Longest image of a block mask in a reply; larger ones are fetched. */
-#define WIRE_MAX_IMAGE 65000u
 /** Most bytes of an array in a request. */
 #define WIRE_MAX_PART 61440u
-/** Longest name of an array or parameter, most indexes of an array, longest text and most names of a mod. */
-#define WIRE_MAX_SYMBOL 31u
+/** Most indexes of an array, longest text of a mod. */
 #define WIRE_MAX_INDEXES 4u
 #define WIRE_MAX_MOD 4096u
-#define WIRE_MAX_SYMBOLS 16u
-/** Descriptors of a pool grant, in this order; of a mask grant. */
+/** Descriptors of a pool grant, in this order. */
 enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS }; /* but no memory with WIRE_EXPORT_LEGACY */
-enum { WIRE_FD_IMAGE, WIRE_N_MASK_FDS };
 
 /* Arena: bump allocation from one block, capped; grows never. */
 
@@ -101,7 +97,7 @@ struct wire_handle {
 
 enum wire_role { WIRE_ROLE_SESSION, WIRE_ROLE_JOIN, WIRE_ROLE_OBSERVER };
 
-enum wire_control_request_kind { WIRE_HELLO, WIRE_OPEN_POOL, WIRE_BYE, WIRE_FETCH_MASK };
+enum wire_control_request_kind { WIRE_HELLO, WIRE_OPEN_POOL, WIRE_BYE };
 
 struct wire_control_request {
 	enum wire_control_request_kind kind;
@@ -115,20 +111,10 @@ struct wire_control_request {
 		struct {
 			char name[PAGED_MAX_NAME + 1];
 		} open_pool;
-		struct {
-			uint64_t ticket;
-		} fetch_mask;
 	};
 };
 
-enum wire_control_reply_kind {
-	WIRE_WELCOME,
-	WIRE_POOL_GRANT,
-	WIRE_REFUSAL,
-	WIRE_FAREWELL,
-	WIRE_NOTICE,
-	WIRE_MASK_GRANT
-};
+enum wire_control_reply_kind { WIRE_WELCOME, WIRE_POOL_GRANT, WIRE_REFUSAL, WIRE_FAREWELL, WIRE_NOTICE };
 enum wire_notice_kind { WIRE_NOTICE_STOPPING, WIRE_NOTICE_ENDED };
 
 struct wire_control_reply {
@@ -161,9 +147,6 @@ struct wire_control_reply {
 			uint32_t deadline_ms;
 			char text[WIRE_MAX_TEXT];
 		} notice;
-		struct {
-			uint64_t ticket, size;
-		} mask_grant;
 	};
 };
 
@@ -171,9 +154,9 @@ struct wire_control_reply {
 static inline unsigned int
 wire_control_reply_fds(const struct wire_control_reply *reply)
 {
-	if (reply->kind == WIRE_POOL_GRANT)
-		return reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY ? WIRE_FD_MEMORY : WIRE_N_POOL_FDS;
-	return reply->kind == WIRE_MASK_GRANT ? WIRE_N_MASK_FDS : 0;
+	if (reply->kind != WIRE_POOL_GRANT)
+		return 0;
+	return reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY ? WIRE_FD_MEMORY : WIRE_N_POOL_FDS;
 }
 
 /**
@@ -223,34 +206,13 @@ struct wire_items {
 
 /** A part of an array, which its owner checks. */
 struct wire_array_part {
-	char name[WIRE_MAX_SYMBOL + 1];
+	char name[MASK_MAX_NAME + 1];
 	uint32_t dtype;
 	uint32_t n_dims;                    /* 1 to WIRE_MAX_INDEXES */
 	uint32_t extents[WIRE_MAX_INDEXES]; /* 0 past n_dims */
 	uint64_t offset;
 	uint32_t size; /* at most WIRE_MAX_PART */
 	const uint8_t *data;
-};
-
-struct wire_mask_name {
-	char name[WIRE_MAX_SYMBOL + 1];
-	uint32_t dtype;
-	uint32_t n_dims; /* 0: a parameter */
-	uint8_t value[4];
-};
-
-struct wire_mask_order {
-	uint32_t pool;
-	uint32_t n;            /* 1 to PAGED_MAX_MASK_ROWS */
-	const uint64_t *seq;   /* [n] */
-	const uint32_t *q_len; /* [n] */
-	const uint32_t *kv_len;
-	const int64_t *q_base; /* [n]; NULL: kv_len - q_len */
-	uint32_t n_heads, q_block, kv_block;
-	uint64_t max_bytes;
-	const char *text;
-	uint32_t n_names;
-	const struct wire_mask_name *names;
 };
 
 struct wire_request {
@@ -280,9 +242,9 @@ struct wire_request {
 		} kick;
 		struct wire_array_part put_array;
 		struct {
-			char name[WIRE_MAX_SYMBOL + 1];
+			char name[MASK_MAX_NAME + 1];
 		} drop_array;
-		struct wire_mask_order build_mask;
+		struct mask_request build_mask;
 		struct {
 			uint32_t pool;
 		} get_handle;
@@ -368,11 +330,7 @@ struct wire_reply {
 			bool holds;
 			char text[WIRE_MAX_TEXT];
 		} books;
-		struct {
-			const uint8_t *image; /* NULL: to be fetched by its ticket */
-			uint64_t size;        /* at most WIRE_MAX_IMAGE here */
-			uint64_t ticket;
-		} mask;
+		struct mask_part mask;
 		struct wire_handle handle;
 	};
 };

@@ -11,7 +11,6 @@ wire_control_request_pack(const struct wire_control_request *request, uint8_t *b
 	Paged__V1__Hello hello = PAGED__V1__HELLO__INIT;
 	Paged__V1__OpenPool open_pool = PAGED__V1__OPEN_POOL__INIT;
 	Paged__V1__Bye bye = PAGED__V1__BYE__INIT;
-	Paged__V1__FetchMask fetch_mask = PAGED__V1__FETCH_MASK__INIT;
 
 	switch (request->kind) {
 	case WIRE_HELLO:
@@ -34,11 +33,6 @@ wire_control_request_pack(const struct wire_control_request *request, uint8_t *b
 	case WIRE_BYE:
 		message.body_case = PAGED__V1__CONTROL_REQUEST__BODY_BYE;
 		message.bye = &bye;
-		break;
-	case WIRE_FETCH_MASK:
-		fetch_mask.ticket = request->fetch_mask.ticket;
-		message.body_case = PAGED__V1__CONTROL_REQUEST__BODY_FETCH_MASK;
-		message.fetch_mask = &fetch_mask;
 		break;
 	}
 	return wire_pack(&message.base, buffer, buffer_size);
@@ -124,10 +118,6 @@ wire_control_request_parse(const uint8_t *message, size_t size, struct wire_aren
 	case PAGED__V1__CONTROL_REQUEST__BODY_BYE:
 		request->kind = WIRE_BYE;
 		return PAGED_OK;
-	case PAGED__V1__CONTROL_REQUEST__BODY_FETCH_MASK:
-		request->kind = WIRE_FETCH_MASK;
-		request->fetch_mask.ticket = unpacked->fetch_mask->ticket;
-		return PAGED_OK;
 	default:
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "a control request of a kind that version %u.%u lacks",
 				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR);
@@ -183,7 +173,6 @@ wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer,
 	Paged__V1__Refusal refusal = PAGED__V1__REFUSAL__INIT;
 	Paged__V1__Farewell farewell = PAGED__V1__FAREWELL__INIT;
 	Paged__V1__Notice notice = PAGED__V1__NOTICE__INIT;
-	Paged__V1__MaskGrant mask_grant = PAGED__V1__MASK_GRANT__INIT;
 
 	switch (reply->kind) {
 	case WIRE_WELCOME:
@@ -212,12 +201,6 @@ wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer,
 		notice.text = (char *)reply->notice.text;
 		message.body_case = PAGED__V1__CONTROL_REPLY__BODY_NOTICE;
 		message.notice = &notice;
-		break;
-	case WIRE_MASK_GRANT:
-		mask_grant.ticket = reply->mask_grant.ticket;
-		mask_grant.size = reply->mask_grant.size;
-		message.body_case = PAGED__V1__CONTROL_REPLY__BODY_MASK;
-		message.mask = &mask_grant;
 		break;
 	}
 	return wire_pack(&message.base, buffer, buffer_size);
@@ -337,11 +320,6 @@ wire_control_reply_parse(const uint8_t *message, size_t size, struct wire_arena 
 		return PAGED_OK;
 	case PAGED__V1__CONTROL_REPLY__BODY_NOTICE:
 		return notice_parse(unpacked->notice, reply, error);
-	case PAGED__V1__CONTROL_REPLY__BODY_MASK:
-		reply->kind = WIRE_MASK_GRANT;
-		reply->mask_grant.ticket = unpacked->mask->ticket;
-		reply->mask_grant.size = unpacked->mask->size;
-		return PAGED_OK;
 	default:
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "a control reply of a kind that version %u.%u lacks",
 				  WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR);

@@ -28,13 +28,13 @@ enum paged_status wire_bytes_copy(uint8_t *to, size_t size, const ProtobufCBinar
 
 void wire_put_array_put(Paged__V1__PutArray *to, const struct wire_array_part *from);
 /** False when the arena is used up. */
-bool wire_build_mask_put(Paged__V1__BuildMask *to, const struct wire_mask_order *from, struct wire_arena *arena);
+bool wire_build_mask_put(Paged__V1__BuildMask *to, const struct mask_request *from, struct wire_arena *arena);
 enum paged_status wire_put_array_get(struct wire_array_part *to, const Paged__V1__PutArray *from,
 				     struct paged_error *error);
-enum paged_status wire_build_mask_get(struct wire_mask_order *to, const Paged__V1__BuildMask *from,
+enum paged_status wire_build_mask_get(struct mask_request *to, const Paged__V1__BuildMask *from,
 				      struct wire_arena *arena, struct paged_error *error);
-void wire_mask_put(Paged__V1__Mask *to, const struct wire_reply *reply);
-enum paged_status wire_mask_get(struct wire_reply *reply, const Paged__V1__Mask *from, struct paged_error *error);
+void wire_mask_put(Paged__V1__Mask *to, const struct mask_part *from);
+enum paged_status wire_mask_get(struct mask_part *to, const Paged__V1__Mask *from, struct paged_error *error);
 
 void wire_geometry_put(Paged__V1__Geometry *to, const struct wire_geometry *from);
 enum paged_status wire_geometry_get(struct wire_geometry *to, const Paged__V1__Geometry *from,

@@ -37,7 +37,7 @@ wire_put_array_get(struct wire_array_part *to, const Paged__V1__PutArray *from, 
 
 /* Four bytes that mean what their dtype says. */
 static void
-name_put(Paged__V1__MaskName *to, const struct wire_mask_name *from)
+name_put(Paged__V1__MaskName *to, const struct mask_request_name *from)
 {
 	paged__v1__mask_name__init(to);
 	to->name = (char *)from->name;
@@ -47,7 +47,7 @@ name_put(Paged__V1__MaskName *to, const struct wire_mask_name *from)
 }
 
 bool
-wire_build_mask_put(Paged__V1__BuildMask *to, const struct wire_mask_order *from, struct wire_arena *arena)
+wire_build_mask_put(Paged__V1__BuildMask *to, const struct mask_request *from, struct wire_arena *arena)
 {
 	Paged__V1__MaskName *names = wire_arena_alloc(arena, from->n_names * sizeof(*names));
 
@@ -55,18 +55,17 @@ wire_build_mask_put(Paged__V1__BuildMask *to, const struct wire_mask_order *from
 	to->name = wire_arena_alloc(arena, from->n_names * sizeof(*to->name));
 	if (names == NULL || to->name == NULL)
 		return false;
-	to->pool = from->pool;
-	to->n_seq = to->n_q_len = to->n_kv_len = from->n;
-	to->seq = (uint64_t *)from->seq;
+	to->n_q_len = to->n_kv_len = from->n_rows;
 	to->q_len = (uint32_t *)from->q_len;
 	to->kv_len = (uint32_t *)from->kv_len;
-	to->n_q_base = from->q_base != NULL ? from->n : 0;
+	to->n_q_base = from->q_base != NULL ? from->n_rows : 0;
 	to->q_base = (int64_t *)from->q_base;
 	to->n_heads = from->n_heads;
 	to->q_block = from->q_block;
 	to->kv_block = from->kv_block;
-	to->max_bytes = from->max_bytes;
 	to->text = (char *)from->text;
+	to->first_list = from->first_list;
+	to->first_block = from->first_block;
 	to->n_name = from->n_names;
 	for (uint32_t i = 0; i < from->n_names; i++) {
 		name_put(&names[i], &from->names[i]);
@@ -76,20 +75,20 @@ wire_build_mask_put(Paged__V1__BuildMask *to, const struct wire_mask_order *from
 }
 
 static enum paged_status
-names_get(struct wire_mask_order *to, const Paged__V1__BuildMask *from, struct wire_arena *arena,
+names_get(struct mask_request *to, const Paged__V1__BuildMask *from, struct wire_arena *arena,
 	  struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
-	struct wire_mask_name *names;
+	struct mask_request_name *names;
 
-	if (from->n_name > WIRE_MAX_SYMBOLS)
+	if (from->n_name > MASK_MAX_NAMES)
 		return paged_fail(error, PAGED_ERR_LIMIT, "build_mask: %zu names, the most are %u", from->n_name,
-				  WIRE_MAX_SYMBOLS);
+				  MASK_MAX_NAMES);
 	names = wire_arena_alloc(arena, from->n_name * sizeof(*names));
 	if (names == NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "build_mask: it needs more than the message arena");
 	for (size_t i = 0; i < from->n_name && status == PAGED_OK; i++) {
-		names[i] = (struct wire_mask_name){ .dtype = from->name[i]->dtype, .n_dims = from->name[i]->n_dims };
+		names[i] = (struct mask_request_name){ .dtype = from->name[i]->dtype, .n_dims = from->name[i]->n_dims };
 		memcpy(names[i].value, &from->name[i]->value, sizeof(names[i].value));
 		if (names[i].n_dims > WIRE_MAX_INDEXES)
 			return paged_fail(error, PAGED_ERR_PROTOCOL, "build_mask: an array of %u indexes",
@@ -103,59 +102,49 @@ names_get(struct wire_mask_order *to, const Paged__V1__BuildMask *from, struct w
 }
 
 enum paged_status
-wire_build_mask_get(struct wire_mask_order *to, const Paged__V1__BuildMask *from, struct wire_arena *arena,
+wire_build_mask_get(struct mask_request *to, const Paged__V1__BuildMask *from, struct wire_arena *arena,
 		    struct paged_error *error)
 {
-	if (from->n_seq == 0 || from->n_seq > PAGED_MAX_MASK_ROWS)
+	if (from->n_q_len == 0 || from->n_q_len > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "a block mask of 1 to %u rows is built, not %zu",
-				  PAGED_MAX_MASK_ROWS, from->n_seq);
-	if (from->n_q_len != from->n_seq || from->n_kv_len != from->n_seq ||
-	    (from->n_q_base != 0 && from->n_q_base != from->n_seq))
-		return paged_fail(error, PAGED_ERR_PROTOCOL,
-				  "build_mask: %zu q_len, %zu kv_len, %zu q_base for %zu sequences", from->n_q_len,
-				  from->n_kv_len, from->n_q_base, from->n_seq);
+				  PAGED_MAX_MASK_ROWS, from->n_q_len);
+	if (from->n_kv_len != from->n_q_len || (from->n_q_base != 0 && from->n_q_base != from->n_q_len))
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "build_mask: %zu kv_len and %zu q_base for %zu q_len",
+				  from->n_kv_len, from->n_q_base, from->n_q_len);
 	if (strlen(from->text) > WIRE_MAX_MOD)
 		return paged_fail(error, PAGED_ERR_LIMIT, "build_mask: a text of %zu bytes, the most are %u",
 				  strlen(from->text), WIRE_MAX_MOD);
-	*to = (struct wire_mask_order){
-		.pool = from->pool,
-		.n = (uint32_t)from->n_seq,
-		.seq = from->seq,
+	*to = (struct mask_request){
+		.n_rows = (uint32_t)from->n_q_len,
 		.q_len = from->q_len,
 		.kv_len = from->kv_len,
 		.q_base = from->n_q_base != 0 ? from->q_base : NULL,
 		.n_heads = from->n_heads,
 		.q_block = from->q_block,
 		.kv_block = from->kv_block,
-		.max_bytes = from->max_bytes,
 		.text = from->text,
+		.first_list = from->first_list,
+		.first_block = from->first_block,
 	};
 	return names_get(to, from, arena, error);
 }
 
 void
-wire_mask_put(Paged__V1__Mask *to, const struct wire_reply *reply)
+wire_mask_put(Paged__V1__Mask *to, const struct mask_part *from)
 {
 	paged__v1__mask__init(to);
-	if (reply->mask.image != NULL) {
-		to->image.data = (uint8_t *)reply->mask.image;
-		to->image.len = reply->mask.size;
-	}
-	to->ticket = reply->mask.ticket;
-	to->size = reply->mask.size;
+	to->n_value = from->n;
+	to->value = (uint32_t *)from->values;
+	to->cut = from->cut;
+	to->arrays = from->arrays;
 }
 
 enum paged_status
-wire_mask_get(struct wire_reply *reply, const Paged__V1__Mask *from, struct paged_error *error)
+wire_mask_get(struct mask_part *to, const Paged__V1__Mask *from, struct paged_error *error)
 {
-	bool here = from->image.len != 0;
-
-	if (here == (from->ticket != 0) || (here && from->image.len != from->size))
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "mask: %zu of %ju bytes, and ticket %ju", from->image.len,
-				  (uintmax_t)from->size, (uintmax_t)from->ticket);
-	reply->kind = WIRE_REPLY_MASK;
-	reply->mask.image = here ? from->image.data : NULL;
-	reply->mask.size = from->size;
-	reply->mask.ticket = from->ticket;
+	if (from->n_value > MASK_PART_MAX)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "mask: %zu values, the most are %u", from->n_value,
+				  MASK_PART_MAX);
+	*to = (struct mask_part){ (uint32_t)from->n_value, from->value, from->cut, from->arrays };
 	return PAGED_OK;
 }

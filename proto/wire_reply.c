@@ -205,7 +205,7 @@ wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_
 		message.books = &books;
 		break;
 	case WIRE_REPLY_MASK:
-		wire_mask_put(&mask, reply);
+		wire_mask_put(&mask, &reply->mask);
 		message.body_case = PAGED__V1__REPLY__BODY_MASK;
 		message.mask = &mask;
 		break;
@@ -437,7 +437,8 @@ wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, 
 	case PAGED__V1__REPLY__BODY_BOOKS:
 		return books_parse(unpacked->books, reply, error);
 	case PAGED__V1__REPLY__BODY_MASK:
-		return wire_mask_get(reply, unpacked->mask, error);
+		reply->kind = WIRE_REPLY_MASK;
+		return wire_mask_get(&reply->mask, unpacked->mask, error);
 	case PAGED__V1__REPLY__BODY_HANDLE:
 		return handle_parse(unpacked->handle, reply, error);
 	default:

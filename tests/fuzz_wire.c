@@ -121,8 +121,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
 static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pools[3] = { 0, 1, 0 }, pages[3] = { 5, 70000, 0 };
 static const int64_t bases[3] = { 0, INT64_MIN, -7 };
-static const struct wire_mask_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
-						  { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
+static const struct mask_request_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
+						     { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
 #define GEOMETRY                                              \
 	{                                                     \
 		30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false \
@@ -150,7 +150,6 @@ static const struct wire_control_request control_requests[] = {
 	{ WIRE_HELLO, .hello = { 2, 7, WIRE_ROLE_OBSERVER, { 0 }, "" } },
 	{ WIRE_OPEN_POOL, .open_pool = { "llama" } },
 	{ WIRE_BYE, .open_pool = { "" } },
-	{ WIRE_FETCH_MASK, .fetch_mask = { 77 } },
 };
 static const struct wire_control_reply control_replies[] = {
 	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, true, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
@@ -163,7 +162,6 @@ static const struct wire_control_reply control_replies[] = {
 	{ WIRE_FAREWELL, .refusal = { 0 } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_STOPPING, 10000, "pagedd is stopping" } },
 	{ WIRE_NOTICE, .notice = { WIRE_NOTICE_ENDED, 0, "session 3 ended" } },
-	{ WIRE_MASK_GRANT, .mask_grant = { 77, 1u << 20 } },
 };
 static const struct wire_request requests[] = {
 	{ 1, WIRE_PING, .create = { 0 } },
@@ -182,8 +180,8 @@ static const struct wire_request requests[] = {
 	{ 14, WIRE_PUT_ARRAY, .put_array = { "doc", PAGED_I32, 2, { 5, 7 }, 40, 12, (const uint8_t *)pages } },
 	{ 15, WIRE_DROP_ARRAY, .drop_array = { "doc" } },
 	{ 16, WIRE_BUILD_MASK,
-	  .build_mask = { 0, 3, seqs, tokens, tokens, bases, 8, 128, 16, 1u << 20, "doc[q_idx] < limit", 2, symbols } },
-	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, 1, seqs, tokens, tokens, NULL, 0, 1, 16, 0, "causal", 0, NULL } },
+	  .build_mask = { 3, tokens, tokens, bases, 8, 128, 16, "doc[q_idx] < limit", 2, symbols, 77, 5 } },
+	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, tokens, tokens, NULL, 0, 1, 16, "causal", 0, NULL, 0, 0 } },
 	{ 18, WIRE_GET_HANDLE, .get_handle = { 2 } },
 };
 static const struct wire_reply replies[] = {
@@ -196,8 +194,8 @@ static const struct wire_reply replies[] = {
 	{ 7, PAGED_OK, "", WIRE_REPLY_SEQUENCES, .sequences = { 2, sequence_reports, 10, true } },
 	{ 8, PAGED_OK, "", WIRE_REPLY_TABLE, .table = { SEQUENCE, 3, pages, false } },
 	{ 9, PAGED_OK, "", WIRE_REPLY_BOOKS, .books = { 64, 60, 3, 1, 2, false, "page 3: count 2, 1 row names it" } },
-	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { (const uint8_t *)pages, sizeof(pages), 0 } },
-	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { NULL, 1u << 20, 77 } },
+	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, false, 0 } },
+	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, true, 77 } },
 	{ 12, PAGED_OK, "", WIRE_REPLY_HANDLE, .handle = { { 9, 8, 7 }, { 1 }, 1u << 21, 3 } },
 };
 

@@ -2,12 +2,9 @@
 /* Builds that no library would ask for, and what is left of members that ask and go. */
 #include "config.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "tests/raw.h"
@@ -26,13 +23,12 @@ toy_start(struct it_daemon *daemon, const char *settings)
 	it_daemon_start(daemon, configuration, NULL, NULL);
 }
 
-/* Of one sequence, all of its tokens. */
+/* Of one row, over 128 keys. */
 static struct wire_request
-order_of(const paged_seq_id *seq, const uint32_t *q_len, const char *text)
+order_of(const uint32_t *q_len, const char *text)
 {
 	return (struct wire_request){ .kind = WIRE_BUILD_MASK,
-				      .build_mask = { .n = 1,
-						      .seq = seq,
+				      .build_mask = { .n_rows = 1,
 						      .q_len = q_len,
 						      .kv_len = &tokens,
 						      .q_block = 1u << 12,
@@ -40,124 +36,60 @@ order_of(const paged_seq_id *seq, const uint32_t *q_len, const char *text)
 						      .text = text } };
 }
 
-/* One that fits no reply. */
+/* A part of a mask of 30000 lists, each of one run: every block is partial. */
 static struct wire_reply
-ticket_get(struct raw *raw, const paged_seq_id *seq)
+part_get(struct raw *raw, uint64_t first_list, uint32_t first_block)
 {
 	static const uint32_t q_len = 30000;
-	static const int64_t q_base = 0;
-	struct wire_request request = order_of(seq, &q_len, "kv_idx <= q_idx");
+	struct wire_request request = order_of(&q_len, "kv_idx % 2 == 0");
 	struct wire_reply reply;
 
 	request.build_mask.q_block = 1;
-	request.build_mask.q_base = &q_base;
+	request.build_mask.first_list = first_list;
+	request.build_mask.first_block = first_block;
 	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
-	it_require(reply.kind == WIRE_REPLY_MASK && reply.mask.ticket != 0 && reply.mask.image == NULL);
+	it_require(reply.kind == WIRE_REPLY_MASK && !reply.mask.cut && reply.mask.arrays == 0);
 	return reply;
 }
 
 static void
-fetch(struct raw *raw, uint64_t ticket, struct wire_control_reply *reply, int *fds)
+expect_lists(struct raw *raw, uint64_t first_list, uint32_t first_block, uint32_t n)
 {
-	const struct wire_control_request request = { .kind = WIRE_FETCH_MASK, .fetch_mask.ticket = ticket };
+	struct wire_reply reply = part_get(raw, first_list, first_block);
 
-	raw_tell_request(raw->control, &request);
-	it_require(raw_hear(raw->control, reply, fds));
+	it_require(reply.mask.n == n, "%u numbers, not %u", reply.mask.n, n);
+	for (uint32_t i = first_block != 0 ? 3 : 0; i < n; i += 3)
+		it_require(reply.mask.values[i] == 1 && reply.mask.values[i + 1] == 0 &&
+				   reply.mask.values[i + 2] == 2 * tokens / TOY_PAGE_SIZE,
+			   "%u, %u, %u", reply.mask.values[i], reply.mask.values[i + 1], reply.mask.values[i + 2]);
 }
 
-static void
-expect_no_ticket(struct raw *raw, uint64_t ticket)
+/* The daemon keeps nothing between parts: any member may ask for any of them, in any order. */
+IT_TEST(parts_in_any_order)
 {
-	struct wire_control_reply reply;
-
-	fetch(raw, ticket, &reply, NULL);
-	it_require(reply.kind == WIRE_REFUSAL && reply.refusal.status == PAGED_ERR_NOENT, "ticket %ju: kind %d",
-		   (uintmax_t)ticket, reply.kind);
-}
-
-IT_TEST(nobody_changes_what_was_granted)
-{
-	struct wire_control_reply grant;
-	int fds[WIRE_N_POOL_FDS];
-	struct wire_reply reply;
-	struct it_daemon daemon;
-	paged_seq_id seq;
-	struct raw raw;
-	char byte = 0;
-
-	toy_start(&daemon, "");
-	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	reply = ticket_get(&raw, &seq);
-	fetch(&raw, reply.mask.ticket, &grant, fds);
-	it_require(grant.kind == WIRE_MASK_GRANT && grant.mask_grant.size == reply.mask.size);
-	it_require(lseek(fds[0], 0, SEEK_END) == (off_t)reply.mask.size);
-	it_require(pwrite(fds[0], &byte, 1, 0) < 0 && errno == EPERM, "%m");
-	it_require(ftruncate(fds[0], 0) < 0 && errno == EPERM, "%m");
-	it_require(ftruncate(fds[0], 1 << 24) < 0 && errno == EPERM, "%m");
-	it_require(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED && errno == EPERM);
-	it_require(fcntl(fds[0], F_ADD_SEALS, F_SEAL_FUTURE_WRITE) < 0 && errno == EPERM, "%m");
-	close(fds[0]);
-	raw_bye(&raw);
-	it_daemon_stop(&daemon);
-}
-
-/* A ticket is for its member, once, and the last two are kept. */
-IT_TEST(wild_tickets)
-{
-	struct wire_control_reply grant;
+	enum { FULL = MASK_PART_MAX / 3 * 3 };
 	struct it_daemon daemon;
 	struct raw raw, other;
-	uint64_t ticket[3];
-	paged_seq_id seq;
+	struct wire_reply reply;
 
 	toy_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	expect_no_ticket(&raw, 0);
-	expect_no_ticket(&raw, 1);
-	expect_no_ticket(&raw, UINT64_MAX);
-	for (int i = 0; i < 3; i++)
-		ticket[i] = ticket_get(&raw, &seq).mask.ticket;
-	expect_no_ticket(&raw, ticket[0]);
-	expect_no_ticket(&other, ticket[2]);
-	fetch(&raw, ticket[2], &grant, NULL);
-	it_require(grant.kind == WIRE_MASK_GRANT);
-	expect_no_ticket(&raw, ticket[2]);
-	fetch(&raw, ticket[1], &grant, NULL);
-	it_require(grant.kind == WIRE_MASK_GRANT);
+	expect_lists(&raw, 20000, 0, FULL);
+	expect_lists(&raw, 0, 0, FULL);
+	expect_lists(&other, 7, 0, FULL);
+	expect_lists(&raw, 29999, 0, 3);
+	expect_lists(&other, 30000, 0, 0);
+	expect_lists(&raw, UINT64_MAX, UINT32_MAX, 0);
+	/* From the middle of a list, from its end, and from behind it. */
+	reply = part_get(&raw, 29998, 5);
+	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / TOY_PAGE_SIZE - 5));
+	reply = part_get(&raw, 29999, tokens / TOY_PAGE_SIZE);
+	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
+	reply = part_get(&raw, 29999, UINT32_MAX);
+	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
 	raw_bye(&other);
 	raw_bye(&raw);
-	it_daemon_stop(&daemon);
-}
-
-/* Nobody keeps others from theirs by not coming for his. */
-IT_TEST(the_oldest_ticket_makes_way)
-{
-	struct wire_control_reply grant;
-	struct it_daemon daemon;
-	uint64_t ticket[5];
-	paged_seq_id seq;
-	struct raw raw[5];
-
-	toy_start(&daemon, "mask-size = 5MiB\n");
-	for (int i = 0; i < 5; i++)
-		raw_attach(&raw[i], WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw[0], tokens);
-	for (int i = 0; i < 5; i++) {
-		struct wire_reply reply = ticket_get(&raw[i], &seq);
-
-		it_require(5 * reply.mask.size > 4 * (5u << 20), "%ju bytes", (uintmax_t)reply.mask.size);
-		ticket[i] = reply.mask.ticket;
-	}
-	expect_no_ticket(&raw[0], ticket[0]);
-	for (int i = 4; i > 1; i--) {
-		fetch(&raw[i], ticket[i], &grant, NULL);
-		it_require(grant.kind == WIRE_MASK_GRANT, "ticket %d", i);
-	}
-	for (int i = 5; i-- > 0;)
-		raw_bye(&raw[i]);
 	it_daemon_stop(&daemon);
 }
 
@@ -179,15 +111,13 @@ build_and_hang(int from, int to, void *argument)
 {
 	struct wire_reply reply;
 	struct wire_request request;
-	paged_seq_id seq;
 	struct raw raw;
 	char done = 0;
 
 	(void)from, (void)argument;
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	ticket_get(&raw, &seq);
-	request = order_of(&seq, &endless_q, endless);
+	part_get(&raw, 0, 0);
+	request = order_of(&endless_q, endless);
 	it_require(!raw_ask(&raw, &request, &reply, 0));
 	it_require(!raw_ask(&raw, &request, &reply, 20));
 	it_say(to, &done, 1);
@@ -195,7 +125,7 @@ build_and_hang(int from, int to, void *argument)
 		pause();
 }
 
-/* Killed with a mask that waits to be fetched, one that is being built and one that waits to be. */
+/* Killed with a mask that is being built and one that waits to be. */
 IT_TEST(killed_while_it_builds)
 {
 	struct it_daemon daemon;
@@ -233,13 +163,11 @@ IT_TEST(too_many_builds)
 	struct it_daemon daemon;
 	struct wire_reply reply;
 	struct raw raw, other;
-	paged_seq_id seq;
 
 	toy_start(&daemon, "mask-time = 60s\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	request = order_of(&seq, &endless_q, endless);
+	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 4; i++)
 		it_require(!raw_ask(&raw, &request, &reply, 0));
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
@@ -247,7 +175,7 @@ IT_TEST(too_many_builds)
 	request = (struct wire_request){ .kind = WIRE_PING };
 	it_require(raw_call(&raw, &request, &reply) == PAGED_OK);
 	/* Another session's waits behind the one that runs, until it goes with its member. */
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	it_require(!raw_ask(&other, &request, &reply, 50));
 	raw_drop(&raw);
 	raw_hear_late(&other, &reply);
@@ -265,16 +193,14 @@ IT_TEST(sessions_take_turns)
 	struct wire_reply reply;
 	struct raw raw, other;
 	uint64_t begun_ms, took_ms;
-	paged_seq_id seq;
 
 	toy_start(&daemon, "mask-time = 1500ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	request = order_of(&seq, &endless_q, endless);
+	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 4; i++)
 		it_require(!raw_ask(&raw, &request, &reply, 0));
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	begun_ms = it_now_ms();
 	it_require(raw_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
 	took_ms = it_now_ms() - begun_ms;
@@ -291,13 +217,11 @@ IT_TEST(the_daemon_stops_in_the_middle)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	paged_seq_id seq;
 	struct raw raw;
 
 	toy_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	request = order_of(&seq, &endless_q, endless);
+	request = order_of(&endless_q, endless);
 	for (int i = 0; i < 3; i++)
 		it_require(!raw_ask(&raw, &request, &reply, 10));
 	it_daemon_stop(&daemon);
@@ -312,13 +236,11 @@ IT_TEST(a_block_without_end)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	paged_seq_id seq;
 	struct raw raw;
 
 	toy_start(&daemon, "mask-time = 200ms\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	request = order_of(&seq, &q_len, all_seen);
+	request = order_of(&q_len, all_seen);
 	request.build_mask.q_block = q_len;
 	request.build_mask.kv_block = tokens;
 	it_require(raw_ask(&raw, &request, &reply, 5000), "no answer");
@@ -335,15 +257,13 @@ IT_TEST(a_stopping_daemon_builds_nothing_new)
 	struct wire_request request;
 	struct it_daemon daemon;
 	struct wire_reply reply;
-	paged_seq_id seq;
 	struct raw raw;
 
 	toy_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
 	it_require(kill(daemon.pid, SIGTERM) == 0);
 	it_require(raw_hear(raw.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
 	raw_bye(&raw);
 	it_daemon_stop(&daemon);
@@ -362,50 +282,47 @@ IT_TEST(orders_that_cannot_be)
 {
 	static const uint32_t one = 1, all = UINT32_MAX;
 	static const int64_t far = INT64_MAX;
-	struct wire_mask_name twice[2] = { { .name = "x", .dtype = PAGED_I32 }, { .name = "x", .dtype = PAGED_I32 } };
-	struct wire_mask_name odd = { .name = "x", .dtype = 77 };
+	struct mask_request_name twice[2] = { { .name = "x", .dtype = PAGED_I32 },
+					      { .name = "x", .dtype = PAGED_I32 } };
+	struct mask_request_name odd = { .name = "x", .dtype = 77 };
 	struct wire_request request;
 	struct wire_reply reply;
 	struct it_daemon daemon;
-	paged_seq_id seq, none = 0;
 	struct raw raw;
 
 	toy_start(&daemon, "");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	seq = raw_reserve(&raw, tokens);
-	request = order_of(&seq, &one, "causal");
-	request.build_mask.pool = 9;
-	expect(&raw, &request, PAGED_ERR_NOENT, "no pool number 9");
-	request = order_of(&seq, &one, "kv_idx <= ");
+	request = order_of(&one, "causal");
+	request.build_mask.n_rows = 0;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "1 to 2048 rows");
+	request = order_of(&one, "kv_idx <= ");
 	expect(&raw, &request, PAGED_ERR_INVALID, "expected");
-	request = order_of(&seq, &one, "score > 0.0");
+	request = order_of(&one, "score > 0.0");
 	expect(&raw, &request, PAGED_ERR_INVALID, "score");
-	request = order_of(&seq, &one, "");
+	request = order_of(&one, "");
 	expect(&raw, &request, PAGED_ERR_INVALID, "");
-	request = order_of(&none, &one, "causal");
-	expect(&raw, &request, PAGED_ERR_INVALID, "row 0");
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	request.build_mask.q_block = 0;
 	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
-	request = order_of(&seq, &one, "causal");
-	request.build_mask.kv_block = all;
-	expect(&raw, &request, PAGED_ERR_INVALID, "divides");
-	request = order_of(&seq, &all, "causal");
+	request = order_of(&one, "causal");
+	request.build_mask.kv_block = 0;
+	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
+	request = order_of(&all, "causal");
 	request.build_mask.kv_len = &all;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "elements");
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	request.build_mask.kv_len = &all;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	request.build_mask.q_base = &far;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
 	/* Nobody builds it without this limit. */
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_LIMIT);
 	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
-	request = order_of(&seq, &one, "causal");
+	request = order_of(&one, "causal");
 	request.build_mask.n_heads = all;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
-	request = order_of(&seq, &one, "x < kv_idx");
+	request = order_of(&one, "x < kv_idx");
 	request.build_mask.names = twice;
 	request.build_mask.n_names = 2;
 	expect(&raw, &request, PAGED_ERR_INVALID, "x");
@@ -479,15 +396,13 @@ IT_TEST(the_session_ends_meanwhile)
 	struct it_daemon daemon;
 	struct wire_reply reply;
 	struct raw raw, admin;
-	paged_seq_id seq;
 
 	toy_start(&daemon, "mask-time = 60s\n");
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
-	seq = raw_reserve(&raw, tokens);
 	request = part_of("doc", 0, 64);
 	expect(&raw, &request, PAGED_OK, "");
-	request = order_of(&seq, &endless_q, endless);
+	request = order_of(&endless_q, endless);
 	it_require(!raw_ask(&raw, &request, &reply, 50));
 	kick.kick.session = raw.welcome.welcome.session;
 	expect(&admin, &kick, PAGED_OK, "");
@@ -496,7 +411,7 @@ IT_TEST(the_session_ends_meanwhile)
 	request = part_of("doc", 0, 64);
 	expect(&raw, &request, PAGED_ERR_GONE, "has ended");
 	expect(&admin, &request, PAGED_ERR_PERM, "observer");
-	request = order_of(&seq, &endless_q, endless);
+	request = order_of(&endless_q, endless);
 	expect(&admin, &request, PAGED_ERR_PERM, "observer");
 	raw_bye(&admin);
 	raw_drop(&raw);

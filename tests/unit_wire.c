@@ -133,40 +133,37 @@ Test(wire, names_cannot_paint_terminals)
 /* The largest block mask: all rows with a base, the longest text, all names. */
 Test(wire, largest_mask_fits)
 {
-	static uint64_t seq[PAGED_MAX_MASK_ROWS];
 	static uint32_t q_len[PAGED_MAX_MASK_ROWS], kv_len[PAGED_MAX_MASK_ROWS];
 	static int64_t q_base[PAGED_MAX_MASK_ROWS];
-	static struct wire_mask_name names[WIRE_MAX_SYMBOLS];
+	static struct mask_request_name names[MASK_MAX_NAMES];
 	static char text[WIRE_MAX_MOD + 1];
 	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_BUILD_MASK };
 
 	for (uint32_t i = 0; i < PAGED_MAX_MASK_ROWS; i++) {
-		seq[i] = UINT64_MAX - i;
 		q_len[i] = UINT32_MAX - i;
 		kv_len[i] = i;
 		q_base[i] = INT64_MIN + i;
 	}
-	for (uint32_t i = 0; i < WIRE_MAX_SYMBOLS; i++) {
-		names[i] = (struct wire_mask_name){ .dtype = UINT32_MAX, .n_dims = i % 5, .value = { 1, 2, 3, 4 } };
-		memset(names[i].name, 'a' + (int)i, WIRE_MAX_SYMBOL);
+	for (uint32_t i = 0; i < MASK_MAX_NAMES; i++) {
+		names[i] = (struct mask_request_name){ .dtype = UINT32_MAX, .n_dims = i % 5, .value = { 1, 2, 3, 4 } };
+		memset(names[i].name, 'a' + (int)i, MASK_MAX_NAME);
 	}
 	memset(text, 't', WIRE_MAX_MOD);
-	request.build_mask = (struct wire_mask_order){ .pool = UINT32_MAX,
-						       .n = PAGED_MAX_MASK_ROWS,
-						       .seq = seq,
-						       .q_len = q_len,
-						       .kv_len = kv_len,
-						       .q_base = q_base,
-						       .n_heads = UINT32_MAX,
-						       .q_block = UINT32_MAX,
-						       .kv_block = UINT32_MAX,
-						       .max_bytes = UINT64_MAX,
-						       .text = text,
-						       .n_names = WIRE_MAX_SYMBOLS,
-						       .names = names };
+	request.build_mask = (struct mask_request){ .n_rows = PAGED_MAX_MASK_ROWS,
+						    .q_len = q_len,
+						    .kv_len = kv_len,
+						    .q_base = q_base,
+						    .n_heads = UINT32_MAX,
+						    .q_block = UINT32_MAX,
+						    .kv_block = UINT32_MAX,
+						    .text = text,
+						    .n_names = MASK_MAX_NAMES,
+						    .names = names,
+						    .first_list = UINT64_MAX,
+						    .first_block = UINT32_MAX };
 	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
-	cr_assert_eq(back.build_mask.n, PAGED_MAX_MASK_ROWS);
-	cr_assert_arr_eq(back.build_mask.seq, seq, sizeof(seq));
+	cr_assert_eq(back.build_mask.n_rows, PAGED_MAX_MASK_ROWS);
+	cr_assert(back.build_mask.first_list == UINT64_MAX && back.build_mask.first_block == UINT32_MAX);
 	cr_assert_arr_eq(back.build_mask.q_len, q_len, sizeof(q_len));
 	cr_assert_arr_eq(back.build_mask.kv_len, kv_len, sizeof(kv_len));
 	cr_assert_arr_eq(back.build_mask.q_base, q_base, sizeof(q_base));
@@ -176,22 +173,21 @@ Test(wire, largest_mask_fits)
 
 Test(wire, counts_of_a_mask_are_checked)
 {
-	static uint64_t seq[PAGED_MAX_MASK_ROWS + 1];
 	static uint32_t lengths[PAGED_MAX_MASK_ROWS + 1];
-	static struct wire_mask_name names[WIRE_MAX_SYMBOLS + 1];
+	static struct mask_request_name names[MASK_MAX_NAMES + 1];
 	static char text[WIRE_MAX_MOD + 2];
 	struct wire_request back, request = { .id = 7, .kind = WIRE_BUILD_MASK };
-	struct wire_mask_order *order = &request.build_mask;
+	struct mask_request *order = &request.build_mask;
 
-	*order = (struct wire_mask_order){ .n = 0, .seq = seq, .q_len = lengths, .kv_len = lengths, .text = "causal" };
+	*order = (struct mask_request){ .n_rows = 0, .q_len = lengths, .kv_len = lengths, .text = "causal" };
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	order->n = PAGED_MAX_MASK_ROWS + 1;
+	order->n_rows = PAGED_MAX_MASK_ROWS + 1;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "a block mask of 1 to 2048 rows is built, not 2049");
 	cr_assert_eq(back.id, 7);
-	order->n = 1;
+	order->n_rows = 1;
 	order->names = names;
-	order->n_names = WIRE_MAX_SYMBOLS + 1;
+	order->n_names = MASK_MAX_NAMES + 1;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "build_mask: 17 names, the most are 16");
 	order->n_names = 1;
@@ -213,7 +209,7 @@ Test(wire, parts_of_arrays_are_checked)
 	*part = (struct wire_array_part){
 		"doc", PAGED_I32, 4, { 1, 2, 3, UINT32_MAX }, UINT64_MAX, WIRE_MAX_PART, data
 	};
-	memset(part->name, 'n', WIRE_MAX_SYMBOL);
+	memset(part->name, 'n', MASK_MAX_NAME);
 	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(back.put_array.extents, part->extents, sizeof(part->extents));
 	cr_assert_eq(back.put_array.offset, UINT64_MAX);
@@ -227,30 +223,23 @@ Test(wire, parts_of_arrays_are_checked)
 	cr_assert_str_eq(error.text, "put_array: 0 extents, not 1 to 4");
 }
 
-Test(wire, an_image_is_here_or_has_a_ticket)
+Test(wire, the_largest_part_of_a_mask_fits)
 {
-	static uint8_t image[WIRE_MAX_IMAGE];
+	static uint32_t values[MASK_PART_MAX + 1];
 	struct wire_reply back, reply = { .id = UINT64_MAX, .kind = WIRE_REPLY_MASK };
 	size_t size;
 
-	memset(image, 7, sizeof(image));
-	reply.mask.image = image;
-	reply.mask.size = sizeof(image);
+	memset(values, 0xff, sizeof(values));
+	reply.mask = (struct mask_part){ MASK_PART_MAX, values, true, UINT64_MAX };
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
-	cr_assert_gt(size, 0, "the largest image fits a message");
+	cr_assert_gt(size, 0);
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(back.mask.size, sizeof(image));
-	cr_assert_arr_eq(back.mask.image, image, sizeof(image));
-	reply.mask.ticket = 1;
+	cr_assert(back.mask.n == MASK_PART_MAX && back.mask.cut && back.mask.arrays == UINT64_MAX);
+	cr_assert_arr_eq(back.mask.values, values, MASK_PART_MAX * sizeof(values[0]));
+	reply.mask.n++;
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
-	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL, "both");
-	reply.mask.image = NULL;
-	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
-	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
-	cr_assert(back.mask.image == NULL && back.mask.ticket == 1 && back.mask.size == sizeof(image));
-	reply.mask.ticket = 0;
-	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
-	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL, "neither");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "mask: 16001 values, the most are 16000");
 }
 
 Test(wire, lists_round_trip)

@@ -222,6 +222,7 @@ core_array_put(struct core *core, uint32_t id, uint32_t member, const struct cor
 		memcpy(slot->coming->data + part->offset, part->data, part->size);
 	slot->n_come += part->size;
 	if (slot->n_come == size) {
+		slot->coming->number = ++core->last_array;
 		slot_set(&slot->whole, slot->coming);
 		slot->coming = NULL;
 	}
@@ -273,6 +274,37 @@ core_array_take(struct core *core, uint32_t id, const char *name, enum paged_dty
 	atomic_fetch_add_explicit(&array->n_users, 1, memory_order_relaxed);
 	*array_p = array;
 	return PAGED_OK;
+}
+
+enum paged_status
+core_arrays_take(struct core *core, uint32_t id, const struct mask_request *request, struct core_arrays *arrays,
+		 struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	*arrays = (struct core_arrays){ 0 };
+	for (uint32_t i = 0; i < request->n_names && status == PAGED_OK; i++) {
+		const struct mask_request_name *name = &request->names[i];
+
+		if (name->n_dims == 0)
+			continue;
+		status = core_array_take(core, id, name->name, (enum paged_dtype)name->dtype, name->n_dims,
+					 &arrays->array[i], error);
+		/* Numbers only grow, so does their sum. */
+		if (status == PAGED_OK)
+			arrays->number += arrays->array[i]->number;
+	}
+	if (status != PAGED_OK)
+		core_arrays_release(arrays);
+	return status;
+}
+
+void
+core_arrays_release(struct core_arrays *arrays)
+{
+	for (uint32_t i = 0; i < MASK_MAX_NAMES; i++)
+		if (arrays->array[i] != NULL)
+			core_array_release(arrays->array[i]);
 }
 
 void

@@ -17,11 +17,12 @@
 
 #include <stdatomic.h>
 
+#include "common/mask_request.h"
 #include "daemon/core/core.h"
 
 /** Arrays of one session. */
 #define CORE_MAX_ARRAYS 64u
-#define CORE_ARRAY_MAX_NAME 31u
+#define CORE_ARRAY_MAX_NAME MASK_MAX_NAME
 #define CORE_ARRAY_MAX_DIMS 4u
 /** Bytes of arrays of a session, unless core_array_limit() said otherwise. */
 #define CORE_ARRAY_BYTES_DEFAULT (UINT64_C(16) << 20)
@@ -36,7 +37,8 @@ struct core_array_shape {
 /** An array that was taken. */
 struct core_array {
 	struct core_array_shape shape;
-	uint64_t size; /* bytes */
+	uint64_t size;   /* bytes */
+	uint64_t number; /* of all that became complete */
 	atomic_uint n_users;
 	_Alignas(16) uint8_t data[];
 };
@@ -78,5 +80,18 @@ enum paged_status core_array_take(struct core *core, uint32_t session, const cha
 				  uint32_t n_dims, struct core_array **array_p, struct paged_error *error);
 
 void core_array_release(struct core_array *array);
+
+/** The arrays that a request for a block mask names. */
+struct core_arrays {
+	struct core_array *array[MASK_MAX_NAMES]; /* as its names; NULL: a parameter */
+	uint64_t number;                          /* another one: one of them is another array */
+};
+
+/** core_arrays_take - as core_array_take(), of each; until core_arrays_release(), on an error none */
+enum paged_status core_arrays_take(struct core *core, uint32_t session, const struct mask_request *request,
+				   struct core_arrays *arrays, struct paged_error *error);
+
+/** core_arrays_release - by any thread; also of a struct of zeros */
+void core_arrays_release(struct core_arrays *arrays);
 
 #endif

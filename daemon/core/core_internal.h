@@ -106,6 +106,7 @@ struct core {
 	struct session *queue_first, *queue_last;
 	uint64_t stamp; /* of the request at hand */
 	uint64_t max_array_bytes;
+	uint64_t last_array; /* number of the last that became complete */
 };
 
 /* pool.c */

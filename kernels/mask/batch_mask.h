@@ -2,9 +2,8 @@
 /**
  * batch_mask.h - the block mask of a batch: from a mask mod and rows of page tables
  *
- * The same code builds it for a worker in its library and for the daemon on
- * its helper thread: both read the pool's table region (common/region.h) as
- * any reader does, and say which versions of the rows they saw.
+ * Rows are read from the pool's table region (common/region.h), as any reader
+ * does, with the versions that were seen.
  */
 #ifndef PAGED_KERNELS_MASK_BATCH_MASK_H
 #define PAGED_KERNELS_MASK_BATCH_MASK_H
