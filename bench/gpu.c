@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/mods.h"
+#include "bench/kv.h"
 
 #define CAPTURE_THREAD_LOCAL 1
 #define CLOCK_RATE 13 /* attributes, kHz */
@@ -17,114 +17,112 @@
 /* In a module of no kernels the tests' stand-in finds those that it has, and a GPU none. */
 static const char no_kernels[] = "// no kernels\n.version 7.0\n.target sm_80\n.address_size 64\n";
 
+struct gpu gpu;
+
 void
-gpu_check(const struct gpu *gpu, int result, const char *call)
+gpu_check(int result, const char *call)
 {
 	struct paged_error error = { 0 };
 
-	if (cuda_gpu_check(&gpu->cuda, result, call, &error) != PAGED_OK)
+	if (cuda_gpu_check(&gpu.cuda, result, call, &error) != PAGED_OK)
 		bench_die("%s", error.text);
 }
 
 /* Memory */
 
 size_t
-gpu_free_bytes(struct gpu *gpu)
+gpu_free_bytes(void)
 {
 	size_t available, total;
 
-	gpu_must(gpu, gpu->cuda.driver.memory_info(&available, &total));
+	gpu_must(gpu.cuda.driver.memory_info(&available, &total));
 	return available;
 }
 
 cuda_address
-gpu_alloc(struct gpu *gpu, size_t size)
+gpu_alloc(size_t size)
 {
 	cuda_address address;
 
-	gpu_must(gpu, gpu->cuda.driver.alloc(&address, size));
+	gpu_must(gpu.cuda.driver.alloc(&address, size));
 	return address;
 }
 
 cuda_address
-gpu_put(struct gpu *gpu, const void *data, size_t size)
+gpu_put(const void *data, size_t size)
 {
-	cuda_address address = gpu_alloc(gpu, size);
+	cuda_address address = gpu_alloc(size);
 
-	gpu_must(gpu, gpu->cuda.driver.copy_in(address, data, size, gpu->stream));
-	gpu_must(gpu, gpu->cuda.driver.stream_synchronize(gpu->stream));
+	gpu_must(gpu.cuda.driver.copy_in(address, data, size, gpu.stream));
+	gpu_must(gpu.cuda.driver.stream_synchronize(gpu.stream));
 	return address;
 }
 
-/* A first part from the host, and then what is there again and again. */
+/* A first part from the host, which is then copied again and again. */
 void
-gpu_fill(struct gpu *gpu, cuda_address address, size_t size, uint16_t random, uint16_t always)
+gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype)
 {
 	size_t done = size < FILL_BLOCK ? size : FILL_BLOCK;
-	uint16_t *words = malloc(FILL_BLOCK);
-	uint64_t state = 5;
+	void *block = bench_alloc(1, FILL_BLOCK);
 
-	if (words == NULL)
-		bench_die("out of memory");
-	for (size_t i = 0; i < FILL_BLOCK / sizeof(*words); i++)
-		words[i] = (uint16_t)((bench_random(&state, 1u << 16) & random) | always);
-	gpu_must(gpu, gpu->cuda.driver.copy_in(address, words, done, gpu->stream));
+	kv_fill(block, FILL_BLOCK, dtype);
+	gpu_must(gpu.cuda.driver.copy_in(address, block, done, gpu.stream));
 	while (done < size) {
 		size_t n = size - done < done ? size - done : done;
 
-		gpu_must(gpu, gpu->cuda.driver.copy(address + done, address, n, gpu->stream));
+		gpu_must(gpu.cuda.driver.copy(address + done, address, n, gpu.stream));
 		done += n;
 	}
-	gpu_must(gpu, gpu->cuda.driver.stream_synchronize(gpu->stream));
-	free(words);
+	gpu_must(gpu.cuda.driver.stream_synchronize(gpu.stream));
+	free(block);
 }
 
 /* Graphs */
 
 struct gpu_graph
-gpu_graph(struct gpu *gpu, gpu_work_fn *work, void *argument, double n_parts)
+gpu_graph(gpu_work_fn *work, void *argument, double n_parts)
 {
 	struct gpu_graph graph = { .n_parts = n_parts };
 	void *captured;
 
-	work(gpu, argument);
-	gpu_must(gpu, gpu->cuda.driver.stream_synchronize(gpu->stream));
-	gpu_must(gpu, gpu->capture_begin(gpu->stream, CAPTURE_THREAD_LOCAL));
-	work(gpu, argument);
-	gpu_must(gpu, gpu->capture_end(gpu->stream, &captured));
-	gpu_must(gpu, gpu->instantiate(&graph.executable, captured, 0));
+	work(argument);
+	gpu_must(gpu.cuda.driver.stream_synchronize(gpu.stream));
+	gpu_must(gpu.capture_begin(gpu.stream, CAPTURE_THREAD_LOCAL));
+	work(argument);
+	gpu_must(gpu.capture_end(gpu.stream, &captured));
+	gpu_must(gpu.instantiate(&graph.executable, captured, 0));
 	return graph;
 }
 
 double
-gpu_graph_us(struct gpu *gpu, const struct gpu_graph *graph)
+gpu_graph_us(const struct gpu_graph *graph)
 {
-	const struct cuda_driver *driver = &gpu->cuda.driver;
+	const struct cuda_driver *driver = &gpu.cuda.driver;
 	float ms;
 
-	gpu_must(gpu, driver->event_record(gpu->start, gpu->stream));
-	gpu_must(gpu, gpu->graph_launch(graph->executable, gpu->stream));
-	gpu_must(gpu, driver->event_record(gpu->stop, gpu->stream));
-	gpu_must(gpu, driver->event_synchronize(gpu->stop));
-	gpu_must(gpu, gpu->elapsed(&ms, gpu->start, gpu->stop));
+	gpu_must(driver->event_record(gpu.start, gpu.stream));
+	gpu_must(gpu.graph_launch(graph->executable, gpu.stream));
+	gpu_must(driver->event_record(gpu.stop, gpu.stream));
+	gpu_must(driver->event_synchronize(gpu.stop));
+	gpu_must(gpu.elapsed(&ms, gpu.start, gpu.stop));
 	return (double)ms * 1e3 / graph->n_parts;
 }
 
 /* The reader */
 
 cuda_function
-gpu_function(struct gpu *gpu, const void *image, const char *name)
+gpu_function(const void *image, const char *name)
 {
 	cuda_function function;
 	cuda_module module;
 	int result;
 
-	gpu_must(gpu, gpu->cuda.driver.module_load(&module, image != NULL ? image : no_kernels));
-	result = gpu->cuda.driver.module_function(&function, module, name);
+	gpu_must(gpu.cuda.driver.module_load(&module, image != NULL ? image : no_kernels));
+	result = gpu.cuda.driver.module_function(&function, module, name);
 	if (result == CUDA_ERROR_NOT_FOUND)
 		bench_die("no kernel %s for %s: build it where the CUDA toolkit is (make gpu-tests)", name,
-			  gpu->cuda.isa);
-	gpu_must(gpu, result);
+			  gpu.cuda.isa);
+	gpu_must(result);
 	return function;
 }
 
@@ -147,43 +145,42 @@ image_read(const char *path)
 }
 
 void
-gpu_read(struct gpu *gpu, struct gpu_reader_params params)
+gpu_read(struct gpu_reader_params params)
 {
-	params.out = gpu->out;
-	gpu_must(gpu, gpu->cuda.driver.launch(gpu->reader, gpu->reader_blocks, 1, 1, GPU_READER_THREADS, 1, 1, 0,
-					      gpu->stream, (void *[]){ &params }, NULL));
+	params.out = gpu.out;
+	gpu_must(gpu.cuda.driver.launch(gpu.reader, gpu.reader_blocks, 1, 1, GPU_READER_THREADS, 1, 1, 0, gpu.stream,
+					(void *[]){ &params }, NULL));
 }
 
 /* The device */
 
 static void
-functions_find(struct gpu *gpu)
+functions_find(void)
 {
-#define GPU_FIND(symbol, field, parameters)                               \
-	*(void **)&gpu->field = dlsym(gpu->cuda.driver.library, #symbol); \
-	if (gpu->field == NULL)                                           \
+#define GPU_FIND(symbol, field, parameters)                             \
+	*(void **)&gpu.field = dlsym(gpu.cuda.driver.library, #symbol); \
+	if (gpu.field == NULL)                                          \
 		bench_die("the CUDA driver has no " #symbol);
 	GPU_FUNCTIONS(GPU_FIND)
 #undef GPU_FIND
 }
 
 void
-gpu_open(struct gpu *gpu)
+gpu_open(void)
 {
-	const struct cuda_driver *driver = &gpu->cuda.driver;
+	const struct cuda_driver *driver = &gpu.cuda.driver;
 	struct paged_error error = { 0 };
 
-	memset(gpu, 0, sizeof(*gpu));
-	bench_must(cuda_gpu_open(&gpu->cuda, "0", &error), &error);
-	bench_must(cuda_gpu_enter(&gpu->cuda, &error), &error);
-	functions_find(gpu);
-	gpu->n_multiprocessors = (uint32_t)cuda_gpu_attribute(&gpu->cuda, CUDA_DEVICE_MULTIPROCESSORS);
-	gpu->reader_blocks = gpu->n_multiprocessors * READER_MAX_BLOCKS;
-	gpu_must(gpu, driver->stream_create(&gpu->stream, CUDA_STREAM_NON_BLOCKING));
-	gpu_must(gpu, driver->event_create(&gpu->start, 0));
-	gpu_must(gpu, driver->event_create(&gpu->stop, 0));
-	gpu->out = gpu_alloc(gpu, sizeof(uint32_t));
-	gpu->reader = gpu_function(gpu, image_read(bench_find_file("bench/gpu_reader.fatbin")), "gpu_reader");
+	bench_must(cuda_gpu_open(&gpu.cuda, "0", &error), &error);
+	bench_must(cuda_gpu_enter(&gpu.cuda, &error), &error);
+	functions_find();
+	gpu.n_multiprocessors = (uint32_t)cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_MULTIPROCESSORS);
+	gpu.reader_blocks = gpu.n_multiprocessors * READER_MAX_BLOCKS;
+	gpu_must(driver->stream_create(&gpu.stream, CUDA_STREAM_NON_BLOCKING));
+	gpu_must(driver->event_create(&gpu.start, 0));
+	gpu_must(driver->event_create(&gpu.stop, 0));
+	gpu.out = gpu_alloc(sizeof(uint32_t));
+	gpu.reader = gpu_function(image_read(bench_find_file("bench/gpu_reader.fatbin")), "gpu_reader");
 }
 
 static void
@@ -201,19 +198,19 @@ line_of_command(const char *command, char *line, size_t size)
 }
 
 void
-gpu_describe(const struct gpu *gpu, char *text, size_t size)
+gpu_describe(char *text, size_t size)
 {
-	const struct cuda_driver *driver = &gpu->cuda.driver;
+	const struct cuda_driver *driver = &gpu.cuda.driver;
 	char smi[256];
 	size_t memory = 0;
 
-	driver->device_memory(&memory, gpu->cuda.device);
+	driver->device_memory(&memory, gpu.cuda.device);
 	line_of_command("nvidia-smi --format=csv,noheader --query-gpu=driver_version,clocks.sm,clocks.mem,"
 			"clocks.max.sm,power.limit,ecc.mode.current 2>/dev/null",
 			smi, sizeof(smi));
 	snprintf(text, size, "%s (%s, %u multiprocessors, %.1f GiB, at most %d MHz, memory %d MHz), CUDA %d.%d%s%s",
-		 gpu->cuda.name, gpu->cuda.isa, gpu->n_multiprocessors, (double)memory / (1 << 30),
-		 cuda_gpu_attribute(&gpu->cuda, CLOCK_RATE) / 1000,
-		 cuda_gpu_attribute(&gpu->cuda, MEMORY_CLOCK_RATE) / 1000, driver->version / 1000,
+		 gpu.cuda.name, gpu.cuda.isa, gpu.n_multiprocessors, (double)memory / (1 << 30),
+		 cuda_gpu_attribute(&gpu.cuda, CLOCK_RATE) / 1000,
+		 cuda_gpu_attribute(&gpu.cuda, MEMORY_CLOCK_RATE) / 1000, driver->version / 1000,
 		 driver->version % 1000 / 10, smi[0] != 0 ? "; driver, clocks, limit, ECC: " : "", smi);
 }

@@ -3,8 +3,9 @@
  * gpu.h - a GPU for one measurement: memory, graphs, and the device's own clock
  *
  * Work is captured once as a graph and replayed; a sample is the time between
- * two events around a replay.  What fails ends the program by bench_die():
- * suite_gpu.c runs each measurement in a process of its own.
+ * two events around a replay.  A process opens the device once.  Failures end
+ * the program by bench_die(): kv_gpu.c runs each group of cases in a process of
+ * its own.
  */
 #ifndef PAGED_BENCH_GPU_H
 #define PAGED_BENCH_GPU_H
@@ -33,8 +34,10 @@ struct gpu {
 #undef GPU_FIELD
 };
 
+extern struct gpu gpu;
+
 /** Puts work on the stream; called once for each graph, and once more outside of any before that. */
-typedef void gpu_work_fn(struct gpu *gpu, void *argument);
+typedef void gpu_work_fn(void *argument);
 
 struct gpu_graph {
 	void *executable;
@@ -42,30 +45,30 @@ struct gpu_graph {
 };
 
 /** gpu_open - device 0; it stays open, and its context current, until the process ends */
-void gpu_open(struct gpu *gpu);
+void gpu_open(void);
 
 /** gpu_describe - name, memory, driver, clocks */
-void gpu_describe(const struct gpu *gpu, char *text, size_t size);
+void gpu_describe(char *text, size_t size);
 
 /** gpu_must - ends the program unless it is CUDA_SUCCESS */
-#define gpu_must(gpu, call) gpu_check(gpu, call, #call)
-void gpu_check(const struct gpu *gpu, int result, const char *call);
+#define gpu_must(call) gpu_check(call, #call)
+void gpu_check(int result, const char *call);
 
 /** gpu_alloc - bytes of the device, never given back */
-cuda_address gpu_alloc(struct gpu *gpu, size_t size);
+cuda_address gpu_alloc(size_t size);
 /** gpu_put - the same with these contents */
-cuda_address gpu_put(struct gpu *gpu, const void *data, size_t size);
-/** gpu_fill - random 16-bit words: bits of `random`, and `always` */
-void gpu_fill(struct gpu *gpu, cuda_address address, size_t size, uint16_t random, uint16_t always);
-size_t gpu_free_bytes(struct gpu *gpu);
+cuda_address gpu_put(const void *data, size_t size);
+/** gpu_fill - what kv_fill() gives, repeated */
+void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
+size_t gpu_free_bytes(void);
 
 /** gpu_function - of a module of this image; cuModuleLoadData()'s rules */
-cuda_function gpu_function(struct gpu *gpu, const void *image, const char *name);
+cuda_function gpu_function(const void *image, const char *name);
 
 /** gpu_read - the reader over pages; out is filled in */
-void gpu_read(struct gpu *gpu, struct gpu_reader_params params);
+void gpu_read(struct gpu_reader_params params);
 
-struct gpu_graph gpu_graph(struct gpu *gpu, gpu_work_fn *work, void *argument, double n_parts);
-double gpu_graph_us(struct gpu *gpu, const struct gpu_graph *graph);
+struct gpu_graph gpu_graph(gpu_work_fn *work, void *argument, double n_parts);
+double gpu_graph_us(const struct gpu_graph *graph);
 
 #endif

@@ -4,17 +4,13 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/bench.h \
 	%D%/gpu.c \
 	%D%/gpu.h \
-	%D%/gpu_figures.c \
 	%D%/gpu_reader.h \
-	%D%/gpu_scene.c \
-	%D%/gpu_scene.h \
 	%D%/helpers.c \
-	%D%/kv_copy.c \
+	%D%/kv.c \
+	%D%/kv.h \
+	%D%/kv_gpu.c \
+	%D%/kv_host.c \
 	%D%/kv_mods.c \
-	%D%/kv_scene.c \
-	%D%/kv_scene.h \
-	%D%/kv_suite.c \
-	%D%/kv_world.c \
 	%D%/limits.c \
 	%D%/limits.h \
 	%D%/machine.c \

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "bench/bench.h"
-#include "bench/kv_scene.h"
+#include "bench/kv.h"
 #include "bench/machine.h"
 
 static const struct bench_suite *const suites[] = {
@@ -93,7 +93,7 @@ list(void)
 {
 	for (size_t i = 0; i < BENCH_N(suites); i++) {
 		printf("%-10s %s\n", suites[i]->name, suites[i]->what);
-		kv_suite_list(suites[i]);
+		kv_list(suites[i]);
 		for (size_t j = 0; j < suites[i]->n_cases; j++)
 			printf("    %-22s %s\n", suites[i]->cases[j].name, suites[i]->cases[j].unit);
 	}

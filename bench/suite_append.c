@@ -1,69 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Append: new K and V into the pages, beside copying as many bytes there; out of them, and pages to pages. */
-#include "bench/kv_scene.h"
+/* Append: new K and V into the pages, next to copying as many bytes there; out of them, and pages to pages. */
+#include "bench/kv.h"
 
-#define APPEND(title, share, places, ...)                                                               \
-	{ .group = title,                                                                               \
-	  .name = title,                                                                                \
-	  .work = KV_APPEND,                                                                            \
-	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": copied", share },                 \
-			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places } }, \
-	  __VA_ARGS__ },                                                                                \
-		{ .group = title,                                                                       \
-		  .name = title ", pages in order",                                                     \
-		  .work = KV_APPEND,                                                                    \
-		  .contiguous = true,                                                                   \
-		  __VA_ARGS__ },                                                                        \
-	{                                                                                               \
-		.group = title, .name = title ": copied", .work = KV_COPY, __VA_ARGS__                  \
+#define APPEND(title, share, ...)                                                     \
+	{                                                                             \
+		.name = title, .work = KV_APPEND, .derived = KV_COPIED | KV_IN_ORDER, \
+		.targets[BENCH_AGAINST_LIMIT] = share, __VA_ARGS__                    \
 	}
 
-/* What is done on the way, beside the bf16 that is copied. */
-#define ON_THE_WAY(title, ...)                                                                                         \
-	{                                                                                                              \
-		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, .rows = ONE_5000,             \
-		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is", NULL } }, __VA_ARGS__ \
+/* What is done on the way, next to bf16 that is copied. */
+#define ON_THE_WAY(title, ...)                                                                              \
+	{                                                                                                   \
+		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,          \
+		.relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is" }, __VA_ARGS__ \
 	}
 
-/* Tokens out of pages, and pages to pages. */
-#define COPIED(title, what, share, ...)                                                   \
-	{ .group = title,                                                                 \
-	  .name = title,                                                                  \
-	  .work = what,                                                                   \
-	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": copied", share } }, \
-	  __VA_ARGS__ },                                                                  \
-	{                                                                                 \
-		.group = title, .name = title ": copied", .work = KV_COPY, __VA_ARGS__    \
+#define COPIED(title, what, share, ...)                                                                               \
+	{                                                                                                             \
+		.name = title, .work = what, .derived = KV_COPIED, .targets[BENCH_AGAINST_LIMIT] = share, __VA_ARGS__ \
 	}
 
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })
 
-static const struct kv_case figures[] = {
+static const struct kv_case cases[] = {
 	/* FlashInfer's bench_append_paged_kv_cache, and a decode step of a large batch. */
-	APPEND("append 5000", ">= 0.8", NULL, .rows = ONE_5000),
-	APPEND("append 8 x 625", ">= 0.8", NULL, .rows = KV_ROWS({ 8, 625, 625 })),
-	APPEND("append 4993, 7 x 1", ">= 0.8", NULL, .rows = KV_ROWS({ 1, 4993, 4993 }, { 7, 1, 1 })),
-	APPEND("append 8 x 1", NULL, NULL, .rows = KV_ROWS({ 8, 1, 1024 })),
-	APPEND("append 256 x 1", NULL, NULL, .rows = KV_ROWS({ 256, 1, 256 })),
-	APPEND("append 5000, pages of 1", NULL, NULL, .rows = ONE_5000, .page_size = 1),
+	APPEND("append 5000", ">= 0.8", ONE_5000),
+	APPEND("append 8 x 625", ">= 0.8", KV_ROWS({ 8, 625, 625 })),
+	APPEND("append 4993, 7 x 1", ">= 0.8", KV_ROWS({ 1, 4993, 4993 }, { 7, 1, 1 })),
+	APPEND("append 8 x 1", NULL, KV_ROWS({ 8, 1, 1024 })),
+	APPEND("append 256 x 1", NULL, KV_ROWS({ 256, 1, 256 })),
+	APPEND("append 5000, pages of 1", NULL, ONE_5000, .page_size = 1),
 
-	{ .group = "on the way", .name = "append 5000, bf16 as it is", .work = KV_APPEND, .rows = ONE_5000 },
+	{ .group = "on the way", .name = "append 5000, bf16 as it is", .work = KV_APPEND, ONE_5000 },
 	ON_THE_WAY("f32 to bf16", .from = PAGED_F32),
 	ON_THE_WAY("turned", .rotary = true),
 	ON_THE_WAY("bf16 to e4m3", .dtype = PAGED_E4M3),
 	ON_THE_WAY("bf16 to i8", .dtype = PAGED_I8),
 	ON_THE_WAY("turned, to i8", .dtype = PAGED_I8, .rotary = true),
 
-	COPIED("gather 5000", KV_GATHER, ">= 0.8", .rows = ONE_5000, .out = true),
-	COPIED("gather 5000, pages of 1", KV_GATHER, NULL, .rows = ONE_5000, .page_size = 1, .out = true),
-	COPIED("313 pages", KV_PAGES, ">= 0.9", .rows = KV_ROWS({ 2, 5008, 5008 }), .between = true),
+	COPIED("gather 5000", KV_GATHER, ">= 0.8", ONE_5000),
+	COPIED("gather 5000, pages of 1", KV_GATHER, NULL, ONE_5000, .page_size = 1),
+	COPIED("313 pages", KV_PAGES, ">= 0.9", KV_ROWS({ 2, 5008, 5008 })),
 };
 
 const struct bench_suite bench_suite_append = {
 	.name = "append",
 	.what = "K and V into pages, out of them and between them, beside copying as many bytes",
-	.run = kv_suite_run,
-	.kv_cases = figures,
-	.n_kv_cases = BENCH_N(figures),
+	.run = kv_host_run,
+	.kv_cases = cases,
+	.n_kv_cases = BENCH_N(cases),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS,
 };

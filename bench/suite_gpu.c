@@ -1,223 +1,150 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention and append on a GPU: medians of a layer of a captured graph, by
- * the device's clock.  Each group of figures is measured in a process of its
- * own: what one does to the device or dies of, the next does not see.  SIGTERM
- * and SIGINT end the run after the group that is being measured, and what there
- * is by then is printed.
+ * What is measured on a GPU.  bench/NOTES-gpu.md has the floors and goals, and
+ * peers/gpu_torch.py the same batches by their names.
  */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "bench/kv.h"
 
-#include "bench/gpu_scene.h"
-
-#define MAX_OF_GROUP 4
-#define GROUP_LIMIT_S 120
-#define FIGURE_S 0.4 /* of sampling */
-#define WARM_UPS 3
-#define READER_TRIES 4
-
-static volatile sig_atomic_t stopped;
-
-static void
-stop(int number)
-{
-	(void)number;
-	stopped = 1;
-}
-
-/* In the group's process */
-
-static struct group {
-	const struct gpu_figure *figures;
-	size_t n;
-	struct gpu gpu;
-	struct gpu_pool pools[MAX_OF_GROUP];
-	size_t n_pools;
-	struct gpu_scene scenes[MAX_OF_GROUP];
-	struct gpu_graph graphs[MAX_OF_GROUP];
-} group;
-
-/* The pool that a figure is measured in; opened by the first of those that share it. */
-static const struct gpu_pool *
-pool_for(size_t i, bool quick)
-{
-	for (size_t p = 0; p < group.n_pools; p++)
-		if (gpu_figure_fits(group.pools[p].like, &group.figures[i]))
-			return &group.pools[p];
-	gpu_pool_open(&group.gpu, &group.pools[group.n_pools], &group.figures[i], group.n - i, quick);
-	return &group.pools[group.n_pools++];
-}
-
-/* As many blocks as read fastest. */
-static void
-reader_tune(size_t i)
-{
-	struct gpu *gpu = &group.gpu;
-	uint32_t blocks = gpu->n_multiprocessors;
-	double best = 0;
-
-	for (unsigned int attempt = 0; attempt < READER_TRIES; attempt++, blocks *= 2) {
-		struct gpu_graph graph;
-		double us = 0;
-
-		gpu->reader_blocks = blocks;
-		graph = gpu_graph(gpu, gpu_scene_work, &group.scenes[i], gpu_scene_parts(&group.scenes[i]));
-		for (unsigned int j = 0; j < WARM_UPS; j++)
-			us = gpu_graph_us(gpu, &graph);
-		if (attempt == 0 || us < best) {
-			best = us;
-			group.graphs[i] = graph;
-		}
+/* A batch of decode next to the reader over the same pages. */
+#define DECODE(title, wanted, ...)                                                         \
+	{                                                                                  \
+		.name = title, .target = wanted, .derived = KV_GPU_PAGES_READ, __VA_ARGS__ \
 	}
-}
 
-static void
-group_open(const struct bench_options *options)
-{
-	gpu_open(&group.gpu);
-	for (size_t i = 0; i < group.n; i++) {
-		struct gpu_scene *scene = &group.scenes[i];
-
-		gpu_scene_open(&group.gpu, scene, pool_for(i, options->quick), &group.figures[i], options->quick);
-		if (scene->figure->work == GPU_READ && !options->quick)
-			reader_tune(i);
-		else
-			group.graphs[i] = gpu_graph(&group.gpu, gpu_scene_work, scene, gpu_scene_parts(scene));
-		for (unsigned int j = 0; j < WARM_UPS && !options->quick; j++)
-			gpu_graph_us(&group.gpu, &group.graphs[i]);
-		gpu_scene_check(scene);
+/* Permuted tables next to pages in their order. */
+#define PLACES(title, size, wanted)                                                                                 \
+	{                                                                                                           \
+		.name = title, .page_size = size, .target = wanted, .derived = KV_GPU_IN_ORDER | KV_GPU_PAGES_READ, \
+		BATCH_16_8K                                                                                         \
 	}
-}
 
-static double
-sample(const void *context)
-{
-	return gpu_graph_us(&group.gpu, context);
-}
-
-/* In a process of its own. */
-static void
-group_run(struct bench_report *report)
-{
-	struct bench_case cases[MAX_OF_GROUP] = { 0 };
-
-	group_open(report->options);
-	for (size_t i = 0; i < group.n; i++) {
-		const struct gpu_figure *figure = &group.figures[i];
-
-		cases[i] = (struct bench_case){ .name = figure->name,
-						.unit = "us",
-						.limit = figure->limit,
-						.target = figure->target,
-						.sample = sample,
-						.context = &group.graphs[i] };
-		gpu_scene_amount(&group.scenes[i], &cases[i]);
+#define PREFILL(title, ...)                                                             \
+	{                                                                               \
+		.name = title, .page_size = 64, .derived = KV_GPU_IN_ORDER, __VA_ARGS__ \
 	}
-	bench_rounds(report, cases, group.n, FIGURE_S * (double)group.n);
-	for (size_t p = 0; p < group.n_pools; p++)
-		if (group.pools[p].like->export != NULL)
-			bench_daemon_stop();
-}
 
-static void
-device_describe(struct bench_report *report)
-{
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	gpu_describe(&gpu, report->machine, sizeof(report->machine));
-}
-
-/* Runs it in a child process; NULL, or why it failed: the last line that it wrote. */
-static const char *
-in_child(void (*work)(struct bench_report *report), struct bench_report *report)
-{
-	char said[4096], *line, *why = NULL;
-	size_t n = 0;
-	ssize_t more;
-	int fds[2], status;
-	pid_t pid;
-
-	if (pipe(fds) != 0)
-		bench_die("pipe: %m");
-	fflush(NULL);
-	pid = fork();
-	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		signal(SIGINT, SIG_DFL);
-		signal(SIGTERM, SIG_DFL);
-		alarm(GROUP_LIMIT_S);
-		dup2(fds[1], STDERR_FILENO);
-		close(fds[0]);
-		close(fds[1]);
-		work(report);
-		_exit(0);
+#define APPEND(title, wanted, ...)                                                                        \
+	{                                                                                                 \
+		.name = title, .work = KV_APPEND, .target = wanted, .derived = KV_GPU_COPIED, __VA_ARGS__ \
 	}
-	close(fds[1]);
-	while (n < sizeof(said) - 1 &&
-	       ((more = read(fds[0], said + n, sizeof(said) - 1 - n)) > 0 || (more < 0 && errno == EINTR)))
-		n += more > 0 ? (size_t)more : 0;
-	close(fds[0]);
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return NULL;
-	while (n > 0 && said[n - 1] == '\n')
-		n--;
-	said[n] = 0;
-	line = strrchr(said, '\n') != NULL ? strrchr(said, '\n') + 1 : said;
-	if (strncmp(line, "paged-bench: ", 13) == 0)
-		line += 13;
-	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-		asprintf(&why, "not done within %d s", GROUP_LIMIT_S);
-	else if (WIFSIGNALED(status))
-		asprintf(&why, "ended by signal %d (%.180s)", WTERMSIG(status), line);
-	else
-		asprintf(&why, "%.250s", line[0] != 0 ? line : "ended without a word");
-	return why;
-}
 
-static void
-run(struct bench_report *report)
-{
-	const struct sigaction action = { .sa_handler = stop };
-	const char *why = in_child(device_describe, report), *only = report->options->only;
-
-	if (why != NULL) {
-		bench_skip(report, "all", "us", why);
-		return;
+/* Another process owns the pool. */
+#define SERVED(by)                                                                                     \
+	{ .group = by,                                                                                 \
+	  .name = "decode 16 x 8k, served by " by,                                                     \
+	  .limit = "16 x 8k read by " by,                                                              \
+	  .export = by,                                                                                \
+	  BATCH_16_8K },                                                                               \
+	{                                                                                              \
+		.group = by, .name = "16 x 8k read by " by, .work = KV_READ, .export = by, BATCH_16_8K \
 	}
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGINT, &action, NULL);
-	for (size_t i = 0; i < gpu_n_figures && !stopped; i += group.n) {
-		size_t before = report->n_results;
 
-		group.figures = &gpu_figures[i];
-		for (group.n = 1;
-		     i + group.n < gpu_n_figures && strcmp(gpu_figures[i + group.n].group, gpu_figures[i].group) == 0;)
-			group.n++;
-		if (only != NULL && strstr(gpu_figures[i].group, only) == NULL)
-			continue;
-		bench_progress(report, gpu_figures[i].name, i, gpu_n_figures);
-		why = in_child(group_run, report);
-		if (why == NULL)
-			continue;
-		report->n_results = before;
-		for (size_t j = 0; j < group.n; j++)
-			bench_skip(report, group.figures[j].name, "us", why);
+/* Mods: those with numbers in them are compiled here, soft_cap is built in. */
+#define MOD(of, title, mod, wanted, ...)                                                                      \
+	{                                                                                                     \
+		.group = "mods of " of, .name = of ", " title, .limit = of " without mods", .target = wanted, \
+		.score = mod, __VA_ARGS__                                                                     \
 	}
-	bench_progress(report, NULL, 0, 0);
-}
+
+#define BATCH_16_8K KV_ROWS({ 16, 1, 8192 })
+#define PROMPT_8K KV_ROWS({ 1, 8192, 8192 })
+
+static const struct kv_case cases[] = {
+	/* Limits */
+	{ .group = "limits", .name = "empty kernel", .work = KV_EMPTY, KV_ROWS({ 64, 1, 4096 }) },
+	{ .group = "limits", .name = "1 GB read", .work = KV_READ, KV_ROWS({ 64, 1, 4096 }) },
+	{ .group = "limits", .name = "1 GB read and written", .work = KV_COPY_HALF, KV_ROWS({ 64, 1, 4096 }) },
+	{ .group = "limits", .name = "plan of 64 rows", .work = KV_PLAN, KV_ROWS({ 64, 1, 4096 }) },
+
+	/* Decode: those that say most come first, for a run may be cut short. */
+	DECODE("decode 16 x 8k", "<= 1.03 and 3 us", BATCH_16_8K),
+	DECODE("decode 1 x 8k", "<= 13 us", KV_ROWS({ 1, 1, 8192 })),
+	DECODE("decode 1 x 1k", "<= 5 us", KV_ROWS({ 1, 1, 1024 })),
+	DECODE("decode 1 x 32k", "<= 36 us", KV_ROWS({ 1, 1, 32768 })),
+	DECODE("decode 64 x 8k", "<= 1.03 and 3 us", KV_ROWS({ 64, 1, 8192 })),
+	DECODE("decode 64 x 1k", "<= 1.03 and 3 us", KV_ROWS({ 64, 1, 1024 })),
+	DECODE("decode 64 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 64, 1, 32768 })),
+	DECODE("decode 8 x 1k", "<= 12 us", KV_ROWS({ 8, 1, 1024 })),
+	DECODE("decode 8 x 4k", "<= 36 us", KV_ROWS({ 8, 1, 4096 })),
+	DECODE("decode 16 x 1k", NULL, KV_ROWS({ 16, 1, 1024 })),
+	DECODE("decode 256 x 1k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 1024 })),
+	DECODE("decode 16 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 16, 1, 32768 })),
+	DECODE("decode 256 x 8k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 8192 })),
+	DECODE("decode 256 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 32768 })),
+
+	/* As many bytes, in rows alike and unlike. */
+	{ .group = "skew", .name = "decode 64 x 3056", KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew",
+	  .name = "decode 1 x 128k, 63 x 1k",
+	  .limit = "decode 64 x 3056",
+	  .target = "<= 1.05",
+	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
+
+	PLACES("decode 16 x 8k, page 16", 16, "<= 1.01"),
+	PLACES("decode 16 x 8k, page 1", 1, "<= 1.05"),
+	PLACES("decode 16 x 8k, page 64", 64, "<= 1.01"),
+
+	{ .group = "e4m3", .name = "decode 16 x 8k, bf16", BATCH_16_8K },
+	{ .group = "e4m3",
+	  .name = "decode 16 x 8k, e4m3",
+	  .limit = "decode 16 x 8k, bf16",
+	  .target = "<= 0.54",
+	  .dtype = PAGED_E4M3,
+	  BATCH_16_8K },
+
+	/* Prompts and mixes */
+	PREFILL("prefill 1 x 8k", PROMPT_8K),
+	PREFILL("prefill 512 of 8k", KV_ROWS({ 1, 512, 8192 })),
+	PREFILL("prefill 1 x 32k", KV_ROWS({ 1, 32768, 32768 })),
+	PREFILL("mixed 2 x q2k, 8 x 1k", KV_ROWS({ 2, 2048, 2048 }, { 8, 1, 1024 })),
+	PREFILL("mixed 2 x q4k, 32 x 1k", KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 })),
+
+	/* Append and copies */
+	APPEND("append 256 x 1", "<= 3 us", KV_ROWS({ 256, 1, 1024 })),
+	APPEND("append 8 x 1", "<= 3 us", KV_ROWS({ 8, 1, 1024 })),
+	APPEND("append 5000", "<= 12 us", KV_ROWS({ 1, 5000, 5000 })),
+	APPEND("append 4993, 7 x 1", "<= 12 us", KV_ROWS({ 1, 4993, 4993 }, { 7, 1, 1024 })),
+	APPEND("append 8 x 625", "<= 12 us", KV_ROWS({ 8, 625, 625 })),
+	{ .group = "pages",
+	  .name = "pages copied, 1024 of 32 layers",
+	  .limit = "as many bytes by the driver",
+	  .target = "<= 1.1",
+	  .work = KV_PAGES,
+	  KV_ROWS({ 1, 1, 16384 }) },
+	{ .group = "pages", .name = "as many bytes by the driver", .work = KV_COPY_ALL, KV_ROWS({ 1, 1, 16384 }) },
+
+	SERVED("vmm"),
+	SERVED("legacy"),
+
+	{ .group = "mods of decode", .name = "decode without mods", BATCH_16_8K },
+	MOD("decode", "soft_cap built in", "soft_cap", "<= 1.02", BATCH_16_8K),
+	MOD("decode", "alibi compiled", "alibi(32.0)", "<= 1.05", BATCH_16_8K),
+	MOD("decode", "soft_cap compiled", "soft_cap(50.0)", "<= 1.05", BATCH_16_8K),
+	{ .group = "mods of prefill", .name = "prefill without mods", .page_size = 64, PROMPT_8K },
+	MOD("prefill", "soft_cap built in", "soft_cap", "<= 1.5", .page_size = 64, PROMPT_8K),
+	MOD("prefill", "alibi compiled", "alibi(32.0)", "<= 1.05", .page_size = 64, PROMPT_8K),
+	MOD("prefill", "soft_cap compiled", "soft_cap(50.0)", "<= 1.5", .page_size = 64, PROMPT_8K),
+
+	/* 128 query heads on one latent head: computing is its limit, so no goal */
+	{ .group = "latent",
+	  .name = "latent decode 16 x 8k",
+	  .limit = "latent pages read",
+	  .latent = true,
+	  .page_size = 64,
+	  BATCH_16_8K },
+	{ .group = "latent",
+	  .name = "latent pages read",
+	  .work = KV_READ,
+	  .latent = true,
+	  .page_size = 64,
+	  BATCH_16_8K },
+};
 
 const struct bench_suite bench_suite_gpu = {
 	.name = "gpu",
 	.what = "a layer of decode, prefill and append on a GPU, beside reading the same pages",
-	.run = run,
+	.run = kv_gpu_run,
+	.kv_cases = cases,
+	.n_kv_cases = BENCH_N(cases),
 	.special = true,
 };

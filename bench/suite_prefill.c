@@ -1,64 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefill, in one piece and in chunks, and batches that decode beside: beside the peak of the best matrix unit. */
-#include "bench/kv_scene.h"
+/* Prefill, in one piece and in chunks, and batches that decode as well: next to the peak of the best matrix unit. */
+#include "bench/kv.h"
 
-/* Beside as many operations on registers, pages in their order, and PyTorch. */
-#define PREFILL(title, share, places, faster, ...)                                                     \
-	{ .group = title,                                                                              \
-	  .name = title,                                                                               \
-	  .relations = { { BENCH_AGAINST_LIMIT, BENCH_SHARE, title ": peak", share },                  \
-			 { BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, title ", pages in order", places },  \
-			 { BENCH_AGAINST_TORCH, BENCH_FASTER, title ": torch", faster } },             \
-	  __VA_ARGS__ },                                                                               \
-		{ .group = title, .name = title ", pages in order", .contiguous = true, __VA_ARGS__ }, \
-		{ .group = title, .name = title ": peak", .work = KV_PEAK, __VA_ARGS__ },              \
-	{                                                                                              \
-		.group = title, .name = title ": torch", .work = KV_TORCH, __VA_ARGS__                 \
+/* Next to as many operations on registers, pages in their order, and PyTorch. */
+#define PREFILL(title, share, places, faster, ...)                                  \
+	{                                                                           \
+		.name = title, .derived = KV_REGISTERS | KV_IN_ORDER | KV_BY_TORCH, \
+		.targets = { share, places, faster }, __VA_ARGS__                   \
 	}
 
-/* A block that is seen, beside one of causal alone. */
-#define MOD(title, wanted, ...)                                                                                       \
-	{                                                                                                             \
-		.group = "mods", .name = "prefill 2k of 2k " title, .rows = PROMPT_2K, .by_block = true,              \
-		.relations = { { BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted } }, __VA_ARGS__ \
+/* A block that is seen, next to one of causal alone. */
+#define MOD(title, wanted, ...)                                                                                  \
+	{                                                                                                        \
+		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .by_block = true,                 \
+		.relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted }, __VA_ARGS__ \
 	}
 
 /* FlashInfer-Bench's gqa_paged_prefill_causal, a prompt and a chunk of 1k. */
-#define GQA(q, kv, page)                                                                             \
-	PREFILL("prefill " #q "/" #kv " heads, pages of " #page, NULL, NULL, NULL,                   \
-		.rows = KV_ROWS({ 1, 1024, 1024 }, { 1, 1024, 2048 }), .q_heads = q, .kv_heads = kv, \
-		.page_size = page, .more = true)
+#define GQA(q, kv, page)                                                                                        \
+	PREFILL("prefill " #q "/" #kv " heads, pages of " #page, NULL, NULL, NULL,                              \
+		KV_ROWS({ 1, 1024, 1024 }, { 1, 1024, 2048 }), .q_heads = q, .kv_heads = kv, .page_size = page, \
+		.more = true)
 
 #define PROMPT_2K KV_ROWS({ 1, 2048, 2048 })
 
-static const struct kv_case figures[] = {
-	PREFILL("prefill 512 of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 512, 4096 })),
+static const struct kv_case cases[] = {
+	PREFILL("prefill 512 of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", KV_ROWS({ 1, 512, 4096 })),
 
 	/* vLLM's attention_benchmarks: prompts, chunks, and both beside decoding. */
-	PREFILL("prefill 512 of 512", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 512, 512 })),
-	PREFILL("prefill 2k of 2k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = PROMPT_2K),
-	PREFILL("prefill 4k of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 4096, 4096 })),
-	PREFILL("chunk 1k of 2k", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 1, 1024, 2048 })),
-	PREFILL("chunks 2 x 1k of 4k", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 2, 1024, 4096 })),
-	PREFILL("mixed 2 x 2k, 8 x 1 of 1k", NULL, "<= 1.02", ">= 1.8",
-		.rows = KV_ROWS({ 2, 2048, 2048 }, { 8, 1, 1024 })),
-	PREFILL("mixed 4 x 1k, 16 x 1 of 2k", NULL, "<= 1.02", ">= 1.8",
-		.rows = KV_ROWS({ 4, 1024, 1024 }, { 16, 1, 2048 })),
+	PREFILL("prefill 512 of 512", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 1, 512, 512 })),
+	PREFILL("prefill 2k of 2k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", PROMPT_2K),
+	PREFILL("prefill 4k of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", KV_ROWS({ 1, 4096, 4096 })),
+	PREFILL("chunk 1k of 2k", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 1, 1024, 2048 })),
+	PREFILL("chunks 2 x 1k of 4k", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 2, 1024, 4096 })),
+	PREFILL("mixed 2 x 2k, 8 x 1 of 1k", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 2, 2048, 2048 }, { 8, 1, 1024 })),
+	PREFILL("mixed 4 x 1k, 16 x 1 of 2k", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 4, 1024, 1024 }, { 16, 1, 2048 })),
 	/* benchmark_cpu_attn, an eighth of its batch. */
-	PREFILL("prefill 8 x 512 of 512, pages of 128", NULL, "<= 1.02", ">= 1.8", .rows = KV_ROWS({ 8, 512, 512 }),
+	PREFILL("prefill 8 x 512 of 512, pages of 128", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 8, 512, 512 }),
 		.page_size = 128),
 
 	/* More of theirs: attention_benchmarks, benchmark_cpu_attn, bench_batch_attention. */
-	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, .rows = KV_ROWS({ 1, 8192, 8192 }), .more = true),
-	PREFILL("mixed 2 x 4k, 32 x 1 of 1k", NULL, NULL, NULL, .rows = KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 }),
+	PREFILL("prefill 8k of 8k", NULL, NULL, NULL, KV_ROWS({ 1, 8192, 8192 }), .more = true),
+	PREFILL("mixed 2 x 4k, 32 x 1 of 1k", NULL, NULL, NULL, KV_ROWS({ 2, 4096, 4096 }, { 32, 1, 1024 }),
 		.more = true),
-	PREFILL("prefill 64 x 512 of 512, pages of 128", NULL, NULL, NULL, .rows = KV_ROWS({ 64, 512, 512 }),
-		.page_size = 128, .more = true),
-	PREFILL("mixed 2 x 1k, 32 x 1 of 4k, pages of 1", NULL, NULL, NULL,
-		.rows = KV_ROWS({ 2, 1024, 4096 }, { 32, 1, 4096 }), .page_size = 1, .more = true),
+	PREFILL("prefill 64 x 512 of 512, pages of 128", NULL, NULL, NULL, KV_ROWS({ 64, 512, 512 }), .page_size = 128,
+		.more = true),
+	PREFILL("mixed 2 x 1k, 32 x 1 of 4k, pages of 1", NULL, NULL, NULL, KV_ROWS({ 2, 1024, 4096 }, { 32, 1, 4096 }),
+		.page_size = 1, .more = true),
 	KV_GQA_SHAPES(GQA),
 
-	{ .group = "mods", .name = "prefill 2k of 2k causal", .rows = PROMPT_2K, .by_block = true },
+	{ .group = "mods", .name = "prefill 2k of 2k causal", PROMPT_2K, .by_block = true },
 	MOD("window", "<= 1.05", .mask = "sliding_window", .window = 1024),
 	MOD("document", "<= 1.05", .mask = "document"),
 	MOD("alibi", "<= 1.10", .score = "alibi"),
@@ -68,8 +59,8 @@ static const struct kv_case figures[] = {
 const struct bench_suite bench_suite_prefill = {
 	.name = "prefill",
 	.what = "attention of many query rows a sequence, beside the peak of the best matrix unit",
-	.run = kv_suite_run,
-	.kv_cases = figures,
-	.n_kv_cases = BENCH_N(figures),
+	.run = kv_host_run,
+	.kv_cases = cases,
+	.n_kv_cases = BENCH_N(cases),
 	.against = 1u << BENCH_AGAINST_CONTIGUOUS | 1u << BENCH_AGAINST_TORCH,
 };

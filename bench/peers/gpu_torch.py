@@ -28,7 +28,7 @@ COLD_BYTES = 256e6
 MOST_BYTES = 40e9
 SAMPLES, SAMPLING_US, LEAST_SAMPLES, WARM_UPS = 31, 4e5, 5, 3
 
-# Of bench/gpu_figures.c: a name, and rows that are alike as (how many, query rows, tokens).
+# Of bench/suite_gpu.c: a name, and rows that are alike as (how many, query rows, tokens).
 CASES = [
     ("decode 16 x 8k", [(16, 1, 8192)]),
     ("decode 1 x 8k", [(1, 1, 8192)]),

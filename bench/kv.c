@@ -1,0 +1,651 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups of cases: what is derived from the tables, sizes, pools and batches. */
+#include "bench/kv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/machine.h"
+#include "bench/threads.h"
+
+#define QUICK_TOKENS 72u
+#define QUICK_LAYERS 2u
+/* Of the free memory: for a group on the host, for a pool on a GPU, where a group may have two. */
+#define HOST_SHARE 0.6
+#define GPU_SHARE 0.45
+#define MOST_DIVISOR 64
+/* Halves of either sign from 0.5 to 2 as bf16, of moderate size as any other dtype. */
+#define HALVES_RANDOM 0x80ff80ff80ff80ffu
+#define HALVES_ALWAYS 0x3f003f003f003f00u
+#define BYTES_RANDOM 0x8787878787878787u
+#define BYTES_ALWAYS 0x3030303030303030u
+
+/* Derived cases */
+
+static const struct derived {
+	enum kv_derived bit;
+	const char *suffix;
+	enum kv_work work; /* KV_ATTEND: the same */
+	bool contiguous;
+	enum bench_against against;
+	enum bench_sense sense;
+} derived[] = {
+	{ KV_PAGES_READ, ": pages read", KV_READ, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_ROOFLINE, ": roofline", KV_ROOF, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_REGISTERS, ": peak", KV_PEAK, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_COPIED, ": copied", KV_COPY, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_IN_ORDER, ", pages in order", KV_ATTEND, true, BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES },
+	{ KV_READ_IN_ORDER, ": read in order", KV_READ, true, BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES },
+	{ KV_BY_TORCH, ": torch", KV_TORCH, false, BENCH_AGAINST_TORCH, BENCH_FASTER },
+	{ KV_GPU_IN_ORDER, " in order", KV_ATTEND, true, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_GPU_PAGES_READ, ": pages read", KV_READ, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+	{ KV_GPU_COPIED, ": copied", KV_COPY, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
+};
+
+static void
+relate(struct bench_case *result, struct bench_relation relation)
+{
+	size_t i = 0;
+
+	while (result->relations[i].to != NULL)
+		i++;
+	result->relations[i] = relation;
+}
+
+static struct kv_fixture *
+fixture_add(struct kv_group *group, const struct kv_case *of)
+{
+	struct kv_fixture *fixture = &group->fixtures[group->n++];
+
+	if (group->n > BENCH_MAX_CASES)
+		bench_die("%s: more than %d cases", of->name, BENCH_MAX_CASES);
+	*fixture = (struct kv_fixture){ .of = *of, .group = group };
+	fixture->result = (struct bench_case){
+		.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
+	};
+	return fixture;
+}
+
+static void
+derive(struct kv_group *group, struct kv_fixture *from, const struct derived *how)
+{
+	const struct kv_case *base = &from->of;
+	struct kv_case of = *base;
+	struct kv_fixture *fixture;
+	char *name;
+
+	if (asprintf(&name, "%s%s", base->name, how->suffix) < 0)
+		bench_die("out of memory");
+	of.name = name;
+	of.work = how->work == KV_ATTEND ? base->work : how->work;
+	of.contiguous = how->contiguous;
+	of.limit = of.target = NULL;
+	fixture = fixture_add(group, &of);
+	fixture->copied = base->work;
+	if (how->bit >= KV_GPU_IN_ORDER) {
+		if (from->result.limit == NULL)
+			from->result.limit = name;
+		return;
+	}
+	/* The read in order stands behind the read. */
+	relate(how->bit == KV_READ_IN_ORDER ? &from[1].result : &from->result,
+	       (struct bench_relation){
+		       how->against, how->sense, name,
+		       how->bit == KV_ROOFLINE || how->bit == KV_READ_IN_ORDER ? NULL : base->targets[how->against] });
+	if (how->bit == KV_BY_TORCH && (base->derived & KV_READ_IN_ORDER) != 0)
+		relate(&from[1].result, (struct bench_relation){ how->against, how->sense, name, NULL });
+}
+
+/* A case and those derived from it. */
+static void
+case_add(struct kv_group *group, const struct kv_case *of)
+{
+	struct kv_fixture *fixture = fixture_add(group, of);
+
+	for (size_t i = 0; i < BENCH_N(derived); i++)
+		if ((of->derived & derived[i].bit) != 0)
+			derive(group, fixture, &derived[i]);
+	if (of->relation.to != NULL)
+		relate(&fixture->result, of->relation);
+}
+
+/* Groups */
+
+static bool
+related(const struct bench_case *result, enum bench_against against, const char *to)
+{
+	for (size_t i = 0; i < BENCH_MAX_RELATIONS && result->relations[i].to != NULL; i++)
+		if (result->relations[i].against == against && (to == NULL || strcmp(result->relations[i].to, to) == 0))
+			return true;
+	return false;
+}
+
+/* Keeps those with a ratio of the kind asked for, and those that they are compared with. */
+static void
+group_choose(struct kv_group *group, enum bench_against against)
+{
+	bool wanted[BENCH_MAX_CASES];
+	size_t n = 0;
+
+	for (size_t i = 0; i < group->n; i++) {
+		wanted[i] = related(&group->fixtures[i].result, against, NULL);
+		for (size_t j = 0; j < group->n && !wanted[i]; j++)
+			wanted[i] = related(&group->fixtures[j].result, against, group->fixtures[i].of.name);
+	}
+	for (size_t i = 0; i < group->n; i++)
+		if (wanted[i])
+			group->fixtures[n++] = group->fixtures[i];
+	group->n = n;
+}
+
+static const char *
+group_name(const struct kv_case *of)
+{
+	return of->group != NULL ? of->group : of->name;
+}
+
+/* The group that begins with case i, of as many cases as are returned. */
+static size_t
+group_make(struct kv_group *group, const struct bench_suite *suite, size_t i)
+{
+	const struct kv_case *cases = suite->kv_cases;
+	size_t n = 0;
+
+	group->n = group->n_pools = 0;
+	do
+		case_add(group, &cases[i + n++]);
+	while (i + n < suite->n_kv_cases && strcmp(group_name(&cases[i + n]), group_name(&cases[i])) == 0);
+	return n;
+}
+
+size_t
+kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct kv_group *group))
+{
+	const struct bench_options *options = report->options;
+	static struct kv_group group;
+	size_t n_groups = 0;
+
+	for (size_t i = 0, n; i < report->suite->n_kv_cases; i += n) {
+		const struct kv_case *first = &report->suite->kv_cases[i];
+
+		group.report = report;
+		group.gpu = on_gpu;
+		group.divisor = 1;
+		n = group_make(&group, report->suite, i);
+		if (options->only != NULL ? strstr(group_name(first), options->only) == NULL
+					  : first->more && !options->more)
+			continue;
+		if (!on_gpu)
+			group_choose(&group, options->against);
+		if (group.n == 0)
+			continue;
+		bench_progress(report, group_name(first), i, report->suite->n_kv_cases);
+		measure(&group);
+		n_groups++;
+	}
+	bench_progress(report, NULL, 0, 0);
+	return n_groups;
+}
+
+void
+kv_list(const struct bench_suite *suite)
+{
+	static struct kv_group group;
+
+	for (size_t i = 0; i < suite->n_kv_cases;) {
+		i += group_make(&group, suite, i);
+		for (size_t j = 0; j < group.n; j++) {
+			const struct bench_relation *relations = group.fixtures[j].result.relations;
+
+			if (relations[0].to == NULL)
+				continue;
+			printf("    %-36s", group.fixtures[j].of.name);
+			for (size_t r = 0; r < BENCH_MAX_RELATIONS && relations[r].to != NULL; r++)
+				printf(" %s%s%s", bench_against_name(relations[r].against),
+				       relations[r].target != NULL ? " " : "",
+				       relations[r].target != NULL ? relations[r].target : "");
+			puts(group.fixtures[j].of.more ? " (--long)" : "");
+		}
+	}
+}
+
+/* Sizes */
+
+static uint32_t
+within(uint32_t n, uint32_t least, uint32_t most)
+{
+	return n < least ? least : n > most ? most : n;
+}
+
+struct kv_rows
+kv_rows_at(const struct kv_fixture *fixture, size_t kind)
+{
+	struct kv_rows rows = fixture->of.rows[kind];
+	uint32_t toy = fixture->group->gpu ? 256 : 64;
+
+	if (rows.n == 0)
+		return rows;
+	rows.kv_len = within(rows.kv_len / fixture->group->divisor, rows.q_len, rows.kv_len);
+	if (!fixture->group->report->options->quick)
+		return rows;
+	rows.n = within(rows.n, 1, 3);
+	rows.kv_len = within(rows.kv_len / toy, 4, QUICK_TOKENS);
+	if (rows.q_len > 1)
+		rows.q_len = within(rows.q_len / toy, 2, rows.kv_len);
+	return rows;
+}
+
+struct kv_shape
+kv_shape_of(const struct kv_group *group, const struct kv_case *of)
+{
+	bool quick = group->report->options->quick;
+	struct kv_shape shape = { 32, 8, 128, 128 };
+
+	if (of->latent)
+		return (struct kv_shape){ quick ? 16 : 128, 1, 576, 512 };
+	if (of->q_heads != 0)
+		shape = (struct kv_shape){ of->q_heads, of->kv_heads, 128, 128 };
+	if (quick)
+		shape = (struct kv_shape){ 2 * (shape.q_heads / shape.kv_heads), 2, 64, 64 };
+	return shape;
+}
+
+static uint32_t
+page_size_of(const struct kv_case *of)
+{
+	return of->page_size != 0 ? of->page_size : 16;
+}
+
+enum paged_dtype
+kv_dtype(const struct kv_case *of)
+{
+	return of->dtype != PAGED_DTYPE_NONE ? of->dtype : PAGED_BF16;
+}
+
+/* Bytes of a token in the pages of a layer. */
+static double
+token_bytes(const struct kv_group *group, const struct kv_case *of)
+{
+	struct kv_shape shape = kv_shape_of(group, of);
+
+	return (double)shape.kv_heads * (shape.k_dim + (of->latent ? 0 : shape.v_dim)) * paged_dtype_size(kv_dtype(of));
+}
+
+/* Generously: tensors, and every case as if it had a pool of its own. */
+static double
+group_bytes(const struct kv_group *group)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < group->n; i++) {
+		double tokens = 0;
+
+		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+			struct kv_rows rows = kv_rows_at(&group->fixtures[i], kind);
+
+			tokens += (double)rows.n * rows.kv_len;
+		}
+		most = fmax(most, tokens * token_bytes(group, &group->fixtures[i].of));
+	}
+	return most * KV_MAX_POOLS;
+}
+
+/* Shorter rows, if the host's memory is short. */
+static void
+group_scale(struct kv_group *group)
+{
+	char *machine = group->report->machine;
+	double free_bytes = HOST_SHARE * machine_memory_bytes();
+	size_t n = strlen(machine);
+
+	while (free_bytes > 0 && group_bytes(group) > free_bytes && group->divisor < MOST_DIVISOR)
+		group->divisor *= 2;
+	if (group->divisor > 1)
+		snprintf(machine + n, sizeof(group->report->machine) - n, "; %s: lengths divided by %u",
+			 group_name(&group->fixtures[0].of), group->divisor);
+}
+
+/* Pools */
+
+static bool
+alike(const struct kv_case *a, const struct kv_case *b)
+{
+	return page_size_of(a) == page_size_of(b) && kv_dtype(a) == kv_dtype(b) && a->latent == b->latent &&
+	       a->q_heads == b->q_heads && a->kv_heads == b->kv_heads;
+}
+
+static struct kv_pool *
+pool_of(struct kv_group *group, const struct kv_case *of)
+{
+	for (size_t i = 0; i < group->n_pools; i++)
+		if (alike(group->pools[i].like, of))
+			return &group->pools[i];
+	if (group->n_pools == KV_MAX_POOLS)
+		bench_die("%s: more than %d pools", of->name, KV_MAX_POOLS);
+	group->pools[group->n_pools] = (struct kv_pool){ .like = of };
+	return &group->pools[group->n_pools++];
+}
+
+/* Large enough for this fixture, too; on a GPU with pages that copies go to. */
+static void
+pool_grow(struct kv_pool *pool, struct kv_fixture *fixture)
+{
+	enum kv_work work = fixture->of.work;
+	bool copies = work == KV_COPY || work == KV_PAGES || work == KV_COPY_ALL;
+	uint32_t page_size = page_size_of(&fixture->of), n_pages;
+
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+		struct kv_rows rows = kv_rows_at(fixture, kind);
+
+		fixture->n_rows += rows.n;
+		fixture->n_pages += rows.n * ((rows.kv_len + page_size - 1) / page_size);
+		pool->max_length = rows.kv_len > pool->max_length ? rows.kv_len : pool->max_length;
+	}
+	n_pages = fixture->group->gpu && copies ? 2 * fixture->n_pages : fixture->n_pages;
+	pool->n_pages = n_pages > pool->n_pages ? n_pages : pool->n_pages;
+}
+
+static uint32_t
+layers_that_fit(const struct kv_group *group, const struct kv_pool *pool)
+{
+	double layer = token_bytes(group, pool->like) * page_size_of(pool->like) * pool->n_pages;
+	double share = GPU_SHARE * (double)gpu_free_bytes();
+	uint32_t n = group->report->options->quick ? QUICK_LAYERS : KV_GPU_LAYERS;
+
+	if (layer > share)
+		bench_die("%s: %.1f GB a layer, and %.1f GB of the GPU's memory for it", pool->like->name, layer / 1e9,
+			  share / 1e9);
+	while (layer * n > share)
+		n--;
+	return n;
+}
+
+static struct paged_pool_params
+pool_params(const struct kv_group *group, struct kv_pool *pool)
+{
+	struct kv_shape shape = kv_shape_of(group, pool->like);
+	struct paged_pool_params params = { .struct_size = sizeof(params), .name = pool->name };
+
+	params.n_layers = pool->n_layers = group->gpu ? layers_that_fit(group, pool) : 1;
+	params.n_kv_heads = shape.kv_heads;
+	params.k_dim = shape.k_dim;
+	params.v_dim = shape.v_dim;
+	params.v_in_k = pool->like->latent;
+	params.dtype = kv_dtype(pool->like);
+	params.page_size = page_size_of(pool->like);
+	params.n_pages = pool->n_pages;
+	params.n_slots = 16;
+	if (group->gpu) {
+		params.backend = "cuda";
+		params.max_length = pool->max_length;
+	}
+	return params;
+}
+
+void
+kv_fill(void *memory, size_t size, enum paged_dtype dtype)
+{
+	/* Scales of i8 are f32, of which such halves make moderate ones too. */
+	bool bytes = dtype == PAGED_E4M3 || dtype == PAGED_E5M2;
+	uint64_t random = bytes ? BYTES_RANDOM : HALVES_RANDOM, always = bytes ? BYTES_ALWAYS : HALVES_ALWAYS;
+	uint64_t state = 88172645463325252u, *words = memory;
+
+	for (size_t i = 0; i < size / sizeof(*words); i++) {
+		state ^= state << 13;
+		state ^= state >> 7;
+		state ^= state << 17;
+		words[i] = (state & random) | always;
+	}
+}
+
+static struct paged_client *
+served_open(const struct paged_pool_params *params, const char *export)
+{
+	struct paged_client *client = NULL;
+	enum paged_status status;
+	char text[512];
+
+	snprintf(text, sizeof(text),
+		 "pool %s {\n"
+		 " layers = %u kv-heads = %u head-dim = %u dtype = %s page-size = %u pages = %u\n"
+		 " sequences = 16 max-length = %u backend = cuda export = %s\n"
+		 "}\n",
+		 params->name, params->n_layers, params->n_kv_heads, params->k_dim, paged_dtype_name(params->dtype),
+		 params->page_size, params->n_pages, params->max_length, export);
+	status = paged_client_open(bench_daemon_start(text), NULL, &client);
+	bench_client_must(client, status);
+	return client;
+}
+
+static struct paged_client *
+embedded_open(const struct kv_group *group, const struct paged_pool_params *pools)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .n_threads = threads_number(),
+					      .cpus = threads_cpus(),
+					      .n_cpus = threads_number() };
+	struct paged_client *client = NULL;
+	enum paged_status status =
+		paged_client_open_embedded(pools, group->n_pools, group->gpu ? NULL : &params, &client);
+
+	bench_client_must(client, status);
+	return client;
+}
+
+static void
+pool_open(struct kv_group *group, struct kv_pool *pool)
+{
+	struct paged_pool_info *info = &pool->info;
+
+	bench_client_must(group->client, paged_pool_open(group->client, pool->name, &pool->pool));
+	info->struct_size = sizeof(*info);
+	bench_client_must(group->client, paged_pool_get_info(pool->pool, info));
+	if (group->gpu)
+		gpu_fill((uintptr_t)info->base, info->size, kv_dtype(pool->like));
+	else
+		kv_fill(info->base, info->size, kv_dtype(pool->like));
+	pool->permuted = bench_permutation(pool->n_pages);
+}
+
+static void
+pools_open(struct kv_group *group)
+{
+	struct paged_pool_params params[KV_MAX_POOLS];
+	const char *export = group->fixtures[0].of.export;
+
+	for (size_t i = 0; i < group->n_pools; i++) {
+		snprintf(group->pools[i].name, sizeof(group->pools[i].name), "pool%zu", i);
+		params[i] = pool_params(group, &group->pools[i]);
+	}
+	group->client = export != NULL ? served_open(params, export) : embedded_open(group, params);
+	for (size_t i = 0; i < group->n_pools; i++)
+		pool_open(group, &group->pools[i]);
+}
+
+/* Batches */
+
+bool
+kv_has_batch(const struct kv_fixture *fixture)
+{
+	enum kv_work work = fixture->of.work;
+
+	return work == KV_ATTEND || work == KV_APPEND || work == KV_GATHER || work == KV_PLAN;
+}
+
+static void
+rows_open(struct kv_fixture *fixture)
+{
+	uint32_t page_size = page_size_of(&fixture->of), row = 0, page = 0;
+	const struct kv_pool *pool = fixture->pool;
+
+	fixture->rows = bench_alloc(fixture->n_rows, sizeof(*fixture->rows));
+	fixture->pages = bench_alloc(pool->n_pages, sizeof(*fixture->pages));
+	for (uint32_t i = 0; i < pool->n_pages; i++)
+		fixture->pages[i] = fixture->of.contiguous || pool->permuted == NULL ? i : pool->permuted[i];
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+		struct kv_rows rows = kv_rows_at(fixture, kind);
+
+		for (uint32_t i = 0; i < rows.n; i++, row++) {
+			uint32_t n_pages = (rows.kv_len + page_size - 1) / page_size;
+
+			fixture->rows[row] = (struct paged_batch_row){ .pages = fixture->pages + page,
+								       .n_pages = n_pages,
+								       .q_len = rows.q_len,
+								       .kv_len = rows.kv_len };
+			if (fixture->group->gpu && fixture->of.work != KV_APPEND)
+				fixture->rows[row].flags = PAGED_ROW_NO_APPEND;
+			page += n_pages;
+			fixture->total_q += rows.q_len;
+		}
+	}
+}
+
+/* What one run of the work reads or computes. */
+static void
+amount(struct kv_fixture *fixture)
+{
+	const struct kv_shape *shape = &fixture->shape;
+	double token = token_bytes(fixture->group, &fixture->of), bytes = 0, flops = 0, appended = 0;
+	enum kv_work work = fixture->of.work, copied = work == KV_COPY ? fixture->copied : work;
+	bool decode = fixture->total_q == fixture->n_rows;
+
+	for (uint32_t row = 0; row < fixture->n_rows; row++) {
+		double q_len = fixture->rows[row].q_len, kv_len = fixture->rows[row].kv_len;
+
+		bytes += kv_len * token;
+		appended += 2 * q_len * token;
+		flops += q_len * (kv_len - (q_len - 1) / 2) * 2 * (shape->k_dim + shape->v_dim) * shape->q_heads;
+	}
+	if (fixture->of.by_block || work == KV_EMPTY || work == KV_PLAN)
+		return;
+	if (work == KV_PAGES || work == KV_COPY_ALL || copied == KV_PAGES)
+		fixture->result.bytes = fixture->group->gpu ? 2 * bytes * fixture->pool->n_layers : appended / 2;
+	else if (copied == KV_APPEND || copied == KV_GATHER)
+		fixture->result.bytes = appended;
+	else if (decode || work == KV_COPY_HALF)
+		fixture->result.bytes = bytes;
+	if (copied == KV_ATTEND || work == KV_PEAK || work == KV_ROOF || work == KV_TORCH)
+		fixture->result.flops = flops;
+	/* The larger of the two decides, and is printed. */
+	if (fixture->group->gpu && work == KV_ATTEND)
+		*(decode && !fixture->of.latent ? &fixture->result.flops : &fixture->result.bytes) = 0;
+}
+
+static struct paged_tensor
+tensor_open(const struct kv_fixture *fixture, enum paged_dtype dtype, uint32_t n_heads, uint32_t dim)
+{
+	size_t n = (size_t)fixture->total_q * n_heads * dim, size = n * paged_dtype_size(dtype);
+	struct paged_tensor tensor = { .dtype = dtype, .n_heads = n_heads, .dim = dim };
+
+	if (fixture->group->gpu) {
+		cuda_address address = gpu_alloc(size);
+
+		gpu_fill(address, size, dtype);
+		tensor.data = (void *)(uintptr_t)address;
+	} else {
+		tensor.data = bench_alloc(n, paged_dtype_size(dtype));
+		kv_fill(tensor.data, size, dtype);
+	}
+	return tensor;
+}
+
+static void
+rotary_open(struct kv_fixture *fixture)
+{
+	uint32_t n_positions = fixture->pool->max_length, dim = fixture->shape.k_dim;
+	float *cos_sin = bench_alloc((size_t)n_positions * dim, sizeof(*cos_sin));
+
+	for (uint32_t position = 0; position < n_positions; position++)
+		for (uint32_t i = 0; i < dim / 2; i++) {
+			float angle = (float)position * powf(10000.0f, -2.0f * (float)i / (float)dim);
+
+			cos_sin[(size_t)position * dim + i] = cosf(angle);
+			cos_sin[(size_t)position * dim + dim / 2 + i] = sinf(angle);
+		}
+	fixture->rotary = (struct paged_rotary){
+		.struct_size = sizeof(fixture->rotary), .cos_sin = cos_sin, .n_positions = n_positions, .dim = dim
+	};
+	fixture->append.rotary = &fixture->rotary;
+}
+
+static void
+batch_open(struct kv_fixture *fixture)
+{
+	enum paged_dtype from = fixture->of.from != PAGED_DTYPE_NONE ? fixture->of.from : PAGED_BF16;
+	struct paged_client *client = fixture->group->client;
+	const struct kv_shape *shape = &fixture->shape;
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = fixture->n_rows };
+
+	if (fixture->group->gpu) {
+		params.max_q_tokens = fixture->total_q;
+		params.max_q_heads = shape->q_heads;
+	}
+	bench_client_must(client, paged_batch_create(fixture->pool->pool, &params, &fixture->batch));
+	bench_client_must(client, fixture->group->gpu
+					  ? paged_batch_stream(fixture->batch, gpu.stream)
+					  : paged_batch_plan(fixture->batch, fixture->n_rows, fixture->rows));
+	fixture->attention.struct_size = sizeof(fixture->attention);
+	fixture->append.struct_size = sizeof(fixture->append);
+	if (fixture->of.work == KV_ATTEND) {
+		fixture->q = tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->k_dim);
+		fixture->out = tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->v_dim);
+	} else if (fixture->of.work != KV_PLAN) {
+		fixture->k = tensor_open(fixture, from, shape->kv_heads, shape->k_dim);
+		fixture->v = tensor_open(fixture, from, shape->kv_heads, shape->v_dim);
+	}
+	if (fixture->of.rotary)
+		rotary_open(fixture);
+	if (fixture->of.mask != NULL || fixture->of.score != NULL || fixture->of.by_block)
+		kv_mods_open(fixture);
+}
+
+void
+kv_group_open(struct kv_group *group)
+{
+	static struct kv_pool none;
+
+	if (!group->gpu)
+		group_scale(group);
+	for (size_t i = 0; i < group->n; i++) {
+		struct kv_fixture *fixture = &group->fixtures[i];
+		bool has_pool = fixture->of.work != KV_PEAK && fixture->of.work != KV_TORCH;
+		struct kv_pool *pool = has_pool ? pool_of(group, &fixture->of) : &none;
+
+		fixture->group = group;
+		fixture->pool = pool;
+		fixture->shape = kv_shape_of(group, &fixture->of);
+		pool_grow(pool, fixture);
+	}
+	if (group->n_pools > 0)
+		pools_open(group);
+	for (size_t i = 0; i < group->n; i++) {
+		rows_open(&group->fixtures[i]);
+		amount(&group->fixtures[i]);
+		if (kv_has_batch(&group->fixtures[i]))
+			batch_open(&group->fixtures[i]);
+	}
+}
+
+void
+kv_group_close(struct kv_group *group)
+{
+	for (size_t i = 0; i < group->n; i++) {
+		struct kv_fixture *fixture = &group->fixtures[i];
+		void *const memory[] = { fixture->q.data, fixture->out.data,  fixture->k.data,
+					 fixture->v.data, fixture->documents, (void *)fixture->rotary.cos_sin,
+					 fixture->rows,   fixture->pages };
+
+		paged_mods_destroy(fixture->attention.mods);
+		paged_mod_destroy(fixture->mask);
+		paged_mod_destroy(fixture->score);
+		paged_batch_destroy(fixture->batch);
+		for (size_t j = 0; j < BENCH_N(memory); j++)
+			free(memory[j]);
+	}
+	paged_client_close(group->client);
+	group->client = NULL;
+	for (size_t i = 0; i < group->n_pools; i++)
+		free(group->pools[i].permuted);
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * kv.h - cases of attention and append, on the host or a GPU, and the batches that they measure
+ *
+ * A suite is a table of struct kv_case.  Cases of a group share pools, are
+ * sampled in turn and are related to each other.  Everything goes through the
+ * public API, over explicit page tables, so that the same pool serves permuted
+ * and contiguous ones.
+ *
+ * On a GPU a pool has as many layers as fit, at most those of a model, and a
+ * captured graph goes through them in turn, so that each call finds its keys
+ * and values in memory and not in the cache.
+ */
+#ifndef PAGED_BENCH_KV_H
+#define PAGED_BENCH_KV_H
+
+#include "bench/bench.h"
+#include "bench/gpu.h"
+#include "bench/limits.h"
+#include "bench/torch.h"
+#include "kernels/kernels.h"
+
+#define KV_ROW_KINDS 3
+#define KV_MAX_POOLS 5
+#define KV_GPU_LAYERS 32u
+
+/** Rows of a batch that are alike. */
+struct kv_rows {
+	uint32_t n, q_len, kv_len;
+};
+
+enum kv_work {
+	KV_ATTEND,
+	KV_APPEND,
+	KV_GATHER, /* what was appended, into tensors */
+	KV_PAGES,  /* pages to other pages: the first row's into the second's, on a GPU all into free ones */
+	KV_PLAN,   /* the batch's plan alone */
+	KV_READ,   /* the batch's pages, as fast as they can be read */
+	KV_COPY,   /* as many bytes as the case that it was derived from copies, and where it does */
+	KV_PEAK,   /* as many operations, on registers alone */
+	KV_ROOF,   /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
+	KV_TORCH,  /* PyTorch's best on contiguous K and V */
+	/* On a GPU: */
+	KV_EMPTY,     /* a kernel that does nothing */
+	KV_COPY_HALF, /* one half of the batch's pages to the other, by cuMemcpyDtoD */
+	KV_COPY_ALL,  /* the batch's pages of all layers, by cuMemcpyDtoD */
+};
+
+/** Cases that are derived from a case, by a suffix of its name, and what its ratios are to. */
+enum kv_derived {
+	KV_PAGES_READ = 1,
+	KV_ROOFLINE = 2,
+	KV_REGISTERS = 4,
+	KV_COPIED = 8,
+	KV_IN_ORDER = 16,      /* of the same pages, not permuted */
+	KV_READ_IN_ORDER = 32, /* what KV_PAGES_READ is compared with */
+	KV_BY_TORCH = 64,
+	/* On a GPU the first of them is the limit. */
+	KV_GPU_IN_ORDER = 128,
+	KV_GPU_PAGES_READ = 256,
+	KV_GPU_COPIED = 512,
+};
+
+/** What is measured, as it is written down. */
+struct kv_case {
+	const char *name;
+	const char *group; /* NULL: the case and those derived from it */
+	enum kv_work work;
+	struct kv_rows rows[KV_ROW_KINDS];
+	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
+	uint32_t page_size;         /* 0: 16 */
+	bool contiguous;            /* pages in their order, not permuted */
+	bool latent;                /* MLA: one head of 576, its first 512 are V */
+	enum paged_dtype dtype;     /* of the pool; 0: bf16 */
+	enum paged_dtype from;      /* of tensors that are appended; 0: bf16 */
+	const char *mask, *score;   /* besides causal; with the arrays window, doc, heads and cap */
+	uint32_t window;
+	bool more;     /* left out unless asked for */
+	bool by_block; /* nanoseconds for each block of 128 tokens and query rows that is seen */
+	bool rotary;
+	const char *export; /* a pagedd serves the pool, and exports it by this; NULL: the owner is in this process */
+	unsigned int derived;
+	const char *targets[BENCH_N_AGAINST]; /* of the ratios to derived cases */
+	struct bench_relation relation;       /* to a case of the group */
+	const char *limit, *target;           /* as struct bench_case has them */
+};
+
+/** Rows in braces: of each kind how many, query rows, tokens. */
+#define KV_ROWS(...) .rows = { __VA_ARGS__ }
+
+/** Query heads, KV heads and page sizes of FlashInfer-Bench's gqa_paged_*_d128. */
+#define KV_GQA_PAGES(shape, q, kv) shape(q, kv, 1), shape(q, kv, 64)
+#define KV_GQA_HEADS(shape, q) KV_GQA_PAGES(shape, q, 8), KV_GQA_PAGES(shape, q, 4), KV_GQA_PAGES(shape, q, 2)
+#define KV_GQA_SHAPES(shape) \
+	KV_GQA_HEADS(shape, 32), KV_GQA_HEADS(shape, 16), KV_GQA_HEADS(shape, 24), KV_GQA_HEADS(shape, 48)
+
+struct kv_shape {
+	uint32_t q_heads, kv_heads, k_dim, v_dim;
+};
+
+struct kv_pool {
+	const struct kv_case *like; /* the first case that needs it */
+	char name[32];
+	struct paged_pool *pool;
+	struct paged_pool_info info;
+	uint32_t n_pages, n_layers, max_length;
+	uint32_t *permuted;
+};
+
+/** A case, ready to be sampled. */
+struct kv_fixture {
+	struct kv_case of;
+	enum kv_work copied; /* KV_COPY: of the case that it was derived from */
+	struct bench_case result;
+	const struct kv_group *group;
+	const struct kv_pool *pool;
+	struct kv_shape shape;
+	uint32_t n_rows, total_q, n_pages;
+	struct paged_batch_row *rows;
+	uint32_t *pages; /* all of the pool's; the batch has the first n_pages */
+	struct paged_batch *batch;
+	struct paged_tensor q, out, k, v;
+	struct paged_attention_params attention;
+	struct paged_append_params append;
+	struct paged_rotary rotary;
+	struct paged_mod *mask, *score;
+	int32_t *documents;
+	/* On the host: */
+	double n_blocks;      /* seen, with by_block */
+	enum limit_unit unit; /* of the peak */
+	size_t n_repeats;     /* of the work, a sample */
+	struct limit_read read;
+	struct limit_copy copy;
+	struct layout layout; /* of KV_PAGES; so is the team */
+	struct kernel_team *team;
+	struct torch_case torch;
+	/* On a GPU: */
+	struct gpu_graph graph;
+	uint32_t n_calls; /* of a graph */
+	cuda_address table;
+	cuda_function copy_pages;
+	struct paged_plan_device_params plan;
+};
+
+struct kv_group {
+	struct bench_report *report;
+	bool gpu;
+	uint32_t divisor; /* of tokens, where memory is short; 1: as written */
+	struct paged_client *client;
+	struct kv_pool pools[KV_MAX_POOLS];
+	size_t n_pools;
+	struct kv_fixture fixtures[BENCH_MAX_CASES];
+	size_t n;
+};
+
+/** kv_groups_run - calls `measure` for each group of the suite that the options ask for; returns their number */
+size_t kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct kv_group *group));
+
+/** kv_list - a line for each case that has relations, and these */
+void kv_list(const struct bench_suite *suite);
+
+/** kv_host_run - the run of suites without a GPU */
+void kv_host_run(struct bench_report *report);
+
+/** kv_gpu_run - the run of the suite for a GPU */
+void kv_gpu_run(struct bench_report *report);
+
+struct kv_rows kv_rows_at(const struct kv_fixture *fixture, size_t kind);
+struct kv_shape kv_shape_of(const struct kv_group *group, const struct kv_case *of);
+enum paged_dtype kv_dtype(const struct kv_case *of);
+
+/** kv_group_open - pools for all fixtures of the group that need one, and the batches */
+void kv_group_open(struct kv_group *group);
+void kv_group_close(struct kv_group *group);
+
+/** kv_has_batch - its work is a call of the public API with a batch */
+bool kv_has_batch(const struct kv_fixture *fixture);
+
+/** kv_fill - moderate numbers of either sign, the same in every run */
+void kv_fill(void *memory, size_t size, enum paged_dtype dtype);
+
+/** kv_mods_open - the case's masks and scores, bound; and how many blocks are seen */
+void kv_mods_open(struct kv_fixture *fixture);
+
+#endif

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Cases on a GPU: medians of a layer of a captured graph, by the device's
+ * clock.  Each group is measured in a process of its own, which leaves the next
+ * one a device without its errors.  SIGTERM and SIGINT end the run after the
+ * group that is being measured, and the results so far are printed.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "bench/kv.h"
+#include "kernels/cuda/images.h"
+#include "kernels/cuda/kernels.h"
+
+#define GROUP_LIMIT_S 120
+#define CASE_S 0.4 /* of sampling */
+#define WARM_UPS 3
+#define READER_TRIES 4
+
+static volatile sig_atomic_t stopped;
+
+static void
+stop(int number)
+{
+	(void)number;
+	stopped = 1;
+}
+
+/* Work */
+
+static cuda_address
+layer_address(const struct kv_fixture *fixture, uint32_t call)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+
+	return (uintptr_t)info->base + info->k.offset + call % info->n_layers * info->k.layer_stride;
+}
+
+static uint64_t
+layer_page_bytes(const struct kv_fixture *fixture)
+{
+	return fixture->pool->info.page_bytes / fixture->pool->info.n_layers;
+}
+
+static void
+read_pages(const struct kv_fixture *fixture, uint32_t call, uint32_t n_pages)
+{
+	uint32_t pieces = (uint32_t)(layer_page_bytes(fixture) / GPU_READER_PIECE);
+
+	gpu_read((struct gpu_reader_params){ .address = layer_address(fixture, call),
+					     .page_stride = fixture->pool->info.k.page_stride,
+					     .table = fixture->table,
+					     .pieces_of_page = pieces,
+					     .n_pieces = n_pages * pieces });
+}
+
+static void
+copy_behind(cuda_address from, uint64_t size)
+{
+	gpu_must(gpu.cuda.driver.copy(from + size, from, size, gpu.stream));
+}
+
+static void
+copy_pages(const struct kv_fixture *fixture)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+	const struct paged_plane_info *const planes[] = { &info->k, &info->v };
+	struct cuda_copy_params params = { .n_planes = 2,
+					   .n_copies = fixture->n_pages,
+					   .n_layers = info->n_layers,
+					   .n_heads = info->n_kv_heads,
+					   .page_size = info->page_size };
+
+	for (unsigned int i = 0; i < 2; i++) {
+		params.from.address[i] = (uintptr_t)info->base + planes[i]->offset;
+		params.from.layer_stride[i] = planes[i]->layer_stride;
+		params.from.page_stride[i] = planes[i]->page_stride;
+		params.from.head_stride[i] = planes[i]->head_stride;
+		params.token_stride[i] = (uint32_t)planes[i]->token_stride;
+	}
+	params.from.n_pages = info->n_pages;
+	params.to = params.from;
+	params.from.pages = fixture->table;
+	params.to.pages = fixture->table + (uint64_t)fixture->n_pages * sizeof(uint32_t);
+	gpu_must(gpu.cuda.driver.launch(fixture->copy_pages, gpu.reader_blocks, 1, 1, CUDA_COPY_THREADS, 1, 1, 0,
+					gpu.stream, (void *[]){ &params }, NULL));
+}
+
+static void
+call_work(struct kv_fixture *fixture, uint32_t call)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+	struct paged_client *client = fixture->group->client;
+	uint64_t layer_bytes = layer_page_bytes(fixture);
+	uint32_t layer = call % info->n_layers;
+
+	switch (fixture->of.work) {
+	case KV_ATTEND:
+		bench_client_must(client, paged_attention(fixture->batch, layer, &fixture->q, &fixture->out,
+							  &fixture->attention));
+		return;
+	case KV_APPEND:
+		bench_client_must(client, paged_append(fixture->batch, layer, &fixture->k,
+						       info->v_in_k ? NULL : &fixture->v, NULL));
+		return;
+	case KV_PLAN:
+		bench_client_must(client, paged_batch_plan_device(fixture->batch, &fixture->plan));
+		return;
+	case KV_PAGES:
+		copy_pages(fixture);
+		return;
+	case KV_READ:
+		read_pages(fixture, call, fixture->n_pages);
+		return;
+	case KV_EMPTY:
+		read_pages(fixture, call, 0);
+		return;
+	case KV_COPY:
+		copy_behind(layer_address(fixture, call), layer_bytes / info->page_size * fixture->total_q);
+		return;
+	case KV_COPY_HALF:
+		copy_behind(layer_address(fixture, call), layer_bytes * fixture->n_pages / 2);
+		return;
+	case KV_COPY_ALL:
+		copy_behind(layer_address(fixture, 0), info->page_bytes * fixture->n_pages);
+		return;
+	default:
+		bench_die("%s: not on a GPU", fixture->of.name);
+	}
+}
+
+/* All of a graph. */
+static void
+graph_work(void *argument)
+{
+	struct kv_fixture *fixture = argument;
+
+	if (kv_has_batch(fixture) && fixture->of.work != KV_PLAN)
+		bench_client_must(fixture->group->client, paged_batch_plan_device(fixture->batch, &fixture->plan));
+	for (uint32_t call = 0; call < fixture->n_calls; call++)
+		call_work(fixture, call);
+}
+
+/* Fixtures */
+
+static void
+plan_open(struct kv_fixture *fixture)
+{
+	uint32_t n = fixture->n_rows;
+	int32_t *q_indptr = bench_alloc(n + 1, sizeof(*q_indptr)), *kv_len = bench_alloc(n, sizeof(*kv_len));
+
+	for (uint32_t r = 0; r < n; r++) {
+		q_indptr[r + 1] = q_indptr[r] + (int32_t)fixture->rows[r].q_len;
+		kv_len[r] = (int32_t)fixture->rows[r].kv_len;
+	}
+	fixture->plan = (struct paged_plan_device_params){
+		.struct_size = sizeof(fixture->plan),
+		.n_rows = n,
+		.rows = fixture->rows,
+		.q_indptr = (const int32_t *)(uintptr_t)gpu_put(q_indptr, (n + 1) * sizeof(*q_indptr)),
+		.kv_len = (const int32_t *)(uintptr_t)gpu_put(kv_len, n * sizeof(*kv_len))
+	};
+	free(q_indptr);
+	free(kv_len);
+}
+
+/* After the work: the batch was computed, and the result is finite. */
+static void
+check(const struct kv_fixture *fixture)
+{
+	uint16_t first[64];
+
+	if (!kv_has_batch(fixture))
+		return;
+	bench_client_must(fixture->group->client, paged_batch_validate(fixture->batch));
+	if (fixture->of.work != KV_ATTEND)
+		return;
+	gpu_must(gpu.cuda.driver.copy_out(first, (uintptr_t)fixture->out.data, sizeof(first), gpu.stream));
+	gpu_must(gpu.cuda.driver.stream_synchronize(gpu.stream));
+	for (size_t i = 0; i < BENCH_N(first); i++)
+		if ((first[i] & 0x7f80) == 0x7f80)
+			bench_die("%s: element %zu of the result is not finite", fixture->of.name, i);
+}
+
+/* The number of blocks that reads fastest. */
+static void
+reader_tune(struct kv_fixture *fixture)
+{
+	uint32_t blocks = gpu.n_multiprocessors;
+	double best = 0;
+
+	for (unsigned int attempt = 0; attempt < READER_TRIES; attempt++, blocks *= 2) {
+		struct gpu_graph graph;
+		double us = 0;
+
+		gpu.reader_blocks = blocks;
+		graph = gpu_graph(graph_work, fixture, fixture->n_calls);
+		for (unsigned int j = 0; j < WARM_UPS; j++)
+			us = gpu_graph_us(&graph);
+		if (attempt == 0 || us < best) {
+			best = us;
+			fixture->graph = graph;
+		}
+	}
+}
+
+static void
+fixture_open(struct kv_fixture *fixture)
+{
+	bool quick = fixture->group->report->options->quick;
+	enum kv_work work = fixture->of.work;
+	const struct cuda_image *image;
+
+	fixture->n_calls = work == KV_PAGES || work == KV_COPY_ALL ? 1 : quick ? 2 : KV_GPU_LAYERS;
+	fixture->table = gpu_put(fixture->pages, fixture->pool->n_pages * sizeof(*fixture->pages));
+	if (kv_has_batch(fixture))
+		plan_open(fixture);
+	if (work == KV_PAGES) {
+		image = cuda_image_find("pages", cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_COMPUTE_MAJOR),
+					cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_COMPUTE_MINOR));
+		fixture->copy_pages = gpu_function(image != NULL ? image->data : NULL, "copy_pages");
+	}
+	if (work == KV_READ && !quick)
+		reader_tune(fixture);
+	else
+		fixture->graph = gpu_graph(graph_work, fixture, fixture->n_calls);
+	for (unsigned int j = 0; j < WARM_UPS && !quick; j++)
+		gpu_graph_us(&fixture->graph);
+	check(fixture);
+}
+
+/* Groups, each in a process of its own */
+
+static double
+sample(const void *graph)
+{
+	return gpu_graph_us(graph);
+}
+
+static void
+group_measure(struct kv_group *group)
+{
+	struct bench_case cases[BENCH_MAX_CASES];
+
+	gpu_open();
+	kv_group_open(group);
+	for (size_t i = 0; i < group->n; i++) {
+		fixture_open(&group->fixtures[i]);
+		cases[i] = group->fixtures[i].result;
+		cases[i].sample = sample;
+		cases[i].context = &group->fixtures[i].graph;
+	}
+	bench_rounds(group->report, cases, group->n, CASE_S * (double)group->n);
+	if (group->fixtures[0].of.export != NULL)
+		bench_daemon_stop();
+}
+
+/* NULL: describe the device. */
+static void
+child_run(struct kv_group *group, struct bench_report *report, int said)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGINT, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	alarm(GROUP_LIMIT_S);
+	dup2(said, STDERR_FILENO);
+	if (group != NULL) {
+		group_measure(group);
+	} else {
+		gpu_open();
+		gpu_describe(report->machine, sizeof(report->machine));
+	}
+	_exit(0);
+}
+
+/* The last line that a child wrote before it failed. */
+static const char *
+child_why(int status, char *said, size_t n)
+{
+	char *line, *why = NULL;
+	int written;
+
+	while (n > 0 && said[n - 1] == '\n')
+		n--;
+	said[n] = 0;
+	line = strrchr(said, '\n') != NULL ? strrchr(said, '\n') + 1 : said;
+	if (strncmp(line, "paged-bench: ", 13) == 0)
+		line += 13;
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		written = asprintf(&why, "not done within %d s", GROUP_LIMIT_S);
+	else if (WIFSIGNALED(status))
+		written = asprintf(&why, "ended by signal %d (%.180s)", WTERMSIG(status), line);
+	else
+		written = asprintf(&why, "%.250s", line[0] != 0 ? line : "ended without a word");
+	return written < 0 ? "out of memory" : why;
+}
+
+/* Runs a child, which adds its results to the shared report; NULL, or why it failed. */
+static const char *
+child(struct kv_group *group, struct bench_report *report)
+{
+	char said[4096];
+	ssize_t more;
+	size_t n = 0;
+	int fds[2], status;
+	pid_t pid;
+
+	if (pipe(fds) != 0)
+		bench_die("pipe: %m");
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		child_run(group, report, fds[1]);
+	close(fds[1]);
+	while (n < sizeof(said) - 1 &&
+	       ((more = read(fds[0], said + n, sizeof(said) - 1 - n)) > 0 || (more < 0 && errno == EINTR)))
+		n += more > 0 ? (size_t)more : 0;
+	close(fds[0]);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NULL : child_why(status, said, n);
+}
+
+static void
+group_run(struct kv_group *group)
+{
+	struct bench_report *report = group->report;
+	size_t n_results = report->n_results;
+	const char *why = stopped ? NULL : child(group, report);
+
+	if (why == NULL)
+		return;
+	report->n_results = n_results;
+	for (size_t i = 0; i < group->n; i++)
+		bench_skip(report, group->fixtures[i].of.name, "us", why);
+}
+
+void
+kv_gpu_run(struct bench_report *report)
+{
+	const struct sigaction action = { .sa_handler = stop };
+	const char *why = child(NULL, report);
+
+	if (why != NULL) {
+		bench_skip(report, "all", "us", why);
+		return;
+	}
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	kv_groups_run(report, true, group_run);
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cases on the host: their work, and the limits of it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/kv.h"
+#include "bench/threads.h"
+
+/* What is smaller is in a cache when it is measured, for us as for the limit. */
+#define CACHED_BYTES 64e6
+#define SAMPLE_US 2000.0
+#define MAX_REPEATS 2000
+#define WARM_UPS 3
+/* Seconds of rounds. */
+#define GROUP_LIMIT_S 8.0
+
+/* Limits */
+
+/* The pages of a layer, each of which is contiguous. */
+static void
+read_open(struct kv_fixture *fixture)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+	const uint8_t **spans = bench_alloc(fixture->n_pages, sizeof(*spans));
+
+	for (uint32_t i = 0; i < fixture->n_pages; i++)
+		spans[i] = (const uint8_t *)info->base + info->k.offset + fixture->pages[i] * info->k.page_stride;
+	limit_read_open(&fixture->read, spans, fixture->n_pages, info->k.page_stride);
+	free(spans);
+	if (!fixture->group->report->options->quick)
+		limit_read_tune(&fixture->read);
+}
+
+/* Where a token of row r is, K and V heads counted together. */
+static uint8_t *
+head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t token)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+	const struct paged_plane_info *plane = head < fixture->shape.kv_heads ? &info->k : &info->v;
+
+	return (uint8_t *)info->base + plane->offset +
+	       fixture->rows[r].pages[token / info->page_size] * plane->page_stride +
+	       head % fixture->shape.kv_heads * plane->head_stride + token % info->page_size * plane->token_stride;
+}
+
+/* Of each page and head the part that this step's tokens take; `other` is in contiguous memory. */
+static size_t
+row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct limit_copy_piece *pieces)
+{
+	const struct paged_batch_row *row = &fixture->rows[r];
+	uint32_t page_size = fixture->pool->info.page_size;
+	size_t n = 0;
+
+	for (uint32_t token = row->kv_len - row->q_len, end; token < row->kv_len; token = end) {
+		end = (token / page_size + 1) * page_size;
+		end = end < row->kv_len ? end : row->kv_len;
+		for (uint32_t i = 0; i < 2 * fixture->shape.kv_heads; i++, n++) {
+			size_t bytes = (end - token) * fixture->pool->info.k.token_stride;
+			uint8_t *page = head_at(fixture, r, i, token);
+
+			if (fixture->copied == KV_PAGES)
+				pieces[n] = (struct limit_copy_piece){ head_at(fixture, r + 1, i, token), page, bytes };
+			else if (fixture->copied == KV_GATHER)
+				pieces[n] = (struct limit_copy_piece){ *other, page, bytes };
+			else
+				pieces[n] = (struct limit_copy_piece){ page, *other, bytes };
+			*other += bytes;
+		}
+	}
+	return n;
+}
+
+static void
+copy_open(struct kv_fixture *fixture)
+{
+	const struct kv_shape *shape = &fixture->shape;
+	size_t token = (size_t)shape->kv_heads * (shape->k_dim + shape->v_dim) * paged_dtype_size(PAGED_BF16), n = 0;
+	struct limit_copy_piece *pieces = bench_alloc((size_t)fixture->n_pages * shape->kv_heads * 2, sizeof(*pieces));
+	uint8_t *other;
+
+	fixture->k.data = other = bench_alloc(fixture->total_q, token);
+	kv_fill(other, fixture->total_q * token, PAGED_BF16);
+	for (uint32_t r = 0; r < (fixture->copied == KV_PAGES ? 1 : fixture->n_rows); r++)
+		n += row_pieces(fixture, r, &other, pieces + n);
+	fixture->copy = (struct limit_copy){ .pieces = pieces, .n_pieces = n };
+	limit_copy_tune(&fixture->copy);
+}
+
+/* The kernel that copies pages, which no public call reaches without a daemon's work around it. */
+static void
+pages_open(struct kv_fixture *fixture)
+{
+	const struct paged_pool_info *info = &fixture->pool->info;
+	const struct layout_params layout = { .n_layers = info->n_layers,
+					      .n_kv_heads = info->n_kv_heads,
+					      .k_dim = info->k.dim,
+					      .v_dim = info->v.dim,
+					      .v_in_k = info->v_in_k,
+					      .dtype = info->k.dtype,
+					      .page_size = info->page_size,
+					      .n_pages = info->n_pages };
+	const struct kernel_team_params team = { .n_threads = threads_number(),
+						 .isa = kernel_isa_parse(info->isa),
+						 .cpus = threads_cpus() };
+	struct paged_error error;
+
+	bench_must(layout_init(&fixture->layout, &layout, &error), &error);
+	bench_must(kernel_team_create(&team, &fixture->team, &error), &error);
+}
+
+static void
+pages_copy(const struct kv_fixture *fixture)
+{
+	uint8_t *base = fixture->pool->info.base;
+
+	kernel_copy_pages(fixture->team,
+			  &(struct copy_args){ .from = { &fixture->layout, base, fixture->rows[0].pages },
+					       .to = { &fixture->layout, base, fixture->rows[1].pages },
+					       .n = fixture->rows[0].n_pages });
+}
+
+static void
+torch_case_open(struct kv_fixture *fixture)
+{
+	struct torch_rows rows[KV_ROW_KINDS];
+	const struct kv_shape *shape = &fixture->shape;
+	size_t n = 0;
+	bool opened;
+
+	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+		struct kv_rows of = kv_rows_at(fixture, kind);
+
+		if (of.n > 0)
+			rows[n++] = (struct torch_rows){ of.n, of.q_len, of.kv_len };
+	}
+	opened = torch_open(&fixture->torch, rows, n, shape->q_heads, shape->kv_heads, shape->k_dim,
+			    fixture->group->report->options->quick);
+	*(opened ? &fixture->result.how : &fixture->result.skipped) = strdup(fixture->torch.how);
+}
+
+/* Work */
+
+static double
+peak_us(const struct kv_fixture *fixture)
+{
+	return fixture->result.flops / limit_peak(fixture->unit) / 1e3;
+}
+
+static double
+work_us(const struct kv_fixture *fixture)
+{
+	struct paged_client *client = fixture->group->client;
+	struct paged_batch *batch = fixture->batch;
+	uint64_t start = bench_now_ns();
+
+	switch (fixture->of.work) {
+	case KV_ATTEND:
+		bench_client_must(client, paged_attention(batch, 0, &fixture->q, &fixture->out, &fixture->attention));
+		break;
+	case KV_APPEND:
+		bench_client_must(client, paged_append(batch, 0, &fixture->k, &fixture->v, &fixture->append));
+		break;
+	case KV_GATHER:
+		bench_client_must(client, paged_gather(batch, 0, &fixture->k, &fixture->v, NULL));
+		break;
+	case KV_PAGES:
+		pages_copy(fixture);
+		break;
+	case KV_READ:
+	case KV_ROOF:
+		return limit_read_us(&fixture->read);
+	case KV_COPY:
+		return limit_copy_us(&fixture->copy);
+	case KV_PEAK:
+		return peak_us(fixture);
+	case KV_TORCH:
+		return torch_sample_us(&fixture->torch);
+	default:
+		bench_die("%s: not on the host", fixture->of.name);
+	}
+	return bench_since_us(start);
+}
+
+static double
+sample(const void *context)
+{
+	const struct kv_fixture *fixture = context;
+	double bytes = fixture->result.bytes, us = 0;
+
+	if (bytes > 0 && bytes < CACHED_BYTES && fixture->of.work != KV_TORCH)
+		work_us(fixture);
+	for (size_t i = 0; i < fixture->n_repeats; i++)
+		us += work_us(fixture);
+	us /= (double)fixture->n_repeats;
+	/* Not between the reads, where it would leave the cache to others. */
+	if (fixture->of.work == KV_ROOF)
+		us = fmax(us, peak_us(fixture));
+	return fixture->of.by_block ? us * 1e3 / fixture->n_blocks : us;
+}
+
+/* A NaN among bf16 results means that what is measured is wrong. */
+static void
+check(const struct kv_fixture *fixture)
+{
+	const uint16_t *out = fixture->out.data;
+
+	for (size_t i = 0; i < (size_t)fixture->total_q * fixture->shape.q_heads * fixture->shape.v_dim; i++)
+		if ((out[i] & 0x7fff) > 0x7f80)
+			bench_die("%s: element %zu of the result is no number", fixture->of.name, i);
+}
+
+/* As many repeats as make a sample of some length. */
+static void
+warm_up(struct kv_fixture *fixture)
+{
+	double us;
+
+	work_us(fixture);
+	if (fixture->of.work == KV_ATTEND)
+		check(fixture);
+	if (fixture->group->report->options->quick || fixture->of.work == KV_PEAK)
+		return;
+	us = work_us(fixture);
+	for (int i = 1; i < WARM_UPS; i++)
+		us = fmin(us, work_us(fixture));
+	while ((double)fixture->n_repeats * us < SAMPLE_US && fixture->n_repeats < MAX_REPEATS)
+		fixture->n_repeats *= 2;
+}
+
+static void
+fixture_open(struct kv_fixture *fixture)
+{
+	enum paged_dtype dtype = kv_dtype(&fixture->of);
+	enum kv_work work = fixture->of.work;
+
+	fixture->n_repeats = 1;
+	/* bf16 holds every number that a byte of K or V can be; f16 and f32 need f32 products. */
+	fixture->unit = dtype == PAGED_F16 || dtype == PAGED_F32 ? limit_peak_unit_f32() : limit_peak_unit();
+	if (work == KV_PAGES)
+		pages_open(fixture);
+	else if (work == KV_READ || work == KV_ROOF)
+		read_open(fixture);
+	else if (work == KV_COPY)
+		copy_open(fixture);
+	else if (work == KV_TORCH)
+		torch_case_open(fixture);
+	if (work != KV_TORCH)
+		warm_up(fixture);
+	fixture->result.sample = sample;
+	fixture->result.context = fixture;
+}
+
+static void
+group_measure(struct kv_group *group)
+{
+	struct bench_case cases[BENCH_MAX_CASES];
+
+	kv_group_open(group);
+	for (size_t i = 0; i < group->n; i++) {
+		fixture_open(&group->fixtures[i]);
+		cases[i] = group->fixtures[i].result;
+	}
+	bench_rounds(group->report, cases, group->n, GROUP_LIMIT_S);
+	for (size_t i = 0; i < group->n; i++) {
+		struct kv_fixture *fixture = &group->fixtures[i];
+
+		if (fixture->of.work == KV_TORCH && fixture->result.skipped == NULL)
+			torch_close(&fixture->torch);
+		limit_read_close(&fixture->read);
+		free((void *)fixture->copy.pieces);
+		kernel_team_destroy(fixture->team);
+	}
+	kv_group_close(group);
+}
+
+/* The instruction set is "avx512", or what --isa or the environment says. */
+static void
+describe(struct bench_report *report)
+{
+	struct paged_pool_params params = { .struct_size = sizeof(params),
+					    .name = "isa",
+					    .n_layers = 1,
+					    .n_kv_heads = 1,
+					    .k_dim = 64,
+					    .dtype = PAGED_BF16,
+					    .n_pages = 1 };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	bool torch = report->options->against == BENCH_AGAINST_TORCH;
+	struct paged_client *client;
+	struct paged_pool *pool;
+
+	if (paged_client_open_embedded(&params, 1, NULL, &client) != PAGED_OK ||
+	    paged_pool_open(client, "isa", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK)
+		bench_die("%s", paged_client_error(client));
+	if (torch)
+		torch_start();
+	snprintf(report->machine, sizeof(report->machine),
+		 "%u pinned threads, kernels by %s, streams by %s, peak of %s%s%s", threads_number(), info.isa,
+		 limit_isa_name(), limit_unit_name(limit_peak_unit()), torch ? "; " : "", torch ? torch_version() : "");
+	paged_client_close(client);
+}
+
+void
+kv_host_run(struct bench_report *report)
+{
+	const struct bench_options *options = report->options;
+
+	threads_start(options->n_threads);
+	describe(report);
+	if (kv_groups_run(report, false, group_measure) == 0)
+		bench_die("%s: no case with \"%s\" in its name has ratios to %s", report->suite->name,
+			  options->only != NULL ? options->only : "", bench_against_name(options->against));
+	torch_stop();
+	threads_release();
+}
