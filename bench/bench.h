@@ -100,7 +100,7 @@ struct bench_suite {
 	const char *what;
 	/* Either one group of cases, */
 	void (*setup)(void);
-	void (*teardown)(void);
+	void (*teardown)(void); /* NULL: nothing to do */
 	const struct bench_case *cases;
 	size_t n_cases;
 	/* or a function that measures groups of its own. */

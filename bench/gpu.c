@@ -2,9 +2,12 @@
 #include "bench/gpu.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "bench/kv.h"
 
@@ -126,24 +129,6 @@ gpu_function(const void *image, const char *name)
 	return function;
 }
 
-static void *
-image_read(const char *path)
-{
-	FILE *file = path != NULL ? fopen(path, "re") : NULL;
-	char *image = NULL;
-	long size;
-
-	if (file == NULL)
-		return NULL;
-	if (fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) > 0 && fseek(file, 0, SEEK_SET) == 0) {
-		image = malloc((size_t)size);
-		if (image == NULL || fread(image, 1, (size_t)size, file) != (size_t)size)
-			bench_die("%s: cannot be read", path);
-	}
-	fclose(file);
-	return image;
-}
-
 void
 gpu_read(struct gpu_reader_params params)
 {
@@ -154,60 +139,52 @@ gpu_read(struct gpu_reader_params params)
 
 /* The device */
 
-static void
-functions_find(void)
-{
-#define GPU_FIND(symbol, field, parameters)                             \
-	*(void **)&gpu.field = dlsym(gpu.cuda.driver.library, #symbol); \
-	if (gpu.field == NULL)                                          \
-		bench_die("the CUDA driver has no " #symbol);
-	GPU_FUNCTIONS(GPU_FIND)
-#undef GPU_FIND
-}
-
 void
 gpu_open(void)
 {
 	const struct cuda_driver *driver = &gpu.cuda.driver;
+	const char *path = bench_find_file("bench/gpu_reader.fatbin");
+	int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC) : -1;
 	struct paged_error error = { 0 };
+	void *image = NULL;
 
 	bench_must(cuda_gpu_open(&gpu.cuda, "0", &error), &error);
 	bench_must(cuda_gpu_enter(&gpu.cuda, &error), &error);
-	functions_find();
+#define GPU_FIND(symbol, field, parameters)                     \
+	*(void **)&gpu.field = dlsym(driver->library, #symbol); \
+	if (gpu.field == NULL)                                  \
+		bench_die("the CUDA driver has no " #symbol);
+	GPU_FUNCTIONS(GPU_FIND)
+#undef GPU_FIND
 	gpu.n_multiprocessors = (uint32_t)cuda_gpu_attribute(&gpu.cuda, CUDA_DEVICE_MULTIPROCESSORS);
 	gpu.reader_blocks = gpu.n_multiprocessors * READER_MAX_BLOCKS;
 	gpu_must(driver->stream_create(&gpu.stream, CUDA_STREAM_NON_BLOCKING));
 	gpu_must(driver->event_create(&gpu.start, 0));
 	gpu_must(driver->event_create(&gpu.stop, 0));
 	gpu.out = gpu_alloc(sizeof(uint32_t));
-	gpu.reader = gpu_function(image_read(bench_find_file("bench/gpu_reader.fatbin")), "gpu_reader");
-}
-
-static void
-line_of_command(const char *command, char *line, size_t size)
-{
-	FILE *pipe = popen(command, "re");
-
-	line[0] = 0;
-	if (pipe == NULL)
-		return;
-	if (fgets(line, (int)size, pipe) == NULL)
-		line[0] = 0;
-	line[strcspn(line, "\n")] = 0;
-	pclose(pipe);
+	if (fd >= 0)
+		image = mmap(NULL, (size_t)lseek(fd, 0, SEEK_END), PROT_READ, MAP_PRIVATE, fd, 0);
+	if (image == MAP_FAILED)
+		bench_die("%s: %m", path);
+	gpu.reader = gpu_function(image, "gpu_reader");
 }
 
 void
 gpu_describe(char *text, size_t size)
 {
 	const struct cuda_driver *driver = &gpu.cuda.driver;
-	char smi[256];
+	FILE *pipe = popen("nvidia-smi --format=csv,noheader --query-gpu=driver_version,clocks.sm,clocks.mem,"
+			   "clocks.max.sm,power.limit,ecc.mode.current 2>/dev/null",
+			   "re");
+	char smi[256] = "";
 	size_t memory = 0;
 
 	driver->device_memory(&memory, gpu.cuda.device);
-	line_of_command("nvidia-smi --format=csv,noheader --query-gpu=driver_version,clocks.sm,clocks.mem,"
-			"clocks.max.sm,power.limit,ecc.mode.current 2>/dev/null",
-			smi, sizeof(smi));
+	if (pipe == NULL || fgets(smi, sizeof(smi), pipe) == NULL)
+		smi[0] = 0;
+	smi[strcspn(smi, "\n")] = 0;
+	if (pipe != NULL)
+		pclose(pipe);
 	snprintf(text, size, "%s (%s, %u multiprocessors, %.1f GiB, at most %d MHz, memory %d MHz), CUDA %d.%d%s%s",
 		 gpu.cuda.name, gpu.cuda.isa, gpu.n_multiprocessors, (double)memory / (1 << 30),
 		 cuda_gpu_attribute(&gpu.cuda, CLOCK_RATE) / 1000,

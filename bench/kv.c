@@ -98,19 +98,6 @@ derive(struct kv_group *group, struct kv_fixture *from, const struct derived *ho
 		relate(&from[1].result, (struct bench_relation){ how->against, how->sense, name, NULL });
 }
 
-/* A case and those derived from it. */
-static void
-case_add(struct kv_group *group, const struct kv_case *of)
-{
-	struct kv_fixture *fixture = fixture_add(group, of);
-
-	for (size_t i = 0; i < BENCH_N(derived); i++)
-		if ((of->derived & derived[i].bit) != 0)
-			derive(group, fixture, &derived[i]);
-	if (of->relation.to != NULL)
-		relate(&fixture->result, of->relation);
-}
-
 /* Groups */
 
 static bool
@@ -154,9 +141,16 @@ group_make(struct kv_group *group, const struct bench_suite *suite, size_t i)
 	size_t n = 0;
 
 	group->n = group->n_pools = 0;
-	do
-		case_add(group, &cases[i + n++]);
-	while (i + n < suite->n_kv_cases && strcmp(group_name(&cases[i + n]), group_name(&cases[i])) == 0);
+	do {
+		const struct kv_case *of = &cases[i + n++];
+		struct kv_fixture *fixture = fixture_add(group, of);
+
+		for (size_t d = 0; d < BENCH_N(derived); d++)
+			if ((of->derived & derived[d].bit) != 0)
+				derive(group, fixture, &derived[d]);
+		if (of->relation.to != NULL)
+			relate(&fixture->result, of->relation);
+	} while (i + n < suite->n_kv_cases && strcmp(group_name(&cases[i + n]), group_name(&cases[i])) == 0);
 	return n;
 }
 
@@ -273,37 +267,32 @@ token_bytes(const struct kv_group *group, const struct kv_case *of)
 	return (double)shape.kv_heads * (shape.k_dim + (of->latent ? 0 : shape.v_dim)) * paged_dtype_size(kv_dtype(of));
 }
 
-/* Generously: tensors, and every case as if it had a pool of its own. */
-static double
-group_bytes(const struct kv_group *group)
-{
-	double most = 0;
-
-	for (size_t i = 0; i < group->n; i++) {
-		double tokens = 0;
-
-		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-			struct kv_rows rows = kv_rows_at(&group->fixtures[i], kind);
-
-			tokens += (double)rows.n * rows.kv_len;
-		}
-		most = fmax(most, tokens * token_bytes(group, &group->fixtures[i].of));
-	}
-	return most * KV_MAX_POOLS;
-}
-
-/* Shorter rows, if the host's memory is short. */
+/* Shorter rows, if the host's memory is short.  Generously: as if each pool were as large as the largest. */
 static void
 group_scale(struct kv_group *group)
 {
-	char *machine = group->report->machine;
 	double free_bytes = HOST_SHARE * machine_memory_bytes();
-	size_t n = strlen(machine);
+	char *machine = group->report->machine;
+	size_t at = strlen(machine);
 
-	while (free_bytes > 0 && group_bytes(group) > free_bytes && group->divisor < MOST_DIVISOR)
-		group->divisor *= 2;
+	for (group->divisor = 1; group->divisor < MOST_DIVISOR; group->divisor *= 2) {
+		double most = 0;
+
+		for (size_t i = 0; i < group->n; i++) {
+			double tokens = 0;
+
+			for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+				struct kv_rows rows = kv_rows_at(&group->fixtures[i], kind);
+
+				tokens += (double)rows.n * rows.kv_len;
+			}
+			most = fmax(most, tokens * token_bytes(group, &group->fixtures[i].of));
+		}
+		if (most * KV_MAX_POOLS <= free_bytes || free_bytes == 0)
+			break;
+	}
 	if (group->divisor > 1)
-		snprintf(machine + n, sizeof(group->report->machine) - n, "; %s: lengths divided by %u",
+		snprintf(machine + at, sizeof(group->report->machine) - at, "; %s: lengths divided by %u",
 			 group_name(&group->fixtures[0].of), group->divisor);
 }
 
@@ -400,11 +389,10 @@ kv_fill(void *memory, size_t size, enum paged_dtype dtype)
 	}
 }
 
-static struct paged_client *
-served_open(const struct paged_pool_params *params, const char *export)
+/* By a pagedd of its own, which exports the pool. */
+static enum paged_status
+served_open(struct kv_group *group, const struct paged_pool_params *params, const char *export)
 {
-	struct paged_client *client = NULL;
-	enum paged_status status;
 	char text[512];
 
 	snprintf(text, sizeof(text),
@@ -414,54 +402,40 @@ served_open(const struct paged_pool_params *params, const char *export)
 		 "}\n",
 		 params->name, params->n_layers, params->n_kv_heads, params->k_dim, paged_dtype_name(params->dtype),
 		 params->page_size, params->n_pages, params->max_length, export);
-	status = paged_client_open(bench_daemon_start(text), NULL, &client);
-	bench_client_must(client, status);
-	return client;
-}
-
-static struct paged_client *
-embedded_open(const struct kv_group *group, const struct paged_pool_params *pools)
-{
-	struct paged_client_params params = { .struct_size = sizeof(params),
-					      .n_threads = threads_number(),
-					      .cpus = threads_cpus(),
-					      .n_cpus = threads_number() };
-	struct paged_client *client = NULL;
-	enum paged_status status =
-		paged_client_open_embedded(pools, group->n_pools, group->gpu ? NULL : &params, &client);
-
-	bench_client_must(client, status);
-	return client;
-}
-
-static void
-pool_open(struct kv_group *group, struct kv_pool *pool)
-{
-	struct paged_pool_info *info = &pool->info;
-
-	bench_client_must(group->client, paged_pool_open(group->client, pool->name, &pool->pool));
-	info->struct_size = sizeof(*info);
-	bench_client_must(group->client, paged_pool_get_info(pool->pool, info));
-	if (group->gpu)
-		gpu_fill((uintptr_t)info->base, info->size, kv_dtype(pool->like));
-	else
-		kv_fill(info->base, info->size, kv_dtype(pool->like));
-	pool->permuted = bench_permutation(pool->n_pages);
+	return paged_client_open(bench_daemon_start(text), NULL, &group->client);
 }
 
 static void
 pools_open(struct kv_group *group)
 {
+	struct paged_client_params host = { .struct_size = sizeof(host),
+					    .n_threads = threads_number(),
+					    .cpus = threads_cpus(),
+					    .n_cpus = threads_number() };
 	struct paged_pool_params params[KV_MAX_POOLS];
 	const char *export = group->fixtures[0].of.export;
+	enum paged_status status;
 
 	for (size_t i = 0; i < group->n_pools; i++) {
 		snprintf(group->pools[i].name, sizeof(group->pools[i].name), "pool%zu", i);
 		params[i] = pool_params(group, &group->pools[i]);
 	}
-	group->client = export != NULL ? served_open(params, export) : embedded_open(group, params);
-	for (size_t i = 0; i < group->n_pools; i++)
-		pool_open(group, &group->pools[i]);
+	status = export != NULL ? served_open(group, params, export)
+				: paged_client_open_embedded(params, group->n_pools, group->gpu ? NULL : &host,
+							     &group->client);
+	bench_client_must(group->client, status);
+	for (struct kv_pool *pool = group->pools; pool < group->pools + group->n_pools; pool++) {
+		struct paged_pool_info *info = &pool->info;
+
+		info->struct_size = sizeof(*info);
+		bench_client_must(group->client, paged_pool_open(group->client, pool->name, &pool->pool));
+		bench_client_must(group->client, paged_pool_get_info(pool->pool, info));
+		if (group->gpu)
+			gpu_fill((uintptr_t)info->base, info->size, kv_dtype(pool->like));
+		else
+			kv_fill(info->base, info->size, kv_dtype(pool->like));
+		pool->permuted = bench_permutation(pool->n_pages);
+	}
 }
 
 /* Batches */

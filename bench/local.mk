@@ -23,7 +23,6 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/report.c \
 	%D%/rounds.c \
 	%D%/stream.c \
-	%D%/stream_body.h \
 	%D%/suite_append.c \
 	%D%/suite_compile.c \
 	%D%/suite_control.c \

@@ -32,18 +32,6 @@ field(const char *path, const char *key, char *value, size_t size)
 }
 
 static void
-first_line(const char *path, char *line, size_t size)
-{
-	FILE *file = fopen(path, "re");
-
-	line[0] = 0;
-	if (file != NULL && fgets(line, (int)size, file) != NULL)
-		line[strcspn(line, "\n")] = 0;
-	if (file != NULL)
-		fclose(file);
-}
-
-static void
 append(char *text, size_t size, const char *separator, const char *more)
 {
 	size_t n = strlen(text);
@@ -54,21 +42,21 @@ append(char *text, size_t size, const char *separator, const char *more)
 static void
 describe_caches(char *text, size_t size)
 {
-	text[0] = 0;
-	for (int i = 0; i < 8; i++) {
-		char path[96], level[8], type[32], amount[32], one[96];
+	static const struct {
+		const char *name;
+		int number; /* of sysconf() */
+	} caches[] = { { "L1d", _SC_LEVEL1_DCACHE_SIZE },
+		       { "L2", _SC_LEVEL2_CACHE_SIZE },
+		       { "L3", _SC_LEVEL3_CACHE_SIZE } };
 
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
-		first_line(path, level, sizeof(level));
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/type", i);
-		first_line(path, type, sizeof(type));
-		snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
-		first_line(path, amount, sizeof(amount));
-		if (amount[0] == 0 || strcmp(type, "Instruction") == 0)
-			continue;
-		snprintf(one, sizeof(one), "L%s%s %ld KiB", level, strcmp(type, "Data") == 0 ? "d" : "",
-			 strtol(amount, NULL, 10));
-		append(text, size, ", ", one);
+	text[0] = 0;
+	for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
+		long bytes = sysconf(caches[i].number);
+		char one[48];
+
+		snprintf(one, sizeof(one), "%s %ld KiB", caches[i].name, bytes >> 10);
+		if (bytes > 0)
+			append(text, size, ", ", one);
 	}
 	if (text[0] == 0)
 		snprintf(text, size, "caches unknown");
@@ -135,10 +123,14 @@ machine_work_now(struct machine_work *work)
 {
 	/* user, nice, system, idle, iowait, irq, softirq, steal */
 	unsigned long long ticks[8] = { 0 };
-	char line[256] = "cpu", *at = line + sizeof("cpu") - 1;
+	char line[256] = "", *at = line + strlen("cpu");
 	struct rusage own, children;
+	FILE *file = fopen("/proc/stat", "re");
 
-	first_line("/proc/stat", line, sizeof(line));
+	if (file == NULL || fgets(line, sizeof(line), file) == NULL)
+		strcpy(line, "cpu");
+	if (file != NULL)
+		fclose(file);
 	*work = (struct machine_work){ 0 };
 	for (int i = 0; i < 8; i++) {
 		ticks[i] = strtoull(at, &at, 10);

@@ -44,7 +44,8 @@ run(const struct bench_suite *suite, const struct bench_options *options)
 			bench_die("suite %s has no --only", suite->name);
 		suite->setup();
 		bench_rounds(report, suite->cases, suite->n_cases, INFINITY);
-		suite->teardown();
+		if (suite->teardown != NULL)
+			suite->teardown();
 	}
 	report->others = machine_others(&before);
 	return report;
@@ -133,27 +134,26 @@ number_parse(const char *option, const char *text, size_t most)
 int
 main(int argc, char **argv)
 {
-	static const struct option options[] = { { "json", no_argument, NULL, 'j' },
+	static int json, quick, more;
+	static const struct option options[] = { { "json", no_argument, &json, true },
 						 { "samples", required_argument, NULL, 'n' },
-						 { "quick", no_argument, NULL, 'q' },
+						 { "quick", no_argument, &quick, true },
 						 { "only", required_argument, NULL, 'o' },
 						 { "against", required_argument, NULL, 'a' },
 						 { "threads", required_argument, NULL, 't' },
 						 { "isa", required_argument, NULL, 'i' },
-						 { "long", no_argument, NULL, 'l' },
+						 { "long", no_argument, &more, true },
 						 { "seconds", required_argument, NULL, 's' },
 						 { "help", no_argument, NULL, 'h' },
 						 { 0 } };
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
 	const struct bench_suite *wanted[BENCH_N(suites)];
-	bool json = false;
 	int option;
 	size_t n;
 
 	while ((option = getopt_long(argc, argv, "", options, NULL)) != -1)
 		switch (option) {
-		case 'j':
-			json = true;
+		case 0: /* a flag */
 			break;
 		case 'n':
 			chosen.n_samples = number_parse("samples", optarg, BENCH_MAX_SAMPLES);
@@ -167,12 +167,6 @@ main(int argc, char **argv)
 		case 'i':
 			setenv("PAGED_ISA", optarg, 1); /* which the library reads, and judges */
 			break;
-		case 'q':
-			chosen.quick = true;
-			break;
-		case 'l':
-			chosen.more = true;
-			break;
 		case 's':
 			chosen.limit_s = number_parse("seconds", optarg, 3600);
 			break;
@@ -184,6 +178,8 @@ main(int argc, char **argv)
 		default:
 			return usage(stderr, 2);
 		}
+	chosen.quick = quick;
+	chosen.more = more;
 	if (optind + 1 == argc && strcmp(argv[optind], "list") == 0)
 		return list();
 	if (optind + 2 > argc || strcmp(argv[optind], "run") != 0)

@@ -13,7 +13,6 @@
 struct bench_mod {
 	struct mod *mod;
 	struct mod_binding *binding;
-	int32_t *documents;
 };
 
 /**
@@ -22,6 +21,5 @@ struct bench_mod {
  * @param[in] n_tokens  elements of doc: 64 documents of unlike length, none at a block's edge but by chance
  */
 void bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens);
-void bench_mod_close(struct bench_mod *mod);
 
 #endif

@@ -2,6 +2,7 @@
 /* What each unit that multiplies gives on registers alone: no load, no store, enough chains to hide its latency. */
 #include "config.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -21,63 +22,37 @@
 #define SAMPLE_US 1000.0
 #define TUNE_TRIES 30
 
-/* n_rounds of all chains; how many operations that was. */
-typedef double (*peak_fn)(size_t n_rounds);
-
-/* The numbers are opaque, and the sums are asked for: nothing is computed in advance or left out. */
-#define PEAK_CHAINS(vector, zero, step)                                     \
-	vector sums[N_CHAINS];                                              \
-                                                                            \
-	for (int i = 0; i < N_CHAINS; i++)                                  \
-		sums[i] = (zero);                                           \
-	for (size_t round = 0; round < n_rounds; round++) {                 \
-		__asm__ volatile("" : "+x"(a), "+x"(b));                    \
-		_Pragma("GCC unroll 12") for (int i = 0; i < N_CHAINS; i++) \
-		{                                                           \
-			__asm__ volatile("" : "+x"(a));                     \
-			sums[i] = (step);                                   \
-		}                                                           \
-	}                                                                   \
-	for (int i = 0; i < N_CHAINS; i++)                                  \
-		__asm__ volatile("" : : "x"(sums[i]));
+/*
+ * The numbers are opaque, and the sums are used: nothing is computed in advance or left out.  Vectors are of `bytes`,
+ * and `step` adds `n_flops` operations an element to sums[i].
+ */
+#define PEAK(name, isa, bytes, n_flops, step)                                           \
+	isa static double name(size_t n_rounds)                                         \
+	{                                                                               \
+		typedef float vector __attribute__((vector_size(bytes)));               \
+		vector a = { 0.5f }, b = { 0.25f }, sums[N_CHAINS] = { { 0 } };         \
+                                                                                        \
+		for (size_t round = 0; round < n_rounds; round++) {                     \
+			__asm__ volatile("" : "+" REGISTER(a), "+" REGISTER(b));        \
+			_Pragma("GCC unroll 12") for (int i = 0; i < N_CHAINS; i++)     \
+			{                                                               \
+				__asm__ volatile("" : "+" REGISTER(a));                 \
+				sums[i] = (step);                                       \
+			}                                                               \
+		}                                                                       \
+		for (int i = 0; i < N_CHAINS; i++)                                      \
+			__asm__ volatile("" : : REGISTER(sums[i]));                     \
+		return (double)n_rounds * N_CHAINS * (bytes / sizeof(float)) * n_flops; \
+	}
 
 #ifdef PAGED_X86_64
 
-static double
-peak_vector(size_t n_rounds)
-{
-	__m128 a = _mm_set1_ps(0.5f), b = _mm_set1_ps(0.25f);
-
-	PEAK_CHAINS(__m128, _mm_setzero_ps(), _mm_add_ps(sums[i], _mm_mul_ps(a, b)))
-	return (double)n_rounds * N_CHAINS * 8;
-}
-
-__attribute__((target("avx2,fma"))) static double
-peak_fma_avx2(size_t n_rounds)
-{
-	__m256 a = _mm256_set1_ps(0.5f), b = _mm256_set1_ps(0.25f);
-
-	PEAK_CHAINS(__m256, _mm256_setzero_ps(), _mm256_fmadd_ps(a, b, sums[i]))
-	return (double)n_rounds * N_CHAINS * 16;
-}
-
-__attribute__((target("avx512f"))) static double
-peak_fma_avx512(size_t n_rounds)
-{
-	__m512 a = _mm512_set1_ps(0.5f), b = _mm512_set1_ps(0.25f);
-
-	PEAK_CHAINS(__m512, _mm512_setzero_ps(), _mm512_fmadd_ps(a, b, sums[i]))
-	return (double)n_rounds * N_CHAINS * 32;
-}
-
-__attribute__((target("avx512f,avx512bf16"))) static double
-peak_bf16_avx512(size_t n_rounds)
-{
-	__m512i a = _mm512_set1_epi32(0x3f003f00), b = _mm512_set1_epi32(0x3e803e80);
-
-	PEAK_CHAINS(__m512, _mm512_setzero_ps(), _mm512_dpbf16_ps(sums[i], (__m512bh)a, (__m512bh)b))
-	return (double)n_rounds * N_CHAINS * 64;
-}
+#define REGISTER "x"
+PEAK(peak_vector, , 16, 2, sums[i] + a * b)
+PEAK(peak_fma_avx2, __attribute__((target("avx2,fma"))), 32, 2, sums[i] + a * b)
+PEAK(peak_fma_avx512, __attribute__((target("avx512f"))), 64, 2, sums[i] + a * b)
+PEAK(peak_bf16_avx512, __attribute__((target("avx512f,avx512bf16"))), 64, 4,
+     (vector)_mm512_dpbf16_ps((__m512)sums[i], (__m512bh)a, (__m512bh)b))
 
 #define AMX_ROWS 16
 #define AMX_ROW_BYTES 64
@@ -129,65 +104,52 @@ amx_permitted(void)
 	       syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
 }
 
+#else
+#define REGISTER "m"
+PEAK(peak_vector, , 16, 2, sums[i] + a * b)
+#endif
+
 static bool
 cpu_has(enum limit_unit unit)
 {
-	unsigned int a, b, c, d;
-
 	switch (unit) {
-	case LIMIT_VECTOR:
-		return true;
+#ifdef PAGED_X86_64
 	case LIMIT_FMA_AVX2:
 		return kernel_isa_supported(KERNEL_AVX2);
 	case LIMIT_FMA_AVX512:
 		return kernel_isa_supported(KERNEL_AVX512);
 	case LIMIT_BF16_AVX512:
-		return kernel_isa_supported(KERNEL_AVX512) && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512bf16");
 	case LIMIT_AMX:
 		return amx_permitted();
-	case LIMIT_N_UNITS:
-		break;
-	}
-	return false;
-}
-
-static const peak_fn peaks[LIMIT_N_UNITS] = { peak_vector, peak_fma_avx2, peak_fma_avx512, peak_bf16_avx512, peak_amx };
-
-#else
-
-static double
-peak_vector(size_t n_rounds)
-{
-	typedef float vector __attribute__((vector_size(16)));
-	vector a = { 0.5f }, sums[N_CHAINS] = { 0 };
-
-	for (size_t round = 0; round < n_rounds; round++) {
-		__asm__ volatile("" : "+m"(a));
-		for (int i = 0; i < N_CHAINS; i++)
-			sums[i] += a * a;
-	}
-	__asm__ volatile("" : : "r"(sums) : "memory");
-	return (double)n_rounds * N_CHAINS * 8;
-}
-
-static bool
-cpu_has(enum limit_unit unit)
-{
-	return unit == LIMIT_VECTOR;
-}
-
-static const peak_fn peaks[LIMIT_N_UNITS] = { peak_vector, peak_vector, peak_vector, peak_vector, peak_vector };
-
 #endif
+	default:
+		return unit == LIMIT_VECTOR;
+	}
+}
+
+static const struct {
+	const char *name;
+	double (*multiply)(size_t n_rounds); /* all chains; how many operations that was */
+} units[LIMIT_N_UNITS] = {
+	[LIMIT_VECTOR] = { "f32 vectors of 16 bytes", peak_vector },
+#ifdef PAGED_X86_64
+	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", peak_fma_avx2 },
+	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", peak_fma_avx512 },
+	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", peak_bf16_avx512 },
+	[LIMIT_AMX] = { "bf16 tiles, AMX", peak_amx },
+#else
+	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", NULL },
+	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", NULL },
+	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", NULL },
+	[LIMIT_AMX] = { "bf16 tiles, AMX", NULL },
+#endif
+};
 
 const char *
 limit_unit_name(enum limit_unit unit)
 {
-	static const char *const names[LIMIT_N_UNITS] = { "f32 vectors of 16 bytes", "f32 FMA, AVX2",
-							  "f32 FMA, AVX-512", "bf16 products, AVX-512",
-							  "bf16 tiles, AMX" };
-
-	return names[unit];
+	return units[unit].name;
 }
 
 const char *
@@ -201,7 +163,7 @@ limit_unit_missing(enum limit_unit unit)
 }
 
 struct peak_run {
-	peak_fn multiply;
+	enum limit_unit unit;
 	size_t n_rounds;
 	double flops; /* of one thread */
 };
@@ -210,34 +172,23 @@ static void
 peak_work(void *context)
 {
 	struct peak_run *run = context;
-	double flops = run->multiply(run->n_rounds);
+	double flops = units[run->unit].multiply(run->n_rounds);
 
 	__atomic_store(&run->flops, &flops, __ATOMIC_RELAXED);
-}
-
-/* As many rounds as make a sample of some length. */
-static size_t
-rounds_of(enum limit_unit unit)
-{
-	struct peak_run run = { .multiply = peaks[unit], .n_rounds = 10000 };
-	double ns, least_ns = 0;
-
-	for (int i = 0; i < TUNE_TRIES; i++) {
-		ns = (double)threads_run(peak_work, &run);
-		least_ns = i == 0 || ns < least_ns ? ns : least_ns;
-	}
-	return (size_t)((double)run.n_rounds * SAMPLE_US * 1e3 / least_ns) + 1;
 }
 
 double
 limit_peak(enum limit_unit unit)
 {
 	static size_t n_rounds[LIMIT_N_UNITS];
-	struct peak_run run = { .multiply = peaks[unit] };
-	double ns;
+	struct peak_run run = { .unit = unit, .n_rounds = 10000 };
+	double ns, least_ns = INFINITY;
 
+	/* As many rounds as make a sample of some length. */
+	for (int i = 0; i < TUNE_TRIES && n_rounds[unit] == 0; i++)
+		least_ns = fmin(least_ns, (double)threads_run(peak_work, &run));
 	if (n_rounds[unit] == 0)
-		n_rounds[unit] = rounds_of(unit);
+		n_rounds[unit] = (size_t)((double)run.n_rounds * SAMPLE_US * 1e3 / least_ns) + 1;
 	run.n_rounds = n_rounds[unit];
 	ns = (double)threads_run(peak_work, &run);
 	return run.flops * threads_number() / ns;

@@ -16,13 +16,11 @@
 #include <unistd.h>
 #include <zmq.h>
 
-static char directory[] = "/tmp/paged-bench-XXXXXX";
-static char runtime[sizeof(directory) + 8];
-static pid_t daemon_pid;
-
-static char echo_directory[] = "/tmp/paged-echo-XXXXXX";
-static char echo_endpoint[sizeof(echo_directory) + 16];
-static pid_t echo_pid;
+/* A child in a directory of its own. */
+static struct process {
+	char directory[32];
+	pid_t pid;
+} pagedd, echo;
 
 /* This program is bench/paged-bench, or bench/.libs/lt-paged-bench. */
 const char *
@@ -42,50 +40,47 @@ bench_find_file(const char *name)
 }
 
 static void
-directory_make(char *template)
+process_prepare(struct process *process)
 {
-	strcpy(template + strlen(template) - 6, "XXXXXX");
-	if (mkdtemp(template) == NULL)
+	strcpy(process->directory, "/tmp/paged-bench-XXXXXX");
+	if (mkdtemp(process->directory) == NULL)
 		bench_die("mkdtemp: %m");
 }
 
-static void
-process_stop(pid_t pid, int number, const char *its_directory)
+/* True in the child. */
+static bool
+process_fork(struct process *process)
 {
-	char command[128];
+	process->pid = fork();
+	if (process->pid < 0)
+		bench_die("fork: %m");
+	return process->pid == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+}
 
-	kill(pid, number);
-	waitpid(pid, NULL, 0);
-	snprintf(command, sizeof(command), "rm -rf -- '%s'", its_directory);
+static void
+process_stop(const struct process *process, int number)
+{
+	char command[64];
+
+	kill(process->pid, number);
+	waitpid(process->pid, NULL, 0);
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", process->directory);
 	if (system(command) != 0)
-		fprintf(stderr, "paged-bench: %s stays\n", its_directory);
-}
-
-static const char *
-daemon_program(void)
-{
-	const char *found;
-
-	if (getenv("PAGED_PAGEDD") != NULL)
-		return getenv("PAGED_PAGEDD");
-	found = bench_find_file("daemon/pagedd");
-	return found != NULL ? found : "pagedd";
+		fprintf(stderr, "paged-bench: %s stays\n", process->directory);
 }
 
 static void
-wait_until_ready(int notify)
+daemon_exec(const char *config, const char *runtime)
 {
-	char message[256];
+	const char *program = getenv("PAGED_PAGEDD");
 
-	for (;;) {
-		ssize_t n = recv(notify, message, sizeof(message) - 1, 0);
-
-		if (n < 0)
-			bench_die("pagedd: no word of readiness: %m");
-		message[n] = 0;
-		if (strstr(message, "READY=1") != NULL)
-			return;
-	}
+	if (program == NULL)
+		program = bench_find_file("daemon/pagedd");
+	if (program == NULL)
+		program = "pagedd";
+	execlp(program, "pagedd", "--config", config, "--runtime-dir", runtime, "--log-level", "error", (char *)NULL);
+	fprintf(stderr, "%s: %m\n", program);
+	_exit(127);
 }
 
 const char *
@@ -93,14 +88,15 @@ bench_daemon_start(const char *configuration)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct timeval limit = { .tv_sec = 60 };
-	char config[sizeof(directory) + 16];
+	static char runtime[sizeof(pagedd.directory) + 8];
+	char config[sizeof(runtime)], message[256] = "";
 	FILE *file;
 	int notify;
 
-	directory_make(directory);
-	snprintf(runtime, sizeof(runtime), "%s/run", directory);
+	process_prepare(&pagedd);
+	snprintf(runtime, sizeof(runtime), "%s/run", pagedd.directory);
 	mkdir(runtime, 0750);
-	snprintf(config, sizeof(config), "%s/conf", directory);
+	snprintf(config, sizeof(config), "%s/conf", pagedd.directory);
 	file = fopen(config, "we");
 	if (file == NULL)
 		bench_die("%s: %m", config);
@@ -108,21 +104,21 @@ bench_daemon_start(const char *configuration)
 	fclose(file);
 
 	notify = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/notify", directory);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/notify", pagedd.directory);
 	if (notify < 0 || bind(notify, (struct sockaddr *)&address, sizeof(address)) != 0 ||
 	    setsockopt(notify, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) != 0)
 		bench_die("%s: %m", address.sun_path);
 	setenv("NOTIFY_SOCKET", address.sun_path, 1);
-	daemon_pid = fork();
-	if (daemon_pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		execlp(daemon_program(), "pagedd", "--config", config, "--runtime-dir", runtime, "--log-level", "error",
-		       (char *)NULL);
-		fprintf(stderr, "%s: %m\n", daemon_program());
-		_exit(127);
-	}
+	if (process_fork(&pagedd))
+		daemon_exec(config, runtime);
 	unsetenv("NOTIFY_SOCKET");
-	wait_until_ready(notify);
+	while (strstr(message, "READY=1") == NULL) {
+		ssize_t n = recv(notify, message, sizeof(message) - 1, 0);
+
+		if (n < 0)
+			bench_die("pagedd is not ready: %m");
+		message[n] = 0;
+	}
 	close(notify);
 	return runtime;
 }
@@ -130,17 +126,17 @@ bench_daemon_start(const char *configuration)
 void
 bench_daemon_stop(void)
 {
-	process_stop(daemon_pid, SIGTERM, directory);
+	process_stop(&pagedd, SIGTERM);
 }
 
 /* ROUTER in, ROUTER out, as a daemon that does nothing would. */
 static void
-echo_loop(void)
+echo_loop(const char *endpoint)
 {
 	void *context = zmq_ctx_new(), *router = zmq_socket(context, ZMQ_ROUTER);
 	char peer[256], body[1 << 16];
 
-	if (zmq_bind(router, echo_endpoint) != 0)
+	if (zmq_bind(router, endpoint) != 0)
 		_exit(1);
 	for (;;) {
 		int peer_size = zmq_recv(router, peer, sizeof(peer), 0);
@@ -156,20 +152,19 @@ echo_loop(void)
 const char *
 bench_echo_start(void)
 {
-	directory_make(echo_directory);
-	snprintf(echo_endpoint, sizeof(echo_endpoint), "ipc://%s/echo", echo_directory);
-	echo_pid = fork();
-	if (echo_pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		echo_loop();
-	}
-	return echo_endpoint;
+	static char endpoint[sizeof(echo.directory) + 16];
+
+	process_prepare(&echo);
+	snprintf(endpoint, sizeof(endpoint), "ipc://%s/echo", echo.directory);
+	if (process_fork(&echo))
+		echo_loop(endpoint);
+	return endpoint;
 }
 
 void
 bench_echo_stop(void)
 {
-	process_stop(echo_pid, SIGKILL, echo_directory);
+	process_stop(&echo, SIGKILL);
 }
 
 void

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streaming kernels of each instruction set. */
+/* Reading and copying by each instruction set.  A vector of 64 bytes lies where a cache line does. */
 #include "config.h"
 
 #include <string.h>
@@ -10,33 +10,61 @@
 #include <immintrin.h>
 #endif
 
-#define STREAM_NAME(x) generic_##x
-#define STREAM_TARGET
-#define STREAM_BYTES 16
-#define STREAM_STORE(to, value) memcpy(to, &(value), sizeof(value))
-#define STREAM_FENCE()
-#define STREAM_OPS limit_stream_generic
-#define STREAM_ISA "generic"
-#include "bench/stream_body.h"
+#define LINE 64u
 
+/* Of stream j, into its own sum. */
+#define READ_LINE(j)                                                    \
+	if (ahead != 0)                                                 \
+		__builtin_prefetch(pieces[i + (j)*apart + ahead] + at); \
+	for (size_t b = 0; b < LINE; b += sizeof(vector))               \
+		sum##j ^= *(const vector *)(pieces[i + (j)*apart] + at + b);
+
+/* What was read is used, in the compiler's eyes. */
+#define READ(isa, target, size, n_streams, ...)                                                                       \
+	target static void isa##_read_##n_streams(const uint8_t *const *pieces, size_t n, size_t apart, size_t bytes, \
+						  size_t ahead)                                                       \
+	{                                                                                                             \
+		typedef uint64_t vector __attribute__((vector_size(size), may_alias));                                \
+		vector sum0 = { 0 }, sum1 = { 0 }, sum2 = { 0 }, sum3 = { 0 }, all;                                   \
+                                                                                                                      \
+		for (size_t i = 0; i < n; i++)                                                                        \
+			for (size_t at = 0; at < bytes; at += LINE) {                                                 \
+				__VA_ARGS__                                                                           \
+			}                                                                                             \
+		all = sum0 ^ sum1 ^ sum2 ^ sum3;                                                                      \
+		__asm__ volatile("" : : "m"(all));                                                                    \
+	}
+
+/* All of an instruction set: its vectors' size, the store that bypasses the cache, and the fence for it. */
+#define STREAM(isa, target, size, store, fence)                                                  \
+	READ(isa, target, size, 1, READ_LINE(0))                                                 \
+	READ(isa, target, size, 2, READ_LINE(0) READ_LINE(1))                                    \
+	READ(isa, target, size, 3, READ_LINE(0) READ_LINE(1) READ_LINE(2))                       \
+	READ(isa, target, size, 4, READ_LINE(0) READ_LINE(1) READ_LINE(2) READ_LINE(3))          \
+	target static void isa##_copy_past_cache(uint8_t *to, const uint8_t *from, size_t bytes) \
+	{                                                                                        \
+		typedef uint64_t vector __attribute__((vector_size(size), may_alias));           \
+		size_t at = 0;                                                                   \
+                                                                                                 \
+		for (; at + size <= bytes; at += size) {                                         \
+			vector value;                                                            \
+                                                                                                 \
+			memcpy(&value, from + at, size);                                         \
+			store;                                                                   \
+		}                                                                                \
+		memcpy(to + at, from + at, bytes - at);                                          \
+		fence;                                                                           \
+	}                                                                                        \
+	const struct limit_stream_ops limit_stream_##isa = {                                     \
+		.name = #isa,                                                                    \
+		.read = { isa##_read_1, isa##_read_2, isa##_read_3, isa##_read_4 },              \
+		.copy_past_cache = isa##_copy_past_cache,                                        \
+	};
+
+STREAM(generic, , 16, memcpy(to + at, &value, 16), (void)0)
 #ifdef PAGED_X86_64
-
-#define STREAM_NAME(x) avx2_##x
-#define STREAM_TARGET __attribute__((target("avx2")))
-#define STREAM_BYTES 32
-#define STREAM_STORE(to, value) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(value))
-#define STREAM_FENCE() _mm_sfence()
-#define STREAM_OPS limit_stream_avx2
-#define STREAM_ISA "avx2"
-#include "bench/stream_body.h"
-
-#define STREAM_NAME(x) avx512_##x
-#define STREAM_TARGET __attribute__((target("avx512f")))
-#define STREAM_BYTES 64
-#define STREAM_STORE(to, value) _mm512_stream_si512((void *)(to), (__m512i)(value))
-#define STREAM_FENCE() _mm_sfence()
-#define STREAM_OPS limit_stream_avx512
-#define STREAM_ISA "avx512"
-#include "bench/stream_body.h"
-
+STREAM(avx2, __attribute__((target("avx2"))), 32, _mm256_stream_si256((__m256i *)(void *)(to + at), (__m256i)value),
+       _mm_sfence())
+STREAM(avx512, __attribute__((target("avx512f"))), 64, _mm512_stream_si512((void *)(to + at), (__m512i)value),
+       _mm_sfence())
 #endif

@@ -150,13 +150,14 @@ worker_run(int ready)
 	_exit(0);
 }
 
-/* Milliseconds from SIGKILL until `ended` returns. */
+/* From SIGKILL until the pages are free, or as a limit until the pidfd is readable. */
 static double
-killed_ms(void (*ended)(paged_seq_id seq, int pid_fd))
+sample_kill_ms(const void *only_pidfd)
 {
-	int ready[2], pid_fd;
+	struct pollfd poll_fd = { .events = POLLIN };
 	paged_seq_id seq;
 	uint64_t start;
+	int ready[2];
 	double us;
 	pid_t pid;
 
@@ -167,49 +168,20 @@ killed_ms(void (*ended)(paged_seq_id seq, int pid_fd))
 		worker_run(ready[1]);
 	if (read(ready[0], &seq, sizeof(seq)) != sizeof(seq))
 		bench_die("the worker failed");
-	pid_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	poll_fd.fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	start = bench_now_ns();
 	kill(pid, SIGKILL);
-	ended(seq, pid_fd);
+	if (*(const bool *)only_pidfd)
+		poll(&poll_fd, 1, -1);
+	else /* the sequence is stale in the shared table once its pages are back */
+		while (paged_seq_read(pool, seq, NULL, NULL, 0) != PAGED_ERR_STALE)
+			sched_yield();
 	us = bench_since_us(start);
-	close(pid_fd);
+	close(poll_fd.fd);
 	close(ready[0]);
 	close(ready[1]);
 	waitpid(pid, NULL, 0);
 	return us / 1e3;
-}
-
-/* The sequence is stale in the shared table once its pages are back. */
-static void
-wait_for_pages(paged_seq_id seq, int pid_fd)
-{
-	(void)pid_fd;
-	while (paged_seq_read(pool, seq, NULL, NULL, 0) != PAGED_ERR_STALE)
-		sched_yield();
-}
-
-static double
-sample_kill(const void *context)
-{
-	(void)context;
-	return killed_ms(wait_for_pages);
-}
-
-/* The limit of noticing a death: the pidfd is readable. */
-static void
-wait_for_pidfd(paged_seq_id seq, int pid_fd)
-{
-	struct pollfd poll_fd = { .fd = pid_fd, .events = POLLIN };
-
-	(void)seq;
-	poll(&poll_fd, 1, -1);
-}
-
-static double
-sample_pidfd(const void *context)
-{
-	(void)context;
-	return killed_ms(wait_for_pidfd);
 }
 
 static const struct bench_case cases[] = {
@@ -219,8 +191,8 @@ static const struct bench_case cases[] = {
 	BENCH_CASE("zmq attach", "ms", NULL, NULL, sample_zmq_attach, NULL),
 	BENCH_CASE("attach", "ms", "zmq attach", NULL, sample_attach, NULL),
 	BENCH_CASE("plan, a sequence", "ns", NULL, "<= 100 ns", sample_plan, NULL),
-	BENCH_CASE("pidfd after SIGKILL", "ms", NULL, NULL, sample_pidfd, NULL),
-	BENCH_CASE("SIGKILL to pages free", "ms", "pidfd after SIGKILL", NULL, sample_kill, NULL),
+	BENCH_CASE("pidfd after SIGKILL", "ms", NULL, NULL, sample_kill_ms, &(const bool){ true }),
+	BENCH_CASE("SIGKILL to pages free", "ms", "pidfd after SIGKILL", NULL, sample_kill_ms, &(const bool){ false }),
 };
 
 const struct bench_suite bench_suite_control = {

@@ -62,26 +62,6 @@ open_rule(struct bench_mod *mod, struct mod_rule *rule, const char *text, uint32
 	bench_must(mod_rule_open(rule, mod->binding, kernel_isa_best(), &error), &error);
 }
 
-static void
-open_square(struct square *square, const char *text, uint32_t n_tokens)
-{
-	struct paged_error error = { 0 };
-
-	open_rule(&square->mod, &square->rule, text, n_tokens);
-	square->row = (struct block_mask_row){ 0, n_tokens, n_tokens };
-	square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row, NULL };
-	bench_must(block_mask_create(&square->shape, &square->rule.rule, 0, &square->mask, &error), &error);
-	square->n_units = (double)square->mask->first_list[1] +
-			  (double)square->mask->start[BLOCK_MASK_PARTIAL][square->mask->first_list[1]];
-}
-
-static void
-close_rule(struct bench_mod *mod, struct mod_rule *rule)
-{
-	mod_rule_close(rule);
-	bench_mod_close(mod);
-}
-
 /* The causal block mask of the batch, then by pages. */
 static double
 batch_us(const struct batch *batch, struct block_mask **mask_p)
@@ -108,30 +88,28 @@ batch_us(const struct batch *batch, struct block_mask **mask_p)
 	return us;
 }
 
+/* All of it lives until the process ends. */
 static void
 setup(void)
 {
-	for (int m = 0; m < N_MASKS; m++)
-		for (int s = 0; s < N_SIZES; s++)
-			open_square(&squares[m][s], texts[m], sizes[s]);
+	struct paged_error error = { 0 };
+
+	for (int i = 0; i < N_MASKS * N_SIZES; i++) {
+		struct square *square = &squares[i / N_SIZES][i % N_SIZES];
+		uint32_t n_tokens = sizes[i % N_SIZES];
+
+		open_rule(&square->mod, &square->rule, texts[i / N_SIZES], n_tokens);
+		square->row = (struct block_mask_row){ 0, n_tokens, n_tokens };
+		square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row, NULL };
+		bench_must(block_mask_create(&square->shape, &square->rule.rule, 0, &square->mask, &error), &error);
+		square->n_units = (double)square->mask->first_list[1] +
+				  (double)square->mask->start[BLOCK_MASK_PARTIAL][square->mask->first_list[1]];
+	}
 	open_rule(&opaque, &opaque_rule, "(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", BLOCK);
 	pages = bench_permutation(N_PAGES);
 	for (uint32_t s = 0; s < N_SEQS; s++)
 		rows[s] = (struct block_mask_row){ SEQ_TOKENS - 1 - s, 1, SEQ_TOKENS - s };
 	batch_us(&batch_16, &physical);
-}
-
-static void
-teardown(void)
-{
-	for (int m = 0; m < N_MASKS; m++)
-		for (int s = 0; s < N_SIZES; s++) {
-			block_mask_destroy(squares[m][s].mask);
-			close_rule(&squares[m][s].mod, &squares[m][s].rule);
-		}
-	close_rule(&opaque, &opaque_rule);
-	block_mask_destroy(physical);
-	free(pages);
 }
 
 static double
@@ -286,7 +264,6 @@ const struct bench_suite bench_suite_masks = {
 	.name = "masks",
 	.what = "block masks in blocks of 128 (a unit: a block row or a mixed block), and of 256 sequences of 8k",
 	.setup = setup,
-	.teardown = teardown,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

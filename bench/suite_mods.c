@@ -39,6 +39,7 @@ count_operations(const struct mod *mod)
 	return n;
 }
 
+/* All of it lives until the process ends. */
 static void
 setup(void)
 {
@@ -51,15 +52,6 @@ setup(void)
 		bench_must(mod_vm_create(fixture->mod.mod, kernel_isa_best(), &fixture->vm, &error), &error);
 		mod_vm_bind(fixture->vm, fixture->mod.binding);
 		fixture->n_operations = count_operations(fixture->mod.mod);
-	}
-}
-
-static void
-teardown(void)
-{
-	for (size_t i = 0; i < BENCH_N(fixtures); i++) {
-		mod_vm_destroy(fixtures[i].vm);
-		bench_mod_close(&fixtures[i].mod);
 	}
 }
 
@@ -115,7 +107,6 @@ const struct bench_suite bench_suite_mods = {
 	.name = "mods",
 	.what = "a logit and operation of a mod over tiles of 64 x 64, beside a copy of the tile",
 	.setup = setup,
-	.teardown = teardown,
 	.cases = cases,
 	.n_cases = BENCH_N(cases),
 };

@@ -7,20 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench/bench.h"
 #include "bench/threads.h"
 
-enum { ACTIVE, PASSIVE, N_CHILDREN };
-
-static const char *const policies[N_CHILDREN] = { "active", "passive" };
-
 static struct child {
+	const char *policy; /* of OpenMP's waiting */
 	pid_t pid;
-	FILE *to, *from;
-} children[N_CHILDREN];
+	int to;
+	FILE *from;
+} children[] = { { .policy = "active" }, { .policy = "passive" } };
 
 static char version[64];
 
@@ -32,18 +31,11 @@ python(void)
 	return own != NULL && own[0] != 0 ? own : "python3";
 }
 
-static const char *
-script(void)
-{
-	const char *found = bench_find_file("bench/peers/cpu_torch.py");
-
-	return found != NULL ? found : BENCH_PEERS "/cpu_torch.py";
-}
-
 /* In the child: as many threads as ours, on the same CPUs. */
 static void
-child_run(unsigned int i, int in, int out)
+child_run(const struct child *child, int end)
 {
+	const char *found = bench_find_file("bench/peers/cpu_torch.py");
 	char number[16], places[1024];
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -53,83 +45,71 @@ child_run(unsigned int i, int in, int out)
 	setenv("OMP_NUM_THREADS", number, 1);
 	setenv("OMP_PLACES", places, 1);
 	setenv("OMP_PROC_BIND", "true", 1);
-	setenv("OMP_WAIT_POLICY", policies[i], 1);
+	setenv("OMP_WAIT_POLICY", child->policy, 1);
 	setenv("TORCHINDUCTOR_COMPILE_THREADS", "1", 1);
-	dup2(in, STDIN_FILENO);
-	dup2(out, STDOUT_FILENO);
-	execlp(python(), python(), script(), (char *)NULL);
+	dup2(end, STDIN_FILENO);
+	dup2(end, STDOUT_FILENO);
+	execlp(python(), python(), found != NULL ? found : BENCH_PEERS "/cpu_torch.py", (char *)NULL);
 	fprintf(stderr, "paged-bench: %s: %m\n", python());
 	_exit(127);
 }
 
-static void
-child_start(unsigned int i)
-{
-	int to[2], from[2];
-
-	if (pipe(to) != 0 || pipe(from) != 0)
-		bench_die("pipe: %m");
-	fflush(NULL);
-	children[i].pid = fork();
-	if (children[i].pid < 0)
-		bench_die("fork: %m");
-	if (children[i].pid == 0) {
-		close(to[1]);
-		close(from[0]);
-		child_run(i, to[0], from[1]);
-	}
-	close(to[0]);
-	close(from[1]);
-	children[i].to = fdopen(to[1], "w");
-	children[i].from = fdopen(from[0], "r");
-	if (children[i].to == NULL || children[i].from == NULL)
-		bench_die("fdopen: %m");
-}
-
-/* NULL: it has ended. */
+/* NULL: the child has ended. */
 static json_t *
-child_hear(const struct child *child)
+child_read(const struct child *child)
 {
 	char line[4096];
-	json_error_t error;
 
-	if (fgets(line, sizeof(line), child->from) == NULL)
-		return NULL;
-	return json_loads(line, 0, &error);
+	return fgets(line, sizeof(line), child->from) != NULL ? json_loads(line, 0, NULL) : NULL;
 }
 
 static void
-child_ready(struct child *child)
+child_start(struct child *child)
 {
-	json_t *said = child_hear(child);
-	const char *ready = json_string_value(json_object_get(said, "ready"));
-	const char *missing = json_string_value(json_object_get(said, "missing"));
+	const char *ready = NULL, *missing = "it does not run";
+	json_t *said;
+	int ends[2];
 
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+		bench_die("socketpair: %m");
+	fflush(NULL);
+	child->pid = fork();
+	if (child->pid < 0)
+		bench_die("fork: %m");
+	if (child->pid == 0)
+		child_run(child, ends[1]);
+	close(ends[1]);
+	child->to = ends[0];
+	child->from = fdopen(ends[0], "r");
+	if (child->from == NULL)
+		bench_die("fdopen: %m");
+	said = child_read(child);
+	json_unpack(said, "{s?s, s?s}", "ready", &ready, "missing", &missing);
 	if (ready == NULL)
 		bench_die("--against torch: %s has none (%s); make one by bench/peers/setup DIR, then "
 			  "PAGED_TORCH=DIR/bin/python3",
-			  python(), missing != NULL ? missing : "it does not run");
+			  python(), missing);
 	snprintf(version, sizeof(version), "%s", ready);
 	json_decref(said);
 	kill(child->pid, SIGSTOP);
 }
 
-/* Takes what is asked; the answer is the caller's. */
+/* Takes the request; the caller owns the reply. */
 static json_t *
-child_ask(struct child *child, json_t *asked)
+child_ask(const struct child *child, json_t *request)
 {
-	char *text = json_dumps(asked, JSON_COMPACT);
+	char *text = json_dumps(request, JSON_COMPACT);
 	json_t *said;
 
 	kill(child->pid, SIGCONT);
-	if (text == NULL || fprintf(child->to, "%s\n", text) < 0 || fflush(child->to) != 0)
+	if (text == NULL || dprintf(child->to, "%s\n", text) < 0)
 		bench_die("torch: %m");
-	said = child_hear(child);
+	said = child_read(child);
 	kill(child->pid, SIGSTOP);
 	if (said == NULL)
 		bench_die("torch: it ended instead of answering %s", text);
 	free(text);
-	json_decref(asked);
+	json_decref(request);
 	return said;
 }
 
@@ -138,21 +118,18 @@ torch_start(void)
 {
 	if (children[0].pid != 0)
 		return;
-	/* A child that ends is heard of, not died of. */
+	/* The end of a child is an error of dprintf(). */
 	signal(SIGPIPE, SIG_IGN);
-	for (unsigned int i = 0; i < N_CHILDREN; i++) {
-		child_start(i);
-		child_ready(&children[i]);
-	}
+	for (size_t i = 0; i < BENCH_N(children); i++)
+		child_start(&children[i]);
 }
 
 void
 torch_stop(void)
 {
-	for (unsigned int i = 0; i < N_CHILDREN && children[i].pid != 0; i++) {
+	for (size_t i = 0; i < BENCH_N(children) && children[i].pid != 0; i++) {
 		kill(children[i].pid, SIGKILL);
 		waitpid(children[i].pid, NULL, 0);
-		fclose(children[i].to);
 		fclose(children[i].from);
 		children[i].pid = 0;
 	}
@@ -164,21 +141,8 @@ torch_version(void)
 	return version;
 }
 
-static json_t *
-question(int number, const struct torch_rows *rows, size_t n_kinds, uint32_t q_heads, uint32_t kv_heads, uint32_t dim,
-	 bool quick)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < n_kinds; i++)
-		json_array_append_new(list,
-				      json_pack("[i, i, i]", (int)rows[i].n, (int)rows[i].q_len, (int)rows[i].kv_len));
-	return json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", number, "rows", list, "q_heads", (int)q_heads,
-			 "kv_heads", (int)kv_heads, "dim", (int)dim, "quick", quick);
-}
-
 static void
-close_in(unsigned int i, int number)
+close_in(size_t i, int number)
 {
 	json_decref(child_ask(&children[i], json_pack("{s:i}", "close", number)));
 }
@@ -191,23 +155,28 @@ torch_open(struct torch_case *of, const struct torch_rows *rows, size_t n_kinds,
 	double best_us = 0;
 
 	*of = (struct torch_case){ .number = n_cases++ };
-	for (unsigned int i = 0; i < N_CHILDREN; i++) {
-		json_t *said =
-			child_ask(&children[i], question(of->number, rows, n_kinds, q_heads, kv_heads, dim, quick));
-		double us = json_number_value(json_object_get(said, "us"));
-		const char *how = json_string_value(json_object_get(said, "how"));
-		const char *error = json_string_value(json_object_get(said, "error"));
+	for (size_t i = 0; i < BENCH_N(children); i++) {
+		const char *how = NULL, *error = "no answer";
+		json_t *list = json_array(), *said;
+		double us = 0;
 
+		for (size_t kind = 0; kind < n_kinds; kind++)
+			json_array_append_new(list, json_pack("[i, i, i]", (int)rows[kind].n, (int)rows[kind].q_len,
+							      (int)rows[kind].kv_len));
+		said = child_ask(&children[i], json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", of->number, "rows",
+							 list, "q_heads", (int)q_heads, "kv_heads", (int)kv_heads,
+							 "dim", (int)dim, "quick", quick));
+		json_unpack(said, "{s?F, s?s, s?s}", "us", &us, "how", &how, "error", &error);
 		if (how != NULL && (best_us == 0 || us < best_us)) {
 			if (best_us > 0)
 				close_in(of->child, of->number);
 			best_us = us;
-			of->child = i;
-			snprintf(of->how, sizeof(of->how), "%s, %s waiting", how, policies[i]);
+			of->child = (unsigned int)i;
+			snprintf(of->how, sizeof(of->how), "%s, %s waiting", how, children[i].policy);
 		} else if (how != NULL) {
 			close_in(i, of->number);
 		} else if (best_us == 0) {
-			snprintf(of->how, sizeof(of->how), "%s", error != NULL ? error : "no answer");
+			snprintf(of->how, sizeof(of->how), "%s", error);
 		}
 		json_decref(said);
 	}
@@ -218,10 +187,12 @@ double
 torch_sample_us(const struct torch_case *of)
 {
 	json_t *said = child_ask(&children[of->child], json_pack("{s:i}", "sample", of->number));
-	double us = json_number_value(json_object_get(said, "us"));
+	const char *error = "no answer";
+	double us = 0;
 
+	json_unpack(said, "{s?F, s?s}", "us", &us, "error", &error);
 	if (us <= 0)
-		bench_die("torch: %s", json_string_value(json_object_get(said, "error")));
+		bench_die("torch: %s", error);
 	json_decref(said);
 	return us;
 }
