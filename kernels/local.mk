@@ -34,10 +34,10 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/layout.h \
 	%D%/mod/emit.c \
 	%D%/mod/eval_scalar.c \
-	%D%/mod/grid.c \
 	%D%/mod/grid.h \
 	%D%/mod/integer.h \
 	%D%/mod/interval.c \
+	%D%/mod/interval_float.c \
 	%D%/mod/interval_int.c \
 	%D%/mod/interval.h \
 	%D%/mod/ir.h \

@@ -55,14 +55,26 @@ evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
 }
 
 static void
+evaluate_box(const struct mod *mod, const struct mod_binding *binding)
+{
+	static const struct mod_box wide = {
+		{ INT32_MIN, INT32_MAX }, { 0, 3 }, { INT32_MIN, INT32_MAX }, { -5, INT32_MAX }
+	};
+	struct mod_interval *interval;
+	struct paged_error error = { 0 };
+
+	check(mod_interval_create(mod, kernel_isa_best(), &interval, &error) == PAGED_OK);
+	mod_interval_bind(interval, binding);
+	mod_interval_box(interval, &wide);
+	mod_interval_destroy(interval);
+}
+
+static void
 evaluate(const struct mod *mod)
 {
 	static const struct mod_point points[] = { { 0.5, 0, 1, 2, 3 },
 						   { NAN, INT32_MIN, INT32_MAX, -1, INT32_MAX },
 						   { -INFINITY, 1, 0, INT32_MAX, INT32_MIN } };
-	static const struct mod_box wide = {
-		{ INT32_MIN, INT32_MAX }, { 0, 3 }, { INT32_MIN, INT32_MAX }, { -5, INT32_MAX }
-	};
 	struct mod_binding *binding;
 	struct paged_error error = { 0 };
 
@@ -71,7 +83,7 @@ evaluate(const struct mod *mod)
 	evaluate_tile(mod, binding);
 	for (size_t i = 0; i < N(points); i++)
 		mod_scalar(binding, &points[i], NULL);
-	mod_interval(binding, &wide);
+	evaluate_box(mod, binding);
 	mod_binding_destroy(binding);
 }
 

@@ -64,3 +64,14 @@ mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const str
 	mod_vm_destroy(vm);
 	return score;
 }
+
+struct mod_interval *
+mod_fixture_interval(const struct mod_fixture *fixture, enum kernel_isa isa)
+{
+	struct paged_error error = { 0 };
+	struct mod_interval *interval = NULL;
+
+	cr_assert_eq(mod_interval_create(fixture->mod, isa, &interval, &error), PAGED_OK, "%s", error.text);
+	mod_interval_bind(interval, fixture->binding);
+	return interval;
+}

@@ -24,6 +24,19 @@ void mod_fixture_close(struct mod_fixture *fixture);
 /** mod_fixture_vm - one evaluation of one point by an instruction set's tiles; bool as 0 and 1 */
 float mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const struct mod_point *point);
 
+/** mod_fixture_interval - bound, for an instruction set; to be destroyed with mod_interval_destroy() */
+struct mod_interval *mod_fixture_interval(const struct mod_fixture *fixture, enum kernel_isa isa);
+
+/** mod_point_box - the box of one point */
+static inline struct mod_box
+mod_point_box(const struct mod_point *point)
+{
+	return (struct mod_box){ { point->b, point->b },
+				 { point->h, point->h },
+				 { point->q_idx, point->q_idx },
+				 { point->kv_idx, point->kv_idx } };
+}
+
 /** MOD_I32("doc", values) - a declared array of one dimension; MOD_PARAM for a variable */
 #define MOD_1D(array_name, array_dtype, values)                                       \
 	{                                                                             \

@@ -54,6 +54,7 @@ random_tile(void)
 /* One of the library's functions with what it is to agree with. */
 struct subject {
 	struct mod_fixture fixture;
+	struct mod_interval *interval;
 	mod_compiled_fn call;
 	struct cuda_mod_args args;
 	struct cuda_mod_range range;
@@ -75,9 +76,11 @@ subject_open(struct subject *subject, struct mod_fixture fixture, mod_compiled_f
 {
 	struct paged_error error;
 
-	*subject = (struct subject){
-		.fixture = fixture, .call = call, .exact = mod_is_exact(fixture.mod), .bitwise = is_bitwise(fixture.mod)
-	};
+	*subject = (struct subject){ .fixture = fixture,
+				     .interval = mod_fixture_interval(&fixture, KERNEL_GENERIC),
+				     .call = call,
+				     .exact = mod_is_exact(fixture.mod),
+				     .bitwise = is_bitwise(fixture.mod) };
 	cr_assert_eq(mod_cuda_args(fixture.binding, &subject->args, &error), PAGED_OK, "%s", error.text);
 	subject->args.range = (uintptr_t)&subject->range;
 }
@@ -107,30 +110,26 @@ tile_run(const struct subject *subject, const struct tile *tile, float results[M
 	return found;
 }
 
+/* Infinite both ways, bounds may hold NaN too. */
 static bool
-is_within(double x, const struct mod_bounds *bounds)
+is_within(double x, const double *bounds)
 {
-	return isnan(x) ? bounds->nan : x >= bounds->low && x <= bounds->high;
+	return isnan(x) ? bounds[0] == -INFINITY && bounds[1] == INFINITY : x >= bounds[0] && x <= bounds[1];
 }
 
 static void
 value_check(const struct subject *subject, const struct mod_point *point, float value, float tile)
 {
-	struct mod_box box = { { point->b, point->b },
-			       { point->h, point->h },
-			       { point->q_idx, point->q_idx },
-			       { point->kv_idx, point->kv_idx } };
-	struct mod_bounds score = { point->score, point->score, false }, bounds;
+	const struct mod_box box = mod_point_box(point);
+	const double score[2] = { point->score, point->score };
+	double bounds[2];
 
-	if (isnan(point->score))
-		score = (struct mod_bounds){ -INFINITY, INFINITY, true };
-	bounds = mod_bounds(subject->fixture.binding, &box, &score);
-	cr_assert(is_within((double)value, &bounds) &&
-			  (!subject->bitwise || memcmp(&value, &tile, sizeof(value)) == 0 ||
-			   (isnan(value) && isnan(tile))),
+	mod_interval_bounds(subject->interval, &box, score, bounds);
+	cr_assert(is_within((double)value, bounds) && (!subject->bitwise || memcmp(&value, &tile, sizeof(value)) == 0 ||
+						       (isnan(value) && isnan(tile))),
 		  "seed %llu: %s\nb %d h %d q_idx %d kv_idx %d score %.9g: %.9g, tile %.9g in [%.17g, %.17g]",
 		  (unsigned long long)seed, mod_text(subject->fixture.mod), point->b, point->h, point->q_idx,
-		  point->kv_idx, point->score, (double)value, (double)tile, bounds.low, bounds.high);
+		  point->kv_idx, point->score, (double)value, (double)tile, bounds[0], bounds[1]);
 }
 
 /* The record of one point, and that it is emptied for the next. */
@@ -199,6 +198,7 @@ random_mods(enum mod_kind kind, struct generator_text (*make)(enum mod_kind kind
 		start(base + i);
 		subject_open(&subject, generator_mod(kind, make, &text), mod_compiled_get(&compiled, i));
 		subject_check(&subject);
+		mod_interval_destroy(subject.interval);
 		mod_fixture_close(&subject.fixture);
 	}
 	mod_compiled_close(&compiled);
@@ -314,6 +314,7 @@ Test(mod_source, research_and_ready_made)
 		subject_open(&subject, listed_open(&listed), mod_compiled_get(&compiled, i));
 		for (uint32_t round = 0; round < 4; round++)
 			subject_check(&subject);
+		mod_interval_destroy(subject.interval);
 		mod_fixture_close(&subject.fixture);
 	}
 	cr_assert_gt(compiled.n, 100);

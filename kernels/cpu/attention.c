@@ -29,7 +29,7 @@ chunk_attend(const struct attention_job *job, const struct work_item *item, stru
 	if (item->prefill && job->pipelined) {
 		prefill_chunk(job, item, begin, end, tile.chunk, scratch);
 		tile.begin = begin + KERNEL_SPLIT;
-		return tile_mask_next(job, &item->q, item->kv_end, tile);
+		return tile_mask_next(job, &item->q, scratch, item->kv_end, tile);
 	}
 	chunk_begin(job, item, scratch);
 	while (tile.begin < end) {
@@ -37,7 +37,7 @@ chunk_attend(const struct attention_job *job, const struct work_item *item, stru
 		struct next_tile next = { .item = item };
 
 		after.begin += TILE_TOKENS;
-		next.tile = after = tile_mask_next(job, &item->q, item->kv_end, after);
+		next.tile = after = tile_mask_next(job, &item->q, scratch, item->kv_end, after);
 		if (after.begin >= item->kv_end && next_item != NULL)
 			next = (struct next_tile){ .item = next_item, .tile = next_item->first };
 		if (item->prefill)
@@ -72,14 +72,14 @@ item_attend(const struct attention_job *job, const struct work_item *item, const
 
 static bool
 item_take(struct kernel_team *team, const struct attention_job *job, struct schedule_cursor *cursor,
-	  struct work_item *item)
+	  const struct team_scratch *scratch, struct work_item *item)
 {
 	uint64_t number = team_take(team);
 
 	if (!schedule_find(job, cursor, number))
 		return false;
 	*item = schedule_item(job, cursor, number);
-	item->first = tile_mask_next(job, &item->q, item->kv_end, (struct kv_tile){ .begin = item->kv_begin });
+	item->first = tile_mask_next(job, &item->q, scratch, item->kv_end, (struct kv_tile){ .begin = item->kv_begin });
 	return true;
 }
 
@@ -89,7 +89,7 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 	const struct attention_job *job = context;
 	struct schedule_cursor cursor = schedule_begin(job, SCHEDULE_ITEMS);
 	struct work_item items[2];
-	bool more = item_take(team, job, &cursor, &items[0]);
+	bool more = item_take(team, job, &cursor, scratch, &items[0]);
 
 	if (job->ops->begin != NULL)
 		job->ops->begin();
@@ -97,12 +97,12 @@ items_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 		const struct work_item *next = NULL;
 
 		if (job->prefetch_items) {
-			more = item_take(team, job, &cursor, &items[i ^ 1]);
+			more = item_take(team, job, &cursor, scratch, &items[i ^ 1]);
 			next = more ? &items[i ^ 1] : NULL;
 		}
 		item_attend(job, &items[i], next, scratch);
 		if (!job->prefetch_items)
-			more = item_take(team, job, &cursor, &items[i ^ 1]);
+			more = item_take(team, job, &cursor, scratch, &items[i ^ 1]);
 	}
 	if (job->ops->end != NULL)
 		job->ops->end();

@@ -19,6 +19,8 @@ kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *para
 	mods->params = *params;
 	vms_bind(mods->mask, mods->n_threads, params->mask);
 	vms_bind(mods->score, mods->n_threads, params->score);
+	for (uint32_t i = 0; mods->intervals != NULL && i < mods->n_threads; i++)
+		mod_interval_bind(mods->intervals[i], params->mask);
 }
 
 static enum paged_status
@@ -29,6 +31,20 @@ vms_create(struct mod_vm **vms, const struct kernel_team *team, const struct mod
 
 	for (uint32_t i = 0; status == PAGED_OK && i < team_n_threads(team); i++)
 		status = mod_vm_create(mod_binding_mod(binding), team_isa(team), &vms[i], error);
+	return status;
+}
+
+static enum paged_status
+intervals_create(struct kernel_mods *mods, const struct kernel_team *team, const struct mod *mask,
+		 struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	mods->intervals = calloc(mods->n_threads, sizeof(*mods->intervals));
+	if (mods->intervals == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "mods for %u kernel threads: no memory", mods->n_threads);
+	for (uint32_t i = 0; status == PAGED_OK && i < mods->n_threads; i++)
+		status = mod_interval_create(mask, team_isa(team), &mods->intervals[i], error);
 	return status;
 }
 
@@ -49,6 +65,8 @@ kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_para
 	if (params->mask != NULL) {
 		mods->mask = mods->vms;
 		status = vms_create(mods->mask, team, params->mask, error);
+		if (status == PAGED_OK)
+			status = intervals_create(mods, team, mod_binding_mod(params->mask), error);
 	}
 	if (status == PAGED_OK && params->score != NULL) {
 		mods->score = mods->vms + n;
@@ -70,6 +88,9 @@ kernel_mods_destroy(struct kernel_mods *mods)
 		return;
 	for (uint32_t i = 0; i < 2 * mods->n_threads; i++)
 		mod_vm_destroy(mods->vms[i]);
+	for (uint32_t i = 0; mods->intervals != NULL && i < mods->n_threads; i++)
+		mod_interval_destroy(mods->intervals[i]);
+	free(mods->intervals);
 	free(mods);
 }
 

@@ -186,7 +186,7 @@ block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint
 		enum tile_mask mask = pass->mask;
 
 		if (mask == TILE_PARTIAL && job->args->mods->params.blocks == NULL)
-			mask = tile_mask_range(job, q, begin, least(begin + TILE_TOKENS, end));
+			mask = tile_mask_range(job, q, scratch, begin, least(begin + TILE_TOKENS, end));
 		if (mask != TILE_EMPTY)
 			*view = tile_mask_view(job, q, scratch, &tiles[n], begin, end, mask);
 		if (mask == TILE_EMPTY || view->mask == TILE_EMPTY)
@@ -321,7 +321,7 @@ q_tile_mask(const struct attention_job *job, const struct chunk_pass *pass, enum
 	if (mods == NULL || pass->begin >= pass->end)
 		return mask;
 	if (mask == TILE_PARTIAL)
-		mask = tile_mask_range(job, &pass->q, pass->begin, pass->end);
+		mask = tile_mask_range(job, &pass->q, scratch, pass->begin, pass->end);
 	if (mask == TILE_PARTIAL || (mask == TILE_FULL && mods->score != NULL))
 		tile_mask_begin(job, &pass->q, scratch);
 	return mask;

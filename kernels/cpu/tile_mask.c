@@ -163,7 +163,8 @@ chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_
  */
 
 static enum tile_mask
-interval(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+interval(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
+	 uint64_t end)
 {
 	uint32_t last = q->n - 1, first_head = q->kv_head * job->group;
 	uint32_t others = (q->n_heads - 1) * job->group; /* query heads of the other KV heads */
@@ -178,7 +179,7 @@ interval(const struct attention_job *job, const struct q_tile *q, uint64_t begin
 	};
 
 	assert(begin < end);
-	switch (mod_interval(job->args->mods->params.mask, &box)) {
+	switch (mod_interval_box(job->args->mods->intervals[scratch->thread], &box)) {
 	case MOD_ALL_FALSE:
 		return TILE_EMPTY;
 	case MOD_ALL_TRUE:
@@ -191,13 +192,14 @@ interval(const struct attention_job *job, const struct q_tile *q, uint64_t begin
 
 /* Ever larger steps over chunks that are surely not seen, then ever smaller ones. */
 static uint64_t
-interval_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+interval_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+	      uint64_t begin, uint64_t end)
 {
 	uint64_t step = KERNEL_SPLIT;
 	bool growing = true;
 
 	while (begin < end) {
-		if (interval(job, q, begin, least(begin + step, end)) == TILE_EMPTY) {
+		if (interval(job, q, scratch, begin, least(begin + step, end)) == TILE_EMPTY) {
 			begin += step;
 			step *= growing ? 2 : 1;
 		} else if (step > KERNEL_SPLIT) {
@@ -236,18 +238,20 @@ tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct 
 }
 
 enum tile_mask
-tile_mask_range(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+tile_mask_range(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+		uint64_t begin, uint64_t end)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
 	if (mods != NULL && mods->params.blocks != NULL)
 		return blocks_next(job, q, begin, end) < end ? TILE_PARTIAL : TILE_EMPTY;
-	return mods == NULL || mods->mask == NULL ? TILE_FULL : interval(job, q, begin, end);
+	return mods == NULL || mods->mask == NULL ? TILE_FULL : interval(job, q, scratch, begin, end);
 }
 
 /* The first chunk at or after `begin`, which begins one, in which something may be seen. */
 static uint64_t
-chunk_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
+chunk_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
+	   uint64_t end)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
@@ -256,11 +260,12 @@ chunk_next(const struct attention_job *job, const struct q_tile *q, uint64_t beg
 
 		return next < end ? next / KERNEL_SPLIT * KERNEL_SPLIT : end;
 	}
-	return mods->mask != NULL ? interval_next(job, q, begin, end) : begin;
+	return mods->mask != NULL ? interval_next(job, q, scratch, begin, end) : begin;
 }
 
 struct kv_tile
-tile_mask_next(const struct attention_job *job, const struct q_tile *q, uint64_t end, struct kv_tile tile)
+tile_mask_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
+	       uint64_t end, struct kv_tile tile)
 {
 	const struct kernel_mods *mods = job->args->mods;
 
@@ -270,15 +275,16 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, uint64_t
 	}
 	for (; tile.begin < end; tile.begin += TILE_TOKENS) {
 		if (tile.begin % KERNEL_SPLIT == 0) {
-			tile.begin = chunk_next(job, q, tile.begin, end);
+			tile.begin = chunk_next(job, q, scratch, tile.begin, end);
 			if (tile.begin >= end)
 				break;
-			tile.chunk = tile_mask_range(job, q, tile.begin, least(tile.begin + KERNEL_SPLIT, end));
+			tile.chunk =
+				tile_mask_range(job, q, scratch, tile.begin, least(tile.begin + KERNEL_SPLIT, end));
 		}
 		tile.mask = tile.chunk;
 		/* Of a block mask's chunk, the tiles' words tell. */
 		if (tile.mask == TILE_PARTIAL && mods->params.blocks == NULL)
-			tile.mask = interval(job, q, tile.begin, least(tile.begin + TILE_TOKENS, end));
+			tile.mask = interval(job, q, scratch, tile.begin, least(tile.begin + TILE_TOKENS, end));
 		if (tile.mask != TILE_EMPTY)
 			break;
 	}

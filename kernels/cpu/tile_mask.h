@@ -24,6 +24,7 @@ struct kernel_mods {
 	uint32_t n_threads;
 	struct mod_vm **mask; /* [n_threads], or NULL without the mod */
 	struct mod_vm **score;
+	struct mod_interval **intervals; /* of the mask */
 	struct mod_vm *vms[];
 };
 
@@ -61,11 +62,12 @@ struct mask_rows {
 void tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch);
 
 /** tile_mask_range - of keys [begin, end); with a block mask TILE_PARTIAL, or TILE_EMPTY for a chunk without blocks */
-enum tile_mask tile_mask_range(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end);
+enum tile_mask tile_mask_range(const struct attention_job *job, const struct q_tile *q,
+			       const struct team_scratch *scratch, uint64_t begin, uint64_t end);
 
 /** tile_mask_next - the first tile at or after tile.begin of which something may be seen; from `end` on: none is */
-struct kv_tile tile_mask_next(const struct attention_job *job, const struct q_tile *q, uint64_t end,
-			      struct kv_tile tile);
+struct kv_tile tile_mask_next(const struct attention_job *job, const struct q_tile *q,
+			      const struct team_scratch *scratch, uint64_t end, struct kv_tile tile);
 
 /**
  * tile_mask_view - what query rows see of the tile at `begin`, whose tokens end at `end` at the latest

@@ -8,27 +8,6 @@
 
 static_assert(MASK_GRID_SIDE == MOD_GRID_ROWS && MASK_GRID_SIDE == MOD_GRID_COLUMNS, "grids are taken over bit by bit");
 
-static enum mask_verdict
-rule_surely(void *context, const struct mask_area *area)
-{
-	const struct mod_rule *mod_rule = context;
-	const struct mod_box box = {
-		.b = { (int32_t)area->b, (int32_t)area->b },
-		.h = { (int32_t)area->h, (int32_t)area->h },
-		.q_idx = { (int32_t)area->q_begin, (int32_t)(area->q_end - 1) },
-		.kv_idx = { (int32_t)area->kv_begin, (int32_t)(area->kv_end - 1) },
-	};
-
-	switch (mod_prober_ask(mod_rule->prober, &box)) {
-	case MOD_ALL_TRUE:
-		return MASK_ALL;
-	case MOD_ALL_FALSE:
-		return MASK_NONE;
-	default:
-		return MASK_SOME;
-	}
-}
-
 /* Which elements of an area are its corners: the first or last query row and key. */
 static const struct corner {
 	bool last_q, last_kv;
@@ -61,7 +40,10 @@ take_grid(struct mod_grid *grid, const struct mask_grid *from)
 	uint64_t boxes = 0;
 
 	*grid = (struct mod_grid){
-		.b = (int32_t)from->b, .h = (int32_t)from->h, .n_rows = from->n_rows, .n_columns = from->n_columns
+		.b = { (int32_t)from->b, (int32_t)from->b },
+		.h = { (int32_t)from->h, (int32_t)from->h },
+		.n_rows = from->n_rows,
+		.n_columns = from->n_columns,
 	};
 	for (uint32_t r = 0; r < from->n_rows; r++) {
 		set_side(grid->q_idx[r], &from->q[r]);
@@ -73,10 +55,10 @@ take_grid(struct mod_grid *grid, const struct mask_grid *from)
 }
 
 static void
-see_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
+sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
 {
 	struct mod_grid points = points_of(grid, &corners[kind]);
-	struct mod_grid_truth more = mod_gridder_ask(mod_rule->corners[kind], &points);
+	struct mod_grid_truth more = mod_interval_grid(mod_rule->intervals[kind], &points);
 
 	seen->all_true |= more.all_true;
 	seen->all_false |= more.all_false;
@@ -91,11 +73,11 @@ rule_grid(void *context, const struct mask_grid *from, bool blocks)
 	struct mod_grid grid;
 	uint64_t boxes = take_grid(&grid, from);
 
-	truth = mod_gridder_ask(mod_rule->areas, &grid);
+	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &grid);
 	for (int i = 0; i < MOD_RULE_CORNERS && blocks; i++) {
 		if ((boxes & ~(truth.all_true | truth.all_false | (seen.all_true & seen.all_false))) == 0)
 			break;
-		see_corners(&seen, mod_rule, &grid, i);
+		sample_corners(&seen, mod_rule, &grid, i);
 	}
 	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
 }
@@ -224,10 +206,10 @@ tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct m
 	cut(parts.q, area->q_begin, area->q_end, parts.n_rows);
 	cut(parts.kv, area->kv_begin, area->kv_end, parts.n_columns);
 	boxes = take_grid(&grid, &parts);
-	truth = mod_gridder_ask(mod_rule->areas, &grid);
+	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &grid);
 	left = boxes & ~(truth.all_true | truth.all_false);
 	if (left != 0 && (truth.all_true == 0 || truth.all_false == 0))
-		see_corners(&truth, mod_rule, &grid, 0);
+		sample_corners(&truth, mod_rule, &grid, 0);
 	tally->any_true = truth.all_true != 0;
 	tally->any_false = truth.all_false != 0;
 	if (left == boxes && !is_mixed(tally))
@@ -258,31 +240,22 @@ is_more_than_a_tile(const struct mask_area *area)
 	return (area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS;
 }
 
-/* A tile or less, or a mod with floats: elements are as cheap as what would spare them. */
-static void
-tally_elements(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
-{
-	tally_corners(tally, mod_rule->vm, area);
-	if (!is_mixed(tally))
-		tally_all(tally, mod_rule, area);
-}
-
-/* The cheapest first: one interval, then parts or a few elements of it, every element. */
+/* The cheapest first.  The rectangle as a whole stays unknown: that is why it is asked about here. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
 {
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
-	enum mask_verdict verdict = rule_surely(context, area);
 
-	if (verdict != MASK_SOME)
-		return verdict;
-	if (mod_rule->areas != NULL && is_more_than_a_tile(area))
+	if (is_more_than_a_tile(area)) {
 		tally_parts(&tally, mod_rule, area);
-	else if (mod_rule->areas != NULL && corners_differ(mod_rule->binding, area))
+	} else if (mod_is_exact(mod_binding_mod(mod_rule->binding)) && corners_differ(mod_rule->binding, area)) {
 		return MASK_SOME;
-	else
-		tally_elements(&tally, mod_rule, area);
+	} else {
+		tally_corners(&tally, mod_rule->vm, area);
+		if (!is_mixed(&tally))
+			tally_all(&tally, mod_rule, area);
+	}
 	if (is_mixed(&tally))
 		return MASK_SOME;
 	return tally.any_true ? MASK_ALL : MASK_NONE;
@@ -316,16 +289,6 @@ rule_evaluate(void *context, const struct mask_area *area, uint8_t *truth)
 	}
 }
 
-static enum paged_status
-open_gridders(struct mod_rule *mod_rule, enum kernel_isa isa, struct paged_error *error)
-{
-	enum paged_status status = mod_gridder_create(mod_rule->binding, isa, &mod_rule->areas, error);
-
-	for (int i = 0; i < MOD_RULE_CORNERS && status == PAGED_OK; i++)
-		status = mod_gridder_create(mod_rule->binding, isa, &mod_rule->corners[i], error);
-	return status;
-}
-
 enum paged_status
 mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
 	      struct paged_error *error)
@@ -339,18 +302,17 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
 				  mod_text(mod));
 	status = mod_vm_create(mod, isa, &mod_rule->vm, error);
-	if (status == PAGED_OK)
-		status = mod_prober_create(binding, &mod_rule->prober, error);
-	if (status == PAGED_OK && mod_is_exact(mod))
-		status = open_gridders(mod_rule, isa, error);
+	for (int i = 0; i < MOD_RULE_N_INTERVALS && status == PAGED_OK; i++)
+		status = mod_interval_create(mod, isa, &mod_rule->intervals[i], error);
 	if (status != PAGED_OK) {
 		mod_rule_close(mod_rule);
 		return status;
 	}
 	mod_vm_bind(mod_rule->vm, binding);
+	for (int i = 0; i < MOD_RULE_N_INTERVALS; i++)
+		mod_interval_bind(mod_rule->intervals[i], binding);
 	mod_rule->rule = (struct mask_rule){
-		.surely = rule_surely,
-		.grid = mod_rule->areas != NULL ? rule_grid : NULL,
+		.grid = rule_grid,
 		.exactly = rule_exactly,
 		.evaluate = rule_evaluate,
 		.context = mod_rule,
@@ -363,10 +325,8 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 void
 mod_rule_close(struct mod_rule *mod_rule)
 {
-	mod_prober_destroy(mod_rule->prober);
-	mod_gridder_destroy(mod_rule->areas);
-	for (int i = 0; i < MOD_RULE_CORNERS; i++)
-		mod_gridder_destroy(mod_rule->corners[i]);
+	for (int i = 0; i < MOD_RULE_N_INTERVALS; i++)
+		mod_interval_destroy(mod_rule->intervals[i]);
 	mod_vm_destroy(mod_rule->vm);
 	*mod_rule = (struct mod_rule){ 0 };
 }

@@ -14,12 +14,13 @@
 
 #define MOD_RULE_CORNERS 4
 
+/* Of areas, and of their corners of one kind: each keeps what depends on query rows for areas of the same rows. */
+enum { MOD_RULE_AREAS = MOD_RULE_CORNERS, MOD_RULE_N_INTERVALS };
+
 struct mod_rule {
 	struct mask_rule rule; /* for block_mask_create() and block_mask_dense(), by one thread at a time */
 	const struct mod_binding *binding;
-	struct mod_prober *prober;
-	struct mod_gridder *areas; /* NULL: there are floats */
-	struct mod_gridder *corners[MOD_RULE_CORNERS];
+	struct mod_interval *intervals[MOD_RULE_N_INTERVALS]; /* by kind of corner, then of areas */
 	struct mod_vm *vm;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * grid.h - bounds of ints over the boxes of a grid, for each instruction set
+ * grid.h - bounds over the boxes of a grid, for each instruction set
  *
  * A value has bounds for each of MOD_GRID_COLUMNS columns, and a row of them
  * for each row of the grid, or one for all rows where they are the same.
@@ -29,7 +29,7 @@ struct grid_call {
 typedef void (*grid_fn)(const struct grid_call *call);
 
 struct grid_ops {
-	/* what mod_ints_operation() and the prober's comparisons give; NULL: to be done one by one */
+	/* of ints, and what only compares or chooses floats, which interval.h puts in order; NULL: one by one */
 	grid_fn of[MOD_N_OPS];
 	/* bit r * MOD_GRID_COLUMNS + c: the condition is surely true, surely false */
 	void (*bits)(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, uint64_t *all_false);

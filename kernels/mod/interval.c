@@ -1,363 +1,336 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of every node over a box.  Ints are doubles here (32 bits are exact)
- * but for their operations, which are interval_int.c's.  Bools are 0 and 1.
+ * Bounds of every node over the boxes of a grid.  What depends on keys alone
+ * is computed once for all rows, what depends on query rows alone once for
+ * all grids of the same rows.
+ *
+ * Guards of loads are left out: they say where a load's value counts, and
+ * the node that they come from bounds what is made of it.
  */
 #include "config.h"
 
-#include <float.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "kernels/mod/interval.h"
 
-/* Wider than f32's rounding, and than what the tile's functions stray by. */
-#define ARITHMETIC 0x1p-22
-#define FUNCTION 0x1p-19
-#define SMALLEST 0x1p-147
+struct step {
+	const struct mod_node *node;
+	uint8_t inputs; /* enum mod_inputs */
+	grid_fn fn;     /* NULL: one by one */
+	struct grid_call call;
+};
 
-static const struct mod_bounds any_float = { -INFINITY, INFINITY, true };
+struct mod_interval {
+	const struct mod *mod;
+	const struct grid_ops *ops;
+	const struct mod_binding *binding;
+	struct mod_grid grid;    /* the last one; of no rows at first */
+	struct mod_bounds score; /* of score mods */
+	uint32_t n_steps;
+	struct step *steps;            /* nodes with operands that depend on something, in order */
+	struct grid_bounds *values;    /* [node][row] */
+	uint8_t inputs[MOD_MAX_NODES]; /* a node's, without its guard's */
+};
 
-/* Bounds are no NaN. */
-static double
-least(double a, double b)
+static struct grid_bounds *
+rows_of(const struct mod_interval *interval, uint32_t node)
 {
-	return a < b ? a : b;
+	return interval->values + (size_t)node * MOD_GRID_ROWS;
 }
 
-static double
-most(double a, double b)
+static void
+fill(struct grid_bounds *row, struct mod_bounds bounds)
 {
-	return a > b ? a : b;
-}
-
-static struct mod_bounds
-exactly(double value)
-{
-	return isnan(value) ? any_float : (struct mod_bounds){ value, value, false };
-}
-
-static struct mod_bounds
-truth(bool may_be_false, bool may_be_true)
-{
-	return (struct mod_bounds){ !may_be_false, may_be_true, false };
-}
-
-static bool
-is_point(const struct mod_bounds *x)
-{
-	return x->low == x->high && !x->nan;
-}
-
-static bool
-has_infinity(const struct mod_bounds *x)
-{
-	return isinf(x->low) || isinf(x->high);
-}
-
-static bool
-has_zero(const struct mod_bounds *x)
-{
-	return x->low <= 0 && x->high >= 0;
-}
-
-static struct mod_bounds
-join(const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	return (struct mod_bounds){ least(a->low, b->low), most(a->high, b->high), a->nan || b->nan };
-}
-
-static double
-corner_low(const double *c)
-{
-	return least(least(c[0], c[1]), least(c[2], c[3]));
-}
-
-static double
-corner_high(const double *c)
-{
-	return most(most(c[0], c[1]), most(c[2], c[3]));
-}
-
-/* Floats: what rounding and f32's narrower range may do. */
-static struct mod_bounds
-widened(double low, double high, bool nan, double relative)
-{
-	if (isnan(low) || isnan(high))
-		return any_float;
-	if (!isinf(low))
-		low -= fabs(low) * relative + SMALLEST;
-	if (!isinf(high))
-		high += fabs(high) * relative + SMALLEST;
-	return (struct mod_bounds){ low < -(double)FLT_MAX ? -INFINITY : low, high > (double)FLT_MAX ? INFINITY : high,
-				    nan };
-}
-
-static struct mod_bounds
-int_operation(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	struct mod_ints bounds = mod_ints_operation(op, (struct mod_ints){ (int64_t)a->low, (int64_t)a->high },
-						    (struct mod_ints){ (int64_t)b->low, (int64_t)b->high });
-
-	return (struct mod_bounds){ (double)bounds.low, (double)bounds.high, false };
-}
-
-static struct mod_bounds
-float_multiply(const struct mod_bounds *a, const struct mod_bounds *b)
-{
-	const double c[] = { a->low * b->low, a->low * b->high, a->high * b->low, a->high * b->high };
-
-	if ((has_zero(a) && has_infinity(b)) || (has_zero(b) && has_infinity(a)))
-		return any_float;
-	return widened(corner_low(c), corner_high(c), a->nan || b->nan, ARITHMETIC);
-}
-
-static struct mod_bounds
-float_divide(const struct mod_bounds *a, const struct mod_bounds *b, double relative)
-{
-	const double c[] = { a->low / b->low, a->low / b->high, a->high / b->low, a->high / b->high };
-
-	if (has_zero(b) || (has_infinity(a) && has_infinity(b)))
-		return any_float;
-	return widened(corner_low(c), corner_high(c), a->nan || b->nan, relative);
-}
-
-static struct mod_bounds
-float_add(const struct mod_bounds *a, double b_low, double b_high, bool b_nan)
-{
-	bool opposite = (a->high == INFINITY && b_low == -INFINITY) || (a->low == -INFINITY && b_high == INFINITY);
-
-	if (opposite)
-		return any_float;
-	return widened(a->low + b_low, a->high + b_high, a->nan || b_nan, ARITHMETIC);
-}
-
-/* The derivative is at most 1. */
-static struct mod_bounds
-wave(double (*function)(double), const struct mod_bounds *a)
-{
-	double half = (a->high - a->low) / 2, middle;
-
-	if (has_infinity(a))
-		return (struct mod_bounds){ -1, 1, true };
-	if (half > 1)
-		return (struct mod_bounds){ -1, 1, a->nan };
-	middle = function(a->low + half);
-	half += FUNCTION;
-	return (struct mod_bounds){ most(middle - half, -1), least(middle + half, 1), a->nan };
-}
-
-static double
-sigmoid(double x)
-{
-	return 1 / (1 + exp(-x));
-}
-
-static struct mod_bounds
-float_rising(double (*function)(double), const struct mod_bounds *a)
-{
-	return widened(function(a->low), function(a->high), a->nan, FUNCTION);
-}
-
-/* log and sqrt: NaN below 0. */
-static struct mod_bounds
-float_partial(double (*function)(double), const struct mod_bounds *a)
-{
-	if (a->high < 0)
-		return any_float;
-	return widened(function(most(a->low, 0)), function(a->high), a->nan || a->low < 0, FUNCTION);
-}
-
-static struct mod_bounds
-float_function(enum mod_op op, const struct mod_bounds *a)
-{
-	struct mod_bounds sine, cosine;
-
-	switch (op) {
-	case MOD_OP_EXP:
-		return float_rising(exp, a);
-	case MOD_OP_EXP2:
-		return float_rising(exp2, a);
-	case MOD_OP_TANH:
-		return float_rising(tanh, a);
-	case MOD_OP_SIGMOID:
-		return float_rising(sigmoid, a);
-	case MOD_OP_LOG:
-		return float_partial(log, a);
-	case MOD_OP_SQRT:
-		return float_partial(sqrt, a);
-	case MOD_OP_SIN:
-		return wave(sin, a);
-	case MOD_OP_COS:
-		return wave(cos, a);
-	case MOD_OP_TAN:
-		sine = wave(sin, a);
-		cosine = wave(cos, a);
-		return float_divide(&sine, &cosine, FUNCTION);
-	default:
-		return (struct mod_bounds){ floor(a->low), floor(a->high), a->nan };
+	for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c++) {
+		row->low[c] = bounds.low;
+		row->high[c] = bounds.high;
 	}
 }
 
-static struct mod_bounds
-float_operation(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
+static void
+fill_side(struct grid_bounds *row, const int32_t *side)
 {
-	switch (op) {
-	case MOD_OP_ADD:
-		return float_add(a, b->low, b->high, b->nan);
-	case MOD_OP_SUB:
-		return float_add(a, -b->high, -b->low, b->nan);
-	case MOD_OP_MUL:
-		return float_multiply(a, b);
-	case MOD_OP_DIV:
-		return float_divide(a, b, ARITHMETIC);
-	case MOD_OP_MIN:
-		return (struct mod_bounds){ least(a->low, b->low), least(a->high, b->high), a->nan || b->nan };
-	case MOD_OP_MAX:
-		return (struct mod_bounds){ most(a->low, b->low), most(a->high, b->high), a->nan || b->nan };
-	case MOD_OP_NEG:
-		return (struct mod_bounds){ -a->high, -a->low, a->nan };
-	case MOD_OP_ABS:
-		return (struct mod_bounds){ has_zero(a) ? 0 : least(fabs(a->low), fabs(a->high)),
-					    most(fabs(a->low), fabs(a->high)), a->nan };
-	case MOD_OP_TO_FLOAT:
-		if (fabs(a->low) <= 0x1p24 && fabs(a->high) <= 0x1p24)
-			return *a;
-		return widened(a->low, a->high, false, ARITHMETIC);
-	default:
-		return float_function(op, a);
+	fill(row, (struct mod_bounds){ side[0], side[1] });
+}
+
+/* A row of an operation that has no vectors. */
+static void
+step_row(const struct mod_interval *interval, const struct mod_node *node, const struct grid_bounds *const *in,
+	 struct grid_bounds *to, uint32_t n_columns)
+{
+	const bool floats = node->type == MOD_FLOAT || node->op == MOD_OP_TO_INT;
+
+	if (node->op == MOD_OP_LOAD) {
+		mod_bounds_load(&interval->binding->names[node->name], interval->mod->names[node->name].dtype,
+				node->n_args, in, to, n_columns);
+		return;
+	}
+	for (uint32_t c = 0; c < n_columns; c++) {
+		const struct mod_bounds a = { in[0]->low[c], in[0]->high[c] }, b = { in[1]->low[c], in[1]->high[c] };
+		struct mod_bounds bounds = (floats ? mod_bounds_of_floats : mod_bounds_of_ints)(node->op, a, b);
+
+		to->low[c] = bounds.low;
+		to->high[c] = bounds.high;
 	}
 }
 
-static struct mod_bounds
-compare(enum mod_op op, const struct mod_bounds *a, const struct mod_bounds *b)
+static void
+step_run(const struct mod_interval *interval, struct step *step)
 {
-	bool nan = a->nan || b->nan, apart = a->high < b->low || a->low > b->high;
-	bool one = a->low == a->high && b->low == b->high && a->low == b->low;
+	uint32_t n_columns = (step->inputs & MOD_ON_KV) != 0 ? interval->grid.n_columns : 1;
 
-	switch (op) {
-	case MOD_OP_LT:
-		return truth(nan || a->high >= b->low, a->low < b->high);
-	case MOD_OP_LE:
-		return truth(nan || a->high > b->low, a->low <= b->high);
-	case MOD_OP_EQ:
-		return truth(nan || !one, !apart);
-	default:
-		return truth(!apart, nan || !one);
+	step->call.n_rows = (step->inputs & MOD_ON_Q) != 0 ? interval->grid.n_rows : 1;
+	if (step->fn != NULL) {
+		step->fn(&step->call);
+		return;
+	}
+	for (uint32_t r = 0; r < step->call.n_rows; r++) {
+		const struct grid_bounds *in[MOD_MAX_INDEXES];
+		struct grid_bounds *to = &step->call.to[r];
+
+		for (uint32_t i = 0; i < MOD_MAX_INDEXES; i++)
+			in[i] = step->call.in[i].rows + r * step->call.in[i].step;
+		step_row(interval, step->node, in, to, n_columns);
+		if (n_columns == 1)
+			fill(to, (struct mod_bounds){ to->low[0], to->high[0] });
 	}
 }
 
-/* int(x): NaN is 0. */
-static struct mod_bounds
-to_int(const struct mod_bounds *a)
+/* Columns past the last repeat it, so that nothing is computed of chance values. */
+static void
+fill_leaf(const struct mod_interval *interval, uint32_t number)
 {
-	struct mod_bounds bounds = { least(most(trunc(a->low), INT32_MIN), INT32_MAX),
-				     least(most(trunc(a->high), INT32_MIN), INT32_MAX), false };
+	const struct mod_grid *grid = &interval->grid;
+	struct grid_bounds *rows = rows_of(interval, number);
 
-	return a->nan ? join(&bounds, &(struct mod_bounds){ 0, 0, false }) : bounds;
-}
-
-/* What the mods of everyday are made of; the rest by type. */
-static struct mod_bounds
-operation(const struct mod *mod, const struct mod_node *node, const struct mod_bounds *all)
-{
-	const struct mod_bounds *a = &all[node->args[0]], *b = node->n_args > 1 ? &all[node->args[1]] : a;
-
-	switch ((enum mod_op)node->op) {
-	case MOD_OP_NOT:
-		return (struct mod_bounds){ 1 - a->high, 1 - a->low, false };
-	case MOD_OP_AND:
-		return (struct mod_bounds){ least(a->low, b->low), least(a->high, b->high), false };
-	case MOD_OP_OR:
-		return (struct mod_bounds){ most(a->low, b->low), most(a->high, b->high), false };
-	case MOD_OP_SELECT:
-		if (is_point(a))
-			return a->low != 0 ? all[node->args[1]] : all[node->args[2]];
-		return join(&all[node->args[1]], &all[node->args[2]]);
-	case MOD_OP_FROM_BOOL:
-		return *a;
-	case MOD_OP_TO_INT:
-		return to_int(a);
-	case MOD_OP_LT:
-	case MOD_OP_LE:
-	case MOD_OP_EQ:
-	case MOD_OP_NE:
-		/* One int compared with itself. */
-		if (node->args[0] == node->args[1] && mod->nodes[node->args[0]].type == MOD_INT)
-			return exactly(node->op == MOD_OP_LE || node->op == MOD_OP_EQ);
-		return compare(node->op, a, b);
-	default:
-		return node->type == MOD_FLOAT ? float_operation(node->op, a, b) : int_operation(node->op, a, b);
-	}
-}
-
-static struct mod_bounds
-load(const struct mod_binding *binding, const struct mod_node *node, const struct mod_bounds *all)
-{
-	struct mod_bounds indexes[MOD_MAX_INDEXES];
-
-	if (node->guard != MOD_NO_NODE && all[node->guard].high == 0)
-		return (struct mod_bounds){ 0, 0, false };
-	for (uint32_t i = 0; i < node->n_args; i++)
-		indexes[i] = all[node->args[i]];
-	return mod_bounds_load(&binding->names[node->name], binding->mod->names[node->name].dtype, node->n_args,
-			       indexes);
-}
-
-static struct mod_bounds
-leaf(const struct mod_binding *binding, const struct mod_node *node, const struct mod_box *box,
-     const struct mod_bounds *score)
-{
-	const struct mod_bound *bound = &binding->names[node->name];
-	const int32_t *range;
-
-	switch ((enum mod_op)node->op) {
-	case MOD_OP_CONST:
-		return exactly(node->type == MOD_FLOAT ? (double)node->f : node->i);
-	case MOD_OP_PARAM:
-		return exactly(node->type == MOD_FLOAT ? (double)bound->value.f : bound->value.i);
+	switch ((enum mod_op)interval->mod->nodes[number].op) {
 	case MOD_OP_SCORE:
-		return *score;
+		fill(rows, interval->score);
+		break;
 	case MOD_OP_B:
-		range = box->b;
+		fill_side(rows, grid->b);
 		break;
 	case MOD_OP_H:
-		range = box->h;
+		fill_side(rows, grid->h);
 		break;
 	case MOD_OP_Q:
-		range = box->q_idx;
+		for (uint32_t r = 0; r < grid->n_rows; r++)
+			fill_side(&rows[r], grid->q_idx[r]);
 		break;
 	default:
-		range = box->kv_idx;
-		break;
+		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c++) {
+			uint32_t from = c < grid->n_columns ? c : grid->n_columns - 1;
+
+			rows->low[c] = grid->kv_idx[from][0];
+			rows->high[c] = grid->kv_idx[from][1];
+		}
 	}
-	return (struct mod_bounds){ range[0], range[1], false };
 }
 
-struct mod_bounds
-mod_bounds(const struct mod_binding *binding, const struct mod_box *box, const struct mod_bounds *score)
+static uint32_t
+changed_inputs(const struct mod_grid *a, const struct mod_grid *b)
 {
-	const struct mod *mod = binding->mod;
-	struct mod_bounds all[MOD_MAX_NODES];
+	uint32_t changed = MOD_ON_KV | MOD_ON_SCORE;
 
-	for (uint32_t i = 0; i < mod->n_nodes; i++) {
-		const struct mod_node *node = &mod->nodes[i];
+	if (memcmp(a->b, b->b, sizeof(a->b)) != 0 || a->n_rows == 0)
+		changed |= MOD_ON_B;
+	if (memcmp(a->h, b->h, sizeof(a->h)) != 0 || a->n_rows == 0)
+		changed |= MOD_ON_H;
+	if (a->n_rows != b->n_rows || memcmp(a->q_idx, b->q_idx, b->n_rows * sizeof(b->q_idx[0])) != 0)
+		changed |= MOD_ON_Q;
+	return changed;
+}
 
-		if (node->op == MOD_OP_LOAD)
-			all[i] = load(binding, node, all);
-		else if (node->n_args == 0)
-			all[i] = leaf(binding, node, box, score);
-		else
-			all[i] = operation(mod, node, all);
-	}
-	return all[mod->n_nodes - 1];
+/* Bits of the grid's boxes. */
+static uint64_t
+boxes_of(const struct mod_grid *grid)
+{
+	uint64_t row = (UINT64_C(1) << grid->n_columns) - 1, boxes = 0;
+
+	for (uint32_t r = 0; r < grid->n_rows; r++)
+		boxes |= row << r * MOD_GRID_COLUMNS;
+	return boxes;
+}
+
+/* Bounds of the result; one row, or one for each of the grid's. */
+static struct grid_bounds *
+run(struct mod_interval *interval, const struct mod_grid *grid)
+{
+	const uint32_t changed = changed_inputs(&interval->grid, grid);
+
+	interval->grid = *grid;
+	for (uint32_t i = 0; i < interval->mod->n_nodes; i++)
+		if (interval->mod->nodes[i].n_args == 0 && (interval->inputs[i] & changed) != 0)
+			fill_leaf(interval, i);
+	for (uint32_t i = 0; i < interval->n_steps; i++)
+		if ((interval->steps[i].inputs & changed) != 0)
+			step_run(interval, &interval->steps[i]);
+	return rows_of(interval, interval->mod->n_nodes - 1);
+}
+
+struct mod_grid_truth
+mod_interval_grid(struct mod_interval *interval, const struct mod_grid *grid)
+{
+	struct grid_bounds *result = run(interval, grid);
+	uint64_t boxes = boxes_of(grid);
+	struct mod_grid_truth truth;
+
+	if ((interval->inputs[interval->mod->n_nodes - 1] & MOD_ON_Q) == 0)
+		for (uint32_t r = 1; r < grid->n_rows; r++)
+			result[r] = result[0];
+	interval->ops->bits(result, grid->n_rows, &truth.all_true, &truth.all_false);
+	truth.all_true &= boxes;
+	truth.all_false &= boxes;
+	return truth;
+}
+
+static struct mod_bounds
+run_box(struct mod_interval *interval, const struct mod_box *box)
+{
+	const struct mod_grid grid = {
+		.b = { box->b[0], box->b[1] },
+		.h = { box->h[0], box->h[1] },
+		.n_rows = 1,
+		.n_columns = 1,
+		.q_idx = { { box->q_idx[0], box->q_idx[1] } },
+		.kv_idx = { { box->kv_idx[0], box->kv_idx[1] } },
+	};
+	const struct grid_bounds *result = run(interval, &grid);
+
+	return (struct mod_bounds){ result->low[0], result->high[0] };
 }
 
 enum mod_truth
-mod_interval(const struct mod_binding *binding, const struct mod_box *box)
+mod_interval_box(struct mod_interval *interval, const struct mod_box *box)
 {
-	struct mod_bounds bounds = mod_bounds(binding, box, &any_float);
+	struct mod_bounds bounds = run_box(interval, box);
 
 	if (bounds.low != bounds.high)
 		return MOD_UNKNOWN;
 	return bounds.low != 0 ? MOD_ALL_TRUE : MOD_ALL_FALSE;
+}
+
+void
+mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, const double *score, double *result)
+{
+	struct mod_bounds bounds;
+
+	interval->score = isinf(score[0]) && isinf(score[1]) && score[0] < score[1]
+				  ? mod_bounds_any
+				  : mod_bounds_float(score[0], score[1]);
+	bounds = run_box(interval, box);
+	if (interval->mod->kind == MOD_MASK) {
+		result[0] = bounds.low;
+		result[1] = bounds.high;
+	} else if (mod_bounds_are_any(bounds)) {
+		result[0] = -INFINITY;
+		result[1] = INFINITY;
+	} else {
+		result[0] = (double)mod_float_of_key(bounds.low);
+		result[1] = (double)mod_float_of_key(bounds.high);
+	}
+}
+
+/* An int compared with itself: it is known, and filled in once. */
+static bool
+is_reflexive(const struct mod *mod, const struct mod_node *node)
+{
+	return node->op >= MOD_OP_LT && node->op <= MOD_OP_NE && node->args[0] == node->args[1] &&
+	       mod->nodes[node->args[0]].type == MOD_INT;
+}
+
+/* Bools and floats by their order as ints are: only sums and the like differ. */
+static grid_fn
+fn_of(const struct mod_interval *interval, const struct mod_node *node)
+{
+	return node->type == MOD_FLOAT && node->op != MOD_OP_SELECT ? NULL : interval->ops->of[node->op];
+}
+
+static void
+add_step(struct mod_interval *interval, uint32_t number)
+{
+	const struct mod_node *node = &interval->mod->nodes[number];
+	struct step *step = &interval->steps[interval->n_steps];
+
+	*step = (struct step){ .node = node, .fn = fn_of(interval, node), .call.to = rows_of(interval, number) };
+	for (uint32_t i = 0; i < node->n_args; i++) {
+		uint8_t inputs = interval->inputs[node->args[i]];
+
+		step->inputs |= inputs;
+		step->call.in[i].rows = rows_of(interval, node->args[i]);
+		step->call.in[i].step = (inputs & MOD_ON_Q) != 0;
+	}
+	/* Operations of two are handed two. */
+	for (uint32_t i = node->n_args; i < MOD_MAX_INDEXES; i++)
+		step->call.in[i] = step->call.in[0];
+	interval->inputs[number] = step->inputs;
+	if (step->inputs == 0)
+		step_run(interval, step);
+	else
+		interval->n_steps++;
+}
+
+/* Numbers are filled in for good, and what is computed of them alone. */
+void
+mod_interval_bind(struct mod_interval *interval, const struct mod_binding *binding)
+{
+	const struct mod *mod = interval->mod;
+
+	interval->binding = binding;
+	interval->grid = (struct mod_grid){ 0 };
+	interval->n_steps = 0;
+	for (uint32_t i = 0; i < mod->n_nodes; i++) {
+		const struct mod_node *node = &mod->nodes[i];
+		struct mod_value value = { node->i, node->f };
+
+		if (node->op == MOD_OP_PARAM)
+			value = binding->names[node->name].value;
+		if (is_reflexive(mod, node))
+			value.i = node->op == MOD_OP_LE || node->op == MOD_OP_EQ;
+		else if (node->n_args > 0) {
+			add_step(interval, i);
+			continue;
+		}
+		interval->inputs[i] = node->n_args == 0 ? node->inputs : 0;
+		fill(rows_of(interval, i), mod_bounds_exactly(node->type == MOD_FLOAT, value));
+	}
+}
+
+enum paged_status
+mod_interval_create(const struct mod *mod, enum kernel_isa isa, struct mod_interval **interval_p,
+		    struct paged_error *error)
+{
+	struct mod_interval *interval;
+
+	if (!kernel_isa_supported(isa))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "mod: no %s here", kernel_isa_name(isa));
+	interval = calloc(1, sizeof(*interval));
+	if (interval != NULL) {
+		interval->steps = calloc(mod->n_nodes, sizeof(*interval->steps));
+		interval->values = calloc((size_t)mod->n_nodes * MOD_GRID_ROWS, sizeof(*interval->values));
+	}
+	if (interval == NULL || interval->steps == NULL || interval->values == NULL) {
+		mod_interval_destroy(interval);
+		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of a mod");
+	}
+	interval->mod = mod;
+	interval->ops = &grid_ops_generic;
+#ifdef PAGED_X86_64
+	if (isa != KERNEL_GENERIC && kernel_isa_supported(KERNEL_AVX2))
+		interval->ops = &grid_ops_avx2;
+#endif
+	*interval_p = interval;
+	return PAGED_OK;
+}
+
+void
+mod_interval_destroy(struct mod_interval *interval)
+{
+	if (interval == NULL)
+		return;
+	free(interval->steps);
+	free(interval->values);
+	free(interval);
 }

@@ -5,7 +5,58 @@
 #ifndef PAGED_KERNELS_MOD_INTERVAL_H
 #define PAGED_KERNELS_MOD_INTERVAL_H
 
-#include "kernels/mod/ir.h"
+#include <string.h>
+
+#include "kernels/mod/grid.h"
+
+/**
+ * Every value lies in [low, high]: ints and bools as they are, floats by
+ * mod_float_key().  The largest bounds hold for any value, NaN included.
+ */
+struct mod_bounds {
+	int32_t low, high;
+};
+
+static const struct mod_bounds mod_bounds_any = { INT32_MIN, INT32_MAX };
+
+static inline bool
+mod_bounds_are_any(struct mod_bounds bounds)
+{
+	return bounds.low == INT32_MIN && bounds.high == INT32_MAX;
+}
+
+/** mod_float_key - an int in the order of the floats; -0 is 0, and NaN has none */
+static inline int32_t
+mod_float_key(float value)
+{
+	int32_t bits;
+
+	value += 0.0f; /* -0 + 0 is 0 */
+	memcpy(&bits, &value, sizeof(bits));
+	return bits ^ (bits >> 31 & INT32_MAX);
+}
+
+static inline float
+mod_float_of_key(int32_t key)
+{
+	int32_t bits = key ^ (key >> 31 & INT32_MAX);
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
+}
+
+/** mod_bounds_exactly - of one value */
+static inline struct mod_bounds
+mod_bounds_exactly(bool is_float, struct mod_value value)
+{
+	int32_t key = is_float ? mod_float_key(value.f) : value.i;
+
+	return is_float && value.f != value.f ? mod_bounds_any : (struct mod_bounds){ key, key };
+}
+
+/** mod_bounds_float - of floats from low to high, rounded outwards; any if either is NaN */
+struct mod_bounds mod_bounds_float(double low, double high);
 
 /** Minima and maxima of an array's runs of elements, of runs of runs, ... */
 struct mod_pyramid;
@@ -19,39 +70,27 @@ void mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype);
 /** mod_pyramid_free - takes NULL */
 void mod_pyramid_free(struct mod_pyramid *pyramid);
 
-/** Every value lies in [low, high], or is NaN and `nan` is set. */
-struct mod_bounds {
-	double low, high;
-	bool nan;
-};
-
-/** Of ints and bools: every value lies in [low, high], which fit in 32 bits. */
-struct mod_ints {
-	int64_t low, high;
-};
-
-/** mod_ints_operation - of an operation on ints (b is ignored where there is one); what may wrap may be any int */
-struct mod_ints mod_ints_operation(enum mod_op op, struct mod_ints a, struct mod_ints b);
-
-/** mod_bounds_load - of an array's elements over ranges of indexes; 0 where those leave it */
-struct mod_bounds mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
-				  const struct mod_bounds *indexes);
-
-/** mod_ints_load - the same of an array of ints */
-struct mod_ints mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
-			      const struct mod_ints *indexes);
-
-/** mod_ints_load_row - of an array of one dimension, over the ranges low[i] .. high[i] of n indexes */
-void mod_ints_load_row(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n, const int32_t *low,
-		       const int32_t *high, int32_t *to_low, int32_t *to_high);
+/** mod_bounds_of_ints - of an operation that grid_body.h lacks; what may wrap may be any int */
+struct mod_bounds mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
 
 /**
- * mod_bounds - of a mod's result over a box and the scores in [score.low, score.high]
+ * mod_bounds_of_floats - of an operation from or to floats (b is ignored where there is one operand)
  *
- * Holds for mod_scalar() and for the tiles: each float operation widens its
- * bounds by what f32 and the functions' accuracy may lose.
+ * Wider by what f32 and the functions' accuracy may lose, so that the bounds
+ * hold for mod_scalar() and for the tiles.
  */
-struct mod_bounds mod_bounds(const struct mod_binding *binding, const struct mod_box *box,
-			     const struct mod_bounds *score);
+struct mod_bounds mod_bounds_of_floats(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
+
+/**
+ * mod_bounds_load - of an array's elements over ranges of indexes, for each column of a row
+ *
+ * Any where those leave the array: what is known is not evaluated, and only
+ * evaluation records an index out of bounds.
+ */
+void mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+		     const struct grid_bounds *const *indexes, struct grid_bounds *to, uint32_t n_columns);
+
+/** mod_interval_bounds - of a mod's result over a box and scores from score[0] to score[1]; all infinite: or NaN */
+void mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, const double *score, double *result);
 
 #endif

@@ -113,7 +113,7 @@ struct mod_bound {
 	int64_t strides[MOD_MAX_INDEXES]; /* bytes */
 	const uint8_t *data;
 	struct mod_value value;      /* of a parameter */
-	struct mod_pyramid *pyramid; /* NULL, or minima and maxima for mod_interval() */
+	struct mod_pyramid *pyramid; /* NULL, or minima and maxima of runs of elements */
 };
 
 struct mod_binding {

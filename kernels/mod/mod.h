@@ -215,12 +215,12 @@ void mod_binding_destroy(struct mod_binding *binding);
 const struct mod *mod_binding_mod(const struct mod_binding *binding);
 
 /**
- * mod_binding_index - prepare mod_interval() for wide rectangles
+ * mod_binding_index - prepare a binding for intervals over wide rectangles
  *
  * Reads every one-dimensional array once and keeps minima and maxima of runs
- * of elements (28 bytes for 64).  Without it mod_interval() reads array
- * elements itself, and gives up over more than a few hundred.  One thread,
- * before others use the binding.
+ * of elements (10 bytes for 64).  Without it intervals read array elements
+ * themselves, and give up over more than a few hundred.  One thread, before
+ * others use the binding.
  *
  * @retval PAGED_ERR_NOMEM  the binding is as before
  */
@@ -251,7 +251,7 @@ struct mod_point {
 double mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_range *range);
 
 /*
- * A rectangle, by intervals.
+ * Rectangles, by intervals.
  */
 
 /** All bounds included. */
@@ -261,40 +261,13 @@ struct mod_box {
 
 enum mod_truth { MOD_UNKNOWN, MOD_ALL_FALSE, MOD_ALL_TRUE };
 
-/**
- * mod_interval - is a mask mod surely true, or surely false, all over a box?
- *
- * MOD_UNKNOWN is always a right answer; the others hold at every point, for
- * mod_scalar() and mod_vm_mask() alike.  A box of one point is never
- * unknown where no float is involved and the result hangs on no index out of
- * bounds: such are not recorded here, so they are left to those that record.
- */
-enum mod_truth mod_interval(const struct mod_binding *binding, const struct mod_box *box);
-
-/**
- * A mod_interval() that is asked often, by one thread.  Boxes asked one after
- * another mostly share some sides: without floats in the mod, what depends on
- * those alone is kept.
- */
-struct mod_prober;
-
-/** mod_prober_create - for a binding, which is borrowed; PAGED_ERR_NOMEM */
-enum paged_status mod_prober_create(const struct mod_binding *binding, struct mod_prober **prober_p,
-				    struct paged_error *error);
-
-/** mod_prober_destroy - takes NULL */
-void mod_prober_destroy(struct mod_prober *prober);
-
-/** mod_prober_ask - what mod_interval() says of the box */
-enum mod_truth mod_prober_ask(struct mod_prober *prober, const struct mod_box *box);
-
 /** Most rows and columns of a grid. */
 #define MOD_GRID_ROWS 8u
 #define MOD_GRID_COLUMNS 8u
 
-/** Boxes side by side, of one b and h: each row's query rows by each column's keys, all bounds included. */
+/** Boxes side by side, of the same b and h: each row's query rows by each column's keys, all bounds included. */
 struct mod_grid {
-	int32_t b, h;
+	int32_t b[2], h[2];
 	uint32_t n_rows, n_columns;
 	int32_t q_idx[MOD_GRID_ROWS][2], kv_idx[MOD_GRID_COLUMNS][2];
 };
@@ -305,26 +278,37 @@ struct mod_grid_truth {
 };
 
 /**
- * What mod_interval() says of each box of a grid, at a fraction of the cost.
- * Asked by one thread; what depends on neither columns nor b and h is kept
- * while grids of the same rows follow.
+ * Asked by one thread; what depends on neither columns nor a changed b or h is
+ * kept while grids of the same rows follow.
  */
-struct mod_gridder;
+struct mod_interval;
 
 /**
- * mod_gridder_create - for a binding, which is borrowed
+ * mod_interval_create - memory to bound a mod over boxes, and the instruction set to use
  *
- * @retval PAGED_ERR_INVALID      there are floats in the mod: mod_is_exact() tells
  * @retval PAGED_ERR_UNSUPPORTED  this CPU or build lacks the instruction set
  */
-enum paged_status mod_gridder_create(const struct mod_binding *binding, enum kernel_isa isa,
-				     struct mod_gridder **gridder_p, struct paged_error *error);
+enum paged_status mod_interval_create(const struct mod *mod, enum kernel_isa isa, struct mod_interval **interval_p,
+				      struct paged_error *error);
 
-/** mod_gridder_destroy - takes NULL */
-void mod_gridder_destroy(struct mod_gridder *gridder);
+/** mod_interval_destroy - takes NULL */
+void mod_interval_destroy(struct mod_interval *interval);
 
-/** mod_gridder_ask - boxes of one point are unknown for an index out of bounds alone */
-struct mod_grid_truth mod_gridder_ask(struct mod_gridder *gridder, const struct mod_grid *grid);
+/** mod_interval_bind - bound with this binding of the same mod from now on; allocates nothing */
+void mod_interval_bind(struct mod_interval *interval, const struct mod_binding *binding);
+
+/**
+ * mod_interval_grid - which boxes a mask mod is surely true, or surely false, all over
+ *
+ * Neither is always a right answer; the others hold at every point, for
+ * mod_scalar() and mod_vm_mask() alike.  A box of one point is never unknown
+ * where no float is involved and the result hangs on no index out of bounds:
+ * such are not recorded here, so they are left to those that record.
+ */
+struct mod_grid_truth mod_interval_grid(struct mod_interval *interval, const struct mod_grid *grid);
+
+/** mod_interval_box - the same of one box */
+enum mod_truth mod_interval_box(struct mod_interval *interval, const struct mod_box *box);
 
 /*
  * A tile of logits: lines (a query row of a query head each) x consecutive keys.

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds of array elements over ranges of indexes. */
+/* Bounds of array elements over ranges of indexes, ints whatever the elements are: see mod_float_key(). */
 #include "config.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,58 +12,32 @@
 #define MAX_LEVELS 10u /* 64 * 8^9 > 2^32 */
 #define MAX_SCAN 512u  /* elements that are read one by one */
 
-/* Bounds of ints. */
-struct pair {
-	int32_t low, high;
-};
-
-/* Of an array of floats runs are mod_bounds, of one of ints pairs. */
 struct mod_pyramid {
 	uint32_t n_levels;
 	uint32_t length[MAX_LEVELS];
 	uint64_t first[MAX_LEVELS]; /* of each level, in runs */
-	union {
-		void *memory;
-		struct mod_bounds *runs;
-		struct pair *pairs;
-	};
-	uint64_t capacity; /* runs of either kind */
+	struct mod_bounds *runs;
+	uint64_t capacity;
 };
 
-static const struct pair no_pair = { INT32_MAX, INT32_MIN };
-
-static struct mod_bounds
-nothing(void)
-{
-	return (struct mod_bounds){ INFINITY, -INFINITY, false };
-}
+static const struct mod_bounds nothing = { INT32_MAX, INT32_MIN };
 
 static void
-include(struct mod_bounds *bounds, const struct mod_bounds *more)
+include(struct mod_bounds *bounds, struct mod_bounds more)
 {
-	bounds->low = more->low < bounds->low ? more->low : bounds->low;
-	bounds->high = more->high > bounds->high ? more->high : bounds->high;
-	bounds->nan |= more->nan;
+	bounds->low = more.low < bounds->low ? more.low : bounds->low;
+	bounds->high = more.high > bounds->high ? more.high : bounds->high;
 }
 
 static struct mod_bounds
 element(enum mod_dtype dtype, const uint8_t *at)
 {
-	struct mod_value value = mod_load(dtype, at);
-	double number = mod_dtype_is_float(dtype) ? (double)value.f : value.i;
+	int32_t value;
 
-	return isnan(number) ? (struct mod_bounds){ INFINITY, -INFINITY, true }
-			     : (struct mod_bounds){ number, number, false };
-}
-
-static void
-include_elements(struct mod_bounds *bounds, enum mod_dtype dtype, const uint8_t *at, int64_t stride, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++) {
-		struct mod_bounds one = element(dtype, at + (int64_t)i * stride);
-
-		include(bounds, &one);
-	}
+	if (dtype != MOD_I32)
+		return mod_bounds_exactly(dtype != MOD_U8, mod_load(dtype, at));
+	memcpy(&value, at, sizeof(value));
+	return (struct mod_bounds){ value, value };
 }
 
 static uint32_t
@@ -75,42 +48,17 @@ bits_of(uint32_t level)
 
 /* What level k is made of, [begin, end): elements, or runs of the level below. */
 static void
-include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype,
-	      const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end)
+include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t k,
+	      uint64_t begin, uint64_t end)
 {
-	if (k == 0) {
-		include_elements(bounds, dtype, bound->data + (int64_t)begin * bound->strides[0], bound->strides[0],
-				 end - begin);
-		return;
-	}
-	for (uint64_t i = begin; i < end; i++)
-		include(bounds, &pyramid->runs[pyramid->first[k - 1] + i]);
-}
+	const struct mod_pyramid *pyramid = bound->pyramid;
 
-static void
-include_pair(struct pair *bounds, struct pair more)
-{
-	bounds->low = more.low < bounds->low ? more.low : bounds->low;
-	bounds->high = more.high > bounds->high ? more.high : bounds->high;
-}
-
-static struct pair
-int_element(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t i)
-{
-	const uint8_t *at = bound->data + (int64_t)i * bound->strides[0];
-	int32_t value = *at;
-
-	if (dtype == MOD_I32)
-		memcpy(&value, at, sizeof(value));
-	return (struct pair){ value, value };
-}
-
-static void
-include_ints_below(struct pair *bounds, const struct mod_bound *bound, enum mod_dtype dtype,
-		   const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end)
-{
-	for (uint64_t i = begin; i < end; i++)
-		include_pair(bounds, k == 0 ? int_element(bound, dtype, i) : pyramid->pairs[pyramid->first[k - 1] + i]);
+	if (k == 0)
+		for (uint64_t i = begin; i < end; i++)
+			include(bounds, element(dtype, bound->data + (int64_t)i * bound->strides[0]));
+	else
+		for (uint64_t i = begin; i < end; i++)
+			include(bounds, pyramid->runs[pyramid->first[k - 1] + i]);
 }
 
 /* Levels over so many elements; returns the runs of all. */
@@ -135,14 +83,14 @@ mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct pag
 {
 	struct mod_pyramid wanted;
 	uint64_t n_runs = lay_out(&wanted, n_elements);
-	void *memory;
+	struct mod_bounds *runs;
 
 	if (n_runs <= pyramid->capacity)
 		return PAGED_OK;
-	memory = realloc(pyramid->memory, n_runs * sizeof(*wanted.runs));
-	if (memory == NULL)
+	runs = realloc(pyramid->runs, n_runs * sizeof(*runs));
+	if (runs == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements", n_elements);
-	pyramid->memory = memory;
+	pyramid->runs = runs;
 	pyramid->capacity = n_runs;
 	return PAGED_OK;
 }
@@ -157,16 +105,11 @@ mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype)
 		uint64_t below = k == 0 ? bound->extents[0] : pyramid->length[k - 1];
 
 		for (uint64_t i = 0; i < pyramid->length[k]; i++) {
-			uint64_t at = pyramid->first[k] + i, begin = i << bits_of(k), end = (i + 1) << bits_of(k);
+			uint64_t begin = i << bits_of(k), end = (i + 1) << bits_of(k);
+			struct mod_bounds *run = &pyramid->runs[pyramid->first[k] + i];
 
-			end = end < below ? end : below;
-			if (mod_dtype_is_float(dtype)) {
-				pyramid->runs[at] = nothing();
-				include_below(&pyramid->runs[at], bound, dtype, pyramid, k, begin, end);
-			} else {
-				pyramid->pairs[at] = no_pair;
-				include_ints_below(&pyramid->pairs[at], bound, dtype, pyramid, k, begin, end);
-			}
+			*run = nothing;
+			include_below(run, bound, dtype, k, begin, end < below ? end : below);
 		}
 	}
 }
@@ -176,184 +119,92 @@ mod_pyramid_free(struct mod_pyramid *pyramid)
 {
 	if (pyramid == NULL)
 		return;
-	free(pyramid->memory);
+	free(pyramid->runs);
 	free(pyramid);
-}
-
-/* Elements (or runs) [begin, end) of level k: whole runs of the next level [*first, *last); false: there is none. */
-static bool
-whole_runs(const struct mod_pyramid *pyramid, uint32_t k, uint64_t begin, uint64_t end, uint64_t *first, uint64_t *last)
-{
-	const uint32_t bits = bits_of(k);
-
-	*first = (begin + (1u << bits) - 1) >> bits;
-	*last = end >> bits;
-	return k < pyramid->n_levels && *first < *last;
 }
 
 /* Elements [begin, end): those before and behind whole runs, then the runs by the level above. */
 static void
 climb(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
 {
-	const struct mod_pyramid *pyramid = bound->pyramid;
-	uint64_t first, last;
-	uint32_t k = 0;
+	for (uint32_t k = 0; k < bound->pyramid->n_levels; k++) {
+		const uint32_t bits = bits_of(k);
+		uint64_t first = (begin + (1u << bits) - 1) >> bits, last = end >> bits;
 
-	for (; whole_runs(pyramid, k, begin, end, &first, &last); k++, begin = first, end = last) {
-		include_below(bounds, bound, dtype, pyramid, k, begin, first << bits_of(k));
-		include_below(bounds, bound, dtype, pyramid, k, last << bits_of(k), end);
+		if (first >= last) {
+			include_below(bounds, bound, dtype, k, begin, end);
+			return;
+		}
+		include_below(bounds, bound, dtype, k, begin, first << bits);
+		include_below(bounds, bound, dtype, k, last << bits, end);
+		begin = first;
+		end = last;
 	}
-	include_below(bounds, bound, dtype, pyramid, k, begin, end);
+	include_below(bounds, bound, dtype, bound->pyramid->n_levels, begin, end);
 }
 
-static struct pair
-climb_ints(const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
+/* A rectangle of few elements, all in bounds. */
+static void
+enumerate(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+	  const struct mod_bounds *indexes, uint32_t dim, const uint8_t *at)
 {
-	const struct mod_pyramid *pyramid = bound->pyramid;
-	struct pair bounds = no_pair;
-	uint64_t first, last;
-	uint32_t k = 0;
-
-	for (; whole_runs(pyramid, k, begin, end, &first, &last); k++, begin = first, end = last) {
-		include_ints_below(&bounds, bound, dtype, pyramid, k, begin, first << bits_of(k));
-		include_ints_below(&bounds, bound, dtype, pyramid, k, last << bits_of(k), end);
+	for (int64_t i = indexes[dim].low; i <= indexes[dim].high; i++) {
+		if (dim + 1 == n_dims)
+			include(bounds, element(dtype, at + i * bound->strides[dim]));
+		else
+			enumerate(bounds, bound, dtype, n_dims, indexes, dim + 1, at + i * bound->strides[dim]);
 	}
-	include_ints_below(&bounds, bound, dtype, pyramid, k, begin, end);
-	return bounds;
-}
-
-/*
- * Over the indexes low .. high.  Nothing is known where those leave the array,
- * though 0 is what would be read: what is known is not evaluated, and an index
- * out of bounds is told by evaluation alone.
- */
-static struct pair
-look_up(const struct mod_bound *bound, enum mod_dtype dtype, int64_t low, int64_t high)
-{
-	if (low < 0 || high >= (int64_t)bound->extents[0])
-		return dtype == MOD_U8 ? (struct pair){ 0, UINT8_MAX } : (struct pair){ INT32_MIN, INT32_MAX };
-	if (low == high)
-		return int_element(bound, dtype, (uint64_t)low);
-	return climb_ints(bound, dtype, (uint64_t)low, (uint64_t)high + 1);
 }
 
 static struct mod_bounds
 everything(enum mod_dtype dtype)
 {
-	if (mod_dtype_is_float(dtype))
-		return (struct mod_bounds){ -INFINITY, INFINITY, true };
-	return dtype == MOD_U8 ? (struct mod_bounds){ 0, UINT8_MAX, false }
-			       : (struct mod_bounds){ INT32_MIN, INT32_MAX, false };
+	return dtype == MOD_U8 ? (struct mod_bounds){ 0, UINT8_MAX } : mod_bounds_any;
 }
 
-/* A rectangle of few elements; first and last index of each dimension, in bounds. */
-static void
-enumerate(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
-	  const uint32_t (*range)[2], const uint8_t *at)
+static inline struct mod_bounds
+look_up(const struct mod_bound *bound, enum mod_dtype dtype, int32_t low, int32_t high)
 {
-	at += range[0][0] * bound->strides[0];
-	if (n_dims == 1) {
-		include_elements(bounds, dtype, at, bound->strides[0], (uint64_t)range[0][1] - range[0][0] + 1);
-		return;
-	}
-	for (uint64_t i = range[0][0]; i <= range[0][1]; i++, at += bound->strides[0]) {
-		struct mod_bound rest = { .pyramid = NULL };
+	struct mod_bounds bounds = nothing;
 
-		for (uint32_t d = 1; d < n_dims; d++)
-			rest.strides[d - 1] = bound->strides[d];
-		enumerate(bounds, &rest, dtype, n_dims - 1, range + 1, at);
-	}
-}
-
-/*
- * Outside of the array as look_up() has it.  Bounds are written in place
- * throughout: a copy right behind the writing would wait for it.
- */
-struct mod_bounds
-mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct mod_bounds *indexes)
-{
-	uint32_t range[MOD_MAX_INDEXES][2];
-	struct mod_bounds bounds = nothing();
-	double count = 1;
-
-	if (bound->pyramid != NULL && !mod_dtype_is_float(dtype)) {
-		struct pair ints = look_up(bound, dtype, (int64_t)indexes[0].low, (int64_t)indexes[0].high);
-
-		bounds.low = (double)ints.low;
-		bounds.high = (double)ints.high;
-		return bounds;
-	}
-	for (uint32_t i = 0; i < n_dims; i++) {
-		double low = indexes[i].low, high = indexes[i].high;
-
-		if (low < 0 || high > (double)bound->extents[i] - 1)
-			return everything(dtype);
-		range[i][0] = (uint32_t)low;
-		range[i][1] = (uint32_t)high;
-		count *= high - low + 1;
-	}
-	if (bound->pyramid != NULL)
-		climb(&bounds, bound, dtype, range[0][0], (uint64_t)range[0][1] + 1);
-	else if (count <= MAX_SCAN)
-		enumerate(&bounds, bound, dtype, n_dims, (const uint32_t(*)[2])range, bound->data);
-	else
-		bounds = everything(dtype);
-	if (bounds.low > bounds.high) /* NaN alone */
-		bounds = everything(dtype);
+	if (low < 0 || high >= (int64_t)bound->extents[0])
+		return everything(dtype);
+	if (low == high)
+		return element(dtype, bound->data + low * bound->strides[0]);
+	climb(&bounds, bound, dtype, (uint64_t)low, (uint64_t)high + 1);
 	return bounds;
 }
 
-static enum paged_status
-index_array(struct mod_bound *bound, enum mod_dtype dtype, struct paged_error *error)
+static struct mod_bounds
+scan(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct grid_bounds *const *indexes,
+     uint32_t column)
 {
-	struct mod_pyramid *pyramid = calloc(1, sizeof(*pyramid));
-	enum paged_status status;
+	struct mod_bounds range[MOD_MAX_INDEXES], bounds = nothing;
+	double count = 1;
 
-	if (pyramid == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of %u elements",
-				  bound->extents[0]);
-	status = mod_pyramid_reserve(pyramid, bound->extents[0], error);
-	if (status != PAGED_OK) {
-		mod_pyramid_free(pyramid);
-		return status;
+	for (uint32_t i = 0; i < n_dims; i++) {
+		range[i] = (struct mod_bounds){ indexes[i]->low[column], indexes[i]->high[column] };
+		if (range[i].low < 0 || range[i].high >= (int64_t)bound->extents[i])
+			return everything(dtype);
+		count *= (double)range[i].high - range[i].low + 1;
 	}
-	bound->pyramid = pyramid;
-	mod_pyramid_fill(bound, dtype);
-	return PAGED_OK;
-}
-
-struct mod_ints
-mod_ints_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims, const struct mod_ints *indexes)
-{
-	struct mod_bounds as_floats[MOD_MAX_INDEXES], bounds;
-
-	if (bound->pyramid != NULL) {
-		struct pair ints = look_up(bound, dtype, indexes[0].low, indexes[0].high);
-
-		return (struct mod_ints){ ints.low, ints.high };
-	}
-	for (uint32_t i = 0; i < n_dims; i++)
-		as_floats[i] = (struct mod_bounds){ (double)indexes[i].low, (double)indexes[i].high, false };
-	bounds = mod_bounds_load(bound, dtype, n_dims, as_floats);
-	return (struct mod_ints){ (int64_t)bounds.low, (int64_t)bounds.high };
+	if (count > MAX_SCAN)
+		return everything(dtype);
+	enumerate(&bounds, bound, dtype, n_dims, range, 0, bound->data);
+	return bounds;
 }
 
 void
-mod_ints_load_row(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n, const int32_t *low,
-		  const int32_t *high, int32_t *to_low, int32_t *to_high)
+mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
+		const struct grid_bounds *const *indexes, struct grid_bounds *to, uint32_t n_columns)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		struct mod_ints index = { low[i], high[i] };
-		struct pair bounds;
+	for (uint32_t c = 0; c < n_columns; c++) {
+		struct mod_bounds bounds = bound->pyramid != NULL
+						   ? look_up(bound, dtype, indexes[0]->low[c], indexes[0]->high[c])
+						   : scan(bound, dtype, n_dims, indexes, c);
 
-		if (bound->pyramid != NULL) {
-			bounds = look_up(bound, dtype, low[i], high[i]);
-		} else {
-			index = mod_ints_load(bound, dtype, 1, &index);
-			bounds = (struct pair){ (int32_t)index.low, (int32_t)index.high };
-		}
-		to_low[i] = bounds.low;
-		to_high[i] = bounds.high;
+		to->low[c] = bounds.low;
+		to->high[c] = bounds.high;
 	}
 }
 
@@ -362,13 +213,23 @@ mod_binding_index(struct mod_binding *binding, struct paged_error *error)
 {
 	for (uint32_t i = 0; i < binding->mod->n_names; i++) {
 		const struct mod_symbol *symbol = &binding->mod->names[i];
+		struct mod_bound *bound = &binding->names[i];
+		struct mod_pyramid *pyramid;
 		enum paged_status status;
 
-		if (symbol->n_dims != 1 || binding->names[i].pyramid != NULL)
+		if (symbol->n_dims != 1 || bound->pyramid != NULL)
 			continue;
-		status = index_array(&binding->names[i], symbol->dtype, error);
-		if (status != PAGED_OK)
+		pyramid = calloc(1, sizeof(*pyramid));
+		if (pyramid == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the bounds of '%s'",
+					  symbol->name);
+		status = mod_pyramid_reserve(pyramid, bound->extents[0], error);
+		if (status != PAGED_OK) {
+			mod_pyramid_free(pyramid);
 			return status;
+		}
+		bound->pyramid = pyramid;
+		mod_pyramid_fill(bound, symbol->dtype);
 	}
 	return PAGED_OK;
 }
