@@ -156,83 +156,6 @@ part_of(uint64_t n)
 	return part;
 }
 
-/* Rows and columns first_row .. end_row - 1 and so on of a grid whose areas are asked about one by one. */
-struct quarter {
-	uint32_t first_row, end_row, first_column, end_column;
-};
-
-static uint64_t
-bits_of(const struct quarter *quarter)
-{
-	uint64_t row = (UINT64_C(1) << quarter->end_column) - (UINT64_C(1) << quarter->first_column), bits = 0;
-
-	for (uint32_t r = quarter->first_row; r < quarter->end_row; r++)
-		bits |= row << r * MASK_GRID_SIDE;
-	return bits;
-}
-
-static void ask_quarter(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *quarter,
-			struct mask_cells *cells);
-
-static void
-ask_quarters(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *whole,
-	     struct mask_cells *cells)
-{
-	uint32_t row = whole->first_row + (whole->end_row - whole->first_row + 1) / 2;
-	uint32_t column = whole->first_column + (whole->end_column - whole->first_column + 1) / 2;
-	const struct quarter quarters[] = {
-		{ whole->first_row, row, whole->first_column, column },
-		{ whole->first_row, row, column, whole->end_column },
-		{ row, whole->end_row, whole->first_column, column },
-		{ row, whole->end_row, column, whole->end_column },
-	};
-
-	for (int i = 0; i < 4; i++)
-		if (quarters[i].first_row < quarters[i].end_row && quarters[i].first_column < quarters[i].end_column)
-			ask_quarter(rule, grid, &quarters[i], cells);
-}
-
-static void
-ask_quarter(const struct mask_rule *rule, const struct mask_grid *grid, const struct quarter *quarter,
-	    struct mask_cells *cells)
-{
-	const struct mask_area area = {
-		.b = grid->b,
-		.h = grid->h,
-		.q_begin = grid->q[quarter->first_row],
-		.q_end = grid->q[quarter->end_row],
-		.kv_begin = grid->kv[quarter->first_column],
-		.kv_end = grid->kv[quarter->end_column],
-	};
-	enum mask_verdict verdict = rule->surely(rule->context, &area);
-	uint64_t bits = bits_of(quarter);
-
-	if (verdict == MASK_NONE)
-		cells->none |= bits;
-	else if (verdict == MASK_ALL)
-		cells->all |= bits;
-	else if ((bits & (bits - 1)) != 0)
-		ask_quarters(rule, grid, quarter, cells);
-}
-
-static struct mask_cells
-ask_grid(const struct mask_rule *rule, const struct mask_grid *grid, bool blocks)
-{
-	const struct quarter whole = { 0, grid->n_rows, 0, grid->n_columns };
-	struct mask_cells cells = { 0 };
-
-	if (rule->grid != NULL)
-		return rule->grid(rule->context, grid, blocks);
-	if (rule->surely == NULL)
-		return cells;
-	/* More than one area are not all alike: that was asked before. */
-	if (grid->n_rows * grid->n_columns > 1)
-		ask_quarters(rule, grid, &whole, &cells);
-	else
-		ask_quarter(rule, grid, &whole, &cells);
-	return cells;
-}
-
 /* Ask about a run in parts of `row` query blocks and `column` KV blocks. */
 static struct mask_cells
 ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, uint32_t end, uint32_t column)
@@ -256,7 +179,9 @@ ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, ui
 
 		grid.kv[c] = shorter((kv < end ? kv : end) * shape->kv_block, scan->row->kv_len);
 	}
-	return ask_grid(scan->rule, &grid, row == 1 && column == 1);
+	if (scan->rule->grid == NULL)
+		return (struct mask_cells){ 0 };
+	return scan->rule->grid(scan->rule->context, &grid, row == 1 && column == 1);
 }
 
 static void push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part);

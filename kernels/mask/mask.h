@@ -262,10 +262,8 @@ struct mask_cells {
  * mod; tests and callers with a mask of their own may bring theirs.
  */
 struct mask_rule {
-	/* May answer MASK_SOME for "unknown"; NULL: always unknown. */
-	enum mask_verdict (*surely)(void *context, const struct mask_area *area);
 	/*
-	 * The same of many areas; NULL: each is asked about by `surely`.  With
+	 * What is known about many areas at once; NULL: nothing.  With
 	 * `blocks` they are single blocks, and knowing of both seen and unseen
 	 * elements in one spares asking for the truth.
 	 */
@@ -284,7 +282,7 @@ struct mask_rule {
 /**
  * block_mask_create - the block mask of a rule
  *
- * What `surely` decides about large areas is not asked about again: the cost
+ * What `grid` decides about large areas is not asked about again: the cost
  * goes with the blocks on the borders of what is seen, not with elements.
  * `exactly` is asked about single blocks that stay unknown.
  *
