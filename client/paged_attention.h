@@ -179,7 +179,17 @@ struct paged_attention_params {
  * paged_attention - softmax(scale q K^T) V over the planned pages of one layer
  *
  * Scores, softmax and sums are f32, and as exact for a pool of E4M3, E5M2 or I8,
- * given what its pages hold.  A query row that sees no key gives 0.
+ * given what its pages hold.  Products of matrices round softmax's weights w
+ * before they multiply values v, and the sum of the weights is not rounded:
+ *
+ *   host  to BF16, an error of at most 2^-8 of the sum of |w v|: with
+ *         instruction sets avx512bf16 and amx, out BF16, and a pool of BF16,
+ *         E4M3, E5M2 or I8.  An out of F32 or F16 avoids it.
+ *   CUDA  to the pool's dtype, for pools of F16 (2^-11 of the sum) and BF16;
+ *         to F16 for E4M3 and E5M2, to BF16 for I8.  Only tensor cores do so:
+ *         pools of F32 and q of F32 keep f32.
+ *
+ * A query row that sees no key gives 0.
  * Results have the same bits wherever the pages lie and whichever rows
  * share the batch.  A row of the plan whose query rows, times the query heads
  * of a KV head, are 16 or more (17 with AMX, in pools of bf16, fp8 or i8 with q or
