@@ -11,7 +11,7 @@ pkgconfig_DATA = %D%/pagedclient.pc
 	-Wl,--version-script=$(srcdir)/%D%/pagedclient.map
 EXTRA_%C%_libpagedclient_la_DEPENDENCIES = $(srcdir)/%D%/pagedclient.map
 EXTRA_DIST += %D%/pagedclient.map
-%C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
+%C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la daemon/core/libcore.la common/libcommon.la \
 	%D%/libcode.la $(ZMQ_LIBS) -lpthread -lm
 %C%_libpagedclient_la_SOURCES = \
@@ -114,5 +114,6 @@ bin_PROGRAMS += %D%/ctl/pagedctl
 	%D%/ctl/mask.c \
 	%D%/ctl/print.c \
 	%D%/ctl/print.h
+%C%_ctl_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
 %C%_ctl_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
 %C%_ctl_pagedctl_LDADD = %D%/libpagedclient.la $(JANSSON_LIBS)

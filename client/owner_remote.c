@@ -16,7 +16,7 @@
 #include "client/map_fetch.h"
 #include "client/rpc.h"
 
-#define RUNTIME_DIR_DEFAULT "/run/paged"
+#define RUNTIME_DIR_DEFAULT PAGED_RUNSTATEDIR "/paged"
 
 struct remote {
 	struct owner owner;

@@ -67,29 +67,24 @@ DAEMON_SOURCES = \
 	%D%/sysmem.h \
 	%D%/zap.c \
 	%D%/zap.h
-DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' \
+DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' -DPAGED_RUNSTATEDIR='"$(runstatedir)"' \
 	$(ZMQ_CFLAGS)
 DAEMON_LIBS = proto/libproto.la kernels/libkernels.la common/libcommon.la \
 	$(ZMQ_LIBS)
 
+if ENABLE_DAEMON
 noinst_LTLIBRARIES += %D%/libdaemon.la
+endif
 %C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)
 %C%_libdaemon_la_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_libdaemon_la_LIBADD = %D%/core/libcore.la $(DAEMON_LIBS)
 
+if ENABLE_DAEMON
 sbin_PROGRAMS += %D%/pagedd
+endif
 %C%_pagedd_SOURCES = %D%/main.c
 %C%_pagedd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_pagedd_LDADD = %D%/libdaemon.la
-
-# A unit for systemd, to be adapted: an example.
-pagedexamplesdir = $(docdir)/examples
-pagedexamples_DATA = %D%/pagedd.service
-EXTRA_DIST += %D%/pagedd.service.in
-CLEANFILES += %D%/pagedd.service
-%D%/pagedd.service: %D%/pagedd.service.in Makefile
-	$(AM_V_GEN)$(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
-		$(srcdir)/%D%/pagedd.service.in >$@
 
 # A daemon that can be made to go wrong (common/fault.h).
 if ENABLE_TESTS

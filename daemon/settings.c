@@ -37,7 +37,8 @@ static const struct settings_choice exports[] = {
 
 const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_RUNTIME_DIR] = { "runtime-dir", GLOBAL(runtime_dir), .type = SETTINGS_TEXT,
-				 .help = "directory of the sockets; the default is $RUNTIME_DIRECTORY or /run/paged" },
+				 .help = "directory of the sockets; the default is $RUNTIME_DIRECTORY "
+					 "or " PAGED_RUNSTATEDIR "/paged" },
 	[CONFIG_ALLOW_USER] = { "allow-user", GLOBAL(allow_users), .type = SETTINGS_USERS,
 				.help = "users who may attach, besides the daemon's own and root" },
 	[CONFIG_ALLOW_GROUP] = { "allow-group", GLOBAL(allow_groups), .type = SETTINGS_GROUPS,

@@ -1,4 +1,11 @@
-dist_man_MANS += %D%/paged-protocol.7
-dist_man_MANS += %D%/pagedd.8 %D%/pagedd.conf.5
-dist_man_MANS += %D%/pagedctl.8
-dist_man_MANS += %D%/libpagedclient.3
+# The sources name the default paths; what is installed names configure's.
+MAN_PAGES = %D%/libpagedclient.3 %D%/paged-protocol.7 %D%/pagedctl.8 %D%/pagedd.8 %D%/pagedd.conf.5
+EXTRA_DIST += $(MAN_PAGES)
+man_MANS += %D%/installed/libpagedclient.3 %D%/installed/paged-protocol.7 %D%/installed/pagedctl.8
+if ENABLE_DAEMON
+man_MANS += %D%/installed/pagedd.8 %D%/installed/pagedd.conf.5
+endif
+CLEANFILES += $(man_MANS)
+$(man_MANS): $(MAN_PAGES) Makefile
+	$(AM_V_GEN)$(MKDIR_P) %D%/installed && $(SED) -e 's|/etc/paged|$(sysconfdir)/paged|g' \
+		-e 's|/run/paged|$(runstatedir)/paged|g' $(srcdir)/%D%/$(@F) >$@

@@ -528,7 +528,7 @@ BLOCK_MASK_TEST_LIBS = %D%/libblockmasktest.la client/libpagedclient.la
 %C%_unit_block_mask_golden_SOURCES = %D%/unit_block_mask_golden.c
 %C%_unit_block_mask_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_block_mask_golden_LDADD = $(BLOCK_MASK_TEST_LIBS) $(MASK_TEST_LIBS)
-LINT_TESTS += %D%/it_mask.sh
+LINT_TESTS += %D%/it_mask.sh %D%/it_configure.sh
 # The CUDA driver's stand-in
 include tests/cuda-stand-in/local.mk
 check_LTLIBRARIES += %D%/libsimtcases.la

@@ -61,7 +61,8 @@ help_print(void)
 		printf("  %-9s %-10s %s\n", commands[i].name, commands[i].operand != NULL ? commands[i].operand : "",
 		       commands[i].help);
 	printf("\n"
-	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or /run/paged)\n"
+	       "  -r, --runtime-dir DIR  the daemon's directory (default $PAGED_RUNTIME_DIR or " PAGED_RUNSTATEDIR
+	       "/paged)\n"
 	       "  -p, --pool POOL        with sequences, table, check: one pool\n"
 	       "      --json             for programs\n"
 	       "      --kill             with kick\n"

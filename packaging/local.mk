@@ -1,0 +1,22 @@
+# What is installed besides programs and manual pages: examples to be adapted, and completion for shells.
+EXTRA_DIST += %D%/completion.bash %D%/completion.zsh %D%/pagedd.conf %D%/pagedd.service.in
+
+pagedexamplesdir = $(docdir)/examples
+bashcompletiondir = $(datadir)/bash-completion/completions
+zshcompletiondir = $(datadir)/zsh/site-functions
+bashcompletion_DATA = %D%/bash/pagedctl
+zshcompletion_DATA = %D%/zsh/_pagedctl
+if ENABLE_DAEMON
+pagedexamples_DATA = $(srcdir)/%D%/pagedd.conf %D%/pagedd.service
+bashcompletion_DATA += %D%/bash/pagedd
+endif
+CLEANFILES += %D%/pagedd.service %D%/bash/pagedctl %D%/bash/pagedd %D%/zsh/_pagedctl
+
+%D%/pagedd.service: %D%/pagedd.service.in Makefile
+	$(AM_V_GEN)$(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
+		-e 's|@runstatedir[@]|$(runstatedir)|g' $(srcdir)/%D%/pagedd.service.in >$@
+# Shells find them by the program's name.
+%D%/bash/pagedctl %D%/bash/pagedd: %D%/completion.bash
+	$(AM_V_GEN)$(MKDIR_P) %D%/bash && cp $(srcdir)/%D%/completion.bash $@
+%D%/zsh/_pagedctl: %D%/completion.zsh
+	$(AM_V_GEN)$(MKDIR_P) %D%/zsh && cp $(srcdir)/%D%/completion.zsh $@
