@@ -186,6 +186,18 @@ parts_init(struct daemon *daemon)
 }
 
 enum paged_status
+daemon_check(const struct config *config, const char *runtime_dir, struct paged_error *error)
+{
+	enum paged_status status = descriptors_raise(config, error);
+
+	if (status == PAGED_OK)
+		status = runtime_check(runtime_dir, config, error);
+	if (status == PAGED_OK)
+		status = pools_check(config, error);
+	return status;
+}
+
+enum paged_status
 daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir, struct paged_error *error)
 {
 	enum paged_status status;

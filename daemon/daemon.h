@@ -71,6 +71,9 @@ struct daemon {
 enum paged_status daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir,
 			      struct paged_error *error);
 
+/** daemon_check - whether daemon_open() would refuse the settings on this machine; changes nothing that stays */
+enum paged_status daemon_check(const struct config *config, const char *runtime_dir, struct paged_error *error);
+
 /** daemon_run - serve until stopped by a signal, or until a GPU is lost to the process */
 void daemon_run(struct daemon *daemon);
 

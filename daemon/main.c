@@ -14,12 +14,13 @@
 
 static const char usage[] =
 	"usage: pagedd [--config FILE] [--runtime-dir DIR] [--log-level LEVEL]\n"
-	"       pagedd --check-config [--config FILE]\n"
+	"       pagedd --check-config [--config FILE] [--runtime-dir DIR]\n"
 	"\n"
 	"Owns the KV cache pools of this machine's model processes; see pagedd(8).\n"
 	"\n"
 	"  -c, --config FILE      settings (default " PAGED_SYSCONFDIR "/paged/pagedd.conf)\n"
-	"  -r, --runtime-dir DIR  directory of the sockets (default $RUNTIME_DIRECTORY or /run/paged)\n"
+	"  -r, --runtime-dir DIR  directory of the sockets (default $RUNTIME_DIRECTORY or " PAGED_RUNSTATEDIR
+	"/paged)\n"
 	"  -l, --log-level LEVEL  error, warning, info or debug\n"
 	"      --check-config     check the settings and say which pools there would be\n"
 	"      --help-settings    list the settings of pagedd.conf\n"
@@ -84,12 +85,12 @@ options_parse(struct options *options, int argc, char **argv)
 }
 
 static int
-check_config(const struct config *config)
+check_config(const struct config *config, const char *runtime_dir)
 {
 	struct paged_error error;
 	char size[32], page[32];
 
-	if (pools_check(config, &error) != PAGED_OK) {
+	if (daemon_check(config, runtime_dir, &error) != PAGED_OK) {
 		fprintf(stderr, "%s\n", error.text);
 		return EXIT_FAILURE;
 	}
@@ -112,7 +113,7 @@ runtime_dir(const struct options *options, const struct config *config)
 		return options->runtime_dir;
 	if (config->runtime_dir != NULL)
 		return config->runtime_dir;
-	return systemd != NULL ? systemd : "/run/paged";
+	return systemd != NULL ? systemd : PAGED_RUNSTATEDIR "/paged";
 }
 
 static int
@@ -161,7 +162,8 @@ main(int argc, char **argv)
 		code = 2;
 	} else {
 		log_set_level(config.log_level);
-		code = options.check_config ? check_config(&config) : serve(&options, &config, argv);
+		code = options.check_config ? check_config(&config, runtime_dir(&options, &config))
+					    : serve(&options, &config, argv);
 	}
 	config_free(&config);
 	return code;

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -25,6 +26,17 @@ is_public(const struct config *config)
 	return config->allow_users.n > 0 || config->allow_groups.n > 1;
 }
 
+/* Sockets in it get names that are no longer than may be. */
+static enum paged_status
+dir_measure(const char *dir, struct paged_error *error)
+{
+	if (strlen(dir) <= MAX_DIR)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_LIMIT,
+			  "runtime directory %s: %zu bytes; with more than %d, names of sockets in it are too long",
+			  dir, strlen(dir), MAX_DIR);
+}
+
 static enum paged_status
 dir_create(struct runtime *runtime, const char *dir, const struct config *config, struct paged_error *error)
 {
@@ -36,28 +48,24 @@ dir_create(struct runtime *runtime, const char *dir, const struct config *config
 	runtime->dir = realpath(dir, NULL);
 	if (runtime->dir == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
-	if (strlen(runtime->dir) > MAX_DIR)
-		return paged_fail(
-			error, PAGED_ERR_LIMIT,
-			"runtime directory %s: %zu bytes; with more than %d, names of sockets in it are too long",
-			runtime->dir, strlen(runtime->dir), MAX_DIR);
-	return PAGED_OK;
+	return dir_measure(runtime->dir, error);
 }
 
 /* Whoever else can write there could put a socket of his own in our place. */
 static enum paged_status
-dir_check(const struct runtime *runtime, struct paged_error *error)
+dir_check(const char *dir, struct paged_error *error)
 {
 	struct stat stat;
 
-	if (lstat(runtime->dir, &stat) < 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", runtime->dir);
+	if (lstat(dir, &stat) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
+	if (!S_ISDIR(stat.st_mode))
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: it is a file", dir);
 	if (stat.st_uid != geteuid() || (stat.st_mode & S_IWOTH) != 0)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "runtime directory %s: uid %u, mode %o: it must belong to uid %u and be writable by "
 				  "nobody else",
-				  runtime->dir, (unsigned)stat.st_uid, (unsigned)stat.st_mode & 07777,
-				  (unsigned)geteuid());
+				  dir, (unsigned)stat.st_uid, (unsigned)stat.st_mode & 07777, (unsigned)geteuid());
 	return PAGED_OK;
 }
 
@@ -139,7 +147,7 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 	*runtime = (struct runtime){ .lock_fd = -1 };
 	status = dir_create(runtime, dir, config, error);
 	if (status == PAGED_OK)
-		status = dir_check(runtime, error);
+		status = dir_check(runtime->dir, error);
 	if (status == PAGED_OK)
 		status = lock_take(runtime, error);
 	if (status == PAGED_OK)
@@ -155,6 +163,51 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 	/* Never chmod() a socket afterwards: between bind() and chmod() it would be open. */
 	umask(is_public(config) ? 0111 : 0117);
 	return PAGED_OK;
+}
+
+/* A directory that is not there: can it be made? */
+static enum paged_status
+dir_check_parent(const char *dir, struct paged_error *error)
+{
+	char *copy = strdup(dir), *path = NULL, *parent = NULL;
+	const char *name = strrchr(dir, '/');
+	enum paged_status status;
+
+	if (copy != NULL)
+		parent = realpath(dirname(copy), NULL);
+	if (parent == NULL || access(parent, W_OK | X_OK) < 0)
+		status = paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s cannot be made: %m", dir);
+	else if (asprintf(&path, "%s/%s", parent, name != NULL ? name + 1 : dir) < 0)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "runtime directory %s: no memory", dir);
+	else
+		status = dir_measure(path, error);
+	free(path);
+	free(parent);
+	free(copy);
+	return status;
+}
+
+enum paged_status
+runtime_check(const char *dir, const struct config *config, struct paged_error *error)
+{
+	char *path = realpath(dir, NULL);
+	enum paged_status status;
+	gid_t group;
+
+	if (path == NULL && errno != ENOENT)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
+	status = path != NULL ? dir_measure(path, error) : dir_check_parent(dir, error);
+	if (status == PAGED_OK && path != NULL)
+		status = dir_check(path, error);
+	free(path);
+	if (status != PAGED_OK || config->allow_groups.n != 1)
+		return status;
+	group = config->allow_groups.id[0];
+	if (geteuid() == 0 || getegid() == group || group_member(group))
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_PERM,
+			  "runtime directory %s: cannot be given to the allow-group %u, of which uid %u is no member",
+			  dir, (unsigned)group, (unsigned)geteuid());
 }
 
 void

@@ -33,6 +33,9 @@ struct runtime {
 enum paged_status runtime_open(struct runtime *runtime, const char *dir, const struct config *config,
 			       struct paged_error *error);
 
+/** runtime_check - whether runtime_open() would refuse it for this user, but for another daemon that has it */
+enum paged_status runtime_check(const char *dir, const struct config *config, struct paged_error *error);
+
 /** runtime_close - removes the sockets that are left, and lets go */
 void runtime_close(struct runtime *runtime);
 

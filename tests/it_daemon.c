@@ -113,6 +113,44 @@ IT_TEST(settings_and_arguments_are_refused_in_a_line)
 	it_daemon_stop(&daemon_);
 }
 
+/* Checks the configuration of the last daemon against another runtime directory. */
+static void
+expect_check(const char *runtime_dir, const char *sentence)
+{
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", daemon_.config,
+			       "--runtime-dir", runtime_dir,      NULL };
+	const char *output;
+	int code;
+
+	output = it_command(&code, argv);
+	it_require(code == (sentence != NULL) && (sentence == NULL || strstr(output, sentence) != NULL), "%d: %s", code,
+		   output);
+}
+
+IT_TEST(a_check_refuses_what_a_start_refuses)
+{
+	struct rlimit few = { 512, 512 };
+	char dir[128], file[128];
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	expect_check(getenv("PAGED_RUNTIME_DIR"), NULL);
+	snprintf(dir, sizeof(dir), "%s/new", daemon_.dir);
+	expect_check(dir, NULL);
+	it_require(access(dir, F_OK) < 0, "it was made");
+	snprintf(file, sizeof(file), "%s/%0*d", daemon_.dir, 50, 0);
+	expect_check(file, "bytes; with more than 64, names of sockets in it are too long");
+	it_require(chdir(daemon_.dir) == 0);
+	expect_check(strrchr(file, '/') + 1, "bytes; with more than 64, names of sockets in it are too long");
+	expect_check("new", NULL);
+	expect_check("log", "it is a file");
+	expect_check("no/where", "runtime directory no/where cannot be made: No such file or directory");
+	it_require(mkdir(dir, 0700) == 0 && chmod(dir, 0777) == 0);
+	expect_check(dir, "mode 777: it must belong to uid");
+	it_daemon_stop(&daemon_);
+	it_require(setrlimit(RLIMIT_NOFILE, &few) == 0, "%m");
+	expect_check(dir, "max-members = 1024 (the default): needs");
+}
+
 IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
 {
 	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 }, ping = { .kind = WIRE_PING };
