@@ -16,13 +16,8 @@
 enum ctl_exit
 ctl_status(struct ctl *ctl)
 {
-	static const struct print_column columns[] = { { .name = "POOL" },
-						       { .name = "BACKEND" },
-						       { .name = "PAGE BYTES", .right = true },
-						       { .name = "PAGES", .right = true },
-						       { .name = "FREE", .right = true },
-						       { .name = "REFERENCED", .right = true },
-						       { .name = "QUARANTINED", .right = true } };
+	static const char *const columns[] = { "POOL", "BACKEND",    "PAGE BYTES", "PAGES",
+					       "FREE", "REFERENCED", "QUARANTINED" };
 	enum paged_status status;
 	struct paged_daemon_info info;
 	struct paged_pool_entry *pools;
@@ -64,22 +59,9 @@ ctl_status(struct ctl *ctl)
 enum ctl_exit
 ctl_pools(struct ctl *ctl)
 {
-	static const struct print_column columns[] = {
-		{ .name = "POOL" },
-		{ .name = "SIZE", .right = true },
-		{ .name = "MEMORY" },
-		{ .name = "DTYPE" },
-		{ .name = "LAYERS", .right = true },
-		{ .name = "KV HEADS", .right = true },
-		{ .name = "K DIM", .right = true },
-		{ .name = "V DIM", .right = true },
-		{ .name = "V IN K", .optional = true },
-		{ .name = "PAGE SIZE", .right = true },
-		{ .name = "MAX LENGTH", .right = true },
-		{ .name = "SEQUENCES", .right = true },
-		{ .name = "SLOTS", .right = true },
-		{ .name = "DEVICE", .optional = true },
-	};
+	static const char *const columns[] = { "POOL",       "SIZE",      "MEMORY", "DTYPE",  "LAYERS",
+					       "KV HEADS",   "K DIM",     "V DIM",  "V IN K", "PAGE SIZE",
+					       "MAX LENGTH", "SEQUENCES", "SLOTS",  "DEVICE" };
 	struct paged_pool_entry *pools;
 	struct print_list list;
 	size_t n;
@@ -122,18 +104,8 @@ print_some(struct print_list *list, uint32_t number)
 enum ctl_exit
 ctl_sessions(struct ctl *ctl)
 {
-	static const struct print_column columns[] = {
-		{ .name = "SESSION", .right = true },
-		{ .name = "NAME" },
-		{ .name = "PID", .right = true },
-		{ .name = "ROLE" },
-		{ .name = "STATE" },
-		{ .name = "UID", .right = true },
-		{ .name = "REQUESTS", .right = true },
-		{ .name = "SEQUENCES", .right = true },
-		{ .name = "PAGES", .right = true },
-		{ .name = "QUARANTINED", .right = true },
-	};
+	static const char *const columns[] = { "SESSION", "NAME",     "PID",       "ROLE",  "STATE",
+					       "UID",     "REQUESTS", "SEQUENCES", "PAGES", "QUARANTINED" };
 	struct paged_session_entry *sessions;
 	struct print_list list;
 	size_t n;
@@ -186,16 +158,8 @@ sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const struct print_column columns[] = {
-		{ .name = "POOL" },
-		{ .name = "SEQUENCE" },
-		{ .name = "SESSION", .right = true },
-		{ .name = "NAME" },
-		{ .name = "PID", .right = true },
-		{ .name = "LENGTH", .right = true, .optional = true },
-		{ .name = "CAPACITY", .right = true },
-		{ .name = "PAGES", .right = true },
-	};
+	static const char *const columns[] = { "POOL", "SEQUENCE", "SESSION",  "NAME",
+					       "PID",  "LENGTH",   "CAPACITY", "PAGES" };
 	struct paged_pool_entry *pools = NULL;
 	enum paged_status status = PAGED_OK;
 	struct print_list list;

@@ -28,7 +28,7 @@ print_json(json_t *document)
 }
 
 void
-print_begin(struct print_list *list, const char *name, const struct print_column *columns, size_t n_columns, bool json)
+print_begin(struct print_list *list, const char *name, const char *const *columns, size_t n_columns, bool json)
 {
 	*list = (struct print_list){ .name = name, .columns = columns, .n_columns = n_columns };
 	if (json && (list->rows = json_array()) == NULL)
@@ -44,9 +44,9 @@ cell_add(struct print_list *list, json_t *value, const char *text)
 
 	list->n_cells++;
 	if (list->rows != NULL) {
-		for (size_t i = 0; list->columns[column].name[i] != '\0'; i++)
-			key[i] = isalpha((unsigned char)list->columns[column].name[i])
-					 ? (char)tolower(list->columns[column].name[i])
+		for (size_t i = 0; list->columns[column][i] != '\0'; i++)
+			key[i] = isalpha((unsigned char)list->columns[column][i])
+					 ? (char)tolower(list->columns[column][i])
 					 : '_';
 		if (column == 0)
 			json_array_append_new(list->rows, json_object());
@@ -68,13 +68,20 @@ print_text(struct print_list *list, const char *text)
 	cell_add(list, list->rows == NULL ? NULL : none ? json_null() : json_string(text), none ? NULL : text);
 }
 
+static void
+number_add(struct print_list *list, uint64_t number, const char *text)
+{
+	list->numbers[list->n_cells % list->n_columns] = true;
+	cell_add(list, list->rows != NULL ? json_integer((json_int_t)number) : NULL, text);
+}
+
 void
 print_number(struct print_list *list, uint64_t number)
 {
 	char text[PRINT_SMALL];
 
 	snprintf(text, sizeof(text), "%" PRIu64, number);
-	cell_add(list, list->rows != NULL ? json_integer((json_int_t)number) : NULL, text);
+	number_add(list, number, text);
 }
 
 void
@@ -82,18 +89,18 @@ print_size(struct print_list *list, uint64_t bytes)
 {
 	char text[PRINT_SMALL];
 
-	cell_add(list, list->rows != NULL ? json_integer((json_int_t)bytes) : NULL, print_bytes(text, bytes));
+	number_add(list, bytes, print_bytes(text, bytes));
 }
 
-/* Its width in the table; 0: it is not there. */
+/* Its width in the table; 0: no row has a value. */
 static int
 column_width(const struct print_list *list, size_t column)
 {
-	size_t width = list->columns[column].optional ? 0 : strlen(list->columns[column].name);
+	size_t head = strlen(list->columns[column]), width = list->n_cells == 0 ? head : 0;
 
 	for (size_t i = column; i < list->n_cells; i += list->n_columns)
 		if (list->cells[i] != NULL)
-			width = MAX(width, MAX(strlen(list->cells[i]), strlen(list->columns[column].name)));
+			width = MAX(width, MAX(strlen(list->cells[i]), head));
 	return (int)width;
 }
 
@@ -108,14 +115,14 @@ table_print(const struct print_list *list)
 		const char *gap = "";
 
 		for (size_t c = 0; c < list->n_columns; c++) {
-			const char *text = list->columns[c].name;
-			bool right = list->columns[c].right, last = c + 1 == list->n_columns;
+			int width = list->numbers[c] ? widths[c] : c + 1 < list->n_columns ? -widths[c] : 0;
+			const char *text = list->columns[c];
 
 			if (widths[c] == 0)
 				continue;
 			if (row > 0)
 				text = list->cells[(row - 1) * list->n_columns + c];
-			printf("%s%*s", gap, right ? widths[c] : last ? 0 : -widths[c], text != NULL ? text : "-");
+			printf("%s%*s", gap, width, text != NULL ? text : "-");
 			gap = "  ";
 		}
 		printf("\n");

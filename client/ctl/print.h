@@ -5,7 +5,8 @@
  * A list is filled cell by cell, row after row, and printed at the end, when
  * the widths are known.  In JSON its rows are objects in an array that has the
  * list's name; keys are the columns' names in small letters, with '_' for
- * anything but letters.  Without memory the program ends: there is nothing
+ * anything but letters.  For people, columns of numbers are aligned at the
+ * right, and one that has a value in no row is omitted.  Without memory the program ends: there is nothing
  * else it could say.
  */
 #ifndef PAGED_CTL_PRINT_H
@@ -18,24 +19,18 @@
 
 #include "client/pagedclient.h"
 
-#define PRINT_MAX_COLUMNS 16
-
-struct print_column {
-	const char *name;
-	bool right;    /* aligned so */
-	bool optional; /* not in the table when no row has a value; null in JSON */
-};
+enum { PRINT_MAX_COLUMNS = 16 };
 
 struct print_list {
 	const char *name;
-	const struct print_column *columns;
+	const char *const *columns; /* names */
 	size_t n_columns, n_cells;
+	bool numbers[PRINT_MAX_COLUMNS];
 	json_t *rows; /* NULL: for people */
 	char **cells; /* for people; NULL: no value */
 };
 
-void print_begin(struct print_list *list, const char *name, const struct print_column *columns, size_t n_columns,
-		 bool json);
+void print_begin(struct print_list *list, const char *name, const char *const *columns, size_t n_columns, bool json);
 
 /* The next cell; rows follow one another. */
 
