@@ -59,8 +59,6 @@ DAEMON_SOURCES = \
 	%D%/rpc_sequences.c \
 	%D%/runtime.c \
 	%D%/runtime.h \
-	%D%/seats.c \
-	%D%/seats.h \
 	%D%/settings.c \
 	%D%/settings.h \
 	%D%/sysmem.c \

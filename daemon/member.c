@@ -19,7 +19,6 @@ void
 members_open(struct members *members, struct daemon *daemon)
 {
 	*members = (struct members){ .daemon = daemon, .limit.burst = MAX_LINES };
-	seats_open(&members->seats);
 	LIST_INIT(&members->lost);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
@@ -213,6 +212,38 @@ member_create(struct members *members, struct connection *connection, const stru
 	return member;
 }
 
+/*
+ * A member keeps its seat until it said goodbye or its process ended, so a
+ * process that hangs up again and again without a goodbye uses up its own
+ * seats and no other's.
+ */
+static enum paged_status
+seats_check(const struct members *members, const struct member *newcomer, struct paged_error *error)
+{
+	const struct config *config = members->daemon->config;
+	uint32_t n_process = 0, n_user = 0;
+	const struct member *member;
+
+	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
+		LIST_FOREACH(member, &members->members[i], hash_link) {
+			n_process += member->pid == newcomer->pid;
+			n_user += member->uid == newcomer->uid;
+		}
+	}
+	if (n_process >= SEATS_PER_PROCESS)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "process %d has %u members, the most for one; those that hung up without a goodbye "
+				  "count until it ends",
+				  (int)newcomer->pid, n_process);
+	if (members->n >= config->max_members + (newcomer->admin ? SEATS_OF_ADMINS : 0))
+		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
+				  config->max_members);
+	if (!newcomer->admin && n_user >= config->max_user_members)
+		return paged_fail(error, PAGED_ERR_LIMIT, "uid %u has %u members, and max-members-per-user is %u",
+				  (unsigned)newcomer->uid, n_user, config->max_user_members);
+	return PAGED_OK;
+}
+
 enum paged_status
 member_attach(struct members *members, struct connection *connection, const struct wire_control_request *hello,
 	      const struct policy_peer *peer, int pidfd, struct member **member_p, struct paged_error *error)
@@ -224,14 +255,14 @@ member_attach(struct members *members, struct connection *connection, const stru
 	member = member_create(members, connection, hello, peer);
 	if (member == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a member");
-	status = seats_take(&members->seats, daemon->config, member->uid, member->pid, member->admin, error);
+	status = seats_check(members, member, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
 	if (status == PAGED_OK)
 		status = endpoint_bind(&daemon->endpoint, member->endpoint, error);
 	if (status != PAGED_OK)
-		goto err_seat;
+		goto err_free;
 	status = loop_add(&daemon->loop, &member->pidfd, pidfd, error);
 	if (status != PAGED_OK)
 		goto err_unbind;
@@ -244,6 +275,7 @@ member_attach(struct members *members, struct connection *connection, const stru
 		members->n_connected++;
 	}
 	LIST_INSERT_HEAD(&members->members[member->id % MEMBERS_BUCKETS], member, hash_link);
+	members->n++;
 	member->alive = true;
 	*member_p = member;
 	return PAGED_OK;
@@ -252,8 +284,6 @@ err_remove:
 	loop_remove(&daemon->loop, &member->pidfd);
 err_unbind:
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
-err_seat:
-	seats_give(&members->seats, member->uid, member->pid);
 err_free:
 	free(member);
 	return status;
@@ -357,7 +387,7 @@ member_detach(struct member *member)
 		member->session = NULL;
 	}
 	LIST_REMOVE(member, hash_link);
-	seats_give(&members->seats, member->uid, member->pid);
+	members->n--;
 	if (member->pidfd.fd >= 0) {
 		int fd = member->pidfd.fd;
 
@@ -448,5 +478,4 @@ members_close(struct members *members)
 			free(session);
 		}
 	}
-	seats_close(&members->seats);
 }

@@ -26,7 +26,6 @@
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/policy.h"
-#include "daemon/seats.h"
 #include "proto/wire.h"
 
 struct daemon;
@@ -71,11 +70,15 @@ struct session {
 	LIST_ENTRY(session) hash_link;
 };
 
-enum { MEMBERS_BUCKETS = 256 };
+enum {
+	MEMBERS_BUCKETS = 256,
+	SEATS_PER_PROCESS = 64,
+	SEATS_OF_ADMINS = 8, /* beyond max-members, so that administrators can always look and kick */
+};
 
 struct members {
 	struct daemon *daemon;
-	struct seats seats;
+	uint32_t n;             /* whose processes live and said no goodbye */
 	struct log_limit limit; /* of lines about lives and deaths */
 	uint32_t n_connected;   /* of sessions, with their control socket up */
 	uint32_t last_observer;
@@ -105,7 +108,7 @@ void member_log(const struct member *member, const char *format, ...) __attribut
  * @param[in] connection  its control socket
  * @param[in] peer        who it is
  * @param[in] pidfd       of its process; taken over on PAGED_OK
- * @retval PAGED_ERR_LIMIT  max-sessions, and as seats_take()
+ * @retval PAGED_ERR_LIMIT  max-sessions, max-members, max-members-per-user, or too many of one process
  * @retval PAGED_ERR_GONE   the join token names no active session
  */
 enum paged_status member_attach(struct members *members, struct connection *connection,
