@@ -148,14 +148,6 @@ hello_check(struct connection *connection, const struct wire_control_request *he
 	return policy_attach(daemon->config, &connection->peer, error);
 }
 
-static const char *
-role_name(const struct member *member)
-{
-	if (member->session == NULL)
-		return "observer";
-	return member->first ? "session" : "join";
-}
-
 static void
 hello_serve(struct connection *connection, const struct wire_control_request *hello)
 {
@@ -179,7 +171,11 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 	loop_timer_stop(&connection->hello_timer);
 	policy_peer_free(&connection->peer);
 	member_log(member, "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
-		   (unsigned)member->uid, role_name(member), member->session ? member->session->id : 0);
+		   (unsigned)member->uid,
+		   member->session == NULL ? "observer"
+		   : member->first         ? "session"
+					   : "join",
+		   member->session ? member->session->id : 0);
 	welcome_send(connection, member);
 }
 
@@ -319,15 +315,6 @@ hello_late(struct loop_timer *timer)
 	connection_refuse(connection, &error);
 }
 
-static void
-oldest_refuse(struct control *control)
-{
-	struct paged_error error;
-
-	paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either", MAX_STRANGERS);
-	connection_refuse(TAILQ_FIRST(&control->strangers), &error);
-}
-
 /* Takes over fd, also when it fails. */
 static enum paged_status
 connection_create(struct control *control, int fd, struct paged_error *error)
@@ -388,10 +375,13 @@ listener_ready(struct loop_source *source, uint32_t events)
 			turn_away(control);
 		if (fd < 0)
 			return;
-		if (connection_create(control, fd, &error) != PAGED_OK)
+		if (connection_create(control, fd, &error) != PAGED_OK) {
 			log_error("control", "%s", error.text);
-		else if (control->n_strangers > MAX_STRANGERS)
-			oldest_refuse(control);
+		} else if (control->n_strangers > MAX_STRANGERS) {
+			paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either",
+				   MAX_STRANGERS);
+			connection_refuse(TAILQ_FIRST(&control->strangers), &error);
+		}
 	}
 }
 
@@ -415,7 +405,7 @@ control_open(struct control *control, struct daemon *daemon, struct paged_error 
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "socket: %m");
-	runtime_control_path(&daemon->runtime, address.sun_path, sizeof(address.sun_path));
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", daemon->runtime.dir);
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, BACKLOG) < 0)
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", address.sun_path);
 	else

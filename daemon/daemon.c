@@ -65,18 +65,6 @@ stop_late(struct loop_timer *timer)
 }
 
 static void
-stop_begin(struct daemon *daemon, int signal)
-{
-	daemon->stopping = true;
-	log_info("pagedd", "SIG%s: stopping; %u members have %" PRIu32 " ms to leave", sigabbrev_np(signal),
-		 daemon->members.n_connected, daemon->config->stop_timeout_ms);
-	notify("STOPPING=1");
-	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
-	control_stop(&daemon->control, daemon->config->stop_timeout_ms);
-	daemon_check_stopped(daemon);
-}
-
-static void
 signal_ready(struct loop_source *source, uint32_t events)
 {
 	struct daemon *daemon = container_of(source, struct daemon, signals);
@@ -89,12 +77,18 @@ signal_ready(struct loop_source *source, uint32_t events)
 		log_info("pagedd", "SIGHUP: ignored; settings are read once, at start");
 		return;
 	}
-	if (!daemon->stopping) {
-		stop_begin(daemon, (int)info.ssi_signo);
+	if (daemon->stopping) {
+		log_warning("pagedd", "second signal: %u members are left behind", daemon->members.n_connected);
+		loop_stop(&daemon->loop);
 		return;
 	}
-	log_warning("pagedd", "second signal: %u members are left behind", daemon->members.n_connected);
-	loop_stop(&daemon->loop);
+	daemon->stopping = true;
+	log_info("pagedd", "SIG%s: stopping; %u members have %" PRIu32 " ms to leave",
+		 sigabbrev_np((int)info.ssi_signo), daemon->members.n_connected, daemon->config->stop_timeout_ms);
+	notify("STOPPING=1");
+	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
+	control_stop(&daemon->control, daemon->config->stop_timeout_ms);
+	daemon_check_stopped(daemon);
 }
 
 static void

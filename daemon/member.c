@@ -84,18 +84,6 @@ member_token_matches(const struct member *member, const char *hex)
 	return token_equal(token, member->token);
 }
 
-static struct session *
-session_by_token(const struct members *members, const uint8_t token[WIRE_TOKEN_SIZE])
-{
-	struct session *session, *found = NULL;
-
-	for (int i = 0; i < MEMBERS_BUCKETS; i++)
-		LIST_FOREACH(session, &members->sessions[i], hash_link)
-			if (token_equal(session->join_token, token))
-				found = session;
-	return found;
-}
-
 void
 member_log(const struct member *member, const char *format, ...)
 {
@@ -143,9 +131,13 @@ static enum paged_status
 session_join(struct members *members, struct member *member, const uint8_t token[WIRE_TOKEN_SIZE],
 	     struct paged_error *error)
 {
-	struct session *session = session_by_token(members, token);
+	struct session *each, *session = NULL;
 	enum paged_status status;
 
+	for (int i = 0; i < MEMBERS_BUCKETS; i++)
+		LIST_FOREACH(each, &members->sessions[i], hash_link)
+			if (token_equal(each->join_token, token))
+				session = each;
 	if (session == NULL || session->ended)
 		return paged_fail(error, PAGED_ERR_GONE, "the join token names no active session of this daemon");
 	status = core_session_join(members->daemon->core, session->id, &member->id, error);
@@ -168,15 +160,6 @@ role_take(struct members *members, struct member *member, const struct wire_cont
 		return PAGED_OK;
 	}
 	return paged_fail(error, PAGED_ERR_PROTOCOL, "no role %d", (int)hello->hello.role);
-}
-
-static void
-session_free_if_empty(struct session *session)
-{
-	if (session == NULL || !TAILQ_EMPTY(&session->members))
-		return;
-	LIST_REMOVE(session, hash_link);
-	free(session);
 }
 
 static void
@@ -383,7 +366,10 @@ member_detach(struct member *member)
 		TAILQ_REMOVE(&session->members, member, session_link);
 		if (member->first)
 			session_finish(members, session, "its first member left");
-		session_free_if_empty(session);
+		if (TAILQ_EMPTY(&session->members)) {
+			LIST_REMOVE(session, hash_link);
+			free(session);
+		}
 		member->session = NULL;
 	}
 	LIST_REMOVE(member, hash_link);

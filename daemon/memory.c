@@ -36,23 +36,11 @@ memory_sound(const struct memory *memory, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/*
- * A descriptor that cannot write at all: the seal alone would still let its
- * holder try, and F_SEAL_FUTURE_WRITE needs Linux 5.1.
- */
-static int
-reopen_read_only(int fd)
-{
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, O_RDONLY | O_CLOEXEC);
-}
-
 enum paged_status
 memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, struct paged_error *error)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	char path[64];
 	void *map;
 
 	if (fd < 0)
@@ -70,7 +58,9 @@ memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, str
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m (Linux 5.3 or newer is needed)");
 		goto err_unmap;
 	}
-	*fd_p = reopen_read_only(fd);
+	/* A descriptor that cannot write at all: the seal alone would still let its holder try. */
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	*fd_p = open(path, O_RDONLY | O_CLOEXEC);
 	if (*fd_p < 0) {
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region: /proc/self/fd: %m");
 		goto err_unmap;

@@ -119,40 +119,28 @@ fill_threads(uint64_t size)
 	return (unsigned int)MIN(MIN(n, FILL_MAX_THREADS), howmany(size, FILL_STEP));
 }
 
-/* Make every page of the mapping present; -1 and EINVAL: this kernel cannot (before 5.14). */
-static int
-populate_map(uint8_t *map, uint64_t size)
+/* Make every page of the mapping present; fallocate() does it too on a kernel before 5.14. */
+static enum paged_status
+populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
 {
 	struct filling filling = { .map = map, .size = size };
 	unsigned int n = fill_threads(size), n_started = 0;
 	pthread_t threads[FILL_MAX_THREADS];
 
-	if (!facility_wanted("PAGED_NO_POPULATE")) {
-		errno = EINVAL;
-		return -1;
-	}
+	if (!facility_wanted("PAGED_NO_POPULATE"))
+		filling.failed = EINVAL;
 	/* This thread is one; where another cannot start, fewer do it. */
 	while (n_started + 1 < n && pthread_create(&threads[n_started], NULL, fill, &filling) == 0)
 		n_started++;
 	fill(&filling);
 	while (n_started > 0)
 		pthread_join(threads[--n_started], NULL);
-	errno = filling.failed;
-	return errno == 0 ? 0 : -1;
-}
-
-static enum paged_status
-populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
-{
-	int result = populate_map(map, size);
-
-	if (result < 0 && errno == EINVAL)
+	if (filling.failed == EINVAL)
 		do
-			result = fallocate(fd, 0, 0, (off_t)size);
-		while (result < 0 && errno == EINTR);
-	if (result == 0)
-		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
+			filling.failed = fallocate(fd, 0, 0, (off_t)size) < 0 ? errno : 0;
+		while (filling.failed == EINTR && !is_stopped());
+	errno = filling.failed;
+	return errno == 0 ? PAGED_OK : paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
 }
 
 /* One attempt with one kind of pages; memory->fd stays open on success only. */

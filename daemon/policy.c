@@ -32,29 +32,11 @@ is_owner(const struct policy_peer *peer)
 	return peer->uid == geteuid() || peer->uid == 0;
 }
 
-static enum paged_status
-groups_read(int fd, struct policy_peer *peer, struct paged_error *error)
-{
-	socklen_t size = 0;
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &size) == 0 || errno == ENOPROTOOPT)
-		return PAGED_OK; /* none, or a kernel before 4.13: then they do not count */
-	if (errno != ERANGE)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
-	peer->groups = malloc(size);
-	if (peer->groups == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %u groups", size / (unsigned)sizeof(gid_t));
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &size) < 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
-	peer->n_groups = size / sizeof(gid_t);
-	return PAGED_OK;
-}
-
 enum paged_status
 policy_peer_read(int fd, struct policy_peer *peer, struct paged_error *error)
 {
 	struct ucred credentials;
-	socklen_t size = sizeof(credentials);
+	socklen_t size = sizeof(credentials), groups_size = 0;
 
 	*peer = (struct policy_peer){ 0 };
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) < 0)
@@ -62,7 +44,18 @@ policy_peer_read(int fd, struct policy_peer *peer, struct paged_error *error)
 	peer->uid = credentials.uid;
 	peer->gid = credentials.gid;
 	peer->pid = credentials.pid;
-	return groups_read(fd, peer, error);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &groups_size) == 0 || errno == ENOPROTOOPT)
+		return PAGED_OK; /* none, or a kernel before 4.13: then they do not count */
+	if (errno != ERANGE)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
+	peer->groups = malloc(groups_size);
+	if (peer->groups == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %u groups",
+				  groups_size / (unsigned)sizeof(gid_t));
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, peer->groups, &groups_size) < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
+	peer->n_groups = groups_size / sizeof(gid_t);
+	return PAGED_OK;
 }
 
 void

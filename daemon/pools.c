@@ -99,18 +99,6 @@ place_find(const struct config *config, const struct config_pool *pool, struct m
 	return config_fail(config, pool, CONFIG_POOL_DEVICE, error, "%s", why.text);
 }
 
-/* Bytes that pools before this one take of the same memory. */
-static uint64_t
-taken_before(const struct config *config, const struct memory_limits *limits, size_t n)
-{
-	uint64_t taken = 0;
-
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(limits[i].whose, limits[n].whose) == 0)
-			taken += config->pools[i].layout.size;
-	return taken;
-}
-
 enum paged_status
 pools_check(const struct config *config, struct paged_error *error)
 {
@@ -119,7 +107,7 @@ pools_check(const struct config *config, struct paged_error *error)
 	for (size_t i = 0; i < config->n_pools; i++) {
 		const struct config_pool *pool = &config->pools[i];
 		const struct core_pool_params params = core_params(pool);
-		uint64_t region_size = core_region_size(&params);
+		uint64_t region_size = core_region_size(&params), taken = 0;
 		enum paged_status status;
 
 		if (region_size == 0 || region_size > MAX_REGION)
@@ -131,20 +119,17 @@ pools_check(const struct config *config, struct paged_error *error)
 			status = file_size_check(config, pool, size_setting(pool), pool->layout.size, error);
 		if (status == PAGED_OK)
 			status = place_find(config, pool, &limits[i], error);
-		if (status == PAGED_OK)
-			status = size_check(config, pool, &limits[i], taken_before(config, limits, i), error);
+		if (status != PAGED_OK)
+			return status;
+		/* What pools before this one take of the same memory. */
+		for (size_t j = 0; j < i; j++)
+			if (strcmp(limits[j].whose, limits[i].whose) == 0)
+				taken += config->pools[j].layout.size;
+		status = size_check(config, pool, &limits[i], taken, error);
 		if (status != PAGED_OK)
 			return status;
 	}
 	return PAGED_OK;
-}
-
-/* What to look at: memory that is too small, or one that cannot be had this way. */
-static enum config_setting
-blamed_setting(const struct config_pool *config, enum paged_status status)
-{
-	return status == PAGED_ERR_UNSUPPORTED && config->source[CONFIG_POOL_BACKEND].line ? CONFIG_POOL_BACKEND
-											   : size_setting(config);
 }
 
 static enum paged_status
@@ -183,9 +168,13 @@ pools_open(struct pools *pools, const struct config *config, struct core *core, 
 		char page[32];
 
 		if (pool_open(&pools->pool[pools->n], pool, core, &why) != PAGED_OK) {
+			/* Memory that is too small, or that cannot be had this way. */
+			bool backend = why.status == PAGED_ERR_UNSUPPORTED && pool->source[CONFIG_POOL_BACKEND].line;
+
 			pools->n++; /* what it has already is closed with the others */
 			return paged_fail(error, why.status, "%s:%u: pool %s: %s", config->path,
-					  pool->source[blamed_setting(pool, why.status)].line, pool->name, why.text);
+					  pool->source[backend ? CONFIG_POOL_BACKEND : size_setting(pool)].line,
+					  pool->name, why.text);
 		}
 		log_info("pool", "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
 			 config_format_bytes(pool->layout.page_bytes, page, sizeof(page)), pool->backend,

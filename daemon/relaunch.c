@@ -41,24 +41,18 @@ is_in_window(void)
 	return lost_ms != 0 && loop_now_ms() - lost_ms < RELAUNCH_WINDOW_MS;
 }
 
-/* The name that it was started by, for ps(1); what is there when that file was replaced since. */
-static void
-program_find(char path[PATH_MAX])
-{
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
-
-	path[n > 0 ? n : 0] = '\0';
-	if (n <= 0 || access(path, X_OK) != 0)
-		snprintf(path, PATH_MAX, "/proc/self/exe");
-}
-
 /* A driver's own descriptors too: the memory behind them would stay taken. */
 static int
 execute(char *const *argv)
 {
 	char path[PATH_MAX], text[24];
+	ssize_t n;
 
-	program_find(path);
+	/* The name that it was started by, for ps(1); what is there when that file was replaced since. */
+	n = readlink("/proc/self/exe", path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	if (n <= 0 || access(path, X_OK) != 0)
+		snprintf(path, sizeof(path), "/proc/self/exe");
 	snprintf(text, sizeof(text), "%" PRIu64, lost_ms);
 	if (setenv(VARIABLE, text, 1) < 0 || syscall(SYS_close_range, 3u, UINT_MAX, CLOSE_RANGE_CLOEXEC) < 0)
 		log_warning("pagedd", "starting anew: %m");

@@ -222,12 +222,6 @@ runtime_close(struct runtime *runtime)
 }
 
 void
-runtime_control_path(const struct runtime *runtime, char *path, size_t path_size)
-{
-	snprintf(path, path_size, "%s/control", runtime->dir);
-}
-
-void
 runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT])
 {
 	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/rpc-", MAX_DIR, runtime->dir);

@@ -39,9 +39,6 @@ enum paged_status runtime_check(const char *dir, const struct config *config, st
 /** runtime_close - removes the sockets that are left, and lets go */
 void runtime_close(struct runtime *runtime);
 
-/** runtime_control_path - of the control socket; PAGED_ERR_LIMIT was excluded by runtime_open() */
-void runtime_control_path(const struct runtime *runtime, char *path, size_t path_size);
-
 /** runtime_endpoint - a random name for a member's RPC socket */
 void runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT]);
 

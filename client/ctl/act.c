@@ -70,14 +70,6 @@ json_of_result(const struct paged_check_result *result)
 			 "sequences", (json_int_t)result->n_sequences, "text", result->text);
 }
 
-static json_t *
-json_of_check(const char *name, const struct check *check)
-{
-	return json_pack("{s:s, s:b, s:o, s:o}", "pool", name, "holds", (int)check_holds(check), "daemon",
-			 json_of_result(&check->daemon), "region",
-			 check->unread[0] != '\0' ? json_null() : json_of_result(&check->region));
-}
-
 enum ctl_exit
 ctl_check(struct ctl *ctl)
 {
@@ -100,7 +92,11 @@ ctl_check(struct ctl *ctl)
 			break;
 		holds = holds && check_holds(&check);
 		if (ctl->json)
-			json_array_append_new(rows, json_of_check(pools[i].name, &check));
+			json_array_append_new(
+				rows,
+				json_pack("{s:s, s:b, s:o, s:o}", "pool", pools[i].name, "holds",
+					  (int)check_holds(&check), "daemon", json_of_result(&check.daemon), "region",
+					  check.unread[0] != '\0' ? json_null() : json_of_result(&check.region)));
 		else
 			check_print(pools[i].name, &check);
 	}

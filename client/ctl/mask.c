@@ -118,13 +118,6 @@ parameter_parse(struct parameters *parameters, const char *set)
 	return end != value && *end == '\0';
 }
 
-static void
-parameters_free(struct parameters *parameters)
-{
-	for (uint32_t i = 0; i < parameters->n; i++)
-		free(parameters->names[i]);
-}
-
 /* What is printed. */
 struct result {
 	struct paged_block_mask_info info;
@@ -250,6 +243,7 @@ ctl_mask(struct ctl *ctl)
 		status = paged_pool_open(ctl->client, token.name, &pool);
 	code = status == PAGED_OK ? mask_print(ctl, pool, &parameters) : ctl_fail(ctl, status);
 out:
-	parameters_free(&parameters);
+	for (uint32_t i = 0; i < parameters.n; i++)
+		free(parameters.names[i]);
 	return code;
 }
