@@ -93,6 +93,7 @@ IT_TEST(settings_and_arguments_are_refused_in_a_line)
 	const char *output = it_daemon_start_failing(
 		&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
 	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", "/nonexistent", NULL };
+	const char *loud[] = { "daemon/pagedd", "--log-level", "loud", "--config", daemon_.config, NULL };
 	const char *too_long[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
 	char dir[128];
 	int code;
@@ -101,6 +102,9 @@ IT_TEST(settings_and_arguments_are_refused_in_a_line)
 	it_require(strchr(output, '\n') == output + strlen(output) - 1, "more than a line: %s", output);
 	output = it_command(&code, argv);
 	it_require(code == 1 && strcmp(output, "/nonexistent: No such file or directory\n") == 0, "%s", output);
+	output = it_command(&code, loud);
+	it_require(code == 2 && strcmp(output, "pagedd: --log-level loud: none of error, warning, info, debug\n") == 0,
+		   "%s", output);
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	snprintf(dir, sizeof(dir), "%s/%0*d", daemon_.dir, 50, 0);
