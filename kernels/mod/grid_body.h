@@ -252,28 +252,32 @@ each(const struct grid_call *call, bounds_fn fn)
 			result(call, r, c, fn(operand(&call->in[0], r, c), operand(&call->in[1], r, c)));
 }
 
-#define GRID_OPERATION(name)                                  \
-	static void grid_##name(const struct grid_call *call) \
-	{                                                     \
-		each(call, bounds_##name);                    \
+/* Operations of one operand or two, and what bounds a vector. */
+#define GRID_OPERATIONS(X)         \
+	X(NOT, bounds_opposite)    \
+	X(AND, bounds_and)         \
+	X(OR, bounds_or)           \
+	X(LT, bounds_less)         \
+	X(LE, bounds_at_most)      \
+	X(EQ, bounds_equal)        \
+	X(NE, bounds_unlike)       \
+	X(ADD, bounds_add)         \
+	X(SUB, bounds_subtract)    \
+	X(MIN, bounds_least)       \
+	X(MAX, bounds_most)        \
+	X(MUL, bounds_multiply)    \
+	X(NEG, bounds_negative)    \
+	X(ABS, bounds_absolute)    \
+	X(BITNOT, bounds_not_bits) \
+	X(FROM_BOOL, bounds_same)
+
+#define GRID_RUN(op, name)                                  \
+	static void grid_##op(const struct grid_call *call) \
+	{                                                   \
+		each(call, name);                           \
 	}
 
-GRID_OPERATION(add)
-GRID_OPERATION(subtract)
-GRID_OPERATION(multiply)
-GRID_OPERATION(negative)
-GRID_OPERATION(least)
-GRID_OPERATION(most)
-GRID_OPERATION(absolute)
-GRID_OPERATION(not_bits)
-GRID_OPERATION(opposite)
-GRID_OPERATION(and)
-GRID_OPERATION(or)
-GRID_OPERATION(same)
-GRID_OPERATION(less)
-GRID_OPERATION(at_most)
-GRID_OPERATION(equal)
-GRID_OPERATION(unlike)
+GRID_OPERATIONS(GRID_RUN)
 
 static void
 grid_select(const struct grid_call *call)
@@ -304,13 +308,9 @@ grid_bits(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, u
 		}
 }
 
-#define GRID_OPS                                                                                                      \
-	{                                                                                                             \
-		.of = { [MOD_OP_NOT] = grid_opposite,    [MOD_OP_AND] = grid_and,       [MOD_OP_OR] = grid_or,        \
-			[MOD_OP_SELECT] = grid_select,   [MOD_OP_LT] = grid_less,       [MOD_OP_LE] = grid_at_most,   \
-			[MOD_OP_EQ] = grid_equal,        [MOD_OP_NE] = grid_unlike,     [MOD_OP_ADD] = grid_add,      \
-			[MOD_OP_SUB] = grid_subtract,    [MOD_OP_MIN] = grid_least,     [MOD_OP_MAX] = grid_most,     \
-			[MOD_OP_MUL] = grid_multiply,    [MOD_OP_NEG] = grid_negative,  [MOD_OP_ABS] = grid_absolute, \
-			[MOD_OP_BITNOT] = grid_not_bits, [MOD_OP_FROM_BOOL] = grid_same },                            \
-		.bits = grid_bits,                                                                                    \
+#define GRID_ENTRY(op, name) .of[MOD_OP_##op] = grid_##op,
+
+#define GRID_OPS                                                                                 \
+	{                                                                                        \
+		.of[MOD_OP_SELECT] = grid_select, .bits = grid_bits, GRID_OPERATIONS(GRID_ENTRY) \
 	}

@@ -114,137 +114,47 @@ int_mod(ivec a, ivec b)
 	return rest;
 }
 
-INLINE ivec
-int_min(ivec a, ivec b)
-{
-	return choose(a < b, a, b);
-}
+/* Operations whose value is an expression. */
+#define VALUE_OF_ONE(name, value) \
+	INLINE ivec name(ivec a)  \
+	{                         \
+		return value;     \
+	}
+#define VALUE_OF_TWO(name, value)        \
+	INLINE ivec name(ivec a, ivec b) \
+	{                                \
+		return value;            \
+	}
 
-INLINE ivec
-int_max(ivec a, ivec b)
-{
-	return choose(a > b, a, b);
-}
+#define SIGN INT32_MIN
 
-INLINE ivec
-int_neg(ivec a)
-{
-	return subtract(splat(0), a);
-}
-
-INLINE ivec
-int_abs(ivec a)
-{
-	return choose(a < 0, int_neg(a), a);
-}
-
-INLINE ivec
-bit_and(ivec a, ivec b)
-{
-	return a & b;
-}
-
-INLINE ivec
-bit_or(ivec a, ivec b)
-{
-	return a | b;
-}
-
-INLINE ivec
-bit_xor(ivec a, ivec b)
-{
-	return a ^ b;
-}
-
-INLINE ivec
-bit_not(ivec a)
-{
-	return ~a;
-}
-
-INLINE ivec
-int_shl(ivec a, ivec b)
-{
-	return (ivec)((uvec)a << (uvec)(b & 31));
-}
-
-INLINE ivec
-int_shr(ivec a, ivec b)
-{
-	return a >> (b & 31);
-}
-
-INLINE ivec
-int_lt(ivec a, ivec b)
-{
-	return a < b;
-}
-
-INLINE ivec
-int_le(ivec a, ivec b)
-{
-	return a <= b;
-}
-
-INLINE ivec
-int_eq(ivec a, ivec b)
-{
-	return a == b;
-}
-
-INLINE ivec
-int_ne(ivec a, ivec b)
-{
-	return a != b;
-}
-
-INLINE ivec
-float_lt(ivec a, ivec b)
-{
-	return (fvec)a < (fvec)b;
-}
-
-INLINE ivec
-float_le(ivec a, ivec b)
-{
-	return (fvec)a <= (fvec)b;
-}
-
-INLINE ivec
-float_eq(ivec a, ivec b)
-{
-	return (fvec)a == (fvec)b;
-}
-
-INLINE ivec
-float_ne(ivec a, ivec b)
-{
-	return (fvec)a != (fvec)b;
-}
-
-INLINE ivec
-float_add(ivec a, ivec b)
-{
-	return (ivec)((fvec)a + (fvec)b);
-}
-
-INLINE ivec
-float_sub(ivec a, ivec b)
-{
-	return (ivec)((fvec)a - (fvec)b);
-}
-
-INLINE ivec
-float_mul(ivec a, ivec b)
-{
-	return (ivec)((fvec)a * (fvec)b);
-}
-
-INLINE ivec
-float_div(ivec a, ivec b)
-{
-	return (ivec)((fvec)a / (fvec)b);
-}
+VALUE_OF_ONE(int_neg, subtract(splat(0), a))
+VALUE_OF_ONE(int_abs, choose(a < 0, int_neg(a), a))
+VALUE_OF_ONE(bit_not, ~a)
+VALUE_OF_ONE(from_bool, a & 1)
+VALUE_OF_ONE(to_float, (ivec) __builtin_convertvector(a, fvec))
+VALUE_OF_ONE(float_neg, a ^ SIGN)
+VALUE_OF_ONE(float_abs, a &INT32_MAX)
+VALUE_OF_ONE(float_sqrt, (ivec)vec_sqrt((fvec)a))
+VALUE_OF_TWO(int_min, choose(a < b, a, b))
+VALUE_OF_TWO(int_max, choose(a > b, a, b))
+VALUE_OF_TWO(bit_and, a &b)
+VALUE_OF_TWO(bit_or, a | b)
+VALUE_OF_TWO(bit_xor, a ^ b)
+VALUE_OF_TWO(int_shl, (ivec)((uvec)a << (uvec)(b & 31)))
+VALUE_OF_TWO(int_shr, a >> (b & 31))
+VALUE_OF_TWO(int_lt, a < b)
+VALUE_OF_TWO(int_le, a <= b)
+VALUE_OF_TWO(int_eq, a == b)
+VALUE_OF_TWO(int_ne, a != b)
+VALUE_OF_TWO(float_lt, (fvec)a < (fvec)b)
+VALUE_OF_TWO(float_le, (fvec)a <= (fvec)b)
+VALUE_OF_TWO(float_eq, (fvec)a == (fvec)b)
+VALUE_OF_TWO(float_ne, (fvec)a != (fvec)b)
+VALUE_OF_TWO(float_add, (ivec)((fvec)a + (fvec)b))
+VALUE_OF_TWO(float_sub, (ivec)((fvec)a - (fvec)b))
+VALUE_OF_TWO(float_mul, (ivec)((fvec)a *(fvec)b))
+VALUE_OF_TWO(float_div, (ivec)((fvec)a / (fvec)b))
 
 INLINE ivec
 nan_or(ivec a, ivec b, ivec chosen)
@@ -262,32 +172,6 @@ INLINE ivec
 float_max(ivec a, ivec b)
 {
 	return nan_or(a, b, choose(float_lt(b, a), a, b));
-}
-
-#define SIGN INT32_MIN
-
-INLINE ivec
-float_neg(ivec a)
-{
-	return a ^ SIGN;
-}
-
-INLINE ivec
-float_abs(ivec a)
-{
-	return a & INT32_MAX;
-}
-
-INLINE ivec
-from_bool(ivec a)
-{
-	return a & 1;
-}
-
-INLINE ivec
-to_float(ivec a)
-{
-	return (ivec) __builtin_convertvector(a, fvec);
 }
 
 /* Towards 0, saturating; NaN is 0. */
@@ -311,12 +195,6 @@ float_floor(ivec a)
 	whole = __builtin_convertvector(__builtin_convertvector(fchoose(small, x, fsplat(0)), ivec), fvec);
 	whole -= fchoose(whole > x, fsplat(1), fsplat(0));
 	return choose(small, (ivec)whole | (a & SIGN), a);
-}
-
-INLINE ivec
-float_sqrt(ivec a)
-{
-	return (ivec)vec_sqrt((fvec)a);
 }
 
 #include "kernels/mod/vm_math.h"
@@ -390,116 +268,90 @@ run_select(const struct vm_call *call)
 	}
 }
 
-#define ONE(name)                                          \
-	static void run_##name(const struct vm_call *call) \
-	{                                                  \
-		run_one(call, name);                       \
+/* Every operation on values of 32 bits: the table of struct vm_ops that it is in, and what computes a vector. */
+#define VM_OPERATIONS(ONE, TWO)               \
+	ONE(of_int, NOT, bit_not)             \
+	TWO(of_int, AND, bit_and)             \
+	TWO(of_int, OR, bit_or)               \
+	TWO(of_int, LT, int_lt)               \
+	TWO(of_int, LE, int_le)               \
+	TWO(of_int, EQ, int_eq)               \
+	TWO(of_int, NE, int_ne)               \
+	TWO(of_int, ADD, add)                 \
+	TWO(of_int, SUB, subtract)            \
+	TWO(of_int, MUL, multiply)            \
+	TWO(of_int, DIV, int_div)             \
+	TWO(of_int, MIN, int_min)             \
+	TWO(of_int, MAX, int_max)             \
+	ONE(of_int, NEG, int_neg)             \
+	ONE(of_int, ABS, int_abs)             \
+	TWO(of_int, MOD, int_mod)             \
+	TWO(of_int, BITAND, bit_and)          \
+	TWO(of_int, BITOR, bit_or)            \
+	TWO(of_int, BITXOR, bit_xor)          \
+	TWO(of_int, SHL, int_shl)             \
+	TWO(of_int, SHR, int_shr)             \
+	ONE(of_int, BITNOT, bit_not)          \
+	ONE(of_int, TO_FLOAT, to_float)       \
+	ONE(of_int, FROM_BOOL, from_bool)     \
+	TWO(of_float, LT, float_lt)           \
+	TWO(of_float, LE, float_le)           \
+	TWO(of_float, EQ, float_eq)           \
+	TWO(of_float, NE, float_ne)           \
+	TWO(of_float, ADD, float_add)         \
+	TWO(of_float, SUB, float_sub)         \
+	TWO(of_float, MUL, float_mul)         \
+	TWO(of_float, DIV, float_div)         \
+	TWO(of_float, MIN, float_min)         \
+	TWO(of_float, MAX, float_max)         \
+	ONE(of_float, NEG, float_neg)         \
+	ONE(of_float, ABS, float_abs)         \
+	ONE(of_float, EXP, float_exp)         \
+	ONE(of_float, EXP2, float_exp2)       \
+	ONE(of_float, LOG, float_log)         \
+	ONE(of_float, TANH, float_tanh)       \
+	ONE(of_float, SIN, float_sin)         \
+	ONE(of_float, COS, float_cos)         \
+	ONE(of_float, TAN, float_tan)         \
+	ONE(of_float, SIGMOID, float_sigmoid) \
+	ONE(of_float, SQRT, float_sqrt)       \
+	ONE(of_float, FLOOR, float_floor)     \
+	ONE(of_float, TO_INT, to_int)
+
+#define RUN_ONE(table, op, name)                             \
+	static void table##_##op(const struct vm_call *call) \
+	{                                                    \
+		run_one(call, name);                         \
 	}
-#define TWO(name)                                          \
-	static void run_##name(const struct vm_call *call) \
-	{                                                  \
-		run_two(call, name);                       \
+#define RUN_TWO(table, op, name)                             \
+	static void table##_##op(const struct vm_call *call) \
+	{                                                    \
+		run_two(call, name);                         \
 	}
 
-ONE(int_neg)
-ONE(int_abs)
-ONE(bit_not)
-ONE(from_bool)
-ONE(to_float)
-ONE(to_int)
-ONE(float_neg)
-ONE(float_abs)
-ONE(float_exp)
-ONE(float_exp2)
-ONE(float_log)
-ONE(float_tanh)
-ONE(float_sin)
-ONE(float_cos)
-ONE(float_tan)
-ONE(float_sigmoid)
-ONE(float_sqrt)
-ONE(float_floor)
-TWO(add)
-TWO(subtract)
-TWO(multiply)
-TWO(int_div)
-TWO(int_mod)
-TWO(int_min)
-TWO(int_max)
-TWO(bit_and)
-TWO(bit_or)
-TWO(bit_xor)
-TWO(int_shl)
-TWO(int_shr)
-TWO(int_lt)
-TWO(int_le)
-TWO(int_eq)
-TWO(int_ne)
-TWO(float_lt)
-TWO(float_le)
-TWO(float_eq)
-TWO(float_ne)
-TWO(float_add)
-TWO(float_sub)
-TWO(float_mul)
-TWO(float_div)
-TWO(float_min)
-TWO(float_max)
+VM_OPERATIONS(RUN_ONE, RUN_TWO)
 
 #include "kernels/mod/vm_joined.h"
 #include "kernels/mod/vm_words.h"
 
-#define VM_OPS                                                                                                     \
-	{                                                                                                          \
-		.of_int = {                                                                                      \
-			[MOD_OP_NOT] = run_bit_not, [MOD_OP_AND] = run_bit_and, [MOD_OP_OR] = run_bit_or,        \
-			[MOD_OP_SELECT] = run_select, [MOD_OP_LT] = run_int_lt, [MOD_OP_LE] = run_int_le,        \
-			[MOD_OP_EQ] = run_int_eq, [MOD_OP_NE] = run_int_ne, [MOD_OP_ADD] = run_add,              \
-			[MOD_OP_SUB] = run_subtract, [MOD_OP_MUL] = run_multiply, [MOD_OP_DIV] = run_int_div,    \
-			[MOD_OP_MIN] = run_int_min, [MOD_OP_MAX] = run_int_max, [MOD_OP_NEG] = run_int_neg,      \
-			[MOD_OP_ABS] = run_int_abs, [MOD_OP_MOD] = run_int_mod, [MOD_OP_BITAND] = run_bit_and,   \
-			[MOD_OP_BITOR] = run_bit_or, [MOD_OP_BITXOR] = run_bit_xor, [MOD_OP_SHL] = run_int_shl,  \
-			[MOD_OP_SHR] = run_int_shr, [MOD_OP_BITNOT] = run_bit_not,                               \
-			[MOD_OP_TO_FLOAT] = run_to_float, [MOD_OP_FROM_BOOL] = run_from_bool,                    \
-		},                                                                                               \
-		.of_float = {                                                                                    \
-			[MOD_OP_SELECT] = run_select, [MOD_OP_LT] = run_float_lt, [MOD_OP_LE] = run_float_le,    \
-			[MOD_OP_EQ] = run_float_eq, [MOD_OP_NE] = run_float_ne, [MOD_OP_ADD] = run_float_add,    \
-			[MOD_OP_SUB] = run_float_sub, [MOD_OP_MUL] = run_float_mul,                              \
-			[MOD_OP_DIV] = run_float_div, [MOD_OP_MIN] = run_float_min,                              \
-			[MOD_OP_MAX] = run_float_max, [MOD_OP_NEG] = run_float_neg,                              \
-			[MOD_OP_ABS] = run_float_abs, [MOD_OP_EXP] = run_float_exp,                              \
-			[MOD_OP_EXP2] = run_float_exp2, [MOD_OP_LOG] = run_float_log,                            \
-			[MOD_OP_TANH] = run_float_tanh, [MOD_OP_SIN] = run_float_sin,                            \
-			[MOD_OP_COS] = run_float_cos, [MOD_OP_TAN] = run_float_tan,                              \
-			[MOD_OP_SIGMOID] = run_float_sigmoid, [MOD_OP_SQRT] = run_float_sqrt,                    \
-			[MOD_OP_FLOOR] = run_float_floor, [MOD_OP_TO_INT] = run_to_int,                          \
-		},                                                                                               \
-		.sum_of_product = sum_of_product,                                                                \
-		.sum_of_ramp = sum_of_ramp,                                                                      \
-		.of_scaled = {                                                                                   \
-			[MOD_OP_EXP] = scaled_float_exp, [MOD_OP_EXP2] = scaled_float_exp2,                      \
-			[MOD_OP_TANH] = scaled_float_tanh, [MOD_OP_SIGMOID] = scaled_float_sigmoid,              \
-		},                                                                                               \
-		.of_divided = {                                                                                  \
-			[MOD_OP_EXP] = divided_float_exp, [MOD_OP_EXP2] = divided_float_exp2,                    \
-			[MOD_OP_TANH] = divided_float_tanh, [MOD_OP_SIGMOID] = divided_float_sigmoid,            \
-		},                                                                                               \
-		.words_of_int = {                                                                                \
-			[MOD_OP_LT] = words_int_lt, [MOD_OP_LE] = words_int_le,                                  \
-			[MOD_OP_EQ] = words_int_eq, [MOD_OP_NE] = words_int_ne,                                  \
-		},                                                                                               \
-		.words_of_float = {                                                                              \
-			[MOD_OP_LT] = words_float_lt, [MOD_OP_LE] = words_float_le,                              \
-			[MOD_OP_EQ] = words_float_eq, [MOD_OP_NE] = words_float_ne,                              \
-		},                                                                                               \
-		.words_of_slopes = {                                                                             \
-			[MOD_OP_LT] = slopes_lt, [MOD_OP_LE] = slopes_le,                                        \
-			[MOD_OP_EQ] = slopes_eq, [MOD_OP_NE] = slopes_ne,                                        \
-		},                                                                                               \
-		.words_of_logic = {                                                                              \
-			[MOD_OP_NOT] = words_not, [MOD_OP_AND] = words_and,                                      \
-			[MOD_OP_OR] = words_or, [MOD_OP_SELECT] = words_select,                                  \
-		},                                                                                               \
-		.bits = bits_of, \
+#define VM_ENTRY(table, op, name) .table[MOD_OP_##op] = table##_##op,
+
+/* clang-format off: an entry a line */
+#define VM_OPS                                         \
+	{                                              \
+		.of_int[MOD_OP_SELECT] = run_select,   \
+		.of_float[MOD_OP_SELECT] = run_select, \
+		.sum_of_product = sum_of_product,      \
+		.sum_of_ramp = sum_of_ramp,            \
+		.words_of_logic = {                    \
+			[MOD_OP_NOT] = words_not,      \
+			[MOD_OP_AND] = words_and,      \
+			[MOD_OP_OR] = words_or,        \
+			[MOD_OP_SELECT] = words_select, \
+		},                                     \
+		.bits = bits_of,                       \
+		VM_OPERATIONS(VM_ENTRY, VM_ENTRY)      \
+		VM_FUNCTIONS(VM_ENTRY)                 \
+		VM_COMPARISONS(VM_ENTRY)               \
 	}
+/* clang-format on */

@@ -72,17 +72,22 @@ function_rows(const struct vm_call *call, one_fn f, bool divides)
 	}
 }
 
-#define FUNCTION(name)                                         \
-	static void scaled_##name(const struct vm_call *call)  \
-	{                                                      \
-		function_rows(call, name, false);              \
-	}                                                      \
-	static void divided_##name(const struct vm_call *call) \
-	{                                                      \
-		function_rows(call, name, true);               \
+#define VM_FUNCTIONS(X)                      \
+	X(of_scaled, EXP, float_exp)         \
+	X(of_scaled, EXP2, float_exp2)       \
+	X(of_scaled, TANH, float_tanh)       \
+	X(of_scaled, SIGMOID, float_sigmoid) \
+	X(of_divided, EXP, float_exp)        \
+	X(of_divided, EXP2, float_exp2)      \
+	X(of_divided, TANH, float_tanh)      \
+	X(of_divided, SIGMOID, float_sigmoid)
+
+#define DIVIDES_of_scaled false
+#define DIVIDES_of_divided true
+#define RUN_FUNCTION(table, op, name)                        \
+	static void table##_##op(const struct vm_call *call) \
+	{                                                    \
+		function_rows(call, name, DIVIDES_##table);  \
 	}
 
-FUNCTION(float_exp)
-FUNCTION(float_exp2)
-FUNCTION(float_tanh)
-FUNCTION(float_sigmoid)
+VM_FUNCTIONS(RUN_FUNCTION)

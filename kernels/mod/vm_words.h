@@ -120,30 +120,6 @@ compare_slopes(const struct vm_call *call, enum mod_op op)
 		words[row] = slope_exactly(call, row, op);
 }
 
-static void
-slopes_lt(const struct vm_call *call)
-{
-	compare_slopes(call, MOD_OP_LT);
-}
-
-static void
-slopes_le(const struct vm_call *call)
-{
-	compare_slopes(call, MOD_OP_LE);
-}
-
-static void
-slopes_eq(const struct vm_call *call)
-{
-	compare_slopes(call, MOD_OP_EQ);
-}
-
-static void
-slopes_ne(const struct vm_call *call)
-{
-	compare_slopes(call, MOD_OP_NE);
-}
-
 #ifndef COMPARE_BITS
 #define BITS(name)                                  \
 	INLINE uint32_t bits_##name(ivec a, ivec b) \
@@ -160,20 +136,28 @@ BITS(float_eq)
 BITS(float_ne)
 #endif
 
-#define WORDS(name)                                          \
-	static void words_##name(const struct vm_call *call) \
+/* Comparisons to words: the table of struct vm_ops, and what compares its rows. */
+#define VM_COMPARISONS(X)                                       \
+	X(words_of_int, LT, compare(call, bits_int_lt))         \
+	X(words_of_int, LE, compare(call, bits_int_le))         \
+	X(words_of_int, EQ, compare(call, bits_int_eq))         \
+	X(words_of_int, NE, compare(call, bits_int_ne))         \
+	X(words_of_float, LT, compare(call, bits_float_lt))     \
+	X(words_of_float, LE, compare(call, bits_float_le))     \
+	X(words_of_float, EQ, compare(call, bits_float_eq))     \
+	X(words_of_float, NE, compare(call, bits_float_ne))     \
+	X(words_of_slopes, LT, compare_slopes(call, MOD_OP_LT)) \
+	X(words_of_slopes, LE, compare_slopes(call, MOD_OP_LE)) \
+	X(words_of_slopes, EQ, compare_slopes(call, MOD_OP_EQ)) \
+	X(words_of_slopes, NE, compare_slopes(call, MOD_OP_NE))
+
+#define RUN_COMPARISON(table, op, comparison)                \
+	static void table##_##op(const struct vm_call *call) \
 	{                                                    \
-		compare(call, bits_##name);                  \
+		comparison;                                  \
 	}
 
-WORDS(int_lt)
-WORDS(int_le)
-WORDS(int_eq)
-WORDS(int_ne)
-WORDS(float_lt)
-WORDS(float_le)
-WORDS(float_eq)
-WORDS(float_ne)
+VM_COMPARISONS(RUN_COMPARISON)
 
 _Static_assert(LANES / 2 <= VM_WORDS_ROUND, "words fill whole vectors");
 
