@@ -12,14 +12,21 @@
 #include "kernels/mod/text.h"
 
 /* Longer ones before their beginnings. */
-static const char *const operators[MOD_N_OPERATORS] = {
-	[MOD_O_SHL] = "<<",     [MOD_O_SHR] = ">>",       [MOD_O_LE] = "<=",         [MOD_O_GE] = ">=",
-	[MOD_O_EQ] = "==",      [MOD_O_NE] = "!=",        [MOD_O_AND] = "&&",        [MOD_O_OR] = "||",
-	[MOD_O_LT] = "<",       [MOD_O_GT] = ">",         [MOD_O_NOT] = "!",         [MOD_O_TILDE] = "~",
-	[MOD_O_MINUS] = "-",    [MOD_O_PLUS] = "+",       [MOD_O_TIMES] = "*",       [MOD_O_DIVIDE] = "/",
-	[MOD_O_PERCENT] = "%",  [MOD_O_AMPERSAND] = "&",  [MOD_O_CARET] = "^",       [MOD_O_BAR] = "|",
-	[MOD_O_QUESTION] = "?", [MOD_O_COLON] = ":",      [MOD_O_OPEN] = "(",        [MOD_O_CLOSE] = ")",
-	[MOD_O_COMMA] = ",",    [MOD_O_OPEN_INDEX] = "[", [MOD_O_CLOSE_INDEX] = "]",
+const struct mod_operator_info mod_operators[MOD_N_OPERATORS] = {
+	[MOD_O_SHL] = { "<<", 8, MOD_OP_SHL },      [MOD_O_SHR] = { ">>", 8, MOD_OP_SHR },
+	[MOD_O_LE] = { "<=", 7, MOD_OP_LE },        [MOD_O_GE] = { ">=", 7, MOD_OP_LE },
+	[MOD_O_EQ] = { "==", 6, MOD_OP_EQ },        [MOD_O_NE] = { "!=", 6, MOD_OP_NE },
+	[MOD_O_AND] = { "&&", 2, MOD_OP_AND },      [MOD_O_OR] = { "||", 1, MOD_OP_OR },
+	[MOD_O_LT] = { "<", 7, MOD_OP_LT },         [MOD_O_GT] = { ">", 7, MOD_OP_LT },
+	[MOD_O_NOT] = { "!", 0, MOD_N_OPS },        [MOD_O_TILDE] = { "~", 0, MOD_N_OPS },
+	[MOD_O_MINUS] = { "-", 9, MOD_OP_SUB },     [MOD_O_PLUS] = { "+", 9, MOD_OP_ADD },
+	[MOD_O_TIMES] = { "*", 10, MOD_OP_MUL },    [MOD_O_DIVIDE] = { "/", 10, MOD_OP_DIV },
+	[MOD_O_PERCENT] = { "%", 10, MOD_OP_MOD },  [MOD_O_AMPERSAND] = { "&", 5, MOD_OP_BITAND },
+	[MOD_O_BAR] = { "|", 3, MOD_OP_BITOR },     [MOD_O_CARET] = { "^", 4, MOD_OP_BITXOR },
+	[MOD_O_QUESTION] = { "?", 0, MOD_N_OPS },   [MOD_O_COLON] = { ":", 0, MOD_N_OPS },
+	[MOD_O_OPEN] = { "(", 0, MOD_N_OPS },       [MOD_O_CLOSE] = { ")", 0, MOD_N_OPS },
+	[MOD_O_OPEN_INDEX] = { "[", 0, MOD_N_OPS }, [MOD_O_CLOSE_INDEX] = { "]", 0, MOD_N_OPS },
+	[MOD_O_COMMA] = { ",", 0, MOD_N_OPS },
 };
 
 /* Operators spelt as words, as in C's iso646.h. */
@@ -29,12 +36,6 @@ static const struct {
 } words[] = { { "and", MOD_O_AND }, { "or", MOD_O_OR }, { "not", MOD_O_NOT } };
 
 #define SHOWN 60u /* bytes of a line that an error shows */
-
-const char *
-mod_operator_text(enum mod_operator op)
-{
-	return operators[op];
-}
 
 /* The part of at's line around it; *column_p is where `at` is in it. */
 static void
@@ -277,9 +278,9 @@ lex_operator(struct mod_lexer *lexer, struct paged_error *error)
 	size_t left = lexer->source.length - lexer->at;
 
 	for (uint32_t i = 0; i < MOD_N_OPERATORS; i++) {
-		size_t length = strlen(operators[i]);
+		size_t length = strlen(mod_operators[i].text);
 
-		if (length > left || memcmp(text, operators[i], length) != 0)
+		if (length > left || memcmp(text, mod_operators[i].text, length) != 0)
 			continue;
 		lexer->token = MOD_TOKEN_OPERATOR;
 		lexer->op = i;

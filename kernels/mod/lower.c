@@ -46,7 +46,7 @@ guard_not(struct lowering *l, uint16_t guard, uint16_t condition, const struct s
 static enum paged_status
 lower_logic(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard, uint16_t *node_p)
 {
-	enum mod_op op = s->op == MOD_O_AND ? MOD_OP_AND : MOD_OP_OR;
+	enum mod_op op = mod_operators[s->op].op;
 	uint16_t left, right, inner;
 	enum paged_status status;
 
@@ -99,11 +99,8 @@ lower_compare(struct lowering *l, const struct scope *scope, const struct mod_sy
 	      uint16_t *node_p)
 {
 	bool swap = s->op == MOD_O_GT || s->op == MOD_O_GE;
-	bool order = s->op != MOD_O_EQ && s->op != MOD_O_NE;
-	enum mod_op op = s->op == MOD_O_EQ                        ? MOD_OP_EQ
-			 : s->op == MOD_O_NE                      ? MOD_OP_NE
-			 : s->op == MOD_O_LT || s->op == MOD_O_GT ? MOD_OP_LT
-								  : MOD_OP_LE;
+	enum mod_op op = mod_operators[s->op].op;
+	bool order = op == MOD_OP_LT || op == MOD_OP_LE;
 	enum paged_status status;
 
 	if (order && (type_of(l, a) == MOD_BOOL || type_of(l, b) == MOD_BOOL))
@@ -115,40 +112,11 @@ lower_compare(struct lowering *l, const struct scope *scope, const struct mod_sy
 	return mod_emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b, scope, s->at, node_p);
 }
 
-static enum mod_op
-arithmetic_op(enum mod_operator op)
-{
-	switch (op) {
-	case MOD_O_PLUS:
-		return MOD_OP_ADD;
-	case MOD_O_MINUS:
-		return MOD_OP_SUB;
-	case MOD_O_TIMES:
-		return MOD_OP_MUL;
-	case MOD_O_DIVIDE:
-		return MOD_OP_DIV;
-	case MOD_O_PERCENT:
-		return MOD_OP_MOD;
-	case MOD_O_AMPERSAND:
-		return MOD_OP_BITAND;
-	case MOD_O_BAR:
-		return MOD_OP_BITOR;
-	case MOD_O_CARET:
-		return MOD_OP_BITXOR;
-	case MOD_O_SHL:
-		return MOD_OP_SHL;
-	case MOD_O_SHR:
-		return MOD_OP_SHR;
-	default:
-		return MOD_N_OPS; /* a comparison */
-	}
-}
-
 static enum paged_status
 lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard,
 	     uint16_t *node_p)
 {
-	enum mod_op op = arithmetic_op(s->op);
+	enum mod_op op = mod_operators[s->op].op;
 	enum paged_status status;
 	uint16_t a, b;
 
@@ -159,14 +127,14 @@ lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syn
 		status = lower(l, scope, syntax_of(scope, s->first)->next, guard, &b);
 	if (status != PAGED_OK)
 		return status;
-	if (op == MOD_N_OPS)
+	if (op >= MOD_OP_LT && op <= MOD_OP_NE)
 		return lower_compare(l, scope, s, a, b, node_p);
 	status = mod_to_common(l, scope, s->at, &a, &b);
 	if (status != PAGED_OK)
 		return status;
 	if (op >= MOD_OP_MOD && op <= MOD_OP_SHR && type_of(l, a) == MOD_FLOAT)
 		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
-				      "'%s' takes integers, and one side is a float", mod_operator_text(s->op));
+				      "'%s' takes integers, and one side is a float", mod_operators[s->op].text);
 	return mod_emit_binary(l, op, type_of(l, a), a, b, scope, s->at, node_p);
 }
 

@@ -17,54 +17,16 @@ struct printer {
 	size_t length; /* past MOD_MAX_TEXT: too long, and nothing more is written */
 };
 
-/* An infix operator, and what its operands need to bind at least as strongly as; as in tree.c. */
-struct infix {
-	const char *text;
-	uint32_t strength;
-};
-
 #define UNARY_STRENGTH 11u
-#define PRIMARY_STRENGTH 12u
 
-static struct infix
+/* The operator that stands between an operation's operands, or NULL. */
+static const struct mod_operator_info *
 infix_of(enum mod_op op)
 {
-	switch (op) {
-	case MOD_OP_AND:
-		return (struct infix){ "&&", 2 };
-	case MOD_OP_OR:
-		return (struct infix){ "||", 1 };
-	case MOD_OP_LT:
-		return (struct infix){ "<", 7 };
-	case MOD_OP_LE:
-		return (struct infix){ "<=", 7 };
-	case MOD_OP_EQ:
-		return (struct infix){ "==", 6 };
-	case MOD_OP_NE:
-		return (struct infix){ "!=", 6 };
-	case MOD_OP_ADD:
-		return (struct infix){ "+", 9 };
-	case MOD_OP_SUB:
-		return (struct infix){ "-", 9 };
-	case MOD_OP_MUL:
-		return (struct infix){ "*", 10 };
-	case MOD_OP_DIV:
-		return (struct infix){ "/", 10 };
-	case MOD_OP_MOD:
-		return (struct infix){ "%", 10 };
-	case MOD_OP_BITAND:
-		return (struct infix){ "&", 5 };
-	case MOD_OP_BITOR:
-		return (struct infix){ "|", 3 };
-	case MOD_OP_BITXOR:
-		return (struct infix){ "^", 4 };
-	case MOD_OP_SHL:
-		return (struct infix){ "<<", 8 };
-	case MOD_OP_SHR:
-		return (struct infix){ ">>", 8 };
-	default:
-		return (struct infix){ NULL, 0 };
-	}
+	for (uint32_t i = 0; i < MOD_N_OPERATORS; i++)
+		if (mod_operators[i].op == op && i != MOD_O_GT && i != MOD_O_GE)
+			return &mod_operators[i];
+	return NULL;
 }
 
 static void
@@ -148,16 +110,16 @@ print_select(struct printer *printer, const struct mod_node *node, uint32_t leas
 }
 
 static void
-print_infix(struct printer *printer, const struct mod_node *node, struct infix infix, uint32_t least)
+print_infix(struct printer *printer, const struct mod_node *node, const struct mod_operator_info *infix, uint32_t least)
 {
-	if (infix.strength < least)
+	if (infix->strength < least)
 		put(printer, "(");
-	print(printer, node->args[0], infix.strength);
+	print(printer, node->args[0], infix->strength);
 	put(printer, " ");
-	put(printer, infix.text);
+	put(printer, infix->text);
 	put(printer, " ");
-	print(printer, node->args[1], infix.strength + 1);
-	if (infix.strength < least)
+	print(printer, node->args[1], infix->strength + 1u);
+	if (infix->strength < least)
 		put(printer, ")");
 }
 
@@ -202,7 +164,7 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 		print(printer, node->args[0], UNARY_STRENGTH);
 		break;
 	default:
-		if (infix_of(node->op).text != NULL)
+		if (infix_of(node->op) != NULL)
 			print_infix(printer, node, infix_of(node->op), least);
 		else
 			print_call(printer, function_name(node->op), node);

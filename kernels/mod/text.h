@@ -83,8 +83,14 @@ struct mod_lexer {
 /** mod_lex - the next token */
 enum paged_status mod_lex(struct mod_lexer *lexer, struct paged_error *error);
 
-/** mod_operator_text - "<=" */
-const char *mod_operator_text(enum mod_operator op);
+/** What stands for an operator, and how strongly it binds its two operands if it has them; as in C. */
+struct mod_operator_info {
+	const char *text;
+	uint8_t strength; /* 0: it does not stand between two operands */
+	uint8_t op;       /* enum mod_op; of > and >= that of < and <= */
+};
+
+extern const struct mod_operator_info mod_operators[MOD_N_OPERATORS];
 
 enum mod_syntax_kind {
 	MOD_SYNTAX_INT,

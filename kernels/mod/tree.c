@@ -20,44 +20,6 @@ struct parser {
 	struct paged_error *error;
 };
 
-/* How strongly a binary operator binds; 0: it is none. */
-static uint32_t
-strength(enum mod_operator op)
-{
-	switch (op) {
-	case MOD_O_TIMES:
-	case MOD_O_DIVIDE:
-	case MOD_O_PERCENT:
-		return 10;
-	case MOD_O_PLUS:
-	case MOD_O_MINUS:
-		return 9;
-	case MOD_O_SHL:
-	case MOD_O_SHR:
-		return 8;
-	case MOD_O_LT:
-	case MOD_O_LE:
-	case MOD_O_GT:
-	case MOD_O_GE:
-		return 7;
-	case MOD_O_EQ:
-	case MOD_O_NE:
-		return 6;
-	case MOD_O_AMPERSAND:
-		return 5;
-	case MOD_O_CARET:
-		return 4;
-	case MOD_O_BAR:
-		return 3;
-	case MOD_O_AND:
-		return 2;
-	case MOD_O_OR:
-		return 1;
-	default:
-		return 0;
-	}
-}
-
 static bool
 at_operator(const struct parser *parser, enum mod_operator op)
 {
@@ -247,8 +209,9 @@ binary(struct parser *parser, uint32_t least, uint16_t *node_p)
 {
 	enum paged_status status = unary(parser, node_p);
 
-	while (status == PAGED_OK && parser->lexer.token == MOD_TOKEN_OPERATOR && strength(parser->lexer.op) >= least) {
-		uint32_t strong = strength(parser->lexer.op);
+	while (status == PAGED_OK && parser->lexer.token == MOD_TOKEN_OPERATOR &&
+	       mod_operators[parser->lexer.op].strength >= least) {
+		uint32_t strong = mod_operators[parser->lexer.op].strength;
 		uint16_t node = make(parser, MOD_SYNTAX_BINARY), right;
 
 		status = advance(parser);
