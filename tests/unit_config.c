@@ -251,9 +251,9 @@ expect_refused(const char *text, const char *part)
 Test(config, what_this_machine_cannot_do)
 {
 	expect_refused("pool p {\n" GEOMETRY "\nsize = 500TiB page-size = 256 }\n",
-		       ":3: pool p: size = 500TiB: the system has ");
+		       ":3: pool p: size = 500TiB: the ");
 	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
-		       ":3: pool p: pages = 2147483647: 47 TiB; the system has ");
+		       ":3: pool p: pages = 2147483647: 47 TiB; the ");
 	expect_refused(
 		"pool a { " GEOMETRY "pages = 1 }\npool p { " GEOMETRY
 		"pages = 3 sequences = 10000000 page-size = 1 max-length = 1000000 }\n",
