@@ -110,36 +110,6 @@ pages_open(struct kv_fixture *fixture)
 	bench_must(kernel_team_create(&team, &fixture->team, &error), &error);
 }
 
-static void
-pages_copy(const struct kv_fixture *fixture)
-{
-	uint8_t *base = fixture->pool->info.base;
-
-	kernel_copy_pages(fixture->team,
-			  &(struct copy_args){ .from = { &fixture->layout, base, fixture->rows[0].pages },
-					       .to = { &fixture->layout, base, fixture->rows[1].pages },
-					       .n = fixture->rows[0].n_pages });
-}
-
-static void
-torch_case_open(struct kv_fixture *fixture)
-{
-	struct torch_rows rows[KV_ROW_KINDS];
-	const struct kv_shape *shape = &fixture->shape;
-	size_t n = 0;
-	bool opened;
-
-	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-		struct kv_rows of = kv_rows_at(fixture, kind);
-
-		if (of.n > 0)
-			rows[n++] = (struct torch_rows){ of.n, of.q_len, of.kv_len };
-	}
-	opened = torch_open(&fixture->torch, rows, n, shape->q_heads, shape->kv_heads, shape->k_dim,
-			    fixture->group->report->options->quick);
-	*(opened ? &fixture->result.how : &fixture->result.skipped) = strdup(fixture->torch.how);
-}
-
 /* Work */
 
 static double
@@ -153,6 +123,7 @@ work_us(const struct kv_fixture *fixture)
 {
 	struct paged_client *client = fixture->group->client;
 	struct paged_batch *batch = fixture->batch;
+	uint8_t *base = fixture->pool->info.base;
 	uint64_t start = bench_now_ns();
 
 	switch (fixture->of.work) {
@@ -166,7 +137,10 @@ work_us(const struct kv_fixture *fixture)
 		bench_client_must(client, paged_gather(batch, 0, &fixture->k, &fixture->v, NULL));
 		break;
 	case KV_PAGES:
-		pages_copy(fixture);
+		kernel_copy_pages(fixture->team,
+				  &(struct copy_args){ .from = { &fixture->layout, base, fixture->rows[0].pages },
+						       .to = { &fixture->layout, base, fixture->rows[1].pages },
+						       .n = fixture->rows[0].n_pages });
 		break;
 	case KV_READ:
 	case KV_ROOF:
@@ -200,26 +174,19 @@ sample(const void *context)
 	return fixture->of.by_block ? us * 1e3 / fixture->n_blocks : us;
 }
 
-/* A NaN among bf16 results means that what is measured is wrong. */
-static void
-check(const struct kv_fixture *fixture)
-{
-	const uint16_t *out = fixture->out.data;
-
-	for (size_t i = 0; i < (size_t)fixture->total_q * fixture->shape.q_heads * fixture->shape.v_dim; i++)
-		if ((out[i] & 0x7fff) > 0x7f80)
-			bench_die("%s: element %zu of the result is no number", fixture->of.name, i);
-}
-
 /* As many repeats as make a sample of some length. */
 static void
 warm_up(struct kv_fixture *fixture)
 {
+	const uint16_t *out = fixture->out.data;
+	size_t n_out = (size_t)fixture->total_q * fixture->shape.q_heads * fixture->shape.v_dim;
 	double us;
 
 	work_us(fixture);
-	if (fixture->of.work == KV_ATTEND)
-		check(fixture);
+	/* A NaN among bf16 results means that what is measured is wrong. */
+	for (size_t i = 0; i < n_out && out != NULL; i++)
+		if ((out[i] & 0x7fff) > 0x7f80)
+			bench_die("%s: element %zu of the result is no number", fixture->of.name, i);
 	if (fixture->group->report->options->quick || fixture->of.work == KV_PEAK)
 		return;
 	us = work_us(fixture);
@@ -244,9 +211,10 @@ fixture_open(struct kv_fixture *fixture)
 		read_open(fixture);
 	else if (work == KV_COPY)
 		copy_open(fixture);
-	else if (work == KV_TORCH)
-		torch_case_open(fixture);
-	if (work != KV_TORCH)
+	if (work == KV_TORCH)
+		*(torch_open(&fixture->torch, fixture) ? &fixture->result.how : &fixture->result.skipped) =
+			strdup(fixture->torch.how);
+	else
 		warm_up(fixture);
 	fixture->result.sample = sample;
 	fixture->result.context = fixture;

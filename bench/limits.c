@@ -42,27 +42,19 @@ limit_isa_name(void)
 
 /* Read */
 
-static size_t
-piece_bytes_of(size_t span_bytes)
+void
+limit_read_open(struct limit_read *read, const uint8_t *const *spans, size_t n_spans, size_t span_bytes)
 {
-	size_t bytes = PIECE_BYTES;
+	size_t bytes = PIECE_BYTES, each, n;
 
 	while (span_bytes % bytes != 0)
 		bytes /= 2;
 	if (bytes < 64)
 		bench_die("spans of %zu bytes are no cache lines", span_bytes);
-	return bytes;
-}
-
-void
-limit_read_open(struct limit_read *read, const uint8_t *const *spans, size_t n_spans, size_t span_bytes)
-{
-	size_t bytes = piece_bytes_of(span_bytes), each = span_bytes / bytes, n = n_spans * each;
-
+	each = span_bytes / bytes;
+	n = n_spans * each;
 	*read = (struct limit_read){ .n_pieces = n, .piece_bytes = bytes, .n_streams = 1 };
-	read->pieces = calloc(n + MOST_AHEAD, sizeof(*read->pieces));
-	if (read->pieces == NULL || n == 0)
-		bench_die("no memory for %zu pieces", n);
+	read->pieces = bench_alloc(n + MOST_AHEAD, sizeof(*read->pieces));
 	for (size_t i = 0; i < n; i++)
 		read->pieces[i] = spans[i / each] + i % each * bytes;
 	for (size_t i = n; i < n + MOST_AHEAD; i++)
@@ -189,27 +181,20 @@ limit_copy_us(const struct limit_copy *copy)
 	return (double)(bench_now_ns() - start) / 1e3;
 }
 
-/* Such stores want it so. */
-static bool
-aligned(const struct limit_copy *copy)
-{
-	for (size_t i = 0; i < copy->n_pieces; i++)
-		if ((uintptr_t)copy->pieces[i].to % 64 != 0)
-			return false;
-	return true;
-}
-
 void
 limit_copy_tune(struct limit_copy *copy)
 {
-	bool any_store = aligned(copy);
 	struct limit_copy attempt = *copy;
+	bool aligned = true; /* as stores past the cache have to be */
 	double best_us = 0;
+
+	for (size_t i = 0; i < copy->n_pieces; i++)
+		aligned = aligned && (uintptr_t)copy->pieces[i].to % 64 == 0;
 
 	for (int way = 0; way < 8 * TUNE_TRIES; way++) {
 		double us;
 
-		attempt.past_cache = any_store && (way & 1);
+		attempt.past_cache = aligned && (way & 1);
 		attempt.alone = way & 2;
 		attempt.in_turn = way & 4;
 		us = limit_copy_us(&attempt);

@@ -42,21 +42,28 @@ append(char *text, size_t size, const char *separator, const char *more)
 static void
 describe_caches(char *text, size_t size)
 {
-	static const struct {
-		const char *name;
-		int number; /* of sysconf() */
-	} caches[] = { { "L1d", _SC_LEVEL1_DCACHE_SIZE },
-		       { "L2", _SC_LEVEL2_CACHE_SIZE },
-		       { "L3", _SC_LEVEL3_CACHE_SIZE } };
+	enum { LEVEL, TYPE, SIZE, N_FIELDS };
+	static const char *const fields[N_FIELDS] = { "level", "type", "size" };
 
 	text[0] = 0;
-	for (size_t i = 0; i < sizeof(caches) / sizeof(caches[0]); i++) {
-		long bytes = sysconf(caches[i].number);
-		char one[48];
+	for (int i = 0; i < 8; i++) {
+		char values[N_FIELDS][32] = { "" }, path[96], one[96];
 
-		snprintf(one, sizeof(one), "%s %ld KiB", caches[i].name, bytes >> 10);
-		if (bytes > 0)
-			append(text, size, ", ", one);
+		for (int f = 0; f < N_FIELDS; f++) {
+			FILE *file;
+
+			snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/%s", i, fields[f]);
+			file = fopen(path, "re");
+			if (file == NULL || fscanf(file, "%31s", values[f]) != 1)
+				values[f][0] = 0;
+			if (file != NULL)
+				fclose(file);
+		}
+		if (values[SIZE][0] == 0 || strcmp(values[TYPE], "Instruction") == 0)
+			continue;
+		snprintf(one, sizeof(one), "L%s%s %ld KiB", values[LEVEL], strcmp(values[TYPE], "Data") == 0 ? "d" : "",
+			 strtol(values[SIZE], NULL, 10));
+		append(text, size, ", ", one);
 	}
 	if (text[0] == 0)
 		snprintf(text, size, "caches unknown");
@@ -67,20 +74,16 @@ describe_flags(char *text, size_t size)
 {
 	static const char *const wanted[] = { "avx2",        "fma",         "f16c",     "avx512f",  "avx512bw",
 					      "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "asimd" };
-	char flags[8192], padded[sizeof(flags) + 2];
+	char flags[8192];
 
 	text[0] = 0;
 	if (!field("/proc/cpuinfo", "flags", flags, sizeof(flags)) &&
 	    !field("/proc/cpuinfo", "Features", flags, sizeof(flags)))
 		return;
-	snprintf(padded, sizeof(padded), " %s ", flags);
-	for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		char word[32];
-
-		snprintf(word, sizeof(word), " %s ", wanted[i]);
-		if (strstr(padded, word) != NULL)
-			append(text, size, " ", wanted[i]);
-	}
+	for (const char *word = strtok(flags, " "); word != NULL; word = strtok(NULL, " "))
+		for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+			if (strcmp(word, wanted[i]) == 0)
+				append(text, size, " ", word);
 }
 
 static double

@@ -51,22 +51,6 @@ run(const struct bench_suite *suite, const struct bench_options *options)
 	return report;
 }
 
-/* A table is printed as soon as it is measured; a JSON document holds all suites. */
-static int
-run_all(const struct bench_suite *const *wanted, size_t n, const struct bench_options *options, bool json)
-{
-	struct bench_report *reports[BENCH_N(suites)];
-
-	for (size_t i = 0; i < n; i++) {
-		reports[i] = run(wanted[i], options);
-		if (!json)
-			bench_print(reports[i]);
-	}
-	if (json)
-		bench_print_json(reports, n);
-	return 0;
-}
-
 /* "all": those that any machine can run, of the kind of ratios asked for. */
 static size_t
 wanted_list(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **wanted)
@@ -148,6 +132,7 @@ main(int argc, char **argv)
 						 { 0 } };
 	struct bench_options chosen = { .n_samples = 31, .n_threads = 2 };
 	const struct bench_suite *wanted[BENCH_N(suites)];
+	struct bench_report *reports[BENCH_N(suites)];
 	int option;
 	size_t n;
 
@@ -185,5 +170,13 @@ main(int argc, char **argv)
 	if (optind + 2 > argc || strcmp(argv[optind], "run") != 0)
 		return usage(stderr, 2);
 	n = wanted_list(argv + optind + 1, (size_t)(argc - optind - 1), &chosen, wanted);
-	return run_all(wanted, n, &chosen, json);
+	/* A table is printed as soon as it is measured; a JSON document holds all suites. */
+	for (size_t i = 0; i < n; i++) {
+		reports[i] = run(wanted[i], &chosen);
+		if (!json)
+			bench_print(reports[i]);
+	}
+	if (json)
+		bench_print_json(reports, n);
+	return 0;
 }

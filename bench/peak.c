@@ -48,6 +48,7 @@
 #ifdef PAGED_X86_64
 
 #define REGISTER "x"
+#define X86(function) function
 PEAK(peak_vector, , 16, 2, sums[i] + a * b)
 PEAK(peak_fma_avx2, __attribute__((target("avx2,fma"))), 32, 2, sums[i] + a * b)
 PEAK(peak_fma_avx512, __attribute__((target("avx512f"))), 64, 2, sums[i] + a * b)
@@ -106,6 +107,7 @@ amx_permitted(void)
 
 #else
 #define REGISTER "m"
+#define X86(function) NULL
 PEAK(peak_vector, , 16, 2, sums[i] + a * b)
 #endif
 
@@ -133,17 +135,10 @@ static const struct {
 	double (*multiply)(size_t n_rounds); /* all chains; how many operations that was */
 } units[LIMIT_N_UNITS] = {
 	[LIMIT_VECTOR] = { "f32 vectors of 16 bytes", peak_vector },
-#ifdef PAGED_X86_64
-	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", peak_fma_avx2 },
-	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", peak_fma_avx512 },
-	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", peak_bf16_avx512 },
-	[LIMIT_AMX] = { "bf16 tiles, AMX", peak_amx },
-#else
-	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", NULL },
-	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", NULL },
-	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", NULL },
-	[LIMIT_AMX] = { "bf16 tiles, AMX", NULL },
-#endif
+	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", X86(peak_fma_avx2) },
+	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", X86(peak_fma_avx512) },
+	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", X86(peak_bf16_avx512) },
+	[LIMIT_AMX] = { "bf16 tiles, AMX", X86(peak_amx) },
 };
 
 const char *

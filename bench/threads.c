@@ -14,15 +14,13 @@ static struct {
 	unsigned int n;
 	cpu_set_t allowed; /* before the first was pinned */
 	uint32_t cpus[MAX_THREADS];
-	pthread_mutex_t mutex;
-	pthread_cond_t wake;
-	uint64_t run; /* counts runs; helpers sleep on it, so that they take nobody's time */
+	pthread_barrier_t begin; /* helpers sleep there, so that they take no processor time between runs */
 	threads_fn work;
 	void *context;
 	_Atomic unsigned int n_ready, n_done;
 	_Atomic uint64_t begin_ns; /* the first one's */
 	_Alignas(64) _Atomic size_t next_unit;
-} threads = { .mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+} threads;
 
 static void
 pin(uint32_t cpu)
@@ -65,12 +63,8 @@ static void *
 helper(void *argument)
 {
 	pin(*(const uint32_t *)argument);
-	for (uint64_t run = 0;;) {
-		pthread_mutex_lock(&threads.mutex);
-		while (threads.run == run)
-			pthread_cond_wait(&threads.wake, &threads.mutex);
-		run = threads.run;
-		pthread_mutex_unlock(&threads.mutex);
+	for (;;) {
+		pthread_barrier_wait(&threads.begin);
 		take_part();
 	}
 	return NULL;
@@ -89,6 +83,7 @@ threads_start(unsigned int n)
 		if (CPU_ISSET(cpu, &threads.allowed))
 			threads.cpus[threads.n++] = cpu;
 	pin(threads.cpus[0]);
+	pthread_barrier_init(&threads.begin, NULL, threads.n);
 	for (unsigned int i = 1; i < threads.n; i++) {
 		pthread_t thread;
 
@@ -108,16 +103,13 @@ threads_number(void)
 uint64_t
 threads_run(threads_fn work, void *context)
 {
-	pthread_mutex_lock(&threads.mutex);
 	threads.work = work;
 	threads.context = context;
 	atomic_store(&threads.n_ready, 0);
 	atomic_store(&threads.n_done, 0);
 	atomic_store(&threads.begin_ns, UINT64_MAX);
 	atomic_store(&threads.next_unit, 0);
-	threads.run++;
-	pthread_cond_broadcast(&threads.wake);
-	pthread_mutex_unlock(&threads.mutex);
+	pthread_barrier_wait(&threads.begin);
 	take_part();
 	wait_for(&threads.n_done);
 	return bench_now_ns() - atomic_load(&threads.begin_ns);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/bench.h"
+#include "bench/kv.h"
 #include "bench/threads.h"
 
 static struct child {
@@ -148,9 +148,9 @@ close_in(size_t i, int number)
 }
 
 bool
-torch_open(struct torch_case *of, const struct torch_rows *rows, size_t n_kinds, uint32_t q_heads, uint32_t kv_heads,
-	   uint32_t dim, bool quick)
+torch_open(struct torch_case *of, const struct kv_fixture *fixture)
 {
+	const struct kv_shape *shape = &fixture->shape;
 	static int n_cases;
 	double best_us = 0;
 
@@ -160,12 +160,17 @@ torch_open(struct torch_case *of, const struct torch_rows *rows, size_t n_kinds,
 		json_t *list = json_array(), *said;
 		double us = 0;
 
-		for (size_t kind = 0; kind < n_kinds; kind++)
-			json_array_append_new(list, json_pack("[i, i, i]", (int)rows[kind].n, (int)rows[kind].q_len,
-							      (int)rows[kind].kv_len));
-		said = child_ask(&children[i], json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", of->number, "rows",
-							 list, "q_heads", (int)q_heads, "kv_heads", (int)kv_heads,
-							 "dim", (int)dim, "quick", quick));
+		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
+			struct kv_rows rows = kv_rows_at(fixture, kind);
+
+			if (rows.n > 0)
+				json_array_append_new(
+					list, json_pack("[i, i, i]", (int)rows.n, (int)rows.q_len, (int)rows.kv_len));
+		}
+		said = child_ask(&children[i],
+				 json_pack("{s:i, s:o, s:i, s:i, s:i, s:b}", "open", of->number, "rows", list,
+					   "q_heads", (int)shape->q_heads, "kv_heads", (int)shape->kv_heads, "dim",
+					   (int)shape->k_dim, "quick", fixture->group->report->options->quick));
 		json_unpack(said, "{s?F, s?s, s?s}", "us", &us, "how", &how, "error", &error);
 		if (how != NULL && (best_us == 0 || us < best_us)) {
 			if (best_us > 0)

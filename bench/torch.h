@@ -14,9 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct torch_rows {
-	uint32_t n, q_len, kv_len;
-};
+struct kv_fixture;
 
 struct torch_case {
 	int number;
@@ -36,9 +34,8 @@ void torch_stop(void);
 /** torch_version - "torch 2.15.0"; valid once started */
 const char *torch_version(void);
 
-/** torch_open - false: no way of it took the case, and `how` says why; none of n_kinds rows is empty */
-bool torch_open(struct torch_case *of, const struct torch_rows *rows, size_t n_kinds, uint32_t q_heads,
-		uint32_t kv_heads, uint32_t dim, bool quick);
+/** torch_open - the fixture's batch; false: no way of it took the batch, and `how` says why */
+bool torch_open(struct torch_case *of, const struct kv_fixture *fixture);
 double torch_sample_us(const struct torch_case *of);
 void torch_close(const struct torch_case *of);
 
