@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench/machine.h"
-#include "bench/threads.h"
-
 #define QUICK_TOKENS 72u
 #define QUICK_LAYERS 2u
 /* Of the free memory: for a group on the host, for a pool on a GPU, where a group may have two. */

@@ -17,7 +17,6 @@
 #include "bench/bench.h"
 #include "bench/gpu.h"
 #include "bench/limits.h"
-#include "bench/torch.h"
 #include "kernels/kernels.h"
 
 #define KV_ROW_KINDS 3
@@ -59,6 +58,21 @@ enum kv_derived {
 	KV_GPU_IN_ORDER = 128,
 	KV_GPU_PAGES_READ = 256,
 	KV_GPU_COPIED = 512,
+};
+
+/**
+ * PyTorch's attention, measured in turn with ours
+ *
+ * Two child processes run peers/cpu_torch.py with as many threads as we have,
+ * pinned: the OpenMP threads of one wait actively, those of the other sleep.  A
+ * batch is opened in both, and the faster one's samples count.  A child is
+ * stopped (SIGSTOP) while it is not asked, because threads that wait actively
+ * would take our cores.
+ */
+struct torch_case {
+	int number;
+	unsigned int child; /* the faster one */
+	char how[96];       /* which way it went, and how it waited */
 };
 
 /** What is measured, as it is written down. */
@@ -181,5 +195,24 @@ void kv_fill(void *memory, size_t size, enum paged_dtype dtype);
 
 /** kv_mods_open - the case's masks and scores, bound; and how many blocks are seen */
 void kv_mods_open(struct kv_fixture *fixture);
+
+/* torch.c */
+
+/**
+ * torch_start - both children, ready; ends the program with advice if there is no torch
+ *
+ * $PAGED_TORCH is the Python to run, by default python3; peers/setup makes one.
+ * After threads_start().
+ */
+void torch_start(void);
+void torch_stop(void);
+
+/** torch_version - "torch 2.15.0"; valid once started */
+const char *torch_version(void);
+
+/** torch_open - the fixture's batch; false: no way of it took the batch, and `how` says why */
+bool torch_open(struct torch_case *of, const struct kv_fixture *fixture);
+double torch_sample_us(const struct torch_case *of);
+void torch_close(const struct torch_case *of);
 
 #endif

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "bench/kv.h"
-#include "bench/threads.h"
 
 /* What is smaller is in a cache when it is measured, for us as for the limit. */
 #define CACHED_BYTES 64e6

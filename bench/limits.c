@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "bench/threads.h"
 #include "kernels/kernels.h"
 
 #define PIECE_BYTES 4096u

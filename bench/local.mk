@@ -14,7 +14,6 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/limits.c \
 	%D%/limits.h \
 	%D%/machine.c \
-	%D%/machine.h \
 	%D%/main.c \
 	%D%/mods.c \
 	%D%/mods.h \
@@ -35,9 +34,7 @@ noinst_PROGRAMS += %D%/paged-bench
 	%D%/suite_scale.c \
 	%D%/suite_served.c \
 	%D%/threads.c \
-	%D%/threads.h \
-	%D%/torch.c \
-	%D%/torch.h
+	%D%/torch.c
 %C%_paged_bench_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(ZMQ_CFLAGS) $(JANSSON_CFLAGS) \
 	-DBENCH_PEERS='"$(abs_srcdir)/%D%/peers"'
 %C%_paged_bench_LDADD = client/libpagedclient.la kernels/libkernels.la common/libcommon.la $(ZMQ_LIBS) $(JANSSON_LIBS) -lpthread -lm

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/machine.h"
+#include "bench/bench.h"
 
 #include <stdbool.h>
 #include <stdio.h>

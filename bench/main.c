@@ -9,7 +9,6 @@
 
 #include "bench/bench.h"
 #include "bench/kv.h"
-#include "bench/machine.h"
 
 static const struct bench_suite *const suites[] = {
 	&bench_suite_append,  &bench_suite_compile, &bench_suite_control, &bench_suite_decode,

@@ -10,7 +10,6 @@
 
 #include "bench/bench.h"
 #include "bench/limits.h"
-#include "bench/threads.h"
 #include "kernels/kernels.h"
 
 #ifdef PAGED_X86_64

@@ -7,7 +7,6 @@
 
 #include "bench/bench.h"
 #include "bench/limits.h"
-#include "bench/machine.h"
 
 #define WITH_AMX "(AMX "
 

@@ -6,7 +6,6 @@
 
 #include "bench/bench.h"
 #include "bench/limits.h"
-#include "bench/threads.h"
 
 #define SPAN_BYTES (64u << 10) /* a page of 16 tokens of 8 heads of 128 in bf16 */
 #define LIMIT_S 20

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/threads.h"
+#include "bench/limits.h"
 
 #include <pthread.h>
 #include <sched.h>

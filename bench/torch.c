@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/torch.h"
-
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +10,6 @@
 #include <unistd.h>
 
 #include "bench/kv.h"
-#include "bench/threads.h"
 
 static struct child {
 	const char *policy; /* of OpenMP's waiting */
