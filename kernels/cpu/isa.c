@@ -18,11 +18,23 @@
 #define LACKS "this CPU or build lacks it"
 
 static const char *const isa_names[KERNEL_N_ISAS] = {
-	[KERNEL_GENERIC] = "generic",
-	[KERNEL_AVX2] = "avx2",
-	[KERNEL_AVX512] = "avx512",
-	[KERNEL_AVX512_BF16] = "avx512bf16",
-	[KERNEL_AMX] = "amx",
+	[KERNEL_GENERIC] = "generic",        [KERNEL_AVX2] = "avx2", [KERNEL_AVX512] = "avx512",
+	[KERNEL_AVX512_BF16] = "avx512bf16", [KERNEL_AMX] = "amx",
+};
+
+/* Those of this build. */
+static const struct kernel_tile_ops *const isa_ops[KERNEL_N_ISAS] = {
+	[KERNEL_GENERIC] = &kernel_tile_ops_generic,
+#ifdef PAGED_X86_64
+	[KERNEL_AVX2] = &kernel_tile_ops_avx2,
+	[KERNEL_AVX512] = &kernel_tile_ops_avx512,
+#endif
+#ifdef PAGED_AVX512_BF16
+	[KERNEL_AVX512_BF16] = &kernel_tile_ops_avx512bf16,
+#endif
+#ifdef PAGED_AMX
+	[KERNEL_AMX] = &kernel_tile_ops_amx,
+#endif
 };
 
 const char *
@@ -85,31 +97,20 @@ cpu_has_f16c(void)
 static bool
 cpu_has(enum kernel_isa isa)
 {
-	switch (isa) {
-	case KERNEL_GENERIC:
-		return true;
+	bool has = isa < KERNEL_N_ISAS && isa_ops[isa] != NULL;
+
 #ifdef PAGED_X86_64
-	case KERNEL_AVX2:
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
-	case KERNEL_AVX512:
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-#else
-	case KERNEL_AVX2:
-	case KERNEL_AVX512:
+	if (isa >= KERNEL_AVX2)
+		has = has && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+	if (isa >= KERNEL_AVX512)
+		has = has && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 #endif
 #ifdef PAGED_AVX512_BF16
-	case KERNEL_AVX512_BF16:
-		return cpu_has(KERNEL_AVX512) && __builtin_cpu_supports("avx512vbmi") &&
-		       __builtin_cpu_supports("avx512bf16");
-#else
-	case KERNEL_AVX512_BF16:
+	if (isa >= KERNEL_AVX512_BF16)
+		has = has && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bf16");
 #endif
-	case KERNEL_AMX:
-	case KERNEL_N_ISAS:
-		break;
-	}
-	return false;
+	return has;
 }
 
 const char *
@@ -159,21 +160,5 @@ kernel_isa_parse(const char *name)
 const struct kernel_tile_ops *
 kernel_tile_ops(enum kernel_isa isa)
 {
-#ifdef PAGED_X86_64
-	if (isa == KERNEL_AVX2)
-		return &kernel_tile_ops_avx2;
-	if (isa == KERNEL_AVX512)
-		return &kernel_tile_ops_avx512;
-#else
-	(void)isa;
-#endif
-#ifdef PAGED_AVX512_BF16
-	if (isa == KERNEL_AVX512_BF16)
-		return &kernel_tile_ops_avx512bf16;
-#endif
-#ifdef PAGED_AMX
-	if (isa == KERNEL_AMX)
-		return &kernel_tile_ops_amx;
-#endif
-	return &kernel_tile_ops_generic;
+	return isa_ops[isa];
 }

@@ -2,36 +2,27 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/tile_mask.h"
 #include "kernels/cpu/team.h"
+#include "kernels/cpu/tile_mask.h"
 
-static void
-vms_bind(struct mod_vm **vms, uint32_t n, const struct mod_binding *binding)
+/* What the i-th of mods->vms evaluates, or NULL: all threads' mask mods come first, then their score mods. */
+static const struct mod_binding *
+binding_of(const struct kernel_mods *mods, uint32_t i)
 {
-	assert((vms == NULL) == (binding == NULL));
-	for (uint32_t i = 0; vms != NULL && i < n; i++)
-		mod_vm_bind(vms[i], binding);
+	return i < mods->n_threads ? mods->params.mask : mods->params.score;
 }
 
 void
 kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params *params)
 {
 	mods->params = *params;
-	vms_bind(mods->mask, mods->n_threads, params->mask);
-	vms_bind(mods->score, mods->n_threads, params->score);
+	for (uint32_t i = 0; i < 2 * mods->n_threads; i++) {
+		assert((mods->vms[i] == NULL) == (binding_of(mods, i) == NULL));
+		if (mods->vms[i] != NULL)
+			mod_vm_bind(mods->vms[i], binding_of(mods, i));
+	}
 	for (uint32_t i = 0; mods->intervals != NULL && i < mods->n_threads; i++)
 		mod_interval_bind(mods->intervals[i], params->mask);
-}
-
-static enum paged_status
-vms_create(struct mod_vm **vms, const struct kernel_team *team, const struct mod_binding *binding,
-	   struct paged_error *error)
-{
-	enum paged_status status = PAGED_OK;
-
-	for (uint32_t i = 0; status == PAGED_OK && i < team_n_threads(team); i++)
-		status = mod_vm_create(mod_binding_mod(binding), team_isa(team), &vms[i], error);
-	return status;
 }
 
 static enum paged_status
@@ -62,16 +53,15 @@ kernel_mods_create(const struct kernel_team *team, const struct kernel_mods_para
 	if (mods == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mods for %u kernel threads: no memory", n);
 	mods->n_threads = n;
-	if (params->mask != NULL) {
-		mods->mask = mods->vms;
-		status = vms_create(mods->mask, team, params->mask, error);
-		if (status == PAGED_OK)
-			status = intervals_create(mods, team, mod_binding_mod(params->mask), error);
-	}
-	if (status == PAGED_OK && params->score != NULL) {
-		mods->score = mods->vms + n;
-		status = vms_create(mods->score, team, params->score, error);
-	}
+	mods->params = *params;
+	mods->mask = params->mask != NULL ? mods->vms : NULL;
+	mods->score = params->score != NULL ? mods->vms + n : NULL;
+	for (uint32_t i = 0; i < 2 * n && status == PAGED_OK; i++)
+		if (binding_of(mods, i) != NULL)
+			status = mod_vm_create(mod_binding_mod(binding_of(mods, i)), team_isa(team), &mods->vms[i],
+					       error);
+	if (status == PAGED_OK && params->mask != NULL)
+		status = intervals_create(mods, team, mod_binding_mod(params->mask), error);
 	if (status != PAGED_OK) {
 		kernel_mods_destroy(mods);
 		return status;
@@ -94,34 +84,22 @@ kernel_mods_destroy(struct kernel_mods *mods)
 	free(mods);
 }
 
-static void
-vms_forget(struct mod_vm *const *vms, uint32_t n)
-{
-	for (uint32_t i = 0; vms != NULL && i < n; i++)
-		mod_vm_forget(vms[i]);
-}
-
 void
 kernel_mods_forget(struct kernel_mods *mods)
 {
-	vms_forget(mods->mask, mods->n_threads);
-	vms_forget(mods->score, mods->n_threads);
-}
-
-static enum paged_status
-vms_check(struct mod_vm *const *vms, uint32_t n, const struct mod_binding *binding, struct paged_error *error)
-{
-	enum paged_status status = PAGED_OK;
-
-	for (uint32_t i = 0; status == PAGED_OK && vms != NULL && i < n; i++)
-		status = mod_range_fail(mod_binding_mod(binding), mod_vm_range(vms[i]), error);
-	return status;
+	for (uint32_t i = 0; i < 2 * mods->n_threads; i++)
+		if (mods->vms[i] != NULL)
+			mod_vm_forget(mods->vms[i]);
 }
 
 enum paged_status
 kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error)
 {
-	enum paged_status status = vms_check(mods->mask, mods->n_threads, mods->params.mask, error);
+	enum paged_status status = PAGED_OK;
 
-	return status != PAGED_OK ? status : vms_check(mods->score, mods->n_threads, mods->params.score, error);
+	for (uint32_t i = 0; i < 2 * mods->n_threads && status == PAGED_OK; i++)
+		if (mods->vms[i] != NULL)
+			status =
+				mod_range_fail(mod_binding_mod(binding_of(mods, i)), mod_vm_range(mods->vms[i]), error);
+	return status;
 }
