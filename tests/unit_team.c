@@ -31,7 +31,7 @@ Test(team, every_unit_once_a_call)
 
 		memset((void *)counts, 0, sizeof(counts));
 		for (uint32_t call = 1; call <= 2000; call++) {
-			team_run(team, count_units, counts);
+			team_run(team, false, count_units, counts);
 			if (call % 500 == 0)
 				usleep(2000); /* long enough that the helpers sleep */
 		}

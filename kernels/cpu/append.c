@@ -262,8 +262,5 @@ kernel_append(struct kernel_team *team, const struct append_args *args)
 		job.stream[LAYOUT_K] = pieces_may_stream(&args->pages, LAYOUT_K);
 		job.stream[LAYOUT_V] = args->v.data != NULL && pieces_may_stream(&args->pages, LAYOUT_V);
 	}
-	if (elements + kept < ALONE_ELEMENTS)
-		team_run_alone(team, append_work, &job);
-	else
-		team_run(team, append_work, &job);
+	team_run(team, elements + kept < ALONE_ELEMENTS, append_work, &job);
 }

@@ -235,7 +235,7 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 		.group = args->q.n_heads / params->n_kv_heads,
 		.score_pairs = is_bf16_or_bytes(params->dtype) && args->q.dtype == PAGED_BF16,
 		.value_pairs = is_bf16_or_bytes(params->dtype) && args->out.dtype == PAGED_BF16,
-		.workspace = team_partials(team),
+		.workspace = team_workspace(team),
 	};
 	uint32_t n_threads = team_n_threads(team);
 
@@ -249,13 +249,10 @@ kernel_attention(struct kernel_team *team, const struct attention_args *args)
 	if (count_products(&job) < ALONE_PRODUCTS)
 		n_threads = 1;
 	prefill_choose(&job, n_threads);
-	schedule_make(&job, n_threads, job.v_padded + 2, TEAM_PARTIALS);
+	schedule_make(&job, n_threads, job.v_padded + 2, TEAM_WORKSPACE);
 	job.state_floats = job.schedule.max_q_rows * ((size_t)job.v_padded + 2);
 	job.prefetch_items = job.schedule.n_items >= (uint64_t)PREFETCH_ITEMS_A_THREAD * n_threads;
-	if (n_threads == 1)
-		team_run_alone(team, items_work, &job);
-	else
-		team_run(team, items_work, &job);
+	team_run(team, n_threads == 1, items_work, &job);
 	if (job.schedule.n_combines != 0)
-		team_run(team, combine_work, &job);
+		team_run(team, false, combine_work, &job);
 }

@@ -201,8 +201,5 @@ kernel_gather(struct kernel_team *team, const struct gather_args *args)
 		job.stream[LAYOUT_K] = may_stream(&args->k);
 		job.stream[LAYOUT_V] = may_stream(&args->v);
 	}
-	if (bytes < ALONE_BYTES)
-		team_run_alone(team, gather_work, &job);
-	else
-		team_run(team, gather_work, &job);
+	team_run(team, bytes < ALONE_BYTES, gather_work, &job);
 }

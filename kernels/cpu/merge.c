@@ -68,8 +68,5 @@ kernel_attention_merge(struct kernel_team *team, const struct merge_args *args)
 
 	for (unsigned int i = 0; i < 2; i++)
 		assert(args->part[i].out.n_heads == args->out.n_heads && args->part[i].out.dim == args->out.dim);
-	if (args->n_tokens * args->out.n_heads * args->out.dim < ALONE_ELEMENTS)
-		team_run_alone(team, merge_work, &job);
-	else
-		team_run(team, merge_work, &job);
+	team_run(team, args->n_tokens * args->out.n_heads * args->out.dim < ALONE_ELEMENTS, merge_work, &job);
 }

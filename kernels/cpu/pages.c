@@ -115,8 +115,5 @@ kernel_copy_pages(struct kernel_team *team, const struct copy_args *args)
 	for (uint32_t i = 0; i < args->n; i++)
 		assert(side_page(&args->from, i) < from->n_pages && side_page(&args->to, i) < to->n_pages);
 	job.stream = bytes > PIECES_CACHED && may_stream(&args->to);
-	if (bytes < ALONE_BYTES)
-		team_run_alone(team, copy_work, &job);
-	else
-		team_run(team, copy_work, &job);
+	team_run(team, bytes < ALONE_BYTES, copy_work, &job);
 }

@@ -36,14 +36,14 @@ struct kernel_team {
 	uint32_t n_threads; /* the caller included */
 	uint32_t n_helpers; /* to be */
 	uint32_t n_started;
-	int home_cpu;       /* where the creator ran */
-	bool bound;         /* helpers run where the creator wanted them */
-	kernel_run_fn run;  /* instead of helpers, or NULL */
+	int home_cpu;      /* where the creator ran */
+	bool bound;        /* helpers run where the creator wanted them */
+	kernel_run_fn run; /* instead of helpers, or NULL */
 	void *run_context;
 	uint64_t section; /* counts run()s */
 	void *memory;
 	size_t memory_size;
-	float *partials;
+	float *workspace;
 	struct team_scratch *caller_scratch;
 
 	/* The job: written while the gate is shut and nobody is inside. */
@@ -191,13 +191,6 @@ call_helpers(struct kernel_team *team)
 		futex_wake_all(&team->call);
 }
 
-void
-team_run_alone(struct kernel_team *team, team_work_fn work, void *context)
-{
-	atomic_store_explicit(&team->next_unit, 0, memory_order_relaxed);
-	work(team, context, team->caller_scratch);
-}
-
 /* A part of a section, on whatever thread run() has for it. */
 static void
 part_work(void *argument, uint32_t index)
@@ -246,15 +239,15 @@ kernel_team_check(struct kernel_team *team, struct paged_error *error)
 }
 
 void
-team_run(struct kernel_team *team, team_work_fn work, void *context)
+team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context)
 {
-	if (team->n_threads == 1) {
-		team_run_alone(team, work, context);
+	atomic_store(&team->next_unit, 0);
+	if (alone || team->n_threads == 1) {
+		work(team, context, team->caller_scratch);
 		return;
 	}
 	team->work = work;
 	team->context = context;
-	atomic_store(&team->next_unit, 0);
 	if (team->run != NULL) {
 		run_parts(team);
 		return;
@@ -291,26 +284,26 @@ team_n_threads(const struct kernel_team *team)
 }
 
 float *
-team_partials(const struct kernel_team *team)
+team_workspace(const struct kernel_team *team)
 {
-	return team->partials;
+	return team->workspace;
 }
 
 /* Address space alone; what is never touched costs nothing. */
 static enum paged_status
 memory_map(struct kernel_team *team, struct paged_error *error)
 {
-	size_t partials = team->n_threads > 1 ? TEAM_PARTIALS * sizeof(float) : 0;
+	size_t workspace = team->n_threads > 1 ? TEAM_WORKSPACE * sizeof(float) : 0;
 	struct team_scratch *scratch;
 
-	team->memory_size = partials + team->n_threads * sizeof(struct team_scratch);
+	team->memory_size = workspace + team->n_threads * sizeof(struct team_scratch);
 	team->memory = mmap(NULL, team->memory_size, PROT_READ | PROT_WRITE,
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (team->memory == MAP_FAILED)
 		return paged_fail(error, PAGED_ERR_NOMEM, "kernel threads: mapping %zu bytes of scratch: %s",
 				  team->memory_size, strerror(errno));
-	team->partials = team->memory;
-	scratch = (struct team_scratch *)(void *)((uint8_t *)team->memory + partials);
+	team->workspace = team->memory;
+	scratch = (struct team_scratch *)(void *)((uint8_t *)team->memory + workspace);
 	team->caller_scratch = scratch;
 	for (uint32_t i = 0; i < team->n_threads; i++)
 		scratch[i].thread = i;

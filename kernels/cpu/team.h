@@ -103,11 +103,12 @@ _Static_assert(TEAM_BLOCKS *BLOCK_STRIP >= TILE_LINES, "values of a chunk fit");
  */
 typedef void (*team_work_fn)(struct kernel_team *team, void *context, struct team_scratch *scratch);
 
-/** team_run - have every thread that is there in time run `work`, or run() its parts; returns when all have left it */
-void team_run(struct kernel_team *team, team_work_fn work, void *context);
-
-/** team_run_alone - the same on the caller's thread, for work too small to share */
-void team_run_alone(struct kernel_team *team, team_work_fn work, void *context);
+/**
+ * team_run - have every thread that is there in time run `work`, or run() its parts; returns when all have left it
+ *
+ * @param[in] alone  on the caller's thread, for work too small to share
+ */
+void team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context);
 
 /** team_take - the next unit's number; goes on counting past the last */
 uint64_t team_take(struct kernel_team *team);
@@ -116,9 +117,9 @@ enum kernel_isa team_isa(const struct kernel_team *team);
 const struct kernel_tile_ops *team_ops(const struct kernel_team *team);
 uint32_t team_n_threads(const struct kernel_team *team);
 
-/** team_partials - memory for splits that wait to be merged, TEAM_PARTIALS floats */
-float *team_partials(const struct kernel_team *team);
+/** team_workspace - memory for states that wait to be combined, TEAM_WORKSPACE floats */
+float *team_workspace(const struct kernel_team *team);
 
-#define TEAM_PARTIALS ((size_t)16 << 20)
+#define TEAM_WORKSPACE ((size_t)16 << 20)
 
 #endif
