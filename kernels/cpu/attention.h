@@ -165,9 +165,13 @@ void tile_locate(const struct attention_job *job, const struct q_tile *q, const 
 const struct tile_rows *keys_prefetch(const struct attention_job *job, const struct next_tile *next,
 				      struct team_scratch *scratch);
 
-/** scales_load - the scales of an i8 tile's tokens; those of pages that hold none of view->wanted stay as they are */
+/**
+ * scales_load - the scales of an i8 tile's tokens
+ *
+ * @param[out] scale  of pages that hold none of view->wanted as before; NULL: scales are prefetched
+ */
 void scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane,
-		 const struct tile_view *view, float scale[TILE_TOKENS]);
+		 const struct tile_view *view, float *scale);
 
 /** scales_fetch - prefetch those of keys and values */
 void scales_fetch(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view);

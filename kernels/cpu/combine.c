@@ -87,23 +87,18 @@ struct row_end {
 	float maximum, sum;
 };
 
+/* A sink of -INFINITY is none. */
 static struct row_end
-row_end(float maximum, float sum)
+row_end(float maximum, float sum, float sink)
 {
-	return (struct row_end){ .factor = sum == 0 ? 0 : 1 / sum, .maximum = maximum, .sum = sum };
-}
+	float top = sink > maximum ? sink : maximum, rescale = 1;
 
-static struct row_end
-row_end_with_sink(float maximum, float sum, float sink)
-{
-	float top = sink > maximum ? sink : maximum;
-	float rescale, all;
-
-	if (sink == -INFINITY)
-		return row_end(maximum, sum);
-	rescale = expf(maximum - top);
-	all = sum * rescale + expf(sink - top);
-	return (struct row_end){ .factor = rescale / all, .maximum = top, .sum = all };
+	if (sink != -INFINITY) {
+		rescale = expf(maximum - top);
+		sum = sum * rescale + expf(sink - top);
+		maximum = top;
+	}
+	return (struct row_end){ .factor = sum == 0 ? 0 : rescale / sum, .maximum = maximum, .sum = sum };
 }
 
 static float
@@ -126,12 +121,12 @@ total_finish(const struct attention_job *job, const struct q_tile *q, const stru
 		uint32_t head = q_row_head(job, q, i);
 		float sum = total->sum[i], maximum = total->maximum[i];
 		float *values = total->values + (size_t)i * job->v_padded;
-		struct row_end keys = row_end(maximum, sum), end = keys;
+		struct row_end keys = row_end(maximum, sum, -INFINITY), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
 		q_row_fetch(job, q, i + FETCH_Q_ROWS, out);
 		if (args->sink != NULL)
-			end = row_end_with_sink(maximum, sum, args->sink[head]);
+			end = row_end(maximum, sum, args->sink[head]);
 		if (sum == 0)
 			memset(values, 0, job->v_padded * sizeof(*values));
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);

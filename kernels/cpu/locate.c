@@ -111,12 +111,19 @@ page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
 
 void
 scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane, const struct tile_view *view,
-	    float scale[TILE_TOKENS])
+	    float *scale)
 {
 	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
+		const uint8_t *at;
+
 		n = page_left(job, view->begin + i, view->n_tokens - i);
-		if ((view->wanted & token_bits(i, i + n)) != 0)
-			memcpy(&scale[i], scales_at(job, q, plane, view->begin + i), n * sizeof(*scale));
+		if ((view->wanted & token_bits(i, i + n)) == 0)
+			continue;
+		at = scales_at(job, q, plane, view->begin + i);
+		if (scale != NULL)
+			memcpy(&scale[i], at, n * sizeof(*scale));
+		for (uint32_t b = 0; scale == NULL && b < n * sizeof(*scale); b += 64)
+			__builtin_prefetch(at + b);
 	}
 }
 
@@ -125,13 +132,6 @@ scales_fetch(const struct attention_job *job, const struct q_tile *q, const stru
 {
 	if (job->args->pages.layout->params.dtype != PAGED_I8)
 		return;
-	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
-		n = page_left(job, view->begin + i, view->n_tokens - i);
-		for (unsigned int plane = LAYOUT_K_SCALE; plane <= LAYOUT_V_SCALE; plane++) {
-			if ((view->wanted & token_bits(i, i + n)) == 0)
-				continue;
-			for (uint32_t b = 0; b < n * sizeof(float); b += 64)
-				__builtin_prefetch(scales_at(job, q, plane, view->begin + i) + b);
-		}
-	}
+	scales_load(job, q, LAYOUT_K_SCALE, view, NULL);
+	scales_load(job, q, LAYOUT_V_SCALE, view, NULL);
 }

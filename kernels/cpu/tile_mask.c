@@ -278,8 +278,10 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 			tile.begin = chunk_next(job, q, scratch, tile.begin, end);
 			if (tile.begin >= end)
 				break;
-			tile.chunk =
-				tile_mask_range(job, q, scratch, tile.begin, least(tile.begin + KERNEL_SPLIT, end));
+			tile.chunk = mods->params.blocks != NULL
+					     ? TILE_PARTIAL
+					     : tile_mask_range(job, q, scratch, tile.begin,
+							       least(tile.begin + KERNEL_SPLIT, end));
 		}
 		tile.mask = tile.chunk;
 		/* Of a block mask's chunk, the tiles' words tell. */
