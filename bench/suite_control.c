@@ -42,16 +42,15 @@ attach(struct paged_pool **pool_p)
 static void
 setup(void)
 {
-	uint32_t tokens[N_SEQS];
+	struct paged_seq_params params[N_SEQS];
 
 	runtime = bench_daemon_start(configuration);
 	client = attach(&pool);
-	bench_client_must(client, paged_seq_create(pool, N_SEQS, seqs));
-	for (int i = 0; i < N_SEQS; i++) {
-		tokens[i] = 2048;
+	for (int i = 0; i < N_SEQS; i++)
+		params[i] = (struct paged_seq_params){ .pool = pool, .n_tokens = 2048 };
+	bench_client_must(client, paged_seq_create(client, N_SEQS, params, seqs));
+	for (int i = 0; i < N_SEQS; i++)
 		rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = 1024 };
-	}
-	bench_client_must(client, paged_seq_reserve(pool, N_SEQS, seqs, tokens));
 	bench_client_must(client, paged_batch_create(pool, NULL, &batch));
 	echo = bench_echo_start();
 	bench_dealer_open(&dealer, echo);
@@ -70,21 +69,20 @@ teardown(void)
 static double
 sample_reserve(const void *context)
 {
-	uint32_t tokens[N_SEQS], before[N_SEQS];
+	struct paged_seq_item more[N_SEQS], before[N_SEQS];
 	double us = 0;
 
 	(void)context;
+	for (int i = 0; i < N_SEQS; i++) {
+		more[i] = (struct paged_seq_item){ .seq = seqs[i], .n_tokens = 2048 + 16 };
+		before[i] = (struct paged_seq_item){ .seq = seqs[i], .n_tokens = 2048 };
+	}
 	for (int trip = 0; trip < BENCH_TRIPS; trip++) {
-		uint64_t start;
+		uint64_t start = bench_now_ns();
 
-		for (int i = 0; i < N_SEQS; i++) {
-			before[i] = 2048;
-			tokens[i] = 2048 + 16;
-		}
-		start = bench_now_ns();
-		bench_client_must(client, paged_seq_reserve(pool, N_SEQS, seqs, tokens));
+		bench_client_must(client, paged_seq_reserve(client, N_SEQS, more));
 		us += bench_since_us(start);
-		bench_client_must(client, paged_seq_truncate(pool, N_SEQS, seqs, before));
+		bench_client_must(client, paged_seq_truncate(client, N_SEQS, before));
 	}
 	return us / BENCH_TRIPS;
 }
@@ -137,13 +135,12 @@ sample_zmq_attach(const void *context)
 static void
 worker_run(int ready)
 {
-	uint32_t tokens = KILL_PAGES * 16;
 	struct paged_pool *own_pool;
 	struct paged_client *own = attach(&own_pool);
+	struct paged_seq_params params = { .pool = own_pool, .n_tokens = KILL_PAGES * 16 };
 	paged_seq_id seq;
 
-	bench_client_must(own, paged_seq_create(own_pool, 1, &seq));
-	bench_client_must(own, paged_seq_reserve(own_pool, 1, &seq, &tokens));
+	bench_client_must(own, paged_seq_create(own, 1, &params, &seq));
 	if (write(ready, &seq, sizeof(seq)) != sizeof(seq))
 		_exit(1);
 	pause();

@@ -22,6 +22,7 @@ static void
 setup(void)
 {
 	struct paged_pool_params params[BENCH_N(fixtures)];
+	struct paged_seq_params create[N_SEQS];
 	enum paged_status status;
 
 	for (size_t i = 0; i < BENCH_N(fixtures); i++)
@@ -38,7 +39,9 @@ setup(void)
 	bench_client_must(client, status);
 	for (size_t i = 0; i < BENCH_N(fixtures); i++) {
 		bench_client_must(client, paged_pool_open(client, fixtures[i].name, &fixtures[i].pool));
-		bench_client_must(client, paged_seq_create(fixtures[i].pool, N_SEQS, fixtures[i].seqs));
+		for (int s = 0; s < N_SEQS; s++)
+			create[s] = (struct paged_seq_params){ .pool = fixtures[i].pool };
+		bench_client_must(client, paged_seq_create(client, N_SEQS, create, fixtures[i].seqs));
 	}
 }
 
@@ -52,16 +55,18 @@ static double
 sample(const void *context)
 {
 	const struct fixture *fixture = context;
-	uint32_t full[N_SEQS], none[N_SEQS] = { 0 };
+	struct paged_seq_item full[N_SEQS], none[N_SEQS];
 	uint64_t start;
 	double us;
 
-	for (int s = 0; s < N_SEQS; s++)
-		full[s] = N_PAGES_EACH;
+	for (int s = 0; s < N_SEQS; s++) {
+		full[s] = (struct paged_seq_item){ .seq = fixture->seqs[s], .n_tokens = N_PAGES_EACH };
+		none[s] = (struct paged_seq_item){ .seq = fixture->seqs[s] };
+	}
 	start = bench_now_ns();
-	bench_client_must(client, paged_seq_reserve(fixture->pool, N_SEQS, fixture->seqs, full));
+	bench_client_must(client, paged_seq_reserve(client, N_SEQS, full));
 	us = bench_since_us(start);
-	bench_client_must(client, paged_seq_truncate(fixture->pool, N_SEQS, fixture->seqs, none));
+	bench_client_must(client, paged_seq_truncate(client, N_SEQS, none));
 	return us * 1e3 / N_SEQS / N_PAGES_EACH;
 }
 

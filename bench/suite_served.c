@@ -32,15 +32,14 @@ static void
 fixture_open(struct fixture *fixture)
 {
 	paged_seq_id seqs[N_SEQS];
-	uint32_t tokens[N_SEQS];
+	struct paged_seq_params params[N_SEQS];
 
 	bench_client_must(client, paged_pool_open(client, fixture->name, &fixture->pool));
-	bench_client_must(client, paged_seq_create(fixture->pool, N_SEQS, seqs));
-	for (uint32_t i = 0; i < N_SEQS; i++) {
-		tokens[i] = N_TOKENS;
+	for (uint32_t i = 0; i < N_SEQS; i++)
+		params[i] = (struct paged_seq_params){ .pool = fixture->pool, .n_tokens = N_TOKENS };
+	bench_client_must(client, paged_seq_create(client, N_SEQS, params, seqs));
+	for (uint32_t i = 0; i < N_SEQS; i++)
 		fixture->rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = N_TOKENS - i };
-	}
-	bench_client_must(client, paged_seq_reserve(fixture->pool, N_SEQS, seqs, tokens));
 	bench_client_must(client, paged_mod_parse(fixture->pool, PAGED_MOD_MASK, "causal", 0, NULL, &fixture->causal));
 	fixture->params = (struct paged_block_mask_params){ .struct_size = sizeof(fixture->params),
 							    .rows = fixture->rows,

@@ -86,18 +86,15 @@ paged_admin_sequences(struct paged_client *client, const char *pool, struct page
 }
 
 enum paged_status
-paged_admin_table(struct paged_client *client, const char *pool, paged_seq_id seq, struct paged_seq_entry *entry,
-		  uint32_t **pages_p, size_t *n_p)
+paged_admin_table(struct paged_client *client, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,
+		  size_t *n_p)
 {
-	enum paged_status status = admin_enter(client, pool != NULL && entry != NULL && pages_p != NULL && n_p != NULL);
+	enum paged_status status = admin_enter(client, entry != NULL && pages_p != NULL && n_p != NULL);
 	struct paged_error error;
-	uint32_t index;
 
 	if (status != PAGED_OK)
 		return status;
-	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
-	if (status == PAGED_OK)
-		status = client->owner->ops->table(client->owner, index, seq, entry, pages_p, n_p, &error);
+	status = client->owner->ops->table(client->owner, seq, entry, pages_p, n_p, &error);
 	return admin_leave(client, status, &error);
 }
 

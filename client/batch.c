@@ -27,7 +27,7 @@ buffer_place(size_t *at, size_t n, size_t size)
 static enum paged_status
 buffer_map(struct paged_batch *batch, struct paged_error *error)
 {
-	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, ask_seq, ask_tokens, table;
+	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, table;
 	uint8_t *base;
 
 	batch->table_stride = ((uint64_t)batch->pool->at.view.row_entries + 15) & ~(uint64_t)15;
@@ -35,8 +35,7 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	kernel_row = buffer_place(&size, n, sizeof(*batch->kernel_row));
 	missing = buffer_place(&size, n, sizeof(*batch->missing));
 	lacking = buffer_place(&size, n, sizeof(*batch->lacking));
-	ask_seq = buffer_place(&size, n, sizeof(*batch->ask_seq));
-	ask_tokens = buffer_place(&size, n, sizeof(*batch->ask_tokens));
+	items = buffer_place(&size, n, sizeof(*batch->items));
 	table = buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
 
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -49,8 +48,7 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	batch->kernel_row = (struct kernel_row *)(base + kernel_row);
 	batch->missing = (uint32_t *)(base + missing);
 	batch->lacking = (uint32_t *)(base + lacking);
-	batch->ask_seq = (uint64_t *)(base + ask_seq);
-	batch->ask_tokens = (uint32_t *)(base + ask_tokens);
+	batch->items = (struct paged_seq_item *)(base + items);
 	batch->table = (uint32_t *)(base + table);
 	return PAGED_OK;
 }
@@ -214,11 +212,14 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	const struct region_view *view = &batch->pool->at.view;
 	struct batch_row *row = &batch->row[r];
 	struct region_look look;
+	enum paged_status status = pool_check_seq(batch->pool, id, error);
 
+	if (status != PAGED_OK)
+		return status;
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
-		enum paged_status status = pool_look(batch->pool, id, &look, error);
 		uint32_t n, bad;
 
+		status = pool_look(batch->pool, id, &look, error);
 		if (status != PAGED_OK)
 			return status;
 		if (row->id != id || row->version != look.version) {

@@ -44,8 +44,7 @@ struct paged_batch {
 	struct kernel_row *kernel_row; /* [max_rows] */
 	uint32_t *missing;             /* [max_rows] pages, of the last refused plan */
 	uint32_t *lacking;             /* [max_rows] rows whose capacity is short */
-	uint64_t *ask_seq;             /* [max_rows] a request being put together */
-	uint32_t *ask_tokens;          /* [max_rows] */
+	struct paged_seq_item *items;  /* [max_rows] a request being put together */
 	uint32_t *table;               /* [max_rows][table_stride] */
 	uint64_t table_stride;         /* entries */
 

@@ -26,30 +26,17 @@ tokens_capped(const struct paged_batch *batch, uint64_t tokens)
  * with the larger wish.  Linear, for requests are rare and mostly short.
  */
 static uint32_t
-ask_add(struct paged_batch *batch, uint32_t n, paged_seq_id id, uint32_t tokens)
+item_add(struct paged_batch *batch, uint32_t n, paged_seq_id id, uint32_t n_tokens)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		if (batch->ask_seq[i] != id)
+		if (batch->items[i].seq != id)
 			continue;
-		if (batch->ask_tokens[i] < tokens)
-			batch->ask_tokens[i] = tokens;
+		if (batch->items[i].n_tokens < n_tokens)
+			batch->items[i].n_tokens = n_tokens;
 		return n;
 	}
-	batch->ask_seq[n] = id;
-	batch->ask_tokens[n] = tokens;
+	batch->items[n] = (struct paged_seq_item){ .seq = id, .n_tokens = n_tokens };
 	return n + 1;
-}
-
-static struct wire_items
-ask_items(const struct paged_batch *batch, uint32_t n)
-{
-	return (struct wire_items){
-		.n = n,
-		.seq = batch->ask_seq,
-		.tokens = batch->ask_tokens,
-		.pool = &batch->pool->at.index,
-		.n_pools = 1,
-	};
 }
 
 static enum paged_status
@@ -57,18 +44,16 @@ lacking_reserve(struct paged_batch *batch, uint32_t n_lacking, uint32_t ahead, s
 {
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
-	struct wire_items items;
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < n_lacking; i++) {
 		uint32_t r = batch->lacking[i];
 
-		n = ask_add(batch, n, batch->row[r].id,
-			    tokens_capped(batch, (uint64_t)batch->kernel_row[r].kv_len + ahead));
+		n = item_add(batch, n, batch->row[r].id,
+			     tokens_capped(batch, (uint64_t)batch->kernel_row[r].kv_len + ahead));
 	}
-	items = ask_items(batch, n);
 	client_lock(client);
-	status = client->owner->ops->reserve(client->owner, &items, error);
+	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
 	client_unlock(client);
 	return status;
 }
@@ -155,7 +140,7 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
  * the requests of a batch are reserve_ahead steps apart.
  */
 static uint32_t
-ahead_ask(struct paged_batch *batch)
+ahead_items(struct paged_batch *batch)
 {
 	uint32_t n = 0;
 
@@ -166,7 +151,7 @@ ahead_ask(struct paged_batch *batch)
 
 		if (to->q_len != 0 && row->id != 0 && row->capacity < want &&
 		    row->owner == batch->pool->client->owner->session)
-			n = ask_add(batch, n, row->id, want);
+			n = item_add(batch, n, row->id, want);
 	}
 	return n;
 }
@@ -176,14 +161,13 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 {
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
-	struct wire_items items;
 	struct paged_error error;
+	uint32_t n = ahead_items(batch);
 
-	items = ask_items(batch, ahead_ask(batch));
 	/* Another thread waits for the owner: the next plan asks. */
-	if (items.n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
+	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;
-	status = client->owner->ops->reserve_ahead(client->owner, &items, &error);
+	status = client->owner->ops->reserve_ahead(client->owner, n, batch->items, &error);
 	client_unlock(client);
 	if (status == PAGED_OK)
 		return;

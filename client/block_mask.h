@@ -73,8 +73,8 @@ enum paged_status block_mask_order_open(struct block_mask_order *order, struct p
 void block_mask_order_close(struct block_mask_order *order);
 
 /** block_mask_rows_in - the caller's rows, to be freed */
-enum paged_status block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
-				     struct paged_error *error);
+enum paged_status block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, size_t n_rows,
+				     struct batch_mask_row **rows_p, struct paged_error *error);
 
 /** block_mask_arrays_in - the caller's arrays, borrowed; either way they go, places for blocks must be there */
 enum paged_status block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_arrays *to,

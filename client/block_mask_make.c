@@ -30,8 +30,8 @@ row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row,
 }
 
 enum paged_status
-block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct batch_mask_row **rows_p,
-		   struct paged_error *error)
+block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, size_t n_rows,
+		   struct batch_mask_row **rows_p, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	struct batch_mask_row *ours;
@@ -43,8 +43,11 @@ block_mask_rows_in(const struct paged_batch_row *rows, size_t n_rows, struct bat
 	ours = calloc(n_rows, sizeof(*ours));
 	if (ours == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %zu rows", n_rows);
-	for (size_t r = 0; r < n_rows && status == PAGED_OK; r++)
+	for (size_t r = 0; r < n_rows && status == PAGED_OK; r++) {
 		status = row_in(&ours[r], r, &rows[r], error);
+		if (status == PAGED_OK && rows[r].seq != 0)
+			status = pool_check_seq(pool, rows[r].seq, error);
+	}
 	if (status != PAGED_OK) {
 		free(ours);
 		return status;
@@ -66,7 +69,7 @@ order_open(struct block_mask_order *order, struct paged_pool *pool, const struct
 	if (params.physical > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: physical is %" PRIu32 ", neither 0 nor 1",
 				  params.physical);
-	status = block_mask_rows_in(params.rows, params.n_rows, &rows, error);
+	status = block_mask_rows_in(pool, params.rows, params.n_rows, &rows, error);
 	if (status != PAGED_OK)
 		return status;
 	if (params.kv_block == 0)

@@ -56,7 +56,7 @@ to_physical(const struct paged_block_mask *mask, size_t n_rows, const struct pag
 
 	if (mask->physical != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: it is physical already");
-	status = block_mask_rows_in(rows, n_rows, &ours, error);
+	status = block_mask_rows_in(mask->pool, rows, n_rows, &ours, error);
 	if (status != PAGED_OK)
 		return status;
 	order.rows = ours;

@@ -30,7 +30,7 @@ struct paged_client {
 	struct kernel_team_params team; /* of each batch */
 	uint32_t *cpus;                 /* what it points to */
 	struct cuda_compiler *compiler; /* of mods for pools in a GPU's memory; NULL: none was needed yet */
-	_Atomic uint64_t looked_ms; /* when plan last looked whether the owner lives */
+	_Atomic uint64_t looked_ms;     /* when plan last looked whether the owner lives */
 };
 
 struct paged_pool {
@@ -92,6 +92,9 @@ bool client_is_zero(const void *words, size_t size);
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
 
+/** client_text_is_printable - no control characters: names and tags are shown on terminals */
+bool client_text_is_printable(const char *text);
+
 /** client_threads_in - what its batches' kernels run on, checked, into client->team */
 enum paged_status client_threads_in(struct paged_client *client, const struct paged_client_params *params,
 				    struct paged_error *error);
@@ -109,6 +112,9 @@ void pool_let_go(struct paged_pool *pool);
 /** batch_free - the client's mutex is held, or the process is a child */
 void batch_free(struct paged_batch *batch, bool in_child);
 
+/** pool_check_seq - the id is one of the pool's; takes the client's mutex when it is not */
+enum paged_status pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
+
 /**
  * pool_look - one consistent look at a slot, with a bounded number of attempts
  *
@@ -121,9 +127,5 @@ enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, struct reg
 
 /** pool_busy - the verdict when all attempts found the row busy: PAGED_ERR_GONE or PAGED_ERR_AGAIN */
 enum paged_status pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
-
-/** "slot.generation" of an id, for sentences. */
-#define SEQ_FORMAT "%u.%u"
-#define SEQ_ARGS(id) PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id)
 
 #endif

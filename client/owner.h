@@ -19,6 +19,7 @@
 
 #include "client/pagedclient.h"
 #include "common/region.h"
+#include "common/sequence.h"
 #include "common/status.h"
 #include "kernels/layout.h"
 #include "kernels/mask/runs.h"
@@ -74,17 +75,19 @@ struct owner_ops {
 	void (*pool_close)(struct owner *owner, struct owner_pool *pool, bool in_child);
 
 	enum paged_status (*ping)(struct owner *owner, struct paged_error *error);
-	enum paged_status (*create)(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids,
+	enum paged_status (*create)(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 				    struct paged_error *error);
-	enum paged_status (*reserve)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
-	enum paged_status (*truncate)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
-	enum paged_status (*erase)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
+	enum paged_status (*reserve)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				     struct paged_error *error);
+	enum paged_status (*truncate)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				      struct paged_error *error);
+	enum paged_status (*erase)(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error);
 	/**
 	 * Asks for a reserve without waiting; its success shows in the table.
 	 * PAGED_ERR_AGAIN: an earlier one has no answer yet.  Another status: an
 	 * earlier one, or this one, was refused.
 	 */
-	enum paged_status (*reserve_ahead)(struct owner *owner, const struct wire_items *items,
+	enum paged_status (*reserve_ahead)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 					   struct paged_error *error);
 
 	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_part *part,
@@ -105,7 +108,7 @@ struct owner_ops {
 				      struct paged_error *error);
 	enum paged_status (*sequences)(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
 				       struct paged_error *error);
-	enum paged_status (*table)(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry,
+	enum paged_status (*table)(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry,
 				   uint32_t **pages_p, size_t *n_p, struct paged_error *error);
 	enum paged_status (*check)(struct owner *owner, uint32_t pool, struct paged_check_result *result,
 				   struct paged_error *error);

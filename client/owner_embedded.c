@@ -42,7 +42,6 @@ struct embedded {
 	struct timespec opened;
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
-	struct core_item items[PAGED_MAX_REQUEST_SEQS];
 };
 
 static struct embedded *
@@ -154,48 +153,40 @@ embedded_ping(struct owner *owner, struct paged_error *error)
 }
 
 static enum paged_status
-embedded_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
+embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+		struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
 
 	embedded->n_requests++;
-	return core_seq_create(embedded->core, owner->session, pool, n, ids, error);
+	return core_seq_create(embedded->core, owner->session, n, specs, ids, error);
 }
 
-typedef enum paged_status (*core_items_fn)(struct core *core, uint32_t session, uint32_t n,
-					   const struct core_item *items, struct paged_error *error);
-
 static enum paged_status
-embedded_items(struct owner *owner, core_items_fn change, const struct wire_items *from, struct paged_error *error)
+embedded_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
 
-	for (uint32_t i = 0; i < from->n; i++)
-		embedded->items[i] = (struct core_item){
-			.pool = from->pool[from->n_pools == 1 ? 0 : i],
-			.tokens = from->tokens != NULL ? from->tokens[i] : 0,
-			.seq = from->seq[i],
-		};
 	embedded->n_requests++;
-	return change(embedded->core, owner->session, from->n, embedded->items, error);
+	return core_seq_reserve(embedded->core, owner->session, n, items, error);
 }
 
 static enum paged_status
-embedded_reserve(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return embedded_items(owner, core_seq_reserve, items, error);
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return core_seq_truncate(embedded->core, owner->session, n, items, error);
 }
 
 static enum paged_status
-embedded_truncate(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
-	return embedded_items(owner, core_seq_truncate, items, error);
-}
+	struct embedded *embedded = embedded_of(owner);
 
-static enum paged_status
-embedded_erase(struct owner *owner, const struct wire_items *items, struct paged_error *error)
-{
-	return embedded_items(owner, core_seq_erase, items, error);
+	embedded->n_requests++;
+	return core_seq_erase(embedded->core, owner->session, n, ids, error);
 }
 
 static enum paged_status
@@ -306,6 +297,7 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 
 		core_pool_status(embedded->core, i, &status);
 		list[i] = (struct paged_pool_entry){
+			.number = i,
 			.page_bytes = layout->page_bytes,
 			.size = layout->size,
 			.n_pages = status.n_pages,
@@ -366,10 +358,9 @@ embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size
 }
 
 static enum paged_status
-sequence_entry(struct embedded *embedded, uint32_t pool, paged_seq_id id, struct paged_seq_entry *entry,
-	       struct paged_error *error)
+sequence_entry(struct embedded *embedded, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
-	const struct region_view *view = core_pool_view(embedded->core, pool);
+	const struct region_view *view = core_pool_view(embedded->core, PAGED_SEQ_POOL(id));
 	struct region_look look;
 
 	/* The core is at rest under the client's mutex: no row is busy. */
@@ -384,6 +375,7 @@ sequence_entry(struct embedded *embedded, uint32_t pool, paged_seq_id id, struct
 		.n_pages = look.capacity / view->page_size,
 	};
 	memcpy(entry->name, embedded->name, sizeof(entry->name));
+	snprintf(entry->tag, sizeof(entry->tag), "%s", core_seq_tag(embedded->core, id));
 	return PAGED_OK;
 }
 
@@ -403,7 +395,7 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 	if (list == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
 	while (n < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
-		if (sequence_entry(embedded, pool, id, &list[n], error) == PAGED_OK)
+		if (sequence_entry(embedded, id, &list[n], error) == PAGED_OK)
 			n++;
 		slot = PAGED_SEQ_SLOT(id) + 1;
 	}
@@ -413,14 +405,19 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 }
 
 static enum paged_status
-embedded_table(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,
-	       size_t *n_p, struct paged_error *error)
+embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
+	       struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	enum paged_status status = sequence_entry(embedded, pool, seq, entry, error);
+	uint32_t pool = PAGED_SEQ_POOL(seq);
 	const _Atomic uint32_t *row;
+	enum paged_status status;
 	uint32_t *pages;
 
+	if (pool >= embedded->n_pools)
+		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u, but %zu from 0 on", pool,
+				  embedded->n_pools);
+	status = sequence_entry(embedded, seq, entry, error);
 	if (status != PAGED_OK)
 		return status;
 	pages = calloc((size_t)entry->n_pages + 1, sizeof(*pages));
@@ -552,6 +549,9 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 		status = layout_init(&pool->layout, &geometry, error);
 	if (status != PAGED_OK)
 		return status;
+	if (core_params.n_slots > PAGED_MAX_SLOTS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: %u sequences, at most %u", params->name,
+				  core_params.n_slots, PAGED_MAX_SLOTS);
 	pool->region_size = core_region_size(&core_params);
 	if (pool->region_size == 0)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: tables for %u slots of %u tokens exceed 2^63 bytes",

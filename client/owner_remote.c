@@ -103,9 +103,10 @@ remote_ping(struct owner *owner, struct paged_error *error)
 }
 
 static enum paged_status
-remote_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids, struct paged_error *error)
+remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+	      struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_CREATE, .create = { .pool = pool, .n = n } };
+	struct wire_request request = { .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
 	struct wire_reply reply;
 	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
 
@@ -118,37 +119,36 @@ remote_create(struct owner *owner, uint32_t pool, uint32_t n, paged_seq_id *ids,
 }
 
 static enum paged_status
-remote_items(struct owner *owner, enum wire_request_kind kind, const struct wire_items *items,
-	     struct paged_error *error)
+remote_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	struct wire_request request = { .kind = kind, .items = *items };
+	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
 	struct wire_reply reply;
 
 	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
-remote_reserve(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+remote_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return remote_items(owner, WIRE_RESERVE, items, error);
+	struct wire_request request = { .kind = WIRE_TRUNCATE, .change = { .n = n, .items = items } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
-remote_truncate(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+remote_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
-	return remote_items(owner, WIRE_TRUNCATE, items, error);
+	struct wire_request request = { .kind = WIRE_ERASE, .erase = { .n = n, .ids = ids } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
-remote_erase(struct owner *owner, const struct wire_items *items, struct paged_error *error)
+remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return remote_items(owner, WIRE_ERASE, items, error);
-}
-
-static enum paged_status
-remote_reserve_ahead(struct owner *owner, const struct wire_items *items, struct paged_error *error)
-{
-	return rpc_reserve_ahead(&remote_of(owner)->rpc, items, error);
+	return rpc_reserve_ahead(&remote_of(owner)->rpc, n, items, error);
 }
 
 static enum paged_status
@@ -252,6 +252,7 @@ remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 		const struct wire_pool_report *from = &reply.pools.report[i];
 
 		list[i] = (struct paged_pool_entry){
+			.number = from->pool,
 			.page_bytes = from->page_bytes,
 			.size = from->size,
 			.n_pages = from->geometry.n_pages,
@@ -347,6 +348,7 @@ sequence_entry(struct paged_seq_entry *to, const struct wire_sequence_report *fr
 		.n_pages = from->n_pages,
 	};
 	memcpy(to->name, from->name, sizeof(to->name));
+	memcpy(to->tag, from->tag, sizeof(to->tag));
 }
 
 static enum paged_status
@@ -381,10 +383,10 @@ err_free:
 }
 
 static enum paged_status
-remote_table(struct owner *owner, uint32_t pool, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p,
-	     size_t *n_p, struct paged_error *error)
+remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
+	     struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_GET_TABLE, .get_table = { .pool = pool, .seq = seq } };
+	struct wire_request request = { .kind = WIRE_GET_TABLE, .get_table = { .seq = seq } };
 	uint32_t *pages = NULL;
 	struct wire_reply reply;
 	enum paged_status status;

@@ -41,6 +41,7 @@ struct paged_pool_entry {
 	uint32_t n_slots, n_sequences, max_length;
 	char memory[64]; /* "huge pages", "4 KiB pages", "CUDA, vmm, NVIDIA H200" */
 	char device[48]; /* of backend "cuda": "GPU-8a1b..."; "" on the host */
+	uint32_t number; /* PAGED_SEQ_POOL() of its sequences */
 };
 
 struct paged_session_entry {
@@ -61,6 +62,7 @@ struct paged_seq_entry {
 	uint32_t pid; /* of the session's first member; 0: gone */
 	uint32_t length, capacity, n_pages;
 	char name[PAGED_MAX_NAME + 1];
+	char tag[PAGED_MAX_TAG + 1];
 };
 
 struct paged_check_result {
@@ -77,8 +79,8 @@ enum paged_status paged_admin_sequences(struct paged_client *client, const char 
 					size_t *n_p);
 
 /** paged_admin_table - the row of a sequence, asked of the daemon */
-enum paged_status paged_admin_table(struct paged_client *client, const char *pool, paged_seq_id seq,
-				    struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p);
+enum paged_status paged_admin_table(struct paged_client *client, paged_seq_id seq, struct paged_seq_entry *entry,
+				    uint32_t **pages_p, size_t *n_p);
 
 /**
  * paged_admin_check - let the daemon recompute a pool's books from every row

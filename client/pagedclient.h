@@ -173,7 +173,7 @@ struct paged_pool_params {
 	/** Tokens a page, 1 to 256.  0: 16. */
 	uint32_t page_size;
 	uint32_t n_pages;
-	/** Sequence slots.  0: 1024. */
+	/** Sequence slots, at most PAGED_MAX_SLOTS.  0: 1024. */
 	uint32_t n_slots;
 	/** Tokens a sequence may reserve.  0: what all the pages hold. */
 	uint32_t max_length;
@@ -190,7 +190,7 @@ struct paged_pool_params {
  * semantics; memory is private and untouched pages cost nothing, but for
  * those that share a transparent huge page with touched ones.
  *
- * @param[in] pools  n_pools geometries, each with its own struct_size (all equal)
+ * @param[in] pools  n_pools geometries, at most PAGED_MAX_POOLS, each with its own struct_size (all equal)
  * @retval PAGED_ERR_INVALID      a geometry that cannot be, or a name twice
  * @retval PAGED_ERR_UNSUPPORTED  params has a join_token: there are no other members;
  *                                or a back end that this machine has not
@@ -290,6 +290,7 @@ struct paged_pool_info {
 	const char *device; /* of backend "cuda": the GPU, "GPU-8a1b..." as nvidia-smi -L says it; NULL: the host */
 	/** Of i8: one f32 for each token and head; elsewhere all zero. */
 	struct paged_plane_info k_scale, v_scale;
+	uint32_t number; /* PAGED_SEQ_POOL() of its sequences */
 };
 
 /**
@@ -311,15 +312,38 @@ enum paged_status paged_pool_get_info(const struct paged_pool *pool, struct page
 
 /*
  * Each of these is one request for the whole array, at most
- * PAGED_MAX_REQUEST_SEQS long, all or nothing.  Asking to change a sequence
- * promises that no work of this session on the affected pages is running.
+ * PAGED_MAX_REQUEST_SEQS long, of any pools, all or nothing.  A sequence's id
+ * names its pool (PAGED_SEQ_POOL); calls that are given a pool refuse the id of
+ * another one.  Asking to change a sequence promises that no work of this
+ * session on the affected pages is running.
  */
 
-/** paged_seq_create - n empty sequences, owned by this session; PAGED_ERR_FULL when slots run out */
-enum paged_status paged_seq_create(struct paged_pool *pool, size_t n, paged_seq_id *ids);
+/** A sequence to create. */
+struct paged_seq_params {
+	/** Of the client. */
+	struct paged_pool *pool;
+	/**
+	 * Shown by pagedctl; copied; UTF-8 without control characters, at most
+	 * PAGED_MAX_TAG bytes, PAGED_MAX_REQUEST_TAGS in all.  NULL: none.
+	 */
+	const char *tag;
+	/** Capacity to reserve at once. */
+	uint32_t n_tokens;
+	uint32_t reserved[5]; /* 0 */
+};
 
 /**
- * paged_seq_reserve - let sequence i hold at least n_tokens[i] tokens
+ * paged_seq_create - n sequences without tokens, owned by this session
+ *
+ * @param[out] ids  [n], written on PAGED_OK only
+ * @retval PAGED_ERR_FULL   a pool lacks slots or pages for all together
+ * @retval PAGED_ERR_LIMIT  n_tokens past the pool's max_length, or tags too long
+ */
+enum paged_status paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_params *params,
+				   paged_seq_id *ids);
+
+/**
+ * paged_seq_reserve - let each sequence hold at least n_tokens tokens
  *
  * Absolute, never shrinks: repeating it is harmless.
  * @retval PAGED_ERR_FULL   not enough pages for all together; none was taken
@@ -327,25 +351,17 @@ enum paged_status paged_seq_create(struct paged_pool *pool, size_t n, paged_seq_
  * @retval PAGED_ERR_STALE  an id names no live sequence
  * @retval PAGED_ERR_PERM   a sequence belongs to another session
  */
-enum paged_status paged_seq_reserve(struct paged_pool *pool, size_t n, const paged_seq_id *ids,
-				    const uint32_t *n_tokens);
+enum paged_status paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_item *items);
 
-/** One entry of paged_reserve(). */
-struct paged_reserve_item {
-	struct paged_pool *pool;
-	paged_seq_id seq;
-	uint32_t n_tokens;
-};
-
-/** paged_reserve - as paged_seq_reserve(), for sequences of several pools of one client at once */
-enum paged_status paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_item *items);
-
-/** paged_seq_truncate - keep n_tokens[i] tokens, give back whole pages past them; the sequence stays */
-enum paged_status paged_seq_truncate(struct paged_pool *pool, size_t n, const paged_seq_id *ids,
-				     const uint32_t *n_tokens);
+/**
+ * paged_seq_truncate - keep n_tokens tokens of each, give back whole pages past them; the sequences stay
+ *
+ * @retval PAGED_ERR_CAPACITY  n_tokens exceeds what the sequence has reserved
+ */
+enum paged_status paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items);
 
 /** paged_seq_erase - end the sequences; their ids are stale from now on */
-enum paged_status paged_seq_erase(struct paged_pool *pool, size_t n, const paged_seq_id *ids);
+enum paged_status paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids);
 
 struct paged_seq_info {
 	size_t struct_size;
@@ -361,6 +377,7 @@ struct paged_seq_info {
  *
  * @param[out] info    NULL: not wanted
  * @param[out] pages   the first min(n_max, n_pages) physical pages, in logical order; NULL with n_max 0
+ * @retval PAGED_ERR_INVALID  the id is another pool's
  * @retval PAGED_ERR_STALE  no live sequence has this id
  * @retval PAGED_ERR_AGAIN  the row is being changed just now
  */
@@ -461,6 +478,7 @@ struct paged_batch_row {
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity (reserve_ahead 0)
  * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() says
  *                             which rows to leave out; plan again without them
+ * @retval PAGED_ERR_INVALID   also: an id is another pool's
  * @retval PAGED_ERR_STALE     an id names no live sequence
  * @retval PAGED_ERR_LIMIT     more rows than max_rows, kv_len past max_length,
  *                             or on a GPU more query rows than max_q_tokens

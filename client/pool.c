@@ -6,15 +6,16 @@
 #include "client/map.h"
 #include "client/mods.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The daemon hangs up on what is no message, and a name with control characters makes it none. */
-static bool
-name_is_printable(const char *name)
+bool
+client_text_is_printable(const char *text)
 {
-	for (; *name != '\0'; name++)
-		if ((unsigned char)*name < 0x20 || *name == 0x7f)
+	for (; *text != '\0'; text++)
+		if ((unsigned char)*text < 0x20 || *text == 0x7f)
 			return false;
 	return true;
 }
@@ -32,7 +33,7 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
 	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
-	if (!name_is_printable(name))
+	if (!client_text_is_printable(name))
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has no control characters");
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
@@ -140,6 +141,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.max_length = pool->at.view.max_length,
 		.n_slots = pool->at.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
+		.number = pool->at.index,
 		.isa = pool->at.compute->isa(pool),
 		.device = pool->at.compute->device(pool),
 	};
@@ -149,6 +151,29 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+enum paged_status
+pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+{
+	struct paged_client *client = pool->client;
+	const struct paged_pool *other;
+	char name[PAGED_MAX_NAME + 16];
+
+	if (PAGED_SEQ_POOL(id) == pool->at.index && PAGED_SEQ_GENERATION(id) != 0)
+		return PAGED_OK;
+	if (PAGED_SEQ_GENERATION(id) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
+	client_lock(client);
+	for (other = client->pools; other != NULL && other->at.index != PAGED_SEQ_POOL(id); other = other->next)
+		;
+	if (other != NULL)
+		snprintf(name, sizeof(name), "%s", other->at.name);
+	else
+		snprintf(name, sizeof(name), "number %u", PAGED_SEQ_POOL(id));
+	client_unlock(client);
+	return paged_fail(error, PAGED_ERR_INVALID, "sequence " SEQ_FORMAT " is of pool %s, not of pool %s",
+			  SEQ_ARGS(id), name, pool->at.name);
 }
 
 enum paged_status

@@ -108,7 +108,6 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 	rpc->pending[rpc->n_pending++] = (struct rpc_pending){
 		.id = request->id,
 		.kind = request->kind,
-		.pool = request->kind == WIRE_CREATE ? request->create.pool : 0,
 		.waited = waited,
 	};
 	return PAGED_OK;
@@ -116,12 +115,9 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 
 /* The sequences of a create whose caller gave up. */
 static void
-create_undo(struct rpc *rpc, uint32_t pool, const struct wire_reply *reply)
+create_undo(struct rpc *rpc, const struct wire_reply *reply)
 {
-	struct wire_request erase = {
-		.kind = WIRE_ERASE,
-		.items = { .n = reply->ids.n, .seq = reply->ids.seq, .pool = &pool, .n_pools = 1 },
-	};
+	struct wire_request erase = { .kind = WIRE_ERASE, .erase = { .n = reply->ids.n, .ids = reply->ids.seq } };
 	struct paged_error error;
 	bool sent;
 
@@ -143,7 +139,7 @@ reply_settle(struct rpc *rpc, const struct rpc_pending *pending, const struct wi
 			paged_fail(&rpc->ahead, reply->status, "%s", reply->text);
 	}
 	if (pending->kind == WIRE_CREATE && reply->status == PAGED_OK && reply->kind == WIRE_REPLY_IDS)
-		create_undo(rpc, pending->pool, reply);
+		create_undo(rpc, reply);
 }
 
 /* Which request a reply answers; false: none that we know. */
@@ -312,9 +308,9 @@ rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kin
 }
 
 enum paged_status
-rpc_reserve_ahead(struct rpc *rpc, const struct wire_items *items, struct paged_error *error)
+rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	struct wire_request request = { .kind = WIRE_RESERVE, .items = *items };
+	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
 	enum paged_status status;
 
 	rpc_dispatch(rpc);

@@ -21,8 +21,7 @@
 struct rpc_pending {
 	uint64_t id;
 	enum wire_request_kind kind;
-	uint32_t pool; /* of a create */
-	bool waited;   /* somebody waits for the reply */
+	bool waited; /* somebody waits for the reply */
 };
 
 struct rpc {
@@ -59,7 +58,8 @@ enum paged_status rpc_call(struct rpc *rpc, struct wire_request *request, enum w
 			   struct wire_reply *reply, struct paged_error *error);
 
 /** rpc_reserve_ahead - as owner_ops.reserve_ahead: at most one is outstanding */
-enum paged_status rpc_reserve_ahead(struct rpc *rpc, const struct wire_items *items, struct paged_error *error);
+enum paged_status rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items,
+				    struct paged_error *error);
 
 /** rpc_dispatch - take in replies that are there; never blocks; free when none is outstanding */
 void rpc_dispatch(struct rpc *rpc);

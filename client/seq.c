@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What every request for an array must satisfy before the owner is asked. */
+/* What every request must satisfy before the owner is asked. */
 static enum paged_status
 request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 {
@@ -26,103 +26,100 @@ request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 	return PAGED_OK;
 }
 
-enum paged_status
-paged_seq_create(struct paged_pool *pool, size_t n, paged_seq_id *ids)
+static enum paged_status
+spec_in(const struct paged_client *client, size_t i, const struct paged_seq_params *params, struct seq_spec *spec,
+	size_t *tags_p, struct paged_error *error)
 {
-	struct paged_client *client = pool->client;
-	enum paged_status status = request_enter(client, n, ids != NULL);
+	const char *tag = params->tag != NULL ? params->tag : "";
+	size_t length = strnlen(tag, PAGED_MAX_TAG + 1);
+
+	if (params->pool == NULL || params->pool->client != client)
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].pool is no pool of this client", i);
+	for (size_t w = 0; w < sizeof(params->reserved) / sizeof(params->reserved[0]); w++)
+		if (params->reserved[w] != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
+	if (length > PAGED_MAX_TAG)
+		return paged_fail(error, PAGED_ERR_LIMIT, "params[%zu].tag has more than %u bytes", i, PAGED_MAX_TAG);
+	if (!client_text_is_printable(tag))
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].tag has control characters", i);
+	*tags_p += length;
+	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",
+				  PAGED_MAX_REQUEST_TAGS);
+	*spec = (struct seq_spec){ .pool = params->pool->at.index, .n_tokens = params->n_tokens, .tag = tag };
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_params *params, paged_seq_id *ids)
+{
+	enum paged_status status = request_enter(client, n, params != NULL && ids != NULL);
 	struct paged_error error;
+	struct seq_spec *specs;
+	size_t tags = 0;
 
 	if (status != PAGED_OK)
 		return status;
-	client_lock(client);
-	status = client->owner->ops->create(client->owner, pool->at.index, (uint32_t)n, ids, &error);
-	client_unlock(client);
+	specs = calloc(n, sizeof(*specs));
+	if (specs == NULL)
+		return client_failf(client, PAGED_ERR_NOMEM, "no memory for a request of %zu sequences", n);
+	for (size_t i = 0; i < n && status == PAGED_OK; i++)
+		status = spec_in(client, i, &params[i], &specs[i], &tags, &error);
+	if (status == PAGED_OK) {
+		client_lock(client);
+		status = client->owner->ops->create(client->owner, (uint32_t)n, specs, ids, &error);
+		client_unlock(client);
+	}
+	free(specs);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
-typedef enum paged_status (*items_fn)(struct owner *owner, const struct wire_items *items, struct paged_error *error);
+typedef enum paged_status (*change_fn)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				       struct paged_error *error);
 
 static enum paged_status
-request_items(struct paged_client *client, items_fn ask, const struct wire_items *items)
+request_change(struct paged_client *client, change_fn change, size_t n, const struct paged_seq_item *items)
 {
 	enum paged_status status;
 	struct paged_error error;
 
+	for (size_t i = 0; i < n; i++)
+		if (items[i].reserved != 0)
+			return client_failf(client, PAGED_ERR_INVALID, "items[%zu].reserved is not zero", i);
 	client_lock(client);
-	status = ask(client->owner, items, &error);
+	status = change(client->owner, (uint32_t)n, items, &error);
 	client_unlock(client);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
-/* The caller's arrays of one pool, as they are. */
-static struct wire_items
-items_of(const struct paged_pool *pool, size_t n, const paged_seq_id *ids, const uint32_t *n_tokens)
-{
-	return (struct wire_items){
-		.n = (uint32_t)n, .seq = ids, .tokens = n_tokens, .pool = &pool->at.index, .n_pools = 1
-	};
-}
-
 enum paged_status
-paged_seq_reserve(struct paged_pool *pool, size_t n, const paged_seq_id *ids, const uint32_t *n_tokens)
-{
-	struct paged_client *client = pool->client;
-	struct wire_items items = items_of(pool, n, ids, n_tokens);
-	enum paged_status status = request_enter(client, n, ids != NULL && n_tokens != NULL);
-
-	return status == PAGED_OK ? request_items(client, client->owner->ops->reserve, &items) : status;
-}
-
-enum paged_status
-paged_seq_truncate(struct paged_pool *pool, size_t n, const paged_seq_id *ids, const uint32_t *n_tokens)
-{
-	struct paged_client *client = pool->client;
-	struct wire_items items = items_of(pool, n, ids, n_tokens);
-	enum paged_status status = request_enter(client, n, ids != NULL && n_tokens != NULL);
-
-	return status == PAGED_OK ? request_items(client, client->owner->ops->truncate, &items) : status;
-}
-
-enum paged_status
-paged_seq_erase(struct paged_pool *pool, size_t n, const paged_seq_id *ids)
-{
-	struct paged_client *client = pool->client;
-	struct wire_items items = items_of(pool, n, ids, NULL);
-	enum paged_status status = request_enter(client, n, ids != NULL);
-
-	return status == PAGED_OK ? request_items(client, client->owner->ops->erase, &items) : status;
-}
-
-enum paged_status
-paged_reserve(struct paged_client *client, size_t n, const struct paged_reserve_item *items)
+paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_item *items)
 {
 	enum paged_status status = request_enter(client, n, items != NULL);
-	struct wire_items request;
-	uint32_t *tokens, *pool;
-	uint64_t *seq;
+
+	return status != PAGED_OK ? status : request_change(client, client->owner->ops->reserve, n, items);
+}
+
+enum paged_status
+paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items)
+{
+	enum paged_status status = request_enter(client, n, items != NULL);
+
+	return status != PAGED_OK ? status : request_change(client, client->owner->ops->truncate, n, items);
+}
+
+enum paged_status
+paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
+{
+	enum paged_status status = request_enter(client, n, ids != NULL);
+	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	for (size_t i = 0; i < n; i++)
-		if (items[i].pool == NULL || items[i].pool->client != client)
-			return client_failf(client, PAGED_ERR_INVALID, "item %zu names no pool of this client", i);
-	seq = malloc(n * (sizeof(*seq) + sizeof(*tokens) + sizeof(*pool)));
-	if (seq == NULL)
-		return client_failf(client, PAGED_ERR_NOMEM, "no memory for a request of %zu sequences", n);
-	tokens = (uint32_t *)(seq + n);
-	pool = tokens + n;
-	for (size_t i = 0; i < n; i++) {
-		seq[i] = items[i].seq;
-		tokens[i] = items[i].n_tokens;
-		pool[i] = items[i].pool->at.index;
-	}
-	request = (struct wire_items){
-		.n = (uint32_t)n, .seq = seq, .tokens = tokens, .pool = pool, .n_pools = (uint32_t)n
-	};
-	status = request_items(client, client->owner->ops->reserve, &request);
-	free(seq);
-	return status;
+	client_lock(client);
+	status = client->owner->ops->erase(client->owner, (uint32_t)n, ids, &error);
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
 static enum paged_status
@@ -156,7 +153,9 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 		return status;
 	if (pages == NULL && n_max > 0)
 		return client_failf(client, PAGED_ERR_INVALID, "pages is NULL but n_max is %zu", n_max);
-	status = seq_read(pool, seq, &look, pages, n_max, &error);
+	status = pool_check_seq(pool, seq, &error);
+	if (status == PAGED_OK)
+		status = seq_read(pool, seq, &look, pages, n_max, &error);
 	if (status == PAGED_OK && info != NULL) {
 		ours = (struct paged_seq_info){
 			.owner = look.owner,

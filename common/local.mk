@@ -8,5 +8,6 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 	%D%/paged_types.h \
 	%D%/region.c \
 	%D%/region.h \
+	%D%/sequence.h \
 	%D%/status.c \
 	%D%/status.h

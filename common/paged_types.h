@@ -81,15 +81,27 @@ enum paged_dtype {
 };
 
 /**
- * A sequence of one pool in one life of the daemon: slot in the low 32
- * bits, generation in the high 32.  Printed as "slot.generation".
- * 0 is never a sequence.
+ * A sequence in one life of the daemon: its generation in the high 32 bits,
+ * the number of its pool in the next 8, its slot in the low 24.  Printed as
+ * "slot.generation" where the pool is named.  0 is never a sequence.
  */
 typedef uint64_t paged_seq_id;
 
-#define PAGED_SEQ_SLOT(id) ((uint32_t)(id))
+#define PAGED_SEQ(generation, pool, slot) ((paged_seq_id)(generation) << 32 | (uint32_t)(pool) << 24 | (uint32_t)(slot))
+#define PAGED_SEQ_SLOT(id) ((uint32_t)(id)&0xffffffu)
+#define PAGED_SEQ_POOL(id) ((uint32_t)(id) >> 24)
 #define PAGED_SEQ_GENERATION(id) ((uint32_t)((uint64_t)(id) >> 32))
 
+/** A sequence of a request, and tokens: to have room for, or to keep. */
+struct paged_seq_item {
+	paged_seq_id seq;
+	uint32_t n_tokens;
+	uint32_t reserved; /* 0 */
+};
+
+/** Most pools of a daemon or an embedded client, and most sequences of a pool: what an id has bits for. */
+#define PAGED_MAX_POOLS 256u
+#define PAGED_MAX_SLOTS (1u << 24)
 /** Most sequences that one request may name. */
 #define PAGED_MAX_REQUEST_SEQS 4096u
 /** Most rows of a block mask that the owner builds. */
@@ -98,6 +110,9 @@ typedef uint64_t paged_seq_id;
 #define PAGED_MAX_PAGE_SIZE 256u
 /** Longest pool name, without the terminating zero. */
 #define PAGED_MAX_NAME 63u
+/** Longest tag of a sequence, without the terminating zero, and of all tags of one request together. */
+#define PAGED_MAX_TAG 31u
+#define PAGED_MAX_REQUEST_TAGS 8192u
 /** Largest head dimension. */
 #define PAGED_MAX_DIM 576u
 

@@ -17,8 +17,9 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 {
 	uint64_t entries, slots_size, pages_size, rows_size, at;
 
-	if (params->n_pages == 0 || params->n_slots == 0 || params->page_size == 0 || params->max_length == 0 ||
-	    params->n_pages >= REGION_PAGE_QUARANTINED || params->page_size > PAGED_MAX_PAGE_SIZE)
+	if (params->n_pages == 0 || params->n_slots == 0 || params->n_slots > PAGED_MAX_SLOTS ||
+	    params->page_size == 0 || params->max_length == 0 || params->n_pages >= REGION_PAGE_QUARANTINED ||
+	    params->page_size > PAGED_MAX_PAGE_SIZE)
 		return false;
 	entries = ((uint64_t)params->max_length + params->page_size - 1) / params->page_size;
 	/* A full row's capacity must fit its field. */
@@ -132,6 +133,7 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 		.pages_offset = header->pages_offset,
 		.rows_offset = header->rows_offset,
 		.row_stride = header->row_stride,
+		.pool = header->pool,
 		.n_slots = header->n_slots,
 		.n_pages = header->n_pages,
 		.slot_stride = header->slot_stride,
@@ -149,7 +151,7 @@ region_look_begin(const struct region_view *view, paged_seq_id id, struct region
 	const struct region_slot *slot;
 	uint32_t generation;
 
-	if (PAGED_SEQ_SLOT(id) >= view->n_slots || PAGED_SEQ_GENERATION(id) == 0)
+	if (PAGED_SEQ_SLOT(id) >= view->n_slots || PAGED_SEQ_GENERATION(id) == 0 || PAGED_SEQ_POOL(id) != view->pool)
 		return REGION_STALE;
 	slot = region_slot(view, PAGED_SEQ_SLOT(id));
 	look->version = atomic_load_explicit(&slot->version, memory_order_acquire);

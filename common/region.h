@@ -134,7 +134,7 @@ struct region_view {
 	const uint8_t *base;
 	const struct region_header *header;
 	uint64_t slots_offset, pages_offset, rows_offset, row_stride;
-	uint32_t n_slots, n_pages, slot_stride, page_stride, row_entries, page_size, max_length;
+	uint32_t pool, n_slots, n_pages, slot_stride, page_stride, row_entries, page_size, max_length;
 };
 
 /**
@@ -179,7 +179,7 @@ struct region_look {
 enum region_result {
 	REGION_READ,  /* the look is consistent */
 	REGION_BUSY,  /* being replaced: look again, a bounded number of times */
-	REGION_STALE, /* the id names no live sequence */
+	REGION_STALE, /* the id names no live sequence of this pool */
 };
 
 /**

@@ -42,7 +42,6 @@ struct rpc {
 	struct wire_arena request_arena, reply_arena;
 	union { /* of the request being served */
 		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
-		struct core_item items[PAGED_MAX_REQUEST_SEQS];
 		uint32_t pages[WIRE_TABLE_MAX];
 		struct wire_pool_report pools[WIRE_LIST_MAX];
 		struct wire_session_report sessions[WIRE_LIST_MAX];

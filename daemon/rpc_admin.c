@@ -139,17 +139,18 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 }
 
 static enum paged_status
-sequence_report(const struct daemon *daemon, uint32_t pool, paged_seq_id id, struct wire_sequence_report *report,
+sequence_report(const struct daemon *daemon, paged_seq_id id, struct wire_sequence_report *report,
 		struct paged_error *error)
 {
+	uint32_t pool = PAGED_SEQ_POOL(id);
 	const struct region_view *view = core_pool_view(daemon->core, pool);
 	const struct session *session;
 	const struct member *first;
 	struct region_look look;
 
-	if (PAGED_SEQ_SLOT(id) >= view->n_slots || region_look_begin(view, id, &look) != REGION_READ)
-		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence %u.%u",
-				  daemon->pools.pool[pool].config->name, PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id));
+	if (region_look_begin(view, id, &look) != REGION_READ)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT,
+				  daemon->pools.pool[pool].config->name, SEQ_ARGS(id));
 	*report = (struct wire_sequence_report){
 		.seq = id,
 		.session = look.owner,
@@ -157,6 +158,7 @@ sequence_report(const struct daemon *daemon, uint32_t pool, paged_seq_id id, str
 		.capacity = look.capacity,
 		.n_pages = look.capacity / view->page_size,
 	};
+	snprintf(report->tag, sizeof(report->tag), "%s", core_seq_tag(daemon->core, id));
 	session = session_find(&daemon->members, look.owner);
 	first = session ? TAILQ_FIRST(&session->members) : NULL;
 	if (first != NULL && first->first) {
@@ -179,7 +181,7 @@ rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_requ
 	if (status != PAGED_OK)
 		return status;
 	while (n < WIRE_LIST_MAX && core_seq_next(rpc->daemon->core, pool, slot, end, &id)) {
-		status = sequence_report(rpc->daemon, pool, id, &rpc->scratch.sequences[n++], error);
+		status = sequence_report(rpc->daemon, id, &rpc->scratch.sequences[n++], error);
 		if (status != PAGED_OK)
 			return status;
 		slot = PAGED_SEQ_SLOT(id) + 1;
@@ -198,12 +200,12 @@ enum paged_status
 rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	      struct paged_error *error)
 {
-	uint32_t pool = request->get_table.pool, from = request->get_table.from_entry, n, n_pages;
+	uint32_t pool = PAGED_SEQ_POOL(request->get_table.seq), from = request->get_table.from_entry, n, n_pages;
 	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
 	const _Atomic uint32_t *row;
 
 	if (status == PAGED_OK)
-		status = sequence_report(rpc->daemon, pool, request->get_table.seq, &reply->table.sequence, error);
+		status = sequence_report(rpc->daemon, request->get_table.seq, &reply->table.sequence, error);
 	if (status != PAGED_OK)
 		return status;
 	row = region_row(core_pool_view(rpc->daemon->core, pool), PAGED_SEQ_SLOT(request->get_table.seq));

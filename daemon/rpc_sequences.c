@@ -7,11 +7,14 @@ enum paged_status
 rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	   struct paged_error *error)
 {
-	uint32_t pool = request->create.pool, n = request->create.n;
-	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
+	const struct seq_spec *specs = request->create.specs;
+	enum paged_status status = PAGED_OK;
+	uint32_t n = request->create.n;
 
+	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
+		status = rpc_pool_check(rpc->daemon, member, specs[i].pool, error);
 	if (status == PAGED_OK)
-		status = core_seq_create(rpc->daemon->core, member->session->id, pool, n, rpc->scratch.ids, error);
+		status = core_seq_create(rpc->daemon->core, member->session->id, n, specs, rpc->scratch.ids, error);
 	if (status != PAGED_OK)
 		return status;
 	reply->kind = WIRE_REPLY_IDS;
@@ -20,60 +23,51 @@ rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *re
 	return PAGED_OK;
 }
 
-/* The parallel arrays of the wire as the core takes them; every pool checked. */
 static enum paged_status
-items_take(struct rpc *rpc, const struct member *member, const struct wire_items *items, struct paged_error *error)
-{
-	enum paged_status status;
-
-	for (uint32_t i = 0; i < items->n_pools; i++) {
-		status = rpc_pool_check(rpc->daemon, member, items->pool[i], error);
-		if (status != PAGED_OK)
-			return status;
-	}
-	for (uint32_t i = 0; i < items->n; i++)
-		rpc->scratch.items[i] = (struct core_item){
-			.pool = items->pool[items->n_pools == 1 ? 0 : i],
-			.tokens = items->tokens ? items->tokens[i] : 0,
-			.seq = items->seq[i],
-		};
-	return PAGED_OK;
-}
-
-typedef enum paged_status (*core_verb_fn)(struct core *core, uint32_t session, uint32_t n,
-					  const struct core_item *items, struct paged_error *error);
-
-static enum paged_status
-items_serve(struct rpc *rpc, const struct member *member, const struct wire_items *items, core_verb_fn verb,
+items_check(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
 	    struct paged_error *error)
 {
-	enum paged_status status = items_take(rpc, member, items, error);
+	enum paged_status status = PAGED_OK;
 
-	if (status != PAGED_OK)
-		return status;
-	return verb(rpc->daemon->core, member->session->id, items->n, rpc->scratch.items, error);
+	for (uint32_t i = 0; i < request->change.n && status == PAGED_OK; i++)
+		status = rpc_pool_check(rpc->daemon, member, PAGED_SEQ_POOL(request->change.items[i].seq), error);
+	return status;
 }
 
 enum paged_status
 rpc_reserve(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	    struct paged_error *error)
 {
+	enum paged_status status = items_check(rpc, member, request, error);
+
 	(void)reply;
-	return items_serve(rpc, member, &request->items, core_seq_reserve, error);
+	return status != PAGED_OK ? status
+				  : core_seq_reserve(rpc->daemon->core, member->session->id, request->change.n,
+						     request->change.items, error);
 }
 
 enum paged_status
 rpc_truncate(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	     struct paged_error *error)
 {
+	enum paged_status status = items_check(rpc, member, request, error);
+
 	(void)reply;
-	return items_serve(rpc, member, &request->items, core_seq_truncate, error);
+	return status != PAGED_OK ? status
+				  : core_seq_truncate(rpc->daemon->core, member->session->id, request->change.n,
+						      request->change.items, error);
 }
 
 enum paged_status
 rpc_erase(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	  struct paged_error *error)
 {
+	enum paged_status status = PAGED_OK;
+
 	(void)reply;
-	return items_serve(rpc, member, &request->items, core_seq_erase, error);
+	for (uint32_t i = 0; i < request->erase.n && status == PAGED_OK; i++)
+		status = rpc_pool_check(rpc->daemon, member, PAGED_SEQ_POOL(request->erase.ids[i]), error);
+	return status != PAGED_OK ? status
+				  : core_seq_erase(rpc->daemon->core, member->session->id, request->erase.n,
+						   request->erase.ids, error);
 }

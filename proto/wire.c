@@ -76,19 +76,27 @@ wire_pack(const ProtobufCMessage *message, uint8_t *buffer, size_t buffer_size)
 /* Fields */
 
 enum paged_status
-wire_text_copy(char *to, size_t to_size, const char *from, const char *what, struct paged_error *error)
+wire_text_check(const char *from, size_t max, const char *what, struct paged_error *error)
 {
 	size_t length = strlen(from);
 
-	if (length >= to_size)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, the most are %zu", what, length,
-				  to_size - 1);
+	if (length > max)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, the most are %zu", what, length, max);
 	/* Names are printed in logs and on terminals. */
 	for (size_t i = 0; i < length; i++)
 		if ((unsigned char)from[i] < 0x20 || from[i] == 0x7f)
 			return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has a control character at byte %zu", what, i);
-	memcpy(to, from, length + 1);
 	return PAGED_OK;
+}
+
+enum paged_status
+wire_text_copy(char *to, size_t to_size, const char *from, const char *what, struct paged_error *error)
+{
+	enum paged_status status = wire_text_check(from, to_size - 1, what, error);
+
+	if (status == PAGED_OK)
+		strcpy(to, from);
+	return status;
 }
 
 enum paged_status

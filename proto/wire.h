@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #include "common/mask_request.h"
+#include "common/sequence.h"
 #include "common/status.h"
 
 #define WIRE_VERSION_MAJOR 1u
@@ -195,15 +196,6 @@ enum wire_request_kind {
 	WIRE_N_REQUESTS
 };
 
-/** Parallel arrays; parse guarantees their lengths. */
-struct wire_items {
-	uint32_t n;             /* 1 to PAGED_MAX_REQUEST_SEQS */
-	const uint64_t *seq;    /* [n] */
-	const uint32_t *tokens; /* [n]; NULL for erase */
-	const uint32_t *pool;   /* [n_pools]: one for all, or n */
-	uint32_t n_pools;       /* 1 or n */
-};
-
 /** A part of an array, which its owner checks. */
 struct wire_array_part {
 	char name[MASK_MAX_NAME + 1];
@@ -219,10 +211,19 @@ struct wire_request {
 	uint64_t id;
 	enum wire_request_kind kind;
 	union {
+		/* Of 1 to PAGED_MAX_REQUEST_SEQS sequences. */
 		struct {
-			uint32_t pool, n; /* n: 1 to PAGED_MAX_REQUEST_SEQS */
+			uint32_t n;
+			const struct seq_spec *specs;
 		} create;
-		struct wire_items items; /* reserve, truncate, erase */
+		struct {
+			uint32_t n;
+			const struct paged_seq_item *items;
+		} change; /* reserve, truncate */
+		struct {
+			uint32_t n;
+			const paged_seq_id *ids;
+		} erase;
 		struct {
 			uint32_t after_session, after_member;
 		} get_sessions;
@@ -230,8 +231,8 @@ struct wire_request {
 			uint32_t pool, from_slot;
 		} get_sequences;
 		struct {
-			uint32_t pool, from_entry;
-			uint64_t seq;
+			uint32_t from_entry;
+			paged_seq_id seq;
 		} get_table;
 		struct {
 			uint32_t pool;
@@ -273,6 +274,7 @@ struct wire_sequence_report {
 	uint64_t seq;
 	uint32_t session, pid, length, capacity, n_pages;
 	char name[PAGED_MAX_NAME + 1];
+	char tag[PAGED_MAX_TAG + 1];
 };
 
 enum wire_reply_kind {

@@ -83,6 +83,7 @@ sequence_put(Paged__V1__SequenceReport *to, const struct wire_sequence_report *f
 	to->capacity = from->capacity;
 	to->n_pages = from->n_pages;
 	to->name = (char *)from->name;
+	to->tag = (char *)from->tag;
 }
 
 static bool
@@ -315,6 +316,8 @@ sessions_parse(const Paged__V1__Sessions *from, struct wire_arena *arena, struct
 static enum paged_status
 sequence_parse(const Paged__V1__SequenceReport *from, struct wire_sequence_report *to, struct paged_error *error)
 {
+	enum paged_status status;
+
 	if (from == NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "a table without its sequence");
 	*to = (struct wire_sequence_report){
@@ -325,7 +328,10 @@ sequence_parse(const Paged__V1__SequenceReport *from, struct wire_sequence_repor
 		.capacity = from->capacity,
 		.n_pages = from->n_pages,
 	};
-	return wire_text_copy(to->name, sizeof(to->name), from->name, "sequence: name", error);
+	status = wire_text_copy(to->name, sizeof(to->name), from->name, "sequence: name", error);
+	if (status == PAGED_OK)
+		status = wire_text_copy(to->tag, sizeof(to->tag), from->tag, "sequence: tag", error);
+	return status;
 }
 
 static enum paged_status

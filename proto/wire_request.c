@@ -4,16 +4,43 @@
 
 #include "proto/wire_internal.h"
 
-static void
-items_put(Paged__V1__SeqItems *to, const struct wire_items *from)
+static bool
+create_put(Paged__V1__SeqCreate *to, const struct wire_request *request, struct wire_arena *arena)
 {
-	paged__v1__seq_items__init(to);
-	to->n_seq = from->n;
-	to->seq = (uint64_t *)from->seq;
-	to->n_tokens = from->tokens != NULL ? from->n : 0;
-	to->tokens = (uint32_t *)from->tokens;
-	to->n_pool = from->n_pools;
-	to->pool = (uint32_t *)from->pool;
+	uint32_t n = request->create.n;
+	Paged__V1__SeqSpec *specs = wire_arena_alloc(arena, n * sizeof(*specs));
+
+	to->sequence = wire_arena_alloc(arena, n * sizeof(*to->sequence));
+	if (specs == NULL || to->sequence == NULL)
+		return false;
+	to->n_sequence = n;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct seq_spec *from = &request->create.specs[i];
+
+		paged__v1__seq_spec__init(&specs[i]);
+		specs[i].pool = from->pool;
+		specs[i].n_tokens = from->n_tokens;
+		specs[i].tag = (char *)from->tag;
+		to->sequence[i] = &specs[i];
+	}
+	return true;
+}
+
+static bool
+items_put(Paged__V1__SeqItems *to, const struct wire_request *request, struct wire_arena *arena)
+{
+	uint32_t n = request->change.n;
+
+	to->seq = wire_arena_alloc(arena, n * sizeof(*to->seq));
+	to->n_tokens = wire_arena_alloc(arena, n * sizeof(*to->n_tokens));
+	if (to->seq == NULL || to->n_tokens == NULL)
+		return false;
+	to->n_seq = to->n_n_tokens = n;
+	for (uint32_t i = 0; i < n; i++) {
+		to->seq[i] = request->change.items[i].seq;
+		to->n_tokens[i] = request->change.items[i].n_tokens;
+	}
+	return true;
 }
 
 size_t
@@ -22,7 +49,8 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 	Paged__V1__Request message = PAGED__V1__REQUEST__INIT;
 	Paged__V1__Ping ping = PAGED__V1__PING__INIT;
 	Paged__V1__SeqCreate create = PAGED__V1__SEQ_CREATE__INIT;
-	Paged__V1__SeqItems items;
+	Paged__V1__SeqItems items = PAGED__V1__SEQ_ITEMS__INIT;
+	Paged__V1__SeqIds ids = PAGED__V1__SEQ_IDS__INIT;
 	Paged__V1__GetStatus get_status = PAGED__V1__GET_STATUS__INIT;
 	Paged__V1__GetPools get_pools = PAGED__V1__GET_POOLS__INIT;
 	Paged__V1__GetSessions get_sessions = PAGED__V1__GET_SESSIONS__INIT;
@@ -42,25 +70,28 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 		message.ping = &ping;
 		break;
 	case WIRE_CREATE:
-		create.pool = request->create.pool;
-		create.n = request->create.n;
+		if (!create_put(&create, request, arena))
+			return 0;
 		message.body_case = PAGED__V1__REQUEST__BODY_CREATE;
 		message.create = &create;
 		break;
 	case WIRE_RESERVE:
-		items_put(&items, &request->items);
+		if (!items_put(&items, request, arena))
+			return 0;
 		message.body_case = PAGED__V1__REQUEST__BODY_RESERVE;
 		message.reserve = &items;
 		break;
 	case WIRE_TRUNCATE:
-		items_put(&items, &request->items);
+		if (!items_put(&items, request, arena))
+			return 0;
 		message.body_case = PAGED__V1__REQUEST__BODY_TRUNCATE;
 		message.truncate = &items;
 		break;
 	case WIRE_ERASE:
-		items_put(&items, &request->items);
+		ids.n_seq = request->erase.n;
+		ids.seq = (uint64_t *)request->erase.ids;
 		message.body_case = PAGED__V1__REQUEST__BODY_ERASE;
-		message.erase = &items;
+		message.erase = &ids;
 		break;
 	case WIRE_GET_STATUS:
 		message.body_case = PAGED__V1__REQUEST__BODY_GET_STATUS;
@@ -83,7 +114,6 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 		message.get_sequences = &get_sequences;
 		break;
 	case WIRE_GET_TABLE:
-		get_table.pool = request->get_table.pool;
 		get_table.seq = request->get_table.seq;
 		get_table.from_entry = request->get_table.from_entry;
 		message.body_case = PAGED__V1__REQUEST__BODY_GET_TABLE;
@@ -127,26 +157,72 @@ wire_request_pack(const struct wire_request *request, struct wire_arena *arena, 
 	return wire_pack(&message.base, buffer, buffer_size);
 }
 
-/* The three arrays agree in length. */
 static enum paged_status
-items_parse(const Paged__V1__SeqItems *from, bool has_tokens, struct wire_items *items, struct paged_error *error)
+count_check(size_t n, struct paged_error *error)
 {
-	if (from->n_seq == 0 || from->n_seq > PAGED_MAX_REQUEST_SEQS)
+	if (n == 0 || n > PAGED_MAX_REQUEST_SEQS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "a request names 1 to %u sequences, not %zu",
-				  PAGED_MAX_REQUEST_SEQS, from->n_seq);
-	if (from->n_tokens != (has_tokens ? from->n_seq : 0))
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu token counts for %zu sequences", from->n_tokens,
-				  from->n_seq);
-	if (from->n_pool != 1 && from->n_pool != from->n_seq)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu pools for %zu sequences", from->n_pool, from->n_seq);
-	*items = (struct wire_items){
-		.n = (uint32_t)from->n_seq,
-		.seq = from->seq,
-		.tokens = has_tokens ? from->tokens : NULL,
-		.pool = from->pool,
-		.n_pools = (uint32_t)from->n_pool,
-	};
+				  PAGED_MAX_REQUEST_SEQS, n);
 	return PAGED_OK;
+}
+
+static enum paged_status
+no_room(struct paged_error *error)
+{
+	return paged_fail(error, PAGED_ERR_PROTOCOL, "request needs more than the message arena");
+}
+
+static enum paged_status
+create_parse(const Paged__V1__SeqCreate *from, struct wire_arena *arena, struct wire_request *request,
+	     struct paged_error *error)
+{
+	enum paged_status status = count_check(from->n_sequence, error);
+	struct seq_spec *specs;
+
+	if (status != PAGED_OK)
+		return status;
+	specs = wire_arena_alloc(arena, from->n_sequence * sizeof(*specs));
+	if (specs == NULL)
+		return no_room(error);
+	request->create.n = (uint32_t)from->n_sequence;
+	request->create.specs = specs;
+	for (size_t i = 0; i < from->n_sequence && status == PAGED_OK; i++) {
+		const Paged__V1__SeqSpec *spec = from->sequence[i];
+
+		specs[i] = (struct seq_spec){ .pool = spec->pool, .n_tokens = spec->n_tokens, .tag = spec->tag };
+		status = wire_text_check(spec->tag, PAGED_MAX_TAG, "create: tag", error);
+	}
+	return status;
+}
+
+static enum paged_status
+items_parse(const Paged__V1__SeqItems *from, struct wire_arena *arena, struct wire_request *request,
+	    struct paged_error *error)
+{
+	enum paged_status status = count_check(from->n_seq, error);
+	struct paged_seq_item *items;
+
+	if (status != PAGED_OK)
+		return status;
+	if (from->n_n_tokens != from->n_seq)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu token counts for %zu sequences", from->n_n_tokens,
+				  from->n_seq);
+	items = wire_arena_alloc(arena, from->n_seq * sizeof(*items));
+	if (items == NULL)
+		return no_room(error);
+	for (size_t i = 0; i < from->n_seq; i++)
+		items[i] = (struct paged_seq_item){ .seq = from->seq[i], .n_tokens = from->n_tokens[i] };
+	request->change.n = (uint32_t)from->n_seq;
+	request->change.items = items;
+	return PAGED_OK;
+}
+
+static enum paged_status
+ids_parse(const Paged__V1__SeqIds *from, struct wire_request *request, struct paged_error *error)
+{
+	request->erase.n = (uint32_t)from->n_seq;
+	request->erase.ids = from->seq;
+	return count_check(from->n_seq, error);
 }
 
 static enum paged_status
@@ -159,21 +235,16 @@ body_parse(const Paged__V1__Request *from, struct wire_arena *arena, struct wire
 		return PAGED_OK;
 	case PAGED__V1__REQUEST__BODY_CREATE:
 		request->kind = WIRE_CREATE;
-		request->create.pool = from->create->pool;
-		request->create.n = from->create->n;
-		if (from->create->n == 0 || from->create->n > PAGED_MAX_REQUEST_SEQS)
-			return paged_fail(error, PAGED_ERR_LIMIT, "a request creates 1 to %u sequences, not %u",
-					  PAGED_MAX_REQUEST_SEQS, from->create->n);
-		return PAGED_OK;
+		return create_parse(from->create, arena, request, error);
 	case PAGED__V1__REQUEST__BODY_RESERVE:
 		request->kind = WIRE_RESERVE;
-		return items_parse(from->reserve, true, &request->items, error);
+		return items_parse(from->reserve, arena, request, error);
 	case PAGED__V1__REQUEST__BODY_TRUNCATE:
 		request->kind = WIRE_TRUNCATE;
-		return items_parse(from->truncate, true, &request->items, error);
+		return items_parse(from->truncate, arena, request, error);
 	case PAGED__V1__REQUEST__BODY_ERASE:
 		request->kind = WIRE_ERASE;
-		return items_parse(from->erase, false, &request->items, error);
+		return ids_parse(from->erase, request, error);
 	case PAGED__V1__REQUEST__BODY_GET_STATUS:
 		request->kind = WIRE_GET_STATUS;
 		return PAGED_OK;
@@ -192,7 +263,6 @@ body_parse(const Paged__V1__Request *from, struct wire_arena *arena, struct wire
 		return PAGED_OK;
 	case PAGED__V1__REQUEST__BODY_GET_TABLE:
 		request->kind = WIRE_GET_TABLE;
-		request->get_table.pool = from->get_table->pool;
 		request->get_table.seq = from->get_table->seq;
 		request->get_table.from_entry = from->get_table->from_entry;
 		return PAGED_OK;

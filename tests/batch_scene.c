@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "tests/reference.h"
+#include "tests/sequences.h"
 
 #define ok(scene, call)                                                                    \
 	do {                                                                               \
@@ -272,8 +273,8 @@ scene_open(struct scene *scene, const struct scene_params *params)
 	scene_ok(scene, paged_batch_stream(scene->batch, scene->stream));
 	if (params->n_rows == 0)
 		return;
-	scene_ok(scene, paged_seq_create(scene->pool, params->n_rows, scene->seq));
-	scene_ok(scene, paged_seq_reserve(scene->pool, params->n_rows, scene->seq, n_tokens));
+	scene_ok(scene, seqs_create(scene->client, scene->pool, params->n_rows, scene->seq));
+	scene_ok(scene, seqs_reserve(scene->client, params->n_rows, scene->seq, n_tokens));
 	scene->out = scene_tensor(scene, params->q, scene->total_q, params->q_heads, params->v_dim);
 	scene->lse = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
 	scene->max_score = scene_put(scene, NULL, (scene->total_q * params->q_heads + 1) * sizeof(float));
@@ -311,11 +312,11 @@ scene_write(struct scene *scene, uint32_t row, uint32_t from, uint32_t to)
 		scene_ok(scene, paged_batch_plan(scene->batch, 1,
 						 &(struct paged_batch_row){
 							 .seq = scene->seq[row], .q_len = end - at, .kv_len = end }));
-		scene_ok(scene, paged_append(scene->batch, SCENE_LAYER, &k, v.data != NULL ? &v : NULL,
-					     &(struct paged_append_params){
-						     .struct_size = sizeof(struct paged_append_params),
-						     .k_scale = scene->k_scale,
-						     .v_scale = scene->v_scale }));
+		scene_ok(scene,
+			 paged_append(scene->batch, SCENE_LAYER, &k, v.data != NULL ? &v : NULL,
+				      &(struct paged_append_params){ .struct_size = sizeof(struct paged_append_params),
+								     .k_scale = scene->k_scale,
+								     .v_scale = scene->v_scale }));
 	}
 }
 
@@ -395,7 +396,8 @@ line_check(const struct scene *scene, const struct results *results, uint32_t r,
 	size_t at = (size_t)packed * p->q_heads + h;
 
 	reference_attend(line, &expected);
-	/* Tensor cores take weights in the pool's dtype, or in the half that pools of bytes do; values are at most 1. */
+	/* Tensor cores take weights in the pool's dtype, or in the half that pools of bytes do; values are at most 1.
+	 */
 	if (p->pool == PAGED_I8)
 		weights = PAGED_BF16;
 	else if (!paged_dtype_is_tensor(p->pool))

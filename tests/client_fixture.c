@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/client_fixture.h"
+#include "tests/sequences.h"
 
 const struct paged_pool_params small_pool = {
 	.struct_size = sizeof(small_pool),
@@ -35,9 +36,9 @@ sequence_of(uint32_t n_tokens)
 {
 	paged_seq_id id = 0;
 
-	done(paged_seq_create(pool, 1, &id));
+	done(seqs_create(client, pool, 1, &id));
 	if (n_tokens > 0)
-		done(paged_seq_reserve(pool, 1, &id, &n_tokens));
+		done(seqs_reserve(client, 1, &id, &n_tokens));
 	return id;
 }
 

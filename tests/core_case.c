@@ -32,33 +32,41 @@ assert_books(void)
 		cr_assert_eq(core_check(f.core, i, &books, &found), PAGED_OK, "%s", found.text);
 }
 
+enum paged_status
+create_n(uint32_t of, uint32_t pool, uint32_t n, paged_seq_id *ids)
+{
+	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
+
+	for (uint32_t i = 0; i < n && i < PAGED_MAX_REQUEST_SEQS; i++)
+		specs[i] = (struct seq_spec){ .pool = pool, .tag = "" };
+	return core_seq_create(f.core, of, n, specs, ids, &error);
+}
+
 paged_seq_id
 create(uint32_t of, uint32_t pool)
 {
 	paged_seq_id seq = 0;
 
-	assert_ok(core_seq_create(f.core, of, pool, 1, &seq, &error));
+	assert_ok(create_n(of, pool, 1, &seq));
 	return seq;
 }
 
 enum paged_status
-reserve(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens)
+reserve(uint32_t of, paged_seq_id seq, uint32_t tokens)
 {
-	return core_seq_reserve(f.core, of, 1, &(struct core_item){ .pool = pool, .tokens = tokens, .seq = seq },
-				&error);
+	return core_seq_reserve(f.core, of, 1, &(struct paged_seq_item){ .seq = seq, .n_tokens = tokens }, &error);
 }
 
 enum paged_status
-cut(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens)
+cut(uint32_t of, paged_seq_id seq, uint32_t tokens)
 {
-	return core_seq_truncate(f.core, of, 1, &(struct core_item){ .pool = pool, .tokens = tokens, .seq = seq },
-				 &error);
+	return core_seq_truncate(f.core, of, 1, &(struct paged_seq_item){ .seq = seq, .n_tokens = tokens }, &error);
 }
 
 enum paged_status
-erase(uint32_t of, uint32_t pool, paged_seq_id seq)
+erase(uint32_t of, paged_seq_id seq)
 {
-	return core_seq_erase(f.core, of, 1, &(struct core_item){ .pool = pool, .seq = seq }, &error);
+	return core_seq_erase(f.core, of, 1, &seq, &error);
 }
 
 /* Numbers as "3 2 1". */

@@ -39,8 +39,10 @@ void assert_free_list(uint32_t pool, const char *pages);
 
 /* Requests of one item, by session `of`. */
 paged_seq_id create(uint32_t of, uint32_t pool);
-enum paged_status reserve(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens);
-enum paged_status cut(uint32_t of, uint32_t pool, paged_seq_id seq, uint32_t tokens);
-enum paged_status erase(uint32_t of, uint32_t pool, paged_seq_id seq);
+/** create_n - n sequences of a pool, without tokens or tags */
+enum paged_status create_n(uint32_t of, uint32_t pool, uint32_t n, paged_seq_id *ids);
+enum paged_status reserve(uint32_t of, paged_seq_id seq, uint32_t tokens);
+enum paged_status cut(uint32_t of, paged_seq_id seq, uint32_t tokens);
+enum paged_status erase(uint32_t of, paged_seq_id seq);
 
 #endif

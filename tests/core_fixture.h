@@ -5,7 +5,7 @@
 
 #include "daemon/core/core.h"
 
-#define FIXTURE_MAX_POOLS 4
+#define FIXTURE_MAX_POOLS PAGED_MAX_POOLS
 
 struct fixture {
 	struct core *core;

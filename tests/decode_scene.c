@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "tests/decode_scene.h"
+#include "tests/sequences.h"
 
 #include <math.h>
 #include <string.h>
@@ -200,13 +201,13 @@ row_next(struct decode_batch *decode, struct decode_row *row)
 	struct decode_engine *engine = decode->engine;
 
 	if (row->seq != 0 && (row->len + DECODE_Q_LEN > DECODE_MAX_LENGTH || below(decode, 12) == 0)) {
-		decode_ok(engine->client, paged_seq_erase(engine->pool, 1, &row->seq));
-		decode_ok(engine->host_client, paged_seq_erase(engine->host_pool, 1, &row->host_seq));
+		decode_ok(engine->client, paged_seq_erase(engine->client, 1, &row->seq));
+		decode_ok(engine->host_client, paged_seq_erase(engine->host_client, 1, &row->host_seq));
 		memset(row, 0, sizeof(*row));
 	}
 	if (row->seq == 0 && below(decode, 2) == 0) {
-		decode_ok(engine->client, paged_seq_create(engine->pool, 1, &row->seq));
-		decode_ok(engine->host_client, paged_seq_create(engine->host_pool, 1, &row->host_seq));
+		decode_ok(engine->client, seqs_create(engine->client, engine->pool, 1, &row->seq));
+		decode_ok(engine->host_client, seqs_create(engine->host_client, engine->host_pool, 1, &row->host_seq));
 	}
 	row->q_len = row->seq == 0 ? 0 : 1 + below(decode, DECODE_Q_LEN);
 	row->len += row->q_len;

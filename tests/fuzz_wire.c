@@ -119,7 +119,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 /* Seeds: one of each kind of message. */
 
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
-static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pools[3] = { 0, 1, 0 }, pages[3] = { 5, 70000, 0 };
+static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pages[3] = { 5, 70000, 0 };
+static const struct paged_seq_item items[3] = { { 1, 1, 0 }, { 1ull << 32, 300, 0 }, { UINT64_MAX, UINT32_MAX, 0 } };
+static const struct seq_spec specs[2] = { { 0, 0, "" }, { 255, 4096, "chat 7" } };
 static const int64_t bases[3] = { 0, INT64_MIN, -7 };
 static const struct mask_request_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
 						     { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
@@ -165,16 +167,15 @@ static const struct wire_control_reply control_replies[] = {
 };
 static const struct wire_request requests[] = {
 	{ 1, WIRE_PING, .create = { 0 } },
-	{ 2, WIRE_CREATE, .create = { 0, 4096 } },
-	{ 3, WIRE_RESERVE, .items = { 3, seqs, tokens, pools, 1 } },
-	{ 4, WIRE_RESERVE, .items = { 3, seqs, tokens, pools, 3 } },
-	{ 5, WIRE_TRUNCATE, .items = { 2, seqs, tokens, pools, 1 } },
-	{ 6, WIRE_ERASE, .items = { 3, seqs, NULL, pools, 1 } },
+	{ 2, WIRE_CREATE, .create = { 2, specs } },
+	{ 3, WIRE_RESERVE, .change = { 3, items } },
+	{ 5, WIRE_TRUNCATE, .change = { 2, items } },
+	{ 6, WIRE_ERASE, .erase = { 3, seqs } },
 	{ 7, WIRE_GET_STATUS, .create = { 0 } },
 	{ 8, WIRE_GET_POOLS, .create = { 0 } },
 	{ 9, WIRE_GET_SESSIONS, .get_sessions = { 3, 4 } },
 	{ 10, WIRE_GET_SEQUENCES, .get_sequences = { 0, 100 } },
-	{ 11, WIRE_GET_TABLE, .get_table = { 0, 8192, 1ull << 32 } },
+	{ 11, WIRE_GET_TABLE, .get_table = { 8192, 1ull << 32 } },
 	{ 12, WIRE_CHECK, .check = { 1 } },
 	{ 13, WIRE_KICK, .kick = { 3, true } },
 	{ 14, WIRE_PUT_ARRAY, .put_array = { "doc", PAGED_I32, 2, { 5, 7 }, 40, 12, (const uint8_t *)pages } },

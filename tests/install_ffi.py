@@ -59,6 +59,14 @@ class ModsParams(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("mask", c_void_p), ("score", c_void_p)]
 
 
+class SeqParams(ctypes.Structure):
+    _fields_ = [("pool", c_void_p), ("tag", c_char_p), ("n_tokens", c_uint32), ("reserved", c_uint32 * 5)]
+
+
+class SeqItem(ctypes.Structure):
+    _fields_ = [("seq", c_uint64), ("n_tokens", c_uint32), ("reserved", c_uint32)]
+
+
 class AttentionParams(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -96,8 +104,7 @@ out = (c_float * size)()
 params = PoolParams(sizeof(PoolParams), b"toy", n_layers=1, n_kv_heads=HEADS, k_dim=DIM, dtype=F32, page_size=3, n_pages=4)
 call("paged_client_open_embedded", byref(params), c_size_t(1), None, byref(client))
 call("paged_pool_open", client, b"toy", byref(pool))
-call("paged_seq_create", pool, c_size_t(1), byref(seq))
-call("paged_seq_reserve", pool, c_size_t(1), byref(seq), byref(c_uint32(TOKENS)))
+call("paged_seq_create", client, c_size_t(1), byref(SeqParams(pool, None, TOKENS)), byref(seq))
 call("paged_batch_create", pool, None, byref(batch))
 call("paged_batch_plan", batch, c_size_t(1), byref(Row(seq=seq, q_len=TOKENS, kv_len=TOKENS)))
 call("paged_append", batch, c_uint32(0), byref(tensor(k)), byref(tensor(v)), None)
@@ -136,7 +143,7 @@ call("paged_attention", batch, c_uint32(0), byref(tensor(q)), byref(tensor(out))
 expect(lambda score, head, token, key: score + slope[head] * (key - token))
 
 # Failures are a status and a sentence, here as in C.
-assert paged.paged_seq_reserve(pool, c_size_t(1), byref(seq), byref(c_uint32(13))) != 0
+assert paged.paged_seq_reserve(client, c_size_t(1), byref(SeqItem(seq, 13))) != 0
 sentence = paged.paged_client_error(client).decode()
 assert "pool toy" in sentence, sentence
 paged.paged_client_close(client)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/raw.h"
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define NOBODY 65534u
@@ -201,8 +202,8 @@ IT_TEST(two_clients_of_one_process)
 	it_require(paged_client_session(a.client) != paged_client_session(b.client));
 	seq = toy_sequence(&a, 8);
 	toy_write(&a, seq, 0, 8, 1);
-	toy_expect(&b, paged_seq_truncate(b.pool, 1, &seq, &tokens), PAGED_ERR_PERM);
-	toy_expect(&b, paged_seq_erase(b.pool, 1, &seq), PAGED_ERR_PERM);
+	toy_expect(&b, seqs_truncate(b.client, 1, &seq, &tokens), PAGED_ERR_PERM);
+	toy_expect(&b, paged_seq_erase(b.client, 1, &seq), PAGED_ERR_PERM);
 	toy_ok(&b, toy_plan(&b, seq, 7, 8, 0));
 	toy_expect(&b, toy_append(&b, 0, 7, 8, 2), PAGED_ERR_PERM);
 	toy_close(&a);
@@ -225,10 +226,10 @@ forked_child(int from, int to, void *argument)
 
 	(void)to;
 	it_hear(from, &seq, sizeof(seq));
-	toy_expect(toy, paged_seq_create(toy->pool, 1, &seq), PAGED_ERR_FORK);
-	toy_expect(toy, paged_seq_reserve(toy->pool, 1, &seq, (uint32_t[]){ 8 }), PAGED_ERR_FORK);
-	toy_expect(toy, paged_seq_truncate(toy->pool, 1, &seq, (uint32_t[]){ 0 }), PAGED_ERR_FORK);
-	toy_expect(toy, paged_seq_erase(toy->pool, 1, &seq), PAGED_ERR_FORK);
+	toy_expect(toy, seqs_create(toy->client, toy->pool, 1, &seq), PAGED_ERR_FORK);
+	toy_expect(toy, seqs_reserve(toy->client, 1, &seq, (uint32_t[]){ 8 }), PAGED_ERR_FORK);
+	toy_expect(toy, seqs_truncate(toy->client, 1, &seq, (uint32_t[]){ 0 }), PAGED_ERR_FORK);
+	toy_expect(toy, paged_seq_erase(toy->client, 1, &seq), PAGED_ERR_FORK);
 	toy_expect(toy, paged_seq_read(toy->pool, seq, &info, NULL, 0), PAGED_ERR_FORK);
 	toy_expect(toy, paged_pool_get_info(toy->pool, &pool_info), PAGED_ERR_FORK);
 	toy_expect(toy, toy_plan(toy, seq, 0, 1, 0), PAGED_ERR_FORK);
@@ -261,7 +262,7 @@ IT_TEST(fork_then_use_and_close_in_the_child)
 	toy_ok(&toy, paged_client_dispatch(toy.client));
 	toy_read(&toy, seq, 8, after);
 	it_require(memcmp(before, after, sizeof(before)) == 0);
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 16 }));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 16 }));
 	toy_check(&toy);
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
@@ -307,12 +308,12 @@ IT_TEST(observer)
 	toy_observe(&toy);
 	it_require(paged_client_session(toy.client) == 0);
 	it_require(paged_client_join_token(toy.client)[0] == '\0');
-	toy_expect(&toy, paged_seq_create(toy.pool, 1, &own), PAGED_ERR_PERM);
-	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &seq), PAGED_ERR_PERM);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &own), PAGED_ERR_PERM);
+	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_PERM);
 	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, NULL, 0));
 	toy_check(&toy);
 	toy_close(&toy);
-	toy_ok(&worker, paged_seq_erase(worker.pool, 1, &seq));
+	toy_ok(&worker, paged_seq_erase(worker.client, 1, &seq));
 	toy_close(&worker);
 	it_daemon_stop(&daemon);
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define LIMIT_KIB (64ul << 10)
@@ -50,9 +51,9 @@ use(struct toy *toy, uint32_t n_seqs, uint32_t n_tokens)
 
 	for (uint32_t i = 0; i < n_seqs; i++)
 		tokens[i] = n_tokens;
-	toy_ok(toy, paged_seq_create(toy->pool, n_seqs, seqs));
-	toy_ok(toy, paged_seq_reserve(toy->pool, n_seqs, seqs, tokens));
-	toy_ok(toy, paged_seq_erase(toy->pool, n_seqs, seqs));
+	toy_ok(toy, seqs_create(toy->client, toy->pool, n_seqs, seqs));
+	toy_ok(toy, seqs_reserve(toy->client, n_seqs, seqs, tokens));
+	toy_ok(toy, paged_seq_erase(toy->client, n_seqs, seqs));
 }
 
 IT_TEST_LIMIT(ten_million_pages, 120)

@@ -17,6 +17,7 @@
 
 #include "client/pagedclient.h"
 #include "tests/harness.h"
+#include "tests/sequences.h"
 
 static const char configuration[] = "pool small {\n"
 				    "    layers = 2   kv-heads = 2   head-dim = 8   dtype = f32\n"
@@ -88,20 +89,20 @@ IT_TEST(every_call)
 	done(paged_pool_open(client, "other", &other));
 	done(paged_pool_get_info(pool, &geometry));
 	it_require(geometry.n_pages == 512 && geometry.max_length == 1200 && geometry.n_slots == 400);
-	done(paged_seq_create(pool, 300, ids));
+	done(seqs_create(client, pool, 300, ids));
 	for (unsigned int i = 0; i < 300; i++)
 		tokens[i] = 5;
-	refused(paged_seq_reserve(pool, 300, ids, tokens), PAGED_ERR_FULL);
-	done(paged_seq_reserve(pool, 200, ids, tokens));
+	refused(seqs_reserve(client, 300, ids, tokens), PAGED_ERR_FULL);
+	done(seqs_reserve(client, 200, ids, tokens));
 	done(paged_seq_read(pool, ids[199], &info, pages, 2));
 	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
-	done(paged_seq_create(other, 1, &elsewhere));
-	done(paged_reserve(client, 2, (struct paged_reserve_item[]){ { pool, ids[0], 9 }, { other, elsewhere, 17 } }));
+	done(seqs_create(client, other, 1, &elsewhere));
+	done(paged_seq_reserve(client, 2, (struct paged_seq_item[]){ { ids[0], 9, 0 }, { elsewhere, 17, 0 } }));
 	tokens[0] = 4;
-	done(paged_seq_truncate(pool, 1, ids, tokens));
-	done(paged_seq_erase(pool, 300, ids));
+	done(seqs_truncate(client, 1, ids, tokens));
+	done(paged_seq_erase(client, 300, ids));
 	refused(paged_seq_read(pool, ids[0], NULL, NULL, 0), PAGED_ERR_STALE);
-	refused(paged_seq_erase(pool, 1, ids), PAGED_ERR_STALE);
+	refused(paged_seq_erase(client, 1, ids), PAGED_ERR_STALE);
 	done(paged_client_dispatch(client));
 	finish();
 }
@@ -115,14 +116,14 @@ IT_TEST(lists_longer_than_a_message)
 	size_t n;
 
 	start(NULL);
-	done(paged_seq_create(pool, 399, ids));
+	done(seqs_create(client, pool, 399, ids));
 	done(paged_admin_sequences(client, "small", &list, &n));
 	it_require(n == 399);
 	for (size_t i = 0; i < n; i++)
 		it_require(list[i].seq == ids[i] && list[i].pid == (uint32_t)getpid());
 	paged_free(list);
-	done(paged_seq_reserve(pool, 1, &ids[7], &tokens));
-	done(paged_admin_table(client, "small", ids[7], &entry, &pages, &n));
+	done(seqs_reserve(client, 1, &ids[7], &tokens));
+	done(paged_admin_table(client, ids[7], &entry, &pages, &n));
 	done(paged_seq_read(pool, ids[7], NULL, row, 300));
 	it_require(n == 300 && memcmp(pages, row, sizeof(row)) == 0);
 	paged_free(pages);
@@ -143,7 +144,7 @@ IT_TEST(steady_decoding_asks_ahead)
 
 	start(NULL);
 	done(paged_batch_create(pool, &params, &batch));
-	done(paged_seq_create(pool, 1, &row.seq));
+	done(seqs_create(client, pool, 1, &row.seq));
 	done(paged_admin_status(client, &before));
 	for (row.kv_len = 1; row.kv_len <= 1000; row.kv_len++) {
 		done(paged_batch_plan(batch, 1, &row));
@@ -169,8 +170,8 @@ member_run(int from, int to, void *argument)
 	params.join_token = token;
 	attach(&params);
 	it_require(paged_client_join_token(client)[0] == '\0');
-	done(paged_seq_create(pool, 1, &id));
-	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
 	it_say(to, &id, sizeof(id));
 	it_hear(from, &id, sizeof(id));
 	paged_client_close(client);
@@ -192,7 +193,7 @@ IT_TEST(a_member_joins)
 	it_say(member.to, token, sizeof(token));
 	it_hear(member.from, &id, sizeof(id));
 	/* It is the session's, so it is ours too. */
-	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(seqs_reserve(client, 1, &id, &tokens));
 	it_say(member.to, &id, sizeof(id));
 	it_join(&member);
 	mine = client;
@@ -215,7 +216,6 @@ IT_TEST(a_foreign_sequence)
 	struct paged_tensor out = { .data = theirs, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
 	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
 	struct paged_client *owner;
-	struct paged_pool *owner_pool;
 	struct paged_batch *batch;
 	uint32_t tokens = 4;
 
@@ -223,9 +223,8 @@ IT_TEST(a_foreign_sequence)
 		k[i] = v[i] = q[i] = (float)i;
 	start(NULL);
 	owner = client;
-	owner_pool = pool;
-	done(paged_seq_create(pool, 1, &row.seq));
-	done(paged_seq_reserve(pool, 1, &row.seq, &tokens));
+	done(seqs_create(client, pool, 1, &row.seq));
+	done(seqs_reserve(client, 1, &row.seq, &tokens));
 	done(paged_batch_create(pool, NULL, &batch));
 	done(paged_batch_plan(batch, 1, &row));
 	done(paged_append(batch, 1, &kt, &vt, NULL));
@@ -234,8 +233,8 @@ IT_TEST(a_foreign_sequence)
 	attach(NULL);
 	it_require(paged_client_session(client) != paged_client_session(owner));
 	tokens = 8;
-	refused(paged_seq_reserve(pool, 1, &row.seq, &tokens), PAGED_ERR_PERM);
-	refused(paged_seq_erase(pool, 1, &row.seq), PAGED_ERR_PERM);
+	refused(seqs_reserve(client, 1, &row.seq, &tokens), PAGED_ERR_PERM);
+	refused(paged_seq_erase(client, 1, &row.seq), PAGED_ERR_PERM);
 	done(paged_batch_create(pool, NULL, &batch));
 	done(paged_batch_plan(batch, 1, &row));
 	refused(paged_append(batch, 1, &kt, &vt, NULL), PAGED_ERR_PERM);
@@ -245,9 +244,9 @@ IT_TEST(a_foreign_sequence)
 	row.flags = PAGED_ROW_NO_APPEND;
 	done(paged_batch_plan(batch, 1, &row));
 	done(paged_append(batch, 1, &kt, &vt, NULL));
-	done(paged_seq_reserve(owner_pool, 1, &row.seq, &tokens));
+	done(seqs_reserve(owner, 1, &row.seq, &tokens));
 	done(paged_batch_validate(batch));
-	done(paged_seq_erase(owner_pool, 1, &row.seq));
+	done(paged_seq_erase(owner, 1, &row.seq));
 	refused(paged_batch_validate(batch), PAGED_ERR_STALE);
 	paged_client_close(owner);
 	finish();
@@ -261,16 +260,16 @@ IT_TEST(a_forked_child_leaves_the_parent_alone)
 	pid_t child;
 
 	start(NULL);
-	done(paged_seq_create(pool, 1, &id));
+	done(seqs_create(client, pool, 1, &id));
 	child = fork();
 	if (child == 0) {
-		bool right = paged_seq_reserve(pool, 1, &id, &tokens) == PAGED_ERR_FORK;
+		bool right = seqs_reserve(client, 1, &id, &tokens) == PAGED_ERR_FORK;
 
 		paged_client_close(client);
 		_exit(right ? 0 : 1);
 	}
 	it_require(waitpid(child, &status, 0) == child && status == 0, "status %x", (unsigned int)status);
-	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(seqs_reserve(client, 1, &id, &tokens));
 	done(paged_client_ping(client));
 	finish();
 }
@@ -305,8 +304,8 @@ IT_TEST(a_steady_plan_makes_no_system_call)
 
 	start(NULL);
 	done(paged_batch_create(pool, &params, &steady.batch));
-	done(paged_seq_create(pool, 1, &steady.row.seq));
-	done(paged_seq_reserve(pool, 1, &steady.row.seq, &tokens));
+	done(seqs_create(client, pool, 1, &steady.row.seq));
+	done(seqs_reserve(client, 1, &steady.row.seq, &tokens));
 	/* The look at the control socket is not due again for a second. */
 	done(paged_batch_plan(steady.batch, 1, &steady.row));
 	it_require(pthread_create(&thread, NULL, steady_run, &steady) == 0);
@@ -334,14 +333,14 @@ IT_TEST(the_daemon_dies)
 
 	start(NULL);
 	done(paged_batch_create(pool, NULL, &batch));
-	done(paged_seq_create(pool, 1, &row.seq));
-	done(paged_seq_reserve(pool, 1, &row.seq, &tokens));
+	done(seqs_create(client, pool, 1, &row.seq));
+	done(seqs_reserve(client, 1, &row.seq, &tokens));
 	done(paged_batch_plan(batch, 1, &row));
 	done(paged_pool_get_info(pool, &info));
 	fd = paged_client_fd(client);
 	it_daemon_kill(&daemon_);
 	it_require(it_wait(is_readable, &fd, 2000));
-	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	refused(paged_client_dispatch(client), PAGED_ERR_GONE);
 	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
 	refused(paged_batch_validate(batch), PAGED_ERR_INVALID);
@@ -349,7 +348,7 @@ IT_TEST(the_daemon_dies)
 	it_require(*(volatile uint8_t *)info.base == 0);
 	/* A new life has nothing to do with it. */
 	it_daemon_restart(&daemon_, NULL, NULL);
-	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	paged_client_close(client);
 	attach(NULL);
 	refused(paged_seq_read(pool, row.seq, NULL, NULL, 0), PAGED_ERR_STALE);
@@ -384,7 +383,7 @@ IT_TEST(a_late_create_is_undone)
 
 	start(&params);
 	kill(daemon_.pid, SIGSTOP);
-	refused(paged_seq_create(pool, 3, ids), PAGED_ERR_TIMEOUT);
+	refused(seqs_create(client, pool, 3, ids), PAGED_ERR_TIMEOUT);
 	refused(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
 	kill(daemon_.pid, SIGCONT);
 	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
@@ -407,11 +406,11 @@ IT_TEST(a_kicked_session)
 
 	start(NULL);
 	session = paged_client_session(client);
-	done(paged_seq_create(pool, 1, &id));
+	done(seqs_create(client, pool, 1, &id));
 	done(paged_client_open(NULL, &params, &operator_));
 	it_require(paged_client_session(operator_) == 0);
 	done(paged_admin_kick(operator_, session, 0));
-	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	paged_client_close(operator_);
 	finish();
 }
@@ -430,6 +429,51 @@ pagedctl(const char **output_p, const char *const *arguments)
 
 #define ctl(output, ...) pagedctl(output, (const char *const[]){ __VA_ARGS__, NULL })
 
+/* Over two pools, and the first sequences of both have one slot and one generation. */
+IT_TEST(sequences_of_two_pools)
+{
+	struct paged_seq_params params[2] = { { .tag = "chat 7", .n_tokens = 8 },
+					      { .tag = "draft 7", .n_tokens = 16 } };
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_pool *other;
+	paged_seq_id ids[2];
+	const char *output;
+
+	start(NULL);
+	done(paged_pool_open(client, "other", &other));
+	params[0].pool = pool;
+	params[1].pool = other;
+	done(paged_seq_create(client, 2, params, ids));
+	it_require(ids[0] == PAGED_SEQ(1, 0, 0) && ids[1] == PAGED_SEQ(1, 1, 0));
+	done(paged_seq_read(other, ids[1], &info, NULL, 0));
+	it_require(info.capacity == 16);
+	refused(paged_seq_read(pool, ids[1], NULL, NULL, 0), PAGED_ERR_INVALID);
+	it_require(strcmp(paged_client_error(client), "sequence 0.1 is of pool other, not of pool small") == 0, "%s",
+		   paged_client_error(client));
+	it_require(ctl(&output, "sequences") == 0 && strstr(output, "  TAG\n") != NULL &&
+			   strstr(output, "  chat 7\n") != NULL && strstr(output, "  draft 7\n") != NULL,
+		   "%s", output);
+	it_require(ctl(&output, "table", "0.1", "--pool", "other", "--json") == 0 &&
+			   strstr(output, "\"tag\": \"draft 7\"") != NULL,
+		   "%s", output);
+
+	/* One of the pools is short: nothing is created in the other. */
+	params[0].n_tokens = 1200;
+	params[1].n_tokens = 256;
+	for (int i = 0; i < 3; i++)
+		done(paged_seq_create(client, 1, &params[1], &ids[0]));
+	params[1].n_tokens = 241;
+	refused(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL);
+	it_require(ctl(&output, "check") == 0 &&
+			   strstr(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined") != NULL,
+		   "%s", output);
+
+	done(paged_seq_erase(client, 2, (paged_seq_id[]){ PAGED_SEQ(1, 0, 0), PAGED_SEQ(1, 1, 0) }));
+	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ PAGED_SEQ(1, 9, 0) }), PAGED_ERR_NOENT);
+	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ 0 }), PAGED_ERR_INVALID);
+	finish();
+}
+
 IT_TEST(pagedctl)
 {
 	uint32_t tokens = 8;
@@ -438,13 +482,14 @@ IT_TEST(pagedctl)
 	char text[64];
 
 	start(NULL);
-	done(paged_seq_create(pool, 1, &id));
-	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
 	it_require(ctl(&output, "status") == 0 && strstr(output, ", 1 session, boot ") != NULL, "%s", output);
 	it_require(strstr(output, "\nsmall  host") != NULL, "%s", output);
 	it_require(ctl(&output, "sequences", "--pool", "small") == 0, "%s", output);
 	snprintf(text, sizeof(text), "%d         8      2\n", (int)getpid());
-	it_require(strstr(output, "POOL   SEQUENCE  SESSION  NAME") == output && strstr(output, text) != NULL, "%s", output);
+	it_require(strstr(output, "POOL   SEQUENCE  SESSION  NAME") == output && strstr(output, text) != NULL, "%s",
+		   output);
 	it_require(ctl(&output, "sequences") == 0 && strstr(output, "POOL   SEQUENCE") == output, "%s", output);
 	it_require(ctl(&output, "sessions", "--json") == 0 && strstr(output, "\"role\": \"first\"") != NULL, "%s",
 		   output);

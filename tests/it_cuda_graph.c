@@ -12,6 +12,7 @@
 #include "kernels/cuda/nvrtc.h"
 #include "tests/cuda_case.h"
 #include "tests/decode_scene.h"
+#include "tests/sequences.h"
 #include "tests/stand_in_use.h"
 
 #define N_REPLAYS 1000u
@@ -395,8 +396,8 @@ foreign(int from, int to, void *argument)
 	open_one(&engine, &decode);
 	decode_ok(owner, paged_client_open(NULL, NULL, &owner));
 	decode_ok(owner, paged_pool_open(owner, "decode", &pool));
-	decode_ok(owner, paged_seq_create(pool, 1, &rows[0].seq));
-	decode_ok(owner, paged_seq_reserve(pool, 1, &rows[0].seq, &length));
+	decode_ok(owner, seqs_create(owner, pool, 1, &rows[0].seq));
+	decode_ok(owner, seqs_reserve(owner, 1, &rows[0].seq, &length));
 	decode_ok(engine.client, decode_tables(&decode, 1, rows));
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
 	refused(engine.client, decode_tables(&decode, 1, rows), PAGED_ERR_PERM,

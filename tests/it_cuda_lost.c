@@ -84,7 +84,7 @@ holder(int from, int to, void *argument)
 	it_say(to, "h", 1);
 	it_hear(from, &word, 1);
 	toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
-	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &seq), PAGED_ERR_GONE);
+	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_GONE);
 	toy_close(&toy);
 	/* And again, in the next life. */
 	toy_open(&toy, NULL, 0);

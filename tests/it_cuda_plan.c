@@ -13,6 +13,7 @@
 #include "client/internal.h"
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
+#include "tests/sequences.h"
 #include "tests/stand_in_use.h"
 
 static char log_path[] = "/tmp/paged-cuda-log-XXXXXX";
@@ -103,10 +104,10 @@ IT_TEST(only_changed_entries_are_copied)
 	plan_copies(&scene, rows);
 	n = plan_copies(&scene, rows);
 	it_require(n == 1, "%u copies of lengths", n);
-	scene_ok(&scene, paged_seq_reserve(scene.pool, 1, &scene.seq[0], &more));
+	scene_ok(&scene, seqs_reserve(scene.client, 1, &scene.seq[0], &more));
 	n = plan_copies(&scene, rows);
 	it_require(n == 2, "%u copies when one row grew", n);
-	scene_ok(&scene, paged_seq_truncate(scene.pool, 1, &scene.seq[0], &less));
+	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[0], &less));
 	n = plan_copies(&scene, rows);
 	it_require(n == 2, "%u copies when an entry was removed", n);
 	/* The same table, named otherwise, is no change. */
@@ -467,7 +468,7 @@ IT_TEST(replaced_pages_are_stale)
 	scene_rows(&scene, rows);
 	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
 	scene_ok(&scene, scene_attend(&scene, NULL));
-	scene_ok(&scene, paged_seq_truncate(scene.pool, 1, &scene.seq[2], &less));
+	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[2], &less));
 	scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_STALE);
 	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_CAPACITY);
 	finish(&scene);
@@ -585,7 +586,7 @@ IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
 	write_all(&scene);
 	scene_rows(&scene, rows);
 	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
-	scene_ok(&scene, paged_seq_reserve(scene.pool, 1, &scene.seq[0], &more));
+	scene_ok(&scene, seqs_reserve(scene.client, 1, &scene.seq[0], &more));
 	setenv("PAGED_STAND_IN_FAIL", "cuMemcpyHtoDAsync_v2=1", 1);
 	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_BACKEND);
 	unsetenv("PAGED_STAND_IN_FAIL");

@@ -8,6 +8,7 @@
 
 #include "tests/batch_scene.h"
 #include "tests/cuda_case.h"
+#include "tests/sequences.h"
 #include "tests/stand_in_use.h"
 #include "tests/toy.h"
 
@@ -60,7 +61,7 @@ writer(int from, int to, void *argument)
 	scene_ok(&scene, paged_batch_validate(scene.batch));
 	it_say(to, scene.seq, sizeof(scene.seq));
 	it_hear(from, &word, 1);
-	scene_ok(&scene, paged_seq_truncate(scene.pool, 1, &scene.seq[1], &less));
+	scene_ok(&scene, seqs_truncate(scene.client, 1, &scene.seq[1], &less));
 	it_say(to, "t", 1);
 	it_hear(from, &word, 1);
 	scene_close(&scene);

@@ -157,7 +157,7 @@ IT_TEST(a_check_refuses_what_a_start_refuses)
 
 IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
 {
-	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 }, ping = { .kind = WIRE_PING };
+	struct wire_request create = raw_create(0, 1, 0), ping = { .kind = WIRE_PING };
 	struct wire_control_reply notice;
 	struct wire_reply reply;
 	struct raw raw;
@@ -410,7 +410,7 @@ IT_TEST(pages_wait_while_the_process_lives)
 
 IT_TEST(pages_wait_for_the_last_member)
 {
-	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 };
+	struct wire_request create = raw_create(0, 1, 0);
 	struct wire_control_reply notice;
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
@@ -503,9 +503,9 @@ be_nobody(int from, int to, void *argument)
 	it_require(answer.kind == WIRE_POOL_GRANT);
 	raw_reserve(&raw, 8);
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	request = (struct wire_request){ .kind = WIRE_CREATE, .create = { .pool = 1, .n = 1 } };
+	request = raw_create(1, 1, 0);
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	request = (struct wire_request){ .kind = WIRE_CREATE, .create = { .pool = 2, .n = 1 } };
+	request = raw_create(2, 1, 0);
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
 	raw_bye(&raw);
 	it_say(to, "x", 1);
@@ -553,7 +553,7 @@ IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
 
 IT_TEST(an_observer_only_looks)
 {
-	struct wire_request create = { .kind = WIRE_CREATE, .create.n = 1 }, check = { .kind = WIRE_CHECK };
+	struct wire_request create = raw_create(0, 1, 0), check = { .kind = WIRE_CHECK };
 	struct wire_reply reply;
 	struct raw raw;
 

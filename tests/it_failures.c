@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 static bool
@@ -29,20 +30,20 @@ IT_TEST(late_reply_after_a_timeout)
 
 	kill(daemon.pid, SIGSTOP);
 	began = it_now_ms();
-	toy_expect(&toy, paged_seq_create(toy.pool, 3, late), PAGED_ERR_TIMEOUT);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 3, late), PAGED_ERR_TIMEOUT);
 	it_require(it_now_ms() - began >= 90 && it_now_ms() - began < 2000);
 	it_require(late[0] == 0, "nothing is written unless the call succeeds");
-	toy_expect(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
+	toy_expect(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 16 }), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 
 	/* The next calls get their own answers, and the create that nobody waits for is undone. */
 	params.timeout_ms = 0;
-	while (paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
+	while (seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 20 }) == PAGED_ERR_TIMEOUT)
 		it_require(it_now_ms() - began < 10000);
 	it_require(it_wait(one_sequence_is_left, &observer, 5000), "%u sequences",
 		   toy_pool(&observer, "toy").n_sequences);
 	it_require(toy_pool(&observer, "toy").n_referenced == 5);
-	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &seq));
+	toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
 	seq = toy_sequence(&toy, 4);
 	toy_check(&observer);
 	toy_close(&toy);
@@ -66,7 +67,7 @@ IT_TEST(late_reply_undone_by_dispatch)
 	seq = toy_sequence(&toy, 4);
 	poll_fd.fd = paged_client_fd(toy.client);
 	kill(daemon.pid, SIGSTOP);
-	toy_expect(&toy, paged_seq_create(toy.pool, 1, &late), PAGED_ERR_TIMEOUT);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &late), PAGED_ERR_TIMEOUT);
 	kill(daemon.pid, SIGCONT);
 	for (uint64_t end = it_now_ms() + 5000; !one_sequence_is_left(&observer);) {
 		it_require(it_now_ms() < end, "the late create was not undone");
@@ -90,18 +91,18 @@ IT_TEST(full_pool_is_an_ordinary_error)
 
 	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
 	toy_open(&toy, NULL, 8);
-	toy_ok(&toy, paged_seq_create(toy.pool, 2, seq));
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 2, seq, (uint32_t[]){ 128, 100 }));
+	toy_ok(&toy, seqs_create(toy.client, toy.pool, 2, seq));
+	toy_ok(&toy, seqs_reserve(toy.client, 2, seq, (uint32_t[]){ 128, 100 }));
 	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &before, page, 32));
 	/* 64 pages are 32 + 25 and 7 free ones; 28 tokens more take exactly these, and there is none for a third. */
 	seq[0] = toy_sequence(&toy, 28);
-	toy_expect(&toy, paged_seq_reserve(toy.pool, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
+	toy_expect(&toy, seqs_reserve(toy.client, 2, seq, (uint32_t[]){ 28, 128 }), PAGED_ERR_FULL);
 	it_require(strcmp(paged_client_error(toy.client), "pool toy: 7 pages requested, 0 free (0 quarantined)") == 0,
 		   "%s", paged_client_error(toy.client));
 	toy_ok(&toy, paged_seq_read(toy.pool, seq[1], &after, NULL, 0));
 	it_require(before.capacity == after.capacity && before.version == after.version);
 	it_require(toy_pool(&toy, "toy").n_referenced == TOY_PAGES && toy_pool(&toy, "toy").n_sequences == 3);
-	toy_expect(&toy, paged_seq_create(toy.pool, TOY_SLOTS, many), PAGED_ERR_FULL);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, TOY_SLOTS, many), PAGED_ERR_FULL);
 	it_require(toy_pool(&toy, "toy").n_sequences == 3);
 
 	/* plan says which rows lack how many pages, and the step goes on with the others. */
@@ -127,16 +128,16 @@ IT_TEST(stale_ids)
 	toy_open(&toy, NULL, 0);
 	old = toy_sequence(&toy, 8);
 	toy_ok(&toy, toy_plan(&toy, old, 0, 8, 0));
-	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &old));
+	toy_ok(&toy, paged_seq_erase(toy.client, 1, &old));
 	toy_expect(&toy, paged_batch_validate(toy.batch), PAGED_ERR_STALE);
 	now = toy_sequence(&toy, 8);
 	it_require(PAGED_SEQ_SLOT(now) == PAGED_SEQ_SLOT(old) && now != old, "the slot is used again");
-	toy_expect(&toy, paged_seq_reserve(toy.pool, 1, &old, &tokens), PAGED_ERR_STALE);
-	toy_expect(&toy, paged_seq_truncate(toy.pool, 1, &old, &tokens), PAGED_ERR_STALE);
-	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &old), PAGED_ERR_STALE);
+	toy_expect(&toy, seqs_reserve(toy.client, 1, &old, &tokens), PAGED_ERR_STALE);
+	toy_expect(&toy, seqs_truncate(toy.client, 1, &old, &tokens), PAGED_ERR_STALE);
+	toy_expect(&toy, paged_seq_erase(toy.client, 1, &old), PAGED_ERR_STALE);
 	toy_expect(&toy, paged_seq_read(toy.pool, old, NULL, NULL, 0), PAGED_ERR_STALE);
 	toy_expect(&toy, toy_plan(&toy, old, 0, 1, 0), PAGED_ERR_STALE);
-	toy_expect(&toy, toy_plan(&toy, UINT64_MAX, 0, 1, 0), PAGED_ERR_STALE);
+	toy_expect(&toy, toy_plan(&toy, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 0, 1, 0), PAGED_ERR_STALE);
 	toy_ok(&toy, toy_plan(&toy, now, 0, 8, 0));
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
@@ -218,15 +219,15 @@ IT_TEST(daemon_gone_and_back)
 
 	/* Requests that the first life never answers, one waited for and one not. */
 	kill(daemon.pid, SIGSTOP);
-	toy_expect(&old, paged_seq_create(old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
-	toy_expect(&old, paged_seq_reserve(old.pool, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
+	toy_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_TIMEOUT);
+	toy_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_TIMEOUT);
 	it_daemon_kill(&daemon);
 	it_daemon_restart(&daemon, NULL, NULL);
 
 	began = it_now_ms();
-	toy_expect(&old, paged_seq_create(old.pool, 1, &queued), PAGED_ERR_GONE);
-	toy_expect(&old, paged_seq_reserve(old.pool, 1, &seq, &tokens), PAGED_ERR_GONE);
-	toy_expect(&old, paged_seq_erase(old.pool, 1, &seq), PAGED_ERR_GONE);
+	toy_expect(&old, seqs_create(old.client, old.pool, 1, &queued), PAGED_ERR_GONE);
+	toy_expect(&old, seqs_reserve(old.client, 1, &seq, &tokens), PAGED_ERR_GONE);
+	toy_expect(&old, paged_seq_erase(old.client, 1, &seq), PAGED_ERR_GONE);
 	toy_expect(&old, paged_client_dispatch(old.client), PAGED_ERR_GONE);
 	toy_expect(&old, toy_plan(&old, seq, 7, 8, 0), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 1000, "gone is known at once");
@@ -273,7 +274,7 @@ IT_TEST(daemon_killed_under_a_waiting_call)
 	kill(daemon.pid, SIGSTOP);
 	it_fork(&worker, killer, &daemon);
 	began = it_now_ms();
-	toy_expect(&toy, paged_seq_create(toy.pool, 1, &seq), PAGED_ERR_GONE);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &seq), PAGED_ERR_GONE);
 	it_require(it_now_ms() - began < 2000);
 	it_join(&worker);
 	it_daemon_kill(&daemon);
@@ -292,7 +293,7 @@ truncater(int from, int to, void *argument)
 	seq = toy_sequence(&toy, 64);
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &tokens, sizeof(tokens));
-	toy_expect(&toy, paged_seq_truncate(toy.pool, 1, &seq, &tokens), PAGED_ERR_GONE);
+	toy_expect(&toy, seqs_truncate(toy.client, 1, &seq, &tokens), PAGED_ERR_GONE);
 	toy_close(&toy);
 }
 

@@ -9,6 +9,7 @@
 
 #include "client/pagedclient.h"
 #include "tests/raw.h"
+#include "tests/sequences.h"
 
 static struct it_daemon daemon_;
 
@@ -30,10 +31,9 @@ by_size(const void *a, const void *b)
 /* 98,304 slots were used once, one is in use. */
 IT_TEST(no_listing_looks_at_all_slots_at_once)
 {
-	struct wire_request request = { .kind = WIRE_CREATE, .create.n = PAGED_MAX_REQUEST_SEQS };
+	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
 	enum { N = 100000 / PAGED_MAX_REQUEST_SEQS };
 	static uint64_t ids[N][PAGED_MAX_REQUEST_SEQS];
-	const uint32_t pool = 0;
 	struct wire_reply reply;
 	unsigned int n_parts = 0;
 	struct raw raw;
@@ -51,10 +51,7 @@ IT_TEST(no_listing_looks_at_all_slots_at_once)
 		/* All but the very last. */
 		request = (struct wire_request){
 			.kind = WIRE_ERASE,
-			.items = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1),
-				   .seq = ids[i],
-				   .pool = &pool,
-				   .n_pools = 1 },
+			.erase = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1), .ids = ids[i] },
 		};
 		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
 	}
@@ -116,8 +113,8 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 	it_daemon_start(&daemon_, BIG, NULL, NULL);
 	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
-	it_require(paged_seq_create(pool, 2, id) == PAGED_OK);
-	it_require(paged_seq_reserve(pool, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(seqs_create(client, pool, 2, id) == PAGED_OK);
+	it_require(seqs_reserve(client, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
 	it_fork(&worker, check_again_and_again, NULL);
 	it_hear(worker.from, &n, sizeof(n));
 	for (uint32_t i = 0; i < N; i++) {
@@ -125,9 +122,9 @@ IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
 
 		tokens = i % 2 ? 0 : 100;
 		if (i % 2)
-			it_require(paged_seq_truncate(pool, 1, &id[1], &tokens) == PAGED_OK);
+			it_require(seqs_truncate(client, 1, &id[1], &tokens) == PAGED_OK);
 		else
-			it_require(paged_seq_reserve(pool, 1, &id[1], &tokens) == PAGED_OK);
+			it_require(seqs_reserve(client, 1, &id[1], &tokens) == PAGED_OK);
 		us[i] = now_us() - started;
 		usleep(500);
 	}
@@ -147,10 +144,9 @@ static void
 burden(int from, int to, void *argument)
 {
 	static uint64_t ids[PAGED_MAX_REQUEST_SEQS];
-	static uint32_t tokens[2][PAGED_MAX_REQUEST_SEQS];
+	static struct paged_seq_item items[2][PAGED_MAX_REQUEST_SEQS];
 	static uint8_t message[2][WIRE_MAX_MESSAGE], reply_bytes[WIRE_MAX_MESSAGE];
-	struct wire_request request = { .kind = WIRE_CREATE, .create.n = PAGED_MAX_REQUEST_SEQS };
-	const uint32_t pool = 0;
+	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
 	struct wire_reply reply;
 	struct paged_error error;
 	struct wire_arena arena;
@@ -164,14 +160,10 @@ burden(int from, int to, void *argument)
 	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
 	for (int k = 0; k < 2; k++) {
 		for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
-			tokens[k][i] = k ? 0 : 32;
+			items[k][i] = (struct paged_seq_item){ .seq = ids[i], .n_tokens = k ? 0 : 32 };
 		request = (struct wire_request){
 			.kind = k ? WIRE_TRUNCATE : WIRE_RESERVE,
-			.items = { .n = PAGED_MAX_REQUEST_SEQS,
-				   .seq = ids,
-				   .tokens = tokens[k],
-				   .pool = &pool,
-				   .n_pools = 1 },
+			.change = { .n = PAGED_MAX_REQUEST_SEQS, .items = items[k] },
 		};
 		size[k] = wire_request_pack(&request, &arena, message[k], sizeof(message[k]));
 	}

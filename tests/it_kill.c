@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "tests/raw.h"
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define AT_A_TIME 12
@@ -161,8 +162,8 @@ requesting(int to)
 	reached(to);
 	for (;;) {
 		seq = toy_sequence(&toy, 24);
-		toy_ok(&toy, paged_seq_truncate(toy.pool, 1, &seq, (uint32_t[]){ 7 }));
-		toy_ok(&toy, paged_seq_erase(toy.pool, 1, &seq));
+		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ 7 }));
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
 	}
 }
 
@@ -194,7 +195,7 @@ request_queued(int to)
 {
 	paged_seq_id seq;
 
-	toy_expect(&toy, paged_seq_create(toy.pool, 1, &seq), PAGED_ERR_TIMEOUT);
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &seq), PAGED_ERR_TIMEOUT);
 	stay(to);
 }
 
@@ -257,7 +258,7 @@ decoding(int to)
 			toy_write(&toy, seq, token, token + 1, 1);
 			toy_attend(&toy, 1, 1, out);
 		}
-		toy_ok(&toy, paged_seq_erase(toy.pool, 1, &seq));
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
 	}
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/raw.h"
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define MANY PAGED_MAX_REQUEST_SEQS
@@ -34,11 +35,11 @@ IT_TEST(requests_of_4096_sequences)
 
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	pool_open(&toy, "big");
-	toy_expect(&toy, paged_seq_create(toy.pool, MANY + 1, seqs), PAGED_ERR_LIMIT);
-	toy_ok(&toy, paged_seq_create(toy.pool, MANY, seqs));
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, MANY + 1, seqs), PAGED_ERR_LIMIT);
+	toy_ok(&toy, seqs_create(toy.client, toy.pool, MANY, seqs));
 	for (uint32_t i = 0; i < MANY; i++)
 		tokens[i] = i % 9;
-	toy_ok(&toy, paged_seq_reserve(toy.pool, MANY, seqs, tokens));
+	toy_ok(&toy, seqs_reserve(toy.client, MANY, seqs, tokens));
 	for (uint32_t i = 0; i < MANY; i++) {
 		toy_ok(&toy, paged_seq_read(toy.pool, seqs[i], &info, NULL, 0));
 		it_require(info.capacity == tokens[i]);
@@ -49,10 +50,10 @@ IT_TEST(requests_of_4096_sequences)
 		tokens[i] = i % 9 + 1;
 	seqs[MANY] = seqs[MANY - 1];
 	seqs[MANY - 1] = seqs[0];
-	toy_expect(&toy, paged_seq_reserve(toy.pool, MANY, seqs, tokens), PAGED_ERR_INVALID);
+	toy_expect(&toy, seqs_reserve(toy.client, MANY, seqs, tokens), PAGED_ERR_INVALID);
 	seqs[MANY - 1] = seqs[MANY];
 	tokens[MANY - 1] = 30000;
-	toy_expect(&toy, paged_seq_reserve(toy.pool, MANY, seqs, tokens), PAGED_ERR_LIMIT);
+	toy_expect(&toy, seqs_reserve(toy.client, MANY, seqs, tokens), PAGED_ERR_LIMIT);
 	toy_ok(&toy, paged_seq_read(toy.pool, seqs[1], &info, NULL, 0));
 	it_require(info.capacity == 1, "%u", info.capacity);
 
@@ -61,7 +62,7 @@ IT_TEST(requests_of_4096_sequences)
 	for (uint32_t i = 0; i < MANY; i++)
 		it_require(list[i].seq == seqs[i] && list[i].capacity == i % 9);
 	paged_free(list);
-	toy_ok(&toy, paged_seq_erase(toy.pool, MANY, seqs));
+	toy_ok(&toy, paged_seq_erase(toy.client, MANY, seqs));
 	it_require(toy_pool(&toy, "big").n_free == 40000);
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
@@ -81,7 +82,7 @@ IT_TEST(a_row_longer_than_one_reply)
 	pool_open(&toy, "big");
 	seq = toy_sequence(&toy, tokens);
 	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, mapped, 20000));
-	toy_ok(&toy, paged_admin_table(toy.client, "big", seq, &entry, &told, &n));
+	toy_ok(&toy, paged_admin_table(toy.client, seq, &entry, &told, &n));
 	it_require(n == 20000 && entry.seq == seq && entry.n_pages == 20000, "%zu", n);
 	it_require(memcmp(mapped, told, sizeof(mapped)) == 0);
 	paged_free(told);
@@ -142,7 +143,7 @@ IT_TEST(more_sessions_than_one_reply_lists)
 IT_TEST(one_reserve_over_two_pools)
 {
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
-	struct paged_reserve_item items[2];
+	struct paged_seq_item items[2];
 	struct paged_pool *small;
 	struct it_daemon daemon;
 	struct toy toy;
@@ -150,16 +151,16 @@ IT_TEST(one_reserve_over_two_pools)
 	it_daemon_start(&daemon, configuration, NULL, NULL);
 	pool_open(&toy, "big");
 	toy_ok(&toy, paged_pool_open(toy.client, "small", &small));
-	items[0] = (struct paged_reserve_item){ .pool = toy.pool, .n_tokens = 100 };
-	items[1] = (struct paged_reserve_item){ .pool = small, .n_tokens = 41 };
-	toy_ok(&toy, paged_seq_create(toy.pool, 1, &items[0].seq));
-	toy_ok(&toy, paged_seq_create(small, 1, &items[1].seq));
-	toy_expect(&toy, paged_reserve(toy.client, 2, items), PAGED_ERR_FULL);
+	items[0] = (struct paged_seq_item){ .n_tokens = 100 };
+	items[1] = (struct paged_seq_item){ .n_tokens = 41 };
+	toy_ok(&toy, seqs_create(toy.client, toy.pool, 1, &items[0].seq));
+	toy_ok(&toy, seqs_create(toy.client, small, 1, &items[1].seq));
+	toy_expect(&toy, paged_seq_reserve(toy.client, 2, items), PAGED_ERR_FULL);
 	it_require(strstr(paged_client_error(toy.client), "pool small: 11 pages requested, 10 free") != NULL, "%s",
 		   paged_client_error(toy.client));
 	it_require(toy_pool(&toy, "big").n_free == 40000, "the other pool gave pages all the same");
 	items[1].n_tokens = 40;
-	toy_ok(&toy, paged_reserve(toy.client, 2, items));
+	toy_ok(&toy, paged_seq_reserve(toy.client, 2, items));
 	toy_ok(&toy, paged_seq_read(toy.pool, items[0].seq, &info, NULL, 0));
 	it_require(info.capacity == 100);
 	it_require(toy_pool(&toy, "small").n_free == 0);

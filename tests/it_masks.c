@@ -8,6 +8,7 @@
 #include <sys/select.h>
 #include <unistd.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define N_SEQS 10u
@@ -191,7 +192,7 @@ random_masks(struct toy *toy, uint32_t n_rounds, unsigned int seed)
 		params.physical = (uint32_t)rand_r(&seed) % 2;
 		serve_and_compare(toy, &params, mods[m].text);
 	}
-	toy_ok(toy, paged_seq_erase(toy->pool, N_SEQS, seqs));
+	toy_ok(toy, paged_seq_erase(toy->client, N_SEQS, seqs));
 }
 
 IT_TEST(served_equals_the_librarys_own)
@@ -450,11 +451,11 @@ IT_TEST(stale_by_its_own_rows)
 	rows[1].seq = toy_sequence(&other, 20); /* a read of another session's */
 	foreign = toy_sequence(&other, 20);
 	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask));
-	toy_ok(&other, paged_seq_truncate(other.pool, 1, &foreign, &(uint32_t){ 4 }));
-	toy_ok(&other, paged_seq_erase(other.pool, 1, &foreign));
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &rows[0].seq, &(uint32_t){ 40 }));
+	toy_ok(&other, seqs_truncate(other.client, 1, &foreign, &(uint32_t){ 4 }));
+	toy_ok(&other, paged_seq_erase(other.client, 1, &foreign));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &rows[0].seq, &(uint32_t){ 40 }));
 	toy_ok(&toy, paged_block_mask_validate(mask));
-	toy_ok(&other, paged_seq_truncate(other.pool, 1, &rows[1].seq, &(uint32_t){ 16 }));
+	toy_ok(&other, seqs_truncate(other.client, 1, &rows[1].seq, &(uint32_t){ 16 }));
 	toy_expect(&toy, paged_block_mask_validate(mask), PAGED_ERR_STALE);
 	expect_said(&toy, "row 1");
 	toy_close(&other);

@@ -6,6 +6,7 @@
 #include "client/pagedclient.h"
 #include "tests/harness.h"
 #include "tests/reference.h"
+#include "tests/sequences.h"
 
 #define KV_HEADS 2u
 #define Q_HEADS 4u
@@ -108,8 +109,8 @@ writer(int from, int to, void *argument)
 
 	contents_make(&contents);
 	session_open(&session, argument);
-	ok(&session, paged_seq_create(session.pool, 1, &told.seq));
-	ok(&session, paged_seq_reserve(session.pool, 1, &told.seq, &n_tokens));
+	ok(&session, seqs_create(session.client, session.pool, 1, &told.seq));
+	ok(&session, seqs_reserve(session.client, 1, &told.seq, &n_tokens));
 	ok(&session, paged_batch_plan(session.batch, 1,
 				      &(struct paged_batch_row){ .seq = told.seq, .q_len = TOKENS, .kv_len = TOKENS }));
 	ok(&session, paged_append(session.batch, 1, &k, &v,

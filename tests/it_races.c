@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define RACE_MS 1000
@@ -87,9 +88,9 @@ IT_TEST(rows_read_while_they_change)
 	for (end = it_now_ms() + RACE_MS; it_now_ms() < end; n_changes++) {
 		paged_seq_id neighbour = toy_sequence(&toy, 4 * (n_changes % 16));
 
-		toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 8 + n_changes % 100 }));
-		toy_ok(&toy, paged_seq_erase(toy.pool, 1, &neighbour));
-		toy_ok(&toy, paged_seq_truncate(toy.pool, 1, &seq, (uint32_t[]){ n_changes % 8 }));
+		toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 8 + n_changes % 100 }));
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &neighbour));
+		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ n_changes % 8 }));
 	}
 	it_join(&worker);
 	it_note("%u changes", n_changes);
@@ -125,14 +126,14 @@ request_thread(void *argument)
 		paged_seq_id seq, stale = 1234ull << 32 | (20 + own);
 		struct paged_seq_info info = { .struct_size = sizeof(info) };
 
-		expect(paged_seq_create(shared.pool, 1, &seq), PAGED_OK);
-		expect(paged_seq_reserve(shared.pool, 1, &seq, &tokens), PAGED_OK);
+		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
+		expect(seqs_reserve(shared.client, 1, &seq, &tokens), PAGED_OK);
 		expect(paged_seq_read(shared.pool, seq, &info, NULL, 0), PAGED_OK);
 		expect(info.capacity >= tokens ? PAGED_OK : PAGED_ERR_RANGE, PAGED_OK);
-		expect(paged_seq_erase(shared.pool, 1, &stale), PAGED_ERR_STALE);
+		expect(paged_seq_erase(shared.client, 1, &stale), PAGED_ERR_STALE);
 		if (strstr(paged_client_error(shared.client), wanted) == NULL)
 			atomic_fetch_add(&n_wrong, 1);
-		expect(paged_seq_erase(shared.pool, 1, &seq), PAGED_OK);
+		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
 	}
 	return NULL;
 }
@@ -150,11 +151,11 @@ decode_thread(void *argument)
 	for (int round = 0; round < ROUNDS / 50; round++) {
 		struct paged_batch_row row = { .q_len = 1 };
 
-		expect(paged_seq_create(shared.pool, 1, &seq), PAGED_OK);
+		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
 		row.seq = seq;
 		for (row.kv_len = 1; row.kv_len <= 64; row.kv_len++)
 			expect(paged_batch_plan(batch, 1, &row), PAGED_OK);
-		expect(paged_seq_erase(shared.pool, 1, &seq), PAGED_OK);
+		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
 	}
 	paged_batch_destroy(batch);
 	return NULL;

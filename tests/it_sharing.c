@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define LENGTH 30u /* tokens; the last page is not full */
@@ -98,8 +99,8 @@ IT_TEST(another_session_reads_the_same_bits)
 	/* Pages that do not lie in order: a neighbour grows in between. */
 	gap = toy_sequence(&toy, 4);
 	seq = toy_sequence(&toy, 12);
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &gap, (uint32_t[]){ 16 }));
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ LENGTH }));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &gap, (uint32_t[]){ 16 }));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ LENGTH }));
 	toy_write(&toy, seq, 0, LENGTH, SEED);
 	toy_read(&toy, seq, LENGTH, mine);
 	it_say(worker.to, &seq, sizeof(seq));
@@ -116,9 +117,9 @@ IT_TEST(another_session_reads_the_same_bits)
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0);
 
 	/* Growth disturbs no reader; the end does. */
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 64 }));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 64 }));
 	it_require(hear_verdict(&worker) == PAGED_OK);
-	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &seq));
+	toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
 	it_require(hear_verdict(&worker) == PAGED_ERR_STALE);
 	say_word(&worker, END);
 	it_join(&worker);
@@ -199,7 +200,7 @@ IT_TEST(another_session_takes_tokens_out)
 	it_hear(worker.from, theirs, sizeof(theirs));
 	it_require(memcmp(mine, theirs, sizeof(mine)) == 0, "B's bits are not A's");
 	it_hear(worker.from, &done, 1);
-	toy_ok(&toy, paged_seq_erase(toy.pool, 1, &rows[1].seq));
+	toy_ok(&toy, paged_seq_erase(toy.client, 1, &rows[1].seq));
 	it_say(worker.to, "x", 1);
 	it_join(&worker);
 	toy_check(&toy);
@@ -219,7 +220,7 @@ IT_TEST(truncated_entries_are_stale_for_a_reader)
 	seq = toy_sequence(&writer, 32);
 	toy_write(&writer, seq, 0, 32, SEED);
 	toy_ok(&other, toy_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND));
-	toy_ok(&writer, paged_seq_truncate(writer.pool, 1, &seq, (uint32_t[]){ 16 }));
+	toy_ok(&writer, seqs_truncate(writer.client, 1, &seq, (uint32_t[]){ 16 }));
 	toy_expect(&other, paged_batch_validate(other.batch), PAGED_ERR_STALE);
 	toy_expect(&other, toy_plan(&other, seq, 31, 32, PAGED_ROW_NO_APPEND), PAGED_ERR_CAPACITY);
 	toy_close(&other);
@@ -270,7 +271,7 @@ rank(int from, int to, void *argument)
 		while (paged_client_dispatch(toy.client) == PAGED_OK)
 			it_require(it_now_ms() < end, "the end of the session was not told");
 		toy_expect(&toy, paged_client_dispatch(toy.client), PAGED_ERR_GONE);
-		toy_expect(&toy, paged_seq_reserve(toy.pool, 1, &seq, &tokens), PAGED_ERR_GONE);
+		toy_expect(&toy, seqs_reserve(toy.client, 1, &seq, &tokens), PAGED_ERR_GONE);
 		it_require(toy_plan(&toy, seq, LENGTH - 1, LENGTH, 0) != PAGED_OK);
 	} else {
 		toy_ok(&toy, paged_client_dispatch(toy.client));
@@ -297,7 +298,7 @@ scheduler(int from, int to, void *argument)
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &outcome, sizeof(outcome));
 	toy_ok(&toy, paged_client_dispatch(toy.client));
-	toy_ok(&toy, paged_seq_reserve(toy.pool, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
+	toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 3 * LENGTH }));
 	it_say(to, &outcome, sizeof(outcome));
 	it_hear(from, &outcome, sizeof(outcome));
 	toy_close(&toy);
@@ -444,7 +445,7 @@ sitter(int from, int to, void *argument)
 	it_say(to, &seq, sizeof(seq));
 	it_hear(from, &go, sizeof(go));
 	toy_expect(&toy, paged_client_dispatch(toy.client), PAGED_ERR_GONE);
-	toy_expect(&toy, paged_seq_erase(toy.pool, 1, &seq), PAGED_ERR_GONE);
+	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_GONE);
 	it_say(to, &go, sizeof(go));
 	it_hear(from, &go, sizeof(go));
 	toy_close(&toy);

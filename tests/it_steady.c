@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #define STEPS 1000u
@@ -78,14 +79,14 @@ decode_begin(struct decode *decode)
 	uint32_t tokens[SEQS];
 
 	toy_open(&decode->toy, NULL, AHEAD);
-	toy_ok(&decode->toy, paged_seq_create(decode->toy.pool, SEQS, decode->seq));
+	toy_ok(&decode->toy, seqs_create(decode->toy.client, decode->toy.pool, SEQS, decode->seq));
 	for (uint32_t i = 0; i < SEQS; i++) {
 		/* Prompts of different lengths. */
 		decode->rows[i] =
 			(struct paged_batch_row){ .seq = decode->seq[i], .q_len = 1, .kv_len = START + 5 * i };
 		tokens[i] = decode->rows[i].kv_len + AHEAD;
 	}
-	toy_ok(&decode->toy, paged_seq_reserve(decode->toy.pool, SEQS, decode->seq, tokens));
+	toy_ok(&decode->toy, seqs_reserve(decode->toy.client, SEQS, decode->seq, tokens));
 	decode_begin_mods(decode);
 }
 

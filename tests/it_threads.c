@@ -11,6 +11,7 @@
 
 #include "client/pagedclient.h"
 #include "tests/raw.h"
+#include "tests/sequences.h"
 
 #define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
@@ -64,7 +65,7 @@ IT_TEST(a_client_under_signals_leaves_nothing)
 		}
 		it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
 		it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
-		it_require(paged_seq_create(pool, 1, &id) == PAGED_OK, "%s", paged_client_error(client));
+		it_require(seqs_create(client, pool, 1, &id) == PAGED_OK, "%s", paged_client_error(client));
 		paged_client_close(client);
 	}
 	ticking(0);
@@ -92,8 +93,8 @@ IT_TEST(the_descriptor_is_quiet_after_dispatch)
 	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK);
 	for (int i = 0; i < 50; i++) {
 		if (i % 2)
-			it_require(paged_seq_create(pool, 1, &id) == PAGED_OK &&
-				   paged_seq_erase(pool, 1, &id) == PAGED_OK);
+			it_require(seqs_create(client, pool, 1, &id) == PAGED_OK &&
+				   paged_seq_erase(client, 1, &id) == PAGED_OK);
 		usleep(1000);
 		it_require(paged_client_dispatch(client) == PAGED_OK);
 		it_require(!readable(client), "turn %d", i);
@@ -121,12 +122,12 @@ thread_sequences(void *argument)
 	paged_seq_id id[2];
 
 	while (!threads_stop) {
-		if (paged_seq_create(pool, 2, id) != PAGED_OK)
+		if (seqs_create(shared_client, pool, 2, id) != PAGED_OK)
 			continue;
-		shared_ok(paged_seq_reserve(pool, 2, id, tokens));
+		shared_ok(seqs_reserve(shared_client, 2, id, tokens));
 		shared_ok(paged_seq_read(pool, id[0], NULL, NULL, 0));
-		shared_ok(paged_seq_erase(pool, 2, id));
-		it_require(paged_seq_erase(pool, 2, id) == PAGED_ERR_STALE);
+		shared_ok(paged_seq_erase(shared_client, 2, id));
+		it_require(paged_seq_erase(shared_client, 2, id) == PAGED_ERR_STALE);
 		it_require(strstr(paged_client_error(shared_client), "has ended") != NULL);
 	}
 	return NULL;
@@ -146,7 +147,7 @@ thread_batches(void *argument)
 		struct paged_batch_row row = { .q_len = 1 };
 		struct paged_batch *batch;
 
-		if (paged_seq_create(pool, 1, &row.seq) != PAGED_OK)
+		if (seqs_create(shared_client, pool, 1, &row.seq) != PAGED_OK)
 			continue;
 		shared_ok(paged_batch_create(pool, &params, &batch));
 		for (row.kv_len = 1; row.kv_len <= 24; row.kv_len++) {
@@ -160,7 +161,7 @@ thread_batches(void *argument)
 			shared_ok(paged_batch_validate(batch));
 		}
 		paged_batch_destroy(batch);
-		shared_ok(paged_seq_erase(pool, 1, &row.seq));
+		shared_ok(paged_seq_erase(shared_client, 1, &row.seq));
 	}
 	return NULL;
 }

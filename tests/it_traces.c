@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sequences.h"
 #include "tests/toy.h"
 #include "tests/trace.h"
 
@@ -36,17 +37,17 @@ apply(struct replay *replay, enum erase_by by)
 	char sentence[256];
 
 	if (trace->verb == TRACE_RESERVE) {
-		toy_expect(toy, paged_seq_reserve(toy->pool, 1, seq, &trace->tokens),
+		toy_expect(toy, seqs_reserve(toy->client, 1, seq, &trace->tokens),
 			   trace->full ? PAGED_ERR_FULL : PAGED_OK);
 		snprintf(sentence, sizeof(sentence), "pool %s: %u pages requested, %u free (0 quarantined)",
 			 replay->pool, trace->n_requested, trace->n_empty);
 		it_require(!trace->full || strcmp(paged_client_error(toy->client), sentence) == 0, "%s, not %s",
 			   paged_client_error(toy->client), sentence);
 	} else if (by == ERASE_BY_TRUNCATE) {
-		toy_ok(toy, paged_seq_truncate(toy->pool, 1, seq, (uint32_t[]){ 0 }));
+		toy_ok(toy, seqs_truncate(toy->client, 1, seq, (uint32_t[]){ 0 }));
 	} else {
-		toy_ok(toy, paged_seq_erase(toy->pool, 1, seq));
-		toy_ok(toy, paged_seq_create(toy->pool, 1, seq));
+		toy_ok(toy, paged_seq_erase(toy->client, 1, seq));
+		toy_ok(toy, seqs_create(toy->client, toy->pool, 1, seq));
 	}
 }
 
@@ -84,7 +85,7 @@ replay_file(const char *path, size_t index, enum erase_by by)
 	toy_ok(&replay.toy, paged_pool_open(replay.toy.client, replay.pool, &replay.toy.pool));
 	replay.seqs = calloc(replay.trace.n_rows, sizeof(*replay.seqs));
 	replay.pages = calloc(replay.trace.n_pages, sizeof(*replay.pages));
-	toy_ok(&replay.toy, paged_seq_create(replay.toy.pool, replay.trace.n_rows, replay.seqs));
+	toy_ok(&replay.toy, seqs_create(replay.toy.client, replay.toy.pool, replay.trace.n_rows, replay.seqs));
 	while ((result = trace_next(&replay.trace)) > 0) {
 		apply(&replay, by);
 		compare(&replay, path);

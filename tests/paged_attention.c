@@ -7,6 +7,7 @@
 
 #include "tests/pa_memory.h"
 #include "tests/reference.h"
+#include "tests/sequences.h"
 
 /** What a batch on a GPU has room for. */
 #define MAX_Q_TOKENS 2048u
@@ -41,7 +42,7 @@ pa_open(struct pa *pa, const struct pa_params *params)
 	pa->client = client;
 	done(paged_pool_open(client, "torch", &pa->pool));
 	done(paged_batch_create(pa->pool, &batch, &pa->batch));
-	done(paged_seq_create(pa->pool, params->max_batch, pa->page_table));
+	done(seqs_create(pa->client, pa->pool, params->max_batch, pa->page_table));
 	pa->info.struct_size = sizeof(pa->info);
 	done(paged_pool_get_info(pa->pool, &pa->info));
 	pa_fill_bytes(pa->info.base, 0xff, pa->info.size);
@@ -56,7 +57,7 @@ pa_close(struct pa *pa)
 enum paged_status
 pa_reserve(struct pa *pa, uint32_t b, uint32_t seq_len)
 {
-	return paged_seq_reserve(pa->pool, 1, &pa->page_table[b], &seq_len);
+	return seqs_reserve(pa->client, 1, &pa->page_table[b], &seq_len);
 }
 
 void
@@ -74,7 +75,7 @@ pa_erase(struct pa *pa, uint32_t n, const uint32_t *batch_idx)
 
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = pa->page_table[batch_idx[i]];
-	return paged_seq_truncate(pa->pool, n, ids, nothing);
+	return seqs_truncate(pa->client, n, ids, nothing);
 }
 
 /* Sequence i of a [B, H, S, D] tensor, as one row of a plan takes it. */

@@ -225,21 +225,24 @@ raw_call(struct raw *raw, struct wire_request *request, struct wire_reply *reply
 	return reply->status;
 }
 
+struct wire_request
+raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens)
+{
+	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
+
+	for (uint32_t i = 0; i < n; i++)
+		specs[i] = (struct seq_spec){ .pool = pool, .n_tokens = n_tokens, .tag = "" };
+	return (struct wire_request){ .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
+}
+
 paged_seq_id
 raw_reserve(struct raw *raw, uint32_t n_tokens)
 {
-	struct wire_request request = { .kind = WIRE_CREATE, .create.n = 1 };
+	struct wire_request request = raw_create(0, 1, n_tokens);
 	struct wire_reply reply;
-	const uint32_t pool = 0;
-	uint64_t id;
 
 	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
-	id = reply.ids.seq[0];
-	request = (struct wire_request){
-		.kind = WIRE_RESERVE, .items = { .n = 1, .seq = &id, .tokens = &n_tokens, .pool = &pool, .n_pools = 1 }
-	};
-	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
-	return id;
+	return reply.ids.seq[0];
 }
 
 struct wire_pool_report

@@ -58,6 +58,9 @@ void raw_hear_late(struct raw *raw, struct wire_reply *reply);
 /** raw_call - raw_ask() that must be answered; returns the reply's status */
 enum paged_status raw_call(struct raw *raw, struct wire_request *request, struct wire_reply *reply);
 
+/** raw_create - a request for n sequences of a pool; valid until the next one */
+struct wire_request raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens);
+
 /** raw_reserve - a sequence of n tokens in the first pool; returns its id */
 paged_seq_id raw_reserve(struct raw *raw, uint32_t n_tokens);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sequences.h"
 #include "tests/toy.h"
 
 #include <string.h>
@@ -69,9 +70,9 @@ toy_sequence(struct toy *toy, uint32_t n_tokens)
 {
 	paged_seq_id seq = 0;
 
-	toy_ok(toy, paged_seq_create(toy->pool, 1, &seq));
+	toy_ok(toy, seqs_create(toy->client, toy->pool, 1, &seq));
 	if (n_tokens > 0)
-		toy_ok(toy, paged_seq_reserve(toy->pool, 1, &seq, &n_tokens));
+		toy_ok(toy, seqs_reserve(toy->client, 1, &seq, &n_tokens));
 	return seq;
 }
 

@@ -5,6 +5,7 @@
 
 #include "tests/client_fixture.h"
 #include "tests/reference.h"
+#include "tests/sequences.h"
 
 TestSuite(batch, .init = client_setup, .fini = client_teardown);
 
@@ -51,8 +52,8 @@ Test(batch, rows_are_checked)
 	row = (struct paged_batch_row){ .pages = pages, .n_pages = 11 };
 	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_LIMIT,
 		"row 0: 11 pages exceed the 10 that max_length 40 takes");
-	row = (struct paged_batch_row){ .seq = 7 };
-	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_STALE, "pool small has no live sequence 7.0");
+	row = (struct paged_batch_row){ .seq = PAGED_SEQ(1, 0, 7) };
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_STALE, "pool small has no live sequence 7.1");
 }
 
 Test(batch, tables)
@@ -99,7 +100,7 @@ Test(batch, a_kept_row_is_right)
 		done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 8 }));
 	/* Growth is seen, */
 	tokens = 12;
-	done(paged_seq_reserve(pool, 1, &ids[0], &tokens));
+	done(seqs_reserve(client, 1, &ids[0], &tokens));
 	done(paged_batch_validate(batch));
 	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 12 }));
 	done(paged_seq_read(pool, ids[0], NULL, pages, 3));
@@ -107,12 +108,12 @@ Test(batch, a_kept_row_is_right)
 	cr_assert_arr_eq(indices, pages, sizeof(pages));
 	/* entries that were removed and taken anew as well, */
 	tokens = 4;
-	done(paged_seq_truncate(pool, 1, &ids[0], &tokens));
+	done(seqs_truncate(client, 1, &ids[0], &tokens));
 	refused(paged_batch_validate(batch), PAGED_ERR_STALE,
 		"row 0: pages of sequence " SEQ " were replaced or removed since the plan", ARGS(ids[0]));
-	done(paged_seq_reserve(pool, 1, &other, &tokens));
+	done(seqs_reserve(client, 1, &other, &tokens));
 	tokens = 12;
-	done(paged_seq_reserve(pool, 1, &ids[0], &tokens));
+	done(seqs_reserve(client, 1, &ids[0], &tokens));
 	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[0], .kv_len = 12 }));
 	done(paged_seq_read(pool, ids[0], NULL, pages, 3));
 	done(paged_batch_tables_csr(batch, NULL, indices, 3, NULL, NULL));
@@ -122,7 +123,7 @@ Test(batch, a_kept_row_is_right)
 	done(paged_seq_read(pool, ids[1], NULL, pages, 1));
 	done(paged_batch_tables_csr(batch, NULL, indices, 1, NULL, NULL));
 	cr_assert_eq((uint32_t)indices[0], pages[0]);
-	done(paged_seq_erase(pool, 1, &ids[1]));
+	done(paged_seq_erase(client, 1, &ids[1]));
 	cr_assert_eq(paged_batch_validate(batch), PAGED_ERR_STALE);
 	cr_assert_eq(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = ids[1], .kv_len = 4 }),
 		     PAGED_ERR_STALE);

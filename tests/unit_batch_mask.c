@@ -51,7 +51,7 @@ sequence_of(uint32_t n_tokens)
 {
 	paged_seq_id seq = create(session, 0);
 
-	assert_ok(reserve(session, 0, seq, n_tokens));
+	assert_ok(reserve(session, seq, n_tokens));
 	return seq;
 }
 
@@ -163,7 +163,7 @@ Test(batch_mask, refuses_rows_with_numbers)
 	rows[1].kv_len = 200;
 	expect_place_refused(&order, PAGED_ERR_CAPACITY,
 			     "block mask: row 1: 200 tokens need 50 pages of 4, its sequence has 2");
-	assert_ok(erase(session, 0, ended));
+	assert_ok(erase(session, ended));
 	rows[1].seq = ended;
 	snprintf(sentence, sizeof(sentence), "block mask: row 1: no live sequence %u.%u", PAGED_SEQ_SLOT(ended),
 		 PAGED_SEQ_GENERATION(ended));
@@ -222,8 +222,8 @@ meddle(void *argument)
 	struct paged_error ours;
 
 	while (!meddler->enough) {
-		struct core_item more = { .pool = 0, .tokens = 40, .seq = meddler->seq };
-		struct core_item less = { .pool = 0, .tokens = 8, .seq = meddler->seq };
+		struct paged_seq_item more = { .n_tokens = 40, .seq = meddler->seq };
+		struct paged_seq_item less = { .n_tokens = 8, .seq = meddler->seq };
 
 		core_seq_reserve(f.core, session, 1, &more, &ours);
 		core_seq_truncate(f.core, session, 1, &less, &ours);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/client_fixture.h"
+#include "tests/sequences.h"
 
 #define N_SEQS 64u
 #define N_TOKENS 8192u
@@ -106,12 +107,12 @@ setup(void)
 
 	done(paged_client_open_embedded(&long_pool, 1, NULL, &client));
 	done(paged_pool_open(client, "long", &pool));
-	done(paged_seq_create(pool, N_SEQS, seqs));
+	done(seqs_create(client, pool, N_SEQS, seqs));
 	for (uint32_t i = 0; i < N_SEQS; i++) {
 		tokens[i] = N_TOKENS;
 		rows[i] = (struct paged_batch_row){ .seq = seqs[i], .q_len = 1, .kv_len = N_TOKENS - N_SEQS };
 	}
-	done(paged_seq_reserve(pool, N_SEQS, seqs, tokens));
+	done(seqs_reserve(client, N_SEQS, seqs, tokens));
 	done(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
 						   .rows = rows,
@@ -206,7 +207,8 @@ Test(block_mask_memory, a_closed_pool_keeps_nothing)
 		paged_block_mask_destroy(masks[0]); /* the other goes with the pool */
 		paged_pool_close(second);
 #ifdef __GLIBC__
-		cr_assert_leq(mallinfo2().uordblks + mallinfo2().hblkhd, before + ARRAY_BYTES); /* malloc() has caches too */
+		cr_assert_leq(mallinfo2().uordblks + mallinfo2().hblkhd,
+			      before + ARRAY_BYTES); /* malloc() has caches too */
 #endif
 	}
 }
@@ -222,7 +224,8 @@ make_and_free(void *unused)
 
 		done(paged_block_mask_lists(mask, &lists));
 		for (uint32_t i = 0; i < N_SEQS; i++)
-			if (lists.start[0][i + 1] - lists.start[0][i] + lists.start[1][i + 1] - lists.start[1][i] != n_blocks)
+			if (lists.start[0][i + 1] - lists.start[0][i] + lists.start[1][i + 1] - lists.start[1][i] !=
+			    n_blocks)
 				return "a list of another length";
 		paged_block_mask_destroy(mask);
 	}

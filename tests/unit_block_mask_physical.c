@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/block_mask_case.h"
+#include "tests/sequences.h"
 
 #define ROUNDS 200u
 #define MAX_ROWS 4u
@@ -18,13 +19,13 @@ open_sequences(paged_seq_id *seq, uint32_t n, uint64_t *state)
 	uint32_t tokens;
 
 	for (uint32_t i = 0; i < n; i++)
-		done(paged_seq_create(pool, 1, &seq[i]));
+		done(seqs_create(client, pool, 1, &seq[i]));
 	for (uint32_t pages = 0; pages < N_PAGES - 3; pages++) {
 		uint32_t i = (uint32_t)case_random(state, n);
 
 		tokens = capacity_of(seq[i]) + PAGE_SIZE;
 		if (tokens <= MAX_LENGTH)
-			done(paged_seq_reserve(pool, 1, &seq[i], &tokens));
+			done(seqs_reserve(client, 1, &seq[i], &tokens));
 	}
 }
 
@@ -260,7 +261,7 @@ Test(block_mask_physical, parts_know_their_sequences)
 	done(paged_block_mask_to_logical(got, &logical));
 	done(paged_block_mask_to_physical(logical, 1, &rows[1], &expected));
 	case_expect_same(got, expected, "row 1");
-	done(paged_seq_truncate(pool, 1, &rows[0].seq, &tokens));
+	done(seqs_truncate(client, 1, &rows[0].seq, &tokens));
 	done(paged_block_mask_validate(got));
 	refused(paged_block_mask_validate(physical), PAGED_ERR_STALE,
 		"block mask: row 0: pages of sequence " SEQ " were replaced or removed since it was made",
@@ -284,22 +285,22 @@ Test(block_mask_physical, stale_by_its_own_rows)
 	struct paged_block_mask *mask = placed(mine, 7), *logical = NULL;
 	uint32_t tokens = 16;
 
-	done(paged_seq_reserve(pool, 1, &mine, &tokens));
+	done(seqs_reserve(client, 1, &mine, &tokens));
 	done(paged_block_mask_validate(mask));
 	tokens = 4;
-	done(paged_seq_truncate(pool, 1, &other, &tokens));
-	done(paged_seq_erase(pool, 1, &other));
+	done(seqs_truncate(client, 1, &other, &tokens));
+	done(paged_seq_erase(client, 1, &other));
 	done(paged_block_mask_validate(mask));
 	done(paged_block_mask_to_logical(mask, &logical));
 	done(paged_block_mask_validate(logical));
 
-	done(paged_seq_truncate(pool, 1, &mine, &tokens));
+	done(seqs_truncate(client, 1, &mine, &tokens));
 	refused(paged_block_mask_validate(mask), PAGED_ERR_STALE,
 		"block mask: row 0: pages of sequence " SEQ " were replaced or removed since it was made", ARGS(mine));
 	paged_block_mask_destroy(mask);
 	mask = placed(mine, 4);
 	done(paged_block_mask_validate(mask));
-	done(paged_seq_erase(pool, 1, &mine));
+	done(paged_seq_erase(client, 1, &mine));
 	cr_assert_eq(paged_block_mask_validate(mask), PAGED_ERR_STALE);
 	/* The slot's next sequence is another one, whatever its pages. */
 	mine = sequence_of(8);
@@ -351,7 +352,7 @@ Test(block_mask_physical, refuses_with_numbers)
 		"block mask: it is physical already");
 	refused(paged_block_mask_crop(odd, 1, 4, &mask), PAGED_ERR_INVALID,
 		"block mask: a physical one has no lengths to crop: crop the logical one");
-	done(paged_seq_erase(pool, 1, &seq));
+	done(paged_seq_erase(client, 1, &seq));
 	refused(paged_block_mask_to_physical(logical, 2, rows, &mask), PAGED_ERR_STALE,
 		"block mask: row 0: no live sequence " SEQ, ARGS(seq));
 	cr_assert_null(mask);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "tests/client_fixture.h"
+#include "tests/sequences.h"
 
 TestSuite(client, .init = client_setup, .fini = client_teardown);
 
@@ -220,15 +221,15 @@ Test(client, sequences)
 	cr_assert_eq(info.n_pages, 2);
 	cr_assert(pages[0] < N_PAGES && pages[1] < N_PAGES && pages[0] != pages[1]);
 
-	cr_assert_eq(paged_seq_reserve(pool, 1, &id, &too_long), PAGED_ERR_LIMIT);
+	cr_assert_eq(seqs_reserve(client, 1, &id, &too_long), PAGED_ERR_LIMIT);
 	tokens = 4;
-	done(paged_seq_truncate(pool, 1, &id, &tokens));
+	done(seqs_truncate(client, 1, &id, &tokens));
 	cr_assert_eq(capacity_of(id), 4);
 	stale = id;
-	done(paged_seq_erase(pool, 1, &id));
+	done(paged_seq_erase(client, 1, &id));
 	refused(paged_seq_read(pool, stale, NULL, NULL, 0), PAGED_ERR_STALE, "pool small has no live sequence " SEQ,
 		ARGS(stale));
-	cr_assert_eq(paged_seq_reserve(pool, 1, &stale, &tokens), PAGED_ERR_STALE);
+	cr_assert_eq(seqs_reserve(client, 1, &stale, &tokens), PAGED_ERR_STALE);
 	refused(paged_seq_read(pool, 0, NULL, NULL, 3), PAGED_ERR_INVALID, "pages is NULL but n_max is 3");
 }
 
@@ -236,17 +237,135 @@ Test(client, requests_are_checked_before_they_are_made)
 {
 	paged_seq_id id = sequence_of(0);
 	uint32_t tokens = 1;
-	struct paged_reserve_item item = { .pool = NULL, .seq = id, .n_tokens = 4 };
+	struct paged_seq_item item = { .seq = id, .n_tokens = 4, .reserved = 1 };
+	struct paged_seq_params params = { .pool = NULL };
+	char tag[PAGED_MAX_TAG + 2];
 
-	refused(paged_seq_create(pool, 0, &id), PAGED_ERR_INVALID, "a request names at least one sequence");
-	refused(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
-	refused(paged_seq_reserve(pool, 1, &id, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
-	refused(paged_seq_erase(pool, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
-	refused(paged_seq_truncate(pool, 0, &id, &tokens), PAGED_ERR_INVALID, "a request names at least one sequence");
-	refused(paged_reserve(client, 1, &item), PAGED_ERR_INVALID, "item 0 names no pool of this client");
-	item.pool = pool;
-	done(paged_reserve(client, 1, &item));
+	refused(seqs_create(client, pool, 0, &id), PAGED_ERR_INVALID, "a request names at least one sequence");
+	refused(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	refused(paged_seq_reserve(client, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	refused(paged_seq_erase(client, 4097, &id), PAGED_ERR_LIMIT, "4097 sequences in a request, at most 4096");
+	refused(seqs_truncate(client, 0, &id, &tokens), PAGED_ERR_INVALID, "a request names at least one sequence");
+	refused(paged_seq_reserve(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
+	refused(paged_seq_truncate(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
+	item.reserved = 0;
+	done(paged_seq_reserve(client, 1, &item));
 	cr_assert_eq(capacity_of(id), 4);
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
+		"params[0].pool is no pool of this client");
+	params.pool = pool;
+	params.reserved[4] = 1;
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].reserved is not zero");
+	params.reserved[4] = 0;
+	memset(tag, 'x', sizeof(tag) - 1);
+	tag[sizeof(tag) - 1] = '\0';
+	params.tag = tag;
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_LIMIT, "params[0].tag has more than 31 bytes");
+	params.tag = "a\tb";
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].tag has control characters");
+}
+
+Test(client, tags_of_a_request_have_a_limit_together)
+{
+	static struct paged_seq_params params[PAGED_MAX_REQUEST_SEQS];
+	static paged_seq_id ids[PAGED_MAX_REQUEST_SEQS];
+
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+		params[i] = (struct paged_seq_params){ .pool = pool, .tag = i == 0 ? "abc" : "ab" };
+	refused(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_LIMIT,
+		"the tags of a request have at most 8192 bytes together");
+	params[0].tag = "ab";
+	refused(paged_seq_create(client, PAGED_MAX_REQUEST_SEQS, params, ids), PAGED_ERR_FULL,
+		"pool small: 4096 sequences requested, 8 of 8 slots free");
+}
+
+Test(client, sequences_begin_with_a_tag_and_capacity)
+{
+	struct paged_seq_params params[2] = { { .pool = pool, .tag = "chat 7", .n_tokens = 5 }, { .pool = pool } };
+	struct paged_check_result result;
+	struct paged_seq_entry *list;
+	paged_seq_id ids[2];
+	size_t n;
+
+	done(paged_seq_create(client, 2, params, ids));
+	cr_assert_eq(capacity_of(ids[0]), 8);
+	cr_assert_eq(capacity_of(ids[1]), 0);
+	done(paged_admin_sequences(client, "small", &list, &n));
+	cr_assert_eq(n, 2);
+	cr_assert_str_eq(list[0].tag, "chat 7");
+	cr_assert_str_eq(list[1].tag, "");
+	paged_free(list);
+	params[0].n_tokens = params[1].n_tokens = 29;
+	refused(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL,
+		"pool small: 16 pages requested, 14 free (0 quarantined)");
+	done(paged_pool_check(pool, &result));
+	cr_assert_eq(result.n_sequences, 2);
+}
+
+/* Both pools' first sequences have the same slot and generation. */
+Test(client, an_id_of_another_pool_is_refused)
+{
+	struct paged_pool_params params[2] = { small_pool, small_pool };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	struct paged_block_mask *mask = NULL;
+	struct paged_pool *target, *draft;
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
+	struct paged_mod *causal;
+	struct paged_batch *batch;
+	struct paged_client *two;
+	paged_seq_id ids[2];
+
+	params[0].name = "target";
+	params[1].name = "draft";
+	done(paged_client_open_embedded(params, 2, NULL, &two));
+	done(paged_pool_open(two, "target", &target));
+	done(paged_pool_open(two, "draft", &draft));
+	done(paged_pool_get_info(draft, &info));
+	cr_assert_eq(info.number, 1);
+	done(paged_seq_create(
+		two, 2,
+		(struct paged_seq_params[]){ { .pool = target, .n_tokens = 4 }, { .pool = draft, .n_tokens = 4 } },
+		ids));
+	cr_assert_eq(ids[0], PAGED_SEQ(1, 0, 0));
+	cr_assert_eq(ids[1], PAGED_SEQ(1, 1, 0));
+
+	cr_assert_eq(paged_seq_read(draft, ids[0], NULL, NULL, 0), PAGED_ERR_INVALID);
+	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool target, not of pool draft");
+	cr_assert_eq(paged_seq_read(draft, 0, NULL, NULL, 0), PAGED_ERR_INVALID);
+	cr_assert_str_eq(paged_client_error(two), "0 is no sequence id");
+	cr_assert_eq(paged_seq_read(draft, PAGED_SEQ(1, 7, 0), NULL, NULL, 0), PAGED_ERR_INVALID);
+	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool number 7, not of pool draft");
+	done(paged_batch_create(target, NULL, &batch));
+	row.seq = ids[1];
+	cr_assert_eq(paged_batch_plan(batch, 1, &row), PAGED_ERR_INVALID);
+	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool draft, not of pool target");
+	done(paged_mod_parse(target, PAGED_MOD_MASK, "causal", 0, NULL, &causal));
+	cr_assert_eq(paged_block_mask_create(
+			     target,
+			     &(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+								.rows = &row,
+								.n_rows = 1,
+								.physical = 1 },
+			     causal, 0, NULL, &mask),
+		     PAGED_ERR_INVALID);
+	cr_assert_str_eq(paged_client_error(two), "sequence 0.1 is of pool draft, not of pool target");
+
+	/* An id says which sequence ends. */
+	done(paged_seq_erase(two, 1, &ids[1]));
+	done(paged_seq_read(target, ids[0], NULL, NULL, 0));
+	cr_assert_eq(paged_seq_read(draft, ids[1], NULL, NULL, 0), PAGED_ERR_STALE);
+	paged_client_close(two);
+}
+
+Test(client, slots_fit_an_id)
+{
+	struct paged_pool_params params = small_pool;
+	struct paged_client *large;
+
+	params.n_slots = PAGED_MAX_SLOTS + 1;
+	cr_assert_eq(paged_client_open_embedded(&params, 1, NULL, &large), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(paged_client_error(large), "pool small: 16777217 sequences, at most 16777216");
+	paged_client_close(large);
 }
 
 Test(client, full_pool_changes_nothing)
@@ -255,9 +374,9 @@ Test(client, full_pool_changes_nothing)
 	uint32_t tokens[2] = { 36, 36 };
 	struct paged_check_result here, there;
 
-	cr_assert_eq(paged_seq_reserve(pool, 2, half, tokens), PAGED_ERR_FULL);
+	cr_assert_eq(seqs_reserve(client, 2, half, tokens), PAGED_ERR_FULL);
 	cr_assert_eq(capacity_of(half[0]), 0);
-	cr_assert_eq(paged_seq_create(pool, 9, ids), PAGED_ERR_FULL);
+	cr_assert_eq(seqs_create(client, pool, 9, ids), PAGED_ERR_FULL);
 	done(paged_pool_check(pool, &here));
 	done(paged_admin_check(client, "small", &there));
 	cr_assert(here.holds && there.holds);
@@ -278,7 +397,8 @@ Test(client, two_clients_in_one_process)
 	cr_assert_str_empty(paged_client_error(first));
 	client = first;
 	pool = first_pool;
-	refused(paged_seq_read(pool, 1, NULL, NULL, 0), PAGED_ERR_STALE, "pool small has no live sequence 1.0");
+	refused(paged_seq_read(pool, PAGED_SEQ(1, 0, 1), NULL, NULL, 0), PAGED_ERR_STALE,
+		"pool small has no live sequence 1.1");
 	cr_assert_str_eq(paged_client_error(second), "a pool needs a name and a place for its handle");
 	paged_client_close(second);
 }
@@ -288,7 +408,7 @@ fail_elsewhere(void *argument)
 {
 	(void)argument;
 	cr_assert_str_empty(paged_client_error(client));
-	refused(paged_seq_create(pool, 0, NULL), PAGED_ERR_INVALID, "a request names at least one sequence");
+	refused(seqs_create(client, pool, 0, NULL), PAGED_ERR_INVALID, "a request names at least one sequence");
 	return NULL;
 }
 
@@ -296,7 +416,7 @@ Test(client, a_sentence_belongs_to_its_thread)
 {
 	pthread_t thread;
 
-	refused(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
+	refused(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID, "an array of the request is NULL");
 	cr_assert_eq(pthread_create(&thread, NULL, fail_elsewhere, NULL), 0);
 	pthread_join(thread, NULL);
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
@@ -311,7 +431,7 @@ Test(client, a_thread_keeps_the_sentences_of_the_eight_that_failed_last)
 		done(paged_client_open_embedded(&small_pool, 1, NULL, &others[i]));
 		cr_assert_eq(paged_pool_open(others[i], "other", &(struct paged_pool *){ NULL }), PAGED_ERR_NOENT);
 		/* The first of all fails again and again, and so is never the oldest. */
-		cr_assert_eq(paged_seq_create(pool, 1, NULL), PAGED_ERR_INVALID);
+		cr_assert_eq(seqs_create(client, pool, 1, NULL), PAGED_ERR_INVALID);
 	}
 	cr_assert_str_eq(paged_client_error(client), "an array of the request is NULL");
 	cr_assert_str_empty(paged_client_error(others[0]));
@@ -333,7 +453,7 @@ Test(client, a_forked_child_may_only_close)
 	done(paged_batch_plan(batch, 1, &(struct paged_batch_row){ .seq = id, .kv_len = 1 }));
 	child = fork();
 	if (child == 0) {
-		bool right = paged_seq_reserve(pool, 1, &id, &tokens) == PAGED_ERR_FORK &&
+		bool right = seqs_reserve(client, 1, &id, &tokens) == PAGED_ERR_FORK &&
 			     strcmp(paged_client_error(client), sentence) == 0 &&
 			     paged_batch_plan(batch, 0, NULL) == PAGED_ERR_FORK &&
 			     paged_batch_validate(batch) == PAGED_ERR_FORK &&
@@ -350,7 +470,7 @@ Test(client, a_forked_child_may_only_close)
 	cr_assert(WIFEXITED(exit_status) && WEXITSTATUS(exit_status) == 0);
 	/* The parent never noticed. */
 	done(paged_batch_validate(batch));
-	done(paged_seq_reserve(pool, 1, &id, &tokens));
+	done(seqs_reserve(client, 1, &id, &tokens));
 }
 
 /* The kernel kills the child at its first system call but read, write and exit. */
@@ -367,7 +487,7 @@ Test(client, a_forked_child_is_refused_without_a_system_call)
 	child = fork();
 	if (child == 0) {
 		bool right = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) == 0 &&
-			     paged_seq_erase(pool, 1, &id) == PAGED_ERR_FORK &&
+			     paged_seq_erase(client, 1, &id) == PAGED_ERR_FORK &&
 			     paged_seq_read(pool, id, NULL, NULL, 0) == PAGED_ERR_FORK &&
 			     paged_batch_plan(batch, 0, NULL) == PAGED_ERR_FORK &&
 			     paged_attention(batch, 0, NULL, NULL, NULL) == PAGED_ERR_FORK &&
@@ -389,7 +509,7 @@ Test(client, an_observer_only_looks)
 	paged_client_close(client);
 	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
 	done(paged_pool_open(client, "small", &pool));
-	refused(paged_seq_create(pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
 	done(paged_admin_sessions(client, &sessions, &n));
 	cr_assert_eq(n, 0);
 	paged_free(sessions);
@@ -425,7 +545,7 @@ Test(client, administration)
 	cr_assert_eq(sequences[0].seq, first);
 	cr_assert_eq(sequences[1].capacity, 8);
 	paged_free(sequences);
-	done(paged_admin_table(client, "small", id, &entry, &pages, &n));
+	done(paged_admin_table(client, id, &entry, &pages, &n));
 	done(paged_seq_read(pool, id, NULL, row, 2));
 	cr_assert_eq(n, 2);
 	cr_assert_eq(memcmp(pages, row, sizeof(row)), 0);
@@ -437,7 +557,7 @@ Test(client, administration)
 		"an embedded owner does not kill its own process");
 	cr_assert_eq(paged_admin_kick(client, 77, 0), PAGED_ERR_NOENT);
 	done(paged_admin_kick(client, paged_client_session(client), 0));
-	cr_assert_eq(paged_seq_create(pool, 1, &id), PAGED_ERR_GONE);
+	cr_assert_eq(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
 	done(paged_admin_pools(client, &pools, &n));
 	cr_assert_eq(pools[0].n_quarantined, 3);
 	paged_free(pools);

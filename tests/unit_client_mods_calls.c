@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "tests/client_world.h"
+#include "tests/sequences.h"
 
 TestSuite(client_mods_calls, .init = world_setup, .fini = world_teardown);
 
@@ -351,9 +352,9 @@ Test(client_mods_calls, stale_block_masks)
 	done(attend(mods));
 
 	tokens = 16;
-	done(paged_seq_truncate(pool, 1, seq, &tokens));
+	done(seqs_truncate(client, 1, seq, &tokens));
 	tokens = 580;
-	done(paged_seq_reserve(pool, 1, seq, &tokens));
+	done(seqs_reserve(client, 1, seq, &tokens));
 	world_plan(decode);
 	done(attend(NULL));
 	refused(attend(mods), PAGED_ERR_STALE,

@@ -72,18 +72,18 @@ Test(core, pages_come_and_go_in_order)
 {
 	paged_seq_id a = create(session, 0), b = create(session, 0), c = create(session, 0);
 
-	assert_ok(reserve(session, 0, a, 3));
+	assert_ok(reserve(session, a, 3));
 	assert_row(0, a, "0");
-	assert_ok(reserve(session, 0, b, 11));
+	assert_ok(reserve(session, b, 11));
 	assert_row(0, b, "3 2 1");
-	assert_ok(reserve(session, 0, c, 8));
+	assert_ok(reserve(session, c, 8));
 	assert_free_list(0, "11 10 9 8 7 6");
-	assert_ok(erase(session, 0, b));
+	assert_ok(erase(session, b));
 	assert_free_list(0, "11 10 9 8 7 6 3 2 1");
 	/* Some that were used, and some new. */
-	assert_ok(reserve(session, 0, a, 24));
+	assert_ok(reserve(session, a, 24));
 	assert_row(0, a, "0 7 6 3 2 1");
-	assert_ok(cut(session, 0, a, 5));
+	assert_ok(cut(session, a, 5));
 	assert_row(0, a, "0 7");
 	assert_free_list(0, "11 10 9 8 6 3 2 1");
 	assert_counts(0, 8, 4, 0);
@@ -92,17 +92,15 @@ Test(core, pages_come_and_go_in_order)
 Test(core, erase_of_several_goes_item_by_item)
 {
 	paged_seq_id ids[3];
-	struct core_item items[3];
+	struct paged_seq_item items[3];
 
-	assert_ok(core_seq_create(f.core, session, 0, 3, ids, &error));
+	assert_ok(create_n(session, 0, 3, ids));
 	for (int i = 0; i < 3; i++)
-		items[i] = (struct core_item){ .seq = ids[i], .tokens = 8 };
+		items[i] = (struct paged_seq_item){ .seq = ids[i], .n_tokens = 8 };
 	assert_ok(core_seq_reserve(f.core, session, 3, items, &error));
 	assert_row(0, ids[0], "1 0");
 	assert_row(0, ids[2], "5 4");
-	items[0].seq = ids[2];
-	items[1].seq = ids[0];
-	assert_ok(core_seq_erase(f.core, session, 2, items, &error));
+	assert_ok(core_seq_erase(f.core, session, 2, (paged_seq_id[]){ ids[2], ids[0] }, &error));
 	assert_free_list(0, "11 10 9 8 7 6 5 4 1 0");
 	assert_books();
 }
@@ -111,8 +109,8 @@ Test(core, seq_next_goes_by_slot)
 {
 	paged_seq_id ids[3], id;
 
-	assert_ok(core_seq_create(f.core, session, 0, 3, ids, &error));
-	assert_ok(erase(session, 0, ids[1]));
+	assert_ok(create_n(session, 0, 3, ids));
+	assert_ok(erase(session, ids[1]));
 	cr_assert(core_seq_next(f.core, 0, 0, UINT32_MAX, &id));
 	cr_assert_eq(id, ids[0]);
 	cr_assert(core_seq_next(f.core, 0, 1, UINT32_MAX, &id));
@@ -124,21 +122,75 @@ Test(core, seq_next_goes_by_slot)
 
 /* create */
 
+Test(core, create_over_two_pools_with_capacity_is_all_or_nothing)
+{
+	struct seq_spec specs[3] = {
+		{ .pool = 0, .n_tokens = 5, .tag = "chat 7" },
+		{ .pool = 1, .n_tokens = 49, .tag = "draft of chat 7" },
+		{ .pool = 0, .n_tokens = 0, .tag = "" },
+	};
+	paged_seq_id ids[3] = { 0 };
+
+	assert_fails(core_seq_create(f.core, session, 3, specs, ids, &error), PAGED_ERR_FULL,
+		     "pool draft: 4 pages requested, 3 free (0 quarantined)");
+	assert_counts(0, 12, 0, 0);
+	cr_assert_eq(ids[0], 0);
+	specs[1].n_tokens = 101;
+	assert_fails(core_seq_create(f.core, session, 3, specs, ids, &error), PAGED_ERR_LIMIT,
+		     "pool draft: a sequence may hold 100 tokens, 101 requested");
+	specs[1].n_tokens = 48;
+	assert_ok(core_seq_create(f.core, session, 3, specs, ids, &error));
+	cr_assert_eq(ids[0], PAGED_SEQ(1, 0, 0));
+	cr_assert_eq(ids[1], PAGED_SEQ(1, 1, 0));
+	cr_assert_eq(ids[2], PAGED_SEQ(1, 0, 1));
+	assert_row(0, ids[0], "1 0");
+	assert_row(1, ids[1], "2 1 0");
+	assert_row(0, ids[2], "");
+	cr_assert_str_eq(core_seq_tag(f.core, ids[0]), "chat 7");
+	cr_assert_str_eq(core_seq_tag(f.core, ids[1]), "draft of chat 7");
+	cr_assert_str_eq(core_seq_tag(f.core, ids[2]), "");
+	/* A slot's next sequence has its own tag, or none. */
+	assert_ok(core_seq_erase(f.core, session, 3, ids, &error));
+	cr_assert_str_eq(core_seq_tag(f.core, create(session, 0)), "");
+	cr_assert_str_eq(core_seq_tag(f.core, create(session, 0)), "");
+	cr_assert_str_eq(core_seq_tag(f.core, create(session, 1)), "");
+}
+
+Test(core, slots_and_pools_fit_an_id)
+{
+	struct core_pool_params many = {
+		.name = "many", .n_pages = 1, .page_size = 1, .n_slots = (1 << 24) + 1, .max_length = 1
+	};
+	uint32_t pool;
+
+	cr_assert_eq(core_region_size(&many), 0);
+	cr_assert_eq(core_pool_add(f.core, &many, NULL, &pool, &error), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "pool many: 16777217 sequences, at most 16777216");
+	while (core_n_pools(f.core) < PAGED_MAX_POOLS) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "%u", core_n_pools(f.core));
+		fixture_add_pool(&f, name, 1, 1, 1, 1);
+	}
+	cr_assert_eq(create(session, 255), PAGED_SEQ(1, 255, 0));
+	many.n_slots = 1;
+	cr_assert_eq(core_pool_add(f.core, &many, NULL, &pool, &error), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "pool many: at most 256 pools");
+}
+
 Test(core, create_refuses)
 {
 	paged_seq_id ids[6] = { 0 };
 
-	assert_fails(core_seq_create(f.core, session, 0, 0, ids, &error), PAGED_ERR_INVALID,
-		     "the request names no sequence");
-	assert_fails(core_seq_create(f.core, session, 0, 4097, ids, &error), PAGED_ERR_LIMIT,
+	assert_fails(create_n(session, 0, 0, ids), PAGED_ERR_INVALID, "the request names no sequence");
+	assert_fails(create_n(session, 0, 4097, ids), PAGED_ERR_LIMIT,
 		     "the request names 4097 sequences, 4096 are the most");
-	assert_fails(core_seq_create(f.core, session, 2, 1, ids, &error), PAGED_ERR_NOENT,
-		     "there is no pool 2, but 2 from 0 on");
+	assert_fails(create_n(session, 2, 1, ids), PAGED_ERR_NOENT, "there is no pool 2, but 2 from 0 on");
 	create(session, 0);
-	assert_fails(core_seq_create(f.core, session, 0, 5, ids, &error), PAGED_ERR_FULL,
+	assert_fails(create_n(session, 0, 5, ids), PAGED_ERR_FULL,
 		     "pool llama: 5 sequences requested, 4 of 5 slots free");
 	cr_assert_eq(ids[0], 0);
-	assert_ok(core_seq_create(f.core, session, 0, 4, ids, &error));
+	assert_ok(create_n(session, 0, 4, ids));
 }
 
 Test(core, slots_are_used_again_under_new_ids)
@@ -146,28 +198,28 @@ Test(core, slots_are_used_again_under_new_ids)
 	paged_seq_id a = create(session, 0), b;
 
 	cr_assert_eq(a, (paged_seq_id)1 << 32);
-	assert_ok(reserve(session, 0, a, 4));
-	assert_ok(erase(session, 0, a));
-	assert_fails(reserve(session, 0, a, 4), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
+	assert_ok(reserve(session, a, 4));
+	assert_ok(erase(session, a));
+	assert_fails(reserve(session, a, 4), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
 	b = create(session, 0);
 	cr_assert_eq(b, (paged_seq_id)2 << 32);
 	assert_row(0, b, "");
-	assert_fails(erase(session, 0, a), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
-	assert_ok(erase(session, 0, b));
+	assert_fails(erase(session, a), PAGED_ERR_STALE, "sequence 0.1 of pool llama has ended");
+	assert_ok(erase(session, b));
 }
 
 Test(core, a_slot_retires_with_its_last_generation)
 {
 	paged_seq_id ids[2], last;
 
-	assert_ok(core_seq_create(f.core, session, 1, 2, ids, &error));
-	assert_ok(erase(session, 1, ids[0]));
+	assert_ok(create_n(session, 1, 2, ids));
+	assert_ok(erase(session, ids[0]));
 	atomic_store(&region_slot(core_pool_view(f.core, 1), 0)->generation, UINT32_MAX - 1);
 	last = create(session, 1);
-	cr_assert_eq(last, (paged_seq_id)UINT32_MAX << 32);
-	assert_ok(reserve(session, 1, last, 1));
-	assert_ok(erase(session, 1, last));
-	assert_fails(core_seq_create(f.core, session, 1, 1, ids, &error), PAGED_ERR_FULL,
+	cr_assert_eq(last, PAGED_SEQ(UINT32_MAX, 1, 0));
+	assert_ok(reserve(session, last, 1));
+	assert_ok(erase(session, last));
+	assert_fails(create_n(session, 1, 1, ids), PAGED_ERR_FULL,
 		     "pool draft: 1 sequences requested, 0 of 2 slots free");
 }
 
@@ -178,22 +230,22 @@ Test(core, reserve_is_absolute)
 	paged_seq_id a = create(session, 0);
 	uint64_t version;
 
-	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(reserve(session, a, 8));
 	version = version_of(0, a);
-	assert_ok(reserve(session, 0, a, 8));
-	assert_ok(reserve(session, 0, a, 0));
+	assert_ok(reserve(session, a, 8));
+	assert_ok(reserve(session, a, 0));
 	assert_row(0, a, "1 0");
-	assert_ok(reserve(session, 0, a, 9));
+	assert_ok(reserve(session, a, 9));
 	assert_row(0, a, "1 0 2");
 	/* Growth disturbs no reader. */
 	cr_assert_eq(version_of(0, a), version);
-	assert_ok(reserve(session, 0, a, 40));
+	assert_ok(reserve(session, a, 40));
 	assert_counts(0, 2, 10, 0);
 }
 
 Test(core, reserve_refuses)
 {
-	struct core_item items[2];
+	struct paged_seq_item items[2];
 	uint32_t other, other_member;
 	paged_seq_id a = create(session, 0), b = create(session, 0), foreign;
 
@@ -203,29 +255,27 @@ Test(core, reserve_refuses)
 		     "the request names no sequence");
 	assert_fails(core_seq_reserve(f.core, session, 4097, items, &error), PAGED_ERR_LIMIT,
 		     "the request names 4097 sequences, 4096 are the most");
-	assert_fails(reserve(session, 7, a, 1), PAGED_ERR_NOENT, "there is no pool 7, but 2 from 0 on");
-	assert_fails(reserve(session, 0, foreign, 1), PAGED_ERR_PERM,
-		     "sequence 2.1 of pool llama belongs to session 2");
-	assert_fails(reserve(session, 0, (paged_seq_id)9 << 32 | 4, 1), PAGED_ERR_STALE,
-		     "sequence 4.9 of pool llama has ended");
-	assert_fails(reserve(session, 0, UINT64_MAX, 1), PAGED_ERR_STALE,
-		     "sequence 4294967295.4294967295 of pool llama has ended");
-	assert_fails(reserve(session, 0, 0, 1), PAGED_ERR_STALE, "sequence 0.0 of pool llama has ended");
-	assert_fails(reserve(session, 0, a, 41), PAGED_ERR_LIMIT,
+	assert_fails(reserve(session, PAGED_SEQ(1, 7, 0), 1), PAGED_ERR_NOENT, "there is no pool 7, but 2 from 0 on");
+	assert_fails(reserve(session, foreign, 1), PAGED_ERR_PERM, "sequence 2.1 of pool llama belongs to session 2");
+	assert_fails(reserve(session, PAGED_SEQ(9, 0, 4), 1), PAGED_ERR_STALE, "sequence 4.9 of pool llama has ended");
+	assert_fails(reserve(session, PAGED_SEQ(UINT32_MAX, 0, 0xffffff), 1), PAGED_ERR_STALE,
+		     "sequence 16777215.4294967295 of pool llama has ended");
+	assert_fails(reserve(session, 0, 1), PAGED_ERR_INVALID, "0 is no sequence id");
+	assert_fails(reserve(session, a, 41), PAGED_ERR_LIMIT,
 		     "sequence 0.1 of pool llama may hold 40 tokens, 41 requested");
-	assert_fails(reserve(session, 0, a, UINT32_MAX), PAGED_ERR_LIMIT,
+	assert_fails(reserve(session, a, UINT32_MAX), PAGED_ERR_LIMIT,
 		     "sequence 0.1 of pool llama may hold 40 tokens, 4294967295 requested");
-	items[0] = (struct core_item){ .seq = a, .tokens = 4 };
-	items[1] = (struct core_item){ .seq = a, .tokens = 4 };
+	items[0] = (struct paged_seq_item){ .seq = a, .n_tokens = 4 };
+	items[1] = (struct paged_seq_item){ .seq = a, .n_tokens = 4 };
 	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_INVALID,
 		     "sequence 0.1 of pool llama is named twice");
 	/* 13 pages, and no page for the first of the two. */
-	items[0].tokens = 40;
-	items[1] = (struct core_item){ .seq = b, .tokens = 12 };
+	items[0].n_tokens = 40;
+	items[1] = (struct paged_seq_item){ .seq = b, .n_tokens = 12 };
 	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_FULL,
 		     "pool llama: 13 pages requested, 12 free (0 quarantined)");
 	assert_counts(0, 12, 0, 0);
-	items[1].tokens = 8;
+	items[1].n_tokens = 8;
 	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
 	assert_counts(0, 0, 12, 0);
 }
@@ -233,17 +283,18 @@ Test(core, reserve_refuses)
 Test(core, reserve_over_pools_is_all_or_nothing)
 {
 	paged_seq_id target = create(session, 0), draft = create(session, 1);
-	struct core_item items[2] = {
-		{ .pool = 0, .seq = target, .tokens = 16 },
-		{ .pool = 1, .seq = draft, .tokens = 64 },
+	struct paged_seq_item items[2] = {
+		{ .seq = target, .n_tokens = 16 },
+		{ .seq = draft, .n_tokens = 64 },
 	};
 
-	/* One number in two pools is two sequences. */
-	cr_assert_eq(target, draft);
+	/* The first sequence of each pool. */
+	cr_assert_eq(target, PAGED_SEQ(1, 0, 0));
+	cr_assert_eq(draft, PAGED_SEQ(1, 1, 0));
 	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_FULL,
 		     "pool draft: 4 pages requested, 3 free (0 quarantined)");
 	assert_counts(0, 12, 0, 0);
-	items[1].tokens = 48;
+	items[1].n_tokens = 48;
 	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
 	assert_row(0, target, "3 2 1 0");
 	assert_row(1, draft, "2 1 0");
@@ -256,18 +307,18 @@ Test(core, truncate)
 	paged_seq_id a = create(session, 0);
 	uint64_t version;
 
-	assert_ok(reserve(session, 0, a, 16));
+	assert_ok(reserve(session, a, 16));
 	version = version_of(0, a);
-	assert_fails(cut(session, 0, a, 17), PAGED_ERR_CAPACITY,
+	assert_fails(cut(session, a, 17), PAGED_ERR_CAPACITY,
 		     "sequence 0.1 of pool llama has room for 16 tokens, cannot keep 17");
-	assert_ok(cut(session, 0, a, 13));
+	assert_ok(cut(session, a, 13));
 	cr_assert_eq(version_of(0, a), version, "nothing was removed");
-	assert_ok(cut(session, 0, a, 12));
+	assert_ok(cut(session, a, 12));
 	cr_assert_eq(version_of(0, a), version + 2);
 	assert_row(0, a, "3 2 1");
-	assert_ok(cut(session, 0, a, 0));
+	assert_ok(cut(session, a, 0));
 	assert_row(0, a, "");
-	assert_ok(cut(session, 0, a, 0));
+	assert_ok(cut(session, a, 0));
 	assert_free_list(0, "11 10 9 8 7 6 5 4 0 3 2 1");
 	assert_counts(0, 12, 0, 0);
 }
@@ -275,19 +326,17 @@ Test(core, truncate)
 Test(core, truncate_and_erase_are_all_or_nothing)
 {
 	paged_seq_id a = create(session, 0), b = create(session, 0);
-	struct core_item items[2] = { { .seq = a, .tokens = 4 }, { .seq = b, .tokens = 5 } };
+	struct paged_seq_item items[2] = { { .seq = a, .n_tokens = 4 }, { .seq = b, .n_tokens = 5 } };
 
-	assert_ok(reserve(session, 0, a, 8));
-	assert_ok(reserve(session, 0, b, 4));
+	assert_ok(reserve(session, a, 8));
+	assert_ok(reserve(session, b, 4));
 	assert_fails(core_seq_truncate(f.core, session, 2, items, &error), PAGED_ERR_CAPACITY,
 		     "sequence 1.1 of pool llama has room for 4 tokens, cannot keep 5");
 	assert_row(0, a, "1 0");
-	items[1].seq = a;
-	assert_fails(core_seq_erase(f.core, session, 2, items, &error), PAGED_ERR_INVALID,
+	assert_fails(core_seq_erase(f.core, session, 2, (paged_seq_id[]){ a, a }, &error), PAGED_ERR_INVALID,
 		     "sequence 0.1 of pool llama is named twice");
 	assert_row(0, a, "1 0");
-	items[1].seq = b;
-	assert_ok(core_seq_erase(f.core, session, 2, items, &error));
+	assert_ok(core_seq_erase(f.core, session, 2, (paged_seq_id[]){ a, b }, &error));
 	assert_counts(0, 12, 0, 0);
 }
 
@@ -298,7 +347,7 @@ Test(core, check_finds_a_wrong_count)
 	struct region_books books;
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 
-	assert_ok(reserve(session, 0, create(session, 0), 12));
+	assert_ok(reserve(session, create(session, 0), 12));
 	atomic_store(count, 2);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 rows name it");
@@ -313,11 +362,11 @@ Test(core, an_audit_sees_what_was_wrong_when_it_began)
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 	paged_seq_id seq = create(session, 0);
 
-	assert_ok(reserve(session, 0, seq, 12));
+	assert_ok(reserve(session, seq, 12));
 	atomic_store(count, 2);
 	assert_ok(core_audit_begin(f.core, 0, &audit, &error));
 	cr_assert(core_audit_step(audit, 1));
-	assert_ok(erase(session, 0, seq));
+	assert_ok(erase(session, seq));
 	while (core_audit_step(audit, 1))
 		;
 	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
@@ -348,17 +397,17 @@ resident_bytes(void)
 Test(core, a_large_pool_costs_what_is_used)
 {
 	paged_seq_id ids[256];
-	struct core_item items[256];
+	struct paged_seq_item items[256];
 	struct region_books books;
 	uint32_t pool;
 	long before = resident_bytes(), after;
 
 	pool = fixture_add_pool(&f, "large", 10 * 1000 * 1000, 16, 100 * 1000, 131072);
-	assert_ok(core_seq_create(f.core, session, pool, 256, ids, &error));
+	assert_ok(create_n(session, pool, 256, ids));
 	for (uint32_t i = 0; i < 256; i++)
-		items[i] = (struct core_item){ .pool = pool, .seq = ids[i], .tokens = 16 * 16 };
+		items[i] = (struct paged_seq_item){ .seq = ids[i], .n_tokens = 16 * 16 };
 	assert_ok(core_seq_reserve(f.core, session, 256, items, &error));
-	assert_ok(core_seq_erase(f.core, session, 128, items, &error));
+	assert_ok(core_seq_erase(f.core, session, 128, ids, &error));
 	after = resident_bytes();
 	cr_assert_leq(after - before, 4l << 20, "%ld bytes more than before", after - before);
 	cr_assert_eq(core_check(f.core, pool, &books, &error), PAGED_OK, "%s", error.text);

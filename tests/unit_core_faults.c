@@ -11,7 +11,7 @@
 static struct fixture f;
 static struct paged_error error;
 static uint32_t session;
-static struct core_item item;
+static struct paged_seq_item item;
 
 static void
 setup(void)
@@ -21,8 +21,8 @@ setup(void)
 	fixture_open(&f);
 	fixture_add_pool(&f, "llama", 12, 4, 5, 40);
 	cr_assert_eq(core_session_open(f.core, &session, &member, &error), PAGED_OK);
-	cr_assert_eq(core_seq_create(f.core, session, 0, 1, &item.seq, &error), PAGED_OK);
-	item.tokens = 12;
+	cr_assert_eq(core_seq_create(f.core, session, 1, &(struct seq_spec){ .tag = "" }, &item.seq, &error), PAGED_OK);
+	item.n_tokens = 12;
 }
 
 static void
@@ -50,14 +50,14 @@ Test(core_faults, corrupt_count)
 	setenv("PAGED_FAULT", "corrupt-count:2", 1);
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_OK, "%s", error.text);
-	item.tokens = 16;
+	item.n_tokens = 16;
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 3: count 2, but 1 rows name it");
 	cr_assert_eq(region_check(core_pool_view(f.core, 0), &books, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "page 3: count 2, but 1 rows name it");
 	/* The core goes on: the page is lost, and stays known to be. */
-	cr_assert_eq(core_seq_erase(f.core, session, 1, &item, &error), PAGED_OK);
+	cr_assert_eq(core_seq_erase(f.core, session, 1, &item.seq, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
 }
 
@@ -73,7 +73,7 @@ Test(core_faults, killed_in_a_replacement)
 	child = fork();
 	if (child == 0) {
 		setenv("PAGED_FAULT", "row-update", 1);
-		item.tokens = 4;
+		item.n_tokens = 4;
 		core_seq_truncate(f.core, session, 1, &item, &error);
 		_exit(0);
 	}

@@ -285,34 +285,65 @@ reap(void)
 
 /* Sequences */
 
+static uint32_t
+pages_for(uint32_t pool, uint32_t tokens)
+{
+	return (tokens + shapes[pool].page_size - 1) / shapes[pool].page_size;
+}
+
+static void
+model_take(struct model_pool *pool, struct model_seq *seq, uint32_t want)
+{
+	pool->n_free -= want - seq->n_pages;
+	memcpy(&seq->pages[seq->n_pages], &pool->free[pool->n_free], (want - seq->n_pages) * sizeof(uint32_t));
+	seq->n_pages = want;
+}
+
 static void
 create(void)
 {
 	const struct model_session *session = random_asker();
-	uint32_t p = random_below(N_POOLS), n = random_below(4), wrongs = 0;
+	uint32_t n = random_below(4), wrongs = 0, slots[N_POOLS] = { 0 }, needs[N_POOLS] = { 0 };
 	struct core_pool_status status;
+	struct seq_spec specs[3];
 	paged_seq_id ids[3];
 
-	core_pool_status(m.f.core, p, &status);
 	if (!session->active)
 		wrongs |= bit(PAGED_ERR_GONE);
 	if (n == 0)
 		wrongs |= bit(PAGED_ERR_INVALID);
-	if (n > status.n_slots - status.n_sequences)
-		wrongs |= bit(PAGED_ERR_FULL);
-	check_status(core_seq_create(m.f.core, session->id, p, n, ids, &m.error), wrongs);
+	for (uint32_t i = 0; i < n; i++) {
+		uint32_t p = random_below(N_POOLS);
+
+		specs[i] = (struct seq_spec){ .pool = p, .tag = random_below(2) == 0 ? "" : "tag" };
+		if (random_below(2) == 0)
+			specs[i].n_tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
+		if (specs[i].n_tokens > shapes[p].max_length)
+			wrongs |= bit(PAGED_ERR_LIMIT);
+		slots[p]++;
+		needs[p] += pages_for(p, specs[i].n_tokens);
+	}
+	for (uint32_t p = 0; p < N_POOLS; p++) {
+		core_pool_status(m.f.core, p, &status);
+		if (slots[p] > status.n_slots - status.n_sequences || needs[p] > m.pools[p].n_free)
+			wrongs |= bit(PAGED_ERR_FULL);
+	}
+	check_status(core_seq_create(m.f.core, session->id, n, specs, ids, &m.error), wrongs);
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
+		uint32_t p = PAGED_SEQ_POOL(ids[i]);
 		struct model_seq *seq = &m.pools[p].seqs[PAGED_SEQ_SLOT(ids[i])];
 
+		check(p == specs[i].pool && strcmp(core_seq_tag(m.f.core, ids[i]), specs[i].tag) == 0);
 		check(PAGED_SEQ_SLOT(ids[i]) < shapes[p].n_slots && !seq->live);
 		check(PAGED_SEQ_GENERATION(ids[i]) > PAGED_SEQ_GENERATION(seq->id));
 		*seq = (struct model_seq){ .live = true, .id = ids[i], .session = session->id };
+		model_take(&m.pools[p], seq, pages_for(p, specs[i].n_tokens));
 	}
 }
 
 /* Mostly the session's own sequences, each once; now and then anything. */
 static uint32_t
-random_items(const struct model_session *session, struct core_item *items)
+random_items(const struct model_session *session, struct paged_seq_item *items)
 {
 	uint32_t n = random_below(16) == 0 ? 0 : 1 + random_below(MAX_ITEMS), n_found = 0;
 	bool wild = random_below(8) == 0;
@@ -323,12 +354,12 @@ random_items(const struct model_session *session, struct core_item *items)
 		bool known = false;
 
 		for (uint32_t i = 0; i < n_found; i++)
-			known = known || (items[i].pool == p && items[i].seq == seq->id);
+			known = known || items[i].seq == seq->id;
 		if (wild || (seq->live && seq->session == session->id && !known))
-			items[n_found++] = (struct core_item){ .pool = p, .seq = seq->id };
+			items[n_found++] = (struct paged_seq_item){ .seq = seq->id };
 	}
 	if (wild && n_found > 0 && random_below(4) == 0)
-		items[0].pool = N_POOLS;
+		items[0].seq |= PAGED_SEQ(1, N_POOLS, 0);
 	if (wild && n_found > 0 && random_below(4) == 0)
 		items[0].seq ^= (paged_seq_id)(1 + random_below(3)) << (random_below(2) == 0 ? 32 : 0);
 	return n_found;
@@ -336,18 +367,19 @@ random_items(const struct model_session *session, struct core_item *items)
 
 /* The model's sequence of an item; NULL when it is none, or an ended session's. */
 static struct model_seq *
-seq_of(const struct core_item *item)
+seq_of(const struct paged_seq_item *item)
 {
 	struct model_seq *seq;
+	uint32_t p = PAGED_SEQ_POOL(item->seq);
 
-	if (item->pool >= N_POOLS || PAGED_SEQ_SLOT(item->seq) >= shapes[item->pool].n_slots)
+	if (p >= N_POOLS || PAGED_SEQ_SLOT(item->seq) >= shapes[p].n_slots)
 		return NULL;
-	seq = &m.pools[item->pool].seqs[PAGED_SEQ_SLOT(item->seq)];
+	seq = &m.pools[p].seqs[PAGED_SEQ_SLOT(item->seq)];
 	return seq->live && seq->id == item->seq ? seq : NULL;
 }
 
 static uint32_t
-wrongs_of_items(const struct model_session *session, uint32_t n, const struct core_item *items)
+wrongs_of_items(const struct model_session *session, uint32_t n, const struct paged_seq_item *items)
 {
 	uint32_t wrongs = 0;
 
@@ -358,59 +390,51 @@ wrongs_of_items(const struct model_session *session, uint32_t n, const struct co
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_seq *seq = seq_of(&items[i]);
 
-		if (items[i].pool >= N_POOLS)
+		if (PAGED_SEQ_GENERATION(items[i].seq) == 0)
+			wrongs |= bit(PAGED_ERR_INVALID);
+		else if (PAGED_SEQ_POOL(items[i].seq) >= N_POOLS)
 			wrongs |= bit(PAGED_ERR_NOENT);
 		else if (seq == NULL) /* an ended session's may not be reaped yet */
 			wrongs |= bit(PAGED_ERR_STALE) | bit(PAGED_ERR_PERM);
 		else if (seq->session != session->id)
 			wrongs |= bit(PAGED_ERR_PERM);
 		for (uint32_t j = 0; j < i; j++)
-			if (items[j].pool == items[i].pool && items[j].seq == items[i].seq)
+			if (items[j].seq == items[i].seq)
 				wrongs |= bit(PAGED_ERR_INVALID);
 	}
 	return wrongs;
-}
-
-static uint32_t
-pages_for(uint32_t pool, uint32_t tokens)
-{
-	return (tokens + shapes[pool].page_size - 1) / shapes[pool].page_size;
 }
 
 static void
 reserve(void)
 {
 	const struct model_session *session = random_asker();
-	struct core_item items[MAX_ITEMS];
+	struct paged_seq_item items[MAX_ITEMS];
 	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
 	uint32_t needs[N_POOLS] = { 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_seq *seq = seq_of(&items[i]);
-		uint32_t p = items[i].pool, has = seq == NULL ? 0 : seq->n_pages;
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq), has = seq == NULL ? 0 : seq->n_pages;
 
 		if (p >= N_POOLS)
 			continue;
-		items[i].tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
-		if (items[i].tokens > shapes[p].max_length)
+		items[i].n_tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
+		if (items[i].n_tokens > shapes[p].max_length)
 			wrongs |= bit(PAGED_ERR_LIMIT);
-		if (pages_for(p, items[i].tokens) > has)
-			needs[p] += pages_for(p, items[i].tokens) - has;
+		if (pages_for(p, items[i].n_tokens) > has)
+			needs[p] += pages_for(p, items[i].n_tokens) - has;
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++)
 		if (needs[p] > m.pools[p].n_free)
 			wrongs |= bit(PAGED_ERR_FULL);
 	check_status(core_seq_reserve(m.f.core, session->id, n, items, &m.error), wrongs);
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
-		struct model_pool *pool = &m.pools[items[i].pool];
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq), want = pages_for(p, items[i].n_tokens);
 		struct model_seq *seq = seq_of(&items[i]);
-		uint32_t want = pages_for(items[i].pool, items[i].tokens);
 
-		if (want <= seq->n_pages)
-			continue;
-		pool->n_free -= want - seq->n_pages;
-		memcpy(&seq->pages[seq->n_pages], &pool->free[pool->n_free], (want - seq->n_pages) * sizeof(uint32_t));
-		seq->n_pages = want;
+		if (want > seq->n_pages)
+			model_take(&m.pools[p], seq, want);
 	}
 }
 
@@ -427,34 +451,38 @@ static void
 truncate_some(void)
 {
 	const struct model_session *session = random_asker();
-	struct core_item items[MAX_ITEMS];
+	struct paged_seq_item items[MAX_ITEMS];
 	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_seq *seq = seq_of(&items[i]);
-		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * shapes[items[i].pool].page_size;
+		uint32_t capacity = seq == NULL ? 8 : seq->n_pages * shapes[PAGED_SEQ_POOL(items[i].seq)].page_size;
 
-		items[i].tokens = random_below(capacity + 1 + (random_below(16) == 0));
-		if (items[i].tokens > capacity)
+		items[i].n_tokens = random_below(capacity + 1 + (random_below(16) == 0));
+		if (items[i].n_tokens > capacity)
 			wrongs |= bit(PAGED_ERR_CAPACITY);
 	}
 	check_status(core_seq_truncate(m.f.core, session->id, n, items, &m.error), wrongs);
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++)
-		model_give_back(&m.pools[items[i].pool], seq_of(&items[i]), pages_for(items[i].pool, items[i].tokens));
+		model_give_back(&m.pools[PAGED_SEQ_POOL(items[i].seq)], seq_of(&items[i]),
+				pages_for(PAGED_SEQ_POOL(items[i].seq), items[i].n_tokens));
 }
 
 static void
 erase(void)
 {
 	const struct model_session *session = random_asker();
-	struct core_item items[MAX_ITEMS];
+	struct paged_seq_item items[MAX_ITEMS];
 	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
+	paged_seq_id ids[MAX_ITEMS];
 
-	check_status(core_seq_erase(m.f.core, session->id, n, items, &m.error), wrongs);
+	for (uint32_t i = 0; i < n; i++)
+		ids[i] = items[i].seq;
+	check_status(core_seq_erase(m.f.core, session->id, n, ids, &m.error), wrongs);
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
 		struct model_seq *seq = seq_of(&items[i]);
 
-		model_give_back(&m.pools[items[i].pool], seq, 0);
+		model_give_back(&m.pools[PAGED_SEQ_POOL(items[i].seq)], seq, 0);
 		seq->live = false;
 	}
 }

@@ -16,7 +16,7 @@ Test(core_sessions, sessions_in_order)
 	cr_assert_eq(core_member_session(f.core, m), 3);
 	assert_ok(core_session_join(f.core, third, &m, &error));
 	create(third, 1);
-	assert_ok(reserve(third, 1, create(third, 1), 20));
+	assert_ok(reserve(third, create(third, 1), 20));
 	cr_assert(core_session_next(f.core, 0, &status));
 	cr_assert_eq(status.session, 1);
 	cr_assert(core_session_next(f.core, 1, &status));
@@ -52,13 +52,13 @@ Test(core_sessions, an_ended_session_may_ask_for_nothing)
 	uint32_t m;
 
 	assert_ok(core_session_end(f.core, session, &error));
-	assert_fails(reserve(session, 0, a, 4), PAGED_ERR_GONE, "session 1 has ended");
-	assert_fails(cut(session, 0, a, 0), PAGED_ERR_GONE, "session 1 has ended");
-	assert_fails(erase(session, 0, a), PAGED_ERR_GONE, "session 1 has ended");
-	assert_fails(core_seq_create(f.core, session, 0, 1, &a, &error), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(reserve(session, a, 4), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(cut(session, a, 0), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(erase(session, a), PAGED_ERR_GONE, "session 1 has ended");
+	assert_fails(create_n(session, 0, 1, &a), PAGED_ERR_GONE, "session 1 has ended");
 	assert_fails(core_session_join(f.core, session, &m, &error), PAGED_ERR_GONE, "session 1 has ended");
 	assert_fails(core_session_join(f.core, 9, &m, &error), PAGED_ERR_GONE, "there is no session 9");
-	assert_fails(reserve(0, 0, a, 4), PAGED_ERR_GONE, "there is no session 0");
+	assert_fails(reserve(0, a, 4), PAGED_ERR_GONE, "there is no session 0");
 	assert_ok(core_session_end(f.core, session, &error));
 	assert_fails(core_session_end(f.core, 9, &error), PAGED_ERR_NOENT, "there is no session 9");
 	core_member_leave(f.core, member);
@@ -73,7 +73,7 @@ Test(core_sessions, without_members_pages_are_free_at_once)
 {
 	paged_seq_id a = create(session, 0), id;
 
-	assert_ok(reserve(session, 0, a, 12));
+	assert_ok(reserve(session, a, 12));
 	core_member_leave(f.core, member);
 	assert_counts(0, 9, 3, 0);
 	cr_assert_not(core_reap(f.core, 0));
@@ -91,11 +91,11 @@ Test(core_sessions, pages_wait_for_the_last_member)
 
 	assert_ok(core_session_join(f.core, session, &rank, &error));
 	assert_ok(core_session_open(f.core, &other, &other_member, &error));
-	assert_ok(reserve(session, 0, a, 40));
-	assert_ok(reserve(session, 1, create(session, 1), 17));
+	assert_ok(reserve(session, a, 40));
+	assert_ok(reserve(session, create(session, 1), 17));
 	core_member_leave(f.core, member);
 	/* Its sequences live on until somebody reaps, but are nobody else's. */
-	assert_fails(erase(other, 0, a), PAGED_ERR_PERM, "sequence 0.1 of pool llama belongs to session 1");
+	assert_fails(erase(other, a), PAGED_ERR_PERM, "sequence 0.1 of pool llama belongs to session 1");
 	cr_assert_not(core_reap(f.core, 0));
 	assert_counts(0, 2, 0, 10);
 	assert_counts(1, 1, 0, 2);
@@ -107,7 +107,7 @@ Test(core_sessions, pages_wait_for_the_last_member)
 	cr_assert_eq(status.n_pages, 0);
 	cr_assert_eq(status.n_quarantined, 12);
 
-	assert_fails(reserve(other, 0, create(other, 0), 12), PAGED_ERR_FULL,
+	assert_fails(reserve(other, create(other, 0), 12), PAGED_ERR_FULL,
 		     "pool llama: 3 pages requested, 2 free (10 quarantined)");
 	cr_assert_not(core_reap(f.core, 0), "nothing can be done while the rank lives");
 	core_member_leave(f.core, rank);
@@ -133,7 +133,7 @@ Test(core_sessions, kick)
 {
 	paged_seq_id a = create(session, 0);
 
-	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(reserve(session, a, 8));
 	assert_ok(core_session_end(f.core, session, &error));
 	cr_assert_eq(core_member_session(f.core, member), session, "the process is still there");
 	cr_assert_not(core_reap(f.core, 0));
@@ -148,7 +148,7 @@ Test(core_sessions, reap_in_steps)
 {
 	uint32_t n_steps = 0;
 
-	assert_ok(reserve(session, 0, create(session, 0), 40));
+	assert_ok(reserve(session, create(session, 0), 40));
 	create(session, 0);
 	assert_ok(core_session_end(f.core, session, &error));
 	/* 10 pages and an empty sequence, three at a time: the sequence and 2 pages, 3, 3, 2. */
@@ -173,7 +173,7 @@ Test(core_sessions, reap_in_steps)
 /* The last member may leave when a part of the pages is in quarantine already. */
 Test(core_sessions, reap_halfway_when_the_last_member_leaves)
 {
-	assert_ok(reserve(session, 0, create(session, 0), 40));
+	assert_ok(reserve(session, create(session, 0), 40));
 	assert_ok(core_session_end(f.core, session, &error));
 	cr_assert(core_reap(f.core, 4));
 	assert_counts(0, 2, 6, 4);
@@ -189,7 +189,7 @@ Test(core_sessions, ended_sequences_are_stale_to_readers)
 	const struct region_view *view = core_pool_view(f.core, 0);
 	struct region_look look;
 
-	assert_ok(reserve(session, 0, a, 8));
+	assert_ok(reserve(session, a, 8));
 	cr_assert_eq(region_look_begin(view, a, &look), REGION_READ);
 	assert_ok(core_session_end(f.core, session, &error));
 	cr_assert(region_look_holds(view, a, &look));

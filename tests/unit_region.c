@@ -44,7 +44,7 @@ set(_Atomic uint32_t *field, uint32_t value)
 }
 
 /* A live sequence 1.5 of session 7 with pages 3, 2. */
-#define SEQ ((paged_seq_id)5 << 32 | 1)
+#define SEQ PAGED_SEQ(5, 2, 1)
 
 static struct region_slot *
 put_sequence(const struct region_view *view, struct region_header *header)
@@ -226,6 +226,7 @@ Test(region, reads_larger_strides)
 		.max_length = 30,
 		.n_row_groups = 1,
 		.n_shards = 1,
+		.pool = 2,
 	};
 	cr_assert_eq(region_view_init(&view, memory, sizeof(memory), NULL, &r.error), PAGED_OK, "%s", r.error.text);
 	cr_assert_eq((uint8_t *)region_slot(&view, 2), memory + 256 + 2 * 136);

@@ -27,6 +27,7 @@
 
 #include "tests/reference.h"
 #include "tests/pa_memory.h"
+#include "tests/sequences.h"
 #include "tests/torch_scene.h"
 
 #define PAGE 4u
@@ -400,10 +401,10 @@ Test(torch_defects, row_10_11_tables_as_large_as_what_is_used)
 
 	cr_assert_eq(paged_client_open_embedded(&geometry, 1, NULL, &own), PAGED_OK);
 	cr_assert_eq(paged_pool_open(own, "large", &large), PAGED_OK);
-	cr_assert_eq(paged_seq_create(large, 4096, ids), PAGED_OK);
+	cr_assert_eq(seqs_create(own, large, 4096, ids), PAGED_OK);
 	for (uint32_t i = 0; i < 4096; i++)
 		tokens[i] = 1024;
-	cr_assert_eq(paged_seq_reserve(large, 4096, ids, tokens), PAGED_OK, "%s", paged_client_error(own));
+	cr_assert_eq(seqs_reserve(own, 4096, ids, tokens), PAGED_OK, "%s", paged_client_error(own));
 	for (uint32_t i = 0; i < 4096; i++)
 		rows[i] = (struct paged_batch_row){ .seq = ids[i], .q_len = 1, .kv_len = 1000 };
 	params.rows = rows;

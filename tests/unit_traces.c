@@ -23,9 +23,20 @@ struct replay {
 };
 
 static void
+replay_create(struct replay *replay, uint32_t n, paged_seq_id *ids)
+{
+	struct paged_error error = { 0 };
+
+	for (uint32_t i = 0; i < n; i++)
+		cr_assert_eq(core_seq_create(replay->fixture.core, replay->session, 1, &(struct seq_spec){ .tag = "" },
+					     &ids[i], &error),
+			     PAGED_OK, "%s", error.text);
+}
+
+static void
 apply_erase(struct replay *replay, enum erase_by by)
 {
-	struct core_item item = { .seq = replay->seqs[replay->trace.row] };
+	struct paged_seq_item item = { .seq = replay->seqs[replay->trace.row] };
 	struct core *core = replay->fixture.core;
 	struct paged_error error = { 0 };
 
@@ -33,15 +44,15 @@ apply_erase(struct replay *replay, enum erase_by by)
 		cr_assert_eq(core_seq_truncate(core, replay->session, 1, &item, &error), PAGED_OK, "%s", error.text);
 		return;
 	}
-	cr_assert_eq(core_seq_erase(core, replay->session, 1, &item, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(core_seq_create(core, replay->session, 0, 1, &replay->seqs[replay->trace.row], &error), PAGED_OK);
+	cr_assert_eq(core_seq_erase(core, replay->session, 1, &item.seq, &error), PAGED_OK, "%s", error.text);
+	replay_create(replay, 1, &replay->seqs[replay->trace.row]);
 }
 
 static void
 apply_reserve(struct replay *replay)
 {
 	const struct trace *trace = &replay->trace;
-	struct core_item item = { .seq = replay->seqs[trace->row], .tokens = trace->tokens };
+	struct paged_seq_item item = { .seq = replay->seqs[trace->row], .n_tokens = trace->tokens };
 	struct paged_error error = { 0 };
 	enum paged_status status;
 	char sentence[256];
@@ -98,8 +109,7 @@ replay_file(const char *path, enum erase_by by)
 	replay.seqs = calloc(replay.trace.n_rows, sizeof(paged_seq_id));
 	replay.pages = calloc(replay.trace.n_pages, sizeof(uint32_t));
 	cr_assert_eq(core_session_open(replay.fixture.core, &replay.session, &member, &error), PAGED_OK);
-	cr_assert_eq(core_seq_create(replay.fixture.core, replay.session, 0, replay.trace.n_rows, replay.seqs, &error),
-		     PAGED_OK, "%s", error.text);
+	replay_create(&replay, replay.trace.n_rows, replay.seqs);
 	while ((result = trace_next(&replay.trace)) > 0) {
 		if (replay.trace.verb == TRACE_ERASE)
 			apply_erase(&replay, by);

@@ -23,33 +23,47 @@ teardown(void)
 
 TestSuite(wire, .init = setup, .fini = teardown);
 
-/* The largest request of all: 4096 sequences, each of its own pool. */
 Test(wire, largest_reserve_fits)
 {
-	static uint64_t seq[PAGED_MAX_REQUEST_SEQS];
-	static uint32_t tokens[PAGED_MAX_REQUEST_SEQS], pool[PAGED_MAX_REQUEST_SEQS];
+	static struct paged_seq_item items[PAGED_MAX_REQUEST_SEQS];
 	struct wire_request request = { .id = UINT64_MAX, .kind = WIRE_RESERVE }, back;
 	size_t size;
 
-	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++) {
-		seq[i] = UINT64_MAX - i;
-		tokens[i] = UINT32_MAX - i;
-		pool[i] = i % 64;
-	}
-	request.items = (struct wire_items){ .n = PAGED_MAX_REQUEST_SEQS,
-					     .seq = seq,
-					     .tokens = tokens,
-					     .pool = pool,
-					     .n_pools = PAGED_MAX_REQUEST_SEQS };
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+		items[i] = (struct paged_seq_item){ .seq = UINT64_MAX - i, .n_tokens = UINT32_MAX - i };
+	request.change.n = PAGED_MAX_REQUEST_SEQS;
+	request.change.items = items;
 	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
 	cr_assert_gt(size, 0);
 	cr_assert_eq(wire_request_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(back.id, UINT64_MAX);
 	cr_assert_eq(back.kind, WIRE_RESERVE);
-	cr_assert_eq(back.items.n, PAGED_MAX_REQUEST_SEQS);
-	cr_assert_arr_eq(back.items.seq, seq, sizeof(seq));
-	cr_assert_arr_eq(back.items.tokens, tokens, sizeof(tokens));
-	cr_assert_arr_eq(back.items.pool, pool, sizeof(pool));
+	cr_assert_eq(back.change.n, PAGED_MAX_REQUEST_SEQS);
+	cr_assert_arr_eq(back.change.items, items, sizeof(items));
+}
+
+/* 4096 sequences whose tags are as long as those of one request may be. */
+Test(wire, largest_create_fits)
+{
+	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
+	struct wire_request request = { .id = UINT64_MAX, .kind = WIRE_CREATE }, back;
+	size_t size;
+
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+		specs[i] = (struct seq_spec){ .pool = 255, .n_tokens = UINT32_MAX - i, .tag = "ab" };
+	cr_assert_eq(PAGED_MAX_REQUEST_TAGS, 2 * PAGED_MAX_REQUEST_SEQS);
+	request.create.n = PAGED_MAX_REQUEST_SEQS;
+	request.create.specs = specs;
+	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
+	cr_assert_gt(size, 0);
+	wire_arena_reset(&arena);
+	cr_assert_eq(wire_request_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.create.n, PAGED_MAX_REQUEST_SEQS);
+	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++) {
+		cr_assert_eq(back.create.specs[i].pool, 255);
+		cr_assert_eq(back.create.specs[i].n_tokens, UINT32_MAX - i);
+		cr_assert_str_eq(back.create.specs[i].tag, "ab");
+	}
 }
 
 static enum paged_status
@@ -62,30 +76,32 @@ reparse(const struct wire_request *request, struct wire_request *back)
 
 Test(wire, array_lengths_are_checked)
 {
-	uint64_t seq[3] = { 1, 2, 3 };
-	uint32_t tokens[3] = { 1, 2, 3 }, pool[3] = { 0 };
-	struct wire_request back, request = { .id = 7, .kind = WIRE_RESERVE };
+	/* Request { id: 7, reserve { seq: [0, 0, 0] } } */
+	static const uint8_t no_tokens[32] = { 0x08, 7, 0x22, 26, 0x0a, 24 };
+	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS + 1];
+	paged_seq_id ids[3] = { 1, 2, 3 };
+	struct wire_request back, request = { .id = 7, .kind = WIRE_ERASE, .erase = { .n = 3, .ids = ids } };
 
-	request.items = (struct wire_items){ .n = 3, .seq = seq, .tokens = tokens, .pool = pool, .n_pools = 2 };
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "2 pools for 3 sequences");
+	cr_assert_eq(wire_request_parse(no_tokens, 30, &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "0 token counts for 3 sequences");
 	cr_assert_eq(back.id, 7, "a refusal names the request it answers");
 
-	request.items.n_pools = 1;
-	request.items.tokens = NULL;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "0 token counts for 3 sequences");
-
-	request.kind = WIRE_ERASE;
 	cr_assert_eq(reparse(&request, &back), PAGED_OK);
-	request.items.n = 0;
+	cr_assert_arr_eq(back.erase.ids, ids, sizeof(ids));
+	request.erase.n = 0;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
 
 	request.kind = WIRE_CREATE;
-	request.create.pool = 0;
+	for (uint32_t i = 0; i <= PAGED_MAX_REQUEST_SEQS; i++)
+		specs[i].tag = "";
 	request.create.n = PAGED_MAX_REQUEST_SEQS + 1;
+	request.create.specs = specs;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "a request creates 1 to 4096 sequences, not 4097");
+	cr_assert_str_eq(error.text, "a request names 1 to 4096 sequences, not 4097");
+	specs[0].tag = "more than thirty-one bytes: 32 b";
+	request.create.n = 1;
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
+	cr_assert_str_eq(error.text, "create: tag has 32 bytes, the most are 31");
 }
 
 Test(wire, control_round_trips)

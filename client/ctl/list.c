@@ -150,6 +150,7 @@ sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
 		print_some(list, sequences[i].length);
 		print_number(list, sequences[i].capacity);
 		print_number(list, sequences[i].n_pages);
+		print_text(list, sequences[i].tag);
 	}
 	paged_free(sequences);
 	return PAGED_OK;
@@ -158,8 +159,8 @@ sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
 enum ctl_exit
 ctl_sequences(struct ctl *ctl)
 {
-	static const char *const columns[] = { "POOL", "SEQUENCE", "SESSION",  "NAME",
-					       "PID",  "LENGTH",   "CAPACITY", "PAGES" };
+	static const char *const columns[] = { "POOL",   "SEQUENCE", "SESSION", "NAME", "PID",
+					       "LENGTH", "CAPACITY", "PAGES",   "TAG" };
 	struct paged_pool_entry *pools = NULL;
 	enum paged_status status = PAGED_OK;
 	struct print_list list;
@@ -186,42 +187,48 @@ ctl_sequences(struct ctl *ctl)
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
 }
 
-/* The pool that a sequence id is of: named, or the only one. */
+/* The pool that a sequence is of: named, or the only one. */
 static enum ctl_exit
-pool_choose(struct ctl *ctl, char name[PAGED_MAX_NAME + 1])
+pool_choose(struct ctl *ctl, struct paged_pool_entry *pool)
 {
 	struct paged_pool_entry *pools;
+	enum ctl_exit code = CTL_OK;
 	enum paged_status status;
-	size_t n;
+	size_t n, i = 0;
 
-	if (ctl->pool != NULL) {
-		snprintf(name, PAGED_MAX_NAME + 1, "%s", ctl->pool);
-		return CTL_OK;
-	}
 	status = paged_admin_pools(ctl->client, &pools, &n);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
-	if (n == 1)
-		memcpy(name, pools[0].name, PAGED_MAX_NAME + 1);
+	while (ctl->pool != NULL && i < n && strcmp(pools[i].name, ctl->pool) != 0)
+		i++;
+	if (ctl->pool == NULL && n != 1) {
+		code = ctl_usage("there are %zu pools: name one by --pool", n);
+	} else if (i == n) {
+		fprintf(stderr, "pagedctl: there is no pool %s\n", ctl->pool);
+		code = CTL_FAILED;
+	} else {
+		*pool = pools[i];
+	}
 	paged_free(pools);
-	return n == 1 ? CTL_OK : ctl_usage("there are %zu pools: name one by --pool", n);
+	return code;
 }
 
 static bool
-seq_parse(const char *text, paged_seq_id *id_p)
+seq_parse(const char *text, uint32_t *slot_p, uint32_t *generation_p)
 {
 	unsigned long long slot, generation;
 	char *end;
 
 	errno = 0;
 	slot = strtoull(text, &end, 10);
-	if (errno != 0 || end == text || text[0] == '-' || *end != '.' || slot > UINT32_MAX)
+	if (errno != 0 || end == text || text[0] == '-' || *end != '.' || slot >= PAGED_MAX_SLOTS)
 		return false;
 	text = end + 1;
 	generation = strtoull(text, &end, 10);
 	if (errno != 0 || end == text || text[0] == '-' || *end != '\0' || generation > UINT32_MAX)
 		return false;
-	*id_p = (uint64_t)generation << 32 | slot;
+	*slot_p = (uint32_t)slot;
+	*generation_p = (uint32_t)generation;
 	return true;
 }
 
@@ -252,34 +259,34 @@ row_print_json(const char *pool, const struct paged_seq_entry *entry, const uint
 
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(table, json_integer(pages[i]));
-	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:o}", "pool", pool, "sequence",
+	print_json(json_pack("{s:s, s:s, s:I, s:s, s:I, s:o, s:I, s:I, s:s?, s:o}", "pool", pool, "sequence",
 			     print_seq(text, entry->seq), "session", (json_int_t)entry->session, "name", entry->name,
 			     "pid", (json_int_t)entry->pid, "length",
 			     entry->length != 0 ? json_integer((json_int_t)entry->length) : json_null(), "capacity",
-			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "table", table));
+			     (json_int_t)entry->capacity, "pages", (json_int_t)entry->n_pages, "tag",
+			     entry->tag[0] != '\0' ? entry->tag : NULL, "table", table));
 }
 
 enum ctl_exit
 ctl_table(struct ctl *ctl)
 {
-	char pool[PAGED_MAX_NAME + 1];
+	struct paged_pool_entry pool;
 	struct paged_seq_entry entry;
+	uint32_t slot, generation, *pages;
 	enum paged_status status;
 	enum ctl_exit code;
-	paged_seq_id id;
-	uint32_t *pages;
 	size_t n;
 
-	if (!seq_parse(ctl->operand, &id))
+	if (!seq_parse(ctl->operand, &slot, &generation))
 		return ctl_usage("%s is no sequence; one looks like 12.1", ctl->operand);
-	code = pool_choose(ctl, pool);
+	code = pool_choose(ctl, &pool);
 	if (code != CTL_OK)
 		return code;
-	status = paged_admin_table(ctl->client, pool, id, &entry, &pages, &n);
+	status = paged_admin_table(ctl->client, PAGED_SEQ(generation, pool.number, slot), &entry, &pages, &n);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)
-		row_print_json(pool, &entry, pages, n);
+		row_print_json(pool.name, &entry, pages, n);
 	else
 		row_print(&entry, pages, n);
 	paged_free(pages);

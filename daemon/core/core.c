@@ -58,6 +58,8 @@ core_pool_add(struct core *core, const struct core_pool_params *params, void *re
 
 	if (pool_by_name(core, params->name, &other))
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: there is one of that name", params->name);
+	if (core->n_pools == PAGED_MAX_POOLS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: at most %u pools", params->name, PAGED_MAX_POOLS);
 	pools = reallocarray(core->pools, core->n_pools + 1, sizeof(struct pool *));
 	if (pools == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);

@@ -28,6 +28,7 @@
 #include <stddef.h>
 
 #include "common/region.h"
+#include "common/sequence.h"
 #include "common/status.h"
 
 struct core;
@@ -135,27 +136,21 @@ bool core_session_next(const struct core *core, uint32_t after, struct core_sess
 /** core_member_session - the member's session; 0 when it left or never was */
 uint32_t core_member_session(const struct core *core, uint32_t member);
 
-/* Sequences.  `session` must be active: else PAGED_ERR_GONE. */
-
-/** One sequence of a request. */
-struct core_item {
-	uint32_t pool;
-	uint32_t tokens; /* reserve: tokens to have room for; truncate: tokens to keep; erase: unused */
-	paged_seq_id seq;
-};
+/* Sequences, of any pools.  `session` must be active: else PAGED_ERR_GONE. */
 
 /**
- * core_seq_create - n empty sequences
+ * core_seq_create - n sequences without tokens, with the capacity that each is to have
  *
  * @param[out] ids  n ids; written on OK only
- * @retval PAGED_ERR_FULL   fewer than n free slots
- * @retval PAGED_ERR_LIMIT  n above PAGED_MAX_REQUEST_SEQS
+ * @retval PAGED_ERR_FULL   a pool lacks slots, or pages, for all together
+ * @retval PAGED_ERR_LIMIT  n above PAGED_MAX_REQUEST_SEQS, n_tokens above the pool's max_length
+ * @retval PAGED_ERR_NOENT  no such pool
  */
-enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t pool, uint32_t n, paged_seq_id *ids,
-				  struct paged_error *error);
+enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t n, const struct seq_spec *specs,
+				  paged_seq_id *ids, struct paged_error *error);
 
 /**
- * core_seq_reserve - let each sequence hold at least item.tokens tokens
+ * core_seq_reserve - let each sequence hold at least item.n_tokens tokens
  *
  * Absolute: a sequence that holds as many already is left as it is.  Pages
  * are taken sequence by sequence in the order of the items, each time the
@@ -165,19 +160,22 @@ enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t 
  * @retval PAGED_ERR_LIMIT  tokens above the pool's max_length, n above the limit
  * @retval PAGED_ERR_STALE  an id names no live sequence
  * @retval PAGED_ERR_PERM   a sequence is another session's
- * @retval PAGED_ERR_INVALID  an id twice, n of 0
- * @retval PAGED_ERR_NOENT  no such pool
+ * @retval PAGED_ERR_INVALID  an id twice, or one that is none; n of 0
+ * @retval PAGED_ERR_NOENT  an id of a pool that does not exist
  */
-enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				   struct paged_error *error);
 
-/** core_seq_truncate - give back whole pages past item.tokens; above the capacity: PAGED_ERR_CAPACITY */
-enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+/** core_seq_truncate - give back whole pages past item.n_tokens; above the capacity: PAGED_ERR_CAPACITY */
+enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				    struct paged_error *error);
 
 /** core_seq_erase - end the sequences; their ids are stale at once */
-enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const struct core_item *items,
+enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,
 				 struct paged_error *error);
+
+/** core_seq_tag - of a live sequence; "": none */
+const char *core_seq_tag(const struct core *core, paged_seq_id id);
 
 /** core_seq_next - the live sequence with the smallest slot from `slot` up to below `end`; false: none */
 bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, uint32_t end, paged_seq_id *id_p);

@@ -52,6 +52,7 @@ struct pool {
 
 	/* Free slots: those freed last, then high_slot and above. */
 	struct pool_slot *slots;
+	char (*tags)[PAGED_MAX_TAG + 1]; /* of live sequences; elsewhere left over */
 	uint32_t high_slot;
 	uint32_t first_free_slot;
 	uint32_t n_sequences;
@@ -60,6 +61,7 @@ struct pool {
 	/* Of the request that has this stamp. */
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
+	uint32_t n_created;   /* slots */
 
 	struct core_audit *audit; /* under way; is told of what will change */
 };
@@ -144,7 +146,7 @@ uint32_t row_owner(const struct pool *pool, uint32_t slot);
 uint32_t row_n_pages(const struct pool *pool, uint32_t slot);
 
 /** row_open - an empty sequence in a free slot; there is one */
-paged_seq_id row_open(struct pool *pool, struct session *session);
+paged_seq_id row_open(struct pool *pool, struct session *session, const char *tag);
 
 /** row_grow - to n_pages, which are more than it has and no more than are free */
 void row_grow(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages);

@@ -50,6 +50,9 @@ pool_check_params(const struct core_pool_params *params, struct paged_error *err
 	if (length == 0 || length > PAGED_MAX_NAME)
 		return paged_fail(error, PAGED_ERR_INVALID, "a pool's name has 1 to %u bytes, not %zu", PAGED_MAX_NAME,
 				  length);
+	if (params->n_slots > PAGED_MAX_SLOTS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: %u sequences, at most %u", params->name,
+				  params->n_slots, PAGED_MAX_SLOTS);
 	if (core_region_size(params) == 0)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "pool %s: no tables for %u pages of %u tokens and %u sequences of %u tokens",
@@ -75,9 +78,10 @@ pool_create(const struct core_pool_params *params, uint32_t index, void *region,
 	pool->stack = array_map(params->n_pages, sizeof(*pool->stack));
 	pool->links = array_map(params->n_pages, sizeof(*pool->links));
 	pool->slots = array_map(params->n_slots, sizeof(*pool->slots));
+	pool->tags = array_map(params->n_slots, sizeof(*pool->tags));
 	pool->view.n_pages = params->n_pages;
 	pool->view.n_slots = params->n_slots;
-	if (pool->stack == NULL || pool->links == NULL || pool->slots == NULL) {
+	if (pool->stack == NULL || pool->links == NULL || pool->slots == NULL || pool->tags == NULL) {
 		pool_destroy(pool);
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
 				  params->name, params->n_pages, params->n_slots);
@@ -101,6 +105,7 @@ pool_destroy(struct pool *pool)
 	array_unmap(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
 	array_unmap(pool->links, pool->view.n_pages, sizeof(*pool->links));
 	array_unmap(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
+	array_unmap(pool->tags, pool->view.n_slots, sizeof(*pool->tags));
 	free(pool);
 }
 

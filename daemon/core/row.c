@@ -2,6 +2,7 @@
 #include "daemon/core/core_internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 
 #include "common/fault.h"
 
@@ -117,7 +118,7 @@ session_unlink(struct pool *pool, struct session *session, uint32_t slot)
 }
 
 paged_seq_id
-row_open(struct pool *pool, struct session *session)
+row_open(struct pool *pool, struct session *session, const char *tag)
 {
 	uint32_t index = slot_take(pool);
 	struct region_slot *slot = region_slot(&pool->view, index);
@@ -135,7 +136,10 @@ row_open(struct pool *pool, struct session *session)
 	replace_end(slot);
 	pool_change_end(pool);
 	session_link(pool, session, index);
-	return (paged_seq_id)generation << 32 | index;
+	/* Memory of tags is touched only where there are some. */
+	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
+		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
+	return PAGED_SEQ(generation, pool->index, index);
 }
 
 void

@@ -33,106 +33,83 @@ request_check_n(uint32_t n, struct paged_error *error)
 }
 
 /* Fails with "sequence 12.1 of pool llama" and the rest. */
-#define item_fail(core, item, error, status, format, ...)                                           \
-	paged_fail(error, status, "sequence %u.%u of pool %s " format, PAGED_SEQ_SLOT((item)->seq), \
-		   PAGED_SEQ_GENERATION((item)->seq), (core)->pools[(item)->pool]->name, __VA_ARGS__)
+#define seq_fail(core, id, error, status, format, ...)                                        \
+	paged_fail(error, status, "sequence " SEQ_FORMAT " of pool %s " format, SEQ_ARGS(id), \
+		   seq_pool(core, id)->name, __VA_ARGS__)
+
+/* The pool that an id names; there is one. */
+static struct pool *
+seq_pool(const struct core *core, paged_seq_id id)
+{
+	return core->pools[PAGED_SEQ_POOL(id)];
+}
 
 static enum paged_status
-item_check(struct core *core, const struct session *session, const struct core_item *item, struct paged_error *error)
+seq_check(struct core *core, const struct session *session, paged_seq_id id, struct paged_error *error)
 {
 	struct pool *pool;
 	enum paged_status status;
-	uint32_t slot = PAGED_SEQ_SLOT(item->seq), owner;
+	uint32_t slot = PAGED_SEQ_SLOT(id), owner;
 
-	status = request_check_pool(core, item->pool, error);
+	if (PAGED_SEQ_GENERATION(id) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
+	status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
 	if (status != PAGED_OK)
 		return status;
-	pool = core->pools[item->pool];
-	if (!row_is_live(pool, item->seq))
-		return item_fail(core, item, error, PAGED_ERR_STALE, "%s", "has ended");
+	pool = seq_pool(core, id);
+	if (!row_is_live(pool, id))
+		return seq_fail(core, id, error, PAGED_ERR_STALE, "%s", "has ended");
 	owner = row_owner(pool, slot);
 	if (owner != session->id)
-		return item_fail(core, item, error, PAGED_ERR_PERM, "belongs to session %u", owner);
+		return seq_fail(core, id, error, PAGED_ERR_PERM, "belongs to session %u", owner);
 	if (pool->slots[slot].stamp == core->stamp)
-		return item_fail(core, item, error, PAGED_ERR_INVALID, "%s", "is named twice");
+		return seq_fail(core, id, error, PAGED_ERR_INVALID, "%s", "is named twice");
 	pool->slots[slot].stamp = core->stamp;
 	return PAGED_OK;
 }
 
-/* Everything that the verbs on sequences have in common. */
+/* What all verbs have in common. */
 static enum paged_status
-request_check(struct core *core, uint32_t session_id, uint32_t n, const struct core_item *items,
-	      struct session **session_p, struct paged_error *error)
+request_begin(struct core *core, uint32_t session_id, uint32_t n, struct session **session_p, struct paged_error *error)
 {
-	enum paged_status status;
+	enum paged_status status = session_find_active(core, session_id, session_p, error);
 
-	status = session_find_active(core, session_id, session_p, error);
-	if (status != PAGED_OK)
-		return status;
-	status = request_check_n(n, error);
 	if (status != PAGED_OK)
 		return status;
 	core->stamp++;
-	for (uint32_t i = 0; i < n; i++) {
-		status = item_check(core, *session_p, &items[i], error);
-		if (status != PAGED_OK)
-			return status;
-	}
-	return PAGED_OK;
+	return request_check_n(n, error);
 }
 
-enum paged_status
-core_seq_create(struct core *core, uint32_t session_id, uint32_t pool_index, uint32_t n, paged_seq_id *ids,
-		struct paged_error *error)
-{
-	struct session *session;
-	struct pool *pool;
-	enum paged_status status;
-
-	status = session_find_active(core, session_id, &session, error);
-	if (status != PAGED_OK)
-		return status;
-	status = request_check_n(n, error);
-	if (status != PAGED_OK)
-		return status;
-	status = request_check_pool(core, pool_index, error);
-	if (status != PAGED_OK)
-		return status;
-	pool = core->pools[pool_index];
-	if (n > pool_n_free_slots(pool))
-		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
-				  pool->name, n, pool_n_free_slots(pool), pool->view.n_slots);
-	status = session_make_holding(session, pool_index, error);
-	if (status != PAGED_OK)
-		return status;
-	for (uint32_t i = 0; i < n; i++)
-		ids[i] = row_open(pool, session);
-	return PAGED_OK;
-}
-
-/* Adds the pages that an item lacks to its pool's sum; 4096 items of 32 bits cannot overflow it. */
 static enum paged_status
-reserve_count(struct core *core, const struct core_item *item, struct paged_error *error)
+items_check(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
+	    struct session **session_p, struct paged_error *error)
 {
-	struct pool *pool = core->pools[item->pool];
-	uint32_t n_has = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq));
-	uint32_t n_needs = pages_for(pool, item->tokens);
+	enum paged_status status = request_begin(core, session_id, n, session_p, error);
 
-	if (item->tokens > pool->view.max_length)
-		return item_fail(core, item, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
-				 pool->view.max_length, item->tokens);
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = seq_check(core, *session_p, items[i].seq, error);
+	return status;
+}
+
+/* What the request takes of a pool; 4096 items of 32 bits cannot overflow the sum of pages. */
+static void
+request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n_slots)
+{
 	if (pool->stamp != core->stamp) {
 		pool->stamp = core->stamp;
 		pool->n_requested = 0;
+		pool->n_created = 0;
 	}
-	if (n_needs > n_has)
-		pool->n_requested += n_needs - n_has;
-	return PAGED_OK;
+	pool->n_requested += n_pages;
+	pool->n_created += n_slots;
 }
 
 static enum paged_status
-reserve_check_free(const struct pool *pool, struct paged_error *error)
+request_check_free(const struct pool *pool, struct paged_error *error)
 {
+	if (pool->n_created > pool_n_free_slots(pool))
+		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
+				  pool->name, pool->n_created, pool_n_free_slots(pool), pool->view.n_slots);
 	if (pool->n_requested > pool_n_free(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
 				  pool->name, (unsigned long long)pool->n_requested, pool_n_free(pool),
@@ -140,24 +117,79 @@ reserve_check_free(const struct pool *pool, struct paged_error *error)
 	return PAGED_OK;
 }
 
+static enum paged_status
+spec_count(struct core *core, struct session *session, const struct seq_spec *spec, struct paged_error *error)
+{
+	enum paged_status status = request_check_pool(core, spec->pool, error);
+	struct pool *pool;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = core->pools[spec->pool];
+	if (spec->n_tokens > pool->view.max_length)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
+				  pool->name, pool->view.max_length, spec->n_tokens);
+	request_count(core, pool, pages_for(pool, spec->n_tokens), 1);
+	return session_make_holding(session, spec->pool, error);
+}
+
 enum paged_status
-core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struct core_item *items,
+core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+		struct paged_error *error)
+{
+	struct session *session;
+	enum paged_status status;
+
+	status = request_begin(core, session_id, n, &session, error);
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = spec_count(core, session, &specs[i], error);
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = request_check_free(core->pools[specs[i].pool], error);
+	if (status != PAGED_OK)
+		return status;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct pool *pool = core->pools[specs[i].pool];
+
+		ids[i] = row_open(pool, session, specs[i].tag);
+		if (specs[i].n_tokens > 0)
+			row_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), pages_for(pool, specs[i].n_tokens));
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+reserve_count(struct core *core, const struct paged_seq_item *item, struct paged_error *error)
+{
+	struct pool *pool = seq_pool(core, item->seq);
+	uint32_t n_has = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq));
+	uint32_t n_needs = pages_for(pool, item->n_tokens);
+
+	if (item->n_tokens > pool->view.max_length)
+		return seq_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
+				pool->view.max_length, item->n_tokens);
+	request_count(core, pool, n_needs > n_has ? n_needs - n_has : 0, 0);
+	return PAGED_OK;
+}
+
+enum paged_status
+core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		 struct paged_error *error)
 {
 	struct session *session;
 	enum paged_status status;
 
-	status = request_check(core, session_id, n, items, &session, error);
+	status = items_check(core, session_id, n, items, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = reserve_count(core, &items[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = reserve_check_free(core->pools[items[i].pool], error);
+		status = request_check_free(seq_pool(core, items[i].seq), error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pool *pool = core->pools[items[i].pool];
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].tokens);
+		struct pool *pool = seq_pool(core, items[i].seq);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].n_tokens);
 
 		if (n_pages > row_n_pages(pool, slot))
 			row_grow(pool, session, slot, n_pages);
@@ -166,33 +198,33 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 }
 
 static enum paged_status
-truncate_check(const struct core *core, const struct core_item *item, struct paged_error *error)
+truncate_check(const struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
-	const struct pool *pool = core->pools[item->pool];
+	const struct pool *pool = seq_pool(core, item->seq);
 	uint32_t capacity = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
 
-	if (item->tokens > capacity)
-		return item_fail(core, item, error, PAGED_ERR_CAPACITY, "has room for %u tokens, cannot keep %u",
-				 capacity, item->tokens);
+	if (item->n_tokens > capacity)
+		return seq_fail(core, item->seq, error, PAGED_ERR_CAPACITY, "has room for %u tokens, cannot keep %u",
+				capacity, item->n_tokens);
 	return PAGED_OK;
 }
 
 enum paged_status
-core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const struct core_item *items,
+core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		  struct paged_error *error)
 {
 	struct session *session;
 	enum paged_status status;
 
-	status = request_check(core, session_id, n, items, &session, error);
+	status = items_check(core, session_id, n, items, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = truncate_check(core, &items[i], error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pool *pool = core->pools[items[i].pool];
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].tokens);
+		struct pool *pool = seq_pool(core, items[i].seq);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].n_tokens);
 
 		if (n_pages < row_n_pages(pool, slot))
 			row_cut(pool, session, slot, n_pages, false);
@@ -201,18 +233,25 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 }
 
 enum paged_status
-core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const struct core_item *items,
-	       struct paged_error *error)
+core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
 	struct session *session;
 	enum paged_status status;
 
-	status = request_check(core, session_id, n, items, &session, error);
+	status = request_begin(core, session_id, n, &session, error);
+	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
+		status = seq_check(core, session, ids[i], error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++)
-		row_close(core->pools[items[i].pool], session, PAGED_SEQ_SLOT(items[i].seq), false);
+		row_close(seq_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
 	return PAGED_OK;
+}
+
+const char *
+core_seq_tag(const struct core *core, paged_seq_id id)
+{
+	return seq_pool(core, id)->tags[PAGED_SEQ_SLOT(id)];
 }
 
 bool
@@ -227,7 +266,7 @@ core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, uint3
 			uint32_t generation =
 				atomic_load_explicit(&region_slot(&pool->view, slot)->generation, memory_order_relaxed);
 
-			*id_p = (paged_seq_id)generation << 32 | slot;
+			*id_p = PAGED_SEQ(generation, pool_index, slot);
 			return true;
 		}
 	}

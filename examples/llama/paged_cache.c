@@ -35,7 +35,7 @@ paged_cache_open(struct attention *attention, uint64_t *sequence_p, struct error
 {
 	struct paged_cache *cache = (struct paged_cache *)attention;
 
-	switch (paged_seq_create(cache->pool, 1, sequence_p)) {
+	switch (paged_seq_create(cache->client, 1, &(struct paged_seq_params){ .pool = cache->pool }, sequence_p)) {
 	case PAGED_OK:
 		return ATTENTION_OK;
 	case PAGED_ERR_FULL:
@@ -51,7 +51,7 @@ paged_cache_close(struct attention *attention, uint64_t sequence)
 	struct paged_cache *cache = (struct paged_cache *)attention;
 
 	/* If this fails, the daemon has ended or will take the pages with the session. */
-	(void)paged_seq_erase(cache->pool, 1, &sequence);
+	(void)paged_seq_erase(cache->client, 1, &sequence);
 }
 
 static enum attention_status
