@@ -11,8 +11,6 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/answers.c \
 	%D%/llama/answers.h \
 	%D%/llama/attention.h \
-	%D%/llama/bpe.c \
-	%D%/llama/bpe.h \
 	%D%/llama/chat.c \
 	%D%/llama/chat.h \
 	%D%/llama/compare.c \
@@ -23,10 +21,9 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/converse.h \
 	%D%/llama/device.c \
 	%D%/llama/device.h \
+	%D%/llama/die.c \
 	%D%/llama/engine.c \
 	%D%/llama/engine.h \
-	%D%/llama/error.c \
-	%D%/llama/error.h \
 	%D%/llama/forward.c \
 	%D%/llama/forward.h \
 	%D%/llama/gguf.c \
@@ -34,39 +31,42 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/half.h \
 	%D%/llama/matmul.c \
 	%D%/llama/matmul.h \
-	%D%/llama/matmul_generic.c \
 	%D%/llama/model.c \
 	%D%/llama/model.h \
 	%D%/llama/options.c \
 	%D%/llama/options.h \
 	%D%/llama/paged_cache.c \
 	%D%/llama/paged_cache.h \
-	%D%/llama/pretokenizer.c \
-	%D%/llama/pretokenizer.h \
 	%D%/llama/setup.c \
 	%D%/llama/setup.h \
+	%D%/llama/support.c \
+	%D%/llama/support.h \
 	%D%/llama/team.c \
 	%D%/llama/team.h \
+	%D%/llama/text_table.c \
+	%D%/llama/text_table.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
-	%D%/llama/vocabulary.c \
-	%D%/llama/vocabulary.h \
 	%D%/llama/victim.c \
 	%D%/llama/victim.h \
 	%D%/llama/workers.c \
-	%D%/llama/workers.h \
-	%D%/llama/weigh_body.h
+	%D%/llama/workers.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -ldl -lm -lpthread
 
-# The files of an instruction set are compiled with its flags and called only
-# where the CPU has it; a product and a sum are not fused unless the code says so.
+# The products' code is compiled for each instruction set and called only where the CPU has it.
+noinst_LTLIBRARIES += %D%/llama/libllama_generic.la
+%C%_llama_libllama_generic_la_SOURCES = %D%/llama/matmul_kernels.c
+%C%_llama_libllama_generic_la_CPPFLAGS = $(AM_CPPFLAGS) -DMATMUL_OPS=matmul_ops_generic
+%C%_llama_libllama_la_LIBADD += %D%/llama/libllama_generic.la
 if HOST_X86_64
 noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
-%C%_llama_libllama_avx2_la_SOURCES = %D%/llama/matmul_avx2.c
-%C%_llama_libllama_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=off
-%C%_llama_libllama_avx512_la_SOURCES = %D%/llama/matmul_avx512.c
-%C%_llama_libllama_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512bw -mfma -mf16c -ffp-contract=off
+%C%_llama_libllama_avx2_la_SOURCES = %D%/llama/matmul_kernels.c
+%C%_llama_libllama_avx2_la_CPPFLAGS = $(AM_CPPFLAGS) -DMATMUL_OPS=matmul_ops_avx2
+%C%_llama_libllama_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=fast
+%C%_llama_libllama_avx512_la_SOURCES = %D%/llama/matmul_kernels.c
+%C%_llama_libllama_avx512_la_CPPFLAGS = $(AM_CPPFLAGS) -DMATMUL_OPS=matmul_ops_avx512
+%C%_llama_libllama_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512bw -mfma -mf16c -ffp-contract=fast
 %C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 endif
 

@@ -110,20 +110,20 @@ writer_align(struct writer *writer)
 		writer_bytes(writer, "", 1);
 }
 
-/** writer_open - as gguf_open() of a file with the first n bytes written so far */
-static inline bool
-writer_open(const struct writer *writer, size_t n, struct gguf **gguf_p, struct error *error)
+/** writer_open - as gguf_open() of a file with the first n bytes written so far; valid until the next call */
+static inline struct gguf *
+writer_open(const struct writer *writer, size_t n)
 {
-	char path[64];
-	int fd = memfd_create("gguf", MFD_CLOEXEC);
-	bool ok;
+	static char path[64];
+	static int fd = -1;
 
+	if (fd >= 0)
+		close(fd);
+	fd = memfd_create("gguf", MFD_CLOEXEC);
 	if (write(fd, writer->data, n) != (ssize_t)n)
 		abort();
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	ok = gguf_open(path, gguf_p, error);
-	close(fd);
-	return ok;
+	return gguf_open(path);
 }
 
 static inline void

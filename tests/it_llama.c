@@ -41,13 +41,12 @@ static void
 load(void)
 {
 	const char *path = getenv("PAGED_MODEL");
-	struct error error;
 
 	if (path == NULL)
 		it_skip("PAGED_MODEL names no model");
-	it_require(gguf_open(path, &gguf, &error), "%s", error.text);
-	it_require(model_create(gguf, NULL, NULL, &model, &error), "%s", error.text);
-	it_require(forward_create(model, 1, CHUNK, MAX_LOGITS, &forward, &error), "%s", error.text);
+	gguf = gguf_open(path);
+	model = model_create(gguf, false);
+	forward = forward_create(model, 1, CHUNK, MAX_LOGITS);
 }
 
 static void
@@ -71,7 +70,6 @@ run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens
 	uint32_t first_wanted = (uint32_t)golden->n_prompt - 1, positions[CHUNK], wanted[CHUNK], n_wanted = 0;
 	struct attention_row row = { .sequence = sequence, .q_len = n, .kv_len = start + n };
 	const float *logits;
-	struct error error;
 	bool waits;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -79,11 +77,9 @@ run_chunk(struct attention *attention, uint64_t sequence, const uint32_t *tokens
 		if (start + i >= first_wanted)
 			wanted[n_wanted++] = i;
 	}
-	it_require(attention->ops->plan(attention, &row, 1, &waits, &error) == ATTENTION_OK);
-	it_require(forward_run(forward, attention,
-			       &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted }, &logits,
-			       &error),
-		   "%s", error.text);
+	it_require(attention->ops->plan(attention, &row, 1, &waits));
+	logits = forward_run(forward, attention,
+			     &(struct forward_step){ n, tokens + start, positions, n_wanted, wanted });
 	for (uint32_t i = 0; i < n_wanted; i++, logits += model->n_vocabulary) {
 		uint32_t step = positions[wanted[i]] - first_wanted;
 		bool equal = forward_best(logits, model->n_vocabulary) == golden->greedy[step];
@@ -105,14 +101,13 @@ run_case(struct attention *attention, unsigned int number, struct score *score)
 	struct golden_llama golden;
 	uint32_t *tokens, n;
 	uint64_t sequence;
-	struct error error;
 
 	golden_llama_read(number, &golden);
 	n = (uint32_t)(golden.n_prompt + golden.n_greedy - 1);
 	tokens = malloc((golden.n_prompt + golden.n_greedy) * sizeof(*tokens));
 	memcpy(tokens, golden.prompt, golden.n_prompt * sizeof(*tokens));
 	memcpy(tokens + golden.n_prompt, golden.greedy, golden.n_greedy * sizeof(*tokens));
-	it_require(attention->ops->open(attention, &sequence, &error) == ATTENTION_OK);
+	it_require(attention->ops->open(attention, &sequence));
 	/* The forced steps go one chunk: at most 64 logits are wanted of it. */
 	for (uint32_t start = 0, end; start < n; start = end) {
 		uint32_t limit = start < golden.n_prompt - 1 ? (uint32_t)golden.n_prompt - 1 : n;
@@ -137,10 +132,9 @@ IT_TEST_LIMIT(contiguous_as_the_reference, 300)
 {
 	struct attention *attention;
 	struct score score = { 0 };
-	struct error error;
 
 	load();
-	it_require(contiguous_create(model, PAGED_F32, &attention, &error), "%s", error.text);
+	attention = contiguous_create(model, PAGED_F32, NULL);
 	for (unsigned int i = 0; i < N_CASES && i + 1 < GOLDEN_LLAMA_CASES; i++)
 		run_case(attention, i, &score);
 	report(&score);
@@ -157,10 +151,9 @@ run_paged(enum paged_dtype dtype, struct score *score)
 		.pool = "llama", .embedded_pages = 128, .embedded_dtype = dtype, .n_threads = 1, .max_rows = 4
 	};
 	struct attention *attention;
-	struct error error;
 
 	load();
-	it_require(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
+	attention = paged_cache_create(model, &attachment);
 	for (unsigned int i = 0; i < N_CASES; i++)
 		run_case(attention, i, score);
 	report(score);

@@ -38,22 +38,15 @@ answer_on(const char *backend, const struct model *model, struct forward *forwar
 					       .embedded_backend = backend,
 					       .n_threads = 1,
 					       .max_rows = 1 };
-	struct engine_params params = { .max_running = 1, .max_tokens = STEP_TOKENS, .end_token = UINT32_MAX };
-	struct attention *attention;
-	struct engine *engine;
-	struct error error;
+	struct engine_params params = { .max_running = 1, .end_token = UINT32_MAX };
+	struct attention *attention = paged_cache_create(model, &attachment);
+	struct engine_stats stats;
 
-	it_require(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
-	params.max_length = attention->max_length;
-	it_require(engine_create(model, forward, attention, &params, &engine, &error), "%s", error.text);
 	*request = (struct request){ .n_prompt = golden->n_prompt, .max_tokens = N_TOKENS };
-	for (size_t i = 0; i < golden->n_prompt; i++)
-		it_require(token_list_add(&request->tokens, golden->prompt[i], &error), "%s", error.text);
-	it_require(engine_add(engine, request, &error) && engine_run(engine, &error), "%s", error.text);
+	token_list_add(&request->tokens, golden->prompt, golden->n_prompt);
+	stats = engine_answer(forward, attention, &params, request, 1);
 	it_require(request->tokens.n == golden->n_prompt + N_TOKENS, "%zu tokens", request->tokens.n);
-	it_note("%s: %zu tokens read and %u written in %.1f s", backend, golden->n_prompt, N_TOKENS,
-		engine_stats(engine)->seconds);
-	engine_destroy(engine);
+	it_note("%s: %zu tokens read and %u written in %.1f s", backend, golden->n_prompt, N_TOKENS, stats.seconds);
 	paged_cache_destroy(attention);
 }
 
@@ -64,14 +57,13 @@ IT_TEST_LIMIT(the_tokens_of_the_host, 300)
 	struct forward *forward;
 	struct model *model;
 	struct gguf *gguf;
-	struct error error;
 
 	start();
 	cuda_case_environment();
 	it_require(stand_in_use(), "%s", dlerror());
-	it_require(gguf_open(getenv("PAGED_MODEL"), &gguf, &error), "%s", error.text);
-	it_require(model_create(gguf, NULL, NULL, &model, &error), "%s", error.text);
-	it_require(forward_create(model, 1, STEP_TOKENS, 1, &forward, &error), "%s", error.text);
+	gguf = gguf_open(getenv("PAGED_MODEL"));
+	model = model_create(gguf, false);
+	forward = forward_create(model, 1, STEP_TOKENS, 1);
 	golden_llama_read(0, &golden);
 	answer_on("host", model, forward, &golden, &host);
 	answer_on("cuda", model, forward, &golden, &cuda);

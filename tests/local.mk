@@ -194,7 +194,7 @@ UNIT_TESTS += %D%/unit_attention_range
 %C%_unit_attention_range_LDADD = $(MOD_TEST_LIBS)
 
 # examples/llama
-EXTRA_DIST += %D%/gguf_writer.h
+EXTRA_DIST += %D%/catch_die.h %D%/gguf_writer.h
 UNIT_TESTS += %D%/unit_gguf
 %C%_unit_gguf_SOURCES = %D%/unit_gguf.c
 %C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

@@ -8,6 +8,7 @@
 #include "examples/llama/contiguous.h"
 #include "examples/llama/engine.h"
 #include "examples/llama/paged_cache.h"
+#include "tests/catch_die.h"
 #include "tests/gguf_writer.h"
 #include "tests/stand_in_use.h"
 
@@ -67,7 +68,6 @@ write_model(const char *architecture, uint32_t n_kv_heads, const char *rename, c
 	size_t n = list_tensors(list);
 	struct writer writer = { 0 };
 	struct gguf *gguf;
-	struct error error;
 	uint64_t offset = 0;
 
 	writer_header(&writer, n, 9);
@@ -97,7 +97,7 @@ write_model(const char *architecture, uint32_t n_kv_heads, const char *rename, c
 			writer_bytes(&writer, &weight, sizeof(weight));
 		}
 	}
-	cr_assert(writer_open(&writer, writer.size, &gguf, &error), "%s", error.text);
+	gguf = writer_open(&writer, writer.size);
 	writer_free(&writer);
 	return gguf;
 }
@@ -109,11 +109,10 @@ static struct forward *forward;
 static void
 setup(void)
 {
-	struct error error;
 
 	gguf = write_model("llama", N_KV_HEADS, NULL, NULL);
-	cr_assert(model_create(gguf, NULL, NULL, &model, &error), "%s", error.text);
-	cr_assert(forward_create(model, 2, STEP_TOKENS, MAX_RUNNING, &forward, &error), "%s", error.text);
+	model = model_create(gguf, false);
+	forward = forward_create(model, 2, STEP_TOKENS, MAX_RUNNING);
 }
 
 static void
@@ -135,11 +134,8 @@ open_pages_on(const char *backend, uint32_t n_pages)
 					       .embedded_backend = backend,
 					       .n_threads = 1,
 					       .max_rows = MAX_RUNNING };
-	struct attention *attention;
-	struct error error;
 
-	cr_assert(paged_cache_create(model, &attachment, &attention, &error), "%s", error.text);
-	return attention;
+	return paged_cache_create(model, &attachment);
 }
 
 static struct attention *
@@ -152,45 +148,32 @@ open_pages(uint32_t n_pages)
 static void
 fill_request(struct request *request, unsigned int number)
 {
-	struct error error;
 
 	*request = (struct request){ .n_prompt = 3 + 11 * number, .max_tokens = 20 + number };
-	for (size_t i = 0; i < request->n_prompt; i++)
-		cr_assert(token_list_add(&request->tokens, (uint32_t)(i * 31 + number * 7) % N_VOCABULARY, &error));
+	for (uint32_t i = 0; i < request->n_prompt; i++)
+		token_list_add(&request->tokens, (uint32_t[]){ (i * 31 + number * 7) % N_VOCABULARY }, 1);
 }
 
-static struct engine *
-open_engine(struct attention *attention, uint32_t max_running)
+static void
+open_engine(struct engine *engine, struct attention *attention, uint32_t max_running)
 {
-	struct engine_params params = { .max_running = max_running,
-					.max_tokens = STEP_TOKENS,
-					.end_token = UINT32_MAX,
-					.max_length = attention->max_length };
-	struct engine *engine;
-	struct error error;
-
-	cr_assert(engine_create(model, forward, attention, &params, &engine, &error), "%s", error.text);
-	return engine;
+	engine_create(engine, forward, attention,
+		      &(struct engine_params){ .max_running = max_running, .end_token = UINT32_MAX });
 }
 
 /* Answer requests first .. first+n-1 together; their tokens are the caller's. */
 static struct engine_stats
 answer(struct attention *attention, uint32_t max_running, unsigned int first, unsigned int n, struct request *requests)
 {
-	struct engine *engine = open_engine(attention, max_running);
+	struct engine_params params = { .max_running = max_running, .end_token = UINT32_MAX };
 	struct engine_stats stats;
-	struct error error;
 
-	for (unsigned int i = 0; i < n; i++) {
+	for (unsigned int i = 0; i < n; i++)
 		fill_request(&requests[i], first + i);
-		cr_assert(engine_add(engine, &requests[i], &error), "%s", error.text);
-	}
-	cr_assert(engine_run(engine, &error), "%s", error.text);
+	stats = engine_answer(forward, attention, &params, requests, n);
 	for (unsigned int i = 0; i < n; i++)
 		cr_assert(requests[i].finished &&
 			  requests[i].tokens.n == requests[i].n_prompt + requests[i].max_tokens);
-	stats = *engine_stats(engine);
-	engine_destroy(engine);
 	return stats;
 }
 
@@ -211,12 +194,10 @@ free_requests(struct request *requests, unsigned int n)
 
 Test(engine, a_batch_answers_as_each_alone)
 {
-	struct attention *pages = open_pages(256), *plain;
+	struct attention *pages = open_pages(256), *plain = contiguous_create(model, PAGED_F32, NULL);
 	struct request together[N_REQUESTS], alone[N_REQUESTS], reference[N_REQUESTS];
 	struct engine_stats stats;
-	struct error error;
 
-	cr_assert(contiguous_create(model, PAGED_F32, &plain, &error), "%s", error.text);
 	stats = answer(pages, MAX_RUNNING, 0, N_REQUESTS, together);
 	cr_assert_eq(stats.n_tokens, 7 * 20 + 21);
 	cr_assert_eq(stats.n_prompt_tokens, 7 * 3 + 11 * 21);
@@ -240,16 +221,14 @@ Test(engine, caches_on_the_threads_of_the_products)
 	struct paged_attachment attachment = { .pool = "test",
 					       .embedded_pages = 256,
 					       .embedded_dtype = PAGED_F32,
-					       .team = forward_team(forward),
+					       .team = forward->matmul.team,
 					       .max_rows = MAX_RUNNING };
-	struct forward_times times = *forward_times(forward);
+	struct forward_times times = forward->times;
 	struct request there[N_REQUESTS], fast[N_REQUESTS], reference[N_REQUESTS];
-	struct attention *pages, *private, *plain;
-	struct error error;
+	struct attention *pages = paged_cache_create(model, &attachment);
+	struct attention *private = contiguous_create(model, PAGED_F32, &forward->matmul);
+	struct attention *plain = contiguous_create(model, PAGED_F32, NULL);
 
-	cr_assert(paged_cache_create(model, &attachment, &pages, &error), "%s", error.text);
-	cr_assert(contiguous_create_fast(model, forward, &private, &error), "%s", error.text);
-	cr_assert(contiguous_create(model, PAGED_F32, &plain, &error), "%s", error.text);
 	answer(pages, MAX_RUNNING, 0, N_REQUESTS, there);
 	answer(private, MAX_RUNNING, 0, N_REQUESTS, fast);
 	answer(plain, MAX_RUNNING, 0, N_REQUESTS, reference);
@@ -257,9 +236,9 @@ Test(engine, caches_on_the_threads_of_the_products)
 		expect_equal(&there[i], &reference[i], "pages");
 		expect_equal(&fast[i], &reference[i], "fast");
 	}
-	cr_assert(forward_times(forward)->products > times.products);
-	cr_assert(forward_times(forward)->attention > times.attention);
-	cr_assert(forward_times(forward)->all >= forward_times(forward)->products + forward_times(forward)->attention);
+	cr_assert(forward->times.products > times.products);
+	cr_assert(forward->times.attention > times.attention);
+	cr_assert(forward->times.all >= forward->times.products + forward->times.attention);
 	free_requests(there, N_REQUESTS);
 	free_requests(fast, N_REQUESTS);
 	free_requests(reference, N_REQUESTS);
@@ -308,48 +287,56 @@ Test(engine, a_gpu_answers_as_the_host)
 Test(engine, a_kept_sequence_goes_on)
 {
 	struct attention *pages = open_pages(64);
-	struct engine *engine = open_engine(pages, 2);
 	struct request kept, whole = { 0 };
-	struct error error;
+	struct engine engine;
 
+	open_engine(&engine, pages, 2);
 	fill_request(&kept, 2);
 	kept.keep = true;
-	cr_assert(engine_add(engine, &kept, &error) && engine_run(engine, &error), "%s", error.text);
+	engine_add(&engine, &kept);
+	engine_run(&engine);
 	cr_assert(kept.open);
-	for (uint32_t i = 0; i < 5; i++)
-		cr_assert(token_list_add(&kept.tokens, 11 * i, &error));
+	token_list_add(&kept.tokens, (uint32_t[]){ 0, 11, 22, 33, 44 }, 5);
 	kept.n_prompt = kept.tokens.n;
 	whole.n_prompt = kept.n_prompt;
 	whole.max_tokens = kept.max_tokens;
-	for (size_t i = 0; i < kept.n_prompt; i++)
-		cr_assert(token_list_add(&whole.tokens, kept.tokens.ids[i], &error));
-	cr_assert(engine_add(engine, &kept, &error) && engine_add(engine, &whole, &error));
-	cr_assert(engine_run(engine, &error), "%s", error.text);
+	token_list_add(&whole.tokens, kept.tokens.ids, kept.n_prompt);
+	engine_add(&engine, &kept);
+	engine_add(&engine, &whole);
+	engine_run(&engine);
 	expect_equal(&kept, &whole, "kept");
-	engine_release(engine, &kept);
-	engine_destroy(engine);
+	engine_release(&engine, &kept);
+	engine_destroy(&engine);
 	free_requests(&kept, 1);
 	free_requests(&whole, 1);
 	paged_cache_destroy(pages);
 }
 
+static void
+add_request(void *request)
+{
+	engine_add(((struct request *)request)->argument, request);
+}
+
 Test(engine, lengths_end_at_the_sequence)
 {
 	struct attention *pages = open_pages(4); /* 64 tokens */
-	struct engine *engine = open_engine(pages, 1);
 	struct request request;
-	struct error error;
+	struct engine engine;
 
+	open_engine(&engine, pages, 1);
 	fill_request(&request, 6); /* 69 tokens */
-	cr_assert_not(engine_add(engine, &request, &error));
-	cr_assert(strstr(error.text, "prompt of 69 tokens: a sequence has at most 64"), "%s", error.text);
+	request.argument = &engine;
+	cr_assert(dies(add_request, &request));
+	cr_assert(strstr(die_text, "prompt of 69 tokens: a sequence has at most 64"), "%s", die_text);
 	free_requests(&request, 1);
 	fill_request(&request, 4); /* 47 tokens */
 	request.max_tokens = 1000;
-	cr_assert(engine_add(engine, &request, &error) && engine_run(engine, &error), "%s", error.text);
+	engine_add(&engine, &request);
+	engine_run(&engine);
 	cr_assert_eq(request.tokens.n, 64);
 	free_requests(&request, 1);
-	engine_destroy(engine);
+	engine_destroy(&engine);
 	paged_cache_destroy(pages);
 }
 
@@ -361,7 +348,6 @@ Test(engine, rows_have_their_own_bits)
 	struct attention_row rows[4];
 	float alone[4][N_VOCABULARY];
 	const float *logits;
-	struct error error;
 	bool waits[4];
 
 	for (int together = 0; together < 2; together++) {
@@ -370,7 +356,7 @@ Test(engine, rows_have_their_own_bits)
 		for (uint32_t r = 0; r < 4; r++) {
 			n = together ? n : 0;
 			rows[r] = (struct attention_row){ .q_len = 2 + r, .kv_len = 2 + r };
-			cr_assert_eq(pages->ops->open(pages, &rows[r].sequence, &error), ATTENTION_OK);
+			cr_assert(pages->ops->open(pages, &rows[r].sequence));
 			for (uint32_t i = 0; i < 2 + r; i++, n++) {
 				tokens[n] = 5 * r + i;
 				positions[n] = i;
@@ -378,16 +364,14 @@ Test(engine, rows_have_their_own_bits)
 			wanted[together ? r : 0] = n - 1;
 			if (together)
 				continue;
-			cr_assert_eq(pages->ops->plan(pages, &rows[r], 1, waits, &error), ATTENTION_OK);
-			cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 1, wanted },
-					      &logits, &error));
+			cr_assert(pages->ops->plan(pages, &rows[r], 1, waits));
+			logits = forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 1, wanted });
 			memcpy(alone[r], logits, sizeof(alone[r]));
 		}
 		if (!together)
 			continue;
-		cr_assert_eq(pages->ops->plan(pages, rows, 4, waits, &error), ATTENTION_OK);
-		cr_assert(forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted },
-				      &logits, &error));
+		cr_assert(pages->ops->plan(pages, rows, 4, waits));
+		logits = forward_run(forward, pages, &(struct forward_step){ n, tokens, positions, 4, wanted });
 		cr_assert_eq(memcmp(logits, alone, sizeof(alone)), 0);
 		cr_assert(isfinite(logits[0]));
 	}
@@ -395,14 +379,18 @@ Test(engine, rows_have_their_own_bits)
 }
 
 static void
+create_model(void *file)
+{
+	model_create(file, false);
+}
+
+static void
 refuse(const char *architecture, uint32_t n_kv_heads, const char *rename, const char *to, const char *sentence)
 {
 	struct gguf *file = write_model(architecture, n_kv_heads, rename, to);
-	struct model *refused;
-	struct error error = { 0 };
 
-	cr_assert_not(model_create(file, NULL, NULL, &refused, &error), "accepted, though: %s", sentence);
-	cr_assert(strstr(error.text, sentence), "\"%s\" does not say \"%s\"", error.text, sentence);
+	cr_assert(dies(create_model, file), "accepted, though: %s", sentence);
+	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	gguf_close(file);
 }
 

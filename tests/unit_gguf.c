@@ -2,6 +2,7 @@
 /* A right file reads back; every wrong one is refused with a sentence that names what is wrong. */
 #include <criterion/criterion.h>
 
+#include "tests/catch_die.h"
 #include "tests/gguf_writer.h"
 
 static void
@@ -24,29 +25,38 @@ write_small(struct writer *writer)
 	writer_bytes(writer, data + 4, 16);
 }
 
+static void
+read_text_as_number(void *gguf)
+{
+	gguf_u32(gguf, "a.text");
+}
+
+static void
+read_missing(void *gguf)
+{
+	gguf_u32(gguf, "b");
+}
+
 Test(gguf, reads_back)
 {
 	struct writer writer = { 0 };
 	struct gguf *gguf;
-	struct error error;
-	struct gguf_string text;
 	struct gguf_array list;
 	const struct gguf_tensor *tensor;
-	uint32_t u32;
-	float f32;
 
 	write_small(&writer);
-	cr_assert(writer_open(&writer, writer.size, &gguf, &error), "%s", error.text);
-	cr_assert(gguf_u32(gguf, "a.u32", &u32, &error) && u32 == 7);
-	cr_assert(gguf_f32(gguf, "a.f32", &f32, &error) && f32 == 0.5f);
-	cr_assert(gguf_string(gguf, "a.text", &text, &error) && gguf_string_is(text, "hello"));
-	cr_assert(gguf_array(gguf, "a.list", GGUF_STRING, &list, &error) && list.n_items == 2);
+	gguf = writer_open(&writer, writer.size);
+	cr_assert_eq(gguf_u32(gguf, "a.u32"), 7);
+	cr_assert_eq(gguf_f32(gguf, "a.f32"), 0.5f);
+	cr_assert(gguf_string_is(gguf_string(gguf, "a.text"), "hello"));
+	list = gguf_array(gguf, "a.list", GGUF_STRING);
+	cr_assert_eq(list.n_items, 2);
 	cr_assert(gguf_string_is(gguf_array_next(&list), "one"));
 	cr_assert(gguf_string_is(gguf_array_next(&list), ""));
-	cr_assert_not(gguf_u32(gguf, "a.text", &u32, &error));
-	cr_assert(strstr(error.text, "metadata a.text has type 8, 4 is expected"), "%s", error.text);
-	cr_assert_not(gguf_u32(gguf, "b", &u32, &error));
-	cr_assert(strstr(error.text, "metadata b is missing"), "%s", error.text);
+	cr_assert(dies(read_text_as_number, gguf));
+	cr_assert(strstr(die_text, "metadata a.text has type 8, 4 is expected"), "%s", die_text);
+	cr_assert(dies(read_missing, gguf));
+	cr_assert(strstr(die_text, "metadata b is missing"), "%s", die_text);
 	tensor = gguf_tensor(gguf, "second");
 	cr_assert(tensor != NULL && tensor->size == 16 && ((const float *)tensor->data)[3] == 8);
 	cr_assert_null(gguf_tensor(gguf, "third"));
@@ -54,16 +64,25 @@ Test(gguf, reads_back)
 	writer_free(&writer);
 }
 
+/* The file as far as it was written. */
+static void
+open_and_close(void *argument)
+{
+	const struct writer *writer = argument;
+
+	gguf_close(writer_open(writer, writer->size));
+}
+
 /* Every shorter file is refused; none is read past its end (the sanitizers watch). */
 Test(gguf, truncated_anywhere)
 {
 	struct writer writer = { 0 };
-	struct gguf *gguf;
-	struct error error;
+	size_t size;
 
 	write_small(&writer);
-	for (size_t n = 0; n < writer.size; n++)
-		cr_assert_not(writer_open(&writer, n, &gguf, &error), "%zu of %zu bytes were accepted", n, writer.size);
+	size = writer.size;
+	for (writer.size = 0; writer.size < size; writer.size++)
+		cr_assert(dies(open_and_close, &writer), "%zu of %zu bytes were accepted", writer.size, size);
 	writer_free(&writer);
 }
 
@@ -72,8 +91,6 @@ Test(gguf, any_byte_changed)
 {
 	static const uint8_t values[] = { 0x00, 0x01, 0x7f, 0x80, 0xff };
 	struct writer writer = { 0 };
-	struct gguf *gguf;
-	struct error error;
 
 	write_small(&writer);
 	for (size_t at = 0; at < writer.size; at++) {
@@ -81,8 +98,7 @@ Test(gguf, any_byte_changed)
 
 		for (size_t i = 0; i < sizeof(values); i++) {
 			writer.data[at] = values[i];
-			if (writer_open(&writer, writer.size, &gguf, &error))
-				gguf_close(gguf);
+			dies(open_and_close, &writer);
 		}
 		writer.data[at] = was;
 	}
@@ -92,11 +108,8 @@ Test(gguf, any_byte_changed)
 static void
 refuse(struct writer *writer, const char *sentence)
 {
-	struct gguf *gguf;
-	struct error error = { 0 };
-
-	cr_assert_not(writer_open(writer, writer->size, &gguf, &error), "accepted, though: %s", sentence);
-	cr_assert(strstr(error.text, sentence), "\"%s\" does not say \"%s\"", error.text, sentence);
+	cr_assert(dies(open_and_close, writer), "accepted, though: %s", sentence);
+	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	writer_free(writer);
 }
 
@@ -190,13 +203,16 @@ Test(gguf, wrong_tensors)
 	refuse(&writer, "tensors x and y overlap");
 }
 
+static void
+open_path(void *path)
+{
+	gguf_open(path);
+}
+
 Test(gguf, no_file)
 {
-	struct gguf *gguf;
-	struct error error;
-
-	cr_assert_not(gguf_open("/nonexistent/model.gguf", &gguf, &error));
-	cr_assert_str_eq(error.text, "/nonexistent/model.gguf: No such file or directory");
-	cr_assert_not(gguf_open("/dev", &gguf, &error));
-	cr_assert(strstr(error.text, "/dev: not a GGUF file"));
+	cr_assert(dies(open_path, (char[]){ "/nonexistent/model.gguf" }));
+	cr_assert_str_eq(die_text, "/nonexistent/model.gguf: No such file or directory");
+	cr_assert(dies(open_path, (char[]){ "/dev" }));
+	cr_assert(strstr(die_text, "/dev: not a GGUF file"));
 }

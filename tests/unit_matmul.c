@@ -43,12 +43,11 @@ random_float(void)
 static struct matrix
 random_matrix(const struct shape *shape)
 {
-	uint32_t n_elements, n_bytes;
+	uint32_t n_elements = gguf_type(shape->type)->n_elements, n_bytes = gguf_type(shape->type)->n_bytes;
 	struct matrix matrix = { .type = shape->type, .n_rows = shape->n_rows, .n_columns = shape->n_columns };
 	uint8_t *data;
 	uint16_t half;
 
-	gguf_type_block(shape->type, &n_elements, &n_bytes);
 	matrix.row_bytes = (size_t)(shape->n_columns / n_elements) * n_bytes;
 	data = malloc(matrix.row_bytes * shape->n_rows);
 	for (size_t at = 0; at < matrix.row_bytes * shape->n_rows; at += n_bytes) {
@@ -71,15 +70,12 @@ static void
 run(const struct matmul_ops *ops, uint32_t n_threads, const struct matrix *matrix, const float *x, uint32_t n_batch,
     float *out)
 {
-	struct error error;
-	struct team *team;
-	struct matmul_scratch scratch;
+	struct team *team = team_create(n_threads);
+	struct matmul matmul;
 
-	cr_assert(team_create(n_threads, &team, &error), "%s", error.text);
-	cr_assert(matmul_scratch_create(&scratch, n_threads, matrix->n_columns, &error));
-	matmul_run(ops, team, &scratch, &(struct matmul){ matrix, out, matrix->n_rows }, 1, x, matrix->n_columns,
-		   n_batch);
-	matmul_scratch_destroy(&scratch);
+	matmul_create(&matmul, ops, team, matrix->n_columns);
+	matmul_run(&matmul, &(struct product){ matrix, out }, 1, x, n_batch);
+	matmul_destroy(&matmul);
 	team_destroy(team);
 }
 
@@ -108,8 +104,9 @@ check_against_float64(const struct matrix *matrix, const float *x, uint32_t n_ba
 }
 
 static void
-check_shape(const struct matmul_ops *ops, const struct shape *shape)
+check_shape(const char *isa, const struct shape *shape)
 {
+	const struct matmul_ops *ops = matmul_ops_find(isa);
 	struct matrix matrix = random_matrix(shape);
 	float *x = malloc(sizeof(float) * MAX_BATCH * shape->n_columns);
 	float *whole = malloc(sizeof(float) * MAX_BATCH * shape->n_rows),
@@ -123,8 +120,8 @@ check_shape(const struct matmul_ops *ops, const struct shape *shape)
 		for (uint32_t first = 0; first + n <= MAX_BATCH; first += 2) {
 			run(ops, 1 + n % 3, &matrix, x + first * shape->n_columns, n, part);
 			cr_assert(memcmp(part, whole + first * shape->n_rows, sizeof(float) * n * shape->n_rows) == 0,
-				  "%s: %s %u x %u: rows %u to %u have other bits in a batch of %u", ops->name,
-				  gguf_type_name(shape->type), shape->n_rows, shape->n_columns, first, first + n - 1,
+				  "%s: %s %u x %u: rows %u to %u have other bits in a batch of %u", isa,
+				  gguf_type(shape->type)->name, shape->n_rows, shape->n_columns, first, first + n - 1,
 				  n);
 		}
 	free((void *)matrix.data);
@@ -136,12 +133,10 @@ check_shape(const struct matmul_ops *ops, const struct shape *shape)
 static void
 check_isa(const char *isa)
 {
-	const struct matmul_ops *ops = matmul_ops_find(isa);
-
-	if (ops == NULL)
+	if (matmul_ops_find(isa) == NULL)
 		cr_skip_test("this CPU lacks %s", isa);
 	for (size_t i = 0; i < N_SHAPES; i++)
-		check_shape(ops, &shapes[i]);
+		check_shape(isa, &shapes[i]);
 }
 
 Test(matmul, generic)
@@ -161,7 +156,7 @@ Test(matmul, avx512)
 
 /* softmax(scores) v, of scores near and far from each other, and of any number and width. */
 static void
-check_weigh(const struct matmul_ops *ops, uint32_t n, uint32_t dim, float range)
+check_weigh(const char *isa, uint32_t n, uint32_t dim, float range)
 {
 	uint32_t stride = dim + 5;
 	float *scores = malloc(n * sizeof(float)), *v = malloc((size_t)n * stride * sizeof(float));
@@ -178,13 +173,13 @@ check_weigh(const struct matmul_ops *ops, uint32_t n, uint32_t dim, float range)
 		weights[i] = exp((double)scores[i] - most);
 		sum += weights[i];
 	}
-	ops->weigh(scores, n, v, stride, dim, out);
+	matmul_ops_find(isa)->weigh(scores, n, v, stride, dim, out);
 	for (uint32_t d = 0; d < dim; d++) {
 		double expected = 0;
 
 		for (uint32_t i = 0; i < n; i++)
 			expected += weights[i] / sum * (double)v[(size_t)i * stride + d];
-		cr_assert_float_eq((double)out[d], expected, 2e-6, "%s: %u x %u, +-%g: %g is %g", ops->name, n, dim,
+		cr_assert_float_eq((double)out[d], expected, 2e-6, "%s: %u x %u, +-%g: %g is %g", isa, n, dim,
 				   (double)range, (double)out[d], expected);
 	}
 	free(weights);
@@ -201,7 +196,7 @@ Test(matmul, weigh)
 		for (size_t n = 0; n < 6 && matmul_ops_find(isas[i]) != NULL; n++)
 			for (size_t d = 0; d < 6; d++)
 				for (size_t r = 0; r < 3; r++)
-					check_weigh(matmul_ops_find(isas[i]), ns[n], dims[d], ranges[r]);
+					check_weigh(isas[i], ns[n], dims[d], ranges[r]);
 }
 
 Test(matmul, weights_expand_to_the_same_bits)
@@ -218,7 +213,7 @@ Test(matmul, weights_expand_to_the_same_bits)
 				for (uint32_t c = 0; c < matrix.n_columns; c++)
 					cr_assert(bits_of_float(got[c]) == bits_of_float(expected[c]) ||
 							  (isnan(got[c]) && isnan(expected[c])),
-						  "%s: %s: %g, %g expected", isas[j], gguf_type_name(matrix.type),
+						  "%s: %s: %g, %g expected", isas[j], gguf_type(matrix.type)->name,
 						  (double)got[c], (double)expected[c]);
 			}
 		free((void *)matrix.data);

@@ -6,6 +6,7 @@
 
 #include "examples/llama/chat.h"
 #include "examples/llama/tokenizer.h"
+#include "tests/catch_die.h"
 #include "tests/golden_llama.h"
 #include "tests/gguf_writer.h"
 
@@ -53,7 +54,6 @@ small_file(const struct change *change)
 {
 	struct writer writer = { 0 };
 	struct gguf *gguf;
-	struct error error;
 	uint32_t n_tokens = N_PLAIN + N_EXTRA;
 
 	writer_header(&writer, 0, 7);
@@ -70,7 +70,7 @@ small_file(const struct change *change)
 	for (uint32_t i = 0; i < N_MERGES; i++)
 		writer_text(&writer, i == 1 && change->merge != NULL ? change->merge : merges[i]);
 	writer_kv_text(&writer, "tokenizer.chat_template", change->template != NULL ? change->template : "none");
-	cr_assert(writer_open(&writer, writer.size, &gguf, &error), "%s", error.text);
+	gguf = writer_open(&writer, writer.size);
 	writer_free(&writer);
 	return gguf;
 }
@@ -79,12 +79,10 @@ static void
 check_encode(const char *text, size_t n, const uint32_t *expected)
 {
 	struct gguf *gguf = small_file(&(struct change){ 0 });
-	struct tokenizer *tokenizer;
+	struct tokenizer *tokenizer = tokenizer_create(gguf);
 	struct token_list list = { 0 };
-	struct error error;
 
-	cr_assert(tokenizer_create(gguf, &tokenizer, &error), "%s", error.text);
-	cr_assert(tokenizer_encode(tokenizer, text, strlen(text), &list, &error), "%s", error.text);
+	tokenizer_encode(tokenizer, text, strlen(text), &list);
 	cr_assert_eq(list.n, n, "\"%s\": %zu tokens, %zu expected", text, list.n, n);
 	for (size_t i = 0; i < n; i++)
 		cr_assert_eq(list.ids[i], expected[i], "\"%s\": token %zu is %u, not %u", text, i, list.ids[i],
@@ -125,30 +123,38 @@ Test(tokenizer, special_tokens_in_the_text)
 	CHECK_ENCODE("<|end|", '<', '|', 'e', 'n', 'd', '|');
 }
 
+static void
+encode_bytes(void *tokenizer)
+{
+	struct token_list list = { 0 };
+
+	tokenizer_encode(tokenizer, "ab\xff", 3, &list);
+}
+
 Test(tokenizer, text_that_is_not_utf8)
 {
 	struct gguf *gguf = small_file(&(struct change){ 0 });
-	struct tokenizer *tokenizer;
-	struct token_list list = { 0 };
-	struct error error;
+	struct tokenizer *tokenizer = tokenizer_create(gguf);
 
-	cr_assert(tokenizer_create(gguf, &tokenizer, &error), "%s", error.text);
-	cr_assert_not(tokenizer_encode(tokenizer, "ab\xff", 3, &list, &error));
-	cr_assert(strstr(error.text, "not UTF-8 at byte 2"), "%s", error.text);
-	free(list.ids);
+	cr_assert(dies(encode_bytes, tokenizer));
+	cr_assert(strstr(die_text, "not UTF-8 at byte 2"), "%s", die_text);
 	tokenizer_destroy(tokenizer);
 	gguf_close(gguf);
+}
+
+static void
+create_tokenizer(void *gguf)
+{
+	tokenizer_create(gguf);
 }
 
 static void
 refuse(const struct change *change, const char *sentence)
 {
 	struct gguf *gguf = small_file(change);
-	struct tokenizer *tokenizer;
-	struct error error = { 0 };
 
-	cr_assert_not(tokenizer_create(gguf, &tokenizer, &error), "accepted, though: %s", sentence);
-	cr_assert(strstr(error.text, sentence), "\"%s\" does not say \"%s\"", error.text, sentence);
+	cr_assert(dies(create_tokenizer, gguf), "accepted, though: %s", sentence);
+	cr_assert(strstr(die_text, sentence), "\"%s\" does not say \"%s\"", die_text, sentence);
 	gguf_close(gguf);
 }
 
@@ -180,13 +186,11 @@ Test(tokenizer, streams_whole_characters)
 		      { 0xa0, "\xef\xbf\xbd\xef\xbf\xbd" },
 		      { 0xf0, "" } };
 	struct gguf *gguf = small_file(&(struct change){ 0 });
-	struct tokenizer *tokenizer;
+	struct tokenizer *tokenizer = tokenizer_create(gguf);
 	struct utf8_stream stream = { 0 };
-	struct error error;
 	char text[UTF8_STREAM_TEXT];
 	size_t n;
 
-	cr_assert(tokenizer_create(gguf, &tokenizer, &error), "%s", error.text);
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		n = utf8_stream_add(&stream, tokenizer, steps[i].byte, text);
 		cr_assert(n == strlen(steps[i].text) && memcmp(text, steps[i].text, n) == 0, "step %zu: \"%.*s\"", i,
@@ -199,26 +203,28 @@ Test(tokenizer, streams_whole_characters)
 	gguf_close(gguf);
 }
 
+static void
+read_template(void *gguf)
+{
+	chat_system(gguf);
+}
+
 Test(chat, templates)
 {
 	static const char chatml[] = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
 				     "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}";
 	struct gguf *gguf = small_file(&(struct change){ .template = chatml });
-	struct chat chat;
-	struct error error;
 	char *text;
 
-	cr_assert(chat_create(&chat, gguf, &error), "%s", error.text);
-	cr_assert_null(chat.system);
-	text = chat_turn(&chat, "hi", true);
+	cr_assert_null(chat_system(gguf));
+	text = chat_turn(NULL, "hi", true);
 	cr_assert_str_eq(text, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
 	free(text);
-	chat_destroy(&chat);
 	gguf_close(gguf);
 
 	gguf = small_file(&(struct change){ .template = "{{ bos_token }}[INST]" });
-	cr_assert_not(chat_create(&chat, gguf, &error));
-	cr_assert(strstr(error.text, "the chat template \"{{ bos_token }}[INST]...\" is not ChatML"), "%s", error.text);
+	cr_assert(dies(read_template, gguf));
+	cr_assert(strstr(die_text, "the chat template \"{{ bos_token }}[INST]...\" is not ChatML"), "%s", die_text);
 	gguf_close(gguf);
 }
 
@@ -226,23 +232,23 @@ Test(chat, templates)
 Test(tokenizer, as_the_reference)
 {
 	const char *path = getenv("PAGED_MODEL");
-	struct gguf *gguf;
 	struct tokenizer *tokenizer;
-	struct chat chat;
-	struct error error;
+	struct gguf *gguf;
+	char *system;
 
 	if (path == NULL)
 		cr_skip_test("PAGED_MODEL names no model");
-	cr_assert(gguf_open(path, &gguf, &error), "%s", error.text);
-	cr_assert(tokenizer_create(gguf, &tokenizer, &error) && chat_create(&chat, gguf, &error), "%s", error.text);
+	gguf = gguf_open(path);
+	tokenizer = tokenizer_create(gguf);
+	system = chat_system(gguf);
 	for (unsigned int i = 0; i < GOLDEN_LLAMA_CASES; i++) {
 		struct golden_llama golden;
 		struct token_list list = { 0 };
 		char *text;
 
 		golden_llama_read(i, &golden);
-		text = chat_turn(&chat, golden.user, true);
-		cr_assert(tokenizer_encode(tokenizer, text, strlen(text), &list, &error), "%s", error.text);
+		text = chat_turn(system, golden.user, true);
+		tokenizer_encode(tokenizer, text, strlen(text), &list);
 		cr_assert_eq(list.n, golden.n_prompt, "prompt %u: %zu tokens, %zu expected", i, list.n,
 			     golden.n_prompt);
 		for (size_t t = 0; t < list.n; t++)
@@ -252,7 +258,7 @@ Test(tokenizer, as_the_reference)
 		free(list.ids);
 		golden_llama_free(&golden);
 	}
-	chat_destroy(&chat);
+	free(system);
 	tokenizer_destroy(tokenizer);
 	gguf_close(gguf);
 }

@@ -30,7 +30,7 @@ struct report {
  *
  * @param[in] label  before each answer of several ("worker 2"); NULL: "prompt N"
  */
-bool answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
-		 struct report *report, struct error *error);
+void answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
+		 struct report *report);
 
 #endif

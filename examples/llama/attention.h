@@ -16,32 +16,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "examples/llama/error.h"
-
 struct attention_row {
 	uint64_t sequence;
 	uint32_t q_len;
 	uint32_t kv_len; /* tokens once this step is done */
 };
 
-enum attention_status {
-	ATTENTION_OK,
-	ATTENTION_FULL,  /* no memory for now: try later, or with fewer rows */
-	ATTENTION_FAILED /* the error has a sentence */
-};
-
 struct attention;
 
 struct attention_ops {
-	enum attention_status (*open)(struct attention *attention, uint64_t *sequence_p, struct error *error);
+	/** False: no room for a sequence now; try later. */
+	bool (*open)(struct attention *attention, uint64_t *sequence_p);
 	/** Take its memory back. */
 	void (*close)(struct attention *attention, uint64_t sequence);
-	/** With ATTENTION_FULL, waits[r] says which rows cannot go on. */
-	enum attention_status (*plan)(struct attention *attention, const struct attention_row *rows, uint32_t n_rows,
-				      bool *waits, struct error *error);
+	/** False: no room for all now; waits[r] says which rows cannot go on.  The rows stay as they are until run().
+	 */
+	bool (*plan)(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits);
 	/** Append k and v of the planned rows, then attend causally: q and out are [total_q][n_heads][head_dim]. */
-	bool (*run)(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v,
-		    float *out, struct error *error);
+	void (*run)(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v,
+		    float *out);
 	/** Pages that a sequence holds; 0 where there are none. */
 	uint32_t (*n_pages)(struct attention *attention, uint64_t sequence);
 };

@@ -11,23 +11,22 @@
 
 #include "examples/llama/gguf.h"
 
-struct chat {
-	char *system; /* what the template says when nobody else does; NULL: no such turn */
-};
-
-/** chat_create - recognise the file's template; one that is not ChatML is refused */
-bool chat_create(struct chat *chat, const struct gguf *gguf, struct error *error);
-
-/** chat_destroy - also of a zeroed one */
-void chat_destroy(struct chat *chat);
+/**
+ * chat_system - recognise the file's template; one that is not ChatML is refused
+ *
+ * @return the text of the system's turn where the user gives none, to be
+ *         freed; NULL: the template has no such turn
+ */
+char *chat_system(const struct gguf *gguf);
 
 /**
  * chat_turn - the text of a user's turn, up to where the answer begins
  *
- * @param[in] first  the conversation begins: with the system's turn; later
- *                   ones begin with the end of the answer before
- * @return to be freed; NULL without memory
+ * @param[in] system  from chat_system()
+ * @param[in] first   the conversation begins: with the system's turn; later
+ *                    ones begin with the end of the answer before
+ * @return to be freed
  */
-char *chat_turn(const struct chat *chat, const char *user, bool first);
+char *chat_turn(const char *system, const char *user, bool first);
 
 #endif

@@ -14,6 +14,6 @@
 #include "examples/llama/setup.h"
 
 /** compare_run - options->compare rounds of each; medians, and where the time went, on stdout */
-bool compare_run(struct setup *setup, const struct options *options, struct error *error);
+void compare_run(struct setup *setup, const struct options *options);
 
 #endif

@@ -4,87 +4,59 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "examples/llama/support.h"
 #include "examples/llama/half.h"
 #include "examples/llama/matmul.h"
 
 /* Products below which waking threads costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)
 
+/* A sequence; its id is its address. */
 struct cache {
 	float **k, **v; /* [n_layers], each [capacity][n_kv_heads * head_dim] */
 	uint32_t capacity;
-	bool open;
 };
 
 struct contiguous {
 	struct attention base;
 	const struct model *model;
 	enum paged_dtype dtype;
-	uint32_t width; /* of K or V of one token */
-	struct cache *caches;
-	uint32_t n_caches;
-	const struct attention_row *rows; /* the plan; the caller keeps it until the step's end */
+	uint32_t width;                   /* of K or V of one token */
+	uint32_t group;                   /* query heads that share a KV head */
+	const struct attention_row *rows; /* the plan */
 	uint32_t n_rows;
 	void *scores;      /* [n_scores] doubles, or of each thread [MATMUL_BATCH][n_scores] floats */
 	uint32_t n_scores; /* a multiple of MATMUL_ROWS */
 	/* Where it is to be fast: */
-	const struct matmul_ops *ops; /* else NULL */
-	struct team *team;
-	float *queries; /* of each thread [group][head_dim], scaled */
+	const struct matmul *matmul; /* else NULL */
+	float *queries;              /* of each thread [group][head_dim], scaled */
 };
-
-static uint32_t
-group_of(const struct contiguous *contiguous)
-{
-	return contiguous->model->n_heads / contiguous->model->n_kv_heads;
-}
 
 static float
 rounded(enum paged_dtype dtype, float value)
 {
-	switch (dtype) {
-	case PAGED_F16:
-		return half_to_float(half_of_float(value));
-	case PAGED_BF16:
-		return bfloat_to_float(bfloat_of_float(value));
-	default:
-		break;
-	}
-	return value;
+	return dtype == PAGED_F16    ? half_to_float(half_of_float(value))
+	       : dtype == PAGED_BF16 ? bfloat_to_float(bfloat_of_float(value))
+				     : value;
 }
 
-static enum attention_status
-contiguous_open(struct attention *attention, uint64_t *sequence_p, struct error *error)
+static bool
+contiguous_open(struct attention *attention, uint64_t *sequence_p)
 {
-	struct contiguous *contiguous = (struct contiguous *)attention;
-	uint32_t n_layers = contiguous->model->n_layers, i = 0;
-	struct cache *caches, cache = { .open = true };
+	const struct contiguous *contiguous = (struct contiguous *)attention;
+	struct cache *cache = allocate(1, sizeof(*cache));
 
-	while (i < contiguous->n_caches && contiguous->caches[i].open)
-		i++;
-	caches = realloc(contiguous->caches, (contiguous->n_caches + 1) * sizeof(*caches));
-	cache.k = calloc(n_layers, sizeof(*cache.k));
-	cache.v = calloc(n_layers, sizeof(*cache.v));
-	if (caches != NULL)
-		contiguous->caches = caches;
-	if (caches == NULL || cache.k == NULL || cache.v == NULL) {
-		free(cache.k);
-		free(cache.v);
-		error_set(error, "no memory for a private cache");
-		return ATTENTION_FAILED;
-	}
-	contiguous->caches[i] = cache;
-	if (i == contiguous->n_caches)
-		contiguous->n_caches++;
-	*sequence_p = i;
-	return ATTENTION_OK;
+	cache->k = allocate(contiguous->model->n_layers, sizeof(*cache->k));
+	cache->v = allocate(contiguous->model->n_layers, sizeof(*cache->v));
+	*sequence_p = (uintptr_t)cache;
+	return true;
 }
 
 static void
 contiguous_close(struct attention *attention, uint64_t sequence)
 {
-	struct contiguous *contiguous = (struct contiguous *)attention;
-	struct cache *cache = &contiguous->caches[sequence];
+	const struct contiguous *contiguous = (struct contiguous *)attention;
+	struct cache *cache = (struct cache *)(uintptr_t)sequence;
 
 	for (uint32_t layer = 0; layer < contiguous->model->n_layers; layer++) {
 		free(cache->k[layer]);
@@ -92,97 +64,54 @@ contiguous_close(struct attention *attention, uint64_t sequence)
 	}
 	free(cache->k);
 	free(cache->v);
-	*cache = (struct cache){ 0 };
+	free(cache);
 }
 
-static bool
+static void
 grow(const struct contiguous *contiguous, struct cache *cache, uint32_t n_tokens)
 {
-	uint32_t capacity = n_tokens + n_tokens / 2 + 64;
-	size_t size = (size_t)capacity * contiguous->width * sizeof(float);
-
 	if (n_tokens <= cache->capacity)
-		return true;
+		return;
+	cache->capacity = n_tokens + n_tokens / 2 + 64;
 	for (uint32_t layer = 0; layer < contiguous->model->n_layers; layer++) {
-		float *k = realloc(cache->k[layer], size), *v = realloc(cache->v[layer], size);
+		size_t n = (size_t)cache->capacity * contiguous->width;
 
-		if (k != NULL)
-			cache->k[layer] = k;
-		if (v != NULL)
-			cache->v[layer] = v;
-		if (k == NULL || v == NULL)
-			return false;
+		cache->k[layer] = reallocate(cache->k[layer], n, sizeof(float));
+		cache->v[layer] = reallocate(cache->v[layer], n, sizeof(float));
 	}
-	cache->capacity = capacity;
-	return true;
+}
+
+static void
+grow_scores(struct contiguous *contiguous, uint32_t n_keys)
+{
+	const struct matmul *matmul = contiguous->matmul;
+
+	if (n_keys <= contiguous->n_scores)
+		return;
+	contiguous->n_scores = (2 * n_keys + MATMUL_ROWS) / MATMUL_ROWS * MATMUL_ROWS;
+	contiguous->scores = reallocate(contiguous->scores, contiguous->n_scores,
+					matmul != NULL ? team_n_threads(matmul->team) * MATMUL_BATCH * sizeof(float)
+						       : sizeof(double));
 }
 
 static bool
-grow_scores(struct contiguous *contiguous, uint32_t n_keys)
-{
-	uint32_t n = (2 * n_keys + MATMUL_ROWS) / MATMUL_ROWS * MATMUL_ROWS;
-	size_t each = contiguous->ops != NULL ? team_n_threads(contiguous->team) * MATMUL_BATCH * sizeof(float)
-					      : sizeof(double);
-	void *scores;
-
-	if (n_keys <= contiguous->n_scores)
-		return true;
-	scores = realloc(contiguous->scores, n * each);
-	if (scores == NULL)
-		return false;
-	contiguous->scores = scores;
-	contiguous->n_scores = n;
-	return true;
-}
-
-static enum attention_status
-contiguous_plan(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits,
-		struct error *error)
+contiguous_plan(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits)
 {
 	struct contiguous *contiguous = (struct contiguous *)attention;
 
 	(void)waits;
 	for (uint32_t r = 0; r < n_rows; r++) {
-		if (!grow_scores(contiguous, rows[r].kv_len) ||
-		    !grow(contiguous, &contiguous->caches[rows[r].sequence], rows[r].kv_len)) {
-			error_set(error, "no memory for a private cache of %u tokens", rows[r].kv_len);
-			return ATTENTION_FAILED;
-		}
+		grow_scores(contiguous, rows[r].kv_len);
+		grow(contiguous, (struct cache *)(uintptr_t)rows[r].sequence, rows[r].kv_len);
 	}
 	contiguous->rows = rows;
 	contiguous->n_rows = n_rows;
-	return ATTENTION_OK;
+	return true;
 }
 
-/* softmax(q K^T / sqrt(dim)) V over keys 0 .. n_keys-1 of one head. */
-static void
-attend(const struct contiguous *contiguous, const float *q, const float *k, const float *v, uint32_t n_keys, float *out)
-{
-	uint32_t dim = contiguous->model->head_dim, width = contiguous->width;
-	double *scores = contiguous->scores, largest = -INFINITY, sum = 0;
+/* --------------------------------------------------------------- attention */
 
-	for (uint32_t i = 0; i < n_keys; i++) {
-		double score = 0;
-
-		for (uint32_t d = 0; d < dim; d++)
-			score += (double)q[d] * (double)k[(size_t)i * width + d];
-		scores[i] = score / sqrt(dim);
-		largest = scores[i] > largest ? scores[i] : largest;
-	}
-	for (uint32_t i = 0; i < n_keys; i++) {
-		scores[i] = exp(scores[i] - largest);
-		sum += scores[i];
-	}
-	for (uint32_t d = 0; d < dim; d++) {
-		double value = 0;
-
-		for (uint32_t i = 0; i < n_keys; i++)
-			value += scores[i] * (double)v[(size_t)i * width + d];
-		out[d] = (float)(value / sum);
-	}
-}
-
-/* What attends to a step's queries in one layer. */
+/* What attends to a step's queries in one layer; a part is one token's query heads that share a KV head. */
 struct attend_job {
 	const struct contiguous *contiguous;
 	uint32_t layer;
@@ -190,110 +119,119 @@ struct attend_job {
 	float *out;
 };
 
-/* A packed query row's cache and how many keys it sees. */
-static const struct cache *
-find_cache(const struct contiguous *contiguous, uint32_t token, uint32_t *n_keys_p)
+struct attend_part {
+	const float *q, *k, *v;
+	float *out;
+	uint32_t n_keys;
+};
+
+static struct attend_part
+find_part(const struct attend_job *job, uint32_t number)
 {
+	const struct contiguous *contiguous = job->contiguous;
 	const struct attention_row *row = contiguous->rows;
+	uint32_t dim = contiguous->model->head_dim, token = number / contiguous->model->n_kv_heads;
+	size_t kv = (size_t)(number % contiguous->model->n_kv_heads) * dim,
+	       q = (size_t)number * contiguous->group * dim;
+	const struct cache *cache;
 
 	for (; token >= row->q_len; row++)
 		token -= row->q_len;
-	*n_keys_p = row->kv_len - row->q_len + token + 1;
-	return &contiguous->caches[row->sequence];
+	cache = (const struct cache *)(uintptr_t)row->sequence;
+	return (struct attend_part){ .q = job->q + q,
+				     .k = cache->k[job->layer] + kv,
+				     .v = cache->v[job->layer] + kv,
+				     .out = job->out + q,
+				     .n_keys = row->kv_len - row->q_len + token + 1 };
 }
 
-/* All heads of one token, in f64. */
+/* softmax(q K^T / sqrt(dim)) V, head by head. */
 static void
-attend_token(const struct attend_job *job, uint32_t token)
+attend_plainly(const struct contiguous *contiguous, struct attend_part part)
 {
-	const struct contiguous *contiguous = job->contiguous;
-	uint32_t dim = contiguous->model->head_dim, n_heads = contiguous->model->n_heads, n_keys;
-	const struct cache *cache = find_cache(contiguous, token, &n_keys);
-	size_t at = (size_t)token * n_heads * dim;
+	uint32_t dim = contiguous->model->head_dim, width = contiguous->width;
 
-	for (uint32_t h = 0; h < n_heads; h++, at += dim) {
-		size_t kv = (size_t)(h / group_of(contiguous)) * dim;
+	for (uint32_t h = 0; h < contiguous->group; h++, part.q += dim, part.out += dim) {
+		double *scores = contiguous->scores, largest = -INFINITY, sum = 0;
 
-		attend(contiguous, job->q + at, cache->k[job->layer] + kv, cache->v[job->layer] + kv, n_keys,
-		       job->out + at);
+		for (uint32_t i = 0; i < part.n_keys; i++) {
+			double score = 0;
+
+			for (uint32_t d = 0; d < dim; d++)
+				score += (double)part.q[d] * (double)part.k[(size_t)i * width + d];
+			scores[i] = score / sqrt(dim);
+			largest = scores[i] > largest ? scores[i] : largest;
+		}
+		for (uint32_t i = 0; i < part.n_keys; i++) {
+			scores[i] = exp(scores[i] - largest);
+			sum += scores[i];
+		}
+		for (uint32_t d = 0; d < dim; d++) {
+			double value = 0;
+
+			for (uint32_t i = 0; i < part.n_keys; i++)
+				value += scores[i] * (double)part.v[(size_t)i * width + d];
+			part.out[d] = (float)(value / sum);
+		}
 	}
 }
 
-/* The heads of one token that share a KV head.  Keys past the last are looked at, and nothing comes of it. */
+/* Keys past the last are looked at, and nothing comes of it. */
 static void
-attend_part(void *argument, uint32_t part, uint32_t thread)
+attend_fast(void *argument, uint32_t number, uint32_t thread)
 {
 	const struct attend_job *job = argument;
 	const struct contiguous *contiguous = job->contiguous;
-	const struct matmul_ops *ops = contiguous->ops;
-	uint32_t dim = contiguous->model->head_dim, group = group_of(contiguous), stride = contiguous->n_scores;
-	uint32_t kv_head = part % contiguous->model->n_kv_heads, n_keys, width = contiguous->width;
-	const struct cache *cache = find_cache(contiguous, part / contiguous->model->n_kv_heads, &n_keys);
-	const float *k = cache->k[job->layer] + (size_t)kv_head * dim,
-		    *v = cache->v[job->layer] + (size_t)kv_head * dim;
+	const struct matmul_ops *ops = contiguous->matmul->ops;
+	struct attend_part part = find_part(job, number);
+	uint32_t dim = contiguous->model->head_dim, group = contiguous->group;
+	uint32_t width = contiguous->width, stride = contiguous->n_scores;
 	float *scores = (float *)contiguous->scores + (size_t)thread * MATMUL_BATCH * stride;
 	float *q = contiguous->queries + (size_t)thread * group * dim, scale = 1 / sqrtf((float)dim);
-	size_t at = (size_t)part * group * dim;
 
 	for (uint32_t i = 0; i < group * dim; i++)
-		q[i] = job->q[at + i] * scale;
+		q[i] = part.q[i] * scale;
 	for (uint32_t h = 0; h < group; h += MATMUL_BATCH) {
 		uint32_t n = group - h < MATMUL_BATCH ? group - h : MATMUL_BATCH;
 
-		for (uint32_t key = 0; key < n_keys; key += MATMUL_ROWS)
-			ops->dot(k + (size_t)key * width, width, q + h * dim, dim, n, dim, scores + key, stride);
+		for (uint32_t key = 0; key < part.n_keys; key += MATMUL_ROWS)
+			ops->dot(part.k + (size_t)key * width, width, q + h * dim, dim, n, dim, scores + key, stride);
 		for (uint32_t i = 0; i < n; i++)
-			ops->weigh(scores + (size_t)i * stride, n_keys, v, width, dim, job->out + at + (h + i) * dim);
+			ops->weigh(scores + (size_t)i * stride, part.n_keys, part.v, width, dim,
+				   part.out + (h + i) * dim);
 	}
 }
 
-static uint32_t
-keep_rows(struct contiguous *contiguous, uint32_t layer, const float *k, const float *v)
+static void
+contiguous_run(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v, float *out)
 {
-	uint32_t n_tokens = 0, width = contiguous->width;
+	struct contiguous *contiguous = (struct contiguous *)attention;
+	const struct model *model = contiguous->model;
+	struct attend_job job = { contiguous, layer, q, out };
+	uint32_t n_parts = 0;
+	uint64_t n_products = 0;
 
 	for (uint32_t r = 0; r < contiguous->n_rows; r++) {
 		const struct attention_row *row = &contiguous->rows[r];
-		struct cache *cache = &contiguous->caches[row->sequence];
-		size_t at = (size_t)(row->kv_len - row->q_len) * width, n = (size_t)row->q_len * width;
+		const struct cache *cache = (const struct cache *)(uintptr_t)row->sequence;
+		size_t from = (size_t)(row->kv_len - row->q_len) * contiguous->width;
+		size_t to = (size_t)row->kv_len * contiguous->width;
 
-		for (size_t i = 0; i < n; i++) {
-			cache->k[layer][at + i] = rounded(contiguous->dtype, *k++);
-			cache->v[layer][at + i] = rounded(contiguous->dtype, *v++);
+		for (size_t i = from; i < to; i++) {
+			cache->k[layer][i] = rounded(contiguous->dtype, *k++);
+			cache->v[layer][i] = rounded(contiguous->dtype, *v++);
 		}
-		n_tokens += row->q_len;
+		n_parts += row->q_len * model->n_kv_heads;
+		n_products += (uint64_t)2 * row->q_len * row->kv_len * model->n_heads * model->head_dim;
 	}
-	return n_tokens;
-}
-
-static uint64_t
-count_products(const struct contiguous *contiguous)
-{
-	uint64_t n = 0;
-
-	for (uint32_t r = 0; r < contiguous->n_rows; r++)
-		n += (uint64_t)contiguous->rows[r].q_len * contiguous->rows[r].kv_len;
-	return 2 * n * contiguous->model->n_heads * contiguous->model->head_dim;
-}
-
-static bool
-contiguous_run(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v, float *out,
-	       struct error *error)
-{
-	struct contiguous *contiguous = (struct contiguous *)attention;
-	struct attend_job job = { contiguous, layer, q, out };
-	uint32_t n_tokens = keep_rows(contiguous, layer, k, v);
-
-	(void)error;
-	if (contiguous->ops == NULL)
-		for (uint32_t token = 0; token < n_tokens; token++)
-			attend_token(&job, token);
-	else if (count_products(contiguous) >= ALONE_PRODUCTS)
-		team_run(contiguous->team, n_tokens * contiguous->model->n_kv_heads, attend_part, &job);
+	if (contiguous->matmul != NULL && n_products >= ALONE_PRODUCTS)
+		team_run(contiguous->matmul->team, n_parts, attend_fast, &job);
 	else
-		for (uint32_t part = 0; part < n_tokens * contiguous->model->n_kv_heads; part++)
-			attend_part(&job, part, 0);
-	return true;
+		for (uint32_t part = 0; part < n_parts; part++)
+			if (contiguous->matmul != NULL)
+				attend_fast(&job, part, 0);
+			else
+				attend_plainly(contiguous, find_part(&job, part));
 }
 
 static uint32_t
@@ -312,43 +250,22 @@ static const struct attention_ops contiguous_ops = {
 	.n_pages = contiguous_n_pages,
 };
 
-bool
-contiguous_create(const struct model *model, enum paged_dtype dtype, struct attention **attention_p,
-		  struct error *error)
+struct attention *
+contiguous_create(const struct model *model, enum paged_dtype dtype, const struct matmul *matmul)
 {
-	struct contiguous *contiguous = calloc(1, sizeof(*contiguous));
+	struct contiguous *contiguous = allocate(1, sizeof(*contiguous));
 
-	if (contiguous == NULL)
-		return error_set(error, "no memory for a private cache");
 	contiguous->base.ops = &contiguous_ops;
 	contiguous->base.max_length = model->n_context;
 	contiguous->model = model;
 	contiguous->dtype = dtype;
 	contiguous->width = model->n_kv_heads * model->head_dim;
-	*attention_p = &contiguous->base;
-	return true;
-}
-
-bool
-contiguous_create_fast(const struct model *model, const struct forward *forward, struct attention **attention_p,
-		       struct error *error)
-{
-	struct attention *attention = NULL;
-	struct contiguous *contiguous;
-
-	if (!contiguous_create(model, PAGED_F32, &attention, error))
-		return false;
-	contiguous = (struct contiguous *)attention;
-	contiguous->ops = forward_ops(forward);
-	contiguous->team = forward_team(forward);
-	contiguous->queries = calloc((size_t)team_n_threads(contiguous->team) * group_of(contiguous) * model->head_dim,
-				     sizeof(float));
-	if (contiguous->queries == NULL) {
-		contiguous_destroy(attention);
-		return error_set(error, "no memory for the queries of %u threads", team_n_threads(contiguous->team));
-	}
-	*attention_p = attention;
-	return true;
+	contiguous->group = model->n_heads / model->n_kv_heads;
+	contiguous->matmul = matmul;
+	if (matmul != NULL)
+		contiguous->queries = allocate((size_t)team_n_threads(matmul->team) * contiguous->group,
+					       model->head_dim * sizeof(float));
+	return &contiguous->base;
 }
 
 void
@@ -358,10 +275,6 @@ contiguous_destroy(struct attention *attention)
 
 	if (contiguous == NULL)
 		return;
-	for (uint32_t i = 0; i < contiguous->n_caches; i++)
-		if (contiguous->caches[i].open)
-			contiguous_close(attention, i);
-	free(contiguous->caches);
 	free(contiguous->queries);
 	free(contiguous->scores);
 	free(contiguous);

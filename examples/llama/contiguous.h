@@ -7,7 +7,7 @@
  * scores, softmax and sums are f64; K and V are rounded to a pool's f16 or bf16,
  * since that much belongs to the comparison; of a pool with less in an element it
  * differs, and so may the answers.  As what an engine would have without the
- * library it keeps f32, and attends on threads with vectors.
+ * library it attends on threads with vectors.
  */
 #ifndef LLAMA_CONTIGUOUS_H
 #define LLAMA_CONTIGUOUS_H
@@ -15,18 +15,17 @@
 #include <pagedclient.h>
 
 #include "examples/llama/attention.h"
-#include "examples/llama/forward.h"
 #include "examples/llama/model.h"
 
-/** contiguous_create - as the model's shape asks; returned with contiguous_destroy() */
-bool contiguous_create(const struct model *model, enum paged_dtype dtype, struct attention **attention_p,
-		       struct error *error);
+/**
+ * contiguous_create - as the model's shape asks; returned with contiguous_destroy()
+ *
+ * @param[in] dtype   what K and V are rounded to
+ * @param[in] matmul  attend with its code and on its threads; it outlives the cache; NULL: the reference
+ */
+struct attention *contiguous_create(const struct model *model, enum paged_dtype dtype, const struct matmul *matmul);
 
-/** contiguous_create_fast - likewise, with the threads and the code of products of a forward, which outlives it */
-bool contiguous_create_fast(const struct model *model, const struct forward *forward, struct attention **attention_p,
-			    struct error *error);
-
-/** contiguous_destroy - with all its sequences; takes NULL */
+/** contiguous_destroy - all sequences are closed; takes NULL */
 void contiguous_destroy(struct attention *attention);
 
 #endif

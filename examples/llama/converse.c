@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include "examples/llama/engine.h"
+#include "examples/llama/setup.h"
 
 struct conversation {
-	struct setup *setup;
+	struct setup setup;
 	struct utf8_stream stream;
 };
 
@@ -19,51 +20,46 @@ hear_token(void *argument, struct request *request, uint32_t token)
 	char text[UTF8_STREAM_TEXT];
 
 	(void)request;
-	fwrite(text, 1, utf8_stream_add(&conversation->stream, conversation->setup->tokenizer, token, text), stdout);
+	fwrite(text, 1, utf8_stream_add(&conversation->stream, conversation->setup.tokenizer, token, text), stdout);
 	fflush(stdout);
 }
 
-static bool
-turn(struct conversation *conversation, struct engine *engine, struct request *request, const char *user,
-     struct error *error)
+static void
+turn(struct conversation *conversation, struct engine *engine, struct request *request, const char *user)
 {
 	struct token_list *tokens = &request->tokens;
 	char text[UTF8_STREAM_TEXT];
 	bool first = tokens->n == 0;
 
 	/* A turn begins with the end of the answer before it, also of one that was cut short. */
-	if (!first && tokens->ids[tokens->n - 1] == tokenizer_end(conversation->setup->tokenizer))
+	if (!first && tokens->ids[tokens->n - 1] == tokenizer_end(conversation->setup.tokenizer))
 		tokens->n--;
-	if (!setup_encode(conversation->setup, user, first, tokens, error))
-		return false;
+	setup_encode(&conversation->setup, user, first, tokens);
 	request->n_prompt = tokens->n;
-	if (!engine_add(engine, request, error) || !engine_run(engine, error))
-		return false;
+	engine_add(engine, request);
+	engine_run(engine);
 	fwrite(text, 1, utf8_stream_end(&conversation->stream, text), stdout);
 	puts("");
-	return true;
 }
 
-bool
-converse(struct setup *setup, const struct options *options, struct error *error)
+void
+converse(const struct options *options)
 {
-	struct conversation conversation = { .setup = setup };
-	struct engine_params params = { .max_running = 1,
-					.max_tokens = SETUP_STEP_TOKENS,
-					.end_token = tokenizer_end(setup->tokenizer),
-					.max_length = setup->attention->max_length,
-					.token = hear_token,
-					.argument = &conversation };
+	struct conversation conversation = { 0 };
+	struct setup *setup = &conversation.setup;
+	struct engine_params params = { .max_running = 1, .token = hear_token, .argument = &conversation };
 	struct request request = { .max_tokens = options->max_tokens, .keep = true };
-	struct engine *engine;
-	bool terminal = isatty(STDIN_FILENO), ok = true;
+	struct engine engine;
+	bool terminal = isatty(STDIN_FILENO);
 	char *line = NULL;
 	size_t size = 0;
 	ssize_t n;
 
-	if (!engine_create(setup->model, setup->forward, setup->attention, &params, &engine, error))
-		return false;
-	while (ok) {
+	setup_load(setup, options, true);
+	setup_attach(setup, options, "paged-llama");
+	params.end_token = tokenizer_end(setup->tokenizer);
+	engine_create(&engine, setup->forward, setup->attention, &params);
+	for (;;) {
 		if (terminal) {
 			fputs("> ", stdout);
 			fflush(stdout);
@@ -74,11 +70,11 @@ converse(struct setup *setup, const struct options *options, struct error *error
 		if (line[n - 1] == '\n')
 			line[n - 1] = '\0';
 		if (line[0] != '\0')
-			ok = turn(&conversation, engine, &request, line, error);
+			turn(&conversation, &engine, &request, line);
 	}
-	engine_release(engine, &request);
-	engine_destroy(engine);
+	engine_release(&engine, &request);
+	engine_destroy(&engine);
+	setup_destroy(setup);
 	free(request.tokens.ids);
 	free(line);
-	return ok;
 }

@@ -8,9 +8,8 @@
 #define LLAMA_CONVERSE_H
 
 #include "examples/llama/options.h"
-#include "examples/llama/setup.h"
 
 /** converse - read lines from stdin and answer them, until its end */
-bool converse(struct setup *setup, const struct options *options, struct error *error);
+void converse(const struct options *options);
 
 #endif

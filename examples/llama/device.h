@@ -10,17 +10,14 @@
 #ifndef LLAMA_DEVICE_H
 #define LLAMA_DEVICE_H
 
-#include <stdbool.h>
 #include <stddef.h>
-
-#include "examples/llama/error.h"
 
 enum device_slot { DEVICE_Q, DEVICE_K, DEVICE_V, DEVICE_OUT, DEVICE_N_SLOTS };
 
 struct device;
 
-/** device_open - the GPU in whose memory an address lies; NULL and a sentence on failure */
-struct device *device_open(const void *address, struct error *error);
+/** device_open - the GPU in whose memory an address lies; its context stays current in this thread */
+struct device *device_open(const void *address);
 
 /** device_close - all work is done; takes NULL */
 void device_close(struct device *device);
@@ -28,16 +25,13 @@ void device_close(struct device *device);
 /** device_stream - where copies go, and the batch's calls are to */
 void *device_stream(const struct device *device);
 
-/** device_room - memory of a slot, kept until it is too small; NULL on failure */
-void *device_room(struct device *device, enum device_slot slot, size_t size, struct error *error);
+/** device_in - a copy of what is on the host, or with from NULL just room for it, in a slot's memory */
+void *device_in(struct device *device, enum device_slot slot, const void *from, size_t size);
 
-/** device_in - a copy of what is on the host, in a slot; NULL on failure */
-void *device_in(struct device *device, enum device_slot slot, const void *from, size_t size, struct error *error);
-
-/** device_wait - until all work is done, whether it went well or not */
+/** device_wait - until all work is done */
 void device_wait(struct device *device);
 
 /** device_out - what a slot has, once all work is done */
-bool device_out(struct device *device, enum device_slot slot, void *to, size_t size, struct error *error);
+void device_out(struct device *device, enum device_slot slot, void *to, size_t size);
 
 #endif

@@ -5,99 +5,47 @@
 #include <string.h>
 #include <time.h>
 
+#include "examples/llama/support.h"
+
 /* A full pool is looked at again after this long, and given up after that long. */
 #define FULL_PAUSE_MS 5u
 #define FULL_LIMIT_S 30.0
 
-/* Rows of a step and what they are about; packed alike. */
-struct step {
-	struct request *requests[ENGINE_MAX_RUNNING];
-	struct attention_row rows[ENGINE_MAX_RUNNING];
-	bool waits[ENGINE_MAX_RUNNING];
-	uint32_t n_rows;
-};
-
-struct engine {
-	const struct model *model;
-	struct forward *forward;
-	struct attention *attention;
-	struct engine_params params;
-	struct request *queue;                       /* waiting for a place, in order */
-	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
-	uint32_t n_running;
-	bool crowded; /* somebody gave pages back: admit nobody until an answer ends */
-	uint32_t *tokens, *positions, *wanted;
-	struct step step;
-	struct engine_stats stats;
-};
-
-static double
-now_s(void)
+void
+engine_create(struct engine *engine, struct forward *forward, struct attention *attention,
+	      const struct engine_params *params)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-bool
-engine_create(const struct model *model, struct forward *forward, struct attention *attention,
-	      const struct engine_params *params, struct engine **engine_p, struct error *error)
-{
-	struct engine *engine = calloc(1, sizeof(*engine));
-
-	if (engine != NULL) {
-		engine->model = model;
-		engine->forward = forward;
-		engine->attention = attention;
-		engine->params = *params;
-		engine->tokens = calloc(params->max_tokens, sizeof(uint32_t));
-		engine->positions = calloc(params->max_tokens, sizeof(uint32_t));
-		engine->wanted = calloc(params->max_tokens, sizeof(uint32_t));
-	}
-	if (engine == NULL || engine->tokens == NULL || engine->positions == NULL || engine->wanted == NULL) {
-		engine_destroy(engine);
-		return error_set(error, "no memory for steps of %u tokens", params->max_tokens);
-	}
-	*engine_p = engine;
-	return true;
+	*engine = (struct engine){ .forward = forward, .attention = attention, .params = *params };
+	engine->step.tokens = allocate(forward->max_tokens, sizeof(uint32_t));
+	engine->step.positions = allocate(forward->max_tokens, sizeof(uint32_t));
+	engine->step.wanted = allocate(forward->max_tokens, sizeof(uint32_t));
 }
 
 void
 engine_destroy(struct engine *engine)
 {
-	if (engine == NULL)
-		return;
 	for (uint32_t i = 0; i < engine->n_running; i++)
 		engine_release(engine, engine->running[i]);
-	free(engine->wanted);
-	free(engine->positions);
-	free(engine->tokens);
-	free(engine);
-}
-
-const struct engine_stats *
-engine_stats(const struct engine *engine)
-{
-	return &engine->stats;
+	free(engine->step.wanted);
+	free(engine->step.positions);
+	free(engine->step.tokens);
 }
 
 /* -------------------------------------------------------- coming and going */
 
-bool
-engine_add(struct engine *engine, struct request *request, struct error *error)
+void
+engine_add(struct engine *engine, struct request *request)
 {
 	struct request **place = &engine->queue;
 
-	if (request->n_prompt >= engine->params.max_length)
-		return error_set(error, "prompt of %zu tokens: a sequence has at most %u, and the answer needs room",
-				 request->n_prompt, engine->params.max_length);
+	if (request->n_prompt >= engine->attention->max_length)
+		die("prompt of %zu tokens: a sequence has at most %u, and the answer needs room", request->n_prompt,
+		    engine->attention->max_length);
 	request->finished = false;
 	request->next = NULL;
 	while (*place != NULL)
 		place = &(*place)->next;
 	*place = request;
-	return true;
 }
 
 void
@@ -109,28 +57,20 @@ engine_release(struct engine *engine, struct request *request)
 	request->n_cached = 0;
 }
 
-static bool
-admit(struct engine *engine, struct error *error)
+static void
+admit(struct engine *engine)
 {
 	while (engine->queue != NULL && engine->n_running < engine->params.max_running &&
 	       (!engine->crowded || engine->n_running == 0)) {
 		struct request *request = engine->queue;
 
-		if (!request->open) {
-			switch (engine->attention->ops->open(engine->attention, &request->sequence, error)) {
-			case ATTENTION_OK:
-				request->open = true;
-				break;
-			case ATTENTION_FULL:
-				return true;
-			case ATTENTION_FAILED:
-				return false;
-			}
-		}
+		if (!request->open)
+			request->open = engine->attention->ops->open(engine->attention, &request->sequence);
+		if (!request->open)
+			return;
 		engine->queue = request->next;
 		engine->running[engine->n_running++] = request;
 	}
-	return true;
 }
 
 static void
@@ -174,8 +114,8 @@ finish(struct engine *engine, struct request *request)
 static void
 choose_rows(struct engine *engine)
 {
-	struct step *step = &engine->step;
-	uint32_t room = engine->params.max_tokens;
+	struct engine_step *step = &engine->step;
+	uint32_t room = engine->forward->max_tokens;
 
 	step->n_rows = 0;
 	for (int reading = 0; reading < 2; reading++)
@@ -195,60 +135,43 @@ choose_rows(struct engine *engine)
 		}
 }
 
-static void
-drop_waiting(struct step *step)
-{
-	uint32_t kept = 0;
-	bool any = false;
-
-	for (uint32_t r = 0; r < step->n_rows; r++)
-		any = any || step->waits[r];
-	if (!any)
-		step->waits[step->n_rows - 1] = true;
-	for (uint32_t r = 0; r < step->n_rows; r++)
-		if (!step->waits[r]) {
-			step->requests[kept] = step->requests[r];
-			step->rows[kept++] = step->rows[r];
-		}
-	step->n_rows = kept;
-}
-
 /* Plan with as many rows as there are pages for: perhaps none. */
-static bool
-plan(struct engine *engine, struct error *error)
+static void
+plan(struct engine *engine)
 {
-	struct step *step = &engine->step;
+	struct engine_step *step = &engine->step;
+	uint32_t kept = 0;
 
 	while (step->n_rows > 0) {
 		memset(step->waits, 0, sizeof(step->waits));
-		switch (engine->attention->ops->plan(engine->attention, step->rows, step->n_rows, step->waits, error)) {
-		case ATTENTION_OK:
-			return true;
-		case ATTENTION_FULL:
-			drop_waiting(step);
-			break;
-		case ATTENTION_FAILED:
-			return false;
-		}
+		if (engine->attention->ops->plan(engine->attention, step->rows, step->n_rows, step->waits))
+			return;
+		kept = 0;
+		for (uint32_t r = 0; r < step->n_rows; r++)
+			if (!step->waits[r]) {
+				step->requests[kept] = step->requests[r];
+				step->rows[kept++] = step->rows[r];
+			}
+		/* Each alone may find its pages where all together do not: leave the last out. */
+		step->n_rows = kept < step->n_rows ? kept : kept - 1;
 	}
-	return true;
 }
 
 static void
 pack(struct engine *engine, struct forward_step *packed)
 {
-	struct step *step = &engine->step;
+	struct engine_step *step = &engine->step;
 	uint32_t n = 0, n_wanted = 0, n_pages = 0;
 
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct request *request = step->requests[r];
 
 		for (uint32_t i = 0; i < step->rows[r].q_len; i++, n++) {
-			engine->tokens[n] = request->tokens.ids[request->n_cached + i];
-			engine->positions[n] = (uint32_t)request->n_cached + i;
+			step->tokens[n] = request->tokens.ids[request->n_cached + i];
+			step->positions[n] = (uint32_t)request->n_cached + i;
 		}
 		if (step->rows[r].kv_len == request->tokens.n)
-			engine->wanted[n_wanted++] = n - 1;
+			step->wanted[n_wanted++] = n - 1;
 		if (request->n_cached < request->n_prompt)
 			engine->stats.n_prompt_tokens += step->rows[r].q_len;
 	}
@@ -256,89 +179,93 @@ pack(struct engine *engine, struct forward_step *packed)
 		n_pages += engine->attention->ops->n_pages(engine->attention, engine->running[i]->sequence);
 	engine->stats.peak_pages = n_pages > engine->stats.peak_pages ? n_pages : engine->stats.peak_pages;
 	*packed = (struct forward_step){ .n_tokens = n,
-					 .tokens = engine->tokens,
-					 .positions = engine->positions,
+					 .tokens = step->tokens,
+					 .positions = step->positions,
 					 .n_logits = n_wanted,
-					 .wanted = engine->wanted };
+					 .wanted = step->wanted };
 }
 
-static bool
-take_token(struct engine *engine, struct request *request, uint32_t token, struct error *error)
+static void
+take_token(struct engine *engine, struct request *request, uint32_t token)
 {
-	if (!token_list_add(&request->tokens, token, error))
-		return false;
+	token_list_add(&request->tokens, &token, 1);
 	engine->stats.n_tokens++;
 	if (engine->params.token != NULL)
 		engine->params.token(engine->params.argument, request, token);
 	if (token == engine->params.end_token || request->tokens.n - request->n_prompt >= request->max_tokens ||
-	    request->tokens.n >= engine->params.max_length)
+	    request->tokens.n >= engine->attention->max_length)
 		finish(engine, request);
-	return true;
 }
 
-static bool
-run_step(struct engine *engine, struct error *error)
+static void
+run_step(struct engine *engine)
 {
-	struct step *step = &engine->step;
+	uint32_t n_vocabulary = engine->forward->model->n_vocabulary;
+	struct engine_step *step = &engine->step;
 	struct forward_step packed;
 	const float *logits;
 
 	pack(engine, &packed);
 	engine->stats.n_steps++;
-	if (!forward_run(engine->forward, engine->attention, &packed, &logits, error))
-		return false;
+	logits = forward_run(engine->forward, engine->attention, &packed);
 	for (uint32_t r = 0; r < step->n_rows; r++) {
 		struct request *request = step->requests[r];
 
 		request->n_cached = step->rows[r].kv_len;
 		if (request->n_cached < request->tokens.n)
 			continue;
-		if (!take_token(engine, request, forward_best(logits, engine->model->n_vocabulary), error))
-			return false;
-		logits += engine->model->n_vocabulary;
+		take_token(engine, request, forward_best(logits, n_vocabulary));
+		logits += n_vocabulary;
 	}
-	return true;
 }
 
 /* No row can go on: make room if it is ours to make, or wait for other workers. */
-static bool
-wait_for_pages(struct engine *engine, double *since_p, struct error *error)
+static void
+wait_for_pages(struct engine *engine, double *since_p)
 {
 	const struct timespec pause = { .tv_nsec = FULL_PAUSE_MS * 1000000L };
 
 	if (engine->n_running > 1) {
 		give_way(engine);
-		return true;
+		return;
 	}
 	if (*since_p == 0)
 		*since_p = now_s();
 	if (now_s() - *since_p > FULL_LIMIT_S)
-		return error_set(error, "the pool has been full for %.0f s: a sequence of %zu tokens lacks pages",
-				 FULL_LIMIT_S,
-				 engine->n_running > 0 ? engine->running[0]->tokens.n : engine->queue->tokens.n);
+		die("the pool has been full for %.0f s: a sequence of %zu tokens lacks pages", FULL_LIMIT_S,
+		    engine->n_running > 0 ? engine->running[0]->tokens.n : engine->queue->tokens.n);
 	nanosleep(&pause, NULL);
-	return true;
 }
 
-bool
-engine_run(struct engine *engine, struct error *error)
+void
+engine_run(struct engine *engine)
 {
 	double start = now_s(), full_since = 0;
-	bool ok = true;
 
-	while (ok && (engine->n_running > 0 || engine->queue != NULL)) {
-		ok = admit(engine, error);
-		if (!ok)
-			break;
+	while (engine->n_running > 0 || engine->queue != NULL) {
+		admit(engine);
 		choose_rows(engine);
-		ok = plan(engine, error);
-		if (ok && engine->step.n_rows == 0) {
-			ok = wait_for_pages(engine, &full_since, error);
-		} else if (ok) {
+		plan(engine);
+		if (engine->step.n_rows > 0) {
 			full_since = 0;
-			ok = run_step(engine, error);
+			run_step(engine);
+		} else {
+			wait_for_pages(engine, &full_since);
 		}
 	}
 	engine->stats.seconds += now_s() - start;
-	return ok;
+}
+
+struct engine_stats
+engine_answer(struct forward *forward, struct attention *attention, const struct engine_params *params,
+	      struct request *requests, size_t n)
+{
+	struct engine engine;
+
+	engine_create(&engine, forward, attention, params);
+	for (size_t i = 0; i < n; i++)
+		engine_add(&engine, &requests[i]);
+	engine_run(&engine);
+	engine_destroy(&engine);
+	return engine.stats;
 }

@@ -33,15 +33,13 @@ struct request {
 	struct request *next;
 };
 
-/** Told of every token of an answer; the end token is told too. */
+/** Called for every token of an answer, the end token too. */
 typedef void (*engine_token_fn)(void *argument, struct request *request, uint32_t token);
 
 struct engine_params {
-	uint32_t max_running; /* requests with a sequence at a time, at most ENGINE_MAX_RUNNING */
-	uint32_t max_tokens;  /* of a step; not below max_running */
-	uint32_t end_token;
-	uint32_t max_length;   /* of a sequence */
-	engine_token_fn token; /* NULL: nobody listens */
+	uint32_t max_running;  /* requests with a sequence at a time, at most ENGINE_MAX_RUNNING */
+	uint32_t end_token;    /* UINT32_MAX: none */
+	engine_token_fn token; /* may be NULL */
 	void *argument;
 };
 
@@ -54,24 +52,47 @@ struct engine_stats {
 	double seconds;      /* inside engine_run() */
 };
 
-struct engine;
+/** Rows of a step and what they are about; packed alike. */
+struct engine_step {
+	struct request *requests[ENGINE_MAX_RUNNING];
+	struct attention_row rows[ENGINE_MAX_RUNNING];
+	bool waits[ENGINE_MAX_RUNNING];
+	uint32_t n_rows;
+	uint32_t *tokens, *positions, *wanted; /* [forward->max_tokens] */
+};
 
-/** engine_create - forward and attention are borrowed; forward was created for max_tokens and max_running logits */
-bool engine_create(const struct model *model, struct forward *forward, struct attention *attention,
-		   const struct engine_params *params, struct engine **engine_p, struct error *error);
+struct engine {
+	struct forward *forward;
+	struct attention *attention;
+	struct engine_params params;
+	struct engine_stats stats;
 
-/** engine_destroy - requests that are still open lose their sequences; takes NULL */
+	/** Internal. */
+	struct request *queue;                       /* waiting for a place, in order */
+	struct request *running[ENGINE_MAX_RUNNING]; /* in order of admission */
+	uint32_t n_running;
+	bool crowded; /* a request gave pages back: admit none until an answer ends */
+	struct engine_step step;
+};
+
+/** engine_create - forward and attention are borrowed; forward was created for max_running logits */
+void engine_create(struct engine *engine, struct forward *forward, struct attention *attention,
+		   const struct engine_params *params);
+
+/** engine_destroy - requests that are still open lose their sequences */
 void engine_destroy(struct engine *engine);
 
 /** engine_add - queue a request, or one whose answer ended and whose tokens and n_prompt grew */
-bool engine_add(struct engine *engine, struct request *request, struct error *error);
+void engine_add(struct engine *engine, struct request *request);
 
 /** engine_release - give a kept sequence's pages back */
 void engine_release(struct engine *engine, struct request *request);
 
 /** engine_run - until every request is finished */
-bool engine_run(struct engine *engine, struct error *error);
+void engine_run(struct engine *engine);
 
-const struct engine_stats *engine_stats(const struct engine *engine);
+/** engine_answer - an engine for n requests: all of these in one */
+struct engine_stats engine_answer(struct forward *forward, struct attention *attention,
+				  const struct engine_params *params, struct request *requests, size_t n);
 
 #endif

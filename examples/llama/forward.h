@@ -12,9 +12,32 @@
 #include "examples/llama/attention.h"
 #include "examples/llama/model.h"
 
-struct forward;
-struct matmul_ops;
-struct team;
+/** Seconds inside forward_run() since forward_create(), by what they went to. */
+struct forward_times {
+	double products; /* with weights */
+	double attention;
+	double all;
+};
+
+struct forward {
+	const struct model *model;
+	struct matmul matmul; /* its threads and the code of its products serve others between steps */
+	struct forward_times times;
+	uint32_t max_tokens, max_logits;
+
+	/** Internal. */
+	uint32_t n_q, n_kv; /* width of a token's queries, and of its K or V */
+	float *frequencies; /* [head_dim / 2] */
+	/* [max_tokens] of each */
+	float *rotations; /* [head_dim / 2][cos, sin] */
+	float *x;         /* the residual stream */
+	float *normed;
+	float *q, *k, *v, *attended;
+	float *gate, *up;
+	float *logits;      /* [max_logits][n_vocabulary] */
+	float *buffers[11]; /* all of these */
+	unsigned int n_buffers;
+};
 
 /**
  * forward_create - buffers for steps of up to max_tokens tokens
@@ -22,8 +45,7 @@ struct team;
  * @param[in] model       borrowed
  * @param[in] max_logits  most tokens of a step whose logits are wanted
  */
-bool forward_create(const struct model *model, uint32_t n_threads, uint32_t max_tokens, uint32_t max_logits,
-		    struct forward **forward_p, struct error *error);
+struct forward *forward_create(const struct model *model, uint32_t n_threads, uint32_t max_tokens, uint32_t max_logits);
 
 /** forward_destroy - takes NULL */
 void forward_destroy(struct forward *forward);
@@ -34,34 +56,13 @@ struct forward_step {
 	const uint32_t *tokens;    /* [n_tokens] below n_vocabulary */
 	const uint32_t *positions; /* [n_tokens] in their sequences */
 	uint32_t n_logits;
-	const uint32_t *wanted; /* [n_logits] indices into tokens */
+	const uint32_t *wanted; /* [n_logits] indices into tokens, ascending */
 };
 
-/**
- * forward_run - compute a step
- *
- * @param[out] logits_p  [n_logits][n_vocabulary], valid until the next step
- */
-bool forward_run(struct forward *forward, struct attention *attention, const struct forward_step *step,
-		 const float **logits_p, struct error *error);
-
-/** Seconds inside forward_run() since forward_create(), by what they went to. */
-struct forward_times {
-	double products; /* with weights */
-	double attention;
-	double all;
-};
-
-const struct forward_times *forward_times(const struct forward *forward);
-
-/** forward_team, forward_ops - its threads and the code of its products, for whoever computes in its place */
-struct team *forward_team(const struct forward *forward);
-const struct matmul_ops *forward_ops(const struct forward *forward);
+/** forward_run - compute a step; returns logits [n_logits][n_vocabulary], valid until the next step */
+const float *forward_run(struct forward *forward, struct attention *attention, const struct forward_step *step);
 
 /** forward_best - the first of the largest logits */
 uint32_t forward_best(const float *logits, uint32_t n);
-
-/** forward_isa - name of the instruction set of the products */
-const char *forward_isa(const struct forward *forward);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,28 +11,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "examples/llama/support.h"
+
 /* The smallest entries a file can have; counts that need more bytes than are left are refused before allocating. */
 #define KV_MIN_BYTES 13u     /* key length, type, one byte of value */
 #define TENSOR_MIN_BYTES 24u /* name length, n_dims, type, offset */
 #define DEFAULT_ALIGNMENT 32u
 
-struct kv {
+struct gguf_kv {
 	struct gguf_string key;
 	enum gguf_value_type type;
-	struct gguf_array array; /* GGUF_ARRAY */
-	const uint8_t *value;    /* any other: the bytes, a string's without its length */
-	uint64_t size;
-};
-
-struct gguf {
-	char *path;
-	const uint8_t *data;
-	uint64_t size;
-	uint32_t version;
-	struct kv *kvs;
-	uint64_t n_kvs;
-	struct gguf_tensor *tensors;
-	uint64_t n_tensors;
+	struct gguf_array array;  /* GGUF_ARRAY */
+	struct gguf_string value; /* any other: its bytes */
 };
 
 /* Where reading stands; what names the thing being read in sentences. */
@@ -39,13 +30,17 @@ struct cursor {
 	const struct gguf *gguf;
 	uint64_t at;
 	char what[96];
-	struct error *error;
 };
 
-static const struct {
-	const char *name;
-	uint32_t n_elements, n_bytes; /* 0: refused */
-} tensor_types[] = {
+#define cursor_die(cursor, format, ...) die("%s: %s: " format, (cursor)->gguf->path, (cursor)->what, ##__VA_ARGS__)
+
+static void
+cursor_name(struct cursor *cursor, const char *kind, struct gguf_string name)
+{
+	snprintf(cursor->what, sizeof(cursor->what), "%s %.*s", kind, GGUF_SHOWN(name));
+}
+
+static const struct gguf_type_info tensor_types[] = {
 	[0] = { "F32", 1, 4 },      [1] = { "F16", 1, 2 },     [2] = { "Q4_0", 32, 18 },   [3] = { "Q4_1", 32, 20 },
 	[6] = { "Q5_0", 0, 0 },     [7] = { "Q5_1", 0, 0 },    [8] = { "Q8_0", 32, 34 },   [9] = { "Q8_1", 0, 0 },
 	[10] = { "Q2_K", 0, 0 },    [11] = { "Q3_K", 0, 0 },   [12] = { "Q4_K", 0, 0 },    [13] = { "Q5_K", 0, 0 },
@@ -57,17 +52,12 @@ static const struct {
 };
 #define N_TENSOR_TYPES (sizeof(tensor_types) / sizeof(tensor_types[0]))
 
-const char *
-gguf_type_name(uint32_t type)
+const struct gguf_type_info *
+gguf_type(uint32_t type)
 {
-	return type < N_TENSOR_TYPES && tensor_types[type].name != NULL ? tensor_types[type].name : "unknown";
-}
+	static const struct gguf_type_info unknown = { "unknown", 0, 0 };
 
-void
-gguf_type_block(enum gguf_type type, uint32_t *n_elements_p, uint32_t *n_bytes_p)
-{
-	*n_elements_p = tensor_types[type].n_elements;
-	*n_bytes_p = tensor_types[type].n_bytes;
+	return type < N_TENSOR_TYPES && tensor_types[type].name != NULL ? &tensor_types[type] : &unknown;
 }
 
 bool
@@ -84,61 +74,46 @@ cursor_left(const struct cursor *cursor)
 	return cursor->gguf->size - cursor->at;
 }
 
-static bool
-cursor_take(struct cursor *cursor, uint64_t size, const uint8_t **data_p)
+static const uint8_t *
+cursor_take(struct cursor *cursor, uint64_t size)
 {
+	const uint8_t *data = cursor->gguf->data + cursor->at;
+
 	if (size > cursor_left(cursor))
-		return error_set(cursor->error, "%s: %s: %llu bytes needed at offset %llu, the file has %llu more",
-				 cursor->gguf->path, cursor->what, (unsigned long long)size,
-				 (unsigned long long)cursor->at, (unsigned long long)cursor_left(cursor));
-	*data_p = cursor->gguf->data + cursor->at;
+		cursor_die(cursor, "%" PRIu64 " bytes needed at offset %" PRIu64 ", the file has %" PRIu64 " more",
+			   size, cursor->at, cursor_left(cursor));
 	cursor->at += size;
-	return true;
+	return data;
 }
 
 static uint64_t
-load_little(const uint8_t *data, unsigned int size)
+load_little(const void *data, unsigned int size)
 {
 	uint64_t value = 0;
 
 	for (unsigned int i = 0; i < size; i++)
-		value |= (uint64_t)data[i] << (8 * i);
+		value |= (uint64_t)((const uint8_t *)data)[i] << (8 * i);
 	return value;
 }
 
-static bool
-cursor_u32(struct cursor *cursor, uint32_t *value_p)
+static uint32_t
+cursor_u32(struct cursor *cursor)
 {
-	const uint8_t *data;
-
-	if (!cursor_take(cursor, 4, &data))
-		return false;
-	*value_p = (uint32_t)load_little(data, 4);
-	return true;
+	return (uint32_t)load_little(cursor_take(cursor, 4), 4);
 }
 
-static bool
-cursor_u64(struct cursor *cursor, uint64_t *value_p)
+static uint64_t
+cursor_u64(struct cursor *cursor)
 {
-	const uint8_t *data;
-
-	if (!cursor_take(cursor, 8, &data))
-		return false;
-	*value_p = load_little(data, 8);
-	return true;
+	return load_little(cursor_take(cursor, 8), 8);
 }
 
-static bool
-cursor_string(struct cursor *cursor, struct gguf_string *string_p)
+static struct gguf_string
+cursor_string(struct cursor *cursor)
 {
-	const uint8_t *data;
-	uint64_t size;
+	uint64_t size = cursor_u64(cursor);
 
-	if (!cursor_u64(cursor, &size) || !cursor_take(cursor, size, &data))
-		return false;
-	string_p->data = (const char *)data;
-	string_p->size = size;
-	return true;
+	return (struct gguf_string){ (const char *)cursor_take(cursor, size), size };
 }
 
 /* Bytes of a value of fixed size; 0 for strings, arrays and what is no type. */
@@ -150,122 +125,85 @@ value_size(uint32_t type)
 	return type < sizeof(sizes) ? sizes[type] : 0;
 }
 
-static bool
-cursor_array(struct cursor *cursor, struct gguf_array *array)
+static struct gguf_array
+cursor_array(struct cursor *cursor)
 {
-	const uint8_t *data;
-	struct gguf_string skipped;
-	uint32_t type;
-	uint64_t n;
+	uint32_t type = cursor_u32(cursor), item_size = type == GGUF_STRING ? 8 : value_size(type);
+	uint64_t n = cursor_u64(cursor);
+	struct gguf_array array = { type, n, cursor->gguf->data + cursor->at };
 
-	if (!cursor_u32(cursor, &type) || !cursor_u64(cursor, &n))
-		return false;
-	if (type != GGUF_STRING && value_size(type) == 0)
-		return error_set(cursor->error, "%s: %s: array of type %u is not supported", cursor->gguf->path,
-				 cursor->what, type);
-	array->type = type;
-	array->n_items = n;
-	array->next = cursor->gguf->data + cursor->at;
-	if (n > cursor_left(cursor) / (type == GGUF_STRING ? 8 : value_size(type)))
-		return error_set(cursor->error,
-				 "%s: %s: array of %llu elements at offset %llu, the file has %llu more bytes",
-				 cursor->gguf->path, cursor->what, (unsigned long long)n,
-				 (unsigned long long)cursor->at, (unsigned long long)cursor_left(cursor));
+	if (item_size == 0)
+		cursor_die(cursor, "array of type %u is not supported", type);
+	if (n > cursor_left(cursor) / item_size)
+		cursor_die(cursor,
+			   "array of %" PRIu64 " elements at offset %" PRIu64 ", the file has %" PRIu64 " more bytes",
+			   n, cursor->at, cursor_left(cursor));
 	if (type != GGUF_STRING)
-		return cursor_take(cursor, n * value_size(type), &data);
-	for (uint64_t i = 0; i < n; i++)
-		if (!cursor_string(cursor, &skipped))
-			return false;
-	return true;
+		cursor_take(cursor, n * item_size);
+	for (uint64_t i = 0; i < n && type == GGUF_STRING; i++)
+		cursor_string(cursor);
+	return array;
 }
 
-static bool
-cursor_kv(struct cursor *cursor, struct kv *kv)
+static void
+cursor_kv(struct cursor *cursor, struct gguf_kv *kv)
 {
-	struct gguf_string text;
-	uint32_t type;
-
-	if (!cursor_string(cursor, &kv->key))
-		return false;
-	snprintf(cursor->what, sizeof(cursor->what), "metadata %.*s", (int)(kv->key.size > 64 ? 64 : kv->key.size),
-		 kv->key.data);
-	if (!cursor_u32(cursor, &type))
-		return false;
-	kv->type = type;
-	if (type == GGUF_ARRAY)
-		return cursor_array(cursor, &kv->array);
-	if (type == GGUF_STRING) {
-		if (!cursor_string(cursor, &text))
-			return false;
-		kv->value = (const uint8_t *)text.data;
-		kv->size = text.size;
-		return true;
+	kv->key = cursor_string(cursor);
+	cursor_name(cursor, "metadata", kv->key);
+	kv->type = cursor_u32(cursor);
+	if (kv->type == GGUF_ARRAY) {
+		kv->array = cursor_array(cursor);
+	} else if (kv->type == GGUF_STRING) {
+		kv->value = cursor_string(cursor);
+	} else {
+		kv->value.size = value_size(kv->type);
+		if (kv->value.size == 0)
+			cursor_die(cursor, "no value type %u is known", kv->type);
+		kv->value.data = (const char *)cursor_take(cursor, kv->value.size);
 	}
-	kv->size = value_size(type);
-	if (kv->size == 0)
-		return error_set(cursor->error, "%s: %s: no value type %u is known", cursor->gguf->path, cursor->what,
-				 type);
-	return cursor_take(cursor, kv->size, &kv->value);
 }
 
 /* ----------------------------------------------------------------- tensors */
 
 /* Bytes of a tensor, from its checked type and dimensions. */
-static bool
-tensor_size(const struct cursor *cursor, struct gguf_tensor *tensor)
+static uint64_t
+tensor_size(const struct cursor *cursor, const struct gguf_tensor *tensor)
 {
-	uint32_t n_elements, n_bytes;
-	uint64_t size;
+	const struct gguf_type_info *type = gguf_type(tensor->type);
+	uint64_t size = tensor->dims[0] / type->n_elements;
 
-	gguf_type_block(tensor->type, &n_elements, &n_bytes);
-	if (tensor->dims[0] % n_elements != 0)
-		return error_set(cursor->error, "%s: %s: rows of %llu elements, not a multiple of %s's blocks of %u",
-				 cursor->gguf->path, cursor->what, (unsigned long long)tensor->dims[0],
-				 gguf_type_name(tensor->type), n_elements);
-	size = tensor->dims[0] / n_elements;
-	for (uint32_t i = 1; i < GGUF_MAX_DIMS; i++)
-		if (__builtin_mul_overflow(size, tensor->dims[i], &size))
-			goto err_huge;
-	if (__builtin_mul_overflow(size, n_bytes, &size))
-		goto err_huge;
-	tensor->size = size;
-	return true;
-
-err_huge:
-	return error_set(cursor->error, "%s: %s: more than 2^64 bytes", cursor->gguf->path, cursor->what);
+	if (tensor->dims[0] % type->n_elements != 0)
+		cursor_die(cursor, "rows of %" PRIu64 " elements, not a multiple of %s's blocks of %u", tensor->dims[0],
+			   type->name, type->n_elements);
+	for (uint32_t i = 1; i <= GGUF_MAX_DIMS; i++)
+		if (__builtin_mul_overflow(size, i < GGUF_MAX_DIMS ? tensor->dims[i] : type->n_bytes, &size))
+			cursor_die(cursor, "more than 2^64 bytes");
+	return size;
 }
 
-/* One entry of the table of tensors; data is its offset until tensors_place(). */
-static bool
-cursor_tensor(struct cursor *cursor, struct gguf_tensor *tensor, uint64_t *offset_p)
+/* One entry of the table of tensors; returns its offset in the data. */
+static uint64_t
+cursor_tensor(struct cursor *cursor, struct gguf_tensor *tensor)
 {
-	uint32_t type;
+	uint64_t offset;
 
-	if (!cursor_string(cursor, &tensor->name))
-		return false;
-	snprintf(cursor->what, sizeof(cursor->what), "tensor %.*s",
-		 (int)(tensor->name.size > 64 ? 64 : tensor->name.size), tensor->name.data);
-	if (!cursor_u32(cursor, &tensor->n_dims))
-		return false;
+	tensor->name = cursor_string(cursor);
+	cursor_name(cursor, "tensor", tensor->name);
+	tensor->n_dims = cursor_u32(cursor);
 	if (tensor->n_dims == 0 || tensor->n_dims > GGUF_MAX_DIMS)
-		return error_set(cursor->error, "%s: %s: %u dimensions, 1 to %d are possible", cursor->gguf->path,
-				 cursor->what, tensor->n_dims, GGUF_MAX_DIMS);
+		cursor_die(cursor, "%u dimensions, 1 to %d are possible", tensor->n_dims, GGUF_MAX_DIMS);
 	for (uint32_t i = 0; i < GGUF_MAX_DIMS; i++) {
-		tensor->dims[i] = 1;
-		if (i < tensor->n_dims && !cursor_u64(cursor, &tensor->dims[i]))
-			return false;
+		tensor->dims[i] = i < tensor->n_dims ? cursor_u64(cursor) : 1;
 		if (tensor->dims[i] == 0)
-			return error_set(cursor->error, "%s: %s: dimension %u is 0", cursor->gguf->path, cursor->what,
-					 i);
+			cursor_die(cursor, "dimension %u is 0", i);
 	}
-	if (!cursor_u32(cursor, &type) || !cursor_u64(cursor, offset_p))
-		return false;
-	if (type >= N_TENSOR_TYPES || tensor_types[type].n_elements == 0)
-		return error_set(cursor->error,
-				 "%s: %s: type %s (%u) is not supported; F32, F16, Q8_0, Q4_0 and Q4_1 are",
-				 cursor->gguf->path, cursor->what, gguf_type_name(type), type);
-	tensor->type = type;
-	return tensor_size(cursor, tensor);
+	tensor->type = cursor_u32(cursor);
+	offset = cursor_u64(cursor);
+	if (gguf_type(tensor->type)->n_elements == 0)
+		cursor_die(cursor, "type %s (%u) is not supported; F32, F16, Q8_0, Q4_0 and Q4_1 are",
+			   gguf_type(tensor->type)->name, tensor->type);
+	tensor->size = tensor_size(cursor, tensor);
+	return offset;
 }
 
 static int
@@ -276,155 +214,99 @@ compare_places(const void *a, const void *b)
 	return x->data < y->data ? -1 : x->data > y->data;
 }
 
-static bool
-tensors_apart(const struct gguf *gguf, struct error *error)
+static void
+check_overlaps(const struct gguf *gguf)
 {
-	const struct gguf_tensor **order = calloc(gguf->n_tensors + 1, sizeof(const struct gguf_tensor *));
-	bool ok = true;
+	const struct gguf_tensor **order = allocate(gguf->n_tensors, sizeof(const struct gguf_tensor *));
 
-	if (order == NULL)
-		return error_set(error, "%s: no memory for %llu tensors", gguf->path,
-				 (unsigned long long)gguf->n_tensors);
 	for (uint64_t i = 0; i < gguf->n_tensors; i++)
 		order[i] = &gguf->tensors[i];
 	qsort(order, gguf->n_tensors, sizeof(const struct gguf_tensor *), compare_places);
-	for (uint64_t i = 1; i < gguf->n_tensors && ok; i++)
+	for (uint64_t i = 1; i < gguf->n_tensors; i++)
 		if ((const uint8_t *)order[i - 1]->data + order[i - 1]->size > (const uint8_t *)order[i]->data)
-			ok = error_set(error, "%s: tensors %.*s and %.*s overlap", gguf->path,
-				       (int)order[i - 1]->name.size, order[i - 1]->name.data, (int)order[i]->name.size,
-				       order[i]->name.data);
+			die("%s: tensors %.*s and %.*s overlap", gguf->path, (int)order[i - 1]->name.size,
+			    order[i - 1]->name.data, (int)order[i]->name.size, order[i]->name.data);
 	free(order);
-	return ok;
 }
 
-static bool
+static void
 read_tensors(struct gguf *gguf, struct cursor *cursor)
 {
-	uint64_t *offsets, start, offset;
-	uint32_t alignment = DEFAULT_ALIGNMENT;
-	bool ok = true;
+	uint32_t alignment =
+		gguf_has(gguf, "general.alignment") ? gguf_u32(gguf, "general.alignment") : DEFAULT_ALIGNMENT;
+	uint64_t *offsets = allocate(gguf->n_tensors, sizeof(*offsets)), start, offset;
 
-	if (gguf_has(gguf, "general.alignment") && !gguf_u32(gguf, "general.alignment", &alignment, cursor->error))
-		return false;
 	if (alignment < 8 || (alignment & (alignment - 1)) != 0)
-		return error_set(cursor->error, "%s: general.alignment = %u is not a power of two from 8", gguf->path,
-				 alignment);
-	gguf->tensors = calloc(gguf->n_tensors + 1, sizeof(*gguf->tensors));
-	offsets = calloc(gguf->n_tensors + 1, sizeof(*offsets));
-	if (gguf->tensors == NULL || offsets == NULL)
-		ok = error_set(cursor->error, "%s: no memory for %llu tensors", gguf->path,
-			       (unsigned long long)gguf->n_tensors);
-	for (uint64_t i = 0; i < gguf->n_tensors && ok; i++)
-		ok = cursor_tensor(cursor, &gguf->tensors[i], &offsets[i]);
-
+		die("%s: general.alignment = %u is not a power of two from 8", gguf->path, alignment);
+	gguf->tensors = allocate(gguf->n_tensors, sizeof(*gguf->tensors));
+	for (uint64_t i = 0; i < gguf->n_tensors; i++)
+		offsets[i] = cursor_tensor(cursor, &gguf->tensors[i]);
 	start = (cursor->at + alignment - 1) & ~(uint64_t)(alignment - 1);
-	for (uint64_t i = 0; i < gguf->n_tensors && ok; i++) {
+	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
 		struct gguf_tensor *tensor = &gguf->tensors[i];
 
+		cursor_name(cursor, "tensor", tensor->name);
 		if (offsets[i] % alignment != 0)
-			ok = error_set(cursor->error, "%s: tensor %.*s: offset %llu is not aligned to %u", gguf->path,
-				       (int)tensor->name.size, tensor->name.data, (unsigned long long)offsets[i],
-				       alignment);
-		else if (__builtin_add_overflow(start, offsets[i], &offset) || offset > gguf->size ||
-			 tensor->size > gguf->size - offset)
-			ok = error_set(
-				cursor->error,
-				"%s: tensor %.*s: %llu bytes at offset %llu of the data, the file has %llu bytes",
-				gguf->path, (int)tensor->name.size, tensor->name.data, (unsigned long long)tensor->size,
-				(unsigned long long)offsets[i], (unsigned long long)gguf->size);
-		else
-			tensor->data = gguf->data + offset;
+			cursor_die(cursor, "offset %" PRIu64 " is not aligned to %u", offsets[i], alignment);
+		if (__builtin_add_overflow(start, offsets[i], &offset) || offset > gguf->size ||
+		    tensor->size > gguf->size - offset)
+			cursor_die(cursor,
+				   "%" PRIu64 " bytes at offset %" PRIu64 " of the data, the file has %" PRIu64
+				   " bytes",
+				   tensor->size, offsets[i], gguf->size);
+		tensor->data = gguf->data + offset;
 	}
 	free(offsets);
-	return ok && tensors_apart(gguf, cursor->error);
+	check_overlaps(gguf);
 }
 
 /* -------------------------------------------------------------------- file */
 
-static bool
-read_header(struct gguf *gguf, struct cursor *cursor)
+static void
+map_file(struct gguf *gguf)
 {
-	const uint8_t *magic;
-
-	if (!cursor_take(cursor, 4, &magic))
-		return false;
-	if (memcmp(magic, "GGUF", 4) != 0)
-		return error_set(cursor->error, "%s: not a GGUF file", gguf->path);
-	if (!cursor_u32(cursor, &gguf->version))
-		return false;
-	if (gguf->version != 2 && gguf->version != 3)
-		return error_set(cursor->error, "%s: GGUF version %u is not supported; 2 and 3 are", gguf->path,
-				 gguf->version);
-	if (!cursor_u64(cursor, &gguf->n_tensors) || !cursor_u64(cursor, &gguf->n_kvs))
-		return false;
-	if (gguf->n_kvs > cursor_left(cursor) / KV_MIN_BYTES ||
-	    gguf->n_tensors > cursor_left(cursor) / TENSOR_MIN_BYTES)
-		return error_set(cursor->error,
-				 "%s: header claims %llu metadata entries and %llu tensors, the file has %llu bytes",
-				 gguf->path, (unsigned long long)gguf->n_kvs, (unsigned long long)gguf->n_tensors,
-				 (unsigned long long)gguf->size);
-	return true;
-}
-
-static bool
-read_all(struct gguf *gguf, struct error *error)
-{
-	struct cursor cursor = { .gguf = gguf, .what = "header", .error = error };
-
-	if (!read_header(gguf, &cursor))
-		return false;
-	gguf->kvs = calloc(gguf->n_kvs + 1, sizeof(*gguf->kvs));
-	if (gguf->kvs == NULL)
-		return error_set(error, "%s: no memory for %llu metadata entries", gguf->path,
-				 (unsigned long long)gguf->n_kvs);
-	for (uint64_t i = 0; i < gguf->n_kvs; i++)
-		if (!cursor_kv(&cursor, &gguf->kvs[i]))
-			return false;
-	return read_tensors(gguf, &cursor);
-}
-
-static bool
-map_file(struct gguf *gguf, struct error *error)
-{
+	int fd = open(gguf->path, O_RDONLY | O_CLOEXEC);
 	struct stat st;
 	void *data;
-	int fd;
 
-	fd = open(gguf->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return error_set(error, "%s: %s", gguf->path, strerror(errno));
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
-		close(fd);
-		return error_set(error, "%s: not a GGUF file (empty, or no regular file)", gguf->path);
-	}
+		die("%s: %s", gguf->path, strerror(errno));
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+		die("%s: not a GGUF file (empty, or no regular file)", gguf->path);
 	data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (data == MAP_FAILED) {
-		error_set(error, "%s: mmap: %s", gguf->path, strerror(errno));
-		close(fd);
-		return false;
-	}
+	if (data == MAP_FAILED)
+		die("%s: mmap: %s", gguf->path, strerror(errno));
 	close(fd);
 	gguf->data = data;
 	gguf->size = (uint64_t)st.st_size;
-	return true;
 }
 
-bool
-gguf_open(const char *path, struct gguf **gguf_p, struct error *error)
+struct gguf *
+gguf_open(const char *path)
 {
-	struct gguf *gguf;
+	struct gguf *gguf = allocate(1, sizeof(*gguf));
+	struct cursor cursor = { .gguf = gguf, .what = "header" };
+	uint32_t version;
 
-	gguf = calloc(1, sizeof(*gguf));
-	if (gguf == NULL || (gguf->path = strdup(path)) == NULL) {
-		free(gguf);
-		return error_set(error, "%s: out of memory", path);
-	}
-	if (!map_file(gguf, error) || !read_all(gguf, error)) {
-		gguf_close(gguf);
-		return false;
-	}
-	*gguf_p = gguf;
-	return true;
+	gguf->path = path;
+	map_file(gguf);
+	if (memcmp(cursor_take(&cursor, 4), "GGUF", 4) != 0)
+		die("%s: not a GGUF file", path);
+	version = cursor_u32(&cursor);
+	if (version != 2 && version != 3)
+		die("%s: GGUF version %u is not supported; 2 and 3 are", path, version);
+	gguf->n_tensors = cursor_u64(&cursor);
+	gguf->n_kvs = cursor_u64(&cursor);
+	if (gguf->n_kvs > cursor_left(&cursor) / KV_MIN_BYTES ||
+	    gguf->n_tensors > cursor_left(&cursor) / TENSOR_MIN_BYTES)
+		die("%s: header claims %" PRIu64 " metadata entries and %" PRIu64 " tensors, the file has %" PRIu64
+		    " bytes",
+		    path, gguf->n_kvs, gguf->n_tensors, gguf->size);
+	gguf->kvs = allocate(gguf->n_kvs, sizeof(*gguf->kvs));
+	for (uint64_t i = 0; i < gguf->n_kvs; i++)
+		cursor_kv(&cursor, &gguf->kvs[i]);
+	read_tensors(gguf, &cursor);
+	return gguf;
 }
 
 void
@@ -432,23 +314,15 @@ gguf_close(struct gguf *gguf)
 {
 	if (gguf == NULL)
 		return;
-	if (gguf->data != NULL)
-		munmap((void *)gguf->data, gguf->size);
+	munmap((void *)gguf->data, gguf->size);
 	free(gguf->tensors);
 	free(gguf->kvs);
-	free(gguf->path);
 	free(gguf);
-}
-
-const char *
-gguf_path(const struct gguf *gguf)
-{
-	return gguf->path;
 }
 
 /* --------------------------------------------------------------- accessors */
 
-static const struct kv *
+static const struct gguf_kv *
 find_kv(const struct gguf *gguf, const char *key)
 {
 	for (uint64_t i = 0; i < gguf->n_kvs; i++)
@@ -463,74 +337,54 @@ gguf_has(const struct gguf *gguf, const char *key)
 	return find_kv(gguf, key) != NULL;
 }
 
-static const struct kv *
-require_kv(const struct gguf *gguf, const char *key, enum gguf_value_type type, struct error *error)
+static const struct gguf_kv *
+require_kv(const struct gguf *gguf, const char *key, enum gguf_value_type type)
 {
-	const struct kv *kv = find_kv(gguf, key);
+	const struct gguf_kv *kv = find_kv(gguf, key);
 
 	if (kv == NULL)
-		error_set(error, "%s: metadata %s is missing", gguf->path, key);
-	else if (kv->type != type)
-		error_set(error, "%s: metadata %s has type %u, %u is expected", gguf->path, key, kv->type, type);
-	return kv != NULL && kv->type == type ? kv : NULL;
+		die("%s: metadata %s is missing", gguf->path, key);
+	if (kv->type != type)
+		die("%s: metadata %s has type %u, %u is expected", gguf->path, key, kv->type, type);
+	return kv;
+}
+
+uint32_t
+gguf_u32(const struct gguf *gguf, const char *key)
+{
+	return (uint32_t)load_little(require_kv(gguf, key, GGUF_U32)->value.data, 4);
+}
+
+float
+gguf_f32(const struct gguf *gguf, const char *key)
+{
+	uint32_t bits = (uint32_t)load_little(require_kv(gguf, key, GGUF_F32)->value.data, 4);
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	return value;
 }
 
 bool
-gguf_u32(const struct gguf *gguf, const char *key, uint32_t *value_p, struct error *error)
+gguf_bool(const struct gguf *gguf, const char *key)
 {
-	const struct kv *kv = require_kv(gguf, key, GGUF_U32, error);
-
-	if (kv != NULL)
-		*value_p = (uint32_t)load_little(kv->value, 4);
-	return kv != NULL;
+	return require_kv(gguf, key, GGUF_BOOL)->value.data[0] != 0;
 }
 
-bool
-gguf_f32(const struct gguf *gguf, const char *key, float *value_p, struct error *error)
+struct gguf_string
+gguf_string(const struct gguf *gguf, const char *key)
 {
-	const struct kv *kv = require_kv(gguf, key, GGUF_F32, error);
-	uint32_t bits;
-
-	if (kv == NULL)
-		return false;
-	bits = (uint32_t)load_little(kv->value, 4);
-	memcpy(value_p, &bits, sizeof(bits));
-	return true;
+	return require_kv(gguf, key, GGUF_STRING)->value;
 }
 
-bool
-gguf_bool(const struct gguf *gguf, const char *key, bool *value_p, struct error *error)
+struct gguf_array
+gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type)
 {
-	const struct kv *kv = require_kv(gguf, key, GGUF_BOOL, error);
+	const struct gguf_kv *kv = require_kv(gguf, key, GGUF_ARRAY);
 
-	if (kv != NULL)
-		*value_p = kv->value[0] != 0;
-	return kv != NULL;
-}
-
-bool
-gguf_string(const struct gguf *gguf, const char *key, struct gguf_string *value_p, struct error *error)
-{
-	const struct kv *kv = require_kv(gguf, key, GGUF_STRING, error);
-
-	if (kv != NULL)
-		*value_p = (struct gguf_string){ .data = (const char *)kv->value, .size = kv->size };
-	return kv != NULL;
-}
-
-bool
-gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type, struct gguf_array *value_p,
-	   struct error *error)
-{
-	const struct kv *kv = require_kv(gguf, key, GGUF_ARRAY, error);
-
-	if (kv == NULL)
-		return false;
 	if (kv->array.type != type)
-		return error_set(error, "%s: metadata %s is an array of type %u, %u is expected", gguf->path, key,
-				 kv->array.type, type);
-	*value_p = kv->array;
-	return true;
+		die("%s: metadata %s is an array of type %u, %u is expected", gguf->path, key, kv->array.type, type);
+	return kv->array;
 }
 
 struct gguf_string
@@ -547,18 +401,6 @@ uint32_t
 gguf_array_u32(const struct gguf_array *array, uint64_t i)
 {
 	return (uint32_t)load_little(array->next + 4 * i, 4);
-}
-
-uint64_t
-gguf_n_tensors(const struct gguf *gguf)
-{
-	return gguf->n_tensors;
-}
-
-const struct gguf_tensor *
-gguf_tensor_at(const struct gguf *gguf, uint64_t i)
-{
-	return &gguf->tensors[i];
 }
 
 const struct gguf_tensor *

@@ -15,8 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "examples/llama/error.h"
-
 /** Numbers of the file format. */
 enum gguf_value_type {
 	GGUF_U8 = 0,
@@ -42,6 +40,9 @@ struct gguf_string {
 	size_t size;
 };
 
+/** A string's beginning in a sentence, for %.*s. */
+#define GGUF_SHOWN(string) (int)((string).size > 64 ? 64 : (string).size), (string).data
+
 /** The elements of an array; strings are taken one after the other by gguf_array_next(). */
 struct gguf_array {
 	enum gguf_value_type type;
@@ -60,31 +61,31 @@ struct gguf_tensor {
 	uint64_t size; /* bytes */
 };
 
-struct gguf;
+struct gguf {
+	const char *path; /* as given to gguf_open(), for sentences */
+	struct gguf_tensor *tensors;
+	uint64_t n_tensors;
+	struct gguf_kv *kvs;
+	uint64_t n_kvs;
+	const uint8_t *data; /* the mapping */
+	uint64_t size;
+};
 
-/**
- * gguf_open - map a file and check it
- *
- * @param[out] gguf_p  written on success only; returned with gguf_close()
- */
-bool gguf_open(const char *path, struct gguf **gguf_p, struct error *error);
+/** gguf_open - map a file and check it; the path is borrowed */
+struct gguf *gguf_open(const char *path);
 
 /** gguf_close - takes NULL */
 void gguf_close(struct gguf *gguf);
 
-/** gguf_path - as given to gguf_open(), for sentences */
-const char *gguf_path(const struct gguf *gguf);
-
 /** gguf_has - there is metadata of that key */
 bool gguf_has(const struct gguf *gguf, const char *key);
 
-/** Metadata by key; false and a sentence when the key is absent or of another type. */
-bool gguf_u32(const struct gguf *gguf, const char *key, uint32_t *value_p, struct error *error);
-bool gguf_f32(const struct gguf *gguf, const char *key, float *value_p, struct error *error);
-bool gguf_bool(const struct gguf *gguf, const char *key, bool *value_p, struct error *error);
-bool gguf_string(const struct gguf *gguf, const char *key, struct gguf_string *value_p, struct error *error);
-bool gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type, struct gguf_array *value_p,
-		struct error *error);
+/** Metadata by key; a key that is absent or of another type is an error. */
+uint32_t gguf_u32(const struct gguf *gguf, const char *key);
+float gguf_f32(const struct gguf *gguf, const char *key);
+bool gguf_bool(const struct gguf *gguf, const char *key);
+struct gguf_string gguf_string(const struct gguf *gguf, const char *key);
+struct gguf_array gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type);
 
 /** gguf_array_next - take one string from an array of strings that still has one */
 struct gguf_string gguf_array_next(struct gguf_array *array);
@@ -92,19 +93,18 @@ struct gguf_string gguf_array_next(struct gguf_array *array);
 /** gguf_array_u32 - element i of an array of GGUF_U32 or GGUF_I32 */
 uint32_t gguf_array_u32(const struct gguf_array *array, uint64_t i);
 
-uint64_t gguf_n_tensors(const struct gguf *gguf);
-const struct gguf_tensor *gguf_tensor_at(const struct gguf *gguf, uint64_t i);
-
 /** gguf_tensor - by name; NULL when absent */
 const struct gguf_tensor *gguf_tensor(const struct gguf *gguf, const char *name);
 
 /** gguf_string_is - compare with a C string */
 bool gguf_string_is(struct gguf_string string, const char *text);
 
-/** gguf_type_name - "Q4_1" and so on, also of types that are refused; "type N" numbers are "unknown" */
-const char *gguf_type_name(uint32_t type);
+struct gguf_type_info {
+	const char *name;             /* "Q4_1" and so on, "unknown" for other numbers */
+	uint32_t n_elements, n_bytes; /* of one block; 0: not supported */
+};
 
-/** gguf_type_block - elements and bytes of one block of a supported type */
-void gguf_type_block(enum gguf_type type, uint32_t *n_elements_p, uint32_t *n_bytes_p);
+/** gguf_type - of any number */
+const struct gguf_type_info *gguf_type(uint32_t type);
 
 #endif

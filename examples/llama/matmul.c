@@ -11,18 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/support.h"
+
 #define MAX_PRODUCTS 3u
 /* Weight rows in one part of a job: small enough to share out, large enough to be worth it. */
 #define PART_ROWS 32u
 
 struct job {
-	const struct matmul_ops *ops;
-	const struct matmul_scratch *scratch;
-	const struct matmul *products;
+	const struct matmul *matmul;
+	const struct product *products;
 	uint32_t first_part[MAX_PRODUCTS + 1];
-	uint32_t n_products;
 	const float *x;
-	size_t x_stride;
 	uint32_t n_batch;
 };
 
@@ -64,70 +63,52 @@ matmul_ops_best(void)
 	return ops != NULL ? ops : &matmul_ops_generic;
 }
 
-bool
-matmul_scratch_create(struct matmul_scratch *scratch, uint32_t n_threads, uint32_t max_columns, struct error *error)
+void
+matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct team *team, uint32_t max_columns)
 {
 	size_t row_bytes = ((size_t)max_columns * sizeof(float) + 63) & ~(size_t)63;
+	size_t size = team_n_threads(team) * MATMUL_ROWS * row_bytes;
 
-	scratch->stride = row_bytes / sizeof(float);
-	scratch->rows = aligned_alloc(64, n_threads * MATMUL_ROWS * row_bytes);
-	if (scratch->rows == NULL)
-		return error_set(error, "no memory for %u rows of %u weights", n_threads * MATMUL_ROWS, max_columns);
-	memset(scratch->rows, 0, n_threads * MATMUL_ROWS * row_bytes);
-	return true;
+	*matmul = (struct matmul){ ops, team, aligned_alloc(64, size), row_bytes / sizeof(float) };
+	if (matmul->rows == NULL)
+		die("no memory for %zu bytes of weights", size);
+	memset(matmul->rows, 0, size);
 }
 
 void
-matmul_scratch_destroy(struct matmul_scratch *scratch)
+matmul_destroy(struct matmul *matmul)
 {
-	free(scratch->rows);
-	scratch->rows = NULL;
+	free(matmul->rows);
 }
 
 void
 matmul_expand_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to)
 {
-	const uint8_t *from = matrix->data + row * matrix->row_bytes;
-
-	switch (matrix->type) {
-	case GGUF_TYPE_F32:
-		memcpy(to, from, matrix->row_bytes);
-		break;
-	case GGUF_TYPE_F16:
-		ops->expand_f16(from, to, matrix->n_columns);
-		break;
-	case GGUF_TYPE_Q8_0:
-		ops->expand_q8_0(from, to, matrix->n_columns);
-		break;
-	case GGUF_TYPE_Q4_0:
-		ops->expand_q4_0(from, to, matrix->n_columns);
-		break;
-	case GGUF_TYPE_Q4_1:
-		ops->expand_q4_1(from, to, matrix->n_columns);
-		break;
-	}
+	ops->expand[matrix->type](matrix->data + row * matrix->row_bytes, to, matrix->n_columns);
 }
 
 /* A tile of up to MATMUL_ROWS weight rows from `row`, for the whole batch. */
 static void
-run_tile(const struct job *job, const struct matmul *product, uint32_t row, float *rows)
+run_tile(const struct job *job, const struct product *product, uint32_t row, float *rows)
 {
 	const struct matrix *weights = product->weights;
+	const struct matmul *matmul = job->matmul;
 	uint32_t n_rows = weights->n_rows - row < MATMUL_ROWS ? weights->n_rows - row : MATMUL_ROWS;
+	bool whole = n_rows == MATMUL_ROWS;
 	float partial[MATMUL_BATCH * MATMUL_ROWS];
 
 	for (uint32_t r = 0; r < n_rows; r++)
-		matmul_expand_row(job->ops, weights, row + r, rows + r * job->scratch->stride);
+		matmul_expand_row(matmul->ops, weights, row + r, rows + r * matmul->stride);
 	for (uint32_t b = 0; b < job->n_batch; b += MATMUL_BATCH) {
 		uint32_t n_batch = job->n_batch - b < MATMUL_BATCH ? job->n_batch - b : MATMUL_BATCH;
-		float *out = product->out + b * product->out_stride + row;
-		bool whole = n_rows == MATMUL_ROWS;
+		float *out = product->out + (size_t)b * weights->n_rows + row;
 
 		/* The last tile may be short: the kernel still computes whole tiles, on stale rows. */
-		job->ops->dot(rows, job->scratch->stride, job->x + b * job->x_stride, job->x_stride, n_batch,
-			      weights->n_columns, whole ? out : partial, whole ? product->out_stride : MATMUL_ROWS);
+		matmul->ops->dot(rows, matmul->stride, job->x + (size_t)b * weights->n_columns, weights->n_columns,
+				 n_batch, weights->n_columns, whole ? out : partial,
+				 whole ? weights->n_rows : MATMUL_ROWS);
 		for (uint32_t i = 0; i < n_batch && !whole; i++)
-			memcpy(out + i * product->out_stride, partial + i * MATMUL_ROWS, n_rows * sizeof(float));
+			memcpy(out + (size_t)i * weights->n_rows, partial + i * MATMUL_ROWS, n_rows * sizeof(float));
 	}
 }
 
@@ -135,8 +116,8 @@ static void
 run_part(void *argument, uint32_t part, uint32_t thread)
 {
 	const struct job *job = argument;
-	float *rows = job->scratch->rows + thread * MATMUL_ROWS * job->scratch->stride;
-	const struct matmul *product;
+	float *rows = job->matmul->rows + thread * MATMUL_ROWS * job->matmul->stride;
+	const struct product *product;
 	uint32_t i = 0, row, end;
 
 	while (part >= job->first_part[i + 1])
@@ -149,21 +130,15 @@ run_part(void *argument, uint32_t part, uint32_t thread)
 }
 
 void
-matmul_run(const struct matmul_ops *ops, struct team *team, struct matmul_scratch *scratch,
-	   const struct matmul *products, uint32_t n_products, const float *x, size_t x_stride, uint32_t n_batch)
+matmul_run(const struct matmul *matmul, const struct product *products, uint32_t n_products, const float *x,
+	   uint32_t n_batch)
 {
-	struct job job = { .ops = ops,
-			   .scratch = scratch,
-			   .products = products,
-			   .n_products = n_products,
-			   .x = x,
-			   .x_stride = x_stride,
-			   .n_batch = n_batch };
+	struct job job = { .matmul = matmul, .products = products, .x = x, .n_batch = n_batch };
 
 	assert(n_products <= MAX_PRODUCTS);
 	for (uint32_t i = 0; i < n_products; i++) {
-		assert(products[i].weights->n_columns <= scratch->stride);
+		assert(products[i].weights->n_columns <= matmul->stride);
 		job.first_part[i + 1] = job.first_part[i] + (products[i].weights->n_rows + PART_ROWS - 1) / PART_ROWS;
 	}
-	team_run(team, job.first_part[n_products], run_part, &job);
+	team_run(matmul->team, job.first_part[n_products], run_part, &job);
 }

@@ -35,12 +35,8 @@ struct matrix {
 
 /** The code of one instruction set. */
 struct matmul_ops {
-	const char *name;
-	/** Expand n_columns weights, a multiple of the type's block. */
-	void (*expand_f16)(const uint8_t *from, float *to, uint32_t n_columns);
-	void (*expand_q8_0)(const uint8_t *from, float *to, uint32_t n_columns);
-	void (*expand_q4_0)(const uint8_t *from, float *to, uint32_t n_columns);
-	void (*expand_q4_1)(const uint8_t *from, float *to, uint32_t n_columns);
+	/** By gguf_type: expand n_columns weights, a multiple of the type's block. */
+	void (*expand[GGUF_TYPE_Q8_0 + 1])(const uint8_t *from, float *to, uint32_t n_columns);
 	/** out[b * out_stride + r] = x[b] . w[r] for MATMUL_ROWS weight rows and n_batch <= MATMUL_BATCH. */
 	void (*dot)(const float *w, size_t w_stride, const float *x, size_t x_stride, uint32_t n_batch,
 		    uint32_t n_columns, float *out, size_t out_stride);
@@ -60,28 +56,29 @@ const struct matmul_ops *matmul_ops_find(const char *name);
 void matmul_expand_row(const struct matmul_ops *ops, const struct matrix *matrix, uint32_t row, float *to);
 
 /** One product; several with the same x are run as one job. */
-struct matmul {
+struct product {
 	const struct matrix *weights;
-	float *out; /* [n_batch][out_stride] */
-	size_t out_stride;
+	float *out; /* [n_batch][weights->n_rows] */
 };
 
-/** Scratch memory for a team's products. */
-struct matmul_scratch {
-	float *rows; /* [n_threads][MATMUL_ROWS][stride] */
+/** What computes products: code, threads, and scratch memory of each thread. */
+struct matmul {
+	const struct matmul_ops *ops;
+	struct team *team; /* borrowed */
+	float *rows;       /* [n_threads][MATMUL_ROWS][stride] */
 	size_t stride;
 };
 
-bool matmul_scratch_create(struct matmul_scratch *scratch, uint32_t n_threads, uint32_t max_columns,
-			   struct error *error);
-void matmul_scratch_destroy(struct matmul_scratch *scratch);
+/** matmul_create - for weights of up to max_columns columns */
+void matmul_create(struct matmul *matmul, const struct matmul_ops *ops, struct team *team, uint32_t max_columns);
+void matmul_destroy(struct matmul *matmul);
 
 /**
  * matmul_run - out = x weights^T, for up to 3 products that share x
  *
- * @param[in] x  [n_batch][x_stride]; all weights have the same n_columns
+ * @param[in] x  [n_batch][n_columns], as many columns as all the weights have
  */
-void matmul_run(const struct matmul_ops *ops, struct team *team, struct matmul_scratch *scratch,
-		const struct matmul *products, uint32_t n_products, const float *x, size_t x_stride, uint32_t n_batch);
+void matmul_run(const struct matmul *matmul, const struct product *products, uint32_t n_products, const float *x,
+		uint32_t n_batch);
 
 #endif

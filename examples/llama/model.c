@@ -3,6 +3,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "examples/llama/support.h"
 
 /* Bytes touched between two reports of progress. */
 #define PROGRESS_BYTES (1u << 20)
@@ -10,59 +13,43 @@
 /* No dimension of a model comes near; products of two then fit 64 bits. */
 #define MAX_DIMENSION (1u << 24)
 
-/* What is being loaded; n_used counts tensors that were asked for. */
+/* What is being loaded. */
 struct loader {
 	const struct gguf *gguf;
-	uint64_t n_used;
-	struct error *error;
+	bool *used; /* [n_tensors] */
 };
 
-static bool
-find(struct loader *loader, const char *name, uint32_t n_columns, uint32_t n_rows, const struct gguf_tensor **tensor_p)
+static struct matrix
+find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_t n_rows)
 {
 	const struct gguf_tensor *tensor = gguf_tensor(loader->gguf, name);
 
 	if (tensor == NULL)
-		return error_set(loader->error, "%s: tensor %s is missing", gguf_path(loader->gguf), name);
+		die("%s: tensor %s is missing", loader->gguf->path, name);
 	if (tensor->dims[0] != n_columns || tensor->dims[1] != n_rows || tensor->n_dims > 2)
-		return error_set(loader->error, "%s: tensor %s is %llu x %llu in %u dimensions, %u x %u is expected",
-				 gguf_path(loader->gguf), name, (unsigned long long)tensor->dims[0],
-				 (unsigned long long)tensor->dims[1], tensor->n_dims, n_columns, n_rows);
-	loader->n_used++;
-	*tensor_p = tensor;
-	return true;
+		die("%s: tensor %s is %llu x %llu in %u dimensions, %u x %u is expected", loader->gguf->path, name,
+		    (unsigned long long)tensor->dims[0], (unsigned long long)tensor->dims[1], tensor->n_dims, n_columns,
+		    n_rows);
+	loader->used[tensor - loader->gguf->tensors] = true;
+	return (struct matrix){ .data = tensor->data,
+				.type = tensor->type,
+				.n_rows = n_rows,
+				.n_columns = n_columns,
+				.row_bytes = tensor->size / n_rows };
 }
 
-static bool
-find_matrix(struct loader *loader, const char *name, uint32_t n_columns, uint32_t n_rows, struct matrix *matrix)
+static const float *
+find_vector(struct loader *loader, const char *name, uint32_t n)
 {
-	const struct gguf_tensor *tensor;
+	struct matrix vector = find_matrix(loader, name, n, 1);
 
-	if (!find(loader, name, n_columns, n_rows, &tensor))
-		return false;
-	*matrix = (struct matrix){ .data = tensor->data,
-				   .type = tensor->type,
-				   .n_rows = n_rows,
-				   .n_columns = n_columns,
-				   .row_bytes = tensor->size / n_rows };
-	return true;
+	if (vector.type != GGUF_TYPE_F32)
+		die("%s: tensor %s has type %s, F32 is expected", loader->gguf->path, name,
+		    gguf_type(vector.type)->name);
+	return (const float *)vector.data;
 }
 
-static bool
-find_vector(struct loader *loader, const char *name, uint32_t n, const float **vector_p)
-{
-	const struct gguf_tensor *tensor;
-
-	if (!find(loader, name, n, 1, &tensor))
-		return false;
-	if (tensor->type != GGUF_TYPE_F32)
-		return error_set(loader->error, "%s: tensor %s has type %s, F32 is expected", gguf_path(loader->gguf),
-				 name, gguf_type_name(tensor->type));
-	*vector_p = tensor->data;
-	return true;
-}
-
-static bool
+static void
 load_layer(struct loader *loader, const struct model *model, uint32_t number, struct model_layer *layer)
 {
 	uint32_t n_q = model->n_heads * model->head_dim, n_kv = model->n_kv_heads * model->head_dim;
@@ -83,81 +70,52 @@ load_layer(struct loader *loader, const struct model *model, uint32_t number, st
 
 	for (size_t i = 0; i < sizeof(matrices) / sizeof(matrices[0]); i++) {
 		snprintf(name, sizeof(name), "blk.%u.%s.weight", number, matrices[i].part);
-		if (!find_matrix(loader, name, matrices[i].n_columns, matrices[i].n_rows, matrices[i].matrix))
-			return false;
+		*matrices[i].matrix = find_matrix(loader, name, matrices[i].n_columns, matrices[i].n_rows);
 	}
 	snprintf(name, sizeof(name), "blk.%u.attn_norm.weight", number);
-	if (!find_vector(loader, name, model->n_embedding, &layer->attention_norm))
-		return false;
+	layer->attention_norm = find_vector(loader, name, model->n_embedding);
 	snprintf(name, sizeof(name), "blk.%u.ffn_norm.weight", number);
-	return find_vector(loader, name, model->n_embedding, &layer->ffn_norm);
+	layer->ffn_norm = find_vector(loader, name, model->n_embedding);
 }
 
-/* A tensor that nothing asked for would be left out of the sums, silently. */
-static bool
-refuse_others(struct loader *loader, const struct model *model)
+static void
+load_tensors(const struct gguf *gguf, struct model *model)
 {
-	static const char *const parts[] = { "attn_q", "attn_k",   "attn_v",    "attn_output", "ffn_gate",
-					     "ffn_up", "ffn_down", "attn_norm", "ffn_norm" };
-	uint64_t n = gguf_n_tensors(loader->gguf);
+	struct loader loader = { gguf, allocate(gguf->n_tensors, sizeof(bool)) };
 
-	for (uint64_t i = 0; i < n && loader->n_used != n; i++) {
-		struct gguf_string name = gguf_tensor_at(loader->gguf, i)->name;
-		char text[64], part[32] = "";
-		unsigned int layer;
-		bool known = gguf_string_is(name, "token_embd.weight") || gguf_string_is(name, "output_norm.weight") ||
-			     gguf_string_is(name, "output.weight");
-
-		snprintf(text, sizeof(text), "%.*s", (int)(name.size > 60 ? 60 : name.size), name.data);
-		if (sscanf(text, "blk.%9u.%31[a-z_].weight", &layer, part) == 2 && layer < model->n_layers)
-			for (size_t p = 0; p < sizeof(parts) / sizeof(parts[0]); p++) {
-				snprintf(text, sizeof(text), "blk.%u.%s.weight", layer, parts[p]);
-				known = known || gguf_string_is(name, text);
-			}
-		if (!known)
-			return error_set(loader->error, "%s: tensor %.*s is no part of a plain Llama model",
-					 gguf_path(loader->gguf), (int)(name.size > 64 ? 64 : name.size), name.data);
-	}
-	return true;
-}
-
-static bool
-load_tensors(struct loader *loader, struct model *model)
-{
-	if (!find_matrix(loader, "token_embd.weight", model->n_embedding, model->n_vocabulary, &model->embedding) ||
-	    !find_vector(loader, "output_norm.weight", model->n_embedding, &model->output_norm))
-		return false;
+	model->embedding = find_matrix(&loader, "token_embd.weight", model->n_embedding, model->n_vocabulary);
+	model->output_norm = find_vector(&loader, "output_norm.weight", model->n_embedding);
 	model->output = model->embedding;
-	if (gguf_tensor(loader->gguf, "output.weight") != NULL &&
-	    !find_matrix(loader, "output.weight", model->n_embedding, model->n_vocabulary, &model->output))
-		return false;
+	if (gguf_tensor(gguf, "output.weight") != NULL)
+		model->output = find_matrix(&loader, "output.weight", model->n_embedding, model->n_vocabulary);
 	for (uint32_t i = 0; i < model->n_layers; i++)
-		if (!load_layer(loader, model, i, &model->layers[i]))
-			return false;
-	return refuse_others(loader, model);
+		load_layer(&loader, model, i, &model->layers[i]);
+	/* A tensor that no line above names would be left out of the sums, silently. */
+	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
+		struct gguf_string name = gguf->tensors[i].name;
+
+		if (!loader.used[i])
+			die("%s: tensor %.*s is no part of a plain Llama model", gguf->path, GGUF_SHOWN(name));
+	}
+	free(loader.used);
 }
 
-static bool
-check_kind(const struct gguf *gguf, struct error *error)
+static void
+check_kind(const struct gguf *gguf)
 {
-	struct gguf_string text;
+	struct gguf_string text = gguf_string(gguf, "general.architecture");
 
-	if (!gguf_string(gguf, "general.architecture", &text, error))
-		return false;
 	if (!gguf_string_is(text, "llama"))
-		return error_set(error, "%s: architecture \"%.*s\" is not supported; llama is", gguf_path(gguf),
-				 (int)(text.size > 64 ? 64 : text.size), text.data);
+		die("%s: architecture \"%.*s\" is not supported; llama is", gguf->path, GGUF_SHOWN(text));
 	if (!gguf_has(gguf, "llama.rope.scaling.type"))
-		return true;
-	if (!gguf_string(gguf, "llama.rope.scaling.type", &text, error))
-		return false;
-	return gguf_string_is(text, "none") ||
-	       error_set(error, "%s: rotary scaling \"%.*s\" is not supported", gguf_path(gguf),
-			 (int)(text.size > 64 ? 64 : text.size), text.data);
+		return;
+	text = gguf_string(gguf, "llama.rope.scaling.type");
+	if (!gguf_string_is(text, "none"))
+		die("%s: rotary scaling \"%.*s\" is not supported", gguf->path, GGUF_SHOWN(text));
 }
 
-static bool
-read_numbers(const struct gguf *gguf, struct model *model, struct error *error)
+static void
+read_numbers(const struct gguf *gguf, struct model *model)
 {
 	const struct {
 		const char *key;
@@ -170,102 +128,79 @@ read_numbers(const struct gguf *gguf, struct model *model, struct error *error)
 		{ "llama.attention.head_count_kv", &model->n_kv_heads },
 		{ "llama.context_length", &model->n_context },
 	};
-	struct gguf_array tokens;
+	struct gguf_array tokens = gguf_array(gguf, "tokenizer.ggml.tokens", GGUF_STRING);
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		if (!gguf_u32(gguf, numbers[i].key, numbers[i].value, error))
-			return false;
+		*numbers[i].value = gguf_u32(gguf, numbers[i].key);
 		if (*numbers[i].value == 0 || *numbers[i].value > MAX_DIMENSION)
-			return error_set(error, "%s: %s = %u, 1 to %u are possible", gguf_path(gguf), numbers[i].key,
-					 *numbers[i].value, MAX_DIMENSION);
+			die("%s: %s = %u, 1 to %u are possible", gguf->path, numbers[i].key, *numbers[i].value,
+			    MAX_DIMENSION);
 	}
-	if (!gguf_f32(gguf, "llama.attention.layer_norm_rms_epsilon", &model->norm_epsilon, error) ||
-	    !gguf_array(gguf, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, error))
-		return false;
 	if (tokens.n_items == 0 || tokens.n_items > MAX_DIMENSION)
-		return error_set(error, "%s: vocabulary of %llu tokens, 1 to %u are possible", gguf_path(gguf),
-				 (unsigned long long)tokens.n_items, MAX_DIMENSION);
+		die("%s: vocabulary of %llu tokens, 1 to %u are possible", gguf->path,
+		    (unsigned long long)tokens.n_items, MAX_DIMENSION);
 	model->n_vocabulary = (uint32_t)tokens.n_items;
-	model->rope_base = 10000;
-	return !gguf_has(gguf, "llama.rope.freq_base") ||
-	       gguf_f32(gguf, "llama.rope.freq_base", &model->rope_base, error);
-}
-
-static bool
-check_heads(const struct gguf *gguf, struct model *model, struct error *error)
-{
-	uint32_t rope_dim;
-
-	model->head_dim = model->n_embedding / model->n_heads;
-	if (gguf_has(gguf, "llama.attention.key_length") &&
-	    !gguf_u32(gguf, "llama.attention.key_length", &model->head_dim, error))
-		return false;
-	rope_dim = model->head_dim;
-	if (gguf_has(gguf, "llama.rope.dimension_count") &&
-	    !gguf_u32(gguf, "llama.rope.dimension_count", &rope_dim, error))
-		return false;
-	if (model->n_heads % model->n_kv_heads != 0)
-		return error_set(error, "%s: %u query heads do not share %u KV heads evenly", gguf_path(gguf),
-				 model->n_heads, model->n_kv_heads);
-	if (model->head_dim == 0 || model->head_dim % 2 != 0 || model->head_dim > 1024 || rope_dim != model->head_dim ||
-	    model->n_heads > MAX_DIMENSION / model->head_dim)
-		return error_set(error, "%s: %u heads of %u with %u rotary dimensions are not supported",
-				 gguf_path(gguf), model->n_heads, model->head_dim, rope_dim);
-	/* Each layer has tensors, so the file bounds what is allocated. */
-	if (model->n_layers > gguf_n_tensors(gguf))
-		return error_set(error, "%s: %u layers, but %llu tensors", gguf_path(gguf), model->n_layers,
-				 (unsigned long long)gguf_n_tensors(gguf));
-	return true;
+	model->norm_epsilon = gguf_f32(gguf, "llama.attention.layer_norm_rms_epsilon");
+	model->rope_base = gguf_has(gguf, "llama.rope.freq_base") ? gguf_f32(gguf, "llama.rope.freq_base") : 10000;
 }
 
 static void
-touch_tensors(const struct gguf *gguf, model_progress_fn progress, void *argument)
+read_heads(const struct gguf *gguf, struct model *model)
 {
+	uint32_t rope_dim;
+
+	model->head_dim = gguf_has(gguf, "llama.attention.key_length") ? gguf_u32(gguf, "llama.attention.key_length")
+								       : model->n_embedding / model->n_heads;
+	rope_dim = gguf_has(gguf, "llama.rope.dimension_count") ? gguf_u32(gguf, "llama.rope.dimension_count")
+								: model->head_dim;
+	if (model->n_heads % model->n_kv_heads != 0)
+		die("%s: %u query heads do not share %u KV heads evenly", gguf->path, model->n_heads,
+		    model->n_kv_heads);
+	if (model->head_dim == 0 || model->head_dim % 2 != 0 || model->head_dim > 1024 || rope_dim != model->head_dim ||
+	    model->n_heads > MAX_DIMENSION / model->head_dim)
+		die("%s: %u heads of %u with %u rotary dimensions are not supported", gguf->path, model->n_heads,
+		    model->head_dim, rope_dim);
+	/* Each layer has tensors, so the file bounds what is allocated. */
+	if (model->n_layers > gguf->n_tensors)
+		die("%s: %u layers, but %llu tensors", gguf->path, model->n_layers,
+		    (unsigned long long)gguf->n_tensors);
+}
+
+static void
+touch_tensors(const struct gguf *gguf, bool progress)
+{
+	const char *slash = strrchr(gguf->path, '/');
 	uint64_t all = 0, done = 0, reported = 0;
 	volatile uint8_t sink;
 
-	for (uint64_t i = 0; i < gguf_n_tensors(gguf); i++)
-		all += gguf_tensor_at(gguf, i)->size;
-	for (uint64_t i = 0; i < gguf_n_tensors(gguf); i++) {
-		const struct gguf_tensor *tensor = gguf_tensor_at(gguf, i);
-
-		for (uint64_t at = 0; at < tensor->size; at += PAGE_BYTES) {
-			sink = ((const uint8_t *)tensor->data)[at];
-			if (progress != NULL && done + at >= reported + PROGRESS_BYTES)
-				progress(argument, reported = done + at, all);
+	for (uint64_t i = 0; i < gguf->n_tensors; i++)
+		all += gguf->tensors[i].size;
+	for (uint64_t i = 0; i < gguf->n_tensors; i++)
+		for (uint64_t at = 0, size = gguf->tensors[i].size; at < size; at += PAGE_BYTES) {
+			sink = ((const uint8_t *)gguf->tensors[i].data)[at];
+			done += size - at < PAGE_BYTES ? size - at : PAGE_BYTES;
+			if (!progress || (done < reported + PROGRESS_BYTES && done < all))
+				continue;
+			fprintf(stderr, "\rloading %s (%llu MB) %3u %%%s", slash != NULL ? slash + 1 : gguf->path,
+				(unsigned long long)(all / 1000000), (unsigned int)(100 * done / all),
+				done == all ? "\n" : "");
+			reported = done;
 		}
-		done += tensor->size;
-	}
 	(void)sink;
-	if (progress != NULL)
-		progress(argument, all, all);
 }
 
-bool
-model_create(const struct gguf *gguf, model_progress_fn progress, void *argument, struct model **model_p,
-	     struct error *error)
+struct model *
+model_create(const struct gguf *gguf, bool progress)
 {
-	struct model *model = calloc(1, sizeof(*model));
-	struct loader loader = { .gguf = gguf, .error = error };
+	struct model *model = allocate(1, sizeof(*model));
 
-	if (model == NULL)
-		return error_set(error, "%s: no memory for the model", gguf_path(gguf));
-	if (!check_kind(gguf, error) || !read_numbers(gguf, model, error) || !check_heads(gguf, model, error))
-		goto err_free;
-	model->layers = calloc(model->n_layers, sizeof(*model->layers));
-	if (model->layers == NULL) {
-		error_set(error, "%s: no memory for %u layers", gguf_path(gguf), model->n_layers);
-		goto err_free;
-	}
-	if (!load_tensors(&loader, model))
-		goto err_free;
-	touch_tensors(gguf, progress, argument);
-	*model_p = model;
-	return true;
-
-err_free:
-	model_destroy(model);
-	return false;
+	check_kind(gguf);
+	read_numbers(gguf, model);
+	read_heads(gguf, model);
+	model->layers = allocate(model->n_layers, sizeof(*model->layers));
+	load_tensors(gguf, model);
+	touch_tensors(gguf, progress);
+	return model;
 }
 
 void

@@ -33,12 +33,12 @@ struct model {
 	struct model_layer *layers;
 };
 
-/** Called while weights are brought into memory. */
-typedef void (*model_progress_fn)(void *argument, uint64_t done_bytes, uint64_t all_bytes);
-
-/** model_create - find and check the tensors; read them once, so that nothing waits for the disk later */
-bool model_create(const struct gguf *gguf, model_progress_fn progress, void *argument, struct model **model_p,
-		  struct error *error);
+/**
+ * model_create - find and check the tensors; read them once, so that nothing waits for the disk later
+ *
+ * @param[in] progress  show on stderr how far it is
+ */
+struct model *model_create(const struct gguf *gguf, bool progress);
 
 /** model_destroy - takes NULL */
 void model_destroy(struct model *model);

@@ -9,55 +9,38 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_EMBEDDED_PAGES 1024u
-#define DEFAULT_ROUNDS 3u
+#include "examples/llama/support.h"
 
-enum {
-	OPTION_MODEL = 256,
-	OPTION_RUNTIME_DIR,
-	OPTION_POOL,
-	OPTION_EMBEDDED,
-	OPTION_DTYPE,
-	OPTION_PROMPT,
-	OPTION_PROMPTS,
-	OPTION_CHAT,
-	OPTION_WORKERS,
-	OPTION_MAX_TOKENS,
-	OPTION_MAX_RUNNING,
-	OPTION_THREADS,
-	OPTION_BACKEND,
-	OPTION_VERIFY,
-	OPTION_COMPARE,
-	OPTION_REPORT,
-	OPTION_KILL,
-	OPTION_PRINT_GEOMETRY,
-	OPTION_HELP,
-	OPTION_VERSION
-};
+enum kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_PROMPT, KIND_PROMPTS, KIND_HELP, KIND_VERSION };
 
-static const struct option long_options[] = {
-	{ "model", required_argument, NULL, OPTION_MODEL },
-	{ "runtime-dir", required_argument, NULL, OPTION_RUNTIME_DIR },
-	{ "pool", required_argument, NULL, OPTION_POOL },
-	{ "embedded", optional_argument, NULL, OPTION_EMBEDDED },
-	{ "dtype", required_argument, NULL, OPTION_DTYPE },
-	{ "backend", required_argument, NULL, OPTION_BACKEND },
-	{ "prompt", required_argument, NULL, OPTION_PROMPT },
-	{ "prompts", required_argument, NULL, OPTION_PROMPTS },
-	{ "chat", no_argument, NULL, OPTION_CHAT },
-	{ "workers", required_argument, NULL, OPTION_WORKERS },
-	{ "max-tokens", required_argument, NULL, OPTION_MAX_TOKENS },
-	{ "max-running", required_argument, NULL, OPTION_MAX_RUNNING },
-	{ "threads", required_argument, NULL, OPTION_THREADS },
-	{ "verify", no_argument, NULL, OPTION_VERIFY },
-	{ "compare", optional_argument, NULL, OPTION_COMPARE },
-	{ "report", required_argument, NULL, OPTION_REPORT },
-	{ "kill", required_argument, NULL, OPTION_KILL },
-	{ "print-geometry", no_argument, NULL, OPTION_PRINT_GEOMETRY },
-	{ "help", no_argument, NULL, OPTION_HELP },
-	{ "version", no_argument, NULL, OPTION_VERSION },
-	{ 0 },
+static const struct known {
+	const char *name;
+	enum kind kind;
+	size_t at;                   /* where in the options its value goes */
+	uint32_t min, max, fallback; /* of numbers */
+} known[] = {
+	{ "model", KIND_TEXT, offsetof(struct options, model), 0, 0, 0 },
+	{ "runtime-dir", KIND_TEXT, offsetof(struct options, runtime_dir), 0, 0, 0 },
+	{ "pool", KIND_TEXT, offsetof(struct options, pool), 0, 0, 0 },
+	{ "embedded", KIND_OPTIONAL, offsetof(struct options, embedded_pages), 1, 1u << 24, 1024 },
+	{ "dtype", KIND_TEXT, offsetof(struct options, dtype_name), 0, 0, 0 },
+	{ "backend", KIND_TEXT, offsetof(struct options, backend), 0, 0, 0 },
+	{ "prompt", KIND_PROMPT, 0, 0, 0, 0 },
+	{ "prompts", KIND_PROMPTS, 0, 0, 0, 0 },
+	{ "chat", KIND_FLAG, offsetof(struct options, chat), 0, 0, 0 },
+	{ "workers", KIND_NUMBER, offsetof(struct options, n_workers), 1, 256, 0 },
+	{ "max-tokens", KIND_NUMBER, offsetof(struct options, max_tokens), 1, 1u << 24, 0 },
+	{ "max-running", KIND_NUMBER, offsetof(struct options, max_running), 1, 64, 0 },
+	{ "threads", KIND_NUMBER, offsetof(struct options, n_threads), 1, 256, 0 },
+	{ "verify", KIND_FLAG, offsetof(struct options, verify), 0, 0, 0 },
+	{ "compare", KIND_OPTIONAL, offsetof(struct options, compare), 1, OPTIONS_MAX_ROUNDS, 3 },
+	{ "report", KIND_TEXT, offsetof(struct options, report), 0, 0, 0 },
+	{ "kill", KIND_NUMBER, offsetof(struct options, victim), 0, 255, 0 },
+	{ "print-geometry", KIND_FLAG, offsetof(struct options, print_geometry), 0, 0, 0 },
+	{ "help", KIND_HELP, 0, 0, 0, 0 },
+	{ "version", KIND_VERSION, 0, 0, 0, 0 },
 };
+#define N_KNOWN (sizeof(known) / sizeof(known[0]))
 
 static const char help[] =
 	"usage: paged-llama [options]\n"
@@ -85,18 +68,19 @@ static const char help[] =
 	"\n"
 	"Exit status: 0 done, 1 failed, 2 wrong options, 3 answers differ (--verify).\n";
 
-static bool
-parse_number(const char *name, const char *text, uint32_t min, uint32_t max, uint32_t *value_p, struct error *error)
+static uint32_t
+parse_number(const struct known *option, const char *text)
 {
 	char *end;
 	unsigned long value;
 
+	if (text == NULL)
+		return option->fallback;
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value < min || value > max)
-		return error_set(error, "--%s %s: a number from %u to %u is expected", name, text, min, max);
-	*value_p = (uint32_t)value;
-	return true;
+	if (errno != 0 || *text < '0' || *text > '9' || *end != '\0' || value < option->min || value > option->max)
+		die("--%s %s: a number from %u to %u is expected", option->name, text, option->min, option->max);
+	return (uint32_t)value;
 }
 
 static enum paged_dtype
@@ -111,161 +95,136 @@ parse_dtype(const char *text)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(text, names[i].name) == 0)
 			return names[i].dtype;
-	return PAGED_DTYPE_NONE;
+	die("--dtype %s: f32, f16, bf16, e4m3, e5m2 or i8 is expected", text);
 }
 
-static bool
-add_prompt(struct options *options, const char *text, struct error *error)
+static void
+add_prompt(struct options *options, const char *text)
 {
-	char **prompts = realloc(options->prompts, (options->n_prompts + 1) * sizeof(*prompts));
+	char *prompt = strdup(text);
 
-	if (prompts != NULL) {
-		options->prompts = prompts;
-		prompts[options->n_prompts] = strdup(text);
-	}
-	if (prompts == NULL || prompts[options->n_prompts] == NULL)
-		return error_set(error, "no memory for %zu prompts", options->n_prompts + 1);
-	options->n_prompts++;
-	return true;
+	if (prompt == NULL)
+		die("no memory for %zu prompts", options->n_prompts + 1);
+	options->prompts = reallocate(options->prompts, options->n_prompts + 1, sizeof(*options->prompts));
+	options->prompts[options->n_prompts++] = prompt;
 }
 
-static bool
-read_prompts(struct options *options, const char *path, struct error *error)
+static void
+read_prompts(struct options *options, const char *path)
 {
 	FILE *file = fopen(path, "r");
 	char *line = NULL;
 	size_t size = 0, before = options->n_prompts;
 	ssize_t n;
-	bool ok = true;
 
 	if (file == NULL)
-		return error_set(error, "--prompts %s: %s", path, strerror(errno));
-	while (ok && (n = getline(&line, &size, file)) >= 0) {
+		die("--prompts %s: %s", path, strerror(errno));
+	while ((n = getline(&line, &size, file)) >= 0) {
 		if (n > 0 && line[n - 1] == '\n')
 			line[--n] = '\0';
 		if (memchr(line, '\0', (size_t)n) != NULL)
-			ok = error_set(error, "--prompts %s: prompt %zu has a zero byte", path,
-				       options->n_prompts - before + 1);
-		else if (n > 0)
-			ok = add_prompt(options, line, error);
+			die("--prompts %s: prompt %zu has a zero byte", path, options->n_prompts - before + 1);
+		if (n > 0)
+			add_prompt(options, line);
 	}
-	if (ok && ferror(file))
-		ok = error_set(error, "--prompts %s: %s", path, strerror(errno));
-	if (ok && options->n_prompts == before)
-		ok = error_set(error, "--prompts %s: no prompt in it", path);
+	if (ferror(file))
+		die("--prompts %s: %s", path, strerror(errno));
+	if (options->n_prompts == before)
+		die("--prompts %s: no prompt in it", path);
 	free(line);
 	fclose(file);
-	return ok;
 }
 
-static bool
-take(struct options *options, int option, const char *value, struct error *error)
+static void
+take(struct options *options, const struct known *option, const char *value)
 {
-	switch (option) {
-	case OPTION_MODEL:
-		options->model = value;
-		return true;
-	case OPTION_RUNTIME_DIR:
-		options->runtime_dir = value;
-		return true;
-	case OPTION_POOL:
-		options->pool = value;
-		return true;
-	case OPTION_EMBEDDED:
-		options->embedded_pages = DEFAULT_EMBEDDED_PAGES;
-		return value == NULL || parse_number("embedded", value, 1, 1u << 24, &options->embedded_pages, error);
-	case OPTION_DTYPE:
-		options->dtype = parse_dtype(value);
-		return options->dtype != PAGED_DTYPE_NONE ||
-		       error_set(error, "--dtype %s: f32, f16, bf16, e4m3, e5m2 or i8 is expected", value);
-	case OPTION_BACKEND:
-		options->backend = value;
-		return strcmp(value, "host") == 0 || strcmp(value, "cuda") == 0 ||
-		       error_set(error, "--backend %s: host or cuda is expected", value);
-	case OPTION_PROMPT:
-		return add_prompt(options, value, error);
-	case OPTION_PROMPTS:
-		return read_prompts(options, value, error);
-	case OPTION_CHAT:
-		options->chat = true;
-		return true;
-	case OPTION_WORKERS:
-		return parse_number("workers", value, 1, 256, &options->n_workers, error);
-	case OPTION_MAX_TOKENS:
-		return parse_number("max-tokens", value, 1, 1u << 24, &options->max_tokens, error);
-	case OPTION_MAX_RUNNING:
-		return parse_number("max-running", value, 1, 64, &options->max_running, error);
-	case OPTION_THREADS:
-		return parse_number("threads", value, 1, 256, &options->n_threads, error);
-	case OPTION_VERIFY:
-		options->verify = true;
-		return true;
-	case OPTION_COMPARE:
-		options->compare = DEFAULT_ROUNDS;
-		return value == NULL || parse_number("compare", value, 1, OPTIONS_MAX_ROUNDS, &options->compare, error);
-	case OPTION_REPORT:
-		options->report = value;
-		return true;
-	case OPTION_KILL:
-		options->kill = true;
-		return parse_number("kill", value, 0, 255, &options->victim, error);
-	case OPTION_PRINT_GEOMETRY:
-		options->print_geometry = true;
-		return true;
+	void *to = (char *)options + option->at;
+
+	switch (option->kind) {
+	case KIND_FLAG:
+		*(bool *)to = true;
+		break;
+	case KIND_TEXT:
+		*(const char **)to = value;
+		break;
+	case KIND_NUMBER:
+	case KIND_OPTIONAL:
+		*(uint32_t *)to = parse_number(option, value);
+		break;
+	case KIND_PROMPT:
+		add_prompt(options, value);
+		break;
+	case KIND_PROMPTS:
+		read_prompts(options, value);
+		break;
+	case KIND_HELP:
+	case KIND_VERSION:
+		fputs(option->kind == KIND_HELP ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
+		exit(EXIT_ANSWERED);
 	}
-	return error_set(error, "see paged-llama --help");
 }
 
 /* What does not go together. */
-static bool
-check(const struct options *options, struct error *error)
+static void
+check(struct options *options)
 {
+	if (options->dtype_name != NULL)
+		options->dtype = parse_dtype(options->dtype_name);
+	if (options->backend != NULL && strcmp(options->backend, "host") != 0 && strcmp(options->backend, "cuda") != 0)
+		die("--backend %s: host or cuda is expected", options->backend);
 	if (options->model == NULL)
-		return error_set(error,
-				 "no model: give --model FILE or set PAGED_MODEL (tools/fetch-model prints one)");
+		die("no model: give --model FILE or set PAGED_MODEL (tools/fetch-model prints one)");
 	if (options->print_geometry)
-		return true;
+		return;
 	if (options->chat && (options->n_prompts > 0 || options->n_workers > 0 || options->verify || options->report))
-		return error_set(error, "--chat stands alone: no prompts, --workers, --verify or --report");
+		die("--chat stands alone: no prompts, --workers, --verify or --report");
 	if (!options->chat && options->n_prompts == 0)
-		return error_set(error, "nothing to answer: give --prompt, --prompts or --chat");
+		die("nothing to answer: give --prompt, --prompts or --chat");
 	if (options->compare > 0 && (options->chat || options->n_workers > 0))
-		return error_set(error, "--compare times one process alone: no --chat or --workers");
+		die("--compare times one process alone: no --chat or --workers");
 	if (options->n_workers > options->n_prompts)
-		return error_set(error, "%zu prompts for %u workers: each needs one", options->n_prompts,
-				 options->n_workers);
-	if (options->kill && options->victim >= options->n_workers)
-		return error_set(error, "--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
-	if (options->dtype != PAGED_DTYPE_NONE && options->embedded_pages == 0)
-		return error_set(error, "--dtype is of --embedded; a daemon's pool says its own");
-	if (options->backend != NULL && options->embedded_pages == 0)
-		return error_set(error, "--backend is of --embedded; a daemon's pool says its own");
+		die("%zu prompts for %u workers: each needs one", options->n_prompts, options->n_workers);
+	if (options->victim != OPTIONS_NO_VICTIM && options->victim >= options->n_workers)
+		die("--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
+	if (options->embedded_pages == 0 && (options->dtype_name != NULL || options->backend != NULL))
+		die("--%s is of --embedded; a daemon's pool says its own",
+		    options->dtype_name != NULL ? "dtype" : "backend");
 	if (options->n_workers > 1 && options->embedded_pages > 0)
-		return error_set(error, "--embedded is for one process; several workers share a daemon's pool");
-	return true;
+		die("--embedded is for one process; several workers share a daemon's pool");
 }
 
-enum options_outcome
-options_parse(int argc, char **argv, struct options *options, struct error *error)
+void
+options_parse(int argc, char **argv, struct options *options)
 {
+	struct option long_options[N_KNOWN + 1] = { 0 };
 	int option;
 
-	*options = (struct options){
-		.model = getenv("PAGED_MODEL"), .pool = "llama", .n_threads = 1, .max_tokens = 256, .max_running = 8
-	};
+	for (size_t i = 0; i < N_KNOWN; i++) {
+		bool alone = known[i].kind == KIND_FLAG || known[i].kind == KIND_HELP || known[i].kind == KIND_VERSION;
+
+		long_options[i].name = known[i].name;
+		long_options[i].val = (int)i;
+		long_options[i].has_arg = alone                            ? no_argument
+					  : known[i].kind == KIND_OPTIONAL ? optional_argument
+									   : required_argument;
+	}
+	*options = (struct options){ .model = getenv("PAGED_MODEL"),
+				     .pool = "llama",
+				     .dtype = PAGED_F16,
+				     .n_threads = 1,
+				     .max_tokens = 256,
+				     .max_running = 8,
+				     .victim = OPTIONS_NO_VICTIM };
+	die_status = EXIT_WRONG_OPTIONS;
 	while ((option = getopt_long(argc, argv, "", long_options, NULL)) >= 0) {
-		if (option == OPTION_HELP || option == OPTION_VERSION) {
-			fputs(option == OPTION_HELP ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
-			return OPTIONS_SHOWN;
-		}
-		if (!take(options, option, optarg, error))
-			return OPTIONS_WRONG;
+		if (option == '?')
+			die("see paged-llama --help");
+		take(options, &known[option], optarg);
 	}
-	if (optind < argc) {
-		error_set(error, "%s: not an option; see paged-llama --help", argv[optind]);
-		return OPTIONS_WRONG;
-	}
-	return check(options, error) ? OPTIONS_RUN : OPTIONS_WRONG;
+	if (optind < argc)
+		die("%s: not an option; see paged-llama --help", argv[optind]);
+	check(options);
+	die_status = EXIT_FAILED;
 }
 
 void

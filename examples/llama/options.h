@@ -10,15 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "examples/llama/error.h"
-
 #define OPTIONS_MAX_ROUNDS 99u
+#define OPTIONS_NO_VICTIM UINT32_MAX
 
 struct options {
 	const char *model;
 	const char *runtime_dir; /* NULL: the library's default */
 	const char *pool;
-	enum paged_dtype dtype;  /* of an embedded pool's elements; PAGED_DTYPE_NONE: f16 */
+	const char *dtype_name;
+	enum paged_dtype dtype;  /* of an embedded pool's elements */
 	const char *backend;     /* of an embedded pool, or one that is printed; NULL: the host */
 	uint32_t embedded_pages; /* 0: a daemon has the pool */
 	uint32_t n_workers;      /* 0: this process answers */
@@ -28,17 +28,13 @@ struct options {
 	bool chat, verify, print_geometry;
 	uint32_t compare;   /* rounds beside a private cache; 0: none */
 	const char *report; /* NULL: none */
-	bool kill;          /* a worker is killed in mid-answer ... */
-	uint32_t victim;    /* ... this one */
+	uint32_t victim;    /* the worker that is killed in mid-answer */
 	char **prompts;
 	size_t n_prompts;
 };
 
-/** Beyond success, what main() does next. */
-enum options_outcome { OPTIONS_RUN, OPTIONS_SHOWN, OPTIONS_WRONG };
-
-/** options_parse - read argv; help and version are printed here */
-enum options_outcome options_parse(int argc, char **argv, struct options *options, struct error *error);
+/** options_parse - read argv; help, version and errors are printed here and end the process */
+void options_parse(int argc, char **argv, struct options *options);
 
 void options_free(struct options *options);
 

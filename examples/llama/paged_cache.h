@@ -33,8 +33,7 @@ struct paged_attachment {
 };
 
 /** paged_cache_create - attach and open the pool; one of another shape than the model's is refused */
-bool paged_cache_create(const struct model *model, const struct paged_attachment *attachment,
-			struct attention **attention_p, struct error *error);
+struct attention *paged_cache_create(const struct model *model, const struct paged_attachment *attachment);
 
 /** paged_cache_destroy - leave the session; takes NULL */
 void paged_cache_destroy(struct attention *attention);

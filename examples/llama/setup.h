@@ -5,7 +5,6 @@
 #ifndef LLAMA_SETUP_H
 #define LLAMA_SETUP_H
 
-#include "examples/llama/chat.h"
 #include "examples/llama/forward.h"
 #include "examples/llama/model.h"
 #include "examples/llama/options.h"
@@ -18,7 +17,7 @@
 struct setup {
 	struct gguf *gguf;
 	struct tokenizer *tokenizer;
-	struct chat chat;
+	char *system; /* of the chat template, or NULL */
 	struct model *model;
 	struct forward *forward;
 	struct attention *attention;
@@ -29,15 +28,15 @@ struct setup {
  *
  * @param[in] progress  show on stderr how far it is, when that is a terminal
  */
-bool setup_load(struct setup *setup, const struct options *options, bool progress, struct error *error);
+void setup_load(struct setup *setup, const struct options *options, bool progress);
 
 /** setup_attach - buffers, and the pool; name is shown by pagedctl */
-bool setup_attach(struct setup *setup, const struct options *options, const char *name, struct error *error);
+void setup_attach(struct setup *setup, const struct options *options, const char *name);
 
 /** setup_destroy - in whichever state it is, zeroed at least */
 void setup_destroy(struct setup *setup);
 
 /** setup_encode - a user's turn as tokens, appended */
-bool setup_encode(struct setup *setup, const char *user, bool first, struct token_list *tokens, struct error *error);
+void setup_encode(struct setup *setup, const char *user, bool first, struct token_list *tokens);
 
 #endif

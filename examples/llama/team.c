@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/llama/support.h"
+
 struct member {
 	struct team *team;
 	pthread_t thread;
@@ -14,14 +16,10 @@ struct member {
 
 struct team {
 	uint32_t n_threads;
-	struct member *members; /* [n_threads]; 0 is the caller */
-	pthread_mutex_t mutex;
-	pthread_cond_t start, finish;
-	uint64_t round;     /* jobs begun */
-	uint32_t n_working; /* started threads that are not through with this round */
-	bool end;
+	struct member *members;          /* [n_threads]; 0 is the caller */
+	pthread_barrier_t start, finish; /* of a job; all threads meet there */
 
-	team_fn run;
+	team_fn run; /* NULL: the threads end */
 	void *job;
 	uint32_t n_parts;
 	atomic_uint next_part;
@@ -41,52 +39,31 @@ member_main(void *argument)
 {
 	struct member *member = argument;
 	struct team *team = member->team;
-	uint64_t seen = 0;
 
-	pthread_mutex_lock(&team->mutex);
-	for (;;) {
-		while (team->round == seen && !team->end)
-			pthread_cond_wait(&team->start, &team->mutex);
-		if (team->end)
-			break;
-		seen = team->round;
-		pthread_mutex_unlock(&team->mutex);
+	while (pthread_barrier_wait(&team->start), team->run != NULL) {
 		take_parts(team, member->index);
-		pthread_mutex_lock(&team->mutex);
-		if (--team->n_working == 0)
-			pthread_cond_signal(&team->finish);
+		pthread_barrier_wait(&team->finish);
 	}
-	pthread_mutex_unlock(&team->mutex);
 	return NULL;
 }
 
-bool
-team_create(uint32_t n_threads, struct team **team_p, struct error *error)
+struct team *
+team_create(uint32_t n_threads)
 {
-	struct team *team = calloc(1, sizeof(*team));
+	struct team *team = allocate(1, sizeof(*team));
 	int code;
 
-	if (team != NULL)
-		team->members = calloc(n_threads, sizeof(*team->members));
-	if (team == NULL || team->members == NULL) {
-		free(team);
-		return error_set(error, "no memory for %u threads", n_threads);
-	}
-	pthread_mutex_init(&team->mutex, NULL);
-	pthread_cond_init(&team->start, NULL);
-	pthread_cond_init(&team->finish, NULL);
-	team->n_threads = 1;
+	team->members = allocate(n_threads, sizeof(*team->members));
+	team->n_threads = n_threads;
+	pthread_barrier_init(&team->start, NULL, n_threads);
+	pthread_barrier_init(&team->finish, NULL, n_threads);
 	for (uint32_t i = 1; i < n_threads; i++) {
 		team->members[i] = (struct member){ .team = team, .index = i };
 		code = pthread_create(&team->members[i].thread, NULL, member_main, &team->members[i]);
-		if (code != 0) {
-			team_destroy(team);
-			return error_set(error, "thread %u of %u: %s", i, n_threads, strerror(code));
-		}
-		team->n_threads++;
+		if (code != 0)
+			die("thread %u of %u: %s", i, n_threads, strerror(code));
 	}
-	*team_p = team;
-	return true;
+	return team;
 }
 
 void
@@ -94,15 +71,12 @@ team_destroy(struct team *team)
 {
 	if (team == NULL)
 		return;
-	pthread_mutex_lock(&team->mutex);
-	team->end = true;
-	pthread_cond_broadcast(&team->start);
-	pthread_mutex_unlock(&team->mutex);
+	team->run = NULL;
+	pthread_barrier_wait(&team->start);
 	for (uint32_t i = 1; i < team->n_threads; i++)
 		pthread_join(team->members[i].thread, NULL);
-	pthread_cond_destroy(&team->finish);
-	pthread_cond_destroy(&team->start);
-	pthread_mutex_destroy(&team->mutex);
+	pthread_barrier_destroy(&team->finish);
+	pthread_barrier_destroy(&team->start);
 	free(team->members);
 	free(team);
 }
@@ -116,25 +90,16 @@ team_n_threads(const struct team *team)
 void
 team_run(struct team *team, uint32_t n_parts, team_fn run, void *job)
 {
-	if (team->n_threads == 1) {
+	if (team->n_threads == 1 || n_parts <= 1) {
 		for (uint32_t part = 0; part < n_parts; part++)
 			run(job, part, 0);
 		return;
 	}
-	pthread_mutex_lock(&team->mutex);
 	team->run = run;
 	team->job = job;
 	team->n_parts = n_parts;
 	atomic_store(&team->next_part, 0);
-	team->n_working = team->n_threads - 1;
-	team->round++;
-	pthread_cond_broadcast(&team->start);
-	pthread_mutex_unlock(&team->mutex);
-
+	pthread_barrier_wait(&team->start);
 	take_parts(team, 0);
-
-	pthread_mutex_lock(&team->mutex);
-	while (team->n_working > 0)
-		pthread_cond_wait(&team->finish, &team->mutex);
-	pthread_mutex_unlock(&team->mutex);
+	pthread_barrier_wait(&team->finish);
 }

@@ -8,10 +8,7 @@
 #ifndef LLAMA_TEAM_H
 #define LLAMA_TEAM_H
 
-#include <stdbool.h>
 #include <stdint.h>
-
-#include "examples/llama/error.h"
 
 struct team;
 
@@ -19,7 +16,7 @@ struct team;
 typedef void (*team_fn)(void *job, uint32_t part, uint32_t thread);
 
 /** team_create - start n_threads - 1 threads */
-bool team_create(uint32_t n_threads, struct team **team_p, struct error *error);
+struct team *team_create(uint32_t n_threads);
 
 /** team_destroy - end the threads; takes NULL */
 void team_destroy(struct team *team);

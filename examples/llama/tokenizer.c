@@ -4,48 +4,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "examples/llama/bpe.h"
-#include "examples/llama/pretokenizer.h"
-#include "examples/llama/vocabulary.h"
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "examples/llama/support.h"
+#include "examples/llama/text_table.h"
 
 /* Values of tokenizer.ggml.token_type that are written out in the text. */
 #define KIND_CONTROL 3u
 #define KIND_USER_DEFINED 4u
+
+/*
+ * White space is spelt out: \s of PCRE2 also takes U+180E, which Unicode's
+ * White_Space, and so the reference, does not.
+ */
+#define SPACE "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+
+/*
+ * The pieces that byte pairs never cross, by the rule `smollm`: every digit
+ * (any Unicode number) alone, and what lies between digits by GPT-2's rule,
+ * for which a digit is the end of the text.
+ */
+static const char piece_rule[] = "\\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+"
+				 "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+";
 
 struct special {
 	struct gguf_string text;
 	uint32_t id;
 };
 
-struct tokenizer {
-	const char *path;
-	struct vocabulary vocabulary;
-	struct pretokenizer *pretokenizer;
-	struct special *specials; /* the longest first */
-	uint32_t n_specials;
-	bool special_starts[256]; /* a special token begins with this byte */
-	bool *silent;             /* [n_tokens] decoded as nothing */
-	uint32_t byte_ids[256];   /* token of each byte, or VOCABULARY_NONE */
-	uint16_t bytes[512];      /* byte of each character that stands for one; 256: none */
-	uint32_t end;
-	struct bpe bpe;
+/* Two neighbours in a piece: the lowest rank merges first. */
+struct pair {
+	uint32_t rank;   /* TEXT_TABLE_NONE: they do not merge */
+	uint32_t merged; /* the token that they become */
 };
 
-bool
-token_list_add(struct token_list *list, uint32_t id, struct error *error)
-{
-	size_t n_allocated = list->n_allocated > 0 ? 2 * list->n_allocated : 64;
-	uint32_t *ids;
+struct tokenizer {
+	const struct gguf *gguf;
+	struct text_table tokens, merges; /* a merge is written "left right" */
+	pcre2_code *rule;
+	pcre2_match_data *match;
+	struct special *specials; /* the longest first */
+	uint32_t n_specials;
+	bool *silent;           /* [tokens.n] decoded as nothing */
+	uint32_t byte_ids[256]; /* token of each byte, or TEXT_TABLE_NONE */
+	uint16_t bytes[512];    /* byte of each character that stands for one; 256: none */
+	uint32_t end;
+	char *joined; /* room for the text of a merge */
+	struct pair *pairs;
+	size_t n_pairs; /* allocated */
+};
 
-	if (list->n == list->n_allocated) {
-		ids = realloc(list->ids, n_allocated * sizeof(*ids));
-		if (ids == NULL)
-			return error_set(error, "no memory for %zu tokens", n_allocated);
-		list->ids = ids;
-		list->n_allocated = n_allocated;
+void
+token_list_add(struct token_list *list, const uint32_t *ids, size_t n)
+{
+	if (list->n + n > list->n_allocated) {
+		list->n_allocated = 2 * (list->n + n);
+		list->ids = reallocate(list->ids, list->n_allocated, sizeof(*list->ids));
 	}
-	list->ids[list->n++] = id;
-	return true;
+	memcpy(list->ids + list->n, ids, n * sizeof(*ids));
+	list->n += n;
 }
 
 /* ---------------------------------------------------------------- creation */
@@ -73,7 +91,7 @@ spell_bytes(struct tokenizer *tokenizer)
 			size = 2;
 		}
 		tokenizer->bytes[point] = byte;
-		tokenizer->byte_ids[byte] = vocabulary_find(&tokenizer->vocabulary, text, size);
+		tokenizer->byte_ids[byte] = text_table_find(&tokenizer->tokens, text, size);
 	}
 }
 
@@ -85,86 +103,117 @@ compare_specials(const void *a, const void *b)
 	return x->text.size < y->text.size ? 1 : x->text.size > y->text.size ? -1 : (x->id > y->id) - (x->id < y->id);
 }
 
-static bool
-read_specials(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
+static void
+read_specials(struct tokenizer *tokenizer)
 {
-	uint32_t n_tokens = tokenizer->vocabulary.n_tokens;
-	struct gguf_array kinds;
+	struct gguf_array kinds = gguf_array(tokenizer->gguf, "tokenizer.ggml.token_type", GGUF_I32);
+	uint32_t n_tokens = tokenizer->tokens.n;
 
-	if (!gguf_array(gguf, "tokenizer.ggml.token_type", GGUF_I32, &kinds, error))
-		return false;
 	if (kinds.n_items != n_tokens)
-		return error_set(error, "%s: %llu token types for %u tokens", gguf_path(gguf),
-				 (unsigned long long)kinds.n_items, n_tokens);
-	tokenizer->specials = calloc(n_tokens, sizeof(*tokenizer->specials));
-	tokenizer->silent = calloc(n_tokens, sizeof(*tokenizer->silent));
-	if (tokenizer->specials == NULL || tokenizer->silent == NULL)
-		return error_set(error, "%s: no memory for %u tokens", gguf_path(gguf), n_tokens);
+		die("%s: %llu token types for %u tokens", tokenizer->gguf->path, (unsigned long long)kinds.n_items,
+		    n_tokens);
+	tokenizer->specials = allocate(n_tokens, sizeof(*tokenizer->specials));
+	tokenizer->silent = allocate(n_tokens, sizeof(*tokenizer->silent));
 	for (uint32_t id = 0; id < n_tokens; id++) {
 		uint32_t kind = gguf_array_u32(&kinds, id);
-		struct gguf_string text = tokenizer->vocabulary.texts[id];
+		struct gguf_string text = tokenizer->tokens.texts[id];
 
 		tokenizer->silent[id] = kind == KIND_CONTROL;
-		if ((kind != KIND_CONTROL && kind != KIND_USER_DEFINED) || text.size == 0)
-			continue;
-		tokenizer->specials[tokenizer->n_specials++] = (struct special){ text, id };
-		tokenizer->special_starts[(uint8_t)text.data[0]] = true;
+		if ((kind == KIND_CONTROL || kind == KIND_USER_DEFINED) && text.size > 0)
+			tokenizer->specials[tokenizer->n_specials++] = (struct special){ text, id };
 	}
 	qsort(tokenizer->specials, tokenizer->n_specials, sizeof(*tokenizer->specials), compare_specials);
-	return true;
+}
+
+static void
+compile_rule(struct tokenizer *tokenizer)
+{
+	PCRE2_UCHAR message[128];
+	PCRE2_SIZE offset;
+	int number;
+
+	tokenizer->rule = pcre2_compile((PCRE2_SPTR)piece_rule, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED,
+					&number, &offset, NULL);
+	tokenizer->match = pcre2_match_data_create(1, NULL);
+	if (tokenizer->rule == NULL || tokenizer->match == NULL) {
+		pcre2_get_error_message(number, message, sizeof(message));
+		die("pre-tokenizer rule: %s", (const char *)message);
+	}
+	/* Without JIT the rule runs slower, no more. */
+	pcre2_jit_compile(tokenizer->rule, PCRE2_JIT_COMPLETE);
 }
 
 /* Only what this program knows how to do. */
-static bool
-check_kind(const struct gguf *gguf, struct error *error)
+static void
+check_kind(const struct gguf *gguf)
 {
-	struct gguf_string model, rule;
-	bool flag = false;
+	struct gguf_string model = gguf_string(gguf, "tokenizer.ggml.model");
+	struct gguf_string rule = gguf_string(gguf, "tokenizer.ggml.pre");
 
-	if (!gguf_string(gguf, "tokenizer.ggml.model", &model, error) ||
-	    !gguf_string(gguf, "tokenizer.ggml.pre", &rule, error))
-		return false;
 	if (!gguf_string_is(model, "gpt2"))
-		return error_set(error, "%s: tokenizer model \"%.*s\" is not supported; gpt2 (byte-level BPE) is",
-				 gguf_path(gguf), (int)(model.size > 64 ? 64 : model.size), model.data);
+		die("%s: tokenizer model \"%.*s\" is not supported; gpt2 (byte-level BPE) is", gguf->path,
+		    GGUF_SHOWN(model));
 	if (!gguf_string_is(rule, "smollm"))
-		return error_set(error, "%s: pre-tokenizer \"%.*s\" is not supported; smollm is", gguf_path(gguf),
-				 (int)(rule.size > 64 ? 64 : rule.size), rule.data);
-	if (gguf_has(gguf, "tokenizer.ggml.add_space_prefix") &&
-	    !gguf_bool(gguf, "tokenizer.ggml.add_space_prefix", &flag, error))
-		return false;
-	if (flag)
-		return error_set(error, "%s: tokenizer.ggml.add_space_prefix = true is not supported", gguf_path(gguf));
-	return true;
+		die("%s: pre-tokenizer \"%.*s\" is not supported; smollm is", gguf->path, GGUF_SHOWN(rule));
+	if (gguf_has(gguf, "tokenizer.ggml.add_space_prefix") && gguf_bool(gguf, "tokenizer.ggml.add_space_prefix"))
+		die("%s: tokenizer.ggml.add_space_prefix = true is not supported", gguf->path);
 }
 
-static bool
-fill(struct tokenizer *tokenizer, const struct gguf *gguf, struct error *error)
+/* What two neighbours become, and when. */
+static struct pair
+find_pair(const struct tokenizer *tokenizer, uint32_t left, uint32_t right)
 {
-	if (!check_kind(gguf, error) || !vocabulary_create(&tokenizer->vocabulary, gguf, error) ||
-	    !read_specials(tokenizer, gguf, error) || !pretokenizer_create(&tokenizer->pretokenizer, error) ||
-	    !gguf_u32(gguf, "tokenizer.ggml.eos_token_id", &tokenizer->end, error))
-		return false;
-	if (tokenizer->end >= tokenizer->vocabulary.n_tokens)
-		return error_set(error, "%s: tokenizer.ggml.eos_token_id = %u, the vocabulary has %u tokens",
-				 gguf_path(gguf), tokenizer->end, tokenizer->vocabulary.n_tokens);
-	spell_bytes(tokenizer);
-	return true;
+	struct gguf_string a = tokenizer->tokens.texts[left], b = tokenizer->tokens.texts[right];
+	struct pair pair;
+
+	memcpy(tokenizer->joined, a.data, a.size);
+	tokenizer->joined[a.size] = ' ';
+	memcpy(tokenizer->joined + a.size + 1, b.data, b.size);
+	pair.rank = text_table_find(&tokenizer->merges, tokenizer->joined, a.size + 1 + b.size);
+	memcpy(tokenizer->joined + a.size, b.data, b.size);
+	pair.merged = text_table_find(&tokenizer->tokens, tokenizer->joined, a.size + b.size);
+	return pair;
 }
 
-bool
-tokenizer_create(const struct gguf *gguf, struct tokenizer **tokenizer_p, struct error *error)
+/* Neither side of a merge has a space: that of a text is spelt otherwise. */
+static void
+check_merges(const struct tokenizer *tokenizer)
 {
-	struct tokenizer *tokenizer = calloc(1, sizeof(*tokenizer));
+	for (uint32_t rank = 0; rank < tokenizer->merges.n; rank++) {
+		struct gguf_string text = tokenizer->merges.texts[rank];
+		const char *space = memchr(text.data, ' ', text.size);
+		size_t left_size = space != NULL ? (size_t)(space - text.data) : text.size;
+		uint32_t left = text_table_find(&tokenizer->tokens, text.data, left_size);
+		uint32_t right = space != NULL
+					 ? text_table_find(&tokenizer->tokens, space + 1, text.size - left_size - 1)
+					 : TEXT_TABLE_NONE;
 
-	if (tokenizer == NULL)
-		return error_set(error, "%s: no memory for the tokenizer", gguf_path(gguf));
-	if (!fill(tokenizer, gguf, error)) {
-		tokenizer_destroy(tokenizer);
-		return false;
+		if (left == TEXT_TABLE_NONE || right == TEXT_TABLE_NONE ||
+		    find_pair(tokenizer, left, right).merged == TEXT_TABLE_NONE)
+			die("%s: merge %u, \"%.*s\", is not two tokens that make a third", tokenizer->gguf->path, rank,
+			    GGUF_SHOWN(text));
 	}
-	*tokenizer_p = tokenizer;
-	return true;
+}
+
+struct tokenizer *
+tokenizer_create(const struct gguf *gguf)
+{
+	struct tokenizer *tokenizer = allocate(1, sizeof(*tokenizer));
+
+	tokenizer->gguf = gguf;
+	check_kind(gguf);
+	text_table_create(&tokenizer->tokens, gguf, "tokenizer.ggml.tokens");
+	text_table_create(&tokenizer->merges, gguf, "tokenizer.ggml.merges");
+	tokenizer->joined = allocate(2 * tokenizer->tokens.longest + 1, 1);
+	check_merges(tokenizer);
+	read_specials(tokenizer);
+	compile_rule(tokenizer);
+	tokenizer->end = gguf_u32(gguf, "tokenizer.ggml.eos_token_id");
+	if (tokenizer->end >= tokenizer->tokens.n)
+		die("%s: tokenizer.ggml.eos_token_id = %u, the vocabulary has %u tokens", gguf->path, tokenizer->end,
+		    tokenizer->tokens.n);
+	spell_bytes(tokenizer);
+	return tokenizer;
 }
 
 void
@@ -172,18 +221,15 @@ tokenizer_destroy(struct tokenizer *tokenizer)
 {
 	if (tokenizer == NULL)
 		return;
-	bpe_destroy(&tokenizer->bpe);
+	free(tokenizer->pairs);
+	free(tokenizer->joined);
 	free(tokenizer->silent);
 	free(tokenizer->specials);
-	pretokenizer_destroy(tokenizer->pretokenizer);
-	vocabulary_destroy(&tokenizer->vocabulary);
+	pcre2_match_data_free(tokenizer->match);
+	pcre2_code_free(tokenizer->rule);
+	text_table_destroy(&tokenizer->merges);
+	text_table_destroy(&tokenizer->tokens);
 	free(tokenizer);
-}
-
-uint32_t
-tokenizer_n_tokens(const struct tokenizer *tokenizer)
-{
-	return tokenizer->vocabulary.n_tokens;
 }
 
 uint32_t
@@ -192,45 +238,70 @@ tokenizer_end(const struct tokenizer *tokenizer)
 	return tokenizer->end;
 }
 
-bool
-tokenizer_find(const struct tokenizer *tokenizer, const char *text, size_t size, uint32_t *id_p)
-{
-	*id_p = vocabulary_find(&tokenizer->vocabulary, text, size);
-	return *id_p != VOCABULARY_NONE;
-}
-
 /* ---------------------------------------------------------------- encoding */
 
-struct encoding {
-	struct tokenizer *tokenizer;
-	struct token_list *list;
-};
-
-static bool
-encode_piece(void *argument, const char *piece, size_t size, struct error *error)
+/* Merge neighbours until none merge: always the pair of the lowest rank, the leftmost of equals.  Returns how many. */
+static size_t
+merge_piece(struct tokenizer *tokenizer, uint32_t *ids, size_t n)
 {
-	struct encoding *encoding = argument;
-	struct tokenizer *tokenizer = encoding->tokenizer;
-	struct bpe *bpe = &tokenizer->bpe;
+	struct pair *pairs;
 
-	if (!bpe_begin(bpe, size, error))
-		return false;
-	for (size_t i = 0; i < size; i++)
-		if (tokenizer->byte_ids[(uint8_t)piece[i]] != VOCABULARY_NONE)
-			bpe_add(bpe, tokenizer->byte_ids[(uint8_t)piece[i]]);
-	bpe_merge(bpe, &tokenizer->vocabulary);
-	for (uint32_t i = 0; i < bpe->n_symbols; i++)
-		if (bpe->symbols[i].id != VOCABULARY_NONE && !token_list_add(encoding->list, bpe->symbols[i].id, error))
-			return false;
-	return true;
+	if (n > tokenizer->n_pairs) {
+		tokenizer->pairs = reallocate(tokenizer->pairs, n, sizeof(*tokenizer->pairs));
+		tokenizer->n_pairs = n;
+	}
+	pairs = tokenizer->pairs;
+	for (size_t i = 0; i + 1 < n; i++)
+		pairs[i] = find_pair(tokenizer, ids[i], ids[i + 1]);
+	while (n > 1) {
+		size_t best = 0;
+
+		for (size_t i = 1; i + 1 < n; i++)
+			if (pairs[i].rank < pairs[best].rank)
+				best = i;
+		if (pairs[best].rank == TEXT_TABLE_NONE)
+			break;
+		ids[best] = pairs[best].merged;
+		n--;
+		memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof(*ids));
+		memmove(pairs + best, pairs + best + 1, (n - best - 1) * sizeof(*pairs));
+		if (best > 0)
+			pairs[best - 1] = find_pair(tokenizer, ids[best - 1], ids[best]);
+		if (best + 1 < n)
+			pairs[best] = find_pair(tokenizer, ids[best], ids[best + 1]);
+	}
+	return n;
+}
+
+/* Text without special tokens. */
+static void
+encode_plain(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list)
+{
+	const PCRE2_SIZE *bounds = pcre2_get_ovector_pointer(tokenizer->match);
+	PCRE2_UCHAR message[128];
+	size_t start;
+	int number;
+
+	for (size_t at = 0; at < size; at = bounds[1]) {
+		number = pcre2_match(tokenizer->rule, (PCRE2_SPTR)text, size, at, at > 0 ? PCRE2_NO_UTF_CHECK : 0,
+				     tokenizer->match, NULL);
+		if (number < 0) {
+			pcre2_get_error_message(number, message, sizeof(message));
+			die("text is not UTF-8 at byte %zu: %s", (size_t)pcre2_get_startchar(tokenizer->match),
+			    (const char *)message);
+		}
+		start = list->n;
+		for (size_t i = at; i < bounds[1]; i++)
+			if (tokenizer->byte_ids[(uint8_t)text[i]] != TEXT_TABLE_NONE)
+				token_list_add(list, &tokenizer->byte_ids[(uint8_t)text[i]], 1);
+		list->n = start + merge_piece(tokenizer, list->ids + start, list->n - start);
+	}
 }
 
 /* The special token that begins here, or NULL. */
 static const struct special *
 special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
 {
-	if (!tokenizer->special_starts[(uint8_t)text[0]])
-		return NULL;
 	for (uint32_t i = 0; i < tokenizer->n_specials; i++) {
 		const struct special *special = &tokenizer->specials[i];
 
@@ -240,34 +311,32 @@ special_at(const struct tokenizer *tokenizer, const char *text, size_t size)
 	return NULL;
 }
 
-bool
-tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list,
-		 struct error *error)
+void
+tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list)
 {
-	struct encoding encoding = { tokenizer, list };
 	const struct special *special;
 	size_t start = 0, at = 0;
 
-	for (; at < size; at++) {
+	while (at < size) {
 		special = special_at(tokenizer, text + at, size - at);
-		if (special == NULL)
+		if (special == NULL) {
+			at++;
 			continue;
-		if (!pretokenizer_run(tokenizer->pretokenizer, text + start, at - start, encode_piece, &encoding,
-				      error) ||
-		    !token_list_add(list, special->id, error))
-			return false;
-		start = at + special->text.size;
-		at = start - 1;
+		}
+		encode_plain(tokenizer, text + start, at - start, list);
+		token_list_add(list, &special->id, 1);
+		start = at += special->text.size;
 	}
-	return pretokenizer_run(tokenizer->pretokenizer, text + start, size - start, encode_piece, &encoding, error);
+	encode_plain(tokenizer, text + start, size - start, list);
 }
 
 /* ---------------------------------------------------------------- decoding */
 
-size_t
-tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
+/* The bytes of one token, none of a special one; returns how many. */
+static size_t
+decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 {
-	struct gguf_string text = tokenizer->vocabulary.texts[id];
+	struct gguf_string text = tokenizer->tokens.texts[id];
 	size_t n = 0;
 
 	if (tokenizer->silent[id])
@@ -283,48 +352,37 @@ tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 	return n;
 }
 
-/* Bytes of the character that a first byte begins; 0 when it can begin none. */
-static size_t
-utf8_size(uint8_t first)
-{
-	if (first < 0x80)
-		return 1;
-	if (first >= 0xc2 && first <= 0xdf)
-		return 2;
-	if (first >= 0xe0 && first <= 0xef)
-		return 3;
-	return first >= 0xf0 && first <= 0xf4 ? 4 : 0;
-}
-
-/* The second byte's range depends on the first: neither overlong forms nor surrogates nor past U+10FFFF. */
-static bool
-utf8_second(uint8_t first, uint8_t second)
-{
-	uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
-	uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
-
-	return second >= low && second <= high;
-}
-
 /*
  * Look at one character: its size when whole, 0 when more bytes may complete
  * it, and with *bad_p the bytes that no character can begin with.
  */
 static size_t
-utf8_look(const char *bytes, size_t n, size_t *bad_p)
+utf8_look(const char *text, size_t n, size_t *bad_p)
 {
-	size_t size = utf8_size((uint8_t)bytes[0]);
+	/* The second byte's range depends on the first: no overlong forms, surrogates, or points past U+10FFFF. */
+	static const struct {
+		uint8_t first, last, size, low, high;
+	} kinds[] = {
+		{ 0x00, 0x7f, 1, 0, 0 },       { 0xc2, 0xdf, 2, 0x80, 0xbf }, { 0xe0, 0xe0, 3, 0xa0, 0xbf },
+		{ 0xe1, 0xec, 3, 0x80, 0xbf }, { 0xed, 0xed, 3, 0x80, 0x9f }, { 0xee, 0xef, 3, 0x80, 0xbf },
+		{ 0xf0, 0xf0, 4, 0x90, 0xbf }, { 0xf1, 0xf3, 4, 0x80, 0xbf }, { 0xf4, 0xf4, 4, 0x80, 0x8f },
+	};
+	const uint8_t *bytes = (const uint8_t *)text;
+	size_t k = 0, i;
 
-	*bad_p = size == 0 ? 1 : 0;
-	for (size_t i = 1; i < size; i++) {
-		if (i == n)
-			return 0;
-		if (i == 1 ? !utf8_second((uint8_t)bytes[0], (uint8_t)bytes[1]) : ((uint8_t)bytes[i] & 0xc0) != 0x80) {
+	*bad_p = 0;
+	while (k < sizeof(kinds) / sizeof(kinds[0]) && (bytes[0] < kinds[k].first || bytes[0] > kinds[k].last))
+		k++;
+	if (k == sizeof(kinds) / sizeof(kinds[0])) {
+		*bad_p = 1;
+		return 0;
+	}
+	for (i = 1; i < kinds[k].size && i < n; i++)
+		if (bytes[i] < (i == 1 ? kinds[k].low : 0x80) || bytes[i] > (i == 1 ? kinds[k].high : 0xbf)) {
 			*bad_p = i;
 			return 0;
 		}
-	}
-	return size;
+	return i == kinds[k].size ? i : 0;
 }
 
 size_t
@@ -332,7 +390,7 @@ utf8_stream_add(struct utf8_stream *stream, const struct tokenizer *tokenizer, u
 {
 	size_t at = 0, n_text = 0, size, bad;
 
-	stream->n += tokenizer_decode(tokenizer, id, stream->bytes + stream->n);
+	stream->n += decode(tokenizer, id, stream->bytes + stream->n);
 	for (; at < stream->n; at += size + bad) {
 		size = utf8_look(stream->bytes + at, stream->n - at, &bad);
 		if (size == 0 && bad == 0)

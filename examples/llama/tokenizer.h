@@ -9,11 +9,6 @@
 #ifndef LLAMA_TOKENIZER_H
 #define LLAMA_TOKENIZER_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "examples/llama/error.h"
 #include "examples/llama/gguf.h"
 
 struct tokenizer;
@@ -24,36 +19,28 @@ struct token_list {
 	size_t n, n_allocated;
 };
 
-bool token_list_add(struct token_list *list, uint32_t id, struct error *error);
+/** token_list_add - append n ids */
+void token_list_add(struct token_list *list, const uint32_t *ids, size_t n);
 
 /** tokenizer_create - vocabulary, merges and special tokens; another model or pre-tokenizer is refused by name */
-bool tokenizer_create(const struct gguf *gguf, struct tokenizer **tokenizer_p, struct error *error);
+struct tokenizer *tokenizer_create(const struct gguf *gguf);
 
 /** tokenizer_destroy - takes NULL */
 void tokenizer_destroy(struct tokenizer *tokenizer);
 
-uint32_t tokenizer_n_tokens(const struct tokenizer *tokenizer);
-
 /** tokenizer_end - the token that ends an answer */
 uint32_t tokenizer_end(const struct tokenizer *tokenizer);
-
-/** tokenizer_find - the token that is written so (in the vocabulary's spelling); false when there is none */
-bool tokenizer_find(const struct tokenizer *tokenizer, const char *text, size_t size, uint32_t *id_p);
 
 /**
  * tokenizer_encode - append the text's tokens to a list
  *
  * Bytes that the vocabulary has no token for are left out, as the reference
- * does.  Text that is not UTF-8 is refused.
+ * does.  Text that is not UTF-8 is an error.
  */
-bool tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list,
-		      struct error *error);
+void tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list);
 
-/** Longest text of one token that tokenizer_decode() writes. */
+/** Longest text of one token that is decoded. */
 #define TOKENIZER_MAX_BYTES 1024u
-
-/** tokenizer_decode - the bytes of one token, none of a special one; returns how many (TOKENIZER_MAX_BYTES at most) */
-size_t tokenizer_decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes);
 
 /**
  * Puts the bytes of tokens together to whole characters: a character may
@@ -64,18 +51,17 @@ struct utf8_stream {
 	size_t n; /* bytes that wait for the rest of their character, at the front */
 };
 
+#define UTF8_STREAM_TEXT (3 * (TOKENIZER_MAX_BYTES + 8))
+
 /**
  * utf8_stream_add - append a token and take what is complete
  *
- * @param[out] text  room for 3 * (TOKENIZER_MAX_BYTES + 8) bytes; what is no
- *                   UTF-8 becomes U+FFFD
- * @return bytes written to text
+ * @param[out] text  room for UTF8_STREAM_TEXT bytes; what is no UTF-8 becomes U+FFFD
+ * @return bytes written to text; none for a special token
  */
 size_t utf8_stream_add(struct utf8_stream *stream, const struct tokenizer *tokenizer, uint32_t id, char *text);
 
 /** utf8_stream_end - what is left when no more tokens come: U+FFFD or nothing (up to 3 bytes) */
 size_t utf8_stream_end(struct utf8_stream *stream, char *text);
-
-#define UTF8_STREAM_TEXT (3 * (TOKENIZER_MAX_BYTES + 8))
 
 #endif

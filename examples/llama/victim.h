@@ -16,6 +16,6 @@
  * pages for its answer (its prompt's pages do not count), kills, and prints
  * how many pages were free again after how long.  The process is not reaped.
  */
-bool victim_kill(const struct options *options, uint32_t worker, pid_t pid, struct error *error);
+void victim_kill(const struct options *options, pid_t pid);
 
 #endif

@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "examples/llama/compare.h"
+#include "examples/llama/support.h"
 #include "examples/llama/victim.h"
 
 struct worker {
@@ -24,66 +27,50 @@ int
 worker_run(const struct options *options, uint32_t worker, const char *label, struct report *report)
 {
 	struct setup setup = { 0 };
-	struct error error;
-	bool ok;
 
-	ok = setup_load(&setup, options, worker == 0, &error) &&
-	     setup_attach(&setup, options, label != NULL ? label : "paged-llama", &error) &&
-	     answers_run(&setup, options, worker, label, report, &error) &&
-	     (options->compare == 0 || compare_run(&setup, options, &error));
-	if (!ok)
-		fprintf(stderr, "%s: %s\n", label != NULL ? label : "paged-llama", error.text);
+	if (label != NULL)
+		die_label = label;
+	setup_load(&setup, options, worker == 0);
+	setup_attach(&setup, options, die_label);
+	answers_run(&setup, options, worker, label, report);
+	if (options->compare > 0)
+		compare_run(&setup, options);
 	setup_destroy(&setup);
-	if (!ok)
-		return EXIT_FAILED;
 	return report->verdict == VERDICT_DIFFERENT ? EXIT_DIFFERENT : EXIT_ANSWERED;
 }
 
 static void
-worker_main(const struct options *options, uint32_t number, int to)
+start(const struct options *options, uint32_t number, struct worker *worker)
 {
 	struct report report = { 0 };
 	char label[32];
-	int status;
+	int ends[2], status;
 
-	snprintf(label, sizeof(label), "worker %u", number);
-	status = worker_run(options, number, label, &report);
-	if (status != EXIT_FAILED && write(to, &report, sizeof(report)) != (ssize_t)sizeof(report))
-		status = EXIT_FAILED;
-	fflush(stdout);
-	_exit(status);
-}
-
-static bool
-start(const struct options *options, uint32_t number, struct worker *worker)
-{
-	int ends[2];
-
-	if (pipe2(ends, O_CLOEXEC) != 0)
-		return false;
+	if (pipe2(ends, O_CLOEXEC) != 0 || (worker->pid = fork()) < 0)
+		die("worker %u of %u: %s", number, options->n_workers, strerror(errno));
 	worker->from = ends[0];
-	worker->pid = fork();
-	if (worker->pid == 0)
-		worker_main(options, number, ends[1]);
+	if (worker->pid == 0) {
+		/* None works on without the process that waits for it. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		snprintf(label, sizeof(label), "worker %u", number);
+		status = worker_run(options, number, label, &report);
+		if (write(ends[1], &report, sizeof(report)) != (ssize_t)sizeof(report))
+			die("%s", strerror(errno));
+		fflush(stdout);
+		_exit(status);
+	}
 	close(ends[1]);
-	if (worker->pid < 0)
-		close(ends[0]);
-	return worker->pid > 0;
 }
 
 static void
 finish(struct worker *worker)
 {
-	ssize_t n;
-
 	/* The report fits a pipe, so the worker never waited for us. */
-	do
-		n = read(worker->from, &worker->report, sizeof(worker->report));
-	while (n < 0 && errno == EINTR);
+	ssize_t n = read(worker->from, &worker->report, sizeof(worker->report));
+
 	worker->reported = n == (ssize_t)sizeof(worker->report);
 	close(worker->from);
-	while (waitpid(worker->pid, &worker->status, 0) < 0 && errno == EINTR)
-		continue;
+	waitpid(worker->pid, &worker->status, 0);
 }
 
 static void
@@ -129,36 +116,23 @@ print_summary(const struct worker *workers, uint32_t n)
 int
 workers_run(const struct options *options)
 {
-	struct worker *workers = calloc(options->n_workers, sizeof(*workers));
-	uint32_t n_started = 0;
+	struct worker *workers = allocate(options->n_workers, sizeof(*workers));
 	int gravest = EXIT_ANSWERED, status;
-	struct error error;
 
-	if (workers == NULL) {
-		fprintf(stderr, "paged-llama: no memory for %u workers\n", options->n_workers);
-		return EXIT_FAILED;
-	}
 	fflush(stdout);
-	while (n_started < options->n_workers && start(options, n_started, &workers[n_started]))
-		n_started++;
-	if (n_started < options->n_workers) {
-		fprintf(stderr, "paged-llama: worker %u of %u: %s\n", n_started, options->n_workers, strerror(errno));
-		gravest = EXIT_FAILED;
-	}
-	if (options->kill && options->victim < n_started &&
-	    !victim_kill(options, options->victim, workers[options->victim].pid, &error)) {
-		fprintf(stderr, "paged-llama: --kill %u: %s\n", options->victim, error.text);
-		gravest = EXIT_FAILED;
-	}
-	for (uint32_t i = 0; i < n_started; i++) {
+	for (uint32_t i = 0; i < options->n_workers; i++)
+		start(options, i, &workers[i]);
+	if (options->victim != OPTIONS_NO_VICTIM)
+		victim_kill(options, workers[options->victim].pid);
+	for (uint32_t i = 0; i < options->n_workers; i++) {
 		finish(&workers[i]);
-		if (options->kill && i == options->victim)
+		if (i == options->victim)
 			continue;
 		status = WIFEXITED(workers[i].status) ? WEXITSTATUS(workers[i].status) : EXIT_FAILED;
 		if (status != EXIT_ANSWERED && gravest != EXIT_FAILED)
 			gravest = status;
 	}
-	print_summary(workers, n_started);
+	print_summary(workers, options->n_workers);
 	free(workers);
 	return gravest;
 }

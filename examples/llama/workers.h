@@ -7,9 +7,6 @@
 
 #include "examples/llama/answers.h"
 
-/** Exit statuses of a process that answers. */
-enum { EXIT_ANSWERED = 0, EXIT_FAILED = 1, EXIT_WRONG_OPTIONS = 2, EXIT_DIFFERENT = 3 };
-
 /**
  * workers_run - start the processes, wait for them, print how they went
  *
