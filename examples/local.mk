@@ -4,6 +4,7 @@ noinst_PROGRAMS += %D%/first
 %C%_first_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_first_LDADD = client/libpagedclient.la
 
+if ENABLE_DEMO
 # A worker that runs a Llama model.  Everything but main.c is a convenience
 # library, which the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
@@ -70,10 +71,9 @@ noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 %C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 endif
 
-EXTRA_DIST += tools/fetch-model
-
 # Not installed: it shows how a worker is written and serves the quickstart, from the build tree.
 noinst_PROGRAMS += %D%/llama/paged-llama
 %C%_llama_paged_llama_SOURCES = %D%/llama/main.c
 %C%_llama_paged_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_llama_paged_llama_LDADD = %D%/llama/libllama.la client/libpagedclient.la
+endif

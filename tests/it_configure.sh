@@ -26,4 +26,16 @@ without_daemon()
 		grep -q libpagedclient planned && grep -q pagedctl planned && ! grep -E 'pagedd[.-o]|libdaemon' planned
 }
 try "the client library alone" without_daemon
+
+# Everything but the demo is built, on a machine that has no PCRE2.
+without_demo()
+{
+	printf '#!/bin/sh\ncase "$*" in *pcre2*) exit 1 ;; esac\nexec pkg-config "$@"\n' >without-pcre2 &&
+		chmod +x without-pcre2 &&
+		PKG_CONFIG="$directory/without-pcre2" "$PAGED_SRCDIR/configure" --with-cuda=no --disable-demo >summary &&
+		grep -q '^ *demo  *no$' summary &&
+		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -n all check TESTS= >planned &&
+		grep -q pagedd planned && grep -q it_daemon planned && ! grep -m 3 -E '(examples/|it_)llama|unit_gguf|it_workers' planned
+}
+try "the demo left out" without_demo
 finish

@@ -193,24 +193,6 @@ UNIT_TESTS += %D%/unit_attention_range
 %C%_unit_attention_range_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_range_LDADD = $(MOD_TEST_LIBS)
 
-# examples/llama
-EXTRA_DIST += %D%/catch_die.h %D%/gguf_writer.h
-UNIT_TESTS += %D%/unit_gguf
-%C%_unit_gguf_SOURCES = %D%/unit_gguf.c
-%C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
-UNIT_TESTS += %D%/unit_matmul
-%C%_unit_matmul_SOURCES = %D%/unit_matmul.c
-%C%_unit_matmul_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_matmul_LDADD = examples/llama/libllama.la $(CRITERION_LIBS) -lm
-EXTRA_DIST += %D%/golden/generate_llama.py %D%/golden/llama
-check_LTLIBRARIES += %D%/libgoldenllama.la
-%C%_libgoldenllama_la_SOURCES = %D%/golden_llama.c %D%/golden_llama.h
-UNIT_TESTS += %D%/unit_tokenizer
-%C%_unit_tokenizer_SOURCES = %D%/unit_tokenizer.c
-%C%_unit_tokenizer_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_tokenizer_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CRITERION_LIBS)
-
 # The daemon
 DAEMON_TEST_LIBS = daemon/libdaemon.la $(CRITERION_LIBS)
 UNIT_TESTS += %D%/unit_config %D%/unit_memory_host
@@ -227,10 +209,6 @@ RAW_TEST_LIBS = %D%/libraw.la %D%/libharness.la proto/libproto.la common/libcomm
 IT_TESTS += %D%/it_first
 %C%_it_first_SOURCES = %D%/it_first.c
 %C%_it_first_LDADD = %D%/libharness.la
-
-IT_TESTS += %D%/it_workers
-%C%_it_workers_SOURCES = %D%/it_workers.c
-%C%_it_workers_LDADD = %D%/libharness.la
 
 IT_TESTS += %D%/it_daemon
 %C%_it_daemon_SOURCES = %D%/it_daemon.c
@@ -257,10 +235,6 @@ UNIT_TESTS += %D%/unit_guard
 %C%_unit_guard_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_guard_LDADD = $(CRITERION_LIBS)
 LINT_TESTS += %D%/lint_exports.sh %D%/lint_header.sh %D%/lint_includes.sh
-IT_TESTS += %D%/it_llama
-%C%_it_llama_SOURCES = %D%/it_llama.c
-%C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
-%C%_it_llama_LDADD = %D%/libgoldenllama.la %D%/libharness.la examples/llama/libllama.la client/libpagedclient.la -lm
 
 # The client library and pagedctl with a real daemon.
 IT_TESTS += %D%/it_client
@@ -326,12 +300,6 @@ endif
 %C%_fuzz_wire_SOURCES = %D%/fuzz.h %D%/fuzz_wire.c
 %C%_fuzz_wire_LDFLAGS = $(AM_LDFLAGS) -fsanitize=fuzzer
 %C%_fuzz_wire_LDADD = proto/libproto.la common/libcommon.la
-UNIT_TESTS += %D%/unit_engine
-%C%_unit_engine_SOURCES = %D%/stand_in_use.h %D%/unit_engine.c
-%C%_unit_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
-%C%_unit_engine_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS) -ldl
-EXTRA_%C%_unit_engine_DEPENDENCIES = $(STAND_IN_LIBS)
 
 # The installed tree: programs in C, C++ and Python.
 LINT_TESTS += %D%/it_install.sh
@@ -740,7 +708,7 @@ LINT_TESTS += %D%/it_conformance.sh
 
 # What a machine with a GPU runs; tools/gpu-bundle packs it.
 GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_graph %D%/it_cuda_mods %D%/it_cuda_work \
-	%D%/it_cuda_marks %D%/it_cuda_pool %D%/it_cuda_plan %D%/it_cuda_faults %D%/it_quarantine %D%/it_llama_cuda
+	%D%/it_cuda_marks %D%/it_cuda_pool %D%/it_cuda_plan %D%/it_cuda_faults %D%/it_quarantine
 if HAVE_CUDA_TOOLKIT
 GPU_TESTS += %D%/gpu/conformance.fatbin bench/gpu_reader.fatbin
 CLEANFILES += %D%/gpu/conformance.fatbin bench/gpu_reader.fatbin
@@ -760,14 +728,46 @@ check_DATA = %D%/gpu/list
 CLEANFILES += %D%/gpu/list
 %D%/gpu/list: Makefile
 	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && for name in $(GPU_TESTS); do echo $$name; done >$@
-LINT_TESTS += %D%/it_bundle.sh
 
-# examples/llama on a GPU
+# examples/llama, which a bundle for a GPU has too
+EXTRA_DIST += %D%/catch_die.h %D%/gguf_writer.h
+EXTRA_DIST += %D%/golden/generate_llama.py %D%/golden/llama
+if ENABLE_DEMO
+UNIT_TESTS += %D%/unit_gguf
+%C%_unit_gguf_SOURCES = %D%/unit_gguf.c
+%C%_unit_gguf_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_gguf_LDADD = examples/llama/libllama.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_matmul
+%C%_unit_matmul_SOURCES = %D%/unit_matmul.c
+%C%_unit_matmul_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_matmul_LDADD = examples/llama/libllama.la $(CRITERION_LIBS) -lm
+check_LTLIBRARIES += %D%/libgoldenllama.la
+%C%_libgoldenllama_la_SOURCES = %D%/golden_llama.c %D%/golden_llama.h
+UNIT_TESTS += %D%/unit_tokenizer
+%C%_unit_tokenizer_SOURCES = %D%/unit_tokenizer.c
+%C%_unit_tokenizer_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_tokenizer_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CRITERION_LIBS)
+UNIT_TESTS += %D%/unit_engine
+%C%_unit_engine_SOURCES = %D%/stand_in_use.h %D%/unit_engine.c
+%C%_unit_engine_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_unit_engine_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_engine_LDADD = examples/llama/libllama.la client/libpagedclient.la $(CRITERION_LIBS) -ldl
+EXTRA_%C%_unit_engine_DEPENDENCIES = $(STAND_IN_LIBS)
+IT_TESTS += %D%/it_workers
+%C%_it_workers_SOURCES = %D%/it_workers.c
+%C%_it_workers_LDADD = %D%/libharness.la
+IT_TESTS += %D%/it_llama
+%C%_it_llama_SOURCES = %D%/it_llama.c
+%C%_it_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_it_llama_LDADD = %D%/libgoldenllama.la %D%/libharness.la examples/llama/libllama.la client/libpagedclient.la -lm
 IT_TESTS += %D%/it_llama_cuda
 %C%_it_llama_cuda_SOURCES = %D%/it_llama_cuda.c
 %C%_it_llama_cuda_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_it_llama_cuda_LDADD = %D%/libgoldenllama.la examples/llama/libllama.la $(CUDA_CASE_LIBS) -ldl -lm
 EXTRA_%C%_it_llama_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
+GPU_TESTS += %D%/it_llama_cuda
+LINT_TESTS += %D%/it_bundle.sh
+endif
 
 # Captured graphs
 IT_TESTS += %D%/it_stand_in_graph
