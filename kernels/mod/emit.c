@@ -8,21 +8,24 @@
 #include "kernels/mod/lower.h"
 
 /* Errors inside a ready-made mod are shown where the caller's text calls it. */
-enum paged_status
-mod_lower_fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status, const char *format,
-	       ...)
+uint16_t
+mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const char *format, ...)
 {
+	const struct scope *scope = l->scope;
 	const char *inside = scope->named != NULL ? scope->named->name : NULL;
 	char sentence[128];
 	va_list arguments;
 
+	if (l->status != PAGED_OK)
+		return 0;
 	va_start(arguments, format);
 	vsnprintf(sentence, sizeof(sentence), format, arguments);
 	va_end(arguments);
 	for (; scope->outer != NULL; scope = scope->outer)
 		at = scope->outer->tree->nodes[scope->call].at;
-	return mod_text_fail(&scope->tree->source, at, status, l->error, "%s%s%s", inside != NULL ? inside : "",
-			     inside != NULL ? ": " : "", sentence);
+	l->status = mod_text_fail(&scope->tree->source, at, status, l->error, "%s%s%s", inside != NULL ? inside : "",
+				  inside != NULL ? ": " : "", sentence);
+	return 0;
 }
 
 static bool
@@ -40,9 +43,11 @@ deeper(const struct lowering *l, uint8_t depth, uint16_t arg)
 }
 
 /* The node, or an equal one that exists. */
-enum paged_status
-mod_emit(struct lowering *l, struct mod_node node, const struct scope *scope, size_t at, uint16_t *node_p)
+uint16_t
+mod_emit(struct lowering *l, struct mod_node node)
 {
+	if (l->status != PAGED_OK)
+		return 0;
 	node.depth = 1;
 	for (uint32_t i = 0; i < node.n_args; i++) {
 		node.depth = deeper(l, node.depth, node.args[i]);
@@ -55,96 +60,79 @@ mod_emit(struct lowering *l, struct mod_node node, const struct scope *scope, si
 	else if (node.guard != MOD_NO_NODE)
 		node.inputs |= l->nodes[node.guard].inputs;
 	if (node.depth > MOD_MAX_DEPTH)
-		return mod_lower_fail(l, scope, at, PAGED_ERR_LIMIT, "operations nested more than %u deep",
-				      MOD_MAX_DEPTH);
-	for (uint32_t i = 0; i < l->n_nodes; i++) {
-		if (!same(&l->nodes[i], &node))
-			continue;
-		*node_p = (uint16_t)i;
-		return PAGED_OK;
-	}
+		return mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
+	for (uint32_t i = 0; i < l->n_nodes; i++)
+		if (same(&l->nodes[i], &node))
+			return (uint16_t)i;
 	if (l->n_nodes == MOD_LOWER_ROOM)
-		return mod_lower_fail(l, scope, at, PAGED_ERR_LIMIT, "more than %u different operations",
-				      MOD_MAX_NODES);
-	*node_p = (uint16_t)l->n_nodes;
-	l->nodes[l->n_nodes++] = node;
-	return PAGED_OK;
+		return mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "more than %u different operations", MOD_MAX_NODES);
+	l->nodes[l->n_nodes] = node;
+	return (uint16_t)l->n_nodes++;
 }
 
-enum paged_status
-mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f, const struct scope *scope, size_t at,
-	       uint16_t *node_p)
+uint16_t
+mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f)
 {
-	return mod_emit(l, (struct mod_node){ .op = MOD_OP_CONST, .type = (uint8_t)type, .i = i, .f = f }, scope, at,
-			node_p);
+	return mod_emit(l, (struct mod_node){ .op = MOD_OP_CONST, .type = (uint8_t)type, .i = i, .f = f });
 }
 
-enum paged_status
-mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg, const struct scope *scope,
-	       size_t at, uint16_t *node_p)
+uint16_t
+mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg)
 {
-	return mod_emit(l, (struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 1, .args = { arg } },
-			scope, at, node_p);
+	return mod_emit(l, (struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 1, .args = { arg } });
 }
 
-enum paged_status
-mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b,
-		const struct scope *scope, size_t at, uint16_t *node_p)
+uint16_t
+mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b)
 {
-	return mod_emit(l, (struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 2, .args = { a, b } },
-			scope, at, node_p);
+	return mod_emit(l,
+			(struct mod_node){ .op = (uint8_t)op, .type = (uint8_t)type, .n_args = 2, .args = { a, b } });
 }
 
-enum paged_status
-mod_to_bool(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
+uint16_t
+mod_to_bool(struct lowering *l, uint16_t node)
 {
-	const struct mod_node *from = &l->nodes[*node];
-	enum paged_status status;
-	uint16_t zero;
+	const struct mod_node *from = &l->nodes[node];
 
 	if (from->type == MOD_BOOL)
-		return PAGED_OK;
+		return node;
 	if (from->op == MOD_OP_CONST)
-		return mod_emit_const(l, MOD_BOOL, from->type == MOD_INT ? from->i != 0 : from->f != 0, 0, scope, at,
-				      node);
-	status = mod_emit_const(l, from->type, 0, 0, scope, at, &zero);
-	return status == PAGED_OK ? mod_emit_binary(l, MOD_OP_NE, MOD_BOOL, *node, zero, scope, at, node) : status;
+		return mod_emit_const(l, MOD_BOOL, from->type == MOD_INT ? from->i != 0 : from->f != 0, 0);
+	return mod_emit_binary(l, MOD_OP_NE, MOD_BOOL, node, mod_emit_const(l, from->type, 0, 0));
 }
 
 /* Conditions become 0 or 1; floats stay. */
-enum paged_status
-mod_to_number(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
+uint16_t
+mod_to_number(struct lowering *l, uint16_t node)
 {
-	const struct mod_node *from = &l->nodes[*node];
+	const struct mod_node *from = &l->nodes[node];
 
 	if (from->type != MOD_BOOL)
-		return PAGED_OK;
+		return node;
 	if (from->op == MOD_OP_CONST)
-		return mod_emit_const(l, MOD_INT, from->i, 0, scope, at, node);
-	return mod_emit_unary(l, MOD_OP_FROM_BOOL, MOD_INT, *node, scope, at, node);
+		return mod_emit_const(l, MOD_INT, from->i, 0);
+	return mod_emit_unary(l, MOD_OP_FROM_BOOL, MOD_INT, node);
 }
 
-enum paged_status
-mod_to_float(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node)
+uint16_t
+mod_to_float(struct lowering *l, uint16_t node)
 {
-	enum paged_status status = mod_to_number(l, scope, at, node);
-	const struct mod_node *from = &l->nodes[*node];
+	uint16_t number = mod_to_number(l, node);
+	const struct mod_node *from = &l->nodes[number];
 
-	if (status != PAGED_OK || from->type == MOD_FLOAT)
-		return status;
+	if (from->type == MOD_FLOAT)
+		return number;
 	if (from->op == MOD_OP_CONST && (double)(float)from->i == (double)from->i)
-		return mod_emit_const(l, MOD_FLOAT, 0, (float)from->i, scope, at, node);
-	return mod_emit_unary(l, MOD_OP_TO_FLOAT, MOD_FLOAT, *node, scope, at, node);
+		return mod_emit_const(l, MOD_FLOAT, 0, (float)from->i);
+	return mod_emit_unary(l, MOD_OP_TO_FLOAT, MOD_FLOAT, number);
 }
 
 /* Both to float if one is, else both to int. */
-enum paged_status
-mod_to_common(struct lowering *l, const struct scope *scope, size_t at, uint16_t *a, uint16_t *b)
+void
+mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b)
 {
 	bool is_float = type_of(l, *a) == MOD_FLOAT || type_of(l, *b) == MOD_FLOAT;
-	enum paged_status status = is_float ? mod_to_float(l, scope, at, a) : mod_to_number(l, scope, at, a);
 
-	if (status != PAGED_OK)
-		return status;
-	return is_float ? mod_to_float(l, scope, at, b) : mod_to_number(l, scope, at, b);
+	*a = is_float ? mod_to_float(l, *a) : mod_to_number(l, *a);
+	*b = is_float ? mod_to_float(l, *b) : mod_to_number(l, *b);
 }

@@ -12,8 +12,7 @@
 #define MAX_STEPS (2 * MOD_MAX_TEXT)
 #define MAX_NESTING (3 * MOD_MAX_DEPTH)
 
-static enum paged_status lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard,
-			       uint16_t *node_p);
+static uint16_t lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard);
 
 static const struct mod_syntax *
 syntax_of(const struct scope *scope, uint16_t syntax)
@@ -22,164 +21,109 @@ syntax_of(const struct scope *scope, uint16_t syntax)
 }
 
 /* The guard of what runs where `guard` and the condition hold. */
-static enum paged_status
-guard_and(struct lowering *l, uint16_t guard, uint16_t condition, const struct scope *scope, size_t at,
-	  uint16_t *guard_p)
+static uint16_t
+guard_and(struct lowering *l, uint16_t guard, uint16_t condition)
 {
-	*guard_p = condition;
-	if (guard == MOD_NO_NODE)
-		return PAGED_OK;
-	return mod_emit_binary(l, MOD_OP_AND, MOD_BOOL, guard, condition, scope, at, guard_p);
+	return guard == MOD_NO_NODE ? condition : mod_emit_binary(l, MOD_OP_AND, MOD_BOOL, guard, condition);
 }
 
-static enum paged_status
-guard_not(struct lowering *l, uint16_t guard, uint16_t condition, const struct scope *scope, size_t at,
-	  uint16_t *guard_p)
+static uint16_t
+guard_not(struct lowering *l, uint16_t guard, uint16_t condition)
 {
-	uint16_t negated;
-	enum paged_status status = mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition, scope, at, &negated);
-
-	return status == PAGED_OK ? guard_and(l, guard, negated, scope, at, guard_p) : status;
+	return guard_and(l, guard, mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition));
 }
 
 /* && and ||: the right side under the left one's guard. */
-static enum paged_status
-lower_logic(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_logic(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	enum mod_op op = mod_operators[s->op].op;
-	uint16_t left, right, inner;
-	enum paged_status status;
+	uint16_t left = mod_to_bool(l, lower(l, scope, s->first, guard));
+	uint16_t inner = op == MOD_OP_AND ? guard_and(l, guard, left) : guard_not(l, guard, left);
+	uint16_t right = mod_to_bool(l, lower(l, scope, syntax_of(scope, s->first)->next, inner));
 
-	status = lower(l, scope, s->first, guard, &left);
-	if (status == PAGED_OK)
-		status = mod_to_bool(l, scope, s->at, &left);
-	if (status == PAGED_OK)
-		status = op == MOD_OP_AND ? guard_and(l, guard, left, scope, s->at, &inner)
-					  : guard_not(l, guard, left, scope, s->at, &inner);
-	if (status == PAGED_OK)
-		status = lower(l, scope, syntax_of(scope, s->first)->next, inner, &right);
-	if (status == PAGED_OK)
-		status = mod_to_bool(l, scope, s->at, &right);
-	if (status == PAGED_OK)
-		status = mod_emit_binary(l, op, MOD_BOOL, left, right, scope, s->at, node_p);
-	return status;
+	return mod_emit_binary(l, op, MOD_BOOL, left, right);
 }
 
-static enum paged_status
-lower_select(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard,
-	     uint16_t *node_p)
+static uint16_t
+lower_select(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
-	uint16_t second = syntax_of(scope, s->first)->next, condition, yes, no, inner;
-	enum paged_status status;
+	uint16_t second = syntax_of(scope, s->first)->next, third = syntax_of(scope, second)->next;
+	uint16_t condition = mod_to_bool(l, lower(l, scope, s->first, guard));
+	uint16_t yes = lower(l, scope, second, guard_and(l, guard, condition));
+	uint16_t no = lower(l, scope, third, guard_not(l, guard, condition));
 
-	status = lower(l, scope, s->first, guard, &condition);
-	if (status == PAGED_OK)
-		status = mod_to_bool(l, scope, s->at, &condition);
-	if (status == PAGED_OK)
-		status = guard_and(l, guard, condition, scope, s->at, &inner);
-	if (status == PAGED_OK)
-		status = lower(l, scope, second, inner, &yes);
-	if (status == PAGED_OK)
-		status = guard_not(l, guard, condition, scope, s->at, &inner);
-	if (status == PAGED_OK)
-		status = lower(l, scope, syntax_of(scope, second)->next, inner, &no);
-	if (status == PAGED_OK && (type_of(l, yes) != MOD_BOOL || type_of(l, no) != MOD_BOOL))
-		status = mod_to_common(l, scope, s->at, &yes, &no);
-	if (status != PAGED_OK)
-		return status;
-	return mod_emit(
-		l,
-		(struct mod_node){
-			.op = MOD_OP_SELECT, .type = l->nodes[yes].type, .n_args = 3, .args = { condition, yes, no } },
-		scope, s->at, node_p);
+	if (type_of(l, yes) != MOD_BOOL || type_of(l, no) != MOD_BOOL)
+		mod_to_common(l, &yes, &no);
+	return mod_emit(l, (struct mod_node){ .op = MOD_OP_SELECT,
+					      .type = l->nodes[yes].type,
+					      .n_args = 3,
+					      .args = { condition, yes, no } });
 }
 
-static enum paged_status
-lower_compare(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t a, uint16_t b,
-	      uint16_t *node_p)
+static uint16_t
+lower_compare(struct lowering *l, const struct mod_syntax *s, uint16_t a, uint16_t b)
 {
 	bool swap = s->op == MOD_O_GT || s->op == MOD_O_GE;
 	enum mod_op op = mod_operators[s->op].op;
 	bool order = op == MOD_OP_LT || op == MOD_OP_LE;
-	enum paged_status status;
 
 	if (order && (type_of(l, a) == MOD_BOOL || type_of(l, b) == MOD_BOOL))
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
-				      "comparisons do not chain: write x < y && y < z");
-	status = mod_to_common(l, scope, s->at, &a, &b);
-	if (status != PAGED_OK)
-		return status;
-	return mod_emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b, scope, s->at, node_p);
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "comparisons do not chain: write x < y && y < z");
+	mod_to_common(l, &a, &b);
+	return mod_emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b);
 }
 
-static enum paged_status
-lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard,
-	     uint16_t *node_p)
+static uint16_t
+lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	enum mod_op op = mod_operators[s->op].op;
-	enum paged_status status;
 	uint16_t a, b;
 
 	if (s->op == MOD_O_AND || s->op == MOD_O_OR)
-		return lower_logic(l, scope, s, guard, node_p);
-	status = lower(l, scope, s->first, guard, &a);
-	if (status == PAGED_OK)
-		status = lower(l, scope, syntax_of(scope, s->first)->next, guard, &b);
-	if (status != PAGED_OK)
-		return status;
+		return lower_logic(l, scope, s, guard);
+	a = lower(l, scope, s->first, guard);
+	b = lower(l, scope, syntax_of(scope, s->first)->next, guard);
 	if (op >= MOD_OP_LT && op <= MOD_OP_NE)
-		return lower_compare(l, scope, s, a, b, node_p);
-	status = mod_to_common(l, scope, s->at, &a, &b);
-	if (status != PAGED_OK)
-		return status;
+		return lower_compare(l, s, a, b);
+	mod_to_common(l, &a, &b);
 	if (op >= MOD_OP_MOD && op <= MOD_OP_SHR && type_of(l, a) == MOD_FLOAT)
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
-				      "'%s' takes integers, and one side is a float", mod_operators[s->op].text);
-	return mod_emit_binary(l, op, type_of(l, a), a, b, scope, s->at, node_p);
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes integers, and one side is a float",
+				      mod_operators[s->op].text);
+	return mod_emit_binary(l, op, type_of(l, a), a, b);
 }
 
-static enum paged_status
-lower_negative(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t a, uint16_t *node_p)
+static uint16_t
+lower_negative(struct lowering *l, uint16_t a)
 {
-	const struct mod_node *from;
-	enum paged_status status = mod_to_number(l, scope, s->at, &a);
+	const struct mod_node *from = &l->nodes[a];
 
-	if (status != PAGED_OK)
-		return status;
-	from = &l->nodes[a];
 	if (from->op == MOD_OP_CONST)
 		return mod_emit_const(l, from->type, (int32_t)(0u - (uint32_t)from->i),
-				      from->type == MOD_FLOAT ? -from->f : 0, scope, s->at, node_p);
-	return mod_emit_unary(l, MOD_OP_NEG, from->type, a, scope, s->at, node_p);
+				      from->type == MOD_FLOAT ? -from->f : 0);
+	return mod_emit_unary(l, MOD_OP_NEG, from->type, a);
 }
 
-static enum paged_status
-lower_unary(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_unary(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	const struct mod_syntax *below = syntax_of(scope, s->first);
-	enum paged_status status;
 	uint16_t a;
 
 	/* The one literal that only a sign makes an int. */
 	if (s->op == MOD_O_MINUS && below->kind == MOD_SYNTAX_INT && !below->hex && below->integer == 1u << 31)
-		return mod_emit_const(l, MOD_INT, INT32_MIN, 0, scope, s->at, node_p);
-	status = lower(l, scope, s->first, guard, &a);
-	if (status != PAGED_OK)
-		return status;
+		return mod_emit_const(l, MOD_INT, INT32_MIN, 0);
+	a = lower(l, scope, s->first, guard);
 	if (s->op == MOD_O_MINUS)
-		return lower_negative(l, scope, s, a, node_p);
-	if (s->op == MOD_O_NOT) {
-		status = mod_to_bool(l, scope, s->at, &a);
-		return status == PAGED_OK ? mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, a, scope, s->at, node_p) : status;
-	}
-	if (s->op == MOD_O_PLUS) {
-		*node_p = a;
-		return mod_to_number(l, scope, s->at, node_p);
-	}
+		return lower_negative(l, mod_to_number(l, a));
+	if (s->op == MOD_O_NOT)
+		return mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, mod_to_bool(l, a));
+	if (s->op == MOD_O_PLUS)
+		return mod_to_number(l, a);
 	if (type_of(l, a) != MOD_INT)
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
 				      type_of(l, a) == MOD_BOOL ? "condition; write '!'" : "float");
-	return mod_emit_unary(l, MOD_OP_BITNOT, MOD_INT, a, scope, s->at, node_p);
+	return mod_emit_unary(l, MOD_OP_BITNOT, MOD_INT, a);
 }
 
 static bool
@@ -221,7 +165,7 @@ find_function(const struct scope *scope, const struct mod_syntax *s)
 	return NULL;
 }
 
-static enum paged_status
+static uint16_t
 fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
 {
 	struct mod_nearest nearest;
@@ -238,69 +182,62 @@ fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syn
 	for (uint32_t i = 0; mod_reserved(i) != NULL; i++)
 		mod_nearest_offer(&nearest, mod_reserved(i));
 	if (nearest.found[0] != '\0')
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'",
-				      NAME_OF(scope, s), nearest.found);
-	return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
-			      "no name '%.*s': no parameter, array or mod is called so", NAME_OF(scope, s));
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'", NAME_OF(scope, s),
+				      nearest.found);
+	return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "no name '%.*s': no parameter, array or mod is called so",
+			      NAME_OF(scope, s));
 }
 
-static enum paged_status
-lower_array(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint32_t name, uint16_t guard,
-	    uint16_t *node_p)
+static uint16_t
+lower_array(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint32_t name, uint16_t guard)
 {
 	const struct mod_array *array = &l->names[name];
 	struct mod_node node = { .op = array->n_dims > 0 ? MOD_OP_LOAD : MOD_OP_PARAM,
 				 .type = mod_dtype_is_float(array->dtype) ? MOD_FLOAT : MOD_INT,
 				 .name = (uint8_t)name,
 				 .guard = guard };
-	enum paged_status status = PAGED_OK;
 	uint32_t n = 0;
 
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		n++;
 	if (n != array->n_dims)
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s",
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s",
 				      array->name, array->n_dims, array->n_dims == 1 ? "" : "s", n, n == 1 ? "" : "es");
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next) {
-		uint16_t *index = &node.args[node.n_args++];
+		uint16_t index = mod_to_number(l, lower(l, scope, child, guard));
 
-		status = lower(l, scope, child, guard, index);
-		if (status == PAGED_OK)
-			status = mod_to_number(l, scope, syntax_of(scope, child)->at, index);
-		if (status != PAGED_OK)
-			return status;
-		if (type_of(l, *index) == MOD_FLOAT)
-			return mod_lower_fail(l, scope, syntax_of(scope, child)->at, PAGED_ERR_INVALID,
+		if (type_of(l, index) == MOD_FLOAT)
+			return mod_lower_fail(l, syntax_of(scope, child)->at, PAGED_ERR_INVALID,
 					      "an index of '%s' is a float; write int(...)", array->name);
+		node.args[node.n_args++] = index;
 	}
-	return mod_emit(l, node, scope, s->at, node_p);
+	return mod_emit(l, node);
 }
 
 /* The text of a ready-made mod in a scope of its own. */
-static enum paged_status
+static uint16_t
 lower_named(struct lowering *l, const struct scope *scope, uint16_t syntax, const struct mod_named *named,
-	    uint16_t guard, uint16_t *node_p)
+	    uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 	struct mod_source source = { named->text, strlen(named->text) };
 	struct mod_tree tree;
 	struct scope inner = { .tree = &tree, .outer = scope, .named = named, .call = syntax };
-	uint16_t most = named->arguments[0] != '\0';
-	enum paged_status status;
+	uint16_t most = named->arguments[0] != '\0', node;
 
 	for (const char *c = named->arguments; *c != '\0'; c++)
 		most += *c == ',';
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		inner.n_given++;
 	if (inner.n_given > most)
-		return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments",
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments",
 				      named->name, named->arguments, inner.n_given);
-	status = mod_tree_parse(&tree, &source, l->error);
-	if (status != PAGED_OK)
-		return status;
-	status = lower(l, &inner, tree.root, guard, node_p);
+	l->status = mod_tree_parse(&tree, &source, l->error);
+	if (l->status != PAGED_OK)
+		return 0;
+	node = lower(l, &inner, tree.root, guard);
 	mod_tree_free(&tree);
-	return status;
+	return node;
 }
 
 /* Which argument of the ready-made mod a name in its text is; UINT32_MAX: none. */
@@ -320,8 +257,8 @@ formal(const struct scope *scope, const struct mod_syntax *s)
 	return UINT32_MAX;
 }
 
-static enum paged_status
-lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 	uint32_t argument = formal(scope, s), bound;
@@ -331,10 +268,10 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 
 		while (argument-- > 0)
 			child = syntax_of(scope->outer, child)->next;
-		return lower(l, scope->outer, child, guard, node_p);
+		return lower(l, scope->outer, child, guard);
 	}
 	if (name_is(scope, s, "true") || name_is(scope, s, "false"))
-		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0);
 	for (uint32_t i = 0; mod_variable(i) != NULL; i++) {
 		struct mod_node node = { .op = (uint8_t)mod_variable(i)->op,
 					 .type = (uint8_t)mod_variable(i)->type,
@@ -343,76 +280,51 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 		if (!name_is(scope, s, mod_variable(i)->name))
 			continue;
 		if (mod_variable(i)->op == MOD_OP_SCORE && l->kind == MOD_MASK)
-			return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
-		return mod_emit(l, node, scope, s->at, node_p);
+			return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
+		return mod_emit(l, node);
 	}
 	bound = bound_name(l, scope, s);
 	if (bound < l->n_names)
-		return lower_array(l, scope, s, bound, guard, node_p);
+		return lower_array(l, scope, s, bound, guard);
 	if (find_named(scope, s) != NULL)
-		return lower_named(l, scope, syntax, find_named(scope, s), guard, node_p);
+		return lower_named(l, scope, syntax, find_named(scope, s), guard);
 	if (find_function(scope, s) != NULL)
-		return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID,
+		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID,
 				      "expected '(' behind the function '%.*s'", NAME_OF(scope, s));
 	return fail_unknown(l, scope, s);
 }
 
-static enum paged_status
-convert(struct lowering *l, const struct scope *scope, size_t at, enum mod_op op, uint16_t a, uint16_t *node_p)
-{
-	*node_p = a;
-	if (op == MOD_OP_TO_FLOAT)
-		return mod_to_float(l, scope, at, node_p);
-	if (type_of(l, a) == MOD_FLOAT)
-		return mod_emit_unary(l, MOD_OP_TO_INT, MOD_INT, a, scope, at, node_p);
-	return mod_to_number(l, scope, at, node_p);
-}
-
-static enum paged_status
-lower_clamp(struct lowering *l, const struct scope *scope, size_t at, uint16_t *args, uint16_t *node_p)
-{
-	enum paged_status status = mod_to_common(l, scope, at, &args[0], &args[1]);
-
-	if (status == PAGED_OK)
-		status = mod_to_common(l, scope, at, &args[0], &args[2]);
-	if (status == PAGED_OK)
-		status = mod_to_common(l, scope, at, &args[0], &args[1]);
-	if (status == PAGED_OK)
-		status = mod_emit_binary(l, MOD_OP_MAX, type_of(l, args[0]), args[0], args[1], scope, at, node_p);
-	if (status == PAGED_OK)
-		status = mod_emit_binary(l, MOD_OP_MIN, type_of(l, *node_p), *node_p, args[2], scope, at, node_p);
-	return status;
-}
-
-static enum paged_status
-apply(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, const struct mod_function *function,
-      uint16_t *args, uint16_t *node_p)
+static uint16_t
+apply(struct lowering *l, const struct mod_function *function, uint16_t *args)
 {
 	enum mod_op op = function->op;
-	enum paged_status status;
+	uint16_t a = args[0];
 
-	if (op == MOD_N_OPS)
-		return lower_clamp(l, scope, s->at, args, node_p);
-	if (op == MOD_OP_TO_INT || op == MOD_OP_TO_FLOAT)
-		return convert(l, scope, s->at, op, args[0], node_p);
-	if (op == MOD_OP_MIN || op == MOD_OP_MAX) {
-		status = mod_to_common(l, scope, s->at, &args[0], &args[1]);
-		return status == PAGED_OK
-			       ? mod_emit_binary(l, op, type_of(l, args[0]), args[0], args[1], scope, s->at, node_p)
-			       : status;
+	switch (op) {
+	case MOD_N_OPS: /* clamp */
+		mod_to_common(l, &args[0], &args[1]);
+		mod_to_common(l, &args[0], &args[2]);
+		mod_to_common(l, &args[0], &args[1]);
+		a = mod_emit_binary(l, MOD_OP_MAX, type_of(l, args[0]), args[0], args[1]);
+		return mod_emit_binary(l, MOD_OP_MIN, type_of(l, a), a, args[2]);
+	case MOD_OP_TO_FLOAT:
+		return mod_to_float(l, a);
+	case MOD_OP_TO_INT:
+		return type_of(l, a) == MOD_FLOAT ? mod_emit_unary(l, op, MOD_INT, a) : mod_to_number(l, a);
+	case MOD_OP_MIN:
+	case MOD_OP_MAX:
+		mod_to_common(l, &args[0], &args[1]);
+		return mod_emit_binary(l, op, type_of(l, args[0]), args[0], args[1]);
+	default:
+		a = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? mod_to_number(l, a) : mod_to_float(l, a);
+		if (op == MOD_OP_FLOOR && type_of(l, a) == MOD_INT)
+			return a;
+		return mod_emit_unary(l, op, type_of(l, a), a);
 	}
-	status = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? mod_to_number(l, scope, s->at, &args[0])
-							: mod_to_float(l, scope, s->at, &args[0]);
-	if (status != PAGED_OK)
-		return status;
-	*node_p = args[0];
-	if (op == MOD_OP_FLOOR && type_of(l, args[0]) == MOD_INT)
-		return PAGED_OK;
-	return mod_emit_unary(l, op, type_of(l, args[0]), args[0], scope, s->at, node_p);
 }
 
-static enum paged_status
-lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 	const struct mod_function *function = find_function(scope, s);
@@ -420,104 +332,107 @@ lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	uint32_t n = 0;
 
 	if (bound_name(l, scope, s) < l->n_names)
-		return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID,
+		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID,
 				      "'%.*s' is no function: an array takes [index]", NAME_OF(scope, s));
 	if (function == NULL && find_named(scope, s) != NULL)
-		return lower_named(l, scope, syntax, find_named(scope, s), guard, node_p);
+		return lower_named(l, scope, syntax, find_named(scope, s), guard);
 	if (function == NULL)
 		return fail_unknown(l, scope, s);
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next, n++) {
-		enum paged_status status;
-
 		if (n == function->n_args)
 			break;
-		status = lower(l, scope, child, guard, &args[n]);
-		if (status != PAGED_OK)
-			return status;
+		args[n] = lower(l, scope, child, guard);
 		if (n + 1 == function->n_args && syntax_of(scope, child)->next == MOD_NO_SYNTAX)
-			return apply(l, scope, s, function, args, node_p);
+			return apply(l, function, args);
 	}
-	return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s",
-			      function->name, function->n_args, function->n_args == 1 ? "" : "s",
+	return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s", function->name,
+			      function->n_args, function->n_args == 1 ? "" : "s",
 			      n < function->n_args ? "fewer" : "more");
 }
 
-static enum paged_status
-lower_index(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_index(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	uint32_t bound = bound_name(l, scope, s);
 
 	if (bound < l->n_names)
-		return lower_array(l, scope, s, bound, guard, node_p);
+		return lower_array(l, scope, s, bound, guard);
 	for (uint32_t i = 0; mod_variable(i) != NULL; i++)
 		if (name_is(scope, s, mod_variable(i)->name))
-			return mod_lower_fail(l, scope, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
+			return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
 					      mod_variable(i)->name);
 	return fail_unknown(l, scope, s);
 }
 
-static enum paged_status
-lower_any(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower_any(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 
 	switch (s->kind) {
 	case MOD_SYNTAX_INT:
 		if (s->integer == 1u << 31 && !s->hex)
-			return mod_lower_fail(l, scope, s->at, PAGED_ERR_INVALID,
+			return mod_lower_fail(l, s->at, PAGED_ERR_INVALID,
 					      "the number is larger than any int (2147483647); a float has a '.'");
-		return mod_emit_const(l, MOD_INT, (int32_t)s->integer, 0, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_INT, (int32_t)s->integer, 0);
 	case MOD_SYNTAX_FLOAT:
-		return mod_emit_const(l, MOD_FLOAT, 0, s->number, scope, s->at, node_p);
+		return mod_emit_const(l, MOD_FLOAT, 0, s->number);
 	case MOD_SYNTAX_NAME:
-		return lower_name(l, scope, syntax, guard, node_p);
+		return lower_name(l, scope, syntax, guard);
 	case MOD_SYNTAX_INDEX:
-		return lower_index(l, scope, s, guard, node_p);
+		return lower_index(l, scope, s, guard);
 	case MOD_SYNTAX_CALL:
-		return lower_call(l, scope, syntax, guard, node_p);
+		return lower_call(l, scope, syntax, guard);
 	case MOD_SYNTAX_UNARY:
-		return lower_unary(l, scope, s, guard, node_p);
+		return lower_unary(l, scope, s, guard);
 	case MOD_SYNTAX_BINARY:
-		return lower_binary(l, scope, s, guard, node_p);
+		return lower_binary(l, scope, s, guard);
 	case MOD_SYNTAX_SELECT:
 		break;
 	}
-	return lower_select(l, scope, s, guard, node_p);
+	return lower_select(l, scope, s, guard);
 }
 
-static enum paged_status
-lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard, uint16_t *node_p)
+static uint16_t
+lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
-	enum paged_status status;
+	const struct scope *outer = l->scope;
+	size_t before = l->at;
+	uint16_t node = 0;
 
+	if (l->status != PAGED_OK)
+		return 0;
+	l->scope = scope;
+	l->at = syntax_of(scope, syntax)->at;
 	if (++l->n_steps > MAX_STEPS)
-		return mod_lower_fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
-				      "more than %u operations, written out", MAX_STEPS);
-	if (++l->nesting > MAX_NESTING)
-		return mod_lower_fail(l, scope, syntax_of(scope, syntax)->at, PAGED_ERR_LIMIT,
-				      "operations nested more than %u deep", MOD_MAX_DEPTH);
-	status = lower_any(l, scope, syntax, guard, node_p);
+		mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "more than %u operations, written out", MAX_STEPS);
+	else if (++l->nesting > MAX_NESTING)
+		mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
+	else
+		node = lower_any(l, scope, syntax, guard);
 	l->nesting--;
-	return status;
+	l->scope = outer;
+	l->at = before;
+	return node;
 }
 
 /* The root as the kind wants it. */
-static enum paged_status
-result(struct lowering *l, const struct scope *scope, uint16_t *root)
+static uint16_t
+result(struct lowering *l, uint16_t root)
 {
 	if (l->kind == MOD_MASK)
-		return mod_to_bool(l, scope, 0, root);
-	if (type_of(l, *root) == MOD_BOOL)
-		return mod_lower_fail(l, scope, 0, PAGED_ERR_INVALID,
+		return mod_to_bool(l, root);
+	if (type_of(l, root) == MOD_BOOL)
+		return mod_lower_fail(l, 0, PAGED_ERR_INVALID,
 				      "a score mod gives a number, this is a condition; write ... ? score : -inf");
-	return mod_to_float(l, scope, 0, root);
+	return mod_to_float(l, root);
 }
 
 enum paged_status
 mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *names, uint32_t n_names,
 	  struct paged_error *error)
 {
-	struct scope scope = { .tree = tree };
+	const struct scope scope = { .tree = tree };
 	struct lowering *l;
 	enum paged_status status = mod_check_names(names, n_names, error);
 	uint16_t root;
@@ -530,12 +445,10 @@ mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *
 	l->kind = mod->kind;
 	l->names = names;
 	l->n_names = n_names;
+	l->scope = &scope;
 	l->error = error;
-	status = lower(l, &scope, tree->root, MOD_NO_NODE, &root);
-	if (status == PAGED_OK)
-		status = result(l, &scope, &root);
-	if (status == PAGED_OK)
-		status = mod_place(mod, l, root);
+	root = result(l, lower(l, &scope, tree->root, MOD_NO_NODE));
+	status = l->status == PAGED_OK ? mod_place(mod, l, root) : l->status;
 	free(l);
 	return status;
 }

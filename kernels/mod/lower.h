@@ -19,6 +19,9 @@ struct lowering {
 	uint32_t n_names;
 	struct mod_node nodes[MOD_LOWER_ROOM]; /* `name` is still an index into the caller's names */
 	uint32_t n_nodes, n_steps, nesting;
+	const struct scope *scope; /* of the text that is being worked through, and where in it */
+	size_t at;
+	enum paged_status status; /* after the first failure nothing is emitted; what comes then means nothing */
 	struct paged_error *error;
 };
 
@@ -37,23 +40,18 @@ type_of(const struct lowering *l, uint16_t node)
 	return l->nodes[node].type;
 }
 
-/** mod_lower_fail - an error at a place of the scope's text; in a ready-made mod, where the caller's text calls it */
-enum paged_status mod_lower_fail(struct lowering *l, const struct scope *scope, size_t at, enum paged_status status,
-				 const char *format, ...) __attribute__((format(printf, 5, 6)));
+/** mod_lower_fail - the first error, at a place of the text; of a ready-made mod, where the caller's calls it.  0 */
+uint16_t mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 /** mod_emit - the node, or an equal one that exists; depth and inputs are filled in */
-enum paged_status mod_emit(struct lowering *l, struct mod_node node, const struct scope *scope, size_t at,
-			   uint16_t *node_p);
-enum paged_status mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f, const struct scope *scope,
-				 size_t at, uint16_t *node_p);
-enum paged_status mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg,
-				 const struct scope *scope, size_t at, uint16_t *node_p);
-enum paged_status mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b,
-				  const struct scope *scope, size_t at, uint16_t *node_p);
-/* Conversions replace *node by the converted one. */
-enum paged_status mod_to_bool(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
-enum paged_status mod_to_number(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
-enum paged_status mod_to_float(struct lowering *l, const struct scope *scope, size_t at, uint16_t *node);
-enum paged_status mod_to_common(struct lowering *l, const struct scope *scope, size_t at, uint16_t *a, uint16_t *b);
+uint16_t mod_emit(struct lowering *l, struct mod_node node);
+uint16_t mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f);
+uint16_t mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg);
+uint16_t mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t a, uint16_t b);
+uint16_t mod_to_bool(struct lowering *l, uint16_t node);
+uint16_t mod_to_number(struct lowering *l, uint16_t node);
+uint16_t mod_to_float(struct lowering *l, uint16_t node);
+void mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b);
 
 /** A name that means an input. */
 struct mod_variable {
