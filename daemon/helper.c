@@ -2,7 +2,6 @@
 #include "daemon/helper.h"
 
 #include <errno.h>
-#include <malloc.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -10,8 +9,6 @@
 
 /* So often in a job's longest time it is looked at. */
 enum { LOOKS = 8, LOOK_MIN_MS = 5 };
-/* Memory that jobs freed goes back to the system when none came for so long. */
-enum { IDLE_MS = 200, KEEP_BYTES = 16 << 20 };
 
 static void
 helper_tell(const struct helper *helper)
@@ -27,28 +24,8 @@ helper_tell(const struct helper *helper)
 static struct helper_job *
 job_await(struct helper *helper)
 {
-	bool trimmed = false;
-
-	while (TAILQ_EMPTY(&helper->waiting) && !helper->stopping) {
-		struct timespec until;
-
-		if (trimmed) {
-			pthread_cond_wait(&helper->wanted, &helper->mutex);
-			continue;
-		}
-		clock_gettime(CLOCK_MONOTONIC, &until);
-		until.tv_nsec += IDLE_MS * 1000000;
-		until.tv_sec += until.tv_nsec / 1000000000;
-		until.tv_nsec %= 1000000000;
-		if (pthread_cond_timedwait(&helper->wanted, &helper->mutex, &until) != ETIMEDOUT)
-			continue;
-		trimmed = true;
-#ifdef __GLIBC__
-		pthread_mutex_unlock(&helper->mutex);
-		malloc_trim(0);
-		pthread_mutex_lock(&helper->mutex);
-#endif
-	}
+	while (TAILQ_EMPTY(&helper->waiting) && !helper->stopping)
+		pthread_cond_wait(&helper->wanted, &helper->mutex);
 	return helper->stopping ? NULL : TAILQ_FIRST(&helper->waiting);
 }
 
@@ -136,30 +113,13 @@ timer_fire(struct loop_timer *timer)
 	loop_timer_start(helper->loop, timer, look_ms(helper));
 }
 
-/*
- * Most of a mask's time would go into pages that the system takes back after
- * each and hands out anew.  They stay until the helper is idle.
- */
-static void
-memory_keep(void)
-{
-#ifdef __GLIBC__
-	mallopt(M_MMAP_THRESHOLD, KEEP_BYTES);
-	mallopt(M_TRIM_THRESHOLD, KEEP_BYTES);
-#endif
-}
-
 static enum paged_status
 thread_start(struct helper *helper, struct paged_error *error)
 {
-	pthread_condattr_t attributes;
 	int result;
 
 	pthread_mutex_init(&helper->mutex, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&helper->wanted, &attributes);
-	pthread_condattr_destroy(&attributes);
+	pthread_cond_init(&helper->wanted, NULL);
 	result = pthread_create(&helper->thread, NULL, helper_main, helper);
 	if (result != 0) {
 		pthread_cond_destroy(&helper->wanted);
@@ -167,7 +127,6 @@ thread_start(struct helper *helper, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "no helper thread: %s", strerror(result));
 	}
 	helper->started = true;
-	memory_keep();
 	return PAGED_OK;
 }
 
