@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Block masks in parts: there and back, what asking for parts costs, and whatever else the numbers may be. */
 #include <criterion/criterion.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "kernels/mask/runs.h"
+#include "kernels/mask/served.h"
 #include "tests/mask_fixture.h"
 
 static struct paged_error error;
@@ -282,4 +284,54 @@ Test(mask_runs, every_number_wrong)
 	}
 	cr_assert_gt(n_read, 5000);
 	cr_assert_gt(n_refused, 5000);
+}
+
+static void *
+cancel_soon(void *cancelled)
+{
+	usleep(20000);
+	atomic_store((atomic_bool *)cancelled, true);
+	return NULL;
+}
+
+/* A mask that would take minutes to its end; cancelled before it is begun, and then while it is built. */
+static void
+cancel_at_it(const char *text, uint32_t block)
+{
+	static const uint32_t n_tokens = 1u << 18;
+	const struct mask_request request = { .n_rows = 1,
+					      .q_len = &n_tokens,
+					      .kv_len = &n_tokens,
+					      .q_block = block,
+					      .kv_block = block,
+					      .text = text };
+	uint32_t *values = calloc(MASK_PART_MAX, sizeof(*values));
+	struct served *served;
+
+	cr_assert_eq(served_create(&request, UINT64_MAX, &served, &error), PAGED_OK, "%s", error.text);
+	for (int early = 0; early < 2; early++) {
+		struct runs_writer part = { .values = values, .capacity = MASK_PART_MAX };
+		atomic_bool cancelled = early;
+		pthread_t thread;
+
+		cr_assert_eq(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
+		cr_assert_eq(served_build(served, &cancelled, &part, &error), PAGED_ERR_AGAIN);
+		cr_assert_str_eq(error.text, "block mask: cancelled");
+		pthread_join(thread, NULL);
+	}
+	served_destroy(served);
+	free(values);
+}
+
+/* Blocks that all take a look at their elements, and of which few are seen: a part is not full soon. */
+Test(mask_runs, cancelled_while_at_it, .timeout = 60)
+{
+	cancel_at_it("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
+}
+
+/* All of it seen, which takes every element to find out. */
+Test(mask_runs, cancelled_within_a_block, .timeout = 60)
+{
+	cancel_at_it("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);
+	cancel_at_it("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 18);
 }

@@ -45,7 +45,6 @@ create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct bl
 	status = batch_mask_shape(order, &shape, error);
 	if (status != PAGED_OK)
 		return status;
-	rule->rule.cancelled = order->cancelled;
 	status = block_mask_create(&shape, &rule->rule, order->max_bytes, &logical, error);
 	free((void *)shape.rows);
 	if (status == PAGED_OK)
@@ -117,10 +116,7 @@ read_row(void *context, uint32_t r, struct block_mask_sequence *sequence, struct
 {
 	struct reader *reader = context;
 	const struct batch_mask_row *row = &reader->order->rows[r];
-	const atomic_bool *cancelled = reader->order->cancelled;
 
-	if (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed))
-		return paged_fail(error, PAGED_ERR_AGAIN, "block mask: cancelled");
 	if ((row->seq != 0) == (row->pages != NULL))
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %" PRIu32 " names %s a sequence %s pages",
 				  r, row->seq != 0 ? "both" : "neither", row->seq != 0 ? "and" : "nor");

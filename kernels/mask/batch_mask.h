@@ -8,8 +8,6 @@
 #ifndef PAGED_KERNELS_MASK_BATCH_MASK_H
 #define PAGED_KERNELS_MASK_BATCH_MASK_H
 
-#include <stdatomic.h>
-
 #include "common/region.h"
 #include "kernels/mask/mask.h"
 #include "kernels/mod/mod.h"
@@ -32,8 +30,6 @@ struct batch_mask_order {
 	uint32_t kv_block;
 	uint64_t max_bytes;             /* of each mask; 0: BLOCK_MASK_MAX_BYTES */
 	const struct region_view *view; /* of the pool */
-	/* Set by another thread, it ends the work soon with PAGED_ERR_AGAIN; NULL: nobody will. */
-	const atomic_bool *cancelled;
 	struct mask_memory *memory; /* of the masks; NULL: malloc() */
 };
 
@@ -48,7 +44,6 @@ enum paged_status batch_mask_shape(const struct batch_mask_order *order, struct 
  * @retval PAGED_ERR_INVALID  a score mod; no rows; the mod depends on h and n_heads is 0
  * @retval PAGED_ERR_LIMIT    past max_bytes, or a q_idx or kv_idx past 2^31 - 1
  * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds
- * @retval PAGED_ERR_AGAIN    cancelled
  */
 enum paged_status batch_mask_create(const struct batch_mask_order *order, struct mod_binding *binding,
 				    enum kernel_isa isa, struct block_mask **logical_p, struct paged_error *error);
@@ -67,7 +62,7 @@ enum paged_status batch_mask_create(const struct batch_mask_order *order, struct
  * @retval PAGED_ERR_STALE     an id names no live sequence
  * @retval PAGED_ERR_RANGE     a page is outside the pool
  * @retval PAGED_ERR_LIMIT     past max_bytes
- * @retval PAGED_ERR_AGAIN     cancelled, or a row stayed busy
+ * @retval PAGED_ERR_AGAIN     a row stayed busy
  */
 enum paged_status batch_mask_place(const struct batch_mask_order *order, const struct block_mask *logical,
 				   struct block_mask **physical_p, uint64_t *version, struct paged_error *error);
