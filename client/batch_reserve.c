@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdatomic.h>
+#include <sys/param.h>
 
 #include "client/batch.h"
 
@@ -13,45 +14,39 @@
  */
 #define AHEAD_LOOK_MS 10u
 
-static uint32_t
-tokens_capped(const struct paged_batch *batch, uint64_t tokens)
-{
-	uint32_t max_length = batch->pool->at.view.max_length;
-
-	return tokens < max_length ? (uint32_t)tokens : max_length;
-}
-
 /*
  * Put a sequence into the request.  Two rows of one sequence become one item
  * with the larger wish.  Linear, for requests are rare and mostly short.
  */
 static uint32_t
-item_add(struct paged_batch *batch, uint32_t n, paged_seq_id id, uint32_t n_tokens)
+item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
 {
+	struct paged_seq_item item = {
+		.seq = batch->row[r].id,
+		.n_tokens = batch->kernel_row[r].kv_len,
+		.n_ahead = (uint32_t)MIN(n_ahead, UINT32_MAX),
+	};
+
 	for (uint32_t i = 0; i < n; i++) {
-		if (batch->items[i].seq != id)
+		if (batch->items[i].seq != item.seq)
 			continue;
-		if (batch->items[i].n_tokens < n_tokens)
-			batch->items[i].n_tokens = n_tokens;
+		if (batch->items[i].n_tokens < item.n_tokens)
+			batch->items[i] = item;
 		return n;
 	}
-	batch->items[n] = (struct paged_seq_item){ .seq = id, .n_tokens = n_tokens };
+	batch->items[n] = item;
 	return n + 1;
 }
 
 static enum paged_status
-lacking_reserve(struct paged_batch *batch, uint32_t n_lacking, uint32_t ahead, struct paged_error *error)
+lacking_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
 {
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < n_lacking; i++) {
-		uint32_t r = batch->lacking[i];
-
-		n = item_add(batch, n, batch->row[r].id,
-			     tokens_capped(batch, (uint64_t)batch->kernel_row[r].kv_len + ahead));
-	}
+	for (uint32_t i = 0; i < n_lacking; i++)
+		n = item_add(batch, n, batch->lacking[i], batch->reserve_ahead);
 	client_lock(client);
 	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
 	client_unlock(client);
@@ -119,9 +114,7 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 
 	if (status != PAGED_OK)
 		return status;
-	status = lacking_reserve(batch, n_lacking, batch->reserve_ahead, error);
-	if (status == PAGED_ERR_FULL)
-		status = lacking_reserve(batch, n_lacking, 0, error);
+	status = lacking_reserve(batch, n_lacking, error);
 	if (status == PAGED_ERR_FULL)
 		missing_note(batch, n_lacking);
 	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
@@ -134,6 +127,15 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 	return status;
 }
 
+/* Pages that the owner would give ahead of need. */
+static uint32_t
+pool_n_spare(const struct paged_pool *pool)
+{
+	const struct region_header *header = pool->at.view.header;
+
+	return region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed));
+}
+
 /*
  * Every row below twice the reserve is topped up, not only those below once:
  * then rows that started at different lengths ask together from now on, and
@@ -142,16 +144,16 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 static uint32_t
 ahead_items(struct paged_batch *batch)
 {
+	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
 	uint32_t n = 0;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct batch_row *row = &batch->row[r];
 		const struct kernel_row *to = &batch->kernel_row[r];
-		uint32_t want = tokens_capped(batch, to->kv_len + 2 * (uint64_t)batch->reserve_ahead);
 
-		if (to->q_len != 0 && row->id != 0 && row->capacity < want &&
-		    row->owner == batch->pool->client->owner->session)
-			n = item_add(batch, n, row->id, want);
+		if (to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
+		    row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length))
+			n = item_add(batch, n, r, n_ahead);
 	}
 	return n;
 }
@@ -162,8 +164,13 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
 	struct paged_error error;
-	uint32_t n = ahead_items(batch);
+	uint32_t n;
 
+	if (pool_n_spare(batch->pool) == 0) {
+		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		return;
+	}
+	n = ahead_items(batch);
 	/* Another thread waits for the owner: the next plan asks. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;

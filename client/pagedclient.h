@@ -345,7 +345,11 @@ enum paged_status paged_seq_create(struct paged_client *client, size_t n, const 
 /**
  * paged_seq_reserve - let each sequence hold at least n_tokens tokens
  *
- * Absolute, never shrinks: repeating it is harmless.
+ * Absolute, never shrinks: repeating it is harmless.  All n_tokens are
+ * reserved, or nothing is.  n_ahead asks for more: as many tokens past n_tokens
+ * as the pool can spare, up to its max_length.  An eighth of a pool's pages is
+ * never given out for n_ahead, so that it cannot make another session's reserve
+ * fail; if less than all n_ahead can be spared, each item gets its share.
  * @retval PAGED_ERR_FULL   not enough pages for all together; none was taken
  * @retval PAGED_ERR_LIMIT  past the pool's max_length
  * @retval PAGED_ERR_STALE  an id names no live sequence
@@ -357,6 +361,7 @@ enum paged_status paged_seq_reserve(struct paged_client *client, size_t n, const
  * paged_seq_truncate - keep n_tokens tokens of each, give back whole pages past them; the sequences stay
  *
  * @retval PAGED_ERR_CAPACITY  n_tokens exceeds what the sequence has reserved
+ * @retval PAGED_ERR_INVALID   n_ahead is not 0
  */
 enum paged_status paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items);
 
@@ -396,7 +401,9 @@ struct paged_batch_params {
 	 * steady decoding never waits for the daemon.  It then tops up all rows
 	 * to twice the reserve (never past max_length), so that they ask
 	 * together and a batch asks about once in reserve_ahead steps.  At most
-	 * one such request of a client is outstanding.  0: the caller reserves.
+	 * one such request of a client is outstanding.  While no more than an
+	 * eighth of the pool's pages is free, nothing is asked for: plan then
+	 * reserves what it needs, and waits for it.  0: the caller reserves.
 	 */
 	uint32_t reserve_ahead;
 	/**

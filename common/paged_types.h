@@ -96,7 +96,9 @@ typedef uint64_t paged_seq_id;
 struct paged_seq_item {
 	paged_seq_id seq;
 	uint32_t n_tokens;
-	uint32_t reserved; /* 0 */
+	/** Of a reserve: tokens past n_tokens, as far as the pool has pages to spare (paged_seq_reserve()).  Else 0. */
+	uint32_t n_ahead;
+	uint32_t reserved[2]; /* 0 */
 };
 
 /** Most pools of a daemon or an embedded client, and most sequences of a pool: what an id has bits for. */

@@ -209,6 +209,17 @@ region_look_holds(const struct region_view *view, paged_seq_id id, const struct 
 bool region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
 		     uint32_t *entries);
 
+/**
+ * region_spare_pages - how many of n_free pages a reserve may take ahead of need
+ *
+ * An eighth of the pool stays free for reserves that wait for their pages.
+ */
+static inline uint32_t
+region_spare_pages(uint32_t n_pages, uint32_t n_free)
+{
+	return n_free > n_pages / 8 ? n_free - n_pages / 8 : 0;
+}
+
 /** Attempts at a busy row; with the pauses, some milliseconds. */
 #define REGION_ATTEMPTS 1000u
 

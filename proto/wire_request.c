@@ -33,13 +33,20 @@ items_put(Paged__V1__SeqItems *to, const struct wire_request *request, struct wi
 
 	to->seq = wire_arena_alloc(arena, n * sizeof(*to->seq));
 	to->n_tokens = wire_arena_alloc(arena, n * sizeof(*to->n_tokens));
-	if (to->seq == NULL || to->n_tokens == NULL)
+	to->n_ahead = wire_arena_alloc(arena, n * sizeof(*to->n_ahead));
+	if (to->seq == NULL || to->n_tokens == NULL || to->n_ahead == NULL)
 		return false;
 	to->n_seq = to->n_n_tokens = n;
 	for (uint32_t i = 0; i < n; i++) {
 		to->seq[i] = request->change.items[i].seq;
 		to->n_tokens[i] = request->change.items[i].n_tokens;
+		to->n_ahead[i] = request->change.items[i].n_ahead;
+		/* Mostly they are alike, and n of each would not fit a message. */
+		if (to->n_ahead[i] != to->n_ahead[0])
+			to->n_n_ahead = n;
 	}
+	if (to->n_n_ahead == 0 && to->n_ahead[0] != 0)
+		to->n_n_ahead = 1;
 	return true;
 }
 
@@ -207,11 +214,18 @@ items_parse(const Paged__V1__SeqItems *from, struct wire_arena *arena, struct wi
 	if (from->n_n_tokens != from->n_seq)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu token counts for %zu sequences", from->n_n_tokens,
 				  from->n_seq);
+	if (from->n_n_ahead > 1 && from->n_n_ahead != from->n_seq)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu counts of tokens ahead for %zu sequences",
+				  from->n_n_ahead, from->n_seq);
 	items = wire_arena_alloc(arena, from->n_seq * sizeof(*items));
 	if (items == NULL)
 		return no_room(error);
 	for (size_t i = 0; i < from->n_seq; i++)
-		items[i] = (struct paged_seq_item){ .seq = from->seq[i], .n_tokens = from->n_tokens[i] };
+		items[i] = (struct paged_seq_item){
+			.seq = from->seq[i],
+			.n_tokens = from->n_tokens[i],
+			.n_ahead = from->n_n_ahead == 0 ? 0 : from->n_ahead[from->n_n_ahead == 1 ? 0 : i],
+		};
 	request->change.n = (uint32_t)from->n_seq;
 	request->change.items = items;
 	return PAGED_OK;

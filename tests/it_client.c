@@ -97,7 +97,9 @@ IT_TEST(every_call)
 	done(paged_seq_read(pool, ids[199], &info, pages, 2));
 	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
 	done(seqs_create(client, other, 1, &elsewhere));
-	done(paged_seq_reserve(client, 2, (struct paged_seq_item[]){ { ids[0], 9, 0 }, { elsewhere, 17, 0 } }));
+	done(paged_seq_reserve(
+		client, 2,
+		(struct paged_seq_item[]){ { .seq = ids[0], .n_tokens = 9 }, { .seq = elsewhere, .n_tokens = 17 } }));
 	tokens[0] = 4;
 	done(seqs_truncate(client, 1, ids, tokens));
 	done(paged_seq_erase(client, 300, ids));

@@ -237,7 +237,7 @@ Test(client, requests_are_checked_before_they_are_made)
 {
 	paged_seq_id id = sequence_of(0);
 	uint32_t tokens = 1;
-	struct paged_seq_item item = { .seq = id, .n_tokens = 4, .reserved = 1 };
+	struct paged_seq_item item = { .seq = id, .n_tokens = 4, .reserved = { 1 } };
 	struct paged_seq_params params = { .pool = NULL };
 	char tag[PAGED_MAX_TAG + 2];
 
@@ -248,7 +248,7 @@ Test(client, requests_are_checked_before_they_are_made)
 	refused(seqs_truncate(client, 0, &id, &tokens), PAGED_ERR_INVALID, "a request names at least one sequence");
 	refused(paged_seq_reserve(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
 	refused(paged_seq_truncate(client, 1, &item), PAGED_ERR_INVALID, "items[0].reserved is not zero");
-	item.reserved = 0;
+	item.reserved[0] = 0;
 	done(paged_seq_reserve(client, 1, &item));
 	cr_assert_eq(capacity_of(id), 4);
 	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,

@@ -300,6 +300,44 @@ Test(core, reserve_over_pools_is_all_or_nothing)
 	assert_row(1, draft, "2 1 0");
 }
 
+/* Tokens ahead of need */
+
+Test(core, reserve_ahead_leaves_an_eighth_and_shares_the_rest)
+{
+	paged_seq_id a = create(session, 0), b = create(session, 0), c;
+	struct paged_seq_item items[] = { { .seq = a, .n_tokens = 4, .n_ahead = 36 },
+					  { .seq = b, .n_tokens = 8, .n_ahead = 18 } };
+	uint32_t other, other_member;
+
+	/* 3 of 12 pages are needed and 1 stays: of the other 8, a gets 9/14 and b 5/14, rounded down. */
+	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
+	assert_row(0, a, "5 4 3 2 1 0");
+	assert_row(0, b, "9 8 7 6");
+	assert_counts(0, 2, 10, 0);
+	/* The one page that is left to spare is less than a share. */
+	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
+	assert_counts(0, 2, 10, 0);
+	/* What is needed is given to the last page, of whatever session. */
+	assert_ok(core_session_open(f.core, &other, &other_member, &error));
+	c = create(other, 0);
+	assert_ok(reserve(other, c, 8));
+	assert_counts(0, 0, 12, 0);
+	assert_ok(core_seq_reserve(f.core, session, 2, items, &error));
+	items[0].n_tokens = 25;
+	assert_fails(core_seq_reserve(f.core, session, 2, items, &error), PAGED_ERR_FULL,
+		     "pool llama: 1 pages requested, 0 free (0 quarantined)");
+}
+
+Test(core, tokens_ahead_end_at_max_length)
+{
+	struct paged_seq_item item = { .seq = create(session, 0), .n_tokens = 1, .n_ahead = UINT32_MAX };
+
+	assert_ok(core_seq_reserve(f.core, session, 1, &item, &error));
+	assert_row(0, item.seq, "9 8 7 6 5 4 3 2 1 0");
+	assert_fails(core_seq_truncate(f.core, session, 1, &item, &error), PAGED_ERR_INVALID,
+		     "sequence 0.1 of pool llama is truncated, but n_ahead is 4294967295");
+}
+
 /* truncate and erase */
 
 Test(core, truncate)

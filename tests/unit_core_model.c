@@ -411,30 +411,42 @@ reserve(void)
 	const struct model_session *session = random_asker();
 	struct paged_seq_item items[MAX_ITEMS];
 	uint32_t n = random_items(session, items), wrongs = wrongs_of_items(session, n, items);
-	uint32_t needs[N_POOLS] = { 0 };
+	uint32_t needs[N_POOLS] = { 0 }, ahead[N_POOLS] = { 0 }, spare[N_POOLS];
+	uint32_t want[MAX_ITEMS] = { 0 }, want_ahead[MAX_ITEMS] = { 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct model_seq *seq = seq_of(&items[i]);
-		uint32_t p = PAGED_SEQ_POOL(items[i].seq), has = seq == NULL ? 0 : seq->n_pages;
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq), has = seq == NULL ? 0 : seq->n_pages, most;
 
 		if (p >= N_POOLS)
 			continue;
 		items[i].n_tokens = random_below(shapes[p].max_length / (1 + random_below(6)) + 2);
+		if (random_below(3) == 0)
+			items[i].n_ahead = random_below(2 * shapes[p].max_length);
 		if (items[i].n_tokens > shapes[p].max_length)
 			wrongs |= bit(PAGED_ERR_LIMIT);
-		if (pages_for(p, items[i].n_tokens) > has)
-			needs[p] += pages_for(p, items[i].n_tokens) - has;
+		want[i] = pages_for(p, items[i].n_tokens) > has ? pages_for(p, items[i].n_tokens) : has;
+		needs[p] += want[i] - has;
+		most = items[i].n_tokens + items[i].n_ahead;
+		most = pages_for(p, most < shapes[p].max_length ? most : shapes[p].max_length);
+		want_ahead[i] = most > want[i] ? most - want[i] : 0;
+		ahead[p] += want_ahead[i];
+	}
+	for (uint32_t p = 0; p < N_POOLS; p++) {
+		uint32_t keep = needs[p] + shapes[p].n_pages / 8;
+
+		spare[p] = m.pools[p].n_free > keep ? m.pools[p].n_free - keep : 0;
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++)
 		if (needs[p] > m.pools[p].n_free)
 			wrongs |= bit(PAGED_ERR_FULL);
 	check_status(core_seq_reserve(m.f.core, session->id, n, items, &m.error), wrongs);
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
-		uint32_t p = PAGED_SEQ_POOL(items[i].seq), want = pages_for(p, items[i].n_tokens);
-		struct model_seq *seq = seq_of(&items[i]);
+		uint32_t p = PAGED_SEQ_POOL(items[i].seq);
 
-		if (want > seq->n_pages)
-			model_take(&m.pools[p], seq, want);
+		if (ahead[p] > spare[p])
+			want_ahead[i] = want_ahead[i] * spare[p] / ahead[p];
+		model_take(&m.pools[p], seq_of(&items[i]), want[i] + want_ahead[i]);
 	}
 }
 

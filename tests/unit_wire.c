@@ -30,7 +30,7 @@ Test(wire, largest_reserve_fits)
 	size_t size;
 
 	for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
-		items[i] = (struct paged_seq_item){ .seq = UINT64_MAX - i, .n_tokens = UINT32_MAX - i };
+		items[i] = (struct paged_seq_item){ .seq = UINT64_MAX - i, .n_tokens = UINT32_MAX - i, .n_ahead = 64 };
 	request.change.n = PAGED_MAX_REQUEST_SEQS;
 	request.change.items = items;
 	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
@@ -40,6 +40,12 @@ Test(wire, largest_reserve_fits)
 	cr_assert_eq(back.kind, WIRE_RESERVE);
 	cr_assert_eq(back.change.n, PAGED_MAX_REQUEST_SEQS);
 	cr_assert_arr_eq(back.change.items, items, sizeof(items));
+	/* Unlike ones travel one by one. */
+	items[1].n_ahead = 0;
+	request.change.n = 3;
+	size = wire_request_pack(&request, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_request_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_arr_eq(back.change.items, items, 3 * sizeof(*items));
 }
 
 /* 4096 sequences whose tags are as long as those of one request may be. */

@@ -61,6 +61,8 @@ struct pool {
 	/* Of the request that has this stamp. */
 	uint64_t stamp;
 	uint64_t n_requested; /* pages */
+	uint64_t n_ahead;     /* pages past those, wanted as far as there are some to spare */
+	uint32_t n_spare;     /* pages to spare once n_requested are taken */
 	uint32_t n_created;   /* slots */
 
 	struct core_audit *audit; /* under way; is told of what will change */

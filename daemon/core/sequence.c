@@ -3,6 +3,8 @@
  * The verbs.  Each looks at every item first and touches nothing until all
  * are found good; what follows cannot fail.
  */
+#include <sys/param.h>
+
 #include "daemon/core/core_internal.h"
 
 static uint32_t
@@ -98,6 +100,7 @@ request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n
 	if (pool->stamp != core->stamp) {
 		pool->stamp = core->stamp;
 		pool->n_requested = 0;
+		pool->n_ahead = 0;
 		pool->n_created = 0;
 	}
 	pool->n_requested += n_pages;
@@ -105,7 +108,7 @@ request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n
 }
 
 static enum paged_status
-request_check_free(const struct pool *pool, struct paged_error *error)
+request_check_free(struct pool *pool, struct paged_error *error)
 {
 	if (pool->n_created > pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
@@ -114,6 +117,7 @@ request_check_free(const struct pool *pool, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
 				  pool->name, (unsigned long long)pool->n_requested, pool_n_free(pool),
 				  pool->n_quarantined);
+	pool->n_spare = region_spare_pages(pool->view.n_pages, pool_n_free(pool) - (uint32_t)pool->n_requested);
 	return PAGED_OK;
 }
 
@@ -158,17 +162,34 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	return PAGED_OK;
 }
 
+/* Pages that an item's row has once its n_tokens have room. */
+static uint32_t
+reserve_pages(const struct pool *pool, const struct paged_seq_item *item)
+{
+	return MAX(row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for(pool, item->n_tokens));
+}
+
+/* Pages past those that n_ahead asks for. */
+static uint32_t
+reserve_pages_ahead(const struct pool *pool, const struct paged_seq_item *item)
+{
+	uint64_t n_tokens = (uint64_t)item->n_tokens + item->n_ahead;
+	uint32_t n_wanted = pages_for(pool, (uint32_t)MIN(n_tokens, pool->view.max_length));
+	uint32_t n_needs = reserve_pages(pool, item);
+
+	return n_wanted > n_needs ? n_wanted - n_needs : 0;
+}
+
 static enum paged_status
 reserve_count(struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
 	struct pool *pool = seq_pool(core, item->seq);
-	uint32_t n_has = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq));
-	uint32_t n_needs = pages_for(pool, item->n_tokens);
 
 	if (item->n_tokens > pool->view.max_length)
 		return seq_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
 				pool->view.max_length, item->n_tokens);
-	request_count(core, pool, n_needs > n_has ? n_needs - n_has : 0, 0);
+	request_count(core, pool, reserve_pages(pool, item) - row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
+	pool->n_ahead += reserve_pages_ahead(pool, item);
 	return PAGED_OK;
 }
 
@@ -189,10 +210,14 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct pool *pool = seq_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].n_tokens);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = reserve_pages(pool, &items[i]);
+		uint64_t n_ahead = reserve_pages_ahead(pool, &items[i]);
 
-		if (n_pages > row_n_pages(pool, slot))
-			row_grow(pool, session, slot, n_pages);
+		/* Pages to spare are shared out in proportion to what the items ask for. */
+		if (pool->n_ahead > pool->n_spare)
+			n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
+		if (n_pages + n_ahead > row_n_pages(pool, slot))
+			row_grow(pool, session, slot, n_pages + (uint32_t)n_ahead);
 	}
 	return PAGED_OK;
 }
@@ -203,6 +228,9 @@ truncate_check(const struct core *core, const struct paged_seq_item *item, struc
 	const struct pool *pool = seq_pool(core, item->seq);
 	uint32_t capacity = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
 
+	if (item->n_ahead != 0)
+		return seq_fail(core, item->seq, error, PAGED_ERR_INVALID, "is truncated, but n_ahead is %u",
+				item->n_ahead);
 	if (item->n_tokens > capacity)
 		return seq_fail(core, item->seq, error, PAGED_ERR_CAPACITY, "has room for %u tokens, cannot keep %u",
 				capacity, item->n_tokens);
