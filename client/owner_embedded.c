@@ -176,8 +176,11 @@ embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *
 {
 	struct embedded *embedded = embedded_of(owner);
 
+	enum paged_status status = core_seq_truncate(embedded->core, owner->session, n, items, error);
+
 	embedded->n_requests++;
-	return core_seq_truncate(embedded->core, owner->session, n, items, error);
+	core_wake(embedded->core);
+	return status;
 }
 
 static enum paged_status
@@ -185,8 +188,11 @@ embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct 
 {
 	struct embedded *embedded = embedded_of(owner);
 
+	enum paged_status status = core_seq_erase(embedded->core, owner->session, n, ids, error);
+
 	embedded->n_requests++;
-	return core_seq_erase(embedded->core, owner->session, n, ids, error);
+	core_wake(embedded->core);
+	return status;
 }
 
 static enum paged_status

@@ -308,6 +308,36 @@ void paged_pool_close(struct paged_pool *pool);
 /** paged_pool_get_info - fill the caller's struct as far as its struct_size goes */
 enum paged_status paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info);
 
+/** Pages of a pool, by state; they add up to n_pages. */
+struct paged_pool_counts {
+	size_t struct_size;
+	uint32_t n_pages;
+	uint32_t n_free;
+	uint32_t n_referenced;  /* by sequences */
+	uint32_t n_quarantined; /* of ended sessions, while their processes may still write */
+};
+
+/**
+ * paged_pool_get_counts - fill the caller's struct as far as its struct_size goes; no request
+ *
+ * @retval PAGED_ERR_AGAIN  the owner changed pages all the while
+ * @retval PAGED_ERR_GONE   the daemon or the session has ended
+ */
+enum paged_status paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts);
+
+/**
+ * paged_pool_wait_free - sleep until n_pages pages are free, or timeout_ms have passed; no request
+ *
+ * A hint: another session may reserve the pages first, so reserve, and wait
+ * again on PAGED_ERR_FULL.
+ * @retval PAGED_ERR_TIMEOUT  fewer are free
+ * @retval PAGED_ERR_LIMIT    the pool has fewer pages
+ * @retval PAGED_ERR_GONE     the daemon or the session has ended; noticed within 0.1 s
+ *
+ * Threads: any; other calls of the client go on meanwhile.
+ */
+enum paged_status paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout_ms);
+
 /* --------------------------------------------------------------- sequences */
 
 /*

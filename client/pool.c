@@ -3,12 +3,17 @@
 
 #include "client/block_mask.h"
 #include "client/compute.h"
+#include "client/control.h"
 #include "client/map.h"
 #include "client/mods.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
+
+/* A wait looks so often whether the owner lives. */
+#define WAIT_LOOK_MS 100u
 
 /* The daemon hangs up on what is no message, and a name with control characters makes it none. */
 bool
@@ -151,6 +156,72 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+/* The header is read for ever; after the owner's end it says nothing any more. */
+static enum paged_status
+pool_check_owner(struct paged_pool *pool, struct paged_error *error)
+{
+	client_look(pool->client);
+	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : client_gone(pool->client->owner, error);
+}
+
+enum paged_status
+paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
+{
+	enum paged_status status = client_enter_owner(pool->client);
+	struct paged_pool_counts ours;
+	struct region_books books;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (counts == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "counts must not be NULL");
+	if (!region_books_read(&pool->at.view, &books)) {
+		status = pool_check_owner(pool, &error);
+		return status != PAGED_OK ? client_fail(pool->client, &error)
+					  : client_failf(pool->client, PAGED_ERR_AGAIN,
+							 "pages of pool %s are being changed just now", pool->at.name);
+	}
+	ours = (struct paged_pool_counts){
+		.n_pages = books.n_pages,
+		.n_free = books.n_free,
+		.n_referenced = books.n_referenced,
+		.n_quarantined = books.n_quarantined,
+	};
+	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+enum paged_status
+paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout_ms)
+{
+	const struct region_header *header = pool->at.view.header;
+	enum paged_status status = client_enter_owner(pool->client);
+	uint64_t deadline_ms = control_now_ms() + timeout_ms, now_ms;
+	struct paged_error error;
+	uint32_t n_free;
+
+	if (status != PAGED_OK)
+		return status;
+	if (n_pages > pool->at.view.n_pages)
+		return client_failf(pool->client, PAGED_ERR_LIMIT, "pool %s has %u pages, %u are waited for",
+				    pool->at.name, pool->at.view.n_pages, n_pages);
+	for (;;) {
+		status = pool_check_owner(pool, &error);
+		if (status != PAGED_OK)
+			return client_fail(pool->client, &error);
+		n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
+		if (n_free >= n_pages)
+			return PAGED_OK;
+		now_ms = control_now_ms();
+		if (now_ms >= deadline_ms)
+			return client_failf(pool->client, PAGED_ERR_TIMEOUT,
+					    "pool %s: %u pages are free after %u ms, %u are waited for", pool->at.name,
+					    n_free, timeout_ms, n_pages);
+		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, WAIT_LOOK_MS));
+	}
 }
 
 enum paged_status

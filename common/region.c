@@ -3,9 +3,14 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Sections start on pages of the system, so that what is never touched is never there. */
 #define SECTION_ALIGNMENT 4096ull
@@ -196,6 +201,59 @@ region_pause(unsigned int n)
 #endif
 }
 
+void
+region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms)
+{
+	struct timespec timeout = { .tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L };
+
+	syscall(SYS_futex, &header->n_free, FUTEX_WAIT, seen, &timeout, NULL, 0);
+}
+
+void
+region_free_wake(const struct region_header *header, uint32_t *last)
+{
+	uint32_t n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
+
+	if (n_free > *last)
+		syscall(SYS_futex, &header->n_free, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	*last = n_free;
+}
+
+static void
+books_load(const struct region_view *view, struct region_books *books)
+{
+	const struct region_header *header = view->header;
+
+	*books = (struct region_books){
+		.n_pages = view->n_pages,
+		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
+		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
+		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
+	};
+}
+
+/* What was read since `change` was `before` is of one state. */
+static bool
+is_unchanged(const struct region_header *header, uint64_t before)
+{
+	atomic_thread_fence(memory_order_acquire);
+	return before % 2 == 0 && atomic_load_explicit(&header->change, memory_order_relaxed) == before;
+}
+
+bool
+region_books_read(const struct region_view *view, struct region_books *books)
+{
+	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
+		uint64_t before = atomic_load_explicit(&view->header->change, memory_order_acquire);
+
+		books_load(view, books);
+		if (is_unchanged(view->header, before))
+			return true;
+		region_pause(attempt);
+	}
+	return false;
+}
+
 /* One walk over rows and counts. */
 static enum paged_status
 check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
@@ -262,12 +320,7 @@ region_check(const struct region_view *view, struct region_books *books, struct 
 
 		if (before & 1)
 			continue;
-		*books = (struct region_books){
-			.n_pages = view->n_pages,
-			.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
-			.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
-			.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
-		};
+		books_load(view, books);
 		if (high_page > view->n_pages || high_slot > view->n_slots)
 			return paged_fail(error, PAGED_ERR_CORRUPT,
 					  "high-water marks %u pages and %u slots exceed %u and %u", high_page,
@@ -277,8 +330,7 @@ region_check(const struct region_view *view, struct region_books *books, struct 
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory to count %u pages", high_page);
 		status = check_once(view, counted, high_page, high_slot, books, error);
 		free(counted);
-		atomic_thread_fence(memory_order_acquire);
-		if (atomic_load_explicit(&header->change, memory_order_relaxed) == before)
+		if (is_unchanged(header, before))
 			return status;
 	}
 	return paged_fail(error, PAGED_ERR_AGAIN, "the tables changed during each of %d walks", CHECK_ATTEMPTS);

@@ -226,11 +226,32 @@ region_spare_pages(uint32_t n_pages, uint32_t n_free)
 /** region_pause - wait a little before the next attempt; n counts them from 0 */
 void region_pause(unsigned int n);
 
+/**
+ * region_free_wait - sleep while n_free is `seen`, at most timeout_ms
+ *
+ * n_free is a futex, and waiting works on a read-only mapping.  May return early.
+ */
+void region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms);
+
+/**
+ * region_free_wake - wake all that sleep in region_free_wait() if pages became free
+ *
+ * @param[in,out] last  n_free at the call before, which the owner keeps
+ */
+void region_free_wake(const struct region_header *header, uint32_t *last);
+
 /** What region_check() counted. */
 struct region_books {
 	uint32_t n_pages, n_free, n_referenced, n_quarantined;
 	uint32_t n_sequences;
 };
+
+/**
+ * region_books_read - the header's numbers of pages, all of one state; n_sequences is 0
+ *
+ * @return false: they changed in every one of REGION_ATTEMPTS attempts
+ */
+bool region_books_read(const struct region_view *view, struct region_books *books);
 
 /**
  * region_check - recount every page from every row and compare with the books

@@ -43,6 +43,7 @@ reap_step(struct loop_work *work)
 	if (!daemon->reap_needed)
 		return false;
 	daemon->reap_needed = core_reap(daemon->core, DAEMON_REAP_PAGES);
+	core_wake(daemon->core);
 	if (!daemon->reap_needed)
 		control_farewell(&daemon->control);
 	return daemon->reap_needed;

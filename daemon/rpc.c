@@ -132,6 +132,7 @@ rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t si
 		reply.kind = WIRE_REPLY_EMPTY;
 		reply.text = error.text;
 	}
+	core_wake(rpc->daemon->core);
 	rpc->n_requests++;
 	member->n_requests++;
 	if (rpc->deferred)

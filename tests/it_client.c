@@ -159,6 +159,76 @@ IT_TEST(steady_decoding_asks_ahead)
 	finish();
 }
 
+/* A reserve far larger than the pool, for one token: others still find an eighth of the pool. */
+IT_TEST(reserve_ahead_leaves_pages_to_others)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 1200 };
+	struct paged_batch_row rows[4] = { { 0 } };
+	paged_seq_id ids[4], other;
+	struct paged_client *mine;
+	struct paged_batch *batch;
+	uint32_t tokens = 64 * 4;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &batch));
+	done(seqs_create(client, pool, 4, ids));
+	for (uint32_t i = 0; i < 4; i++)
+		rows[i] = (struct paged_batch_row){ .seq = ids[i], .q_len = 1, .kv_len = 1 };
+	for (int i = 0; i < 100; i++) {
+		done(paged_batch_plan(batch, 4, rows));
+		usleep(1000);
+	}
+	mine = client;
+	attach(NULL);
+	done(seqs_create(client, pool, 1, &other));
+	done(seqs_reserve(client, 1, &other, &tokens));
+	paged_client_close(client);
+	client = mine;
+	finish();
+}
+
+static void
+hog_run(int from, int to, void *argument)
+{
+	uint32_t tokens = 1200;
+	paged_seq_id id;
+
+	(void)from, (void)argument;
+	attach(NULL);
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
+	it_say(to, &id, sizeof(id));
+	pause();
+}
+
+/* A process that holds 300 of 512 pages is killed while others wait for them. */
+IT_TEST(a_wait_for_pages_ends_when_they_are_free)
+{
+	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+	struct it_worker hog;
+	paged_seq_id id;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	it_fork(&hog, hog_run, NULL);
+	it_hear(hog.from, &id, sizeof(id));
+	attach(NULL);
+	done(paged_pool_get_counts(pool, &counts));
+	it_require(counts.n_pages == 512 && counts.n_free == 212 && counts.n_referenced == 300 &&
+		   counts.n_quarantined == 0);
+	done(paged_pool_wait_free(pool, 212, 0));
+	refused(paged_pool_wait_free(pool, 213, 20), PAGED_ERR_TIMEOUT);
+	it_require(strstr(paged_client_error(client),
+			  "pool small: 212 pages are free after 20 ms, 213 are waited for") != NULL);
+	refused(paged_pool_wait_free(pool, 513, 20), PAGED_ERR_LIMIT);
+	it_require(kill(hog.pid, SIGKILL) == 0);
+	done(paged_pool_wait_free(pool, 512, 10000));
+	it_kill(&hog);
+	it_daemon_kill(&daemon_);
+	refused(paged_pool_wait_free(pool, 512, 10000), PAGED_ERR_GONE);
+	refused(paged_pool_get_counts(pool, &counts), PAGED_ERR_GONE);
+	paged_client_close(client);
+}
+
 static void
 member_run(int from, int to, void *argument)
 {

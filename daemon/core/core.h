@@ -107,6 +107,13 @@ void core_member_leave(struct core *core, uint32_t member);
 enum paged_status core_session_end(struct core *core, uint32_t session, struct paged_error *error);
 
 /**
+ * core_wake - wake the workers that sleep until pages of a pool are free
+ *
+ * To be called after verbs and core_reap(); it is the core's only system call.
+ */
+void core_wake(struct core *core);
+
+/**
  * core_reap - go on with what ended sessions left
  *
  * @param[in] budget_pages  about how many pages to touch; 0: all there is

@@ -49,6 +49,7 @@ struct pool {
 	uint32_t *links; /* of a quarantined page: the next one */
 	uint32_t n_referenced;
 	uint32_t n_quarantined;
+	uint32_t n_free_told; /* of region_free_wake() */
 
 	/* Free slots: those freed last, then high_slot and above. */
 	struct pool_slot *slots;

@@ -146,6 +146,13 @@ pool_change_end(struct pool *pool)
 }
 
 void
+core_wake(struct core *core)
+{
+	for (uint32_t i = 0; i < core->n_pools; i++)
+		region_free_wake(core->pools[i]->header, &core->pools[i]->n_free_told);
+}
+
+void
 core_pool_status(const struct core *core, uint32_t pool_index, struct core_pool_status *status_p)
 {
 	const struct pool *pool = core->pools[pool_index];
