@@ -504,6 +504,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 	int fds[WIRE_N_POOL_FDS];
 	enum paged_status status;
 
+	request.hello.outlive = params->outlive != 0;
 	if (params->observer != 0)
 		request.hello.role = WIRE_ROLE_OBSERVER;
 	if (params->join_token != NULL) {

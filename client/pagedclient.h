@@ -131,6 +131,11 @@ struct paged_client_params {
 	/** NULL: the library starts n_threads - 1 threads for each batch; else it starts none. */
 	paged_run_fn run;
 	void *run_argument;
+	/**
+	 * 1: the session and its sequences live until its last member has left,
+	 * not until this one, its first, has.  Members may join meanwhile.
+	 */
+	uint32_t outlive;
 };
 
 /**
@@ -202,7 +207,8 @@ enum paged_status paged_client_open_embedded(const struct paged_pool_params *poo
  * paged_client_close - leave the session and free everything; takes NULL
  *
  * Closing promises that no kernel of this process runs on the pages any
- * more.  The first member's close ends the session.
+ * more.  The first member's close ends the session, unless it asked that the
+ * session outlive it.
  * Threads: none may be inside, or begin, any call on the client or what it opened.
  * Blocks: up to timeout_ms, until the daemon has taken everything back.
  */

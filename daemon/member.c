@@ -100,7 +100,7 @@ member_log(const struct member *member, const char *format, ...)
 }
 
 static enum paged_status
-session_create(struct members *members, struct member *member, struct paged_error *error)
+session_create(struct members *members, struct member *member, bool outlives, struct paged_error *error)
 {
 	struct daemon *daemon = members->daemon;
 	uint32_t n_sessions = core_n_sessions(daemon->core);
@@ -121,6 +121,9 @@ session_create(struct members *members, struct member *member, struct paged_erro
 		free(session);
 		return status;
 	}
+	session->outlives = outlives;
+	if (outlives)
+		core_session_outlive(daemon->core, session->id);
 	LIST_INSERT_HEAD(&members->sessions[session->id % MEMBERS_BUCKETS], session, hash_link);
 	member->session = session;
 	member->first = true;
@@ -152,7 +155,7 @@ role_take(struct members *members, struct member *member, const struct wire_cont
 {
 	switch (hello->hello.role) {
 	case WIRE_ROLE_SESSION:
-		return session_create(members, member, error);
+		return session_create(members, member, hello->hello.outlive, error);
 	case WIRE_ROLE_JOIN:
 		return session_join(members, member, hello->hello.join_token, error);
 	case WIRE_ROLE_OBSERVER:
@@ -321,19 +324,32 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 	return PAGED_OK;
 }
 
+/* Ends the session of a member that is not alive any more, if it ends with that one. */
+static void
+session_check_over(struct session *session, const struct member *left, const char *why)
+{
+	const struct member *member;
+
+	if (!session->outlives && !left->first)
+		return;
+	if (session->outlives)
+		TAILQ_FOREACH(member, &session->members, session_link)
+			if (member->alive)
+				return;
+	session_finish(&left->daemon->members, session, why);
+}
+
 void
 member_cut(struct member *member, const char *why)
 {
-	struct members *members = &member->daemon->members;
-
 	if (!member->alive)
 		return;
 	member->alive = false;
 	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
 	helper_cancel_member(&member->daemon->helper, member->id);
-	if (member->first)
-		session_finish(members, member->session, why);
+	if (member->session != NULL)
+		session_check_over(member->session, member, why);
 }
 
 void
@@ -364,8 +380,8 @@ member_detach(struct member *member)
 	}
 	if (session != NULL) {
 		TAILQ_REMOVE(&session->members, member, session_link);
-		if (member->first)
-			session_finish(members, session, "its first member left");
+		session_check_over(session, member,
+				   session->outlives ? "its last member left" : "its first member left");
 		if (TAILQ_EMPTY(&session->members)) {
 			LIST_REMOVE(session, hash_link);
 			free(session);

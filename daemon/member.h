@@ -12,7 +12,8 @@
  *             a member until that is over
  *   gone      said goodbye, or its pidfd became readable: freed
  *
- * A session ends when its first member is cut or gone, or when it is kicked.
+ * A session ends when its first member is cut or gone, or, if its creator asked
+ * that it outlive that, its last; or when it is kicked.
  * The core knows sessions and members by number and does the books; this
  * file ties the numbers to processes.
  */
@@ -39,7 +40,7 @@ struct member {
 	struct daemon *daemon;
 	uint32_t id;
 	struct session *session; /* NULL: an observer */
-	bool first;              /* the session ends with it */
+	bool first;              /* it created the session, which ends with it unless it outlives it */
 	bool alive;              /* requests are answered */
 	bool admin;
 	uid_t uid;
@@ -64,6 +65,7 @@ struct member {
 
 struct session {
 	uint32_t id;
+	bool outlives; /* its first member: it ends when no member is alive */
 	bool ended;
 	uint8_t join_token[WIRE_TOKEN_SIZE];
 	TAILQ_HEAD(, member) members; /* by id */
@@ -118,7 +120,7 @@ enum paged_status member_attach(struct members *members, struct connection *conn
 /** member_disconnected - its control socket is down without a goodbye */
 void member_disconnected(struct member *member);
 
-/** member_cut - answer it no more, and end its session if it was the first */
+/** member_cut - answer it no more, and end its session if that depends on it */
 void member_cut(struct member *member, const char *why);
 
 /** member_gone - it said goodbye; the core takes back what waited for it; frees it */

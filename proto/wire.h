@@ -106,6 +106,7 @@ struct wire_control_request {
 		struct {
 			uint32_t version_major, version_minor;
 			enum wire_role role;
+			bool outlive;
 			uint8_t join_token[WIRE_TOKEN_SIZE]; /* with WIRE_ROLE_JOIN */
 			char name[PAGED_MAX_NAME + 1];
 		} hello;

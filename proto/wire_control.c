@@ -18,6 +18,7 @@ wire_control_request_pack(const struct wire_control_request *request, uint8_t *b
 		hello.version_minor = request->hello.version_minor;
 		hello.name = (char *)request->hello.name;
 		hello.role = (Paged__V1__Role)request->hello.role;
+		hello.outlive = request->hello.outlive;
 		if (request->hello.role == WIRE_ROLE_JOIN) {
 			hello.join_token.data = (uint8_t *)request->hello.join_token;
 			hello.join_token.len = WIRE_TOKEN_SIZE;
@@ -81,6 +82,7 @@ hello_parse(const Paged__V1__Hello *hello, struct wire_control_request *request,
 	request->kind = WIRE_HELLO;
 	request->hello.version_major = hello->version_major;
 	request->hello.version_minor = hello->version_minor;
+	request->hello.outlive = hello->outlive;
 	switch (hello->role) {
 	case PAGED__V1__ROLE__ROLE_SESSION:
 	case PAGED__V1__ROLE__ROLE_JOIN:

@@ -120,7 +120,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 static const uint64_t seqs[3] = { 1ull << 32, 2ull << 32 | 7, UINT64_MAX };
 static const uint32_t tokens[3] = { 1, 300, UINT32_MAX }, pages[3] = { 5, 70000, 0 };
-static const struct paged_seq_item items[3] = { { 1, 1, 0 }, { 1ull << 32, 300, 0 }, { UINT64_MAX, UINT32_MAX, 0 } };
+static const struct paged_seq_item items[3] = {
+	{ .seq = 1, .n_tokens = 1 },
+	{ .seq = 1ull << 32, .n_tokens = 300, .n_ahead = 64 },
+	{ .seq = UINT64_MAX, .n_tokens = UINT32_MAX },
+};
 static const struct seq_spec specs[2] = { { 0, 0, "" }, { 255, 4096, "chat 7" } };
 static const int64_t bases[3] = { 0, INT64_MIN, -7 };
 static const struct mask_request_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 } },
@@ -147,9 +151,9 @@ static const struct wire_sequence_report sequence_reports[2] = {
 };
 
 static const struct wire_control_request control_requests[] = {
-	{ WIRE_HELLO, .hello = { 1, 0, WIRE_ROLE_SESSION, { 0 }, "worker" } },
-	{ WIRE_HELLO, .hello = { 1, 0, WIRE_ROLE_JOIN, { 1, 2, 3 }, "rank" } },
-	{ WIRE_HELLO, .hello = { 2, 7, WIRE_ROLE_OBSERVER, { 0 }, "" } },
+	{ WIRE_HELLO, .hello = { .version_major = 1, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
+	{ WIRE_HELLO, .hello = { .version_major = 1, .role = WIRE_ROLE_JOIN, .join_token = { 1, 2, 3 }, .name = "rank" } },
+	{ WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_OBSERVER } },
 	{ WIRE_OPEN_POOL, .open_pool = { "llama" } },
 	{ WIRE_BYE, .open_pool = { "" } },
 };

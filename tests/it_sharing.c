@@ -287,12 +287,12 @@ rank(int from, int to, void *argument)
 static void
 scheduler(int from, int to, void *argument)
 {
+	struct paged_client_params params = { .struct_size = sizeof(params), .outlive = *(uint32_t *)argument };
 	struct outcome outcome;
 	paged_seq_id seq;
 	struct toy toy;
 
-	(void)argument;
-	toy_open(&toy, NULL, 0);
+	toy_open(&toy, &params, 0);
 	it_say(to, paged_client_join_token(toy.client), 33);
 	seq = toy_sequence(&toy, 2 * LENGTH);
 	it_say(to, &seq, sizeof(seq));
@@ -310,11 +310,11 @@ struct engine {
 };
 
 static void
-engine_start(struct engine *engine)
+engine_start(struct engine *engine, uint32_t outlive)
 {
 	char token[33];
 
-	it_fork(&engine->scheduler, scheduler, NULL);
+	it_fork(&engine->scheduler, scheduler, &outlive);
 	it_hear(engine->scheduler.from, token, sizeof(token));
 	it_hear(engine->scheduler.from, &engine->seq, sizeof(engine->seq));
 	for (uint32_t i = 0; i < RANKS; i++) {
@@ -376,7 +376,7 @@ IT_TEST(engine_first_member_killed)
 	struct toy observer;
 
 	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	engine_start(&engine);
+	engine_start(&engine, 0);
 	engine_compare(&engine);
 	toy_observe(&observer);
 	it_kill(&engine.scheduler);
@@ -395,6 +395,33 @@ IT_TEST(engine_first_member_killed)
 	it_daemon_stop(&daemon);
 }
 
+/* The same, but the scheduler asked that the session outlive it: the ranks go on, and the last one ends it. */
+IT_TEST(session_outlives_its_first_member)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct it_daemon daemon;
+	struct engine engine;
+	struct toy observer;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	engine_start(&engine, 1);
+	engine_compare(&engine);
+	toy_observe(&observer);
+	it_kill(&engine.scheduler);
+	for (uint32_t i = 0; i < RANKS; i++)
+		ask_survivor(&engine.rank[i], false);
+	toy_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
+	it_require(info.capacity >= 2 * LENGTH && toy_pool(&observer, "toy").n_quarantined == 0, "%u", info.capacity);
+	release(&engine.rank[0]);
+	toy_ok(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0));
+	it_kill(&engine.rank[1]);
+	toy_wait_free(&observer, "toy", 2000);
+	toy_expect(&observer, paged_seq_read(observer.pool, engine.seq, &info, NULL, 0), PAGED_ERR_STALE);
+	toy_check(&observer);
+	toy_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
 static void
 joined_member_killed(uint32_t victim)
 {
@@ -404,7 +431,7 @@ joined_member_killed(uint32_t victim)
 	struct toy observer;
 
 	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
-	engine_start(&engine);
+	engine_start(&engine, 0);
 	engine_compare(&engine);
 	toy_observe(&observer);
 	it_kill(&engine.rank[victim]);

@@ -48,8 +48,8 @@ struct model_pool {
 
 struct model_session {
 	uint32_t id; /* 0: none */
-	bool active;
-	uint32_t members[MAX_MEMBERS]; /* 0: none; the first may end it */
+	bool active, outlives;
+	uint32_t members[MAX_MEMBERS]; /* 0: none; the first ends it, unless it outlives that */
 };
 
 static struct {
@@ -153,7 +153,11 @@ open_session(void)
 	check_status(core_session_open(m.f.core, &id, &member, &m.error), 0);
 	check(id == m.last_session + 1);
 	m.last_session = id;
-	*session = (struct model_session){ .id = id, .active = true, .members = { member } };
+	*session = (struct model_session){
+		.id = id, .active = true, .outlives = random_below(2) == 0, .members = { member }
+	};
+	if (session->outlives)
+		core_session_outlive(m.f.core, id);
 }
 
 static void
@@ -166,7 +170,7 @@ join_session(void)
 		return;
 	check_status(core_session_join(m.f.core, session->id, &member, &m.error),
 		     session->active ? 0 : bit(PAGED_ERR_GONE));
-	for (int i = 1; session->active && i < MAX_MEMBERS; i++) {
+	for (int i = session->outlives ? 0 : 1; session->active && i < MAX_MEMBERS; i++) {
 		if (session->members[i] == 0) {
 			session->members[i] = member;
 			break;
@@ -204,7 +208,7 @@ leave_session(void)
 	core_member_leave(m.f.core, member);
 	check(core_member_session(m.f.core, member) == 0);
 	session->members[i] = 0;
-	if (i == 0 && member != 0)
+	if (member != 0 && (session->outlives ? n_members(session) == 0 : i == 0))
 		model_end(session);
 	m.n_done++;
 }

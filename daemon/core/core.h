@@ -93,6 +93,9 @@ void core_pool_free_list(const struct core *core, uint32_t pool, uint32_t *pages
 enum paged_status core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p,
 				    struct paged_error *error);
 
+/** core_session_outlive - the session, which is active, ends with its last member, not with its first */
+void core_session_outlive(struct core *core, uint32_t session);
+
 /** core_session_join - a further member of an active session; PAGED_ERR_GONE when it has ended or never was */
 enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p, struct paged_error *error);
 

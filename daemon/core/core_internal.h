@@ -80,6 +80,7 @@ struct session {
 	uint32_t id;
 	uint32_t first_member;
 	uint32_t n_members;
+	bool outlives; /* its first member: it ends with its last */
 	bool ended;
 	bool queued; /* for core_reap() */
 	struct session *queue_next;

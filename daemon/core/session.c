@@ -96,6 +96,12 @@ core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p, st
 	return PAGED_OK;
 }
 
+void
+core_session_outlive(struct core *core, uint32_t id)
+{
+	idmap_find(&core->sessions, id)->outlives = true;
+}
+
 enum paged_status
 core_session_join(struct core *core, uint32_t id, uint32_t *member_p, struct paged_error *error)
 {
@@ -125,7 +131,7 @@ core_member_leave(struct core *core, uint32_t member)
 		return;
 	idmap_remove(&core->members, member);
 	session->n_members--;
-	if (member == session->first_member)
+	if (session->outlives ? session->n_members == 0 : member == session->first_member)
 		session_end(core, session);
 	else
 		session_settle(core, session);
