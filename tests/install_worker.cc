@@ -55,8 +55,10 @@ step(paged_client *client)
 	paged_pool *pool = nullptr;
 	paged_seq_id seq = 0;
 
-	if (paged_pool_open(client, "llama", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK ||
-	    paged_seq_create(pool, 1, &seq) != PAGED_OK || paged_seq_reserve(pool, 1, &seq, &n_tokens) != PAGED_OK ||
+	if (paged_pool_open(client, "llama", &pool) != PAGED_OK || paged_pool_get_info(pool, &info) != PAGED_OK)
+		return 1;
+	const paged_seq_params params = { .pool = pool, .n_tokens = n_tokens };
+	if (paged_seq_create(client, 1, &params, &seq) != PAGED_OK ||
 	    paged_batch_create(pool, nullptr, &batch) != PAGED_OK)
 		return 1;
 
