@@ -64,7 +64,8 @@ datagram_send(struct connection *connection, const struct wire_control_reply *re
 
 	part.iov_len = wire_control_reply_pack(reply, buffer, sizeof(buffer));
 	if (part.iov_len == 0) {
-		log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
+		if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+			log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
 		return false;
 	}
 	if (n_fds > 0) {
@@ -376,7 +377,8 @@ listener_ready(struct loop_source *source, uint32_t events)
 		if (fd < 0)
 			return;
 		if (connection_create(control, fd, &error) != PAGED_OK) {
-			log_error("control", "%s", error.text);
+			if (log_limit_pass(&control->limit, "control", loop_now_ms()))
+				log_error("control", "%s", error.text);
 		} else if (control->n_strangers > MAX_STRANGERS) {
 			paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either",
 				   MAX_STRANGERS);

@@ -28,7 +28,8 @@ reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, s
 	uint64_t now;
 
 	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
-		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0)
+		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
+		    log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
 			log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
 		member->n_unsent = 0;
 		return;
@@ -332,7 +333,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	if (name[0] == '\0')
 		return;
 	router_look(endpoint);
-	if (zmq_unbind(endpoint->router, name) < 0)
+	if (zmq_unbind(endpoint->router, name) < 0 && log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	runtime_endpoint_remove(name);
 	name[0] = '\0';

@@ -299,7 +299,8 @@ session_finish(struct members *members, struct session *session, const char *why
 	helper_cancel_session(&members->daemon->helper, session->id);
 	if (log_limit_pass(&members->limit, "session", loop_now_ms()))
 		log_info("session", "%u ended: %s", session->id, why);
-	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK)
+	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK &&
+	    log_limit_pass(&members->limit, "session", loop_now_ms()))
 		log_error("session", "%u: %s", session->id, error.text);
 	session_notify(session, why);
 	daemon_reap(members->daemon);
@@ -317,8 +318,9 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 	if (!kill_members)
 		return PAGED_OK;
 	TAILQ_FOREACH(member, &session->members, session_link) {
-		log_info("member", "%u: SIGKILL to process %d", member->id, (int)member->pid);
-		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0)
+		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
+		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 &&
+		    log_limit_pass(&members->limit, "member", loop_now_ms()))
 			log_warning("member", "%u: process %d: SIGKILL: %m", member->id, (int)member->pid);
 	}
 	return PAGED_OK;

@@ -110,7 +110,8 @@ admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames
 static void
 frame_send(struct endpoint *endpoint, const void *data, size_t size, bool last)
 {
-	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0)
+	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
+	    log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
 		log_error("rpc", "ZAP reply: %s", zmq_strerror(errno));
 }
 

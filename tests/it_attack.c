@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include "client/pagedclient.h"
 #include "tests/raw.h"
@@ -182,6 +183,35 @@ IT_TEST(coming_and_going_does_not_fill_the_log)
 	}
 	it_note("1000 came and went: %u lines", count_lines(daemon_.log));
 	it_require(count_lines(daemon_.log) < 2500);
+	it_daemon_stop(&daemon_);
+}
+
+/* What each peer can make the daemon complain about, again and again. */
+IT_TEST(no_peer_fills_the_log)
+{
+	struct wire_request ping = { .kind = WIRE_PING };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < 10000; i++) {
+		ping.id = 0;
+		raw_send(&raw, &ping);
+		raw_hear_late(&raw, &reply);
+		zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
+		zmq_send(raw.dealer, "b", 1, 0);
+	}
+	for (int i = 0; i < 10000; i++) {
+		int fd = raw_connect();
+
+		raw_tell(fd, "\xff", 1);
+		close(fd);
+	}
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK, "%s", reply.text);
+	raw_bye(&raw);
+	it_note("30000 provocations: %u lines", count_lines(daemon_.log));
+	it_require(count_lines(daemon_.log) < 200);
 	it_daemon_stop(&daemon_);
 }
 

@@ -198,6 +198,16 @@ raw_hear_late(struct raw *raw, struct wire_reply *reply)
 	reply_take(raw, reply);
 }
 
+void
+raw_send(struct raw *raw, const struct wire_request *request)
+{
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	size_t size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
+
+	it_require(size > 0);
+	it_require(zmq_send(raw->dealer, buffer, size, 0) >= 0, "%s", zmq_strerror(zmq_errno()));
+}
+
 bool
 raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms)
 {

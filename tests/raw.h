@@ -52,6 +52,9 @@ void raw_drop(struct raw *raw);
 /** raw_ask - a request and its reply; false: none within limit_ms */
 bool raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms);
 
+/** raw_send - a request with the id that it has; waits for room, not for the reply */
+void raw_send(struct raw *raw, const struct wire_request *request);
+
 /** raw_hear_late - the next reply, to whatever it is */
 void raw_hear_late(struct raw *raw, struct wire_reply *reply);
 
