@@ -338,7 +338,14 @@ struct wire_reply {
 	};
 };
 
-/** Packing uses the arena for what protobuf-c wants as pointers; 0 when it does not fit. */
+/**
+ * wire_request_pack, wire_reply_pack - size of the message written to buffer
+ *
+ * Packing uses the arena for what protobuf-c wants as pointers.  No message
+ * is empty: a request has an id, a reply an id or a status.
+ *
+ * @return 0 when it does not fit
+ */
 size_t wire_request_pack(const struct wire_request *request, struct wire_arena *arena, uint8_t *buffer,
 			 size_t buffer_size);
 size_t wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size);
@@ -346,8 +353,8 @@ size_t wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena,
 /**
  * wire_request_parse - a request, or why it is none
  *
- * request->id is written (0 when even that is unreadable) also on failure,
- * so that the refusal can name the request it answers.
+ * request->id is written (0 when even that is unreadable, and no request
+ * that is served has it) also on failure, so that the refusal can name the request it answers.
  */
 enum paged_status wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
 				     struct wire_request *request, struct paged_error *error);

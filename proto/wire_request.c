@@ -320,5 +320,7 @@ wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena
 	if (unpacked == NULL)
 		return PAGED_ERR_PROTOCOL;
 	request->id = unpacked->id;
+	if (request->id == 0)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "request id 0; ids begin with 1");
 	return body_parse(unpacked, arena, request, error);
 }

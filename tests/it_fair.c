@@ -162,6 +162,7 @@ burden(int from, int to, void *argument)
 		for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
 			items[k][i] = (struct paged_seq_item){ .seq = ids[i], .n_tokens = k ? 0 : 32 };
 		request = (struct wire_request){
+			.id = 1,
 			.kind = k ? WIRE_TRUNCATE : WIRE_RESERVE,
 			.change = { .n = PAGED_MAX_REQUEST_SEQS, .items = items[k] },
 		};

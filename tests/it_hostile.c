@@ -297,6 +297,33 @@ IT_TEST(messages_that_are_no_request)
 	end();
 }
 
+/* Id 0 says that a reply answers nothing that could be read: a request with it is refused, and changes nothing. */
+IT_TEST(requests_with_id_0)
+{
+	struct wire_request request = raw_create(0, 1, 4);
+	struct paged_seq_item item = { 0 };
+	struct wire_reply reply;
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	item.seq = raw_reserve(&raw, 4);
+	for (int i = 0; i < 20; i++) {
+		raw_send(&raw, &request);
+		request = (struct wire_request){ .kind = WIRE_RESERVE, .change = { 1, &item } };
+		item.n_tokens = 8;
+	}
+	for (int i = 0; i < 20; i++) {
+		raw_hear_late(&raw, &reply);
+		it_require(reply.id == 0 && reply.status == PAGED_ERR_PROTOCOL, "status %d: %s", reply.status,
+			   reply.text);
+		it_require(strstr(reply.text, "request id 0") != NULL, "%s", reply.text);
+	}
+	it_require(raw_pool().n_free == 63);
+	raw_bye(&raw);
+	end();
+}
+
 static void
 flood(int from, int to, void *argument)
 {

@@ -225,7 +225,7 @@ Test(wire, counts_of_a_mask_are_checked)
 Test(wire, parts_of_arrays_are_checked)
 {
 	static uint8_t data[WIRE_MAX_PART + 1] = { 1, 2, 3 };
-	struct wire_request back, request = { .kind = WIRE_PUT_ARRAY };
+	struct wire_request back, request = { .id = 1, .kind = WIRE_PUT_ARRAY };
 	struct wire_array_part *part = &request.put_array;
 
 	*part = (struct wire_array_part){
