@@ -461,11 +461,15 @@ paged_batch_validate(struct paged_batch *batch)
 		struct region_look look = { .version = row->version };
 
 		/* A slot's version never returns, so it stands for the id's generation too. */
-		if (row->id != 0 && !region_look_holds(&pool->at.view, row->id, &look))
-			return client_failf(pool->client, PAGED_ERR_STALE,
-					    "row %u: pages of sequence " SEQ_FORMAT
-					    " were replaced or removed since the plan",
-					    r, SEQ_ARGS(row->id));
+		if (row->id == 0 || region_look_holds(&pool->at.view, row->id, &look))
+			continue;
+		client_look(pool->client); /* the session's end removes pages too, and was announced before it did */
+		status = client_enter_owner(pool->client);
+		if (status != PAGED_OK)
+			return status;
+		return client_failf(pool->client, PAGED_ERR_STALE,
+				    "row %u: pages of sequence " SEQ_FORMAT " were replaced or removed since the plan",
+				    r, SEQ_ARGS(row->id));
 	}
 	status = mods_check_range(batch, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);

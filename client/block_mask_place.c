@@ -116,11 +116,16 @@ paged_block_mask_validate(const struct paged_block_mask *mask)
 		struct region_look look = { .version = mask->version[r] };
 
 		/* A slot's version never returns, so it stands for the id's generation too. */
-		if (mask->seq[r] != 0 && !region_look_holds(&pool->at.view, mask->seq[r], &look))
-			return client_failf(pool->client, PAGED_ERR_STALE,
-					    "block mask: row %u: pages of sequence " SEQ_FORMAT
-					    " were replaced or removed since it was made",
-					    r, SEQ_ARGS(mask->seq[r]));
+		if (mask->seq[r] == 0 || region_look_holds(&pool->at.view, mask->seq[r], &look))
+			continue;
+		client_look(pool->client);
+		status = client_enter_owner(pool->client);
+		if (status != PAGED_OK)
+			return status;
+		return client_failf(pool->client, PAGED_ERR_STALE,
+				    "block mask: row %u: pages of sequence " SEQ_FORMAT
+				    " were replaced or removed since it was made",
+				    r, SEQ_ARGS(mask->seq[r]));
 	}
 	return PAGED_OK;
 }

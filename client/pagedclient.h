@@ -254,7 +254,7 @@ int paged_client_fd(const struct paged_client *client);
 enum paged_status paged_client_dispatch(struct paged_client *client);
 
 /**
- * paged_client_ping - one round trip to the owner: does it answer?
+ * paged_client_ping - one round trip to the owner: does it answer?  PAGED_ERR_GONE: the session has ended
  *
  * @retval PAGED_ERR_TIMEOUT  not within timeout_ms
  * @retval PAGED_ERR_GONE     never again

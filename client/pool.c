@@ -259,6 +259,19 @@ pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 			  SEQ_ARGS(id), pool->at.name);
 }
 
+/* The session's end removes sequences too, and was announced before it did. */
+static enum paged_status
+pool_stale(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+{
+	struct owner *owner = pool->client->owner;
+
+	client_look(pool->client);
+	if (owner_state(owner) >= OWNER_ENDED)
+		return client_gone(owner, error);
+	return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
+			  SEQ_ARGS(id));
+}
+
 enum paged_status
 pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, struct paged_error *error)
 {
@@ -267,8 +280,7 @@ pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, st
 		case REGION_READ:
 			return PAGED_OK;
 		case REGION_STALE:
-			return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT,
-					  pool->at.name, SEQ_ARGS(id));
+			return pool_stale(pool, id, error);
 		case REGION_BUSY:
 			region_pause(n);
 		}

@@ -15,7 +15,9 @@ static enum paged_status
 rpc_ping(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	 struct paged_error *error)
 {
-	(void)rpc, (void)member, (void)request, (void)reply, (void)error;
+	(void)rpc, (void)request, (void)reply;
+	if (member->session != NULL && member->session->ended)
+		return paged_fail(error, PAGED_ERR_GONE, "session %u has ended", member->session->id);
 	return PAGED_OK;
 }
 

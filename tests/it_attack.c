@@ -119,7 +119,7 @@ IT_TEST(a_full_house_lets_administrators_in)
 
 IT_TEST(who_kicks_himself_hears_it)
 {
-	struct wire_request kick = { .kind = WIRE_KICK };
+	struct wire_request kick = { .kind = WIRE_KICK }, ping = { .kind = WIRE_PING };
 	struct wire_reply reply;
 	struct raw raw;
 
@@ -129,6 +129,7 @@ IT_TEST(who_kicks_himself_hears_it)
 	kick.kick.session = raw.welcome.welcome.session;
 	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_ERR_GONE, "status %d: %s", reply.status, reply.text);
 	raw_bye(&raw);
 	it_require(raw_wait_free(64, 2000));
 	it_daemon_stop(&daemon_);
