@@ -73,32 +73,6 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 /** batch_enter - PAGED_OK when the process may use the batch and it has a plan */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
-/** batch_plan - paged_batch_plan(); lengths NULL: the rows' own */
-enum paged_status batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
-			     const struct compute_lengths *lengths);
-
-/** batch_layer_enter - likewise, and the pool has the layer */
-enum paged_status batch_layer_enter(const struct paged_batch *batch, uint32_t layer);
-
-struct kernel_pages batch_layer_pages(const struct paged_batch *batch, uint32_t layer);
-
-/** batch_tensor_in - the caller's tensor, checked, with strides in bytes; n_heads 0: any number */
-enum paged_status batch_tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from,
-				  uint32_t n_heads, uint32_t dim, uint64_t total_q, struct paged_error *error);
-
-/** batch_tensor_check_apart - what is written must not write over itself: heads inside tokens, or tokens inside heads
- */
-enum paged_status batch_tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t total_q,
-					   struct paged_error *error);
-
-/** batch_check_scales - they are wanted, and on the host finite, above 0, and so are their reciprocals */
-enum paged_status batch_check_scales(const struct paged_batch *batch, const float *k_scale, const float *v_scale,
-				     struct paged_error *error);
-
-/** batch_rotary_in - the caller's rotary embedding, checked; no row has a position past it that the host can read */
-enum paged_status batch_rotary_in(const struct paged_batch *batch, struct kernel_rotary *to,
-				  const struct paged_rotary *from, struct paged_error *error);
-
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 

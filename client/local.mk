@@ -19,15 +19,9 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/array.c \
 	%D%/batch.c \
 	%D%/batch.h \
-	%D%/batch_append.c \
-	%D%/batch_attention.c \
-	%D%/batch_device.c \
-	%D%/batch_gather.c \
-	%D%/batch_layer.c \
-	%D%/batch_quantise.c \
-	%D%/batch_rotary.c \
+	%D%/batch_calls.c \
+	%D%/batch_plan.c \
 	%D%/batch_reserve.c \
-	%D%/batch_tables.c \
 	%D%/block_mask.c \
 	%D%/block_mask.h \
 	%D%/block_mask_given.c \
@@ -67,7 +61,6 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/map_host.c \
 	%D%/mark.c \
 	%D%/mark.h \
-	%D%/merge.c \
 	%D%/mod.c \
 	%D%/mods.c \
 	%D%/mods.h \

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a planned batch computes: callers' tensors are checked here, and the back end runs the call. */
+#include "config.h"
+
+#include "client/batch.h"
+#include "client/compute.h"
+#include "client/mods.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* The tensor's extent in bytes must be an int64_t. */
+static enum paged_status
+tensor_check_extent(const char *name, const struct kernel_tensor *tensor, uint64_t total_q, struct paged_error *error)
+{
+	int64_t tokens, heads, extent;
+
+	if (total_q > INT64_MAX || __builtin_mul_overflow((int64_t)total_q, tensor->token_stride, &tokens) ||
+	    __builtin_mul_overflow((int64_t)tensor->n_heads, tensor->head_stride, &heads) ||
+	    __builtin_add_overflow(tokens, heads, &extent))
+		return paged_fail(error, PAGED_ERR_LIMIT, "%s: %" PRIu64 " tokens of these strides exceed 2^63 bytes",
+				  name, total_q);
+	return PAGED_OK;
+}
+
+static enum paged_status
+tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
+	  uint64_t total_q, struct paged_error *error)
+{
+	uint32_t size;
+	int64_t token_stride, head_stride;
+
+	if (from == NULL || (from->data == NULL && total_q != 0))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has no data", name);
+	size = paged_dtype_size(from->dtype);
+	if (!paged_dtype_is_tensor(from->dtype))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: dtype %d is none of f32, f16, bf16", name,
+				  (int)from->dtype);
+	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: reserved words must be 0", name);
+	if ((uintptr_t)from->data % size != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: data is not aligned to its elements of %u bytes", name,
+				  size);
+	if (from->dim != dim || from->n_heads == 0 || (n_heads != 0 && from->n_heads != n_heads))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has %u heads of %u dims, %u of %u are wanted", name,
+				  from->n_heads, from->dim, n_heads != 0 ? n_heads : 1, dim);
+	head_stride = from->head_stride != 0 ? from->head_stride : dim;
+	token_stride = from->token_stride != 0 ? from->token_stride : (int64_t)from->n_heads * dim;
+	if (head_stride < dim || token_stride < dim || head_stride > INT64_MAX / 4 || token_stride > INT64_MAX / 4)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%s: strides of %" PRId64 " (token) and %" PRId64 " (head) elements for %u dims",
+				  name, token_stride, head_stride, dim);
+	*to = (struct kernel_tensor){
+		.data = from->data,
+		.dtype = from->dtype,
+		.n_heads = from->n_heads,
+		.dim = dim,
+		.token_stride = token_stride * size,
+		.head_stride = head_stride * size,
+	};
+	return tensor_check_extent(name, to, total_q, error);
+}
+
+static enum paged_status
+tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t total_q, struct paged_error *error)
+{
+	int64_t row = (int64_t)to->dim * paged_dtype_size(to->dtype);
+	int64_t heads = (to->n_heads - 1) * to->head_stride + row;
+	int64_t tokens = (int64_t)(total_q - 1) * to->token_stride + row;
+
+	if (total_q <= 1 || to->token_stride >= heads || to->n_heads == 1 || to->head_stride >= tokens)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "%s: its strides let heads and tokens overlap", name);
+}
+
+static enum paged_status
+layer_enter(const struct paged_batch *batch, uint32_t layer)
+{
+	uint32_t n_layers = batch->pool->at.layout.params.n_layers;
+	enum paged_status status = batch_enter(batch);
+
+	if (status != PAGED_OK)
+		return status;
+	if (layer >= n_layers)
+		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "layer %u of a pool of %u layers", layer,
+				    n_layers);
+	return PAGED_OK;
+}
+
+static struct kernel_pages
+layer_pages(const struct paged_batch *batch, uint32_t layer)
+{
+	return (struct kernel_pages){ .layout = &batch->pool->at.layout, .base = batch->pool->at.base, .layer = layer };
+}
+
+static enum paged_status
+scales_check(const struct paged_batch *batch, const char *name, const float *scales, struct paged_error *error)
+{
+	const struct owner_pool *at = &batch->pool->at;
+	enum paged_dtype dtype = at->layout.params.dtype;
+
+	if (scales == NULL)
+		return PAGED_OK;
+	if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2", name,
+				  at->name, paged_dtype_name(dtype));
+	for (uint32_t head = 0; !at->compute->on_device && head < at->layout.params.n_kv_heads; head++)
+		if (!(scales[head] > 0) || !isfinite(scales[head]) || !isfinite(1 / scales[head]))
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "%s: KV head %u has %g; a scale and its reciprocal are finite and above 0",
+					  name, head, (double)scales[head]);
+	return PAGED_OK;
+}
+
+static enum paged_status
+scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_scale, struct paged_error *error)
+{
+	enum paged_status status = scales_check(batch, "k_scale", k_scale, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (v_scale != NULL && batch->pool->at.layout.params.v_in_k)
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
+				  batch->pool->at.name);
+	return scales_check(batch, "v_scale", v_scale, error);
+}
+
+static enum paged_status
+rotary_table_check(const struct paged_batch *batch, const struct paged_rotary *from, struct paged_error *error)
+{
+	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+
+	if (from->cos_sin == NULL || from->n_positions == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary has no table of cosines and sines");
+	if (from->dim == 0 || from->dim % 2 != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims, which are no pairs", from->dim);
+	if (from->dim > k_dim || from->first > k_dim - from->dim)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims from %u on, K has %u", from->dim,
+				  from->first, k_dim);
+	if (from->style != PAGED_ROTARY_NEOX && from->style != PAGED_ROTARY_INTERLEAVED)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary style %d is neither NeoX nor interleaved",
+				  (int)from->style);
+	return PAGED_OK;
+}
+
+static enum paged_status
+rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
+		  struct paged_error *error)
+{
+	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+	enum paged_status status;
+
+	if (from->q.data == NULL) {
+		if (from->q_out.data == NULL)
+			return PAGED_OK;
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary has a q_out and no q");
+	}
+	status = tensor_in(&to->q, "rotary q", &from->q, 0, k_dim, batch->total_q, error);
+	if (status == PAGED_OK)
+		status = tensor_in(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, batch->total_q,
+				   error);
+	if (status != PAGED_OK)
+		return status;
+	if (to->q_out.data == to->q.data &&
+	    (to->q_out.dtype != to->q.dtype || to->q_out.token_stride != to->q.token_stride ||
+	     to->q_out.head_stride != to->q.head_stride))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "rotary q_out is in the memory of q, with another dtype or other strides");
+	return tensor_check_apart("rotary q_out", &to->q_out, batch->total_q, error);
+}
+
+static enum paged_status
+rotary_position_error(uint32_t r, uint32_t i, int64_t position, uint32_t n_positions, struct paged_error *error)
+{
+	return paged_fail(error, PAGED_ERR_RANGE,
+			  "row %u: rotary position %" PRId64 " of query row %u, the table has %u positions", r,
+			  position, i, n_positions);
+}
+
+static enum paged_status
+rotary_row_check(uint32_t r, const struct kernel_row *row, const struct kernel_rotary *rotary,
+		 struct paged_error *error)
+{
+	if (rotary->positions == NULL) {
+		if (row->q_base < 0 || row->q_base >= (int64_t)rotary->n_positions)
+			return rotary_position_error(r, 0, row->q_base, rotary->n_positions, error);
+		if (row->q_len > rotary->n_positions - (uint32_t)row->q_base)
+			return rotary_position_error(r, row->q_len - 1, row->q_base + (row->q_len - 1),
+						     rotary->n_positions, error);
+		return PAGED_OK;
+	}
+	for (uint32_t i = 0; i < row->q_len; i++) {
+		uint32_t position = rotary->positions[row->q_start + i];
+
+		if (position >= rotary->n_positions)
+			return rotary_position_error(r, i, position, rotary->n_positions, error);
+	}
+	return PAGED_OK;
+}
+
+/* Rows with anything to turn. */
+static enum paged_status
+rotary_positions_check(const struct paged_batch *batch, const struct kernel_rotary *rotary, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+
+		if (row->q_len != 0 && (!row->skip_append || rotary->q.data != NULL))
+			status = rotary_row_check(r, row, rotary, error);
+	}
+	return status;
+}
+
+static enum paged_status
+rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
+	  struct paged_error *error)
+{
+	struct paged_rotary complete;
+	enum paged_status status = client_params_in(&complete, sizeof(complete), from, "paged_rotary", error);
+
+	if (status == PAGED_OK)
+		status = rotary_table_check(batch, &complete, error);
+	if (status != PAGED_OK)
+		return status;
+	*to = (struct kernel_rotary){
+		.cos_sin = complete.cos_sin,
+		.n_positions = complete.n_positions,
+		.dim = complete.dim,
+		.first = complete.first,
+		.interleaved = complete.style == PAGED_ROTARY_INTERLEAVED,
+		.positions = complete.positions,
+	};
+	status = rotary_queries_in(batch, to, &complete, error);
+	if (status != PAGED_OK || batch->pool->at.compute->on_device)
+		return status;
+	return rotary_positions_check(batch, to, error);
+}
+
+static enum paged_status
+unplaced_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	if (row->q_len > row->kv_len)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: %u tokens to append end at kv_len %u: positions are needed", r, row->q_len,
+				  row->kv_len);
+	return paged_fail(error, PAGED_ERR_PERM,
+			  "row %u: position %u of sequence " SEQ_FORMAT " may not be written, it is writable from %u",
+			  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
+}
+
+static enum paged_status
+positions_check(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
+{
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+		const struct batch_row *known = &batch->row[r];
+
+		for (uint32_t i = 0; !row->skip_append && i < row->q_len; i++) {
+			uint32_t position = positions[row->q_start + i];
+
+			if (position >= known->capacity)
+				return paged_fail(error, PAGED_ERR_CAPACITY,
+						  "row %u: position %u is past the %u tokens it has room for", r,
+						  position, known->capacity);
+			if (position < known->writable_from)
+				return paged_fail(error, PAGED_ERR_PERM,
+						  "row %u: position %u may not be written, the row is writable from %u",
+						  r, position, known->writable_from);
+		}
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+append_check_rows(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
+{
+	uint32_t r = batch->foreign_row;
+
+	if (r != BATCH_NO_ROW)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
+	if (positions != NULL && batch->pool->at.compute->on_device)
+		return PAGED_OK;
+	if (positions != NULL)
+		return positions_check(batch, positions, error);
+	if (batch->unplaced_row != BATCH_NO_ROW)
+		return unplaced_error(batch, batch->unplaced_row, error);
+	return PAGED_OK;
+}
+
+static enum paged_status
+tensors_in(const struct paged_batch *batch, struct append_args *args, const struct paged_tensor *k,
+	   const struct paged_tensor *v, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	enum paged_status status =
+		tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, batch->total_q, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (!geometry->v_in_k)
+		return tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, batch->total_q, error);
+	if (v == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->at.name);
+}
+
+enum paged_status
+paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
+	     const struct paged_append_params *params)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = layer_enter(batch, layer);
+	struct append_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
+	struct paged_append_params complete;
+	struct kernel_rotary rotary;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_append_params", &error);
+	if (status == PAGED_OK)
+		status = append_check_rows(batch, complete.positions, &error);
+	if (status == PAGED_OK)
+		status = tensors_in(batch, &args, k, v, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status == PAGED_OK && complete.rotary != NULL)
+		status = rotary_in(batch, &rotary, complete.rotary, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.positions = complete.positions;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	args.rotary = complete.rotary != NULL ? &rotary : NULL;
+	status = batch->pool->at.compute->append(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+/* Tokens of all rows, or the most that it may be where the device has the bounds; checks them where the host has. */
+static enum paged_status
+tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, uint64_t *n_tokens_p,
+	     struct paged_error *error)
+{
+	bool known = !batch->pool->at.compute->on_device;
+	uint64_t n_tokens = 0;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint32_t kv_len = batch->kernel_row[r].kv_len;
+		uint32_t begin = known && params->begin != NULL ? params->begin[r] : 0;
+		uint32_t end = known && params->end != NULL ? params->end[r] : kv_len;
+
+		if (begin > end || end > kv_len)
+			return paged_fail(error, PAGED_ERR_RANGE,
+					  "row %u: tokens %u to %u are wanted, its kv_len is %u", r, begin, end,
+					  kv_len);
+		n_tokens += end - begin;
+	}
+	*n_tokens_p = n_tokens;
+	return PAGED_OK;
+}
+
+static enum paged_status
+tensor_out(const struct paged_batch *batch, struct kernel_tensor *to, const char *name, const struct paged_tensor *from,
+	   uint32_t dim, uint64_t n_tokens, struct paged_error *error)
+{
+	enum paged_status status;
+
+	if (from == NULL)
+		return PAGED_OK;
+	status = tensor_in(to, name, from, batch->pool->at.layout.params.n_kv_heads, dim, n_tokens, error);
+	return status == PAGED_OK ? tensor_check_apart(name, to, n_tokens, error) : status;
+}
+
+static enum paged_status
+tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
+	    const struct paged_tensor *v, uint64_t n_tokens, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	enum paged_status status;
+
+	if (k == NULL && v == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "neither k nor v is wanted");
+	status = tensor_out(batch, &args->k, "k", k, geometry->k_dim, n_tokens, error);
+	return status == PAGED_OK ? tensor_out(batch, &args->v, "v", v, geometry->v_dim, n_tokens, error) : status;
+}
+
+enum paged_status
+paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
+	     const struct paged_gather_params *params)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = layer_enter(batch, layer);
+	struct gather_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
+	struct paged_gather_params complete;
+	struct paged_error error;
+	uint64_t n_tokens = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_gather_params", &error);
+	if (status == PAGED_OK)
+		status = tokens_count(batch, &complete, &n_tokens, &error);
+	if (status == PAGED_OK)
+		status = tensors_out(batch, &args, k, v, n_tokens, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.begin = complete.begin;
+	args.end = complete.end;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	status = batch->pool->at.compute->gather(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+static enum paged_status
+attention_check(const struct paged_batch *batch, const struct attention_args *args,
+		const struct paged_attention_params *params, struct paged_error *error)
+{
+	uint32_t n_kv_heads = batch->pool->at.layout.params.n_kv_heads;
+
+	if (args->q.n_heads % n_kv_heads != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "q has %u heads, no multiple of the pool's %u KV heads",
+				  args->q.n_heads, n_kv_heads);
+	if (args->out.data == args->q.data && batch->total_q != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "out must not overlap q");
+	if (!isfinite(params->scale))
+		return paged_fail(error, PAGED_ERR_INVALID, "scale is not finite");
+	if (params->mask != PAGED_MASK_CAUSAL && params->mask != PAGED_MASK_NONE)
+		return paged_fail(error, PAGED_ERR_INVALID, "mask %d is neither causal nor none", (int)params->mask);
+	if (params->lse_without_sink > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
+				  params->lse_without_sink);
+	if (params->mods != NULL) {
+		enum paged_status status = mods_check(params->mods, batch, args->q.n_heads, error);
+
+		if (status != PAGED_OK)
+			return status;
+	}
+	return tensor_check_apart("out", &args->out, batch->total_q, error);
+}
+
+enum paged_status
+paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q, const struct paged_tensor *out,
+		const struct paged_attention_params *params)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	struct attention_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
+	enum paged_status status = layer_enter(batch, layer);
+	struct paged_attention_params complete;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_attention_params", &error);
+	if (status == PAGED_OK)
+		status = tensor_in(&args.q, "q", q, 0, geometry->k_dim, batch->total_q, &error);
+	if (status == PAGED_OK)
+		status = tensor_in(&args.out, "out", out, q->n_heads, geometry->v_dim, batch->total_q, &error);
+	if (status == PAGED_OK)
+		status = attention_check(batch, &args, &complete, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status != PAGED_OK)
+		return client_fail(batch->pool->client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)geometry->k_dim);
+	args.causal = complete.mask == PAGED_MASK_CAUSAL;
+	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
+	args.sink = complete.sink;
+	args.lse_without_sink = complete.lse_without_sink != 0;
+	args.lse = complete.lse;
+	args.maximum = complete.max_score;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	status = batch->pool->at.compute->attention(batch, &args, complete.mods, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+}
+
+static enum paged_status
+merge_part_in(struct merge_part *to, const char *name, const struct paged_merge_params *params, unsigned int i,
+	      struct paged_error *error)
+{
+	const struct paged_tensor *out = &params->out;
+	enum paged_status status =
+		tensor_in(&to->out, name, &params->part[i], out->n_heads, out->dim, params->n_tokens, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (params->part_lse[i] == NULL && params->n_tokens != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has no lse", name);
+	to->lse = params->part_lse[i];
+	return PAGED_OK;
+}
+
+/* What is read must not be written elsewhere before. */
+static enum paged_status
+merge_check_overlap(const struct kernel_tensor *out, const struct kernel_tensor *part, const char *name,
+		    struct paged_error *error)
+{
+	if (out->data != part->data || (out->dtype == part->dtype && out->token_stride == part->token_stride &&
+					out->head_stride == part->head_stride))
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "out is in the memory of %s, with another dtype or other strides",
+			  name);
+}
+
+static enum paged_status
+merge_args_in(struct merge_args *args, const struct paged_merge_params *params, struct paged_error *error)
+{
+	static const char *const names[2] = { "part 0", "part 1" };
+	const struct paged_tensor *out = &params->out;
+	enum paged_status status;
+
+	if (out->dim == 0 || out->dim > PAGED_MAX_DIM)
+		return paged_fail(error, PAGED_ERR_INVALID, "out has %u dims, 1 to %u are possible", out->dim,
+				  PAGED_MAX_DIM);
+	status = tensor_in(&args->out, "out", out, 0, out->dim, params->n_tokens, error);
+	if (status == PAGED_OK)
+		status = tensor_check_apart("out", &args->out, params->n_tokens, error);
+	for (unsigned int i = 0; status == PAGED_OK && i < 2; i++) {
+		status = merge_part_in(&args->part[i], names[i], params, i, error);
+		if (status == PAGED_OK && params->n_tokens != 0)
+			status = merge_check_overlap(&args->out, &args->part[i].out, names[i], error);
+	}
+	args->n_tokens = params->n_tokens;
+	args->lse = params->lse;
+	return status;
+}
+
+enum paged_status
+paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = client_enter(client);
+	struct paged_merge_params complete;
+	struct merge_args args = { 0 };
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_merge_params", &error);
+	if (status == PAGED_OK)
+		status = merge_args_in(&args, &complete, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	status = batch->pool->at.compute->merge(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans: rows, lengths and page tables of a step. */
+#include "config.h"
+
+#include "client/compute.h"
+#include "client/mods.h"
+
+#include <string.h>
+#include <time.h>
+
+/* How often plan looks whether the owner lives. */
+#define LOOK_INTERVAL_MS 1000u
+
+/* Milliseconds of a clock that costs no system call; coarse is enough. */
+static uint64_t
+now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* The once-a-second look at the control socket. */
+static enum paged_status
+plan_enter(struct paged_client *client, uint64_t now)
+{
+	enum paged_status status = client_enter(client);
+	uint64_t looked;
+
+	if (status != PAGED_OK)
+		return status;
+	looked = atomic_load_explicit(&client->looked_ms, memory_order_relaxed);
+	if (now - looked >= LOOK_INTERVAL_MS) {
+		atomic_store_explicit(&client->looked_ms, now, memory_order_relaxed);
+		client_look(client);
+	}
+	return client_enter_owner(client);
+}
+
+/* Entries [row->n_entries, n) of the sequence's row; false: they were being replaced. */
+static bool
+entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_look *look, uint32_t *bad_p)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	struct batch_row *row = &batch->row[r];
+	const _Atomic uint32_t *from = region_row(view, PAGED_SEQ_SLOT(row->id));
+	uint32_t *to = batch->table + r * batch->table_stride;
+	uint32_t i;
+
+	for (i = row->n_entries; i < n; i++) {
+		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+		if (to[i] >= view->n_pages)
+			break;
+	}
+	if (!region_look_holds(view, row->id, look))
+		return false;
+	row->n_entries = i;
+	*bad_p = i;
+	return true;
+}
+
+enum paged_status
+batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	struct batch_row *row = &batch->row[r];
+	struct region_look look;
+	enum paged_status status = pool_check_seq(batch->pool, id, error);
+
+	if (status != PAGED_OK)
+		return status;
+	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
+		uint32_t n, bad;
+
+		status = pool_look(batch->pool, id, &look, error);
+		if (status != PAGED_OK)
+			return status;
+		if (row->id != id || row->version != look.version) {
+			*row = (struct batch_row){ .id = id, .version = look.version };
+		} else if (row->capacity == look.capacity && row->owner == look.owner &&
+			   row->writable_from == look.writable_from) {
+			return PAGED_OK;
+		}
+		n = look.capacity / view->page_size;
+		if (entries_copy(batch, r, n, &look, &bad)) {
+			if (bad < n)
+				return paged_fail(error, PAGED_ERR_RANGE,
+						  "row %u: logical page %u of sequence " SEQ_FORMAT
+						  " is physical page %u of a pool of %u",
+						  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad],
+						  view->n_pages);
+			row->capacity = n * view->page_size;
+			row->owner = look.owner;
+			row->writable_from = look.writable_from;
+			return PAGED_OK;
+		}
+		region_pause(attempt);
+	}
+	return pool_busy(batch->pool, id, error);
+}
+
+/* An explicit table: copied, so that what was checked is what is used. */
+static enum paged_status
+row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	uint32_t *to = batch->table + r * batch->table_stride;
+
+	if (from->n_pages > view->row_entries)
+		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
+				  from->n_pages, view->row_entries, view->max_length);
+	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
+	for (uint32_t i = 0; i < from->n_pages; i++) {
+		to[i] = from->pages[i];
+		if (to[i] >= view->n_pages)
+			return paged_fail(error, PAGED_ERR_RANGE, "row %u: pages[%u] is %u, the pool has %u pages", r,
+					  i, to[i], view->n_pages);
+	}
+	if (from->kv_len > batch->row[r].capacity)
+		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: kv_len %u exceeds the %u tokens of its %u pages",
+				  r, from->kv_len, batch->row[r].capacity, from->n_pages);
+	return PAGED_OK;
+}
+
+static enum paged_status
+row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	if ((from->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: flags 0x%x has bits this library does not know", r,
+				  from->flags);
+	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: reserved words must be 0", r);
+	if (from->pages != NULL && from->seq != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
+				  SEQ_ARGS(from->seq));
+	if (batch->on_device && (from->flags & PAGED_ROW_Q_BASE) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: its q_base is the device's to say, in the array q_base", r);
+	if (from->pages == NULL && from->seq == 0 && !batch->on_device)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names neither a sequence nor pages", r);
+	return PAGED_OK;
+}
+
+/* Which rows append has to refuse, found here so that it need not look at each layer. */
+static void
+row_judge_append(struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *to = &batch->kernel_row[r];
+	const struct batch_row *row = &batch->row[r];
+	bool unplaced = false;
+
+	if (to->skip_append || to->q_len == 0)
+		return;
+	if (row->id != 0 && row->owner != batch->pool->client->owner->session && batch->foreign_row == BATCH_NO_ROW)
+		batch->foreign_row = r;
+	/* Of lengths that the device has the kernel judges. */
+	if (!batch->on_device && (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
+		unplaced = true;
+	if (unplaced && batch->unplaced_row == BATCH_NO_ROW)
+		batch->unplaced_row = r;
+}
+
+/* Likewise for attention with mods, which count with ints. */
+static void
+row_judge_mods(struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	if (row->q_len != 0 && batch->wide_row == BATCH_NO_ROW &&
+	    (row->q_base < INT32_MIN || row->q_base > INT32_MAX - ((int64_t)row->q_len - 1) || row->kv_len > INT32_MAX))
+		batch->wide_row = r;
+}
+
+static enum paged_status
+plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	enum paged_status status = row_check(batch, r, from, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (from->seq == 0)
+		status = row_take_pages(batch, r, from, error);
+	else
+		status = batch_row_refresh(batch, r, from->seq, error);
+	if (status != PAGED_OK)
+		return status;
+	batch->kernel_row[r] = (struct kernel_row){
+		.pages = batch->table + r * batch->table_stride,
+		.q_start = batch->total_q,
+		.q_base = from->flags & PAGED_ROW_Q_BASE ? from->q_base : (int64_t)from->kv_len - from->q_len,
+		.q_len = from->q_len,
+		.kv_len = from->kv_len,
+		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
+	};
+	batch->total_q += from->q_len;
+	row_judge_append(batch, r);
+	row_judge_mods(batch, r);
+	return PAGED_OK;
+}
+
+/* Rows of this session that wait for no query do not grow. */
+static bool
+row_wants_ahead(const struct paged_batch *batch, uint32_t r)
+{
+	const struct batch_row *row = &batch->row[r];
+	const struct kernel_row *to = &batch->kernel_row[r];
+
+	return to->q_len != 0 && row->id != 0 && row->capacity - to->kv_len < batch->reserve_ahead &&
+	       row->capacity < batch->pool->at.view.max_length && row->owner == batch->pool->client->owner->session;
+}
+
+static enum paged_status
+plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_row *rows, bool *wants_ahead_p,
+	  struct paged_error *error)
+{
+	bool wants_ahead = false;
+	uint32_t n_lacking = 0;
+
+	for (uint32_t r = 0; r < n_rows; r++) {
+		enum paged_status status = plan_row(batch, r, &rows[r], error);
+
+		if (status != PAGED_OK)
+			return status;
+		if (rows[r].kv_len > batch->row[r].capacity)
+			batch->lacking[n_lacking++] = r;
+		else if (row_wants_ahead(batch, r))
+			wants_ahead = true;
+	}
+	*wants_ahead_p = wants_ahead;
+	return n_lacking == 0 ? PAGED_OK : batch_reserve(batch, n_lacking, error);
+}
+
+static void
+plan_forget(struct paged_batch *batch, bool on_device)
+{
+	batch->planned = false;
+	batch->on_device = on_device;
+	batch->n_rows = 0;
+	batch->total_q = 0;
+	batch->foreign_row = BATCH_NO_ROW;
+	batch->unplaced_row = BATCH_NO_ROW;
+	batch->wide_row = BATCH_NO_ROW;
+	batch->plan_number++;
+	mods_forget_range(batch);
+	if (batch->has_missing)
+		memset(batch->missing, 0, batch->max_rows * sizeof(*batch->missing));
+	batch->has_missing = false;
+}
+
+static enum paged_status
+batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
+	   const struct compute_lengths *lengths)
+{
+	struct paged_client *client = batch->pool->client;
+	uint64_t now = now_ms();
+	enum paged_status status = plan_enter(client, now);
+	struct paged_error error;
+	bool wants_ahead;
+
+	if (status == PAGED_ERR_FORK)
+		return status;
+	plan_forget(batch, lengths != NULL);
+	if (status != PAGED_OK)
+		return status;
+	if (n_rows > batch->max_rows)
+		return client_failf(client, PAGED_ERR_LIMIT, "%zu rows exceed the batch's max_rows of %u", n_rows,
+				    batch->max_rows);
+	if (rows == NULL && n_rows != 0)
+		return client_failf(client, PAGED_ERR_INVALID, "rows is NULL");
+	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
+	if (status == PAGED_OK) {
+		batch->n_rows = (uint32_t)n_rows;
+		status = batch->pool->at.compute->plan(batch, lengths, &error);
+	}
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	batch->planned = true;
+	if (wants_ahead && now >= batch->ahead_after_ms)
+		batch_reserve_ahead(batch, now);
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows)
+{
+	return batch_plan(batch, n_rows, rows, NULL);
+}
+
+static enum paged_status
+lengths_in(struct compute_lengths *to, const struct paged_plan_device_params *from, struct paged_error *error)
+{
+	static const char *const names[] = { "q_indptr", "kv_len", "q_base" };
+	const int32_t *const arrays[] = { from->q_indptr, from->kv_len, from->q_base };
+
+	for (unsigned int i = 0; i < 3; i++) {
+		if (arrays[i] == NULL && i < 2 && from->n_rows != 0 && from->tables_only == 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s is NULL", names[i]);
+		if ((uintptr_t)arrays[i] % sizeof(int32_t) != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s is not aligned to its elements of 4 bytes",
+					  names[i]);
+	}
+	if (from->tables_only > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, neither 0 nor 1", from->tables_only);
+	*to = (struct compute_lengths){
+		.q_indptr = (uintptr_t)from->q_indptr,
+		.kv_len = (uintptr_t)from->kv_len,
+		.q_base = (uintptr_t)from->q_base,
+		.tables_only = from->tables_only != 0,
+	};
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_device_params *params)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = client_enter(client);
+	struct paged_plan_device_params complete;
+	struct compute_lengths lengths;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	batch->planned = false;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_plan_device_params", &error);
+	if (status == PAGED_OK)
+		status = lengths_in(&lengths, &complete, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	return batch_plan(batch, complete.n_rows, complete.rows, &lengths);
+}
