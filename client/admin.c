@@ -128,7 +128,7 @@ paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members
 enum paged_status
 paged_pool_check(struct paged_pool *pool, struct paged_check_result *result)
 {
-	struct paged_client *client = pool->client;
+	struct paged_client *client = pool_client(pool);
 	enum paged_status status = client_enter(client);
 	struct region_books books;
 	struct paged_error error;

@@ -81,7 +81,7 @@ err_free:
 enum paged_status
 paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p)
 {
-	struct paged_client *client = pool->client;
+	struct paged_client *client = pool_client(pool);
 	enum paged_status status = client_enter_owner(client);
 	struct paged_batch_params complete;
 	struct paged_batch *batch = NULL;
@@ -144,7 +144,7 @@ paged_batch_destroy(struct paged_batch *batch)
 enum paged_status
 batch_enter(const struct paged_batch *batch)
 {
-	enum paged_status status = client_enter(batch->pool->client);
+	enum paged_status status = client_enter(batch_client(batch));
 
 	if (status != PAGED_OK)
 		return status;
@@ -156,7 +156,7 @@ batch_enter(const struct paged_batch *batch)
 uint32_t
 paged_batch_missing(const struct paged_batch *batch, size_t row)
 {
-	if (guard_in_child(&batch->pool->client->guard) || row >= batch->max_rows)
+	if (batch == NULL || guard_in_child(&batch->pool->client->guard) || row >= batch->max_rows)
 		return 0;
 	return batch->missing[row];
 }
@@ -164,12 +164,13 @@ paged_batch_missing(const struct paged_batch *batch, size_t row)
 enum paged_status
 paged_batch_validate(struct paged_batch *batch)
 {
-	const struct paged_pool *pool = batch->pool;
 	enum paged_status status = batch_enter(batch);
+	const struct paged_pool *pool;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	pool = batch->pool;
 	status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)
 		return status;
@@ -198,7 +199,7 @@ paged_batch_validate(struct paged_batch *batch)
 enum paged_status
 paged_batch_stream(struct paged_batch *batch, void *stream)
 {
-	struct paged_client *client = batch->pool->client;
+	struct paged_client *client = batch_client(batch);
 	enum paged_status status = client_enter(client);
 	struct paged_error error;
 
@@ -216,7 +217,6 @@ paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t
 		       int32_t *last_page_len, size_t *n_needed)
 {
 	enum paged_status status = batch_enter(batch);
-	uint32_t page_size = batch->pool->at.view.page_size;
 	size_t n = 0;
 
 	if (status != PAGED_OK)
@@ -238,7 +238,9 @@ paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t
 		for (uint32_t i = 0; indices != NULL && i < n_pages; i++)
 			indices[n + i] = (int32_t)row->pages[i];
 		if (last_page_len != NULL)
-			last_page_len[r] = n_pages > 0 ? (int32_t)(row->kv_len - (n_pages - 1) * page_size) : 0;
+			last_page_len[r] =
+				n_pages > 0 ? (int32_t)(row->kv_len - (n_pages - 1) * batch->pool->at.view.page_size)
+					    : 0;
 		n += n_pages;
 	}
 	if (indptr != NULL)

@@ -62,6 +62,12 @@ struct paged_batch {
 	struct paged_error range;
 };
 
+static inline struct paged_client *
+batch_client(const struct paged_batch *batch)
+{
+	return batch != NULL ? batch->pool->client : NULL;
+}
+
 static inline uint32_t
 batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 {
@@ -70,7 +76,7 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 	return n_tokens / page_size + (n_tokens % page_size != 0);
 }
 
-/** batch_enter - PAGED_OK when the process may use the batch and it has a plan */
+/** batch_enter - PAGED_OK when the process may use the batch and it has a plan; NULL is refused */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */

@@ -76,15 +76,12 @@ tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t to
 static enum paged_status
 layer_enter(const struct paged_batch *batch, uint32_t layer)
 {
-	uint32_t n_layers = batch->pool->at.layout.params.n_layers;
 	enum paged_status status = batch_enter(batch);
 
-	if (status != PAGED_OK)
-		return status;
-	if (layer >= n_layers)
+	if (status == PAGED_OK && layer >= batch->pool->at.layout.params.n_layers)
 		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "layer %u of a pool of %u layers", layer,
-				    n_layers);
-	return PAGED_OK;
+				    batch->pool->at.layout.params.n_layers);
+	return status;
 }
 
 static struct kernel_pages
@@ -314,9 +311,8 @@ enum paged_status
 paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_append_params *params)
 {
-	struct paged_client *client = batch->pool->client;
 	enum paged_status status = layer_enter(batch, layer);
-	struct append_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
+	struct append_args args = { 0 };
 	struct paged_append_params complete;
 	struct kernel_rotary rotary;
 	struct paged_error error;
@@ -333,14 +329,16 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	if (status == PAGED_OK && complete.rotary != NULL)
 		status = rotary_in(batch, &rotary, complete.rotary, &error);
 	if (status != PAGED_OK)
-		return client_fail(client, &error);
+		return client_fail(batch->pool->client, &error);
 	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
 	args.positions = complete.positions;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	args.rotary = complete.rotary != NULL ? &rotary : NULL;
 	status = batch->pool->at.compute->append(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
 /* Tokens of all rows, or the most that it may be where the device has the bounds; checks them where the host has. */
@@ -395,9 +393,8 @@ enum paged_status
 paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
 	     const struct paged_gather_params *params)
 {
-	struct paged_client *client = batch->pool->client;
 	enum paged_status status = layer_enter(batch, layer);
-	struct gather_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
+	struct gather_args args = { 0 };
 	struct paged_gather_params complete;
 	struct paged_error error;
 	uint64_t n_tokens = 0;
@@ -412,14 +409,16 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status != PAGED_OK)
-		return client_fail(client, &error);
+		return client_fail(batch->pool->client, &error);
 	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
 	args.begin = complete.begin;
 	args.end = complete.end;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	status = batch->pool->at.compute->gather(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
 static enum paged_status
@@ -453,14 +452,15 @@ enum paged_status
 paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q, const struct paged_tensor *out,
 		const struct paged_attention_params *params)
 {
-	const struct layout_params *geometry = &batch->pool->at.layout.params;
-	struct attention_args args = { .rows = batch->kernel_row, .n_rows = batch->n_rows };
 	enum paged_status status = layer_enter(batch, layer);
+	const struct layout_params *geometry;
+	struct attention_args args = { 0 };
 	struct paged_attention_params complete;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	geometry = &batch->pool->at.layout.params;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_attention_params", &error);
 	if (status == PAGED_OK)
 		status = tensor_in(&args.q, "q", q, 0, geometry->k_dim, batch->total_q, &error);
@@ -473,6 +473,8 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	if (status != PAGED_OK)
 		return client_fail(batch->pool->client, &error);
 	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)geometry->k_dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
 	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
@@ -540,7 +542,7 @@ merge_args_in(struct merge_args *args, const struct paged_merge_params *params, 
 enum paged_status
 paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 {
-	struct paged_client *client = batch->pool->client;
+	struct paged_client *client = batch_client(batch);
 	enum paged_status status = client_enter(client);
 	struct paged_merge_params complete;
 	struct merge_args args = { 0 };
@@ -554,5 +556,5 @@ paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	status = batch->pool->at.compute->merge(batch, &args, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

@@ -252,13 +252,13 @@ static enum paged_status
 batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
 	   const struct compute_lengths *lengths)
 {
-	struct paged_client *client = batch->pool->client;
+	struct paged_client *client = batch_client(batch);
 	uint64_t now = now_ms();
 	enum paged_status status = plan_enter(client, now);
 	struct paged_error error;
 	bool wants_ahead;
 
-	if (status == PAGED_ERR_FORK)
+	if (batch == NULL || status == PAGED_ERR_FORK)
 		return status;
 	plan_forget(batch, lengths != NULL);
 	if (status != PAGED_OK)
@@ -314,7 +314,7 @@ lengths_in(struct compute_lengths *to, const struct paged_plan_device_params *fr
 enum paged_status
 paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_device_params *params)
 {
-	struct paged_client *client = batch->pool->client;
+	struct paged_client *client = batch_client(batch);
 	enum paged_status status = client_enter(client);
 	struct paged_plan_device_params complete;
 	struct compute_lengths lengths;

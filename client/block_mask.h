@@ -29,6 +29,12 @@ struct paged_block_mask {
 	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
 };
 
+static inline struct paged_client *
+block_mask_client(const struct paged_block_mask *mask)
+{
+	return mask != NULL ? mask->pool->client : NULL;
+}
+
 /** block_mask_named - the lists that the mask's user sees */
 static inline const struct block_mask *
 block_mask_named(const struct paged_block_mask *mask)

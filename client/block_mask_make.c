@@ -92,7 +92,7 @@ enum paged_status
 block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
 		      const struct paged_block_mask_params *params, struct paged_block_mask **mask_p)
 {
-	enum paged_status status = client_enter(pool->client);
+	enum paged_status status = client_enter(pool_client(pool));
 	struct paged_error error;
 
 	if (status != PAGED_OK)

@@ -10,7 +10,7 @@
 static enum paged_status
 part_enter(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
-	enum paged_status status = client_enter(mask->pool->client);
+	enum paged_status status = client_enter(block_mask_client(mask));
 
 	if (status == PAGED_OK && mask_p == NULL)
 		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");

@@ -73,23 +73,23 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 			     struct paged_block_mask **mask_p)
 {
 	struct block_mask_parts parts = { 0 };
-	struct paged_pool *pool = mask->pool;
-	enum paged_status status = client_enter_owner(pool->client);
+	struct paged_client *client = block_mask_client(mask);
+	enum paged_status status = client_enter_owner(client);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
 	if (mask_p == NULL)
-		return client_failf(pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
+		return client_failf(client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
 	status = to_physical(mask, n_rows, rows, &parts, &error);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
 }
 
 enum paged_status
 paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
 	const struct block_mask_part all = { .n_rows = UINT32_MAX, .n_heads = UINT32_MAX, .n_q = UINT64_MAX };
-	struct paged_client *client = mask->pool->client;
+	struct paged_client *client = block_mask_client(mask);
 	enum paged_status status = client_enter(client);
 	struct block_mask_parts parts = { 0 };
 	struct paged_error error;
@@ -107,8 +107,8 @@ paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_bl
 enum paged_status
 paged_block_mask_validate(const struct paged_block_mask *mask)
 {
-	const struct paged_pool *pool = mask->pool;
-	enum paged_status status = client_enter_owner(pool->client);
+	struct paged_client *client = block_mask_client(mask);
+	enum paged_status status = client_enter_owner(client);
 
 	if (status != PAGED_OK)
 		return status;
@@ -116,13 +116,13 @@ paged_block_mask_validate(const struct paged_block_mask *mask)
 		struct region_look look = { .version = mask->version[r] };
 
 		/* A slot's version never returns, so it stands for the id's generation too. */
-		if (mask->seq[r] == 0 || region_look_holds(&pool->at.view, mask->seq[r], &look))
+		if (mask->seq[r] == 0 || region_look_holds(&mask->pool->at.view, mask->seq[r], &look))
 			continue;
-		client_look(pool->client);
-		status = client_enter_owner(pool->client);
+		client_look(client);
+		status = client_enter_owner(client);
 		if (status != PAGED_OK)
 			return status;
-		return client_failf(pool->client, PAGED_ERR_STALE,
+		return client_failf(client, PAGED_ERR_STALE,
 				    "block mask: row %u: pages of sequence " SEQ_FORMAT
 				    " were replaced or removed since it was made",
 				    r, SEQ_ARGS(mask->seq[r]));

@@ -176,7 +176,7 @@ paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_pa
 		       const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 		       struct paged_block_mask **mask_p)
 {
-	enum paged_status status = client_enter_owner(pool->client);
+	enum paged_status status = client_enter_owner(pool_client(pool));
 	struct block_mask_parts parts = { 0 };
 	struct block_mask_order order;
 	struct paged_error error;

@@ -8,7 +8,7 @@
 static enum paged_status
 view_enter(const struct paged_block_mask *mask, bool has_place)
 {
-	enum paged_status status = client_enter(mask->pool->client);
+	enum paged_status status = client_enter(block_mask_client(mask));
 
 	if (status == PAGED_OK && !has_place)
 		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "block mask: no place for the answer");
@@ -33,13 +33,14 @@ count_bytes(const struct paged_block_mask *mask)
 enum paged_status
 paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info)
 {
-	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, info != NULL);
 	struct paged_block_mask_info ours;
+	const struct block_mask *named;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	named = block_mask_named(mask);
 	ours = (struct paged_block_mask_info){
 		.n_rows = named->shape.n_rows,
 		.n_heads = named->shape.n_heads,
@@ -57,13 +58,14 @@ paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_bloc
 enum paged_status
 paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct paged_block_mask_row *info)
 {
-	const struct block_mask_shape *shape = &block_mask_named(mask)->shape;
 	enum paged_status status = view_enter(mask, info != NULL);
+	const struct block_mask_shape *shape;
 	struct paged_block_mask_row ours;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	shape = &block_mask_named(mask)->shape;
 	if (row >= shape->n_rows)
 		return client_failf(mask->pool->client, PAGED_ERR_RANGE, "block mask: row %zu of %u", row,
 				    shape->n_rows);
@@ -80,13 +82,15 @@ paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row, struct
 enum paged_status
 paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists)
 {
-	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, lists != NULL);
-	struct paged_block_lists ours = { .first_list = named->first_list };
+	struct paged_block_lists ours = { 0 };
+	const struct block_mask *named;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	named = block_mask_named(mask);
+	ours.first_list = named->first_list;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
 		ours.start[kind] = named->start[kind];
 		ours.indices[kind] = named->indices[kind];
@@ -97,15 +101,16 @@ paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_l
 enum paged_status
 paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_arrays *arrays)
 {
-	const struct block_mask *named = block_mask_named(mask);
 	enum paged_status status = view_enter(mask, arrays != NULL);
 	struct block_mask_arrays ours = { 0 };
 	struct paged_block_arrays complete;
+	const struct block_mask *named;
 	struct paged_error error;
 	bool any = false;
 
 	if (status != PAGED_OK)
 		return status;
+	named = block_mask_named(mask);
 	status = client_params_in(&complete, sizeof(complete), arrays, "paged_block_arrays", &error);
 	if (status == PAGED_OK)
 		status = block_mask_arrays_in(&complete, &ours, &error);

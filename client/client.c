@@ -12,6 +12,12 @@
 
 #include "client/error.h"
 
+uint32_t
+paged_version(void)
+{
+	return PAGED_VERSION;
+}
+
 const char *
 paged_status_name(enum paged_status status)
 {
@@ -79,6 +85,8 @@ client_look(struct paged_client *client)
 enum paged_status
 client_enter(const struct paged_client *client)
 {
+	if (client == NULL)
+		return PAGED_ERR_INVALID;
 	if (guard_in_child(&client->guard))
 		return client_failf(client, PAGED_ERR_FORK,
 				    "the client belongs to the parent of this forked process; open one here");
@@ -189,6 +197,8 @@ paged_client_open(const char *runtime_dir, const struct paged_client_params *par
 	enum paged_status status;
 	struct paged_error error;
 
+	if (client_p == NULL)
+		return PAGED_ERR_INVALID;
 	*client_p = client = client_create();
 	if (client == NULL)
 		return PAGED_ERR_NOMEM;
@@ -208,6 +218,8 @@ paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools
 	enum paged_status status;
 	struct paged_error error;
 
+	if (client_p == NULL)
+		return PAGED_ERR_INVALID;
 	*client_p = client = client_create();
 	if (client == NULL)
 		return PAGED_ERR_NOMEM;
@@ -246,25 +258,26 @@ paged_client_close(struct paged_client *client)
 const char *
 paged_client_error(const struct paged_client *client)
 {
-	return client != NULL ? error_text(client->serial) : "no client: out of memory";
+	return client != NULL ? error_text(client->serial)
+			      : "there is no client: out of memory, or an argument is NULL";
 }
 
 uint32_t
 paged_client_session(const struct paged_client *client)
 {
-	return client->owner != NULL ? client->owner->session : 0;
+	return client != NULL && client->owner != NULL ? client->owner->session : 0;
 }
 
 const char *
 paged_client_join_token(const struct paged_client *client)
 {
-	return client->owner != NULL ? client->owner->join_token : "";
+	return client != NULL && client->owner != NULL ? client->owner->join_token : "";
 }
 
 int
 paged_client_fd(const struct paged_client *client)
 {
-	return client->owner != NULL ? client->owner->fd : -1;
+	return client != NULL && client->owner != NULL ? client->owner->fd : -1;
 }
 
 enum paged_status

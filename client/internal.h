@@ -50,7 +50,14 @@ enum paged_status client_fail(const struct paged_client *client, const struct pa
 enum paged_status client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** client_enter - PAGED_OK when the calling process may use this client and it is open */
+/** pool_client - NULL for a pool that is NULL: client_enter() refuses both */
+static inline struct paged_client *
+pool_client(const struct paged_pool *pool)
+{
+	return pool != NULL ? pool->client : NULL;
+}
+
+/** client_enter - PAGED_OK when the calling process may use this client and it is open; NULL is refused */
 enum paged_status client_enter(const struct paged_client *client);
 
 /** client_enter_owner - likewise, for calls that the owner must answer: PAGED_ERR_GONE when it cannot */

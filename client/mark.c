@@ -41,19 +41,22 @@ mark_open(const struct paged_pool *pool, const struct paged_mark *from, struct m
 enum paged_status
 paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
 {
-	const struct paged_pool *pool = batch->pool;
-	enum paged_status status = client_enter_owner(pool->client);
-	struct mark made = { .magic = MARK_MAGIC, .version = MARK_VERSION, .pool = pool->at.index };
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter_owner(client);
+	struct mark made = { .magic = MARK_MAGIC, .version = MARK_VERSION };
+	const struct paged_pool *pool;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
 	if (mark == NULL)
-		return client_failf(pool->client, PAGED_ERR_INVALID, "a mark needs a place");
+		return client_failf(client, PAGED_ERR_INVALID, "a mark needs a place");
+	pool = batch->pool;
+	made.pool = pool->at.index;
 	memcpy(made.boot_id, pool->at.view.header->boot_id, sizeof(made.boot_id));
 	status = pool->at.compute->mark(batch, &made, &error);
 	if (status != PAGED_OK)
-		return client_fail(pool->client, &error);
+		return client_fail(client, &error);
 	memset(mark, 0, sizeof(*mark));
 	memcpy(mark, &made, sizeof(made));
 	return PAGED_OK;
@@ -62,30 +65,30 @@ paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
 enum paged_status
 paged_batch_wait(struct paged_batch *batch, const struct paged_mark *from)
 {
-	const struct paged_pool *pool = batch->pool;
-	enum paged_status status = client_enter_owner(pool->client);
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter_owner(client);
 	struct paged_error error;
 	struct mark mark;
 
 	if (status != PAGED_OK)
 		return status;
 	if (from == NULL)
-		return client_failf(pool->client, PAGED_ERR_INVALID, "mark is NULL");
-	status = mark_open(pool, from, &mark, &error);
+		return client_failf(client, PAGED_ERR_INVALID, "mark is NULL");
+	status = mark_open(batch->pool, from, &mark, &error);
 	if (status == PAGED_OK)
-		status = pool->at.compute->wait(batch, &mark, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+		status = batch->pool->at.compute->wait(batch, &mark, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
 enum paged_status
 paged_batch_finish(struct paged_batch *batch)
 {
-	const struct paged_pool *pool = batch->pool;
-	enum paged_status status = client_enter(pool->client);
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter(client);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	status = pool->at.compute->finish(batch, &error);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+	status = batch->pool->at.compute->finish(batch, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

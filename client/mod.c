@@ -122,7 +122,7 @@ enum paged_status
 paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *text, size_t n_names,
 		const struct paged_array *names, struct paged_mod **mod_p)
 {
-	struct paged_client *client = pool->client;
+	struct paged_client *client = pool_client(pool);
 	enum paged_status status = client_enter(client);
 	struct paged_error error;
 	struct paged_mod *mod;
@@ -180,7 +180,7 @@ paged_mod_destroy(struct paged_mod *mod)
 const char *
 paged_mod_text(const struct paged_mod *mod)
 {
-	return mod_text(mod->mod);
+	return mod != NULL ? mod_text(mod->mod) : "";
 }
 
 static_assert(PAGED_ON_SCORE == (int)MOD_ON_SCORE && PAGED_ON_B == (int)MOD_ON_B && PAGED_ON_H == (int)MOD_ON_H &&
@@ -190,7 +190,7 @@ static_assert(PAGED_ON_SCORE == (int)MOD_ON_SCORE && PAGED_ON_B == (int)MOD_ON_B
 uint32_t
 paged_mod_inputs(const struct paged_mod *mod)
 {
-	return mod_inputs(mod->mod);
+	return mod != NULL ? mod_inputs(mod->mod) : 0;
 }
 
 static enum paged_status
@@ -221,7 +221,7 @@ enum paged_status
 paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 		   const struct paged_mod_point *point, double *value_p)
 {
-	struct paged_client *client = mod->pool->client;
+	struct paged_client *client = mod != NULL ? mod->pool->client : NULL;
 	enum paged_status status = client_enter(client);
 	struct paged_error error;
 	struct mod_point at;

@@ -98,7 +98,7 @@ err_free:
 enum paged_status
 paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params, struct paged_mods **mods_p)
 {
-	struct paged_client *client = batch->pool->client;
+	struct paged_client *client = batch_client(batch);
 	enum paged_status status = client_enter(client);
 	struct paged_mods_params complete;
 	struct paged_mods *mods = NULL;
@@ -196,18 +196,25 @@ blocks_open(const struct paged_block_mask *blocks, struct paged_error *error)
 	return status;
 }
 
+static const struct paged_client *
+mods_client(const struct paged_mods *mods)
+{
+	return mods != NULL ? mods->batch->pool->client : NULL;
+}
+
 enum paged_status
 paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
 		const struct paged_block_mask *blocks)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	enum paged_status status = client_enter(pool->client);
+	enum paged_status status = client_enter(mods_client(mods));
 	struct mod_array ours[MODS_MAX_ARRAYS];
+	const struct paged_pool *pool;
 	struct paged_error error;
 	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
+	pool = mods->batch->pool;
 	status = mods_arrays_in(ours, &n, binding_mod(mods->mask), binding_mod(mods->score), n_arrays, arrays, &error);
 	if (status == PAGED_OK)
 		status = bind_prepare(mods, ours, n, &error);
@@ -228,12 +235,13 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 enum paged_status
 paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
 {
-	const struct paged_pool *pool = mods->batch->pool;
-	enum paged_status status = client_enter(pool->client);
+	enum paged_status status = client_enter(mods_client(mods));
+	const struct paged_pool *pool;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
+	pool = mods->batch->pool;
 	if (!paged_dtype_is_tensor(q))
 		return client_failf(pool->client, PAGED_ERR_INVALID, "q: dtype %d is none of f32, f16, bf16", (int)q);
 	status = pool->at.compute->mods_prepare(mods, q, timeout_ms, &error);

@@ -25,7 +25,8 @@
  * that the daemon has ended.
  *
  * Errors.  Every call that can fail returns enum paged_status, and
- * paged_client_error() gives the sentence.  A call that fails changes
+ * paged_client_error() gives the sentence.  A handle that is NULL is refused
+ * with PAGED_ERR_INVALID, without a sentence: there is no client to ask.  A call that fails changes
  * nothing; a call that times out has an unknown outcome.  The library never
  * prints, exits, aborts, or leaves an errno to decode.
  *
@@ -66,6 +67,17 @@ struct paged_client;
 struct paged_pool;
 struct paged_batch;
 struct paged_mods; /* paged_mods.h */
+
+/* ----------------------------------------------------------------- version */
+
+#define PAGED_VERSION_MAJOR 0
+#define PAGED_VERSION_MINOR 1
+#define PAGED_VERSION_PATCH 0
+/** Of this header, to be compared. */
+#define PAGED_VERSION ((PAGED_VERSION_MAJOR << 16) | (PAGED_VERSION_MINOR << 8) | PAGED_VERSION_PATCH)
+
+/** paged_version - PAGED_VERSION of the library that the program runs with */
+uint32_t paged_version(void);
 
 /* ------------------------------------------------------------------ client */
 

@@ -124,8 +124,8 @@ plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
 enum paged_status
 paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 {
-	const struct layout *layout = &pool->at.layout;
-	enum paged_status status = client_enter(pool->client);
+	enum paged_status status = client_enter(pool_client(pool));
+	const struct layout *layout;
 	struct paged_pool_info ours;
 	struct paged_error error;
 
@@ -133,6 +133,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		return status;
 	if (info == NULL)
 		return client_failf(pool->client, PAGED_ERR_INVALID, "info must not be NULL");
+	layout = &pool->at.layout;
 	ours = (struct paged_pool_info){
 		.name = pool->at.name,
 		.backend = pool->at.backend,
@@ -169,7 +170,7 @@ pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 enum paged_status
 paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 {
-	enum paged_status status = client_enter_owner(pool->client);
+	enum paged_status status = client_enter_owner(pool_client(pool));
 	struct paged_pool_counts ours;
 	struct region_books books;
 	struct paged_error error;
@@ -197,8 +198,8 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 enum paged_status
 paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout_ms)
 {
-	const struct region_header *header = pool->at.view.header;
-	enum paged_status status = client_enter_owner(pool->client);
+	enum paged_status status = client_enter_owner(pool_client(pool));
+	const struct region_header *header;
 	uint64_t deadline_ms = control_now_ms() + timeout_ms, now_ms;
 	struct paged_error error;
 	uint32_t n_free;
@@ -208,6 +209,7 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 	if (n_pages > pool->at.view.n_pages)
 		return client_failf(pool->client, PAGED_ERR_LIMIT, "pool %s has %u pages, %u are waited for",
 				    pool->at.name, pool->at.view.n_pages, n_pages);
+	header = pool->at.view.header;
 	for (;;) {
 		status = pool_check_owner(pool, &error);
 		if (status != PAGED_OK)

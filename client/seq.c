@@ -143,7 +143,7 @@ seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, ui
 enum paged_status
 paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info *info, uint32_t *pages, size_t n_max)
 {
-	struct paged_client *client = pool->client;
+	struct paged_client *client = pool_client(pool);
 	enum paged_status status = client_enter_owner(client);
 	struct paged_seq_info ours;
 	struct region_look look;

@@ -46,7 +46,7 @@ Test(open, failures_leave_a_client_to_ask)
 		"an observer joins no session: join_token must be NULL");
 	paged_client_close(client);
 	paged_client_close(NULL);
-	cr_assert_str_eq(paged_client_error(NULL), "no client: out of memory");
+	cr_assert_str_eq(paged_client_error(NULL), "there is no client: out of memory, or an argument is NULL");
 }
 
 Test(open, instruction_set_from_the_environment)
