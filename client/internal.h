@@ -99,8 +99,6 @@ bool client_is_zero(const void *words, size_t size);
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
 
-/** client_text_is_printable - no control characters: names and tags are shown on terminals */
-bool client_text_is_printable(const char *text);
 
 /** client_threads_in - what its batches' kernels run on, checked, into client->team */
 enum paged_status client_threads_in(struct paged_client *client, const struct paged_client_params *params,

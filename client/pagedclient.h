@@ -266,10 +266,10 @@ int paged_client_fd(const struct paged_client *client);
 enum paged_status paged_client_dispatch(struct paged_client *client);
 
 /**
- * paged_client_ping - one round trip to the owner: does it answer?  PAGED_ERR_GONE: the session has ended
+ * paged_client_ping - one round trip to the owner: does it answer?
  *
  * @retval PAGED_ERR_TIMEOUT  not within timeout_ms
- * @retval PAGED_ERR_GONE     never again
+ * @retval PAGED_ERR_GONE     never again: the daemon died, or the session has ended
  */
 enum paged_status paged_client_ping(struct paged_client *client);
 

@@ -10,20 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/text.h"
 #include <sys/param.h>
 
 /* A wait looks so often whether the owner lives. */
 #define WAIT_LOOK_MS 100u
-
-/* The daemon hangs up on what is no message, and a name with control characters makes it none. */
-bool
-client_text_is_printable(const char *text)
-{
-	for (; *text != '\0'; text++)
-		if ((unsigned char)*text < 0x20 || *text == 0x7f)
-			return false;
-	return true;
-}
 
 enum paged_status
 paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p)
@@ -38,8 +30,9 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
 	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
-	if (!client_text_is_printable(name))
-		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has no control characters");
+	/* The daemon hangs up on what is no message, and such a name makes it none. */
+	if (name[text_bad_byte(name)] != '\0')
+		return client_failf(client, PAGED_ERR_INVALID, "a pool's name is UTF-8 without control characters");
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
 		return client_failf(client, PAGED_ERR_NOMEM, "no memory for pool %s", name);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
+
 /* What every request must satisfy before the owner is asked. */
 static enum paged_status
 request_enter(const struct paged_client *client, size_t n, bool has_arrays)
@@ -40,8 +42,9 @@ spec_in(const struct paged_client *client, size_t i, const struct paged_seq_para
 			return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
 	if (length > PAGED_MAX_TAG)
 		return paged_fail(error, PAGED_ERR_LIMIT, "params[%zu].tag has more than %u bytes", i, PAGED_MAX_TAG);
-	if (!client_text_is_printable(tag))
-		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].tag has control characters", i);
+	if (tag[text_bad_byte(tag)] != '\0')
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].tag is not UTF-8 without control characters",
+				  i);
 	*tags_p += length;
 	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",

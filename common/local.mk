@@ -10,4 +10,6 @@ noinst_LTLIBRARIES += %D%/libcommon.la
 	%D%/region.h \
 	%D%/sequence.h \
 	%D%/status.c \
-	%D%/status.h
+	%D%/status.h \
+	%D%/text.c \
+	%D%/text.h

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/text.h"
+
 const char *
 paged_status_text(enum paged_status status)
 {
@@ -61,6 +63,7 @@ paged_vfail(struct paged_error *error, enum paged_status status, const char *for
 {
 	error->status = status;
 	vsnprintf(error->text, sizeof(error->text), format, arguments);
+	text_clean_utf8(error->text); /* it may quote a byte of another's text, or end within a character */
 	return status;
 }
 

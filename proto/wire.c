@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
 #include "proto/wire_internal.h"
 
 /* Arena */
@@ -78,15 +79,17 @@ wire_pack(const ProtobufCMessage *message, uint8_t *buffer, size_t buffer_size)
 enum paged_status
 wire_text_check(const char *from, size_t max, const char *what, struct paged_error *error)
 {
-	size_t length = strlen(from);
+	size_t length = strlen(from), bad;
 
 	if (length > max)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, the most are %zu", what, length, max);
-	/* Names are printed in logs and on terminals. */
-	for (size_t i = 0; i < length; i++)
-		if ((unsigned char)from[i] < 0x20 || from[i] == 0x7f)
-			return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has a control character at byte %zu", what, i);
-	return PAGED_OK;
+	/* Names are printed in logs and on terminals, and echoed in messages. */
+	bad = text_bad_byte(from);
+	if (bad == length)
+		return PAGED_OK;
+	if ((unsigned char)from[bad] < 0x80)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has a control character at byte %zu", what, bad);
+	return paged_fail(error, PAGED_ERR_PROTOCOL, "%s is not printable UTF-8 at byte %zu", what, bad);
 }
 
 enum paged_status

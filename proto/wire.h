@@ -9,8 +9,8 @@
  * sessions and sequences are checked there.
  *
  * Parsed structs point into the arena (never into the datagram) and live
- * until wire_arena_reset().  Strings are zero-terminated, valid UTF-8 by
- * protobuf's rules or not at all: treat them as bytes for people.
+ * until wire_arena_reset().  Strings are zero-terminated, and names are
+ * UTF-8 without control characters; in the text of a mod any byte may be.
  *
  * Threads: an arena and a buffer belong to one thread at a time.
  */

@@ -2,6 +2,7 @@
 /* The control channel: one message a datagram, all of fixed size once parsed. */
 #include <string.h>
 
+#include "common/text.h"
 #include "proto/wire_internal.h"
 
 size_t
@@ -39,41 +40,6 @@ wire_control_request_pack(const struct wire_control_request *request, uint8_t *b
 	return wire_pack(&message.base, buffer, buffer_size);
 }
 
-/* Bytes of the character that text begins with; 0: no UTF-8, or a control character of ISO 6429's second set. */
-static size_t
-utf8_length(const unsigned char *text)
-{
-	uint32_t code, least;
-	size_t length;
-
-	if (text[0] < 0x80)
-		return 1;
-	if (text[0] >= 0xf8 || (text[0] & 0x40) == 0)
-		return 0;
-	length = text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
-	least = length == 2 ? 0xa0 : length == 3 ? 0x800 : 0x10000;
-	code = text[0] & (0x7fu >> length);
-	for (size_t i = 1; i < length; i++) {
-		if ((text[i] & 0xc0) != 0x80) /* the zero at the end, too */
-			return 0;
-		code = code << 6 | (text[i] & 0x3f);
-	}
-	return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : length;
-}
-
-/* A program's name may be any bytes; listings are UTF-8, and JSON takes nothing else. */
-static void
-name_clean(char *name)
-{
-	while (*name != '\0') {
-		size_t length = utf8_length((const unsigned char *)name);
-
-		if (length == 0)
-			*name = '?';
-		name += length != 0 ? length : 1;
-	}
-}
-
 static enum paged_status
 hello_parse(const Paged__V1__Hello *hello, struct wire_control_request *request, struct paged_error *error)
 {
@@ -92,10 +58,10 @@ hello_parse(const Paged__V1__Hello *hello, struct wire_control_request *request,
 	default:
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "hello: role %d is unknown", (int)hello->role);
 	}
+	text_clean_utf8(hello->name); /* a program's name may be any bytes */
 	status = wire_text_copy(request->hello.name, sizeof(request->hello.name), hello->name, "hello: name", error);
 	if (status != PAGED_OK)
 		return status;
-	name_clean(request->hello.name);
 	return wire_bytes_copy(request->hello.join_token, request->hello.role == WIRE_ROLE_JOIN ? WIRE_TOKEN_SIZE : 0,
 			       &hello->join_token, "hello: join token", error);
 }

@@ -16,7 +16,7 @@ const ProtobufCMessage *wire_unpack(const ProtobufCMessageDescriptor *type, cons
 /** Size written; 0: does not fit. */
 size_t wire_pack(const ProtobufCMessage *message, uint8_t *buffer, size_t buffer_size);
 
-/** A string of bounded length without control characters; `what` names the field in the sentence. */
+/** UTF-8 of bounded length without control characters; `what` names the field in the sentence. */
 enum paged_status wire_text_check(const char *from, size_t max, const char *what, struct paged_error *error);
 enum paged_status wire_text_copy(char *to, size_t to_size, const char *from, const char *what,
 				 struct paged_error *error);

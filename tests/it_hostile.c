@@ -324,6 +324,83 @@ IT_TEST(requests_with_id_0)
 	end();
 }
 
+/* A decoder that does not know our code: the forms of RFC 3629, and nothing else. */
+static bool
+is_utf8(const char *text)
+{
+	const unsigned char *c = (const unsigned char *)text;
+
+	while (*c != 0) {
+		unsigned int n = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : *c >= 0xe0 && *c < 0xf0 ? 2 : 3;
+
+		if ((*c >= 0x80 && *c < 0xc2) || *c > 0xf4 || (*c == 0xe0 && c[1] < 0xa0) ||
+		    (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] > 0x8f))
+			return false;
+		for (c++; n > 0; n--, c++)
+			if (*c < 0x80 || *c > 0xbf)
+				return false;
+	}
+	return true;
+}
+
+/* Latin-1, a surrogate, a character cut short. */
+static const char *const no_utf8[] = { "p\xe4", "\xed\xa0\x80", "p\xc3" };
+
+/* A string field of proto3 is UTF-8, or the message cannot be read by others. */
+IT_TEST(names_that_are_not_utf8)
+{
+	const uint32_t q_len = 1, kv_len = 1;
+	struct mask_request_name name = { .dtype = PAGED_I32 };
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL };
+	struct wire_control_reply refusal;
+	struct wire_request request;
+	struct wire_reply reply;
+	struct seq_spec spec = { .n_tokens = 4 };
+	struct raw raw;
+
+	begin();
+	for (size_t i = 0; i < sizeof(no_utf8) / sizeof(no_utf8[0]); i++) {
+		raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+		for (int k = 0; k < 5; k++) {
+			request = (struct wire_request){ .kind = WIRE_DROP_ARRAY };
+			if (k == 0) {
+				strcpy(request.drop_array.name, no_utf8[i]);
+			} else if (k == 1) {
+				request.kind = WIRE_PUT_ARRAY;
+				request.put_array = (struct wire_array_part){ .dtype = PAGED_I32, .n_dims = 1 };
+				request.put_array.extents[0] = 1;
+				request.put_array.size = sizeof(q_len);
+				request.put_array.data = (const uint8_t *)&q_len;
+				strcpy(request.put_array.name, no_utf8[i]);
+			} else if (k == 2) {
+				spec.tag = no_utf8[i];
+				request.kind = WIRE_CREATE;
+				request.create.n = 1;
+				request.create.specs = &spec;
+			} else {
+				request.kind = WIRE_BUILD_MASK;
+				request.build_mask = (struct mask_request){
+					.n_rows = 1, .q_len = &q_len, .kv_len = &kv_len, .q_block = 1, .kv_block = 16
+				};
+				strcpy(name.name, k == 3 ? no_utf8[i] : "n");
+				request.build_mask.text = k == 3 ? "n > 1" : no_utf8[i];
+				request.build_mask.n_names = 1;
+				request.build_mask.names = &name;
+			}
+			it_require(raw_call(&raw, &request, &reply) != PAGED_OK, "name %zu, request %d", i, k);
+			it_require(reply.text[0] != '\0' && is_utf8(reply.text), "name %zu, request %d: %s", i, k,
+				   reply.text);
+		}
+		strcpy(open.open_pool.name, no_utf8[i]);
+		raw_tell_request(raw.control, &open);
+		it_require(raw_hear(raw.control, &refusal, NULL) && refusal.kind == WIRE_REFUSAL);
+		it_require(is_utf8(refusal.refusal.text), "%s", refusal.refusal.text);
+		raw_drop(&raw);
+	}
+	it_require(raw_pool().n_sequences == 0);
+	it_daemon_stop(&daemon_);
+}
+
 static void
 flood(int from, int to, void *argument)
 {

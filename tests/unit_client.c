@@ -262,7 +262,7 @@ Test(client, requests_are_checked_before_they_are_made)
 	params.tag = tag;
 	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_LIMIT, "params[0].tag has more than 31 bytes");
 	params.tag = "a\tb";
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].tag has control characters");
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].tag is not UTF-8 without control characters");
 }
 
 Test(client, tags_of_a_request_have_a_limit_together)

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "common/text.h"
+
+#include <stdint.h>
+
+/* Bytes of the character that text begins with; 0: no UTF-8, or a control character of ISO 6429's second set. */
+static size_t
+utf8_length(const unsigned char *text)
+{
+	uint32_t code, least;
+	size_t length;
+
+	if (text[0] < 0x80)
+		return 1;
+	if (text[0] >= 0xf8 || (text[0] & 0x40) == 0)
+		return 0;
+	length = text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
+	least = length == 2 ? 0xa0 : length == 3 ? 0x800 : 0x10000;
+	code = text[0] & (0x7fu >> length);
+	for (size_t i = 1; i < length; i++) {
+		if ((text[i] & 0xc0) != 0x80) /* the zero at the end, too */
+			return 0;
+		code = code << 6 | (text[i] & 0x3f);
+	}
+	return code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ? 0 : length;
+}
+
+size_t
+text_bad_byte(const char *text)
+{
+	const unsigned char *bytes = (const unsigned char *)text;
+	size_t i = 0, length;
+
+	while (bytes[i] >= 0x20 && bytes[i] != 0x7f && (length = utf8_length(bytes + i)) != 0)
+		i += length;
+	return i;
+}
+
+void
+text_clean_utf8(char *text)
+{
+	while (*text != '\0') {
+		size_t length = utf8_length((const unsigned char *)text);
+
+		if (length == 0)
+			*text = '?';
+		text += length != 0 ? length : 1;
+	}
+}
