@@ -117,20 +117,24 @@ client_enter_owner(const struct paged_client *client)
 }
 
 static enum paged_status
-isa_choose(enum kernel_isa *isa_p, struct paged_error *error)
+isa_choose(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error)
 {
-	const char *name = getenv("PAGED_ISA");
+	const char *forced = getenv("PAGED_ISA"), *what = "PAGED_ISA", *name = forced;
 
-	if (name == NULL || name[0] == '\0') {
+	if (forced == NULL || forced[0] == '\0') {
+		what = "isa";
+		name = wanted;
+	}
+	if (name == NULL) {
 		*isa_p = kernel_isa_best();
 		return PAGED_OK;
 	}
 	*isa_p = kernel_isa_parse(name);
 	if (*isa_p == KERNEL_N_ISAS)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "PAGED_ISA=%s is none of generic, avx2, avx512, avx512bf16, amx", name);
+		return paged_fail(error, PAGED_ERR_INVALID, "%s=%s is none of generic, avx2, avx512, avx512bf16, amx",
+				  what, name);
 	if (!kernel_isa_supported(*isa_p))
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "PAGED_ISA=%s: %s", name, kernel_isa_lacks(*isa_p));
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "%s=%s: %s", what, name, kernel_isa_lacks(*isa_p));
 	return PAGED_OK;
 }
 
@@ -174,7 +178,7 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
 	status = client_threads_in(client, params, error);
-	return status == PAGED_OK ? isa_choose(&client->team.isa, error) : status;
+	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
 }
 
 /* The common end of both ways to open. */

@@ -144,6 +144,12 @@ struct paged_client_params {
 	paged_run_fn run;
 	void *run_argument;
 	/**
+	 * Instruction set of the host's kernels: "generic", "avx2", "avx512",
+	 * "avx512bf16" or "amx".  NULL: the best of this machine.  The environment
+	 * variable PAGED_ISA wins, so that an operator can force one.
+	 */
+	const char *isa;
+	/**
 	 * 1: the session and its sequences live until its last member has left,
 	 * not until this one, its first, has.  Members may join meanwhile.
 	 */
@@ -165,10 +171,9 @@ struct paged_client_params {
  * @retval PAGED_ERR_TIMEOUT    it accepts or answers nothing
  * @retval PAGED_ERR_INVALID    parameters that do not go together; of cpus the sentence
  *                              names the one at fault, and those that this process may use
+ * @retval PAGED_ERR_UNSUPPORTED  this machine lacks the instruction set that isa or PAGED_ISA names
  *
- * Opened means that both channels work: each was asked once.  The
- * environment variable PAGED_ISA (generic, avx2, avx512, avx512bf16, amx) forces
- * an instruction set for the kernels of clients opened with it set.
+ * Opened means that both channels work: each was asked once.
  * Blocks: up to timeout_ms.
  */
 enum paged_status paged_client_open(const char *runtime_dir, const struct paged_client_params *params,

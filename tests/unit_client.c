@@ -65,6 +65,35 @@ Test(open, instruction_set_from_the_environment)
 	paged_client_close(client);
 }
 
+static void
+expect_isa(const char *wanted, const char *expected)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .isa = wanted };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+
+	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
+	done(paged_pool_open(client, "small", &pool));
+	done(paged_pool_get_info(pool, &info));
+	cr_assert_str_eq(info.isa, expected);
+	paged_client_close(client);
+}
+
+Test(open, instruction_set_from_a_parameter)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .isa = "sse" };
+
+	unsetenv("PAGED_ISA");
+	expect_isa("generic", "generic");
+	refused(paged_client_open_embedded(&small_pool, 1, &params, &client), PAGED_ERR_INVALID,
+		"isa=sse is none of generic, avx2, avx512, avx512bf16, amx");
+	paged_client_close(client);
+	/* The environment is the operator's. */
+	setenv("PAGED_ISA", "generic", 1);
+	expect_isa("avx2", "generic");
+	setenv("PAGED_ISA", "", 1);
+	expect_isa("generic", "generic");
+}
+
 Test(open, struct_size)
 {
 	struct {
