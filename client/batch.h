@@ -54,6 +54,7 @@ struct paged_batch {
 	bool has_missing;
 	uint32_t n_rows;
 	uint64_t total_q;
+	uint32_t each_q;       /* q_len of every row; 0: they differ */
 	uint32_t foreign_row;  /* the first that appends to another session's sequence */
 	uint32_t unplaced_row; /* the first whose default positions cannot be written */
 	uint32_t wide_row;     /* the first whose q_idx or kv_idx mods cannot count */

@@ -9,28 +9,59 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* How many tokens a tensor has; `each`: in every row of the plan, 0: not so, or the host does not know. */
+struct tensor_tokens {
+	uint64_t n;
+	uint64_t each;
+};
+
 /* The tensor's extent in bytes must be an int64_t. */
 static enum paged_status
 tensor_check_extent(const char *name, const struct kernel_tensor *tensor, uint64_t total_q, struct paged_error *error)
 {
-	int64_t tokens, heads, extent;
+	int64_t tokens, heads, skips = 0, extent;
 
 	if (total_q > INT64_MAX || __builtin_mul_overflow((int64_t)total_q, tensor->token_stride, &tokens) ||
 	    __builtin_mul_overflow((int64_t)tensor->n_heads, tensor->head_stride, &heads) ||
-	    __builtin_add_overflow(tokens, heads, &extent))
+	    (tensor->batch_skip != 0 &&
+	     __builtin_mul_overflow((int64_t)(total_q / tensor->batch_tokens), tensor->batch_skip, &skips)) ||
+	    __builtin_add_overflow(tokens, heads, &extent) || __builtin_add_overflow(extent, skips, &extent))
 		return paged_fail(error, PAGED_ERR_LIMIT, "%s: %" PRIu64 " tokens of these strides exceed 2^63 bytes",
 				  name, total_q);
 	return PAGED_OK;
 }
 
 static enum paged_status
-tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
-	  uint64_t total_q, struct paged_error *error)
+batch_stride_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint64_t batch_tokens,
+		struct paged_error *error)
 {
-	uint32_t size;
-	int64_t token_stride, head_stride;
+	int64_t size = paged_dtype_size(from->dtype), row;
 
-	if (from == NULL || (from->data == NULL && total_q != 0))
+	if (from->batch_stride == 0)
+		return PAGED_OK;
+	if (batch_tokens == 0 || batch_tokens > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%s has a batch_stride: rows must have equally many tokens, as the host knows them",
+				  name);
+	if (from->batch_stride < to->dim || from->batch_stride > INT64_MAX / 8 ||
+	    __builtin_mul_overflow((int64_t)batch_tokens, to->token_stride, &row))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: batch_stride of %" PRId64 " elements for %u dims",
+				  name, from->batch_stride, to->dim);
+	to->batch_tokens = (uint32_t)batch_tokens;
+	to->batch_skip = from->batch_stride * size - row;
+	return PAGED_OK;
+}
+
+/* The caller's tensor, checked, with strides in bytes; n_heads 0: any number. */
+static enum paged_status
+tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
+	  const struct tensor_tokens *tokens, struct paged_error *error)
+{
+	int64_t token_stride, head_stride;
+	enum paged_status status;
+	uint32_t size;
+
+	if (from == NULL || (from->data == NULL && tokens->n != 0))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s has no data", name);
 	size = paged_dtype_size(from->dtype);
 	if (!paged_dtype_is_tensor(from->dtype))
@@ -41,36 +72,79 @@ tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor 
 	if ((uintptr_t)from->data % size != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: data is not aligned to its elements of %u bytes", name,
 				  size);
-	if (from->dim != dim || from->n_heads == 0 || (n_heads != 0 && from->n_heads != n_heads))
-		return paged_fail(error, PAGED_ERR_INVALID, "%s has %u heads of %u dims, %u of %u are wanted", name,
-				  from->n_heads, from->dim, n_heads != 0 ? n_heads : 1, dim);
+	if (from->n_heads == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has no heads", name);
+	if (n_heads != 0 && from->n_heads != n_heads)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has %u heads, not %u", name, from->n_heads, n_heads);
+	if (from->dim != dim)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has heads of %u dims, not %u", name, from->dim, dim);
+	*to = (struct kernel_tensor){ .data = from->data, .dtype = from->dtype, .n_heads = from->n_heads, .dim = dim };
+	if (tokens->n == 0)
+		return PAGED_OK;
 	head_stride = from->head_stride != 0 ? from->head_stride : dim;
 	token_stride = from->token_stride != 0 ? from->token_stride : (int64_t)from->n_heads * dim;
-	if (head_stride < dim || token_stride < dim || head_stride > INT64_MAX / 4 || token_stride > INT64_MAX / 4)
+	if (head_stride < dim || token_stride < dim || head_stride > INT64_MAX / 8 || token_stride > INT64_MAX / 8)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "%s: strides of %" PRId64 " (token) and %" PRId64 " (head) elements for %u dims",
 				  name, token_stride, head_stride, dim);
-	*to = (struct kernel_tensor){
-		.data = from->data,
-		.dtype = from->dtype,
-		.n_heads = from->n_heads,
-		.dim = dim,
-		.token_stride = token_stride * size,
-		.head_stride = head_stride * size,
-	};
-	return tensor_check_extent(name, to, total_q, error);
+	to->token_stride = token_stride * size;
+	to->head_stride = head_stride * size;
+	status = batch_stride_in(to, name, from, tokens->each, error);
+	return status == PAGED_OK ? tensor_check_extent(name, to, tokens->n, error) : status;
 }
 
+/*
+ * What is written must not write over itself: from the smallest stride on, each one steps over all that lies within
+ * the ones before it.
+ */
 static enum paged_status
-tensor_check_apart(const char *name, const struct kernel_tensor *to, uint64_t total_q, struct paged_error *error)
+tensor_check_apart(const char *name, const struct kernel_tensor *to, const struct tensor_tokens *tokens,
+		   struct paged_error *error)
 {
-	int64_t row = (int64_t)to->dim * paged_dtype_size(to->dtype);
-	int64_t heads = (to->n_heads - 1) * to->head_stride + row;
-	int64_t tokens = (int64_t)(total_q - 1) * to->token_stride + row;
+	int64_t n[3] = { to->n_heads, (int64_t)tokens->n, 1 }, stride[3] = { to->head_stride, to->token_stride, 0 };
+	int64_t within = (int64_t)to->dim * paged_dtype_size(to->dtype);
 
-	if (total_q <= 1 || to->token_stride >= heads || to->n_heads == 1 || to->head_stride >= tokens)
+	if (tokens->n == 0)
 		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "%s: its strides let heads and tokens overlap", name);
+	if (to->batch_skip != 0) {
+		n[1] = to->batch_tokens;
+		n[2] = (int64_t)tokens->n / to->batch_tokens;
+		stride[2] = to->batch_skip + n[1] * to->token_stride;
+	}
+	for (int round = 0; round < 3; round++) {
+		int least = -1;
+
+		for (int i = 0; i < 3; i++)
+			if (n[i] > 1 && (least < 0 || stride[i] < stride[least]))
+				least = i;
+		if (least < 0)
+			return PAGED_OK;
+		if (stride[least] < within)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s: its strides let heads and tokens overlap",
+					  name);
+		within += (n[least] - 1) * stride[least];
+		n[least] = 1;
+	}
+	return PAGED_OK;
+}
+
+/* What is read must not have been written as something else before. */
+static enum paged_status
+tensor_check_in_place(const char *name, const struct kernel_tensor *to, const char *from_name,
+		      const struct kernel_tensor *from, struct paged_error *error)
+{
+	if (to->data != from->data || (to->dtype == from->dtype && to->token_stride == from->token_stride &&
+				       to->head_stride == from->head_stride && to->batch_skip == from->batch_skip))
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "%s is in the memory of %s, with another dtype or other strides",
+			  name, from_name);
+}
+
+/* Query rows of the plan's tensors. */
+static struct tensor_tokens
+plan_tokens(const struct paged_batch *batch)
+{
+	return (struct tensor_tokens){ .n = batch->total_q, .each = batch->on_device ? 0 : batch->each_q };
 }
 
 static enum paged_status
@@ -145,6 +219,7 @@ rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, con
 		  struct paged_error *error)
 {
 	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+	const struct tensor_tokens tokens = plan_tokens(batch);
 	enum paged_status status;
 
 	if (from->q.data == NULL) {
@@ -152,18 +227,15 @@ rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, con
 			return PAGED_OK;
 		return paged_fail(error, PAGED_ERR_INVALID, "rotary has a q_out and no q");
 	}
-	status = tensor_in(&to->q, "rotary q", &from->q, 0, k_dim, batch->total_q, error);
+	status = tensor_in(&to->q, "rotary q", &from->q, 0, k_dim, &tokens, error);
 	if (status == PAGED_OK)
-		status = tensor_in(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, batch->total_q,
-				   error);
+		status = tensor_in(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, &tokens, error);
 	if (status != PAGED_OK)
 		return status;
-	if (to->q_out.data == to->q.data &&
-	    (to->q_out.dtype != to->q.dtype || to->q_out.token_stride != to->q.token_stride ||
-	     to->q_out.head_stride != to->q.head_stride))
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "rotary q_out is in the memory of q, with another dtype or other strides");
-	return tensor_check_apart("rotary q_out", &to->q_out, batch->total_q, error);
+	status = tensor_check_in_place("rotary q_out", &to->q_out, "q", &to->q, error);
+	if (status != PAGED_OK)
+		return status;
+	return tensor_check_apart("rotary q_out", &to->q_out, &tokens, error);
 }
 
 static enum paged_status
@@ -295,13 +367,13 @@ tensors_in(const struct paged_batch *batch, struct append_args *args, const stru
 	   const struct paged_tensor *v, struct paged_error *error)
 {
 	const struct layout_params *geometry = &batch->pool->at.layout.params;
-	enum paged_status status =
-		tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, batch->total_q, error);
+	const struct tensor_tokens tokens = plan_tokens(batch);
+	enum paged_status status = tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, &tokens, error);
 
 	if (status != PAGED_OK)
 		return status;
 	if (!geometry->v_in_k)
-		return tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, batch->total_q, error);
+		return tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, &tokens, error);
 	if (v == NULL)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->at.name);
@@ -343,12 +415,13 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 
 /* Tokens of all rows, or the most that it may be where the device has the bounds; checks them where the host has. */
 static enum paged_status
-tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, uint64_t *n_tokens_p,
+tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, struct tensor_tokens *tokens,
 	     struct paged_error *error)
 {
 	bool known = !batch->pool->at.compute->on_device;
-	uint64_t n_tokens = 0;
+	bool alike = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
 
+	*tokens = (struct tensor_tokens){ 0 };
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		uint32_t kv_len = batch->kernel_row[r].kv_len;
 		uint32_t begin = known && params->begin != NULL ? params->begin[r] : 0;
@@ -358,35 +431,38 @@ tokens_count(const struct paged_batch *batch, const struct paged_gather_params *
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "row %u: tokens %u to %u are wanted, its kv_len is %u", r, begin, end,
 					  kv_len);
-		n_tokens += end - begin;
+		alike = alike && (r == 0 || tokens->each == end - begin);
+		tokens->each = end - begin;
+		tokens->n += end - begin;
 	}
-	*n_tokens_p = n_tokens;
+	if (!alike)
+		tokens->each = 0;
 	return PAGED_OK;
 }
 
 static enum paged_status
 tensor_out(const struct paged_batch *batch, struct kernel_tensor *to, const char *name, const struct paged_tensor *from,
-	   uint32_t dim, uint64_t n_tokens, struct paged_error *error)
+	   uint32_t dim, const struct tensor_tokens *tokens, struct paged_error *error)
 {
 	enum paged_status status;
 
 	if (from == NULL)
 		return PAGED_OK;
-	status = tensor_in(to, name, from, batch->pool->at.layout.params.n_kv_heads, dim, n_tokens, error);
-	return status == PAGED_OK ? tensor_check_apart(name, to, n_tokens, error) : status;
+	status = tensor_in(to, name, from, batch->pool->at.layout.params.n_kv_heads, dim, tokens, error);
+	return status == PAGED_OK ? tensor_check_apart(name, to, tokens, error) : status;
 }
 
 static enum paged_status
 tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
-	    const struct paged_tensor *v, uint64_t n_tokens, struct paged_error *error)
+	    const struct paged_tensor *v, const struct tensor_tokens *tokens, struct paged_error *error)
 {
 	const struct layout_params *geometry = &batch->pool->at.layout.params;
 	enum paged_status status;
 
 	if (k == NULL && v == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "neither k nor v is wanted");
-	status = tensor_out(batch, &args->k, "k", k, geometry->k_dim, n_tokens, error);
-	return status == PAGED_OK ? tensor_out(batch, &args->v, "v", v, geometry->v_dim, n_tokens, error) : status;
+	status = tensor_out(batch, &args->k, "k", k, geometry->k_dim, tokens, error);
+	return status == PAGED_OK ? tensor_out(batch, &args->v, "v", v, geometry->v_dim, tokens, error) : status;
 }
 
 enum paged_status
@@ -397,15 +473,15 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	struct gather_args args = { 0 };
 	struct paged_gather_params complete;
 	struct paged_error error;
-	uint64_t n_tokens = 0;
+	struct tensor_tokens tokens;
 
 	if (status != PAGED_OK)
 		return status;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_gather_params", &error);
 	if (status == PAGED_OK)
-		status = tokens_count(batch, &complete, &n_tokens, &error);
+		status = tokens_count(batch, &complete, &tokens, &error);
 	if (status == PAGED_OK)
-		status = tensors_out(batch, &args, k, v, n_tokens, &error);
+		status = tensors_out(batch, &args, k, v, &tokens, &error);
 	if (status == PAGED_OK)
 		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
 	if (status != PAGED_OK)
@@ -422,14 +498,26 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 }
 
 static enum paged_status
+attention_tensors_in(const struct paged_batch *batch, struct attention_args *args, const struct paged_tensor *q,
+		     const struct paged_tensor *out, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	const struct tensor_tokens tokens = plan_tokens(batch);
+	enum paged_status status = tensor_in(&args->q, "q", q, 0, geometry->k_dim, &tokens, error);
+
+	if (status == PAGED_OK && q->n_heads % geometry->n_kv_heads != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "q has %u heads, which is not a multiple of the pool's %u KV heads", q->n_heads,
+				  geometry->n_kv_heads);
+	if (status == PAGED_OK)
+		status = tensor_in(&args->out, "out", out, q->n_heads, geometry->v_dim, &tokens, error);
+	return status == PAGED_OK ? tensor_check_apart("out", &args->out, &tokens, error) : status;
+}
+
+static enum paged_status
 attention_check(const struct paged_batch *batch, const struct attention_args *args,
 		const struct paged_attention_params *params, struct paged_error *error)
 {
-	uint32_t n_kv_heads = batch->pool->at.layout.params.n_kv_heads;
-
-	if (args->q.n_heads % n_kv_heads != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "q has %u heads, no multiple of the pool's %u KV heads",
-				  args->q.n_heads, n_kv_heads);
 	if (args->out.data == args->q.data && batch->total_q != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "out must not overlap q");
 	if (!isfinite(params->scale))
@@ -439,13 +527,7 @@ attention_check(const struct paged_batch *batch, const struct attention_args *ar
 	if (params->lse_without_sink > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
 				  params->lse_without_sink);
-	if (params->mods != NULL) {
-		enum paged_status status = mods_check(params->mods, batch, args->q.n_heads, error);
-
-		if (status != PAGED_OK)
-			return status;
-	}
-	return tensor_check_apart("out", &args->out, batch->total_q, error);
+	return params->mods != NULL ? mods_check(params->mods, batch, args->q.n_heads, error) : PAGED_OK;
 }
 
 enum paged_status
@@ -453,19 +535,15 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 		const struct paged_attention_params *params)
 {
 	enum paged_status status = layer_enter(batch, layer);
-	const struct layout_params *geometry;
 	struct attention_args args = { 0 };
 	struct paged_attention_params complete;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	geometry = &batch->pool->at.layout.params;
 	status = client_params_in(&complete, sizeof(complete), params, "paged_attention_params", &error);
 	if (status == PAGED_OK)
-		status = tensor_in(&args.q, "q", q, 0, geometry->k_dim, batch->total_q, &error);
-	if (status == PAGED_OK)
-		status = tensor_in(&args.out, "out", out, q->n_heads, geometry->v_dim, batch->total_q, &error);
+		status = attention_tensors_in(batch, &args, q, out, &error);
 	if (status == PAGED_OK)
 		status = attention_check(batch, &args, &complete, &error);
 	if (status == PAGED_OK)
@@ -475,7 +553,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.pages = layer_pages(batch, layer);
 	args.rows = batch->kernel_row;
 	args.n_rows = batch->n_rows;
-	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)geometry->k_dim);
+	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
 	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
 	args.sink = complete.sink;
@@ -490,11 +568,10 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 
 static enum paged_status
 merge_part_in(struct merge_part *to, const char *name, const struct paged_merge_params *params, unsigned int i,
-	      struct paged_error *error)
+	      const struct tensor_tokens *tokens, struct paged_error *error)
 {
 	const struct paged_tensor *out = &params->out;
-	enum paged_status status =
-		tensor_in(&to->out, name, &params->part[i], out->n_heads, out->dim, params->n_tokens, error);
+	enum paged_status status = tensor_in(&to->out, name, &params->part[i], out->n_heads, out->dim, tokens, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -504,35 +581,28 @@ merge_part_in(struct merge_part *to, const char *name, const struct paged_merge_
 	return PAGED_OK;
 }
 
-/* What is read must not be written elsewhere before. */
-static enum paged_status
-merge_check_overlap(const struct kernel_tensor *out, const struct kernel_tensor *part, const char *name,
-		    struct paged_error *error)
-{
-	if (out->data != part->data || (out->dtype == part->dtype && out->token_stride == part->token_stride &&
-					out->head_stride == part->head_stride))
-		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_INVALID, "out is in the memory of %s, with another dtype or other strides",
-			  name);
-}
-
 static enum paged_status
 merge_args_in(struct merge_args *args, const struct paged_merge_params *params, struct paged_error *error)
 {
 	static const char *const names[2] = { "part 0", "part 1" };
 	const struct paged_tensor *out = &params->out;
+	const struct tensor_tokens tokens = { .n = params->n_tokens, .each = params->q_len };
 	enum paged_status status;
 
+	if (params->q_len != 0 && params->n_tokens % params->q_len != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "n_tokens is %" PRIu64 ", which is not a multiple of q_len %" PRIu64,
+				  params->n_tokens, params->q_len);
 	if (out->dim == 0 || out->dim > PAGED_MAX_DIM)
 		return paged_fail(error, PAGED_ERR_INVALID, "out has %u dims, 1 to %u are possible", out->dim,
 				  PAGED_MAX_DIM);
-	status = tensor_in(&args->out, "out", out, 0, out->dim, params->n_tokens, error);
+	status = tensor_in(&args->out, "out", out, 0, out->dim, &tokens, error);
 	if (status == PAGED_OK)
-		status = tensor_check_apart("out", &args->out, params->n_tokens, error);
+		status = tensor_check_apart("out", &args->out, &tokens, error);
 	for (unsigned int i = 0; status == PAGED_OK && i < 2; i++) {
-		status = merge_part_in(&args->part[i], names[i], params, i, error);
+		status = merge_part_in(&args->part[i], names[i], params, i, &tokens, error);
 		if (status == PAGED_OK && params->n_tokens != 0)
-			status = merge_check_overlap(&args->out, &args->part[i].out, names[i], error);
+			status = tensor_check_in_place("out", &args->out, names[i], &args->part[i].out, error);
 	}
 	args->n_tokens = params->n_tokens;
 	args->lse = params->lse;

@@ -194,6 +194,7 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
 	};
 	batch->total_q += from->q_len;
+	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;
 	row_judge_append(batch, r);
 	row_judge_mods(batch, r);
 	return PAGED_OK;

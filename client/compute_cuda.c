@@ -125,6 +125,8 @@ tensor_of(const struct kernel_tensor *tensor)
 		.address = (uintptr_t)tensor->data,
 		.token_stride = tensor->token_stride,
 		.head_stride = tensor->head_stride,
+		.batch_skip = tensor->batch_skip,
+		.batch_tokens = tensor->batch_tokens,
 		.dtype = (uint32_t)tensor->dtype,
 		.dim = tensor->dim,
 	};

@@ -19,17 +19,28 @@ extern "C" {
 /**
  * A packed tensor [total_q][n_heads][dim] of F32, F16 or BF16; the last
  * dimension is contiguous.  Plain data: fill it with designated initialisers.
+ * A tensor without tokens may have any strides.
+ *
+ * With batch_stride it is [n_rows][q_len] instead of [total_q]: query row i of
+ * the plan's row r is at r * batch_stride + i * token_stride.  So a contiguous
+ * [batch][heads][tokens][dim] has head_stride = tokens * dim, token_stride = dim
+ * and batch_stride = heads * tokens * dim.  Each row of the plan must have the same
+ * q_len then (in paged_gather() the same number of tokens), as the host knows
+ * it: PAGED_ERR_INVALID otherwise, after paged_batch_plan_device(), and in a
+ * gather whose bounds a device has.  lse and max_score stay packed.
  */
 struct paged_tensor {
 	void *data;
 	uint32_t dtype; /* enum paged_dtype */
 	uint32_t n_heads;
 	uint32_t dim;
-	uint32_t reserved[7];
+	uint32_t reserved[5];
 	/** Elements from one token to the next; 0: n_heads * dim. */
 	int64_t token_stride;
 	/** Elements from one head to the next; 0: dim. */
 	int64_t head_stride;
+	/** Elements from one row of the plan to the next; 0: tokens follow each other by token_stride alone. */
+	int64_t batch_stride;
 };
 
 /** Which dims are a pair. */
@@ -221,6 +232,8 @@ struct paged_merge_params {
 	struct paged_tensor out;
 	/** May be a part's; NULL: not wanted. */
 	float *lse;
+	/** Query rows of each batch_stride; n_tokens is a multiple of it.  0: no tensor has a batch_stride. */
+	uint64_t q_len;
 };
 
 /**

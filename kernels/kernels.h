@@ -84,6 +84,9 @@ struct kernel_tensor {
 	uint32_t dim;
 	int64_t token_stride; /* bytes, a multiple of the element's size; so below */
 	int64_t head_stride;
+	/* After each batch_tokens tokens the next ones lie so many bytes further than token_stride says; 0: packed. */
+	int64_t batch_skip;
+	uint32_t batch_tokens; /* of every row of the batch; counts if batch_skip is not 0 */
 };
 
 struct kernel_row {

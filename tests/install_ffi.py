@@ -37,9 +37,10 @@ class Tensor(ctypes.Structure):
         ("dtype", c_uint32),
         ("n_heads", c_uint32),
         ("dim", c_uint32),
-        ("reserved", c_uint32 * 7),
+        ("reserved", c_uint32 * 5),
         ("token_stride", c_int64),
         ("head_stride", c_int64),
+        ("batch_stride", c_int64),
     ]
 
 

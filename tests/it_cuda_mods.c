@@ -55,13 +55,16 @@ start(const char *fail)
 	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
 }
 
+#define EACH 3 /* query rows of a row, if they are equal */
+
 struct mods_case {
 	const char *mask, *score;
 	int32_t window;
 	uint32_t n_slopes; /* that are there; 4 are wanted */
 	float cap;
-	bool half;  /* bf16 and 64 dims */
-	bool bytes; /* i8 in the pages besides */
+	bool half;     /* bf16 and 64 dims */
+	bool bytes;    /* i8 in the pages besides */
+	bool strided;  /* rows are equal, and tensors [row][head][token][dim] */
 };
 
 static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
@@ -148,7 +151,28 @@ params_of(const struct mods_case *c)
 	}
 	if (c->bytes)
 		params.pool = PAGED_I8;
+	for (uint32_t r = 0; c->strided && r < params.n_rows; r++)
+		params.rows[r].q_len = EACH;
 	return params;
+}
+
+static void
+tensor_stride(struct paged_tensor *tensor)
+{
+	tensor->token_stride = tensor->dim;
+	tensor->head_stride = EACH * (int64_t)tensor->dim;
+	tensor->batch_stride = tensor->n_heads * tensor->head_stride;
+}
+
+static enum paged_status
+attend_strided(struct scene *scene, struct paged_mods *mods)
+{
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mods = mods };
+	struct paged_tensor q = scene_queries(scene);
+
+	tensor_stride(&q);
+	tensor_stride(&scene->out);
+	return paged_attention(scene->batch, SCENE_LAYER, &q, &scene->out, &params);
 }
 
 /* Write, plan, attend with the mods; what validate says. */
@@ -170,7 +194,7 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 	scene_ok(&scene, paged_mods_prepare(mods, params.q, -1));
 	scene_ok(&scene, paged_mods_prepare(mods, params.q, 0));
 	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
-	scene_ok(&scene, scene_attend(&scene, mods));
+	scene_ok(&scene, c->strided ? attend_strided(&scene, mods) : scene_attend(&scene, mods));
 	status = paged_batch_validate(scene.batch);
 	if (status != PAGED_OK)
 		it_note("%s: %s", backend, paged_client_error(scene.client));
@@ -218,6 +242,13 @@ IT_TEST(mods_over_a_pool_of_bytes)
 				  .n_slopes = 4,
 				  .half = true,
 				  .bytes = true },
+	     PAGED_OK);
+}
+
+IT_TEST(tensors_of_equal_rows)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window", .window = 7, .n_slopes = 4, .strided = true },
 	     PAGED_OK);
 }
 

@@ -218,6 +218,10 @@ IT_TESTS += %D%/it_hostile
 %C%_it_hostile_LDADD = $(RAW_TEST_LIBS)
 
 # The client library over an embedded owner.
+UNIT_TESTS += %D%/unit_client_rows
+%C%_unit_client_rows_SOURCES = %D%/unit_client_rows.c
+%C%_unit_client_rows_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_client_rows_LDADD = $(CLIENT_WORLD_LIBS)
 UNIT_TESTS += %D%/unit_client_arguments
 %C%_unit_client_arguments_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_client_arguments.c
 %C%_unit_client_arguments_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

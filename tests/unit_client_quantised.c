@@ -208,8 +208,7 @@ Test(quantised, rotary_is_checked)
 	BAD(PAGED_ERR_INVALID, "rotary style 2 is neither NeoX nor interleaved", bad.style = 2);
 	BAD(PAGED_ERR_INVALID, "rotary has a q_out and no q", bad.q_out = ot);
 	BAD(PAGED_ERR_INVALID, "rotary q_out has no data", bad.q = qt);
-	BAD(PAGED_ERR_INVALID, "rotary q_out has 2 heads of 8 dims, 1 of 8 are wanted", bad.q = qt; bad.q.n_heads = 1;
-	    bad.q_out = ot);
+	BAD(PAGED_ERR_INVALID, "rotary q_out has 2 heads, not 1", bad.q = qt; bad.q.n_heads = 1; bad.q_out = ot);
 	BAD(PAGED_ERR_INVALID, "rotary q_out is in the memory of q, with another dtype or other strides", bad.q = qt;
 	    bad.q_out = qt; bad.q_out.dtype = PAGED_F16);
 	BAD(PAGED_ERR_RANGE, "row 0: rotary position 6 of query row 2, the table has 6 positions",

@@ -150,16 +150,15 @@ Test(torch_class, assign_is_checked)
 	pa_open(&pa, &(struct pa_params){ .n_pages = 6, .page_size = 2, .max_batch = 2, .kv_heads = 2, .k_dim = 3 });
 	pa_batch_reserve(&pa, 2, (uint32_t[]){ 2, 2 });
 	k.n_heads = 1;
-	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
-		"k has 1 heads of 3 dims, 2 of 3 are wanted");
+	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID, "k has 1 heads, not 2");
 	k = v;
 	k.dim = 2;
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
-		"k has 2 heads of 2 dims, 2 of 3 are wanted");
+		"k has heads of 2 dims, not 3");
 	k = v;
 	v.dim = 1;
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 1 }, &k, &v), PAGED_ERR_INVALID,
-		"v has 2 heads of 1 dims, 2 of 3 are wanted");
+		"v has heads of 1 dims, not 3");
 	v = k;
 	/* A GPU finds a position that is wrong where it lies, and knows no more than the row. */
 	refused(pa_assign(&pa, 0, 1, NULL, (uint32_t[]){ 0, 12 }, &k, &v), PAGED_ERR_CAPACITY,

@@ -181,7 +181,7 @@ static bool
 may_stream(const struct kernel_tensor *to)
 {
 	uint64_t all = (uintptr_t)to->data | (uint64_t)to->token_stride | (uint64_t)to->head_stride |
-		       (uint64_t)to->dim * paged_dtype_size(to->dtype);
+		       (uint64_t)to->batch_skip | (uint64_t)to->dim * paged_dtype_size(to->dtype);
 
 	return to->data != NULL && all % PIECES_LINE == 0;
 }

@@ -49,7 +49,10 @@ least(uint64_t a, uint64_t b)
 static inline void *
 tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 {
-	return (uint8_t *)tensor->data + (int64_t)token * tensor->token_stride + (int64_t)head * tensor->head_stride;
+	uint8_t *at =
+		(uint8_t *)tensor->data + (int64_t)token * tensor->token_stride + (int64_t)head * tensor->head_stride;
+
+	return tensor->batch_skip == 0 ? at : at + (int64_t)(token / tensor->batch_tokens) * tensor->batch_skip;
 }
 
 /** tensor_fetch - ask for the cache lines that they lie in */

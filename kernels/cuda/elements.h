@@ -68,7 +68,11 @@ element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
 SIMT_FUNCTION uint64_t
 tensor_address(const cuda_tensor &tensor, uint32_t token, uint32_t head)
 {
-	return tensor.address + (uint64_t)((int64_t)token * tensor.token_stride + (int64_t)head * tensor.head_stride);
+	int64_t at = (int64_t)token * tensor.token_stride + (int64_t)head * tensor.head_stride;
+
+	if (tensor.batch_skip != 0)
+		at += (int64_t)(token / tensor.batch_tokens) * tensor.batch_skip;
+	return tensor.address + (uint64_t)at;
 }
 
 SIMT_FUNCTION uint64_t

@@ -87,8 +87,11 @@ struct cuda_tensor {
 	uint64_t address; /* 0: none */
 	int64_t token_stride;
 	int64_t head_stride;
+	int64_t batch_skip; /* as in struct kernel_tensor */
+	uint32_t batch_tokens;
 	uint32_t dtype;
 	uint32_t dim;
+	uint32_t unused;
 };
 
 /** What is wrong with a batch. */

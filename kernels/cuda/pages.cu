@@ -90,9 +90,7 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 		uint32_t head = i / eights;
 
 		eight_gather_scaled(from, plane_address(from, token.page, head, token.slot),
-				    to.address + (uint64_t)((int64_t)token.packed * to.token_stride +
-							    (int64_t)head * to.head_stride),
-				    to.dtype, i % eights,
+				    tensor_address(to, (uint32_t)token.packed, head), to.dtype, i % eights,
 				    pages_scale(p.pages, plane, heads, token.page, head, token.slot), to.dim);
 	}
 }

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of a plan on the host: tensors of equal rows. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/client_fixture.h"
+#include "tests/reference.h"
+
+#define TOKENS 3u /* of a row */
+#define ROWS 2u
+#define ELEMENTS (ROWS * TOKENS * HEADS * DIM)
+
+static float k[ELEMENTS], v[ELEMENTS], q[ELEMENTS], out[ELEMENTS], other[ELEMENTS];
+static const struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static const struct paged_tensor ot = { .data = out, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+static struct paged_batch *batch;
+
+static void
+setup(void)
+{
+	client_setup();
+	batch = batch_of(4, 0);
+	reference_fill(k, ELEMENTS, 1);
+	reference_fill(v, ELEMENTS, 2);
+	reference_fill(q, ELEMENTS, 3);
+}
+
+TestSuite(rows, .init = setup, .fini = client_teardown);
+
+/* Two sequences of TOKENS tokens. */
+static void
+rows_fill(struct paged_batch_row rows[ROWS])
+{
+	for (uint32_t r = 0; r < ROWS; r++)
+		rows[r] = (struct paged_batch_row){ .seq = sequence_of(TOKENS), .q_len = TOKENS, .kv_len = TOKENS };
+	done(paged_batch_plan(batch, ROWS, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+}
+
+/* From [row][token][head][dim] to [row][head][token][dim]. */
+static void
+transpose(float to[ELEMENTS], const float from[ELEMENTS])
+{
+	for (uint32_t i = 0; i < ELEMENTS; i++) {
+		uint32_t d = i % DIM, head = i / DIM % HEADS, token = i / DIM / HEADS % TOKENS;
+
+		to[((i / DIM / HEADS / TOKENS * HEADS + head) * TOKENS + token) * DIM + d] = from[i];
+	}
+}
+
+Test(rows, contiguous_batch_heads_tokens_dim)
+{
+	static float k2[ELEMENTS], v2[ELEMENTS], q2[ELEMENTS], out2[ELEMENTS], lse[2][ROWS * TOKENS * HEADS];
+	const struct paged_tensor like = { .dtype = PAGED_F32,
+					   .n_heads = HEADS,
+					   .dim = DIM,
+					   .token_stride = DIM,
+					   .head_stride = TOKENS * DIM,
+					   .batch_stride = HEADS * TOKENS * DIM };
+	struct paged_tensor k2t = like, v2t = like, q2t = like, o2t = like;
+	struct paged_attention_params params = { .struct_size = sizeof(params), .lse = lse[0] };
+	struct paged_merge_params merge = { .struct_size = sizeof(merge), .n_tokens = ROWS * TOKENS };
+	struct paged_batch_row rows[ROWS];
+
+	k2t.data = k2, v2t.data = v2, q2t.data = q2, o2t.data = out2;
+	transpose(k2, k);
+	transpose(v2, v);
+	transpose(q2, q);
+	rows_fill(rows);
+	done(paged_attention(batch, 0, &qt, &ot, &params));
+	for (uint32_t r = 0; r < ROWS; r++)
+		rows[r].seq = sequence_of(TOKENS);
+	done(paged_batch_plan(batch, ROWS, rows));
+	done(paged_append(batch, 0, &k2t, &v2t, NULL));
+	params.lse = lse[1];
+	done(paged_attention(batch, 0, &q2t, &o2t, &params));
+	transpose(other, out);
+	cr_assert_eq(memcmp(other, out2, sizeof(out2)), 0);
+	cr_assert_eq(memcmp(lse[0], lse[1], sizeof(lse[0])), 0);
+	memset(k2, 0, sizeof(k2));
+	memset(v2, 0, sizeof(v2));
+	done(paged_gather(batch, 0, &k2t, &v2t, NULL));
+	transpose(other, k);
+	cr_assert_eq(memcmp(other, k2, sizeof(k2)), 0);
+	transpose(other, v);
+	cr_assert_eq(memcmp(other, v2, sizeof(v2)), 0);
+	/* A result merged with itself is itself. */
+	merge.part[0] = merge.part[1] = merge.out = o2t;
+	merge.part_lse[0] = merge.part_lse[1] = lse[0];
+	memcpy(other, out2, sizeof(out2));
+	refused(paged_merge(batch, &merge), PAGED_ERR_INVALID,
+		"out has a batch_stride: rows must have equally many tokens, as the host knows them");
+	merge.q_len = 4;
+	refused(paged_merge(batch, &merge), PAGED_ERR_INVALID, "n_tokens is 6, which is not a multiple of q_len 4");
+	merge.q_len = TOKENS;
+	done(paged_merge(batch, &merge));
+	for (uint32_t i = 0; i < ELEMENTS; i++)
+		cr_assert_float_eq(out2[i], other[i], 1e-6);
+	/* Strides by which rows lie in each other. */
+	o2t.batch_stride = TOKENS * DIM;
+	refused(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
+		"out: its strides let heads and tokens overlap");
+	o2t.batch_stride = DIM - 1;
+	refused(paged_attention(batch, 0, &q2t, &o2t, NULL), PAGED_ERR_INVALID,
+		"out: batch_stride of 7 elements for 8 dims");
+	rows[1].q_len = 2;
+	done(paged_batch_plan(batch, ROWS, rows));
+	refused(paged_attention(batch, 0, &q2t, &ot, NULL), PAGED_ERR_INVALID,
+		"q has a batch_stride: rows must have equally many tokens, as the host knows them");
+}
+
+Test(rows, tensors_that_do_not_fit)
+{
+	struct paged_batch_row rows[ROWS];
+	struct paged_tensor bad = qt, big = ot;
+
+	rows_fill(rows);
+	bad.n_heads = big.n_heads = 5;
+	refused(paged_attention(batch, 0, &bad, &big, NULL), PAGED_ERR_INVALID,
+		"q has 5 heads, which is not a multiple of the pool's 2 KV heads");
+	bad = qt;
+	bad.dim = 4;
+	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID, "q has heads of 4 dims, not 8");
+	bad.n_heads = 0;
+	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID, "q has no heads");
+	/* Of a tensor without tokens nothing is read, whatever its strides. */
+	bad = qt;
+	bad.token_stride = bad.head_stride = 1;
+	bad.batch_stride = INT64_MAX;
+	refused(paged_attention(batch, 0, &bad, &ot, NULL), PAGED_ERR_INVALID,
+		"q: strides of 1 (token) and 1 (head) elements for 8 dims");
+	rows[0].q_len = rows[1].q_len = 0;
+	done(paged_batch_plan(batch, ROWS, rows));
+	done(paged_append(batch, 0, &bad, &bad, NULL));
+	done(paged_attention(batch, 0, &bad, &bad, NULL));
+}
