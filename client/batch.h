@@ -26,6 +26,16 @@ struct batch_row {
 	uint32_t writable_from;
 };
 
+/** Flags of a row that this library knows. */
+#define BATCH_ROW_FLAGS (PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)
+
+/** batch_row_b_fits - the number that mods see, if the program gives it */
+static inline bool
+batch_row_b_fits(const struct paged_batch_row *row)
+{
+	return (row->flags & PAGED_ROW_B) != 0 ? row->b <= INT32_MAX : row->b == 0;
+}
+
 struct compute_lengths; /* compute.h */
 
 struct paged_batch {

@@ -126,11 +126,14 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 static enum paged_status
 row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
-	if ((from->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
+	if ((from->flags & ~BATCH_ROW_FLAGS) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: flags 0x%x has bits this library does not know", r,
 				  from->flags);
 	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: reserved words must be 0", r);
+	if (!batch_row_b_fits(from))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", r, from->b);
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));
@@ -192,6 +195,7 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 		.q_len = from->q_len,
 		.kv_len = from->kv_len,
 		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
+		.b = (int32_t)(from->flags & PAGED_ROW_B ? from->b : r),
 	};
 	batch->total_q += from->q_len;
 	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;

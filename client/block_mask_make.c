@@ -13,11 +13,15 @@
 static enum paged_status
 row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row, struct paged_error *error)
 {
-	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND)) != 0)
+	if ((row->flags & ~BATCH_ROW_FLAGS) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: row %zu: flags 0x%x has bits this library does not know", r, row->flags);
 	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %zu: reserved words must be 0", r);
+	if (!batch_row_b_fits(row))
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "block mask: row %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", r,
+				  row->b);
 	*ours = (struct batch_mask_row){
 		.seq = row->seq,
 		.pages = row->pages,
@@ -25,6 +29,7 @@ row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row,
 		.q_len = row->q_len,
 		.kv_len = row->kv_len,
 		.q_base = row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len,
+		.b = (int32_t)(row->flags & PAGED_ROW_B ? row->b : r),
 	};
 	return PAGED_OK;
 }

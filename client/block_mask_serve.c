@@ -75,7 +75,7 @@ names_fill(struct inquiry *inquiry, const struct mod *mod, size_t n_arrays, cons
 }
 
 static enum paged_status
-rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct paged_error *error)
+rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, bool depends_on_b, struct paged_error *error)
 {
 	bool usual = true; /* every q_base is kv_len - q_len */
 
@@ -92,6 +92,11 @@ rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct 
 	for (uint32_t r = 0; r < order->n_rows; r++) {
 		const struct batch_mask_row *row = &order->rows[r];
 
+		if (depends_on_b && row->b != (int32_t)r)
+			return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+					  "block mask: row %u: the owner knows rows by their places, not by b %d; "
+					  "paged_block_mask_create() by any number",
+					  r, (int)row->b);
 		inquiry->q_len[r] = row->q_len;
 		inquiry->kv_len[r] = row->kv_len;
 		inquiry->q_base[r] = row->q_base;
@@ -124,7 +129,7 @@ inquiry_open(struct inquiry *inquiry, const struct paged_pool *pool, const struc
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	inquiry->request.text = mod_text(mod->mod);
 	status = names_fill(inquiry, mod->mod, n_arrays, arrays, error);
-	return status == PAGED_OK ? rows_fill(inquiry, order, error) : status;
+	return status == PAGED_OK ? rows_fill(inquiry, order, (mod_inputs(mod->mod) & MOD_ON_B) != 0, error) : status;
 }
 
 /* Part after part; *again_p: the parts do not belong together. */

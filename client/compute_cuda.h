@@ -60,6 +60,13 @@ struct cuda_mirror_row {
 	bool torn; /* a copy failed: what lies there is not known, but that entries from n on are unmapped */
 };
 
+/** A word of each row, which rarely changes. */
+struct cuda_words {
+	cuda_address device; /* uint32_t [max_rows] */
+	uint32_t *shadow;    /* what lies there */
+	bool torn;           /* a copy failed: what lies there is not known */
+};
+
 struct cuda_batch {
 	const struct cuda_gpu *gpu;
 	struct cuda_kernels *kernels;
@@ -68,8 +75,7 @@ struct cuda_batch {
 
 	cuda_address memory; /* the device's, of which: */
 	cuda_address table;
-	cuda_address lengths;  /* q_base, q_indptr, kv_len of the rows, one behind another */
-	cuda_address writable; /* uint32_t [max_rows], cuda_plan_params.writable_from */
+	cuda_address lengths; /* q_base, q_indptr, kv_len of the rows, one behind another */
 	cuda_address partial_states, partial_values;
 	struct cuda_shape shape[CUDA_SHAPES];
 	uint32_t shape_last; /* which attention had last */
@@ -80,13 +86,13 @@ struct cuda_batch {
 	uint32_t stage_now;
 	uint32_t stage_size, stage_used; /* bytes */
 	uint32_t n_mirrored;             /* rows past these have no entry on the device */
-	bool writable_torn;              /* a copy failed: what lies at `writable` is not known */
+	struct cuda_words writable;      /* cuda_plan_params.writable_from */
+	struct cuda_words b;             /* cuda_plan_params.b */
 
 	void *host; /* ordinary memory, of which: */
 	size_t host_size;
 	uint32_t *shadow;               /* [max_rows][table_stride] */
 	struct cuda_mirror_row *mirror; /* [max_rows] */
-	uint32_t *writable_shadow;      /* [max_rows] */
 	int64_t *lengths_host;          /* a plan's, as they go to `lengths` */
 
 	struct marks_device *marks; /* compute_cuda_marks.c; NULL: neither marked nor waited yet */

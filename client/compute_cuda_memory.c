@@ -81,7 +81,8 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 		return status;
 	cuda->table = place(&size, n * batch->table_stride * sizeof(uint32_t));
 	cuda->lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
-	cuda->writable = place(&size, n * sizeof(uint32_t));
+	cuda->writable.device = place(&size, n * sizeof(uint32_t));
+	cuda->b.device = place(&size, n * sizeof(uint32_t));
 	heads = place(&size, CUDA_SHAPES * sizeof(struct cuda_plan_head));
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].rows = place(&size, need.rows_bytes);
@@ -97,7 +98,8 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 				 batch->pool->at.name, size, batch->max_rows, cuda->max_q_tokens);
 	cuda->table += cuda->memory;
 	cuda->lengths += cuda->memory;
-	cuda->writable += cuda->memory;
+	cuda->writable.device += cuda->memory;
+	cuda->b.device += cuda->memory;
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].head = cuda->memory + heads + i * sizeof(struct cuda_plan_head);
 		cuda->shape[i].rows += cuda->memory;
@@ -106,7 +108,8 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	p->counters += cuda->memory;
 	cuda->partial_states += cuda->memory;
 	cuda->partial_values += cuda->memory;
-	p->writable_from = cuda->writable;
+	p->writable_from = cuda->writable.device;
+	p->b = cuda->b.device;
 	p->target_items = need.target_items;
 	p->max_items = need.max_items;
 	p->max_groups = need.max_groups;
@@ -127,7 +130,9 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 		return cuda_fail(driver, result, error, "pool %s: cuStreamCreate", batch->pool->at.name);
 	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
 	if (result == CUDA_SUCCESS)
-		result = driver->fill(cuda->writable, 0, batch->max_rows * sizeof(uint32_t), stream);
+		result = driver->fill(cuda->writable.device, 0, batch->max_rows * sizeof(uint32_t), stream);
+	if (result == CUDA_SUCCESS)
+		result = driver->fill(cuda->b.device, 0, batch->max_rows * sizeof(uint32_t), stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->shape[0].head, 0, CUDA_SHAPES * sizeof(struct cuda_plan_head), stream);
 	if (result == CUDA_SUCCESS)
@@ -169,12 +174,13 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 static enum paged_status
 host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
-	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, lengths;
+	uint64_t n = batch->max_rows, size = 0, shadow, mirror, writable, b, lengths;
 	uint8_t *base;
 
 	shadow = place(&size, n * batch->table_stride * sizeof(*cuda->shadow));
 	mirror = place(&size, n * sizeof(*cuda->mirror));
-	writable = place(&size, n * sizeof(*cuda->writable_shadow));
+	writable = place(&size, n * sizeof(*cuda->writable.shadow));
+	b = place(&size, n * sizeof(*cuda->b.shadow));
 	lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
@@ -184,7 +190,8 @@ host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct page
 	cuda->host_size = size;
 	cuda->shadow = (uint32_t *)(void *)(base + shadow);
 	cuda->mirror = (struct cuda_mirror_row *)(void *)(base + mirror);
-	cuda->writable_shadow = (uint32_t *)(void *)(base + writable);
+	cuda->writable.shadow = (uint32_t *)(void *)(base + writable);
+	cuda->b.shadow = (uint32_t *)(void *)(base + b);
 	cuda->lengths_host = (int64_t *)(void *)(base + lengths);
 	return PAGED_OK;
 }

@@ -232,29 +232,33 @@ row_writable_from(const struct paged_batch *batch, uint32_t r)
 	return row->writable_from;
 }
 
-/* What of the rows may be written; it rarely changes. */
-static enum paged_status
-writable_update(struct paged_batch *batch, struct paged_error *error)
+static uint32_t
+row_b(const struct paged_batch *batch, uint32_t r)
 {
-	struct cuda_batch *cuda = cuda_batch_of(batch);
-	uint32_t from = cuda->writable_torn ? 0 : batch->n_rows, to = cuda->writable_torn ? batch->max_rows : 0;
-	uint32_t *shadow = cuda->writable_shadow;
+	return (uint32_t)batch->kernel_row[r].b;
+}
+
+static enum paged_status
+words_update(struct paged_batch *batch, struct cuda_words *words,
+	     uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
+{
+	uint32_t from = words->torn ? 0 : batch->n_rows, to = words->torn ? batch->max_rows : 0;
 	enum paged_status status;
 
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		uint32_t writable_from = row_writable_from(batch, r);
+		uint32_t word = word_of(batch, r);
 
-		if (shadow[r] == writable_from)
+		if (words->shadow[r] == word)
 			continue;
-		shadow[r] = writable_from;
+		words->shadow[r] = word;
 		from = r < from ? r : from;
 		to = r < to ? to : r + 1;
 	}
 	if (from >= to)
 		return PAGED_OK;
-	status = stage_copy(batch, cuda->writable + from * sizeof(*shadow), shadow + from,
-			    (to - from) * (uint32_t)sizeof(*shadow), error);
-	cuda->writable_torn = status != PAGED_OK;
+	status = stage_copy(batch, words->device + from * sizeof(uint32_t), words->shadow + from,
+			    (to - from) * (uint32_t)sizeof(uint32_t), error);
+	words->torn = status != PAGED_OK;
 	return status;
 }
 
@@ -468,7 +472,9 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 	if (status == PAGED_OK && cuda->tables_only)
 		status = mirror_shrink(batch, error);
 	if (status == PAGED_OK)
-		status = writable_update(batch, error);
+		status = words_update(batch, &cuda->writable, row_writable_from, error);
+	if (status == PAGED_OK)
+		status = words_update(batch, &cuda->b, row_b, error);
 	if (status == PAGED_OK)
 		status = plan_launch(batch, lengths, error);
 	/* What was copied is on its way, whatever came of the rest. */

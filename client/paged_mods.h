@@ -278,6 +278,7 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
  *                            others: build it with paged_block_mask_create()
  * @retval PAGED_ERR_AGAIN    too many builds wait; or arrays that the mask
  *                            names were replaced whenever it was built
+ * @retval PAGED_ERR_UNSUPPORTED  the mod depends on b, and a row has PAGED_ROW_B with another number than its place
  * @retval PAGED_ERR_PERM     an observer asks
  * and what paged_block_mask_create() says.
  */

@@ -505,6 +505,8 @@ void paged_batch_destroy(struct paged_batch *batch);
 #define PAGED_ROW_Q_BASE 1u
 /** paged_append() leaves this row alone (a read of another session's sequence, cross-attention). */
 #define PAGED_ROW_NO_APPEND 2u
+/** b counts; else mods see the row's place in the plan. */
+#define PAGED_ROW_B 4u
 
 /** One sequence's part of a batch.  Zero what is not used. */
 struct paged_batch_row {
@@ -523,7 +525,13 @@ struct paged_batch_row {
 	uint32_t flags;
 	/** q_idx of the first query row, with PAGED_ROW_Q_BASE. */
 	int64_t q_base;
-	uint32_t reserved[6];
+	/**
+	 * With PAGED_ROW_B what mods see as b, at most 2^31 - 1.  A sequence that
+	 * keeps its number while others come and go finds its part of captured
+	 * arrays in the same place.  Rows may share a number.
+	 */
+	uint32_t b;
+	uint32_t reserved[5];
 };
 
 /**

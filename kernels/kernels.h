@@ -96,6 +96,7 @@ struct kernel_row {
 	uint32_t q_len;
 	uint32_t kv_len;
 	bool skip_append; /* append leaves this row alone */
+	int32_t b;        /* what mods see as b */
 };
 
 /** The pages of one layer. */

@@ -27,7 +27,8 @@ class Row(ctypes.Structure):
         ("kv_len", c_uint32),
         ("flags", c_uint32),
         ("q_base", c_int64),
-        ("reserved", c_uint32 * 6),
+        ("b", c_uint32),
+        ("reserved", c_uint32 * 5),
     ]
 
 

@@ -64,6 +64,7 @@ struct mods_case {
 	float cap;
 	bool half;     /* bf16 and 64 dims */
 	bool bytes;    /* i8 in the pages besides */
+	bool numbered; /* rows have numbers of their own */
 	bool strided;  /* rows are equal, and tensors [row][head][token][dim] */
 };
 
@@ -190,6 +191,10 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 	for (uint32_t r = 0; r < params.n_rows; r++)
 		scene_write(&scene, r, 0, params.rows[r].kv_len);
 	scene_rows(&scene, rows);
+	for (uint32_t r = 0; c->numbered && r < params.n_rows; r++) {
+		rows[r].flags |= PAGED_ROW_B;
+		rows[r].b = 900 - 250 * r;
+	}
 	mods = mods_make(&scene, c);
 	scene_ok(&scene, paged_mods_prepare(mods, params.q, -1));
 	scene_ok(&scene, paged_mods_prepare(mods, params.q, 0));
@@ -242,6 +247,16 @@ IT_TEST(mods_over_a_pool_of_bytes)
 				  .n_slopes = 4,
 				  .half = true,
 				  .bytes = true },
+	     PAGED_OK);
+}
+
+IT_TEST(rows_with_numbers_of_their_own)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "(kv_idx + b) % 3 != 1",
+				  .score = "score + (b - 500) * 0.001",
+				  .n_slopes = 4,
+				  .numbered = true },
 	     PAGED_OK);
 }
 

@@ -523,7 +523,7 @@ create_failing(int from, int to, void *argument)
 IT_TEST(creating_a_batch_fails_cleanly)
 {
 	static const char *const failures[] = { "cuMemAlloc_v2@3=2", "cuMemHostAlloc@2=2", "cuEventCreate@7=2",
-						"cuStreamCreate@3=2", "cuMemsetD8Async@4=1" };
+						"cuStreamCreate@3=2", "cuMemsetD8Async@5=1" };
 	struct it_worker worker;
 
 	cuda_case_needs_stand_in();

@@ -204,9 +204,11 @@ world_create(struct world *world, const struct world_params *params)
 		const struct world_row *row = &params->rows[r];
 
 		n_pages += page_count(world, row->kv_len);
-		world->rows[r] = (struct kernel_row){
-			.q_start = world->total_q, .q_base = row->q_base, .q_len = row->q_len, .kv_len = row->kv_len
-		};
+		world->rows[r] = (struct kernel_row){ .q_start = world->total_q,
+						      .q_base = row->q_base,
+						      .q_len = row->q_len,
+						      .kv_len = row->kv_len,
+						      .b = (int32_t)r };
 		world->total_q += row->q_len;
 	}
 	if (layout_init(&world->layout,

@@ -162,7 +162,8 @@ rows_create(struct scene *scene)
 						      .q_start = scene->total_q,
 						      .q_base = sequence->q_base,
 						      .q_len = sequence->q_len,
-						      .kv_len = sequence->kv_len };
+						      .kv_len = sequence->kv_len,
+						      .b = (int32_t)i };
 		scene->total_q += sequence->q_len;
 	}
 }

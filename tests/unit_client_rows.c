@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a plan on the host: tensors of equal rows. */
+/* Rows of a plan on the host: what mods see as b, tensors of equal rows. */
 #include <math.h>
 #include <string.h>
 
@@ -37,6 +37,78 @@ rows_fill(struct paged_batch_row rows[ROWS])
 		rows[r] = (struct paged_batch_row){ .seq = sequence_of(TOKENS), .q_len = TOKENS, .kv_len = TOKENS };
 	done(paged_batch_plan(batch, ROWS, rows));
 	done(paged_append(batch, 0, &kt, &vt, NULL));
+}
+
+/* A sequence keeps its number while its place changes, and with it its part of an array. */
+Test(rows, numbers_that_mods_see)
+{
+	static const int32_t first[8] = { 9, 9, 9, 9, 9, 0, 9, 2 };
+	const struct paged_array array = {
+		.name = "first", .data = first, .dtype = PAGED_I32, .n_dims = 1, .extents = { 8 }
+	};
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_attention_params with = { .struct_size = sizeof(with) };
+	struct paged_block_mask_params mask_params = {
+		.struct_size = sizeof(mask_params), .n_rows = ROWS, .q_block = 1, .kv_block = 1
+	};
+	struct paged_batch_row rows[ROWS], swapped[ROWS];
+	struct paged_block_mask *mask = NULL;
+	struct paged_mods *mods = NULL;
+	struct paged_mod *mod = NULL;
+
+	rows_fill(rows);
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "kv_idx >= first[b]", 1, &array, &mod));
+	params.mask = mod;
+	done(paged_mods_create(batch, &params, &mods));
+	done(paged_mods_bind(mods, 1, &array, NULL));
+	with.mods = mods;
+	/* By their places, which are 0 and 1, no row sees anything. */
+	done(paged_attention(batch, 0, &qt, &ot, &with));
+	for (uint32_t i = 0; i < ELEMENTS; i++)
+		cr_assert_eq(out[i], 0);
+	for (uint32_t r = 0; r < ROWS; r++) {
+		rows[r].flags = PAGED_ROW_B;
+		rows[r].b = r == 0 ? 7 : 5;
+		swapped[ROWS - 1 - r] = rows[r];
+	}
+	done(paged_batch_plan(batch, ROWS, rows));
+	done(paged_attention(batch, 0, &qt, &ot, &with));
+	/* Row 0 sees token 2 alone, from query row 2 on; row 1 sees all before it. */
+	for (uint32_t i = 0; i < HEADS * DIM; i++) {
+		cr_assert_eq(out[i], 0);
+		cr_assert_float_eq(out[2 * HEADS * DIM + i], v[2 * HEADS * DIM + i], 1e-6);
+		cr_assert_float_eq(out[TOKENS * HEADS * DIM + i], v[TOKENS * HEADS * DIM + i], 1e-6);
+	}
+	/* The same sequences in other places, and so other query rows; a block mask knows the numbers too. */
+	memcpy(other, out, sizeof(out));
+	for (uint32_t i = 0; i < ELEMENTS / ROWS; i++) {
+		float first_half = q[i];
+
+		q[i] = q[ELEMENTS / ROWS + i];
+		q[ELEMENTS / ROWS + i] = first_half;
+	}
+	mask_params.rows = swapped;
+	done(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask));
+	for (int with_mask = 0; with_mask < 2; with_mask++) {
+		done(paged_mods_bind(mods, 1, &array, with_mask ? mask : NULL));
+		done(paged_batch_plan(batch, ROWS, swapped));
+		done(paged_attention(batch, 0, &qt, &ot, &with));
+		for (uint32_t i = 0; i < ELEMENTS; i++)
+			cr_assert_eq(out[i], other[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", with_mask, i);
+	}
+	refused(paged_block_mask_serve(pool, &mask_params, mod, 0, NULL, &mask), PAGED_ERR_UNSUPPORTED,
+		"block mask: row 0: the owner knows rows by their places, not by b 5; paged_block_mask_create() by any"
+		" number");
+	rows[1].flags = 0;
+	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
+		"row 1: b is 5; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+	rows[1].flags = PAGED_ROW_B;
+	rows[1].b = 0x80000000u;
+	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
+		"row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+	mask_params.rows = rows;
+	refused(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask), PAGED_ERR_INVALID,
+		"block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 }
 
 /* From [row][token][head][dim] to [row][head][token][dim]. */

@@ -48,7 +48,8 @@ rows_make(struct scene *scene)
 					    .q_start = scene->total_q,
 					    .q_base = from->q_base,
 					    .q_len = from->q_len,
-					    .kv_len = from->kv_len };
+					    .kv_len = from->kv_len,
+					    .b = (int32_t)i };
 		scene->total_q += from->q_len;
 		if (strcmp(mask, "kv_idx <= q_idx + offset[b]") == 0)
 			row->q_base += offset->i32[i];

@@ -169,7 +169,7 @@ interval(const struct attention_job *job, const struct q_tile *q, const struct t
 	uint32_t last = q->n - 1, first_head = q->kv_head * job->group;
 	uint32_t others = (q->n_heads - 1) * job->group; /* query heads of the other KV heads */
 	bool one_query = q_row_query(job, q, 0) == q_row_query(job, q, last);
-	int32_t b = (int32_t)plan_row(job, q);
+	int32_t b = q->row->b;
 	struct mod_box box = {
 		.b = { b, b },
 		.h = { (int32_t)(one_query ? q_row_head(job, q, 0) : first_head),
@@ -220,7 +220,7 @@ void
 tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch)
 {
 	const struct kernel_mods *mods = job->args->mods;
-	int32_t b = (int32_t)plan_row(job, q);
+	int32_t b = q->row->b;
 	uint32_t n = q->n_heads * q->n;
 	struct mask_rows *rows = &scratch->mask;
 

@@ -94,6 +94,7 @@ struct attention_mod {
 struct attention_item {
 	int64_t q_base;
 	uint32_t row, kv_head;
+	int32_t b; /* the row, as mods see it */
 	uint32_t q_start, q_len, kv_len;
 	uint32_t tile_lines;
 	uint32_t first_line, n_lines; /* of the row's */
@@ -148,6 +149,7 @@ item_find(const cuda_attention_params &p, uint32_t number, attention_item *item)
 
 	item->q_base = row.q_base;
 	item->row = r;
+	item->b = row.b;
 	item->kv_head = at / row.n_splits % p.pages.n_kv_heads;
 	item->q_start = row.q_start;
 	item->q_len = row.q_len;
@@ -307,8 +309,8 @@ line_sees(const cuda_attention_params &p, const attention_item &item, const atte
 		if (!(marks.partial[line.owner][word] & bit))
 			return false;
 	}
-	return !attention_mod::has_mask || attention_mod::mask((int32_t)item.row, line.h, line.q_idx, (int32_t)token,
-							       pointer_to<const void>(p.mod));
+	return !attention_mod::has_mask ||
+	       attention_mod::mask(item.b, line.h, line.q_idx, (int32_t)token, pointer_to<const void>(p.mod));
 }
 
 /* A seen token's score. */
@@ -319,7 +321,7 @@ line_score(const cuda_attention_params &p, const attention_item &item, const att
 	float score = product * p.scale;
 
 	if (attention_mod::has_score)
-		score = attention_mod::score(score, (int32_t)item.row, line.h, line.q_idx, (int32_t)token,
+		score = attention_mod::score(score, item.b, line.h, line.q_idx, (int32_t)token,
 					     pointer_to<const void>(p.mod));
 	return score;
 }

@@ -123,6 +123,7 @@ struct cuda_row {
 	uint32_t n_splits;
 	uint32_t first_group; /* counters of (tile, KV head) */
 	uint32_t first_line;  /* partial results [split][query row][query head] */
+	int32_t b;            /* what mods see */
 };
 
 struct cuda_plan_head {
@@ -149,6 +150,7 @@ struct cuda_plan_params {
 	uint64_t kv_len;        /* int32_t [n_rows] */
 	uint64_t q_base;        /* int64_t or int32_t [n_rows]; 0: kv_len - q_len */
 	uint64_t writable_from; /* uint32_t [n_rows], or 0: all may be written */
+	uint64_t b;             /* int32_t [n_rows] what mods see, or 0: each row's place */
 	uint64_t counters;      /* uint32_t [max_groups], to be set to 0 */
 	uint32_t q_base_bytes;
 	uint32_t page_size;

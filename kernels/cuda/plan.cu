@@ -64,6 +64,7 @@ row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 	row->kv_len = faults ? 0 : (uint32_t)kv_len;
 	row->writable_from = p.writable_from == 0 ? 0 : pointer_to<const uint32_t>(p.writable_from)[r];
 	row->q_base = q_base_load(p, r, *row);
+	row->b = p.b == 0 ? (int32_t)r : pointer_to<const int32_t>(p.b)[r];
 	if (faults)
 		plan_fault(p.plan, faults, r);
 }

@@ -37,6 +37,7 @@ create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct bl
 	struct block_mask *logical = NULL;
 	struct block_mask_shape shape;
 	enum paged_status status;
+	int32_t *b;
 
 	if (order->n_heads == 0 && !rule->rule.same_heads)
 		return paged_fail(error, PAGED_ERR_INVALID,
@@ -45,8 +46,17 @@ create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct bl
 	status = batch_mask_shape(order, &shape, error);
 	if (status != PAGED_OK)
 		return status;
+	b = calloc((size_t)order->n_rows + 1, sizeof(*b));
+	if (b == NULL) {
+		free((void *)shape.rows);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", order->n_rows);
+	}
+	for (uint32_t r = 0; r < order->n_rows; r++)
+		b[r] = order->rows[r].b;
+	rule->rule.b = b;
 	status = block_mask_create(&shape, &rule->rule, order->max_bytes, &logical, error);
 	free((void *)shape.rows);
+	free(b);
 	if (status == PAGED_OK)
 		status = mod_rule_range(rule, error);
 	if (status != PAGED_OK) {

@@ -20,6 +20,7 @@ struct batch_mask_row {
 	uint32_t q_len;
 	uint32_t kv_len;
 	int64_t q_base;
+	int32_t b; /* what the mod sees */
 };
 
 struct batch_mask_order {

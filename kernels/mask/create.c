@@ -356,7 +356,7 @@ scan_head(struct scan *scan, uint32_t r, const struct start *start)
 	uint32_t end = (uint32_t)count_parts(scan->row->kv_len, shape->kv_block);
 
 	heed(scan);
-	scan->area.b = r;
+	scan->area.b = scan->rule->b != NULL ? (uint32_t)scan->rule->b[r] : r;
 	scan->area.h = start->head;
 	if (start->kv_block != 0)
 		scan_rest(scan, top.q_begin++, start->kv_block, end);

@@ -273,8 +273,9 @@ struct mask_rule {
 	/* Truth of each element, [q][kv] of the area. */
 	void (*evaluate)(void *context, const struct mask_area *area, uint8_t *truth);
 	void *context;
-	bool same_rows;  /* the answer does not depend on b */
-	bool same_heads; /* the answer does not depend on h */
+	const int32_t *b; /* [n_rows] as the rule knows the rows; NULL: by their places */
+	bool same_rows;   /* the answer does not depend on b */
+	bool same_heads;  /* the answer does not depend on h */
 	/* Set by another thread, it ends block_mask_create() soon with PAGED_ERR_AGAIN; NULL: nobody will. */
 	const atomic_bool *cancelled;
 };
