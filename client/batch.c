@@ -23,7 +23,7 @@ buffer_place(size_t *at, size_t n, size_t size)
 static enum paged_status
 buffer_map(struct paged_batch *batch, struct paged_error *error)
 {
-	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, table;
+	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, writer, table;
 	uint8_t *base;
 
 	batch->table_stride = ((uint64_t)batch->pool->at.view.row_entries + 15) & ~(uint64_t)15;
@@ -32,6 +32,7 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	missing = buffer_place(&size, n, sizeof(*batch->missing));
 	lacking = buffer_place(&size, n, sizeof(*batch->lacking));
 	items = buffer_place(&size, n, sizeof(*batch->items));
+	writer = buffer_place(&size, batch->pool->at.view.n_pages, sizeof(*batch->writer));
 	table = buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
 
 	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -45,6 +46,7 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	batch->missing = (uint32_t *)(base + missing);
 	batch->lacking = (uint32_t *)(base + lacking);
 	batch->items = (struct paged_seq_item *)(base + items);
+	batch->writer = (uint64_t *)(base + writer);
 	batch->table = (uint32_t *)(base + table);
 	return PAGED_OK;
 }

@@ -55,6 +55,7 @@ struct paged_batch {
 	uint32_t *missing;             /* [max_rows] pages, of the last refused plan */
 	uint32_t *lacking;             /* [max_rows] rows whose capacity is short */
 	struct paged_seq_item *items;  /* [max_rows] a request being put together */
+	uint64_t *writer;              /* [pages of the pool] the last plan that writes it */
 	uint32_t *table;               /* [max_rows][table_stride] */
 	uint64_t table_stride;         /* entries */
 
@@ -68,7 +69,10 @@ struct paged_batch {
 	uint32_t foreign_row;  /* the first that appends to another session's sequence */
 	uint32_t unplaced_row; /* the first whose default positions cannot be written */
 	uint32_t wide_row;     /* the first whose q_idx or kv_idx mods cannot count */
-	uint64_t plan_number;  /* from 1 on */
+	/* The first two rows of which append would write one token twice; twin_row is BATCH_NO_ROW: none. */
+	uint32_t twin_row, twin_of;
+	uint32_t twin_position; /* of twin_row */
+	uint64_t plan_number;   /* from 1 on */
 	/* PAGED_ERR_RANGE of mods that were bound anew or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error range;
 };

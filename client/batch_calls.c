@@ -359,6 +359,10 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 		return positions_check(batch, positions, error);
 	if (batch->unplaced_row != BATCH_NO_ROW)
 		return unplaced_error(batch, batch->unplaced_row, error);
+	if (batch->twin_row != BATCH_NO_ROW)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "rows %u and %u write the same token: position %u of row %u", batch->twin_of,
+				  batch->twin_row, batch->twin_position, batch->twin_row);
 	return PAGED_OK;
 }
 

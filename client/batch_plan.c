@@ -236,6 +236,64 @@ plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_r
 	return n_lacking == 0 ? PAGED_OK : batch_reserve(batch, n_lacking, error);
 }
 
+/* Does append write tokens of the row at its default positions? */
+static bool
+row_writes(const struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	return row->q_len != 0 && !row->skip_append && row->q_len <= row->kv_len;
+}
+
+/* Rows that write the same page, which is rare: is there a token that both write?  Logical page i of row r. */
+static void
+writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+	uint32_t page_size = batch->pool->at.view.page_size;
+	uint32_t first = i * page_size, begin = row->kv_len - row->q_len;
+
+	begin = begin > first ? begin - first : 0;
+	for (uint32_t o = 0; o < r; o++) {
+		const struct kernel_row *other = &batch->kernel_row[o];
+		uint32_t from = other->kv_len - other->q_len;
+
+		for (uint32_t j = from / page_size; row_writes(batch, o) && j * page_size < other->kv_len; j++) {
+			uint32_t at = j * page_size, other_begin = from > at ? from - at : 0;
+			uint32_t position = begin > other_begin ? begin : other_begin;
+
+			if (other->pages[j] != row->pages[i] || position >= row->kv_len - first ||
+			    position >= other->kv_len - at || position >= page_size)
+				continue;
+			batch->twin_row = r;
+			batch->twin_of = o;
+			batch->twin_position = first + position;
+			return;
+		}
+	}
+}
+
+/* Finds a token that two rows would write: a stamp for each page that is written says which plan's row was there. */
+static void
+writers_find(struct paged_batch *batch)
+{
+	uint32_t page_size = batch->pool->at.view.page_size;
+
+	for (uint32_t r = 0; r < batch->n_rows && batch->twin_row == BATCH_NO_ROW; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+
+		if (!row_writes(batch, r))
+			continue;
+		for (uint32_t i = (row->kv_len - row->q_len) / page_size; i <= (row->kv_len - 1) / page_size; i++) {
+			uint64_t *writer = &batch->writer[row->pages[i]];
+
+			if (*writer == batch->plan_number)
+				writers_compare(batch, r, i);
+			*writer = batch->plan_number;
+		}
+	}
+}
+
 static void
 plan_forget(struct paged_batch *batch, bool on_device)
 {
@@ -246,6 +304,7 @@ plan_forget(struct paged_batch *batch, bool on_device)
 	batch->foreign_row = BATCH_NO_ROW;
 	batch->unplaced_row = BATCH_NO_ROW;
 	batch->wide_row = BATCH_NO_ROW;
+	batch->twin_row = BATCH_NO_ROW;
 	batch->plan_number++;
 	mods_forget_range(batch);
 	if (batch->has_missing)
@@ -276,6 +335,8 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
 	if (status == PAGED_OK) {
 		batch->n_rows = (uint32_t)n_rows;
+		if (lengths == NULL)
+			writers_find(batch);
 		status = batch->pool->at.compute->plan(batch, lengths, &error);
 	}
 	if (status != PAGED_OK)

@@ -116,7 +116,10 @@ struct paged_append_params {
  * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity, likewise
  * @retval PAGED_ERR_INVALID   tensors or a rotary embedding that do not fit the
  *                             pool, scales for a pool that takes none or that are
- *                             none, or q_len > kv_len without positions
+ *                             none, or q_len > kv_len without positions; two rows
+ *                             that write the same token (with positions, and
+ *                             after paged_batch_plan_device(), the caller sees
+ *                             to it that none do)
  * @retval PAGED_ERR_RANGE     a rotary position at or past n_positions
  */
 enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a plan on the host: what mods see as b, tensors of equal rows. */
+/* Rows of a plan on the host: what mods see as b, tokens that two rows write, tensors of equal rows. */
 #include <math.h>
 #include <string.h>
 
@@ -109,6 +109,42 @@ Test(rows, numbers_that_mods_see)
 	mask_params.rows = rows;
 	refused(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask), PAGED_ERR_INVALID,
 		"block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
+}
+
+Test(rows, no_token_is_written_twice)
+{
+	const paged_seq_id id = sequence_of(12), second = sequence_of(12);
+	struct paged_batch_row rows[3] = { { .seq = id, .q_len = 2, .kv_len = 6 },
+					   { .seq = second, .q_len = 2, .kv_len = 6 },
+					   { .seq = id, .q_len = 2, .kv_len = 7 } };
+	static const uint32_t positions[6] = { 0, 1, 0, 1, 2, 3 };
+	const struct paged_append_params append = { .struct_size = sizeof(append), .positions = positions };
+	static const uint32_t pages[2] = { 15, 14 }, same[2] = { 13, 15 };
+
+	/* A plan that only reads may name a token twice; append refuses to write it so. */
+	done(paged_batch_plan(batch, 3, rows));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"rows 0 and 2 write the same token: position 5 of row 2");
+	done(paged_append(batch, 0, &kt, &vt, &append));
+	done(paged_attention(batch, 0, &qt, &ot, NULL));
+	/* One behind the other, in one page and over its border. */
+	rows[2].kv_len = 8;
+	done(paged_batch_plan(batch, 3, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	rows[2].kv_len = 7;
+	rows[0].flags = PAGED_ROW_NO_APPEND;
+	done(paged_batch_plan(batch, 3, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	/* The same place of a page that two tables name, wherever they name it. */
+	rows[0] = (struct paged_batch_row){ .pages = pages, .n_pages = 2, .q_len = 2, .kv_len = 3 };
+	rows[1] = (struct paged_batch_row){ .pages = same, .n_pages = 2, .q_len = 2, .kv_len = 6 };
+	done(paged_batch_plan(batch, 2, rows));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"rows 0 and 1 write the same token: position 5 of row 1");
+	rows[1].q_len = 1;
+	rows[1].kv_len = 5;
+	done(paged_batch_plan(batch, 2, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
 }
 
 /* From [row][token][head][dim] to [row][head][token][dim]. */
