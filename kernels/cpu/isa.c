@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #ifdef PAGED_X86_64
 #include <cpuid.h>
@@ -84,13 +85,22 @@ amx_ask(void)
 #endif
 
 #ifdef PAGED_X86_64
-/* clang 14's __builtin_cpu_supports() does not know "f16c". */
+/*
+ * clang 14's __builtin_cpu_supports() does not know "f16c".  The answer is kept:
+ * in a virtual machine each CPUID traps, and callers ask within loops.
+ */
 static bool
 cpu_has_f16c(void)
 {
+	static _Atomic int known; /* 0: not asked yet, 1: yes, -1: no */
+	int has = atomic_load_explicit(&known, memory_order_relaxed);
 	unsigned int eax, ebx, ecx, edx;
 
-	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+	if (has == 0) {
+		has = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 ? 1 : -1;
+		atomic_store_explicit(&known, has, memory_order_relaxed);
+	}
+	return has > 0;
 }
 #endif
 
