@@ -83,7 +83,7 @@ typedef void (*threads_fn)(void *context);
 /**
  * threads_start - n threads, the caller's included; at most as many as there are CPUs; returns how many there are
  *
- * Once there, they stay as many; the caller is pinned anew.
+ * The number of threads stays the same from then on; each call pins the calling thread again.
  */
 unsigned int threads_start(unsigned int n);
 
@@ -100,7 +100,7 @@ uint64_t threads_run(threads_fn work, void *context);
 /** threads_take - the next unit's number in this run; goes on counting past the last */
 size_t threads_take(void);
 
-/** threads_cpus - the CPU of each thread, for whoever is to be pinned likewise */
+/** threads_cpus - the CPU of each thread, to pin other threads to the same CPUs */
 const uint32_t *threads_cpus(void);
 
 /** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned

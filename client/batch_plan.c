@@ -164,7 +164,7 @@ row_judge_append(struct paged_batch *batch, uint32_t r)
 		batch->unplaced_row = r;
 }
 
-/* Likewise for attention with mods, which count with ints. */
+/* The same for attention with mods, whose positions are 32-bit ints. */
 static void
 row_judge_mods(struct paged_batch *batch, uint32_t r)
 {

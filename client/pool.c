@@ -152,7 +152,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
-/* The header is read for ever; after the owner's end it says nothing any more. */
+/* The header stays mapped after the owner has ended, but its numbers then mean nothing. */
 static enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {

@@ -21,7 +21,7 @@
 struct rpc_pending {
 	uint64_t id;
 	enum wire_request_kind kind;
-	bool waited; /* somebody waits for the reply */
+	bool waited; /* a call waits for the reply */
 };
 
 struct rpc {
