@@ -43,25 +43,14 @@ map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p, s
 static enum paged_status
 grant_layout(const struct wire_control_reply *reply, struct layout *layout, struct paged_error *error)
 {
-	const struct wire_geometry *g = &reply->pool_grant.geometry;
-	struct layout_params params = {
-		.n_layers = g->n_layers,
-		.n_kv_heads = g->n_kv_heads,
-		.k_dim = g->k_dim,
-		.v_dim = g->v_dim,
-		.v_in_k = g->v_in_k,
-		.dtype = (enum paged_dtype)g->dtype,
-		.page_size = g->page_size,
-		.n_pages = g->n_pages,
-		.alignment = g->alignment,
-	};
+	const struct layout_params *params = &reply->pool_grant.geometry;
 	enum paged_status status;
 
-	if (paged_dtype_size(params.dtype) == 0)
+	if (paged_dtype_size(params->dtype) == 0)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "pool %s: dtype %d is none that this library knows (f32, f16, bf16, e4m3, e5m2, i8)",
-				  reply->pool_grant.name, (int)params.dtype);
-	status = layout_init(layout, &params, error);
+				  reply->pool_grant.name, (int)params->dtype);
+	status = layout_init(layout, params, error);
 	if (status != PAGED_OK)
 		return status;
 	if (reply->pool_grant.memory_size < layout->size)

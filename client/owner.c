@@ -28,18 +28,3 @@ owner_hex(char *text, const uint8_t *bytes, size_t size)
 	for (size_t i = 0; i < size; i++)
 		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
-
-void
-owner_check_result(struct paged_check_result *result, const struct region_books *books, const struct paged_error *error)
-{
-	*result = (struct paged_check_result){
-		.n_pages = books->n_pages,
-		.n_free = books->n_free,
-		.n_referenced = books->n_referenced,
-		.n_quarantined = books->n_quarantined,
-		.n_sequences = books->n_sequences,
-		.holds = error == NULL,
-	};
-	if (error != NULL)
-		snprintf(result->text, sizeof(result->text), "%s", error->text);
-}

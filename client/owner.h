@@ -101,7 +101,8 @@ struct owner_ops {
 	enum paged_status (*pool_find)(struct owner *owner, const char *name, uint32_t *pool_p,
 				       struct paged_error *error);
 	enum paged_status (*status)(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error);
-	/* Lists from malloc(). */
+	/* Lists from malloc(); *list_p is NULL and *n_p 0 before the call, and the caller frees the list also on
+	 * failure. */
 	enum paged_status (*pools)(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 				   struct paged_error *error);
 	enum paged_status (*sessions)(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,
@@ -138,10 +139,6 @@ void owner_log(const struct owner *owner, enum paged_log_level level, const char
 
 /** owner_hex - 2 * size lower-case digits and a zero */
 void owner_hex(char *text, const uint8_t *bytes, size_t size);
-
-/** owner_check_result - the public form of what a recount gave; error NULL: it holds */
-void owner_check_result(struct paged_check_result *result, const struct region_books *books,
-			const struct paged_error *error);
 
 /** owner_remote_open - attach to the daemon at a runtime directory; NULL: the default; params are complete */
 enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,

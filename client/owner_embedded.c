@@ -298,31 +298,9 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 	if (list == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %zu pools", embedded->n_pools);
 	for (uint32_t i = 0; i < embedded->n_pools; i++) {
-		const struct layout *layout = &embedded->pools[i].layout;
-		struct core_pool_status status;
-
-		core_pool_status(embedded->core, i, &status);
-		list[i] = (struct paged_pool_entry){
-			.number = i,
-			.page_bytes = layout->page_bytes,
-			.size = layout->size,
-			.n_pages = status.n_pages,
-			.n_free = status.n_free,
-			.n_referenced = status.n_referenced,
-			.n_quarantined = status.n_quarantined,
-			.page_size = status.page_size,
-			.n_layers = layout->params.n_layers,
-			.n_kv_heads = layout->params.n_kv_heads,
-			.k_dim = layout->params.k_dim,
-			.v_dim = layout->params.v_dim,
-			.v_in_k = layout->params.v_in_k,
-			.dtype = layout->params.dtype,
-			.n_slots = status.n_slots,
-			.n_sequences = status.n_sequences,
-			.max_length = status.max_length,
-			.memory = "private",
-		};
-		snprintf(list[i].name, sizeof(list[i].name), "%s", status.name);
+		core_pool_status(embedded->core, i, &list[i]);
+		layout_report(&embedded->pools[i].layout, &list[i]);
+		snprintf(list[i].memory, sizeof(list[i].memory), "private");
 		snprintf(list[i].backend, sizeof(list[i].backend), "%s", pool_backend(&embedded->pools[i]));
 		if (embedded->pools[i].cuda != NULL)
 			snprintf(list[i].device, sizeof(list[i].device), "%s",
@@ -337,27 +315,19 @@ static enum paged_status
 embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	struct core_session_status status;
 	struct paged_session_entry *entry = calloc(1, sizeof(*entry));
 
 	if (entry == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list the session");
 	*list_p = entry;
 	*n_p = 0;
-	if (!core_session_next(embedded->core, 0, &status))
+	if (!core_session_next(embedded->core, 0, entry))
 		return PAGED_OK;
-	*entry = (struct paged_session_entry){
-		.session = status.session,
-		.member = embedded->member,
-		.first = 1,
-		.ended = status.state == CORE_SESSION_ENDED,
-		.pid = (uint32_t)getpid(),
-		.uid = (uint32_t)getuid(),
-		.n_requests = embedded->n_requests,
-		.n_sequences = status.n_sequences,
-		.n_pages = status.n_pages,
-		.n_quarantined = status.n_quarantined,
-	};
+	entry->member = embedded->member;
+	entry->first = 1;
+	entry->pid = (uint32_t)getpid();
+	entry->uid = (uint32_t)getuid();
+	entry->n_requests = embedded->n_requests;
 	memcpy(entry->name, embedded->name, sizeof(entry->name));
 	*n_p = 1;
 	return PAGED_OK;
@@ -366,22 +336,12 @@ embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size
 static enum paged_status
 sequence_entry(struct embedded *embedded, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
-	const struct region_view *view = core_pool_view(embedded->core, PAGED_SEQ_POOL(id));
-	struct region_look look;
+	enum paged_status status = core_seq_status(embedded->core, id, entry, error);
 
-	/* The core is at rest under the client's mutex: no row is busy. */
-	if (region_look_begin(view, id, &look) != REGION_READ)
-		return paged_fail(error, PAGED_ERR_STALE, "no live sequence " SEQ_FORMAT, SEQ_ARGS(id));
-	*entry = (struct paged_seq_entry){
-		.seq = id,
-		.session = look.owner,
-		.pid = (uint32_t)getpid(),
-		.length = look.length,
-		.capacity = look.capacity,
-		.n_pages = look.capacity / view->page_size,
-	};
+	if (status != PAGED_OK)
+		return status;
+	entry->pid = (uint32_t)getpid();
 	memcpy(entry->name, embedded->name, sizeof(entry->name));
-	snprintf(entry->tag, sizeof(entry->tag), "%s", core_seq_tag(embedded->core, id));
 	return PAGED_OK;
 }
 
@@ -390,23 +350,19 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 		   struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	struct core_pool_status status;
-	struct paged_seq_entry *list;
+	struct paged_pool_entry status;
 	uint32_t slot = 0;
 	paged_seq_id id;
-	size_t n = 0;
 
 	core_pool_status(embedded->core, pool, &status);
-	list = calloc((size_t)status.n_sequences + 1, sizeof(*list));
-	if (list == NULL)
+	*list_p = calloc((size_t)status.n_sequences + 1, sizeof(**list_p));
+	if (*list_p == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
-	while (n < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
-		if (sequence_entry(embedded, id, &list[n], error) == PAGED_OK)
-			n++;
+	while (*n_p < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
+		if (sequence_entry(embedded, id, &(*list_p)[*n_p], error) == PAGED_OK)
+			++*n_p;
 		slot = PAGED_SEQ_SLOT(id) + 1;
 	}
-	*list_p = list;
-	*n_p = n;
 	return PAGED_OK;
 }
 
@@ -415,38 +371,23 @@ embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *en
 	       struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	uint32_t pool = PAGED_SEQ_POOL(seq);
-	const _Atomic uint32_t *row;
-	enum paged_status status;
-	uint32_t *pages;
+	enum paged_status status = sequence_entry(embedded, seq, entry, error);
 
-	if (pool >= embedded->n_pools)
-		return paged_fail(error, PAGED_ERR_NOENT, "there is no pool %u, but %zu from 0 on", pool,
-				  embedded->n_pools);
-	status = sequence_entry(embedded, seq, entry, error);
 	if (status != PAGED_OK)
 		return status;
-	pages = calloc((size_t)entry->n_pages + 1, sizeof(*pages));
-	if (pages == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a row of %u pages", entry->n_pages);
-	row = region_row(core_pool_view(embedded->core, pool), PAGED_SEQ_SLOT(seq));
-	for (uint32_t i = 0; i < entry->n_pages; i++)
-		pages[i] = atomic_load_explicit(&row[i], memory_order_relaxed);
-	*pages_p = pages;
-	*n_p = entry->n_pages;
+	*pages_p = calloc((size_t)entry->n_pages + 1, sizeof(**pages_p));
+	if (*pages_p == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a page table of %u pages", entry->n_pages);
+	*n_p = core_seq_pages(embedded->core, seq, 0, *pages_p, entry->n_pages);
 	return PAGED_OK;
 }
 
 static enum paged_status
 embedded_check(struct owner *owner, uint32_t pool, struct paged_check_result *result, struct paged_error *error)
 {
-	struct region_books books;
-	enum paged_status status = core_check(embedded_of(owner)->core, pool, &books, error);
+	enum paged_status status = core_check(embedded_of(owner)->core, pool, result, error);
 
-	if (status != PAGED_OK && status != PAGED_ERR_CORRUPT)
-		return status;
-	owner_check_result(result, &books, status == PAGED_OK ? NULL : error);
-	return PAGED_OK;
+	return status == PAGED_ERR_CORRUPT ? PAGED_OK : status;
 }
 
 static enum paged_status

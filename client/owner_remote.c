@@ -200,10 +200,10 @@ remote_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < reply.pools.n; i++) {
-		const struct wire_pool_report *report = &reply.pools.report[i];
+		const struct paged_pool_entry *report = &reply.pools.report[i];
 
 		if (strcmp(report->name, name) == 0) {
-			*pool_p = report->pool;
+			*pool_p = report->number;
 			return PAGED_OK;
 		}
 		if (used < sizeof(names))
@@ -223,16 +223,25 @@ remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_
 
 	if (status != PAGED_OK)
 		return status;
-	*info = (struct paged_daemon_info){
-		.uptime_ms = reply.status_report.uptime_ms,
-		.n_requests = reply.status_report.n_requests,
-		.n_sessions = reply.status_report.n_sessions,
-		.n_pools = reply.status_report.n_pools,
-		.pid = reply.status_report.pid,
-		.stopping = reply.status_report.stopping,
-	};
-	snprintf(info->version, sizeof(info->version), "%s", reply.status_report.version);
+	*info = reply.status_report;
 	owner_hex(info->boot_id, remote->boot_id, WIRE_BOOT_ID_SIZE);
+	return PAGED_OK;
+}
+
+/* Appends n_more entries of `size` bytes to a list from malloc(). */
+static enum paged_status
+list_append(void *list_p, size_t *n_p, const void *more, size_t n_more, size_t size, struct paged_error *error)
+{
+	void *list;
+
+	memcpy(&list, list_p, sizeof(list));
+	list = realloc(list, (*n_p + n_more + 1) * size);
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list of %zu entries", *n_p + n_more);
+	memcpy(list_p, &list, sizeof(list));
+	if (n_more > 0)
+		memcpy((uint8_t *)list + *n_p * size, more, n_more * size);
+	*n_p += n_more;
 	return PAGED_OK;
 }
 
@@ -241,114 +250,30 @@ remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 {
 	struct wire_reply reply;
 	enum paged_status status = remote_get_pools(owner, &reply, error);
-	struct paged_pool_entry *list;
 
 	if (status != PAGED_OK)
 		return status;
-	list = calloc((size_t)reply.pools.n + 1, sizeof(*list));
-	if (list == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u pools", reply.pools.n);
-	for (uint32_t i = 0; i < reply.pools.n; i++) {
-		const struct wire_pool_report *from = &reply.pools.report[i];
-
-		list[i] = (struct paged_pool_entry){
-			.number = from->pool,
-			.page_bytes = from->page_bytes,
-			.size = from->size,
-			.n_pages = from->geometry.n_pages,
-			.n_free = from->n_free,
-			.n_referenced = from->n_referenced,
-			.n_quarantined = from->n_quarantined,
-			.page_size = from->geometry.page_size,
-			.n_layers = from->geometry.n_layers,
-			.n_kv_heads = from->geometry.n_kv_heads,
-			.k_dim = from->geometry.k_dim,
-			.v_dim = from->geometry.v_dim,
-			.v_in_k = from->geometry.v_in_k,
-			.dtype = (enum paged_dtype)from->geometry.dtype,
-			.n_slots = from->n_slots,
-			.n_sequences = from->n_sequences,
-			.max_length = from->max_length,
-		};
-		memcpy(list[i].name, from->name, sizeof(list[i].name));
-		memcpy(list[i].backend, from->backend, sizeof(list[i].backend));
-		memcpy(list[i].memory, from->memory, sizeof(list[i].memory));
-		memcpy(list[i].device, from->device, sizeof(list[i].device));
-	}
-	*list_p = list;
-	*n_p = reply.pools.n;
-	return PAGED_OK;
-}
-
-/* Room for n more entries behind the *n_p that are there. */
-static enum paged_status
-list_grow(void **list_p, size_t n, size_t n_more, size_t size, struct paged_error *error)
-{
-	void *list = realloc(*list_p, (n + n_more + 1) * size);
-
-	if (list == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list of %zu entries", n + n_more);
-	*list_p = list;
-	return PAGED_OK;
+	return list_append(list_p, n_p, reply.pools.report, reply.pools.n, sizeof(**list_p), error);
 }
 
 static enum paged_status
 remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_GET_SESSIONS };
-	struct paged_session_entry *list = NULL;
 	struct wire_reply reply;
 	enum paged_status status;
-	size_t n = 0;
 
 	do {
 		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SESSIONS, &reply, error);
 		if (status == PAGED_OK)
-			status = list_grow((void **)&list, n, reply.sessions.n, sizeof(*list), error);
-		if (status != PAGED_OK)
-			goto err_free;
-		for (uint32_t i = 0; i < reply.sessions.n; i++) {
-			const struct wire_session_report *from = &reply.sessions.report[i];
-
-			list[n] = (struct paged_session_entry){
-				.session = from->session,
-				.member = from->member,
-				.first = from->first,
-				.ended = from->ended,
-				.pid = from->pid,
-				.uid = from->uid,
-				.n_requests = from->n_requests,
-				.n_sequences = from->n_sequences,
-				.n_pages = from->n_pages,
-				.n_quarantined = from->n_quarantined,
-			};
-			memcpy(list[n++].name, from->name, sizeof(list->name));
-			request.get_sessions.after_session = from->session;
-			request.get_sessions.after_member = from->member;
-		}
+			status = list_append(list_p, n_p, reply.sessions.report, reply.sessions.n, sizeof(**list_p),
+					     error);
+		if (status != PAGED_OK || *n_p == 0)
+			return status;
+		request.get_sessions.after_session = (*list_p)[*n_p - 1].session;
+		request.get_sessions.after_member = (*list_p)[*n_p - 1].member;
 	} while (reply.sessions.more && reply.sessions.n > 0);
-	*list_p = list;
-	*n_p = n;
 	return PAGED_OK;
-
-err_free:
-	free(list);
-	return status;
-}
-
-static void
-sequence_entry(struct paged_seq_entry *to, const struct wire_sequence_report *from)
-{
-	*to = (struct paged_seq_entry){
-		.seq = from->seq,
-		.session = from->session,
-		.pid = from->pid,
-		.length = from->length,
-		.capacity = from->capacity,
-		.n_pages = from->n_pages,
-	};
-	memcpy(to->name, from->name, sizeof(to->name));
-	memcpy(to->tag, from->tag, sizeof(to->tag));
 }
 
 static enum paged_status
@@ -356,30 +281,21 @@ remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **li
 		 struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_GET_SEQUENCES, .get_sequences = { .pool = pool } };
-	struct paged_seq_entry *list = NULL;
 	struct wire_reply reply;
 	enum paged_status status;
-	size_t n = 0;
 	bool more;
 
 	do {
 		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
 		if (status == PAGED_OK)
-			status = list_grow((void **)&list, n, reply.sequences.n, sizeof(*list), error);
+			status = list_append(list_p, n_p, reply.sequences.report, reply.sequences.n, sizeof(**list_p),
+					     error);
 		if (status != PAGED_OK)
-			goto err_free;
-		for (uint32_t i = 0; i < reply.sequences.n; i++)
-			sequence_entry(&list[n++], &reply.sequences.report[i]);
+			return status;
 		more = reply.sequences.more && reply.sequences.next_slot > request.get_sequences.from_slot;
 		request.get_sequences.from_slot = reply.sequences.next_slot;
 	} while (more);
-	*list_p = list;
-	*n_p = n;
 	return PAGED_OK;
-
-err_free:
-	free(list);
-	return status;
 }
 
 static enum paged_status
@@ -387,30 +303,19 @@ remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entr
 	     struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_GET_TABLE, .get_table = { .seq = seq } };
-	uint32_t *pages = NULL;
 	struct wire_reply reply;
 	enum paged_status status;
-	size_t n = 0;
 
 	do {
 		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_TABLE, &reply, error);
 		if (status == PAGED_OK)
-			status = list_grow((void **)&pages, n, reply.table.n, sizeof(*pages), error);
+			status = list_append(pages_p, n_p, reply.table.page, reply.table.n, sizeof(**pages_p), error);
 		if (status != PAGED_OK)
-			goto err_free;
-		if (reply.table.n > 0)
-			memcpy(pages + n, reply.table.page, reply.table.n * sizeof(*pages));
-		n += reply.table.n;
-		sequence_entry(entry, &reply.table.sequence);
-		request.get_table.from_entry = (uint32_t)n;
+			return status;
+		*entry = reply.table.sequence;
+		request.get_table.from_entry = (uint32_t)*n_p;
 	} while (reply.table.more && reply.table.n > 0);
-	*pages_p = pages;
-	*n_p = n;
 	return PAGED_OK;
-
-err_free:
-	free(pages);
-	return status;
 }
 
 static enum paged_status
@@ -420,18 +325,9 @@ remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *resu
 	struct wire_reply reply;
 	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_BOOKS, &reply, error);
 
-	if (status != PAGED_OK)
-		return status;
-	*result = (struct paged_check_result){
-		.n_pages = reply.books.n_pages,
-		.n_free = reply.books.n_free,
-		.n_referenced = reply.books.n_referenced,
-		.n_quarantined = reply.books.n_quarantined,
-		.n_sequences = reply.books.n_sequences,
-		.holds = reply.books.holds,
-	};
-	snprintf(result->text, sizeof(result->text), "%s", reply.books.text);
-	return PAGED_OK;
+	if (status == PAGED_OK)
+		*result = reply.books;
+	return status;
 }
 
 static enum paged_status
@@ -526,7 +422,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 	remote->member = reply->welcome.member;
 	memcpy(remote->boot_id, reply->welcome.boot_id, sizeof(remote->boot_id));
 	remote->owner.session = reply->welcome.session;
-	if (reply->welcome.has_join_token)
+	if (!client_is_zero(reply->welcome.join_token, WIRE_TOKEN_SIZE))
 		owner_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
 	return PAGED_OK;
 }

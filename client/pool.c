@@ -165,7 +165,7 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
 	struct paged_pool_counts ours;
-	struct region_books books;
+	struct paged_check_result books;
 	struct paged_error error;
 
 	if (status != PAGED_OK)

@@ -1,10 +1,12 @@
 # What daemon, client, kernels and protocol all stand on.
-include_HEADERS += %D%/paged_types.h
+include_HEADERS += %D%/paged_reports.h %D%/paged_types.h
 noinst_LTLIBRARIES += %D%/libcommon.la
 %C%_libcommon_la_SOURCES = \
 	%D%/fault.c \
 	%D%/fault.h \
+	%D%/layout_params.h \
 	%D%/mask_request.h \
+	%D%/paged_reports.h \
 	%D%/paged_types.h \
 	%D%/region.c \
 	%D%/region.h \

@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -220,11 +221,11 @@ region_free_wake(const struct region_header *header, uint32_t *last)
 }
 
 static void
-books_load(const struct region_view *view, struct region_books *books)
+books_load(const struct region_view *view, struct paged_check_result *result)
 {
 	const struct region_header *header = view->header;
 
-	*books = (struct region_books){
+	*result = (struct paged_check_result){
 		.n_pages = view->n_pages,
 		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
 		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
@@ -241,12 +242,12 @@ is_unchanged(const struct region_header *header, uint64_t before)
 }
 
 bool
-region_books_read(const struct region_view *view, struct region_books *books)
+region_books_read(const struct region_view *view, struct paged_check_result *result)
 {
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		uint64_t before = atomic_load_explicit(&view->header->change, memory_order_acquire);
 
-		books_load(view, books);
+		books_load(view, result);
 		if (is_unchanged(view->header, before))
 			return true;
 		region_pause(attempt);
@@ -254,10 +255,19 @@ region_books_read(const struct region_view *view, struct region_books *books)
 	return false;
 }
 
+enum paged_status
+region_verdict(struct paged_check_result *result, enum paged_status status, const struct paged_error *error)
+{
+	result->holds = status == PAGED_OK;
+	if (status != PAGED_OK)
+		snprintf(result->text, sizeof(result->text), "%s", error->text);
+	return status;
+}
+
 /* One walk over rows and counts. */
 static enum paged_status
 check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
-	   struct region_books *books, struct paged_error *error)
+	   struct paged_check_result *result, struct paged_error *error)
 {
 	uint32_t n_referenced = 0, n_quarantined = 0;
 
@@ -268,7 +278,7 @@ check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page
 
 		if (atomic_load_explicit(&slot->owner, memory_order_relaxed) == 0)
 			continue;
-		books->n_sequences++;
+		result->n_sequences++;
 		n = atomic_load_explicit(&slot->capacity, memory_order_acquire) / view->page_size;
 		if (n > view->row_entries)
 			return paged_fail(error, PAGED_ERR_CORRUPT, "slot %u: %u entries in a row of %u", s, n,
@@ -296,18 +306,18 @@ check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page
 			return paged_fail(error, PAGED_ERR_CORRUPT, "page %u: count %u, but %u rows name it", page,
 					  count, counted[page]);
 	}
-	if (n_referenced != books->n_referenced || n_quarantined != books->n_quarantined)
+	if (n_referenced != result->n_referenced || n_quarantined != result->n_quarantined)
 		return paged_fail(error, PAGED_ERR_CORRUPT,
 				  "counted %u referenced and %u quarantined pages, the books say %u and %u",
-				  n_referenced, n_quarantined, books->n_referenced, books->n_quarantined);
-	if ((uint64_t)books->n_free + n_referenced + n_quarantined != view->n_pages)
+				  n_referenced, n_quarantined, result->n_referenced, result->n_quarantined);
+	if ((uint64_t)result->n_free + n_referenced + n_quarantined != view->n_pages)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "%u free + %u referenced + %u quarantined are not %u pages",
-				  books->n_free, n_referenced, n_quarantined, view->n_pages);
+				  result->n_free, n_referenced, n_quarantined, view->n_pages);
 	return PAGED_OK;
 }
 
 enum paged_status
-region_check(const struct region_view *view, struct region_books *books, struct paged_error *error)
+region_check(const struct region_view *view, struct paged_check_result *result, struct paged_error *error)
 {
 	const struct region_header *header = view->header;
 	enum paged_status status;
@@ -320,18 +330,20 @@ region_check(const struct region_view *view, struct region_books *books, struct 
 
 		if (before & 1)
 			continue;
-		books_load(view, books);
+		books_load(view, result);
 		if (high_page > view->n_pages || high_slot > view->n_slots)
-			return paged_fail(error, PAGED_ERR_CORRUPT,
-					  "high-water marks %u pages and %u slots exceed %u and %u", high_page,
-					  high_slot, view->n_pages, view->n_slots);
+			return region_verdict(result,
+					      paged_fail(error, PAGED_ERR_CORRUPT,
+							 "high-water marks %u pages and %u slots exceed %u and %u",
+							 high_page, high_slot, view->n_pages, view->n_slots),
+					      error);
 		counted = calloc((size_t)high_page + 1, sizeof(*counted));
 		if (counted == NULL)
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory to count %u pages", high_page);
-		status = check_once(view, counted, high_page, high_slot, books, error);
+		status = check_once(view, counted, high_page, high_slot, result, error);
 		free(counted);
 		if (is_unchanged(header, before))
-			return status;
+			return region_verdict(result, status, error);
 	}
 	return paged_fail(error, PAGED_ERR_AGAIN, "the tables changed during each of %d walks", CHECK_ATTEMPTS);
 }

@@ -36,6 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/paged_reports.h"
 #include "common/status.h"
 
 #define REGION_MAGIC 0x31424c5444474150ull /* "PAGDTLB1" in little-endian bytes */
@@ -240,18 +241,16 @@ void region_free_wait(const struct region_header *header, uint32_t seen, uint32_
  */
 void region_free_wake(const struct region_header *header, uint32_t *last);
 
-/** What region_check() counted. */
-struct region_books {
-	uint32_t n_pages, n_free, n_referenced, n_quarantined;
-	uint32_t n_sequences;
-};
-
 /**
- * region_books_read - the header's numbers of pages, all of one state; n_sequences is 0
+ * region_books_read - the header's numbers of pages, all of one state; the rest of the result is 0
  *
  * @return false: they changed in every one of REGION_ATTEMPTS attempts
  */
-bool region_books_read(const struct region_view *view, struct region_books *books);
+bool region_books_read(const struct region_view *view, struct paged_check_result *result);
+
+/** region_verdict - what a check found, into its result: PAGED_OK, or PAGED_ERR_CORRUPT with its sentence; returned */
+enum paged_status region_verdict(struct paged_check_result *result, enum paged_status status,
+				 const struct paged_error *error);
 
 /**
  * region_check - recount every page from every row and compare with the books
@@ -263,11 +262,12 @@ bool region_books_read(const struct region_view *view, struct region_books *book
  * Prefix entries do not exist yet, so a page's count is the number of rows
  * that name it.
  *
- * @param[out] books  the header's numbers; written on OK and CORRUPT
+ * @param[out] result  the header's numbers and the verdict; written on OK and CORRUPT
  * @retval PAGED_ERR_CORRUPT  error names the first page or number that is wrong
  * @retval PAGED_ERR_AGAIN    the tables changed in every attempt
  * @retval PAGED_ERR_NOMEM    no memory for one counter a used page
  */
-enum paged_status region_check(const struct region_view *view, struct region_books *books, struct paged_error *error);
+enum paged_status region_check(const struct region_view *view, struct paged_check_result *result,
+			       struct paged_error *error);
 
 #endif

@@ -120,7 +120,6 @@ welcome_send(struct connection *connection, const struct member *member)
 			.version_minor = WIRE_VERSION_MINOR,
 			.session = member->session ? member->session->id : 0,
 			.member = member->id,
-			.has_join_token = member->first,
 			.daemon_version = PACKAGE_VERSION,
 		},
 	};
@@ -202,11 +201,11 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 		.pool_grant = { .pool = index,
 				.memory_size = pool->memory.size,
 				.region_size = pool->region_size,
-				.memory = pool->memory.grant },
+				.memory = pool->memory.grant,
+				.geometry = pool->config->layout.params },
 	};
 	snprintf(reply->pool_grant.name, sizeof(reply->pool_grant.name), "%s", pool->config->name);
 	snprintf(reply->pool_grant.backend, sizeof(reply->pool_grant.backend), "%s", pool->memory.ops->name);
-	pools_geometry(pool, &reply->pool_grant.geometry);
 	fds[WIRE_FD_REGION] = pool->region_fd;
 	fds[WIRE_FD_MEMORY] = pool->memory.fd;
 	return PAGED_OK;

@@ -224,21 +224,3 @@ pools_look(const struct pools *pools, struct paged_error *error)
 	}
 	return found;
 }
-
-void
-pools_geometry(const struct pool *pool, struct wire_geometry *geometry)
-{
-	const struct layout_params *params = &pool->config->layout.params;
-
-	*geometry = (struct wire_geometry){
-		.n_layers = params->n_layers,
-		.n_kv_heads = params->n_kv_heads,
-		.k_dim = params->k_dim,
-		.v_dim = params->v_dim,
-		.dtype = params->dtype,
-		.page_size = params->page_size,
-		.n_pages = params->n_pages,
-		.alignment = params->alignment,
-		.v_in_k = params->v_in_k,
-	};
-}

@@ -49,7 +49,4 @@ bool pools_can_fail(const struct pools *pools);
  */
 enum paged_status pools_look(const struct pools *pools, struct paged_error *error);
 
-/** pools_geometry - as the wire says it */
-void pools_geometry(const struct pool *pool, struct wire_geometry *geometry);
-
 #endif

@@ -43,9 +43,9 @@ struct rpc {
 	union { /* of the request being served */
 		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
 		uint32_t pages[WIRE_TABLE_MAX];
-		struct wire_pool_report pools[WIRE_LIST_MAX];
-		struct wire_session_report sessions[WIRE_LIST_MAX];
-		struct wire_sequence_report sequences[WIRE_LIST_MAX];
+		struct paged_pool_entry pools[WIRE_LIST_MAX];
+		struct paged_session_entry sessions[WIRE_LIST_MAX];
+		struct paged_seq_entry sequences[WIRE_LIST_MAX];
 	} scratch;
 };
 

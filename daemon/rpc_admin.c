@@ -2,6 +2,7 @@
 /* Requests that look at the daemon, and the two that an administrator makes. */
 #include <config.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
@@ -18,39 +19,16 @@ rpc_get_status(struct rpc *rpc, struct member *member, const struct wire_request
 
 	(void)member, (void)request, (void)error;
 	reply->kind = WIRE_REPLY_STATUS;
-	snprintf(reply->status_report.version, sizeof(reply->status_report.version), "%s", PACKAGE_VERSION);
-	reply->status_report.uptime_ms = loop_now_ms() - daemon->started_ms;
-	reply->status_report.n_requests = rpc->n_requests;
-	reply->status_report.n_sessions = core_n_sessions(daemon->core);
-	reply->status_report.n_pools = (uint32_t)daemon->pools.n;
-	reply->status_report.pid = (uint32_t)getpid();
-	reply->status_report.stopping = daemon->stopping;
-	return PAGED_OK;
-}
-
-static void
-pool_report(const struct daemon *daemon, uint32_t index, struct wire_pool_report *report)
-{
-	const struct pool *pool = &daemon->pools.pool[index];
-	struct core_pool_status books;
-
-	core_pool_status(daemon->core, index, &books);
-	*report = (struct wire_pool_report){
-		.pool = index,
-		.page_bytes = pool->config->layout.page_bytes,
-		.size = pool->config->layout.size,
-		.n_free = books.n_free,
-		.n_referenced = books.n_referenced,
-		.n_quarantined = books.n_quarantined,
-		.n_slots = books.n_slots,
-		.n_sequences = books.n_sequences,
-		.max_length = books.max_length,
+	reply->status_report = (struct paged_daemon_info){
+		.version = PACKAGE_VERSION,
+		.uptime_ms = loop_now_ms() - daemon->started_ms,
+		.n_requests = rpc->n_requests,
+		.n_sessions = core_n_sessions(daemon->core),
+		.n_pools = (uint32_t)daemon->pools.n,
+		.pid = (uint32_t)getpid(),
+		.stopping = daemon->stopping,
 	};
-	snprintf(report->name, sizeof(report->name), "%s", pool->config->name);
-	snprintf(report->backend, sizeof(report->backend), "%s", pool->memory.ops->name);
-	snprintf(report->memory, sizeof(report->memory), "%s", pool->memory.text);
-	snprintf(report->device, sizeof(report->device), "%s", pool->memory.device);
-	pools_geometry(pool, &report->geometry);
+	return PAGED_OK;
 }
 
 enum paged_status
@@ -60,47 +38,50 @@ rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request 
 	uint32_t n = (uint32_t)rpc->daemon->pools.n;
 
 	(void)member, (void)request, (void)error;
-	for (uint32_t i = 0; i < n; i++)
-		pool_report(rpc->daemon, i, &rpc->scratch.pools[i]);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct pool *pool = &rpc->daemon->pools.pool[i];
+		struct paged_pool_entry *entry = &rpc->scratch.pools[i];
+
+		core_pool_status(rpc->daemon->core, i, entry);
+		layout_report(&pool->config->layout, entry);
+		snprintf(entry->backend, sizeof(entry->backend), "%s", pool->memory.ops->name);
+		snprintf(entry->memory, sizeof(entry->memory), "%s", pool->memory.text);
+		snprintf(entry->device, sizeof(entry->device), "%s", pool->memory.device);
+	}
 	reply->kind = WIRE_REPLY_POOLS;
 	reply->pools.n = n;
 	reply->pools.report = rpc->scratch.pools;
 	return PAGED_OK;
 }
 
-static struct wire_session_report
-session_report(const struct core_session_status *books, const struct member *member)
+/* Appends the entry of a member; NULL: of a session without one. */
+static void
+session_append(struct rpc *rpc, const struct paged_session_entry *session, const struct member *member, uint32_t *n_p)
 {
-	struct wire_session_report report = {
-		.session = books->session,
-		.ended = books->state == CORE_SESSION_ENDED,
-		.n_sequences = books->n_sequences,
-		.n_pages = books->n_pages,
-		.n_quarantined = books->n_quarantined,
-	};
+	struct paged_session_entry *entry = &rpc->scratch.sessions[(*n_p)++];
 
+	*entry = *session;
 	if (member == NULL)
-		return report;
-	report.member = member->id;
-	report.pid = (uint32_t)member->pid;
-	report.uid = member->uid;
-	report.n_requests = member->n_requests;
-	report.first = member->first;
-	snprintf(report.name, sizeof(report.name), "%s", member->name);
-	return report;
+		return;
+	entry->member = member->id;
+	entry->pid = (uint32_t)member->pid;
+	entry->uid = member->uid;
+	entry->n_requests = member->n_requests;
+	entry->first = member->first;
+	memcpy(entry->name, member->name, sizeof(entry->name));
 }
 
 /* Entries of one session, those after a member; false: they did not all fit. */
 static bool
-session_list(struct rpc *rpc, const struct core_session_status *books, uint32_t after_member, uint32_t *n_p)
+session_list(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t after_member, uint32_t *n_p)
 {
-	const struct session *session = session_find(&rpc->daemon->members, books->session);
+	const struct session *session = session_find(&rpc->daemon->members, entry->session);
 	const struct member *member;
 
 	if (session == NULL) { /* its members are gone, its pages not yet all free */
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
-		rpc->scratch.sessions[(*n_p)++] = session_report(books, NULL);
+		session_append(rpc, entry, NULL, n_p);
 		return true;
 	}
 	TAILQ_FOREACH(member, &session->members, session_link) {
@@ -108,7 +89,7 @@ session_list(struct rpc *rpc, const struct core_session_status *books, uint32_t 
 			continue;
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
-		rpc->scratch.sessions[(*n_p)++] = session_report(books, member);
+		session_append(rpc, entry, member, n_p);
 	}
 	return true;
 }
@@ -118,18 +99,18 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 		 struct paged_error *error)
 {
 	uint32_t after = request->get_sessions.after_session;
-	struct core_session_status books;
+	struct paged_session_entry entry;
 	uint32_t n = 0;
 	bool complete = true;
 
 	(void)member, (void)error;
 	/* What is left of the session that the previous part ended in. */
 	if (after > 0 && session_find(&rpc->daemon->members, after) != NULL &&
-	    core_session_next(rpc->daemon->core, after - 1, &books) && books.session == after)
-		complete = session_list(rpc, &books, request->get_sessions.after_member, &n);
-	while (complete && core_session_next(rpc->daemon->core, after, &books)) {
-		complete = session_list(rpc, &books, 0, &n);
-		after = books.session;
+	    core_session_next(rpc->daemon->core, after - 1, &entry) && entry.session == after)
+		complete = session_list(rpc, &entry, request->get_sessions.after_member, &n);
+	while (complete && core_session_next(rpc->daemon->core, after, &entry)) {
+		complete = session_list(rpc, &entry, 0, &n);
+		after = entry.session;
 	}
 	reply->kind = WIRE_REPLY_SESSIONS;
 	reply->sessions.n = n;
@@ -139,31 +120,19 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 }
 
 static enum paged_status
-sequence_report(const struct daemon *daemon, paged_seq_id id, struct wire_sequence_report *report,
-		struct paged_error *error)
+sequence_report(const struct daemon *daemon, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
-	uint32_t pool = PAGED_SEQ_POOL(id);
-	const struct region_view *view = core_pool_view(daemon->core, pool);
+	enum paged_status status = core_seq_status(daemon->core, id, entry, error);
 	const struct session *session;
 	const struct member *first;
-	struct region_look look;
 
-	if (region_look_begin(view, id, &look) != REGION_READ)
-		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT,
-				  daemon->pools.pool[pool].config->name, SEQ_ARGS(id));
-	*report = (struct wire_sequence_report){
-		.seq = id,
-		.session = look.owner,
-		.length = look.length,
-		.capacity = look.capacity,
-		.n_pages = look.capacity / view->page_size,
-	};
-	snprintf(report->tag, sizeof(report->tag), "%s", core_seq_tag(daemon->core, id));
-	session = session_find(&daemon->members, look.owner);
+	if (status != PAGED_OK)
+		return status;
+	session = session_find(&daemon->members, entry->session);
 	first = session ? TAILQ_FIRST(&session->members) : NULL;
 	if (first != NULL && first->first) {
-		report->pid = (uint32_t)first->pid;
-		snprintf(report->name, sizeof(report->name), "%s", first->name);
+		entry->pid = (uint32_t)first->pid;
+		memcpy(entry->name, first->name, sizeof(entry->name));
 	}
 	return PAGED_OK;
 }
@@ -200,22 +169,18 @@ enum paged_status
 rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	      struct paged_error *error)
 {
-	uint32_t pool = PAGED_SEQ_POOL(request->get_table.seq), from = request->get_table.from_entry, n, n_pages;
+	uint32_t pool = PAGED_SEQ_POOL(request->get_table.seq), from = request->get_table.from_entry, n;
 	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
-	const _Atomic uint32_t *row;
 
 	if (status == PAGED_OK)
 		status = sequence_report(rpc->daemon, request->get_table.seq, &reply->table.sequence, error);
 	if (status != PAGED_OK)
 		return status;
-	row = region_row(core_pool_view(rpc->daemon->core, pool), PAGED_SEQ_SLOT(request->get_table.seq));
-	n_pages = reply->table.sequence.n_pages;
-	for (n = 0; n < WIRE_TABLE_MAX && n_pages > from && n < n_pages - from; n++)
-		rpc->scratch.pages[n] = atomic_load_explicit(&row[from + n], memory_order_relaxed);
+	n = core_seq_pages(rpc->daemon->core, request->get_table.seq, from, rpc->scratch.pages, WIRE_TABLE_MAX);
 	reply->kind = WIRE_REPLY_TABLE;
 	reply->table.n = n;
 	reply->table.page = rpc->scratch.pages;
-	reply->table.more = n_pages > from && n_pages - from > n;
+	reply->table.more = (uint64_t)from + n < reply->table.sequence.n_pages;
 	return PAGED_OK;
 }
 

@@ -39,29 +39,17 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 	return PAGED_OK;
 }
 
-static void
-books_fill(struct wire_reply *reply, const struct region_books *books, enum paged_status status,
-	   const struct paged_error *error)
-{
-	reply->kind = WIRE_REPLY_BOOKS;
-	reply->books.n_pages = books->n_pages;
-	reply->books.n_free = books->n_free;
-	reply->books.n_referenced = books->n_referenced;
-	reply->books.n_quarantined = books->n_quarantined;
-	reply->books.n_sequences = books->n_sequences;
-	reply->books.holds = status == PAGED_OK;
-	snprintf(reply->books.text, sizeof(reply->books.text), "%s", status == PAGED_OK ? "" : error->text);
-}
-
 /* The first in line has its verdict, or could not begin. */
 static void
-check_finish(struct rpc *rpc, enum paged_status status, const struct region_books *books, struct paged_error *error)
+check_finish(struct rpc *rpc, enum paged_status status, const struct paged_check_result *result,
+	     struct paged_error *error)
 {
 	struct rpc_checks *checks = &rpc->checks;
 	struct wire_reply reply = { .id = checks->job[0].request, .text = "" };
 
 	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT) {
-		books_fill(&reply, books, status, error);
+		reply.kind = WIRE_REPLY_BOOKS;
+		reply.books = *result;
 	} else {
 		reply.status = status;
 		reply.text = error->text;
@@ -77,7 +65,7 @@ check_step(struct loop_work *work)
 {
 	struct rpc *rpc = container_of(work, struct rpc, checks.work);
 	struct rpc_checks *checks = &rpc->checks;
-	struct region_books books = { 0 };
+	struct paged_check_result result;
 	struct paged_error error;
 	enum paged_status status;
 
@@ -86,11 +74,11 @@ check_step(struct loop_work *work)
 	if (checks->audit == NULL) {
 		status = core_audit_begin(rpc->daemon->core, checks->job[0].pool, &checks->audit, &error);
 		if (status != PAGED_OK)
-			check_finish(rpc, status, &books, &error);
+			check_finish(rpc, status, &result, &error);
 	} else if (!core_audit_step(checks->audit, STEP)) {
-		status = core_audit_end(checks->audit, &books, &error);
+		status = core_audit_end(checks->audit, &result, &error);
 		checks->audit = NULL;
-		check_finish(rpc, status, &books, &error);
+		check_finish(rpc, status, &result, &error);
 	}
 	return checks->n > 0;
 }

@@ -30,9 +30,9 @@ params_check(const struct layout_params *p, struct paged_error *error)
 static struct layout_plane
 plane_of(enum paged_dtype dtype, uint32_t dim)
 {
-	return (struct layout_plane){
-		.dtype = dtype, .dim = dim, .token_stride = (uint64_t)dim * paged_dtype_size(dtype)
-	};
+	return (struct layout_plane){ .dtype = dtype,
+				      .dim = dim,
+				      .token_stride = (uint64_t)dim * paged_dtype_size(dtype) };
 }
 
 static void
@@ -110,4 +110,19 @@ layout_init(struct layout *layout, const struct layout_params *params, struct pa
 	layout->page_bytes = page_stride * params->n_layers;
 	layout->size = size;
 	return PAGED_OK;
+}
+
+void
+layout_report(const struct layout *layout, struct paged_pool_entry *entry)
+{
+	const struct layout_params *params = &layout->params;
+
+	entry->page_bytes = layout->page_bytes;
+	entry->size = layout->size;
+	entry->n_layers = params->n_layers;
+	entry->n_kv_heads = params->n_kv_heads;
+	entry->k_dim = params->k_dim;
+	entry->v_dim = params->v_dim;
+	entry->v_in_k = params->v_in_k;
+	entry->dtype = params->dtype;
 }

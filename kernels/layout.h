@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/layout_params.h"
+#include "common/paged_reports.h"
 #include "common/status.h"
 
 enum { LAYOUT_K, LAYOUT_V, LAYOUT_K_SCALE, LAYOUT_V_SCALE, LAYOUT_N_PLANES };
@@ -32,18 +34,6 @@ struct layout_plane {
 	uint64_t token_stride;
 };
 
-struct layout_params {
-	uint32_t n_layers;
-	uint32_t n_kv_heads;
-	uint32_t k_dim;
-	uint32_t v_dim;
-	bool v_in_k; /* V is the first v_dim dims of K and has no memory of its own, its scales are K's */
-	enum paged_dtype dtype;
-	uint32_t page_size; /* tokens */
-	uint32_t n_pages;
-	uint32_t alignment; /* bytes, a power of two; 0: LAYOUT_ALIGNMENT_HOST */
-};
-
 struct layout {
 	struct layout_params params; /* alignment filled in */
 	struct layout_plane plane[LAYOUT_N_PLANES];
@@ -58,6 +48,9 @@ struct layout {
  * @retval PAGED_ERR_LIMIT    page size or dim past the library's limit, or a size past 2^63
  */
 enum paged_status layout_init(struct layout *layout, const struct layout_params *params, struct paged_error *error);
+
+/** layout_report - the geometry, into what is reported of a pool */
+void layout_report(const struct layout *layout, struct paged_pool_entry *entry);
 
 /** Byte offset of (layer, page, head, token) of a plane; every index below its bound. */
 static inline uint64_t

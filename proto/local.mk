@@ -15,10 +15,8 @@ nodist_%C%_libproto_la_SOURCES = $(PAGED_PB_C)
 %C%_libproto_la_SOURCES = \
 	%D%/wire.c \
 	%D%/wire.h \
-	%D%/wire_control.c \
-	%D%/wire_internal.h \
-	%D%/wire_mask.c \
-	%D%/wire_reply.c \
-	%D%/wire_request.c
+	%D%/wire_convert.c \
+	%D%/wire_messages.c \
+	%D%/wire_table.h
 %C%_libproto_la_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUFC_CFLAGS)
 %C%_libproto_la_LIBADD = $(PROTOBUFC_LIBS)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "proto/wire.h"
 
+#include <stdalign.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "common/text.h"
-#include "proto/wire_internal.h"
+#include "proto/wire_table.h"
 
 /* Arena */
 
@@ -27,121 +26,74 @@ wire_arena_destroy(struct wire_arena *arena)
 	*arena = (struct wire_arena){ 0 };
 }
 
-void *
-wire_arena_alloc(struct wire_arena *arena, size_t size)
+/* Control channel: messages are small, so that no arena is needed to pack them. */
+
+#define CONTROL_ARENA_SIZE 1024
+
+size_t
+wire_control_request_pack(const struct wire_control_request *request, uint8_t *buffer, size_t buffer_size)
 {
-	size_t at = (arena->used + 15) & ~(size_t)15;
+	alignas(16) uint8_t room[CONTROL_ARENA_SIZE];
+	struct wire_arena arena = { room, sizeof(room), 0 };
 
-	if (at > arena->size || size > arena->size - at)
-		return NULL;
-	arena->used = at + size;
-	return arena->base + at;
-}
-
-static void *
-arena_alloc(void *arena, size_t size)
-{
-	return wire_arena_alloc(arena, size);
-}
-
-static void
-arena_free(void *arena, void *pointer)
-{
-	/* Everything goes at once, by wire_arena_reset(). */
-	(void)arena;
-	(void)pointer;
-}
-
-const ProtobufCMessage *
-wire_unpack(const ProtobufCMessageDescriptor *type, const uint8_t *message, size_t size, struct wire_arena *arena,
-	    struct paged_error *error)
-{
-	ProtobufCAllocator allocator = { arena_alloc, arena_free, arena };
-	const ProtobufCMessage *unpacked = NULL;
-
-	if (size <= WIRE_MAX_MESSAGE)
-		unpacked = protobuf_c_message_unpack(type, &allocator, size, message);
-	if (unpacked == NULL)
-		paged_fail(error, PAGED_ERR_PROTOCOL, "%zu bytes are no %s", size, type->name);
-	return unpacked;
+	return wire_pack(&wire_control_requests, request, &arena, buffer, buffer_size);
 }
 
 size_t
-wire_pack(const ProtobufCMessage *message, uint8_t *buffer, size_t buffer_size)
+wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer, size_t buffer_size)
 {
-	if (protobuf_c_message_get_packed_size(message) > buffer_size)
-		return 0;
-	return protobuf_c_message_pack(message, buffer);
-}
+	alignas(16) uint8_t room[CONTROL_ARENA_SIZE];
+	struct wire_arena arena = { room, sizeof(room), 0 };
 
-/* Fields */
-
-enum paged_status
-wire_text_check(const char *from, size_t max, const char *what, struct paged_error *error)
-{
-	size_t length = strlen(from), bad;
-
-	if (length > max)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, the most are %zu", what, length, max);
-	/* Names are printed in logs and on terminals, and echoed in messages. */
-	bad = text_bad_byte(from);
-	if (bad == length)
-		return PAGED_OK;
-	if ((unsigned char)from[bad] < 0x80)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has a control character at byte %zu", what, bad);
-	return paged_fail(error, PAGED_ERR_PROTOCOL, "%s is not printable UTF-8 at byte %zu", what, bad);
+	return wire_pack(&wire_control_replies, reply, &arena, buffer, buffer_size);
 }
 
 enum paged_status
-wire_text_copy(char *to, size_t to_size, const char *from, const char *what, struct paged_error *error)
+wire_control_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+			   struct wire_control_request *request, struct paged_error *error)
 {
-	enum paged_status status = wire_text_check(from, to_size - 1, what, error);
+	return wire_parse(&wire_control_requests, message, size, arena, request, error);
+}
 
-	if (status == PAGED_OK)
-		strcpy(to, from);
+enum paged_status
+wire_control_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
+			 struct wire_control_reply *reply, struct paged_error *error)
+{
+	return wire_parse(&wire_control_replies, message, size, arena, reply, error);
+}
+
+/* RPC channel */
+
+size_t
+wire_request_pack(const struct wire_request *request, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size)
+{
+	return wire_pack(&wire_requests, request, arena, buffer, buffer_size);
+}
+
+size_t
+wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size)
+{
+	return wire_pack(&wire_replies, reply, arena, buffer, buffer_size);
+}
+
+enum paged_status
+wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena, struct wire_request *request,
+		   struct paged_error *error)
+{
+	enum paged_status status = wire_parse(&wire_requests, message, size, arena, request, error);
+
+	/* A request without an id has no reply that could name it. */
+	if (status == PAGED_OK && request->id == 0)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "request id 0; ids begin with 1");
 	return status;
 }
 
 enum paged_status
-wire_bytes_copy(uint8_t *to, size_t size, const ProtobufCBinaryData *from, const char *what, struct paged_error *error)
+wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, struct wire_reply *reply,
+		 struct paged_error *error)
 {
-	if (from->len != size)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s has %zu bytes, not %zu", what, from->len, size);
-	if (size > 0) /* absent bytes have no address either */
-		memcpy(to, from->data, size);
-	return PAGED_OK;
-}
+	enum paged_status status = wire_parse(&wire_replies, message, size, arena, reply, error);
 
-void
-wire_geometry_put(Paged__V1__Geometry *to, const struct wire_geometry *from)
-{
-	paged__v1__geometry__init(to);
-	to->n_layers = from->n_layers;
-	to->n_kv_heads = from->n_kv_heads;
-	to->k_dim = from->k_dim;
-	to->v_dim = from->v_dim;
-	to->v_in_k = from->v_in_k;
-	to->dtype = from->dtype;
-	to->page_size = from->page_size;
-	to->n_pages = from->n_pages;
-	to->alignment = from->alignment;
-}
-
-enum paged_status
-wire_geometry_get(struct wire_geometry *to, const Paged__V1__Geometry *from, struct paged_error *error)
-{
-	if (from == NULL)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "a pool without geometry");
-	*to = (struct wire_geometry){
-		.n_layers = from->n_layers,
-		.n_kv_heads = from->n_kv_heads,
-		.k_dim = from->k_dim,
-		.v_dim = from->v_dim,
-		.v_in_k = from->v_in_k,
-		.dtype = from->dtype,
-		.page_size = from->page_size,
-		.n_pages = from->n_pages,
-		.alignment = from->alignment,
-	};
-	return PAGED_OK;
+	/* A body that this version lacks, as a newer daemon may send, and no body are the same: the status stands. */
+	return status == PAGED_ERR_UNSUPPORTED ? PAGED_OK : status;
 }

@@ -2,11 +2,15 @@
 /**
  * wire.h - messages as plain structs
  *
- * The only code that sees what protoc-c generates is wire.c.  Packing writes
- * into a buffer of the caller; parsing allocates in a capped arena and checks
- * every length, count, enum and string before a struct leaves here, so that
- * the layers above look only at what a message means.  Ids of pools,
- * sessions and sequences are checked there.
+ * The only code that sees what protoc-c generates is in this directory.
+ * Packing writes into a buffer of the caller; parsing allocates in a capped
+ * arena and checks every length, count, enum and string before a struct
+ * leaves here, so that the layers above look only at what a message means.
+ * Ids of pools, sessions and sequences are checked there.
+ *
+ * A count or length outside its limits is PAGED_ERR_LIMIT, anything else that
+ * is wrong with a message PAGED_ERR_PROTOCOL; the sentence names message and
+ * field as paged.proto does.
  *
  * Parsed structs point into the arena (never into the datagram) and live
  * until wire_arena_reset().  Strings are zero-terminated, and names are
@@ -21,7 +25,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/layout_params.h"
 #include "common/mask_request.h"
+#include "common/paged_reports.h"
 #include "common/sequence.h"
 #include "common/status.h"
 
@@ -69,13 +75,6 @@ wire_arena_reset(struct wire_arena *arena)
 #define WIRE_HANDLE_SIZE 64
 #define WIRE_CANARY_SIZE 32
 
-/* Both sides describe a pool's geometry with the same numbers. */
-
-struct wire_geometry {
-	uint32_t n_layers, n_kv_heads, k_dim, v_dim, dtype, page_size, n_pages, alignment;
-	bool v_in_k;
-};
-
 /** How a pool's memory is opened. */
 enum wire_export { WIRE_EXPORT_FD, WIRE_EXPORT_VMM, WIRE_EXPORT_LEGACY };
 
@@ -107,7 +106,7 @@ struct wire_control_request {
 			uint32_t version_major, version_minor;
 			enum wire_role role;
 			bool outlive;
-			uint8_t join_token[WIRE_TOKEN_SIZE]; /* with WIRE_ROLE_JOIN */
+			uint8_t join_token[WIRE_TOKEN_SIZE]; /* with WIRE_ROLE_JOIN, else 0 */
 			char name[PAGED_MAX_NAME + 1];
 		} hello;
 		struct {
@@ -127,8 +126,7 @@ struct wire_control_reply {
 			uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 			uint32_t session, member;
 			uint8_t token[WIRE_TOKEN_SIZE];
-			bool has_join_token;
-			uint8_t join_token[WIRE_TOKEN_SIZE];
+			uint8_t join_token[WIRE_TOKEN_SIZE]; /* for a session's first member, else 0 */
 			char endpoint[WIRE_MAX_ENDPOINT];
 			char daemon_version[32];
 		} welcome;
@@ -136,7 +134,7 @@ struct wire_control_reply {
 			uint32_t pool;
 			char name[PAGED_MAX_NAME + 1];
 			char backend[16];
-			struct wire_geometry geometry;
+			struct layout_params geometry;
 			uint64_t memory_size, region_size;
 			struct wire_memory memory;
 		} pool_grant;
@@ -169,7 +167,7 @@ wire_control_reply_fds(const struct wire_control_reply *reply)
 size_t wire_control_request_pack(const struct wire_control_request *request, uint8_t *buffer, size_t buffer_size);
 size_t wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer, size_t buffer_size);
 
-/** @retval PAGED_ERR_PROTOCOL  says what is wrong with the message */
+/** @retval PAGED_ERR_UNSUPPORTED  a message of a kind that this version lacks */
 enum paged_status wire_control_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
 					     struct wire_control_request *request, struct paged_error *error);
 enum paged_status wire_control_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
@@ -253,31 +251,6 @@ struct wire_request {
 	};
 };
 
-struct wire_pool_report {
-	uint32_t pool;
-	char name[PAGED_MAX_NAME + 1];
-	char backend[16];
-	char memory[64];
-	struct wire_geometry geometry;
-	uint64_t page_bytes, size;
-	uint32_t n_free, n_referenced, n_quarantined, n_slots, n_sequences, max_length;
-	char device[48]; /* "GPU-8a1b..."; "": none */
-};
-
-struct wire_session_report {
-	uint32_t session, member, pid, uid, n_sequences, n_pages, n_quarantined;
-	uint64_t n_requests;
-	bool first, ended;
-	char name[PAGED_MAX_NAME + 1];
-};
-
-struct wire_sequence_report {
-	uint64_t seq;
-	uint32_t session, pid, length, capacity, n_pages;
-	char name[PAGED_MAX_NAME + 1];
-	char tag[PAGED_MAX_TAG + 1];
-};
-
 enum wire_reply_kind {
 	WIRE_REPLY_EMPTY, /* success without a body, or a failure */
 	WIRE_REPLY_IDS,
@@ -301,38 +274,29 @@ struct wire_reply {
 			uint32_t n;
 			const uint64_t *seq;
 		} ids;
-		struct {
-			char version[32];
-			uint64_t uptime_ms, n_requests;
-			uint32_t n_sessions, n_pools, pid;
-			bool stopping;
-		} status_report;
+		struct paged_daemon_info status_report; /* without boot_id, which Welcome told */
 		struct {
 			uint32_t n;
-			const struct wire_pool_report *report;
+			const struct paged_pool_entry *report;
 		} pools;
 		struct {
 			uint32_t n; /* at most WIRE_LIST_MAX */
-			const struct wire_session_report *report;
+			const struct paged_session_entry *report;
 			bool more;
 		} sessions;
 		struct {
 			uint32_t n; /* at most WIRE_LIST_MAX */
-			const struct wire_sequence_report *report;
+			const struct paged_seq_entry *report;
 			uint32_t next_slot;
 			bool more;
 		} sequences;
 		struct {
-			struct wire_sequence_report sequence;
+			struct paged_seq_entry sequence;
 			uint32_t n; /* at most WIRE_TABLE_MAX */
 			const uint32_t *page;
 			bool more;
 		} table;
-		struct {
-			uint32_t n_pages, n_free, n_referenced, n_quarantined, n_sequences;
-			bool holds;
-			char text[WIRE_MAX_TEXT];
-		} books;
+		struct paged_check_result books;
 		struct mask_part mask;
 		struct wire_handle handle;
 	};
@@ -355,6 +319,8 @@ size_t wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena,
  *
  * request->id is written (0 when even that is unreadable, and no request
  * that is served has it) also on failure, so that the refusal can name the request it answers.
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  a request of a kind that this version lacks
  */
 enum paged_status wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
 				     struct wire_request *request, struct paged_error *error);

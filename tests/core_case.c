@@ -26,7 +26,7 @@ void
 assert_books(void)
 {
 	struct paged_error found;
-	struct region_books books;
+	struct paged_check_result books;
 
 	for (uint32_t i = 0; i < core_n_pools(f.core); i++)
 		cr_assert_eq(core_check(f.core, i, &books, &found), PAGED_OK, "%s", found.text);
@@ -93,7 +93,7 @@ assert_row(uint32_t pool, paged_seq_id seq, const char *pages)
 void
 assert_free_list(uint32_t pool, const char *pages)
 {
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 	uint32_t numbers[16];
 
 	core_pool_status(f.core, pool, &status);
@@ -104,7 +104,7 @@ assert_free_list(uint32_t pool, const char *pages)
 void
 assert_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined)
 {
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 
 	core_pool_status(f.core, pool, &status);
 	cr_assert_eq(status.n_free, n_free, "%u free", status.n_free);

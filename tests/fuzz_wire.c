@@ -131,34 +131,35 @@ static const struct mask_request_name symbols[2] = { { "doc", PAGED_I32, 1, { 0 
 						     { "limit", PAGED_F32, 0, { 0, 0, 128, 63 } } };
 #define GEOMETRY                                              \
 	{                                                     \
-		30, 3, 64, 64, PAGED_F16, 16, 5825, 64, false \
+		30, 3, 64, 64, false, PAGED_F16, 16, 5825, 64 \
 	}
 #define SEQUENCE                                                                                 \
 	{                                                                                        \
 		.seq = 1ull << 32, .session = 3, .capacity = 832, .n_pages = 52, .name = "llama" \
 	}
-static const struct wire_pool_report pool_reports[2] = {
-	{ .name = "llama", .backend = "host", .memory = "4 KiB pages", .geometry = GEOMETRY, .n_free = 5 },
-	{ .pool = 1, .name = "toy", .backend = "host", .geometry = GEOMETRY, .n_slots = 9 },
+static const struct paged_pool_entry pool_reports[2] = {
+	{ .name = "llama", .backend = "host", .memory = "4 KiB pages", .n_layers = 30, .n_pages = 5825, .n_free = 5 },
+	{ .number = 1, .name = "toy", .backend = "host", .page_size = 16, .n_slots = 9 },
 };
-static const struct wire_session_report session_reports[2] = {
-	{ .session = 3, .member = 4, .pid = 81233, .first = true, .name = "llama" },
-	{ .session = 4, .ended = true },
+static const struct paged_session_entry session_reports[2] = {
+	{ .session = 3, .member = 4, .pid = 81233, .first = 1, .name = "llama" },
+	{ .session = 4, .ended = 1 },
 };
-static const struct wire_sequence_report sequence_reports[2] = {
+static const struct paged_seq_entry sequence_reports[2] = {
 	SEQUENCE,
 	{ .seq = 2ull << 32 | 9, .session = 4 },
 };
 
 static const struct wire_control_request control_requests[] = {
 	{ WIRE_HELLO, .hello = { .version_major = 1, .role = WIRE_ROLE_SESSION, .outlive = true, .name = "worker" } },
-	{ WIRE_HELLO, .hello = { .version_major = 1, .role = WIRE_ROLE_JOIN, .join_token = { 1, 2, 3 }, .name = "rank" } },
+	{ WIRE_HELLO,
+	  .hello = { .version_major = 1, .role = WIRE_ROLE_JOIN, .join_token = { 1, 2, 3 }, .name = "rank" } },
 	{ WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_OBSERVER } },
 	{ WIRE_OPEN_POOL, .open_pool = { "llama" } },
 	{ WIRE_BYE, .open_pool = { "" } },
 };
 static const struct wire_control_reply control_replies[] = {
-	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, true, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
+	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
 	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20 } },
 	{ WIRE_POOL_GRANT,
 	  .pool_grant = { 2, "gpu", "cuda", GEOMETRY, 1u << 30, 1u << 20, { WIRE_EXPORT_VMM, { 1 }, { 2 }, 3 } } },
@@ -193,12 +194,18 @@ static const struct wire_reply replies[] = {
 	{ 1, PAGED_OK, "", WIRE_REPLY_EMPTY, .ids = { 0 } },
 	{ 2, PAGED_ERR_FULL, "pool toy: 7 pages requested, 0 free", WIRE_REPLY_EMPTY, .ids = { 0 } },
 	{ 3, PAGED_OK, "", WIRE_REPLY_IDS, .ids = { 3, seqs } },
-	{ 4, PAGED_OK, "", WIRE_REPLY_STATUS, .status_report = { "0.1.0", 8040000, 77, 4, 1, 4711, true } },
+	{ 4, PAGED_OK, "", WIRE_REPLY_STATUS,
+	  .status_report = { .version = "0.1.0",
+			     .uptime_ms = 8040000,
+			     .n_requests = 77,
+			     .n_sessions = 4,
+			     .pid = 4711,
+			     .stopping = 1 } },
 	{ 5, PAGED_OK, "", WIRE_REPLY_POOLS, .pools = { 2, pool_reports } },
 	{ 6, PAGED_OK, "", WIRE_REPLY_SESSIONS, .sessions = { 2, session_reports, true } },
 	{ 7, PAGED_OK, "", WIRE_REPLY_SEQUENCES, .sequences = { 2, sequence_reports, 10, true } },
 	{ 8, PAGED_OK, "", WIRE_REPLY_TABLE, .table = { SEQUENCE, 3, pages, false } },
-	{ 9, PAGED_OK, "", WIRE_REPLY_BOOKS, .books = { 64, 60, 3, 1, 2, false, "page 3: count 2, 1 row names it" } },
+	{ 9, PAGED_OK, "", WIRE_REPLY_BOOKS, .books = { 0, 64, 60, 3, 1, 2, 0, "page 3: count 2, 1 row names it" } },
 	{ 10, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, false, 0 } },
 	{ 11, PAGED_OK, "", WIRE_REPLY_MASK, .mask = { 3, pages, true, 77 } },
 	{ 12, PAGED_OK, "", WIRE_REPLY_HANDLE, .handle = { { 9, 8, 7 }, { 1 }, 1u << 21, 3 } },

@@ -220,7 +220,7 @@ forked_child(int from, int to, void *argument)
 	struct toy *toy = argument, own;
 	struct paged_seq_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_info pool_info = { .struct_size = sizeof(pool_info) };
-	struct paged_daemon_info status;
+	struct paged_daemon_info status = { .struct_size = sizeof(status) };
 	struct paged_client *client = toy->client;
 	paged_seq_id seq;
 

@@ -321,7 +321,8 @@ IT_TEST(pools_of_others_are_left_out)
 IT_TEST(a_wrong_count_is_found_twice)
 {
 	const char *environment[] = { "PAGED_FAULT=corrupt-count", NULL };
-	struct paged_check_result daemon_result, region_result;
+	struct paged_check_result daemon_result = { .struct_size = sizeof(daemon_result) },
+				  region_result = { .struct_size = sizeof(region_result) };
 	const json_t *pool;
 	struct it_daemon daemon;
 	struct toy toy;

@@ -114,18 +114,18 @@ IT_TEST(lists_longer_than_a_message)
 	static paged_seq_id ids[399];
 	struct paged_seq_entry *list, entry;
 	uint32_t tokens = 1200, *pages, row[300];
-	struct paged_check_result here, there;
+	struct paged_check_result here = { .struct_size = sizeof(here) }, there = { .struct_size = sizeof(there) };
 	size_t n;
 
 	start(NULL);
 	done(seqs_create(client, pool, 399, ids));
-	done(paged_admin_sequences(client, "small", &list, &n));
+	done(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
 	it_require(n == 399);
 	for (size_t i = 0; i < n; i++)
 		it_require(list[i].seq == ids[i] && list[i].pid == (uint32_t)getpid());
 	paged_free(list);
 	done(seqs_reserve(client, 1, &ids[7], &tokens));
-	done(paged_admin_table(client, ids[7], &entry, &pages, &n));
+	done(paged_admin_table(client, ids[7], sizeof(entry), &entry, &pages, &n));
 	done(paged_seq_read(pool, ids[7], NULL, row, 300));
 	it_require(n == 300 && memcmp(pages, row, sizeof(row)) == 0);
 	paged_free(pages);
@@ -141,7 +141,7 @@ IT_TEST(steady_decoding_asks_ahead)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
 	struct paged_batch_row row = { .q_len = 1 };
-	struct paged_daemon_info before, after;
+	struct paged_daemon_info before = { .struct_size = sizeof(before) }, after = { .struct_size = sizeof(after) };
 	struct paged_batch *batch;
 
 	start(NULL);
@@ -459,7 +459,7 @@ IT_TEST(a_late_create_is_undone)
 	refused(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
 	kill(daemon_.pid, SIGCONT);
 	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
-		if (paged_admin_sequences(client, "small", &list, &n) != PAGED_OK)
+		if (paged_admin_sequences(client, "small", sizeof(*list), &list, &n) != PAGED_OK)
 			continue;
 		paged_free(list);
 		usleep(1000);

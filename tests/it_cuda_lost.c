@@ -43,7 +43,7 @@ static bool
 life_of(const struct it_daemon *daemon, char boot_id[33])
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
-	struct paged_daemon_info info = { 0 };
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_client *client;
 	bool answers;
 

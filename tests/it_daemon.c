@@ -21,6 +21,7 @@
 
 #define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
 
+static const uint8_t no_token[WIRE_TOKEN_SIZE];
 static struct it_daemon daemon_;
 
 static unsigned int
@@ -45,7 +46,7 @@ IT_TEST(starts_answers_and_stops)
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
-	it_require(raw.welcome.welcome.has_join_token);
+	it_require(memcmp(raw.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
 	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
 	it_require(reply.status_report.pid == (uint32_t)daemon_.pid);
 	it_require(reply.status_report.n_sessions == 1 && reply.status_report.n_pools == 1);
@@ -392,7 +393,7 @@ IT_TEST(pages_wait_while_the_process_lives)
 {
 	struct it_worker worker;
 	uint8_t token[WIRE_TOKEN_SIZE];
-	struct wire_pool_report pool;
+	struct paged_pool_entry pool;
 
 	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
 	it_fork(&worker, hold, NULL);
@@ -421,7 +422,7 @@ IT_TEST(pages_wait_for_the_last_member)
 	it_fork(&worker, hold, NULL);
 	it_hear(worker.from, token, sizeof(token));
 	raw_attach(&joiner, WIRE_ROLE_JOIN, token);
-	it_require(!joiner.welcome.welcome.has_join_token);
+	it_require(memcmp(joiner.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
 	raw_reserve(&joiner, 8);
 	it_kill(&worker);
 	it_require(raw_hear(joiner.control, &notice, NULL));

@@ -76,7 +76,7 @@ IT_TEST(no_listing_looks_at_all_slots_at_once)
 static void
 check_again_and_again(int from, int to, void *argument)
 {
-	struct paged_check_result result;
+	struct paged_check_result result = { .struct_size = sizeof(result) };
 	struct paged_client *client;
 	uint32_t n = 0;
 

@@ -57,7 +57,7 @@ IT_TEST(requests_of_4096_sequences)
 	toy_ok(&toy, paged_seq_read(toy.pool, seqs[1], &info, NULL, 0));
 	it_require(info.capacity == 1, "%u", info.capacity);
 
-	toy_ok(&toy, paged_admin_sequences(toy.client, "big", &list, &n));
+	toy_ok(&toy, paged_admin_sequences(toy.client, "big", sizeof(*list), &list, &n));
 	it_require(n == MANY, "%zu", n);
 	for (uint32_t i = 0; i < MANY; i++)
 		it_require(list[i].seq == seqs[i] && list[i].capacity == i % 9);
@@ -82,7 +82,7 @@ IT_TEST(a_row_longer_than_one_reply)
 	pool_open(&toy, "big");
 	seq = toy_sequence(&toy, tokens);
 	toy_ok(&toy, paged_seq_read(toy.pool, seq, NULL, mapped, 20000));
-	toy_ok(&toy, paged_admin_table(toy.client, seq, &entry, &told, &n));
+	toy_ok(&toy, paged_admin_table(toy.client, seq, sizeof(entry), &entry, &told, &n));
 	it_require(n == 20000 && entry.seq == seq && entry.n_pages == 20000, "%zu", n);
 	it_require(memcmp(mapped, told, sizeof(mapped)) == 0);
 	paged_free(told);
@@ -124,7 +124,7 @@ IT_TEST(more_sessions_than_one_reply_lists)
 	for (int i = 0; i < HOLDERS; i++)
 		it_hear(holders[i].from, &word, 1);
 	toy_attach(&toy, NULL);
-	toy_ok(&toy, paged_admin_sessions(toy.client, &list, &n));
+	toy_ok(&toy, paged_admin_sessions(toy.client, sizeof(*list), &list, &n));
 	it_require(n == HOLDERS * SESSIONS_EACH + 1, "%zu", n);
 	for (size_t i = 0; i < n; i++) {
 		n_own += list[i].session == paged_client_session(toy.client);

@@ -57,7 +57,7 @@ static uint64_t
 pages_return_ms(void)
 {
 	uint64_t began = it_now_ms();
-	struct wire_pool_report pool;
+	struct paged_pool_entry pool;
 	int code;
 
 	for (;;) {

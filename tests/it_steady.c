@@ -122,7 +122,7 @@ decode_run(struct decode *decode)
 static uint64_t
 requests_so_far(struct toy *observer)
 {
-	struct paged_daemon_info info;
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 
 	toy_ok(observer, paged_admin_status(observer->client, &info));
 	return info.n_requests;

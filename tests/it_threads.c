@@ -169,9 +169,9 @@ thread_batches(void *argument)
 static void *
 thread_looks(void *argument)
 {
-	struct paged_check_result result;
+	struct paged_check_result result = { .struct_size = sizeof(result) };
 	struct paged_session_entry *sessions;
-	struct paged_daemon_info info;
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool *pool;
 	size_t n;
 
@@ -179,7 +179,7 @@ thread_looks(void *argument)
 	while (!threads_stop) {
 		shared_ok(paged_client_dispatch(shared_client));
 		shared_ok(paged_admin_status(shared_client, &info));
-		shared_ok(paged_admin_sessions(shared_client, &sessions, &n));
+		shared_ok(paged_admin_sessions(shared_client, sizeof(*sessions), &sessions, &n));
 		paged_free(sessions);
 		shared_ok(paged_admin_check(shared_client, "p", &result));
 		it_require(result.holds == 1, "%s", result.text);

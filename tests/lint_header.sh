@@ -7,7 +7,7 @@ mkdir "$directory/include"
 cp "$PAGED_SRCDIR/client/pagedclient.h" "$PAGED_SRCDIR/client/paged_admin.h" \
 	"$PAGED_SRCDIR/client/paged_attention.h" "$PAGED_SRCDIR/client/paged_marks.h" \
 	"$PAGED_SRCDIR/client/paged_mods.h" \
-	"$PAGED_SRCDIR/common/paged_types.h" \
+	"$PAGED_SRCDIR/common/paged_reports.h" "$PAGED_SRCDIR/common/paged_types.h" \
 	"$directory/include"
 n=0
 status=0

@@ -362,7 +362,7 @@ pa_capacity(const struct pa *pa, uint32_t b)
 uint32_t
 pa_n_free(const struct pa *pa)
 {
-	struct paged_check_result result;
+	struct paged_check_result result = { .struct_size = sizeof(result) };
 
 	done(paged_pool_check(pa->pool, &result));
 	cr_assert(result.holds, "%s", result.text);

@@ -255,11 +255,11 @@ raw_reserve(struct raw *raw, uint32_t n_tokens)
 	return reply.ids.seq[0];
 }
 
-struct wire_pool_report
+struct paged_pool_entry
 raw_pool(void)
 {
 	struct wire_request request = { .kind = WIRE_GET_POOLS };
-	struct wire_pool_report report;
+	struct paged_pool_entry report;
 	struct wire_reply reply;
 	struct raw raw;
 

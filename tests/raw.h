@@ -68,7 +68,7 @@ struct wire_request raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens);
 paged_seq_id raw_reserve(struct raw *raw, uint32_t n_tokens);
 
 /** raw_pool - the first pool's books, as an own observer sees them */
-struct wire_pool_report raw_pool(void);
+struct paged_pool_entry raw_pool(void);
 
 /** raw_wait_free - the first pool has so many free pages within limit_ms */
 bool raw_wait_free(uint32_t n_free, unsigned int limit_ms);

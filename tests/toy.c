@@ -153,7 +153,7 @@ pool_find(struct toy *toy, const char *name, struct paged_pool_entry *entry)
 	bool found = false;
 	size_t n;
 
-	toy_ok(toy, paged_admin_pools(toy->client, &list, &n));
+	toy_ok(toy, paged_admin_pools(toy->client, sizeof(*list), &list, &n));
 	for (size_t i = 0; i < n && !found; i++) {
 		found = strcmp(list[i].name, name) == 0;
 		if (found)
@@ -182,7 +182,7 @@ all_is_free(void *argument)
 {
 	struct free_wait *wait = argument;
 	struct paged_pool_entry pool = toy_pool(wait->observer, wait->pool);
-	struct paged_daemon_info info;
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 
 	if (pool.n_free != pool.n_pages || pool.n_sequences != 0)
 		return false;
@@ -206,7 +206,7 @@ toy_wait_free(struct toy *observer, const char *pool, unsigned int limit_ms)
 void
 toy_check(struct toy *toy)
 {
-	struct paged_check_result result;
+	struct paged_check_result result = { .struct_size = sizeof(result) };
 
 	toy_ok(toy, paged_admin_check(toy->client, "toy", &result));
 	it_require(result.holds == 1, "daemon: %s", result.text);

@@ -291,7 +291,8 @@ Test(client, requests_are_checked_before_they_are_made)
 	params.tag = tag;
 	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_LIMIT, "params[0].tag has more than 31 bytes");
 	params.tag = "a\tb";
-	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID, "params[0].tag is not UTF-8 without control characters");
+	refused(paged_seq_create(client, 1, &params, &id), PAGED_ERR_INVALID,
+		"params[0].tag is not UTF-8 without control characters");
 }
 
 Test(client, tags_of_a_request_have_a_limit_together)
@@ -311,7 +312,7 @@ Test(client, tags_of_a_request_have_a_limit_together)
 Test(client, sequences_begin_with_a_tag_and_capacity)
 {
 	struct paged_seq_params params[2] = { { .pool = pool, .tag = "chat 7", .n_tokens = 5 }, { .pool = pool } };
-	struct paged_check_result result;
+	struct paged_check_result result = { .struct_size = sizeof(result) };
 	struct paged_seq_entry *list;
 	paged_seq_id ids[2];
 	size_t n;
@@ -319,7 +320,7 @@ Test(client, sequences_begin_with_a_tag_and_capacity)
 	done(paged_seq_create(client, 2, params, ids));
 	cr_assert_eq(capacity_of(ids[0]), 8);
 	cr_assert_eq(capacity_of(ids[1]), 0);
-	done(paged_admin_sequences(client, "small", &list, &n));
+	done(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
 	cr_assert_eq(n, 2);
 	cr_assert_str_eq(list[0].tag, "chat 7");
 	cr_assert_str_eq(list[1].tag, "");
@@ -401,7 +402,7 @@ Test(client, full_pool_changes_nothing)
 {
 	paged_seq_id ids[9], half[2] = { sequence_of(0), sequence_of(0) };
 	uint32_t tokens[2] = { 36, 36 };
-	struct paged_check_result here, there;
+	struct paged_check_result here = { .struct_size = sizeof(here) }, there = { .struct_size = sizeof(there) };
 
 	cr_assert_eq(seqs_reserve(client, 2, half, tokens), PAGED_ERR_FULL);
 	cr_assert_eq(capacity_of(half[0]), 0);
@@ -539,14 +540,14 @@ Test(client, an_observer_only_looks)
 	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
 	done(paged_pool_open(client, "small", &pool));
 	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_PERM, "an observer has no sequences");
-	done(paged_admin_sessions(client, &sessions, &n));
+	done(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
 	cr_assert_eq(n, 0);
 	paged_free(sessions);
 }
 
 Test(client, administration)
 {
-	struct paged_daemon_info info;
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_entry *pools;
 	struct paged_session_entry *sessions;
 	struct paged_seq_entry *sequences, entry;
@@ -558,38 +559,70 @@ Test(client, administration)
 	cr_assert_eq(info.n_pools, 1);
 	cr_assert_eq(info.pid, (uint32_t)getpid());
 	cr_assert_eq(strlen(info.boot_id), 32);
-	done(paged_admin_pools(client, &pools, &n));
+	done(paged_admin_pools(client, sizeof(*pools), &pools, &n));
 	cr_assert_eq(n, 1);
 	cr_assert_str_eq(pools[0].name, "small");
 	cr_assert_eq(pools[0].n_referenced, 3);
 	cr_assert_eq(pools[0].n_sequences, 2);
 	paged_free(pools);
-	done(paged_admin_sessions(client, &sessions, &n));
+	done(paged_admin_sessions(client, sizeof(*sessions), &sessions, &n));
 	cr_assert_eq(n, 1);
 	cr_assert_eq(sessions[0].session, paged_client_session(client));
 	cr_assert_eq(sessions[0].n_pages, 3);
 	paged_free(sessions);
-	done(paged_admin_sequences(client, "small", &sequences, &n));
+	done(paged_admin_sequences(client, "small", sizeof(*sequences), &sequences, &n));
 	cr_assert_eq(n, 2);
 	cr_assert_eq(sequences[0].seq, first);
 	cr_assert_eq(sequences[1].capacity, 8);
 	paged_free(sequences);
-	done(paged_admin_table(client, id, &entry, &pages, &n));
+	cr_assert_eq(paged_admin_sequences(client, "large", sizeof(*sequences), &sequences, &n), PAGED_ERR_NOENT);
+	done(paged_admin_table(client, id, sizeof(entry), &entry, &pages, &n));
 	done(paged_seq_read(pool, id, NULL, row, 2));
 	cr_assert_eq(n, 2);
 	cr_assert_eq(memcmp(pages, row, sizeof(row)), 0);
 	paged_free(pages);
 
-	cr_assert_eq(paged_admin_sequences(client, "large", &sequences, &n), PAGED_ERR_NOENT);
-	refused(paged_admin_pools(client, NULL, &n), PAGED_ERR_INVALID, "an argument is NULL");
+	refused(paged_admin_pools(client, sizeof(struct paged_pool_entry), NULL, &n), PAGED_ERR_INVALID,
+		"an argument is NULL");
 	refused(paged_admin_kick(client, 1, 1), PAGED_ERR_UNSUPPORTED,
 		"an embedded owner does not kill its own process");
 	cr_assert_eq(paged_admin_kick(client, 77, 0), PAGED_ERR_NOENT);
 	done(paged_admin_kick(client, paged_client_session(client), 0));
 	cr_assert_eq(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
-	done(paged_admin_pools(client, &pools, &n));
+	done(paged_admin_pools(client, sizeof(*pools), &pools, &n));
 	cr_assert_eq(pools[0].n_quarantined, 3);
 	paged_free(pools);
+}
+
+/* A program built with an older or a newer header has smaller or larger entries. */
+Test(client, entries_have_the_size_of_the_program)
+{
+	struct newer {
+		struct paged_pool_entry known;
+		uint64_t unknown;
+	} * newer;
+	struct older {
+		char name[PAGED_MAX_NAME + 1];
+		char backend[16];
+	} * older;
+	struct paged_daemon_info info = { .struct_size = 0 };
+	struct paged_pool_entry *pools;
+	size_t n;
+
+	done(paged_admin_pools(client, sizeof(*newer), &pools, &n));
+	newer = (struct newer *)pools;
+	cr_assert_str_eq(newer->known.name, "small");
+	cr_assert_eq(newer->known.n_pages, newer->known.n_free);
+	cr_assert_eq(newer->unknown, 0);
+	paged_free(newer);
+	done(paged_admin_pools(client, sizeof(*older), &pools, &n));
+	older = (struct older *)pools;
+	cr_assert_str_eq(older->name, "small");
+	cr_assert_str_eq(older->backend, "host");
+	paged_free(older);
+	refused(paged_admin_pools(client, 0, &pools, &n), PAGED_ERR_INVALID, "entry_size is 0; pass sizeof(the entry)");
+	refused(paged_admin_status(client, &info), PAGED_ERR_INVALID,
+		"paged_daemon_info: struct_size is 0; set it to sizeof(the struct)");
 }
 
 static void

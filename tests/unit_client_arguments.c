@@ -109,8 +109,8 @@ Test(null, handles)
 	struct paged_seq_params seq_params = { .n_tokens = 1 };
 	struct paged_seq_item item = { .n_tokens = 1 };
 	struct paged_seq_info seq_info;
-	struct paged_check_result check;
-	struct paged_daemon_info daemon_info;
+	struct paged_check_result check = { .struct_size = sizeof(check) };
+	struct paged_daemon_info daemon_info = { .struct_size = sizeof(daemon_info) };
 	struct paged_pool_entry *pools;
 	struct paged_session_entry *sessions;
 	struct paged_seq_entry *sequences, entry;
@@ -140,10 +140,10 @@ Test(null, handles)
 	CALL(paged_seq_erase(no_client, 1, &id));
 	CALL(paged_seq_read(no_pool, id, &seq_info, NULL, 0));
 	CALL(paged_admin_status(no_client, &daemon_info));
-	CALL(paged_admin_pools(no_client, &pools, &n));
-	CALL(paged_admin_sessions(no_client, &sessions, &n));
-	CALL(paged_admin_sequences(no_client, "small", &sequences, &n));
-	CALL(paged_admin_table(no_client, id, &entry, &pages, &n));
+	CALL(paged_admin_pools(no_client, sizeof(*pools), &pools, &n));
+	CALL(paged_admin_sessions(no_client, sizeof(*sessions), &sessions, &n));
+	CALL(paged_admin_sequences(no_client, "small", sizeof(*sequences), &sequences, &n));
+	CALL(paged_admin_table(no_client, id, sizeof(entry), &entry, &pages, &n));
 	CALL(paged_admin_check(no_client, "small", &check));
 	CALL(paged_admin_kick(no_client, 1, 0));
 	CALL(paged_batch_create(no_pool, NULL, &no_batch));

@@ -53,7 +53,7 @@ Test(core, pool_add_refuses)
 
 Test(core, pool_status)
 {
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 
 	create(session, 0);
 	core_pool_status(f.core, 0, &status);
@@ -122,6 +122,15 @@ Test(core, seq_next_goes_by_slot)
 
 /* create */
 
+static void
+assert_tag(paged_seq_id id, const char *tag)
+{
+	struct paged_seq_entry entry;
+
+	assert_ok(core_seq_status(f.core, id, &entry, &error));
+	cr_assert_str_eq(entry.tag, tag);
+}
+
 Test(core, create_over_two_pools_with_capacity_is_all_or_nothing)
 {
 	struct seq_spec specs[3] = {
@@ -146,14 +155,14 @@ Test(core, create_over_two_pools_with_capacity_is_all_or_nothing)
 	assert_row(0, ids[0], "1 0");
 	assert_row(1, ids[1], "2 1 0");
 	assert_row(0, ids[2], "");
-	cr_assert_str_eq(core_seq_tag(f.core, ids[0]), "chat 7");
-	cr_assert_str_eq(core_seq_tag(f.core, ids[1]), "draft of chat 7");
-	cr_assert_str_eq(core_seq_tag(f.core, ids[2]), "");
+	assert_tag(ids[0], "chat 7");
+	assert_tag(ids[1], "draft of chat 7");
+	assert_tag(ids[2], "");
 	/* A slot's next sequence has its own tag, or none. */
 	assert_ok(core_seq_erase(f.core, session, 3, ids, &error));
-	cr_assert_str_eq(core_seq_tag(f.core, create(session, 0)), "");
-	cr_assert_str_eq(core_seq_tag(f.core, create(session, 0)), "");
-	cr_assert_str_eq(core_seq_tag(f.core, create(session, 1)), "");
+	assert_tag(create(session, 0), "");
+	assert_tag(create(session, 0), "");
+	assert_tag(create(session, 1), "");
 }
 
 Test(core, slots_and_pools_fit_an_id)
@@ -382,7 +391,7 @@ Test(core, truncate_and_erase_are_all_or_nothing)
 
 Test(core, check_finds_a_wrong_count)
 {
-	struct region_books books;
+	struct paged_check_result books;
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 
 	assert_ok(reserve(session, create(session, 0), 12));
@@ -396,7 +405,7 @@ Test(core, check_finds_a_wrong_count)
 Test(core, an_audit_sees_what_was_wrong_when_it_began)
 {
 	struct core_audit *audit;
-	struct region_books books;
+	struct paged_check_result books;
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 	paged_seq_id seq = create(session, 0);
 
@@ -436,7 +445,7 @@ Test(core, a_large_pool_costs_what_is_used)
 {
 	paged_seq_id ids[256];
 	struct paged_seq_item items[256];
-	struct region_books books;
+	struct paged_check_result books;
 	uint32_t pool;
 	long before = resident_bytes(), after;
 

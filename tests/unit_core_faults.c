@@ -36,7 +36,7 @@ TestSuite(core_faults, .init = setup, .fini = teardown);
 
 Test(core_faults, no_fault_unless_told)
 {
-	struct region_books books;
+	struct paged_check_result books;
 
 	setenv("PAGED_FAULT", "corrupt-counts", 1);
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
@@ -45,7 +45,7 @@ Test(core_faults, no_fault_unless_told)
 
 Test(core_faults, corrupt_count)
 {
-	struct region_books books;
+	struct paged_check_result books;
 
 	setenv("PAGED_FAULT", "corrupt-count:2", 1);
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
@@ -64,7 +64,7 @@ Test(core_faults, corrupt_count)
 Test(core_faults, killed_in_a_replacement)
 {
 	const struct region_view *view = core_pool_view(f.core, 0);
-	struct region_books books;
+	struct paged_check_result books;
 	struct region_look look;
 	int status;
 	pid_t child;

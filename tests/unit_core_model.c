@@ -63,7 +63,7 @@ static struct {
 	struct paged_error error;
 	struct core_audit *audit; /* of the state when it began */
 	uint32_t audited;
-	struct region_books books;
+	struct paged_check_result books;
 	uint64_t n_audits;
 } m;
 
@@ -231,7 +231,7 @@ static uint32_t
 adopt_free(struct model_pool *pool, uint32_t p)
 {
 	uint32_t pages[MAX_PAGES], n_freed;
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 
 	core_pool_status(m.f.core, p, &status);
 	core_pool_free_list(m.f.core, p, pages);
@@ -274,7 +274,7 @@ reap(void)
 		session->id = 0;
 	}
 	for (uint32_t p = 0; p < N_POOLS; p++) {
-		struct core_pool_status status;
+		struct paged_pool_entry status;
 		uint32_t n_live = 0, n_limbo = 0;
 
 		for (uint32_t s = 0; s < MAX_SEQS; s++)
@@ -308,7 +308,7 @@ create(void)
 {
 	const struct model_session *session = random_asker();
 	uint32_t n = random_below(4), wrongs = 0, slots[N_POOLS] = { 0 }, needs[N_POOLS] = { 0 };
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 	struct seq_spec specs[3];
 	paged_seq_id ids[3];
 
@@ -336,8 +336,10 @@ create(void)
 	for (uint32_t i = 0; wrongs == 0 && i < n; i++) {
 		uint32_t p = PAGED_SEQ_POOL(ids[i]);
 		struct model_seq *seq = &m.pools[p].seqs[PAGED_SEQ_SLOT(ids[i])];
+		struct paged_seq_entry entry;
 
-		check(p == specs[i].pool && strcmp(core_seq_tag(m.f.core, ids[i]), specs[i].tag) == 0);
+		check(p == specs[i].pool && core_seq_status(m.f.core, ids[i], &entry, &m.error) == PAGED_OK &&
+		      strcmp(entry.tag, specs[i].tag) == 0);
 		check(PAGED_SEQ_SLOT(ids[i]) < shapes[p].n_slots && !seq->live);
 		check(PAGED_SEQ_GENERATION(ids[i]) > PAGED_SEQ_GENERATION(seq->id));
 		*seq = (struct model_seq){ .live = true, .id = ids[i], .session = session->id };
@@ -507,7 +509,7 @@ erase(void)
 static void
 audit(void)
 {
-	struct region_books books;
+	struct paged_check_result books;
 
 	if (m.audit == NULL) {
 		m.audited = random_below(N_POOLS);
@@ -529,8 +531,8 @@ compare_pool(uint32_t p)
 {
 	const struct model_pool *pool = &m.pools[p];
 	const struct region_view *view = core_pool_view(m.f.core, p);
-	struct core_pool_status status;
-	struct region_books books;
+	struct paged_pool_entry status;
+	struct paged_check_result books;
 	uint32_t pages[MAX_PAGES];
 
 	if (m.audit == NULL || p != m.audited)
@@ -557,14 +559,16 @@ compare_pool(uint32_t p)
 static void
 compare_sessions(void)
 {
-	struct core_session_status status = { .session = 0 };
+	struct paged_session_entry status = { .session = 0 };
 
 	while (core_session_next(m.f.core, status.session, &status)) {
 		const struct model_session *session = session_by_id(status.session);
 		uint32_t n_sequences = 0, n_pages = 0;
 
-		check(session != NULL && session->active == (status.state == CORE_SESSION_ACTIVE));
-		check(status.n_members == n_members(session));
+		check(session != NULL && session->active == !status.ended);
+		for (uint32_t i = 0; i < MAX_MEMBERS; i++)
+			check(session->members[i] == 0 ||
+			      core_member_session(m.f.core, session->members[i]) == session->id);
 		for (uint32_t p = 0; p < N_POOLS; p++) {
 			for (uint32_t s = 0; s < MAX_SEQS; s++) {
 				const struct model_seq *seq = &m.pools[p].seqs[s];

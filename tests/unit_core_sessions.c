@@ -5,7 +5,7 @@ TestSuite(core_sessions, .init = case_setup, .fini = case_teardown);
 
 Test(core_sessions, sessions_in_order)
 {
-	struct core_session_status status;
+	struct paged_session_entry status;
 	uint32_t second, third, m;
 
 	assert_ok(core_session_open(f.core, &second, &m, &error));
@@ -21,8 +21,7 @@ Test(core_sessions, sessions_in_order)
 	cr_assert_eq(status.session, 1);
 	cr_assert(core_session_next(f.core, 1, &status));
 	cr_assert_eq(status.session, 3);
-	cr_assert_eq(status.state, CORE_SESSION_ACTIVE);
-	cr_assert_eq(status.n_members, 2);
+	cr_assert_eq(status.ended, 0);
 	cr_assert_eq(status.n_sequences, 2);
 	cr_assert_eq(status.n_pages, 2);
 	cr_assert_eq(status.n_quarantined, 0);
@@ -85,7 +84,7 @@ Test(core_sessions, without_members_pages_are_free_at_once)
 
 Test(core_sessions, pages_wait_for_the_last_member)
 {
-	struct core_session_status status;
+	struct paged_session_entry status;
 	uint32_t rank, other, other_member;
 	paged_seq_id a = create(session, 0);
 
@@ -101,8 +100,7 @@ Test(core_sessions, pages_wait_for_the_last_member)
 	assert_counts(1, 1, 0, 2);
 	cr_assert(core_session_next(f.core, 0, &status));
 	cr_assert_eq(status.session, session);
-	cr_assert_eq(status.state, CORE_SESSION_ENDED);
-	cr_assert_eq(status.n_members, 1);
+	cr_assert_eq(status.ended, 1);
 	cr_assert_eq(status.n_sequences, 0);
 	cr_assert_eq(status.n_pages, 0);
 	cr_assert_eq(status.n_quarantined, 12);

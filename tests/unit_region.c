@@ -206,7 +206,7 @@ Test(region, reads_larger_strides)
 	struct region_header *header = (struct region_header *)memory;
 	struct region_view view;
 	struct region_look look;
-	struct region_books books;
+	struct paged_check_result books;
 
 	*header = (struct region_header){
 		.magic = REGION_MAGIC,
@@ -299,7 +299,7 @@ Test(region, look_at_an_impossible_capacity)
 static void
 check_fails(const char *sentence)
 {
-	struct region_books books;
+	struct paged_check_result books;
 
 	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(r.error.text, sentence);
@@ -309,7 +309,7 @@ check_fails(const char *sentence)
 Test(region, check)
 {
 	struct region_slot *slot;
-	struct region_books books;
+	struct paged_check_result books;
 
 	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_OK);
 	cr_assert_eq(books.n_free, 10);

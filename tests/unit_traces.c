@@ -73,7 +73,7 @@ compare(struct replay *replay, const char *path)
 {
 	const struct trace *trace = &replay->trace;
 	const struct region_view *view = core_pool_view(replay->fixture.core, 0);
-	struct core_pool_status status;
+	struct paged_pool_entry status;
 
 	for (uint32_t i = 0; i < trace->n_rows; i++) {
 		uint32_t n = fixture_row(&replay->fixture, 0, replay->seqs[i], replay->pages);
@@ -98,7 +98,7 @@ replay_file(const char *path, enum erase_by by)
 {
 	struct replay replay;
 	struct paged_error error = { 0 };
-	struct region_books books;
+	struct paged_check_result books = { .struct_size = sizeof(books) };
 	uint32_t member, n_steps = 0;
 	int result;
 

@@ -89,7 +89,7 @@ Test(wire, array_lengths_are_checked)
 	struct wire_request back, request = { .id = 7, .kind = WIRE_ERASE, .erase = { .n = 3, .ids = ids } };
 
 	cr_assert_eq(wire_request_parse(no_tokens, 30, &arena, &back, &error), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "0 token counts for 3 sequences");
+	cr_assert_str_eq(error.text, "SeqItems.n_tokens has 0 entries for 3");
 	cr_assert_eq(back.id, 7, "a refusal names the request it answers");
 
 	cr_assert_eq(reparse(&request, &back), PAGED_OK);
@@ -103,11 +103,11 @@ Test(wire, array_lengths_are_checked)
 	request.create.n = PAGED_MAX_REQUEST_SEQS + 1;
 	request.create.specs = specs;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "a request names 1 to 4096 sequences, not 4097");
+	cr_assert_str_eq(error.text, "SeqCreate.sequence has 4097 entries; it may have 1 to 4096");
 	specs[0].tag = "more than thirty-one bytes: 32 b";
 	request.create.n = 1;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "create: tag has 32 bytes, the most are 31");
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "SeqSpec.tag has 32 bytes; it may have 31");
 }
 
 Test(wire, control_round_trips)
@@ -128,7 +128,6 @@ Test(wire, control_round_trips)
 
 	reply.welcome.session = 3;
 	reply.welcome.member = 9;
-	reply.welcome.has_join_token = true;
 	memset(reply.welcome.token, 1, WIRE_TOKEN_SIZE);
 	memset(reply.welcome.boot_id, 2, WIRE_BOOT_ID_SIZE);
 	memset(reply.welcome.join_token, 3, WIRE_TOKEN_SIZE);
@@ -136,7 +135,7 @@ Test(wire, control_round_trips)
 	size = wire_control_reply_pack(&reply, buffer, sizeof(buffer));
 	cr_assert_eq(wire_control_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(reply_back.welcome.session, 3);
-	cr_assert(reply_back.welcome.has_join_token);
+	cr_assert_arr_eq(reply_back.welcome.join_token, reply.welcome.join_token, WIRE_TOKEN_SIZE);
 	cr_assert_arr_eq(reply_back.welcome.token, reply.welcome.token, WIRE_TOKEN_SIZE);
 	cr_assert_str_eq(reply_back.welcome.endpoint, "ipc:///x");
 }
@@ -149,7 +148,7 @@ Test(wire, names_cannot_paint_terminals)
 	strcpy(request.open_pool.name, "a\033[2Jb");
 	size = wire_control_request_pack(&request, buffer, sizeof(buffer));
 	cr_assert_eq(wire_control_request_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "open_pool: name has a control character at byte 1");
+	cr_assert_str_eq(error.text, "OpenPool.name has a control character at byte 1");
 }
 
 /* The largest block mask: all rows with a base, the longest text, all names. */
@@ -205,13 +204,13 @@ Test(wire, counts_of_a_mask_are_checked)
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
 	order->n_rows = PAGED_MAX_MASK_ROWS + 1;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "a block mask of 1 to 2048 rows is built, not 2049");
+	cr_assert_str_eq(error.text, "BuildMask.q_len has 2049 entries; it may have 1 to 2048");
 	cr_assert_eq(back.id, 7);
 	order->n_rows = 1;
 	order->names = names;
 	order->n_names = MASK_MAX_NAMES + 1;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "build_mask: 17 names, the most are 16");
+	cr_assert_str_eq(error.text, "BuildMask.name has 17 entries; it may have 0 to 16");
 	order->n_names = 1;
 	names[0].n_dims = 5;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
@@ -219,7 +218,7 @@ Test(wire, counts_of_a_mask_are_checked)
 	memset(text, 't', WIRE_MAX_MOD + 1);
 	order->text = text;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "build_mask: a text of 4097 bytes, the most are 4096");
+	cr_assert_str_eq(error.text, "BuildMask.text has 4097 bytes; it may have 4096");
 }
 
 Test(wire, parts_of_arrays_are_checked)
@@ -238,11 +237,11 @@ Test(wire, parts_of_arrays_are_checked)
 	cr_assert_arr_eq(back.put_array.data, data, WIRE_MAX_PART);
 	part->size++;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "put_array: a part of 61441 bytes, the most are 61440");
+	cr_assert_str_eq(error.text, "PutArray.data has 61441 bytes; it may have 61440");
 	part->size = 0;
 	part->n_dims = 0;
-	cr_assert_eq(reparse(&request, &back), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "put_array: 0 extents, not 1 to 4");
+	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "PutArray.extents has 0 entries; it may have 1 to 4");
 }
 
 Test(wire, the_largest_part_of_a_mask_fits)
@@ -260,13 +259,13 @@ Test(wire, the_largest_part_of_a_mask_fits)
 	cr_assert_arr_eq(back.mask.values, values, MASK_PART_MAX * sizeof(values[0]));
 	reply.mask.n++;
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
-	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_ERR_PROTOCOL);
-	cr_assert_str_eq(error.text, "mask: 16001 values, the most are 16000");
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "Mask.value has 16001 entries; it may have 0 to 16000");
 }
 
 Test(wire, lists_round_trip)
 {
-	static struct wire_session_report sessions[WIRE_LIST_MAX];
+	static struct paged_session_entry sessions[WIRE_LIST_MAX];
 	static uint32_t pages[WIRE_TABLE_MAX];
 	struct wire_reply back, reply = { .id = 1, .kind = WIRE_REPLY_SESSIONS };
 	size_t size;
@@ -295,6 +294,58 @@ Test(wire, lists_round_trip)
 	cr_assert_gt(size, 0);
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(back.table.page, pages, sizeof(pages));
+}
+
+/* Every field of every report travels. */
+Test(wire, reports_round_trip)
+{
+	struct paged_pool_entry pool;
+	struct paged_seq_entry sequence;
+	struct paged_check_result books;
+	struct paged_daemon_info info;
+	struct wire_reply back, reply = { .id = 1, .kind = WIRE_REPLY_POOLS };
+	/* Reply { id: 1, table { page: [0] } } */
+	static const uint8_t no_sequence[] = { 0x08, 1, 0x4a, 6, 0x12, 4, 0, 0, 0, 0 };
+	size_t size;
+
+	memset(&pool, 'x', sizeof(pool));
+	pool.name[PAGED_MAX_NAME] = pool.backend[15] = pool.memory[63] = pool.device[47] = '\0';
+	pool.v_in_k = 1;
+	reply.pools.n = 1;
+	reply.pools.report = &pool;
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(back.pools.n, 1);
+	cr_expect_arr_eq(back.pools.report, &pool, offsetof(struct paged_pool_entry, number) + sizeof(pool.number));
+
+	memset(&sequence, 'y', sizeof(sequence));
+	sequence.name[PAGED_MAX_NAME] = sequence.tag[PAGED_MAX_TAG] = '\0';
+	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_TABLE, .table = { .sequence = sequence } };
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_expect_arr_eq(&back.table.sequence, &sequence, offsetof(struct paged_seq_entry, tag) + sizeof(sequence.tag));
+
+	memset(&books, 'z', sizeof(books));
+	books.struct_size = 0;
+	books.holds = 1;
+	books.text[sizeof(books.text) - 1] = '\0';
+	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_BOOKS, .books = books };
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_expect_arr_eq(&back.books, &books, offsetof(struct paged_check_result, text) + sizeof(books.text));
+
+	memset(&info, 'v', sizeof(info));
+	info.struct_size = 0;
+	info.stopping = 1;
+	info.version[sizeof(info.version) - 1] = '\0';
+	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_STATUS, .status_report = info };
+	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
+	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
+	cr_expect_arr_eq(&back.status_report.uptime_ms, &info.uptime_ms,
+			 sizeof(info) - offsetof(struct paged_daemon_info, uptime_ms));
+
+	cr_expect_eq(wire_reply_parse(no_sequence, sizeof(no_sequence), &arena, &back, &error), PAGED_ERR_PROTOCOL);
+	cr_expect_str_eq(error.text, "Table has no sequence");
 }
 
 /* 64 KiB of empty submessages want megabytes; the arena says no. */
@@ -360,13 +411,15 @@ Test(wire, grants_of_gpu_memory)
 	memory->export = WIRE_EXPORT_VMM;
 	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
 	cr_expect_eq(wire_control_reply_fds(&back), WIRE_N_POOL_FDS);
-	/* Of the host, neither device nor canary is sent. */
+	/* A pool of the host has neither device nor canary. */
 	memory->export = WIRE_EXPORT_FD;
+	memset(memory->device, 0, sizeof(memory->device));
+	memset(memory->canary, 0, sizeof(memory->canary));
 	cr_assert_eq(regrant(&reply, &back), PAGED_OK);
 	cr_expect_eq(back.pool_grant.memory.device[0], 0);
 	memory->export = (enum wire_export)3;
 	cr_expect_eq(regrant(&reply, &back), PAGED_ERR_PROTOCOL);
-	cr_expect_str_eq(error.text, "pool: export 3 is unknown");
+	cr_expect_str_eq(error.text, "PoolGrant.export_kind is 3; the largest is 2");
 }
 
 /* A field of bytes that is shorter than it shall be. */
@@ -386,7 +439,7 @@ Test(wire, canaries_and_handles_have_one_size)
 	*at -= 1;
 	buffer[1] -= 1;
 	cr_expect_eq(wire_control_reply_parse(buffer, size - 1, &arena, &back, &error), PAGED_ERR_PROTOCOL);
-	cr_expect_str_eq(error.text, "pool: canary has 31 bytes, not 32");
+	cr_expect_str_eq(error.text, "PoolGrant.canary has 31 bytes; it must have 32");
 
 	memset(&handle.handle, 0x5a, sizeof(handle.handle));
 	size = wire_reply_pack(&handle, &arena, buffer, sizeof(buffer));

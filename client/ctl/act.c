@@ -20,9 +20,11 @@ struct check {
 static enum paged_status
 check_pool(struct ctl *ctl, const char *name, struct check *check)
 {
-	enum paged_status status = paged_admin_check(ctl->client, name, &check->daemon);
 	struct paged_pool *pool;
+	enum paged_status status;
 
+	check->daemon.struct_size = check->region.struct_size = sizeof(check->daemon);
+	status = paged_admin_check(ctl->client, name, &check->daemon);
 	if (status != PAGED_OK)
 		return status;
 	check->unread[0] = '\0';
@@ -80,7 +82,7 @@ ctl_check(struct ctl *ctl)
 	struct check check;
 	size_t n = 0;
 
-	status = paged_admin_pools(ctl->client, &pools, &n);
+	status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	if (status != PAGED_OK)
 		pools = NULL;
 	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
@@ -121,7 +123,7 @@ kick_print(struct ctl *ctl, uint32_t session)
 	json_t *waits_for = json_array();
 	uint32_t n_quarantined = 0;
 	size_t n;
-	enum paged_status status = paged_admin_sessions(ctl->client, &sessions, &n);
+	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
 
 	if (status != PAGED_OK) {
 		json_decref(waits_for);

@@ -19,7 +19,7 @@ ctl_status(struct ctl *ctl)
 	static const char *const columns[] = { "POOL", "BACKEND",    "PAGE BYTES", "PAGES",
 					       "FREE", "REFERENCED", "QUARANTINED" };
 	enum paged_status status;
-	struct paged_daemon_info info;
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
 	struct paged_pool_entry *pools;
 	json_t *document = NULL;
 	struct print_list list;
@@ -28,7 +28,7 @@ ctl_status(struct ctl *ctl)
 
 	status = paged_admin_status(ctl->client, &info);
 	if (status == PAGED_OK)
-		status = paged_admin_pools(ctl->client, &pools, &n);
+		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)
@@ -65,7 +65,7 @@ ctl_pools(struct ctl *ctl)
 	struct paged_pool_entry *pools;
 	struct print_list list;
 	size_t n;
-	enum paged_status status = paged_admin_pools(ctl->client, &pools, &n);
+	enum paged_status status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
@@ -109,7 +109,7 @@ ctl_sessions(struct ctl *ctl)
 	struct paged_session_entry *sessions;
 	struct print_list list;
 	size_t n;
-	enum paged_status status = paged_admin_sessions(ctl->client, &sessions, &n);
+	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
 
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
@@ -137,7 +137,7 @@ sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
 	struct paged_seq_entry *sequences;
 	char text[PRINT_SMALL];
 	size_t n;
-	enum paged_status status = paged_admin_sequences(ctl->client, pool, &sequences, &n);
+	enum paged_status status = paged_admin_sequences(ctl->client, pool, sizeof(*sequences), &sequences, &n);
 
 	if (status != PAGED_OK)
 		return status;
@@ -167,7 +167,7 @@ ctl_sequences(struct ctl *ctl)
 	size_t n = 0;
 
 	if (ctl->pool == NULL)
-		status = paged_admin_pools(ctl->client, &pools, &n);
+		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	print_begin(&list, "sequences", columns, COUNT(columns), ctl->json);
 	if (ctl->pool != NULL)
 		status = sequences_add(ctl, ctl->pool, &list);
@@ -196,7 +196,7 @@ pool_choose(struct ctl *ctl, struct paged_pool_entry *pool)
 	enum paged_status status;
 	size_t n, i = 0;
 
-	status = paged_admin_pools(ctl->client, &pools, &n);
+	status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	while (ctl->pool != NULL && i < n && strcmp(pools[i].name, ctl->pool) != 0)
@@ -282,7 +282,8 @@ ctl_table(struct ctl *ctl)
 	code = pool_choose(ctl, &pool);
 	if (code != CTL_OK)
 		return code;
-	status = paged_admin_table(ctl->client, PAGED_SEQ(generation, pool.number, slot), &entry, &pages, &n);
+	status = paged_admin_table(ctl->client, PAGED_SEQ(generation, pool.number, slot), sizeof(entry), &entry, &pages,
+				   &n);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)

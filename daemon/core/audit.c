@@ -29,7 +29,7 @@ struct audit_page {
 
 struct core_audit {
 	struct pool *pool;
-	struct region_books books;
+	struct paged_check_result result;
 	struct paged_error error; /* the first thing that is wrong; PAGED_OK: nothing yet */
 	uint32_t high_page, high_slot;
 	uint32_t *ends; /* of a row: entries that count and were not taken, and 1; 0: as the row says */
@@ -68,7 +68,7 @@ row_freeze(struct core_audit *audit, uint32_t slot)
 	if (row_owner(audit->pool, slot) == 0)
 		n = 0;
 	else
-		audit->books.n_sequences++;
+		audit->result.n_sequences++;
 	if (n > view->row_entries) {
 		wrong(audit, "slot %u: %u entries in a row of %u", slot, n, view->row_entries);
 		n = view->row_entries;
@@ -210,16 +210,16 @@ books_read(struct core_audit *audit)
 	const struct pool *pool = audit->pool;
 	const struct region_header *header = pool->view.header;
 
-	audit->books = (struct region_books){
+	audit->result = (struct paged_check_result){
 		.n_pages = pool->view.n_pages,
 		.n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed),
 		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
 		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
 	};
-	if (audit->books.n_free != pool_n_free(pool) || audit->books.n_referenced != pool->n_referenced ||
-	    audit->books.n_quarantined != pool->n_quarantined)
+	if (audit->result.n_free != pool_n_free(pool) || audit->result.n_referenced != pool->n_referenced ||
+	    audit->result.n_quarantined != pool->n_quarantined)
 		wrong(audit, "the region has %u free, %u referenced, %u quarantined pages, the core %u, %u, %u",
-		      audit->books.n_free, audit->books.n_referenced, audit->books.n_quarantined, pool_n_free(pool),
+		      audit->result.n_free, audit->result.n_referenced, audit->result.n_quarantined, pool_n_free(pool),
 		      pool->n_referenced, pool->n_quarantined);
 }
 
@@ -252,9 +252,9 @@ core_audit_begin(struct core *core, uint32_t pool_index, struct core_audit **aud
 }
 
 enum paged_status
-core_audit_end(struct core_audit *audit, struct region_books *books, struct paged_error *error)
+core_audit_end(struct core_audit *audit, struct paged_check_result *result, struct paged_error *error)
 {
-	const struct region_books *said = &audit->books;
+	const struct paged_check_result *said = &audit->result;
 	enum paged_status status;
 
 	if (audit->n_referenced != said->n_referenced || audit->n_quarantined != said->n_quarantined)
@@ -263,8 +263,8 @@ core_audit_end(struct core_audit *audit, struct region_books *books, struct page
 	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_quarantined != said->n_pages)
 		wrong(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,
 		      audit->n_referenced, audit->n_quarantined, said->n_pages);
-	*books = audit->books;
-	status = audit->error.status;
+	*result = audit->result;
+	status = region_verdict(result, audit->error.status, &audit->error);
 	if (status != PAGED_OK)
 		*error = audit->error;
 	core_audit_abandon(audit);

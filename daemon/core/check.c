@@ -25,11 +25,15 @@ check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error
 
 /* The audit has counted the pages in quarantine; they must be those that the sessions list. */
 static enum paged_status
-check_pages(const struct core *core, const struct pool *pool, bool *met, struct paged_error *error)
+check_pages(const struct core *core, const struct pool *pool, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	uint32_t n_quarantined = 0;
+	bool *met = calloc((size_t)pool->high_page + 1, sizeof(*met));
 
+	if (met == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to list %u pages", pool->name,
+				  pool->high_page);
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct session *session = core->sessions.entries[i].session;
 
@@ -41,6 +45,7 @@ check_pages(const struct core *core, const struct pool *pool, bool *met, struct 
 			n_quarantined++;
 		}
 	}
+	free(met);
 	if (status != PAGED_OK)
 		return status;
 	if (n_quarantined != pool->n_quarantined)
@@ -78,29 +83,26 @@ check_sequences(const struct core *core, const struct pool *pool, struct paged_e
 }
 
 enum paged_status
-core_check(struct core *core, uint32_t pool_index, struct region_books *books, struct paged_error *error)
+core_check(struct core *core, uint32_t pool_index, struct paged_check_result *result, struct paged_error *error)
 {
 	const struct pool *pool = core->pools[pool_index];
 	struct core_audit *audit;
 	enum paged_status status;
-	bool *met;
 
 	status = core_audit_begin(core, pool_index, &audit, error);
 	if (status != PAGED_OK)
 		return status;
 	while (core_audit_step(audit, UINT32_MAX))
 		;
-	status = core_audit_end(audit, books, error);
+	status = core_audit_end(audit, result, error);
 	if (status != PAGED_OK)
 		return status;
-	if (books->n_sequences != pool->n_sequences)
-		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the region has %u sequences, the core %u",
-				  pool->name, books->n_sequences, pool->n_sequences);
-	met = calloc((size_t)pool->high_page + 1, sizeof(*met));
-	if (met == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to list %u pages", pool->name,
-				  pool->high_page);
-	status = check_pages(core, pool, met, error);
-	free(met);
-	return status != PAGED_OK ? status : check_sequences(core, pool, error);
+	if (result->n_sequences != pool->n_sequences)
+		status = paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the region has %u sequences, the core %u",
+				    pool->name, result->n_sequences, pool->n_sequences);
+	if (status == PAGED_OK)
+		status = check_pages(core, pool, error);
+	if (status == PAGED_OK)
+		status = check_sequences(core, pool, error);
+	return region_verdict(result, status, error);
 }

@@ -27,6 +27,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "common/paged_reports.h"
 #include "common/region.h"
 #include "common/sequence.h"
 #include "common/status.h"
@@ -67,14 +68,8 @@ uint32_t core_n_pools(const struct core *core);
 enum paged_status core_pool_find(const struct core *core, const char *name, uint32_t *pool_p,
 				 struct paged_error *error);
 
-struct core_pool_status {
-	const char *name;
-	uint32_t n_pages, n_free, n_referenced, n_quarantined;
-	uint32_t page_size, n_slots, n_sequences, max_length;
-};
-
-/** core_pool_status - pool below core_n_pools() */
-void core_pool_status(const struct core *core, uint32_t pool, struct core_pool_status *status_p);
+/** core_pool_status - what the core knows of a pool below core_n_pools(); the rest of the entry is zero */
+void core_pool_status(const struct core *core, uint32_t pool, struct paged_pool_entry *entry);
 
 /** core_pool_view - the pool's region, for readers */
 const struct region_view *core_pool_view(const struct core *core, uint32_t pool);
@@ -124,24 +119,10 @@ void core_wake(struct core *core);
  */
 bool core_reap(struct core *core, uint32_t budget_pages);
 
-enum core_session_state {
-	CORE_SESSION_ACTIVE,
-	CORE_SESSION_ENDED, /* members or pages are left */
-};
-
-struct core_session_status {
-	uint32_t session;
-	enum core_session_state state;
-	uint32_t n_members;
-	uint32_t n_sequences;
-	uint32_t n_pages;       /* that its sequences name */
-	uint32_t n_quarantined; /* pages that wait for its members */
-};
-
 uint32_t core_n_sessions(const struct core *core);
 
-/** core_session_next - the session with the smallest id above `after`; false: none */
-bool core_session_next(const struct core *core, uint32_t after, struct core_session_status *status_p);
+/** core_session_next - the session with the smallest id above `after`, without its members; false: none */
+bool core_session_next(const struct core *core, uint32_t after, struct paged_session_entry *entry);
 
 /** core_member_session - the member's session; 0 when it left or never was */
 uint32_t core_member_session(const struct core *core, uint32_t member);
@@ -184,8 +165,21 @@ enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,
 				 struct paged_error *error);
 
-/** core_seq_tag - of a live sequence; "": none */
-const char *core_seq_tag(const struct core *core, paged_seq_id id);
+/**
+ * core_seq_status - what the core knows of a sequence; the rest of the entry is zero
+ *
+ * @retval PAGED_ERR_STALE  an id names no live sequence
+ * @retval PAGED_ERR_NOENT  an id of a pool that does not exist
+ */
+enum paged_status core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry *entry,
+				  struct paged_error *error);
+
+/**
+ * core_seq_pages - the page table of a live sequence, from entry `from` on
+ *
+ * @return entries written, at most `most`
+ */
+uint32_t core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most);
 
 /** core_seq_next - the live sequence with the smallest slot from `slot` up to below `end`; false: none */
 bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, uint32_t end, paged_seq_id *id_p);
@@ -211,9 +205,13 @@ enum paged_status core_audit_begin(struct core *core, uint32_t pool, struct core
 /** core_audit_step - look at about so many entries, pages, slots; true: there are more */
 bool core_audit_step(struct core_audit *audit, uint32_t budget);
 
-/** core_audit_end - once no step is left: PAGED_OK, or PAGED_ERR_CORRUPT with the first thing that is wrong; frees it
+/**
+ * core_audit_end - once no step is left: PAGED_OK, or PAGED_ERR_CORRUPT with the first thing that is wrong; frees it
+ *
+ * @param[out] result  written in both cases
  */
-enum paged_status core_audit_end(struct core_audit *audit, struct region_books *books, struct paged_error *error);
+enum paged_status core_audit_end(struct core_audit *audit, struct paged_check_result *result,
+				 struct paged_error *error);
 
 /** core_audit_abandon - free it before its end */
 void core_audit_abandon(struct core_audit *audit);
@@ -221,6 +219,7 @@ void core_audit_abandon(struct core_audit *audit);
 /**
  * core_check - an audit at one go, and the core's own lists of slots and of pages in quarantine
  */
-enum paged_status core_check(struct core *core, uint32_t pool, struct region_books *books, struct paged_error *error);
+enum paged_status core_check(struct core *core, uint32_t pool, struct paged_check_result *result,
+			     struct paged_error *error);
 
 #endif

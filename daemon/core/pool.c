@@ -153,12 +153,12 @@ core_wake(struct core *core)
 }
 
 void
-core_pool_status(const struct core *core, uint32_t pool_index, struct core_pool_status *status_p)
+core_pool_status(const struct core *core, uint32_t pool_index, struct paged_pool_entry *entry)
 {
 	const struct pool *pool = core->pools[pool_index];
 
-	*status_p = (struct core_pool_status){
-		.name = pool->name,
+	*entry = (struct paged_pool_entry){
+		.number = pool_index,
 		.n_pages = pool->view.n_pages,
 		.n_free = pool_n_free(pool),
 		.n_referenced = pool->n_referenced,
@@ -168,4 +168,5 @@ core_pool_status(const struct core *core, uint32_t pool_index, struct core_pool_
 		.n_sequences = pool->n_sequences,
 		.max_length = pool->view.max_length,
 	};
+	memcpy(entry->name, pool->name, sizeof(entry->name));
 }

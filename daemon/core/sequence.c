@@ -3,6 +3,7 @@
  * The verbs.  Each looks at every item first and touches nothing until all
  * are found good; what follows cannot fail.
  */
+#include <string.h>
 #include <sys/param.h>
 
 #include "daemon/core/core_internal.h"
@@ -276,10 +277,42 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_s
 	return PAGED_OK;
 }
 
-const char *
-core_seq_tag(const struct core *core, paged_seq_id id)
+enum paged_status
+core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
-	return seq_pool(core, id)->tags[PAGED_SEQ_SLOT(id)];
+	enum paged_status status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
+	const struct pool *pool;
+	struct region_look look;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = seq_pool(core, id);
+	/* Between two verbs no row is busy. */
+	if (region_look_begin(&pool->view, id, &look) != REGION_READ)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT, pool->name,
+				  SEQ_ARGS(id));
+	*entry = (struct paged_seq_entry){
+		.seq = id,
+		.session = look.owner,
+		.length = look.length,
+		.capacity = look.capacity,
+		.n_pages = look.capacity / pool->view.page_size,
+	};
+	memcpy(entry->tag, pool->tags[PAGED_SEQ_SLOT(id)], sizeof(entry->tag));
+	return PAGED_OK;
+}
+
+uint32_t
+core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most)
+{
+	const struct pool *pool = seq_pool(core, id);
+	const _Atomic uint32_t *row = region_row(&pool->view, PAGED_SEQ_SLOT(id));
+	uint32_t n = row_n_pages(pool, PAGED_SEQ_SLOT(id));
+
+	n = n <= from ? 0 : n - from < most ? n - from : most;
+	for (uint32_t i = 0; i < n; i++)
+		pages[i] = atomic_load_explicit(&row[from + i], memory_order_relaxed);
+	return n;
 }
 
 bool

@@ -163,16 +163,15 @@ core_n_sessions(const struct core *core)
 }
 
 bool
-core_session_next(const struct core *core, uint32_t after, struct core_session_status *status_p)
+core_session_next(const struct core *core, uint32_t after, struct paged_session_entry *entry)
 {
 	const struct session *session = idmap_after(&core->sessions, after);
 
 	if (session == NULL)
 		return false;
-	*status_p = (struct core_session_status){
+	*entry = (struct paged_session_entry){
 		.session = session->id,
-		.state = session->ended ? CORE_SESSION_ENDED : CORE_SESSION_ACTIVE,
-		.n_members = session->n_members,
+		.ended = session->ended,
 		.n_sequences = session->n_sequences,
 		.n_pages = (uint32_t)session->n_pages,
 		.n_quarantined = (uint32_t)session->n_quarantined,

@@ -20,7 +20,7 @@ look(struct paged_client *client, pid_t pid)
 	struct paged_session_entry *list, found = { 0 };
 	size_t n;
 
-	if (paged_admin_sessions(client, &list, &n) != PAGED_OK)
+	if (paged_admin_sessions(client, sizeof(*list), &list, &n) != PAGED_OK)
 		die("--kill: %s", paged_client_error(client));
 	for (size_t i = 0; i < n; i++)
 		if (list[i].pid == (uint32_t)pid)
