@@ -456,7 +456,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 		return status;
 	owner_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
 	status = rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
-			  params->timeout_ms, error);
+			  welcome.welcome.max_open_requests, params->timeout_ms, error);
 	explicit_bzero(token, sizeof(token));
 	if (status == PAGED_OK)
 		status = remote_watch(remote, error);

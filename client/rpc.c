@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <zmq.h>
 
 /* Room for all that may be outstanding. */
@@ -47,7 +48,7 @@ socket_configure(struct rpc *rpc, uint32_t member, const char *token_hex, struct
 
 enum paged_status
 rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member, const char *token_hex,
-	 uint32_t timeout_ms, struct paged_error *error)
+	 uint32_t max_open, uint32_t timeout_ms, struct paged_error *error)
 {
 	enum paged_status status = wire_arena_create(&rpc->arena, error);
 
@@ -56,6 +57,7 @@ rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_
 	if (status != PAGED_OK)
 		return status;
 	rpc->control = control;
+	rpc->max_pending = max_open == 0 ? RPC_MAX_PENDING : MIN(max_open, RPC_MAX_PENDING);
 	rpc->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
 	rpc->context = zmq_ctx_new();
 	if (rpc->context == NULL)
@@ -90,7 +92,7 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 {
 	size_t size;
 
-	if (rpc->n_pending == RPC_MAX_PENDING)
+	if (rpc->n_pending >= rpc->max_pending)
 		return paged_fail(error, PAGED_ERR_TIMEOUT, "%u earlier requests have no answer yet", rpc->n_pending);
 	request->id = rpc->last_id + 1;
 	wire_arena_reset(&rpc->send_arena);

@@ -15,7 +15,7 @@
 #include "client/control.h"
 #include "proto/wire.h"
 
-/** Requests without an answer; more are not made. */
+/** Most requests without an answer; fewer where the daemon takes fewer. */
 #define RPC_MAX_PENDING 64u
 
 struct rpc_pending {
@@ -31,7 +31,7 @@ struct rpc {
 	uint32_t timeout_ms;
 	uint64_t last_id;
 	struct rpc_pending pending[RPC_MAX_PENDING]; /* oldest first */
-	unsigned int n_pending;
+	unsigned int n_pending, max_pending;
 
 	uint64_t ahead_id;        /* the outstanding reserve-ahead; 0: none */
 	struct paged_error ahead; /* what became of the last one */
@@ -41,9 +41,13 @@ struct rpc {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-/** rpc_open - connects in the background; *rpc is all zero */
+/**
+ * rpc_open - connects in the background; *rpc is all zero
+ *
+ * @param[in] max_open  requests that the daemon takes without a reply; 0: an older one, which does not say
+ */
 enum paged_status rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member,
-			   const char *token_hex, uint32_t timeout_ms, struct paged_error *error);
+			   const char *token_hex, uint32_t max_open, uint32_t timeout_ms, struct paged_error *error);
 
 /** rpc_close - also after a failed open; in a child, memory only: the context's threads are not there to end */
 void rpc_close(struct rpc *rpc, bool in_child);

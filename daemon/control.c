@@ -121,6 +121,7 @@ welcome_send(struct connection *connection, const struct member *member)
 			.session = member->session ? member->session->id : 0,
 			.member = member->id,
 			.daemon_version = PACKAGE_VERSION,
+			.max_open_requests = WIRE_MAX_OPEN_REQUESTS,
 		},
 	};
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zmq.h>
@@ -12,35 +13,38 @@
 #include "daemon/zap.h"
 
 enum {
-	HIGH_WATER = 64, /* messages queued for a peer, either way */
+	/*
+	 * Messages queued for a peer, either way.  ZeroMQ's pipe learns of what was read only after half of its
+	 * high-water mark, so twice the number of open requests is what always has room for their replies.
+	 */
+	HIGH_WATER = 2 * WIRE_MAX_OPEN_REQUESTS,
 	HANDSHAKE_MS = 500,
-	TURN_US = 500,   /* of answering, then deaths and signals are looked at again */
-	TURN_ZAP = 16,   /* connections let in, likewise */
-	MAX_UNSENT = 16, /* replies in a row that a peer did not take */
-	MAX_UNSENT_MS = 2000,
+	TURN_US = 500, /* of answering, then deaths and signals are looked at again */
+	TURN_ZAP = 16, /* connections let in, likewise */
 	TRIM_MS = 100, /* by then ZeroMQ's thread has freed what a dropped peer had */
 };
 
-/* A reply is queued or lost, never waited for. */
+/*
+ * A reply is queued, never waited for.  There is room for it as long as the
+ * member keeps to the number of open requests; else it is ended, and told so,
+ * for a reply that is dropped would leave it waiting.
+ */
 static void
 reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
 {
-	uint64_t now;
+	char why[96];
 
 	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
 		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
 		    log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
 			log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
-		member->n_unsent = 0;
 		return;
 	}
 	if (errno != EAGAIN) /* EHOSTUNREACH: it hung up meanwhile */
 		return;
-	now = loop_now_ms();
-	if (member->n_unsent++ == 0)
-		member->unsent_since_ms = now;
-	if (member->n_unsent >= MAX_UNSENT || now - member->unsent_since_ms >= MAX_UNSENT_MS)
-		member_cut(member, "does not read its replies");
+	snprintf(why, sizeof(why), "more than %u requests are open: it does not read its replies",
+		 WIRE_MAX_OPEN_REQUESTS);
+	member_cut(member, why);
 }
 
 /* A call on the socket may take away its word that something is there: look again. */

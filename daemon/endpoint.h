@@ -10,8 +10,8 @@
  * as User-Id, which nothing in the message can change; messages that a
  * killed member left in the queue find it dead.
  *
- * Nothing here waits: a reply that a peer does not take is counted, and a
- * peer that goes on not reading is cut off.
+ * Nothing here waits: a peer that has more requests open than the protocol
+ * allows, and whose replies fit nowhere any more, is cut off.
  */
 #ifndef PAGED_DAEMON_ENDPOINT_H
 #define PAGED_DAEMON_ENDPOINT_H

@@ -352,6 +352,12 @@ member_cut(struct member *member, const char *why)
 	helper_cancel_member(&member->daemon->helper, member->id);
 	if (member->session != NULL)
 		session_check_over(member->session, member, why);
+	if (member->connection != NULL && (member->session == NULL || !member->session->ended)) {
+		struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_ENDED };
+
+		snprintf(notice.notice.text, sizeof(notice.notice.text), "member %u ended: %s", member->id, why);
+		control_notify(member->connection, &notice);
+	}
 }
 
 void

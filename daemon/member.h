@@ -56,8 +56,6 @@ struct member {
 	struct connection *connection; /* NULL once the control socket is down */
 	struct loop_source pidfd;
 	unsigned int n_admitted; /* RPC connections so far */
-	unsigned int n_unsent;   /* replies in a row that it did not take */
-	uint64_t unsent_since_ms;
 	struct loop_timer lost_timer;
 	LIST_ENTRY(member) hash_link; /* once lost: in the list of those */
 	TAILQ_ENTRY(member) session_link;
@@ -120,7 +118,7 @@ enum paged_status member_attach(struct members *members, struct connection *conn
 /** member_disconnected - its control socket is down without a goodbye */
 void member_disconnected(struct member *member);
 
-/** member_cut - answer it no more, and end its session if that depends on it */
+/** member_cut - answer it no more, tell it why if it is connected, and end its session if that depends on it */
 void member_cut(struct member *member, const char *why);
 
 /** member_gone - it said goodbye; the core takes back what waited for it; frees it */

@@ -35,6 +35,8 @@
 #define WIRE_VERSION_MINOR 0u
 /** Largest message on either channel. */
 #define WIRE_MAX_MESSAGE 65536u
+/** Requests without a reply that a member may have; told at attach. */
+#define WIRE_MAX_OPEN_REQUESTS 64u
 #define WIRE_TOKEN_SIZE 16
 #define WIRE_BOOT_ID_SIZE 16
 /** Longest error sentence, with its zero. */
@@ -129,6 +131,7 @@ struct wire_control_reply {
 			uint8_t join_token[WIRE_TOKEN_SIZE]; /* for a session's first member, else 0 */
 			char endpoint[WIRE_MAX_ENDPOINT];
 			char daemon_version[32];
+			uint32_t max_open_requests;
 		} welcome;
 		struct {
 			uint32_t pool;

@@ -98,7 +98,8 @@ TYPE(welcome, welcome, S,
 	BYTES(Welcome, token, S, welcome.token, 0),
 	BYTES(Welcome, join_token, S, welcome.join_token, WIRE_OPTIONAL),
 	TEXT(Welcome, endpoint, S, welcome.endpoint),
-	TEXT(Welcome, daemon_version, S, welcome.daemon_version));
+	TEXT(Welcome, daemon_version, S, welcome.daemon_version),
+	NUMBER(Welcome, max_open_requests, S, welcome.max_open_requests));
 TYPE(pool_grant, pool_grant, S,
 	NUMBER(PoolGrant, pool, S, pool_grant.pool),
 	TEXT(PoolGrant, name, S, pool_grant.name),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What no library would send: the daemon refuses it, says so, keeps nothing, and serves the others. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -414,6 +415,59 @@ flood(int from, int to, void *argument)
 	for (;;)
 		if (zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
 			usleep(1000);
+}
+
+/* As many requests as may be open, sent before a reply is read, again and again. */
+IT_TEST(bursts_of_open_requests_are_all_answered)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply;
+	uint32_t n;
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	n = raw.welcome.welcome.max_open_requests;
+	it_require(n == WIRE_MAX_OPEN_REQUESTS);
+	for (uint64_t round = 0; round < 200; round++) {
+		for (uint64_t i = 1; i <= n; i++) {
+			request.id = round * n + i;
+			raw_send(&raw, &request);
+		}
+		for (uint64_t i = 1; i <= n; i++) {
+			raw_hear_late(&raw, &reply);
+			it_require(reply.id == round * n + i && reply.status == PAGED_OK, "%s", reply.text);
+		}
+	}
+	raw_bye(&raw);
+	end();
+}
+
+/* A member that joined is told why it is answered no more, and the session lives on. */
+IT_TEST(a_member_with_too_many_open_requests_is_told)
+{
+	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+	struct wire_control_reply notice;
+	struct raw first, joined;
+	bool told = false;
+
+	begin();
+	raw_attach(&first, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&joined, WIRE_ROLE_JOIN, first.welcome.welcome.join_token);
+	for (int i = 0; !told && i < 2000000; i++) {
+		struct pollfd polled = { .fd = joined.control, .events = POLLIN };
+
+		if (zmq_send(joined.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
+			usleep(100);
+		told = i % 64 == 0 && poll(&polled, 1, 0) == 1;
+	}
+	it_require(told && raw_hear(joined.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED);
+	it_require(strstr(notice.notice.text, "more than 64 requests are open") != NULL, "%s", notice.notice.text);
+	it_require(answers(&first));
+	raw_bye(&joined);
+	raw_bye(&first);
+	end();
 }
 
 IT_TEST(who_does_not_read_replies_is_cut_off)

@@ -132,12 +132,14 @@ Test(wire, control_round_trips)
 	memset(reply.welcome.boot_id, 2, WIRE_BOOT_ID_SIZE);
 	memset(reply.welcome.join_token, 3, WIRE_TOKEN_SIZE);
 	strcpy(reply.welcome.endpoint, "ipc:///x");
+	reply.welcome.max_open_requests = 64;
 	size = wire_control_reply_pack(&reply, buffer, sizeof(buffer));
 	cr_assert_eq(wire_control_reply_parse(buffer, size, &arena, &reply_back, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(reply_back.welcome.session, 3);
 	cr_assert_arr_eq(reply_back.welcome.join_token, reply.welcome.join_token, WIRE_TOKEN_SIZE);
 	cr_assert_arr_eq(reply_back.welcome.token, reply.welcome.token, WIRE_TOKEN_SIZE);
 	cr_assert_str_eq(reply_back.welcome.endpoint, "ipc:///x");
+	cr_assert_eq(reply_back.welcome.max_open_requests, 64);
 }
 
 Test(wire, names_cannot_paint_terminals)
