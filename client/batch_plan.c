@@ -4,22 +4,12 @@
 
 #include "client/compute.h"
 #include "client/mods.h"
+#include "common/clock.h"
 
 #include <string.h>
-#include <time.h>
 
 /* How often plan looks whether the owner lives. */
 #define LOOK_INTERVAL_MS 1000u
-
-/* Milliseconds of a clock that costs no system call; coarse is enough. */
-static uint64_t
-now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
 
 /* The once-a-second look at the control socket. */
 static enum paged_status
@@ -317,7 +307,7 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 	   const struct compute_lengths *lengths)
 {
 	struct paged_client *client = batch_client(batch);
-	uint64_t now = now_ms();
+	uint64_t now = clock_coarse_ms();
 	enum paged_status status = plan_enter(client, now);
 	struct paged_error error;
 	bool wants_ahead;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "client/code_cache_files.h"
+#include "common/text.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(256) << 20)
 
@@ -25,7 +26,7 @@
 struct header {
 	char magic[8];
 	struct code_key key;
-	uint64_t size; /* of the image */
+	uint64_t size;                 /* of the image */
 	uint8_t digest[CODE_KEY_SIZE]; /* of what is below, and the image */
 	char maker[48];                /* zero-terminated */
 };
@@ -171,13 +172,6 @@ code_cache_close(struct code_cache *cache)
 
 /* Files */
 
-static void
-name_of(const struct code_key *key, char name[CODE_CACHE_NAME_SIZE])
-{
-	for (size_t i = 0; i < CODE_KEY_SIZE; i++)
-		snprintf(name + 2 * i, 3, "%02x", key->bytes[i]);
-}
-
 static bool
 read_all(int fd, void *to, size_t size)
 {
@@ -262,7 +256,7 @@ code_cache_get(struct code_cache *cache, const struct code_key *key, char **byte
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
-	name_of(key, name);
+	text_hex(name, key->bytes, CODE_KEY_SIZE);
 	fd = openat(cache->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
 		return paged_fail(error, PAGED_ERR_NOENT, "code cache: no %s", name);
@@ -303,7 +297,7 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 	memcpy(header.magic, magic, sizeof(magic));
 	snprintf(header.maker, sizeof(header.maker), "%s", maker);
 	digest_of(&header, bytes, header.digest);
-	name_of(key, name);
+	text_hex(name, key->bytes, CODE_KEY_SIZE);
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint64_t)getpid();
 	snprintf(temporary, sizeof(temporary), CODE_CACHE_TEMPORARY "%016" PRIx64, random);
@@ -326,6 +320,6 @@ code_cache_remove(struct code_cache *cache, const struct code_key *key)
 
 	if (cache == NULL)
 		return;
-	name_of(key, name);
+	text_hex(name, key->bytes, CODE_KEY_SIZE);
 	(void)unlinkat(cache->dir, name, 0);
 }

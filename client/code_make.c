@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/clock.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/ready.h"
 #include "kernels/cuda/sources.h"
@@ -104,15 +104,6 @@ compiler_find(struct code_maker *maker, struct paged_error *error)
 	return status;
 }
 
-static double
-now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
-}
-
 /* A copy, freed as those are that the other places give. */
 static bool
 image_copy(const struct cuda_image *image, struct cuda_compiled *copy)
@@ -152,7 +143,7 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 static bool
 disk_read(struct code_maker *maker, const struct code_request *request, struct code_made *made)
 {
-	double begin = now_ms();
+	uint64_t begin_us = clock_us();
 	struct paged_error trouble;
 	enum paged_status status;
 
@@ -162,7 +153,8 @@ disk_read(struct code_maker *maker, const struct code_request *request, struct c
 	if (status == PAGED_OK) {
 		made->origin = CODE_FROM_DISK;
 		maker_log(maker, CODE_LOG_DEBUG, "%s for %d.%d, %zu bytes, read from disk in %.2f ms", request->kernel,
-			  request->capability / 10, request->capability % 10, made->image.size, now_ms() - begin);
+			  request->capability / 10, request->capability % 10, made->image.size,
+			  (double)(clock_us() - begin_us) / 1e3);
 	} else if (status != PAGED_ERR_NOENT) {
 		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
 	}
@@ -173,12 +165,13 @@ static enum paged_status
 compile(struct code_maker *maker, const struct code_request *request, struct cuda_compiled *image,
 	struct paged_error *error)
 {
-	double begin = now_ms();
+	uint64_t begin_us = clock_us();
 	enum paged_status status = maker->compiler->compile(maker->argument, request, image, error);
 
 	if (status == PAGED_OK)
 		maker_log(maker, CODE_LOG_INFO, "%s compiled for %d.%d by %s in %.0f ms", request->kernel,
-			  request->capability / 10, request->capability % 10, maker->version, now_ms() - begin);
+			  request->capability / 10, request->capability % 10, maker->version,
+			  (double)(clock_us() - begin_us) / 1e3);
 	return status;
 }
 

@@ -9,25 +9,17 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/clock.h"
 
 /* A full backlog is tried again after so long. */
 #define CONNECT_PAUSE_MS 2
 
-uint64_t
-control_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 int
 control_poll_ms(uint64_t deadline_ms)
 {
-	uint64_t now = control_now_ms();
+	uint64_t now = clock_ms();
 
 	if (now >= deadline_ms)
 		return 0;

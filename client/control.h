@@ -23,9 +23,6 @@ struct control {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-/** Milliseconds of the clock that deadlines are given in. */
-uint64_t control_now_ms(void);
-
 /** control_poll_ms - what is left until a deadline, for poll(2) */
 int control_poll_ms(uint64_t deadline_ms);
 

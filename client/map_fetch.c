@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "client/map.h"
+#include "common/clock.h"
 
 static enum paged_status
 handle_fetch(struct rpc *rpc, uint32_t pool, struct wire_handle *handle, struct paged_error *error)
@@ -60,7 +61,7 @@ map_fetch(struct control *control, struct rpc *rpc, const uint8_t boot_id[WIRE_B
 	enum paged_status status;
 
 	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);
-	status = control_ask(control, &request, control_now_ms() + rpc->timeout_ms, &reply, fds, error);
+	status = control_ask(control, &request, clock_ms() + rpc->timeout_ms, &reply, fds, error);
 	if (status != PAGED_OK)
 		return status;
 	if (reply.kind == WIRE_POOL_GRANT)

@@ -21,10 +21,3 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 	va_end(arguments);
 	owner->log(owner->log_argument, level, text);
 }
-
-void
-owner_hex(char *text, const uint8_t *bytes, size_t size)
-{
-	for (size_t i = 0; i < size; i++)
-		snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-}

@@ -137,9 +137,6 @@ owner_advance(struct owner *owner, enum owner_state state)
 void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** owner_hex - 2 * size lower-case digits and a zero */
-void owner_hex(char *text, const uint8_t *bytes, size_t size);
-
 /** owner_remote_open - attach to the daemon at a runtime directory; NULL: the default; params are complete */
 enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,
 				    struct paged_error *error);

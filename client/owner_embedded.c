@@ -11,12 +11,13 @@
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "client/compute.h"
 #include "client/internal.h"
 #include "client/map_cuda.h"
+#include "common/clock.h"
+#include "common/text.h"
 #include "daemon/core/array.h"
 #include "kernels/mask/served.h"
 
@@ -39,7 +40,7 @@ struct embedded {
 	size_t n_pools;
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
 	uint32_t member; /* 0: an observer */
-	struct timespec opened;
+	uint64_t opened_ms;
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
 };
@@ -272,20 +273,17 @@ static enum paged_status
 embedded_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	struct timespec now;
 
 	(void)error;
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	*info = (struct paged_daemon_info){
 		.version = PACKAGE_VERSION,
-		.uptime_ms = (uint64_t)((now.tv_sec - embedded->opened.tv_sec) * 1000 +
-					(now.tv_nsec - embedded->opened.tv_nsec) / 1000000),
+		.uptime_ms = clock_ms() - embedded->opened_ms,
 		.n_requests = embedded->n_requests,
 		.n_sessions = core_n_sessions(embedded->core),
 		.n_pools = core_n_pools(embedded->core),
 		.pid = (uint32_t)getpid(),
 	};
-	owner_hex(info->boot_id, embedded->boot_id, REGION_BOOT_ID_SIZE);
+	text_hex(info->boot_id, embedded->boot_id, REGION_BOOT_ID_SIZE);
 	return PAGED_OK;
 }
 
@@ -553,7 +551,7 @@ owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools, const
 		.ops = &owner_ops_embedded, .fd = -1, .log = params->log, .log_argument = params->log_argument
 	};
 	snprintf(embedded->name, sizeof(embedded->name), "%s", params->name);
-	clock_gettime(CLOCK_MONOTONIC, &embedded->opened);
+	embedded->opened_ms = clock_ms();
 	embedded->pools = calloc(n_pools, sizeof(*embedded->pools));
 	if (embedded->pools == NULL) {
 		status = paged_fail(error, PAGED_ERR_NOMEM, "no memory for %zu pools", n_pools);

@@ -15,6 +15,8 @@
 #include "client/map.h"
 #include "client/map_fetch.h"
 #include "client/rpc.h"
+#include "common/clock.h"
+#include "common/text.h"
 
 #define RUNTIME_DIR_DEFAULT PAGED_RUNSTATEDIR "/paged"
 
@@ -44,8 +46,7 @@ remote_leave(struct remote *remote)
 
 	if (remote->member == 0 || owner_state(&remote->owner) == OWNER_GONE)
 		return;
-	if (control_ask(&remote->control, &bye, control_now_ms() + remote->timeout_ms, &reply, fds, &error) !=
-		    PAGED_OK &&
+	if (control_ask(&remote->control, &bye, clock_ms() + remote->timeout_ms, &reply, fds, &error) != PAGED_OK &&
 	    error.status != PAGED_ERR_GONE)
 		owner_log(&remote->owner, PAGED_LOG_WARNING, "leaving: %s", error.text);
 }
@@ -224,7 +225,7 @@ remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_
 	if (status != PAGED_OK)
 		return status;
 	*info = reply.status_report;
-	owner_hex(info->boot_id, remote->boot_id, WIRE_BOOT_ID_SIZE);
+	text_hex(info->boot_id, remote->boot_id, WIRE_BOOT_ID_SIZE);
 	return PAGED_OK;
 }
 
@@ -363,32 +364,6 @@ static const struct owner_ops owner_ops_remote = {
 	.kick = remote_kick,
 };
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static enum paged_status
-token_parse(const char *text, uint8_t token[WIRE_TOKEN_SIZE], struct paged_error *error)
-{
-	size_t length = strnlen(text, 2 * WIRE_TOKEN_SIZE + 1);
-
-	for (size_t i = 0; i < WIRE_TOKEN_SIZE && length == 2 * WIRE_TOKEN_SIZE; i++) {
-		int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			length = 0;
-		token[i] = (uint8_t)(high * 16 + low);
-	}
-	/* Its text is a secret and stays out of sentences. */
-	if (length != 2 * WIRE_TOKEN_SIZE)
-		return paged_fail(error, PAGED_ERR_INVALID, "join_token is not what paged_client_join_token() gave");
-	return PAGED_OK;
-}
-
 static enum paged_status
 remote_hello(struct remote *remote, const struct paged_client_params *params, uint64_t deadline_ms,
 	     struct wire_control_reply *reply, struct paged_error *error)
@@ -405,9 +380,10 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 		request.hello.role = WIRE_ROLE_OBSERVER;
 	if (params->join_token != NULL) {
 		request.hello.role = WIRE_ROLE_JOIN;
-		status = token_parse(params->join_token, request.hello.join_token, error);
-		if (status != PAGED_OK)
-			return status;
+		/* Its text is a secret and stays out of sentences. */
+		if (!text_unhex(request.hello.join_token, WIRE_TOKEN_SIZE, params->join_token))
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "join_token is not what paged_client_join_token() gave");
 	}
 	snprintf(request.hello.name, sizeof(request.hello.name), "%s", params->name);
 	status = control_ask(&remote->control, &request, deadline_ms, reply, fds, error);
@@ -423,7 +399,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 	memcpy(remote->boot_id, reply->welcome.boot_id, sizeof(remote->boot_id));
 	remote->owner.session = reply->welcome.session;
 	if (!client_is_zero(reply->welcome.join_token, WIRE_TOKEN_SIZE))
-		owner_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
+		text_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
 	return PAGED_OK;
 }
 
@@ -444,7 +420,7 @@ static enum paged_status
 remote_attach(struct remote *remote, const char *dir, const struct paged_client_params *params,
 	      struct paged_error *error)
 {
-	uint64_t deadline_ms = control_now_ms() + params->timeout_ms;
+	uint64_t deadline_ms = clock_ms() + params->timeout_ms;
 	char token[2 * WIRE_TOKEN_SIZE + 1];
 	struct wire_control_reply welcome;
 	enum paged_status status;
@@ -454,7 +430,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 		status = remote_hello(remote, params, deadline_ms, &welcome, error);
 	if (status != PAGED_OK)
 		return status;
-	owner_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
+	text_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
 	status = rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
 			  welcome.welcome.max_open_requests, params->timeout_ms, error);
 	explicit_bzero(token, sizeof(token));

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/text.h"
 #include <sys/param.h>
 
@@ -193,7 +194,7 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
 	const struct region_header *header;
-	uint64_t deadline_ms = control_now_ms() + timeout_ms, now_ms;
+	uint64_t deadline_ms = clock_ms() + timeout_ms, now_ms;
 	struct paged_error error;
 	uint32_t n_free;
 
@@ -210,7 +211,7 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 		n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
 		if (n_free >= n_pages)
 			return PAGED_OK;
-		now_ms = control_now_ms();
+		now_ms = clock_ms();
 		if (now_ms >= deadline_ms)
 			return client_failf(pool->client, PAGED_ERR_TIMEOUT,
 					    "pool %s: %u pages are free after %u ms, %u are waited for", pool->at.name,

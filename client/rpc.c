@@ -11,6 +11,8 @@
 #include <sys/param.h>
 #include <zmq.h>
 
+#include "common/clock.h"
+
 /* Room for all that may be outstanding. */
 #define RPC_HWM ((int)RPC_MAX_PENDING * 2)
 
@@ -262,7 +264,7 @@ rpc_gone(struct rpc *rpc, struct paged_error *error)
 static enum paged_status
 rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *reply, struct paged_error *error)
 {
-	uint64_t deadline_ms = control_now_ms() + rpc->timeout_ms;
+	uint64_t deadline_ms = clock_ms() + rpc->timeout_ms;
 	enum paged_status status;
 	bool was_gone;
 

@@ -2,6 +2,7 @@
 include_HEADERS += %D%/paged_reports.h %D%/paged_types.h
 noinst_LTLIBRARIES += %D%/libcommon.la
 %C%_libcommon_la_SOURCES = \
+	%D%/clock.h \
 	%D%/fault.c \
 	%D%/fault.h \
 	%D%/layout_params.h \

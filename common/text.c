@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
-#include <stdint.h>
-
 /* Bytes of the character that text begins with; 0: no UTF-8, or a control character of ISO 6429's second set. */
 static size_t
 utf8_length(const unsigned char *text)
@@ -46,4 +44,43 @@ text_clean_utf8(char *text)
 			*text = '?';
 		text += length != 0 ? length : 1;
 	}
+}
+
+void
+text_hex(char *text, const uint8_t *bytes, size_t size)
+{
+	static const char digits[] = "0123456789abcdef";
+
+	for (size_t i = 0; i < size; i++) {
+		*text++ = digits[bytes[i] >> 4];
+		*text++ = digits[bytes[i] & 15];
+	}
+	*text = '\0';
+}
+
+static int
+hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool
+text_unhex_byte(uint8_t *byte, const char *text)
+{
+	int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
+
+	*byte = (uint8_t)(high << 4 | low);
+	return low >= 0;
+}
+
+bool
+text_unhex(uint8_t *bytes, size_t size, const char *text)
+{
+	for (size_t i = 0; i < size; i++, text += 2)
+		if (!text_unhex_byte(&bytes[i], text))
+			return false;
+	return *text == '\0';
 }

@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/pidfd.h"
 
@@ -64,7 +65,7 @@ datagram_send(struct connection *connection, const struct wire_control_reply *re
 
 	part.iov_len = wire_control_reply_pack(reply, buffer, sizeof(buffer));
 	if (part.iov_len == 0) {
-		if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+		if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
 			log_error("control", "a reply of kind %d does not fit", (int)reply->kind);
 		return false;
 	}
@@ -84,7 +85,7 @@ control_notify(struct connection *connection, const struct wire_control_reply *n
 {
 	if (datagram_send(connection, notice, NULL, 0))
 		return true;
-	if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
 		log_warning("control", "process %d dropped: it takes no message: %m", (int)connection->peer.pid);
 	connection_close(connection);
 	return false;
@@ -103,7 +104,7 @@ refusal_send(struct connection *connection, const struct paged_error *error)
 static void
 connection_refuse(struct connection *connection, const struct paged_error *error)
 {
-	if (log_limit_pass(&connection->control->limit, "control", loop_now_ms()))
+	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
 		log_warning("control", "process %d, uid %u refused: %s", (int)connection->peer.pid,
 			    (unsigned)connection->peer.uid, error->text);
 	refusal_send(connection, error);
@@ -358,7 +359,7 @@ turn_away(struct control *control)
 	if (fd >= 0)
 		close(fd);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (log_limit_pass(&control->limit, "control", loop_now_ms()))
+	if (log_limit_pass(&control->limit, "control", clock_ms()))
 		log_error("control", "a connection was turned away: no descriptors left");
 }
 
@@ -377,7 +378,7 @@ listener_ready(struct loop_source *source, uint32_t events)
 		if (fd < 0)
 			return;
 		if (connection_create(control, fd, &error) != PAGED_OK) {
-			if (log_limit_pass(&control->limit, "control", loop_now_ms()))
+			if (log_limit_pass(&control->limit, "control", clock_ms()))
 				log_error("control", "%s", error.text);
 		} else if (control->n_strangers > MAX_STRANGERS) {
 			paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either",

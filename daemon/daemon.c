@@ -10,6 +10,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "daemon/core/array.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
@@ -170,7 +171,7 @@ descriptors_raise(const struct config *config, struct paged_error *error)
 static void
 parts_init(struct daemon *daemon)
 {
-	daemon->started_ms = loop_now_ms();
+	daemon->started_ms = clock_ms();
 	daemon->signals.fd = -1;
 	daemon->stop_deadline.fire = stop_late;
 	daemon->watchdog.fire = watchdog_fire;

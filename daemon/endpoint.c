@@ -9,6 +9,7 @@
 #include <string.h>
 #include <zmq.h>
 
+#include "common/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/zap.h"
 
@@ -36,7 +37,7 @@ reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, s
 
 	if (zmq_msg_send(route, endpoint->router, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0) {
 		if (zmq_send(endpoint->router, endpoint->reply, size, ZMQ_DONTWAIT) < 0 &&
-		    log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
+		    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
 			log_error("rpc", "zmq_send: %s", zmq_strerror(errno));
 		return;
 	}
@@ -89,7 +90,7 @@ static void
 drop(struct endpoint *endpoint, const char *why)
 {
 	endpoint->n_dropped++;
-	if (log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
+	if (log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
 		log_warning("rpc", "message dropped (%" PRIu64 " so far): %s", endpoint->n_dropped, why);
 }
 
@@ -172,11 +173,11 @@ static bool
 endpoint_step(struct loop_work *work)
 {
 	struct endpoint *endpoint = container_of(work, struct endpoint, work);
-	uint64_t end_us = loop_now_us() + TURN_US;
+	uint64_t end_us = clock_us() + TURN_US;
 
 	for (int i = 0; endpoint->zap_pending && i < TURN_ZAP; i++)
 		endpoint->zap_pending = zap_serve(endpoint);
-	while (endpoint->router_pending && loop_now_us() < end_us)
+	while (endpoint->router_pending && clock_us() < end_us)
 		endpoint->router_pending = message_take(endpoint);
 	return endpoint->router_pending || endpoint->zap_pending;
 }
@@ -337,7 +338,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 	if (name[0] == '\0')
 		return;
 	router_look(endpoint);
-	if (zmq_unbind(endpoint->router, name) < 0 && log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
+	if (zmq_unbind(endpoint->router, name) < 0 && log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	runtime_endpoint_remove(name);
 	name[0] = '\0';

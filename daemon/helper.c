@@ -4,8 +4,9 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "common/clock.h"
 
 /* So often in a job's longest time it is looked at. */
 enum { LOOKS = 8, LOOK_MIN_MS = 5 };
@@ -40,7 +41,7 @@ helper_main(void *argument)
 		TAILQ_REMOVE(&helper->waiting, job, link);
 		helper->running = job;
 		helper->turn = job->turn;
-		job->begun_ms = loop_now_ms();
+		job->begun_ms = clock_ms();
 		pthread_mutex_unlock(&helper->mutex);
 		job->run(job);
 		pthread_mutex_lock(&helper->mutex);
@@ -104,7 +105,7 @@ timer_fire(struct loop_timer *timer)
 
 	pthread_mutex_lock(&helper->mutex);
 	job = helper->running;
-	if (job != NULL && loop_now_ms() - job->begun_ms >= helper->limit_ms &&
+	if (job != NULL && clock_ms() - job->begun_ms >= helper->limit_ms &&
 	    !atomic_load_explicit(&job->cancelled, memory_order_relaxed)) {
 		job->late = true;
 		atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);

@@ -3,28 +3,10 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "daemon/log.h"
-
-uint64_t
-loop_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-uint64_t
-loop_now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 enum paged_status
 loop_open(struct loop *loop, struct paged_error *error)
@@ -74,7 +56,7 @@ void
 loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t delay_ms)
 {
 	loop_timer_stop(timer);
-	timer->due_ms = loop_now_ms() + delay_ms;
+	timer->due_ms = clock_ms() + delay_ms;
 	timer->armed = true;
 	LIST_INSERT_HEAD(&loop->timers, timer, link);
 }
@@ -122,7 +104,7 @@ static int
 wait_ms(const struct loop *loop)
 {
 	const struct loop_timer *timer = timer_next(loop);
-	uint64_t now = loop_now_ms();
+	uint64_t now = clock_ms();
 
 	if (loop->woken)
 		return 0;
@@ -136,7 +118,7 @@ wait_ms(const struct loop *loop)
 static void
 timers_fire(struct loop *loop)
 {
-	uint64_t now = loop_now_ms();
+	uint64_t now = clock_ms();
 	struct loop_timer *timer;
 
 	while ((timer = timer_next(loop)) != NULL && timer->due_ms <= now) {

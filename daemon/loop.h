@@ -78,8 +78,4 @@ void loop_work_add(struct loop *loop, struct loop_work *work);
 /** loop_wake - a work that had said it had nothing to do has something now */
 void loop_wake(struct loop *loop);
 
-/** loop_now_ms, loop_now_us - monotonic clock */
-uint64_t loop_now_ms(void);
-uint64_t loop_now_us(void);
-
 #endif

@@ -9,6 +9,8 @@
 #include <sys/param.h>
 #include <unistd.h>
 
+#include "common/clock.h"
+#include "common/text.h"
 #include "daemon/daemon.h"
 #include "daemon/pidfd.h"
 
@@ -59,29 +61,12 @@ token_equal(const uint8_t a[WIRE_TOKEN_SIZE], const uint8_t b[WIRE_TOKEN_SIZE])
 	return difference == 0;
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool
 member_token_matches(const struct member *member, const char *hex)
 {
 	uint8_t token[WIRE_TOKEN_SIZE];
 
-	if (strlen(hex) != 2 * WIRE_TOKEN_SIZE)
-		return false;
-	for (int i = 0; i < WIRE_TOKEN_SIZE; i++) {
-		int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
-
-		if (high < 0 || low < 0)
-			return false;
-		token[i] = (uint8_t)(high << 4 | low);
-	}
-	return token_equal(token, member->token);
+	return text_unhex(token, sizeof(token), hex) && token_equal(token, member->token);
 }
 
 void
@@ -91,7 +76,7 @@ member_log(const struct member *member, const char *format, ...)
 	char text[256];
 	va_list arguments;
 
-	if (!observer && !log_limit_pass(&member->daemon->members.limit, "member", loop_now_ms()))
+	if (!observer && !log_limit_pass(&member->daemon->members.limit, "member", clock_ms()))
 		return;
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
@@ -297,10 +282,10 @@ session_finish(struct members *members, struct session *session, const char *why
 		return;
 	session->ended = true;
 	helper_cancel_session(&members->daemon->helper, session->id);
-	if (log_limit_pass(&members->limit, "session", loop_now_ms()))
+	if (log_limit_pass(&members->limit, "session", clock_ms()))
 		log_info("session", "%u ended: %s", session->id, why);
 	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK &&
-	    log_limit_pass(&members->limit, "session", loop_now_ms()))
+	    log_limit_pass(&members->limit, "session", clock_ms()))
 		log_error("session", "%u: %s", session->id, error.text);
 	session_notify(session, why);
 	daemon_reap(members->daemon);
@@ -319,8 +304,7 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 		return PAGED_OK;
 	TAILQ_FOREACH(member, &session->members, session_link) {
 		member_log(member, "%u: SIGKILL to process %d", member->id, (int)member->pid);
-		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 &&
-		    log_limit_pass(&members->limit, "member", loop_now_ms()))
+		if (pidfd_kill(member->pidfd.fd, SIGKILL) < 0 && log_limit_pass(&members->limit, "member", clock_ms()))
 			log_warning("member", "%u: process %d: SIGKILL: %m", member->id, (int)member->pid);
 	}
 	return PAGED_OK;

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
 #include "daemon/notify.h"
@@ -38,7 +39,7 @@ relaunch_begin(void)
 static bool
 is_in_window(void)
 {
-	return lost_ms != 0 && loop_now_ms() - lost_ms < RELAUNCH_WINDOW_MS;
+	return lost_ms != 0 && clock_ms() - lost_ms < RELAUNCH_WINDOW_MS;
 }
 
 /* A driver's own descriptors too: the memory behind them would stay taken. */
@@ -68,7 +69,7 @@ relaunch_lost(char *const *argv)
 		log_error("pagedd", "CUDA was lost twice within %u s: giving up", RELAUNCH_WINDOW_MS / 1000);
 		return RELAUNCH_EXIT;
 	}
-	lost_ms = loop_now_ms();
+	lost_ms = clock_ms();
 	log_warning("pagedd", "starting anew as process %d", (int)getpid());
 	return execute(argv);
 }

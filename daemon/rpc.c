@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/rpc.h"
 
+#include "common/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 
@@ -109,7 +110,7 @@ reply_pack(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, siz
 	size = wire_reply_pack(reply, &rpc->reply_arena, buffer, buffer_size);
 	if (size > 0)
 		return size;
-	if (log_limit_pass(&rpc->daemon->endpoint.limit, "rpc", loop_now_ms()))
+	if (log_limit_pass(&rpc->daemon->endpoint.limit, "rpc", clock_ms()))
 		log_error("rpc", "a reply of kind %d does not fit a message", (int)reply->kind);
 	wire_arena_reset(&rpc->reply_arena);
 	return wire_reply_pack(&failure, &rpc->reply_arena, buffer, buffer_size);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/clock.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
@@ -21,7 +22,7 @@ rpc_get_status(struct rpc *rpc, struct member *member, const struct wire_request
 	reply->kind = WIRE_REPLY_STATUS;
 	reply->status_report = (struct paged_daemon_info){
 		.version = PACKAGE_VERSION,
-		.uptime_ms = loop_now_ms() - daemon->started_ms,
+		.uptime_ms = clock_ms() - daemon->started_ms,
 		.n_requests = rpc->n_requests,
 		.n_sessions = core_n_sessions(daemon->core),
 		.n_pools = (uint32_t)daemon->pools.n,

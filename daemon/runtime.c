@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/text.h"
 #include "daemon/log.h"
 
 enum {
@@ -226,8 +227,7 @@ runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char e
 {
 	int n = snprintf(endpoint, WIRE_MAX_ENDPOINT, "ipc://%.*s/rpc-", MAX_DIR, runtime->dir);
 
-	for (int i = 0; i < 16; i++)
-		n += snprintf(endpoint + n, WIRE_MAX_ENDPOINT - (size_t)n, "%02x", random[i]);
+	text_hex(endpoint + n, random, 16);
 }
 
 void

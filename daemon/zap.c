@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zmq.h>
 
+#include "common/clock.h"
 #include "daemon/daemon.h"
 
 /* Frames of a request with the PLAIN mechanism. */
@@ -111,7 +112,7 @@ static void
 frame_send(struct endpoint *endpoint, const void *data, size_t size, bool last)
 {
 	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
-	    log_limit_pass(&endpoint->limit, "rpc", loop_now_ms()))
+	    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
 		log_error("rpc", "ZAP reply: %s", zmq_strerror(errno));
 }
 
@@ -130,7 +131,7 @@ zap_serve(struct endpoint *endpoint)
 	if (member != NULL) {
 		member->n_admitted++;
 		snprintf(id, sizeof(id), "%" PRIu32, member->id);
-	} else if (log_limit_pass(&endpoint->limit, "rpc", loop_now_ms())) {
+	} else if (log_limit_pass(&endpoint->limit, "rpc", clock_ms())) {
 		log_warning("rpc", "connection from %s refused: %s", frames[ZAP_ADDRESS].text, why);
 	}
 	frame_send(endpoint, "1.0", 3, false);

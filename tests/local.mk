@@ -22,6 +22,11 @@ check_LTLIBRARIES = %D%/libharness.la
 %C%_libharness_la_SOURCES = %D%/harness.c %D%/harness.h %D%/harness_daemon.c \
 	%D%/harness_internal.h %D%/harness_process.c
 
+UNIT_TESTS += %D%/unit_text
+%C%_unit_text_SOURCES = %D%/unit_text.c
+%C%_unit_text_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
+%C%_unit_text_LDADD = common/libcommon.la $(CRITERION_LIBS)
+
 UNIT_TESTS += %D%/unit_wire
 %C%_unit_wire_SOURCES = %D%/unit_wire.c
 %C%_unit_wire_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)

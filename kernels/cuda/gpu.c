@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/text.h"
+
 enum paged_status
 cuda_gpu_check(const struct cuda_gpu *gpu, int result, const char *call, struct paged_error *error)
 {
@@ -35,30 +37,16 @@ cuda_uuid_format(const struct cuda_uuid *uuid, char text[CUDA_UUID_TEXT])
 	return text;
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool
 cuda_uuid_parse(const char *text, struct cuda_uuid *uuid)
 {
 	if (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0)
 		text += 4;
 	for (size_t i = 0; i < sizeof(uuid->bytes); i++) {
-		int high, low;
-
 		if ((i == 4 || i == 6 || i == 8 || i == 10) && *text++ != '-')
 			return false;
-		high = hex_digit(text[0]);
-		low = high >= 0 ? hex_digit(text[1]) : -1;
-		if (low < 0)
+		if (!text_unhex_byte(&uuid->bytes[i], text))
 			return false;
-		uuid->bytes[i] = (uint8_t)(high << 4 | low);
 		text += 2;
 	}
 	return *text == '\0';

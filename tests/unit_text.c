@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <criterion/criterion.h>
+
+#include "common/text.h"
+
+Test(text, hexadecimal_there_and_back)
+{
+	static const uint8_t bytes[5] = { 0x00, 0x0f, 0xa0, 0xff, 0x5c };
+	uint8_t back[5];
+	char text[11];
+
+	text_hex(text, bytes, sizeof(bytes));
+	cr_assert_str_eq(text, "000fa0ff5c");
+	cr_assert(text_unhex(back, sizeof(back), text));
+	cr_assert_arr_eq(back, bytes, sizeof(bytes));
+	cr_assert(text_unhex(back, sizeof(back), "000FA0ff5C"));
+	cr_assert_arr_eq(back, bytes, sizeof(bytes));
+	text_hex(text, bytes, 0);
+	cr_assert_str_eq(text, "");
+}
+
+Test(text, what_is_no_hexadecimal)
+{
+	static const char *const wrong[] = {
+		"", "0", "000fa0ff5", "000fa0ff5c0", "000fa0ff5g", "00 fa0ff5c", "\x10\x11"
+	};
+	uint8_t back[5];
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+		cr_expect_not(text_unhex(back, sizeof(back), wrong[i]), "%s", wrong[i]);
+}
+
+/* Of every byte alone, printable ASCII is UTF-8 without control characters. */
+Test(text, bytes_that_are_no_utf8)
+{
+	for (int byte = 1; byte < 256; byte++) {
+		char text[3] = { 'a', (char)byte, 0 };
+		bool printable = byte >= 0x20 && byte < 0x7f;
+
+		cr_expect_eq(text_bad_byte(text), printable ? 2 : 1, "byte %d", byte);
+		text_clean_utf8(text);
+		cr_expect_eq(text[1], byte < 0x80 ? (char)byte : '?', "byte %d", byte);
+	}
+	cr_expect_eq(text_bad_byte("caf\xc3\xa9"), 5);
+	cr_expect_eq(text_bad_byte("caf\xc3"), 3, "cut short");
+	cr_expect_eq(text_bad_byte("\xed\xa0\x80"), 0, "a surrogate");
+	cr_expect_eq(text_bad_byte("\xc0\xaf"), 0, "longer than needed");
+}
