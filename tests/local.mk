@@ -314,6 +314,10 @@ endif
 LINT_TESTS += %D%/it_install.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
 # Attacks by permitted users.
+IT_TESTS += %D%/it_versions
+%C%_it_versions_SOURCES = %D%/it_versions.c
+%C%_it_versions_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
+%C%_it_versions_LDADD = $(IT_LIBS)
 IT_TESTS += %D%/it_attack
 %C%_it_attack_SOURCES = %D%/it_attack.c
 %C%_it_attack_LDADD = $(IT_LIBS)
