@@ -17,6 +17,7 @@ struct inquiry {
 	struct mask_request_name names[MASK_MAX_NAMES];
 	uint32_t *q_len, *kv_len;
 	int64_t *q_base;
+	uint32_t *b;
 };
 
 static void
@@ -25,6 +26,7 @@ inquiry_close(struct inquiry *inquiry)
 	free(inquiry->q_len);
 	free(inquiry->kv_len);
 	free(inquiry->q_base);
+	free(inquiry->b);
 }
 
 /* A parameter among what the caller gave; arrays are the session's. */
@@ -75,9 +77,10 @@ names_fill(struct inquiry *inquiry, const struct mod *mod, size_t n_arrays, cons
 }
 
 static enum paged_status
-rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, bool depends_on_b, struct paged_error *error)
+rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct paged_error *error)
 {
-	bool usual = true; /* every q_base is kv_len - q_len */
+	bool usual = true;  /* every q_base is kv_len - q_len */
+	bool places = true; /* every b is the row's place */
 
 	if (order->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
@@ -87,24 +90,23 @@ rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, bool de
 	inquiry->q_len = calloc(order->n_rows, sizeof(*inquiry->q_len));
 	inquiry->kv_len = calloc(order->n_rows, sizeof(*inquiry->kv_len));
 	inquiry->q_base = calloc(order->n_rows, sizeof(*inquiry->q_base));
-	if (inquiry->q_len == NULL || inquiry->kv_len == NULL || inquiry->q_base == NULL)
+	inquiry->b = calloc(order->n_rows, sizeof(*inquiry->b));
+	if (inquiry->q_len == NULL || inquiry->kv_len == NULL || inquiry->q_base == NULL || inquiry->b == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++) {
 		const struct batch_mask_row *row = &order->rows[r];
 
-		if (depends_on_b && row->b != (int32_t)r)
-			return paged_fail(error, PAGED_ERR_UNSUPPORTED,
-					  "block mask: row %u: the owner knows rows by their places, not by b %d; "
-					  "paged_block_mask_create() by any number",
-					  r, (int)row->b);
 		inquiry->q_len[r] = row->q_len;
 		inquiry->kv_len[r] = row->kv_len;
 		inquiry->q_base[r] = row->q_base;
+		inquiry->b[r] = (uint32_t)row->b;
+		places = places && row->b == (int32_t)r;
 		usual = usual && row->q_base == (int64_t)row->kv_len - row->q_len;
 	}
 	inquiry->request.q_len = inquiry->q_len;
 	inquiry->request.kv_len = inquiry->kv_len;
 	inquiry->request.q_base = usual ? NULL : inquiry->q_base;
+	inquiry->request.b = places ? NULL : inquiry->b;
 	return PAGED_OK;
 }
 
@@ -129,7 +131,7 @@ inquiry_open(struct inquiry *inquiry, const struct paged_pool *pool, const struc
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	inquiry->request.text = mod_text(mod->mod);
 	status = names_fill(inquiry, mod->mod, n_arrays, arrays, error);
-	return status == PAGED_OK ? rows_fill(inquiry, order, (mod_inputs(mod->mod) & MOD_ON_B) != 0, error) : status;
+	return status == PAGED_OK ? rows_fill(inquiry, order, error) : status;
 }
 
 /* Part after part; *again_p: the parts do not belong together. */

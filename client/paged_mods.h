@@ -278,7 +278,6 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
  *                            others: build it with paged_block_mask_create()
  * @retval PAGED_ERR_AGAIN    too many builds wait; or arrays that the mask
  *                            names were replaced whenever it was built
- * @retval PAGED_ERR_UNSUPPORTED  the mod depends on b, and a row has PAGED_ROW_B with another number than its place
  * @retval PAGED_ERR_PERM     an observer asks
  * and what paged_block_mask_create() says.
  */
@@ -449,7 +448,7 @@ struct paged_block_mask_row {
 
 /** paged_block_mask_get_row - PAGED_ERR_RANGE past the last row */
 enum paged_status paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row,
-				       struct paged_block_mask_row *info);
+					   struct paged_block_mask_row *info);
 
 /** paged_block_mask_lists - the mask's own lists; valid as long as the mask */
 enum paged_status paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists);

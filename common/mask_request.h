@@ -30,6 +30,7 @@ struct mask_request {
 	uint32_t n_rows;                /* 1 to PAGED_MAX_MASK_ROWS */
 	const uint32_t *q_len, *kv_len; /* [n_rows] */
 	const int64_t *q_base;          /* [n_rows]; NULL: kv_len - q_len */
+	const uint32_t *b;              /* [n_rows], what the mod sees as b, at most INT32_MAX; NULL: a row's place */
 	uint32_t n_heads;               /* 0: one stands for all; the mod may then not depend on h */
 	uint32_t q_block, kv_block;     /* tokens */
 	const char *text;               /* of a mask mod */

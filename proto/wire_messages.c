@@ -189,7 +189,8 @@ TYPE(build_mask, build_mask, S,
 	STRING(BuildMask, text, S, build_mask.text, WIRE_MAX_MOD, WIRE_RAW),
 	STRUCTS(BuildMask, name, S, build_mask.names, build_mask.n_names, mask_name, 0, MASK_MAX_NAMES),
 	NUMBER(BuildMask, first_list, S, build_mask.first_list),
-	NUMBER(BuildMask, first_block, S, build_mask.first_block));
+	NUMBER(BuildMask, first_block, S, build_mask.first_block),
+	ROWS(b, WIRE_OPTIONAL));
 TYPE(get_handle, get_handle, S,
 	NUMBER(GetHandle, pool, S, get_handle.pool));
 EMPTY(ping, S);

@@ -186,8 +186,8 @@ static const struct wire_request requests[] = {
 	{ 14, WIRE_PUT_ARRAY, .put_array = { "doc", PAGED_I32, 2, { 5, 7 }, 40, 12, (const uint8_t *)pages } },
 	{ 15, WIRE_DROP_ARRAY, .drop_array = { "doc" } },
 	{ 16, WIRE_BUILD_MASK,
-	  .build_mask = { 3, tokens, tokens, bases, 8, 128, 16, "doc[q_idx] < limit", 2, symbols, 77, 5 } },
-	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, tokens, tokens, NULL, 0, 1, 16, "causal", 0, NULL, 0, 0 } },
+	  .build_mask = { 3, tokens, tokens, bases, tokens, 8, 128, 16, "doc[q_idx] < limit", 2, symbols, 77, 5 } },
+	{ 17, WIRE_BUILD_MASK, .build_mask = { 1, tokens, tokens, NULL, NULL, 0, 1, 16, "causal", 0, NULL, 0, 0 } },
 	{ 18, WIRE_GET_HANDLE, .get_handle = { 2 } },
 };
 static const struct wire_reply replies[] = {

@@ -227,6 +227,28 @@ IT_TEST(an_embedded_owner_does_the_same)
 	toy_close(&toy);
 }
 
+/* Rows whose numbers are the program's own: far past their places, equal, and only some of them. */
+IT_TEST(rows_are_numbered_by_the_program)
+{
+	struct paged_batch_row rows[4];
+	struct paged_block_mask_params params = params_of(rows, 4);
+	struct it_daemon daemon;
+	struct toy toy;
+
+	toy_start(&daemon, "");
+	toy_open(&toy, NULL, 0);
+	for (uint32_t r = 0; r < 4; r++)
+		rows[r] = (struct paged_batch_row){ .seq = toy_sequence(&toy, 40),
+						    .q_len = 40,
+						    .kv_len = 40,
+						    .b = (uint32_t[]){ 1000000, 3, 3, 0 }[r],
+						    .flags = r < 3 ? PAGED_ROW_B : 0 };
+	serve_and_compare(&toy, &params, "kv_idx <= q_idx && q_idx - kv_idx < b");
+	serve_and_compare(&toy, &params, "(kv_idx + b) % 5 < 2 || b > 999999");
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
 /* Some hundred kilobytes do not fit a reply. */
 IT_TEST(large_ones_come_in_parts)
 {

@@ -294,7 +294,7 @@ IT_TEST(orders_that_cannot_be)
 	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
 	request = order_of(&one, "causal");
 	request.build_mask.n_rows = 0;
-	expect(&raw, &request, PAGED_ERR_LIMIT, "1 to 2048 rows");
+	expect(&raw, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
 	request = order_of(&one, "kv_idx <= ");
 	expect(&raw, &request, PAGED_ERR_INVALID, "expected");
 	request = order_of(&one, "score > 0.0");
@@ -316,6 +316,11 @@ IT_TEST(orders_that_cannot_be)
 	request = order_of(&one, "causal");
 	request.build_mask.q_base = &far;
 	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	request = order_of(&one, "causal");
+	request.build_mask.b = &all;
+	expect(&raw, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
+	request = order_of(&one, "causal");
+	request.build_mask.q_base = &far;
 	/* Nobody builds it without this limit. */
 	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_LIMIT);
 	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);

@@ -52,7 +52,7 @@ Test(rows, numbers_that_mods_see)
 		.struct_size = sizeof(mask_params), .n_rows = ROWS, .q_block = 1, .kv_block = 1
 	};
 	struct paged_batch_row rows[ROWS], swapped[ROWS];
-	struct paged_block_mask *mask = NULL;
+	struct paged_block_mask *mask[3] = { NULL };
 	struct paged_mods *mods = NULL;
 	struct paged_mod *mod = NULL;
 
@@ -88,17 +88,16 @@ Test(rows, numbers_that_mods_see)
 		q[ELEMENTS / ROWS + i] = first_half;
 	}
 	mask_params.rows = swapped;
-	done(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask));
-	for (int with_mask = 0; with_mask < 2; with_mask++) {
-		done(paged_mods_bind(mods, 1, &array, with_mask ? mask : NULL));
+	done(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[1]));
+	done(paged_array_upload(client, &array));
+	done(paged_block_mask_serve(pool, &mask_params, mod, 0, NULL, &mask[2]));
+	for (int m = 0; m < 3; m++) {
+		done(paged_mods_bind(mods, 1, &array, mask[m]));
 		done(paged_batch_plan(batch, ROWS, swapped));
 		done(paged_attention(batch, 0, &qt, &ot, &with));
 		for (uint32_t i = 0; i < ELEMENTS; i++)
-			cr_assert_eq(out[i], other[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", with_mask, i);
+			cr_assert_eq(out[i], other[(i + ELEMENTS / ROWS) % ELEMENTS], "%d: %u", m, i);
 	}
-	refused(paged_block_mask_serve(pool, &mask_params, mod, 0, NULL, &mask), PAGED_ERR_UNSUPPORTED,
-		"block mask: row 0: the owner knows rows by their places, not by b 5; paged_block_mask_create() by any"
-		" number");
 	rows[1].flags = 0;
 	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
 		"row 1: b is 5; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
@@ -107,7 +106,7 @@ Test(rows, numbers_that_mods_see)
 	refused(paged_batch_plan(batch, ROWS, rows), PAGED_ERR_INVALID,
 		"row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 	mask_params.rows = rows;
-	refused(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask), PAGED_ERR_INVALID,
+	refused(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[0]), PAGED_ERR_INVALID,
 		"block mask: row 1: b is 2147483648; it is at most 2^31 - 1, and 0 without PAGED_ROW_B");
 }
 

@@ -158,6 +158,7 @@ Test(wire, largest_mask_fits)
 {
 	static uint32_t q_len[PAGED_MAX_MASK_ROWS], kv_len[PAGED_MAX_MASK_ROWS];
 	static int64_t q_base[PAGED_MAX_MASK_ROWS];
+	static uint32_t b[PAGED_MAX_MASK_ROWS];
 	static struct mask_request_name names[MASK_MAX_NAMES];
 	static char text[WIRE_MAX_MOD + 1];
 	struct wire_request back, request = { .id = UINT64_MAX, .kind = WIRE_BUILD_MASK };
@@ -166,6 +167,7 @@ Test(wire, largest_mask_fits)
 		q_len[i] = UINT32_MAX - i;
 		kv_len[i] = i;
 		q_base[i] = INT64_MIN + i;
+		b[i] = UINT32_MAX - 2 * i;
 	}
 	for (uint32_t i = 0; i < MASK_MAX_NAMES; i++) {
 		names[i] = (struct mask_request_name){ .dtype = UINT32_MAX, .n_dims = i % 5, .value = { 1, 2, 3, 4 } };
@@ -176,6 +178,7 @@ Test(wire, largest_mask_fits)
 						    .q_len = q_len,
 						    .kv_len = kv_len,
 						    .q_base = q_base,
+						    .b = b,
 						    .n_heads = UINT32_MAX,
 						    .q_block = UINT32_MAX,
 						    .kv_block = UINT32_MAX,
@@ -190,6 +193,7 @@ Test(wire, largest_mask_fits)
 	cr_assert_arr_eq(back.build_mask.q_len, q_len, sizeof(q_len));
 	cr_assert_arr_eq(back.build_mask.kv_len, kv_len, sizeof(kv_len));
 	cr_assert_arr_eq(back.build_mask.q_base, q_base, sizeof(q_base));
+	cr_assert_arr_eq(back.build_mask.b, b, sizeof(b));
 	cr_assert_str_eq(back.build_mask.text, text);
 	cr_assert_arr_eq(back.build_mask.names, names, sizeof(names));
 }

@@ -22,6 +22,7 @@ struct served {
 	char text[MOD_MAX_TEXT + 1];
 	struct mask_request_name names[MOD_MAX_NAMES];
 	struct mod_array arrays[MOD_MAX_NAMES]; /* the same, bound */
+	int32_t *b;                             /* of each row, behind them; NULL: its place */
 	struct block_mask_row rows[];
 };
 
@@ -68,6 +69,11 @@ request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: %" PRIu32 " rows, blocks of %" PRIu32 " x %" PRIu32 ": none may be 0",
 				  request->n_rows, request->q_block, request->kv_block);
+	for (uint32_t r = 0; request->b != NULL && r < request->n_rows; r++)
+		if (request->b[r] > INT32_MAX)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "block mask: row %" PRIu32 ": b is %" PRIu32 "; it is at most 2^31 - 1", r,
+					  request->b[r]);
 	if (request->n_names > MOD_MAX_NAMES || strlen(request->text) > MOD_MAX_TEXT)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: a mod of %zu bytes and %" PRIu32 " names; %u and %u are the most",
@@ -86,7 +92,7 @@ served_create(const struct mask_request *request, uint64_t max_bytes, struct ser
 
 	if (status != PAGED_OK)
 		return status;
-	served = calloc(1, sizeof(*served) + request->n_rows * sizeof(served->rows[0]));
+	served = calloc(1, sizeof(*served) + request->n_rows * (sizeof(served->rows[0]) + sizeof(*served->b)));
 	if (served == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
 				  request->n_rows);
@@ -107,6 +113,10 @@ served_create(const struct mask_request *request, uint64_t max_bytes, struct ser
 			.q_len = request->q_len[r],
 			.kv_len = request->kv_len[r],
 		};
+	if (request->b != NULL) {
+		served->b = (int32_t *)(served->rows + request->n_rows);
+		memcpy(served->b, request->b, request->n_rows * sizeof(*served->b));
+	}
 	served->n_names = request->n_names;
 	for (uint32_t i = 0; i < request->n_names; i++) {
 		served->names[i] = request->names[i];
@@ -156,6 +166,7 @@ rule_build(const struct served *served, struct mod_rule *rule, const atomic_bool
 				  "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
 				  served->text);
 	rule->rule.cancelled = cancelled;
+	rule->rule.b = served->b;
 	status = block_mask_runs(&served->shape, &rule->rule, served->max_bytes, served->first_list,
 				 served->first_block, part, error);
 	if (status == PAGED_ERR_LIMIT)
