@@ -159,7 +159,7 @@ static const struct wire_control_request control_requests[] = {
 	{ WIRE_BYE, .open_pool = { "" } },
 };
 static const struct wire_control_reply control_replies[] = {
-	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, { 7 }, "ipc:///run/paged/m00", "0.1.0" } },
+	{ WIRE_WELCOME, .welcome = { 1, 0, { 9 }, 3, 4, { 8 }, { 7 }, "ipc:///run/paged/m00", "0.1.0", 64 } },
 	{ WIRE_POOL_GRANT, .pool_grant = { 1, "llama", "host", GEOMETRY, 1u << 30, 1u << 20 } },
 	{ WIRE_POOL_GRANT,
 	  .pool_grant = { 2, "gpu", "cuda", GEOMETRY, 1u << 30, 1u << 20, { WIRE_EXPORT_VMM, { 1 }, { 2 }, 3 } } },
