@@ -29,7 +29,6 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/forward.h \
 	%D%/llama/gguf.c \
 	%D%/llama/gguf.h \
-	%D%/llama/half.h \
 	%D%/llama/matmul.c \
 	%D%/llama/matmul.h \
 	%D%/llama/model.c \

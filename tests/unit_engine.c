@@ -378,6 +378,50 @@ Test(engine, rows_have_their_own_bits)
 	paged_cache_destroy(pages);
 }
 
+/* A sequence's only token is its own result: V, rounded to what a pool would keep. */
+static void
+check_rounding(enum paged_dtype dtype, const float (*pairs)[2], uint32_t n)
+{
+	struct attention *plain = contiguous_create(model, dtype, NULL);
+	float q[N_HEADS * HEAD_DIM] = { 0 }, kv[N_KV_HEADS * HEAD_DIM] = { 0 }, out[N_HEADS * HEAD_DIM];
+	struct attention_row row = { .q_len = 1, .kv_len = 1 };
+	bool waits;
+
+	for (uint32_t i = 0; i < n; i++)
+		kv[i] = pairs[i][0];
+	cr_assert(plain->ops->open(plain, &row.sequence) && plain->ops->plan(plain, &row, 1, &waits));
+	plain->ops->run(plain, 0, q, q, kv, out);
+	for (uint32_t i = 0; i < n; i++)
+		cr_assert_eq(out[i], pairs[i][1], "%a is %a, %a expected", (double)pairs[i][0], (double)out[i],
+			     (double)pairs[i][1]);
+	plain->ops->close(plain, row.sequence);
+	contiguous_destroy(plain);
+}
+
+Test(engine, a_private_cache_rounds_as_a_pool)
+{
+	static const float halves[][2] = { { 1 + 0x1p-11f, 1 },
+					   { 1 + 0x1.8p-10f, 1 + 0x1p-9f },
+					   { -65519, -65504 },
+					   { 65520, INFINITY },
+					   { -65520, -INFINITY },
+					   { 0x1.8p-25f, 0x1p-24f },
+					   { 0x1p-25f, 0 },
+					   { 0x1.ff8p-15f, 0x1.ff8p-15f },
+					   { 0x1.ffep-15f, 0x1p-14f },
+					   { INFINITY, INFINITY } };
+	static const float bfloats[][2] = { { 1 + 0x1p-8f, 1 },
+					    { 1 + 0x1.8p-7f, 1 + 0x1p-6f },
+					    { 65520, 65536 },
+					    { 0x1.ffp127f, INFINITY },
+					    { -0x1.01p-126f, -0x1p-126f },
+					    { 0x1.8p-133f, 0x1p-132f } };
+
+	check_rounding(PAGED_F16, halves, sizeof(halves) / sizeof(halves[0]));
+	check_rounding(PAGED_BF16, bfloats, sizeof(bfloats) / sizeof(bfloats[0]));
+	check_rounding(PAGED_F32, (const float[][2]){ { 1 + 0x1p-23f, 1 + 0x1p-23f } }, 1);
+}
+
 static void
 create_model(void *file)
 {

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "examples/llama/support.h"
-#include "examples/llama/half.h"
 #include "examples/llama/matmul.h"
 
 /* Products below which waking threads costs more than it saves. */
@@ -32,12 +31,18 @@ struct contiguous {
 	float *queries;              /* of each thread [group][head_dim], scaled */
 };
 
+/* To the nearest number of f16 or bf16, ties to even, as rintf() has it. */
 static float
 rounded(enum paged_dtype dtype, float value)
 {
-	return dtype == PAGED_F16    ? half_to_float(half_of_float(value))
-	       : dtype == PAGED_BF16 ? bfloat_to_float(bfloat_of_float(value))
-				     : value;
+	int digits = dtype == PAGED_F16 ? 11 : 8, least = dtype == PAGED_F16 ? -13 : -125, exponent;
+
+	if (dtype != PAGED_F16 && dtype != PAGED_BF16)
+		return value;
+	frexpf(value, &exponent);
+	exponent = (exponent > least ? exponent : least) - digits; /* of the last digit */
+	value = ldexpf(rintf(ldexpf(value, -exponent)), exponent);
+	return dtype == PAGED_F16 && fabsf(value) > 65504 ? copysignf(INFINITY, value) : value;
 }
 
 static bool

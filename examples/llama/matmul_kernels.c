@@ -6,7 +6,6 @@
  */
 #include <string.h>
 
-#include "examples/llama/half.h"
 #include "examples/llama/matmul.h"
 
 #ifdef __F16C__
@@ -69,7 +68,17 @@ half_load(const uint8_t *from)
 #ifdef __F16C__
 	return _cvtsh_ss(half);
 #else
-	return half_to_float(half);
+	uint32_t sign = (uint32_t)(half & 0x8000) << 16, bits = (uint32_t)(half & 0x7fff) << 13;
+	float value;
+
+	memcpy(&value, &bits, sizeof(value));
+	/* The exponent's bias differs by 112; the product is exact, for subnormal numbers too. */
+	value *= 0x1p112f;
+	memcpy(&bits, &value, sizeof(bits));
+	/* Infinity, NaN: the largest exponent stays the largest. */
+	bits |= sign | ((half & 0x7c00) == 0x7c00 ? 0x7f800000u : 0);
+	memcpy(&value, &bits, sizeof(value));
+	return value;
 #endif
 }
 
