@@ -147,13 +147,11 @@ IT_TEST_LIMIT(contiguous_as_the_reference, 300)
 static void
 run_paged(enum paged_dtype dtype, struct score *score)
 {
-	struct paged_attachment attachment = {
-		.pool = "llama", .embedded_pages = 128, .embedded_dtype = dtype, .n_threads = 1, .max_rows = 4
-	};
+	struct options options = { .pool = "llama", .embedded_pages = 128, .dtype = dtype, .max_running = 4 };
 	struct attention *attention;
 
 	load();
-	attention = paged_cache_create(model, &attachment);
+	attention = paged_cache_create(model, &options, forward->matmul.team, NULL);
 	for (unsigned int i = 0; i < N_CASES; i++)
 		run_case(attention, i, score);
 	report(score);

@@ -128,14 +128,13 @@ TestSuite(engine, .init = setup, .fini = teardown);
 static struct attention *
 open_pages_on(const char *backend, uint32_t n_pages)
 {
-	struct paged_attachment attachment = { .pool = "test",
-					       .embedded_pages = n_pages,
-					       .embedded_dtype = PAGED_F32,
-					       .embedded_backend = backend,
-					       .n_threads = 1,
-					       .max_rows = MAX_RUNNING };
+	struct options options = { .pool = "test",
+				   .embedded_pages = n_pages,
+				   .dtype = PAGED_F32,
+				   .backend = backend,
+				   .max_running = MAX_RUNNING };
 
-	return paged_cache_create(model, &attachment);
+	return paged_cache_create(model, &options, forward->matmul.team, NULL);
 }
 
 static struct attention *
@@ -218,14 +217,9 @@ Test(engine, a_batch_answers_as_each_alone)
 /* On the forward's threads: pages whose kernels run there, and what stands in for an engine without the library. */
 Test(engine, caches_on_the_threads_of_the_products)
 {
-	struct paged_attachment attachment = { .pool = "test",
-					       .embedded_pages = 256,
-					       .embedded_dtype = PAGED_F32,
-					       .team = forward->matmul.team,
-					       .max_rows = MAX_RUNNING };
 	struct forward_times times = forward->times;
 	struct request there[N_REQUESTS], fast[N_REQUESTS], reference[N_REQUESTS];
-	struct attention *pages = paged_cache_create(model, &attachment);
+	struct attention *pages = open_pages(256);
 	struct attention *private = contiguous_create(model, PAGED_F32, &forward->matmul);
 	struct attention *plain = contiguous_create(model, PAGED_F32, NULL);
 

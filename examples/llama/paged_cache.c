@@ -157,35 +157,32 @@ run_on_team(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 
 /* Attach to the daemon or to a pool of this process's own, and open the pool. */
 static void
-attach(struct paged_cache *cache, const struct paged_attachment *attachment)
+attach(struct paged_cache *cache, const struct options *options, struct team *team, const char *name)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params),
-					      .name = attachment->name,
-					      .n_threads = attachment->n_threads };
+					      .name = name,
+					      .n_threads = team_n_threads(team),
+					      .run = run_on_team,
+					      .run_argument = team };
 	struct paged_pool_params pool = { .struct_size = sizeof(pool),
-					  .name = attachment->pool,
+					  .name = options->pool,
 					  .n_layers = cache->model->n_layers,
 					  .n_kv_heads = cache->model->n_kv_heads,
 					  .k_dim = cache->model->head_dim,
-					  .dtype = attachment->embedded_dtype,
+					  .dtype = options->dtype,
 					  .page_size = EMBEDDED_PAGE_SIZE,
-					  .n_pages = attachment->embedded_pages,
-					  .backend = attachment->embedded_backend };
+					  .n_pages = options->embedded_pages,
+					  .backend = options->backend };
 	enum paged_status status;
 
-	if (attachment->team != NULL) {
-		params.n_threads = team_n_threads(attachment->team);
-		params.run = run_on_team;
-		params.run_argument = attachment->team;
-	}
-	if (attachment->embedded_pages > 0)
+	if (options->embedded_pages > 0)
 		status = paged_client_open_embedded(&pool, 1, &params, &cache->client);
 	else
-		status = paged_client_open(attachment->runtime_dir, &params, &cache->client);
-	if (status == PAGED_ERR_UNSUPPORTED && attachment->embedded_backend != NULL)
+		status = paged_client_open(options->runtime_dir, &params, &cache->client);
+	if (status == PAGED_ERR_UNSUPPORTED && options->backend != NULL)
 		die("%s; without a GPU, leave out --backend cuda", paged_client_error(cache->client));
 	check(cache, status);
-	check(cache, paged_pool_open(cache->client, attachment->pool, &cache->pool));
+	check(cache, paged_pool_open(cache->client, options->pool, &cache->pool));
 }
 
 static void
@@ -207,17 +204,17 @@ check_shape(struct paged_cache *cache)
 }
 
 struct attention *
-paged_cache_create(const struct model *model, const struct paged_attachment *attachment)
+paged_cache_create(const struct model *model, const struct options *options, struct team *team, const char *name)
 {
 	struct paged_batch_params params = { .struct_size = sizeof(params),
-					     .max_rows = attachment->max_rows,
+					     .max_rows = options->max_running,
 					     .reserve_ahead = RESERVE_AHEAD };
 	struct paged_cache *cache = allocate(1, sizeof(*cache));
 
 	cache->base.ops = &paged_cache_ops;
 	cache->model = model;
-	cache->rows = allocate(attachment->max_rows, sizeof(*cache->rows));
-	attach(cache, attachment);
+	cache->rows = allocate(options->max_running, sizeof(*cache->rows));
+	attach(cache, options, team, name);
 	check_shape(cache);
 	check(cache, paged_batch_create(cache->pool, &params, &cache->batch));
 	if (cache->device != NULL)

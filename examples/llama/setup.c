@@ -19,18 +19,9 @@ setup_load(struct setup *setup, const struct options *options, bool progress)
 void
 setup_attach(struct setup *setup, const struct options *options, const char *name)
 {
-	struct paged_attachment attachment = { .runtime_dir = options->runtime_dir,
-					       .pool = options->pool,
-					       .embedded_pages = options->embedded_pages,
-					       .embedded_dtype = options->dtype,
-					       .embedded_backend = options->backend,
-					       .max_rows = options->max_running,
-					       .name = name };
-
 	setup->forward = forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running);
 	/* Products and attention take turns, so the same threads do both. */
-	attachment.team = setup->forward->matmul.team;
-	setup->attention = paged_cache_create(setup->model, &attachment);
+	setup->attention = paged_cache_create(setup->model, options, setup->forward->matmul.team, name);
 }
 
 void
