@@ -47,8 +47,6 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/text_table.h \
 	%D%/llama/tokenizer.c \
 	%D%/llama/tokenizer.h \
-	%D%/llama/victim.c \
-	%D%/llama/victim.h \
 	%D%/llama/workers.c \
 	%D%/llama/workers.h
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)

@@ -32,11 +32,9 @@ static void
 answer_on(const char *backend, const struct model *model, struct forward *forward, const struct golden_llama *golden,
 	  struct request *request)
 {
-	struct options options = { .pool = "llama",
-				   .embedded_pages = 16,
-				   .dtype = PAGED_F16,
-				   .backend = backend,
-				   .max_running = 1 };
+	struct options options = {
+		.pool = "llama", .embedded_pages = 16, .dtype = PAGED_F16, .backend = backend, .max_running = 1
+	};
 	struct engine_params params = { .max_running = 1, .end_token = UINT32_MAX };
 	struct attention *attention = paged_cache_create(model, &options, forward->matmul.team, NULL);
 	struct engine_stats stats;

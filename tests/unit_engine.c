@@ -394,22 +394,16 @@ check_rounding(enum paged_dtype dtype, const float (*pairs)[2], uint32_t n)
 
 Test(engine, a_private_cache_rounds_as_a_pool)
 {
-	static const float halves[][2] = { { 1 + 0x1p-11f, 1 },
-					   { 1 + 0x1.8p-10f, 1 + 0x1p-9f },
-					   { -65519, -65504 },
-					   { 65520, INFINITY },
-					   { -65520, -INFINITY },
-					   { 0x1.8p-25f, 0x1p-24f },
-					   { 0x1p-25f, 0 },
-					   { 0x1.ff8p-15f, 0x1.ff8p-15f },
-					   { 0x1.ffep-15f, 0x1p-14f },
-					   { INFINITY, INFINITY } };
-	static const float bfloats[][2] = { { 1 + 0x1p-8f, 1 },
-					    { 1 + 0x1.8p-7f, 1 + 0x1p-6f },
-					    { 65520, 65536 },
-					    { 0x1.ffp127f, INFINITY },
-					    { -0x1.01p-126f, -0x1p-126f },
-					    { 0x1.8p-133f, 0x1p-132f } };
+	static const float halves[][2] = {
+		{ 1 + 0x1p-11f, 1 },   { 1 + 0x1.8p-10f, 1 + 0x1p-9f }, { -65519, -65504 },
+		{ 65520, INFINITY },   { -65520, -INFINITY },           { 0x1.8p-25f, 0x1p-24f },
+		{ 0x1p-25f, 0 },       { 0x1.ff8p-15f, 0x1.ff8p-15f },  { 0x1.ffep-15f, 0x1p-14f },
+		{ INFINITY, INFINITY }
+	};
+	static const float bfloats[][2] = {
+		{ 1 + 0x1p-8f, 1 },        { 1 + 0x1.8p-7f, 1 + 0x1p-6f }, { 65520, 65536 },
+		{ 0x1.ffp127f, INFINITY }, { -0x1.01p-126f, -0x1p-126f },  { 0x1.8p-133f, 0x1p-132f }
+	};
 
 	check_rounding(PAGED_F16, halves, sizeof(halves) / sizeof(halves[0]));
 	check_rounding(PAGED_BF16, bfloats, sizeof(bfloats) / sizeof(bfloats[0]));

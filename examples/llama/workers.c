@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pagedclient.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,11 @@
 
 #include "examples/llama/compare.h"
 #include "examples/llama/support.h"
-#include "examples/llama/victim.h"
+
+/* Of the demonstration of a death. */
+#define LOOK_INTERVAL_US 200
+#define GROWTH_LIMIT_S 120.0
+#define RETURN_LIMIT_S 10.0
 
 struct worker {
 	pid_t pid;
@@ -113,6 +118,72 @@ print_summary(const struct worker *workers, uint32_t n)
 		       (double)n_tokens / seconds, n_pages);
 }
 
+/* The session whose member is that process; zeroed when there is none. */
+static struct paged_session_entry
+find_session(struct paged_client *client, pid_t pid)
+{
+	struct paged_session_entry *list, found = { 0 };
+	size_t n;
+
+	if (paged_admin_sessions(client, sizeof(*list), &list, &n) != PAGED_OK)
+		die("--kill: %s", paged_client_error(client));
+	for (size_t i = 0; i < n; i++)
+		if (list[i].pid == (uint32_t)pid)
+			found = list[i];
+	paged_free(list);
+	return found;
+}
+
+/* Waits until the session has taken pages a second time: the first time was for the prompt.  Returns how many it has.
+ */
+static uint32_t
+wait_for_answer(struct paged_client *client, pid_t pid)
+{
+	double end = now_s() + GROWTH_LIMIT_S;
+	uint32_t n_pages = 0, n_prompt_pages = 0;
+	siginfo_t ended = { 0 };
+
+	while (n_prompt_pages == 0 || n_pages <= n_prompt_pages) {
+		if (now_s() > end || waitid(P_PID, (id_t)pid, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+		    ended.si_pid != 0)
+			die("--kill: process %d ended or took no more pages before it could be killed", (int)pid);
+		n_pages = find_session(client, pid).n_pages;
+		if (n_prompt_pages == 0)
+			n_prompt_pages = n_pages;
+		usleep(LOOK_INTERVAL_US);
+	}
+	return n_pages;
+}
+
+/*
+ * SIGKILL a worker in mid-answer, and watch its pages come back: as an observer
+ * of the daemon, which tells when the worker's session takes pages for its
+ * answer, and when it is gone.  The process is not reaped.
+ */
+static void
+kill_demo(const struct options *options, pid_t pid)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = "paged-llama", .observer = 1 };
+	struct paged_client *client;
+	struct paged_session_entry entry;
+	uint32_t n_pages;
+	double start;
+
+	if (paged_client_open(options->runtime_dir, &params, &client) != PAGED_OK)
+		die("--kill: %s", paged_client_error(client));
+	n_pages = wait_for_answer(client, pid);
+	start = now_s();
+	kill(pid, SIGKILL);
+	while (entry = find_session(client, pid), entry.session != 0)
+		if (now_s() - start > RETURN_LIMIT_S)
+			die("--kill: session %u still has %u pages %.0f s after its process was killed", entry.session,
+			    entry.n_pages + entry.n_quarantined, RETURN_LIMIT_S);
+	printf("kill -9 worker %u in mid-answer: its %u pages were free again after %.1f ms\n", options->victim,
+	       n_pages, (now_s() - start) * 1e3);
+	fflush(stdout);
+	paged_client_close(client);
+}
+
 int
 workers_run(const struct options *options)
 {
@@ -123,7 +194,7 @@ workers_run(const struct options *options)
 	for (uint32_t i = 0; i < options->n_workers; i++)
 		start(options, i, &workers[i]);
 	if (options->victim != OPTIONS_NO_VICTIM)
-		victim_kill(options, workers[options->victim].pid);
+		kill_demo(options, workers[options->victim].pid);
 	for (uint32_t i = 0; i < options->n_workers; i++) {
 		finish(&workers[i]);
 		if (i == options->victim)
