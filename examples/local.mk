@@ -18,8 +18,6 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 	%D%/llama/compare.h \
 	%D%/llama/contiguous.c \
 	%D%/llama/contiguous.h \
-	%D%/llama/converse.c \
-	%D%/llama/converse.h \
 	%D%/llama/device.c \
 	%D%/llama/device.h \
 	%D%/llama/die.c \
