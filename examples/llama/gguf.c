@@ -20,9 +20,8 @@
 
 struct gguf_kv {
 	struct gguf_string key;
-	enum gguf_value_type type;
-	struct gguf_array array;  /* GGUF_ARRAY */
-	struct gguf_string value; /* any other: its bytes */
+	bool is_array;
+	struct gguf_array values; /* one, unless it is an array */
 };
 
 /* Where reading stands; what names the thing being read in sentences. */
@@ -116,51 +115,41 @@ cursor_string(struct cursor *cursor)
 	return (struct gguf_string){ (const char *)cursor_take(cursor, size), size };
 }
 
-/* Bytes of a value of fixed size; 0 for strings, arrays and what is no type. */
+/* Bytes of a value, of a string those of its length; 0 for arrays and what is no type. */
 static uint32_t
 value_size(uint32_t type)
 {
-	static const uint8_t sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8 };
+	static const uint8_t sizes[] = { 1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8 };
 
 	return type < sizeof(sizes) ? sizes[type] : 0;
-}
-
-static struct gguf_array
-cursor_array(struct cursor *cursor)
-{
-	uint32_t type = cursor_u32(cursor), item_size = type == GGUF_STRING ? 8 : value_size(type);
-	uint64_t n = cursor_u64(cursor);
-	struct gguf_array array = { type, n, cursor->gguf->data + cursor->at };
-
-	if (item_size == 0)
-		cursor_die(cursor, "array of type %u is not supported", type);
-	if (n > cursor_left(cursor) / item_size)
-		cursor_die(cursor,
-			   "array of %" PRIu64 " elements at offset %" PRIu64 ", the file has %" PRIu64 " more bytes",
-			   n, cursor->at, cursor_left(cursor));
-	if (type != GGUF_STRING)
-		cursor_take(cursor, n * item_size);
-	for (uint64_t i = 0; i < n && type == GGUF_STRING; i++)
-		cursor_string(cursor);
-	return array;
 }
 
 static void
 cursor_kv(struct cursor *cursor, struct gguf_kv *kv)
 {
+	struct gguf_array *values = &kv->values;
+
 	kv->key = cursor_string(cursor);
 	cursor_name(cursor, "metadata", kv->key);
-	kv->type = cursor_u32(cursor);
-	if (kv->type == GGUF_ARRAY) {
-		kv->array = cursor_array(cursor);
-	} else if (kv->type == GGUF_STRING) {
-		kv->value = cursor_string(cursor);
-	} else {
-		kv->value.size = value_size(kv->type);
-		if (kv->value.size == 0)
-			cursor_die(cursor, "no value type %u is known", kv->type);
-		kv->value.data = (const char *)cursor_take(cursor, kv->value.size);
+	values->type = cursor_u32(cursor);
+	values->n_items = 1;
+	kv->is_array = values->type == GGUF_ARRAY;
+	if (kv->is_array) {
+		values->type = cursor_u32(cursor);
+		values->n_items = cursor_u64(cursor);
 	}
+	if (value_size(values->type) == 0)
+		cursor_die(cursor, "%s type %u is not supported", kv->is_array ? "array of" : "value", values->type);
+	if (kv->is_array && values->n_items > cursor_left(cursor) / value_size(values->type))
+		cursor_die(cursor,
+			   "array of %" PRIu64 " elements at offset %" PRIu64 ", the file has %" PRIu64 " more bytes",
+			   values->n_items, cursor->at, cursor_left(cursor));
+	values->next = cursor->gguf->data + cursor->at;
+	if (values->type != GGUF_STRING)
+		cursor_take(cursor, values->n_items * value_size(values->type));
+	else
+		for (uint64_t i = 0; i < values->n_items; i++)
+			cursor_string(cursor);
 }
 
 /* ----------------------------------------------------------------- tensors */
@@ -206,58 +195,40 @@ cursor_tensor(struct cursor *cursor, struct gguf_tensor *tensor)
 	return offset;
 }
 
-static int
-compare_places(const void *a, const void *b)
+static uint64_t
+align_up(uint64_t at, uint32_t alignment)
 {
-	const struct gguf_tensor *x = *(const struct gguf_tensor *const *)a, *y = *(const struct gguf_tensor *const *)b;
-
-	return x->data < y->data ? -1 : x->data > y->data;
+	return (at + alignment - 1) & ~(uint64_t)(alignment - 1);
 }
 
-static void
-check_overlaps(const struct gguf *gguf)
-{
-	const struct gguf_tensor **order = allocate(gguf->n_tensors, sizeof(const struct gguf_tensor *));
-
-	for (uint64_t i = 0; i < gguf->n_tensors; i++)
-		order[i] = &gguf->tensors[i];
-	qsort(order, gguf->n_tensors, sizeof(const struct gguf_tensor *), compare_places);
-	for (uint64_t i = 1; i < gguf->n_tensors; i++)
-		if ((const uint8_t *)order[i - 1]->data + order[i - 1]->size > (const uint8_t *)order[i]->data)
-			die("%s: tensors %.*s and %.*s overlap", gguf->path, (int)order[i - 1]->name.size,
-			    order[i - 1]->name.data, (int)order[i]->name.size, order[i]->name.data);
-	free(order);
-}
-
+/* Their data follow each other in the table's order, each aligned; so none overlaps another. */
 static void
 read_tensors(struct gguf *gguf, struct cursor *cursor)
 {
 	uint32_t alignment =
 		gguf_has(gguf, "general.alignment") ? gguf_u32(gguf, "general.alignment") : DEFAULT_ALIGNMENT;
-	uint64_t *offsets = allocate(gguf->n_tensors, sizeof(*offsets)), start, offset;
+	uint64_t offset, expected = 0, at;
 
 	if (alignment < 8 || (alignment & (alignment - 1)) != 0)
 		die("%s: general.alignment = %u is not a power of two from 8", gguf->path, alignment);
 	gguf->tensors = allocate(gguf->n_tensors, sizeof(*gguf->tensors));
-	for (uint64_t i = 0; i < gguf->n_tensors; i++)
-		offsets[i] = cursor_tensor(cursor, &gguf->tensors[i]);
-	start = (cursor->at + alignment - 1) & ~(uint64_t)(alignment - 1);
+	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
+		offset = cursor_tensor(cursor, &gguf->tensors[i]);
+		if (offset != expected)
+			cursor_die(cursor, "offset %" PRIu64 " in the data, %" PRIu64 " is expected", offset, expected);
+		expected = align_up(offset + gguf->tensors[i].size, alignment);
+	}
+	at = align_up(cursor->at, alignment);
 	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
 		struct gguf_tensor *tensor = &gguf->tensors[i];
 
 		cursor_name(cursor, "tensor", tensor->name);
-		if (offsets[i] % alignment != 0)
-			cursor_die(cursor, "offset %" PRIu64 " is not aligned to %u", offsets[i], alignment);
-		if (__builtin_add_overflow(start, offsets[i], &offset) || offset > gguf->size ||
-		    tensor->size > gguf->size - offset)
-			cursor_die(cursor,
-				   "%" PRIu64 " bytes at offset %" PRIu64 " of the data, the file has %" PRIu64
-				   " bytes",
-				   tensor->size, offsets[i], gguf->size);
-		tensor->data = gguf->data + offset;
+		if (at > gguf->size || tensor->size > gguf->size - at)
+			cursor_die(cursor, "%" PRIu64 " bytes at offset %" PRIu64 ", the file has %" PRIu64 " bytes",
+				   tensor->size, at, gguf->size);
+		tensor->data = gguf->data + at;
+		at = align_up(at + tensor->size, alignment);
 	}
-	free(offsets);
-	check_overlaps(gguf);
 }
 
 /* -------------------------------------------------------------------- file */
@@ -337,28 +308,29 @@ gguf_has(const struct gguf *gguf, const char *key)
 	return find_kv(gguf, key) != NULL;
 }
 
-static const struct gguf_kv *
-require_kv(const struct gguf *gguf, const char *key, enum gguf_value_type type)
+static struct gguf_array
+require(const struct gguf *gguf, const char *key, bool is_array, enum gguf_value_type type)
 {
 	const struct gguf_kv *kv = find_kv(gguf, key);
 
 	if (kv == NULL)
 		die("%s: metadata %s is missing", gguf->path, key);
-	if (kv->type != type)
-		die("%s: metadata %s has type %u, %u is expected", gguf->path, key, kv->type, type);
-	return kv;
+	if (kv->values.type != type || kv->is_array != is_array)
+		die("%s: metadata %s has %stype %u, %stype %u is expected", gguf->path, key,
+		    kv->is_array ? "elements of " : "", kv->values.type, is_array ? "elements of " : "", type);
+	return kv->values;
 }
 
 uint32_t
 gguf_u32(const struct gguf *gguf, const char *key)
 {
-	return (uint32_t)load_little(require_kv(gguf, key, GGUF_U32)->value.data, 4);
+	return (uint32_t)load_little(require(gguf, key, false, GGUF_U32).next, 4);
 }
 
 float
 gguf_f32(const struct gguf *gguf, const char *key)
 {
-	uint32_t bits = (uint32_t)load_little(require_kv(gguf, key, GGUF_F32)->value.data, 4);
+	uint32_t bits = (uint32_t)load_little(require(gguf, key, false, GGUF_F32).next, 4);
 	float value;
 
 	memcpy(&value, &bits, sizeof(value));
@@ -368,23 +340,21 @@ gguf_f32(const struct gguf *gguf, const char *key)
 bool
 gguf_bool(const struct gguf *gguf, const char *key)
 {
-	return require_kv(gguf, key, GGUF_BOOL)->value.data[0] != 0;
+	return *require(gguf, key, false, GGUF_BOOL).next != 0;
 }
 
 struct gguf_string
 gguf_string(const struct gguf *gguf, const char *key)
 {
-	return require_kv(gguf, key, GGUF_STRING)->value;
+	struct gguf_array values = require(gguf, key, false, GGUF_STRING);
+
+	return gguf_array_next(&values);
 }
 
 struct gguf_array
 gguf_array(const struct gguf *gguf, const char *key, enum gguf_value_type type)
 {
-	const struct gguf_kv *kv = require_kv(gguf, key, GGUF_ARRAY);
-
-	if (kv->array.type != type)
-		die("%s: metadata %s is an array of type %u, %u is expected", gguf->path, key, kv->array.type, type);
-	return kv->array;
+	return require(gguf, key, true, type);
 }
 
 struct gguf_string

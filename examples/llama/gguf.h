@@ -3,7 +3,7 @@
  * gguf.h - a GGUF file (version 2 or 3), mapped read-only
  *
  * The file is checked completely while it is opened: every length, count and
- * offset lies inside the file, tensors do not overlap and have a supported
+ * offset lies inside the file, tensors follow each other and have a supported
  * type.  What the accessors return points into the mapping, needs no further
  * check of bounds, and is valid until gguf_close().  Strings are not
  * terminated and may hold any byte.
