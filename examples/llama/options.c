@@ -11,7 +11,7 @@
 
 #include "examples/llama/support.h"
 
-enum kind { KIND_FLAG, KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_PROMPT, KIND_PROMPTS, KIND_HELP, KIND_VERSION };
+enum kind { KIND_TEXT, KIND_NUMBER, KIND_OPTIONAL, KIND_DTYPE, KIND_PROMPT, KIND_PROMPTS, KIND_FLAG, KIND_PRINT };
 
 static const struct known {
 	const char *name;
@@ -23,7 +23,7 @@ static const struct known {
 	{ "runtime-dir", KIND_TEXT, offsetof(struct options, runtime_dir), 0, 0, 0 },
 	{ "pool", KIND_TEXT, offsetof(struct options, pool), 0, 0, 0 },
 	{ "embedded", KIND_OPTIONAL, offsetof(struct options, embedded_pages), 1, 1u << 24, 1024 },
-	{ "dtype", KIND_TEXT, offsetof(struct options, dtype_name), 0, 0, 0 },
+	{ "dtype", KIND_DTYPE, 0, 0, 0, 0 },
 	{ "backend", KIND_TEXT, offsetof(struct options, backend), 0, 0, 0 },
 	{ "prompt", KIND_PROMPT, 0, 0, 0, 0 },
 	{ "prompts", KIND_PROMPTS, 0, 0, 0, 0 },
@@ -37,8 +37,8 @@ static const struct known {
 	{ "report", KIND_TEXT, offsetof(struct options, report), 0, 0, 0 },
 	{ "kill", KIND_NUMBER, offsetof(struct options, victim), 0, 255, 0 },
 	{ "print-geometry", KIND_FLAG, offsetof(struct options, print_geometry), 0, 0, 0 },
-	{ "help", KIND_HELP, 0, 0, 0, 0 },
-	{ "version", KIND_VERSION, 0, 0, 0, 0 },
+	{ "help", KIND_PRINT, 0, 0, 0, 0 },
+	{ "version", KIND_PRINT, 0, 0, 0, 0 },
 };
 #define N_KNOWN (sizeof(known) / sizeof(known[0]))
 
@@ -151,15 +151,17 @@ take(struct options *options, const struct known *option, const char *value)
 	case KIND_OPTIONAL:
 		*(uint32_t *)to = parse_number(option, value);
 		break;
+	case KIND_DTYPE:
+		options->dtype = parse_dtype(value);
+		break;
 	case KIND_PROMPT:
 		add_prompt(options, value);
 		break;
 	case KIND_PROMPTS:
 		read_prompts(options, value);
 		break;
-	case KIND_HELP:
-	case KIND_VERSION:
-		fputs(option->kind == KIND_HELP ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
+	case KIND_PRINT:
+		fputs(strcmp(option->name, "help") == 0 ? help : "paged-llama " PACKAGE_VERSION "\n", stdout);
 		exit(EXIT_ANSWERED);
 	}
 }
@@ -168,8 +170,6 @@ take(struct options *options, const struct known *option, const char *value)
 static void
 check(struct options *options)
 {
-	if (options->dtype_name != NULL)
-		options->dtype = parse_dtype(options->dtype_name);
 	if (options->backend != NULL && strcmp(options->backend, "host") != 0 && strcmp(options->backend, "cuda") != 0)
 		die("--backend %s: host or cuda is expected", options->backend);
 	if (options->model == NULL)
@@ -186,9 +186,9 @@ check(struct options *options)
 		die("%zu prompts for %u workers: each needs one", options->n_prompts, options->n_workers);
 	if (options->victim != OPTIONS_NO_VICTIM && options->victim >= options->n_workers)
 		die("--kill %u: there are %u workers, from 0", options->victim, options->n_workers);
-	if (options->embedded_pages == 0 && (options->dtype_name != NULL || options->backend != NULL))
+	if (options->embedded_pages == 0 && (options->dtype != PAGED_DTYPE_NONE || options->backend != NULL))
 		die("--%s is of --embedded; a daemon's pool says its own",
-		    options->dtype_name != NULL ? "dtype" : "backend");
+		    options->dtype != PAGED_DTYPE_NONE ? "dtype" : "backend");
 	if (options->n_workers > 1 && options->embedded_pages > 0)
 		die("--embedded is for one process; several workers share a daemon's pool");
 }
@@ -200,17 +200,13 @@ options_parse(int argc, char **argv, struct options *options)
 	int option;
 
 	for (size_t i = 0; i < N_KNOWN; i++) {
-		bool alone = known[i].kind == KIND_FLAG || known[i].kind == KIND_HELP || known[i].kind == KIND_VERSION;
+		bool alone = known[i].kind >= KIND_FLAG, optional = known[i].kind == KIND_OPTIONAL;
 
-		long_options[i].name = known[i].name;
-		long_options[i].val = (int)i;
-		long_options[i].has_arg = alone                            ? no_argument
-					  : known[i].kind == KIND_OPTIONAL ? optional_argument
-									   : required_argument;
+		long_options[i] = (struct option){ .name = known[i].name, .val = (int)i };
+		long_options[i].has_arg = alone ? no_argument : optional ? optional_argument : required_argument;
 	}
 	*options = (struct options){ .model = getenv("PAGED_MODEL"),
 				     .pool = "llama",
-				     .dtype = PAGED_F16,
 				     .n_threads = 1,
 				     .max_tokens = 256,
 				     .max_running = 8,
@@ -224,6 +220,8 @@ options_parse(int argc, char **argv, struct options *options)
 	if (optind < argc)
 		die("%s: not an option; see paged-llama --help", argv[optind]);
 	check(options);
+	if (options->dtype == PAGED_DTYPE_NONE)
+		options->dtype = PAGED_F16;
 	die_status = EXIT_FAILED;
 }
 

@@ -17,7 +17,6 @@ struct options {
 	const char *model;
 	const char *runtime_dir; /* NULL: the library's default */
 	const char *pool;
-	const char *dtype_name;
 	enum paged_dtype dtype;  /* of an embedded pool's elements */
 	const char *backend;     /* of an embedded pool, or one that is printed; NULL: the host */
 	uint32_t embedded_pages; /* 0: a daemon has the pool */
