@@ -10,7 +10,7 @@
 
 enum verdict { VERDICT_NONE, VERDICT_EQUAL, VERDICT_DIFFERENT };
 
-/** What a process did; also what it tells its parent through a pipe. */
+/** What a process did; also what a worker tells the process that started it. */
 struct report {
 	uint32_t worker;
 	uint32_t pid;

@@ -2,12 +2,11 @@
 #include "examples/llama/workers.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pagedclient.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,9 +19,9 @@
 #define GROWTH_LIMIT_S 120.0
 #define RETURN_LIMIT_S 10.0
 
+/* In memory that the processes share: a worker writes its report there. */
 struct worker {
 	pid_t pid;
-	int from; /* its report comes here */
 	int status;
 	bool reported;
 	struct report report;
@@ -47,35 +46,23 @@ worker_run(const struct options *options, uint32_t worker, const char *label, st
 static void
 start(const struct options *options, uint32_t number, struct worker *worker)
 {
-	struct report report = { 0 };
 	char label[32];
-	int ends[2], status;
+	int status;
+	pid_t pid = fork();
 
-	if (pipe2(ends, O_CLOEXEC) != 0 || (worker->pid = fork()) < 0)
+	if (pid < 0)
 		die("worker %u of %u: %s", number, options->n_workers, strerror(errno));
-	worker->from = ends[0];
-	if (worker->pid == 0) {
-		/* None works on without the process that waits for it. */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		snprintf(label, sizeof(label), "worker %u", number);
-		status = worker_run(options, number, label, &report);
-		if (write(ends[1], &report, sizeof(report)) != (ssize_t)sizeof(report))
-			die("%s", strerror(errno));
-		fflush(stdout);
-		_exit(status);
+	if (pid > 0) {
+		worker->pid = pid;
+		return;
 	}
-	close(ends[1]);
-}
-
-static void
-finish(struct worker *worker)
-{
-	/* The report fits a pipe, so the worker never waited for us. */
-	ssize_t n = read(worker->from, &worker->report, sizeof(worker->report));
-
-	worker->reported = n == (ssize_t)sizeof(worker->report);
-	close(worker->from);
-	waitpid(worker->pid, &worker->status, 0);
+	/* None works on without the process that waits for it. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	snprintf(label, sizeof(label), "worker %u", number);
+	status = worker_run(options, number, label, &worker->report);
+	worker->reported = true;
+	fflush(stdout);
+	_exit(status);
 }
 
 static void
@@ -187,16 +174,19 @@ kill_demo(const struct options *options, pid_t pid)
 int
 workers_run(const struct options *options)
 {
-	struct worker *workers = allocate(options->n_workers, sizeof(*workers));
+	size_t size = options->n_workers * sizeof(struct worker);
+	struct worker *workers = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int gravest = EXIT_ANSWERED, status;
 
+	if (workers == MAP_FAILED)
+		die("no memory for %u workers", options->n_workers);
 	fflush(stdout);
 	for (uint32_t i = 0; i < options->n_workers; i++)
 		start(options, i, &workers[i]);
 	if (options->victim != OPTIONS_NO_VICTIM)
 		kill_demo(options, workers[options->victim].pid);
 	for (uint32_t i = 0; i < options->n_workers; i++) {
-		finish(&workers[i]);
+		waitpid(workers[i].pid, &workers[i].status, 0);
 		if (i == options->victim)
 			continue;
 		status = WIFEXITED(workers[i].status) ? WEXITSTATUS(workers[i].status) : EXIT_FAILED;
@@ -204,6 +194,6 @@ workers_run(const struct options *options)
 			gravest = status;
 	}
 	print_summary(workers, options->n_workers);
-	free(workers);
+	munmap(workers, size);
 	return gravest;
 }
