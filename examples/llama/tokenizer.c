@@ -359,30 +359,17 @@ decode(const struct tokenizer *tokenizer, uint32_t id, char *bytes)
 static size_t
 utf8_look(const char *text, size_t n, size_t *bad_p)
 {
+	const uint8_t *bytes = (const uint8_t *)text, first = bytes[0];
+	size_t size = first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4, i;
 	/* The second byte's range depends on the first: no overlong forms, surrogates, or points past U+10FFFF. */
-	static const struct {
-		uint8_t first, last, size, low, high;
-	} kinds[] = {
-		{ 0x00, 0x7f, 1, 0, 0 },       { 0xc2, 0xdf, 2, 0x80, 0xbf }, { 0xe0, 0xe0, 3, 0xa0, 0xbf },
-		{ 0xe1, 0xec, 3, 0x80, 0xbf }, { 0xed, 0xed, 3, 0x80, 0x9f }, { 0xee, 0xef, 3, 0x80, 0xbf },
-		{ 0xf0, 0xf0, 4, 0x90, 0xbf }, { 0xf1, 0xf3, 4, 0x80, 0xbf }, { 0xf4, 0xf4, 4, 0x80, 0x8f },
-	};
-	const uint8_t *bytes = (const uint8_t *)text;
-	size_t k = 0, i;
+	uint8_t low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+	uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
 
-	*bad_p = 0;
-	while (k < sizeof(kinds) / sizeof(kinds[0]) && (bytes[0] < kinds[k].first || bytes[0] > kinds[k].last))
-		k++;
-	if (k == sizeof(kinds) / sizeof(kinds[0])) {
-		*bad_p = 1;
-		return 0;
-	}
-	for (i = 1; i < kinds[k].size && i < n; i++)
-		if (bytes[i] < (i == 1 ? kinds[k].low : 0x80) || bytes[i] > (i == 1 ? kinds[k].high : 0xbf)) {
+	*bad_p = (first >= 0x80 && first < 0xc2) || first > 0xf4 ? 1 : 0;
+	for (i = 1; i < size && i < n && *bad_p == 0; i++, low = 0x80, high = 0xbf)
+		if (bytes[i] < low || bytes[i] > high)
 			*bad_p = i;
-			return 0;
-		}
-	return i == kinds[k].size ? i : 0;
+	return i == size && *bad_p == 0 ? i : 0;
 }
 
 size_t
