@@ -41,7 +41,6 @@ engine_add(struct engine *engine, struct request *request)
 	if (request->n_prompt >= engine->attention->max_length)
 		die("prompt of %zu tokens: a sequence has at most %u, and the answer needs room", request->n_prompt,
 		    engine->attention->max_length);
-	request->finished = false;
 	request->next = NULL;
 	while (*place != NULL)
 		place = &(*place)->next;
@@ -100,8 +99,6 @@ give_way(struct engine *engine)
 static void
 finish(struct engine *engine, struct request *request)
 {
-	request->n_pages = engine->attention->ops->n_pages(engine->attention, request->sequence);
-	request->finished = true;
 	remove_running(engine, request);
 	if (!request->keep)
 		engine_release(engine, request);

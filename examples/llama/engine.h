@@ -25,8 +25,6 @@ struct request {
 	void *argument; /* the caller's */
 
 	/** Written by the engine. */
-	bool finished;
-	uint32_t n_pages; /* held when it finished */
 	uint64_t sequence;
 	bool open;
 	size_t n_cached; /* tokens whose K and V are in the cache */

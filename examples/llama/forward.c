@@ -152,7 +152,6 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 {
 	const struct model *model = forward->model;
 	uint32_t n = model->n_embedding;
-	double begin = now_s();
 
 	assert(step->n_tokens <= forward->max_tokens && step->n_logits <= forward->max_logits);
 	run_rows(forward, step, step->n_tokens, prepare_row, NULL);
@@ -168,7 +167,6 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 		multiply(forward, &(struct product){ &model->output, forward->logits }, 1, forward->normed,
 			 step->n_logits);
 	}
-	forward->times.all += now_s() - begin;
 	return forward->logits;
 }
 

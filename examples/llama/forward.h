@@ -16,7 +16,6 @@
 struct forward_times {
 	double products; /* with weights */
 	double attention;
-	double all;
 };
 
 struct forward {
