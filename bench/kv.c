@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of cases: what is derived from the tables, sizes, pools and batches. */
+/* Groups of cases: sizes, pools and batches. */
 #include "bench/kv.h"
 
 #include <math.h>
@@ -18,82 +18,6 @@
 #define HALVES_ALWAYS 0x3f003f003f003f00u
 #define BYTES_RANDOM 0x8787878787878787u
 #define BYTES_ALWAYS 0x3030303030303030u
-
-/* Derived cases */
-
-static const struct derived {
-	enum kv_derived bit;
-	const char *suffix;
-	enum kv_work work; /* KV_ATTEND: the same */
-	bool contiguous;
-	enum bench_against against;
-	enum bench_sense sense;
-} derived[] = {
-	{ KV_PAGES_READ, ": pages read", KV_READ, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_ROOFLINE, ": roofline", KV_ROOF, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_REGISTERS, ": peak", KV_PEAK, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_COPIED, ": copied", KV_COPY, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_IN_ORDER, ", pages in order", KV_ATTEND, true, BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES },
-	{ KV_READ_IN_ORDER, ": read in order", KV_READ, true, BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES },
-	{ KV_BY_TORCH, ": torch", KV_TORCH, false, BENCH_AGAINST_TORCH, BENCH_FASTER },
-	{ KV_GPU_IN_ORDER, " in order", KV_ATTEND, true, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_GPU_PAGES_READ, ": pages read", KV_READ, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-	{ KV_GPU_COPIED, ": copied", KV_COPY, false, BENCH_AGAINST_LIMIT, BENCH_SHARE },
-};
-
-static void
-relate(struct bench_case *result, struct bench_relation relation)
-{
-	size_t i = 0;
-
-	while (result->relations[i].to != NULL)
-		i++;
-	result->relations[i] = relation;
-}
-
-static struct kv_fixture *
-fixture_add(struct kv_group *group, const struct kv_case *of)
-{
-	struct kv_fixture *fixture = &group->fixtures[group->n++];
-
-	if (group->n > BENCH_MAX_CASES)
-		bench_die("%s: more than %d cases", of->name, BENCH_MAX_CASES);
-	*fixture = (struct kv_fixture){ .of = *of, .group = group };
-	fixture->result = (struct bench_case){
-		.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
-	};
-	return fixture;
-}
-
-static void
-derive(struct kv_group *group, struct kv_fixture *from, const struct derived *how)
-{
-	const struct kv_case *base = &from->of;
-	struct kv_case of = *base;
-	struct kv_fixture *fixture;
-	char *name;
-
-	if (asprintf(&name, "%s%s", base->name, how->suffix) < 0)
-		bench_die("out of memory");
-	of.name = name;
-	of.work = how->work == KV_ATTEND ? base->work : how->work;
-	of.contiguous = how->contiguous;
-	of.limit = of.target = NULL;
-	fixture = fixture_add(group, &of);
-	fixture->copied = base->work;
-	if (how->bit >= KV_GPU_IN_ORDER) {
-		if (from->result.limit == NULL)
-			from->result.limit = name;
-		return;
-	}
-	/* The read in order stands behind the read. */
-	relate(how->bit == KV_READ_IN_ORDER ? &from[1].result : &from->result,
-	       (struct bench_relation){
-		       how->against, how->sense, name,
-		       how->bit == KV_ROOFLINE || how->bit == KV_READ_IN_ORDER ? NULL : base->targets[how->against] });
-	if (how->bit == KV_BY_TORCH && (base->derived & KV_READ_IN_ORDER) != 0)
-		relate(&from[1].result, (struct bench_relation){ how->against, how->sense, name, NULL });
-}
 
 /* Groups */
 
@@ -135,20 +59,22 @@ static size_t
 group_make(struct kv_group *group, const struct bench_suite *suite, size_t i)
 {
 	const struct kv_case *cases = suite->kv_cases;
-	size_t n = 0;
 
 	group->n = group->n_pools = 0;
 	do {
-		const struct kv_case *of = &cases[i + n++];
-		struct kv_fixture *fixture = fixture_add(group, of);
+		const struct kv_case *of = &cases[i + group->n];
+		struct kv_fixture *fixture = &group->fixtures[group->n++];
 
-		for (size_t d = 0; d < BENCH_N(derived); d++)
-			if ((of->derived & derived[d].bit) != 0)
-				derive(group, fixture, &derived[d]);
-		if (of->relation.to != NULL)
-			relate(&fixture->result, of->relation);
-	} while (i + n < suite->n_kv_cases && strcmp(group_name(&cases[i + n]), group_name(&cases[i])) == 0);
-	return n;
+		if (group->n > BENCH_MAX_CASES)
+			bench_die("%s: more than %d cases", of->name, BENCH_MAX_CASES);
+		*fixture = (struct kv_fixture){ .of = *of, .group = group };
+		fixture->result = (struct bench_case){
+			.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
+		};
+		memcpy(fixture->result.relations, of->relations, sizeof(of->relations));
+	} while (i + group->n < suite->n_kv_cases &&
+		 strcmp(group_name(&cases[i + group->n]), group_name(&cases[i])) == 0);
+	return group->n;
 }
 
 size_t
@@ -479,7 +405,7 @@ amount(struct kv_fixture *fixture)
 {
 	const struct kv_shape *shape = &fixture->shape;
 	double token = token_bytes(fixture->group, &fixture->of), bytes = 0, flops = 0, appended = 0;
-	enum kv_work work = fixture->of.work, copied = work == KV_COPY ? fixture->copied : work;
+	enum kv_work work = fixture->of.work, copied = work == KV_COPY ? fixture->of.copied : work;
 	bool decode = fixture->total_q == fixture->n_rows;
 
 	for (uint32_t row = 0; row < fixture->n_rows; row++) {

@@ -35,7 +35,7 @@ enum kv_work {
 	KV_PAGES,  /* pages to other pages: the first row's into the second's, on a GPU all into free ones */
 	KV_PLAN,   /* the batch's plan alone */
 	KV_READ,   /* the batch's pages, as fast as they can be read */
-	KV_COPY,   /* as many bytes as the case that it was derived from copies, and where it does */
+	KV_COPY,   /* as many bytes as `copied` copies, and where it does */
 	KV_PEAK,   /* as many operations, on registers alone */
 	KV_ROOF,   /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
 	KV_TORCH,  /* PyTorch's best on contiguous K and V */
@@ -43,21 +43,6 @@ enum kv_work {
 	KV_EMPTY,     /* a kernel that does nothing */
 	KV_COPY_HALF, /* one half of the batch's pages to the other, by cuMemcpyDtoD */
 	KV_COPY_ALL,  /* the batch's pages of all layers, by cuMemcpyDtoD */
-};
-
-/** Cases that are derived from a case, by a suffix of its name, and what its ratios are to. */
-enum kv_derived {
-	KV_PAGES_READ = 1,
-	KV_ROOFLINE = 2,
-	KV_REGISTERS = 4,
-	KV_COPIED = 8,
-	KV_IN_ORDER = 16,      /* of the same pages, not permuted */
-	KV_READ_IN_ORDER = 32, /* what KV_PAGES_READ is compared with */
-	KV_BY_TORCH = 64,
-	/* On a GPU the first of them is the limit. */
-	KV_GPU_IN_ORDER = 128,
-	KV_GPU_PAGES_READ = 256,
-	KV_GPU_COPIED = 512,
 };
 
 /**
@@ -78,8 +63,8 @@ struct torch_case {
 /** What is measured, as it is written down. */
 struct kv_case {
 	const char *name;
-	const char *group; /* NULL: the case and those derived from it */
-	enum kv_work work;
+	const char *group; /* NULL: a group of its own */
+	enum kv_work work, copied;
 	struct kv_rows rows[KV_ROW_KINDS];
 	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
 	uint32_t page_size;         /* 0: 16 */
@@ -93,14 +78,33 @@ struct kv_case {
 	bool by_block; /* nanoseconds for each block of 128 tokens and query rows that is seen */
 	bool rotary;
 	const char *export; /* a pagedd serves the pool, and exports it by this; NULL: the owner is in this process */
-	unsigned int derived;
-	const char *targets[BENCH_N_AGAINST]; /* of the ratios to derived cases */
-	struct bench_relation relation;       /* to a case of the group */
-	const char *limit, *target;           /* as struct bench_case has them */
+	struct bench_relation relations[BENCH_MAX_RELATIONS]; /* to other cases of the group */
+	const char *limit, *target;                           /* as struct bench_case has them */
 };
 
 /** Rows in braces: of each kind how many, query rows, tokens. */
 #define KV_ROWS(...) .rows = { __VA_ARGS__ }
+
+#define KV_RELATIONS(...) .relations = { __VA_ARGS__ }
+#define KV_VS_LIMIT(to, wanted)                              \
+	{                                                    \
+		BENCH_AGAINST_LIMIT, BENCH_SHARE, to, wanted \
+	}
+#define KV_VS_ORDER(to, wanted)                                   \
+	{                                                         \
+		BENCH_AGAINST_CONTIGUOUS, BENCH_TIMES, to, wanted \
+	}
+#define KV_VS_TORCH(to, wanted)                               \
+	{                                                     \
+		BENCH_AGAINST_TORCH, BENCH_FASTER, to, wanted \
+	}
+
+/** A case that stands next to another one's, over the same batch. */
+#define KV_BESIDE(title, suffix, what, ...)                                     \
+	{                                                                       \
+		.group = title, .name = title suffix, .work = what, __VA_ARGS__ \
+	}
+#define KV_PAGES_IN_ORDER(title, ...) KV_BESIDE(title, ", pages in order", KV_ATTEND, .contiguous = true, __VA_ARGS__)
 
 /** Query heads, KV heads and page sizes of FlashInfer-Bench's gqa_paged_*_d128. */
 #define KV_GQA_PAGES(shape, q, kv) shape(q, kv, 1), shape(q, kv, 64)
@@ -124,7 +128,6 @@ struct kv_pool {
 /** A case, ready to be sampled. */
 struct kv_fixture {
 	struct kv_case of;
-	enum kv_work copied; /* KV_COPY: of the case that it was derived from */
 	struct bench_case result;
 	const struct kv_group *group;
 	const struct kv_pool *pool;

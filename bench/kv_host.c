@@ -59,9 +59,9 @@ row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct
 			size_t bytes = (end - token) * fixture->pool->info.k.token_stride;
 			uint8_t *page = head_at(fixture, r, i, token);
 
-			if (fixture->copied == KV_PAGES)
+			if (fixture->of.copied == KV_PAGES)
 				pieces[n] = (struct limit_copy_piece){ head_at(fixture, r + 1, i, token), page, bytes };
-			else if (fixture->copied == KV_GATHER)
+			else if (fixture->of.copied == KV_GATHER)
 				pieces[n] = (struct limit_copy_piece){ *other, page, bytes };
 			else
 				pieces[n] = (struct limit_copy_piece){ page, *other, bytes };
@@ -81,7 +81,7 @@ copy_open(struct kv_fixture *fixture)
 
 	fixture->k.data = other = bench_alloc(fixture->total_q, token);
 	kv_fill(other, fixture->total_q * token, PAGED_BF16);
-	for (uint32_t r = 0; r < (fixture->copied == KV_PAGES ? 1 : fixture->n_rows); r++)
+	for (uint32_t r = 0; r < (fixture->of.copied == KV_PAGES ? 1 : fixture->n_rows); r++)
 		n += row_pieces(fixture, r, &other, pieces + n);
 	fixture->copy = (struct limit_copy){ .pieces = pieces, .n_pieces = n };
 	limit_copy_tune(&fixture->copy);

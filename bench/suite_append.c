@@ -2,22 +2,23 @@
 /* Append: new K and V into the pages, next to copying as many bytes there; out of them, and pages to pages. */
 #include "bench/kv.h"
 
-#define APPEND(title, share, ...)                                                     \
-	{                                                                             \
-		.name = title, .work = KV_APPEND, .derived = KV_COPIED | KV_IN_ORDER, \
-		.targets[BENCH_AGAINST_LIMIT] = share, __VA_ARGS__                    \
-	}
+#define COPIED_AND(order, title, what, share, ...)                   \
+	{ .group = title,                                            \
+	  .name = title,                                             \
+	  .work = what,                                              \
+	  KV_RELATIONS(KV_VS_LIMIT(title ": copied", share), order), \
+	  __VA_ARGS__ },                                             \
+		KV_BESIDE(title, ": copied", KV_COPY, .copied = what, __VA_ARGS__)
+#define COPIED(title, what, share, ...) COPIED_AND({ 0 }, title, what, share, __VA_ARGS__)
+#define APPEND(title, share, ...)                                                                      \
+	COPIED_AND(KV_VS_ORDER(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
+		KV_BESIDE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
 
 /* What is done on the way, next to bf16 that is copied. */
-#define ON_THE_WAY(title, ...)                                                                              \
-	{                                                                                                   \
-		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,          \
-		.relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is" }, __VA_ARGS__ \
-	}
-
-#define COPIED(title, what, share, ...)                                                                               \
-	{                                                                                                             \
-		.name = title, .work = what, .derived = KV_COPIED, .targets[BENCH_AGAINST_LIMIT] = share, __VA_ARGS__ \
+#define ON_THE_WAY(title, ...)                                                                                \
+	{                                                                                                     \
+		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,            \
+		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "append 5000, bf16 as it is" }), __VA_ARGS__ \
 	}
 
 #define ONE_5000 KV_ROWS({ 1, 5000, 5000 })

@@ -3,18 +3,23 @@
 #include "bench/kv.h"
 
 /* Next to reading its pages, the roofline of that and its arithmetic, and pages in their order. */
-#define PAGES(title, share, places, ...)                                                                \
-	{                                                                                               \
-		.name = title, .derived = KV_PAGES_READ | KV_ROOFLINE | KV_IN_ORDER | KV_READ_IN_ORDER, \
-		.targets = { share, places }, __VA_ARGS__                                               \
-	}
+#define PAGES_AND(torch, read_torch, title, share, places, ...)                                               \
+	{ .group = title,                                                                                     \
+	  .name = title,                                                                                      \
+	  KV_RELATIONS(KV_VS_LIMIT(title ": pages read", share), KV_VS_LIMIT(title ": roofline", NULL),       \
+		       KV_VS_ORDER(title ", pages in order", places), torch),                                 \
+	  __VA_ARGS__ },                                                                                      \
+		KV_BESIDE(title, ": pages read", KV_READ,                                                     \
+			  KV_RELATIONS(KV_VS_ORDER(title ": read in order", NULL), read_torch), __VA_ARGS__), \
+		KV_BESIDE(title, ": roofline", KV_ROOF, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),  \
+		KV_BESIDE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
+#define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
 /* And next to PyTorch. */
-#define DECODE(title, share, places, faster, ...)                                                                     \
-	{                                                                                                             \
-		.name = title, .derived = KV_PAGES_READ | KV_ROOFLINE | KV_IN_ORDER | KV_READ_IN_ORDER | KV_BY_TORCH, \
-		.targets = { share, places, faster }, __VA_ARGS__                                                     \
-	}
+#define DECODE(title, share, places, faster, ...)                                                                 \
+	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
+		  __VA_ARGS__),                                                                                   \
+		KV_BESIDE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
 /* FlashInfer-Bench's gqa_paged_decode, 32 sequences of 1k. */
 #define GQA(q, kv, page)                                                                                          \
@@ -22,24 +27,27 @@
 	      .kv_heads = kv, .page_size = page, .more = true)
 
 /* Next to the same batch in bf16. */
-#define BYTES(title, type, wanted)                                                                                     \
-	{                                                                                                              \
-		.group = "bytes", .name = "decode 1 x 128k " title, ONE_128K, .dtype = type, .derived = KV_PAGES_READ, \
-		.relation = {                                                                                          \
-			BENCH_AGAINST_LIMIT,                                                                           \
-			BENCH_FASTER,                                                                                  \
-			"decode 1 x 128k bf16",                                                                        \
-			wanted                                                                                         \
-		}                                                                                                      \
+#define BYTES(type_name, type, wanted)                                                                            \
+	{ .group = "bytes",                                                                                       \
+	  .name = "decode 1 x 128k " type_name,                                                                   \
+	  ONE_128K,                                                                                               \
+	  .dtype = type,                                                                                          \
+	  KV_RELATIONS(KV_VS_LIMIT("decode 1 x 128k " type_name ": pages read", NULL),                            \
+		       { BENCH_AGAINST_LIMIT, BENCH_FASTER, "decode 1 x 128k bf16", wanted }) },                  \
+	{                                                                                                         \
+		.group = "bytes", .name = "decode 1 x 128k " type_name ": pages read", .work = KV_READ, ONE_128K, \
+		.dtype = type                                                                                     \
 	}
 
 /* A block that is seen, next to one of causal alone. */
-#define MOD(title, ...)                                                                                    \
-	{                                                                                                  \
-		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .by_block = true,            \
-		.relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 16 x 8k", "<= 1.05" }, __VA_ARGS__ \
+#define MOD(title, ...)                                                                                      \
+	{                                                                                                    \
+		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .by_block = true,              \
+		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 16 x 8k", "<= 1.05" }), __VA_ARGS__ \
 	}
 
+#define SKEW_ALIKE "decode 64 x 3056"
+#define SKEW_UNLIKE "decode 1 x 128k, 63 x 1k"
 #define ONE_128K KV_ROWS({ 1, 1, 131072 })
 #define SIXTEEN_8K KV_ROWS({ 16, 1, 8192 })
 
@@ -50,16 +58,20 @@ static const struct kv_case cases[] = {
 
 	/* As many bytes, in rows alike and unlike. */
 	{ .group = "skew",
-	  .name = "decode 64 x 3056",
+	  .name = SKEW_ALIKE,
 	  KV_ROWS({ 64, 1, 3056 }),
-	  .derived = KV_PAGES_READ | KV_BY_TORCH,
-	  .targets[BENCH_AGAINST_TORCH] = ">= 6" },
+	  KV_RELATIONS(KV_VS_LIMIT(SKEW_ALIKE ": pages read", NULL), KV_VS_TORCH(SKEW_ALIKE ": torch", ">= 6")) },
+	{ .group = "skew", .name = SKEW_ALIKE ": pages read", .work = KV_READ, KV_ROWS({ 64, 1, 3056 }) },
+	{ .group = "skew", .name = SKEW_ALIKE ": torch", .work = KV_TORCH, KV_ROWS({ 64, 1, 3056 }) },
 	{ .group = "skew",
-	  .name = "decode 1 x 128k, 63 x 1k",
+	  .name = SKEW_UNLIKE,
 	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }),
-	  .derived = KV_BY_TORCH,
-	  .targets[BENCH_AGAINST_TORCH] = ">= 6",
-	  .relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "decode 64 x 3056", "<= 1.05" } },
+	  KV_RELATIONS(KV_VS_TORCH(SKEW_UNLIKE ": torch", ">= 6"),
+		       { BENCH_AGAINST_LIMIT, BENCH_TIMES, SKEW_ALIKE, "<= 1.05" }) },
+	{ .group = "skew",
+	  .name = SKEW_UNLIKE ": torch",
+	  .work = KV_TORCH,
+	  KV_ROWS({ 1, 1, 131072 }, { 63, 1, 1024 }) },
 
 	PAGES("decode 1 x 4k, pages of 1", NULL, "<= 1.15", KV_ROWS({ 1, 1, 4096 }), .page_size = 1),
 	PAGES("decode 1 x 128k, pages of 1", NULL, "<= 1.15", ONE_128K, .page_size = 1),

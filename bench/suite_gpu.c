@@ -6,27 +6,27 @@
 #include "bench/kv.h"
 
 /* A batch of decode next to the reader over the same pages. */
-#define DECODE(title, wanted, ...)                                                         \
-	{                                                                                  \
-		.name = title, .target = wanted, .derived = KV_GPU_PAGES_READ, __VA_ARGS__ \
-	}
+#define DECODE(title, wanted, ...)                                                                       \
+	{ .group = title, .name = title, .limit = title ": pages read", .target = wanted, __VA_ARGS__ }, \
+		KV_BESIDE(title, ": pages read", KV_READ, __VA_ARGS__)
 
 /* Permuted tables next to pages in their order. */
-#define PLACES(title, size, wanted)                                                                                 \
-	{                                                                                                           \
-		.name = title, .page_size = size, .target = wanted, .derived = KV_GPU_IN_ORDER | KV_GPU_PAGES_READ, \
-		BATCH_16_8K                                                                                         \
-	}
+#define IN_ORDER(title, wanted, ...)                                                                  \
+	{ .group = title, .name = title, .limit = title " in order", .target = wanted, __VA_ARGS__ }, \
+		KV_BESIDE(title, " in order", KV_ATTEND, .contiguous = true, __VA_ARGS__)
+#define PLACES(title, size, wanted)                              \
+	IN_ORDER(title, wanted, .page_size = size, BATCH_16_8K), \
+		KV_BESIDE(title, ": pages read", KV_READ, .page_size = size, BATCH_16_8K)
+#define PREFILL(title, ...) IN_ORDER(title, NULL, .page_size = 64, __VA_ARGS__)
 
-#define PREFILL(title, ...)                                                             \
-	{                                                                               \
-		.name = title, .page_size = 64, .derived = KV_GPU_IN_ORDER, __VA_ARGS__ \
-	}
-
-#define APPEND(title, wanted, ...)                                                                        \
-	{                                                                                                 \
-		.name = title, .work = KV_APPEND, .target = wanted, .derived = KV_GPU_COPIED, __VA_ARGS__ \
-	}
+#define APPEND(title, wanted, ...)   \
+	{ .group = title,            \
+	  .name = title,             \
+	  .work = KV_APPEND,         \
+	  .limit = title ": copied", \
+	  .target = wanted,          \
+	  __VA_ARGS__ },             \
+		KV_BESIDE(title, ": copied", KV_COPY, .copied = KV_APPEND, __VA_ARGS__)
 
 /* Another process owns the pool. */
 #define SERVED(by)                                                                                     \

@@ -3,17 +3,20 @@
 #include "bench/kv.h"
 
 /* Next to as many operations on registers, pages in their order, and PyTorch. */
-#define PREFILL(title, share, places, faster, ...)                                  \
-	{                                                                           \
-		.name = title, .derived = KV_REGISTERS | KV_IN_ORDER | KV_BY_TORCH, \
-		.targets = { share, places, faster }, __VA_ARGS__                   \
-	}
+#define PREFILL(title, share, places, faster, ...)                                                        \
+	{ .group = title,                                                                                 \
+	  .name = title,                                                                                  \
+	  KV_RELATIONS(KV_VS_LIMIT(title ": peak", share), KV_VS_ORDER(title ", pages in order", places), \
+		       KV_VS_TORCH(title ": torch", faster)),                                             \
+	  __VA_ARGS__ },                                                                                  \
+		KV_BESIDE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),  \
+		KV_BESIDE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
 /* A block that is seen, next to one of causal alone. */
-#define MOD(title, wanted, ...)                                                                                  \
-	{                                                                                                        \
-		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .by_block = true,                 \
-		.relation = { BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted }, __VA_ARGS__ \
+#define MOD(title, wanted, ...)                                                                                    \
+	{                                                                                                          \
+		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .by_block = true,                   \
+		KV_RELATIONS({ BENCH_AGAINST_LIMIT, BENCH_TIMES, "prefill 2k of 2k causal", wanted }), __VA_ARGS__ \
 	}
 
 /* FlashInfer-Bench's gqa_paged_prefill_causal, a prompt and a chunk of 1k. */
