@@ -281,15 +281,15 @@ child_run(struct kv_group *group, struct bench_report *report, int said)
 
 /* The last line that a child wrote before it failed. */
 static const char *
-child_why(int status, char *said, size_t n)
+child_why(int status, FILE *said)
 {
-	char *line, *why = NULL;
+	char text[256] = "ended without a word", *line = text, *why = NULL;
 	int written;
 
-	while (n > 0 && said[n - 1] == '\n')
-		n--;
-	said[n] = 0;
-	line = strrchr(said, '\n') != NULL ? strrchr(said, '\n') + 1 : said;
+	rewind(said);
+	while (fgets(text, sizeof(text), said) != NULL)
+		;
+	text[strcspn(text, "\n")] = 0;
 	if (strncmp(line, "paged-bench: ", 13) == 0)
 		line += 13;
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
@@ -297,7 +297,7 @@ child_why(int status, char *said, size_t n)
 	else if (WIFSIGNALED(status))
 		written = asprintf(&why, "ended by signal %d (%.180s)", WTERMSIG(status), line);
 	else
-		written = asprintf(&why, "%.250s", line[0] != 0 ? line : "ended without a word");
+		written = asprintf(&why, "%s", line);
 	return written < 0 ? "out of memory" : why;
 }
 
@@ -305,26 +305,25 @@ child_why(int status, char *said, size_t n)
 static const char *
 child(struct kv_group *group, struct bench_report *report)
 {
-	char said[4096];
-	ssize_t more;
-	size_t n = 0;
-	int fds[2], status;
+	FILE *said = tmpfile();
+	const char *why = NULL;
+	int status;
 	pid_t pid;
 
-	if (pipe(fds) != 0)
-		bench_die("pipe: %m");
+	if (said == NULL)
+		bench_die("tmpfile: %m");
 	fflush(NULL);
 	pid = fork();
+	if (pid < 0)
+		bench_die("fork: %m");
 	if (pid == 0)
-		child_run(group, report, fds[1]);
-	close(fds[1]);
-	while (n < sizeof(said) - 1 &&
-	       ((more = read(fds[0], said + n, sizeof(said) - 1 - n)) > 0 || (more < 0 && errno == EINTR)))
-		n += more > 0 ? (size_t)more : 0;
-	close(fds[0]);
+		child_run(group, report, fileno(said));
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NULL : child_why(status, said, n);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		why = child_why(status, said);
+	fclose(said);
+	return why;
 }
 
 static void
