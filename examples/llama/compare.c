@@ -35,26 +35,21 @@ median(double *values, uint32_t n)
 
 /* All prompts to their ends, together as far as max_running goes. */
 static struct engine_stats
-answer(struct setup *setup, const struct options *options, const struct token_list *prompts,
-       struct attention *attention, struct samples *samples, uint32_t round)
+answer(struct setup *setup, const struct options *options, struct request *requests, struct attention *attention,
+       struct samples *samples, uint32_t round)
 {
 	const struct forward_times before = setup->forward->times, *after = &setup->forward->times;
 	struct engine_params params = { .max_running = options->max_running, .end_token = UINT32_MAX };
-	struct request *requests = allocate(options->n_prompts, sizeof(*requests));
 	struct engine_stats stats;
 
-	for (size_t i = 0; i < options->n_prompts; i++) {
-		requests[i] = (struct request){ .max_tokens = options->max_tokens, .n_prompt = prompts[i].n };
-		token_list_add(&requests[i].tokens, prompts[i].ids, prompts[i].n);
-	}
+	/* Without the last round's answers. */
+	for (size_t i = 0; i < options->n_prompts; i++)
+		requests[i].tokens.n = requests[i].n_prompt;
 	stats = engine_answer(setup->forward, attention, &params, requests, options->n_prompts);
 	samples->rate[round] = (double)stats.n_tokens / stats.seconds;
 	samples->attention[round] = after->attention - before.attention;
 	samples->attention_share[round] = 100 * samples->attention[round] / stats.seconds;
 	samples->products_share[round] = 100 * (after->products - before.products) / stats.seconds;
-	for (size_t i = 0; i < options->n_prompts; i++)
-		free(requests[i].tokens.ids);
-	free(requests);
 	return stats;
 }
 
@@ -92,21 +87,24 @@ compare_run(struct setup *setup, const struct options *options)
 	struct attention *sides[N_SIDES] = { [SIDE_POOL] = setup->attention,
 					     [SIDE_PRIVATE] = contiguous_create(setup->model, PAGED_F32,
 										&setup->forward->matmul) };
-	struct token_list *prompts = allocate(options->n_prompts, sizeof(*prompts));
+	struct request *requests = allocate(options->n_prompts, sizeof(*requests));
 	struct samples samples[N_SIDES];
 	struct engine_stats stats;
 
-	for (size_t i = 0; i < options->n_prompts; i++)
-		setup_encode(setup, options->prompts[i], true, &prompts[i]);
+	for (size_t i = 0; i < options->n_prompts; i++) {
+		requests[i].max_tokens = options->max_tokens;
+		setup_encode(setup, options->prompts[i], true, &requests[i].tokens);
+		requests[i].n_prompt = requests[i].tokens.n;
+	}
 	/* The sides take turns in beginning, too. */
 	for (uint32_t i = 0; i < N_SIDES * options->compare; i++) {
 		uint32_t round = i / N_SIDES, side = (round + i) % N_SIDES;
 
-		stats = answer(setup, options, prompts, sides[side], &samples[side], round);
+		stats = answer(setup, options, requests, sides[side], &samples[side], round);
 	}
 	print(options, &stats, samples);
 	for (size_t i = 0; i < options->n_prompts; i++)
-		free(prompts[i].ids);
-	free(prompts);
+		free(requests[i].tokens.ids);
+	free(requests);
 	contiguous_destroy(sides[SIDE_PRIVATE]);
 }
