@@ -22,30 +22,23 @@
 /* Groups */
 
 static bool
-related(const struct bench_case *result, enum bench_against against, const char *to)
+related(const struct kv_case *of, enum bench_against against, const char *to)
 {
-	for (size_t i = 0; i < BENCH_MAX_RELATIONS && result->relations[i].to != NULL; i++)
-		if (result->relations[i].against == against && (to == NULL || strcmp(result->relations[i].to, to) == 0))
+	for (size_t i = 0; i < BENCH_MAX_RELATIONS && of->relations[i].to != NULL; i++)
+		if (of->relations[i].against == against && (to == NULL || strcmp(of->relations[i].to, to) == 0))
 			return true;
 	return false;
 }
 
-/* Keeps those with a ratio of the kind asked for, and those that they are compared with. */
-static void
-group_choose(struct kv_group *group, enum bench_against against)
+/* Whether case i has a ratio of the kind asked for, or another one of its group has one to it. */
+static bool
+is_wanted(const struct kv_case *cases, size_t n, size_t i, enum bench_against against)
 {
-	bool wanted[BENCH_MAX_CASES];
-	size_t n = 0;
+	bool wanted = related(&cases[i], against, NULL);
 
-	for (size_t i = 0; i < group->n; i++) {
-		wanted[i] = related(&group->fixtures[i].result, against, NULL);
-		for (size_t j = 0; j < group->n && !wanted[i]; j++)
-			wanted[i] = related(&group->fixtures[j].result, against, group->fixtures[i].of.name);
-	}
-	for (size_t i = 0; i < group->n; i++)
-		if (wanted[i])
-			group->fixtures[n++] = group->fixtures[i];
-	group->n = n;
+	for (size_t j = 0; j < n && !wanted; j++)
+		wanted = related(&cases[j], against, cases[i].name);
+	return wanted;
 }
 
 static const char *
@@ -54,27 +47,46 @@ group_name(const struct kv_case *of)
 	return of->group != NULL ? of->group : of->name;
 }
 
-/* The group that begins with case i, of as many cases as are returned. */
-static size_t
-group_make(struct kv_group *group, const struct bench_suite *suite, size_t i)
+static uint32_t
+within(uint32_t n, uint32_t least, uint32_t most)
 {
-	const struct kv_case *cases = suite->kv_cases;
+	return n < least ? least : n > most ? most : n;
+}
 
-	group->n = group->n_pools = 0;
-	do {
-		const struct kv_case *of = &cases[i + group->n];
-		struct kv_fixture *fixture = &group->fixtures[group->n++];
+/* What the case does not say gets its default; toys are made of it where it only has to run. */
+static void
+fixture_make(struct kv_group *group, const struct kv_case *written)
+{
+	struct kv_fixture *fixture = &group->fixtures[group->n++];
+	struct kv_case *of = &fixture->of;
+	uint32_t toy = group->gpu ? 256 : 64;
 
-		if (group->n > BENCH_MAX_CASES)
-			bench_die("%s: more than %d cases", of->name, BENCH_MAX_CASES);
-		*fixture = (struct kv_fixture){ .of = *of, .group = group };
-		fixture->result = (struct bench_case){
-			.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
-		};
-		memcpy(fixture->result.relations, of->relations, sizeof(of->relations));
-	} while (i + group->n < suite->n_kv_cases &&
-		 strcmp(group_name(&cases[i + group->n]), group_name(&cases[i])) == 0);
-	return group->n;
+	if (group->n > BENCH_MAX_CASES)
+		bench_die("%s: more than %d cases", written->name, BENCH_MAX_CASES);
+	*fixture = (struct kv_fixture){ .of = *written, .group = group, .shape = { 32, 8, 128, 128 } };
+	fixture->result = (struct bench_case){
+		.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
+	};
+	memcpy(fixture->result.relations, of->relations, sizeof(of->relations));
+	of->page_size = of->page_size != 0 ? of->page_size : 16;
+	of->dtype = of->dtype != PAGED_DTYPE_NONE ? of->dtype : PAGED_BF16;
+	of->from = of->from != PAGED_DTYPE_NONE ? of->from : PAGED_BF16;
+	if (of->latent)
+		fixture->shape = (struct kv_shape){ 128, 1, 576, 512 };
+	else if (of->q_heads != 0)
+		fixture->shape = (struct kv_shape){ of->q_heads, of->kv_heads, 128, 128 };
+	if (!group->report->options->quick)
+		return;
+	if (of->latent)
+		fixture->shape.q_heads = 16;
+	else
+		fixture->shape = (struct kv_shape){ 2 * (fixture->shape.q_heads / fixture->shape.kv_heads), 2, 64, 64 };
+	for (struct kv_rows *rows = of->rows; rows < of->rows + KV_ROW_KINDS && rows->n > 0; rows++) {
+		rows->n = within(rows->n, 1, 3);
+		rows->kv_len = within(rows->kv_len / toy, 4, QUICK_TOKENS);
+		if (rows->q_len > 1)
+			rows->q_len = within(rows->q_len / toy, 2, rows->kv_len);
+	}
 }
 
 size_t
@@ -82,23 +94,25 @@ kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct k
 {
 	const struct bench_options *options = report->options;
 	static struct kv_group group;
-	size_t n_groups = 0;
+	size_t n_groups = 0, n_cases = report->suite->n_kv_cases;
 
-	for (size_t i = 0, n; i < report->suite->n_kv_cases; i += n) {
-		const struct kv_case *first = &report->suite->kv_cases[i];
+	for (size_t first = 0, n; first < n_cases; first += n) {
+		const struct kv_case *cases = &report->suite->kv_cases[first];
 
+		for (n = 1; first + n < n_cases && strcmp(group_name(&cases[n]), group_name(cases)) == 0; n++)
+			;
+		if (options->only != NULL ? strstr(group_name(cases), options->only) == NULL
+					  : cases->more && !options->more)
+			continue;
 		group.report = report;
 		group.gpu = on_gpu;
-		group.divisor = 1;
-		n = group_make(&group, report->suite, i);
-		if (options->only != NULL ? strstr(group_name(first), options->only) == NULL
-					  : first->more && !options->more)
-			continue;
-		if (!on_gpu)
-			group_choose(&group, options->against);
+		group.n = group.n_pools = 0;
+		for (size_t i = 0; i < n; i++)
+			if (on_gpu || is_wanted(cases, n, i, options->against))
+				fixture_make(&group, &cases[i]);
 		if (group.n == 0)
 			continue;
-		bench_progress(report, group_name(first), i, report->suite->n_kv_cases);
+		bench_progress(report, group_name(cases), first, n_cases);
 		measure(&group);
 		n_groups++;
 	}
@@ -109,85 +123,46 @@ kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct k
 void
 kv_list(const struct bench_suite *suite)
 {
-	static struct kv_group group;
+	for (size_t i = 0; i < suite->n_kv_cases; i++) {
+		const struct kv_case *of = &suite->kv_cases[i];
 
-	for (size_t i = 0; i < suite->n_kv_cases;) {
-		i += group_make(&group, suite, i);
-		for (size_t j = 0; j < group.n; j++) {
-			const struct bench_relation *relations = group.fixtures[j].result.relations;
-
-			if (relations[0].to == NULL)
-				continue;
-			printf("    %-36s", group.fixtures[j].of.name);
-			for (size_t r = 0; r < BENCH_MAX_RELATIONS && relations[r].to != NULL; r++)
-				printf(" %s%s%s", bench_against_name(relations[r].against),
-				       relations[r].target != NULL ? " " : "",
-				       relations[r].target != NULL ? relations[r].target : "");
-			puts(group.fixtures[j].of.more ? " (--long)" : "");
-		}
+		if (of->relations[0].to == NULL)
+			continue;
+		printf("    %-36s", of->name);
+		for (size_t r = 0; r < BENCH_MAX_RELATIONS && of->relations[r].to != NULL; r++)
+			printf(" %s%s%s", bench_against_name(of->relations[r].against),
+			       of->relations[r].target != NULL ? " " : "",
+			       of->relations[r].target != NULL ? of->relations[r].target : "");
+		puts(of->more ? " (--long)" : "");
 	}
 }
 
 /* Sizes */
 
-static uint32_t
-within(uint32_t n, uint32_t least, uint32_t most)
-{
-	return n < least ? least : n > most ? most : n;
-}
-
-struct kv_rows
-kv_rows_at(const struct kv_fixture *fixture, size_t kind)
-{
-	struct kv_rows rows = fixture->of.rows[kind];
-	uint32_t toy = fixture->group->gpu ? 256 : 64;
-
-	if (rows.n == 0)
-		return rows;
-	rows.kv_len = within(rows.kv_len / fixture->group->divisor, rows.q_len, rows.kv_len);
-	if (!fixture->group->report->options->quick)
-		return rows;
-	rows.n = within(rows.n, 1, 3);
-	rows.kv_len = within(rows.kv_len / toy, 4, QUICK_TOKENS);
-	if (rows.q_len > 1)
-		rows.q_len = within(rows.q_len / toy, 2, rows.kv_len);
-	return rows;
-}
-
-struct kv_shape
-kv_shape_of(const struct kv_group *group, const struct kv_case *of)
-{
-	bool quick = group->report->options->quick;
-	struct kv_shape shape = { 32, 8, 128, 128 };
-
-	if (of->latent)
-		return (struct kv_shape){ quick ? 16 : 128, 1, 576, 512 };
-	if (of->q_heads != 0)
-		shape = (struct kv_shape){ of->q_heads, of->kv_heads, 128, 128 };
-	if (quick)
-		shape = (struct kv_shape){ 2 * (shape.q_heads / shape.kv_heads), 2, 64, 64 };
-	return shape;
-}
-
-static uint32_t
-page_size_of(const struct kv_case *of)
-{
-	return of->page_size != 0 ? of->page_size : 16;
-}
-
-enum paged_dtype
-kv_dtype(const struct kv_case *of)
-{
-	return of->dtype != PAGED_DTYPE_NONE ? of->dtype : PAGED_BF16;
-}
-
 /* Bytes of a token in the pages of a layer. */
 static double
-token_bytes(const struct kv_group *group, const struct kv_case *of)
+token_bytes(const struct kv_fixture *fixture)
 {
-	struct kv_shape shape = kv_shape_of(group, of);
+	const struct kv_shape *shape = &fixture->shape;
 
-	return (double)shape.kv_heads * (shape.k_dim + (of->latent ? 0 : shape.v_dim)) * paged_dtype_size(kv_dtype(of));
+	return (double)shape->kv_heads * (shape->k_dim + (fixture->of.latent ? 0 : shape->v_dim)) *
+	       paged_dtype_size(fixture->of.dtype);
+}
+
+/* Of the largest fixture, without what is not in pages. */
+static double
+group_bytes(const struct kv_group *group)
+{
+	double most = 0;
+
+	for (size_t i = 0; i < group->n; i++) {
+		double tokens = 0;
+
+		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++)
+			tokens += (double)group->fixtures[i].of.rows[kind].n * group->fixtures[i].of.rows[kind].kv_len;
+		most = fmax(most, tokens * token_bytes(&group->fixtures[i]));
+	}
+	return most;
 }
 
 /* Shorter rows, if the host's memory is short.  Generously: as if each pool were as large as the largest. */
@@ -197,46 +172,37 @@ group_scale(struct kv_group *group)
 	double free_bytes = HOST_SHARE * machine_memory_bytes();
 	char *machine = group->report->machine;
 	size_t at = strlen(machine);
+	unsigned int divisor = 1;
 
-	for (group->divisor = 1; group->divisor < MOST_DIVISOR; group->divisor *= 2) {
-		double most = 0;
+	for (; divisor < MOST_DIVISOR && free_bytes > 0 && group_bytes(group) * KV_MAX_POOLS > free_bytes; divisor *= 2)
+		for (size_t i = 0; i < group->n * KV_ROW_KINDS; i++) {
+			struct kv_rows *rows = &group->fixtures[i / KV_ROW_KINDS].of.rows[i % KV_ROW_KINDS];
 
-		for (size_t i = 0; i < group->n; i++) {
-			double tokens = 0;
-
-			for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-				struct kv_rows rows = kv_rows_at(&group->fixtures[i], kind);
-
-				tokens += (double)rows.n * rows.kv_len;
-			}
-			most = fmax(most, tokens * token_bytes(group, &group->fixtures[i].of));
+			rows->kv_len = within(rows->kv_len / 2, rows->q_len, rows->kv_len);
 		}
-		if (most * KV_MAX_POOLS <= free_bytes || free_bytes == 0)
-			break;
-	}
-	if (group->divisor > 1)
+	if (divisor > 1)
 		snprintf(machine + at, sizeof(group->report->machine) - at, "; %s: lengths divided by %u",
-			 group_name(&group->fixtures[0].of), group->divisor);
+			 group_name(&group->fixtures[0].of), divisor);
 }
 
 /* Pools */
 
 static bool
-alike(const struct kv_case *a, const struct kv_case *b)
+alike(const struct kv_fixture *a, const struct kv_fixture *b)
 {
-	return page_size_of(a) == page_size_of(b) && kv_dtype(a) == kv_dtype(b) && a->latent == b->latent &&
-	       a->q_heads == b->q_heads && a->kv_heads == b->kv_heads;
+	return a->of.page_size == b->of.page_size && a->of.dtype == b->of.dtype && a->of.latent == b->of.latent &&
+	       a->shape.kv_heads == b->shape.kv_heads;
 }
 
 static struct kv_pool *
-pool_of(struct kv_group *group, const struct kv_case *of)
+pool_of(struct kv_group *group, const struct kv_fixture *fixture)
 {
 	for (size_t i = 0; i < group->n_pools; i++)
-		if (alike(group->pools[i].like, of))
+		if (alike(group->pools[i].like, fixture))
 			return &group->pools[i];
 	if (group->n_pools == KV_MAX_POOLS)
-		bench_die("%s: more than %d pools", of->name, KV_MAX_POOLS);
-	group->pools[group->n_pools] = (struct kv_pool){ .like = of };
+		bench_die("%s: more than %d pools", fixture->of.name, KV_MAX_POOLS);
+	group->pools[group->n_pools] = (struct kv_pool){ .like = fixture };
 	return &group->pools[group->n_pools++];
 }
 
@@ -246,10 +212,10 @@ pool_grow(struct kv_pool *pool, struct kv_fixture *fixture)
 {
 	enum kv_work work = fixture->of.work;
 	bool copies = work == KV_COPY || work == KV_PAGES || work == KV_COPY_ALL;
-	uint32_t page_size = page_size_of(&fixture->of), n_pages;
+	uint32_t page_size = fixture->of.page_size, n_pages;
 
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-		struct kv_rows rows = kv_rows_at(fixture, kind);
+		struct kv_rows rows = fixture->of.rows[kind];
 
 		fixture->n_rows += rows.n;
 		fixture->n_pages += rows.n * ((rows.kv_len + page_size - 1) / page_size);
@@ -262,13 +228,13 @@ pool_grow(struct kv_pool *pool, struct kv_fixture *fixture)
 static uint32_t
 layers_that_fit(const struct kv_group *group, const struct kv_pool *pool)
 {
-	double layer = token_bytes(group, pool->like) * page_size_of(pool->like) * pool->n_pages;
+	double layer = token_bytes(pool->like) * pool->like->of.page_size * pool->n_pages;
 	double share = GPU_SHARE * (double)gpu_free_bytes();
 	uint32_t n = group->report->options->quick ? QUICK_LAYERS : KV_GPU_LAYERS;
 
 	if (layer > share)
-		bench_die("%s: %.1f GB a layer, and %.1f GB of the GPU's memory for it", pool->like->name, layer / 1e9,
-			  share / 1e9);
+		bench_die("%s: %.1f GB a layer, and %.1f GB of the GPU's memory for it", pool->like->of.name,
+			  layer / 1e9, share / 1e9);
 	while (layer * n > share)
 		n--;
 	return n;
@@ -277,16 +243,16 @@ layers_that_fit(const struct kv_group *group, const struct kv_pool *pool)
 static struct paged_pool_params
 pool_params(const struct kv_group *group, struct kv_pool *pool)
 {
-	struct kv_shape shape = kv_shape_of(group, pool->like);
+	const struct kv_shape *shape = &pool->like->shape;
 	struct paged_pool_params params = { .struct_size = sizeof(params), .name = pool->name };
 
 	params.n_layers = pool->n_layers = group->gpu ? layers_that_fit(group, pool) : 1;
-	params.n_kv_heads = shape.kv_heads;
-	params.k_dim = shape.k_dim;
-	params.v_dim = shape.v_dim;
-	params.v_in_k = pool->like->latent;
-	params.dtype = kv_dtype(pool->like);
-	params.page_size = page_size_of(pool->like);
+	params.n_kv_heads = shape->kv_heads;
+	params.k_dim = shape->k_dim;
+	params.v_dim = shape->v_dim;
+	params.v_in_k = pool->like->of.latent;
+	params.dtype = pool->like->of.dtype;
+	params.page_size = pool->like->of.page_size;
 	params.n_pages = pool->n_pages;
 	params.n_slots = 16;
 	if (group->gpu) {
@@ -354,9 +320,9 @@ pools_open(struct kv_group *group)
 		bench_client_must(group->client, paged_pool_open(group->client, pool->name, &pool->pool));
 		bench_client_must(group->client, paged_pool_get_info(pool->pool, info));
 		if (group->gpu)
-			gpu_fill((uintptr_t)info->base, info->size, kv_dtype(pool->like));
+			gpu_fill((uintptr_t)info->base, info->size, pool->like->of.dtype);
 		else
-			kv_fill(info->base, info->size, kv_dtype(pool->like));
+			kv_fill(info->base, info->size, pool->like->of.dtype);
 		pool->permuted = bench_permutation(pool->n_pages);
 	}
 }
@@ -374,7 +340,7 @@ kv_has_batch(const struct kv_fixture *fixture)
 static void
 rows_open(struct kv_fixture *fixture)
 {
-	uint32_t page_size = page_size_of(&fixture->of), row = 0, page = 0;
+	uint32_t page_size = fixture->of.page_size, row = 0, page = 0;
 	const struct kv_pool *pool = fixture->pool;
 
 	fixture->rows = bench_alloc(fixture->n_rows, sizeof(*fixture->rows));
@@ -382,7 +348,7 @@ rows_open(struct kv_fixture *fixture)
 	for (uint32_t i = 0; i < pool->n_pages; i++)
 		fixture->pages[i] = fixture->of.contiguous || pool->permuted == NULL ? i : pool->permuted[i];
 	for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-		struct kv_rows rows = kv_rows_at(fixture, kind);
+		struct kv_rows rows = fixture->of.rows[kind];
 
 		for (uint32_t i = 0; i < rows.n; i++, row++) {
 			uint32_t n_pages = (rows.kv_len + page_size - 1) / page_size;
@@ -404,7 +370,7 @@ static void
 amount(struct kv_fixture *fixture)
 {
 	const struct kv_shape *shape = &fixture->shape;
-	double token = token_bytes(fixture->group, &fixture->of), bytes = 0, flops = 0, appended = 0;
+	double token = token_bytes(fixture), bytes = 0, flops = 0, appended = 0;
 	enum kv_work work = fixture->of.work, copied = work == KV_COPY ? fixture->of.copied : work;
 	bool decode = fixture->total_q == fixture->n_rows;
 
@@ -470,7 +436,6 @@ rotary_open(struct kv_fixture *fixture)
 static void
 batch_open(struct kv_fixture *fixture)
 {
-	enum paged_dtype from = fixture->of.from != PAGED_DTYPE_NONE ? fixture->of.from : PAGED_BF16;
 	struct paged_client *client = fixture->group->client;
 	const struct kv_shape *shape = &fixture->shape;
 	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = fixture->n_rows };
@@ -489,8 +454,8 @@ batch_open(struct kv_fixture *fixture)
 		fixture->q = tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->k_dim);
 		fixture->out = tensor_open(fixture, PAGED_BF16, shape->q_heads, shape->v_dim);
 	} else if (fixture->of.work != KV_PLAN) {
-		fixture->k = tensor_open(fixture, from, shape->kv_heads, shape->k_dim);
-		fixture->v = tensor_open(fixture, from, shape->kv_heads, shape->v_dim);
+		fixture->k = tensor_open(fixture, fixture->of.from, shape->kv_heads, shape->k_dim);
+		fixture->v = tensor_open(fixture, fixture->of.from, shape->kv_heads, shape->v_dim);
 	}
 	if (fixture->of.rotary)
 		rotary_open(fixture);
@@ -508,11 +473,9 @@ kv_group_open(struct kv_group *group)
 	for (size_t i = 0; i < group->n; i++) {
 		struct kv_fixture *fixture = &group->fixtures[i];
 		bool has_pool = fixture->of.work != KV_PEAK && fixture->of.work != KV_TORCH;
-		struct kv_pool *pool = has_pool ? pool_of(group, &fixture->of) : &none;
+		struct kv_pool *pool = has_pool ? pool_of(group, fixture) : &none;
 
-		fixture->group = group;
 		fixture->pool = pool;
-		fixture->shape = kv_shape_of(group, &fixture->of);
 		pool_grow(pool, fixture);
 	}
 	if (group->n_pools > 0)

@@ -117,7 +117,7 @@ struct kv_shape {
 };
 
 struct kv_pool {
-	const struct kv_case *like; /* the first case that needs it */
+	const struct kv_fixture *like; /* the first one that needs it */
 	char name[32];
 	struct paged_pool *pool;
 	struct paged_pool_info info;
@@ -127,7 +127,7 @@ struct kv_pool {
 
 /** A case, ready to be sampled. */
 struct kv_fixture {
-	struct kv_case of;
+	struct kv_case of; /* with nothing left out, in the sizes that it has here */
 	struct bench_case result;
 	const struct kv_group *group;
 	const struct kv_pool *pool;
@@ -162,7 +162,6 @@ struct kv_fixture {
 struct kv_group {
 	struct bench_report *report;
 	bool gpu;
-	uint32_t divisor; /* of tokens, where memory is short; 1: as written */
 	struct paged_client *client;
 	struct kv_pool pools[KV_MAX_POOLS];
 	size_t n_pools;
@@ -181,10 +180,6 @@ void kv_host_run(struct bench_report *report);
 
 /** kv_gpu_run - the run of the suite for a GPU */
 void kv_gpu_run(struct bench_report *report);
-
-struct kv_rows kv_rows_at(const struct kv_fixture *fixture, size_t kind);
-struct kv_shape kv_shape_of(const struct kv_group *group, const struct kv_case *of);
-enum paged_dtype kv_dtype(const struct kv_case *of);
 
 /** kv_group_open - pools for all fixtures of the group that need one, and the batches */
 void kv_group_open(struct kv_group *group);

@@ -198,7 +198,7 @@ warm_up(struct kv_fixture *fixture)
 static void
 fixture_open(struct kv_fixture *fixture)
 {
-	enum paged_dtype dtype = kv_dtype(&fixture->of);
+	enum paged_dtype dtype = fixture->of.dtype;
 	enum kv_work work = fixture->of.work;
 
 	fixture->n_repeats = 1;

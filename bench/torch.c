@@ -158,7 +158,7 @@ torch_open(struct torch_case *of, const struct kv_fixture *fixture)
 		double us = 0;
 
 		for (size_t kind = 0; kind < KV_ROW_KINDS; kind++) {
-			struct kv_rows rows = kv_rows_at(fixture, kind);
+			struct kv_rows rows = fixture->of.rows[kind];
 
 			if (rows.n > 0)
 				json_array_append_new(
