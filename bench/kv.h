@@ -17,7 +17,6 @@
 #include "bench/bench.h"
 #include "bench/gpu.h"
 #include "bench/limits.h"
-#include "kernels/kernels.h"
 
 #define KV_ROW_KINDS 3
 #define KV_MAX_POOLS 5
@@ -144,7 +143,7 @@ struct kv_fixture {
 	int32_t *documents;
 	/* On the host: */
 	double n_blocks;      /* seen, with by_block */
-	enum limit_unit unit; /* of the peak */
+	enum kernel_isa unit; /* of the peak */
 	size_t n_repeats;     /* of the work, a sample */
 	struct limit_read read;
 	struct limit_copy copy;

@@ -203,7 +203,8 @@ fixture_open(struct kv_fixture *fixture)
 
 	fixture->n_repeats = 1;
 	/* bf16 holds every number that a byte of K or V can be; f16 and f32 need f32 products. */
-	fixture->unit = dtype == PAGED_F16 || dtype == PAGED_F32 ? limit_peak_unit_f32() : limit_peak_unit();
+	fixture->unit =
+		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_to(KERNEL_AVX512) : limit_peak_unit();
 	if (work == KV_PAGES)
 		pages_open(fixture);
 	else if (work == KV_READ || work == KV_ROOF)

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "bench/bench.h"
-#include "kernels/kernels.h"
 
 #define PIECE_BYTES 4096u
 /* Pieces that a thread takes at once; all numbers of streams divide it. */

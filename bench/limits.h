@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kernels.h"
+
 #define LIMIT_MAX_STREAMS 4u
 
 /** Memory to be read once, in this order, in pieces of one size. */
@@ -52,22 +54,14 @@ struct limit_copy {
 void limit_copy_tune(struct limit_copy *copy);
 double limit_copy_us(const struct limit_copy *copy);
 
-/** Units that multiply matrices, best last. */
-enum limit_unit { LIMIT_VECTOR, LIMIT_FMA_AVX2, LIMIT_FMA_AVX512, LIMIT_BF16_AVX512, LIMIT_AMX, LIMIT_N_UNITS };
-
-const char *limit_unit_name(enum limit_unit unit);
-
-/** limit_unit_missing - why this machine has it not; NULL: it has */
-const char *limit_unit_missing(enum limit_unit unit);
+/** limit_unit_name - the unit that multiplies matrices in an instruction set; best last */
+const char *limit_unit_name(enum kernel_isa unit);
 
 /** limit_peak - operations a nanosecond (GFLOP/s) of all threads on registers alone, a fresh sample of about a ms */
-double limit_peak(enum limit_unit unit);
+double limit_peak(enum kernel_isa unit);
 
 /** limit_peak_unit - the unit with the highest peak here; tried out once */
-enum limit_unit limit_peak_unit(void);
-
-/** limit_peak_unit_f32 - the best one here that takes f32 */
-enum limit_unit limit_peak_unit_f32(void);
+enum kernel_isa limit_peak_unit(void);
 
 /** limit_isa_name - what reads and copies run on: "avx512", "avx2", "generic" */
 const char *limit_isa_name(void);

@@ -5,15 +5,11 @@
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "bench/bench.h"
 #include "bench/limits.h"
-#include "kernels/kernels.h"
 
 #ifdef PAGED_X86_64
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -93,71 +89,31 @@ peak_amx(size_t n_rounds)
 	return (double)n_rounds * 4 * AMX_ROWS * 16 * 32 * 2;
 }
 
-/* A process has to ask for the tiles' registers. */
-static bool
-amx_permitted(void)
-{
-	enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-	unsigned int a, b, c, d;
-
-	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1) && (d >> 24 & 1) &&
-	       syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
-}
-
 #else
 #define REGISTER "m"
 #define X86(function) NULL
 PEAK(peak_vector, , 16, 2, sums[i] + a * b)
 #endif
 
-static bool
-cpu_has(enum limit_unit unit)
-{
-	switch (unit) {
-#ifdef PAGED_X86_64
-	case LIMIT_FMA_AVX2:
-		return kernel_isa_supported(KERNEL_AVX2);
-	case LIMIT_FMA_AVX512:
-		return kernel_isa_supported(KERNEL_AVX512);
-	case LIMIT_BF16_AVX512:
-		return kernel_isa_supported(KERNEL_AVX512) && __builtin_cpu_supports("avx512bf16");
-	case LIMIT_AMX:
-		return amx_permitted();
-#endif
-	default:
-		return unit == LIMIT_VECTOR;
-	}
-}
-
 static const struct {
 	const char *name;
 	double (*multiply)(size_t n_rounds); /* all chains; how many operations that was */
-} units[LIMIT_N_UNITS] = {
-	[LIMIT_VECTOR] = { "f32 vectors of 16 bytes", peak_vector },
-	[LIMIT_FMA_AVX2] = { "f32 FMA, AVX2", X86(peak_fma_avx2) },
-	[LIMIT_FMA_AVX512] = { "f32 FMA, AVX-512", X86(peak_fma_avx512) },
-	[LIMIT_BF16_AVX512] = { "bf16 products, AVX-512", X86(peak_bf16_avx512) },
-	[LIMIT_AMX] = { "bf16 tiles, AMX", X86(peak_amx) },
+} units[KERNEL_N_ISAS] = {
+	[KERNEL_GENERIC] = { "f32 vectors of 16 bytes", peak_vector },
+	[KERNEL_AVX2] = { "f32 FMA, AVX2", X86(peak_fma_avx2) },
+	[KERNEL_AVX512] = { "f32 FMA, AVX-512", X86(peak_fma_avx512) },
+	[KERNEL_AVX512_BF16] = { "bf16 products, AVX-512", X86(peak_bf16_avx512) },
+	[KERNEL_AMX] = { "bf16 tiles, AMX", X86(peak_amx) },
 };
 
 const char *
-limit_unit_name(enum limit_unit unit)
+limit_unit_name(enum kernel_isa unit)
 {
 	return units[unit].name;
 }
 
-const char *
-limit_unit_missing(enum limit_unit unit)
-{
-	static int known[LIMIT_N_UNITS]; /* 1: it has, -1: it has not */
-
-	if (known[unit] == 0)
-		known[unit] = cpu_has(unit) ? 1 : -1;
-	return known[unit] > 0 ? NULL : "this CPU or kernel has it not";
-}
-
 struct peak_run {
-	enum limit_unit unit;
+	enum kernel_isa unit;
 	size_t n_rounds;
 	double flops; /* of one thread */
 };
@@ -172,9 +128,9 @@ peak_work(void *context)
 }
 
 double
-limit_peak(enum limit_unit unit)
+limit_peak(enum kernel_isa unit)
 {
-	static size_t n_rounds[LIMIT_N_UNITS];
+	static size_t n_rounds[KERNEL_N_ISAS];
 	struct peak_run run = { .unit = unit, .n_rounds = 10000 };
 	double ns, least_ns = INFINITY;
 
@@ -188,18 +144,18 @@ limit_peak(enum limit_unit unit)
 	return run.flops * threads_number() / ns;
 }
 
-enum limit_unit
+enum kernel_isa
 limit_peak_unit(void)
 {
-	static enum limit_unit best = LIMIT_N_UNITS;
+	static enum kernel_isa best = KERNEL_N_ISAS;
 	double most = 0;
 
-	if (best != LIMIT_N_UNITS)
+	if (best != KERNEL_N_ISAS)
 		return best;
 	/* In turn, for a busy machine may spoil the tries of any one in a row. */
 	for (int i = 0; i < TUNE_TRIES; i++)
-		for (enum limit_unit unit = 0; unit < LIMIT_N_UNITS; unit++) {
-			double here = limit_unit_missing(unit) == NULL ? limit_peak(unit) : 0;
+		for (enum kernel_isa unit = 0; unit < KERNEL_N_ISAS; unit++) {
+			double here = kernel_isa_supported(unit) ? limit_peak(unit) : 0;
 
 			if (here > most) {
 				most = here;
@@ -207,14 +163,4 @@ limit_peak_unit(void)
 			}
 		}
 	return best;
-}
-
-enum limit_unit
-limit_peak_unit_f32(void)
-{
-	enum limit_unit unit = LIMIT_FMA_AVX512;
-
-	while (unit > LIMIT_VECTOR && limit_unit_missing(unit) != NULL)
-		unit--;
-	return unit;
 }

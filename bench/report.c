@@ -30,7 +30,7 @@ target_met(const char *target, double value, double ratio)
 		bench_die("target %s is no bound", target);
 	goal = strtod(target + 3, &end);
 	tiles = strstr(end, WITH_AMX);
-	if (tiles != NULL && limit_unit_missing(LIMIT_AMX) == NULL)
+	if (tiles != NULL && kernel_isa_supported(KERNEL_AMX))
 		goal = strtod(tiles + strlen(WITH_AMX), NULL);
 	if (end[0] == 0 || tiles != NULL)
 		value = ratio;

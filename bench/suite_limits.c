@@ -27,7 +27,7 @@ sample_copy(const void *copy)
 static double
 sample_peak(const void *unit)
 {
-	return 1e3 / limit_peak(*(const enum limit_unit *)unit);
+	return 1e3 / limit_peak(*(const enum kernel_isa *)unit);
 }
 
 /* Spans in an order that no prefetcher knows. */
@@ -60,13 +60,13 @@ copy_open(struct limit_copy *copy, uint8_t *memory, size_t n_pieces)
 static void
 run(struct bench_report *report)
 {
-	static const enum limit_unit units[LIMIT_N_UNITS] = { LIMIT_VECTOR, LIMIT_FMA_AVX2, LIMIT_FMA_AVX512,
-							      LIMIT_BF16_AVX512, LIMIT_AMX };
+	static const enum kernel_isa units[] = { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16,
+						 KERNEL_AMX };
 	bool quick = report->options->quick;
 	uint32_t n_near = quick ? 4 : 256, n_far = quick ? 8 : 8192;
 	double near_bytes = (double)n_near * SPAN_BYTES, far_bytes = (double)n_far * SPAN_BYTES;
 	uint8_t *memory = aligned_alloc(4096, (size_t)n_far * SPAN_BYTES);
-	struct bench_case cases[LIMIT_N_UNITS + 4] = { 0 };
+	struct bench_case cases[KERNEL_N_ISAS + 4] = { 0 };
 	struct limit_read near, far;
 	struct limit_copy copy;
 	struct bench_dealer dealer;
@@ -80,20 +80,20 @@ run(struct bench_report *report)
 	read_open(&near, memory, n_near);
 	read_open(&far, memory, n_far);
 	copy_open(&copy, memory, n_far / 2);
-	for (size_t i = 0; i < LIMIT_N_UNITS; i++)
+	for (size_t i = 0; i < KERNEL_N_ISAS; i++)
 		cases[i] = (struct bench_case){ .name = limit_unit_name(units[i]),
 						.unit = "us",
 						.sample = sample_peak,
 						.context = &units[i],
-						.skipped = limit_unit_missing(units[i]),
+						.skipped = kernel_isa_lacks(units[i]),
 						.flops = 1e6 };
-	cases[LIMIT_N_UNITS] = (struct bench_case){ "16 MiB read again and again", "us", .sample = sample_read,
+	cases[KERNEL_N_ISAS] = (struct bench_case){ "16 MiB read again and again", "us", .sample = sample_read,
 						    .context = &near, .bytes = near_bytes };
-	cases[LIMIT_N_UNITS + 1] =
+	cases[KERNEL_N_ISAS + 1] =
 		(struct bench_case){ "512 MiB read", "us", .sample = sample_read, .context = &far, .bytes = far_bytes };
-	cases[LIMIT_N_UNITS + 2] = (struct bench_case){ "256 MiB copied", "us", .sample = sample_copy, .context = &copy,
+	cases[KERNEL_N_ISAS + 2] = (struct bench_case){ "256 MiB copied", "us", .sample = sample_copy, .context = &copy,
 							.bytes = far_bytes };
-	cases[LIMIT_N_UNITS + 3] =
+	cases[KERNEL_N_ISAS + 3] =
 		(struct bench_case){ "ZeroMQ round trip", "us", .sample = bench_dealer_trip_us, .context = &dealer };
 	bench_rounds(report, cases, BENCH_N(cases), LIMIT_S);
 	threads_release();
