@@ -33,15 +33,6 @@ gpu_check(int result, const char *call)
 
 /* Memory */
 
-size_t
-gpu_free_bytes(void)
-{
-	size_t available, total;
-
-	gpu_must(gpu.cuda.driver.memory_info(&available, &total));
-	return available;
-}
-
 cuda_address
 gpu_alloc(size_t size)
 {
@@ -127,14 +118,6 @@ gpu_function(const void *image, const char *name)
 			  gpu.cuda.isa);
 	gpu_must(result);
 	return function;
-}
-
-void
-gpu_read(struct gpu_reader_params params)
-{
-	params.out = gpu.out;
-	gpu_must(gpu.cuda.driver.launch(gpu.reader, gpu.reader_blocks, 1, 1, GPU_READER_THREADS, 1, 1, 0, gpu.stream,
-					(void *[]){ &params }, NULL));
 }
 
 /* The device */

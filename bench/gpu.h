@@ -60,13 +60,9 @@ cuda_address gpu_alloc(size_t size);
 cuda_address gpu_put(const void *data, size_t size);
 /** gpu_fill - what kv_fill() gives, repeated */
 void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
-size_t gpu_free_bytes(void);
 
 /** gpu_function - of a module of this image; cuModuleLoadData()'s rules */
 cuda_function gpu_function(const void *image, const char *name);
-
-/** gpu_read - the reader over pages; out is filled in */
-void gpu_read(struct gpu_reader_params params);
 
 struct gpu_graph gpu_graph(gpu_work_fn *work, void *argument, double n_parts);
 double gpu_graph_us(const struct gpu_graph *graph);

@@ -229,9 +229,12 @@ static uint32_t
 layers_that_fit(const struct kv_group *group, const struct kv_pool *pool)
 {
 	double layer = token_bytes(pool->like) * pool->like->of.page_size * pool->n_pages;
-	double share = GPU_SHARE * (double)gpu_free_bytes();
 	uint32_t n = group->report->options->quick ? QUICK_LAYERS : KV_GPU_LAYERS;
+	size_t available, total;
+	double share;
 
+	gpu_must(gpu.cuda.driver.memory_info(&available, &total));
+	share = GPU_SHARE * (double)available;
 	if (layer > share)
 		bench_die("%s: %.1f GB a layer, and %.1f GB of the GPU's memory for it", pool->like->of.name,
 			  layer / 1e9, share / 1e9);

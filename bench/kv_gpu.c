@@ -52,12 +52,15 @@ static void
 read_pages(const struct kv_fixture *fixture, uint32_t call, uint32_t n_pages)
 {
 	uint32_t pieces = (uint32_t)(layer_page_bytes(fixture) / GPU_READER_PIECE);
+	struct gpu_reader_params params = { .address = layer_address(fixture, call),
+					    .page_stride = fixture->pool->info.k.page_stride,
+					    .table = fixture->table,
+					    .out = gpu.out,
+					    .pieces_of_page = pieces,
+					    .n_pieces = n_pages * pieces };
 
-	gpu_read((struct gpu_reader_params){ .address = layer_address(fixture, call),
-					     .page_stride = fixture->pool->info.k.page_stride,
-					     .table = fixture->table,
-					     .pieces_of_page = pieces,
-					     .n_pieces = n_pages * pieces });
+	gpu_must(gpu.cuda.driver.launch(gpu.reader, gpu.reader_blocks, 1, 1, GPU_READER_THREADS, 1, 1, 0, gpu.stream,
+					(void *[]){ &params }, NULL));
 }
 
 static void
