@@ -304,31 +304,54 @@ Test(engine, a_kept_sequence_goes_on)
 	paged_cache_destroy(pages);
 }
 
+struct adding {
+	struct engine engine;
+	struct request request;
+	uint32_t n_tokens, n_last; /* told, and told to be the last one */
+};
+
 static void
-add_request(void *request)
+add_request(void *argument)
 {
-	engine_add(((struct request *)request)->argument, request);
+	struct adding *adding = argument;
+
+	engine_add(&adding->engine, &adding->request);
+}
+
+static void
+count_token(void *argument, struct request *request, uint32_t token, bool last)
+{
+	struct adding *adding = argument;
+
+	(void)request;
+	(void)token;
+	cr_assert_eq(adding->n_last, 0);
+	adding->n_tokens++;
+	adding->n_last += last;
 }
 
 Test(engine, lengths_end_at_the_sequence)
 {
 	struct attention *pages = open_pages(4); /* 64 tokens */
-	struct request request;
-	struct engine engine;
+	struct adding adding = { .n_tokens = 0 };
+	struct request *request = &adding.request;
 
-	open_engine(&engine, pages, 1);
-	fill_request(&request, 6); /* 69 tokens */
-	request.argument = &engine;
-	cr_assert(dies(add_request, &request));
+	open_engine(&adding.engine, pages, 1);
+	adding.engine.params.token = count_token;
+	adding.engine.params.argument = &adding;
+	fill_request(request, 6); /* 69 tokens */
+	cr_assert(dies(add_request, &adding));
 	cr_assert(strstr(die_text, "prompt of 69 tokens: a sequence has at most 64"), "%s", die_text);
-	free_requests(&request, 1);
-	fill_request(&request, 4); /* 47 tokens */
-	request.max_tokens = 1000;
-	engine_add(&engine, &request);
-	engine_run(&engine);
-	cr_assert_eq(request.tokens.n, 64);
-	free_requests(&request, 1);
-	engine_destroy(&engine);
+	free_requests(request, 1);
+	fill_request(request, 4); /* 47 tokens */
+	request->max_tokens = 1000;
+	engine_add(&adding.engine, request);
+	engine_run(&adding.engine);
+	cr_assert_eq(request->tokens.n, 64);
+	cr_assert_eq(adding.n_tokens, 64 - 47);
+	cr_assert_eq(adding.n_last, 1);
+	free_requests(request, 1);
+	engine_destroy(&adding.engine);
 	paged_cache_destroy(pages);
 }
 

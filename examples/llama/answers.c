@@ -12,25 +12,23 @@
 #include "examples/llama/engine.h"
 #include "examples/llama/support.h"
 
-/* One prompt and what has been answered. */
-struct answer {
-	const char *prompt;
-	size_t number; /* from 1, among the process's */
-	struct utf8_stream stream;
-	char *text; /* of several answers: kept until it is whole */
-	size_t text_size;
-	FILE *text_file;
-};
-
 struct answers {
 	struct setup *setup;
 	const struct options *options;
+	uint32_t worker, n_workers; /* which of how many, at least one */
 	const char *label;
-	struct answer *list;      /* [n] */
 	struct request *requests; /* [n] */
 	size_t n;
-	bool alone; /* one answer, which is written as it comes */
+	bool alone;                /* one answer, which is written as it comes */
+	struct utf8_stream stream; /* of that one */
 };
+
+/* Of the process's prompts. */
+static const char *
+prompt_at(const struct answers *answers, size_t i)
+{
+	return answers->options->prompts[answers->worker + i * answers->n_workers];
+}
 
 static void
 put_indented(FILE *file, const char *first, const char *rest, const char *text)
@@ -44,88 +42,81 @@ put_indented(FILE *file, const char *first, const char *rest, const char *text)
 	}
 }
 
+/* What has been answered, to be freed. */
+static char *
+answer_text(const struct answers *answers, const struct request *request)
+{
+	struct utf8_stream stream = { 0 };
+	char text[UTF8_STREAM_TEXT], *answer = NULL;
+	size_t size;
+	FILE *file = open_memstream(&answer, &size);
+
+	if (file == NULL)
+		die("no memory for an answer");
+	for (size_t t = request->n_prompt; t < request->tokens.n; t++)
+		fwrite(text, 1, utf8_stream_add(&stream, answers->setup->tokenizer, request->tokens.ids[t], text),
+		       file);
+	fwrite(text, 1, utf8_stream_end(&stream, text), file);
+	fclose(file);
+	return answer;
+}
+
 /* Prompt and answer in one write(). */
 static void
-put_block(const struct answers *answers, struct answer *answer)
+put_block(const struct answers *answers, const struct request *request)
 {
-	char label[32], blank[32], *block = NULL;
-	size_t size;
+	size_t number = (size_t)(request - answers->requests), size;
+	char label[32], blank[32], *block = NULL, *answer = answer_text(answers, request);
 	FILE *file = open_memstream(&block, &size);
 
 	if (file == NULL)
 		die("no memory for an answer");
 	snprintf(label, sizeof(label), answers->label != NULL ? "%s" : "prompt %.0s%zu",
-		 answers->label != NULL ? answers->label : "", answer->number);
+		 answers->label != NULL ? answers->label : "", number + 1);
 	memset(blank, ' ', sizeof(blank));
 	blank[strlen(label)] = '\0';
-	put_indented(file, label, blank, answer->prompt);
-	fflush(answer->text_file);
-	put_indented(file, blank, blank, answer->text);
+	put_indented(file, label, blank, prompt_at(answers, number));
+	put_indented(file, blank, blank, answer);
 	fclose(file);
 	fflush(stdout);
 	if (write(STDOUT_FILENO, block, size) < 0)
 		die("stdout: %s", strerror(errno));
+	free(answer);
 	free(block);
 }
 
 static void
-hear_token(void *argument, struct request *request, uint32_t token)
+hear_token(void *argument, struct request *request, uint32_t token, bool last)
 {
 	struct answers *answers = argument;
-	struct answer *answer = request->argument;
-	uint32_t end = tokenizer_end(answers->setup->tokenizer);
-	bool last = token == end || request->tokens.n - request->n_prompt >= request->max_tokens;
 	char text[UTF8_STREAM_TEXT];
-	size_t n = utf8_stream_add(&answer->stream, answers->setup->tokenizer, token, text);
 
-	fwrite(text, 1, n, answer->text_file);
-	if (last)
-		fwrite(text, 1, utf8_stream_end(&answer->stream, text), answer->text_file);
-	if (last && answers->alone)
+	if (!answers->alone) {
+		if (last)
+			put_block(answers, request);
+		return;
+	}
+	fwrite(text, 1, utf8_stream_add(&answers->stream, answers->setup->tokenizer, token, text), stdout);
+	if (last) {
+		fwrite(text, 1, utf8_stream_end(&answers->stream, text), stdout);
 		puts("");
-	else if (last)
-		put_block(answers, answer);
-	else if (answers->alone)
-		fflush(stdout);
+	}
+	fflush(stdout);
 }
 
 static void
-prepare(struct answers *answers, uint32_t worker)
+prepare(struct answers *answers)
 {
-	const struct options *options = answers->options;
-	uint32_t n_workers = options->n_workers > 0 ? options->n_workers : 1;
-
-	answers->n = (options->n_prompts - worker + n_workers - 1) / n_workers;
+	answers->n = (answers->options->n_prompts - answers->worker + answers->n_workers - 1) / answers->n_workers;
 	answers->alone = answers->n == 1 && answers->label == NULL;
-	answers->list = allocate(answers->n, sizeof(*answers->list));
 	answers->requests = allocate(answers->n, sizeof(*answers->requests));
 	for (size_t i = 0; i < answers->n; i++) {
-		struct answer *answer = &answers->list[i];
 		struct request *request = &answers->requests[i];
 
-		answer->number = i + 1;
-		answer->prompt = options->prompts[worker + i * n_workers];
-		answer->text_file = answers->alone ? stdout : open_memstream(&answer->text, &answer->text_size);
-		if (answer->text_file == NULL)
-			die("no memory for an answer");
-		request->argument = answer;
-		request->max_tokens = options->max_tokens;
-		setup_encode(answers->setup, answer->prompt, true, &request->tokens);
+		request->max_tokens = answers->options->max_tokens;
+		setup_encode(answers->setup, prompt_at(answers, i), true, &request->tokens);
 		request->n_prompt = request->tokens.n;
 	}
-}
-
-static void
-release(struct answers *answers)
-{
-	for (size_t i = 0; i < answers->n; i++) {
-		if (!answers->alone)
-			fclose(answers->list[i].text_file);
-		free(answers->list[i].text);
-		free(answers->requests[i].tokens.ids);
-	}
-	free(answers->requests);
-	free(answers->list);
 }
 
 static bool
@@ -162,7 +153,7 @@ verify(const struct answers *answers)
 
 		token_list_add(&again.tokens, first->tokens.ids, first->n_prompt);
 		engine_answer(answers->setup->forward, plain, &params, &again, 1);
-		if (!same_tokens(answers->list[i].number, first, &again))
+		if (!same_tokens(i + 1, first, &again))
 			verdict = VERDICT_DIFFERENT;
 		free(again.tokens.ids);
 	}
@@ -208,14 +199,18 @@ void
 answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
 	    struct report *report)
 {
-	struct answers answers = { .setup = setup, .options = options, .label = label };
+	struct answers answers = { .setup = setup,
+				   .options = options,
+				   .worker = worker,
+				   .n_workers = options->n_workers > 0 ? options->n_workers : 1,
+				   .label = label };
 	struct engine_params params = { .max_running = options->max_running,
 					.end_token = tokenizer_end(setup->tokenizer),
 					.token = hear_token,
 					.argument = &answers };
 	struct engine_stats stats;
 
-	prepare(&answers, worker);
+	prepare(&answers);
 	stats = engine_answer(setup->forward, setup->attention, &params, answers.requests, answers.n);
 	*report = (struct report){ .worker = worker,
 				   .pid = (uint32_t)getpid(),
@@ -228,5 +223,7 @@ answers_run(struct setup *setup, const struct options *options, uint32_t worker,
 		report->verdict = verify(&answers);
 	if (options->report != NULL)
 		write_report(&answers, report);
-	release(&answers);
+	for (size_t i = 0; i < answers.n; i++)
+		free(answers.requests[i].tokens.ids);
+	free(answers.requests);
 }

@@ -185,12 +185,15 @@ pack(struct engine *engine, struct forward_step *packed)
 static void
 take_token(struct engine *engine, struct request *request, uint32_t token)
 {
+	bool last;
+
 	token_list_add(&request->tokens, &token, 1);
 	engine->stats.n_tokens++;
+	last = token == engine->params.end_token || request->tokens.n - request->n_prompt >= request->max_tokens ||
+	       request->tokens.n >= engine->attention->max_length;
 	if (engine->params.token != NULL)
-		engine->params.token(engine->params.argument, request, token);
-	if (token == engine->params.end_token || request->tokens.n - request->n_prompt >= request->max_tokens ||
-	    request->tokens.n >= engine->attention->max_length)
+		engine->params.token(engine->params.argument, request, token, last);
+	if (last)
 		finish(engine, request);
 }
 

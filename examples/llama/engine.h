@@ -22,7 +22,6 @@ struct request {
 	size_t max_tokens; /* of the answer */
 	/** The sequence stays when the answer ends, so that more tokens can follow; see engine_release(). */
 	bool keep;
-	void *argument; /* the caller's */
 
 	/** Written by the engine. */
 	uint64_t sequence;
@@ -31,8 +30,8 @@ struct request {
 	struct request *next;
 };
 
-/** Called for every token of an answer, the end token too. */
-typedef void (*engine_token_fn)(void *argument, struct request *request, uint32_t token);
+/** Called for every token of an answer, the end token too, and told which one is the last. */
+typedef void (*engine_token_fn)(void *argument, struct request *request, uint32_t token, bool last);
 
 struct engine_params {
 	uint32_t max_running;  /* requests with a sequence at a time, at most ENGINE_MAX_RUNNING */

@@ -32,12 +32,13 @@ struct conversation {
 };
 
 static void
-print_token(void *argument, struct request *request, uint32_t token)
+print_token(void *argument, struct request *request, uint32_t token, bool last)
 {
 	struct conversation *conversation = argument;
 	char text[UTF8_STREAM_TEXT];
 
 	(void)request;
+	(void)last;
 	fwrite(text, 1, utf8_stream_add(&conversation->stream, conversation->setup.tokenizer, token, text), stdout);
 	fflush(stdout);
 }
