@@ -57,17 +57,19 @@ within(uint32_t n, uint32_t least, uint32_t most)
 static void
 fixture_make(struct kv_group *group, const struct kv_case *written)
 {
+	struct bench_case *result = &group->cases[group->n];
 	struct kv_fixture *fixture = &group->fixtures[group->n++];
 	struct kv_case *of = &fixture->of;
 	uint32_t toy = group->gpu ? 256 : 64;
 
 	if (group->n > BENCH_MAX_CASES)
 		bench_die("%s: more than %d cases", written->name, BENCH_MAX_CASES);
-	*fixture = (struct kv_fixture){ .of = *written, .group = group, .shape = { 32, 8, 128, 128 } };
-	fixture->result = (struct bench_case){
+	*fixture =
+		(struct kv_fixture){ .of = *written, .result = result, .group = group, .shape = { 32, 8, 128, 128 } };
+	*result = (struct bench_case){
 		.name = of->name, .unit = of->by_block ? "ns" : "us", .limit = of->limit, .target = of->target
 	};
-	memcpy(fixture->result.relations, of->relations, sizeof(of->relations));
+	memcpy(result->relations, of->relations, sizeof(of->relations));
 	of->page_size = of->page_size != 0 ? of->page_size : 16;
 	of->dtype = of->dtype != PAGED_DTYPE_NONE ? of->dtype : PAGED_BF16;
 	of->from = of->from != PAGED_DTYPE_NONE ? of->from : PAGED_BF16;
@@ -387,16 +389,16 @@ amount(struct kv_fixture *fixture)
 	if (fixture->of.by_block || work == KV_EMPTY || work == KV_PLAN)
 		return;
 	if (work == KV_PAGES || work == KV_COPY_ALL || copied == KV_PAGES)
-		fixture->result.bytes = fixture->group->gpu ? 2 * bytes * fixture->pool->n_layers : appended / 2;
+		fixture->result->bytes = fixture->group->gpu ? 2 * bytes * fixture->pool->n_layers : appended / 2;
 	else if (copied == KV_APPEND || copied == KV_GATHER)
-		fixture->result.bytes = appended;
+		fixture->result->bytes = appended;
 	else if (decode || work == KV_COPY_HALF)
-		fixture->result.bytes = bytes;
+		fixture->result->bytes = bytes;
 	if (copied == KV_ATTEND || work == KV_PEAK || work == KV_ROOF || work == KV_TORCH)
-		fixture->result.flops = flops;
+		fixture->result->flops = flops;
 	/* The larger of the two decides, and is printed. */
 	if (fixture->group->gpu && work == KV_ATTEND)
-		*(decode && !fixture->of.latent ? &fixture->result.flops : &fixture->result.bytes) = 0;
+		*(decode && !fixture->of.latent ? &fixture->result->flops : &fixture->result->bytes) = 0;
 }
 
 static struct paged_tensor

@@ -126,8 +126,8 @@ struct kv_pool {
 
 /** A case, ready to be sampled. */
 struct kv_fixture {
-	struct kv_case of; /* with nothing left out, in the sizes that it has here */
-	struct bench_case result;
+	struct kv_case of;         /* with nothing left out, in the sizes that it has here */
+	struct bench_case *result; /* in the group's list */
 	const struct kv_group *group;
 	const struct kv_pool *pool;
 	struct kv_shape shape;
@@ -165,6 +165,7 @@ struct kv_group {
 	struct kv_pool pools[KV_MAX_POOLS];
 	size_t n_pools;
 	struct kv_fixture fixtures[BENCH_MAX_CASES];
+	struct bench_case cases[BENCH_MAX_CASES]; /* of the fixtures */
 	size_t n;
 };
 

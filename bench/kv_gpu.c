@@ -249,17 +249,14 @@ sample(const void *graph)
 static void
 group_measure(struct kv_group *group)
 {
-	struct bench_case cases[BENCH_MAX_CASES];
-
 	gpu_open();
 	kv_group_open(group);
 	for (size_t i = 0; i < group->n; i++) {
 		fixture_open(&group->fixtures[i]);
-		cases[i] = group->fixtures[i].result;
-		cases[i].sample = sample;
-		cases[i].context = &group->fixtures[i].graph;
+		group->cases[i].sample = sample;
+		group->cases[i].context = &group->fixtures[i].graph;
 	}
-	bench_rounds(group->report, cases, group->n, CASE_S * (double)group->n);
+	bench_rounds(group->report, group->cases, group->n, CASE_S * (double)group->n);
 	if (group->fixtures[0].of.export != NULL)
 		bench_daemon_stop();
 }

@@ -114,7 +114,7 @@ pages_open(struct kv_fixture *fixture)
 static double
 peak_us(const struct kv_fixture *fixture)
 {
-	return fixture->result.flops / limit_peak(fixture->unit) / 1e3;
+	return fixture->result->flops / limit_peak(fixture->unit) / 1e3;
 }
 
 static double
@@ -160,7 +160,7 @@ static double
 sample(const void *context)
 {
 	const struct kv_fixture *fixture = context;
-	double bytes = fixture->result.bytes, us = 0;
+	double bytes = fixture->result->bytes, us = 0;
 
 	if (bytes > 0 && bytes < CACHED_BYTES && fixture->of.work != KV_TORCH)
 		work_us(fixture);
@@ -212,29 +212,25 @@ fixture_open(struct kv_fixture *fixture)
 	else if (work == KV_COPY)
 		copy_open(fixture);
 	if (work == KV_TORCH)
-		*(torch_open(&fixture->torch, fixture) ? &fixture->result.how : &fixture->result.skipped) =
+		*(torch_open(&fixture->torch, fixture) ? &fixture->result->how : &fixture->result->skipped) =
 			strdup(fixture->torch.how);
 	else
 		warm_up(fixture);
-	fixture->result.sample = sample;
-	fixture->result.context = fixture;
+	fixture->result->sample = sample;
+	fixture->result->context = fixture;
 }
 
 static void
 group_measure(struct kv_group *group)
 {
-	struct bench_case cases[BENCH_MAX_CASES];
-
 	kv_group_open(group);
-	for (size_t i = 0; i < group->n; i++) {
+	for (size_t i = 0; i < group->n; i++)
 		fixture_open(&group->fixtures[i]);
-		cases[i] = group->fixtures[i].result;
-	}
-	bench_rounds(group->report, cases, group->n, GROUP_LIMIT_S);
+	bench_rounds(group->report, group->cases, group->n, GROUP_LIMIT_S);
 	for (size_t i = 0; i < group->n; i++) {
 		struct kv_fixture *fixture = &group->fixtures[i];
 
-		if (fixture->of.work == KV_TORCH && fixture->result.skipped == NULL)
+		if (fixture->of.work == KV_TORCH && fixture->result->skipped == NULL)
 			torch_close(&fixture->torch);
 		limit_read_close(&fixture->read);
 		free((void *)fixture->copy.pieces);
