@@ -8,15 +8,10 @@
 
 #include "examples/llama/support.h"
 
-struct member {
-	struct team *team;
-	pthread_t thread;
-	uint32_t index;
-};
-
 struct team {
 	uint32_t n_threads;
-	struct member *members;          /* [n_threads]; 0 is the caller */
+	pthread_t *threads; /* [n_threads]; 0 is the caller */
+	atomic_uint n_started;
 	pthread_barrier_t start, finish; /* of a job; all threads meet there */
 
 	team_fn run; /* NULL: the threads end */
@@ -37,11 +32,11 @@ take_parts(struct team *team, uint32_t thread)
 static void *
 member_main(void *argument)
 {
-	struct member *member = argument;
-	struct team *team = member->team;
+	struct team *team = argument;
+	uint32_t thread = 1 + atomic_fetch_add(&team->n_started, 1);
 
 	while (pthread_barrier_wait(&team->start), team->run != NULL) {
-		take_parts(team, member->index);
+		take_parts(team, thread);
 		pthread_barrier_wait(&team->finish);
 	}
 	return NULL;
@@ -53,13 +48,12 @@ team_create(uint32_t n_threads)
 	struct team *team = allocate(1, sizeof(*team));
 	int code;
 
-	team->members = allocate(n_threads, sizeof(*team->members));
+	team->threads = allocate(n_threads, sizeof(*team->threads));
 	team->n_threads = n_threads;
 	pthread_barrier_init(&team->start, NULL, n_threads);
 	pthread_barrier_init(&team->finish, NULL, n_threads);
 	for (uint32_t i = 1; i < n_threads; i++) {
-		team->members[i] = (struct member){ .team = team, .index = i };
-		code = pthread_create(&team->members[i].thread, NULL, member_main, &team->members[i]);
+		code = pthread_create(&team->threads[i], NULL, member_main, team);
 		if (code != 0)
 			die("thread %u of %u: %s", i, n_threads, strerror(code));
 	}
@@ -74,10 +68,10 @@ team_destroy(struct team *team)
 	team->run = NULL;
 	pthread_barrier_wait(&team->start);
 	for (uint32_t i = 1; i < team->n_threads; i++)
-		pthread_join(team->members[i].thread, NULL);
+		pthread_join(team->threads[i], NULL);
 	pthread_barrier_destroy(&team->finish);
 	pthread_barrier_destroy(&team->start);
-	free(team->members);
+	free(team->threads);
 	free(team);
 }
 
