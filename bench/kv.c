@@ -53,7 +53,7 @@ within(uint32_t n, uint32_t least, uint32_t most)
 	return n < least ? least : n > most ? most : n;
 }
 
-/* What the case does not say gets its default; toys are made of it where it only has to run. */
+/* What the case leaves out gets its default; with --quick, its sizes become those of a toy. */
 static void
 fixture_make(struct kv_group *group, const struct kv_case *written)
 {

@@ -34,7 +34,7 @@ enum kv_work {
 	KV_PAGES,  /* pages to other pages: the first row's into the second's, on a GPU all into free ones */
 	KV_PLAN,   /* the batch's plan alone */
 	KV_READ,   /* the batch's pages, as fast as they can be read */
-	KV_COPY,   /* as many bytes as `copied` copies, and where it does */
+	KV_COPY,   /* as many bytes as the work `copied` copies, and where it does */
 	KV_PEAK,   /* as many operations, on registers alone */
 	KV_ROOF,   /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
 	KV_TORCH,  /* PyTorch's best on contiguous K and V */
@@ -62,8 +62,8 @@ struct torch_case {
 /** What is measured, as it is written down. */
 struct kv_case {
 	const char *name;
-	const char *group; /* NULL: a group of its own */
-	enum kv_work work, copied;
+	const char *group;         /* NULL: a group of its own */
+	enum kv_work work, copied; /* copied: of KV_COPY alone */
 	struct kv_rows rows[KV_ROW_KINDS];
 	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
 	uint32_t page_size;         /* 0: 16 */
@@ -84,6 +84,7 @@ struct kv_case {
 /** Rows in braces: of each kind how many, query rows, tokens. */
 #define KV_ROWS(...) .rows = { __VA_ARGS__ }
 
+/** Ratios to other cases of the group, by their names, each with its target or NULL. */
 #define KV_RELATIONS(...) .relations = { __VA_ARGS__ }
 #define KV_VS_LIMIT(to, wanted)                              \
 	{                                                    \

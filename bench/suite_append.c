@@ -2,6 +2,7 @@
 /* Append: new K and V into the pages, next to copying as many bytes there; out of them, and pages to pages. */
 #include "bench/kv.h"
 
+/* Next to copying as many bytes, and to pages in their order. */
 #define COPIED_AND(order, title, what, share, ...)                   \
 	{ .group = title,                                            \
 	  .name = title,                                             \
