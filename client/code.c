@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <time.h>
 
 #include "client/code_make.h"
@@ -16,7 +17,7 @@ enum code_state { CODE_WANTED, CODE_COMPILING, CODE_READY, CODE_FAILED };
 
 struct code {
 	struct code_store *store;
-	struct code *next; /* the store's list, in the order of asking */
+	TAILQ_ENTRY(code) link; /* the store's, in the order of asking */
 	struct code_request request;
 	uint32_t n_users;
 	enum code_state state;
@@ -26,15 +27,15 @@ struct code {
 	char mods[];
 };
 
-/* What is to be told. */
+/* A line to be logged. */
 struct line {
-	struct line *next;
-	enum code_log_level level;
+	STAILQ_ENTRY(line) link;
+	enum paged_log_level level;
 	char text[];
 };
 
 struct code_store {
-	code_log_fn log;
+	paged_log_fn log;
 	void *log_argument;
 	char *cache_path; /* NULL: where code_cache_path() says */
 
@@ -43,8 +44,8 @@ struct code_store {
 	pthread_cond_t ended;  /* for those who wait */
 	pthread_t thread;
 	bool has_thread, ending;
-	struct code *first, **last;
-	struct line *first_line, **last_line;
+	TAILQ_HEAD(, code) codes;
+	STAILQ_HEAD(, line) lines;
 
 	struct code_maker maker; /* the thread's own */
 };
@@ -53,7 +54,7 @@ struct code_store {
 
 /* By the thread.  Without memory for it a line is lost. */
 static void
-line_keep(void *argument, enum code_log_level level, const char *text)
+line_keep(void *argument, enum paged_log_level level, const char *text)
 {
 	struct code_store *store = argument;
 	size_t size = strlen(text) + 1;
@@ -64,47 +65,37 @@ line_keep(void *argument, enum code_log_level level, const char *text)
 	line = malloc(sizeof(*line) + size);
 	if (line == NULL)
 		return;
-	line->next = NULL;
 	line->level = level;
 	memcpy(line->text, text, size);
 	pthread_mutex_lock(&store->lock);
-	*store->last_line = line;
-	store->last_line = &line->next;
+	STAILQ_INSERT_TAIL(&store->lines, line, link);
 	pthread_mutex_unlock(&store->lock);
 }
 
+/* Returns NULL if none is left. */
 static struct line *
-lines_take(struct code_store *store)
+line_take(struct code_store *store)
 {
-	struct line *lines = store->first_line;
+	struct line *line = STAILQ_FIRST(&store->lines);
 
-	store->first_line = NULL;
-	store->last_line = &store->first_line;
-	return lines;
-}
-
-static void
-lines_free(struct line *line)
-{
-	while (line != NULL) {
-		struct line *next = line->next;
-
-		free(line);
-		line = next;
-	}
+	if (line != NULL)
+		STAILQ_REMOVE_HEAD(&store->lines, link);
+	return line;
 }
 
 void
 code_store_tell(struct code_store *store)
 {
-	struct line *lines;
+	struct line *line;
 
 	pthread_mutex_lock(&store->lock);
-	lines = lines_take(store);
-	pthread_mutex_unlock(&store->lock);
-	for (const struct line *line = lines; line != NULL; line = line->next)
+	while ((line = line_take(store)) != NULL) {
+		pthread_mutex_unlock(&store->lock);
 		store->log(store->log_argument, line->level, line->text);
-	lines_free(lines);
+		free(line);
+		pthread_mutex_lock(&store->lock);
+	}
+	pthread_mutex_unlock(&store->lock);
 }
 
 /* Life */
@@ -123,13 +114,12 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 	}
 	store->log = params->log;
 	store->log_argument = params->log_argument;
-	store->maker = (struct code_maker){ .compiler = params->compiler,
-					    .argument = params->argument,
-					    .cache_path = store->cache_path,
-					    .log = line_keep,
-					    .log_argument = store };
-	store->last = &store->first;
-	store->last_line = &store->first_line;
+	store->maker.params = *params;
+	store->maker.params.cache_path = store->cache_path;
+	store->maker.params.log = line_keep;
+	store->maker.params.log_argument = store;
+	TAILQ_INIT(&store->codes);
+	STAILQ_INIT(&store->lines);
 	pthread_mutex_init(&store->lock, NULL);
 	pthread_cond_init(&store->wanted, NULL);
 	pthread_condattr_init(&clock);
@@ -144,14 +134,7 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 static void
 code_free(struct code *code)
 {
-	struct code_store *store = code->store;
-	struct code **link = &store->first;
-
-	while (*link != code)
-		link = &(*link)->next;
-	*link = code->next;
-	if (store->last == &code->next)
-		store->last = link;
+	TAILQ_REMOVE(&code->store->codes, code, link);
 	free(code->made.image.bytes);
 	free(code);
 }
@@ -159,6 +142,8 @@ code_free(struct code *code)
 void
 code_store_destroy(struct code_store *store, bool in_child)
 {
+	struct line *line;
+
 	if (store == NULL)
 		return;
 	if (store->has_thread && !in_child) {
@@ -170,24 +155,15 @@ code_store_destroy(struct code_store *store, bool in_child)
 		code_maker_close(&store->maker);
 		code_store_tell(store);
 	}
-	lines_free(store->first_line);
-	while (store->first != NULL)
-		code_free(store->first);
+	while ((line = line_take(store)) != NULL)
+		free(line);
+	while (!TAILQ_EMPTY(&store->codes))
+		code_free(TAILQ_FIRST(&store->codes));
 	free(store->cache_path);
 	free(store);
 }
 
 /* The thread */
-
-static struct code *
-next_wanted(const struct code_store *store)
-{
-	struct code *code = store->first;
-
-	while (code != NULL && code->state != CODE_WANTED)
-		code = code->next;
-	return code;
-}
 
 /* Its users may all go meanwhile: then nobody else has it. */
 static void
@@ -216,8 +192,11 @@ store_main(void *argument)
 	pthread_setname_np(pthread_self(), "paged-compile");
 	pthread_mutex_lock(&store->lock);
 	while (!store->ending) {
-		struct code *code = next_wanted(store);
+		struct code *code;
 
+		TAILQ_FOREACH(code, &store->codes, link)
+			if (code->state == CODE_WANTED)
+				break;
 		if (code != NULL)
 			code_run(store, code);
 		else
@@ -248,20 +227,19 @@ thread_start(struct code_store *store, struct paged_error *error)
 
 /* Callers */
 
-static bool
-is_same(const struct code_request *a, const struct code_request *b)
-{
-	return a->capability == b->capability && strcmp(a->kernel, b->kernel) == 0 &&
-	       strcmp(a->source, b->source) == 0 && strcmp(a->mods, b->mods) == 0;
-}
-
 static struct code *
 code_find(const struct code_store *store, const struct code_request *request)
 {
-	struct code *code = store->first;
+	struct code *code;
 
-	while (code != NULL && (code->state == CODE_FAILED || code->refused || !is_same(&code->request, request)))
-		code = code->next;
+	TAILQ_FOREACH(code, &store->codes, link) {
+		const struct code_request *has = &code->request;
+
+		if (code->state != CODE_FAILED && !code->refused && has->capability == request->capability &&
+		    strcmp(has->kernel, request->kernel) == 0 && strcmp(has->source, request->source) == 0 &&
+		    strcmp(has->mods, request->mods) == 0)
+			break;
+	}
 	return code;
 }
 
@@ -277,8 +255,7 @@ code_add(struct code_store *store, const struct code_request *request)
 	code->store = store;
 	code->request = *request;
 	code->request.mods = code->mods;
-	*store->last = code;
-	store->last = &code->next;
+	TAILQ_INSERT_TAIL(&store->codes, code, link);
 	return code;
 }
 
@@ -291,43 +268,19 @@ code_prepare(struct code_store *store, const struct code_request *request, struc
 
 	pthread_mutex_lock(&store->lock);
 	status = thread_start(store, error);
-	if (status == PAGED_OK) {
+	if (status == PAGED_OK)
 		code = code_find(store, request);
-		if (code == NULL)
-			code = code_add(store, request);
-		if (code == NULL)
-			status = paged_fail(error, PAGED_ERR_NOMEM, "no memory for a mod's source of %zu bytes",
-					    strlen(request->mods));
-	}
-	if (status == PAGED_OK) {
+	if (status == PAGED_OK && code == NULL)
+		code = code_add(store, request);
+	if (code != NULL) {
 		code->n_users++;
 		*code_p = code;
 		pthread_cond_signal(&store->wanted);
+	} else if (status == PAGED_OK) {
+		status = paged_fail(error, PAGED_ERR_NOMEM, "no memory for a mod's source of %zu bytes",
+				    strlen(request->mods));
 	}
 	pthread_mutex_unlock(&store->lock);
-	return status;
-}
-
-/* The lock is held. */
-static enum paged_status
-code_status(const struct code *code, struct paged_error *error)
-{
-	if (code->state == CODE_READY)
-		return PAGED_OK;
-	if (code->state != CODE_FAILED)
-		return paged_fail(error, PAGED_ERR_AGAIN, "the mods are being compiled");
-	*error = code->error;
-	return code->error.status;
-}
-
-enum paged_status
-code_ready(struct code *code, struct paged_error *error)
-{
-	enum paged_status status;
-
-	pthread_mutex_lock(&code->store->lock);
-	status = code_status(code, error);
-	pthread_mutex_unlock(&code->store->lock);
 	return status;
 }
 
@@ -351,7 +304,7 @@ code_wait(struct code *code, int timeout_ms, struct paged_error *error)
 {
 	struct timespec until = deadline(timeout_ms < 0 ? 0 : timeout_ms);
 	struct code_store *store = code->store;
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 	int result = 0;
 
 	pthread_mutex_lock(&store->lock);
@@ -361,10 +314,15 @@ code_wait(struct code *code, int timeout_ms, struct paged_error *error)
 		else
 			result = pthread_cond_timedwait(&store->ended, &store->lock, &until);
 	}
-	status = code_status(code, error);
+	if (code->state == CODE_FAILED) {
+		*error = code->error;
+		status = code->error.status;
+	} else if (code->state != CODE_READY) {
+		status = timeout_ms == 0 ? paged_fail(error, PAGED_ERR_AGAIN, "the mods are being compiled")
+					 : paged_fail(error, PAGED_ERR_TIMEOUT,
+						      "the mods were not compiled within %d ms", timeout_ms);
+	}
 	pthread_mutex_unlock(&store->lock);
-	if (status == PAGED_ERR_AGAIN)
-		return paged_fail(error, PAGED_ERR_TIMEOUT, "the mods were not compiled within %d ms", timeout_ms);
 	return status;
 }
 

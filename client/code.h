@@ -2,8 +2,8 @@
 /**
  * code.h - kernels with mods in them, compiled on a thread of their own
  *
- * code_prepare() asks for code and returns at once; code_ready() looks
- * whether it is there, code_wait() waits.  A step that needs code which is not
+ * code_prepare() asks for code and returns at once; code_wait() waits for it,
+ * or looks whether it is there.  A step that needs code which is not
  * ready waits for it: results never depend on when a compilation ended.
  *
  * Ready-made mods are built into the library (kernels/cuda/ready.h).  Of the
@@ -28,6 +28,7 @@
 
 #include <stdbool.h>
 
+#include "client/pagedclient.h"
 #include "kernels/cuda/compile.h"
 
 /** What code is wanted. */
@@ -37,11 +38,6 @@ struct code_request {
 	const char *mods; /* copied */
 	int capability;   /* the device's, 10 * major + minor */
 };
-
-/** As in syslog(3), and pagedclient.h. */
-enum code_log_level { CODE_LOG_WARNING = 4, CODE_LOG_INFO = 6, CODE_LOG_DEBUG = 7 };
-
-typedef void (*code_log_fn)(void *argument, enum code_log_level level, const char *text);
 
 /** Room for what a compiler calls itself. */
 #define CODE_MAKER_SIZE 48
@@ -61,7 +57,7 @@ struct code_store_params {
 	/** The code cache's folder; NULL: what code_cache_path() says; "": none. */
 	const char *cache_path;
 	/** What cannot be told as a failure: no cache and why, a damaged file; and what was compiled, how long. */
-	code_log_fn log; /* NULL: nobody wants to know */
+	paged_log_fn log; /* NULL: none */
 	void *log_argument;
 };
 
@@ -89,20 +85,12 @@ enum paged_status code_prepare(struct code_store *store, const struct code_reque
 			       struct paged_error *error);
 
 /**
- * code_ready - is it there?
- *
- * @retval PAGED_OK         it is
- * @retval PAGED_ERR_AGAIN  not yet
- * and what opening the compiler and cuda_compile() say
- */
-enum paged_status code_ready(struct code *code, struct paged_error *error);
-
-/**
  * code_wait - until it is there, or has failed
  *
- * @param[in] timeout_ms  negative: no end
- * @retval PAGED_ERR_TIMEOUT  it goes on
- * and what code_ready() says but PAGED_ERR_AGAIN
+ * @param[in] timeout_ms  negative: no end; 0: does not wait
+ * @retval PAGED_ERR_AGAIN    it is not there, timeout_ms is 0
+ * @retval PAGED_ERR_TIMEOUT  it was not compiled in that time, and the compilation goes on
+ * and what opening the compiler and cuda_compile() say
  */
 enum paged_status code_wait(struct code *code, int timeout_ms, struct paged_error *error);
 

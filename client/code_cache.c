@@ -3,6 +3,7 @@
 
 #include "client/code_cache.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,12 +16,19 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "client/code_cache_files.h"
 #include "common/text.h"
 
 #define DEFAULT_MAX_BYTES (UINT64_C(256) << 20)
+
+/* An image's name: 64 hexadecimal digits. */
+#define NAME_SIZE 65
+/* A file's name begins with this while it is written. */
+#define TEMPORARY ".new-"
+/* A file that has been written for as long is left over from a process that died. */
+#define ABANDONED_S 3600
 
 /* A file begins with this; the image follows. */
 struct header {
@@ -115,28 +123,12 @@ folders_make(const char *path)
 	(void)mkdir(part, 0700);
 }
 
-static enum paged_status
-folder_check(int dir, const char *path, struct paged_error *error)
-{
-	struct stat stat;
-
-	if (fstat(dir, &stat) != 0)
-		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", path, strerror(errno));
-	if (stat.st_uid != geteuid())
-		return paged_fail(error, PAGED_ERR_PERM, "code cache: %s belongs to uid %u, not to %u", path,
-				  (unsigned int)stat.st_uid, (unsigned int)geteuid());
-	if ((stat.st_mode & 077) != 0)
-		return paged_fail(error, PAGED_ERR_PERM,
-				  "code cache: %s has mode %04o: others may get at it, 0700 is wanted", path,
-				  (unsigned int)(stat.st_mode & 07777));
-	return PAGED_OK;
-}
-
 enum paged_status
 code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_p, struct paged_error *error)
 {
 	struct code_cache *cache = malloc(sizeof(*cache) + strlen(path) + 1);
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
+	struct stat stat;
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for the code cache");
@@ -144,20 +136,19 @@ code_cache_open(const char *path, uint64_t max_bytes, struct code_cache **cache_
 	cache->max_bytes = max_bytes != 0 ? max_bytes : DEFAULT_MAX_BYTES;
 	strcpy(cache->path, path);
 	cache->dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (cache->dir < 0) {
+	if (cache->dir < 0 || fstat(cache->dir, &stat) != 0)
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", path, strerror(errno));
-		goto err_free;
-	}
-	status = folder_check(cache->dir, path, error);
-	if (status != PAGED_OK)
-		goto err_close;
-	*cache_p = cache;
-	return PAGED_OK;
-
-err_close:
-	close(cache->dir);
-err_free:
-	free(cache);
+	else if (stat.st_uid != geteuid())
+		status = paged_fail(error, PAGED_ERR_PERM, "code cache: %s belongs to uid %u, not to %u", path,
+				    (unsigned int)stat.st_uid, (unsigned int)geteuid());
+	else if ((stat.st_mode & 077) != 0)
+		status = paged_fail(error, PAGED_ERR_PERM,
+				    "code cache: %s has mode %04o: others may get at it, 0700 is wanted", path,
+				    (unsigned int)(stat.st_mode & 07777));
+	if (status == PAGED_OK)
+		*cache_p = cache;
+	else
+		code_cache_close(cache);
 	return status;
 }
 
@@ -166,42 +157,23 @@ code_cache_close(struct code_cache *cache)
 {
 	if (cache == NULL)
 		return;
-	close(cache->dir);
+	if (cache->dir >= 0)
+		close(cache->dir);
 	free(cache);
 }
 
 /* Files */
 
-static bool
-read_all(int fd, void *to, size_t size)
+/* Returns NULL on a failure, with errno. */
+static FILE *
+file_open(const struct code_cache *cache, const char *name, int flags, const char *mode)
 {
-	while (size > 0) {
-		ssize_t n = read(fd, to, size);
+	int fd = openat(cache->dir, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+	FILE *file = fd >= 0 ? fdopen(fd, mode) : NULL;
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		to = (char *)to + n;
-		size -= (size_t)n;
-	}
-	return true;
-}
-
-static bool
-write_all(int fd, const void *from, size_t size)
-{
-	while (size > 0) {
-		ssize_t n = write(fd, from, size);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return false;
-		from = (const char *)from + n;
-		size -= (size_t)n;
-	}
-	return true;
+	if (fd >= 0 && file == NULL)
+		close(fd);
+	return file;
 }
 
 static void
@@ -217,67 +189,107 @@ digest_of(const struct header *header, const char *bytes, uint8_t digest[CODE_KE
 
 /* The image in an open file, if all of it is as it was written. */
 static enum paged_status
-image_read(int fd, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
+image_read(FILE *file, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
 {
 	uint8_t digest[CODE_KEY_SIZE];
 	struct header header;
 	struct stat stat;
 	char *bytes;
 
-	if (fstat(fd, &stat) != 0 || !S_ISREG(stat.st_mode) || (size_t)stat.st_size < sizeof(header) ||
-	    !read_all(fd, &header, sizeof(header)) || memcmp(header.magic, magic, sizeof(magic)) != 0 ||
+	if (fstat(fileno(file), &stat) != 0 || !S_ISREG(stat.st_mode) || (size_t)stat.st_size < sizeof(header) ||
+	    fread(&header, sizeof(header), 1, file) != 1 || memcmp(header.magic, magic, sizeof(magic)) != 0 ||
 	    memcmp(&header.key, key, sizeof(*key)) != 0 || header.size != (uint64_t)stat.st_size - sizeof(header))
 		return PAGED_ERR_CORRUPT;
 	bytes = malloc(header.size + 1);
 	if (bytes == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %" PRIu64 " bytes of compiled code",
 				  header.size);
-	if (!read_all(fd, bytes, header.size)) {
-		free(bytes);
-		return PAGED_ERR_CORRUPT;
-	}
+	if (fread(bytes, 1, header.size, file) != header.size)
+		goto err_free;
 	digest_of(&header, bytes, digest);
-	if (memcmp(digest, header.digest, sizeof(digest)) != 0) {
-		free(bytes);
-		return PAGED_ERR_CORRUPT;
-	}
+	if (memcmp(digest, header.digest, sizeof(digest)) != 0)
+		goto err_free;
 	*bytes_p = bytes;
 	*size_p = header.size;
 	return PAGED_OK;
+
+err_free:
+	free(bytes);
+	return PAGED_ERR_CORRUPT;
 }
 
 enum paged_status
 code_cache_get(struct code_cache *cache, const struct code_key *key, char **bytes_p, size_t *size_p,
 	       struct paged_error *error)
 {
-	char name[CODE_CACHE_NAME_SIZE];
 	enum paged_status status;
-	int fd;
+	char name[NAME_SIZE];
+	FILE *file;
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
 	text_hex(name, key->bytes, CODE_KEY_SIZE);
-	fd = openat(cache->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
+	file = file_open(cache, name, O_RDONLY | O_NONBLOCK, "r");
+	if (file == NULL && errno == ENOENT)
 		return paged_fail(error, PAGED_ERR_NOENT, "code cache: no %s", name);
-	if (fd < 0)
+	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s/%s: %s", cache->path, name, strerror(errno));
-	status = image_read(fd, key, bytes_p, size_p, error);
+	status = image_read(file, key, bytes_p, size_p, error);
 	if (status == PAGED_OK)
-		(void)futimens(fd, NULL); /* used now: code_cache_trim() takes the oldest */
-	close(fd);
+		(void)futimens(fileno(file), NULL); /* used now: images_trim() takes the oldest */
+	(void)fclose(file);
 	if (status != PAGED_ERR_CORRUPT)
 		return status;
 	(void)unlinkat(cache->dir, name, 0);
 	return paged_fail(error, PAGED_ERR_CORRUPT, "code cache: %s/%s was damaged, and is removed", cache->path, name);
 }
 
+/* Removes files of dead writers and, if the images exceed the limit, the one used longest ago; false: they fit. */
 static bool
-file_write(int fd, const struct header *header, const char *bytes)
+oldest_remove(DIR *stream, uint64_t max_bytes)
 {
-	bool written = write_all(fd, header, sizeof(*header)) && write_all(fd, bytes, header->size);
+	char oldest[NAME_SIZE] = "";
+	struct timespec used = { 0 };
+	struct dirent *entry;
+	uint64_t bytes = 0;
+	struct stat stat;
 
-	return (close(fd) == 0) & written;
+	while ((entry = readdir(stream)) != NULL) {
+		const char *name = entry->d_name;
+
+		if (fstatat(dirfd(stream), name, &stat, AT_SYMLINK_NOFOLLOW) != 0)
+			continue;
+		if (strncmp(name, TEMPORARY, strlen(TEMPORARY)) == 0 && stat.st_mtime + ABANDONED_S < time(NULL))
+			(void)unlinkat(dirfd(stream), name, 0);
+		if (!S_ISREG(stat.st_mode) || strlen(name) != NAME_SIZE - 1 ||
+		    strspn(name, "0123456789abcdef") != NAME_SIZE - 1)
+			continue;
+		bytes += (uint64_t)stat.st_size;
+		if (oldest[0] != '\0' && (stat.st_mtim.tv_sec != used.tv_sec ? stat.st_mtim.tv_sec > used.tv_sec
+									     : stat.st_mtim.tv_nsec > used.tv_nsec))
+			continue;
+		strcpy(oldest, name);
+		used = stat.st_mtim;
+	}
+	/* Another process may have removed it meanwhile. */
+	return bytes > max_bytes && (unlinkat(dirfd(stream), oldest, 0) == 0 || errno == ENOENT);
+}
+
+static void
+images_trim(const struct code_cache *cache)
+{
+	/* A descriptor of its own: positions are the open file's. */
+	int fd = openat(cache->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+
+	if (stream == NULL) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	while (oldest_remove(stream, cache->max_bytes))
+		rewinddir(stream);
+	closedir(stream);
 }
 
 enum paged_status
@@ -285,9 +297,10 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 	       struct paged_error *error)
 {
 	struct header header = { .key = *key, .size = size };
-	char name[CODE_CACHE_NAME_SIZE], temporary[CODE_CACHE_NAME_SIZE];
+	char name[NAME_SIZE], temporary[NAME_SIZE];
 	uint64_t random;
-	int fd;
+	bool written;
+	FILE *file;
 
 	if (cache == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no code cache");
@@ -300,23 +313,25 @@ code_cache_put(struct code_cache *cache, const struct code_key *key, const char 
 	text_hex(name, key->bytes, CODE_KEY_SIZE);
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
 		random = (uint64_t)getpid();
-	snprintf(temporary, sizeof(temporary), CODE_CACHE_TEMPORARY "%016" PRIx64, random);
-	fd = openat(cache->dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
+	snprintf(temporary, sizeof(temporary), TEMPORARY "%016" PRIx64, random);
+	file = file_open(cache, temporary, O_WRONLY | O_CREAT | O_EXCL, "w");
+	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s: %s", cache->path, strerror(errno));
-	if (!file_write(fd, &header, bytes) || renameat(cache->dir, temporary, cache->dir, name) != 0) {
+	written = fwrite(&header, sizeof(header), 1, file) == 1 && fwrite(bytes, 1, size, file) == size;
+	written = fclose(file) == 0 && written;
+	if (!written || renameat(cache->dir, temporary, cache->dir, name) != 0) {
 		paged_fail(error, PAGED_ERR_SYSTEM, "code cache: %s/%s: %s", cache->path, name, strerror(errno));
 		(void)unlinkat(cache->dir, temporary, 0);
 		return PAGED_ERR_SYSTEM;
 	}
-	code_cache_trim(cache->dir, cache->max_bytes);
+	images_trim(cache);
 	return PAGED_OK;
 }
 
 void
 code_cache_remove(struct code_cache *cache, const struct code_key *key)
 {
-	char name[CODE_CACHE_NAME_SIZE];
+	char name[NAME_SIZE];
 
 	if (cache == NULL)
 		return;

@@ -19,7 +19,7 @@
 #define CODE_REVISION "2"
 
 static void __attribute__((format(printf, 3, 4)))
-maker_log(const struct code_maker *maker, enum code_log_level level, const char *format, ...)
+maker_log(const struct code_maker *maker, enum paged_log_level level, const char *format, ...)
 {
 	char text[512];
 	va_list values;
@@ -27,7 +27,7 @@ maker_log(const struct code_maker *maker, enum code_log_level level, const char 
 	va_start(values, format);
 	vsnprintf(text, sizeof(text), format, values);
 	va_end(values);
-	maker->log(maker->log_argument, level, text);
+	maker->params.log(maker->params.log_argument, level, text);
 }
 
 static struct code_key_part
@@ -36,37 +36,27 @@ part_of(const char *text)
 	return (struct code_key_part){ text, strlen(text) };
 }
 
-/* Once: they are a hundred kilobytes and never change. */
-static const struct code_key *
-sources_key(struct code_maker *maker)
-{
-	struct code_key_part parts[64];
-	size_t n = 0;
-
-	if (maker->sources_known)
-		return &maker->sources;
-	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
-		assert(n + 2 <= sizeof(parts) / sizeof(parts[0]));
-		parts[n++] = part_of(source->name);
-		parts[n++] = part_of(source->text);
-	}
-	maker->sources = code_key_make(parts, n);
-	maker->sources_known = true;
-	return &maker->sources;
-}
-
 static struct code_key
 key_of(struct code_maker *maker, const struct code_request *request)
 {
-	const struct code_key *sources = sources_key(maker);
-	char capability[16];
+	struct code_key_part sources[64];
+	char capability[16] = "";
 	const struct code_key_part parts[] = {
-		part_of(CODE_REVISION),   { sources->bytes, sizeof(sources->bytes) },
+		part_of(CODE_REVISION),   { maker->sources.bytes, sizeof(maker->sources.bytes) },
 		part_of(request->source), part_of(request->kernel),
 		part_of(request->mods),   { capability, sizeof(capability) },
 	};
+	size_t n = 0;
 
-	memset(capability, 0, sizeof(capability));
+	/* Hashed once: the sources are a hundred kilobytes and never change. */
+	for (const struct cuda_source *source = cuda_sources; !maker->sources_known && source->name != NULL; source++) {
+		assert(n + 2 <= sizeof(sources) / sizeof(sources[0]));
+		sources[n++] = part_of(source->name);
+		sources[n++] = part_of(source->text);
+	}
+	if (!maker->sources_known)
+		maker->sources = code_key_make(sources, n);
+	maker->sources_known = true;
 	snprintf(capability, sizeof(capability), "%d", request->capability);
 	return code_key_make(parts, sizeof(parts) / sizeof(parts[0]));
 }
@@ -82,41 +72,14 @@ cache_find(struct code_maker *maker)
 	if (maker->cache_asked)
 		return;
 	maker->cache_asked = true;
-	if (maker->cache_path != NULL)
-		snprintf(path, sizeof(path), "%s", maker->cache_path);
+	if (maker->params.cache_path != NULL)
+		snprintf(path, sizeof(path), "%s", maker->params.cache_path);
 	else
 		status = code_cache_path(path, sizeof(path), &error);
 	if (status == PAGED_OK && path[0] != '\0')
 		status = code_cache_open(path, 0, &maker->cache, &error);
 	if (status != PAGED_OK)
-		maker_log(maker, CODE_LOG_WARNING, "%s; compiled mods are not kept", error.text);
-}
-
-static enum paged_status
-compiler_find(struct code_maker *maker, struct paged_error *error)
-{
-	enum paged_status status;
-
-	if (maker->compiler_open)
-		return PAGED_OK;
-	status = maker->compiler->open(maker->argument, maker->version, sizeof(maker->version), error);
-	maker->compiler_open = status == PAGED_OK;
-	return status;
-}
-
-/* A copy, freed as those are that the other places give. */
-static bool
-image_copy(const struct cuda_image *image, struct cuda_compiled *copy)
-{
-	size_t size = (size_t)(image->end - image->data);
-	char *bytes = malloc(size + 1);
-
-	if (bytes == NULL)
-		return false;
-	/* PTX ends with a 0. */
-	memcpy(bytes, image->data, size + 1);
-	*copy = (struct cuda_compiled){ bytes, size };
-	return true;
+		maker_log(maker, PAGED_LOG_WARNING, "%s; compiled mods are not kept", error.text);
 }
 
 static bool
@@ -124,6 +87,7 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 {
 	const struct cuda_ready *ready;
 	const struct cuda_image *image;
+	size_t size;
 
 	if (atomic_load(&maker->ready_refused))
 		return false;
@@ -131,11 +95,17 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 	if (ready == NULL)
 		return false;
 	image = cuda_image_find(ready->image, request->capability / 10, request->capability % 10);
-	if (image == NULL || !image_copy(image, &made->image))
+	if (image == NULL)
 		return false;
+	/* A copy, because images of every origin are freed.  PTX ends with a 0. */
+	size = (size_t)(image->end - image->data);
+	made->image = (struct cuda_compiled){ malloc(size + 1), size };
+	if (made->image.bytes == NULL)
+		return false;
+	memcpy(made->image.bytes, image->data, size + 1);
 	made->origin = CODE_BUILT_IN;
 	snprintf(made->kernel, sizeof(made->kernel), "%s_%s", request->kernel, ready->name);
-	maker_log(maker, CODE_LOG_DEBUG, "%s is built in", made->kernel);
+	maker_log(maker, PAGED_LOG_DEBUG, "%s is built in", made->kernel);
 	return true;
 }
 
@@ -152,11 +122,11 @@ disk_read(struct code_maker *maker, const struct code_request *request, struct c
 	status = code_cache_get(maker->cache, &made->key, &made->image.bytes, &made->image.size, &trouble);
 	if (status == PAGED_OK) {
 		made->origin = CODE_FROM_DISK;
-		maker_log(maker, CODE_LOG_DEBUG, "%s for %d.%d, %zu bytes, read from disk in %.2f ms", request->kernel,
+		maker_log(maker, PAGED_LOG_DEBUG, "%s for %d.%d, %zu bytes, read from disk in %.2f ms", request->kernel,
 			  request->capability / 10, request->capability % 10, made->image.size,
 			  (double)(clock_us() - begin_us) / 1e3);
 	} else if (status != PAGED_ERR_NOENT) {
-		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
+		maker_log(maker, PAGED_LOG_WARNING, "%s", trouble.text);
 	}
 	return status == PAGED_OK;
 }
@@ -165,11 +135,19 @@ static enum paged_status
 compile(struct code_maker *maker, const struct code_request *request, struct cuda_compiled *image,
 	struct paged_error *error)
 {
-	uint64_t begin_us = clock_us();
-	enum paged_status status = maker->compiler->compile(maker->argument, request, image, error);
+	const struct code_store_params *params = &maker->params;
+	enum paged_status status = PAGED_OK;
+	uint64_t begin_us;
 
+	if (!maker->compiler_open)
+		status = params->compiler->open(params->argument, maker->version, sizeof(maker->version), error);
+	if (status != PAGED_OK)
+		return status;
+	maker->compiler_open = true;
+	begin_us = clock_us();
+	status = params->compiler->compile(params->argument, request, image, error);
 	if (status == PAGED_OK)
-		maker_log(maker, CODE_LOG_INFO, "%s compiled for %d.%d by %s in %.0f ms", request->kernel,
+		maker_log(maker, PAGED_LOG_INFO, "%s compiled for %d.%d by %s in %.0f ms", request->kernel,
 			  request->capability / 10, request->capability % 10, maker->version,
 			  (double)(clock_us() - begin_us) / 1e3);
 	return status;
@@ -188,14 +166,12 @@ code_make(struct code_maker *maker, const struct code_request *request, struct c
 		*made_p = made;
 		return PAGED_OK;
 	}
-	status = compiler_find(maker, error);
-	if (status == PAGED_OK)
-		status = compile(maker, request, &made.image, error);
+	status = compile(maker, request, &made.image, error);
 	if (status != PAGED_OK)
 		return status;
 	if (maker->cache != NULL && code_cache_put(maker->cache, &made.key, maker->version, made.image.bytes,
 						   made.image.size, &trouble) != PAGED_OK)
-		maker_log(maker, CODE_LOG_WARNING, "%s", trouble.text);
+		maker_log(maker, PAGED_LOG_WARNING, "%s", trouble.text);
 	*made_p = made;
 	return PAGED_OK;
 }
@@ -215,5 +191,5 @@ code_maker_close(struct code_maker *maker)
 {
 	code_cache_close(maker->cache);
 	if (maker->compiler_open)
-		maker->compiler->close(maker->argument);
+		maker->params.compiler->close(maker->params.argument);
 }

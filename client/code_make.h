@@ -17,15 +17,11 @@
 #include "client/code_cache.h"
 
 struct code_maker {
-	const struct code_compiler *compiler;
-	void *argument;
-	const char *cache_path; /* as in struct code_store_params */
-	code_log_fn log;
-	void *log_argument;
+	struct code_store_params params;
 
 	/* Its own, zeros at first. */
 	bool compiler_open, cache_asked, sources_known;
-	atomic_bool ready_refused; /* by a driver that is older than the library */
+	atomic_bool ready_refused;     /* by a driver that is older than the library */
 	char version[CODE_MAKER_SIZE]; /* of the compiler */
 	struct code_key sources;       /* of the kernels that are built in */
 	struct code_cache *cache;      /* NULL: none */

@@ -15,9 +15,6 @@
 struct cuda_compiler {
 	struct code_store *store;
 	struct cuda_nvrtc nvrtc;
-	/* The client's, whose owner is closed before. */
-	paged_log_fn log;
-	void *log_argument;
 };
 
 /** Attention for queries of one dtype, with the mods in it. */
@@ -37,18 +34,6 @@ struct cuda_mods {
 
 /* Compiling */
 
-_Static_assert((int)CODE_LOG_WARNING == PAGED_LOG_WARNING && (int)CODE_LOG_INFO == PAGED_LOG_INFO &&
-		       (int)CODE_LOG_DEBUG == PAGED_LOG_DEBUG,
-	       "levels are passed on");
-
-static void
-compiler_log(void *argument, enum code_log_level level, const char *text)
-{
-	const struct cuda_compiler *compiler = argument;
-
-	compiler->log(compiler->log_argument, (enum paged_log_level)level, text);
-}
-
 static enum paged_status
 compiler_open(struct paged_client *client, struct paged_error *error)
 {
@@ -60,12 +45,10 @@ compiler_open(struct paged_client *client, struct paged_error *error)
 	compiler = calloc(1, sizeof(*compiler));
 	if (compiler == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
-	compiler->log = client->owner->log;
-	compiler->log_argument = client->owner->log_argument;
 	status = code_store_create(&(struct code_store_params){ .compiler = &code_compiler_nvrtc,
 								.argument = &compiler->nvrtc,
-								.log = compiler->log != NULL ? compiler_log : NULL,
-								.log_argument = compiler },
+								.log = client->owner->log,
+								.log_argument = client->owner->log_argument },
 				   &compiler->store, error);
 	if (status != PAGED_OK) {
 		free(compiler);
@@ -121,7 +104,7 @@ code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct pa
 
 	if (status != PAGED_OK)
 		return status;
-	status = timeout_ms == 0 ? code_ready(modded->code, error) : code_wait(modded->code, timeout_ms, error);
+	status = code_wait(modded->code, timeout_ms, error);
 	code_store_tell(store);
 	/* What failed is asked for anew next time. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)

@@ -91,8 +91,6 @@ noinst_LTLIBRARIES += %D%/libcode.la
 	%D%/code.h \
 	%D%/code_cache.c \
 	%D%/code_cache.h \
-	%D%/code_cache_files.h \
-	%D%/code_cache_trim.c \
 	%D%/code_make.c \
 	%D%/code_make.h \
 	%D%/code_nvrtc.c

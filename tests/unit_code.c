@@ -66,15 +66,15 @@ test_close(void *argument)
 static const struct code_compiler test_compiler = { test_open, test_compile, test_close };
 
 static void
-test_log(void *argument, enum code_log_level level, const char *text)
+test_log(void *argument, enum paged_log_level level, const char *text)
 {
 	struct compiler *compiler = argument;
 	size_t length = strlen(compiler->log);
 
 	cr_expect(pthread_equal(pthread_self(), compiler->caller), "told by the thread that asks");
 	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%c %s\n",
-		 level == CODE_LOG_WARNING	? 'w'
-		 : level == CODE_LOG_INFO	? 'i'
+		 level == PAGED_LOG_WARNING	? 'w'
+		 : level == PAGED_LOG_INFO	? 'i'
 						: 'd',
 		 text);
 }
@@ -128,7 +128,7 @@ static void
 holds(struct code *code, const char *expected)
 {
 	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
-	cr_expect_eq(code_ready(code, &error), PAGED_OK);
+	cr_expect_eq(code_wait(code, 0, &error), PAGED_OK);
 	cr_expect(code_compiled(code)->size == strlen(expected) &&
 		  memcmp(code_compiled(code)->bytes, expected, strlen(expected)) == 0);
 }
@@ -139,12 +139,12 @@ Test(code, asked_for_polled_and_waited_for)
 	struct code_store *store = store_open(&compiler, "");
 	struct code *a = prepare(store, "a"), *b = prepare(store, "b");
 
-	cr_expect_eq(code_ready(a, &error), PAGED_ERR_AGAIN);
+	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_AGAIN);
 	cr_expect_eq(code_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
 	cr_expect_str_eq(error.text, "the mods were not compiled within 20 ms");
 	sem_post(&compiler.may);
 	holds(a, "a");
-	cr_expect_eq(code_ready(b, &error), PAGED_ERR_AGAIN);
+	cr_expect_eq(code_wait(b, 0, &error), PAGED_ERR_AGAIN);
 	sem_post(&compiler.may);
 	holds(b, "b");
 	code_release(a);
@@ -275,7 +275,7 @@ Test(code, failures_are_told_and_tried_again)
 	cr_expect_eq(code_wait(a, -1, &error), PAGED_ERR_BACKEND);
 	cr_expect_str_eq(error.text, "error in a");
 	compiler.fails = false;
-	cr_expect_eq(code_ready(a, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_BACKEND);
 	again = prepare(store, "a");
 	cr_expect_neq(again, a);
 	holds(again, "a");
