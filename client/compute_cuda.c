@@ -60,27 +60,13 @@ cuda_stream_set(struct paged_batch *batch, void *stream, struct paged_error *err
 static enum paged_status
 cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_plan(batch, lengths, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_plan(batch, lengths, error));
 }
 
 static enum paged_status
 cuda_validate(struct paged_batch *batch, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_faults(batch, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_faults(batch, error));
 }
 
 static struct cuda_plane
@@ -178,19 +164,14 @@ plan_check(const struct paged_batch *batch, struct paged_error *error)
 	return paged_fail(error, PAGED_ERR_INVALID, "the plan is a captured graph's: outside of it plan again");
 }
 
-/* The context is current then. */
+/* A kernel that reads the plan; n_blocks 0: there is nothing to be done. */
 static enum paged_status
-plan_enter(const struct paged_batch *batch, struct paged_error *error)
+plan_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
+	    struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
+	enum paged_status status = plan_check(batch, error);
 
-	if (status != PAGED_OK)
-		return status;
-	status = plan_check(batch, error);
-	if (status != PAGED_OK)
-		cuda_gpu_leave(gpu);
-	return status;
+	return status == PAGED_OK && n_blocks != 0 ? launch(batch, kernel, n_blocks, params, error) : status;
 }
 
 static enum paged_status
@@ -207,21 +188,17 @@ cuda_append(struct paged_batch *batch, const struct append_args *args, struct pa
 		.v_scale = (uintptr_t)args->v_scale,
 		.rotary = rotary_of(args->rotary),
 	};
-	enum paged_status status = plan_enter(batch, error);
+	enum paged_status status;
 
-	if (status != PAGED_OK)
-		return status;
-	if (batch->total_q != 0)
-		status = launch(batch, &cuda->kernels->append, batch->total_q, &p, error);
-	cuda->appends |= cuda->captured;
-	cuda_gpu_leave(cuda->gpu);
+	status = MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->append, batch->total_q, &p, error));
+	cuda->appends |= cuda->captured && status == PAGED_OK;
 	return status;
 }
 
 static enum paged_status
 cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
 {
-	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_gather_params p = {
 		.pages = pages_of(&args->pages),
 		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
@@ -232,17 +209,11 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 		.k_scale = (uintptr_t)args->k_scale,
 		.v_scale = (uintptr_t)args->v_scale,
 	};
-	enum paged_status status = plan_enter(batch, error);
 	uint64_t n_tokens = 0;
 
-	if (status != PAGED_OK)
-		return status;
 	for (uint32_t r = 0; r < args->n_rows; r++)
 		n_tokens += args->rows[r].kv_len;
-	if (n_tokens != 0)
-		status = launch(batch, &cuda->kernels->gather, n_tokens, &p, error);
-	cuda_gpu_leave(cuda->gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->gather, n_tokens, &p, error));
 }
 
 /* With the context current. */
@@ -271,8 +242,10 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 	};
 	struct cuda_kernel kernel = attention->kernel;
 	const struct cuda_shape *shape;
-	enum paged_status status = PAGED_OK;
+	enum paged_status status = plan_check(batch, error);
 
+	if (status != PAGED_OK || batch->total_q == 0)
+		return status;
 	if (mods != NULL && mods->blocks != NULL)
 		p.blocks = compute_cuda_blocks_of(mods->blocks);
 	if (mods != NULL && mods->device != NULL)
@@ -289,15 +262,7 @@ static enum paged_status
 cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
 	       struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = plan_enter(batch, error);
-
-	if (status != PAGED_OK)
-		return status;
-	if (batch->total_q != 0)
-		status = attention_launch(batch, args, mods, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, mods, error));
 }
 
 static enum paged_status
@@ -329,47 +294,25 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	if (status == PAGED_OK)
 		status = launch(batch, &cuda->kernels->merge, (args->n_tokens * p.n_heads + warps - 1) / warps, &p,
 				error);
-	cuda_gpu_leave(cuda->gpu);
-	return status;
+	return map_cuda_leave(cuda->gpu, status);
 }
 
 static enum paged_status
 cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_mark(batch, mark, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_mark(batch, mark, error));
 }
 
 static enum paged_status
 cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_wait(batch, mark, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_wait(batch, mark, error));
 }
 
 static enum paged_status
 cuda_finish(struct paged_batch *batch, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = cuda_batch_of(batch)->gpu;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_finish(batch, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_finish(batch, error));
 }
 
 const struct compute_ops compute_ops_cuda = {

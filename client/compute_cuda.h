@@ -142,6 +142,11 @@ enum paged_status compute_cuda_stage(struct paged_batch *batch, cuda_address to,
 /** compute_cuda_capture - is the batch's stream being captured? */
 enum paged_status compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error);
 
+/** compute_cuda_refuse_capture - PAGED_ERR_UNSUPPORTED if the batch's stream is being captured; `why` ends the sentence
+ */
+enum paged_status compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why,
+					      struct paged_error *error);
+
 /** compute_cuda_faults - wait for the stream; what planner and kernels found wrong since the plan */
 enum paged_status compute_cuda_faults(struct paged_batch *batch, struct paged_error *error);
 

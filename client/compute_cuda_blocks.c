@@ -36,18 +36,6 @@ parts_list(const struct block_mask *mask, struct cuda_block_mask *to, struct par
 	}
 }
 
-static uint64_t
-parts_place(const struct part parts[N_PARTS])
-{
-	uint64_t size = 0;
-
-	for (unsigned int i = 0; i < N_PARTS; i++) {
-		*parts[i].at = size;
-		size = (size + parts[i].size + 255) & ~(uint64_t)255;
-	}
-	return size;
-}
-
 /* On a stream of its own, so that nobody else's work is waited for. */
 static int
 parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct part parts[N_PARTS])
@@ -73,22 +61,24 @@ static enum paged_status
 blocks_fill(const struct paged_block_mask *mask, const struct cuda_driver *driver, struct cuda_blocks *blocks,
 	    struct paged_error *error)
 {
-	const char *name = mask->pool->at.name;
+	const struct owner_pool *pool = &mask->pool->at;
 	struct part parts[N_PARTS];
-	uint64_t size;
-	int result;
+	enum paged_status status;
+	uint64_t size = 0;
 
 	parts_list(mask->logical, &blocks->mask, parts);
-	size = parts_place(parts);
-	result = driver->alloc(&blocks->memory, size);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(driver, result, error, "pool %s: cuMemAlloc of %" PRIu64 " bytes for a block mask",
-				 name, size);
-	result = parts_copy(driver, blocks->memory, parts);
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	driver->free(blocks->memory);
-	return cuda_fail(driver, result, error, "pool %s: copy of a block mask", name);
+	for (unsigned int i = 0; i < N_PARTS; i++) {
+		*parts[i].at = size;
+		size = (size + parts[i].size + 255) & ~(uint64_t)255;
+	}
+	status = map_cuda_check(pool, driver->alloc(&blocks->memory, size), error,
+				"cuMemAlloc of %" PRIu64 " bytes for a block mask", size);
+	if (status != PAGED_OK)
+		return status;
+	status = map_cuda_check(pool, parts_copy(driver, blocks->memory, parts), error, "copy of a block mask");
+	if (status != PAGED_OK)
+		driver->free(blocks->memory);
+	return status;
 }
 
 enum paged_status
@@ -104,22 +94,19 @@ compute_cuda_blocks_open(struct paged_block_mask *mask, struct paged_error *erro
 	blocks = calloc(1, sizeof(*blocks));
 	if (blocks == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a block mask");
-	blocks->mask.n_rows = shape->n_rows;
-	blocks->mask.n_heads = shape->n_heads;
-	blocks->mask.q_block = shape->q_block;
-	blocks->mask.kv_block = shape->kv_block;
-	blocks->mask.ascending = mask->logical->ascending;
-	status = cuda_gpu_enter(gpu, error);
-	if (status == PAGED_OK) {
-		status = blocks_fill(mask, &gpu->driver, blocks, error);
-		cuda_gpu_leave(gpu);
-	}
-	if (status != PAGED_OK) {
+	blocks->mask = (struct cuda_block_mask){
+		.n_rows = shape->n_rows,
+		.n_heads = shape->n_heads,
+		.q_block = shape->q_block,
+		.kv_block = shape->kv_block,
+		.ascending = mask->logical->ascending,
+	};
+	status = MAP_CUDA_RUN(gpu, error, blocks_fill(mask, &gpu->driver, blocks, error));
+	if (status == PAGED_OK)
+		mask->device = blocks;
+	else
 		free(blocks);
-		return status;
-	}
-	mask->device = blocks;
-	return PAGED_OK;
+	return status;
 }
 
 void

@@ -6,11 +6,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
+
+#include "client/map_cuda.h"
 
 /* Made here. */
 struct marks_event {
-	struct marks_event *next;
+	LIST_ENTRY(marks_event) link;
 	uint64_t number;
 	cuda_event event;
 	struct cuda_ipc_handle handle;
@@ -19,7 +22,7 @@ struct marks_event {
 
 /* Made by another process. */
 struct marks_import {
-	struct marks_import *next;
+	LIST_ENTRY(marks_import) link;
 	struct process_name process;
 	uint64_t number;
 	struct cuda_ipc_handle handle;
@@ -28,15 +31,15 @@ struct marks_import {
 };
 
 struct marks_device {
-	struct marks_device *next;
+	LIST_ENTRY(marks_device) link;
 	struct cuda_gpu gpu; /* of its own: events outlive the pools */
 	unsigned int n_batches;
-	struct marks_event *events;
-	struct marks_import *imports;
+	LIST_HEAD(, marks_event) events;
+	LIST_HEAD(, marks_import) imports;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct marks_device *devices;
+static LIST_HEAD(, marks_device) devices = LIST_HEAD_INITIALIZER(devices);
 static uint64_t last_number;
 
 /* Everything below runs under the lock, but for what says otherwise. */
@@ -44,13 +47,14 @@ static uint64_t last_number;
 static enum paged_status
 device_take(struct cuda_batch *cuda, struct paged_error *error)
 {
-	struct marks_device *device = devices;
+	struct marks_device *device;
 	enum paged_status status;
 
 	if (cuda->marks != NULL)
 		return PAGED_OK;
-	while (device != NULL && memcmp(&device->gpu.uuid, &cuda->gpu->uuid, sizeof(device->gpu.uuid)) != 0)
-		device = device->next;
+	LIST_FOREACH(device, &devices, link)
+		if (memcmp(&device->gpu.uuid, &cuda->gpu->uuid, sizeof(device->gpu.uuid)) == 0)
+			break;
 	if (device == NULL) {
 		device = calloc(1, sizeof(*device));
 		if (device == NULL)
@@ -60,8 +64,7 @@ device_take(struct cuda_batch *cuda, struct paged_error *error)
 			free(device);
 			return status;
 		}
-		device->next = devices;
-		devices = device;
+		LIST_INSERT_HEAD(&devices, device, link);
 	}
 	device->n_batches++;
 	cuda->marks = device;
@@ -69,11 +72,9 @@ device_take(struct cuda_batch *cuda, struct paged_error *error)
 }
 
 static void
-import_close(struct marks_device *device, struct marks_import **at)
+import_close(struct marks_device *device, struct marks_import *import)
 {
-	struct marks_import *import = *at;
-
-	*at = import->next;
+	LIST_REMOVE(import, link);
 	device->gpu.driver.event_destroy(import->event);
 	close(import->pidfd);
 	explicit_bzero(import, sizeof(*import));
@@ -84,17 +85,13 @@ import_close(struct marks_device *device, struct marks_import **at)
 static void
 device_drop(struct marks_device *device)
 {
-	struct marks_device **at = &devices;
-
 	if (--device->n_batches > 0)
 		return;
-	while (device->imports != NULL)
-		import_close(device, &device->imports);
-	if (device->events != NULL)
+	while (!LIST_EMPTY(&device->imports))
+		import_close(device, LIST_FIRST(&device->imports));
+	if (!LIST_EMPTY(&device->events))
 		return;
-	while (*at != device)
-		at = &(*at)->next;
-	*at = device->next;
+	LIST_REMOVE(device, link);
 	cuda_gpu_close(&device->gpu);
 	free(device);
 }
@@ -138,13 +135,14 @@ static enum paged_status
 event_take(struct cuda_batch *cuda, struct paged_error *error)
 {
 	struct marks_device *device = cuda->marks;
-	struct marks_event *event = device->events;
+	struct marks_event *event;
 	enum paged_status status;
 
 	if (cuda->mark != NULL)
 		return PAGED_OK;
-	while (event != NULL && event->taken)
-		event = event->next;
+	LIST_FOREACH(event, &device->events, link)
+		if (!event->taken)
+			break;
 	if (event == NULL) {
 		event = calloc(1, sizeof(*event));
 		if (event == NULL)
@@ -155,46 +153,11 @@ event_take(struct cuda_batch *cuda, struct paged_error *error)
 			return status;
 		}
 		event->number = ++last_number;
-		event->next = device->events;
-		device->events = event;
+		LIST_INSERT_HEAD(&device->events, event, link);
 	}
 	event->taken = true;
 	cuda->mark = event;
 	return PAGED_OK;
-}
-
-/* Not under the lock: what a graph records and waits for happens at none of its replays, and no other process's may. */
-static enum paged_status
-capture_check(const struct cuda_batch *cuda, const char *what, struct paged_error *error)
-{
-	int capturing;
-	enum paged_status status = cuda_gpu_check(
-		cuda->gpu, cuda->gpu->driver.stream_capturing(cuda->stream, &capturing), "cuStreamIsCapturing", error);
-
-	if (status != PAGED_OK || capturing == CUDA_CAPTURE_NONE)
-		return status;
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "the stream is being captured, and a graph %s", what);
-}
-
-/* Not under the lock. */
-static enum paged_status
-mark_event(struct cuda_batch *cuda, struct mark *mark, struct paged_error *error)
-{
-	enum paged_status status = process_self(&mark->process, error);
-
-	if (status == PAGED_OK)
-		status = capture_check(cuda, "has no marks: mark the stream after each replay", error);
-	if (status != PAGED_OK)
-		return status;
-	pthread_mutex_lock(&lock);
-	status = device_take(cuda, error);
-	if (status == PAGED_OK)
-		status = event_take(cuda, error);
-	pthread_mutex_unlock(&lock);
-	if (status == PAGED_OK)
-		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
-					"cuEventRecord", error);
-	return status;
 }
 
 /* The batch's own sentence says which pool it is about. */
@@ -211,10 +174,26 @@ compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_err
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	struct paged_error why;
-	enum paged_status status = mark_event(cuda, mark, &why);
+	/* An event that a graph records is not recorded at its replays. */
+	enum paged_status status = compute_cuda_refuse_capture(
+		batch, ", and a graph has no marks: mark the stream after each replay", error);
 
 	if (status != PAGED_OK)
+		return status;
+	status = process_self(&mark->process, &why);
+	if (status == PAGED_OK) {
+		pthread_mutex_lock(&lock);
+		status = device_take(cuda, &why);
+		if (status == PAGED_OK)
+			status = event_take(cuda, &why);
+		pthread_mutex_unlock(&lock);
+	}
+	if (status != PAGED_OK)
 		return told(batch, status, &why, error);
+	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
+				error, "cuEventRecord");
+	if (status != PAGED_OK)
+		return status;
 	mark->kind = MARK_EVENT;
 	mark->device = cuda->gpu->uuid;
 	mark->event = cuda->mark->number;
@@ -227,27 +206,15 @@ compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_err
 static enum paged_status
 own_find(const struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
 {
-	const struct marks_event *event = device->events;
+	const struct marks_event *event;
 
-	while (event != NULL && event->number != mark->event)
-		event = event->next;
+	LIST_FOREACH(event, &device->events, link)
+		if (event->number == mark->event)
+			break;
 	if (event == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "this process made no such mark");
 	*event_p = event->event;
 	return PAGED_OK;
-}
-
-static void
-imports_sweep(struct marks_device *device)
-{
-	struct marks_import **at = &device->imports;
-
-	while (*at != NULL) {
-		if (process_ended((*at)->pidfd))
-			import_close(device, at);
-		else
-			at = &(*at)->next;
-	}
 }
 
 /* Whether the process lives is asked once more: what a driver says of events of the dead is not laid down. */
@@ -272,22 +239,22 @@ import_open(struct marks_device *device, const struct mark *mark, struct marks_i
 	return status;
 }
 
-static bool
-import_is(const struct marks_import *import, const struct mark *mark)
-{
-	return memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
-	       import->number == mark->event && memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0;
-}
-
 static enum paged_status
 import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
 {
-	struct marks_import *import;
+	struct marks_import *import, *next;
 	enum paged_status status;
 
-	imports_sweep(device);
-	for (import = device->imports; import != NULL && !import_is(import, mark); import = import->next)
-		;
+	for (import = LIST_FIRST(&device->imports); import != NULL; import = next) {
+		next = LIST_NEXT(import, link);
+		if (process_ended(import->pidfd))
+			import_close(device, import);
+	}
+	LIST_FOREACH(import, &device->imports, link)
+		if (memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
+		    import->number == mark->event &&
+		    memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0)
+			break;
 	if (import == NULL) {
 		import = calloc(1, sizeof(*import));
 		if (import == NULL)
@@ -300,8 +267,7 @@ import_find(struct marks_device *device, const struct mark *mark, cuda_event *ev
 		import->process = mark->process;
 		import->number = mark->event;
 		import->handle = mark->handle;
-		import->next = device->imports;
-		device->imports = import;
+		LIST_INSERT_HEAD(&device->imports, import, link);
 	}
 	*event_p = import->event;
 	return PAGED_OK;
@@ -355,10 +321,12 @@ compute_cuda_wait(struct paged_batch *batch, const struct mark *mark, struct pag
 
 	if (status == PAGED_OK)
 		status = process_self(&self, &why);
-	if (status == PAGED_OK)
-		status = capture_check(cuda, "waits for no marks: wait before each replay", &why);
-	if (status == PAGED_OK)
-		status = wait_event(cuda, mark, &self, &why);
+	if (status != PAGED_OK)
+		return told(batch, status, &why, error);
+	status = compute_cuda_refuse_capture(batch, ", and a graph waits for no marks: wait before each replay", error);
+	if (status != PAGED_OK)
+		return status;
+	status = wait_event(cuda, mark, &self, &why);
 	return told(batch, status, &why, error);
 }
 
@@ -366,11 +334,11 @@ enum paged_status
 compute_cuda_finish(struct paged_batch *batch, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	struct paged_error why;
-	enum paged_status status = capture_check(cuda, "has not begun: wait for its replay", &why);
+	enum paged_status status =
+		compute_cuda_refuse_capture(batch, ", and a graph has not begun: wait for its replay", error);
 
-	if (status == PAGED_OK)
-		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.stream_synchronize(cuda->stream),
-					"cuStreamSynchronize", &why);
-	return told(batch, status, &why, error);
+	if (status != PAGED_OK)
+		return status;
+	return map_cuda_check(&batch->pool->at, cuda->gpu->driver.stream_synchronize(cuda->stream), error,
+			      "cuStreamSynchronize");
 }

@@ -68,46 +68,45 @@ plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, str
 	return PAGED_OK;
 }
 
+/* Places the batch's arrays from address `at` on; returns where they end. */
+static uint64_t
+device_place(const struct paged_batch *batch, struct cuda_batch *cuda, const struct cuda_plan_size *need, uint64_t at)
+{
+	uint64_t n = batch->max_rows, heads;
+
+	cuda->table = place(&at, n * batch->table_stride * sizeof(uint32_t));
+	cuda->lengths = place(&at, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
+	cuda->writable.device = place(&at, n * sizeof(uint32_t));
+	cuda->b.device = place(&at, n * sizeof(uint32_t));
+	heads = place(&at, CUDA_SHAPES * sizeof(struct cuda_plan_head));
+	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
+		cuda->shape[i].head = heads + i * sizeof(struct cuda_plan_head);
+		cuda->shape[i].rows = place(&at, need->rows_bytes);
+		cuda->shape[i].first_item = place(&at, need->first_item_bytes);
+	}
+	cuda->params.counters = place(&at, need->counters_bytes);
+	cuda->partial_states = place(&at, need->partial_states_bytes);
+	cuda->partial_values = place(&at, need->partial_values_bytes);
+	return at;
+}
+
 static enum paged_status
 device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
 	struct cuda_plan_params *p = &cuda->params;
 	struct cuda_plan_size need;
-	uint64_t n = batch->max_rows, size = 0, heads;
 	enum paged_status status = plan_measure(batch, cuda, &need, error);
-	int result;
+	uint64_t size;
 
 	if (status != PAGED_OK)
 		return status;
-	cuda->table = place(&size, n * batch->table_stride * sizeof(uint32_t));
-	cuda->lengths = place(&size, n * CUDA_LENGTHS_SIZE + sizeof(int32_t));
-	cuda->writable.device = place(&size, n * sizeof(uint32_t));
-	cuda->b.device = place(&size, n * sizeof(uint32_t));
-	heads = place(&size, CUDA_SHAPES * sizeof(struct cuda_plan_head));
-	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
-		cuda->shape[i].rows = place(&size, need.rows_bytes);
-		cuda->shape[i].first_item = place(&size, need.first_item_bytes);
-	}
-	p->counters = place(&size, need.counters_bytes);
-	cuda->partial_states = place(&size, need.partial_states_bytes);
-	cuda->partial_values = place(&size, need.partial_values_bytes);
-	result = cuda->gpu->driver.alloc(&cuda->memory, size);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&cuda->gpu->driver, result, error,
-				 "pool %s: cuMemAlloc of %" PRIu64 " bytes for a batch of %u rows and %u query rows",
-				 batch->pool->at.name, size, batch->max_rows, cuda->max_q_tokens);
-	cuda->table += cuda->memory;
-	cuda->lengths += cuda->memory;
-	cuda->writable.device += cuda->memory;
-	cuda->b.device += cuda->memory;
-	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
-		cuda->shape[i].head = cuda->memory + heads + i * sizeof(struct cuda_plan_head);
-		cuda->shape[i].rows += cuda->memory;
-		cuda->shape[i].first_item += cuda->memory;
-	}
-	p->counters += cuda->memory;
-	cuda->partial_states += cuda->memory;
-	cuda->partial_values += cuda->memory;
+	size = device_place(batch, cuda, &need, 0);
+	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.alloc(&cuda->memory, size), error,
+				"cuMemAlloc of %" PRIu64 " bytes for a batch of %u rows and %u query rows", size,
+				batch->max_rows, cuda->max_q_tokens);
+	if (status != PAGED_OK)
+		return status;
+	device_place(batch, cuda, &need, cuda->memory);
 	p->writable_from = cuda->writable.device;
 	p->b = cuda->b.device;
 	p->target_items = need.target_items;
@@ -127,7 +126,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 	int result = driver->stream_create(&stream, CUDA_STREAM_NON_BLOCKING);
 
 	if (result != CUDA_SUCCESS)
-		return cuda_fail(driver, result, error, "pool %s: cuStreamCreate", batch->pool->at.name);
+		return map_cuda_check(&batch->pool->at, result, error, "cuStreamCreate");
 	result = driver->fill(cuda->table, 0xff, table_bytes, stream);
 	if (result == CUDA_SUCCESS)
 		result = driver->fill(cuda->writable.device, 0, batch->max_rows * sizeof(uint32_t), stream);
@@ -138,9 +137,7 @@ device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct pa
 	if (result == CUDA_SUCCESS)
 		result = driver->stream_synchronize(stream);
 	driver->stream_destroy(stream);
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	return cuda_fail(driver, result, error, "pool %s: cuMemsetD8Async of a batch's tables", batch->pool->at.name);
+	return map_cuda_check(&batch->pool->at, result, error, "cuMemsetD8Async of a batch's tables");
 }
 
 static enum paged_status
@@ -148,26 +145,26 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 {
 	const struct cuda_driver *driver = &cuda->gpu->driver;
 	uint64_t at = 0, stages[CUDA_STAGES], heads;
+	enum paged_status status;
 	void *pinned;
-	int result;
 
 	cuda->stage_size = CUDA_STAGE_ENTRIES + batch->max_rows * (CUDA_LENGTHS_SIZE + (uint32_t)sizeof(uint32_t)) + 64;
 	for (uint32_t i = 0; i < CUDA_STAGES; i++)
 		stages[i] = place(&at, cuda->stage_size);
 	heads = place(&at, CUDA_SHAPES * sizeof(*cuda->heads));
-	result = driver->host_alloc(&pinned, at, 0);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(driver, result, error, "pool %s: cuMemHostAlloc of %" PRIu64 " bytes",
-				 batch->pool->at.name, at);
+	status = map_cuda_check(&batch->pool->at, driver->host_alloc(&pinned, at, 0), error,
+				"cuMemHostAlloc of %" PRIu64 " bytes", at);
+	if (status != PAGED_OK)
+		return status;
 	cuda->pinned = pinned;
 	cuda->heads = (struct cuda_plan_head *)(void *)(cuda->pinned + heads);
-	for (uint32_t i = 0; i < CUDA_STAGES; i++) {
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_STAGES; i++) {
 		cuda->stage[i].memory = cuda->pinned + stages[i];
-		result = driver->event_create(&cuda->stage[i].copied, CUDA_EVENT_DISABLE_TIMING);
-		if (result != CUDA_SUCCESS)
-			return cuda_fail(driver, result, error, "pool %s: cuEventCreate", batch->pool->at.name);
+		status = map_cuda_check(&batch->pool->at,
+					driver->event_create(&cuda->stage[i].copied, CUDA_EVENT_DISABLE_TIMING), error,
+					"cuEventCreate");
 	}
-	return PAGED_OK;
+	return status;
 }
 
 /* Memory that no plan touches is never there. */
@@ -281,11 +278,7 @@ compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *
 	status = host_alloc(batch, cuda, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = cuda_gpu_enter(cuda->gpu, error);
-	if (status != PAGED_OK)
-		goto err_unmap;
-	status = batch_fill(batch, cuda, error);
-	cuda_gpu_leave(cuda->gpu);
+	status = MAP_CUDA_RUN(cuda->gpu, error, batch_fill(batch, cuda, error));
 	if (status != PAGED_OK)
 		goto err_unmap;
 	batch->compute = cuda;

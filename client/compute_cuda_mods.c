@@ -98,65 +98,48 @@ code_drop(struct cuda_modded *modded)
 static enum paged_status
 code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	struct code_store *store = mods->batch->pool->client->compiler->store;
 	enum paged_status status = code_ask(mods, q, error);
 	struct cuda_modded *modded = &mods->device->modded[q];
 
 	if (status != PAGED_OK)
 		return status;
 	status = code_wait(modded->code, timeout_ms, error);
-	code_store_tell(store);
+	code_store_tell(mods->batch->pool->client->compiler->store);
 	/* What failed is asked for anew next time. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
 		code_drop(modded);
 	return status;
 }
 
-/* Into the context. */
+/* Loads code into the current context.  If the driver refuses it, code of the next origin is tried. */
 static enum paged_status
-code_load(struct paged_mods *mods, enum paged_dtype q, bool *refused_p, struct paged_error *error)
+code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	const struct paged_pool *pool = mods->batch->pool;
 	struct cuda_modded *modded = &mods->device->modded[q];
 
-	modded->kernel = pool->kernels->attention[q].kernel;
-	modded->kernel.name = code_kernel(modded->code);
-	return cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module, refused_p,
-				 error);
-}
+	for (;;) {
+		enum paged_status status = code_take(mods, q, timeout_ms, error);
+		bool refused;
 
-/* Code that is ready, in the context, which is current. */
-static enum paged_status
-code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
-{
-	struct cuda_modded *modded = &mods->device->modded[q];
-	enum paged_status status = code_take(mods, q, timeout_ms, error);
-	bool refused;
-
-	if (status != PAGED_OK)
-		return status;
-	status = code_load(mods, q, &refused, error);
-	if (status == PAGED_OK || !refused || !code_refused(modded->code))
-		return status;
-	code_drop(modded);
-	status = code_take(mods, q, timeout_ms, error);
-	return status == PAGED_OK ? code_load(mods, q, &refused, error) : status;
+		if (status != PAGED_OK)
+			return status;
+		modded->kernel = pool->kernels->attention[q].kernel;
+		modded->kernel.name = code_kernel(modded->code);
+		status = cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module,
+					   &refused, error);
+		if (status == PAGED_OK || !refused || !code_refused(modded->code))
+			return status;
+		code_drop(modded);
+	}
 }
 
 enum paged_status
 compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
-	enum paged_status status;
-
 	if (mods->device == NULL || mods->device->modded[q].module != NULL)
 		return PAGED_OK;
-	status = cuda_gpu_enter(gpu, error);
-	if (status != PAGED_OK)
-		return status;
-	status = code_get(mods, q, timeout_ms, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, code_get(mods, q, timeout_ms, error));
 }
 
 /* Values and arrays */
@@ -182,16 +165,12 @@ args_write(struct paged_mods *mods, struct paged_error *error)
 void
 compute_cuda_mods_bound(struct paged_mods *mods)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
 	struct paged_error error;
 
 	if (mods->device == NULL)
 		return;
 	mods->device->written = false;
-	if (cuda_gpu_enter(gpu, &error) != PAGED_OK)
-		return;
-	(void)args_write(mods, &error);
-	cuda_gpu_leave(gpu);
+	(void)MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), &error, args_write(mods, &error));
 }
 
 enum paged_status
@@ -220,10 +199,7 @@ range_clear(const struct paged_mods *mods, struct paged_error *error)
 	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
 	int result = cuda->gpu->driver.fill(mods->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
 
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	return cuda_fail(&cuda->gpu->driver, result, error, "pool %s: cuMemsetD8Async of a mod's record",
-			 mods->batch->pool->at.name);
+	return map_cuda_check(&mods->batch->pool->at, result, error, "cuMemsetD8Async of a mod's record");
 }
 
 enum paged_status
@@ -244,22 +220,18 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 	struct cuda_mod_range range;
 	struct mod_range found;
 	enum mod_kind kind;
-	bool capturing;
-	enum paged_status status = compute_cuda_capture(mods->batch, &capturing, error);
+	enum paged_status status =
+		compute_cuda_refuse_capture(mods->batch, ": what mods read is known after a replay", error);
 	int result;
 
-	if (status == PAGED_OK && capturing)
-		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				    "pool %s: the stream is being captured: what mods read is known after a replay",
-				    mods->batch->pool->at.name);
 	if (status != PAGED_OK)
 		return status;
 	result = cuda->gpu->driver.copy_out(&range, mods->device->range, sizeof(range), cuda->stream);
 	if (result == CUDA_SUCCESS)
 		result = cuda->gpu->driver.stream_synchronize(cuda->stream);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&cuda->gpu->driver, result, error, "pool %s: reading a mod's record",
-				 mods->batch->pool->at.name);
+	status = map_cuda_check(&mods->batch->pool->at, result, error, "reading a mod's record");
+	if (status != PAGED_OK)
+		return status;
 	found = mod_cuda_range(&range, &kind);
 	if (!found.found)
 		return PAGED_OK;
@@ -269,51 +241,31 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 enum paged_status
 compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
-	enum paged_status status;
-
 	if (mods->device == NULL)
 		return PAGED_OK;
-	status = cuda_gpu_enter(gpu, error);
-	if (status != PAGED_OK)
-		return status;
-	status = range_read(mods, error);
-	cuda_gpu_leave(gpu);
-	return status;
+	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, range_read(mods, error));
 }
 
 /* Life */
 
+/* With the context current. */
 static enum paged_status
 memory_alloc(struct paged_mods *mods, struct paged_error *error)
 {
-	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
+	const struct owner_pool *pool = &mods->batch->pool->at;
 	struct cuda_mods *device = mods->device;
-	enum paged_status status = cuda_gpu_enter(gpu, error);
-	bool capturing;
-	int result;
+	enum paged_status status = compute_cuda_refuse_capture(mods->batch, ": mods are made before", error);
 
+	if (status == PAGED_OK)
+		status = map_cuda_check(
+			pool,
+			map_cuda_gpu(pool)->driver.alloc(&device->args,
+							 sizeof(struct cuda_mod_args) + sizeof(struct cuda_mod_range)),
+			error, "cuMemAlloc for mods");
 	if (status != PAGED_OK)
 		return status;
-	status = compute_cuda_capture(mods->batch, &capturing, error);
-	if (status == PAGED_OK && capturing)
-		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				    "pool %s: the stream is being captured: mods are made before",
-				    mods->batch->pool->at.name);
-	if (status != PAGED_OK) {
-		cuda_gpu_leave(gpu);
-		return status;
-	}
-	result = gpu->driver.alloc(&device->args, sizeof(struct cuda_mod_args) + sizeof(struct cuda_mod_range));
-	if (result == CUDA_SUCCESS) {
-		device->range = device->args + sizeof(struct cuda_mod_args);
-		status = range_clear(mods, error);
-	} else {
-		status = cuda_fail(&gpu->driver, result, error, "pool %s: cuMemAlloc for mods",
-				   mods->batch->pool->at.name);
-	}
-	cuda_gpu_leave(gpu);
-	return status;
+	device->range = device->args + sizeof(struct cuda_mod_args);
+	return range_clear(mods, error);
 }
 
 enum paged_status
@@ -331,7 +283,7 @@ compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for mods");
 	status = mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &mods->device->source, error);
 	if (status == PAGED_OK)
-		status = memory_alloc(mods, error);
+		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->at), error, memory_alloc(mods, error));
 	client_lock(pool->client);
 	if (status == PAGED_OK)
 		status = compiler_open(pool->client, error);

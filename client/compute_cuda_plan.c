@@ -15,16 +15,7 @@
 
 #include "client/compute_cuda.h"
 #include "client/compute_cuda_mods.h"
-
-static enum paged_status
-check(const struct paged_batch *batch, int result, const char *what, struct paged_error *error)
-{
-	const struct cuda_driver *driver = &cuda_batch_of(batch)->gpu->driver;
-
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	return cuda_fail(driver, result, error, "pool %s: %s", batch->pool->at.name, what);
-}
+#include "client/map_cuda.h"
 
 /* Staging */
 
@@ -38,14 +29,15 @@ stage_next(struct paged_batch *batch, struct paged_error *error)
 
 	if (cuda->stage_used == 0)
 		return PAGED_OK;
-	status = check(batch, driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), "cuEventRecord",
-		       error);
+	status = map_cuda_check(&batch->pool->at,
+				driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), error,
+				"cuEventRecord");
 	if (status != PAGED_OK)
 		return status;
 	cuda->stage_now = (cuda->stage_now + 1) % CUDA_STAGES;
 	cuda->stage_used = 0;
-	return check(batch, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), "cuEventSynchronize",
-		     error);
+	return map_cuda_check(&batch->pool->at, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), error,
+			      "cuEventSynchronize");
 }
 
 enum paged_status
@@ -56,7 +48,19 @@ compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct 
 	int result = cuda->gpu->driver.stream_capturing(cuda->stream, &capturing);
 
 	*capturing_p = capturing != CUDA_CAPTURE_NONE;
-	return check(batch, result, "cuStreamIsCapturing", error);
+	return map_cuda_check(&batch->pool->at, result, error, "cuStreamIsCapturing");
+}
+
+enum paged_status
+compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why, struct paged_error *error)
+{
+	bool capturing;
+	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
+
+	if (status != PAGED_OK || !capturing)
+		return status;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: the stream is being captured%s", batch->pool->at.name,
+			  why);
 }
 
 /* size is at most a stage's. */
@@ -74,7 +78,8 @@ stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_
 		return status;
 	at = cuda->stage[cuda->stage_now].memory + cuda->stage_used;
 	memcpy(at, from, size);
-	status = check(batch, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), "cuMemcpyHtoDAsync", error);
+	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), error,
+				"cuMemcpyHtoDAsync");
 	if (status == PAGED_OK)
 		cuda->stage_used += (size + 15) & ~15u;
 	return status;
@@ -84,14 +89,9 @@ enum paged_status
 compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
 		   struct paged_error *error)
 {
-	bool capturing;
-	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
+	enum paged_status status = compute_cuda_refuse_capture(
+		batch, ", and a graph has no part for a mod's values and arrays: bind them before", error);
 
-	if (status == PAGED_OK && capturing)
-		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				    "pool %s: the stream is being captured, and a graph has no part for a mod's values"
-				    " and arrays: bind them before",
-				    batch->pool->at.name);
 	if (status == PAGED_OK)
 		status = stage_copy(batch, to, from, size, error);
 	return status == PAGED_OK ? stage_next(batch, error) : status;
@@ -148,24 +148,12 @@ entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_
 	return status;
 }
 
-/* A row that had more entries: the rest is unmapped. */
-static enum paged_status
-entries_unmap(struct paged_batch *batch, uint32_t r, uint32_t from, uint32_t to, struct paged_error *error)
-{
-	uint32_t *entries = batch->table + r * batch->table_stride;
-
-	if (from >= to)
-		return PAGED_OK;
-	memset(entries + from, 0xff, (to - from) * sizeof(*entries));
-	return entries_copy(batch, r, entries, from, to, error);
-}
-
 static enum paged_status
 mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *error)
 {
 	const struct batch_row *row = &batch->row[r];
 	struct cuda_mirror_row *mirror = &cuda_batch_of(batch)->mirror[r];
-	const uint32_t *entries = batch->table + r * batch->table_stride;
+	uint32_t *entries = batch->table + r * batch->table_stride;
 	uint32_t n = row->capacity / batch->pool->at.view.page_size, known = mirror->n, both = n < known ? n : known;
 	enum paged_status status = PAGED_OK;
 
@@ -179,8 +167,11 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	mirror->n = n > known ? n : known;
 	if (status == PAGED_OK)
 		status = entries_copy(batch, r, entries, both, n, error);
-	if (status == PAGED_OK)
-		status = entries_unmap(batch, r, n, known, error);
+	/* A row that had more entries: the rest is unmapped. */
+	if (status == PAGED_OK && n < known) {
+		memset(entries + n, 0xff, (known - n) * sizeof(*entries));
+		status = entries_copy(batch, r, entries, n, known, error);
+	}
 	if (status == PAGED_OK)
 		*mirror = (struct cuda_mirror_row){ .id = row->id, .version = row->version, .n = n };
 	return status;
@@ -203,19 +194,6 @@ mirror_shrink(struct paged_batch *batch, struct paged_error *error)
 	}
 	if (status == PAGED_OK && cuda->n_mirrored > batch->n_rows)
 		cuda->n_mirrored = batch->n_rows;
-	return status;
-}
-
-static enum paged_status
-mirror_update(struct paged_batch *batch, struct paged_error *error)
-{
-	struct cuda_batch *cuda = cuda_batch_of(batch);
-	enum paged_status status = PAGED_OK;
-
-	if (cuda->n_mirrored < batch->n_rows)
-		cuda->n_mirrored = batch->n_rows;
-	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
-		status = mirror_row_update(batch, r, error);
 	return status;
 }
 
@@ -288,15 +266,6 @@ lengths_copy(struct paged_batch *batch, struct paged_error *error)
 	return stage_copy(batch, cuda->lengths, q_base, n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
 }
 
-static void
-lengths_take(struct cuda_batch *cuda, const struct compute_lengths *lengths)
-{
-	cuda->params.q_indptr = lengths->q_indptr;
-	cuda->params.kv_len = lengths->kv_len;
-	cuda->params.q_base = lengths->q_base;
-	cuda->params.q_base_bytes = 4;
-}
-
 /* The planner */
 
 static enum paged_status
@@ -319,47 +288,36 @@ shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_e
 	return status;
 }
 
-static enum paged_status
-shape_find(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines, struct cuda_shape **shape_p,
-	   struct paged_error *error)
-{
-	struct cuda_batch *cuda = cuda_batch_of(batch);
-	struct cuda_shape *unused = NULL;
-
-	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
-		struct cuda_shape *shape = &cuda->shape[i];
-
-		if (shape->n_q_heads == n_q_heads && shape->tile_lines == tile_lines) {
-			*shape_p = shape;
-			return PAGED_OK;
-		}
-		if (shape->planned != batch->plan_number && (unused == NULL || shape->planned < unused->planned))
-			unused = shape;
-	}
-	if (unused == NULL)
-		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "queries of %u heads: one plan serves at most %u kinds of queries", n_q_heads,
-				  CUDA_SHAPES);
-	unused->n_q_heads = n_q_heads;
-	unused->tile_lines = tile_lines;
-	unused->planned = 0;
-	*shape_p = unused;
-	return PAGED_OK;
-}
-
 enum paged_status
 compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines,
 		   const struct cuda_shape **shape_p, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
-	struct cuda_shape *shape = NULL;
-	enum paged_status status;
+	struct cuda_shape *shape = NULL, *unused = NULL;
+	enum paged_status status = PAGED_OK;
 
 	if (n_q_heads > cuda->max_q_heads)
 		return paged_fail(error, PAGED_ERR_LIMIT, "q has %u heads, the batch was made for max_q_heads of %u",
 				  n_q_heads, cuda->max_q_heads);
-	status = shape_find(batch, n_q_heads, tile_lines, &shape, error);
-	if (status == PAGED_OK && shape->planned != batch->plan_number)
+	for (uint32_t i = 0; shape == NULL && i < CUDA_SHAPES; i++) {
+		struct cuda_shape *at = &cuda->shape[i];
+
+		if (at->n_q_heads == n_q_heads && at->tile_lines == tile_lines)
+			shape = at;
+		else if (at->planned != batch->plan_number && (unused == NULL || at->planned < unused->planned))
+			unused = at;
+	}
+	if (shape == NULL && unused == NULL)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "queries of %u heads: one plan serves at most %u kinds of queries", n_q_heads,
+				  CUDA_SHAPES);
+	if (shape == NULL) {
+		shape = unused;
+		shape->n_q_heads = n_q_heads;
+		shape->tile_lines = tile_lines;
+		shape->planned = 0;
+	}
+	if (shape->planned != batch->plan_number)
 		status = shape_launch(batch, shape, error);
 	if (status != PAGED_OK)
 		return status;
@@ -390,8 +348,9 @@ shapes_keep(struct paged_batch *batch, struct paged_error *error)
 			shape->planned = batch->plan_number;
 		if (!shape->dirty)
 			continue;
-		status = check(batch, cuda->gpu->driver.fill(shape->head, 0, sizeof(*cuda->heads), cuda->stream),
-			       "cuMemsetD8Async", error);
+		status = map_cuda_check(&batch->pool->at,
+					cuda->gpu->driver.fill(shape->head, 0, sizeof(*cuda->heads), cuda->stream),
+					error, "cuMemsetD8Async");
 		shape->dirty = status != PAGED_OK;
 	}
 	return status;
@@ -409,27 +368,17 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 	status = compute_cuda_mods_forget(batch, error);
 	if (status != PAGED_OK)
 		return status;
-	if (lengths != NULL)
-		lengths_take(cuda, lengths);
-	else
+	if (lengths != NULL) {
+		cuda->params.q_indptr = lengths->q_indptr;
+		cuda->params.kv_len = lengths->kv_len;
+		cuda->params.q_base = lengths->q_base;
+		cuda->params.q_base_bytes = 4;
+	} else {
 		status = lengths_copy(batch, error);
+	}
 	if (status != PAGED_OK || batch->n_rows == 0)
 		return status;
 	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
-}
-
-/* What append would refuse is refused before a replay, where nobody asks. */
-static enum paged_status
-tables_check(const struct paged_batch *batch, struct paged_error *error)
-{
-	uint32_t r = batch->foreign_row;
-
-	if (!cuda_batch_of(batch)->appends || r == BATCH_NO_ROW)
-		return PAGED_OK;
-	return paged_fail(error, PAGED_ERR_PERM,
-			  "row %u: a captured append may not write to sequence " SEQ_FORMAT
-			  ", of session %u: the row needs PAGED_ROW_NO_APPEND",
-			  r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner);
 }
 
 /* A plan goes onto the stream; what of it that takes. */
@@ -438,6 +387,7 @@ plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, str
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	enum paged_status status = compute_cuda_capture(batch, &cuda->captured, error);
+	uint32_t r = batch->foreign_row;
 
 	cuda->tables_only = lengths != NULL && lengths->tables_only;
 	if (status == PAGED_OK && cuda->captured && (lengths == NULL || cuda->tables_only))
@@ -447,8 +397,12 @@ plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, str
 				    batch->pool->at.name, cuda->tables_only ? "page tables" : "lengths and page tables",
 				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
 						      : "capture paged_batch_plan_device()");
-	if (status == PAGED_OK && cuda->tables_only)
-		status = tables_check(batch, error);
+	/* A replay cannot refuse an append, so it is refused here. */
+	if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
+		status = paged_fail(error, PAGED_ERR_PERM,
+				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
+				    ", of session %u: the row needs PAGED_ROW_NO_APPEND",
+				    r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner);
 	return status;
 }
 
@@ -468,7 +422,10 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 		return status;
 	if (cuda->captured)
 		return plan_launch(batch, lengths, error);
-	status = mirror_update(batch, error);
+	if (cuda->n_mirrored < batch->n_rows)
+		cuda->n_mirrored = batch->n_rows;
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
+		status = mirror_row_update(batch, r, error);
 	if (status == PAGED_OK && cuda->tables_only)
 		status = mirror_shrink(batch, error);
 	if (status == PAGED_OK)
@@ -485,25 +442,12 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 /* What was wrong */
 
 static enum paged_status
-shared_tell(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
-{
-	const struct batch_row *row = &batch->row[r];
-	uint32_t session = batch->pool->client->owner->session;
-
-	if (r < batch->n_rows && row->id != 0 && row->owner != session)
-		return paged_fail(error, PAGED_ERR_PERM,
-				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
-				  SEQ_ARGS(row->id), row->owner, session);
-	return paged_fail(error, PAGED_ERR_PERM,
-			  "row %u: a position to append may not be written, the row is writable from %u", r,
-			  r < batch->n_rows ? row->writable_from : 0);
-}
-
-static enum paged_status
 fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
 {
+	static const struct batch_row none;
 	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	uint32_t r = head->fault_row;
+	uint32_t r = head->fault_row, session = batch->pool->client->owner->session;
+	const struct batch_row *row = r < batch->n_rows ? &batch->row[r] : &none;
 
 	if ((head->faults & CUDA_FAULT_CAPACITY) != 0)
 		return paged_fail(
@@ -518,8 +462,14 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
 				  batch->pool->at.view.max_length, batch->pool->at.name);
+	if ((head->faults & CUDA_FAULT_SHARED) != 0 && row->id != 0 && row->owner != session)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+				  SEQ_ARGS(row->id), row->owner, session);
 	if ((head->faults & CUDA_FAULT_SHARED) != 0)
-		return shared_tell(batch, r, error);
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: a position to append may not be written, the row is writable from %u", r,
+				  row->writable_from);
 	if ((head->faults & CUDA_FAULT_POSITION) != 0)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "
@@ -530,7 +480,7 @@ fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, s
 				  "row %u: tokens to gather end before they begin, or past its kv_len", r);
 	if ((head->faults & CUDA_FAULT_PAGE) != 0)
 		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
-				  r < batch->n_rows ? batch->row[r].capacity : 0);
+				  row->capacity);
 	return paged_fail(error, PAGED_ERR_RANGE, "row %u: a mod read an array out of bounds", r);
 }
 
@@ -539,23 +489,19 @@ compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
 	const struct cuda_driver *driver = &cuda->gpu->driver;
-	bool capturing;
-	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
+	enum paged_status status = compute_cuda_refuse_capture(batch, ": what is wrong is known after a replay", error);
 
-	if (status == PAGED_OK && capturing)
-		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
-				    "pool %s: the stream is being captured: what is wrong is known after a replay",
-				    batch->pool->at.name);
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
 		cuda->heads[i].faults = 0;
 		if (cuda->shape[i].planned == batch->plan_number)
-			status = check(batch,
-				       driver->copy_out(&cuda->heads[i], cuda->shape[i].head, sizeof(cuda->heads[i]),
-							cuda->stream),
-				       "cuMemcpyDtoHAsync", error);
+			status = map_cuda_check(&batch->pool->at,
+						driver->copy_out(&cuda->heads[i], cuda->shape[i].head,
+								 sizeof(cuda->heads[i]), cuda->stream),
+						error, "cuMemcpyDtoHAsync");
 	}
 	if (status == PAGED_OK)
-		status = check(batch, driver->stream_synchronize(cuda->stream), "cuStreamSynchronize", error);
+		status = map_cuda_check(&batch->pool->at, driver->stream_synchronize(cuda->stream), error,
+					"cuStreamSynchronize");
 	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
 		if (cuda->heads[i].faults == 0)
 			continue;

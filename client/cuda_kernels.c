@@ -19,7 +19,7 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 {
 	const struct cuda_gpu *gpu = kernels->gpu;
 	const struct cuda_image *image;
-	int result;
+	enum paged_status status;
 
 	for (unsigned int i = 0; i < kernels->n_modules; i++) {
 		if (strcmp(kernels->sources[i], source) != 0)
@@ -34,49 +34,40 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed", pool->at.name,
 				  gpu->name, gpu->isa);
 	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
-	result = gpu->driver.module_load(module_p, image->data);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s", pool->at.name, source);
+	status = map_cuda_check(&pool->at, gpu->driver.module_load(module_p, image->data), error,
+				"cuModuleLoadData of %s", source);
+	if (status != PAGED_OK)
+		return status;
 	kernels->sources[kernels->n_modules] = source;
 	kernels->modules[kernels->n_modules++] = *module_p;
 	return PAGED_OK;
 }
 
+/* Fills everything that a launch needs to know of a kernel in a module. */
 static enum paged_status
-function_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
-	      struct paged_error *error)
+kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
+	    struct paged_error *error)
 {
-	int result = gpu->driver.module_function(&kernel->function, module, kernel->name);
+	const struct cuda_driver *driver = &gpu->driver;
+	int result = driver->module_function(&kernel->function, module, kernel->name), n;
+	enum paged_status status;
 
 	if (result == CUDA_ERROR_NOT_FOUND && cuda_image_at(0) == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
 				  pool->at.name, gpu->name);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleGetFunction of %s", pool->at.name,
-				 kernel->name);
-	if (kernel->shared_size <= SHARED_UNASKED)
-		return PAGED_OK;
-	result = gpu->driver.function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED, (int)kernel->shared_size);
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	return cuda_fail(&gpu->driver, result, error, "pool %s: %u bytes of shared memory for %s", pool->at.name,
-			 kernel->shared_size, kernel->name);
-}
-
-/* What a launch needs to know of a kernel in a module. */
-static enum paged_status
-kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
-	    struct paged_error *error)
-{
-	enum paged_status status = function_find(pool, gpu, module, kernel, error);
-	int result, n;
-
+	status = map_cuda_check(&pool->at, result, error, "cuModuleGetFunction of %s", kernel->name);
+	if (status == PAGED_OK && kernel->shared_size > SHARED_UNASKED)
+		status = map_cuda_check(&pool->at,
+					driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
+							     (int)kernel->shared_size),
+					error, "%u bytes of shared memory for %s", kernel->shared_size, kernel->name);
 	if (status != PAGED_OK)
 		return status;
-	result = gpu->driver.occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&gpu->driver, result, error, "pool %s: occupancy of %s", pool->at.name, kernel->name);
+	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
+	status = map_cuda_check(&pool->at, result, error, "occupancy of %s", kernel->name);
+	if (status != PAGED_OK)
+		return status;
 	if (n < 1)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
 				  kernel->name, gpu->name);
@@ -100,13 +91,6 @@ kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 	return status == PAGED_OK ? kernel_find(pool, kernels->gpu, module, kernel, error) : status;
 }
 
-static bool
-is_refusal(int result)
-{
-	return result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
-	       result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
-}
-
 enum paged_status
 cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel, cuda_module *module_p,
 		  bool *refused_p, struct paged_error *error)
@@ -116,10 +100,11 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	cuda_module module;
 	int result = gpu->driver.module_load(&module, image);
 
-	*refused_p = is_refusal(result);
-	if (result != CUDA_SUCCESS)
-		return cuda_fail(&gpu->driver, result, error, "pool %s: cuModuleLoadData of %s with mods",
-				 pool->at.name, kernel->name);
+	*refused_p = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+		     result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+	status = map_cuda_check(&pool->at, result, error, "cuModuleLoadData of %s with mods", kernel->name);
+	if (status != PAGED_OK)
+		return status;
 	status = kernel_find(pool, gpu, module, kernel, error);
 	if (status == PAGED_OK) {
 		*module_p = module;
@@ -130,27 +115,24 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	return status;
 }
 
+/* Loads attention for queries of one dtype. */
 static enum paged_status
-attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, struct paged_error *error)
+attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
+	       struct paged_error *error)
 {
 	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
-	enum paged_status status = PAGED_OK;
+	struct cuda_attention *to = &kernels->attention[q];
 	struct cuda_choice choice;
+	enum paged_status status = cuda_choose(&pool->at.layout.params, q, max_shared, &choice, error);
 
-	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++) {
-		struct cuda_attention *to = &kernels->attention[q];
-
-		status = cuda_choose(&pool->at.layout.params, q, max_shared, &choice, error);
-		if (status != PAGED_OK)
-			break;
-		to->kernel = (struct cuda_kernel){ .name = choice.kernel,
-						   .n_threads = choice.n_threads,
-						   .shared_size = choice.shared_size };
-		to->source = choice.source;
-		to->tile_lines = choice.max_tile_lines;
-		status = kernel_load(pool, kernels, choice.source, &to->kernel, error);
-	}
-	return status;
+	if (status != PAGED_OK)
+		return status;
+	to->kernel = (struct cuda_kernel){ .name = choice.kernel,
+					   .n_threads = choice.n_threads,
+					   .shared_size = choice.shared_size };
+	to->source = choice.source;
+	to->tile_lines = choice.max_tile_lines;
+	return kernel_load(pool, kernels, choice.source, &to->kernel, error);
 }
 
 static void
@@ -183,8 +165,8 @@ kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, str
 		status = kernel_load(pool, kernels, "pages", &kernels->gather, error);
 	if (status == PAGED_OK)
 		status = kernel_load(pool, kernels, "merge", &kernels->merge, error);
-	if (status == PAGED_OK)
-		status = attention_load(pool, kernels, error);
+	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++)
+		status = attention_load(pool, kernels, q, error);
 	if (status != PAGED_OK) {
 		kernels_free(kernels, false);
 		return status;
@@ -226,7 +208,5 @@ cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *ker
 	int result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
 				    parameters, NULL);
 
-	if (result == CUDA_SUCCESS)
-		return PAGED_OK;
-	return cuda_fail(driver, result, error, "pool %s: launch of %s", pool->at.name, kernel->name);
+	return map_cuda_check(&pool->at, result, error, "launch of %s", kernel->name);
 }

@@ -19,9 +19,11 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "client/compute.h"
@@ -38,7 +40,7 @@ struct cuda_key {
 };
 
 struct map_cuda {
-	struct map_cuda *next;
+	LIST_ENTRY(map_cuda) link;
 	unsigned int n_users;  /* open pools */
 	unsigned int n_mapped; /* of them, that have not let go */
 	struct cuda_key key;
@@ -48,7 +50,7 @@ struct map_cuda {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct map_cuda *maps;
+static LIST_HEAD(, map_cuda) maps = LIST_HEAD_INITIALIZER(maps);
 
 static void
 key_make(const struct map_grant *grant, struct cuda_key *key)
@@ -62,16 +64,6 @@ key_make(const struct map_grant *grant, struct cuda_key *key)
 	key->generation = memory->generation;
 	if (memory->export == WIRE_EXPORT_LEGACY)
 		memcpy(&key->handle, grant->handle->bytes, sizeof(key->handle));
-}
-
-static struct map_cuda *
-map_find(const struct cuda_key *key)
-{
-	struct map_cuda *map = maps;
-
-	while (map != NULL && memcmp(&map->key, key, sizeof(*key)) != 0)
-		map = map->next;
-	return map;
 }
 
 /* What the daemon says must agree with itself. */
@@ -99,32 +91,23 @@ grant_check(const struct map_grant *grant, struct paged_error *error)
 	return PAGED_OK;
 }
 
-static void
-share_make(const struct map_grant *grant, struct cuda_share *share)
-{
-	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
-
-	*share = (struct cuda_share){
-		.kind = memory->export == WIRE_EXPORT_VMM ? CUDA_EXPORT_VMM : CUDA_EXPORT_LEGACY,
-		.size = grant->reply->pool_grant.memory_size,
-	};
-	memcpy(&share->device, memory->device, sizeof(share->device));
-	memcpy(share->canary, memory->canary, sizeof(share->canary));
-	if (share->kind == CUDA_EXPORT_VMM)
-		return;
-	memcpy(&share->handle, grant->handle->bytes, sizeof(share->handle));
-	share->offset = grant->handle->offset;
-}
-
 static enum paged_status
 map_import(const struct map_grant *grant, struct map_cuda *map, struct paged_error *error)
 {
-	struct cuda_share share;
+	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
+	struct cuda_share share = { .kind = CUDA_EXPORT_VMM, .size = grant->reply->pool_grant.memory_size };
+	int fd = grant->fds[WIRE_FD_MEMORY];
 	enum paged_status status;
 
-	share_make(grant, &share);
-	status = cuda_import_open(&map->gpu, &share, share.kind == CUDA_EXPORT_VMM ? grant->fds[WIRE_FD_MEMORY] : -1,
-				  &map->import, error);
+	memcpy(&share.device, memory->device, sizeof(share.device));
+	memcpy(share.canary, memory->canary, sizeof(share.canary));
+	if (memory->export != WIRE_EXPORT_VMM) {
+		share.kind = CUDA_EXPORT_LEGACY;
+		memcpy(&share.handle, grant->handle->bytes, sizeof(share.handle));
+		share.offset = grant->handle->offset;
+		fd = -1;
+	}
+	status = cuda_import_open(&map->gpu, &share, fd, &map->import, error);
 	if (status != PAGED_OK && share.kind == CUDA_EXPORT_LEGACY && grant->owner_uid != geteuid()) {
 		struct paged_error why = *error;
 
@@ -133,29 +116,6 @@ map_import(const struct map_grant *grant, struct map_cuda *map, struct paged_err
 	}
 	explicit_bzero(&share, sizeof(share));
 	return status;
-}
-
-/* The entry of the grant, with one more user; the lock is held. */
-static enum paged_status
-map_take(const struct map_grant *grant, struct map_cuda *fresh, struct map_cuda **map_p, struct paged_error *error)
-{
-	struct map_cuda *map = map_find(&fresh->key);
-	enum paged_status status;
-
-	if (map != NULL) {
-		map->n_users++;
-		map->n_mapped++;
-		*map_p = map;
-		return PAGED_OK;
-	}
-	status = map_import(grant, fresh, error);
-	if (status != PAGED_OK)
-		return status;
-	fresh->n_users = fresh->n_mapped = 1;
-	fresh->next = maps;
-	maps = fresh;
-	*map_p = fresh;
-	return PAGED_OK;
 }
 
 static void
@@ -169,7 +129,7 @@ map_free(struct map_cuda *map)
 static enum paged_status
 map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct paged_error *error)
 {
-	struct map_cuda *fresh = calloc(1, sizeof(*fresh));
+	struct map_cuda *fresh = calloc(1, sizeof(*fresh)), *map;
 	struct cuda_uuid uuid;
 	enum paged_status status;
 
@@ -179,12 +139,28 @@ map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct p
 	key_make(grant, &fresh->key);
 	/* By UUID: this process may count devices in another order, or see fewer. */
 	status = cuda_gpu_open_uuid(&fresh->gpu, &uuid, error);
-	if (status == PAGED_OK) {
-		pthread_mutex_lock(&lock);
-		status = map_take(grant, fresh, map_p, error);
-		pthread_mutex_unlock(&lock);
+	if (status != PAGED_OK) {
+		map_free(fresh);
+		return status;
 	}
-	if (status != PAGED_OK || *map_p != fresh)
+	pthread_mutex_lock(&lock);
+	LIST_FOREACH(map, &maps, link)
+		if (memcmp(&map->key, &fresh->key, sizeof(map->key)) == 0)
+			break;
+	if (map == NULL) {
+		status = map_import(grant, fresh, error);
+		if (status == PAGED_OK) {
+			LIST_INSERT_HEAD(&maps, fresh, link);
+			map = fresh;
+		}
+	}
+	if (map != NULL) {
+		map->n_users++;
+		map->n_mapped++;
+		*map_p = map;
+	}
+	pthread_mutex_unlock(&lock);
+	if (map != fresh)
 		map_free(fresh);
 	return status;
 }
@@ -209,13 +185,9 @@ cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 static void
 map_let_go(struct map_cuda *map)
 {
-	struct map_cuda **link = &maps;
-
 	if (--map->n_mapped > 0)
 		return;
-	while (*link != map)
-		link = &(*link)->next;
-	*link = map->next;
+	LIST_REMOVE(map, link);
 	cuda_import_close(&map->gpu, &map->import);
 }
 
@@ -252,18 +224,13 @@ map_cuda_make(const char *device, uint64_t size, struct map_cuda **map_p, struct
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a device");
 	status = cuda_gpu_open(&map->gpu, device, error);
 	if (status == PAGED_OK)
-		status = cuda_gpu_enter(&map->gpu, error);
-	if (status != PAGED_OK)
-		goto err_free;
-	status = cuda_gpu_check(&map->gpu, map->gpu.driver.alloc(&map->own, size), "cuMemAlloc", error);
-	cuda_gpu_leave(&map->gpu);
-	if (status != PAGED_OK)
-		goto err_free;
-	*map_p = map;
-	return PAGED_OK;
-
-err_free:
-	map_free(map);
+		status = MAP_CUDA_RUN(
+			&map->gpu, error,
+			cuda_gpu_check(&map->gpu, map->gpu.driver.alloc(&map->own, size), "cuMemAlloc", error));
+	if (status == PAGED_OK)
+		*map_p = map;
+	else
+		map_free(map);
 	return status;
 }
 
@@ -301,6 +268,20 @@ const struct cuda_gpu *
 map_cuda_gpu(const struct owner_pool *pool)
 {
 	return &pool->cuda->gpu;
+}
+
+enum paged_status
+map_cuda_check(const struct owner_pool *pool, int result, struct paged_error *error, const char *what, ...)
+{
+	char text[128];
+	va_list arguments;
+
+	if (result == CUDA_SUCCESS)
+		return PAGED_OK;
+	va_start(arguments, what);
+	vsnprintf(text, sizeof(text), what, arguments);
+	va_end(arguments);
+	return cuda_fail(&pool->cuda->gpu.driver, result, error, "pool %s: %s", pool->name, text);
 }
 
 const struct map_ops map_ops_cuda = {

@@ -11,6 +11,21 @@
 /** map_cuda_gpu - as long as the pool is open */
 const struct cuda_gpu *map_cuda_gpu(const struct owner_pool *pool);
 
+/** map_cuda_check - a driver call's result as a status; a failure's sentence begins with the pool and `what` */
+enum paged_status map_cuda_check(const struct owner_pool *pool, int result, struct paged_error *error, const char *what,
+				 ...) __attribute__((format(printf, 4, 5)));
+
+static inline enum paged_status
+map_cuda_leave(const struct cuda_gpu *gpu, enum paged_status status)
+{
+	cuda_gpu_leave(gpu);
+	return status;
+}
+
+/** MAP_CUDA_RUN - the status of a call that is made between cuda_gpu_enter() and cuda_gpu_leave() */
+#define MAP_CUDA_RUN(gpu, error, call) \
+	(cuda_gpu_enter(gpu, error) == PAGED_OK ? map_cuda_leave(gpu, call) : (error)->status)
+
 /**
  * map_cuda_make - memory that only this process has, for an embedded owner
  *
