@@ -6,64 +6,56 @@
 
 #include <stdlib.h>
 
-static void
-parts_free(const struct block_mask_parts *parts)
+enum paged_status
+block_mask_enter(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
-	block_mask_destroy(parts->logical);
-	block_mask_destroy(parts->physical);
-	free(parts->seq);
-	free(parts->version);
+	enum paged_status status = client_enter(pool_client(block_mask_pool(mask)));
+
+	if (status == PAGED_OK && mask_p == NULL)
+		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
+	return status;
 }
 
-static enum paged_status
-enlist(struct paged_pool *pool, const struct block_mask_parts *parts, struct paged_block_mask **mask_p,
-       struct paged_error *error)
+static void
+parts_free(const struct paged_block_mask *mask)
 {
-	struct paged_block_mask *mask = calloc(1, sizeof(*mask));
+	block_mask_destroy(mask->logical);
+	block_mask_destroy(mask->physical);
+	free(mask->seq);
+	free(mask->version);
+}
 
-	if (mask == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a block mask");
-	*mask = (struct paged_block_mask){
-		.pool = pool,
-		.logical = parts->logical,
-		.physical = parts->physical,
-		.n_rows = parts->physical != NULL ? parts->physical->shape.n_rows : 0,
-		.seq = parts->seq,
-		.version = parts->version,
-	};
+enum paged_status
+block_mask_deliver(const struct paged_block_mask *made, enum paged_status status, struct paged_block_mask **mask_p,
+		   struct paged_error *error)
+{
+	struct paged_pool *pool = made->pool;
+	struct paged_block_mask *mask = NULL;
+
+	if (status == PAGED_OK) {
+		mask = malloc(sizeof(*mask));
+		if (mask == NULL)
+			paged_fail(error, PAGED_ERR_NOMEM, "no memory for a block mask");
+	}
+	if (mask == NULL) {
+		parts_free(made);
+		return client_fail(pool->client, error);
+	}
+	*mask = *made;
+	mask->n_rows = mask->physical != NULL ? mask->physical->shape.n_rows : 0;
 	client_lock(pool->client);
-	mask->next = pool->block_masks;
-	mask->link = &pool->block_masks;
-	if (mask->next != NULL)
-		mask->next->link = &mask->next;
-	pool->block_masks = mask;
+	LIST_INSERT_HEAD(&pool->block_masks, mask, link);
 	client_unlock(pool->client);
 	*mask_p = mask;
 	return PAGED_OK;
 }
 
-enum paged_status
-block_mask_deliver(struct paged_pool *pool, enum paged_status status, struct block_mask_parts *parts,
-		   struct paged_block_mask **mask_p, struct paged_error *error)
-{
-	if (status == PAGED_OK)
-		status = enlist(pool, parts, mask_p, error);
-	if (status == PAGED_OK)
-		return PAGED_OK;
-	parts_free(parts);
-	return client_fail(pool->client, error);
-}
-
 void
 block_mask_free(struct paged_block_mask *mask, bool in_child)
 {
-	const struct block_mask_parts parts = { mask->logical, mask->physical, mask->seq, mask->version };
-
-	*mask->link = mask->next;
-	if (mask->next != NULL)
-		mask->next->link = mask->link;
+	LIST_REMOVE(mask, link);
 	mask->pool->at.compute->mask_close(mask, in_child);
-	parts_free(&parts);
+	parts_free(mask);
 	free(mask);
 }
 

@@ -18,8 +18,7 @@
 
 struct paged_block_mask {
 	struct paged_pool *pool;
-	struct paged_block_mask *next;
-	struct paged_block_mask **link; /* what points to this one */
+	LIST_ENTRY(paged_block_mask) link;
 	struct block_mask *logical;
 	struct block_mask *physical; /* NULL: a logical mask */
 	/* Of a physical mask, [n_rows] each; of a logical one 0 and NULL. */
@@ -29,10 +28,11 @@ struct paged_block_mask {
 	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
 };
 
-static inline struct paged_client *
-block_mask_client(const struct paged_block_mask *mask)
+/** block_mask_pool - NULL for a mask that is NULL: client_enter() refuses both */
+static inline struct paged_pool *
+block_mask_pool(const struct paged_block_mask *mask)
 {
-	return mask != NULL ? mask->pool->client : NULL;
+	return mask != NULL ? mask->pool : NULL;
 }
 
 /** block_mask_named - the lists that the mask's user sees */
@@ -42,21 +42,17 @@ block_mask_named(const struct paged_block_mask *mask)
 	return mask->physical != NULL ? mask->physical : mask->logical;
 }
 
-/** What a mask is made of while it is made; all zero at first, all NULL but `logical` for a logical one. */
-struct block_mask_parts {
-	struct block_mask *logical;
-	struct block_mask *physical;
-	paged_seq_id *seq;
-	uint64_t *version;
-};
+/** block_mask_enter - the beginning of every call that makes a mask of a mask */
+enum paged_status block_mask_enter(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
 /**
  * block_mask_deliver - the end of every call that makes a mask
  *
- * @param[in] status  how making the parts went; if it failed, error says why,
+ * @param[in] made    its pool, blocks and sequences; copied
+ * @param[in] status  how making them went; if it failed, error says why,
  *                    and they are freed
  */
-enum paged_status block_mask_deliver(struct paged_pool *pool, enum paged_status status, struct block_mask_parts *parts,
+enum paged_status block_mask_deliver(const struct paged_block_mask *made, enum paged_status status,
 				     struct paged_block_mask **mask_p, struct paged_error *error);
 
 /** block_mask_free - out of its list and gone; the client's mutex is held, or the process is a child */
@@ -86,9 +82,19 @@ enum paged_status block_mask_rows_in(struct paged_pool *pool, const struct paged
 enum paged_status block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_arrays *to,
 				       struct paged_error *error);
 
-/** block_mask_place - the physical parts for a logical mask, which has one row or the order's */
-enum paged_status block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order,
-				   const struct block_mask *logical, struct block_mask_parts *parts,
-				   struct paged_error *error);
+/** block_mask_place - the physical blocks and the sequences for a logical mask, which has one row or the order's */
+enum paged_status block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *order,
+				   const struct block_mask *logical, struct paged_error *error);
+
+/** Builds the logical blocks of a mask mod. */
+typedef enum paged_status (*block_mask_build_fn)(struct paged_pool *pool, const struct batch_mask_order *order,
+						 const struct paged_mod *mod, size_t n_arrays,
+						 const struct paged_array *arrays, struct block_mask **logical_p,
+						 struct paged_error *error);
+
+/** block_mask_make - a mask of a mod, logical or physical as the params say */
+enum paged_status block_mask_make(block_mask_build_fn build, struct paged_pool *pool,
+				  const struct paged_block_mask_params *params, const struct paged_mod *mod,
+				  size_t n_arrays, const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
 #endif

@@ -7,45 +7,35 @@
 
 #include "client/block_mask.h"
 
-/* The shape of a mask whose blocks are given; its rows are to be freed. */
-struct given {
-	struct block_mask_shape shape;
-	uint64_t max_bytes;
-};
+/* Makes a logical mask of the blocks that a caller gives. */
+typedef enum paged_status (*take_fn)(const struct block_mask_shape *shape, uint64_t max_bytes, const void *given,
+				     struct block_mask **mask_p, struct paged_error *error);
 
 static enum paged_status
-given_check(const struct block_mask_order *order, bool has_data, struct paged_error *error)
-{
-	if (order->is_physical)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
-	if (!has_data)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no blocks are given");
-	return PAGED_OK;
-}
-
-static enum paged_status
-given_open(struct given *given, struct paged_pool *pool, const struct paged_block_mask_params *params, bool has_data,
+given_make(take_fn take, struct paged_pool *pool, const struct paged_block_mask_params *params, const void *given,
 	   struct paged_block_mask **mask_p)
 {
+	struct paged_block_mask made = { .pool = pool };
+	struct block_mask_shape shape = { .rows = NULL };
 	struct block_mask_order order;
 	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	status = given_check(&order, has_data, &error);
+	if (order.is_physical)
+		status = paged_fail(
+			&error, PAGED_ERR_INVALID,
+			"block mask: given blocks are logical: paged_block_mask_to_physical() converts them");
+	else if (given == NULL)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: no blocks are given");
+	else
+		status = batch_mask_shape(&order.order, &shape, &error);
 	if (status == PAGED_OK)
-		status = batch_mask_shape(&order.order, &given->shape, &error);
-	given->max_bytes = order.order.max_bytes;
+		status = take(&shape, order.order.max_bytes, given, &made.logical, &error);
+	free((void *)shape.rows);
 	block_mask_order_close(&order);
-	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
-}
-
-static void
-given_close(struct given *given)
-{
-	free((void *)given->shape.rows);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }
 
 static enum paged_status
@@ -64,41 +54,28 @@ count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_er
 	return PAGED_OK;
 }
 
-/* Lengths of lists from their starts; NULL: refused, or no memory. */
-static uint32_t *
-count_blocks(const uint64_t *start, uint64_t n_lists, const char *kind, struct paged_error *error)
-{
-	uint32_t *n_blocks = calloc(n_lists + 1, sizeof(*n_blocks));
-
-	if (n_blocks == NULL) {
-		paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " lists", n_lists);
-		return NULL;
-	}
-	for (uint64_t i = 0; i < n_lists; i++) {
-		if (start[i + 1] < start[i] || start[i + 1] - start[i] > UINT32_MAX) {
-			paged_fail(error, PAGED_ERR_INVALID,
-				   "block mask: %s list %" PRIu64 " begins at index %" PRIu64 " and ends at %" PRIu64,
-				   kind, i, start[i], start[i + 1]);
-			free(n_blocks);
-			return NULL;
-		}
-		n_blocks[i] = (uint32_t)(start[i + 1] - start[i]);
-	}
-	return n_blocks;
-}
-
+/* Converts the starts of one kind's lists to lengths; the caller frees n_blocks, also after a refusal. */
 static enum paged_status
 take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enum block_mask_kind kind,
 	  uint64_t n_lists, struct paged_error *error)
 {
 	static const char *const kinds[BLOCK_MASK_N_KINDS] = { "partial", "full" };
 	const uint64_t *start = from->start[kind];
+	uint32_t *n_blocks;
 
 	if (start == NULL)
 		return PAGED_OK;
-	to->n_blocks[kind] = count_blocks(start, n_lists, kinds[kind], error);
-	if (to->n_blocks[kind] == NULL)
-		return error->status;
+	to->n_blocks[kind] = n_blocks = calloc(n_lists + 1, sizeof(*n_blocks));
+	if (n_blocks == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " lists", n_lists);
+	for (uint64_t i = 0; i < n_lists; i++) {
+		if (start[i + 1] < start[i] || start[i + 1] - start[i] > UINT32_MAX)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "block mask: %s list %" PRIu64 " begins at index %" PRIu64
+					  " and ends at %" PRIu64,
+					  kinds[kind], i, start[i], start[i + 1]);
+		n_blocks[i] = (uint32_t)(start[i + 1] - start[i]);
+	}
 	to->n_indices[kind] = start[n_lists] - start[0];
 	if (to->n_indices[kind] == 0)
 		return PAGED_OK;
@@ -111,7 +88,7 @@ take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enu
 }
 
 static enum paged_status
-take_lists(const struct given *given, const struct paged_block_lists *lists, struct block_mask **mask_p,
+take_lists(const struct block_mask_shape *shape, uint64_t max_bytes, const void *lists, struct block_mask **mask_p,
 	   struct paged_error *error)
 {
 	struct paged_block_lists complete;
@@ -120,11 +97,11 @@ take_lists(const struct given *given, const struct paged_block_lists *lists, str
 	enum paged_status status = client_params_in(&complete, sizeof(complete), lists, "paged_block_lists", error);
 
 	if (status == PAGED_OK)
-		status = count_lists(&given->shape, &n_lists, error);
+		status = count_lists(shape, &n_lists, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
 		status = take_kind(&ours, &complete, kind, n_lists, error);
 	if (status == PAGED_OK)
-		status = block_mask_from_lists(&given->shape, &ours, n_lists, given->max_bytes, mask_p, error);
+		status = block_mask_from_lists(shape, &ours, n_lists, max_bytes, mask_p, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		free((void *)ours.n_blocks[kind]);
 	return status;
@@ -134,16 +111,7 @@ enum paged_status
 paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_mask_params *params,
 			    const struct paged_block_lists *lists, struct paged_block_mask **mask_p)
 {
-	struct block_mask_parts parts = { 0 };
-	struct given given;
-	enum paged_status status = given_open(&given, pool, params, lists != NULL, mask_p);
-	struct paged_error error;
-
-	if (status != PAGED_OK)
-		return status;
-	status = take_lists(&given, lists, &parts.logical, &error);
-	given_close(&given);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+	return given_make(take_lists, pool, params, lists, mask_p);
 }
 
 enum paged_status
@@ -161,7 +129,7 @@ block_mask_arrays_in(const struct paged_block_arrays *arrays, struct block_mask_
 }
 
 static enum paged_status
-take_arrays(const struct given *given, const struct paged_block_arrays *arrays, struct block_mask **mask_p,
+take_arrays(const struct block_mask_shape *shape, uint64_t max_bytes, const void *arrays, struct block_mask **mask_p,
 	    struct paged_error *error)
 {
 	struct paged_block_arrays complete;
@@ -172,37 +140,26 @@ take_arrays(const struct given *given, const struct paged_block_arrays *arrays, 
 		status = block_mask_arrays_in(&complete, &ours, error);
 	if (status != PAGED_OK)
 		return status;
-	return block_mask_from_arrays(&given->shape, &ours, given->max_bytes, mask_p, error);
+	return block_mask_from_arrays(shape, &ours, max_bytes, mask_p, error);
 }
 
 enum paged_status
 paged_block_mask_from_arrays(struct paged_pool *pool, const struct paged_block_mask_params *params,
 			     const struct paged_block_arrays *arrays, struct paged_block_mask **mask_p)
 {
-	struct block_mask_parts parts = { 0 };
-	struct given given;
-	enum paged_status status = given_open(&given, pool, params, arrays != NULL, mask_p);
-	struct paged_error error;
+	return given_make(take_arrays, pool, params, arrays, mask_p);
+}
 
-	if (status != PAGED_OK)
-		return status;
-	status = take_arrays(&given, arrays, &parts.logical, &error);
-	given_close(&given);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+static enum paged_status
+take_dense(const struct block_mask_shape *shape, uint64_t max_bytes, const void *dense, struct block_mask **mask_p,
+	   struct paged_error *error)
+{
+	return block_mask_from_dense(shape, dense, max_bytes, mask_p, error);
 }
 
 enum paged_status
 paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params, const uint8_t *dense,
 			    struct paged_block_mask **mask_p)
 {
-	struct block_mask_parts parts = { 0 };
-	struct given given;
-	enum paged_status status = given_open(&given, pool, params, dense != NULL, mask_p);
-	struct paged_error error;
-
-	if (status != PAGED_OK)
-		return status;
-	status = block_mask_from_dense(&given.shape, dense, given.max_bytes, &parts.logical, &error);
-	given_close(&given);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+	return given_make(take_dense, pool, params, dense, mask_p);
 }

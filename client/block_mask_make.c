@@ -61,22 +61,27 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 	return PAGED_OK;
 }
 
-static enum paged_status
-order_open(struct block_mask_order *order, struct paged_pool *pool, const struct paged_block_mask_params *from,
-	   struct paged_error *error)
+enum paged_status
+block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
+		      const struct paged_block_mask_params *from, struct paged_block_mask **mask_p)
 {
+	enum paged_status status = client_enter(pool_client(pool));
 	struct paged_block_mask_params params;
-	enum paged_status status = client_params_in(&params, sizeof(params), from, "paged_block_mask_params", error);
 	struct batch_mask_row *rows = NULL;
+	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	if (params.physical > 1)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: physical is %" PRIu32 ", neither 0 nor 1",
-				  params.physical);
-	status = block_mask_rows_in(pool, params.rows, params.n_rows, &rows, error);
+	if (mask_p == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
+	status = client_params_in(&params, sizeof(params), from, "paged_block_mask_params", &error);
+	if (status == PAGED_OK && params.physical > 1)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: physical is %" PRIu32 ", neither 0 nor 1",
+				    params.physical);
+	if (status == PAGED_OK)
+		status = block_mask_rows_in(pool, params.rows, params.n_rows, &rows, &error);
 	if (status != PAGED_OK)
-		return status;
+		return client_fail(pool->client, &error);
 	if (params.kv_block == 0)
 		params.kv_block = params.physical ? pool->at.view.page_size : BLOCK_DEFAULT;
 	order->is_physical = params.physical == 1;
@@ -90,22 +95,6 @@ order_open(struct block_mask_order *order, struct paged_pool *pool, const struct
 		.view = &pool->at.view,
 		.memory = &pool->mask_memory,
 	};
-	return PAGED_OK;
-}
-
-enum paged_status
-block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
-		      const struct paged_block_mask_params *params, struct paged_block_mask **mask_p)
-{
-	enum paged_status status = client_enter(pool_client(pool));
-	struct paged_error error;
-
-	if (status != PAGED_OK)
-		return status;
-	if (mask_p == NULL)
-		return client_failf(pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
-	if (order_open(order, pool, params, &error) != PAGED_OK)
-		return client_fail(pool->client, &error);
 	/* Its tables are asked about. */
 	if (order->is_physical)
 		status = client_enter_owner(pool->client);
@@ -120,21 +109,40 @@ block_mask_order_close(struct block_mask_order *order)
 	free((void *)order->order.rows);
 }
 
+enum paged_status
+block_mask_make(block_mask_build_fn build, struct paged_pool *pool, const struct paged_block_mask_params *params,
+		const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+		struct paged_block_mask **mask_p)
+{
+	struct paged_block_mask made = { .pool = pool };
+	struct block_mask_order order;
+	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (mod == NULL)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: no mask mod");
+	else if (mod->pool != pool)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: a mod of pool %s for a mask of pool %s",
+				    mod->pool->at.name, pool->at.name);
+	else
+		status = build(pool, &order.order, mod, n_arrays, arrays, &made.logical, &error);
+	if (status == PAGED_OK && order.is_physical)
+		status = block_mask_place(&made, &order.order, made.logical, &error);
+	block_mask_order_close(&order);
+	return block_mask_deliver(&made, status, mask_p, &error);
+}
+
 static enum paged_status
-create_bound(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod,
-	     size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
-	     struct paged_error *error)
+build_here(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod, size_t n_arrays,
+	   const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
 {
 	struct mod_array ours[MODS_MAX_ARRAYS];
 	struct mod_binding *binding;
 	enum paged_status status;
 	uint32_t n = 0;
 
-	if (mod == NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no mask mod");
-	if (mod->pool != pool)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: a mod of pool %s for a mask of pool %s",
-				  mod->pool->at.name, pool->at.name);
 	status = mods_arrays_in(ours, &n, mod->mod, NULL, n_arrays, arrays, error);
 	if (status == PAGED_OK)
 		status = mod_bind(mod->mod, ours, n, &binding, error);
@@ -150,16 +158,5 @@ paged_block_mask_create(struct paged_pool *pool, const struct paged_block_mask_p
 			const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 			struct paged_block_mask **mask_p)
 {
-	struct block_mask_parts parts = { 0 };
-	struct block_mask_order order;
-	enum paged_status status = block_mask_order_open(&order, pool, params, mask_p);
-	struct paged_error error;
-
-	if (status != PAGED_OK)
-		return status;
-	status = create_bound(pool, &order.order, mod, n_arrays, arrays, &parts.logical, &error);
-	if (status == PAGED_OK && order.is_physical)
-		status = block_mask_place(pool, &order.order, parts.logical, &parts, &error);
-	block_mask_order_close(&order);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+	return block_mask_make(build_here, pool, params, mod, n_arrays, arrays, mask_p);
 }

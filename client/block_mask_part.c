@@ -7,16 +7,6 @@
 
 #include "client/block_mask.h"
 
-static enum paged_status
-part_enter(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
-{
-	enum paged_status status = client_enter(block_mask_client(mask));
-
-	if (status == PAGED_OK && mask_p == NULL)
-		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
-	return status;
-}
-
 /* 0 means all that follow, of which there must be some. */
 static enum paged_status
 part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_part *part,
@@ -51,15 +41,15 @@ part_in(const struct paged_block_mask_part *from, const struct block_mask *mask,
 }
 
 static enum paged_status
-select_sequences(const struct paged_block_mask *mask, uint32_t first, uint32_t n, struct block_mask_parts *parts,
+select_sequences(const struct paged_block_mask *mask, uint32_t first, uint32_t n, struct paged_block_mask *made,
 		 struct paged_error *error)
 {
-	parts->seq = calloc(n, sizeof(*parts->seq));
-	parts->version = calloc(n, sizeof(*parts->version));
-	if (parts->seq == NULL || parts->version == NULL)
+	made->seq = calloc(n, sizeof(*made->seq));
+	made->version = calloc(n, sizeof(*made->version));
+	if (made->seq == NULL || made->version == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", n);
-	memcpy(parts->seq, mask->seq + first, n * sizeof(*parts->seq));
-	memcpy(parts->version, mask->version + first, n * sizeof(*parts->version));
+	memcpy(made->seq, mask->seq + first, n * sizeof(*made->seq));
+	memcpy(made->version, mask->version + first, n * sizeof(*made->version));
 	return PAGED_OK;
 }
 
@@ -67,8 +57,8 @@ enum paged_status
 paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_block_mask_part *part,
 			struct paged_block_mask **mask_p)
 {
-	enum paged_status status = part_enter(mask, mask_p);
-	struct block_mask_parts parts = { 0 };
+	enum paged_status status = block_mask_enter(mask, mask_p);
+	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
 	struct block_mask_part ours;
 	struct paged_error error;
 
@@ -76,20 +66,20 @@ paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_
 		return status;
 	status = part_in(part, mask->logical, &ours, &error);
 	if (status == PAGED_OK)
-		status = block_mask_select(mask->logical, &ours, &parts.logical, &error);
+		status = block_mask_select(mask->logical, &ours, &made.logical, &error);
 	if (status == PAGED_OK && mask->physical != NULL)
-		status = block_mask_select(mask->physical, &ours, &parts.physical, &error);
+		status = block_mask_select(mask->physical, &ours, &made.physical, &error);
 	if (status == PAGED_OK && mask->physical != NULL)
-		status = select_sequences(mask, ours.first_row, ours.n_rows, &parts, &error);
-	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
+		status = select_sequences(mask, ours.first_row, ours.n_rows, &made, &error);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }
 
 enum paged_status
 paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint32_t kv_len,
 		      struct paged_block_mask **mask_p)
 {
-	enum paged_status status = part_enter(mask, mask_p);
-	struct block_mask_parts parts = { 0 };
+	enum paged_status status = block_mask_enter(mask, mask_p);
+	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
 	struct paged_error error;
 
 	if (status != PAGED_OK)
@@ -97,19 +87,19 @@ paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint3
 	if (mask->physical != NULL)
 		return client_failf(mask->pool->client, PAGED_ERR_INVALID,
 				    "block mask: a physical one has no lengths to crop: crop the logical one");
-	status = block_mask_crop(mask->logical, q_len, kv_len, &parts.logical, &error);
-	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
+	status = block_mask_crop(mask->logical, q_len, kv_len, &made.logical, &error);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }
 
 enum paged_status
 paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
-	enum paged_status status = part_enter(mask, mask_p);
-	struct block_mask_parts parts = { 0 };
+	enum paged_status status = block_mask_enter(mask, mask_p);
+	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	status = block_mask_transpose(block_mask_named(mask), UINT64_MAX, &parts.logical, &error);
-	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
+	status = block_mask_transpose(block_mask_named(mask), UINT64_MAX, &made.logical, &error);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }

@@ -7,23 +7,24 @@
 #include "client/block_mask.h"
 
 enum paged_status
-block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, const struct block_mask *logical,
-		 struct block_mask_parts *parts, struct paged_error *error)
+block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *order, const struct block_mask *logical,
+		 struct paged_error *error)
 {
+	struct paged_client *client = made->pool->client;
 	enum paged_status status;
 
-	parts->seq = calloc(order->n_rows, sizeof(*parts->seq));
-	parts->version = calloc(order->n_rows, sizeof(*parts->version));
-	if (parts->seq == NULL || parts->version == NULL)
+	made->seq = calloc(order->n_rows, sizeof(*made->seq));
+	made->version = calloc(order->n_rows, sizeof(*made->version));
+	if (made->seq == NULL || made->version == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++)
-		parts->seq[r] = order->rows[r].seq;
-	status = batch_mask_place(order, logical, &parts->physical, parts->version, error);
+		made->seq[r] = order->rows[r].seq;
+	status = batch_mask_place(order, logical, &made->physical, made->version, error);
 	if (status != PAGED_ERR_AGAIN)
 		return status;
 	/* A row that stays busy is an owner's that died inside a change, or was just stopped there. */
-	client_look(pool->client);
-	return owner_state(pool->client->owner) >= OWNER_ENDED ? client_gone(pool->client->owner, error) : status;
+	client_look(client);
+	return owner_state(client->owner) >= OWNER_ENDED ? client_gone(client->owner, error) : status;
 }
 
 /*
@@ -31,8 +32,8 @@ block_mask_place(struct paged_pool *pool, const struct batch_mask_order *order, 
  * of what was not yet cut: pages of a large block that a length cuts may be full.
  */
 static enum paged_status
-lay_over(const struct block_mask *from, const struct batch_mask_order *order, struct block_mask **mask_p,
-	 struct paged_error *error)
+to_physical(const struct paged_block_mask *mask, const struct batch_mask_order *order, struct paged_block_mask *made,
+	    struct paged_error *error)
 {
 	uint64_t *kv_len = calloc(order->n_rows, sizeof(*kv_len));
 	enum paged_status status;
@@ -41,73 +42,58 @@ lay_over(const struct block_mask *from, const struct batch_mask_order *order, st
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++)
 		kv_len[r] = order->rows[r].kv_len;
-	status = block_mask_over(from, order->n_rows, kv_len, mask_p, error);
+	status = block_mask_over(mask->logical, order->n_rows, kv_len, &made->logical, error);
 	free(kv_len);
-	return status;
-}
-
-static enum paged_status
-to_physical(const struct paged_block_mask *mask, size_t n_rows, const struct paged_batch_row *rows,
-	    struct block_mask_parts *parts, struct paged_error *error)
-{
-	struct batch_mask_order order = { .view = &mask->pool->at.view };
-	struct batch_mask_row *ours = NULL;
-	enum paged_status status;
-
-	if (mask->physical != NULL)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: it is physical already");
-	status = block_mask_rows_in(mask->pool, rows, n_rows, &ours, error);
-	if (status != PAGED_OK)
-		return status;
-	order.rows = ours;
-	order.n_rows = (uint32_t)n_rows;
-	status = lay_over(mask->logical, &order, &parts->logical, error);
-	if (status == PAGED_OK)
-		status = block_mask_place(mask->pool, &order, mask->logical, parts, error);
-	free(ours);
-	return status;
+	return status == PAGED_OK ? block_mask_place(made, order, mask->logical, error) : status;
 }
 
 enum paged_status
 paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows, const struct paged_batch_row *rows,
 			     struct paged_block_mask **mask_p)
 {
-	struct block_mask_parts parts = { 0 };
-	struct paged_client *client = block_mask_client(mask);
-	enum paged_status status = client_enter_owner(client);
+	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
+	struct batch_mask_order order = { .n_rows = (uint32_t)n_rows };
+	enum paged_status status = client_enter_owner(pool_client(made.pool));
+	struct batch_mask_row *ours = NULL;
 	struct paged_error error;
 
+	if (status == PAGED_OK)
+		status = block_mask_enter(mask, mask_p);
 	if (status != PAGED_OK)
 		return status;
-	if (mask_p == NULL)
-		return client_failf(client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
-	status = to_physical(mask, n_rows, rows, &parts, &error);
-	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
+	if (mask->physical != NULL)
+		status = paged_fail(&error, PAGED_ERR_INVALID, "block mask: it is physical already");
+	else
+		status = block_mask_rows_in(mask->pool, rows, n_rows, &ours, &error);
+	if (status == PAGED_OK) {
+		order.rows = ours;
+		order.view = &mask->pool->at.view;
+		status = to_physical(mask, &order, &made, &error);
+	}
+	free(ours);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }
 
 enum paged_status
 paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
 	const struct block_mask_part all = { .n_rows = UINT32_MAX, .n_heads = UINT32_MAX, .n_q = UINT64_MAX };
-	struct paged_client *client = block_mask_client(mask);
-	enum paged_status status = client_enter(client);
-	struct block_mask_parts parts = { 0 };
+	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
+	enum paged_status status = block_mask_enter(mask, mask_p);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	if (mask_p == NULL)
-		return client_failf(client, PAGED_ERR_INVALID, "a block mask needs a place for its handle");
 	if (mask->physical == NULL)
-		return client_failf(client, PAGED_ERR_INVALID, "block mask: it is logical already");
-	status = block_mask_select(mask->logical, &all, &parts.logical, &error);
-	return block_mask_deliver(mask->pool, status, &parts, mask_p, &error);
+		return client_failf(made.pool->client, PAGED_ERR_INVALID, "block mask: it is logical already");
+	status = block_mask_select(mask->logical, &all, &made.logical, &error);
+	return block_mask_deliver(&made, status, mask_p, &error);
 }
 
 enum paged_status
 paged_block_mask_validate(const struct paged_block_mask *mask)
 {
-	struct paged_client *client = block_mask_client(mask);
+	struct paged_client *client = pool_client(block_mask_pool(mask));
 	enum paged_status status = client_enter_owner(client);
 
 	if (status != PAGED_OK)

@@ -15,19 +15,8 @@ enum { ATTEMPTS = 8 };
 struct inquiry {
 	struct mask_request request;
 	struct mask_request_name names[MASK_MAX_NAMES];
-	uint32_t *q_len, *kv_len;
-	int64_t *q_base;
-	uint32_t *b;
+	int64_t *q_base; /* one allocation, with q_len, kv_len and b behind it */
 };
-
-static void
-inquiry_close(struct inquiry *inquiry)
-{
-	free(inquiry->q_len);
-	free(inquiry->kv_len);
-	free(inquiry->q_base);
-	free(inquiry->b);
-}
 
 /* A parameter among what the caller gave; arrays are the session's. */
 static enum paged_status
@@ -81,38 +70,40 @@ rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct 
 {
 	bool usual = true;  /* every q_base is kv_len - q_len */
 	bool places = true; /* every b is the row's place */
+	uint32_t *q_len, *kv_len, *b;
 
 	if (order->n_rows > PAGED_MAX_MASK_ROWS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: %u rows, the owner builds for %u at most; "
 				  "paged_block_mask_create() for any number",
 				  order->n_rows, PAGED_MAX_MASK_ROWS);
-	inquiry->q_len = calloc(order->n_rows, sizeof(*inquiry->q_len));
-	inquiry->kv_len = calloc(order->n_rows, sizeof(*inquiry->kv_len));
-	inquiry->q_base = calloc(order->n_rows, sizeof(*inquiry->q_base));
-	inquiry->b = calloc(order->n_rows, sizeof(*inquiry->b));
-	if (inquiry->q_len == NULL || inquiry->kv_len == NULL || inquiry->q_base == NULL || inquiry->b == NULL)
+	inquiry->q_base =
+		calloc(order->n_rows, sizeof(*inquiry->q_base) + sizeof(*q_len) + sizeof(*kv_len) + sizeof(*b));
+	if (inquiry->q_base == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
+	q_len = (uint32_t *)(inquiry->q_base + order->n_rows);
+	kv_len = q_len + order->n_rows;
+	b = kv_len + order->n_rows;
 	for (uint32_t r = 0; r < order->n_rows; r++) {
 		const struct batch_mask_row *row = &order->rows[r];
 
-		inquiry->q_len[r] = row->q_len;
-		inquiry->kv_len[r] = row->kv_len;
+		q_len[r] = row->q_len;
+		kv_len[r] = row->kv_len;
 		inquiry->q_base[r] = row->q_base;
-		inquiry->b[r] = (uint32_t)row->b;
+		b[r] = (uint32_t)row->b;
 		places = places && row->b == (int32_t)r;
 		usual = usual && row->q_base == (int64_t)row->kv_len - row->q_len;
 	}
-	inquiry->request.q_len = inquiry->q_len;
-	inquiry->request.kv_len = inquiry->kv_len;
+	inquiry->request.q_len = q_len;
+	inquiry->request.kv_len = kv_len;
 	inquiry->request.q_base = usual ? NULL : inquiry->q_base;
-	inquiry->request.b = places ? NULL : inquiry->b;
+	inquiry->request.b = places ? NULL : b;
 	return PAGED_OK;
 }
 
 static enum paged_status
-inquiry_open(struct inquiry *inquiry, const struct paged_pool *pool, const struct batch_mask_order *order,
-	     const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays, struct paged_error *error)
+inquiry_open(struct inquiry *inquiry, const struct batch_mask_order *order, const struct paged_mod *mod,
+	     size_t n_arrays, const struct paged_array *arrays, struct paged_error *error)
 {
 	enum paged_status status;
 
@@ -122,11 +113,8 @@ inquiry_open(struct inquiry *inquiry, const struct paged_pool *pool, const struc
 			     .q_block = order->q_block,
 			     .kv_block = order->kv_block },
 	};
-	if (mod == NULL || mod_kind(mod->mod) != MOD_MASK)
+	if (mod_kind(mod->mod) != MOD_MASK)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: no mask mod");
-	if (mod->pool != pool)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: a mod of pool %s for a mask of pool %s",
-				  mod->pool->at.name, pool->at.name);
 	if (arrays == NULL && n_arrays != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	inquiry->request.text = mod_text(mod->mod);
@@ -155,18 +143,19 @@ parts_ask(struct paged_client *client, const struct block_mask_shape *shape, uin
 }
 
 static enum paged_status
-serve(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod, size_t n_arrays,
-      const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
+build_served(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod,
+	     size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
+	     struct paged_error *error)
 {
 	struct block_mask_shape shape = { .rows = NULL };
-	struct inquiry inquiry = { .q_len = NULL };
+	struct inquiry inquiry = { .q_base = NULL };
 	enum paged_status status;
 	bool again = true;
 
 	if (pool->client->owner->session == 0)
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "an observer has no session to build for; paged_block_mask_create() does it here");
-	status = inquiry_open(&inquiry, pool, order, mod, n_arrays, arrays, error);
+	status = inquiry_open(&inquiry, order, mod, n_arrays, arrays, error);
 	if (status == PAGED_OK)
 		status = batch_mask_shape(order, &shape, error);
 	if (status == PAGED_OK)
@@ -174,7 +163,7 @@ serve(struct paged_pool *pool, const struct batch_mask_order *order, const struc
 			status = parts_ask(pool->client, &shape, order->max_bytes, &inquiry.request, logical_p, &again,
 					   error);
 	free((void *)shape.rows);
-	inquiry_close(&inquiry);
+	free(inquiry.q_base);
 	return status;
 }
 
@@ -184,17 +173,6 @@ paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_pa
 		       struct paged_block_mask **mask_p)
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
-	struct block_mask_parts parts = { 0 };
-	struct block_mask_order order;
-	struct paged_error error;
 
-	if (status == PAGED_OK)
-		status = block_mask_order_open(&order, pool, params, mask_p);
-	if (status != PAGED_OK)
-		return status;
-	status = serve(pool, &order.order, mod, n_arrays, arrays, &parts.logical, &error);
-	if (status == PAGED_OK && order.is_physical)
-		status = block_mask_place(pool, &order.order, parts.logical, &parts, &error);
-	block_mask_order_close(&order);
-	return block_mask_deliver(pool, status, &parts, mask_p, &error);
+	return status == PAGED_OK ? block_mask_make(build_served, pool, params, mod, n_arrays, arrays, mask_p) : status;
 }

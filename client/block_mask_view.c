@@ -8,7 +8,7 @@
 static enum paged_status
 view_enter(const struct paged_block_mask *mask, bool has_place)
 {
-	enum paged_status status = client_enter(block_mask_client(mask));
+	enum paged_status status = client_enter(pool_client(block_mask_pool(mask)));
 
 	if (status == PAGED_OK && !has_place)
 		return client_failf(mask->pool->client, PAGED_ERR_INVALID, "block mask: no place for the answer");
@@ -19,15 +19,6 @@ static enum paged_status
 view_leave(const struct paged_block_mask *mask, enum paged_status status, const struct paged_error *error)
 {
 	return status == PAGED_OK ? PAGED_OK : client_fail(mask->pool->client, error);
-}
-
-static uint64_t
-count_bytes(const struct paged_block_mask *mask)
-{
-	uint64_t bytes = sizeof(*mask) + mask->n_rows * (sizeof(*mask->seq) + sizeof(*mask->version));
-
-	bytes += block_mask_bytes(mask->logical);
-	return mask->physical != NULL ? bytes + block_mask_bytes(mask->physical) : bytes;
 }
 
 enum paged_status
@@ -49,9 +40,12 @@ paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_bloc
 		.physical = mask->physical != NULL,
 		.n_blocks = block_mask_n_blocks(named),
 		.n_lists = named->first_list[named->shape.n_rows],
-		.bytes = count_bytes(mask),
+		.bytes = sizeof(*mask) + mask->n_rows * (sizeof(*mask->seq) + sizeof(*mask->version)) +
+			 block_mask_bytes(mask->logical),
 		.sparsity = block_mask_sparsity(named),
 	};
+	if (mask->physical != NULL)
+		ours.bytes += block_mask_bytes(mask->physical);
 	return view_leave(mask, client_info_out(info, &ours, sizeof(ours), "paged_block_mask_info", &error), &error);
 }
 

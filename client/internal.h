@@ -11,6 +11,7 @@
 #define PAGED_CLIENT_INTERNAL_H
 
 #include <pthread.h>
+#include <sys/queue.h>
 
 #include "client/guard.h"
 #include "client/owner.h"
@@ -38,7 +39,7 @@ struct paged_pool {
 	struct paged_pool *next;
 	struct paged_batch *batches;
 	struct paged_mod *mods;
-	struct paged_block_mask *block_masks;
+	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* of its block masks */
 	struct cuda_kernels *kernels;   /* of the back end cuda, while there are batches */
 	struct owner_pool at;

@@ -62,8 +62,8 @@ pool_free(struct paged_pool *pool, bool in_child)
 
 	while ((batch = pool->batches) != NULL)
 		batch_free(batch, in_child);
-	while (pool->block_masks != NULL)
-		block_mask_free(pool->block_masks, in_child);
+	while (!LIST_EMPTY(&pool->block_masks))
+		block_mask_free(LIST_FIRST(&pool->block_masks), in_child);
 	mask_memory_release(&pool->mask_memory);
 	while (pool->mods != NULL)
 		mods_free_mod(pool->mods);
