@@ -102,8 +102,7 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	client_lock(client);
-	batch->next = pool->batches;
-	pool->batches = batch;
+	LIST_INSERT_HEAD(&pool->batches, batch, link);
 	client_unlock(client);
 	*batch_p = batch;
 	return PAGED_OK;
@@ -112,16 +111,12 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 void
 batch_free(struct paged_batch *batch, bool in_child)
 {
-	struct paged_batch **link;
-
-	for (link = &batch->pool->batches; *link != batch; link = &(*link)->next)
-		;
-	*link = batch->next;
+	LIST_REMOVE(batch, link);
 	while (batch->mods != NULL)
 		mods_free(batch->mods, in_child);
 	batch->pool->at.compute->batch_destroy(batch, in_child);
 	munmap(batch->buffer, batch->buffer_size);
-	if (!in_child && batch->pool->batches == NULL)
+	if (!in_child && LIST_EMPTY(&batch->pool->batches))
 		pool_let_go(batch->pool);
 	free(batch);
 }

@@ -40,7 +40,7 @@ struct compute_lengths; /* compute.h */
 
 struct paged_batch {
 	struct paged_pool *pool;
-	struct paged_batch *next;
+	LIST_ENTRY(paged_batch) link;
 	struct kernel_team *team;
 	void *compute; /* the back end's */
 	struct paged_mods *mods;

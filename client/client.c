@@ -238,16 +238,13 @@ paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools
 void
 paged_client_close(struct paged_client *client)
 {
-	struct paged_pool *pool, *next;
 	bool in_child;
 
 	if (client == NULL)
 		return;
 	in_child = guard_in_child(&client->guard);
-	for (pool = client->pools; pool != NULL; pool = next) {
-		next = pool->next;
-		pool_free(pool, in_child);
-	}
+	while (!LIST_EMPTY(&client->pools))
+		pool_free(LIST_FIRST(&client->pools), in_child);
 	if (client->owner != NULL)
 		client->owner->ops->close(client->owner, in_child);
 	cuda_compiler_free(client->compiler, in_child);

@@ -26,7 +26,7 @@ struct paged_client {
 	uint64_t serial;       /* of its errors */
 	pthread_mutex_t mutex; /* the owner's operations, the lists below */
 	struct owner *owner;   /* NULL: the client failed to open */
-	struct paged_pool *pools;
+	LIST_HEAD(, paged_pool) pools;
 	enum paged_status open_status;
 	struct kernel_team_params team; /* of each batch */
 	uint32_t *cpus;                 /* what it points to */
@@ -36,8 +36,8 @@ struct paged_client {
 
 struct paged_pool {
 	struct paged_client *client;
-	struct paged_pool *next;
-	struct paged_batch *batches;
+	LIST_ENTRY(paged_pool) link;
+	LIST_HEAD(, paged_batch) batches;
 	struct paged_mod *mods;
 	LIST_HEAD(, paged_block_mask) block_masks;
 	struct mask_memory mask_memory; /* of its block masks */
@@ -99,7 +99,6 @@ bool client_is_zero(const void *words, size_t size);
 /** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
-
 
 /** client_threads_in - what its batches' kernels run on, checked, into client->team */
 enum paged_status client_threads_in(struct paged_client *client, const struct paged_client_params *params,

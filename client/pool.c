@@ -42,8 +42,7 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	client_lock(client);
 	status = client->owner->ops->pool_open(client->owner, name, &pool->at, &error);
 	if (status == PAGED_OK) {
-		pool->next = client->pools;
-		client->pools = pool;
+		LIST_INSERT_HEAD(&client->pools, pool, link);
 	}
 	client_unlock(client);
 	if (status != PAGED_OK) {
@@ -58,10 +57,10 @@ void
 pool_free(struct paged_pool *pool, bool in_child)
 {
 	struct owner *owner = pool->client->owner;
-	struct paged_batch *batch;
 
-	while ((batch = pool->batches) != NULL)
-		batch_free(batch, in_child);
+	LIST_REMOVE(pool, link);
+	while (!LIST_EMPTY(&pool->batches))
+		batch_free(LIST_FIRST(&pool->batches), in_child);
 	while (!LIST_EMPTY(&pool->block_masks))
 		block_mask_free(LIST_FIRST(&pool->block_masks), in_child);
 	mask_memory_release(&pool->mask_memory);
@@ -84,7 +83,6 @@ void
 paged_pool_close(struct paged_pool *pool)
 {
 	struct paged_client *client;
-	struct paged_pool **link;
 	bool in_child;
 
 	if (pool == NULL)
@@ -93,9 +91,6 @@ paged_pool_close(struct paged_pool *pool)
 	in_child = guard_in_child(&client->guard);
 	if (!in_child)
 		client_lock(client);
-	for (link = &client->pools; *link != pool; link = &(*link)->next)
-		;
-	*link = pool->next;
 	pool_free(pool, in_child);
 	if (!in_child)
 		client_unlock(client);
@@ -232,8 +227,9 @@ pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *err
 	if (PAGED_SEQ_GENERATION(id) == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
 	client_lock(client);
-	for (other = client->pools; other != NULL && other->at.index != PAGED_SEQ_POOL(id); other = other->next)
-		;
+	LIST_FOREACH(other, &client->pools, link)
+		if (other->at.index == PAGED_SEQ_POOL(id))
+			break;
 	if (other != NULL)
 		snprintf(name, sizeof(name), "%s", other->at.name);
 	else
