@@ -181,13 +181,36 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
 }
 
-/* The common end of both ways to open. */
+/* The owner to attach to: the daemon of a runtime directory, or an embedded one of these pools. */
+struct open_target {
+	bool embedded;
+	const char *runtime_dir;
+	const struct paged_pool_params *pools;
+	size_t n_pools;
+};
+
 static enum paged_status
-open_finish(struct paged_client *client, struct owner *owner, enum paged_status status, const struct paged_error *error)
+client_open(const struct open_target *target, const struct paged_client_params *params, struct paged_client **client_p)
 {
+	struct paged_client_params complete;
+	struct paged_client *client;
+	struct owner *owner = NULL;
+	enum paged_status status;
+	struct paged_error error;
+
+	if (client_p == NULL)
+		return PAGED_ERR_INVALID;
+	*client_p = client = client_create();
+	if (client == NULL)
+		return PAGED_ERR_NOMEM;
+	status = params_complete(client, &complete, params, &error);
+	if (status == PAGED_OK && !target->embedded)
+		status = owner_remote_open(target->runtime_dir, &complete, &owner, &error);
+	else if (status == PAGED_OK)
+		status = owner_embedded_open(target->pools, target->n_pools, &complete, &owner, &error);
 	client->open_status = status;
 	if (status != PAGED_OK)
-		return client_fail(client, error);
+		return client_fail(client, &error);
 	client->owner = owner;
 	return PAGED_OK;
 }
@@ -195,44 +218,15 @@ open_finish(struct paged_client *client, struct owner *owner, enum paged_status 
 enum paged_status
 paged_client_open(const char *runtime_dir, const struct paged_client_params *params, struct paged_client **client_p)
 {
-	struct paged_client_params complete;
-	struct paged_client *client;
-	struct owner *owner = NULL;
-	enum paged_status status;
-	struct paged_error error;
-
-	if (client_p == NULL)
-		return PAGED_ERR_INVALID;
-	*client_p = client = client_create();
-	if (client == NULL)
-		return PAGED_ERR_NOMEM;
-	status = params_complete(client, &complete, params, &error);
-	if (status == PAGED_OK)
-		status = owner_remote_open(runtime_dir, &complete, &owner, &error);
-	return open_finish(client, owner, status, &error);
+	return client_open(&(struct open_target){ .runtime_dir = runtime_dir }, params, client_p);
 }
 
 enum paged_status
 paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
 			   const struct paged_client_params *params, struct paged_client **client_p)
 {
-	struct paged_client_params complete;
-	struct paged_client *client;
-	struct owner *owner = NULL;
-	enum paged_status status;
-	struct paged_error error;
-
-	if (client_p == NULL)
-		return PAGED_ERR_INVALID;
-	*client_p = client = client_create();
-	if (client == NULL)
-		return PAGED_ERR_NOMEM;
-	status = params_complete(client, &complete, params, &error);
-	if (status == PAGED_OK && complete.join_token != NULL)
-		status = paged_fail(&error, PAGED_ERR_UNSUPPORTED, "an embedded client's session has no other members");
-	if (status == PAGED_OK)
-		status = owner_embedded_open(pools, n_pools, &complete, &owner, &error);
-	return open_finish(client, owner, status, &error);
+	return client_open(&(struct open_target){ .embedded = true, .pools = pools, .n_pools = n_pools }, params,
+			   client_p);
 }
 
 void

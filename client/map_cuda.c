@@ -258,12 +258,6 @@ map_cuda_base(const struct map_cuda *map)
 	return (uint8_t *)(uintptr_t)(map->own != 0 ? map->own : map->import.address);
 }
 
-const char *
-map_cuda_device(const struct map_cuda *map)
-{
-	return map->gpu.uuid_text;
-}
-
 const struct cuda_gpu *
 map_cuda_gpu(const struct owner_pool *pool)
 {

@@ -39,7 +39,4 @@ void map_cuda_free(struct map_cuda *map, bool in_child);
 /** map_cuda_base - the device address, as a pool's base */
 uint8_t *map_cuda_base(const struct map_cuda *map);
 
-/** map_cuda_device - "GPU-8a1b..." */
-const char *map_cuda_device(const struct map_cuda *map);
-
 #endif

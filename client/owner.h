@@ -56,8 +56,7 @@ struct owner_pool {
 	struct region_view view;
 	uint8_t *base; /* of the pages; of a GPU's memory a device address, nothing that the host may follow */
 	const struct compute_ops *compute;
-	/* Mappings that are the pool's own; NULL when they are the owner's. */
-	const struct map_ops *map;
+	const struct map_ops *map; /* NULL: the mappings are the owner's */
 	void *region, *memory;
 	size_t region_size, memory_size;
 	struct map_cuda *cuda; /* of the back end cuda */

@@ -25,18 +25,10 @@
 #define PAGE_SIZE_DEFAULT 16u
 #define HUGE_PAGE ((size_t)2 << 20)
 
-struct embedded_pool {
-	struct layout layout;
-	uint8_t *memory;       /* of the host */
-	struct map_cuda *cuda; /* or of a GPU */
-	void *region;
-	size_t region_size;
-};
-
 struct embedded {
 	struct owner owner;
 	struct core *core;
-	struct embedded_pool *pools;
+	struct owner_pool *pools; /* as clients get them; memory and region, or cuda, are the owner's */
 	size_t n_pools;
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
 	uint32_t member; /* 0: an observer */
@@ -96,7 +88,7 @@ embedded_close(struct owner *owner, bool in_child)
 		map_cuda_free(embedded->pools[i].cuda, in_child);
 	for (size_t i = 0; i < embedded->n_pools && !in_child; i++) {
 		if (embedded->pools[i].memory != NULL)
-			munmap(embedded->pools[i].memory, embedded->pools[i].layout.size);
+			munmap(embedded->pools[i].memory, embedded->pools[i].memory_size);
 		if (embedded->pools[i].region != NULL)
 			munmap(embedded->pools[i].region, embedded->pools[i].region_size);
 	}
@@ -111,30 +103,16 @@ embedded_dispatch(struct owner *owner)
 	(void)owner;
 }
 
-static const char *
-pool_backend(const struct embedded_pool *pool)
-{
-	return pool->cuda != NULL ? "cuda" : "host";
-}
-
 static enum paged_status
 embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	enum paged_status status = core_pool_find(embedded->core, name, &pool->index, error);
-	const struct embedded_pool *from;
+	uint32_t index;
+	enum paged_status status = core_pool_find(embedded->core, name, &index, error);
 
-	if (status != PAGED_OK)
-		return status;
-	from = &embedded->pools[pool->index];
-	snprintf(pool->name, sizeof(pool->name), "%s", name);
-	snprintf(pool->backend, sizeof(pool->backend), "%s", pool_backend(from));
-	pool->layout = from->layout;
-	pool->cuda = from->cuda;
-	pool->base = from->cuda != NULL ? map_cuda_base(from->cuda) : from->memory;
-	pool->compute = from->cuda != NULL ? &compute_ops_cuda : &compute_ops_host;
-	pool->view = *core_pool_view(embedded->core, pool->index);
-	return PAGED_OK;
+	if (status == PAGED_OK)
+		*pool = embedded->pools[index];
+	return status;
 }
 
 static void
@@ -153,53 +131,52 @@ embedded_ping(struct owner *owner, struct paged_error *error)
 	return PAGED_OK;
 }
 
-static enum paged_status
-embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
-		struct paged_error *error)
+/* Counts a request, and returns the core that answers it. */
+static struct core *
+core_asked(struct owner *owner)
 {
 	struct embedded *embedded = embedded_of(owner);
 
 	embedded->n_requests++;
-	return core_seq_create(embedded->core, owner->session, n, specs, ids, error);
+	return embedded->core;
+}
+
+static enum paged_status
+embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+		struct paged_error *error)
+{
+	return core_seq_create(core_asked(owner), owner->session, n, specs, ids, error);
 }
 
 static enum paged_status
 embedded_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
-
-	embedded->n_requests++;
-	return core_seq_reserve(embedded->core, owner->session, n, items, error);
+	return core_seq_reserve(core_asked(owner), owner->session, n, items, error);
 }
 
 static enum paged_status
 embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
+	struct core *core = core_asked(owner);
+	enum paged_status status = core_seq_truncate(core, owner->session, n, items, error);
 
-	enum paged_status status = core_seq_truncate(embedded->core, owner->session, n, items, error);
-
-	embedded->n_requests++;
-	core_wake(embedded->core);
+	core_wake(core);
 	return status;
 }
 
 static enum paged_status
 embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
+	struct core *core = core_asked(owner);
+	enum paged_status status = core_seq_erase(core, owner->session, n, ids, error);
 
-	enum paged_status status = core_seq_erase(embedded->core, owner->session, n, ids, error);
-
-	embedded->n_requests++;
-	core_wake(embedded->core);
+	core_wake(core);
 	return status;
 }
 
 static enum paged_status
 embedded_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
 	struct core_array_part ours = {
 		.name = part->name,
 		.shape = { .dtype = (enum paged_dtype)part->dtype, .n_dims = part->n_dims },
@@ -208,57 +185,40 @@ embedded_array_put(struct owner *owner, const struct wire_array_part *part, stru
 		.size = part->size,
 	};
 
-	embedded->n_requests++;
 	memcpy(ours.shape.extents, part->extents, sizeof(ours.shape.extents));
-	return core_array_put(embedded->core, owner->session, embedded->member, &ours, error);
+	return core_array_put(core_asked(owner), owner->session, embedded_of(owner)->member, &ours, error);
 }
 
 static enum paged_status
 embedded_array_drop(struct owner *owner, const char *name, struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
-
-	embedded->n_requests++;
-	return core_array_drop(embedded->core, owner->session, name, error);
-}
-
-static enum paged_status
-part_build(const struct core_arrays *arrays, const struct mask_request *request, struct runs_reader *reader,
-	   struct paged_error *error)
-{
-	struct runs_writer part = { .capacity = MASK_PART_MAX };
-	struct served *served;
-	enum paged_status status = served_create(request, SERVED_BYTES_DEFAULT, &served, error);
-
-	if (status != PAGED_OK)
-		return status;
-	for (uint32_t i = 0; i < request->n_names; i++)
-		if (arrays->array[i] != NULL)
-			served_array(served, i, arrays->array[i]->shape.extents, arrays->array[i]->data);
-	part.values = malloc(MASK_PART_MAX * sizeof(*part.values));
-	if (part.values != NULL)
-		status = served_build(served, NULL, &part, error);
-	else
-		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
-	if (status == PAGED_OK)
-		status = runs_read(reader, &(struct mask_part){ part.n, part.values, part.cut, arrays->number });
-	free(part.values);
-	served_destroy(served);
-	return status;
+	return core_array_drop(core_asked(owner), owner->session, name, error);
 }
 
 static enum paged_status
 embedded_mask(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
 	      struct paged_error *error)
 {
-	struct embedded *embedded = embedded_of(owner);
+	struct runs_writer part = { .capacity = MASK_PART_MAX };
+	struct served *served = NULL;
 	struct core_arrays arrays;
-	enum paged_status status = core_arrays_take(embedded->core, owner->session, request, &arrays, error);
+	enum paged_status status = core_arrays_take(core_asked(owner), owner->session, request, &arrays, error);
 
-	embedded->n_requests++;
 	if (status != PAGED_OK)
 		return status;
-	status = part_build(&arrays, request, reader, error);
+	status = served_create(request, SERVED_BYTES_DEFAULT, &served, error);
+	for (uint32_t i = 0; status == PAGED_OK && i < request->n_names; i++)
+		if (arrays.array[i] != NULL)
+			served_array(served, i, arrays.array[i]->shape.extents, arrays.array[i]->data);
+	part.values = malloc(MASK_PART_MAX * sizeof(*part.values));
+	if (status == PAGED_OK && part.values == NULL)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
+	if (status == PAGED_OK)
+		status = served_build(served, NULL, &part, error);
+	if (status == PAGED_OK)
+		status = runs_read(reader, &(struct mask_part){ part.n, part.values, part.cut, arrays.number });
+	free(part.values);
+	served_destroy(served);
 	core_arrays_release(&arrays);
 	return status;
 }
@@ -299,10 +259,10 @@ embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_
 		core_pool_status(embedded->core, i, &list[i]);
 		layout_report(&embedded->pools[i].layout, &list[i]);
 		snprintf(list[i].memory, sizeof(list[i].memory), "private");
-		snprintf(list[i].backend, sizeof(list[i].backend), "%s", pool_backend(&embedded->pools[i]));
+		memcpy(list[i].backend, embedded->pools[i].backend, sizeof(list[i].backend));
 		if (embedded->pools[i].cuda != NULL)
 			snprintf(list[i].device, sizeof(list[i].device), "%s",
-				 map_cuda_device(embedded->pools[i].cuda));
+				 map_cuda_gpu(&embedded->pools[i])->uuid_text);
 	}
 	*list_p = list;
 	*n_p = embedded->n_pools;
@@ -428,7 +388,7 @@ static const struct owner_ops owner_ops_embedded = {
 
 /* Where the pages lie; the layout's alignment fits it. */
 static enum paged_status
-pages_map(struct embedded_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
+pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
 {
 	const char *device = params->device != NULL ? params->device : "0";
 	struct paged_error why;
@@ -438,33 +398,26 @@ pages_map(struct embedded_pool *pool, const struct paged_pool_params *params, st
 		status = map_cuda_make(device, pool->layout.size, &pool->cuda, &why);
 		if (status != PAGED_OK)
 			return paged_fail(error, status, "pool %s: device %s: %s", params->name, device, why.text);
+		strcpy(pool->backend, "cuda");
+		pool->base = map_cuda_base(pool->cuda);
+		pool->compute = &compute_ops_cuda;
 		return PAGED_OK;
 	}
 	pool->memory = pages_map_host(pool->layout.size);
 	if (pool->memory == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
 				  params->name, pool->layout.size, strerror(errno));
-	return PAGED_OK;
-}
-
-/* The alignment of a back end. */
-static enum paged_status
-backend_find(const struct paged_pool_params *params, uint32_t *alignment_p, struct paged_error *error)
-{
-	if (params->backend == NULL || strcmp(params->backend, "host") == 0)
-		*alignment_p = LAYOUT_ALIGNMENT_HOST;
-	else if (strcmp(params->backend, "cuda") == 0)
-		*alignment_p = LAYOUT_ALIGNMENT_CUDA;
-	else
-		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: back end %s is neither host nor cuda",
-				  params->name, params->backend);
+	strcpy(pool->backend, "host");
+	pool->memory_size = pool->layout.size;
+	pool->base = pool->memory;
+	pool->compute = &compute_ops_host;
 	return PAGED_OK;
 }
 
 static enum paged_status
 pool_add(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
 {
-	struct embedded_pool *pool = &embedded->pools[embedded->n_pools];
+	struct owner_pool *pool = &embedded->pools[embedded->n_pools];
 	struct layout_params geometry = {
 		.n_layers = params->n_layers,
 		.n_kv_heads = params->n_kv_heads,
@@ -474,6 +427,7 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 		.dtype = params->dtype,
 		.page_size = params->page_size != 0 ? params->page_size : PAGE_SIZE_DEFAULT,
 		.n_pages = params->n_pages,
+		.alignment = LAYOUT_ALIGNMENT_HOST,
 	};
 	uint64_t tokens = (uint64_t)geometry.page_size * geometry.n_pages;
 	struct core_pool_params core_params = {
@@ -485,13 +439,15 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 						      : (uint32_t)(tokens < UINT32_MAX ? tokens : UINT32_MAX),
 	};
 	enum paged_status status;
-	uint32_t index;
 
 	if (params->name == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %zu has no name", embedded->n_pools);
-	status = backend_find(params, &geometry.alignment, error);
-	if (status == PAGED_OK)
-		status = layout_init(&pool->layout, &geometry, error);
+	if (params->backend != NULL && strcmp(params->backend, "cuda") == 0)
+		geometry.alignment = LAYOUT_ALIGNMENT_CUDA;
+	else if (params->backend != NULL && strcmp(params->backend, "host") != 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: back end %s is neither host nor cuda",
+				  params->name, params->backend);
+	status = layout_init(&pool->layout, &geometry, error);
 	if (status != PAGED_OK)
 		return status;
 	if (core_params.n_slots > PAGED_MAX_SLOTS)
@@ -510,7 +466,12 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 	if (pool->region == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %zu bytes of tables: %s", params->name,
 				  pool->region_size, strerror(errno));
-	return core_pool_add(embedded->core, &core_params, pool->region, &index, error);
+	status = core_pool_add(embedded->core, &core_params, pool->region, &pool->index, error);
+	if (status != PAGED_OK)
+		return status;
+	pool->view = *core_pool_view(embedded->core, pool->index);
+	snprintf(pool->name, sizeof(pool->name), "%s", params->name);
+	return PAGED_OK;
 }
 
 static enum paged_status
@@ -542,6 +503,8 @@ owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools, const
 	struct embedded *embedded;
 	enum paged_status status;
 
+	if (params->join_token != NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded client's session has no other members");
 	if (pools == NULL || n_pools == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "an embedded client needs at least one pool");
 	embedded = calloc(1, sizeof(*embedded));
