@@ -128,6 +128,16 @@ tensor_check_apart(const char *name, const struct kernel_tensor *to, const struc
 	return PAGED_OK;
 }
 
+/* As tensor_in(), for a tensor that is written. */
+static enum paged_status
+tensor_out(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
+	   const struct tensor_tokens *tokens, struct paged_error *error)
+{
+	enum paged_status status = tensor_in(to, name, from, n_heads, dim, tokens, error);
+
+	return status == PAGED_OK ? tensor_check_apart(name, to, tokens, error) : status;
+}
+
 /* What is read must not have been written as something else before. */
 static enum paged_status
 tensor_check_in_place(const char *name, const struct kernel_tensor *to, const char *from_name,
@@ -165,52 +175,32 @@ layer_pages(const struct paged_batch *batch, uint32_t layer)
 }
 
 static enum paged_status
-scales_check(const struct paged_batch *batch, const char *name, const float *scales, struct paged_error *error)
+scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_scale, struct paged_error *error)
 {
+	static const char *const names[2] = { "k_scale", "v_scale" };
+	const float *const scales[2] = { k_scale, v_scale };
 	const struct owner_pool *at = &batch->pool->at;
 	enum paged_dtype dtype = at->layout.params.dtype;
 
-	if (scales == NULL)
-		return PAGED_OK;
-	if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
-		return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2", name,
-				  at->name, paged_dtype_name(dtype));
-	for (uint32_t head = 0; !at->compute->on_device && head < at->layout.params.n_kv_heads; head++)
-		if (!(scales[head] > 0) || !isfinite(scales[head]) || !isfinite(1 / scales[head]))
-			return paged_fail(error, PAGED_ERR_INVALID,
-					  "%s: KV head %u has %g; a scale and its reciprocal are finite and above 0",
-					  name, head, (double)scales[head]);
-	return PAGED_OK;
-}
+	for (unsigned int i = 0; i < 2; i++) {
+		if (scales[i] == NULL)
+			continue;
+		if (i == 1 && at->layout.params.v_in_k)
+			return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
+					  at->name);
+		if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2",
+					  names[i], at->name, paged_dtype_name(dtype));
+		for (uint32_t head = 0; !at->compute->on_device && head < at->layout.params.n_kv_heads; head++) {
+			float scale = scales[i][head];
 
-static enum paged_status
-scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_scale, struct paged_error *error)
-{
-	enum paged_status status = scales_check(batch, "k_scale", k_scale, error);
-
-	if (status != PAGED_OK)
-		return status;
-	if (v_scale != NULL && batch->pool->at.layout.params.v_in_k)
-		return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
-				  batch->pool->at.name);
-	return scales_check(batch, "v_scale", v_scale, error);
-}
-
-static enum paged_status
-rotary_table_check(const struct paged_batch *batch, const struct paged_rotary *from, struct paged_error *error)
-{
-	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
-
-	if (from->cos_sin == NULL || from->n_positions == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "rotary has no table of cosines and sines");
-	if (from->dim == 0 || from->dim % 2 != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims, which are no pairs", from->dim);
-	if (from->dim > k_dim || from->first > k_dim - from->dim)
-		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims from %u on, K has %u", from->dim,
-				  from->first, k_dim);
-	if (from->style != PAGED_ROTARY_NEOX && from->style != PAGED_ROTARY_INTERLEAVED)
-		return paged_fail(error, PAGED_ERR_INVALID, "rotary style %d is neither NeoX nor interleaved",
-				  (int)from->style);
+			if (!(scale > 0) || !isfinite(scale) || !isfinite(1 / scale))
+				return paged_fail(
+					error, PAGED_ERR_INVALID,
+					"%s: KV head %u has %g; a scale and its reciprocal are finite and above 0",
+					names[i], head, (double)scale);
+		}
+	}
 	return PAGED_OK;
 }
 
@@ -229,70 +219,56 @@ rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, con
 	}
 	status = tensor_in(&to->q, "rotary q", &from->q, 0, k_dim, &tokens, error);
 	if (status == PAGED_OK)
-		status = tensor_in(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, &tokens, error);
-	if (status != PAGED_OK)
-		return status;
-	status = tensor_check_in_place("rotary q_out", &to->q_out, "q", &to->q, error);
-	if (status != PAGED_OK)
-		return status;
-	return tensor_check_apart("rotary q_out", &to->q_out, &tokens, error);
+		status = tensor_out(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, &tokens, error);
+	return status == PAGED_OK ? tensor_check_in_place("rotary q_out", &to->q_out, "q", &to->q, error) : status;
 }
 
-static enum paged_status
-rotary_position_error(uint32_t r, uint32_t i, int64_t position, uint32_t n_positions, struct paged_error *error)
-{
-	return paged_fail(error, PAGED_ERR_RANGE,
-			  "row %u: rotary position %" PRId64 " of query row %u, the table has %u positions", r,
-			  position, i, n_positions);
-}
-
-static enum paged_status
-rotary_row_check(uint32_t r, const struct kernel_row *row, const struct kernel_rotary *rotary,
-		 struct paged_error *error)
-{
-	if (rotary->positions == NULL) {
-		if (row->q_base < 0 || row->q_base >= (int64_t)rotary->n_positions)
-			return rotary_position_error(r, 0, row->q_base, rotary->n_positions, error);
-		if (row->q_len > rotary->n_positions - (uint32_t)row->q_base)
-			return rotary_position_error(r, row->q_len - 1, row->q_base + (row->q_len - 1),
-						     rotary->n_positions, error);
-		return PAGED_OK;
-	}
-	for (uint32_t i = 0; i < row->q_len; i++) {
-		uint32_t position = rotary->positions[row->q_start + i];
-
-		if (position >= rotary->n_positions)
-			return rotary_position_error(r, i, position, rotary->n_positions, error);
-	}
-	return PAGED_OK;
-}
-
-/* Rows with anything to turn. */
+/* Rows without anything to turn are not checked. */
 static enum paged_status
 rotary_positions_check(const struct paged_batch *batch, const struct kernel_rotary *rotary, struct paged_error *error)
 {
-	enum paged_status status = PAGED_OK;
+	const uint32_t *positions = rotary->positions;
 
-	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++) {
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
+		/* Default positions ascend: the first and the last one are checked. */
+		uint32_t step = positions != NULL || row->q_len < 2 ? 1 : row->q_len - 1;
 
-		if (row->q_len != 0 && (!row->skip_append || rotary->q.data != NULL))
-			status = rotary_row_check(r, row, rotary, error);
+		if (row->skip_append && rotary->q.data == NULL)
+			continue;
+		for (uint64_t i = 0; i < row->q_len; i += step) {
+			int64_t position = positions != NULL ? positions[row->q_start + i] : row->q_base + (int64_t)i;
+
+			if (position < 0 || position >= (int64_t)rotary->n_positions)
+				return paged_fail(error, PAGED_ERR_RANGE,
+						  "row %u: rotary position %" PRId64 " of query row %" PRIu64
+						  ", the table has %u positions",
+						  r, position, i, rotary->n_positions);
+		}
 	}
-	return status;
+	return PAGED_OK;
 }
 
 static enum paged_status
 rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
 	  struct paged_error *error)
 {
+	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
 	struct paged_rotary complete;
 	enum paged_status status = client_params_in(&complete, sizeof(complete), from, "paged_rotary", error);
 
-	if (status == PAGED_OK)
-		status = rotary_table_check(batch, &complete, error);
 	if (status != PAGED_OK)
 		return status;
+	if (complete.cos_sin == NULL || complete.n_positions == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary has no table of cosines and sines");
+	if (complete.dim == 0 || complete.dim % 2 != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims, which are no pairs", complete.dim);
+	if (complete.dim > k_dim || complete.first > k_dim - complete.dim)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims from %u on, K has %u", complete.dim,
+				  complete.first, k_dim);
+	if (complete.style != PAGED_ROTARY_NEOX && complete.style != PAGED_ROTARY_INTERLEAVED)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary style %d is neither NeoX nor interleaved",
+				  (int)complete.style);
 	*to = (struct kernel_rotary){
 		.cos_sin = complete.cos_sin,
 		.n_positions = complete.n_positions,
@@ -305,20 +281,6 @@ rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struc
 	if (status != PAGED_OK || batch->pool->at.compute->on_device)
 		return status;
 	return rotary_positions_check(batch, to, error);
-}
-
-static enum paged_status
-unplaced_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
-{
-	const struct kernel_row *row = &batch->kernel_row[r];
-
-	if (row->q_len > row->kv_len)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "row %u: %u tokens to append end at kv_len %u: positions are needed", r, row->q_len,
-				  row->kv_len);
-	return paged_fail(error, PAGED_ERR_PERM,
-			  "row %u: position %u of sequence " SEQ_FORMAT " may not be written, it is writable from %u",
-			  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
 }
 
 static enum paged_status
@@ -348,6 +310,7 @@ static enum paged_status
 append_check_rows(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
 {
 	uint32_t r = batch->foreign_row;
+	const struct kernel_row *row;
 
 	if (r != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_PERM,
@@ -357,8 +320,18 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 		return PAGED_OK;
 	if (positions != NULL)
 		return positions_check(batch, positions, error);
-	if (batch->unplaced_row != BATCH_NO_ROW)
-		return unplaced_error(batch, batch->unplaced_row, error);
+	r = batch->unplaced_row;
+	if (r != BATCH_NO_ROW) {
+		row = &batch->kernel_row[r];
+		if (row->q_len > row->kv_len)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "row %u: %u tokens to append end at kv_len %u: positions are needed", r,
+					  row->q_len, row->kv_len);
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: position %u of sequence " SEQ_FORMAT
+				  " may not be written, it is writable from %u",
+				  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
+	}
 	if (batch->twin_row != BATCH_NO_ROW)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "rows %u and %u write the same token: position %u of row %u", batch->twin_of,
@@ -445,28 +418,19 @@ tokens_count(const struct paged_batch *batch, const struct paged_gather_params *
 }
 
 static enum paged_status
-tensor_out(const struct paged_batch *batch, struct kernel_tensor *to, const char *name, const struct paged_tensor *from,
-	   uint32_t dim, const struct tensor_tokens *tokens, struct paged_error *error)
-{
-	enum paged_status status;
-
-	if (from == NULL)
-		return PAGED_OK;
-	status = tensor_in(to, name, from, batch->pool->at.layout.params.n_kv_heads, dim, tokens, error);
-	return status == PAGED_OK ? tensor_check_apart(name, to, tokens, error) : status;
-}
-
-static enum paged_status
 tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
 	    const struct paged_tensor *v, const struct tensor_tokens *tokens, struct paged_error *error)
 {
 	const struct layout_params *geometry = &batch->pool->at.layout.params;
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 
 	if (k == NULL && v == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "neither k nor v is wanted");
-	status = tensor_out(batch, &args->k, "k", k, geometry->k_dim, tokens, error);
-	return status == PAGED_OK ? tensor_out(batch, &args->v, "v", v, geometry->v_dim, tokens, error) : status;
+	if (k != NULL)
+		status = tensor_out(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, tokens, error);
+	if (status == PAGED_OK && v != NULL)
+		status = tensor_out(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, tokens, error);
+	return status;
 }
 
 enum paged_status
@@ -514,8 +478,8 @@ attention_tensors_in(const struct paged_batch *batch, struct attention_args *arg
 				  "q has %u heads, which is not a multiple of the pool's %u KV heads", q->n_heads,
 				  geometry->n_kv_heads);
 	if (status == PAGED_OK)
-		status = tensor_in(&args->out, "out", out, q->n_heads, geometry->v_dim, &tokens, error);
-	return status == PAGED_OK ? tensor_check_apart("out", &args->out, &tokens, error) : status;
+		status = tensor_out(&args->out, "out", out, q->n_heads, geometry->v_dim, &tokens, error);
+	return status;
 }
 
 static enum paged_status
@@ -571,21 +535,6 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 }
 
 static enum paged_status
-merge_part_in(struct merge_part *to, const char *name, const struct paged_merge_params *params, unsigned int i,
-	      const struct tensor_tokens *tokens, struct paged_error *error)
-{
-	const struct paged_tensor *out = &params->out;
-	enum paged_status status = tensor_in(&to->out, name, &params->part[i], out->n_heads, out->dim, tokens, error);
-
-	if (status != PAGED_OK)
-		return status;
-	if (params->part_lse[i] == NULL && params->n_tokens != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%s has no lse", name);
-	to->lse = params->part_lse[i];
-	return PAGED_OK;
-}
-
-static enum paged_status
 merge_args_in(struct merge_args *args, const struct paged_merge_params *params, struct paged_error *error)
 {
 	static const char *const names[2] = { "part 0", "part 1" };
@@ -600,11 +549,13 @@ merge_args_in(struct merge_args *args, const struct paged_merge_params *params, 
 	if (out->dim == 0 || out->dim > PAGED_MAX_DIM)
 		return paged_fail(error, PAGED_ERR_INVALID, "out has %u dims, 1 to %u are possible", out->dim,
 				  PAGED_MAX_DIM);
-	status = tensor_in(&args->out, "out", out, 0, out->dim, &tokens, error);
-	if (status == PAGED_OK)
-		status = tensor_check_apart("out", &args->out, &tokens, error);
+	status = tensor_out(&args->out, "out", out, 0, out->dim, &tokens, error);
 	for (unsigned int i = 0; status == PAGED_OK && i < 2; i++) {
-		status = merge_part_in(&args->part[i], names[i], params, i, &tokens, error);
+		status = tensor_in(&args->part[i].out, names[i], &params->part[i], out->n_heads, out->dim, &tokens,
+				   error);
+		if (status == PAGED_OK && params->part_lse[i] == NULL && params->n_tokens != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s has no lse", names[i]);
+		args->part[i].lse = params->part_lse[i];
 		if (status == PAGED_OK && params->n_tokens != 0)
 			status = tensor_check_in_place("out", &args->out, names[i], &args->part[i].out, error);
 	}

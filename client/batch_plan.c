@@ -16,12 +16,10 @@ static enum paged_status
 plan_enter(struct paged_client *client, uint64_t now)
 {
 	enum paged_status status = client_enter(client);
-	uint64_t looked;
 
 	if (status != PAGED_OK)
 		return status;
-	looked = atomic_load_explicit(&client->looked_ms, memory_order_relaxed);
-	if (now - looked >= LOOK_INTERVAL_MS) {
+	if (now - atomic_load_explicit(&client->looked_ms, memory_order_relaxed) >= LOOK_INTERVAL_MS) {
 		atomic_store_explicit(&client->looked_ms, now, memory_order_relaxed);
 		client_look(client);
 	}
@@ -135,34 +133,27 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_
 	return PAGED_OK;
 }
 
-/* Which rows append has to refuse, found here so that it need not look at each layer. */
+/* Finds rows that append, or attention with mods, has to refuse, once a plan instead of at each layer. */
 static void
-row_judge_append(struct paged_batch *batch, uint32_t r)
+row_judge(struct paged_batch *batch, uint32_t r)
 {
 	const struct kernel_row *to = &batch->kernel_row[r];
 	const struct batch_row *row = &batch->row[r];
-	bool unplaced = false;
 
-	if (to->skip_append || to->q_len == 0)
+	if (to->q_len == 0)
 		return;
-	if (row->id != 0 && row->owner != batch->pool->client->owner->session && batch->foreign_row == BATCH_NO_ROW)
+	/* Positions that mods see are 32-bit ints. */
+	if (batch->wide_row == BATCH_NO_ROW &&
+	    (to->q_base < INT32_MIN || to->q_base > INT32_MAX - ((int64_t)to->q_len - 1) || to->kv_len > INT32_MAX))
+		batch->wide_row = r;
+	if (to->skip_append)
+		return;
+	if (batch->foreign_row == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
 		batch->foreign_row = r;
 	/* Of lengths that the device has the kernel judges. */
-	if (!batch->on_device && (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
-		unplaced = true;
-	if (unplaced && batch->unplaced_row == BATCH_NO_ROW)
+	if (batch->unplaced_row == BATCH_NO_ROW && !batch->on_device &&
+	    (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
 		batch->unplaced_row = r;
-}
-
-/* The same for attention with mods, whose positions are 32-bit ints. */
-static void
-row_judge_mods(struct paged_batch *batch, uint32_t r)
-{
-	const struct kernel_row *row = &batch->kernel_row[r];
-
-	if (row->q_len != 0 && batch->wide_row == BATCH_NO_ROW &&
-	    (row->q_base < INT32_MIN || row->q_base > INT32_MAX - ((int64_t)row->q_len - 1) || row->kv_len > INT32_MAX))
-		batch->wide_row = r;
 }
 
 static enum paged_status
@@ -189,8 +180,7 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 	};
 	batch->total_q += from->q_len;
 	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;
-	row_judge_append(batch, r);
-	row_judge_mods(batch, r);
+	row_judge(batch, r);
 	return PAGED_OK;
 }
 
