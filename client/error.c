@@ -32,25 +32,18 @@ slot_find(uint64_t serial)
 	return NULL;
 }
 
-/* The one that failed longest ago. */
-static struct error_slot *
-slot_oldest(void)
-{
-	struct error_slot *oldest = &kept.slot[0];
-
-	for (unsigned int i = 1; i < ERROR_SLOTS; i++)
-		if (kept.slot[i].order < oldest->order)
-			oldest = &kept.slot[i];
-	return oldest;
-}
-
 void
 error_keep(uint64_t serial, const struct paged_error *error)
 {
 	struct error_slot *slot = slot_find(serial);
 
-	if (slot == NULL)
-		slot = slot_oldest();
+	if (slot == NULL) {
+		/* The one that failed longest ago. */
+		slot = &kept.slot[0];
+		for (unsigned int i = 1; i < ERROR_SLOTS; i++)
+			if (kept.slot[i].order < slot->order)
+				slot = &kept.slot[i];
+	}
 	slot->serial = serial;
 	slot->order = ++kept.n_failures;
 	memcpy(slot->text, error->text, sizeof(slot->text));

@@ -60,34 +60,10 @@ grant_layout(const struct wire_control_reply *reply, struct layout *layout, stru
 	return PAGED_OK;
 }
 
-/* Tables and pages must be of one pool. */
-static enum paged_status
-view_check(const struct owner_pool *pool, struct paged_error *error)
-{
-	const struct layout_params *geometry = &pool->layout.params;
-
-	if (pool->view.n_pages != geometry->n_pages || pool->view.page_size != geometry->page_size)
-		return paged_fail(error, PAGED_ERR_PROTOCOL,
-				  "pool %s: tables for %u pages of %u tokens, memory for %u pages of %u tokens",
-				  pool->name, pool->view.n_pages, pool->view.page_size, geometry->n_pages,
-				  geometry->page_size);
-	return PAGED_OK;
-}
-
-static const struct map_ops *
-ops_find(const char *backend)
-{
-	static const struct map_ops *const all[] = { &map_ops_host, &map_ops_cuda };
-
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		if (strcmp(backend, all[i]->backend) == 0)
-			return all[i];
-	return NULL;
-}
-
 static enum paged_status
 tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
+	const struct layout_params *geometry = &pool->layout.params;
 	uint64_t size = grant->reply->pool_grant.region_size;
 	char what[PAGED_MAX_NAME + 32];
 	enum paged_status status;
@@ -98,8 +74,13 @@ tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 		return status;
 	pool->region_size = (size_t)size;
 	status = region_view_init(&pool->view, pool->region, pool->region_size, grant->boot_id, error);
-	if (status == PAGED_OK)
-		status = view_check(pool, error);
+	/* Tables and pages must be of one pool. */
+	if (status == PAGED_OK &&
+	    (pool->view.n_pages != geometry->n_pages || pool->view.page_size != geometry->page_size))
+		status = paged_fail(error, PAGED_ERR_PROTOCOL,
+				    "pool %s: tables for %u pages of %u tokens, memory for %u pages of %u tokens",
+				    pool->name, pool->view.n_pages, pool->view.page_size, geometry->n_pages,
+				    geometry->page_size);
 	if (status != PAGED_OK)
 		munmap(pool->region, pool->region_size);
 	return status;
@@ -108,13 +89,16 @@ tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 enum paged_status
 map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
+	static const struct map_ops *const all[] = { &map_ops_host, &map_ops_cuda };
 	const struct wire_control_reply *reply = grant->reply;
 	struct owner_pool mapped = { .index = reply->pool_grant.pool };
 	enum paged_status status;
 
 	memcpy(mapped.name, reply->pool_grant.name, sizeof(mapped.name));
 	memcpy(mapped.backend, reply->pool_grant.backend, sizeof(mapped.backend));
-	mapped.map = ops_find(mapped.backend);
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		if (strcmp(mapped.backend, all[i]->backend) == 0)
+			mapped.map = all[i];
 	if (mapped.map == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: this library has no back end %s", mapped.name,
 				  mapped.backend);

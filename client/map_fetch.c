@@ -12,41 +12,23 @@
 #include "common/clock.h"
 
 static enum paged_status
-handle_fetch(struct rpc *rpc, uint32_t pool, struct wire_handle *handle, struct paged_error *error)
-{
-	struct wire_request request = { .kind = WIRE_GET_HANDLE, .get_handle = { .pool = pool } };
-	struct wire_reply reply;
-	enum paged_status status = rpc_call(rpc, &request, WIRE_REPLY_HANDLE, &reply, error);
-
-	if (status == PAGED_OK)
-		*handle = reply.handle;
-	return status;
-}
-
-static uid_t
-owner_uid(const struct control *control)
-{
-	struct ucred peer = { .uid = (uid_t)-1 };
-	socklen_t size = sizeof(peer);
-
-	getsockopt(control->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-	return peer.uid;
-}
-
-static enum paged_status
 granted_open(struct control *control, struct rpc *rpc, struct map_grant *grant, struct owner_pool *pool,
 	     struct paged_error *error)
 {
-	struct wire_handle handle = { .generation = 0 };
+	struct wire_request request = { .kind = WIRE_GET_HANDLE, .get_handle = { grant->reply->pool_grant.pool } };
+	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY };
+	struct ucred peer = { .uid = (uid_t)-1 };
+	socklen_t size = sizeof(peer);
 	enum paged_status status = PAGED_OK;
 
-	grant->handle = &handle;
-	grant->owner_uid = owner_uid(control);
+	getsockopt(control->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+	grant->owner_uid = peer.uid;
+	grant->handle = &reply.handle;
 	if (grant->reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY)
-		status = handle_fetch(rpc, grant->reply->pool_grant.pool, &handle, error);
+		status = rpc_call(rpc, &request, WIRE_REPLY_HANDLE, &reply, error);
 	if (status == PAGED_OK)
 		status = map_open(grant, pool, error);
-	explicit_bzero(&handle, sizeof(handle));
+	explicit_bzero(&reply, sizeof(reply));
 	return status;
 }
 
