@@ -54,14 +54,14 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	const struct region_view *view = &batch->pool->at.view;
 	struct batch_row *row = &batch->row[r];
 	struct region_look look;
+	unsigned int attempt = 0;
+	uint32_t n, bad;
 	enum paged_status status = pool_check_seq(batch->pool, id, error);
 
 	if (status != PAGED_OK)
 		return status;
-	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
-		uint32_t n, bad;
-
-		status = pool_look(batch->pool, id, &look, error);
+	do {
+		status = pool_look(batch->pool, id, &attempt, &look, error);
 		if (status != PAGED_OK)
 			return status;
 		if (row->id != id || row->version != look.version) {
@@ -71,21 +71,16 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 			return PAGED_OK;
 		}
 		n = look.capacity / view->page_size;
-		if (entries_copy(batch, r, n, &look, &bad)) {
-			if (bad < n)
-				return paged_fail(error, PAGED_ERR_RANGE,
-						  "row %u: logical page %u of sequence " SEQ_FORMAT
-						  " is physical page %u of a pool of %u",
-						  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad],
-						  view->n_pages);
-			row->capacity = n * view->page_size;
-			row->owner = look.owner;
-			row->writable_from = look.writable_from;
-			return PAGED_OK;
-		}
-		region_pause(attempt);
-	}
-	return pool_busy(batch->pool, id, error);
+	} while (!entries_copy(batch, r, n, &look, &bad));
+	if (bad < n)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: logical page %u of sequence " SEQ_FORMAT
+				  " is physical page %u of a pool of %u",
+				  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad], view->n_pages);
+	row->capacity = n * view->page_size;
+	row->owner = look.owner;
+	row->writable_from = look.writable_from;
+	return PAGED_OK;
 }
 
 /* An explicit table: copied, so that what was checked is what is used. */

@@ -10,8 +10,7 @@ enum paged_status
 block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *order, const struct block_mask *logical,
 		 struct paged_error *error)
 {
-	struct paged_client *client = made->pool->client;
-	enum paged_status status;
+	enum paged_status status, owner;
 
 	made->seq = calloc(order->n_rows, sizeof(*made->seq));
 	made->version = calloc(order->n_rows, sizeof(*made->version));
@@ -23,8 +22,8 @@ block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *o
 	if (status != PAGED_ERR_AGAIN)
 		return status;
 	/* A row that stays busy is an owner's that died inside a change, or was just stopped there. */
-	client_look(client);
-	return owner_state(client->owner) >= OWNER_ENDED ? client_gone(client->owner, error) : status;
+	owner = pool_check_owner(made->pool, error);
+	return owner != PAGED_OK ? owner : status;
 }
 
 /*

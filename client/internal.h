@@ -120,17 +120,19 @@ void batch_free(struct paged_batch *batch, bool in_child);
 /** pool_check_seq - the id is one of the pool's; takes the client's mutex when it is not */
 enum paged_status pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
 
+/** pool_check_owner - PAGED_ERR_GONE if the owner, or its session with this client, has ended */
+enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *error);
+
 /**
  * pool_look - one consistent look at a slot, with a bounded number of attempts
  *
+ * @param[in,out] attempt   0 at first; then as it was left, when entries that were read after a look do not hold
  * @retval PAGED_ERR_AGAIN  it stayed busy, and the owner lives
- * @retval PAGED_ERR_GONE   it stayed busy, and the owner is gone
+ * @retval PAGED_ERR_GONE   it stayed busy, or has no such sequence, and the owner is gone
+ * @retval PAGED_ERR_STALE  it has no such sequence
  * The sentence names the sequence.
  */
-enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look,
+enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_look *look,
 			    struct paged_error *error);
-
-/** pool_busy - the verdict when all attempts found the row busy: PAGED_ERR_GONE or PAGED_ERR_AGAIN */
-enum paged_status pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
 
 #endif

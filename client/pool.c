@@ -149,7 +149,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 }
 
 /* The header stays mapped after the owner has ended, but its numbers then mean nothing. */
-static enum paged_status
+enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {
 	client_look(pool->client);
@@ -240,42 +240,27 @@ pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *err
 }
 
 enum paged_status
-pool_busy(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_look *look,
+	  struct paged_error *error)
 {
-	struct owner *owner = pool->client->owner;
+	enum region_result result = REGION_BUSY;
+	enum paged_status status;
 
-	client_look(pool->client);
-	if (owner_state(owner) >= OWNER_ENDED)
-		return client_gone(owner, error);
+	while (result == REGION_BUSY && *attempt < REGION_ATTEMPTS) {
+		if (*attempt > 0)
+			region_pause(*attempt - 1);
+		result = region_look_begin(&pool->at.view, id, look);
+		++*attempt;
+	}
+	if (result == REGION_READ)
+		return PAGED_OK;
+	/* The session's end removes sequences too, and was announced before it did. */
+	status = pool_check_owner(pool, error);
+	if (status != PAGED_OK)
+		return status;
+	if (result == REGION_STALE)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
+				  SEQ_ARGS(id));
 	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",
 			  SEQ_ARGS(id), pool->at.name);
-}
-
-/* The session's end removes sequences too, and was announced before it did. */
-static enum paged_status
-pool_stale(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
-{
-	struct owner *owner = pool->client->owner;
-
-	client_look(pool->client);
-	if (owner_state(owner) >= OWNER_ENDED)
-		return client_gone(owner, error);
-	return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
-			  SEQ_ARGS(id));
-}
-
-enum paged_status
-pool_look(struct paged_pool *pool, paged_seq_id id, struct region_look *look, struct paged_error *error)
-{
-	for (unsigned int n = 0; n < REGION_ATTEMPTS; n++) {
-		switch (region_look_begin(&pool->at.view, id, look)) {
-		case REGION_READ:
-			return PAGED_OK;
-		case REGION_STALE:
-			return pool_stale(pool, id, error);
-		case REGION_BUSY:
-			region_pause(n);
-		}
-	}
-	return pool_busy(pool, id, error);
 }

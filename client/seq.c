@@ -37,9 +37,8 @@ spec_in(const struct paged_client *client, size_t i, const struct paged_seq_para
 
 	if (params->pool == NULL || params->pool->client != client)
 		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].pool is no pool of this client", i);
-	for (size_t w = 0; w < sizeof(params->reserved) / sizeof(params->reserved[0]); w++)
-		if (params->reserved[w] != 0)
-			return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
+	if (!client_is_zero(params->reserved, sizeof(params->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
 	if (length > PAGED_MAX_TAG)
 		return paged_fail(error, PAGED_ERR_LIMIT, "params[%zu].tag has more than %u bytes", i, PAGED_MAX_TAG);
 	if (tag[text_bad_byte(tag)] != '\0')
@@ -129,18 +128,17 @@ static enum paged_status
 seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, uint32_t *pages, size_t n_max,
 	 struct paged_error *error)
 {
-	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
-		enum paged_status status = pool_look(pool, seq, look, error);
-		uint32_t n;
+	unsigned int attempt = 0;
+	enum paged_status status;
+	uint32_t n;
 
+	do {
+		status = pool_look(pool, seq, &attempt, look, error);
 		if (status != PAGED_OK)
 			return status;
 		n = look->capacity / pool->at.view.page_size;
-		if (region_row_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages))
-			return PAGED_OK;
-		region_pause(attempt);
-	}
-	return pool_busy(pool, seq, error);
+	} while (!region_row_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages));
+	return PAGED_OK;
 }
 
 enum paged_status
