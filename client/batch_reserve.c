@@ -39,21 +39,6 @@ item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
 }
 
 static enum paged_status
-lacking_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
-{
-	struct paged_client *client = batch->pool->client;
-	enum paged_status status;
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < n_lacking; i++)
-		n = item_add(batch, n, batch->lacking[i], batch->reserve_ahead);
-	client_lock(client);
-	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
-	client_unlock(client);
-	return status;
-}
-
-static enum paged_status
 capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
 {
 	const struct batch_row *row = &batch->row[r];
@@ -110,11 +95,17 @@ missing_note(struct paged_batch *batch, uint32_t n_lacking)
 enum paged_status
 batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
 {
+	struct paged_client *client = batch->pool->client;
 	enum paged_status status = lacking_check(batch, n_lacking, error);
+	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
-	status = lacking_reserve(batch, n_lacking, error);
+	for (uint32_t i = 0; i < n_lacking; i++)
+		n = item_add(batch, n, batch->lacking[i], batch->reserve_ahead);
+	client_lock(client);
+	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
+	client_unlock(client);
 	if (status == PAGED_ERR_FULL)
 		missing_note(batch, n_lacking);
 	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
@@ -125,15 +116,6 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 			status = capacity_error(batch, r, error);
 	}
 	return status;
-}
-
-/* Pages that the owner would give ahead of need. */
-static uint32_t
-pool_n_spare(const struct paged_pool *pool)
-{
-	const struct region_header *header = pool->at.view.header;
-
-	return region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed));
 }
 
 /*
@@ -161,12 +143,14 @@ ahead_items(struct paged_batch *batch)
 void
 batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 {
+	const struct region_header *header = batch->pool->at.view.header;
 	struct paged_client *client = batch->pool->client;
 	enum paged_status status;
 	struct paged_error error;
 	uint32_t n;
 
-	if (pool_n_spare(batch->pool) == 0) {
+	/* Pages that the owner would give ahead of need. */
+	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
 		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
 		return;
 	}

@@ -161,6 +161,37 @@ err_free:
 	return NULL;
 }
 
+/* Checks and copies the threads that run the kernels of the client's batches. */
+static enum paged_status
+threads_in(struct paged_client *client, const struct paged_client_params *params, struct paged_error *error)
+{
+	uint32_t n = params->n_cpus;
+	enum paged_status status;
+
+	client->team.n_threads = params->n_threads != 0 ? params->n_threads : 1;
+	client->team.run = params->run;
+	client->team.run_context = params->run_argument;
+	if (params->cpus == NULL && n == 0)
+		return PAGED_OK;
+	if (params->run != NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "run() brings threads of its own: cpus must be NULL");
+	if (params->cpus == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "n_cpus is %u, cpus is NULL", n);
+	if (n != client->team.n_threads)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%u cpus for %u threads: each has one, the calling thread too", n,
+				  client->team.n_threads);
+	status = kernel_cpus_check(params->cpus, n, error);
+	if (status != PAGED_OK)
+		return status;
+	client->cpus = malloc(n * sizeof(*client->cpus));
+	if (client->cpus == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %u cpus", n);
+	memcpy(client->cpus, params->cpus, n * sizeof(*client->cpus));
+	client->team.cpus = client->cpus;
+	return PAGED_OK;
+}
+
 static enum paged_status
 params_complete(struct paged_client *client, struct paged_client_params *params, const struct paged_client_params *user,
 		struct paged_error *error)
@@ -177,7 +208,7 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
 	if (params->observer != 0 && params->join_token != NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
-	status = client_threads_in(client, params, error);
+	status = threads_in(client, params, error);
 	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
 }
 
@@ -293,22 +324,13 @@ enum paged_status
 paged_client_dispatch(struct paged_client *client)
 {
 	enum paged_status status = client_enter(client);
-	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
 	client_lock(client);
 	client->owner->ops->dispatch(client->owner);
 	client_unlock(client);
-	switch (owner_state(client->owner)) {
-	case OWNER_UP:
-		return PAGED_OK;
-	case OWNER_STOPPING:
+	if (owner_state(client->owner) == OWNER_STOPPING)
 		return client_failf(client, PAGED_ERR_STOPPING, "the daemon is stopping: finish, then close");
-	case OWNER_ENDED:
-	case OWNER_GONE:
-		break;
-	}
-	client_gone(client->owner, &error);
-	return client_fail(client, &error);
+	return client_enter_owner(client);
 }

@@ -99,11 +99,6 @@ bool client_is_zero(const void *words, size_t size);
 /** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
 				  struct paged_error *error);
-
-/** client_threads_in - what its batches' kernels run on, checked, into client->team */
-enum paged_status client_threads_in(struct paged_client *client, const struct paged_client_params *params,
-				    struct paged_error *error);
-
 /** pool_free - with its batches and block masks; the client's mutex is held, or the process is a child */
 void pool_free(struct paged_pool *pool, bool in_child);
 

@@ -79,8 +79,7 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/process.h \
 	%D%/rpc.c \
 	%D%/rpc.h \
-	%D%/seq.c \
-	%D%/threads.c
+	%D%/seq.c
 
 # Compiled code: apart from the rest, for its tests.
 noinst_LTLIBRARIES += %D%/libcode.la

@@ -30,28 +30,26 @@ client_is_zero(const void *words, size_t size)
 #define STRUCT_SIZE_MAX 4096u
 
 static enum paged_status
-struct_size_check(size_t size, const char *name, struct paged_error *error)
+struct_size_get(const void *user, const char *name, size_t *size_p, struct paged_error *error)
 {
-	if (size < sizeof(size_t) || size > STRUCT_SIZE_MAX)
+	memcpy(size_p, user, sizeof(*size_p));
+	if (*size_p < sizeof(*size_p) || *size_p > STRUCT_SIZE_MAX)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s: struct_size is %zu; set it to sizeof(the struct)",
-				  name, size);
+				  name, *size_p);
 	return PAGED_OK;
 }
 
 enum paged_status
 client_params_in(void *ours, size_t our_size, const void *user, const char *name, struct paged_error *error)
 {
-	enum paged_status status;
 	size_t size;
 
 	memset(ours, 0, our_size);
 	memcpy(ours, &our_size, sizeof(our_size));
 	if (user == NULL)
 		return PAGED_OK;
-	memcpy(&size, user, sizeof(size));
-	status = struct_size_check(size, name, error);
-	if (status != PAGED_OK)
-		return status;
+	if (struct_size_get(user, name, &size, error) != PAGED_OK)
+		return error->status;
 	if (size > our_size && !client_is_zero((const uint8_t *)user + our_size, size - our_size))
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "%s: a field past byte %zu is set, which this library does not know", name, our_size);
@@ -63,13 +61,10 @@ client_params_in(void *ours, size_t our_size, const void *user, const char *name
 enum paged_status
 client_info_out(void *user, const void *ours, size_t our_size, const char *name, struct paged_error *error)
 {
-	enum paged_status status;
 	size_t size;
 
-	memcpy(&size, user, sizeof(size));
-	status = struct_size_check(size, name, error);
-	if (status != PAGED_OK)
-		return status;
+	if (struct_size_get(user, name, &size, error) != PAGED_OK)
+		return error->status;
 	memset((uint8_t *)user + sizeof(size), 0, size - sizeof(size));
 	memcpy((uint8_t *)user + sizeof(size), (const uint8_t *)ours + sizeof(size),
 	       (size < our_size ? size : our_size) - sizeof(size));

@@ -86,7 +86,7 @@ request_change(struct paged_client *client, change_fn change, size_t n, const st
 	struct paged_error error;
 
 	for (size_t i = 0; i < n; i++)
-		if (items[i].reserved[0] != 0 || items[i].reserved[1] != 0)
+		if (!client_is_zero(items[i].reserved, sizeof(items[i].reserved)))
 			return client_failf(client, PAGED_ERR_INVALID, "items[%zu].reserved is not zero", i);
 	client_lock(client);
 	status = change(client->owner, (uint32_t)n, items, &error);
