@@ -55,9 +55,13 @@ static enum paged_status
 batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p,
 	     struct paged_error *error)
 {
+	/* A team of its own: batches of one client may run in different threads at once. */
+	struct kernel_team_params team = pool->client->team;
 	struct paged_batch *batch;
 	enum paged_status status;
 
+	if (pool->at.compute->on_device)
+		team = (struct kernel_team_params){ .n_threads = 1, .isa = team.isa };
 	batch = calloc(1, sizeof(*batch));
 	if (batch == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a batch");
@@ -67,12 +71,17 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	status = buffer_map(batch, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = pool->at.compute->batch_create(batch, params, error);
+	status = kernel_team_create(&team, &batch->team, error);
 	if (status != PAGED_OK)
 		goto err_unmap;
+	status = pool->at.compute->batch_create(batch, params, error);
+	if (status != PAGED_OK)
+		goto err_team;
 	*batch_p = batch;
 	return PAGED_OK;
 
+err_team:
+	kernel_team_destroy(batch->team);
 err_unmap:
 	munmap(batch->buffer, batch->buffer_size);
 err_free:
@@ -115,6 +124,10 @@ batch_free(struct paged_batch *batch, bool in_child)
 	while (batch->mods != NULL)
 		mods_free(batch->mods, in_child);
 	batch->pool->at.compute->batch_destroy(batch, in_child);
+	if (in_child)
+		kernel_team_abandon(batch->team);
+	else
+		kernel_team_destroy(batch->team);
 	munmap(batch->buffer, batch->buffer_size);
 	if (!in_child && LIST_EMPTY(&batch->pool->batches))
 		pool_let_go(batch->pool);

@@ -27,11 +27,12 @@ struct compute_lengths {
 struct compute_ops {
 	/** Tensors, positions and the like are device addresses, which the host must not follow. */
 	bool on_device;
-	/** What the kernels are made for: "avx512", "sm_90". */
-	const char *(*isa)(const struct paged_pool *pool);
-	/** "GPU-8a1b...", as long as the pool is open; NULL: the host. */
-	const char *(*device)(const struct paged_pool *pool);
-	/** The batch's buffers are there already; makes batch->team, which mods are bound with. */
+	/**
+	 * Fills isa, what the kernels are made for ("avx512", "sm_90"), and device: "GPU-8a1b...", as long as the pool
+	 * is open; NULL: the host.
+	 */
+	void (*describe)(const struct paged_pool *pool, struct paged_pool_info *info);
+	/** The batch's buffers and team are there already. */
 	enum paged_status (*batch_create)(struct paged_batch *batch, const struct paged_batch_params *params,
 					  struct paged_error *error);
 	void (*batch_destroy)(struct paged_batch *batch, bool in_child);

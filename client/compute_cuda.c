@@ -12,40 +12,11 @@
 #include "client/map_cuda.h"
 #include "client/mods.h"
 
-static const char *
-cuda_isa(const struct paged_pool *pool)
-{
-	return map_cuda_gpu(&pool->at)->isa;
-}
-
-static const char *
-cuda_device_name(const struct paged_pool *pool)
-{
-	return map_cuda_gpu(&pool->at)->uuid_text;
-}
-
-static enum paged_status
-cuda_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
-{
-	const struct kernel_team_params alone = { .n_threads = 1, .isa = batch->pool->client->team.isa };
-	enum paged_status status = kernel_team_create(&alone, &batch->team, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = compute_cuda_create(batch, params, error);
-	if (status != PAGED_OK)
-		kernel_team_destroy(batch->team);
-	return status;
-}
-
 static void
-cuda_batch_destroy(struct paged_batch *batch, bool in_child)
+cuda_describe(const struct paged_pool *pool, struct paged_pool_info *info)
 {
-	compute_cuda_destroy(batch, in_child);
-	if (in_child)
-		kernel_team_abandon(batch->team);
-	else
-		kernel_team_destroy(batch->team);
+	info->isa = map_cuda_gpu(&pool->at)->isa;
+	info->device = map_cuda_gpu(&pool->at)->uuid_text;
 }
 
 static enum paged_status
@@ -137,13 +108,6 @@ rotary_of(const struct kernel_rotary *rotary)
 	};
 }
 
-static enum paged_status
-launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
-       struct paged_error *error)
-{
-	return cuda_kernels_launch(batch->pool, kernel, n_blocks, params, cuda_batch_of(batch)->stream, error);
-}
-
 /* Before kernels that read the plan: into a graph go those of a plan that is in it, and onto a stream no others. */
 static enum paged_status
 plan_check(const struct paged_batch *batch, struct paged_error *error)
@@ -171,7 +135,9 @@ plan_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, u
 {
 	enum paged_status status = plan_check(batch, error);
 
-	return status == PAGED_OK && n_blocks != 0 ? launch(batch, kernel, n_blocks, params, error) : status;
+	if (status != PAGED_OK || n_blocks == 0)
+		return status;
+	return cuda_kernels_launch(batch->pool, kernel, n_blocks, params, cuda_batch_of(batch)->stream, error);
 }
 
 static enum paged_status
@@ -255,7 +221,7 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 	if (status != PAGED_OK)
 		return status;
 	p.plan = compute_cuda_view(batch, shape);
-	return launch(batch, &kernel, cuda->params.max_items, &p, error);
+	return cuda_kernels_launch(batch->pool, &kernel, cuda->params.max_items, &p, cuda->stream, error);
 }
 
 static enum paged_status
@@ -292,8 +258,8 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	/* It may be part of a graph; but on the default stream it would spoil a capture that it cannot be part of. */
 	status = compute_cuda_capture(batch, &capturing, error);
 	if (status == PAGED_OK)
-		status = launch(batch, &cuda->kernels->merge, (args->n_tokens * p.n_heads + warps - 1) / warps, &p,
-				error);
+		status = cuda_kernels_launch(batch->pool, &cuda->kernels->merge,
+					     (args->n_tokens * p.n_heads + warps - 1) / warps, &p, cuda->stream, error);
 	return map_cuda_leave(cuda->gpu, status);
 }
 
@@ -317,10 +283,9 @@ cuda_finish(struct paged_batch *batch, struct paged_error *error)
 
 const struct compute_ops compute_ops_cuda = {
 	.on_device = true,
-	.isa = cuda_isa,
-	.device = cuda_device_name,
-	.batch_create = cuda_batch_create,
-	.batch_destroy = cuda_batch_destroy,
+	.describe = cuda_describe,
+	.batch_create = compute_cuda_create,
+	.batch_destroy = compute_cuda_destroy,
 	.stream = cuda_stream_set,
 	.plan = cuda_plan,
 	.validate = cuda_validate,

@@ -7,34 +7,24 @@
 #include "client/mark.h"
 #include "client/mods.h"
 
-static const char *
-host_isa(const struct paged_pool *pool)
+static void
+host_describe(const struct paged_pool *pool, struct paged_pool_info *info)
 {
-	return kernel_isa_name(pool->client->team.isa);
+	info->isa = kernel_isa_name(pool->client->team.isa);
+	info->device = NULL;
 }
 
-static const char *
-host_device(const struct paged_pool *pool)
-{
-	(void)pool;
-	return NULL;
-}
-
-/* A team of its own: batches of one client may run in different threads at once. */
 static enum paged_status
 host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
 {
-	(void)params;
-	return kernel_team_create(&batch->pool->client->team, &batch->team, error);
+	(void)batch, (void)params, (void)error;
+	return PAGED_OK;
 }
 
 static void
 host_batch_destroy(struct paged_batch *batch, bool in_child)
 {
-	if (in_child)
-		kernel_team_abandon(batch->team);
-	else
-		kernel_team_destroy(batch->team);
+	(void)batch, (void)in_child;
 }
 
 static enum paged_status
@@ -55,8 +45,9 @@ host_plan(struct paged_batch *batch, const struct compute_lengths *lengths, stru
 			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s", batch->pool->at.name);
 }
 
+/* Calls compute before they return, so there is nothing to wait for. */
 static enum paged_status
-host_validate(struct paged_batch *batch, struct paged_error *error)
+host_done(struct paged_batch *batch, struct paged_error *error)
 {
 	(void)batch, (void)error;
 	return PAGED_OK;
@@ -155,22 +146,14 @@ host_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error
 			  batch->pool->at.name);
 }
 
-static enum paged_status
-host_finish(struct paged_batch *batch, struct paged_error *error)
-{
-	(void)batch, (void)error;
-	return PAGED_OK;
-}
-
 const struct compute_ops compute_ops_host = {
 	.on_device = false,
-	.isa = host_isa,
-	.device = host_device,
+	.describe = host_describe,
 	.batch_create = host_batch_create,
 	.batch_destroy = host_batch_destroy,
 	.stream = host_stream,
 	.plan = host_plan,
-	.validate = host_validate,
+	.validate = host_done,
 	.mask_open = host_mask_open,
 	.mask_close = host_mask_close,
 	.mods_open = host_mods_open,
@@ -184,5 +167,5 @@ const struct compute_ops compute_ops_host = {
 	.merge = host_merge,
 	.mark = host_mark,
 	.wait = host_wait,
-	.finish = host_finish,
+	.finish = host_done,
 };

@@ -137,9 +137,8 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.n_slots = pool->at.view.n_slots,
 		.v_in_k = layout->params.v_in_k,
 		.number = pool->at.index,
-		.isa = pool->at.compute->isa(pool),
-		.device = pool->at.compute->device(pool),
 	};
+	pool->at.compute->describe(pool, &ours);
 	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
 	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
 	plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
