@@ -26,16 +26,6 @@ struct batch_row {
 	uint32_t writable_from;
 };
 
-/** Flags of a row that this library knows. */
-#define BATCH_ROW_FLAGS (PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)
-
-/** batch_row_b_fits - the number that mods see, if the program gives it */
-static inline bool
-batch_row_b_fits(const struct paged_batch_row *row)
-{
-	return (row->flags & PAGED_ROW_B) != 0 ? row->b <= INT32_MAX : row->b == 0;
-}
-
 struct compute_lengths; /* compute.h */
 
 struct paged_batch {
@@ -94,8 +84,15 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 /** batch_enter - PAGED_OK when the process may use the batch and it has a plan; NULL is refused */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
+/** batch_row_check - a caller's row r: flags, reserved words and b; `what` begins the sentence */
+enum paged_status batch_row_check(const struct paged_batch_row *row, const char *what, size_t r,
+				  struct paged_error *error);
+
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
+
+/** batch_row_wants - true: row r has queries, is this session's, and has room for fewer than n_ahead more tokens */
+bool batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead);
 
 /** batch_reserve - the rows in batch->lacking get pages now, or batch->missing says what lacks */
 enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error);

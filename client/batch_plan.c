@@ -106,17 +106,28 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 	return PAGED_OK;
 }
 
+enum paged_status
+batch_row_check(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
+{
+	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: flags 0x%x has bits this library does not know",
+				  what, r, row->flags);
+	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: reserved words must be 0", what, r);
+	if ((row->flags & PAGED_ROW_B) != 0 ? row->b > INT32_MAX : row->b != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r,
+				  row->b);
+	return PAGED_OK;
+}
+
 static enum paged_status
 row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
-	if ((from->flags & ~BATCH_ROW_FLAGS) != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "row %u: flags 0x%x has bits this library does not know", r,
-				  from->flags);
-	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
-		return paged_fail(error, PAGED_ERR_INVALID, "row %u: reserved words must be 0", r);
-	if (!batch_row_b_fits(from))
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "row %u: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", r, from->b);
+	enum paged_status status = batch_row_check(from, "", r, error);
+
+	if (status != PAGED_OK)
+		return status;
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));
@@ -179,17 +190,6 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 	return PAGED_OK;
 }
 
-/* Rows of this session that wait for no query do not grow. */
-static bool
-row_wants_ahead(const struct paged_batch *batch, uint32_t r)
-{
-	const struct batch_row *row = &batch->row[r];
-	const struct kernel_row *to = &batch->kernel_row[r];
-
-	return to->q_len != 0 && row->id != 0 && row->capacity - to->kv_len < batch->reserve_ahead &&
-	       row->capacity < batch->pool->at.view.max_length && row->owner == batch->pool->client->owner->session;
-}
-
 static enum paged_status
 plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_row *rows, bool *wants_ahead_p,
 	  struct paged_error *error)
@@ -204,7 +204,7 @@ plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_r
 			return status;
 		if (rows[r].kv_len > batch->row[r].capacity)
 			batch->lacking[n_lacking++] = r;
-		else if (row_wants_ahead(batch, r))
+		else if (batch_row_wants(batch, r, batch->reserve_ahead))
 			wants_ahead = true;
 	}
 	*wants_ahead_p = wants_ahead;

@@ -118,26 +118,14 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 	return status;
 }
 
-/*
- * Every row below twice the reserve is topped up, not only those below once:
- * then rows that started at different lengths ask together from now on, and
- * the requests of a batch are reserve_ahead steps apart.
- */
-static uint32_t
-ahead_items(struct paged_batch *batch)
+bool
+batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
 {
-	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
-	uint32_t n = 0;
+	const struct batch_row *row = &batch->row[r];
+	const struct kernel_row *to = &batch->kernel_row[r];
 
-	for (uint32_t r = 0; r < batch->n_rows; r++) {
-		const struct batch_row *row = &batch->row[r];
-		const struct kernel_row *to = &batch->kernel_row[r];
-
-		if (to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
-		    row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length))
-			n = item_add(batch, n, r, n_ahead);
-	}
-	return n;
+	return to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
+	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length);
 }
 
 void
@@ -145,16 +133,24 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 {
 	const struct region_header *header = batch->pool->at.view.header;
 	struct paged_client *client = batch->pool->client;
+	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
 	enum paged_status status;
 	struct paged_error error;
-	uint32_t n;
+	uint32_t n = 0;
 
 	/* Pages that the owner would give ahead of need. */
 	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
 		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
 		return;
 	}
-	n = ahead_items(batch);
+	/*
+	 * Every row below twice the reserve is topped up, not only those below once:
+	 * then rows that started at different lengths ask together from now on, and
+	 * the requests of a batch are reserve_ahead steps apart.
+	 */
+	for (uint32_t r = 0; r < batch->n_rows; r++)
+		if (batch_row_wants(batch, r, n_ahead))
+			n = item_add(batch, n, r, n_ahead);
 	/* Another thread waits for the owner: the next plan asks. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;

@@ -10,30 +10,6 @@
 
 #define BLOCK_DEFAULT 128u /* tokens, as in PyTorch */
 
-static enum paged_status
-row_in(struct batch_mask_row *ours, size_t r, const struct paged_batch_row *row, struct paged_error *error)
-{
-	if ((row->flags & ~BATCH_ROW_FLAGS) != 0)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: row %zu: flags 0x%x has bits this library does not know", r, row->flags);
-	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %zu: reserved words must be 0", r);
-	if (!batch_row_b_fits(row))
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: row %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", r,
-				  row->b);
-	*ours = (struct batch_mask_row){
-		.seq = row->seq,
-		.pages = row->pages,
-		.n_pages = row->n_pages,
-		.q_len = row->q_len,
-		.kv_len = row->kv_len,
-		.q_base = row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len,
-		.b = (int32_t)(row->flags & PAGED_ROW_B ? row->b : r),
-	};
-	return PAGED_OK;
-}
-
 enum paged_status
 block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, size_t n_rows,
 		   struct batch_mask_row **rows_p, struct paged_error *error)
@@ -49,9 +25,20 @@ block_mask_rows_in(struct paged_pool *pool, const struct paged_batch_row *rows, 
 	if (ours == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %zu rows", n_rows);
 	for (size_t r = 0; r < n_rows && status == PAGED_OK; r++) {
-		status = row_in(&ours[r], r, &rows[r], error);
-		if (status == PAGED_OK && rows[r].seq != 0)
-			status = pool_check_seq(pool, rows[r].seq, error);
+		const struct paged_batch_row *row = &rows[r];
+
+		status = batch_row_check(row, "block mask: ", r, error);
+		if (status == PAGED_OK && row->seq != 0)
+			status = pool_check_seq(pool, row->seq, error);
+		ours[r] = (struct batch_mask_row){
+			.seq = row->seq,
+			.pages = row->pages,
+			.n_pages = row->n_pages,
+			.q_len = row->q_len,
+			.kv_len = row->kv_len,
+			.q_base = row->flags & PAGED_ROW_Q_BASE ? row->q_base : (int64_t)row->kv_len - row->q_len,
+			.b = (int32_t)(row->flags & PAGED_ROW_B ? row->b : r),
+		};
 	}
 	if (status != PAGED_OK) {
 		free(ours);
