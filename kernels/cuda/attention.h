@@ -111,6 +111,14 @@ struct attention_marks {
 	uint32_t any[ATTENTION_WORDS];
 };
 
+/** What the shared memory of each kernel begins with: the work item that the block is at. */
+struct attention_block {
+	attention_item item;
+	attention_marks marks; /* of one segment, if there is a block mask */
+	bool taken;
+	uint32_t last;
+};
+
 /** A line, as its threads know it. */
 struct attention_line {
 	uint32_t visible; /* keys [0, this), by lengths and causality; 0 past the tile's last */
@@ -294,6 +302,36 @@ segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_
 	simt_sync();
 }
 
+/* Does a line see something of a tile of n tokens, a multiple of 32? */
+SIMT_FUNCTION bool
+tile_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t begin, uint32_t n)
+{
+	uint32_t any = 0;
+
+	if (p.blocks.first_list == 0)
+		return true;
+	for (uint32_t i = 0; i < n / 32; i++)
+		any |= block.marks.any[begin % CUDA_SEGMENT / 32 + i];
+	return any != 0;
+}
+
+/* Does a line see a token, which lies below `end` then? */
+SIMT_FUNCTION bool
+token_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
+{
+	if (token >= end || p.blocks.first_list == 0)
+		return token < end;
+	return (block.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
+}
+
+/* Does every line see all tokens before `end`?  The first line sees least. */
+SIMT_FUNCTION bool
+tile_whole(const cuda_attention_params &p, const attention_item &item, uint32_t end)
+{
+	return !attention_mod::has_mask && p.blocks.first_list == 0 && end <= item.end &&
+	       end <= row_visible(p, item, line_query(p, item, 0));
+}
+
 /* Does the line see this token, by all that has a say?  Only of a token below its kv_len. */
 SIMT_FUNCTION bool
 line_sees(const cuda_attention_params &p, const attention_item &item, const attention_marks &marks,
@@ -357,10 +395,17 @@ line_partial(const cuda_attention_params &p, const attention_item &item, uint32_
 	       (uint64_t)line_query(p, item, line) * p.n_q_heads + line_head(p, item, line);
 }
 
-SIMT_FUNCTION void
-partial_store(const cuda_attention_params &p, uint64_t at, float maximum, float sum)
+/* A line's state to where it belongs; returns the factor of its values.  One thread of those that call writes. */
+SIMT_FUNCTION float
+state_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
+	    bool write)
 {
-	pointer_to<simt_vec2>(p.partial_states)[at] = { bits_of(maximum), bits_of(sum) };
+	if (item.n_splits == 1)
+		return line_finish(p, item, line, maximum, sum, write);
+	if (write)
+		pointer_to<simt_vec2>(p.partial_states)[line_partial(p, item, line, item.split)] = { bits_of(maximum),
+												     bits_of(sum) };
+	return 1;
 }
 
 /* After the block has left its part: is it the last of its tile?  `last` is shared memory. */
@@ -419,6 +464,27 @@ item_merge(const cuda_attention_params &p, const attention_item &item)
 {
 	for (uint32_t line = simt_warp(); line < item.n_lines; line += simt_n_threads() / 32)
 		line_merge(p, item, line);
+}
+
+/* The block's way through its items: `attend()` does what there is to do for block.item. */
+template <class F>
+SIMT_FUNCTION void
+items_attend(const cuda_attention_params &p, attention_block &block, F attend)
+{
+	uint32_t n_items = plan_head(p.plan)->n_items;
+
+	ATTENTION_ROLL
+	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
+		simt_sync();
+		if (simt_thread() == 0)
+			block.taken = item_find(p, number, &block.item);
+		simt_sync();
+		if (!block.taken)
+			continue;
+		attend();
+		if (block.item.n_splits > 1 && item_last(p, block.item, &block.last))
+			item_merge(p, block.item);
+	}
 }
 
 #endif

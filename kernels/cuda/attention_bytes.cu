@@ -139,7 +139,7 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<bytes_shapes<DIM
 {
 	using K = bytes_shapes<DIM, F16>;
 
-	if (begin < end && tile_wanted(p, shared, begin)) {
+	if (begin < end && tile_wanted(p, shared, begin, item_tokens<K>(shared.item))) {
 		simt_vec4 *to[CUDA_N_PLANES] = { bytes_tile(shared, stage, CUDA_K), bytes_tile(shared, stage, CUDA_V) };
 
 		tokens_locate(p, shared, begin);
@@ -362,7 +362,7 @@ tile_attend(const cuda_attention_params &p, attention_mma_shared<bytes_shapes<DI
 	using K = bytes_shapes<DIM, F16>;
 	const simt_vec4 *values = bytes_tile(shared, stage, CUDA_V);
 	uint32_t dtype = p.pages.plane[CUDA_K].dtype;
-	bool i8 = dtype == CUDA_I8, whole = tile_whole<S>(p, shared.item, begin);
+	bool i8 = dtype == CUDA_I8, whole = tile_whole(p, shared.item, begin + S::TOKENS);
 	float weight[S::BLOCKS][4], rescale[2];
 
 	bytes_products<S>(shared.chunks, bytes_tile(shared, stage, CUDA_K), dtype, weight);

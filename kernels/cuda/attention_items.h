@@ -12,15 +12,6 @@
 
 #include "kernels/cuda/attention_tile.h"
 
-/* Does every line see every token of a tile?  The first line sees least. */
-template <class S>
-SIMT_FUNCTION bool
-tile_whole(const cuda_attention_params &p, const attention_item &item, uint32_t begin)
-{
-	return !attention_mod::has_mask && p.blocks.first_list == 0 && begin + S::TOKENS <= item.end &&
-	       begin + S::TOKENS <= row_visible(p, item, line_query(p, item, 0));
-}
-
 /* The dim of element [n][i] of a thread's sums of values. */
 template <class K>
 SIMT_FUNCTION uint32_t
@@ -42,7 +33,7 @@ SIMT_FUNCTION void
 tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
 	    uint32_t stage, uint32_t begin)
 {
-	bool whole = tile_whole<S>(p, shared.item, begin);
+	bool whole = tile_whole(p, shared.item, begin + S::TOKENS);
 	float weight[S::BLOCKS][4], rescale[2];
 
 	products<S>(shared.chunks, tile_at(shared, stage, CUDA_K), weight);
@@ -66,32 +57,13 @@ span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, att
 		simt_copy_async_wait<(int)K::STAGES - 2>();
 		simt_sync(); /* the stage's last tile is read, and page[] */
 		tile_fetch(p, shared, ahead % K::STAGES, begin + ahead * tokens, end);
-		if (ahead < K::STAGES - 1 || !tile_wanted(p, shared, begin + i * tokens))
+		if (ahead < K::STAGES - 1 || !tile_wanted(p, shared, begin + i * tokens, tokens))
 			continue;
 		if (item_narrow(shared.item))
 			tile_attend<typename K::narrow>(p, shared, state, i % K::STAGES, begin + i * tokens);
 		else
 			tile_attend<typename K::wide>(p, shared, state, i % K::STAGES, begin + i * tokens);
 	}
-}
-
-template <class K>
-SIMT_FUNCTION void
-split_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state)
-{
-	const attention_item &item = shared.item;
-	bool blocks = p.blocks.first_list != 0;
-
-	ATTENTION_ROLL
-	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
-
-		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
-		if (blocks)
-			segment_mark(p, item, segment, shared.marks);
-		span_attend(p, shared, state, begin, end);
-	}
-	simt_copy_async_wait<0>();
 }
 
 /* The state of the warp's 16 lines to shared memory, from where few instructions store it. */
@@ -179,14 +151,25 @@ template <class K>
 SIMT_FUNCTION void
 item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
 {
+	const attention_item &item = shared.item;
+	bool blocks = p.blocks.first_list != 0;
 	attention_mma_state<K> state;
 
-	queries_fetch(p, shared, item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES);
-	state_begin(p, shared.item, state);
-	split_attend(p, shared, state);
+	queries_fetch(p, shared, item_narrow(item) ? K::narrow::LINES : K::wide::LINES);
+	state_begin(p, item, state);
+	ATTENTION_ROLL
+	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
+
+		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
+		if (blocks)
+			segment_mark(p, item, segment, shared.marks);
+		span_attend(p, shared, state, begin, end);
+	}
+	simt_copy_async_wait<0>();
 	state_share(shared, state);
 	ATTENTION_ROLL
-	for (uint32_t line = simt_warp(); line < shared.item.n_lines; line += ATTENTION_WARPS)
+	for (uint32_t line = simt_warp(); line < item.n_lines; line += ATTENTION_WARPS)
 		line_store(p, shared, line);
 }
 
@@ -195,20 +178,8 @@ SIMT_FUNCTION void
 attend(const cuda_attention_params &p)
 {
 	attention_mma_shared<K> &shared = SIMT_SHARED(attention_mma_shared<K>);
-	uint32_t n_items = plan_head(p.plan)->n_items;
 
-	ATTENTION_ROLL
-	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
-		simt_sync();
-		if (simt_thread() == 0)
-			shared.taken = item_find(p, number, &shared.item);
-		simt_sync();
-		if (!shared.taken)
-			continue;
-		item_attend(p, shared);
-		if (shared.item.n_splits > 1 && item_last(p, shared.item, &shared.last))
-			item_merge(p, shared.item);
-	}
+	items_attend(p, shared, [&] { item_attend(p, shared); });
 }
 
 #endif

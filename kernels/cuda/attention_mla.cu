@@ -38,16 +38,11 @@ template <bool F16_, bool NARROW_> struct mla_shape {
 };
 
 /* What both shapes' memory begins with. */
-struct mla_common {
-	attention_item item;
-	attention_marks marks;
-	bool taken;
-	uint32_t last;
+struct mla_common : attention_block {
 	uint32_t suspect; /* a product of this tile is no number: so may be values */
 };
 
-template <class S> struct mla_shared {
-	mla_common common;
+template <class S> struct mla_shared : mla_common {
 	float rescale[S::LINES];                              /* of the sums so far; in the end factor of the values */
 	alignas(16) float product[S::PARTS][S::LINES][PITCH]; /* part 0: scores, and 32 halves of weights at last */
 	union {
@@ -78,14 +73,6 @@ mla_thread_line()
 	return simt_thread() / S::LANES;
 }
 
-/* Does anybody see something of the tile? */
-template <class S>
-SIMT_FUNCTION bool
-mla_tile_wanted(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t begin)
-{
-	return p.blocks.first_list == 0 || shared.common.marks.any[begin % CUDA_SEGMENT / 32] != 0;
-}
-
 /* Ask where the warp's tokens of a tile lie, which is waited for when the tile is fetched. */
 template <class S>
 SIMT_FUNCTION void
@@ -94,12 +81,10 @@ mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, m
 {
 	uint32_t token = begin + simt_warp() * (TOKENS / WARPS) + simt_lane();
 
-	state.wanted = simt_lane() < TOKENS / WARPS && token < end;
-	if (state.wanted && p.blocks.first_list != 0)
-		state.wanted = (shared.common.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
+	state.wanted = simt_lane() < TOKENS / WARPS && token_wanted(p, shared, token, end);
 	state.page = 0;
 	if (state.wanted)
-		state.page = plan_entry(p.plan, shared.common.item.row, token / p.pages.page_size);
+		state.page = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
 }
 
 /*
@@ -114,11 +99,11 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 	const cuda_plane &from = p.pages.plane[CUDA_K];
 	uint32_t first = simt_warp() * (TOKENS / WARPS);
 	uint32_t slot = (begin + first + simt_lane()) % p.pages.page_size;
-	bool valid = state.wanted && plan_page_check(p.plan, shared.common.item.row, state.page, p.pages.n_pages);
-	uint64_t at = valid ? plane_address(from, state.page, shared.common.item.kv_head, slot) : 0;
+	bool valid = state.wanted && plan_page_check(p.plan, shared.item.row, state.page, p.pages.n_pages);
+	uint64_t at = valid ? plane_address(from, state.page, shared.item.kv_head, slot) : 0;
 
 	ATTENTION_ROLL
-	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && mla_tile_wanted<S>(p, shared, begin); i++) {
+	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && tile_wanted(p, shared, begin, TOKENS); i++) {
 		uint64_t row =
 			(uint64_t)simt_shuffle((uint32_t)(at >> 32), (int)i) << 32 | simt_shuffle((uint32_t)at, (int)i);
 
@@ -144,7 +129,7 @@ mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const s
 	uint32_t line = lines + lane % 16, token = first + lane / 16 * 8 + lane % 8;
 	float product[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 
-	if (lines >= shared.common.item.n_lines)
+	if (lines >= shared.item.n_lines)
 		return;
 	ATTENTION_UNROLL_4
 	for (uint32_t k = begin; k < end; k++) {
@@ -186,13 +171,11 @@ SIMT_FUNCTION float
 mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t token,
 	       bool whole, float product)
 {
-	const mla_common &common = shared.common;
-
-	if ((bits_of(product) & 0x7f800000) == 0x7f800000 && mla_thread_line<S>() < common.item.n_lines)
-		simt_atomic_or(&shared.common.suspect, 1);
-	if (!whole && !line_sees(p, common.item, common.marks, line, token))
+	if ((bits_of(product) & 0x7f800000) == 0x7f800000 && mla_thread_line<S>() < shared.item.n_lines)
+		simt_atomic_or(&shared.suspect, 1);
+	if (!whole && !line_sees(p, shared.item, shared.marks, line, token))
 		return -infinity();
-	return line_score(p, common.item, line, token, product);
+	return line_score(p, shared.item, line, token, product);
 }
 
 /* This thread's scores of a tile.  Mods are in the code once: their loop is rolled, and goes through memory. */
@@ -357,9 +340,9 @@ template <class S>
 SIMT_FUNCTION void
 mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *tile, mla_values<S> &values)
 {
-	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_lines = shared.common.item.n_lines;
+	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_lines = shared.item.n_lines;
 	/* A value that is no number made all products with its token none. */
-	uint32_t wild = shared.common.suspect == 0 ? 0 : mla_wild_tokens<S>(tile, v_dim);
+	uint32_t wild = shared.suspect == 0 ? 0 : mla_wild_tokens<S>(tile, v_dim);
 
 	mla_values_rescale<S>(shared, values);
 	ATTENTION_UNROLL
@@ -403,13 +386,10 @@ SIMT_FUNCTION void
 mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, const simt_vec4 *tile,
 		uint32_t begin, mla_values<S> &values)
 {
-	const attention_item &item = shared.common.item;
-	/* The tile's first line sees least. */
-	bool whole = !attention_mod::has_mask && p.blocks.first_list == 0 && begin + TOKENS <= item.end &&
-		     begin + TOKENS <= row_visible(p, item, line_query(p, item, 0));
+	bool whole = tile_whole(p, shared.item, begin + TOKENS);
 
 	if (simt_thread() == 0)
-		shared.common.suspect = 0;
+		shared.suspect = 0;
 	mla_products_make<S>(p, shared, tile);
 	simt_sync();
 	mla_weights_make<S>(p, shared, state, begin, whole);
@@ -433,28 +413,9 @@ mla_span_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state
 		simt_copy_async_wait<(int)S::STAGES - 2>();
 		simt_sync(); /* the stage's last tile is read */
 		mla_tile_fetch<S>(p, shared, state, ahead % S::STAGES, begin + ahead * TOKENS, end);
-		if (ahead >= S::STAGES - 1 && mla_tile_wanted<S>(p, shared, begin + i * TOKENS))
+		if (ahead >= S::STAGES - 1 && tile_wanted(p, shared, begin + i * TOKENS, TOKENS))
 			mla_tile_attend<S>(p, shared, state, shared.tile[i % S::STAGES], begin + i * TOKENS, values);
 	}
-}
-
-template <class S>
-SIMT_FUNCTION void
-mla_split_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, mla_values<S> &values)
-{
-	const attention_item &item = shared.common.item;
-	bool blocks = p.blocks.first_list != 0;
-
-	ATTENTION_ROLL
-	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
-
-		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
-		if (blocks)
-			segment_mark(p, item, segment, shared.common.marks);
-		mla_span_attend<S>(p, shared, state, begin, end, values);
-	}
-	simt_copy_async_wait<0>();
 }
 
 /* A line's result or partial result, whose values lie in shared memory; a warp's work. */
@@ -462,7 +423,7 @@ template <class S>
 SIMT_FUNCTION void
 mla_line_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t line)
 {
-	const attention_item &item = shared.common.item;
+	const attention_item &item = shared.item;
 	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
 	float factor = shared.rescale[line];
 
@@ -487,7 +448,7 @@ SIMT_FUNCTION void
 mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const mla_state &state,
 		 const mla_values<S> &values)
 {
-	const attention_item &item = shared.common.item;
+	const attention_item &item = shared.item;
 	uint32_t own = mla_thread_line<S>(), lane = simt_lane();
 	float sum = state.sum;
 
@@ -516,11 +477,13 @@ SIMT_FUNCTION void
 mla_item_attend(const cuda_attention_params &p)
 {
 	mla_shared<S> &shared = SIMT_SHARED(mla_shared<S>);
+	const attention_item &item = shared.item;
+	bool blocks = p.blocks.first_list != 0;
 	mla_values<S> values;
 	mla_state state;
 
-	queries_copy<S>(p, shared.common.item, shared.q, S::LINES);
-	state.line = line_make(p, shared.common.item, mla_thread_line<S>());
+	queries_copy<S>(p, item, shared.q, S::LINES);
+	state.line = line_make(p, item, mla_thread_line<S>());
 	state.maximum = -infinity();
 	state.sum = 0;
 	ATTENTION_UNROLL
@@ -528,7 +491,16 @@ mla_item_attend(const cuda_attention_params &p)
 		ATTENTION_UNROLL
 	for (uint32_t n = 0; n < MOST_BLOCKS * 8; n++)
 		values[m][n / 8][n / 4 % 2][n % 4] = 0;
-	mla_split_attend<S>(p, shared, state, values);
+	ATTENTION_ROLL
+	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
+		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
+
+		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
+		if (blocks)
+			segment_mark(p, item, segment, shared.marks);
+		mla_span_attend<S>(p, shared, state, begin, end, values);
+	}
+	simt_copy_async_wait<0>();
 	mla_result_store<S>(p, shared, state, values);
 }
 
@@ -536,23 +508,14 @@ template <bool F16>
 SIMT_FUNCTION void
 mla_attend(const cuda_attention_params &p)
 {
-	mla_common &common = SIMT_SHARED(mla_common);
-	uint32_t n_items = plan_head(p.plan)->n_items;
+	mla_common &shared = SIMT_SHARED(mla_common);
 
-	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
-		simt_sync();
-		if (simt_thread() == 0)
-			common.taken = item_find(p, number, &common.item);
-		simt_sync();
-		if (!common.taken)
-			continue;
-		if (common.item.tile_lines == CUDA_TILE_LINES)
+	items_attend(p, shared, [&] {
+		if (shared.item.tile_lines == CUDA_TILE_LINES)
 			mla_item_attend<mla_shape<F16, true>>(p);
 		else
 			mla_item_attend<mla_shape<F16, false>>(p);
-		if (common.item.n_splits > 1 && item_last(p, common.item, &common.last))
-			item_merge(p, common.item);
-	}
+	});
 }
 
 static_assert(sizeof(mla_shared<mla_shape<true, true>>) <= CUDA_MLA_SHARED, "as launchers are told");

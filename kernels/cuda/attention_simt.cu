@@ -14,9 +14,7 @@
 #define TOKENS 32u
 #define CHUNK 64u
 
-template <uint32_t MOST_DIM> struct attention_simt_shared {
-	attention_item item;
-	attention_marks marks;
+template <uint32_t MOST_DIM> struct attention_simt_shared : attention_block {
 	uint64_t keys[TOKENS]; /* addresses; 0: not to be read */
 	uint64_t values[TOKENS];
 	float scales[CUDA_N_PLANES][TOKENS];
@@ -24,8 +22,6 @@ template <uint32_t MOST_DIM> struct attention_simt_shared {
 	float q[LINES][MOST_DIM];
 	float k[TOKENS][CHUNK + 1];
 	float rescale[LINES]; /* of the sums so far; in the end factor of the values */
-	bool taken;
-	uint32_t last;
 };
 
 /* What a thread holds: of its warp's lines the running softmax, of its dims the sums of all lines. */
@@ -67,11 +63,8 @@ tokens_locate(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &s
 {
 	const attention_item &item = shared.item;
 	uint32_t token = begin + simt_lane(), page = UINT32_MAX, slot = token % p.pages.page_size;
-	bool wanted = token < item.end;
 
-	if (wanted && p.blocks.first_list != 0)
-		wanted = (shared.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
-	if (wanted)
+	if (token_wanted(p, shared, token, item.end))
 		page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
 	shared.keys[simt_lane()] =
 		page == UINT32_MAX ? 0 : plane_address(p.pages.plane[CUDA_K], page, item.kv_head, slot);
@@ -231,7 +224,7 @@ split_attend(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &sh
 	for (uint32_t begin = item.begin; begin < item.end; begin += TOKENS) {
 		if (blocks && (begin == item.begin || begin % CUDA_SEGMENT == 0))
 			segment_mark(p, item, begin / CUDA_SEGMENT * CUDA_SEGMENT, shared.marks);
-		if (!blocks || shared.marks.any[begin % CUDA_SEGMENT / 32] != 0)
+		if (tile_wanted(p, shared, begin, TOKENS))
 			tile_attend(p, shared, state, begin);
 	}
 }
@@ -254,10 +247,8 @@ item_store(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shar
 		if (line >= item.n_lines)
 			break;
 		sum = warp_sum(state.sum[i]);
-		if (simt_lane() == 0 && whole)
-			shared.rescale[line] = line_finish(p, item, line, state.maximum[i], sum, true);
-		else if (simt_lane() == 0)
-			partial_store(p, line_partial(p, item, line, item.split), state.maximum[i], sum);
+		if (simt_lane() == 0)
+			shared.rescale[line] = state_store(p, item, line, state.maximum[i], sum, true);
 	}
 	/* Queries are done with; from their memory few instructions store all lines.  A thread's dims stay its own. */
 	ATTENTION_UNROLL
@@ -286,23 +277,14 @@ SIMT_FUNCTION void
 attend(const cuda_attention_params &p)
 {
 	attention_simt_shared<MOST_DIM> &shared = SIMT_SHARED(attention_simt_shared<MOST_DIM>);
-	uint32_t n_items = plan_head(p.plan)->n_items;
 
-	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
+	items_attend(p, shared, [&] {
 		attention_simt_state<MOST_DIM> state;
 
-		simt_sync();
-		if (simt_thread() == 0)
-			shared.taken = item_find(p, number, &shared.item);
-		simt_sync();
-		if (!shared.taken)
-			continue;
 		queries_load(p, shared, state);
 		split_attend(p, shared, state);
 		item_store(p, shared, state);
-		if (shared.item.n_splits > 1 && item_last(p, shared.item, &shared.last))
-			item_merge(p, shared.item);
-	}
+	});
 }
 
 static_assert(sizeof(attention_simt_shared<128>) <= CUDA_SIMT_SHARED_128, "as launchers are told");

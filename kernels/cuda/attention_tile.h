@@ -40,11 +40,7 @@ template <uint32_t DIM_, bool F16_> struct attention_shapes {
 	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
 };
 
-template <class K> struct attention_mma_shared {
-	attention_item item;
-	attention_marks marks;
-	bool taken;
-	uint32_t last;
+template <class K> struct attention_mma_shared : attention_block {
 	uint32_t page[K::narrow::TOKENS]; /* of the tile that is being fetched; UINT32_MAX: not to be read */
 	uint32_t slot[K::narrow::TOKENS];
 	float maximum[ATTENTION_WARPS][CUDA_TILE_LINES];
@@ -175,33 +171,16 @@ state_begin(const cuda_attention_params &p, const attention_item &item, attentio
 		state.values[n][0] = state.values[n][1] = state.values[n][2] = state.values[n][3] = 0;
 }
 
-/* Does anybody see something of the tile? */
-template <class K>
-SIMT_FUNCTION bool
-tile_wanted(const cuda_attention_params &p, const attention_mma_shared<K> &shared, uint32_t begin)
-{
-	uint32_t any = 0;
-
-	if (p.blocks.first_list == 0)
-		return true;
-	for (uint32_t i = 0; i < item_tokens<K>(shared.item) / 32; i++)
-		any |= shared.marks.any[begin % CUDA_SEGMENT / 32 + i];
-	return any != 0;
-}
-
 template <class K>
 SIMT_FUNCTION void
 tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t begin)
 {
 	const attention_item &item = shared.item;
 	uint32_t token = begin + simt_thread(), page = UINT32_MAX;
-	bool wanted = token < item.end;
 
 	if (simt_thread() >= item_tokens<K>(item))
 		return;
-	if (wanted && p.blocks.first_list != 0)
-		wanted = (shared.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
-	if (wanted)
+	if (token_wanted(p, shared, token, item.end))
 		page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
 	shared.page[simt_thread()] = page;
 	shared.slot[simt_thread()] = token % p.pages.page_size;
@@ -213,7 +192,7 @@ SIMT_FUNCTION void
 tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
 	   uint32_t end)
 {
-	if (begin < end && tile_wanted(p, shared, begin)) {
+	if (begin < end && tile_wanted(p, shared, begin, item_tokens<K>(shared.item))) {
 		simt_vec4 *to[CUDA_N_PLANES] = { tile_at(shared, stage, CUDA_K), tile_at(shared, stage, CUDA_V) };
 
 		tokens_locate(p, shared, begin);
@@ -491,18 +470,6 @@ pair_store(const cuda_attention_params &p, const attention_item &item, uint32_t 
 		to[0] = a;
 		to[1] = b;
 	}
-}
-
-/* A line's state to where it belongs; returns the factor of its values.  One thread of those that call writes. */
-SIMT_FUNCTION float
-state_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
-	    bool write)
-{
-	if (item.n_splits == 1)
-		return line_finish(p, item, line, maximum, sum, write);
-	if (write)
-		partial_store(p, line_partial(p, item, line, item.split), maximum, sum);
-	return 1;
 }
 
 #endif
