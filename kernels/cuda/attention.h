@@ -31,13 +31,6 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/softmax.h"
 
-/* A static member function, inlined; SIMT_FUNCTION is static already on the host. */
-#if SIMT_DEVICE
-#define ATTENTION_MOD_FUNCTION static SIMT_FUNCTION
-#else
-#define ATTENTION_MOD_FUNCTION SIMT_FUNCTION
-#endif
-
 /* Before a loop: unrolled, so that what it indexes lies in registers; or not, to keep code small. */
 #if SIMT_DEVICE
 #define ATTENTION_UNROLL _Pragma("unroll")
@@ -51,6 +44,7 @@
 #define ATTENTION_ROLL
 #endif
 
+#define ATTENTION_MOD_FUNCTION SIMT_MEMBER
 #ifdef ATTENTION_MOD
 #include ATTENTION_MOD
 #else

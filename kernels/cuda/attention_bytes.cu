@@ -21,61 +21,20 @@
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/bytes.h"
 
-/* Of a kernel: padded dim and the queries' dtype; of a tile: its lines and tokens. */
-template <uint32_t DIM_, bool F16_, bool NARROW_> struct bytes_shape {
-	static constexpr uint32_t DIM = DIM_;
-	static constexpr bool F16 = F16_, NARROW = NARROW_;
-	static constexpr uint32_t CHUNKS = DIM / 16, Q_CHUNKS = DIM / 8;
-	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
-	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
-	static constexpr uint32_t STAGES = DIM == 64 ? 4 : 3;
-	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
-	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8;
-	/* Of 16 bytes: queries, tiles, and the scales of their tokens. */
-	static constexpr uint32_t MEMORY =
-		LINES * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + TOKENS * 4 / 16);
-};
-
-template <uint32_t DIM_, bool F16_> struct bytes_shapes {
-	using narrow = bytes_shape<DIM_, F16_, true>;
-	using wide = bytes_shape<DIM_, F16_, false>;
-	static constexpr uint32_t DIM = DIM_, STAGES = narrow::STAGES;
-	static constexpr uint32_t CHUNKS = narrow::CHUNKS, Q_CHUNKS = narrow::Q_CHUNKS;
-	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
-};
-
-/* Where chunk c of row r of a tile lies, so that a matrix's eight rows lie in eight banks. */
-template <class S>
-SIMT_FUNCTION uint32_t
-bytes_swizzle(uint32_t r, uint32_t c)
-{
-	return r * S::CHUNKS + (c ^ (S::CHUNKS < 8 ? r / 2 & 3 : r & 7));
-}
-
-template <class S>
-SIMT_FUNCTION uint32_t
-bytes_q_swizzle(uint32_t r, uint32_t c)
-{
-	return r * S::Q_CHUNKS + (c ^ (r & 7));
-}
-
-/* Queries, then [stage][plane] tiles, then [stage][plane] scales. */
-template <class K>
-SIMT_FUNCTION simt_vec4 *
-bytes_tile(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
-{
-	uint32_t lines = item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES;
-
-	return shared.chunks + lines * K::Q_CHUNKS +
-	       (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item) * K::CHUNKS;
-}
-
 template <class K>
 SIMT_FUNCTION float *
 bytes_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
-	return reinterpret_cast<float *>(bytes_tile(shared, K::STAGES, CUDA_K)) +
+	return reinterpret_cast<float *>(tile_at(shared, K::STAGES, CUDA_K)) +
 	       (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item);
+}
+
+/* What this thread's first token has; the others' lie after it, as elements do. */
+template <class S, class K>
+SIMT_FUNCTION const float *
+bytes_own_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
+{
+	return bytes_scales(shared, stage, plane) + warp_token<S>() + simt_lane() % 4 * 2;
 }
 
 /* A factor of all of an item's tokens; those of i8 have their own. */
@@ -87,354 +46,225 @@ bytes_head_scale(const cuda_attention_params &p, const attention_item &item, uin
 	return heads == 0 ? 1 : pointer_to<const float>(heads)[item.kv_head];
 }
 
-/* Queries of n lines, zeros past their dim and the tile's lines: two chunks at a time, whose pairs take turns. */
-template <uint32_t DIM, bool F16>
-SIMT_FUNCTION void
-queries_fetch(const cuda_attention_params &p, attention_mma_shared<bytes_shapes<DIM, F16>> &shared, uint32_t n)
-{
-	using K = bytes_shapes<DIM, F16>;
-	const attention_item &item = shared.item;
+/* Values of bytes: as f16, or of i8 as bf16, under weights of the same. */
+template <bool I8> struct byte_values {
+	using element = uint8_t;
+	static constexpr bool F16 = !I8, MAY_BE_WILD = !I8;
 
-	ATTENTION_ROLL
-	for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
-		uint32_t line = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
-		simt_vec4 a = { 0, 0, 0, 0 }, b = a;
-
-		if (line < item.n_lines) {
-			uint64_t from =
-				tensor_address(p.q, item.q_start + line_query(p, item, line), line_head(p, item, line));
-
-			a = query_chunk(from, p.q.dim, chunk);
-			b = query_chunk(from, p.q.dim, chunk + 1);
-		}
-		shared.chunks[bytes_q_swizzle<K>(line, chunk)] = { a.x, a.z, b.x, b.z };
-		shared.chunks[bytes_q_swizzle<K>(line, chunk + 1)] = { a.y, a.w, b.y, b.w };
+	SIMT_MEMBER bool
+	wild(simt_vec4 v, uint32_t dtype)
+	{
+		return (bytes_wild(v.x, dtype) | bytes_wild(v.y, dtype) | bytes_wild(v.z, dtype) |
+			bytes_wild(v.w, dtype)) != 0;
 	}
-}
 
-/* Begin to fetch the tokens' scales. */
-template <class K>
-SIMT_FUNCTION void
-bytes_scales_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
-{
-	uint32_t token = simt_thread() / CUDA_N_PLANES, plane = simt_thread() % CUDA_N_PLANES;
-	const cuda_plane &from = p.pages.scale[plane];
-	uint64_t at = from.address;
-	uint32_t page;
-
-	static_assert(K::narrow::TOKENS * CUDA_N_PLANES <= CUDA_ATTENTION_THREADS, "a thread has one of them");
-	if (from.address == 0 || token >= item_tokens<K>(shared.item))
-		return;
-	page = shared.page[token];
-	if (page != UINT32_MAX)
-		at = plane_address(from, page, shared.item.kv_head, shared.slot[token]);
-	simt_copy_async4(bytes_scales(shared, stage, plane) + token, pointer_to<const void>(at), page != UINT32_MAX);
-}
-
-/* Begin to fetch a tile into a stage; what is not to be read becomes zeros.  Ends a group in any case. */
-template <uint32_t DIM, bool F16>
-SIMT_FUNCTION void
-tile_fetch(const cuda_attention_params &p, attention_mma_shared<bytes_shapes<DIM, F16>> &shared, uint32_t stage,
-	   uint32_t begin, uint32_t end)
-{
-	using K = bytes_shapes<DIM, F16>;
-
-	if (begin < end && tile_wanted(p, shared, begin, item_tokens<K>(shared.item))) {
-		simt_vec4 *to[CUDA_N_PLANES] = { bytes_tile(shared, stage, CUDA_K), bytes_tile(shared, stage, CUDA_V) };
-
-		tokens_locate(p, shared, begin);
-		simt_sync();
-		bytes_scales_fetch(p, shared, stage);
-		for (uint32_t i = simt_thread(); i < item_tokens<K>(shared.item) * K::CHUNKS; i += simt_n_threads()) {
-			uint32_t token = i / K::CHUNKS, chunk = i % K::CHUNKS, page = shared.page[token];
-
-			ATTENTION_UNROLL
-			for (uint32_t plane = 0; plane < CUDA_N_PLANES; plane++) {
-				const cuda_plane &from = p.pages.plane[plane];
-				bool valid = page != UINT32_MAX && chunk * 16 < from.dim;
-				uint64_t at = from.address;
-
-				if (valid)
-					at = plane_address(from, page, shared.item.kv_head, shared.slot[token]) +
-					     chunk * 16;
-				simt_copy_async16(&to[plane][bytes_swizzle<K>(token, chunk)],
-						  pointer_to<const void>(at), valid);
-			}
-		}
+	SIMT_MEMBER float
+	widen(element e, uint32_t dtype)
+	{
+		return byte_widen(e, dtype);
 	}
-	simt_copy_async_commit();
-}
 
-template <class S>
-SIMT_FUNCTION void
-bytes_widen(uint32_t bytes, uint32_t dtype, uint32_t pairs[2])
-{
-	if (S::F16)
-		bytes_to_f16(bytes, dtype, pairs);
-	else
-		bytes_to_bf16(bytes, dtype, pairs);
-}
-
-/* Products of the warp's lines with its tokens of a tile. */
-template <class S>
-SIMT_FUNCTION void
-bytes_products(const simt_vec4 *q, const simt_vec4 *keys, uint32_t dtype, float product[S::BLOCKS][4])
-{
-	uint32_t lane = simt_lane(), line = (S::NARROW ? 0 : simt_warp() * 16) + lane % 16;
-	uint32_t first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
-
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		product[n][0] = product[n][1] = product[n][2] = product[n][3] = 0;
-	ATTENTION_UNROLL_2
-	for (uint32_t k = 0; k < S::CHUNKS; k += 2) {
-		uint32_t a[2][4];
-
-		simt_ldmatrix_x4(a[0], &q[bytes_q_swizzle<S>(line, k * 2 + lane / 16)]);
-		simt_ldmatrix_x4(a[1], &q[bytes_q_swizzle<S>(line, k * 2 + 2 + lane / 16)]);
+	template <class S>
+	SIMT_MEMBER void
+	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t dtype, uint32_t token, const uint32_t a[4],
+		bool, uint32_t low, uint32_t high)
+	{
 		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
-			uint32_t b[4], pairs[2], token = first + n * 8 + lane / 16 * 8 + lane % 8;
+		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
+			uint32_t b[4], pairs[4][2];
 
-			simt_ldmatrix_x4(b, &keys[bytes_swizzle<S>(token, k + lane / 8 % 2)]);
+			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, c + simt_lane() / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++) {
-				bytes_widen<S>(b[i], dtype, pairs);
-				mma<S>(product[n + i / 2], a[i % 2], pairs);
+				/* Dims of both tokens side by side: bytes 0 and 2, bytes 1 and 3. */
+				b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
+				if (I8)
+					bytes_to_bf16(b[i], CUDA_I8, pairs[i]);
+				else
+					bytes_to_f16(b[i], dtype == CUDA_E4M3 ? CUDA_E4M3 : CUDA_E5M2, pairs[i]);
+			}
+			ATTENTION_UNROLL
+			for (uint32_t n = 0; n < 4; n++) {
+				const uint32_t pair[2] = { pairs[n / 2 * 2][n % 2], pairs[n / 2 * 2 + 1][n % 2] };
+
+				mma<F16>(sums[c * 2 + n], a, pair);
 			}
 		}
 	}
-}
+};
 
-/* What this thread's first token has; the others' lie after it, as elements do. */
-template <class S>
-SIMT_FUNCTION const float *
-bytes_own_scales(const float *scales)
-{
-	return scales + (S::NARROW ? simt_warp() * S::WARP_TOKENS : 0) + simt_lane() % 4 * 2;
-}
+/* A pool of bytes, with queries of f16 or bf16. */
+template <bool F16_> struct byte_elements {
+	static constexpr bool F16 = F16_, SCALES = true;
+	static constexpr uint32_t CHUNK = 16;
+	static constexpr uint32_t STAGES = 3;
 
-/* Products times their tokens' scales (i8) or the head's. */
-template <class S>
-SIMT_FUNCTION void
-bytes_products_scale(const float *scales, bool i8, float head, float product[S::BLOCKS][4])
-{
-	const float *from = bytes_own_scales<S>(scales);
+	/* Queries of n lines, zeros past their dim and the tile's lines; pairs of two chunks take turns. */
+	template <class K>
+	SIMT_MEMBER void
+	queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	{
+		const attention_item &item = shared.item;
 
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		product[n][i] *= i8 ? from[n * 8 + i % 2] : head;
-}
+		ATTENTION_ROLL
+		for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
+			uint32_t line = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
+			simt_vec4 a = { 0, 0, 0, 0 }, b = a;
 
-/* Weights times their tokens' scales, which may be NaN under a weight of 0. */
-template <class S>
-SIMT_FUNCTION void
-bytes_weights_scale(const float *scales, float weight[S::BLOCKS][4])
-{
-	const float *from = bytes_own_scales<S>(scales);
+			if (line < item.n_lines) {
+				uint64_t from = tensor_address(p.q, item.q_start + line_query(p, item, line),
+							       line_head(p, item, line));
 
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * from[n * 8 + i % 2];
-}
-
-/* A bit for each of 32 tokens from `first` on, of which there are n, whose values have a NaN or infinity. */
-template <class S>
-SIMT_FUNCTION uint32_t
-bytes_wild_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
-{
-	uint32_t wild = 0;
-
-	ATTENTION_ROLL
-	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++) {
-		simt_vec4 v = values[bytes_swizzle<S>(first + simt_lane(), c)];
-
-		wild |= bytes_wild(v.x, dtype) | bytes_wild(v.y, dtype) | bytes_wild(v.z, dtype) |
-			bytes_wild(v.w, dtype);
-	}
-	return simt_ballot(wild != 0);
-}
-
-/* As wild_token_add(): one token whose values are wild, for the lines that give it weight. */
-template <class S, class K>
-SIMT_FUNCTION void
-bytes_wild_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t token,
-	       const float weight[S::BLOCKS][4])
-{
-	const uint8_t *row = reinterpret_cast<const uint8_t *>(values);
-	float mine[2];
-
-	token_weights<S>(weight, token, mine);
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::DIM / 8; n++)
-		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++) {
-		uint8_t byte =
-			row[bytes_swizzle<S>(first + token, n / 2) * 16 + simt_lane() % 4 * 4 + i % 2 * 2 + n % 2];
-
-		if (mine[i / 2] != 0)
-			state.values[n][i] = simt_fma(mine[i / 2], byte_widen(byte, dtype), state.values[n][i]);
-	}
-}
-
-/* Sixteen tokens' weights with their values, which are f16 or bf16 both; `low` and `high` keep tokens' pairs. */
-template <class S, class K, bool I8>
-SIMT_FUNCTION void
-bytes_values_product(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t token,
-		     const uint32_t a[4], uint32_t low, uint32_t high)
-{
-	ATTENTION_UNROLL
-	for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
-		uint32_t b[4], pairs[4][2];
-
-		simt_ldmatrix_x4_trans(b, &values[bytes_swizzle<S>(token, c + simt_lane() / 16)]);
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			/* Dims of both tokens side by side: bytes 0 and 2, bytes 1 and 3. */
-			b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
-			if (I8)
-				bytes_to_bf16(b[i], CUDA_I8, pairs[i]);
-			else
-				bytes_to_f16(b[i], dtype == CUDA_E4M3 ? CUDA_E4M3 : CUDA_E5M2, pairs[i]);
-		}
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < 4; n++) {
-			const uint32_t pair[2] = { pairs[n / 2 * 2][n % 2], pairs[n / 2 * 2 + 1][n % 2] };
-
-			if (I8)
-				simt_mma_bf16(state.values[c * 2 + n], a, pair);
-			else
-				simt_mma_f16(state.values[c * 2 + n], a, pair);
+				a = query_chunk(from, p.q.dim, chunk);
+				b = query_chunk(from, p.q.dim, chunk + 1);
+			}
+			shared.chunks[swizzle<K::Q_CHUNKS>(line, chunk)] = { a.x, a.z, b.x, b.z };
+			shared.chunks[swizzle<K::Q_CHUNKS>(line, chunk + 1)] = { a.y, a.w, b.y, b.w };
 		}
 	}
-}
 
-template <class S, class K, bool I8>
-SIMT_FUNCTION void
-bytes_values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool whole,
-		 const float weight[S::BLOCKS][4], const float rescale[2])
-{
-	uint32_t lane = simt_lane(), first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
-	uint64_t wild = 0;
+	/* Begin to fetch the tokens' scales. */
+	template <class K>
+	SIMT_MEMBER void
+	scales_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
+	{
+		uint32_t token = simt_thread() / CUDA_N_PLANES, plane = simt_thread() % CUDA_N_PLANES;
+		const cuda_plane &from = p.pages.scale[plane];
+		uint64_t at = from.address;
+		uint32_t page;
 
-	if (!I8 && !whole) {
-		wild = bytes_wild_tokens<S>(values, dtype, first, S::WARP_TOKENS);
-		if (S::WARP_TOKENS > 32)
-			wild |= (uint64_t)bytes_wild_tokens<S>(values, dtype, first + 32, 32) << 32;
+		static_assert(K::narrow::TOKENS * CUDA_N_PLANES <= CUDA_ATTENTION_THREADS, "a thread has one of them");
+		if (from.address == 0 || token >= item_tokens<K>(shared.item))
+			return;
+		page = shared.page[token];
+		if (page != UINT32_MAX)
+			at = plane_address(from, page, shared.item.kv_head, shared.slot[token]);
+		simt_copy_async4(bytes_scales(shared, stage, plane) + token, pointer_to<const void>(at),
+				 page != UINT32_MAX);
 	}
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::DIM / 8; n++)
-		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		state.values[n][i] *= rescale[i / 2];
-	ATTENTION_UNROLL
-	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
-		uint32_t a[4];
 
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			const float *from = &weight[k * 2 + i / 2][i % 2 * 2];
+	/* Products times their tokens' scales (i8) or the head's. */
+	template <class S, class K>
+	SIMT_MEMBER void
+	products_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage,
+		     float product[S::BLOCKS][4])
+	{
+		const simt_vec4 *keys = tile_at(shared, stage, CUDA_K);
+		uint32_t lane = simt_lane(), line = warp_line<S>() + lane % 16, dtype = p.pages.plane[CUDA_K].dtype;
+		const float *scale;
+		float head_scale;
 
-			a[i] = I8 ? simt_pack_bf16(from[0], from[1]) : simt_pack_f16(from[0], from[1]);
+		ATTENTION_UNROLL_2
+		for (uint32_t k = 0; k < S::CHUNKS; k += 2) {
+			uint32_t a[2][4];
+
+			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle<S::Q_CHUNKS>(line, k * 2 + lane / 16)]);
+			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle<S::Q_CHUNKS>(line, k * 2 + 2 + lane / 16)]);
+			ATTENTION_UNROLL
+			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
+				uint32_t b[4], pairs[2], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
+
+				simt_ldmatrix_x4(b, &keys[swizzle<S::CHUNKS>(token, k + lane / 8 % 2)]);
+				ATTENTION_UNROLL
+				for (uint32_t i = 0; i < 4; i++) {
+					if (F16)
+						bytes_to_f16(b[i], dtype, pairs);
+					else
+						bytes_to_bf16(b[i], dtype, pairs);
+					mma<F16>(product[n + i / 2], a[i % 2], pairs);
+				}
+			}
 		}
-		bytes_values_product<S, K, I8>(state, values, dtype, first + k * 16 + lane % 16, a,
-					       pair_mask(wild, k * 16 + lane % 4 * 2),
-					       pair_mask(wild, k * 16 + 8 + lane % 4 * 2));
+		scale = bytes_own_scales<S>(shared, stage, CUDA_K);
+		head_scale = bytes_head_scale(p, shared.item, CUDA_K);
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < S::BLOCKS; n++)
+			ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			product[n][i] *= dtype == CUDA_I8 ? scale[n * 8 + i % 2] : head_scale;
 	}
-	for (; wild != 0; wild &= wild - 1) {
-		uint32_t token = 0;
 
-		while (!(wild >> token & 1))
-			token++;
-		bytes_wild_add<S>(state, values, dtype, first, token, weight);
+	/* Under weights times their tokens' scales (i8), which may be NaN under a weight of 0. */
+	template <class S, class K>
+	SIMT_MEMBER void
+	values_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+		   uint32_t stage, bool whole, float weight[S::BLOCKS][4], const float rescale[2])
+	{
+		const simt_vec4 *values = tile_at(shared, stage, CUDA_V);
+		const float *scale = bytes_own_scales<S>(shared, stage, CUDA_V);
+		uint32_t dtype = p.pages.plane[CUDA_K].dtype;
+
+		if (dtype != CUDA_I8) {
+			::values_add<S, byte_values<false>>(state, values, dtype, whole, weight, rescale);
+			return;
+		}
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < S::BLOCKS; n++)
+			ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
+		::values_add<S, byte_values<true>>(state, values, dtype, whole, weight, rescale);
 	}
-}
 
-template <class S, uint32_t DIM, bool F16>
-SIMT_FUNCTION void
-tile_attend(const cuda_attention_params &p, attention_mma_shared<bytes_shapes<DIM, F16>> &shared,
-	    attention_mma_state<bytes_shapes<DIM, F16>> &state, uint32_t stage, uint32_t begin)
-{
-	using K = bytes_shapes<DIM, F16>;
-	const simt_vec4 *values = bytes_tile(shared, stage, CUDA_V);
-	uint32_t dtype = p.pages.plane[CUDA_K].dtype;
-	bool i8 = dtype == CUDA_I8, whole = tile_whole(p, shared.item, begin + S::TOKENS);
-	float weight[S::BLOCKS][4], rescale[2];
-
-	bytes_products<S>(shared.chunks, bytes_tile(shared, stage, CUDA_K), dtype, weight);
-	bytes_products_scale<S>(bytes_scales(shared, stage, CUDA_K), i8, bytes_head_scale(p, shared.item, CUDA_K),
-				weight);
-	weights_make<S>(p, shared, state, begin + (S::NARROW ? simt_warp() * S::WARP_TOKENS : 0), whole, weight,
-			rescale);
-	if (i8) {
-		bytes_weights_scale<S>(bytes_scales(shared, stage, CUDA_V), weight);
-		bytes_values_add<S, K, true>(state, values, dtype, whole, weight, rescale);
-	} else {
-		bytes_values_add<S, K, false>(state, values, dtype, whole, weight, rescale);
+	/* Of 16 dims a thread has four neighbours, in the order of two products. */
+	SIMT_MEMBER uint32_t
+	sums_place(uint32_t n, uint32_t i)
+	{
+		return simt_lane() % 4 * 4 + i % 2 * 2 + n % 2;
 	}
-}
 
-/* Of 16 dims a thread has four neighbours, in the order of two products. */
-template <uint32_t DIM, bool F16>
-SIMT_FUNCTION uint32_t
-sums_dim(const attention_mma_state<bytes_shapes<DIM, F16>> &, uint32_t n, uint32_t i)
-{
-	return n / 2 * 16 + simt_lane() % 4 * 4 + i % 2 * 2 + n % 2;
-}
+	SIMT_MEMBER float
+	sums_factor(const cuda_attention_params &p, const attention_item &item)
+	{
+		return p.pages.plane[CUDA_V].dtype == CUDA_I8 ? 1 : bytes_head_scale(p, item, CUDA_V);
+	}
+};
 
-template <uint32_t DIM, bool F16>
-SIMT_FUNCTION float
-sums_factor(const cuda_attention_params &p, const attention_mma_shared<bytes_shapes<DIM, F16>> &shared)
-{
-	return p.pages.plane[CUDA_V].dtype == CUDA_I8 ? 1 : bytes_head_scale(p, shared.item, CUDA_V);
-}
-
-static_assert(sizeof(attention_mma_shared<bytes_shapes<64, true>>) <= CUDA_BYTES_SHARED_64, "as launchers are told");
-static_assert(sizeof(attention_mma_shared<bytes_shapes<128, true>>) <= CUDA_BYTES_SHARED_128, "as launchers are told");
-static_assert(sizeof(attention_mma_shared<bytes_shapes<256, true>>) <= CUDA_BYTES_SHARED_256, "as launchers are told");
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 64>>) <= CUDA_BYTES_SHARED_64,
+	      "as launchers are told");
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 128>>) <= CUDA_BYTES_SHARED_128,
+	      "as launchers are told");
+static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 256>>) <= CUDA_BYTES_SHARED_256,
+	      "as launchers are told");
 
 #if ATTENTION_HAS(attention_bytes_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_64), 2)
 {
-	attend<bytes_shapes<64, true>>(p);
+	attend<attention_shapes<byte_elements<true>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_128), 2)
 {
-	attend<bytes_shapes<128, true>>(p);
+	attend<attention_shapes<byte_elements<true>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_256), 1)
 {
-	attend<bytes_shapes<256, true>>(p);
+	attend<attention_shapes<byte_elements<true>, 256>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_64), 2)
 {
-	attend<bytes_shapes<64, false>>(p);
+	attend<attention_shapes<byte_elements<false>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_128), 2)
 {
-	attend<bytes_shapes<128, false>>(p);
+	attend<attention_shapes<byte_elements<false>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_256), 1)
 {
-	attend<bytes_shapes<256, false>>(p);
+	attend<attention_shapes<byte_elements<false>, 256>>(p);
 }
 #endif

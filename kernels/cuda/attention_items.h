@@ -2,31 +2,12 @@
 /**
  * attention_items.h - the way of a block of tensor cores through its items
  *
- * Templates of a kernel's shapes K, as attention_tile.h has them.  What differs
- * between pools is called by names that shapes of another kind overload:
- * queries_fetch(), tile_fetch() and tile_attend(), and where a thread's sums of
- * values belong, sums_dim() and sums_factor().
+ * Templates of a kernel's shapes K, as attention_tile.h has them.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
 #define PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
 
 #include "kernels/cuda/attention_tile.h"
-
-/* The dim of element [n][i] of a thread's sums of values. */
-template <class K>
-SIMT_FUNCTION uint32_t
-sums_dim(const attention_mma_state<K> &, uint32_t n, uint32_t i)
-{
-	return n * 8 + simt_lane() % 4 * 2 + i % 2;
-}
-
-/* What sums of values are multiplied by in the end. */
-template <class K>
-SIMT_FUNCTION float
-sums_factor(const cuda_attention_params &, const attention_mma_shared<K> &)
-{
-	return 1;
-}
 
 template <class S, class K>
 SIMT_FUNCTION void
@@ -36,10 +17,12 @@ tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, att
 	bool whole = tile_whole(p, shared.item, begin + S::TOKENS);
 	float weight[S::BLOCKS][4], rescale[2];
 
-	products<S>(shared.chunks, tile_at(shared, stage, CUDA_K), weight);
-	weights_make<S>(p, shared, state, begin + (S::NARROW ? simt_warp() * S::WARP_TOKENS : 0), whole, weight,
-			rescale);
-	values_add<S>(state, tile_at(shared, stage, CUDA_V), whole, weight, rescale);
+	ATTENTION_UNROLL
+	for (uint32_t n = 0; n < S::BLOCKS; n++)
+		weight[n][0] = weight[n][1] = weight[n][2] = weight[n][3] = 0;
+	K::elements::template products_add<S>(p, shared, stage, weight);
+	weights_make<S>(p, shared, state, begin + warp_token<S>(), whole, weight, rescale);
+	K::elements::template values_add<S>(p, shared, state, stage, whole, weight, rescale);
 }
 
 /* Tokens [begin, end), all of one segment if there is a block mask.  A tile is fetched STAGES - 1 turns ahead. */
@@ -71,6 +54,7 @@ template <class K>
 SIMT_FUNCTION void
 state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
 {
+	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	uint32_t w = simt_warp();
 
 	simt_sync(); /* the tiles are read; their memory is used anew */
@@ -89,7 +73,8 @@ state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state
 		for (uint32_t n = 0; n < K::DIM / 8; n++)
 			ATTENTION_UNROLL
 			for (uint32_t j = i * 2; j < i * 2 + 2; j++)
-				shared.values[w][line][sums_dim(state, n, j)] = state.values[n][j];
+				shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
+					state.values[n][j];
 	}
 	simt_sync();
 }
@@ -137,7 +122,7 @@ line_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint
 {
 	uint32_t w = line / 16, at = line % 16;
 	attention_mma_line from = { shared.maximum[w][at], shared.sum[w][at], shared.values[w][at] };
-	float factor, scale = sums_factor(p, shared);
+	float factor, scale = K::elements::sums_factor(p, shared.item);
 
 	if (item_narrow(shared.item))
 		from = narrow_line_merge(shared, line);
@@ -155,7 +140,7 @@ item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
 	bool blocks = p.blocks.first_list != 0;
 	attention_mma_state<K> state;
 
-	queries_fetch(p, shared, item_narrow(item) ? K::narrow::LINES : K::wide::LINES);
+	K::elements::queries_fetch(p, shared, item_narrow(item) ? K::narrow::LINES : K::wide::LINES);
 	state_begin(p, item, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {

@@ -110,7 +110,7 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 		ATTENTION_UNROLL
 		for (uint32_t chunk = simt_lane(); chunk < S::CHUNKS; chunk += 32)
 			if (chunk * 8 < from.dim)
-				simt_copy_async16(&shared.tile[stage][swizzle<S>(first + i, chunk)],
+				simt_copy_async16(&shared.tile[stage][swizzle<S::CHUNKS>(first + i, chunk)],
 						  pointer_to<const void>(row == 0 ? from.address : row + chunk * 16),
 						  row != 0);
 	}
@@ -135,10 +135,10 @@ mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const s
 	for (uint32_t k = begin; k < end; k++) {
 		uint32_t a[4], b[4];
 
-		simt_ldmatrix_x4(a, &shared.q[swizzle<S>(line, k * 2 + lane / 16)]);
-		simt_ldmatrix_x4(b, &keys[swizzle<S>(token, k * 2 + lane / 8 % 2)]);
-		mma<S>(product[0], a, b);
-		mma<S>(product[1], a, b + 2);
+		simt_ldmatrix_x4(a, &shared.q[swizzle<S::CHUNKS>(line, k * 2 + lane / 16)]);
+		simt_ldmatrix_x4(b, &keys[swizzle<S::CHUNKS>(token, k * 2 + lane / 8 % 2)]);
+		mma<S::F16>(product[0], a, b);
+		mma<S::F16>(product[1], a, b + 2);
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < 2; n++)
@@ -252,7 +252,8 @@ mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 
 		state.sum += a;
 		state.sum += b;
-		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, line, token / 8))[token % 8 / 2] = pack<S>(a, b);
+		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, line, token / 8))[token % 8 / 2] =
+			pack<S::F16>(a, b);
 	}
 }
 
@@ -268,17 +269,12 @@ template <class S>
 SIMT_FUNCTION uint32_t
 mla_wild_tokens(const simt_vec4 *values, uint32_t v_dim)
 {
-	const uint32_t exponent = S::F16 ? 0x7c00 : 0x7f80;
 	bool wild = false;
 
 	ATTENTION_ROLL
-	for (uint32_t n = 0; n < MOST_BLOCKS * 2 && mla_block_dim(n / 2) < v_dim; n++) {
-		simt_vec4 v = values[swizzle<S>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)];
-		const uint32_t words[4] = { v.x, v.y, v.z, v.w };
-
-		for (uint32_t i = 0; i < 4; i++)
-			wild |= (words[i] & exponent) == exponent || (words[i] >> 16 & exponent) == exponent;
-	}
+	for (uint32_t n = 0; n < MOST_BLOCKS * 2 && mla_block_dim(n / 2) < v_dim; n++)
+		wild |= half_elements<S::F16>::wild(
+			values[swizzle<S::CHUNKS>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)], 0);
 	return simt_ballot(wild);
 }
 
@@ -295,7 +291,7 @@ mla_wild_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token,
 
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++) {
-		uint32_t at = swizzle<S>(token, mla_block_dim(n / 2) / 8 + n % 2) * 8 + simt_lane() % 4 * 2;
+		uint32_t at = swizzle<S::CHUNKS>(token, mla_block_dim(n / 2) / 8 + n % 2) * 8 + simt_lane() % 4 * 2;
 
 		if (mla_block_dim(n / 2) >= v_dim)
 			continue;
@@ -360,8 +356,8 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 
 			if (mla_block_dim(n) >= v_dim)
 				break;
-			simt_ldmatrix_x4_trans(b,
-					       &tile[swizzle<S>(k * 16 + lane % 16, mla_block_dim(n) / 8 + lane / 16)]);
+			simt_ldmatrix_x4_trans(
+				b, &tile[swizzle<S::CHUNKS>(k * 16 + lane % 16, mla_block_dim(n) / 8 + lane / 16)]);
 			if (wild != 0) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;
@@ -370,8 +366,8 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 			for (uint32_t m = 0; m < S::GROUPS; m++) {
 				if (m * 16 >= n_lines)
 					break;
-				mma<S>(values[m][n][0], a[m], b);
-				mma<S>(values[m][n][1], a[m], b + 2);
+				mma<S::F16>(values[m][n][0], a[m], b);
+				mma<S::F16>(values[m][n][1], a[m], b + 2);
 			}
 		}
 	}

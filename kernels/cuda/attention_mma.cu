@@ -14,51 +14,51 @@
  */
 #include "kernels/cuda/attention_items.h"
 
-static_assert(sizeof(attention_mma_shared<attention_shapes<64, true>>) <= CUDA_MMA_SHARED_64,
+static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 64>>) <= CUDA_MMA_SHARED_64,
 	      "as launchers are told");
-static_assert(sizeof(attention_mma_shared<attention_shapes<128, true>>) <= CUDA_MMA_SHARED_128,
+static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 128>>) <= CUDA_MMA_SHARED_128,
 	      "as launchers are told");
-static_assert(sizeof(attention_mma_shared<attention_shapes<256, true>>) <= CUDA_MMA_SHARED_256,
+static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 256>>) <= CUDA_MMA_SHARED_256,
 	      "as launchers are told");
 
 #if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
 {
-	attend<attention_shapes<64, true>>(p);
+	attend<attention_shapes<half_elements<true>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_128), 2)
 {
-	attend<attention_shapes<128, true>>(p);
+	attend<attention_shapes<half_elements<true>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_256), 1)
 {
-	attend<attention_shapes<256, true>>(p);
+	attend<attention_shapes<half_elements<true>, 256>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_64), 2)
 {
-	attend<attention_shapes<64, false>>(p);
+	attend<attention_shapes<half_elements<false>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_128), 2)
 {
-	attend<attention_shapes<128, false>>(p);
+	attend<attention_shapes<half_elements<false>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_256), 1)
 {
-	attend<attention_shapes<256, false>>(p);
+	attend<attention_shapes<half_elements<false>, 256>>(p);
 }
 #endif

@@ -4,13 +4,16 @@
  *
  * All but the way of a block through its items: shapes and their memory, tiles
  * that come from pages by cp.async into swizzled rows, products, weights, sums
- * of values, and what lines leave in the end.
+ * of values.
  *
  * Functions are templates of a shape S with the members of attention_shape,
- * or of a kernel's shapes K as attention_shapes has them.
+ * or of a kernel's shapes K as attention_shapes has them.  What depends on the
+ * elements of a pool is a static member of K::elements: half_elements below, or
+ * byte_elements of attention_bytes.cu.
+ *
  * A warp has 16 lines, and a thread of them what mma gives it: element [n][i]
- * of an array is of line lane / 4 + i / 2 * 8 and of column (a token, or a dim)
- * n * 8 + lane % 4 * 2 + i % 2.
+ * of an array is of line lane / 4 + i / 2 * 8 and of column (a token, or a dim
+ * of halves) n * 8 + lane % 4 * 2 + i % 2.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_TILE_H
@@ -19,24 +22,28 @@
 
 #define ATTENTION_WARPS (CUDA_ATTENTION_THREADS / 32)
 
-/* Of a kernel: padded dim and dtype; of a tile: its lines and tokens. */
-template <uint32_t DIM_, bool F16_, bool NARROW_> struct attention_shape {
+/* Of a kernel: its pool's elements and padded dim; of a tile: its lines and tokens. */
+template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
+	using elements = ELEMENTS;
 	static constexpr uint32_t DIM = DIM_;
-	static constexpr bool F16 = F16_, NARROW = NARROW_;
-	static constexpr uint32_t CHUNKS = DIM / 8;
+	static constexpr bool F16 = ELEMENTS::F16, NARROW = NARROW_;
+	static constexpr uint32_t CHUNKS = DIM / ELEMENTS::CHUNK, Q_CHUNKS = DIM / 8;
 	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
 	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
-	static constexpr uint32_t STAGES = DIM == 64 ? 4 : 2;
+	static constexpr uint32_t STAGES = DIM == 64 ? 4 : ELEMENTS::STAGES;
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
-	static constexpr uint32_t MEMORY = (LINES + STAGES * CUDA_N_PLANES * TOKENS) * CHUNKS;
+	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
+	static constexpr uint32_t MEMORY = LINES * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
 };
 
 /* A kernel has narrow and wide tiles, and one code for all that does not depend on the tile's shape. */
-template <uint32_t DIM_, bool F16_> struct attention_shapes {
-	using narrow = attention_shape<DIM_, F16_, true>;
-	using wide = attention_shape<DIM_, F16_, false>;
-	static constexpr uint32_t DIM = DIM_, CHUNKS = narrow::CHUNKS, STAGES = narrow::STAGES;
+template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
+	using elements = ELEMENTS;
+	using narrow = attention_shape<ELEMENTS, DIM_, true>;
+	using wide = attention_shape<ELEMENTS, DIM_, false>;
+	static constexpr uint32_t DIM = DIM_, STAGES = narrow::STAGES;
+	static constexpr uint32_t CHUNKS = narrow::CHUNKS, Q_CHUNKS = narrow::Q_CHUNKS;
 	static constexpr uint32_t MEMORY = narrow::MEMORY > wide::MEMORY ? narrow::MEMORY : wide::MEMORY;
 };
 
@@ -46,7 +53,8 @@ template <class K> struct attention_mma_shared : attention_block {
 	float maximum[ATTENTION_WARPS][CUDA_TILE_LINES];
 	float sum[ATTENTION_WARPS][CUDA_TILE_LINES];
 	union {
-		alignas(128) simt_vec4 chunks[K::MEMORY]; /* of the tile's queries, then [stage][plane][token] */
+		/* Of the tile's queries, then [stage][plane][token], then tokens' scales in the same order. */
+		alignas(128) simt_vec4 chunks[K::MEMORY];
 		float values[ATTENTION_WARPS][CUDA_TILE_LINES][K::DIM + 4]; /* in the end, of each warp's lines */
 	};
 };
@@ -78,33 +86,34 @@ SIMT_FUNCTION simt_vec4 *
 tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
 	uint32_t lines = item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES;
+	uint32_t rows = lines * (K::Q_CHUNKS / K::CHUNKS);
 
-	return shared.chunks + (lines + (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item)) * K::CHUNKS;
+	return shared.chunks + (rows + (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item)) * K::CHUNKS;
 }
 
-/* Where chunk c of row r lies. */
-template <class S>
+/* Where chunk c of row r lies, so that a matrix's eight rows lie in eight banks. */
+template <uint32_t CHUNKS>
 SIMT_FUNCTION uint32_t
 swizzle(uint32_t r, uint32_t c)
 {
-	return r * S::CHUNKS + (c ^ (r & 7));
+	return r * CHUNKS + (c ^ (CHUNKS < 8 ? r / 2 & 3 : r & 7));
 }
 
-template <class S>
+template <bool F16>
 SIMT_FUNCTION void
 mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
-	if (S::F16)
+	if (F16)
 		simt_mma_f16(d, a, b);
 	else
 		simt_mma_bf16(d, a, b);
 }
 
-template <class S>
+template <bool F16>
 SIMT_FUNCTION uint32_t
 pack(float low, float high)
 {
-	return S::F16 ? simt_pack_f16(low, high) : simt_pack_bf16(low, high);
+	return F16 ? simt_pack_f16(low, high) : simt_pack_bf16(low, high);
 }
 
 /* Eight elements of a query row, whose bytes may lie anywhere, zeros past its dim. */
@@ -132,7 +141,7 @@ queries_copy(const cuda_attention_params &p, const attention_item &item, simt_ve
 	ATTENTION_ROLL
 	for (uint32_t i = simt_thread(); i < n * S::CHUNKS; i += simt_n_threads()) {
 		uint32_t line = i / S::CHUNKS, chunk = i % S::CHUNKS;
-		simt_vec4 *to = &q[swizzle<S>(line, chunk)];
+		simt_vec4 *to = &q[swizzle<S::CHUNKS>(line, chunk)];
 		uint64_t from = 0;
 
 		if (line < item.n_lines)
@@ -145,13 +154,6 @@ queries_copy(const cuda_attention_params &p, const attention_item &item, simt_ve
 			*to = query_chunk(from, p.q.dim, chunk);
 	}
 	simt_copy_async_commit();
-}
-
-template <class K>
-SIMT_FUNCTION void
-queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
-{
-	queries_copy<K>(p, shared.item, shared.chunks, n);
 }
 
 template <class K>
@@ -197,51 +199,40 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint
 
 		tokens_locate(p, shared, begin);
 		simt_sync();
+		K::elements::scales_fetch(p, shared, stage);
 		for (uint32_t i = simt_thread(); i < item_tokens<K>(shared.item) * K::CHUNKS; i += simt_n_threads()) {
 			uint32_t token = i / K::CHUNKS, chunk = i % K::CHUNKS, page = shared.page[token];
 
 			ATTENTION_UNROLL
 			for (uint32_t plane = 0; plane < CUDA_N_PLANES; plane++) {
 				const cuda_plane &from = p.pages.plane[plane];
-				bool valid = page != UINT32_MAX && chunk * 8 < from.dim;
+				bool valid = page != UINT32_MAX && chunk * K::elements::CHUNK < from.dim;
 				uint64_t at = from.address;
 
 				if (valid)
 					at = plane_address(from, page, shared.item.kv_head, shared.slot[token]) +
 					     chunk * 16;
-				simt_copy_async16(&to[plane][swizzle<K>(token, chunk)], pointer_to<const void>(at),
-						  valid);
+				simt_copy_async16(&to[plane][swizzle<K::CHUNKS>(token, chunk)],
+						  pointer_to<const void>(at), valid);
 			}
 		}
 	}
 	simt_copy_async_commit();
 }
 
-/* Products of the warp's lines with its tokens of a tile. */
+/* The first of the warp's lines in a tile, and of its tokens. */
 template <class S>
-SIMT_FUNCTION void
-products(const simt_vec4 *q, const simt_vec4 *keys, float product[S::BLOCKS][4])
+SIMT_FUNCTION uint32_t
+warp_line()
 {
-	uint32_t lane = simt_lane(), line = (S::NARROW ? 0 : simt_warp() * 16) + lane % 16;
-	uint32_t first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
+	return S::NARROW ? 0 : simt_warp() * 16;
+}
 
-	ATTENTION_UNROLL
-	for (uint32_t n = 0; n < S::BLOCKS; n++)
-		product[n][0] = product[n][1] = product[n][2] = product[n][3] = 0;
-	ATTENTION_UNROLL_4
-	for (uint32_t k = 0; k < S::DIM / 16; k++) {
-		uint32_t a[4];
-
-		simt_ldmatrix_x4(a, &q[swizzle<S>(line, k * 2 + lane / 16)]);
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
-			uint32_t b[4], token = first + n * 8 + lane / 16 * 8 + lane % 8;
-
-			simt_ldmatrix_x4(b, &keys[swizzle<S>(token, k * 2 + lane / 8 % 2)]);
-			mma<S>(product[n], a, b);
-			mma<S>(product[n + 1], a, b + 2);
-		}
-	}
+template <class S>
+SIMT_FUNCTION uint32_t
+warp_token()
+{
+	return S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
 }
 
 /* Which of this thread's elements of a tile are seen: bit 4 * n + i. */
@@ -332,22 +323,15 @@ weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shar
 }
 
 /* A bit for each of 32 tokens from `first` on, of which there are n, whose values have a NaN or infinity. */
-template <class S>
+template <class S, class V>
 SIMT_FUNCTION uint32_t
-wild_tokens(const simt_vec4 *values, uint32_t first, uint32_t n)
+wild_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
 {
-	const uint32_t exponent = S::F16 ? 0x7c00 : 0x7f80;
 	bool wild = false;
 
 	ATTENTION_ROLL
-	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++) {
-		simt_vec4 v = values[swizzle<S>(first + simt_lane(), c)];
-		const uint32_t words[4] = { v.x, v.y, v.z, v.w };
-
-		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			wild |= (words[i] & exponent) == exponent || (words[i] >> 16 & exponent) == exponent;
-	}
+	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++)
+		wild |= V::wild(values[swizzle<S::CHUNKS>(first + simt_lane(), c)], dtype);
 	return simt_ballot(wild);
 }
 
@@ -373,12 +357,13 @@ token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
  * One token whose values are wild, for the lines that give it weight; tensor
  * cores would multiply it with the other lines' zeros, and make NaN of them.
  */
-template <class S, class K>
+template <class S, class V, class K>
 SIMT_FUNCTION void
-wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t first, uint32_t token,
+wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t token,
 	       const float weight[S::BLOCKS][4])
 {
-	const uint16_t *row = reinterpret_cast<const uint16_t *>(values);
+	const auto *row = reinterpret_cast<const typename V::element *>(values);
+	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	float mine[2];
 
 	token_weights<S>(weight, token, mine);
@@ -386,12 +371,11 @@ wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t 
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++) {
-			uint16_t half = row[swizzle<S>(first + token, n) * 8 + simt_lane() % 4 * 2 + i % 2];
+			uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
+			typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
 
 			if (mine[i / 2] != 0)
-				state.values[n][i] =
-					simt_fma(mine[i / 2], half_widen(half, S::F16 ? CUDA_F16 : CUDA_BF16),
-						 state.values[n][i]);
+				state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
 		}
 }
 
@@ -402,18 +386,19 @@ pair_mask(uint64_t wild, uint32_t t)
 	return (wild >> t & 1 ? 0 : 0xffffu) | (wild >> (t + 1) & 1 ? 0 : 0xffff0000u);
 }
 
-template <class S, class K>
+/* Sums of values times `rescale`, and the tile's values times their weights, which V says how to multiply. */
+template <class S, class V, class K>
 SIMT_FUNCTION void
-values_add(attention_mma_state<K> &state, const simt_vec4 *values, bool whole, const float weight[S::BLOCKS][4],
-	   const float rescale[2])
+values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool whole,
+	   const float weight[S::BLOCKS][4], const float rescale[2])
 {
-	uint32_t lane = simt_lane(), first = S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
+	uint32_t lane = simt_lane(), first = warp_token<S>();
 	uint64_t wild = 0;
 
-	if (!whole) {
-		wild = wild_tokens<S>(values, first, S::WARP_TOKENS);
+	if (V::MAY_BE_WILD && !whole) {
+		wild = wild_tokens<S, V>(values, dtype, first, S::WARP_TOKENS);
 		if (S::WARP_TOKENS > 32)
-			wild |= (uint64_t)wild_tokens<S>(values, first + 32, 32) << 32;
+			wild |= (uint64_t)wild_tokens<S, V>(values, dtype, first + 32, 32) << 32;
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
@@ -422,35 +407,135 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, bool whole, c
 			state.values[n][i] *= rescale[i / 2];
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
-		const uint32_t a[4] = { pack<S>(weight[k * 2][0], weight[k * 2][1]),
-					pack<S>(weight[k * 2][2], weight[k * 2][3]),
-					pack<S>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
-					pack<S>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
-		uint32_t token = first + k * 16 + lane % 16;
-		uint32_t low = pair_mask(wild, k * 16 + lane % 4 * 2),
-			 high = pair_mask(wild, k * 16 + 8 + lane % 4 * 2);
+		const uint32_t a[4] = { pack<V::F16>(weight[k * 2][0], weight[k * 2][1]),
+					pack<V::F16>(weight[k * 2][2], weight[k * 2][3]),
+					pack<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
+					pack<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
 
-		ATTENTION_UNROLL
-		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
-			uint32_t b[4];
-
-			simt_ldmatrix_x4_trans(b, &values[swizzle<S>(token, n + lane / 16)]);
-			if (wild != 0) {
-				b[0] &= low, b[1] &= high;
-				b[2] &= low, b[3] &= high;
-			}
-			mma<S>(state.values[n], a, b);
-			mma<S>(state.values[n + 1], a, b + 2);
-		}
+		V::template product<S>(state.values, values, dtype, first + k * 16 + lane % 16, a, wild != 0,
+				       pair_mask(wild, k * 16 + lane % 4 * 2),
+				       pair_mask(wild, k * 16 + 8 + lane % 4 * 2));
 	}
 	for (; wild != 0; wild &= wild - 1) {
 		uint32_t token = 0;
 
 		while (!(wild >> token & 1))
 			token++;
-		wild_token_add<S>(state, values, first, token, weight);
+		wild_token_add<S, V>(state, values, dtype, token, weight);
 	}
 }
+
+/*
+ * A pool of halves, of the queries' dtype.
+ *
+ * Elements have what a kernel's shapes, fetching, scores and results need; and
+ * for their values, or in a struct of their own for those, F16 of the products
+ * with weights, MAY_BE_WILD, wild(), widen() and product().
+ */
+template <bool F16_> struct half_elements {
+	using element = uint16_t;
+	static constexpr bool F16 = F16_, MAY_BE_WILD = true, SCALES = false;
+	static constexpr uint32_t CHUNK = 8; /* of 16 bytes */
+	static constexpr uint32_t STAGES = 2;
+
+	template <class K>
+	SIMT_MEMBER void
+	queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	{
+		queries_copy<K>(p, shared.item, shared.chunks, n);
+	}
+
+	template <class K>
+	SIMT_MEMBER void
+	scales_fetch(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t)
+	{
+	}
+
+	/* Products of the warp's lines with its tokens of a tile, which are zeros at first. */
+	template <class S, class K>
+	SIMT_MEMBER void
+	products_add(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
+		     float product[S::BLOCKS][4])
+	{
+		const simt_vec4 *keys = tile_at(shared, stage, CUDA_K);
+		uint32_t lane = simt_lane(), line = warp_line<S>() + lane % 16;
+
+		ATTENTION_UNROLL_4
+		for (uint32_t k = 0; k < S::DIM / 16; k++) {
+			uint32_t a[4];
+
+			simt_ldmatrix_x4(a, &shared.chunks[swizzle<S::CHUNKS>(line, k * 2 + lane / 16)]);
+			ATTENTION_UNROLL
+			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
+				uint32_t b[4], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
+
+				simt_ldmatrix_x4(b, &keys[swizzle<S::CHUNKS>(token, k * 2 + lane / 8 % 2)]);
+				mma<F16>(product[n], a, b);
+				mma<F16>(product[n + 1], a, b + 2);
+			}
+		}
+	}
+
+	template <class S, class K>
+	SIMT_MEMBER void
+	values_add(const cuda_attention_params &, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+		   uint32_t stage, bool whole, float weight[S::BLOCKS][4], const float rescale[2])
+	{
+		::values_add<S, half_elements>(state, tile_at(shared, stage, CUDA_V), 0, whole, weight, rescale);
+	}
+
+	SIMT_MEMBER bool
+	wild(simt_vec4 v, uint32_t)
+	{
+		const uint32_t words[4] = { v.x, v.y, v.z, v.w }, exponent = F16 ? 0x7c00 : 0x7f80;
+		bool any = false;
+
+		ATTENTION_UNROLL
+		for (uint32_t i = 0; i < 4; i++)
+			any |= (words[i] & exponent) == exponent || (words[i] >> 16 & exponent) == exponent;
+		return any;
+	}
+
+	SIMT_MEMBER float
+	widen(element e, uint32_t)
+	{
+		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
+	}
+
+	/* Sixteen tokens' weights with their values; if there are `wild` ones, `low` and `high` keep the others' pairs. */
+	template <class S>
+	SIMT_MEMBER void
+	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],
+		bool wild, uint32_t low, uint32_t high)
+	{
+		ATTENTION_UNROLL
+		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
+			uint32_t b[4];
+
+			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, n + simt_lane() / 16)]);
+			if (wild) {
+				b[0] &= low, b[1] &= high;
+				b[2] &= low, b[3] &= high;
+			}
+			mma<F16>(sums[n], a, b);
+			mma<F16>(sums[n + 1], a, b + 2);
+		}
+	}
+
+	/* The place of element [n][i] of a thread's sums of values in chunk n * 8 / CHUNK. */
+	SIMT_MEMBER uint32_t
+	sums_place(uint32_t, uint32_t i)
+	{
+		return simt_lane() % 4 * 2 + i % 2;
+	}
+
+	/* What sums of values are multiplied by in the end. */
+	SIMT_MEMBER float
+	sums_factor(const cuda_attention_params &, const attention_item &)
+	{
+		return 1;
+	}
+};
 
 /* Two neighbouring elements of a line's result or partial result. */
 SIMT_FUNCTION void

@@ -50,6 +50,8 @@ struct alignas(8) simt_vec2 {
 
 #if SIMT_DEVICE
 #define SIMT_FUNCTION __device__ __forceinline__
+/* The same, of a struct. */
+#define SIMT_MEMBER static SIMT_FUNCTION
 /* Before a loop: unrolled, so that what it indexes lies in registers. */
 #define SIMT_UNROLL _Pragma("unroll")
 /*
@@ -63,6 +65,7 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #include "kernels/cuda/simt_device.h"
 #else
 #define SIMT_FUNCTION static inline
+#define SIMT_MEMBER static inline
 #define SIMT_UNROLL
 /* What runs kernels on the host says where its header is: SIMT_KERNEL() registers, the functions below are models. */
 #include SIMT_HOST_HEADER
