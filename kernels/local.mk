@@ -78,6 +78,7 @@ noinst_LTLIBRARIES += %D%/libtile_generic.la
 	%D%/cpu/tile_generic.h \
 	%D%/cpu/tile_packed.h \
 	%D%/cpu/tile_values.h \
+	%D%/cpu/tile_x86.h \
 	%D%/cpu/widen_bf16.h \
 	%D%/mod/vec.h \
 	%D%/mod/vec_generic.h \
