@@ -54,18 +54,6 @@ vec_set1(float x)
 }
 
 static inline vec
-vec_load_f16(const uint8_t *at)
-{
-	uint16_t half[LANES];
-	vec v;
-
-	__builtin_memcpy(half, at, sizeof(half));
-	EACH_LANE(i)
-		v[i] = convert_from_f16(half[i]);
-	return v;
-}
-
-static inline vec
 vec_load_bf16(const uint8_t *at)
 {
 	uint16_t half[LANES];
@@ -77,76 +65,42 @@ vec_load_bf16(const uint8_t *at)
 	return (vec)(b << 16);
 }
 
-static inline vec
-vec_load_e4m3(const uint8_t *at)
-{
-	vec v;
+#define LOAD(name, element, convert)                                               \
+	static inline vec vec_load_##name(const uint8_t *at)                       \
+	{                                                                          \
+		vec v;                                                             \
+                                                                                   \
+		EACH_LANE(i)                                                       \
+		{                                                                  \
+			element one;                                               \
+                                                                                   \
+			__builtin_memcpy(&one, at + i * sizeof(one), sizeof(one)); \
+			v[i] = convert(one);                                       \
+		}                                                                  \
+		return v;                                                          \
+	}
+LOAD(f16, uint16_t, convert_from_f16)
+LOAD(e4m3, uint8_t, convert_from_e4m3)
+LOAD(e5m2, uint8_t, convert_from_e5m2)
+LOAD(i8, int8_t, (float))
+#undef LOAD
 
-	EACH_LANE(i)
-		v[i] = convert_from_e4m3(at[i]);
-	return v;
-}
-
-static inline vec
-vec_load_e5m2(const uint8_t *at)
-{
-	vec v;
-
-	EACH_LANE(i)
-		v[i] = convert_from_e5m2(at[i]);
-	return v;
-}
-
-static inline vec
-vec_load_i8(const uint8_t *at)
-{
-	vec v;
-
-	EACH_LANE(i)
-		v[i] = (int8_t)at[i];
-	return v;
-}
-
-static inline void
-vec_store_f16(uint8_t *at, vec v)
-{
-	uint16_t half[LANES];
-
-	EACH_LANE(i)
-		half[i] = convert_to_f16(v[i]);
-	__builtin_memcpy(at, half, sizeof(half));
-}
-
-static inline void
-vec_store_bf16(uint8_t *at, vec v)
-{
-	uint16_t half[LANES];
-
-	EACH_LANE(i)
-		half[i] = convert_to_bf16(v[i]);
-	__builtin_memcpy(at, half, sizeof(half));
-}
-
-static inline void
-vec_store_e4m3(uint8_t *at, vec v)
-{
-	EACH_LANE(i)
-		at[i] = convert_to_e4m3(v[i]);
-}
-
-static inline void
-vec_store_e5m2(uint8_t *at, vec v)
-{
-	EACH_LANE(i)
-		at[i] = convert_to_e5m2(v[i]);
-}
-
-static inline void
-vec_store_i8(uint8_t *at, vec v)
-{
-	EACH_LANE(i)
-		at[i] = (uint8_t)convert_to_i8(v[i]);
-}
+#define STORE(name, element, convert)                                              \
+	static inline void vec_store_##name(uint8_t *at, vec v)                    \
+	{                                                                          \
+		EACH_LANE(i)                                                       \
+		{                                                                  \
+			element one = convert(v[i]);                               \
+                                                                                   \
+			__builtin_memcpy(at + i * sizeof(one), &one, sizeof(one)); \
+		}                                                                  \
+	}
+STORE(f16, uint16_t, convert_to_f16)
+STORE(bf16, uint16_t, convert_to_bf16)
+STORE(e4m3, uint8_t, convert_to_e4m3)
+STORE(e5m2, uint8_t, convert_to_e5m2)
+STORE(i8, int8_t, convert_to_i8)
+#undef STORE
 
 static inline vec
 vec_fma(vec a, vec b, vec c)
@@ -236,6 +190,6 @@ vec_turn(vec *square)
 
 	for (unsigned int i = 0; i < LANES; i++)
 		EACH_LANE(j)
-			turned[i][j] = square[j][i];
+		turned[i][j] = square[j][i];
 	__builtin_memcpy(square, turned, sizeof(turned));
 }
