@@ -89,6 +89,19 @@ size_of(enum paged_dtype dtype)
 			function(__VA_ARGS__, PAGED_I8);   \
 	} while (0)
 
+/* Likewise for 1 .. LINE_BLOCK lines. */
+#define FOR_LINES(lines, function, ...)                                \
+	do {                                                           \
+		if ((lines) == 1)                                      \
+			function(__VA_ARGS__, 1);                      \
+		else if ((lines) == 2)                                 \
+			function(__VA_ARGS__, 2);                      \
+		else if ((lines) == 3)                                 \
+			function(__VA_ARGS__, LINE_BLOCK > 2 ? 3 : 1); \
+		else                                                   \
+			function(__VA_ARGS__, LINE_BLOCK);             \
+	} while (0)
+
 INLINE vec
 load_as(const void *row, enum paged_dtype dtype, uint32_t i)
 {
@@ -234,14 +247,7 @@ scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t e
 		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
 		const float *first = q + (size_t)begin * keys->padded;
 
-		if (n == 1)
-			scores_block(scores->score[begin], first, keys, ahead, dtype, 1);
-		else if (n == 2)
-			scores_block(scores->score[begin], first, keys, ahead, dtype, 2);
-		else if (n == 3)
-			scores_block(scores->score[begin], first, keys, ahead, dtype, LINE_BLOCK > 2 ? 3 : 1);
-		else
-			scores_block(scores->score[begin], first, keys, ahead, dtype, LINE_BLOCK);
+		FOR_LINES(n, scores_block, scores->score[begin], first, keys, ahead, dtype);
 		ahead = NULL;
 		begin += n;
 	}

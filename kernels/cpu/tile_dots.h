@@ -73,12 +73,13 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 }
 
 /* A function of its own for each dtype and number of lines: together they would run out of registers. */
-#define FOR_LINES(what, name, dtype) what(name, dtype, 1) what(name, dtype, 2) what(name, dtype, 3) what(name, dtype, 4)
-#define FOR_LINES_AND_DTYPES(what)        \
-	FOR_LINES(what, bf16, PAGED_BF16) \
-	FOR_LINES(what, e4m3, PAGED_E4M3) \
-	FOR_LINES(what, e5m2, PAGED_E5M2) \
-	FOR_LINES(what, i8, PAGED_I8)
+#define EACH_LINES(what, name, dtype) \
+	what(name, dtype, 1) what(name, dtype, 2) what(name, dtype, 3) what(name, dtype, 4)
+#define EACH_LINES_AND_DTYPE(what)         \
+	EACH_LINES(what, bf16, PAGED_BF16) \
+	EACH_LINES(what, e4m3, PAGED_E4M3) \
+	EACH_LINES(what, e5m2, PAGED_E5M2) \
+	EACH_LINES(what, i8, PAGED_I8)
 
 #include "kernels/cpu/tile_dots_scores.h"
 #include "kernels/cpu/tile_dots_values.h"

@@ -77,11 +77,11 @@ typedef void (*scores_fn)(float *score, const uint16_t *q, const struct tile_row
 			dot_scores_block(score, q, keys, ahead, keys->padded, dtype, lines);               \
 	}
 
-FOR_LINES_AND_DTYPES(SCORES)
+EACH_LINES_AND_DTYPE(SCORES)
 
 #define SCORES_ENTRY(name, dtype, lines) [dtype][lines - 1] = scores_##name##_##lines,
 
-static const scores_fn scores_functions[][LINE_BLOCK] = { FOR_LINES_AND_DTYPES(SCORES_ENTRY) };
+static const scores_fn scores_functions[][LINE_BLOCK] = { EACH_LINES_AND_DTYPE(SCORES_ENTRY) };
 
 static void
 dot_scores(struct tile_scores *to, const uint16_t *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,

@@ -83,11 +83,11 @@ typedef void (*values_fn)(float *values, uint32_t stride, const struct weight_pa
 		dot_values_lines(values, stride, weights, rescale, rows, ahead, from, to, dtype, lines);        \
 	}
 
-FOR_LINES_AND_DTYPES(VALUES)
+EACH_LINES_AND_DTYPE(VALUES)
 
 #define VALUES_ENTRY(name, dtype, lines) [dtype][lines - 1] = values_##name##_##lines,
 
-static const values_fn values_functions[][LINE_BLOCK] = { FOR_LINES_AND_DTYPES(VALUES_ENTRY) };
+static const values_fn values_functions[][LINE_BLOCK] = { EACH_LINES_AND_DTYPE(VALUES_ENTRY) };
 
 /* Tokens [from, to) of so many lines, whose weights are the first in `weights`. */
 static void

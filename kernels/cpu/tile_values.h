@@ -68,15 +68,7 @@ values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t b
 		for (uint32_t i = begin + 1; i < begin + n; i++)
 			if (scores->visible[i] < common)
 				common = scores->visible[i];
-		if (n == 1)
-			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 1);
-		else if (n == 2)
-			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, 2);
-		else if (n == 3)
-			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common,
-				     LINE_BLOCK > 2 ? 3 : 1);
-		else
-			values_lines(scores, state, begin, rescale, rows, ahead, dtype, 0, common, LINE_BLOCK);
+		FOR_LINES(n, values_lines, scores, state, begin, rescale, rows, ahead, dtype, 0, common);
 		for (uint32_t i = begin; i < begin + n; i++)
 			if (scores->visible[i] > common)
 				values_lines(scores, state, i, &as_is, rows, NULL, dtype, common, scores->visible[i],
