@@ -16,7 +16,6 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/cpu/merge.c \
 	%D%/cpu/mods.c \
 	%D%/cpu/pages.c \
-	%D%/cpu/pieces.c \
 	%D%/cpu/pieces.h \
 	%D%/cpu/prefill.c \
 	%D%/cpu/rows.h \
@@ -64,6 +63,7 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += %D%/libtile_generic.la
 %C%_libtile_generic_la_SOURCES = \
+	%D%/cpu/pieces_body.h \
 	%D%/cpu/tile_amx.h \
 	%D%/cpu/tile_amx_block.h \
 	%D%/cpu/tile_amx_few.h \
@@ -117,13 +117,6 @@ endif
 %C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c
 if HOST_X86_64
 %C%_libtile_avx2_la_SOURCES += %D%/mod/grid_avx2.c
-endif
-
-# What append does on the way: the same bits from every instruction set
-%C%_libtile_generic_la_SOURCES += %D%/cpu/pieces_body.h %D%/cpu/pieces_generic.c
-if HOST_X86_64
-%C%_libtile_avx2_la_SOURCES += %D%/cpu/pieces_avx2.c
-%C%_libtile_avx512_la_SOURCES += %D%/cpu/pieces_avx512.c
 endif
 
 # Block masks

@@ -238,10 +238,21 @@ append_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 	pieces_fence();
 }
 
+/* Does everything of a plane begin on a line, and has a token's head whole ones? */
+static bool
+plane_may_stream(const struct kernel_pages *pages, unsigned int plane)
+{
+	const struct layout_plane *p = &pages->layout->plane[plane];
+	uint64_t all = (uintptr_t)pages->base | p->offset | p->layer_stride | p->page_stride | p->head_stride |
+		       p->token_stride;
+
+	return all % PIECES_LINE == 0;
+}
+
 void
 kernel_append(struct kernel_team *team, const struct append_args *args)
 {
-	struct append_job job = { .args = args, .ops = team_ops(team), .pieces = pieces_ops(team_isa(team)) };
+	struct append_job job = { .args = args, .ops = team_ops(team), .pieces = team_ops(team)->pieces };
 	const struct layout_params *params = &args->pages.layout->params;
 	uint64_t elements = 0, kept = 0;
 
@@ -259,8 +270,8 @@ kernel_append(struct kernel_team *team, const struct append_args *args)
 			elements += (uint64_t)row->q_len * args->rotary->q.n_heads * params->k_dim;
 	}
 	if (kept * paged_dtype_size(params->dtype) > PIECES_CACHED) {
-		job.stream[LAYOUT_K] = pieces_may_stream(&args->pages, LAYOUT_K);
-		job.stream[LAYOUT_V] = args->v.data != NULL && pieces_may_stream(&args->pages, LAYOUT_V);
+		job.stream[LAYOUT_K] = plane_may_stream(&args->pages, LAYOUT_K);
+		job.stream[LAYOUT_V] = args->v.data != NULL && plane_may_stream(&args->pages, LAYOUT_V);
 	}
 	team_run(team, elements + kept < ALONE_ELEMENTS, append_work, &job);
 }

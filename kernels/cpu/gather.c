@@ -189,7 +189,7 @@ may_stream(const struct kernel_tensor *to)
 void
 kernel_gather(struct kernel_team *team, const struct gather_args *args)
 {
-	struct gather_job job = { .args = args, .ops = team_ops(team), .pieces = pieces_ops(team_isa(team)) };
+	struct gather_job job = { .args = args, .ops = team_ops(team), .pieces = team_ops(team)->pieces };
 	uint64_t bytes = 0;
 
 	for (uint32_t r = 0; r < args->n_rows; r++) {

@@ -105,7 +105,7 @@ may_stream(const struct copy_side *to)
 void
 kernel_copy_pages(struct kernel_team *team, const struct copy_args *args)
 {
-	struct copy_job job = { .args = args, .pieces = pieces_ops(team_isa(team)) };
+	struct copy_job job = { .args = args, .pieces = team_ops(team)->pieces };
 	const struct layout_params *from = &args->from.layout->params, *to = &args->to.layout->params;
 	uint64_t bytes = args->n * args->from.layout->page_bytes;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * pieces.h - heads of tokens on their way between tensors and pages, for each instruction set
+ * pieces.h - heads of tokens on their way between tensors and pages: kernel_tile_ops.pieces
  *
  * Bits are the same for all of them: each product and sum is rounded by itself.
  */
@@ -54,11 +54,6 @@ struct pieces_ops {
 	uint32_t (*largest)(const float *padded, uint32_t n);
 };
 
-extern const struct pieces_ops pieces_ops_generic, pieces_ops_avx2, pieces_ops_avx512;
-
-/** pieces_ops - of a supported instruction set */
-const struct pieces_ops *pieces_ops(enum kernel_isa isa);
-
 /** pieces_fence - what this thread streamed is written before what it writes from now on */
 static inline void
 pieces_fence(void)
@@ -67,8 +62,5 @@ pieces_fence(void)
 	__builtin_ia32_sfence();
 #endif
 }
-
-/** pieces_may_stream - everything of a plane begins on a line, and a token's head has whole ones */
-bool pieces_may_stream(const struct kernel_pages *pages, unsigned int plane);
 
 #endif

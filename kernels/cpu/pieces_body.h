@@ -1,32 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Functions of pieces.h in the compiler's own vectors of LANES floats.  The
- * includer defines LANES, STREAM(to, bytes) and PIECES_OPS.
- */
-#include <string.h>
-
-#include "kernels/cpu/convert.h"
-#include "kernels/cpu/pieces.h"
+/* pieces_body.h - part of tile_body.h: the functions of pieces.h, in the compiler's own vectors */
 
 #define VECTOR (LANES * sizeof(float))
 
-typedef float vec __attribute__((vector_size(VECTOR)));
-typedef int32_t ints __attribute__((vector_size(VECTOR)));
-
-static inline vec
-vec_load(const float *at)
-{
-	vec v;
-
-	memcpy(&v, at, sizeof(v));
-	return v;
-}
-
-static inline void
-vec_store(float *at, vec v)
-{
-	memcpy(at, &v, sizeof(v));
-}
+typedef int32_t vec_ints __attribute__((vector_size(VECTOR)));
 
 static inline void
 piece_copy(uint8_t *to, const uint8_t *from, size_t size)
@@ -34,7 +11,7 @@ piece_copy(uint8_t *to, const uint8_t *from, size_t size)
 	size_t at = 0;
 
 	for (; at + VECTOR <= size; at += VECTOR) {
-		ints bytes;
+		vec_ints bytes;
 
 		memcpy(&bytes, from + at, sizeof(bytes));
 		memcpy(to + at, &bytes, sizeof(bytes));
@@ -58,10 +35,10 @@ pieces_stream(const struct pieces *pieces)
 		const uint8_t *from = pieces->from + i * pieces->from_stride;
 
 		for (size_t at = 0; at < pieces->size; at += VECTOR) {
-			ints bytes;
+			vec_ints bytes;
 
 			memcpy(&bytes, from + at, sizeof(bytes));
-			STREAM(to + at, bytes);
+			VEC_STREAM(to + at, bytes);
 		}
 	}
 }
@@ -92,7 +69,7 @@ turn_halves(float *elements, const float *angles, uint32_t n)
 }
 
 static inline vec
-lanes_pick(vec v, ints from)
+lanes_pick(vec v, vec_ints from)
 {
 #ifdef __clang__ /* has no __builtin_shuffle(), and makes a shuffle of the loop */
 	vec picked;
@@ -109,7 +86,7 @@ lanes_pick(vec v, ints from)
 static inline vec
 lanes_twice(vec v, int32_t first)
 {
-	ints from;
+	vec_ints from;
 
 	for (uint32_t i = 0; i < LANES; i++)
 		from[i] = first + (int32_t)i / 2;
@@ -119,7 +96,7 @@ lanes_twice(vec v, int32_t first)
 static inline vec
 pairs_swap(vec v)
 {
-	ints from;
+	vec_ints from;
 
 	for (uint32_t i = 0; i < LANES; i++)
 		from[i] = (int32_t)(i ^ 1);
@@ -161,25 +138,25 @@ pieces_turn(float *elements, const float *angles, uint32_t n, bool interleaved)
 		turn_halves(elements, angles, n);
 }
 
-/* Without their sign, floats are in the order of their bits as ints. */
+/* Without their sign, floats are in the order of their bits as vec_ints. */
 static uint32_t
 pieces_largest(const float *padded, uint32_t n)
 {
-	ints most = { 0 };
+	vec_ints most = { 0 };
 	int32_t all = 0;
 
 	for (uint32_t i = 0; i < n; i += LANES) {
-		ints bits = (ints)vec_load(padded + i) & 0x7fffffff, more;
+		vec_ints magnitude = (vec_ints)vec_load(padded + i) & 0x7fffffff, more;
 
-		more = bits > most;
-		most = (bits & more) | (most & ~more);
+		more = magnitude > most;
+		most = (magnitude & more) | (most & ~more);
 	}
 	for (uint32_t i = 0; i < LANES; i++)
 		all = most[i] > all ? most[i] : all;
 	return (uint32_t)all;
 }
 
-const struct pieces_ops PIECES_OPS = {
+static const struct pieces_ops tile_pieces = {
 	.copy = pieces_copy,
 	.stream = pieces_stream,
 	.turn = pieces_turn,

@@ -16,6 +16,8 @@
 
 #include "kernels/kernels.h"
 
+struct pieces_ops;
+
 #define TILE_TOKENS 64u
 /** Keys that are loaded at once: readers of keys round n_tokens up to it. */
 #define TILE_TOKEN_BLOCK 4u
@@ -154,7 +156,10 @@ struct kernel_tile_ops {
 	const struct tile_packed_ops *floats;
 	const struct tile_packed_ops *pairs; /* or NULL, as dot */
 
-	/* Before and after a thread's use of those; or NULL. */
+	/* What append, gather and copies do; the same bits from every instruction set. */
+	const struct pieces_ops *pieces;
+
+	/* Before and after a thread's use of dot and pairs; or NULL. */
 	void (*begin)(void);
 	void (*end)(void);
 

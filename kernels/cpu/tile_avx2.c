@@ -19,6 +19,7 @@ typedef __m128i half_vec;
 #define VEC(name) _mm256_##name
 #define INTS(name) _mm256_##name##_si256
 #define HALF(name) _mm_##name
+#define VEC_STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))
 
 static inline __m128i
 load_bytes(const uint8_t *at)

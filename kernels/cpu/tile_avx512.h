@@ -18,6 +18,7 @@ typedef __m256i half_vec;
 #define VEC(name) _mm512_##name
 #define INTS(name) _mm512_##name##_si512
 #define HALF(name) _mm256_##name
+#define VEC_STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
 
 static inline __m128i
 load_bytes(const uint8_t *at)

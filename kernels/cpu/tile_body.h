@@ -8,6 +8,7 @@
  *   LINE_BLOCK            lines that share a loaded key or value, at most 4
  *   VALUE_VECS(lines)     vectors of V held at once for so many lines
  *   vec_load, vec_store, vec_set1
+ *   VEC_STREAM(to, v)     stores v, of any type, past the cache
  *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
  *   vec_store_f16 and so on, as convert.h says
  *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
@@ -27,6 +28,8 @@
 #include <float.h>
 #include <math.h>
 #include <string.h>
+
+#include "kernels/cpu/pieces.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #ifndef UNROLL
@@ -371,9 +374,12 @@ hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 
 #include "kernels/cpu/tile_values.h"
 
+#include "kernels/cpu/pieces_body.h"
+
 #define TILE_FUNCTIONS                                                                                                 \
 	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, .scale = scale_scores, \
-	.hide = hide, .values = values, .values_seen = values_seen, .merge = merge, .floats = &tile_packed_floats
+	.hide = hide, .values = values, .values_seen = values_seen, .merge = merge, .floats = &tile_packed_floats,     \
+	.pieces = &tile_pieces
 
 #define TILE_OPS               \
 	{                      \

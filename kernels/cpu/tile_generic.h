@@ -13,6 +13,13 @@
 #define LINE_BLOCK 2u
 #define BLOCK_LINES 4u
 #define UNROLL _Pragma("GCC unroll 16")
+#ifdef __SSE2__ /* as every x86-64 */
+#include <emmintrin.h>
+#define VEC_STREAM(to, v) _mm_stream_si128((__m128i *)(void *)(to), (__m128i)(v))
+#endif
+#endif
+#ifndef VEC_STREAM
+#define VEC_STREAM(to, v) __builtin_memcpy(to, &(v), sizeof(v))
 #endif
 #define VALUE_VECS(lines) 4u
 #define EACH_LANE(i) UNROLL for (unsigned int i = 0; i < LANES; i++)
