@@ -162,17 +162,6 @@ plane_append(const struct append_job *job, unsigned int plane, const struct kern
 }
 
 static void
-token_append(const struct append_job *job, const struct append_token *token)
-{
-	const struct append_args *args = job->args;
-
-	assert(token->page < args->pages.layout->params.n_pages);
-	plane_append(job, LAYOUT_K, &args->k, token);
-	if (args->v.data != NULL)
-		plane_append(job, LAYOUT_V, &args->v, token);
-}
-
-static void
 queries_turn(const struct append_job *job, uint64_t packed, uint32_t position)
 {
 	const struct kernel_rotary *rotary = job->args->rotary;
@@ -213,7 +202,10 @@ unit_append(const struct append_job *job, const struct kernel_row *row, uint32_t
 
 			token.page = row->pages[at / page_size];
 			token.slot = at % page_size;
-			token_append(job, &token);
+			assert(token.page < args->pages.layout->params.n_pages);
+			plane_append(job, LAYOUT_K, &args->k, &token);
+			if (args->v.data != NULL)
+				plane_append(job, LAYOUT_V, &args->v, &token);
 		}
 		if (turns_queries(args))
 			queries_turn(job, token.packed, token.position);

@@ -34,21 +34,15 @@ state_clear(const struct attention_job *job, struct tile_state *state, uint32_t 
 	}
 }
 
-static bool
-state_is_empty(const struct tile_state *state, uint32_t n_q_rows)
-{
-	uint32_t n = 0;
-
-	while (n < n_q_rows && state->sum[n] == 0)
-		n++;
-	return n == n_q_rows;
-}
-
 void
 state_begin(const struct attention_job *job, const struct tile_state *total, uint32_t n_q_rows,
 	    struct tile_state *state, float *own)
 {
-	state_clear(job, state, n_q_rows, state_is_empty(total, n_q_rows) ? total->values : own);
+	uint32_t n = 0;
+
+	while (n < n_q_rows && total->sum[n] == 0)
+		n++;
+	state_clear(job, state, n_q_rows, n == n_q_rows ? total->values : own);
 }
 
 void

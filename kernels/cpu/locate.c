@@ -5,17 +5,6 @@
 
 #include "kernels/cpu/attention.h"
 
-/* Tokens whose page was passed over read another's row: no query row sees them. */
-static void
-gaps_fill(struct tile_rows *rows, uint32_t n_tokens, uint64_t wanted)
-{
-	const void *any = rows->token[__builtin_ctzll(wanted)];
-
-	for (uint32_t i = 0; i < n_tokens; i++)
-		if (rows->token[i] == NULL)
-			rows->token[i] = any;
-}
-
 void
 rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
 	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
@@ -44,8 +33,10 @@ rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned in
 		for (; i < end; i++, at += token_stride)
 			rows->token[i] = at;
 	}
-	if (gaps)
-		gaps_fill(rows, n_tokens, wanted);
+	/* Tokens whose page was passed over read another's row: no query row sees them. */
+	for (uint32_t t = 0; gaps && t < n_tokens; t++)
+		if (rows->token[t] == NULL)
+			rows->token[t] = rows->token[__builtin_ctzll(wanted)];
 	for (; i % TILE_TOKEN_BLOCK != 0; i++)
 		rows->token[i] = rows->token[n_tokens - 1];
 	rows->n_tokens = n_tokens;
@@ -89,37 +80,26 @@ keys_prefetch(const struct attention_job *job, const struct next_tile *next, str
 	return &scratch->next_keys;
 }
 
-/* A token's scale; those of the page's next tokens lie behind it. */
-static const uint8_t *
-scales_at(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t token)
-{
-	const struct kernel_pages *pages = &job->args->pages;
-	const uint32_t page_size = pages->layout->params.page_size, page = q->row->pages[token / page_size];
-
-	assert(page < pages->layout->params.n_pages && pages->layout->plane[plane].token_stride == sizeof(float));
-	return pages->base + layout_offset(pages->layout, plane, pages->layer, page, q->kv_head, token % page_size);
-}
-
-/* Of n_tokens those in the page of the first. */
-static uint32_t
-page_left(const struct attention_job *job, uint32_t token, uint32_t n_tokens)
-{
-	const uint32_t page_size = job->args->pages.layout->params.page_size, left = page_size - token % page_size;
-
-	return left < n_tokens ? left : n_tokens;
-}
-
+/* Scales of a page's tokens lie one after the other. */
 void
 scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane, const struct tile_view *view,
 	    float *scale)
 {
-	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
-		const uint8_t *at;
+	const struct kernel_pages *pages = &job->args->pages;
+	const uint32_t page_size = pages->layout->params.page_size;
 
-		n = page_left(job, view->begin + i, view->n_tokens - i);
+	assert(pages->layout->plane[plane].token_stride == sizeof(float));
+	for (uint32_t i = 0, n; i < view->n_tokens; i += n) {
+		const uint32_t token = view->begin + i, slot = token % page_size;
+		const uint8_t *at;
+		uint32_t page;
+
+		n = (uint32_t)least(page_size - slot, view->n_tokens - i);
 		if ((view->wanted & token_bits(i, i + n)) == 0)
 			continue;
-		at = scales_at(job, q, plane, view->begin + i);
+		page = q->row->pages[token / page_size];
+		assert(page < pages->layout->params.n_pages);
+		at = pages->base + layout_offset(pages->layout, plane, pages->layer, page, q->kv_head, slot);
 		if (scale != NULL)
 			memcpy(&scale[i], at, n * sizeof(*scale));
 		for (uint32_t b = 0; scale == NULL && b < n * sizeof(*scale); b += 64)

@@ -262,16 +262,6 @@ block_add_non_finite(const struct attention_job *job, struct team_scratch *scrat
 	}
 }
 
-static bool
-block_has_non_finite(struct team_scratch *scratch, const struct team_block *at)
-{
-	uint64_t non_finite = 0;
-
-	for (uint32_t i = 0; i < at->block.n_tiles; i++)
-		non_finite |= packed_tile(scratch, at->view[i].begin)->non_finite;
-	return non_finite != 0;
-}
-
 /* The blocks that are at weights and at values next, or NULL. */
 struct pipeline {
 	struct team_block *weights, *values;
@@ -291,6 +281,7 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 	      struct team_block *block)
 {
 	struct team_block *weights = pipeline->weights, *values = pipeline->values;
+	uint64_t non_finite = 0;
 
 	job->scores_packed->blocks(block != NULL ? &block->block : NULL, weights != NULL ? &weights->block : NULL,
 				   values != NULL ? &values->block : NULL);
@@ -300,7 +291,9 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 		block_end(job, scratch, values);
 	pipeline->weights = block;
 	pipeline->values = weights;
-	if (weights == NULL || !block_has_non_finite(scratch, weights))
+	for (uint32_t i = 0; weights != NULL && i < weights->block.n_tiles; i++)
+		non_finite |= packed_tile(scratch, weights->view[i].begin)->non_finite;
+	if (non_finite == 0)
 		return;
 	/* At once, because the next block will have its scores where these weights are. */
 	job->scores_packed->blocks(NULL, NULL, &weights->block);

@@ -90,27 +90,20 @@ count(struct attention_job *job)
 	job->schedule = schedule;
 }
 
-/* Before there are limits, so of single KV heads. */
-static uint64_t
-total_cost(const struct attention_job *job)
+void
+schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats, size_t max_floats)
 {
-	uint64_t total = 0;
+	struct schedule *schedule = &job->schedule;
+	uint64_t total = 0, share, shortest;
 
+	/* Before there are limits, so of single KV heads. */
 	for (uint32_t i = 0; i < job->args->n_rows; i++) {
 		struct schedule_row row = schedule_row(job, &job->args->rows[i]);
 
 		total += row.n_ranges * row.cost;
 	}
-	return total;
-}
-
-void
-schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats, size_t max_floats)
-{
-	uint64_t share = total_cost(job) / n_threads, shortest = share / SHORT_ITEMS_A_THREAD;
-	struct schedule *schedule = &job->schedule;
-
-	shortest = least(shortest, SHORT_COST);
+	share = total / n_threads;
+	shortest = least(share / SHORT_ITEMS_A_THREAD, SHORT_COST);
 	schedule->limit = share / ITEMS_A_THREAD > shortest ? share / ITEMS_A_THREAD : shortest;
 	schedule->heads_limit = schedule->limit;
 	if (job->args->pages.layout->plane[LAYOUT_K].head_stride < HEAD_BYTES)

@@ -6,12 +6,6 @@
 
 #include "kernels/cpu/attention.h"
 
-static uint32_t
-plan_row(const struct attention_job *job, const struct q_tile *q)
-{
-	return (uint32_t)(q->row - job->args->rows);
-}
-
 static int32_t
 q_row_idx(const struct attention_job *job, const struct q_tile *q, uint32_t i)
 {
@@ -27,7 +21,7 @@ list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, 
 	enum block_mask_kind kind)
 {
 	const struct block_mask *mask = job->args->mods->params.blocks;
-	uint32_t row = mask->shape.n_rows == 1 ? 0 : plan_row(job, q);
+	uint32_t row = mask->shape.n_rows == 1 ? 0 : (uint32_t)(q->row - job->args->rows);
 
 	if (q_block >= block_mask_q_blocks(mask, row))
 		return (struct block_mask_list){ NULL, 0 };
