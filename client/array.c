@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that the session keeps with the owner. */
+/* Arrays that the session keeps with the owner, and arrays of 64 bits. */
 #include "config.h"
 
+#include "client/array.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/internal.h"
 #include "kernels/mod/mod.h"
 
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");
@@ -20,13 +23,19 @@ struct walk {
 	uint32_t size; /* of an element, bytes */
 };
 
+static uint32_t
+array_element_size(uint32_t dtype)
+{
+	return dtype == PAGED_I64 ? sizeof(int64_t) : mod_dtype_size((enum mod_dtype)dtype);
+}
+
 static enum paged_status
 walk_begin(struct walk *walk, const struct paged_array *array, uint64_t n_bytes, struct paged_error *error)
 {
 	bool dense = true;
 
 	*walk = (struct walk){ .at = array->data, .n_dims = array->n_dims };
-	walk->size = mod_dtype_size((enum mod_dtype)array->dtype);
+	walk->size = array_element_size(array->dtype);
 	for (uint32_t i = 0; i < array->n_dims; i++) {
 		walk->extents[i] = array->extents[i];
 		dense = dense && array->strides[i] == 0;
@@ -78,7 +87,7 @@ walk_copy(struct walk *walk, uint8_t *to, uint32_t n)
 static enum paged_status
 array_check(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_error *error)
 {
-	uint64_t n_bytes = mod_dtype_size((enum mod_dtype)array->dtype);
+	uint64_t n_bytes = array_element_size(array->dtype);
 
 	if (array->name == NULL)
 		return paged_fail(error, PAGED_ERR_INVALID, "an array without a name");
@@ -100,6 +109,101 @@ array_check(const struct paged_array *array, uint64_t *n_bytes_p, struct paged_e
 		return paged_fail(error, PAGED_ERR_INVALID, "array %s: data is NULL", array->name);
 	*n_bytes_p = n_bytes;
 	return PAGED_OK;
+}
+
+static bool
+array_value_fits(int64_t value)
+{
+	return value >= INT32_MIN && value <= INT32_MAX;
+}
+
+/* Element number i, row-major, does not fit. */
+static enum paged_status
+array_fail_range(const struct paged_array *array, uint64_t i, int64_t value, struct paged_error *error)
+{
+	char index[64] = "";
+	size_t length = 0;
+	uint32_t at[PAGED_MAX_INDEXES];
+
+	for (uint32_t d = array->n_dims; d-- > 0; i /= array->extents[d])
+		at[d] = (uint32_t)(i % array->extents[d]);
+	for (uint32_t d = 0; d < array->n_dims; d++)
+		length += (size_t)snprintf(index + length, sizeof(index) - length, "[%" PRIu32 "]", at[d]);
+	return paged_fail(error, PAGED_ERR_RANGE, "%s %.40s%s is %" PRId64 ", which 32 bits do not hold",
+			  array->n_dims != 0 ? "array" : "parameter", array->name, index, value);
+}
+
+enum paged_status
+array_narrow_value(const struct paged_array *parameter, int32_t *value_p, struct paged_error *error)
+{
+	int64_t value;
+
+	if (parameter->data == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "parameter %.40s: data is NULL", parameter->name);
+	memcpy(&value, parameter->data, sizeof(value));
+	*value_p = (int32_t)value;
+	return array_value_fits(value) ? PAGED_OK : array_fail_range(parameter, 0, value, error);
+}
+
+/* Through a buffer, so that the walk's strides cost little and the loop over elements is a vector's. */
+static enum paged_status
+array_narrow_elements(const struct paged_array *array, struct walk *walk, uint64_t n, int32_t *to,
+		      struct paged_error *error)
+{
+	for (uint64_t begin = 0; begin < n;) {
+		int64_t part[512];
+		uint32_t n_part = n - begin < 512 ? (uint32_t)(n - begin) : 512;
+		bool fit = true;
+
+		walk_copy(walk, (uint8_t *)part, n_part);
+		for (uint32_t i = 0; i < n_part; i++) {
+			to[begin + i] = (int32_t)part[i];
+			fit &= array_value_fits(part[i]);
+		}
+		for (uint32_t i = 0; i < n_part && !fit; i++)
+			if (!array_value_fits(part[i]))
+				return array_fail_range(array, begin + i, part[i], error);
+		begin += n_part;
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+array_narrow(const struct paged_array *array, struct array_values **values, struct paged_error *error)
+{
+	uint64_t n_bytes = 0, n;
+	enum paged_status status = array_check(array, &n_bytes, error);
+	struct array_values *narrowed;
+	struct walk walk;
+
+	if (status == PAGED_OK)
+		status = walk_begin(&walk, array, n_bytes, error);
+	if (status != PAGED_OK)
+		return status;
+	n = n_bytes / sizeof(int64_t);
+	narrowed = malloc(sizeof(*narrowed) + n * sizeof(narrowed->at[0]));
+	if (narrowed == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for %" PRIu64 " elements of 32 bits",
+				  array->name, n);
+	status = array_narrow_elements(array, &walk, n, narrowed->at, error);
+	if (status != PAGED_OK) {
+		free(narrowed);
+		return status;
+	}
+	narrowed->next = *values;
+	*values = narrowed;
+	return PAGED_OK;
+}
+
+void
+array_values_free(struct array_values *values)
+{
+	while (values != NULL) {
+		struct array_values *next = values->next;
+
+		free(values);
+		values = next;
+	}
 }
 
 /* Part after part; the mutex is held, so that no other thread's come in between. */
@@ -137,27 +241,54 @@ array_enter(const struct paged_client *client)
 	return status;
 }
 
+static enum paged_status
+array_send(struct paged_client *client, const struct paged_array *array, struct paged_error *error)
+{
+	uint64_t n_bytes = 0;
+	enum paged_status status = array_check(array, &n_bytes, error);
+	uint8_t *buffer;
+
+	if (status != PAGED_OK)
+		return status;
+	buffer = malloc(WIRE_MAX_PART);
+	if (buffer == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for its parts", array->name);
+	client_lock(client);
+	status = parts_put(client->owner, array, n_bytes, buffer, error);
+	client_unlock(client);
+	free(buffer);
+	return status;
+}
+
+/* The owner has no arrays of 64 bits. */
+static enum paged_status
+array_send_narrowed(struct paged_client *client, const struct paged_array *array, struct paged_error *error)
+{
+	struct paged_array narrowed = { .name = array->name, .dtype = PAGED_I32, .n_dims = array->n_dims };
+	struct array_values *values = NULL;
+	enum paged_status status = array_narrow(array, &values, error);
+
+	if (status != PAGED_OK)
+		return status;
+	narrowed.data = values->at;
+	memcpy(narrowed.extents, array->extents, sizeof(narrowed.extents));
+	status = array_send(client, &narrowed, error);
+	array_values_free(values);
+	return status;
+}
+
 enum paged_status
 paged_array_upload(struct paged_client *client, const struct paged_array *array)
 {
 	enum paged_status status = array_enter(client);
 	struct paged_error error;
-	uint64_t n_bytes = 0;
-	uint8_t *buffer;
 
 	if (status != PAGED_OK)
 		return status;
 	if (array == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "array is NULL");
-	if (array_check(array, &n_bytes, &error) != PAGED_OK)
-		return client_fail(client, &error);
-	buffer = malloc(WIRE_MAX_PART);
-	if (buffer == NULL)
-		return client_failf(client, PAGED_ERR_NOMEM, "array %s: no memory for its parts", array->name);
-	client_lock(client);
-	status = parts_put(client->owner, array, n_bytes, buffer, &error);
-	client_unlock(client);
-	free(buffer);
+	status = array->dtype == PAGED_I64 ? array_send_narrowed(client, array, &error)
+					   : array_send(client, array, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 

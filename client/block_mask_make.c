@@ -125,18 +125,17 @@ static enum paged_status
 build_here(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod, size_t n_arrays,
 	   const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
 {
-	struct mod_array ours[MODS_MAX_ARRAYS];
-	struct mod_binding *binding;
+	struct mods_arrays ours = { .n = 0 };
+	struct mod_binding *binding = NULL;
 	enum paged_status status;
-	uint32_t n = 0;
 
-	status = mods_arrays_in(ours, &n, mod->mod, NULL, n_arrays, arrays, error);
+	status = mods_arrays_in(&ours, mod->mod, NULL, n_arrays, arrays, error);
 	if (status == PAGED_OK)
-		status = mod_bind(mod->mod, ours, n, &binding, error);
-	if (status != PAGED_OK)
-		return status;
-	status = batch_mask_create(order, binding, pool->client->team.isa, logical_p, error);
+		status = mod_bind(mod->mod, ours.at, ours.n, &binding, error);
+	if (status == PAGED_OK)
+		status = batch_mask_create(order, binding, pool->client->team.isa, logical_p, error);
 	mod_binding_destroy(binding);
+	array_values_free(ours.narrowed);
 	return status;
 }
 

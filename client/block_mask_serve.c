@@ -24,16 +24,24 @@ parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct pag
 	       struct mask_request_name *to, struct paged_error *error)
 {
 	for (size_t i = 0; i < n_arrays; i++) {
+		enum paged_status status = PAGED_OK;
+		const void *value = arrays[i].data;
+		int32_t narrowed;
+
 		if (arrays[i].name == NULL || strcmp(arrays[i].name, wanted->name) != 0)
 			continue;
-		if (arrays[i].n_dims != 0 || arrays[i].dtype != (enum paged_dtype)wanted->dtype ||
-		    arrays[i].data == NULL)
+		if (arrays[i].n_dims != 0 || mods_dtype(arrays[i].dtype) != wanted->dtype || arrays[i].data == NULL)
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "block mask: '%s' is a parameter of dtype %s in the mod, and is given %s",
 					  wanted->name, mod_dtype_name(wanted->dtype),
 					  arrays[i].data == NULL ? "without data" : "as something else");
-		memcpy(to->value, arrays[i].data, mod_dtype_size(wanted->dtype));
-		return PAGED_OK;
+		if (arrays[i].dtype == PAGED_I64) {
+			status = array_narrow_value(&arrays[i], &narrowed, error);
+			value = &narrowed;
+		}
+		if (status == PAGED_OK)
+			memcpy(to->value, value, mod_dtype_size(wanted->dtype));
+		return status;
 	}
 	return paged_fail(error, PAGED_ERR_NOENT, "block mask: no parameter '%s' is given", wanted->name);
 }

@@ -17,6 +17,7 @@ EXTRA_DIST += %D%/pagedclient.map
 %C%_libpagedclient_la_SOURCES = \
 	%D%/admin.c \
 	%D%/array.c \
+	%D%/array.h \
 	%D%/batch.c \
 	%D%/batch.h \
 	%D%/batch_calls.c \

@@ -32,21 +32,44 @@ array_check(const struct paged_array *array, size_t i, struct paged_error *error
 	return PAGED_OK;
 }
 
+/* The data of an array of PAGED_I64, dense, as I32. */
 static enum paged_status
-array_in(struct mod_array *to, const struct paged_array *from, struct paged_error *error)
+narrowed_in(struct mods_arrays *to, const struct paged_array *from, const void **data_p, struct paged_error *error)
 {
-	*to = (struct mod_array){
-		.name = from->name, .dtype = (enum mod_dtype)from->dtype, .n_dims = from->n_dims, .data = from->data
-	};
-	for (uint32_t i = 0; i < from->n_dims && i < PAGED_MAX_INDEXES; i++) {
-		int64_t size = mod_dtype_size(to->dtype);
+	enum paged_status status;
 
-		to->extents[i] = from->extents[i];
-		if (__builtin_mul_overflow(from->strides[i], size, &to->strides[i]))
+	*data_p = &to->values[to->n];
+	if (from->n_dims == 0)
+		return array_narrow_value(from, &to->values[to->n], error);
+	if (to->on_device)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "mod: array '%s' is i64 in a GPU's memory; parameters alone may be, arrays are i32",
+				  from->name);
+	status = array_narrow(from, &to->narrowed, error);
+	if (status == PAGED_OK)
+		*data_p = to->narrowed->at;
+	return status;
+}
+
+static enum paged_status
+array_in(struct mods_arrays *to, const struct paged_array *from, struct paged_error *error)
+{
+	const bool is_wide = from->dtype == PAGED_I64;
+	struct mod_array array = {
+		.name = from->name, .dtype = mods_dtype(from->dtype), .n_dims = from->n_dims, .data = from->data
+	};
+	enum paged_status status = is_wide ? narrowed_in(to, from, &array.data, error) : PAGED_OK;
+
+	for (uint32_t i = 0; i < from->n_dims && i < PAGED_MAX_INDEXES; i++) {
+		int64_t size = mod_dtype_size(array.dtype), stride = is_wide ? 0 : from->strides[i];
+
+		array.extents[i] = from->extents[i];
+		if (__builtin_mul_overflow(stride, size, &array.strides[i]))
 			return paged_fail(error, PAGED_ERR_LIMIT, "mod: array '%s' has strides past 2^63 bytes",
 					  from->name);
 	}
-	return PAGED_OK;
+	to->at[to->n++] = array;
+	return status;
 }
 
 static bool
@@ -56,11 +79,9 @@ is_used(const struct mod *mod, const char *name)
 }
 
 enum paged_status
-mods_arrays_in(struct mod_array to[MODS_MAX_ARRAYS], uint32_t *n_p, const struct mod *a, const struct mod *b,
-	       size_t n_from, const struct paged_array *from, struct paged_error *error)
+mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b, size_t n_from,
+	       const struct paged_array *from, struct paged_error *error)
 {
-	uint32_t n = 0;
-
 	if (from == NULL && n_from != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "arrays is NULL");
 	for (size_t i = 0; i < n_from; i++) {
@@ -71,14 +92,13 @@ mods_arrays_in(struct mod_array to[MODS_MAX_ARRAYS], uint32_t *n_p, const struct
 		if (!is_used(a, from[i].name) && !is_used(b, from[i].name))
 			continue;
 		/* So there are no more of them than the mods have names. */
-		for (uint32_t j = 0; j < n; j++)
-			if (strcmp(to[j].name, from[i].name) == 0)
+		for (uint32_t j = 0; j < to->n; j++)
+			if (strcmp(to->at[j].name, from[i].name) == 0)
 				return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' is given twice", from[i].name);
-		status = array_in(&to[n++], &from[i], error);
+		status = array_in(to, &from[i], error);
 		if (status != PAGED_OK)
 			return status;
 	}
-	*n_p = n;
 	return PAGED_OK;
 }
 
@@ -92,7 +112,7 @@ names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct 
 		if (status != PAGED_OK)
 			return status;
 		to[i] = (struct mod_array){ .name = from[i].name,
-					    .dtype = (enum mod_dtype)from[i].dtype,
+					    .dtype = mods_dtype(from[i].dtype),
 					    .n_dims = from[i].n_dims };
 	}
 	return PAGED_OK;
@@ -197,23 +217,23 @@ static enum paged_status
 mod_evaluate(const struct mod *mod, size_t n_arrays, const struct paged_array *arrays, const struct mod_point *point,
 	     double *value_p, struct paged_error *error)
 {
-	struct mod_array ours[MODS_MAX_ARRAYS];
+	struct mods_arrays ours = { .n = 0 };
 	struct mod_binding *binding = NULL;
 	struct mod_range range = { 0 };
 	enum paged_status status;
 	double value;
-	uint32_t n;
 
-	status = mods_arrays_in(ours, &n, mod, NULL, n_arrays, arrays, error);
+	status = mods_arrays_in(&ours, mod, NULL, n_arrays, arrays, error);
 	if (status == PAGED_OK)
-		status = mod_bind(mod, ours, n, &binding, error);
-	if (status != PAGED_OK)
-		return status;
-	value = mod_scalar(binding, point, &range);
-	mod_binding_destroy(binding);
-	status = mod_range_fail(mod, &range, error);
+		status = mod_bind(mod, ours.at, ours.n, &binding, error);
+	if (status == PAGED_OK) {
+		value = mod_scalar(binding, point, &range);
+		status = mod_range_fail(mod, &range, error);
+	}
 	if (status == PAGED_OK)
 		*value_p = value;
+	mod_binding_destroy(binding);
+	array_values_free(ours.narrowed);
 	return status;
 }
 

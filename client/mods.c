@@ -59,6 +59,7 @@ parts_free(struct paged_mods *mods)
 	kernel_mods_destroy(mods->kernel);
 	mod_binding_destroy(mods->score);
 	mod_binding_destroy(mods->mask);
+	array_values_free(mods->narrowed);
 	free(mods);
 }
 
@@ -157,7 +158,7 @@ paged_mods_destroy(struct paged_mods *mods)
 
 /* Nothing fails from here on. */
 static void
-bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, const struct paged_block_mask *blocks)
+bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const struct paged_block_mask *blocks)
 {
 	enum paged_status status = PAGED_OK;
 	const struct compute_ops *compute = mods->batch->pool->at.compute;
@@ -165,10 +166,12 @@ bind_commit(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n,
 	struct paged_error error;
 
 	if (mods->mask != NULL)
-		status = mod_rebind(mods->mask, arrays, n, &error);
+		status = mod_rebind(mods->mask, arrays->at, arrays->n, &error);
 	if (status == PAGED_OK && mods->score != NULL)
-		status = mod_rebind(mods->score, arrays, n, &error);
+		status = mod_rebind(mods->score, arrays->at, arrays->n, &error);
 	assert(status == PAGED_OK);
+	array_values_free(mods->narrowed);
+	mods->narrowed = arrays->narrowed;
 	/*
 	 * Where the mask mod alone says what to visit.  An element costs a
 	 * nanosecond here and saves several in each layer.  A help, which may lack.
@@ -207,28 +210,30 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 		const struct paged_block_mask *blocks)
 {
 	enum paged_status status = client_enter(mods_client(mods));
-	struct mod_array ours[MODS_MAX_ARRAYS];
+	struct mods_arrays ours = { .n = 0 };
 	const struct paged_pool *pool;
 	struct paged_error error;
-	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
 	pool = mods->batch->pool;
-	status = mods_arrays_in(ours, &n, binding_mod(mods->mask), binding_mod(mods->score), n_arrays, arrays, &error);
+	ours.on_device = pool->at.compute->on_device;
+	status = mods_arrays_in(&ours, binding_mod(mods->mask), binding_mod(mods->score), n_arrays, arrays, &error);
 	if (status == PAGED_OK)
-		status = bind_prepare(mods, ours, n, &error);
+		status = bind_prepare(mods, ours.at, ours.n, &error);
 	if (status == PAGED_OK && blocks != NULL && blocks->pool != pool)
 		status =
 			paged_fail(&error, PAGED_ERR_INVALID, "the block mask is one of another pool than the batch's");
 	if (status == PAGED_OK && blocks != NULL)
 		status = blocks_open(blocks, &error);
-	if (status != PAGED_OK)
+	if (status != PAGED_OK) {
+		array_values_free(ours.narrowed);
 		return client_fail(pool->client, &error);
+	}
 	/* On a device the record outlives a binding, and is not worth waiting for. */
 	if (!pool->at.compute->on_device)
 		range_keep(mods);
-	bind_commit(mods, ours, n, blocks);
+	bind_commit(mods, &ours, blocks);
 	return PAGED_OK;
 }
 

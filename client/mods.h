@@ -11,6 +11,7 @@
 #ifndef PAGED_CLIENT_MODS_H
 #define PAGED_CLIENT_MODS_H
 
+#include "client/array.h"
 #include "client/batch.h"
 #include "kernels/mod/mod.h"
 
@@ -31,8 +32,9 @@ struct paged_mods {
 	struct mod_binding *mask; /* NULL: none */
 	struct mod_binding *score;
 	struct kernel_mods *kernel;
-	struct cuda_mods *device; /* of a pool in a GPU's memory, with mods */
-	bool bound;               /* to all that the mods name */
+	struct cuda_mods *device;      /* of a pool in a GPU's memory, with mods */
+	bool bound;                    /* to all that the mods name */
+	struct array_values *narrowed; /* arrays of the binding that the program has as PAGED_I64 */
 	const struct paged_block_mask *blocks;
 	/* For this plan and so many query heads the block mask was found to do; 0: not yet. */
 	uint64_t fits_plan;
@@ -45,15 +47,32 @@ void mods_free_mod(struct paged_mod *mod);
 /** mods_free - out of its batch's list and gone; in a child memory alone is freed */
 void mods_free(struct paged_mods *mods, bool in_child);
 
+/** The caller's arrays, as mods are bound to them. */
+struct mods_arrays {
+	uint32_t n;
+	bool on_device; /* the data of arrays are not the host's to read */
+	struct mod_array at[MODS_MAX_ARRAYS];
+	int32_t values[MODS_MAX_ARRAYS]; /* of parameters that the caller has as PAGED_I64 */
+	struct array_values *narrowed;   /* of arrays, likewise */
+};
+
 /**
  * mods_arrays_in - those of the caller's arrays that a or b (NULL: none) uses, with strides in bytes
  *
  * Refuses what mod_bind() does not look at: no name, strides past 2^63 bytes,
- * and a name twice.
+ * a name twice, and values of PAGED_I64 outside 32 bits.
+ *
+ * @param[in,out] to  empty; its `narrowed` is to be freed, on an error too
  */
-enum paged_status mods_arrays_in(struct mod_array to[MODS_MAX_ARRAYS], uint32_t *n_p, const struct mod *a,
-				 const struct mod *b, size_t n_from, const struct paged_array *from,
-				 struct paged_error *error);
+enum paged_status mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b, size_t n_from,
+				 const struct paged_array *from, struct paged_error *error);
+
+/** mods_dtype - the dtype by which mods know a caller's array */
+static inline enum mod_dtype
+mods_dtype(uint32_t dtype)
+{
+	return dtype == PAGED_I64 ? MOD_I32 : (enum mod_dtype)dtype;
+}
 
 /** mods_check - may attention over the batch's plan with so many query heads use them? */
 enum paged_status mods_check(struct paged_mods *mods, const struct paged_batch *batch, uint32_t n_heads,

@@ -62,7 +62,13 @@ struct paged_array {
 	const char *name;
 	/** Element [0, 0, ...]; a parameter's value.  Not read by paged_mod_parse(). */
 	const void *data;
-	/** enum paged_dtype: any of tensors, and PAGED_I32 and PAGED_U8. */
+	/**
+	 * enum paged_dtype: any of tensors, PAGED_I32, PAGED_U8 and PAGED_I64.
+	 * To a mod PAGED_I64 is PAGED_I32: a name may be one when it is parsed
+	 * and the other when it is bound.  Values are copied and checked by each
+	 * call that reads them; one outside 32 bits is PAGED_ERR_RANGE, with
+	 * array, index and value.
+	 */
 	uint32_t dtype;
 	uint32_t n_dims;
 	/** Elements. */
@@ -196,9 +202,9 @@ void paged_mods_destroy(struct paged_mods *mods);
  *
  * Arrays are read where they lie: the caller leaves them unchanged until the
  * attention that uses them is done, and binds again when values, contents or
- * extents are others.  Parameters' values are copied.  On a pool in a GPU's
- * memory arrays' data are device addresses, parameters' the host's, and what is
- * bound serves attention that is launched after it.
+ * extents are others.  Parameters' values, and arrays of PAGED_I64, are copied.
+ * On a pool in a GPU's memory arrays' data are device addresses, parameters' the
+ * host's, and what is bound serves attention that is launched after it.
  *
  * @param[in] arrays  by name, in any order; those that no mod uses are ignored
  * @param[in] blocks  borrowed until the next bind; NULL: none.  It has the
@@ -210,11 +216,14 @@ void paged_mods_destroy(struct paged_mods *mods);
  * @retval PAGED_ERR_INVALID  another dtype or rank than at paged_mod_parse(), no data, a name twice;
  *                            a block mask of another pool
  * @retval PAGED_ERR_LIMIT    an array reaches over more than 2^62 bytes
+ * @retval PAGED_ERR_RANGE    a value of PAGED_I64 outside 32 bits
+ * @retval PAGED_ERR_UNSUPPORTED  an array of PAGED_I64 in a GPU's memory
  * @retval PAGED_ERR_NOMEM
  *
  * On an error the earlier binding stays, of both mods and the blocks.
- * Allocates nothing, but at the first bind without blocks and when an array is
- * larger than any bound to this name before.  Whether the blocks fit the plan is judged by paged_attention().
+ * Allocates nothing, but at the first bind without blocks, when an array is
+ * larger than any bound to this name before, and for arrays of PAGED_I64.
+ * Whether the blocks fit the plan is judged by paged_attention().
  */
 enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
 				  const struct paged_block_mask *blocks);
@@ -289,7 +298,9 @@ enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct p
  * paged_array_upload - keep a copy of an array with the owner, for paged_block_mask_serve()
  *
  * Belongs to the session, all members use it; replaces one of the same name
- * once it is there as a whole.  Ends with the session.
+ * once it is there as a whole.  Ends with the session.  PAGED_I64 becomes
+ * PAGED_I32 on the way.
+ * @retval PAGED_ERR_RANGE  a value of PAGED_I64 outside 32 bits
  * @retval PAGED_ERR_LIMIT  past what the daemon keeps for a session; arrays for
  *                          paged_block_mask_create() have no such limit
  * @retval PAGED_ERR_AGAIN  another member uploads one of this name just now

@@ -62,8 +62,8 @@ enum paged_status {
 };
 
 /**
- * Element types: of a pool's planes all but I32 and U8, of tensors F32, F16
- * and BF16, of arrays that mods read those three, I32 and U8.
+ * Element types: of a pool's planes all but I32, U8 and I64, of tensors F32,
+ * F16 and BF16, of arrays that mods read those three, I32, U8 and I64.
  */
 enum paged_dtype {
 	PAGED_DTYPE_NONE = 0,
@@ -77,7 +77,9 @@ enum paged_dtype {
 	PAGED_I32 = 16,
 	PAGED_U8 = 17,
 	/** -127 to 127, with a scale for each token and head. */
-	PAGED_I8 = 18
+	PAGED_I8 = 18,
+	/** Of arrays that the library copies as I32; see struct paged_array. */
+	PAGED_I64 = 19
 };
 
 /**

@@ -93,6 +93,7 @@ paged_dtype_size(enum paged_dtype dtype)
 		return 1;
 	case PAGED_I32:
 	case PAGED_U8:
+	case PAGED_I64:
 	case PAGED_DTYPE_NONE:
 		break;
 	}
@@ -123,6 +124,7 @@ paged_dtype_name(enum paged_dtype dtype)
 		return "i8";
 	case PAGED_I32:
 	case PAGED_U8:
+	case PAGED_I64:
 	case PAGED_DTYPE_NONE:
 		break;
 	}

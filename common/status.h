@@ -29,7 +29,7 @@ enum paged_status paged_fail(struct paged_error *error, enum paged_status status
 enum paged_status paged_vfail(struct paged_error *error, enum paged_status status, const char *format,
 			      va_list arguments) __attribute__((format(printf, 3, 0)));
 
-/* Types of planes and tensors; i32 and u8 are mods' alone (kernels/mod/mod.h). */
+/* Types of planes and tensors; i32, u8 and i64 are mods' alone (kernels/mod/mod.h). */
 
 /** paged_dtype_size - bytes of one element; 0 for what is no such type */
 uint32_t paged_dtype_size(enum paged_dtype dtype);

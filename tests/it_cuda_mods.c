@@ -303,6 +303,30 @@ IT_TEST(binding_again)
 	scene_close(&scene);
 }
 
+/* Parameters are the host's; arrays of 64 bits in the GPU's memory would have to be copied there. */
+IT_TEST(values_of_64_bits)
+{
+	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
+	struct paged_array arrays[N_ARRAYS];
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+	int64_t window = 5;
+
+	start(NULL);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	mods = mods_make(&scene, &c);
+	arrays_make(&scene, &c, arrays);
+	arrays[0].dtype = PAGED_I64;
+	arrays[0].data = &window;
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	arrays[2].dtype = PAGED_I64;
+	scene_expect(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
+	it_require(strstr(paged_client_error(scene.client), "array 'doc' is i64 in a GPU's memory") != NULL);
+	scene_close(&scene);
+}
+
 /* The thread that compiles calls nobody. */
 static char said[2048];
 static pthread_t asking;

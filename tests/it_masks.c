@@ -407,6 +407,48 @@ IT_TEST(arrays_lie_any_way)
 	it_daemon_stop(&daemon);
 }
 
+/* The daemon's arrays and parameters have 32 bits; the library narrows what has 64. */
+IT_TEST(values_of_64_bits)
+{
+	static int64_t wide[TOKENS];
+	int64_t wide_window = window;
+	struct paged_array doc = {
+		.name = "doc", .dtype = PAGED_I64, .n_dims = 1, .extents = { TOKENS }, .data = wide
+	};
+	const struct paged_array parameter = { .name = "window", .dtype = PAGED_I64, .data = &wide_window };
+	struct paged_batch_row row = { .q_len = 64, .kv_len = 100 };
+	struct paged_block_mask_params params = params_of(&row, 1);
+	struct paged_block_mask *served, *own;
+	struct it_daemon daemon;
+	struct paged_mod *mod;
+	struct toy toy;
+
+	toy_start(&daemon, "");
+	toy_open(&toy, NULL, 0);
+	row.seq = toy_sequence(&toy, 100);
+	params.q_block = params.kv_block = 1;
+	for (uint32_t i = 0; i < TOKENS; i++)
+		wide[i] = documents[i];
+	mod = mod_of(&toy, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
+	toy_ok(&toy, paged_array_upload(toy.client, &doc));
+	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served));
+	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, N_NAMES, names, &own));
+	expect_same(&toy, served, own);
+	paged_block_mask_destroy(served);
+
+	/* What was uploaded stays when its successor is refused. */
+	wide[TOKENS - 1] = INT64_MAX;
+	toy_expect(&toy, paged_array_upload(toy.client, &doc), PAGED_ERR_RANGE);
+	expect_said(&toy, "] is 9223372036854775807, which 32 bits do not hold");
+	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served));
+	expect_same(&toy, served, own);
+	wide_window = INT64_MIN;
+	toy_expect(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served), PAGED_ERR_RANGE);
+	expect_said(&toy, "parameter window is -9223372036854775808");
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
 IT_TEST(what_is_refused)
 {
 	static const int32_t few[3] = { 1, 1, 1 };

@@ -376,6 +376,92 @@ Test(client_mods_calls, an_array_of_nothing)
 	done(paged_array_upload(client, &array));
 }
 
+/* ------------------------------------------------------- values of 64 bits */
+
+#define WIDE (INT64_C(1) << 32)
+
+/* The first query row past what the window holds, so that both names matter. */
+static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
+
+Test(client_mods_calls, values_of_64_bits)
+{
+	static int64_t doc[WORLD_TOKENS][2];
+	static int32_t twin[WORLD_TOKENS];
+	int64_t window = 3;
+	int32_t narrow_window = 3;
+	const struct paged_array narrow[] = { PARAMETER("window", PAGED_I32, narrow_window),
+					      ARRAY("doc", PAGED_I32, twin) };
+	struct paged_array wide[] = { PARAMETER("window", PAGED_I64, window),
+				      { .name = "doc",
+					.data = doc[WORLD_TOKENS - 1],
+					.dtype = PAGED_I64,
+					.n_dims = 1,
+					.extents = { WORLD_TOKENS },
+					.strides = { -2 } } };
+	const struct world_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
+	struct paged_mods *mods = mods_of(world_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
+	double value;
+
+	/* A mod of one dtype is bound to the other, too. */
+	for (unsigned int step = 0; step < 3; step++) {
+		for (uint32_t i = 0; i < WORLD_TOKENS; i++) {
+			twin[i] = (int32_t)(i / (5 + step)) - 3;
+			doc[WORLD_TOKENS - 1 - i][0] = twin[i];
+			doc[i][1] = WIDE; /* between the elements */
+		}
+		window = narrow_window = (int32_t)step + 3;
+		done(paged_mods_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
+		world_plan(decode);
+		done(attend(mods));
+		world_expect(&what, NULL);
+		done(paged_mod_evaluate(world_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide), wide,
+					&wide_point, &value));
+		cr_assert_eq(value, 1);
+	}
+}
+
+/* A value that does not fit leaves everything as it was. */
+Test(client_mods_calls, values_outside_32_bits)
+{
+	int64_t window = 3, table[2][700] = { { 0 } }, largest = INT32_MAX;
+	struct paged_array arrays[] = {
+		PARAMETER("window", PAGED_I64, window),
+		{ .name = "table", .data = table, .dtype = PAGED_I64, .n_dims = 2, .extents = { 2, 700 } },
+	};
+	const struct world_mods what = { "q_idx - kv_idx < window + table[0][kv_idx]", NULL, N(arrays), arrays };
+	const struct world_mods same = { "q_idx - kv_idx < 3", NULL, 0, NULL };
+	const struct paged_block_mask_params params = { .struct_size = sizeof(params),
+							.rows = world->rows,
+							.n_rows = WORLD_ROWS };
+	struct paged_mod *mask = world_parse(PAGED_MOD_MASK, what.mask, N(arrays), arrays);
+	struct paged_mods *mods = world_mods_open(&what);
+	struct paged_block_mask *blocks;
+	double value;
+	const char *said = "array table[1][600] is -2147483649, which 32 bits do not hold";
+
+	table[1][600] = INT32_MIN - INT64_C(1);
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
+	table[1][600] = INT32_MIN;
+	window = WIDE;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
+		"parameter window is 4294967296, which 32 bits do not hold");
+	arrays[0].data = NULL;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID, "parameter window: data is NULL");
+	world_plan(decode);
+	done(attend(mods));
+	world_expect(&same, NULL);
+
+	arrays[0].data = &largest;
+	done(paged_array_upload(client, &arrays[1]));
+	done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+	arrays[1].extents[0] = UINT32_MAX;
+	arrays[1].extents[1] = UINT32_MAX;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT, "array table: more than 2^63 bytes");
+}
+
 /* ------------------------------------------------------- indexes, endings */
 
 /* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */

@@ -212,6 +212,7 @@ print_dtype(enum paged_dtype dtype)
 		return "i8";
 	case PAGED_I32:
 	case PAGED_U8:
+	case PAGED_I64:
 	case PAGED_DTYPE_NONE:
 		break;
 	}
