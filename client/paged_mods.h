@@ -132,7 +132,13 @@ enum paged_mod_input { PAGED_ON_SCORE = 1, PAGED_ON_B = 2, PAGED_ON_H = 4, PAGED
  */
 uint32_t paged_mod_inputs(const struct paged_mod *mod);
 
-/** A ready-made mod, which a text may call by name: causal, sliding_window(4096), soft_cap(30.0), ... */
+/**
+ * A ready-made mod, which a text may call by name: causal, sliding_window(4096), soft_cap(30.0), ...
+ *
+ * document has one array doc for all rows of a batch.  ragged_document has the
+ * documents of all rows in doc, those of row b from start[b] on: where
+ * PAGED_ROW_B numbers the rows, start reaches the largest b.
+ */
 struct paged_named_mod {
 	const char *name;
 	const char *arguments; /* "window"; "" for none.  A call without them uses parameters of these names */

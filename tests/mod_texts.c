@@ -13,6 +13,7 @@
 const struct mod_array mod_texts_names[MOD_TEXTS_NAMES] = {
 	I32("window", 0),
 	I32("doc", 1),
+	I32("start", 1),
 	I32("offset", 1),
 	I32("prefix", 1),
 	I32("length", 1),
@@ -70,6 +71,7 @@ const char *const mod_texts_masks[] = {
 	"prefix_lm(prefix[b])",
 	"doc[q_idx] == doc[kv_idx] && kv_idx <= q_idx",
 	"document && causal",
+	"ragged_document && causal",
 	"doc[q_idx] == doc[kv_idx] && (kv_idx <= q_idx || kv_idx < prefix[doc[kv_idx]])",
 	"kv_idx < length[b]",
 	"padding(length[b]) && causal",
@@ -154,5 +156,5 @@ const char *const mod_texts_scores[] = {
 const struct mod_array mod_texts_scalars[MOD_TEXTS_SCALARS] = {
 	I32("offset", 0), I32("window", 0), I32("sink", 0),  I32("step", 0),  I32("prefix", 0),
 	I32("doc", 1),    I32("length", 0), I32("chunk", 0), I32("block", 0), I32("width", 0),
-	I32("radius", 0), I32("heads", 0),  F32("cap", 0),
+	I32("radius", 0), I32("heads", 0),  I32("start", 1), F32("cap", 0),
 };

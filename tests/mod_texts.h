@@ -8,11 +8,11 @@
 #include "kernels/mod/mod.h"
 
 /** Names, dtypes and ranks that the texts use. */
-#define MOD_TEXTS_NAMES 38u
+#define MOD_TEXTS_NAMES 39u
 extern const struct mod_array mod_texts_names[MOD_TEXTS_NAMES];
 
 /** The same for ready-made mods without arguments. */
-#define MOD_TEXTS_SCALARS 13u
+#define MOD_TEXTS_SCALARS 14u
 extern const struct mod_array mod_texts_scalars[MOD_TEXTS_SCALARS];
 
 /** Ending with NULL. */

@@ -98,6 +98,41 @@ Test(client_mods, arrays_change_each_step)
 	}
 }
 
+/* Rows with documents of their own, in one array; a row that keeps its number keeps its place in it. */
+Test(client_mods, ragged_documents)
+{
+	static const uint32_t numbers[WORLD_ROWS] = { 4, 0, 2 };
+	static int32_t doc[3 * WORLD_TOKENS];
+	int32_t start[5] = { 0 };
+	const struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc), ARRAY("start", PAGED_I32, start) };
+	const struct world_mods what = { "ragged_document", NULL, N(arrays), arrays };
+	struct paged_mods *mods;
+	float out[WORLD_QUERIES][WORLD_Q_HEADS][WORLD_DIM];
+	int32_t begin[WORLD_ROWS], n = 0;
+
+	for (uint32_t r = 0; r < WORLD_ROWS; r++) {
+		start[r] = begin[r] = n;
+		for (uint32_t i = 0; i < world->rows[r].kv_len; i++)
+			doc[n++] = (int32_t)(i / (11 + 30 * r));
+	}
+	mods = world_mods_open(&what);
+	world_plan(mixed);
+	attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
+	memcpy(out, world->out, sizeof(out));
+	for (uint32_t r = 0; r < WORLD_ROWS; r++) {
+		world->rows[r].flags |= PAGED_ROW_B;
+		world->rows[r].b = numbers[r];
+		start[numbers[r]] = begin[r];
+	}
+	memset(world->out, 0, sizeof(out));
+	done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+	world_plan(mixed);
+	done(world_attend(&(struct paged_attention_params){
+		.struct_size = sizeof(struct paged_attention_params), .mask = PAGED_MASK_CAUSAL, .mods = mods }));
+	done(paged_batch_validate(world->batch));
+	cr_assert_eq(memcmp(out, world->out, sizeof(out)), 0);
+}
+
 /* Element strides of any sign; the mod's bytes differ with the dtype. */
 Test(client_mods, strided_arrays)
 {

@@ -94,10 +94,10 @@ Test(client_mods_calls, texts_and_ready_made_mods)
 	paged_mod_destroy(b);
 	paged_mod_destroy(NULL);
 	for (; (named = paged_mod_named(n)) != NULL; n++) {
-		struct paged_array names[3] = { ARRAY("doc", PAGED_I32, any) };
+		struct paged_array names[4] = { ARRAY("doc", PAGED_I32, any), ARRAY("start", PAGED_I32, any) };
 		enum paged_mod_kind kind = strstr(named->text, "score") != NULL ? PAGED_MOD_SCORE : PAGED_MOD_MASK;
 		char arguments[64];
-		size_t n_names = 1;
+		size_t n_names = 2;
 
 		/* A call without arguments uses parameters of these names. */
 		snprintf(arguments, sizeof(arguments), "%s", named->arguments);

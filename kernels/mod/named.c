@@ -19,6 +19,7 @@ static const struct mod_named table[] = {
 	{ "dilated", "step", "kv_idx <= q_idx && (q_idx - kv_idx) % step == 0" },
 	{ "prefix_lm", "prefix", "kv_idx < prefix || kv_idx <= q_idx" },
 	{ "document", "", "doc[q_idx] == doc[kv_idx]" },
+	{ "ragged_document", "", "doc[start[b] + q_idx] == doc[start[b] + kv_idx]" },
 	{ "padding", "length", "kv_idx < length" },
 	{ "chunked", "chunk", "q_idx / chunk == kv_idx / chunk && kv_idx <= q_idx" },
 	{ "block_diffusion", "block", "kv_idx / block <= q_idx / block" },
