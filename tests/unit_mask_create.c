@@ -180,11 +180,9 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	  const char *what)
 {
 	struct mask_name names[3] = { 0 };
-	struct paged_error error = { 0 };
 	struct block_mask *mask, *by_parts;
 	struct mask_dense dense;
 	struct bound bound;
-	uint8_t *truth;
 
 	random_names(names, state);
 	if (shape != NULL)
@@ -198,10 +196,6 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	by_parts = mask_by_parts(&dense.shape, &bound.rule.rule, 3 + (uint32_t)mask_random(state, 100), NULL);
 	mask_expect_equal(by_parts, mask, what);
 	block_mask_destroy(by_parts);
-	truth = malloc(dense.n + 1);
-	cr_assert_eq(block_mask_dense(mask, &bound.rule.rule, truth, &error), PAGED_OK, "%s", error.text);
-	cr_assert_arr_eq(truth, dense.truth, dense.n, "%s: dense again", what);
-	free(truth);
 	block_mask_destroy(mask);
 	bound_close(&bound);
 	mask_dense_close(&dense);

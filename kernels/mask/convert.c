@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logical blocks to where they lie, and back. */
+/* Logical blocks to where they lie. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -29,8 +29,12 @@ divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct 
 	return PAGED_OK;
 }
 
-/* Where a page at or past the pool's end may first come: steps that the compiler does by vectors have none. */
-static uint64_t
+/*
+ * Where a page at or past the pool's end may first come: steps that the
+ * compiler does by vectors have none.  Inlined, the loop would read its
+ * constants from memory.
+ */
+static __attribute__((noinline)) uint64_t
 first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
 {
 	uint64_t i = 0;
@@ -113,43 +117,30 @@ place_row(struct build *build, const struct block_mask *logical, const struct bl
 		}
 }
 
-/* The rows of a result: the mask's, one a sequence; kv_len by `lengths`, or the whole pool. */
-static enum paged_status
-make_rows(const struct block_mask *mask, const struct block_mask_table *table, bool whole_pool,
-	  struct block_mask_row **rows_p, struct paged_error *error)
-{
-	struct block_mask_row *rows;
-
-	if (mask->shape.n_rows != 1 && mask->shape.n_rows != table->n_sequences)
-		return paged_fail(error, PAGED_ERR_INVALID, "block mask: %" PRIu32 " rows for %" PRIu32 " sequences",
-				  mask->shape.n_rows, table->n_sequences);
-	rows = calloc((size_t)table->n_sequences + 1, sizeof(*rows));
-	if (rows == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
-				  table->n_sequences);
-	for (uint32_t s = 0; s < table->n_sequences; s++) {
-		rows[s] = mask->shape.rows[mask->shape.n_rows == 1 ? 0 : s];
-		rows[s].kv_len = whole_pool ? (uint64_t)table->n_pages * table->page_size : table->sequences[s].kv_len;
-	}
-	*rows_p = rows;
-	return PAGED_OK;
-}
-
 enum paged_status
 block_mask_to_physical(const struct block_mask *logical, const struct block_mask_table *table, uint64_t max_bytes,
 		       struct block_mask **mask_p, struct paged_error *error)
 {
 	struct block_mask_shape shape = logical->shape;
-	struct block_mask_row *rows = NULL;
 	struct division division = { 0 };
+	struct block_mask_row *rows;
 	enum paged_status status;
 	struct build build;
 
 	status = divide(shape.kv_block, table->page_size, &division, error);
-	if (status == PAGED_OK)
-		status = make_rows(logical, table, true, &rows, error);
 	if (status != PAGED_OK)
 		return status;
+	if (shape.n_rows != 1 && shape.n_rows != table->n_sequences)
+		return paged_fail(error, PAGED_ERR_INVALID, "block mask: %" PRIu32 " rows for %" PRIu32 " sequences",
+				  shape.n_rows, table->n_sequences);
+	rows = calloc((size_t)table->n_sequences + 1, sizeof(*rows));
+	if (rows == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
+				  table->n_sequences);
+	for (uint32_t s = 0; s < table->n_sequences; s++) {
+		rows[s] = logical->shape.rows[shape.n_rows == 1 ? 0 : s];
+		rows[s].kv_len = (uint64_t)table->n_pages * table->page_size;
+	}
 	shape.n_rows = table->n_sequences;
 	shape.kv_block = division.kv_block;
 	shape.rows = rows;
@@ -160,142 +151,5 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 	status = build_finish(&build, mask_p);
 	if (status == PAGED_OK)
 		(*mask_p)->ascending = false; /* pages lie anywhere */
-	return status;
-}
-
-/* What finds a sequence's logical page by its physical one. */
-struct finder {
-	const struct block_mask_table *table;
-	uint32_t page_blocks;
-	uint32_t *logical;                    /* [pool's pages] logical page + 1, or 0 */
-	uint32_t *blocks[BLOCK_MASK_N_KINDS]; /* room for the longest list */
-};
-
-static enum paged_status
-finder_open(struct finder *finder, const struct block_mask *mask, const struct block_mask_table *table,
-	    uint32_t page_blocks, struct paged_error *error)
-{
-	*finder = (struct finder){ .table = table, .page_blocks = page_blocks };
-	finder->logical = calloc((size_t)table->n_pages + 1, sizeof(uint32_t));
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		finder->blocks[kind] = calloc(block_mask_width(mask, kind) + 1, sizeof(uint32_t));
-	if (finder->logical == NULL || finder->blocks[BLOCK_MASK_PARTIAL] == NULL ||
-	    finder->blocks[BLOCK_MASK_FULL] == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory to find %" PRIu32 " pages",
-				  table->n_pages);
-	return PAGED_OK;
-}
-
-static void
-finder_close(struct finder *finder)
-{
-	free(finder->logical);
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		free(finder->blocks[kind]);
-}
-
-/* The pages of a sequence; those that it does not need may be unmapped. */
-static void
-finder_enter(struct finder *finder, struct build *build, uint32_t s)
-{
-	const struct block_mask_sequence *sequence = &finder->table->sequences[s];
-
-	build->status = check_sequence(finder->table, s, sequence, sequence->kv_len, build->error);
-	if (build->status != PAGED_OK)
-		return;
-	for (uint64_t i = 0; i < sequence->n_pages; i++) {
-		uint32_t page = sequence->pages[i];
-
-		if (page >= finder->table->n_pages)
-			continue;
-		if (finder->logical[page] != 0)
-			build_fail(build, PAGED_ERR_INVALID,
-				   "block mask: row %" PRIu32 ": its sequence has page %" PRIu32 " twice", s, page);
-		finder->logical[page] = (uint32_t)i + 1;
-	}
-}
-
-static void
-finder_leave(struct finder *finder, uint32_t s)
-{
-	const struct block_mask_sequence *sequence = &finder->table->sequences[s];
-
-	for (uint64_t i = 0; i < sequence->n_pages; i++)
-		if (sequence->pages[i] < finder->table->n_pages)
-			finder->logical[sequence->pages[i]] = 0;
-}
-
-static struct block_mask_list
-finder_list(struct finder *finder, struct build *build, const struct build_place *place, enum block_mask_kind kind,
-	    struct block_mask_list list)
-{
-	for (uint64_t i = 0; i < list.n; i++) {
-		uint32_t page = list.blocks[i] / finder->page_blocks;
-		uint32_t logical = page < finder->table->n_pages ? finder->logical[page] : 0;
-
-		if (logical == 0) {
-			build_fail(build, PAGED_ERR_RANGE,
-				   "block mask: " BUILD_PLACE ": block %" PRIu32 " lies in page %" PRIu32
-				   ", which is not the sequence's",
-				   BUILD_PLACE_OF(place), list.blocks[i], page);
-			return (struct block_mask_list){ 0 };
-		}
-		finder->blocks[kind][i] = (logical - 1) * finder->page_blocks + list.blocks[i] % finder->page_blocks;
-	}
-	return (struct block_mask_list){ finder->blocks[kind], list.n };
-}
-
-static void
-find_row(struct build *build, struct finder *finder, const struct block_mask *physical, uint32_t r)
-{
-	struct build_place place = { .row = r };
-
-	finder_enter(finder, build, r);
-	for (place.head = 0; place.head < physical->shape.n_heads; place.head++)
-		for (place.q_block = 0; place.q_block < block_mask_q_blocks(build->mask, r); place.q_block++) {
-			struct build_source source = { .n_parts = 1 };
-
-			for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-				source.list[kind] =
-					finder_list(finder, build, &place, kind,
-						    block_mask_list(physical, kind, r, place.head, place.q_block));
-			source.cut = build_cut(&build->mask->shape, &build->mask->shape.rows[r], place.q_block);
-			build_copy(build, &source);
-			if (build->status != PAGED_OK)
-				return;
-		}
-	finder_leave(finder, r);
-}
-
-enum paged_status
-block_mask_to_logical(const struct block_mask *physical, const struct block_mask_table *table, uint64_t max_bytes,
-		      struct block_mask **mask_p, struct paged_error *error)
-{
-	struct block_mask_shape shape = physical->shape;
-	struct block_mask_row *rows = NULL;
-	enum paged_status status;
-	struct finder finder;
-	struct build build;
-
-	if (table->page_size == 0 || table->page_size % shape.kv_block != 0)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: KV blocks of %" PRIu32 " tokens do not divide pages of %" PRIu32,
-				  shape.kv_block, table->page_size);
-	status = make_rows(physical, table, false, &rows, error);
-	if (status != PAGED_OK)
-		return status;
-	status = finder_open(&finder, physical, table, table->page_size / shape.kv_block, error);
-	if (status == PAGED_OK) {
-		shape.n_rows = table->n_sequences;
-		shape.rows = rows;
-		build_begin(&build, &shape, max_bytes, error);
-		for (uint32_t r = 0; r < table->n_sequences && build.status == PAGED_OK; r++)
-			find_row(&build, &finder, physical, r);
-		status = build_finish(&build, mask_p);
-		if (status == PAGED_OK)
-			block_mask_judge(*mask_p);
-	}
-	finder_close(&finder);
-	free(rows);
 	return status;
 }

@@ -216,30 +216,3 @@ block_mask_bytes(const struct block_mask *mask)
 	       BLOCK_MASK_N_KINDS * (count_lists(mask) + 1) * sizeof(**mask->start) +
 	       block_mask_n_blocks(mask) * sizeof(**mask->indices);
 }
-
-static bool
-equal_shape(const struct block_mask_shape *a, const struct block_mask_shape *b)
-{
-	if (a->n_rows != b->n_rows || a->n_heads != b->n_heads || a->q_block != b->q_block ||
-	    a->kv_block != b->kv_block)
-		return false;
-	for (uint32_t r = 0; r < a->n_rows; r++)
-		if (a->rows[r].q_base != b->rows[r].q_base || a->rows[r].q_len != b->rows[r].q_len ||
-		    a->rows[r].kv_len != b->rows[r].kv_len)
-			return false;
-	return true;
-}
-
-bool
-block_mask_equal(const struct block_mask *a, const struct block_mask *b)
-{
-	uint64_t n = count_lists(a);
-
-	if (!equal_shape(&a->shape, &b->shape))
-		return false;
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		if (memcmp(a->start[kind], b->start[kind], (n + 1) * sizeof(**a->start)) != 0 ||
-		    memcmp(a->indices[kind], b->indices[kind], a->start[kind][n] * sizeof(**a->indices)) != 0)
-			return false;
-	return true;
-}

@@ -222,9 +222,6 @@ double block_mask_sparsity(const struct block_mask *mask);
 /** block_mask_bytes - memory that it holds */
 uint64_t block_mask_bytes(const struct block_mask *mask);
 
-/** block_mask_equal - same shape (q_base included) and same lists in the same order */
-bool block_mask_equal(const struct block_mask *a, const struct block_mask *b);
-
 /**
  * block_mask_dense_blocks - 1 for every block in a list, else 0
  *
@@ -270,8 +267,6 @@ struct mask_rule {
 	struct mask_cells (*grid)(void *context, const struct mask_grid *grid, bool blocks);
 	/* The truth about an area of at most a block; anything once `cancelled` is set. */
 	enum mask_verdict (*exactly)(void *context, const struct mask_area *area);
-	/* Truth of each element, [q][kv] of the area. */
-	void (*evaluate)(void *context, const struct mask_area *area, uint8_t *truth);
 	void *context;
 	const int32_t *b; /* [n_rows] as the rule knows the rows; NULL: by their places */
 	bool same_rows;   /* the answer does not depend on b */
@@ -300,15 +295,6 @@ enum paged_status block_mask_create(const struct block_mask_shape *shape, const 
  */
 enum paged_status block_mask_from_dense(const struct block_mask_shape *shape, const uint8_t *dense, uint64_t max_bytes,
 					struct block_mask **mask_p, struct paged_error *error);
-
-/**
- * block_mask_dense - element by element: full blocks 1, partial ones by the rule
- *
- * @param[in]  rule   NULL: partial blocks count as 1
- * @param[out] dense  as in block_mask_from_dense()
- */
-enum paged_status block_mask_dense(const struct block_mask *mask, const struct mask_rule *rule, uint8_t *dense,
-				   struct paged_error *error);
 
 /** One sequence: a row of a page table, and the tokens in it that count. */
 struct block_mask_sequence {
@@ -345,17 +331,6 @@ struct block_mask_table {
  */
 enum paged_status block_mask_to_physical(const struct block_mask *logical, const struct block_mask_table *table,
 					 uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
-
-/**
- * block_mask_to_logical - the way back, for a KV block that is the page or a divisor of it
- *
- * Lengths apply as above; lists keep their order.
- *
- * @retval PAGED_ERR_RANGE    a block in a page that is not the sequence's
- * @retval PAGED_ERR_INVALID  a page twice in one sequence; and as above
- */
-enum paged_status block_mask_to_logical(const struct block_mask *physical, const struct block_mask_table *table,
-					uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
 
 /** Characters across and down a picture, and how many (row, head) it shows; 0: PyTorch's 20, 20 and 4. */
 struct block_mask_grid {

@@ -261,34 +261,6 @@ rule_exactly(void *context, const struct mask_area *area)
 	return tally.any_true ? MASK_ALL : MASK_NONE;
 }
 
-static void
-spread_bits(uint8_t *truth, uint64_t bits, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++)
-		truth[i] = bits >> i & 1;
-}
-
-static void
-rule_evaluate(void *context, const struct mask_area *area, uint8_t *truth)
-{
-	const struct mod_rule *mod_rule = context;
-	int64_t n_kv = area->kv_end - area->kv_begin;
-	uint64_t bits[MOD_TILE_LINES];
-
-	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
-		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
-
-		take_lines(mod_rule->vm, area, q, 1, n_lines);
-		for (int64_t kv = 0; kv < n_kv; kv += MOD_TILE_KEYS) {
-			uint32_t n_keys = at_most(n_kv - kv, MOD_TILE_KEYS);
-
-			mod_vm_mask(mod_rule->vm, (int32_t)(area->kv_begin + kv), n_keys, NULL, bits);
-			for (uint32_t i = 0; i < n_lines; i++)
-				spread_bits(truth + (q - area->q_begin + i) * n_kv + kv, bits[i], n_keys);
-		}
-	}
-}
-
 enum paged_status
 mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
 	      struct paged_error *error)
@@ -314,7 +286,6 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 	mod_rule->rule = (struct mask_rule){
 		.grid = rule_grid,
 		.exactly = rule_exactly,
-		.evaluate = rule_evaluate,
 		.context = mod_rule,
 		.same_rows = (inputs & MOD_ON_B) == 0,
 		.same_heads = (inputs & MOD_ON_H) == 0,

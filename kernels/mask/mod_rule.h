@@ -18,7 +18,7 @@
 enum { MOD_RULE_AREAS = MOD_RULE_CORNERS, MOD_RULE_N_INTERVALS };
 
 struct mod_rule {
-	struct mask_rule rule; /* for block_mask_create() and block_mask_dense(), by one thread at a time */
+	struct mask_rule rule; /* for block_mask_create(), by one thread at a time */
 	const struct mod_binding *binding;
 	struct mod_interval *intervals[MOD_RULE_N_INTERVALS]; /* by kind of corner, then of areas */
 	struct mod_vm *vm;
