@@ -99,7 +99,6 @@ try(enum mod_kind kind, const char *text, size_t length)
 	}
 	check(mod_parse(kind, mod_text(mod), strlen(mod_text(mod)), arrays, N(arrays), &again, &error) == PAGED_OK);
 	check(strcmp(mod_text(mod), mod_text(again)) == 0);
-	check(strcmp(mod_signature(mod), mod_signature(again)) == 0);
 	evaluate(mod);
 	mod_destroy(again);
 	mod_destroy(mod);

@@ -99,7 +99,7 @@ struct mod {
 	uint32_t n_nodes, n_names;
 	struct mod_node *nodes;
 	struct mod_symbol names[MOD_MAX_NAMES];
-	char *text, *signature;
+	char *text;
 };
 
 struct mod_value {

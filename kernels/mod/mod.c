@@ -29,15 +29,6 @@ mod_dtype_name(enum mod_dtype dtype)
 	return "?";
 }
 
-enum mod_dtype
-mod_dtype_parse(const char *name)
-{
-	for (size_t i = 0; i < N_DTYPES; i++)
-		if (strcmp(dtypes[i].name, name) == 0)
-			return dtypes[i].dtype;
-	return MOD_DTYPE_NONE;
-}
-
 uint32_t
 mod_dtype_size(enum mod_dtype dtype)
 {
@@ -83,7 +74,6 @@ mod_destroy(struct mod *mod)
 		return;
 	free(mod->nodes);
 	free(mod->text);
-	free(mod->signature);
 	free(mod);
 }
 
@@ -97,12 +87,6 @@ const char *
 mod_text(const struct mod *mod)
 {
 	return mod->text;
-}
-
-const char *
-mod_signature(const struct mod *mod)
-{
-	return mod->signature;
 }
 
 bool

@@ -78,8 +78,6 @@ enum mod_dtype {
 
 /** mod_dtype_name - "f32", "f16", "bf16", "i32", "u8" or "?" */
 const char *mod_dtype_name(enum mod_dtype dtype);
-/** mod_dtype_parse - MOD_DTYPE_NONE for what is no such name */
-enum mod_dtype mod_dtype_parse(const char *name);
 /** mod_dtype_size - bytes of an element; 0 for what is no dtype */
 uint32_t mod_dtype_size(enum mod_dtype dtype);
 
@@ -118,13 +116,9 @@ enum mod_kind mod_kind(const struct mod *mod);
 /**
  * mod_text - the canonical text
  *
- * Parsing it with the same names gives the same mod and the same text.  Equal
- * text and signature mean equal code: together they are the key of caches.
+ * Parsing it with the same names gives the same mod and the same text.
  */
 const char *mod_text(const struct mod *mod);
-
-/** mod_signature - kind, then name, dtype and rank of what the text uses: "mask window:i32 doc:i32[1]" */
-const char *mod_signature(const struct mod *mod);
 
 /** mod_uses - the text (or a ready-made mod in it) names this parameter or array */
 bool mod_uses(const struct mod *mod, const char *name);

@@ -172,57 +172,27 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 	}
 }
 
-static void
-print_signature(struct printer *printer)
-{
-	const struct mod *mod = printer->mod;
-	char rank[16];
-
-	put(printer, mod->kind == MOD_MASK ? "mask" : "score");
-	for (uint32_t i = 0; i < mod->n_names; i++) {
-		snprintf(rank, sizeof(rank), "[%u]", mod->names[i].n_dims);
-		put(printer, " ");
-		put(printer, mod->names[i].name);
-		put(printer, ":");
-		put(printer, mod_dtype_name(mod->names[i].dtype));
-		if (mod->names[i].n_dims > 0)
-			put(printer, rank);
-	}
-}
-
-static enum paged_status
-print_both(struct mod *mod, struct printer *printer, struct paged_error *error)
-{
-	print(printer, (uint16_t)(mod->n_nodes - 1), 0);
-	if (printer->length > MOD_MAX_TEXT)
-		return paged_fail(error, PAGED_ERR_LIMIT, "mod: written out, the text has more than %u bytes",
-				  MOD_MAX_TEXT);
-	mod->text = strdup(printer->text);
-	printer->length = 0;
-	print_signature(printer);
-	mod->signature = strdup(printer->text);
-	if (mod->text == NULL || mod->signature == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the canonical text");
-	return PAGED_OK;
-}
-
 enum paged_status
 mod_print(struct mod *mod, struct paged_error *error)
 {
 	struct printer *printer = calloc(1, sizeof(*printer));
 	locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0), before;
-	enum paged_status status;
+	enum paged_status status = PAGED_OK;
 
-	if (printer == NULL || c == (locale_t)0) {
-		status = paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the canonical text");
-		goto out;
+	if (printer != NULL && c != (locale_t)0) {
+		printer->mod = mod;
+		/* A point is a point in every locale. */
+		before = uselocale(c);
+		print(printer, (uint16_t)(mod->n_nodes - 1), 0);
+		uselocale(before);
+		if (printer->length > MOD_MAX_TEXT)
+			status = paged_fail(error, PAGED_ERR_LIMIT, "mod: written out, the text has more than %u bytes",
+					    MOD_MAX_TEXT);
+		else
+			mod->text = strdup(printer->text);
 	}
-	printer->mod = mod;
-	/* A point is a point in every locale. */
-	before = uselocale(c);
-	status = print_both(mod, printer, error);
-	uselocale(before);
-out:
+	if (status == PAGED_OK && mod->text == NULL)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for the canonical text");
 	if (c != (locale_t)0)
 		freelocale(c);
 	free(printer);

@@ -140,7 +140,7 @@ struct mod_function {
 /** mod_function - the index-th of min, exp, ...; NULL past the last */
 const struct mod_function *mod_function(uint32_t index);
 
-/** mod_print - canonical text and signature of a mod that has its nodes */
+/** mod_print - canonical text of a mod that has its nodes */
 enum paged_status mod_print(struct mod *mod, struct paged_error *error);
 
 #endif
