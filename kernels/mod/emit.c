@@ -14,17 +14,19 @@ mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const ch
 	const struct scope *scope = l->scope;
 	const char *inside = scope->named != NULL ? scope->named->name : NULL;
 	char sentence[128];
+	size_t length = 0;
 	va_list arguments;
 
 	if (l->status != PAGED_OK)
 		return 0;
+	if (inside != NULL)
+		length = (size_t)snprintf(sentence, sizeof(sentence), "%s: ", inside);
 	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
+	vsnprintf(sentence + length, sizeof(sentence) - length, format, arguments);
 	va_end(arguments);
 	for (; scope->outer != NULL; scope = scope->outer)
 		at = scope->outer->tree->nodes[scope->call].at;
-	l->status = mod_text_fail(&scope->tree->source, at, status, l->error, "%s%s%s", inside != NULL ? inside : "",
-				  inside != NULL ? ": " : "", sentence);
+	l->status = mod_text_fail(&scope->tree->source, at, status, sentence, l->error);
 	return 0;
 }
 

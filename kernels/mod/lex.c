@@ -56,38 +56,41 @@ excerpt(const struct mod_source *source, size_t at, char shown[SHOWN + 1], size_
 	*column_p = at - begin;
 }
 
-static void
-position(const struct mod_source *source, size_t at, uint32_t *line_p, uint32_t *column_p)
-{
-	*line_p = 1;
-	*column_p = 1;
-	for (size_t i = 0; i < at; i++) {
-		(*column_p)++;
-		if (source->text[i] == '\n') {
-			(*line_p)++;
-			*column_p = 1;
-		}
-	}
-}
-
 enum paged_status
-mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status, struct paged_error *error,
-	      const char *format, ...)
+mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status, const char *sentence,
+	      struct paged_error *error)
 {
-	char sentence[100], shown[SHOWN + 1];
-	uint32_t line, column;
+	uint32_t line = 1, column = 1;
+	char shown[SHOWN + 1];
 	size_t indent;
-	va_list arguments;
 
-	va_start(arguments, format);
-	vsnprintf(sentence, sizeof(sentence), format, arguments);
-	va_end(arguments);
 	if (at > source->length)
 		at = source->length;
-	position(source, at, &line, &column);
+	for (size_t i = 0; i < at; i++) {
+		column++;
+		if (source->text[i] == '\n') {
+			line++;
+			column = 1;
+		}
+	}
 	excerpt(source, at, shown, &indent);
 	return paged_fail(error, status, "mod, line %u, column %u: %s\n  %s\n  %*s^", line, column, sentence, shown,
 			  (int)indent, "");
+}
+
+void
+mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const char *format, ...)
+{
+	char sentence[100];
+	va_list arguments;
+
+	lexer->token = MOD_TOKEN_END;
+	if (lexer->status != PAGED_OK)
+		return;
+	va_start(arguments, format);
+	vsnprintf(sentence, sizeof(sentence), format, arguments);
+	va_end(arguments);
+	lexer->status = mod_text_fail(&lexer->source, at, status, sentence, lexer->error);
 }
 
 /* Edits (a letter more, less or other) between two names. */
@@ -153,8 +156,8 @@ is_letter(char c)
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-static enum paged_status
-lex_hex(struct mod_lexer *lexer, struct paged_error *error)
+static void
+lex_hex(struct mod_lexer *lexer)
 {
 	uint64_t value = 0;
 	size_t at = lexer->at + 2;
@@ -163,89 +166,98 @@ lex_hex(struct mod_lexer *lexer, struct paged_error *error)
 		char c = (char)tolower((unsigned char)peek(lexer, at));
 
 		value = value << 4 | (uint64_t)(is_digit(c) ? c - '0' : c - 'a' + 10);
-		if (value > UINT32_MAX)
-			return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
-					     "the number does not fit 32 bits");
+		if (value > UINT32_MAX) {
+			mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "the number does not fit 32 bits");
+			return;
+		}
 	}
-	if (at == lexer->at + 2 || is_letter(peek(lexer, at)))
-		return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error, "expected a hexadecimal digit");
 	lexer->token = MOD_TOKEN_INT;
 	lexer->integer = (uint32_t)value;
 	lexer->hex = true;
 	lexer->next = at;
-	return PAGED_OK;
+	if (at == lexer->at + 2 || is_letter(peek(lexer, at)))
+		mod_lex_fail(lexer, at, PAGED_ERR_INVALID, "expected a hexadecimal digit");
 }
 
 /* Whatever the program's locale is, a point is a point. */
-static enum paged_status
-lex_float(struct mod_lexer *lexer, size_t end, struct paged_error *error)
+static void
+lex_float(struct mod_lexer *lexer, size_t end)
 {
 	size_t length = end - lexer->at;
 	char digits[64];
 	locale_t c;
 
-	if (length >= sizeof(digits))
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_LIMIT, error,
-				     "a number of %zu characters, %zu at most", length, sizeof(digits) - 1);
+	if (length >= sizeof(digits)) {
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_LIMIT, "a number of %zu characters, %zu at most", length,
+			     sizeof(digits) - 1);
+		return;
+	}
 	memcpy(digits, lexer->source.text + lexer->at, length);
 	digits[length] = '\0';
 	c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-	if (c == (locale_t)0)
-		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for a locale");
+	if (c == (locale_t)0) {
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_NOMEM, "no memory for a locale");
+		return;
+	}
+	lexer->token = MOD_TOKEN_FLOAT;
 	lexer->number = strtof_l(digits, NULL, c);
+	lexer->next = end;
 	freelocale(c);
 	if (isinf(lexer->number))
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
-				     "the number is larger than any f32; write inf if that is meant");
-	lexer->token = MOD_TOKEN_FLOAT;
-	lexer->next = end;
-	return PAGED_OK;
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
+			     "the number is larger than any f32; write inf if that is meant");
 }
 
-static enum paged_status
-lex_number(struct mod_lexer *lexer, struct paged_error *error)
+static size_t
+skip_digits(const struct mod_lexer *lexer, size_t at)
 {
-	size_t at = lexer->at;
-	uint64_t value = 0;
-	bool is_float = false;
-
-	if (peek(lexer, at) == '0' && (peek(lexer, at + 1) == 'x' || peek(lexer, at + 1) == 'X'))
-		return lex_hex(lexer, error);
-	for (; is_digit(peek(lexer, at)); at++)
-		value = value > UINT32_MAX ? value : value * 10 + (uint64_t)(peek(lexer, at) - '0');
-	if (peek(lexer, at) == '.') {
-		is_float = true;
-		for (at++; is_digit(peek(lexer, at)); at++)
-			;
-	}
-	if (peek(lexer, at) == 'e' || peek(lexer, at) == 'E') {
-		is_float = true;
+	while (is_digit(peek(lexer, at)))
 		at++;
-		if (peek(lexer, at) == '-' || peek(lexer, at) == '+')
-			at++;
-		if (!is_digit(peek(lexer, at)))
-			return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error,
-					     "expected a digit of the exponent");
-		for (; is_digit(peek(lexer, at)); at++)
-			;
+	return at;
+}
+
+static void
+lex_number(struct mod_lexer *lexer)
+{
+	size_t at = skip_digits(lexer, lexer->at), end = at;
+	uint64_t value = 0;
+
+	if (end == lexer->at + 1 && peek(lexer, end - 1) == '0' &&
+	    (peek(lexer, end) == 'x' || peek(lexer, end) == 'X')) {
+		lex_hex(lexer);
+		return;
 	}
-	if (is_letter(peek(lexer, at)) || peek(lexer, at) == '.')
-		return mod_text_fail(&lexer->source, at, PAGED_ERR_INVALID, error,
-				     "expected the number to end here (it takes no suffix)");
-	if (is_float)
-		return lex_float(lexer, at, error);
-	if (value > 1ull << 31)
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
-				     "the number is larger than any int (2147483647); a float has a '.'");
+	if (peek(lexer, end) == '.')
+		end = skip_digits(lexer, end + 1);
+	if (peek(lexer, end) == 'e' || peek(lexer, end) == 'E') {
+		end++;
+		if (peek(lexer, end) == '-' || peek(lexer, end) == '+')
+			end++;
+		if (!is_digit(peek(lexer, end)))
+			mod_lex_fail(lexer, end, PAGED_ERR_INVALID, "expected a digit of the exponent");
+		end = skip_digits(lexer, end);
+	}
+	if (is_letter(peek(lexer, end)) || peek(lexer, end) == '.')
+		mod_lex_fail(lexer, end, PAGED_ERR_INVALID, "expected the number to end here (it takes no suffix)");
+	if (lexer->status != PAGED_OK)
+		return;
+	if (end != at) {
+		lex_float(lexer, end);
+		return;
+	}
+	for (at = lexer->at; at < end && value <= UINT32_MAX; at++)
+		value = value * 10 + (uint64_t)(peek(lexer, at) - '0');
 	lexer->token = MOD_TOKEN_INT;
 	lexer->integer = (uint32_t)value;
 	lexer->hex = false;
-	lexer->next = at;
-	return PAGED_OK;
+	lexer->next = end;
+	if (value > 1ull << 31)
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
+			     "the number is larger than any int (2147483647); a float has a '.'");
 }
 
-static enum paged_status
-lex_name(struct mod_lexer *lexer, struct paged_error *error)
+static void
+lex_name(struct mod_lexer *lexer)
 {
 	const char *name = lexer->source.text + lexer->at;
 	size_t at = lexer->at;
@@ -253,11 +265,11 @@ lex_name(struct mod_lexer *lexer, struct paged_error *error)
 	while (is_letter(peek(lexer, at)) || is_digit(peek(lexer, at)))
 		at++;
 	lexer->length = at - lexer->at;
-	if (lexer->length > MOD_MAX_NAME)
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_LIMIT, error,
-				     "a name of %zu characters, %u at most", lexer->length, MOD_MAX_NAME);
-	lexer->token = MOD_TOKEN_NAME;
 	lexer->next = at;
+	lexer->token = MOD_TOKEN_NAME;
+	if (lexer->length > MOD_MAX_NAME)
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_LIMIT, "a name of %zu characters, %u at most", lexer->length,
+			     MOD_MAX_NAME);
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		if (lexer->length != strlen(words[i].word) || memcmp(name, words[i].word, lexer->length) != 0)
 			continue;
@@ -268,11 +280,10 @@ lex_name(struct mod_lexer *lexer, struct paged_error *error)
 		lexer->token = MOD_TOKEN_FLOAT;
 		lexer->number = INFINITY;
 	}
-	return PAGED_OK;
 }
 
-static enum paged_status
-lex_operator(struct mod_lexer *lexer, struct paged_error *error)
+static void
+lex_operator(struct mod_lexer *lexer)
 {
 	const char *text = lexer->source.text + lexer->at;
 	size_t left = lexer->source.length - lexer->at;
@@ -285,39 +296,38 @@ lex_operator(struct mod_lexer *lexer, struct paged_error *error)
 		lexer->token = MOD_TOKEN_OPERATOR;
 		lexer->op = i;
 		lexer->next = lexer->at + length;
-		return PAGED_OK;
+		return;
 	}
 	if (*text == '=')
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
-				     "nothing can be assigned; equality is '=='");
-	return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, error,
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "nothing can be assigned; equality is '=='");
+	else
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
 			     isprint((unsigned char)*text) ? "'%c' has no meaning here"
 							   : "byte 0x%02x has no meaning here",
 			     (unsigned char)*text);
 }
 
-enum paged_status
-mod_lex(struct mod_lexer *lexer, struct paged_error *error)
+void
+mod_lex(struct mod_lexer *lexer)
 {
-	enum paged_status status;
 	char c;
 
+	lexer->token = MOD_TOKEN_END;
+	if (lexer->status != PAGED_OK)
+		return;
 	while (lexer->next < lexer->source.length && strchr(" \t\r\n", peek(lexer, lexer->next)) != NULL &&
 	       peek(lexer, lexer->next) != '\0')
 		lexer->next++;
 	lexer->at = lexer->next;
 	lexer->length = 0;
-	if (lexer->at == lexer->source.length) {
-		lexer->token = MOD_TOKEN_END;
-		return PAGED_OK;
-	}
+	if (lexer->at == lexer->source.length)
+		return;
 	c = peek(lexer, lexer->at);
 	if (is_digit(c) || (c == '.' && is_digit(peek(lexer, lexer->at + 1))))
-		status = lex_number(lexer, error);
+		lex_number(lexer);
 	else if (is_letter(c))
-		status = lex_name(lexer, error);
+		lex_name(lexer);
 	else
-		status = lex_operator(lexer, error);
+		lex_operator(lexer);
 	lexer->length = lexer->next - lexer->at;
-	return status;
 }

@@ -15,8 +15,7 @@ struct mod_source {
 
 /** mod_text_fail - the sentence, then the line of text (or a part of it) with a caret below `at` */
 enum paged_status mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status,
-				struct paged_error *error, const char *format, ...)
-	__attribute__((format(printf, 5, 6)));
+				const char *sentence, struct paged_error *error);
 
 /** The candidate with the fewest edits so far, if they are few. */
 struct mod_nearest {
@@ -78,10 +77,16 @@ struct mod_lexer {
 	uint32_t integer;     /* of an INT; `hex`: a bit pattern */
 	bool hex;
 	float number; /* of a FLOAT */
+	enum paged_status status;
+	struct paged_error *error;
 };
 
-/** mod_lex - the next token */
-enum paged_status mod_lex(struct mod_lexer *lexer, struct paged_error *error);
+/** mod_lex - the next token; after a failure END */
+void mod_lex(struct mod_lexer *lexer);
+
+/** mod_lex_fail - the first failure counts */
+void mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
 
 /** What stands for an operator, and how strongly it binds its two operands if it has them; as in C. */
 struct mod_operator_info {

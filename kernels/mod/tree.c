@@ -3,7 +3,6 @@
 #include "config.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/mod/text.h"
 
@@ -17,8 +16,9 @@ struct parser {
 	struct mod_lexer lexer;
 	struct mod_tree *tree;
 	uint32_t nesting;
-	struct paged_error *error;
 };
+
+static uint16_t expression(struct parser *parser);
 
 static bool
 at_operator(const struct parser *parser, enum mod_operator op)
@@ -26,250 +26,170 @@ at_operator(const struct parser *parser, enum mod_operator op)
 	return parser->lexer.token == MOD_TOKEN_OPERATOR && parser->lexer.op == op;
 }
 
-static enum paged_status
-advance(struct parser *parser)
+static bool
+accept(struct parser *parser, enum mod_operator op)
 {
-	return mod_lex(&parser->lexer, parser->error);
+	if (!at_operator(parser, op))
+		return false;
+	mod_lex(&parser->lexer);
+	return true;
 }
 
-static enum paged_status
+static void
 expected(struct parser *parser, const char *what)
 {
-	const struct mod_lexer *lexer = &parser->lexer;
+	struct mod_lexer *lexer = &parser->lexer;
 
 	if (lexer->token == MOD_TOKEN_END)
-		return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, parser->error,
-				     "expected %s, but the text ends here", what);
-	return mod_text_fail(&lexer->source, lexer->at, PAGED_ERR_INVALID, parser->error, "expected %s, not '%.*s'",
-			     what, (int)lexer->length, lexer->source.text + lexer->at);
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "expected %s, but the text ends here", what);
+	else
+		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "expected %s, not '%.*s'", what, (int)lexer->length,
+			     lexer->source.text + lexer->at);
 }
 
-static enum paged_status
-expect_operator(struct parser *parser, enum mod_operator op, const char *what)
+static void
+expect(struct parser *parser, enum mod_operator op, const char *what)
 {
-	return at_operator(parser, op) ? advance(parser) : expected(parser, what);
+	if (!accept(parser, op))
+		expected(parser, what);
 }
 
-/* Every node takes a token of its own, so that the tree has room for all of them. */
+/* A node of the token.  Every node takes a token of its own, so the tree has room for all of them. */
 static uint16_t
-make(struct parser *parser, enum mod_syntax_kind kind)
+take(struct parser *parser, enum mod_syntax_kind kind)
 {
-	struct mod_tree *tree = parser->tree;
-	struct mod_syntax *node = &tree->nodes[tree->n_nodes];
+	struct mod_lexer *lexer = &parser->lexer;
 
-	*node = (struct mod_syntax){
+	parser->tree->nodes[parser->tree->n_nodes] = (struct mod_syntax){
 		.kind = kind,
-		.op = parser->lexer.op,
-		.at = (uint16_t)parser->lexer.at,
-		.length = (uint16_t)parser->lexer.length,
+		.op = lexer->op,
+		.at = (uint16_t)lexer->at,
+		.length = (uint16_t)lexer->length,
 		.first = MOD_NO_SYNTAX,
 		.next = MOD_NO_SYNTAX,
-		.integer = parser->lexer.integer,
-		.hex = parser->lexer.hex,
-		.number = parser->lexer.number,
+		.integer = lexer->integer,
+		.hex = lexer->hex,
+		.number = lexer->number,
 	};
-	return tree->n_nodes++;
+	mod_lex(lexer);
+	return parser->tree->n_nodes++;
 }
 
-static enum paged_status expression(struct parser *parser, uint16_t *node_p);
-
-static enum paged_status
+static void
 enter(struct parser *parser)
 {
 	if (++parser->nesting > MAX_NESTING)
-		return mod_text_fail(&parser->lexer.source, parser->lexer.at, PAGED_ERR_LIMIT, parser->error,
-				     "nested more than %u deep", MAX_NESTING);
-	return PAGED_OK;
+		mod_lex_fail(&parser->lexer, parser->lexer.at, PAGED_ERR_LIMIT, "nested more than %u deep",
+			     MAX_NESTING);
 }
 
-/* A child behind the last; `last` is MOD_NO_SYNTAX before the first. */
-static void
-add_child(struct mod_tree *tree, uint16_t parent, uint16_t *last, uint16_t child)
+/* A name, and "(a, b)" or "[i][j]" behind it. */
+static uint16_t
+name(struct parser *parser)
 {
-	if (*last == MOD_NO_SYNTAX)
-		tree->nodes[parent].first = child;
-	else
-		tree->nodes[*last].next = child;
-	*last = child;
-}
+	struct mod_syntax *nodes = parser->tree->nodes;
+	uint16_t node = take(parser, MOD_SYNTAX_NAME), *link = &nodes[node].first;
 
-/* "(a, b)" behind a name. */
-static enum paged_status
-arguments(struct parser *parser, uint16_t parent)
-{
-	uint16_t last = MOD_NO_SYNTAX, child;
-	enum paged_status status = advance(parser);
-
-	if (status == PAGED_OK && at_operator(parser, MOD_O_CLOSE))
-		return advance(parser);
-	while (status == PAGED_OK) {
-		status = expression(parser, &child);
-		if (status != PAGED_OK)
-			break;
-		add_child(parser->tree, parent, &last, child);
-		if (!at_operator(parser, MOD_O_COMMA))
-			return expect_operator(parser, MOD_O_CLOSE, "',' or ')'");
-		status = advance(parser);
+	if (accept(parser, MOD_O_OPEN)) {
+		nodes[node].kind = MOD_SYNTAX_CALL;
+		if (accept(parser, MOD_O_CLOSE))
+			return node;
+		do {
+			*link = expression(parser);
+			link = &nodes[*link].next;
+		} while (accept(parser, MOD_O_COMMA));
+		expect(parser, MOD_O_CLOSE, "',' or ')'");
+		return node;
 	}
-	return status;
+	while (accept(parser, MOD_O_OPEN_INDEX)) {
+		nodes[node].kind = MOD_SYNTAX_INDEX;
+		*link = expression(parser);
+		link = &nodes[*link].next;
+		expect(parser, MOD_O_CLOSE_INDEX, "']'");
+	}
+	return node;
 }
 
-/* "[i][j]" behind a name. */
-static enum paged_status
-indexes(struct parser *parser, uint16_t parent)
+static uint16_t
+primary(struct parser *parser)
 {
-	uint16_t last = MOD_NO_SYNTAX, child;
-	enum paged_status status = PAGED_OK;
+	uint16_t node = 0;
 
-	while (status == PAGED_OK && at_operator(parser, MOD_O_OPEN_INDEX)) {
-		status = advance(parser);
-		if (status == PAGED_OK)
-			status = expression(parser, &child);
-		if (status != PAGED_OK)
-			break;
-		add_child(parser->tree, parent, &last, child);
-		status = expect_operator(parser, MOD_O_CLOSE_INDEX, "']'");
+	if (parser->lexer.token == MOD_TOKEN_INT)
+		return take(parser, MOD_SYNTAX_INT);
+	if (parser->lexer.token == MOD_TOKEN_FLOAT)
+		return take(parser, MOD_SYNTAX_FLOAT);
+	if (parser->lexer.token == MOD_TOKEN_NAME)
+		return name(parser);
+	if (accept(parser, MOD_O_OPEN)) {
+		node = expression(parser);
+		expect(parser, MOD_O_CLOSE, "')' or an operator");
+	} else {
+		expected(parser, "a number, a name or '('");
 	}
-	return status;
+	return node;
 }
 
-static enum paged_status
-name(struct parser *parser, uint16_t *node_p)
+static uint16_t
+unary(struct parser *parser)
 {
-	enum paged_status status;
+	uint16_t node;
 
-	*node_p = make(parser, MOD_SYNTAX_NAME);
-	status = advance(parser);
-	if (status != PAGED_OK)
-		return status;
-	if (at_operator(parser, MOD_O_OPEN)) {
-		parser->tree->nodes[*node_p].kind = MOD_SYNTAX_CALL;
-		return arguments(parser, *node_p);
-	}
-	if (at_operator(parser, MOD_O_OPEN_INDEX)) {
-		parser->tree->nodes[*node_p].kind = MOD_SYNTAX_INDEX;
-		return indexes(parser, *node_p);
-	}
-	return PAGED_OK;
-}
-
-static enum paged_status
-primary(struct parser *parser, uint16_t *node_p)
-{
-	enum paged_status status;
-
-	switch (parser->lexer.token) {
-	case MOD_TOKEN_INT:
-		*node_p = make(parser, MOD_SYNTAX_INT);
-		return advance(parser);
-	case MOD_TOKEN_FLOAT:
-		*node_p = make(parser, MOD_SYNTAX_FLOAT);
-		return advance(parser);
-	case MOD_TOKEN_NAME:
-		return name(parser, node_p);
-	case MOD_TOKEN_OPERATOR:
-		if (parser->lexer.op != MOD_O_OPEN)
-			break;
-		status = advance(parser);
-		if (status == PAGED_OK)
-			status = expression(parser, node_p);
-		return status == PAGED_OK ? expect_operator(parser, MOD_O_CLOSE, "')' or an operator") : status;
-	case MOD_TOKEN_END:
-		break;
-	}
-	return expected(parser, "a number, a name or '('");
-}
-
-static enum paged_status
-unary(struct parser *parser, uint16_t *node_p)
-{
-	enum paged_status status = enter(parser);
-	uint16_t child;
-
-	if (status != PAGED_OK)
-		return status;
+	enter(parser);
 	if (at_operator(parser, MOD_O_NOT) || at_operator(parser, MOD_O_TILDE) || at_operator(parser, MOD_O_MINUS) ||
 	    at_operator(parser, MOD_O_PLUS)) {
-		*node_p = make(parser, MOD_SYNTAX_UNARY);
-		status = advance(parser);
-		if (status == PAGED_OK)
-			status = unary(parser, &child);
-		if (status == PAGED_OK)
-			parser->tree->nodes[*node_p].first = child;
+		node = take(parser, MOD_SYNTAX_UNARY);
+		parser->tree->nodes[node].first = unary(parser);
 	} else {
-		status = primary(parser, node_p);
+		node = primary(parser);
 	}
 	parser->nesting--;
-	return status;
+	return node;
 }
 
 /* Operators that bind at least as strongly as `least`. */
-static enum paged_status
-binary(struct parser *parser, uint32_t least, uint16_t *node_p)
-{
-	enum paged_status status = unary(parser, node_p);
-
-	while (status == PAGED_OK && parser->lexer.token == MOD_TOKEN_OPERATOR &&
-	       mod_operators[parser->lexer.op].strength >= least) {
-		uint32_t strong = mod_operators[parser->lexer.op].strength;
-		uint16_t node = make(parser, MOD_SYNTAX_BINARY), right;
-
-		status = advance(parser);
-		if (status == PAGED_OK)
-			status = binary(parser, strong + 1, &right);
-		if (status != PAGED_OK)
-			break;
-		parser->tree->nodes[node].first = *node_p;
-		parser->tree->nodes[*node_p].next = right;
-		*node_p = node;
-	}
-	return status;
-}
-
-static enum paged_status
-choice(struct parser *parser, uint16_t condition, uint16_t *node_p)
+static uint16_t
+binary(struct parser *parser, uint32_t least)
 {
 	struct mod_syntax *nodes = parser->tree->nodes;
-	uint16_t yes, no;
-	enum paged_status status;
+	uint16_t left = unary(parser);
 
-	*node_p = make(parser, MOD_SYNTAX_SELECT);
-	status = advance(parser);
-	if (status == PAGED_OK)
-		status = expression(parser, &yes);
-	if (status == PAGED_OK)
-		status = expect_operator(parser, MOD_O_COLON, "':' of the '?'");
-	if (status == PAGED_OK)
-		status = expression(parser, &no);
-	if (status != PAGED_OK)
-		return status;
-	nodes[*node_p].first = condition;
-	nodes[condition].next = yes;
-	nodes[yes].next = no;
-	return PAGED_OK;
+	while (parser->lexer.token == MOD_TOKEN_OPERATOR && mod_operators[parser->lexer.op].strength >= least) {
+		uint32_t strength = mod_operators[parser->lexer.op].strength;
+		uint16_t node = take(parser, MOD_SYNTAX_BINARY);
+
+		nodes[node].first = left;
+		nodes[left].next = binary(parser, strength + 1);
+		left = node;
+	}
+	return left;
 }
 
-static enum paged_status
-expression(struct parser *parser, uint16_t *node_p)
+/* After a failure no token is left, and what is returned means nothing. */
+static uint16_t
+expression(struct parser *parser)
 {
-	enum paged_status status = enter(parser);
-	uint16_t condition;
+	struct mod_syntax *nodes = parser->tree->nodes;
+	uint16_t node, condition, yes;
 
-	if (status == PAGED_OK)
-		status = binary(parser, 1, &condition);
-	if (status == PAGED_OK && at_operator(parser, MOD_O_QUESTION))
-		status = choice(parser, condition, node_p);
-	else if (status == PAGED_OK)
-		*node_p = condition;
+	enter(parser);
+	node = condition = binary(parser, 1);
+	if (at_operator(parser, MOD_O_QUESTION)) {
+		node = take(parser, MOD_SYNTAX_SELECT);
+		yes = expression(parser);
+		expect(parser, MOD_O_COLON, "':' of the '?'");
+		nodes[node].first = condition;
+		nodes[condition].next = yes;
+		nodes[yes].next = expression(parser);
+	}
 	parser->nesting--;
-	return status;
+	return node;
 }
 
 enum paged_status
 mod_tree_parse(struct mod_tree *tree, const struct mod_source *source, struct paged_error *error)
 {
-	struct parser parser = { .lexer.source = *source, .tree = tree, .error = error };
-	enum paged_status status;
+	struct parser parser = { .lexer = { .source = *source, .error = error }, .tree = tree };
 
 	*tree = (struct mod_tree){ .source = *source };
 	if (source->length > MOD_MAX_TEXT)
@@ -278,14 +198,13 @@ mod_tree_parse(struct mod_tree *tree, const struct mod_source *source, struct pa
 	tree->nodes = calloc(source->length + 1, sizeof(*tree->nodes));
 	if (tree->nodes == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for a text of %zu bytes", source->length);
-	status = advance(&parser);
-	if (status == PAGED_OK)
-		status = expression(&parser, &tree->root);
-	if (status == PAGED_OK && parser.lexer.token != MOD_TOKEN_END)
-		status = expected(&parser, "an operator or the end");
-	if (status != PAGED_OK)
+	mod_lex(&parser.lexer);
+	tree->root = expression(&parser);
+	if (parser.lexer.token != MOD_TOKEN_END)
+		expected(&parser, "an operator or the end");
+	if (parser.lexer.status != PAGED_OK)
 		mod_tree_free(tree);
-	return status;
+	return parser.lexer.status;
 }
 
 void
