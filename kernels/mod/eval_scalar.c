@@ -71,10 +71,16 @@ eval_compare(enum mod_op op, bool is_float, struct value a, struct value b)
 }
 
 static double
-nan_or(double a, double b, double chosen)
+sigmoid(double x)
 {
-	return isnan(a) || isnan(b) ? NAN : chosen;
+	return 1 / (1 + exp(-x));
 }
+
+double (*const mod_float_functions[MOD_N_OPS])(double) = {
+	[MOD_OP_EXP] = exp,     [MOD_OP_EXP2] = exp2,       [MOD_OP_LOG] = log, [MOD_OP_TANH] = tanh,
+	[MOD_OP_SIN] = sin,     [MOD_OP_COS] = cos,         [MOD_OP_TAN] = tan, [MOD_OP_SQRT] = sqrt,
+	[MOD_OP_FLOOR] = floor, [MOD_OP_SIGMOID] = sigmoid,
+};
 
 static double
 float_operation(enum mod_op op, double a, double b)
@@ -89,33 +95,15 @@ float_operation(enum mod_op op, double a, double b)
 	case MOD_OP_DIV:
 		return a / b;
 	case MOD_OP_MIN:
-		return nan_or(a, b, a < b ? a : b);
+		return isnan(a) || isnan(b) ? NAN : a < b ? a : b;
 	case MOD_OP_MAX:
-		return nan_or(a, b, a > b ? a : b);
+		return isnan(a) || isnan(b) ? NAN : a > b ? a : b;
 	case MOD_OP_NEG:
 		return -a;
 	case MOD_OP_ABS:
 		return fabs(a);
-	case MOD_OP_EXP:
-		return exp(a);
-	case MOD_OP_EXP2:
-		return exp2(a);
-	case MOD_OP_LOG:
-		return log(a);
-	case MOD_OP_TANH:
-		return tanh(a);
-	case MOD_OP_SIN:
-		return sin(a);
-	case MOD_OP_COS:
-		return cos(a);
-	case MOD_OP_TAN:
-		return tan(a);
-	case MOD_OP_SIGMOID:
-		return 1 / (1 + exp(-a));
-	case MOD_OP_SQRT:
-		return sqrt(a);
 	default:
-		return floor(a);
+		return mod_float_functions[op](a);
 	}
 }
 

@@ -19,59 +19,66 @@
 
 enum mod_type { MOD_BOOL, MOD_INT, MOD_FLOAT };
 
-enum mod_op {
-	MOD_OP_CONST,
-	MOD_OP_SCORE,
-	MOD_OP_B,
-	MOD_OP_H,
-	MOD_OP_Q,
-	MOD_OP_KV,
-	MOD_OP_PARAM,
-	MOD_OP_LOAD, /* int indexes */
+/* Operations, and what variables and functions among them are called in texts and in CUDA C. */
+#define MOD_OPERATIONS(X)                                        \
+	X(CONST, "")                                             \
+	X(SCORE, "score")                                        \
+	X(B, "b")                                                \
+	X(H, "h")                                                \
+	X(Q, "q_idx")                                            \
+	X(KV, "kv_idx")                                          \
+	X(PARAM, "")                                             \
+	X(LOAD, "") /* int indexes */                            \
+                                                                 \
+	X(NOT, "!") /* bool */                                   \
+	X(AND, "")                                               \
+	X(OR, "")                                                \
+	X(SELECT, "") /* bool ? type : type */                   \
+                                                                 \
+	X(LT, "") /* two ints or two floats to bool */           \
+	X(LE, "")                                                \
+	X(EQ, "")                                                \
+	X(NE, "")                                                \
+                                                                 \
+	X(ADD, "add") /* two of the node's type, int or float */ \
+	X(SUB, "sub")                                            \
+	X(MUL, "mul")                                            \
+	X(DIV, "div") /* int: towards minus infinity */          \
+	X(MIN, "min")                                            \
+	X(MAX, "max")                                            \
+	X(NEG, "neg")                                            \
+	X(ABS, "abs")                                            \
+                                                                 \
+	X(MOD, "mod") /* int */                                  \
+	X(BITAND, "")                                            \
+	X(BITOR, "")                                             \
+	X(BITXOR, "")                                            \
+	X(SHL, "shl")                                            \
+	X(SHR, "shr")                                            \
+	X(BITNOT, "~")                                           \
+                                                                 \
+	X(EXP, "exp") /* float */                                \
+	X(EXP2, "exp2")                                          \
+	X(LOG, "log")                                            \
+	X(TANH, "tanh")                                          \
+	X(SIN, "sin")                                            \
+	X(COS, "cos")                                            \
+	X(TAN, "tan")                                            \
+	X(SIGMOID, "sigmoid")                                    \
+	X(SQRT, "sqrt")                                          \
+	X(FLOOR, "floor")                                        \
+                                                                 \
+	X(TO_INT, "int")     /* float to int */                  \
+	X(TO_FLOAT, "float") /* int to float */                  \
+	X(FROM_BOOL, "int")  /* bool to int, 0 or 1 */
 
-	MOD_OP_NOT, /* bool */
-	MOD_OP_AND,
-	MOD_OP_OR,
-	MOD_OP_SELECT, /* bool ? type : type */
+#define MOD_OP_NUMBER(op, name) MOD_OP_##op,
 
-	MOD_OP_LT, /* two ints or two floats to bool */
-	MOD_OP_LE,
-	MOD_OP_EQ,
-	MOD_OP_NE,
+enum mod_op { MOD_OPERATIONS(MOD_OP_NUMBER) MOD_N_OPS };
 
-	MOD_OP_ADD, /* two of the node's type, int or float */
-	MOD_OP_SUB,
-	MOD_OP_MUL,
-	MOD_OP_DIV, /* int: towards minus infinity */
-	MOD_OP_MIN,
-	MOD_OP_MAX,
-	MOD_OP_NEG,
-	MOD_OP_ABS,
+extern const char *const mod_op_names[MOD_N_OPS];
 
-	MOD_OP_MOD, /* int */
-	MOD_OP_BITAND,
-	MOD_OP_BITOR,
-	MOD_OP_BITXOR,
-	MOD_OP_SHL,
-	MOD_OP_SHR,
-	MOD_OP_BITNOT,
-
-	MOD_OP_EXP, /* float */
-	MOD_OP_EXP2,
-	MOD_OP_LOG,
-	MOD_OP_TANH,
-	MOD_OP_SIN,
-	MOD_OP_COS,
-	MOD_OP_TAN,
-	MOD_OP_SIGMOID,
-	MOD_OP_SQRT,
-	MOD_OP_FLOOR,
-
-	MOD_OP_TO_INT,    /* float to int */
-	MOD_OP_TO_FLOAT,  /* int to float */
-	MOD_OP_FROM_BOOL, /* bool to int, 0 or 1 */
-	MOD_N_OPS
-};
+_Static_assert(MOD_ON_SCORE == 1 && MOD_ON_KV == 1 << (MOD_OP_KV - MOD_OP_SCORE), "a bit for each variable, in order");
 
 #define MOD_NO_NODE UINT16_MAX
 
@@ -132,8 +139,11 @@ mod_record(struct mod_range *range, uint32_t array, uint32_t dim, int32_t index,
 		*range = (struct mod_range){ true, (uint8_t)array, (uint8_t)dim, index, extent };
 }
 
-/** mod_int_operation - of two ints (b is ignored where there is one), by integer.h */
+/** mod_int_operation - of two ints (b is ignored where there is one) */
 int32_t mod_int_operation(enum mod_op op, int32_t a, int32_t b);
+
+/** Operations on one float other than its sign's, in float64; NULL for others. */
+extern double (*const mod_float_functions[MOD_N_OPS])(double x);
 
 static inline bool
 mod_dtype_is_float(enum mod_dtype dtype)

@@ -159,10 +159,20 @@ find_named(const struct scope *scope, const struct mod_syntax *s)
 static const struct mod_function *
 find_function(const struct scope *scope, const struct mod_syntax *s)
 {
-	for (uint32_t i = 0; mod_function(i) != NULL; i++)
-		if (name_is(scope, s, mod_function(i)->name))
-			return mod_function(i);
+	for (const struct mod_function *function = mod_functions; function->name != NULL; function++)
+		if (name_is(scope, s, function->name))
+			return function;
 	return NULL;
+}
+
+/* score, b, h, q_idx or kv_idx; MOD_N_OPS: none of them. */
+static enum mod_op
+find_variable(const struct scope *scope, const struct mod_syntax *s)
+{
+	for (enum mod_op op = MOD_OP_SCORE; op <= MOD_OP_KV; op++)
+		if (name_is(scope, s, mod_op_names[op]))
+			return op;
+	return MOD_N_OPS;
 }
 
 static uint16_t
@@ -171,16 +181,16 @@ fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syn
 	struct mod_nearest nearest;
 
 	mod_nearest_begin(&nearest, scope->tree->source.text + s->at, s->length);
-	for (uint32_t i = 0; mod_variable(i) != NULL; i++)
-		mod_nearest_offer(&nearest, mod_variable(i)->name);
+	for (enum mod_op op = MOD_OP_SCORE; op <= MOD_OP_KV; op++)
+		mod_nearest_offer(&nearest, mod_op_names[op]);
 	for (uint32_t i = 0; i < l->n_names; i++)
 		mod_nearest_offer(&nearest, l->names[i].name);
-	for (uint32_t i = 0; mod_function(i) != NULL; i++)
-		mod_nearest_offer(&nearest, mod_function(i)->name);
+	for (uint32_t i = 0; mod_functions[i].name != NULL; i++)
+		mod_nearest_offer(&nearest, mod_functions[i].name);
 	for (uint32_t i = 0; mod_named(i) != NULL; i++)
 		mod_nearest_offer(&nearest, mod_named(i)->name);
-	for (uint32_t i = 0; mod_reserved(i) != NULL; i++)
-		mod_nearest_offer(&nearest, mod_reserved(i));
+	for (uint32_t i = 0; mod_reserved[i] != NULL; i++)
+		mod_nearest_offer(&nearest, mod_reserved[i]);
 	if (nearest.found[0] != '\0')
 		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'", NAME_OF(scope, s),
 				      nearest.found);
@@ -261,6 +271,7 @@ static uint16_t
 lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
+	enum mod_op variable;
 	uint32_t argument = formal(scope, s), bound;
 
 	if (argument < scope->n_given) {
@@ -272,17 +283,13 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	}
 	if (name_is(scope, s, "true") || name_is(scope, s, "false"))
 		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0);
-	for (uint32_t i = 0; mod_variable(i) != NULL; i++) {
-		struct mod_node node = { .op = (uint8_t)mod_variable(i)->op,
-					 .type = (uint8_t)mod_variable(i)->type,
-					 .inputs = mod_variable(i)->inputs };
-
-		if (!name_is(scope, s, mod_variable(i)->name))
-			continue;
-		if (mod_variable(i)->op == MOD_OP_SCORE && l->kind == MOD_MASK)
-			return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
-		return mod_emit(l, node);
-	}
+	variable = find_variable(scope, s);
+	if (variable == MOD_OP_SCORE && l->kind == MOD_MASK)
+		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
+	if (variable != MOD_N_OPS)
+		return mod_emit(l, (struct mod_node){ .op = (uint8_t)variable,
+						      .type = variable == MOD_OP_SCORE ? MOD_FLOAT : MOD_INT,
+						      .inputs = (uint8_t)(1u << (variable - MOD_OP_SCORE)) });
 	bound = bound_name(l, scope, s);
 	if (bound < l->n_names)
 		return lower_array(l, scope, s, bound, guard);
@@ -357,10 +364,8 @@ lower_index(struct lowering *l, const struct scope *scope, const struct mod_synt
 
 	if (bound < l->n_names)
 		return lower_array(l, scope, s, bound, guard);
-	for (uint32_t i = 0; mod_variable(i) != NULL; i++)
-		if (name_is(scope, s, mod_variable(i)->name))
-			return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID, "'%s' is no array",
-					      mod_variable(i)->name);
+	if (find_variable(scope, s) != MOD_N_OPS)
+		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID, "'%.*s' is no array", NAME_OF(scope, s));
 	return fail_unknown(l, scope, s);
 }
 

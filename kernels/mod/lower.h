@@ -53,17 +53,8 @@ uint16_t mod_to_number(struct lowering *l, uint16_t node);
 uint16_t mod_to_float(struct lowering *l, uint16_t node);
 void mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b);
 
-/** A name that means an input. */
-struct mod_variable {
-	const char *name;
-	enum mod_op op;
-	enum mod_type type;
-	uint8_t inputs;
-};
-
-/** mod_variable, mod_reserved - the index-th input, and word that is neither input nor function; NULL past the last */
-const struct mod_variable *mod_variable(uint32_t index);
-const char *mod_reserved(uint32_t index);
+/** Words that are neither variables nor functions, ended by NULL. */
+extern const char *const mod_reserved[];
 
 /** mod_check_names - names, dtypes and ranks of what a text may use */
 enum paged_status mod_check_names(const struct mod_array *names, uint32_t n_names, struct paged_error *error);

@@ -19,9 +19,8 @@ struct printer {
 
 #define UNARY_STRENGTH 11u
 
-/* The operator that stands between an operation's operands, or NULL. */
-static const struct mod_operator_info *
-infix_of(enum mod_op op)
+const struct mod_operator_info *
+mod_infix(enum mod_op op)
 {
 	for (uint32_t i = 0; i < MOD_N_OPERATORS; i++)
 		if (mod_operators[i].op == op && i != MOD_O_GT && i != MOD_O_GE)
@@ -60,9 +59,9 @@ put_const(struct printer *printer, const struct mod_node *node)
 static void print(struct printer *printer, uint16_t number, uint32_t least);
 
 static void
-print_call(struct printer *printer, const char *name, const struct mod_node *node)
+print_call(struct printer *printer, const struct mod_node *node)
 {
-	put(printer, name);
+	put(printer, mod_op_names[node->op]);
 	put(printer, "(");
 	for (uint32_t i = 0; i < node->n_args; i++) {
 		if (i > 0)
@@ -81,18 +80,6 @@ print_load(struct printer *printer, const struct mod_node *node)
 		print(printer, node->args[i], 0);
 		put(printer, "]");
 	}
-}
-
-/* A float, bool or int by its function's name; conversions share one with "int". */
-static const char *
-function_name(enum mod_op op)
-{
-	if (op == MOD_OP_FROM_BOOL)
-		op = MOD_OP_TO_INT;
-	for (uint32_t i = 0; mod_function(i) != NULL; i++)
-		if (mod_function(i)->op == op)
-			return mod_function(i)->name;
-	return "?";
 }
 
 static void
@@ -136,19 +123,11 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 		put_const(printer, node);
 		break;
 	case MOD_OP_SCORE:
-		put(printer, "score");
-		break;
 	case MOD_OP_B:
-		put(printer, "b");
-		break;
 	case MOD_OP_H:
-		put(printer, "h");
-		break;
 	case MOD_OP_Q:
-		put(printer, "q_idx");
-		break;
 	case MOD_OP_KV:
-		put(printer, "kv_idx");
+		put(printer, mod_op_names[node->op]);
 		break;
 	case MOD_OP_PARAM:
 	case MOD_OP_LOAD:
@@ -160,14 +139,14 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 	case MOD_OP_NOT:
 	case MOD_OP_NEG:
 	case MOD_OP_BITNOT:
-		put(printer, node->op == MOD_OP_NOT ? "!" : node->op == MOD_OP_NEG ? "-" : "~");
+		put(printer, node->op == MOD_OP_NEG ? "-" : mod_op_names[node->op]);
 		print(printer, node->args[0], UNARY_STRENGTH);
 		break;
 	default:
-		if (infix_of(node->op) != NULL)
-			print_infix(printer, node, infix_of(node->op), least);
+		if (mod_infix(node->op) != NULL)
+			print_infix(printer, node, mod_infix(node->op), least);
 		else
-			print_call(printer, function_name(node->op), node);
+			print_call(printer, node);
 		break;
 	}
 }

@@ -10,53 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/ir.h"
+#include "kernels/mod/text.h"
 
 _Static_assert(CUDA_MOD_NAMES == MOD_MAX_NAMES && CUDA_MOD_INDEXES == MOD_MAX_INDEXES, "one to one");
 _Static_assert(MOD_MASK == 0 && MOD_SCORE == 1, "the kinds are numbers of names[]");
 _Static_assert(sizeof(struct cuda_mod_name) == 64 && sizeof(struct cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
 	       "as mod_device.h reads it");
-
-/* Operators stand between their operands, functions before them; some have one of each type. */
-static const struct {
-	const char *infix, *function;
-} spellings[MOD_N_OPS] = {
-	[MOD_OP_AND] = { "&&", NULL },
-	[MOD_OP_OR] = { "||", NULL },
-	[MOD_OP_LT] = { "<", NULL },
-	[MOD_OP_LE] = { "<=", NULL },
-	[MOD_OP_EQ] = { "==", NULL },
-	[MOD_OP_NE] = { "!=", NULL },
-	[MOD_OP_BITAND] = { "&", NULL },
-	[MOD_OP_BITOR] = { "|", NULL },
-	[MOD_OP_BITXOR] = { "^", NULL },
-	[MOD_OP_NOT] = { NULL, "!" },
-	[MOD_OP_BITNOT] = { NULL, "~" },
-	[MOD_OP_FROM_BOOL] = { NULL, "(int32_t)" },
-	[MOD_OP_ADD] = { NULL, "mod_add" },
-	[MOD_OP_SUB] = { NULL, "mod_sub" },
-	[MOD_OP_MUL] = { NULL, "mod_mul" },
-	[MOD_OP_DIV] = { NULL, "mod_div" },
-	[MOD_OP_MIN] = { NULL, "mod_min" },
-	[MOD_OP_MAX] = { NULL, "mod_max" },
-	[MOD_OP_NEG] = { NULL, "mod_neg" },
-	[MOD_OP_ABS] = { NULL, "mod_abs" },
-	[MOD_OP_MOD] = { NULL, "mod_mod" },
-	[MOD_OP_SHL] = { NULL, "mod_shl" },
-	[MOD_OP_SHR] = { NULL, "mod_shr" },
-	[MOD_OP_EXP] = { NULL, "mod_exp" },
-	[MOD_OP_EXP2] = { NULL, "mod_exp2" },
-	[MOD_OP_LOG] = { NULL, "mod_log" },
-	[MOD_OP_TANH] = { NULL, "mod_tanh" },
-	[MOD_OP_SIN] = { NULL, "mod_sin" },
-	[MOD_OP_COS] = { NULL, "mod_cos" },
-	[MOD_OP_TAN] = { NULL, "mod_tan" },
-	[MOD_OP_SIGMOID] = { NULL, "mod_sigmoid" },
-	[MOD_OP_SQRT] = { NULL, "mod_sqrt" },
-	[MOD_OP_FLOOR] = { NULL, "mod_floor" },
-	[MOD_OP_TO_INT] = { NULL, "mod_to_int" },
-	[MOD_OP_TO_FLOAT] = { NULL, "mod_to_float" },
-};
 
 static const char *
 type_text(enum mod_type type)
@@ -84,16 +43,12 @@ put_const(FILE *to, const struct mod_node *node)
 static void
 put_value(FILE *to, const struct mod *mod, uint16_t number)
 {
-	static const char *const variables[] = {
-		[MOD_OP_SCORE] = "score", [MOD_OP_B] = "b",       [MOD_OP_H] = "h",
-		[MOD_OP_Q] = "q_idx",     [MOD_OP_KV] = "kv_idx",
-	};
 	const struct mod_node *node = &mod->nodes[number];
 
 	if (node->op == MOD_OP_CONST)
 		put_const(to, node);
 	else if (node->op < MOD_OP_PARAM)
-		fputs(variables[node->op], to);
+		fputs(mod_op_names[node->op], to);
 	else
 		fprintf(to, "v%" PRIu16, number);
 }
@@ -123,6 +78,7 @@ put_load(FILE *to, const struct mod *mod, const struct mod_node *node)
 static void
 put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 {
+	const char *name = mod_op_names[node->op];
 	char infix[8];
 
 	if (node->op == MOD_OP_PARAM) {
@@ -135,11 +91,16 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 		put_value(to, mod, node->args[1]);
 		fputs(" : ", to);
 		put_value(to, mod, node->args[2]);
-	} else if (spellings[node->op].infix != NULL) {
-		snprintf(infix, sizeof(infix), " %s ", spellings[node->op].infix);
+	} else if (name[0] == '\0') { /* C's operator does the same */
+		snprintf(infix, sizeof(infix), " %s ", mod_infix(node->op)->text);
 		put_values(to, mod, node, infix);
 	} else {
-		fprintf(to, "%s(", spellings[node->op].function);
+		if (node->op == MOD_OP_FROM_BOOL)
+			fputs("(int32_t)(", to);
+		else if (node->op == MOD_OP_TO_INT || node->op == MOD_OP_TO_FLOAT)
+			fprintf(to, "mod_to_%s(", name);
+		else
+			fprintf(to, "%s%s(", node->n_args == 1 && strchr("!~", name[0]) != NULL ? "" : "mod_", name);
 		put_values(to, mod, node, ", ");
 		fputs(")", to);
 	}
@@ -160,17 +121,15 @@ inputs_of(const struct mod *mod)
 static void
 put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
 {
-	static const struct {
-		const char *name;
-		enum mod_inputs input;
-	} ints[] = { { "b", MOD_ON_B }, { "h", MOD_ON_H }, { "q_idx", MOD_ON_Q }, { "kv_idx", MOD_ON_KV } };
 	uint32_t inputs = mod != NULL ? inputs_of(mod) : MOD_ON_SCORE;
 
 	if (kind == MOD_SCORE)
 		fprintf(to, "float%s, ", inputs & MOD_ON_SCORE ? " score" : "");
-	for (size_t i = 0; i < sizeof(ints) / sizeof(ints[0]); i++)
-		fprintf(to, "int32_t%s%s, ", inputs & ints[i].input ? " " : "",
-			inputs & ints[i].input ? ints[i].name : "");
+	for (enum mod_op op = MOD_OP_B; op <= MOD_OP_KV; op++) {
+		bool is_used = (inputs >> (op - MOD_OP_SCORE) & 1) != 0;
+
+		fprintf(to, "int32_t%s%s, ", is_used ? " " : "", is_used ? mod_op_names[op] : "");
+	}
 	fprintf(to, "const void *%s", mod != NULL && mod->n_names > 0 ? "at" : "");
 }
 

@@ -142,8 +142,11 @@ struct mod_function {
 	enum mod_op op;
 };
 
-/** mod_function - the index-th of min, exp, ...; NULL past the last */
-const struct mod_function *mod_function(uint32_t index);
+/** min, exp, ...; ended by one without a name. */
+extern const struct mod_function mod_functions[];
+
+/** mod_infix - the operator that stands between an operation's operands; NULL: none does */
+const struct mod_operator_info *mod_infix(enum mod_op op);
 
 /** mod_print - canonical text of a mod that has its nodes */
 enum paged_status mod_print(struct mod *mod, struct paged_error *error);

@@ -6,15 +6,11 @@
 
 #include "kernels/mod/lower.h"
 
-static const struct mod_variable variables[] = {
-	{ "score", MOD_OP_SCORE, MOD_FLOAT, MOD_ON_SCORE },
-	{ "b", MOD_OP_B, MOD_INT, MOD_ON_B },
-	{ "h", MOD_OP_H, MOD_INT, MOD_ON_H },
-	{ "q_idx", MOD_OP_Q, MOD_INT, MOD_ON_Q },
-	{ "kv_idx", MOD_OP_KV, MOD_INT, MOD_ON_KV },
-};
+#define MOD_OP_NAME(op, name) [MOD_OP_##op] = (name),
 
-static const struct mod_function functions[] = {
+const char *const mod_op_names[MOD_N_OPS] = { MOD_OPERATIONS(MOD_OP_NAME) };
+
+const struct mod_function mod_functions[] = {
 	{ "min", 2, MOD_OP_MIN },
 	{ "max", 2, MOD_OP_MAX },
 	{ "abs", 1, MOD_OP_ABS },
@@ -32,41 +28,22 @@ static const struct mod_function functions[] = {
 	{ "float", 1, MOD_OP_TO_FLOAT },
 	/* Stands for a min of a max. */
 	{ "clamp", 3, MOD_N_OPS },
+	{ NULL, 0, MOD_N_OPS },
 };
 
-static const char *const reserved[] = { "and", "or", "not", "inf", "true", "false" };
-
-#define N(array) (sizeof(array) / sizeof((array)[0]))
-
-const struct mod_function *
-mod_function(uint32_t index)
-{
-	return index < N(functions) ? &functions[index] : NULL;
-}
-
-const struct mod_variable *
-mod_variable(uint32_t index)
-{
-	return index < N(variables) ? &variables[index] : NULL;
-}
-
-const char *
-mod_reserved(uint32_t index)
-{
-	return index < N(reserved) ? reserved[index] : NULL;
-}
+const char *const mod_reserved[] = { "and", "or", "not", "inf", "true", "false", NULL };
 
 static bool
 is_reserved(const char *name)
 {
-	for (uint32_t i = 0; i < N(variables); i++)
-		if (strcmp(name, variables[i].name) == 0)
+	for (enum mod_op op = MOD_OP_SCORE; op <= MOD_OP_KV; op++)
+		if (strcmp(name, mod_op_names[op]) == 0)
 			return true;
-	for (uint32_t i = 0; i < N(functions); i++)
-		if (strcmp(name, functions[i].name) == 0)
+	for (uint32_t i = 0; mod_functions[i].name != NULL; i++)
+		if (strcmp(name, mod_functions[i].name) == 0)
 			return true;
-	for (uint32_t i = 0; i < N(reserved); i++)
-		if (strcmp(name, reserved[i]) == 0)
+	for (uint32_t i = 0; mod_reserved[i] != NULL; i++)
+		if (strcmp(name, mod_reserved[i]) == 0)
 			return true;
 	return false;
 }
