@@ -34,11 +34,9 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/emit.c \
 	%D%/mod/eval_scalar.c \
 	%D%/mod/grid.h \
-	%D%/mod/integer.h \
 	%D%/mod/interval.c \
-	%D%/mod/interval_float.c \
-	%D%/mod/interval_int.c \
 	%D%/mod/interval.h \
+	%D%/mod/interval_ops.c \
 	%D%/mod/ir.h \
 	%D%/mod/lex.c \
 	%D%/mod/lower.c \

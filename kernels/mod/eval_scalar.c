@@ -4,7 +4,6 @@
 
 #include <math.h>
 
-#include "kernels/mod/integer.h"
 #include "kernels/mod/ir.h"
 
 struct walk {
@@ -107,28 +106,50 @@ float_operation(enum mod_op op, double a, double b)
 	}
 }
 
+/* Towards minus infinity; by 0 gives 0; INT32_MIN / -1 wraps. */
+static int32_t
+int_divide(int32_t a, int32_t b)
+{
+	if (b == 0)
+		return 0;
+	if (b == -1)
+		return (int32_t)(0u - (uint32_t)a);
+	return a / b - (a % b != 0 && (a < 0) != (b < 0));
+}
+
+/* The sign of the divisor; by 0 gives 0. */
+static int32_t
+int_modulo(int32_t a, int32_t b)
+{
+	int32_t rest = b == 0 || b == -1 ? 0 : a % b;
+
+	return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 int32_t
 mod_int_operation(enum mod_op op, int32_t a, int32_t b)
 {
+	const uint32_t x = (uint32_t)a, y = (uint32_t)b;
+
 	switch (op) {
 	case MOD_OP_ADD:
-		return integer_add(a, b);
+		return (int32_t)(x + y);
 	case MOD_OP_SUB:
-		return integer_sub(a, b);
+		return (int32_t)(x - y);
 	case MOD_OP_MUL:
-		return integer_mul(a, b);
+		return (int32_t)(x * y);
 	case MOD_OP_DIV:
-		return integer_div(a, b);
+		return int_divide(a, b);
 	case MOD_OP_MOD:
-		return integer_mod(a, b);
+		return int_modulo(a, b);
 	case MOD_OP_MIN:
 		return a < b ? a : b;
 	case MOD_OP_MAX:
 		return a > b ? a : b;
 	case MOD_OP_NEG:
-		return integer_sub(0, a);
+		return (int32_t)(0u - x);
 	case MOD_OP_ABS:
-		return a < 0 ? integer_sub(0, a) : a;
+		return a < 0 ? (int32_t)(0u - x) : a;
 	case MOD_OP_BITAND:
 		return a & b;
 	case MOD_OP_BITOR:
@@ -136,12 +157,20 @@ mod_int_operation(enum mod_op op, int32_t a, int32_t b)
 	case MOD_OP_BITXOR:
 		return a ^ b;
 	case MOD_OP_SHL:
-		return integer_shl(a, b);
+		return (int32_t)(x << (b & 31));
 	case MOD_OP_SHR:
-		return integer_shr(a, b);
+		return a >> (b & 31);
 	default:
 		return ~a;
 	}
+}
+
+static int32_t
+int_of(double x)
+{
+	if (!(x > -2147483648.0))
+		return isnan(x) ? 0 : INT32_MIN;
+	return x >= 2147483647.0 ? INT32_MAX : (int32_t)x;
 }
 
 static struct value
@@ -153,7 +182,7 @@ eval_operation(const struct walk *walk, const struct mod_node *node)
 	if (node->op >= MOD_OP_LT && node->op <= MOD_OP_NE)
 		return eval_compare(node->op, walk->binding->mod->nodes[node->args[0]].type == MOD_FLOAT, a, b);
 	if (node->op == MOD_OP_TO_INT)
-		return of_int(integer_from(a.f));
+		return of_int(int_of(a.f));
 	if (node->op == MOD_OP_TO_FLOAT)
 		return of_float(a.i);
 	if (node->op == MOD_OP_FROM_BOOL)
