@@ -18,6 +18,8 @@
 /* KV blocks of the rest of a list that are looked at at once: about as many as a part has room for. */
 #define REST_BLOCKS (MASK_PART_MAX / 2)
 
+_Static_assert(MOD_GRID_ROWS == MOD_GRID_COLUMNS, "bands are split as runs are");
+
 /*
  * Consecutive KV blocks; MASK_SOME is "unknown" until the band is one block
  * high, then true.  MASK_NONE is left out.
@@ -94,10 +96,10 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 	scan->runs[scan->n_runs++] = (struct run){ .begin = begin, .end = end, .verdict = verdict };
 }
 
-static int64_t
+static uint64_t
 shorter(uint64_t a, uint64_t b)
 {
-	return (int64_t)(a < b ? a : b);
+	return a < b ? a : b;
 }
 
 /* The elements of a band and a run of KV blocks that lengths leave. */
@@ -108,9 +110,9 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	struct mask_area *area = &scan->area;
 
 	area->q_begin = scan->row->q_base + (int64_t)(band->q_begin * shape->q_block);
-	area->q_end = scan->row->q_base + shorter(band->q_end * shape->q_block, scan->row->q_len);
+	area->q_end = scan->row->q_base + (int64_t)shorter(band->q_end * shape->q_block, scan->row->q_len);
 	area->kv_begin = (int64_t)((uint64_t)begin * shape->kv_block);
-	area->kv_end = shorter((uint64_t)end * shape->kv_block, scan->row->kv_len);
+	area->kv_end = (int64_t)shorter((uint64_t)end * shape->kv_block, scan->row->kv_len);
 	return area;
 }
 
@@ -151,8 +153,8 @@ part_of(uint64_t n)
 {
 	uint64_t part = 1;
 
-	while (part * MASK_GRID_SIDE < n)
-		part *= MASK_GRID_SIDE;
+	while (part * MOD_GRID_COLUMNS < n)
+		part *= MOD_GRID_COLUMNS;
 	return part;
 }
 
@@ -161,26 +163,28 @@ static struct mask_cells
 ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, uint32_t end, uint32_t column)
 {
 	const struct block_mask_shape *shape = scan->shape;
-	struct mask_grid grid = {
-		.b = scan->area.b,
-		.h = scan->area.h,
+	struct mod_grid grid = {
+		.b = { (int32_t)scan->area.b, (int32_t)scan->area.b },
+		.h = { (int32_t)scan->area.h, (int32_t)scan->area.h },
 		.n_rows = (uint32_t)count_parts(band->q_end - band->q_begin, row),
 		.n_columns = (uint32_t)count_parts(end - begin, column),
 	};
 
-	for (uint32_t r = 0; r <= grid.n_rows; r++) {
-		uint64_t q = band->q_begin + r * row;
-
-		grid.q[r] = scan->row->q_base +
-			    shorter((q < band->q_end ? q : band->q_end) * shape->q_block, scan->row->q_len);
-	}
-	for (uint32_t c = 0; c <= grid.n_columns; c++) {
-		uint64_t kv = begin + (uint64_t)c * column;
-
-		grid.kv[c] = shorter((kv < end ? kv : end) * shape->kv_block, scan->row->kv_len);
-	}
 	if (scan->rule->grid == NULL)
 		return (struct mask_cells){ 0 };
+	for (uint32_t r = 0; r < grid.n_rows; r++) {
+		uint64_t q = band->q_begin + r * row, q_end = shorter(q + row, band->q_end);
+
+		grid.q_idx[r][0] = (int32_t)(scan->row->q_base + (int64_t)(q * shape->q_block));
+		grid.q_idx[r][1] =
+			(int32_t)(scan->row->q_base + (int64_t)shorter(q_end * shape->q_block, scan->row->q_len) - 1);
+	}
+	for (uint32_t c = 0; c < grid.n_columns; c++) {
+		uint64_t kv = begin + (uint64_t)c * column, kv_end = shorter(kv + column, end);
+
+		grid.kv_idx[c][0] = (int32_t)(kv * shape->kv_block);
+		grid.kv_idx[c][1] = (int32_t)shorter(kv_end * shape->kv_block, scan->row->kv_len) - 1;
+	}
 	return scan->rule->grid(scan->rule->context, &grid, row == 1 && column == 1);
 }
 
@@ -219,7 +223,7 @@ push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 static void
 push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part)
 {
-	uint32_t n = (uint32_t)count_parts(run->end - run->begin, run->column), shift = part * MASK_GRID_SIDE;
+	uint32_t n = (uint32_t)count_parts(run->end - run->begin, run->column), shift = part * MOD_GRID_COLUMNS;
 	uint32_t left = ~(uint32_t)(run->cells.none >> shift) & ((1u << n) - 1);
 	uint32_t all = (uint32_t)(run->cells.all >> shift) & left, some = (uint32_t)(run->cells.some >> shift) & left;
 
@@ -285,7 +289,7 @@ look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 
 	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band) && goes_on(scan); i++) {
 		struct run *run = &scan->runs[i];
-		uint64_t least = count_parts(run->end - run->begin, MASK_GRID_SIDE);
+		uint64_t least = count_parts(run->end - run->begin, MOD_GRID_COLUMNS);
 
 		heed(scan);
 		if (run->verdict != MASK_SOME)

@@ -33,6 +33,7 @@
 
 #include "common/status.h"
 #include "kernels/mask/memory.h"
+#include "kernels/mod/mod.h"
 
 /** Most bytes of a mask for which its maker set no limit. */
 #define BLOCK_MASK_MAX_BYTES (UINT64_C(1) << 36)
@@ -239,17 +240,7 @@ struct mask_area {
 	int64_t kv_begin, kv_end;
 };
 
-/** Most rows and columns of a grid. */
-#define MASK_GRID_SIDE 8u
-
-/** Rectangles side by side, of a head in a row of the plan: row r is q[r] .. q[r + 1] - 1, columns as rows. */
-struct mask_grid {
-	uint32_t b, h;
-	uint32_t n_rows, n_columns;
-	int64_t q[MASK_GRID_SIDE + 1], kv[MASK_GRID_SIDE + 1];
-};
-
-/** Bit r * MASK_GRID_SIDE + c is the rectangle of row r and column c.  In none of them: unknown. */
+/** Bit r * MOD_GRID_COLUMNS + c is the box of row r and column c.  In none of them: unknown. */
 struct mask_cells {
 	uint64_t none, all, some;
 };
@@ -264,7 +255,7 @@ struct mask_rule {
 	 * `blocks` they are single blocks, and knowing of both seen and unseen
 	 * elements in one spares asking for the truth.
 	 */
-	struct mask_cells (*grid)(void *context, const struct mask_grid *grid, bool blocks);
+	struct mask_cells (*grid)(void *context, const struct mod_grid *grid, bool blocks);
 	/* The truth about an area of at most a block; anything once `cancelled` is set. */
 	enum mask_verdict (*exactly)(void *context, const struct mask_area *area);
 	void *context;

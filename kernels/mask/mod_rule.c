@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/mask/mod_rule.h"
 
-#include <assert.h>
-
 /* Keys at each end of a block that are looked at first. */
 #define PROBE_KEYS 8u
-
-static_assert(MASK_GRID_SIDE == MOD_GRID_ROWS && MASK_GRID_SIDE == MOD_GRID_COLUMNS, "grids are taken over bit by bit");
 
 /* Which elements of an area are its corners: the first or last query row and key. */
 static const struct corner {
 	bool last_q, last_kv;
 } corners[MOD_RULE_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
-
-static void
-set_side(int32_t *side, const int64_t *edges)
-{
-	side[0] = (int32_t)edges[0];
-	side[1] = (int32_t)(edges[1] - 1);
-}
 
 /* The grid's corners of one kind, each a box of one point. */
 static struct mod_grid
@@ -33,27 +22,6 @@ points_of(const struct mod_grid *grid, const struct corner *corner)
 	return points;
 }
 
-/* The same grid in the terms of mods; returns the bits of its boxes. */
-static uint64_t
-take_grid(struct mod_grid *grid, const struct mask_grid *from)
-{
-	uint64_t boxes = 0;
-
-	*grid = (struct mod_grid){
-		.b = { (int32_t)from->b, (int32_t)from->b },
-		.h = { (int32_t)from->h, (int32_t)from->h },
-		.n_rows = from->n_rows,
-		.n_columns = from->n_columns,
-	};
-	for (uint32_t r = 0; r < from->n_rows; r++) {
-		set_side(grid->q_idx[r], &from->q[r]);
-		boxes |= ((UINT64_C(1) << from->n_columns) - 1) << r * MASK_GRID_SIDE;
-	}
-	for (uint32_t c = 0; c < from->n_columns; c++)
-		set_side(grid->kv_idx[c], &from->kv[c]);
-	return boxes;
-}
-
 static void
 sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
 {
@@ -66,18 +34,15 @@ sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, con
 
 /* What of a grid is seen and unseen: whole areas first, then corners while an area is not known. */
 static struct mask_cells
-rule_grid(void *context, const struct mask_grid *from, bool blocks)
+rule_grid(void *context, const struct mod_grid *grid, bool blocks)
 {
 	const struct mod_rule *mod_rule = context;
-	struct mod_grid_truth truth, seen = { 0 };
-	struct mod_grid grid;
-	uint64_t boxes = take_grid(&grid, from);
+	struct mod_grid_truth truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], grid), seen = { 0 };
 
-	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &grid);
 	for (int i = 0; i < MOD_RULE_CORNERS && blocks; i++) {
-		if ((boxes & ~(truth.all_true | truth.all_false | (seen.all_true & seen.all_false))) == 0)
+		if ((truth.unknown & ~(seen.all_true & seen.all_false)) == 0)
 			break;
-		sample_corners(&seen, mod_rule, &grid, i);
+		sample_corners(&seen, mod_rule, grid, i);
 	}
 	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
 }
@@ -140,51 +105,47 @@ tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *ar
 		tally_keys(tally, vm, area->kv_end - n_keys, n_keys, n_lines);
 }
 
-/* One block can be hours of work.  Whoever called it off looks at nothing that is found out then. */
-static bool
-is_called_off(const struct mod_rule *mod_rule)
-{
-	const atomic_bool *cancelled = mod_rule->rule.cancelled;
-
-	return cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed);
-}
-
+/* One block can be hours of work.  A caller that has cancelled it looks at nothing that is found out then. */
 static void
 tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
+	const atomic_bool *cancelled = mod_rule->rule.cancelled;
+
 	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
 		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
 
 		take_lines(mod_rule->vm, area, q, 1, n_lines);
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv += MOD_TILE_KEYS) {
 			tally_keys(tally, mod_rule->vm, kv, at_most(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
-			if (is_mixed(tally) || is_called_off(mod_rule))
+			if (is_mixed(tally) ||
+			    (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed)))
 				return;
 		}
 	}
 }
 
+/* Part i of n of what begins and ends there, both ends included. */
 static void
-cut(int64_t *edges, int64_t begin, int64_t end, uint32_t n)
+take_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
 {
-	for (uint32_t i = 0; i <= n; i++)
-		edges[i] = begin + (end - begin) * i / n;
+	part[0] = (int32_t)(begin + (end - begin) * i / n);
+	part[1] = (int32_t)(begin + (end - begin) * (i + 1) / n - 1);
 }
 
 /* Every element of the parts that are left: of whole rows of parts at once, from the first one left to the last. */
 static void
-tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_grid *parts, uint64_t left)
+tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mod_grid *parts, uint64_t left)
 {
 	for (uint32_t r = 0; r < parts->n_rows && !is_mixed(tally); r++) {
-		uint32_t row = (uint32_t)(left >> r * MASK_GRID_SIDE) & ((1u << MASK_GRID_SIDE) - 1);
-		struct mask_area area = { .b = parts->b, .h = parts->h };
+		uint32_t row = (uint32_t)(left >> r * MOD_GRID_COLUMNS) & ((1u << MOD_GRID_COLUMNS) - 1);
+		struct mask_area area = { .b = (uint32_t)parts->b[0], .h = (uint32_t)parts->h[0] };
 
 		if (row == 0)
 			continue;
-		area.q_begin = parts->q[r];
-		area.q_end = parts->q[r + 1];
-		area.kv_begin = parts->kv[__builtin_ctz(row)];
-		area.kv_end = parts->kv[32 - __builtin_clz(row)];
+		area.q_begin = parts->q_idx[r][0];
+		area.q_end = (int64_t)parts->q_idx[r][1] + 1;
+		area.kv_begin = parts->kv_idx[__builtin_ctz(row)][0];
+		area.kv_end = (int64_t)parts->kv_idx[31 - __builtin_clz(row)][1] + 1;
 		tally_all(tally, mod_rule, &area);
 	}
 }
@@ -193,29 +154,29 @@ tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct ma
 static void
 tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
-	struct mask_grid parts = {
-		.b = area->b,
-		.h = area->h,
-		.n_rows = at_most(area->q_end - area->q_begin, MASK_GRID_SIDE),
-		.n_columns = at_most(area->kv_end - area->kv_begin, MASK_GRID_SIDE),
+	struct mod_grid parts = {
+		.b = { (int32_t)area->b, (int32_t)area->b },
+		.h = { (int32_t)area->h, (int32_t)area->h },
+		.n_rows = at_most(area->q_end - area->q_begin, MOD_GRID_ROWS),
+		.n_columns = at_most(area->kv_end - area->kv_begin, MOD_GRID_COLUMNS),
 	};
 	struct mod_grid_truth truth;
-	struct mod_grid grid;
-	uint64_t boxes, left;
+	bool nothing_known;
 
-	cut(parts.q, area->q_begin, area->q_end, parts.n_rows);
-	cut(parts.kv, area->kv_begin, area->kv_end, parts.n_columns);
-	boxes = take_grid(&grid, &parts);
-	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &grid);
-	left = boxes & ~(truth.all_true | truth.all_false);
-	if (left != 0 && (truth.all_true == 0 || truth.all_false == 0))
-		sample_corners(&truth, mod_rule, &grid, 0);
+	for (uint32_t r = 0; r < parts.n_rows; r++)
+		take_part(parts.q_idx[r], area->q_begin, area->q_end, r, parts.n_rows);
+	for (uint32_t c = 0; c < parts.n_columns; c++)
+		take_part(parts.kv_idx[c], area->kv_begin, area->kv_end, c, parts.n_columns);
+	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &parts);
+	nothing_known = (truth.all_true | truth.all_false) == 0;
+	if (truth.unknown != 0 && (truth.all_true == 0 || truth.all_false == 0))
+		sample_corners(&truth, mod_rule, &parts, 0);
 	tally->any_true = truth.all_true != 0;
 	tally->any_false = truth.all_false != 0;
-	if (left == boxes && !is_mixed(tally))
+	if (nothing_known && !is_mixed(tally))
 		tally_all(tally, mod_rule, area);
 	else
-		tally_left(tally, mod_rule, &parts, left);
+		tally_left(tally, mod_rule, &parts, truth.unknown);
 }
 
 /*
@@ -234,12 +195,6 @@ corners_differ(const struct mod_binding *binding, const struct mask_area *area)
 	return mod_scalar(binding, &one, NULL) != mod_scalar(binding, &other, NULL);
 }
 
-static bool
-is_more_than_a_tile(const struct mask_area *area)
-{
-	return (area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS;
-}
-
 /* The cheapest first.  The rectangle as a whole stays unknown: that is why it is asked about here. */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
@@ -247,7 +202,7 @@ rule_exactly(void *context, const struct mask_area *area)
 	const struct mod_rule *mod_rule = context;
 	struct tally tally = { 0 };
 
-	if (is_more_than_a_tile(area)) {
+	if ((area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS) {
 		tally_parts(&tally, mod_rule, area);
 	} else if (mod_is_exact(mod_binding_mod(mod_rule->binding)) && corners_differ(mod_rule->binding, area)) {
 		return MASK_SOME;

@@ -143,17 +143,6 @@ changed_inputs(const struct mod_grid *a, const struct mod_grid *b)
 	return changed;
 }
 
-/* Bits of the grid's boxes. */
-static uint64_t
-boxes_of(const struct mod_grid *grid)
-{
-	uint64_t row = (UINT64_C(1) << grid->n_columns) - 1, boxes = 0;
-
-	for (uint32_t r = 0; r < grid->n_rows; r++)
-		boxes |= row << r * MOD_GRID_COLUMNS;
-	return boxes;
-}
-
 /* Bounds of the result; one row, or one for each of the grid's. */
 static struct grid_bounds *
 run(struct mod_interval *interval, const struct mod_grid *grid)
@@ -174,15 +163,18 @@ struct mod_grid_truth
 mod_interval_grid(struct mod_interval *interval, const struct mod_grid *grid)
 {
 	struct grid_bounds *result = run(interval, grid);
-	uint64_t boxes = boxes_of(grid);
+	uint64_t row = (UINT64_C(1) << grid->n_columns) - 1, boxes = 0;
 	struct mod_grid_truth truth;
 
 	if ((interval->inputs[interval->mod->n_nodes - 1] & MOD_ON_Q) == 0)
 		for (uint32_t r = 1; r < grid->n_rows; r++)
 			result[r] = result[0];
 	interval->ops->bits(result, grid->n_rows, &truth.all_true, &truth.all_false);
+	for (uint32_t r = 0; r < grid->n_rows; r++)
+		boxes |= row << r * MOD_GRID_COLUMNS;
 	truth.all_true &= boxes;
 	truth.all_false &= boxes;
+	truth.unknown = boxes & ~(truth.all_true | truth.all_false);
 	return truth;
 }
 

@@ -268,7 +268,7 @@ struct mod_grid {
 
 /** Bit r * MOD_GRID_COLUMNS + c is the box of row r and column c; other bits are 0. */
 struct mod_grid_truth {
-	uint64_t all_true, all_false;
+	uint64_t all_true, all_false, unknown;
 };
 
 /**
