@@ -386,7 +386,7 @@ Test(block_mask, given_blocks_are_checked)
 	refused(paged_block_mask_from_lists(pool, &params, NULL, &mask), PAGED_ERR_INVALID,
 		"block mask: no blocks are given");
 	refused(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
-		"block mask: 0 lists given, the shape has 4");
+		"block mask: rows 0 and 1 have 8 and 6 query rows: no rectangle");
 	params.n_rows = 1;
 	refused(paged_block_mask_from_arrays(pool, &params, &arrays, &mask), PAGED_ERR_INVALID,
 		"block mask: list 1 has 2 blocks, kv_indices is 1 wide");

@@ -563,7 +563,7 @@ Test(mask, arrays_refuse_with_numbers)
 	const struct block_mask_row rows[] = { { 0, 8, 8 }, { 0, 3, 8 } };
 	const struct block_mask_shape ragged = { 2, 1, 4, 4, rows, NULL };
 	const uint32_t n_full[] = { 2, 0 }, full[] = { 0, 1 };
-	int32_t counts[] = { 3, -1 }, indices[] = { 0, -1, 0, 0 };
+	int32_t counts[] = { 3, -1 }, indices[] = { 0, 1, 0, 0 };
 	struct block_mask_arrays arrays = { { NULL, counts }, { NULL, indices }, { 0, 1 } };
 	struct paged_error error = { 0 };
 	struct block_mask *mask, *other = NULL;
@@ -583,6 +583,7 @@ Test(mask, arrays_refuse_with_numbers)
 	cr_assert_eq(block_mask_from_arrays(&shape_2x2, &arrays, 0, &other, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: list 1 has -1 blocks, full_kv_indices is 2 wide");
 	counts[1] = 0;
+	indices[1] = -1;
 	cr_assert_eq(block_mask_from_arrays(&shape_2x2, &arrays, 0, &other, &error), PAGED_ERR_RANGE);
 	cr_assert_str_eq(error.text, "block mask: list 0 of full_kv_indices names block -1");
 	cr_assert_null(other);

@@ -242,8 +242,8 @@ trim(struct build *build, enum block_mask_kind kind)
 	uint64_t n = build->n[kind] != 0 ? build->n[kind] : 1;
 	struct block_mask *mask = build->mask;
 
-	mask->indices[kind] = mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size,
-					       n * size);
+	mask->indices[kind] =
+		mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size, n * size);
 }
 
 enum paged_status
@@ -283,6 +283,18 @@ build_place_next(const struct block_mask *mask, struct build_place *place)
 		return true;
 	place->q_block = 0;
 	return ++place->head < mask->shape.n_heads || place_in_row(mask, place, place->row + 1);
+}
+
+bool
+build_first(const struct build *build, struct build_place *place)
+{
+	return build->status == PAGED_OK && build_place_first(build->mask, place);
+}
+
+bool
+build_next(const struct build *build, struct build_place *place)
+{
+	return build->status == PAGED_OK && build_place_next(build->mask, place);
 }
 
 struct build_cut

@@ -64,6 +64,13 @@ struct build_place {
 bool build_place_first(const struct block_mask *mask, struct build_place *place);
 bool build_place_next(const struct block_mask *mask, struct build_place *place);
 
+/** build_first, build_next - of the mask that is built; false after a failure too */
+bool build_first(const struct build *build, struct build_place *place);
+bool build_next(const struct build *build, struct build_place *place);
+
+/** What PyTorch calls the indices of a kind. */
+extern const char *const build_array_names[BLOCK_MASK_N_KINDS];
+
 /** What of a list's blocks a length leaves. */
 struct build_cut {
 	uint64_t n_whole;  /* KV blocks below are not cut by the length; 0 too if the query block is cut */

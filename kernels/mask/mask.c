@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks from given lists, and what can be asked of a mask. */
+/* Masks from given lists and arrays, and what can be asked of a mask. */
 #include "kernels/mask/mask.h"
 
 #include <inttypes.h>
@@ -31,15 +31,14 @@ count_lists(const struct block_mask *mask)
 	return mask->first_list[mask->shape.n_rows];
 }
 
-/* Lists that were given, and the checks of one after another. */
+/* Room to check the blocks of one query block. */
 struct given {
-	const struct block_mask_lists *lists;
-	uint64_t at[BLOCK_MASK_N_KINDS];
-	uint32_t *sorted; /* room for the blocks of one query block */
+	uint32_t *sorted;
 	uint64_t room;
 };
 
 static const char *const kind_names[BLOCK_MASK_N_KINDS] = { "partial", "full" };
+const char *const build_array_names[BLOCK_MASK_N_KINDS] = { "kv_indices", "full_kv_indices" };
 
 static void
 check_range(struct build *build, const struct build_place *place, enum block_mask_kind kind,
@@ -129,62 +128,119 @@ check_twice(struct build *build, struct given *given, const struct build_place *
 		}
 }
 
+/* The next lists, checked. */
 static void
-take_list(struct build *build, struct given *given, const struct build_place *place)
+take_lists(struct build *build, struct given *given, const struct build_place *place,
+	   const struct block_mask_list lists[BLOCK_MASK_N_KINDS])
 {
-	const struct block_mask_row *row = &build->mask->shape.rows[place->row];
-	struct build_source source = { .n_parts = 1, .cut = build_cut(&build->mask->shape, row, place->q_block) };
+	const struct block_mask_shape *shape = &build->mask->shape;
+	const struct build_source source = {
+		.list = { lists[BLOCK_MASK_PARTIAL], lists[BLOCK_MASK_FULL] },
+		.n_parts = 1,
+		.cut = build_cut(shape, &shape->rows[place->row], place->q_block),
+	};
 
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		const uint32_t *n_blocks = given->lists->n_blocks[kind];
-		uint64_t n = n_blocks != NULL ? n_blocks[build->n_ended] : 0;
-
-		if (n > given->lists->n_indices[kind] - given->at[kind]) {
-			build_fail(build, PAGED_ERR_INVALID,
-				   "block mask: " BUILD_PLACE ": %" PRIu64 " %s blocks, but %" PRIu64 " of %" PRIu64
-				   " indices are left",
-				   BUILD_PLACE_OF(place), n, kind_names[kind],
-				   given->lists->n_indices[kind] - given->at[kind], given->lists->n_indices[kind]);
-			return;
-		}
-		if (n != 0)
-			source.list[kind] =
-				(struct block_mask_list){ given->lists->indices[kind] + given->at[kind], n };
-		given->at[kind] += n;
-		check_range(build, place, kind, &source.list[kind]);
-	}
-	check_twice(build, given, place, source.list);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		check_range(build, place, kind, &lists[kind]);
+	check_twice(build, given, place, lists);
 	build_copy(build, &source);
+}
+
+static enum paged_status
+given_finish(struct build *build, struct given *given, struct block_mask **mask_p)
+{
+	enum paged_status status = build_finish(build, mask_p);
+
+	free(given->sorted);
+	if (status == PAGED_OK)
+		block_mask_judge(*mask_p);
+	return status;
 }
 
 enum paged_status
 block_mask_from_lists(const struct block_mask_shape *shape, const struct block_mask_lists *lists, uint64_t n_lists,
 		      uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error)
 {
-	struct given given = { .lists = lists };
+	uint64_t at[BLOCK_MASK_N_KINDS] = { 0 };
+	struct given given = { .room = 0 };
 	struct build_place place;
-	enum paged_status status;
 	struct build build;
 
 	build_begin(&build, shape, max_bytes, error);
 	if (n_lists != build.n_lists)
 		build_fail(&build, PAGED_ERR_INVALID, "block mask: %" PRIu64 " lists given, the shape has %" PRIu64,
 			   n_lists, build.n_lists);
-	if (build.status == PAGED_OK && build_place_first(build.mask, &place)) {
-		do
-			take_list(&build, &given, &place);
-		while (build.status == PAGED_OK && build_place_next(build.mask, &place));
+	for (bool more = build_first(&build, &place); more; more = build_next(&build, &place)) {
+		struct block_mask_list list[BLOCK_MASK_N_KINDS] = { 0 };
+
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+			const uint32_t *n_blocks = lists->n_blocks[kind];
+			uint64_t n = n_blocks != NULL ? n_blocks[build.n_ended] : 0;
+			uint64_t left = lists->n_indices[kind] - at[kind];
+
+			if (n > left)
+				build_fail(&build, PAGED_ERR_INVALID,
+					   "block mask: " BUILD_PLACE ": %" PRIu64 " %s blocks, but %" PRIu64
+					   " of %" PRIu64 " indices are left",
+					   BUILD_PLACE_OF(&place), n, kind_names[kind], left, lists->n_indices[kind]);
+			else if (n != 0)
+				list[kind] = (struct block_mask_list){ lists->indices[kind] + at[kind], n };
+			at[kind] += list[kind].n;
+		}
+		take_lists(&build, &given, &place, list);
 	}
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		if (given.at[kind] != lists->n_indices[kind])
+		if (at[kind] != lists->n_indices[kind])
 			build_fail(&build, PAGED_ERR_INVALID,
 				   "block mask: the lists have %" PRIu64 " %s blocks, %" PRIu64 " indices given",
-				   given.at[kind], kind_names[kind], lists->n_indices[kind]);
-	free(given.sorted);
-	status = build_finish(&build, mask_p);
-	if (status == PAGED_OK)
-		block_mask_judge(*mask_p);
-	return status;
+				   at[kind], kind_names[kind], lists->n_indices[kind]);
+	return given_finish(&build, &given, mask_p);
+}
+
+/* A list of PyTorch's arrays. */
+static struct block_mask_list
+array_list(struct build *build, const struct block_mask_arrays *arrays, enum block_mask_kind kind)
+{
+	const uint64_t i = build->n_ended, width = arrays->width[kind];
+	int32_t n = arrays->num_blocks[kind] != NULL ? arrays->num_blocks[kind][i] : 0;
+	const int32_t *indices = n != 0 ? arrays->indices[kind] + i * width : NULL;
+
+	if (n < 0 || (uint64_t)n > width) {
+		build_fail(build, PAGED_ERR_INVALID,
+			   "block mask: list %" PRIu64 " has %" PRId32 " blocks, %s is %" PRIu64 " wide", i, n,
+			   build_array_names[kind], width);
+		n = 0;
+	}
+	for (int32_t j = 0; j < n; j++)
+		if (indices[j] < 0)
+			build_fail(build, PAGED_ERR_RANGE, "block mask: list %" PRIu64 " of %s names block %" PRId32, i,
+				   build_array_names[kind], indices[j]);
+	return (struct block_mask_list){ (const uint32_t *)indices, (uint64_t)n };
+}
+
+enum paged_status
+block_mask_from_arrays(const struct block_mask_shape *shape, const struct block_mask_arrays *arrays, uint64_t max_bytes,
+		       struct block_mask **mask_p, struct paged_error *error)
+{
+	struct given given = { .room = 0 };
+	struct build_place place;
+	struct build build;
+
+	build_begin(&build, shape, max_bytes, error);
+	for (uint32_t r = 1; r < shape->n_rows; r++)
+		if (shape->rows[r].q_len != shape->rows[0].q_len)
+			build_fail(&build, PAGED_ERR_INVALID,
+				   "block mask: rows 0 and %" PRIu32 " have %" PRIu64 " and %" PRIu64
+				   " query rows: no rectangle",
+				   r, shape->rows[0].q_len, shape->rows[r].q_len);
+	for (bool more = build_first(&build, &place); more; more = build_next(&build, &place)) {
+		const struct block_mask_list list[BLOCK_MASK_N_KINDS] = {
+			array_list(&build, arrays, BLOCK_MASK_PARTIAL), array_list(&build, arrays, BLOCK_MASK_FULL)
+		};
+
+		take_lists(&build, &given, &place, list);
+	}
+	return given_finish(&build, &given, mask_p);
 }
 
 uint64_t

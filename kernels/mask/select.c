@@ -30,9 +30,7 @@ copy_lists(struct build *build, const struct block_mask *mask, const struct bloc
 	uint64_t first_q_block = part->first_q / mask->shape.q_block;
 	struct build_place place;
 
-	if (build->status != PAGED_OK || !build_place_first(build->mask, &place))
-		return;
-	do {
+	for (bool more = build_first(build, &place); more; more = build_next(build, &place)) {
 		uint32_t row = part->first_row + place.row;
 		uint64_t q_block = first_q_block + place.q_block;
 		struct build_source source = { .n_parts = 1 };
@@ -45,7 +43,7 @@ copy_lists(struct build *build, const struct block_mask *mask, const struct bloc
 			build_take(build, source.list);
 		else
 			build_copy(build, &source);
-	} while (build->status == PAGED_OK && build_place_next(build->mask, &place));
+	}
 }
 
 /* The lists of a part, over rows that are freed. */
