@@ -210,17 +210,6 @@ bind_name(struct mod_bound *bound, const struct mod_symbol *symbol, const struct
 	return bind_strides(bound, array, error);
 }
 
-static enum paged_status
-bind_names(struct mod_bound *bounds, const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays,
-	   struct paged_error *error)
-{
-	enum paged_status status = PAGED_OK;
-
-	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++)
-		status = bind_name(&bounds[i], &mod->names[i], arrays, n_arrays, error);
-	return status;
-}
-
 enum paged_status
 mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error)
 {
@@ -233,32 +222,17 @@ mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct p
 	return PAGED_OK;
 }
 
-enum paged_status
-mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays, struct mod_binding **binding_p,
-	 struct paged_error *error)
-{
-	struct mod_binding *binding = NULL;
-	enum paged_status status = mod_bind_nothing(mod, &binding, error);
-
-	if (status != PAGED_OK)
-		return status;
-	status = bind_names(binding->names, mod, arrays, n_arrays, error);
-	if (status != PAGED_OK) {
-		free(binding);
-		return status;
-	}
-	*binding_p = binding;
-	return PAGED_OK;
-}
-
 /* What a rebinding will find in the names; nothing of the binding shows it yet. */
 static enum paged_status
 rebind_names(struct mod_bound *fresh, struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
 	     struct paged_error *error)
 {
-	enum paged_status status = bind_names(fresh, binding->mod, arrays, n_arrays, error);
+	const struct mod *mod = binding->mod;
+	enum paged_status status = PAGED_OK;
 
-	for (uint32_t i = 0; status == PAGED_OK && i < binding->mod->n_names; i++) {
+	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++)
+		status = bind_name(&fresh[i], &mod->names[i], arrays, n_arrays, error);
+	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++) {
 		fresh[i].pyramid = binding->names[i].pyramid;
 		if (fresh[i].pyramid != NULL)
 			status = mod_pyramid_reserve(fresh[i].pyramid, fresh[i].extents[0], error);
@@ -289,6 +263,22 @@ mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t
 		if (binding->names[i].pyramid != NULL)
 			mod_pyramid_fill(&binding->names[i], mod->names[i].dtype);
 	return PAGED_OK;
+}
+
+enum paged_status
+mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_arrays, struct mod_binding **binding_p,
+	 struct paged_error *error)
+{
+	struct mod_binding *binding = NULL;
+	enum paged_status status = mod_bind_nothing(mod, &binding, error);
+
+	if (status == PAGED_OK)
+		status = mod_rebind(binding, arrays, n_arrays, error);
+	if (status == PAGED_OK)
+		*binding_p = binding;
+	else
+		mod_binding_destroy(binding);
+	return status;
 }
 
 void
