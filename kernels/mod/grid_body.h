@@ -15,18 +15,6 @@ struct bounds {
 typedef struct bounds (*bounds_fn)(struct bounds a, struct bounds b);
 
 INLINE ivec
-vec_least(ivec a, ivec b)
-{
-	return choose(a < b, a, b);
-}
-
-INLINE ivec
-vec_most(ivec a, ivec b)
-{
-	return choose(a > b, a, b);
-}
-
-INLINE ivec
 is_point(struct bounds x)
 {
 	return x.low == x.high;
@@ -58,151 +46,55 @@ bounds_subtract(struct bounds a, struct bounds b)
 }
 
 INLINE dvec
-vec_double(const ivec *v, uint32_t part)
-{
-	half from;
-
-	memcpy(&from, (const char *)v + part * sizeof(from), sizeof(from));
-	return __builtin_convertvector(from, dvec);
-}
-
-INLINE void
-vec_from_double(ivec *v, uint32_t part, dvec from)
-{
-	half to = __builtin_convertvector(from, half);
-
-	memcpy((char *)v + part * sizeof(to), &to, sizeof(to));
-}
-
-INLINE dvec
 vec_double_choose(lvec condition, dvec yes, dvec no)
 {
 	return (dvec)((condition & (lvec)yes) | (~condition & (lvec)no));
 }
 
-INLINE dvec
-vec_double_least(dvec a, dvec b)
-{
-	return vec_double_choose(a < b, a, b);
-}
+#define LEAST(a, b) choose((a) < (b), a, b)
+#define MOST(a, b) choose((a) > (b), a, b)
+#define DOUBLE_LEAST(a, b) vec_double_choose((a) < (b), a, b)
+#define DOUBLE_MOST(a, b) vec_double_choose((a) > (b), a, b)
 
-INLINE dvec
-vec_double_most(dvec a, dvec b)
-{
-	return vec_double_choose(a > b, a, b);
-}
+struct products {
+	dvec low, high;
+};
 
 /* Half of the lanes, by doubles: exact wherever they fit in 32 bits. */
-INLINE void
-multiply_part(struct bounds *to, const struct bounds *a, const struct bounds *b, uint32_t part)
+INLINE struct products
+multiply_part(struct bounds a, struct bounds b, uint32_t part)
 {
-	const dvec a_low = vec_double(&a->low, part), a_high = vec_double(&a->high, part);
-	const dvec b_low = vec_double(&b->low, part), b_high = vec_double(&b->high, part);
+	const dvec a_low = vec_double(a.low, part), a_high = vec_double(a.high, part);
+	const dvec b_low = vec_double(b.low, part), b_high = vec_double(b.high, part);
 	const dvec least = (dvec){ 0 } + INT32_MIN, most = (dvec){ 0 } + INT32_MAX;
 	dvec one = a_low * b_low, two = a_low * b_high, three = a_high * b_low, four = a_high * b_high;
-	dvec low = vec_double_least(vec_double_least(one, two), vec_double_least(three, four));
-	dvec high = vec_double_most(vec_double_most(one, two), vec_double_most(three, four));
+	dvec low_of[2] = { DOUBLE_LEAST(one, two), DOUBLE_LEAST(three, four) };
+	dvec high_of[2] = { DOUBLE_MOST(one, two), DOUBLE_MOST(three, four) };
+	dvec low = DOUBLE_LEAST(low_of[0], low_of[1]), high = DOUBLE_MOST(high_of[0], high_of[1]);
 	lvec wrapped = (low < least) | (high > most);
 
-	vec_from_double(&to->low, part, vec_double_choose(wrapped, least, low));
-	vec_from_double(&to->high, part, vec_double_choose(wrapped, most, high));
+	return (struct products){ vec_double_choose(wrapped, least, low), vec_double_choose(wrapped, most, high) };
 }
 
 INLINE struct bounds
 bounds_multiply(struct bounds a, struct bounds b)
 {
 	ivec point = is_point(a) & is_point(b), product = multiply(a.low, b.low);
-	struct bounds to;
+	struct products first = multiply_part(a, b, 0), second = multiply_part(a, b, 1);
 
-	multiply_part(&to, &a, &b, 0);
-	multiply_part(&to, &a, &b, 1);
-	return (struct bounds){ choose(point, product, to.low), choose(point, product, to.high) };
-}
-
-INLINE struct bounds
-bounds_negative(struct bounds a, struct bounds b)
-{
-	(void)b;
-	return bounds_subtract((struct bounds){ splat(0), splat(0) }, a);
-}
-
-INLINE struct bounds
-bounds_least(struct bounds a, struct bounds b)
-{
-	return (struct bounds){ vec_least(a.low, b.low), vec_least(a.high, b.high) };
-}
-
-INLINE struct bounds
-bounds_most(struct bounds a, struct bounds b)
-{
-	return (struct bounds){ vec_most(a.low, b.low), vec_most(a.high, b.high) };
-}
-
-INLINE ivec
-vec_absolute(ivec v)
-{
-	return choose(v < 0, subtract(splat(0), v), v);
+	return (struct bounds){ choose(point, product, vec_truncate(first.low, second.low)),
+				choose(point, product, vec_truncate(first.high, second.high)) };
 }
 
 INLINE struct bounds
 bounds_absolute(struct bounds a, struct bounds b)
 {
-	ivec low = vec_absolute(a.low), high = vec_absolute(a.high), zero = (a.low <= 0) & (a.high >= 0);
+	ivec low = choose(a.low < 0, subtract(splat(0), a.low), a.low);
+	ivec high = choose(a.high < 0, subtract(splat(0), a.high), a.high), zero = (a.low <= 0) & (a.high >= 0);
 
 	(void)b;
 	return unless((a.low == INT32_MIN) & ~is_point(a),
-		      (struct bounds){ ~zero & vec_least(low, high), vec_most(low, high) });
-}
-
-INLINE struct bounds
-bounds_not_bits(struct bounds a, struct bounds b)
-{
-	(void)b;
-	return (struct bounds){ ~a.high, ~a.low };
-}
-
-INLINE struct bounds
-bounds_opposite(struct bounds a, struct bounds b)
-{
-	(void)b;
-	return (struct bounds){ 1 - a.high, 1 - a.low };
-}
-
-INLINE struct bounds
-bounds_and(struct bounds a, struct bounds b)
-{
-	return (struct bounds){ a.low & b.low, a.high & b.high };
-}
-
-INLINE struct bounds
-bounds_or(struct bounds a, struct bounds b)
-{
-	return (struct bounds){ a.low | b.low, a.high | b.high };
-}
-
-INLINE struct bounds
-bounds_same(struct bounds a, struct bounds b)
-{
-	(void)b;
-	return a;
-}
-
-INLINE struct bounds
-truth(ivec surely_true, ivec surely_false)
-{
-	return (struct bounds){ surely_true & 1, ~surely_false & 1 };
-}
-
-INLINE struct bounds
-bounds_less(struct bounds a, struct bounds b)
-{
-	return truth(a.high < b.low, a.low >= b.high);
-}
-
-INLINE struct bounds
-bounds_at_most(struct bounds a, struct bounds b)
-{
-	return truth(a.high <= b.low, a.low > b.high);
+		      (struct bounds){ ~zero & LEAST(low, high), MOST(low, high) });
 }
 
 INLINE ivec
@@ -217,16 +109,31 @@ one(struct bounds a, struct bounds b)
 	return is_point(a) & is_point(b) & (a.low == b.low);
 }
 
-INLINE struct bounds
-bounds_equal(struct bounds a, struct bounds b)
-{
-	return truth(one(a, b), apart(a, b));
-}
+/* Operations whose bounds are expressions; a condition's are whether it is surely true, and not surely false. */
+#define BOUNDS(name, low_value, high_value)                         \
+	INLINE struct bounds name(struct bounds a, struct bounds b) \
+	{                                                           \
+		(void)b;                                            \
+		return (struct bounds){ low_value, high_value };    \
+	}
+
+BOUNDS(bounds_least, LEAST(a.low, b.low), LEAST(a.high, b.high))
+BOUNDS(bounds_most, MOST(a.low, b.low), MOST(a.high, b.high))
+BOUNDS(bounds_not_bits, ~a.high, ~a.low)
+BOUNDS(bounds_opposite, 1 - a.high, 1 - a.low)
+BOUNDS(bounds_and, a.low &b.low, a.high &b.high)
+BOUNDS(bounds_or, a.low | b.low, a.high | b.high)
+BOUNDS(bounds_same, a.low, a.high)
+BOUNDS(bounds_less, (a.high < b.low) & 1, ~(a.low >= b.high) & 1)
+BOUNDS(bounds_at_most, (a.high <= b.low) & 1, ~(a.low > b.high) & 1)
+BOUNDS(bounds_equal, one(a, b) & 1, ~apart(a, b) & 1)
+BOUNDS(bounds_unlike, apart(a, b) & 1, ~one(a, b) & 1)
 
 INLINE struct bounds
-bounds_unlike(struct bounds a, struct bounds b)
+bounds_negative(struct bounds a, struct bounds b)
 {
-	return truth(apart(a, b), one(a, b));
+	(void)b;
+	return bounds_subtract((struct bounds){ splat(0), splat(0) }, a);
 }
 
 INLINE struct bounds
@@ -287,7 +194,7 @@ grid_select(const struct grid_call *call)
 			struct bounds condition = operand(&call->in[0], r, c);
 			struct bounds yes = operand(&call->in[1], r, c), no = operand(&call->in[2], r, c);
 			ivec all = condition.low != 0, none = condition.high == 0;
-			struct bounds to = { vec_least(yes.low, no.low), vec_most(yes.high, no.high) };
+			struct bounds to = { LEAST(yes.low, no.low), MOST(yes.high, no.high) };
 
 			to.low = choose(all, yes.low, choose(none, no.low, to.low));
 			to.high = choose(all, yes.high, choose(none, no.high, to.high));

@@ -60,4 +60,25 @@ multiply(ivec a, ivec b)
 	return (ivec)((uvec)a * (uvec)b);
 }
 
+/* Half of the lanes, part 0 or 1, as doubles. */
+INLINE dvec
+vec_double(ivec v, uint32_t part)
+{
+	half from;
+
+	memcpy(&from, (const char *)&v + part * sizeof(from), sizeof(from));
+	return __builtin_convertvector(from, dvec);
+}
+
+/* Both halves, towards 0. */
+INLINE ivec
+vec_truncate(dvec low, dvec high)
+{
+	half parts[2] = { __builtin_convertvector(low, half), __builtin_convertvector(high, half) };
+	ivec v;
+
+	memcpy(&v, parts, sizeof(v));
+	return v;
+}
+
 #endif

@@ -44,34 +44,6 @@ any(ivec condition)
 	return vec_bits(condition) != 0;
 }
 
-INLINE dvec
-low_double(ivec v)
-{
-	half part;
-
-	memcpy(&part, &v, sizeof(part));
-	return __builtin_convertvector(part, dvec);
-}
-
-INLINE dvec
-high_double(ivec v)
-{
-	half part;
-
-	memcpy(&part, (const char *)&v + sizeof(part), sizeof(part));
-	return __builtin_convertvector(part, dvec);
-}
-
-INLINE ivec
-truncate_both(dvec low, dvec high)
-{
-	half part[2] = { __builtin_convertvector(low, half), __builtin_convertvector(high, half) };
-	ivec v;
-
-	memcpy(&v, part, sizeof(v));
-	return v;
-}
-
 /*
  * Quotient towards minus infinity and rest.  The product with the reciprocal
  * misses the quotient by one at most, and the rest tells; the reciprocal of
@@ -84,7 +56,7 @@ divide(ivec a, ivec b, ivec *quotient, ivec *rest)
 
 	a = choose(minus, subtract(splat(0), a), a);
 	b = choose(zero | minus, splat(1), b);
-	q = truncate_both(low_double(a) * (1.0 / low_double(b)), high_double(a) * (1.0 / high_double(b)));
+	q = vec_truncate(vec_double(a, 0) * (1.0 / vec_double(b, 0)), vec_double(a, 1) * (1.0 / vec_double(b, 1)));
 	r = subtract(a, multiply(q, b));
 	less = (r != 0) & ((r ^ b) < 0);
 	q = add(q, less);
@@ -337,8 +309,8 @@ VM_OPERATIONS(RUN_ONE, RUN_TWO)
 #define VM_ENTRY(table, op, name) .table[MOD_OP_##op] = table##_##op,
 
 /* clang-format off: an entry a line */
-#define VM_OPS                                         \
-	{                                              \
+#define VM_OPS                                           \
+	{                                                \
 		.of_int[MOD_OP_SELECT] = run_select,   \
 		.of_float[MOD_OP_SELECT] = run_select, \
 		.sum_of_product = sum_of_product,      \
@@ -352,6 +324,6 @@ VM_OPERATIONS(RUN_ONE, RUN_TWO)
 		.bits = bits_of,                       \
 		VM_OPERATIONS(VM_ENTRY, VM_ENTRY)      \
 		VM_FUNCTIONS(VM_ENTRY)                 \
-		VM_COMPARISONS(VM_ENTRY)               \
+		VM_COMPARISONS(VM_ENTRY) \
 	}
 /* clang-format on */

@@ -37,7 +37,6 @@ compare(const struct vm_call *call, bits_fn f)
 		compare_rows(call, f, false, false);
 }
 
-typedef int64_t lvec __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wvec __attribute__((vector_size(4 * LANES)));
 
 INLINE lvec
