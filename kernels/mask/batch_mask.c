@@ -96,7 +96,7 @@ read_live(struct reader *reader, uint32_t r, struct block_mask_sequence *sequenc
 {
 	const struct region_view *view = reader->order->view;
 	const struct batch_mask_row *row = &reader->order->rows[r];
-	uint32_t n_needed = row->kv_len / view->page_size + (row->kv_len % view->page_size != 0);
+	uint32_t n_needed = (uint32_t)mask_count_parts(row->kv_len, view->page_size);
 
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		struct region_look look;

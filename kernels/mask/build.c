@@ -23,63 +23,26 @@ build_fail(struct build *build, enum paged_status status, const char *format, ..
 	va_end(arguments);
 }
 
-/* Count n elements against the limit; false after a failure. */
-static bool
-count_bytes(struct build *build, uint64_t n, size_t size, uint64_t *bytes_p)
+/* n elements of the mask's own, all zero; NULL after a failure. */
+static void *
+take(struct build *build, struct mask_memory *memory, uint64_t n, size_t size)
 {
 	uint64_t bytes;
+	void *array;
 
 	if (build->status != PAGED_OK)
-		return false;
+		return NULL;
 	if (__builtin_mul_overflow(n, (uint64_t)size, &bytes) || bytes > build->free_bytes) {
 		build_fail(build, PAGED_ERR_LIMIT,
 			   "block mask: %" PRIu64 " lists need more than the limit of %" PRIu64 " bytes",
 			   build->n_lists, build->max_bytes);
-		return false;
+		return NULL;
 	}
 	build->free_bytes -= bytes;
-	*bytes_p = bytes;
-	return true;
-}
-
-/* n elements of the mask's own, all zero. */
-static void *
-take(struct build *build, uint64_t n, size_t size)
-{
-	void *array;
-	uint64_t bytes;
-
-	if (!count_bytes(build, n, size, &bytes))
-		return NULL;
-	array = mask_memory_alloc(build->mask->shape.memory, bytes);
+	array = mask_memory_alloc(memory, bytes);
 	if (array == NULL)
 		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " bytes", bytes);
 	return array;
-}
-
-/* The mask itself, as yet without arrays. */
-static struct block_mask *
-take_mask(struct build *build, const struct block_mask_shape *shape)
-{
-	struct block_mask *mask;
-	uint64_t bytes;
-
-	if (!count_bytes(build, 1, sizeof(*mask), &bytes))
-		return NULL;
-	mask = calloc(1, sizeof(*mask));
-	if (mask == NULL) {
-		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu64 " bytes", bytes);
-		return NULL;
-	}
-	mask->shape = *shape;
-	mask->shape.rows = NULL;
-	return mask;
-}
-
-static uint64_t
-count_blocks(uint64_t tokens, uint32_t block)
-{
-	return tokens / block + (tokens % block != 0);
 }
 
 static void
@@ -87,12 +50,12 @@ check_row(struct build *build, const struct block_mask_shape *shape, uint32_t r)
 {
 	const struct block_mask_row *row = &shape->rows[r];
 
-	if (count_blocks(row->kv_len, shape->kv_block) > UINT32_MAX)
+	if (mask_count_parts(row->kv_len, shape->kv_block) > UINT32_MAX)
 		build_fail(build, PAGED_ERR_LIMIT,
 			   "block mask: row %" PRIu32 ": %" PRIu64 " keys in blocks of %" PRIu32
 			   " are more than 2^32 - 1 blocks",
 			   r, row->kv_len, shape->kv_block);
-	if (count_blocks(row->q_len, shape->q_block) > UINT32_MAX)
+	if (mask_count_parts(row->q_len, shape->q_block) > UINT32_MAX)
 		build_fail(build, PAGED_ERR_LIMIT,
 			   "block mask: row %" PRIu32 ": %" PRIu64 " query rows in blocks of %" PRIu32
 			   " are more than 2^32 - 1 blocks",
@@ -108,7 +71,7 @@ count_lists(struct build *build, const struct block_mask_shape *shape)
 			   ": none may be 0",
 			   shape->n_rows, shape->n_heads, shape->q_block, shape->kv_block);
 	for (uint32_t r = 0; build->status == PAGED_OK && r < shape->n_rows; r++) {
-		uint64_t lists = count_blocks(shape->rows[r].q_len, shape->q_block);
+		uint64_t lists = mask_count_parts(shape->rows[r].q_len, shape->q_block);
 
 		check_row(build, shape, r);
 		if (__builtin_mul_overflow(lists, shape->n_heads, &lists) ||
@@ -120,26 +83,26 @@ count_lists(struct build *build, const struct block_mask_shape *shape)
 void
 build_begin(struct build *build, const struct block_mask_shape *shape, uint64_t max_bytes, struct paged_error *error)
 {
+	struct block_mask_row *rows;
 	struct block_mask *mask;
 
 	*build = (struct build){ .error = error, .max_bytes = max_bytes != 0 ? max_bytes : BLOCK_MASK_MAX_BYTES };
 	build->free_bytes = build->max_bytes;
 	count_lists(build, shape);
-	mask = take_mask(build, shape);
+	build->mask = mask = take(build, NULL, 1, sizeof(*mask));
 	if (mask == NULL)
 		return;
-	build->mask = mask;
+	mask->shape = *shape;
 	mask->ascending = true;
-	mask->first_list = take(build, (uint64_t)shape->n_rows + 1, sizeof(*mask->first_list));
+	mask->first_list = take(build, shape->memory, (uint64_t)shape->n_rows + 1, sizeof(*mask->first_list));
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		mask->start[kind] = take(build, build->n_lists + 1, sizeof(*mask->start[kind]));
-	mask->shape.rows = take(build, shape->n_rows, sizeof(*shape->rows));
-	if (mask->shape.rows == NULL)
+		mask->start[kind] = take(build, shape->memory, build->n_lists + 1, sizeof(*mask->start[kind]));
+	mask->shape.rows = rows = take(build, shape->memory, shape->n_rows, sizeof(*rows));
+	if (rows == NULL)
 		return;
-	memcpy((void *)mask->shape.rows, shape->rows, shape->n_rows * sizeof(*shape->rows));
+	memcpy(rows, shape->rows, shape->n_rows * sizeof(*rows));
 	for (uint32_t r = 0; r < shape->n_rows; r++)
-		mask->first_list[r + 1] =
-			mask->first_list[r] + shape->n_heads * count_blocks(shape->rows[r].q_len, shape->q_block);
+		mask->first_list[r + 1] = mask->first_list[r] + shape->n_heads * block_mask_q_blocks(mask, r);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		build_room(build, kind, 1);
 }
@@ -234,29 +197,23 @@ build_repeat(struct build *build, uint64_t first, uint64_t n)
 	build->n_ended += n;
 }
 
-/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
-static void
-trim(struct build *build, enum block_mask_kind kind)
-{
-	const size_t size = sizeof(uint32_t);
-	uint64_t n = build->n[kind] != 0 ? build->n[kind] : 1;
-	struct block_mask *mask = build->mask;
-
-	mask->indices[kind] =
-		mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size, n * size);
-}
-
 enum paged_status
 build_finish(struct build *build, struct block_mask **mask_p)
 {
+	const size_t size = sizeof(uint32_t);
+	struct block_mask *mask = build->mask;
+
 	if (build->status != PAGED_OK) {
-		block_mask_destroy(build->mask);
+		block_mask_destroy(mask);
 		return build->status;
 	}
 	assert(build->n_ended == build->n_lists);
+	/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		trim(build, kind);
-	*mask_p = build->mask;
+		mask->indices[kind] =
+			mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size,
+					 (build->n[kind] != 0 ? build->n[kind] : 1) * size);
+	*mask_p = mask;
 	return PAGED_OK;
 }
 
@@ -304,7 +261,7 @@ build_cut(const struct block_mask_shape *shape, const struct block_mask_row *row
 
 	return (struct build_cut){
 		.n_whole = q_whole ? row->kv_len / shape->kv_block : 0,
-		.n_blocks = count_blocks(row->kv_len, shape->kv_block),
+		.n_blocks = mask_count_parts(row->kv_len, shape->kv_block),
 	};
 }
 
@@ -354,14 +311,6 @@ push(struct build *build, enum block_mask_kind kind, uint32_t block)
 	build->mask->indices[kind][build->n[kind]++] = block;
 }
 
-/* Where block number `block` of the source's list, of which every part is whole, lies. */
-static void
-address_parts(const struct build_source *source, uint64_t block, uint32_t *to)
-{
-	for (uint32_t part = 0; part < source->n_parts; part++)
-		to[part] = address(source, block * source->n_parts + part);
-}
-
 /* How many of a list's first blocks follow one another. */
 static uint64_t
 count_run(const uint32_t *blocks, uint64_t n)
@@ -398,7 +347,8 @@ copy_whole(struct build *build, const struct build_source *source, enum block_ma
 			n = n < n_whole - block ? n : n_whole - block;
 			memcpy(to + i * n_parts, pages + block * n_parts, n * n_parts * sizeof(*to));
 		} else {
-			address_parts(source, block, to + i * n_parts);
+			for (uint32_t part = 0; part < n_parts; part++)
+				to[i * n_parts + part] = address(source, block * n_parts + part);
 		}
 		i += n;
 	}

@@ -55,36 +55,20 @@ static enum paged_status
 check_sequence(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
 	       uint64_t kv_len, struct paged_error *error)
 {
-	uint64_t n_pages = sequence->kv_len / table->page_size + (sequence->kv_len % table->page_size != 0);
+	uint64_t n_pages = mask_count_parts(sequence->kv_len, table->page_size);
 
 	if (n_pages > sequence->n_pages)
 		return paged_fail(error, PAGED_ERR_CAPACITY,
 				  "block mask: row %" PRIu32 ": %" PRIu64 " tokens need %" PRIu64 " pages of %" PRIu32
 				  ", its sequence has %" PRIu64,
 				  s, sequence->kv_len, n_pages, table->page_size, sequence->n_pages);
-	n_pages = kv_len / table->page_size + (kv_len % table->page_size != 0);
+	n_pages = mask_count_parts(kv_len, table->page_size);
 	for (uint64_t i = first_alien(sequence->pages, n_pages, table->n_pages); i < n_pages; i++)
 		if (sequence->pages[i] >= table->n_pages)
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "block mask: row %" PRIu32 ": logical page %" PRIu64 " is page %" PRIu32
 					  " of a pool of %" PRIu32,
 					  s, i, sequence->pages[i], table->n_pages);
-	return PAGED_OK;
-}
-
-static uint64_t
-shorter(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-static enum paged_status
-take_sequence(const struct block_mask_table *table, uint32_t s, struct block_mask_sequence *sequence,
-	      struct paged_error *error)
-{
-	if (table->sequences == NULL)
-		return table->read(table->context, s, sequence, error);
-	*sequence = table->sequences[s];
 	return PAGED_OK;
 }
 
@@ -97,10 +81,13 @@ place_row(struct build *build, const struct block_mask *logical, const struct bl
 	struct block_mask_row row = { .q_len = from->q_len };
 	struct block_mask_sequence sequence;
 
-	build->status = take_sequence(table, r, &sequence, build->error);
+	if (table->sequences != NULL)
+		sequence = table->sequences[r];
+	else
+		build->status = table->read(table->context, r, &sequence, build->error);
 	if (build->status != PAGED_OK)
 		return;
-	row.kv_len = shorter(from->kv_len, sequence.kv_len);
+	row.kv_len = mask_smaller(from->kv_len, sequence.kv_len);
 	build->status = check_sequence(table, r, &sequence, row.kv_len, build->error);
 	for (uint32_t h = 0; h < logical->shape.n_heads && build->status == PAGED_OK; h++)
 		for (uint64_t q = 0; q < n_q_blocks; q++) {

@@ -11,6 +11,7 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/mask/build.h"
 #include "kernels/mask/runs.h"
@@ -96,12 +97,6 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 	scan->runs[scan->n_runs++] = (struct run){ .begin = begin, .end = end, .verdict = verdict };
 }
 
-static uint64_t
-shorter(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 /* The elements of a band and a run of KV blocks that lengths leave. */
 static const struct mask_area *
 area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
@@ -110,9 +105,9 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	struct mask_area *area = &scan->area;
 
 	area->q_begin = scan->row->q_base + (int64_t)(band->q_begin * shape->q_block);
-	area->q_end = scan->row->q_base + (int64_t)shorter(band->q_end * shape->q_block, scan->row->q_len);
+	area->q_end = scan->row->q_base + (int64_t)mask_smaller(band->q_end * shape->q_block, scan->row->q_len);
 	area->kv_begin = (int64_t)((uint64_t)begin * shape->kv_block);
-	area->kv_end = (int64_t)shorter((uint64_t)end * shape->kv_block, scan->row->kv_len);
+	area->kv_end = (int64_t)mask_smaller((uint64_t)end * shape->kv_block, scan->row->kv_len);
 	return area;
 }
 
@@ -141,12 +136,6 @@ is_wide(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return end - begin > 1 && (is_one_high(band) || area->kv_end - area->kv_begin > area->q_end - area->q_begin);
 }
 
-static uint64_t
-count_parts(uint64_t n, uint64_t part)
-{
-	return n / part + (n % part != 0);
-}
-
 /* The greatest power of 8 that leaves more than one part. */
 static uint64_t
 part_of(uint64_t n)
@@ -166,24 +155,24 @@ ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, ui
 	struct mod_grid grid = {
 		.b = { (int32_t)scan->area.b, (int32_t)scan->area.b },
 		.h = { (int32_t)scan->area.h, (int32_t)scan->area.h },
-		.n_rows = (uint32_t)count_parts(band->q_end - band->q_begin, row),
-		.n_columns = (uint32_t)count_parts(end - begin, column),
+		.n_rows = (uint32_t)mask_count_parts(band->q_end - band->q_begin, row),
+		.n_columns = (uint32_t)mask_count_parts(end - begin, column),
 	};
 
 	if (scan->rule->grid == NULL)
 		return (struct mask_cells){ 0 };
 	for (uint32_t r = 0; r < grid.n_rows; r++) {
-		uint64_t q = band->q_begin + r * row, q_end = shorter(q + row, band->q_end);
+		uint64_t q = band->q_begin + r * row, q_end = mask_smaller(q + row, band->q_end);
 
 		grid.q_idx[r][0] = (int32_t)(scan->row->q_base + (int64_t)(q * shape->q_block));
-		grid.q_idx[r][1] =
-			(int32_t)(scan->row->q_base + (int64_t)shorter(q_end * shape->q_block, scan->row->q_len) - 1);
+		grid.q_idx[r][1] = (int32_t)(scan->row->q_base +
+					     (int64_t)mask_smaller(q_end * shape->q_block, scan->row->q_len) - 1);
 	}
 	for (uint32_t c = 0; c < grid.n_columns; c++) {
-		uint64_t kv = begin + (uint64_t)c * column, kv_end = shorter(kv + column, end);
+		uint64_t kv = begin + (uint64_t)c * column, kv_end = mask_smaller(kv + column, end);
 
 		grid.kv_idx[c][0] = (int32_t)(kv * shape->kv_block);
-		grid.kv_idx[c][1] = (int32_t)shorter(kv_end * shape->kv_block, scan->row->kv_len) - 1;
+		grid.kv_idx[c][1] = (int32_t)mask_smaller(kv_end * shape->kv_block, scan->row->kv_len) - 1;
 	}
 	return scan->rule->grid(scan->rule->context, &grid, row == 1 && column == 1);
 }
@@ -223,7 +212,7 @@ push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 static void
 push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part)
 {
-	uint32_t n = (uint32_t)count_parts(run->end - run->begin, run->column), shift = part * MOD_GRID_COLUMNS;
+	uint32_t n = (uint32_t)mask_count_parts(run->end - run->begin, run->column), shift = part * MOD_GRID_COLUMNS;
 	uint32_t left = ~(uint32_t)(run->cells.none >> shift) & ((1u << n) - 1);
 	uint32_t all = (uint32_t)(run->cells.all >> shift) & left, some = (uint32_t)(run->cells.some >> shift) & left;
 
@@ -289,7 +278,7 @@ look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 
 	for (size_t i = band->first_run; i < scan->n_runs && !is_one_high(band) && goes_on(scan); i++) {
 		struct run *run = &scan->runs[i];
-		uint64_t least = count_parts(run->end - run->begin, MOD_GRID_COLUMNS);
+		uint64_t least = mask_count_parts(run->end - run->begin, MOD_GRID_COLUMNS);
 
 		heed(scan);
 		if (run->verdict != MASK_SOME)
@@ -356,8 +345,8 @@ static void
 scan_head(struct scan *scan, uint32_t r, const struct start *start)
 {
 	const struct block_mask_shape *shape = scan->shape;
-	struct band top = { start->q_block, count_parts(scan->row->q_len, shape->q_block), 0 };
-	uint32_t end = (uint32_t)count_parts(scan->row->kv_len, shape->kv_block);
+	struct band top = { start->q_block, mask_count_parts(scan->row->q_len, shape->q_block), 0 };
+	uint32_t end = (uint32_t)mask_count_parts(scan->row->kv_len, shape->kv_block);
 
 	heed(scan);
 	scan->area.b = scan->rule->b != NULL ? (uint32_t)scan->rule->b[r] : r;
@@ -378,12 +367,6 @@ scan_head(struct scan *scan, uint32_t r, const struct start *start)
 	scan_band(scan, top, 0, scan->n_runs, 0);
 }
 
-static bool
-same_row(const struct block_mask_row *a, const struct block_mask_row *b)
-{
-	return a->q_base == b->q_base && a->q_len == b->q_len && a->kv_len == b->kv_len;
-}
-
 /* n lists are those of the n before them. */
 static void
 repeat(struct scan *scan, uint32_t value, uint64_t n)
@@ -398,7 +381,7 @@ static void
 scan_row(struct scan *scan, uint32_t r, struct start start)
 {
 	const struct block_mask_row *row = &scan->shape->rows[r];
-	uint64_t n_q_blocks = count_parts(row->q_len, scan->shape->q_block);
+	uint64_t n_q_blocks = mask_count_parts(row->q_len, scan->shape->q_block);
 
 	if (!block_mask_row_counts(row)) {
 		build_fail(&scan->build, PAGED_ERR_LIMIT,
@@ -411,7 +394,7 @@ scan_row(struct scan *scan, uint32_t r, struct start start)
 		return;
 	scan->row = row;
 	if (start.head == 0 && start.q_block == 0 && start.kv_block == 0 && scan->rule->same_rows && r > 0 &&
-	    same_row(row, row - 1)) {
+	    memcmp(row, row - 1, sizeof(*row)) == 0) {
 		repeat(scan, RUNS_SAME_ROW, n_q_blocks * scan->shape->n_heads);
 		return;
 	}
@@ -446,7 +429,7 @@ block_mask_runs(const struct block_mask_shape *shape, const struct mask_rule *ru
 	struct start start = { .kv_block = first_block };
 
 	for (uint32_t r = 0; r < shape->n_rows && goes_on(&scan); r++) {
-		uint64_t n_q_blocks = count_parts(shape->rows[r].q_len, shape->q_block);
+		uint64_t n_q_blocks = mask_count_parts(shape->rows[r].q_len, shape->q_block);
 		uint64_t n_lists = n_q_blocks * shape->n_heads;
 
 		if (first_list >= n_lists) {

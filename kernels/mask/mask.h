@@ -55,6 +55,19 @@ block_mask_row_counts(const struct block_mask_row *row)
 	       row->q_len <= (uint64_t)(INT32_MAX - row->q_base);
 }
 
+/** mask_count_parts - parts of that many, the last one perhaps shorter, that n have */
+static inline uint64_t
+mask_count_parts(uint64_t n, uint64_t part)
+{
+	return n / part + (n % part != 0);
+}
+
+static inline uint64_t
+mask_smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 struct block_mask_shape {
 	uint32_t n_rows;  /* 1 may stand for all rows of a plan */
 	uint32_t n_heads; /* 1 may stand for all heads */
@@ -88,18 +101,14 @@ struct block_mask_list {
 static inline uint64_t
 block_mask_q_blocks(const struct block_mask *mask, uint32_t r)
 {
-	uint64_t q_len = mask->shape.rows[r].q_len;
-
-	return q_len / mask->shape.q_block + (q_len % mask->shape.q_block != 0);
+	return mask_count_parts(mask->shape.rows[r].q_len, mask->shape.q_block);
 }
 
 /** KV blocks of row r, seen or not. */
 static inline uint64_t
 block_mask_kv_blocks(const struct block_mask *mask, uint32_t r)
 {
-	uint64_t kv_len = mask->shape.rows[r].kv_len;
-
-	return kv_len / mask->shape.kv_block + (kv_len % mask->shape.kv_block != 0);
+	return mask_count_parts(mask->shape.rows[r].kv_len, mask->shape.kv_block);
 }
 
 /** The list of a query block; r, h and q_block in bounds, but any r (h) where one row (head) stands for all. */

@@ -21,7 +21,7 @@ struct line {
 static uint64_t
 step_of(uint64_t n_blocks, uint32_t grid)
 {
-	uint64_t step = n_blocks / grid + (n_blocks % grid != 0);
+	uint64_t step = mask_count_parts(n_blocks, grid);
 
 	return step != 0 ? step : 1;
 }
@@ -39,12 +39,6 @@ count_section(const struct block_mask *mask, const struct build_place *place, ui
 		}
 }
 
-static uint64_t
-smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
 static void
 draw(FILE *text, const struct block_mask *mask, struct build_place *place, struct line *line)
 {
@@ -52,12 +46,12 @@ draw(FILE *text, const struct block_mask *mask, struct build_place *place, struc
 
 	fprintf(text, "(%" PRIu32 ", %" PRIu32 ")\n", place->row, place->head);
 	for (place->q_block = 0; place->q_block < n_q; place->q_block += line->row_step) {
-		uint64_t q_end = smaller(place->q_block + line->row_step, n_q);
+		uint64_t q_end = mask_smaller(place->q_block + line->row_step, n_q);
 
 		count_section(mask, place, q_end, line);
 		for (uint64_t c = 0; c < line->n_columns; c++) {
 			uint64_t kv = c * line->column_step;
-			uint64_t all = (q_end - place->q_block) * (smaller(kv + line->column_step, n_kv) - kv);
+			uint64_t all = (q_end - place->q_block) * (mask_smaller(kv + line->column_step, n_kv) - kv);
 
 			fputs(line->counts[c] == 0 ? "  " : line->counts[c] == all ? "██" : "░░", text);
 		}
@@ -74,7 +68,7 @@ draw_one(FILE *text, const struct block_mask *mask, uint32_t r, uint32_t h, uint
 	struct line line = { .column_step = step_of(n_kv, n_columns),
 			     .row_step = step_of(block_mask_q_blocks(mask, r), n_rows) };
 
-	line.n_columns = n_kv / line.column_step + (n_kv % line.column_step != 0);
+	line.n_columns = mask_count_parts(n_kv, line.column_step);
 	line.counts = calloc(line.n_columns + 1, sizeof(*line.counts));
 	if (line.counts == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture %" PRIu64 " wide",
@@ -91,7 +85,7 @@ draw_all(FILE *text, const struct block_mask *mask, const struct block_mask_grid
 	uint64_t limit = grid->limit != 0 ? grid->limit : DEFAULT_LIMIT;
 	enum paged_status status = PAGED_OK;
 
-	for (uint64_t i = 0; i < smaller(n_pictures, limit) && status == PAGED_OK; i++) {
+	for (uint64_t i = 0; i < mask_smaller(n_pictures, limit) && status == PAGED_OK; i++) {
 		if (i != 0)
 			fputc('\n', text);
 		status = draw_one(text, mask, (uint32_t)(i / mask->shape.n_heads), (uint32_t)(i % mask->shape.n_heads),
