@@ -27,43 +27,10 @@ struct served {
 };
 
 static enum paged_status
-elements_check(const struct mask_request *request, uint32_t n_heads, struct paged_error *error)
-{
-	uint64_t n_elements = 0;
-
-	for (uint32_t r = 0; r < request->n_rows; r++) {
-		uint64_t n = (uint64_t)request->q_len[r] * request->kv_len[r];
-
-		if (__builtin_mul_overflow(n, n_heads, &n) || __builtin_add_overflow(n_elements, n, &n_elements) ||
-		    n_elements > SERVED_MAX_ELEMENTS)
-			return paged_fail(error, PAGED_ERR_LIMIT,
-					  "block mask: more than %" PRIu64 " elements up to row %" PRIu32 ELSEWHERE,
-					  SERVED_MAX_ELEMENTS, r);
-	}
-	return PAGED_OK;
-}
-
-static enum paged_status
-lists_check(const struct mask_request *request, uint32_t n_heads, uint64_t max_bytes, struct paged_error *error)
-{
-	const uint64_t list_bytes = BLOCK_MASK_N_KINDS * sizeof(uint64_t);
-	uint64_t n_lists = 0;
-
-	/* No overflow: 2^32 rows of 2^32 query rows; heads are divided by. */
-	for (uint32_t r = 0; r < request->n_rows; r++)
-		n_lists += request->q_len[r] / request->q_block + (request->q_len[r] % request->q_block != 0);
-	if (n_lists > max_bytes / list_bytes / n_heads)
-		return paged_fail(error, PAGED_ERR_LIMIT,
-				  "block mask: the lists of %" PRIu64 " query blocks and %" PRIu32
-				  " heads alone pass the limit of %" PRIu64 " bytes" ELSEWHERE,
-				  n_lists, n_heads, max_bytes);
-	return PAGED_OK;
-}
-
-static enum paged_status
 request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max_bytes, struct paged_error *error)
 {
-	enum paged_status status;
+	const uint64_t list_bytes = BLOCK_MASK_N_KINDS * sizeof(uint64_t);
+	uint64_t n_elements = 0, n_lists = 0;
 
 	if (request->n_rows == 0 || request->q_block == 0 || request->kv_block == 0)
 		return paged_fail(error, PAGED_ERR_INVALID,
@@ -78,8 +45,23 @@ request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: a mod of %zu bytes and %" PRIu32 " names; %u and %u are the most",
 				  strlen(request->text), request->n_names, MOD_MAX_TEXT, MOD_MAX_NAMES);
-	status = elements_check(request, n_heads, error);
-	return status == PAGED_OK ? lists_check(request, n_heads, max_bytes, error) : status;
+	for (uint32_t r = 0; r < request->n_rows; r++) {
+		uint64_t n = (uint64_t)request->q_len[r] * request->kv_len[r];
+
+		if (__builtin_mul_overflow(n, n_heads, &n) || __builtin_add_overflow(n_elements, n, &n_elements) ||
+		    n_elements > SERVED_MAX_ELEMENTS)
+			return paged_fail(error, PAGED_ERR_LIMIT,
+					  "block mask: more than %" PRIu64 " elements up to row %" PRIu32 ELSEWHERE,
+					  SERVED_MAX_ELEMENTS, r);
+		/* No overflow: 2^32 rows of 2^32 query rows; heads are divided by. */
+		n_lists += mask_count_parts(request->q_len[r], request->q_block);
+	}
+	if (n_lists > max_bytes / list_bytes / n_heads)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "block mask: the lists of %" PRIu64 " query blocks and %" PRIu32
+				  " heads alone pass the limit of %" PRIu64 " bytes" ELSEWHERE,
+				  n_lists, n_heads, max_bytes);
+	return PAGED_OK;
 }
 
 enum paged_status
@@ -156,25 +138,6 @@ limit_explain(const struct served *served, struct paged_error *error)
 }
 
 static enum paged_status
-rule_build(const struct served *served, struct mod_rule *rule, const atomic_bool *cancelled, struct runs_writer *part,
-	   struct paged_error *error)
-{
-	enum paged_status status;
-
-	if (served->any_head && !rule->rule.same_heads)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
-				  served->text);
-	rule->rule.cancelled = cancelled;
-	rule->rule.b = served->b;
-	status = block_mask_runs(&served->shape, &rule->rule, served->max_bytes, served->first_list,
-				 served->first_block, part, error);
-	if (status == PAGED_ERR_LIMIT)
-		limit_explain(served, error);
-	return status == PAGED_OK ? mod_rule_range(rule, error) : status;
-}
-
-static enum paged_status
 bound_build(const struct served *served, struct mod_binding *binding, const atomic_bool *cancelled,
 	    struct runs_writer *part, struct paged_error *error)
 {
@@ -186,7 +149,19 @@ bound_build(const struct served *served, struct mod_binding *binding, const atom
 		status = mod_rule_open(&rule, binding, kernel_isa_best_to(KERNEL_AVX512), error);
 	if (status != PAGED_OK)
 		return status;
-	status = rule_build(served, &rule, cancelled, part, error);
+	rule.rule.cancelled = cancelled;
+	rule.rule.b = served->b;
+	if (served->any_head && !rule.rule.same_heads)
+		status = paged_fail(error, PAGED_ERR_INVALID,
+				    "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
+				    served->text);
+	else
+		status = block_mask_runs(&served->shape, &rule.rule, served->max_bytes, served->first_list,
+					 served->first_block, part, error);
+	if (status == PAGED_ERR_LIMIT)
+		limit_explain(served, error);
+	if (status == PAGED_OK)
+		status = mod_rule_range(&rule, error);
 	mod_rule_close(&rule);
 	return status;
 }
