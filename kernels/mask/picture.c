@@ -39,78 +39,61 @@ count_section(const struct block_mask *mask, const struct build_place *place, ui
 		}
 }
 
-static void
-draw(FILE *text, const struct block_mask *mask, struct build_place *place, struct line *line)
-{
-	uint64_t n_q = block_mask_q_blocks(mask, place->row), n_kv = block_mask_kv_blocks(mask, place->row);
-
-	fprintf(text, "(%" PRIu32 ", %" PRIu32 ")\n", place->row, place->head);
-	for (place->q_block = 0; place->q_block < n_q; place->q_block += line->row_step) {
-		uint64_t q_end = mask_smaller(place->q_block + line->row_step, n_q);
-
-		count_section(mask, place, q_end, line);
-		for (uint64_t c = 0; c < line->n_columns; c++) {
-			uint64_t kv = c * line->column_step;
-			uint64_t all = (q_end - place->q_block) * (mask_smaller(kv + line->column_step, n_kv) - kv);
-
-			fputs(line->counts[c] == 0 ? "  " : line->counts[c] == all ? "██" : "░░", text);
-		}
-		fputc('\n', text);
-	}
-}
-
 static enum paged_status
-draw_one(FILE *text, const struct block_mask *mask, uint32_t r, uint32_t h, uint32_t n_rows, uint32_t n_columns,
-	 struct paged_error *error)
+draw(FILE *text, const struct block_mask *mask, struct build_place place, uint32_t n_rows, uint32_t n_columns,
+     struct paged_error *error)
 {
-	uint64_t n_kv = block_mask_kv_blocks(mask, r);
-	struct build_place place = { .row = r, .head = h };
-	struct line line = { .column_step = step_of(n_kv, n_columns),
-			     .row_step = step_of(block_mask_q_blocks(mask, r), n_rows) };
+	uint64_t n_q = block_mask_q_blocks(mask, place.row), n_kv = block_mask_kv_blocks(mask, place.row);
+	struct line line = { .column_step = step_of(n_kv, n_columns), .row_step = step_of(n_q, n_rows) };
 
 	line.n_columns = mask_count_parts(n_kv, line.column_step);
 	line.counts = calloc(line.n_columns + 1, sizeof(*line.counts));
 	if (line.counts == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture %" PRIu64 " wide",
 				  line.n_columns);
-	draw(text, mask, &place, &line);
+	fprintf(text, "(%" PRIu32 ", %" PRIu32 ")\n", place.row, place.head);
+	for (; place.q_block < n_q; place.q_block += line.row_step) {
+		uint64_t q_end = mask_smaller(place.q_block + line.row_step, n_q);
+
+		count_section(mask, &place, q_end, &line);
+		for (uint64_t c = 0; c < line.n_columns; c++) {
+			uint64_t kv = c * line.column_step;
+			uint64_t all = (q_end - place.q_block) * (mask_smaller(kv + line.column_step, n_kv) - kv);
+
+			fputs(line.counts[c] == 0 ? "  " : line.counts[c] == all ? "██" : "░░", text);
+		}
+		fputc('\n', text);
+	}
 	free(line.counts);
 	return PAGED_OK;
-}
-
-static enum paged_status
-draw_all(FILE *text, const struct block_mask *mask, const struct block_mask_grid *grid, struct paged_error *error)
-{
-	uint64_t n_pictures = (uint64_t)mask->shape.n_rows * mask->shape.n_heads;
-	uint64_t limit = grid->limit != 0 ? grid->limit : DEFAULT_LIMIT;
-	enum paged_status status = PAGED_OK;
-
-	for (uint64_t i = 0; i < mask_smaller(n_pictures, limit) && status == PAGED_OK; i++) {
-		if (i != 0)
-			fputc('\n', text);
-		status = draw_one(text, mask, (uint32_t)(i / mask->shape.n_heads), (uint32_t)(i % mask->shape.n_heads),
-				  grid->rows != 0 ? grid->rows : DEFAULT_GRID,
-				  grid->columns != 0 ? grid->columns : DEFAULT_GRID, error);
-	}
-	if (n_pictures > limit)
-		fputs("\n...\nTo print out more, set BlockMask.to_string(limit=N)\n"
-		      "You can also index (BlockMask[batch, head]) to choose a specific batch or head",
-		      text);
-	return status;
 }
 
 enum paged_status
 block_mask_picture(const struct block_mask *mask, const struct block_mask_grid *grid, char **text_p,
 		   struct paged_error *error)
 {
-	enum paged_status status;
+	uint64_t n_pictures = (uint64_t)mask->shape.n_rows * mask->shape.n_heads;
+	uint64_t limit = grid->limit != 0 ? grid->limit : DEFAULT_LIMIT;
+	enum paged_status status = PAGED_OK;
 	char *string = NULL;
 	size_t size;
 	FILE *text = open_memstream(&string, &size);
 
 	if (text == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture");
-	status = draw_all(text, mask, grid, error);
+	for (uint64_t i = 0; i < mask_smaller(n_pictures, limit) && status == PAGED_OK; i++) {
+		const struct build_place place = { .row = (uint32_t)(i / mask->shape.n_heads),
+						   .head = (uint32_t)(i % mask->shape.n_heads) };
+
+		if (i != 0)
+			fputc('\n', text);
+		status = draw(text, mask, place, grid->rows != 0 ? grid->rows : DEFAULT_GRID,
+			      grid->columns != 0 ? grid->columns : DEFAULT_GRID, error);
+	}
+	if (n_pictures > limit)
+		fputs("\n...\nTo print out more, set BlockMask.to_string(limit=N)\n"
+		      "You can also index (BlockMask[batch, head]) to choose a specific batch or head",
+		      text);
 	if ((ferror(text) | fclose(text)) != 0 && status == PAGED_OK)
 		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a picture");
 	if (status != PAGED_OK) {

@@ -2,6 +2,7 @@
 /* Parts of a mask, and the mask seen from its keys. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/mask/build.h"
 
@@ -160,9 +161,9 @@ list_of(const struct block_mask *turned, const struct build_place *place, uint32
 	return turned->first_list[place->row] + place->head * block_mask_q_blocks(turned, place->row) + block;
 }
 
-/* Lengths of the transposed lists, then their starts. */
+/* The lists of a kind, for which there is room. */
 static void
-turned_starts(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t n_lists)
+turn(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t n_lists)
 {
 	uint64_t *start = turned->start[kind];
 	struct build_place place;
@@ -175,45 +176,16 @@ turned_starts(const struct block_mask *mask, struct block_mask *turned, enum blo
 	}
 	for (uint64_t i = 0; i < n_lists; i++)
 		start[i + 1] += start[i];
-}
-
-static void
-turned_blocks(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t *filled)
-{
-	struct build_place place;
-
+	/* As a list is filled its start moves to where the next one begins. */
 	for (bool more = build_place_first(mask, &place); more; more = build_place_next(mask, &place)) {
 		struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
 
-		for (uint64_t i = 0; i < list.n; i++) {
-			uint64_t to = list_of(turned, &place, list.blocks[i]);
-
-			turned->indices[kind][turned->start[kind][to] + filled[to]++] = (uint32_t)place.q_block;
-		}
+		for (uint64_t i = 0; i < list.n; i++)
+			turned->indices[kind][start[list_of(turned, &place, list.blocks[i])]++] =
+				(uint32_t)place.q_block;
 	}
-}
-
-static void
-turn(struct build *build, const struct block_mask *mask)
-{
-	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-		uint64_t n = mask->start[kind][mask->first_list[mask->shape.n_rows]];
-		uint64_t *filled;
-
-		if (!build_room(build, kind, n))
-			return;
-		filled = calloc(build->n_lists + 1, sizeof(*filled));
-		if (filled == NULL) {
-			build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory to transpose %" PRIu64 " lists",
-				   build->n_lists);
-			return;
-		}
-		turned_starts(mask, build->mask, kind, build->n_lists);
-		turned_blocks(mask, build->mask, kind, filled);
-		build->n[kind] = n;
-		free(filled);
-	}
-	build->n_ended = build->n_lists;
+	memmove(start + 1, start, n_lists * sizeof(*start));
+	start[0] = 0;
 }
 
 enum paged_status
@@ -234,8 +206,12 @@ block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct b
 	shape.kv_block = mask->shape.q_block;
 	shape.rows = rows;
 	build_begin(&build, &shape, max_bytes, error);
-	if (build.status == PAGED_OK)
-		turn(&build, mask);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && build.status == PAGED_OK; kind++) {
+		build.n[kind] = mask->start[kind][mask->first_list[mask->shape.n_rows]];
+		if (build_room(&build, kind, 0))
+			turn(mask, build.mask, kind, build.n_lists);
+	}
+	build.n_ended = build.n_lists;
 	free(rows);
 	return build_finish(&build, mask_p);
 }
