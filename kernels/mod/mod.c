@@ -9,33 +9,33 @@
 #include "kernels/mod/interval.h"
 #include "kernels/mod/text.h"
 
-static const struct {
-	enum mod_dtype dtype;
+static const struct dtype {
 	const char *name;
 	uint32_t size;
 } dtypes[] = {
-	{ MOD_F32, "f32", 4 }, { MOD_F16, "f16", 2 }, { MOD_BF16, "bf16", 2 },
-	{ MOD_I32, "i32", 4 }, { MOD_U8, "u8", 1 },
+	[MOD_DTYPE_NONE] = { "?", 0 }, [MOD_F32] = { "f32", 4 }, [MOD_F16] = { "f16", 2 },
+	[MOD_BF16] = { "bf16", 2 },    [MOD_I32] = { "i32", 4 }, [MOD_U8] = { "u8", 1 },
 };
 
-#define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
+/* The number may be a peer's. */
+static const struct dtype *
+dtype_of(enum mod_dtype dtype)
+{
+	bool is_one = (size_t)dtype < sizeof(dtypes) / sizeof(dtypes[0]) && dtypes[dtype].size != 0;
+
+	return &dtypes[is_one ? dtype : MOD_DTYPE_NONE];
+}
 
 const char *
 mod_dtype_name(enum mod_dtype dtype)
 {
-	for (size_t i = 0; i < N_DTYPES; i++)
-		if (dtypes[i].dtype == dtype)
-			return dtypes[i].name;
-	return "?";
+	return dtype_of(dtype)->name;
 }
 
 uint32_t
 mod_dtype_size(enum mod_dtype dtype)
 {
-	for (size_t i = 0; i < N_DTYPES; i++)
-		if (dtypes[i].dtype == dtype)
-			return dtypes[i].size;
-	return 0;
+	return dtype_of(dtype)->size;
 }
 
 enum paged_status

@@ -49,8 +49,12 @@ any(ivec condition)
  * misses the quotient by one at most, and the rest tells; the reciprocal of
  * a divisor that is the same for a row is computed once.
  */
-INLINE void
-divide(ivec a, ivec b, ivec *quotient, ivec *rest)
+struct division {
+	ivec quotient, rest;
+};
+
+INLINE struct division
+divide(ivec a, ivec b)
 {
 	ivec zero = b == 0, minus = b == -1, q, r, more, less;
 
@@ -62,28 +66,7 @@ divide(ivec a, ivec b, ivec *quotient, ivec *rest)
 	q = add(q, less);
 	r = add(r, b & less);
 	more = choose(b > 0, r >= b, r <= b);
-	q = subtract(q, more);
-	r = subtract(r, b & more);
-	*quotient = ~zero & q;
-	*rest = ~zero & r;
-}
-
-INLINE ivec
-int_div(ivec a, ivec b)
-{
-	ivec quotient, rest;
-
-	divide(a, b, &quotient, &rest);
-	return quotient;
-}
-
-INLINE ivec
-int_mod(ivec a, ivec b)
-{
-	ivec quotient, rest;
-
-	divide(a, b, &quotient, &rest);
-	return rest;
+	return (struct division){ ~zero & subtract(q, more), ~zero & subtract(r, b & more) };
 }
 
 /* Operations whose value is an expression. */
@@ -108,6 +91,8 @@ VALUE_OF_ONE(to_float, (ivec) __builtin_convertvector(a, fvec))
 VALUE_OF_ONE(float_neg, a ^ SIGN)
 VALUE_OF_ONE(float_abs, a &INT32_MAX)
 VALUE_OF_ONE(float_sqrt, (ivec)vec_sqrt((fvec)a))
+VALUE_OF_TWO(int_div, divide(a, b).quotient)
+VALUE_OF_TWO(int_mod, divide(a, b).rest)
 VALUE_OF_TWO(int_min, choose(a < b, a, b))
 VALUE_OF_TWO(int_max, choose(a > b, a, b))
 VALUE_OF_TWO(bit_and, a &b)
@@ -134,17 +119,8 @@ nan_or(ivec a, ivec b, ivec chosen)
 	return choose(float_ne(a, a), a, choose(float_ne(b, b), b, chosen));
 }
 
-INLINE ivec
-float_min(ivec a, ivec b)
-{
-	return nan_or(a, b, choose(float_lt(a, b), a, b));
-}
-
-INLINE ivec
-float_max(ivec a, ivec b)
-{
-	return nan_or(a, b, choose(float_lt(b, a), a, b));
-}
+VALUE_OF_TWO(float_min, nan_or(a, b, choose(float_lt(a, b), a, b)))
+VALUE_OF_TWO(float_max, nan_or(a, b, choose(float_lt(b, a), a, b)))
 
 /* Towards 0, saturating; NaN is 0. */
 INLINE ivec

@@ -198,20 +198,6 @@ float_wave(ivec a, enum wave wave)
 	return out;
 }
 
-INLINE ivec
-float_sin(ivec a)
-{
-	return float_wave(a, SINE);
-}
-
-INLINE ivec
-float_cos(ivec a)
-{
-	return float_wave(a, COSINE);
-}
-
-INLINE ivec
-float_tan(ivec a)
-{
-	return float_wave(a, TANGENT);
-}
+VALUE_OF_ONE(float_sin, float_wave(a, SINE))
+VALUE_OF_ONE(float_cos, float_wave(a, COSINE))
+VALUE_OF_ONE(float_tan, float_wave(a, TANGENT))
