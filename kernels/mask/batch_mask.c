@@ -34,37 +34,21 @@ static enum paged_status
 create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct block_mask **logical_p,
 	  struct paged_error *error)
 {
-	struct block_mask *logical = NULL;
-	struct block_mask_shape shape;
+	int32_t *b = calloc((size_t)order->n_rows + 1, sizeof(*b));
+	struct block_mask_shape shape = { .rows = NULL };
 	enum paged_status status;
-	int32_t *b;
 
-	if (order->n_heads == 0 && !rule->rule.same_heads)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
-				  mod_text(mod_binding_mod(rule->binding)));
-	status = batch_mask_shape(order, &shape, error);
-	if (status != PAGED_OK)
-		return status;
-	b = calloc((size_t)order->n_rows + 1, sizeof(*b));
-	if (b == NULL) {
-		free((void *)shape.rows);
+	if (b == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", order->n_rows);
-	}
 	for (uint32_t r = 0; r < order->n_rows; r++)
 		b[r] = order->rows[r].b;
 	rule->rule.b = b;
-	status = block_mask_create(&shape, &rule->rule, order->max_bytes, &logical, error);
+	status = batch_mask_shape(order, &shape, error);
+	if (status == PAGED_OK)
+		status = block_mask_create(&shape, &rule->rule, order->max_bytes, logical_p, error);
 	free((void *)shape.rows);
 	free(b);
-	if (status == PAGED_OK)
-		status = mod_rule_range(rule, error);
-	if (status != PAGED_OK) {
-		block_mask_destroy(logical);
-		return status;
-	}
-	*logical_p = logical;
-	return PAGED_OK;
+	return status;
 }
 
 enum paged_status
@@ -72,14 +56,26 @@ batch_mask_create(const struct batch_mask_order *order, struct mod_binding *bind
 		  struct block_mask **logical_p, struct paged_error *error)
 {
 	enum paged_status status = mod_binding_index(binding, error);
+	struct block_mask *logical = NULL;
 	struct mod_rule rule;
 
 	if (status == PAGED_OK)
 		status = mod_rule_open(&rule, binding, isa, error);
 	if (status != PAGED_OK)
 		return status;
-	status = create_by(order, &rule, logical_p, error);
+	if (order->n_heads == 0 && !rule.rule.same_heads)
+		status = paged_fail(error, PAGED_ERR_INVALID,
+				    "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
+				    mod_text(mod_binding_mod(binding)));
+	if (status == PAGED_OK)
+		status = create_by(order, &rule, &logical, error);
+	if (status == PAGED_OK)
+		status = mod_rule_range(&rule, error);
 	mod_rule_close(&rule);
+	if (status == PAGED_OK)
+		*logical_p = logical;
+	else
+		block_mask_destroy(logical);
 	return status;
 }
 

@@ -5,29 +5,22 @@
 #define PROBE_KEYS 8u
 
 /* Which elements of an area are its corners: the first or last query row and key. */
-static const struct corner {
+static const struct {
 	bool last_q, last_kv;
 } corners[MOD_RULE_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
 
 /* The grid's corners of one kind, each a box of one point. */
-static struct mod_grid
-points_of(const struct mod_grid *grid, const struct corner *corner)
-{
-	struct mod_grid points = *grid;
-
-	for (uint32_t r = 0; r < grid->n_rows; r++)
-		points.q_idx[r][0] = points.q_idx[r][1] = grid->q_idx[r][corner->last_q];
-	for (uint32_t c = 0; c < grid->n_columns; c++)
-		points.kv_idx[c][0] = points.kv_idx[c][1] = grid->kv_idx[c][corner->last_kv];
-	return points;
-}
-
 static void
 sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
 {
-	struct mod_grid points = points_of(grid, &corners[kind]);
-	struct mod_grid_truth more = mod_interval_grid(mod_rule->intervals[kind], &points);
+	struct mod_grid points = *grid;
+	struct mod_grid_truth more;
 
+	for (uint32_t r = 0; r < grid->n_rows; r++)
+		points.q_idx[r][0] = points.q_idx[r][1] = grid->q_idx[r][corners[kind].last_q];
+	for (uint32_t c = 0; c < grid->n_columns; c++)
+		points.kv_idx[c][0] = points.kv_idx[c][1] = grid->kv_idx[c][corners[kind].last_kv];
+	more = mod_interval_grid(mod_rule->intervals[kind], &points);
 	seen->all_true |= more.all_true;
 	seen->all_false |= more.all_false;
 }
