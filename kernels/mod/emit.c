@@ -38,12 +38,6 @@ same(const struct mod_node *a, const struct mod_node *b)
 	       memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
 }
 
-static uint8_t
-deeper(const struct lowering *l, uint8_t depth, uint16_t arg)
-{
-	return l->nodes[arg].depth + 1 > depth ? l->nodes[arg].depth + 1 : depth;
-}
-
 /* The node, or an equal one that exists. */
 uint16_t
 mod_emit(struct lowering *l, struct mod_node node)
@@ -52,8 +46,10 @@ mod_emit(struct lowering *l, struct mod_node node)
 		return 0;
 	node.depth = 1;
 	for (uint32_t i = 0; i < node.n_args; i++) {
-		node.depth = deeper(l, node.depth, node.args[i]);
-		node.inputs |= l->nodes[node.args[i]].inputs;
+		const struct mod_node *arg = &l->nodes[node.args[i]];
+
+		node.depth = arg->depth + 1 > node.depth ? arg->depth + 1 : node.depth;
+		node.inputs |= arg->inputs;
 	}
 	for (uint32_t i = node.n_args; i < MOD_MAX_INDEXES; i++)
 		node.args[i] = MOD_NO_NODE;

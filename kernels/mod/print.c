@@ -82,42 +82,21 @@ print_load(struct printer *printer, const struct mod_node *node)
 	}
 }
 
-static void
-print_select(struct printer *printer, const struct mod_node *node, uint32_t least)
-{
-	if (least > 0)
-		put(printer, "(");
-	print(printer, node->args[0], 1);
-	put(printer, " ? ");
-	print(printer, node->args[1], 0);
-	put(printer, " : ");
-	print(printer, node->args[2], 0);
-	if (least > 0)
-		put(printer, ")");
-}
-
-static void
-print_infix(struct printer *printer, const struct mod_node *node, const struct mod_operator_info *infix, uint32_t least)
-{
-	if (infix->strength < least)
-		put(printer, "(");
-	print(printer, node->args[0], infix->strength);
-	put(printer, " ");
-	put(printer, infix->text);
-	put(printer, " ");
-	print(printer, node->args[1], infix->strength + 1u);
-	if (infix->strength < least)
-		put(printer, ")");
-}
-
-/* Nothing here but names, signs and functions binds more strongly than UNARY_STRENGTH. */
+/*
+ * In parentheses if what is around it binds as strongly as `least`.  Nothing
+ * here but names, signs and functions binds more strongly than UNARY_STRENGTH.
+ */
 static void
 print(struct printer *printer, uint16_t number, uint32_t least)
 {
 	const struct mod_node *node = &printer->mod->nodes[number];
+	const struct mod_operator_info *infix = mod_infix(node->op);
+	bool is_inner = node->op == MOD_OP_SELECT ? least > 0 : infix != NULL && infix->strength < least;
 
 	if (printer->length > MOD_MAX_TEXT)
 		return;
+	if (is_inner)
+		put(printer, "(");
 	switch ((enum mod_op)node->op) {
 	case MOD_OP_CONST:
 		put_const(printer, node);
@@ -134,7 +113,11 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 		print_load(printer, node);
 		break;
 	case MOD_OP_SELECT:
-		print_select(printer, node, least);
+		print(printer, node->args[0], 1);
+		put(printer, " ? ");
+		print(printer, node->args[1], 0);
+		put(printer, " : ");
+		print(printer, node->args[2], 0);
 		break;
 	case MOD_OP_NOT:
 	case MOD_OP_NEG:
@@ -143,12 +126,19 @@ print(struct printer *printer, uint16_t number, uint32_t least)
 		print(printer, node->args[0], UNARY_STRENGTH);
 		break;
 	default:
-		if (mod_infix(node->op) != NULL)
-			print_infix(printer, node, mod_infix(node->op), least);
-		else
+		if (infix == NULL) {
 			print_call(printer, node);
+			break;
+		}
+		print(printer, node->args[0], infix->strength);
+		put(printer, " ");
+		put(printer, infix->text);
+		put(printer, " ");
+		print(printer, node->args[1], infix->strength + 1u);
 		break;
 	}
+	if (is_inner)
+		put(printer, ")");
 }
 
 enum paged_status

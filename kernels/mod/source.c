@@ -17,11 +17,7 @@ _Static_assert(MOD_MASK == 0 && MOD_SCORE == 1, "the kinds are numbers of names[
 _Static_assert(sizeof(struct cuda_mod_name) == 64 && sizeof(struct cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
 	       "as mod_device.h reads it");
 
-static const char *
-type_text(enum mod_type type)
-{
-	return type == MOD_BOOL ? "bool" : type == MOD_INT ? "int32_t" : "float";
-}
+static const char *const type_texts[] = { [MOD_BOOL] = "bool", [MOD_INT] = "int32_t", [MOD_FLOAT] = "float" };
 
 static void
 put_const(FILE *to, const struct mod_node *node)
@@ -100,29 +96,21 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 		else if (node->op == MOD_OP_TO_INT || node->op == MOD_OP_TO_FLOAT)
 			fprintf(to, "mod_to_%s(", name);
 		else
-			fprintf(to, "%s%s(", node->n_args == 1 && strchr("!~", name[0]) != NULL ? "" : "mod_", name);
+			fprintf(to, "%s%s(", node->op == MOD_OP_NOT || node->op == MOD_OP_BITNOT ? "" : "mod_", name);
 		put_values(to, mod, node, ", ");
 		fputs(")", to);
 	}
-}
-
-/* Of all nodes: some may not make a difference to the result. */
-static uint32_t
-inputs_of(const struct mod *mod)
-{
-	uint32_t inputs = 0;
-
-	for (uint32_t i = 0; i < mod->n_nodes; i++)
-		inputs |= mod->nodes[i].inputs;
-	return inputs;
 }
 
 /* A function's parameters; those that it has no use for have no name. */
 static void
 put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
 {
-	uint32_t inputs = mod != NULL ? inputs_of(mod) : MOD_ON_SCORE;
+	uint32_t inputs = mod != NULL ? 0 : MOD_ON_SCORE;
 
+	/* Of all nodes: some may not make a difference to the result. */
+	for (uint32_t i = 0; mod != NULL && i < mod->n_nodes; i++)
+		inputs |= mod->nodes[i].inputs;
 	if (kind == MOD_SCORE)
 		fprintf(to, "float%s, ", inputs & MOD_ON_SCORE ? " score" : "");
 	for (enum mod_op op = MOD_OP_B; op <= MOD_OP_KV; op++) {
@@ -146,7 +134,7 @@ put_body(FILE *to, const struct mod *mod)
 
 		if (node->op < MOD_OP_PARAM)
 			continue;
-		fprintf(to, "\t\tconst %s v%" PRIu32 " = ", type_text(node->type), i);
+		fprintf(to, "\t\tconst %s v%" PRIu32 " = ", type_texts[node->type], i);
 		put_operation(to, mod, node);
 		fputs(";\n", to);
 	}
@@ -213,40 +201,32 @@ array_check(const struct mod_symbol *symbol, const struct mod_bound *bound, stru
 	return PAGED_OK;
 }
 
-static struct cuda_mod_name
-name_of(const struct mod_symbol *symbol, const struct mod_bound *bound)
-{
-	struct cuda_mod_name name = { .address = (uintptr_t)bound->data };
-
-	if (symbol->n_dims == 0) {
-		name.address = 0;
-		memcpy(&name.value, mod_dtype_is_float(symbol->dtype) ? (const void *)&bound->value.f : &bound->value.i,
-		       sizeof(name.value));
-	}
-	for (uint32_t d = 0; d < symbol->n_dims; d++) {
-		name.extents[d] = bound->extents[d];
-		name.strides[d] = bound->strides[d];
-	}
-	return name;
-}
-
 enum paged_status
 mod_cuda_args(const struct mod_binding *binding, struct cuda_mod_args *args, struct paged_error *error)
 {
 	const struct mod *mod = binding->mod;
+	enum paged_status status = PAGED_OK;
 
-	for (uint32_t i = 0; i < mod->n_names; i++) {
-		const struct mod_symbol *symbol = &mod->names[i];
-		enum paged_status status = PAGED_OK;
+	for (uint32_t i = 0; i < mod->n_names && status == PAGED_OK; i++)
+		if (mod->names[i].n_dims > 0)
+			status = array_check(&mod->names[i], &binding->names[i], error);
+	for (uint32_t i = 0; i < mod->n_names && status == PAGED_OK; i++) {
+		const struct mod_bound *bound = &binding->names[i];
+		const bool is_float = mod_dtype_is_float(mod->names[i].dtype);
+		struct cuda_mod_name *name = &args->names[mod->kind][i];
 
-		if (symbol->n_dims > 0)
-			status = array_check(symbol, &binding->names[i], error);
-		if (status != PAGED_OK)
-			return status;
+		*name = (struct cuda_mod_name){ .address = (uintptr_t)bound->data };
+		if (mod->names[i].n_dims == 0) {
+			name->address = 0;
+			memcpy(&name->value, is_float ? (const void *)&bound->value.f : &bound->value.i,
+			       sizeof(name->value));
+		}
+		for (uint32_t d = 0; d < mod->names[i].n_dims; d++) {
+			name->extents[d] = bound->extents[d];
+			name->strides[d] = bound->strides[d];
+		}
 	}
-	for (uint32_t i = 0; i < mod->n_names; i++)
-		args->names[mod->kind][i] = name_of(&mod->names[i], &binding->names[i]);
-	return PAGED_OK;
+	return status;
 }
 
 struct mod_range

@@ -4,23 +4,15 @@
  *
  * A part of vm_body.h.
  */
-INLINE ivec
-lane_numbers(void)
-{
-	ivec v;
-
-	for (uint32_t i = 0; i < LANES; i++)
-		v[i] = (int32_t)i;
-	return v;
-}
-
 INLINE void
 sum_rows(const struct vm_call *call, bool ramp, uint32_t n)
 {
-	const ivec steps = multiply(lane_numbers(), splat(call->slopes[0]));
 	const ivec step = splat((int32_t)LANES * call->slopes[0]), sign = splat(call->negative ? SIGN : 0);
 	const fvec scale = fsplat(call->scale);
+	ivec steps = { 0 };
 
+	for (uint32_t i = 0; i < LANES; i++)
+		steps[i] = (int32_t)i * call->slopes[0];
 	for (uint32_t row = 0; row < call->n_rows; row++) {
 		const int32_t *a = call->in[0].at + row * call->in[0].step;
 		const int32_t *b = call->in[2].at + row * call->in[2].step;
