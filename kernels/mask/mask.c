@@ -40,21 +40,6 @@ struct given {
 static const char *const kind_names[BLOCK_MASK_N_KINDS] = { "partial", "full" };
 const char *const build_array_names[BLOCK_MASK_N_KINDS] = { "kv_indices", "full_kv_indices" };
 
-static void
-check_range(struct build *build, const struct build_place *place, enum block_mask_kind kind,
-	    const struct block_mask_list *list)
-{
-	uint64_t n_blocks = block_mask_kv_blocks(build->mask, place->row);
-
-	for (uint64_t i = 0; i < list->n; i++)
-		if (list->blocks[i] >= n_blocks) {
-			build_fail(build, PAGED_ERR_RANGE,
-				   "block mask: " BUILD_PLACE ": %s block %" PRIu32 " of %" PRIu64 " KV blocks",
-				   BUILD_PLACE_OF(place), kind_names[kind], list->blocks[i], n_blocks);
-			return;
-		}
-}
-
 static int
 compare_blocks(const void *a, const void *b)
 {
@@ -86,23 +71,6 @@ block_mask_judge(struct block_mask *mask)
 	}
 }
 
-static bool
-make_room(struct build *build, struct given *given, uint64_t n)
-{
-	uint32_t *sorted;
-
-	if (n <= given->room)
-		return true;
-	sorted = realloc(given->sorted, n * sizeof(*sorted));
-	if (sorted == NULL) {
-		build_fail(build, PAGED_ERR_NOMEM, "block mask: no memory to check a list of %" PRIu64 " blocks", n);
-		return false;
-	}
-	given->sorted = sorted;
-	given->room = n;
-	return true;
-}
-
 static void
 check_twice(struct build *build, struct given *given, const struct build_place *place,
 	    const struct block_mask_list *lists)
@@ -110,8 +78,17 @@ check_twice(struct build *build, struct given *given, const struct build_place *
 	const struct block_mask_list *partial = &lists[BLOCK_MASK_PARTIAL], *full = &lists[BLOCK_MASK_FULL];
 	uint64_t n = partial->n + full->n;
 
-	if (n == 0 || !make_room(build, given, n))
-		return;
+	if (n > given->room) {
+		uint32_t *sorted = realloc(given->sorted, n * sizeof(*sorted));
+
+		if (sorted == NULL) {
+			build_fail(build, PAGED_ERR_NOMEM,
+				   "block mask: no memory to check a list of %" PRIu64 " blocks", n);
+			return;
+		}
+		given->sorted = sorted;
+		given->room = n;
+	}
 	if (partial->n != 0)
 		memcpy(given->sorted, partial->blocks, partial->n * sizeof(uint32_t));
 	if (full->n != 0)
@@ -134,6 +111,7 @@ take_lists(struct build *build, struct given *given, const struct build_place *p
 	   const struct block_mask_list lists[BLOCK_MASK_N_KINDS])
 {
 	const struct block_mask_shape *shape = &build->mask->shape;
+	const uint64_t n_blocks = block_mask_kv_blocks(build->mask, place->row);
 	const struct build_source source = {
 		.list = { lists[BLOCK_MASK_PARTIAL], lists[BLOCK_MASK_FULL] },
 		.n_parts = 1,
@@ -141,7 +119,11 @@ take_lists(struct build *build, struct given *given, const struct build_place *p
 	};
 
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		check_range(build, place, kind, &lists[kind]);
+		for (uint64_t i = 0; i < lists[kind].n; i++)
+			if (lists[kind].blocks[i] >= n_blocks)
+				build_fail(build, PAGED_ERR_RANGE,
+					   "block mask: " BUILD_PLACE ": %s block %" PRIu32 " of %" PRIu64 " KV blocks",
+					   BUILD_PLACE_OF(place), kind_names[kind], lists[kind].blocks[i], n_blocks);
 	check_twice(build, given, place, lists);
 	build_copy(build, &source);
 }

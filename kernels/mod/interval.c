@@ -129,26 +129,20 @@ fill_leaf(const struct mod_interval *interval, uint32_t number)
 	}
 }
 
-static uint32_t
-changed_inputs(const struct mod_grid *a, const struct mod_grid *b)
-{
-	uint32_t changed = MOD_ON_KV | MOD_ON_SCORE;
-
-	if (memcmp(a->b, b->b, sizeof(a->b)) != 0 || a->n_rows == 0)
-		changed |= MOD_ON_B;
-	if (memcmp(a->h, b->h, sizeof(a->h)) != 0 || a->n_rows == 0)
-		changed |= MOD_ON_H;
-	if (a->n_rows != b->n_rows || memcmp(a->q_idx, b->q_idx, b->n_rows * sizeof(b->q_idx[0])) != 0)
-		changed |= MOD_ON_Q;
-	return changed;
-}
-
 /* Bounds of the result; one row, or one for each of the grid's. */
 static struct grid_bounds *
 run(struct mod_interval *interval, const struct mod_grid *grid)
 {
-	const uint32_t changed = changed_inputs(&interval->grid, grid);
+	const struct mod_grid *last = &interval->grid;
+	uint32_t changed = MOD_ON_KV | MOD_ON_SCORE;
 
+	if (memcmp(last->b, grid->b, sizeof(grid->b)) != 0 || last->n_rows == 0)
+		changed |= MOD_ON_B;
+	if (memcmp(last->h, grid->h, sizeof(grid->h)) != 0 || last->n_rows == 0)
+		changed |= MOD_ON_H;
+	if (last->n_rows != grid->n_rows ||
+	    memcmp(last->q_idx, grid->q_idx, grid->n_rows * sizeof(grid->q_idx[0])) != 0)
+		changed |= MOD_ON_Q;
 	interval->grid = *grid;
 	for (uint32_t i = 0; i < interval->mod->n_nodes; i++)
 		if (interval->mod->nodes[i].n_args == 0 && (interval->inputs[i] & changed) != 0)
@@ -225,28 +219,16 @@ mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, co
 	}
 }
 
-/* An int compared with itself: it is known, and filled in once. */
-static bool
-is_reflexive(const struct mod *mod, const struct mod_node *node)
-{
-	return node->op >= MOD_OP_LT && node->op <= MOD_OP_NE && node->args[0] == node->args[1] &&
-	       mod->nodes[node->args[0]].type == MOD_INT;
-}
-
-/* Bools and floats by their order as ints are: only sums and the like differ. */
-static grid_fn
-fn_of(const struct mod_interval *interval, const struct mod_node *node)
-{
-	return node->type == MOD_FLOAT && node->op != MOD_OP_SELECT ? NULL : interval->ops->of[node->op];
-}
-
 static void
 add_step(struct mod_interval *interval, uint32_t number)
 {
 	const struct mod_node *node = &interval->mod->nodes[number];
 	struct step *step = &interval->steps[interval->n_steps];
 
-	*step = (struct step){ .node = node, .fn = fn_of(interval, node), .call.to = rows_of(interval, number) };
+	*step = (struct step){ .node = node, .call.to = rows_of(interval, number) };
+	/* Bools and floats by their order as ints are: only sums and the like differ. */
+	if (node->type != MOD_FLOAT || node->op == MOD_OP_SELECT)
+		step->fn = interval->ops->of[node->op];
 	for (uint32_t i = 0; i < node->n_args; i++) {
 		uint8_t inputs = interval->inputs[node->args[i]];
 
@@ -279,7 +261,9 @@ mod_interval_bind(struct mod_interval *interval, const struct mod_binding *bindi
 
 		if (node->op == MOD_OP_PARAM)
 			value = binding->names[node->name].value;
-		if (is_reflexive(mod, node))
+		/* An int compared with itself is known, and filled in once. */
+		if (node->op >= MOD_OP_LT && node->op <= MOD_OP_NE && node->args[0] == node->args[1] &&
+		    mod->nodes[node->args[0]].type == MOD_INT)
 			value.i = node->op == MOD_OP_LE || node->op == MOD_OP_EQ;
 		else if (node->n_args > 0) {
 			add_step(interval, i);

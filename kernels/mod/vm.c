@@ -244,13 +244,6 @@ run_keys(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys)
 	run_shape(vm, VM_SLOPE, vm->n_lines, NULL);
 }
 
-static void
-set_live(struct mod_vm *vm, const uint64_t *live, uint32_t first)
-{
-	vm->live = live;
-	vm->live_first = first;
-}
-
 static struct vm_group
 group_at(const struct mod_vm *vm, uint32_t begin, uint32_t end)
 {
@@ -265,7 +258,8 @@ mod_vm_mask(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint64_t *
 	uint16_t result = (uint16_t)(vm->mod->n_nodes - 1);
 	uint64_t room[MOD_TILE_LINES];
 
-	set_live(vm, live, 0);
+	vm->live = live;
+	vm->live_first = 0;
 	run_keys(vm, kv_idx, n_keys);
 	for (uint32_t begin = 0; begin < vm->n_lines; begin += vm->group_lines) {
 		const struct vm_group group = group_at(vm, begin, vm->n_lines);
@@ -337,7 +331,8 @@ mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t 
 	/* Rows as the VM keeps its own, and written to their end. */
 	bool in_place = shape == VM_BOTH && n_keys == VM_ROW && stride == VM_ROW;
 
-	set_live(vm, live, first);
+	vm->live = live;
+	vm->live_first = first;
 	vm->scale = scale;
 	if (first == 0)
 		run_keys(vm, kv_idx, n_keys);
