@@ -57,8 +57,9 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 	%D%/mod/words.c
 %C%_libkernels_la_LIBADD = %D%/libtile_generic.la $(TILE_LIBS) -lm -lpthread
 
-# tile_body.h says why contraction is off.
-TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+# tile_body.h says why contraction is off.  Functions begin cache lines: the
+# short ones over a tile are 15 % slower or faster by where the linker puts them.
+TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -falign-functions=64
 noinst_LTLIBRARIES += %D%/libtile_generic.la
 %C%_libtile_generic_la_SOURCES = \
 	%D%/cpu/pieces_body.h \
