@@ -9,6 +9,8 @@
 #include "bench/limits.h"
 
 #define WITH_AMX "(AMX "
+/* Before microseconds that come on top of a ratio. */
+#define AND_MORE " and "
 
 const char *
 bench_against_name(enum bench_against against)
@@ -18,11 +20,11 @@ bench_against_name(enum bench_against against)
 	return names[against];
 }
 
-/* A bound without a unit is one of the ratio. */
+/* A bound without a unit is one of the ratio; "<= 1.03 and 3 us" is 1.03 of the limit, and 3 us more. */
 static bool
 target_met(const char *target, double value, double ratio)
 {
-	const char *tiles;
+	const char *tiles, *more;
 	double goal;
 	char *end;
 
@@ -32,7 +34,10 @@ target_met(const char *target, double value, double ratio)
 	tiles = strstr(end, WITH_AMX);
 	if (tiles != NULL && kernel_isa_supported(KERNEL_AMX))
 		goal = strtod(tiles + strlen(WITH_AMX), NULL);
-	if (end[0] == 0 || tiles != NULL)
+	more = strstr(end, AND_MORE);
+	if (more != NULL)
+		goal += strtod(more + strlen(AND_MORE), NULL) * ratio / value;
+	if (end[0] == 0 || tiles != NULL || more != NULL)
 		value = ratio;
 	return target[0] == '>' ? value >= goal : value <= goal;
 }
