@@ -12,7 +12,7 @@ pkgconfig_DATA = %D%/pagedclient.pc
 EXTRA_%C%_libpagedclient_la_DEPENDENCIES = $(srcdir)/%D%/pagedclient.map
 EXTRA_DIST += %D%/pagedclient.map
 %C%_libpagedclient_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
-%C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la daemon/core/libcore.la common/libcommon.la \
+%C%_libpagedclient_la_LIBADD = proto/libproto.la kernels/libkernels.la core/libcore.la common/libcommon.la \
 	%D%/libcode.la $(ZMQ_LIBS) -lpthread -lm
 %C%_libpagedclient_la_SOURCES = \
 	%D%/admin.c \
@@ -94,17 +94,3 @@ noinst_LTLIBRARIES += %D%/libcode.la
 	%D%/code_make.c \
 	%D%/code_make.h \
 	%D%/code_nvrtc.c
-
-# pagedctl: the installed header is all it knows.
-bin_PROGRAMS += %D%/ctl/pagedctl
-%C%_ctl_pagedctl_SOURCES = \
-	%D%/ctl/act.c \
-	%D%/ctl/ctl.h \
-	%D%/ctl/list.c \
-	%D%/ctl/main.c \
-	%D%/ctl/mask.c \
-	%D%/ctl/print.c \
-	%D%/ctl/print.h
-%C%_ctl_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
-%C%_ctl_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-%C%_ctl_pagedctl_LDADD = %D%/libpagedclient.la $(JANSSON_LIBS)

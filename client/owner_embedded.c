@@ -18,7 +18,7 @@
 #include "client/map_cuda.h"
 #include "common/clock.h"
 #include "common/text.h"
-#include "daemon/core/array.h"
+#include "core/array.h"
 #include "kernels/mask/served.h"
 
 #define SLOTS_DEFAULT 1024u

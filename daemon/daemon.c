@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/clock.h"
-#include "daemon/core/array.h"
+#include "core/array.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
 

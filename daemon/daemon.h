@@ -20,7 +20,7 @@
 
 #include "daemon/config.h"
 #include "daemon/control.h"
-#include "daemon/core/core.h"
+#include "core/core.h"
 #include "daemon/endpoint.h"
 #include "daemon/helper.h"
 #include "daemon/loop.h"

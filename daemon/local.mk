@@ -1,21 +1,4 @@
-# The daemon; core is a leaf that the client library links too.
-noinst_LTLIBRARIES += %D%/core/libcore.la
-%C%_core_libcore_la_SOURCES = \
-	%D%/core/array.c \
-	%D%/core/array.h \
-	%D%/core/audit.c \
-	%D%/core/check.c \
-	%D%/core/core.c \
-	%D%/core/core.h \
-	%D%/core/core_internal.h \
-	%D%/core/idmap.c \
-	%D%/core/pages.c \
-	%D%/core/pool.c \
-	%D%/core/reap.c \
-	%D%/core/row.c \
-	%D%/core/sequence.c \
-	%D%/core/session.c
-
+# The daemon.
 # All but main.c is a library that tests link.
 DAEMON_SOURCES = \
 	%D%/config.c \
@@ -75,7 +58,7 @@ noinst_LTLIBRARIES += %D%/libdaemon.la
 endif
 %C%_libdaemon_la_SOURCES = $(DAEMON_SOURCES)
 %C%_libdaemon_la_CPPFLAGS = $(DAEMON_CPPFLAGS)
-%C%_libdaemon_la_LIBADD = %D%/core/libcore.la $(DAEMON_LIBS)
+%C%_libdaemon_la_LIBADD = core/libcore.la $(DAEMON_LIBS)
 
 if ENABLE_DAEMON
 sbin_PROGRAMS += %D%/pagedd

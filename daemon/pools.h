@@ -8,7 +8,7 @@
 #define PAGED_DAEMON_POOLS_H
 
 #include "daemon/config.h"
-#include "daemon/core/core.h"
+#include "core/core.h"
 #include "daemon/memory.h"
 #include "proto/wire.h"
 

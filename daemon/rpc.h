@@ -9,7 +9,7 @@
 #ifndef PAGED_DAEMON_RPC_H
 #define PAGED_DAEMON_RPC_H
 
-#include "daemon/core/core.h"
+#include "core/core.h"
 #include "daemon/endpoint.h"
 #include "daemon/loop.h"
 #include "proto/wire.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/array.h"
+#include "core/array.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 #include "kernels/mask/served.h"

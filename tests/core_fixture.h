@@ -3,7 +3,7 @@
 #ifndef PAGED_CORE_FIXTURE_H
 #define PAGED_CORE_FIXTURE_H
 
-#include "daemon/core/core.h"
+#include "core/core.h"
 
 #define FIXTURE_MAX_POOLS PAGED_MAX_POOLS
 

@@ -120,7 +120,7 @@ int it_wait_signal(struct it_worker *worker);
 /** it_kill - SIGKILL and wait */
 void it_kill(struct it_worker *worker);
 
-/** it_command - run a program of the build tree ("client/ctl/pagedctl"); its output (static buffer) and exit code */
+/** it_command - run a program of the build tree ("pagedctl/pagedctl"); its output (static buffer) and exit code */
 const char *it_command(int *exit_code, const char *const *argv);
 
 /** it_pagedctl - its output (static buffer) and exit code; the words end with NULL */

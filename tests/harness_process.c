@@ -148,7 +148,7 @@ it_command(int *exit_code, const char *const *argv)
 const char *
 it_pagedctl(int *exit_code, ...)
 {
-	const char *argv[16] = { "client/ctl/pagedctl" };
+	const char *argv[16] = { "pagedctl/pagedctl" };
 	va_list words;
 	size_t n = 1;
 

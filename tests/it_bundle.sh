@@ -21,7 +21,7 @@ pack_and_move()
 # Whatever the loader finds is the bundle's, or of libc and the compiler's checks, which no bundle brings.
 own_libraries()
 {
-	for program in "$bundle"/daemon/pagedd "$bundle"/client/ctl/pagedctl "$bundle"/bench/paged-bench \
+	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \
 		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/it_*; do
 		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
 	done >"$directory/libraries" || return 1

@@ -490,7 +490,7 @@ IT_TEST(a_kicked_session)
 static int
 pagedctl(const char **output_p, const char *const *arguments)
 {
-	const char *argv[10] = { "client/ctl/pagedctl" };
+	const char *argv[10] = { "pagedctl/pagedctl" };
 	int code;
 
 	for (unsigned int i = 0; i < 6 && arguments[i] != NULL; i++)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # pagedctl mask: what the manual page shows, JSON, and what it refuses.  No daemon runs.
 . "$PAGED_SRCDIR/tests/tap.sh"
-pagedctl=$PAGED_BUILDDIR/client/ctl/pagedctl
+pagedctl=$PAGED_BUILDDIR/pagedctl/pagedctl
 unset PAGED_RUNTIME_DIR
-PATH=$PAGED_BUILDDIR/client/ctl:$PATH
+PATH=$PAGED_BUILDDIR/pagedctl:$PATH
 missing=
 
 # refuses RC SENTENCE ARGUMENTS... - the exit code, and that standard error begins so

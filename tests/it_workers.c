@@ -24,7 +24,7 @@ start(struct it_daemon *daemon)
 static void
 stop(struct it_daemon *daemon)
 {
-	static const char *const check[] = { "client/ctl/pagedctl", "check", NULL };
+	static const char *const check[] = { "pagedctl/pagedctl", "check", NULL };
 	const char *output;
 	int code;
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Includes follow the arrows: common <- proto <- daemon, client;
-# common <- kernels <- daemon, client; common <- daemon/core <- daemon, client;
+# common <- kernels <- daemon, client; common <- core <- daemon, client;
 # client <- pagedctl, examples, bench.
 n=0
 status=0
@@ -17,7 +17,7 @@ allow()
 		pattern="$pattern|$prefix"
 	done
 	wrong=$(for file in $files; do
-		grep -nHE '^#include "(common|proto|kernels|daemon|client|examples|bench)/' "$file" |
+		grep -nHE '^#include "(common|proto|kernels|core|daemon|client|pagedctl|examples|bench)/' "$file" |
 			grep -vE "#include \"(${pattern#|})"
 	done)
 	if [ -z "$wrong" ]; then
@@ -36,14 +36,14 @@ under()
 allow common "$(under common)" common/
 allow proto "$(under proto)" common/ proto/
 allow kernels "$(under kernels)" common/ kernels/
-allow daemon/core "$(under daemon/core)" common/ daemon/core/
-allow daemon "$(under daemon -path daemon/core -prune -o -type f)" common/ proto/ kernels/ daemon/
-allow client "$(under client -path client/ctl -prune -o -type f)" common/ proto/ kernels/ daemon/core/ client/
-allow client/ctl "$(under client/ctl)" client/pagedclient.h client/ctl/
+allow core "$(under core)" common/ core/
+allow daemon "$(under daemon)" common/ proto/ kernels/ core/ daemon/
+allow client "$(under client)" common/ proto/ kernels/ core/ client/
+allow pagedctl "$(under pagedctl)" client/pagedclient.h pagedctl/
 allow examples "$(under examples)" client/pagedclient.h examples/
 # Only proto/wire*.c sees what protoc-c generates.
 n=$((n + 1))
-if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels daemon client examples bench 2>/dev/null |
+if wrong=$(grep -rlE 'paged\.pb-c\.h|protobuf-c/' common kernels core daemon client pagedctl examples bench 2>/dev/null |
 	grep '\.[ch]$'); then
 	printf '%s\n' "$wrong" | sed 's/^/# /'
 	echo "not ok $n - only proto/ sees generated code"

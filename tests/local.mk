@@ -35,7 +35,7 @@ UNIT_TESTS += %D%/unit_wire
 # Helpers of the core's tests.
 check_LTLIBRARIES += %D%/libcoretest.la
 %C%_libcoretest_la_SOURCES = %D%/core_fixture.c %D%/core_fixture.h %D%/trace.c %D%/trace.h
-CORE_TEST_LIBS = %D%/libcoretest.la daemon/core/libcore.la common/libcommon.la $(CRITERION_LIBS)
+CORE_TEST_LIBS = %D%/libcoretest.la core/libcore.la common/libcommon.la $(CRITERION_LIBS)
 EXTRA_DIST += %D%/golden/README.md %D%/golden/generate.py %D%/golden/allocation
 
 UNIT_TESTS += %D%/unit_traces
@@ -60,7 +60,7 @@ UNIT_TESTS += %D%/unit_core_sessions
 
 # The core with the points of fault.h; to be linked in place of libcore.la.
 check_LTLIBRARIES += %D%/libcore_faults.la
-%C%_libcore_faults_la_SOURCES = $(daemon_core_libcore_la_SOURCES) common/fault.c
+%C%_libcore_faults_la_SOURCES = $(core_libcore_la_SOURCES) common/fault.c
 %C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
 
 UNIT_TESTS += %D%/unit_core_faults
@@ -466,7 +466,7 @@ EXTRA_%C%_unit_torch_golden_cuda_DEPENDENCIES = $(STAND_IN_LIBS)
 UNIT_TESTS += %D%/unit_batch_mask
 %C%_unit_batch_mask_SOURCES = %D%/unit_batch_mask.c %D%/core_case.c %D%/core_case.h
 %C%_unit_batch_mask_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
-%C%_unit_batch_mask_LDADD = %D%/libcoretest.la daemon/core/libcore.la %D%/libmasktest.la $(MOD_TEST_LIBS) -lpthread
+%C%_unit_batch_mask_LDADD = %D%/libcoretest.la core/libcore.la %D%/libmasktest.la $(MOD_TEST_LIBS) -lpthread
 
 # Mods through the library.
 check_LTLIBRARIES += %D%/libclientworld.la

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/array.h"
+#include "core/array.h"
 #include "tests/core_case.h"
 
 TestSuite(core_arrays, .init = case_setup, .fini = case_teardown);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/ctl/print.h"
+#include "pagedctl/print.h"
 
 #include <ctype.h>
 #include <inttypes.h>

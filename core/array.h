@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #include "common/mask_request.h"
-#include "daemon/core/core.h"
+#include "core/core.h"
 
 /** Arrays of one session. */
 #define CORE_MAX_ARRAYS 64u

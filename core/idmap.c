@@ -3,7 +3,7 @@
  * Ids only grow, so appending keeps the order; removing moves the tail of
  * what is alive now, which is short however many ids there ever were.
  */
-#include "daemon/core/core_internal.h"
+#include "core/core_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
-#include "daemon/core/core_internal.h"
+#include "core/core_internal.h"
 
 /* Beside the number of rows that name a page: it is in the free list. */
 #define LISTED (1u << 30)

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
-#include "client/ctl/print.h"
+#include "pagedctl/ctl.h"
+#include "pagedctl/print.h"
 
 /* Both recounts of one pool. */
 struct check {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/param.h>
 
-#include "daemon/core/core_internal.h"
+#include "core/core_internal.h"
 
 static uint32_t
 pages_for(const struct pool *pool, uint32_t tokens)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "pagedctl/ctl.h"
 
 struct command {
 	const char *name;

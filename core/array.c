@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/core/array.h"
+#include "core/array.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/core_internal.h"
+#include "core/core_internal.h"
 
 /* One name of a session. */
 struct array_slot {

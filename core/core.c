@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/core/core.h"
+#include "core/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/array.h"
-#include "daemon/core/core_internal.h"
+#include "core/array.h"
+#include "core/core_internal.h"
 
 enum paged_status
 core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p, struct paged_error *error)

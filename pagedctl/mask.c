@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
-#include "client/ctl/print.h"
+#include "pagedctl/ctl.h"
+#include "pagedctl/print.h"
 
 /* The whole text as a number within bounds. */
 static bool

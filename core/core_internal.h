@@ -21,7 +21,7 @@
 #define PAGED_CORE_INTERNAL_H
 
 #include "common/region.h"
-#include "daemon/core/core.h"
+#include "core/core.h"
 
 /* No slot, no page: ends lists of either. */
 #define NONE UINT32_MAX

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/core/core_internal.h"
+#include "core/core_internal.h"
 
 #include <stdlib.h>
 

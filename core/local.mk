@@ -1,0 +1,17 @@
+# The state machine of an owner of pools: the daemon and the client library link it.
+noinst_LTLIBRARIES += %D%/libcore.la
+%C%_libcore_la_SOURCES = \
+	%D%/array.c \
+	%D%/array.h \
+	%D%/audit.c \
+	%D%/check.c \
+	%D%/core.c \
+	%D%/core.h \
+	%D%/core_internal.h \
+	%D%/idmap.c \
+	%D%/pages.c \
+	%D%/pool.c \
+	%D%/reap.c \
+	%D%/row.c \
+	%D%/sequence.c \
+	%D%/session.c

@@ -1,0 +1,13 @@
+# The administrator's command: it knows the installed headers alone.
+bin_PROGRAMS += %D%/pagedctl
+%C%_pagedctl_SOURCES = \
+	%D%/act.c \
+	%D%/ctl.h \
+	%D%/list.c \
+	%D%/main.c \
+	%D%/mask.c \
+	%D%/print.c \
+	%D%/print.h
+%C%_pagedctl_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_RUNSTATEDIR='"$(runstatedir)"'
+%C%_pagedctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+%C%_pagedctl_LDADD = client/libpagedclient.la $(JANSSON_LIBS)
