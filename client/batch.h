@@ -11,6 +11,8 @@
 #ifndef PAGED_CLIENT_BATCH_H
 #define PAGED_CLIENT_BATCH_H
 
+#include <sys/param.h>
+
 #include "client/internal.h"
 
 #define BATCH_ROWS_DEFAULT 256u
@@ -45,7 +47,7 @@ struct paged_batch {
 	uint32_t *missing;             /* [max_rows] pages, of the last refused plan */
 	uint32_t *lacking;             /* [max_rows] rows whose capacity is short */
 	struct paged_seq_item *items;  /* [max_rows] a request being put together */
-	uint64_t *writer;              /* [pages of the pool] the last plan that writes it */
+	uint64_t *writer;              /* [pages of the pool] the last pass over the rows that met a writer of it */
 	uint32_t *table;               /* [max_rows][table_stride] */
 	uint64_t table_stride;         /* entries */
 
@@ -63,6 +65,8 @@ struct paged_batch {
 	uint32_t twin_row, twin_of;
 	uint32_t twin_position; /* of twin_row */
 	uint64_t plan_number;   /* from 1 on */
+	uint64_t writer_pass;   /* stamps `writer`; each pass over the rows has its own, from 1 on */
+	uint32_t n_distinct; /* the first so many rows had sequences of their own when last looked at; 0: not known */
 	/* PAGED_ERR_RANGE of mods that were bound anew or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error range;
 };
@@ -84,15 +88,32 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 /** batch_enter - PAGED_OK when the process may use the batch and it has a plan; NULL is refused */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
-/** batch_row_check - a caller's row r: flags, reserved words and b; `what` begins the sentence */
-enum paged_status batch_row_check(const struct paged_batch_row *row, const char *what, size_t r,
-				  struct paged_error *error);
+/** batch_row_is_sound - a caller's row has known flags, zeros in its reserved words, and a b that may be */
+static inline bool
+batch_row_is_sound(const struct paged_batch_row *row)
+{
+	return (row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) == 0 &&
+	       client_is_zero(row->reserved, sizeof(row->reserved)) &&
+	       ((row->flags & PAGED_ROW_B) != 0 ? row->b <= INT32_MAX : row->b == 0);
+}
+
+/** batch_row_refuse - why the caller's row r is not sound; `what` begins the sentence */
+enum paged_status batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r,
+				   struct paged_error *error);
 
 /** batch_row_refresh - bring row r's copy of its sequence's table up to date */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 
 /** batch_row_wants - true: row r has queries, is this session's, and has room for fewer than n_ahead more tokens */
-bool batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead);
+static inline bool
+batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
+{
+	const struct batch_row *row = &batch->row[r];
+	const struct kernel_row *to = &batch->kernel_row[r];
+
+	return to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
+	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length);
+}
 
 /** batch_reserve - the rows in batch->lacking get pages now, or batch->missing says what lacks */
 enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error);

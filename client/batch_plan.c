@@ -65,6 +65,8 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 		if (status != PAGED_OK)
 			return status;
 		if (row->id != id || row->version != look.version) {
+			if (row->id != id)
+				batch->n_distinct = 0;
 			*row = (struct batch_row){ .id = id, .version = look.version };
 		} else if (row->capacity == look.capacity && row->owner == look.owner &&
 			   row->writable_from == look.writable_from) {
@@ -93,6 +95,7 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 	if (from->n_pages > view->row_entries)
 		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
 				  from->n_pages, view->row_entries, view->max_length);
+	batch->n_distinct = 0;
 	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
 	for (uint32_t i = 0; i < from->n_pages; i++) {
 		to[i] = from->pages[i];
@@ -107,27 +110,22 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 }
 
 enum paged_status
-batch_row_check(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
+batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
 {
 	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: flags 0x%x has bits this library does not know",
 				  what, r, row->flags);
 	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
 		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: reserved words must be 0", what, r);
-	if ((row->flags & PAGED_ROW_B) != 0 ? row->b > INT32_MAX : row->b != 0)
-		return paged_fail(error, PAGED_ERR_INVALID,
-				  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r,
-				  row->b);
-	return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID,
+			  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r, row->b);
 }
 
 static enum paged_status
 row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
-	enum paged_status status = batch_row_check(from, "", r, error);
-
-	if (status != PAGED_OK)
-		return status;
+	if (!batch_row_is_sound(from))
+		return batch_row_refuse(from, "", r, error);
 	if (from->pages != NULL && from->seq != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
 				  SEQ_ARGS(from->seq));
@@ -252,21 +250,47 @@ writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
 static void
 writers_find(struct paged_batch *batch)
 {
-	uint32_t page_size = batch->pool->at.view.page_size;
+	uint32_t page_size = batch->pool->at.view.page_size, last;
 
+	batch->writer_pass++;
 	for (uint32_t r = 0; r < batch->n_rows && batch->twin_row == BATCH_NO_ROW; r++) {
 		const struct kernel_row *row = &batch->kernel_row[r];
 
 		if (!row_writes(batch, r))
 			continue;
-		for (uint32_t i = (row->kv_len - row->q_len) / page_size; i <= (row->kv_len - 1) / page_size; i++) {
+		last = (row->kv_len - 1) / page_size;
+		for (uint32_t i = row->q_len == 1 ? last : (row->kv_len - row->q_len) / page_size; i <= last; i++) {
 			uint64_t *writer = &batch->writer[row->pages[i]];
 
-			if (*writer == batch->plan_number)
+			if (*writer == batch->writer_pass)
 				writers_compare(batch, r, i);
-			*writer = batch->plan_number;
+			*writer = batch->writer_pass;
 		}
 	}
+}
+
+/*
+ * Does each row name a sequence of its own?  Then no two rows write the same token, whatever their lengths.  A row's
+ * first page stands for its sequence.  While rows keep their sequences, as in steady decoding, the answer stays.
+ */
+static bool
+rows_are_distinct(struct paged_batch *batch)
+{
+	if (batch->n_rows <= batch->n_distinct)
+		return true;
+	batch->writer_pass++;
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint64_t *writer;
+
+		if (batch->row[r].id == 0 || batch->row[r].capacity == 0)
+			return false;
+		writer = &batch->writer[batch->kernel_row[r].pages[0]];
+		if (*writer == batch->writer_pass)
+			return false;
+		*writer = batch->writer_pass;
+	}
+	batch->n_distinct = batch->n_rows;
+	return true;
 }
 
 static void
@@ -310,7 +334,7 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
 	if (status == PAGED_OK) {
 		batch->n_rows = (uint32_t)n_rows;
-		if (lengths == NULL)
+		if (lengths == NULL && !rows_are_distinct(batch))
 			writers_find(batch);
 		status = batch->pool->at.compute->plan(batch, lengths, &error);
 	}

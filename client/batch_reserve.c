@@ -118,16 +118,6 @@ batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error 
 	return status;
 }
 
-bool
-batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
-{
-	const struct batch_row *row = &batch->row[r];
-	const struct kernel_row *to = &batch->kernel_row[r];
-
-	return to->q_len != 0 && row->id != 0 && row->owner == batch->pool->client->owner->session &&
-	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length);
-}
-
 void
 batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 {

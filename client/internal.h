@@ -93,8 +93,17 @@ client_unlock(struct paged_client *client)
 enum paged_status client_params_in(void *ours, size_t our_size, const void *user, const char *name,
 				   struct paged_error *error);
 
-/** client_is_zero - of reserved words of structs that have a fixed size */
-bool client_is_zero(const void *words, size_t size);
+/** client_is_zero - reserved words of structs that have a fixed size; inline, since each row of a plan has some */
+static inline bool
+client_is_zero(const void *words, size_t size)
+{
+	const uint8_t *bytes = words;
+	uint8_t any = 0;
+
+	for (size_t i = 0; i < size; i++)
+		any |= bytes[i];
+	return any == 0;
+}
 
 /** client_info_out - ours into the caller's struct as far as its struct_size goes, zero past what we know */
 enum paged_status client_info_out(void *user, const void *ours, size_t our_size, const char *name,
@@ -112,8 +121,17 @@ void pool_let_go(struct paged_pool *pool);
 /** batch_free - the client's mutex is held, or the process is a child */
 void batch_free(struct paged_batch *batch, bool in_child);
 
-/** pool_check_seq - the id is one of the pool's; takes the client's mutex when it is not */
-enum paged_status pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
+/** pool_refuse_seq - why an id is none of the pool's; takes the client's mutex */
+enum paged_status pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error);
+
+/** pool_check_seq - the id is one of the pool's */
+static inline enum paged_status
+pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+{
+	if (PAGED_SEQ_POOL(id) == pool->at.index && PAGED_SEQ_GENERATION(id) != 0)
+		return PAGED_OK;
+	return pool_refuse_seq(pool, id, error);
+}
 
 /** pool_check_owner - PAGED_ERR_GONE if the owner, or its session with this client, has ended */
 enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *error);

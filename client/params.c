@@ -16,16 +16,6 @@ HAS_SIZE(struct paged_mod_point, 32);
 HAS_SIZE(struct paged_plane_info, 64);
 HAS_SIZE(struct paged_tensor, 64);
 
-bool
-client_is_zero(const void *words, size_t size)
-{
-	const uint8_t *bytes = words;
-
-	while (size > 0 && *bytes == 0)
-		bytes++, size--;
-	return size == 0;
-}
-
 /* A struct_size that no struct of this library will have is a struct that was never filled in. */
 #define STRUCT_SIZE_MAX 4096u
 

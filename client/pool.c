@@ -215,14 +215,12 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 }
 
 enum paged_status
-pool_check_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
 {
 	struct paged_client *client = pool->client;
 	const struct paged_pool *other;
 	char name[PAGED_MAX_NAME + 16];
 
-	if (PAGED_SEQ_POOL(id) == pool->at.index && PAGED_SEQ_GENERATION(id) != 0)
-		return PAGED_OK;
 	if (PAGED_SEQ_GENERATION(id) == 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
 	client_lock(client);

@@ -146,6 +146,40 @@ Test(rows, no_token_is_written_twice)
 	done(paged_append(batch, 0, &kt, &vt, NULL));
 }
 
+/* Rows that kept their sequences from the last plan are not compared again; those that changed are. */
+Test(rows, sequences_change_their_rows)
+{
+	const paged_seq_id first = sequence_of(12), second = sequence_of(12), empty = sequence_of(0);
+	struct paged_batch_row rows[2] = { { .seq = first, .q_len = 1, .kv_len = 6 },
+					   { .seq = second, .q_len = 1, .kv_len = 6 } };
+
+	done(paged_batch_plan(batch, 2, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	/* Row 1 has its sequence yet from two plans ago. */
+	rows[0].seq = second;
+	done(paged_batch_plan(batch, 1, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	done(paged_batch_plan(batch, 2, rows));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"rows 0 and 1 write the same token: position 5 of row 1");
+	/* The same rows as before, which write different tokens and then one again. */
+	rows[1].kv_len = 7;
+	done(paged_batch_plan(batch, 2, rows));
+	done(paged_append(batch, 0, &kt, &vt, NULL));
+	rows[0].kv_len = 7;
+	done(paged_batch_plan(batch, 2, rows));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"rows 0 and 1 write the same token: position 6 of row 1");
+	/* A sequence without pages is in two rows, and gets some. */
+	rows[0] = rows[1] = (struct paged_batch_row){ .seq = empty };
+	done(paged_batch_plan(batch, 2, rows));
+	done(paged_seq_reserve(client, 1, &(struct paged_seq_item){ .seq = empty, .n_tokens = 4 }));
+	rows[0].q_len = rows[1].q_len = rows[0].kv_len = rows[1].kv_len = 1;
+	done(paged_batch_plan(batch, 2, rows));
+	refused(paged_append(batch, 0, &kt, &vt, NULL), PAGED_ERR_INVALID,
+		"rows 0 and 1 write the same token: position 0 of row 1");
+}
+
 /* From [row][token][head][dim] to [row][head][token][dim]. */
 static void
 transpose(float to[ELEMENTS], const float from[ELEMENTS])
