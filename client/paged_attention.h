@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_attention.h - what a planned batch computes: append, gather, attention, merge
+ * paged_attention.h - computations of a planned batch: append, gather, attention, merge
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
+ *
+ * The calls take the plan's rows in plan order: in a packed tensor the query
+ * rows of row 0 come first, then those of row 1, and so on; total_q is their sum
+ * over all rows of the plan, including rows with PAGED_ROW_NO_APPEND.
+ *
+ * All calls except paged_merge() need a plan and a layer below the pool's
+ * n_layers (PAGED_ERR_INVALID otherwise).  Threads: one at a time, as for every
+ * call on a batch.  For a pool in host memory, a call is complete when it
+ * returns.  For a pool in GPU memory, the call launches kernels and returns;
+ * paged_marks.h lists which arguments are device addresses, and
+ * paged_batch_validate() reports the errors that the device finds.
+ *
+ * In addition to their own statuses, all calls may return PAGED_ERR_INVALID if
+ * the program's run() did not run each part once, or if a captured plan is used
+ * outside of its capture; PAGED_ERR_LIMIT if a tensor spans 2^63 bytes or more;
+ * and PAGED_ERR_BACKEND if the GPU's driver fails.
  */
 #ifndef PAGED_ATTENTION_H
 #define PAGED_ATTENTION_H
@@ -17,17 +33,20 @@ extern "C" {
 #endif
 
 /**
- * A packed tensor [total_q][n_heads][dim] of F32, F16 or BF16; the last
- * dimension is contiguous.  Plain data: fill it with designated initialisers.
- * A tensor without tokens may have any strides.
+ * A packed tensor [total_q][n_heads][dim] of F32, F16 or BF16.  The last
+ * dimension is contiguous.  Fill it with designated initialisers; data is
+ * borrowed during the call (on a GPU until the kernels have ended) and aligned to
+ * its elements.  Strides count elements; they are positive, and no smaller than
+ * dim.  A tensor without tokens may have any strides.
  *
- * With batch_stride it is [n_rows][q_len] instead of [total_q]: query row i of
- * the plan's row r is at r * batch_stride + i * token_stride.  So a contiguous
- * [batch][heads][tokens][dim] has head_stride = tokens * dim, token_stride = dim
- * and batch_stride = heads * tokens * dim.  Each row of the plan must have the same
- * q_len then (in paged_gather() the same number of tokens), as the host knows
- * it: PAGED_ERR_INVALID otherwise, after paged_batch_plan_device(), and in a
- * gather whose bounds a device has.  lse and max_score stay packed.
+ * With batch_stride, the first dimension is [n_rows][q_len] instead of [total_q]:
+ * query row i of plan row r is at r * batch_stride + i * token_stride.  For a
+ * contiguous [batch][heads][tokens][dim], set head_stride = tokens * dim,
+ * token_stride = dim and batch_stride = heads * tokens * dim.  Each row of the
+ * plan must then have the same q_len (in paged_gather(), the same number of
+ * tokens), and the host must know it: after paged_batch_plan_device(), and in a
+ * gather whose bounds are in device memory, batch_stride is PAGED_ERR_INVALID.
+ * lse and max_score are always packed.
  */
 struct paged_tensor {
 	void *data;
@@ -39,129 +58,143 @@ struct paged_tensor {
 	int64_t token_stride;
 	/** Elements from one head to the next; 0: dim. */
 	int64_t head_stride;
-	/** Elements from one row of the plan to the next; 0: tokens follow each other by token_stride alone. */
+	/** Elements from one row of the plan to the next.  0: packed, all tokens are token_stride apart. */
 	int64_t batch_stride;
 };
 
-/** Which dims are a pair. */
+/** Which two of the rotated dims form pair i. */
 enum paged_rotary_style {
 	PAGED_ROTARY_NEOX = 0,       /* i and i + dim / 2 */
 	PAGED_ROTARY_INTERLEAVED = 1 /* 2i and 2i + 1 */
 };
 
 /**
- * Rotary embedding on the way into the pages: of each pair (a, b) that K has
- * at a position, a cos - b sin and b cos + a sin are kept.  It is done in f32,
- * before anything is rounded; k's tensor stays as it is.
+ * Rotary embedding, applied to K as it is written into the pages: each pair
+ * (a, b) becomes (a cos - b sin, b cos + a sin), in f32 and before any rounding.
+ * The caller's k tensor is not changed.
  */
 struct paged_rotary {
 	size_t struct_size;
-	/** [n_positions][dim] cosines of a position's dim / 2 pairs, then their sines: the cache of vLLM and
-	 * FlashInfer. */
+	/**
+	 * [n_positions][dim]: for each position the cosines of its dim / 2 pairs,
+	 * then their sines, as in the cache of vLLM and FlashInfer.
+	 */
 	const float *cos_sin;
 	uint32_t n_positions;
-	/** Dims that are turned, an even number; the others stay. */
+	/** Number of dims that are rotated, even; the other dims are not changed. */
 	uint32_t dim;
-	/** The first of them: 512 for the latent and rotary parts of MLA. */
+	/** First rotated dim; 512 for MLA's latent part followed by its rotary part. */
 	uint32_t first;
 	uint32_t style; /* enum paged_rotary_style */
-	/** [total_q] of each packed row, below n_positions.  NULL: its q_idx, from q_base on. */
+	/** [total_q] rotary position of each query row, below n_positions.  NULL: its q_idx. */
 	const uint32_t *positions;
-	/** Queries to turn by the same positions, those of PAGED_ROW_NO_APPEND too; dim = K dim.  data NULL: none. */
+	/**
+	 * Queries to rotate by the same positions, including those of rows with
+	 * PAGED_ROW_NO_APPEND; dim = K dim.  data NULL: none.
+	 */
 	struct paged_tensor q;
-	/** Where they go; may be q's memory with its dtype and strides. */
+	/** Rotated queries; may be q's memory if dtype and strides are equal. */
 	struct paged_tensor q_out;
 };
 
 struct paged_append_params {
 	size_t struct_size;
 	/**
-	 * [total_q] token position in its sequence of each packed row, below the
-	 * sequence's capacity.  NULL: kv_len - q_len onwards.
+	 * [total_q] token position in its sequence at which each query row's K and
+	 * V are written, below the sequence's capacity.  NULL: consecutive, the
+	 * last at kv_len - 1.
 	 */
 	const uint32_t *positions;
 	/**
-	 * [n_kv_heads] in a pool of E4M3 or E5M2: what K and V are divided by on
-	 * their way into the pages, and multiplied by on the way out of them; finite
-	 * and above 0.  NULL: 1.  V that lies in K has K's.
+	 * [n_kv_heads] scales, for E4M3 and E5M2 pools only: K and V are divided by
+	 * them when written and multiplied by them when read.  A scale and its
+	 * reciprocal are finite and above 0.  NULL: 1.  If V lies in K, k_scale
+	 * applies to both and v_scale must be NULL.
 	 */
 	const float *k_scale, *v_scale;
-	/** NULL: none. */
+	/** NULL: no rotary embedding. */
 	const struct paged_rotary *rotary;
 };
 
 /**
  * paged_append - write this step's K and V of one layer into the pages
  *
- * They are rounded to nearest even.  E4M3 and E5M2 keep x * (1 / scale), at
- * most their largest finite number (448, 57344), with a relative error of at
- * most 2^-4 and 2^-3 of normal numbers; NaN stays NaN.  I8 keeps, of each token
- * and head, an f32 scale (the largest magnitude / 127) and whole numbers from
- * -127 to 127: an error of at most 1/254 of the largest magnitude, all of it
- * where that is below 2^-120.  A token's head with a NaN or an infinity in it
- * reads as NaN.
+ * Values are converted to the pool's dtype, rounded to nearest even.
  *
- * With positions this is the scatter, too: a row's tokens in any order, each to
- * its place.  So K and V that come from elsewhere get into the pages, many tokens
- * a call (on a GPU at most max_q_tokens a plan), and what paged_gather() took out
- * gets back.
+ *   E4M3, E5M2  stores x * (1 / scale), clamped to the largest finite number
+ *               (448, 57344).  The relative error of normal numbers is at most
+ *               2^-4 and 2^-3.  NaN stays NaN.
+ *   I8          stores for each token and head an f32 scale (the largest
+ *               magnitude / 127) and integers from -127 to 127.  The error is at
+ *               most 1/254 of the largest magnitude, or all of it where that is
+ *               below 2^-120.  A head of a token that contains a NaN or an
+ *               infinity reads as all NaN.
  *
- * @param[in] k       n_heads = the pool's KV heads, dim = K dim; any dtype, converted to the pool's
- * @param[in] v       likewise with V dim; NULL in a pool whose V lies in K
+ * With positions, the call is a scatter: the tokens of a row may come in any
+ * order.  K and V that were computed or stored elsewhere, for example by
+ * paged_gather(), enter the pages this way, many tokens per call (on a GPU at
+ * most max_q_tokens per plan).
+ *
+ * @param[in] k       [total_q][KV heads][K dim]; any tensor dtype
+ * @param[in] v       [total_q][KV heads][V dim]; any tensor dtype; NULL in a pool whose V lies in K
  * @param[in] params  NULL: defaults
- * @retval PAGED_ERR_PERM      a row's sequence is another session's, or a
- *                             position lies before its writable_from.  Of
- *                             lengths and positions that the device has
- *                             paged_batch_validate() tells
- * @retval PAGED_ERR_CAPACITY  a position at or past the row's capacity, likewise
- * @retval PAGED_ERR_INVALID   tensors or a rotary embedding that do not fit the
- *                             pool, scales for a pool that takes none or that are
- *                             none, or q_len > kv_len without positions; two rows
- *                             that write the same token (with positions, and
- *                             after paged_batch_plan_device(), the caller sees
- *                             to it that none do)
- * @retval PAGED_ERR_RANGE     a rotary position at or past n_positions
+ * @retval PAGED_ERR_PERM      a row's sequence belongs to another session, or a
+ *                             position lies before its writable_from.  On a GPU,
+ *                             paged_batch_validate() reports this for positions,
+ *                             and for lengths of paged_batch_plan_device()
+ * @retval PAGED_ERR_CAPACITY  a position exceeds the row's capacity; on a GPU
+ *                             reported by paged_batch_validate()
+ * @retval PAGED_ERR_INVALID   tensors or a rotary embedding do not fit the pool;
+ *                             the pool takes no scales, or a scale is invalid;
+ *                             q_len > kv_len without positions; or two rows write
+ *                             the same token (not checked with positions or after
+ *                             paged_batch_plan_device(): the caller ensures it)
+ * @retval PAGED_ERR_RANGE     a rotary position is outside the table; on a GPU
+ *                             reported by paged_batch_validate()
  */
 enum paged_status paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_append_params *params);
 
 struct paged_gather_params {
 	size_t struct_size;
-	/** [n_rows] of row r its tokens from begin[r] on, and before end[r], at most its kv_len.  NULL: 0, and kv_len.
+	/**
+	 * [n_rows] gathers tokens begin[r] to end[r] - 1 of row r; end[r] is at most
+	 * its kv_len.  NULL: 0 and kv_len.
 	 */
 	const uint32_t *begin, *end;
-	/** The scales that paged_append() was given. */
+	/** As passed to paged_append(). */
 	const float *k_scale, *v_scale;
 };
 
 /**
- * paged_gather - K and V of the planned rows' tokens, from the pages of one layer into packed tensors
+ * paged_gather - copy K and V of the planned rows from the pages of one layer into packed tensors
  *
- * For kernels that want K and V in one piece, and to take them elsewhere;
- * attention needs it not.  The first row's tokens lie first, then the second's,
- * and so on, each in the order of the sequence: so a tensor has as many token
- * rows as the bounds add up to.  Rows without query rows and other sessions'
- * count like all others (paged_batch_validate() tells afterwards whether those
- * were changed meanwhile), and no page is written.
+ * For kernels that need contiguous K and V, and for copying a sequence elsewhere;
+ * paged_attention() does not need it.  The tokens of the first row come first,
+ * then those of the second, each in sequence order, so a tensor has as many
+ * tokens as the bounds add up to.  Rows with q_len 0 and rows of other sessions
+ * are included; paged_batch_validate() reports whether the latter have changed
+ * meanwhile.  The call writes no page.
  *
- * In the pool's own dtype elements come out bit for bit; in another they are
- * rounded to nearest even.  Those of E4M3, E5M2 and I8 are multiplied by their
- * scale in f32 first.  What E4M3 and E5M2 keep goes out without scales, and in
- * again without them, bit for bit through any dtype (a NaN is some NaN then).
+ * In the pool's own dtype, elements are copied bit for bit; in another dtype,
+ * they are rounded to nearest even.  Elements of E4M3, E5M2 and I8 are first
+ * multiplied by their scale in f32.  E4M3 and E5M2 elements gathered without
+ * scales and appended without scales are bit-identical, whatever the tensor's
+ * dtype, except that a NaN may become another NaN.
  *
- * @param[in] k  n_heads = the pool's KV heads, dim = K dim, written whole; NULL: not wanted
- * @param[in] v  likewise with V dim, also where V lies in K; NULL: not wanted
+ * @param[out] k      [tokens][KV heads][K dim], all written; NULL: not wanted
+ * @param[out] v      [tokens][KV heads][V dim], all written, also where V lies in K; NULL: not wanted
  * @param[in] params  NULL: defaults
- * @retval PAGED_ERR_RANGE    bounds that fall, or pass a row's kv_len; of those that
- *                            the device has paged_batch_validate() tells, and
- *                            such a row has no tokens
- * @retval PAGED_ERR_INVALID  tensors that do not fit the pool or overlap themselves,
- *                            neither of them, or scales as for paged_append()
+ * @retval PAGED_ERR_RANGE    begin exceeds end, or end exceeds the row's kv_len.  On a
+ *                            GPU paged_batch_validate() reports it, and such a row
+ *                            yields no tokens
+ * @retval PAGED_ERR_INVALID  tensors do not fit the pool or overlap themselves,
+ *                            both are NULL, or scales as for paged_append()
  */
 enum paged_status paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k,
 			       const struct paged_tensor *v, const struct paged_gather_params *params);
 
-/** Which keys a query row sees besides kv_len. */
+/** Which keys below kv_len a query row may attend to. */
 enum paged_mask {
 	PAGED_MASK_CAUSAL = 0, /* kv_idx <= q_idx */
 	PAGED_MASK_NONE = 1    /* all */
@@ -172,83 +205,93 @@ struct paged_attention_params {
 	/** 0: 1/sqrt(K dim). */
 	float scale;
 	uint32_t mask; /* enum paged_mask */
-	/** [total_q][n_heads] natural log of the softmax's denominator, -inf where no key is seen; or NULL. */
+	/** [total_q][n_heads] natural log of the softmax denominator, -inf if the query row sees no key; or NULL. */
 	float *lse;
-	/** [total_q][n_heads] largest score after scale and score mod, -inf where no key is seen; or NULL. */
+	/** [total_q][n_heads] largest score after scale and score mod, -inf if the query row sees no key; or NULL. */
 	float *max_score;
-	/** Mask mod, score mod, block mask: less of what `mask` and the lengths leave is seen; or NULL. */
+	/** Mask mod, score mod and block mask, which apply in addition to `mask` and the lengths; or NULL. */
 	struct paged_mods *mods;
 	/**
-	 * [n_heads] one more term exp(sink) of the softmax's denominator, without
-	 * a value; or NULL.  -inf: none; NaN or +inf make all of the head NaN.
+	 * [n_heads] attention sink: adds exp(sink) to the softmax denominator,
+	 * without a value; or NULL.  -inf: none; NaN or +inf make the head all NaN.
 	 */
 	const float *sink;
-	/** 1: lse leaves the sink out. */
+	/** 1: lse excludes the sink. */
 	uint32_t lse_without_sink;
-	/** The scales that paged_append() was given. */
+	/** As passed to paged_append(). */
 	const float *k_scale, *v_scale;
 };
 
 /**
  * paged_attention - softmax(scale q K^T) V over the planned pages of one layer
  *
- * Scores, softmax and sums are f32, and as exact for a pool of E4M3, E5M2 or I8,
- * given what its pages hold.  Products of matrices round softmax's weights w
- * before they multiply values v, and the sum of the weights is not rounded:
+ * Scores, softmax and accumulation are f32, also for E4M3, E5M2 and I8 pools,
+ * whose elements are taken as stored.  Kernels that compute w V as a matrix
+ * product round the softmax weights w before the product, but not the sum of the
+ * weights:
  *
- *   host  to BF16, an error of at most 2^-8 of the sum of |w v|: with
- *         instruction sets avx512bf16 and amx, out BF16, and a pool of BF16,
- *         E4M3, E5M2 or I8.  An out of F32 or F16 avoids it.
- *   CUDA  to the pool's dtype, for pools of F16 (2^-11 of the sum) and BF16;
- *         to F16 for E4M3 and E5M2, to BF16 for I8.  Only tensor cores do so:
- *         pools of F32 and q of F32 keep f32.
+ *   host  to BF16, with an error of at most 2^-8 of the sum of |w v|: for the
+ *         instruction sets avx512bf16 and amx, if out is BF16 and the pool is
+ *         BF16, E4M3, E5M2 or I8.  An out of F32 or F16 avoids the rounding.
+ *   CUDA  to the pool's dtype for F16 (2^-11 of the sum) and BF16 pools, to F16
+ *         for E4M3 and E5M2, to BF16 for I8.  Only tensor core kernels round;
+ *         F32 pools and F32 q use f32 throughout.
  *
- * A query row that sees no key gives 0.
- * Results have the same bits wherever the pages lie and whichever rows
- * share the batch.  A row of the plan whose query rows, times the query heads
- * of a KV head, are 16 or more (17 with AMX, in pools of bf16, fp8 or i8 with q or
- * out in bf16) is summed up in another order than one with fewer: the last bits of
- * tokens decoded one by one and in a chunk differ.
+ * A query row that sees no key yields 0.
  *
- * @param[in] q    n_heads a multiple of the KV heads (GQA), dim = K dim; any dtype
- * @param[in] out  same n_heads, dim = V dim; any dtype; must not overlap q
- * @retval PAGED_ERR_INVALID  tensors or scales that do not fit the pool; mods of another
- *                            batch, or with names that were never bound; a
- *                            block mask of other rows or heads, or of lengths
- *                            that the plan's exceed
- * @retval PAGED_ERR_STALE    a physical block mask of other sequences than the
- *                            plan's, or of table entries before the plan's
- * @retval PAGED_ERR_LIMIT    mods, and a q_idx or kv_idx past 2^31 - 1
+ * Results are bit-identical wherever the pages lie, whichever rows share the
+ * batch, and however many threads run.  On the host, a row of the plan is reduced
+ * in another order when its q_len times the query heads per KV head is 16 or more
+ * (17 with AMX, in pools of BF16, FP8 or I8 with q or out in BF16).  The last bits
+ * of tokens that are decoded one by one and in a chunk may therefore differ.
+ *
+ * @param[in]  q       [total_q][n_heads][K dim], n_heads a multiple of the KV heads (GQA); any tensor dtype
+ * @param[out] out     [total_q][n_heads][V dim]; any tensor dtype; must not overlap q
+ * @param[in]  params  NULL: defaults
+ * @retval PAGED_ERR_INVALID  tensors or scales do not fit the pool; mods belong to
+ *                            another batch, or their names were never bound; or a
+ *                            block mask has other numbers of rows or heads, or is
+ *                            shorter than the plan's lengths
+ * @retval PAGED_ERR_STALE    a physical block mask was made for other sequences than
+ *                            the plan's, or for page table entries since replaced
+ * @retval PAGED_ERR_LIMIT    mods with a q_idx or kv_idx past 2^31 - 1; or on a GPU
+ *                            more heads than max_q_heads, or more than four kinds of
+ *                            queries (by head count and dtype) in one plan
+ *
+ * With mods on a GPU, waits for code that is still being compiled, and may fail
+ * as paged_mods_prepare() does.
  */
 enum paged_status paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q,
 				  const struct paged_tensor *out, const struct paged_attention_params *params);
 
 struct paged_merge_params {
 	size_t struct_size;
-	/** Query rows of every tensor. */
+	/** Query rows of each tensor. */
 	uint64_t n_tokens;
-	/** Two results of attention for the same query rows over other keys. */
+	/** Two results of paged_attention() for the same query rows over disjoint keys. */
 	struct paged_tensor part[2];
-	/** [n_tokens][n_heads] of each; a sink is in one of them alone. */
+	/** [n_tokens][n_heads] lse of each part.  At most one part includes the sink. */
 	const float *part_lse[2];
-	/** May be a part's memory, with its dtype and strides. */
+	/** May be a part's memory if dtype and strides are equal. */
 	struct paged_tensor out;
-	/** May be a part's; NULL: not wanted. */
+	/** [n_tokens][n_heads] merged lse; may be a part's array.  NULL: not wanted. */
 	float *lse;
-	/** Query rows of each batch_stride; n_tokens is a multiple of it.  0: no tensor has a batch_stride. */
+	/** Query rows per batch_stride; divides n_tokens.  0: no tensor has a batch_stride. */
 	uint64_t q_len;
 };
 
 /**
- * paged_merge - of two results over disjoint keys, that over all of them
+ * paged_merge - combine two attention results over disjoint keys into the result over all of them
  *
- * For a prefix that many sequences share, attend to it once for all their
- * query rows, to each one's own keys, and merge.  A part whose lse is -inf
- * counts for nothing; one whose lse is NaN makes that row and head NaN.  Runs
- * with the batch's threads; needs no plan.
+ * For a prefix that many sequences share: attend to the prefix once for the query
+ * rows of all sequences, attend to each sequence's own keys, and merge.  A part
+ * whose lse is -inf contributes nothing; a part whose lse is NaN makes that query
+ * row and head NaN.  Runs on the batch's threads or stream and needs no plan.
  *
- * @retval PAGED_ERR_INVALID  tensors that are not alike, a part without lse, out
+ * @param[in] params  required
+ * @retval PAGED_ERR_INVALID  tensors have different shapes, a part has no lse, or out is
  *                            in a part's memory with another dtype or strides
+ * @retval PAGED_ERR_LIMIT    on a GPU: n_tokens exceeds 2^32 - 1
  */
 enum paged_status paged_merge(struct paged_batch *batch, const struct paged_merge_params *params);
 
