@@ -4,29 +4,35 @@
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
  *
- * A mod is an expression in C's syntax that says which keys a query row sees
- * (a mask mod) or what becomes of a score (a score mod), as in PyTorch's
- * flex_attention:
+ * A mod is an expression in C syntax, as in PyTorch's flex_attention.  A mask mod
+ * decides which keys a query row sees; a score mod changes a score:
  *
  *     kv_idx <= q_idx && q_idx - kv_idx < window
  *     doc[q_idx] == doc[kv_idx]
  *     cap * tanh(score / cap)
  *     score + slope[h] * (kv_idx - q_idx)
  *
- * Names are score, b (the row of the plan), h (the query head), q_idx and
- * kv_idx (positions in the sequence), and the parameters and arrays that
- * paged_mod_parse() was told of.  libpagedclient(3) has the whole language.
+ * The names are score, b (the row of the plan), h (the query head), q_idx and
+ * kv_idx (positions in the sequence), and the parameters and arrays that were
+ * declared to paged_mod_parse().  libpagedclient(3) describes the language.
  *
- * A block mask lists, for every query block, the KV blocks of which every
- * element is seen (full) and those of which some are (partial).  Attention
- * visits no others, and asks the mask mod in partial ones alone.  It is
- * optional: without one, attention finds out by interval analysis which keys
- * a mask mod cannot see.
+ * A block mask lists, for every query block, the KV blocks whose elements are all
+ * seen (full) and those of which only some are (partial).  Attention visits no
+ * other blocks, and evaluates the mask mod only in partial ones.  A block mask is
+ * optional: without one, attention uses interval analysis to skip keys that the
+ * mask mod hides.
  *
- * Life: mods and block masks belong to a pool, a struct paged_mods to a batch;
- * what is still there when its pool or batch is closed is freed with it.
- * Mods and block masks never change: any number of threads may use them.  A
- * struct paged_mods is used by the thread that uses its batch.
+ * Objects.  Mods and block masks belong to a pool, and a struct paged_mods (a
+ * mask mod and a score mod, bound to values and arrays) to a batch.  Closing the
+ * pool or batch frees those that still exist.  All calls that create an object
+ * write its handle on PAGED_OK only, and the caller destroys it.
+ *
+ * Threads.  Mods and block masks are immutable: any number of threads may use
+ * them.  A struct paged_mods is used only by the thread that uses its batch.
+ *
+ * Nothing here sends a request to the owner, except paged_block_mask_serve(),
+ * paged_array_upload() and paged_array_drop(), which block up to timeout_ms for
+ * each of their requests.
  */
 #ifndef PAGED_MODS_H
 #define PAGED_MODS_H
@@ -46,190 +52,198 @@ struct paged_block_mask;
 /* -------------------------------------------------------------------- mods */
 
 enum paged_mod_kind {
-	PAGED_MOD_MASK = 0, /* a condition: true is seen */
+	PAGED_MOD_MASK = 0, /* a condition: true if the key is seen */
 	PAGED_MOD_SCORE = 1 /* a number: the new score */
 };
 
-/** Most indexes of an array. */
+/** Most dimensions of an array. */
 #define PAGED_MAX_INDEXES 4u
 
 /**
- * A captured array, or with n_dims 0 a parameter.
- * Plain data: fill it with designated initialisers.
+ * A captured array, or, with n_dims 0, a parameter.
+ * Fill it with designated initialisers.
  */
 struct paged_array {
-	/** A letter or _, then letters, digits, _; at most 31. */
+	/** A letter or _, followed by letters, digits and _; at most 31 bytes. */
 	const char *name;
-	/** Element [0, 0, ...]; a parameter's value.  Not read by paged_mod_parse(). */
+	/** Address of element [0, 0, ...]; of a parameter, its value.  Not read by paged_mod_parse(). */
 	const void *data;
 	/**
-	 * enum paged_dtype: any of tensors, PAGED_I32, PAGED_U8 and PAGED_I64.
-	 * To a mod PAGED_I64 is PAGED_I32: a name may be one when it is parsed
-	 * and the other when it is bound.  Values are copied and checked by each
-	 * call that reads them; one outside 32 bits is PAGED_ERR_RANGE, with
-	 * array, index and value.
+	 * enum paged_dtype: F32, F16, BF16, I32, U8 or I64.  A mod does not
+	 * distinguish I64 from I32: a name may be parsed as one and bound as the
+	 * other.  Each call that reads I64 values copies and checks them; one
+	 * outside 32 bits is PAGED_ERR_RANGE, with array, index and value in the
+	 * message.
 	 */
 	uint32_t dtype;
 	uint32_t n_dims;
-	/** Elements. */
+	/** Number of elements in each dimension. */
 	uint32_t extents[PAGED_MAX_INDEXES];
-	/** Elements, of any sign; all 0: row-major and dense. */
+	/** Counted in elements, of any sign; all 0: row-major and dense. */
 	int64_t strides[PAGED_MAX_INDEXES];
 	uint64_t reserved[3];
 };
 
 /**
- * paged_mod_parse - check a text and make a mod of it
+ * paged_mod_parse - parse an expression into a mod
+ *
+ * Values, array contents and extents are not part of the mod: bind new ones with
+ * paged_mods_bind().
  *
  * @param[in] text   zero-terminated, at most 4096 bytes
- * @param[in] names  n_names parameters and arrays that the text may name;
- *                   name, dtype and n_dims count here.  It need not use all
- * @retval PAGED_ERR_INVALID  no such expression: the sentence has line, column,
- *                            the line with a caret, what was expected and the
+ * @param[in] names  n_names (at most 255) parameters and arrays that the text may
+ *                   use; only name, dtype and n_dims are read.  Unused names are
+ *                   allowed
+ * @retval PAGED_ERR_INVALID  not a valid expression; the message has line, column,
+ *                            the line with a caret, what was expected, and the
  *                            nearest known name
- * @retval PAGED_ERR_LIMIT    too long, too deep, too many operations or names
- *
- * A new value, array or extent needs no new mod.
+ * @retval PAGED_ERR_LIMIT    the text is too long or nested too deeply, or has too
+ *                            many operations or names
  */
 enum paged_status paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *text, size_t n_names,
 				  const struct paged_array *names, struct paged_mod **mod_p);
 
-/** paged_mod_destroy - when no struct paged_mods uses it any more; takes NULL */
+/** paged_mod_destroy - free a mod that no struct paged_mods uses any more; takes NULL */
 void paged_mod_destroy(struct paged_mod *mod);
 
-/** paged_mod_text - the canonical text: equal for texts that mean the same operations; valid as long as the mod */
+/** paged_mod_text - canonical text of a mod, equal for texts with the same operations; valid as long as the mod */
 const char *paged_mod_text(const struct paged_mod *mod);
 
-/** One element of the matrix of scores. */
+/** One element of the score matrix. */
 struct paged_mod_point {
-	double score; /* a score mod's alone */
+	double score; /* read by score mods only */
 	int32_t b, h, q_idx, kv_idx;
 	uint32_t reserved[2];
 };
 
 /**
- * paged_mod_evaluate - what a mod says of one element, in float64
+ * paged_mod_evaluate - evaluate a mod for one element, in float64
  *
- * To look at a mod and to test one: what attention evaluates over tiles, in
- * f32, is held to this.
+ * For inspecting and testing mods.  It is the reference for the f32 evaluation
+ * inside attention.
  *
- * @param[in]  arrays   as for paged_mods_bind(); read within the call
- * @param[out] value_p  a score mod's new score; of a mask mod 1 (seen) or 0
- * @retval PAGED_ERR_RANGE  an index out of bounds, with array, index and bounds
- * and for names and arrays what paged_mods_bind() says.
+ * @param[in]  arrays   as for paged_mods_bind(), in host memory; read during the call only
+ * @param[out] value_p  the new score of a score mod; for a mask mod 1 (seen) or 0
+ * @retval PAGED_ERR_RANGE  an index out of bounds; the message has array, index and bounds
+ * Statuses for names and arrays as for paged_mods_bind().
  */
 enum paged_status paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 				     const struct paged_mod_point *point, double *value_p);
 
-/** What a mod's result may depend on. */
+/** Inputs that a mod's result may depend on. */
 enum paged_mod_input { PAGED_ON_SCORE = 1, PAGED_ON_B = 2, PAGED_ON_H = 4, PAGED_ON_Q_IDX = 8, PAGED_ON_KV_IDX = 16 };
 
 /**
- * paged_mod_inputs - a set of enum paged_mod_input
+ * paged_mod_inputs - set of enum paged_mod_input that a mod depends on
  *
- * Without PAGED_ON_H one head of a block mask stands for all, without
- * PAGED_ON_B one row for all rows of the same lengths.
+ * Without PAGED_ON_H, one head of a block mask is valid for all heads; without
+ * PAGED_ON_B, one row is valid for all rows of the same lengths.
  */
 uint32_t paged_mod_inputs(const struct paged_mod *mod);
 
 /**
  * A ready-made mod, which a text may call by name: causal, sliding_window(4096), soft_cap(30.0), ...
  *
- * document has one array doc for all rows of a batch.  ragged_document has the
- * documents of all rows in doc, those of row b from start[b] on: where
- * PAGED_ROW_B numbers the rows, start reaches the largest b.
+ * document reads one array doc for all rows of a batch.  ragged_document reads
+ * the documents of row b in doc from index start[b] on; with PAGED_ROW_B, start
+ * needs an element for each b up to the largest.
  */
 struct paged_named_mod {
 	const char *name;
-	const char *arguments; /* "window"; "" for none.  A call without them uses parameters of these names */
+	const char *arguments; /* "window"; "" for none.  Called without arguments, the mod uses parameters of these
+				  names */
 	const char *text;
 };
 
-/** paged_mod_named - the index-th ready-made mod; NULL past the last */
+/** paged_mod_named - ready-made mod number `index`, from 0; NULL past the last */
 const struct paged_named_mod *paged_mod_named(uint32_t index);
 
 struct paged_mods_params {
 	size_t struct_size;
-	/** Borrowed until paged_mods_destroy(); NULL: none. */
+	/** Mods of the batch's pool; borrowed until paged_mods_destroy().  NULL: none. */
 	const struct paged_mod *mask;
 	const struct paged_mod *score;
 };
 
 /**
- * paged_mods_create - memory to run a mask mod, a score mod or both in a batch
+ * paged_mods_create - prepare a mask mod, a score mod or both for use in a batch
  *
- * One pair for all layers, or as many as a model has kinds of layers.  Mods
- * that name nothing are ready to use; others want paged_mods_bind() first.
- * Without either mod it is what a block mask is bound to.
+ * Create one for each kind of layer that the model has.  Mods that use no names
+ * are ready to use; others need paged_mods_bind() first.  With neither mod, the
+ * object only carries a block mask.
  *
- * @retval PAGED_ERR_INVALID  a score mod for a mask, or the reverse; a mod of another pool
+ * @retval PAGED_ERR_INVALID  mask is a score mod or score is a mask mod; a mod belongs to another pool
  * @retval PAGED_ERR_NOMEM
  */
 enum paged_status paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params,
 				    struct paged_mods **mods_p);
 
 /**
- * paged_mods_prepare - is the code there that attention will run?
+ * paged_mods_prepare - check, or wait, for the compiled code of mods
  *
- * On a GPU mods are compiled code.  Ready-made ones are built into the library
- * for heads of up to 128 in f16 and bf16: sliding_window, prefix_lm(prefix[b]),
- * document, alibi, soft_cap, and sliding_window with soft_cap.  Their
- * parameters must be parameters, i32 but for cap, which is f32; a number in the
- * text makes another mod.  The others are compiled by NVRTC, which comes
- * with the CUDA toolkit and is loaded when the first is wanted (PAGED_NVRTC
- * names another file), on a thread of the client's, from paged_mods_create() on
- * for queries of the pool's dtype (of BF16 where it is one byte), from the first
- * call on for others; code
- * that is on disk (PAGED_CACHE_DIR) is not compiled again.  Attention waits for
- * what is not there, so a result never depends on when a compilation ended.
- * On the host mods are interpreted: always PAGED_OK.
+ * On the host, mods are interpreted: always PAGED_OK.  On a GPU, attention needs
+ * a kernel with the mods compiled in:
  *
- * @param[in] q           dtype of the queries to come
- * @param[in] timeout_ms  0: look, and return; negative: wait without end
- * @retval PAGED_OK               attention allocates nothing any more and does not wait
- * @retval PAGED_ERR_AGAIN        not yet (timeout_ms 0)
- * @retval PAGED_ERR_TIMEOUT      not yet
- * @retval PAGED_ERR_UNSUPPORTED  no NVRTC here (the sentence says what was tried), or none for this device
- * @retval PAGED_ERR_BACKEND      NVRTC or the driver refused it
+ *   built in  For heads of up to 128 in F16 and BF16: sliding_window,
+ *             prefix_lm(prefix[b]), document, alibi, soft_cap, and
+ *             sliding_window with soft_cap.  Their parameters must be given as
+ *             parameters, of I32 (cap: F32); a number in the text is another mod.
+ *   JIT       All others are compiled by NVRTC, a part of the CUDA toolkit, which
+ *             is loaded when first needed (PAGED_NVRTC names another file).
+ *             Compiled code is cached on disk (PAGED_CACHE_DIR).
+ *
+ * A thread of the client compiles.  For queries of the pool's dtype (BF16 if its
+ * elements have one byte) it starts at paged_mods_create(); for other queries,
+ * at the first call that needs the code.  paged_attention() waits for code that
+ * is not ready, so results never depend on the time of compilation.
+ *
+ * @param[in] q           dtype of the queries
+ * @param[in] timeout_ms  0: check and return; negative: wait without limit
+ * @retval PAGED_OK               attention with these mods allocates nothing and does not wait
+ * @retval PAGED_ERR_AGAIN        not ready yet (timeout_ms 0)
+ * @retval PAGED_ERR_TIMEOUT      not ready after timeout_ms
+ * @retval PAGED_ERR_UNSUPPORTED  no NVRTC was found (the message lists what was tried), or it does not support
+ *                                this device
+ * @retval PAGED_ERR_BACKEND      NVRTC or the driver refused the code
  */
 enum paged_status paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms);
 
 /**
- * paged_mods_destroy - takes NULL
+ * paged_mods_destroy - free a binding; takes NULL
  *
- * What paged_batch_validate() is to say of indexes out of bounds stays, unless
- * the stream is being captured, when nobody can wait for it.  On a GPU nothing
- * on the stream uses the mods any more.
+ * On a GPU, no work on the stream may use the mods any more.
+ * paged_batch_validate() still reports an index that was out of bounds with these
+ * mods, unless the stream is being captured, when the library cannot wait for it.
  */
 void paged_mods_destroy(struct paged_mods *mods);
 
 /**
- * paged_mods_bind - give the names their values and arrays, and say which blocks to visit
+ * paged_mods_bind - set the values and arrays of the names, and a block mask
  *
- * Arrays are read where they lie: the caller leaves them unchanged until the
- * attention that uses them is done, and binds again when values, contents or
- * extents are others.  Parameters' values, and arrays of PAGED_I64, are copied.
- * On a pool in a GPU's memory arrays' data are device addresses, parameters' the
- * host's, and what is bound serves attention that is launched after it.
+ * Arrays are read in place: the caller keeps them unchanged until the attention
+ * that uses them is done, and binds again when values, contents or extents
+ * change.  Parameter values and arrays of PAGED_I64 are copied.  For a pool in GPU
+ * memory, array data are device addresses, parameter values are in host memory,
+ * and the binding applies to attention that is launched after it.
  *
- * @param[in] arrays  by name, in any order; those that no mod uses are ignored
- * @param[in] blocks  borrowed until the next bind; NULL: none.  It has the
- *                    plan's rows or one for all, the query heads or one for
- *                    all, and lengths that reach the plan's (lengths of the
- *                    plan bound what it lists).  Its first query block begins
- *                    at the row's first query row
- * @retval PAGED_ERR_NOENT    a name that a mod uses is not there
- * @retval PAGED_ERR_INVALID  another dtype or rank than at paged_mod_parse(), no data, a name twice;
- *                            a block mask of another pool
- * @retval PAGED_ERR_LIMIT    an array reaches over more than 2^62 bytes
- * @retval PAGED_ERR_RANGE    a value of PAGED_I64 outside 32 bits
- * @retval PAGED_ERR_UNSUPPORTED  an array of PAGED_I64 in a GPU's memory
+ * After an error the previous binding of mods and block mask remains.  Whether
+ * the block mask fits the plan is checked by paged_attention().  The call
+ * allocates memory only at the first bind without a block mask, when an array is
+ * larger than any bound to its name before, and for arrays of PAGED_I64.
+ *
+ * @param[in] arrays  n_arrays, matched by name, in any order; names that no mod uses are ignored
+ * @param[in] blocks  borrowed until the next bind; NULL: none.  It has as many
+ *                    rows as the plan, or one for all; as many heads as q, or one
+ *                    for all; and lengths of at least the plan's, whose lengths
+ *                    also apply.  Its first query block begins at the row's first
+ *                    query row
+ * @retval PAGED_ERR_NOENT    a name that a mod uses is missing
+ * @retval PAGED_ERR_INVALID  a dtype or rank differs from paged_mod_parse(), data is NULL, a name is
+ *                            given twice, or the block mask belongs to another pool
+ * @retval PAGED_ERR_LIMIT    an array spans more than 2^62 bytes
+ * @retval PAGED_ERR_RANGE    a value of PAGED_I64 is outside 32 bits
+ * @retval PAGED_ERR_UNSUPPORTED  an array of PAGED_I64 in GPU memory
  * @retval PAGED_ERR_NOMEM
- *
- * On an error the earlier binding stays, of both mods and the blocks.
- * Allocates nothing, but at the first bind without blocks, when an array is
- * larger than any bound to this name before, and for arrays of PAGED_I64.
- * Whether the blocks fit the plan is judged by paged_attention().
  */
 enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
 				  const struct paged_block_mask *blocks);
@@ -239,89 +253,89 @@ enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, cons
 struct paged_block_mask_params {
 	size_t struct_size;
 	/**
-	 * Of each row: q_len, kv_len and q_base, as in a plan (q_base is kv_len
-	 * - q_len without PAGED_ROW_Q_BASE).  seq or pages count in a physical
-	 * mask alone.  One row may stand for all.
+	 * [n_rows] q_len, kv_len, q_base (without PAGED_ROW_Q_BASE: kv_len - q_len)
+	 * and b, as in a plan.  seq or pages are read for a physical mask only.
+	 * One row may stand for all rows of a plan.
 	 */
 	const struct paged_batch_row *rows;
 	size_t n_rows;
-	/** 0: one stands for all; a mask mod that depends on h (paged_mod_inputs()) wants the number. */
+	/** 0: one head stands for all.  Required if the mask mod depends on h (paged_mod_inputs()). */
 	uint32_t n_heads;
 	/**
-	 * Query rows.  0: 128.  A query block that q_len cuts has no full
-	 * blocks, as in PyTorch: to decode, say q_len.
+	 * Query rows per block.  0: 128.  As in PyTorch, a query block that q_len
+	 * cuts has no full blocks; for decoding, set it to q_len.
 	 */
 	uint32_t q_block;
-	/** Tokens.  0: 128; in a physical mask the page size. */
+	/** Tokens per KV block.  0: 128; in a physical mask the page size. */
 	uint32_t kv_block;
-	/** 1: name blocks by where they lie in the pool; see paged_block_mask_to_physical(). */
+	/** 1: identify KV blocks by their physical place in the pool; see paged_block_mask_to_physical(). */
 	uint32_t physical;
-	/** Most memory of the mask, bytes.  0: 2^36. */
+	/** Limit of the mask's memory, bytes.  0: 2^36. */
 	uint64_t max_bytes;
 };
 
 /**
- * paged_block_mask_create - the block mask of a mask mod
+ * paged_block_mask_create - build the block mask of a mask mod
  *
- * The cost goes with the blocks at the borders of what is seen, not with
- * elements.  Exactly what evaluating every element would give.
+ * The result is exactly that of evaluating every element, but the cost is
+ * proportional to the blocks at the borders of the seen area, not to elements.
  *
- * @param[in] arrays  as for paged_mods_bind(); read within the call
- * @retval PAGED_ERR_INVALID  a score mod; it depends on h and n_heads is 0
- * @retval PAGED_ERR_LIMIT    past max_bytes, or a q_idx or kv_idx past 2^31 - 1
- * @retval PAGED_ERR_RANGE    an index out of bounds, with array, index and bounds.
- *                            Not told of a block that is partial whatever is read
- * @retval PAGED_ERR_NOENT    a name that the mod uses is not there
- * and for a physical one what paged_block_mask_to_physical() says.
+ * @param[in] arrays  as for paged_mods_bind(), in host memory; read during the call only
+ * @retval PAGED_ERR_INVALID  a score mod, a mod of another pool, or it depends on h and n_heads is 0
+ * @retval PAGED_ERR_LIMIT    the mask exceeds max_bytes, or a q_idx or kv_idx exceeds 2^31 - 1
+ * @retval PAGED_ERR_RANGE    an index out of bounds; the message has array, index and bounds.
+ *                            Not reported for a block that is partial whatever the array holds
+ * @retval PAGED_ERR_NOENT    a name that the mod uses is missing
+ * Statuses for a physical mask also as for paged_block_mask_to_physical().
  */
 enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					  const struct paged_mod *mod, size_t n_arrays,
 					  const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_serve - the same mask, built by the owner
+ * paged_block_mask_serve - paged_block_mask_create(), computed by the owner
  *
- * The daemon builds the logical mask, on a thread of its own, in parts of
- * 64 KiB, a request each; a physical one is made of it here, as
- * paged_block_mask_to_physical() does.  At most PAGED_MAX_MASK_ROWS rows.
+ * The daemon builds the logical mask on its background thread and returns it in
+ * parts of 64 KiB, one request each.  A physical mask is derived from it in this
+ * process.  At most PAGED_MAX_MASK_ROWS rows.
  *
- * @param[in] arrays  parameters (n_dims 0) alone; arrays are those of
- *                    paged_array_upload()
- * @retval PAGED_ERR_NOENT    an array was not uploaded
- * @retval PAGED_ERR_INVALID  it was, with another dtype or rank than at paged_mod_parse()
- * @retval PAGED_ERR_LIMIT    larger or slower than the daemon builds for
- *                            others: build it with paged_block_mask_create()
- * @retval PAGED_ERR_AGAIN    too many builds wait; or arrays that the mask
- *                            names were replaced whenever it was built
- * @retval PAGED_ERR_PERM     an observer asks
- * and what paged_block_mask_create() says.
+ * @param[in] arrays  parameters (n_dims 0) only; the mod's arrays come from paged_array_upload()
+ * @retval PAGED_ERR_NOENT    a parameter is missing, or an array was not uploaded
+ * @retval PAGED_ERR_INVALID  an uploaded array has another dtype or rank than at paged_mod_parse()
+ * @retval PAGED_ERR_LIMIT    the mask is larger or slower to build than the daemon's
+ *                            limits: use paged_block_mask_create()
+ * @retval PAGED_ERR_AGAIN    too many builds are queued, or arrays of the mask were
+ *                            replaced during every attempt
+ * @retval PAGED_ERR_PERM     the client is an observer
+ * Other statuses as for paged_block_mask_create().
  */
 enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					 const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 					 struct paged_block_mask **mask_p);
 
 /**
- * paged_array_upload - keep a copy of an array with the owner, for paged_block_mask_serve()
+ * paged_array_upload - store a copy of an array with the owner, for paged_block_mask_serve()
  *
- * Belongs to the session, all members use it; replaces one of the same name
- * once it is there as a whole.  Ends with the session.  PAGED_I64 becomes
- * PAGED_I32 on the way.
- * @retval PAGED_ERR_RANGE  a value of PAGED_I64 outside 32 bits
- * @retval PAGED_ERR_LIMIT  past what the daemon keeps for a session; arrays for
- *                          paged_block_mask_create() have no such limit
- * @retval PAGED_ERR_AGAIN  another member uploads one of this name just now
+ * The array belongs to the session, whose members all use it, and is freed at the
+ * session's end.  It replaces an array of the same name once it has arrived
+ * completely.  PAGED_I64 is sent as PAGED_I32.
+ *
+ * @retval PAGED_ERR_RANGE  a value of PAGED_I64 is outside 32 bits
+ * @retval PAGED_ERR_LIMIT  exceeds what the daemon stores for a session;
+ *                          paged_block_mask_create() has no such limit
+ * @retval PAGED_ERR_AGAIN  another member is uploading an array of this name
  */
 enum paged_status paged_array_upload(struct paged_client *client, const struct paged_array *array);
 
-/** paged_array_drop - forget an uploaded array; PAGED_ERR_NOENT for none */
+/** paged_array_drop - delete an uploaded array; PAGED_ERR_NOENT: there is none of this name */
 enum paged_status paged_array_drop(struct paged_client *client, const char *name);
 
 enum paged_block_kind { PAGED_BLOCKS_PARTIAL = 0, PAGED_BLOCKS_FULL = 1 };
 
 /**
- * Lists one after another: rows outermost, then heads, then query blocks.
- * Row r's lists begin at first_list[r] (first_list[n_rows] is the number of
- * all), list i of a kind is indices[kind][start[kind][i]] up to, not
+ * All lists of a mask, ordered by row, then head, then query block.  The lists of
+ * row r begin at first_list[r]; first_list[n_rows] is n_lists, the total.  List i
+ * of a kind (enum paged_block_kind) is indices[kind][start[kind][i]] up to, not
  * including, indices[kind][start[kind][i + 1]].
  */
 struct paged_block_lists {
@@ -332,108 +346,122 @@ struct paged_block_lists {
 };
 
 /**
- * paged_block_mask_from_lists - a mask from given lists, copied and checked
+ * paged_block_mask_from_lists - build a logical mask from given lists, which are copied and checked
  *
  * A full block that a length cuts becomes partial.  Lists keep their order.
  *
- * @param[in] params  a logical mask's
- * @param[in] lists   first_list is not read (the rows' lengths say it);
+ * @param[in] params  with physical 0
+ * @param[in] lists   first_list is not read, it follows from the rows' lengths;
  *                    start[kind] NULL: all lists of the kind are empty
- * @retval PAGED_ERR_INVALID  starts that descend, a block named twice in a query block
- * @retval PAGED_ERR_RANGE    a block at or past the row's KV blocks
+ * @retval PAGED_ERR_INVALID  starts descend, or a query block lists a block twice
+ * @retval PAGED_ERR_RANGE    a block at or past the row's number of KV blocks
+ * @retval PAGED_ERR_LIMIT    the mask exceeds max_bytes
  */
 enum paged_status paged_block_mask_from_lists(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					      const struct paged_block_lists *lists, struct paged_block_mask **mask_p);
 
 /**
- * PyTorch's arrays of equal rows: num_blocks [n_rows][n_heads][query blocks]
- * and indices [n_rows][n_heads][query blocks][width], by enum paged_block_kind:
- * kv_num_blocks, kv_indices and full_kv_num_blocks, full_kv_indices.  Entries
- * past a count are not read, and written as 0.
+ * PyTorch's BlockMask arrays, for rows with equal numbers of query blocks:
+ * num_blocks [n_rows][n_heads][query blocks] and indices
+ * [n_rows][n_heads][query blocks][width], indexed by enum paged_block_kind:
+ * kv_num_blocks, kv_indices and full_kv_num_blocks, full_kv_indices.  Entries past
+ * a count are not read, and written as 0.  The caller owns the arrays.
  */
 struct paged_block_arrays {
 	size_t struct_size;
-	int32_t *num_blocks[2]; /* NULL: no lists of the kind */
+	int32_t *num_blocks[2]; /* NULL: all lists of the kind are empty */
 	int32_t *indices[2];
 	uint64_t width[2];
 };
 
-/** paged_block_mask_from_arrays - as paged_block_mask_from_lists(), from PyTorch's arrays */
+/** paged_block_mask_from_arrays - paged_block_mask_from_lists() with PyTorch's arrays */
 enum paged_status paged_block_mask_from_arrays(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					       const struct paged_block_arrays *arrays,
 					       struct paged_block_mask **mask_p);
 
-/** paged_block_mask_from_dense - of a dense mask [row][head][q_len][kv_len], 0 or not, rows one after another */
+/** paged_block_mask_from_dense - build a logical mask from a dense one, [row][head][q_len][kv_len] with 0: not seen */
 enum paged_status paged_block_mask_from_dense(struct paged_pool *pool, const struct paged_block_mask_params *params,
 					      const uint8_t *dense, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_destroy - when no binding uses it any more; takes NULL
+ * paged_block_mask_destroy - free a mask that no binding uses any more; takes NULL
  *
- * Until it is closed, the pool keeps up to four arrays of such masks, 16 MiB
- * each at most, for masks that follow: a mask rebuilt in each step then costs
+ * Until it is closed, the pool keeps up to four arrays of destroyed masks, at most
+ * 16 MiB each, and reuses them.  A mask that is rebuilt in each step then causes
  * no page faults, whatever malloc() does.
  */
 void paged_block_mask_destroy(struct paged_block_mask *mask);
 
 /**
- * paged_block_mask_to_physical - name the same blocks by where they lie in the pool
+ * paged_block_mask_to_physical - translate KV blocks to their physical places in the pool
  *
- * PyTorch's convert_logical_block_mask.  The KV block is the page, a divisor
- * of it, or a multiple, which is listed as its pages in order.  Index =
- * page * (page size / KV block) + part.  Lengths always apply: a full block
- * that holds a row's end becomes partial, blocks past it vanish.
+ * PyTorch's convert_logical_block_mask.  The KV block must be the page, a divisor
+ * of it, or a multiple of it, which is listed as its pages in order.  A physical
+ * index is page * (page size / KV block) + part.  Lengths always apply: a full
+ * block that contains a row's end becomes partial, and blocks past the end are
+ * dropped.  Attention accepts a physical mask, because the mask also keeps the
+ * logical blocks.
  *
- * @param[in] rows  n_rows, as many as the mask has unless it has one; of each
- *                  seq or pages, and kv_len.  Any choice of sequences, repeats too
- * @retval PAGED_ERR_INVALID   a physical mask; numbers that do not match; page and KV block do not divide
+ * @param[in] rows  n_rows, as many as the mask has unless it has one; each has
+ *                  seq or pages, and kv_len.  Sequences may be chosen freely and
+ *                  repeated
+ * @retval PAGED_ERR_INVALID   the mask is physical, the number of rows differs, or page and KV block do not divide
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity
  * @retval PAGED_ERR_STALE     an id names no live sequence
  * @retval PAGED_ERR_RANGE     an explicit page is outside the pool
- *
- * Attention takes a physical mask too: it knows the logical blocks that it
- * was made of.
+ * @retval PAGED_ERR_AGAIN     the owner was changing a page table during every attempt to read it
  */
 enum paged_status paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 					       const struct paged_batch_row *rows, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_to_logical - the way back
+ * paged_block_mask_to_logical - the logical mask from which a physical one was made
  *
- * The logical mask that a physical one was made of, over its rows and cut to
- * their lengths; it may have gone stale.
+ * It has the physical mask's rows and is cut to their lengths.  The physical mask
+ * may be stale.
+ *
+ * @retval PAGED_ERR_INVALID  the mask is logical
  */
 enum paged_status paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_validate - does a physical mask still say where blocks lie?
+ * paged_block_mask_validate - check whether a physical mask still matches the page tables
  *
- * Judged by its own rows: what other sequences do is no matter, and growth is
- * no change.  A logical mask says nothing that could be wrong.
- * @retval PAGED_ERR_STALE  entries that it used were replaced or removed since
+ * Checks the sequences of the mask's own rows; growth of a sequence is not a
+ * change.  A logical mask is always valid.
+ *
+ * @retval PAGED_ERR_STALE  page table entries of a row were replaced or removed since the mask was made
+ * @retval PAGED_ERR_GONE   the daemon died, or ended this session
  */
 enum paged_status paged_block_mask_validate(const struct paged_block_mask *mask);
 
-/** A part of a mask; a number of 0: all that follow. */
+/** A part of a mask.  A count of 0: all from the first on. */
 struct paged_block_mask_part {
 	size_t struct_size;
 	uint32_t first_row, n_rows;
 	uint32_t first_head, n_heads;
-	uint64_t first_q, n_q; /* query rows; first_q a multiple of the query block */
+	uint64_t first_q, n_q; /* query rows; first_q is a multiple of the query block */
 };
 
-/** paged_block_mask_select - the part of a mask; query rows keep their q_idx */
+/** paged_block_mask_select - copy a part of a mask; query rows keep their q_idx; PAGED_ERR_RANGE: not within it */
 enum paged_status paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_block_mask_part *part,
 					  struct paged_block_mask **mask_p);
 
-/** paged_block_mask_crop - a logical mask cut to at most these lengths; full blocks that they cut become partial */
+/**
+ * paged_block_mask_crop - copy a logical mask, cut to at most these lengths
+ *
+ * Full blocks that a length cuts become partial.
+ *
+ * @retval PAGED_ERR_INVALID  the mask is physical
+ */
 enum paged_status paged_block_mask_crop(const struct paged_block_mask *mask, uint32_t q_len, uint32_t kv_len,
 					struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_transpose - of each KV block, the query blocks that see it (PyTorch's q_indices)
+ * paged_block_mask_transpose - for each KV block, list the query blocks that see it (PyTorch's q_indices)
  *
- * The result names query blocks, so it is a logical mask, of a physical one too.
+ * The result is a logical mask, also of a physical one, because it lists query
+ * blocks.
  */
 enum paged_status paged_block_mask_transpose(const struct paged_block_mask *mask, struct paged_block_mask **mask_p);
 
@@ -445,49 +473,49 @@ struct paged_block_mask_info {
 	uint32_t kv_block;
 	uint32_t physical;
 	uint32_t reserved;
-	uint64_t n_blocks; /* in lists, of both kinds */
-	uint64_t n_lists;  /* of a kind */
-	uint64_t bytes;    /* memory that it holds */
-	double sparsity;   /* percent of blocks in no list */
+	uint64_t n_blocks; /* entries of all lists, both kinds */
+	uint64_t n_lists;  /* of each kind */
+	uint64_t bytes;    /* memory in use */
+	double sparsity;   /* percent of blocks that are in no list */
 };
 
-/** paged_block_mask_get_info - fill the caller's struct as far as its struct_size goes */
+/** paged_block_mask_get_info - fill info up to its struct_size */
 enum paged_status paged_block_mask_get_info(const struct paged_block_mask *mask, struct paged_block_mask_info *info);
 
 struct paged_block_mask_row {
 	size_t struct_size;
 	int64_t q_base;
 	uint64_t q_len;
-	uint64_t kv_len;  /* in a physical mask the pool's tokens */
-	paged_seq_id seq; /* of a physical mask; 0: explicit pages */
-	uint64_t version; /* of the sequence's entries, as in struct paged_seq_info */
+	uint64_t kv_len;  /* in a physical mask: tokens of the whole pool */
+	paged_seq_id seq; /* physical masks only; 0: explicit pages */
+	uint64_t version; /* of the sequence, as in struct paged_seq_info */
 };
 
-/** paged_block_mask_get_row - PAGED_ERR_RANGE past the last row */
+/** paged_block_mask_get_row - fill info of a row up to its struct_size; PAGED_ERR_RANGE past the last row */
 enum paged_status paged_block_mask_get_row(const struct paged_block_mask *mask, size_t row,
 					   struct paged_block_mask_row *info);
 
-/** paged_block_mask_lists - the mask's own lists; valid as long as the mask */
+/** paged_block_mask_lists - addresses of the mask's own lists, read-only; valid as long as the mask */
 enum paged_status paged_block_mask_lists(const struct paged_block_mask *mask, struct paged_block_lists *lists);
 
 /**
  * paged_block_mask_arrays - fill PyTorch's arrays, which the caller allocated
  *
- * @param[in,out] arrays  num_blocks[kind] NULL: not wanted.  With every array
+ * @param[in,out] arrays  num_blocks[kind] NULL: not wanted.  If all arrays are
  *                        NULL, only width is written: the longest list of each kind
- * @retval PAGED_ERR_INVALID  rows have unlike numbers of query blocks, or a width is too small
+ * @retval PAGED_ERR_INVALID  rows differ in their numbers of query blocks, or a width is too small
  */
 enum paged_status paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_arrays *arrays);
 
-/** paged_block_mask_dense - [row][head][query block][KV block], 1 for every block in a list, else 0 */
+/** paged_block_mask_dense - fill [row][head][query block][KV block] with 1 for each listed block, else 0 */
 enum paged_status paged_block_mask_dense(const struct paged_block_mask *mask, uint8_t *dense);
 
 /**
- * paged_block_mask_picture - as PyTorch prints a BlockMask
+ * paged_block_mask_picture - text picture of a mask, as PyTorch prints a BlockMask
  *
- * @param[in]  rows, columns  characters down and across, 0: 20
- * @param[in]  limit          (row, head) pairs shown, 0: 4
- * @param[out] text_p         UTF-8, freed with paged_free()
+ * @param[in]  rows, columns  height and width in characters, 0: 20
+ * @param[in]  limit          most (row, head) pairs to show, 0: 4
+ * @param[out] text_p         UTF-8; caller frees it with paged_free()
  */
 enum paged_status paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uint32_t columns,
 					   uint32_t limit, char **text_p);
