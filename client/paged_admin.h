@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_admin.h - look at a daemon and its pools, recount them, end sessions
+ * paged_admin.h - inspect a daemon and its pools, check their accounting, end sessions
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
- * pagedctl(8) is made of it.
+ * pagedctl(8) is built on these calls.  They need no session: an observer may
+ * make them.
+ *
+ * Errors.  All calls but paged_pool_check() are requests to the owner, with the
+ * statuses that all requests have (pagedclient.h, Errors).  A call that names a
+ * pool may return:
+ *
+ *   PAGED_ERR_NOENT  no pool of this name; the message lists the pools
+ *   PAGED_ERR_PERM   the pool's allow-list refuses this uid
+ *
+ * Threads: any; calls on one client are serialised.
+ * Blocks: up to timeout_ms per request; a long list takes several requests.
  */
 #ifndef PAGED_ADMIN_H
 #define PAGED_ADMIN_H
@@ -19,42 +30,67 @@ extern "C" {
 #endif
 
 /*
- * Lists are allocated by the library and freed with paged_free().  entry_size is sizeof(the entry) of the program, so
- * that entries can grow: the library writes that many bytes of each, and zero past what it knows.
+ * Calls that list allocate *list_p, an array of *n_p entries, which the caller
+ * frees with paged_free(); both are written on PAGED_OK only.  entry_size is
+ * sizeof(the entry) in the caller, so that entries can grow: the library writes
+ * that many bytes per entry, zeroing those that it does not know.
  */
 
+/** paged_admin_status - describe the daemon; fills info up to its struct_size */
 enum paged_status paged_admin_status(struct paged_client *client, struct paged_daemon_info *info);
+
+/** paged_admin_pools - list all pools */
 enum paged_status paged_admin_pools(struct paged_client *client, size_t entry_size, struct paged_pool_entry **list_p,
 				    size_t *n_p);
+
+/** paged_admin_sessions - list the members of all sessions */
 enum paged_status paged_admin_sessions(struct paged_client *client, size_t entry_size,
 				       struct paged_session_entry **list_p, size_t *n_p);
+
+/** paged_admin_sequences - list the live sequences of a pool, by its name */
 enum paged_status paged_admin_sequences(struct paged_client *client, const char *pool, size_t entry_size,
 					struct paged_seq_entry **list_p, size_t *n_p);
 
-/** paged_admin_table - the page table of a sequence, as the daemon has it, and its entry */
+/**
+ * paged_admin_table - copy the page table of a sequence from the daemon
+ *
+ * @param[out] entry    entry_size bytes, as for a list
+ * @param[out] pages_p  [*n_p] physical pages in logical order; caller frees it with paged_free()
+ * @retval PAGED_ERR_STALE  no live sequence has this id
+ */
 enum paged_status paged_admin_table(struct paged_client *client, paged_seq_id seq, size_t entry_size,
 				    struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p);
 
 /**
- * paged_admin_check - let the daemon recompute a pool's books from every row
+ * paged_admin_check - let the daemon recompute a pool's page accounting from all page tables
  *
- * @return PAGED_OK also when the books are wrong; see result->holds
+ * @param[out] result  filled up to its struct_size
+ * @retval PAGED_OK        the check was made; result->holds says whether the accounting is right
+ * @retval PAGED_ERR_PERM  needs the daemon's uid, root or the admin group
  */
 enum paged_status paged_admin_check(struct paged_client *client, const char *pool, struct paged_check_result *result);
 
-/** paged_pool_check - recompute the same here, from the mapped table region alone */
+/**
+ * paged_pool_check - make the same check in this process, from the mapped page tables; no request
+ *
+ * @param[out] result  filled up to its struct_size
+ * @retval PAGED_OK         the check was made; result->holds says whether the accounting is right
+ * @retval PAGED_ERR_AGAIN  the owner changed the tables during every attempt
+ */
 enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_result *result);
 
 /**
- * paged_admin_kick - end a session; its pages wait in quarantine while its processes live
+ * paged_admin_kick - end a session
  *
- * @param[in] kill_members  1: also send SIGKILL to them
+ * Its pages stay in quarantine until its processes have ended.
+ *
+ * @param[in] kill_members  1: also send SIGKILL to its processes
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group
  * @retval PAGED_ERR_NOENT  no such session
  */
 enum paged_status paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members);
 
-/** paged_free - give back what the library allocated for the caller: a list, a picture; takes NULL */
+/** paged_free - free a list or picture that the library allocated for the caller; takes NULL */
 void paged_free(void *list);
 
 #ifdef __cplusplus

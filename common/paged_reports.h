@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_reports.h - what a daemon reports of itself, its pools, sessions and sequences
+ * paged_reports.h - reports about a daemon, its pools, sessions and sequences
  *
- * Part of pagedclient.h, which includes it; programs include that alone.  The owner of the pools fills these structs,
- * messages carry them, and the calls of paged_admin.h return them.
+ * Part of pagedclient.h, which includes it; programs include that alone.  The
+ * owner of the pools fills these structs, messages carry them, and the calls of
+ * paged_admin.h return them.
  *
- * A report begins with struct_size, which the caller sets before the call.  Calls that return entries take their size
- * instead.  Text ends with a zero and is printable UTF-8.
+ * A report begins with struct_size, which the caller sets before the call.  Calls
+ * that list entries take the size of an entry instead.  Text is zero-terminated
+ * printable UTF-8.
  */
 #ifndef PAGED_REPORTS_H
 #define PAGED_REPORTS_H
@@ -23,11 +25,11 @@ struct paged_daemon_info {
 	char version[32];
 	char boot_id[33]; /* hexadecimal */
 	uint64_t uptime_ms;
-	uint64_t n_requests; /* answered since the daemon started, this one not counted */
+	uint64_t n_requests; /* answered since the daemon started, without this one */
 	uint32_t n_sessions;
 	uint32_t n_pools;
 	uint32_t pid;
-	uint32_t stopping; /* 1: it takes no new work */
+	uint32_t stopping; /* 1: the daemon accepts no new work */
 };
 
 struct paged_pool_entry {
@@ -38,24 +40,24 @@ struct paged_pool_entry {
 	uint32_t n_pages, n_free, n_referenced, n_quarantined;
 	uint32_t page_size; /* tokens */
 	uint32_t n_layers, n_kv_heads, k_dim, v_dim;
-	uint32_t v_in_k; /* 1: values are the first v_dim numbers of keys */
+	uint32_t v_in_k; /* 1: V is the first v_dim dims of K */
 	uint32_t dtype;  /* enum paged_dtype */
 	uint32_t n_slots, n_sequences;
-	uint32_t max_length; /* tokens of a sequence */
+	uint32_t max_length; /* tokens that one sequence may reserve */
 	char memory[64];     /* "huge pages", "4 KiB pages", "CUDA, vmm, NVIDIA H200" */
-	char device[48];     /* of backend "cuda": "GPU-8a1b..."; "" on the host */
-	uint32_t number;     /* PAGED_SEQ_POOL() of its sequences */
+	char device[48];     /* backend "cuda": UUID of the GPU, "GPU-8a1b..."; "host": "" */
+	uint32_t number;     /* PAGED_SEQ_POOL() of the pool's sequences */
 };
 
-/** One entry a member; one with member 0 for a session that has ended and has none left. */
+/** One entry per member of a session; one entry with member 0 for an ended session without members. */
 struct paged_session_entry {
 	uint32_t session;
 	uint32_t member;
-	uint32_t first; /* 1: the session's first member */
-	uint32_t ended; /* 1: the session has ended, its pages wait for its members */
+	uint32_t first; /* 1: the member that started the session */
+	uint32_t ended; /* 1: the session has ended; its pages are quarantined until its members are gone */
 	uint32_t pid;
 	uint32_t uid;
-	uint64_t n_requests;                          /* of the member */
+	uint64_t n_requests;                          /* made by the member */
 	uint32_t n_sequences, n_pages, n_quarantined; /* of the session */
 	char name[PAGED_MAX_NAME + 1];
 };
@@ -63,18 +65,18 @@ struct paged_session_entry {
 struct paged_seq_entry {
 	paged_seq_id seq;
 	uint32_t session;
-	uint32_t pid; /* of the session's first member; 0: it has left */
-	uint32_t length, capacity, n_pages;
-	char name[PAGED_MAX_NAME + 1]; /* of the session's first member */
+	uint32_t pid;                       /* of the session's first member; 0: that member has left */
+	uint32_t length, capacity, n_pages; /* tokens, tokens, pages; length 0: not reported */
+	char name[PAGED_MAX_NAME + 1];      /* of the session's first member */
 	char tag[PAGED_MAX_TAG + 1];
 };
 
 struct paged_check_result {
 	size_t struct_size;
 	uint32_t n_pages, n_free, n_referenced, n_quarantined, n_sequences;
-	/** 1: the numbers add up and every count is right. */
+	/** 1: the totals add up and the reference count of every page is right. */
 	uint32_t holds;
-	char text[256]; /* what is wrong */
+	char text[256]; /* the first error found */
 };
 
 #ifdef __cplusplus

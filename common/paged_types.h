@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * paged_types.h - the few types that every part of paged speaks
+ * paged_types.h - types that the API, messages and shared memory have in common
  *
- * Installed beside pagedclient.h, which includes it; programs include
- * pagedclient.h alone.  The numbers below travel in messages and lie in
- * shared memory: they are never reused, only added to.
+ * Installed with pagedclient.h, which includes it; programs include
+ * pagedclient.h alone.  The numbers below are part of the protocol and of the
+ * layout of shared memory: numbers are added, never reused.
  */
 #ifndef PAGED_TYPES_H
 #define PAGED_TYPES_H
@@ -21,71 +21,72 @@ enum paged_status {
 	PAGED_ERR_INVALID = 1,
 	/** This process has no memory left. */
 	PAGED_ERR_NOMEM = 2,
-	/** No pool, session or sequence of that name or id. */
+	/** There is no object of that name or id. */
 	PAGED_ERR_NOENT = 3,
-	/** The object is another session's, or policy forbids the call. */
+	/** The object belongs to another session, or policy forbids the call. */
 	PAGED_ERR_PERM = 4,
 	/** Not enough free pages or sequence slots; nothing was taken. */
 	PAGED_ERR_FULL = 5,
-	/** A length exceeds the capacity that was reserved for it. */
+	/** A length or position exceeds the capacity that is reserved for it. */
 	PAGED_ERR_CAPACITY = 6,
 	/** A count or length exceeds a limit of the pool or the library. */
 	PAGED_ERR_LIMIT = 7,
-	/** The id names an ended sequence, or table entries that a plan used were replaced or removed since. */
+	/** The sequence has ended, or page table entries that a plan or mask used have been replaced or removed. */
 	PAGED_ERR_STALE = 8,
-	/** An index read from data (a page, an array) is out of bounds. */
+	/** An index is out of bounds: of a page, a position, an array element, a row. */
 	PAGED_ERR_RANGE = 9,
-	/** The daemon, or this client's session in it, has ended; close the client and open a new one. */
+	/** The daemon has died, or has ended this client's session: close the client and open a new one. */
 	PAGED_ERR_GONE = 10,
-	/** A row is being changed, or an object is busy; call again. */
+	/** A page table is being changed, or an object is busy: call again. */
 	PAGED_ERR_AGAIN = 11,
-	/** No answer in time.  The outcome is unknown; absolute requests may be repeated. */
+	/** No reply in time.  The outcome is unknown; a reserve or truncate, being absolute, may be repeated. */
 	PAGED_ERR_TIMEOUT = 12,
 	/** The object belongs to the parent process of a fork(). */
 	PAGED_ERR_FORK = 13,
-	/** This build, machine or back end cannot do that. */
+	/** This build, machine or back end does not support the call. */
 	PAGED_ERR_UNSUPPORTED = 14,
-	/** The two sides speak different major versions. */
+	/** The two sides have different major versions. */
 	PAGED_ERR_VERSION = 15,
 	/** The memory back end failed (mmap, CUDA). */
 	PAGED_ERR_BACKEND = 16,
 	/** A system call failed. */
 	PAGED_ERR_SYSTEM = 17,
-	/** A message could not be understood. */
+	/** A message is malformed or unexpected. */
 	PAGED_ERR_PROTOCOL = 18,
-	/** Nobody answers at the runtime directory. */
+	/** No daemon listens at the runtime directory. */
 	PAGED_ERR_NO_DAEMON = 19,
-	/** The daemon is stopping and takes no new work. */
+	/** The daemon is stopping and accepts no new work. */
 	PAGED_ERR_STOPPING = 20,
-	/** A check of the pool's books failed. */
+	/** The page accounting of a pool is inconsistent. */
 	PAGED_ERR_CORRUPT = 21
 };
 
 /**
- * Element types: of a pool's planes all but I32, U8 and I64, of tensors F32,
- * F16 and BF16, of arrays that mods read those three, I32, U8 and I64.
+ * Element types.  Pools: F32, F16, BF16, E4M3, E5M2, I8.  Tensors: F32, F16,
+ * BF16.  Arrays that mods read: F32, F16, BF16, I32, U8, I64.
  */
 enum paged_dtype {
 	PAGED_DTYPE_NONE = 0,
 	PAGED_F32 = 1,
 	PAGED_F16 = 2,
 	PAGED_BF16 = 3,
-	/** OCP FP8 with 4 bits of exponent: at most 448, no infinity. */
+	/** OCP FP8 with 4 exponent bits: largest number 448, no infinity. */
 	PAGED_E4M3 = 4,
-	/** OCP FP8 with 5 bits of exponent: at most 57344. */
+	/** OCP FP8 with 5 exponent bits: largest number 57344. */
 	PAGED_E5M2 = 5,
 	PAGED_I32 = 16,
 	PAGED_U8 = 17,
-	/** -127 to 127, with a scale for each token and head. */
+	/** -127 to 127, with an f32 scale for each token and head. */
 	PAGED_I8 = 18,
-	/** Of arrays that the library copies as I32; see struct paged_array. */
+	/** Arrays only, which the library copies as I32; see struct paged_array. */
 	PAGED_I64 = 19
 };
 
 /**
- * A sequence in one life of the daemon: its generation in the high 32 bits,
- * the number of its pool in the next 8, its slot in the low 24.  Printed as
- * "slot.generation" where the pool is named.  0 is never a sequence.
+ * Id of a sequence, valid while one daemon runs: generation in the high 32 bits,
+ * number of its pool in the next 8, slot in the low 24.  A slot that is reused
+ * has another generation.  Printed as "slot.generation" where the pool is named.
+ * 0 is never a sequence.
  */
 typedef uint64_t paged_seq_id;
 
@@ -94,27 +95,27 @@ typedef uint64_t paged_seq_id;
 #define PAGED_SEQ_POOL(id) ((uint32_t)(id) >> 24)
 #define PAGED_SEQ_GENERATION(id) ((uint32_t)((uint64_t)(id) >> 32))
 
-/** A sequence of a request, and tokens: to have room for, or to keep. */
+/** An element of a request: a sequence, and the tokens to have capacity for, or to keep. */
 struct paged_seq_item {
 	paged_seq_id seq;
 	uint32_t n_tokens;
-	/** Of a reserve: tokens past n_tokens, as far as the pool has pages to spare (paged_seq_reserve()).  Else 0. */
+	/** paged_seq_reserve(): tokens past n_tokens, as far as the pool has spare pages.  Otherwise 0. */
 	uint32_t n_ahead;
 	uint32_t reserved[2]; /* 0 */
 };
 
-/** Most pools of a daemon or an embedded client, and most sequences of a pool: what an id has bits for. */
+/** Most pools of a daemon or an embedded client, and most sequences of a pool; limited by the bits of an id. */
 #define PAGED_MAX_POOLS 256u
 #define PAGED_MAX_SLOTS (1u << 24)
 /** Most sequences that one request may name. */
 #define PAGED_MAX_REQUEST_SEQS 4096u
-/** Most rows of a block mask that the owner builds. */
+/** Most rows of a block mask for paged_block_mask_serve(). */
 #define PAGED_MAX_MASK_ROWS 2048u
 /** Most tokens in a page. */
 #define PAGED_MAX_PAGE_SIZE 256u
-/** Longest pool name, without the terminating zero. */
+/** Longest pool name, bytes without the terminating zero. */
 #define PAGED_MAX_NAME 63u
-/** Longest tag of a sequence, without the terminating zero, and of all tags of one request together. */
+/** Longest tag of a sequence, and longest sum of all tags of one request, bytes without the terminating zeros. */
 #define PAGED_MAX_TAG 31u
 #define PAGED_MAX_REQUEST_TAGS 8192u
 /** Largest head dimension. */
