@@ -42,9 +42,9 @@
  * launched on.  It copies the page table entries that have changed to the
  * device.  Its rows may name any sequences; n_rows and the sum of the q_len
  * bounds must not exceed those of the capture.  A smaller batch has empty rows,
- * with empty lengths on the device as well.  A row of another session needs
- * PAGED_ROW_NO_APPEND.  After the replay, paged_batch_validate() checks this
- * plan.
+ * with empty lengths on the device as well.  If the graph appends, a row of
+ * another session needs PAGED_ROW_NO_APPEND.  After the replay,
+ * paged_batch_validate() checks this plan.
  *
  * Append, gather and attention accept a captured plan only within its capture,
  * and never a tables_only plan; both are PAGED_ERR_INVALID.  The graph contains
@@ -54,8 +54,8 @@
  * A call that cannot be captured is refused before it puts anything on the
  * stream, and the capture stays valid.  A refused plan leaves the batch without
  * a plan: plan again.  Library calls on other streams, and calls that allocate,
- * do not invalidate a capture of any mode, because the library runs its driver
- * calls in relaxed capture mode.
+ * do not invalidate a capture of any mode, because the library sets the thread's
+ * capture mode to relaxed during its calls.
  *
  * Marks.  On a GPU, paged_append() returns before anything is written.  Work
  * that reads the sequence in another process, or on another stream of this one,

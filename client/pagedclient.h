@@ -528,7 +528,8 @@ enum paged_status paged_seq_read(struct paged_pool *pool, paged_seq_id seq, stru
 /*
  * A batch holds one plan at a time: the rows (sequences) of one step, with their
  * lengths and page tables.  Plan once per step, then call paged_append() and
- * paged_attention() once per layer (paged_attention.h).
+ * paged_attention() once per layer (paged_attention.h).  A call that needs a
+ * plan returns PAGED_ERR_INVALID if the batch has none.
  */
 
 struct paged_batch_params {
