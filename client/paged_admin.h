@@ -3,8 +3,8 @@
  * paged_admin.h - inspect a daemon and its pools, check their accounting, end sessions
  *
  * Part of pagedclient.h, which includes it; programs include that alone.
- * pagedctl(8) is built on these calls.  They need no session: an observer may
- * make them.
+ * pagedctl(8) is built on these calls.  None of them needs a session: an observer
+ * may make them.
  *
  * Errors.  All calls but paged_pool_check() are requests to the owner, with the
  * statuses that all requests have (pagedclient.h, Errors).  A call that names a
@@ -82,7 +82,7 @@ enum paged_status paged_pool_check(struct paged_pool *pool, struct paged_check_r
 /**
  * paged_admin_kick - end a session
  *
- * Its pages stay in quarantine until its processes have ended.
+ * The session's pages stay in quarantine until its processes have ended.
  *
  * @param[in] kill_members  1: also send SIGKILL to its processes
  * @retval PAGED_ERR_PERM   needs the daemon's uid, root or the admin group

@@ -39,7 +39,7 @@
  *
  * Before each replay, including the first, call paged_batch_plan_device() with
  * tables_only, outside of any capture and on the stream that the graph is
- * launched on.  It copies the page table entries that have changed to the
+ * launched on.  This call copies the page table entries that have changed to the
  * device.  Its rows may name any sequences; n_rows and the sum of the q_len
  * bounds must not exceed those of the capture.  A smaller batch has empty rows,
  * with empty lengths on the device as well.  If the graph appends, a row of

@@ -119,8 +119,8 @@ struct paged_mod_point {
 /**
  * paged_mod_evaluate - evaluate a mod for one element, in float64
  *
- * For inspecting and testing mods.  It is the reference for the f32 evaluation
- * inside attention.
+ * For inspecting and testing mods: the f32 evaluation inside attention is tested
+ * against this result.
  *
  * @param[in]  arrays   as for paged_mods_bind(), in host memory; read during the call only
  * @param[out] value_p  the new score of a score mod; for a mask mod 1 (seen) or 0
@@ -150,8 +150,7 @@ uint32_t paged_mod_inputs(const struct paged_mod *mod);
  */
 struct paged_named_mod {
 	const char *name;
-	const char *arguments; /* "window"; "" for none.  Called without arguments, the mod uses parameters of these
-				  names */
+	const char *arguments; /* "window"; "": none.  When omitted, parameters of these names are used */
 	const char *text;
 };
 
@@ -186,15 +185,16 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  *
  *   built in  For heads of up to 128 in F16 and BF16: sliding_window,
  *             prefix_lm(prefix[b]), document, alibi, soft_cap, and
- *             sliding_window with soft_cap.  Their parameters must be given as
- *             parameters, of I32 (cap: F32); a number in the text is another mod.
+ *             sliding_window with soft_cap.  Values must be given as
+ *             parameters, of I32 (cap: F32); with a number in the text, the
+ *             mod is not one of these.
  *   JIT       All others are compiled by NVRTC, a part of the CUDA toolkit, which
  *             is loaded when first needed (PAGED_NVRTC names another file).
  *             Compiled code is cached on disk (PAGED_CACHE_DIR).
  *
- * A thread of the client compiles.  For queries of the pool's dtype (BF16 if its
- * elements have one byte) it starts at paged_mods_create(); for other queries,
- * at the first call that needs the code.  paged_attention() waits for code that
+ * A thread of the client compiles.  Compilation starts at paged_mods_create() for
+ * queries of the pool's dtype (BF16 for pools of E4M3, E5M2 and I8), and at the
+ * first call that needs the code for other queries.  paged_attention() waits for code that
  * is not ready, so results never depend on the time of compilation.
  *
  * @param[in] q           dtype of the queries
@@ -232,11 +232,11 @@ void paged_mods_destroy(struct paged_mods *mods);
  * larger than any bound to its name before, and for arrays of PAGED_I64.
  *
  * @param[in] arrays  n_arrays, matched by name, in any order; names that no mod uses are ignored
- * @param[in] blocks  borrowed until the next bind; NULL: none.  It has as many
- *                    rows as the plan, or one for all; as many heads as q, or one
+ * @param[in] blocks  borrowed until the next bind; NULL: none.  The mask has as
+ *                    many rows as the plan, or one for all; as many heads as q, or one
  *                    for all; and lengths of at least the plan's, whose lengths
- *                    also apply.  Its first query block begins at the row's first
- *                    query row
+ *                    also apply.  The first query block of a row begins at the
+ *                    row's first query row
  * @retval PAGED_ERR_NOENT    a name that a mod uses is missing
  * @retval PAGED_ERR_INVALID  a dtype or rank differs from paged_mod_parse(), data is NULL, a name is
  *                            given twice, or the block mask belongs to another pool
@@ -317,8 +317,8 @@ enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct p
  * paged_array_upload - store a copy of an array with the owner, for paged_block_mask_serve()
  *
  * The array belongs to the session, whose members all use it, and is freed at the
- * session's end.  It replaces an array of the same name once it has arrived
- * completely.  PAGED_I64 is sent as PAGED_I32.
+ * session's end.  An upload replaces an array of the same name once all of it has
+ * arrived.  PAGED_I64 is sent as PAGED_I32.
  *
  * @retval PAGED_ERR_RANGE  a value of PAGED_I64 is outside 32 bits
  * @retval PAGED_ERR_LIMIT  exceeds what the daemon stores for a session;
@@ -417,8 +417,8 @@ enum paged_status paged_block_mask_to_physical(const struct paged_block_mask *ma
 /**
  * paged_block_mask_to_logical - the logical mask from which a physical one was made
  *
- * It has the physical mask's rows and is cut to their lengths.  The physical mask
- * may be stale.
+ * The result has the physical mask's rows and is cut to their lengths.  The
+ * physical mask may be stale.
  *
  * @retval PAGED_ERR_INVALID  the mask is logical
  */

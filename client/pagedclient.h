@@ -4,9 +4,9 @@
  *
  * A daemon, pagedd(8), owns pools of pages and the page tables.  A worker
  * process opens a client and the pools that it uses, which maps their pages
- * into the process.  It creates sequences, reserves capacity for their tokens,
- * and runs attention on the pages in place.  Processes share the pages; nothing
- * is copied between them.  paged_client_open_embedded() runs the owner of the
+ * into the process.  The worker creates sequences, reserves capacity for their
+ * tokens, and runs attention on the pages in place.  Processes share the pages;
+ * nothing is copied between processes.  paged_client_open_embedded() runs the owner of the
  * pools inside the calling process instead, with the same calls.  Below, "the
  * owner" means the daemon or the embedded owner.
  *
@@ -14,8 +14,8 @@
  * pointer to the object that contains it, so close the inner object first.
  * paged_client_close() closes all pools and batches that are still open, and
  * paged_pool_close() all batches; their handles are then invalid.  Sequences
- * are ids, not objects.  Their pages belong to the owner and return to the pool
- * when the sequence is erased or its session ends.
+ * are ids, not objects.  The pages of a sequence belong to the owner and return to
+ * the pool when the sequence is erased or its session ends.
  *
  * Sessions.  A session owns sequences.  paged_client_open() starts a session,
  * or joins an existing one as a further member by its join token.  A session
@@ -28,8 +28,8 @@
  * Pages in host memory stay readable until the pool is closed.  Pages in GPU
  * memory stay mapped until the last batch of the pool is destroyed after a call
  * has returned PAGED_ERR_GONE, because the next daemon may need that memory.
- * They become undefined at once if they were opened by a CUDA IPC handle
- * (export = legacy in pagedd.conf(5)).  The same rules apply to a session that
+ * The contents of GPU pages that were opened by a CUDA IPC handle are undefined
+ * as soon as the daemon has died (export = legacy in pagedd.conf(5)).  The same rules apply to a session that
  * the daemon has ended.
  *
  * Errors.  Every call that can fail returns enum paged_status.
@@ -125,10 +125,10 @@ enum paged_log_level { PAGED_LOG_ERROR = 3, PAGED_LOG_WARNING = 4, PAGED_LOG_INF
  * library.  Failed calls are logged as debug lines; notices from the daemon and
  * requests without a reply are logged as warnings.
  *
- * The thread that compiles mods for a GPU never calls this function.  Its lines
- * (what it compiled and how long that took; as warnings, why compiled mods are
- * not cached, and damaged cache files) are queued, and the next call that
- * requests compiled code or waits for it passes them on, or at the latest
+ * The thread that compiles mods for a GPU never calls this function.  The lines of
+ * that thread (what was compiled and how long it took; as warnings, why compiled
+ * mods are not cached, and damaged cache files) are queued.  The next call that
+ * requests or awaits compiled code logs them, at the latest
  * paged_client_close().
  */
 typedef void (*paged_log_fn)(void *argument, enum paged_log_level level, const char *text);
@@ -139,7 +139,7 @@ typedef void (*paged_work_fn)(void *work_argument, uint32_t index);
 /**
  * paged_run_fn - runs a section of a kernel's work on the program's own threads
  *
- * It must call work(work_argument, i) exactly once for each i below n, and
+ * The function must call work(work_argument, i) exactly once for each i below n, and
  * return after all these calls have returned.  Writes before the call must be
  * visible to each part, and writes of the parts to the caller afterwards, as a
  * thread pool or an OpenMP loop ensures.  The program chooses the threads, their
@@ -233,8 +233,9 @@ struct paged_pool_params {
 	const char *name; /* copied; at most PAGED_MAX_NAME bytes */
 	uint32_t n_layers;
 	uint32_t n_kv_heads;
+	/** Head dimension of K, at most PAGED_MAX_DIM. */
 	uint32_t k_dim;
-	/** 0: k_dim. */
+	/** Head dimension of V, at most PAGED_MAX_DIM.  0: k_dim. */
 	uint32_t v_dim;
 	/** 1: V is the first v_dim dims of K and is not stored separately (MLA). */
 	uint32_t v_in_k;
@@ -538,13 +539,14 @@ struct paged_batch_params {
 	uint32_t max_rows;
 	/**
 	 * Tokens to keep reserved beyond what a plan uses, so that steady decoding
-	 * never waits for the daemon.  When a row's surplus falls below it, the
-	 * plan requests the next pages without waiting.  That request raises all
-	 * rows to twice the surplus (never past max_length), so that rows ask
-	 * together and a batch sends about one request in reserve_ahead steps.  A
-	 * client has at most one such request outstanding.  While an eighth of the
-	 * pool's pages or less is free, nothing is requested ahead; the plan
-	 * reserves what it needs and waits for it.  0: the caller reserves.
+	 * never waits for the daemon.  When fewer tokens are reserved for a row, the
+	 * plan requests the next pages without waiting.  The request raises every
+	 * row to 2 * reserve_ahead tokens beyond its kv_len (never past max_length),
+	 * so that the rows need their next request at the same time, and a batch
+	 * sends about one request in reserve_ahead steps.  A client has at most one
+	 * such request outstanding.  While an eighth of the pool's pages or less is
+	 * free, nothing is requested ahead; the plan reserves what it needs and
+	 * waits for it.  0: the caller reserves.
 	 */
 	uint32_t reserve_ahead;
 	/**
@@ -553,7 +555,8 @@ struct paged_batch_params {
 	 * that is more.
 	 */
 	uint32_t max_q_tokens;
-	/** Only for pools in GPU memory: most heads of q.  0: 8 per KV head; 128 if V lies in K. */
+	/** Only for pools in GPU memory: most heads of q, at least the KV heads.  0: 8 per KV head; 128 if V lies in K.
+	 */
 	uint32_t max_q_heads;
 };
 
@@ -614,9 +617,9 @@ struct paged_batch_row {
 /**
  * paged_batch_plan - set rows, lengths and page tables for one step
  *
- * Reads the page tables from shared memory.  It allocates nothing and sends no
- * request, except with reserve_ahead; its only other system calls are one check
- * of the channels to the daemon per second.  If a row's capacity is too small
+ * The plan reads the page tables from shared memory.  It allocates nothing and
+ * sends no request, except with reserve_ahead; its only other system calls are one
+ * check of the channels to the daemon per second.  If a row's capacity is too small
  * and the batch has reserve_ahead, the plan reserves the missing pages and waits
  * for the daemon, up to timeout_ms; it may then also return any status of
  * paged_seq_reserve().  After a failure the batch has no plan.
@@ -688,7 +691,7 @@ struct paged_plan_device_params {
  * paged_batch_plan_device - paged_batch_plan() with lengths in GPU memory
  *
  * The lengths are read on the stream, so an earlier kernel on it may write them.
- * They must not change until the last kernel of the plan has ended.  A row whose
+ * The lengths must not change until the last kernel of the plan has ended.  A row whose
  * lengths exceed its bounds is not computed, and tokens before a row's
  * writable_from are not written; paged_batch_validate() reports both.  Wherever
  * another call needs a length on the host, the bound stands for it: tensors have
