@@ -192,10 +192,11 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  *             is loaded when first needed (PAGED_NVRTC names another file).
  *             Compiled code is cached on disk (PAGED_CACHE_DIR).
  *
- * A thread of the client compiles.  Compilation starts at paged_mods_create() for
- * queries of the pool's dtype (BF16 for pools of E4M3, E5M2 and I8), and at the
- * first call that needs the code for other queries.  paged_attention() waits for code that
- * is not ready, so results never depend on the time of compilation.
+ * A thread of the client compiles.  Compilation starts at paged_mods_create()
+ * for queries of the pool's dtype (BF16 for pools of E4M3, E5M2 and I8), and at
+ * the first call that needs the code for other queries.  paged_attention()
+ * waits for code that is not ready, so results never depend on the time of
+ * compilation.
  *
  * @param[in] q           dtype of the queries
  * @param[in] timeout_ms  0: check and return; negative: wait without limit

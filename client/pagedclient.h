@@ -6,9 +6,9 @@
  * process opens a client and the pools that it uses, which maps their pages
  * into the process.  The worker creates sequences, reserves capacity for their
  * tokens, and runs attention on the pages in place.  Processes share the pages;
- * nothing is copied between processes.  paged_client_open_embedded() runs the owner of the
- * pools inside the calling process instead, with the same calls.  Below, "the
- * owner" means the daemon or the embedded owner.
+ * nothing is copied between processes.  paged_client_open_embedded() runs the
+ * owner of the pools inside the calling process instead, with the same calls.
+ * Below, "the owner" means the daemon or the embedded owner.
  *
  * Objects.  A client contains pools, a pool contains batches.  Each keeps a
  * pointer to the object that contains it, so close the inner object first.
@@ -22,15 +22,16 @@
  * ends when its first member leaves or dies, or, with params.outlive, when its
  * last member does.
  *
- * Crashes.  When a worker dies, the daemon frees the pages of its session after
- * the process is gone.  When the daemon dies, every call that needs it returns
- * PAGED_ERR_GONE, and the ids, plans and mappings of that daemon are void.
- * Pages in host memory stay readable until the pool is closed.  Pages in GPU
- * memory stay mapped until the last batch of the pool is destroyed after a call
- * has returned PAGED_ERR_GONE, because the next daemon may need that memory.
- * The contents of GPU pages that were opened by a CUDA IPC handle are undefined
- * as soon as the daemon has died (export = legacy in pagedd.conf(5)).  The same rules apply to a session that
- * the daemon has ended.
+ * Crashes.  When the death of a worker ends its session, the daemon frees the
+ * session's pages after the process is gone.  When the daemon dies, every call
+ * that needs it returns PAGED_ERR_GONE, and the ids, plans and mappings of that
+ * daemon are void.  Pages in host memory stay readable until the pool is
+ * closed.  Pages in GPU memory stay mapped until the last batch of the pool is
+ * destroyed after a call has returned PAGED_ERR_GONE, because the next daemon
+ * may need that memory.  The contents of GPU pages that were opened by a CUDA
+ * IPC handle are undefined as soon as the daemon has died (export = legacy in
+ * pagedd.conf(5)).  The same rules apply to a session that the daemon has
+ * ended.
  *
  * Errors.  Every call that can fail returns enum paged_status.
  * paged_client_error() returns the message, which names the objects and numbers
@@ -593,8 +594,8 @@ struct paged_batch_row {
 	/**
 	 * Instead of seq, an explicit page table: n_pages physical pages, copied
 	 * by the plan.  The library checks that each entry is a page of the pool.
-	 * The caller ensures that the pages are valid for its use and that nothing
-	 * else writes them.
+	 * The caller ensures that the pages belong to the right sequence and that
+	 * nothing else writes them.
 	 */
 	const uint32_t *pages;
 	uint32_t n_pages;
@@ -618,11 +619,11 @@ struct paged_batch_row {
  * paged_batch_plan - set rows, lengths and page tables for one step
  *
  * The plan reads the page tables from shared memory.  It allocates nothing and
- * sends no request, except with reserve_ahead; its only other system calls are one
- * check of the channels to the daemon per second.  If a row's capacity is too small
- * and the batch has reserve_ahead, the plan reserves the missing pages and waits
- * for the daemon, up to timeout_ms; it may then also return any status of
- * paged_seq_reserve().  After a failure the batch has no plan.
+ * sends no request, except with reserve_ahead; its only other system calls are
+ * one check of the channels to the daemon per second.  If a row's capacity is
+ * too small and the batch has reserve_ahead, the plan reserves the missing
+ * pages and waits for the daemon, up to timeout_ms; it may then also return any
+ * status of paged_seq_reserve().  After a failure the batch has no plan.
  *
  * @param[in] rows  n_rows; not kept, explicit page tables are copied
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity, and the batch cannot reserve:
@@ -645,7 +646,7 @@ enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, con
  * paged_batch_missing - number of pages that row `row` of the last refused plan lacks
  *
  * 0: the row lacks none, or the free pages suffice for it.  Free pages are
- * assigned to rows in plan order, so list the rows that should wait last first.
+ * assigned to rows in plan order, so put the most urgent rows first.
  * The rows with 0 can be planned together, unless other sessions have taken the
  * pages meanwhile.
  */
@@ -690,13 +691,14 @@ struct paged_plan_device_params {
 /**
  * paged_batch_plan_device - paged_batch_plan() with lengths in GPU memory
  *
- * The lengths are read on the stream, so an earlier kernel on it may write them.
- * The lengths must not change until the last kernel of the plan has ended.  A row whose
- * lengths exceed its bounds is not computed, and tokens before a row's
- * writable_from are not written; paged_batch_validate() reports both.  Wherever
- * another call needs a length on the host, the bound stands for it: tensors have
- * as many query rows as the q_len bounds add up to, a block mask must reach the
- * bounds, and paged_batch_tables_csr() and _padded() cover them.
+ * The lengths are read on the stream, so an earlier kernel on it may write
+ * them.  The lengths must not change until the last kernel of the plan has
+ * ended.  A row whose lengths exceed its bounds is not computed, and tokens
+ * before a row's writable_from are not written; paged_batch_validate() reports
+ * both.  Wherever another call needs a length on the host, the bound stands for
+ * it: tensors have as many query rows as the q_len bounds add up to, a block
+ * mask must reach the bounds, and paged_batch_tables_csr() and _padded() cover
+ * them.
  *
  * The call may be captured into a CUDA graph.  paged_marks.h describes how, and
  * how tables_only updates the page tables before each replay.
@@ -723,7 +725,7 @@ enum paged_status paged_batch_plan_device(struct paged_batch *batch, const struc
  *                             or removed since the plan, also by a truncate of
  *                             pages past the plan's: results of that row are void
  * @retval PAGED_ERR_RANGE     a mod read an array out of bounds since the plan, for a key
- *                             that is not otherwise masked out; it got 0.  The message
+ *                             that is not otherwise masked out; the mod got 0.  The message
  *                             names array, index and bounds.  On a GPU also: an
  *                             invalid length or position, with its row
  * @retval PAGED_ERR_CAPACITY  on a GPU: a length or position exceeds a row's pages
