@@ -32,7 +32,7 @@
  * restores the calling thread's current context before it returns.
  *
  * Graphs.  A stream capture may contain paged_batch_plan_device(), then append,
- * gather, attention and merge.  A graph contains no copies from the host, so the
+ * attention and merge.  A graph contains no copies from the host, so the
  * page tables are not part of it: the rows given at the capture only set bounds,
  * and may name neither sequences nor pages.  Bind mods (paged_mods_bind()) and
  * compile them (paged_mods_prepare()) before the capture.
