@@ -8,17 +8,17 @@
 
 #include "core/core_internal.h"
 
-/* One name of a session. */
+/* The arrays of one name in a session: the complete one and the upload under way. */
 struct array_slot {
 	char name[CORE_ARRAY_MAX_NAME + 1];
-	struct core_array *whole; /* NULL: none is complete */
-	struct core_array *coming;
-	uint64_t n_come; /* bytes of it */
-	uint32_t member; /* that sends it */
+	struct core_array *whole;  /* the complete array; NULL: none */
+	struct core_array *coming; /* the upload; NULL: none */
+	uint64_t n_come;           /* bytes received of it */
+	uint32_t member;           /* that uploads it */
 	struct array_slot *next;
 };
 
-/* What mods read: tensors' types, and integers that common/status.h leaves to mods. */
+/* The types that mods read: tensor types, and the integers i32 and u8, which have no size in common/status.h. */
 static uint32_t
 element_size(enum paged_dtype dtype)
 {
@@ -72,7 +72,7 @@ slot_find(struct session *session, const char *name)
 	return link;
 }
 
-/* What a slot counts for. */
+/* The bytes that a slot counts in the session's quota. */
 static uint64_t
 slot_bytes(const struct array_slot *slot)
 {
@@ -120,7 +120,7 @@ slot_free(struct array_slot *slot)
 	free(slot);
 }
 
-/* May the session have this array beside the others, in the slot (or in a new one: NULL)? */
+/* Checks the session's quota for an array of `size` bytes in the slot; slot NULL: the array needs a new one. */
 static enum paged_status
 limits_check(const struct core *core, const struct session *session, const struct array_slot *slot, const char *name,
 	     uint64_t size, struct paged_error *error)
@@ -147,7 +147,7 @@ limits_check(const struct core *core, const struct session *session, const struc
 	return PAGED_OK;
 }
 
-/* The part at offset 0. */
+/* Starts an upload with the part at offset 0; an upload of the same name under way is dropped. */
 static enum paged_status
 upload_begin(struct core *core, struct session *session, uint32_t member, const struct core_array_part *part,
 	     uint64_t size, struct paged_error *error)
@@ -290,7 +290,7 @@ core_arrays_take(struct core *core, uint32_t id, const struct mask_request *requ
 			continue;
 		status = core_array_take(core, id, name->name, (enum paged_dtype)name->dtype, name->n_dims,
 					 &arrays->array[i], error);
-		/* Numbers only grow, so does their sum. */
+		/* A new array has a larger number than the one it replaces, so the sum changes with any of them. */
 		if (status == PAGED_OK)
 			arrays->number += arrays->array[i]->number;
 	}

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A pool's books, recounted in steps while the pool goes on changing.
+ * Audit of a pool's page accounting, in steps, while the pool changes.
  *
- * What is counted is the state when the audit began.  Steps walk rows, free
- * list and counts; whoever changes one of them before its turn has the old
- * value taken first.  So everything is taken once, as it was at the
- * beginning, and neither waits for the other:
+ * The audit sees a snapshot: the state when it began.  Its steps walk over
+ * page tables (rows), free list and counts.  A request that changes a value
+ * which the walk has not reached yet first lets the audit record the old
+ * value (copy-on-write).  Each value is thus recorded once, as it was at the
+ * beginning, and neither side waits for the other:
  *
- *   an entry   by the walk, or before its row loses it (growth is behind the
- *              end that the row had)
- *   free page  by the walk, or before it is handed out
+ *   an entry   by the walk, or before its row drops it (entries added later
+ *              lie behind the recorded end of the row)
+ *   free page  by the walk, or before it is taken
  *   a count    by the walk, or before it changes
  */
 #include <stdarg.h>
@@ -17,30 +18,30 @@
 
 #include "core/core_internal.h"
 
-/* Beside the number of rows that name a page: it is in the free list. */
+/* Flag in audit_page.found: the page is in the free list. */
 #define LISTED (1u << 30)
-/* Turns a count that was taken into something that is not 0, which means not yet. */
+/* XORed into a recorded count, so that a recorded 0 differs from 0, "not recorded yet". */
 #define TAKEN (1u << 31)
 
 struct audit_page {
-	uint32_t found; /* rows that name it, and LISTED */
-	uint32_t count; /* as its record has it, exclusive-or TAKEN */
+	uint32_t found; /* number of entries that name it, or-ed with LISTED */
+	uint32_t count; /* its count in the region ^ TAKEN; 0: not recorded yet */
 };
 
 struct core_audit {
 	struct pool *pool;
 	struct paged_check_result result;
-	struct paged_error error; /* the first thing that is wrong; PAGED_OK: nothing yet */
+	struct paged_error error; /* the first inconsistency; PAGED_OK: none so far */
 	uint32_t high_page, high_slot;
-	uint32_t *ends; /* of a row: entries that count and were not taken, and 1; 0: as the row says */
+	uint32_t *ends; /* by slot: 1 + the end of the entries still to be recorded; 0: not frozen, ask the region */
 	struct audit_page *pages;
-	uint32_t next_slot, next_entry;
-	uint32_t next_listed, end_listed; /* of the free list */
-	uint32_t next_page;
+	uint32_t next_slot, next_entry;   /* the walk's position in the rows */
+	uint32_t next_listed, end_listed; /* part of the free list still to be recorded */
+	uint32_t next_page;               /* the walk's position in the counts */
 	uint32_t n_referenced, n_quarantined;
 };
 
-/* The first thing that is wrong is told. */
+/* Records the first inconsistency; later ones are ignored. */
 static void __attribute__((format(printf, 2, 3))) wrong(struct core_audit *audit, const char *format, ...)
 {
 	struct paged_error what;
@@ -56,7 +57,7 @@ static void __attribute__((format(printf, 2, 3))) wrong(struct core_audit *audit
 
 /* Rows */
 
-/* From now on the walk knows the row's end without asking it. */
+/* Records the row's end, so that later changes of the row do not affect the walk. */
 static void
 row_freeze(struct core_audit *audit, uint32_t slot)
 {
@@ -137,7 +138,7 @@ audit_count(struct core_audit *audit, uint32_t page)
 		audit->pages[page].count = atomic_load_explicit(&record->count, memory_order_relaxed) ^ TAKEN;
 }
 
-/* Everything about the page is known. */
+/* Compares the count of a page with its entries; rows and free list have been walked. */
 static void
 page_judge(struct core_audit *audit, uint32_t page)
 {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* A page of a quarantine: it has the count that it should have there, and was not met before. */
+/* A page in a quarantine list must have the count REGION_PAGE_QUARANTINED and be in no list twice. */
 static enum paged_status
 check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error *error)
 {
@@ -23,7 +23,7 @@ check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error
 	return PAGED_OK;
 }
 
-/* The audit has counted the pages in quarantine; they must be those that the sessions list. */
+/* The quarantined pages that the audit counted must be the ones in the sessions' lists. */
 static enum paged_status
 check_pages(const struct core *core, const struct pool *pool, struct paged_error *error)
 {

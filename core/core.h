@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * core.h - the owner's state machine: pools, page tables, counts, sessions
+ * core.h - the owner's state machine: pools, page tables, reference counts, sessions
  *
- * Pure: no I/O, no clock, no randomness.  The daemon runs it behind its
- * loop; an embedded client runs it inside its own process.  It writes the
- * table regions (common/region.h) that the caller gives it memory for, and
- * knows pages by number alone: where their bytes lie is not its business.
+ * The core is pure: no I/O, no clock, no randomness.  The daemon drives it
+ * from its event loop; an embedded client runs it inside its own process.
+ * The core writes the table regions (common/region.h), whose memory the
+ * caller provides.  It knows pages only by number, not where their bytes lie.
  *
- * Every verb is all-or-nothing: on any status but PAGED_OK nothing changed
- * and error says why, with the object and the numbers.
+ * Every request is all-or-nothing: on any status but PAGED_OK nothing has
+ * changed, and error names the cause, the object and the numbers.
  *
- * Costs: O(1) a page and O(1) a sequence named, whatever the pool's size.
- * Memory follows the high-water marks of slots and pages used.
+ * Costs: O(1) per page and O(1) per sequence named in the request,
+ * independent of the pool's size.  Memory use follows the high-water marks of
+ * slots and pages.
  *
- * Sessions.  A session has members (processes); it ends when its first
- * member leaves, or by core_session_end().  From then on it may ask for
- * nothing.  Its sequences are ended and its pages wait in quarantine until
- * the last member has left.  Ending may touch many pages, so it is done in
- * steps by core_reap().
+ * Sessions.  A session has members (processes).  It ends when its first
+ * member leaves (after core_session_outlive(): its last), or by
+ * core_session_end().  Requests of an ended session fail with PAGED_ERR_GONE.
+ * Its sequences are ended, and its pages stay in quarantine until the last
+ * member has left.  An end may touch many pages, so core_reap() does this
+ * cleanup in steps.
  *
  * Threads: one caller at a time.
  */
@@ -37,7 +39,7 @@ struct core;
 enum paged_status core_create(const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core **core_p,
 			      struct paged_error *error);
 
-/** core_destroy - frees everything but the regions, which are the caller's; takes NULL */
+/** core_destroy - free everything except the regions, which the caller owns; accepts NULL */
 void core_destroy(struct core *core);
 
 /* Pools */
@@ -50,11 +52,11 @@ struct core_pool_params {
 	uint32_t max_length; /* tokens a sequence may reserve */
 };
 
-/** core_region_size - bytes of the region that a pool needs; 0 when the numbers overflow or one is 0 */
+/** core_region_size - bytes of the region that a pool needs; 0 if a number is 0, exceeds a limit or overflows */
 size_t core_region_size(const struct core_pool_params *params);
 
 /**
- * core_pool_add - a pool with all pages free
+ * core_pool_add - add a pool with all pages free
  *
  * @param[in]  region  core_region_size() bytes of zeroed memory; borrowed until core_destroy()
  * @param[out] pool_p  0 for the first pool, 1 for the next, ...
@@ -64,161 +66,180 @@ enum paged_status core_pool_add(struct core *core, const struct core_pool_params
 
 uint32_t core_n_pools(const struct core *core);
 
-/** core_pool_find - PAGED_ERR_NOENT names the pools that there are */
+/** core_pool_find - look up a pool by name; on PAGED_ERR_NOENT, error lists the existing pools */
 enum paged_status core_pool_find(const struct core *core, const char *name, uint32_t *pool_p,
 				 struct paged_error *error);
 
-/** core_pool_status - what the core knows of a pool below core_n_pools(); the rest of the entry is zero */
+/** core_pool_status - fill the fields that the core knows; the others are 0.  pool is below core_n_pools(). */
 void core_pool_status(const struct core *core, uint32_t pool, struct paged_pool_entry *entry);
 
 /** core_pool_view - the pool's region, for readers */
 const struct region_view *core_pool_view(const struct core *core, uint32_t pool);
 
 /**
- * core_pool_free_list - the free pages as PyTorch lists them (taken from the end)
+ * core_pool_free_list - the free pages in the order of PyTorch's list (pages are taken from its end)
  *
- * For tests that compare the order literally.
- * @param[out] pages  room for n_free entries
+ * Used by tests that compare the order with PyTorch's.
+ * @param[out] pages  array with room for n_free entries
  */
 void core_pool_free_list(const struct core *core, uint32_t pool, uint32_t *pages);
 
 /* Sessions and members */
 
-/** core_session_open - a session with its first member; ids count from 1 and are never reused */
+/** core_session_open - open a session with its first member; ids count from 1 and are never reused */
 enum paged_status core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p,
 				    struct paged_error *error);
 
-/** core_session_outlive - the session, which is active, ends with its last member, not with its first */
+/** core_session_outlive - make an active session end with its last member instead of its first */
 void core_session_outlive(struct core *core, uint32_t session);
 
-/** core_session_join - a further member of an active session; PAGED_ERR_GONE when it has ended or never was */
+/** core_session_join - add a member to an active session; PAGED_ERR_GONE if it has ended or never existed */
 enum paged_status core_session_join(struct core *core, uint32_t session, uint32_t *member_p, struct paged_error *error);
 
 /**
- * core_member_leave - the process is gone, or has promised to touch nothing any more
+ * core_member_leave - the member's process has ended, or has promised not to touch any page again
  *
- * Ends the session when it was the first member.  No such member: nothing.
+ * Ends the session if this was the first member (for a session that outlives
+ * it: the last).  Does nothing if there is no such member.
  */
 void core_member_leave(struct core *core, uint32_t member);
 
-/** core_session_end - end it though members live (kick); PAGED_ERR_NOENT for none, OK when it had ended already */
+/** core_session_end - end a session whose members live (kick); PAGED_ERR_NOENT: no such session, OK if already ended */
 enum paged_status core_session_end(struct core *core, uint32_t session, struct paged_error *error);
 
 /**
- * core_wake - wake the workers that sleep until pages of a pool are free
+ * core_wake - wake the workers that wait for free pages of a pool (region_free_wait())
  *
- * To be called after verbs and core_reap(); it is the core's only system call.
+ * Call it after requests and after core_reap().  It makes the core's only system call.
  */
 void core_wake(struct core *core);
 
 /**
- * core_reap - go on with what ended sessions left
+ * core_reap - continue the cleanup of ended sessions
  *
- * @param[in] budget_pages  about how many pages to touch; 0: all there is
- * @return there is more to do now (call again); pages whose members still live do not count
+ * @param[in] budget_pages  approximate number of pages to touch; 0: no limit
+ * @return true: there is more to do now, call again; pages quarantined for members that still live do not count
  */
 bool core_reap(struct core *core, uint32_t budget_pages);
 
 uint32_t core_n_sessions(const struct core *core);
 
-/** core_session_next - the session with the smallest id above `after`, without its members; false: none */
+/** core_session_next - the session with the smallest id above `after`, without member data; false: none */
 bool core_session_next(const struct core *core, uint32_t after, struct paged_session_entry *entry);
 
-/** core_member_session - the member's session; 0 when it left or never was */
+/** core_member_session - the member's session; 0 if the member has left or never existed */
 uint32_t core_member_session(const struct core *core, uint32_t member);
 
-/* Sequences, of any pools.  `session` must be active: else PAGED_ERR_GONE. */
+/*
+ * Requests on sequences, which may be of several pools.  `session` must be
+ * active, else PAGED_ERR_GONE.
+ */
 
 /**
- * core_seq_create - n sequences without tokens, with the capacity that each is to have
+ * core_seq_create - create n sequences of length 0, each with room for its spec's n_tokens
  *
  * @param[out] ids  n ids; written on OK only
- * @retval PAGED_ERR_FULL   a pool lacks slots, or pages, for all together
- * @retval PAGED_ERR_LIMIT  n above PAGED_MAX_REQUEST_SEQS, n_tokens above the pool's max_length
- * @retval PAGED_ERR_NOENT  no such pool
+ * @retval PAGED_ERR_FULL     a pool has too few slots or pages for the whole request
+ * @retval PAGED_ERR_LIMIT    n above PAGED_MAX_REQUEST_SEQS, or n_tokens above the pool's max_length
+ * @retval PAGED_ERR_NOENT    no such pool
+ * @retval PAGED_ERR_INVALID  n is 0
+ * @retval PAGED_ERR_NOMEM    no memory for the session's lists
  */
 enum paged_status core_seq_create(struct core *core, uint32_t session, uint32_t n, const struct seq_spec *specs,
 				  paged_seq_id *ids, struct paged_error *error);
 
 /**
- * core_seq_reserve - let each sequence hold at least item.n_tokens tokens
+ * core_seq_reserve - give each sequence a capacity of at least item.n_tokens tokens
  *
- * Absolute: a sequence that holds as many already is left as it is.  Pages
- * are taken sequence by sequence in the order of the items, each time the
- * last of the free list in list order, as PyTorch's PagedAttention does.
+ * n_tokens is absolute: a sequence that already has this capacity does not
+ * change.  Pages are taken for one item after the other, in the order of the
+ * items.  Each item takes the last pages of the free list and keeps their
+ * order, as PyTorch's PagedAttention does.  Pages for item.n_ahead are taken
+ * as far as the pool has pages to spare (region_spare_pages()), shared among
+ * the items in proportion to what each asks for.
  *
- * @retval PAGED_ERR_FULL   the pool lacks pages for all together; says requested, free, quarantined
- * @retval PAGED_ERR_LIMIT  tokens above the pool's max_length, n above the limit
- * @retval PAGED_ERR_STALE  an id names no live sequence
- * @retval PAGED_ERR_PERM   a sequence is another session's
- * @retval PAGED_ERR_INVALID  an id twice, or one that is none; n of 0
- * @retval PAGED_ERR_NOENT  an id of a pool that does not exist
+ * @retval PAGED_ERR_FULL     the pool has too few pages for the whole request; error has requested, free, quarantined
+ * @retval PAGED_ERR_LIMIT    n_tokens above the pool's max_length, or n above PAGED_MAX_REQUEST_SEQS
+ * @retval PAGED_ERR_STALE    an id names no live sequence
+ * @retval PAGED_ERR_PERM     a sequence belongs to another session
+ * @retval PAGED_ERR_INVALID  an id is named twice or is no sequence id, or n is 0
+ * @retval PAGED_ERR_NOENT    an id names a pool that does not exist
  */
 enum paged_status core_seq_reserve(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				   struct paged_error *error);
 
-/** core_seq_truncate - give back whole pages past item.n_tokens; above the capacity: PAGED_ERR_CAPACITY */
+/**
+ * core_seq_truncate - free the whole pages past item.n_tokens
+ *
+ * The errors of core_seq_reserve() apply, except PAGED_ERR_FULL and the
+ * limit of n_tokens.  In addition:
+ * @retval PAGED_ERR_CAPACITY  n_tokens exceeds the sequence's capacity
+ * @retval PAGED_ERR_INVALID   n_ahead is not 0
+ */
 enum paged_status core_seq_truncate(struct core *core, uint32_t session, uint32_t n, const struct paged_seq_item *items,
 				    struct paged_error *error);
 
-/** core_seq_erase - end the sequences; their ids are stale at once */
+/** core_seq_erase - end the sequences and free their pages; the ids are stale at once */
 enum paged_status core_seq_erase(struct core *core, uint32_t session, uint32_t n, const paged_seq_id *ids,
 				 struct paged_error *error);
 
 /**
- * core_seq_status - what the core knows of a sequence; the rest of the entry is zero
+ * core_seq_status - fill the fields that the core knows; the others are 0
  *
- * @retval PAGED_ERR_STALE  an id names no live sequence
- * @retval PAGED_ERR_NOENT  an id of a pool that does not exist
+ * @retval PAGED_ERR_STALE  the id names no live sequence
+ * @retval PAGED_ERR_NOENT  the id names a pool that does not exist
  */
 enum paged_status core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry *entry,
 				  struct paged_error *error);
 
 /**
- * core_seq_pages - the page table of a live sequence, from entry `from` on
+ * core_seq_pages - copy the page table of a live sequence, starting at entry `from`
  *
- * @return entries written, at most `most`
+ * @return number of entries written, at most `most`
  */
 uint32_t core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most);
 
-/** core_seq_next - the live sequence with the smallest slot from `slot` up to below `end`; false: none */
+/** core_seq_next - the live sequence with the smallest slot in [slot, end); false: none */
 bool core_seq_next(const struct core *core, uint32_t pool, uint32_t slot, uint32_t end, paged_seq_id *id_p);
 
-/** core_high_slot - slots at or above have never held a sequence */
+/** core_high_slot - slots at or above this number have never held a sequence */
 uint32_t core_high_slot(const struct core *core, uint32_t pool);
 
-/* Books */
+/* Page accounting */
 
 /**
- * core_audit_begin - recompute invariant 2 of a pool, in steps, while requests go on
+ * core_audit_begin - verify a pool's page accounting in steps, while requests go on
  *
- * What is counted is the state at the beginning, from every row, every
- * count and the free list, wherever later requests put the pages.
+ * Every page must be free, quarantined, or referenced with a count equal to
+ * the number of page table entries that name it (invariant 2 of HACKING.md).
+ * The audit verifies the state as of core_audit_begin(), from every page
+ * table, every count and the free list; changes by later requests do not
+ * affect the result.
  *
- * Costs: some 5 ns a page that was ever used, and 8 bytes.
- * @retval PAGED_ERR_AGAIN  the pool is being audited
+ * Costs: about 5 ns and 8 bytes per page ever used, and 4 bytes per slot ever used.
+ * @retval PAGED_ERR_AGAIN  an audit of this pool is already under way
+ * @retval PAGED_ERR_NOMEM  no memory for the counters
  */
 struct core_audit;
 enum paged_status core_audit_begin(struct core *core, uint32_t pool, struct core_audit **audit_p,
 				   struct paged_error *error);
 
-/** core_audit_step - look at about so many entries, pages, slots; true: there are more */
+/** core_audit_step - visit about `budget` entries, pages and slots; true: there are more */
 bool core_audit_step(struct core_audit *audit, uint32_t budget);
 
 /**
- * core_audit_end - once no step is left: PAGED_OK, or PAGED_ERR_CORRUPT with the first thing that is wrong; frees it
+ * core_audit_end - return the verdict after the last step, and free the audit
  *
- * @param[out] result  written in both cases
+ * @param[out] result  written also on PAGED_ERR_CORRUPT
+ * @retval PAGED_ERR_CORRUPT  error names the first inconsistency found
  */
 enum paged_status core_audit_end(struct core_audit *audit, struct paged_check_result *result,
 				 struct paged_error *error);
 
-/** core_audit_abandon - free it before its end */
+/** core_audit_abandon - free an audit without a verdict */
 void core_audit_abandon(struct core_audit *audit);
 
-/**
- * core_check - an audit at one go, and the core's own lists of slots and of pages in quarantine
- */
+/** core_check - a whole audit in one call, and a check of the core's own lists of slots and quarantined pages */
 enum paged_status core_check(struct core *core, uint32_t pool, struct paged_check_result *result,
 			     struct paged_error *error);
 

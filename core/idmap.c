@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ids only grow, so appending keeps the order; removing moves the tail of
- * what is alive now, which is short however many ids there ever were.
+ * A sorted array.  Ids only grow, so appending keeps the order.  Removal
+ * moves the entries behind it; only live ids have entries, so the array stays
+ * short however many ids were ever given out.
  */
 #include "core/core_internal.h"
 

@@ -29,7 +29,7 @@ pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
 	assert(n_new <= pool->view.n_pages - pool->high_page);
 	if (pool->audit != NULL)
 		audit_free_list(pool->audit, pool->n_stack - n_old);
-	/* Pages never used lie before the stack in the list, the highest first. */
+	/* In the free list, pages never used come before the stack, the highest number first. */
 	for (uint32_t i = 0; i < n_new; i++)
 		atomic_store_explicit(&entries[i], pool->high_page + n_new - 1 - i, memory_order_relaxed);
 	for (uint32_t i = 0; i < n_old; i++)

@@ -26,7 +26,7 @@ core_region_size(const struct core_pool_params *params)
 	return region_size(&region);
 }
 
-/* Arrays as large as the pool, of which only what is touched is ever there. */
+/* Maps an array for the whole pool; its pages are populated on first touch. */
 static void *
 array_map(uint32_t n, size_t size)
 {

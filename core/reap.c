@@ -2,8 +2,8 @@
 #include "core/core_internal.h"
 
 /*
- * End sequences of the session in one pool.  A row longer than the budget
- * gives up its tail first, so that no step is longer than its budget.
+ * Ends sequences of the session in one pool.  If a page table is longer than
+ * the budget, only its tail is dropped, so that no step exceeds its budget.
  */
 static void
 reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
@@ -44,7 +44,7 @@ reap_session(struct core *core, struct session *session, uint32_t *budget)
 	}
 }
 
-/* Without a limit the budget is filled up again after each round. */
+/* Without a limit (0), the budget is refilled after each round. */
 bool
 core_reap(struct core *core, uint32_t budget_pages)
 {

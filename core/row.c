@@ -18,7 +18,7 @@ store(_Atomic uint32_t *field, uint32_t value)
 	atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-/* Whoever reads a field stored after this finds the version odd, or a newer one. */
+/* Seqlock, writer's side: a reader that sees a store made after this call also sees an odd or a newer version. */
 static void
 replace_begin(struct region_slot *slot)
 {
@@ -61,7 +61,7 @@ row_n_pages(const struct pool *pool, uint32_t slot)
 	return load(&region_slot(&pool->view, slot)->capacity) / pool->view.page_size;
 }
 
-/* A slot leaves the free ones, those used before first: rows that were touched are touched again. */
+/* Takes a free slot.  Used slots come first, because the memory of their rows is already populated. */
 static uint32_t
 slot_take(struct pool *pool)
 {
@@ -75,7 +75,7 @@ slot_take(struct pool *pool)
 	return slot;
 }
 
-/* A slot whose generations are used up stays unused: its ids could not be told from old ones. */
+/* Frees a slot.  A slot whose generations are used up is retired: its next ids would equal old ones. */
 static void
 slot_give(struct pool *pool, uint32_t slot)
 {
@@ -136,7 +136,7 @@ row_open(struct pool *pool, struct session *session, const char *tag)
 	replace_end(slot);
 	pool_change_end(pool);
 	session_link(pool, session, index);
-	/* Memory of tags is touched only where there are some. */
+	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
 		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
 	return PAGED_SEQ(generation, pool->index, index);
@@ -157,7 +157,7 @@ row_grow(struct pool *pool, struct session *session, uint32_t slot_index, uint32
 	session->n_pages += n_pages - n_before;
 }
 
-/* The row ends after its first n_pages, and the sequence with it if told. */
+/* Shortens the row to n_pages; with close, also ends the sequence. */
 static void
 row_replace(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages, bool close,
 	    bool quarantine)
@@ -176,7 +176,7 @@ row_replace(struct pool *pool, struct session *session, uint32_t slot_index, uin
 	if (close)
 		store(&slot->owner, 0);
 	replace_end(slot);
-	/* The entries are still there: past the capacity they mean nothing to anybody else. */
+	/* The dropped entries are still in the row; other readers ignore entries past the capacity. */
 	pages_drop(pool, session, region_row(&pool->view, slot_index) + n_pages, n_before - n_pages, quarantine);
 	pool_change_end(pool);
 	session->n_pages -= n_before - n_pages;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The verbs.  Each looks at every item first and touches nothing until all
- * are found good; what follows cannot fail.
+ * The requests on sequences.  Each checks all items before it changes
+ * anything; after the checks nothing can fail.
  */
 #include <string.h>
 #include <sys/param.h>
@@ -35,12 +35,12 @@ request_check_n(uint32_t n, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Fails with "sequence 12.1 of pool llama" and the rest. */
+/* paged_fail() with "sequence 12.1 of pool llama " before the formatted text. */
 #define seq_fail(core, id, error, status, format, ...)                                        \
 	paged_fail(error, status, "sequence " SEQ_FORMAT " of pool %s " format, SEQ_ARGS(id), \
 		   seq_pool(core, id)->name, __VA_ARGS__)
 
-/* The pool that an id names; there is one. */
+/* The pool that an id names; the caller has checked that it exists. */
 static struct pool *
 seq_pool(const struct core *core, paged_seq_id id)
 {
@@ -71,7 +71,7 @@ seq_check(struct core *core, const struct session *session, paged_seq_id id, str
 	return PAGED_OK;
 }
 
-/* What all verbs have in common. */
+/* The checks common to all requests; starts a new stamp. */
 static enum paged_status
 request_begin(struct core *core, uint32_t session_id, uint32_t n, struct session **session_p, struct paged_error *error)
 {
@@ -94,7 +94,7 @@ items_check(struct core *core, uint32_t session_id, uint32_t n, const struct pag
 	return status;
 }
 
-/* What the request takes of a pool; 4096 items of 32 bits cannot overflow the sum of pages. */
+/* Adds an item to the request's totals for the pool.  4096 items of 32 bits cannot overflow the 64-bit sum. */
 static void
 request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n_slots)
 {
@@ -163,14 +163,14 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	return PAGED_OK;
 }
 
-/* Pages that an item's row has once its n_tokens have room. */
+/* Pages of the item's sequence once it has room for n_tokens. */
 static uint32_t
 reserve_pages(const struct pool *pool, const struct paged_seq_item *item)
 {
 	return MAX(row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for(pool, item->n_tokens));
 }
 
-/* Pages past those that n_ahead asks for. */
+/* Further pages that n_ahead asks for. */
 static uint32_t
 reserve_pages_ahead(const struct pool *pool, const struct paged_seq_item *item)
 {
@@ -214,7 +214,7 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = reserve_pages(pool, &items[i]);
 		uint64_t n_ahead = reserve_pages_ahead(pool, &items[i]);
 
-		/* Pages to spare are shared out in proportion to what the items ask for. */
+		/* If the spare pages do not suffice, each item gets a share in proportion to its n_ahead. */
 		if (pool->n_ahead > pool->n_spare)
 			n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
 		if (n_pages + n_ahead > row_n_pages(pool, slot))
@@ -287,7 +287,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 	if (status != PAGED_OK)
 		return status;
 	pool = seq_pool(core, id);
-	/* Between two verbs no row is busy. */
+	/* Never REGION_BUSY: no page table is being replaced between two requests. */
 	if (region_look_begin(&pool->view, id, &look) != REGION_READ)
 		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT, pool->name,
 				  SEQ_ARGS(id));
