@@ -21,7 +21,7 @@ clock_ms(void)
 	return clock_us() / 1000;
 }
 
-/** clock_coarse_ms - a few milliseconds late, for a fifth of the cost: for every step of an engine */
+/** clock_coarse_ms - up to a few milliseconds late, at a fifth of the cost; cheap enough for every engine step */
 static inline uint64_t
 clock_coarse_ms(void)
 {

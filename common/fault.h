@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * fault.h - places where a test build can be made to go wrong
+ * fault.h - fault injection for test builds
  *
- * Only code compiled with PAGED_FAULTS looks; elsewhere a point costs
- * nothing.  The environment names one point and which hit of it acts
- * (the first, unless told): PAGED_FAULT=row-update:3.
+ * Fault points are active only in code compiled with PAGED_FAULTS; elsewhere
+ * they cost nothing.  The environment variable PAGED_FAULT names one point
+ * and, after a colon, which hit of it fails (default: the first), as in
+ * PAGED_FAULT=row-update:3.
  *
- *   row-update     the process kills itself inside a row's replacement
- *   corrupt-count  a page's count is one too high after a reserve
+ *   row-update     the process kills itself while it replaces a page table
+ *   corrupt-count  the count of the first page taken is one too high
  *
  * Threads: one caller at a time.
  */
@@ -17,7 +18,7 @@
 #include <stdbool.h>
 
 #ifdef PAGED_FAULTS
-/** paged_fault - true: the caller shall go wrong now; for "row-update" does not return then */
+/** paged_fault - true: the caller must inject its fault now; "row-update" kills the process instead */
 bool paged_fault(const char *point);
 #else
 static inline bool

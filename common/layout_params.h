@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layout_params.h - a pool's geometry, the same in messages, in the configuration and in kernels/layout.h */
+/* layout_params.h - a pool's geometry, as used in messages, in the configuration and in kernels/layout.h */
 #ifndef PAGED_LAYOUT_PARAMS_H
 #define PAGED_LAYOUT_PARAMS_H
 
@@ -12,11 +12,11 @@ struct layout_params {
 	uint32_t n_kv_heads;
 	uint32_t k_dim;
 	uint32_t v_dim;
-	bool v_in_k; /* V is the first v_dim dims of K and has no memory of its own, its scales are K's */
+	bool v_in_k; /* V is the first v_dim dims of K: it has no memory of its own and uses K's scales */
 	enum paged_dtype dtype;
 	uint32_t page_size; /* tokens */
 	uint32_t n_pages;
-	uint32_t alignment; /* bytes, a power of two; 0: the default of hosts */
+	uint32_t alignment; /* bytes, a power of two; 0: the default for host memory */
 };
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mask_request.h - a block mask that a member asks the pools' owner for, and the part of it that answers
+ * mask_request.h - a member's request for a block mask, and the part of the mask in the reply
  *
- * The same structs serve the wire, both owners and the client.  A mask comes in parts, each by a request that names
- * where it begins; the owner keeps nothing between two of them.  kernels/mask/runs.h says what a part's numbers mean.
+ * Messages, both owners (daemon and embedded client) and the client library share these structs.  A mask is
+ * transferred in parts.  Each request names where its part begins; the owner keeps no state between two requests.
+ * kernels/mask/runs.h defines the encoding of a part.
  */
 #ifndef PAGED_MASK_REQUEST_H
 #define PAGED_MASK_REQUEST_H
@@ -13,12 +14,12 @@
 
 /** Longest name of a parameter or array. */
 #define MASK_MAX_NAME 31u
-/** Most names of a mask mod. */
+/** Most parameters and arrays of a mask mod. */
 #define MASK_MAX_NAMES 16u
-/** Most numbers of a part, so that a reply fits a message. */
+/** Most numbers in a part, so that a reply fits a message. */
 #define MASK_PART_MAX 16000u
 
-/** A parameter, or an array that the session has. */
+/** A parameter with its value, or the name of one of the session's arrays. */
 struct mask_request_name {
 	char name[MASK_MAX_NAME + 1];
 	uint32_t dtype;   /* enum paged_dtype */
@@ -30,21 +31,21 @@ struct mask_request {
 	uint32_t n_rows;                /* 1 to PAGED_MAX_MASK_ROWS */
 	const uint32_t *q_len, *kv_len; /* [n_rows] */
 	const int64_t *q_base;          /* [n_rows]; NULL: kv_len - q_len */
-	const uint32_t *b;              /* [n_rows], what the mod sees as b, at most INT32_MAX; NULL: a row's place */
-	uint32_t n_heads;               /* 0: one stands for all; the mod may then not depend on h */
+	const uint32_t *b;              /* [n_rows], the mod's b, at most INT32_MAX; NULL: the row's index */
+	uint32_t n_heads;               /* 0: all heads share one mask; the mod must not depend on h */
 	uint32_t q_block, kv_block;     /* tokens */
-	const char *text;               /* of a mask mod */
+	const char *text;               /* of the mask mod */
 	uint32_t n_names;
-	const struct mask_request_name *names; /* what the text names */
-	uint64_t first_list;                   /* where the part begins: rows x heads x query blocks before it, */
-	uint32_t first_block;                  /* and KV blocks of its first list */
+	const struct mask_request_name *names; /* the parameters and arrays that the text uses */
+	uint64_t first_list;  /* number of the part's first list, in the order rows, heads, query blocks */
+	uint32_t first_block; /* KV blocks of this list that earlier parts cover */
 };
 
 struct mask_part {
 	uint32_t n; /* at most MASK_PART_MAX */
 	const uint32_t *values;
-	bool cut;        /* the last list goes on in the next part */
-	uint64_t arrays; /* another number: an array that the mask names was replaced; 0: it names none */
+	bool cut;        /* the last list continues in the next part */
+	uint64_t arrays; /* differs between parts if an array that the mod names was replaced; 0: it names none */
 };
 
 #endif

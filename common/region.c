@@ -13,11 +13,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sections start on pages of the system, so that what is never touched is never there. */
+/* Sections start on system pages, so that a section that is never touched uses no memory. */
 #define SECTION_ALIGNMENT 4096ull
 #define CHECK_ATTEMPTS 100
 
-/* Where everything lies; false on overflow. */
+/* Computes the layout into the header; false: a parameter is 0, exceeds a limit or overflows. */
 static bool
 region_lay_out(const struct region_params *params, struct region_header *header)
 {
@@ -35,9 +35,9 @@ region_lay_out(const struct region_params *params, struct region_header *header)
 	header->row_entries = (uint32_t)entries;
 	/*
 	 * A row starts on a cache line: rows of different sequences change at
-	 * different times.  An odd number of lines, for the ends of many rows
-	 * are touched together, and a power of two would put them all into one
-	 * set of the cache.
+	 * different times.  The stride is an odd number of lines: the ends of
+	 * many rows are touched together, and with a power of two they would
+	 * all map to one set of the cache.
 	 */
 	header->row_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
 	header->slot_stride = sizeof(struct region_slot);
@@ -87,11 +87,11 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 	header->n_shards = 1;
 	header->pool = params->pool;
 	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
-	/* Last, so that half a header is no header. */
+	/* Written last, so that an incomplete header has no magic. */
 	header->magic = REGION_MAGIC;
 }
 
-/* n records of a stride, each at least `least` bytes, lie inside size bytes and start aligned. */
+/* True: n records with this stride, which is at least `least` bytes, are aligned and end within size bytes. */
 static bool
 section_fits(uint64_t offset, uint64_t n, uint64_t stride, uint64_t least, uint64_t alignment, uint64_t size)
 {
@@ -191,7 +191,7 @@ region_row_copy(const struct region_view *view, paged_seq_id id, const struct re
 void
 region_pause(unsigned int n)
 {
-	/* A replacement takes the owner well below a microsecond, unless it lost its CPU inside. */
+	/* A replacement takes well below a microsecond unless the owner was descheduled within it. */
 	if (n % 64 == 63)
 		sched_yield();
 	else
@@ -233,7 +233,7 @@ books_load(const struct region_view *view, struct paged_check_result *result)
 	};
 }
 
-/* What was read since `change` was `before` is of one state. */
+/* True: all values read since `change` was `before` belong to one state. */
 static bool
 is_unchanged(const struct region_header *header, uint64_t before)
 {
@@ -264,7 +264,7 @@ region_verdict(struct paged_check_result *result, enum paged_status status, cons
 	return status;
 }
 
-/* One walk over rows and counts. */
+/* One walk over page tables and counts. */
 static enum paged_status
 check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
 	   struct paged_check_result *result, struct paged_error *error)

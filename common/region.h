@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * region.h - the table region: page tables that workers read without asking
+ * region.h - the table region: page tables in shared memory that workers read without a request
  *
- * One region a pool, in a memfd that the owner alone can write.  It holds
- * offsets, not pointers; a reader takes every offset, stride and count from
- * the header, never from sizeof, so that a newer owner of the same major
- * version may make records larger.
+ * Each pool has one region, in a memfd that only the owner can write.  The
+ * region holds offsets, not pointers.  A reader takes every offset, stride
+ * and count from the header, never from sizeof, so that a newer owner of the
+ * same major version may enlarge the records.
  *
  *   [header][slots: n_slots x slot_stride][pages: n_pages x page_stride]
  *   [rows: n_slots x row_stride]
  *
- * Memory that was never written reads as zero and costs nothing, so every
- * zero value means "unused": generation 0, owner 0, capacity 0, count 0.
- * Entries of a row at or past its capacity mean nothing.
+ * A row is the page table of one slot.  Its entries at or past its capacity
+ * are meaningless.  Memory that was never written reads as zero and uses no
+ * physical memory, so every zero value means "unused": generation 0, owner 0,
+ * capacity 0, count 0.
  *
- * Order of stores (owner) and loads (reader):
+ * Each slot is a seqlock.  Order of stores (owner) and loads (reader):
  *   growth       entries, then capacity (release).  Version unchanged.
  *   replacement  version to odd; fence; entries, capacity, owner,
  *                generation; version to even (release).
  *   reading      version (acquire; odd: retry), generation, owner, capacity
  *                (acquire), entries; fence; version again.
- * So a plan made at version V is good as long as version is still V and the
- * generation is the id's.  An owner killed inside a replacement leaves the
- * version odd for ever: readers retry a bounded number of times.
+ * A plan made at version V is therefore valid as long as the version is still
+ * V and the generation is the id's.  An owner killed inside a replacement
+ * leaves the version odd for ever, so readers retry a bounded number of times.
  *
- * Life: an owner formats zeroed memory once; nothing is ever freed in it.
+ * Life: the owner formats zeroed memory once; nothing in it is ever freed.
  * Threads: one writer; any number of readers in any process.
  */
 #ifndef PAGED_REGION_H
@@ -44,7 +45,7 @@
 #define REGION_VERSION_MINOR 0u
 #define REGION_BOOT_ID_SIZE 16
 
-/** A page's count while it waits in quarantine; smaller values are references. */
+/** A page's count while the page is in quarantine; smaller values are numbers of references. */
 #define REGION_PAGE_QUARANTINED UINT32_MAX
 
 struct region_header {
@@ -64,20 +65,21 @@ struct region_header {
 
 	uint64_t rows_offset;
 	uint64_t row_stride;  /* bytes */
-	uint32_t row_entries; /* entries a row has room for */
+	uint32_t row_entries; /* entries that a row has room for */
 	uint32_t page_size;   /* tokens */
 
 	uint32_t max_length;   /* tokens a sequence may reserve */
-	uint32_t n_row_groups; /* 1; else refuse */
-	uint32_t n_shards;     /* 1; else refuse */
+	uint32_t n_row_groups; /* layer groups with page tables of their own: 1; a reader refuses other values */
+	uint32_t n_shards;     /* 1; a reader refuses other values */
 	uint32_t pool;         /* the pool's index in its daemon */
 
 	uint8_t reserved[16];
 
 	/*
-	 * Books, for people and for check; no reader of rows needs them.
-	 * `change` is odd while the owner changes anything, so that two equal
-	 * even readings around a walk mean that the walk saw one state.
+	 * Page accounting, for display and for region_check(); readers of page
+	 * tables do not need it.  `change` is a seqlock over the whole region:
+	 * it is odd while the owner changes anything.  A walk saw one consistent
+	 * state if `change` had the same even value before and after it.
 	 */
 	_Atomic uint64_t change;
 	_Atomic uint32_t n_free;
@@ -89,12 +91,12 @@ struct region_header {
 };
 
 struct region_slot {
-	_Atomic uint64_t version; /* of replaced entries; odd while replacing */
+	_Atomic uint64_t version; /* seqlock: changes when entries are replaced or removed, odd meanwhile */
 	_Atomic uint32_t generation;
 	_Atomic uint32_t owner;         /* session id, 0: the slot is free */
 	_Atomic uint32_t capacity;      /* tokens, a multiple of page_size */
-	_Atomic uint32_t writable_from; /* tokens before it may not be written in place */
-	_Atomic uint32_t length;        /* tokens, as the owner last told */
+	_Atomic uint32_t writable_from; /* tokens before this one must not be written in place */
+	_Atomic uint32_t length;        /* tokens; no owner of this version reports one: always 0 */
 	uint32_t reserved[9];
 };
 
@@ -120,7 +122,7 @@ struct region_params {
 	uint32_t max_length; /* tokens */
 };
 
-/** region_size - bytes that region_format() needs; 0 when the numbers overflow, exceed a limit or are 0 */
+/** region_size - bytes that region_format() needs; 0 if a number overflows, exceeds a limit or is 0 */
 size_t region_size(const struct region_params *params);
 
 /**
@@ -130,7 +132,7 @@ size_t region_size(const struct region_params *params);
  */
 void region_format(void *base, const struct region_params *params, const uint8_t boot_id[REGION_BOOT_ID_SIZE]);
 
-/** A checked mapping: every address below is inside [base, base + size). */
+/** A validated mapping: slots, pages and rows lie inside [base, base + size). */
 struct region_view {
 	const uint8_t *base;
 	const struct region_header *header;
@@ -139,12 +141,12 @@ struct region_view {
 };
 
 /**
- * region_view_init - check a mapped region's header and remember where things lie
+ * region_view_init - validate a mapped region's header and copy its layout
  *
- * @param[in] boot_id  what the daemon said when it handed the region out; NULL: any
- * @retval PAGED_ERR_VERSION   another major version, or more row groups or shards than 1
- * @retval PAGED_ERR_GONE      a region of another life of the daemon
- * @retval PAGED_ERR_PROTOCOL  no region, or offsets that leave the mapping
+ * @param[in] boot_id  the boot id that the daemon sent with the region; NULL: any
+ * @retval PAGED_ERR_VERSION   another major version, or n_row_groups or n_shards is not 1
+ * @retval PAGED_ERR_GONE      the region of another daemon life (another boot id)
+ * @retval PAGED_ERR_PROTOCOL  not a table region, or its offsets leave the mapping
  */
 enum paged_status region_view_init(struct region_view *view, const void *base, size_t size,
 				   const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct paged_error *error);
@@ -161,14 +163,14 @@ region_page(const struct region_view *view, uint32_t page)
 	return (struct region_page *)(view->base + view->pages_offset + (uint64_t)page * view->page_stride);
 }
 
-/** The row's entries: physical page of each logical page. */
+/** The entries of a slot's page table: the physical page of each logical page. */
 static inline _Atomic uint32_t *
 region_row(const struct region_view *view, uint32_t slot)
 {
 	return (_Atomic uint32_t *)(view->base + view->rows_offset + (uint64_t)slot * view->row_stride);
 }
 
-/** What one consistent look at a slot gave. */
+/** A consistent snapshot of a slot's fields. */
 struct region_look {
 	uint64_t version;
 	uint32_t owner;
@@ -178,20 +180,20 @@ struct region_look {
 };
 
 enum region_result {
-	REGION_READ,  /* the look is consistent */
-	REGION_BUSY,  /* being replaced: look again, a bounded number of times */
+	REGION_READ,  /* the snapshot is consistent */
+	REGION_BUSY,  /* the slot is being changed: retry, a bounded number of times */
 	REGION_STALE, /* the id names no live sequence of this pool */
 };
 
 /**
- * region_look_begin - look at the slot of an id
+ * region_look_begin - take a snapshot of the slot of an id
  *
- * Entries may be read afterwards, as far as look->capacity; they count only
- * if region_look_holds() says so after the last of them.
+ * The caller may then read entries up to look->capacity.  They are valid only
+ * if region_look_holds() returns true after the last of them was read.
  */
 enum region_result region_look_begin(const struct region_view *view, paged_seq_id id, struct region_look *look);
 
-/** region_look_holds - no entry was replaced or removed since the look */
+/** region_look_holds - true: no entry was replaced or removed since the snapshot */
 static inline bool
 region_look_holds(const struct region_view *view, paged_seq_id id, const struct region_look *look)
 {
@@ -202,18 +204,18 @@ region_look_holds(const struct region_view *view, paged_seq_id id, const struct 
 }
 
 /**
- * region_row_copy - entries 0 .. n - 1 of a row, as of a look
+ * region_row_copy - copy entries 0 .. n - 1 of a page table, as of a snapshot
  *
- * @param[in] n  at most what look->capacity holds
- * @return false: entries were replaced or removed meanwhile; look again
+ * @param[in] n  at most look->capacity / page_size
+ * @return false: entries were replaced or removed meanwhile; take a new snapshot
  */
 bool region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
 		     uint32_t *entries);
 
 /**
- * region_spare_pages - how many of n_free pages a reserve may take ahead of need
+ * region_spare_pages - number of n_free pages that a reserve may take ahead of need
  *
- * An eighth of the pool stays free for reserves that wait for their pages.
+ * An eighth of the pool stays free for reserves that need pages now.
  */
 static inline uint32_t
 region_spare_pages(uint32_t n_pages, uint32_t n_free)
@@ -221,51 +223,51 @@ region_spare_pages(uint32_t n_pages, uint32_t n_free)
 	return n_free > n_pages / 8 ? n_free - n_pages / 8 : 0;
 }
 
-/** Attempts at a busy row; with the pauses, some milliseconds. */
+/** Attempts to read a busy slot; with the pauses, a few milliseconds. */
 #define REGION_ATTEMPTS 1000u
 
-/** region_pause - wait a little before the next attempt; n counts them from 0 */
+/** region_pause - wait briefly before the next attempt; n counts the attempts from 0 */
 void region_pause(unsigned int n);
 
 /**
- * region_free_wait - sleep while n_free is `seen`, at most timeout_ms
+ * region_free_wait - sleep while n_free equals `seen`, at most timeout_ms
  *
- * n_free is a futex, and waiting works on a read-only mapping.  May return early.
+ * n_free is a futex; FUTEX_WAIT works on a read-only mapping.  May return early.
  */
 void region_free_wait(const struct region_header *header, uint32_t seen, uint32_t timeout_ms);
 
 /**
- * region_free_wake - wake all that sleep in region_free_wait() if pages became free
+ * region_free_wake - wake all waiters of region_free_wait() if n_free has grown since the last call
  *
- * @param[in,out] last  n_free at the call before, which the owner keeps
+ * @param[in,out] last  n_free at the last call; the owner stores it
  */
 void region_free_wake(const struct region_header *header, uint32_t *last);
 
 /**
- * region_books_read - the header's numbers of pages, all of one state; the rest of the result is 0
+ * region_books_read - read the header's page counts, consistent with each other; the rest of the result is 0
  *
- * @return false: they changed in every one of REGION_ATTEMPTS attempts
+ * @return false: the counts changed in each of REGION_ATTEMPTS attempts
  */
 bool region_books_read(const struct region_view *view, struct paged_check_result *result);
 
-/** region_verdict - what a check found, into its result: PAGED_OK, or PAGED_ERR_CORRUPT with its sentence; returned */
+/** region_verdict - store a check's status and error text in its result; returns the status */
 enum paged_status region_verdict(struct paged_check_result *result, enum paged_status status,
 				 const struct paged_error *error);
 
 /**
- * region_check - recount every page from every row and compare with the books
+ * region_check - recount the references to each page and compare with the page accounting
  *
- * Reads the region alone, so any process that mapped it can do it.  The
- * owner may be working meanwhile: the walk is repeated until `change` stood
- * still around it.
+ * Reads only the region, so any process that has mapped it can call this.
+ * The owner may change the region meanwhile: the walk is repeated until
+ * `change` is the same before and after it.
  *
  * Prefix entries do not exist yet, so a page's count is the number of rows
  * that name it.
  *
- * @param[out] result  the header's numbers and the verdict; written on OK and CORRUPT
- * @retval PAGED_ERR_CORRUPT  error names the first page or number that is wrong
- * @retval PAGED_ERR_AGAIN    the tables changed in every attempt
- * @retval PAGED_ERR_NOMEM    no memory for one counter a used page
+ * @param[out] result  the header's counts and the verdict; written on OK and CORRUPT
+ * @retval PAGED_ERR_CORRUPT  error names the first wrong page or count
+ * @retval PAGED_ERR_AGAIN    the region changed during each attempt
+ * @retval PAGED_ERR_NOMEM    no memory for one counter per page ever used
  */
 enum paged_status region_check(const struct region_view *view, struct paged_check_result *result,
 			       struct paged_error *error);

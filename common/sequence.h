@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequence.h - what a sequence starts with, from the library to the core */
+/* sequence.h - the parameters of a new sequence, passed from the library to the core */
 #ifndef PAGED_SEQUENCE_H
 #define PAGED_SEQUENCE_H
 
@@ -7,11 +7,11 @@
 
 struct seq_spec {
 	uint32_t pool;
-	uint32_t n_tokens; /* capacity to reserve at once */
+	uint32_t n_tokens; /* capacity to reserve at creation */
 	const char *tag;   /* at most PAGED_MAX_TAG bytes; "": none */
 };
 
-/** "slot.generation" of an id, for sentences. */
+/** printf format and arguments for an id as "slot.generation". */
 #define SEQ_FORMAT "%u.%u"
 #define SEQ_ARGS(id) PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id)
 

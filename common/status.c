@@ -63,7 +63,7 @@ paged_vfail(struct paged_error *error, enum paged_status status, const char *for
 {
 	error->status = status;
 	vsnprintf(error->text, sizeof(error->text), format, arguments);
-	text_clean_utf8(error->text); /* it may quote a byte of another's text, or end within a character */
+	text_clean_utf8(error->text); /* it may quote untrusted bytes, or be cut within a character */
 	return status;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "common/text.h"
 
-/* Bytes of the character that text begins with; 0: no UTF-8, or a control character of ISO 6429's second set. */
+/* Bytes of the text's first character; 0: not UTF-8, or a C1 control character (U+0080 to U+009F). */
 static size_t
 utf8_length(const unsigned char *text)
 {
@@ -16,7 +16,7 @@ utf8_length(const unsigned char *text)
 	least = length == 2 ? 0xa0 : length == 3 ? 0x800 : 0x10000;
 	code = text[0] & (0x7fu >> length);
 	for (size_t i = 1; i < length; i++) {
-		if ((text[i] & 0xc0) != 0x80) /* the zero at the end, too */
+		if ((text[i] & 0xc0) != 0x80) /* also stops at the terminating zero */
 			return 0;
 		code = code << 6 | (text[i] & 0x3f);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.h - strings of others, since proto3 strings, logs and terminals take UTF-8 only; bytes in hexadecimal */
+/* text.h - checks of untrusted strings (proto3 strings, logs and terminals need UTF-8), and hexadecimal */
 #ifndef PAGED_TEXT_H
 #define PAGED_TEXT_H
 
@@ -7,20 +7,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** text_bad_byte - where the text stops to be UTF-8 without control characters; its length: nowhere
- */
+/** text_bad_byte - offset of the first byte that is not UTF-8 or is a control character; the text's length: none */
 size_t text_bad_byte(const char *text);
 
-/** text_clean_utf8 - bytes that are not UTF-8, and control characters outside ASCII, become '?' */
+/** text_clean_utf8 - replace bytes that are not UTF-8, and bytes of control characters outside ASCII, by '?' */
 void text_clean_utf8(char *text);
 
-/** text_hex - 2 * size lower-case digits and a zero */
+/** text_hex - write 2 * size lower-case digits and a terminating zero */
 void text_hex(char *text, const uint8_t *bytes, size_t size);
 
-/** text_unhex_byte - the byte that two digits of either case make; false: they are none */
+/** text_unhex_byte - parse two hexadecimal digits of either case; false: they are not digits */
 bool text_unhex_byte(uint8_t *byte, const char *text);
 
-/** text_unhex - false: the text is not 2 * size digits */
+/** text_unhex - parse 2 * size digits; false: the text is not exactly that */
 bool text_unhex(uint8_t *bytes, size_t size, const char *text);
 
 #endif
