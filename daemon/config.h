@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * config.h - pagedd.conf(5)
+ * config.h - reads pagedd.conf(5)
  *
- * settings.c holds the one table of settings: name, unit, default, bounds,
- * help.  config_load() reads the file's words, and the table gives every value
- * its meaning.  A struct config that was
- * loaded holds values that work together: geometries are laid out, page
- * counts known, user names resolved.
+ * settings.c holds the table of all settings: name, unit, default, bounds,
+ * help.  config_load() reads the file and interprets each value by the table.
+ * The values of a loaded struct config are consistent: layouts and page
+ * counts are computed, user names are resolved to ids.
  *
- * Errors are one line: file:line: [pool NAME:] setting = value: why.
+ * An error is one line: file:line: [pool NAME:] setting = value: why.
  */
 #ifndef PAGED_DAEMON_CONFIG_H
 #define PAGED_DAEMON_CONFIG_H
@@ -21,7 +20,7 @@
 #include "common/status.h"
 #include "kernels/layout.h"
 
-/** Most pools of a daemon: a listing of all fits one message, and a bit each fits a word. */
+/** Most pools of a daemon: a list of all fits one message, and a mask with one bit per pool fits 64 bits. */
 enum { CONFIG_MAX_POOLS = 64 };
 
 enum config_setting {
@@ -38,7 +37,7 @@ enum config_setting {
 	CONFIG_MASK_SIZE,
 	CONFIG_MASK_TIME,
 	CONFIG_MASK_ARRAYS,
-	/* of a pool */
+	/* per pool */
 	CONFIG_POOL_LAYERS,
 	CONFIG_POOL_KV_HEADS,
 	CONFIG_POOL_HEAD_DIM,
@@ -60,7 +59,7 @@ enum config_setting {
 	CONFIG_N_SETTINGS
 };
 
-/** Where and how a setting was written; line 0: it was not. */
+/** The line and text of a setting in the file; line 0: not in the file. */
 struct config_source {
 	unsigned int line;
 	char *text;
@@ -76,14 +75,14 @@ struct config_pool {
 	char name[PAGED_MAX_NAME + 1];
 	uint32_t layers, kv_heads, head_dim, k_dim, v_dim, dtype, page_size, sequences, max_length;
 	bool v_in_k;
-	uint32_t pages; /* as written, or what size has room for */
-	uint64_t size;  /* bytes, as written; 0: pages were */
+	uint32_t pages; /* as set, or as many as fit `size` */
+	uint64_t size;  /* bytes, as set; 0: pages is set instead */
 	char *backend;
-	char *device;           /* of cuda: index or UUID */
+	char *device;           /* for cuda: index or UUID */
 	uint32_t export;        /* enum memory_export */
-	uint32_t quarantine_ms; /* of pages after their writers are gone */
+	uint32_t quarantine_ms; /* how long pages stay in quarantine after a member's process ended */
 	struct config_ids allow_users, allow_groups;
-	struct layout layout; /* of all that */
+	struct layout layout; /* computed from the settings above */
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 
@@ -92,29 +91,29 @@ struct config {
 	char *runtime_dir;
 	struct config_ids allow_users, allow_groups, admin_group;
 	uint32_t stop_timeout_ms, log_level, max_sessions, max_members, max_user_members;
-	uint64_t mask_bytes; /* of a block mask that is built for a session; 0: none is */
-	uint32_t mask_time_ms;
-	uint64_t array_bytes; /* of the arrays that a session keeps; 0: none */
+	uint64_t mask_bytes;   /* largest block mask that the daemon builds; 0: it builds none */
+	uint32_t mask_time_ms; /* longest time to build one */
+	uint64_t array_bytes;  /* quota of a session's arrays; 0: none allowed */
 	struct config_pool *pools;
 	size_t n_pools;
 	struct config_source source[CONFIG_N_SETTINGS];
 };
 
-/** config_load - PAGED_ERR_INVALID: the file is wrong; PAGED_ERR_SYSTEM: it could not be read */
+/** config_load - read a file; PAGED_ERR_INVALID: the file is wrong, PAGED_ERR_SYSTEM: it cannot be read */
 enum paged_status config_load(struct config *config, const char *path, struct paged_error *error);
 
-/** config_free - takes what config_load() filled, also when it failed */
+/** config_free - free a config, also after a failed config_load() */
 void config_free(struct config *config);
 
 /**
- * config_fail - refuse a setting that was loaded, with its place and value
+ * config_fail - report a loaded setting as invalid, with its file, line and value
  *
  * @param[in] pool  NULL: a global setting
  */
 enum paged_status config_fail(const struct config *config, const struct config_pool *pool, enum config_setting setting,
 			      struct paged_error *error, const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-/** config_help - the table, for people */
+/** config_help - print the table of settings */
 void config_help(FILE *out);
 
 /** config_format_bytes - "360 KiB", "2 TiB", rounded down; returns text */

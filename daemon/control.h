@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * control.h - the control socket: who may attach, descriptors out, goodbye
+ * control.h - the control socket: attaching, sending descriptors, leaving
  *
- * A connection has HELLO_MS to say hello and is a member's from then on.
- * Few may be without one: a newcomer too many takes the place of the one
- * that is silent for longest, so that silence keeps nobody out.  A datagram that is no message, is too long or
- * carries descriptors ends its connection.  The daemon never receives a
- * descriptor: it offers no room for one, so the kernel drops them.
+ * A connection must send its hello within HELLO_MS and then belongs to a
+ * member.  The number of connections without a hello is limited: above the
+ * limit the oldest of them is closed, so silent peers cannot block new ones.
+ * A datagram that is not a valid message, is too long or carries descriptors
+ * ends its connection.  The daemon receives no descriptors: recvmsg() gets no
+ * control buffer, so the kernel drops them.
  *
- * Nothing here waits: a peer that does not read what it is told is dropped.
+ * Nothing here blocks: a peer that does not read its messages is disconnected.
  */
 #ifndef PAGED_DAEMON_CONTROL_H
 #define PAGED_DAEMON_CONTROL_H
@@ -30,9 +31,9 @@ struct connection {
 	struct loop_timer hello_timer;
 	struct policy_peer peer;
 	struct member *member; /* NULL before the hello and after the goodbye */
-	bool stranger;         /* has said no hello; in the list of those */
-	bool leaving;          /* waits for its farewell */
-	bool told_stopping;
+	bool stranger;         /* has sent no hello yet; is in control->strangers */
+	bool leaving;          /* has sent Bye and waits for the Farewell */
+	bool told_stopping;    /* has been sent the STOPPING notice */
 	LIST_ENTRY(connection) link;
 	TAILQ_ENTRY(connection) stranger_link;
 };
@@ -40,7 +41,7 @@ struct connection {
 struct control {
 	struct daemon *daemon;
 	struct loop_source listener;
-	int spare_fd; /* given up for a moment to turn a peer away when descriptors run out */
+	int spare_fd; /* closed temporarily to accept and drop a peer when descriptors run out */
 	unsigned int n_strangers;
 	TAILQ_HEAD(, connection) strangers; /* the oldest first */
 	unsigned int n_leaving;
@@ -53,16 +54,16 @@ struct control {
 enum paged_status control_open(struct control *control, struct daemon *daemon, struct paged_error *error);
 void control_close(struct control *control);
 
-/** control_stop - accept nobody, tell everybody */
+/** control_stop - close the listener and send every member the STOPPING notice */
 void control_stop(struct control *control, uint32_t deadline_ms);
 
-/** control_notify - tell a member something; a peer that cannot be told is disconnected (and freed): false */
+/** control_notify - send a message to a member; false: it could not be sent, and the connection is closed and freed */
 bool control_notify(struct connection *connection, const struct wire_control_reply *notice);
 
-/** control_detach - the member is gone: close, unless it waits for its farewell */
+/** control_detach - the member is gone: close its connection, unless it waits for its Farewell */
 void control_detach(struct connection *connection);
 
-/** control_farewell - what leaving members left has been cleaned up: tell them so */
+/** control_farewell - the cleanup after leaving members is complete: send each its Farewell and close */
 void control_farewell(struct control *control);
 
 #endif

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * daemon.h - one life of pagedd: what its parts share, start and end
+ * daemon.h - one life of pagedd: its parts, their start and end
  *
  *   loop      the only poller
  *   runtime   directory and lock
- *   core      pools, tables, sessions: the state machine
+ *   core      the state machine: pools, page tables, sessions
  *   pools     memory behind the core's page numbers
- *   endpoint  ZeroMQ: requests in, replies out
- *   helper    a thread for block masks
- *   rpc       what the requests mean
+ *   endpoint  ZeroMQ: receives requests, sends replies
+ *   helper    the background thread, which builds block masks
+ *   rpc       dispatch and handlers of requests
  *   members   attached processes and the sessions they form
- *   control   who may attach; descriptors out
+ *   control   the control socket: attaching, sending descriptors
  *
- * Every part is opened by daemon_open() in this order and closed in the
- * reverse.  Callbacks find the whole through the pointer each part keeps.
+ * daemon_open() opens the parts in this order, except that members come
+ * directly after the loop.  daemon_close() closes them in the reverse order,
+ * except that the helper ends before rpc, and the core before pools, whose
+ * regions it uses.  Each part has a pointer to the daemon or the loop, through
+ * which its callbacks reach the other parts.
  */
 #ifndef PAGED_DAEMON_DAEMON_H
 #define PAGED_DAEMON_DAEMON_H
@@ -29,7 +32,7 @@
 #include "daemon/rpc.h"
 #include "daemon/runtime.h"
 
-/** Pages that one step of cleaning up may touch: a fraction of a millisecond. */
+/** Pages that one step of core_reap() may touch: a fraction of a millisecond. */
 enum { DAEMON_REAP_PAGES = 8192 };
 
 struct daemon {
@@ -37,8 +40,8 @@ struct daemon {
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
 	uint64_t started_ms;
 	bool stopping;
-	bool lost;        /* why daemon_run() returned: this process cannot use its GPU any more */
-	bool look_warned; /* of what the last look found */
+	bool lost;        /* daemon_run() returned because this process can no longer use its GPU */
+	bool look_warned; /* the last pools_look() failed, and a warning was logged */
 
 	struct loop loop;
 	struct runtime runtime;
@@ -54,39 +57,39 @@ struct daemon {
 	struct loop_timer watchdog;
 	struct loop_timer stop_deadline;
 	struct loop_work reaper;
-	struct loop_timer look; /* whether the pools' memory still works */
+	struct loop_timer look; /* calls pools_look() */
 	uint64_t watchdog_ms;
 	bool reap_needed;
 };
 
 /**
- * daemon_open - everything up to answering the first hello
+ * daemon_open - open all parts, ready to serve the first hello
  *
- * The process must have no other thread: SIGTERM, SIGINT and SIGHUP are
- * blocked from here on.
+ * The process must have no other thread: daemon_open() blocks SIGTERM, SIGINT
+ * and SIGHUP, and threads created later inherit that.
  *
  * @param[in] config       borrowed until daemon_close()
- * @param[in] runtime_dir  likewise
+ * @param[in] runtime_dir  borrowed until the return
  */
 enum paged_status daemon_open(struct daemon *daemon, const struct config *config, const char *runtime_dir,
 			      struct paged_error *error);
 
-/** daemon_check - whether daemon_open() would refuse the settings on this machine; changes nothing that stays */
+/** daemon_check - fail as daemon_open() would if this machine cannot fulfil the settings; leaves nothing behind */
 enum paged_status daemon_check(const struct config *config, const char *runtime_dir, struct paged_error *error);
 
-/** daemon_run - serve until stopped by a signal, or until a GPU is lost to the process */
+/** daemon_run - serve until stopped by a signal, or until the process can no longer use a GPU (`lost`) */
 void daemon_run(struct daemon *daemon);
 
-/** daemon_close - takes what daemon_open() left, also when it failed */
+/** daemon_close - close all parts; also after a failed daemon_open() */
 void daemon_close(struct daemon *daemon);
 
-/** daemon_reap - an ended session left something: clean up in the turns to come */
+/** daemon_reap - schedule core_reap() for the next turns of the loop, after a session ended or a member left */
 void daemon_reap(struct daemon *daemon);
 
-/** daemon_check_stopped - call when a member is gone; the last one ends a stopping daemon */
+/** daemon_check_stopped - call when a member is gone or disconnected; after the last one a stopping daemon ends */
 void daemon_check_stopped(struct daemon *daemon);
 
-/** daemon_random - from the kernel */
+/** daemon_random - fill with random bytes from the kernel; size is at most 256 */
 enum paged_status daemon_random(void *bytes, size_t size, struct paged_error *error);
 
 #endif

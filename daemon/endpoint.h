@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * endpoint.h - the RPC channel: one ZeroMQ ROUTER, an ipc:// endpoint a member
+ * endpoint.h - the RPC channel: one ZeroMQ ROUTER with one ipc:// endpoint per member
  *
- * Every member connects to an endpoint of its own with a random name, so
- * that unbinding it drops that peer and no other.  A handler for ZeroMQ's
- * authentication protocol (ZAP) admits a connection whose PLAIN user name
- * and password are id and token of a live member and whose kernel-reported
- * uid, gid and pid are that member's.  Each message then carries the member
- * as User-Id, which nothing in the message can change; messages that a
- * killed member left in the queue find it dead.
+ * Each member connects to its own endpoint, which has a random name, so that
+ * unbinding it drops this peer only.  A handler of ZeroMQ's authentication
+ * protocol (ZAP) admits a connection if its PLAIN user name and password are
+ * the id and token of a live member, and its uid, gid and pid, as reported by
+ * the kernel, are the member's.  ZeroMQ then attaches the member's id to each
+ * message as the property User-Id, which the sender cannot forge.  Messages
+ * that a killed member left in the queue are dropped.
  *
- * Nothing here waits: a peer that has more requests open than the protocol
- * allows, and whose replies fit nowhere any more, is cut off.
+ * Nothing here blocks: a member that exceeds the number of open requests and
+ * does not read its replies, so that one cannot be queued, is cut.
  */
 #ifndef PAGED_DAEMON_ENDPOINT_H
 #define PAGED_DAEMON_ENDPOINT_H
@@ -25,10 +25,10 @@
 struct daemon;
 struct member;
 
-/** Where a reply goes that is not sent at once. */
+/** The address of a deferred reply. */
 struct endpoint_route;
 
-/** RPC connections that one member may make in its life: the library makes one, and each costs a descriptor. */
+/** RPC connections that a member may make in its life.  The library makes one; each uses a descriptor. */
 enum { ENDPOINT_CONNECTIONS = 2 };
 
 struct endpoint {
@@ -36,28 +36,28 @@ struct endpoint {
 	void *context, *router, *zap;
 	struct loop_source router_source, zap_source;
 	struct loop_work work;
-	bool router_pending, zap_pending; /* there may be something to take */
-	void *route;                      /* of the message being served */
-	struct loop_timer trim;           /* runs after a peer was dropped */
+	bool router_pending, zap_pending; /* the socket may have messages */
+	void *route;                      /* of the current message */
+	struct loop_timer trim;           /* armed after a peer was dropped */
 	struct log_limit limit;
-	uint64_t n_dropped; /* messages that were no request: several frames, no live member */
+	uint64_t n_dropped; /* messages not served: no body, several body frames, or no live member */
 	uint8_t reply[WIRE_MAX_MESSAGE];
 };
 
 enum paged_status endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_error *error);
 void endpoint_close(struct endpoint *endpoint);
 
-/** endpoint_bind - a fresh random endpoint; name is for its member alone and never logged */
+/** endpoint_bind - bind a new endpoint with a random name, which is sent to its member only and never logged */
 enum paged_status endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct paged_error *error);
 
-/** endpoint_unbind - drop the peer; name becomes ""; "" is nothing */
+/** endpoint_unbind - unbind the endpoint, which drops its peer, and set name to ""; accepts "" */
 void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
 
-/** endpoint_route_keep - for a later reply to the message being served; NULL: no memory */
+/** endpoint_route_keep - copy the address of the current message for a later reply; NULL: no memory */
 struct endpoint_route *endpoint_route_keep(struct endpoint *endpoint);
 void endpoint_route_drop(struct endpoint_route *route);
 
-/** endpoint_reply - the first size bytes of endpoint->reply, once; the member is alive */
+/** endpoint_reply - send the first size bytes of endpoint->reply; call once per route; the member is alive */
 void endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * memory.h - where a pool's pages lie: back ends
+ * memory.h - back ends that provide the memory of a pool's pages
  *
- * A back end gives a pool its memory once, at start, all of it present, so
- * that lack of memory is a start-up error and not a killed worker.  The
- * daemon tells members how to open it and never touches a page itself.
- * Memory of the host that members mapped outlives memory_release(): it is
- * the kernel's until the last of them unmaps it.  So does what cuda exports
- * by descriptor; what it exports by handle does not.
+ * A back end allocates and populates a pool's memory once, at start, so that
+ * lack of memory is a start-up error instead of a killed worker.  The daemon
+ * tells members how to open the memory and never touches a page itself.
+ *
+ * Host memory that members have mapped outlives the release op: the kernel
+ * frees it when the last member unmaps it.  The same holds for memory that
+ * cuda exports by descriptor, but not for memory that it exports by handle.
  */
 #ifndef PAGED_DAEMON_MEMORY_H
 #define PAGED_DAEMON_MEMORY_H
@@ -20,70 +21,70 @@
 
 struct memory_ops;
 
-/** What a pool asks of its back end. */
+/** The parameters of an allocation. */
 struct memory_wish {
-	const char *name; /* the pool's */
+	const char *name; /* of the pool */
 	uint64_t size;    /* bytes of pages */
-	/* Of cuda alone. */
+	/* Used by cuda only. */
 	const char *device; /* index or UUID */
 	enum memory_export { MEMORY_AUTO, MEMORY_VMM, MEMORY_LEGACY } export;
 };
 
 struct memory {
 	const struct memory_ops *ops;
-	uint64_t size;            /* bytes that members open: what was asked for, rounded up */
-	struct wire_memory grant; /* how they do */
-	int fd;                   /* for them; -1: grant needs none */
-	char text[64];            /* "2 MiB huge pages", "CUDA, vmm, NVIDIA H200": for people */
-	char device[48];          /* "GPU-8a1b..."; "": the host */
-	void *own;                /* the back end's */
+	uint64_t size;            /* bytes that members open: the requested size, rounded up */
+	struct wire_memory grant; /* tells members how to open the memory */
+	int fd;                   /* sent to members; -1: grant.export needs none */
+	char text[64];            /* "2 MiB huge pages", "CUDA, vmm, NVIDIA H200": for display */
+	char device[48];          /* "GPU-8a1b..."; "": host memory */
+	void *own;                /* private to the back end */
 };
 
-/** What a back end has to give. */
+/** The memory that a back end has. */
 struct memory_limits {
 	uint64_t total;     /* bytes */
-	uint64_t available; /* bytes that can be taken without harm to others */
-	char whose[112];    /* "the system", "NVIDIA H200 (GPU-...)": pools of the same share it */
+	uint64_t available; /* bytes that can be allocated without harm to other processes */
+	char whose[112];    /* "the system", "NVIDIA H200 (GPU-...)": pools with the same text share the memory */
 };
 
 struct memory_ops {
 	const char *name;
 	uint32_t alignment; /* bytes, of one (page, head) */
-	/** Can this machine do it at all?  PAGED_ERR_UNSUPPORTED says why not. */
+	/** Can this machine use the back end?  If not, PAGED_ERR_UNSUPPORTED with the reason. */
 	enum paged_status (*probe)(struct paged_error *error);
-	/** What there is where the wish wants it. */
+	/** The memory of the host, or of the device that the wish names. */
 	enum paged_status (*limits)(const struct memory_wish *wish, struct memory_limits *limits,
 				    struct paged_error *error);
 	enum paged_status (*alloc)(struct memory *memory, const struct memory_wish *wish, struct paged_error *error);
-	/** The secret that grant.export needs besides a descriptor; PAGED_ERR_UNSUPPORTED: none. */
+	/** The secret handle that WIRE_EXPORT_LEGACY needs; PAGED_ERR_UNSUPPORTED: a descriptor opens the memory. */
 	enum paged_status (*handle)(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 	void (*release)(struct memory *memory);
 	/**
-	 * Does it still work?  For the loop: it never waits.
-	 * PAGED_ERR_GONE: nothing but a new process helps.
+	 * Is the memory still usable?  Never blocks, so the loop may call it.
+	 * PAGED_ERR_GONE: no, and only a new process can recover.
 	 */
 	enum paged_status (*look)(const struct memory *memory, struct paged_error *error);
 };
 
 extern const struct memory_ops memory_ops_host, memory_ops_cuda;
 
-/** memory_ops_find - PAGED_ERR_UNSUPPORTED names the back ends that this build has */
+/** memory_ops_find - look up a back end by name; on PAGED_ERR_UNSUPPORTED, error lists the existing ones */
 enum paged_status memory_ops_find(const char *name, const struct memory_ops **ops_p, struct paged_error *error);
 
-/** memory_no_handle - the handle op of memory that a descriptor alone opens */
+/** memory_no_handle - the handle op of memory that is opened by a descriptor: always fails */
 enum paged_status memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 
-/** memory_sound - the look op of memory that always does */
+/** memory_sound - the look op of memory that cannot fail: always PAGED_OK */
 enum paged_status memory_sound(const struct memory *memory, struct paged_error *error);
 
 /**
- * memory_region_create - memory for a pool's table region
+ * memory_region_create - create the memory of a pool's table region
  *
- * Sparse: what is never written costs nothing.  Sealed so that `map`, the
- * daemon's own mapping, is the last writable one there can ever be.
+ * The memory is sparse: a part that is never written is never allocated.  It
+ * is sealed, so that `map`, the daemon's mapping, stays the only writable one.
  *
- * @param[out] map_p  writable, zeroed; unmap with munmap()
- * @param[out] fd_p   read-only descriptor to hand out
+ * @param[out] map_p  writable, zeroed; the caller unmaps it with munmap()
+ * @param[out] fd_p   read-only descriptor for the members
  */
 enum paged_status memory_region_create(const char *name, size_t size, void **map_p, int *fd_p,
 				       struct paged_error *error);

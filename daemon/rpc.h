@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * rpc.h - what requests mean
+ * rpc.h - dispatch and handlers of requests
  *
- * rpc.c has the table: request kind -> name, handler, what the asker must
- * be.  A handler fills a reply or fails with a sentence; what a reply points
- * to lies in the scratch below and lives until the next request.
+ * rpc.c has the table: request kind -> name, handler, permissions required.
+ * A handler fills a reply or fails with an error text.  The reply's pointers
+ * refer to `scratch` below and are valid until the next request.
  */
 #ifndef PAGED_DAEMON_RPC_H
 #define PAGED_DAEMON_RPC_H
@@ -17,7 +17,7 @@
 struct daemon;
 struct member;
 
-/** A request that is answered later. */
+/** A check request that is answered later. */
 struct rpc_job {
 	uint32_t member;
 	uint32_t pool;
@@ -29,18 +29,18 @@ enum { RPC_MAX_CHECKS = 16 };
 
 struct rpc_checks {
 	struct loop_work work;
-	struct core_audit *audit; /* of the first in line; NULL: not begun */
+	struct core_audit *audit; /* of job[0]; NULL: not begun */
 	struct rpc_job job[RPC_MAX_CHECKS];
 	uint32_t n;
 };
 
 struct rpc {
 	struct daemon *daemon;
-	uint64_t n_requests; /* answered */
-	bool deferred;       /* the request being served is answered later */
+	uint64_t n_requests; /* served, including failed and deferred ones */
+	bool deferred;       /* the current request is answered later */
 	struct rpc_checks checks;
 	struct wire_arena request_arena, reply_arena;
-	union { /* of the request being served */
+	union { /* of the current request */
 		uint64_t ids[PAGED_MAX_REQUEST_SEQS];
 		uint32_t pages[WIRE_TABLE_MAX];
 		struct paged_pool_entry pools[WIRE_LIST_MAX];
@@ -53,18 +53,18 @@ enum paged_status rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_
 void rpc_close(struct rpc *rpc);
 
 /**
- * rpc_serve - answer one message
+ * rpc_serve - serve one message
  *
- * @param[in] member  who sent it; alive
- * @return bytes of the reply; 0: it comes later
+ * @param[in] member  its sender; alive
+ * @return bytes of the reply; 0: the reply comes later
  */
 size_t rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
 		 size_t reply_size);
 
-/** rpc_reply_late - answer a request that was deferred, if its member is still there */
+/** rpc_reply_late - answer a deferred request; does nothing if its member is no longer alive */
 void rpc_reply_late(struct rpc *rpc, uint32_t member, struct endpoint_route *route, const struct wire_reply *reply);
 
-/** rpc_pool_check - the pool exists, and its allow-list admits the member */
+/** rpc_pool_check - PAGED_ERR_NOENT: no such pool; PAGED_ERR_PERM: its allow-lists do not admit the member */
 enum paged_status rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_t pool,
 				 struct paged_error *error);
 

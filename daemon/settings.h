@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * settings.h - the one table of settings, and what their values mean
+ * settings.h - the table of all settings, and the parser of their values
  */
 #ifndef PAGED_DAEMON_SETTINGS_H
 #define PAGED_DAEMON_SETTINGS_H
@@ -18,7 +18,7 @@ enum settings_type {
 	SETTINGS_GROUPS,
 };
 
-/** NULL for a name ends them. */
+/** A choice of SETTINGS_CHOICE; a NULL name ends the array. */
 struct settings_choice {
 	const char *name;
 	uint32_t value;
@@ -29,10 +29,10 @@ struct settings_row {
 	bool of_pool;
 	enum settings_type type;
 	const char *unit;
-	const char *standard; /* the default as one would write it; NULL: none */
+	const char *standard; /* the default, as written in the file; NULL: none */
 	const struct settings_choice *choices;
-	uint64_t min, max; /* of counts, bytes and durations */
-	size_t offset;     /* in struct config or struct config_pool */
+	uint64_t min, max; /* for counts, bytes and durations */
+	size_t offset;     /* of the value, in struct config or struct config_pool */
 	const char *help;
 };
 
@@ -45,10 +45,10 @@ settings_is_list(const struct settings_row *row)
 }
 
 /**
- * settings_set - give a setting its value (of a list: add one, unless it is there)
+ * settings_set - parse the text and set the value; for a list, add one value unless the list has it
  *
  * @param[in] object  the struct config or struct config_pool
- * @retval PAGED_ERR_INVALID  error says what would be right; no place, no value in it
+ * @retval PAGED_ERR_INVALID  error says what is expected, without file, line and value (config_fail() adds those)
  */
 enum paged_status settings_set(const struct settings_row *row, void *object, const char *text,
 			       struct paged_error *error);
