@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * facility.h - use of what newer kernels have, and how tests go without
+ * facility.h - lets tests disable features of newer kernels, to exercise the fallbacks
  */
 #ifndef PAGED_DAEMON_FACILITY_H
 #define PAGED_DAEMON_FACILITY_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/** facility_wanted - false: a test build was told by this variable to take the path of older kernels */
+/** facility_wanted - false: a test build has this environment variable set, and must use the fallback */
 static inline bool
 facility_wanted(const char *variable)
 {

@@ -2,14 +2,15 @@
 /**
  * loop.h - the daemon's only poller
  *
- * Three kinds of things hang in a loop, each embedded in the struct that
- * owns it: descriptors (sources), timers, and work that is done in steps.
- * A turn waits for descriptors and timers, calls them, and then gives every
- * work one step; a work that has more to do keeps the loop from waiting.  So
- * no queue, however long, keeps a death or a signal from being seen.
+ * A loop has descriptors (sources), timers, and work that is done in steps.
+ * Each of these structs is embedded in the struct that owns it.  A turn waits
+ * for descriptors and timers, calls their callbacks, and then runs one step
+ * of every work.  While a work has more to do, the loop does not wait.  A
+ * long queue of work therefore never delays the handling of a process's death
+ * or a signal by more than one turn.
  *
- * Callbacks may add and remove anything, themselves included, and may free
- * the struct around what they removed.
+ * Callbacks may add and remove any source, timer or work, themselves included,
+ * and may free the struct that contains a removed one.
  *
  * Threads: one.
  */
@@ -27,7 +28,7 @@
 #define container_of(pointer, type, member) ((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 struct loop_source {
-	int fd; /* borrowed; -1 while it hangs in no loop */
+	int fd; /* borrowed; -1 while the source is in no loop */
 	void (*ready)(struct loop_source *source, uint32_t events);
 };
 
@@ -49,7 +50,7 @@ enum { LOOP_MAX_EVENTS = 64 };
 struct loop {
 	int epoll_fd;
 	bool running;
-	bool woken; /* do not wait this time */
+	bool woken; /* the next turn does not wait */
 	LIST_HEAD(, loop_timer) timers;
 	LIST_HEAD(, loop_work) work;
 	struct epoll_event events[LOOP_MAX_EVENTS]; /* of this turn */
@@ -59,23 +60,23 @@ struct loop {
 enum paged_status loop_open(struct loop *loop, struct paged_error *error);
 void loop_close(struct loop *loop);
 
-/** loop_run - turn until loop_stop() */
+/** loop_run - run turns until loop_stop() */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 
 /** loop_add - call source->ready whenever fd is readable or hung up (level-triggered) */
 enum paged_status loop_add(struct loop *loop, struct loop_source *source, int fd, struct paged_error *error);
 
-/** loop_remove - no call comes after it, not even in this turn; does not close fd; none to remove: nothing */
+/** loop_remove - no callback follows, not even in this turn; does not close fd; does nothing if fd is -1 */
 void loop_remove(struct loop *loop, struct loop_source *source);
 
-/** loop_timer_start - fire once, delay_ms from now; an armed timer is moved */
+/** loop_timer_start - fire once, delay_ms from now; restarts an armed timer */
 void loop_timer_start(struct loop *loop, struct loop_timer *timer, uint64_t delay_ms);
 void loop_timer_stop(struct loop_timer *timer);
 
 void loop_work_add(struct loop *loop, struct loop_work *work);
 
-/** loop_wake - a work that had said it had nothing to do has something now */
+/** loop_wake - a work whose step() returned false has more to do: run all steps again without waiting */
 void loop_wake(struct loop *loop);
 
 #endif

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * notify.h - the service manager's protocol, sd_notify(3): datagrams to the socket that $NOTIFY_SOCKET names
+ * notify.h - the service manager's protocol of sd_notify(3): datagrams to the socket $NOTIFY_SOCKET
  */
 #ifndef PAGED_DAEMON_NOTIFY_H
 #define PAGED_DAEMON_NOTIFY_H
 
 #include <stdint.h>
 
-/** notify - send a state, "READY=1"; does nothing without a service manager.  Threads: any. */
+/** notify - send a state such as "READY=1"; does nothing without a service manager.  Threads: any. */
 void notify(const char *state);
 
-/** notify_watchdog_us - how often the service manager expects "WATCHDOG=1"; 0: it does not */
+/** notify_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog */
 uint64_t notify_watchdog_us(void);
 
 #endif

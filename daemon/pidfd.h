@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * pidfd.h - a process, held by descriptor: readable when it has ended
+ * pidfd.h - process descriptors, which become readable when the process has ended
  */
 #ifndef PAGED_DAEMON_PIDFD_H
 #define PAGED_DAEMON_PIDFD_H
@@ -10,10 +10,11 @@
 #include "common/status.h"
 
 /**
- * pidfd_of_peer - of the process that connected a socket
+ * pidfd_of_peer - open the pidfd of the process that connected a socket
  *
- * By SO_PEERPIDFD (Linux 6.5), else from its pid; then the socket must be up
- * still, for a pid may have been given to another process meanwhile.
+ * Uses SO_PEERPIDFD (Linux 6.5), else pidfd_open() on the pid.  In that case
+ * it checks afterwards that the socket is still connected, because the pid
+ * may have been reused meanwhile.
  *
  * @retval PAGED_ERR_GONE  the process has ended
  */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * policy.h - who may do what
+ * policy.h - access control
  *
- * Decided by what the kernel says of the process at the other end of the
- * control socket, never by what that process says.
+ * Decisions use only the credentials that the kernel reports for the peer of
+ * the control socket, never data that the peer sends.
  *
  *   attach  the daemon's uid, root, allow-user, allow-group
- *   pool    whom the pool's own lists name, the daemon's uid and root; all
- *           who may attach when it has none
+ *   pool    the daemon's uid, root, and the pool's own allow-user and
+ *           allow-group; if the pool has none, every peer that may attach
  *   admin   the daemon's uid, root, admin-group
  */
 #ifndef PAGED_DAEMON_POLICY_H
@@ -22,16 +22,16 @@
 struct policy_peer {
 	uid_t uid;
 	gid_t gid;
-	pid_t pid;     /* 0: of a PID namespace that the daemon cannot see */
+	pid_t pid;     /* 0: the process is in a PID namespace that the daemon cannot see */
 	gid_t *groups; /* supplementary */
 	size_t n_groups;
 };
 
-/** policy_peer_read - ask the kernel (SO_PEERCRED, SO_PEERGROUPS) */
+/** policy_peer_read - read the peer's credentials from the kernel (SO_PEERCRED, SO_PEERGROUPS) */
 enum paged_status policy_peer_read(int fd, struct policy_peer *peer, struct paged_error *error);
 void policy_peer_free(struct policy_peer *peer);
 
-/** policy_attach - PAGED_ERR_PERM says why not */
+/** policy_attach - may the peer attach?  If not, PAGED_ERR_PERM with the reason */
 enum paged_status policy_attach(const struct config *config, const struct policy_peer *peer, struct paged_error *error);
 bool policy_admin(const struct config *config, const struct policy_peer *peer);
 bool policy_pool(const struct config_pool *pool, const struct policy_peer *peer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * pools.h - the configured pools: pages, table regions, and their place in the core
+ * pools.h - the configured pools: memory of their pages and table regions
  *
- * Pool i of the configuration is pool i of the core and of the wire.
+ * Pool i of the configuration is pool i of the core and of the messages.
  */
 #ifndef PAGED_DAEMON_POOLS_H
 #define PAGED_DAEMON_POOLS_H
@@ -25,7 +25,7 @@ struct pools {
 	size_t n;
 };
 
-/** pools_check - refuse settings that this machine cannot fulfil; takes nothing */
+/** pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays */
 enum paged_status pools_check(const struct config *config, struct paged_error *error);
 
 /**
@@ -36,16 +36,16 @@ enum paged_status pools_check(const struct config *config, struct paged_error *e
 enum paged_status pools_open(struct pools *pools, const struct config *config, struct core *core,
 			     struct paged_error *error);
 
-/** pools_close - after core_destroy(); takes what failed to open */
+/** pools_close - free all pools; call after core_destroy(); also after a failed pools_open() */
 void pools_close(struct pools *pools);
 
-/** pools_can_fail - does one of them lie where pools_look() may find something? */
+/** pools_can_fail - true: a pool's memory can fail later, so pools_look() must be called regularly */
 bool pools_can_fail(const struct pools *pools);
 
 /**
- * pools_look - the first that does not work any more, as memory_ops.look
+ * pools_look - check the memory of all pools with memory_ops.look
  *
- * One that is gone comes before one that may recover.  The sentence names the pool.
+ * Returns the first PAGED_ERR_GONE, else the first other error; error names the pool.
  */
 enum paged_status pools_look(const struct pools *pools, struct paged_error *error);
 

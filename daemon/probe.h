@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * probe.h - can another process open what this one exports?
+ * probe.h - test in a child process whether exported GPU memory can be opened
  *
- * CUDA does not survive fork(), so the other process is this program started
- * anew.  It speaks to its parent over PROBE_FD and has no other purpose.
+ * CUDA does not survive fork(), so the child is a new pagedd process, started
+ * with PROBE_ARGUMENT.  It communicates with its parent over PROBE_FD.
  */
 #ifndef PAGED_DAEMON_PROBE_H
 #define PAGED_DAEMON_PROBE_H
 
 #include "kernels/cuda/share.h"
 
-/** The one argument that makes a pagedd such a child. */
+/** The only argument of such a child. */
 #define PROBE_ARGUMENT "--probe-export"
 
 /**
- * probe_export - let a child open the memory and read its canary
+ * probe_export - let a child process open the memory and read its canary
  *
- * Blocks: for seconds, while CUDA starts there.
- * @param[in] fd  of vmm, else -1
- * @return the child's status with its sentence; PAGED_ERR_SYSTEM, _TIMEOUT: there was none
+ * Blocks for seconds, while CUDA starts in the child.
+ * @param[in] fd  the memory's descriptor with CUDA_EXPORT_VMM, else -1
+ * @return the child's status and error text; PAGED_ERR_SYSTEM or _TIMEOUT if the child sent none
  */
 enum paged_status probe_export(const struct cuda_share *share, int fd, struct paged_error *error);
 
-/** probe_main - the child's part; the process's exit code */
+/** probe_main - main() of the child; returns its exit status */
 int probe_main(void);
 
 #endif

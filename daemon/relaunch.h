@@ -1,38 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * relaunch.h - this program anew, in the same process
+ * relaunch.h - re-executes the daemon after the loss of a GPU
  *
- * Some of CUDA's errors stay with a process until it ends (driver.h,
- * cuda_is_sticky()).  So pagedd executes itself: same process id, arguments
- * and environment, everything else as after a crash.  Descriptors close, which
- * tells every member; sockets are bound anew; nothing is taken over.
+ * Some CUDA errors are sticky: they stay with a process until it ends
+ * (driver.h, cuda_is_sticky()).  pagedd then calls execv() on itself.  It
+ * keeps process id, arguments and environment; everything else is as after a
+ * crash.  All descriptors above 2 close, which tells every member that the
+ * daemon has ended; sockets are bound again; no state is taken over.
  *
- * Memory that members of the last life still map is not free at once, so a
- * start that follows a loss is tried for RELAUNCH_WINDOW_MS.  A second loss
- * within that time is the last: the service manager knows better then.
+ * Members of the last life may still map their memory, which is then not free
+ * at once.  A start that follows a loss is therefore retried for
+ * RELAUNCH_WINDOW_MS.  After a second loss within that time the daemon exits,
+ * and the service manager decides.
  *
- * When it was lost is told from life to life in an environment variable.
+ * An environment variable passes the time of the loss to the next life.
  */
 #ifndef PAGED_DAEMON_RELAUNCH_H
 #define PAGED_DAEMON_RELAUNCH_H
 
 #define RELAUNCH_WINDOW_MS 30000u
 
-/** Exit status: it was lost again too soon. */
+/** Exit status: the GPU was lost twice within RELAUNCH_WINDOW_MS. */
 #define RELAUNCH_EXIT 3
 
-/** relaunch_begin - first of all, before there are threads */
+/** relaunch_begin - read and unset the environment variable; call first in main(), before there are threads */
 void relaunch_begin(void);
 
-/** relaunch_lost - executes the program anew; returns an exit status when that shall not be, or fails */
+/**
+ * relaunch_lost - re-execute the daemon
+ *
+ * Returns only if it must not or cannot do so.
+ * @return exit status: RELAUNCH_EXIT after a second loss, EXIT_FAILURE if execv() fails
+ */
 int relaunch_lost(char *const *argv);
 
 /**
- * relaunch_retry - a start has failed: after a loss, waits a second and tries again
+ * relaunch_retry - after a failed start that follows a loss, wait a second and re-execute the daemon
  *
- * SIGTERM and SIGINT, which daemon_open() blocked, end the waiting.
+ * SIGTERM and SIGINT, which daemon_open() blocked, end the wait.
  *
- * @return an exit status: there was no loss, its window is over, a signal came, or it fails
+ * @return exit status: EXIT_SUCCESS after a signal; EXIT_FAILURE if there was no loss, its window is over or execv()
+ *         fails
  */
 int relaunch_retry(char *const *argv);
 

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * runtime.h - the runtime directory: one owner, and names for sockets in it
+ * runtime.h - the runtime directory, which has one owner and contains the sockets
  *
- *   lock       flock()ed for the daemon's life; holds its pid; never removed
+ *   lock       held with flock() by the daemon; contains its pid; never removed
  *   control    the control socket
  *   rpc-<hex>  the RPC socket of one member
  *
- * A daemon that died leaves sockets behind; the next owner removes them.
+ * A killed daemon leaves its sockets behind; the next owner removes them.
  *
- * Modes are as narrow as the allow-lists permit: directory 0750 and sockets
- * 0660 for the daemon's user and the one allow-group; when other users or
- * several groups may attach, 0711 and 0666, and credentials alone decide.
+ * Modes are as restrictive as the allow-lists permit.  Directory 0750 and
+ * sockets 0660 admit the daemon's user and the one allow-group.  If there is
+ * an allow-user or more than one allow-group, the modes are 0711 and 0666,
+ * and policy.h alone decides.  With exactly one allow-group the directory
+ * belongs to that group and has its set-group-ID bit set.
  */
 #ifndef PAGED_DAEMON_RUNTIME_H
 #define PAGED_DAEMON_RUNTIME_H
@@ -24,25 +26,28 @@ struct runtime {
 };
 
 /**
- * runtime_open - take the directory, or say who has it
+ * runtime_open - create, check and lock the directory, and remove old sockets
  *
- * Sets the process's umask for the sockets to come.
+ * Sets the process's umask to the mode of the sockets.
  *
- * @param[in] dir  created when missing (its parent is not)
+ * @param[in] dir  created if missing; its parent must exist
+ * @retval PAGED_ERR_AGAIN  another pagedd has locked it; error has its pid
+ * @retval PAGED_ERR_PERM   it belongs to another user or is writable by others
+ * @retval PAGED_ERR_LIMIT  its path is too long for the socket names
  */
 enum paged_status runtime_open(struct runtime *runtime, const char *dir, const struct config *config,
 			       struct paged_error *error);
 
-/** runtime_check - whether runtime_open() would refuse it for this user, but for another daemon that has it */
+/** runtime_check - fail as runtime_open() would for this user, except for the lock of another daemon */
 enum paged_status runtime_check(const char *dir, const struct config *config, struct paged_error *error);
 
-/** runtime_close - removes the sockets that are left, and lets go */
+/** runtime_close - remove the remaining sockets and release the lock */
 void runtime_close(struct runtime *runtime);
 
-/** runtime_endpoint - a random name for a member's RPC socket */
+/** runtime_endpoint - make the ZeroMQ address of a member's RPC socket from random bytes */
 void runtime_endpoint(const struct runtime *runtime, const uint8_t random[16], char endpoint[WIRE_MAX_ENDPOINT]);
 
-/** runtime_endpoint_remove - its file, which zmq_unbind() leaves */
+/** runtime_endpoint_remove - remove the socket's file, which zmq_unbind() leaves behind */
 void runtime_endpoint_remove(const char *endpoint);
 
 #endif

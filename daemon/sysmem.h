@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * sysmem.h - how much memory this machine, or this process's part of it, has
+ * sysmem.h - memory of the machine, and the limits of this process's control groups
  */
 #ifndef PAGED_DAEMON_SYSMEM_H
 #define PAGED_DAEMON_SYSMEM_H
@@ -12,8 +12,8 @@
 
 struct sysmem {
 	uint64_t total, available; /* bytes, of ordinary pages */
-	uint64_t huge_size;        /* bytes of a reserved huge page; 0: there is no such thing */
-	uint64_t huge_available;   /* bytes in free ones that nobody has reserved */
+	uint64_t huge_size;        /* bytes of a huge page (hugetlbfs); 0: the kernel has none */
+	uint64_t huge_available;   /* bytes of huge pages that are free and not reserved */
 };
 
 enum paged_status sysmem_read(struct sysmem *memory, struct paged_error *error);
@@ -21,12 +21,12 @@ enum paged_status sysmem_read(struct sysmem *memory, struct paged_error *error);
 /**
  * sysmem_cgroup - the tightest memory limit of the control groups above this process, of version 1 or 2
  *
- * @param[in] root  "": the system's; else a directory with another proc and sys
- * @return false: it is in no control group that has a limit
+ * @param[in] root  "": the system's root; for tests, a directory with other proc and sys
+ * @return false: no control group above this process has a limit
  */
 bool sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p);
 
-/** sysmem_transparent - does the administrator let shared memory have transparent huge pages when it asks for them? */
+/** sysmem_transparent - true: shmem_enabled lets shared memory use transparent huge pages after MADV_HUGEPAGE */
 bool sysmem_transparent(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * zap.h - ZeroMQ's authentication protocol (RFC 27): who may connect
+ * zap.h - handler of ZeroMQ's authentication protocol (ZAP, RFC 27)
  */
 #ifndef PAGED_DAEMON_ZAP_H
 #define PAGED_DAEMON_ZAP_H
@@ -11,7 +11,7 @@ struct endpoint;
 
 #define ZAP_DOMAIN "paged"
 
-/** zap_serve - answer one question of ZeroMQ's; false: there is none */
+/** zap_serve - answer one ZAP request; false: there was none */
 bool zap_serve(struct endpoint *endpoint);
 
 #endif

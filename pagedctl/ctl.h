@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * ctl.h - pagedctl's commands and how they print
+ * ctl.h - the commands of pagedctl
  *
- * A command asks the daemon through pagedclient.h alone and prints either a
+ * A command queries the daemon only through pagedclient.h and prints either a
  * table for people or one JSON document for programs.
  */
 #ifndef PAGED_CTL_H
@@ -19,7 +19,7 @@ enum ctl_exit { CTL_OK = 0, CTL_FAILED = 1, CTL_USAGE = 2, CTL_NO_DAEMON = 3, CT
 
 #define CTL_MAX_SETS 16u
 
-/** Options of mask; 0 where none was given. */
+/** Options of the command mask; 0: not given. */
 struct ctl_mask {
 	bool any;
 	uint32_t q, kv, q_block, kv_block, heads;
@@ -29,7 +29,7 @@ struct ctl_mask {
 };
 
 struct ctl {
-	struct paged_client *client; /* an observer; in mask, an owner of its own */
+	struct paged_client *client; /* an observer; for mask, an embedded owner without a daemon */
 	const char *pool;            /* --pool, or NULL */
 	const char *operand;         /* the command's own, or NULL */
 	bool json;                   /* --json */
@@ -37,7 +37,7 @@ struct ctl {
 	struct ctl_mask mask;
 };
 
-/** ctl_fail - print the client's sentence, return the exit code for a status */
+/** ctl_fail - print the client's last error text, return the exit code for a status */
 enum ctl_exit ctl_fail(const struct ctl *ctl, enum paged_status status);
 
 /** ctl_usage - print a complaint about the command line */
@@ -52,7 +52,7 @@ enum ctl_exit ctl_check(struct ctl *ctl);
 enum ctl_exit ctl_kick(struct ctl *ctl);
 enum ctl_exit ctl_mask(struct ctl *ctl);
 
-/** ctl_mask_option - take one of mask's options by its long name; false: a complaint was printed */
+/** ctl_mask_option - store an option of mask, given by its long name; false: invalid, a message was printed */
 bool ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * print.h - lists, sizes and times, for people or as JSON
+ * print.h - prints lists, sizes and times, for people or as JSON
  *
- * A list is filled cell by cell, row after row, and printed at the end, when
- * the widths are known.  In JSON its rows are objects in an array that has the
- * list's name; keys are the columns' names in small letters, with '_' for
- * anything but letters.  For people, columns of numbers are aligned at the
- * right, and one that has a value in no row is omitted.  Without memory the program ends: there is nothing
- * else it could say.
+ * The caller fills a list cell by cell, row after row.  print_end() prints it,
+ * when the column widths are known.  In JSON the rows are objects in an array
+ * with the list's name; keys are the column names in lower case, with '_' for
+ * every character that is not a letter.  For people, columns of numbers are
+ * right-aligned, and a column without values is omitted.  The program exits
+ * if there is no memory.
  */
 #ifndef PAGED_CTL_PRINT_H
 #define PAGED_CTL_PRINT_H
@@ -26,36 +26,36 @@ struct print_list {
 	const char *const *columns; /* names */
 	size_t n_columns, n_cells;
 	bool numbers[PRINT_MAX_COLUMNS];
-	json_t *rows; /* NULL: for people */
-	char **cells; /* for people; NULL: no value */
+	json_t *rows; /* NULL: the list is for people */
+	char **cells; /* if for people; a NULL cell has no value */
 };
 
 void print_begin(struct print_list *list, const char *name, const char *const *columns, size_t n_columns, bool json);
 
-/* The next cell; rows follow one another. */
+/* Each call fills the next cell; after the last column the next row begins. */
 
 /** print_text - NULL or "": no value */
 void print_text(struct print_list *list, const char *text);
 void print_number(struct print_list *list, uint64_t number);
-/** print_size - bytes in JSON, print_bytes() for people */
+/** print_size - in JSON the number of bytes, for people print_bytes() of it */
 void print_size(struct print_list *list, uint64_t bytes);
 
 /**
- * print_end - to standard output, and free the list
+ * print_end - print the list to standard output, and free it
  *
- * @param[in] document  in JSON, the object that the list goes into; takes the reference; NULL: a new one
+ * @param[in] document  in JSON, the object to add the list to, whose reference is taken over; NULL: a new object
  */
 void print_end(struct print_list *list, json_t *document);
 
-/** print_drop - free a list that is not printed */
+/** print_drop - free a list without printing it */
 void print_drop(struct print_list *list);
 
-/** print_json - a document to standard output; takes the reference; NULL (no memory) ends the program */
+/** print_json - print a document to standard output and drop the reference; exits if document is NULL (no memory) */
 void print_json(json_t *document);
 
 #define PRINT_SMALL 48
 
-/** print_bytes - "360 KiB", "2 GiB"; one decimal where it is not whole */
+/** print_bytes - "360 KiB", "2 GiB"; with one decimal if the value is not whole */
 const char *print_bytes(char text[PRINT_SMALL], uint64_t bytes);
 
 /** print_duration - "2 h 14 min" */
@@ -66,7 +66,7 @@ const char *print_seq(char text[PRINT_SMALL], paged_seq_id id);
 
 const char *print_dtype(enum paged_dtype dtype);
 
-/** print_plural - "session" of 1, "sessions" of all else */
+/** print_plural - returns one if n is 1, else many: "session", "sessions" */
 const char *print_plural(uint64_t n, const char *one, const char *many);
 
 #endif
