@@ -26,7 +26,7 @@ wire_arena_destroy(struct wire_arena *arena)
 	*arena = (struct wire_arena){ 0 };
 }
 
-/* Control channel: messages are small, so that no arena is needed to pack them. */
+/* Control channel: messages are small, so packing uses an arena on the stack. */
 
 #define CONTROL_ARENA_SIZE 1024
 
@@ -82,7 +82,7 @@ wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena
 {
 	enum paged_status status = wire_parse(&wire_requests, message, size, arena, request, error);
 
-	/* A request without an id has no reply that could name it. */
+	/* No reply could name a request without an id. */
 	if (status == PAGED_OK && request->id == 0)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "request id 0; ids begin with 1");
 	return status;
@@ -94,6 +94,6 @@ wire_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena, 
 {
 	enum paged_status status = wire_parse(&wire_replies, message, size, arena, reply, error);
 
-	/* A body that this version lacks, as a newer daemon may send, and no body are the same: the status stands. */
+	/* An unknown body, which a newer daemon may send, counts as no body; the reply's status is valid. */
 	return status == PAGED_ERR_UNSUPPORTED ? PAGED_OK : status;
 }

@@ -2,19 +2,18 @@
 /**
  * wire.h - messages as plain structs
  *
- * The only code that sees what protoc-c generates is in this directory.
- * Packing writes into a buffer of the caller; parsing allocates in a capped
- * arena and checks every length, count, enum and string before a struct
- * leaves here, so that the layers above look only at what a message means.
- * Ids of pools, sessions and sequences are checked there.
+ * Only the code in this directory uses the types that protoc-c generates.
+ * Packing writes into a buffer of the caller.  Parsing allocates from a capped
+ * arena and validates every length, count, enum and string, so the callers
+ * check only the semantics: for example, whether the ids of pools, sessions
+ * and sequences exist.
  *
- * A count or length outside its limits is PAGED_ERR_LIMIT, anything else that
- * is wrong with a message PAGED_ERR_PROTOCOL; the sentence names message and
- * field as paged.proto does.
+ * A count or length outside its limits is PAGED_ERR_LIMIT, any other malformed
+ * message PAGED_ERR_PROTOCOL; error names message and field as in paged.proto.
  *
- * Parsed structs point into the arena (never into the datagram) and live
- * until wire_arena_reset().  Strings are zero-terminated, and names are
- * UTF-8 without control characters; in the text of a mod any byte may be.
+ * Parsed structs point into the arena (never into the datagram) and are valid
+ * until wire_arena_reset().  Strings are zero-terminated.  Names are UTF-8
+ * without control characters; the text of a mod may contain any byte but 0.
  *
  * Threads: an arena and a buffer belong to one thread at a time.
  */
@@ -35,26 +34,26 @@
 #define WIRE_VERSION_MINOR 0u
 /** Largest message on either channel. */
 #define WIRE_MAX_MESSAGE 65536u
-/** Requests without a reply that a member may have; told at attach. */
+/** Requests that a member may have outstanding; sent in Welcome. */
 #define WIRE_MAX_OPEN_REQUESTS 64u
 #define WIRE_TOKEN_SIZE 16
 #define WIRE_BOOT_ID_SIZE 16
-/** Longest error sentence, with its zero. */
+/** Longest error text, including the terminating zero. */
 #define WIRE_MAX_TEXT 256
 #define WIRE_MAX_ENDPOINT 108
-/** Entries a page of a listing, so that a reply fits WIRE_MAX_MESSAGE. */
+/** Most entries of a list in a reply, so that it fits WIRE_MAX_MESSAGE. */
 #define WIRE_LIST_MAX 256u
-/** Page-table entries a reply. */
+/** Most page table entries in a reply. */
 #define WIRE_TABLE_MAX 8192u
 /** Most bytes of an array in a request. */
 #define WIRE_MAX_PART 61440u
-/** Most indexes of an array, longest text of a mod. */
+/** Most dimensions of an array, and bytes of a mod's text. */
 #define WIRE_MAX_INDEXES 4u
 #define WIRE_MAX_MOD 4096u
 /** Descriptors of a pool grant, in this order. */
-enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS }; /* but no memory with WIRE_EXPORT_LEGACY */
+enum { WIRE_FD_REGION, WIRE_FD_MEMORY, WIRE_N_POOL_FDS }; /* WIRE_EXPORT_LEGACY: only the region */
 
-/* Arena: bump allocation from one block, capped; grows never. */
+/* Arena: bump allocator with one block of fixed size. */
 
 struct wire_arena {
 	uint8_t *base;
@@ -72,23 +71,23 @@ wire_arena_reset(struct wire_arena *arena)
 	arena->used = 0;
 }
 
-/** Sizes of what opens a GPU's memory. */
+/** Sizes in bytes of UUID, CUDA IPC handle and canary of a GPU's memory. */
 #define WIRE_UUID_SIZE 16
 #define WIRE_HANDLE_SIZE 64
 #define WIRE_CANARY_SIZE 32
 
-/** How a pool's memory is opened. */
+/** How a member opens a pool's memory; see paged.proto. */
 enum wire_export { WIRE_EXPORT_FD, WIRE_EXPORT_VMM, WIRE_EXPORT_LEGACY };
 
 struct wire_memory {
 	enum wire_export export;
-	/* Of a GPU's memory, else zero. */
+	/* For a GPU's memory, else 0. */
 	uint8_t device[WIRE_UUID_SIZE];
 	uint8_t canary[WIRE_CANARY_SIZE];
 	uint64_t generation;
 };
 
-/** With WIRE_EXPORT_LEGACY; a secret. */
+/** The handle that opens memory with WIRE_EXPORT_LEGACY: a bearer secret, never logged. */
 struct wire_handle {
 	uint8_t bytes[WIRE_HANDLE_SIZE];
 	uint8_t device[WIRE_UUID_SIZE];
@@ -153,7 +152,7 @@ struct wire_control_reply {
 	};
 };
 
-/** wire_control_reply_fds - descriptors that come with the reply */
+/** wire_control_reply_fds - number of descriptors that the reply carries */
 static inline unsigned int
 wire_control_reply_fds(const struct wire_control_reply *reply)
 {
@@ -163,14 +162,14 @@ wire_control_reply_fds(const struct wire_control_reply *reply)
 }
 
 /**
- * wire_control_request_pack - size of the message written to buffer
+ * wire_control_request_pack, wire_control_reply_pack - write the message to buffer
  *
- * @return 0 when it does not fit (never for what this header's bounds allow)
+ * @return size of the message; 0 if it does not fit, which the limits of this header exclude
  */
 size_t wire_control_request_pack(const struct wire_control_request *request, uint8_t *buffer, size_t buffer_size);
 size_t wire_control_reply_pack(const struct wire_control_reply *reply, uint8_t *buffer, size_t buffer_size);
 
-/** @retval PAGED_ERR_UNSUPPORTED  a message of a kind that this version lacks */
+/** @retval PAGED_ERR_UNSUPPORTED  this version does not know the kind of message */
 enum paged_status wire_control_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
 					     struct wire_control_request *request, struct paged_error *error);
 enum paged_status wire_control_reply_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
@@ -198,7 +197,7 @@ enum wire_request_kind {
 	WIRE_N_REQUESTS
 };
 
-/** A part of an array, which its owner checks. */
+/** A part of an array; the core checks name, dtype and shape. */
 struct wire_array_part {
 	char name[MASK_MAX_NAME + 1];
 	uint32_t dtype;
@@ -213,7 +212,7 @@ struct wire_request {
 	uint64_t id;
 	enum wire_request_kind kind;
 	union {
-		/* Of 1 to PAGED_MAX_REQUEST_SEQS sequences. */
+		/* create, change and erase have 1 to PAGED_MAX_REQUEST_SEQS sequences. */
 		struct {
 			uint32_t n;
 			const struct seq_spec *specs;
@@ -270,14 +269,14 @@ enum wire_reply_kind {
 struct wire_reply {
 	uint64_t id;
 	enum paged_status status;
-	const char *text; /* the sentence when status is not PAGED_OK; never NULL after parsing */
+	const char *text; /* the error text if status is not PAGED_OK; never NULL after parsing */
 	enum wire_reply_kind kind;
 	union {
 		struct {
 			uint32_t n;
 			const uint64_t *seq;
 		} ids;
-		struct paged_daemon_info status_report; /* without boot_id, which Welcome told */
+		struct paged_daemon_info status_report; /* without boot_id, which is in Welcome */
 		struct {
 			uint32_t n;
 			const struct paged_pool_entry *report;
@@ -306,24 +305,24 @@ struct wire_reply {
 };
 
 /**
- * wire_request_pack, wire_reply_pack - size of the message written to buffer
+ * wire_request_pack, wire_reply_pack - write the message to buffer
  *
- * Packing uses the arena for what protobuf-c wants as pointers.  No message
- * is empty: a request has an id, a reply an id or a status.
+ * The arena holds protobuf-c's structs.  No message is empty: a request has
+ * an id, a reply an id or a status.
  *
- * @return 0 when it does not fit
+ * @return size of the message; 0 if it does not fit the buffer or the arena
  */
 size_t wire_request_pack(const struct wire_request *request, struct wire_arena *arena, uint8_t *buffer,
 			 size_t buffer_size);
 size_t wire_reply_pack(const struct wire_reply *reply, struct wire_arena *arena, uint8_t *buffer, size_t buffer_size);
 
 /**
- * wire_request_parse - a request, or why it is none
+ * wire_request_parse - parse a request
  *
- * request->id is written (0 when even that is unreadable, and no request
- * that is served has it) also on failure, so that the refusal can name the request it answers.
+ * request->id is written also on failure, so that the refusal can name the
+ * request; 0 if the id is unreadable.  No valid request has id 0.
  *
- * @retval PAGED_ERR_UNSUPPORTED  a request of a kind that this version lacks
+ * @retval PAGED_ERR_UNSUPPORTED  this version does not know the kind of request
  */
 enum paged_status wire_request_parse(const uint8_t *message, size_t size, struct wire_arena *arena,
 				     struct wire_request *request, struct paged_error *error);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From structs to messages and back, by the tables of wire_messages.c. */
+/* Converts structs to messages and back, by the tables of wire_messages.c. */
 #include <assert.h>
 #include <string.h>
 
 #include "common/text.h"
 #include "proto/wire_table.h"
 
-/* What the conversion of one message shares. */
+/* Context of the conversion of one message. */
 struct convert {
 	struct wire_arena *arena;
-	/* Of parsing. */
-	const char *message; /* its name, for sentences */
+	/* For parsing only. */
+	const char *message; /* its name, for error texts */
 	struct paged_error *error;
 };
 
-/* How a kind of field travels.  Packing returns false when the arena is used up. */
+/* Conversion of one kind of field.  pack() returns false if the arena is used up. */
 struct field_ops {
 	bool (*pack)(const struct wire_field *field, void *message, const void *from, struct convert *convert);
 	enum paged_status (*parse)(const struct wire_field *field, const void *message, void *to,
@@ -91,7 +91,7 @@ arena_take(void *arena_argument, size_t size)
 	return arena->base + at;
 }
 
-/* Zeroed structs of a list, which the caller's struct points to from now on. */
+/* Allocates the zeroed structs of a list, and stores pointer and number in the caller's struct. */
 static enum paged_status
 structs_take(const struct wire_field *field, size_t n, size_t size, void *to, struct convert *convert)
 {
@@ -197,7 +197,7 @@ text_parse(const struct wire_field *field, const void *message, void *to, struct
 		return status;
 	if (field->flags & WIRE_CLEANED)
 		text_clean_utf8(text);
-	/* Names are printed in logs and on terminals, and returned in messages. */
+	/* Names are written to logs and terminals and sent in messages, so they must be clean. */
 	if (!(field->flags & WIRE_RAW))
 		bad = text_bad_byte(text);
 	if (bad != length)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The messages: a row for each, with the limits of its fields. */
+/* The table of messages: each with its fields and their limits. */
 #include "proto/wire_table.h"
 
-/* clang-format off: a field a line */
+/* clang-format off: one field per line */
 
 #define MESSAGE(m) Paged__V1__##m
 #define SIZE_OF(type, member) sizeof(((type *)NULL)->member)
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Field f of message m, and member o of struct s; n is the member that counts a list. */
+/* m: message, f: its field, s: struct, o: its member, n: the struct's member with the number of elements. */
 #define FIELD(m, f) .name = #f, .message_at = offsetof(MESSAGE(m), f), .message_size = SIZE_OF(MESSAGE(m), f)
 #define LIST(m, f, s, n)                                                                                             \
 	.name = #f, .message_at = offsetof(MESSAGE(m), f), .message_size = SIZE_OF(MESSAGE(m), f[0]),                \
@@ -32,7 +32,7 @@
 	{ WIRE_COLUMN, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = most, .flags = how,                      \
 	  .stride = sizeof(element), .member_at = offsetof(element, member) }
 #define STRUCT(m, f, s, o, of) { WIRE_STRUCT, FIELD(m, f), MEMBER(s, o), .type = &(of) }
-/* A message whose fields are members of the struct itself. */
+/* A message inside the message, whose fields are members of the outer struct. */
 #define FLAT(m, f, of) { WIRE_STRUCT, FIELD(m, f), .type = &(of) }
 #define STRUCTS(m, f, s, o, n, of, least, most)                                                                      \
 	{ WIRE_STRUCTS, LIST(m, f, s, n), MEMBER(s, o), .type = &(of), .min = least, .max = most }
