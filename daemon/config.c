@@ -12,7 +12,7 @@
 #include "daemon/memory.h"
 #include "daemon/settings.h"
 
-/* The driver may close a dead process's work a little later than the kernel says that it is gone. */
+/* The default quarantine of cuda pools: the driver may end a dead process's GPU work after its pidfd is readable. */
 #define QUARANTINE_CUDA_MS 1000
 
 #define WORD_SIZE 256
@@ -21,12 +21,12 @@ enum token { TOKEN_END, TOKEN_WORD, TOKEN_EQUALS = '=', TOKEN_OPEN = '{', TOKEN_
 
 struct parser {
 	struct config *config;
-	struct config_pool *pool; /* whose braces are open; NULL: none */
+	struct config_pool *pool; /* the pool whose braces are open; NULL: none */
 	unsigned int pool_line;
 	struct paged_error *error;
-	const char *at; /* the next character, and its line */
-	unsigned int line;
-	enum token token; /* the last one, where it began, and its text */
+	const char *at;    /* the next character */
+	unsigned int line; /* of `at` */
+	enum token token;  /* the last token read */
 	unsigned int token_line;
 	char word[WORD_SIZE];
 };
@@ -50,7 +50,7 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 			  source->text ? source->text : row->standard, source->text ? "" : " (the default)", why);
 }
 
-/* Refuse at a line where no value stands; false. */
+/* Stores an error with the line of the current token, but without a value; returns false. */
 static bool
 refuse(const struct parser *parser, const char *format, ...)
 {
@@ -87,7 +87,7 @@ blanks_skip(struct parser *parser)
 	}
 }
 
-/* Up to a special character; or what stands in quotes, where a backslash takes the next one as it is. */
+/* Reads a word up to a special character, or text in quotes, where a backslash escapes the next character. */
 static bool
 word_read(struct parser *parser)
 {
@@ -124,7 +124,10 @@ token_next(struct parser *parser)
 	return true;
 }
 
-/* The unit of a number, apart from it: letters on its line that are no name, for none of '=' and '{' follows. */
+/*
+ * Joins a number with a unit that follows after blanks.  The next letters on
+ * the line are a unit unless they are a name: the word pool, or before '='.
+ */
 static void
 unit_join(struct parser *parser)
 {
@@ -174,7 +177,7 @@ distance(const char *a, const char *b)
 	return row[n];
 }
 
-/* A name that no setting has here: which one is meant? */
+/* Refuses an unknown name, and suggests the nearest setting. */
 static bool
 name_refuse(const struct parser *parser)
 {
@@ -255,7 +258,7 @@ pool_begin(struct parser *parser)
 	return parser->token == TOKEN_OPEN ? token_next(parser) : refuse(parser, "'{' is missing");
 }
 
-/* Of a list, one of its values. */
+/* Sets a value; for a list, adds one. */
 static bool
 value_set(struct parser *parser, enum config_setting setting, struct config_source *source)
 {
@@ -279,7 +282,7 @@ value_set(struct parser *parser, enum config_setting setting, struct config_sour
 	return false;
 }
 
-/* "NAME = VALUE", or of a list also "NAME = { VALUE, VALUE }", which grows with each. */
+/* "NAME = VALUE"; for a list also "NAME = { VALUE, VALUE }".  A list grows with each setting. */
 static bool
 setting_read(struct parser *parser)
 {
@@ -338,7 +341,7 @@ pool_complete(const struct parser *parser, struct config_pool *pool)
 	return true;
 }
 
-/* What goes with where the pages lie. */
+/* The defaults and restrictions that depend on the back end. */
 static bool
 pool_place(const struct parser *parser, struct config_pool *pool)
 {
@@ -441,7 +444,7 @@ file_read(const char *path, char **text_p, struct paged_error *error)
 	length = getdelim(text_p, &size, '\0', file);
 	if (ferror(file))
 		paged_fail(error, PAGED_ERR_SYSTEM, "%s: %m", path);
-	else if (length <= 0) /* what is empty has no text, and no pool */
+	else if (length <= 0) /* getdelim() gives no text for an empty file */
 		paged_fail(error, PAGED_ERR_INVALID, "%s: no pool is configured", path);
 	else if (!feof(file))
 		paged_fail(error, PAGED_ERR_INVALID, "%s: no text: it has a zero byte", path);

@@ -51,7 +51,7 @@ connection_close(struct connection *connection)
 		member_disconnected(member);
 }
 
-/* One datagram, with the descriptors of a grant or none; false: the peer does not take it. */
+/* Sends one datagram, with the descriptors of a grant if any; false: it could not be sent without blocking. */
 static bool
 datagram_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
 {
@@ -97,10 +97,10 @@ refusal_send(struct connection *connection, const struct paged_error *error)
 	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
 
 	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
-	datagram_send(connection, &reply, NULL, 0); /* a last word: heard or not, the connection's fate is decided */
+	datagram_send(connection, &reply, NULL, 0); /* the result does not matter: the connection is closed anyway */
 }
 
-/* Refuse and hang up. */
+/* Sends a Refusal and closes the connection. */
 static void
 connection_refuse(struct connection *connection, const struct paged_error *error)
 {
@@ -213,7 +213,7 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 	return PAGED_OK;
 }
 
-/* Refuse what was asked, and go on. */
+/* Sends a Refusal to a member; the connection stays open. */
 static void
 refusal_notify(struct connection *connection, const struct paged_error *error)
 {
@@ -249,7 +249,7 @@ bye_serve(struct connection *connection)
 	connection->leaving = true;
 	connection->control->n_leaving++;
 	member_gone(member);
-	daemon_reap(connection->control->daemon); /* which ends in its farewell */
+	daemon_reap(connection->control->daemon); /* the Farewell follows when the cleanup is complete */
 }
 
 static void
@@ -285,7 +285,7 @@ connection_ready(struct loop_source *source, uint32_t events)
 	struct connection *connection = container_of(source, struct connection, source);
 	struct control *control = connection->control;
 	struct iovec part = { .iov_base = control->buffer, .iov_len = sizeof(control->buffer) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 }; /* and no room for descriptors */
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 }; /* no control buffer: descriptors are dropped */
 	ssize_t n = recvmsg(source->fd, &message, MSG_DONTWAIT);
 	struct paged_error error;
 
@@ -317,7 +317,7 @@ hello_late(struct loop_timer *timer)
 	connection_refuse(connection, &error);
 }
 
-/* Takes over fd, also when it fails. */
+/* Takes ownership of fd, also on failure. */
 static enum paged_status
 connection_create(struct control *control, int fd, struct paged_error *error)
 {
@@ -348,7 +348,7 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Out of descriptors: take the peer with the spare one and hang up, or the listener would stay readable. */
+/* Out of descriptors: accepts the peer with the spare one and closes it; the listener would stay readable otherwise. */
 static void
 turn_away(struct control *control)
 {
@@ -439,7 +439,7 @@ control_stop(struct control *control, uint32_t deadline_ms)
 	struct connection *connection;
 
 	listener_close(control);
-again: /* dropping one may drop others: begin anew */
+again: /* closing a connection may close others, so restart the iteration */
 	LIST_FOREACH(connection, &control->connections, link) {
 		if (connection->member == NULL || connection->told_stopping)
 			continue;

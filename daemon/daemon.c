@@ -15,16 +15,16 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 
-/* Of a member: control socket, pidfd, RPC listener, RPC connections; and some for everything else. */
+/* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_BESIDES: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };
 
-/* So often pools that can fail are looked at. */
+/* Interval of pools_look(), if a pool can fail. */
 enum { LOOK_INTERVAL_MS = 1000 };
 
 enum paged_status
 daemon_random(void *bytes, size_t size, struct paged_error *error)
 {
-	if (getrandom(bytes, size, 0) != (ssize_t)size) /* up to 256 bytes come whole */
+	if (getrandom(bytes, size, 0) != (ssize_t)size) /* up to 256 bytes are never cut short */
 		return paged_fail(error, PAGED_ERR_SYSTEM, "getrandom: %m");
 	return PAGED_OK;
 }
@@ -124,7 +124,7 @@ look_fire(struct loop_timer *timer)
 	loop_timer_start(&daemon->loop, timer, LOOK_INTERVAL_MS);
 }
 
-/* Before there are threads, which inherit what is blocked: signals come through the loop alone. */
+/* Delivers signals through the loop only.  Call before there are threads: they inherit the signal mask. */
 static enum paged_status
 signals_open(struct daemon *daemon, struct paged_error *error)
 {
@@ -133,7 +133,7 @@ signals_open(struct daemon *daemon, struct paged_error *error)
 	int fd;
 
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* memory beyond RLIMIT_FSIZE: an error of the call instead */
+	signal(SIGXFSZ, SIG_IGN); /* a memfd beyond RLIMIT_FSIZE: the call fails with EFBIG instead */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
@@ -149,7 +149,7 @@ signals_open(struct daemon *daemon, struct paged_error *error)
 	return status;
 }
 
-/* libzmq aborts the process when a listener of it runs out of descriptors, so that must not happen. */
+/* libzmq aborts the process if a listener runs out of descriptors, so there must always be enough. */
 static enum paged_status
 descriptors_raise(const struct config *config, struct paged_error *error)
 {

@@ -15,20 +15,20 @@
 
 enum {
 	/*
-	 * Messages queued for a peer, either way.  ZeroMQ's pipe learns of what was read only after half of its
-	 * high-water mark, so twice the number of open requests is what always has room for their replies.
+	 * Messages queued per peer, in each direction.  ZeroMQ's pipe reports reads back only after half of its
+	 * high-water mark, so twice the number of open requests always leaves room for their replies.
 	 */
 	HIGH_WATER = 2 * WIRE_MAX_OPEN_REQUESTS,
 	HANDSHAKE_MS = 500,
-	TURN_US = 500, /* of answering, then deaths and signals are looked at again */
-	TURN_ZAP = 16, /* connections let in, likewise */
-	TRIM_MS = 100, /* by then ZeroMQ's thread has freed what a dropped peer had */
+	TURN_US = 500, /* longest step of serving requests, so that deaths and signals are not delayed */
+	TURN_ZAP = 16, /* most ZAP requests in a step */
+	TRIM_MS = 100, /* by then ZeroMQ's thread has freed the buffers of a dropped peer */
 };
 
 /*
- * A reply is queued, never waited for.  There is room for it as long as the
- * member keeps to the number of open requests; else it is ended, and told so,
- * for a reply that is dropped would leave it waiting.
+ * Queues a reply without blocking.  The queue has room as long as the member
+ * respects the number of open requests.  If it has none, the member is cut
+ * and notified: a dropped reply would leave it waiting for ever.
  */
 static void
 reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
@@ -48,7 +48,7 @@ reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, s
 	member_cut(member, why);
 }
 
-/* A call on the socket may take away its word that something is there: look again. */
+/* ZMQ_FD is edge-triggered, and any call on the socket may clear it: poll the socket again in the next step. */
 static void
 router_look(struct endpoint *endpoint)
 {
@@ -94,7 +94,7 @@ drop(struct endpoint *endpoint, const char *why)
 		log_warning("rpc", "message dropped (%" PRIu64 " so far): %s", endpoint->n_dropped, why);
 }
 
-/* The member that sent a message, by what ZAP attached to its connection. */
+/* The member that sent a message, by the User-Id that the ZAP handler set for its connection. */
 static struct member *
 sender(struct endpoint *endpoint, zmq_msg_t *body)
 {
@@ -124,7 +124,7 @@ message_serve(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
 		reply_send(endpoint, member, route, size);
 }
 
-/* The rest of a message that has more frames than it may. */
+/* Receives and drops the remaining frames of a message that has too many. */
 static void
 frames_skip(struct endpoint *endpoint)
 {
@@ -138,7 +138,7 @@ frames_skip(struct endpoint *endpoint)
 	}
 }
 
-/* Take one message; false: there is none. */
+/* Receives and serves one message; false: there was none. */
 static bool
 message_take(struct endpoint *endpoint)
 {
@@ -165,9 +165,9 @@ out:
 }
 
 /*
- * ZMQ_FD says once that something happened, and any call on its socket may
- * take that word away.  So a socket is tried once it said so or was called,
- * until it answers EAGAIN after the last thing that was sent.
+ * ZMQ_FD is edge-triggered, and any call on the socket may clear it.  Each
+ * event and each call therefore sets `pending`, and the step receives until
+ * the socket returns EAGAIN.
  */
 static bool
 endpoint_step(struct loop_work *work)
@@ -197,9 +197,9 @@ zap_ready(struct loop_source *source, uint32_t events)
 }
 
 /*
- * A connection's buffers lie among longer-lived objects of ZeroMQ's thread.
- * Freed, they stay resident in its arena until somebody asks for them back;
- * many deaths at once would leave a mark for ever.
+ * A connection's buffers lie between longer-lived objects in the malloc arena
+ * of ZeroMQ's thread.  After free() they stay resident until malloc_trim();
+ * without it, many deaths at once would raise the resident size for ever.
  */
 static void
 memory_trim(struct loop_timer *timer)
@@ -232,8 +232,8 @@ router_configure(void *router, struct paged_error *error)
 	} options[] = {
 		{ ZMQ_LINGER, 0 },
 		{ ZMQ_PLAIN_SERVER, 1 },
-		{ ZMQ_ROUTER_MANDATORY, 1 }, /* or replies vanish silently */
-		{ ZMQ_ROUTER_HANDOVER, 0 },  /* or a namesake gets another's replies */
+		{ ZMQ_ROUTER_MANDATORY, 1 }, /* else replies to a missing peer are dropped silently */
+		{ ZMQ_ROUTER_HANDOVER, 0 },  /* else a peer with the same routing id would receive another's replies */
 		{ ZMQ_SNDHWM, HIGH_WATER },
 		{ ZMQ_RCVHWM, HIGH_WATER },
 		{ ZMQ_HANDSHAKE_IVL, HANDSHAKE_MS },
@@ -275,7 +275,7 @@ endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_err
 	endpoint->context = zmq_ctx_new();
 	if (endpoint->context == NULL)
 		return socket_fail(error, "zmq_ctx_new");
-	/* The handler first: without one ZeroMQ admits everybody. */
+	/* The ZAP handler first: without one ZeroMQ admits every peer. */
 	endpoint->zap = zmq_socket(endpoint->context, ZMQ_REP);
 	if (endpoint->zap == NULL || zmq_bind(endpoint->zap, "inproc://zeromq.zap.01") < 0)
 		return socket_fail(error, "ZAP handler");

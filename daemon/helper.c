@@ -8,7 +8,7 @@
 
 #include "common/clock.h"
 
-/* So often in a job's longest time it is looked at. */
+/* The timer checks the running job LOOKS times within limit_ms, but not more often than every LOOK_MIN_MS. */
 enum { LOOKS = 8, LOOK_MIN_MS = 5 };
 
 static void
@@ -16,12 +16,12 @@ helper_tell(const struct helper *helper)
 {
 	const uint64_t one = 1;
 
-	/* It cannot fail: the counter is far from full, and being read is all it is for. */
+	/* Cannot fail: the counter is far from its maximum.  The if satisfies the compiler's warning. */
 	if (write(helper->finished.fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* The next job, under the lock; NULL: the helper stops. */
+/* Waits for the next job, with the mutex held; NULL: the helper stops. */
 static struct helper_job *
 job_await(struct helper *helper)
 {
@@ -162,7 +162,7 @@ helper_open(struct helper *helper, struct loop *loop, uint32_t limit_ms, struct 
 	return status;
 }
 
-/* Also takes it out of the queue, if it is there. */
+/* Sets the flag; a job that still waits moves to `done`. */
 static void
 job_cancel(struct helper *helper, struct helper_job *job)
 {
@@ -219,7 +219,7 @@ helper_close(struct helper *helper)
 	helper->started = false;
 }
 
-/* Behind all of its turn and those before.  Called with the lock. */
+/* Inserts the job behind all jobs of its own and earlier turns, with the mutex held. */
 static void
 job_queue(struct helper *helper, struct helper_job *job)
 {

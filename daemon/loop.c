@@ -88,7 +88,7 @@ loop_stop(struct loop *loop)
 	loop->running = false;
 }
 
-/* The timers are few (unfinished hellos and the daemon's own few), so a list does. */
+/* There are few timers (connections without a hello, lost members, some of the daemon), so a list suffices. */
 static struct loop_timer *
 timer_next(const struct loop *loop)
 {
@@ -155,7 +155,7 @@ void
 loop_run(struct loop *loop)
 {
 	loop->running = true;
-	loop->woken = true; /* what came in before the loop turned */
+	loop->woken = true; /* serve events that arrived before the loop ran */
 	while (loop->running) {
 		loop->n_events = epoll_wait(loop->epoll_fd, loop->events, LOOP_MAX_EVENTS, wait_ms(loop));
 		if (loop->n_events < 0) {

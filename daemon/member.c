@@ -14,7 +14,7 @@
 #include "daemon/daemon.h"
 #include "daemon/pidfd.h"
 
-/* Lines in a window: thousands may come at once and be told, but not for ever. */
+/* Log lines in a window: bursts of about a thousand are logged, endless ones are not. */
 #define MAX_LINES 1000
 
 void
@@ -50,7 +50,7 @@ session_find(const struct members *members, uint32_t id)
 	return NULL;
 }
 
-/* How long it takes says nothing about where the first difference is. */
+/* Compares in constant time, so that the time does not reveal the position of the first difference. */
 static bool
 token_equal(const uint8_t a[WIRE_TOKEN_SIZE], const uint8_t b[WIRE_TOKEN_SIZE])
 {
@@ -184,9 +184,9 @@ member_create(struct members *members, struct connection *connection, const stru
 }
 
 /*
- * A member keeps its seat until it said goodbye or its process ended, so a
- * process that hangs up again and again without a goodbye uses up its own
- * seats and no other's.
+ * Enforces the limits.  A member counts until it sends Bye or its process
+ * ends.  A process that repeatedly disconnects without Bye therefore uses up
+ * its own limit, SEATS_PER_PROCESS, and no other process's.
  */
 static enum paged_status
 seats_check(const struct members *members, const struct member *newcomer, struct paged_error *error)
@@ -272,7 +272,7 @@ session_notify(struct session *session, const char *why)
 			control_notify(member->connection, &notice);
 }
 
-/* The core ends the session; its pages wait for the members that are left. */
+/* Ends the session in the core; its pages stay in quarantine until the remaining members are gone. */
 static void
 session_finish(struct members *members, struct session *session, const char *why)
 {
@@ -310,7 +310,7 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 	return PAGED_OK;
 }
 
-/* Ends the session of a member that is not alive any more, if it ends with that one. */
+/* Ends the session if it ends with this member, which is no longer alive. */
 static void
 session_check_over(struct session *session, const struct member *left, const char *why)
 {
@@ -354,7 +354,7 @@ member_disconnected(struct member *member)
 	daemon_check_stopped(member->daemon);
 }
 
-/* Nobody finds or asks it any more; its session ends if it was the first.  The core still counts it. */
+/* Removes a member from all lists of the daemon, and ends its session if due.  The core still counts the member. */
 static void
 member_detach(struct member *member)
 {
@@ -390,7 +390,7 @@ member_detach(struct member *member)
 	}
 }
 
-/* Of an observer, the core knows nothing. */
+/* The core ignores the id of an observer. */
 static void
 member_leave(struct member *member)
 {

@@ -58,7 +58,7 @@ memory_region_create(const char *name, size_t size, void **map_p, int *fd_p, str
 		paged_fail(error, PAGED_ERR_SYSTEM, "table region: F_ADD_SEALS: %m (Linux 5.3 or newer is needed)");
 		goto err_unmap;
 	}
-	/* A descriptor that cannot write at all: the seal alone would still let its holder try. */
+	/* Reopen read-only: members get a descriptor that cannot write, in addition to the seal. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	*fd_p = open(path, O_RDONLY | O_CLOEXEC);
 	if (*fd_p < 0) {

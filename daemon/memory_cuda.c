@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages in a GPU's memory: one allocation a pool, which members open by a
- * descriptor or a handle (kernels/cuda/share.h).  Whether that works depends
- * on the driver, the device, how processes are confined, and who they are; so
- * a child process tries it before any member has to.
+ * Pages in a GPU's memory: each pool is one allocation, which members open by
+ * a descriptor or a handle (kernels/cuda/share.h).  Whether that works depends
+ * on the driver, the device, and the confinement and user of the processes;
+ * so a child process tries it before any member does.
  *
- * The daemon keeps a context on the device as long as the pool lives, and
- * launches nothing in it: what a worker's kernels break is the worker's, but
- * for MPS, where a fault ends everybody's use of the device.
+ * The daemon keeps a context on the device for the life of the pool and
+ * launches nothing in it.  A fault of a worker's kernel therefore affects only
+ * that worker, except under MPS, where it ends all processes on the device.
  */
 #include <config.h>
 
@@ -66,7 +66,7 @@ out:
 	return status;
 }
 
-/* One way to share the memory, tried out. */
+/* Allocates the memory with one kind of export, and tests it in a child process. */
 static enum paged_status
 attempt(struct memory *memory, enum cuda_export kind, uint64_t size, struct paged_error *error)
 {
@@ -86,7 +86,7 @@ attempt(struct memory *memory, enum cuda_export kind, uint64_t size, struct page
 	return status;
 }
 
-/* Descriptors first: such a pool's memory is safe to use until its users are gone, whatever becomes of the daemon. */
+/* Prefers descriptors: memory opened by a descriptor stays valid for its users even if the daemon dies. */
 static enum paged_status
 share(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
 {
@@ -98,7 +98,7 @@ share(struct memory *memory, const struct memory_wish *wish, struct paged_error 
 	status = attempt(memory, CUDA_EXPORT_VMM, wish->size, &vmm);
 	if (status == PAGED_OK)
 		return PAGED_OK;
-	/* Memory that is not there is not there in another way either. */
+	/* If there is not enough memory, the other kind of export would fail, too. */
 	if (wish->export == MEMORY_VMM || status == PAGED_ERR_NOMEM) {
 		*error = vmm;
 		return status;
@@ -196,9 +196,9 @@ cuda_handle(const struct memory *memory, struct wire_handle *handle, struct page
 }
 
 /*
- * Nothing of the daemon's runs there, so a query of a stream has nothing to
- * find but what befell the context: a fault of the device, or under MPS of
- * another process on it.
+ * The daemon launches nothing, so the query of a stream can only report an
+ * error of the context: a fault of the device or, under MPS, of another
+ * process on it.
  */
 static enum paged_status
 cuda_look(const struct memory *memory, struct paged_error *error)

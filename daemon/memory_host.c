@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages in host memory: a memfd, present from the start, sealed against
- * resizing.  It takes the largest pages that the system offers for it:
- * reserved huge pages when enough of them are free, transparent ones when
- * the administrator allows them for shared memory, 4 KiB ones otherwise.
+ * Pages in host memory: a memfd, populated at start and sealed against
+ * resizing.  It uses the largest system pages that it can get: reserved huge
+ * pages if enough are free, transparent huge pages if the administrator
+ * allows them for shared memory, ordinary pages (4 KiB) otherwise.
  */
 #include "daemon/memory.h"
 
@@ -26,16 +26,16 @@
 #include "daemon/sysmem.h"
 #include "kernels/layout.h"
 
-/* A thread takes so much at a time, and after each asks the service manager for half a minute more. */
+/* A thread populates this many bytes at a time, then asks the service manager to extend the timeout by 30 s. */
 #define FILL_STEP (64ull << 20)
 #define FILL_NOTICE "EXTEND_TIMEOUT_USEC=30000000"
 #define FILL_MAX_THREADS 16u
 
-#ifndef MADV_POPULATE_WRITE /* headers older than the kernel may be */
+#ifndef MADV_POPULATE_WRITE /* the headers may be older than the kernel */
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Every machine has memory. */
+/* Always available. */
 static enum paged_status
 host_probe(struct paged_error *error)
 {
@@ -61,23 +61,24 @@ host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct
 		limits->available = available;
 		strcpy(limits->whose, "the control group");
 	}
-	/* A pool lies in ordinary pages or in reserved huge ones, which are nobody's ordinary memory. */
+	/* A pool uses ordinary pages or reserved huge pages, which are not part of the ordinary memory. */
 	limits->available = MAX(limits->available, memory.huge_available);
 	return PAGED_OK;
 }
 
 /*
- * 4 KiB pages are made one fault at a time, by microseconds each, and a guest's
- * that was never touched before waits for its host as well: so in threads.
+ * The kernel populates 4 KiB pages one fault at a time, some microseconds
+ * each; in a virtual machine, a first touch also waits for the host.
+ * Therefore several threads populate the memory.
  */
 struct filling {
 	uint8_t *map;
 	uint64_t size;
-	_Atomic uint64_t next; /* not yet begun */
-	_Atomic int failed;    /* errno of a step that did; 0: none */
+	_Atomic uint64_t next; /* offset of the next step */
+	_Atomic int failed;    /* errno of a failed step; 0: none */
 };
 
-/* Blocked until the loop runs. */
+/* A stop signal is pending: signals are blocked, and the loop does not run yet. */
 static bool
 is_stopped(void)
 {
@@ -119,7 +120,7 @@ fill_threads(uint64_t size)
 	return (unsigned int)MIN(MIN(n, FILL_MAX_THREADS), howmany(size, FILL_STEP));
 }
 
-/* Make every page of the mapping present; fallocate() does it too on a kernel before 5.14. */
+/* Populates the mapping; kernels before 5.14 have no MADV_POPULATE_WRITE and use fallocate(). */
 static enum paged_status
 populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
 {
@@ -129,7 +130,7 @@ populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
 
 	if (!facility_wanted("PAGED_NO_POPULATE"))
 		filling.failed = EINVAL;
-	/* This thread is one; where another cannot start, fewer do it. */
+	/* This thread is one of n; if a thread cannot be started, there are fewer. */
 	while (n_started + 1 < n && pthread_create(&threads[n_started], NULL, fill, &filling) == 0)
 		n_started++;
 	fill(&filling);
@@ -143,7 +144,7 @@ populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
 	return errno == 0 ? PAGED_OK : paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
 }
 
-/* One attempt with one kind of pages; memory->fd stays open on success only. */
+/* Allocates with one kind of system pages; memory->fd stays open on success only. */
 static enum paged_status
 attempt(struct memory *memory, const char *name, unsigned int flags, bool transparent, struct paged_error *error)
 {
@@ -200,7 +201,7 @@ host_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_e
 				 system.huge_size >> 20);
 			return PAGED_OK;
 		}
-		/* Somebody else was faster; ordinary pages will do. */
+		/* Another process took the huge pages meanwhile: fall back to ordinary pages. */
 	}
 	memory->size = roundup(size, page);
 	snprintf(memory->text, sizeof(memory->text), transparent ? "transparent huge pages" : "%" PRIu64 " KiB pages",

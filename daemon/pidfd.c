@@ -34,7 +34,7 @@ pidfd_of_peer(int socket_fd, pid_t pid, int *pidfd_p, struct paged_error *error)
 			*pidfd_p = fd;
 			return PAGED_OK;
 		}
-		/* Only a kernel without it may be asked by number, which may be another process's by now. */
+		/* Use the pid only if the kernel lacks SO_PEERPIDFD: the pid may have been reused. */
 		if (errno == ESRCH || errno == ENODATA)
 			return paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)pid);
 		if (errno != ENOPROTOOPT)

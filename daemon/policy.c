@@ -45,7 +45,7 @@ policy_peer_read(int fd, struct policy_peer *peer, struct paged_error *error)
 	peer->gid = credentials.gid;
 	peer->pid = credentials.pid;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, NULL, &groups_size) == 0 || errno == ENOPROTOOPT)
-		return PAGED_OK; /* none, or a kernel before 4.13: then they do not count */
+		return PAGED_OK; /* no groups; or a kernel before 4.13, where supplementary groups are ignored */
 	if (errno != ERANGE)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "SO_PEERGROUPS: %m");
 	peer->groups = malloc(groups_size);

@@ -9,7 +9,7 @@
 
 #include "daemon/log.h"
 
-/* Tables are sparse, but every process that opens the pool maps all of them. */
+/* Largest table region: it is sparse, but every process that opens the pool maps it whole. */
 #define MAX_REGION ((size_t)16 << 40)
 
 static struct core_pool_params
@@ -24,7 +24,7 @@ core_params(const struct config_pool *config)
 	};
 }
 
-/* What the pages are said to need: by size, or by their number. */
+/* The setting that determines the pool's size: size or pages. */
 static enum config_setting
 size_setting(const struct config_pool *config)
 {
@@ -61,7 +61,7 @@ size_check(const struct config *config, const struct config_pool *pool, const st
 			   taken ? ", of which other pools take " : "", taken ? others : "");
 }
 
-/* Memory of the host is files of the kernel's, so a process's limit of a file's size holds for it. */
+/* A memfd is a file, so RLIMIT_FSIZE applies to it. */
 static enum paged_status
 file_size_check(const struct config *config, const struct config_pool *pool, enum config_setting setting, uint64_t size,
 		struct paged_error *error)
@@ -77,7 +77,7 @@ file_size_check(const struct config *config, const struct config_pool *pool, enu
 			   config_format_bytes(limit.rlim_cur, most, sizeof(most)));
 }
 
-/* Does the memory that the pool wants exist? */
+/* Checks that the pool's back end and device exist, and reads their memory limits. */
 static enum paged_status
 place_find(const struct config *config, const struct config_pool *pool, struct memory_limits *limits,
 	   struct paged_error *error)
@@ -121,7 +121,7 @@ pools_check(const struct config *config, struct paged_error *error)
 			status = place_find(config, pool, &limits[i], error);
 		if (status != PAGED_OK)
 			return status;
-		/* What pools before this one take of the same memory. */
+		/* The sum of the earlier pools in the same memory. */
 		for (size_t j = 0; j < i; j++)
 			if (strcmp(limits[j].whose, limits[i].whose) == 0)
 				taken += config->pools[j].layout.size;
@@ -168,10 +168,10 @@ pools_open(struct pools *pools, const struct config *config, struct core *core, 
 		char page[32];
 
 		if (pool_open(&pools->pool[pools->n], pool, core, &why) != PAGED_OK) {
-			/* Memory that is too small, or that cannot be had this way. */
+			/* Name the line of the setting at fault: backend if unsupported, else size or pages. */
 			bool backend = why.status == PAGED_ERR_UNSUPPORTED && pool->source[CONFIG_POOL_BACKEND].line;
 
-			pools->n++; /* what it has already is closed with the others */
+			pools->n++; /* pools_close() also frees the incomplete pool */
 			return paged_fail(error, why.status, "%s:%u: pool %s: %s", config->path,
 					  pool->source[backend ? CONFIG_POOL_BACKEND : size_setting(pool)].line,
 					  pool->name, why.text);

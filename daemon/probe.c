@@ -14,10 +14,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child. */
+/* Descriptors in the child. */
 enum { PROBE_FD = 3, PROBE_MEMORY_FD = 4 };
 
-/* The first use of a device that was asleep takes seconds. */
+/* Time for the child; the first use of an idle device takes seconds. */
 #define LIMIT_MS 60000
 
 extern char **environ;
@@ -45,8 +45,9 @@ probe_main(void)
 }
 
 /*
- * Both descriptors at once, where neither may lie in the other's way: the
- * sources are moved up first.  What dup2() makes is not closed on exec.
+ * Starts the child with both descriptors at their numbers.  The sources are
+ * first duplicated above them, so that no dup2() overwrites the other source.
+ * The results of dup2() are not closed on exec.
  */
 static int
 spawn(int channel, int memory_fd, pid_t *pid_p)
@@ -77,7 +78,7 @@ out:
 	return result;
 }
 
-/* The child's answer, or what became of it. */
+/* Receives the child's status; fails if it ends or times out without one. */
 static enum paged_status
 answer_hear(int channel, struct paged_error *error)
 {
@@ -113,7 +114,7 @@ probe_export(const struct cuda_share *share, int fd, struct paged_error *error)
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "starting a child process: %s", strerror(result));
 		goto out;
 	}
-	/* A child that is gone already will be heard to be. */
+	/* An error is ignored: if the child has ended already, answer_hear() fails. */
 	send(channel[0], share, sizeof(*share), MSG_NOSIGNAL);
 	status = answer_hear(channel[0], error);
 	kill(pid, SIGKILL);

@@ -25,7 +25,7 @@
 #define CLOSE_RANGE_CLOEXEC (1u << 2)
 #endif
 
-static uint64_t lost_ms; /* of the last loss, on the monotonic clock; 0: none */
+static uint64_t lost_ms; /* time of the last loss, on the monotonic clock; 0: none */
 
 void
 relaunch_begin(void)
@@ -42,14 +42,14 @@ is_in_window(void)
 	return lost_ms != 0 && clock_ms() - lost_ms < RELAUNCH_WINDOW_MS;
 }
 
-/* A driver's own descriptors too: the memory behind them would stay taken. */
+/* Closes all descriptors but 0 to 2 on exec, also those of the CUDA driver, which would keep their memory allocated. */
 static int
 execute(char *const *argv)
 {
 	char path[PATH_MAX], text[24];
 	ssize_t n;
 
-	/* The name that it was started by, for ps(1); what is there when that file was replaced since. */
+	/* The path of the executable, for ps(1); /proc/self/exe if that file was replaced since. */
 	n = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	path[n > 0 ? n : 0] = '\0';
 	if (n <= 0 || access(path, X_OK) != 0)

@@ -5,11 +5,11 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 
-/* What a request needs of its sender and of the daemon. */
+/* Conditions for a request. */
 enum {
-	NEEDS_SESSION = 1, /* an observer may not */
-	NEEDS_ADMIN = 2,   /* the daemon's uid, root, or the admin-group */
-	NEEDS_TIME = 4,    /* new work, which a stopping daemon does not take */
+	NEEDS_SESSION = 1, /* the sender is not an observer */
+	NEEDS_ADMIN = 2,   /* the sender is the daemon's uid, root, or in the admin-group */
+	NEEDS_TIME = 4,    /* the daemon is not stopping */
 };
 
 static enum paged_status

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that look at the daemon, and the two that an administrator makes. */
+/* Requests that list the daemon's state, the memory handle of a pool, and kick. */
 #include <config.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
-/* Slots that one request looks at: of millions that were used once, all may be free. */
+/* Slots that one request scans at most: all of millions of slots may be free. */
 #define SCAN_SLOTS 16384u
 
 enum paged_status
@@ -55,7 +55,7 @@ rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request 
 	return PAGED_OK;
 }
 
-/* Appends the entry of a member; NULL: of a session without one. */
+/* Appends the entry of a member; NULL: of a session without members. */
 static void
 session_append(struct rpc *rpc, const struct paged_session_entry *session, const struct member *member, uint32_t *n_p)
 {
@@ -72,14 +72,14 @@ session_append(struct rpc *rpc, const struct paged_session_entry *session, const
 	memcpy(entry->name, member->name, sizeof(entry->name));
 }
 
-/* Entries of one session, those after a member; false: they did not all fit. */
+/* Appends the entries of a session's members after `after_member`; false: not all fit. */
 static bool
 session_list(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t after_member, uint32_t *n_p)
 {
 	const struct session *session = session_find(&rpc->daemon->members, entry->session);
 	const struct member *member;
 
-	if (session == NULL) { /* its members are gone, its pages not yet all free */
+	if (session == NULL) { /* its members are gone, but not all of its pages are free yet */
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
 		session_append(rpc, entry, NULL, n_p);
@@ -105,7 +105,7 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 	bool complete = true;
 
 	(void)member, (void)error;
-	/* What is left of the session that the previous part ended in. */
+	/* First the remaining members of the session in which the previous reply ended. */
 	if (after > 0 && session_find(&rpc->daemon->members, after) != NULL &&
 	    core_session_next(rpc->daemon->core, after - 1, &entry) && entry.session == after)
 		complete = session_list(rpc, &entry, request->get_sessions.after_member, &n);
@@ -185,7 +185,7 @@ rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request 
 	return PAGED_OK;
 }
 
-/* For who opened the pool, or could: a secret, and a part of what PoolGrant gives. */
+/* The handle is a secret.  It needs the same permission as OpenPool, and also counts as opening the pool. */
 enum paged_status
 rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	       struct paged_error *error)

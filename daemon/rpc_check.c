@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The request that takes long: a pool's books are recounted in steps between
- * the loop's other work, and the reply is sent when the last one is done.
- * Checks that come meanwhile wait in line.
+ * The request check: audits a pool's page accounting in steps between the
+ * loop's other work, and replies after the last step.  Further checks wait in
+ * a queue.
  */
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 
-/* Entries, pages and slots of a step: some tens of microseconds. */
+/* Entries, pages and slots per step: some tens of microseconds. */
 enum { STEP = 8192 };
 
 enum paged_status
@@ -20,7 +20,7 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 	struct rpc_checks *checks = &rpc->checks;
 	struct rpc_job *job;
 
-	(void)reply; /* an administrator checks any pool */
+	(void)reply; /* no rpc_pool_check(): an administrator may check any pool */
 	if (request->check.pool >= rpc->daemon->pools.n)
 		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", request->check.pool,
 				  rpc->daemon->pools.n);
@@ -39,7 +39,7 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 	return PAGED_OK;
 }
 
-/* The first in line has its verdict, or could not begin. */
+/* Replies to the first check in the queue, which has its verdict or could not begin, and removes it. */
 static void
 check_finish(struct rpc *rpc, enum paged_status status, const struct paged_check_result *result,
 	     struct paged_error *error)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Block masks that the daemon builds, and the arrays that sessions keep for
- * them.  A request is checked here and answered on the helper's thread; its
- * reply, a part of the mask, comes when it is done.
+ * them.  A request is checked on the loop; the helper's thread builds the part
+ * of the mask, and the loop then sends the reply.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ struct mask_job {
 	struct served *served;
 	struct core_arrays arrays;
 
-	/* What became of it. */
+	/* The result. */
 	enum paged_status status;
 	struct paged_error error;
 	struct runs_writer part;
@@ -81,7 +81,7 @@ mask_run(struct helper_job *helper_job)
 		job->status = paged_fail(&job->error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
 }
 
-/* On the loop again. */
+/* The functions below run on the loop. */
 
 static enum paged_status
 outcome(struct mask_job *job)

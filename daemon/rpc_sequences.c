@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of a session about its sequences: permission here, meaning in the core. */
+/* Requests on sequences: checks the permission for each pool; the core does the rest. */
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
 

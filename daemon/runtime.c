@@ -16,8 +16,8 @@
 
 enum {
 	PREFIX_LENGTH = 4,                /* "rpc-" */
-	NAME_LENGTH = PREFIX_LENGTH + 32, /* and 128 bits in hexadecimal */
-	/* "ipc://" DIR "/" NAME and its zero must fit the welcome, and the path a sockaddr_un. */
+	NAME_LENGTH = PREFIX_LENGTH + 32, /* "rpc-" and 128 bits in hexadecimal */
+	/* "ipc://" DIR "/" NAME and its zero must fit the Welcome, and the path a sockaddr_un. */
 	MAX_DIR = WIRE_MAX_ENDPOINT - 1 - 6 - 1 - NAME_LENGTH,
 };
 
@@ -27,7 +27,7 @@ is_public(const struct config *config)
 	return config->allow_users.n > 0 || config->allow_groups.n > 1;
 }
 
-/* Sockets in it get names that are no longer than may be. */
+/* Checks that the paths of sockets in the directory are not too long. */
 static enum paged_status
 dir_measure(const char *dir, struct paged_error *error)
 {
@@ -52,7 +52,7 @@ dir_create(struct runtime *runtime, const char *dir, const struct config *config
 	return dir_measure(runtime->dir, error);
 }
 
-/* Whoever else can write there could put a socket of his own in our place. */
+/* Another user with write permission could replace the daemon's sockets by his own. */
 static enum paged_status
 dir_check(const char *dir, struct paged_error *error)
 {
@@ -70,7 +70,7 @@ dir_check(const char *dir, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Sockets take the directory's group when its set-group-id bit is set. */
+/* With the set-group-ID bit, sockets inherit the directory's group. */
 static enum paged_status
 dir_permit(const struct runtime *runtime, const struct config *config, struct paged_error *error)
 {
@@ -161,12 +161,12 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 		return status;
 	}
 	sockets_remove(runtime);
-	/* Never chmod() a socket afterwards: between bind() and chmod() it would be open. */
+	/* umask instead of chmod(): between bind() and chmod() a socket would be open to others. */
 	umask(is_public(config) ? 0111 : 0117);
 	return PAGED_OK;
 }
 
-/* A directory that is not there: can it be made? */
+/* Checks that a missing directory can be created. */
 static enum paged_status
 dir_check_parent(const char *dir, struct paged_error *error)
 {

@@ -16,7 +16,7 @@
 #define OF_POOL(field) .of_pool = true, .offset = offsetof(struct config_pool, field)
 #define COUNT(low, high) .type = SETTINGS_COUNT, .min = (low), .max = (high)
 
-/* A page number must fit 31 bits: tables are handed to kernels as int32. */
+/* A page number must fit 31 bits: kernels read page tables as int32. */
 #define MAX_PAGES INT32_MAX
 
 static const struct settings_choice log_levels[] = { { "error", LOG_LEVEL_ERROR },
@@ -118,7 +118,7 @@ static const struct unit units_bytes[] = { { "", 1 },
 					   { NULL, 0 } };
 static const struct unit units_duration[] = { { "ms", 1 }, { "s", 1000 }, { "min", 60000 }, { NULL, 0 } };
 
-/* A whole number and a unit; false: it is none, or past 2^64. */
+/* Parses a whole number with a unit; false: it is malformed or overflows 64 bits. */
 static bool
 number_parse(const char *text, const struct unit *units, uint64_t *value_p)
 {
@@ -139,7 +139,7 @@ number_parse(const char *text, const struct unit *units, uint64_t *value_p)
 	return false;
 }
 
-/* "10 s": whole, in the largest unit that can be. */
+/* "10 s": a whole number of the largest possible unit. */
 static const char *
 duration_text(uint64_t ms, char *text, size_t text_size)
 {
@@ -280,7 +280,7 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 	static const char *const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
 	size_t i = 0;
 
-	/* Exact while it can be, and never more than four digits. */
+	/* Divide while the value divides evenly or is 10240 or more, then rounding down. */
 	while (i + 1 < sizeof(names) / sizeof(names[0]) &&
 	       (n_bytes >= 10240 || (n_bytes >= 1024 && n_bytes % 1024 == 0))) {
 		n_bytes /= 1024;

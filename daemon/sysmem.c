@@ -36,12 +36,12 @@ sysmem_read(struct sysmem *memory, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Where a version of control groups has its files, and what they are called. */
+/* Location and file names of one version of control groups. */
 struct hierarchy {
 	const char *controller; /* in /proc/self/cgroup */
 	const char *mount;
 	const char *limit, *usage;
-	const char *reclaimable[2]; /* of memory.stat: cached files, which the kernel gives up for anything else */
+	const char *reclaimable[2]; /* fields of memory.stat: page cache, which the kernel can reclaim */
 };
 
 static const struct hierarchy hierarchies[] = {
@@ -62,7 +62,7 @@ file_open(const char *dir, const char *name)
 	return fopen(path, "re");
 }
 
-/* The number in a one-line file; false: it has none ("max"), or is not there. */
+/* Reads the number in a one-line file; false: it has none ("max") or does not exist. */
 static bool
 number_read(const char *dir, const char *name, uint64_t *value_p)
 {
@@ -92,7 +92,7 @@ reclaimable_read(const char *dir, const struct hierarchy *hierarchy)
 	return sum;
 }
 
-/* Where the hierarchy has this process: "12:cpu,memory:/a/b". */
+/* The directory of this process's group in the hierarchy, from lines such as "12:cpu,memory:/a/b". */
 static bool
 cgroup_dir(const char *root, const struct hierarchy *hierarchy, char *dir, size_t dir_size)
 {
@@ -127,7 +127,7 @@ sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p)
 
 		if (!cgroup_dir(root, hierarchy, dir, sizeof(dir)))
 			continue;
-		/* A limit of each directory above holds as well. */
+		/* The limits of all parent groups apply as well. */
 		while (strlen(dir) >= strlen(root) + strlen(hierarchy->mount)) {
 			uint64_t limit, usage, reclaimable, available;
 

@@ -11,7 +11,7 @@
 #include "common/clock.h"
 #include "daemon/daemon.h"
 
-/* Frames of a request with the PLAIN mechanism. */
+/* Frames of a ZAP request with the PLAIN mechanism. */
 enum {
 	ZAP_VERSION,
 	ZAP_REQUEST_ID,
@@ -29,7 +29,7 @@ struct zap_frame {
 	char text[256]; /* zero-terminated */
 };
 
-/* A frame that is too long for its place can be no right one, and counts as empty. */
+/* Receives one request; returns its number of frames.  A frame that is too long is invalid and counts as empty. */
 static size_t
 frames_take(struct endpoint *endpoint, struct zap_frame *frames)
 {
@@ -66,7 +66,7 @@ is(const struct zap_frame *frame, const char *text)
 	return frame->size == strlen(text) && memcmp(frame->text, text, frame->size) == 0;
 }
 
-/* The address is HOST:UID:GID:PID, as the kernel told ZeroMQ. */
+/* The address is HOST:UID:GID:PID; ZeroMQ has the ids from the kernel. */
 static bool
 address_parse(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_t *pid_p)
 {

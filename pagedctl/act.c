@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands that recompute or change: check, kick. */
+/* The commands check and kick. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include "pagedctl/ctl.h"
 #include "pagedctl/print.h"
 
-/* Both recounts of one pool. */
+/* The two checks of one pool: by the daemon, and here from its table region. */
 struct check {
 	struct paged_check_result daemon, region;
-	char unread[256]; /* why the region could not be looked at; "" when it was */
+	char unread[256]; /* why the region could not be checked; "": it was */
 };
 
 static enum paged_status
@@ -33,7 +33,7 @@ check_pool(struct ctl *ctl, const char *name, struct check *check)
 		status = paged_pool_check(pool, &check->region);
 		paged_pool_close(pool);
 	}
-	/* Who may not map the pool still hears what the daemon found. */
+	/* If this process cannot map or walk the region, the daemon's result is still printed. */
 	if (status == PAGED_ERR_PERM || status == PAGED_ERR_AGAIN) {
 		snprintf(check->unread, sizeof(check->unread), "%s", paged_client_error(ctl->client));
 		status = PAGED_OK;
@@ -115,7 +115,7 @@ ctl_check(struct ctl *ctl)
 	return holds ? CTL_OK : CTL_CHECK_FAILED;
 }
 
-/* What the processes of an ended session keep from being used again. */
+/* Prints how many pages of the ended session are in quarantine, and the processes that they wait for. */
 static enum paged_status
 kick_print(struct ctl *ctl, uint32_t session)
 {

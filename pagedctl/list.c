@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands that show: status, pools, sessions, sequences, table. */
+/* The commands that list: status, pools, sessions, sequences, table. */
 #include "config.h"
 
 #include <errno.h>
@@ -91,7 +91,7 @@ ctl_pools(struct ctl *ctl)
 	return CTL_OK;
 }
 
-/* A number of which 0 says that there is none: a process that has ended, a length that no owner reported. */
+/* A number for which 0 means none: the pid of an ended process, a length that was never reported. */
 static void
 print_some(struct print_list *list, uint32_t number)
 {
@@ -173,7 +173,7 @@ ctl_sequences(struct ctl *ctl)
 		status = sequences_add(ctl, ctl->pool, &list);
 	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
 		status = sequences_add(ctl, pools[i].name, &list);
-		/* One pool that is not this user's does not hide the others. */
+		/* Omit a pool that this user may not open, and list the others. */
 		if (status == PAGED_ERR_PERM) {
 			fprintf(stderr, "pagedctl: left out: %s\n", paged_client_error(ctl->client));
 			status = PAGED_OK;
@@ -187,7 +187,7 @@ ctl_sequences(struct ctl *ctl)
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
 }
 
-/* The pool that a sequence is of: named, or the only one. */
+/* The pool of the sequence: the one named by --pool, or the only one. */
 static enum ctl_exit
 pool_choose(struct ctl *ctl, struct paged_pool_entry *pool)
 {

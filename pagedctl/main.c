@@ -12,11 +12,11 @@
 
 struct command {
 	const char *name;
-	const char *operand; /* what it needs, or NULL */
+	const char *operand; /* name of its required operand, or NULL */
 	enum ctl_exit (*run)(struct ctl *ctl);
 	const char *help;
 	bool of_pool; /* takes --pool */
-	bool alone;   /* asks no daemon */
+	bool alone;   /* needs no daemon */
 };
 
 static const struct command commands[] = {
@@ -117,7 +117,7 @@ command_run(struct ctl *ctl, const struct command *command, const char *runtime_
 	code = status == PAGED_OK ? command->run(ctl) : ctl_fail(ctl, status);
 
 	paged_client_close(ctl->client);
-	/* A full disk or a closed pipe is a failure too. */
+	/* A write error, such as a full disk or a closed pipe, is a failure, too. */
 	if (fflush(stdout) != 0 && code == CTL_OK) {
 		fprintf(stderr, "pagedctl: standard output: %s\n", strerror(errno));
 		code = CTL_FAILED;

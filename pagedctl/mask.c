@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask: the block mask of a mask mod, as PyTorch prints it; the owner is embedded, its pool a token. */
+/* The command mask: prints the block mask of a mask mod as PyTorch does, with an embedded owner and a dummy pool. */
 #include "config.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "pagedctl/ctl.h"
 #include "pagedctl/print.h"
 
-/* The whole text as a number within bounds. */
+/* Parses the whole text as a number within bounds. */
 static bool
 number_parse(const char *text, int64_t least, int64_t most, int64_t *number_p)
 {
@@ -83,7 +83,7 @@ ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value)
 	return true;
 }
 
-/* The parameters of --set: int where the value is one, else float. */
+/* The parameters of --set: int if the value is an integer, else float. */
 struct parameters {
 	struct paged_array arrays[CTL_MAX_SETS];
 	char *names[CTL_MAX_SETS];
@@ -118,12 +118,12 @@ parameter_parse(struct parameters *parameters, const char *set)
 	return end != value && *end == '\0';
 }
 
-/* What is printed. */
+/* The data to print. */
 struct result {
 	struct paged_block_mask_info info;
 	struct paged_block_mask_row row;
 	uint64_t n_full, n_partial, n_q_blocks, n_kv_blocks;
-	const char *text; /* canonical */
+	const char *text; /* the mod's canonical text */
 	char *picture;
 };
 

@@ -35,7 +35,7 @@ print_begin(struct print_list *list, const char *name, const char *const *column
 		memory_end();
 }
 
-/* The next cell, by either of its two faces; takes the reference. */
+/* Adds the next cell: value for JSON (the reference is taken over), text for people. */
 static void
 cell_add(struct print_list *list, json_t *value, const char *text)
 {
@@ -92,7 +92,7 @@ print_size(struct print_list *list, uint64_t bytes)
 	number_add(list, bytes, print_bytes(text, bytes));
 }
 
-/* Its width in the table; 0: no row has a value. */
+/* The column's width in the table; 0: no row has a value. */
 static int
 column_width(const struct print_list *list, size_t column)
 {

@@ -39,9 +39,9 @@ enum wire_field_kind {
 
 enum {
 	WIRE_OPTIONAL = 1,
-	/** For text: any bytes are accepted; the text is never printed. */
+	/** For text: any bytes are accepted, so it must be cleaned before it is printed. */
 	WIRE_RAW = 2,
-	/** For text: bytes that are not UTF-8 become '?' instead of an error. */
+	/** For text: text_clean_utf8() first; only control characters of ASCII are then refused. */
 	WIRE_CLEANED = 4,
 	/** For a column: determines the number of elements and allocates their structs; comes before the others. */
 	WIRE_FIRST = 8,
@@ -81,8 +81,7 @@ struct wire_envelope {
 	uint16_t case_at, body_at;
 	uint16_t kind_at; /* offset of `kind` in the struct */
 	uint32_t n_bodies;
-	/* By kind: the body's field number (0: the kind has no body), and its fields with offsets in the whole struct.
-	 */
+	/* By kind: the body's field number (0: no body), and its fields, whose offsets are in the whole struct. */
 	const struct wire_body {
 		uint32_t number;
 		const struct wire_type *type;
