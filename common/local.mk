@@ -1,4 +1,4 @@
-# What daemon, client, kernels and protocol all stand on.
+# Code shared by daemon, client, kernels and protocol.
 include_HEADERS += %D%/paged_reports.h %D%/paged_types.h
 noinst_LTLIBRARIES += %D%/libcommon.la
 %C%_libcommon_la_SOURCES = \

@@ -1,4 +1,4 @@
-# The state machine of an owner of pools: the daemon and the client library link it.
+# The state machine of a pools' owner; the daemon and the client library link it.
 noinst_LTLIBRARIES += %D%/libcore.la
 %C%_libcore_la_SOURCES = \
 	%D%/array.c \

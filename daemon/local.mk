@@ -1,5 +1,5 @@
 # The daemon.
-# All but main.c is a library that tests link.
+# All files except main.c are a convenience library, which tests link.
 DAEMON_SOURCES = \
 	%D%/config.c \
 	%D%/config.h \
@@ -67,7 +67,7 @@ endif
 %C%_pagedd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_pagedd_LDADD = %D%/libdaemon.la
 
-# A daemon that can be made to go wrong (common/fault.h).
+# A daemon with fault injection (common/fault.h), for tests.
 if ENABLE_TESTS
 check_PROGRAMS += tests/pagedd-faults
 tests_pagedd_faults_SOURCES = $(DAEMON_SOURCES) %D%/main.c

@@ -1,4 +1,4 @@
-# The sources name the default paths; what is installed names configure's.
+# The sources have the default paths; the installed pages have the paths of configure.
 MAN_PAGES = %D%/libpagedclient.3 %D%/paged-protocol.7 %D%/pagedctl.8 %D%/pagedd.8 %D%/pagedd.conf.5
 EXTRA_DIST += $(MAN_PAGES)
 man_MANS += %D%/installed/libpagedclient.3 %D%/installed/paged-protocol.7 %D%/installed/pagedctl.8

@@ -1,4 +1,4 @@
-# The administrator's command: it knows the installed headers alone.
+# The administrator's command; it uses only the installed headers.
 bin_PROGRAMS += %D%/pagedctl
 %C%_pagedctl_SOURCES = \
 	%D%/act.c \

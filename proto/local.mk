@@ -1,4 +1,4 @@
-# Messages.  wire*.c is the only code that sees what protoc-c generates.
+# Messages.  Only wire*.c uses the types that protoc-c generates.
 # Generated files live in the build tree, outside git and tarball.
 EXTRA_DIST += %D%/paged.proto
 PAGED_PB_C = %D%/paged.pb-c.c %D%/paged.pb-c.h
