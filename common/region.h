@@ -85,7 +85,7 @@ struct region_header {
 	_Atomic uint32_t n_free;
 	_Atomic uint32_t n_referenced;
 	_Atomic uint32_t n_quarantined;
-	_Atomic uint32_t high_page; /* pages at or above were never handed out */
+	_Atomic uint32_t high_page; /* pages at or above were never used */
 	_Atomic uint32_t high_slot; /* slots at or above were never used */
 	uint32_t reserved2;
 };

@@ -3,7 +3,8 @@
  * helper.h - the daemon's background thread, for work that cannot be split into steps of the loop
  *
  * Jobs wait in a bounded queue and run one at a time, round robin over the
- * sessions: the jobs of one session delay only that session.
+ * sessions: a session with many jobs delays each other session by one job per
+ * round.
  *
  * Ownership: a job belongs to the loop until helper_submit() and again when
  * finish() is called.  In between only run() accesses the job's result, on
