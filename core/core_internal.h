@@ -137,7 +137,7 @@ uint32_t pool_n_free_slots(const struct pool *pool);
 /** pages_take - take the last n pages of the free list, in list order, with count 1; at least n must be free */
 void pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n);
 
-/** pages_drop - drop one reference of each page; a page without references is freed, or quarantined if told */
+/** pages_drop - drop one reference of each page; a page without references is freed, or quarantined on request */
 void pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *entries, uint32_t n,
 		bool quarantine);
 
@@ -157,7 +157,7 @@ paged_seq_id row_open(struct pool *pool, struct session *session, const char *ta
 /** row_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
 void row_grow(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages);
 
-/** row_cut - shorten the page table to n_pages; the dropped pages are quarantined if told, else freed */
+/** row_cut - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
 void row_cut(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine);
 
 /** row_close - end the sequence and drop its pages as row_cut() does */
