@@ -48,7 +48,7 @@ planes_choose(struct layout *layout)
 	layout->plane[LAYOUT_V_SCALE] = layout->plane[LAYOUT_K_SCALE];
 }
 
-/* V in K: where those lie, with V's own dim. */
+/* V in K: the V planes alias the K planes, with V's own dim. */
 static void
 planes_alias(struct layout *layout)
 {
@@ -57,7 +57,10 @@ planes_alias(struct layout *layout)
 	layout->plane[LAYOUT_V_SCALE] = layout->plane[LAYOUT_K_SCALE];
 }
 
-/* One plane after the other; a head's part is at most 256 x 576 x 4 bytes before it is rounded up. */
+/*
+ * Places the planes one after another.  No overflow in head_stride: at most 256 x 576 x 4 bytes before
+ * rounding up.
+ */
 static bool
 planes_place(struct layout *layout, uint64_t *page_stride_p)
 {

@@ -2,11 +2,10 @@
 /**
  * layout.h - where (layer, page, plane, head, token) lies in a pool's memory
  *
- * [layer][page][K, V, K scales, V scales][head][token][dim]: one (page, head)
- * of a plane is contiguous and starts on a multiple of `alignment` bytes, the
- * planes of a page lie together.  Pools of i8 alone have scales, one f32 for
- * each token and head.  Code addresses by the planes' strides and assumes of
- * the order above only that one (page, head) is contiguous.
+ * Order: [layer][page][K, V, K scales, V scales][head][token][dim].  One (page, head) of a plane is
+ * contiguous and starts at a multiple of `alignment` bytes; the planes of a page are adjacent.  Only
+ * i8 pools have scale planes: one f32 per token and head.  Code addresses memory through the planes'
+ * strides; of this order it assumes only that one (page, head) is contiguous.
  */
 #ifndef PAGED_KERNELS_LAYOUT_H
 #define PAGED_KERNELS_LAYOUT_H
@@ -23,7 +22,7 @@ enum { LAYOUT_K, LAYOUT_V, LAYOUT_K_SCALE, LAYOUT_V_SCALE, LAYOUT_N_PLANES };
 #define LAYOUT_ALIGNMENT_HOST 64u
 #define LAYOUT_ALIGNMENT_CUDA 128u
 
-/** One array in a page; dtype PAGED_DTYPE_NONE: the pool has none.  Offsets and strides count bytes from its base. */
+/** One array in a page; dtype PAGED_DTYPE_NONE: absent.  Offset and strides are bytes from the pool's base. */
 struct layout_plane {
 	enum paged_dtype dtype;
 	uint32_t dim;
@@ -35,7 +34,7 @@ struct layout_plane {
 };
 
 struct layout {
-	struct layout_params params; /* alignment filled in */
+	struct layout_params params; /* alignment is filled in */
 	struct layout_plane plane[LAYOUT_N_PLANES];
 	uint64_t page_bytes; /* of one page, all layers and planes */
 	uint64_t size;       /* bytes of the whole pool */
@@ -44,15 +43,16 @@ struct layout {
 /**
  * layout_init - check the geometry and place the planes
  *
- * @retval PAGED_ERR_INVALID  a count is 0, V wider than the K it lies in, an unknown dtype
- * @retval PAGED_ERR_LIMIT    page size or dim past the library's limit, or a size past 2^63
+ * @retval PAGED_ERR_INVALID  a count is 0, V is wider than the K that it lies in, the dtype is unknown, or the
+ *                            alignment is not a power of two
+ * @retval PAGED_ERR_LIMIT    page size or dim beyond the library's limit, or the pool exceeds 2^63 bytes
  */
 enum paged_status layout_init(struct layout *layout, const struct layout_params *params, struct paged_error *error);
 
-/** layout_report - the geometry, into what is reported of a pool */
+/** layout_report - copy the geometry into a pool's report */
 void layout_report(const struct layout *layout, struct paged_pool_entry *entry);
 
-/** Byte offset of (layer, page, head, token) of a plane; every index below its bound. */
+/** Byte offset of (layer, page, head, token) in a plane; every index must be in bounds. */
 static inline uint64_t
 layout_offset(const struct layout *layout, unsigned int plane, uint32_t layer, uint32_t page, uint32_t head,
 	      uint32_t token)

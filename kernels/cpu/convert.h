@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * convert.h - one element between what pools and tensors hold and f32
+ * convert.h - conversion of one element between a storage dtype and f32
  *
- * Towards f32 everything is exact.  From f32 rounds to nearest even, overflow
- * gives infinity, a NaN stays a NaN and becomes quiet: bit for bit what the
- * vector instruction sets do.  To e4m3 and e5m2 what passes the largest finite
- * number, infinity too, becomes that one, and a NaN 0x7f; i8 takes -127 to 127
- * and what rounds to it.
+ * Conversion to f32 is exact.  Conversion from f32 rounds to nearest even; overflow gives infinity; a
+ * NaN stays NaN and becomes quiet: bit for bit what the vector instruction sets do.  For e4m3 and
+ * e5m2, values beyond the largest finite number, infinity included, saturate to it, and NaN becomes
+ * 0x7f.  For i8 the value must round to -127 .. 127.
  */
 #ifndef PAGED_KERNELS_CPU_CONVERT_H
 #define PAGED_KERNELS_CPU_CONVERT_H
@@ -78,11 +77,11 @@ convert_to_f16(float value)
 		magnitude -= 112u << 23;
 		return sign | (uint16_t)((magnitude + 0xfff + (magnitude >> 13 & 1)) >> 13);
 	}
-	/* Adding 0.5 leaves multiples of 2^-24 in the low bits, rounded by the addition itself. */
+	/* Adding 0.5 leaves a multiple of 2^-24 in the low bits, rounded by the addition. */
 	return sign | (uint16_t)(convert_bits(convert_float(magnitude) + 0.5f) - convert_bits(0.5f));
 }
 
-/* An f16 has the same bits, but for the exponent's bias: 15 where this has 7. */
+/* e4m3 shifted into an f16 has the same bits except for the exponent's bias: 7 in e4m3, 15 in f16. */
 static inline float
 convert_from_e4m3(uint8_t code)
 {
@@ -93,20 +92,20 @@ convert_from_e4m3(uint8_t code)
 	return convert_from_f16(half) * 256.0f;
 }
 
-/* The first half of an f16. */
+/* e5m2 is the high byte of an f16. */
 static inline float
 convert_from_e5m2(uint8_t code)
 {
 	return convert_from_f16((uint16_t)(code << 8));
 }
 
-/** A format of one byte, as its conversions see it. */
+/** Constants for conversion from f32 to an 8-bit float format. */
 struct convert_fp8 {
-	uint32_t shift;   /* of an f32's fraction to this one's */
-	uint32_t bias;    /* f32's exponent bias less this one's, in an f32's bits */
-	uint32_t normal;  /* bits of the smallest normal number as an f32 */
+	uint32_t shift;   /* f32 fraction bits minus this format's */
+	uint32_t bias;    /* f32 exponent bias minus this format's, shifted into an f32's exponent field */
+	uint32_t normal;  /* bits of the smallest normal number of the format, as an f32 */
 	uint32_t largest; /* code of the largest finite number */
-	float rounder;    /* adding it to a smaller number leaves its code in the low bits */
+	float rounder;    /* adding it to a number below `normal` leaves the code in the low bits */
 };
 
 static const struct convert_fp8 convert_e4m3 = { 20, 120u << 23, 0x3c800000, 0x7e, 0x1p14f };
@@ -141,7 +140,7 @@ convert_to_e5m2(float value)
 	return convert_to_fp8(&convert_e5m2, value);
 }
 
-/* Adding 1.5 * 2^23 leaves the rounded number in the low bits. */
+/* Adding 1.5 * 2^23 leaves the rounded integer in the low bits. */
 static inline int8_t
 convert_to_i8(float value)
 {

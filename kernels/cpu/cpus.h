@@ -8,7 +8,10 @@
 #include <pthread.h>
 #include <stdint.h>
 
-/** cpus_set_affinity - a thread that is made with these attributes runs on that CPU alone; returns an errno */
+/**
+ * cpus_set_affinity - bind a thread created with these attributes to one CPU; returns an errno value,
+ * 0 on success
+ */
 int cpus_set_affinity(pthread_attr_t *attributes, uint32_t cpu);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * pieces.h - heads of tokens on their way between tensors and pages: kernel_tile_ops.pieces
+ * pieces.h - copy, rotary embedding and absolute maximum: what append, gather and page copies use
  *
- * Bits are the same for all of them: each product and sum is rounded by itself.
+ * kernel_tile_ops.pieces points to the functions of an instruction set.  Every instruction set gives
+ * the same bits: each product and each sum is rounded separately (no FMA).
  */
 #ifndef PAGED_KERNELS_CPU_PIECES_H
 #define PAGED_KERNELS_CPU_PIECES_H
@@ -11,17 +12,16 @@
 
 #include "kernels/kernels.h"
 
-/** What a store past the cache writes. */
+/** Cache line: the unit of non-temporal stores. */
 #define PIECES_LINE 64u
 
 /**
- * Calls that write more than this do it past the cache: of a line that is
- * written whole it needs not be told what was in it before, and what would
- * have stayed there is pushed out by the rest of the call anyway.
+ * Calls that write more than this use non-temporal stores.  Such a store of a whole cache line does
+ * not read the line first, and the call would evict its own earlier lines from the cache anyway.
  */
 #define PIECES_CACHED ((uint64_t)4 << 20)
 
-/** Memory in n pieces of `size` bytes, so many bytes apart. */
+/** A strided copy: n blocks of `size` bytes, at the given strides in bytes. */
 struct pieces {
 	uint8_t *to;
 	const uint8_t *from;
@@ -35,26 +35,25 @@ struct pieces_ops {
 	void (*copy)(const struct pieces *pieces);
 
 	/*
-	 * The same past the cache: to, to_stride and size are multiples of
-	 * PIECES_LINE.  Before others may look, pieces_fence().
+	 * The same copy with non-temporal stores: `to`, to_stride and size are multiples of
+	 * PIECES_LINE. pieces_fence() must follow before another thread reads the data.
 	 */
 	void (*stream)(const struct pieces *pieces);
 
 	/*
-	 * Pairs of elements turned by their angles, n cosines and then n sines;
-	 * (i, i + n) are a pair, or (2i, 2i + 1).
+	 * Rotary embedding: rotates n pairs of elements in place; `angles` has n cosines, then n sines.
+	 * Pairs are (2i, 2i + 1) if interleaved, else (i, i + n).
 	 */
 	void (*turn)(float *elements, const float *angles, uint32_t n, bool interleaved);
 
 	/*
-	 * Bits of the largest magnitude of n elements, infinity's or more where
-	 * one is no number.  What follows them is 0 up to a multiple of
-	 * TILE_MAX_LANES.
+	 * Bits of the largest magnitude of n elements: at least infinity's bits if an element is NaN or
+	 * infinite.  Up to a multiple of TILE_MAX_LANES, the elements after the n are 0.
 	 */
 	uint32_t (*largest)(const float *padded, uint32_t n);
 };
 
-/** pieces_fence - what this thread streamed is written before what it writes from now on */
+/** pieces_fence - order this thread's non-temporal stores before its later stores */
 static inline void
 pieces_fence(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * rows.h - find the row of a unit
+ * rows.h - find the row that a unit of work belongs to
  *
- * Units of a call are numbered over its rows.  A thread takes ever larger
- * numbers, so it walks the rows once a call and needs no table of them.
+ * The units of a call are numbered consecutively over its rows.  A thread takes increasing numbers, so
+ * it walks the rows once per call and needs no table.
  */
 #ifndef PAGED_KERNELS_CPU_ROWS_H
 #define PAGED_KERNELS_CPU_ROWS_H
@@ -15,10 +15,10 @@ struct rows_cursor {
 	uint64_t first; /* number of the row's first unit */
 };
 
-/** rows_units_fn - how many units a row has */
+/** rows_units_fn - number of units of a row */
 typedef uint64_t (*rows_units_fn)(const void *context, const struct kernel_row *row);
 
-/** rows_find - move to the row of `unit`; false: it is past the last.  Never backwards. */
+/** rows_find - advance to the row of `unit`, never backwards; false if `unit` is past the last row */
 static inline bool
 rows_find(struct rows_cursor *cursor, uint64_t unit, const struct kernel_row *rows, uint32_t n_rows,
 	  rows_units_fn units, const void *context)
@@ -45,7 +45,7 @@ least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/** tensor_at - the elements of one head of one packed row */
+/** tensor_at - address of one head of one packed token */
 static inline void *
 tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 {
@@ -55,7 +55,7 @@ tensor_at(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 	return tensor->batch_skip == 0 ? at : at + (int64_t)(token / tensor->batch_tokens) * tensor->batch_skip;
 }
 
-/** tensor_fetch - ask for the cache lines that they lie in */
+/** tensor_fetch - prefetch the cache lines of tensor_at() */
 static inline void
 tensor_fetch(const struct kernel_tensor *tensor, uint64_t token, uint32_t head)
 {

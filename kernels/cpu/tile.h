@@ -2,14 +2,13 @@
 /**
  * tile.h - the arithmetic of attention on one tile, for each instruction set
  *
- * A tile is TILE_TOKENS consecutive tokens of one KV head, starting at a
- * multiple of TILE_TOKENS in the sequence.  A line is one query row of one
- * query head.  What happens to a line depends on that line, its tile and the
- * instruction set alone, never on the lines beside it: lines are blocked only
- * to load a key or value once for several of them.
+ * A tile is TILE_TOKENS consecutive tokens of one KV head; it starts at a multiple of TILE_TOKENS in
+ * the sequence.  A q_row (`line`) is one query row of one query head.  The result of a q_row depends
+ * only on that q_row, its tile and the instruction set, never on the other q_rows of a call: q_rows
+ * are blocked only to reuse a loaded key or value.
  *
- * Floats in scratch memory are rows padded with zeros to whole vectors
- * ("padded": a multiple of ops->lanes).
+ * Rows of floats in scratch memory are padded with zeros to whole vectors ("padded": a multiple of
+ * ops->lanes).
  */
 #ifndef PAGED_KERNELS_CPU_TILE_H
 #define PAGED_KERNELS_CPU_TILE_H
@@ -19,11 +18,11 @@
 struct pieces_ops;
 
 #define TILE_TOKENS 64u
-/** Keys that are loaded at once: readers of keys round n_tokens up to it. */
+/** Keys loaded at once: functions that read keys round n_tokens up to a multiple. */
 #define TILE_TOKEN_BLOCK 4u
-/** Tokens of a tile, from its first on, that rows->step speaks of together. */
+/** Groups of tokens within which rows->step is the distance between tokens. */
 #define TILE_STEP_TOKENS 16u
-/** Most lines in one task. */
+/** Most q_rows in one call. */
 #define TILE_LINES 64u
 /** Most lanes of any instruction set; divides PAGED_MAX_DIM. */
 #define TILE_MAX_LANES 16u
@@ -32,51 +31,52 @@ _Static_assert(KERNEL_SPLIT % TILE_TOKENS == 0, "no tile lies in two splits");
 _Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
 _Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded row fits its scratch, so do whole panels");
 
-/** Where the tokens of a tile lie: one address a token, so pages of any size look alike. */
+/** Addresses of a tile's tokens, one per token, so that any page size works. */
 struct tile_rows {
-	const void *token[TILE_TOKENS]; /* past the last: repeats it up to a multiple of TILE_TOKEN_BLOCK */
+	const void *token[TILE_TOKENS]; /* padded to a multiple of TILE_TOKEN_BLOCK by repeating the last one */
 	uint32_t n_tokens;
 	enum paged_dtype dtype;
-	uint32_t padded; /* elements to read of each, a multiple of ops->lanes */
-	size_t step;     /* bytes from a token to the next of the same TILE_STEP_TOKENS, or 0 for any */
+	uint32_t padded; /* elements of each token to read, a multiple of ops->lanes */
+	size_t step;     /* bytes between tokens within each TILE_STEP_TOKENS; 0: not uniform */
 };
 
-/** The running softmax of some lines over some tiles. */
+/** Softmax state (running maximum and sum) of some q_rows over some tiles. */
 struct tile_state {
-	float maximum[TILE_LINES]; /* largest score that is no NaN */
+	float maximum[TILE_LINES]; /* largest score that is not NaN */
 	float sum[TILE_LINES];     /* of exp(score - maximum); NaN once a score was NaN or +inf */
-	float *values;             /* [line][stride] sum of exp(score - maximum) * V */
+	float *values;             /* [q_row][stride] sum of exp(score - maximum) * V */
 	uint32_t stride;           /* floats, padded */
 };
 
-/** One tile's scores, then weights. */
+/** Scores of one tile; the softmax replaces them with weights. */
 struct tile_scores {
 	float score[TILE_LINES][TILE_TOKENS];
-	float rescale[TILE_LINES];    /* of what the line's state held before this tile */
-	uint32_t visible[TILE_LINES]; /* the line sees the first so many tokens of the tile */
-	uint64_t seen[TILE_LINES];    /* bit t: it sees token t; for hide, values_seen and score mods alone */
+	float rescale[TILE_LINES];    /* factor for what the q_row's state accumulated before this tile */
+	uint32_t visible[TILE_LINES]; /* the q_row sees at most the first `visible` tokens of the tile */
+	uint64_t seen[TILE_LINES];    /* bit t: the q_row sees token t; only hide, values_seen and score mods read it */
 };
 
-/** Lines of a block, and its tiles: those from an even one on. */
+/** Most q_rows and most tiles of a block.  A block covers an aligned pair of tiles and omits empty ones. */
 #define BLOCK_STRIP 32u
 #define BLOCK_TILES 2u
 
-/** Some lines of one state and tiles of one split, on their way from queries to values. */
+/** Some q_rows of one state and some tiles of one KV chunk, in the pipeline of tile_packed_ops.blocks. */
 struct tile_block {
 	struct tile_state *state;
-	bool fresh; /* its values are nothing yet, whatever is there */
+	bool fresh; /* state->values is uninitialised: overwrite it */
 	uint32_t n_lines;
-	const float *q; /* as packed keys, of BLOCK_STRIP lines, of which those past n_lines may be anything */
+	const float *q; /* [BLOCK_STRIP][depth] words as in packed keys; q_rows past n_lines may be anything */
 	uint32_t depth;
 	uint32_t n_tiles;
 	uint32_t n_tokens[BLOCK_TILES];
-	float scale[BLOCK_TILES];              /* that scores are still to be multiplied by: above 0, finite */
-	const float *token_scale[BLOCK_TILES]; /* of a token's weight, or NULL; 0 stays 0, whatever it is */
-	const float *keys[BLOCK_TILES];        /* packed */
+	float scale[BLOCK_TILES]; /* factor that scores must still be multiplied by: above 0, finite */
+	/* scales of the tokens' weights, or NULL; a weight of 0 stays 0 whatever its scale */
+	const float *token_scale[BLOCK_TILES];
+	const float *keys[BLOCK_TILES]; /* packed */
 	const float *values[BLOCK_TILES];
 	float rescale[BLOCK_STRIP], shift[BLOCK_STRIP];
 	_Alignas(64) float lanes[BLOCK_STRIP][TILE_MAX_LANES];
-	struct tile_scores *tile; /* BLOCK_TILES; in the end each line's scores are its weights, in bf16 */
+	struct tile_scores *tile; /* BLOCK_TILES tiles; at the end each q_row's scores are its weights in bf16 */
 };
 
 /** kernel_tile_ops.values and values_seen */
@@ -86,66 +86,73 @@ typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct til
 				    uint32_t end, const struct tile_rows *rows);
 
 /**
- * Products of bf16 pairs, of rows that bf16 holds exactly: bf16, e4m3, e5m2, i8.
+ * Products of bf16 pairs, for dtypes that bf16 represents exactly: bf16, e4m3, e5m2, i8.
  *
- * Each takes rows->padded, a multiple of row_elements, of the dtype that rows
- * say, which is bf16 where there are pack_lines lines or more.
+ * The functions read rows->padded elements (a multiple of row_elements) of rows->dtype.  With
+ * pack_lines q_rows or more, the caller first packs the rows to bf16.
  */
 struct tile_dot_ops {
 	uint32_t row_elements; /* a multiple of lanes */
 	uint32_t pack_lines;
 
-	/* Rows of any dim to bf16, one after the other, with zeros up to `padded`; those of `ahead` are wanted next. */
+	/*
+	 * Convert rows of any dim to consecutive rows of bf16, with zeros up to `padded`; prefetch the
+	 * rows of `ahead`.
+	 */
 	void (*pack)(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead);
 
-	/* A line's query of n bf16 to where scores looks for it in q, which has room for 16 padded lines. */
+	/* Store a q_row's query of n bf16 in the layout that `scores` reads; q has room for 16 padded q_rows. */
 	void (*query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
 
-	/* The functions of the same names below, with q in bf16 and with weights rounded to it. */
+	/* The functions of the same names below, with q in bf16 and with weights rounded to bf16. */
 	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
 		       const struct tile_rows *keys, const struct tile_rows *ahead);
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 
-	/* Or NULL: kernel_tile_ops.softmax, beside which the rest of what `scores` was given as `ahead` is fetched. */
+	/*
+	 * kernel_tile_ops.softmax that also prefetches the rest of the rows that `scores` was given as
+	 * `ahead`; or NULL.
+	 */
 	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
 			const struct tile_rows *ahead);
 };
 
 /**
- * Products of many lines with a tile that was packed for them: a word of a
- * line times a vector over tokens or dimensions, without sums over lanes.  The
- * order of additions is not that of kernel_tile_ops' own functions.  A word is
- * one f32, or a pair of bf16.
+ * Products of many q_rows with a tile packed for them: a word of a q_row times a vector over tokens or
+ * dims, without horizontal sums.  A word is one f32 or a pair of bf16.  The order of additions differs
+ * from that of kernel_tile_ops' own functions.
  */
 struct tile_packed_ops {
 	uint32_t word_elements;
-	uint32_t many_lines; /* from so many query lines of a row on, it pays */
+	uint32_t many_lines; /* number of q_rows of a row from which it is faster */
 
-	/* Rows of whole vectors of words, which repeat the last token up to a multiple of lanes. */
+	/* Pack rows of whole vectors of words; the last token must be repeated up to a multiple of lanes. */
 	void (*pack_keys)(float *panels, const struct tile_rows *keys);
 
-	/* Returns the tokens with an infinity or NaN, which are zeros in there. */
+	/* Returns the tokens that have an infinity or NaN; their packed elements are zeros. */
 	uint64_t (*pack_values)(float *panels, const struct tile_rows *values);
 
 	/*
-	 * score[line][token] = q . k, of at least n_tokens; a line of q and a
-	 * packed key have `depth` words.  The rows of `ahead` will be wanted next.
-	 * Other lines of q, all TILE_LINES, may be read.
+	 * score[q_row][token] = q . k for at least n_tokens.  A q_row of q and a packed key have
+	 * `depth` words.  The rows of `ahead` are prefetched.  Other q_rows of q, up to TILE_LINES, may
+	 * be read.
 	 */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
 		       uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead);
 
-	/* values = values * rescale + weights . V, of all n_tokens; weights are rounded to what a word has. */
+	/* values = values * rescale + weights . V over all n_tokens; weights are rounded to a word's precision. */
 	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 		       const float *panels, uint32_t n_tokens, const struct tile_rows *ahead);
 
 	/*
-	 * Or NULL.  Steps of three blocks, each of which may be NULL: the scores of one, all that score is; the
-	 * weights of another, from scores to what its state has of them but its values, which are rescaled; and
-	 * what the weights of a third add to its state's values.  All lines' visible are filled.  The second
-	 * and the third may have the same state: then the third is done first.  The first may have its scores
-	 * where the third has its weights.
+	 * One pipeline step over three blocks, each of which may be NULL; or NULL if not supported.
+	 *   scores:  computes the raw products q . k.
+	 *   softmax: turns scores into weights, updates its state's maximum and sum, and rescales the
+	 *            state's values.
+	 *   values:  adds weights . V to its state's values.
+	 * The caller sets `visible` of all q_rows.  `softmax` and `values` may have the same state;
+	 * then `values` is done first.  `scores` may write its scores where `values` has its weights.
 	 */
 	void (*blocks)(struct tile_block *scores, struct tile_block *softmax, struct tile_block *values);
 };
@@ -154,44 +161,44 @@ struct kernel_tile_ops {
 	uint32_t lanes;
 	const struct tile_dot_ops *dot; /* or NULL */
 	const struct tile_packed_ops *floats;
-	const struct tile_packed_ops *pairs; /* or NULL, as dot */
+	const struct tile_packed_ops *pairs; /* or NULL, like dot */
 
-	/* What append, gather and copies do; the same bits from every instruction set. */
+	/* Copies and conversions for append, gather and page copies; the same bits on every instruction set. */
 	const struct pieces_ops *pieces;
 
-	/* Before and after a thread's use of dot and pairs; or NULL. */
+	/* Called before and after a thread uses dot and pairs; or NULL. */
 	void (*begin)(void);
 	void (*end)(void);
 
-	/* n elements to f32, zeros up to a multiple of lanes. */
+	/* Convert n elements to f32, with zeros up to a multiple of lanes. */
 	void (*widen)(float *padded, const void *from, enum paged_dtype dtype, uint32_t n);
 
-	/* n products padded[i] * factor, rounded to dtype; whoever wants i8 knows that they fit. */
+	/* Round n products padded[i] * factor to dtype; for i8 the caller guarantees that they fit. */
 	void (*narrow)(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n);
 
-	/* score[line][token] = q . k for lines [begin, end); the rows of `ahead` will be wanted next. */
+	/* score[q_row][token] = q . k for q_rows [begin, end); the rows of `ahead` are prefetched. */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
 		       const struct tile_rows *keys, const struct tile_rows *ahead);
 
-	/* Scores, times scale, to weights, 0 past the visible ones; maximum, sum and rescale follow. */
+	/* Turn scores * scale into weights, 0 past the visible tokens; updates maximum and sum and sets rescale. */
 	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 			float scale);
 
-	/* Visible scores times scale, in place: for what must be done between scale and softmax. */
+	/* Multiply visible scores by scale in place: for steps between scale and softmax. */
 	void (*scale)(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale);
 
-	/* -inf for visible tokens that are not seen. */
+	/* Set the scores of visible tokens that are not seen to -inf. */
 	void (*hide)(struct tile_scores *scores, uint32_t begin, uint32_t end);
 
-	/* values = values * rescale + weights . V, visible tokens only. */
+	/* values = values * rescale + weights . V over visible tokens only. */
 	tile_values_fn values;
 
-	/* The same for seen tokens only: others are not even multiplied by their weight, which is 0. */
+	/* The same over seen tokens only: V of other tokens, possibly NaN, is not multiplied by its weight of 0. */
 	tile_values_seen_fn values_seen;
 
 	/*
-	 * Fold a later split's states of lines into those of all before it, at their stride.  Values whose sum is 0 are
-	 * not looked at.
+	 * Combine a later chunk's states into `total`; values have total's stride.  Values whose sum is
+	 * 0 are not read.
 	 */
 	void (*merge)(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum,
 		      const float *values);
@@ -203,7 +210,7 @@ extern const struct kernel_tile_ops kernel_tile_ops_avx512;
 extern const struct kernel_tile_ops kernel_tile_ops_avx512bf16;
 extern const struct kernel_tile_ops kernel_tile_ops_amx;
 
-/** kernel_tile_ops - of a supported instruction set */
+/** kernel_tile_ops - the functions of a supported instruction set */
 const struct kernel_tile_ops *kernel_tile_ops(enum kernel_isa isa);
 
 #endif

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * memory.h - where the arrays of block masks come from
+ * memory.h - memory for the arrays of block masks
  *
- * An engine makes a mask like the last one in every step and frees it in the
- * next.  An allocator that returns so much to the system in between makes the
- * pages that it is handed anew cost several times the mask itself.  So a
- * mask_memory keeps some of what was freed for the masks to come.
+ * An engine makes a mask of similar size in every step and frees it in the next.  If the allocator
+ * returns such memory to the system in between, faulting the pages in again costs several times the
+ * mask itself.  Therefore a mask_memory caches some freed arrays for later masks.
  *
- * Bounds: it keeps the MASK_MEMORY_SPARES largest arrays, none above
- * MASK_MEMORY_MAX_BYTES; below MASK_MEMORY_MIN_BYTES malloc() is as good.
- * Under AddressSanitizer it keeps nothing, so that each overrun shows.
+ * Bounds: it keeps the MASK_MEMORY_SPARES largest arrays, none above MASK_MEMORY_MAX_BYTES; below
+ * MASK_MEMORY_MIN_BYTES malloc() is as good.  Under AddressSanitizer it keeps nothing, so that every
+ * overrun is detected.
  *
- * Life: all zero at first; arrays are freed before mask_memory_release().
- * NULL stands for malloc() alone, wherever a mask_memory is taken.
+ * Life: a mask_memory starts as all zeros; arrays are freed before mask_memory_release().  Wherever a
+ * mask_memory is passed, NULL means malloc() alone.
  *
- * Threads: any.  Nobody waits: who finds another thread here does without a
- * spare.  So does a child of fork() that has such a thread's memory, not the thread.
+ * Threads: any.  No call waits: if another thread holds the cache, the call falls back to malloc() or
+ * free().  The same happens in a child of fork() if the cache was held by another thread at the fork.
  */
 #ifndef PAGED_KERNELS_MASK_MEMORY_H
 #define PAGED_KERNELS_MASK_MEMORY_H
@@ -34,32 +33,32 @@ struct mask_memory {
 	struct mask_memory_array *spares[MASK_MEMORY_SPARES]; /* NULL: none */
 };
 
-/** mask_memory_alloc - an array of zeros; NULL: no memory */
+/** mask_memory_alloc - an array of zeros; NULL: out of memory */
 void *mask_memory_alloc(struct mask_memory *memory, uint64_t bytes);
 
 /**
- * mask_memory_grow - realloc(), for an array that is likely to grow on
+ * mask_memory_grow - realloc(), for an array that is likely to grow further
  *
- * The largest spare is taken, so that a further call finds room enough.
+ * Takes the largest spare, so that further growth fits in place.
  *
- * @param[in] array  NULL: a new one
+ * @param[in] array  NULL: a new array
  */
 void *mask_memory_grow(struct mask_memory *memory, void *array, uint64_t bytes);
 
 /**
- * mask_memory_trim - an array that will not grow any more
+ * mask_memory_trim - shrink an array that will not grow any more
  *
- * Less than half of what it holds is in vain afterwards; without a memory,
- * little is.  Never fails, but may leave an array as it is.
+ * Afterwards less than half of the memory that the array holds is unused; without a mask_memory,
+ * little is.  Never fails, but may leave the array as it is.
  *
- * @param[in] had_bytes  that were last asked for
- * @param[in] bytes      of them that count
+ * @param[in] had_bytes  the size last requested
+ * @param[in] bytes      the size in use
  */
 void *mask_memory_trim(struct mask_memory *memory, void *array, uint64_t had_bytes, uint64_t bytes);
 
 void mask_memory_free(struct mask_memory *memory, void *array); /* takes NULL */
 
-/** mask_memory_release - free the spares */
+/** mask_memory_release - free the cached arrays */
 void mask_memory_release(struct mask_memory *memory);
 
 #endif

@@ -2,9 +2,9 @@
 /**
  * mod_rule.h - a mask mod as the rule of a block mask
  *
- * Large areas are decided by intervals, single blocks that stay unknown by
- * the tile VM, element by element: what block_mask_create() makes of the rule
- * is what evaluating every element as attention does would give.
+ * Interval analysis decides large areas; the tile VM decides single blocks that remain unknown,
+ * element by element.  So block_mask_create() gives the same mask as evaluating every element in the
+ * way attention does.
  */
 #ifndef PAGED_KERNELS_MASK_MOD_RULE_H
 #define PAGED_KERNELS_MASK_MOD_RULE_H
@@ -14,32 +14,35 @@
 
 #define MOD_RULE_CORNERS 4
 
-/* Of areas, and of their corners of one kind: each keeps what depends on query rows for areas of the same rows. */
+/* Interval evaluators: one per kind of corner sample, one for areas.  Each caches what depends only on query rows. */
 enum { MOD_RULE_AREAS = MOD_RULE_CORNERS, MOD_RULE_N_INTERVALS };
 
 struct mod_rule {
-	struct mask_rule rule; /* for block_mask_create(), by one thread at a time */
+	struct mask_rule rule; /* for block_mask_create(), one thread at a time */
 	const struct mod_binding *binding;
-	struct mod_interval *intervals[MOD_RULE_N_INTERVALS]; /* by kind of corner, then of areas */
+	struct mod_interval *intervals[MOD_RULE_N_INTERVALS]; /* by kind of corner, then one for areas */
 	struct mod_vm *vm;
 };
 
 /**
- * mod_rule_open - a rule of a bound mask mod
+ * mod_rule_open - make the rule of a bound mask mod
  *
- * @param[in]  binding   borrowed; mod_binding_index() on it beforehand spares
- *                       scans of arrays.  b is the row in the shape
- * @param[out] mod_rule  not to be moved until mod_rule_close()
+ * @param[in]  binding   borrowed; mod_binding_index() on it beforehand avoids
+ *                       scans of arrays. b is the row's index in the shape
+ * @param[out] mod_rule  must not be moved until mod_rule_close()
  * @retval PAGED_ERR_INVALID      a score mod
  * @retval PAGED_ERR_UNSUPPORTED  this CPU or build lacks the instruction set
  */
 enum paged_status mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
 				struct paged_error *error);
 
-/** mod_rule_close - also of a struct of zeros */
+/** mod_rule_close - also takes a struct of zeros */
 void mod_rule_close(struct mod_rule *mod_rule);
 
-/** mod_rule_range - an index out of bounds in a block evaluated so far, read as 0: PAGED_ERR_RANGE with its place */
+/**
+ * mod_rule_range - PAGED_ERR_RANGE with its place if an index in an evaluated block was out of bounds
+ * (it read as 0)
+ */
 enum paged_status mod_rule_range(const struct mod_rule *mod_rule, struct paged_error *error);
 
 #endif
