@@ -2,22 +2,22 @@
 /**
  * grid.h - bounds over the boxes of a grid, for each instruction set
  *
- * A value has bounds for each of MOD_GRID_COLUMNS columns, and a row of them
- * for each row of the grid, or one for all rows where they are the same.
+ * A value has bounds for each of MOD_GRID_COLUMNS columns: one grid_bounds per row of the grid, or a
+ * single one if all rows have the same bounds.
  */
 #ifndef PAGED_KERNELS_MOD_GRID_H
 #define PAGED_KERNELS_MOD_GRID_H
 
 #include "kernels/mod/ir.h"
 
-/** Of one row. */
+/** Bounds of a value in one row. */
 struct grid_bounds {
 	int32_t low[MOD_GRID_COLUMNS], high[MOD_GRID_COLUMNS];
 };
 
 struct grid_operand {
 	const struct grid_bounds *rows;
-	uint32_t step; /* 1, or 0 for one row for all */
+	uint32_t step; /* 1, or 0: one row for all */
 };
 
 struct grid_call {
@@ -29,9 +29,12 @@ struct grid_call {
 typedef void (*grid_fn)(const struct grid_call *call);
 
 struct grid_ops {
-	/* of ints, and what only compares or chooses floats, which interval.h puts in order; NULL: one by one */
+	/*
+	 * operations on ints, and those that only compare or select floats as mod_float_key(); NULL:
+	 * evaluated one by one
+	 */
 	grid_fn of[MOD_N_OPS];
-	/* bit r * MOD_GRID_COLUMNS + c: the condition is surely true, surely false */
+	/* bit r * MOD_GRID_COLUMNS + c: the condition is certainly true (all_true) or certainly false (all_false) */
 	void (*bits)(const struct grid_bounds *rows, uint32_t n_rows, uint64_t *all_true, uint64_t *all_false);
 };
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/**
- * interval.h - bounds of what operations give over a box
- */
+/** interval.h - bounds of the results of operations over a box */
 #ifndef PAGED_KERNELS_MOD_INTERVAL_H
 #define PAGED_KERNELS_MOD_INTERVAL_H
 
@@ -10,8 +8,8 @@
 #include "kernels/mod/grid.h"
 
 /**
- * Every value lies in [low, high]: ints and bools as they are, floats by
- * mod_float_key().  The largest bounds hold for any value, NaN included.
+ * Every value lies in [low, high]: ints and bools as they are, floats as mod_float_key().  The widest
+ * bounds also include NaN.
  */
 struct mod_bounds {
 	int32_t low, high;
@@ -25,7 +23,7 @@ mod_bounds_are_any(struct mod_bounds bounds)
 	return bounds.low == INT32_MIN && bounds.high == INT32_MAX;
 }
 
-/** mod_float_key - an int in the order of the floats; -0 is 0, and NaN has none */
+/** mod_float_key - map a float to an int with the same order; -0 maps to 0; NaN has no key */
 static inline int32_t
 mod_float_key(float value)
 {
@@ -46,7 +44,7 @@ mod_float_of_key(int32_t key)
 	return value;
 }
 
-/** mod_bounds_exactly - of one value */
+/** mod_bounds_exactly - the bounds of a single value */
 static inline struct mod_bounds
 mod_bounds_exactly(bool is_float, struct mod_value value)
 {
@@ -55,42 +53,45 @@ mod_bounds_exactly(bool is_float, struct mod_value value)
 	return is_float && value.f != value.f ? mod_bounds_any : (struct mod_bounds){ key, key };
 }
 
-/** mod_bounds_float - of floats from low to high, rounded outwards; any if either is NaN */
+/** mod_bounds_float - bounds of the floats from low to high, rounded outwards; the widest bounds if either is NaN */
 struct mod_bounds mod_bounds_float(double low, double high);
 
-/** Minima and maxima of an array's runs of elements, of runs of runs, ... */
+/** Min/max tree of an array: minima and maxima of runs of elements, of runs of runs, and so on. */
 struct mod_pyramid;
 
-/** mod_pyramid_reserve - memory for so many elements; what is there stays.  PAGED_ERR_NOMEM */
+/** mod_pyramid_reserve - allocate memory for n_elements; keeps the contents.  PAGED_ERR_NOMEM */
 enum paged_status mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct paged_error *error);
 
-/** mod_pyramid_fill - from the bound array's elements, for which memory is reserved */
+/** mod_pyramid_fill - compute the tree from the bound array's elements; memory must be reserved */
 void mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype);
 
 /** mod_pyramid_free - takes NULL */
 void mod_pyramid_free(struct mod_pyramid *pyramid);
 
-/** mod_bounds_of_ints - of an operation that grid_body.h lacks; what may wrap may be any int */
+/** mod_bounds_of_ints - bounds of an integer operation that grid_body.h lacks; the widest if the result may wrap */
 struct mod_bounds mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
 
 /**
- * mod_bounds_of_floats - of an operation from or to floats (b is ignored where there is one operand)
+ * mod_bounds_of_floats - bounds of an operation from or to floats (unary operations ignore b)
  *
- * Wider by what f32 and the functions' accuracy may lose, so that the bounds
- * hold for mod_scalar() and for the tiles.
+ * Widened by the rounding errors of f32 and of the functions, so that the bounds hold for mod_scalar()
+ * and for the tile VM.
  */
 struct mod_bounds mod_bounds_of_floats(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
 
 /**
- * mod_bounds_load - of an array's elements over ranges of indexes, for each column of a row
+ * mod_bounds_load - bounds of an array's elements over ranges of indexes, for each column of a row
  *
- * Any where those leave the array: what is known is not evaluated, and only
- * evaluation records an index out of bounds.
+ * Returns the widest bounds if the ranges leave the array: a box that is decided is not evaluated, and
+ * only evaluation records an index out of bounds.
  */
 void mod_bounds_load(const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
 		     const struct grid_bounds *const *indexes, struct grid_bounds *to, uint32_t n_columns);
 
-/** mod_interval_bounds - of a mod's result over a box and scores from score[0] to score[1]; all infinite: or NaN */
+/**
+ * mod_interval_bounds - bounds of a mod's result over a box and scores score[0] .. score[1]; infinite
+ * bounds include NaN
+ */
 void mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, const double *score, double *result);
 
 #endif

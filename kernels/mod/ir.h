@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * ir.h - a mod inside: typed operations in single assignment
+ * ir.h - the intermediate representation of a mod: typed operations in SSA form
  *
- * nodes[0 .. n_nodes-1], operands before their users, each computation once,
- * the result last.  Numbering follows the expression from left to right, so
- * that equal expressions have equal arrays of nodes.
+ * nodes[0 .. n_nodes-1]: operands precede their users, each computation occurs once, and the result is
+ * last.  Nodes are numbered in the expression's left-to-right order, so equal expressions have equal
+ * node arrays.
  *
- * Every conversion is a node of its own: operands of an operation have the
- * types that it needs.  A load carries its guard: the condition under which
- * the expression reaches it, made of the left sides of && and || and the
- * conditions of ?: around it.  So an evaluator may compute all nodes in order
- * (guarding loads), or walk from the result and skip the side not taken.
+ * Conversions are explicit nodes: the operands of an operation have exactly the types that it needs.
+ * A load has a guard: the condition under which the expression reaches it, formed from the left sides
+ * of the && and || and the conditions of the ?: around it.  So an evaluator may compute all nodes in
+ * order and skip the loads whose guard is false, or walk from the result and skip the side that is not
+ * taken.
  */
 #ifndef PAGED_KERNELS_MOD_IR_H
 #define PAGED_KERNELS_MOD_IR_H
@@ -19,7 +19,7 @@
 
 enum mod_type { MOD_BOOL, MOD_INT, MOD_FLOAT };
 
-/* Operations, and what variables and functions among them are called in texts and in CUDA C. */
+/* Operations; the names of variables and functions among them in mod texts and in CUDA C. */
 #define MOD_OPERATIONS(X)                                        \
 	X(CONST, "")                                             \
 	X(SCORE, "score")                                        \
@@ -86,9 +86,9 @@ struct mod_node {
 	uint8_t op;   /* enum mod_op */
 	uint8_t type; /* enum mod_type of the result */
 	uint8_t n_args;
-	uint8_t name;   /* of PARAM and LOAD: index into names */
-	uint8_t depth;  /* operations below and including this one */
-	uint8_t inputs; /* enum mod_inputs that it depends on, guards included */
+	uint8_t name;   /* of PARAM and LOAD: index into mod->names */
+	uint8_t depth;  /* depth of the expression tree, including this node */
+	uint8_t inputs; /* enum mod_inputs that the node depends on, guards included */
 	uint16_t args[MOD_MAX_INDEXES];
 	uint16_t guard; /* of LOAD: a bool node, or MOD_NO_NODE */
 	int32_t i;      /* of CONST: bool (0, 1) or int */
@@ -114,13 +114,13 @@ struct mod_value {
 	float f;
 };
 
-/** A bound array: its symbol is mod->names[] of the same number. */
+/** A bound array or parameter; its symbol is mod->names[] at the same index. */
 struct mod_bound {
 	uint32_t extents[MOD_MAX_INDEXES];
 	int64_t strides[MOD_MAX_INDEXES]; /* bytes */
 	const uint8_t *data;
 	struct mod_value value;      /* of a parameter */
-	struct mod_pyramid *pyramid; /* NULL, or minima and maxima of runs of elements */
+	struct mod_pyramid *pyramid; /* min/max tree of the elements, or NULL */
 };
 
 struct mod_binding {
@@ -128,10 +128,10 @@ struct mod_binding {
 	struct mod_bound names[MOD_MAX_NAMES];
 };
 
-/** One element, widened to its type. */
+/** mod_load - one element, converted to int or float */
 struct mod_value mod_load(enum mod_dtype dtype, const uint8_t *at);
 
-/** mod_record - keep the first index out of bounds */
+/** mod_record - record an index out of bounds if it is the first */
 static inline void
 mod_record(struct mod_range *range, uint32_t array, uint32_t dim, int32_t index, uint32_t extent)
 {
@@ -139,10 +139,10 @@ mod_record(struct mod_range *range, uint32_t array, uint32_t dim, int32_t index,
 		*range = (struct mod_range){ true, (uint8_t)array, (uint8_t)dim, index, extent };
 }
 
-/** mod_int_operation - of two ints (b is ignored where there is one) */
+/** mod_int_operation - result of an integer operation (unary operations ignore b) */
 int32_t mod_int_operation(enum mod_op op, int32_t a, int32_t b);
 
-/** Operations on one float other than its sign's, in float64; NULL for others. */
+/** Unary float functions in float64, except NEG and ABS; NULL for other operations. */
 extern double (*const mod_float_functions[MOD_N_OPS])(double x);
 
 static inline bool

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * lower.h - from a syntax tree to operations: what the three files that do it share
+ * lower.h - lowering of a syntax tree to operations: shared by the three files that do it
  *
- * lower.c walks the tree, emit.c makes nodes and converts between types,
- * place.c keeps what the result needs.
+ * lower.c walks the tree, emit.c creates nodes and type conversions, place.c copies the nodes that the
+ * result needs.
  */
 #ifndef PAGED_KERNELS_MOD_LOWER_H
 #define PAGED_KERNELS_MOD_LOWER_H
 
 #include "kernels/mod/text.h"
 
-/* Room for constants that a conversion replaced; they are left out at the end. */
+/* Also holds constants that a conversion replaced; place.c drops them. */
 #define MOD_LOWER_ROOM (2 * MOD_MAX_NODES)
 
 struct lowering {
@@ -19,18 +19,18 @@ struct lowering {
 	uint32_t n_names;
 	struct mod_node nodes[MOD_LOWER_ROOM]; /* `name` is still an index into the caller's names */
 	uint32_t n_nodes, n_steps, nesting;
-	const struct scope *scope; /* of the text that is being worked through, and where in it */
+	const struct scope *scope; /* scope of the text being lowered; `at`: position in it */
 	size_t at;
-	enum paged_status status; /* after the first failure nothing is emitted; what comes then means nothing */
+	enum paged_status status; /* after the first failure nothing is emitted, and returned nodes are meaningless */
 	struct paged_error *error;
 };
 
-/* The text that names are looked up from: the caller's, or that of a ready-made mod. */
+/* The text in which names are looked up: the caller's, or that of a ready-made mod. */
 struct scope {
 	const struct mod_tree *tree;
 	const struct scope *outer;     /* NULL: the caller's text */
-	const struct mod_named *named; /* below: of a ready-made mod */
-	uint16_t call;                 /* in outer's tree */
+	const struct mod_named *named; /* of a ready-made mod; so are call and n_given */
+	uint16_t call;                 /* node of the call in outer's tree */
 	uint16_t n_given;
 };
 
@@ -40,10 +40,13 @@ type_of(const struct lowering *l, uint16_t node)
 	return l->nodes[node].type;
 }
 
-/** mod_lower_fail - the first error, at a place of the text; of a ready-made mod, where the caller's calls it.  0 */
+/**
+ * mod_lower_fail - record the first error at a text position (for a ready-made mod: at the caller's
+ * call); returns 0
+ */
 uint16_t mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-/** mod_emit - the node, or an equal one that exists; depth and inputs are filled in */
+/** mod_emit - add a node, or return an equal one; fills in depth and inputs */
 uint16_t mod_emit(struct lowering *l, struct mod_node node);
 uint16_t mod_emit_const(struct lowering *l, enum mod_type type, int32_t i, float f);
 uint16_t mod_emit_unary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t arg);
@@ -53,13 +56,13 @@ uint16_t mod_to_number(struct lowering *l, uint16_t node);
 uint16_t mod_to_float(struct lowering *l, uint16_t node);
 void mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b);
 
-/** Words that are neither variables nor functions, ended by NULL. */
+/** Names that are neither variables nor functions; ends with NULL. */
 extern const char *const mod_reserved[];
 
-/** mod_check_names - names, dtypes and ranks of what a text may use */
+/** mod_check_names - check names, dtypes and ranks that a text may use */
 enum paged_status mod_check_names(const struct mod_array *names, uint32_t n_names, struct paged_error *error);
 
-/** mod_place - the nodes that the root needs, and their names, into the mod */
+/** mod_place - copy the nodes that the root needs, and their names, into the mod */
 enum paged_status mod_place(struct mod *mod, const struct lowering *l, uint16_t root);
 
 #endif

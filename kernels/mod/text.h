@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/**
- * text.h - between a mod's text and its operations: syntax tree, errors, printing
- */
+/** text.h - from a mod's text to its operations and back: lexer, syntax tree, errors, printing */
 #ifndef PAGED_KERNELS_MOD_TEXT_H
 #define PAGED_KERNELS_MOD_TEXT_H
 
 #include "kernels/mod/ir.h"
 
-/** Where an error is said to be. */
+/** The text that error messages quote. */
 struct mod_source {
 	const char *text;
 	size_t length;
 };
 
-/** mod_text_fail - the sentence, then the line of text (or a part of it) with a caret below `at` */
+/** mod_text_fail - fail with the sentence, then the line of text (or a part of it) with a caret below `at` */
 enum paged_status mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status,
 				const char *sentence, struct paged_error *error);
 
-/** The candidate with the fewest edits so far, if they are few. */
+/** Spelling suggestion: the candidate with the fewest edits so far, if they are few. */
 struct mod_nearest {
-	const char *name; /* wanted, not terminated */
+	const char *name; /* the name to match, not terminated */
 	size_t length;
 	char found[MOD_MAX_NAME + 1];
 	uint32_t edits;
@@ -70,7 +68,7 @@ enum mod_operator {
 
 struct mod_lexer {
 	struct mod_source source;
-	size_t next; /* behind the token */
+	size_t next; /* offset after the token */
 	enum mod_token token;
 	enum mod_operator op; /* of an OPERATOR */
 	size_t at, length;    /* of the token */
@@ -81,18 +79,18 @@ struct mod_lexer {
 	struct paged_error *error;
 };
 
-/** mod_lex - the next token; after a failure END */
+/** mod_lex - read the next token; END after a failure */
 void mod_lex(struct mod_lexer *lexer);
 
-/** mod_lex_fail - the first failure counts */
+/** mod_lex_fail - record an error; the first one counts */
 void mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
-/** What stands for an operator, and how strongly it binds its two operands if it has them; as in C. */
+/** An operator's text, and its precedence if it is binary, as in C. */
 struct mod_operator_info {
 	const char *text;
-	uint8_t strength; /* 0: it does not stand between two operands */
-	uint8_t op;       /* enum mod_op; of > and >= that of < and <= */
+	uint8_t strength; /* 0: not a binary operator */
+	uint8_t op;       /* enum mod_op; > and >= have that of < and <= */
 };
 
 extern const struct mod_operator_info mod_operators[MOD_N_OPERATORS];
@@ -114,7 +112,7 @@ struct mod_syntax {
 	enum mod_syntax_kind kind;
 	enum mod_operator op; /* of UNARY and BINARY */
 	uint16_t at, length;  /* of the name, literal or operator */
-	uint16_t first, next; /* child, sibling */
+	uint16_t first, next; /* indices of the first child and the next sibling */
 	uint32_t integer;
 	bool hex;
 	float number;
@@ -127,28 +125,28 @@ struct mod_tree {
 	uint16_t root, n_nodes;
 };
 
-/** mod_tree_parse - at most MOD_MAX_TEXT bytes, borrowed */
+/** mod_tree_parse - parse at most MOD_MAX_TEXT bytes; the text is borrowed */
 enum paged_status mod_tree_parse(struct mod_tree *tree, const struct mod_source *source, struct paged_error *error);
 void mod_tree_free(struct mod_tree *tree);
 
-/** mod_lower - types, guards and nodes of a tree; fills kind, nodes, names of the mod */
+/** mod_lower - resolve types and guards and create the nodes of a tree; fills kind, nodes and names of the mod */
 enum paged_status mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *names,
 			    uint32_t n_names, struct paged_error *error);
 
-/** One function of the language. */
+/** A function of the language. */
 struct mod_function {
 	const char *name;
 	uint32_t n_args;
 	enum mod_op op;
 };
 
-/** min, exp, ...; ended by one without a name. */
+/** min, exp, ...; ends with an entry without a name. */
 extern const struct mod_function mod_functions[];
 
-/** mod_infix - the operator that stands between an operation's operands; NULL: none does */
+/** mod_infix - the binary operator of an operation; NULL if it has none */
 const struct mod_operator_info *mod_infix(enum mod_op op);
 
-/** mod_print - canonical text of a mod that has its nodes */
+/** mod_print - set the canonical text of a mod whose nodes are complete */
 enum paged_status mod_print(struct mod *mod, struct paged_error *error);
 
 #endif

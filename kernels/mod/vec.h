@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vec.h - the compiler's vectors of LANES ints, and what every body does with them
+ * vec.h - compiler vectors of LANES ints, and operations common to all instruction sets
  *
- * Included once by what knows LANES.  Conditions have none or all bits of a lane.
+ * Included once, after LANES is defined.  A condition has all or no bits of a lane set.
  */
 #ifndef PAGED_KERNELS_MOD_VEC_H
 #define PAGED_KERNELS_MOD_VEC_H
@@ -15,7 +15,7 @@
 typedef int32_t ivec __attribute__((vector_size(4 * LANES)));
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 typedef float fvec __attribute__((vector_size(4 * LANES)));
-/* Half as many lanes, so that two hold an ivec's. */
+/* Half as many lanes: two of them hold the lanes of an ivec. */
 typedef double dvec __attribute__((vector_size(4 * LANES)));
 typedef int64_t lvec __attribute__((vector_size(4 * LANES)));
 typedef int32_t half __attribute__((vector_size(2 * LANES)));
@@ -41,7 +41,7 @@ choose(ivec condition, ivec yes, ivec no)
 	return (condition & yes) | (~condition & no);
 }
 
-/* Wrapping: signed sums of vectors are undefined as those of ints are. */
+/* Wrapping addition, through unsigned: signed overflow is undefined for vectors as for ints. */
 INLINE ivec
 add(ivec a, ivec b)
 {
@@ -60,7 +60,7 @@ multiply(ivec a, ivec b)
 	return (ivec)((uvec)a * (uvec)b);
 }
 
-/* Half of the lanes, part 0 or 1, as doubles. */
+/* One half of the lanes (part 0 or 1) as doubles. */
 INLINE dvec
 vec_double(ivec v, uint32_t part)
 {
@@ -70,7 +70,7 @@ vec_double(ivec v, uint32_t part)
 	return __builtin_convertvector(from, dvec);
 }
 
-/* Both halves, towards 0. */
+/* Both halves as ints, rounded towards 0. */
 INLINE ivec
 vec_truncate(dvec low, dvec high)
 {

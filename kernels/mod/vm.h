@@ -1,72 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * vm.h - one operation over many values, for each instruction set
+ * vm.h - operations of the tile VM on many values at once, for each instruction set
  *
- * A value has a shape: one number for all (ONE), one a line (LINES), one a
- * key (KEYS) or one for each of both (BOTH).  All are 32 bits: an int, a
- * float, or a condition with all bits set or none.  A row is MOD_TILE_KEYS
- * values; what lies in it past the last key (or line) is computed and
+ * A value has a shape: one number for all (ONE), one per q_row (LINES), one per key (KEYS), or one per
+ * q_row and key (BOTH).  All values are 32 bits: an int, a float, or a condition with all or no bits
+ * set.  A row is MOD_TILE_KEYS values; the values past the last key (or q_row) are computed and
  * ignored.
  *
- * Of ints such as q_idx - kv_idx, which grow or shrink by one with each key,
- * the value at the first key may be enough (SLOPE): a comparison with what is
- * the same for all keys is a run of ones or zeros at either end of a word.
+ * An int such as q_idx - kv_idx changes by a constant from key to key.  For such values the value at
+ * the first key may suffice (SLOPE): comparing two of them, with slope 1 or -1 together, gives a run
+ * of ones or zeros at either end of a word.
  */
 #ifndef PAGED_KERNELS_MOD_VM_H
 #define PAGED_KERNELS_MOD_VM_H
 
 #include "kernels/mod/ir.h"
 
-/** Lines of a BOTH value that one operation works on: small enough to stay in the first cache. */
+/** q_rows of a BOTH value that one operation processes: small enough to stay in the L1 cache. */
 #define VM_GROUP 32u
 
-/** Words that logic works on at once, at most. */
+/** Most words that a logic operation processes at once. */
 #define VM_WORDS_ROUND 8u
 
 struct vm_operand {
 	const int32_t *at;
 	uint32_t step; /* values from one row to the next */
-	bool scalar;   /* a row is one value */
+	bool scalar;   /* each row has a single value */
 };
 
 struct vm_call {
 	int32_t *to;
 	uint32_t n_rows, n; /* rows of `to`, MOD_TILE_KEYS apart, and values in each */
 	struct vm_operand in[3];
-	int32_t slopes[2]; /* for words_of_slopes, and of ramps the first */
-	bool negative;     /* sums with a product or ramp alone: that is subtracted */
-	float scale;       /* of several operations at once: in[0] is multiplied by it first */
+	int32_t slopes[2]; /* for words_of_slopes; sum_of_ramp uses the first */
+	bool negative;     /* for sum_of_product and sum_of_ramp: subtract instead of add */
+	float scale;       /* for fused operations: in[0] is multiplied by it first */
 };
 
 typedef void (*vm_fn)(const struct vm_call *call);
 
 struct vm_ops {
-	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; bools are in both */
+	vm_fn of_int[MOD_N_OPS]; /* by the type of the last operand; operations on bools are in both */
 	vm_fn of_float[MOD_N_OPS];
 	/*
-	 * several operations at once, of in[0], times scale, with a row a line, in[1] a
-	 * value a line: in[0] + in[1] * in[2]; and the same with (float)(in[2] + i * slope)
-	 * of key i instead, of a value a line
+	 * fused operations on in[0] * scale; in[0] has a row per q_row, in[1] a value per q_row.
+	 * sum_of_product adds in[1] * in[2]; sum_of_ramp adds in[1] * (float)(in[2] + i * slope) for
+	 * key i, where in[2] has a value per q_row
 	 */
 	vm_fn sum_of_product, sum_of_ramp;
-	/* and in[2] * f(in[0] * in[1]), in[2] * f(in[0] / in[1]); NULL but for some operations */
+	/* in[2] * f(in[0] * in[1]) and in[2] * f(in[0] / in[1]), in[0] scaled as above; NULL for most operations */
 	vm_fn of_scaled[MOD_N_OPS];
 	vm_fn of_divided[MOD_N_OPS];
-	/* comparisons whose `to` is a word a row instead, bit i: condition i */
+	/* comparisons that write a word per row: bit i is condition i */
 	vm_fn words_of_int[MOD_N_OPS];
 	vm_fn words_of_float[MOD_N_OPS];
 	/*
-	 * comparisons of ints a row of which has its first value in in[].at,
-	 * and slopes[] more in each further one, wrapping; together they
-	 * have slope 1 or -1
+	 * comparisons of ints that change linearly: a row's first value is in in[].at and each further
+	 * value adds slopes[], wrapping; the difference of the slopes is 1 or -1
 	 */
 	vm_fn words_of_slopes[MOD_N_OPS];
 	/*
-	 * && || ! ?: on a word a row, one behind the other in `to` and in[].at;
-	 * there is room for VM_WORDS_ROUND, to which n_rows is rounded up
+	 * && || ! ?: on one word per row, contiguous in `to` and in[].at; the memory must have room for
+	 * n_rows rounded up to VM_WORDS_ROUND
 	 */
 	vm_fn words_of_logic[MOD_N_OPS];
-	/* bit i of bits[r]: row r's condition i */
+	/* bit i of bits[r] is condition i of row r */
 	void (*bits)(uint64_t *bits, const int32_t *conditions, uint32_t n_rows);
 };
 
