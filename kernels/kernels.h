@@ -362,7 +362,7 @@ void kernel_attention(struct kernel_team *team, const struct attention_args *arg
  * of them
  *
  * If a part's LSE is -inf (it saw no key), the other part's numbers are unchanged, whatever its `out`
- * holds.  A NaN LSE makes only its own q_row NaN. A sink must be in only one of the parts.  For one
+ * holds.  A NaN LSE makes only its own q_row NaN.  A sink must be in only one of the parts.  For one
  * instruction set the result always has the same bits; swapping the parts may change the last bits.
  */
 void kernel_attention_merge(struct kernel_team *team, const struct merge_args *args);

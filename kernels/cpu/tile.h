@@ -72,7 +72,7 @@ struct tile_block {
 	float scale[BLOCK_TILES]; /* factor that scores must still be multiplied by: above 0, finite */
 	/* scales of the tokens' weights, or NULL; a weight of 0 stays 0 whatever its scale */
 	const float *token_scale[BLOCK_TILES];
-	const float *keys[BLOCK_TILES]; /* packed */
+	const float *keys[BLOCK_TILES];        /* packed */
 	const float *values[BLOCK_TILES];
 	float rescale[BLOCK_STRIP], shift[BLOCK_STRIP];
 	_Alignas(64) float lanes[BLOCK_STRIP][TILE_MAX_LANES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes, each made once, and conversions between types. */
+/* Creation of nodes, each distinct node once, and conversions between types. */
 #include "config.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ same(const struct mod_node *a, const struct mod_node *b)
 	       memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
 }
 
-/* The node, or an equal one that exists. */
+/* Common subexpression elimination: returns an existing equal node if there is one. */
 uint16_t
 mod_emit(struct lowering *l, struct mod_node node)
 {
@@ -99,7 +99,7 @@ mod_to_bool(struct lowering *l, uint16_t node)
 	return mod_emit_binary(l, MOD_OP_NE, MOD_BOOL, node, mod_emit_const(l, from->type, 0, 0));
 }
 
-/* Conditions become 0 or 1; floats stay. */
+/* Bools become ints 0 or 1; floats and ints are unchanged. */
 uint16_t
 mod_to_number(struct lowering *l, uint16_t node)
 {
@@ -125,7 +125,7 @@ mod_to_float(struct lowering *l, uint16_t node)
 	return mod_emit_unary(l, MOD_OP_TO_FLOAT, MOD_FLOAT, number);
 }
 
-/* Both to float if one is, else both to int. */
+/* Converts both to float if one is float, else both to int. */
 void
 mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One point in float64: a walk from the result down, which skips what is not taken. */
+/* Evaluates one point in float64, recursively from the result; skips the side of && || ?: that is not taken. */
 #include "config.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ struct walk {
 	struct mod_range *range;
 };
 
-/* A bool or an int in i, a float in f. */
+/* A bool or int is in i, a float in f. */
 struct value {
 	int32_t i;
 	double f;
@@ -106,7 +106,7 @@ float_operation(enum mod_op op, double a, double b)
 	}
 }
 
-/* Towards minus infinity; by 0 gives 0; INT32_MIN / -1 wraps. */
+/* Rounds towards minus infinity; division by 0 gives 0; INT32_MIN / -1 wraps. */
 static int32_t
 int_divide(int32_t a, int32_t b)
 {
@@ -117,7 +117,7 @@ int_divide(int32_t a, int32_t b)
 	return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* The sign of the divisor; by 0 gives 0. */
+/* The result has the divisor's sign; modulo 0 gives 0. */
 static int32_t
 int_modulo(int32_t a, int32_t b)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_body.h - grid.h's operations over the compiler's vectors
+ * grid_body.h - grid.h's operations in the compiler's vectors
  *
- * Included once by each grid_*.c, which before that gives LANES (a divisor of
- * MOD_GRID_COLUMNS), vec.h, and vec_bits(ivec): one bit a lane.  Conditions are
- * 0 and 1 in values, none or all bits while computed.
+ * Each grid_*.c includes it once, after it defines LANES (a divisor of MOD_GRID_COLUMNS), vec.h, and
+ * vec_bits(ivec), one bit per lane.  In values, conditions are 0 and 1; during computation they have
+ * no or all bits set.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ is_point(struct bounds x)
 	return x.low == x.high;
 }
 
-/* Any int where the operation may have wrapped. */
+/* The widest bounds where the operation may have wrapped. */
 INLINE struct bounds
 unless(ivec wrapped, struct bounds to)
 {
@@ -60,7 +60,7 @@ struct products {
 	dvec low, high;
 };
 
-/* Half of the lanes, by doubles: exact wherever they fit in 32 bits. */
+/* Products of half of the lanes, in double: exact if they fit in 32 bits. */
 INLINE struct products
 multiply_part(struct bounds a, struct bounds b, uint32_t part)
 {
@@ -109,7 +109,7 @@ one(struct bounds a, struct bounds b)
 	return is_point(a) & is_point(b) & (a.low == b.low);
 }
 
-/* Operations whose bounds are expressions; a condition's are whether it is surely true, and not surely false. */
+/* Operations whose bounds are expressions.  For a condition, low: certainly true; high: not certainly false. */
 #define BOUNDS(name, low_value, high_value)                         \
 	INLINE struct bounds name(struct bounds a, struct bounds b) \
 	{                                                           \
@@ -159,7 +159,7 @@ each(const struct grid_call *call, bounds_fn fn)
 			result(call, r, c, fn(operand(&call->in[0], r, c), operand(&call->in[1], r, c)));
 }
 
-/* Operations of one operand or two, and what bounds a vector. */
+/* Operations with one operand or two, and the function that bounds a vector of them. */
 #define GRID_OPERATIONS(X)         \
 	X(NOT, bounds_opposite)    \
 	X(AND, bounds_and)         \

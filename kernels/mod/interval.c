@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of every node over the boxes of a grid.  What depends on keys alone
- * is computed once for all rows, what depends on query rows alone once for
- * all grids of the same rows.
+ * Interval arithmetic over the boxes of a grid: bounds of every node.  What depends only on keys is
+ * computed once for all rows; what depends only on query rows is computed once for consecutive grids
+ * with the same rows.
  *
- * Guards of loads are left out: they say where a load's value counts, and
- * the node that they come from bounds what is made of it.
+ * Guards of loads are ignored: a guard only says where a load's value is used, and the &&, || or ?:
+ * that it comes from bounds what is computed from the value.
  */
 #include "config.h"
 
@@ -18,7 +18,7 @@
 struct step {
 	const struct mod_node *node;
 	uint8_t inputs; /* enum mod_inputs */
-	grid_fn fn;     /* NULL: one by one */
+	grid_fn fn;     /* NULL: evaluated box by box */
 	struct grid_call call;
 };
 
@@ -26,12 +26,12 @@ struct mod_interval {
 	const struct mod *mod;
 	const struct grid_ops *ops;
 	const struct mod_binding *binding;
-	struct mod_grid grid;    /* the last one; of no rows at first */
-	struct mod_bounds score; /* of score mods */
+	struct mod_grid grid;    /* the last one; no rows after mod_interval_bind() */
+	struct mod_bounds score; /* of score mods: bounds of the score */
 	uint32_t n_steps;
-	struct step *steps;            /* nodes with operands that depend on something, in order */
+	struct step *steps;            /* nodes with operands that depend on some input, in order */
 	struct grid_bounds *values;    /* [node][row] */
-	uint8_t inputs[MOD_MAX_NODES]; /* a node's, without its guard's */
+	uint8_t inputs[MOD_MAX_NODES]; /* inputs of a node, without its guard's */
 };
 
 static struct grid_bounds *
@@ -55,7 +55,7 @@ fill_side(struct grid_bounds *row, const int32_t *side)
 	fill(row, (struct mod_bounds){ side[0], side[1] });
 }
 
-/* A row of an operation that has no vectors. */
+/* One row of an operation without a vector function. */
 static void
 step_row(const struct mod_interval *interval, const struct mod_node *node, const struct grid_bounds *const *in,
 	 struct grid_bounds *to, uint32_t n_columns)
@@ -98,7 +98,7 @@ step_run(const struct mod_interval *interval, struct step *step)
 	}
 }
 
-/* Columns past the last repeat it, so that nothing is computed of chance values. */
+/* Columns past the last repeat the last one, so that no undefined values are computed. */
 static void
 fill_leaf(const struct mod_interval *interval, uint32_t number)
 {
@@ -129,7 +129,7 @@ fill_leaf(const struct mod_interval *interval, uint32_t number)
 	}
 }
 
-/* Bounds of the result; one row, or one for each of the grid's. */
+/* Bounds of the result: one row, or one for each row of the grid. */
 static struct grid_bounds *
 run(struct mod_interval *interval, const struct mod_grid *grid)
 {
@@ -226,7 +226,10 @@ add_step(struct mod_interval *interval, uint32_t number)
 	struct step *step = &interval->steps[interval->n_steps];
 
 	*step = (struct step){ .node = node, .call.to = rows_of(interval, number) };
-	/* Bools and floats by their order as ints are: only sums and the like differ. */
+	/*
+	 * Bools and floats compare in the order of their int keys, so int functions serve; float
+	 * arithmetic does not.
+	 */
 	if (node->type != MOD_FLOAT || node->op == MOD_OP_SELECT)
 		step->fn = interval->ops->of[node->op];
 	for (uint32_t i = 0; i < node->n_args; i++) {
@@ -236,7 +239,7 @@ add_step(struct mod_interval *interval, uint32_t number)
 		step->call.in[i].rows = rows_of(interval, node->args[i]);
 		step->call.in[i].step = (inputs & MOD_ON_Q) != 0;
 	}
-	/* Operations of two are handed two. */
+	/* Unused operands are valid too: vector functions always read two. */
 	for (uint32_t i = node->n_args; i < MOD_MAX_INDEXES; i++)
 		step->call.in[i] = step->call.in[0];
 	interval->inputs[number] = step->inputs;
@@ -246,7 +249,7 @@ add_step(struct mod_interval *interval, uint32_t number)
 		interval->n_steps++;
 }
 
-/* Numbers are filled in for good, and what is computed of them alone. */
+/* Fills in constants and parameters, and evaluates nodes that depend on nothing else. */
 void
 mod_interval_bind(struct mod_interval *interval, const struct mod_binding *binding)
 {
@@ -261,7 +264,7 @@ mod_interval_bind(struct mod_interval *interval, const struct mod_binding *bindi
 
 		if (node->op == MOD_OP_PARAM)
 			value = binding->names[node->name].value;
-		/* An int compared with itself is known, and filled in once. */
+		/* The comparison of an int with itself is a constant. */
 		if (node->op >= MOD_OP_LT && node->op <= MOD_OP_NE && node->args[0] == node->args[1] &&
 		    mod->nodes[node->args[0]].type == MOD_INT)
 			value.i = node->op == MOD_OP_LE || node->op == MOD_OP_EQ;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of operations that have no vectors in grid_body.h, one box at a time.
+ * Bounds of operations without a vector function in grid_body.h, one box at a time.
  *
- * Both types compute in double, where sums, products and the integral parts of
- * quotients of 32-bit ints are exact.
+ * Ints and floats are both computed in double, where sums and products of 32-bit ints, and the
+ * integral parts of their quotients, are exact.
  */
 #include "config.h"
 
@@ -12,12 +12,12 @@
 
 #include "kernels/mod/interval.h"
 
-/* Wider than f32's rounding, and than what the tile's functions stray by. */
+/* Relative errors that exceed f32's rounding and the errors of the tile VM's functions. */
 #define ARITHMETIC 0x1p-22
 #define FUNCTION 0x1p-19
 #define SMALLEST 0x1p-147
 
-/* No NaN is among them. */
+/* Neither bound is NaN. */
 struct range {
 	double low, high;
 };
@@ -61,7 +61,7 @@ has_zero(struct range x)
 
 /* Ints */
 
-/* Any, if the operation may have wrapped. */
+/* The widest bounds if the operation may have wrapped. */
 static struct mod_bounds
 unwrapped(double low, double high)
 {
@@ -104,7 +104,7 @@ ints_bitwise(enum mod_op op, struct mod_bounds a, struct mod_bounds b)
 		return (struct mod_bounds){ 0, a.low >= 0 ? a.high : b.high };
 	if (op == MOD_OP_BITAND || a.low < 0 || b.low < 0)
 		return mod_bounds_any;
-	/* All bits below the highest that either may have. */
+	/* All bits up to the highest that either operand may have. */
 	while (all < high)
 		all = 2 * all + 1;
 	return (struct mod_bounds){ op == MOD_OP_BITXOR ? 0 : a.low > b.low ? a.low : b.low, all };
@@ -120,7 +120,7 @@ ints_shift(enum mod_op op, struct mod_bounds a, struct mod_bounds b)
 		return count < 0 || count == 31 ? mod_bounds_any : unwrapped(a.low * factor, a.high * factor);
 	if (count >= 0)
 		return (struct mod_bounds){ a.low >> count, a.high >> count };
-	/* Towards 0 from above, towards -1 from below. */
+	/* For an unknown count: values above 0 move towards 0, values below towards -1. */
 	return unwrapped(least(a.low, 0), most(a.high, -1));
 }
 
@@ -152,7 +152,7 @@ mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b)
 struct mod_bounds
 mod_bounds_float(double low, double high)
 {
-	/* A finite number past f32's range is infinite in a tile, and is not in mod_scalar(). */
+	/* A finite number beyond f32's range is infinite in a tile, but finite in mod_scalar(). */
 	float below = low > (double)FLT_MAX && !isinf(low) ? FLT_MAX : (float)low;
 	float above = high < -(double)FLT_MAX && !isinf(high) ? -FLT_MAX : (float)high;
 
@@ -165,7 +165,7 @@ mod_bounds_float(double low, double high)
 	return (struct mod_bounds){ mod_float_key(below), mod_float_key(above) };
 }
 
-/* What rounding and f32's narrower range may do. */
+/* Widens bounds by rounding errors and by overflow to f32's infinity. */
 static struct mod_bounds
 widened(double low, double high, double relative)
 {
@@ -204,7 +204,7 @@ add(struct range a, double b_low, double b_high)
 	return widened(a.low + b_low, a.high + b_high, ARITHMETIC);
 }
 
-/* The derivative is at most 1. */
+/* sin and cos change by at most the change of their argument: the derivative is at most 1. */
 static struct range
 wave(double (*function)(double), struct range a)
 {
@@ -234,7 +234,7 @@ function(enum mod_op op, struct range a)
 	default:
 		if ((op == MOD_OP_LOG || op == MOD_OP_SQRT) && a.low < 0)
 			return mod_bounds_any;
-		/* The others rise. */
+		/* The other functions are monotonically increasing. */
 		return widened(mod_float_functions[op](a.low), mod_float_functions[op](a.high), FUNCTION);
 	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens, and errors that point at them. */
+/* The lexer, and errors that point at a token. */
 #include "config.h"
 
 #include <ctype.h>
@@ -11,7 +11,7 @@
 
 #include "kernels/mod/text.h"
 
-/* Longer ones before their beginnings. */
+/* Longer operators come before their prefixes. */
 const struct mod_operator_info mod_operators[MOD_N_OPERATORS] = {
 	[MOD_O_SHL] = { "<<", 8, MOD_OP_SHL },      [MOD_O_SHR] = { ">>", 8, MOD_OP_SHR },
 	[MOD_O_LE] = { "<=", 7, MOD_OP_LE },        [MOD_O_GE] = { ">=", 7, MOD_OP_LE },
@@ -29,15 +29,15 @@ const struct mod_operator_info mod_operators[MOD_N_OPERATORS] = {
 	[MOD_O_COMMA] = { ",", 0, MOD_N_OPS },
 };
 
-/* Operators spelt as words, as in C's iso646.h. */
+/* Operators spelled as words, as in C's iso646.h. */
 static const struct {
 	const char *word;
 	enum mod_operator op;
 } words[] = { { "and", MOD_O_AND }, { "or", MOD_O_OR }, { "not", MOD_O_NOT } };
 
-#define SHOWN 60u /* bytes of a line that an error shows */
+#define SHOWN 60u /* most bytes of a line that an error shows */
 
-/* The part of at's line around it; *column_p is where `at` is in it. */
+/* Copies the part of a line around `at`; *column_p is the position of `at` in it. */
 static void
 excerpt(const struct mod_source *source, size_t at, char shown[SHOWN + 1], size_t *column_p)
 {
@@ -93,7 +93,7 @@ mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const
 	lexer->status = mod_text_fail(&lexer->source, at, status, sentence, lexer->error);
 }
 
-/* Edits (a letter more, less or other) between two names. */
+/* Levenshtein distance (insertions, deletions, substitutions) between two names. */
 static uint32_t
 edits(const char *a, size_t n_a, const char *b, size_t n_b)
 {
@@ -102,7 +102,7 @@ edits(const char *a, size_t n_a, const char *b, size_t n_b)
 	for (size_t j = 0; j <= n_b; j++)
 		row[j] = (uint32_t)j;
 	for (size_t i = 1; i <= n_a; i++) {
-		uint32_t corner = row[0]; /* of the row before */
+		uint32_t corner = row[0]; /* of the previous row */
 
 		row[0] = (uint32_t)i;
 		for (size_t j = 1; j <= n_b; j++) {
@@ -120,7 +120,7 @@ void
 mod_nearest_begin(struct mod_nearest *nearest, const char *name, size_t length)
 {
 	*nearest = (struct mod_nearest){ .name = name, .length = length };
-	nearest->edits = length < 3 ? 2 : length < 6 ? 3 : 4; /* fewer are needed */
+	nearest->edits = length < 3 ? 2 : length < 6 ? 3 : 4; /* a candidate needs fewer edits than this */
 }
 
 void
@@ -179,7 +179,7 @@ lex_hex(struct mod_lexer *lexer)
 		mod_lex_fail(lexer, at, PAGED_ERR_INVALID, "expected a hexadecimal digit");
 }
 
-/* Whatever the program's locale is, a point is a point. */
+/* Uses the C locale, so that the decimal separator is always a point. */
 static void
 lex_float(struct mod_lexer *lexer, size_t end)
 {

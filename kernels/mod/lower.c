@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Syntax tree to typed operations. */
+/* Lowers a syntax tree to typed operations. */
 #include "config.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "kernels/mod/lower.h"
 
-/* Arguments of ready-made mods are worked through at each use: a bound on all work. */
+/* A ready-made mod's argument is lowered again at each use: these limits bound the total work and the recursion. */
 #define MAX_STEPS (2 * MOD_MAX_TEXT)
 #define MAX_NESTING (3 * MOD_MAX_DEPTH)
 
@@ -20,7 +20,7 @@ syntax_of(const struct scope *scope, uint16_t syntax)
 	return &scope->tree->nodes[syntax];
 }
 
-/* The guard of what runs where `guard` and the condition hold. */
+/* The guard of code that is reached where `guard` and the condition hold. */
 static uint16_t
 guard_and(struct lowering *l, uint16_t guard, uint16_t condition)
 {
@@ -33,7 +33,7 @@ guard_not(struct lowering *l, uint16_t guard, uint16_t condition)
 	return guard_and(l, guard, mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, condition));
 }
 
-/* && and ||: the right side under the left one's guard. */
+/* && and ||: the left side is part of the right side's guard. */
 static uint16_t
 lower_logic(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
@@ -110,7 +110,7 @@ lower_unary(struct lowering *l, const struct scope *scope, const struct mod_synt
 	const struct mod_syntax *below = syntax_of(scope, s->first);
 	uint16_t a;
 
-	/* The one literal that only a sign makes an int. */
+	/* 2147483648 is an int only with a minus sign. */
 	if (s->op == MOD_O_MINUS && below->kind == MOD_SYNTAX_INT && !below->hex && below->integer == 1u << 31)
 		return mod_emit_const(l, MOD_INT, INT32_MIN, 0);
 	a = lower(l, scope, s->first, guard);
@@ -134,7 +134,7 @@ name_is(const struct scope *scope, const struct mod_syntax *s, const char *name)
 
 #define NAME_OF(scope, s) (int)(s)->length, (scope)->tree->source.text + (s)->at
 
-/* The caller's list; n_names: none of it. */
+/* Index of a name in the caller's list; n_names if it is not there. */
 static uint32_t
 bound_name(const struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
 {
@@ -165,7 +165,7 @@ find_function(const struct scope *scope, const struct mod_syntax *s)
 	return NULL;
 }
 
-/* score, b, h, q_idx or kv_idx; MOD_N_OPS: none of them. */
+/* score, b, h, q_idx or kv_idx; MOD_N_OPS: none of these. */
 static enum mod_op
 find_variable(const struct scope *scope, const struct mod_syntax *s)
 {
@@ -224,7 +224,7 @@ lower_array(struct lowering *l, const struct scope *scope, const struct mod_synt
 	return mod_emit(l, node);
 }
 
-/* The text of a ready-made mod in a scope of its own. */
+/* Lowers the text of a ready-made mod, in its own scope. */
 static uint16_t
 lower_named(struct lowering *l, const struct scope *scope, uint16_t syntax, const struct mod_named *named,
 	    uint16_t guard)
@@ -250,7 +250,7 @@ lower_named(struct lowering *l, const struct scope *scope, uint16_t syntax, cons
 	return node;
 }
 
-/* Which argument of the ready-made mod a name in its text is; UINT32_MAX: none. */
+/* Index of the ready-made mod's argument that a name in its text refers to; UINT32_MAX: none. */
 static uint32_t
 formal(const struct scope *scope, const struct mod_syntax *s)
 {
@@ -421,7 +421,7 @@ lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t g
 	return node;
 }
 
-/* The root as the kind wants it. */
+/* Converts the root to the result type of the kind. */
 static uint16_t
 result(struct lowering *l, uint16_t root)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mod's life, and its bindings. */
+/* Life of a mod, and its bindings. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static const struct dtype {
 	[MOD_BF16] = { "bf16", 2 },    [MOD_I32] = { "i32", 4 }, [MOD_U8] = { "u8", 1 },
 };
 
-/* The number may be a peer's. */
+/* The value may come from a peer and be invalid. */
 static const struct dtype *
 dtype_of(enum mod_dtype dtype)
 {
@@ -155,7 +155,10 @@ mod_load(enum mod_dtype dtype, const uint8_t *at)
 	return value;
 }
 
-/* Strides of a dense array; the sum over |stride| * (extent - 1) must not come near overflow. */
+/*
+ * Sets extents and strides (those of a dense array if all are 0).  The sum of |stride| * (extent - 1)
+ * must stay far from overflow.
+ */
 static enum paged_status
 bind_strides(struct mod_bound *bound, const struct mod_array *array, struct paged_error *error)
 {
@@ -222,7 +225,10 @@ mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct p
 	return PAGED_OK;
 }
 
-/* What a rebinding will find in the names; nothing of the binding shows it yet. */
+/*
+ * Prepares the names of a rebinding in `fresh`; the binding itself is not changed, except that its
+ * index may get more memory.
+ */
 static enum paged_status
 rebind_names(struct mod_bound *fresh, struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
 	     struct paged_error *error)

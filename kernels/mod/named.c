@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ready-made mods.  An argument that a text does not give is the parameter
- * (or variable) of that name: sliding_window is sliding_window(window), and
- * soft_cap(30.0) caps `score`.  Texts name no other ready-made mod.
+ * Ready-made mods.  An argument that a text omits is the parameter (or variable) of that name:
+ * sliding_window is sliding_window(window), and soft_cap(30.0) applies to `score`.  The text of a
+ * ready-made mod uses no other ready-made mod.
  */
 #include "config.h"
 

@@ -6,11 +6,11 @@
 
 #include "kernels/mod/lower.h"
 
-/* Nodes that the result needs, renumbered in the order in which the expression reaches them. */
+/* The nodes that the result needs, renumbered in the order in which the expression reaches them. */
 struct order {
 	const struct lowering *l;
 	struct mod *mod;
-	uint16_t number[MOD_LOWER_ROOM]; /* new one of an old node; MOD_NO_NODE: not reached yet */
+	uint16_t number[MOD_LOWER_ROOM]; /* new number of an old node; MOD_NO_NODE: not reached yet */
 	bool too_many_names;
 };
 

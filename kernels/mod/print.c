@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The canonical text: as few parentheses as the precedence of C allows, every conversion written. */
+/* Prints the canonical text: only the parentheses that C's precedence requires, and every conversion explicit. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 struct printer {
 	const struct mod *mod;
 	char text[MOD_MAX_TEXT + 1];
-	size_t length; /* past MOD_MAX_TEXT: too long, and nothing more is written */
+	size_t length; /* past MOD_MAX_TEXT: too long, nothing more is written */
 };
 
 #define UNARY_STRENGTH 11u
@@ -83,8 +83,8 @@ print_load(struct printer *printer, const struct mod_node *node)
 }
 
 /*
- * In parentheses if what is around it binds as strongly as `least`.  Nothing
- * here but names, signs and functions binds more strongly than UNARY_STRENGTH.
+ * Parenthesised if the node binds less strongly than `least`.  Only names, signs and function calls
+ * bind at least as strongly as UNARY_STRENGTH.
  */
 static void
 print(struct printer *printer, uint16_t number, uint32_t least)
@@ -150,7 +150,7 @@ mod_print(struct mod *mod, struct paged_error *error)
 
 	if (printer != NULL && c != (locale_t)0) {
 		printer->mod = mod;
-		/* A point is a point in every locale. */
+		/* The C locale makes the decimal separator a point. */
 		before = uselocale(c);
 		print(printer, (uint16_t)(mod->n_nodes - 1), 0);
 		uselocale(before);

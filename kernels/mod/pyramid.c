@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounds of array elements over ranges of indexes, ints whatever the elements are: see mod_float_key(). */
+/* Min/max tree over array elements.  Bounds are ints for all element types: see mod_float_key(). */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,15 +7,15 @@
 
 #include "kernels/mod/interval.h"
 
-#define RUN_BITS 6u    /* log2: elements in a run of the lowest level */
-#define FAN_BITS 3u    /* log2: runs of the level below in one of those above */
+#define RUN_BITS 6u    /* log2 of the number of elements in a run of the lowest level */
+#define FAN_BITS 3u    /* log2 of the number of runs of one level in a run of the next */
 #define MAX_LEVELS 10u /* 64 * 8^9 > 2^32 */
-#define MAX_SCAN 512u  /* elements that are read one by one */
+#define MAX_SCAN 512u  /* most elements that are read one by one */
 
 struct mod_pyramid {
 	uint32_t n_levels;
 	uint32_t length[MAX_LEVELS];
-	uint64_t first[MAX_LEVELS]; /* of each level, in runs */
+	uint64_t first[MAX_LEVELS]; /* index of each level's first run */
 	struct mod_bounds *runs;
 	uint64_t capacity;
 };
@@ -46,7 +46,7 @@ bits_of(uint32_t level)
 	return level == 0 ? RUN_BITS : FAN_BITS;
 }
 
-/* What level k is made of, [begin, end): elements, or runs of the level below. */
+/* Includes [begin, end) of what level k summarises: elements, or runs of the level below. */
 static void
 include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t k,
 	      uint64_t begin, uint64_t end)
@@ -61,7 +61,7 @@ include_below(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod
 			include(bounds, pyramid->runs[pyramid->first[k - 1] + i]);
 }
 
-/* Levels over so many elements; returns the runs of all. */
+/* Computes the levels over n_elements; returns the total number of runs. */
 static uint64_t
 lay_out(struct mod_pyramid *pyramid, uint32_t n_elements)
 {
@@ -123,7 +123,10 @@ mod_pyramid_free(struct mod_pyramid *pyramid)
 	free(pyramid);
 }
 
-/* Elements [begin, end): those before and behind whole runs, then the runs by the level above. */
+/*
+ * Bounds of elements [begin, end): includes the partial runs at both ends, then climbs to the next
+ * level for the whole runs.
+ */
 static void
 climb(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint64_t begin, uint64_t end)
 {
@@ -143,7 +146,7 @@ climb(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype d
 	include_below(bounds, bound, dtype, bound->pyramid->n_levels, begin, end);
 }
 
-/* A rectangle of few elements, all in bounds. */
+/* Bounds of a small rectangle of elements, all in bounds. */
 static void
 enumerate(struct mod_bounds *bounds, const struct mod_bound *bound, enum mod_dtype dtype, uint32_t n_dims,
 	  const struct mod_bounds *indexes, uint32_t dim, const uint8_t *at)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line for each node: what it is called later, and the operation that gives it. */
+/* Emits one line of CUDA C per node: a variable and the operation that computes it. */
 #include "config.h"
 
 #include "kernels/mod/source.h"
@@ -35,7 +35,7 @@ put_const(FILE *to, const struct mod_node *node)
 		fprintf(to, "%" PRId32, node->i);
 }
 
-/* A node as an operand: constants and variables by themselves, others by number. */
+/* A node as an operand: constants and variables inline, other nodes by number. */
 static void
 put_value(FILE *to, const struct mod *mod, uint16_t number)
 {
@@ -87,7 +87,7 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 		put_value(to, mod, node->args[1]);
 		fputs(" : ", to);
 		put_value(to, mod, node->args[2]);
-	} else if (name[0] == '\0') { /* C's operator does the same */
+	} else if (name[0] == '\0') { /* C's operator has the same meaning */
 		snprintf(infix, sizeof(infix), " %s ", mod_infix(node->op)->text);
 		put_values(to, mod, node, infix);
 	} else {
@@ -102,13 +102,13 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 	}
 }
 
-/* A function's parameters; those that it has no use for have no name. */
+/* A function's parameters; unused ones have no name. */
 static void
 put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
 {
 	uint32_t inputs = mod != NULL ? 0 : MOD_ON_SCORE;
 
-	/* Of all nodes: some may not make a difference to the result. */
+	/* Inputs of all nodes, because a node need not affect the result. */
 	for (uint32_t i = 0; mod != NULL && i < mod->n_nodes; i++)
 		inputs |= mod->nodes[i].inputs;
 	if (kind == MOD_SCORE)

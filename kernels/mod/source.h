@@ -2,7 +2,7 @@
 /**
  * source.h - mods as CUDA C source for JIT compilation, and the arguments that the compiled code reads
  *
- * attention.h includes the source as ATTENTION_MOD. It is a struct of two static functions that
+ * attention.h includes the source as ATTENTION_MOD.  It is a struct of two static functions that
  * compute a mod's nodes in order, one per line, with the operations of kernels/cuda/mod_device.h.
  * Loads keep their guards: an element whose guard is false is not read.
  */

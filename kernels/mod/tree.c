@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to syntax tree: operator precedence as in C. */
+/* Parser: text to syntax tree, with C's operator precedence. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "kernels/mod/text.h"
 
 /*
- * An operation may need a parenthesis in the canonical text, and a sign and a
- * parenthesis are two levels: so the tree allows more than the operations do.
+ * The canonical text may put each operation in parentheses, and a sign and a parenthesis are two
+ * levels, so the parser allows deeper nesting than the operations.
  */
 #define MAX_NESTING (2 * MOD_MAX_DEPTH + 8)
 
@@ -54,7 +54,7 @@ expect(struct parser *parser, enum mod_operator op, const char *what)
 		expected(parser, what);
 }
 
-/* A node of the token.  Every node takes a token of its own, so the tree has room for all of them. */
+/* Creates a node from the current token.  Every node consumes a token, so the tree has room for all nodes. */
 static uint16_t
 take(struct parser *parser, enum mod_syntax_kind kind)
 {
@@ -83,7 +83,7 @@ enter(struct parser *parser)
 			     MAX_NESTING);
 }
 
-/* A name, and "(a, b)" or "[i][j]" behind it. */
+/* A name, optionally followed by "(a, b)" or "[i][j]". */
 static uint16_t
 name(struct parser *parser)
 {
@@ -147,7 +147,7 @@ unary(struct parser *parser)
 	return node;
 }
 
-/* Operators that bind at least as strongly as `least`. */
+/* Parses operators that bind at least as strongly as `least`. */
 static uint16_t
 binary(struct parser *parser, uint32_t least)
 {
@@ -165,7 +165,7 @@ binary(struct parser *parser, uint32_t least)
 	return left;
 }
 
-/* After a failure no token is left, and what is returned means nothing. */
+/* After a failure the lexer returns only END, and the returned node is meaningless. */
 static uint16_t
 expression(struct parser *parser)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles: each node of a mod over all its values at once. */
+/* The tile VM: evaluates each node of a mod over all its values before the next node. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ vm_read(const struct mod_vm *vm, uint16_t node, enum vm_shape shape, const struc
 		return (struct vm_operand){ slot->at, VM_ROW, false };
 	if (slot->shape == VM_LINES && shape == VM_BOTH)
 		return (struct vm_operand){ slot->at + group->begin, 1, true };
-	/* For a SLOPE, of what there is for each key the first. */
+	/* A SLOPE value uses only the first key of a KEYS value. */
 	return (struct vm_operand){ slot->at, 0,
 				    slot->shape == VM_ONE || (slot->shape == VM_KEYS && shape == VM_SLOPE) };
 }
@@ -190,7 +190,7 @@ run_shape(struct mod_vm *vm, enum vm_shape shape, uint32_t n, const struct vm_gr
 	}
 }
 
-/* The values that leaves of this kind start with. */
+/* Initial values of all leaf nodes of one kind. */
 static void
 set_leaves(struct mod_vm *vm, enum mod_op op, const int32_t *values, uint32_t n)
 {
@@ -282,7 +282,7 @@ take_scores(struct mod_vm *vm, const float *scores, size_t stride, uint32_t n_ke
 		memcpy(vm->slots[vm->score].at + row * VM_ROW, scores + row * stride, n_keys * sizeof(*scores));
 }
 
-/* Where no operation does it on its way. */
+/* Multiplies the scores by scale, unless a fused operation does it. */
 static void
 scale_scores(struct mod_vm *vm, uint32_t n_keys, uint32_t n)
 {
@@ -313,7 +313,7 @@ give_scores(const struct mod_vm *vm, const struct vm_group *group, float *scores
 	}
 }
 
-/* Where scores are and where they go; an operation may write what it reads, value by value. */
+/* Sets the buffers of score and result.  They may be the same: operations read a value before they write it. */
 static void
 place_scores(struct mod_vm *vm, int32_t *score, int32_t *result)
 {
@@ -328,7 +328,7 @@ mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t 
 {
 	uint32_t end = first + n_lines;
 	enum vm_shape shape = vm->slots[vm->mod->n_nodes - 1].shape;
-	/* Rows as the VM keeps its own, and written to their end. */
+	/* The caller's rows have the layout of the VM's own, and all keys of each row are written. */
 	bool in_place = shape == VM_BOTH && n_keys == VM_ROW && stride == VM_ROW;
 
 	vm->live = live;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_body.h - vm.h's operations over the compiler's vectors
+ * vm_body.h - vm.h's operations in the compiler's vectors
  *
- * Included once by each vm_*.c, which before that gives LANES and vec.h, and
- * vec_sqrt(fvec), vec_bits(ivec): one bit a lane; and, unless COMPARE_BITS says
- * that comparisons give bits at once, bits_int_lt(ivec, ivec) and its like are
- * made of that.
+ * Each vm_*.c includes it once, after it defines LANES, vec.h, vec_sqrt(fvec) and vec_bits(ivec), one
+ * bit per lane.  A file that defines COMPARE_BITS also defines bits_int_lt(ivec, ivec) and its
+ * siblings, because its comparisons give bits directly; else they are derived from vec_bits().
  *
- * No product is fused with a sum (-ffp-contract=off), so that every
- * instruction set gives the same bits.
+ * No product is fused with a sum (-ffp-contract=off), so every instruction set gives the same bits.
  */
 #include <math.h>
 #include <string.h>
@@ -45,9 +43,9 @@ any(ivec condition)
 }
 
 /*
- * Quotient towards minus infinity and rest.  The product with the reciprocal
- * misses the quotient by one at most, and the rest tells; the reciprocal of
- * a divisor that is the same for a row is computed once.
+ * Quotient rounded towards minus infinity, and remainder.  The product with the reciprocal differs
+ * from the quotient by at most one, which the remainder corrects.  If all lanes of a row have the same
+ * divisor, the compiler computes the reciprocal once.
  */
 struct division {
 	ivec quotient, rest;
@@ -122,7 +120,7 @@ nan_or(ivec a, ivec b, ivec chosen)
 VALUE_OF_TWO(float_min, nan_or(a, b, choose(float_lt(a, b), a, b)))
 VALUE_OF_TWO(float_max, nan_or(a, b, choose(float_lt(b, a), a, b)))
 
-/* Towards 0, saturating; NaN is 0. */
+/* Rounds towards 0 and saturates; NaN gives 0. */
 INLINE ivec
 to_int(ivec a)
 {
@@ -133,7 +131,7 @@ to_int(ivec a)
 	return choose(x >= fsplat(0x1p31f), splat(INT32_MAX), choose(x <= fsplat(-0x1p31f), splat(INT32_MIN), whole));
 }
 
-/* From 2^23 on all floats are whole. */
+/* From 2^23 on all floats are integers. */
 INLINE ivec
 float_floor(ivec a)
 {
@@ -174,7 +172,7 @@ run_two_rows(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar,
 	}
 }
 
-/* A whole row, the usual case, is a loop that the compiler writes out. */
+/* For a whole row, the usual case, n is a constant and the compiler unrolls the loop. */
 INLINE void
 run_two_as(const struct vm_call *call, two_fn f, bool a_scalar, bool b_scalar)
 {
@@ -216,7 +214,7 @@ run_select(const struct vm_call *call)
 	}
 }
 
-/* Every operation on values of 32 bits: the table of struct vm_ops that it is in, and what computes a vector. */
+/* Every operation on 32-bit values: its table in struct vm_ops, and the function that computes a vector. */
 #define VM_OPERATIONS(ONE, TWO)               \
 	ONE(of_int, NOT, bit_not)             \
 	TWO(of_int, AND, bit_and)             \
@@ -284,7 +282,7 @@ VM_OPERATIONS(RUN_ONE, RUN_TWO)
 
 #define VM_ENTRY(table, op, name) .table[MOD_OP_##op] = table##_##op,
 
-/* clang-format off: an entry a line */
+/* clang-format off: one entry per line */
 #define VM_OPS                                           \
 	{                                                \
 		.of_int[MOD_OP_SELECT] = run_select,   \

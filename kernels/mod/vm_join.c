@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations that are done at once, so that what is between them is never
- * written to memory: sums with a product, functions of a multiple.  Bits are
- * those of one operation after the other.
+ * Operator fusion: sums with a product, and functions of a scaled value, so that intermediate values
+ * are not written to memory.  The bits are those of the separate operations.
  */
 #include "config.h"
 
@@ -14,7 +13,7 @@ is_both(const struct mod_vm *vm, uint16_t number)
 	return vm->slots[number].shape == VM_BOTH && vm->mod->nodes[number].type == MOD_FLOAT;
 }
 
-/* One float a line, or for all. */
+/* A float that is the same for all keys: one per q_row, or one for all. */
 static bool
 is_scalar(const struct mod_vm *vm, uint16_t number)
 {
@@ -40,7 +39,7 @@ is_only(const struct mod_vm *vm, uint16_t number, enum mod_op op)
 	return vm->mod->nodes[number].op == op && is_both(vm, number) && is_read_once(vm, number);
 }
 
-/* Which of a product's operands is a number a line; or 2. */
+/* Index of the operand of a product that is a scalar; 2 if none is. */
 static uint32_t
 find_scalar(const struct mod_vm *vm, uint16_t product)
 {
@@ -49,14 +48,14 @@ find_scalar(const struct mod_vm *vm, uint16_t product)
 	return is_scalar(vm, args[1]) ? 1 : is_scalar(vm, args[0]) ? 0 : 2;
 }
 
-/* (float) of an int of its own for each key and line: a ramp, if its slope turns out to be one. */
+/* A float conversion of an int of shape BOTH: a ramp, if the int turns out to have a slope. */
 static bool
 may_be_ramp(const struct mod_vm *vm, uint16_t number)
 {
 	return is_only(vm, number, MOD_OP_TO_FLOAT) && vm->mod->nodes[vm->mod->nodes[number].args[0]].type == MOD_INT;
 }
 
-/* Operand `side` of a sum is a product, or a ramp. */
+/* Fuses operand `side` of a sum, if it is a product or may be a ramp. */
 static bool
 join_side(struct mod_vm *vm, uint16_t sum, uint32_t side)
 {
@@ -93,7 +92,7 @@ has_scaled(const struct mod_vm *vm, uint16_t number)
 	return is_both(vm, number) && vm->ops->of_scaled[vm->mod->nodes[number].op] != NULL;
 }
 
-/* `function`, of a multiple or not, times `factor`, is what `number` gives. */
+/* Fuses `function`, applied to a scaled value or not, and the multiplication by `factor`, into `number`. */
 static void
 join_function(struct mod_vm *vm, uint16_t number, uint16_t function, uint16_t factor)
 {
@@ -111,7 +110,7 @@ join_function(struct mod_vm *vm, uint16_t number, uint16_t function, uint16_t fa
 		join.in[0] = nodes[of].args[1 - scalar];
 		join.in[1] = nodes[of].args[scalar];
 	}
-	/* What is kept once for all lines is read as the others' operand is. */
+	/* of_scaled and of_divided take only in[0] as a BOTH value. */
 	if (!is_both(vm, join.in[0]) || (scalar == 2 && factor == MOD_NO_NODE))
 		return;
 	if (scalar != 2)
@@ -148,13 +147,13 @@ vm_join_nodes(struct mod_vm *vm)
 {
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)
 		vm->slots[i].into = (uint16_t)i;
-	/* Readers come behind what they read. */
+	/* Readers follow their operands, so a backward pass visits readers first. */
 	for (uint32_t i = vm->mod->n_nodes; i-- > 0;)
 		if (vm->slots[i].into == i)
 			join_node(vm, (uint16_t)i);
 }
 
-/* Scores that one operation alone reads, among several at once, are scaled there. */
+/* A fused operation that is the only reader of the scores also multiplies them by scale. */
 static uint16_t
 find_scaler(const struct mod_vm *vm)
 {

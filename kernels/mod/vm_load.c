@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elements of arrays: the only operation that may go wrong.
+ * Array loads, the only operation that can fail.
  *
- * What is in bounds may be read whether an element of the tile needs it or
- * not.  So a load depends on its indexes alone: doc[kv_idx] is one row of
- * keys, whatever guards it.  An index out of bounds reads as 0 and is a stray;
- * it is told only if it is found that a live element reaches it.
+ * An element that is in bounds may be loaded whether or not the tile needs it.  So a load depends only
+ * on its indexes, not on its guard: doc[kv_idx] is one row of keys whatever guards it.  An index out
+ * of bounds reads as 0 and is a stray; it is reported only if a live element reaches it.
  */
 #include "config.h"
 
@@ -41,7 +40,7 @@ value_at(const struct vm_operand *operand, uint32_t row, uint32_t i)
 	return operand->at[row * operand->step + (operand->scalar ? 0 : i)];
 }
 
-/* One element; false: an index is out of bounds, and `range`, if given, gets it. */
+/* Loads one element; false: an index is out of bounds, which is recorded in `range` if not NULL. */
 static bool
 load_one(const struct load *load, uint32_t row, uint32_t i, int32_t *to, struct mod_range *range)
 {
@@ -63,7 +62,7 @@ load_one(const struct load *load, uint32_t row, uint32_t i, int32_t *to, struct 
 	return true;
 }
 
-/* The wanted elements of a row, 0 for others; returns strays. */
+/* Loads the wanted elements of a row, 0 for the others; returns the strays. */
 static uint64_t
 load_some(const struct load *load, uint32_t row, uint32_t n, uint64_t wanted, int32_t *to)
 {
@@ -79,7 +78,7 @@ load_some(const struct load *load, uint32_t row, uint32_t n, uint64_t wanted, in
 	return strays;
 }
 
-/* A whole row, the usual case, is a loop that the compiler writes out. */
+/* For a whole row, the usual case, n is a constant and the compiler unrolls the loop. */
 static inline __attribute__((always_inline)) bool
 run_is_consecutive(const int32_t *index, uint32_t n)
 {
@@ -113,8 +112,8 @@ is_within(const int32_t *index, uint32_t n, uint32_t extent)
 }
 
 /*
- * The everyday cases, bias[q_idx][kv_idx] and bias[q_idx - kv_idx]: words of
- * a dense last dimension, all in bounds.  False: it is not that.
+ * The usual cases, bias[q_idx][kv_idx] and bias[q_idx - kv_idx]: 4-byte elements, dense in the last
+ * dimension, all in bounds.  Returns false in other cases.
  */
 static bool
 load_row(const struct load *load, uint32_t row, uint32_t n, int32_t *to)
@@ -145,7 +144,7 @@ load_row(const struct load *load, uint32_t row, uint32_t n, int32_t *to)
 	return true;
 }
 
-/* Which elements of each line reach a load. */
+/* The elements of each q_row that are live and satisfy the load's guard. */
 static void
 find_reached(const struct mod_vm *vm, uint16_t number, const struct vm_group *group, uint64_t *reached)
 {
@@ -190,7 +189,7 @@ vm_load(struct mod_vm *vm, uint16_t number, uint32_t n, const struct vm_group *g
 	vm->strays[slot->shape] |= slot->strays != 0;
 }
 
-/* A load's first stray that one of the group's lines reaches. */
+/* Records a load's first stray that one of the group's q_rows reaches. */
 static void
 tell_load(struct mod_vm *vm, uint16_t number, const struct vm_group *group)
 {

@@ -8,7 +8,7 @@
 /* 1.5 * 2^23: adding it leaves a float's integer part in its low bits. */
 #define ROUNDER fsplat(12582912.0f)
 
-/* y * 2^n, in two steps, since 2^n itself may be no normal float. */
+/* y * 2^n, in two steps, because 2^n itself may not be a normal float. */
 INLINE fvec
 scale(fvec y, fvec n)
 {
@@ -33,7 +33,7 @@ exp_reduced(fvec r)
 	return y * (r * r) + r + fsplat(1);
 }
 
-/* NaN passes both. */
+/* Clamps to [low, high]; NaN stays NaN. */
 INLINE fvec
 within(fvec x, float low, float high)
 {
@@ -89,7 +89,10 @@ float_log(ivec a)
 	return choose((fvec)a >= fsplat(0), (ivec)result, (ivec)fsplat(NAN));
 }
 
-/* e^2x - 1 is 2^n (e^2r - 1) + 2^n - 1 with |r| <= ln 2 / 4, and tanh that over itself and 2; n is 26 at most. */
+/*
+ * e^2x - 1 = 2^n (e^2r - 1) + 2^n - 1 with |r| <= ln 2 / 4; tanh is that divided by itself plus 2; n
+ * is at most 26.
+ */
 INLINE ivec
 float_tanh(ivec a)
 {
@@ -116,7 +119,7 @@ float_sigmoid(ivec a)
 	return (ivec)(fchoose((fvec)a < fsplat(0), e, fsplat(1)) / (fsplat(1) + e));
 }
 
-/* Sine and cosine in float64 of what lies within a quarter turn's half. */
+/* Sine and cosine in float64, for |r| <= pi / 4. */
 INLINE dvec
 sine(dvec r)
 {
@@ -137,7 +140,7 @@ cosine(dvec r)
 
 enum wave { SINE, COSINE, TANGENT };
 
-/* Half a vector: x minus the quarter turns n, in two pieces of pi / 2. */
+/* Half a vector: subtracts n quarter turns from x, with pi / 2 split in two parts. */
 INLINE dvec
 wave_half(dvec x, dvec n, dvec odd, dvec negative, enum wave wave)
 {
@@ -174,7 +177,7 @@ widen(fvec v, unsigned int part)
 	return __builtin_convertvector(narrow, dvec);
 }
 
-/* Quarter turns are counted up to 2^19; farther out (and for infinity) libm does it. */
+/* Up to 2^19 quarter turns are reduced here; beyond that, and for infinity, libm computes the lanes. */
 INLINE ivec
 float_wave(ivec a, enum wave wave)
 {
@@ -190,7 +193,7 @@ float_wave(ivec a, enum wave wave)
 	if (wave == COSINE)
 		turn = add(turn, splat(1));
 	sign = fchoose((turn & 2) != 0, fsplat(-1), fsplat(1));
-	/* Of odd turns sine and cosine change places; the cosine's sign is that of the next turn. */
+	/* Odd turns exchange sine and cosine; the cosine's sign is that of the next turn. */
 	for (unsigned int i = 0; i < 2; i++)
 		result[i] = __builtin_convertvector(
 			wave_half(widen(x, i), widen(n, i), widen(odd, i), widen(sign, i), wave), fhalf);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before anything is computed: shapes of a mod's nodes, and memory for their values. */
+/* Planning, before any evaluation: shapes of a mod's nodes, and memory for their values. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,9 +7,9 @@
 
 #include "kernels/mod/vm_inside.h"
 
-#define SMALL_BYTES (VM_ROW * sizeof(int32_t)) /* of all shapes but BOTH */
+#define SMALL_BYTES (VM_ROW * sizeof(int32_t)) /* one value of any shape but BOTH */
 _Static_assert(VM_GROUP *VM_ROW * sizeof(int32_t) >= MOD_TILE_LINES * sizeof(uint64_t), "or all lines' words");
-#define LARGE_BYTES (VM_GROUP * VM_ROW * sizeof(int32_t)) /* of BOTH */
+#define LARGE_BYTES (VM_GROUP * VM_ROW * sizeof(int32_t)) /* one value of shape BOTH */
 
 static enum vm_shape
 shape_of(uint32_t inputs)
@@ -21,7 +21,7 @@ shape_of(uint32_t inputs)
 	return keys ? VM_KEYS : lines ? VM_LINES : VM_ONE;
 }
 
-/* Unlike the node's own inputs, without guards: see vm_load.c. */
+/* Inputs without those of guards, unlike node->inputs: see vm_load.c. */
 static uint32_t
 inputs_of(const struct mod_node *node, const uint32_t *inputs)
 {
@@ -38,7 +38,7 @@ is_comparison(enum mod_op op)
 	return op >= MOD_OP_LT && op <= MOD_OP_NE;
 }
 
-/* The conditions of each key and line that are only there to be combined into a mask are bits from the start. */
+/* Conditions of shape BOTH that are only combined into the mask are stored as words of bits. */
 static void
 choose_words(struct mod_vm *vm)
 {
@@ -48,7 +48,7 @@ choose_words(struct mod_vm *vm)
 		vm->slots[i].words = vm->slots[i].shape == VM_BOTH &&
 				     (vm_is_logic(&mod->nodes[i]) || is_comparison(mod->nodes[i].op));
 	vm->slots[mod->n_nodes - 1].words &= mod->kind == MOD_MASK;
-	/* Users come behind what they use. */
+	/* Users follow their operands, so a backward pass visits users first. */
 	for (uint32_t i = mod->n_nodes; i-- > 0;) {
 		const struct mod_node *node = &mod->nodes[i];
 
@@ -57,7 +57,7 @@ choose_words(struct mod_vm *vm)
 	}
 }
 
-/* What the next key adds to an int. */
+/* What an int adds from one key to the next. */
 static int8_t
 slope_of(const struct mod_vm *vm, uint16_t number)
 {
@@ -79,7 +79,7 @@ slope_of(const struct mod_vm *vm, uint16_t number)
 	return slope >= -1 && slope <= 1 ? (int8_t)slope : VM_NO_SLOPE;
 }
 
-/* Of the nodes that an operation reads by their slope, does none need a row of its own? */
+/* True if every operand has a slope and no operand is stored as a full row (BOTH). */
 static bool
 reads_slopes(const struct mod_vm *vm, const struct mod_node *node)
 {
@@ -101,7 +101,7 @@ is_sloping(const struct mod_vm *vm, uint16_t number)
 	return difference == 1 || difference == -1;
 }
 
-/* Read by whoever adds it to something. */
+/* True if the node is the ramp of a fused sum, and its operands have slopes. */
 static bool
 is_ramp(const struct mod_vm *vm, uint16_t number)
 {
@@ -111,7 +111,7 @@ is_ramp(const struct mod_vm *vm, uint16_t number)
 	       reads_slopes(vm, &vm->mod->nodes[number]);
 }
 
-/* One round of choose_slopes(); false: nothing has changed. */
+/* One pass of choose_slopes(); false: nothing changed. */
 static bool
 refuse_slopes(struct mod_vm *vm)
 {
@@ -138,7 +138,10 @@ refuse_slopes(struct mod_vm *vm)
 	return changed;
 }
 
-/* All that has a slope is kept as one at first; then what somebody must read key by key is not. */
+/*
+ * Initially stores every value that has a slope as SLOPE; then repeats refuse_slopes(), which turns
+ * those that some node reads key by key back into BOTH.
+ */
 static void
 choose_slopes(struct mod_vm *vm)
 {
@@ -153,7 +156,7 @@ choose_slopes(struct mod_vm *vm)
 		vm->slots[i].sloping = is_sloping(vm, (uint16_t)i);
 }
 
-/* Which node is the last to read each; the result, and guards of strays, are read at the very end. */
+/* The last node that reads each node; the result and the guards of loads with strays are read at the very end. */
 static void
 find_last_uses(const struct mod_vm *vm, uint16_t *last)
 {
@@ -174,9 +177,9 @@ find_last_uses(const struct mod_vm *vm, uint16_t *last)
 }
 
 /*
- * A place of its own for every value but those of BOTH, which share places
- * once their last reader is done.  Returns how many of each are needed;
- * `place` gets the number.
+ * Assigns buffers to the values of shape BOTH.  A buffer is reused once the last reader of its value
+ * is done; all other values have memory of their own.  Returns the number of buffers; place[i] is the
+ * buffer of node i.
  */
 static uint32_t
 place_large(const struct mod_vm *vm, uint16_t *place)
@@ -185,7 +188,7 @@ place_large(const struct mod_vm *vm, uint16_t *place)
 	uint32_t n = 0;
 
 	find_last_uses(vm, last);
-	/* The scores are there from the beginning. */
+	/* The scores are live from the start. */
 	if (vm->score != MOD_NO_NODE) {
 		place[vm->score] = 0;
 		taken_until[0] = last[vm->score];
@@ -217,7 +220,7 @@ allocate(struct mod_vm *vm, struct paged_error *error)
 	vm->memory = aligned_alloc(64, size);
 	if (vm->memory == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "mod: no memory for %zu bytes of tiles", size);
-	/* Values past the last key are computed too: they shall be the same everywhere. */
+	/* Values past the last key are computed too: zeroed memory makes them the same on every instruction set. */
 	memset(vm->memory, 0, size);
 	small = (uint8_t *)vm->memory + n_large * LARGE_BYTES;
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_words.h - conditions as a word a line: comparisons, runs of bits, logic
+ * vm_words.h - conditions as one word per q_row: comparisons, runs of bits, logic
  *
  * A part of vm_body.h.
  */
@@ -50,7 +50,7 @@ wide(const struct vm_operand *operand, uint32_t row)
 	return __builtin_convertvector(narrow, lvec);
 }
 
-/* The first n bits; of 64 and more all, below 0 none. */
+/* Mask of the first n bits: all for n >= 64, none for n < 0. */
 INLINE wvec
 first_bits(lvec n)
 {
@@ -60,7 +60,7 @@ first_bits(lvec n)
 	return ((((wvec){ 0 } + 1) << (count & 63)) - 1) | (0 - (count >> 6));
 }
 
-/* Whether a row of some lines leaves the range of ints, and wraps. */
+/* True if a row, extended by its slope, leaves the range of ints and wraps. */
 INLINE lvec
 wraps(lvec first, int32_t slope)
 {
@@ -68,7 +68,7 @@ wraps(lvec first, int32_t slope)
 	       (first < INT32_MIN + (slope < 0 ? (int32_t)MOD_TILE_KEYS - 1 : 0));
 }
 
-/* Key after key, as ints are. */
+/* Compares key by key, with wrapping ints. */
 static uint64_t
 slope_exactly(const struct vm_call *call, uint32_t row, enum mod_op op)
 {
@@ -90,8 +90,8 @@ slope_exactly(const struct vm_call *call, uint32_t row, enum mod_op op)
 }
 
 /*
- * a < b is i < n, or with the other slope i > n, where a + slope * i = b at
- * i = n; so with <=, and == is what < and <= differ in.
+ * If a + slope * i = b at i = n, then a < b is i < n, or i > n for the opposite slope; the same for
+ * <=. == holds where < and <= differ.
  */
 INLINE void
 compare_slopes(const struct vm_call *call, enum mod_op op)
@@ -135,7 +135,7 @@ BITS(float_eq)
 BITS(float_ne)
 #endif
 
-/* Comparisons to words: the table of struct vm_ops, and what compares its rows. */
+/* Comparisons to words: the table in struct vm_ops, and the expression that compares. */
 #define VM_COMPARISONS(X)                                       \
 	X(words_of_int, LT, compare(call, bits_int_lt))         \
 	X(words_of_int, LE, compare(call, bits_int_le))         \

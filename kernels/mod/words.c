@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of the language, and which names they leave to callers. */
+/* The words of the language, and the names that callers may use. */
 #include "config.h"
 
 #include <string.h>
@@ -26,7 +26,7 @@ const struct mod_function mod_functions[] = {
 	{ "floor", 1, MOD_OP_FLOOR },
 	{ "int", 1, MOD_OP_TO_INT },
 	{ "float", 1, MOD_OP_TO_FLOAT },
-	/* Stands for a min of a max. */
+	/* clamp is lowered to a min of a max. */
 	{ "clamp", 3, MOD_N_OPS },
 	{ NULL, 0, MOD_N_OPS },
 };
@@ -48,7 +48,7 @@ is_reserved(const char *name)
 	return false;
 }
 
-/* ASCII whatever the locale. */
+/* Checks for ASCII letters and digits, independent of the locale. */
 static bool
 is_name(const char *name)
 {
