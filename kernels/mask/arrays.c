@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks as PyTorch's arrays: rectangles, padded to a width. */
+/* Masks as PyTorch's arrays: rectangular, padded to a width. */
 #include <inttypes.h>
 
 #include "kernels/mask/build.h"

@@ -79,14 +79,14 @@ batch_mask_create(const struct batch_mask_order *order, struct mod_binding *bind
 	return status;
 }
 
-/* Reads the rows of an order, one after another. */
+/* Reads the page tables of a request's rows, one at a time. */
 struct reader {
 	const struct batch_mask_order *order;
-	uint32_t *pages; /* of one row, as many as the longest needs */
+	uint32_t *pages; /* one row's pages; sized for the longest row */
 	uint64_t *version;
 };
 
-/* Entries are copied as far as kv_len needs them: what is behind may change without harm. */
+/* Copies only the entries that kv_len needs; later entries may change at the same time without harm. */
 static enum paged_status
 read_live(struct reader *reader, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
 {

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 64u
-#define ADD_STEP 8u  /* indices that the compiler writes by vectors, */
-#define RUN_STEP 16u /* and looks at */
+#define ADD_STEP 8u  /* number of indices that the compiler writes as vectors, */
+#define RUN_STEP 16u /* and compares as vectors */
 
 void
 build_fail(struct build *build, enum paged_status status, const char *format, ...)
@@ -23,7 +23,7 @@ build_fail(struct build *build, enum paged_status status, const char *format, ..
 	va_end(arguments);
 }
 
-/* n elements of the mask's own, all zero; NULL after a failure. */
+/* Allocates n zeroed elements for the mask; NULL after a failure. */
 static void *
 take(struct build *build, struct mask_memory *memory, uint64_t n, size_t size)
 {
@@ -107,7 +107,7 @@ build_begin(struct build *build, const struct block_mask_shape *shape, uint64_t 
 		build_room(build, kind, 1);
 }
 
-/* Doubling, but never past the limit. */
+/* Doubles the capacity, limited by free_bytes. */
 static bool
 grow(struct build *build, enum block_mask_kind kind, uint64_t needed)
 {
@@ -208,7 +208,7 @@ build_finish(struct build *build, struct block_mask **mask_p)
 		return build->status;
 	}
 	assert(build->n_ended == build->n_lists);
-	/* Give back what doubling took too much.  One element stays, so that no list points nowhere. */
+	/* Release the excess of doubling.  At least one element stays, so that lists never point to NULL. */
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		mask->indices[kind] =
 			mask_memory_trim(mask->shape.memory, mask->indices[kind], build->capacity[kind] * size,
@@ -217,7 +217,7 @@ build_finish(struct build *build, struct block_mask **mask_p)
 	return PAGED_OK;
 }
 
-/* The first place at or after `row` that has a list. */
+/* The first list at or after `row`. */
 static bool
 place_in_row(const struct block_mask *mask, struct build_place *place, uint32_t row)
 {
@@ -265,14 +265,14 @@ build_cut(const struct block_mask_shape *shape, const struct block_mask_row *row
 	};
 }
 
-/* The blocks of a list one after another, each cut into parts. */
+/* Iterates over the parts of a list's blocks. */
 struct cursor {
 	const uint32_t *block;
 	const uint32_t *end;
 	uint64_t part;
 };
 
-/* The next part below n_blocks, or UINT64_MAX at the end; parts at or past n_blocks are passed over. */
+/* The next part below n_blocks, or UINT64_MAX at the end; skips parts at or past n_blocks. */
 static uint64_t
 cursor_peek(struct cursor *cursor, const struct build_source *source)
 {
@@ -311,7 +311,7 @@ push(struct build *build, enum block_mask_kind kind, uint32_t block)
 	build->mask->indices[kind][build->n[kind]++] = block;
 }
 
-/* How many of a list's first blocks follow one another. */
+/* Length of the run of consecutive numbers at the start of a list. */
 static uint64_t
 count_run(const uint32_t *blocks, uint64_t n)
 {
@@ -330,7 +330,7 @@ count_run(const uint32_t *blocks, uint64_t n)
 	return run;
 }
 
-/* The blocks that a list opens with and whose parts are all below `end`; returns how many. */
+/* Copies the leading blocks of a list whose parts are all below `end`; returns their number. */
 static uint64_t
 copy_whole(struct build *build, const struct build_source *source, enum block_mask_kind kind, uint64_t end)
 {
@@ -381,7 +381,7 @@ build_copy(struct build *build, const struct build_source *source)
 	    !build_room(build, BLOCK_MASK_FULL, full->n * source->n_parts))
 		return;
 	f.block += copy_whole(build, source, BLOCK_MASK_FULL, source->cut.n_whole);
-	/* No full block is to be put among the partial ones. */
+	/* All full blocks were copied, so none must be merged into the partial list. */
 	if (f.block == f.end)
 		p.block += copy_whole(build, source, BLOCK_MASK_PARTIAL, source->cut.n_blocks);
 	while ((f_block = cursor_peek(&f, source)) != UINT64_MAX) {

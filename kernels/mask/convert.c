@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Logical blocks to where they lie. */
+/* Translation of logical blocks to their places in the pool. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,7 +7,7 @@
 
 #define CHECK_STEP 16u
 
-/* How KV blocks and pages divide; the finer of the two becomes the block. */
+/* Relation of KV blocks and pages; the smaller of the two becomes the block of the result. */
 struct division {
 	uint32_t kv_block;
 	uint32_t n_parts;     /* pages in a KV block, or 1 */
@@ -30,9 +30,8 @@ divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct 
 }
 
 /*
- * Where a page at or past the pool's end may first come: steps that the
- * compiler does by vectors have none.  Inlined, the loop would read its
- * constants from memory.
+ * Index of the first step that may contain a page at or past the pool's end; the compiler vectorises
+ * the steps. noinline, because the inlined loop would reload its constants from memory.
  */
 static __attribute__((noinline)) uint64_t
 first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
@@ -50,7 +49,7 @@ first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
 	return i;
 }
 
-/* Every page that the row's keys lie in is there, and is one of the pool's. */
+/* Checks that the sequence has the pages of all its keys, and that those that are used are in the pool. */
 static enum paged_status
 check_sequence(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
 	       uint64_t kv_len, struct paged_error *error)
@@ -137,6 +136,6 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 	free(rows);
 	status = build_finish(&build, mask_p);
 	if (status == PAGED_OK)
-		(*mask_p)->ascending = false; /* pages lie anywhere */
+		(*mask_p)->ascending = false; /* pages are in arbitrary order */
 	return status;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The block mask of a rule.  Query blocks are taken in bands, each split in
- * eight at most, down to one block.  A band inherits what its parent found out
- * about runs of KV blocks.  Runs still unknown are asked about for all parts
- * of the band at once: as grids of areas about as wide as they are high.  So
- * the work follows the border between seen and unseen, and lists come out in
- * order without a second pass.
+ * Builds the block mask of a rule.  Query blocks are processed in bands, each of which is split into
+ * at most eight, down to single query blocks.  A band inherits from its parent the verdicts about runs
+ * of KV blocks.  For runs that are still unknown, the rule is asked about all parts of the band at
+ * once, in grids of areas about as wide as they are high.  So the work is proportional to the border
+ * of the visible region, and lists come out in order in a single pass.
  *
- * Lists go into a mask, or from any one of them on into a part of the mask's runs until the part is full.
+ * The lists go into a mask, or, from a given list on, into a part of the mask's run-length encoding
+ * until the part is full.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,35 +16,35 @@
 #include "kernels/mask/build.h"
 #include "kernels/mask/runs.h"
 
-/* KV blocks of the rest of a list that are looked at at once: about as many as a part has room for. */
+/* KV blocks of the rest of a list that are asked about at once: about as many as fit in a part. */
 #define REST_BLOCKS (MASK_PART_MAX / 2)
 
 _Static_assert(MOD_GRID_ROWS == MOD_GRID_COLUMNS, "bands are split as runs are");
 
 /*
- * Consecutive KV blocks; MASK_SOME is "unknown" until the band is one block
- * high, then true.  MASK_NONE is left out.
+ * Consecutive KV blocks with one verdict.  MASK_SOME means unknown, unless the band is one query block
+ * high: then it is final.  MASK_NONE runs are not stored.
  */
 struct run {
 	uint32_t begin, end;
 	enum mask_verdict verdict;
-	/* Of an unknown one: what its columns are for the parts of the band. */
-	uint32_t column; /* blocks in each but the last */
+	/* If unknown: the verdicts for each part of the band, in columns. */
+	uint32_t column; /* blocks per column; the last may have fewer */
 	struct mask_cells cells;
 };
 
 struct scan {
-	struct build build; /* with `part`, of no mask: what failed */
+	struct build build; /* if `part` is set, has no mask and only holds the status */
 	struct runs_writer *part;
 	const struct block_mask_shape *shape;
 	const struct mask_rule *rule;
 	const struct block_mask_row *row;
-	struct mask_area area; /* b and h of the present head; the rest is scratch */
-	struct run *runs;      /* a stack: each band's behind its parent's */
+	struct mask_area area; /* b and h of the current head; the rest is scratch */
+	struct run *runs;      /* a stack: the runs of each band follow those of its parent */
 	size_t n_runs, capacity;
 };
 
-/* A band of query blocks, and where its own runs begin. */
+/* A band of query blocks, and the index of its first run. */
 struct band {
 	uint64_t q_begin, q_end;
 	size_t first_run;
@@ -56,7 +56,7 @@ goes_on(const struct scan *scan)
 	return scan->build.status == PAGED_OK && (scan->part == NULL || !scan->part->full);
 }
 
-/* The stack may be as large as the mask, no larger: the mod may be a hostile peer's. */
+/* Bounds the stack by the size limit of the mask: the mod may come from a hostile peer. */
 static bool
 more_runs(struct scan *scan)
 {
@@ -86,7 +86,7 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 
 	if (verdict == MASK_NONE)
 		return;
-	/* Unknown runs stay apart: joined, they would be asked about as one again. */
+	/* Unknown runs are not merged: a merged run would be asked about as one again. */
 	if (last != NULL && last->end == begin && last->verdict == verdict &&
 	    (verdict == MASK_ALL || band->q_end - band->q_begin == 1)) {
 		last->end = end;
@@ -97,7 +97,7 @@ push_run(struct scan *scan, const struct band *band, uint32_t begin, uint32_t en
 	scan->runs[scan->n_runs++] = (struct run){ .begin = begin, .end = end, .verdict = verdict };
 }
 
-/* The elements of a band and a run of KV blocks that lengths leave. */
+/* The elements of a band and a run of KV blocks, cut to the row's lengths. */
 static const struct mask_area *
 area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
@@ -111,7 +111,7 @@ area_of(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return area;
 }
 
-/* Called off? */
+/* Fails the build if the caller has cancelled it. */
 static void
 heed(struct scan *scan)
 {
@@ -127,7 +127,7 @@ is_one_high(const struct band *band)
 	return band->q_end - band->q_begin == 1;
 }
 
-/* Too wide to be shared out to the parts of the band. */
+/* True if the run must be split into columns before the band is split into parts. */
 static bool
 is_wide(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end)
 {
@@ -136,7 +136,7 @@ is_wide(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return end - begin > 1 && (is_one_high(band) || area->kv_end - area->kv_begin > area->q_end - area->q_begin);
 }
 
-/* The greatest power of 8 that leaves more than one part. */
+/* The largest power of 8 that divides n into more than one part. */
 static uint64_t
 part_of(uint64_t n)
 {
@@ -147,7 +147,7 @@ part_of(uint64_t n)
 	return part;
 }
 
-/* Ask about a run in parts of `row` query blocks and `column` KV blocks. */
+/* Asks the rule about a run, in parts of `row` query blocks and `column` KV blocks. */
 static struct mask_cells
 ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, uint32_t end, uint32_t column)
 {
@@ -179,7 +179,7 @@ ask(struct scan *scan, const struct band *band, uint64_t row, uint32_t begin, ui
 
 static void push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part);
 
-/* A run of which nothing is known but what asking about the whole band may tell. */
+/* Asks about an unknown run in columns, for the whole band, and pushes the results. */
 static void
 split(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, uint32_t column)
 {
@@ -189,7 +189,7 @@ split(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, 
 	push_columns(scan, band, &run, 0);
 }
 
-/* A column that stays unknown for a band. */
+/* Pushes a column that is still unknown for a band. */
 static void
 push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end, bool is_some)
 {
@@ -208,7 +208,7 @@ push_unknown(struct scan *scan, const struct band *band, uint32_t begin, uint32_
 	push_run(scan, band, begin, end, verdict);
 }
 
-/* What the columns of a run are for a part of the band that they were asked about for. */
+/* Pushes the columns of a run for one part of the band; the columns were asked about for all parts at once. */
 static void
 push_columns(struct scan *scan, const struct band *band, const struct run *run, uint32_t part)
 {
@@ -240,7 +240,7 @@ add(struct scan *scan, enum block_mask_kind kind, uint32_t first, uint32_t n)
 		build_add(&scan->build, kind, first, n);
 }
 
-/* The blocks of a query block that the band's runs name. */
+/* Adds the blocks of a band's runs to the lists of a query block. */
 static void
 emit_runs(struct scan *scan, const struct band *band, uint64_t q_block)
 {
@@ -257,7 +257,7 @@ emit_runs(struct scan *scan, const struct band *band, uint64_t q_block)
 	}
 }
 
-/* The lists of a query block whose runs are known. */
+/* Writes the lists of a query block whose runs are all decided. */
 static void
 emit(struct scan *scan, const struct band *band, uint64_t q_block)
 {
@@ -268,7 +268,7 @@ emit(struct scan *scan, const struct band *band, uint64_t q_block)
 		build_end_list(&scan->build);
 }
 
-/* Ask about the runs of a band that it does not know, for its parts; false: it knows all. */
+/* Asks about all unknown runs of a band, for each of its parts; false: no run is unknown. */
 static bool
 look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 {
@@ -290,7 +290,10 @@ look_ahead(struct scan *scan, const struct band *band, uint64_t part)
 	return unknown;
 }
 
-/* Go through the parent's runs first .. first + n - 1 for this part of it, and on into the band's own parts. */
+/*
+ * Refines the parent's runs first .. first + n - 1 for part `number` of the parent, then recurses into
+ * the band's parts.
+ */
 static void
 scan_band(struct scan *scan, struct band band, size_t first, size_t n, uint32_t number)
 {
@@ -317,7 +320,7 @@ scan_band(struct scan *scan, struct band band, size_t first, size_t n, uint32_t 
 	scan->n_runs = band.first_run;
 }
 
-/* The rest of a list, in steps: a part that it fills has then not cost much more than it holds. */
+/* Writes the rest of a list in steps, so that the cost of a part is proportional to what it holds. */
 static void
 scan_rest(struct scan *scan, uint64_t q_block, uint32_t begin, uint32_t end)
 {
@@ -334,7 +337,7 @@ scan_rest(struct scan *scan, uint64_t q_block, uint32_t begin, uint32_t end)
 	}
 }
 
-/* Where in a row to begin. */
+/* Position in a row where scanning begins. */
 struct start {
 	uint32_t head;
 	uint64_t q_block;
@@ -367,7 +370,7 @@ scan_head(struct scan *scan, uint32_t r, const struct start *start)
 	scan_band(scan, top, 0, scan->n_runs, 0);
 }
 
-/* n lists are those of the n before them. */
+/* The next n lists are copies of the previous n. */
 static void
 repeat(struct scan *scan, uint32_t value, uint64_t n)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dense masks: made to block masks, and block masks made to them. */
+/* Conversion of dense masks to block masks and back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/mask/build.h"
 
-/* A dense mask as a rule. */
+/* A dense mask as the context of a mask_rule. */
 struct dense {
 	const struct block_mask_row *rows;
-	const uint8_t **start; /* of each row's first head */
+	const uint8_t **start; /* first element of each row */
 };
 
 static enum mask_verdict

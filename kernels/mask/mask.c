@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks from given lists and arrays, and what can be asked of a mask. */
+/* Masks from given lists and arrays, and properties of masks. */
 #include "kernels/mask/mask.h"
 
 #include <inttypes.h>
@@ -31,7 +31,7 @@ count_lists(const struct block_mask *mask)
 	return mask->first_list[mask->shape.n_rows];
 }
 
-/* Room to check the blocks of one query block. */
+/* Scratch memory to check the blocks of one query block. */
 struct given {
 	uint32_t *sorted;
 	uint64_t room;
@@ -105,7 +105,7 @@ check_twice(struct build *build, struct given *given, const struct build_place *
 		}
 }
 
-/* The next lists, checked. */
+/* Appends the lists of a query block after checking them. */
 static void
 take_lists(struct build *build, struct given *given, const struct build_place *place,
 	   const struct block_mask_list lists[BLOCK_MASK_N_KINDS])
@@ -179,7 +179,7 @@ block_mask_from_lists(const struct block_mask_shape *shape, const struct block_m
 	return given_finish(&build, &given, mask_p);
 }
 
-/* A list of PyTorch's arrays. */
+/* One list of PyTorch's arrays. */
 static struct block_mask_list
 array_list(struct build *build, const struct block_mask_arrays *arrays, enum block_mask_kind kind)
 {

@@ -15,9 +15,9 @@
 #define KEEPS true
 #endif
 
-/* In front of each array that came from a memory. */
+/* Header of each array that a mask_memory allocates. */
 struct mask_memory_array {
-	alignas(max_align_t) uint64_t bytes; /* behind it */
+	alignas(max_align_t) uint64_t bytes; /* size of the data that follows */
 };
 
 static struct mask_memory_array *
@@ -44,7 +44,7 @@ leave(struct mask_memory *memory)
 	atomic_store_explicit(&memory->busy, false, memory_order_release);
 }
 
-/* The largest spare of this size; NULL: there is none. */
+/* Takes the largest spare within the size range; NULL: there is none, or another thread holds the cache. */
 static struct mask_memory_array *
 spare_take(struct mask_memory *memory, uint64_t least_bytes, uint64_t most_bytes)
 {
@@ -67,7 +67,7 @@ spare_take(struct mask_memory *memory, uint64_t least_bytes, uint64_t most_bytes
 	return array;
 }
 
-/* Keep an array in the place of the smallest spare; returns what is to be freed. */
+/* Caches an array in a free place or in that of the smallest spare; returns the array to be freed, or NULL. */
 static struct mask_memory_array *
 spare_put(struct mask_memory *memory, struct mask_memory_array *array)
 {
@@ -101,7 +101,7 @@ array_realloc(struct mask_memory_array *array, uint64_t bytes)
 	return larger;
 }
 
-/* Without contents, and at most twice as large. */
+/* An array with undefined contents, at most twice as large as requested if it was a spare. */
 static struct mask_memory_array *
 array_new(struct mask_memory *memory, uint64_t bytes)
 {
@@ -148,7 +148,7 @@ mask_memory_trim(struct mask_memory *memory, void *data, uint64_t had_bytes, uin
 	struct mask_memory_array *array, *smaller;
 
 	if (!KEEPS || memory == NULL) {
-		/* Little stays, as allocators are quickest with sizes that come again. */
+		/* A small excess is kept: allocators are fastest with sizes that recur. */
 		void *less = had_bytes - bytes <= bytes / TRIM_PART ? NULL : realloc(data, bytes);
 
 		return less != NULL ? less : data;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/mask/mod_rule.h"
 
-/* Keys at each end of a block that are looked at first. */
+/* Keys at each end of a block that are evaluated first. */
 #define PROBE_KEYS 8u
 
-/* Which elements of an area are its corners: the first or last query row and key. */
+/* The corners of an area: the first or last query row, and the first or last key. */
 static const struct {
 	bool last_q, last_kv;
 } corners[MOD_RULE_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
 
-/* The grid's corners of one kind, each a box of one point. */
+/* Evaluates the grid's corners of one kind, each as a box of one point. */
 static void
 sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
 {
@@ -25,7 +25,7 @@ sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, con
 	seen->all_false |= more.all_false;
 }
 
-/* What of a grid is seen and unseen: whole areas first, then corners while an area is not known. */
+/* Decides a grid: first whole areas, then corners until each unknown area has both a visible and a hidden corner. */
 static struct mask_cells
 rule_grid(void *context, const struct mod_grid *grid, bool blocks)
 {
@@ -40,7 +40,7 @@ rule_grid(void *context, const struct mod_grid *grid, bool blocks)
 	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
 }
 
-/* n lines from q on, `step` apart. */
+/* Sets n q_rows of the VM, from q on, `step` apart. */
 static void
 take_lines(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
 {
@@ -59,7 +59,7 @@ at_most(int64_t n, uint32_t limit)
 	return n < limit ? (uint32_t)n : limit;
 }
 
-/* What has been seen of an area. */
+/* Whether visible (true) and hidden (false) elements of an area were found. */
 struct tally {
 	bool any_true, any_false;
 };
@@ -85,7 +85,7 @@ is_mixed(const struct tally *tally)
 	return tally->any_true && tally->any_false;
 }
 
-/* A few elements at the corners. */
+/* Evaluates a few elements at the corners. */
 static void
 tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
 {
@@ -98,7 +98,7 @@ tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *ar
 		tally_keys(tally, vm, area->kv_end - n_keys, n_keys, n_lines);
 }
 
-/* One block can be hours of work.  A caller that has cancelled it looks at nothing that is found out then. */
+/* A single block can take hours.  After a cancellation the verdict is not used, so any verdict may be returned. */
 static void
 tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
@@ -117,7 +117,7 @@ tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mas
 	}
 }
 
-/* Part i of n of what begins and ends there, both ends included. */
+/* Part i of n of [begin, end), with inclusive bounds. */
 static void
 take_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
 {
@@ -125,7 +125,10 @@ take_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
 	part[1] = (int32_t)(begin + (end - begin) * (i + 1) / n - 1);
 }
 
-/* Every element of the parts that are left: of whole rows of parts at once, from the first one left to the last. */
+/*
+ * Evaluates the unknown parts element by element.  In each row of parts, evaluates the range from the
+ * first unknown part to the last.
+ */
 static void
 tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mod_grid *parts, uint64_t left)
 {
@@ -143,7 +146,10 @@ tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mo
 	}
 }
 
-/* The parts of an area, then a point of each, then the elements of those that are not known. */
+/*
+ * Decides an area by intervals over its parts, then by one point of each unknown part, then by the
+ * elements of the unknown parts.
+ */
 static void
 tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
 {
@@ -173,8 +179,8 @@ tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct m
 }
 
 /*
- * The first query row's last key and the last one's first: a border of what
- * is seen mostly runs between them.
+ * Compares the first query row's last key with the last query row's first key: the border of the
+ * visible region mostly runs between them.
  */
 static bool
 corners_differ(const struct mod_binding *binding, const struct mask_area *area)
@@ -188,7 +194,10 @@ corners_differ(const struct mod_binding *binding, const struct mask_area *area)
 	return mod_scalar(binding, &one, NULL) != mod_scalar(binding, &other, NULL);
 }
 
-/* The cheapest first.  The rectangle as a whole stays unknown: that is why it is asked about here. */
+/*
+ * Tries the cheapest check first.  Intervals over the whole area are not tried: create.c calls this
+ * because they were not enough.
+ */
 static enum mask_verdict
 rule_exactly(void *context, const struct mask_area *area)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's to_string(): a character, doubled, for a section of blocks. */
+/* PyTorch's to_string(): one character, doubled, per section of blocks. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,12 +10,12 @@
 #define DEFAULT_GRID 20u
 #define DEFAULT_LIMIT 4u
 
-/* A row of characters: blocks in lists, of each section. */
+/* A line of the picture: for each section, the number of its blocks that are in lists. */
 struct line {
 	uint64_t *counts;
 	uint64_t n_columns;
-	uint64_t column_step; /* KV blocks in a section */
-	uint64_t row_step;    /* query blocks */
+	uint64_t column_step; /* KV blocks per section */
+	uint64_t row_step;    /* query blocks per section */
 };
 
 static uint64_t

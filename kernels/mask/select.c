@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a mask, and the mask seen from its keys. */
+/* Parts of a mask, and its transpose. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/mask/build.h"
 
-/* What becomes of row r: nothing of it before first_q, and no more than the lengths. */
+/* The part of a row from first_q on, limited to the lengths. */
 static struct block_mask_row
 part_of_row(const struct block_mask_row *row, uint64_t first_q, uint64_t q_len, uint64_t kv_len)
 {
@@ -47,7 +47,7 @@ copy_lists(struct build *build, const struct block_mask *mask, const struct bloc
 	}
 }
 
-/* The lists of a part, over rows that are freed. */
+/* Copies the lists of a part over new rows, and frees `rows`. */
 static enum paged_status
 copy_part(const struct block_mask *mask, const struct block_mask_part *part, struct block_mask_row *rows,
 	  struct block_mask **mask_p, struct paged_error *error)
@@ -78,7 +78,7 @@ new_rows(uint32_t n, struct paged_error *error)
 	return rows;
 }
 
-/* `part` checked, its numbers within the mask. */
+/* Copies a checked part, whose numbers are within the mask. */
 static enum paged_status
 take_part(const struct block_mask *mask, const struct block_mask_part *part, uint64_t kv_len,
 	  struct block_mask **mask_p, struct paged_error *error)
@@ -92,7 +92,7 @@ take_part(const struct block_mask *mask, const struct block_mask_part *part, uin
 	return copy_part(mask, part, rows, mask_p, error);
 }
 
-/* `n` of the range, cut at `total`; false if that leaves none or begins past it. */
+/* Resolves *n of UINT32_MAX to the rest of the range; false if the range is empty or exceeds `total`. */
 static bool
 range_fits(uint32_t first, uint32_t *n, uint32_t total)
 {
@@ -154,14 +154,14 @@ block_mask_over(const struct block_mask *mask, uint32_t n_rows, const uint64_t *
 	return copy_part(mask, &all, rows, mask_p, error);
 }
 
-/* The list of (row, head, KV block) in the transposed mask. */
+/* Index of the list of (row, head, KV block) in the transposed mask. */
 static uint64_t
 list_of(const struct block_mask *turned, const struct build_place *place, uint32_t block)
 {
 	return turned->first_list[place->row] + place->head * block_mask_q_blocks(turned, place->row) + block;
 }
 
-/* The lists of a kind, for which there is room. */
+/* Fills in the transposed lists of a kind, for which memory is reserved. */
 static void
 turn(const struct block_mask *mask, struct block_mask *turned, enum block_mask_kind kind, uint64_t n_lists)
 {
@@ -176,7 +176,7 @@ turn(const struct block_mask *mask, struct block_mask *turned, enum block_mask_k
 	}
 	for (uint64_t i = 0; i < n_lists; i++)
 		start[i + 1] += start[i];
-	/* As a list is filled its start moves to where the next one begins. */
+	/* While a list is filled, its start advances to where the next list begins. */
 	for (bool more = build_place_first(mask, &place); more; more = build_place_next(mask, &place)) {
 		struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
 

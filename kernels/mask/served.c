@@ -11,18 +11,18 @@
 
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && MASK_MAX_NAMES == MOD_MAX_NAMES, "a mod's names fit a request");
 
-/* Ends every sentence about a limit of the owner's. */
+/* Ends each error message about a limit of the owner. */
 #define ELSEWHERE "; paged_block_mask_create() builds it without this limit"
 
 struct served {
 	struct block_mask_shape shape;
-	bool any_head; /* one stands for all */
+	bool any_head; /* n_heads was 0: one head stands for all */
 	uint64_t max_bytes, first_list;
 	uint32_t first_block, n_names;
 	char text[MOD_MAX_TEXT + 1];
 	struct mask_request_name names[MOD_MAX_NAMES];
-	struct mod_array arrays[MOD_MAX_NAMES]; /* the same, bound */
-	int32_t *b;                             /* of each row, behind them; NULL: its place */
+	struct mod_array arrays[MOD_MAX_NAMES]; /* `names`, bound */
+	int32_t *b;                             /* [n_rows], stored after rows[]; NULL: a row's b is its index */
 	struct block_mask_row rows[];
 };
 
@@ -53,7 +53,7 @@ request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max
 			return paged_fail(error, PAGED_ERR_LIMIT,
 					  "block mask: more than %" PRIu64 " elements up to row %" PRIu32 ELSEWHERE,
 					  SERVED_MAX_ELEMENTS, r);
-		/* No overflow: 2^32 rows of 2^32 query rows; heads are divided by. */
+		/* No overflow: at most 2^32 rows of 2^32 query blocks; the check below divides by n_heads. */
 		n_lists += mask_count_parts(request->q_len[r], request->q_block);
 	}
 	if (n_lists > max_bytes / list_bytes / n_heads)
@@ -124,7 +124,7 @@ served_destroy(struct served *served)
 	free(served);
 }
 
-/* Says who has no such limit, if it is the owner's: what mods count in is everybody's. */
+/* Appends the function without the owner's limit to the message, unless the 32 bits of mods are the limit. */
 static void
 limit_explain(const struct served *served, struct paged_error *error)
 {
@@ -144,7 +144,10 @@ bound_build(const struct served *served, struct mod_binding *binding, const atom
 	enum paged_status status = mod_binding_index(binding, error);
 	struct mod_rule rule;
 
-	/* Masks use vectors alone: an owner on a CPU with AMX need not have Linux give it tiles. */
+	/*
+	 * Masks need only vectors: stopping at AVX512 keeps an owner on a CPU with AMX from requesting
+	 * tiles from Linux.
+	 */
 	if (status == PAGED_OK)
 		status = mod_rule_open(&rule, binding, kernel_isa_best_to(KERNEL_AVX512), error);
 	if (status != PAGED_OK)
