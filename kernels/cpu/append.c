@@ -8,14 +8,17 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
 
-/* Tokens in a unit, and elements below which waking the team costs more than copying. */
+/* Tokens per unit; number of elements below which waking the team costs more than it saves. */
 #define UNIT_TOKENS 16u
 #define ALONE_ELEMENTS (256u << 10)
 
-/* The reciprocal of less, times 127, may be no float. */
+/* For a smaller maximum, 127 / maximum may overflow f32. */
 #define SMALLEST_SCALED 0x1p-120f
 
-/* Heads of a token that are made before they are streamed together: a line is read when all of it is there. */
+/*
+ * Several heads of a token are converted in a buffer of this size before they are streamed, so that
+ * loads only read cache lines that are completely written.
+ */
 #define MADE_BYTES 4096u
 _Static_assert(MADE_BYTES >= PAGED_MAX_DIM * sizeof(float), "a head fits");
 
@@ -23,7 +26,7 @@ struct append_job {
 	const struct append_args *args;
 	const struct kernel_tile_ops *ops;
 	const struct pieces_ops *pieces;
-	bool stream[2]; /* of K and V: past the cache */
+	bool stream[2]; /* of K and V: use non-temporal stores */
 };
 
 static bool
@@ -32,7 +35,7 @@ turns_queries(const struct append_args *args)
 	return args->rotary != NULL && args->rotary->q.data != NULL;
 }
 
-/* Rows that are not appended to have queries to turn all the same. */
+/* A row with skip_append still has units if its queries must be rotated. */
 static uint64_t
 units_of(const void *context, const struct kernel_row *row)
 {
@@ -41,7 +44,7 @@ units_of(const void *context, const struct kernel_row *row)
 	return row->skip_append && !turns_queries(args) ? 0 : rows_divide_up(row->q_len, UNIT_TOKENS);
 }
 
-/* One head of one token at its position. */
+/* Rotates one head of a token by the angles of its position. */
 static void
 head_turn(const struct append_job *job, uint32_t position, float *wide)
 {
@@ -51,7 +54,7 @@ head_turn(const struct append_job *job, uint32_t position, float *wide)
 	job->pieces->turn(wide + rotary->first, angles, rotary->dim / 2, rotary->interleaved);
 }
 
-/* One head of one token to i8; returns its scale. */
+/* Quantises one head of a token to i8; returns its scale. */
 static float
 quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 {
@@ -66,12 +69,12 @@ quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 	return most / 127;
 }
 
-/* Where a token goes, and where it comes from. */
+/* Source and destination of a token. */
 struct append_token {
 	uint64_t packed;
 	uint32_t page;
 	uint32_t slot;
-	uint32_t position; /* for rotary */
+	uint32_t position; /* index into rotary->cos_sin */
 };
 
 static uint8_t *
@@ -82,7 +85,7 @@ token_at(const struct append_job *job, unsigned int plane, const struct append_t
 	return pages->base + layout_offset(pages->layout, plane, pages->layer, token->page, head, token->slot);
 }
 
-/* One head of one token as the pool keeps it; a scale of its own goes where it belongs. */
+/* Converts one head of a token to the pool's dtype; for i8, also stores its scale in the scale plane. */
 static void
 head_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
 	  const struct append_token *token, uint32_t head, void *to)
@@ -105,7 +108,7 @@ head_make(const struct append_job *job, unsigned int plane, const struct kernel_
 	memcpy(token_at(job, plane, token, head), &scale, sizeof(scale));
 }
 
-/* All heads of one token that are not yet as the pool keeps them. */
+/* Rotates or converts all heads of a token and stores them. */
 static void
 heads_make(const struct append_job *job, unsigned int plane, const struct kernel_tensor *from,
 	   const struct append_token *token)
@@ -230,7 +233,7 @@ append_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 	pieces_fence();
 }
 
-/* Does everything of a plane begin on a line, and has a token's head whole ones? */
+/* True if all heads of tokens of a plane begin on a cache line and fill whole cache lines. */
 static bool
 plane_may_stream(const struct kernel_pages *pages, unsigned int plane)
 {

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread takes one work item after the other (schedule.h), and goes through
- * the KV chunks that its query rows see, tile by tile.  A chunk's state is added
- * to the item's total; of a row that is cut, an item is one chunk, its total
- * waits in the workspace, and a second run combines them.  Both ways do the same
- * operations in the same order for every query row.
+ * kernel_attention(): threads take work items (schedule.h); for each item a thread walks the KV chunks
+ * that its q_rows see, tile by tile.  The softmax state of a chunk is combined into the item's total.
+ * If a row is cut (split-KV), an item is a single chunk: its total is stored in the workspace, and a
+ * second team_run() combines the totals.  Both ways perform the same operations in the same order for
+ * every q_row.
  */
 #include <assert.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
 
-/* Products below which waking the team costs more than it saves. */
+/* Number of products below which waking the team costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)
-/* Rows with many query rows give so many items a thread, if they can be divided so. */
+/* Prefill rows are divided into at least this many items per thread, if they can be. */
 #define PREFILL_ITEMS_A_THREAD 4u
-/* With so many items a thread, each may hold one more than it works on. */
+/* With this many items per thread, a thread may take its next item before it finishes the current one. */
 #define PREFETCH_ITEMS_A_THREAD 8u
 
-/* An item over the tiles of one chunk; returns the first tile after it. */
+/* Processes the tiles of one chunk for an item; returns the first tile after the chunk. */
 static struct kv_tile
 chunk_attend(const struct attention_job *job, const struct work_item *item, struct kv_tile tile,
 	     const struct work_item *next_item, struct team_scratch *scratch)
@@ -50,7 +50,7 @@ chunk_attend(const struct attention_job *job, const struct work_item *item, stru
 	return tile;
 }
 
-/* `next`: what this thread will do after it, or NULL if that is not known. */
+/* `next`: the item that this thread will process next, or NULL if unknown. */
 static void
 item_attend(const struct attention_job *job, const struct work_item *item, const struct work_item *next,
 	    struct team_scratch *scratch)
@@ -119,12 +119,12 @@ combine_work(struct kernel_team *team, void *context, struct team_scratch *scrat
 		const struct work_item item = schedule_item(job, &cursor, number);
 		uint32_t q_tile = (uint32_t)((number - cursor.first) % cursor.is.n_q_tiles);
 
-		if (q_tile < q_tile_count(job, &item)) /* the row's last item may have fewer */
+		if (q_tile < q_tile_count(job, &item)) /* the row's last item may have fewer query tiles */
 			states_combine(job, &item, q_tile, cursor.is.n_chunks, scratch);
 	}
 }
 
-/* Products of queries and keys, values and weights. */
+/* Number of multiply-adds: queries with keys, weights with values. */
 static uint64_t
 count_products(const struct attention_job *job)
 {
@@ -136,7 +136,7 @@ count_products(const struct attention_job *job)
 	return n * args->q.n_heads * (job->k_padded + job->v_padded);
 }
 
-/* Items that rows with many query rows may be divided into. */
+/* Number of items that prefill rows can be divided into. */
 static uint64_t
 count_prefill_items(const struct attention_job *job)
 {
@@ -159,14 +159,14 @@ round_up(uint32_t n, uint32_t multiple)
 	return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Every element is a bf16 too. */
+/* True if bf16 represents every element exactly. */
 static bool
 is_bf16_or_bytes(enum paged_dtype dtype)
 {
 	return dtype == PAGED_BF16 || paged_dtype_size(dtype) == 1;
 }
 
-/* The products of few query rows. */
+/* Chooses the product functions for decode. */
 static void
 decode_choose(struct attention_job *job)
 {
@@ -182,8 +182,8 @@ decode_choose(struct attention_job *job)
 }
 
 /*
- * The products of many.  The more query rows share packed tiles, the better, as
- * long as every thread has its share of items.
+ * Chooses the product functions for prefill, and the size of its items.  The more q_rows share packed
+ * tiles, the better, as long as every thread has enough items.
  */
 static void
 prefill_choose(struct attention_job *job, uint32_t n_threads)
@@ -205,7 +205,7 @@ prefill_choose(struct attention_job *job, uint32_t n_threads)
 		job->item_q_rows /= 2;
 }
 
-/* Numbers that fit what mods count in, and a block mask of this plan's size. */
+/* Asserts that indices fit the int32 of mods, and that the block mask has the plan's size. */
 static void
 mods_assert(const struct kernel_team *team, const struct attention_args *args)
 {

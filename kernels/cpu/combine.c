@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax states of KV chunks: how they begin, how they are combined, and the results. */
+/* Softmax states of KV chunks: initialisation, combination, and the final results. */
 #include <math.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ q_tile_of(const struct attention_job *job, const struct work_item *item, uint32_
 	return q;
 }
 
-/* Whole vectors of maxima and sums: instruction sets load them. */
+/* Initialises whole vectors of maxima and sums, because instruction sets load whole vectors. */
 static void
 state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_q_rows, float *values)
 {
@@ -75,13 +75,13 @@ chunk_end(const struct attention_job *job, const struct work_item *item, struct 
 		state_end(job, &scratch->total[i], q_tile_of(job, item, i).n, &scratch->chunk[i]);
 }
 
-/* One query row's numbers, once all its keys are in: the sum is of exponentials less the maximum. */
+/* Final numbers of a q_row over all its keys; the sum is over exp(score - maximum). */
 struct row_end {
-	float factor; /* of the values */
+	float factor; /* factor of the values */
 	float maximum, sum;
 };
 
-/* A sink of -INFINITY is none. */
+/* Adds a sink to the denominator; -INFINITY: no sink. */
 static struct row_end
 row_end(float maximum, float sum, float sink)
 {
@@ -101,7 +101,7 @@ row_lse(const struct row_end *end)
 	return end->sum == 0 ? -INFINITY : end->maximum + logf(end->sum);
 }
 
-/* A query tile's results. */
+/* Writes the results of a query tile. */
 static void
 total_finish(const struct attention_job *job, const struct q_tile *q, const struct tile_state *total)
 {
@@ -131,7 +131,7 @@ total_finish(const struct attention_job *job, const struct q_tile *q, const stru
 	}
 }
 
-/* What an item's workspace, or another one's, has of a query row. */
+/* Pointers to the state of a q_row in a workspace. */
 struct workspace_state {
 	float *maximum, *sum, *values;
 };

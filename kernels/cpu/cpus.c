@@ -12,7 +12,7 @@
 
 #include "kernels/kernels.h"
 
-/* As many as Linux can be built for. */
+/* The largest NR_CPUS that Linux supports. */
 #define CPUS_MOST 8192u
 
 struct cpus {
@@ -36,7 +36,7 @@ cpus_set_affinity(pthread_attr_t *attributes, uint32_t cpu)
 	return pthread_attr_setaffinity_np(attributes, sizeof(one), one.sets);
 }
 
-/* Of all CPUs the system leaves a thread those of its cpuset. */
+/* Thread: reads the CPUs of its cpuset, by requesting affinity to all CPUs, which Linux reduces to the cpuset. */
 static void *
 look(void *argument)
 {
@@ -49,7 +49,7 @@ look(void *argument)
 	return NULL;
 }
 
-/* In a thread of its own, for the caller's may be bound, and stays so; it takes no signals of the program's. */
+/* Uses a new thread, because the caller's thread may be bound, and must stay so.  The thread blocks all signals. */
 static enum paged_status
 find_usable(struct cpus *cpus, struct paged_error *error)
 {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows with few query rows: keys and values are multiplied as they lie in the
- * pages.  An item may have several KV heads, which take turns at each tile:
- * what they have of it lies next to each other.  Memory is what takes time, so
- * whatever comes next is fetched during each product: a tile's values during
- * its scores, and the keys of the next head or tile during its values.
+ * Decode: rows with few q_rows.  Keys and values are multiplied where they lie in the pages.  An item
+ * may have several KV heads; for each tile, the heads are processed in turn, because their parts of a
+ * page are adjacent.  Memory bandwidth is the bottleneck, so every product prefetches what comes next:
+ * the scores prefetch the tile's values, and the values prefetch the keys of the next head or tile.
  */
 #include "kernels/cpu/attention.h"
 
-/* From so many query rows on a tile is converted once, before its use; of two bytes an element, and of one. */
+/* From this many q_rows on, a tile is converted once before its use: for elements of 2 bytes, and of 1 byte. */
 #define CONVERT_Q_ROWS 12u
 #define CONVERT_Q_ROWS_BYTES 5u
 
-/* Where the queries of an item's h-th KV head begin, in q and in q16. */
+/* Offset of the queries of an item's h-th KV head in q and in q16. */
 static size_t
 head_queries(const struct attention_job *job, uint32_t h)
 {
@@ -42,9 +41,9 @@ decode_queries(const struct attention_job *job, const struct work_item *item, st
 }
 
 /*
- * Rows that fill no whole vectors, or that many query rows will read, are first
- * made f32, or bf16 for products of pairs.  Returns them, or the rows as they
- * are; then *fetch_p is NULL if it was fetched on the way.
+ * Converts a tile's rows to f32, or to bf16 for products of pairs, if they do not fill whole vectors
+ * or if many q_rows will read them.  Returns the converted rows, or the rows themselves.  Sets
+ * *fetch_p to NULL if the conversion has prefetched those rows.
  */
 static const struct tile_rows *
 rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, const struct tile_rows *rows,
@@ -77,7 +76,10 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	return made;
 }
 
-/* Scores of the tile in k_rows; returns what of v_rows, which come next, softmax may fetch. */
+/*
+ * Scores of the tile in k_rows; returns the rows (v_rows, used next) that softmax should continue to
+ * prefetch, or NULL.
+ */
 static const struct tile_rows *
 head_scores(const struct attention_job *job, const struct q_tile *q, uint32_t h, uint32_t first,
 	    struct team_scratch *scratch)
@@ -95,7 +97,7 @@ head_scores(const struct attention_job *job, const struct q_tile *q, uint32_t h,
 	return dots != NULL && dots->softmax != NULL ? fetch : NULL;
 }
 
-/* What weights and v_rows add to a head's state; `fetch` comes next, or is NULL. */
+/* Accumulates weights . V in a head's state; prefetches the rows of `fetch` unless NULL. */
 static void
 head_values(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 	    struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch)

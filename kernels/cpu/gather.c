@@ -6,7 +6,7 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
 
-/* Tokens in a unit, and bytes below which waking the team costs more than copying. */
+/* Tokens per unit; number of bytes below which waking the team costs more than it saves. */
 #define UNIT_TOKENS 16u
 #define ALONE_BYTES (512u << 10)
 
@@ -14,10 +14,10 @@ struct gather_job {
 	const struct gather_args *args;
 	const struct kernel_tile_ops *ops;
 	const struct pieces_ops *pieces;
-	bool stream[2]; /* K and V: past the cache */
+	bool stream[2]; /* of K and V: use non-temporal stores */
 };
 
-/* Walks the rows as units come: numbers of a row's first unit and of its first token in the tensors. */
+/* Position in the rows: `unit` and `packed` are the row's first unit and its first token in the tensors. */
 struct gather_cursor {
 	uint32_t row;
 	uint64_t unit;
@@ -50,7 +50,7 @@ cursor_find(struct gather_cursor *cursor, uint64_t unit, const struct gather_arg
 	return false;
 }
 
-/* Tokens that lie together in a page, and in the tensors. */
+/* Tokens that are contiguous in a page and in the tensors. */
 struct gather_run {
 	uint32_t page;
 	uint32_t slot;
@@ -66,7 +66,7 @@ run_at(const struct gather_job *job, unsigned int plane, const struct gather_run
 	return pages->base + layout_offset(pages->layout, plane, pages->layer, run->page, head, run->slot);
 }
 
-/* What elements of token i are multiplied by. */
+/* Scale of the elements of token i. */
 static float
 token_scale(const struct gather_job *job, unsigned int plane, const struct gather_run *run, uint32_t head, uint32_t i)
 {
@@ -82,7 +82,7 @@ token_scale(const struct gather_job *job, unsigned int plane, const struct gathe
 	return scale;
 }
 
-/* One head of them, which the tensor wants otherwise than the pool has it. */
+/* Converts one head of a run to the tensor's dtype. */
 static void
 head_convert(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to,
 	     const struct gather_run *run, uint32_t head)
@@ -97,7 +97,10 @@ head_convert(const struct gather_job *job, unsigned int plane, const struct kern
 	}
 }
 
-/* Head by head, for a head's tokens are read as they lie; a single token's heads in one go. */
+/*
+ * Copies a run head by head, because a head's tokens are contiguous in a page; copies a single token's
+ * heads at once.
+ */
 static void
 run_move(const struct gather_job *job, unsigned int plane, const struct kernel_tensor *to, const struct gather_run *run)
 {

@@ -23,7 +23,7 @@ static const char *const isa_names[KERNEL_N_ISAS] = {
 	[KERNEL_AVX512_BF16] = "avx512bf16", [KERNEL_AMX] = "amx",
 };
 
-/* Those of this build. */
+/* NULL: not in this build. */
 static const struct kernel_tile_ops *const isa_ops[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = &kernel_tile_ops_generic,
 #ifdef PAGED_X86_64
@@ -46,14 +46,14 @@ kernel_isa_name(enum kernel_isa isa)
 
 #ifdef PAGED_AMX
 
-/* As <asm/prctl.h> of Linux 5.16 has them. */
+/* From <asm/prctl.h> of Linux 5.16. */
 enum { REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
 
 static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
 static const char *amx_lacks = LACKS;
 static char amx_refused[128];
 
-/* The CPU has tiles and their products of bf16, and Linux keeps a thread's tiles for it. */
+/* True if the CPU has AMX-TILE and AMX-BF16, and Linux saves tile registers across context switches (XCR0). */
 static bool
 amx_there(void)
 {
@@ -68,7 +68,7 @@ amx_there(void)
 	return (low >> 17 & 3) == 3;
 }
 
-/* Once for the process: threads and forked children have what it was given. */
+/* Requests permission for tiles.  The permission is per process; threads and forked children inherit it. */
 static void
 amx_ask(void)
 {
@@ -86,8 +86,8 @@ amx_ask(void)
 
 #ifdef PAGED_X86_64
 /*
- * clang 14's __builtin_cpu_supports() does not know "f16c".  The answer is kept:
- * in a virtual machine each CPUID traps, and callers ask within loops.
+ * clang 14's __builtin_cpu_supports() does not know "f16c".  The result is cached: in a virtual
+ * machine each CPUID traps, and callers use this function in loops.
  */
 static bool
 cpu_has_f16c(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the tokens of a tile lie, and their scales: one page after the other, and none that holds no wanted token. */
+/* Addresses of a tile's tokens and their scales: page by page, skipping pages without a wanted token. */
 #include <assert.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned in
 		for (; i < end; i++, at += token_stride)
 			rows->token[i] = at;
 	}
-	/* Tokens whose page was passed over read another's row: no query row sees them. */
+	/* Tokens of a skipped page get the address of a wanted token: no q_row sees them. */
 	for (uint32_t t = 0; gaps && t < n_tokens; t++)
 		if (rows->token[t] == NULL)
 			rows->token[t] = rows->token[__builtin_ctzll(wanted)];
@@ -80,7 +80,7 @@ keys_prefetch(const struct attention_job *job, const struct next_tile *next, str
 	return &scratch->next_keys;
 }
 
-/* Scales of a page's tokens lie one after the other. */
+/* The scales of a page's tokens are contiguous. */
 void
 scales_load(const struct attention_job *job, const struct q_tile *q, unsigned int plane, const struct tile_view *view,
 	    float *scale)

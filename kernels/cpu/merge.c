@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A result is a finished softmax: as a state its maximum is the LSE and its
- * sum 1.  So two of them are folded like two splits of one.
+ * kernel_attention_merge().  A result is a finished softmax: as a state, its maximum is the LSE and
+ * its sum is 1.  So two results are combined like two KV chunks of one softmax.
  */
 #include <assert.h>
 #include <math.h>
@@ -10,9 +10,9 @@
 #include "kernels/cpu/rows.h"
 #include "kernels/cpu/team.h"
 
-/* Query rows in a unit. */
+/* Query rows per unit. */
 #define MERGE_TOKENS 16u
-/* Elements below which waking the team costs more than it saves. */
+/* Number of elements below which waking the team costs more than it saves. */
 #define ALONE_ELEMENTS (64u << 10)
 
 static void

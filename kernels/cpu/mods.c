@@ -5,7 +5,7 @@
 #include "kernels/cpu/team.h"
 #include "kernels/cpu/tile_mask.h"
 
-/* What the i-th of mods->vms evaluates, or NULL: all threads' mask mods come first, then their score mods. */
+/* Binding of mods->vms[i], or NULL: the mask mods of all threads come first, then their score mods. */
 static const struct mod_binding *
 binding_of(const struct kernel_mods *mods, uint32_t i)
 {

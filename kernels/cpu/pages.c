@@ -24,7 +24,7 @@ side_at(const struct copy_side *side, unsigned int plane, uint32_t layer, uint32
 	return side->base + layout_offset(side->layout, plane, layer, side_page(side, i), 0, 0);
 }
 
-/* Whole lines past the cache, and what is left. */
+/* Copies whole cache lines with non-temporal stores, and the rest with normal stores. */
 static void
 heads_stream(const struct copy_job *job, struct pieces pieces)
 {
@@ -70,7 +70,7 @@ is_stored(const struct layout *layout, unsigned int plane)
 	return layout->plane[plane].dtype != PAGED_DTYPE_NONE;
 }
 
-/* A unit is one layer of one page. */
+/* A unit of work is one layer of one page. */
 static void
 copy_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 {
@@ -87,7 +87,7 @@ copy_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 	pieces_fence();
 }
 
-/* Heads begin on a line: their tokens need not, for they lie together. */
+/* True if heads begin on a cache line.  Tokens need not: a head's tokens are contiguous. */
 static bool
 may_stream(const struct copy_side *to)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces_body.h - part of tile_body.h: the functions of pieces.h, in the compiler's own vectors */
+/* pieces_body.h - part of tile_body.h: the functions of pieces.h in the compiler's vectors */
 
 #define VECTOR (LANES * sizeof(float))
 
@@ -82,7 +82,10 @@ lanes_pick(vec v, vec_ints from)
 #endif
 }
 
-/* Each of the first or second half of a vector's lanes twice, and the two of each pair changed places. */
+/*
+ * lanes_twice: duplicates each lane of the first or second half of a vector. pairs_swap: swaps the
+ * lanes of each pair.
+ */
 static inline vec
 lanes_twice(vec v, int32_t first)
 {
@@ -103,7 +106,7 @@ pairs_swap(vec v)
 	return lanes_pick(v, from);
 }
 
-/* a cos - b sin is a cos + b (-sin), to the bit. */
+/* a cos - b sin has the same bits as a cos + b (-sin). */
 static inline void
 pairs_turn(float *elements, vec cosine, vec sine)
 {
@@ -138,7 +141,7 @@ pieces_turn(float *elements, const float *angles, uint32_t n, bool interleaved)
 		turn_halves(elements, angles, n);
 }
 
-/* Without their sign, floats are in the order of their bits as vec_ints. */
+/* Floats without sign have the same order as their bits as ints. */
 static uint32_t
 pieces_largest(const float *padded, uint32_t n)
 {

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows with many query rows: tiles are packed, then multiplied as matrices.
+ * Prefill: rows with many q_rows.  Tiles are packed, then multiplied as matrices.
  *
- * Most instruction sets take a tile at a time for the query rows of an item.
- * With blocks (tile_packed_ops.blocks) an item has several query tiles, which
- * take turns at each chunk: its tiles stay packed for all of them.  A query
- * tile goes through the chunk in blocks of tiles from the first to the last,
- * and blocks are pipelined: while the scores of one are multiplied, the weights
- * of the one before it are computed, and the values of the one before that are
- * added up.
+ * Most instruction sets process one tile at a time for all q_rows of an item.  On instruction sets
+ * with blocks (tile_packed_ops.blocks), an item has several query tiles, which process each KV chunk
+ * in turn, so that the chunk's tiles are packed once for all of them.  A query tile goes through the
+ * chunk in blocks of tiles, and blocks are software-pipelined: while the scores of one block are
+ * multiplied, the weights of the previous block are computed, and the values of the one before are
+ * accumulated.
  */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/attention.h"
 
-/* Scales from it to its reciprocal may go into a product with another factor, which neither end then leaves. */
+/* A scale between this and its reciprocal can be multiplied with another factor without overflow or underflow. */
 #define SMALL_SCALE 0x1p-64f
 
 void
@@ -40,7 +39,7 @@ prefill_queries(const struct attention_job *job, const struct work_item *item, s
 	}
 }
 
-/* Rows that do not fill `padded` elements are made f32 in `to`, zeros at their ends. */
+/* Converts rows with fewer than `padded` elements to f32 in `to`, with zeros at their ends. */
 static void
 rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *to)
 {
@@ -66,7 +65,7 @@ keys_pack(const struct attention_job *job, struct team_scratch *scratch, float *
 	job->scores_packed->pack_keys(panels, k);
 }
 
-/* Returns the tokens that are left out because they have values that are not finite. */
+/* Packs values; returns the tokens left out because they have NaN or infinite values. */
 static uint64_t
 values_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
@@ -74,7 +73,7 @@ values_pack(const struct attention_job *job, struct team_scratch *scratch, float
 	return job->values_packed->pack_values(panels, &scratch->v_rows);
 }
 
-/* The tokens that were left out, for each query row that sees them; v_rows has them. */
+/* Accumulates the left out tokens for each q_row that sees them; v_rows must have their addresses. */
 static void
 non_finite_add(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 	       struct team_scratch *scratch, struct tile_scores *scores, struct tile_state *state, uint64_t non_finite)
@@ -116,9 +115,7 @@ prefill_tile(const struct attention_job *job, const struct work_item *item, cons
 		non_finite_add(job, q, &view, scratch, scores, state, non_finite);
 }
 
-/*
- * Chunks in blocks of tiles.
- */
+/* KV chunks in pipelined blocks of tiles. */
 
 static struct team_packed *
 packed_tile(struct team_scratch *scratch, uint32_t begin)
@@ -126,7 +123,7 @@ packed_tile(struct team_scratch *scratch, uint32_t begin)
 	return &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
 }
 
-/* The tile of a view, with at least its tokens, the wanted ones among them. */
+/* Packs the tile of a view, unless the packed tile already has its tokens and the wanted ones among them. */
 static void
 tile_pack(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
 	  struct team_scratch *scratch)
@@ -134,11 +131,11 @@ tile_pack(const struct attention_job *job, const struct q_tile *q, const struct 
 	struct team_packed *to = packed_tile(scratch, view->begin);
 	struct tile_view all = *view;
 
-	/* Pages past the tokens may have no memory. */
+	/* Pages past the last token may have no memory. */
 	all.wanted &= token_bits(0, view->n_tokens);
 	if (to->n_tokens >= view->n_tokens && (all.wanted & ~to->wanted) == 0)
 		return;
-	/* Blocks in the pipeline may still need what is there. */
+	/* Blocks in the pipeline may still need the tokens that are packed now. */
 	if (to->n_tokens != 0)
 		all.wanted |= to->wanted;
 	if (to->n_tokens > view->n_tokens)
@@ -154,7 +151,7 @@ tile_pack(const struct attention_job *job, const struct q_tile *q, const struct 
 	to->wanted = all.wanted;
 }
 
-/* A query tile on its way through a chunk. */
+/* A query tile in one KV chunk. */
 struct chunk_pass {
 	struct q_tile q;
 	struct tile_state *state;
@@ -162,7 +159,7 @@ struct chunk_pass {
 	enum tile_mask mask;
 };
 
-/* A block's tiles from `begin` on, which are packed; those of which nothing is seen are left out. */
+/* Starts a block: the tiles from `begin` on, which are packed here; tiles without visible tokens are left out. */
 static void
 block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint64_t begin,
 	    struct team_scratch *scratch, struct team_block *to, struct tile_scores *tiles)
@@ -210,7 +207,10 @@ scale_is_usual(float scale)
 	return scale > SMALL_SCALE && scale < 1 / SMALL_SCALE;
 }
 
-/* What comes between products and softmax, which applies a usual scale itself: with mods or without, the same bits. */
+/*
+ * Applies scale, score mod and mask to raw scores.  Softmax applies a usual scale itself: with and
+ * without mods, so that the bits are the same.
+ */
 static float
 tile_modify(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at, uint32_t i)
 {
@@ -240,7 +240,7 @@ block_modify(const struct attention_job *job, struct team_scratch *scratch, stru
 	}
 }
 
-/* The tokens that were left out of a block's tiles, with the weights that products have, rounded to bf16. */
+/* Accumulates the tokens left out of a block's tiles, with weights rounded to bf16 as in the products. */
 static void
 block_add_non_finite(const struct attention_job *job, struct team_scratch *scratch, struct team_block *at)
 {
@@ -262,10 +262,10 @@ block_add_non_finite(const struct attention_job *job, struct team_scratch *scrat
 	}
 }
 
-/* The blocks that are at weights and at values next, or NULL. */
+/* The blocks whose next step is weights or values, or NULL. */
 struct pipeline {
 	struct team_block *weights, *values;
-	uint32_t n_blocks, n_q_tiles; /* so far; query tiles that see nothing are not in it */
+	uint32_t n_blocks, n_q_tiles; /* so far; query tiles that see nothing are not counted */
 };
 
 static void
@@ -275,7 +275,7 @@ block_end(const struct attention_job *job, struct team_scratch *scratch, const s
 		state_end(job, &scratch->total[at->q.at / job->tile_q_rows], at->q.n, at->block.state);
 }
 
-/* One step of all blocks in the pipeline, and of `block`, which enters it, or NULL. */
+/* Advances all blocks in the pipeline by one step; `block` enters the pipeline, or is NULL. */
 static void
 pipeline_step(const struct attention_job *job, struct team_scratch *scratch, struct pipeline *pipeline,
 	      struct team_block *block)
@@ -295,15 +295,16 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 		non_finite |= packed_tile(scratch, weights->view[i].begin)->non_finite;
 	if (non_finite == 0)
 		return;
-	/* At once, because the next block will have its scores where these weights are. */
+	/* Done at once, because the next block's scores overwrite these weights. */
 	job->scores_packed->blocks(NULL, NULL, &weights->block);
 	block_add_non_finite(job, scratch, weights);
 	block_end(job, scratch, weights);
 	pipeline->values = NULL;
 }
 
-/* What a query tile sees of a chunk, of which the item sees `mask`.  Mods are told its query rows if they will be
- * asked.
+/*
+ * Visibility of a chunk for a query tile, given `mask` for the whole item.  Sets the q_rows of the
+ * mods if the mods will be evaluated.
  */
 static enum tile_mask
 q_tile_mask(const struct attention_job *job, const struct chunk_pass *pass, enum tile_mask mask,
@@ -344,7 +345,7 @@ q_tile_attend(const struct attention_job *job, const struct chunk_pass *pass, st
 	pipeline->n_q_tiles++;
 }
 
-/* The last query tile goes first: it sees most, so what it packs serves the others. */
+/* The last query tile goes first: it sees most keys, so the tiles that it packs serve the others. */
 void
 prefill_chunk(const struct attention_job *job, const struct work_item *item, uint64_t begin, uint64_t end,
 	      enum tile_mask mask, struct team_scratch *scratch)

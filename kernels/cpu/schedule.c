@@ -4,14 +4,17 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/rows.h"
 
-/* Reading a token costs as much as multiplying it with so many query rows. */
+/* Reading a token costs as much as multiplying it with this many q_rows. */
 #define READING_Q_ROWS 8u
-/* An item is at most this part of what each thread has to do ... */
+/* An item costs at most this fraction of each thread's share ... */
 #define ITEMS_A_THREAD 16u
-/* ... but a short one, which is expensive to combine, this. */
+/* ... but at most this fraction if it is short: short items are expensive to combine. */
 #define SHORT_ITEMS_A_THREAD 4u
 #define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_Q_ROWS + 4))
-/* So is one of several KV heads that have less than this each in a page: short reads are expensive too. */
+/*
+ * The same fraction limits items of several KV heads, if a head's part of a page is below this size:
+ * short reads are expensive.
+ */
 #define HEAD_BYTES 4096u
 
 static uint64_t
@@ -20,7 +23,9 @@ cost_of(uint64_t n_tokens, uint32_t n_q_rows)
 	return n_tokens * (n_q_rows + READING_Q_ROWS);
 }
 
-/* How many KV heads of a row make an item, of which one alone costs `cost`.  A block mask lists what one of them sees.
+/*
+ * Number of KV heads of a row that form an item, if one head costs `cost`.  With a block mask it is 1,
+ * because the lists are per head.
  */
 static uint32_t
 heads_together(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost)
@@ -61,7 +66,10 @@ schedule_row(const struct attention_job *job, const struct kernel_row *row)
 	return is;
 }
 
-/* Of a state in the workspace: a pipelined query tile writes values of all its query rows, there or not. */
+/*
+ * q_rows of a state in the workspace.  A pipelined query tile writes values of all its q_rows,
+ * including those that do not exist.
+ */
 static uint32_t
 state_q_rows(const struct attention_job *job, const struct schedule_row *row)
 {
@@ -96,7 +104,7 @@ schedule_make(struct attention_job *job, uint32_t n_threads, size_t q_row_floats
 	struct schedule *schedule = &job->schedule;
 	uint64_t total = 0, share, shortest;
 
-	/* Before there are limits, so of single KV heads. */
+	/* The limits are not set yet, so these are the costs of single KV heads. */
 	for (uint32_t i = 0; i < job->args->n_rows; i++) {
 		struct schedule_row row = schedule_row(job, &job->args->rows[i]);
 
@@ -150,7 +158,7 @@ schedule_find(const struct attention_job *job, struct schedule_cursor *cursor, u
 	return false;
 }
 
-/* The last query rows see most, so they come first. */
+/* The last query rows see most keys, so their range comes first. */
 static struct q_tile
 range_of(const struct attention_job *job, const struct schedule_cursor *cursor, uint64_t number)
 {

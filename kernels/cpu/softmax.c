@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes between the products of a tile: scales, score mod and mask, softmax. */
+/* Steps between the two products of a tile: scales, score mod and mask, softmax. */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/convert.h"
 
@@ -22,7 +22,7 @@ scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, 
 	}
 }
 
-/* A weight of 0 stays 0, whatever the token's scale is; without a branch, so that vectors do it. */
+/* A weight of 0 stays 0 whatever the token's scale is; branch-free so that the loop vectorises. */
 static void
 weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {

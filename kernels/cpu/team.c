@@ -17,11 +17,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Looks at a word before sleeping on it: some 10 us, about what a sleep and a wake cost. */
+/* Polls of a futex word before sleeping on it: about 10 us, the cost of a sleep and a wake-up. */
 #define TEAM_SPINS 300
 #define TEAM_MAX_THREADS 1024u
 
-/* The gate: open, and how many helpers are inside. */
+/* Gate word: this bit means open; the other bits count the helpers inside. */
 #define GATE_OPEN 0x80000000u
 
 struct helper {
@@ -34,19 +34,19 @@ struct kernel_team {
 	enum kernel_isa isa;
 	const struct kernel_tile_ops *ops;
 	uint32_t n_threads; /* the caller included */
-	uint32_t n_helpers; /* to be */
+	uint32_t n_helpers; /* number of helpers to start */
 	uint32_t n_started;
-	int home_cpu;      /* where the creator ran */
-	bool bound;        /* helpers run where the creator wanted them */
-	kernel_run_fn run; /* instead of helpers, or NULL */
+	int home_cpu;      /* CPU on which the creator ran */
+	bool bound;        /* helpers are bound to CPUs of the creator's choice */
+	kernel_run_fn run; /* used instead of helpers, or NULL */
 	void *run_context;
-	uint64_t section; /* counts run()s */
+	uint64_t section; /* counts calls of run() */
 	void *memory;
 	size_t memory_size;
 	float *workspace;
 	struct team_scratch *caller_scratch;
 
-	/* The job: written while the gate is shut and nobody is inside. */
+	/* The job: written only while the gate is shut and no helper is inside. */
 	team_work_fn work;
 	void *context;
 
@@ -57,9 +57,9 @@ struct kernel_team {
 	_Alignas(64) _Atomic uint32_t gate; /* the caller sleeps on it until it is 0 */
 	_Atomic bool caller_asleep;
 
-	_Alignas(64) _Atomic uint32_t n_done; /* parts of this section */
-	_Atomic uint32_t n_wrong;             /* indices that were none, or came twice */
-	uint32_t faulty_done, faulty_wrong;   /* of the first section that went wrong */
+	_Alignas(64) _Atomic uint32_t n_done; /* parts of this section that are done */
+	_Atomic uint32_t n_wrong;             /* indices out of range or repeated */
+	uint32_t faulty_done, faulty_wrong;   /* of the first faulty section */
 	bool faulty;
 
 	struct helper helpers[];
@@ -87,7 +87,7 @@ relax(void)
 #endif
 }
 
-/* Returns the word's value once it is no longer `value`. */
+/* Waits until the word is no longer `value`, and returns its new value. */
 static uint32_t
 wait_for_call(struct kernel_team *team, uint32_t value)
 {
@@ -125,9 +125,9 @@ gate_leave(struct kernel_team *team)
 }
 
 /*
- * Go to a CPU of one's own, then allow all again.  A thread begins on its
- * creator's CPU, and calls too short for the load balancer to notice would
- * wake it there, behind the caller, for ever.
+ * Moves the calling helper to a CPU of its own, then allows all CPUs again.  A thread starts on its
+ * creator's CPU.  If calls are too short for the load balancer to notice, Linux would always wake the
+ * thread there, behind the caller.
  */
 static void
 spread_out(const struct kernel_team *team, uint32_t index)
@@ -191,7 +191,7 @@ call_helpers(struct kernel_team *team)
 		futex_wake_all(&team->call);
 }
 
-/* A part of a section, on whatever thread run() has for it. */
+/* One part of a section, on a thread of run(). */
 static void
 part_work(void *argument, uint32_t index)
 {
@@ -289,7 +289,7 @@ team_workspace(const struct kernel_team *team)
 	return team->workspace;
 }
 
-/* Address space alone; what is never touched costs nothing. */
+/* Reserves address space only: memory that is never touched costs nothing. */
 static enum paged_status
 memory_map(struct kernel_team *team, struct paged_error *error)
 {
@@ -312,7 +312,7 @@ memory_map(struct kernel_team *team, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Bound, it begins there: the memory that it touches first is near. */
+/* If bound, the thread starts on its CPU, so the memory that it touches first is local (NUMA first touch). */
 static int
 helper_start(struct helper *helper, const uint32_t *cpu)
 {
@@ -331,7 +331,7 @@ helper_start(struct helper *helper, const uint32_t *cpu)
 	return code;
 }
 
-/* A program's signals are its own threads' business. */
+/* Helpers block all signals: signals are handled by the program's own threads. */
 static enum paged_status
 helpers_start(struct kernel_team *team, const uint32_t *cpus, struct paged_error *error)
 {
