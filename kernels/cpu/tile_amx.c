@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Beside AVX-512's functions, those over products of bf16 pairs, by AMX.  The
- * instructions are written out, for compilers' own functions do not say that
- * they read memory.
+ * AVX-512's functions, plus products of bf16 pairs by AMX.  The instructions are inline assembly,
+ * because the compilers' intrinsics do not declare that they read memory.
  */
 #include "kernels/cpu/tile_avx512bf16.h"
 
@@ -18,7 +17,7 @@
 	__asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(at), "r"((size_t)(stride)) : "memory")
 #define AMX_DOT(sums, left, right) __asm__ volatile("tdpbf16ps %%tmm" #right ", %%tmm" #left ", %%tmm" #sums : :)
 
-/* What ldtilecfg reads: all eight tiles have 16 rows of 64 bytes. */
+/* Operand of ldtilecfg: all eight tiles have 16 rows of 64 bytes. */
 struct amx_config {
 	uint8_t palette, start_row, reserved[14];
 	uint16_t row_bytes[16];
@@ -81,7 +80,10 @@ fold_two(vec a, vec b, bool sum)
 	return sum_or_top(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd), sum);
 }
 
-/* Two vectors become one, four times, so that in the end each has a lane. */
+/*
+ * Reduces 16 vectors to one, whose lane i is the sum or maximum of v[i]: four rounds, each combining
+ * pairs of vectors.
+ */
 static inline __attribute__((always_inline)) vec
 fold_lanes(vec *v, bool sum)
 {

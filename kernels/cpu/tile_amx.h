@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_amx.h - the products of tile_packed.h's pairs by tiles of AMX
+ * tile_amx.h - the products of tile_packed.h's pairs by AMX tiles
  *
- * Included after tile_packed.h, of LANES 16: its panels are what AMX reads as
- * they are.  With these words more, of which a tile is 16 rows of 16 words and
- * known by a literal number, and a stride counts bytes:
+ * Included after tile_packed.h, with LANES 16: AMX reads its panels as they are.  It needs these
+ * additional primitives.  A tile is 16 rows of 16 words and is named by a literal number; a stride is
+ * in bytes:
  *
  *   AMX_ZERO(t)
  *   AMX_LOAD(t, at, stride), AMX_STORE(t, at, stride)
  *   AMX_DOT(sums, left, right)   sums += left . right, of pairs of bf16
- *   amx_begin(), amx_end()       between them a thread may use tiles
+ *   amx_begin(), amx_end()       a thread may use tiles between them
  *
- * Lines lie in tiles by their number, 0 to 15 in the first: so no row of
- * memory past a task's most lines is read.  A tile with lines that are not to
- * be changed is kept beside them, for what is added to a subnormal number
- * leaves zero.
+ * q_row (`line`) i is row i % 16 of tile i / 16, so no memory past the TILE_LINES q_rows is read.  If
+ * a tile has q_rows outside [begin, end), which must not change, the sums are computed in a copy: an
+ * AMX addition would turn their subnormal numbers into zero.
  */
 #define AMX_ROWS 16u
 
 _Static_assert(PANEL == 2 * AMX_ROWS && TILE_LINES % (2 * AMX_ROWS) == 0, "two tiles beside and below each other");
 
-/* One product of lines [begin, end) and a panel, and what is at `to` when it is `added`. */
+/* A product of q_rows [begin, end) with a panel, which is added to the contents of `to` if `added`. */
 struct amx_product {
-	float *to; /* of line 0, as `left` */
+	float *to; /* of q_row 0, like `left` */
 	const float *left;
 	const float *panel;
 	uint32_t to_stride, left_stride;
 	uint32_t begin, end;
-	uint32_t depth; /* whole tiles */
+	uint32_t depth; /* words; a multiple of AMX_ROWS */
 	bool added;
 	struct fetching *fetching;
 };
 
-/* Tiles 0 to 3 are sums, 4 and 5 lines, 6 and 7 of the panel; `lines` and `columns` count tiles. */
+/* Tiles 0 to 3 are sums, 4 and 5 q_rows, 6 and 7 the panel; `lines` and `columns` count tiles. */
 INLINE void
 amx_multiply(const struct amx_product *p, uint32_t line, uint32_t lines, uint32_t columns)
 {
@@ -90,7 +89,7 @@ amx_store(float *to, size_t stride, uint32_t lines, uint32_t columns)
 		AMX_STORE(3, to + AMX_ROWS * stride + AMX_ROWS, stride * sizeof(float));
 }
 
-/* One or two tiles of lines, times one or two of columns, all of whose lines are to be changed. */
+/* One or two tiles of q_rows times one or two tiles of columns; all their q_rows may change. */
 INLINE void
 amx_whole(const struct amx_product *p, uint32_t line, uint32_t lines, uint32_t columns)
 {
@@ -104,7 +103,7 @@ amx_whole(const struct amx_product *p, uint32_t line, uint32_t lines, uint32_t c
 	amx_store(to, p->to_stride, lines, columns);
 }
 
-/* The same of lines [from, until) alone. */
+/* The same for q_rows [from, until) only. */
 INLINE void
 amx_some(const struct amx_product *p, uint32_t line, uint32_t lines, uint32_t columns, uint32_t from, uint32_t until)
 {
@@ -146,7 +145,7 @@ amx_lines(const struct amx_product *p, uint32_t columns)
 	}
 }
 
-/* Times that amx_multiply() loads tiles of one panel. */
+/* Number of times that amx_multiply() loads tiles of one panel. */
 INLINE uint32_t
 amx_steps(const struct amx_product *p)
 {
@@ -176,7 +175,7 @@ scores_amx(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t 
 	}
 }
 
-/* Rows of the panels that fill the last tile, too: weights of 0 meet zeros there. */
+/* Also zeroes the rows that fill the panels' last tile, because weights of 0 are multiplied with them. */
 static uint64_t
 values_pack_amx(float *panels, const struct tile_rows *values)
 {

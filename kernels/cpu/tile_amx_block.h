@@ -1,31 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_amx_block.h - scores, softmax and values of many lines, of three blocks at once
+ * tile_amx_block.h - scores, softmax and values of many q_rows, for three blocks at once
  *
- * Included after tile_amx.h's functions, with words more:
+ * Included after tile_amx.h's functions, with additional primitives:
  *
- *   AMX_LOAD_ONCE(t, at, stride)   AMX_LOAD of what had better not stay in the first cache
- *   vec_fraction(v)          v less the whole number that is not above it; in [0, 1], and 0 of an infinity
- *   vec_scale_floor(v, n)    v * 2^(the whole number that is not above n); 0 where n is below -126
- *   vec_no_minus_infinity(v) v, and 0 for -inf
+ *   AMX_LOAD_ONCE(t, at, stride)   AMX_LOAD of data that should not stay in the L1 cache
+ *   vec_fraction(v)          v - floor(v), in [0, 1]; 0 for an infinity
+ *   vec_scale_floor(v, n)    v * 2^floor(n); 0 where n is below -126
+ *   vec_no_minus_infinity(v) v, but 0 for -inf
  *   vec_scaled(v, scale)     v * scale, but 0 where v is 0
- *   vec_tops(v), vec_sums(v) of LANES vectors, which they change: the largest lane of each in a lane, or the sum
- *   vec_unequal(a, b)        a bit for each lane that is not the same number in both
+ *   vec_tops(v), vec_sums(v) lane i: the largest lane, or the sum of the lanes, of vector i of LANES vectors
+ * (clobbered) vec_unequal(a, b)        a bit for each lane in which a and b differ or one is NaN
  *
- * Tiles are multiplied beside the vector units, so between the products of
- * one block with its keys, and of another with its values, stand the weights
- * of a third.  Beside a product sums and products of floats have half of those
- * units, so each of them counts.
+ * Tile products execute in parallel with the vector units, so the weights of one block are computed
+ * between the products of another block with its keys and of a third with its values.  During a
+ * product, float additions and multiplications have only half of the vector units, so each one counts.
  */
 #define TILE_VECS (TILE_TOKENS / LANES)
-/* Past it, what is below the maximum is subtracted before it is multiplied: nothing overflows. */
+/* For a larger shift, the shift is subtracted before the multiplication by log2(e), so that nothing overflows. */
 #define LARGE_SCORE 0x1p16f
 #define LOG2_E 1.44269504f
 
 /*
- * 2^x, for x that is at most a little above 0: the polynomial is 1 at 0, and
- * elsewhere off by less than 10^-7 of what it is.  NaN stays NaN, and what
- * would be subnormal is 0, as in vec_exp().
+ * 2^x, for x at most a little above 0.  The polynomial is exactly 1 at 0; elsewhere its relative error
+ * is below 10^-7.  NaN stays NaN, and results that would be subnormal are 0, as in vec_exp().
  */
 INLINE vec
 vec_exp2(vec x)
@@ -40,14 +38,17 @@ vec_exp2(vec x)
 	return vec_scale_floor(y, x);
 }
 
-/* The largest of a line's scores in a tile, times its scale: rounding keeps the order, so of the products, too. */
+/*
+ * The largest of a q_row's scores in a tile, times its scale.  Rounding is monotonic, so this is also
+ * the largest product.
+ */
 INLINE vec
 tile_top(vec s[TILE_VECS], float scale)
 {
 	return vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3])) * vec_set1(scale);
 }
 
-/* A line's scores -inf past the visible ones, and the largest, in lanes. */
+/* Sets a q_row's scores past the visible ones to -inf; returns the largest scores, in lanes. */
 INLINE vec
 line_top(struct tile_block *block, uint32_t line)
 {
@@ -74,7 +75,7 @@ line_top(struct tile_block *block, uint32_t line)
 	return top;
 }
 
-/* The same, where all is visible, of all tiles that a block may have. */
+/* The same for a q_row that sees all tokens of BLOCK_TILES tiles. */
 INLINE vec
 line_top_of_all(const struct tile_block *block, uint32_t line)
 {
@@ -92,11 +93,11 @@ line_top_of_all(const struct tile_block *block, uint32_t line)
 	return top;
 }
 
-/* LANES lines from `line` on see all of a whole block. */
+/* True if LANES q_rows from `line` on see all tokens of a full block. */
 INLINE bool
 lines_see_all(const struct tile_block *block, uint32_t line)
 {
-	uint32_t all = TILE_TOKENS; /* a single bit, and none has more */
+	uint32_t all = TILE_TOKENS; /* has a single bit, which no smaller `visible` has */
 
 	if (block->n_tiles < BLOCK_TILES || block->n_lines - line < LANES)
 		return false;
@@ -106,13 +107,13 @@ lines_see_all(const struct tile_block *block, uint32_t line)
 	return all != 0;
 }
 
-/* New maxima of LANES lines from `line` on, and what is to be taken from their scores. */
+/* New maxima of LANES q_rows from `line` on, and the shifts to subtract from their scores. */
 INLINE void
 lines_shift(struct tile_block *block, uint32_t line, vec top[LANES])
 {
 	vec before = vec_load(&block->state->maximum[line]), most = vec_max(vec_tops(top), before), shift;
 
-	/* 0 for -inf, so that its lines' weights are 0 and no NaN. */
+	/* A shift of 0 for -inf, so that the weights are 0 and not NaN. */
 	shift = vec_no_minus_infinity(most);
 	vec_store(&block->state->maximum[line], most);
 	vec_store(&block->shift[line], shift);
@@ -140,7 +141,7 @@ whole_lines_begin(struct tile_block *block, uint32_t line)
 	lines_shift(block, line, top);
 }
 
-/* A line's weights in a tile, in the place of its scores, and what they add to its sums. */
+/* Replaces a q_row's scores in a tile with its weights; returns their sums, in lanes. */
 INLINE vec
 tile_weights(float *score, const float *token_scale, float scale, float shift, bool large)
 {
@@ -174,7 +175,7 @@ tile_weights_slow(float *score, const float *token_scale, float scale, float shi
 	return tile_weights(score, token_scale, scale, shift, true);
 }
 
-/* The n-th weights of a line in a tile; its lanes hold the sums of its tiles so far. */
+/* Computes part n of a block's weights: one q_row in one tile; block->lanes accumulates the q_row's sums. */
 INLINE void
 some_weights(struct tile_block *block, uint32_t n)
 {
@@ -192,7 +193,7 @@ some_weights(struct tile_block *block, uint32_t n)
 	vec_store(block->lanes[line], sum);
 }
 
-/* What the lines' states held before becomes what it weighs beside the new maxima, if they are new: of few lines. */
+/* Adds the block's sums to the state and rescales the values of q_rows whose maximum changed, which are few. */
 INLINE void
 block_rescale(struct tile_block *block)
 {
@@ -216,13 +217,13 @@ block_rescale(struct tile_block *block)
 	}
 }
 
-/* A block's weights, of which some lines come between each of so many steps of products. */
+/* Spreads the computation of a block's weights over n_steps steps of products. */
 struct between {
 	struct tile_block *block; /* or NULL */
 	uint32_t n_steps, n_parts, part, credit;
 };
 
-/* Maxima take less time all together than one by one between products. */
+/* The maxima of all q_rows are computed first: that is faster than one at a time between products. */
 INLINE void
 softmax_begin(struct tile_block *block)
 {
@@ -250,20 +251,23 @@ between_some(struct between *between)
 	between_step(between);
 }
 
-/* Sums of two tiles of lines and two of columns that are still to be stored; to: NULL if none are. */
+/* The 2 x 2 tiles of sums that are not yet stored; to: NULL if there are none. */
 struct sums {
 	float *to;
 	size_t stride;
 };
 
-/* Where the next sums begin: at 0, or at what is there; then they are to be stored there. */
+/* Where the next sums will be stored.  They begin with the contents (`added`) or at 0. */
 struct place {
 	float *at;
 	size_t stride;
 	bool added;
 };
 
-/* One sum: stored as late as its tile is wanted again, when what it waited for is long there. */
+/*
+ * Starts a new sum in a tile.  The old sum is stored only now, when its tile is needed, so that the
+ * store does not wait for the product.
+ */
 #define SUM_NEXT(t, sums, place, line, column)                                                                         \
 	do {                                                                                                           \
 		if ((sums)->to != NULL)                                                                                \
@@ -276,9 +280,9 @@ struct place {
 	} while (0)
 
 /*
- * What two tiles of lines, and two of a panel, add to the sums; `place`: the first step of these, or NULL.
- * Loads come together, what is between the steps after two products each: where tiles are slow, too, they
- * then have most beside them.
+ * Adds two tiles of q_rows times two tiles of a panel to the sums; `place`: set in the first step of
+ * new sums, else NULL.  The loads come first. between_step() follows every two products, so that even
+ * on CPUs with slow tiles most of it overlaps with a product.
  */
 INLINE void
 step_multiply(const void *left, size_t stride, const float *panel, struct sums *sums, const struct place *place,
@@ -306,7 +310,7 @@ step_multiply(const void *left, size_t stride, const float *panel, struct sums *
 	between_step(between);
 }
 
-/* n steps, one behind the other in the lines and in the panel; at one place in the code, for that to stay small. */
+/* n steps along the depth of q_rows and panel. noinline: a single copy keeps the code small. */
 static __attribute__((noinline)) void
 steps_multiply(const float *left, size_t stride, const float *panel, uint32_t n, struct sums *sums,
 	       const struct place *place, struct between *between)
@@ -327,7 +331,7 @@ sums_store(struct sums *sums)
 	sums->to = NULL;
 }
 
-/* What fewer tiles add to the sums, at the edges. */
+/* Adds the product of fewer tiles to the sums, at the edges. */
 static __attribute__((noinline)) void
 some_multiply(const void *left, size_t stride, const float *panel, uint32_t lines, uint32_t columns)
 {
@@ -356,7 +360,7 @@ some_begin(struct sums *sums, const struct place *place, uint32_t lines, uint32_
 		amx_zero();
 }
 
-/* Products with a panel of keys. */
+/* Multiplies q_rows with a panel of keys. */
 INLINE void
 keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, uint32_t columns, struct sums *sums,
 	      struct between *between)
@@ -387,7 +391,7 @@ block_keys(struct tile_block *block, struct sums *sums, struct between *between)
 			keys_multiply(block, j, t, lines, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums, between);
 }
 
-/* Products with dimensions of values, from d on. */
+/* Multiplies weights with a panel of values, dims from d on. */
 INLINE void
 values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t columns, struct sums *sums,
 		struct between *between)
@@ -425,7 +429,7 @@ block_values(struct tile_block *block, struct sums *sums, struct between *betwee
 		values_multiply(block, d, lines, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, between);
 }
 
-/* Steps with a line's keys, or its values. */
+/* Number of steps of a block's products: for_panel steps for every PANEL tokens. */
 INLINE uint32_t
 block_steps(const struct tile_block *block, uint32_t for_panel)
 {

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_amx_few.h - attention of few query lines, as decode has them, by tiles of AMX
+ * tile_amx_few.h - attention of few q_rows (decode) by AMX tiles
  *
- * Included after tile_amx.h and widen_bf16.h.  Rows of bf16 that lie at equal
- * distances, as those of one page do, are loaded into tiles from where they
- * are; others are made so, 16 tokens at a time.  Scores are K . Q^T, tokens by
- * lines.  Values are P . V, of which a product takes pairs: of two dims of one
- * token here, as a row has them, where pairs of tokens would have to be
- * interleaved first.  So a weight stands alone in its word, for even dims in
- * the low half and for odd ones in the high half, in two rows of weights: of
- * up to eight lines they fill one tile, so that there are no more products
- * than pairs of tokens would take.
- * With these words more:
+ * Included after tile_amx.h and widen_bf16.h.  Rows of bf16 at a constant stride, as in one page, are
+ * loaded into tiles directly from the page; other rows are first copied or converted to bf16, 16
+ * tokens at a time.
+ *
+ * Scores are K . Q^T, tokens by q_rows.  Values are P . V.  The product instruction multiplies pairs:
+ * here two dims of one token, which are adjacent in a row; pairs of two tokens would have to be
+ * interleaved first.  So each weight is alone in its word: in the low half for even dims and in the
+ * high half for odd dims, in two rows of weights.  For up to eight q_rows both rows fit one tile, so
+ * there are no more products than with pairs of tokens.
+ *
+ * Additional primitives:
  *
  *   vec_round_words(v, low, high)    v rounded to bf16, in the low half of each word and in the high one
- *   vec_zip(even, odd, low, high)    lanes of both in turn: the first 16, the other 16
+ *   vec_zip(even, odd, low, high)    interleaves lanes: the first 16, the other 16
  *   vec_load_columns(from, to)       to[i] lane t = from[t * AMX_ROWS + i], i below 4
  *
- * A tile's rows of lines that a task does not have are whatever is there; so
- * are then the sums of those lines, which nobody reads.
+ * Tile rows of q_rows that a call does not have are undefined; so are their sums, which are never
+ * read.
  */
-#define FEW_DIMS 32u /* of a tile: two in each word */
+#define FEW_DIMS 32u /* dims of a tile: two per word */
 
 _Static_assert(KERNEL_MANY_LINES_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
 _Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
 
-/* Word k of a line is column `line` of row k: tiles of Q^T, one after the other. */
+/* Tiles of Q^T, one after another: word k of a q_row's query is column `line` of row k. */
 static void
 few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 {
@@ -45,7 +46,7 @@ few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 
 static const struct tile_dot_ops tile_dots_amx = {
 	.row_elements = FEW_DIMS,
-	.pack_lines = AMX_ROWS + 1, /* none: some rows are made at a time */
+	.pack_lines = AMX_ROWS + 1, /* never reached: rows are converted 16 tokens at a time instead */
 	.pack = rows_pack,
 	.query = few_query,
 	.scores = few_scores,

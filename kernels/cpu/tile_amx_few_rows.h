@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_amx_few_rows.h - part of tile_amx_few.h: rows on their way into tiles: fetched, and made bf16 or copied */
+/* tile_amx_few_rows.h - part of tile_amx_few.h: prefetch of rows, and their conversion or copy for tiles */
 
 /*
- * What comes next, and how far it has been asked for: a row of each of four
- * streams at a time, of which each has 16 of a tile's tokens.  It comes into
- * the first cache: tiles that are loaded from the second wait for each other's
- * rows wherever AMX is slow.
+ * The rows to prefetch, and progress.  Each step prefetches one row of each of four streams of 16
+ * tokens.  The rows go to the L1 cache: where AMX is slow, tile loads from L2 wait for one another.
  */
 struct few_ahead {
-	const struct tile_rows *rows; /* or NULL, for nothing */
+	const struct tile_rows *rows; /* NULL: nothing to prefetch */
 	uint32_t bytes, row;
 };
 
 /*
- * Of a stream's rows, how many are asked for by when, so that memory is never
- * idle: keys' products ask for the first of the values, before their scores
- * are read and turned come more, softmax asks for the rest; values ask for keys
- * while weights are stored, beside products, and before sums are read.
+ * How many rows of each stream are prefetched by when, so that memory is never idle.  The products
+ * with keys prefetch the first rows of values; more follow before the scores are read and transposed;
+ * softmax prefetches the rest.  The products with values prefetch keys while weights are stored,
+ * during the products, and before the sums are read.
  */
 enum few_rows_by {
 	FEW_ROWS_KEYS = 8,
@@ -50,35 +48,38 @@ few_fetch_to(struct few_ahead *ahead, uint32_t end)
 	}
 }
 
-/* Of rows [from, to) as large a share as `done` is of `steps`. */
+/* Prefetches the fraction done / steps of rows [from, to). */
 INLINE void
 few_fetch(struct few_ahead *ahead, uint32_t from, uint32_t to, uint32_t done, uint32_t steps)
 {
 	few_fetch_to(ahead, from + ((to - from) * done + steps - 1) / steps);
 }
 
-/* What stands for rows that are not there, or that are to be nothing. */
+/* Replaces rows of tokens that are absent or left out. */
 static const uint16_t few_zeros[PAGED_MAX_DIM];
 
 /*
- * Some dims of a tile's rows, 16 tokens at a time.  Rows that are no bf16, or
- * that lie at no equal distances, are made so in one of two places, beside the
- * products of the 16 before them, which are in the other: two places stay in
- * the first cache, where a tile that is made whole does not.
+ * Some dims of a tile's rows, 16 tokens at a time.  Rows that are not bf16, or not at a constant
+ * stride, are copied or converted to one of two buffers, while the products use the previous 16 in the
+ * other buffer.  Two buffers stay in the L1 cache; a whole converted tile would not.
  */
 struct few_source {
 	const struct tile_rows *rows;
 	uint32_t d, dims;
-	uint64_t without; /* tokens that are to be nothing, as those past the last are */
+	uint64_t without; /* tokens to read as zeros, like those past the last */
 	_Alignas(64) uint16_t made[2][AMX_ROWS * PAGED_MAX_DIM];
 };
 
-/* What the compiler is to know of a source. */
+/* Usual kinds of sources, known at compile time. */
 enum few_kind {
 	FEW_ANY,
-	FEW_LIE,   /* a whole tile of USUAL_DIMS that is read as it lies; what comes next is, too, if anything does */
-	FEW_APART, /* the same of bf16 of which all is made */
-	FEW_BYTES, /* and of bytes */
+	/*
+	 * a full tile of bf16 with USUAL_DIMS at a constant stride, read in place; the rows to prefetch
+	 * have the same size
+	 */
+	FEW_LIE,
+	FEW_APART, /* the same, but not at a constant stride: all rows are copied */
+	FEW_BYTES, /* the same, but bytes: all rows are converted */
 };
 
 INLINE enum few_kind
@@ -94,7 +95,7 @@ few_kind(const struct tile_rows *rows, const struct few_ahead *ahead)
 	return FEW_ANY;
 }
 
-/* Field by field: what is made needs no first value. */
+/* Set field by field, because `made` needs no initialisation. */
 INLINE void
 few_source(struct few_source *source, const struct tile_rows *rows, uint32_t d, uint32_t dims, uint64_t without)
 {
@@ -104,7 +105,7 @@ few_source(struct few_source *source, const struct tile_rows *rows, uint32_t d, 
 	source->without = without;
 }
 
-/* Whether the 16 tokens from t on are read as they lie. */
+/* True if the 16 tokens from t on are read in place. */
 INLINE bool
 few_lie(const struct few_source *source, uint32_t t, enum few_kind kind)
 {
@@ -115,7 +116,7 @@ few_lie(const struct few_source *source, uint32_t t, enum few_kind kind)
 	return rows->dtype == PAGED_BF16 && rows->step != 0 && source->without == 0 && t + AMX_ROWS <= rows->n_tokens;
 }
 
-/* Tokens [t, end), of the same 16, to their places. */
+/* Copies or converts tokens [t, end), which are of the same 16, into their buffer. */
 INLINE void
 few_make_of(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
 {
@@ -154,13 +155,13 @@ few_make(struct few_source *source, uint32_t t, uint32_t end)
 		few_make_dims(source, t, end, source->dims);
 }
 
-/* AMX_ROWS rows at equal distances, of bf16. */
+/* AMX_ROWS rows of bf16 at a constant stride. */
 struct few_rows {
 	const uint8_t *at;
 	size_t step;
 };
 
-/* The 16 tokens from t on, which were made if they do not lie so. */
+/* The 16 tokens from t on: in place, or in their buffer. */
 INLINE struct few_rows
 few_rows(const struct few_source *source, uint32_t t, enum few_kind kind)
 {
@@ -171,14 +172,14 @@ few_rows(const struct few_source *source, uint32_t t, enum few_kind kind)
 	return (struct few_rows){ (const uint8_t *)source->made[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
 }
 
-/* Beside so many products with FEW_DIMS dims each, rows [from, to) of what comes next are asked for. */
+/* Spreads the prefetch of rows [from, to) over `steps` products with FEW_DIMS dims each. */
 struct few_beside {
 	struct few_ahead *ahead;
 	uint32_t from, to;
 	uint32_t done, steps;
 };
 
-/* Before the first products. */
+/* Call before the first product. */
 INLINE void
 few_begin(struct few_source *source, struct few_beside *beside, enum few_kind kind)
 {
@@ -188,7 +189,7 @@ few_begin(struct few_source *source, struct few_beside *beside, enum few_kind ki
 		few_make(source, 0, AMX_ROWS);
 }
 
-/* After those with 16 tokens from t on and FEW_DIMS of `dims` that end at d. */
+/* Call after the product of 16 tokens from t on with the FEW_DIMS of `dims` that end at d. */
 INLINE void
 few_go_on(struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t d, uint32_t dims,
 	  enum few_kind kind)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_amx_few_scores.h - part of tile_amx_few.h: scores, and their softmax */
+/* tile_amx_few_scores.h - part of tile_amx_few.h: scores and their softmax */
 
-/* FEW_DIMS dims of 16 tokens, in tile 0 of sums, by a tile of queries that is there. */
+/* Adds FEW_DIMS dims of 16 tokens to the sums in tile 0; the queries' dims are in tile `query`. */
 #define FEW_SCORES_STEP(tile, query, d)                                              \
 	do {                                                                         \
 		AMX_LOAD(tile, rows.at + (size_t)(d) * sizeof(uint16_t), rows.step); \
@@ -9,7 +9,7 @@
 		few_go_on(source, beside, t, (d) + FEW_DIMS, padded, kind);          \
 	} while (0)
 
-/* 16 tokens from t on and all lines into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
+/* Scores of 16 tokens from t on and all q_rows into `sums`; queries of up to 4 FEW_DIMS dims are in tiles 4 to 7. */
 INLINE void
 few_scores_tile(float *sums, const uint16_t *queries, struct few_source *source, struct few_beside *beside, uint32_t t,
 		uint32_t padded, enum few_kind kind)
@@ -50,7 +50,7 @@ few_queries_load(const uint16_t *queries, uint32_t padded)
 		AMX_LOAD(7, queries + 3 * tile, stride);
 }
 
-/* All scores, a line's in a column. */
+/* All scores; each q_row is a column of sums. */
 INLINE void
 few_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct few_source *source,
 	      struct few_beside *beside, uint32_t padded)
@@ -61,7 +61,7 @@ few_scores_of(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct
 		few_scores_tile(sums[t], queries, source, beside, t, padded, FEW_ANY);
 }
 
-/* The same of another kind. */
+/* The same for a usual kind. */
 INLINE void
 few_scores_usual(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, struct few_source *source,
 		 struct few_beside *beside, enum few_kind kind)
@@ -110,7 +110,7 @@ few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, 
 	few_fetch_to(&ahead, FEW_ROWS_TURNED);
 }
 
-/* Rows to be fetched beside the softmax of so many lines. */
+/* Prefetch during the softmax of n_lines q_rows. */
 struct few_softmax {
 	struct few_ahead ahead;
 	uint32_t n_lines;

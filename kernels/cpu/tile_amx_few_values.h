@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_amx_few_values.h - part of tile_amx_few.h: what weights and values add to a state */
+/* tile_amx_few_values.h - part of tile_amx_few.h: accumulates weights . V in a state */
 
-/* Lines whose weights of both kinds are one tile's rows: those for odd dims from there on. */
+/* Most q_rows whose weights for even and odd dims fit one tile; those for odd dims begin at this row. */
 #define FEW_LINES (AMX_ROWS / 2)
-/* Dims whose sums fit four tiles, of so many lines and of more. */
+/* Number of dims whose sums fit four tiles. */
 #define FEW_SUMS_DIMS(lines) ((lines) <= FEW_LINES ? 4 * FEW_DIMS : 2 * FEW_DIMS)
 
-/* Of each 16 tokens, weights as tiles: of few lines one, else one for even dims and one for odd ones. */
+/*
+ * Weights as tiles, for each 16 tokens: one tile for up to FEW_LINES q_rows, else one for even and one
+ * for odd dims.
+ */
 struct few_weights {
 	_Alignas(64) float row[TILE_TOKENS / AMX_ROWS][2][AMX_ROWS][AMX_ROWS];
 };
@@ -16,13 +19,13 @@ struct few_sums {
 	_Alignas(64) float row[4][AMX_ROWS][AMX_ROWS];
 };
 
-/* What one call of values or values_seen adds. */
+/* Arguments of one call of values or values_seen. */
 struct few_product {
 	const struct tile_scores *scores;
 	struct tile_state *state;
 	const struct tile_rows *rows;
 	uint32_t begin, end;
-	bool seen; /* scores->seen says which tokens a line sees, not scores->visible */
+	bool seen; /* scores->seen, not scores->visible, has the tokens that a q_row sees */
 };
 
 INLINE void
@@ -40,7 +43,7 @@ few_weights(struct few_weights *to, const struct few_product *p)
 	}
 }
 
-/* What 16 tokens from t on add to sums of up to 4 FEW_DIMS dims of few lines. */
+/* Adds 16 tokens from t on to sums of up to 4 FEW_DIMS dims, for up to FEW_LINES q_rows. */
 INLINE void
 few_multiply(const float *weights, struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t dims,
 	     enum few_kind kind)
@@ -68,7 +71,7 @@ few_multiply(const float *weights, struct few_source *source, struct few_beside 
 	}
 }
 
-/* The same of up to 2 FEW_DIMS dims and more lines: tiles 0 and 1 are sums of even dims. */
+/* The same for up to 2 FEW_DIMS dims and more q_rows: tiles 0 and 1 are sums of even dims, 2 and 3 of odd dims. */
 INLINE void
 few_multiply_more(const float *weights, struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t dims)
 {
@@ -107,7 +110,7 @@ few_values_beside(const struct few_product *p, uint32_t d, struct few_ahead *ahe
 				    .steps = p->rows->padded / FEW_DIMS * (TILE_TOKENS / AMX_ROWS) };
 }
 
-/* Sums of dims from d on over all tokens but those `without`. */
+/* Sums of dims d .. d + dims - 1 over all tokens except `without`. */
 INLINE void
 few_sum(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p, uint32_t d,
 	uint32_t dims, uint64_t without, struct few_ahead *ahead)
@@ -129,7 +132,7 @@ few_sum(struct few_sums *sums, const struct few_weights *weights, const struct f
 	few_sums_store(sums);
 }
 
-/* Sums of all dims of few lines over another kind. */
+/* Sums of all dims for up to FEW_LINES q_rows, for a usual kind. */
 INLINE void
 few_sum_usual(struct few_sums *sums, const struct few_weights *weights, const struct few_product *p,
 	      struct few_ahead *ahead, enum few_kind kind)
@@ -146,7 +149,7 @@ few_sum_usual(struct few_sums *sums, const struct few_weights *weights, const st
 	few_sums_store(sums);
 }
 
-/* A line's sums of even dims, or of odd ones, of the i-th FEW_DIMS. */
+/* Sums of a q_row's even or odd dims in the i-th FEW_DIMS. */
 INLINE const float *
 few_sums_of(const struct few_sums *sums, const struct few_product *p, uint32_t line, uint32_t i, bool odd)
 {
@@ -187,7 +190,7 @@ few_add(const struct few_product *p, const struct few_sums *sums, uint32_t d, ui
 	}
 }
 
-/* Those tokens, for the lines that see them. */
+/* Accumulates the tokens of `wild` (non-finite values), for the q_rows that see them. */
 static void
 few_add_wild(const struct few_product *p, uint32_t d, uint32_t dims, uint64_t wild)
 {
@@ -216,9 +219,9 @@ few_row_is_finite(const struct tile_rows *rows, uint32_t t, uint32_t d, uint32_t
 }
 
 /*
- * As few_add(), of sums that are no finite numbers: once more without the tokens
- * at fault, and those by themselves, in steps that are the same for any number
- * of lines.
+ * few_add() for sums that are not finite: computes them again without the tokens that have NaN or
+ * infinite values, then accumulates those tokens one by one.  The steps are the same for any number of
+ * q_rows, and so are the bits.
  */
 static void
 few_add_without(const struct few_product *p, const struct few_weights *weights, uint32_t d, uint32_t dims)
@@ -240,9 +243,8 @@ few_add_without(const struct few_product *p, const struct few_weights *weights, 
 }
 
 /*
- * A weight of 0 is multiplied, too, so that a line's bits do not depend on what
- * others see; where that gives no finite number the tokens at fault are left
- * out.
+ * Multiplies weights of 0 too, so that a q_row's bits do not depend on what other q_rows see.  If the
+ * sums are not finite, the tokens with NaN or infinite values are left out.
  */
 static void
 few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)

@@ -7,10 +7,10 @@
 #include "kernels/cpu/tile.h"
 
 #define LANES 8u
-/* Sixteen registers: 2 x 4 sums of scores beside 4 keys and a query; 2 x 4 of values beside 4 of V. */
+/* 16 registers: 2 x 4 sums of scores, 4 keys and a query; or 2 x 4 sums of values and 4 vectors of V. */
 #define LINE_BLOCK 2u
 #define VALUE_VECS(lines) 4u
-/* 6 x 2 sums, two vectors of a panel and one of a line. */
+/* 6 x 2 sums, two vectors of a panel and one of a q_row. */
 #define BLOCK_LINES 6u
 
 typedef __m256 vec;
@@ -35,7 +35,7 @@ store_halves(uint8_t *at, ints v)
 	_mm_storeu_si128((__m128i *)(void *)at, halves);
 }
 
-/* Signed or not. */
+/* For signed and unsigned bytes. */
 static inline void
 store_bytes(uint8_t *at, ints v)
 {
@@ -59,7 +59,7 @@ ints_where_less(ints a, ints b, ints less, ints other)
 
 #include "kernels/cpu/tile_x86.h"
 
-/* convert_from_e4m3() in lanes: the sign fills the bits above the exponent, the second of them goes. */
+/* convert_from_e4m3() in lanes.  Sign extension also sets the bit below the sign, which the mask clears. */
 static inline vec
 vec_load_e4m3(const uint8_t *at)
 {
@@ -123,7 +123,7 @@ vec_top(vec v)
 	return _mm_cvtss_f32(_mm_max_ss(half, _mm_movehdup_ps(half)));
 }
 
-/* Within each half lanes 0 + 2 and 1 + 3 first, then the halves. */
+/* Adds lanes 0 + 2 and 1 + 3 within each half first, then the halves. */
 static inline __attribute__((always_inline)) void
 vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
 {
@@ -135,7 +135,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 	}
 }
 
-/* Squares of four within halves, then the halves among each other. */
+/* Transposes 4 x 4 squares within halves, then exchanges squares between halves. */
 static inline __attribute__((always_inline)) void
 vec_turn(vec *square)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_avx512.h - tile_body.h's words in AVX-512, for each path that has it; included once, before the body */
+/*
+ * tile_avx512.h - tile_body.h's primitives in AVX-512, for all instruction sets that include it;
+ * included once, before tile_body.h
+ */
 #include <immintrin.h>
 #include <string.h>
 
@@ -9,7 +12,7 @@
 #define LANES 16u
 #define LINE_BLOCK 4u
 #define VALUE_VECS(lines) 4u
-/* Of 32 registers: 8 x 2 sums, two vectors of a panel and one of a line. */
+/* 32 registers: 8 x 2 sums, two vectors of a panel and one of a q_row. */
 #define BLOCK_LINES 8u
 
 typedef __m512 vec;
@@ -52,7 +55,7 @@ ints_where_less(ints a, ints b, ints less, ints other)
 
 #include "kernels/cpu/tile_x86.h"
 
-/* convert_from_e4m3() in lanes: the sign fills the bits above the exponent, the second of them goes. */
+/* convert_from_e4m3() in lanes.  Sign extension also sets the bit below the sign, which the mask clears. */
 static inline vec
 vec_load_e4m3(const uint8_t *at)
 {
@@ -101,7 +104,7 @@ vec_top(vec v)
 	return _mm512_reduce_max_ps(v);
 }
 
-/* Quarters 0 + 2 and 1 + 3 first, here and in vec_sum_block(). */
+/* Adds quarters 0 + 2 and 1 + 3 first, like vec_sum_block(). */
 static inline __m128
 fold_quarters(vec v)
 {
@@ -139,7 +142,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 	_mm_storeu_ps(to + 3 * stride, _mm512_extractf32x4_ps(all, 3));
 }
 
-/* Squares of four within quarters, then the quarters among each other. */
+/* Transposes 4 x 4 squares within quarters, then exchanges squares between quarters. */
 static inline __attribute__((always_inline)) void
 vec_turn(vec *square)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Beside AVX-512's functions, those over products of bf16 pairs. */
+/* AVX-512's functions, plus products of bf16 pairs. */
 #include "kernels/cpu/tile_avx512bf16.h"
 
 #include "kernels/cpu/tile_body.h"

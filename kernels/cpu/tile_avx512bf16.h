@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_avx512bf16.h - words for pairs of bf16, beside those of AVX-512; included once, before tile_body.h */
+/* tile_avx512bf16.h - primitives for pairs of bf16, and those of AVX-512; included once, before tile_body.h */
 #include "kernels/cpu/tile_avx512.h"
 
-/* Words of tile_packed.h. */
+/* Primitives of tile_packed.h. */
 #define TILE_PAIRS
 
 static inline vec
@@ -31,7 +31,7 @@ vec_choose_halves(vec a, vec b, const uint16_t *order)
 		_mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(order), _mm512_castps_si512(b)));
 }
 
-/* Without signs, the larger as integers is the larger number. */
+/* Without signs, the larger integer is the larger number. */
 static inline vec
 vec_top_halves(vec a, vec b)
 {
@@ -41,7 +41,7 @@ vec_top_halves(vec a, vec b)
 						    _mm512_and_si512(_mm512_castps_si512(b), magnitude)));
 }
 
-/* Words of tile_dots.h. */
+/* Primitives of tile_dots.h. */
 typedef __m512i byte_vec;
 
 static inline vec
@@ -119,7 +119,7 @@ bytes_zip_high(byte_vec a, byte_vec b)
 	return _mm512_unpackhi_epi8(a, b);
 }
 
-/* Words of tile_amx_few.h. */
+/* Primitives of tile_amx_few.h. */
 static inline void
 vec_round_words(vec v, vec *low, vec *high)
 {
@@ -138,7 +138,7 @@ vec_zip(vec even, vec odd, vec *low, vec *high)
 	*high = _mm512_permutex2var_ps(even, _mm512_add_epi32(order, _mm512_set1_epi32(8)), odd);
 }
 
-/* Four rows to a vector, then squares of four within quarters. */
+/* Loads four rows into each vector, then transposes 4 x 4 squares within quarters. */
 static inline void
 vec_load_columns(const float *from, vec to[4])
 {

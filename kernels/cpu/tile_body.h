@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_body.h - tile.h's functions over the vectors of one instruction set
+ * tile_body.h - tile.h's functions in the vectors of one instruction set
  *
- * Included once by each tile_*.c, which before that gives the words:
+ * Each tile_*.c includes it once, after it defines these primitives:
  *
  *   vec, LANES            floats in a vector; + - * work on it
- *   LINE_BLOCK            lines that share a loaded key or value, at most 4
- *   VALUE_VECS(lines)     vectors of V held at once for so many lines
+ *   LINE_BLOCK            q_rows (lines) that share a loaded key or value, at most 4
+ *   VALUE_VECS(lines)     vectors of V held at once for that many q_rows
  *   vec_load, vec_store, vec_set1
- *   VEC_STREAM(to, v)     stores v, of any type, past the cache
+ *   VEC_STREAM(to, v)     non-temporal store of v, of any type
  *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
- *   vec_store_f16 and so on, as convert.h says
- *   vec_fma(a, b, c)      a * b + c; one rounding or two, but always the same
+ *   vec_store_f16 and so on, with the results of convert.h
+ *   vec_fma(a, b, c)      a * b + c; rounded once or twice, but always the same
  *   vec_max(a, b)         b where either is a NaN
  *   vec_below(v, n, w)    v in lanes before n, w in the others
  *   vec_pick(v, b, w)     v in lanes whose bit in b is set, w in the others
- *   vec_scale(v, n)       v * 2^n for whole n from -126 to 0
- *   vec_unless(v, x, y)   v, or 0 in lanes with x < y
+ *   vec_scale(v, n)       v * 2^n for integer n from -126 to 0
+ *   vec_unless(v, x, y)   v, but 0 in lanes with x < y
  *   vec_round(v)          to nearest even, |v| < 2^22
- *   vec_sum, vec_top      over the lanes; vec_top's lanes hold no NaN
- *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = the sum over sums[line][j]'s
- *                         lanes, added in an order that does not depend on `lines`
+ *   vec_sum, vec_top      sum, maximum of the lanes; the lanes of vec_top's argument are not NaN
+ *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = sum of the lanes of sums[line][j],
+ *                         added in an order that does not depend on `lines`
  *
- * Compiled with -ffp-contract=off: which products are fused must not depend
- * on how the compiler unrolled a block.
+ * Compiled with -ffp-contract=off: whether a product is fused must not depend on how the compiler
+ * unrolled a block.
  */
 #include <float.h>
 #include <math.h>
@@ -37,10 +37,9 @@
 #endif
 
 /*
- * exp(x) for x <= 0, with about one unit in the last place; NaN stays NaN.
- * What would be subnormal is 0, as of -inf: it weighs nothing beside the
- * largest weight, which is 1, and some CPUs take a hundred times as long for
- * it.
+ * exp(x) for x <= 0, with an error of about one unit in the last place; NaN stays NaN.  Results that
+ * would be subnormal are 0, like exp(-inf): they are negligible next to the largest weight, which is
+ * 1, and arithmetic on subnormal numbers is a hundred times slower on some CPUs.
  */
 INLINE vec
 vec_exp(vec x)
@@ -62,7 +61,7 @@ vec_exp(vec x)
 	return vec_unless(vec_scale(y, n), x, least);
 }
 
-/* What is subtracted from scores: nothing where all are -inf, so that their weight is 0 and no NaN. */
+/* The shift to subtract from scores: 0 if all are -inf, so that their weights are 0 and not NaN. */
 INLINE float
 shift_of(float maximum)
 {
@@ -75,7 +74,7 @@ size_of(enum paged_dtype dtype)
 	return dtype == PAGED_F32 ? 4 : dtype == PAGED_F16 || dtype == PAGED_BF16 ? 2 : 1;
 }
 
-/* `function` with its last argument a constant: the compiler makes one for each dtype. */
+/* Calls `function` with the dtype as a constant last argument, so that the compiler specialises it for each dtype. */
 #define FOR_DTYPE(dtype, function, ...)                    \
 	do {                                               \
 		if ((dtype) == PAGED_F32)                  \
@@ -92,7 +91,7 @@ size_of(enum paged_dtype dtype)
 			function(__VA_ARGS__, PAGED_I8);   \
 	} while (0)
 
-/* Likewise for 1 .. LINE_BLOCK lines. */
+/* The same for 1 .. LINE_BLOCK q_rows. */
 #define FOR_LINES(lines, function, ...)                                \
 	do {                                                           \
 		if ((lines) == 1)                                      \
@@ -181,10 +180,9 @@ narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint
 }
 
 /*
- * A row of what comes next, while the arithmetic of row t keeps the core busy:
- * a burst would stall it.  Rows of FETCH_STREAMS pages come in turn, for one
- * page alone has too few misses under way, and into the second cache, for two
- * tiles do not fit the first.
+ * Prefetches one row of the next tile during the arithmetic of row t, because a burst of prefetches
+ * would stall the core.  Rows of FETCH_STREAMS parts of the tile alternate, because one page alone has
+ * too few misses in flight.  They go to the L2 cache, because two tiles do not fit in L1.
  */
 #define FETCH_STREAMS 4u
 
@@ -263,7 +261,7 @@ scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, con
 	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
 }
 
-/* The first `visible` scores of a line times scale, and the largest of them. */
+/* Multiplies the first `visible` scores of a q_row by scale; returns the largest. */
 INLINE float
 scores_top(float *score, uint32_t visible, float scale)
 {
@@ -279,7 +277,7 @@ scores_top(float *score, uint32_t visible, float scale)
 	return vec_top(top);
 }
 
-/* Scores to weights, 0 past the visible ones; returns their sum. */
+/* Turns scores into weights, 0 past the visible ones; returns their sum. */
 INLINE float
 weights_sum(float *score, uint32_t visible, float shift)
 {
@@ -299,9 +297,9 @@ weights_sum(float *score, uint32_t visible, float shift)
 }
 
 /*
- * Each step for all lines before the next: those of one line wait for each
- * other, and lines do not.  `beside` is called once all maxima are known, and
- * after each line's weights, with how many of end - begin + 1 calls were made.
+ * Each step processes all q_rows before the next step: the operations of one q_row depend on one
+ * another, those of different q_rows do not.  `beside` is called once when all maxima are known, and
+ * after each q_row's weights, with the number of calls so far out of end - begin + 1.
  */
 INLINE void
 softmax_beside(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_dots.h - the products of few lines with rows as they lie in pages, of bf16 pairs
+ * tile_dots.h - products of few q_rows with rows read in place from pages, by bf16 pairs
  *
- * Included after tile_packed.h, of LANES 16 and LINE_BLOCK 4, with these words
- * beside vec_dot().  A vector of pairs is 32 bf16 in a row, and `byte_vec` 64
- * bytes, of which four quarters are 16 each; a cast makes one of the other.
+ * Included after tile_packed.h, with LANES 16 and LINE_BLOCK 4.  Primitives in addition to vec_dot():
+ * a vector of pairs is 32 consecutive bf16, and a `byte_vec` is 64 bytes in four quarters of 16; a
+ * cast converts between them.
  *
  *   vec_round_pairs(low, high)       floats, rounded to nearest even: those of `low` first
- *   vec_load_half, vec_store_half    a vector's first 16 bf16; zeros after those that are loaded
- *   vec_half(v)                      floats that fit bf16 as those 16, zeros after them
- *   vec_choose_halves(a, b, order)   element order[i] of both in a row, for each of 32
+ *   vec_load_half, vec_store_half    a vector's first 16 bf16; a load sets the others to zero
+ *   vec_half(v)                      floats that bf16 represents exactly, as the first 16 bf16; zeros after them
+ *   vec_choose_halves(a, b, order)   element order[i] of a and b concatenated, for each of 32
  *   bytes_load
  *   bytes_order(v, order)            word order[i] of v, for each of 16
- *   bytes_look_up(table, v)          the entry for each byte's low seven bits, of 64 in each of two
- *   bytes_abs(v)                     of signed numbers; -128 stays
- *   bytes_unless_0(v, of)            v where `of` is no 0, else 0
- *   bytes_sign(v, of)                v, with the high bits of `of` too
- *   bytes_zip_low(a, b), bytes_zip_high(a, b)   a, b, a, b of the quarters' first or second eights
+ *   bytes_look_up(table, v)          the entry for each byte's low seven bits, in a table of two times 64
+ *   bytes_abs(v)                     of signed bytes; -128 stays
+ *   bytes_unless_0(v, of)            v where `of` is not 0, else 0
+ *   bytes_sign(v, of)                v, or-ed with the high bits of `of`
+ *   bytes_zip_low(a, b), bytes_zip_high(a, b)   interleaves the first or second eight bytes of each quarter
  *
- * vec_dot() adds two products to a lane, so a lane of scores takes two dims
- * and a lane of values two tokens: always 2i and 2i + 1 of a tile, and where a
- * line sees one of them alone, the other is a row of zeros.  So a line's bits
- * do not depend on what the lines beside it see.
+ * vec_dot() adds two products to a lane.  A lane of scores takes two dims, and a lane of values two
+ * tokens: always tokens 2i and 2i + 1 of a tile.  If a q_row sees only one of them, the other is
+ * replaced by a row of zeros.  So a q_row's bits do not depend on what other q_rows see.
  */
 #include "kernels/cpu/widen_bf16.h"
 
-/* Dims of a step, and of one in what is left of a row. */
+/* Dims of a step, and vectors of values in it; what is left of a row takes steps of LANES dims. */
 #define DOT_DIMS 64u
 #define DOT_VECS (DOT_DIMS / LANES)
 
 /*
- * What comes in the next tile is brought to the second cache as fetch() does.
- * The core drops such a request where too many are under way, so it is made
- * again so many tokens before the row is used.  The first cache is left alone:
- * the arithmetic hides what a row of the second takes.
+ * fetch() brings the rows of the next tile to the L2 cache.  The core drops prefetches when too many
+ * are in flight, so each row is prefetched again this many tokens before its use.  L1 is not targeted:
+ * the arithmetic hides the latency of L2.
  */
 #define FETCH_TOKENS 32u
 
-/* Rows near and far to fetch beside tokens t .. t + n - 1; where nobody knows what comes, what is there already. */
+/*
+ * Rows to prefetch during tokens t .. t + n - 1: near ones, used soon, and far ones, of the next tile.
+ * Where the next rows are unknown, rows already in the cache take their place.
+ */
 struct fetch {
 	const void *near[TILE_TOKEN_BLOCK], *far[TILE_TOKEN_BLOCK];
 };
@@ -61,7 +62,7 @@ fetch_beside(const struct tile_rows *rows, const struct tile_rows *ahead, uint32
 	return fetch;
 }
 
-/* Of the j-th of them, what n dims from d on take. */
+/* Prefetches n dims from d on, of the j-th rows. */
 INLINE void
 fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32_t d, uint32_t n)
 {
@@ -72,7 +73,10 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 	}
 }
 
-/* A function of its own for each dtype and number of lines: together they would run out of registers. */
+/*
+ * A separate function for each dtype and number of q_rows: inlined into one function they would
+ * exhaust the registers.
+ */
 #define EACH_LINES(what, name, dtype) \
 	what(name, dtype, 1) what(name, dtype, 2) what(name, dtype, 3) what(name, dtype, 4)
 #define EACH_LINES_AND_DTYPE(what)         \
@@ -84,7 +88,7 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 #include "kernels/cpu/tile_dots_scores.h"
 #include "kernels/cpu/tile_dots_values.h"
 
-/* With so many lines rows of bytes are converted once, ahead of their use. */
+/* From this many q_rows on, rows of bytes are converted once before their use. */
 #define DOT_PACK_LINES 9u
 
 #define TILE_DOTS                                                                                       \

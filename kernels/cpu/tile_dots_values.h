@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_dots_values.h - part of tile_dots.h: sums of values under weights that are rounded to bf16 */
+/* tile_dots_values.h - part of tile_dots.h: accumulates values with weights rounded to bf16 */
 
-/* A line's weights in bf16, a pair of tokens in each word. */
+/* A q_row's weights in bf16: a pair of tokens per word. */
 struct weight_pairs {
 	float pair[TILE_TOKENS / 2];
 };
 
-/* Weights past a line's sight become anything; nobody multiplies by them. */
+/* Weights past the visible tokens may be anything; they are never used. */
 INLINE void
 weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], uint32_t lines)
 {
@@ -16,7 +16,7 @@ weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], u
 				  vec_round_pairs(vec_load(&weights[i][t]), vec_load(&weights[i][t + LANES])));
 }
 
-/* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
+/* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
 dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
 		 const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
@@ -89,7 +89,7 @@ EACH_LINES_AND_DTYPE(VALUES)
 
 static const values_fn values_functions[][LINE_BLOCK] = { EACH_LINES_AND_DTYPE(VALUES_ENTRY) };
 
-/* Tokens [from, to) of so many lines, whose weights are the first in `weights`. */
+/* Accumulates tokens [from, to) for `lines` q_rows from `line` on, whose weights are the first in `weights`. */
 static void
 dot_values_run(struct tile_state *state, const struct weight_pairs *weights, uint32_t line, const float *rescale,
 	       const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t from, uint32_t to, uint32_t lines)
@@ -126,7 +126,7 @@ dot_values(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 	}
 }
 
-/* A line's runs in [from, end); its values are rescaled with the first of the tile. */
+/* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
 dot_values_runs(const struct tile_scores *scores, struct tile_state *state, const struct weight_pairs *weights,
 		uint32_t line, float *rescale, const struct tile_rows *rows, uint32_t from, uint32_t end)
@@ -139,7 +139,7 @@ dot_values_runs(const struct tile_scores *scores, struct tile_state *state, cons
 	}
 }
 
-/* Bits of pairs 2i, 2i + 1 that are both set. */
+/* Bits 2i and 2i + 1 where both are set. */
 INLINE uint64_t
 whole_pairs(uint64_t seen)
 {
@@ -148,7 +148,7 @@ whole_pairs(uint64_t seen)
 	return even | even << 1;
 }
 
-/* Pairs that all of so many lines see whole, between them each line's own. */
+/* Runs of pairs that all q_rows of a block see completely, and between them each q_row's own runs. */
 static void
 dot_values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
 		const struct tile_rows *rows)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_generic.h - tile_body.h's words in the compiler's own vectors: right everywhere
+ * tile_generic.h - tile_body.h's primitives in the compiler's vectors, for any CPU
  *
- * Of four floats, what a machine without AVX2 runs; of as many as LANES says,
- * what models of other sets are made of.
+ * With the default LANES 4, machines without AVX2 run them; with another LANES, they model other
+ * instruction sets in tests.
  */
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/tile.h"
@@ -13,7 +13,7 @@
 #define LINE_BLOCK 2u
 #define BLOCK_LINES 4u
 #define UNROLL _Pragma("GCC unroll 16")
-#ifdef __SSE2__ /* as every x86-64 */
+#ifdef __SSE2__ /* every x86-64 has it */
 #include <emmintrin.h>
 #define VEC_STREAM(to, v) _mm_stream_si128((__m128i *)(void *)(to), (__m128i)(v))
 #endif
@@ -115,7 +115,7 @@ vec_fma(vec a, vec b, vec c)
 	return a * b + c;
 }
 
-/* `mask` has all bits of a lane set or none. */
+/* `mask` has all or no bits of each lane set. */
 static inline vec
 vec_choose(ints mask, vec yes, vec no)
 {

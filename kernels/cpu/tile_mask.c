@@ -28,7 +28,7 @@ list_of(const struct attention_job *job, const struct q_tile *q, uint32_t head, 
 	return block_mask_list(mask, kind, row, head, q_block);
 }
 
-/* Index of the first block at or past `block`. */
+/* Index of the first entry at or past `block`; the list must ascend. */
 static uint64_t
 list_find(const struct block_mask_list *list, uint64_t block)
 {
@@ -45,7 +45,7 @@ list_find(const struct block_mask_list *list, uint64_t block)
 	return low;
 }
 
-/* The first key of the first block that holds keys at or past `begin`; none: `next`. */
+/* First key of the first block that ends after `begin`, or `next` if none begins before `next`. */
 static uint64_t
 list_next(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t next)
 {
@@ -62,7 +62,10 @@ list_next(const struct block_mask *blocks, const struct block_mask_list *list, u
 	return next;
 }
 
-/* The first key at or past `begin` that a block of some query row's lists holds, perhaps of one before `end`. */
+/*
+ * The first key at or past `begin` that is in a block of some q_row's lists, or `end` if none is
+ * before it.  Conservative.
+ */
 static uint64_t
 blocks_next(const struct attention_job *job, const struct q_tile *q, uint64_t begin, uint64_t end)
 {
@@ -89,7 +92,7 @@ same_list(const struct attention_job *job, const struct q_tile *q, uint32_t a, u
 	       (shape->n_heads == 1 || q_row_head(job, q, a) == q_row_head(job, q, b));
 }
 
-/* Heads are innermost: the same list was last used one query row or one group ago, or not yet. */
+/* Heads are innermost, so the same list was last used one q_row or one group ago, or not yet. */
 static void
 owners_find(const struct attention_job *job, const struct q_tile *q, struct mask_rows *rows)
 {
@@ -102,7 +105,7 @@ owners_find(const struct attention_job *job, const struct q_tile *q, struct mask
 	}
 }
 
-/* Bits [from, to) of a chunk. */
+/* Sets bits [from, to) of a chunk. */
 static void
 words_set(uint64_t *words, uint64_t from, uint64_t to)
 {
@@ -113,7 +116,7 @@ words_set(uint64_t *words, uint64_t from, uint64_t to)
 	}
 }
 
-/* The tokens of a chunk that a list's blocks hold. */
+/* Marks the tokens of a chunk that are in a list's blocks. */
 static void
 list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
 {
@@ -152,9 +155,7 @@ chunk_mark(const struct attention_job *job, const struct q_tile *q, struct mask_
 	}
 }
 
-/*
- * The mask mod by intervals.
- */
+/* Visibility by a mask mod, through interval analysis. */
 
 static enum tile_mask
 interval(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
@@ -184,7 +185,7 @@ interval(const struct attention_job *job, const struct q_tile *q, const struct t
 	return TILE_PARTIAL;
 }
 
-/* Ever larger steps over chunks that are surely not seen, then ever smaller ones. */
+/* Skips chunks that are certainly not seen: with exponentially growing steps, then with shrinking ones. */
 static uint64_t
 interval_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 	      uint64_t begin, uint64_t end)
@@ -206,9 +207,7 @@ interval_next(const struct attention_job *job, const struct q_tile *q, const str
 	return begin;
 }
 
-/*
- * Both.
- */
+/* Visibility by block mask and mask mod together. */
 
 void
 tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch)
@@ -242,7 +241,7 @@ tile_mask_range(const struct attention_job *job, const struct q_tile *q, const s
 	return mods == NULL || mods->mask == NULL ? TILE_FULL : interval(job, q, scratch, begin, end);
 }
 
-/* The first chunk at or after `begin`, which begins one, in which something may be seen. */
+/* The first chunk at or after `begin` (a chunk boundary) in which a key may be seen. */
 static uint64_t
 chunk_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch, uint64_t begin,
 	   uint64_t end)
@@ -278,7 +277,7 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 							       least(tile.begin + KERNEL_SPLIT, end));
 		}
 		tile.mask = tile.chunk;
-		/* Of a block mask's chunk, the tiles' words tell. */
+		/* With a block mask, tile_mask_view() determines the tile's mask from its bits. */
 		if (tile.mask == TILE_PARTIAL && mods->params.blocks == NULL)
 			tile.mask = interval(job, q, scratch, tile.begin, least(tile.begin + TILE_TOKENS, end));
 		if (tile.mask != TILE_EMPTY)
@@ -287,7 +286,10 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 	return tile;
 }
 
-/* Each query row's tokens of a PARTIAL tile: those of full blocks, and those that the mod is asked about. */
+/*
+ * Visible tokens of each q_row in a PARTIAL tile: those of full blocks, and those of partial blocks
+ * for which the mod is true.
+ */
 static void
 tokens_ask(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch,
 	   const struct tile_scores *scores, const struct tile_view *view)

@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_packed.h - the products of many lines with a tile that was packed once
+ * tile_packed.h - products of many q_rows with a tile that was packed once
  *
- * Included by each tile_*.c after tile_body.h, with two more words:
+ * Each tile_*.c includes it after tile_body.h, with two more primitives:
  *
- *   BLOCK_LINES           lines whose sums, of two vectors each, are held in registers
+ *   BLOCK_LINES           q_rows whose sums, of two vectors each, are held in registers
  *   vec_turn(square)      transposes LANES vectors in place
  *
- * and, where TILE_PAIRS is defined, some for words of two bf16 each:
+ * and, if TILE_PAIRS is defined, those for words of two bf16 each:
  *
  *   vec_dot(a, b, c)      c + the products of the words' halves, one after the other
- *   vec_join(low, high)   words of two vectors of floats that fit bf16
- *   vec_round_bf16(at, v) floats, rounded to nearest even, to bf16
- *   vec_choose_halves(a, b, order)  bf16 of both, those of b from 32 on
- *   vec_top_halves(a, b)  the larger of bf16 each, as integers, without their signs
+ *   vec_join(low, high)   words of two vectors of floats that bf16 represents exactly
+ *   vec_round_bf16(at, v) stores floats as bf16, rounded to nearest even
+ *   vec_choose_halves(a, b, order)  selects bf16 of both; indices from 32 on are those of b
+ *   vec_top_halves(a, b)  the larger of each two bf16 without their signs, as integers
  *
- * Keys and values lie in panels, PANEL columns beside each other: tokens of
- * keys and dimensions of values.  Both products are then the same loop, a word
- * of each line times a row of the panel, and no sum runs over lanes.  A line's
- * sums begin at 0 and take one row after the other.
+ * Keys and values are packed in panels of PANEL columns: tokens for keys, dims for values.  Both
+ * products are then the same loop, a word of each q_row times a row of the panel, without horizontal
+ * sums.  The sums of a q_row begin at 0, and the rows are added in order.
  */
 
 #define PANEL (2 * LANES)
 
-/* What a word is: a float, or two bf16. */
+/* A word is a float or two bf16. */
 enum word { WORD_FLOAT, WORD_PAIR };
 
 INLINE vec
@@ -37,23 +36,24 @@ multiply(vec left, vec right, vec sum, enum word word)
 	return vec_fma(left, right, sum);
 }
 
-/* One product: `depth` words of each line times a panel. */
+/* A product: `depth` words of each q_row times a panel. */
 struct product {
 	float *to;
-	const float *rescale; /* of what is there, which is then added to; NULL: nothing is */
+	/* factor of the contents of `to`, to which the product is added; NULL: `to` is overwritten */
+	const float *rescale;
 	const float *left;
 	const float *panel;
-	uint32_t to_stride, left_stride; /* from line to line */
+	uint32_t to_stride, left_stride; /* from q_row to q_row */
 	uint32_t depth;
 };
 
-/* Rows that are fetched on the way, `share` of them with each step. */
+/* Prefetch of rows spread over steps, `share` rows per step. */
 struct fetching {
 	const struct tile_rows *ahead;
 	uint32_t share, n;
 };
 
-/* So many with each that all are fetched after n_steps; `ahead` may be NULL. */
+/* Spreads the prefetch of all rows over n_steps steps; `ahead` may be NULL. */
 INLINE struct fetching
 fetching_over(const struct tile_rows *ahead, uint32_t n_steps)
 {
@@ -68,7 +68,7 @@ fetching_step(struct fetching *fetching)
 		fetch(fetching->ahead, fetching->n++);
 }
 
-/* A register block: `lines` lines and `vecs` vectors of the panel. */
+/* A register block: `lines` q_rows and `vecs` vectors of the panel. */
 INLINE void
 product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t vecs, enum word word)
 {
@@ -178,9 +178,7 @@ values_panels(const struct tile_scores *scores, struct tile_state *state, uint32
 	}
 }
 
-/*
- * Words that are floats.
- */
+/* Words of one float. */
 
 INLINE void
 pack_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype)
@@ -208,14 +206,14 @@ pack_keys(float *panels, const struct tile_rows *keys)
 	FOR_DTYPE(keys->dtype, pack_keys_of, panels, keys);
 }
 
-/* Row `row` of the panels, zeros beyond the vectors that there are; `depth` rows to a panel. */
+/* Address of a column in row `row` of its panel; a panel has `depth` rows. */
 INLINE float *
 panel_at(float *panels, uint32_t depth, uint32_t row, uint32_t column)
 {
 	return panels + ((size_t)(column / PANEL) * depth + row) * PANEL + column % PANEL;
 }
 
-/* Zero times what is finite is zero; a row that is not is left out, and told. */
+/* Finite numbers times zero are zero, others are NaN: a row with one is packed as zeros and reported in *wild_p. */
 INLINE void
 pack_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
 {
@@ -271,9 +269,7 @@ static const struct tile_packed_ops tile_packed_floats = {
 
 #ifdef TILE_PAIRS
 
-/*
- * Words that are pairs: two dimensions of a key, two tokens of a dimension.
- */
+/* Words of two bf16: two dims of a key, or two tokens of a dim. */
 
 INLINE vec
 load_pairs(const void *row, enum paged_dtype dtype, uint32_t d)
@@ -322,7 +318,7 @@ row_is_finite(const void *row, uint32_t padded, enum paged_dtype dtype)
 	return vec_sum(zero) == 0;
 }
 
-/* Tokens t and t + 1, those of `wild` as zeros; false: there is something that is no finite number. */
+/* Packs tokens t and t + 1, those of `wild` as zeros; false: a packed value is NaN or infinite. */
 INLINE bool
 pair_rows(float *panels, const struct tile_rows *values, uint32_t t, const void *const *pair, uint32_t wild,
 	  enum paged_dtype dtype)
@@ -340,7 +336,7 @@ pair_rows(float *panels, const struct tile_rows *values, uint32_t t, const void 
 	return vec_sum(zero) == 0;
 }
 
-/* Elements i of both rows in lane i, for 16 of 32 dims from `first`. */
+/* Pairs of element i of both rows, for 16 of 32 dims from `first` on. */
 INLINE vec
 pairs_from(vec even, vec odd, uint32_t first)
 {
@@ -354,7 +350,7 @@ pairs_from(vec even, vec odd, uint32_t first)
 	return vec_choose_halves(even, odd, order[first / LANES]);
 }
 
-/* All tokens' pairs at once, of whole rows of bf16; false: there is something that is no finite number. */
+/* Packs the pairs of all tokens, whose rows must be whole vectors of bf16; false: a value is NaN or infinite. */
 INLINE bool
 pair_whole_rows(float *panels, const struct tile_rows *values)
 {
@@ -380,7 +376,7 @@ pair_whole_rows(float *panels, const struct tile_rows *values)
 	return top < infinity;
 }
 
-/* The last of an odd number of tokens is its own second, under a weight of 0. */
+/* If the number of tokens is odd, the last one is also its partner, with a weight of 0. */
 INLINE void
 pair_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
 {
@@ -434,7 +430,7 @@ values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_
 		      WORD_PAIR);
 }
 
-/* AMX has its own, of these parts. */
+/* Unused in the AMX build, which makes its own table from these functions. */
 __attribute__((unused)) static const struct tile_packed_ops tile_packed_pairs = {
 	.word_elements = 2,
 	.many_lines = KERNEL_MANY_LINES,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tile_values.h - part of tile_body.h: what weights and values add to a state, and states to each other */
+/* tile_values.h - part of tile_body.h: accumulates weights . V in states, and combines states */
 
-/* Tokens [from, to) of some lines, `vecs` vectors of V beginning at dimension d. */
+/* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
 values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
 	     const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
@@ -92,7 +92,7 @@ values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32
 	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
 }
 
-/* Tokens [from, to) of one line or of LINE_BLOCK. */
+/* Accumulates tokens [from, to) for one q_row or for LINE_BLOCK q_rows. */
 static void
 values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
 	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
@@ -103,7 +103,7 @@ values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, LINE_BLOCK);
 }
 
-/* The first run of ones, [*from_p, returned), at or after bit `at` and below `end`; none: `end` twice. */
+/* Finds the first run of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
 INLINE uint32_t
 run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 {
@@ -119,7 +119,7 @@ run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 	return to < end ? to : end;
 }
 
-/* One line's runs in [from, end); its values are rescaled with the first of the tile. */
+/* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
 values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
 	    const struct tile_rows *rows, uint32_t from, uint32_t end)
@@ -132,7 +132,7 @@ values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t
 	}
 }
 
-/* Runs that all of LINE_BLOCK lines see together, between them each line's own. */
+/* Runs that all of LINE_BLOCK q_rows see, and between them each q_row's own runs. */
 INLINE void
 values_runs_block(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
 		  const struct tile_rows *rows)
@@ -169,7 +169,7 @@ values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t
 		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
 }
 
-/* n of up to LANES numbers, and zeros. */
+/* Loads the first n of LANES numbers, and zeros for the others. */
 INLINE vec
 load_first(const float *from, uint32_t n)
 {
@@ -181,7 +181,7 @@ load_first(const float *from, uint32_t n)
 	return vec_load(all);
 }
 
-/* One line's values into those of all before, of which, if it is the `first`, there are none. */
+/* Combines a q_row's values into the total; if `first`, the total's values are undefined and are overwritten. */
 INLINE void
 values_merge(float *to, const float *from, float old, float new, uint32_t n, bool first)
 {
@@ -199,7 +199,8 @@ merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const fl
 	for (uint32_t line = 0; line < n_lines; line += LANES) {
 		uint32_t n = n_lines - line < LANES ? n_lines - line : LANES;
 		vec before = vec_load(&total->maximum[line]), now = load_first(maximum + line, n);
-		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX)); /* as shift_of() */
+		/* as in shift_of() */
+		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX));
 		float old[LANES], new[LANES], most[LANES];
 
 		vec_store(old, vec_exp(before - shift));
@@ -209,7 +210,7 @@ merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const fl
 			size_t at = (size_t)(line + i) * total->stride;
 			bool first = total->sum[line + i] == 0;
 
-			if (sum[line + i] == 0) /* it weighs nothing */
+			if (sum[line + i] == 0) /* its weight is 0 */
 				continue;
 			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride, first);
 			total->sum[line + i] =

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_x86.h - tile_body.h's words that AVX2 and AVX-512 spell alike
+ * tile_x86.h - tile_body.h's primitives that AVX2 and AVX-512 spell alike
  *
- * Included by their files, which give before that:
+ * Included by their files, which first define:
  *
  *   LANES, vec            floats in a vector
  *   ints                  a vector's words as integers
- *   half_vec              the 16-bit elements of as many lanes
- *   VEC(name), HALF(name) the intrinsic of that name, of whole and of half vectors
- *   INTS(name)            that of whole vectors as bits
- *   load_bytes            the 8-bit elements of as many lanes, and zeros
+ *   half_vec              LANES 16-bit elements
+ *   VEC(name), HALF(name) the intrinsic of that name, for whole and for half vectors
+ *   INTS(name)            the same for whole vectors as bits
+ *   load_bytes            LANES 8-bit elements, then zeros
  *   store_halves, store_bytes   the low 16 or 8 bits of each word
- *   ints_where_nan(v, x, y)     x in lanes where v is a NaN, y in the others
+ *   ints_where_nan(v, x, y)     x in lanes where v is NaN, y in the others
  *   ints_where_less(a, b, x, y) x in lanes with a < b, signed, y in the others
  */
 
@@ -74,7 +74,7 @@ vec_store_f16(uint8_t *at, vec v)
 	memcpy(at, &halves, sizeof(halves));
 }
 
-/* convert_to_bf16() in lanes; AVX512_BF16's own instruction would flush subnormals. */
+/* convert_to_bf16() in lanes.  AVX512_BF16's own instruction would flush subnormal numbers to zero. */
 static inline void
 vec_store_bf16(uint8_t *at, vec v)
 {
@@ -85,7 +85,7 @@ vec_store_bf16(uint8_t *at, vec v)
 	store_halves(at, VEC(srli_epi32)(ints_where_nan(v, quiet, rounded), 16));
 }
 
-/* convert_to_fp8() in lanes; magnitudes are positive as signed numbers, too. */
+/* convert_to_fp8() in lanes.  Magnitudes are non-negative, so signed comparisons are correct. */
 static inline __attribute__((always_inline)) void
 store_fp8(uint8_t *at, vec v, const struct convert_fp8 *to)
 {
@@ -134,7 +134,7 @@ vec_max(vec a, vec b)
 	return VEC(max_ps)(a, b);
 }
 
-/* Lanes 0 + 2 and 1 + 3 first. */
+/* Adds lanes 0 + 2 and 1 + 3 first. */
 static inline float
 quarter_sum(__m128 quarter)
 {
@@ -142,7 +142,7 @@ quarter_sum(__m128 quarter)
 	return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_movehdup_ps(quarter)));
 }
 
-/* Each four lanes: their sums in four vectors, in the order of quarter_sum(). */
+/* Sums of each four lanes of four vectors, added in the order of quarter_sum(). */
 static inline vec
 sum_quarters(const vec *v)
 {
@@ -152,7 +152,7 @@ sum_quarters(const vec *v)
 	return VEC(add_ps)(VEC(shuffle_ps)(ab, cd, 0x44), VEC(shuffle_ps)(ab, cd, 0xee));
 }
 
-/* Transposes squares of four within each four lanes. */
+/* Transposes the 4 x 4 squares within each four lanes. */
 static inline __attribute__((always_inline)) void
 turn_quarters(vec *square)
 {

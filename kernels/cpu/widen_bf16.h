@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * widen_bf16.h - elements of bf16, e4m3, e5m2 and i8 as bf16, exactly
+ * widen_bf16.h - exact conversion of bf16, e4m3, e5m2 and i8 to bf16
  *
- * Included after tile_body.h, whose fetch() it uses, over the words of
- * tile_dots.h: by that, and by tile_amx_few.h.  A byte becomes two by a table for
- * each of them: of its magnitude's seven bits, which one vpermi2b looks up for 64
- * bytes.  Its eighth bit is the sign.
+ * Included after tile_body.h, whose fetch() it uses, by tile_dots.h, whose primitives it uses, and by
+ * tile_amx_few.h.  Each of the two bytes of a bf16 comes from a table indexed by the seven magnitude
+ * bits; one vpermi2b looks up 64 bytes.  The eighth bit is the sign.
  */
 #ifndef PAGED_KERNELS_CPU_WIDEN_BF16_H
 #define PAGED_KERNELS_CPU_WIDEN_BF16_H
 
-/* bf16's bits of a code without sign; of subnormal ones, from the place of their first bit. */
+/* bf16 bits of a code without its sign; subnormal codes are normalised. */
 #define E4M3_BITS(c)                           \
 	((c) == 0    ? 0                       \
 	 : (c) < 2   ? 118 << 7                \
@@ -24,7 +23,7 @@
 	 : (c) < 4   ? 112 << 7 | ((c)&1) << 6 \
 	 : (c) < 124 ? ((c) << 5) + (112 << 7) \
 		     : 0x7f80 | ((c)&3) << 5)
-/* Whole numbers from 1 to 127, and 128, whose low seven bits are 0's; that one is left to the reader. */
+/* For 1 to 127, and for 128, whose low seven bits are those of 0; widen_bytes() handles 0 itself. */
 #define I8_BITS(c)                             \
 	((c) == 0   ? 134 << 7                 \
 	 : (c) < 2  ? 127 << 7                 \
@@ -56,7 +55,7 @@ static const struct byte_tables {
   e5m2_bytes = { TABLE(LOW_BYTE, E5M2_BITS), TABLE(HIGH_BYTE, E5M2_BITS) },
   i8_bytes = { TABLE(LOW_BYTE, I8_BITS), TABLE(HIGH_BYTE, I8_BITS) };
 
-/* What widening of a dtype keeps in registers. */
+/* Lookup tables of a dtype, to be held in registers. */
 struct widen_tables {
 	byte_vec low[2], high[2];
 };
@@ -74,7 +73,7 @@ widen_tables(enum paged_dtype dtype)
 	};
 }
 
-/* Of each half of a quarter of the bytes, a vector. */
+/* Converts 64 bytes to two vectors: of the first and of the second half of each quarter. */
 INLINE void
 widen_bytes(const struct widen_tables *tables, byte_vec codes, enum paged_dtype dtype, vec to[2])
 {
@@ -88,11 +87,11 @@ widen_bytes(const struct widen_tables *tables, byte_vec codes, enum paged_dtype 
 	to[1] = (vec)bytes_zip_high(low, high);
 }
 
-/* Dims d .. d + 63 of a row. */
+/* Converts dims d .. d + 63 of a row. */
 INLINE void
 widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dtype, uint32_t d, vec to[2])
 {
-	/* eight bytes each, so that halves of quarters become what comes one after the other */
+	/* moves groups of eight bytes so that the results of widen_bytes() are in the order of the dims */
 	_Alignas(64) static const uint32_t order[16] = { 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15 };
 	const uint8_t *at = (const uint8_t *)row + (size_t)d * size_of(dtype);
 
@@ -104,7 +103,7 @@ widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dt
 	}
 }
 
-/* n elements, zeros after them up to `padded`, which is less than 64 more. */
+/* Converts n elements, with zeros after them up to `padded`, which is less than 64 more. */
 INLINE void
 row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const void *from, uint32_t n,
 	 enum paged_dtype dtype)
@@ -128,7 +127,7 @@ row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const
 	memcpy(to + d, end, (padded - d) * sizeof(*to));
 }
 
-/* Of a head that most models have, for which loops are unrolled. */
+/* The head dim of most models; loops are unrolled for it. */
 #define USUAL_DIMS 128u
 
 INLINE void
@@ -146,7 +145,7 @@ rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const 
 	}
 }
 
-/* Rows one after the other; those of `ahead` will be wanted next. */
+/* Converts rows to consecutive rows of bf16; prefetches the rows of `ahead`. */
 static void
 rows_pack(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead)
 {
@@ -160,7 +159,7 @@ rows_pack(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const str
 		rows_pack_of(to, padded, rows, ahead, PAGED_I8);
 }
 
-/* Dims d .. d + 15 in the first half; what widens 64 at once is not worth it here. */
+/* Dims d .. d + 15 in the first half of the vector; the tables of widen_64() do not pay off for so few. */
 INLINE vec
 widen_16(const void *row, enum paged_dtype dtype, uint32_t d)
 {
@@ -175,7 +174,7 @@ pairs_16(const void *even, const void *odd, enum paged_dtype dtype, uint32_t d)
 	return pairs_from(widen_16(even, dtype, d), widen_16(odd, dtype, d), 0);
 }
 
-/* The same of dims d .. d + 63. */
+/* The same for dims d .. d + 63. */
 INLINE void
 pairs_64(const struct widen_tables *tables, const void *even, const void *odd, enum paged_dtype dtype, uint32_t d,
 	 vec to[4])
