@@ -15,7 +15,7 @@
  *   - A q_row that sees no key, or only scores of -inf, gets output 0, LSE -inf and maximum -inf;
  *     with a sink: output 0, LSE = the sink, maximum -inf.
  *
- * What a pool stores, per dtype.  All arithmetic on it is f32.
+ * Storage in a pool, per dtype.  All arithmetic on it is f32.
  *   f32, f16, bf16  x, rounded to nearest even
  *   e4m3, e5m2      x * (1 / scale of the KV head), rounded to nearest even.  Values beyond the
  *                   largest finite number, infinity included, saturate to it; NaN becomes 0x7f.

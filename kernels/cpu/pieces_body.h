@@ -71,7 +71,7 @@ turn_halves(float *elements, const float *angles, uint32_t n)
 static inline vec
 lanes_pick(vec v, vec_ints from)
 {
-#ifdef __clang__ /* has no __builtin_shuffle(), and makes a shuffle of the loop */
+#ifdef __clang__ /* clang has no __builtin_shuffle(), but compiles this loop to a shuffle */
 	vec picked;
 
 	for (uint32_t i = 0; i < LANES; i++)

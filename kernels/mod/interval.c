@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Interval arithmetic over the boxes of a grid: bounds of every node.  What depends only on keys is
- * computed once for all rows; what depends only on query rows is computed once for consecutive grids
- * with the same rows.
+ * Interval arithmetic over the boxes of a grid: bounds of every node.  Nodes that depend only on keys
+ * are computed once for all rows; nodes that depend only on query rows are computed once for
+ * consecutive grids with the same rows.
  *
  * Guards of loads are ignored: a guard only says where a load's value is used, and the &&, || or ?:
  * that it comes from bounds what is computed from the value.

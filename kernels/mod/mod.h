@@ -11,8 +11,9 @@
  *   causal, soft_cap(30.0)... ready-made mods, see mod_named()
  *   inf true false
  *
- * Operators, highest precedence first: () [] f();  ! ~ - + not;  * / %;  + -;  << >>; < <= > >=;  ==
- * !=;  &;  ^;  |;  && and;  || or;  ?:
+ * Operators, highest precedence first:
+ *
+ *   () [] f();  ! ~ - + not;  * / %;  + -;  << >>;  < <= > >=;  == !=;  &;  ^;  |;  && and;  || or;  ?:
  *
  * Functions: min max abs clamp(x, low, high) exp exp2 log tanh sin cos tan sigmoid sqrt floor int
  * float.
@@ -77,7 +78,7 @@ enum mod_dtype {
 
 /** mod_dtype_name - "f32", "f16", "bf16", "i32", "u8" or "?" */
 const char *mod_dtype_name(enum mod_dtype dtype);
-/** mod_dtype_size - bytes of an element; 0 for what is no dtype */
+/** mod_dtype_size - bytes of an element; 0 for an invalid dtype */
 uint32_t mod_dtype_size(enum mod_dtype dtype);
 
 /** A captured array; with n_dims 0, a parameter. */
@@ -232,7 +233,7 @@ enum paged_status mod_range_fail(const struct mod *mod, const struct mod_range *
 /* A single point in float64: the reference implementation. */
 
 struct mod_point {
-	double score; /* score mods alone */
+	double score; /* score mods only */
 	int32_t b, h, q_idx, kv_idx;
 };
 

@@ -57,7 +57,7 @@ choose_words(struct mod_vm *vm)
 	}
 }
 
-/* What an int adds from one key to the next. */
+/* The difference of an int from one key to the next; VM_NO_SLOPE: not constant, or not -1, 0 or 1. */
 static int8_t
 slope_of(const struct mod_vm *vm, uint16_t number)
 {
