@@ -136,7 +136,7 @@ is_wide(struct scan *scan, const struct band *band, uint32_t begin, uint32_t end
 	return end - begin > 1 && (is_one_high(band) || area->kv_end - area->kv_begin > area->q_end - area->q_begin);
 }
 
-/* The largest power of 8 that divides n into more than one part. */
+/* The largest power of 8 that divides n into more than one part; 1 if n is 1. */
 static uint64_t
 part_of(uint64_t n)
 {

@@ -8,8 +8,8 @@
  * ignored.
  *
  * An int such as q_idx - kv_idx changes by a constant from key to key.  For such values the value at
- * the first key may suffice (SLOPE): comparing two of them, with slope 1 or -1 together, gives a run
- * of ones or zeros at either end of a word.
+ * the first key may suffice (SLOPE): < and <= of two ints whose slopes differ by 1 or -1 give a run of
+ * ones at one end of a word.
  */
 #ifndef PAGED_KERNELS_MOD_VM_H
 #define PAGED_KERNELS_MOD_VM_H
