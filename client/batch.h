@@ -2,11 +2,10 @@
 /**
  * batch.h - a plan and its buffers
  *
- * All buffers lie in one mapping that batch_create makes and batch_free
- * gives back; memory that no plan touches is never there.  Row r of a plan
- * keeps its copy of a sequence's table from plan to plan: as long as the
- * same sequence stands in row r and nothing in its table was replaced, a
- * plan copies only what grew.
+ * All buffers are in one mapping, from paged_batch_create() to batch_free();
+ * the kernel allocates its pages as plans touch them.  Row r keeps its copy of
+ * a sequence's page table from plan to plan.  While row r has the same sequence
+ * and no entry of its page table was replaced, a plan copies only new entries.
  */
 #ifndef PAGED_CLIENT_BATCH_H
 #define PAGED_CLIENT_BATCH_H
@@ -18,7 +17,7 @@
 #define BATCH_ROWS_DEFAULT 256u
 #define BATCH_NO_ROW UINT32_MAX
 
-/** What is known of the sequence in a row. */
+/** The sequence of a row, as of the last read of its slot. */
 struct batch_row {
 	paged_seq_id id; /* 0: an explicit table, or nothing yet */
 	uint64_t version;
@@ -34,40 +33,40 @@ struct paged_batch {
 	struct paged_pool *pool;
 	LIST_ENTRY(paged_batch) link;
 	struct kernel_team *team;
-	void *compute; /* the back end's */
+	void *compute; /* state of the back end */
 	struct paged_mods *mods;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
-	uint64_t ahead_after_ms; /* ask for nothing before: the pool was full, or an answer is awaited */
+	uint64_t ahead_after_ms; /* no reserve-ahead before: the pool was full, or a reply is outstanding */
 
 	void *buffer;
 	size_t buffer_size;
 	struct batch_row *row;         /* [max_rows] */
 	struct kernel_row *kernel_row; /* [max_rows] */
-	uint32_t *missing;             /* [max_rows] pages, of the last refused plan */
-	uint32_t *lacking;             /* [max_rows] rows whose capacity is short */
-	struct paged_seq_item *items;  /* [max_rows] a request being put together */
-	uint64_t *writer;              /* [pages of the pool] the last pass over the rows that met a writer of it */
+	uint32_t *missing;             /* [max_rows] pages that the last refused plan lacked */
+	uint32_t *lacking;             /* [max_rows] rows whose sequence has too little capacity */
+	struct paged_seq_item *items;  /* [max_rows] items of a request */
+	uint64_t *writer;              /* [pages of the pool] the last pass over the rows that found a writer of the page */
 	uint32_t *table;               /* [max_rows][table_stride] */
 	uint64_t table_stride;         /* entries */
 
 	/* The plan. */
 	bool planned;
-	bool on_device; /* a device has the lengths; those of kernel_row are bounds of them */
+	bool on_device; /* the lengths are in device memory; those in kernel_row are upper bounds */
 	bool has_missing;
 	uint32_t n_rows;
 	uint64_t total_q;
 	uint32_t each_q;       /* q_len of every row; 0: they differ */
-	uint32_t foreign_row;  /* the first that appends to another session's sequence */
-	uint32_t unplaced_row; /* the first whose default positions cannot be written */
-	uint32_t wide_row;     /* the first whose q_idx or kv_idx mods cannot count */
-	/* The first two rows of which append would write one token twice; twin_row is BATCH_NO_ROW: none. */
+	uint32_t foreign_row;  /* first row that appends to another session's sequence */
+	uint32_t unplaced_row; /* first row whose default positions must not be written */
+	uint32_t wide_row;     /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
+	/* The first two rows that would append to the same token; twin_row is BATCH_NO_ROW: none. */
 	uint32_t twin_row, twin_of;
 	uint32_t twin_position; /* of twin_row */
 	uint64_t plan_number;   /* from 1 on */
-	uint64_t writer_pass;   /* stamps `writer`; each pass over the rows has its own, from 1 on */
-	uint32_t n_distinct; /* the first so many rows had sequences of their own when last looked at; 0: not known */
-	/* PAGED_ERR_RANGE of mods that were bound anew or destroyed since the plan; status PAGED_OK: none. */
+	uint64_t writer_pass;   /* number of the current pass over the rows, written to `writer`; from 1 on */
+	uint32_t n_distinct;    /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
+	/* PAGED_ERR_RANGE from mods that were rebound or destroyed since the plan; status PAGED_OK: none. */
 	struct paged_error range;
 };
 
@@ -85,10 +84,10 @@ batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
 	return n_tokens / page_size + (n_tokens % page_size != 0);
 }
 
-/** batch_enter - PAGED_OK when the process may use the batch and it has a plan; NULL is refused */
+/** batch_enter - PAGED_OK if the process may use the batch and the batch has a plan; refuses NULL */
 enum paged_status batch_enter(const struct paged_batch *batch);
 
-/** batch_row_is_sound - a caller's row has known flags, zeros in its reserved words, and a b that may be */
+/** batch_row_is_sound - does a caller's row have only known flags, zero reserved words and a valid b? */
 static inline bool
 batch_row_is_sound(const struct paged_batch_row *row)
 {
@@ -97,14 +96,14 @@ batch_row_is_sound(const struct paged_batch_row *row)
 	       ((row->flags & PAGED_ROW_B) != 0 ? row->b <= INT32_MAX : row->b == 0);
 }
 
-/** batch_row_refuse - why the caller's row r is not sound; `what` begins the sentence */
+/** batch_row_refuse - the error for a caller's row r that is not sound; the error text begins with `what` */
 enum paged_status batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r,
 				   struct paged_error *error);
 
-/** batch_row_refresh - bring row r's copy of its sequence's table up to date */
+/** batch_row_refresh - update row r's copy of its sequence's page table */
 enum paged_status batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error);
 
-/** batch_row_wants - true: row r has queries, is this session's, and has room for fewer than n_ahead more tokens */
+/** batch_row_wants - has row r queries, this session's sequence, and room for fewer than n_ahead more tokens? */
 static inline bool
 batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
 {
@@ -115,10 +114,10 @@ batch_row_wants(const struct paged_batch *batch, uint32_t r, uint64_t n_ahead)
 	       row->capacity < MIN(to->kv_len + n_ahead, batch->pool->at.view.max_length);
 }
 
-/** batch_reserve - the rows in batch->lacking get pages now, or batch->missing says what lacks */
+/** batch_reserve - get pages for the rows in batch->lacking; on a failure, fill batch->missing */
 enum paged_status batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error);
 
-/** batch_reserve_ahead - ask for pages that coming plans will need; never waits, and may do nothing */
+/** batch_reserve_ahead - request pages for future plans; never waits, and may do nothing */
 void batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms);
 
 #endif

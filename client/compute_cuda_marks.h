@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * compute_cuda_marks.h - events between processes
+ * compute_cuda_marks.h - interprocess CUDA events
  *
- * Events are the process's, a list for each device.  A batch takes one at its
- * first mark and leaves it to the next batch when it is destroyed; it is never
- * destroyed itself, for CUDA leaves undefined what becomes of those in other
- * processes that wait for a destroyed one, and nothing would tell them.  So
- * there are as many as batches that had marks at the same time.
+ * The process keeps one list of its own events per device.  A batch takes an
+ * event at its first mark; when the batch is destroyed, the event becomes free
+ * for another batch.  Events are never destroyed: CUDA leaves a wait in another
+ * process on a destroyed event undefined, and that process cannot detect it.
+ * The number of events is thus the maximum of concurrently marked batches.
  *
- * What other processes made is opened once, and closed when the last batch
- * that holds the device's list is destroyed, or its process is found gone.
+ * An event of another process is opened once.  It is closed when the last batch
+ * that uses the device's list is destroyed, or when its process has ended.
  *
- * Called with the context current, but for _drop().  Fork: as map_cuda.c, whose reason holds
- * here too: who takes the lock has used CUDA.
+ * All functions but compute_cuda_marks_drop() are called with the context
+ * current.  Fork: as in map_cuda.c: only threads that have used CUDA take the
+ * lock.
  */
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_MARKS_H
 #define PAGED_CLIENT_COMPUTE_CUDA_MARKS_H
@@ -20,16 +21,16 @@
 #include "client/compute_cuda.h"
 #include "client/mark.h"
 
-/** compute_cuda_mark - record the batch's event, and name it in the mark */
+/** compute_cuda_mark - record the batch's event on its stream and write the event's handle to the mark */
 enum paged_status compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error);
 
-/** compute_cuda_wait - the stream waits for the last record of the mark's event */
+/** compute_cuda_wait - make the batch's stream wait for the last record of the mark's event */
 enum paged_status compute_cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error);
 
-/** compute_cuda_finish - wait for the stream */
+/** compute_cuda_finish - block until the batch's stream is idle */
 enum paged_status compute_cuda_finish(struct paged_batch *batch, struct paged_error *error);
 
-/** compute_cuda_marks_drop - what the batch has of all this, at its end */
+/** compute_cuda_marks_drop - release the batch's event and its reference to the device's list */
 void compute_cuda_marks_drop(struct cuda_batch *cuda);
 
 #endif

@@ -2,12 +2,14 @@
 /**
  * compute_cuda_mods.h - mods in attention on a GPU
  *
- * A pair of mods becomes CUDA C, which the client's helper thread compiles
- * into the kernel that the queries' dtype gets.  Code for queries of the pool's
- * dtype, of bf16 where that is a byte, is asked for when the pair is made, for others when attention comes
- * with them.  Values and arrays are a struct in the device's memory, written
- * on the batch's stream at each bind, so that each launch has those that were
- * bound before it.
+ * A struct paged_mods is translated to CUDA C, which the client's compiler
+ * thread (code.h) compiles into the attention kernel for the queries' dtype.
+ * Compilation for queries of the pool's dtype (bf16 if the pool's elements are
+ * bytes) starts when the struct paged_mods is created; for another dtype it
+ * starts at the first attention call with that dtype.
+ *
+ * Values and arrays are in a struct in device memory.  Each bind writes the
+ * struct on the batch's stream, so a launch uses the values bound before it.
  */
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_MODS_H
 #define PAGED_CLIENT_COMPUTE_CUDA_MODS_H
@@ -17,7 +19,7 @@
 
 struct cuda_compiler;
 
-/** cuda_compiler_free - of a client, when its pools are closed; takes NULL */
+/** cuda_compiler_free - free a client's compiler, after its pools were closed; takes NULL */
 void cuda_compiler_free(struct cuda_compiler *compiler, bool in_child);
 
 /* Slots of struct compute_ops. */
@@ -28,13 +30,17 @@ void compute_cuda_mods_bound(struct paged_mods *mods);
 enum paged_status compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms,
 					    struct paged_error *error);
 
-/* The rest is called with the context current. */
+/* The functions below are called with the context current. */
 
-/** compute_cuda_mods_kernel - attention with the mods in it, which waits for its code; and where their values lie */
+/**
+ * compute_cuda_mods_kernel - the attention kernel with these mods; blocks until it is compiled
+ *
+ * @param[out] args_p  device address of the mods' values
+ */
 enum paged_status compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cuda_kernel *kernel,
 					   uint64_t *args_p, struct paged_error *error);
 
-/** compute_cuda_mods_forget - on the stream: indexes out of bounds so far, of all mods of the batch */
+/** compute_cuda_mods_forget - clear, in stream order, the out-of-bounds indexes recorded by all mods of the batch */
 enum paged_status compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_kernels.h - the kernels of a pool in a GPU's memory, loaded
+ * cuda_kernels.h - load the CUDA kernels for a pool
  *
- * Modules belong to the device's context.  A pool's batches share one struct
- * cuda_kernels, which lives from the first batch to the last.
+ * Modules belong to the device's context.  A pool's batches share one
+ * reference-counted struct cuda_kernels: the first batch creates it, and the
+ * last one frees it.
  *
- * Threads: cuda_kernels_take() and cuda_kernels_drop() under the client's mutex,
- * with the context current; the rest by any.
+ * Threads: cuda_kernels_take() and cuda_kernels_drop() are called with the
+ * client's mutex held and the context current; the rest by any thread.
  */
 #ifndef PAGED_CLIENT_CUDA_KERNELS_H
 #define PAGED_CLIENT_CUDA_KERNELS_H
@@ -20,14 +21,14 @@ struct cuda_kernel {
 	cuda_function function;
 	uint32_t n_threads;
 	uint32_t shared_size;
-	uint32_t n_blocks; /* that fill the device */
+	uint32_t n_blocks; /* as many as run on the device at the same time */
 };
 
-/** Attention for queries of one dtype. */
+/** The attention kernel for queries of one dtype. */
 struct cuda_attention {
 	struct cuda_kernel kernel;
-	const char *source;  /* of its module */
-	uint32_t tile_lines; /* the most, for the plan */
+	const char *source;  /* name of its module's source */
+	uint32_t tile_lines; /* max_tile_lines of the plan */
 };
 
 struct cuda_kernels {
@@ -35,12 +36,12 @@ struct cuda_kernels {
 	const struct cuda_gpu *gpu;
 	cuda_module modules[8];
 	unsigned int n_modules;
-	const char *sources[8]; /* of the modules */
+	const char *sources[8]; /* names of the modules' sources */
 	struct cuda_kernel plan, append, gather, merge;
 	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
 };
 
-/** cuda_kernels_queries - the dtype that a pool's queries have if nothing is said: the pool's, if tensors have it */
+/** cuda_kernels_queries - the default dtype of queries: the pool's dtype, or bf16 if the pool's elements are bytes */
 static inline enum paged_dtype
 cuda_kernels_queries(const struct layout_params *pool)
 {
@@ -48,25 +49,29 @@ cuda_kernels_queries(const struct layout_params *pool)
 }
 
 /**
- * cuda_kernels_take - the pool's kernels, loaded if this is the first use
+ * cuda_kernels_take - take a reference to the pool's kernels; the first one loads them
  *
- * @retval PAGED_ERR_UNSUPPORTED  no kernels for the pool's dims, for this device, or in this build
+ * @retval PAGED_ERR_UNSUPPORTED  no kernels for the pool's dims or for this device, or none in this build
  */
 enum paged_status cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p,
 				    struct paged_error *error);
 
-/** cuda_kernels_drop - nothing that was launched runs any more; in a child memory alone is freed */
+/** cuda_kernels_drop - drop a reference; no launched kernel may still run.  In a forked child, free memory only */
 void cuda_kernels_drop(struct paged_pool *pool, bool in_child);
 
 /**
- * cuda_kernels_load - a module of an image's, and the kernel of that name in it; the context is current
+ * cuda_kernels_load - load an image as a module and find kernel->name in it; the context is current
  *
- * @param[out] refused_p  it failed because this driver takes no such image, or it has no such kernel
+ * @param[out] refused_p  true if the driver cannot load the image, or the image has no such kernel
  */
 enum paged_status cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel,
 				    cuda_module *module_p, bool *refused_p, struct paged_error *error);
 
-/** cuda_kernels_launch - n_blocks at most, fewer where fewer fill the device; params is the kernel's struct */
+/**
+ * cuda_kernels_launch - launch at most n_blocks blocks, or as many as fill the device if these are fewer
+ *
+ * @param[in] params  the kernel's parameter struct
+ */
 enum paged_status cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *kernel,
 				      uint64_t n_blocks, const void *params, cuda_stream stream,
 				      struct paged_error *error);

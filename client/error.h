@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * error.h - the last sentence of each thread on each client
+ * error.h - the last error text of each thread for each client
  *
- * Kept in the thread that failed, under the client's serial number, so that
- * no lock is needed, two threads never see each other's sentence, and a
- * sentence of a closed client is never taken for a newer one's.  A thread
- * keeps the sentences of the ERROR_SLOTS clients that failed last in it.
+ * The text is thread-local and is keyed by the client's serial number.  No
+ * lock is needed, no thread sees another thread's text, and a new client never
+ * returns the text of a closed one.  A thread keeps the texts of the
+ * ERROR_SLOTS clients that failed in it most recently.
  */
 #ifndef PAGED_CLIENT_ERROR_H
 #define PAGED_CLIENT_ERROR_H
@@ -16,12 +16,12 @@
 
 #define ERROR_SLOTS 8
 
-/** error_serial - a number that no other client of this process has */
+/** error_serial - a new number, unique among the clients of this process */
 uint64_t error_serial(void);
 
 void error_keep(uint64_t serial, const struct paged_error *error);
 
-/** error_text - "" when nothing failed */
+/** error_text - the calling thread's last error text for this client; "" if there is none */
 const char *error_text(uint64_t serial);
 
 #endif

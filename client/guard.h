@@ -2,10 +2,10 @@
 /**
  * guard.h - does this process own the object, or did it inherit it by fork()?
  *
- * A page that the kernel wipes in a child (MADV_WIPEONFORK, Linux 4.14)
- * holds a word: asking is one load.  Where the kernel or the headers lack
- * that (gVisor, for one) the process id is compared, which costs a
- * getpid() a call; correct, but no longer free of system calls.
+ * A word is kept in a page that the kernel zeroes in a child (MADV_WIPEONFORK,
+ * Linux 4.14), so the check is one load.  Where the kernel or the headers lack
+ * MADV_WIPEONFORK (gVisor, for one), the check compares process ids, which
+ * costs a getpid() system call each time.
  *
  * Threads: a guard is written at init and only read afterwards.
  */
@@ -21,13 +21,13 @@
 struct guard {
 	uint64_t *page; /* mapped; holds the word or, in a child, zero */
 	bool wiped;     /* the kernel wipes the page */
-	pid_t pid;      /* for a kernel that does not */
+	pid_t pid;      /* compared if the kernel does not wipe the page */
 };
 
-/** guard_init - false: no memory */
+/** guard_init - returns false if there is no memory */
 bool guard_init(struct guard *guard);
 
-/** guard_destroy - gives the page back, in the process that made it and in children */
+/** guard_destroy - unmap the page; valid in the creating process and in its children */
 void guard_destroy(struct guard *guard);
 
 static inline bool

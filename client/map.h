@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * map.h - a pool in this process: its tables, and its pages wherever they lie
+ * map.h - map a pool's tables and pages into this process
  *
- * Tables are a memfd whatever the back end; pages are what map_ops of the
- * grant's back end makes of it.  Sizes and seals are checked before anything
- * of the host is mapped, so that no touch of a mapping can fault.
+ * The tables are a memfd for every back end.  The pages are mapped by the
+ * map_ops of the back end that the grant names.  Sizes and seals are checked
+ * before host memory is mapped, so no access to a mapping can fault.
  */
 #ifndef PAGED_CLIENT_MAP_H
 #define PAGED_CLIENT_MAP_H
@@ -13,33 +13,36 @@
 
 #include "client/owner.h"
 
-/** What the daemon said; borrowed. */
+/** The daemon's reply to a pool request; borrowed. */
 struct map_grant {
 	const struct wire_control_reply *reply; /* a WIRE_POOL_GRANT */
-	const int *fds;                         /* its descriptors; stay the caller's */
-	const struct wire_handle *handle;       /* with WIRE_EXPORT_LEGACY */
-	const uint8_t *boot_id;                 /* of this life of the daemon */
-	uid_t owner_uid;                        /* the daemon's */
+	const int *fds;                         /* the reply's descriptors; the caller keeps them */
+	const struct wire_handle *handle;       /* if the export is WIRE_EXPORT_LEGACY */
+	const uint8_t *boot_id;                 /* of the running daemon */
+	uid_t owner_uid;                        /* the daemon's user */
 };
 
 struct map_ops {
 	const char *backend;
-	/** Pages of a pool whose name, layout and tables are there already; fills base. */
+	/** Maps the pages and sets pool->base; the pool's name, layout and tables are set already. */
 	enum paged_status (*open)(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error);
-	/** In a child the parent's mappings are not there. */
+	/** in_child: the parent's mappings do not exist in a forked child. */
 	void (*close)(struct owner_pool *pool, bool in_child);
-	/** The owner is gone and nothing here works on the pages: let go of what they would keep from others.  Once. */
+	/**
+	 * Releases the page memory before close().  Called at most once, after the owner is gone and when no work of
+	 * this process uses the pages.
+	 */
 	void (*let_go)(struct owner_pool *pool);
 };
 
 extern const struct map_ops map_ops_host, map_ops_cuda;
 
-/** map_open - pool is written on PAGED_OK only */
+/** map_open - map a granted pool; *pool is written on PAGED_OK only */
 enum paged_status map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error);
 
 void map_close(struct owner_pool *pool, bool in_child);
 
-/** map_fd - map a sealed memfd; `what` begins the sentence of a failure */
+/** map_fd - map a sealed memfd; the error text begins with `what` */
 enum paged_status map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p,
 			 struct paged_error *error);
 

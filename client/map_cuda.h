@@ -8,10 +8,10 @@
 #include "client/owner.h"
 #include "kernels/cuda/gpu.h"
 
-/** map_cuda_gpu - as long as the pool is open */
+/** map_cuda_gpu - the pool's device; valid while the pool is open */
 const struct cuda_gpu *map_cuda_gpu(const struct owner_pool *pool);
 
-/** map_cuda_check - a driver call's result as a status; a failure's sentence begins with the pool and `what` */
+/** map_cuda_check - convert a driver call's result to a status; the error text begins with the pool and `what` */
 enum paged_status map_cuda_check(const struct owner_pool *pool, int result, struct paged_error *error, const char *what,
 				 ...) __attribute__((format(printf, 4, 5)));
 
@@ -22,21 +22,21 @@ map_cuda_leave(const struct cuda_gpu *gpu, enum paged_status status)
 	return status;
 }
 
-/** MAP_CUDA_RUN - the status of a call that is made between cuda_gpu_enter() and cuda_gpu_leave() */
+/** MAP_CUDA_RUN - evaluate `call` between cuda_gpu_enter() and cuda_gpu_leave(); the value is the status */
 #define MAP_CUDA_RUN(gpu, error, call) \
 	(cuda_gpu_enter(gpu, error) == PAGED_OK ? map_cuda_leave(gpu, call) : (error)->status)
 
 /**
- * map_cuda_make - memory that only this process has, for an embedded owner
+ * map_cuda_make - allocate unshared device memory for the pool of an embedded owner
  *
- * @param[in] device  as cuda_gpu_open()
+ * @param[in] device  as for cuda_gpu_open()
  */
 enum paged_status map_cuda_make(const char *device, uint64_t size, struct map_cuda **map_p, struct paged_error *error);
 
-/** map_cuda_free - what map_cuda_make() made; takes NULL */
+/** map_cuda_free - free the memory of map_cuda_make(); takes NULL */
 void map_cuda_free(struct map_cuda *map, bool in_child);
 
-/** map_cuda_base - the device address, as a pool's base */
+/** map_cuda_base - the memory's device address, in the form of owner_pool.base; the host must not dereference it */
 uint8_t *map_cuda_base(const struct map_cuda *map);
 
 #endif

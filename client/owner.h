@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * owner.h - what a client asks the owner of its pools
+ * owner.h - a client's requests to the owner of its pools
  *
- * Two owners stand behind the same table: the daemon at the other end of two
- * channels (owner_remote.c), and a core inside this process
- * (owner_embedded.c).  Everything above works on mapped pages and regions and
- * does not know which it is.
+ * The same table of operations has two implementations: the daemon, reached
+ * over two channels (owner_remote.c), and a core inside this process
+ * (owner_embedded.c).  All code above this table works on mapped pages and
+ * regions and does not depend on the implementation.
  *
- * Threads: every operation runs under the client's mutex.  `state` is read
- * without it.
+ * Threads: every operation is called with the client's mutex held.  `state` is
+ * atomic and is read without the mutex.
  * Errors: as in common/status.h.
  */
 #ifndef PAGED_CLIENT_OWNER_H
@@ -25,19 +25,19 @@
 #include "kernels/mask/runs.h"
 #include "proto/wire.h"
 
-/** What is known of the owner's life; only ever grows. */
+/** State of the owner and of this client's session; it only increases. */
 enum owner_state {
 	OWNER_UP,
-	OWNER_STOPPING, /* finish, then close */
-	OWNER_ENDED,    /* the session was ended, the owner lives */
-	OWNER_GONE,     /* the owner died */
+	OWNER_STOPPING, /* the owner is stopping: finish and close the client */
+	OWNER_ENDED,    /* the owner ended the session and lives on */
+	OWNER_GONE,     /* the owner has died */
 };
 
 struct owner {
 	const struct owner_ops *ops;
-	uint32_t session; /* 0: an observer */
+	uint32_t session; /* 0: observer */
 	char join_token[2 * WIRE_TOKEN_SIZE + 1];
-	int fd; /* paged_client_fd() */
+	int fd; /* the descriptor of paged_client_fd() */
 	_Atomic int state;
 	paged_log_fn log;
 	void *log_argument;
@@ -47,26 +47,27 @@ struct compute_ops;
 struct map_cuda;
 struct map_ops;
 
-/** A pool, mapped. */
+/** A mapped pool. */
 struct owner_pool {
-	uint32_t index; /* in requests */
+	uint32_t index; /* the pool's number in requests */
 	char name[PAGED_MAX_NAME + 1];
 	char backend[16];
 	struct layout layout;
 	struct region_view view;
-	uint8_t *base; /* of the pages; of a GPU's memory a device address, nothing that the host may follow */
+	uint8_t *base; /* of the pages; in GPU memory a device address, which the host must not dereference */
 	const struct compute_ops *compute;
-	const struct map_ops *map; /* NULL: the mappings are the owner's */
+	const struct map_ops *map; /* NULL: the (embedded) owner owns the mappings */
 	void *region, *memory;
 	size_t region_size, memory_size;
-	struct map_cuda *cuda; /* of the back end cuda */
-	_Atomic bool let_go;   /* map->let_go() was called: base is void */
+	struct map_cuda *cuda; /* back end cuda only */
+	_Atomic bool let_go;   /* map->let_go() was called: base is invalid */
 };
 
 struct owner_ops {
-	/** In a forked child: frees memory, touches no channel and no thread. */
+	/** In a forked child, close() frees memory only and touches no channel and no thread. */
 	void (*close)(struct owner *owner, bool in_child);
-	/** Takes in what the owner said, learns of its death; never blocks; one system call when nothing was said. */
+	/** Handles the owner's notices and detects its death; never blocks; costs one system call if there is no
+	 * notice. */
 	void (*dispatch)(struct owner *owner);
 
 	enum paged_status (*pool_open)(struct owner *owner, const char *name, struct owner_pool *pool,
@@ -82,9 +83,9 @@ struct owner_ops {
 				      struct paged_error *error);
 	enum paged_status (*erase)(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error);
 	/**
-	 * Asks for a reserve without waiting; its success shows in the table.
-	 * PAGED_ERR_AGAIN: an earlier one has no answer yet.  Another status: an
-	 * earlier one, or this one, was refused.
+	 * Requests a reserve without waiting; its success shows in the page table.
+	 * PAGED_ERR_AGAIN: the previous reserve_ahead has no reply yet.  Another
+	 * error: the previous one or this one was refused.
 	 */
 	enum paged_status (*reserve_ahead)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 					   struct paged_error *error);
@@ -92,16 +93,18 @@ struct owner_ops {
 	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_part *part,
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
-	/** The part of a block mask that the reader wants next, into the reader. */
+	/** Requests the next part of a block mask and passes it to the reader. */
 	enum paged_status (*mask)(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
 				  struct paged_error *error);
 
-	/** The index of a pool that need not be open. */
+	/** Looks up a pool's index by name; the pool need not be open. */
 	enum paged_status (*pool_find)(struct owner *owner, const char *name, uint32_t *pool_p,
 				       struct paged_error *error);
 	enum paged_status (*status)(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error);
-	/* Lists from malloc(); *list_p is NULL and *n_p 0 before the call, and the caller frees the list also on
-	 * failure. */
+	/*
+	 * These return lists from malloc().  *list_p is NULL and *n_p is 0 before the call.  The caller frees the list,
+	 * also after a failure.
+	 */
 	enum paged_status (*pools)(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p,
 				   struct paged_error *error);
 	enum paged_status (*sessions)(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p,
@@ -121,7 +124,7 @@ owner_state(const struct owner *owner)
 	return (enum owner_state)atomic_load_explicit(&owner->state, memory_order_acquire);
 }
 
-/** owner_advance - the state never goes back */
+/** owner_advance - raise the state; a lower state is ignored */
 static inline void
 owner_advance(struct owner *owner, enum owner_state state)
 {
@@ -132,15 +135,15 @@ owner_advance(struct owner *owner, enum owner_state state)
 		;
 }
 
-/** owner_log - to the program's callback, if it gave one */
+/** owner_log - pass a message to the program's log callback, if there is one */
 void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** owner_remote_open - attach to the daemon at a runtime directory; NULL: the default; params are complete */
+/** owner_remote_open - attach to the daemon in a runtime directory; dir NULL: the default.  params are complete */
 enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,
 				    struct paged_error *error);
 
-/** owner_embedded_open - an owner in this process; params are complete (every default filled in but max_length) */
+/** owner_embedded_open - create an owner in this process; params have every default filled in except max_length */
 enum paged_status owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools,
 				      const struct paged_client_params *params, struct owner **owner_p,
 				      struct paged_error *error);

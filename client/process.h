@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * process.h - name a process to others, and learn of its end
+ * process.h - identify a process to other processes, and detect its end
  *
  * Threads: any.
  */
@@ -12,25 +12,25 @@
 
 #include "common/status.h"
 
-/** Of one process alone, also when its number is another's later. */
+/** Identifies one process, even after its pid was reused. */
 struct process_name {
-	uint64_t random;  /* drawn by it */
-	uint64_t started; /* clock ticks after the machine's start; 0: it could not tell */
+	uint64_t random;  /* drawn by that process */
+	uint64_t started; /* start time in clock ticks since boot; 0: unknown */
 	int32_t pid;
 	uint32_t zero;
 };
 
-/** process_self - PAGED_ERR_SYSTEM without randomness */
+/** process_self - identify the calling process; PAGED_ERR_SYSTEM if the system gives no random bytes */
 enum paged_status process_self(struct process_name *name, struct paged_error *error);
 
 /**
- * process_watch - a descriptor that is readable once the process has ended
+ * process_watch - open a pidfd, which becomes readable when the process ends
  *
- * @retval PAGED_ERR_GONE  it has, or this process cannot see it: another PID namespace
+ * @retval PAGED_ERR_GONE  the process has ended, or is not visible from here (another PID namespace)
  */
 enum paged_status process_watch(const struct process_name *name, int *pidfd_p, struct paged_error *error);
 
-/** process_ended - never blocks */
+/** process_ended - has the process of this pidfd ended?  Never blocks */
 bool process_ended(int pidfd);
 
 #endif
