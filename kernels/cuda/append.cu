@@ -1,36 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * New keys and values into the pages: a block a token at a time.
+ * Append new keys and values to the pages, one token per block at a time.
  *
- * Where they are only copied or rounded, a thread takes eight elements of a
- * head.  Where they are turned, or kept as bytes, lanes share a head: they have
- * read all of it before one of them writes, so that queries may be turned in
- * place, and know the largest number of it.
+ * If elements are only copied or rounded, a thread takes eight elements of a
+ * head.  With rotary embedding, or if the pool's elements are bytes, several
+ * lanes share a head.  All of them read the head before any writes, so queries
+ * can be rotated in place, and the head's largest magnitude is known.
  */
 #include "kernels/cuda/quantise.h"
 #include "kernels/cuda/rotary.h"
 #include "kernels/cuda/rows.h"
 
-/* Eights of a head that a lane has at most. */
+/* Maximum of groups of eight elements of a head per lane. */
 #define LANE_EIGHTS 3u
 static_assert(LANE_EIGHTS * 32 * 8 >= 576, "the largest dim there is");
 
-/* What is to be done with a packed row's token. */
+/* The work for the token of one packed query row. */
 struct append_token {
 	uint32_t packed;
 	bool write;
 	uint32_t page, slot;
-	uint64_t angles; /* 0: nothing is turned */
+	uint64_t angles; /* address of cosines and sines; 0: no rotation */
 };
 
-/* A head of a token on its way. */
+/* A head of a token to append, or of a query to rotate. */
 struct append_head {
 	uint64_t from, to;
 	uint32_t from_dtype, to_dtype;
 	uint32_t dim;
 	uint64_t angles;
-	float factor;	/* of fp8 */
-	uint64_t scale; /* where that of i8 goes */
+	float factor;	/* that fp8 elements are multiplied by */
+	uint64_t scale; /* address to store the scale of i8 at; 0: none */
 };
 
 SIMT_FUNCTION bool
@@ -74,7 +74,7 @@ token_angles(const cuda_append_params &p, uint32_t r, append_token *token)
 	return true;
 }
 
-/* false, and a fault told unless it is as it should be: nothing to do. */
+/* Find the work for a token.  Returns false if there is none; if that is an error, a fault has been recorded. */
 SIMT_FUNCTION bool
 token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
 {
@@ -83,7 +83,7 @@ token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
 	bool skip = row.writable_from == CUDA_WRITABLE_SKIP;
 
 	*token = { packed, false, 0, 0, 0 };
-	/* Rows with a fault are empty, and leave gaps. */
+	/* Rows with a fault are empty, so some packed rows belong to no row. */
 	if (packed - row.q_start >= row.q_len || (skip && p.rotary.q.address == 0))
 		return false;
 	if (!token_angles(p, r, token))
@@ -103,7 +103,7 @@ append_eight(const cuda_append_params &p, uint32_t plane, const cuda_tensor &fro
 		   tensor_address(from, token.packed, at / eights), from.dtype, at % eights, to.dim);
 }
 
-/* As it is, or rounded. */
+/* Copy a token's K and V, or round them to the pool's dtype. */
 SIMT_FUNCTION void
 token_copy(const cuda_append_params &p, const append_token &token)
 {
@@ -117,7 +117,7 @@ token_copy(const cuda_append_params &p, const append_token &token)
 			append_eight(p, CUDA_V, p.v, token, i - n_k);
 }
 
-/* Head `number` of a token: those of K, of V, of the queries. */
+/* Head `number` of a token, counting the heads of K, then V, then the queries. */
 SIMT_FUNCTION append_head
 head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t number)
 {
@@ -154,7 +154,7 @@ head_of_queries(const cuda_append_params &p, const append_token &token, uint32_t
 	return made;
 }
 
-/* The largest magnitude among `width` lanes, NaN if there is one. */
+/* The largest magnitude among `width` lanes; NaN if any element is NaN. */
 SIMT_FUNCTION float
 lanes_largest(const float v[LANE_EIGHTS][8], uint32_t width)
 {
@@ -170,7 +170,7 @@ lanes_largest(const float v[LANE_EIGHTS][8], uint32_t width)
 	return largest;
 }
 
-/* A head by lanes `at` of `width`; all lanes of the warp call, some without a head (its dim is 0). */
+/* Process a head by `width` lanes, this one being `at`.  All lanes of the warp call; those without a head have dim 0. */
 SIMT_FUNCTION void
 head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uint32_t width)
 {
@@ -187,7 +187,7 @@ head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uin
 		if (head.angles != 0 && begin < head.dim)
 			rotary_turn(rotary, turned, begin, head.dim, v[j]);
 	}
-	scale = quantise_scale_of(lanes_largest(v, width)); /* which waits for all lanes' reads */
+	scale = quantise_scale_of(lanes_largest(v, width)); /* its shuffles wait for the reads of all lanes */
 	simt_warp_sync();
 	if (head.scale != 0) {
 		factor = scale.factor;
@@ -208,7 +208,10 @@ head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uin
 	}
 }
 
-/* Turned, or kept as bytes: as many lanes a head as it has eights, in powers of two. */
+/*
+ * Process the heads of a token that is rotated, or stored as bytes.  A head gets a power of two of lanes, from 4 to 32:
+ * one for each eight elements, if 32 lanes suffice.
+ */
 SIMT_FUNCTION void
 token_heads(const cuda_append_params &p, const append_token &token)
 {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention.h - what the attention kernels share: work items, lines, what a line sees, results
+ * attention.h - code shared by the attention kernels: work items, lines, masking, results
  *
- * An item is one split of one tile of a row's query lines (its query rows
- * times the query heads of one KV head, heads innermost).  Blocks take items
- * by number, in steps of the grid.  Where a tile has one split its block
- * writes the result; else each leaves its state and sums, and the last of
- * them to end merges all in logical order.
+ * A line is one (query row, query head) pair of the GQA group of a KV head:
+ * a row of M in a matrix product.  The lines of a row are ordered by query row,
+ * then by head.  A work item (`item`) is one split of the KV tokens for one tile
+ * of lines.  Blocks take items by number, with a grid stride.
+ *
+ * If a tile has one split, the item's block writes the result.  Else (split-KV)
+ * each block stores its partial softmax state and sums, and the tile's block
+ * that ends last combines the splits in logical order.
  *
  * Mods: a module is compiled for one pair of mods.  ATTENTION_MOD names a
  * file that defines them, which is included here:
@@ -19,11 +22,11 @@
  *						 const void *args);
  *	};
  *
- * `args` is where cuda_attention_params.mod points.  Only keys that lengths
- * and block mask leave are asked about.  ATTENTION_SUFFIX, if defined, is
- * appended to the kernels' names, so that several modules fit one program.
- * With ATTENTION_ONE only those kernels are compiled for which
- * ATTENTION_ONLY_<name> is 1: at run time the others would only cost time.
+ * `args` is cuda_attention_params.mod.  mask() is called only for keys that
+ * the lengths and the block mask do not exclude.  ATTENTION_SUFFIX, if defined,
+ * is appended to the kernels' names, so that several modules can be in one
+ * program.  If ATTENTION_ONE is defined, only kernels for which
+ * ATTENTION_ONLY_<name> is 1 are compiled, which saves time at run time.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_H
 #define PAGED_KERNELS_CUDA_ATTENTION_H
@@ -31,7 +34,7 @@
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/softmax.h"
 
-/* Before a loop: unrolled, so that what it indexes lies in registers; or not, to keep code small. */
+/* Unroll the loop that follows, so that the arrays it indexes stay in registers; or ROLL: keep the code small. */
 #if SIMT_DEVICE
 #define ATTENTION_UNROLL _Pragma("unroll")
 #define ATTENTION_UNROLL_2 _Pragma("unroll 2")
@@ -77,50 +80,53 @@ struct attention_mod {
 #define ATTENTION_JOIN_(a, b) a##b
 #define ATTENTION_JOIN(a, b) ATTENTION_JOIN_(a, b)
 #define ATTENTION_NAME(name) ATTENTION_JOIN(name, ATTENTION_SUFFIX)
-/* SIMT_KERNEL pastes what it is given, so the name is made before. */
+/* SIMT_KERNEL may paste its arguments, so the name is expanded first. */
 #define ATTENTION_KERNEL_(name, threads, min_blocks) SIMT_KERNEL(name, cuda_attention_params, threads, min_blocks)
 #define ATTENTION_KERNEL_OF(name, threads, min_blocks) ATTENTION_KERNEL_(name, threads, min_blocks)
 #define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_OF(name, CUDA_ATTENTION_THREADS, min_blocks)
 
 #define ATTENTION_WORDS (CUDA_SEGMENT / 32)
 
-/** A split of a tile of lines. */
+/** A work item: one split of a tile of lines. */
 struct attention_item {
 	int64_t q_base;
 	uint32_t row, kv_head;
-	int32_t b; /* the row, as mods see it */
+	int32_t b; /* the row's batch index, for mods */
 	uint32_t q_start, q_len, kv_len;
 	uint32_t tile_lines;
-	uint32_t first_line, n_lines; /* of the row's */
-	uint32_t begin, end;          /* tokens, as far as the tile's last line sees */
-	uint32_t split, n_splits;     /* as many as the tile sees, 1 or more */
-	uint32_t group;               /* the counter, if there are several splits */
-	uint32_t first_partial;       /* the row's */
+	uint32_t first_line, n_lines; /* the tile's range in the row's lines */
+	uint32_t begin, end;      /* the split's tokens; `end` is clipped to those visible to the tile's last line */
+	uint32_t split, n_splits; /* n_splits counts the splits that the tile sees; at least 1 */
+	uint32_t group;           /* index of the tile's counter, used if n_splits > 1 */
+	uint32_t first_partial;   /* first_line of the row's struct cuda_row */
 };
 
-/** What block masks say of one segment: a bit a token for each line, at the first line with the same list. */
+/**
+ * The block mask of one segment, as one bit per token for each line.  Lines with the same list share the bits of the
+ * first such line (attention_line.owner).
+ */
 struct attention_marks {
 	uint32_t full[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
 	uint32_t partial[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
 	uint32_t any[ATTENTION_WORDS];
 };
 
-/** What the shared memory of each kernel begins with: the work item that the block is at. */
+/** The beginning of each kernel's shared memory: the block's current work item. */
 struct attention_block {
 	attention_item item;
-	attention_marks marks; /* of one segment, if there is a block mask */
+	attention_marks marks; /* of the current segment, if there is a block mask */
 	bool taken;
 	uint32_t last;
 };
 
-/** A line, as its threads know it. */
+/** A line, in its threads' registers. */
 struct attention_line {
-	uint32_t visible; /* keys [0, this), by lengths and causality; 0 past the tile's last */
-	uint32_t owner;   /* whose marks are this line's */
+	uint32_t visible; /* keys [0, visible) pass lengths and causality; 0 past the tile's last line */
+	uint32_t owner;   /* the line whose marks apply to this line */
 	int32_t h, q_idx;
 };
 
-/* Keys [0, this) are what query row i sees. */
+/* The number of keys that query row i sees by lengths and causality. */
 SIMT_FUNCTION uint32_t
 row_visible(const cuda_attention_params &p, const attention_item &item, uint32_t i)
 {
@@ -140,7 +146,7 @@ attention_group(const cuda_attention_params &p)
 	return p.n_q_heads / p.pages.n_kv_heads;
 }
 
-/* The work item of a number; false: its tile does not see so far. */
+/* Find the work item with this number.  Returns false if the split begins past the tokens that its tile sees. */
 SIMT_FUNCTION bool
 item_find(const cuda_attention_params &p, uint32_t number, attention_item *item)
 {
@@ -183,7 +189,7 @@ line_head(const cuda_attention_params &p, const attention_item &item, uint32_t l
 	return item.kv_head * group + (item.first_line + line) % group;
 }
 
-/* The first line of the tile that has the same list of the block mask. */
+/* The first line of the tile that has the same block mask list. */
 SIMT_FUNCTION uint32_t
 line_owner(const cuda_attention_params &p, const attention_item &item, uint32_t line)
 {
@@ -213,11 +219,11 @@ line_make(const cuda_attention_params &p, const attention_item &item, uint32_t l
 	return to;
 }
 
-/* Where in an ascending list of n blocks the first lies that is no less than `least`; n: nowhere. */
+/* Lower bound: index of the first block >= `least` in an ascending list of n blocks; n if there is none. */
 SIMT_FUNCTION uint64_t
 list_find(const uint32_t *blocks, uint64_t n, uint32_t least)
 {
-	uint64_t low = 0, high = n < least ? n : least; /* blocks differ: the i-th is no less than i */
+	uint64_t low = 0, high = n < least ? n : least; /* blocks are distinct, so the i-th is at least i */
 
 	ATTENTION_ROLL
 	while (low < high) {
@@ -231,7 +237,7 @@ list_find(const uint32_t *blocks, uint64_t n, uint32_t least)
 	return low;
 }
 
-/* Bits of one list's blocks in the segment; the block's threads share the list. */
+/* Set the bits of one list's blocks in the segment.  All threads of the block call; they divide the list. */
 SIMT_FUNCTION void
 list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t segment, uint32_t *words)
 {
@@ -239,7 +245,7 @@ list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t
 	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]) + start[0];
 	uint64_t n = start[1] - start[0], i = simt_thread();
 
-	/* What the threads read at once is no longer than a search. */
+	/* The threads read a list of up to simt_n_threads() blocks in one step, so a search would save nothing. */
 	if (p.blocks.ascending && n > simt_n_threads())
 		i += list_find(blocks, n, segment / p.blocks.kv_block);
 	ATTENTION_ROLL
@@ -259,7 +265,7 @@ list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t
 	}
 }
 
-/* What the block mask says of [segment, segment + CUDA_SEGMENT).  The whole block calls. */
+/* Expand the block mask for tokens [segment, segment + CUDA_SEGMENT) to bits.  All threads of the block call. */
 SIMT_FUNCTION void
 segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_t segment, attention_marks &marks)
 {
@@ -296,7 +302,7 @@ segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_
 	simt_sync();
 }
 
-/* Does a line see something of a tile of n tokens, a multiple of 32? */
+/* Does the block mask let any line see any of n tokens from `begin` on?  n is a multiple of 32. */
 SIMT_FUNCTION bool
 tile_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t begin, uint32_t n)
 {
@@ -309,7 +315,7 @@ tile_wanted(const cuda_attention_params &p, const attention_block &block, uint32
 	return any != 0;
 }
 
-/* Does a line see a token, which lies below `end` then? */
+/* Is the token below `end`, and does the block mask let any line see it? */
 SIMT_FUNCTION bool
 token_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
 {
@@ -318,7 +324,7 @@ token_wanted(const cuda_attention_params &p, const attention_block &block, uint3
 	return (block.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
 }
 
-/* Does every line see all tokens before `end`?  The first line sees least. */
+/* Does every line see all tokens before `end`, with no mask to evaluate?  The first line sees the fewest tokens. */
 SIMT_FUNCTION bool
 tile_whole(const cuda_attention_params &p, const attention_item &item, uint32_t end)
 {
@@ -326,7 +332,7 @@ tile_whole(const cuda_attention_params &p, const attention_item &item, uint32_t 
 	       end <= row_visible(p, item, line_query(p, item, 0));
 }
 
-/* Does the line see this token, by all that has a say?  Only of a token below its kv_len. */
+/* Does the line see this token, by lengths, causality, block mask and mask mod? */
 SIMT_FUNCTION bool
 line_sees(const cuda_attention_params &p, const attention_item &item, const attention_marks &marks,
 	  const attention_line &line, uint32_t token)
@@ -345,7 +351,7 @@ line_sees(const cuda_attention_params &p, const attention_item &item, const atte
 	       attention_mod::mask(item.b, line.h, line.q_idx, (int32_t)token, pointer_to<const void>(p.mod));
 }
 
-/* A seen token's score. */
+/* The score of a token that the line sees: scaled product, then score mod. */
 SIMT_FUNCTION float
 line_score(const cuda_attention_params &p, const attention_item &item, const attention_line &line, uint32_t token,
 	   float product)
@@ -358,7 +364,10 @@ line_score(const cuda_attention_params &p, const attention_item &item, const att
 	return score;
 }
 
-/* A line's LSE and maximum for the caller; returns what its values are to be multiplied by.  One thread writes. */
+/*
+ * Write a line's LSE and maximum to the caller's arrays; returns the factor for the line's values.  Only the thread
+ * with `write` set writes.
+ */
 SIMT_FUNCTION float
 line_finish(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
 	    bool write)
@@ -381,7 +390,7 @@ line_out(const cuda_attention_params &p, const attention_item &item, uint32_t li
 	return tensor_address(p.out, item.q_start + line_query(p, item, line), line_head(p, item, line));
 }
 
-/* Where a split's partial result of a line lies. */
+/* Index of a line's partial result of a split. */
 SIMT_FUNCTION uint64_t
 line_partial(const cuda_attention_params &p, const attention_item &item, uint32_t line, uint32_t split)
 {
@@ -389,7 +398,10 @@ line_partial(const cuda_attention_params &p, const attention_item &item, uint32_
 	       (uint64_t)line_query(p, item, line) * p.n_q_heads + line_head(p, item, line);
 }
 
-/* A line's state to where it belongs; returns the factor of its values.  One thread of those that call writes. */
+/*
+ * Store a line's softmax state: as the result if there is one split, else as a partial state.  Returns the factor for
+ * the line's values.  Only the thread with `write` set writes.
+ */
 SIMT_FUNCTION float
 state_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
 	    bool write)
@@ -402,7 +414,7 @@ state_store(const cuda_attention_params &p, const attention_item &item, uint32_t
 	return 1;
 }
 
-/* After the block has left its part: is it the last of its tile?  `last` is shared memory. */
+/* Called after the block stored its partial results: is it the last block of its tile?  `last` is shared memory. */
 SIMT_FUNCTION bool
 item_last(const cuda_attention_params &p, const attention_item &item, uint32_t *last)
 {
@@ -420,7 +432,7 @@ item_last(const cuda_attention_params &p, const attention_item &item, uint32_t *
 	return *last != 0;
 }
 
-/* Fold the partial results of a line's splits, in logical order; a warp's work. */
+/* Combine the partial results of a line's splits in logical order.  The whole warp calls. */
 SIMT_FUNCTION void
 line_merge(const cuda_attention_params &p, const attention_item &item, uint32_t line)
 {
@@ -460,7 +472,7 @@ item_merge(const cuda_attention_params &p, const attention_item &item)
 		line_merge(p, item, line);
 }
 
-/* The block's way through its items: `attend()` does what there is to do for block.item. */
+/* The block's loop over its work items; `attend()` computes block.item. */
 template <class F>
 SIMT_FUNCTION void
 items_attend(const cuda_attention_params &p, attention_block &block, F attend)

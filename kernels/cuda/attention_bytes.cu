@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on tensor cores over pools of bytes: e4m3, e5m2 and i8, with
- * queries of f16 or bf16 and dims that are multiples of 16.
+ * Attention on tensor cores for pools of e4m3, e5m2 and i8, with queries of f16
+ * or bf16 and dims that are multiples of 16.
  *
- * A block does with its items what attention_items.h says; here is what bytes
- * change.  Tiles lie in shared memory as bytes, and become halves in registers.
- * ldmatrix moves pairs of bytes as if they were halves:
+ * The loop over work items is that of attention_items.h; this file has the code
+ * for one-byte elements.  Tiles are bytes in shared memory and are converted to
+ * halves in registers.  ldmatrix moves pairs of bytes as if they were halves:
  *
- * - of keys a thread gets four dims of a token where it would have two.  Sums
- *   do not care for the order of dims, so queries lie in the order in which
- *   keys come: of each 16 first the pairs of even number, then the odd ones;
- * - of values, transposed, it gets two dims of two tokens.  Even and odd dims
- *   of 16 are two products, and a thread has four neighbouring sums of them.
+ * - For keys a thread gets four dims of a token instead of two.  The order of
+ *   dims in a dot product is free, so queries are stored in the order of the
+ *   keys: of each 16 dims first the even-numbered pairs, then the odd ones.
+ * - For values (transposed) a thread gets two dims of two tokens.  The even and
+ *   the odd dims of 16 are two mma products, and a thread gets four adjacent
+ *   sums of them.
  *
- * Products are exact, keys being widened to the queries' dtype.  Values meet
- * weights in f16 (e4m3, e5m2) or, because a token's scale is multiplied into its
- * weight, in bf16 (i8), to which weights are rounded; sums of weights have
- * neither scale nor rounding.
+ * Keys are converted exactly to the queries' dtype.  The product of weights and
+ * values is in f16 for e4m3 and e5m2, and in bf16 for i8, because an i8 token's
+ * scale is multiplied into its weight.  Weights are rounded to that type; the
+ * softmax sum uses unscaled, unrounded weights.
  */
 #include "kernels/cuda/attention_items.h"
 #include "kernels/cuda/bytes.h"
@@ -29,7 +30,7 @@ bytes_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 	       (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item);
 }
 
-/* What this thread's first token has; the others' lie after it, as elements do. */
+/* Address of the scale of this thread's first token; those of its other tokens follow in the layout of elements. */
 template <class S, class K>
 SIMT_FUNCTION const float *
 bytes_own_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
@@ -37,7 +38,7 @@ bytes_own_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane
 	return bytes_scales(shared, stage, plane) + warp_token<S>() + simt_lane() % 4 * 2;
 }
 
-/* A factor of all of an item's tokens; those of i8 have their own. */
+/* The scale of the item's KV head for all tokens; 1 for i8, whose tokens have scales. */
 SIMT_FUNCTION float
 bytes_head_scale(const cuda_attention_params &p, const attention_item &item, uint32_t plane)
 {
@@ -46,7 +47,7 @@ bytes_head_scale(const cuda_attention_params &p, const attention_item &item, uin
 	return heads == 0 ? 1 : pointer_to<const float>(heads)[item.kv_head];
 }
 
-/* Values of bytes: as f16, or of i8 as bf16, under weights of the same. */
+/* The product of weights and one-byte values: in f16, or in bf16 for i8. */
 template <bool I8> struct byte_values {
 	using element = uint8_t;
 	static constexpr bool F16 = !I8, MAY_BE_WILD = !I8;
@@ -76,7 +77,7 @@ template <bool I8> struct byte_values {
 			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, c + simt_lane() / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++) {
-				/* Dims of both tokens side by side: bytes 0 and 2, bytes 1 and 3. */
+				/* Put the two tokens' values of a dim next to each other: bytes 0 and 2, bytes 1 and 3. */
 				b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
 				if (I8)
 					bytes_to_bf16(b[i], CUDA_I8, pairs[i]);
@@ -93,13 +94,16 @@ template <bool I8> struct byte_values {
 	}
 };
 
-/* A pool of bytes, with queries of f16 or bf16. */
+/* The elements of an e4m3, e5m2 or i8 pool, with queries of f16 or bf16. */
 template <bool F16_> struct byte_elements {
 	static constexpr bool F16 = F16_, SCALES = true;
 	static constexpr uint32_t CHUNK = 16;
 	static constexpr uint32_t STAGES = 3;
 
-	/* Queries of n lines, zeros past their dim and the tile's lines; pairs of two chunks take turns. */
+	/*
+	 * Copy the queries of n lines; elements past the dim, and lines past the tile, are zeros.  Of each two chunks,
+	 * even-numbered pairs go to the first and odd-numbered pairs to the second.
+	 */
 	template <class K>
 	SIMT_MEMBER void
 	queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
@@ -123,7 +127,7 @@ template <bool F16_> struct byte_elements {
 		}
 	}
 
-	/* Begin to fetch the tokens' scales. */
+	/* Start copying the tokens' scales. */
 	template <class K>
 	SIMT_MEMBER void
 	scales_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
@@ -143,7 +147,7 @@ template <bool F16_> struct byte_elements {
 				 page != UINT32_MAX);
 	}
 
-	/* Products times their tokens' scales (i8) or the head's. */
+	/* Add the products, times the tokens' scales (i8) or the head's scale. */
 	template <class S, class K>
 	SIMT_MEMBER void
 	products_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage,
@@ -184,7 +188,7 @@ template <bool F16_> struct byte_elements {
 			product[n][i] *= dtype == CUDA_I8 ? scale[n * 8 + i % 2] : head_scale;
 	}
 
-	/* Under weights times their tokens' scales (i8), which may be NaN under a weight of 0. */
+	/* Multiply weights by their tokens' scales (i8), but keep a weight of 0: its token's scale may be NaN. */
 	template <class S, class K>
 	SIMT_MEMBER void
 	values_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
@@ -206,7 +210,7 @@ template <bool F16_> struct byte_elements {
 		::values_add<S, byte_values<true>>(state, values, dtype, whole, weight, rescale);
 	}
 
-	/* Of 16 dims a thread has four neighbours, in the order of two products. */
+	/* A thread has four adjacent dims of 16; element [n][i] is of product n % 2, even or odd dims. */
 	SIMT_MEMBER uint32_t
 	sums_place(uint32_t n, uint32_t i)
 	{

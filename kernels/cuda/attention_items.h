@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_items.h - the way of a block of tensor cores through its items
+ * attention_items.h - the loop of a tensor core kernel's block over its work items
  *
- * Templates of a kernel's shapes K, as attention_tile.h has them.
+ * The functions are templates of a kernel's shapes K (attention_tile.h).
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
 #define PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
@@ -25,7 +25,10 @@ tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, att
 	K::elements::template values_add<S>(p, shared, state, stage, whole, weight, rescale);
 }
 
-/* Tokens [begin, end), all of one segment if there is a block mask.  A tile is fetched STAGES - 1 turns ahead. */
+/*
+ * Attend to tokens [begin, end), which lie in one segment if there is a block mask.  Tiles are prefetched STAGES - 1
+ * iterations ahead.
+ */
 template <class K>
 SIMT_FUNCTION void
 span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
@@ -38,7 +41,7 @@ span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, att
 		uint32_t i = ahead - (K::STAGES - 1);
 
 		simt_copy_async_wait<(int)K::STAGES - 2>();
-		simt_sync(); /* the stage's last tile is read, and page[] */
+		simt_sync(); /* all warps have read the stage's previous tile, and page[] */
 		tile_fetch(p, shared, ahead % K::STAGES, begin + ahead * tokens, end);
 		if (ahead < K::STAGES - 1 || !tile_wanted(p, shared, begin + i * tokens, tokens))
 			continue;
@@ -49,7 +52,7 @@ span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, att
 	}
 }
 
-/* The state of the warp's 16 lines to shared memory, from where few instructions store it. */
+/* Copy the state of the warp's 16 lines to shared memory, so that few instructions can store it to global memory. */
 template <class K>
 SIMT_FUNCTION void
 state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
@@ -57,7 +60,7 @@ state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state
 	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	uint32_t w = simt_warp();
 
-	simt_sync(); /* the tiles are read; their memory is used anew */
+	simt_sync(); /* all warps have read the tiles; `values` reuses their memory */
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		uint32_t line = simt_lane() / 4 + i * 8;
@@ -72,20 +75,20 @@ state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < K::DIM / 8; n++)
 			ATTENTION_UNROLL
-			for (uint32_t j = i * 2; j < i * 2 + 2; j++)
-				shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
-					state.values[n][j];
+		for (uint32_t j = i * 2; j < i * 2 + 2; j++)
+			shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
+				state.values[n][j];
 	}
 	simt_sync();
 }
 
-/* What a warp stores of a line; each lane has its values, in shared memory. */
+/* The result of a line, which a warp stores; `values` is in shared memory. */
 struct attention_mma_line {
 	float maximum, sum;
 	const float *values;
 };
 
-/* The warps' softmaxes of a line of a narrow tile, in their order, that is by tokens. */
+/* Combine the warps' softmax states of a line of a narrow tile in the order of warps, which is that of tokens. */
 template <class K>
 SIMT_FUNCTION attention_mma_line
 narrow_line_merge(attention_mma_shared<K> &shared, uint32_t line)

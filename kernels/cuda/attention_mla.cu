@@ -1,28 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention on tensor cores for pools that keep V in K (MLA): many query heads
- * on one KV head, K of up to 576 dims, V its first 512 or fewer, f16 or bf16
- * with queries of the same, dims multiples of 16.
+ * per KV head; K of up to 576 dims; V is the first 512 dims of K or fewer; f16
+ * or bf16, with queries of the same dtype; dims are multiples of 16.
  *
- * A tile of keys comes into shared memory once and is read twice: by rows as
- * keys, transposed as values.  A block has eight warps.  They share a tile's
- * products first, which lie in shared memory then; a line's softmax is a few
- * threads' of one warp, which write its weights over its products; and each
- * warp multiplies all lines' weights with its own dims of the values, so that
- * 64 lines' sums of 512 dims fit the block's registers.
+ * A tile of keys is copied to shared memory once and read twice: by rows as
+ * keys, transposed as values.  A block has eight warps and processes a tile in
+ * three steps:
  *
- * A wide tile is 64 lines, of which 16 meet 16 of the 32 tokens in each warp;
- * a narrow one 16 lines, where four warps have a quarter of the dims each, and
- * its memory is one more stage.
+ * - the warps divide the QK products and store them in shared memory;
+ * - a few threads of one warp compute a line's softmax and overwrite the line's
+ *   products with its weights;
+ * - each warp multiplies the weights of all lines by its own dims of the values,
+ *   so the sums of 64 lines and 512 dims fit in the block's registers.
  *
- * Weights are rounded to the pool's dtype before they meet values.
+ * A wide tile has 64 lines: each warp computes the products of 16 lines and 16
+ * of the 32 tokens.  A narrow tile has 16 lines: four warps share 16 tokens, a
+ * quarter of the dims each, and the memory saved is one more stage.
+ *
+ * Weights are rounded to the pool's dtype before they are multiplied by values.
  */
 #include "kernels/cuda/attention_tile.h"
 
 #define WARPS (CUDA_MLA_THREADS / 32)
 #define TOKENS 32u
-#define MOST_BLOCKS (512 / 16 / WARPS) /* of 16 dims of the values, of each warp */
-/* Floats between lines: eight lines lie in other banks, pairs of floats by pairs, chunks by chunks. */
+#define MOST_BLOCKS (512 / 16 / WARPS) /* blocks of 16 value dims per warp */
+/* Floats from line to line, chosen so that accesses to eight lines have no bank conflicts, by 8 and by 16 bytes. */
 #define PITCH 40u
 #define VALUES_PITCH (512u + 8)
 
@@ -31,39 +34,39 @@ template <bool F16_, bool NARROW_> struct mla_shape {
 	static constexpr uint32_t CHUNKS = 576 / 8;
 	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
 	static constexpr uint32_t STAGES = NARROW ? 3 : 2;
-	static constexpr uint32_t PARTS = NARROW ? 4 : 1;           /* that a product is the sum of */
-	static constexpr uint32_t LANES = CUDA_MLA_THREADS / LINES; /* that have a line's softmax */
-	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;       /* of tokens, of each */
-	static constexpr uint32_t GROUPS = LINES / CUDA_TILE_LINES; /* of 16 lines */
+	static constexpr uint32_t PARTS = NARROW ? 4 : 1;           /* partial sums of a product */
+	static constexpr uint32_t LANES = CUDA_MLA_THREADS / LINES; /* threads per line in the softmax */
+	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;       /* pairs of tokens per thread in the softmax */
+	static constexpr uint32_t GROUPS = LINES / CUDA_TILE_LINES; /* groups of 16 lines */
 };
 
-/* What both shapes' memory begins with. */
+/* The beginning of the shared memory of both shapes. */
 struct mla_common : attention_block {
-	uint32_t suspect; /* a product of this tile is no number: so may be values */
+	uint32_t suspect; /* a product of this tile is NaN or infinite, so values may be too */
 };
 
 template <class S> struct mla_shared : mla_common {
-	float rescale[S::LINES];                              /* of the sums so far; in the end factor of the values */
-	alignas(16) float product[S::PARTS][S::LINES][PITCH]; /* part 0: scores, and 32 halves of weights at last */
+	float rescale[S::LINES];                              /* factor for earlier sums; at the end, for the results */
+	alignas(16) float product[S::PARTS][S::LINES][PITCH]; /* part 0: scores, then overwritten by 32 half weights */
 	union {
 		struct {
 			alignas(128) simt_vec4 q[S::LINES * S::CHUNKS];
 			simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
 		};
-		float values[S::LINES][VALUES_PITCH]; /* in the end */
+		float values[S::LINES][VALUES_PITCH]; /* the final sums */
 	};
 };
 
-/* What a thread holds: its line's softmax, and where its warp's next tokens lie. */
+/* A thread's registers: the softmax state of its line, and the pages of its warp's next tokens. */
 struct mla_state {
 	attention_line line;
 	float maximum;
-	float sum;     /* of this thread's tokens */
-	uint32_t page; /* lanes 0-3: of the warp's tokens of the tile that is fetched next */
+	float sum;     /* over this thread's tokens */
+	uint32_t page; /* lanes 0-3: pages of the warp's tokens of the next tile to fetch */
 	bool wanted;
 };
 
-/* Of 16 lines each: the warp's blocks of 16 dims, the two halves of one, as mma leaves them. */
+/* Sums of values, in mma's accumulator layout: [group of 16 lines][the warp's block of 16 dims][half of the block]. */
 template <class S> using mla_values = float[S::GROUPS][MOST_BLOCKS][2][4];
 
 template <class S>
@@ -73,7 +76,7 @@ mla_thread_line()
 	return simt_thread() / S::LANES;
 }
 
-/* Ask where the warp's tokens of a tile lie, which is waited for when the tile is fetched. */
+/* Prefetch the page table entries of the warp's tokens of a tile; mla_tile_fetch() waits for them. */
 template <class S>
 SIMT_FUNCTION void
 mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, mla_state &state, uint32_t begin,
@@ -88,8 +91,9 @@ mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, m
 }
 
 /*
- * Begin to fetch a tile into a stage, whose tokens were asked for; what is not
- * to be read becomes zeros.  Ends a group in any case, and asks for the next.
+ * Start copying a tile, whose page table entries were prefetched, to a stage;
+ * tokens that no line sees become zeros.  Always commits a cp.async group and
+ * prefetches the entries of the next tile.
  */
 template <class S>
 SIMT_FUNCTION void
@@ -118,7 +122,7 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 	mla_tokens_locate<S>(p, shared, state, begin + TOKENS, end);
 }
 
-/* The warp's products of 16 lines with 16 tokens, over all dims or its part of them, to shared memory. */
+/* Compute the warp's products of 16 lines with 16 tokens, over all dims or the warp's part, to shared memory. */
 template <class S>
 SIMT_FUNCTION void
 mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *keys)
@@ -151,7 +155,7 @@ mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const s
 	}
 }
 
-/* This thread's pair of tokens: of all of the line's, number j. */
+/* The first token of this thread's j-th pair of tokens. */
 template <class S>
 SIMT_FUNCTION uint32_t
 mla_pair_token(uint32_t j)
@@ -165,7 +169,7 @@ mla_pair_at(float *line, uint32_t i)
 	return reinterpret_cast<simt_vec2 *>(line + i);
 }
 
-/* A product becomes a score; `whole`: every line sees every token. */
+/* Convert a product to a score; `whole`: every line sees every token. */
 template <class S>
 SIMT_FUNCTION float
 mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t token,
@@ -178,7 +182,10 @@ mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const atte
 	return line_score(p, shared.item, line, token, product);
 }
 
-/* This thread's scores of a tile.  Mods are in the code once: their loop is rolled, and goes through memory. */
+/*
+ * Compute this thread's scores of a tile.  With mods the loop is not unrolled and its operands are in shared memory, so
+ * the code has one copy of the mods.
+ */
 template <class S>
 SIMT_FUNCTION void
 mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t begin,
@@ -214,8 +221,7 @@ mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const att
 	}
 }
 
-/* Eight weights of a line, in the memory of its products; chunks change places so that eight lines' lie in all banks.
- */
+/* Address of eight weights of a line, in the memory of its products; swizzled so that eight lines use all banks. */
 template <class S>
 SIMT_FUNCTION simt_vec4 *
 mla_weights_at(mla_shared<S> &shared, uint32_t line, uint32_t chunk)
@@ -223,7 +229,7 @@ mla_weights_at(mla_shared<S> &shared, uint32_t line, uint32_t chunk)
 	return reinterpret_cast<simt_vec4 *>(shared.product[0][line]) + (chunk ^ (line / 4 & 1));
 }
 
-/* Products become weights; the line's maximum and sum follow. */
+/* Convert products to softmax weights and update the line's running maximum and sum. */
 template <class S>
 SIMT_FUNCTION void
 mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, bool whole)
@@ -244,7 +250,7 @@ mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 	state.sum *= rescale;
 	if (simt_thread() % S::LANES == 0)
 		shared.rescale[line] = rescale;
-	simt_warp_sync(); /* the line's products are read; its weights take their place */
+	simt_warp_sync(); /* all lanes have read the line's products; its weights overwrite them */
 	ATTENTION_UNROLL
 	for (uint32_t j = 0; j < S::PAIRS; j++) {
 		uint32_t token = mla_pair_token<S>(j);
@@ -257,14 +263,14 @@ mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_stat
 	}
 }
 
-/* Where the warp's block n of 16 dims begins; its last may lie past the values. */
+/* The first dim of the warp's block n of 16 dims; the last block may lie past v_dim. */
 SIMT_FUNCTION uint32_t
 mla_block_dim(uint32_t n)
 {
 	return (simt_warp() + n * WARPS) * 16;
 }
 
-/* A bit for each of the tile's tokens whose values have a NaN or infinity among the warp's dims. */
+/* A bit for each token of the tile: do the warp's dims of its values have a NaN or infinity? */
 template <class S>
 SIMT_FUNCTION uint32_t
 mla_wild_tokens(const simt_vec4 *values, uint32_t v_dim)
@@ -279,8 +285,9 @@ mla_wild_tokens(const simt_vec4 *values, uint32_t v_dim)
 }
 
 /*
- * One token whose values are wild, for the lines that give it weight; tensor
- * cores would multiply it with the other lines' zeros, and make NaN of them.
+ * Add the values of one token that has a NaN or infinity, for lines that give it
+ * a nonzero weight.  The tensor cores would multiply it by the zero weights of
+ * the other lines, which gives NaN.
  */
 template <class S>
 SIMT_FUNCTION void
@@ -312,7 +319,7 @@ mla_wild_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token,
 	}
 }
 
-/* What the sums so far weigh now.  Mostly as much as before. */
+/* Rescale the sums of lines whose running maximum changed.  Usually no line's did. */
 template <class S>
 SIMT_FUNCTION void
 mla_values_rescale(const mla_shared<S> &shared, mla_values<S> &values)
@@ -331,13 +338,13 @@ mla_values_rescale(const mla_shared<S> &shared, mla_values<S> &values)
 	}
 }
 
-/* The tile's keys as values, times the weights of all lines. */
+/* Add the weights of all lines times the tile's values, which are its keys. */
 template <class S>
 SIMT_FUNCTION void
 mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *tile, mla_values<S> &values)
 {
 	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_lines = shared.item.n_lines;
-	/* A value that is no number made all products with its token none. */
+	/* A value that is NaN or infinite makes every product with its token NaN or infinite, which sets `suspect`. */
 	uint32_t wild = shared.suspect == 0 ? 0 : mla_wild_tokens<S>(tile, v_dim);
 
 	mla_values_rescale<S>(shared, values);
@@ -393,7 +400,10 @@ mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state
 	mla_values_add<S>(p, shared, tile, values);
 }
 
-/* Tokens [begin, end), all of one segment if there is a block mask.  A tile is fetched STAGES - 1 turns ahead. */
+/*
+ * Attend to tokens [begin, end), which lie in one segment if there is a block mask.  Tiles are prefetched STAGES - 1
+ * iterations ahead.
+ */
 template <class S>
 SIMT_FUNCTION void
 mla_span_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, uint32_t end,
@@ -407,14 +417,14 @@ mla_span_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state
 		uint32_t i = ahead - (S::STAGES - 1);
 
 		simt_copy_async_wait<(int)S::STAGES - 2>();
-		simt_sync(); /* the stage's last tile is read */
+		simt_sync(); /* all warps have read the stage's previous tile */
 		mla_tile_fetch<S>(p, shared, state, ahead % S::STAGES, begin + ahead * TOKENS, end);
 		if (ahead >= S::STAGES - 1 && tile_wanted(p, shared, begin + i * TOKENS, TOKENS))
 			mla_tile_attend<S>(p, shared, state, shared.tile[i % S::STAGES], begin + i * TOKENS, values);
 	}
 }
 
-/* A line's result or partial result, whose values lie in shared memory; a warp's work. */
+/* Store a line's result or partial result from shared memory.  The whole warp calls. */
 template <class S>
 SIMT_FUNCTION void
 mla_line_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t line)
@@ -438,7 +448,7 @@ mla_line_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint
 	}
 }
 
-/* Through shared memory, since a warp has dims of all lines, and a line is to be written by one. */
+/* Store the results through shared memory: each warp has some dims of all lines, but one warp stores a line. */
 template <class S>
 SIMT_FUNCTION void
 mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const mla_state &state,
@@ -451,7 +461,7 @@ mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const ml
 	ATTENTION_UNROLL
 	for (uint32_t step = 1; step < S::LANES; step *= 2)
 		sum += simt_shuffle_xor(sum, (int)step);
-	simt_sync(); /* tiles and the last rescale[] are read; their memory is used anew */
+	simt_sync(); /* all warps have read the tiles and rescale[], whose memory is reused */
 	if (own < item.n_lines && simt_thread() % S::LANES == 0)
 		shared.rescale[own] = state_store(p, item, own, state.maximum, sum, true);
 	ATTENTION_UNROLL

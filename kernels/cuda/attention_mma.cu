@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention on tensor cores, for pools and queries of one half-width dtype and
- * dims that are multiples of 8.
+ * Attention on tensor cores, for pools and queries of the same dtype, f16 or
+ * bf16, and dims that are multiples of 8.
  *
- * A block has four warps.  A wide tile is 64 lines, 16 of each warp, which all
- * see the same keys; a narrow one, for decoding, 16 lines, and each warp has a
- * quarter of the keys and a softmax of its own, merged in the end.  Tiles of
- * keys and values come by cp.async into a ring of stages, rows of 16-byte
- * chunks that are swizzled so that eight rows of a matrix lie in eight banks.
- * Dims are padded with zeros to 64, 128 or 256.
+ * A block has four warps.  A wide tile has 64 lines: each warp has 16 lines and
+ * all of the tile's keys.  A narrow tile, for decode, has 16 lines: each warp
+ * has all lines, a quarter of the keys and its own softmax state; the states are
+ * combined at the end.  Tiles of keys and values are copied by cp.async to a
+ * ring of stages, as rows of 16-byte chunks that are swizzled against bank
+ * conflicts.  Dims are padded with zeros to 64, 128 or 256.
  *
- * Weights are rounded to the pool's dtype before they meet values.
+ * Weights are rounded to the pool's dtype before they are multiplied by values.
  */
 #include "kernels/cuda/attention_items.h"
 

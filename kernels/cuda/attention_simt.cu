@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention in f32, for every dtype, dim and head ratio: what the tensor cores
- * do not take.
+ * Attention in f32 without tensor cores, for every dtype, dim and head ratio
+ * that the tensor core kernels do not support.
  *
- * A block has four warps and 16 lines.  Keys come into shared memory in chunks
- * of dims, and each lane multiplies one key with its warp's four lines; values
- * are read straight from the pages, each thread taking its dims for all lines.
+ * A block has four warps and 16 lines.  Keys are copied to shared memory in
+ * chunks of dims; each lane multiplies one key by its warp's four lines.  Values
+ * are read from the pages directly; each thread has some dims of all lines.
  */
 #include "kernels/cuda/attention.h"
 
@@ -15,22 +15,22 @@
 #define CHUNK 64u
 
 template <uint32_t MOST_DIM> struct attention_simt_shared : attention_block {
-	uint64_t keys[TOKENS]; /* addresses; 0: not to be read */
+	uint64_t keys[TOKENS]; /* addresses; 0: do not read */
 	uint64_t values[TOKENS];
 	float scales[CUDA_N_PLANES][TOKENS];
 	alignas(16) float weights[TOKENS][LINES];
 	float q[LINES][MOST_DIM];
 	float k[TOKENS][CHUNK + 1];
-	float rescale[LINES]; /* of the sums so far; in the end factor of the values */
+	float rescale[LINES]; /* factor for earlier sums; at the end, for the results */
 };
 
-/* What a thread holds: of its warp's lines the running softmax, of its dims the sums of all lines. */
+/* A thread's registers: the softmax state of its warp's lines, and the sums of its dims for all lines. */
 template <uint32_t MOST_DIM> struct attention_simt_state {
 	static constexpr uint32_t SLOTS = (MOST_DIM + CUDA_ATTENTION_THREADS - 1) / CUDA_ATTENTION_THREADS;
 
 	attention_line line[WARP_LINES];
 	float maximum[WARP_LINES];
-	float sum[WARP_LINES]; /* of this lane's tokens */
+	float sum[WARP_LINES]; /* over this lane's tokens */
 	float values[SLOTS][LINES];
 };
 
@@ -56,7 +56,7 @@ queries_load(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &sh
 			state.values[j][line] = 0;
 }
 
-/* One warp finds where the tile's tokens lie, of those that somebody may see. */
+/* One warp looks up the addresses of the tile's tokens that some line may see. */
 template <uint32_t MOST_DIM>
 SIMT_FUNCTION void
 tokens_locate(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shared, uint32_t begin)
@@ -77,7 +77,7 @@ tokens_locate(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &s
 							 item.kv_head, slot);
 }
 
-/* Products of this lane's key with its warp's lines. */
+/* Compute the products of this lane's key with its warp's lines. */
 template <uint32_t MOST_DIM>
 SIMT_FUNCTION void
 products(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shared, float product[WARP_LINES])
@@ -129,7 +129,7 @@ warp_sum(float value)
 	return value;
 }
 
-/* Weights of the tile's tokens for this warp's lines, and what they do to the sums before them. */
+/* Compute the weights of the tile's tokens for this warp's lines, and the factors for earlier sums. */
 template <uint32_t MOST_DIM>
 SIMT_FUNCTION void
 weights_make(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shared,
@@ -154,7 +154,7 @@ weights_make(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &sh
 		rescale = softmax_weight(state.maximum[i], top);
 		state.maximum[i] = top;
 		state.sum[i] = state.sum[i] * rescale + weight;
-		/* The scale of what weighs nothing may be NaN. */
+		/* A token of weight 0 may have a scale of NaN. */
 		shared.weights[simt_lane()][first + i] =
 			weight == 0 ? 0 : weight * shared.scales[CUDA_V][simt_lane()];
 		if (simt_lane() == 0)
@@ -186,7 +186,7 @@ values_add(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shar
 			if (shared.values[t] == 0)
 				continue;
 			value = element_load(shared.values[t], plane.dtype, d);
-			/* What weighs nothing is not even multiplied: it may be NaN that the line does not see. */
+			/* Skip weight 0: the value may be a NaN that the line does not see. */
 			ATTENTION_UNROLL
 			for (uint32_t line = 0; line < LINES; line++)
 				if (line < shared.item.n_lines && shared.weights[t][line] != 0)
@@ -229,7 +229,7 @@ split_attend(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &sh
 	}
 }
 
-/* The result of an item, or its part of one. */
+/* Store the result or partial result of an item. */
 template <uint32_t MOST_DIM>
 SIMT_FUNCTION void
 item_store(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shared,
@@ -250,7 +250,10 @@ item_store(const cuda_attention_params &p, attention_simt_shared<MOST_DIM> &shar
 		if (simt_lane() == 0)
 			shared.rescale[line] = state_store(p, item, line, state.maximum[i], sum, true);
 	}
-	/* Queries are done with; from their memory few instructions store all lines.  A thread's dims stay its own. */
+	/*
+	 * The queries are no longer needed.  Copy the sums to their memory, so that few instructions store all lines.
+	 * Each thread later stores the dims that it has copied.
+	 */
 	ATTENTION_UNROLL
 	for (uint32_t j = 0; j < state.SLOTS; j++)
 		ATTENTION_UNROLL

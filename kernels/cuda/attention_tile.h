@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_tile.h - what attention kernels on tensor cores are made of
+ * attention_tile.h - building blocks of the attention kernels on tensor cores
  *
- * All but the way of a block through its items: shapes and their memory, tiles
- * that come from pages by cp.async into swizzled rows, products, weights, sums
- * of values.
+ * Contents: shapes and their shared memory, copying tiles from pages to swizzled
+ * shared memory by cp.async, QK products, softmax weights, sums of values.  The
+ * loop over work items is in attention_items.h.
  *
- * Functions are templates of a shape S with the members of attention_shape,
- * or of a kernel's shapes K as attention_shapes has them.  What depends on the
- * elements of a pool is a static member of K::elements: half_elements below, or
- * byte_elements of attention_bytes.cu.
+ * Functions are templates of a tile shape S (attention_shape) or of a kernel's
+ * two shapes K (attention_shapes).  Code that depends on the elements of a pool
+ * is in static members of K::elements: half_elements below, or byte_elements of
+ * attention_bytes.cu.
  *
- * A warp has 16 lines, and a thread of them what mma gives it: element [n][i]
- * of an array is of line lane / 4 + i / 2 * 8 and of column (a token, or a dim
- * of halves) n * 8 + lane % 4 * 2 + i % 2.
+ * A warp has 16 lines.  Registers have the layout of mma's accumulators: element
+ * [n][i] of a thread's array is of line lane / 4 + i / 2 * 8 and of column (a
+ * token, or a dim for half_elements) n * 8 + lane % 4 * 2 + i % 2.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_TILE_H
@@ -22,7 +22,10 @@
 
 #define ATTENTION_WARPS (CUDA_ATTENTION_THREADS / 32)
 
-/* Of a kernel: its pool's elements and padded dim; of a tile: its lines and tokens. */
+/*
+ * The shape of a tile: a kernel's elements and padded dim, and the tile's lines and tokens.  In a narrow tile each warp
+ * has all lines and a part of the tokens; in a wide tile each warp has 16 lines and all tokens.
+ */
 template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	using elements = ELEMENTS;
 	static constexpr uint32_t DIM = DIM_;
@@ -37,7 +40,7 @@ template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	static constexpr uint32_t MEMORY = LINES * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
 };
 
-/* A kernel has narrow and wide tiles, and one code for all that does not depend on the tile's shape. */
+/* A kernel's shapes, narrow and wide.  Code that does not depend on the tile's shape is a template of this struct. */
 template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 	using elements = ELEMENTS;
 	using narrow = attention_shape<ELEMENTS, DIM_, true>;
@@ -48,18 +51,18 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 };
 
 template <class K> struct attention_mma_shared : attention_block {
-	uint32_t page[K::narrow::TOKENS]; /* of the tile that is being fetched; UINT32_MAX: not to be read */
+	uint32_t page[K::narrow::TOKENS]; /* physical pages of the tile being fetched; UINT32_MAX: do not read */
 	uint32_t slot[K::narrow::TOKENS];
 	float maximum[ATTENTION_WARPS][CUDA_TILE_LINES];
 	float sum[ATTENTION_WARPS][CUDA_TILE_LINES];
 	union {
-		/* Of the tile's queries, then [stage][plane][token], then tokens' scales in the same order. */
+		/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
 		alignas(128) simt_vec4 chunks[K::MEMORY];
-		float values[ATTENTION_WARPS][CUDA_TILE_LINES][K::DIM + 4]; /* in the end, of each warp's lines */
+		float values[ATTENTION_WARPS][CUDA_TILE_LINES][K::DIM + 4]; /* final sums of each warp's lines */
 	};
 };
 
-/* What a thread holds: of its two lines the running softmax, and its part of their sums. */
+/* A thread's registers: the online softmax state of its two lines, and its part of their sums of values. */
 template <class K> struct attention_mma_state {
 	attention_line line[2];
 	float maximum[2];
@@ -80,7 +83,7 @@ item_tokens(const attention_item &item)
 	return item_narrow(item) ? K::narrow::TOKENS : K::wide::TOKENS;
 }
 
-/* The tile of a plane in a stage. */
+/* Address of a plane's tile in a stage. */
 template <class K>
 SIMT_FUNCTION simt_vec4 *
 tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
@@ -91,7 +94,7 @@ tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 	return shared.chunks + (rows + (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item)) * K::CHUNKS;
 }
 
-/* Where chunk c of row r lies, so that a matrix's eight rows lie in eight banks. */
+/* Index of chunk c of row r, swizzled so that ldmatrix reads eight rows without bank conflicts. */
 template <uint32_t CHUNKS>
 SIMT_FUNCTION uint32_t
 swizzle(uint32_t r, uint32_t c)
@@ -116,7 +119,7 @@ pack(float low, float high)
 	return F16 ? simt_pack_f16(low, high) : simt_pack_bf16(low, high);
 }
 
-/* Eight elements of a query row, whose bytes may lie anywhere, zeros past its dim. */
+/* Load eight elements of a query row of any alignment; elements past its dim are zeros. */
 SIMT_FUNCTION simt_vec4
 query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 {
@@ -133,7 +136,8 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 	return { words[0], words[1], words[2], words[3] };
 }
 
-/* Begin to fetch n lines' queries, zeros past their dim and the tile's lines, as a group of copies of its own. */
+/* Start copying the queries of n lines as one cp.async group; elements past the dim, and lines past the tile, are
+ * zeros. */
 template <class S>
 SIMT_FUNCTION void
 queries_copy(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
@@ -188,7 +192,7 @@ tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, u
 	shared.slot[simt_thread()] = token % p.pages.page_size;
 }
 
-/* Begin to fetch a tile into a stage; what is not to be read becomes zeros.  Ends a group in any case. */
+/* Start copying a tile to a stage; tokens that no line sees become zeros.  Always commits a cp.async group. */
 template <class K>
 SIMT_FUNCTION void
 tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
@@ -220,7 +224,7 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint
 	simt_copy_async_commit();
 }
 
-/* The first of the warp's lines in a tile, and of its tokens. */
+/* The warp's first line in a tile, and its first token. */
 template <class S>
 SIMT_FUNCTION uint32_t
 warp_line()
@@ -235,7 +239,7 @@ warp_token()
 	return S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
 }
 
-/* Which of this thread's elements of a tile are seen: bit 4 * n + i. */
+/* A mask of this thread's elements of a tile that their lines see: bit 4 * n + i. */
 template <class S, class K>
 SIMT_FUNCTION uint32_t
 elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &shared,
@@ -246,16 +250,18 @@ elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &sha
 	ATTENTION_ROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
-				seen |= 1u << (n * 4 + i);
+	for (uint32_t i = 0; i < 4; i++)
+		if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
+			seen |= 1u << (n * 4 + i);
 	return seen;
 }
 
 /*
- * Products become scores, -inf where nothing is seen.  A mod is in the code for
- * two blocks, or a wide tile's 32 copies of it would take most of the time to
- * compile; elements then go round, for an index would put them into memory.
+ * Convert products to scores, -inf where the line does not see the token.  The
+ * code has copies of a score mod for two blocks only: with the 32 copies of a
+ * wide tile, the mod would dominate compile time.  The elements rotate through
+ * the two blocks, because a variable index would put the array into local
+ * memory.
  */
 template <class S, class K>
 SIMT_FUNCTION void
@@ -271,24 +277,27 @@ scores_make(const cuda_attention_params &p, const attention_item &item, const at
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < AT_ONCE; n++)
 			ATTENTION_UNROLL
-			for (uint32_t i = 0; i < 4; i++) {
-				front[n][i] = -infinity();
-				if (seen >> (n * 4 + i) & 1)
-					front[n][i] = line_score(p, item, state.line[i / 2],
-								 first + (done + n) * 8 + i % 2, score[n][i]);
-			}
+		for (uint32_t i = 0; i < 4; i++) {
+			front[n][i] = -infinity();
+			if (seen >> (n * 4 + i) & 1)
+				front[n][i] = line_score(p, item, state.line[i / 2], first + (done + n) * 8 + i % 2,
+							 score[n][i]);
+		}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
-			for (uint32_t i = 0; i < 4; i++)
-				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] :
-									front[n + AT_ONCE - S::BLOCKS][i];
+		for (uint32_t i = 0; i < 4; i++)
+			score[n][i] =
+				n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] : front[n + AT_ONCE - S::BLOCKS][i];
 		if constexpr (AT_ONCE < S::BLOCKS)
 			seen >>= AT_ONCE * 4;
 	}
 }
 
-/* Products become weights; maximum and sum follow.  `whole`: every line sees every token. */
+/*
+ * Convert products to softmax weights and update the running maximum and sum.  rescale[i] is the factor for earlier
+ * sums of line i.  `whole`: every line sees every token.
+ */
 template <class S, class K>
 SIMT_FUNCTION void
 weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
@@ -302,8 +311,8 @@ weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shar
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
+	for (uint32_t i = 0; i < 4; i++)
+		top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		top[i] = softmax_larger(top[i], simt_shuffle_xor(top[i], 1));
@@ -316,13 +325,13 @@ weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shar
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
-			state.sum[i / 2] += weight[n][i];
-		}
+	for (uint32_t i = 0; i < 4; i++) {
+		weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
+		state.sum[i / 2] += weight[n][i];
+	}
 }
 
-/* A bit for each of 32 tokens from `first` on, of which there are n, whose values have a NaN or infinity. */
+/* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */
 template <class S, class V>
 SIMT_FUNCTION uint32_t
 wild_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
@@ -335,27 +344,28 @@ wild_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
 	return simt_ballot(wild);
 }
 
-/* The weights of one token, for the thread's two lines. */
+/* Get the weights of one token for the thread's two lines. */
 template <class S>
 SIMT_FUNCTION void
 token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
 {
 	uint32_t bits[2] = { 0, 0 };
 
-	/* Or-ed together, for a choice by index would put the weights into memory. */
+	/* Selected by OR: a variable index would put the weights into local memory. */
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			bits[i / 2] |= bits_of(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
+	for (uint32_t i = 0; i < 4; i++)
+		bits[i / 2] |= bits_of(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
 		mine[i] = float_of(simt_shuffle(bits[i], (int)(simt_lane() / 4 * 4 + token % 8 / 2)));
 }
 
 /*
- * One token whose values are wild, for the lines that give it weight; tensor
- * cores would multiply it with the other lines' zeros, and make NaN of them.
+ * Add the values of one token that has a NaN or infinity, for lines that give it
+ * a nonzero weight.  The tensor cores would multiply it by the zero weights of
+ * the other lines, which gives NaN.
  */
 template <class S, class V, class K>
 SIMT_FUNCTION void
@@ -370,23 +380,23 @@ wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t 
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
-			typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
+	for (uint32_t i = 0; i < 4; i++) {
+		uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
+		typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
 
-			if (mine[i / 2] != 0)
-				state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
-		}
+		if (mine[i / 2] != 0)
+			state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
+	}
 }
 
-/* All ones for a half that is to be kept: the pair of tokens t and t + 1. */
+/* A mask for the halves of tokens t and t + 1: ones for a token that is not in `wild`. */
 SIMT_FUNCTION uint32_t
 pair_mask(uint64_t wild, uint32_t t)
 {
 	return (wild >> t & 1 ? 0 : 0xffffu) | (wild >> (t + 1) & 1 ? 0 : 0xffff0000u);
 }
 
-/* Sums of values times `rescale`, and the tile's values times their weights, which V says how to multiply. */
+/* Multiply the sums of values by `rescale`, and add the tile's values times their weights.  V does the product. */
 template <class S, class V, class K>
 SIMT_FUNCTION void
 values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool whole,
@@ -403,8 +413,8 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtyp
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			state.values[n][i] *= rescale[i / 2];
+	for (uint32_t i = 0; i < 4; i++)
+		state.values[n][i] *= rescale[i / 2];
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
 		const uint32_t a[4] = { pack<V::F16>(weight[k * 2][0], weight[k * 2][1]),
@@ -426,16 +436,17 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtyp
 }
 
 /*
- * A pool of halves, of the queries' dtype.
+ * The elements of an f16 or bf16 pool, with queries of the same dtype.
  *
- * Elements have what a kernel's shapes, fetching, scores and results need; and
- * for their values, or in a struct of their own for those, F16 of the products
- * with weights, MAY_BE_WILD, wild(), widen() and product().
+ * A struct of elements has the members that a kernel's shapes, fetching, scores
+ * and results use.  The product with V uses F16 (the weights are f16, else
+ * bf16), MAY_BE_WILD, wild(), widen() and product(), which may be in a separate
+ * struct.
  */
 template <bool F16_> struct half_elements {
 	using element = uint16_t;
 	static constexpr bool F16 = F16_, MAY_BE_WILD = true, SCALES = false;
-	static constexpr uint32_t CHUNK = 8; /* of 16 bytes */
+	static constexpr uint32_t CHUNK = 8; /* elements in 16 bytes */
 	static constexpr uint32_t STAGES = 2;
 
 	template <class K>
@@ -451,7 +462,7 @@ template <bool F16_> struct half_elements {
 	{
 	}
 
-	/* Products of the warp's lines with its tokens of a tile, which are zeros at first. */
+	/* Add the products of the warp's lines with its tokens of a tile to `product`. */
 	template <class S, class K>
 	SIMT_MEMBER void
 	products_add(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
@@ -502,7 +513,8 @@ template <bool F16_> struct half_elements {
 		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
 	}
 
-	/* Sixteen tokens' weights with their values; if there are `wild` ones, `low` and `high` keep the others' pairs. */
+	/* Add sixteen tokens' weights times their values.  If some are `wild`, masks `low` and `high` zero their
+	 * values. */
 	template <class S>
 	SIMT_MEMBER void
 	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],
@@ -522,14 +534,14 @@ template <bool F16_> struct half_elements {
 		}
 	}
 
-	/* The place of element [n][i] of a thread's sums of values in chunk n * 8 / CHUNK. */
+	/* Index in chunk n * 8 / CHUNK of element [n][i] of a thread's sums of values. */
 	SIMT_MEMBER uint32_t
 	sums_place(uint32_t, uint32_t i)
 	{
 		return simt_lane() % 4 * 2 + i % 2;
 	}
 
-	/* What sums of values are multiplied by in the end. */
+	/* The factor for the final sums of values. */
 	SIMT_MEMBER float
 	sums_factor(const cuda_attention_params &, const attention_item &)
 	{
@@ -537,7 +549,7 @@ template <bool F16_> struct half_elements {
 	}
 };
 
-/* Two neighbouring elements of a line's result or partial result. */
+/* Store two adjacent elements of a line's result, or of its partial result. */
 SIMT_FUNCTION void
 pair_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, uint32_t d, float factor, float a,
 	   float b)

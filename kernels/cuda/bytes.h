@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * bytes.h - four elements of a pool of bytes as two pairs of halves
+ * bytes.h - convert four one-byte elements to two pairs of f16 or bf16
  *
- * Exact, and NaN and infinity are what they were; scales are not applied.
- * Pair 0 is of bytes 0 and 1 of the register, pair 1 of bytes 2 and 3.
+ * The conversion is exact, NaN and infinity included.  Scales are not applied.
+ * Pair 0 has bytes 0 and 1 of the register, pair 1 has bytes 2 and 3.
  */
 #ifndef PAGED_KERNELS_CUDA_BYTES_H
 #define PAGED_KERNELS_CUDA_BYTES_H
@@ -11,11 +11,11 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/simt.h"
 
-/* Which bytes are to be first and last of a register's halves: those of pair 0, of pair 1. */
+/* Selectors of simt_permute() that put a pair's bytes into the high (TOPS) or low (ENDS) bytes of the two halves. */
 #define BYTES_TOPS(pair) ((pair) == 0 ? 0x1404u : 0x3424u)
 #define BYTES_ENDS(pair) ((pair) == 0 ? 0x4140u : 0x4342u)
 
-/* The high bit of each byte that is NaN (e4m3), NaN or infinity (e5m2). */
+/* Sets the high bit of each byte that is NaN (e4m3), or NaN or infinity (e5m2). */
 SIMT_FUNCTION uint32_t
 bytes_wild(uint32_t bytes, uint32_t dtype)
 {
@@ -35,14 +35,17 @@ bytes_to_f16(uint32_t bytes, uint32_t dtype, uint32_t pairs[2])
 	} else if (dtype == CUDA_E5M2) {
 		pairs[0] = simt_permute(bytes, 0, BYTES_TOPS(0));
 		pairs[1] = simt_permute(bytes, 0, BYTES_TOPS(1));
-	} else { /* 1024 + 128 + the number, less 1152 */
+	} else { /* i8: the f16 0x6400 + byte is 1024 + 128 + the number; subtract 1152 */
 		bytes ^= 0x80808080;
 		pairs[0] = simt_fma_f16(simt_permute(bytes, 0x64646464, BYTES_ENDS(0)), 0x3c003c00, 0xe480e480);
 		pairs[1] = simt_fma_f16(simt_permute(bytes, 0x64646464, BYTES_ENDS(1)), 0x3c003c00, 0xe480e480);
 	}
 }
 
-/* Of halves with one byte in the first eight bits: its digits stand for 2^-120 (e4m3) or 2^-112 of the number. */
+/*
+ * Two halves, each with a byte in its high eight bits: the byte's bits, shifted to bf16's fields, are 2^-120 (e4m3) or
+ * 2^-112 (e5m2) of the number.
+ */
 SIMT_FUNCTION uint32_t
 bytes_fp8_to_bf16(uint32_t halves, uint32_t dtype)
 {
@@ -53,7 +56,7 @@ bytes_fp8_to_bf16(uint32_t halves, uint32_t dtype)
 	return simt_fma_bf16(sign | digits >> 3, 0x77807780, 0x80008000);
 }
 
-/* 128 + the low seven bits, less 128 or 256. */
+/* The bf16 0x4300 + low seven bits is 128 + these; subtract 128, or 256 if the sign bit is set. */
 SIMT_FUNCTION uint32_t
 bytes_i8_to_bf16(uint32_t halves)
 {
@@ -75,7 +78,7 @@ bytes_to_bf16(uint32_t bytes, uint32_t dtype, uint32_t pairs[2])
 	wild = bytes_wild(bytes, dtype);
 	if (wild == 0)
 		return;
-	/* The largest exponent. */
+	/* NaN and infinity get bf16's largest exponent. */
 	for (uint32_t pair = 0; pair < 2; pair++) {
 		uint32_t tops = simt_permute(wild, 0, BYTES_TOPS(pair));
 

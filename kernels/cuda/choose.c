@@ -6,19 +6,19 @@ _Static_assert((int)CUDA_F32 == PAGED_F32 && (int)CUDA_F16 == PAGED_F16 && (int)
 	       "kernels know dtypes by the same numbers");
 
 enum pages {
-	PAGES_SAME,   /* of the queries' dtype */
-	PAGES_LATENT, /* likewise, V in K */
-	PAGES_BYTES,
+	PAGES_SAME,   /* the queries' dtype */
+	PAGES_LATENT, /* the queries' dtype, with V in K */
+	PAGES_BYTES,  /* one-byte elements */
 };
 
 struct candidate {
-	enum paged_dtype dtype; /* of queries; PAGED_DTYPE_NONE: any, and any pages */
+	enum paged_dtype dtype; /* of queries; PAGED_DTYPE_NONE: any queries and any pages */
 	enum pages pages;
 	uint32_t most_k_dim, most_v_dim;
 	struct cuda_choice choice;
 };
 
-/* The first that takes everything. */
+/* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
 #define MLA(dtype, name)                                                                                               \
 	{                                                                                                              \

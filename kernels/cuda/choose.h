@@ -10,21 +10,26 @@ struct cuda_choice {
 	const char *source; /* of the module: "attention_mma" */
 	const char *kernel;
 	uint32_t n_threads;
-	uint32_t shared_size;    /* past 48 KiB a launcher must ask for it */
-	uint32_t max_tile_lines; /* for the plan */
+	uint32_t shared_size;    /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
+	uint32_t max_tile_lines; /* max_tile_lines of the plan */
 };
 
 /**
- * cuda_choose - tensor cores where they take the pool, else f32
+ * cuda_choose - choose a tensor core kernel if one supports the pool, else the f32 kernel
  *
- * They take f16 and bf16, with queries of the same, and dims of at most 256
- * that are multiples of 8; where V lies in K, K of at most 576 dims and V of at
- * most 512, multiples of 16; and e4m3, e5m2 and i8 with queries of f16 or bf16,
- * where dims are multiples of 16.  A choice depends on nothing that changes between
- * batches, so results keep their bits.
+ * The tensor core kernels support:
+ * - f16 and bf16 pools with queries of the same dtype, and dims of at most 256
+ *   that are multiples of 8;
+ * - such pools with V in K (MLA), with K of at most 576 dims and V of at most
+ *   512, both multiples of 16;
+ * - e4m3, e5m2 and i8 pools with queries of f16 or bf16, and dims that are
+ *   multiples of 16.
  *
- * @param[in] max_shared  bytes that a block may have on the device
- * @retval PAGED_ERR_UNSUPPORTED  the device has too little of it for any
+ * The choice depends on nothing that changes between batches, so results are
+ * bit-identical from batch to batch.
+ *
+ * @param[in] max_shared  shared memory in bytes that a block may have on the device
+ * @retval PAGED_ERR_UNSUPPORTED  max_shared is too small for every kernel
  */
 enum paged_status cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_shared,
 			      struct cuda_choice *choice, struct paged_error *error);

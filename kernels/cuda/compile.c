@@ -10,10 +10,10 @@
 
 #include "kernels/cuda/sources.h"
 
-/* The file that the mods' source is for the compiler; attention.h includes ATTENTION_MOD. */
+/* Name of the in-memory header with the mods' source; attention.h includes ATTENTION_MOD. */
 #define MOD_FILE "attention_mod.h"
 #define MAX_ARCHS 64
-#define MAX_HEADERS 32 /* with the mods */
+#define MAX_HEADERS 32 /* including MOD_FILE */
 
 static enum paged_status
 nvrtc_fail(const struct cuda_nvrtc *nvrtc, int result, const char *what, struct paged_error *error)
@@ -38,12 +38,12 @@ cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
 				  "NVRTC %d.%d does not compile for compute capability %d.%d", nvrtc->major,
 				  nvrtc->minor, capability / 10, capability % 10);
-	/* A cubin runs on later devices of its family alone. */
+	/* A cubin runs only on later devices of its family. */
 	snprintf(arch, CUDA_ARCH_SIZE, "%s_%d", best / 10 == capability / 10 ? "sm" : "compute", best);
 	return PAGED_OK;
 }
 
-/* The sources that a program is made of: one, and what it includes. */
+/* The sources of a program: the main file and the headers that it includes. */
 struct files {
 	char *main;
 	const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
@@ -67,7 +67,7 @@ files_open(struct files *files, const struct cuda_compile_params *params, struct
 	}
 	if (!is_there)
 		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
-	/* NVRTC has no stdint.h: simt.h comes first. */
+	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */
 	if (asprintf(&files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
 		files->main = NULL;
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);
@@ -77,7 +77,7 @@ files_open(struct files *files, const struct cuda_compile_params *params, struct
 	return PAGED_OK;
 }
 
-/* The compiler's first error, or its first line. */
+/* Fail with the first error in the compiler's log, or with its first line. */
 static enum paged_status
 log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result, const struct cuda_compile_params *params,
 	 struct paged_error *error)

@@ -25,7 +25,7 @@ status_of(int result)
 	}
 }
 
-/* Those of which cuda.h says that the process must be started anew. */
+/* The errors after which, according to cuda.h, the process must be terminated and relaunched. */
 bool
 cuda_is_sticky(int result)
 {
@@ -66,10 +66,10 @@ driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 {
 	const char *missing = NULL;
 
-	/* POSIX lets a function's address come as a pointer to an object. */
-#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)                                                                 \
-	*(void **)&driver->field = dlsym(driver->library, #symbol);                                                    \
-	if (driver->field == NULL)                                                                                     \
+	/* POSIX allows the conversion of an object pointer from dlsym() to a function pointer. */
+#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)              \
+	*(void **)&driver->field = dlsym(driver->library, #symbol); \
+	if (driver->field == NULL)                                  \
 		missing = #symbol;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_RESOLVE)
 #undef CUDA_DRIVER_RESOLVE
@@ -107,7 +107,7 @@ cuda_driver_open(struct cuda_driver *driver, struct paged_error *error)
 	enum paged_status status;
 
 	memset(driver, 0, sizeof(*driver));
-	/* It stays: threads of the driver may outlive the last context. */
+	/* RTLD_NODELETE: threads of the driver may outlive the last context. */
 	driver->library = dlopen(DRIVER_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (driver->library == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA driver (" DRIVER_LIBRARY " not found)");

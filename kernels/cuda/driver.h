@@ -2,20 +2,20 @@
 /**
  * driver.h - the CUDA driver, loaded at run time
  *
- * libcuda.so.1 and libnvrtc come with a machine's driver and toolkit, never
- * with a build: one set of binaries starts with or without them and says
- * which is missing.  So the part of the driver's interface that is used here
- * is declared here, after NVIDIA's documentation of its ABI; where a toolkit
- * is at hand, tests/unit_cuda_abi.c holds every number and size to its
+ * libcuda.so.1 and libnvrtc are part of a machine's driver and toolkit and are
+ * never linked.  The same binaries run with and without them, and errors name
+ * the missing one.  This header declares the part of the driver's interface
+ * that is used here, after NVIDIA's documentation of its ABI.  Where a toolkit
+ * is installed, tests/unit_cuda_abi.c compares every number and size with its
  * cuda.h.
  *
- * Device addresses are numbers (cuda_address), never pointers: nothing here
- * may be dereferenced on the host.
+ * Device addresses are integers (cuda_address), never pointers, because the
+ * host must not dereference them.
  *
- * Life: a struct cuda_driver is filled by cuda_driver_open() and valid until
- * cuda_driver_close(); any number of them may exist in a process, the library
- * behind them is loaded once.
- * Threads: the table is read only; the driver's functions are thread-safe.
+ * Life: cuda_driver_open() fills a struct cuda_driver, which is valid until
+ * cuda_driver_close().  A process may have any number of them; the library is
+ * loaded once.
+ * Threads: the table is read-only; the driver's functions are thread-safe.
  * Fork: CUDA does not survive fork(); a child must not call any of it.
  */
 #ifndef PAGED_KERNELS_CUDA_DRIVER_H
@@ -28,7 +28,7 @@
 #include "common/status.h"
 
 typedef uint64_t cuda_address; /* CUdeviceptr */
-typedef int cuda_device;       /* CUdevice: an index, which differs between processes; the UUID does not */
+typedef int cuda_device;       /* CUdevice: an index, which may differ between processes; the UUID does not */
 typedef struct CUctx_st *cuda_context;
 typedef struct CUstream_st *cuda_stream;
 typedef struct CUevent_st *cuda_event;
@@ -46,7 +46,7 @@ struct cuda_ipc_handle {
 	uint8_t bytes[CUDA_IPC_HANDLE_SIZE];
 };
 
-/** Results that are told apart; others are known by cuGetErrorName() alone. */
+/** Results that this code distinguishes; for others only cuGetErrorName() is used. */
 enum cuda_result {
 	CUDA_SUCCESS = 0,
 	CUDA_ERROR_INVALID_VALUE = 1,
@@ -147,8 +147,8 @@ struct cuda_access {
 };
 
 /*
- * Name in the library (with the version of its ABI), field, parameters.  All
- * return enum cuda_result as an int.
+ * Symbol in the library (with the suffix of its ABI version), field, parameters.
+ * All functions return enum cuda_result as an int.
  */
 #define CUDA_DRIVER_FUNCTIONS(F)                                                                                       \
 	F(cuInit, init, (unsigned int flags))                                                                          \
@@ -226,7 +226,7 @@ struct cuda_access {
 
 struct cuda_driver {
 	void *library;
-	int version; /* of the CUDA it supports: 1000 * major + 10 * minor */
+	int version; /* CUDA version that the driver supports: 1000 * major + 10 * minor */
 #define CUDA_DRIVER_FIELD(symbol, field, parameters) int(*field) parameters;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_FIELD)
 #undef CUDA_DRIVER_FIELD
@@ -235,30 +235,31 @@ struct cuda_driver {
 /**
  * cuda_driver_open - load libcuda.so.1 and initialise it
  *
- * @retval PAGED_ERR_UNSUPPORTED  no such library, one too old (names the missing
- *                                function), or no device; the sentence begins
- *                                "no CUDA driver (...)" or names the driver's error
+ * @retval PAGED_ERR_UNSUPPORTED  there is no such library, it is too old (the
+ *                                text names the missing function), or there is
+ *                                no device; the text begins with "no CUDA driver
+ *                                (...)" or names the driver's error
  */
 enum paged_status cuda_driver_open(struct cuda_driver *driver, struct paged_error *error);
 
-/** cuda_driver_close - also of a struct of zeros */
+/** cuda_driver_close - also valid for a struct of zeros */
 void cuda_driver_close(struct cuda_driver *driver);
 
 /**
- * cuda_fail - a driver call's failure as a status with its sentence
+ * cuda_fail - convert a driver call's failure to a status and an error text
  *
- * Out of memory is PAGED_ERR_NOMEM, what the device or driver cannot do
- * PAGED_ERR_UNSUPPORTED, everything else PAGED_ERR_BACKEND.
+ * Out of memory becomes PAGED_ERR_NOMEM, an operation that the device or driver
+ * does not support PAGED_ERR_UNSUPPORTED, every other error PAGED_ERR_BACKEND.
  *
- * @param[in] what  "pool gpu0: cuMemAlloc of 12 bytes"; the error's name and text follow
+ * @param[in] what  begins the text: "pool gpu0: cuMemAlloc of 12 bytes"; the error's name and text follow
  */
 enum paged_status cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *error, const char *what,
 			    ...) __attribute__((format(printf, 4, 5)));
 
-/** cuda_is_sticky - after this result no call of the process works any more, whoever's fault it was */
+/** cuda_is_sticky - does every later CUDA call of this process fail after this result? */
 bool cuda_is_sticky(int result);
 
-/** cuda_device_find - the device with this UUID among those that this process sees */
+/** cuda_device_find - find the device with this UUID among the devices that this process sees */
 enum paged_status cuda_device_find(const struct cuda_driver *driver, const struct cuda_uuid *uuid,
 				   cuda_device *device_p, struct paged_error *error);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * elements.h - elements of any dtype in the device's memory, one or eight at a time
+ * elements.h - load, store and convert elements of any dtype in device memory, one or eight at a time
  *
- * Towards f32 everything is exact; from f32 rounds to nearest even.  Scales are
- * not applied here.
+ * Conversion to f32 is exact; conversion from f32 rounds to nearest even.
+ * Scales are not applied here.
  */
 #ifndef PAGED_KERNELS_CUDA_ELEMENTS_H
 #define PAGED_KERNELS_CUDA_ELEMENTS_H
@@ -54,7 +54,7 @@ element_load(uint64_t address, uint32_t dtype, uint32_t i)
 	return half_widen(pointer_to<const uint16_t>(address)[i], dtype);
 }
 
-/* Of a tensor, whose elements are no bytes. */
+/* For tensors, whose elements are f32, f16 or bf16. */
 SIMT_FUNCTION void
 element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
 {
@@ -64,7 +64,7 @@ element_store(uint64_t address, uint32_t dtype, uint32_t i, float value)
 		pointer_to<uint16_t>(address)[i] = half_narrow(value, dtype);
 }
 
-/* Element i of head and token of a packed tensor begins here. */
+/* Address of the first element of a token's head in a packed tensor. */
 SIMT_FUNCTION uint64_t
 tensor_address(const cuda_tensor &tensor, uint32_t token, uint32_t head)
 {
@@ -81,7 +81,7 @@ plane_address(const cuda_plane &plane, uint32_t page, uint32_t head, uint32_t to
 	return plane.address + page * plane.page_stride + head * plane.head_stride + token * plane.token_stride;
 }
 
-/* What elements of a token's head are multiplied by; `heads` are fp8's scales, or 0. */
+/* The scale of a token's head.  `heads` is the address of the per-head scales of fp8, or 0. */
 SIMT_FUNCTION float
 pages_scale(const cuda_pages &pages, uint32_t plane, uint64_t heads, uint32_t page, uint32_t head, uint32_t token)
 {
@@ -92,7 +92,7 @@ pages_scale(const cuda_pages &pages, uint32_t plane, uint64_t heads, uint32_t pa
 	return heads == 0 ? 1 : pointer_to<const float>(heads)[head];
 }
 
-/* Bits of eight halves, from f32 or from the other kind. */
+/* Convert eight f32 to f16 or bf16. */
 SIMT_FUNCTION simt_vec4
 halves_pack(const float v[8], uint32_t dtype)
 {
@@ -135,7 +135,7 @@ infinity()
 	return float_of(0x7f800000);
 }
 
-/* Eight elements of an address that is a multiple of 16. */
+/* Load eight f32, f16 or bf16 from an address that is a multiple of 16. */
 SIMT_FUNCTION void
 eight_load(float v[8], uint64_t address, uint32_t dtype)
 {
@@ -168,7 +168,7 @@ eight_store(uint64_t address, uint32_t dtype, const float v[8])
 	to[1] = { bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]) };
 }
 
-/* The first n of eight elements that may lie anywhere, zeros after them. */
+/* Load the first n of eight elements from an address of any alignment; the others become 0. */
 SIMT_FUNCTION void
 eight_gather(float v[8], uint64_t address, uint32_t dtype, uint32_t n)
 {
@@ -194,7 +194,7 @@ eight_scatter(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
 			element_store(address, dtype, i, v[i]);
 }
 
-/* Elements [8 * eight, 8 * eight + 8) of n, from one array to another, whose bytes may lie anywhere. */
+/* Copy elements [8 * eight, 8 * eight + 8) of n from one array to another, with any alignment, converting the dtype. */
 SIMT_FUNCTION void
 eight_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, uint32_t eight, uint32_t n)
 {

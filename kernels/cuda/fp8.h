@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * fp8.h - e4m3 and e5m2 by their bits, for GPUs without instructions for them
+ * fp8.h - convert e4m3 and e5m2 in integer arithmetic, for GPUs without conversion instructions
  *
- * Exact where the instructions are, and rounded as they round: to nearest
- * even, infinity and what is larger than all becomes the largest number, every
- * NaN 0x7f.  simt.h has the functions to call; these take part in its tests on
- * any machine.
+ * The results equal those of the instructions: conversions from fp8 are exact;
+ * conversions to fp8 round to nearest even and saturate, so infinity and
+ * numbers out of range become the largest number, and every NaN becomes 0x7f.
+ * Kernels call the functions of simt.h; these functions also run in the tests
+ * of simt.h on any machine.
  */
 #ifndef PAGED_KERNELS_CUDA_FP8_H
 #define PAGED_KERNELS_CUDA_FP8_H
@@ -16,8 +17,8 @@ union fp8_float {
 };
 
 /*
- * A number of `digits` digits after the point, with the exponent's bias.  Subnormal numbers count the last place
- * of the smallest normal one: added to a number whose last place that is, f32 rounds them itself.
+ * Round to a format with DIGITS mantissa bits and exponent bias BIAS.  To round a subnormal, add an f32 whose unit in
+ * the last place is the format's smallest subnormal: the f32 addition rounds to nearest even.
  */
 template <int DIGITS, uint32_t BIAS>
 SIMT_FUNCTION uint8_t
@@ -52,7 +53,7 @@ fp8_to_e5m2(float value)
 	return fp8_round<2, 15>(value, 57344.0f, 0x7b);
 }
 
-/* The digits of e4m3 as f16 stand for 2^-8 of the number, but for NaN, which has all ones. */
+/* The bits of an e4m3 placed in an f16 are 2^-8 of the number: multiply by 256.  NaN, all ones, is set separately. */
 SIMT_FUNCTION uint32_t
 fp8_widen_e4m3(uint16_t two)
 {

@@ -82,7 +82,7 @@ find_named(struct cuda_gpu *gpu, const char *device, struct paged_error *error)
 	return find_index(gpu, index, error);
 }
 
-/* A mode in which one process alone may have a context cannot serve several. */
+/* Refuse a compute mode that allows contexts of only one process, or of none. */
 static enum paged_status
 mode_check(const struct cuda_gpu *gpu, struct paged_error *error)
 {
@@ -99,7 +99,7 @@ mode_check(const struct cuda_gpu *gpu, struct paged_error *error)
 	}
 }
 
-/* What is known of the device, and the context; the device is found. */
+/* Fill in the properties of gpu->device and retain its context. */
 static enum paged_status
 gpu_take(struct cuda_gpu *gpu, struct paged_error *error)
 {
@@ -164,15 +164,15 @@ cuda_gpu_close(struct cuda_gpu *gpu)
 	memset(gpu, 0, sizeof(*gpu));
 }
 
-/* How often this thread is inside, and its capture mode outside. */
+/* This thread's nesting depth of cuda_gpu_enter(), and the capture mode to restore at the end. */
 static _Thread_local struct {
 	unsigned int depth;
 	int mode;
 } entered;
 
 /*
- * Nothing that is allocated or waited for inside belongs to a graph, so it
- * need not spoil one that the caller is capturing on some stream meanwhile.
+ * The allocations and waits between enter and leave belong to no graph, so they
+ * need not invalidate a capture of the caller on some other stream.
  */
 enum paged_status
 cuda_gpu_enter(const struct cuda_gpu *gpu, struct paged_error *error)
@@ -197,7 +197,7 @@ cuda_gpu_leave(const struct cuda_gpu *gpu)
 	gpu->driver.context_pop(&left);
 }
 
-/* The kernel of Windows' subsystem for Linux names its maker. */
+/* The kernel release of the Windows Subsystem for Linux contains "microsoft". */
 static bool
 is_wsl(void)
 {

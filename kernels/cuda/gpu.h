@@ -2,14 +2,13 @@
 /**
  * gpu.h - one device, and this process's context on it
  *
- * The context is the device's primary one, which whatever else uses CUDA in
- * this process has too, so that addresses and streams are everybody's.  It
- * is retained while a struct cuda_gpu is open and current only between
- * cuda_gpu_enter() and cuda_gpu_leave(): what the caller had made current is
- * so again afterwards.
+ * The context is the device's primary context, which the CUDA runtime in this
+ * process uses too, so addresses and streams are valid in both.  The context is
+ * retained while a struct cuda_gpu is open.  It is current only between
+ * cuda_gpu_enter() and cuda_gpu_leave(), which restores the caller's context.
  *
- * Threads: open and close by one at a time; the rest by any.
- * Fork: as driver.h; a child frees memory alone, and closes nothing.
+ * Threads: open and close by one thread at a time; the rest by any.
+ * Fork: as in driver.h; a child frees host memory only and closes nothing.
  */
 #ifndef PAGED_KERNELS_CUDA_GPU_H
 #define PAGED_KERNELS_CUDA_GPU_H
@@ -18,7 +17,7 @@
 
 #include "kernels/cuda/driver.h"
 
-/** "GPU-" and 36 characters, with a zero. */
+/** "GPU-", 36 characters and a terminating zero. */
 #define CUDA_UUID_TEXT 41
 
 struct cuda_gpu {
@@ -32,41 +31,42 @@ struct cuda_gpu {
 };
 
 /**
- * cuda_gpu_open - by its index as this process counts, or by its UUID
+ * cuda_gpu_open - open a device by its index in this process, or by its UUID
  *
- * @param[in] device  "0", "GPU-8a1b..." or "MIG-8a1b..." as nvidia-smi -L says it
- * @retval PAGED_ERR_UNSUPPORTED  no driver, no device, or a compute mode that keeps processes apart
- * @retval PAGED_ERR_INVALID      device is neither
+ * @param[in] device  "0", or "GPU-8a1b..." or "MIG-8a1b..." as printed by nvidia-smi -L
+ * @retval PAGED_ERR_UNSUPPORTED  no driver, no device, or the compute mode does not let processes share the device
+ * @retval PAGED_ERR_INVALID      `device` is neither an index nor a UUID
  * @retval PAGED_ERR_NOENT        this process sees no such device
  */
 enum paged_status cuda_gpu_open(struct cuda_gpu *gpu, const char *device, struct paged_error *error);
 enum paged_status cuda_gpu_open_uuid(struct cuda_gpu *gpu, const struct cuda_uuid *uuid, struct paged_error *error);
 
-/** cuda_gpu_close - also of a struct of zeros */
+/** cuda_gpu_close - also valid for a struct of zeros */
 void cuda_gpu_close(struct cuda_gpu *gpu);
 
 /**
- * cuda_gpu_enter, cuda_gpu_leave - the context is this thread's current one between them
+ * cuda_gpu_enter, cuda_gpu_leave - make the context current on this thread, and restore the previous one
  *
- * So is the relaxed capture mode: a caller's captures on other streams bear
- * what is allocated, freed and waited for there.
+ * Between the two calls the thread's stream capture mode is relaxed:
+ * allocations, frees and waits do not invalidate captures of the caller on
+ * other streams.
  */
 enum paged_status cuda_gpu_enter(const struct cuda_gpu *gpu, struct paged_error *error);
 void cuda_gpu_leave(const struct cuda_gpu *gpu);
 
-/** cuda_gpu_check - a driver call's result as a status; on a failure, `call` is what the sentence begins with */
+/** cuda_gpu_check - convert a driver call's result to a status; the error text begins with `call` */
 enum paged_status cuda_gpu_check(const struct cuda_gpu *gpu, int result, const char *call, struct paged_error *error);
 
-/** cuda_gpu_attribute - 0 also when the driver does not know it */
+/** cuda_gpu_attribute - a device attribute; 0 if the driver does not know it */
 int cuda_gpu_attribute(const struct cuda_gpu *gpu, enum cuda_device_attribute attribute);
 
-/** cuda_gpu_obstacle - what here is known to keep processes from sharing memory; NULL: nothing */
+/** cuda_gpu_obstacle - a known reason on this machine why processes cannot share memory; NULL: none */
 const char *cuda_gpu_obstacle(const struct cuda_gpu *gpu);
 
-/** cuda_uuid_format - returns text */
+/** cuda_uuid_format - write a UUID to `text`; returns `text` */
 const char *cuda_uuid_format(const struct cuda_uuid *uuid, char text[CUDA_UUID_TEXT]);
 
-/** cuda_uuid_parse - false: it is none */
+/** cuda_uuid_parse - returns false if the text is not a UUID */
 bool cuda_uuid_parse(const char *text, struct cuda_uuid *uuid);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The assembler brings the files in, from the build's top directory, where the compiler runs. */
+/* The assembler includes the image files (.incbin) relative to the build's top directory, where the compiler runs. */
 #include "config.h"
 
 #include <stdint.h>
@@ -8,11 +8,12 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/ready_list.h"
 
-#define SOURCES(S) S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
+#define SOURCES(S) \
+	S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
 
 #ifdef PAGED_CUDA_IMAGES
 
-/* Those of CUDA_ARCHS. */
+/* The architectures of CUDA_ARCHS. */
 #ifdef PAGED_CUDA_SM_80
 #define SM_80(A, source) A(source, sm_80)
 #else
@@ -68,7 +69,7 @@ cuda_image_at(size_t i)
 
 #endif
 
-/* A cubin runs on later minors of its major, with "a" on its own alone; PTX on all from 8.0 on. */
+/* A cubin runs on later minor versions of its major; one with "a" only on its exact version; PTX on 8.0 and later. */
 static const char *
 arch_for(int major, int minor)
 {
@@ -88,7 +89,7 @@ image_of(const char *source, const char *arch)
 	return image;
 }
 
-/* A driver finds no kernel in it, and the tests' stand-in those that it was built with. */
+/* A real driver finds no kernel in it; the tests' fake driver uses the kernels that it was built with. */
 static const char nothing[] = "// built without nvcc\n.version 7.0\n.target sm_80\n.address_size 64\n";
 
 const struct cuda_image cuda_image_none = { "none", "ptx", (const uint8_t *)nothing,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two results over disjoint keys into one: a warp a query row and head at a time. */
+/* Merge two attention results over disjoint keys; each warp merges one (query row, head) at a time. */
 #include "kernels/cuda/softmax.h"
 
 SIMT_FUNCTION float
@@ -18,12 +18,12 @@ SIMT_KERNEL(merge_results, cuda_merge_params, CUDA_MERGE_THREADS, 1)
 	for (uint64_t at = simt_block() * warps + simt_warp(); at < n; at += simt_n_blocks() * warps) {
 		uint32_t token = (uint32_t)(at / p.n_heads), head = (uint32_t)(at % p.n_heads);
 		float a = pointer_to<const float>(p.part_lse[0])[at], b = pointer_to<const float>(p.part_lse[1])[at];
-		/* NaN in one of them comes out of the sum. */
+		/* If a or b is NaN, the sum becomes NaN. */
 		float top = softmax_larger(a == a ? a : b, b);
 		float keep = softmax_weight(a, top), add = softmax_weight(b, top);
 		float sum = keep + add, factor = sum == 0 ? 0 : 1 / sum;
 
-		/* `out` may be a part: every lane has read what it writes, and the LSE is written when all have. */
+		/* `out` may alias a part: a lane reads each element before it writes it, and the LSE is written last. */
 		for (uint32_t d = simt_lane(); d < p.out.dim; d += 32) {
 			float value = simt_fma(part_element(p, 1, token, head, b, d), add,
 					       part_element(p, 0, token, head, a, d) * keep);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_args.h - values and arrays of mods in the device's memory, for compiled mods and the host
+ * mod_args.h - layout of mods' parameters and arrays in device memory, for compiled mods and the host
  *
- * One struct cuda_mod_args serves a mask mod and a score mod together; a
- * compiled mod gets its address.  New values, arrays or extents are another
- * one of the same code.  It does not change while a kernel runs, and neither
- * does what it points at but the record of a bad index.
+ * One struct cuda_mod_args has the arguments of a mask mod and of a score mod;
+ * a compiled mod gets its address.  Other values, arrays or extents need
+ * another struct, not other code.  While a kernel runs, nothing changes the
+ * struct or the memory that it points to, except the record of a bad index.
  */
 #ifndef PAGED_KERNELS_CUDA_MOD_ARGS_H
 #define PAGED_KERNELS_CUDA_MOD_ARGS_H
@@ -22,23 +22,23 @@ struct cuda_mod_name {
 	uint64_t address;                  /* of element [0, 0, ...], a multiple of the element's size */
 	int64_t strides[CUDA_MOD_INDEXES]; /* bytes, multiples of the element's size */
 	uint32_t extents[CUDA_MOD_INDEXES];
-	uint32_t value; /* of a parameter: the bits of an int or an f32 */
+	uint32_t value; /* a parameter's value: the bits of an int or an f32 */
 	uint32_t unused;
 };
 
-/** The first index found out of bounds; zeroed by the host, read once the kernels have ended. */
+/** The first index that was out of bounds; the host zeroes the record, and reads it after the kernels have ended. */
 struct cuda_mod_range {
 	uint32_t found;
-	uint32_t kind;  /* enum mod_kind: whose array */
-	uint32_t array; /* number of the name within that mod */
+	uint32_t kind;  /* enum mod_kind of the mod that has the array */
+	uint32_t array; /* index of the array's name in that mod */
 	uint32_t dim;
 	int32_t index;
 	uint32_t extent;
 };
 
 struct cuda_mod_args {
-	uint64_t range;                                /* struct cuda_mod_range; 0: not wanted */
-	struct cuda_mod_name names[2][CUDA_MOD_NAMES]; /* by enum mod_kind, then as in the mod */
+	uint64_t range;                                /* address of a struct cuda_mod_range; 0: record nothing */
+	struct cuda_mod_name names[2][CUDA_MOD_NAMES]; /* by enum mod_kind, then in the mod's order */
 };
 
 #endif

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_device.h - the operations of mods, as compiled mods call them
+ * mod_device.h - the operations of mods, for compiled mods
  *
- * kernels/mod/source.c writes functions that call these; mod.h says what each
- * gives for every operand.  Ints are computed without a sign where they may
- * wrap.  Sums and products of floats are rounded one by one, whatever the
- * compiler may contract elsewhere, so that they have the CPU tiles' bits;
- * options that flush small numbers or loosen division are not for modules
- * with mods in them.  exp, exp2, log, tanh, sin, cos and tan are the
- * compiler's own and may differ from the CPU's within mod.h's accuracy.
+ * kernels/mod/source.c generates functions that call these operations; mod.h
+ * defines their results for every operand.  Int operations that may overflow
+ * are computed unsigned, so they wrap.  Each float sum and product is rounded
+ * separately, never contracted to an FMA, so the bits equal those of the CPU's
+ * tiles.  A module with mods must not be compiled with options that flush
+ * subnormals or approximate division.  exp, exp2, log, tanh, sin, cos and tan
+ * are the compiler's functions; they may differ from the CPU's within the
+ * accuracy of mod.h.
  */
 #ifndef PAGED_KERNELS_CUDA_MOD_DEVICE_H
 #define PAGED_KERNELS_CUDA_MOD_DEVICE_H
 
-/* First: where there is no stdint.h, it has the types. */
+/* Included first: under NVRTC, which has no stdint.h, simt.h defines the integer types. */
 #include "kernels/cuda/simt.h"
 
 #include "kernels/cuda/mod_args.h"
@@ -21,14 +22,14 @@
 static_assert(sizeof(cuda_mod_name) == 64 && sizeof(cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
 	      "as the host fills it");
 
-/* On the host the same operation, or the C library's function. */
+/* Selects the device's operation, or the host's operation or C library function. */
 #if SIMT_DEVICE
 #define MOD_DEVICE_OR_HOST(device, host) device
 #else
 #define MOD_DEVICE_OR_HOST(device, host) host
 #endif
 
-/* Nothing writes there while the kernel runs: the compiler may keep it over barriers. */
+/* Load a value that nothing writes while the kernel runs, so the compiler may keep it in a register over barriers. */
 template <class T>
 SIMT_FUNCTION T
 mod_constant(const T *at)
@@ -79,7 +80,7 @@ mod_abs(int32_t a)
 	return a < 0 ? mod_neg(a) : a;
 }
 
-/* Towards minus infinity. */
+/* Rounds towards minus infinity; division by 0 is 0. */
 SIMT_FUNCTION int32_t
 mod_div(int32_t a, int32_t b)
 {
@@ -128,7 +129,7 @@ mod_max(int32_t a, int32_t b)
 	return a > b ? a : b;
 }
 
-/* Towards 0. */
+/* Rounds towards 0 and saturates; NaN is 0. */
 SIMT_FUNCTION int32_t
 mod_to_int(float a)
 {
@@ -247,7 +248,7 @@ mod_tan(float a)
 	return MOD_DEVICE_OR_HOST(tanf(a), __builtin_tanf(a));
 }
 
-/* exp() of what is not above 0 does not overflow, and keeps its digits far out. */
+/* The argument of exp() is never positive: exp() cannot overflow, and the result stays accurate for large |a|. */
 SIMT_FUNCTION float
 mod_sigmoid(float a)
 {
@@ -270,7 +271,7 @@ mod_param_float(const cuda_mod_name *name)
 	return mod_float(mod_constant(&name->value));
 }
 
-/* Keep the first. */
+/* Record an out-of-bounds index, if it is the first. */
 SIMT_FUNCTION void
 mod_record(const cuda_mod_args *args, const cuda_mod_name *name, uint32_t dim, int32_t index, uint32_t extent)
 {
@@ -286,7 +287,7 @@ mod_record(const cuda_mod_args *args, const cuda_mod_name *name, uint32_t dim, i
 	range->extent = extent;
 }
 
-/* Where an element lies; nullptr: an index is out of bounds, and is recorded. */
+/* The address of an element; if an index is out of bounds, records it and returns nullptr. */
 template <class T, class... Index>
 SIMT_FUNCTION const T *
 mod_find(const cuda_mod_args *args, const cuda_mod_name *name, Index... indexes)
@@ -306,7 +307,7 @@ mod_find(const cuda_mod_args *args, const cuda_mod_name *name, Index... indexes)
 	return reinterpret_cast<const T *>(at);
 }
 
-/* One element, widened; 0 where an index is out of bounds. */
+/* Load one element as an int or an f32; 0 if an index is out of bounds. */
 
 template <class... Index>
 SIMT_FUNCTION int32_t

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The number is the toolkit's, 11.2 for all of 11 from there on; the bare name comes with its development files. */
+/*
+ * The suffix is the toolkit's major version; for CUDA 11 it is 11.2 from 11.2 on.  The name without a suffix is in the
+ * development package.
+ */
 static const char *const libraries[] = { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so" };
 
 static const char *
@@ -15,7 +18,7 @@ nvrtc_resolve(struct cuda_nvrtc *nvrtc)
 {
 	const char *missing = NULL;
 
-	/* POSIX lets a function's address come as a pointer to an object. */
+	/* POSIX allows the conversion of an object pointer from dlsym() to a function pointer. */
 #define CUDA_NVRTC_RESOLVE(type, symbol, field, parameters)       \
 	*(void **)&nvrtc->field = dlsym(nvrtc->library, #symbol); \
 	if (nvrtc->field == NULL)                                 \
@@ -25,7 +28,7 @@ nvrtc_resolve(struct cuda_nvrtc *nvrtc)
 	return missing;
 }
 
-/* The name that was loaded, or NULL with the reason. */
+/* Load the library; returns the name that was loaded, or NULL and the error. */
 static const char *
 nvrtc_load(struct cuda_nvrtc *nvrtc, struct paged_error *error)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * nvrtc.h - the compiler of the CUDA toolkit, loaded at run time
+ * nvrtc.h - the run-time compiler of the CUDA toolkit, loaded at run time
  *
- * As driver.h: declared after NVIDIA's documentation, never linked, held to
- * the toolkit's nvrtc.h by tests/unit_cuda_abi.c where there is one.
+ * As in driver.h, the declarations follow NVIDIA's documentation and the
+ * library is never linked.  tests/unit_cuda_abi.c compares them with nvrtc.h
+ * where a toolkit is installed.
  *
  * Life: a struct cuda_nvrtc is filled by cuda_nvrtc_open() and valid until
  * cuda_nvrtc_close(); a program belongs to one thread at a time.
- * Threads: different programs may be compiled side by side.
+ * Threads: different programs may be compiled at the same time.
  */
 #ifndef PAGED_KERNELS_CUDA_NVRTC_H
 #define PAGED_KERNELS_CUDA_NVRTC_H
@@ -28,7 +29,7 @@ enum cuda_nvrtc_result {
 	CUDA_NVRTC_ERROR_INTERNAL_ERROR = 11,
 };
 
-/* All but the text of an error return enum cuda_nvrtc_result as an int.  Sizes of PTX and log count the ending 0. */
+/* All but error_string return enum cuda_nvrtc_result as an int.  Sizes of PTX and log include the terminating zero. */
 #define CUDA_NVRTC_FUNCTIONS(F)                                                                                     \
 	F(int, nvrtcVersion, version, (int *major, int *minor))                                                     \
 	F(const char *, nvrtcGetErrorString, error_string, (int result))                                            \
@@ -48,7 +49,7 @@ enum cuda_nvrtc_result {
 
 struct cuda_nvrtc {
 	void *library;
-	int major, minor; /* of its toolkit */
+	int major, minor; /* version of its toolkit */
 #define CUDA_NVRTC_FIELD(type, symbol, field, parameters) type(*field) parameters;
 	CUDA_NVRTC_FUNCTIONS(CUDA_NVRTC_FIELD)
 #undef CUDA_NVRTC_FIELD
@@ -57,15 +58,16 @@ struct cuda_nvrtc {
 /**
  * cuda_nvrtc_open - load libnvrtc
  *
- * $PAGED_NVRTC if that is set (not in set-user-ID programs), else what the
- * loader finds, or the process has already, by the library's names from CUDA
- * 13 down to 11.2.
- * @retval PAGED_ERR_UNSUPPORTED  there is none, or it lacks a function; the
- *                                sentence says what was tried
+ * Loads $PAGED_NVRTC if that is set (it is ignored in set-user-ID programs).
+ * Else it tries the library's names from CUDA 13 down to 11.2; a library that
+ * the process has loaded already is used.
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  there is no such library, or it lacks a
+ *                                function; the error text lists the names tried
  */
 enum paged_status cuda_nvrtc_open(struct cuda_nvrtc *nvrtc, struct paged_error *error);
 
-/** cuda_nvrtc_close - also of a struct of zeros */
+/** cuda_nvrtc_close - also valid for a struct of zeros */
 void cuda_nvrtc_close(struct cuda_nvrtc *nvrtc);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of pages: a block one (page, layer, plane, head) at a time, which is
- * contiguous on both sides.  Gathering of rows' tokens: a block a token at a time.
+ * copy_pages: each block copies one (page, layer, plane, head) at a time, which
+ * is contiguous on both sides.  gather_tokens: each block copies one token at a
+ * time.
  */
 #include "kernels/cuda/rows.h"
 
@@ -52,13 +53,13 @@ SIMT_KERNEL(copy_pages, cuda_copy_params, CUDA_COPY_THREADS, 1)
 	}
 }
 
-/* A token of a row, and where it goes. */
+/* A token to gather: its page and slot, and its index in the packed tensors. */
 struct gather_token {
 	uint32_t page, slot;
 	uint64_t packed;
 };
 
-/* Eight elements of a head, as they are or times their scale. */
+/* Copy eight elements of a head, multiplied by their scale if they are bytes. */
 SIMT_FUNCTION void
 eight_gather_scaled(const cuda_plane &from, uint64_t from_head, uint64_t to_head, uint32_t to_dtype, uint32_t eight,
 		    float scale, uint32_t dim)
@@ -95,7 +96,7 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 	}
 }
 
-/* Tokens [begin, end) of a row; false, and a fault told: there are none such. */
+/* The token range of a row.  Returns false and records a fault if begin > end or end > kv_len. */
 SIMT_FUNCTION bool
 gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t *end)
 {
@@ -110,7 +111,7 @@ gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t
 	return false;
 }
 
-/* A row whose bounds are wrong has no tokens. */
+/* A row with invalid bounds gathers no tokens. */
 SIMT_KERNEL(gather_tokens, cuda_gather_params, CUDA_COPY_THREADS, 1)
 {
 	uint64_t first = 0, n_blocks = simt_n_blocks();
@@ -119,7 +120,7 @@ SIMT_KERNEL(gather_tokens, cuda_gather_params, CUDA_COPY_THREADS, 1)
 	for (uint32_t r = 0; r < p.plan.n_rows; r++) {
 		if (!gather_bounds(p, r, &begin, &end))
 			continue;
-		/* Of the row's tokens those whose numbers in the tensors are this block's. */
+		/* The row's tokens whose packed index modulo n_blocks is this block. */
 		for (uint64_t at = (simt_block() + n_blocks - first % n_blocks) % n_blocks; at < end - begin;
 		     at += n_blocks) {
 			uint32_t position = begin + (uint32_t)at;

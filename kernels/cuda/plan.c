@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of what plan.cu makes of any batch.  A row is cut into at most
- * target_items items, or one for each tile and KV head if these are more.
+ * Upper bounds on the plan that plan.cu makes for any batch.  A row is cut into
+ * at most target_items items, or one for each (tile, KV head) if these are more.
  */
 #include "kernels/cuda/plan.h"
 
@@ -32,7 +32,7 @@ cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *
 				  "a batch of %u query rows of %u heads: past what a plan counts", bounds->max_total_q,
 				  bounds->n_q_heads);
 	items = least(groups * splits, groups + rows * target);
-	/* A query row's lines are cut into target / n_kv_heads splits at most. */
+	/* A query row's lines are cut into at most target / n_kv_heads splits. */
 	partials = least(bounds->max_total_q * group * target, rows * target * bounds->max_tile_lines);
 	partials = splits == 1 ? 0 : least(lines * splits, partials);
 	if (items > INT32_MAX || partials > INT32_MAX)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The plan of a batch, by one block: each thread checks and cuts up a row at a
- * time, and running sums over the rows number the work items.  What a row is
- * cut into depends on that row's lengths and on constants alone.
+ * Plan a batch in one block.  Each thread checks a row and cuts it into work
+ * items; prefix sums over the rows number the items.  How a row is cut depends
+ * only on the row's own lengths and on constants.
  */
 #include "kernels/cuda/rows.h"
 
-/* Where sums stop, far past any capacity. */
+/* Sums saturate here, which is above any capacity. */
 #define SUM_LIMIT 0x7fffffffu
 
 struct plan_sums {
@@ -46,7 +46,7 @@ q_base_load(const cuda_plan_params &p, uint32_t r, const cuda_row &row)
 	return p.q_base_bytes == 8 ? pointer_to<const int64_t>(p.q_base)[r] : pointer_to<const int32_t>(p.q_base)[r];
 }
 
-/* Checks a row's lengths; a row with a fault is empty. */
+/* Load and check a row's lengths; a row with a fault becomes empty. */
 SIMT_FUNCTION void
 row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 {
@@ -93,7 +93,7 @@ row_sums(const cuda_plan_params &p, const cuda_row &row)
 	return { sum_clamp(groups * row.n_splits), sum_clamp(groups), sum_clamp(lines * row.n_splits) };
 }
 
-/* Sums over this thread's warp up to this thread and with it. */
+/* Inclusive prefix sums over the threads of a warp. */
 SIMT_FUNCTION plan_sums
 warp_scan(plan_sums sums)
 {
@@ -110,7 +110,7 @@ warp_scan(plan_sums sums)
 	return sums;
 }
 
-/* Sums over all threads before this one, on top of shared.total, which grows by those of all. */
+/* Exclusive prefix sums over the threads of the block, plus shared.total; adds the block's sums to shared.total. */
 SIMT_FUNCTION plan_sums
 block_scan(plan_shared &shared, const plan_sums &own)
 {
@@ -123,7 +123,7 @@ block_scan(plan_shared &shared, const plan_sums &own)
 	for (uint32_t w = 0; w < simt_warp(); w++)
 		before = sums_add(before, shared.warp[w]);
 	upto = sums_add(before, upto);
-	/* Neighbours' sums come from them, since clamped sums cannot be taken back. */
+	/* Get the exclusive sums from the previous lane: subtracting `own` would be wrong if a sum is saturated. */
 	plan_sums left = { simt_shuffle(upto.items, (int)(simt_lane() + 31) % 32),
 			   simt_shuffle(upto.groups, (int)(simt_lane() + 31) % 32),
 			   simt_shuffle(upto.lines, (int)(simt_lane() + 31) % 32) };

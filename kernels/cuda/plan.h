@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * plan.h - what a plan of a batch in GPU memory needs at most
+ * plan.h - upper bounds on the memory of a batch's plan on the device
  */
 #ifndef PAGED_KERNELS_CUDA_PLAN_H
 #define PAGED_KERNELS_CUDA_PLAN_H
@@ -8,7 +8,7 @@
 #include "common/status.h"
 #include "kernels/cuda/kernels.h"
 
-/** No batch of the plan has more than this of anything. */
+/** The limits of every batch that the plan's memory must serve. */
 struct cuda_plan_bounds {
 	uint32_t n_rows;
 	uint32_t max_total_q;
@@ -16,13 +16,13 @@ struct cuda_plan_bounds {
 	uint32_t n_q_heads;
 	uint32_t n_kv_heads;
 	uint32_t v_dim;
-	uint32_t max_tile_lines; /* CUDA_TILE_LINES or CUDA_MAX_TILE_LINES, as the attention kernel has it */
-	uint32_t target_items;   /* part of what decides a result's bits; 0: CUDA_TARGET_ITEMS */
+	uint32_t max_tile_lines; /* the attention kernel's: CUDA_TILE_LINES or CUDA_MAX_TILE_LINES */
+	uint32_t target_items;   /* affects a result's bits; 0: CUDA_TARGET_ITEMS */
 };
 
 #define CUDA_TARGET_ITEMS 256u
 
-/** Counts for struct cuda_plan_params, and bytes of its arrays and of attention's. */
+/** Counts for struct cuda_plan_params, and sizes of the arrays of the plan and of attention. */
 struct cuda_plan_size {
 	uint32_t target_items;
 	uint32_t max_items;
@@ -36,9 +36,9 @@ struct cuda_plan_size {
 };
 
 /**
- * cuda_plan_measure - the memory that serves every batch within bounds
+ * cuda_plan_measure - compute the memory that suffices for every batch within bounds
  *
- * @retval PAGED_ERR_LIMIT  more work items or partial results than 31 bits count
+ * @retval PAGED_ERR_LIMIT  the number of work items or partial results exceeds 31 bits
  */
 enum paged_status cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *size,
 				    struct paged_error *error);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * quantise.h - numbers into pools of bytes, eight at a time
+ * quantise.h - quantise floats to e4m3, e5m2 and i8, eight at a time
  *
- * kernels/kernels.h says what is kept; bit for bit what the host keeps.
+ * kernels/kernels.h specifies the stored values; they are bit-identical to
+ * those of the host kernels.
  */
 #ifndef PAGED_KERNELS_CUDA_QUANTISE_H
 #define PAGED_KERNELS_CUDA_QUANTISE_H
 
 #include "kernels/cuda/elements.h"
 
-/* Heads of i8 whose largest number is below 2^-120 are zeros. */
+/* An i8 head whose largest magnitude is below 2^-120 is stored as zeros. */
 #define QUANTISE_LEAST 0x1p-120f
 
-/** What a head of i8 is kept with: elements are multiplied by `factor`. */
+/** The scale that is stored with an i8 head, and the factor that its elements are multiplied by (127 / largest). */
 struct quantise_scale {
 	float scale;
 	float factor;
@@ -24,7 +25,7 @@ quantise_magnitude(float value)
 	return float_of(bits_of(value) & 0x7fffffff);
 }
 
-/* `largest` of the magnitudes, NaN if one is. */
+/* `largest` is the largest magnitude, or NaN if one element is NaN. */
 SIMT_FUNCTION quantise_scale
 quantise_scale_of(float largest)
 {
@@ -43,7 +44,7 @@ quantise_byte(uint32_t dtype, float value)
 	return dtype == CUDA_E4M3 ? simt_to_e4m3(value) : simt_to_e5m2(value);
 }
 
-/* Four bytes as they lie. */
+/* Four elements as the bytes of a little-endian word. */
 SIMT_FUNCTION uint32_t
 quantise_four(uint32_t dtype, const float v[4])
 {
@@ -55,7 +56,7 @@ quantise_four(uint32_t dtype, const float v[4])
 	       quantise_byte(dtype, v[3]) << 24;
 }
 
-/* The first n of eight numbers, times a factor; factor 0 stores zeros, whatever the numbers. */
+/* Store the first n of eight numbers, times a factor.  Factor 0 stores zeros, even for NaN. */
 SIMT_FUNCTION void
 quantise_store(uint64_t address, uint32_t dtype, const float v[8], float factor, uint32_t n)
 {

@@ -15,16 +15,14 @@
 static const struct cuda_ready rows[] = { CUDA_READY_LIST(ROW) };
 #undef ROW
 
-/* What models have heads of. */
+/* The dtypes and head dims that models commonly use. */
 const char *const cuda_ready_kernels[] = { "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_bf16_64",
 					   "attention_mma_bf16_128", NULL };
 
-/* All that the texts may name. */
+/* The parameters and arrays that the texts may name. */
 static const struct mod_array names[] = {
-	{ .name = "cap", .dtype = MOD_F32 },
-	{ .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
-	{ .name = "heads", .dtype = MOD_I32 },
-	{ .name = "prefix", .dtype = MOD_I32, .n_dims = 1 },
+	{ .name = "cap", .dtype = MOD_F32 },    { .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
+	{ .name = "heads", .dtype = MOD_I32 },  { .name = "prefix", .dtype = MOD_I32, .n_dims = 1 },
 	{ .name = "window", .dtype = MOD_I32 },
 };
 
@@ -37,8 +35,9 @@ cuda_ready_at(size_t i)
 static enum paged_status
 side_parse(enum mod_kind kind, const char *text, struct mod **mod_p, struct paged_error *error)
 {
-	return text == NULL ? PAGED_OK
-			    : mod_parse(kind, text, strlen(text), names, sizeof(names) / sizeof(names[0]), mod_p, error);
+	return text == NULL
+		       ? PAGED_OK
+		       : mod_parse(kind, text, strlen(text), names, sizeof(names) / sizeof(names[0]), mod_p, error);
 }
 
 enum paged_status
@@ -68,7 +67,7 @@ has_images(const char *source, const char *kernel)
 	return *each != NULL;
 }
 
-/* Without memory there is no match, and the compiler's turn. */
+/* Without memory this reports no match, and the mods are compiled by NVRTC. */
 static bool
 is_row(const struct cuda_ready *ready, const char *mods)
 {

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * rotary.h - pairs of dims turned by a position's angles, eight elements of a head at a time
+ * rotary.h - rotary embedding (RoPE) of eight elements of a head at a time
  *
- * In f32, each product and sum rounded by itself, as the host does it.
+ * Arithmetic is f32; each product and each sum is rounded separately, as in the
+ * host kernels, so the bits are the same.
  */
 #ifndef PAGED_KERNELS_CUDA_ROTARY_H
 #define PAGED_KERNELS_CUDA_ROTARY_H
 
 #include "kernels/cuda/elements.h"
 
-/** How a head of a token is turned. */
+/** The head of a token to rotate. */
 struct rotary_head {
-	uint64_t from; /* the head's elements as they are */
+	uint64_t from; /* address of the head's elements before the rotation */
 	uint32_t dtype;
-	uint64_t angles; /* of the token's position: cosines of the pairs, then their sines */
+	uint64_t angles; /* for the token's position: cosines of the pairs, then their sines */
 };
 
-/* One element, which lies at `t` of the turned dims. */
+/* Rotate one element, number `t` of the rotated dims. */
 SIMT_FUNCTION float
 rotary_element(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, float value)
 {
@@ -29,7 +30,7 @@ rotary_element(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, f
 	return simt_add(simt_mul(value, angles[pair]), second ? sine : -sine);
 }
 
-/* Eight elements whose pairs are eight of the other half. */
+/* Rotate eight elements that are paired with eight consecutive elements of the other half (not interleaved). */
 SIMT_FUNCTION void
 rotary_halves(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, float v[8])
 {
@@ -47,7 +48,7 @@ rotary_halves(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, fl
 	}
 }
 
-/* Eight elements that are four pairs. */
+/* Rotate eight elements that are four adjacent pairs (interleaved). */
 SIMT_FUNCTION void
 rotary_pairs(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, float v[8])
 {
@@ -62,7 +63,9 @@ rotary_pairs(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, flo
 	}
 }
 
-/* Elements [begin, begin + 8) of a head, of which v has those that are below n; what is not turned stays. */
+/*
+ * Rotate elements [begin, begin + 8) of a head of n elements in v; elements outside of the rotated dims do not change.
+ */
 SIMT_FUNCTION void
 rotary_turn(const cuda_rotary &rotary, const rotary_head &head, uint32_t begin, uint32_t n, float v[8])
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** rows.h - what kernels ask of a plan: which row, which page */
+/** rows.h - kernels' lookups in a plan: the row of a query or work item, the page of a token */
 #ifndef PAGED_KERNELS_CUDA_ROWS_H
 #define PAGED_KERNELS_CUDA_ROWS_H
 
@@ -24,7 +24,7 @@ plan_row(const cuda_plan &plan, uint32_t row)
 	return pointer_to<const cuda_row>(plan.rows)[row];
 }
 
-/* The last row that begins at or before a packed query row. */
+/* The row that contains a packed query row: the last one that begins at or before it. */
 SIMT_FUNCTION uint32_t
 plan_find_query(const cuda_plan &plan, uint32_t packed)
 {
@@ -41,7 +41,7 @@ plan_find_query(const cuda_plan &plan, uint32_t packed)
 	return low;
 }
 
-/* The row of a work item: the last that begins at or before it. */
+/* The row that contains a work item: the last one that begins at or before it. */
 SIMT_FUNCTION uint32_t
 plan_find_item(const cuda_plan &plan, uint32_t item)
 {
@@ -59,14 +59,14 @@ plan_find_item(const cuda_plan &plan, uint32_t item)
 	return low;
 }
 
-/* What the table has for a row's logical page, which it has room for. */
+/* The table's entry for a row's logical page, which must be below table_stride. */
 SIMT_FUNCTION uint32_t
 plan_entry(const cuda_plan &plan, uint32_t row, uint32_t logical)
 {
 	return pointer_to<const uint32_t>(plan.table)[(uint64_t)row * plan.table_stride + logical];
 }
 
-/* Is an entry a page?  A fault is told if it is none. */
+/* Is an entry a page of the pool?  Records a fault if not. */
 SIMT_FUNCTION bool
 plan_page_check(const cuda_plan &plan, uint32_t row, uint32_t page, uint32_t n_pages)
 {
@@ -76,7 +76,7 @@ plan_page_check(const cuda_plan &plan, uint32_t row, uint32_t page, uint32_t n_p
 	return false;
 }
 
-/* The physical page of a row's logical one, which the table has; UINT32_MAX, and a fault told, if it is none. */
+/* The physical page of a row's logical page; if the entry is no page, records a fault and returns UINT32_MAX. */
 SIMT_FUNCTION uint32_t
 plan_page(const cuda_plan &plan, uint32_t row, uint32_t logical, uint32_t n_pages)
 {

@@ -14,7 +14,7 @@ cuda_export_name(enum cuda_export kind)
 	return kind == CUDA_EXPORT_VMM ? "vmm" : "legacy";
 }
 
-/* Addresses for an allocation of vmm, and its memory there. */
+/* Reserve addresses for a vmm allocation and map it there. */
 static enum paged_status
 vmm_map(const struct cuda_gpu *gpu, cuda_allocation allocation, uint64_t size, cuda_address *address_p,
 	struct paged_error *error)
@@ -55,8 +55,8 @@ vmm_unmap(const struct cuda_gpu *gpu, cuda_address address, uint64_t size)
 }
 
 /*
- * Copy the canary to (or from) the memory's end, on a stream of its own: the
- * default one would wait for whatever else this process does there.
+ * Copy the canary to (or from) the memory's end, on a separate stream: the
+ * default stream would wait for other work of this process.
  */
 static enum paged_status
 canary_copy(const struct cuda_gpu *gpu, cuda_address address, uint64_t size, const uint8_t *in, uint8_t *out,
@@ -205,7 +205,7 @@ vmm_open(const struct cuda_gpu *gpu, int fd, struct cuda_import *import, struct 
 	const struct cuda_driver *driver = &gpu->driver;
 	enum paged_status status;
 
-	/* The descriptor itself, where a pointer is wanted. */
+	/* The driver takes the descriptor's number in the pointer argument. */
 	status =
 		cuda_gpu_check(gpu, driver->vmm_import(&import->allocation, (void *)(intptr_t)fd, CUDA_HANDLE_POSIX_FD),
 			       "cuMemImportFromShareableHandle", error);

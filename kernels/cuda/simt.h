@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt.h - what kernels are written in
+ * simt.h - the portable layer that kernels are written in
  *
- * One source, three compilers: nvcc (cubins and PTX that are built in), NVRTC
- * (kernels with a mod in them), and the host's C++ compiler, which makes the
- * same source run under tests/cuda-stand-in, thread by thread.  So kernels
+ * Three compilers compile each kernel source: nvcc (built-in cubins and PTX),
+ * NVRTC (kernels with a mod), and the host's C++ compiler, whose code the fake
+ * CUDA driver of tests/cuda-stand-in runs thread by thread.  Therefore kernels
  *
- * - include no header but ours, and are C++17 without its library;
- * - keep all shared memory in one struct, reached by SIMT_SHARED();
+ * - include only headers of this repository, and are C++17 without its library;
+ * - keep all shared memory in one struct, accessed by SIMT_SHARED();
  * - are declared by SIMT_KERNEL(), with one parameter: a struct, by value;
- * - touch hardware through the functions below alone, whole warps at a time
- *   (all 32 lanes call, convergent) where that is said;
- * - assume no order of blocks, nor that two blocks run at the same time,
- *   but for what an atomic tells.
+ * - use hardware only through the functions below; those marked "whole warp"
+ *   are called by all 32 lanes, converged;
+ * - assume no order of blocks, and not that two blocks run at the same time,
+ *   except as far as the value of an atomic shows it.
  *
  * Templates live in device functions; a kernel is a plain function around one.
  * Element types: bf16 and f16 are their 16 bits (uint16_t) in memory.
@@ -40,7 +40,7 @@ typedef long long int64_t;
 #include <stdint.h>
 #endif
 
-/** 16 and 8 bytes that move as one. */
+/** 16 and 8 bytes that one instruction loads or stores. */
 struct alignas(16) simt_vec4 {
 	uint32_t x, y, z, w;
 };
@@ -52,13 +52,13 @@ struct alignas(8) simt_vec2 {
 #define SIMT_FUNCTION __device__ __forceinline__
 /* The same, of a struct. */
 #define SIMT_MEMBER static SIMT_FUNCTION
-/* Before a loop: unrolled, so that what it indexes lies in registers. */
+/* Unroll the loop that follows, so that the arrays it indexes stay in registers. */
 #define SIMT_UNROLL _Pragma("unroll")
 /*
- * SIMT_KERNEL(name, parameter struct, most threads of a block, least blocks of a multiprocessor)
- * { ... uses `p` ... }
+ * SIMT_KERNEL(name, parameter struct, maximum threads per block, minimum blocks per multiprocessor)
+ * { ... the body; the parameter is `p` ... }
  */
-#define SIMT_KERNEL(name, params, max_threads, min_blocks)                                                             \
+#define SIMT_KERNEL(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(128) unsigned char simt_shared_memory[];
@@ -67,32 +67,35 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
 #define SIMT_FUNCTION static inline
 #define SIMT_MEMBER static inline
 #define SIMT_UNROLL
-/* What runs kernels on the host says where its header is: SIMT_KERNEL() registers, the functions below are models. */
+/*
+ * A host build defines SIMT_HOST_HEADER.  That header's SIMT_KERNEL() registers the kernel, and its functions are
+ * models of the functions below.
+ */
 #include SIMT_HOST_HEADER
 #endif
 
 /*
- * Both sides give (all in lanes of 32, mask full):
+ * Device and host both define (warps of 32 lanes, full mask):
  *
  *   uint32_t simt_thread()  simt_block()  simt_block_y()  simt_n_threads()  simt_n_blocks()
  *   uint32_t simt_lane() = thread % 32, simt_warp() = thread / 32
  *
- *   void simt_sync()                        barrier of the block, orders its memory
+ *   void simt_sync()                        barrier of the block; orders its memory accesses
  *   void simt_sync_part(id, n_threads)      named barrier 1..15 of n_threads threads (whole warps)
- *   void simt_warp_sync()                   of the warp, orders its memory
+ *   void simt_warp_sync()                   barrier of the warp; orders its memory accesses
  *   T simt_shuffle(T value, int lane)  simt_shuffle_xor(T value, int mask)     T: 4 bytes
  *   uint32_t simt_ballot(bool)  bool simt_any(bool)  simt_all(bool)
  *
- *   void simt_fence()                       what this thread wrote is seen by the device before what it writes next
- *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         the old value; orders nothing by itself
- *   void simt_atomic_max / simt_atomic_or likewise
- *   T simt_load_fresh(const T *at)          not from a cache that another block's write may not have reached
+ *   void simt_fence()                       device-wide: this thread's earlier writes become visible before later ones
+ *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         returns the old value; relaxed
+ *   simt_atomic_max, simt_atomic_or         likewise
+ *   T simt_load_fresh(const T *at)          bypasses the L1 cache, which may lack another block's write
  *
  *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
  *   void simt_copy_async4(...)              4 bytes likewise
  *   void simt_copy_async_commit()           ends a group of this thread's copies
- *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are on their way;
- *                                           other threads see the bytes after a barrier
+ *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are incomplete;
+ *                                           other threads may read the bytes after a barrier
  *
  *   void simt_ldmatrix_x4(uint32_t r[4], const void *shared_row)        and _x4_trans; whole warp
  *   void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])   d += a b, m16n8k16; whole warp
@@ -100,15 +103,15 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *
  *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c), simt_max(a, b) (NaN if either is)
  *   uint16_t simt_to_bf16(float) / simt_to_f16(float), to nearest even; float simt_from_bf16 / simt_from_f16
- *   float simt_mul(a, b), simt_add(a, b)    rounded each by itself, whatever stands beside them
+ *   float simt_mul(a, b), simt_add(a, b)    rounded separately, never contracted to an FMA
  *   int32_t simt_to_int(float)              to nearest even, saturating; NaN is 0
- *   uint8_t simt_to_e4m3(float) / simt_to_e5m2, to nearest even, infinity becomes the largest number, NaN 0x7f
+ *   uint8_t simt_to_e4m3(float) / simt_to_e5m2, to nearest even, saturating (infinity too); NaN becomes 0x7f
  *   float simt_from_e4m3(uint8_t) / simt_from_e5m2
  *   uint32_t simt_pack_bf16(float low, float high), simt_pack_f16
  *   uint16_t simt_pack_e4m3(float low, float high), simt_pack_e5m2
  *   uint32_t simt_widen_e4m3(uint16_t two), simt_widen_e5m2     two f16
- *   uint32_t simt_fma_f16(a, b, c), simt_fma_bf16               of two each
- *   uint32_t simt_permute(low, high, which) bytes of the eight, a hexadecimal digit 0..7 of `which` each
+ *   uint32_t simt_fma_f16(a, b, c), simt_fma_bf16               on two halves each
+ *   uint32_t simt_permute(low, high, which) selects four of the eight bytes, by hexadecimal digits 0..7 of `which`
  */
 
 #endif

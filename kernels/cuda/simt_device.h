@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_device.h - the device's side of simt.h, for nvcc and NVRTC, sm_80 and up
+ * simt_device.h - the device implementation of simt.h, for nvcc and NVRTC, sm_80 and up
  *
- * Each function is one instruction, or what stands for it where an
- * architecture lacks it.  The asm of those that order memory or touch it says
- * "memory", so that the compiler moves nothing across.
+ * Each function is one instruction, or a replacement on architectures that lack
+ * the instruction.  The asm statements that access or order memory have a
+ * "memory" clobber, so the compiler does not move accesses across them.
  */
 #ifndef PAGED_KERNELS_CUDA_SIMT_DEVICE_H
 #define PAGED_KERNELS_CUDA_SIMT_DEVICE_H
 
-/* Who and where */
+/* Thread and block indices */
 
 SIMT_FUNCTION uint32_t
 simt_thread()
@@ -337,7 +337,7 @@ simt_from_f16(uint16_t bits)
 	return value;
 }
 
-/* Of two halves each */
+/* Operations on two halves */
 
 SIMT_FUNCTION uint32_t
 simt_permute(uint32_t low, uint32_t high, uint32_t which)
@@ -363,7 +363,7 @@ simt_fma_bf16(uint32_t a, uint32_t b, uint32_t c)
 	return d;
 }
 
-/* fp8: sm_89 and up have it */
+/* fp8: conversion instructions exist from sm_89 on */
 
 #include "kernels/cuda/fp8.h"
 
@@ -406,7 +406,7 @@ simt_widen_e4m3(uint16_t two)
 #endif
 }
 
-/* f16 with its last eight bits cut off, which a permutation puts there faster than a conversion. */
+/* e5m2 is the high byte of an f16: a byte permutation is faster than the conversion instruction. */
 SIMT_FUNCTION uint32_t
 simt_widen_e5m2(uint16_t two)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * softmax.h - running softmaxes: maximum, sum of exp(score - maximum), and what is made of them
+ * softmax.h - online softmax: running maximum, sum of exp(score - maximum), and the final factor and LSE
  *
- * A maximum is the largest score that is no NaN, -inf before any; a sum is NaN
- * once a score was NaN or +inf, and stays it.
+ * The maximum is the largest score that is not NaN; it is -inf before the first
+ * score.  The sum becomes NaN at the first score that is NaN or +inf, and stays
+ * NaN.
  */
 #ifndef PAGED_KERNELS_CUDA_SOFTMAX_H
 #define PAGED_KERNELS_CUDA_SOFTMAX_H
@@ -19,7 +20,7 @@ softmax_larger(float a, float b)
 	return b > a ? b : a;
 }
 
-/* exp(score - maximum); nothing weighs anything, not NaN, while the maximum is -inf. */
+/* exp(score - maximum).  While the maximum is -inf, the weight of a score of -inf is 0, not NaN. */
 SIMT_FUNCTION float
 softmax_weight(float score, float maximum)
 {
@@ -32,12 +33,12 @@ softmax_lse(float maximum, float sum)
 	return sum == 0 ? -infinity() : maximum + SOFTMAX_LN_2 * simt_log2(sum);
 }
 
-/* What a line's sums of weighted values are multiplied by, its LSE and its maximum as the caller sees them. */
+/* A line's final results: the factor for its sums of weighted values, and the LSE and the maximum for the caller. */
 struct softmax_end {
 	float factor, lse, maximum;
 };
 
-/* `sink` is -inf for none. */
+/* `sink` is -inf if there is none. */
 SIMT_FUNCTION softmax_end
 softmax_finish(float maximum, float sum, float sink, bool lse_without_sink)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * sources.h - the text of the kernels that are compiled at run time, and of all that they include
+ * sources.h - source text of the kernels that are compiled at run time, and of every file that they include
  *
- * Built in, so that what is compiled is what this build was tested with.
+ * The text is built into the library, so the run-time compiler gets exactly the
+ * sources that this build was tested with.
  */
 #ifndef PAGED_KERNELS_CUDA_SOURCES_H
 #define PAGED_KERNELS_CUDA_SOURCES_H
@@ -12,7 +13,7 @@ struct cuda_source {
 	const char *text;
 };
 
-/** Ends with a name of NULL. */
+/** All sources; the last element has name NULL. */
 extern const struct cuda_source cuda_sources[];
 
 #endif
