@@ -170,7 +170,7 @@ lanes_largest(const float v[LANE_EIGHTS][8], uint32_t width)
 	return largest;
 }
 
-/* Process a head by `width` lanes, this one being `at`.  All lanes of the warp call; those without a head have dim 0. */
+/* Process a head by `width` lanes, of which this is `at`.  All lanes of the warp call; dim is 0 if there is no head. */
 SIMT_FUNCTION void
 head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uint32_t width)
 {

@@ -77,7 +77,7 @@ template <bool I8> struct byte_values {
 			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, c + simt_lane() / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++) {
-				/* Put the two tokens' values of a dim next to each other: bytes 0 and 2, bytes 1 and 3. */
+				/* Make a dim's values of two tokens adjacent: bytes 0 and 2, bytes 1 and 3. */
 				b[i] = simt_permute(b[i] & (i % 2 == 0 ? low : high), 0, 0x3120);
 				if (I8)
 					bytes_to_bf16(b[i], CUDA_I8, pairs[i]);

@@ -75,9 +75,9 @@ state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < K::DIM / 8; n++)
 			ATTENTION_UNROLL
-		for (uint32_t j = i * 2; j < i * 2 + 2; j++)
-			shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
-				state.values[n][j];
+			for (uint32_t j = i * 2; j < i * 2 + 2; j++)
+				shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
+					state.values[n][j];
 	}
 	simt_sync();
 }

@@ -136,8 +136,7 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 	return { words[0], words[1], words[2], words[3] };
 }
 
-/* Start copying the queries of n lines as one cp.async group; elements past the dim, and lines past the tile, are
- * zeros. */
+/* Start copying the queries of n lines as one cp.async group; elements past the dim and lines past the tile are 0. */
 template <class S>
 SIMT_FUNCTION void
 queries_copy(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
@@ -250,9 +249,9 @@ elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &sha
 	ATTENTION_ROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
-			seen |= 1u << (n * 4 + i);
+		for (uint32_t i = 0; i < 4; i++)
+			if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
+				seen |= 1u << (n * 4 + i);
 	return seen;
 }
 
@@ -277,18 +276,18 @@ scores_make(const cuda_attention_params &p, const attention_item &item, const at
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < AT_ONCE; n++)
 			ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++) {
-			front[n][i] = -infinity();
-			if (seen >> (n * 4 + i) & 1)
-				front[n][i] = line_score(p, item, state.line[i / 2], first + (done + n) * 8 + i % 2,
-							 score[n][i]);
-		}
+			for (uint32_t i = 0; i < 4; i++) {
+				front[n][i] = -infinity();
+				if (seen >> (n * 4 + i) & 1)
+					front[n][i] = line_score(p, item, state.line[i / 2],
+								 first + (done + n) * 8 + i % 2, score[n][i]);
+			}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			score[n][i] =
-				n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] : front[n + AT_ONCE - S::BLOCKS][i];
+			for (uint32_t i = 0; i < 4; i++)
+				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] :
+									front[n + AT_ONCE - S::BLOCKS][i];
 		if constexpr (AT_ONCE < S::BLOCKS)
 			seen >>= AT_ONCE * 4;
 	}
@@ -311,8 +310,8 @@ weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shar
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
+		for (uint32_t i = 0; i < 4; i++)
+			top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		top[i] = softmax_larger(top[i], simt_shuffle_xor(top[i], 1));
@@ -325,10 +324,10 @@ weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shar
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++) {
-		weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
-		state.sum[i / 2] += weight[n][i];
-	}
+		for (uint32_t i = 0; i < 4; i++) {
+			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
+			state.sum[i / 2] += weight[n][i];
+		}
 }
 
 /* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */
@@ -355,8 +354,8 @@ token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		bits[i / 2] |= bits_of(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
+		for (uint32_t i = 0; i < 4; i++)
+			bits[i / 2] |= bits_of(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
 		mine[i] = float_of(simt_shuffle(bits[i], (int)(simt_lane() / 4 * 4 + token % 8 / 2)));
@@ -380,13 +379,13 @@ wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t 
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++) {
-		uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
-		typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
+		for (uint32_t i = 0; i < 4; i++) {
+			uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
+			typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
 
-		if (mine[i / 2] != 0)
-			state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
-	}
+			if (mine[i / 2] != 0)
+				state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
+		}
 }
 
 /* A mask for the halves of tokens t and t + 1: ones for a token that is not in `wild`. */
@@ -413,8 +412,8 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtyp
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 4; i++)
-		state.values[n][i] *= rescale[i / 2];
+		for (uint32_t i = 0; i < 4; i++)
+			state.values[n][i] *= rescale[i / 2];
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
 		const uint32_t a[4] = { pack<V::F16>(weight[k * 2][0], weight[k * 2][1]),
@@ -513,8 +512,7 @@ template <bool F16_> struct half_elements {
 		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
 	}
 
-	/* Add sixteen tokens' weights times their values.  If some are `wild`, masks `low` and `high` zero their
-	 * values. */
+	/* Add sixteen tokens' weights times their values.  If some are `wild`, masks `low` and `high` zero these. */
 	template <class S>
 	SIMT_MEMBER void
 	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],

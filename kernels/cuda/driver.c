@@ -67,9 +67,9 @@ driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 	const char *missing = NULL;
 
 	/* POSIX allows the conversion of an object pointer from dlsym() to a function pointer. */
-#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)              \
-	*(void **)&driver->field = dlsym(driver->library, #symbol); \
-	if (driver->field == NULL)                                  \
+#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)                                                                 \
+	*(void **)&driver->field = dlsym(driver->library, #symbol);                                                    \
+	if (driver->field == NULL)                                                                                     \
 		missing = #symbol;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_RESOLVE)
 #undef CUDA_DRIVER_RESOLVE

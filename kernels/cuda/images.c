@@ -8,8 +8,7 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/ready_list.h"
 
-#define SOURCES(S) \
-	S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
+#define SOURCES(S) S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
 
 #ifdef PAGED_CUDA_IMAGES
 

@@ -23,7 +23,7 @@ SIMT_KERNEL(merge_results, cuda_merge_params, CUDA_MERGE_THREADS, 1)
 		float keep = softmax_weight(a, top), add = softmax_weight(b, top);
 		float sum = keep + add, factor = sum == 0 ? 0 : 1 / sum;
 
-		/* `out` may alias a part: a lane reads each element before it writes it, and the LSE is written last. */
+		/* `out` may alias a part: a lane reads an element before it writes it; the LSE is written last. */
 		for (uint32_t d = simt_lane(); d < p.out.dim; d += 32) {
 			float value = simt_fma(part_element(p, 1, token, head, b, d), add,
 					       part_element(p, 0, token, head, a, d) * keep);

@@ -21,8 +21,10 @@ const char *const cuda_ready_kernels[] = { "attention_mma_f16_64", "attention_mm
 
 /* The parameters and arrays that the texts may name. */
 static const struct mod_array names[] = {
-	{ .name = "cap", .dtype = MOD_F32 },    { .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
-	{ .name = "heads", .dtype = MOD_I32 },  { .name = "prefix", .dtype = MOD_I32, .n_dims = 1 },
+	{ .name = "cap", .dtype = MOD_F32 },
+	{ .name = "doc", .dtype = MOD_I32, .n_dims = 1 },
+	{ .name = "heads", .dtype = MOD_I32 },
+	{ .name = "prefix", .dtype = MOD_I32, .n_dims = 1 },
 	{ .name = "window", .dtype = MOD_I32 },
 };
 
@@ -35,9 +37,8 @@ cuda_ready_at(size_t i)
 static enum paged_status
 side_parse(enum mod_kind kind, const char *text, struct mod **mod_p, struct paged_error *error)
 {
-	return text == NULL
-		       ? PAGED_OK
-		       : mod_parse(kind, text, strlen(text), names, sizeof(names) / sizeof(names[0]), mod_p, error);
+	return text == NULL ? PAGED_OK
+			    : mod_parse(kind, text, strlen(text), names, sizeof(names) / sizeof(names[0]), mod_p, error);
 }
 
 enum paged_status
