@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/param.h>
 
-/* No entry of any version is larger. */
+/* Maximum size of a list's entry in any version. */
 #define ENTRY_SIZE_MAX 4096u
 
 void
@@ -17,7 +17,7 @@ paged_free(void *list)
 	free(list);
 }
 
-/* Enters with the mutex held on PAGED_OK. */
+/* Enter a call; on PAGED_OK the mutex is held. */
 static enum paged_status
 admin_enter(struct paged_client *client, bool has_outputs)
 {
@@ -38,7 +38,7 @@ admin_leave(struct paged_client *client, enum paged_status status, const struct 
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, error);
 }
 
-/* Gives the caller a list that the owner made, in entries of the caller's size. */
+/* Pass the owner's list to the caller, converted to entries of the caller's size. */
 static enum paged_status
 list_give(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p, struct paged_error *error)
 {
@@ -56,7 +56,7 @@ list_give(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p
 	return PAGED_OK;
 }
 
-/* admin_leave() of a call that lists; *n_p is written on PAGED_OK only. */
+/* admin_leave() for a call that returns a list; *n_p is written on PAGED_OK only. */
 static enum paged_status
 list_leave(struct paged_client *client, enum paged_status status, void *list, size_t n, size_t our_size,
 	   size_t entry_size, void *list_p, size_t *n_p, struct paged_error *error)

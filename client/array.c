@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays that the session keeps with the owner, and arrays of 64 bits. */
+/* Arrays that a session stores with the owner, and conversion of PAGED_I64 arrays. */
 #include "config.h"
 
 #include "client/array.h"
@@ -13,14 +13,14 @@
 
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");
 
-/* Goes through an array's elements, row-major. */
+/* Iterates over an array's elements in row-major order. */
 struct walk {
-	const uint8_t *at; /* element [index] */
+	const uint8_t *at; /* the element at `index` */
 	uint32_t n_dims;
 	uint32_t extents[PAGED_MAX_INDEXES];
 	int64_t strides[PAGED_MAX_INDEXES]; /* bytes */
 	uint32_t index[PAGED_MAX_INDEXES];
-	uint32_t size; /* of an element, bytes */
+	uint32_t size; /* bytes of an element */
 };
 
 static uint32_t
@@ -42,13 +42,13 @@ walk_begin(struct walk *walk, const struct paged_array *array, uint64_t n_bytes,
 		if (__builtin_mul_overflow(array->strides[i], (int64_t)walk->size, &walk->strides[i]))
 			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: strides past 2^63 bytes", array->name);
 	}
-	/* Its bytes were counted, so these cannot overflow; where there are none, nothing steps by them. */
+	/* The products cannot overflow, because n_bytes was computed; strides of an empty array are not used. */
 	for (uint32_t i = array->n_dims; dense && n_bytes != 0 && i-- > 0;)
 		walk->strides[i] = i + 1 == array->n_dims ? walk->size : walk->strides[i + 1] * walk->extents[i + 1];
 	return PAGED_OK;
 }
 
-/* To the next run: the innermost index is at its end. */
+/* Advance to the next run, when the innermost index is at its end. */
 static void
 walk_carry(struct walk *walk)
 {
@@ -62,7 +62,7 @@ walk_carry(struct walk *walk)
 	}
 }
 
-/* n elements, which are there, to a dense place. */
+/* Copy the next n elements, which must exist, to dense memory. */
 static void
 walk_copy(struct walk *walk, uint8_t *to, uint32_t n)
 {
@@ -117,7 +117,7 @@ array_value_fits(int64_t value)
 	return value >= INT32_MIN && value <= INT32_MAX;
 }
 
-/* Element number i, row-major, does not fit. */
+/* Fail because element number i (row-major) does not fit in 32 bits. */
 static enum paged_status
 array_fail_range(const struct paged_array *array, uint64_t i, int64_t value, struct paged_error *error)
 {
@@ -145,7 +145,7 @@ array_narrow_value(const struct paged_array *parameter, int32_t *value_p, struct
 	return array_value_fits(value) ? PAGED_OK : array_fail_range(parameter, 0, value, error);
 }
 
-/* Through a buffer, so that the walk's strides cost little and the loop over elements is a vector's. */
+/* Convert through a small dense buffer, so that the compiler can vectorise the loop over elements. */
 static enum paged_status
 array_narrow_elements(const struct paged_array *array, struct walk *walk, uint64_t n, int32_t *to,
 		      struct paged_error *error)
@@ -206,7 +206,7 @@ array_values_free(struct array_values *values)
 	}
 }
 
-/* Part after part; the mutex is held, so that no other thread's come in between. */
+/* Send an array in parts.  The mutex is held, so that parts of other threads do not come between them. */
 static enum paged_status
 parts_put(struct owner *owner, const struct paged_array *array, uint64_t n_bytes, uint8_t *buffer,
 	  struct paged_error *error)
@@ -260,7 +260,7 @@ array_send(struct paged_client *client, const struct paged_array *array, struct 
 	return status;
 }
 
-/* The owner has no arrays of 64 bits. */
+/* Send a PAGED_I64 array as I32, because the owner has no 64-bit arrays. */
 static enum paged_status
 array_send_narrowed(struct paged_client *client, const struct paged_array *array, struct paged_error *error)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Hands out one array of the buffer, each on cache lines of its own. */
+/* Place one array in the buffer; arrays do not share cache lines. */
 static size_t
 buffer_place(size_t *at, size_t n, size_t size)
 {
@@ -55,7 +55,7 @@ static enum paged_status
 batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p,
 	     struct paged_error *error)
 {
-	/* A team of its own: batches of one client may run in different threads at once. */
+	/* Each batch has its own team, because batches of one client may run in different threads at the same time. */
 	struct kernel_team_params team = pool->client->team;
 	struct paged_batch *batch;
 	enum paged_status status;
@@ -191,10 +191,10 @@ paged_batch_validate(struct paged_batch *batch)
 		const struct batch_row *row = &batch->row[r];
 		struct region_look look = { .version = row->version };
 
-		/* A slot's version never returns, so it stands for the id's generation too. */
+		/* A slot's version never repeats, so the check also covers the id's generation. */
 		if (row->id == 0 || region_look_holds(&pool->at.view, row->id, &look))
 			continue;
-		client_look(pool->client); /* the session's end removes pages too, and was announced before it did */
+		client_look(pool->client); /* the session's end also removes pages, and is announced before */
 		status = client_enter_owner(pool->client);
 		if (status != PAGED_OK)
 			return status;

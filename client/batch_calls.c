@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a planned batch computes: callers' tensors are checked here, and the back end runs the call. */
+/* The calls on a planned batch: check the caller's tensors, then call the back end. */
 #include "config.h"
 
 #include "client/batch.h"
@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* How many tokens a tensor has; `each`: in every row of the plan, 0: not so, or the host does not know. */
+/* Number of tokens of a tensor.  `each`: tokens of every row of the plan; 0: rows differ, or the host does not know. */
 struct tensor_tokens {
 	uint64_t n;
 	uint64_t each;
@@ -52,7 +52,7 @@ batch_stride_in(struct kernel_tensor *to, const char *name, const struct paged_t
 	return PAGED_OK;
 }
 
-/* The caller's tensor, checked, with strides in bytes; n_heads 0: any number. */
+/* Check the caller's tensor and convert its strides to bytes; n_heads 0: any number. */
 static enum paged_status
 tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
 	  const struct tensor_tokens *tokens, struct paged_error *error)
@@ -94,8 +94,8 @@ tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor 
 }
 
 /*
- * What is written must not write over itself: from the smallest stride on, each one steps over all that lies within
- * the ones before it.
+ * Check that no two elements of an output tensor overlap: in ascending order, each stride must be at least the extent
+ * of the dimensions before it.
  */
 static enum paged_status
 tensor_check_apart(const char *name, const struct kernel_tensor *to, const struct tensor_tokens *tokens,
@@ -128,7 +128,7 @@ tensor_check_apart(const char *name, const struct kernel_tensor *to, const struc
 	return PAGED_OK;
 }
 
-/* As tensor_in(), for a tensor that is written. */
+/* tensor_in() for an output tensor. */
 static enum paged_status
 tensor_out(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
 	   const struct tensor_tokens *tokens, struct paged_error *error)
@@ -138,7 +138,7 @@ tensor_out(struct kernel_tensor *to, const char *name, const struct paged_tensor
 	return status == PAGED_OK ? tensor_check_apart(name, to, tokens, error) : status;
 }
 
-/* What is read must not have been written as something else before. */
+/* An output tensor may be the input itself, but not in another layout: elements would be overwritten before use. */
 static enum paged_status
 tensor_check_in_place(const char *name, const struct kernel_tensor *to, const char *from_name,
 		      const struct kernel_tensor *from, struct paged_error *error)
@@ -150,7 +150,7 @@ tensor_check_in_place(const char *name, const struct kernel_tensor *to, const ch
 			  name, from_name);
 }
 
-/* Query rows of the plan's tensors. */
+/* The number of query rows of the plan. */
 static struct tensor_tokens
 plan_tokens(const struct paged_batch *batch)
 {
@@ -223,7 +223,7 @@ rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, con
 	return status == PAGED_OK ? tensor_check_in_place("rotary q_out", &to->q_out, "q", &to->q, error) : status;
 }
 
-/* Rows without anything to turn are not checked. */
+/* Check rotary positions.  Rows without K or Q to rotate are not checked. */
 static enum paged_status
 rotary_positions_check(const struct paged_batch *batch, const struct kernel_rotary *rotary, struct paged_error *error)
 {
@@ -390,7 +390,7 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
-/* Tokens of all rows, or the most that it may be where the device has the bounds; checks them where the host has. */
+/* Check the bounds of a gather and count its tokens; if the bounds are in device memory, returns an upper bound. */
 static enum paged_status
 tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, struct tensor_tokens *tokens,
 	     struct paged_error *error)

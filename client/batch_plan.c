@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans: rows, lengths and page tables of a step. */
+/* Planning a step: rows, lengths and page tables. */
 #include "config.h"
 
 #include "client/compute.h"
@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-/* How often plan looks whether the owner lives. */
+/* Interval at which plans check that the owner lives. */
 #define LOOK_INTERVAL_MS 1000u
 
-/* The once-a-second look at the control socket. */
+/* Enter a call, reading the control socket at most once per LOOK_INTERVAL_MS. */
 static enum paged_status
 plan_enter(struct paged_client *client, uint64_t now)
 {
@@ -26,7 +26,10 @@ plan_enter(struct paged_client *client, uint64_t now)
 	return client_enter_owner(client);
 }
 
-/* Entries [row->n_entries, n) of the sequence's row; false: they were being replaced. */
+/*
+ * Copy entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
+ * *bad_p is the first entry that is no page of the pool, or n.
+ */
 static bool
 entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_look *look, uint32_t *bad_p)
 {
@@ -85,7 +88,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	return PAGED_OK;
 }
 
-/* An explicit table: copied, so that what was checked is what is used. */
+/* Take an explicit page table.  It is copied, so the caller cannot change it after the check. */
 static enum paged_status
 row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
 {
@@ -137,7 +140,7 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_
 	return PAGED_OK;
 }
 
-/* Finds rows that append, or attention with mods, has to refuse, once a plan instead of at each layer. */
+/* Find rows that append, or attention with mods, must refuse: once per plan instead of in each layer. */
 static void
 row_judge(struct paged_batch *batch, uint32_t r)
 {
@@ -154,7 +157,7 @@ row_judge(struct paged_batch *batch, uint32_t r)
 		return;
 	if (batch->foreign_row == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
 		batch->foreign_row = r;
-	/* Of lengths that the device has the kernel judges. */
+	/* Lengths in device memory are checked by the append kernel. */
 	if (batch->unplaced_row == BATCH_NO_ROW && !batch->on_device &&
 	    (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
 		batch->unplaced_row = r;
@@ -218,7 +221,7 @@ row_writes(const struct paged_batch *batch, uint32_t r)
 	return row->q_len != 0 && !row->skip_append && row->q_len <= row->kv_len;
 }
 
-/* Rows that write the same page, which is rare: is there a token that both write?  Logical page i of row r. */
+/* Called when two rows write the same page, which is rare: find a token of logical page i of row r that both write. */
 static void
 writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
 {
@@ -246,7 +249,7 @@ writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
 	}
 }
 
-/* Finds a token that two rows would write: a stamp for each page that is written says which plan's row was there. */
+/* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a writer. */
 static void
 writers_find(struct paged_batch *batch)
 {
@@ -270,8 +273,8 @@ writers_find(struct paged_batch *batch)
 }
 
 /*
- * Does each row name a sequence of its own?  Then no two rows write the same token, whatever their lengths.  A row's
- * first page stands for its sequence.  While rows keep their sequences, as in steady decoding, the answer stays.
+ * Do all rows have different sequences?  Then no two rows write the same token, whatever their lengths.  A row's first
+ * page identifies its sequence.  The answer is kept while rows keep their sequences, as in steady decoding.
  */
 static bool
 rows_are_distinct(struct paged_batch *batch)

@@ -6,17 +6,18 @@
 
 #include "client/batch.h"
 
-/* After a refusal the pool is left alone for as long. */
+/* No reserve-ahead for this time after the owner refused one. */
 #define AHEAD_PAUSE_MS 100u
 /*
- * How often an answer that has not come is looked for, which costs system
- * calls.  Success needs no look: it shows in the table.
+ * Interval at which an outstanding reply is looked for, which costs system
+ * calls.  A success needs no reply: it shows in the page table.
  */
 #define AHEAD_LOOK_MS 10u
 
 /*
- * Put a sequence into the request.  Two rows of one sequence become one item
- * with the larger wish.  Linear, for requests are rare and mostly short.
+ * Add a sequence to the request.  Two rows of one sequence become one item with
+ * the larger n_tokens.  The search is linear, because requests are rare and
+ * mostly short.
  */
 static uint32_t
 item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
@@ -48,7 +49,7 @@ capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *
 			  batch->kernel_row[r].kv_len, row->capacity, SEQ_ARGS(row->id));
 }
 
-/* Rows that no request of ours can help. */
+/* Fail if a row's capacity cannot be increased by a request of this client. */
 static enum paged_status
 lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
 {
@@ -69,10 +70,11 @@ lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_
 }
 
 /*
- * Who is to be left out: what is free serves the rows in their order, so that
- * rows in lockstep do not all wait for the last page.  When somebody gave
- * pages back meanwhile, the last row is named all the same: a refusal that
- * names nobody would puzzle the caller.
+ * Fill batch->missing after the owner refused the reserve.  The free pages are
+ * assigned to the rows in order, and only rows for which they do not suffice are
+ * reported, so that rows which grow in lockstep do not all wait for the last
+ * page.  If pages became free since the refusal and suffice for all rows, the
+ * last row is reported, because a refusal must name at least one row.
  */
 static void
 missing_note(struct paged_batch *batch, uint32_t n_lacking)
@@ -128,20 +130,20 @@ batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
 	struct paged_error error;
 	uint32_t n = 0;
 
-	/* Pages that the owner would give ahead of need. */
+	/* The owner reserves ahead only from spare pages. */
 	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
 		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
 		return;
 	}
 	/*
-	 * Every row below twice the reserve is topped up, not only those below once:
-	 * then rows that started at different lengths ask together from now on, and
-	 * the requests of a batch are reserve_ahead steps apart.
+	 * Top up every row with room for less than twice the reserve.  Rows that
+	 * started at different lengths then share later requests, and the batch's
+	 * requests are reserve_ahead steps apart.
 	 */
 	for (uint32_t r = 0; r < batch->n_rows; r++)
 		if (batch_row_wants(batch, r, n_ahead))
 			n = item_add(batch, n, r, n_ahead);
-	/* Another thread waits for the owner: the next plan asks. */
+	/* If another thread uses the owner, leave the request to the next plan. */
 	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
 		return;
 	status = client->owner->ops->reserve_ahead(client->owner, n, batch->items, &error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks of lists, of PyTorch's arrays and of dense masks that are given. */
+/* Block masks from the caller's lists, PyTorch arrays and dense masks. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 #include "client/block_mask.h"
 
-/* Makes a logical mask of the blocks that a caller gives. */
+/* Makes a logical mask from the caller's blocks. */
 typedef enum paged_status (*take_fn)(const struct block_mask_shape *shape, uint64_t max_bytes, const void *given,
 				     struct block_mask **mask_p, struct paged_error *error);
 
@@ -54,7 +54,7 @@ count_lists(const struct block_mask_shape *shape, uint64_t *n_p, struct paged_er
 	return PAGED_OK;
 }
 
-/* Converts the starts of one kind's lists to lengths; the caller frees n_blocks, also after a refusal. */
+/* Convert the starts of one kind's lists to lengths; the caller frees n_blocks, also after a failure. */
 static enum paged_status
 take_kind(struct block_mask_lists *to, const struct paged_block_lists *from, enum block_mask_kind kind,
 	  uint64_t n_lists, struct paged_error *error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks of mods. */
+/* Block masks from mods. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -83,7 +83,7 @@ block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
 		.view = &pool->at.view,
 		.memory = &pool->mask_memory,
 	};
-	/* Its tables are asked about. */
+	/* A physical mask reads page tables, which need a living owner. */
 	if (order->is_physical)
 		status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)

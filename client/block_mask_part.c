@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of block masks, and block masks seen from their keys. */
+/* Slices of block masks, and transposed block masks (for each KV block, its query blocks). */
 #include "config.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "client/block_mask.h"
 
-/* 0 means all that follow, of which there must be some. */
+/* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */
 static enum paged_status
 part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_part *part,
 	struct paged_error *error)

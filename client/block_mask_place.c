@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where blocks lie: physical masks, and whether they still say so. */
+/* Physical block masks, and the check that they are not stale. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -21,14 +21,15 @@ block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *o
 	status = batch_mask_place(order, logical, &made->physical, made->version, error);
 	if (status != PAGED_ERR_AGAIN)
 		return status;
-	/* A row that stays busy is an owner's that died inside a change, or was just stopped there. */
+	/* A slot stays locked if the owner died, or was stopped, during a change. */
 	owner = pool_check_owner(made->pool, error);
 	return owner != PAGED_OK ? owner : status;
 }
 
 /*
- * The logical mask over the rows that were asked for.  The physical one is made
- * of what was not yet cut: pages of a large block that a length cuts may be full.
+ * Make the logical mask over the requested rows, and the physical mask.  The
+ * physical mask is made from the unclipped blocks: a large block that a length
+ * clips is partial, but pages in it may still be full.
  */
 static enum paged_status
 to_physical(const struct paged_block_mask *mask, const struct batch_mask_order *order, struct paged_block_mask *made,
@@ -100,7 +101,7 @@ paged_block_mask_validate(const struct paged_block_mask *mask)
 	for (uint32_t r = 0; r < mask->n_rows; r++) {
 		struct region_look look = { .version = mask->version[r] };
 
-		/* A slot's version never returns, so it stands for the id's generation too. */
+		/* A slot's version never repeats, so the check also covers the id's generation. */
 		if (mask->seq[r] == 0 || region_look_holds(&mask->pool->at.view, mask->seq[r], &look))
 			continue;
 		client_look(client);

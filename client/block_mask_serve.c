@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks that the owner builds. */
+/* Block masks that the owner builds on request. */
 #include "config.h"
 
 #include <stdlib.h>
@@ -8,17 +8,17 @@
 #include "client/block_mask.h"
 #include "client/mods.h"
 
-/* So often a mask is asked for from its first part on, because an array that it names was replaced meanwhile. */
+/* Maximum of attempts to request a mask; an attempt fails if an array that the mask uses is replaced between parts. */
 enum { ATTEMPTS = 8 };
 
-/* What is asked, with memory of its own. */
+/* A request and the memory that it owns. */
 struct inquiry {
 	struct mask_request request;
 	struct mask_request_name names[MASK_MAX_NAMES];
-	int64_t *q_base; /* one allocation, with q_len, kv_len and b behind it */
+	int64_t *q_base; /* one allocation, which also has q_len, kv_len and b */
 };
 
-/* A parameter among what the caller gave; arrays are the session's. */
+/* Find a parameter's value among the caller's arrays.  Arrays themselves are those that the session has uploaded. */
 static enum paged_status
 parameter_find(const struct mod_array *wanted, size_t n_arrays, const struct paged_array *arrays,
 	       struct mask_request_name *to, struct paged_error *error)
@@ -77,7 +77,7 @@ static enum paged_status
 rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct paged_error *error)
 {
 	bool usual = true;  /* every q_base is kv_len - q_len */
-	bool places = true; /* every b is the row's place */
+	bool places = true; /* every b is the row's index */
 	uint32_t *q_len, *kv_len, *b;
 
 	if (order->n_rows > PAGED_MAX_MASK_ROWS)
@@ -130,7 +130,7 @@ inquiry_open(struct inquiry *inquiry, const struct batch_mask_order *order, cons
 	return status == PAGED_OK ? rows_fill(inquiry, order, error) : status;
 }
 
-/* Part after part; *again_p: the parts do not belong together. */
+/* Request the mask part by part; *again_p: an array was replaced between two parts, so they do not match. */
 static enum paged_status
 parts_ask(struct paged_client *client, const struct block_mask_shape *shape, uint64_t max_bytes,
 	  struct mask_request *request, struct block_mask **logical_p, bool *again_p, struct paged_error *error)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a block mask says: numbers, lists, PyTorch's arrays, a picture. */
+/* Outputs of a block mask: counts, lists, PyTorch arrays, a text picture. */
 #include "config.h"
 
 #include "client/block_mask.h"
 
-/* `has_place`: there is somewhere to put the answer. */
+/* `has_place`: the caller's output pointers are not NULL. */
 static enum paged_status
 view_enter(const struct paged_block_mask *mask, bool has_place)
 {

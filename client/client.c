@@ -138,7 +138,7 @@ isa_choose(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error
 	return PAGED_OK;
 }
 
-/* A client that is not attached to anything yet; NULL without memory. */
+/* Create a client that is not attached yet; NULL if there is no memory. */
 static struct paged_client *
 client_create(void)
 {
@@ -161,7 +161,7 @@ err_free:
 	return NULL;
 }
 
-/* Checks and copies the threads that run the kernels of the client's batches. */
+/* Check and copy the parameters of the threads that run the kernels of the client's batches. */
 static enum paged_status
 threads_in(struct paged_client *client, const struct paged_client_params *params, struct paged_error *error)
 {
@@ -212,7 +212,7 @@ params_complete(struct paged_client *client, struct paged_client_params *params,
 	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
 }
 
-/* The owner to attach to: the daemon of a runtime directory, or an embedded one of these pools. */
+/* The owner to attach to: the daemon of a runtime directory, or an embedded owner with these pools. */
 struct open_target {
 	bool embedded;
 	const char *runtime_dir;
@@ -273,7 +273,7 @@ paged_client_close(struct paged_client *client)
 	if (client->owner != NULL)
 		client->owner->ops->close(client->owner, in_child);
 	cuda_compiler_free(client->compiler, in_child);
-	/* In a child another thread of the parent may have held the mutex for ever. */
+	/* In a forked child the mutex may be held by a thread that does not exist there. */
 	if (!in_child)
 		pthread_mutex_destroy(&client->mutex);
 	guard_destroy(&client->guard);

@@ -17,17 +17,17 @@ enum code_state { CODE_WANTED, CODE_COMPILING, CODE_READY, CODE_FAILED };
 
 struct code {
 	struct code_store *store;
-	TAILQ_ENTRY(code) link; /* the store's, in the order of asking */
+	TAILQ_ENTRY(code) link; /* in the store, in the order of requests */
 	struct code_request request;
 	uint32_t n_users;
 	enum code_state state;
-	bool refused; /* by a driver: for nobody else */
+	bool refused; /* a driver refused the image: do not share it any more */
 	struct code_made made;
 	struct paged_error error;
 	char mods[];
 };
 
-/* A line to be logged. */
+/* A queued log message. */
 struct line {
 	STAILQ_ENTRY(line) link;
 	enum paged_log_level level;
@@ -37,22 +37,22 @@ struct line {
 struct code_store {
 	paged_log_fn log;
 	void *log_argument;
-	char *cache_path; /* NULL: where code_cache_path() says */
+	char *cache_path; /* NULL: that of code_cache_path() */
 
 	pthread_mutex_t lock;
-	pthread_cond_t wanted; /* for the thread: something to do, or the end */
-	pthread_cond_t ended;  /* for those who wait */
+	pthread_cond_t wanted; /* signals the thread: a request, or `ending` */
+	pthread_cond_t ended;  /* signals the waiting callers: a compilation has ended */
 	pthread_t thread;
 	bool has_thread, ending;
 	TAILQ_HEAD(, code) codes;
 	STAILQ_HEAD(, line) lines;
 
-	struct code_maker maker; /* the thread's own */
+	struct code_maker maker; /* used by the thread only, except code_maker_refuse() */
 };
 
 /* Logging */
 
-/* By the thread.  Without memory for it a line is lost. */
+/* Queue a message, on the compiling thread.  Without memory the message is lost. */
 static void
 line_keep(void *argument, enum paged_log_level level, const char *text)
 {
@@ -130,7 +130,7 @@ code_store_create(const struct code_store_params *params, struct code_store **st
 	return PAGED_OK;
 }
 
-/* Out of the store's list and gone. */
+/* Remove code from its store and free it. */
 static void
 code_free(struct code *code)
 {
@@ -165,7 +165,7 @@ code_store_destroy(struct code_store *store, bool in_child)
 
 /* The thread */
 
-/* Its users may all go meanwhile: then nobody else has it. */
+/* All users may release the code during the compilation; then the thread frees it. */
 static void
 code_run(struct code_store *store, struct code *code)
 {
@@ -206,7 +206,7 @@ store_main(void *argument)
 	return NULL;
 }
 
-/* The program's signals are its own threads' matter. */
+/* Block all signals in the thread, so that the program's own threads handle them. */
 static enum paged_status
 thread_start(struct code_store *store, struct paged_error *error)
 {
@@ -345,7 +345,7 @@ code_refused(struct code *code)
 	bool again;
 
 	pthread_mutex_lock(&store->lock);
-	/* Once: what has taken its place on disk since is another's. */
+	/* Only once: later the file on disk may be another image with the same key. */
 	again = code->refused || code_maker_refuse(&store->maker, &code->made);
 	code->refused = again;
 	pthread_mutex_unlock(&store->lock);
@@ -361,7 +361,7 @@ code_release(struct code *code)
 		return;
 	store = code->store;
 	pthread_mutex_lock(&store->lock);
-	/* What the thread works at it frees itself. */
+	/* Code that is being compiled is freed by the thread. */
 	if (--code->n_users == 0 && code->state != CODE_COMPILING)
 		code_free(code);
 	pthread_mutex_unlock(&store->lock);

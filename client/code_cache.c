@@ -27,15 +27,15 @@
 #define NAME_SIZE 65
 /* A file's name begins with this while it is written. */
 #define TEMPORARY ".new-"
-/* A file that has been written for as long is left over from a process that died. */
+/* A temporary file that is older than this was left by a process that died. */
 #define ABANDONED_S 3600
 
-/* A file begins with this; the image follows. */
+/* The header of a file; the image follows. */
 struct header {
 	char magic[8];
 	struct code_key key;
 	uint64_t size;                 /* of the image */
-	uint8_t digest[CODE_KEY_SIZE]; /* of what is below, and the image */
+	uint8_t digest[CODE_KEY_SIZE]; /* SHA-256 of the fields below and the image */
 	char maker[48];                /* zero-terminated */
 };
 
@@ -96,7 +96,7 @@ code_cache_path(char *path, size_t size, struct paged_error *error)
 	}
 	if (own != NULL)
 		return path_make(path, size, "PAGED_CACHE_DIR", own, "", error);
-	/* Its specification has a relative one ignored. */
+	/* The XDG specification requires that a relative path is ignored. */
 	if (shared != NULL && shared[0] == '/')
 		return path_make(path, size, "XDG_CACHE_HOME", shared, "/paged", error);
 	if ((home == NULL || home[0] == '\0') && getpwuid_r(geteuid(), &entry, room, sizeof(room), &found) == 0 &&
@@ -119,7 +119,7 @@ folders_make(const char *path)
 		(void)mkdir(part, 0700);
 		*at = '/';
 	}
-	/* Whether any of this failed shows when it is opened. */
+	/* A failure shows when the folder is opened. */
 	(void)mkdir(part, 0700);
 }
 
@@ -164,7 +164,7 @@ code_cache_close(struct code_cache *cache)
 
 /* Files */
 
-/* Returns NULL on a failure, with errno. */
+/* Returns NULL and sets errno on a failure. */
 static FILE *
 file_open(const struct code_cache *cache, const char *name, int flags, const char *mode)
 {
@@ -187,7 +187,7 @@ digest_of(const struct header *header, const char *bytes, uint8_t digest[CODE_KE
 	crypto_hash_sha256_final(&state, digest);
 }
 
-/* The image in an open file, if all of it is as it was written. */
+/* Read the image of an open file and check header and digest. */
 static enum paged_status
 image_read(FILE *file, const struct code_key *key, char **bytes_p, size_t *size_p, struct paged_error *error)
 {
@@ -244,7 +244,7 @@ code_cache_get(struct code_cache *cache, const struct code_key *key, char **byte
 	return paged_fail(error, PAGED_ERR_CORRUPT, "code cache: %s/%s was damaged, and is removed", cache->path, name);
 }
 
-/* Removes files of dead writers and, if the images exceed the limit, the one used longest ago; false: they fit. */
+/* Remove files of dead writers and, if the images exceed max_bytes, the least recently used; false: the images fit. */
 static bool
 oldest_remove(DIR *stream, uint64_t max_bytes)
 {
@@ -278,7 +278,7 @@ oldest_remove(DIR *stream, uint64_t max_bytes)
 static void
 images_trim(const struct code_cache *cache)
 {
-	/* A descriptor of its own: positions are the open file's. */
+	/* Open the folder again, because a duplicated descriptor would share the read position. */
 	int fd = openat(cache->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
 

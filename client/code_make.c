@@ -15,7 +15,7 @@
 #include "kernels/cuda/ready.h"
 #include "kernels/cuda/sources.h"
 
-/* Part of the keys: to be raised when compile.c does otherwise with the same sources. */
+/* Part of the keys; increase it when compile.c compiles the same sources to different code. */
 #define CODE_REVISION "2"
 
 static void __attribute__((format(printf, 3, 4)))
@@ -48,7 +48,7 @@ key_of(struct code_maker *maker, const struct code_request *request)
 	};
 	size_t n = 0;
 
-	/* Hashed once: the sources are a hundred kilobytes and never change. */
+	/* Hashed once, because the sources are a hundred kilobytes and never change. */
 	for (const struct cuda_source *source = cuda_sources; !maker->sources_known && source->name != NULL; source++) {
 		assert(n + 2 <= sizeof(sources) / sizeof(sources[0]));
 		sources[n++] = part_of(source->name);
@@ -61,7 +61,7 @@ key_of(struct code_maker *maker, const struct code_request *request)
 	return code_key_make(parts, sizeof(parts) / sizeof(parts[0]));
 }
 
-/* Once: a cache that is not there now is not looked for again. */
+/* Open the cache at the first call; if that fails, later calls do not try again. */
 static void
 cache_find(struct code_maker *maker)
 {
@@ -97,7 +97,7 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 	image = cuda_image_find(ready->image, request->capability / 10, request->capability % 10);
 	if (image == NULL)
 		return false;
-	/* A copy, because images of every origin are freed.  PTX ends with a 0. */
+	/* Copied, because images of every origin are freed.  Includes the terminating zero of PTX. */
 	size = (size_t)(image->end - image->data);
 	made->image = (struct cuda_compiled){ malloc(size + 1), size };
 	if (made->image.bytes == NULL)
@@ -109,7 +109,7 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 	return true;
 }
 
-/* All that it takes, the key too. */
+/* Read the code from the cache; the logged time includes making the key. */
 static bool
 disk_read(struct code_maker *maker, const struct code_request *request, struct code_made *made)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU's kernels: args into what the kernels take, and launches on the batch's stream. */
+/* The compute operations of the back end cuda: fill the kernels' parameters and launch on the batch's stream. */
 #include "config.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ cuda_stream_set(struct paged_batch *batch, void *stream, struct paged_error *err
 	return PAGED_OK;
 }
 
-/* Everything that is launched is so with the pool's context current, and the caller's afterwards. */
+/* All launches are made with the pool's context current; the caller's context is restored afterwards. */
 static enum paged_status
 cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
@@ -108,7 +108,7 @@ rotary_of(const struct kernel_rotary *rotary)
 	};
 }
 
-/* Before kernels that read the plan: into a graph go those of a plan that is in it, and onto a stream no others. */
+/* Before a kernel that reads the plan: a captured plan is valid only in a graph, any other plan only outside one. */
 static enum paged_status
 plan_check(const struct paged_batch *batch, struct paged_error *error)
 {
@@ -128,7 +128,7 @@ plan_check(const struct paged_batch *batch, struct paged_error *error)
 	return paged_fail(error, PAGED_ERR_INVALID, "the plan is a captured graph's: outside of it plan again");
 }
 
-/* A kernel that reads the plan; n_blocks 0: there is nothing to be done. */
+/* Launch a kernel that reads the plan; n_blocks 0: there is no work. */
 static enum paged_status
 plan_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
 	    struct paged_error *error)
@@ -255,7 +255,10 @@ cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct page
 	status = cuda_gpu_enter(cuda->gpu, error);
 	if (status != PAGED_OK)
 		return status;
-	/* It may be part of a graph; but on the default stream it would spoil a capture that it cannot be part of. */
+	/*
+	 * A merge may be captured.  The check fails if the batch uses the default stream while another stream is being
+	 * captured: the launch would invalidate that capture.
+	 */
 	status = compute_cuda_capture(batch, &capturing, error);
 	if (status == PAGED_OK)
 		status = cuda_kernels_launch(batch->pool, &cuda->kernels->merge,

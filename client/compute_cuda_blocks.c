@@ -8,11 +8,11 @@
 
 #include "client/map_cuda.h"
 
-/* A list of the mask, and where it goes. */
+/* A list of the mask and its destination. */
 struct part {
 	const void *from;
 	uint64_t size;
-	uint64_t *at; /* in memory, which begins at the address */
+	uint64_t *at; /* its offset; becomes its device address */
 };
 
 #define N_PARTS (1 + 2 * BLOCK_MASK_N_KINDS)
@@ -36,7 +36,7 @@ parts_list(const struct block_mask *mask, struct cuda_block_mask *to, struct par
 	}
 }
 
-/* On a stream of its own, so that nobody else's work is waited for. */
+/* Copy on a separate stream, so that other work is not waited for. */
 static int
 parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct part parts[N_PARTS])
 {
@@ -56,7 +56,7 @@ parts_copy(const struct cuda_driver *driver, cuda_address memory, const struct p
 	return result;
 }
 
-/* With the context current. */
+/* Called with the context current. */
 static enum paged_status
 blocks_fill(const struct paged_block_mask *mask, const struct cuda_driver *driver, struct cuda_blocks *blocks,
 	    struct paged_error *error)

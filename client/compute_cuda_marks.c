@@ -11,16 +11,16 @@
 
 #include "client/map_cuda.h"
 
-/* Made here. */
+/* An event that this process made. */
 struct marks_event {
 	LIST_ENTRY(marks_event) link;
 	uint64_t number;
 	cuda_event event;
 	struct cuda_ipc_handle handle;
-	bool taken; /* by a batch */
+	bool taken; /* a batch uses it */
 };
 
-/* Made by another process. */
+/* An event that another process made. */
 struct marks_import {
 	LIST_ENTRY(marks_import) link;
 	struct process_name process;
@@ -32,7 +32,7 @@ struct marks_import {
 
 struct marks_device {
 	LIST_ENTRY(marks_device) link;
-	struct cuda_gpu gpu; /* of its own: events outlive the pools */
+	struct cuda_gpu gpu; /* not a pool's, because events outlive pools */
 	unsigned int n_batches;
 	LIST_HEAD(, marks_event) events;
 	LIST_HEAD(, marks_import) imports;
@@ -42,7 +42,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, marks_device) devices = LIST_HEAD_INITIALIZER(devices);
 static uint64_t last_number;
 
-/* Everything below runs under the lock, but for what says otherwise. */
+/* The functions below are called with the lock held, unless their comment says otherwise. */
 
 static enum paged_status
 device_take(struct cuda_batch *cuda, struct paged_error *error)
@@ -81,7 +81,7 @@ import_close(struct marks_device *device, struct marks_import *import)
 	free(import);
 }
 
-/* Without events of its own nobody needs it any more. */
+/* Drop a batch's reference.  After the last one imports are closed, but a device that has events of ours is kept. */
 static void
 device_drop(struct marks_device *device)
 {
@@ -96,7 +96,7 @@ device_drop(struct marks_device *device)
 	free(device);
 }
 
-/* Not under the lock. */
+/* Called without the lock. */
 void
 compute_cuda_marks_drop(struct cuda_batch *cuda)
 {
@@ -130,7 +130,7 @@ event_make(struct marks_device *device, struct marks_event *made, struct paged_e
 	return status;
 }
 
-/* One that no batch has, or a new one. */
+/* Give the batch an event that no other batch uses, or a new one. */
 static enum paged_status
 event_take(struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -160,7 +160,7 @@ event_take(struct cuda_batch *cuda, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* The batch's own sentence says which pool it is about. */
+/* Prepend the pool's name to the error text. */
 static enum paged_status
 told(const struct paged_batch *batch, enum paged_status status, const struct paged_error *why,
      struct paged_error *error)
@@ -217,7 +217,7 @@ own_find(const struct marks_device *device, const struct mark *mark, cuda_event 
 	return PAGED_OK;
 }
 
-/* Whether the process lives is asked once more: what a driver says of events of the dead is not laid down. */
+/* Checks again that the process lives, because CUDA does not define how opening an event of a dead process fails. */
 static enum paged_status
 import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
 	    struct paged_error *error)
@@ -284,11 +284,11 @@ mark_check(const struct cuda_batch *cuda, const struct mark *mark, struct paged_
 }
 
 /*
- * The lock is held until the stream has the wait, so that nobody closes the
- * event between.  CUDA takes the last record at the time of the call.  The
- * event may since have been recorded again, behind the mark on the same
- * stream; or by another batch, once the marking one was destroyed with
- * nothing left to wait for.
+ * The lock is held until the wait is on the stream, so no other thread closes
+ * the event before that.  The wait is for the event's last record at the time
+ * of the call.  That record may be later than the mark, but it covers the mark's
+ * work: it is after the mark on the same stream, or it is of another batch that
+ * took the event when the marking batch was destroyed, with all its work done.
  */
 static enum paged_status
 wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self, struct paged_error *error)

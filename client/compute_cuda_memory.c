@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch's memory on the device and beside it, from create to destroy. */
+/* A batch's device memory, pinned memory and host memory, from create to destroy. */
 #include "config.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "client/compute_cuda_marks.h"
 #include "client/map_cuda.h"
 
-/* Heads of queries for a KV head, and for MLA's only one. */
+/* Default of query heads per KV head, and of query heads in all for MLA, which has one KV head. */
 #define GROUP_DEFAULT 8u
 #define MLA_HEADS_DEFAULT 128u
 
@@ -31,7 +31,7 @@ larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* What every kind of queries needs at most. */
+/* Upper bound of the plan's memory over the attention kernels for all dtypes of queries. */
 static enum paged_status
 plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, struct cuda_plan_size *size,
 	     struct paged_error *error)
@@ -68,7 +68,7 @@ plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, str
 	return PAGED_OK;
 }
 
-/* Places the batch's arrays from address `at` on; returns where they end. */
+/* Place the batch's arrays from address `at` on; returns the end address. */
 static uint64_t
 device_place(const struct paged_batch *batch, struct cuda_batch *cuda, const struct cuda_plan_size *need, uint64_t at)
 {
@@ -116,7 +116,10 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	return PAGED_OK;
 }
 
-/* No page is mapped, all may be written, nothing is wrong; on an own stream, so that nobody else is waited for. */
+/*
+ * Initialise device memory: every page table entry is unmapped, every position may be written, there are no faults.
+ * Uses a separate stream, so that other work is not waited for.
+ */
 static enum paged_status
 device_clear(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -167,7 +170,7 @@ stages_create(const struct paged_batch *batch, struct cuda_batch *cuda, struct p
 	return status;
 }
 
-/* Memory that no plan touches is never there. */
+/* The kernel allocates this memory as plans touch it. */
 static enum paged_status
 host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -193,7 +196,7 @@ host_alloc(const struct paged_batch *batch, struct cuda_batch *cuda, struct page
 	return PAGED_OK;
 }
 
-/* What is there of it. */
+/* Free the parts that were allocated. */
 static void
 parts_free(struct cuda_batch *cuda)
 {
@@ -234,7 +237,7 @@ maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const stru
 	return PAGED_OK;
 }
 
-/* With the context current. */
+/* Called with the context current. */
 static enum paged_status
 batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_error *error)
 {
@@ -246,7 +249,7 @@ batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_erro
 	client_unlock(batch->pool->client);
 	if (status != PAGED_OK)
 		return status;
-	/* Until attention says better. */
+	/* Until the first attention call sets the shape. */
 	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
 	cuda->shape[0].tile_lines = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_lines;
 	status = device_alloc(batch, cuda, error);

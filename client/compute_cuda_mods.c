@@ -17,9 +17,9 @@ struct cuda_compiler {
 	struct cuda_nvrtc nvrtc;
 };
 
-/** Attention for queries of one dtype, with the mods in it. */
+/** The attention kernel with these mods, for queries of one dtype. */
 struct cuda_modded {
-	struct code *code;  /* NULL: not asked for */
+	struct code *code;  /* NULL: not requested */
 	cuda_module module; /* NULL: not loaded */
 	struct cuda_kernel kernel;
 };
@@ -27,9 +27,9 @@ struct cuda_modded {
 struct cuda_mods {
 	char *source;
 	struct cuda_modded modded[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
-	cuda_address args;                         /* struct cuda_mod_args, and behind it */
+	cuda_address args;                         /* struct cuda_mod_args, followed by `range` */
 	cuda_address range;                        /* struct cuda_mod_range */
-	bool written;                              /* what is bound is there, or on its way */
+	bool written;                              /* the bound values were copied to args, in stream order */
 };
 
 /* Compiling */
@@ -105,13 +105,13 @@ code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct pa
 		return status;
 	status = code_wait(modded->code, timeout_ms, error);
 	code_store_tell(mods->batch->pool->client->compiler->store);
-	/* What failed is asked for anew next time. */
+	/* Code that failed is requested again at the next call. */
 	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
 		code_drop(modded);
 	return status;
 }
 
-/* Loads code into the current context.  If the driver refuses it, code of the next origin is tried. */
+/* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
 static enum paged_status
 code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
@@ -161,7 +161,7 @@ args_write(struct paged_mods *mods, struct paged_error *error)
 	return status;
 }
 
-/* What fails here, attention tries again and tells. */
+/* Errors are ignored: the next attention call writes the arguments again and reports the error. */
 void
 compute_cuda_mods_bound(struct paged_mods *mods)
 {
@@ -248,7 +248,7 @@ compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error
 
 /* Life */
 
-/* With the context current. */
+/* Called with the context current. */
 static enum paged_status
 memory_alloc(struct paged_mods *mods, struct paged_error *error)
 {

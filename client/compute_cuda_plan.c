@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A plan on the device.  While a stream is being captured nothing can be
- * copied from staging, for a copy in a graph would read, at each replay, what
- * lies there then.  So a captured plan is the planner's launch alone, and a
- * plan of tables alone brings over before each replay what the graph will
- * read.  What would have to be copied now is refused before anything is put on
- * the stream, and the capture goes on.
+ * Planning on the device.  A captured graph must not copy from staging, because
+ * each replay would read what the stage contains at that time.  A captured plan
+ * therefore only launches the planner; a plan with tables_only, outside the
+ * capture, copies the page tables before each replay.  A plan that would have to
+ * copy during a capture is refused before anything is put on the stream, so the
+ * capture stays valid.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 
 /* Staging */
 
-/* The next stage, once its copies are done. */
+/* Switch to the next stage, after its copies are done. */
 static enum paged_status
 stage_next(struct paged_batch *batch, struct paged_error *error)
 {
@@ -63,7 +63,7 @@ compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why, st
 			  why);
 }
 
-/* size is at most a stage's. */
+/* Copy at most stage_size bytes to the device through the current stage. */
 static enum paged_status
 stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size, struct paged_error *error)
 {
@@ -119,10 +119,10 @@ entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uin
 	return status;
 }
 
-/* Nearer than this, one copy of what lies between is cheaper than two copies. */
+/* Changed entries that are closer than this are copied together, which is cheaper than two copies. */
 #define ENTRIES_APART 64u
 
-/* Those of entries [0, to) that the device has otherwise, as runs. */
+/* Copy those of entries [0, to) that differ from the device's, as runs. */
 static enum paged_status
 entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_error *error)
 {
@@ -167,7 +167,7 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 	mirror->n = n > known ? n : known;
 	if (status == PAGED_OK)
 		status = entries_copy(batch, r, entries, both, n, error);
-	/* A row that had more entries: the rest is unmapped. */
+	/* If the row had more entries, the rest becomes unmapped. */
 	if (status == PAGED_OK && n < known) {
 		memset(entries + n, 0xff, (known - n) * sizeof(*entries));
 		status = entries_copy(batch, r, entries, n, known, error);
@@ -178,9 +178,9 @@ mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *err
 }
 
 /*
- * A graph's planner looks at as many rows as it was captured with.  Those that
- * are past the batch now lose their pages, so that lengths which are not 0
- * there are a fault and nothing worse.
+ * A captured planner reads as many rows as its plan had at capture.  Rows past
+ * the current n_rows are unmapped, so that a nonzero length in them is a fault
+ * and not an access to another sequence's pages.
  */
 static enum paged_status
 mirror_shrink(struct paged_batch *batch, struct paged_error *error)
@@ -197,7 +197,10 @@ mirror_shrink(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
-/* Before which position append writes nothing of a row; another session's stays as it is, whatever lengths say. */
+/*
+ * The value of cuda_row.writable_from.  A row of another session's sequence is never written, whatever the lengths in
+ * device memory are.
+ */
 static uint32_t
 row_writable_from(const struct paged_batch *batch, uint32_t r)
 {
@@ -334,7 +337,7 @@ compute_cuda_shape_any(const struct paged_batch *batch)
 	return &cuda->shape[cuda->shape_last];
 }
 
-/* A replay plans for the shapes in its graph, whichever it is; what others have to tell was told. */
+/* A replay of any graph plans for the captured shapes.  The other shapes' faults were reported; clear them. */
 static enum paged_status
 shapes_keep(struct paged_batch *batch, struct paged_error *error)
 {
@@ -356,7 +359,7 @@ shapes_keep(struct paged_batch *batch, struct paged_error *error)
 	return status;
 }
 
-/* The device's part of a plan whose tables are there, or will be at each replay. */
+/* Copy the lengths if the host has them, and launch the planner.  The tables are copied already, or before a replay. */
 static enum paged_status
 plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
@@ -381,7 +384,7 @@ plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, st
 	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
 }
 
-/* A plan goes onto the stream; what of it that takes. */
+/* Check whether this plan may go onto the stream, and set `captured` and `tables_only`. */
 static enum paged_status
 plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
 {
@@ -397,7 +400,7 @@ plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, str
 				    batch->pool->at.name, cuda->tables_only ? "page tables" : "lengths and page tables",
 				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
 						      : "capture paged_batch_plan_device()");
-	/* A replay cannot refuse an append, so it is refused here. */
+	/* A replay cannot return an error for a captured append, so the plan refuses it. */
 	if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
 		status = paged_fail(error, PAGED_ERR_PERM,
 				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
@@ -434,12 +437,12 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 		status = words_update(batch, &cuda->b, row_b, error);
 	if (status == PAGED_OK)
 		status = plan_launch(batch, lengths, error);
-	/* What was copied is on its way, whatever came of the rest. */
+	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
 	staged = stage_next(batch, status == PAGED_OK ? error : &staging);
 	return status == PAGED_OK ? staged : status;
 }
 
-/* What was wrong */
+/* Faults */
 
 static enum paged_status
 fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host's kernels: whatever was checked cannot fail, but for a caller's run() that does not run. */
+/* The compute operations of the host.  After the checks only a caller's run() that does not run its tasks can fail. */
 #include "config.h"
 
 #include "client/batch.h"
@@ -45,7 +45,7 @@ host_plan(struct paged_batch *batch, const struct compute_lengths *lengths, stru
 			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s", batch->pool->at.name);
 }
 
-/* Calls compute before they return, so there is nothing to wait for. */
+/* Host calls are synchronous, so there is nothing to wait for. */
 static enum paged_status
 host_done(struct paged_batch *batch, struct paged_error *error)
 {
@@ -91,7 +91,7 @@ host_mods_bound(struct paged_mods *mods)
 	(void)mods;
 }
 
-/* Interpreted. */
+/* The host interprets mods, so there is no code to prepare. */
 static enum paged_status
 host_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {

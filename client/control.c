@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 
-/* A full backlog is tried again after so long. */
+/* Time until connect() is tried again after the backlog was full. */
 #define CONNECT_PAUSE_MS 2
 
 int
@@ -91,7 +91,7 @@ fds_close(int fds[WIRE_N_POOL_FDS])
 	}
 }
 
-/* The kernel closes what does not fit into the room we give it. */
+/* Room for the descriptors of one message; the kernel closes descriptors that do not fit. */
 union control_room {
 	struct cmsghdr header;
 	char bytes[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
@@ -129,9 +129,9 @@ notice_take(struct control *control, const struct wire_control_reply *reply)
 }
 
 /*
- * One datagram.  PAGED_ERR_AGAIN: none is there; PAGED_ERR_GONE: hung up.
- * A peer that closes without having read everything gives one ECONNRESET,
- * ahead of what it had sent before; the next read gets that.
+ * Receive one datagram.  PAGED_ERR_AGAIN: there is none; PAGED_ERR_GONE: the
+ * peer hung up.  If the peer closed with unread data, one read returns
+ * ECONNRESET before the datagrams that it had sent; the next read gets these.
  */
 static enum paged_status
 control_receive(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
@@ -170,7 +170,7 @@ control_receive(struct control *control, struct wire_control_reply *reply, int f
 	return status;
 }
 
-/* As above, less notices and late answers. */
+/* control_receive() that handles notices and discards late replies. */
 static enum paged_status
 control_receive_answer(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
 		       struct paged_error *error)
@@ -202,7 +202,7 @@ control_send(struct control *control, const struct wire_control_request *request
 	while (send(control->fd, control->buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
 		struct pollfd writable = { .fd = control->fd, .events = POLLOUT };
 
-		/* It may have said why before it hung up: whoever reads sees. */
+		/* The daemon may have sent the reason before it hung up; the read that follows gets it. */
 		if (errno == EPIPE || errno == ECONNRESET)
 			return PAGED_OK;
 		if (errno == EINTR)
@@ -248,7 +248,7 @@ control_dispatch(struct control *control)
 	struct paged_error error;
 	enum paged_status status = PAGED_OK;
 
-	/* What nobody asked for is dropped; a message that is none may come any number of times. */
+	/* Replies without a request are discarded; after an invalid message, go on with the next. */
 	while (owner_state(control->owner) != OWNER_GONE && status != PAGED_ERR_AGAIN) {
 		status = control_receive_answer(control, &reply, fds, &error);
 		if (status == PAGED_OK)

@@ -10,7 +10,7 @@
 #include "client/map_cuda.h"
 #include "kernels/cuda/images.h"
 
-/* A launch past this much shared memory has to be announced. */
+/* Bytes of dynamic shared memory above which a kernel must opt in. */
 #define SHARED_UNASKED (48u << 10)
 
 static enum paged_status
@@ -43,7 +43,7 @@ module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const c
 	return PAGED_OK;
 }
 
-/* Fills everything that a launch needs to know of a kernel in a module. */
+/* Find a kernel in a module and fill in everything that a launch needs. */
 static enum paged_status
 kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
 	    struct paged_error *error)
@@ -71,7 +71,7 @@ kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_modu
 	if (n < 1)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
 				  kernel->name, gpu->name);
-	/* 0 where the driver failed to say it. */
+	/* The attribute is 0 if the driver failed to report it. */
 	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
 	if (kernel->n_blocks == 0)
 		return paged_fail(error, PAGED_ERR_BACKEND,
@@ -115,7 +115,7 @@ cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_
 	return status;
 }
 
-/* Loads attention for queries of one dtype. */
+/* Load the attention kernel for queries of one dtype. */
 static enum paged_status
 attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
 	       struct paged_error *error)

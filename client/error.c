@@ -6,7 +6,7 @@
 
 struct error_slot {
 	uint64_t serial; /* 0: unused */
-	uint64_t order;  /* of its last failure; 0: unused */
+	uint64_t order;  /* sequence number of its last failure; 0: unused */
 	char text[sizeof(((struct paged_error *)NULL)->text)];
 };
 
@@ -38,7 +38,7 @@ error_keep(uint64_t serial, const struct paged_error *error)
 	struct error_slot *slot = slot_find(serial);
 
 	if (slot == NULL) {
-		/* The one that failed longest ago. */
+		/* Replace the least recent failure. */
 		slot = &kept.slot[0];
 		for (unsigned int i = 1; i < ERROR_SLOTS; i++)
 			if (kept.slot[i].order < slot->order)

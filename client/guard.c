@@ -8,7 +8,7 @@
 bool
 guard_init(struct guard *guard)
 {
-	/* The kernel maps whole pages, whatever their size. */
+	/* The kernel rounds the size up to whole pages. */
 	guard->page = mmap(NULL, sizeof(*guard->page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (guard->page == MAP_FAILED)
 		return false;

@@ -74,7 +74,7 @@ tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 		return status;
 	pool->region_size = (size_t)size;
 	status = region_view_init(&pool->view, pool->region, pool->region_size, grant->boot_id, error);
-	/* Tables and pages must be of one pool. */
+	/* The tables must have the geometry of the pages. */
 	if (status == PAGED_OK &&
 	    (pool->view.n_pages != geometry->n_pages || pool->view.page_size != geometry->page_size))
 		status = paged_fail(error, PAGED_ERR_PROTOCOL,
@@ -120,7 +120,7 @@ void
 map_close(struct owner_pool *pool, bool in_child)
 {
 	pool->map->close(pool, in_child);
-	/* Not inherited: by now something of the child's own may lie there. */
+	/* A forked child does not inherit the mapping, and may have mapped other memory at the address. */
 	if (!in_child)
 		munmap(pool->region, pool->region_size);
 }

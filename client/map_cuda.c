@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pages in a GPU's memory.  A process opens the memory of a pool once,
- * however many of its clients use it: CUDA would count legacy handles itself,
- * but at a second mapping of vmm it takes more addresses, and the caller's
- * pointers would differ.  The mapping lives from the first open until the last
- * pool is closed or lets go, so memory of a daemon that has ended, which nobody
- * can free while it is mapped here, is pinned no longer than batches of its
- * clients may use it.  Then nobody finds the entry any more, and it keeps the
- * context alone, until the last close.
+ * Pages in GPU memory.  A process imports the memory of a pool once, however
+ * many of its clients use it.  CUDA counts a second import of a legacy handle
+ * itself, but a second import of vmm memory would be at another address.
  *
- * What a key says twice is the same memory: the daemon's life, the pool and
- * the generation of its memory, and of legacy the handle.
+ * The mapping is reference-counted: it lives until every pool that uses it was
+ * closed or has released its pages (let_go).  Memory of a daemon that has ended
+ * cannot be freed while it is mapped here; let_go unmaps it as soon as no batch
+ * can use it.  After that the entry is not in the list and holds only the
+ * context, until the last close.
  *
- * A forked child never comes to the lock: CUDA refuses to start in it as soon
- * as the parent has used CUDA, which whoever has held the lock had.
+ * Equal keys mean the same memory.  A key has the daemon's boot id, the pool,
+ * the generation of its memory and, for legacy, the handle.
+ *
+ * A forked child never takes the lock.  A thread that has held the lock has used
+ * CUDA, and CUDA does not start in a child whose parent has used it.
  */
 #include "config.h"
 
@@ -42,11 +43,11 @@ struct cuda_key {
 struct map_cuda {
 	LIST_ENTRY(map_cuda) link;
 	unsigned int n_users;  /* open pools */
-	unsigned int n_mapped; /* of them, that have not let go */
+	unsigned int n_mapped; /* of n_users, those that have not called let_go() */
 	struct cuda_key key;
 	struct cuda_gpu gpu;
 	struct cuda_import import;
-	cuda_address own; /* or this: memory that nobody else has */
+	cuda_address own; /* unshared memory of map_cuda_make(); 0: import is used */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,7 +67,7 @@ key_make(const struct map_grant *grant, struct cuda_key *key)
 		memcpy(&key->handle, grant->handle->bytes, sizeof(key->handle));
 }
 
-/* What the daemon says must agree with itself. */
+/* Check that the parts of the daemon's reply agree with each other. */
 static enum paged_status
 grant_check(const struct map_grant *grant, struct paged_error *error)
 {
@@ -137,7 +138,7 @@ map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct p
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a mapping");
 	memcpy(&uuid, grant->reply->pool_grant.memory.device, sizeof(uuid));
 	key_make(grant, &fresh->key);
-	/* By UUID: this process may count devices in another order, or see fewer. */
+	/* By UUID, because this process may number devices in another order, or see fewer. */
 	status = cuda_gpu_open_uuid(&fresh->gpu, &uuid, error);
 	if (status != PAGED_OK) {
 		map_free(fresh);

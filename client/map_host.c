@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages in the machine's memory: a memfd. */
+/* Pages in host memory: a memfd. */
 #include "config.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ host_close(struct owner_pool *pool, bool in_child)
 		munmap(pool->memory, pool->memory_size);
 }
 
-/* They stay readable, as nothing else could use that memory better than whoever looks at it. */
+/* Nothing is released: the pages stay readable until the pool is closed. */
 static void
 host_let_go(struct owner_pool *pool)
 {

@@ -15,7 +15,7 @@
 _Static_assert(sizeof(struct mark) == 144, "no padding, and the same for every compiler");
 _Static_assert(sizeof(struct mark) <= sizeof(struct paged_mark), "there is room to grow");
 
-/* What every version of a mark has in this place is judged first. */
+/* Copy and check a mark.  The fields that every version of a mark has at the same place are checked first. */
 static enum paged_status
 mark_open(const struct paged_pool *pool, const struct paged_mark *from, struct mark *mark, struct paged_error *error)
 {

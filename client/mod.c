@@ -21,7 +21,7 @@ paged_mod_named(uint32_t index)
 	return (const struct paged_named_mod *)mod_named(index);
 }
 
-/* What is looked at whatever an array is for. */
+/* Checks that apply to every array. */
 static enum paged_status
 array_check(const struct paged_array *array, size_t i, struct paged_error *error)
 {
@@ -32,7 +32,7 @@ array_check(const struct paged_array *array, size_t i, struct paged_error *error
 	return PAGED_OK;
 }
 
-/* The data of an array of PAGED_I64, dense, as I32. */
+/* Convert the data of a PAGED_I64 array or parameter to dense I32. */
 static enum paged_status
 narrowed_in(struct mods_arrays *to, const struct paged_array *from, const void **data_p, struct paged_error *error)
 {
@@ -91,7 +91,7 @@ mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b,
 			return status;
 		if (!is_used(a, from[i].name) && !is_used(b, from[i].name))
 			continue;
-		/* So there are no more of them than the mods have names. */
+		/* Refusing duplicates keeps to->n at most the number of the mods' names. */
 		for (uint32_t j = 0; j < to->n; j++)
 			if (strcmp(to->at[j].name, from[i].name) == 0)
 				return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' is given twice", from[i].name);
@@ -102,7 +102,7 @@ mods_arrays_in(struct mods_arrays *to, const struct mod *a, const struct mod *b,
 	return PAGED_OK;
 }
 
-/* Parsing looks at name, dtype and rank alone. */
+/* Convert arrays for parsing, which uses only name, dtype and rank. */
 static enum paged_status
 names_in(struct mod_array *to, size_t n, const struct paged_array *from, struct paged_error *error)
 {

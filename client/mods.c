@@ -40,7 +40,7 @@ side_create(const struct paged_batch *batch, const char *name, enum mod_kind kin
 	return mod_bind_nothing(mod->mod, binding_p, error);
 }
 
-/* Would a binding to these arrays succeed?  Takes the memory that it needs. */
+/* Check that a bind to these arrays will succeed, and allocate the memory that it needs. */
 static enum paged_status
 bind_prepare(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, struct paged_error *error)
 {
@@ -120,7 +120,7 @@ paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *par
 	return PAGED_OK;
 }
 
-/* What happened with this binding still belongs to the plan. */
+/* Keep an out-of-bounds index of the current binding: it is an error of the plan that used it. */
 static void
 range_keep(struct paged_mods *mods)
 {
@@ -156,7 +156,7 @@ paged_mods_destroy(struct paged_mods *mods)
 	mods_free(mods, in_child);
 }
 
-/* Nothing fails from here on. */
+/* Bind after all checks; cannot fail. */
 static void
 bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const struct paged_block_mask *blocks)
 {
@@ -173,8 +173,9 @@ bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const str
 	array_values_free(mods->narrowed);
 	mods->narrowed = arrays->narrowed;
 	/*
-	 * Where the mask mod alone says what to visit.  An element costs a
-	 * nanosecond here and saves several in each layer.  A help, which may lack.
+	 * If only the mask mod decides which keys to visit, index its arrays: this
+	 * costs a nanosecond per element and saves several in each layer.  The
+	 * index is optional, so a failure is ignored.
 	 */
 	if (mods->mask != NULL && blocks == NULL && !compute->on_device)
 		(void)mod_binding_index(mods->mask, &error);
@@ -186,7 +187,7 @@ bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const str
 	compute->mods_bound(mods);
 }
 
-/* The mask is the caller's to read; its copy for the pool's device is ours. */
+/* Create the mask's copy on the pool's device, if there is none. */
 static enum paged_status
 blocks_open(const struct paged_block_mask *blocks, struct paged_error *error)
 {
@@ -230,7 +231,7 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 		array_values_free(ours.narrowed);
 		return client_fail(pool->client, &error);
 	}
-	/* On a device the record outlives a binding, and is not worth waiting for. */
+	/* On a device the record survives a bind, so there is no need to wait for the stream and read it. */
 	if (!pool->at.compute->on_device)
 		range_keep(mods);
 	bind_commit(mods, &ours, blocks);
@@ -253,7 +254,7 @@ paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
-/* A block mask has no lists for query rows and keys past its lengths. */
+/* Check a plan's row against the block mask, which has no lists for query rows and keys past its lengths. */
 static enum paged_status
 row_check(const struct paged_batch *batch, uint32_t r, const struct block_mask *mask, struct paged_error *error)
 {
@@ -271,7 +272,7 @@ row_check(const struct paged_batch *batch, uint32_t r, const struct block_mask *
 	return PAGED_OK;
 }
 
-/* Physical blocks say where pages were: they must be those of the plan.  A row that waits uses none. */
+/* Physical blocks are of one version of the page table, which must be the plan's.  A row without queries uses none. */
 static enum paged_status
 row_check_version(const struct paged_batch *batch, uint32_t r, const struct paged_block_mask *mask,
 		  struct paged_error *error)

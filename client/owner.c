@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both owners share. */
+/* Code shared by the remote and the embedded owner. */
 #include "config.h"
 
 #include "client/owner.h"

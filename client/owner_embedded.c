@@ -28,10 +28,10 @@
 struct embedded {
 	struct owner owner;
 	struct core *core;
-	struct owner_pool *pools; /* as clients get them; memory and region, or cuda, are the owner's */
+	struct owner_pool *pools; /* clients get copies; this owner owns memory and region, or cuda */
 	size_t n_pools;
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
-	uint32_t member; /* 0: an observer */
+	uint32_t member; /* 0: observer */
 	uint64_t opened_ms;
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
@@ -43,7 +43,7 @@ embedded_of(struct owner *owner)
 	return (struct embedded *)owner;
 }
 
-/* Zeroed, private, absent until touched, and not there in a forked child. */
+/* Map zeroed private memory that is allocated on first touch and does not exist in a forked child. */
 static void *
 memory_map(size_t size)
 {
@@ -56,8 +56,8 @@ memory_map(size_t size)
 }
 
 /*
- * The same for a pool's pages: from where a huge page may begin, and in such
- * where the system gives them to those who ask.
+ * memory_map() for a pool's pages: aligned to HUGE_PAGE, and with huge pages
+ * where the system gives them on request (madvise).
  */
 static void *
 pages_map_host(uint64_t size)
@@ -96,7 +96,7 @@ embedded_close(struct owner *owner, bool in_child)
 	free(embedded);
 }
 
-/* The daemon's death and word do not exist here. */
+/* An embedded owner sends no notices and cannot die on its own. */
 static void
 embedded_dispatch(struct owner *owner)
 {
@@ -123,7 +123,7 @@ embedded_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
 	(void)in_child;
 }
 
-/* The owner is this process: it answers. */
+/* The owner is this process, so it always answers. */
 static enum paged_status
 embedded_ping(struct owner *owner, struct paged_error *error)
 {
@@ -131,7 +131,7 @@ embedded_ping(struct owner *owner, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Counts a request, and returns the core that answers it. */
+/* Count a request and return the core that executes it. */
 static struct core *
 core_asked(struct owner *owner)
 {
@@ -386,7 +386,7 @@ static const struct owner_ops owner_ops_embedded = {
 	.kick = embedded_kick,
 };
 
-/* Where the pages lie; the layout's alignment fits it. */
+/* Map the pages on the host or on a device.  The layout is already aligned for that. */
 static enum paged_status
 pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
 {
@@ -457,7 +457,7 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 	if (pool->region_size == 0)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: tables for %u slots of %u tokens exceed 2^63 bytes",
 				  params->name, core_params.n_slots, core_params.max_length);
-	/* Counted now, so that closing the owner finds what was mapped. */
+	/* Counted before mapping, so that closing the owner unmaps a pool whose creation fails. */
 	embedded->n_pools++;
 	status = pages_map(pool, params, error);
 	if (status != PAGED_OK)

@@ -35,7 +35,7 @@ remote_of(struct owner *owner)
 	return (struct remote *)owner;
 }
 
-/* Bye, and the wait until the daemon has given everything back. */
+/* Send BYE and wait until the daemon has released the session. */
 static void
 remote_leave(struct remote *remote)
 {
@@ -63,7 +63,7 @@ remote_close(struct owner *owner, bool in_child)
 		if (owner->fd >= 0)
 			close(owner->fd);
 	} else {
-		/* Descriptors stay until the child ends or executes: they are close-on-exec. */
+		/* The descriptors stay open until the child exits or calls exec: they are close-on-exec. */
 		rpc_close(&remote->rpc, true);
 		wire_arena_destroy(&remote->control.arena);
 	}
@@ -229,7 +229,7 @@ remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_
 	return PAGED_OK;
 }
 
-/* Appends n_more entries of `size` bytes to a list from malloc(). */
+/* Append n_more entries of `size` bytes to a list from malloc(). */
 static enum paged_status
 list_append(void *list_p, size_t *n_p, const void *more, size_t n_more, size_t size, struct paged_error *error)
 {
@@ -380,7 +380,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 		request.hello.role = WIRE_ROLE_OBSERVER;
 	if (params->join_token != NULL) {
 		request.hello.role = WIRE_ROLE_JOIN;
-		/* Its text is a secret and stays out of sentences. */
+		/* The token is a secret, so it is not in the error text. */
 		if (!text_unhex(request.hello.join_token, WIRE_TOKEN_SIZE, params->join_token))
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "join_token is not what paged_client_join_token() gave");
@@ -403,7 +403,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 	return PAGED_OK;
 }
 
-/* One descriptor for a program's own loop. */
+/* Create the one descriptor (epoll) that a program's event loop watches. */
 static enum paged_status
 remote_watch(struct remote *remote, struct paged_error *error)
 {
@@ -436,7 +436,7 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 	explicit_bzero(token, sizeof(token));
 	if (status == PAGED_OK)
 		status = remote_watch(remote, error);
-	/* Attached means that both channels work. */
+	/* The ping checks that the RPC channel works too. */
 	if (status == PAGED_OK)
 		status = remote_ping(&remote->owner, error);
 	return status;

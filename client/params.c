@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public structs that may be older or newer than this library. */
+/* Conversion of public structs from callers that are older or newer than this library. */
 #include "config.h"
 
 #include "client/internal.h"
@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Callers in other languages and newer programs rely on these; a change is another major version. */
+/* Bindings of other languages and compiled programs rely on these sizes; a change needs a new major version. */
 #define HAS_SIZE(type, size) static_assert(sizeof(void *) != 8 || sizeof(type) == (size), "the size of a " #type)
 HAS_SIZE(struct paged_array, 96);
 HAS_SIZE(struct paged_batch_row, 64);
@@ -16,7 +16,7 @@ HAS_SIZE(struct paged_mod_point, 32);
 HAS_SIZE(struct paged_plane_info, 64);
 HAS_SIZE(struct paged_tensor, 64);
 
-/* A struct_size that no struct of this library will have is a struct that was never filled in. */
+/* A larger struct_size means that the caller has not initialised the struct. */
 #define STRUCT_SIZE_MAX 4096u
 
 static enum paged_status

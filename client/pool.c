@@ -15,7 +15,7 @@
 #include "common/text.h"
 #include <sys/param.h>
 
-/* A wait looks so often whether the owner lives. */
+/* Interval at which a wait checks that the owner lives. */
 #define WAIT_LOOK_MS 100u
 
 enum paged_status
@@ -31,7 +31,7 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
 	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
-	/* The daemon hangs up on what is no message, and such a name makes it none. */
+	/* Checked here, because the daemon closes the connection on an invalid message. */
 	if (name[text_bad_byte(name)] != '\0')
 		return client_failf(client, PAGED_ERR_INVALID, "a pool's name is UTF-8 without control characters");
 	pool = calloc(1, sizeof(*pool));
@@ -147,7 +147,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
-/* The header stays mapped after the owner has ended, but its numbers then mean nothing. */
+/* The header stays mapped after the owner has ended, but its numbers are then invalid. */
 enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {
@@ -251,7 +251,7 @@ pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struc
 	}
 	if (result == REGION_READ)
 		return PAGED_OK;
-	/* The session's end removes sequences too, and was announced before it did. */
+	/* The session's end also removes sequences, and is announced before: report it first. */
 	status = pool_check_owner(pool, error);
 	if (status != PAGED_OK)
 		return status;

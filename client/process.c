@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Field 22 of stat; the name before it may hold spaces and parentheses.  0: not to be read. */
+/* Start time: field 22 of /proc/PID/stat, after a name that may contain spaces and parentheses.  0: cannot be read. */
 static uint64_t
 started_of(pid_t pid)
 {
@@ -45,7 +45,7 @@ process_self(struct process_name *name, struct paged_error *error)
 	enum paged_status status = PAGED_OK;
 
 	pthread_mutex_lock(&lock);
-	if (self.pid != getpid()) { /* the first call, also of a forked child's */
+	if (self.pid != getpid()) { /* the first call in this process, which may be a forked child */
 		struct process_name fresh = { .pid = getpid(), .started = started_of(getpid()) };
 
 		if (getrandom(&fresh.random, sizeof(fresh.random), 0) == (ssize_t)sizeof(fresh.random))
@@ -64,11 +64,11 @@ process_watch(const struct process_name *name, int *pidfd_p, struct paged_error 
 	int fd = name->pid > 0 ? (int)syscall(SYS_pidfd_open, name->pid, 0) : -1;
 	uint64_t started;
 
-	if (fd < 0 && name->pid > 0 && errno != ESRCH && errno != EINVAL) /* EINVAL: a thread has the number now */
+	if (fd < 0 && name->pid > 0 && errno != ESRCH && errno != EINVAL) /* EINVAL: now the number of a thread */
 		return paged_fail(error, PAGED_ERR_SYSTEM, "pidfd_open of process %d: %s", (int)name->pid,
 				  strerror(errno));
 	started = fd >= 0 ? started_of(name->pid) : 0;
-	/* Whoever has the number now is told by when it began. */
+	/* The start time tells the process from another that has reused its pid. */
 	if (fd < 0 || process_ended(fd) || (name->started != 0 && started != 0 && started != name->started)) {
 		if (fd >= 0)
 			close(fd);

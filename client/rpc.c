@@ -13,7 +13,7 @@
 
 #include "common/clock.h"
 
-/* Room for all that may be outstanding. */
+/* High-water mark: room for all outstanding requests. */
 #define RPC_HWM ((int)RPC_MAX_PENDING * 2)
 
 static enum paged_status
@@ -36,7 +36,7 @@ socket_configure(struct rpc *rpc, uint32_t member, const char *token_hex, struct
 	char user[16];
 
 	snprintf(user, sizeof(user), "%" PRIu32, member);
-	/* A request queued for one life of the daemon has no business in the next: no reconnection, no lingering. */
+	/* No reconnection and no lingering: a request to one daemon must not reach the daemon that replaces it. */
 	if (!option_int(rpc->socket, ZMQ_LINGER, 0) || !option_int(rpc->socket, ZMQ_RECONNECT_IVL, -1) ||
 	    !option_int(rpc->socket, ZMQ_SNDHWM, RPC_HWM) || !option_int(rpc->socket, ZMQ_RCVHWM, RPC_HWM) ||
 	    !option_int(rpc->socket, ZMQ_HANDSHAKE_IVL, (int)rpc->timeout_ms) ||
@@ -82,13 +82,13 @@ rpc_close(struct rpc *rpc, bool in_child)
 	if (!in_child && rpc->socket != NULL)
 		zmq_close(rpc->socket);
 	if (!in_child && rpc->context != NULL)
-		while (zmq_ctx_term(rpc->context) != 0 && zmq_errno() == EINTR) /* or its threads stay for ever */
+		while (zmq_ctx_term(rpc->context) != 0 && zmq_errno() == EINTR) /* else the context's threads leak */
 			;
 	wire_arena_destroy(&rpc->arena);
 	wire_arena_destroy(&rpc->send_arena);
 }
 
-/* PAGED_ERR_AGAIN: the socket takes no more just now. */
+/* PAGED_ERR_AGAIN: the socket's queue is full. */
 static enum paged_status
 rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct paged_error *error)
 {
@@ -117,7 +117,7 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 	return PAGED_OK;
 }
 
-/* The sequences of a create whose caller gave up. */
+/* Erase the sequences of a create whose caller timed out. */
 static void
 create_undo(struct rpc *rpc, const struct wire_reply *reply)
 {
@@ -132,7 +132,7 @@ create_undo(struct rpc *rpc, const struct wire_reply *reply)
 		  reply->ids.n, sent ? "is undone" : "stays until the session ends");
 }
 
-/* A reply that nobody waits for. */
+/* Handle a reply that no caller waits for. */
 static void
 reply_settle(struct rpc *rpc, const struct rpc_pending *pending, const struct wire_reply *reply)
 {
@@ -146,7 +146,7 @@ reply_settle(struct rpc *rpc, const struct rpc_pending *pending, const struct wi
 		create_undo(rpc, reply);
 }
 
-/* Which request a reply answers; false: none that we know. */
+/* Remove from the pending list the request that a reply answers; returns false if there is none. */
 static bool
 pending_take(struct rpc *rpc, uint64_t id, struct rpc_pending *pending)
 {
@@ -161,7 +161,7 @@ pending_take(struct rpc *rpc, uint64_t id, struct rpc_pending *pending)
 	return false;
 }
 
-/* A message's one frame into the buffer; PAGED_ERR_AGAIN: none is there. */
+/* Receive a message of one frame to the buffer; PAGED_ERR_AGAIN: no message is there. */
 static enum paged_status
 frame_receive(struct rpc *rpc, size_t *size_p, struct paged_error *error)
 {
@@ -188,7 +188,7 @@ frame_receive(struct rpc *rpc, size_t *size_p, struct paged_error *error)
 	return PAGED_OK;
 }
 
-/* Take replies until the one that is waited for (OK, in *reply), or none is left (AGAIN). */
+/* Handle replies until the one that the caller waits for (PAGED_OK, in *reply), or none is left (PAGED_ERR_AGAIN). */
 static enum paged_status
 rpc_receive(struct rpc *rpc, struct wire_reply *reply, struct paged_error *error)
 {
@@ -224,7 +224,7 @@ rpc_dispatch(struct rpc *rpc)
 		status = rpc_receive(rpc, &reply, &error);
 }
 
-/* Sleep until either channel has something; false: the deadline passed. */
+/* Sleep until a channel is readable; returns false if the deadline has passed. */
 static bool
 rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 {
@@ -233,7 +233,7 @@ rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 
 	if (left_ms == 0)
 		return false;
-	/* ZMQ_FD says nothing about room to send. */
+	/* ZMQ_FD does not reliably become readable when there is room to send, so poll every millisecond. */
 	if (events == POLLOUT && left_ms > 1)
 		left_ms = 1;
 	poll(polled, 2, left_ms);
@@ -253,7 +253,7 @@ rpc_timeout(struct rpc *rpc, struct paged_error *error)
 			  rpc->timeout_ms);
 }
 
-/* The daemon is gone; whoever waited hears that. */
+/* Fail because the daemon has died; no request is outstanding any more. */
 static enum paged_status
 rpc_gone(struct rpc *rpc, struct paged_error *error)
 {
@@ -279,7 +279,7 @@ rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *r
 	if (status != PAGED_OK)
 		return status;
 	for (;;) {
-		/* Looked at before the socket: what it sent ahead of its end still counts. */
+		/* Read the state before the socket, so that a reply that the daemon sent before its end is returned. */
 		was_gone = owner_state(rpc->control->owner) == OWNER_GONE;
 		status = rpc_receive(rpc, reply, error);
 		if (status == PAGED_OK || status == PAGED_ERR_SYSTEM)

@@ -8,7 +8,7 @@
 
 #include "common/text.h"
 
-/* What every request must satisfy before the owner is asked. */
+/* The checks that every request must pass before it is sent to the owner. */
 static enum paged_status
 request_enter(const struct paged_client *client, size_t n, bool has_arrays)
 {
