@@ -46,7 +46,7 @@ struct paged_batch {
 	uint32_t *missing;             /* [max_rows] pages that the last refused plan lacked */
 	uint32_t *lacking;             /* [max_rows] rows whose sequence has too little capacity */
 	struct paged_seq_item *items;  /* [max_rows] items of a request */
-	uint64_t *writer;              /* [pages of the pool] the last pass over the rows that found a writer of the page */
+	uint64_t *writer;              /* [pages of the pool] last pass over the rows that found a writer of it */
 	uint32_t *table;               /* [max_rows][table_stride] */
 	uint64_t table_stride;         /* entries */
 
