@@ -36,12 +36,12 @@ struct gpu {
 
 extern struct gpu gpu;
 
-/** Puts work on the stream; called once for each graph, and once more outside of any before that. */
+/** Puts work on the stream; called once outside of any graph, then once to capture each graph. */
 typedef void gpu_work_fn(void *argument);
 
 struct gpu_graph {
 	void *executable;
-	double n_parts; /* a time is that of one of so many */
+	double n_parts; /* the reported time is that of the graph divided by n_parts */
 };
 
 /** gpu_open - device 0; it stays open, and its context current, until the process ends */
@@ -50,18 +50,18 @@ void gpu_open(void);
 /** gpu_describe - name, memory, driver, clocks */
 void gpu_describe(char *text, size_t size);
 
-/** gpu_must - ends the program unless it is CUDA_SUCCESS */
+/** gpu_must - end the program unless the result is CUDA_SUCCESS */
 #define gpu_must(call) gpu_check(call, #call)
 void gpu_check(int result, const char *call);
 
-/** gpu_alloc - bytes of the device, never given back */
+/** gpu_alloc - allocate device memory, which is never freed */
 cuda_address gpu_alloc(size_t size);
-/** gpu_put - the same with these contents */
+/** gpu_put - allocate device memory with these contents */
 cuda_address gpu_put(const void *data, size_t size);
-/** gpu_fill - what kv_fill() gives, repeated */
+/** gpu_fill - fill device memory with the numbers of kv_fill(), repeated */
 void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
 
-/** gpu_function - of a module of this image; cuModuleLoadData()'s rules */
+/** gpu_function - load an image as by cuModuleLoadData() and get a function of it */
 cuda_function gpu_function(const void *image, const char *name);
 
 struct gpu_graph gpu_graph(gpu_work_fn *work, void *argument, double n_parts);

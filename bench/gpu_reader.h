@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * gpu_reader.h - the limit of attention on a GPU: its pages read in the order of its table, and nothing computed
+ * gpu_reader.h - the limit of attention on a GPU: read its pages in page table order and compute nothing
  *
- * Shared by gpu_reader.cu and who launches it.  Any number of blocks; with
- * n_pieces of 0 it is the kernel that does nothing.
+ * Shared by gpu_reader.cu and its launcher.  The grid is any number of blocks;
+ * with n_pieces of 0 it is the empty kernel.
  */
 #ifndef PAGED_BENCH_GPU_READER_H
 #define PAGED_BENCH_GPU_READER_H
@@ -11,16 +11,16 @@
 #include <stdint.h>
 
 #define GPU_READER_THREADS 256
-/** What a warp reads at once, bytes. */
+/** Bytes that a warp reads at a time. */
 #define GPU_READER_PIECE 512u
-/** Pieces that each warp has on their way. */
+/** Loads of pieces that each warp has in flight. */
 #define GPU_READER_DEPTH 8u
 
 struct gpu_reader_params {
 	uint64_t address; /* of the layer's page 0 */
 	uint64_t page_stride;
 	uint64_t table; /* uint32_t physical pages */
-	uint64_t out;   /* uint32_t, written only if all that was read is 0 but for a bit: so nothing is left out */
+	uint64_t out;   /* uint32_t, almost never written; keeps the compiler from removing the loads */
 	uint32_t pieces_of_page;
 	uint32_t n_pieces;
 };

@@ -3,9 +3,9 @@
  * kv.h - cases of attention and append, on the host or a GPU, and the batches that they measure
  *
  * A suite is a table of struct kv_case.  Cases of a group share pools, are
- * sampled in turn and are related to each other.  Everything goes through the
- * public API, over explicit page tables, so that the same pool serves permuted
- * and contiguous ones.
+ * sampled in rotation and are compared with each other.  All cases use the
+ * public API with explicit page tables, so the same pool serves permuted and
+ * contiguous page tables.
  *
  * On a GPU a pool has as many layers as fit, at most those of a model, and a
  * captured graph goes through them in turn, so that each call finds its keys
@@ -22,7 +22,7 @@
 #define KV_MAX_POOLS 5
 #define KV_GPU_LAYERS 32u
 
-/** Rows of a batch that are alike. */
+/** Rows of a batch that have the same lengths. */
 struct kv_rows {
 	uint32_t n, q_len, kv_len;
 };
@@ -30,13 +30,13 @@ struct kv_rows {
 enum kv_work {
 	KV_ATTEND,
 	KV_APPEND,
-	KV_GATHER, /* what was appended, into tensors */
-	KV_PAGES,  /* pages to other pages: the first row's into the second's, on a GPU all into free ones */
-	KV_PLAN,   /* the batch's plan alone */
+	KV_GATHER, /* gather appended tokens into tensors */
+	KV_PAGES,  /* copy pages: the first row's to the second row's; on a GPU, all to free pages */
+	KV_PLAN,   /* only the batch's plan */
 	KV_READ,   /* the batch's pages, as fast as they can be read */
-	KV_COPY,   /* as many bytes as the work `copied` copies, and where it does */
-	KV_PEAK,   /* as many operations, on registers alone */
-	KV_ROOF,   /* KV_READ or KV_PEAK of the unit that the dtype allows, whichever takes longer */
+	KV_COPY,   /* copy as many bytes as the work `copied`, at the same addresses */
+	KV_PEAK,   /* as many operations, on registers only */
+	KV_ROOF,   /* the slower of KV_READ and KV_PEAK with the best unit for the dtype */
 	KV_TORCH,  /* PyTorch's best on contiguous K and V */
 	/* On a GPU: */
 	KV_EMPTY,     /* a kernel that does nothing */
@@ -45,21 +45,21 @@ enum kv_work {
 };
 
 /**
- * PyTorch's attention, measured in turn with ours
+ * PyTorch's attention, whose samples alternate with ours
  *
  * Two child processes run peers/cpu_torch.py with as many threads as we have,
  * pinned: the OpenMP threads of one wait actively, those of the other sleep.  A
  * batch is opened in both, and the faster one's samples count.  A child is
- * stopped (SIGSTOP) while it is not asked, because threads that wait actively
- * would take our cores.
+ * stopped (SIGSTOP) while it is not measured, because actively waiting threads
+ * would use our cores.
  */
 struct torch_case {
 	int number;
 	unsigned int child; /* the faster one */
-	char how[96];       /* which way it went, and how it waited */
+	char how[96];       /* PyTorch's backend, and how its threads wait */
 };
 
-/** What is measured, as it is written down. */
+/** A case, as written in a suite's table. */
 struct kv_case {
 	const char *name;
 	const char *group;         /* NULL: a group of its own */
@@ -67,21 +67,21 @@ struct kv_case {
 	struct kv_rows rows[KV_ROW_KINDS];
 	uint32_t q_heads, kv_heads; /* 0: 32 and 8 */
 	uint32_t page_size;         /* 0: 16 */
-	bool contiguous;            /* pages in their order, not permuted */
+	bool contiguous;            /* pages in ascending order, not permuted */
 	bool latent;                /* MLA: one head of 576, its first 512 are V */
 	enum paged_dtype dtype;     /* of the pool; 0: bf16 */
 	enum paged_dtype from;      /* of tensors that are appended; 0: bf16 */
 	const char *mask, *score;   /* besides causal; with the arrays window, doc, heads and cap */
 	uint32_t window;
-	bool more;     /* left out unless asked for */
-	bool by_block; /* nanoseconds for each block of 128 tokens and query rows that is seen */
+	bool more;     /* omitted unless requested */
+	bool by_block; /* report nanoseconds per visible block of 128 tokens and query rows */
 	bool rotary;
-	const char *export; /* a pagedd serves the pool, and exports it by this; NULL: the owner is in this process */
+	const char *export; /* the kind of export by which a pagedd serves the pool; NULL: embedded owner */
 	struct bench_relation relations[BENCH_MAX_RELATIONS]; /* to other cases of the group */
 	const char *limit, *target;                           /* as struct bench_case has them */
 };
 
-/** Rows in braces: of each kind how many, query rows, tokens. */
+/** Rows in braces; for each kind: number of rows, query rows, tokens. */
 #define KV_ROWS(...) .rows = { __VA_ARGS__ }
 
 /** Ratios to other cases of the group, by their names, each with its target or NULL. */
@@ -99,7 +99,7 @@ struct kv_case {
 		BENCH_AGAINST_TORCH, BENCH_FASTER, to, wanted \
 	}
 
-/** A case that stands next to another one's, over the same batch. */
+/** A case that is compared with another one, over the same batch. */
 #define KV_BESIDE(title, suffix, what, ...)                                     \
 	{                                                                       \
 		.group = title, .name = title suffix, .work = what, __VA_ARGS__ \
@@ -117,7 +117,7 @@ struct kv_shape {
 };
 
 struct kv_pool {
-	const struct kv_fixture *like; /* the first one that needs it */
+	const struct kv_fixture *like; /* the first fixture that needs this pool */
 	char name[32];
 	struct paged_pool *pool;
 	struct paged_pool_info info;
@@ -125,7 +125,7 @@ struct kv_pool {
 	uint32_t *permuted;
 };
 
-/** A case, ready to be sampled. */
+/** A case that is ready to be sampled. */
 struct kv_fixture {
 	struct kv_case of;         /* with nothing left out, in the sizes that it has here */
 	struct bench_case *result; /* in the group's list */
@@ -170,10 +170,10 @@ struct kv_group {
 	size_t n;
 };
 
-/** kv_groups_run - calls `measure` for each group of the suite that the options ask for; returns their number */
+/** kv_groups_run - call `measure` for each group of the suite that the options select; returns their number */
 size_t kv_groups_run(struct bench_report *report, bool on_gpu, void (*measure)(struct kv_group *group));
 
-/** kv_list - a line for each case that has relations, and these */
+/** kv_list - print each case that has relations, with its relations */
 void kv_list(const struct bench_suite *suite);
 
 /** kv_host_run - the run of suites without a GPU */
@@ -186,22 +186,22 @@ void kv_gpu_run(struct bench_report *report);
 void kv_group_open(struct kv_group *group);
 void kv_group_close(struct kv_group *group);
 
-/** kv_has_batch - its work is a call of the public API with a batch */
+/** kv_has_batch - is the case's work a call of the public API with a batch? */
 bool kv_has_batch(const struct kv_fixture *fixture);
 
-/** kv_fill - moderate numbers of either sign, the same in every run */
+/** kv_fill - fill with moderate numbers of either sign, the same in every run */
 void kv_fill(void *memory, size_t size, enum paged_dtype dtype);
 
-/** kv_mods_open - the case's masks and scores, bound; and how many blocks are seen */
+/** kv_mods_open - create and bind the case's mods, and count the visible blocks */
 void kv_mods_open(struct kv_fixture *fixture);
 
 /* torch.c */
 
 /**
- * torch_start - both children, ready; ends the program with advice if there is no torch
+ * torch_start - start both children and wait until they are ready; ends the program with advice if there is no torch
  *
- * $PAGED_TORCH is the Python to run, by default python3; peers/setup makes one.
- * After threads_start().
+ * $PAGED_TORCH is the Python to run, by default python3; peers/setup installs one.
+ * Called after threads_start().
  */
 void torch_start(void);
 void torch_stop(void);
@@ -209,7 +209,7 @@ void torch_stop(void);
 /** torch_version - "torch 2.15.0"; valid once started */
 const char *torch_version(void);
 
-/** torch_open - the fixture's batch; false: no way of it took the batch, and `how` says why */
+/** torch_open - open the fixture's batch in PyTorch; false: no backend accepts the batch, and `how` has the reason */
 bool torch_open(struct torch_case *of, const struct kv_fixture *fixture);
 double torch_sample_us(const struct torch_case *of);
 void torch_close(const struct torch_case *of);

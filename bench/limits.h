@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * limits.h - what the machine can do at best: read, copy, multiply
+ * limits.h - measure the machine's limits: reading, copying and multiplying
  *
  * A limit is the best of several kernels, with pinned threads, over
- * the same bytes at the same places as the figure that it limits.  Which one
- * is best is tried out once (limit_*_tune()); its samples are then taken in turn
- * with the figure's.
+ * the same bytes at the same addresses as the case that it limits.  The best
+ * kernel is determined once (limit_*_tune()); its samples then alternate with
+ * the samples of the case.
  */
 #ifndef PAGED_BENCH_LIMITS_H
 #define PAGED_BENCH_LIMITS_H
@@ -18,14 +18,14 @@
 
 #define LIMIT_MAX_STREAMS 4u
 
-/** Memory to be read once, in this order, in pieces of one size. */
+/** Memory to read once, in this order, in pieces of one size. */
 struct limit_read {
 	const uint8_t **pieces; /* owned; a few past the last repeat it */
 	size_t n_pieces;
 	size_t piece_bytes; /* a multiple of 64 */
 	/* The best way, once tuned: */
-	unsigned int n_streams; /* that a thread reads side by side */
-	unsigned int ahead;     /* pieces that it prefetches ahead; 0: it does not */
+	unsigned int n_streams; /* streams that a thread reads at the same time */
+	unsigned int ahead;     /* prefetch distance in pieces; 0: no prefetch */
 };
 
 /** limit_read_open - spans of one size, each cut into pieces of at most 4 KiB, 64 bytes aligned */
@@ -46,9 +46,9 @@ struct limit_copy {
 	const struct limit_copy_piece *pieces; /* borrowed */
 	size_t n_pieces;
 	/* The best way, once tuned: */
-	bool past_cache; /* stores that leave it out */
-	bool alone;      /* one thread, for what is too small to share */
-	bool in_turn;    /* some of each of several pieces, then some more: more of the memory's banks at once */
+	bool past_cache; /* non-temporal stores */
+	bool alone;      /* one thread, if the copy is too small to divide */
+	bool in_turn;    /* interleave several pieces, to use more memory banks at the same time */
 };
 
 void limit_copy_tune(struct limit_copy *copy);
@@ -57,51 +57,50 @@ double limit_copy_us(const struct limit_copy *copy);
 /** limit_unit_name - the unit that multiplies matrices in an instruction set; best last */
 const char *limit_unit_name(enum kernel_isa unit);
 
-/** limit_peak - operations a nanosecond (GFLOP/s) of all threads on registers alone, a fresh sample of about a ms */
+/** limit_peak - GFLOP/s of all threads on registers only; takes a new sample of about 1 ms */
 double limit_peak(enum kernel_isa unit);
 
-/** limit_peak_unit - the unit with the highest peak here; tried out once */
+/** limit_peak_unit - the unit with the highest peak on this machine; determined once */
 enum kernel_isa limit_peak_unit(void);
 
 /** limit_isa_name - what reads and copies run on: "avx512", "avx2", "generic" */
 const char *limit_isa_name(void);
 
 /*
- * Pinned threads that measure limits: the first of the CPUs that this process may use is the caller's, helper i has the
- * next ones, as long as the process lives.
+ * Pinned threads that measure limits.  The caller runs on the first CPU that the process may use, the other threads on
+ * the CPUs after it.  The threads live as long as the process.
  */
 
-/** What a thread does; several of them take units from the same counter. */
+/** The work of each thread; the threads take units by threads_take(). */
 typedef void (*threads_fn)(void *context);
 
 /**
- * threads_start - n threads, the caller's included; at most as many as there are CPUs; returns how many there are
+ * threads_start - start n threads including the caller, at most one per CPU; returns their number
  *
- * The number of threads stays the same from then on; each call pins the calling thread again.
+ * The first call fixes the number of threads; each call pins the calling thread again.
  */
 unsigned int threads_start(unsigned int n);
 
-/** threads_number - how many threads_start() gave */
+/** threads_number - the number of threads that threads_start() returned */
 unsigned int threads_number(void);
 
 /**
- * threads_run - all of them call `work`; nanoseconds from when all are there to when the last has ended
+ * threads_run - call `work` on all threads; returns the nanoseconds from when all are ready until the last has ended
  *
- * Waking them is not in it: what waits for others belongs to no limit.
+ * The time to wake the threads is not included, because it is not part of any limit.
  */
 uint64_t threads_run(threads_fn work, void *context);
 
-/** threads_take - the next unit's number in this run; goes on counting past the last */
+/** threads_take - take the next unit's number in this run; the counter does not stop at the last unit */
 size_t threads_take(void);
 
 /** threads_cpus - the CPU of each thread, to pin other threads to the same CPUs */
 const uint32_t *threads_cpus(void);
 
-/** threads_release - the calling thread may use every CPU again: what it is going to measure, or to be, is not pinned
- */
+/** threads_release - let the calling thread use every CPU again, before work or a program that must not be pinned */
 void threads_release(void);
 
-/** threads_places - the CPUs of our threads as OMP_PLACES says them: "{0},{1}" */
+/** threads_places - the CPUs of the threads in the format of OMP_PLACES: "{0},{1}" */
 void threads_places(char *text, size_t size);
 
 /* For limits.c: one instruction set's kernels (stream_body.h). */
