@@ -72,8 +72,10 @@ text_unhex_byte(uint8_t *byte, const char *text)
 {
 	int high = hex_digit(text[0]), low = high < 0 ? -1 : hex_digit(text[1]);
 
+	if (low < 0)
+		return false;
 	*byte = (uint8_t)(high << 4 | low);
-	return low >= 0;
+	return true;
 }
 
 bool
