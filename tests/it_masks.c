@@ -578,7 +578,6 @@ IT_TEST(an_array_is_replaced_between_parts)
 	struct paged_block_mask *mask;
 	struct it_daemon daemon;
 	struct it_worker worker;
-	unsigned int n_made = 0;
 	struct paged_mod *mod;
 	struct toy toy;
 
@@ -590,20 +589,22 @@ IT_TEST(an_array_is_replaced_between_parts)
 	toy_ok(&toy, paged_array_upload(toy.client, &flag));
 	it_fork(&worker, replace_often, (void *)paged_client_join_token(toy.client));
 	for (int i = 0; i < 100; i++) {
-		enum paged_status status = paged_block_mask_serve(toy.pool, &params, mod, 0, NULL, &mask);
+		enum paged_status status;
 
-		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(toy.client));
+		/* On a slow machine every one of the others may be replaced before its last part. */
+		if (i == 99)
+			it_kill(&worker);
+		status = paged_block_mask_serve(toy.pool, &params, mod, 0, NULL, &mask);
+		it_require(status == PAGED_OK || (status == PAGED_ERR_AGAIN && i < 99), "%s",
+			   paged_client_error(toy.client));
 		if (status != PAGED_OK)
 			continue;
-		n_made++;
 		toy_ok(&toy, paged_block_mask_lists(mask, &lists));
 		for (uint64_t j = 0; j < 500 * 64; j++)
 			it_require(lists.indices[PAGED_BLOCKS_FULL][j] % 2 == lists.indices[PAGED_BLOCKS_FULL][0],
 				   "index %ju", (uintmax_t)j);
 		paged_block_mask_destroy(mask);
 	}
-	it_require(n_made > 0);
-	it_kill(&worker);
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
 }
