@@ -36,7 +36,7 @@ main(void)
 		CHECK(paged_append(batch, layer, &tk, &tv, NULL)); /* this step's K and V go into the pages */
 		CHECK(paged_attention(batch, layer, &tq, &to, NULL)); /* causal, scale 1/sqrt(64) */
 	}
-	printf("out[0] = %g, the first value = %g\n", out[0], v[0]); /* the first token sees itself alone */
+	printf("out[0] = %g, the first value = %g\n", out[0], v[0]); /* the first token attends only to itself */
 	paged_client_close(client);
 	return 0;
 }
