@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Completes pagedctl and pagedd: commands and options are those that --help lists.
+# Completes pagedctl and pagedd with the commands and options that --help lists.
 _paged()
 {
 	local word=${COMP_WORDS[COMP_CWORD]} words help

@@ -1,6 +1,6 @@
 #compdef pagedctl pagedd
 # SPDX-License-Identifier: Apache-2.0
-# Completes pagedctl and pagedd: commands and options are those that --help lists.
+# Completes pagedctl and pagedd with the commands and options that --help lists.
 local help
 
 case $words[CURRENT-1] in

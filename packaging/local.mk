@@ -1,4 +1,4 @@
-# What is installed besides programs and manual pages: examples to be adapted, and completion for shells.
+# Example configuration files, to be adapted by the operator, and shell completion.
 EXTRA_DIST += %D%/completion.bash %D%/completion.zsh %D%/pagedd.conf %D%/pagedd.service.in
 
 pagedexamplesdir = $(docdir)/examples
@@ -15,7 +15,7 @@ CLEANFILES += %D%/pagedd.service %D%/bash/pagedctl %D%/bash/pagedd %D%/zsh/_page
 %D%/pagedd.service: %D%/pagedd.service.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) %D% && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
 		-e 's|@runstatedir[@]|$(runstatedir)|g' $(srcdir)/%D%/pagedd.service.in >$@
-# Shells find them by the program's name.
+# Shells find a completion by its program's name.
 %D%/bash/pagedctl %D%/bash/pagedd: %D%/completion.bash
 	$(AM_V_GEN)$(MKDIR_P) %D%/bash && cp $(srcdir)/%D%/completion.bash $@
 %D%/zsh/_pagedctl: %D%/completion.zsh
