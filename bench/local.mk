@@ -1,4 +1,4 @@
-# Figures beside their limits; built by make, run by hand.
+# paged-bench measures figures and their limits; make builds it, and it is run by hand.
 noinst_PROGRAMS += %D%/paged-bench
 %C%_paged_bench_SOURCES = \
 	%D%/bench.h \
@@ -43,7 +43,7 @@ EXTRA_DIST += %D%/figures.svg %D%/gpu_reader.cu %D%/measure %D%/plots.py %D%/tab
 	%D%/peers/README.md %D%/peers/compare.py %D%/peers/cpu_torch.py %D%/peers/gpu_torch.py \
 	%D%/peers/setup
 
-# README's figures, of this machine: some ten minutes.
+# README's table and plot for this machine; takes about ten minutes.
 bench-report: %D%/paged-bench$(EXEEXT) daemon/pagedd$(EXEEXT)
 	PAGED_BENCH=%D%/paged-bench $(srcdir)/%D%/measure %D%/report
 

@@ -1,12 +1,12 @@
-# The README's program.
+# The program that README.md shows.
 noinst_PROGRAMS += %D%/first
 %C%_first_SOURCES = %D%/first.c
 %C%_first_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_first_LDADD = client/libpagedclient.la
 
 if ENABLE_DEMO
-# A worker that runs a Llama model.  Everything but main.c is a convenience
-# library, which the tests link too.
+# A worker that runs a Llama model.  Everything but main.c is in a convenience
+# library that the tests link too.
 noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_SOURCES = \
 	%D%/llama/answers.c \
@@ -50,7 +50,7 @@ noinst_LTLIBRARIES += %D%/llama/libllama.la
 %C%_llama_libllama_la_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client $(PCRE2_CFLAGS)
 %C%_llama_libllama_la_LIBADD = $(PCRE2_LIBS) -ldl -lm -lpthread
 
-# The products' code is compiled for each instruction set and called only where the CPU has it.
+# The matrix products are compiled for each instruction set and called only if the CPU has it.
 noinst_LTLIBRARIES += %D%/llama/libllama_generic.la
 %C%_llama_libllama_generic_la_SOURCES = %D%/llama/matmul_kernels.c
 %C%_llama_libllama_generic_la_CPPFLAGS = $(AM_CPPFLAGS) -DMATMUL_OPS=matmul_ops_generic
@@ -66,7 +66,7 @@ noinst_LTLIBRARIES += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 %C%_llama_libllama_la_LIBADD += %D%/llama/libllama_avx2.la %D%/llama/libllama_avx512.la
 endif
 
-# Not installed: it shows how a worker is written and serves the quickstart, from the build tree.
+# Not installed: the quickstart runs it from the build tree, and its source shows how to write a worker.
 noinst_PROGRAMS += %D%/llama/paged-llama
 %C%_llama_paged_llama_SOURCES = %D%/llama/main.c
 %C%_llama_paged_llama_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client

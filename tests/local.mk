@@ -1,4 +1,4 @@
-# unit_*: Criterion, one file of ours each.  it_*: real processes (harness.h).
+# unit_X: Criterion tests of the product's file X.c.  it_*: tests with real processes (harness.h).
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
 	PAGED_SRCDIR='$(abs_top_srcdir)'; export PAGED_SRCDIR; \
@@ -6,7 +6,7 @@ AM_TESTS_ENVIRONMENT = CRITERION_OUTPUTS=tap:-; export CRITERION_OUTPUTS; \
 	LSAN_OPTIONS='suppressions=$(abs_top_srcdir)/tests/lsan.supp:print_suppressions=0'; export LSAN_OPTIONS;
 EXTRA_DIST += %D%/lsan.supp
 
-# Programs that are run as tests; each with its part below.
+# Programs that are run as tests; each has its rules below.
 if ENABLE_TESTS
 check_PROGRAMS += $(UNIT_TESTS) $(IT_TESTS)
 TESTS += $(UNIT_TESTS) $(IT_TESTS) $(LINT_TESTS)
@@ -58,7 +58,7 @@ UNIT_TESTS += %D%/unit_core_sessions
 %C%_unit_core_sessions_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_sessions_LDADD = $(CORE_TEST_LIBS)
 
-# The core with the points of fault.h; to be linked in place of libcore.la.
+# The core compiled with the fault points of fault.h; tests link it instead of libcore.la.
 check_LTLIBRARIES += %D%/libcore_faults.la
 %C%_libcore_faults_la_SOURCES = $(core_libcore_la_SOURCES) common/fault.c
 %C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
@@ -73,13 +73,13 @@ UNIT_TESTS += %D%/unit_core_model
 %C%_unit_core_model_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_model_LDADD = $(CORE_TEST_LIBS)
 
-# Arrays of sessions.
+# Arrays of sessions
 UNIT_TESTS += %D%/unit_core_arrays
 %C%_unit_core_arrays_SOURCES = %D%/unit_core_arrays.c %D%/core_case.c %D%/core_case.h
 %C%_unit_core_arrays_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_core_arrays_LDADD = $(CORE_TEST_LIBS)
 
-# Kernels: a float64 reference and worlds of random sequences.
+# Kernels: a float64 reference and fixtures of random sequences
 check_LTLIBRARIES += %D%/libkerneltest.la
 %C%_libkerneltest_la_SOURCES = \
 	%D%/golden_case.c \
@@ -131,7 +131,8 @@ UNIT_TESTS += %D%/unit_attention_bytes
 %C%_unit_attention_bytes_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_attention_bytes_LDADD = $(MOD_TEST_LIBS)
 
-# The tiles of every path, and models of those with pairs; tile_body.h says why contraction is off.
+# The tile kernels of every instruction set, and models of those that multiply bf16 pairs.  tile_body.h explains why
+# floating-point contraction is off.
 check_LTLIBRARIES += %D%/libtilemodel.la
 %C%_libtilemodel_la_SOURCES = %D%/tile_model.c %D%/tile_model.h %D%/tile_model_words.h
 %C%_libtilemodel_la_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -fno-var-tracking -Wno-psabi
@@ -144,7 +145,7 @@ UNIT_TESTS += %D%/unit_tile_dots
 %C%_unit_tile_dots_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_tile_dots_LDADD = %D%/libtilemodel.la $(KERNEL_TEST_LIBS)
 
-# What tests of attention say of each path, of the models.
+# The attention tests, run over the models
 UNIT_TESTS += %D%/unit_attention_model
 %C%_unit_attention_model_SOURCES = \
 	%D%/isa_model.c \
@@ -250,7 +251,7 @@ IT_TESTS += %D%/it_client
 %C%_it_client_SOURCES = %D%/it_client.c
 %C%_it_client_LDADD = client/libpagedclient.la %D%/libharness.la -lpthread
 
-# Workers over the library.
+# Worker processes that use the library
 check_LTLIBRARIES += %D%/libtoy.la
 %C%_libtoy_la_SOURCES = %D%/toy.c %D%/toy.h
 IT_LIBS = %D%/libtoy.la client/libpagedclient.la $(RAW_TEST_LIBS)
@@ -295,7 +296,7 @@ IT_TESTS += %D%/it_steady
 %C%_it_steady_SOURCES = %D%/it_steady.c
 %C%_it_steady_LDADD = $(IT_LIBS)
 
-# Fuzz targets: seeds and mutations in make check; libFuzzer with --enable-fuzzer.
+# Fuzz targets: make check replays seeds and mutations of them; --enable-fuzzer builds libFuzzer programs.
 FUZZ_SEEDERS = %D%/fuzz_wire_seeds
 %C%_fuzz_wire_seeds_SOURCES = %D%/fuzz.h %D%/fuzz_main.c %D%/fuzz_wire.c
 %C%_fuzz_wire_seeds_LDADD = proto/libproto.la common/libcommon.la
@@ -313,7 +314,7 @@ endif
 # The installed tree: programs in C, C++ and Python.
 LINT_TESTS += %D%/it_install.sh
 EXTRA_DIST += %D%/install_ffi.py %D%/install_worker.cc
-# Attacks by permitted users.
+# Attacks by users who may attach
 IT_TESTS += %D%/it_versions
 %C%_it_versions_SOURCES = %D%/it_versions.c
 %C%_it_versions_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
@@ -328,7 +329,7 @@ IT_TESTS += %D%/it_threads
 %C%_it_threads_SOURCES = %D%/it_threads.c
 %C%_it_threads_LDADD = $(IT_LIBS) -lpthread
 
-# Allocations in a step, counted.
+# Counts the allocations of a step.
 UNIT_TESTS += %D%/unit_quiet
 %C%_unit_quiet_SOURCES = %D%/client_fixture.c %D%/client_fixture.h %D%/unit_quiet.c
 %C%_unit_quiet_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -433,7 +434,7 @@ UNIT_TESTS += %D%/unit_torch_mods
 %C%_unit_torch_mods_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_torch_mods_LDADD = %D%/libmasktest.la $(TORCH_TEST_LIBS)
 
-# And over pools in a GPU's memory.
+# The same over pools in a GPU's memory
 UNIT_TESTS += %D%/unit_torch_class_cuda
 %C%_unit_torch_class_cuda_SOURCES = %D%/unit_torch_class.c
 %C%_unit_torch_class_cuda_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -510,7 +511,7 @@ BLOCK_MASK_TEST_LIBS = %D%/libblockmasktest.la client/libpagedclient.la
 %C%_unit_block_mask_golden_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_block_mask_golden_LDADD = $(BLOCK_MASK_TEST_LIBS) $(MASK_TEST_LIBS)
 LINT_TESTS += %D%/it_mask.sh %D%/it_configure.sh
-# The CUDA driver's stand-in
+# The fake CUDA driver (stand-in)
 include tests/cuda-stand-in/local.mk
 check_LTLIBRARIES += %D%/libsimtcases.la
 %C%_libsimtcases_la_SOURCES = %D%/simt_cases.cc %D%/simt_cases.h
@@ -540,8 +541,8 @@ if HAVE_CUDA_TOOLKIT
 %C%_unit_cuda_abi_CPPFLAGS += -isystem $(CUDA_DIR)/include -DCUDA_TOOLKIT='"$(CUDA_DIR)"'
 endif
 
-# With the CUDA toolkit: sources of kernels that nvcc compiles for each architecture, and whose cubins hold what the
-# stand-in runs.  Each directory's sources are added here.
+# With the CUDA toolkit: kernel sources that nvcc compiles for each architecture.  The test checks that the cubins
+# contain the kernels that the fake driver runs.  Each directory adds its sources here.
 CUDA_FILES = tests/simt_cases.cu
 AM_TESTS_ENVIRONMENT += CUDA_DIR='$(CUDA_DIR)'; export CUDA_DIR; CUDA_FILES='$(CUDA_FILES)'; export CUDA_FILES;
 LINT_TESTS += %D%/lint_nvcc.sh
@@ -566,14 +567,14 @@ UNIT_TESTS += %D%/unit_cuda_gpu
 %C%_unit_cuda_gpu_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_gpu_LDADD = kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
 
-# Mods as source, compiled here
+# Mods as generated source, compiled by the host's compiler
 UNIT_TESTS += %D%/unit_mod_source
 %C%_unit_mod_source_SOURCES = %D%/mod_compiled.c %D%/mod_compiled.h %D%/mod_host.h %D%/unit_mod_source.c
 %C%_unit_mod_source_CPPFLAGS = $(AM_CPPFLAGS) -DTEST_CXX='"$(CXX)"'
 %C%_unit_mod_source_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_mod_source_LDADD = $(MOD_TEST_LIBS) -ldl -lm
 
-# Compiled code in the worker
+# Compiled kernels in the worker
 CODE_TEST_LIBS = client/libcode.la kernels/libkernels.la common/libcommon.la $(CRITERION_LIBS)
 UNIT_TESTS += %D%/unit_code_cache
 %C%_unit_code_cache_SOURCES = %D%/unit_code_cache.c
@@ -688,13 +689,13 @@ IT_TESTS += %D%/it_cuda_mods
 %C%_it_cuda_mods_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_mods_DEPENDENCIES = $(STAND_IN_LIBS)
 
-# A GPU that is lost to the daemon
+# The daemon loses its GPU
 IT_TESTS += %D%/it_cuda_lost
 %C%_it_cuda_lost_SOURCES = %D%/it_cuda_lost.c
 %C%_it_cuda_lost_LDADD = $(CUDA_CASE_LIBS)
 EXTRA_%C%_it_cuda_lost_DEPENDENCIES = $(STAND_IN_LIBS)
 
-# Batches that come after each other's work
+# Marks: ordering batches of different streams and processes
 UNIT_TESTS += %D%/unit_mark
 %C%_unit_mark_SOURCES = %D%/unit_mark.c
 %C%_unit_mark_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
@@ -704,7 +705,7 @@ IT_TESTS += %D%/it_cuda_marks
 %C%_it_cuda_marks_LDADD = $(%C%_it_cuda_batch_LDADD)
 EXTRA_%C%_it_cuda_marks_DEPENDENCIES = $(STAND_IN_LIBS)
 
-# What the instructions of a GPU do, beside the models
+# A GPU's instructions compared with their models
 check_LTLIBRARIES += %D%/libconformance.la
 %C%_libconformance_la_SOURCES = %D%/gpu/conformance.cc %D%/gpu/conformance.h
 %C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
@@ -719,7 +720,7 @@ IT_TESTS += %D%/gpu/conformance
 EXTRA_%C%_gpu_conformance_DEPENDENCIES = $(STAND_IN_LIBS)
 LINT_TESTS += %D%/it_conformance.sh
 
-# What a machine with a GPU runs; tools/gpu-bundle packs it.
+# Programs for a machine with a GPU; tools/gpu-bundle packs them.
 GPU_TESTS = %D%/gpu/conformance %D%/it_sharing %D%/it_cuda_batch %D%/it_cuda_graph %D%/it_cuda_mods %D%/it_cuda_work \
 	%D%/it_cuda_marks %D%/it_cuda_pool %D%/it_cuda_plan %D%/it_cuda_faults %D%/it_quarantine
 if HAVE_CUDA_TOOLKIT
@@ -742,7 +743,7 @@ CLEANFILES += %D%/gpu/list
 %D%/gpu/list: Makefile
 	$(AM_V_GEN)$(MKDIR_P) %D%/gpu && for name in $(GPU_TESTS); do echo $$name; done >$@
 
-# examples/llama, which a bundle for a GPU has too
+# examples/llama; a GPU bundle contains this test too
 EXTRA_DIST += %D%/catch_die.h %D%/gguf_writer.h
 EXTRA_DIST += %D%/golden/generate_llama.py %D%/golden/llama
 if ENABLE_DEMO
@@ -800,12 +801,12 @@ LINT_TESTS += %D%/it_bench_gpu.sh
 LINT_TESTS += %D%/it_bench_host.sh
 EXTRA_DIST += %D%/simt/gpu_reader.cc
 
-# Pools of bytes
+# Pools of e4m3, e5m2 and i8
 IT_TESTS += %D%/it_quantised
 %C%_it_quantised_SOURCES = %D%/it_quantised.c
 %C%_it_quantised_LDADD = %D%/libkerneltest.la $(IT_LIBS) kernels/libkernels.la common/libcommon.la -lm
 
-# Ready-made mods: in the stand-in, from the same sources as the images
+# Built-in mods: the fake driver's are compiled from the same sources as the kernel images.
 STAND_IN_KERNELS += \
 	%D%/simt/ready.h \
 	%D%/simt/ready_alibi.cc \
@@ -833,13 +834,13 @@ UNIT_TESTS += %D%/unit_cuda_random
 %C%_unit_cuda_random_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_cuda_random_LDADD = $(CUDA_TEST_LIBS)
 
-# Several pools, some of which fail
+# Requests over several pools, some of which fail
 UNIT_TESTS += %D%/unit_pools
 %C%_unit_pools_SOURCES = %D%/unit_pools.c
 %C%_unit_pools_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
 %C%_unit_pools_LDADD = $(DAEMON_TEST_LIBS)
 
-# Tokens out of pages
+# Gather: copies tokens out of pages
 UNIT_TESTS += %D%/unit_gather
 %C%_unit_gather_SOURCES = %D%/unit_gather.c
 %C%_unit_gather_CFLAGS = $(AM_CFLAGS) $(CRITERION_CFLAGS)
