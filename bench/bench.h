@@ -25,27 +25,27 @@
 #define BENCH_MAX_RELATIONS 4
 #define BENCH_MAX_RESULTS 512
 
-/** What a ratio is to; one run prints those of one kind. */
+/** The kind of reference of a ratio; one run prints the ratios of one kind. */
 enum bench_against { BENCH_AGAINST_LIMIT, BENCH_AGAINST_CONTIGUOUS, BENCH_AGAINST_TORCH, BENCH_N_AGAINST };
 
 enum bench_sense {
-	BENCH_SHARE,  /* the other's time over ours, where the other is what can be reached */
-	BENCH_TIMES,  /* our time over the other's */
-	BENCH_FASTER, /* the other's time over ours */
+	BENCH_SHARE,  /* the other case's time over this one's; the other case is a limit */
+	BENCH_TIMES,  /* this case's time over the other's */
+	BENCH_FASTER, /* the other case's time over this one's */
 };
 
-/** What a case is compared with. */
+/** A comparison with another case of the group. */
 struct bench_relation {
 	enum bench_against against;
 	enum bench_sense sense;
 	const char *to;     /* another case's name */
-	const char *target; /* what the project asks for: ">= 0.85", with AMX ">= 0.65 (AMX 0.40)"; or NULL */
+	const char *target; /* the project's target: ">= 0.85", with AMX ">= 0.65 (AMX 0.40)"; or NULL */
 };
 
 /** Strings live as long as the program. */
 struct bench_case {
 	const char *name, *unit;
-	const char *limit;  /* name of the case to divide by; NULL: none */
+	const char *limit;  /* name of the case whose time divides this one's; NULL: none */
 	const char *target; /* of that ratio, or with a unit ("<= 100 ns") of the value; NULL: none */
 	double (*sample)(const void *context); /* one sample, in the unit */
 	const void *context;
@@ -64,17 +64,17 @@ struct bench_case {
 
 struct bench_options {
 	size_t n_samples;
-	bool quick;       /* toy sizes: does it run? */
+	bool quick;       /* tiny sizes, to check that everything runs */
 	const char *only; /* groups with this in their name; NULL: all */
 	bool more;        /* also the cases that are left out by default because there are many */
 	enum bench_against against;
 	unsigned int n_threads;
-	double limit_s; /* of rounds of a group; 0: the suite's own */
+	double limit_s; /* seconds of rounds of a group; 0: the suite's default */
 };
 
 struct bench_ratio {
 	double median, low, high; /* 10th and 90th percentile of the rounds' */
-	double fastest;           /* of the fastest sample of each: near the median on an idle machine */
+	double fastest;           /* ratio of the fastest samples: near the median on an idle machine */
 };
 
 struct bench_result {
@@ -89,8 +89,8 @@ struct bench_result {
 struct bench_report {
 	const struct bench_suite *suite;
 	const struct bench_options *options;
-	char machine[512]; /* more than the CPU; "": nothing */
-	double others;     /* the share of all cores that other processes had meanwhile */
+	char machine[512]; /* description of what is not the CPU; "": nothing */
+	double others;     /* the share of all cores that other processes had during the run */
 	size_t n_results;
 	struct bench_result results[BENCH_MAX_RESULTS];
 };
@@ -129,8 +129,8 @@ extern const struct bench_suite bench_suite_served;
  * bench_rounds - interleaved rounds of a group of cases; results are added to the report
  *
  * At most options->n_samples rounds, as many as `limit_s` allows, and at least 5.
- * Relations of another kind than options->against are left out, and so are
- * ratios to cases that are not in the group.
+ * Omits relations of another kind than options->against, and ratios to cases
+ * that are not in the group.
  */
 void bench_rounds(struct bench_report *report, const struct bench_case *cases, size_t n, double limit_s);
 
@@ -145,20 +145,20 @@ void bench_progress(const struct bench_report *report, const char *name, size_t 
 /** bench_against_name - "limit", "contiguous", "torch" */
 const char *bench_against_name(enum bench_against against);
 
-/** bench_print - a table for people */
+/** bench_print - print a table to read */
 void bench_print(const struct bench_report *report);
 
-/** bench_print_json - a document of one run, or of several in "runs" */
+/** bench_print_json - print a JSON document of one run, or of several in "runs" */
 void bench_print_json(struct bench_report *const *reports, size_t n);
 
 /* helpers.c */
 
 void bench_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-/** bench_must - ends the program with the error's sentence unless status is PAGED_OK */
+/** bench_must - end the program with the error's text unless status is PAGED_OK */
 void bench_must(enum paged_status status, const struct paged_error *error);
 
-/** bench_client_must - the same with the client's sentence */
+/** bench_client_must - end the program with the client's error text unless status is PAGED_OK */
 void bench_client_must(struct paged_client *client, enum paged_status status);
 
 /** bench_now_ns - monotonic */
@@ -167,16 +167,16 @@ uint64_t bench_now_ns(void);
 /** bench_since_us - microseconds since bench_now_ns() was `start` */
 double bench_since_us(uint64_t start);
 
-/** bench_alloc - zeroed memory on a cache line */
+/** bench_alloc - zeroed memory, aligned to a cache line */
 void *bench_alloc(size_t n, size_t size);
 
 /** bench_random - the next number below `below`, the same in every run */
 uint32_t bench_random(uint64_t *state, uint32_t below);
 
-/** bench_permutation - 0 to n-1 in an order that no prefetcher knows, the same in every run */
+/** bench_permutation - 0 to n-1 in an order that no prefetcher predicts, the same in every run */
 uint32_t *bench_permutation(uint32_t n);
 
-/* machine.c: what a run was measured on, in words */
+/* machine.c: describes the machine of a run */
 
 struct machine {
 	char cpu[128];
@@ -189,17 +189,20 @@ struct machine {
 
 void machine_describe(struct machine *machine);
 
-/** machine_memory_bytes - that can be had without disturbing others, as the kernel sees it */
+/** machine_memory_bytes - memory that is available without swapping, by the kernel's estimate */
 double machine_memory_bytes(void);
 
-/** What the machine had done, and this process and its ended children, at some moment; in seconds of a core. */
+/**
+ * Processor time up to some moment, in seconds of a core: `passed` on all cores, `all` of it busy, `own` by this
+ * process and its ended children
+ */
 struct machine_work {
 	double passed, all, own;
 };
 
 void machine_work_now(struct machine_work *work);
 
-/** machine_others - the share of all cores that others have had since, the hypervisor's too */
+/** machine_others - the share of all cores that other processes have had since then, including steal time */
 double machine_others(const struct machine_work *since);
 
 /* processes.c */
@@ -208,10 +211,10 @@ double machine_others(const struct machine_work *since);
 const char *bench_find_file(const char *name);
 
 /**
- * bench_daemon_start - a pagedd of its own, ready; returns its runtime directory
+ * bench_daemon_start - start a pagedd and wait until it is ready; returns its runtime directory
  *
- * The program is $PAGED_PAGEDD, else the one of the build tree that this
- * program lies in, else the one in $PATH.
+ * The program is $PAGED_PAGEDD, else the one of this program's build tree, else
+ * the one in $PATH.
  */
 const char *bench_daemon_start(const char *configuration);
 void bench_daemon_stop(void);
@@ -220,7 +223,7 @@ void bench_daemon_stop(void);
 const char *bench_echo_start(void);
 void bench_echo_stop(void);
 
-/** A ZeroMQ connection to it: a context of its own, a DEALER. */
+/** A ZeroMQ connection to the echo process: its own context, and a DEALER socket. */
 struct bench_dealer {
 	void *context, *socket;
 };
@@ -228,13 +231,13 @@ struct bench_dealer {
 void bench_dealer_open(struct bench_dealer *dealer, const char *endpoint);
 void bench_dealer_close(struct bench_dealer *dealer);
 
-/** bench_dealer_trip - eight bytes there and back */
+/** bench_dealer_trip - send eight bytes and wait for the echo */
 void bench_dealer_trip(const struct bench_dealer *dealer);
 
-/** Round trips a sample. */
+/** Round trips per sample. */
 #define BENCH_TRIPS 50
 
-/* Samples of a round trip: of a dealer; of a ping by the client that a struct paged_client ** points to. */
+/* Samples of a round trip.  The context is a struct bench_dealer, or the struct paged_client ** that pings. */
 double bench_dealer_trip_us(const void *dealer);
 double bench_ping_us(const void *client_p);
 

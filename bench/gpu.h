@@ -26,8 +26,8 @@ struct gpu {
 	cuda_stream stream;
 	cuda_event start, stop;
 	cuda_function reader;
-	cuda_address out;       /* the reader's */
-	uint32_t reader_blocks; /* the number that reads fastest here */
+	cuda_address out;       /* output of the reader kernel */
+	uint32_t reader_blocks; /* the number of blocks that reads fastest on this GPU */
 	uint32_t n_multiprocessors;
 #define GPU_FIELD(symbol, field, parameters) int(*field) parameters;
 	GPU_FUNCTIONS(GPU_FIELD)
@@ -36,12 +36,12 @@ struct gpu {
 
 extern struct gpu gpu;
 
-/** Puts work on the stream; called once outside of any graph, then once to capture each graph. */
+/** Enqueues work on the stream; called once without a capture, then once for each graph. */
 typedef void gpu_work_fn(void *argument);
 
 struct gpu_graph {
 	void *executable;
-	double n_parts; /* the reported time is that of the graph divided by n_parts */
+	double n_parts; /* equal parts of the graph's work; a time is that of one part */
 };
 
 /** gpu_open - device 0; it stays open, and its context current, until the process ends */
@@ -50,18 +50,18 @@ void gpu_open(void);
 /** gpu_describe - name, memory, driver, clocks */
 void gpu_describe(char *text, size_t size);
 
-/** gpu_must - end the program unless the result is CUDA_SUCCESS */
+/** gpu_must - end the program unless the call returns CUDA_SUCCESS */
 #define gpu_must(call) gpu_check(call, #call)
 void gpu_check(int result, const char *call);
 
-/** gpu_alloc - allocate device memory, which is never freed */
+/** gpu_alloc - device memory, never freed */
 cuda_address gpu_alloc(size_t size);
-/** gpu_put - allocate device memory with these contents */
+/** gpu_put - device memory with a copy of data, never freed */
 cuda_address gpu_put(const void *data, size_t size);
-/** gpu_fill - fill device memory with the numbers of kv_fill(), repeated */
+/** gpu_fill - fill device memory with a block of kv_fill()'s numbers, repeated */
 void gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype);
 
-/** gpu_function - load an image as by cuModuleLoadData() and get a function of it */
+/** gpu_function - a function of the module that cuModuleLoadData() makes of the image */
 cuda_function gpu_function(const void *image, const char *name);
 
 struct gpu_graph gpu_graph(gpu_work_fn *work, void *argument, double n_parts);

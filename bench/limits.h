@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * limits.h - measure the machine's limits: reading, copying and multiplying
+ * limits.h - the machine's best speed of reading, copying and multiplying
  *
  * A limit is the best of several kernels, with pinned threads, over
- * the same bytes at the same addresses as the case that it limits.  The best
- * kernel is determined once (limit_*_tune()); its samples then alternate with
- * the samples of the case.
+ * the same bytes at the same places as the figure that it limits.  limit_*_tune()
+ * finds the best one; its samples then alternate with the figure's.
  */
 #ifndef PAGED_BENCH_LIMITS_H
 #define PAGED_BENCH_LIMITS_H
@@ -18,17 +17,17 @@
 
 #define LIMIT_MAX_STREAMS 4u
 
-/** Memory to read once, in this order, in pieces of one size. */
+/** Memory to be read once, in this order, in pieces of one size. */
 struct limit_read {
 	const uint8_t **pieces; /* owned; a few past the last repeat it */
 	size_t n_pieces;
 	size_t piece_bytes; /* a multiple of 64 */
 	/* The best way, once tuned: */
-	unsigned int n_streams; /* streams that a thread reads at the same time */
+	unsigned int n_streams; /* that a thread reads in parallel */
 	unsigned int ahead;     /* prefetch distance in pieces; 0: no prefetch */
 };
 
-/** limit_read_open - spans of one size, each cut into pieces of at most 4 KiB, 64 bytes aligned */
+/** limit_read_open - cut spans of one size into pieces of at most 4 KiB, a multiple of 64 bytes */
 void limit_read_open(struct limit_read *read, const uint8_t *const *spans, size_t n_spans, size_t span_bytes);
 void limit_read_close(struct limit_read *read);
 void limit_read_tune(struct limit_read *read);
@@ -47,8 +46,8 @@ struct limit_copy {
 	size_t n_pieces;
 	/* The best way, once tuned: */
 	bool past_cache; /* non-temporal stores */
-	bool alone;      /* one thread, if the copy is too small to divide */
-	bool in_turn;    /* interleave several pieces, to use more memory banks at the same time */
+	bool alone;      /* one thread, for copies too small to share */
+	bool in_turn;    /* a part of each of several pieces in turn, which uses more memory banks at a time */
 };
 
 void limit_copy_tune(struct limit_copy *copy);
@@ -57,56 +56,56 @@ double limit_copy_us(const struct limit_copy *copy);
 /** limit_unit_name - the unit that multiplies matrices in an instruction set; best last */
 const char *limit_unit_name(enum kernel_isa unit);
 
-/** limit_peak - GFLOP/s of all threads on registers only; takes a new sample of about 1 ms */
+/** limit_peak - operations a nanosecond (GFLOP/s) of all threads on registers only; a new sample of about 1 ms */
 double limit_peak(enum kernel_isa unit);
 
-/** limit_peak_unit - the unit with the highest peak on this machine; determined once */
+/** limit_peak_unit - the unit with the highest peak on this machine; measured once */
 enum kernel_isa limit_peak_unit(void);
 
-/** limit_isa_name - what reads and copies run on: "avx512", "avx2", "generic" */
+/** limit_isa_name - the instruction set of reads and copies: "avx512", "avx2", "generic" */
 const char *limit_isa_name(void);
 
 /*
- * Pinned threads that measure limits.  The caller runs on the first CPU that the process may use, the other threads on
- * the CPUs after it.  The threads live as long as the process.
+ * Pinned threads that measure limits.  The calling thread has the first CPU that this process may use, and helper i the
+ * i-th after it.  They live as long as the process.
  */
 
-/** The work of each thread; the threads take units by threads_take(). */
+/** The work of each thread; threads take units of work from one counter (threads_take()). */
 typedef void (*threads_fn)(void *context);
 
 /**
- * threads_start - start n threads including the caller, at most one per CPU; returns their number
+ * threads_start - start n - 1 threads, at most one per CPU; returns the number of threads including the caller's
  *
- * The first call fixes the number of threads; each call pins the calling thread again.
+ * The number of threads stays the same from then on; each call pins the calling thread again.
  */
 unsigned int threads_start(unsigned int n);
 
-/** threads_number - the number of threads that threads_start() returned */
+/** threads_number - the number that threads_start() returned */
 unsigned int threads_number(void);
 
 /**
- * threads_run - call `work` on all threads; returns the nanoseconds from when all are ready until the last has ended
+ * threads_run - all threads call `work`; returns ns from the time when all are running to the end of the last one
  *
- * The time to wake the threads is not included, because it is not part of any limit.
+ * The time does not include waking the threads, because no limit depends on that.
  */
 uint64_t threads_run(threads_fn work, void *context);
 
-/** threads_take - take the next unit's number in this run; the counter does not stop at the last unit */
+/** threads_take - the next unit's number in this run; the counter has no upper bound */
 size_t threads_take(void);
 
 /** threads_cpus - the CPU of each thread, to pin other threads to the same CPUs */
 const uint32_t *threads_cpus(void);
 
-/** threads_release - let the calling thread use every CPU again, before work or a program that must not be pinned */
+/** threads_release - unpin the calling thread, before it measures something unpinned or starts another program */
 void threads_release(void);
 
-/** threads_places - the CPUs of the threads in the format of OMP_PLACES: "{0},{1}" */
+/** threads_places - the CPUs of the threads in the syntax of OMP_PLACES: "{0},{1}" */
 void threads_places(char *text, size_t size);
 
 /* For limits.c: one instruction set's kernels (stream_body.h). */
 struct limit_stream_ops {
 	const char *name;
-	/* n pieces of each stream, `apart` pieces from one stream's first to the next one's. */
+	/* Read n pieces of each stream; the streams begin `apart` pieces from each other. */
 	void (*read[LIMIT_MAX_STREAMS])(const uint8_t *const *pieces, size_t n, size_t apart, size_t bytes,
 					size_t ahead);
 	void (*copy_past_cache)(uint8_t *to, const uint8_t *from, size_t bytes);

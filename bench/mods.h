@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mods.h - the mods that suites measure, bound and ready
+ * mods.h - mods with their arguments bound, for suites that measure them
  */
 #ifndef PAGED_BENCH_MODS_H
 #define PAGED_BENCH_MODS_H
@@ -16,9 +16,9 @@ struct bench_mod {
 };
 
 /**
- * bench_mod_open - a mod whose text may name window, cap (50.0), heads (8.0) and doc
+ * bench_mod_open - compile and bind a mod; its text may name window, cap (50.0), heads (8.0) and doc
  *
- * @param[in] n_tokens  elements of doc: 64 documents of unlike length, none at a block's edge but by chance
+ * @param[in] n_tokens  elements of doc: 64 documents of different lengths, not aligned to blocks
  */
 void bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint32_t n_tokens);
 
