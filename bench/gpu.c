@@ -15,9 +15,9 @@
 #define CLOCK_RATE 13 /* attributes, kHz */
 #define MEMORY_CLOCK_RATE 36
 #define FILL_BLOCK (4u << 20)
-#define READER_MAX_BLOCKS 8u /* of a multiprocessor: all its threads */
+#define READER_MAX_BLOCKS 8u /* per multiprocessor: fills all its threads */
 
-/* In a module of no kernels the tests' stand-in finds those that it has, and a GPU none. */
+/* An image without kernels.  The tests' fake driver finds its own kernels in any module; a GPU finds none in this. */
 static const char no_kernels[] = "// no kernels\n.version 7.0\n.target sm_80\n.address_size 64\n";
 
 struct gpu gpu;
@@ -52,7 +52,7 @@ gpu_put(const void *data, size_t size)
 	return address;
 }
 
-/* A first part from the host, which is then copied again and again. */
+/* Copy one block from the host, then double the filled part on the device. */
 void
 gpu_fill(cuda_address address, size_t size, enum paged_dtype dtype)
 {

@@ -9,11 +9,12 @@
 
 #define QUICK_TOKENS 72u
 #define QUICK_LAYERS 2u
-/* Of the free memory: for a group on the host, for a pool on a GPU, where a group may have two. */
+/* Share of the free memory: of a group on the host, of one pool on a GPU, where a group may have two pools. */
 #define HOST_SHARE 0.6
 #define GPU_SHARE 0.45
 #define MOST_DIVISOR 64
-/* Halves of either sign from 0.5 to 2 as bf16, of moderate size as any other dtype. */
+/* Masks for random words: each 16 bits are a bf16 of either sign from 0.5 to 2, and moderate numbers in other dtypes.
+ */
 #define HALVES_RANDOM 0x80ff80ff80ff80ffu
 #define HALVES_ALWAYS 0x3f003f003f003f00u
 #define BYTES_RANDOM 0x8787878787878787u
@@ -30,7 +31,7 @@ related(const struct kv_case *of, enum bench_against against, const char *to)
 	return false;
 }
 
-/* Whether case i has a ratio of the kind asked for, or another one of its group has one to it. */
+/* Whether case i has a ratio of the selected kind, or is the reference of one in its group. */
 static bool
 is_wanted(const struct kv_case *cases, size_t n, size_t i, enum bench_against against)
 {
@@ -53,7 +54,7 @@ within(uint32_t n, uint32_t least, uint32_t most)
 	return n < least ? least : n > most ? most : n;
 }
 
-/* What the case leaves out gets its default; with --quick, its sizes become those of a toy. */
+/* Fill in the case's defaults; with --quick, use tiny sizes. */
 static void
 fixture_make(struct kv_group *group, const struct kv_case *written)
 {
@@ -141,7 +142,7 @@ kv_list(const struct bench_suite *suite)
 
 /* Sizes */
 
-/* Bytes of a token in the pages of a layer. */
+/* Bytes of one token's K and V in one layer. */
 static double
 token_bytes(const struct kv_fixture *fixture)
 {
@@ -151,7 +152,7 @@ token_bytes(const struct kv_fixture *fixture)
 	       paged_dtype_size(fixture->of.dtype);
 }
 
-/* Of the largest fixture, without what is not in pages. */
+/* Bytes of the largest fixture's K and V. */
 static double
 group_bytes(const struct kv_group *group)
 {
@@ -167,7 +168,7 @@ group_bytes(const struct kv_group *group)
 	return most;
 }
 
-/* Shorter rows, if the host's memory is short.  Generously: as if each pool were as large as the largest. */
+/* Shorten rows if the host's memory is short.  Assumes conservatively that each pool is as large as the largest. */
 static void
 group_scale(struct kv_group *group)
 {
@@ -208,7 +209,7 @@ pool_of(struct kv_group *group, const struct kv_fixture *fixture)
 	return &group->pools[group->n_pools++];
 }
 
-/* Large enough for this fixture, too; on a GPU with pages that copies go to. */
+/* Make the pool large enough for this fixture too; on a GPU with free pages as destinations of copies. */
 static void
 pool_grow(struct kv_pool *pool, struct kv_fixture *fixture)
 {
@@ -270,7 +271,7 @@ pool_params(const struct kv_group *group, struct kv_pool *pool)
 void
 kv_fill(void *memory, size_t size, enum paged_dtype dtype)
 {
-	/* Scales of i8 are f32, of which such halves make moderate ones too. */
+	/* The scales of i8 are f32; the bf16 pattern makes moderate f32 numbers too. */
 	bool bytes = dtype == PAGED_E4M3 || dtype == PAGED_E5M2;
 	uint64_t random = bytes ? BYTES_RANDOM : HALVES_RANDOM, always = bytes ? BYTES_ALWAYS : HALVES_ALWAYS;
 	uint64_t state = 88172645463325252u, *words = memory;
@@ -283,7 +284,7 @@ kv_fill(void *memory, size_t size, enum paged_dtype dtype)
 	}
 }
 
-/* By a pagedd of its own, which exports the pool. */
+/* Start a pagedd that owns and exports the pool, and attach to it. */
 static enum paged_status
 served_open(struct kv_group *group, const struct paged_pool_params *params, const char *export)
 {
@@ -370,7 +371,7 @@ rows_open(struct kv_fixture *fixture)
 	}
 }
 
-/* What one run of the work reads or computes. */
+/* Set the bytes and operations of one run of the work. */
 static void
 amount(struct kv_fixture *fixture)
 {
@@ -396,7 +397,7 @@ amount(struct kv_fixture *fixture)
 		fixture->result->bytes = bytes;
 	if (copied == KV_ATTEND || work == KV_PEAK || work == KV_ROOF || work == KV_TORCH)
 		fixture->result->flops = flops;
-	/* The larger of the two decides, and is printed. */
+	/* Print only the rate that limits: bytes for decode, operations for prefill and MLA. */
 	if (fixture->group->gpu && work == KV_ATTEND)
 		*(decode && !fixture->of.latent ? &fixture->result->flops : &fixture->result->bytes) = 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Cases on a GPU: medians of a layer of a captured graph, by the device's
- * clock.  Each group is measured in a process of its own, which leaves the next
- * one a device without its errors.  SIGTERM and SIGINT end the run after the
+ * Cases on a GPU: medians of one call of a captured graph, by the device's
+ * clock.  Each group is measured in a process of its own, so that a device
+ * error does not affect the next group.  SIGTERM and SIGINT end the run after the
  * group that is being measured, and the results so far are printed.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "kernels/cuda/kernels.h"
 
 #define GROUP_LIMIT_S 120
-#define CASE_S 0.4 /* of sampling */
+#define CASE_S 0.4 /* seconds of sampling */
 #define WARM_UPS 3
 #define READER_TRIES 4
 
@@ -138,7 +138,7 @@ call_work(struct kv_fixture *fixture, uint32_t call)
 	}
 }
 
-/* All of a graph. */
+/* All calls of a graph. */
 static void
 graph_work(void *argument)
 {
@@ -173,7 +173,7 @@ plan_open(struct kv_fixture *fixture)
 	free(kv_len);
 }
 
-/* After the work: the batch was computed, and the result is finite. */
+/* After the work: check that the batch succeeded and that the result is finite. */
 static void
 check(const struct kv_fixture *fixture)
 {
@@ -191,7 +191,7 @@ check(const struct kv_fixture *fixture)
 			bench_die("%s: element %zu of the result is not finite", fixture->of.name, i);
 }
 
-/* The number of blocks that reads fastest. */
+/* Find the number of blocks that reads fastest. */
 static void
 reader_tune(struct kv_fixture *fixture)
 {
@@ -279,7 +279,7 @@ child_run(struct kv_group *group, struct bench_report *report, int said)
 	_exit(0);
 }
 
-/* The last line that a child wrote before it failed. */
+/* The last line of a failed child's output. */
 static const char *
 child_why(int status, FILE *said)
 {
@@ -301,7 +301,7 @@ child_why(int status, FILE *said)
 	return written < 0 ? "out of memory" : why;
 }
 
-/* Runs a child, which adds its results to the shared report; NULL, or why it failed. */
+/* Run a child, which adds its results to the shared report; returns NULL, or the reason of its failure. */
 static const char *
 child(struct kv_group *group, struct bench_report *report)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases on the host: their work, and the limits of it. */
+/* Cases on the host: their work, and its limits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,17 +7,17 @@
 
 #include "bench/kv.h"
 
-/* What is smaller is in a cache when it is measured, for us as for the limit. */
+/* Smaller cases run once before each sample, so that their data is in a cache; so do their limits. */
 #define CACHED_BYTES 64e6
 #define SAMPLE_US 2000.0
 #define MAX_REPEATS 2000
 #define WARM_UPS 3
-/* Seconds of rounds. */
+/* Seconds of rounds per group. */
 #define GROUP_LIMIT_S 8.0
 
 /* Limits */
 
-/* The pages of a layer, each of which is contiguous. */
+/* Read the batch's pages of one layer; each page is contiguous. */
 static void
 read_open(struct kv_fixture *fixture)
 {
@@ -32,7 +32,7 @@ read_open(struct kv_fixture *fixture)
 		limit_read_tune(&fixture->read);
 }
 
-/* Where a token of row r is, K and V heads counted together. */
+/* Address of a token of row r; heads 0 .. kv_heads-1 are K, the next kv_heads are V. */
 static uint8_t *
 head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t token)
 {
@@ -44,7 +44,7 @@ head_at(const struct kv_fixture *fixture, uint32_t r, uint32_t head, uint32_t to
 	       head % fixture->shape.kv_heads * plane->head_stride + token % info->page_size * plane->token_stride;
 }
 
-/* Of each page and head the part that this step's tokens take; `other` is in contiguous memory. */
+/* One piece for each page and head: the part that this step's tokens occupy.  `other` is in contiguous memory. */
 static size_t
 row_pieces(const struct kv_fixture *fixture, uint32_t r, uint8_t **other, struct limit_copy_piece *pieces)
 {
@@ -87,7 +87,7 @@ copy_open(struct kv_fixture *fixture)
 	limit_copy_tune(&fixture->copy);
 }
 
-/* The kernel that copies pages, which no public call reaches without a daemon's work around it. */
+/* Call the page copy kernel directly, because public calls that copy pages also do the daemon's work. */
 static void
 pages_open(struct kv_fixture *fixture)
 {
@@ -167,13 +167,13 @@ sample(const void *context)
 	for (size_t i = 0; i < fixture->n_repeats; i++)
 		us += work_us(fixture);
 	us /= (double)fixture->n_repeats;
-	/* Not between the reads, where it would leave the cache to others. */
+	/* Run after all reads, because other processes may evict the cached data meanwhile. */
 	if (fixture->of.work == KV_ROOF)
 		us = fmax(us, peak_us(fixture));
 	return fixture->of.by_block ? us * 1e3 / fixture->n_blocks : us;
 }
 
-/* As many repeats as make a sample of some length. */
+/* Warm up, check the result, and choose the repeats so that a sample takes SAMPLE_US. */
 static void
 warm_up(struct kv_fixture *fixture)
 {
@@ -182,7 +182,7 @@ warm_up(struct kv_fixture *fixture)
 	double us;
 
 	work_us(fixture);
-	/* A NaN among bf16 results means that what is measured is wrong. */
+	/* A NaN among the bf16 results means that the measured work is wrong. */
 	for (size_t i = 0; i < n_out && out != NULL; i++)
 		if ((out[i] & 0x7fff) > 0x7f80)
 			bench_die("%s: element %zu of the result is no number", fixture->of.name, i);
@@ -202,7 +202,7 @@ fixture_open(struct kv_fixture *fixture)
 	enum kv_work work = fixture->of.work;
 
 	fixture->n_repeats = 1;
-	/* bf16 holds every number that a byte of K or V can be; f16 and f32 need f32 products. */
+	/* bf16 represents every value of the 8-bit dtypes exactly; f16 and f32 need f32 products. */
 	fixture->unit =
 		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_to(KERNEL_AVX512) : limit_peak_unit();
 	if (work == KV_PAGES)
@@ -239,7 +239,7 @@ group_measure(struct kv_group *group)
 	kv_group_close(group);
 }
 
-/* The instruction set is "avx512", or what --isa or the environment says. */
+/* Describe threads and instruction sets; the kernels use the library's choice, or that of --isa or the environment. */
 static void
 describe(struct bench_report *report)
 {

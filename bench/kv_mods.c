@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A case's masks and scores, and how many blocks they leave. */
+/* A case's mask and score mods, and the number of blocks that its mask leaves. */
 #include <stdio.h>
 
 #include "bench/kv.h"
 
 #define BLOCK 128u
 #define N_ARRAYS 4
-/* Documents begin here, in hundredths of the longest row. */
+/* Starts of the documents, in hundredths of the longest row. */
 static const uint32_t document_starts[] = { 23, 51 };
 
 static uint32_t
@@ -46,7 +46,7 @@ parse(const struct kv_fixture *fixture, enum paged_mod_kind kind, const char *te
 	return mod;
 }
 
-/* A mask that hides more leaves fewer of them. */
+/* A mask that hides more leaves fewer blocks. */
 static void
 blocks_count(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_array *arrays)
 {

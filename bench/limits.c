@@ -9,14 +9,14 @@
 #include "bench/bench.h"
 
 #define PIECE_BYTES 4096u
-/* Pieces that a thread takes at once; all numbers of streams divide it. */
+/* Pieces in a thread's unit of work; a multiple of every number of streams. */
 #define UNIT_PIECES 48u
-/* As far as is prefetched, in pieces. */
+/* Largest prefetch distance, in pieces. */
 #define MOST_AHEAD 2u
 #define N_WAYS (LIMIT_MAX_STREAMS * (MOST_AHEAD + 1))
 #define TUNE_TRIES 4
 #define COPY_UNIT_BYTES (128u << 10)
-/* Of a piece at a time, and pieces, where several are copied side by side. */
+/* With in_turn: bytes that are copied of a piece at a time, and number of interleaved pieces. */
 #define TURN_BYTES 256u
 #define TURN_PIECES 16u
 
@@ -98,7 +98,7 @@ limit_read_tune(struct limit_read *read)
 	struct limit_read attempt = *read;
 	double best_us = 0;
 
-	/* All ways in turn, for a busy machine may spoil the tries of any one in a row. */
+	/* Interleave the candidates, because a burst of load could spoil consecutive tries of one. */
 	for (unsigned int i = 0; i < TUNE_TRIES * N_WAYS; i++) {
 		double us;
 
@@ -183,7 +183,7 @@ void
 limit_copy_tune(struct limit_copy *copy)
 {
 	struct limit_copy attempt = *copy;
-	bool aligned = true; /* as stores past the cache have to be */
+	bool aligned = true; /* as non-temporal stores require */
 	double best_us = 0;
 
 	for (size_t i = 0; i < copy->n_pieces; i++)

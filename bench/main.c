@@ -50,7 +50,7 @@ run(const struct bench_suite *suite, const struct bench_options *options)
 	return report;
 }
 
-/* "all": those that any machine can run, of the kind of ratios asked for. */
+/* "all" is the suites that any machine can run and that have ratios of the selected kind. */
 static size_t
 wanted_list(char **names, size_t n_names, const struct bench_options *options, const struct bench_suite **wanted)
 {
@@ -149,7 +149,7 @@ main(int argc, char **argv)
 			chosen.n_threads = number_parse("threads", optarg, 64);
 			break;
 		case 'i':
-			setenv("PAGED_ISA", optarg, 1); /* which the library reads, and judges */
+			setenv("PAGED_ISA", optarg, 1); /* the library reads and validates it */
 			break;
 		case 's':
 			chosen.limit_s = number_parse("seconds", optarg, 3600);

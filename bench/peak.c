@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each unit that multiplies gives on registers alone: no load, no store, enough chains to hide its latency. */
+/* Peak of each multiplying unit on registers only: no load, no store, enough independent chains to hide latency. */
 #include "config.h"
 
 #include <math.h>
@@ -18,8 +18,8 @@
 #define TUNE_TRIES 30
 
 /*
- * The numbers are opaque, and the sums are used: nothing is computed in advance or left out.  Vectors are of `bytes`,
- * and `step` adds `n_flops` operations an element to sums[i].
+ * The compiler cannot see the inputs' values and must produce the sums, so it can neither precompute nor drop the work.
+ * Vectors have `bytes` bytes; `step` adds `n_flops` operations per element to sums[i].
  */
 #define PEAK(name, isa, bytes, n_flops, step)                                           \
 	isa static double name(size_t n_rounds)                                         \
@@ -53,7 +53,7 @@ PEAK(peak_bf16_avx512, __attribute__((target("avx512f,avx512bf16"))), 64, 4,
 #define AMX_ROWS 16
 #define AMX_ROW_BYTES 64
 
-/* Four tiles of sums, two of each side: what a product of larger matrices would hold. */
+/* Four accumulator tiles and two tiles of each operand, as the inner loop of a larger matrix product has. */
 __attribute__((target("amx-tile,amx-bf16"))) static double
 peak_amx(size_t n_rounds)
 {
@@ -68,7 +68,7 @@ peak_amx(size_t n_rounds)
 		config.row_bytes[tile] = AMX_ROW_BYTES;
 		config.rows[tile] = AMX_ROWS;
 	}
-	/* The compiler's _tile_loadconfig() says that it reads eight bytes. */
+	/* The compiler assumes that _tile_loadconfig() reads only eight bytes; this makes it store all of config. */
 	__asm__ volatile("" : : "r"(&config) : "memory");
 	_tile_loadconfig(&config);
 	_tile_zero(0);
@@ -97,7 +97,7 @@ PEAK(peak_vector, , 16, 2, sums[i] + a * b)
 
 static const struct {
 	const char *name;
-	double (*multiply)(size_t n_rounds); /* all chains; how many operations that was */
+	double (*multiply)(size_t n_rounds); /* runs all chains; returns the number of operations */
 } units[KERNEL_N_ISAS] = {
 	[KERNEL_GENERIC] = { "f32 vectors of 16 bytes", peak_vector },
 	[KERNEL_AVX2] = { "f32 FMA, AVX2", X86(peak_fma_avx2) },
@@ -134,7 +134,7 @@ limit_peak(enum kernel_isa unit)
 	struct peak_run run = { .unit = unit, .n_rounds = 10000 };
 	double ns, least_ns = INFINITY;
 
-	/* As many rounds as make a sample of some length. */
+	/* Choose the rounds so that a sample takes SAMPLE_US. */
 	for (int i = 0; i < TUNE_TRIES && n_rounds[unit] == 0; i++)
 		least_ns = fmin(least_ns, (double)threads_run(peak_work, &run));
 	if (n_rounds[unit] == 0)
@@ -152,7 +152,7 @@ limit_peak_unit(void)
 
 	if (best != KERNEL_N_ISAS)
 		return best;
-	/* In turn, for a busy machine may spoil the tries of any one in a row. */
+	/* Interleave the units, because a burst of load could spoil consecutive tries of one. */
 	for (int i = 0; i < TUNE_TRIES; i++)
 		for (enum kernel_isa unit = 0; unit < KERNEL_N_ISAS; unit++) {
 			double here = kernel_isa_supported(unit) ? limit_peak(unit) : 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The processes that a suite measures against or with: a pagedd, a bare echo. */
+/* Child processes of the suites: a pagedd, and a ZeroMQ echo. */
 #include "bench/bench.h"
 
 #include <libgen.h>
@@ -129,7 +129,7 @@ bench_daemon_stop(void)
 	process_stop(&pagedd, SIGTERM);
 }
 
-/* ROUTER in, ROUTER out, as a daemon that does nothing would. */
+/* Receive and reply on a ROUTER socket, as a daemon without any work would. */
 static void
 echo_loop(const char *endpoint)
 {

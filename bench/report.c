@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run measured, as a table or as JSON. */
+/* Prints the results of a run as a table or as JSON. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "bench/limits.h"
 
 #define WITH_AMX "(AMX "
-/* Before microseconds that come on top of a ratio. */
+/* Precedes microseconds that a target adds to its ratio. */
 #define AND_MORE " and "
 
 const char *
@@ -20,7 +20,7 @@ bench_against_name(enum bench_against against)
 	return names[against];
 }
 
-/* A bound without a unit is one of the ratio; "<= 1.03 and 3 us" is 1.03 of the limit, and 3 us more. */
+/* A bound without a unit applies to the ratio; "<= 1.03 and 3 us" allows 1.03 times the limit plus 3 us. */
 static bool
 target_met(const char *target, double value, double ratio)
 {
@@ -44,7 +44,7 @@ target_met(const char *target, double value, double ratio)
 
 /* Text */
 
-/* A sample is in microseconds where its bytes or operations are given. */
+/* Cases with bytes or flops have samples in microseconds. */
 static void
 print_rate(double a_us, const char *unit)
 {
@@ -61,7 +61,7 @@ print_target(const char *target, double value, double ratio)
 		printf(" (target %s: %s)", target, target_met(target, value, ratio) ? "met" : "missed");
 }
 
-/* The name of a case that begins with this case's name is printed without it. */
+/* If the other case's name begins with this case's name, print only the rest. */
 static const char *
 short_name(const char *name, const char *to)
 {
@@ -125,7 +125,7 @@ bench_print(const struct bench_report *report)
 	fflush(stdout);
 }
 
-/* JSON; NULL and 0 are left out. */
+/* JSON; members that are NULL or 0 are omitted. */
 
 static void
 set_number(json_t *entry, const char *key, double value)

@@ -45,7 +45,7 @@ compare_doubles(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Each sample over the other's of the same round: what slowed both down cancels out. */
+/* Divide samples of the same round, so that a slowdown of both cancels out. */
 static struct bench_ratio
 ratio_of(const double *over, const double *under, size_t n)
 {
@@ -60,7 +60,7 @@ ratio_of(const double *over, const double *under, size_t n)
 	return (struct bench_ratio){ sorted[n / 2], sorted[n / 10], sorted[n - 1 - n / 10], least / least_under };
 }
 
-/* A case's samples; NULL: it is not measured here. */
+/* A case's samples; NULL: the case is not in this group. */
 static const double *
 samples_find(const struct bench_case *cases, size_t n, const double (*samples)[BENCH_MAX_SAMPLES], const char *name)
 {

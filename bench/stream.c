@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading and copying by each instruction set.  A vector of 64 bytes lies where a cache line does. */
+/* Reading and copying with each instruction set.  Vectors of 64 bytes are aligned to cache lines. */
 #include "config.h"
 
 #include <string.h>
@@ -12,14 +12,14 @@
 
 #define LINE 64u
 
-/* Of stream j, into its own sum. */
+/* Read a line of stream j into the stream's own sum. */
 #define READ_LINE(j)                                                    \
 	if (ahead != 0)                                                 \
 		__builtin_prefetch(pieces[i + (j)*apart + ahead] + at); \
 	for (size_t b = 0; b < LINE; b += sizeof(vector))               \
 		sum##j ^= *(const vector *)(pieces[i + (j)*apart] + at + b);
 
-/* What was read is used, in the compiler's eyes. */
+/* The asm statement keeps the compiler from removing the loads. */
 #define READ(isa, target, size, n_streams, ...)                                                                       \
 	target static void isa##_read_##n_streams(const uint8_t *const *pieces, size_t n, size_t apart, size_t bytes, \
 						  size_t ahead)                                                       \
@@ -35,7 +35,7 @@
 		__asm__ volatile("" : : "m"(all));                                                                    \
 	}
 
-/* All of an instruction set: its vectors' size, the store that bypasses the cache, and the fence for it. */
+/* The functions of an instruction set: vector size, non-temporal store, and the fence that the store needs. */
 #define STREAM(isa, target, size, store, fence)                                                  \
 	READ(isa, target, size, 1, READ_LINE(0))                                                 \
 	READ(isa, target, size, 2, READ_LINE(0) READ_LINE(1))                                    \

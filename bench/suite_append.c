@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Append: new K and V into the pages, next to copying as many bytes there; out of them, and pages to pages. */
+/* Append, gather and page copies, next to copying as many bytes to or from the same places. */
 #include "bench/kv.h"
 
 /* Next to copying as many bytes, and to pages in their order. */
@@ -15,7 +15,7 @@
 	COPIED_AND(KV_VS_ORDER(title ", pages in order", NULL), title, KV_APPEND, share, __VA_ARGS__), \
 		KV_BESIDE(title, ", pages in order", KV_APPEND, .contiguous = true, __VA_ARGS__)
 
-/* What is done on the way, next to bf16 that is copied. */
+/* Append with conversion or rotation, next to append of bf16 without. */
 #define ON_THE_WAY(title, ...)                                                                                \
 	{                                                                                                     \
 		.group = "on the way", .name = "append 5000, " title, .work = KV_APPEND, ONE_5000,            \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What NVRTC takes for an attention kernel with mods in it, next to the same
- * kernel without.  Processor time of the process, because other processes
+ * NVRTC's time to compile an attention kernel with mods, next to the same kernel
+ * without.  Measures the process's processor time, because other processes
  * disturb it less than elapsed time.
  */
 #include <math.h>

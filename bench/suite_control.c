@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The control plane: what a request, an attachment, a plan and a death cost. */
+/* The control plane: the cost of a request, an attach, a plan and a worker's death. */
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>

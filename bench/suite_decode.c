@@ -2,7 +2,7 @@
 /* Decode: one query row a sequence, next to reading the same pages. */
 #include "bench/kv.h"
 
-/* Next to reading its pages, the roofline of that and its arithmetic, and pages in their order. */
+/* Next to reading its pages, to the roofline of reading and arithmetic, and to pages in order. */
 #define PAGES_AND(torch, read_torch, title, share, places, ...)                                               \
 	{ .group = title,                                                                                     \
 	  .name = title,                                                                                      \
@@ -15,7 +15,7 @@
 		KV_BESIDE(title, ": read in order", KV_READ, .contiguous = true, __VA_ARGS__)
 #define PAGES(title, share, places, ...) PAGES_AND({ 0 }, { 0 }, title, share, places, __VA_ARGS__)
 
-/* And next to PyTorch. */
+/* The same, and next to PyTorch. */
 #define DECODE(title, share, places, faster, ...)                                                                 \
 	PAGES_AND(KV_VS_TORCH(title ": torch", faster), KV_VS_TORCH(title ": torch", NULL), title, share, places, \
 		  __VA_ARGS__),                                                                                   \
@@ -39,7 +39,7 @@
 		.dtype = type                                                                                     \
 	}
 
-/* A block that is seen, next to one of causal alone. */
+/* Time per visited block, next to causal without a mod. */
 #define MOD(title, ...)                                                                                      \
 	{                                                                                                    \
 		.group = "mods", .name = "decode 16 x 8k " title, SIXTEEN_8K, .by_block = true,              \
@@ -56,7 +56,7 @@ static const struct kv_case cases[] = {
 	DECODE("decode 1 x 8k", NULL, "<= 1.02", ">= 6", KV_ROWS({ 1, 1, 8192 })),
 	DECODE("decode 1 x 128k", ">= 0.85", "<= 1.02", ">= 6", ONE_128K),
 
-	/* As many bytes, in rows alike and unlike. */
+	/* The same number of bytes, in rows of equal and of different length. */
 	{ .group = "skew",
 	  .name = SKEW_ALIKE,
 	  KV_ROWS({ 64, 1, 3056 }),
@@ -82,7 +82,7 @@ static const struct kv_case cases[] = {
 	BYTES("e5m2", PAGED_E5M2, ">= 1.7"),
 	BYTES("i8", PAGED_I8, NULL),
 
-	/* Long enough that little of what one has read is in the cache for the next. */
+	/* Long enough that little of the data that one case reads is in the cache for the next case. */
 	{ .group = "mods", .name = "decode 16 x 8k", SIXTEEN_8K, .by_block = true },
 	MOD("alibi", .score = "alibi"),
 	MOD("soft cap", .score = "soft_cap"),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is measured on a GPU.  bench/NOTES-gpu.md has the floors and goals, and
- * peers/gpu_torch.py the same batches by their names.
+ * Cases on a GPU.  bench/NOTES-gpu.md has the floors and goals;
+ * peers/gpu_torch.py has the same batches under the same names.
  */
 #include "bench/kv.h"
 
@@ -39,7 +39,7 @@
 		.group = by, .name = "16 x 8k read by " by, .work = KV_READ, .export = by, BATCH_16_8K \
 	}
 
-/* Mods: those with numbers in them are compiled here, soft_cap is built in. */
+/* Mods: NVRTC compiles those with numbers in their text; soft_cap is built in. */
 #define MOD(of, title, mod, wanted, ...)                                                                      \
 	{                                                                                                     \
 		.group = "mods of " of, .name = of ", " title, .limit = of " without mods", .target = wanted, \
@@ -56,7 +56,7 @@ static const struct kv_case cases[] = {
 	{ .group = "limits", .name = "1 GB read and written", .work = KV_COPY_HALF, KV_ROWS({ 64, 1, 4096 }) },
 	{ .group = "limits", .name = "plan of 64 rows", .work = KV_PLAN, KV_ROWS({ 64, 1, 4096 }) },
 
-	/* Decode: those that say most come first, for a run may be cut short. */
+	/* Decode: the most informative cases come first, because a run may be cut short. */
 	DECODE("decode 16 x 8k", "<= 1.03 and 3 us", BATCH_16_8K),
 	DECODE("decode 1 x 8k", "<= 13 us", KV_ROWS({ 1, 1, 8192 })),
 	DECODE("decode 1 x 1k", "<= 5 us", KV_ROWS({ 1, 1, 1024 })),
@@ -72,7 +72,7 @@ static const struct kv_case cases[] = {
 	DECODE("decode 256 x 8k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 8192 })),
 	DECODE("decode 256 x 32k", "<= 1.03 and 3 us", KV_ROWS({ 256, 1, 32768 })),
 
-	/* As many bytes, in rows alike and unlike. */
+	/* The same number of bytes, in rows of equal and of different length. */
 	{ .group = "skew", .name = "decode 64 x 3056", KV_ROWS({ 64, 1, 3056 }) },
 	{ .group = "skew",
 	  .name = "decode 1 x 128k, 63 x 1k",

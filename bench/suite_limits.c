@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What this machine can do at best: the limits of other suites' cases. */
+/* This machine's best speed of reading, copying, multiplying: the limits of other suites' cases. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,14 @@ sample_copy(const void *copy)
 	return limit_copy_us(copy);
 }
 
-/* Of a million operations. */
+/* Time of a million operations. */
 static double
 sample_peak(const void *unit)
 {
 	return 1e3 / limit_peak(*(const enum kernel_isa *)unit);
 }
 
-/* Spans in an order that no prefetcher knows. */
+/* Spans in an order that no prefetcher predicts. */
 static void
 read_open(struct limit_read *read, const uint8_t *memory, uint32_t n_spans)
 {

@@ -40,7 +40,7 @@ static struct square {
 	double n_units; /* block rows, and blocks that are mixed */
 } squares[N_MASKS][N_SIZES];
 
-/* True everywhere, which no interval around q_idx == kv_idx shows. */
+/* True everywhere, but interval arithmetic around q_idx == kv_idx cannot show it. */
 static struct bench_mod opaque;
 static struct mod_rule opaque_rule;
 
@@ -143,7 +143,7 @@ sample_unit_ns(const void *square)
 	return sample_create_ms(square) * 1e6 / ((const struct square *)square)->n_units;
 }
 
-/* The indices, to newly allocated memory, as block_mask_create() writes them. */
+/* Copy the indices to newly allocated memory, as block_mask_create() does. */
 static double
 sample_write_us(const void *mask_p)
 {
@@ -169,7 +169,7 @@ sample_write_ms(const void *mask_p)
 	return sample_write_us(mask_p) / 1e3;
 }
 
-/* Every element of a block, as where neither intervals nor points decide. */
+/* Evaluate every element of a block, as when neither intervals nor points decide it. */
 static double
 sample_evaluate_us(const void *square)
 {
@@ -191,7 +191,7 @@ sample_evaluate_us(const void *square)
 	return bench_since_us(start) / N_ROUNDS;
 }
 
-/* With all that block_mask_create() tries before: interval, parts, a point of each. */
+/* Decide a block with all steps that block_mask_create() tries first: interval, parts, a point of each. */
 static double
 sample_exactly_us(const void *context)
 {
@@ -213,7 +213,7 @@ sample_exactly_us(const void *context)
 	return bench_since_us(start) / N_ROUNDS;
 }
 
-/* A byte an element, the least that evaluating them without a mod could cost. */
+/* Write one byte per element: the least that an evaluation could cost. */
 static double
 sample_touch_us(const void *context)
 {

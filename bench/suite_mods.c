@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tile VM: a logit of an operation, next to copying the tile's logits. */
+/* The tile VM: time per logit and operation, next to copying the tile's logits. */
 #include <string.h>
 
 #include "bench/bench.h"
@@ -7,7 +7,7 @@
 #include "kernels/mod/ir.h"
 
 #define N_TOKENS 8192u
-#define N_TILES 64u /* a sample; all of the same lines */
+#define N_TILES 64u /* per sample; all of the same query rows */
 #define N_LOGITS (MOD_TILE_LINES * MOD_TILE_KEYS)
 
 static struct fixture {
@@ -24,7 +24,7 @@ static struct fixture {
 
 static float scores[N_LOGITS], copy[N_LOGITS];
 
-/* Those that have a result for each logit; one result for a line or a key costs a 64th. */
+/* Count operations with a result per logit; an operation with one result per query row or key costs a 64th. */
 static uint32_t
 count_operations(const struct mod *mod)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefill, in one piece and in chunks, and batches that decode as well: next to the peak of the best matrix unit. */
+/* Prefill, whole and chunked, and mixed with decode, next to the peak of the best matrix unit. */
 #include "bench/kv.h"
 
-/* Next to as many operations on registers, pages in their order, and PyTorch. */
+/* Next to as many operations on registers, to pages in order, and to PyTorch. */
 #define PREFILL(title, share, places, faster, ...)                                                        \
 	{ .group = title,                                                                                 \
 	  .name = title,                                                                                  \
@@ -12,7 +12,7 @@
 		KV_BESIDE(title, ": peak", KV_PEAK, __VA_ARGS__), KV_PAGES_IN_ORDER(title, __VA_ARGS__),  \
 		KV_BESIDE(title, ": torch", KV_TORCH, __VA_ARGS__)
 
-/* A block that is seen, next to one of causal alone. */
+/* Time per visited block, next to causal without a mod. */
 #define MOD(title, wanted, ...)                                                                                    \
 	{                                                                                                          \
 		.group = "mods", .name = "prefill 2k of 2k " title, PROMPT_2K, .by_block = true,                   \
@@ -30,7 +30,7 @@
 static const struct kv_case cases[] = {
 	PREFILL("prefill 512 of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", KV_ROWS({ 1, 512, 4096 })),
 
-	/* vLLM's attention_benchmarks: prompts, chunks, and both beside decoding. */
+	/* vLLM's attention_benchmarks: prompts, chunks, and both mixed with decode. */
 	PREFILL("prefill 512 of 512", NULL, "<= 1.02", ">= 1.8", KV_ROWS({ 1, 512, 512 })),
 	PREFILL("prefill 2k of 2k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", PROMPT_2K),
 	PREFILL("prefill 4k of 4k", ">= 0.65 (AMX 0.40)", "<= 1.02", ">= 1.8", KV_ROWS({ 1, 4096, 4096 })),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reserving pages from pools of different sizes: the cost of one must not follow the size. */
+/* Reserving pages from pools of different sizes: the cost of a page must not depend on the size. */
 #include "bench/bench.h"
 
 #define N_SEQS 64

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks that the daemon builds, next to an empty request and the library's own. */
+/* Block masks that the daemon builds, next to an empty request and to masks that the library builds. */
 #include "bench/bench.h"
 
 #define N_SEQS 256
@@ -91,7 +91,7 @@ serve(const struct fixture *fixture, struct paged_block_mask **mask_p)
 	return paged_block_mask_serve(fixture->pool, &fixture->params, fixture->causal, 0, NULL, mask_p);
 }
 
-/* From the request to a mask that can be used. */
+/* From the request to a usable mask. */
 static double
 sample(const void *context)
 {

@@ -15,7 +15,7 @@ import sys
 from plots import runs_of, short
 
 READ, COPIED, BLOCK = "of reading its pages", "of copying as much", "a visited block, of causal's"
-# What, the figure, what it stands beside (None: itself) and how that is told.
+# Label, figure's name, reference (None: the figure itself), and text after the ratio.
 ROWS = [
     ("decode of 4k tokens, in cache", "decode 1 x 4k", "pages read", READ),
     ("decode of 128k tokens, from memory", "decode 1 x 128k", "pages read", READ),

@@ -12,13 +12,13 @@
 
 static struct {
 	unsigned int n;
-	cpu_set_t allowed; /* before the first was pinned */
+	cpu_set_t allowed; /* before any thread was pinned */
 	uint32_t cpus[MAX_THREADS];
-	pthread_barrier_t begin; /* helpers sleep there, so that they take no processor time between runs */
+	pthread_barrier_t begin; /* helpers sleep here, so they use no processor time between runs */
 	threads_fn work;
 	void *context;
 	_Atomic unsigned int n_ready, n_done;
-	_Atomic uint64_t begin_ns; /* the first one's */
+	_Atomic uint64_t begin_ns; /* of the first thread */
 	_Alignas(64) _Atomic size_t next_unit;
 } threads;
 
@@ -43,7 +43,8 @@ wait_for(_Atomic unsigned int *count)
 	}
 }
 
-/* A busy machine may keep one of them from working, or from looking at the clock: so each does before it works. */
+/* A busy machine may deschedule any thread, so every thread reads the clock before it works; the earliest time counts.
+ */
 static void
 take_part(void)
 {

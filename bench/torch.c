@@ -12,7 +12,7 @@
 #include "bench/kv.h"
 
 static struct child {
-	const char *policy; /* of OpenMP's waiting */
+	const char *policy; /* OMP_WAIT_POLICY */
 	pid_t pid;
 	int to;
 	FILE *from;
@@ -28,7 +28,7 @@ python(void)
 	return own != NULL && own[0] != 0 ? own : "python3";
 }
 
-/* In the child: as many threads as ours, on the same CPUs. */
+/* In the child: run Python with as many threads as paged has, on the same CPUs. */
 static void
 child_run(const struct child *child, int end)
 {
@@ -51,7 +51,7 @@ child_run(const struct child *child, int end)
 	_exit(127);
 }
 
-/* NULL: the child has ended. */
+/* Returns NULL if the child has ended. */
 static json_t *
 child_read(const struct child *child)
 {
@@ -115,7 +115,7 @@ torch_start(void)
 {
 	if (children[0].pid != 0)
 		return;
-	/* The end of a child is an error of dprintf(). */
+	/* If the child has ended, dprintf() fails. */
 	signal(SIGPIPE, SIG_IGN);
 	for (size_t i = 0; i < BENCH_N(children); i++)
 		child_start(&children[i]);
