@@ -15,12 +15,12 @@
 struct answers {
 	struct setup *setup;
 	const struct options *options;
-	uint32_t worker, n_workers; /* which of how many, at least one */
+	uint32_t worker, n_workers; /* this worker's index, and the number of workers, at least 1 */
 	const char *label;
 	struct request *requests; /* [n] */
 	size_t n;
-	bool alone;                /* one answer, which is written as it comes */
-	struct utf8_stream stream; /* of that one */
+	bool alone;                /* there is one answer, which is written token by token */
+	struct utf8_stream stream; /* of that answer */
 };
 
 /* Of the process's prompts. */
@@ -61,7 +61,7 @@ answer_text(const struct answers *answers, const struct request *request)
 	return answer;
 }
 
-/* Prompt and answer in one write(). */
+/* Write prompt and answer with one write(). */
 static void
 put_block(const struct answers *answers, const struct request *request)
 {
@@ -136,7 +136,7 @@ same_tokens(size_t number, const struct request *first, const struct request *ag
 	return i == n && a->n == b->n;
 }
 
-/* Each prompt again, alone, on a private cache. */
+/* Answer each prompt again, alone, with a private cache, and compare. */
 static enum verdict
 verify(const struct answers *answers)
 {
@@ -161,7 +161,7 @@ verify(const struct answers *answers)
 	return verdict;
 }
 
-/* A line of JSON, written whole so that processes can share the file. */
+/* Write a line of JSON with one write(), so that processes can share the file. */
 static void
 write_report(const struct answers *answers, const struct report *report)
 {

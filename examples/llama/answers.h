@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * answers.h - answers a process's share of the prompts, and says how it went
+ * answers.h - answers a process's share of the prompts, and reports the results
  */
 #ifndef LLAMA_ANSWERS_H
 #define LLAMA_ANSWERS_H
@@ -10,12 +10,12 @@
 
 enum verdict { VERDICT_NONE, VERDICT_EQUAL, VERDICT_DIFFERENT };
 
-/** What a process did; also what a worker tells the process that started it. */
+/** Counts of a process's work; a worker also passes them to the process that started it. */
 struct report {
 	uint32_t worker;
 	uint32_t pid;
 	uint32_t n_prompts;
-	uint64_t n_prompt_tokens, n_tokens; /* read and written */
+	uint64_t n_prompt_tokens, n_tokens; /* prompt tokens read, answer tokens written */
 	double seconds;
 	uint32_t peak_pages;
 	enum verdict verdict;
@@ -24,11 +24,11 @@ struct report {
 /**
  * answers_run - prompts worker, worker + n_workers, ... of the options
  *
- * An only prompt's answer is written to stdout as it comes; of several, each
- * is written in one piece when it is whole, so that those of different
- * processes do not mix.
+ * The answer of a single prompt is written to stdout token by token.  Of several
+ * answers, each is written in one piece when it is complete, so that answers of
+ * different processes do not mix.
  *
- * @param[in] label  before each answer of several ("worker 2"); NULL: "prompt N"
+ * @param[in] label  printed before each of several answers ("worker 2"); NULL: "prompt N"
  */
 void answers_run(struct setup *setup, const struct options *options, uint32_t worker, const char *label,
 		 struct report *report);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention.h - where K and V live, and who attends to them
+ * attention.h - the interface of a KV cache with attention
  *
- * Two implementations: paged_cache.h keeps them in a pool's pages through
+ * Two implementations: paged_cache.h keeps K and V in a pool's pages through
  * libpagedclient; contiguous.h keeps them in private arrays and computes
- * attention in the plainest way, to verify the first.
+ * attention by its definition, to verify the first.
  *
  * A sequence is opened empty and grows by steps.  A step is planned once and
  * run once a layer.  Rows are packed: row r's q_len queries follow those of
@@ -19,7 +19,7 @@
 struct attention_row {
 	uint64_t sequence;
 	uint32_t q_len;
-	uint32_t kv_len; /* tokens once this step is done */
+	uint32_t kv_len; /* tokens after this step */
 };
 
 struct attention;
@@ -27,15 +27,16 @@ struct attention;
 struct attention_ops {
 	/** False: no room for a sequence now; try later. */
 	bool (*open)(struct attention *attention, uint64_t *sequence_p);
-	/** Take its memory back. */
+	/** Free the sequence's memory. */
 	void (*close)(struct attention *attention, uint64_t sequence);
-	/** False: no room for all now; waits[r] says which rows cannot go on.  The rows stay as they are until run().
+	/** False: no room for all rows now; waits[r] marks the rows that cannot continue.  The rows stay as they are
+	 * until run().
 	 */
 	bool (*plan)(struct attention *attention, const struct attention_row *rows, uint32_t n_rows, bool *waits);
 	/** Append k and v of the planned rows, then attend causally: q and out are [total_q][n_heads][head_dim]. */
 	void (*run)(struct attention *attention, uint32_t layer, const float *q, const float *k, const float *v,
 		    float *out);
-	/** Pages that a sequence holds; 0 where there are none. */
+	/** Pages that a sequence holds; 0 if the implementation has no pages. */
 	uint32_t (*n_pages)(struct attention *attention, uint64_t sequence);
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * chat.h - the words around a conversation: ChatML
+ * chat.h - the ChatML template of a conversation
  *
  *   <|im_start|>system\n...<|im_end|>\n
  *   <|im_start|>user\n...<|im_end|>\n
@@ -12,10 +12,10 @@
 #include "examples/llama/gguf.h"
 
 /**
- * chat_system - recognise the file's template; one that is not ChatML is refused
+ * chat_system - check the file's template; a template that is not ChatML is refused
  *
- * @return the text of the system's turn where the user gives none, to be
- *         freed; NULL: the template has no such turn
+ * @return the template's default system prompt, which the caller frees; NULL: the
+ *         template has none
  */
 char *chat_system(const struct gguf *gguf);
 
@@ -23,9 +23,9 @@ char *chat_system(const struct gguf *gguf);
  * chat_turn - the text of a user's turn, up to where the answer begins
  *
  * @param[in] system  from chat_system()
- * @param[in] first   the conversation begins: with the system's turn; later
- *                    ones begin with the end of the answer before
- * @return to be freed
+ * @param[in] first   true: the conversation begins, with the system's turn; false:
+ *                    the text begins with the end of the previous answer
+ * @return the caller frees it
  */
 char *chat_turn(const char *system, const char *user, bool first);
 

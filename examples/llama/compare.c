@@ -10,7 +10,7 @@
 
 enum side { SIDE_POOL, SIDE_PRIVATE, N_SIDES };
 
-/* What one side took in each round. */
+/* Measurements of one side (pool or private cache) in each round. */
 struct samples {
 	double rate[OPTIONS_MAX_ROUNDS];                                                /* tokens written a second */
 	double attention[OPTIONS_MAX_ROUNDS];                                           /* seconds */
@@ -33,7 +33,7 @@ median(double *values, uint32_t n)
 	return n % 2 != 0 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-/* All prompts to their ends, together as far as max_running goes. */
+/* Answer all prompts, up to max_running at a time. */
 static struct engine_stats
 answer(struct setup *setup, const struct options *options, struct request *requests, struct attention *attention,
        struct samples *samples, uint32_t round)
@@ -42,7 +42,7 @@ answer(struct setup *setup, const struct options *options, struct request *reque
 	struct engine_params params = { .max_running = options->max_running, .end_token = UINT32_MAX };
 	struct engine_stats stats;
 
-	/* Without the last round's answers. */
+	/* Remove the last round's answers. */
 	for (size_t i = 0; i < options->n_prompts; i++)
 		requests[i].tokens.n = requests[i].n_prompt;
 	stats = engine_answer(setup->forward, attention, &params, requests, options->n_prompts);
@@ -60,7 +60,7 @@ print(const struct options *options, const struct engine_stats *stats, struct sa
 	uint32_t n = options->compare;
 	double rates[OPTIONS_MAX_ROUNDS], times[OPTIONS_MAX_ROUNDS];
 
-	/* Ratios before medians, which sort. */
+	/* Compute ratios before medians, because medians sort the arrays. */
 	for (uint32_t i = 0; i < n; i++) {
 		rates[i] = samples[SIDE_POOL].rate[i] / samples[SIDE_PRIVATE].rate[i];
 		times[i] = samples[SIDE_POOL].attention[i] / samples[SIDE_PRIVATE].attention[i];
@@ -96,7 +96,7 @@ compare_run(struct setup *setup, const struct options *options)
 		setup_encode(setup, options->prompts[i], true, &requests[i].tokens);
 		requests[i].n_prompt = requests[i].tokens.n;
 	}
-	/* The sides take turns in beginning, too. */
+	/* Alternate which side begins a round. */
 	for (uint32_t i = 0; i < N_SIDES * options->compare; i++) {
 		uint32_t round = i / N_SIDES, side = (round + i) % N_SIDES;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * compare.h - how fast the model is with the pool, and without
+ * compare.h - measures the model with the pool and with a private cache
  *
  * The same prompts are answered from the pool and from a private contiguous
- * cache, in turn, by the same threads and the same products: cache and attention
- * are all that differs.  Answers have max_tokens tokens on either side, so that
+ * cache, in turn, by the same threads and the same matrix products: only cache and
+ * attention differ.  Answers have max_tokens tokens on either side, so that
  * both do the same work.
  */
 #ifndef LLAMA_COMPARE_H
@@ -13,7 +13,7 @@
 #include "examples/llama/options.h"
 #include "examples/llama/setup.h"
 
-/** compare_run - options->compare rounds of each; medians, and where the time went, on stdout */
+/** compare_run - run options->compare rounds of each; print medians and the shares of time on stdout */
 void compare_run(struct setup *setup, const struct options *options);
 
 #endif

@@ -7,7 +7,7 @@
 #include "examples/llama/support.h"
 #include "examples/llama/matmul.h"
 
-/* Products below which waking threads costs more than it saves. */
+/* Below this number of products, waking threads costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)
 
 /* A sequence; its id is its address. */
@@ -26,12 +26,12 @@ struct contiguous {
 	uint32_t n_rows;
 	void *scores;      /* [n_scores] doubles, or of each thread [MATMUL_BATCH][n_scores] floats */
 	uint32_t n_scores; /* a multiple of MATMUL_ROWS */
-	/* Where it is to be fast: */
+	/* Only for the fast mode: */
 	const struct matmul *matmul; /* else NULL */
 	float *queries;              /* of each thread [group][head_dim], scaled */
 };
 
-/* To the nearest number of f16 or bf16, ties to even, as rintf() has it. */
+/* Round to the nearest f16 or bf16, ties to even, as rintf() does. */
 static float
 rounded(enum paged_dtype dtype, float value)
 {
@@ -116,7 +116,7 @@ contiguous_plan(struct attention *attention, const struct attention_row *rows, u
 
 /* --------------------------------------------------------------- attention */
 
-/* What attends to a step's queries in one layer; a part is one token's query heads that share a KV head. */
+/* A job: attention of a step's queries in one layer.  A part is the query heads of one token that share a KV head. */
 struct attend_job {
 	const struct contiguous *contiguous;
 	uint32_t layer;
@@ -181,7 +181,7 @@ attend_plainly(const struct contiguous *contiguous, struct attend_part part)
 	}
 }
 
-/* Keys past the last are looked at, and nothing comes of it. */
+/* The last block also reads keys past the end; their scores are ignored. */
 static void
 attend_fast(void *argument, uint32_t number, uint32_t thread)
 {

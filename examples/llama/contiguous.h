@@ -2,12 +2,13 @@
 /**
  * contiguous.h - a private cache in plain arrays, without the library
  *
- * What answers from the shared pages are held against: no page, no table, no
- * kernel of the library.  As a reference it computes attention by its definition:
- * scores, softmax and sums are f64; K and V are rounded to a pool's f16 or bf16,
- * since that much belongs to the comparison; of a pool with less in an element it
- * differs, and so may the answers.  As what an engine would have without the
- * library it attends on threads with vectors.
+ * Answers from the shared pages are compared with answers from this cache, which
+ * uses no page, no page table and no kernel of the library.  It has two modes.  As
+ * the reference it computes attention by its definition: scores, softmax and sums
+ * are f64, and K and V are rounded to a pool's f16 or bf16 as the pool rounds them.
+ * It does not model the rounding of pools with smaller elements, so answers from
+ * those may differ.  As the cache of an engine without the library, it computes
+ * attention on several threads with vector code.
  */
 #ifndef LLAMA_CONTIGUOUS_H
 #define LLAMA_CONTIGUOUS_H
@@ -18,10 +19,10 @@
 #include "examples/llama/model.h"
 
 /**
- * contiguous_create - as the model's shape asks; returned with contiguous_destroy()
+ * contiguous_create - create a cache for the model's shape; free it with contiguous_destroy()
  *
- * @param[in] dtype   what K and V are rounded to
- * @param[in] matmul  attend with its code and on its threads; it outlives the cache; NULL: the reference
+ * @param[in] dtype   dtype to which K and V are rounded
+ * @param[in] matmul  use its vector code and its threads; borrowed for the cache's life; NULL: the reference mode
  */
 struct attention *contiguous_create(const struct model *model, enum paged_dtype dtype, const struct matmul *matmul);
 

@@ -11,7 +11,7 @@
 #define DEVICE_ORDINAL 9
 #define NON_BLOCKING 1
 
-/* What is used of the driver, after NVIDIA's documentation; all return 0 on success. */
+/* The driver functions that are used, declared as NVIDIA documents them; all return 0 on success. */
 #define FUNCTIONS(F)                                                                        \
 	F(cuGetErrorName, (int result, const char **name))                                  \
 	F(cuPointerGetAttribute, (void *value, int attribute, uint64_t address))            \
@@ -28,7 +28,7 @@
 	F(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t size, void *stream))       \
 	F(cuStreamSynchronize, (void *stream))
 
-/* Memory that is kept until it is too small. */
+/* Device memory that is reused until a larger one is needed. */
 struct slot {
 	uint64_t address;
 	size_t size;
@@ -95,7 +95,7 @@ device_open(const void *address)
 	int ordinal = 0;
 
 	driver_load(device);
-	/* To ask about the address takes some context: the first device's. */
+	/* The query about the address needs a current context: use the first device's. */
 	context_enter(device, ordinal);
 	CALL(device, cuPointerGetAttribute, &ordinal, DEVICE_ORDINAL, (uintptr_t)address);
 	if (ordinal != 0) {

@@ -7,7 +7,7 @@
 
 #include "examples/llama/support.h"
 
-/* A full pool is looked at again after this long, and given up after that long. */
+/* Interval between retries while the pool is full, and the time after which the engine gives up. */
 #define FULL_PAUSE_MS 5u
 #define FULL_LIMIT_S 30.0
 
@@ -83,7 +83,7 @@ remove_running(struct engine *engine, const struct request *request)
 	engine->n_running = kept;
 }
 
-/* The youngest starts over when there is room again; what it has answered stays. */
+/* Preempt the youngest request: it is recomputed when there is room again, and keeps the tokens of its answer. */
 static void
 give_way(struct engine *engine)
 {
@@ -107,7 +107,7 @@ finish(struct engine *engine, struct request *request)
 
 /* -------------------------------------------------------------------- step */
 
-/* One token of each answer first, then prompts with the room that is left. */
+/* First one token of each running answer, then parts of prompts in the remaining room. */
 static void
 choose_rows(struct engine *engine)
 {
@@ -132,7 +132,7 @@ choose_rows(struct engine *engine)
 		}
 }
 
-/* Plan with as many rows as there are pages for: perhaps none. */
+/* Plan as many rows as there are pages for, possibly none. */
 static void
 plan(struct engine *engine)
 {
@@ -149,7 +149,7 @@ plan(struct engine *engine)
 				step->requests[kept] = step->requests[r];
 				step->rows[kept++] = step->rows[r];
 			}
-		/* Each alone may find its pages where all together do not: leave the last out. */
+		/* Each row alone may get its pages although all together do not: drop the last row. */
 		step->n_rows = kept < step->n_rows ? kept : kept - 1;
 	}
 }
@@ -219,7 +219,7 @@ run_step(struct engine *engine)
 	}
 }
 
-/* No row can go on: make room if it is ours to make, or wait for other workers. */
+/* No row can continue: preempt a request of this process, or wait for other workers. */
 static void
 wait_for_pages(struct engine *engine, double *since_p)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * engine.h - many answers at once: continuous batching
+ * engine.h - continuous batching
  *
  * Each step carries one token of every answer that is being written and, with
  * the room left, parts of prompts that are still being read.  Requests join
- * and leave between steps.  When the pool is full, rows wait while others go
- * on; when none can, the youngest request gives its pages back and starts
- * over later.
+ * and leave between steps.  When the pool is full, rows wait while others
+ * continue.  When no row can continue, the youngest request is preempted: it frees
+ * its pages and is recomputed later.
  */
 #ifndef LLAMA_ENGINE_H
 #define LLAMA_ENGINE_H
@@ -30,7 +30,7 @@ struct request {
 	struct request *next;
 };
 
-/** Called for every token of an answer, the end token too, and told which one is the last. */
+/** Called for every token of an answer, including the end token; `last` marks the last one. */
 typedef void (*engine_token_fn)(void *argument, struct request *request, uint32_t token, bool last);
 
 struct engine_params {
@@ -49,7 +49,7 @@ struct engine_stats {
 	double seconds;      /* inside engine_run() */
 };
 
-/** Rows of a step and what they are about; packed alike. */
+/** Rows of a step and their requests, in the same order. */
 struct engine_step {
 	struct request *requests[ENGINE_MAX_RUNNING];
 	struct attention_row rows[ENGINE_MAX_RUNNING];
@@ -82,13 +82,13 @@ void engine_destroy(struct engine *engine);
 /** engine_add - queue a request, or one whose answer ended and whose tokens and n_prompt grew */
 void engine_add(struct engine *engine, struct request *request);
 
-/** engine_release - give a kept sequence's pages back */
+/** engine_release - free a kept sequence's pages */
 void engine_release(struct engine *engine, struct request *request);
 
-/** engine_run - until every request is finished */
+/** engine_run - run steps until every request is finished */
 void engine_run(struct engine *engine);
 
-/** engine_answer - an engine for n requests: all of these in one */
+/** engine_answer - create an engine, add n requests, run and destroy it */
 struct engine_stats engine_answer(struct forward *forward, struct attention *attention,
 				  const struct engine_params *params, struct request *requests, size_t n);
 

@@ -10,7 +10,7 @@
 #include "examples/llama/matmul.h"
 #include "examples/llama/team.h"
 
-/* What the parts of a job over rows need. */
+/* Arguments of the parts of a job over rows. */
 struct row_job {
 	struct forward *forward;
 	const struct forward_step *step;
@@ -55,7 +55,7 @@ prepare_row(void *argument, uint32_t row, uint32_t thread)
 			  forward->x + (size_t)row * forward->model->n_embedding);
 }
 
-/* GGUF's Llama has the two halves of each rotated pair side by side. */
+/* GGUF's Llama stores the two elements of each rotated pair next to each other (interleaved pairs). */
 static void
 rotate(float *heads, uint32_t n_heads, uint32_t dim, const float *rotations)
 {
@@ -157,7 +157,7 @@ forward_run(struct forward *forward, struct attention *attention, const struct f
 	run_rows(forward, step, step->n_tokens, prepare_row, NULL);
 	for (uint32_t layer = 0; layer < model->n_layers; layer++)
 		run_layer(forward, attention, step, layer);
-	/* The wanted rows move to the front; they are in ascending order, so none is overwritten before it moved. */
+	/* Move the wanted rows to the front.  They are in ascending order, so none is overwritten before it moves. */
 	for (uint32_t i = 0; i < step->n_logits; i++) {
 		assert(i == 0 || step->wanted[i] > step->wanted[i - 1]);
 		memmove(forward->x + (size_t)i * n, forward->x + (size_t)step->wanted[i] * n, n * sizeof(float));

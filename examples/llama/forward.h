@@ -12,7 +12,7 @@
 #include "examples/llama/attention.h"
 #include "examples/llama/model.h"
 
-/** Seconds inside forward_run() since forward_create(), by what they went to. */
+/** Seconds inside forward_run() since forward_create(), by kind of work. */
 struct forward_times {
 	double products; /* with weights */
 	double attention;
@@ -20,7 +20,7 @@ struct forward_times {
 
 struct forward {
 	const struct model *model;
-	struct matmul matmul; /* its threads and the code of its products serve others between steps */
+	struct matmul matmul; /* other code may use its threads and products between steps */
 	struct forward_times times;
 	uint32_t max_tokens, max_logits;
 

@@ -40,7 +40,7 @@ struct gguf_string {
 	size_t size;
 };
 
-/** A string's beginning in a sentence, for %.*s. */
+/** Arguments for %.*s: the beginning of a string, for messages. */
 #define GGUF_SHOWN(string) (int)((string).size > 64 ? 64 : (string).size), (string).data
 
 /** The elements of an array; strings are taken one after the other by gguf_array_next(). */
@@ -62,7 +62,7 @@ struct gguf_tensor {
 };
 
 struct gguf {
-	const char *path; /* as given to gguf_open(), for sentences */
+	const char *path; /* as given to gguf_open(), for messages */
 	struct gguf_tensor *tensors;
 	uint64_t n_tensors;
 	struct gguf_kv *kvs;
@@ -77,7 +77,7 @@ struct gguf *gguf_open(const char *path);
 /** gguf_close - takes NULL */
 void gguf_close(struct gguf *gguf);
 
-/** gguf_has - there is metadata of that key */
+/** gguf_has - whether there is metadata with that key */
 bool gguf_has(const struct gguf *gguf, const char *key);
 
 /** Metadata by key; a key that is absent or of another type is an error. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paged-llama: options, then one of four things. */
+/* paged-llama: parses options, then runs one of four modes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ repl_turn(struct conversation *conversation, struct engine *engine, struct reque
 	char text[UTF8_STREAM_TEXT];
 	bool first = tokens->n == 0;
 
-	/* A turn begins with the end of the answer before it, also of one that was cut short. */
+	/* A turn begins with the end token of the previous answer, even if that answer was cut short. */
 	if (!first && tokens->ids[tokens->n - 1] == tokenizer_end(conversation->setup.tokenizer))
 		tokens->n--;
 	setup_encode(&conversation->setup, user, first, tokens);
@@ -61,7 +61,8 @@ repl_turn(struct conversation *conversation, struct engine *engine, struct reque
 	puts("");
 }
 
-/* A conversation in the terminal, until stdin ends: one sequence for all of it, so each turn reads only what is new. */
+/* A conversation in the terminal, until stdin ends.  All turns use one sequence, so each turn prefills only its new
+ * tokens. */
 static void
 repl(const struct options *options)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * matmul.h - rows of activations times a weight matrix, as the file has it
+ * matmul.h - multiplies rows of activations by a quantised weight matrix of the file
  *
  * Weights stay quantised in the mapped file.  A few rows of them at a time
  * are expanded to f32 in the cache of one core and multiplied with every

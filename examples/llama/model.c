@@ -10,10 +10,10 @@
 /* Bytes touched between two reports of progress. */
 #define PROGRESS_BYTES (1u << 20)
 #define PAGE_BYTES 4096u
-/* No dimension of a model comes near; products of two then fit 64 bits. */
+/* Larger than any real model's dimension; products of two then fit 64 bits. */
 #define MAX_DIMENSION (1u << 24)
 
-/* What is being loaded. */
+/* State of loading. */
 struct loader {
 	const struct gguf *gguf;
 	bool *used; /* [n_tensors] */
@@ -90,7 +90,7 @@ load_tensors(const struct gguf *gguf, struct model *model)
 		model->output = find_matrix(&loader, "output.weight", model->n_embedding, model->n_vocabulary);
 	for (uint32_t i = 0; i < model->n_layers; i++)
 		load_layer(&loader, model, i, &model->layers[i]);
-	/* A tensor that no line above names would be left out of the sums, silently. */
+	/* Refuse a tensor that no line above names: computation would silently ignore it. */
 	for (uint64_t i = 0; i < gguf->n_tensors; i++) {
 		struct gguf_string name = gguf->tensors[i].name;
 
@@ -160,7 +160,7 @@ read_heads(const struct gguf *gguf, struct model *model)
 	    model->n_heads > MAX_DIMENSION / model->head_dim)
 		die("%s: %u heads of %u with %u rotary dimensions are not supported", gguf->path, model->n_heads,
 		    model->head_dim, rope_dim);
-	/* Each layer has tensors, so the file bounds what is allocated. */
+	/* Each layer has tensors, so the size of the file bounds the allocation. */
 	if (model->n_layers > gguf->n_tensors)
 		die("%s: %u layers, but %llu tensors", gguf->path, model->n_layers,
 		    (unsigned long long)gguf->n_tensors);

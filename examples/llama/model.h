@@ -3,9 +3,9 @@
  * model.h - the weights and numbers of a Llama-architecture model
  *
  * Weights point into the mapped file, which stays open as long as the model.
- * What the file has must be exactly such a model: a missing tensor, one too
- * many (biases, scaled rotary frequencies) or one of another shape is refused
- * by name.
+ * The file must contain exactly such a model: a missing tensor, an extra one
+ * (biases, scaled rotary frequencies) or one of another shape is an error that
+ * names the tensor.
  */
 #ifndef LLAMA_MODEL_H
 #define LLAMA_MODEL_H
@@ -34,9 +34,9 @@ struct model {
 };
 
 /**
- * model_create - find and check the tensors; read them once, so that nothing waits for the disk later
+ * model_create - find and check the tensors; read them once, so that later steps do not wait for the disk
  *
- * @param[in] progress  show on stderr how far it is
+ * @param[in] progress  show progress on stderr
  */
 struct model *model_create(const struct gguf *gguf, bool progress);
 

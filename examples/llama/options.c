@@ -166,7 +166,7 @@ take(struct options *options, const struct known *option, const char *value)
 	}
 }
 
-/* What does not go together. */
+/* Refuse combinations of options that contradict each other. */
 static void
 check(struct options *options)
 {

@@ -18,16 +18,16 @@ struct options {
 	const char *runtime_dir; /* NULL: the library's default */
 	const char *pool;
 	enum paged_dtype dtype;  /* of an embedded pool's elements */
-	const char *backend;     /* of an embedded pool, or one that is printed; NULL: the host */
+	const char *backend;     /* of an embedded pool, or of the geometry to print; NULL: the host */
 	uint32_t embedded_pages; /* 0: a daemon has the pool */
 	uint32_t n_workers;      /* 0: this process answers */
 	uint32_t n_threads;
 	uint32_t max_tokens;
 	uint32_t max_running;
 	bool chat, verify, print_geometry;
-	uint32_t compare;   /* rounds beside a private cache; 0: none */
+	uint32_t compare;   /* rounds of comparison with a private cache; 0: none */
 	const char *report; /* NULL: none */
-	uint32_t victim;    /* the worker that is killed in mid-answer */
+	uint32_t victim;    /* the worker to kill during its answer */
 	char **prompts;
 	size_t n_prompts;
 };

@@ -49,7 +49,7 @@ paged_cache_close(struct attention *attention, uint64_t sequence)
 {
 	struct paged_cache *cache = (struct paged_cache *)attention;
 
-	/* If this fails, the daemon has ended or will take the pages with the session. */
+	/* If this fails, the daemon has ended, or it frees the pages when the session ends. */
 	(void)paged_seq_erase(cache->client, 1, &sequence);
 }
 
@@ -117,7 +117,7 @@ paged_cache_run(struct attention *attention, uint32_t layer, const float *q, con
 	if (cache->device == NULL)
 		return;
 	device_out(cache->device, DEVICE_OUT, out, q_bytes);
-	/* Errors that kernels on a GPU find show here; once a step is enough. */
+	/* Errors of GPU kernels are reported here; once per step is enough. */
 	if (layer + 1 == model->n_layers)
 		check(cache, paged_batch_validate(cache->batch));
 }
@@ -132,7 +132,7 @@ static const struct attention_ops paged_cache_ops = {
 
 /* ---------------------------------------------------------------- creation */
 
-/* The library's parts of its work as parts of a job of ours. */
+/* Run the library's parts of work as a job of the program's team. */
 struct lent {
 	paged_work_fn work;
 	void *argument;
@@ -155,7 +155,7 @@ run_on_team(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
 	team_run(argument, n, lent_part, &lent);
 }
 
-/* Attach to the daemon or to a pool of this process's own, and open the pool. */
+/* Attach to the daemon or to an embedded owner, and open the pool. */
 static void
 attach(struct paged_cache *cache, const struct options *options, struct team *team, const char *name)
 {

@@ -2,9 +2,9 @@
 /**
  * paged_cache.h - K and V in the pages of a pool, through libpagedclient
  *
- * This is all that an engine does to keep its cache in pagedd(8): create a
- * sequence, plan a step, append and attend once a layer, erase.  Pages come
- * from plan(), which asks for them some steps ahead.
+ * An engine needs only these steps to keep its cache in pagedd(8): create a
+ * sequence, plan a step, append and attend once per layer, erase.  plan()
+ * reserves pages some steps ahead.
  */
 #ifndef LLAMA_PAGED_CACHE_H
 #define LLAMA_PAGED_CACHE_H
@@ -17,7 +17,8 @@
 #include "examples/llama/team.h"
 
 /**
- * paged_cache_create - attach to the options' pool, or make it; one of another shape than the model's is refused
+ * paged_cache_create - attach to the options' pool, or create it; a pool whose shape differs from the model's is
+ * refused
  *
  * @param[in] team  kernels run on its threads
  * @param[in] name  shown by pagedctl; NULL: the program's name

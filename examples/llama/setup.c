@@ -20,7 +20,7 @@ void
 setup_attach(struct setup *setup, const struct options *options, const char *name)
 {
 	setup->forward = forward_create(setup->model, options->n_threads, SETUP_STEP_TOKENS, options->max_running);
-	/* Products and attention take turns, so the same threads do both. */
+	/* Products and attention never run at the same time, so they share the threads. */
 	setup->attention = paged_cache_create(setup->model, options, setup->forward->matmul.team, name);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * setup.h - everything that a process needs before it can answer
+ * setup.h - the state that a process needs to answer prompts
  */
 #ifndef LLAMA_SETUP_H
 #define LLAMA_SETUP_H
@@ -11,7 +11,7 @@
 #include "examples/llama/paged_cache.h"
 #include "examples/llama/tokenizer.h"
 
-/** Tokens of a step: enough for a prompt to be read fast, few enough for other answers to go on meanwhile. */
+/** Tokens of a step: enough to prefill a prompt fast, few enough not to delay other answers. */
 #define SETUP_STEP_TOKENS 128u
 
 struct setup {
@@ -24,19 +24,19 @@ struct setup {
 };
 
 /**
- * setup_load - the file, its tokenizer and weights
+ * setup_load - open the file and load its tokenizer and weights
  *
- * @param[in] progress  show on stderr how far it is, when that is a terminal
+ * @param[in] progress  show progress on stderr, if that is a terminal
  */
 void setup_load(struct setup *setup, const struct options *options, bool progress);
 
-/** setup_attach - buffers, and the pool; name is shown by pagedctl */
+/** setup_attach - allocate buffers and open the pool; pagedctl shows `name` */
 void setup_attach(struct setup *setup, const struct options *options, const char *name);
 
-/** setup_destroy - in whichever state it is, zeroed at least */
+/** setup_destroy - in any state, also merely zeroed */
 void setup_destroy(struct setup *setup);
 
-/** setup_encode - a user's turn as tokens, appended */
+/** setup_encode - append the tokens of a user's turn to a list */
 void setup_encode(struct setup *setup, const char *user, bool first, struct token_list *tokens);
 
 #endif

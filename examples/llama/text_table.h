@@ -15,7 +15,7 @@ struct text_table {
 	unsigned int bits;
 };
 
-/** text_table_create - from the array of that key; the file stays open as long as it */
+/** text_table_create - index the array with that key; the file must stay open as long as the table */
 void text_table_create(struct text_table *table, const struct gguf *gguf, const char *key);
 
 void text_table_destroy(struct text_table *table);

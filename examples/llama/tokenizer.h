@@ -3,8 +3,8 @@
  * tokenizer.h - byte-level BPE from a GGUF file's metadata
  *
  * Special tokens written out in the text (`<|im_end|>`) become those tokens.
- * A tokenizer is read-only after creation but for encoding, which one thread
- * does at a time; the file stays open as long as it.
+ * A tokenizer is read-only after creation, except for encoding, which only one
+ * thread may do at a time.  The file must stay open as long as the tokenizer.
  */
 #ifndef LLAMA_TOKENIZER_H
 #define LLAMA_TOKENIZER_H
@@ -34,8 +34,8 @@ uint32_t tokenizer_end(const struct tokenizer *tokenizer);
 /**
  * tokenizer_encode - append the text's tokens to a list
  *
- * Bytes that the vocabulary has no token for are left out, as the reference
- * does.  Text that is not UTF-8 is an error.
+ * Bytes for which the vocabulary has no token are omitted, as in the reference
+ * implementation.  Text that is not UTF-8 is an error.
  */
 void tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t size, struct token_list *list);
 
@@ -56,12 +56,12 @@ struct utf8_stream {
 /**
  * utf8_stream_add - append a token and take what is complete
  *
- * @param[out] text  room for UTF8_STREAM_TEXT bytes; what is no UTF-8 becomes U+FFFD
+ * @param[out] text  room for UTF8_STREAM_TEXT bytes; bytes that are not UTF-8 become U+FFFD
  * @return bytes written to text; none for a special token
  */
 size_t utf8_stream_add(struct utf8_stream *stream, const struct tokenizer *tokenizer, uint32_t id, char *text);
 
-/** utf8_stream_end - what is left when no more tokens come: U+FFFD or nothing (up to 3 bytes) */
+/** utf8_stream_end - flush after the last token: writes U+FFFD (3 bytes) or nothing */
 size_t utf8_stream_end(struct utf8_stream *stream, char *text);
 
 #endif

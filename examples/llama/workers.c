@@ -14,12 +14,12 @@
 #include "examples/llama/compare.h"
 #include "examples/llama/support.h"
 
-/* Of the demonstration of a death. */
+/* For the demonstration of a worker's death. */
 #define LOOK_INTERVAL_US 200
 #define GROWTH_LIMIT_S 120.0
 #define RETURN_LIMIT_S 10.0
 
-/* In memory that the processes share: a worker writes its report there. */
+/* In memory that the processes share: each worker writes its report here. */
 struct worker {
 	pid_t pid;
 	int status;
@@ -56,7 +56,7 @@ start(const struct options *options, uint32_t number, struct worker *worker)
 		worker->pid = pid;
 		return;
 	}
-	/* None works on without the process that waits for it. */
+	/* A worker ends with its parent process. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	snprintf(label, sizeof(label), "worker %u", number);
 	status = worker_run(options, number, label, &worker->report);
@@ -105,7 +105,7 @@ print_summary(const struct worker *workers, uint32_t n)
 		       (double)n_tokens / seconds, n_pages);
 }
 
-/* The session whose member is that process; zeroed when there is none. */
+/* The session that has the process as a member; zeroed if there is none. */
 static struct paged_session_entry
 find_session(struct paged_client *client, pid_t pid)
 {
@@ -121,8 +121,7 @@ find_session(struct paged_client *client, pid_t pid)
 	return found;
 }
 
-/* Waits until the session has taken pages a second time: the first time was for the prompt.  Returns how many it has.
- */
+/* Wait until the session has reserved pages a second time, after those for the prompt.  Returns its number of pages. */
 static uint32_t
 wait_for_answer(struct paged_client *client, pid_t pid)
 {
@@ -143,9 +142,9 @@ wait_for_answer(struct paged_client *client, pid_t pid)
 }
 
 /*
- * SIGKILL a worker in mid-answer, and watch its pages come back: as an observer
- * of the daemon, which tells when the worker's session takes pages for its
- * answer, and when it is gone.  The process is not reaped.
+ * SIGKILL a worker during its answer and wait until its pages are free.  This
+ * process polls the daemon as an observer to see when the worker's session takes
+ * pages for its answer, and when it is gone.  The process is not reaped.
  */
 static void
 kill_demo(const struct options *options, pid_t pid)

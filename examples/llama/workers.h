@@ -8,10 +8,10 @@
 #include "examples/llama/answers.h"
 
 /**
- * workers_run - start the processes, wait for them, print how they went
+ * workers_run - start the processes, wait for them, print their results
  *
  * A process that dies does not disturb the others.
- * @return the exit status: the gravest of the processes'
+ * @return the exit status: the most severe one of the processes
  */
 int workers_run(const struct options *options);
 
