@@ -3,9 +3,10 @@
  * batch_scene.h - sequences of random contents through the public API, on either back end
  *
  * For it_* programs: an embedded client with one pool and one batch.  Tensors
- * lie where the pool's back end wants them; on cuda, in the stand-in's memory,
- * and everything goes to a stream of the scene's own, which does nothing until
- * somebody waits.  What fails in here ends the test.
+ * are in the memory that the pool's back end requires.  On cuda, that is the
+ * memory of the fake driver (cuda-stand-in), and all work goes to one stream
+ * of the scene, which runs only when a call waits for it.  Any failure in
+ * these functions ends the test.
  */
 #ifndef PAGED_TESTS_BATCH_SCENE_H
 #define PAGED_TESTS_BATCH_SCENE_H
@@ -22,28 +23,28 @@
 
 struct scene_row {
 	uint32_t kv_len, q_len;
-	int64_t q_base; /* with has_q_base; else kv_len - q_len */
+	int64_t q_base; /* used if has_q_base; else kv_len - q_len */
 	bool has_q_base;
 };
 
 struct scene_params {
 	const char *backend; /* "host", "cuda" */
-	const char *served;  /* the pool of the running daemon's, which the params describe; NULL: an embedded one */
+	const char *served;  /* name of a pool of the running daemon, with these params; NULL: an embedded pool */
 	enum paged_dtype pool, q;
 	uint32_t q_heads, kv_heads, k_dim, v_dim, page_size;
 	bool v_in_k;
 	uint32_t padding; /* elements between tokens of every tensor */
-	uint32_t chunk;   /* tokens that an append writes at most; 0: all */
+	uint32_t chunk;   /* most tokens per append; 0: no limit */
 	enum paged_mask mask;
 	float scale; /* 0: the default */
-	bool scales; /* of e4m3 and e5m2, powers of 2 */
+	bool scales; /* e4m3 and e5m2 pools get scales that are powers of 2 */
 	bool sink;
 	uint32_t n_rows;
 	struct scene_row rows[SCENE_MAX_ROWS];
 	uint32_t max_length, n_pages, max_q_tokens; /* 0: enough */
 	uint32_t reserve_ahead;
-	bool max_unknown;                 /* scene_check() leaves max_score alone */
-	const struct golden_case *golden; /* contents and what is expected; NULL: random, and float64 */
+	bool max_unknown;                 /* scene_check() does not compare max_score */
+	const struct golden_case *golden; /* contents and expected results; NULL: random contents, float64 reference */
 	paged_log_fn log;                 /* NULL: silent */
 };
 
@@ -55,19 +56,19 @@ struct scene {
 	struct paged_pool_info info;
 	paged_seq_id seq[SCENE_MAX_ROWS];
 	uint32_t total_q;
-	/* Of cuda. */
+	/* Used on cuda only. */
 	bool on_device;
 	struct cuda_gpu gpu;
 	cuda_stream stream;
 	void *buffers[SCENE_MAX_BUFFERS];
 	unsigned int n_buffers;
-	/* Attention's results, where the back end wants them. */
+	/* Results of attention, in the back end's memory. */
 	struct paged_tensor out;
 	float *lse, *max_score;
 	const float *k_scale, *v_scale; /* or NULL */
 };
 
-/** Holds a call on the scene's client to the status that it shall give. */
+/** Fails the test unless a call on the scene's client returns the wanted status. */
 #define scene_expect(scene, call, wanted)                                                                      \
 	do {                                                                                                   \
 		enum paged_status scene_status_ = (call);                                                      \
@@ -76,43 +77,43 @@ struct scene {
 	} while (0)
 #define scene_ok(scene, call) scene_expect(scene, call, PAGED_OK)
 
-/** scene_open - client, pool, batch, sequences with room for kv_len; nothing is written yet */
+/** scene_open - create client, pool, batch, and sequences with room for kv_len tokens; writes no tokens */
 void scene_open(struct scene *scene, const struct scene_params *params);
 void scene_close(struct scene *scene);
 
-/** scene_put - a copy of data (NULL: bytes of 0xff) where tensors lie, on the scene's stream; the scene's to free */
+/** scene_put - copy data (NULL: 0xff bytes) to new back end memory, on the scene's stream; the scene frees it */
 void *scene_put(struct scene *scene, const void *data, size_t size);
 
-/** scene_get - bring it back, which waits for the stream */
+/** scene_get - copy from back end memory to host memory; waits for the stream */
 void scene_get(struct scene *scene, void *to, const void *from, size_t size);
 
-/** scene_set - other bytes into what scene_put() made, on the stream */
+/** scene_set - overwrite memory that scene_put() made, on the stream */
 void scene_set(struct scene *scene, void *to, const void *data, size_t size);
 
-/** scene_tensor - where tensors lie: all bytes 0xff */
+/** scene_tensor - a new tensor in back end memory, filled with 0xff bytes */
 struct paged_tensor scene_tensor(struct scene *scene, enum paged_dtype dtype, uint32_t n_tokens, uint32_t n_heads,
 				 uint32_t dim);
 
-/** scene_keys, scene_values - tokens [from, to) of a row */
+/** scene_keys, scene_values - a tensor with K or V of tokens [from, to) of a row */
 struct paged_tensor scene_keys(struct scene *scene, uint32_t row, uint32_t from, uint32_t to);
 struct paged_tensor scene_values(struct scene *scene, uint32_t row, uint32_t from, uint32_t to);
 
-/** scene_queries - of all rows, packed */
+/** scene_queries - the packed queries of all rows */
 struct paged_tensor scene_queries(struct scene *scene);
 
 /** scene_write - plan and append tokens [from, to) of a row, in chunks */
 void scene_write(struct scene *scene, uint32_t row, uint32_t from, uint32_t to);
 
-/** scene_rows - for paged_batch_plan() */
+/** scene_rows - fill in the rows for paged_batch_plan() */
 void scene_rows(const struct scene *scene, struct paged_batch_row rows[SCENE_MAX_ROWS]);
 
-/** scene_attend - of the batch's plan, into out, lse and max_score */
+/** scene_attend - run attention with the batch's current plan; writes out, lse and max_score */
 enum paged_status scene_attend(struct scene *scene, struct paged_mods *mods);
 
-/** scene_check - wait, and hold the results to what is expected of the params' rows */
+/** scene_check - wait for the results and compare them with the expected results of params' rows */
 void scene_check(struct scene *scene);
 
-/** scene_run - all of it: open, write, plan, attend, validate, check, close */
+/** scene_run - run a whole test: open, write, plan, attend, validate, check, close */
 void scene_run(const struct scene_params *params);
 
 #endif

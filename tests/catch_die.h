@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * catch_die.h - the demo's die() in a unit test: its sentence is kept, and the test goes on
+ * catch_die.h - replaces the demo's die() in a unit test: keeps the message and returns to the test
  *
- * The definition here takes the place of the one in the demo's library.  What
- * the failed call had allocated is lost.
+ * The definition here overrides the one in the demo's library.  Memory that
+ * the failed call had allocated is leaked.
  */
 #ifndef TESTS_CATCH_DIE_H
 #define TESTS_CATCH_DIE_H
@@ -19,7 +19,7 @@
 const char *die_label = "test";
 int die_status = EXIT_FAILED;
 static char die_text[512];
-static jmp_buf *die_target; /* NULL: an error is not expected */
+static jmp_buf *die_target; /* NULL: no error is expected */
 
 void
 die(const char *format, ...)
@@ -33,7 +33,7 @@ die(const char *format, ...)
 	longjmp(*die_target, 1);
 }
 
-/** dies - whether a call ends in die(), with its sentence in die_text */
+/** dies - whether a call ends in die(); its message is then in die_text */
 static inline bool
 dies(void (*call)(void *argument), void *argument)
 {

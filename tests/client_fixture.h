@@ -27,7 +27,7 @@ paged_seq_id sequence_of(uint32_t n_tokens);
 uint32_t capacity_of(paged_seq_id id);
 struct paged_batch *batch_of(uint32_t max_rows, uint32_t reserve_ahead);
 
-/* The call fails so, and says so. */
+/* The call fails with this status, and paged_client_error() is exactly this formatted text. */
 #define refused(call, status, ...)                                                                         \
 	do {                                                                                               \
 		char wanted_[256];                                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * client_world.h - an embedded client, random sequences in its pool, and what attention over them is in float64
+ * client_world.h - an embedded client with random sequences in its pool, and float64 attention over them
  */
 #ifndef TESTS_CLIENT_WORLD_H
 #define TESTS_CLIENT_WORLD_H
@@ -12,35 +12,35 @@
 #include "tests/reference.h"
 
 #define WORLD_ROWS 3u
-#define WORLD_TOKENS 700u /* of a sequence, at most */
+#define WORLD_TOKENS 700u /* most tokens of a sequence */
 #define WORLD_QUERIES 128u
 #define WORLD_Q_HEADS 4u
 #define WORLD_KV_HEADS 2u
 #define WORLD_DIM 16u
 
-/** The pool "world" in `client`; client_fixture's `pool` is it. */
+/** A fixture over the pool "world" of `client`; client_fixture.h's `pool` points to that pool. */
 struct client_world {
 	struct paged_batch *batch;
-	struct paged_batch_row rows[WORLD_ROWS]; /* sequences with as many tokens as kv_len says */
+	struct paged_batch_row rows[WORLD_ROWS]; /* each sequence holds kv_len tokens */
 	uint32_t n_rows;
 	float k[WORLD_ROWS][WORLD_TOKENS][WORLD_KV_HEADS][WORLD_DIM];
 	float v[WORLD_ROWS][WORLD_TOKENS][WORLD_KV_HEADS][WORLD_DIM];
 	float q[WORLD_QUERIES][WORLD_Q_HEADS][WORLD_DIM];
-	/* What attention wrote. */
+	/* Results of attention. */
 	float out[WORLD_QUERIES][WORLD_Q_HEADS][WORLD_DIM];
 	float lse[WORLD_QUERIES][WORLD_Q_HEADS];
 	float maximum[WORLD_QUERIES][WORLD_Q_HEADS];
 };
 
-/** world_setup, world_teardown - of a test: client and pool, and `world` with three sequences of 300, 33 and 580 */
+/** world_setup, world_teardown - per test: client, pool, and `world` with sequences of 300, 33 and 580 tokens */
 void world_setup(void);
 void world_teardown(void);
 extern struct client_world *world;
 
-/** world_plan - rows with so many queries at their ends */
+/** world_plan - plan the rows; row i has queries for its last q_len[i] tokens */
 void world_plan(const uint32_t q_len[WORLD_ROWS]);
 
-/** world_attend - into out, lse and maximum; params' own lse and max_score are ignored.  NULL: defaults */
+/** world_attend - run attention into out, lse and maximum; lse and max_score of params are ignored; NULL: defaults */
 enum paged_status world_attend(const struct paged_attention_params *params);
 
 struct world_mods {
@@ -49,10 +49,10 @@ struct world_mods {
 	const struct paged_array *arrays;
 };
 
-/** world_expect - what was written is what the mods' texts give in float64 */
+/** world_expect - the results match float64 attention with the mods' texts */
 void world_expect(const struct world_mods *mods, const struct paged_attention_params *params);
 
-/** world_mods_open - parse, create; bind if there are arrays */
+/** world_mods_open - parse and create the mods; bind the arrays, if any */
 struct paged_mods *world_mods_open(const struct world_mods *mods);
 
 struct paged_mod *world_parse(enum paged_mod_kind kind, const char *text, size_t n_arrays,

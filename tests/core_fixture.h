@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** core_fixture.h - a core with pools, as tests want it; anything that fails aborts */
+/** core_fixture.h - a core with the pools that a test adds; any failure aborts */
 #ifndef PAGED_CORE_FIXTURE_H
 #define PAGED_CORE_FIXTURE_H
 
@@ -17,11 +17,11 @@ struct fixture {
 void fixture_open(struct fixture *fixture);
 void fixture_close(struct fixture *fixture);
 
-/** fixture_add_pool - its index; the region is shared with children forked later */
+/** fixture_add_pool - returns the pool's index; the region is shared with children forked later */
 uint32_t fixture_add_pool(struct fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size,
 			  uint32_t n_slots, uint32_t max_length);
 
-/** fixture_row - a sequence's pages in logical order; the number of them */
+/** fixture_row - read a sequence's page table in logical order; returns the number of pages */
 uint32_t fixture_row(const struct fixture *fixture, uint32_t pool, paged_seq_id seq, uint32_t *pages);
 
 #endif

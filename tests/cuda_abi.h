@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers and sizes of the driver's interface: ours, and the toolkit's.  The
- * two cannot be seen at once, for some names are the same, so each side makes
- * an array of this list.
+ * Constants and sizes of the CUDA driver API: in our declarations, and in the
+ * toolkit's.  One file cannot include both, because some names are the same,
+ * so each side builds an array from this list.
  */
 #ifndef TESTS_CUDA_ABI_H
 #define TESTS_CUDA_ABI_H
 
 #include <stddef.h>
 
-/* Those of tests/cuda_graph.h. */
-#define CUDA_ABI_CAPTURE_RESULTS(N)                                                       \
-	N(CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_ILLEGAL_STATE)                             \
-	N(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)   \
-	N(CUDA_ERROR_STREAM_CAPTURE_MERGE, CUDA_ERROR_STREAM_CAPTURE_MERGE)               \
-	N(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)       \
-	N(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED)         \
-	N(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)       \
-	N(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)         \
-	N(CUDA_ERROR_CAPTURED_EVENT, CUDA_ERROR_CAPTURED_EVENT)                           \
+/* The results that tests/cuda_graph.h declares. */
+#define CUDA_ABI_CAPTURE_RESULTS(N)                                                     \
+	N(CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_ILLEGAL_STATE)                           \
+	N(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) \
+	N(CUDA_ERROR_STREAM_CAPTURE_MERGE, CUDA_ERROR_STREAM_CAPTURE_MERGE)             \
+	N(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED)     \
+	N(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED)       \
+	N(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, CUDA_ERROR_STREAM_CAPTURE_ISOLATION)     \
+	N(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)       \
+	N(CUDA_ERROR_CAPTURED_EVENT, CUDA_ERROR_CAPTURED_EVENT)                         \
 	N(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
 
 #define CUDA_ABI_RESULTS(N)                                                             \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_graph.h - the part of the CUDA driver's interface that captures and replays, for tests
+ * cuda_graph.h - stream capture and graph launch of the CUDA driver API, for tests
  *
- * The library itself captures nothing; an engine does.  Declared as in
- * kernels/cuda/driver.h, found in whichever driver is loaded, and held to
- * cuda.h by unit_cuda_abi.
+ * The library itself captures nothing; an engine does.  The functions are
+ * declared as in kernels/cuda/driver.h and looked up in the driver that is
+ * loaded; unit_cuda_abi compares the declarations with cuda.h.
  */
 #ifndef TESTS_CUDA_GRAPH_H
 #define TESTS_CUDA_GRAPH_H
@@ -47,7 +47,7 @@ struct cuda_graphs {
 #undef CUDA_GRAPH_FIELD
 };
 
-/** cuda_graphs_find - false: the driver lacks one of them */
+/** cuda_graphs_find - look up the functions in the loaded driver; false: one is missing */
 static inline bool
 cuda_graphs_find(struct cuda_graphs *graphs, const struct cuda_driver *driver)
 {

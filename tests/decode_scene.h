@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * decode_scene.h - a decoding engine on a GPU, and its twin in the host's memory
+ * decode_scene.h - a decoding engine on a GPU, checked against the same steps on the host back end
  *
- * A worker of a real pagedd whose pool "decode" lies in a GPU's memory, or the
- * stand-in's.  Each batch decodes up to DECODE_ROWS sequences, which grow, end
- * and give way to others at random, by a captured graph or without one, and an
- * embedded client's host back end does the same steps, which is what is
- * expected.  What fails in here ends the test.
+ * The engine is a worker of a real pagedd whose pool "decode" is in the memory
+ * of a GPU or of the fake driver (cuda-stand-in).  Each batch decodes up to
+ * DECODE_ROWS sequences, which grow, end and are replaced at random, with a
+ * captured graph or without one.  The host back end of an embedded client does
+ * the same steps and gives the expected results.  Any failure in these
+ * functions ends the test.
  */
 #ifndef TESTS_DECODE_SCENE_H
 #define TESTS_DECODE_SCENE_H
@@ -25,7 +26,7 @@
 #define DECODE_MAX_LENGTH 22u
 #define DECODE_TOKENS (DECODE_ROWS * DECODE_Q_LEN)
 
-/** For cuda_case_daemon(). */
+/** The pool's configuration, for cuda_case_daemon(). */
 #define DECODE_POOL                                                                                               \
 	"pool decode { layers = 4 kv-heads = 2 head-dim = 16 dtype = f32 page-size = 4 pages = 64 sequences = 16" \
 	" max-length = 22 backend = cuda }\n"
@@ -36,7 +37,7 @@
 		it_require(result_ == CUDA_SUCCESS, "%s: CUDA result %d", #call, result_); \
 	} while (0)
 
-/** Holds a call on a client to the status that it shall give. */
+/** Fails the test unless a call on the client returns the wanted status. */
 #define decode_expect(client, call, wanted)                                                        \
 	do {                                                                                       \
 		enum paged_status status_ = (call);                                                \
@@ -52,7 +53,7 @@ struct decode_engine {
 	struct paged_pool *pool, *host_pool;
 };
 
-/** A step's input as the graph reads it, and what it gives; the same layout on both sides. */
+/* Input that the graph reads in a step, and its output; the same layout in pinned and device memory. */
 struct decode_lengths {
 	int32_t q_indptr[DECODE_ROWS + 1], kv_len[DECODE_ROWS];
 };
@@ -72,7 +73,7 @@ struct decode_output {
 struct decode_row {
 	paged_seq_id seq, host_seq; /* 0: the row is empty */
 	uint32_t len;               /* tokens written */
-	uint32_t q_len;             /* of this step */
+	uint32_t q_len;             /* query rows in this step */
 };
 
 struct decode_batch {
@@ -83,7 +84,7 @@ struct decode_batch {
 	cuda_graph_exec exec; /* NULL: not captured */
 	struct decode_row row[DECODE_ROWS];
 	uint32_t random;
-	/* Pinned, and on the device: */
+	/* In pinned host memory, and the copies on the device: */
 	struct decode_lengths *lengths;
 	struct decode_input *input;
 	struct decode_output *output;
@@ -91,44 +92,47 @@ struct decode_batch {
 	struct decode_output expected;
 };
 
-/** decode_open - in a process that has used no CUDA; the daemon's pool is to be DECODE_POOL */
+/** decode_open - call in a process that has not used CUDA yet; the daemon must have DECODE_POOL */
 void decode_open(struct decode_engine *engine);
 void decode_close(struct decode_engine *engine);
 
-/** decode_batch_open - a batch on a stream of its own; its sequences follow from the seed */
+/** decode_batch_open - open a batch with its own stream; the seed determines its sequences */
 void decode_batch_open(struct decode_engine *engine, struct decode_batch *decode, uint32_t seed);
-/** decode_batch_close - destroys what is not NULL in it */
+/** decode_batch_close - destroy all members that are not NULL */
 void decode_batch_close(struct decode_batch *decode);
 
-/** decode_enqueue - all of a step onto the batch's stream: lengths, plan, layers, merge, results */
+/** decode_enqueue - enqueue a whole step on the batch's stream: lengths, plan, layers, merge, results */
 void decode_enqueue(struct decode_batch *decode, const struct paged_batch_row rows[DECODE_ROWS]);
 
-/** decode_capture - decode_enqueue() as a graph of the most that a step may be, in decode->exec; nothing is planned
- * before */
+/**
+ * decode_capture - capture decode_enqueue() of a step of the largest size into decode->exec
+ *
+ * The batch must have no plan yet.
+ */
 void decode_capture(struct decode_batch *decode, int mode);
 
-/** decode_bounds - rows without sequences, of as many query rows as a step may have */
+/** decode_bounds - rows without sequences, with the most query rows that a step may have */
 void decode_bounds(struct paged_batch_row rows[DECODE_ROWS]);
 
-/** decode_next - sequences begin, grow and end; the step's input is ready, and its expected output computed */
+/** decode_next - begin, grow and end sequences; prepare the step's input and compute its expected output */
 void decode_next(struct decode_batch *decode);
 
-/** decode_rows - of the step, to be planned; returns how many there are when empty ones at the end are left out */
+/** decode_rows - fill in the step's rows for the plan; returns their number without the empty rows at the end */
 uint32_t decode_rows(const struct decode_batch *decode, struct paged_batch_row rows[DECODE_ROWS]);
 
-/** decode_tables - paged_batch_plan_device() of tables alone */
+/** decode_tables - paged_batch_plan_device() that writes the page tables only */
 enum paged_status decode_tables(struct decode_batch *decode, uint32_t n_rows, const struct paged_batch_row *rows);
 
-/** decode_launch - the step's input and the graph, on the batch's stream */
+/** decode_launch - enqueue the copy of the step's input and the graph on the batch's stream */
 void decode_launch(struct decode_batch *decode);
 
-/** decode_check - validate, and hold the results to the twin's */
+/** decode_check - validate the batch and compare the results with those of the host back end */
 void decode_check(struct decode_batch *decode);
 
-/** decode_replay - decode_next() to decode_check() by the graph */
+/** decode_replay - run a whole step, decode_next() to decode_check(), with the graph */
 void decode_replay(struct decode_batch *decode);
 
-/** decode_eager - the same without it */
+/** decode_eager - run a whole step without the graph */
 void decode_eager(struct decode_batch *decode);
 
 #endif

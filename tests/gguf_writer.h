@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * gguf_writer.h - GGUF files for tests, right or wrong on purpose
+ * gguf_writer.h - writes GGUF files for tests, valid or invalid on purpose
  *
- * Append header, metadata and tensor entries in the file's order, then
- * writer_open() puts the bytes into a memfd and opens them.
+ * Append header, metadata and tensor entries in the file's order;
+ * writer_open() then writes the bytes to a memfd and opens it.
  */
 #ifndef TESTS_GGUF_WRITER_H
 #define TESTS_GGUF_WRITER_H
@@ -102,7 +102,7 @@ writer_tensor(struct writer *writer, const char *name, uint64_t columns, uint64_
 	writer_u64(writer, offset);
 }
 
-/* Zeros up to the next multiple of 32. */
+/* Append zeros up to the next multiple of 32 bytes. */
 static inline void
 writer_align(struct writer *writer)
 {
@@ -110,7 +110,7 @@ writer_align(struct writer *writer)
 		writer_bytes(writer, "", 1);
 }
 
-/** writer_open - as gguf_open() of a file with the first n bytes written so far; valid until the next call */
+/** writer_open - gguf_open() of a file with the first n bytes of writer; valid until the next call */
 static inline struct gguf *
 writer_open(const struct writer *writer, size_t n)
 {

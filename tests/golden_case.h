@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * golden_case.h - reads golden/attention/ *.case and the .out beside it
+ * golden_case.h - reads golden/attention/ *.case and the .out file of the same name
  *
  * Format: golden/README.md.
  */
@@ -20,7 +20,7 @@ struct golden_sequence {
 	uint32_t kv_len, q_len;
 	int64_t q_base;
 	uint32_t n_pages;
-	uint32_t *pages; /* as PyTorch's allocator gave them */
+	uint32_t *pages; /* as PyTorch's allocator assigned them */
 };
 
 struct golden_reserve {
@@ -28,16 +28,16 @@ struct golden_reserve {
 	uint32_t tokens;
 };
 
-/** A param (no dims, value or i32 in element 0) or a captured array. */
+/** A parameter (no dims; its value is element 0) or a captured array. */
 struct golden_array {
 	char name[32];
 	bool is_param, is_float;
 	uint32_t n_dims, dims[4], n;
-	int32_t *i32; /* one of the two */
+	int32_t *i32; /* either i32 or f32 is used, as is_float says */
 	float *f32;
 };
 
-/** q, k or v: row-major [n_sequences][heads][longest][dim], reference_random() of seed and amplitude. */
+/** q, k or v: row-major [n_sequences][heads][longest][dim]; contents are reference_random(seed, i, amplitude). */
 struct golden_tensor {
 	uint32_t heads, longest, dim;
 	uint64_t seed;
@@ -57,7 +57,7 @@ struct golden_case {
 	struct golden_array arrays[GOLDEN_MAX_NAMES];
 	struct golden_tensor q, k, v;
 
-	/* What is expected: [n_sequences][q_heads][q.longest], out with [v_dim] more. */
+	/* Expected results: [n_sequences][q_heads][q.longest]; out has a last dimension [v_dim]. */
 	float *out, *lse, *maximum;
 };
 
@@ -65,15 +65,15 @@ struct golden_case {
  * golden_case_open - read a case and its results
  *
  * @param[in] path  ends in ".case"
- * @retval false  unreadable, or a line that the format does not have: `what` names it
+ * @retval false  the file is unreadable or has a line that is not in the format; `what` says which
  */
 bool golden_case_open(struct golden_case *c, const char *path, char *what, size_t size);
 void golden_case_close(struct golden_case *c);
 
-/** golden_case_array - by name, NULL for none */
+/** golden_case_array - find an array by name; NULL if there is none */
 const struct golden_array *golden_case_array(const struct golden_case *c, const char *name);
 
-/** golden_tensor_element - as f32, before it is rounded to the case's dtype */
+/** golden_tensor_element - one element as f32, before rounding to the case's dtype */
 float golden_tensor_element(const struct golden_tensor *tensor, uint32_t sequence, uint32_t head, uint32_t token,
 			    uint32_t dim);
 

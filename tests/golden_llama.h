@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * golden_llama.h - reads tests/golden/llama (its README says what is in it)
+ * golden_llama.h - reads tests/golden/llama (tests/golden/README.md describes the files)
  *
  * A file that cannot be read ends the test program.
  */
@@ -18,7 +18,7 @@ struct golden_llama {
 	uint32_t *prompt, *greedy;
 	float *lead; /* [n_greedy] */
 	size_t n_prompt, n_greedy;
-	uint32_t first_id[GOLDEN_LLAMA_FIRST]; /* the best first logits */
+	uint32_t first_id[GOLDEN_LLAMA_FIRST]; /* the tokens with the largest logits after the prompt */
 	float first_logit[GOLDEN_LLAMA_FIRST];
 };
 

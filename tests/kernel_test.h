@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_test.h - one Criterion test for each instruction set; those that this CPU lacks are skipped visibly */
+/* kernel_test.h - one Criterion test per instruction set; a set that this CPU lacks is reported as skipped */
 #ifndef PAGED_TESTS_KERNEL_TEST_H
 #define PAGED_TESTS_KERNEL_TEST_H
 
@@ -11,7 +11,7 @@
 
 #ifdef KERNEL_TEST_MODEL
 
-/* With isa_model.c */
+/* For programs linked with isa_model.c. */
 #define KERNEL_TEST(suite, name)                         \
 	static void suite##_##name(enum kernel_isa isa); \
 	Test(suite, name##_avx512bf16)                   \
@@ -26,7 +26,7 @@
 
 #else
 
-/** KERNEL_TEST(suite, name) { uses `isa` } */
+/** KERNEL_TEST(suite, name) { ... } - the body gets the instruction set in `isa` */
 #define KERNEL_TEST(suite, name)                                     \
 	static void suite##_##name(enum kernel_isa isa);             \
 	Test(suite, name##_generic)                                  \
@@ -72,7 +72,7 @@ kernel_test_team(uint32_t n_threads, enum kernel_isa isa)
 	return team;
 }
 
-/** kernel_test_seed - PAGED_TEST_SEED or a fixed number; printed with every failure */
+/** kernel_test_seed - the value of PAGED_TEST_SEED, or a fixed number; tests print it with each failure */
 static inline uint64_t
 kernel_test_seed(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * kernel_world.h - a pool full of NaN, sequences placed in it at random, and a batch over them
+ * kernel_world.h - a pool filled with NaN, sequences placed in it at random, and a batch over them
  *
- * A sequence's contents follow from (seed, id) alone, whatever the batch, the
- * page size or the placement.  Page lists have exactly the entries that cover
- * kv_len, so a sanitizer sees whoever reads further.
+ * The contents of a sequence depend only on (seed, id), not on batch, page
+ * size or placement.  A page table has exactly the entries that cover kv_len,
+ * so AddressSanitizer reports a kernel that reads past them.
  */
 #ifndef PAGED_TESTS_KERNEL_WORLD_H
 #define PAGED_TESTS_KERNEL_WORLD_H
@@ -22,7 +22,7 @@ struct world_row {
 
 struct world_params {
 	uint64_t seed;      /* of contents */
-	uint64_t placement; /* seed of where pages lie */
+	uint64_t placement; /* seed of the pages' placement in the pool */
 	uint32_t q_heads, kv_heads, k_dim, v_dim;
 	bool v_in_k;
 	enum paged_dtype pool, q, out;
@@ -32,9 +32,9 @@ struct world_params {
 	float scale;
 	const float *sink; /* [q_heads] or NULL */
 	bool lse_without_sink;
-	const float *k_scale, *v_scale; /* [kv_heads] of e4m3 and e5m2, or NULL; each token of i8 has its own */
-	enum paged_dtype weights;       /* what the kernel rounds weights to before they meet values; 0: nothing */
-	struct kernel_mods_params mods; /* `blocks` must say what `mask` does */
+	const float *k_scale, *v_scale; /* [kv_heads] for e4m3 and e5m2, or NULL; i8 has a scale per token */
+	enum paged_dtype weights; /* dtype to which the kernel rounds weights before the product with V; 0: none */
+	struct kernel_mods_params mods; /* `blocks` must be equivalent to `mask` */
 	uint32_t n_rows;
 	struct world_row rows[WORLD_MAX_ROWS];
 };
@@ -56,39 +56,39 @@ struct world {
 void world_create(struct world *world, const struct world_params *params);
 void world_destroy(struct world *world);
 
-/** world_key, world_value - what the pool holds of a sequence, as f32 */
+/** world_key, world_value - an element of a sequence's K, V as the pool stores it, converted to f32 */
 float world_key(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
 float world_value(const struct world *world, uint32_t id, uint32_t token, uint32_t head, uint32_t dim);
 
-/** world_token - where the pool has a token of the first row */
+/** world_token - address in the pool of a token of the first row */
 uint8_t *world_token(const struct world *world, unsigned int plane, uint32_t token, uint32_t head);
 
-/** world_tensor - memory for a packed tensor, all bytes 0xff; *bytes_p: its size */
+/** world_tensor - allocate a packed tensor filled with 0xff bytes; *bytes_p is its size */
 struct kernel_tensor world_tensor(enum paged_dtype dtype, uint64_t n_tokens, uint32_t n_heads, uint32_t dim,
 				  uint32_t padding, size_t *bytes_p);
 
 /** world_element - one element of a tensor as f32 */
 float world_element(const struct kernel_tensor *tensor, uint64_t token, uint32_t head, uint32_t dim);
 
-/** world_attend - run kernel_attention; outputs are 0xff before */
+/** world_attend - run kernel_attention; fills the outputs with 0xff bytes first */
 void world_attend(struct world *world, struct kernel_team *team);
 
-/** world_attend_with - the same with mods that outlive it */
+/** world_attend_with - like world_attend(), with mods that the caller owns */
 void world_attend_with(struct world *world, struct kernel_team *team, struct kernel_mods *mods);
 
-/** world_run - create and attend, with a team of its own */
+/** world_run - world_create() and world_attend() with a team of n_threads, which ends afterwards */
 void world_run(struct world *world, const struct world_params *params, uint32_t n_threads, enum kernel_isa isa);
 
-/** world_line_nan - all outputs of a query row's head are NaN; or none, if they shall not be */
+/** world_line_nan - whether all outputs of one head of a query row are NaN (nan), or none of them (!nan) */
 bool world_line_nan(const struct world *world, uint64_t q_row, uint32_t head, bool nan);
 
-/** world_same - n query rows of one world have the bits of another's, in all outputs */
+/** world_same - whether all outputs of n query rows are bit-identical in two worlds */
 bool world_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n);
 
 /**
  * world_check - compare every output with the float64 reference
  *
- * @param[out] what  a sentence on the first miss
+ * @param[out] what  a sentence about the first output outside the tolerance
  */
 bool world_check(const struct world *world, char *what, size_t size);
 

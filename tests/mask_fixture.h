@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mask_fixture.h - block masks by brute force, random ones, and the golden files about them
+ * mask_fixture.h - block masks computed by brute force, random block masks, and readers of their golden files
  */
 #ifndef PAGED_TESTS_MASK_FIXTURE_H
 #define PAGED_TESTS_MASK_FIXTURE_H
@@ -11,9 +11,9 @@
 
 #include "kernels/mask/mask.h"
 
-/** mask_seed - PAGED_TEST_SEED or a fixed number */
+/** mask_seed - the value of PAGED_TEST_SEED, or a fixed number */
 uint64_t mask_seed(void);
-/** mask_random - the next number below `below`; every state gives its own sequence */
+/** mask_random - the next random number below `below`; each initial state gives its own sequence */
 uint64_t mask_random(uint64_t *state, uint64_t below);
 
 /** A dense mask [row][head][q_len][kv_len] with its shape; both owned. */
@@ -23,27 +23,30 @@ struct mask_dense {
 	uint64_t n;
 };
 
-/** mask_dense_open - all 0 */
+/** mask_dense_open - a dense mask of all 0 */
 void mask_dense_open(struct mask_dense *dense, const struct block_mask_shape *shape);
 void mask_dense_close(struct mask_dense *dense);
 /** mask_dense_at - the element (b, h, q, kv); q counts from the row's first query row */
 uint8_t *mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv);
 
-/** mask_dense_random - ragged rows, odd lengths, a good part of the blocks full or empty */
+/** mask_dense_random - rows of random lengths and a random block size; many blocks are full or empty */
 void mask_dense_random(struct mask_dense *dense, uint64_t *state);
 
-/** mask_dense_mask - its block mask, by block_mask_from_dense() */
+/** mask_dense_mask - the block mask of a dense mask, by block_mask_from_dense() */
 struct block_mask *mask_dense_mask(const struct mask_dense *dense);
 
 /** mask_expect_dense - a mask has exactly the blocks of a dense one, in ascending order */
 void mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
 
-/** mask_by_parts - the block mask of a rule, written and read in parts of at most `capacity` numbers; n_parts_p or NULL
+/**
+ * mask_by_parts - the block mask of a rule, written and read in parts of at most `capacity` numbers
+ *
+ * @param[out] n_parts_p  number of parts; may be NULL
  */
 struct block_mask *mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
 				 uint32_t *n_parts_p);
 
-/** A line of text for what is wrong. */
+/** mask_expect_equal - both masks are equal; fails the test with a line about the first difference */
 void mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what);
 
 struct mask_name {
@@ -55,7 +58,7 @@ struct mask_name {
 #define MASK_CASE_MAX_NAMES 8u
 #define MASK_CASE_MAX_SEQUENCES 8u
 
-/** A .mask, .convert or picture file; what a kind of file does not have is 0. */
+/** A .mask, .convert or picture file; members that a kind of file does not have are 0. */
 struct mask_case {
 	struct block_mask_shape shape;
 	struct block_mask_row *rows;
@@ -76,7 +79,7 @@ struct mask_case {
 void mask_case_open(struct mask_case *c, const char *path);
 void mask_case_close(struct mask_case *c);
 
-/** mask_each_file - call `test` with the path of every file golden/PATTERN; fails unless there are n */
+/** mask_each_file - call `test` with the path of each file that matches golden/PATTERN; fails unless n files match */
 void mask_each_file(const char *pattern, size_t n, void (*test)(const char *path));
 
 #endif

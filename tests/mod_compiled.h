@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_compiled.h - many mods as one library, made by the host's C++ compiler
+ * mod_compiled.h - compiles many mods into one library with the host's C++ compiler
  *
- * Compiled with every check of UBSan as a trap: what a mod's source must not
- * do ends the test.
+ * Every UBSan check traps: undefined behaviour in a mod's source ends the
+ * test.
  */
 #ifndef PAGED_TESTS_MOD_COMPILED_H
 #define PAGED_TESTS_MOD_COMPILED_H
@@ -12,7 +12,7 @@
 
 #include "kernels/mod/mod.h"
 
-/** A mod's function; of a mask mod 1 or 0, and the score does not count. */
+/** A mod's function.  A mask mod returns 1 or 0 and ignores the score. */
 typedef float (*mod_compiled_fn)(float score, int32_t b, int32_t h, int32_t q_idx, int32_t kv_idx, const void *args);
 
 struct mod_compiled {
@@ -22,13 +22,13 @@ struct mod_compiled {
 	void *library;
 };
 
-/** mod_compiled_begin - any failure here and below fails the test */
+/** mod_compiled_begin - start an empty library; any failure in this and the following functions fails the test */
 void mod_compiled_begin(struct mod_compiled *compiled);
 
-/** mod_compiled_add - the next number's mod */
+/** mod_compiled_add - add a mod; mods are numbered from 0 in the order of these calls */
 void mod_compiled_add(struct mod_compiled *compiled, const struct mod *mod);
 
-/** mod_compiled_make - no more to add */
+/** mod_compiled_make - compile and load the library; no mod can be added afterwards */
 void mod_compiled_make(struct mod_compiled *compiled);
 
 mod_compiled_fn mod_compiled_get(const struct mod_compiled *compiled, uint32_t number);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_fixture.h - parse, bind and evaluate a mod in a line of a test
+ * mod_fixture.h - parse, bind and evaluate a mod with one call each
  */
 #ifndef PAGED_TESTS_MOD_FIXTURE_H
 #define PAGED_TESTS_MOD_FIXTURE_H
@@ -8,7 +8,7 @@
 #include "client/pagedclient.h"
 #include "kernels/mod/mod.h"
 
-/** A mod with its binding; any failure fails the test. */
+/** A mod with its binding.  Any failure in these functions fails the test. */
 struct mod_fixture {
 	struct mod *mod;
 	struct mod_binding *binding;
@@ -16,18 +16,18 @@ struct mod_fixture {
 
 struct mod_fixture mod_fixture_open(enum mod_kind kind, const char *text, const struct mod_array *arrays,
 				    uint32_t n_arrays);
-/** mod_fixture_public - of arrays as programs give them; text NULL: both are NULL */
+/** mod_fixture_public - like mod_fixture_open(), with arrays of the public API; text NULL: both members are NULL */
 struct mod_fixture mod_fixture_public(enum mod_kind kind, const char *text, const struct paged_array *arrays,
 				      size_t n_arrays);
 void mod_fixture_close(struct mod_fixture *fixture);
 
-/** mod_fixture_vm - one evaluation of one point by an instruction set's tiles; bool as 0 and 1 */
+/** mod_fixture_vm - evaluate the mod at one point with the tiles of an instruction set; a bool result is 0 or 1 */
 float mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const struct mod_point *point);
 
-/** mod_fixture_interval - bound, for an instruction set; to be destroyed with mod_interval_destroy() */
+/** mod_fixture_interval - the bound interval evaluator for an instruction set; free with mod_interval_destroy() */
 struct mod_interval *mod_fixture_interval(const struct mod_fixture *fixture, enum kernel_isa isa);
 
-/** mod_point_box - the box of one point */
+/** mod_point_box - the box that contains only this point */
 static inline struct mod_box
 mod_point_box(const struct mod_point *point)
 {
@@ -37,7 +37,7 @@ mod_point_box(const struct mod_point *point)
 				 { point->kv_idx, point->kv_idx } };
 }
 
-/** MOD_I32("doc", values) - a declared array of one dimension; MOD_PARAM for a variable */
+/** MOD_1D("doc", dtype, values) - a one-dimensional struct mod_array; MOD_PARAM() - one for a scalar variable */
 #define MOD_1D(array_name, array_dtype, values)                                       \
 	{                                                                             \
 		.name = (array_name), .dtype = (array_dtype), .n_dims = 1,            \

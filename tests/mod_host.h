@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_host.h - the little of simt.h that compiled mods need, for one thread of the host
+ * mod_host.h - the functions of simt.h that compiled mods use, for one host thread
  *
- * Apart from tests/cuda-stand-in, so that a mod's source is judged by itself.
+ * Independent of tests/cuda-stand-in, so that tests cover a mod's source alone.
  */
 #ifndef PAGED_TESTS_MOD_HOST_H
 #define PAGED_TESTS_MOD_HOST_H

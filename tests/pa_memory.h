@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * pa_memory.h - where a pa's pages lie, and how its tensors get there
+ * pa_memory.h - the back end of a struct pa, and transfers of tensors to and from its memory
  *
- * A test program is linked with one of two: pa_host.c, where kernels read what
- * the test has, and pa_cuda.c, where they read copies in the memory of the
- * driver's stand-in (of a GPU, with PAGED_TEST_REAL_CUDA=1).
+ * A test program is linked with one of two implementations.  With pa_host.c,
+ * kernels use the test's own memory.  With pa_cuda.c, they use copies in the
+ * memory of the fake CUDA driver (of a GPU, with PAGED_TEST_REAL_CUDA=1).
  */
 #ifndef TESTS_PA_MEMORY_H
 #define TESTS_PA_MEMORY_H
@@ -13,14 +13,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** paged_pool_params.backend */
+/** The value of paged_pool_params.backend. */
 extern const char *const pa_backend;
-/** What one run costs: tests that this machine's cores have to play a GPU in are made smaller. */
+/** True on cuda: a test then runs smaller cases, because CPU cores that emulate a GPU are slow. */
 extern const bool pa_on_cuda;
 
 #define PA_MAX_LENT 40u
 
-/** Copies of one call. */
+/** The device copies that one call uses. */
 struct pa_lent {
 	struct {
 		void *theirs;
@@ -31,19 +31,20 @@ struct pa_lent {
 	uint32_t n;
 };
 
-/** pa_memory_open - before a pool is opened; any failure here and below fails the test */
+/** pa_memory_open - call before a pool is opened; any failure in this and the following functions fails the test */
 void pa_memory_open(void);
 
-/** pa_lend - what a kernel is to read, as it sees it; NULL for NULL */
+/** pa_lend - returns the address at which a kernel can read `data`; NULL for NULL */
 void *pa_lend(struct pa_lent *lent, const void *data, size_t size);
 
-/** pa_lend_back - what a kernel is to write: lies in `data` after pa_lend_end() */
+/** pa_lend_back - returns the address at which a kernel can write; pa_lend_end() copies the result to `data` */
 void *pa_lend_back(struct pa_lent *lent, void *data, size_t size);
 
-/** pa_lend_end - the kernels have ended */
+/** pa_lend_end - copy results back and free the copies; call it after the kernels have ended */
 void pa_lend_end(struct pa_lent *lent);
 
-/** pa_fetch, pa_fill_bytes - the pool's pages from here */
+/** pa_fetch, pa_fill_bytes - read from, fill pages of the pool; `from` and the second function's `to` are in the pool
+ */
 void pa_fetch(void *to, const void *from, size_t size);
 void pa_fill_bytes(void *to, uint8_t value, size_t size);
 

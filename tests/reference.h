@@ -2,7 +2,7 @@
 /**
  * reference.h - attention in float64, and the numbers that tests feed to kernels
  *
- * Plain arrays and plain loops: nothing here knows of pages, tiles or splits.
+ * Uses plain arrays and loops: no pages, no tiles, no split-KV.
  */
 #ifndef PAGED_TESTS_REFERENCE_H
 #define PAGED_TESTS_REFERENCE_H
@@ -21,15 +21,15 @@ void reference_fill(float *to, size_t n, uint64_t seed);
 /** reference_bits - 64 random bits, number i of a stream */
 uint64_t reference_bits(uint64_t seed, uint64_t i);
 
-/** reference_store - element i of an array of dtype, rounded to nearest even; i8 without its scale */
+/** reference_store - write element i of an array of dtype, rounded to nearest even; i8 without its scale */
 void reference_store(void *array, enum paged_dtype dtype, size_t i, float value);
 
 float reference_load(const void *array, enum paged_dtype dtype, size_t i);
 
-/** reference_unit - half the distance of neighbouring numbers of a dtype, relative; i8 has none */
+/** reference_unit - unit roundoff of a dtype: half the relative distance of neighbouring numbers; undefined for i8 */
 double reference_unit(enum paged_dtype dtype);
 
-/** One query row of one head against the keys that lengths let it see. */
+/** One query row of one head, and the keys within kv_len. */
 struct reference_line {
 	const float *q; /* [k_dim] */
 	const float *k; /* [n_keys] rows of k_dim, k_stride floats apart */
@@ -38,8 +38,8 @@ struct reference_line {
 	uint32_t k_dim, v_dim, n_keys;
 	double scale;
 	const float *sink;    /* this head's, or NULL */
-	const uint8_t *shown; /* [n_keys] 0: not seen; or NULL */
-	/* Mods by mod_scalar(), or NULL; `at` says b, h and q_idx, key i is kv_idx i. */
+	const uint8_t *shown; /* [n_keys] 0: the key is masked; NULL: no mask */
+	/* Mods, evaluated by mod_scalar(), or NULL; `at` has b, h and q_idx; the kv_idx of key i is i. */
 	const struct mod_binding *mask, *score;
 	struct mod_point at;
 };
@@ -51,8 +51,9 @@ struct reference_result {
 	double maximum; /* -inf: no key */
 
 	/*
-	 * What an f32 implementation may miss `out` by, before it is rounded
-	 * to the output's dtype, and `lse` and `maximum` by.  Expected NaN means NaN.
+	 * Largest allowed error of an f32 implementation: out_tolerance for
+	 * `out` before rounding to the output's dtype, score_tolerance for `lse`
+	 * and `maximum`.  If the expected value is NaN, only NaN is correct.
 	 */
 	double out_tolerance;
 	double score_tolerance;
@@ -61,12 +62,13 @@ struct reference_result {
 /**
  * reference_attend - softmax(scale q.k) v in float64
  *
- * Tolerances: a dot product of n products with magnitudes adding up to S
- * strays by about sqrt(n) 2^-24 S; four times that is allowed, and 32 units
- * for exponential, sums and rescaling; a weight's relative error is its
- * score's absolute one, and both numerator and denominator have it.  Through
- * a score mod that error goes as the mod takes it from either side, and 64
- * units of the numbers before and after are allowed for its own arithmetic.
+ * Tolerances: the error of a dot product of n products whose magnitudes sum to
+ * S is about sqrt(n) 2^-24 S.  Four times that is allowed, plus 32 units for
+ * exponential, sums and rescaling.  The relative error of a weight is the
+ * absolute error of its score; numerator and denominator both have it.  With a
+ * score mod, the mod is evaluated at both ends of the score's error interval
+ * to find the error after it, and 64 units of the scores before and after the
+ * mod are allowed for its own arithmetic.
  */
 void reference_attend(const struct reference_line *line, struct reference_result *result);
 

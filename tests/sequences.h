@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sequences.h - requests about sequences, from parallel arrays */
+/* sequences.h - sequence requests with their items given as parallel arrays */
 #ifndef TESTS_SEQUENCES_H
 #define TESTS_SEQUENCES_H
 

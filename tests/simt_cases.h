@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parameters of the kernels in simt_cases.cu, for them and for their tests. */
+/* Parameters of the kernels in simt_cases.cu, shared with their tests. */
 #ifndef TESTS_SIMT_CASES_H
 #define TESTS_SIMT_CASES_H
 
-/* One thing left out or done wrong. */
+/* The one bug that a kernel has on purpose, and that the simulator must report. */
 enum simt_bug {
 	BUG_NONE,
 	BUG_NO_BARRIER,        /* between writing and reading shared memory */
@@ -15,17 +15,17 @@ enum simt_bug {
 	BUG_WRITE_PAST,
 	BUG_WRITE_INPUT,
 	BUG_UNALIGNED,
-	BUG_WEAK_WAIT,    /* for a group too few */
-	BUG_NO_WARP_SYNC, /* after waiting for copies that other lanes began */
-	BUG_EARLY_REUSE,  /* of a stage that others still read */
+	BUG_WEAK_WAIT,    /* waits for one copy group too few */
+	BUG_NO_WARP_SYNC, /* no warp sync after waiting for copies that other lanes began */
+	BUG_EARLY_REUSE,  /* overwrites a pipeline stage that other threads still read */
 	BUG_NO_WAIT,
-	BUG_NO_FENCE,       /* before the ticket that says a block is done */
-	BUG_NO_TICKET_SYNC, /* the ticket is taken before the block's other threads have written */
-	BUG_BLOCK_ORDER,    /* the block of the highest number merges, as if it ran last */
-	BUG_SPIN,           /* until all blocks have come, as if they ran at the same time */
-	BUG_WRONG_COUNT,    /* of threads at a named barrier */
-	BUG_PLAIN_COUNT,    /* a counter without atomics */
-	BUG_STACK,          /* recursion without end */
+	BUG_NO_FENCE,       /* no fence before the ticket that says a block is done */
+	BUG_NO_TICKET_SYNC, /* takes the ticket before the block's other threads have written */
+	BUG_BLOCK_ORDER,    /* the block with the highest number merges, as if it always ran last */
+	BUG_SPIN,           /* spins until all blocks have arrived, as if all were resident */
+	BUG_WRONG_COUNT,    /* wrong number of threads at a named barrier */
+	BUG_PLAIN_COUNT,    /* counts without atomics */
+	BUG_STACK,          /* infinite recursion */
 };
 
 struct simt_exchange_params {
@@ -41,7 +41,7 @@ struct simt_reverse_params {
 
 struct simt_pipeline_params {
 	const uint32_t *in; /* [n_stages][n_threads][4] */
-	uint32_t *out;      /* [n_threads]: sums of what a neighbour's copies brought */
+	uint32_t *out;      /* [n_threads]: sums of the words that a neighbour's copies loaded */
 	uint32_t n_stages;
 	enum simt_bug bug;
 };
@@ -65,26 +65,26 @@ struct simt_convert_params {
 	const float *in;
 	uint16_t *bf16, *f16;
 	uint8_t *e4m3;
-	float *from_bf16, *from_f16, *from_e4m3, *exp2, *log2; /* from: of what to gave */
+	float *from_bf16, *from_f16, *from_e4m3, *exp2, *log2; /* from_*: conversions back of the results above */
 	uint32_t n;
 };
 
 struct simt_bytes_params {
 	const float *in;                 /* [n + 1] */
-	uint16_t *e4m3, *e5m2;           /* [n]: of in[i] and in[i + 1], by the instruction */
-	uint16_t *e4m3_bits, *e5m2_bits; /* by bits */
-	uint32_t *halves;                /* [65536][4]: of two codes of e4m3, of e5m2, by the instruction and by bits */
+	uint16_t *e4m3, *e5m2;           /* [n]: in[i] and in[i + 1] converted by the instruction */
+	uint16_t *e4m3_bits, *e5m2_bits; /* the same by bit operations */
+	uint32_t *halves;                /* [65536][4]: two codes widened: e4m3, e5m2, by the instruction and by bits */
 	uint32_t n;
 };
 
 struct simt_widen_params {
-	uint32_t *f16, *bf16; /* [256][2]: of codes i, i + 1, i + 2 and i + 3 */
-	uint32_t *wild;	      /* [256] */
+	uint32_t *f16, *bf16; /* [256][2]: codes i, i + 1, i + 2 and i + 3, widened */
+	uint32_t *wild;       /* [256] */
 	uint32_t dtype;
 };
 
 #ifndef __CUDACC_RTC__ /* which knows no functions of the host */
-/* Does nothing; a program that calls it has the kernels, which nothing else calls by name, out of their archive. */
+/* Does nothing.  A call makes the linker take the kernels from their archive; no other symbol refers to them. */
 #ifdef __cplusplus
 extern "C" {
 #endif

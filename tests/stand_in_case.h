@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of the CUDA driver's stand-in have in common. */
+/* Helpers that the tests of the fake CUDA driver (cuda-stand-in) share. */
 #ifndef TESTS_STAND_IN_CASE_H
 #define TESTS_STAND_IN_CASE_H
 
@@ -11,7 +11,7 @@
 
 static struct cuda_driver cuda;
 
-/* The call must give this result. */
+/* Fails the test unless the call returns this CUDA result. */
 #define gives(wanted, call)                                                                       \
 	do {                                                                                      \
 		int result_ = (call);                                                             \
@@ -19,7 +19,7 @@ static struct cuda_driver cuda;
 	} while (0)
 #define ok(call) gives(CUDA_SUCCESS, call)
 
-/* In each process that uses CUDA, and not before it forks. */
+/* Call it in each process that uses CUDA; a process must not fork after it. */
 static inline void
 start(int device)
 {
@@ -32,7 +32,7 @@ start(int device)
 	ok(cuda.context_push(context));
 }
 
-/* The context takes its memory along: the harness counts descriptors. */
+/* Releasing the context frees its memory, so that the harness finds no open descriptors. */
 static inline void
 finish(void)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * stand_in_use.h - the CUDA driver's stand-in, for one process
+ * stand_in_use.h - loads the fake CUDA driver (cuda-stand-in) into this process
  *
- * Loaded by its path before anybody asks for libcuda.so.1: the loader then
- * gives what has that name already.  A daemon or pagedctl is given
- * stand_in_path() as LD_LIBRARY_PATH instead.
+ * The library is loaded by its path before any dlopen("libcuda.so.1"): the
+ * dynamic loader then returns the library that already has this soname.  For a
+ * daemon or pagedctl, set LD_LIBRARY_PATH to stand_in_path() instead.
  *
- * PAGED_TEST_REAL_CUDA=1 leaves the machine's own driver in its place: the
- * same programs then run on a GPU.
+ * With PAGED_TEST_REAL_CUDA=1 the machine's own driver is used, and the same
+ * programs run on a GPU.
  */
 #ifndef TESTS_STAND_IN_USE_H
 #define TESTS_STAND_IN_USE_H
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** stand_in_wanted - false: tests shall run on the machine's own driver */
+/** stand_in_wanted - false: tests run on the machine's own driver */
 static inline bool
 stand_in_wanted(void)
 {
@@ -27,7 +27,7 @@ stand_in_wanted(void)
 	return real == NULL || strcmp(real, "1") != 0;
 }
 
-/** stand_in_path - the folder with libcuda.so.1 and libnvrtc.so.13 (static buffer) */
+/** stand_in_path - the directory of the fake libcuda.so.1 and libnvrtc.so.13 (static buffer) */
 static inline const char *
 stand_in_path(void)
 {
@@ -47,14 +47,14 @@ stand_in_load(const char *name)
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
-/** stand_in_use - true as well where it is not wanted */
+/** stand_in_use - load the fake driver; true without loading if stand_in_wanted() is false */
 static inline bool
 stand_in_use(void)
 {
 	return !stand_in_wanted() || stand_in_load("libcuda.so.1");
 }
 
-/** stand_in_use_nvrtc - the compiler's as well */
+/** stand_in_use_nvrtc - the same for the fake libnvrtc */
 static inline bool
 stand_in_use_nvrtc(void)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile_model_words.h - the words of tile_avx512bf16.h in plain C, each a model of one instruction or two
+ * tile_model_words.h - the primitives of tile_avx512bf16.h in plain C, each a model of one or two instructions
  *
- * Included in its place, before tile_body.h: so the same lanes as on a CPU that
- * has the instructions are tested on every machine.
+ * Included before tile_body.h in place of tile_avx512bf16.h, so that every
+ * machine can test the code that runs on a CPU with the instructions.
  */
 #ifndef PAGED_TESTS_TILE_MODEL_WORDS_H
 #define PAGED_TESTS_TILE_MODEL_WORDS_H
 
 #include <string.h>
 
-/* As AVX-512 has them. */
+/* The same values as for AVX-512. */
 #define LANES 16u
 #define LINE_BLOCK 4u
 #define BLOCK_LINES 8u
-/* Loops stay loops: unrolled, a model takes a compiler minutes, and runs no faster than a test needs. */
+/* Do not unroll loops: an unrolled model takes minutes to compile, and tests do not need the speed. */
 #define UNROLL
 #include "kernels/cpu/tile_generic.h"
 
@@ -24,7 +24,7 @@ typedef double doubles __attribute__((vector_size(8 * LANES)));
 typedef uint16_t half_vec __attribute__((vector_size(64)));
 typedef uint8_t byte_vec __attribute__((vector_size(64)));
 
-/* Subnormal numbers, whose exponent's bits are 0, are zeros; compilers make slow work of comparisons. */
+/* Flush subnormals (exponent bits 0) to zero, without a comparison: compilers generate slow code for that. */
 static inline vec
 vec_normal(vec v)
 {
@@ -33,7 +33,7 @@ vec_normal(vec v)
 	return (vec)((bits)v & (-some | 0x80000000));
 }
 
-/* One of the two bf16 of each word, 1 the high one. */
+/* The low (half 0) or high (half 1) bf16 of each word, as f32. */
 static inline vec
 vec_of_pairs(vec pairs, unsigned int half)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * torch_scene.h - what PyTorch's attention tests have in common: random q, k and v, and flex_attention in float64
+ * torch_scene.h - fixtures of the tests ported from PyTorch: random q, k, v, and flex_attention in float64
  *
  * PyTorch allows 10 (f32) or 1.1 (f16, bf16) times the mean error of its
  * eager mode, and 0.2 where that is small; 5e-3 for single calls, 2e-2 for
@@ -9,9 +9,10 @@
  *     2^-24 (256 + 8 |largest score|)
  *
  * for LSE and largest score, and twice that times the largest value (1) for
- * outputs: a score that counts has about the size of the largest, and is
- * rounded in f32 a few times; 256 units are for sums, exponentials and mods'
- * slopes.  That is 1.5e-5 for scores of size 1.
+ * outputs.  A score with a significant weight has about the magnitude of the
+ * largest score and is rounded in f32 a few times; the 256 units cover sums,
+ * exponentials and the slopes of mods.  For scores of magnitude 1 the tolerance
+ * is 1.5e-5.
  */
 #ifndef TESTS_TORCH_SCENE_H
 #define TESTS_TORCH_SCENE_H
@@ -40,21 +41,21 @@ struct pa_tensor torch_inputs_v(const struct torch_inputs *inputs);
 /** torch_inputs_fill - open a pool for these inputs, reserve as PyTorch's decode suite does, assign k and v */
 void torch_inputs_fill(const struct torch_inputs *inputs, struct pa *pa, uint32_t page_size);
 
-/** Texts; NULL: none. */
+/** Texts of mods; NULL: no mod. */
 struct torch_mods {
 	const char *mask, *score;
 	const struct paged_array *arrays;
 	size_t n_arrays;
 };
 
-/** Results in float64 of every q_step-th query row: [batch][q_len][q_heads]. */
+/** float64 results, computed for every q_step-th query row: [batch][q_len][q_heads]. */
 struct torch_golden {
 	uint32_t q_step;
-	double *out; /* [v_dim] more */
+	double *out; /* has a last dimension [v_dim] */
 	double *lse, *max_score;
 };
 
-/** torch_golden_open - softmax of every key below kv_len[b] (NULL: all); q_idx begins at 0 */
+/** torch_golden_open - compute attention over the keys below kv_len[b] (NULL: all keys); q_idx begins at 0 */
 void torch_golden_open(struct torch_golden *golden, const struct torch_inputs *inputs, const struct torch_mods *mods,
 		       const uint32_t *kv_len, uint32_t q_step);
 void torch_golden_close(struct torch_golden *golden);
@@ -65,24 +66,24 @@ struct torch_result {
 
 void torch_result_open(struct torch_result *result, const struct torch_inputs *inputs);
 void torch_result_close(struct torch_result *result);
-/** torch_result_check - against float64 */
+/** torch_result_check - results are within the tolerance of the float64 ones */
 void torch_result_check(const struct torch_result *result, const struct torch_inputs *inputs,
 			const struct torch_golden *golden, const char *what);
-/** torch_result_same - every bit */
+/** torch_result_same - two results are bit-identical */
 void torch_result_same(const struct torch_result *a, const struct torch_result *b, const struct torch_inputs *inputs,
 		       const char *what);
 
-/** torch_run - attention by mods alone, by logical blocks, and by pages: the same bits, within the tolerance */
+/** torch_run - attention with mods alone, logical and physical block masks: bit-identical and within the tolerance */
 void torch_run(struct pa *pa, const struct torch_inputs *inputs, const struct torch_mods *mods, uint32_t kv_block,
 	       const struct torch_golden *golden);
 
-/** torch_isa - from now on pools run this instruction set; false: not here.  On cuda there is the first alone */
+/** torch_isa - select the instruction set of pools opened later; false: unsupported.  On cuda only the first is */
 bool torch_isa(enum kernel_isa isa);
 
-/** torch_isa_check - the pool runs it */
+/** torch_isa_check - fails the test unless the pool uses this instruction set */
 void torch_isa_check(const struct pa *pa, enum kernel_isa isa);
 
-/** torch_parse - a mod of a text, which must be right; NULL for NULL */
+/** torch_parse - parse a text, which must be valid; NULL for NULL */
 struct paged_mod *torch_parse(const struct pa *pa, enum paged_mod_kind kind, const char *text,
 			      const struct torch_mods *mods);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * trace.h - reads golden/allocation/ *.trace: what PyTorch's PagedAttention did
+ * trace.h - reads golden/allocation/ *.trace: operations of PyTorch's PagedAttention and their results
  *
  * Format: golden/README.md.  One step is one operation and the whole state
  * after it.
@@ -31,7 +31,7 @@ struct trace {
 	enum trace_verb verb;
 	uint32_t row;
 	uint32_t tokens; /* reserve */
-	bool full;       /* reserve: refused, these pages requested and free */
+	bool full;       /* reserve: refused; n_requested pages were requested, n_empty were free */
 	uint32_t n_requested, n_empty;
 	uint32_t **rows;      /* [n_rows][row_pages[i]] */
 	uint32_t *row_pages;  /* [n_rows] */
@@ -40,10 +40,10 @@ struct trace {
 	uint32_t n_free;
 };
 
-/** trace_open - false: no such file, or not a trace */
+/** trace_open - false: the file does not exist or is not a trace */
 bool trace_open(struct trace *trace, const char *path);
 
-/** trace_next - 1: a step; 0: the end; -1: line_number is not what it should be */
+/** trace_next - read the next step; 1: done; 0: end of the trace; -1: the line line_number is invalid */
 int trace_next(struct trace *trace);
 
 void trace_close(struct trace *trace);
