@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cubin.h - what a cubin says of its kernels
+ * cubin.h - reads the attributes of a cubin's kernels
  *
- * Read from an ELF file in memory, made by ptxas; nothing of a cubin that
- * somebody else made is to be trusted.
+ * A cubin is an ELF file in memory, made by ptxas.  The functions do not check
+ * it: do not pass a cubin from an untrusted source.
  */
 #ifndef TESTS_CUDA_STAND_IN_CUBIN_H
 #define TESTS_CUDA_STAND_IN_CUBIN_H
@@ -12,10 +12,10 @@
 
 struct cubin_kernel {
 	unsigned int params_size;
-	unsigned int max_threads; /* of a block: its launch bounds */
+	unsigned int max_threads; /* per block: the kernel's launch bounds */
 };
 
-/** cubin_arch - 80, 90, 100, ... */
+/** cubin_arch - the architecture: 80, 90, 100, ... */
 int cubin_arch(const void *cubin);
 
 /** cubin_find - false: it has no kernel of this name */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * fibre.h - the threads of a block, as stacks that take turns
+ * fibre.h - the threads of a block as fibres: user-level stacks, of which one runs at a time
  *
- * Every stack has a guard page below it and is kept for the next block: a
- * fibre is started anew by fibre_prepare() and abandoned by never going back
- * to it.  One operating-system thread at a time uses them.
+ * Each stack has a guard page below it and is reused for the next block.
+ * fibre_prepare() restarts a fibre; a fibre is abandoned by never switching to
+ * it again.  Only one operating-system thread at a time may use fibres.
  */
 #ifndef TESTS_CUDA_STAND_IN_FIBRE_H
 #define TESTS_CUDA_STAND_IN_FIBRE_H
@@ -17,16 +17,16 @@
 /** fibre_prepare - fibre `index` will begin in start(), which must not return; false: no memory */
 bool fibre_prepare(unsigned int index, void (*start)(void));
 
-/** fibre_enter - from the scheduler into a fibre, until fibre_leave() or fibre_change() to nobody */
+/** fibre_enter - switch from the scheduler to a fibre; returns when a fibre calls fibre_leave() */
 void fibre_enter(unsigned int index);
 
-/** fibre_change - from one fibre to another */
+/** fibre_change - switch from one fibre to another */
 void fibre_change(unsigned int from, unsigned int to);
 
-/** fibre_leave - from a fibre back to where fibre_enter() was called */
+/** fibre_leave - switch from a fibre back to the caller of fibre_enter() */
 void fibre_leave(unsigned int from);
 
-/** fibre_on_stack - the address lies in a fibre's stack */
+/** fibre_on_stack - whether the address is in a fibre's stack */
 bool fibre_on_stack(uintptr_t address);
 
 #endif

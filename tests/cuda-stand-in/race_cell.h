@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * race_cell.h - what is remembered about 4 bytes: two writes and two reads
+ * race_cell.h - the race detector's shadow state of 4 bytes: the last two writes and two reads
  *
- * An access is one number: which block (counted over all launches), thread,
- * that thread's clock, and which of the 4 bytes.  More accesses than fit are
- * forgotten, so a race may be missed under one order of threads, never
- * invented.
+ * An access is packed into one number: the block (counted over all launches),
+ * the thread, that thread's clock, and which of the 4 bytes.  A cell forgets
+ * accesses that do not fit: the detector may miss a race under one order of
+ * threads, but it never reports a false one.
  */
 #ifndef TESTS_CUDA_STAND_IN_RACE_CELL_H
 #define TESTS_CUDA_STAND_IN_RACE_CELL_H
@@ -24,7 +24,7 @@ struct race_cell {
 #define RACE_SERIAL_MAX ((1u << 22) - 1)
 #define RACE_THREAD_SHIFT 32
 #define RACE_CLOCK_SHIFT 4
-#define RACE_CLOCK_MAX ((1u << 28) - 1) /* as a write's clock: a copy on its way */
+#define RACE_CLOCK_MAX ((1u << 28) - 1) /* as a write's clock: an asynchronous copy in flight */
 #define RACE_BYTES 15u
 
 static inline uint64_t
@@ -52,7 +52,7 @@ race_clock(uint64_t access)
 	return (uint32_t)access >> RACE_CLOCK_SHIFT;
 }
 
-/* A region may begin at any byte. */
+/* Bytes for the cells of a region of this size, which may begin at any byte. */
 static inline size_t
 race_cells_size(size_t size)
 {

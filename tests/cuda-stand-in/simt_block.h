@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_block.h - the block that runs now, shared by the scheduler, the models and the race detector
+ * simt_block.h - the running block, shared by the scheduler, the models and the race detector
  */
 #ifndef TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
 #define TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
@@ -22,17 +22,18 @@ struct block {
 };
 extern struct block block;
 
-/** block_fail - end the launch with a sentence; from a thread of the block, which never goes on */
+/** block_fail - end the launch with a message; called in a thread of the block, does not return */
 void block_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-/** block_fail_at - likewise, with the source line of a code address */
+/** block_fail_at - like block_fail(), and adds the source line of a code address to the message */
 void block_fail_at(const void *code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
 
 /**
  * block_meet - wait for all lanes of the warp
  *
- * The last to arrive calls complete() with what each lane brought; lanes that
- * come with different functions or from different lines end the launch.
+ * The last lane to arrive calls complete() with the argument of each lane.
+ * Lanes that arrive with different functions or from different source lines
+ * end the launch.
  */
 typedef void (*block_complete_fn)(void *const arguments[SIMT_WARP]);
 void block_meet(block_complete_fn complete, const char *what, void *argument, const char *file, int line);
@@ -44,19 +45,19 @@ struct region {
 	size_t size;
 	bool readable, writable;
 	const char *name;
-	struct race_cell *cells; /* one for 4 bytes; NULL until something is touched */
+	struct race_cell *cells; /* one per 4 bytes; NULL until the first access */
 };
 
-/** region_find - the region that holds the address; NULL if none does */
+/** region_find - the region that contains the address; NULL if none does */
 struct region *region_find(uintptr_t address);
 
-/** region_describe - "pool + 0x40 (of 4096 bytes)" or what is nearest; a static buffer */
+/** region_describe - "pool + 0x40 (of 4096 bytes)", or the nearest region if none has the address (static buffer) */
 const char *region_describe(uintptr_t address);
 
-/** region_forget_shared - what is known about accesses to the region that begins here: a new block, new memory */
+/** region_forget_shared - forget past accesses to the region at `start`: a new block gets new shared memory */
 void region_forget_shared(uintptr_t start);
 
-/** region_forget_shadows - all that is known about past accesses */
+/** region_forget_shadows - forget past accesses to all regions */
 void region_forget_shadows(void);
 
 /* Races (race.c) */
@@ -65,23 +66,23 @@ bool race_launch_begin(unsigned int n_threads, unsigned int n_blocks);
 void race_launch_end(void);
 void race_block_begin(void);
 
-/** race_join - these threads have met at a barrier */
+/** race_join - these threads synchronised at a barrier */
 void race_join(const uint16_t *threads, unsigned int n);
 
-/** race_access - the current thread touches memory; code: where from, for the message */
+/** race_access - the current thread accesses memory; `code` is the address of the access, for the message */
 void race_access(uintptr_t address, size_t size, bool writes, const void *code);
 
-/** race_copy_begin, race_copy_end - until the end, nobody may touch what a copy of this thread will write */
+/** race_copy_begin, race_copy_end - in between, no thread may access the target of this thread's asynchronous copy */
 void race_copy_begin(uintptr_t address, size_t size, const void *code);
 void race_copy_end(uintptr_t address, size_t size);
 
 void race_fence(void);
 void race_atomic(uintptr_t address, size_t size, const void *code);
 
-/** race_atomic_load - false: no atomic touched this word in the launch; a plain read then */
+/** race_atomic_load - false: no atomic accessed this word in the launch; treat the load as a plain read */
 bool race_atomic_load(uintptr_t address, size_t size);
 
-/** copy_async_begin - a new block: nothing is on its way */
+/** copy_async_begin - start a new block without copies in flight */
 void copy_async_begin(unsigned int n_threads);
 
 #endif

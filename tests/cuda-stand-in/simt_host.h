@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_host.h - the host's side of kernels/cuda/simt.h: the same functions as models
+ * simt_host.h - host models of the functions of kernels/cuda/simt.h
  *
  * Compile a kernel with
  *   $(CXX) -x c++ -std=c++17 -fsanitize=thread -DSIMT_HOST_HEADER='"tests/cuda-stand-in/simt_host.h"'
  * and link it without that option, to libsimt.  Functions that only whole
- * warps may call remember the line of the caller, to say where a block parted.
+ * warps may call record the caller's source line, to report where the threads
+ * of a block diverged.
  */
 #ifndef TESTS_CUDA_STAND_IN_SIMT_HOST_H
 #define TESTS_CUDA_STAND_IN_SIMT_HOST_H
@@ -15,31 +16,32 @@
 #include "tests/cuda-stand-in/simt_model.h"
 #include "tests/cuda-stand-in/simt_run.h"
 
-#define SIMT_KERNEL(name, params, most_threads, least_blocks)                                                          \
-	static void simt_body_##name(const params p);                                                                  \
-	static void simt_enter_##name(const void *bytes)                                                               \
-	{                                                                                                              \
-		simt_body_##name(*static_cast<const params *>(bytes));                                                 \
-	}                                                                                                              \
-	static struct simt_kernel simt_kernel_##name = { #name,		    sizeof(params), most_threads, least_blocks,        \
-							 simt_enter_##name, nullptr,	    nullptr };                         \
-	__attribute__((constructor)) static void simt_register_##name(void)                                            \
-	{                                                                                                              \
-		simt_register(&simt_kernel_##name);                                                                    \
-	}                                                                                                              \
-	__attribute__((destructor)) static void simt_unregister_##name(void)                                           \
-	{                                                                                                              \
-		simt_unregister(&simt_kernel_##name);                                                                  \
-	}                                                                                                              \
+#define SIMT_KERNEL(name, params, most_threads, least_blocks)                                           \
+	static void simt_body_##name(const params p);                                                   \
+	static void simt_enter_##name(const void *bytes)                                                \
+	{                                                                                               \
+		simt_body_##name(*static_cast<const params *>(bytes));                                  \
+	}                                                                                               \
+	static struct simt_kernel simt_kernel_##name = { #name,        sizeof(params),    most_threads, \
+							 least_blocks, simt_enter_##name, nullptr,      \
+							 nullptr };                                     \
+	__attribute__((constructor)) static void simt_register_##name(void)                             \
+	{                                                                                               \
+		simt_register(&simt_kernel_##name);                                                     \
+	}                                                                                               \
+	__attribute__((destructor)) static void simt_unregister_##name(void)                            \
+	{                                                                                               \
+		simt_unregister(&simt_kernel_##name);                                                   \
+	}                                                                                               \
 	static void simt_body_##name(const params p)
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
 
 #ifdef STAND_IN_ARCH
-/* What the NVRTC stand-in was asked to compile for. */
+/* The architecture for which the fake NVRTC was asked to compile. */
 extern "C" __attribute__((visibility("default"))) const int stand_in_arch = STAND_IN_ARCH;
 #endif
 
-/* Where a function below was called; a default argument is evaluated at the call. */
+/* The source line of the call to a function below; default arguments are evaluated at the call. */
 #define SIMT_HERE const char *simt_file = __builtin_FILE(), int simt_line = __builtin_LINE()
 #define SIMT_PLACE simt_file, simt_line
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * simt_model.h - what simt_host.h's functions do, out of the kernels' sight
+ * simt_model.h - implementation of simt_host.h's functions, hidden from the kernels
  *
- * Nothing of this is compiled with the hooks of race.c; a model tells the race
- * detector itself what it reads and writes.  `file` and `line` are the
- * caller's.
+ * The models are compiled without the hooks of race.c; each model reports its
+ * reads and writes to the race detector itself.  `file` and `line` are those
+ * of the caller.
  */
 #ifndef TESTS_CUDA_STAND_IN_SIMT_MODEL_H
 #define TESTS_CUDA_STAND_IN_SIMT_MODEL_H

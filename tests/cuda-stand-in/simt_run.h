@@ -2,19 +2,20 @@
 /**
  * simt_run.h - run a kernel's source on the host, thread by thread
  *
- * Kernels compiled with simt_host.h register themselves when the program or
- * library that they are in is loaded.  simt_run() runs one: block after
- * block, the threads of a block as fibres that take turns at barriers and
- * whole-warp operations.  The seed decides the order of blocks and threads.
+ * Kernels compiled with simt_host.h register themselves when their program or
+ * library is loaded.  simt_run() runs one kernel, block after block.  The
+ * threads of a block are fibres; a fibre switches to another one at barriers
+ * and whole-warp operations.  The seed determines the order of blocks and
+ * threads.
  *
- * What is found: memory that is no kernel's to touch, races (through the hooks
- * of -fsanitize=thread, which simt_host.h's users are compiled with and
- * race.c supplies), barriers and warp operations that not all threads reach,
- * and threads that wait for ever.
+ * simt_run() detects: accesses outside the regions; data races (race.c
+ * implements the hooks of -fsanitize=thread, with which users of simt_host.h
+ * are compiled); barriers and warp operations that not all threads reach; and
+ * threads that wait forever.
  *
- * Life: regions are added and removed by whoever owns the memory; a removed
- * one is forgotten.  Threads: simt_run() of several threads take turns; the
- * rest is for one thread at a time.
+ * Life: the owner of memory adds and removes its region; removing a region
+ * discards all state about it.  Threads: concurrent calls of simt_run() run
+ * one after the other; only one thread at a time may call the other functions.
  */
 #ifndef TESTS_CUDA_STAND_IN_SIMT_RUN_H
 #define TESTS_CUDA_STAND_IN_SIMT_RUN_H
@@ -40,41 +41,41 @@ struct simt_kernel {
 	unsigned int min_blocks;
 	void (*run)(const void *params);
 	struct simt_kernel *next;
-	const void *module; /* for whoever loads modules: NULL if it was there from the beginning */
+	const void *module; /* set by the module loader; NULL if the kernel was not loaded as a module */
 };
 
 /** simt_register, simt_unregister - called by a module's constructors and destructors */
 void simt_register(struct simt_kernel *kernel);
 void simt_unregister(struct simt_kernel *kernel);
 
-/** simt_find - a registered kernel, the latest of its name; NULL if there is none */
+/** simt_find - the kernel of this name that was registered last; NULL if there is none */
 const struct simt_kernel *simt_find(const char *name);
 
-/** simt_first - all registered kernels, linked by next */
+/** simt_first - the first registered kernel; the others follow by next */
 struct simt_kernel *simt_first(void);
 
 /**
- * simt_region_add, simt_region_remove - memory that kernels may touch
+ * simt_region_add, simt_region_remove - let kernels access memory, or no longer
  *
  * @param[in] name  for messages; kept, not copied
- * @return false: no memory, or it overlaps another
+ * @return false: out of memory, or the region overlaps another one
  */
 bool simt_region_add(const void *start, size_t size, bool writable, const char *name);
 void simt_region_remove(const void *start);
 
-/** simt_region_allow - whether kernels may touch a region now, and write it; at first they may touch it */
+/** simt_region_allow - set whether kernels may access a region and write it; a new region is accessible */
 void simt_region_allow(const void *start, bool readable, bool writable);
 
 struct simt_launch {
 	const struct simt_kernel *kernel;
 	const void *params; /* params_size bytes */
 	unsigned int grid[2];
-	unsigned int n_threads; /* of a block, a multiple of 32 */
+	unsigned int n_threads; /* per block; a multiple of 32 */
 	size_t shared_size;
 	uint64_t seed; /* order of blocks and threads. 0: ascending, 1: descending, else shuffled */
 };
 
-/** simt_run - true, or false with one sentence about the first thing that was wrong */
+/** simt_run - run a kernel; false: `message` has one sentence about the first error */
 bool simt_run(const struct simt_launch *launch, char *message, size_t size);
 
 #pragma GCC visibility pop

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * stand_in.h - the parts of a libcuda.so.1 that needs no GPU
+ * stand_in.h - internal interface of a fake libcuda.so.1 that needs no GPU
  *
- * It has every function of CUDA_DRIVER_FUNCTIONS and CUDA_GRAPH_FUNCTIONS, as
- * strict as CUDA or stricter.  Device memory is a memfd, mapped twice: where its device address
- * says, closed but while a kernel runs, so that a host that follows a device
- * address faults; and elsewhere for copies.  Streams do nothing until somebody
- * waits for them.  What a real driver leaves undefined fails here.
+ * The library has every function of CUDA_DRIVER_FUNCTIONS and
+ * CUDA_GRAPH_FUNCTIONS, as strict as CUDA or stricter.  Device memory is a
+ * memfd with two mappings: one at the device address, inaccessible except
+ * while a kernel runs, so that the host faults if it follows a device address;
+ * and one elsewhere for copies.  The operations of a stream run only when a
+ * call waits for them.  Calls that are undefined with a real driver fail here.
  *
- * One lock guards everything; entry_begin() takes it.
+ * One lock guards all state; entry_begin() takes it.
  *
  * Environment, read by the first call of a process:
- *   PAGED_STAND_IN_DEVICES=2              how many devices
- *   PAGED_STAND_IN_MEMORY=268435456       bytes of each
+ *   PAGED_STAND_IN_DEVICES=2              number of devices
+ *   PAGED_STAND_IN_MEMORY=268435456       bytes of memory per device
  *   PAGED_STAND_IN_ATTRIBUTES=20=3,102=0  device attributes by number
  *   PAGED_STAND_IN_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
- *                                         results of every, the third, the second and later calls
+ *                                         the function's result: of every call, of call 3 (@3), of call 2 and later
  *   PAGED_STAND_IN_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
- *   PAGED_STAND_IN_BREAK=FILE             as soon as it is there, a call removes it and CUDA is lost to its process
- *   PAGED_STAND_IN_LOG=FILE               a line for each call: process id, function, result
- *   CUDA_VISIBLE_DEVICES=1,0              as CUDA's, numbers alone
+ *   PAGED_STAND_IN_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
+ *   PAGED_STAND_IN_LOG=FILE               append a line for each call: process id, function, result
+ *   CUDA_VISIBLE_DEVICES=1,0              as in CUDA, but numbers only
  */
 #ifndef TESTS_CUDA_STAND_IN_STAND_IN_H
 #define TESTS_CUDA_STAND_IN_STAND_IN_H
@@ -39,10 +40,10 @@ CUDA_DRIVER_FUNCTIONS(STAND_IN_DECLARE)
 CUDA_GRAPH_FUNCTIONS(STAND_IN_DECLARE)
 #undef STAND_IN_DECLARE
 
-/* No part of the library's table: paged-bench asks for it. */
+/* Not in CUDA_DRIVER_FUNCTIONS; paged-bench uses it. */
 int cuEventElapsedTime(float *ms, cuda_event start, cuda_event end);
 
-/** stand_in_message - what was wrong with the kernel or copy that failed last; "" if none did */
+/** stand_in_message - the error message of the kernel or copy that failed last; "" if none failed */
 const char *stand_in_message(void);
 
 #pragma GCC visibility pop
@@ -50,12 +51,13 @@ const char *stand_in_message(void);
 /* Entry points (entry.c) */
 
 /**
- * What a call needs: nothing, cuInit(), that and no error since, a current
- * context as well, and that no capture forbids it.
+ * Precondition of a call, each in addition to the one before: none; cuInit()
+ * was called; no sticky error since; a current context; and no capture that
+ * forbids the call.
  */
 enum entry_needs { ENTRY_ANY_TIME, ENTRY_INIT, ENTRY_DRIVER, ENTRY_CONTEXT, ENTRY_UNSAFE };
 
-/** entry_begin - takes the lock; CUDA_SUCCESS, or what the call shall return at once */
+/** entry_begin - take the lock; CUDA_SUCCESS, or the error that the call must return at once */
 int entry_begin(const char *name, enum entry_needs needs);
 int entry_end(const char *name, int result);
 
@@ -69,13 +71,13 @@ int entry_end(const char *name, int result);
 		return entry_end(#name, result);        \
 	}
 
-/** entry_wait - give up the lock until something changes, or for some milliseconds */
+/** entry_wait - release the lock until entry_changed() or for some milliseconds, then take it again */
 void entry_wait(void);
 void entry_changed(void);
 void entry_lock(void);
 void entry_unlock(void);
 
-/** entry_poison - from now on every call fails, as after an error on the device; prints and keeps the sentence */
+/** entry_poison - make every later call fail, as after an error on the device; print and keep the message */
 int entry_poison(int result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 uint64_t entry_setting(const char *name, uint64_t otherwise);
@@ -87,7 +89,7 @@ uint64_t entry_setting(const char *name, uint64_t otherwise);
 struct CUctx_st {
 	cuda_device device;
 	unsigned int n_retained;
-	uint64_t generation; /* how often it was made */
+	uint64_t generation; /* how often the context was created */
 };
 
 struct CUctx_st *context_now(void);
@@ -99,7 +101,7 @@ const struct cuda_uuid *device_uuid_of(cuda_device device);
 /** device_by_uuid - -1 if this process sees no such device */
 cuda_device device_by_uuid(const struct cuda_uuid *uuid);
 
-/* Backing files (backing.c): bytes, and after them a page that tells what became of them */
+/* Backing files (backing.c): the bytes of an allocation, then a control page with its state */
 
 #define BACKING_ALLOCATED 0x6d656d31u /* by cuMemAlloc */
 #define BACKING_CREATED 0x766d6d31u   /* by cuMemCreate */
@@ -111,8 +113,8 @@ struct backing_control {
 	uint64_t id;
 	uint64_t size;
 	struct cuda_uuid device;
-	uint64_t address; /* in its owner */
-	/* Of an event: how often it was recorded, up to which record that was reached, and is wanted. */
+	uint64_t address; /* in the owner's process */
+	/* Events only: number of records so far, the last one that completed, the last one that a call waits for. */
 	uint32_t recorded, reached, wanted;
 };
 
@@ -123,7 +125,7 @@ struct backing {
 };
 
 bool backing_make(struct backing *backing, uint32_t magic, size_t size, cuda_device device);
-/** backing_open - from a descriptor, which it takes over; false (and closed) unless it is such a file */
+/** backing_open - open a descriptor and take ownership; false (and closed) unless it is a backing file */
 bool backing_open(struct backing *backing, int fd, uint32_t magic);
 void backing_close(struct backing *backing);
 
@@ -131,13 +133,13 @@ void backing_close(struct backing *backing);
 struct backing_handle {
 	uint32_t magic;
 	int32_t pid;
-	uint64_t started; /* of the process, which tells it from a later one of the same id */
+	uint64_t started; /* start time of the process, which differs if its pid was reused */
 	int32_t fd;
 	uint64_t id;
 };
 
 struct cuda_ipc_handle backing_export(const struct backing *backing);
-/** backing_import - opens another process's file; a CUDA result; owner_p: a pidfd */
+/** backing_import - open another process's file; returns a CUDA result; *owner_p is a pidfd of that process */
 int backing_import(struct backing *backing, const struct cuda_ipc_handle *handle, uint32_t magic, int *owner_p);
 bool process_gone(int pidfd);
 
@@ -149,8 +151,8 @@ struct memory {
 	struct memory *next;
 	enum memory_kind kind;
 	cuda_address address;
-	size_t size;   /* what was asked for */
-	size_t mapped; /* whole pages */
+	size_t size;   /* as requested */
+	size_t mapped; /* rounded up to whole pages */
 	unsigned char *alias;
 	struct backing backing;
 	cuda_device device;
@@ -162,13 +164,13 @@ struct memory {
 };
 
 struct memory *memory_find(cuda_address address);
-/** memory_host - where a range lies for the host; NULL if it is not all in one allocation that may be used so */
+/** memory_host - the host address of a device range; NULL unless one allocation contains it and allows the access */
 unsigned char *memory_host(cuda_address address, size_t size, bool writes);
-/** memory_map - the two mappings of a backing file, in a new entry of the list; address 0: anywhere */
+/** memory_map - map a backing file twice and add it to the list; address 0: any device address */
 struct memory *memory_map(const struct backing *backing, cuda_address address, size_t offset, size_t size);
 void memory_unmap(struct memory *memory);
-/** memory_open, memory_close - let kernels of a device at its memory, but not at imports whose owner freed them or died
- */
+/** memory_open, memory_close - allow, forbid kernels to access a device's memory; never imports that the owner freed
+ * or whose owner exited */
 void memory_open(cuda_device device);
 void memory_close(cuda_device device);
 void memory_forget(cuda_device device);
@@ -180,8 +182,8 @@ size_t vmm_used(cuda_device device);
 
 struct operation {
 	struct operation *next;
-	uint64_t number; /* over all streams, in the order of calls */
-	/** run - do it; a CUDA result */
+	uint64_t number; /* counts over all streams, in the order of calls */
+	/** run - do the operation; returns a CUDA result */
 	int (*run)(struct operation *operation);
 	union {
 		struct {
@@ -203,15 +205,15 @@ struct operation {
 		} launch;
 		struct {
 			struct CUgraphExec_st *exec;
-			uint64_t turn;              /* launches before this one, of which the last: */
-			struct CUstream_st *before; /* there still if that one has not run */
+			uint64_t turn;              /* number of earlier launches of exec */
+			struct CUstream_st *before; /* stream of the launch before, if that has not run yet */
 			uint64_t before_number;
 		} graph;
 	};
 	unsigned char data[]; /* staged bytes, a kernel's parameters */
 };
 
-/** Nodes of a program behind which something comes. */
+/** A set of nodes of a program on which the next operation depends. */
 #define CAPTURE_WIDTH 16
 
 struct capture_set {
@@ -224,38 +226,38 @@ struct CUstream_st {
 	struct CUctx_st *context;
 	uint64_t generation; /* of the context */
 	bool non_blocking;
-	uint64_t running; /* the number of the operation that runs in some thread; 0: none */
-	bool queried;     /* and told to come again; the next time it moves */
+	uint64_t running; /* number of the operation that a thread is running; 0: none */
+	bool queried;     /* a query returned "not ready"; the next query runs the stream */
 	struct operation *first, **last;
-	struct capture *capture; /* NULL: in none */
-	struct capture_set tips; /* then: behind what the next operation comes */
+	struct capture *capture; /* NULL: not capturing */
+	struct capture_set tips; /* while capturing: the dependencies of the next operation */
 };
 
 /** stream_of - the stream of a handle (NULL: the default one) in the current context, or NULL */
 struct CUstream_st *stream_of(cuda_stream stream);
 struct operation *stream_operation(size_t data_size, int (*run)(struct operation *operation));
-/** stream_admit - stream_of() for a call that enqueues: a CUDA result, also of captures that do not bear it */
+/** stream_admit - stream_of() for a call that enqueues; returns a CUDA result, also if a capture forbids the call */
 int stream_admit(cuda_stream handle, struct CUstream_st **stream_p);
 bool stream_is_default(const struct CUstream_st *stream);
-/** stream_add - to its queue, or to its capture */
+/** stream_add - append an operation to the stream's queue, or to its capture */
 void stream_add(struct CUstream_st *stream, struct operation *operation);
-/** stream_run - everything in it up to this number */
+/** stream_run - run all operations of the stream up to this number */
 int stream_run(struct CUstream_st *stream, uint64_t number);
 int stream_run_all(cuda_device device);
 void stream_forget(struct CUctx_st *context);
 bool stream_exists(const struct CUstream_st *stream);
-/** streams_leave, events_leave - the capture ends */
+/** streams_leave, events_leave - remove all streams, events from a capture that ends */
 void streams_leave(const struct capture *capture);
 void events_leave(const struct capture *capture);
 
 /* Captures (capture.c) */
 
-/** capture_refuse - the capture is invalid from now on; returns result */
+/** capture_refuse - invalidate the capture; returns `result` */
 int capture_refuse(struct capture *capture, int result);
 bool capture_invalid(const struct capture *capture);
-/** capture_unsafe - a call that no thread may make beside captures; those that forbid it are invalid then */
+/** capture_unsafe - check a call that is unsafe during captures; invalidates the captures whose mode forbids it */
 int capture_unsafe(void);
-/** capture_context - a call that concerns every stream of the context */
+/** capture_context - check a call that affects every stream of the context */
 int capture_context(const struct CUctx_st *context);
 int capture_merge(struct capture_set *to, const struct capture_set *from);
 void capture_add(struct CUstream_st *stream, struct operation *operation);
@@ -267,9 +269,9 @@ struct graph_program *program_create(void);
 void program_drop(struct graph_program *program);
 bool program_add(struct graph_program *program, struct operation *operation, const struct capture_set *after);
 unsigned int program_last(const struct graph_program *program);
-/** program_ends_in - every node comes before one of these, or is one */
+/** program_ends_in - whether each node is in `ends` or precedes one of them */
 bool program_ends_in(const struct graph_program *program, const struct capture_set *ends);
-/** graph_create - takes the program over */
+/** graph_create - make a graph of the program; takes ownership of it */
 int graph_create(struct graph_program *program, struct CUgraph_st **graph_p);
 
 #endif

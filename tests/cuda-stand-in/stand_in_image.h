@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** stand_in_image.h - the image for cuModuleLoadData() whose kernels are those that the stand-in was built with */
+/** stand_in_image.h - an image for cuModuleLoadData() that stands for the kernels built into the fake driver */
 #ifndef TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
 #define TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
 

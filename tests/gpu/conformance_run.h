@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * conformance_run.h - one kernel on the same words by the models, and by a device or its record
+ * conformance_run.h - runs one kernel on the same words by the host's models and by a device or its record
  *
- * The device is the driver's stand-in, or with PAGED_TEST_REAL_CUDA=1 a GPU,
- * which runs tests/gpu/conformance.fatbin of the build folder.
+ * The device is the fake CUDA driver (cuda-stand-in), or with
+ * PAGED_TEST_REAL_CUDA=1 a GPU, which runs tests/gpu/conformance.fatbin of the
+ * build directory.
  *
- *   PAGED_CONFORMANCE_RECORD=FILE  what the device was given and gave is appended to it, as text
- *   PAGED_CONFORMANCE_REPLAY=FILE  the device is this record of one; no driver is asked for
+ *   PAGED_CONFORMANCE_RECORD=FILE  append the device's input and output to FILE, as text
+ *   PAGED_CONFORMANCE_REPLAY=FILE  read the device's output from this record; load no driver
  *
- * What fails in here ends the test.
+ * Any failure in these functions ends the test.
  */
 #ifndef TESTS_GPU_CONFORMANCE_RUN_H
 #define TESTS_GPU_CONFORMANCE_RUN_H
@@ -24,10 +25,10 @@ struct conformance_launch {
 	size_t n_in, n_out; /* words */
 };
 
-/** conformance_model - what the models make of `in` */
+/** conformance_model - run the kernel on `in` by the models */
 void conformance_model(const struct conformance_launch *launch, const uint32_t *in, uint32_t *out);
 
-/** conformance_device - what the device makes of it; of a replayed record, `in` becomes what it was given */
+/** conformance_device - run the kernel on `in` by the device; a replay overwrites `in` with the recorded input */
 void conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32_t *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that do nothing; a program that calls them has the kernels, which register themselves, out of their
+/* These functions do nothing.  A call makes the linker take the kernels, which register themselves, from their
  * archive. */
 #ifndef TESTS_SIMT_KERNELS_H
 #define TESTS_SIMT_KERNELS_H

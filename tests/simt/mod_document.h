@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doc[q_idx] == doc[kv_idx] || kv_idx < b, and score + slope[h] * (kv_idx - q_idx): captured arrays with their
- * bounds.  An index out of them reads 0 and is told.
+ * bounds.  An index out of bounds reads 0 and sets CUDA_FAULT_INDEX.
  */
 struct attention_mod_args {
 	uint64_t doc, slope, fault;
@@ -16,7 +16,7 @@ struct attention_mod {
 	{
 		if ((uint32_t)i < (uint32_t)n)
 			return true;
-		if (simt_load_fresh(pointer_to<const uint32_t>(args->fault)) == 0) /* a word that all write is slow */
+		if (simt_load_fresh(pointer_to<const uint32_t>(args->fault)) == 0) /* avoids contention on the word */
 			simt_atomic_or(pointer_to<uint32_t>(args->fault), CUDA_FAULT_INDEX);
 		return false;
 	}

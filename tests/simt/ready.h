@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before a ready-made mod's source: its kernels for the stand-in, one of four, for each takes some time. */
+/*
+ * Included before the source of an ahead-of-time compiled mod.  Selects one of its four kernels for the fake CUDA
+ * driver, because each takes long to compile.
+ */
 #define ATTENTION_ONE
 #define ATTENTION_ONLY_attention_mma_bf16_64 1
