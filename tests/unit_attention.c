@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention against the float64 reference, over shapes that sit on and beside every boundary. */
+/* Attention against the float64 reference, with shapes at and next to every boundary. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention over pools of e4m3, e5m2 and i8: what lies there times its scales, at f32's tolerances. */
+/* Attention over pools of e4m3, e5m2 and i8: the reference uses the dequantised contents of the pool, with the
+ * tolerances of f32. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

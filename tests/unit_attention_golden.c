@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All of PyTorch's cases, as mods; those whose mask lengths and q_base can say
- * also without mods, to the same bits.
+ * All golden cases made with PyTorch, as mods.  Cases whose mask follows from
+ * lengths and q_base also run without mods and must be bit-identical.
  *
  * Tolerances are reference.h's, for inputs rounded to the case's dtype; the
  * expected numbers were computed in float64 and rounded to f32.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two results over disjoint keys into one, and attention over a prefix that rows share. */
+/* Merging two results over disjoint keys, and attention over a prefix that rows share. */
 #include <math.h>
 #include <string.h>
 

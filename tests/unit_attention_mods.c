@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention with mods: what they say is what flags or other ways of asking give, and of results that are no numbers. */
+/* Attention with mods: equal to the same mask given by flags or otherwise, and NaN and infinite mod results. */
 #include <math.h>
 #include <string.h>
 

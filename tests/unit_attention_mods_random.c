@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention with random mods: against the float64 reference, and the same bits
- * however it is found out what a line sees.
+ * Attention with random mods: against the float64 reference, and bit-identical
+ * for every way to find which keys a q_row (`line`) attends.
  */
 #include <inttypes.h>
 #include <math.h>

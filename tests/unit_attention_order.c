@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same bits wherever pages lie, whatever their size, whoever shares the
- * batch, however many threads work and however query rows are grouped.
+ * Results are bit-identical for any placement and size of pages, other rows
+ * in the batch, number of threads and grouping of query rows.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries, pages and results that bf16 holds, where a path may multiply pairs
- * of bf16 and round weights: what that costs, and that pairs of tokens, of
- * which a line sees one, leave no trace of the other.
+ * Queries, pages and outputs of bf16, for which a path may multiply pairs
+ * of bf16 and round weights to bf16.  Tests the loss of accuracy, and that a
+ * masked token has no effect if its pair has one token that is not masked.
  */
 #include <inttypes.h>
 #include <math.h>

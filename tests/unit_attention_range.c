@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An index out of bounds is told if a row sees the key, and only then. */
+/* An array index out of bounds in a mod is reported if and only if a row attends the key. */
 #include <string.h>
 
 #include "kernels/mask/mask.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a mask mod or a block mask's lists leave out is neither read nor asked about. */
+/* Tokens that a mask mod or a block mask excludes are neither read nor passed to a mod. */
 #include <string.h>
 
 #include "kernels/mask/mask.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks of rows of live tables, over the pools of core_case.h. */
+/* Block masks of rows with live page tables, over the pools of core_case.h. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's masks and conversions, through the public API: the kernels' tests have all of what the files say. */
+/* PyTorch's masks and conversions, through the public API.  unit_mask*.c test the rest of these files. */
 #include <stdlib.h>
 #include <string.h>
 

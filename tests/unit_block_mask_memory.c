@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Masks made in each step use the memory of those before: no array comes from
- * malloc() again, and the heap's end stays where it is.
+ * Masks created in each step reuse the memory of earlier masks: no array comes
+ * from malloc() again, and the program break does not move.
  */
 #include <malloc.h>
 #include <pthread.h>

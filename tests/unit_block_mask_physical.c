@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Physical block masks through the public API: where blocks lie, and whether they still lie there. */
+/* Physical block masks through the public API: the pages of blocks, and detection of pages that changed since. */
 #include <stdlib.h>
 #include <string.h>
 

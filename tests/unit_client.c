@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client library over an embedded owner: every call, and every sentence it refuses with. */
+/* The client library over an embedded owner: every call and every error message. */
 #include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every call refuses, whatever it does: no handle, structs that were not zeroed, or that say no size. */
+/* Arguments that every call refuses: a NULL handle, structs that were not zeroed or have no struct_size. */
 #include "config.h"
 
 #include <string.h>

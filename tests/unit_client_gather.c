@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens out of the pages and into others, through the public calls. */
+/* Gathering tokens from pages and appending them to others, through the public API. */
 #include <string.h>
 
 #include "tests/client_fixture.h"

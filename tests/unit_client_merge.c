@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two results over disjoint keys are one. */
+/* Merging two results over disjoint keys. */
 #include <string.h>
 
 #include "tests/client_world.h"

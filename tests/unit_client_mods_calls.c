@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the calls on mods refuse, and how their objects end. */
+/* Errors of the calls on mods, and the destruction of their objects. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>

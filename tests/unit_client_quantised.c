@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of e4m3, e5m2 and i8, scales and rotary embedding, through the public calls. */
+/* Pools of e4m3, e5m2 and i8, scales and rotary embedding, through the public API. */
 #include <math.h>
 #include <string.h>
 

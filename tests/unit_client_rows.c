@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a plan on the host: what mods see as b, tokens that two rows write, tensors of equal rows. */
+/* Rows of a plan on the host: the b that mods get, tokens that two rows write, tensors of equal rows. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels on threads of the program's choice, and on threads of its own: the same bits everywhere. */
+/* Kernels on the library's threads and on the program's own threads: results are bit-identical. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled mods: asked for, waited for, shared, kept on disk; by a compiler of the test's, and by the toolkit's. */
+/* JIT-compiled mods: request, wait, sharing, disk cache; with a compiler of the test and with the toolkit's NVRTC. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <pthread.h>
@@ -73,9 +73,9 @@ test_log(void *argument, enum paged_log_level level, const char *text)
 
 	cr_expect(pthread_equal(pthread_self(), compiler->caller), "told by the thread that asks");
 	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%c %s\n",
-		 level == PAGED_LOG_WARNING	? 'w'
-		 : level == PAGED_LOG_INFO	? 'i'
-						: 'd',
+		 level == PAGED_LOG_WARNING ? 'w'
+		 : level == PAGED_LOG_INFO  ? 'i'
+					    : 'd',
 		 text);
 }
 
@@ -219,7 +219,8 @@ Test(code, found_without_a_compiler)
 	cr_expect_eq(code_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
 	code_store_destroy(store, false);
 	cr_expect_not_null(strstr(compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s", compiler.log);
-	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s", compiler.log);
+	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s",
+			   compiler.log);
 }
 
 /* A driver that is older than the compiler: that of another machine with the same home. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The code cache: where it is, whose it may be, damage, its limit, processes side by side. */
+/* The code cache: directory, ownership, damaged files, size limit, concurrent processes. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>

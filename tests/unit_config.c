@@ -10,7 +10,7 @@
 #include "daemon/pools.h"
 #include "daemon/settings.h"
 
-/* What a pool needs, on one line. */
+/* The settings that a pool needs, on one line. */
 #define POOL "pool p { layers = 2 kv-heads = 3 head-dim = 64 pages = 10 }\n"
 #define GEOMETRY "layers = 2 kv-heads = 3 head-dim = 64 "
 
@@ -250,8 +250,7 @@ expect_refused(const char *text, const char *part)
 
 Test(config, what_this_machine_cannot_do)
 {
-	expect_refused("pool p {\n" GEOMETRY "\nsize = 500TiB page-size = 256 }\n",
-		       ":3: pool p: size = 500TiB: the ");
+	expect_refused("pool p {\n" GEOMETRY "\nsize = 500TiB page-size = 256 }\n", ":3: pool p: size = 500TiB: the ");
 	expect_refused("pool p {\n" GEOMETRY "\npages = 2147483647 }\n",
 		       ":3: pool p: pages = 2147483647: 47 TiB; the ");
 	expect_refused(

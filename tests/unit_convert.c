@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversions of every instruction set, bit for bit those of convert.h; those against arithmetic. */
+/* Conversions of every instruction set are bit-identical to convert.h's, which are checked by arithmetic. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays of sessions: parts, replacement, limits, and who still reads what was replaced. */
+/* Arrays of sessions: upload in parts, replacement, limits, and readers of an array that was replaced. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core with the points of fault.h: what checks and readers see when the owner goes wrong. */
+/* The core with the fault points of fault.h: checks and readers detect the owner's errors. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core against a naive model: random operations, right and wrong ones;
- * after each the rows, the order of the free list, the books and the
- * refusals must agree, and the checks must hold.
+ * The core against a naive model: random valid and invalid operations.  After
+ * each, page tables, order of the free list, page accounting and errors must
+ * agree, and the checks must pass.
  *
- * The model knows what each active session's sequences hold, literally.
- * What ended sessions left ("limbo") the core gives back in its own order;
- * of that the model demands that nothing is free before its time, that no
- * step exceeds its budget, and that in the end nothing is missing.
+ * The model stores the exact pages of each active session's sequences.
+ * The core frees the pages of ended sessions ("limbo") in an order that the
+ * model does not know; the model requires that no page is freed too early, no
+ * step exceeds its budget, and finally all pages are free.
  *
  * PAGED_SEED and PAGED_OPERATIONS change the run.
  */

@@ -2,7 +2,7 @@
 /*
  * Attention by CUDA kernels, on the host, against the float64 reference: the
  * shapes of unit_attention.c, smaller where only the number of tiles counts.
- * Each case has an order of blocks and threads of its own.
+ * Each case has its own order of blocks and threads.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention over pools that keep V in K, on the host, against the float64
- * reference.  Each case has an order of blocks and threads of its own.
+ * reference.  Each case has its own order of blocks and threads.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Attention by CUDA kernels over pools of e4m3, e5m2 and i8, on the host,
- * against the float64 reference on what lies there times its scales.  Each
- * case has an order of blocks and threads of its own.
+ * against the float64 reference on the dequantised contents.  Each case has
+ * its own order of blocks and threads.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>

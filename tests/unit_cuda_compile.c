@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels with mods in them by the toolkit's NVRTC, for every architecture
- * that we name.  Where there is none, a visible skip; the compiler's stand-in
- * is used in no test here but the ones of its name.
+ * Compiles kernels with mods by the toolkit's NVRTC, for every supported
+ * architecture.  Without NVRTC the tests are reported as skipped.  Only the
+ * tests named after the fake NVRTC use it.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

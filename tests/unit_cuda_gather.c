@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens out of a GPU's pages, on the host: bit for bit what the host's kernel makes of them. */
+/* The CUDA gather kernel, run on the host: bit-identical to the CPU kernel. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention by CUDA kernels, on the host, against PyTorch's results: the
- * cases whose mask lengths and causality say, that have no score mod, and
- * that are not too large to run thread by thread.
+ * Attention by CUDA kernels, run on the host, against the golden results: the
+ * cases whose mask follows from lengths and causality, without a score mod, and
+ * small enough to run thread by thread.
  */
 #include <criterion/criterion.h>
 #include <glob.h>

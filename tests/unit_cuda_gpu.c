@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What needs no driver: names of devices, and that there is none. */
+/* The code that needs no driver: names of devices, and the case that there is no device. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Append, copies of pages and merging by CUDA kernels, on the host: bit for bit what the host's kernels do. */
+/* Append, copies of pages and merge by CUDA kernels, run on the host: bit-identical to the CPU kernels. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans made by the CUDA kernel, on the host: against a plain recount, and with inputs that are wrong. */
+/* Plans made by the CUDA kernel, run on the host: against a plain recount, and with invalid inputs. */
 #include <criterion/criterion.h>
 #include <string.h>
 

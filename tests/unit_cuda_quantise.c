@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What append turns and quantises on a GPU, on the host: bit for bit what the host's kernels keep. */
+/* Rotary embedding and quantisation in the CUDA append kernel, run on the host: bit-identical to the CPU kernels. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Attention over batches and pools drawn at random, by the kernel that a GPU
- * would be given and by the host's, against float64.  Whatever no row says is
- * NaN.  PAGED_TEST_SEED draws others.
+ * Attention over random batches and pools, by the kernel that a GPU would run
+ * and by the CPU kernel, against float64.  Pool contents outside the rows are
+ * NaN.  PAGED_TEST_SEED selects other cases.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>

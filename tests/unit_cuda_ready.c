@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ready-made mods: every one is found by what a program may write for it, and nothing else is. */
+/* Ahead-of-time compiled mods: each is found by every text that means it, and by no other text. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

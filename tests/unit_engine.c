@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small random model, made here: what a batch, a full pool or a continued sequence may not change. */
+/* A small random model: its results must not depend on batching, a full pool or continuing a sequence. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

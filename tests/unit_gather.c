@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens out of pages, and pages to pages: beside plain loops. */
+/* Gathering tokens from pages, and copies between pages: against plain loops. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A right file reads back; every wrong one is refused with a sentence that names what is wrong. */
+/* A valid file reads back; each invalid file is refused with a message that names the error. */
 #include <criterion/criterion.h>
 
 #include "tests/catch_die.h"

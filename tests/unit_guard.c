@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A child is told from its parent, by the wiped page and without it. */
+/* A forked child is distinguished from its parent, with and without the wipe-on-fork page. */
 #include <criterion/criterion.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>

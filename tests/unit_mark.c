@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks in the host's memory, where work has ended when its call returns. */
+/* Marks of pools in host memory, where work is complete when its call returns. */
 #include "config.h"
 
 #include <criterion/criterion.h>

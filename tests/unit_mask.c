@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks from lists, arrays and dense masks; parts of them; what can be asked of them. */
+/* Block masks from lists, arrays and dense masks; parts of masks; queries. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

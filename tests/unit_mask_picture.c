@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pictures, character by character as PyTorch's to_string(). */
+/* Pictures of block masks are identical to PyTorch's to_string(). */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks in parts: there and back, what asking for parts costs, and whatever else the numbers may be. */
+/* Block masks in parts: round trips, the cost of requesting parts, and invalid numbers. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -299,12 +299,9 @@ static void
 cancel_at_it(const char *text, uint32_t block)
 {
 	static const uint32_t n_tokens = 1u << 18;
-	const struct mask_request request = { .n_rows = 1,
-					      .q_len = &n_tokens,
-					      .kv_len = &n_tokens,
-					      .q_block = block,
-					      .kv_block = block,
-					      .text = text };
+	const struct mask_request request = {
+		.n_rows = 1, .q_len = &n_tokens, .kv_len = &n_tokens, .q_block = block, .kv_block = block, .text = text
+	};
 	uint32_t *values = calloc(MASK_PART_MAX, sizeof(*values));
 	struct served *served;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of every instruction set against float64, and the same bits whatever the batch. */
+/* Matrix products of every instruction set: against float64, and bit-identical for every batch size. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values: PyTorch's points, the language's corners, arrays, indexes out of bounds, functions' accuracy. */
+/* Evaluation of mods: PyTorch's values, corner cases, arrays, indexes out of bounds, accuracy of functions. */
 #include <dirent.h>
 #include <math.h>
 #include <string.h>
@@ -452,7 +452,8 @@ KERNEL_TEST(mod_eval, joined)
 		{ "0.3 * exp(score)", "0.3 * " TWICE("exp(score)") },
 		{ "score + 3.0 * exp2(score * 0.1)", "score + 3.0 * " TWICE("exp2(" TWICE("score * 0.1") ")") },
 		{ "5.0 * tanh((score + 0.1 * (kv_idx - q_idx)) / 5.0) - score * h",
-		  "5.0 * tanh(" TWICE("(score + " TWICE("0.1 * (kv_idx - q_idx)") ") / 5.0") ") - " TWICE("score * h") },
+		  "5.0 * tanh(" TWICE("(score + " TWICE("0.1 * (kv_idx - q_idx)") ") / 5.0") ") - " TWICE(
+			  "score * h") },
 	};
 	static const uint32_t sizes[][2] = { { 64, 64 }, { 37, 64 }, { 4, 64 }, { 1, 23 }, { 64, 37 } };
 	static float joined[MOD_TILE_LINES][MOD_TILE_KEYS], apart[MOD_TILE_LINES][MOD_TILE_KEYS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts: everything that research names, canonical round trips, errors, limits. */
+/* Parsing of mods: the texts of mod_texts.h, canonical round trips, errors, limits. */
 #include <criterion/criterion.h>
 #include <locale.h>
 #include <stdio.h>

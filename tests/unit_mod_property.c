@@ -6,8 +6,8 @@
  *   - tiles and scalar: exactly where no float is involved; else both lie in
  *     the interval of their point, whose width is the stated accuracy of each
  *     operation
- *   - tiles of which some elements count: the same there, and no more is told
- *   - intervals: hold at every point of a box, whatever was asked before, and
+ *   - tiles with some active elements: the same values there, no faults elsewhere
+ *   - intervals: hold at every point of a box, independent of earlier calls, and
  *     are the same for every instruction set and in grids
  */
 #include <math.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of several pools that do not work any more the daemon is told of. */
+/* Selection of the failed pool that is reported to the daemon, if several pools have failed. */
 #include <criterion/criterion.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every work item of a call once, the most expensive first, none too large a part of it. */
+/* A schedule has each work item of a call once, the most expensive first, and no item that is too large. */
 #include <string.h>
 
 #include "kernels/cpu/attention.h"

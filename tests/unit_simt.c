@@ -2,7 +2,7 @@
 /*
  * Kernels' source on the host: each model against a plain computation, under
  * several orders of blocks and threads, and each detector on a kernel that
- * is wrong in one way.
+ * has one bug.
  */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products of few lines with rows as they lie, against sums in float64: every
- * dtype, count of lines, tokens and dims, on every path that has them, and on
+ * Dot products of few q_rows (`lines`) with unpacked tokens, against float64:
+ * every dtype and number of q_rows, tokens and dims, on every path, and on
  * the models.
  */
 #include <math.h>

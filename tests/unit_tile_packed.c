@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed tiles against sums in float64: every dtype, count of lines and tokens, on every path, and the model of pairs. */
+/* Packed tiles against float64: every dtype and number of q_rows (`lines`) and tokens, on every path and the model. */
 #include <math.h>
 #include <string.h>
 
@@ -128,8 +128,8 @@ values_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 				sum += weight[t] * tile->element[t][d];
 				size += fabs(weight[t] * tile->element[t][d]);
 			}
-			cr_assert_float_eq((double)tile->values[line * dim + d], sum, size * 0x1p-18,
-					   "line %u dim %u", line, d);
+			cr_assert_float_eq((double)tile->values[line * dim + d], sum, size * 0x1p-18, "line %u dim %u",
+					   line, d);
 		}
 	}
 }

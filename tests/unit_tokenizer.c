@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A small vocabulary made here; and, when PAGED_MODEL names the demo's model, the reference's token ids. */
+/* A small vocabulary of the test; and, if PAGED_MODEL names the demo's model, the golden token ids. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>

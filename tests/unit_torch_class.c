@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's tests of its class PagedAttention, literally: tables, caches, errors. */
+/* PyTorch's tests of its class PagedAttention, ported one to one: page tables, caches, errors. */
 #include "tests/pa_memory.h"
 #include "tests/paged_attention.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What PyTorch's PagedAttention and BlockMask get wrong, numbered as in the
- * list that this project began with, and ours.  Tested elsewhere:
+ * Defects of PyTorch's PagedAttention and BlockMask, numbered as in the list
+ * with which this project began, and our behaviour.  Tested elsewhere:
  *
  *  5  assign past capacity overwrites another sequence's page
  *     unit_torch_class.c, assign_is_checked, and here that page

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * golden/attention through the public API, on a GPU or what stands in for it.
+ * golden/attention through the public API, on a GPU or the fake CUDA driver.
  *
- * The host plays a GPU's threads one by one, so there each case goes by one
+ * The fake driver runs threads one by one, so with it each case runs only one
  * of its forms, in turn, with the last query rows of each sequence, and the
- * largest are left out.
+ * largest cases are omitted.
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* golden/mods: what PyTorch's get_mask_mod() and get_score_mod() say at places of the pool. */
+/* golden/mods: values of PyTorch's get_mask_mod() and get_score_mod() at physical token indices. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

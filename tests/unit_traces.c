@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's allocator, replayed literally: rows, capacities, and the order of the free list. */
+/* PyTorch's allocator, replayed step by step: page tables, capacities, and the order of the free list. */
 #include <criterion/criterion.h>
 #include <glob.h>
 #include <stdlib.h>
