@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a permitted user can do to a daemon and to its other users. */
+/* Attacks by a permitted user on a daemon and on its other users. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

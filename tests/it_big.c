@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ten million small pages and a hundred thousand slots: what pagedd holds besides the pool. */
+/* Ten million small pages and a hundred thousand slots: the daemon's memory besides the pool. */
 #include "config.h"
 
 #include <stdio.h>

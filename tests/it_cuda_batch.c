@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan, append, attention and merge through the public API: the same scenes on
- * both back ends, the GPU's over the CUDA driver's stand-in.
+ * Plan, append, attention and merge through the public API: the same tests on
+ * both back ends; cuda runs over the fake CUDA driver.
  */
 #include "config.h"
 

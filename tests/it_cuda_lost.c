@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU that is lost to pagedd's process: it starts anew in the same one, and everybody is told. */
+/* CUDA fails in pagedd's process: pagedd re-executes itself with the same pid and notifies all members. */
 #include "config.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches that come after each other's work, across processes: over the CUDA
- * driver's stand-in, whose streams do nothing until somebody waits.
+ * Marks order the work of batches across processes.  Runs over the fake CUDA
+ * driver, whose streams run only when a call waits for them.
  */
 #include "config.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mods in attention on a GPU, compiled by NVRTC or its stand-in: the host's results are what is expected. */
+/* Mods in attention on a GPU, compiled by NVRTC or its fake: compared with the host back end's results. */
 #include "config.h"
 
 #include <math.h>

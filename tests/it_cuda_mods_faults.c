@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every call of the driver and of its compiler, from the making of mods to
- * attention with them, fails once: whoever calls gets a sentence, and the next
+ * attention with them, fails once: the caller gets an error message, and the next
  * attempt of the same client succeeds.
  */
 #include "config.h"

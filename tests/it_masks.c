@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Block masks that the owner builds: the same as the library's own, in every way that counts. */
+/* Block masks built by the daemon are equal to those that the library builds itself. */
 #include "config.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds that no library would ask for, and what is left of members that ask and go. */
+/* Mask requests that the library never sends, and cleanup after members that leave during a build. */
 #include "config.h"
 
 #include <signal.h>

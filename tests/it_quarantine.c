@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages of a worker that died wait for quarantine. */
+/* Pages of a worker that died become free only after the quarantine. */
 #include "config.h"
 
 #include <string.h>

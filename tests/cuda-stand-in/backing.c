@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies behind device memory and events: files in memory that another
- * process opens through /proc, if the kernel lets it look into this one.
+ * Backing of device memory and shared events: memfds that another process
+ * opens through /proc, if the kernel permits it to access this process.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks one after another, threads by turns, barriers. */
+/* Scheduler: runs blocks one after another, switches between threads, implements barriers. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -179,7 +179,7 @@ thread_describe(unsigned int t)
 	return at;
 }
 
-/* All that have not ended wait: one that waits, and one of those that it waits for. */
+/* Deadlock, all threads that have not ended wait: reports a waiting thread and one of those that it waits for. */
 static void
 fail_stuck(void)
 {

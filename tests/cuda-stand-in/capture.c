@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Captures: a stream that is in one adds its operations to a program instead
- * of its queue.  Each stream knows behind which nodes its next operation
- * comes; events carry that to other streams, which join the capture by it.
+ * of its queue.  Each stream records the nodes on which its next operation
+ * depends; an event carries these to another stream, which joins the capture.
  *
- * A call that a capture does not bear makes it invalid: what follows is
- * refused, and its end gives no graph.  Calls that enqueue nothing but may not
- * be made beside a capture ask capture_unsafe().
+ * A call that is not allowed in a capture invalidates it: later calls are
+ * refused, and its end returns no graph.  Calls that enqueue nothing but are
+ * not allowed during a capture check capture_unsafe().
  */
 #include <pthread.h>
 #include <stdlib.h>

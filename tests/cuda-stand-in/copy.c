@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Copies in a stream.  Ordinary host memory is read when the call is made, and
- * written before it returns, as the driver does; pinned memory is touched when
- * the stream gets there, and of a captured copy, at each replay.
+ * written before it returns, as the driver does; pinned memory is accessed when
+ * the stream runs the copy.  A captured copy accesses host memory at each replay.
  */
 #include <stdlib.h>
 #include <string.h>

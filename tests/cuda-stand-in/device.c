@@ -15,7 +15,7 @@
 static const struct {
 	int attribute, value;
 } attributes[] = {
-	{ CUDA_DEVICE_MULTIPROCESSORS, 4 }, /* few, for grids that fill the device to be quick */
+	{ CUDA_DEVICE_MULTIPROCESSORS, 4 }, /* few, so that grids that fill the device run quickly */
 	{ CUDA_DEVICE_INTEGRATED, 0 },
 	{ CUDA_DEVICE_COMPUTE_MODE, CUDA_COMPUTE_DEFAULT },
 	{ CUDA_DEVICE_COMPUTE_MAJOR, 9 },
@@ -30,7 +30,7 @@ static const struct {
 static struct CUctx_st contexts[MAX_DEVICES];
 static struct cuda_uuid uuids[MAX_DEVICES];
 static int n_devices = -1;
-static int exclusive[MAX_DEVICES]; /* sockets whose name says that the device is taken */
+static int exclusive[MAX_DEVICES]; /* sockets whose names mark a device as in use */
 static __thread struct {
 	struct CUctx_st *contexts[MAX_STACK];
 	uint64_t generations[MAX_STACK];

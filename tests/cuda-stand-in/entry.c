@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every call comes through here: the lock, injected failures, the log, errors that stay. */
+/* Entry and exit of every call: the lock, injected failures, the log, sticky errors. */
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -57,7 +57,7 @@ entry_setting(const char *name, uint64_t otherwise)
 	return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* As under MPS by a fault in another process. */
+/* Simulates a fault of another process under MPS. */
 static void
 break_look(void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events: how often each was recorded, and up to which record its stream got.
- * One that other processes wait for keeps both in shared memory, and a thread
- * in its owner that moves the stream on when they do wait.
+ * Events: each counts its records and the records that its stream completed.
+ * A shared event keeps both counts in shared memory; its owner has a thread
+ * that runs the stream when another process waits.
  */
 #include <linux/futex.h>
 #include <pthread.h>
@@ -92,7 +92,7 @@ futex_wake(uint32_t *word)
 	syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Until a record of another process is reached; its thread is woken for it. */
+/* Waits until another process has completed a record; wakes that process's thread. */
 static int
 import_wait(struct CUevent_st *event, uint32_t record)
 {

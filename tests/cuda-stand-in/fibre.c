@@ -9,13 +9,13 @@
 #include "simt_run.h"
 
 #ifdef __x86_64__
-/* swapcontext() makes two system calls a switch and costs a hundred times as much. */
+/* Replaces swapcontext(), which makes two system calls per switch and is a hundred times slower. */
 typedef void *context;
 
 /*
- * Saves what a function must preserve, leaves the stack pointer in *from and
- * goes on where `to` was left.  It ends in a jump because a return would
- * always be predicted wrongly.
+ * Saves the callee-saved registers, stores the stack pointer in *from and
+ * resumes `to`.  It ends with a jump because a return would always be
+ * mispredicted.
  */
 void fibre_switch(context *from, context to) __attribute__((visibility("hidden")));
 __asm__(".text\n"
@@ -79,8 +79,8 @@ context_switch(context *from, context *to)
 #endif
 
 /*
- * Stacks begin at different places in their pages: equal ones would all lie in
- * the same lines of the first cache, and every switch would wait for the next.
+ * Stacks begin at different offsets in their pages: equal offsets would map to
+ * the same L1 cache sets, and every switch would miss to the next cache level.
  */
 #define STAGGER_STEP 320
 #define STAGGER_SIZE 20480

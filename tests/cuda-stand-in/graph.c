@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs: what a capture collected, with what has to come before what, and
+ * Graphs: the operations that a capture collected and their dependencies, and
  * launches of it.  A launch is one operation of its stream, so replays wait
- * until somebody waits for them.  Every other launch runs what is free to run
- * in the opposite order, which a join that is missing does not survive.
+ * until a call waits for them.  Every other launch runs independent nodes
+ * in the opposite order, so that a missing dependency shows as a wrong result.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What -fsanitize=thread has a kernel call before each access to memory.
- * libtsan would answer; here it is the race detector.
+ * The functions that -fsanitize=thread makes a kernel call before each access
+ * to memory.  They replace libtsan's and call the race detector.
  */
 #include <dlfcn.h>
 

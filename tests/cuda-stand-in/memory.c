@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations: cuMemAlloc and what belongs to it, IPC handles, pinned host memory. */
+/* Allocations: cuMemAlloc and related calls, IPC handles, pinned host memory. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -196,7 +196,7 @@ memory_alloc(cuda_address *address, size_t size)
 	memory->device = device;
 	memory->backing.control->address = memory->address;
 	if (size <= FILL_LIMIT)
-		memset(memory->alias, 0xff, memory->mapped); /* NaN: what nobody wrote shall not look like zeros */
+		memset(memory->alias, 0xff, memory->mapped); /* NaN: unwritten memory must not look like zeros */
 	*address = memory->address;
 	return CUDA_SUCCESS;
 }

@@ -75,7 +75,7 @@ simt_model_warp_sync(const char *file, int line)
 
 #define SPIN_LIMIT 1000000
 
-/* Blocks run one after another: who waits for another's word waits for ever, as it may on a GPU. */
+/* Blocks run one after another: a block that spins on a word of a later block hangs, as it may on a GPU. */
 static void
 spin_check(const void *at, const void *code)
 {
@@ -213,8 +213,8 @@ struct mma_argument {
 };
 
 /*
- * In float64 with one rounding at the end: closer than any tensor core, whose
- * order and cutting of the sums is its own.
+ * Computed in float64 with one rounding at the end: more exact than a tensor
+ * core, whose order and truncation of sums are unspecified.
  */
 static inline void
 mma(void *const arguments[SIMT_WARP], float (*element)(uint16_t bits))
@@ -323,7 +323,7 @@ simt_to_int(float value)
 	return value < -0x1p31f ? INT32_MIN : (int32_t)rintf(value);
 }
 
-/* Here, where nothing is contracted. */
+/* Defined in this file, which is compiled without contraction to fma. */
 float
 simt_mul(float a, float b)
 {

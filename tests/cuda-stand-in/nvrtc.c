@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libnvrtc that compiles for the host: what it calls a cubin (or PTX) is a
- * library, which the driver's stand-in loads as a module.  Headers that came
- * with the program are found first, then the source tree's, whose simt.h has
- * the host's side.
+ * A fake libnvrtc that compiles for the host: its "cubin" (or PTX) is a host
+ * library, which the fake driver loads as a module.  Headers passed with the
+ * program are found first, then those of the source tree, whose simt.h includes
+ * the host models.
  *
- *   PAGED_STAND_IN_SOURCE=DIR  the source tree; the one it was built from
- *   CXX=COMMAND                the compiler; the one it was built with
+ *   PAGED_STAND_IN_SOURCE=DIR  the source tree; default: the one it was built from
+ *   CXX=COMMAND                the compiler; default: the one it was built with
  */
 #include "kernels/cuda/nvrtc.h"
 

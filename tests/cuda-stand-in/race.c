@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who may touch what: vector clocks.  A thread's clock goes up at every
- * barrier; what it knows of the others' clocks comes with the barriers that
- * they met at.  An access is ordered before the current thread's if that
- * thread knows a clock as late.  Blocks learn of each other by an atomic that
- * follows a fence: it leaves behind what the fence covered, and the next
- * atomic on that word brings it along.  An acquiring fence is not asked for.
+ * Race detector with vector clocks.  A thread's clock increases at every
+ * barrier; a barrier also merges the vector clocks of the threads that meet
+ * there.  An access is ordered before the current thread's if that thread's
+ * vector clock includes it.  Blocks synchronise by an atomic that follows a
+ * fence: it stores the clocks that the fence covered at its word, and the next
+ * atomic on that word acquires them.  An acquire fence is not required.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that kernels may touch, sorted by address. */
+/* Memory that kernels may access, sorted by address. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels by name.  Whoever loads modules does so one at a time. */
+/* Kernels by name.  The module loader must not load two modules concurrently. */
 #include <stddef.h>
 #include <string.h>
 

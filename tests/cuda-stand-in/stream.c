@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams: queues of operations that wait until somebody waits for them.  The
- * first query of a busy stream says "not ready", the second does the work, so
- * that who polls gets there.
+ * Streams: queues of operations that run only when a call waits for them.  The
+ * first query of a busy stream returns "not ready", the second runs the work,
+ * so that polling terminates.
  *
- * The default stream takes turns with the others that are not NON_BLOCKING: an
+ * The default stream synchronises with the streams that are not NON_BLOCKING: an
  * operation first completes what was queued before it on the other side.
  */
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory, addresses and the mapping between them, each with its own life.
- * What a descriptor names outlives its maker.
+ * cuMemCreate and cuMemMap: memory, address ranges and mappings have separate lifetimes.
+ * Memory that was exported as a descriptor outlives the process that created it.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every function of simt.h on a device beside its model, on random words:
- * what is moved and converted bit for bit, sums and approximations within
- * what the PTX manual grants.  conformance_run.h says which device.
+ * Compares every function of simt.h on a device with its model, on random words:
+ * moves and conversions bit for bit, sums and approximations within the error
+ * bounds of the PTX manual.  conformance_run.h selects the device.
  */
 #include "config.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every function of simt.h on what it is given: conformance.c holds what a GPU
- * makes of it to what the models make of it.  Words in, words out, so that
- * layouts show bit for bit.
+ * Kernels that call every function of simt.h.  conformance.c compares the
+ * results of a GPU with the models'.  Input and output are words, so that
+ * layouts are compared bit for bit.
  */
 #include "kernels/cuda/simt.h"
 #include "tests/gpu/conformance.h"
