@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# paged-bench's suite for the GPU: at toy sizes over the driver's stand-in, where
-# every figure is there and finite and none is looked at; and without a driver.
+# paged-bench's suite for the GPU: at toy sizes over the fake CUDA driver, where
+# every figure must be present and finite, whatever its value; and without a driver.
 . "$PAGED_SRCDIR/tests/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
 stand_in=$PAGED_BUILDDIR/tests/cuda-stand-in/.libs
@@ -35,7 +35,7 @@ one_group()
 		[ "$(grep -c '^decode' "$directory/text")" -eq 2 ] && grep ' x decode 64 x 3056 (target' "$directory/text"
 }
 
-# Whatever a driver finds here, no device is visible.
+# Even if this machine has a GPU, no device is visible.
 no_driver()
 {
 	CUDA_VISIBLE_DEVICES='' "$bench" run gpu >"$directory/text" && cat "$directory/text" &&

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# paged-bench's suites for the host at toy sizes: every figure is there and
-# finite, or says why not; none is looked at.
+# paged-bench's suites for the host at toy sizes: every figure is present and
+# finite, or has a reason why not; values are not checked.
 . "$PAGED_SRCDIR/tests/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
 
-# suite, least number of figures, further arguments
+# suite, minimum number of figures, further arguments
 quick()
 {
 	suite=$1
@@ -96,7 +96,7 @@ plots()
 		grep -q 'append 5000 / copied' "$directory/svg"
 }
 
-# A torch that cannot be imported, whatever this machine has.
+# A torch module that cannot be imported, even if this machine has PyTorch.
 no_torch()
 {
 	mkdir "$directory/torch" && echo 'raise ImportError("not this one")' >"$directory/torch/__init__.py" || return 1

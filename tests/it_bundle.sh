@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tools/gpu-bundle: what it packs runs elsewhere, with an empty environment and no library but its own.
+# tools/gpu-bundle: the bundle runs on other machines, with an empty environment and only its own libraries.
 . "$PAGED_SRCDIR/tests/tap.sh"
 bundle=$directory/elsewhere/paged-gpu
 
@@ -18,7 +18,7 @@ pack_and_move()
 		test -x "$bundle/run"
 }
 
-# Whatever the loader finds is the bundle's, or of libc and the compiler's checks, which no bundle brings.
+# Every library that the loader finds is in the bundle, except libc and the sanitizers' libraries.
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \
@@ -54,7 +54,7 @@ worker()
 	grep '^ok 1 - ' "$directory/tap" && ! grep SKIP "$directory/tap"
 }
 
-# Without a driver, visible skips; with one these would be the tests of the GPU.
+# Without a driver, the GPU tests are reported as skipped.
 gpu_tests()
 {
 	bare PAGED_TEST_REAL_CUDA=1 CUDA_VISIBLE_DEVICES= "$bundle/run" it_cuda_work >"$directory/tap"

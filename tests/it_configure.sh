@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What configure can leave out, and what it refuses.
+# Features that configure can omit, and options that it refuses.
 . "$PAGED_SRCDIR/tests/tap.sh"
 if [ -e "$PAGED_SRCDIR/config.status" ]; then
 	echo "1..0 # SKIP the source directory is configured"

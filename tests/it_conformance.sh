@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tests/gpu/conformance over the driver's stand-in: its records replay, and one wrong bit in each launch is found.
+# tests/gpu/conformance over the fake CUDA driver: its records replay, and one wrong bit in each launch is detected.
 if [ ! -e "$PAGED_BUILDDIR/tests/cuda-stand-in/.libs/libcuda.so.1" ]; then
 	echo "1..0 # SKIP the CUDA driver's stand-in is not built"
 	exit 0
@@ -13,7 +13,7 @@ result $? "records are written"
 PAGED_CONFORMANCE_REPLAY=$directory/record "$program" >"$directory/output" 2>&1
 result $? "and replayed without a driver"
 
-# The last word of each launch's results, but for its highest bits.
+# The last word of each launch's results, without its highest bits.
 awk '/^launch/ && seen { printf "%s\n", last; last = "" }
 	/^launch/ { if (last != "") print last; print; last = ""; next }
 	{ if (last != "") print last; last = $0 }

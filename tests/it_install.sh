@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What make install puts down is enough: programs in C, C++ and Python use it.
+# The files that make install installs are sufficient for programs in C, C++ and Python.
 . "$PAGED_SRCDIR/tests/tap.sh"
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; rm -rf "$directory"' EXIT
 
-# Where configure was told to put things; later ones are made of earlier ones.
+# The directories that configure was given; later ones are derived from earlier ones.
 root=$directory/root
 PACKAGE_TARNAME=paged
 for name in prefix exec_prefix datarootdir datadir bindir sbindir libdir includedir mandir docdir sysconfdir \
@@ -51,7 +51,7 @@ if "$sbin/pagedd" --version | grep -q '^sanitizers *yes'; then
 	finish
 fi
 
-# No other library's file is there: a worker needs none.
+# No file of another library is present: a worker needs none.
 export PKG_CONFIG_LIBDIR="$lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
 export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
 export LD_LIBRARY_PATH="$lib" PAGED_RUNTIME_DIR="$directory/runtime"
@@ -72,7 +72,7 @@ try_with "$cc" "the README's program compiles" \
 try_with "$cxx" "a C++ program compiles" \
 	$cxx -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Wpedantic -Werror "$PAGED_SRCDIR/tests/install_worker.cc" -o worker $flags
 
-# The manual's examples are one program, but for the model's part.
+# The manual's examples form one program, except for the model's part.
 manual_example()
 {
 	cat <<-'END'

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# pagedctl mask: what the manual page shows, JSON, and what it refuses.  No daemon runs.
+# pagedctl mask: the manual page's examples, JSON, and errors.  No daemon runs.
 . "$PAGED_SRCDIR/tests/tap.sh"
 pagedctl=$PAGED_BUILDDIR/pagedctl/pagedctl
 unset PAGED_RUNTIME_DIR

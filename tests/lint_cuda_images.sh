@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What ptxas said of the kernels that are built in: none spills a register.
-# A build without --with-cuda has none, which is a visible skip.
+# ptxas's report about the built-in kernels: none spills registers.
+# Skipped for a build without --with-cuda, which has no built-in kernels.
 if [ "$CUDA_IMAGES" != yes ]; then
 	echo "1..0 # SKIP no kernels are built in: configure --with-cuda"
 	exit 0

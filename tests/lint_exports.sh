@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The library exports what its map lists, the map lists what the headers declare.
+# The library exports exactly the symbols of its map, and the map lists exactly what the headers declare.
 library=$PAGED_BUILDDIR/client/.libs/libpagedclient.so
 exported=$(nm -D --defined-only "$library" | sed -n 's/.* T \([a-z_0-9]*\)@.*/\1/p' | sort)
 mapped=$(sed -n 's/^	\(paged_[a-z_0-9]*\);$/\1/p' "$PAGED_SRCDIR/client/pagedclient.map" | sort)
@@ -24,7 +24,7 @@ else
 	echo "not ok 2 - the map is the headers'"
 	status=1
 fi
-# Functions of libc that print, end the process or jump have no business in a library.
+# The library must not call libc functions that print, end the process or jump.
 if forbidden=$(nm -D --undefined-only "$library" |
 	grep -E ' U (printf|puts|putchar|perror|syslog|exit|_exit|abort|longjmp|signal|sigaction)(@|$)'); then
 	printf '%s\n' "$forbidden" | sed 's/^/# /'

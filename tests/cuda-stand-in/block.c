@@ -179,7 +179,7 @@ thread_describe(unsigned int t)
 	return at;
 }
 
-/* Deadlock, all threads that have not ended wait: reports a waiting thread and one of those that it waits for. */
+/* Deadlock: every thread that has not ended waits.  Reports a waiting thread and one that it waits for. */
 static void
 fail_stuck(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cp.async: nothing is copied before the thread waits for it, so a kernel that
- * does not wait reads what was there.  Until then nobody may touch the
+ * does not wait reads the old contents.  Until then no thread may access the
  * destination; afterwards the bytes are this thread's writes.
  */
 #include <string.h>

@@ -323,7 +323,7 @@ simt_to_int(float value)
 	return value < -0x1p31f ? INT32_MIN : (int32_t)rintf(value);
 }
 
-/* Defined in this file, which is compiled without contraction to fma. */
+/* Not inline in simt_host.h, so that the compiler cannot contract both into an fma. */
 float
 simt_mul(float a, float b)
 {
