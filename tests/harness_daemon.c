@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Daemons in directories of their own. */
+/* Starts and stops daemons, each in its own directory. */
 #include "config.h"
 
 #include "tests/harness.h"
@@ -38,7 +38,7 @@ directory_make(struct it_daemon *daemon, const char *configuration)
 	fclose(file);
 }
 
-/* systemd's readiness protocol tells when the daemon takes clients. */
+/* The daemon reports readiness for clients by systemd's sd_notify protocol. */
 static int
 notify_open(const struct it_daemon *daemon)
 {
@@ -138,7 +138,7 @@ it_daemon_start(struct it_daemon *daemon, const char *configuration, const char 
 	directory_make(daemon, configuration);
 	launch(daemon, program, environment);
 	snprintf(run_dir, sizeof(run_dir), "%s/run", daemon->dir);
-	/* Clients of the test, pagedctl included, find the daemon without being told. */
+	/* Clients of the test, including pagedctl, find the daemon by the environment. */
 	setenv("PAGED_RUNTIME_DIR", run_dir, 1);
 }
 

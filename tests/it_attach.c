@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attaching, alone and with others, and being refused. */
+/* Attaching: new sessions, joined sessions, and refusals. */
 #include "config.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 #define NOBODY 65534u
 
-/* Opens a client and wants it refused; the sentence contains the words. */
+/* Opening a client must be refused with a message that contains the words. */
 static void
 refused(const struct paged_client_params *params, enum paged_status status, const char *words)
 {
@@ -125,7 +125,7 @@ IT_TEST(other_uid_allowed_and_one_pool_shut)
 	it_daemon_stop(&daemon);
 }
 
-/* By hand: no library speaks a version but its own. */
+/* Uses the raw protocol, because the library sends only its own version. */
 IT_TEST(wrong_version)
 {
 	struct wire_control_request hello = { .kind = WIRE_HELLO,

@@ -18,7 +18,7 @@ pack_and_move()
 		test -x "$bundle/run"
 }
 
-# Every library that the loader finds is in the bundle, except libc and the sanitizers' libraries.
+# Every library that the loader finds is in the bundle, except the libraries of libc.
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \

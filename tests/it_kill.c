@@ -79,7 +79,7 @@ hello_sent(int to)
 	stay(to);
 }
 
-/* Its control socket; it has a token and an endpoint, and no DEALER. */
+/* Control socket only: the worker has a token and an endpoint, but no DEALER. */
 static int
 welcomed(void)
 {
@@ -139,7 +139,7 @@ holding_pages(int to)
 	stay(to);
 }
 
-/* Two members of one session, which die at once. */
+/* Two members of one session, which are killed at the same time. */
 static void
 joined(int to)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA driver's stand-in: two processes on one memory, and every rule that it is strict about. */
+/* The fake CUDA driver: two processes share memory, and every rule that it enforces. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA driver's stand-in: captures, graphs, replays, and every rule that it is strict about there. */
+/* The fake CUDA driver: captures, graphs, replays, and every rule that it enforces for them. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA driver's stand-in at work: streams, events between processes, launches, compiling, injected failures. */
+/* The fake CUDA driver: streams, events between processes, launches, compiling, injected failures. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -103,7 +103,7 @@ IT_TEST(the_descriptor_is_quiet_after_dispatch)
 	it_daemon_stop(&daemon_);
 }
 
-/* Everything that threads may do with one client, at once. */
+/* Threads make all calls that one client allows concurrently. */
 static struct paged_client *shared_client;
 static _Atomic bool threads_stop;
 
