@@ -279,12 +279,18 @@ child_run(struct kv_group *group, struct bench_report *report, int said)
 	_exit(0);
 }
 
+/* Reasons why children failed; the report, which is shared memory, points to their texts until the process ends. */
+static struct reason {
+	struct reason *next;
+	char text[256];
+} * reasons;
+
 /* The last line of a failed child's output. */
 static const char *
 child_why(int status, FILE *said)
 {
-	char text[256] = "ended without a word", *line = text, *why = NULL;
-	int written;
+	char text[200] = "ended without a word", *line = text;
+	struct reason *why = bench_alloc(1, sizeof(*why));
 
 	rewind(said);
 	while (fgets(text, sizeof(text), said) != NULL)
@@ -293,12 +299,14 @@ child_why(int status, FILE *said)
 	if (strncmp(line, "paged-bench: ", 13) == 0)
 		line += 13;
 	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-		written = asprintf(&why, "not done within %d s", GROUP_LIMIT_S);
+		snprintf(why->text, sizeof(why->text), "not done within %d s", GROUP_LIMIT_S);
 	else if (WIFSIGNALED(status))
-		written = asprintf(&why, "ended by signal %d (%.180s)", WTERMSIG(status), line);
+		snprintf(why->text, sizeof(why->text), "ended by signal %d (%s)", WTERMSIG(status), line);
 	else
-		written = asprintf(&why, "%s", line);
-	return written < 0 ? "out of memory" : why;
+		snprintf(why->text, sizeof(why->text), "%s", line);
+	why->next = reasons;
+	reasons = why;
+	return why->text;
 }
 
 /* Run a child, which adds its results to the shared report; returns NULL, or the reason of its failure. */

@@ -13,6 +13,7 @@
 struct bench_mod {
 	struct mod *mod;
 	struct mod_binding *binding;
+	int32_t *documents; /* the elements of doc, which the binding reads */
 };
 
 /**
