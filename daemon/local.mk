@@ -66,11 +66,3 @@ endif
 %C%_pagedd_SOURCES = %D%/main.c
 %C%_pagedd_CPPFLAGS = $(DAEMON_CPPFLAGS)
 %C%_pagedd_LDADD = %D%/libdaemon.la
-
-# A daemon with fault injection (common/fault.h), for tests.
-if ENABLE_TESTS
-check_PROGRAMS += tests/pagedd-faults
-tests_pagedd_faults_SOURCES = $(DAEMON_SOURCES) %D%/main.c
-tests_pagedd_faults_CPPFLAGS = $(DAEMON_CPPFLAGS) -DPAGED_FAULTS
-tests_pagedd_faults_LDADD = tests/libcore_faults.la $(DAEMON_LIBS)
-endif

@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* The results that tests/cuda_graph.h declares. */
+/* The results that tests/support/cuda_graph.h declares. */
 #define CUDA_ABI_CAPTURE_RESULTS(N)                                                     \
 	N(CUDA_ERROR_ILLEGAL_STATE, CUDA_ERROR_ILLEGAL_STATE)                           \
 	N(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) \

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # paged-bench's suite for the GPU: at toy sizes over the fake CUDA driver, where
 # every figure must be present and finite, whatever its value; and without a driver.
-. "$PAGED_SRCDIR/tests/tap.sh"
+. "$PAGED_SRCDIR/tests/support/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
 stand_in=$PAGED_BUILDDIR/tests/cuda-stand-in/.libs
 

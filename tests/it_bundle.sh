@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # tools/gpu-bundle: the bundle runs on other machines, with an empty environment and only its own libraries.
-. "$PAGED_SRCDIR/tests/tap.sh"
+. "$PAGED_SRCDIR/tests/support/tap.sh"
 bundle=$directory/elsewhere/paged-gpu
 
 # As on a machine where nothing was installed.  What a sanitizer shall not report stays known.
@@ -22,7 +22,7 @@ pack_and_move()
 own_libraries()
 {
 	for program in "$bundle"/daemon/pagedd "$bundle"/pagedctl/pagedctl "$bundle"/bench/paged-bench \
-		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/it_*; do
+		"$bundle"/examples/llama/paged-llama "$bundle"/tests/gpu/conformance "$bundle"/tests/*/it_*; do
 		bare LD_LIBRARY_PATH="$bundle/lib" ldd "$program"
 	done >"$directory/libraries" || return 1
 	grep 'not found' "$directory/libraries" && return 1

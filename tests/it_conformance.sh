@@ -5,7 +5,7 @@ if [ ! -e "$PAGED_BUILDDIR/tests/cuda-stand-in/.libs/libcuda.so.1" ]; then
 	echo "1..0 # SKIP the CUDA driver's stand-in is not built"
 	exit 0
 fi
-. "$PAGED_SRCDIR/tests/tap.sh"
+. "$PAGED_SRCDIR/tests/support/tap.sh"
 program=$PAGED_BUILDDIR/tests/gpu/conformance
 
 PAGED_CONFORMANCE_RECORD=$directory/record "$program" >"$directory/output" 2>&1

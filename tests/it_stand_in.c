@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "stand_in_case.h"
+#include "tests/stand_in_case.h"
 
 IT_TEST(it_is_the_driver_that_is_found)
 {
@@ -391,3 +391,5 @@ IT_TEST(without_virtual_memory_management)
 	start(0);
 	gives(CUDA_ERROR_NOT_SUPPORTED, cuda.vmm_create(&allocation, 4 * MIB, &properties, 0));
 }
+
+IT_MAIN

@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "stand_in_case.h"
-#include "tests/cuda_graph.h"
+#include "tests/stand_in_case.h"
+#include "tests/support/cuda_graph.h"
 
 static struct cuda_graphs graphs;
 static cuda_stream one, two;
@@ -439,3 +439,5 @@ IT_TEST(a_graph_does_not_keep_memory)
 	ok(graphs.launch(exec, one));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(one));
 }
+
+IT_MAIN

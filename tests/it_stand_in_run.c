@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "stand_in_case.h"
+#include "tests/stand_in_case.h"
 #include "kernels/cuda/nvrtc.h"
 #include "tests/cuda-stand-in/stand_in_image.h"
 #include "tests/simt_cases.h"
@@ -392,3 +392,5 @@ IT_TEST(failures_are_injected_by_call)
 	it_require(n > 0 && strstr(log, " cuMemAlloc_v2 0\n") != NULL && strstr(log, " cuMemAlloc_v2 2\n") != NULL);
 	finish();
 }
+
+IT_MAIN

@@ -3,8 +3,8 @@
 #ifndef TESTS_STAND_IN_CASE_H
 #define TESTS_STAND_IN_CASE_H
 
-#include "harness.h"
-#include "stand_in_use.h"
+#include "tests/support/harness.h"
+#include "tests/stand_in_use.h"
 #include "kernels/cuda/driver.h"
 
 #define MIB ((size_t)1 << 20)

@@ -9,7 +9,7 @@
 #include "kernels/cuda/driver.h"
 #include "kernels/cuda/nvrtc.h"
 #include "tests/cuda_abi.h"
-#include "tests/cuda_graph.h"
+#include "tests/support/cuda_graph.h"
 
 #ifdef CUDA_TOOLKIT
 Test(cuda_abi, numbers_and_sizes)

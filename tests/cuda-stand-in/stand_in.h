@@ -31,7 +31,7 @@
 #include <sys/types.h>
 
 #include "kernels/cuda/driver.h"
-#include "tests/cuda_graph.h"
+#include "tests/support/cuda_graph.h"
 
 #pragma GCC visibility push(default)
 

@@ -14,8 +14,8 @@
 #include "kernels/cpu/convert.h"
 #include "tests/gpu/conformance.h"
 #include "tests/gpu/conformance_run.h"
-#include "tests/harness.h"
-#include "tests/reference.h"
+#include "tests/support/harness.h"
+#include "tests/support/reference.h"
 
 #define SHOWN 5u /* mismatches */
 #define MATRIX_IN 10u
@@ -293,3 +293,5 @@ CONFORM(copy_async_of_words, "copy_word", 8, CONFORMANCE_BLOCK, 0, 8 * CONFORMAN
 	fill_bits, fits_bits, false)
 CONFORM(bytes, "bytes", 8, 128, 8192, 8192 * 3, 8192 * NUMBER_OUT, fill_numbers, fits_bytes, false)
 CONFORM(every_pair_of_fp8, "widen", 16, 128, 65536, 65536, 65536 * 6, fill_count, fits_number, false)
+
+IT_MAIN

@@ -12,7 +12,7 @@
 #include "kernels/cuda/gpu.h"
 #include "tests/cuda-stand-in/simt_run.h"
 #include "tests/cuda-stand-in/stand_in_image.h"
-#include "tests/cuda_case.h"
+#include "tests/system/cuda_case.h"
 #include "tests/gpu/conformance.h"
 #include "tests/stand_in_use.h"
 

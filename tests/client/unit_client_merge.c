@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Merging two results over disjoint keys. */
+#include <string.h>
+
+#include "tests/client/attention_fixture.h"
+
+TestSuite(client_merge, .init = attention_fixture_setup, .fini = attention_fixture_teardown);
+
+#define PREFIX 256u /* tokens */
+#define PAGE 16u
+#define SHARERS 2u
+#define QUERIES 43u
+
+typedef float result[QUERIES][FIXTURE_Q_HEADS][FIXTURE_DIM];
+typedef float logs[QUERIES][FIXTURE_Q_HEADS];
+
+static struct paged_tensor
+tensor(void *data)
+{
+	return (struct paged_tensor){
+		.data = data, .dtype = PAGED_F32, .n_heads = FIXTURE_Q_HEADS, .dim = FIXTURE_DIM
+	};
+}
+
+static void
+attend(const struct paged_batch_row *rows, size_t n_rows, struct paged_attention_params *params, float *out, float *lse)
+{
+	struct paged_tensor q = tensor(fixture->q), to = tensor(out);
+
+	params->struct_size = sizeof(*params);
+	params->lse = lse;
+	done(paged_batch_plan(fixture->batch, n_rows, rows));
+	done(paged_attention(fixture->batch, 0, &q, &to, params));
+}
+
+/* Tables that begin with the same pages: those of sequence 2, then a sequence's own. */
+static void
+sharers_fill(struct paged_batch_row *rows, uint32_t (*pages)[64])
+{
+	static const uint32_t q_len[SHARERS] = { 40, 3 };
+
+	for (uint32_t r = 0; r < SHARERS; r++) {
+		uint32_t own = fixture->rows[r].kv_len, n_own = (own + PAGE - 1) / PAGE;
+
+		done(paged_seq_read(pool, fixture->rows[2].seq, NULL, pages[r], PREFIX / PAGE));
+		done(paged_seq_read(pool, fixture->rows[r].seq, NULL, pages[r] + PREFIX / PAGE, n_own));
+		rows[r] = (struct paged_batch_row){
+			.pages = pages[r], .n_pages = PREFIX / PAGE + n_own, .q_len = q_len[r], .kv_len = PREFIX + own
+		};
+	}
+}
+
+static void
+assert_near(const float *got, const float *wanted, size_t n, const char *what)
+{
+	for (size_t i = 0; i < n; i++)
+		cr_assert(fabsf(got[i] - wanted[i]) < 4e-6f, "%s %zu: %g, not %g", what, i, (double)got[i],
+			  (double)wanted[i]);
+}
+
+/* Once for the prefix with all query rows, once for what is each one's own. */
+Test(client_merge, shared_prefix)
+{
+	static result plain, out[2], merged;
+	static logs plain_lse, lse[2], merged_lse;
+	static uint32_t pages[SHARERS][64];
+	int32_t prefix = PREFIX;
+	const struct paged_array arrays[] = { PARAMETER("prefix", PAGED_I32, prefix) };
+	struct paged_mods *mods = fixture_mods_open(
+		&(struct fixture_mods){ .mask = "kv_idx >= prefix", .n_arrays = 1, .arrays = arrays });
+	struct paged_batch_row rows[SHARERS];
+	struct paged_batch_row shared = {
+		.pages = pages[0], .n_pages = PREFIX / PAGE, .q_len = QUERIES, .kv_len = PREFIX
+	};
+	const struct paged_merge_params merge = {
+		.struct_size = sizeof(merge),
+		.n_tokens = QUERIES,
+		.part = { tensor(out[0]), tensor(out[1]) },
+		.part_lse = { lse[0][0], lse[1][0] },
+		.out = tensor(merged),
+		.lse = merged_lse[0],
+	};
+
+	sharers_fill(rows, pages);
+	attend(rows, SHARERS, &(struct paged_attention_params){ 0 }, plain[0][0], plain_lse[0]);
+	attend(&shared, 1, &(struct paged_attention_params){ .mask = PAGED_MASK_NONE }, out[0][0][0], lse[0][0]);
+	attend(rows, SHARERS, &(struct paged_attention_params){ .mods = mods }, out[1][0][0], lse[1][0]);
+	done(paged_merge(fixture->batch, &merge));
+	assert_near(merged[0][0], plain[0][0], sizeof(plain) / sizeof(float), "out");
+	assert_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");
+}
+
+/* A part that saw nothing is not looked at; NaN stays in its row and head; results may take a part's place. */
+Test(client_merge, special_parts)
+{
+	static result out[2], expected;
+	static logs lse[2];
+	struct paged_merge_params merge = {
+		.struct_size = sizeof(merge),
+		.n_tokens = 3,
+		.part = { tensor(out[0]), tensor(out[1]) },
+		.part_lse = { lse[0][0], lse[1][0] },
+		.out = tensor(expected),
+	};
+
+	for (uint32_t t = 0; t < 3; t++)
+		for (uint32_t h = 0; h < FIXTURE_Q_HEADS; h++)
+			for (uint32_t d = 0; d < FIXTURE_DIM; d++) {
+				out[0][t][h][d] = 1;
+				out[1][t][h][d] = 4;
+			}
+	lse[0][0][1] = -INFINITY;
+	out[0][0][1][2] = NAN;
+	lse[1][1][0] = logf(2);
+	lse[0][1][2] = NAN;
+	lse[0][2][3] = lse[1][2][3] = -INFINITY;
+	done(paged_merge(fixture->batch, &merge));
+	cr_expect_float_eq(expected[0][0][0], 2.5f, 1e-6f);
+	cr_expect_eq(expected[0][1][2], 4);
+	cr_expect_float_eq(expected[1][0][0], 3, 1e-6f);
+	cr_expect(isnan(expected[1][2][5]));
+	cr_expect_eq(expected[2][3][5], 0);
+	cr_expect_eq(expected[2][2][5], 2.5f);
+
+	merge.out = merge.part[1];
+	merge.lse = lse[0][0];
+	done(paged_merge(fixture->batch, &merge));
+	cr_expect_eq(memcmp(out[1][2], expected[2], sizeof(expected[2])), 0);
+	cr_expect_eq(memcmp(out[1][0], expected[0], sizeof(expected[0])), 0);
+	cr_expect_float_eq(lse[0][1][0], logf(3), 1e-6f);
+	cr_expect_eq(lse[0][2][3], -INFINITY);
+}
+
+Test(client_merge, errors)
+{
+	static result out[3];
+	static logs lse;
+	const struct paged_merge_params good = {
+		.struct_size = sizeof(good),
+		.n_tokens = 2,
+		.part = { tensor(out[0]), tensor(out[1]) },
+		.part_lse = { lse[0], lse[0] },
+		.out = tensor(out[2]),
+	};
+	struct paged_merge_params bad;
+
+	done(paged_merge(fixture->batch, &good));
+	done(paged_merge(fixture->batch, &(struct paged_merge_params){ .struct_size = sizeof(bad),
+								       .part = { good.part[0], good.part[1] },
+								       .out = good.out }));
+	refused(paged_merge(fixture->batch, NULL), PAGED_ERR_INVALID, "out has 0 dims, 1 to 576 are possible");
+	bad = good;
+	bad.out.dim = 577;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "out has 577 dims, 1 to 576 are possible");
+	bad = good;
+	bad.part[1].n_heads = 3;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has 3 heads, not 4");
+	bad = good;
+	bad.part[0].data = NULL;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 0 has no data");
+	bad = good;
+	bad.part_lse[1] = NULL;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "part 1 has no lse");
+	bad = good;
+	bad.out.token_stride = bad.out.head_stride = FIXTURE_DIM;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID, "out: its strides let heads and tokens overlap");
+	bad = good;
+	bad.out = bad.part[1];
+	bad.out.dtype = PAGED_BF16;
+	refused(paged_merge(fixture->batch, &bad), PAGED_ERR_INVALID,
+		"out is in the memory of part 1, with another dtype or other strides");
+}

@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Errors of the calls on mods, and the destruction of their objects. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/client/attention_fixture.h"
+#include "tests/support/sequences.h"
+
+TestSuite(client_mods_calls, .init = attention_fixture_setup, .fini = attention_fixture_teardown);
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+static const uint32_t decode[FIXTURE_ROWS] = { 1, 1, 1 };
+
+static enum paged_status
+attend(struct paged_mods *mods)
+{
+	return attention_fixture_attend(
+		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params), .mods = mods });
+}
+
+static struct paged_mods *
+mods_of(const struct paged_mod *mask, const struct paged_mod *score)
+{
+	const struct paged_mods_params params = { sizeof(params), mask, score };
+	struct paged_mods *mods = NULL;
+
+	done(paged_mods_create(fixture->batch, &params, &mods));
+	return mods;
+}
+
+Test(client_mods_calls, parse)
+{
+	static char text[5000];
+	struct paged_array names[256] = { { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 },
+					  { .name = "x", .dtype = PAGED_F32 } };
+	struct paged_mod *mod = NULL;
+
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, NULL, 0, NULL, &mod), PAGED_ERR_INVALID, "mod: text is NULL");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 1, NULL, &mod), PAGED_ERR_INVALID, "mod: names is NULL");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, NULL), PAGED_ERR_INVALID,
+		"a mod needs a place for its handle");
+	refused(paged_mod_parse(pool, (enum paged_mod_kind)2, "true", 0, NULL, &mod), PAGED_ERR_INVALID,
+		"mod: kind 2 is neither mask nor score");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 256, names, &mod), PAGED_ERR_LIMIT,
+		"mod: 256 names, 255 at most");
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 3, names, &mod), PAGED_ERR_INVALID,
+		"mod: array 2 has no name");
+	names[1].dtype = (enum paged_dtype)4;
+	refused(paged_mod_parse(pool, PAGED_MOD_MASK, "true", 2, names, &mod), PAGED_ERR_INVALID,
+		"mod: 'x' has dtype 4 and 0 dimensions");
+	cr_assert_eq(paged_mod_parse(pool, PAGED_MOD_MASK, "dox[q_idx] == 1", 1, names, &mod), PAGED_ERR_INVALID);
+	cr_assert_not_null(strstr(paged_client_error(client), "doc"), "%s", paged_client_error(client));
+	memset(text, ' ', sizeof(text) - 1);
+	cr_assert_eq(paged_mod_parse(pool, PAGED_MOD_MASK, text, 0, NULL, &mod), PAGED_ERR_LIMIT);
+	cr_assert_null(mod);
+}
+
+Test(client_mods_calls, what_a_mod_depends_on)
+{
+	static const struct {
+		enum paged_mod_kind kind;
+		const char *text;
+		uint32_t inputs;
+	} cases[] = {
+		{ PAGED_MOD_MASK, "true", 0 },
+		{ PAGED_MOD_MASK, "causal", PAGED_ON_Q_IDX | PAGED_ON_KV_IDX },
+		{ PAGED_MOD_MASK, "h % 2 == 0 && kv_idx < 4 || b == 1", PAGED_ON_B | PAGED_ON_H | PAGED_ON_KV_IDX },
+		{ PAGED_MOD_SCORE, "score + h", PAGED_ON_SCORE | PAGED_ON_H },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct paged_mod *mod;
+
+		done(paged_mod_parse(pool, cases[i].kind, cases[i].text, 0, NULL, &mod));
+		cr_assert_eq(paged_mod_inputs(mod), cases[i].inputs, "%s: %u", cases[i].text, paged_mod_inputs(mod));
+		paged_mod_destroy(mod);
+	}
+}
+
+Test(client_mods_calls, texts_and_ready_made_mods)
+{
+	int32_t any[4] = { 0 };
+	const struct paged_named_mod *named;
+	struct paged_mod *a, *b;
+	uint32_t n = 0;
+
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx>=kv_idx", 0, NULL, &a));
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "causal", 0, NULL, &b));
+	cr_assert_str_eq(paged_mod_text(a), paged_mod_text(b));
+	paged_mod_destroy(a);
+	paged_mod_destroy(b);
+	paged_mod_destroy(NULL);
+	for (; (named = paged_mod_named(n)) != NULL; n++) {
+		struct paged_array names[4] = { ARRAY("doc", PAGED_I32, any), ARRAY("start", PAGED_I32, any) };
+		enum paged_mod_kind kind = strstr(named->text, "score") != NULL ? PAGED_MOD_SCORE : PAGED_MOD_MASK;
+		char arguments[64];
+		size_t n_names = 2;
+
+		/* A call without arguments uses parameters of these names. */
+		snprintf(arguments, sizeof(arguments), "%s", named->arguments);
+		for (char *at, *name = strtok_r(arguments, ", ", &at); name != NULL; name = strtok_r(NULL, ", ", &at))
+			if (strcmp(name, "score") != 0)
+				names[n_names++] = (struct paged_array){ .name = name, .dtype = PAGED_I32 };
+		done(paged_mod_parse(pool, kind, named->name, n_names, names, &a));
+	}
+	cr_assert_geq(n, 10);
+	cr_assert_null(paged_mod_named(UINT32_MAX));
+}
+
+/* Blanks and the marks of roff do not count. */
+static void
+squeeze(char *text)
+{
+	char *to = text;
+
+	for (; *text != '\0'; text++)
+		if (strchr(" \n\\", *text) == NULL)
+			*to++ = *text;
+	*to = '\0';
+}
+
+/* libpagedclient(3) shows the ready-made mods as they are. */
+Test(client_mods_calls, the_manual_has_them)
+{
+	static char manual[1 << 16];
+	const struct paged_named_mod *named;
+	char path[512], wanted[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/man/libpagedclient.3", getenv("PAGED_SRCDIR"));
+	file = fopen(path, "re");
+	cr_assert_not_null(file, "%s", path);
+	manual[fread(manual, 1, sizeof(manual) - 1, file)] = '\0';
+	fclose(file);
+	squeeze(manual);
+	for (uint32_t i = 0; (named = paged_mod_named(i)) != NULL; i++) {
+		bool bare = named->arguments[0] == '\0';
+
+		snprintf(wanted, sizeof(wanted), "%s%s%s%s%s", named->name, bare ? "" : "(", named->arguments,
+			 bare ? "" : ")", named->text);
+		squeeze(wanted);
+		cr_expect_not_null(strstr(manual, wanted), "%s", wanted);
+	}
+}
+
+Test(client_mods_calls, create)
+{
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL), *elsewhere;
+	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	struct paged_mods_params params = { .struct_size = sizeof(params), .mask = score };
+	struct paged_pool *other;
+	struct paged_mods *mods = NULL;
+
+	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "mask is a score mod");
+	params.mask = NULL;
+	params.score = mask;
+	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "score is a mask mod");
+	refused(paged_mods_create(fixture->batch, &params, NULL), PAGED_ERR_INVALID,
+		"mods need a place for their handle");
+	done(paged_pool_open(client, "fixture", &other));
+	done(paged_mod_parse(other, PAGED_MOD_MASK, "causal", 0, NULL, &elsewhere));
+	params.mask = elsewhere;
+	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		"mask is a mod of another pool than the batch's");
+	params.struct_size = 0;
+	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		"paged_mods_params: struct_size is 0; set it to sizeof(the struct)");
+	cr_assert_null(mods);
+	done(paged_mods_create(fixture->batch, NULL, &mods));
+	attention_fixture_plan(decode);
+	done(attend(mods));
+	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	paged_mods_destroy(mods);
+	paged_mods_destroy(NULL);
+}
+
+/* A bind that fails leaves what was bound, of both mods. */
+Test(client_mods_calls, bind)
+{
+	int32_t window = 30, doc[600] = { 0 };
+	float cap = 1, other_cap = 9;
+	const struct paged_array good[] = { PARAMETER("window", PAGED_I32, window), PARAMETER("cap", PAGED_F32, cap),
+					    ARRAY("doc", PAGED_I32, doc) };
+	const struct fixture_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
+	struct paged_mods *mods = fixture_mods_open(&what);
+	struct paged_array bad[4];
+	int32_t other_window = 300;
+
+	memcpy(bad, good, sizeof(good));
+	bad[0].data = &other_window;
+	refused(paged_mods_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	refused(paged_mods_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
+	bad[1].dtype = PAGED_I32;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		"mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
+	bad[1] = (struct paged_array)PARAMETER("cap", PAGED_F32, other_cap);
+	bad[2].n_dims = 2;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+		"mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
+	bad[2] = good[2];
+	bad[2].data = NULL;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
+	bad[2] = good[2];
+	bad[2].strides[0] = INT64_MAX / 2;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT, "mod: array 'doc' has strides past 2^63 bytes");
+	bad[2].strides[0] = INT64_MAX / 8;
+	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+		"mod: array 'doc' reaches over more than 2^62 bytes");
+	bad[2] = good[2];
+	bad[3] = good[1];
+	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
+	bad[3].name = NULL;
+	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
+	attention_fixture_plan(decode);
+	done(attend(mods));
+	attention_fixture_expect(&what, NULL);
+	/* Names that no mod uses may be anything. */
+	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
+	done(paged_mods_bind(mods, 4, bad, NULL));
+}
+
+Test(client_mods_calls, attention)
+{
+	int32_t window = 3;
+	const struct paged_array arrays[] = { PARAMETER("window", PAGED_I32, window) };
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
+	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
+	struct paged_mods *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
+	struct paged_batch *other = batch_of(1, 0);
+	const struct paged_mods_params params = { sizeof(params), NULL, score };
+	struct paged_attention_params sinkless = { .struct_size = sizeof(sinkless), .lse_without_sink = 2 };
+
+	attention_fixture_plan(decode);
+	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
+	cr_assert_eq(paged_mods_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
+	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
+	done(paged_mods_bind(unbound, 1, arrays, NULL));
+	done(attend(unbound));
+	done(attend(ready));
+	done(paged_mods_create(other, &params, &elsewhere));
+	refused(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
+	refused(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
+
+	/* Positions that 32 bits do not hold. */
+	fixture->rows[1].flags = PAGED_ROW_Q_BASE;
+	fixture->rows[1].q_base = (int64_t)INT32_MAX + 1;
+	attention_fixture_plan(decode);
+	done(attend(NULL));
+	refused(attend(ready), PAGED_ERR_LIMIT,
+		"row 1: mods count to 2^31 - 1, not to q_idx 2147483648 + 1 and kv_len 33");
+	fixture->rows[1].q_base = INT32_MIN - (int64_t)1;
+	attention_fixture_plan(decode);
+	cr_assert_eq(attend(ready), PAGED_ERR_LIMIT);
+	fixture->rows[1].q_base = INT32_MAX;
+	attention_fixture_plan(decode);
+	done(attend(ready));
+	attention_fixture_expect(&(struct fixture_mods){ .score = "score * 2" }, NULL);
+}
+
+/* ------------------------------------------------------------ block masks */
+
+/* Every block of so many equal rows. */
+static struct paged_block_mask *
+blocks_of(size_t n_rows, uint32_t n_heads, uint32_t q_len, uint32_t kv_len)
+{
+	struct paged_batch_row rows[4] = { { .q_len = q_len, .kv_len = kv_len } };
+	const struct paged_block_mask_params params = {
+		.struct_size = sizeof(params), .rows = rows, .n_rows = n_rows, .n_heads = n_heads
+	};
+	struct paged_mod *all = fixture_parse(PAGED_MOD_MASK, "true", 0, NULL);
+	struct paged_block_mask *blocks = NULL;
+
+	rows[1] = rows[2] = rows[3] = rows[0];
+	done(paged_block_mask_create(pool, &params, all, 0, NULL, &blocks));
+	paged_mod_destroy(all);
+	return blocks;
+}
+
+Test(client_mods_calls, block_masks_that_do_not_fit)
+{
+	struct paged_block_mask *right = blocks_of(3, 4, 10, 600), *one = blocks_of(1, 1, 1, 580);
+	struct paged_block_mask *rows = blocks_of(2, 1, 10, 600), *heads = blocks_of(3, 2, 10, 600);
+	struct paged_block_mask *short_q = blocks_of(3, 1, 3, 600), *short_kv = blocks_of(1, 4, 10, 579);
+	struct paged_block_mask *elsewhere;
+	const uint32_t q_len[FIXTURE_ROWS] = { 1, 4, 10 }, waiting[FIXTURE_ROWS] = { 1, 1, 0 };
+	struct paged_mods *mods = mods_of(NULL, NULL);
+	struct paged_pool *other;
+
+	attention_fixture_plan(q_len);
+	done(paged_mods_bind(mods, 0, NULL, right));
+	done(attend(mods));
+	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	done(paged_mods_bind(mods, 0, NULL, rows));
+	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
+	done(paged_mods_bind(mods, 0, NULL, heads));
+	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
+	done(paged_mods_bind(mods, 0, NULL, short_q));
+	refused(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
+	done(paged_mods_bind(mods, 0, NULL, short_kv));
+	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	/* Each plan is judged anew; a row that waits has nothing to fit. */
+	attention_fixture_plan(waiting);
+	done(attend(mods));
+	attention_fixture_plan(decode);
+	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
+	done(paged_mods_bind(mods, 0, NULL, one));
+	done(attend(mods));
+	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	attention_fixture_plan(q_len);
+	cr_assert_eq(attend(mods), PAGED_ERR_INVALID);
+
+	done(paged_pool_open(client, "fixture", &other));
+	done(paged_block_mask_from_dense(
+		other,
+		&(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+						   .rows = &(struct paged_batch_row){ .q_len = 1, .kv_len = 1 },
+						   .n_rows = 1 },
+		(const uint8_t[]){ 1 }, &elsewhere));
+	refused(paged_mods_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
+		"the block mask is one of another pool than the batch's");
+}
+
+Test(client_mods_calls, stale_block_masks)
+{
+	struct paged_block_mask *logical = blocks_of(1, 1, 10, 580), *blocks, *others;
+	struct paged_mods *mods = mods_of(NULL, NULL);
+	struct paged_batch_row rows[FIXTURE_ROWS];
+	uint32_t tokens, pages[FIXTURE_TOKENS / 16];
+	const paged_seq_id *seq = &fixture->rows[2].seq;
+
+	memcpy(rows, fixture->rows, sizeof(rows));
+	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &blocks));
+	rows[1] = rows[0];
+	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
+	attention_fixture_plan(decode);
+	done(paged_mods_bind(mods, 0, NULL, blocks));
+	done(attend(mods));
+	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
+	done(paged_mods_bind(mods, 0, NULL, others));
+	refused(attend(mods), PAGED_ERR_STALE, "row 1: the plan has sequence " SEQ ", the block mask " SEQ,
+		ARGS(fixture->rows[1].seq), ARGS(rows[0].seq));
+
+	/* Of explicit tables nobody knows. */
+	done(paged_seq_read(pool, rows[0].seq, NULL, pages, 19));
+	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
+	paged_block_mask_destroy(others);
+	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
+	done(paged_mods_bind(mods, 0, NULL, others));
+	done(attend(mods));
+
+	tokens = 16;
+	done(seqs_truncate(client, 1, seq, &tokens));
+	tokens = 580;
+	done(seqs_reserve(client, 1, seq, &tokens));
+	attention_fixture_plan(decode);
+	done(attend(NULL));
+	refused(attend(mods), PAGED_ERR_STALE,
+		"row 2: pages of sequence " SEQ " were replaced or removed since the block mask", ARGS(*seq));
+	attention_fixture_plan((const uint32_t[]){ 1, 1, 0 });
+	done(attend(mods));
+}
+
+/* Whatever its other extents are. */
+Test(client_mods_calls, an_array_of_nothing)
+{
+	struct paged_array array = {
+		.name = "doc", .dtype = PAGED_I32, .n_dims = 4, .extents = { 0, UINT32_MAX, UINT32_MAX, UINT32_MAX }
+	};
+
+	done(paged_array_upload(client, &array));
+	done(paged_array_drop(client, "doc"));
+	array.n_dims = 1;
+	done(paged_array_upload(client, &array));
+}
+
+/* ------------------------------------------------------- values of 64 bits */
+
+#define WIDE (INT64_C(1) << 32)
+
+/* The first query row past what the window holds, so that both names matter. */
+static const struct paged_mod_point wide_point = { .q_idx = 4, .kv_idx = 2 };
+
+Test(client_mods_calls, values_of_64_bits)
+{
+	static int64_t doc[FIXTURE_TOKENS][2];
+	static int32_t twin[FIXTURE_TOKENS];
+	int64_t window = 3;
+	int32_t narrow_window = 3;
+	const struct paged_array narrow[] = { PARAMETER("window", PAGED_I32, narrow_window),
+					      ARRAY("doc", PAGED_I32, twin) };
+	struct paged_array wide[] = { PARAMETER("window", PAGED_I64, window),
+				      { .name = "doc",
+					.data = doc[FIXTURE_TOKENS - 1],
+					.dtype = PAGED_I64,
+					.n_dims = 1,
+					.extents = { FIXTURE_TOKENS },
+					.strides = { -2 } } };
+	const struct fixture_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
+	struct paged_mods *mods = mods_of(fixture_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
+	double value;
+
+	/* A mod of one dtype is bound to the other, too. */
+	for (unsigned int step = 0; step < 3; step++) {
+		for (uint32_t i = 0; i < FIXTURE_TOKENS; i++) {
+			twin[i] = (int32_t)(i / (5 + step)) - 3;
+			doc[FIXTURE_TOKENS - 1 - i][0] = twin[i];
+			doc[i][1] = WIDE; /* between the elements */
+		}
+		window = narrow_window = (int32_t)step + 3;
+		done(paged_mods_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
+		attention_fixture_plan(decode);
+		done(attend(mods));
+		attention_fixture_expect(&what, NULL);
+		done(paged_mod_evaluate(fixture_parse(PAGED_MOD_MASK, what.mask, N(narrow), narrow), N(wide), wide,
+					&wide_point, &value));
+		cr_assert_eq(value, 1);
+	}
+}
+
+/* A value that does not fit leaves everything as it was. */
+Test(client_mods_calls, values_outside_32_bits)
+{
+	int64_t window = 3, table[2][700] = { { 0 } }, largest = INT32_MAX;
+	struct paged_array arrays[] = {
+		PARAMETER("window", PAGED_I64, window),
+		{ .name = "table", .data = table, .dtype = PAGED_I64, .n_dims = 2, .extents = { 2, 700 } },
+	};
+	const struct fixture_mods what = { "q_idx - kv_idx < window + table[0][kv_idx]", NULL, N(arrays), arrays };
+	const struct fixture_mods same = { "q_idx - kv_idx < 3", NULL, 0, NULL };
+	const struct paged_block_mask_params params = { .struct_size = sizeof(params),
+							.rows = fixture->rows,
+							.n_rows = FIXTURE_ROWS };
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, what.mask, N(arrays), arrays);
+	struct paged_mods *mods = fixture_mods_open(&what);
+	struct paged_block_mask *blocks;
+	double value;
+	const char *said = "array table[1][600] is -2147483649, which 32 bits do not hold";
+
+	table[1][600] = INT32_MIN - INT64_C(1);
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
+	table[1][600] = INT32_MIN;
+	window = WIDE;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
+		"parameter window is 4294967296, which 32 bits do not hold");
+	arrays[0].data = NULL;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID, "parameter window: data is NULL");
+	attention_fixture_plan(decode);
+	done(attend(mods));
+	attention_fixture_expect(&same, NULL);
+
+	arrays[0].data = &largest;
+	done(paged_array_upload(client, &arrays[1]));
+	done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+	arrays[1].extents[0] = UINT32_MAX;
+	arrays[1].extents[1] = UINT32_MAX;
+	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT, "array table: more than 2^63 bytes");
+}
+
+/* ------------------------------------------------------- indexes, endings */
+
+/* A read out of bounds belongs to the plan in which it happened, whatever became of the mods. */
+Test(client_mods_calls, indexes_out_of_bounds)
+{
+	float bias[580] = { 0 };
+	struct paged_array arrays[] = { ARRAY("bias", PAGED_F32, bias) };
+	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
+	struct paged_mods *mods = mods_of(NULL, score);
+	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
+
+	/* Row 0 sees keys up to 299, row 2 up to 579. */
+	fixture->rows[2].kv_len = 301;
+	attention_fixture_plan(decode);
+	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(attend(mods));
+	done(paged_batch_validate(fixture->batch));
+	for (unsigned int end = 0; end < 3; end++) {
+		arrays[0].extents[0] = 300;
+		done(paged_mods_bind(mods, 1, arrays, NULL));
+		done(attend(mods));
+		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		arrays[0].extents[0] = 580;
+		if (end == 1)
+			done(paged_mods_bind(mods, 1, arrays, NULL));
+		if (end == 2)
+			paged_mods_destroy(mods);
+		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
+		attention_fixture_plan(decode);
+		done(paged_batch_validate(fixture->batch));
+	}
+}
+
+/* Though the 0 that is read instead says the same as all elements. */
+Test(client_mods_calls, indexes_out_of_bounds_that_change_nothing)
+{
+	int32_t zeros[580] = { 0 };
+	const struct paged_array arrays[] = { ARRAY("zeros", PAGED_I32, zeros) };
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
+	struct paged_mods *mods = mods_of(mask, NULL);
+
+	attention_fixture_plan(decode);
+	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(attend(mods));
+	refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE,
+		"mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
+}
+
+static void
+child_checks(struct paged_mod *mask, struct paged_mods *mods)
+{
+	struct paged_mods *other_mods;
+	struct paged_mod *other;
+	bool right = paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, &other) == PAGED_ERR_FORK &&
+		     paged_mods_create(fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
+		     paged_mods_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
+		     paged_merge(fixture->batch, NULL) == PAGED_ERR_FORK;
+
+	paged_mods_destroy(mods);
+	paged_mod_destroy(mask);
+	paged_client_close(client);
+	_exit(right ? 0 : 1);
+}
+
+Test(client_mods_calls, a_forked_child_may_only_free)
+{
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mods *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
+	pid_t child;
+	int status;
+
+	attention_fixture_plan(decode);
+	child = fork();
+	if (child == 0)
+		child_checks(mask, mods);
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert_eq(status, 0);
+	done(attend(mods));
+	done(attend(left));
+}
+
+/* Inside out, or all at once: the sanitizers look for what is left, or gone twice. */
+Test(client_mods_calls, close_order)
+{
+	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score", 0, NULL);
+	struct paged_mods *first = mods_of(mask, NULL), *second = mods_of(mask, score), *third = mods_of(NULL, score);
+
+	paged_mods_destroy(second);
+	paged_mods_destroy(first);
+	paged_mod_destroy(mask);
+	attention_fixture_plan(decode);
+	done(attend(third));
+	paged_batch_destroy(fixture->batch);
+	paged_mod_destroy(score);
+	fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
+	paged_pool_close(pool);
+}

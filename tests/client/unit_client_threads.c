@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels on the library's threads and on the program's own threads: results are bit-identical. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/client_fixture.h"
+#include "tests/support/reference.h"
+
+/* Enough of everything that no call is done by the calling thread alone. */
+enum { KV_HEADS = 4, Q_HEADS = 8, WIDE = 64, TOKENS = 700, DECODED = 3 };
+
+static const struct paged_pool_params wide_pool = {
+	.struct_size = sizeof(wide_pool),
+	.name = "wide",
+	.n_layers = 1,
+	.n_kv_heads = KV_HEADS,
+	.k_dim = WIDE,
+	.dtype = PAGED_BF16,
+	.page_size = 16,
+	.n_pages = 64,
+	.n_slots = 2,
+};
+
+struct results {
+	float prefill[TOKENS][Q_HEADS][WIDE];
+	float decode[DECODED][Q_HEADS][WIDE];
+	float merged[TOKENS][Q_HEADS][WIDE];
+	float lse[TOKENS][Q_HEADS];
+	float k[TOKENS + DECODED][KV_HEADS][WIDE], v[TOKENS + DECODED][KV_HEADS][WIDE];
+};
+
+static float tokens[2][TOKENS + DECODED][KV_HEADS][WIDE], queries[TOKENS][Q_HEADS][WIDE];
+
+static struct paged_client_params
+params_of(uint32_t n_threads)
+{
+	return (struct paged_client_params){ .struct_size = sizeof(struct paged_client_params),
+					     .n_threads = n_threads };
+}
+
+static void
+open_wide(const struct paged_client_params *params)
+{
+	done(paged_client_open_embedded(&wide_pool, 1, params, &client));
+	done(paged_pool_open(client, "wide", &pool));
+}
+
+/* Append and attend with mods, merge, decode, gather: all that kernels do. */
+static void
+compute(const struct paged_client_params *params, struct results *results)
+{
+	static const uint32_t window = 400;
+	const struct paged_array arrays[] = { { .name = "window", .dtype = PAGED_I32, .data = &window } };
+	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE }, v = k;
+	struct paged_tensor q = { .data = queries, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = WIDE }, out = q;
+	struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
+	struct paged_attention_params attention = { .struct_size = sizeof(attention), .lse = results->lse[0] };
+	struct paged_mods_params mods = { .struct_size = sizeof(mods) };
+	struct paged_merge_params merge = { .struct_size = sizeof(merge), .n_tokens = TOKENS };
+	struct paged_mod *mask, *score;
+	struct paged_batch *batch;
+
+	for (size_t i = 0; i < sizeof(tokens) / sizeof(float); i++)
+		(&tokens[0][0][0][0])[i] = reference_random(7, i, 1);
+	for (size_t i = 0; i < sizeof(queries) / sizeof(float); i++)
+		(&queries[0][0][0])[i] = reference_random(8, i, 1);
+	memset(results, 0xff, sizeof(*results));
+	open_wide(params);
+	batch = batch_of(1, 0);
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, arrays, &mask));
+	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "score + (q_idx - kv_idx) * 0.001", 0, NULL, &score));
+	mods.mask = mask;
+	mods.score = score;
+	done(paged_mods_create(batch, &mods, &attention.mods));
+	done(paged_mods_bind(attention.mods, 1, arrays, NULL));
+	row.seq = sequence_of(TOKENS + DECODED);
+	v.data = tokens[1];
+	out.data = results->prefill;
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 0, &k, &v, NULL));
+	done(paged_attention(batch, 0, &q, &out, &attention));
+	merge.part[0] = merge.part[1] = out;
+	merge.part_lse[0] = merge.part_lse[1] = results->lse[0];
+	merge.out = out;
+	merge.out.data = results->merged;
+	done(paged_merge(batch, &merge));
+	attention.mods = NULL;
+	attention.lse = NULL;
+	row.q_len = 1;
+	for (uint32_t i = 0; i < DECODED; i++) {
+		row.kv_len++;
+		k.data = tokens[0][TOKENS + i];
+		v.data = tokens[1][TOKENS + i];
+		out.data = results->decode[i];
+		done(paged_batch_plan(batch, 1, &row));
+		done(paged_append(batch, 0, &k, &v, NULL));
+		done(paged_attention(batch, 0, &q, &out, &attention));
+	}
+	k.data = results->k;
+	v.data = results->v;
+	done(paged_gather(batch, 0, &k, &v, NULL));
+	done(paged_batch_validate(batch));
+	paged_client_close(client);
+}
+
+static void
+assert_as_one_thread(const struct paged_client_params *params)
+{
+	struct results *one = malloc(sizeof(*one)), *got = malloc(sizeof(*got));
+	struct paged_client_params alone = params_of(1);
+
+	cr_assert(one != NULL && got != NULL);
+	compute(&alone, one);
+	compute(params, got);
+	cr_assert_arr_eq(one, got, sizeof(*one));
+	free(got);
+	free(one);
+}
+
+static unsigned int
+count_threads(void)
+{
+	unsigned int n = 0;
+	char line[128];
+	FILE *file = fopen("/proc/self/status", "re");
+
+	cr_assert_not_null(file);
+	while (fgets(line, sizeof(line), file) != NULL)
+		sscanf(line, "Threads: %u", &n);
+	fclose(file);
+	return n;
+}
+
+/* -------------------------------------------------------- the program's own */
+
+struct calls {
+	unsigned int n_runs;
+	uint32_t n_parts;
+};
+
+static void
+run_in_turn(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	struct calls *calls = argument;
+
+	calls->n_runs++;
+	calls->n_parts = n;
+	for (uint32_t i = 0; i < n; i++)
+		work(work_argument, i);
+}
+
+static void
+run_backwards(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	(void)argument;
+	while (n-- > 0)
+		work(work_argument, n);
+}
+
+Test(threads, the_calling_thread_alone)
+{
+	struct calls calls = { 0 };
+	struct paged_client_params params = params_of(5);
+	unsigned int n_threads = count_threads();
+
+	params.run = run_in_turn;
+	params.run_argument = &calls;
+	assert_as_one_thread(&params);
+	cr_assert_geq(calls.n_runs, 5 + DECODED);
+	cr_assert_eq(calls.n_parts, 5);
+	params.run = run_backwards;
+	assert_as_one_thread(&params);
+	cr_assert_eq(count_threads(), n_threads);
+}
+
+/* A pool of three threads, which serve any number of parts. */
+enum { POOL_THREADS = 3 };
+
+struct program_pool {
+	pthread_t threads[POOL_THREADS];
+	pthread_mutex_t mutex;
+	pthread_cond_t wake, done;
+	paged_work_fn work;
+	void *argument;
+	uint32_t next, n, n_done;
+	bool end;
+};
+
+static void *
+pool_main(void *argument)
+{
+	struct program_pool *its = argument;
+
+	pthread_mutex_lock(&its->mutex);
+	for (;;) {
+		while (its->next == its->n && !its->end)
+			pthread_cond_wait(&its->wake, &its->mutex);
+		if (its->end)
+			break;
+		while (its->next < its->n) {
+			uint32_t index = its->next++;
+
+			pthread_mutex_unlock(&its->mutex);
+			its->work(its->argument, index);
+			pthread_mutex_lock(&its->mutex);
+			its->n_done++;
+		}
+		pthread_cond_signal(&its->done);
+	}
+	pthread_mutex_unlock(&its->mutex);
+	return NULL;
+}
+
+static void
+run_on_pool(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	struct program_pool *its = argument;
+
+	pthread_mutex_lock(&its->mutex);
+	its->work = work;
+	its->argument = work_argument;
+	its->next = its->n_done = 0;
+	its->n = n;
+	pthread_cond_broadcast(&its->wake);
+	while (its->n_done < n)
+		pthread_cond_wait(&its->done, &its->mutex);
+	pthread_mutex_unlock(&its->mutex);
+}
+
+Test(threads, a_pool_of_the_program)
+{
+	struct program_pool its = { .mutex = PTHREAD_MUTEX_INITIALIZER,
+				    .wake = PTHREAD_COND_INITIALIZER,
+				    .done = PTHREAD_COND_INITIALIZER };
+
+	for (unsigned int i = 0; i < POOL_THREADS; i++)
+		cr_assert_eq(pthread_create(&its.threads[i], NULL, pool_main, &its), 0);
+	for (uint32_t n = 2; n <= 11; n += 3) {
+		struct paged_client_params params = params_of(n);
+
+		params.run = run_on_pool;
+		params.run_argument = &its;
+		assert_as_one_thread(&params);
+	}
+	pthread_mutex_lock(&its.mutex);
+	its.end = true;
+	pthread_cond_broadcast(&its.wake);
+	pthread_mutex_unlock(&its.mutex);
+	for (unsigned int i = 0; i < POOL_THREADS; i++)
+		pthread_join(its.threads[i], NULL);
+}
+
+static void
+run_but_the_last(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	(void)argument;
+	for (uint32_t i = 0; i + 1 < n; i++)
+		work(work_argument, i);
+}
+
+static void
+run_with_one_again(void *argument, paged_work_fn work, void *work_argument, uint32_t n)
+{
+	run_in_turn(argument, work, work_argument, n);
+	work(work_argument, n - 1);
+	work(work_argument, n);
+}
+
+/* A call says that run() was wrong, and the next one is as good as ever. */
+Test(threads, a_run_that_is_none)
+{
+	static const struct {
+		paged_run_fn run;
+		const char *text;
+	} cases[] = {
+		{ run_but_the_last, "run() returned when 2 of 3 parts were done" },
+		{ run_with_one_again, "run() called work 2 times for an index that had been, or is none of 3" },
+	};
+	struct paged_tensor k = { .data = tokens[0], .dtype = PAGED_F32, .n_heads = KV_HEADS, .dim = WIDE };
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct paged_client_params params = params_of(3);
+		struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
+		struct paged_batch *batch;
+		struct calls calls;
+
+		params.run = cases[i].run;
+		params.run_argument = &calls;
+		open_wide(&params);
+		batch = batch_of(1, 0);
+		row.seq = sequence_of(TOKENS);
+		done(paged_batch_plan(batch, 1, &row));
+		for (unsigned int again = 0; again < 2; again++)
+			refused(paged_append(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+		refused(paged_gather(batch, 0, &k, &k, NULL), PAGED_ERR_INVALID, "%s", cases[i].text);
+		paged_client_close(client);
+	}
+}
+
+/* --------------------------------------------------------------------- CPUs */
+
+/* Those that this process may use, n_p at most. */
+static void
+usable_cpus(uint32_t *cpus, uint32_t *n_p)
+{
+	uint32_t n = 0;
+	cpu_set_t set;
+
+	cr_assert_eq(sched_getaffinity(0, sizeof(set), &set), 0);
+	for (uint32_t cpu = 0; cpu < CPU_SETSIZE && n < *n_p; cpu++)
+		if (CPU_ISSET(cpu, &set))
+			cpus[n++] = cpu;
+	*n_p = n;
+}
+
+/* Of all threads but this one: how many run on that CPU alone. */
+static unsigned int
+count_bound_to(uint32_t cpu)
+{
+	char command[128], text[32] = "";
+	FILE *file;
+
+	snprintf(command, sizeof(command), "grep -hx 'Cpus_allowed_list:.%u' /proc/%d/task/*/status | wc -l", cpu,
+		 (int)getpid());
+	file = popen(command, "r");
+	cr_assert_not_null(file);
+	cr_assert_not_null(fgets(text, sizeof(text), file));
+	pclose(file);
+	return (unsigned int)strtoul(text, NULL, 10);
+}
+
+Test(threads, bound_to_cpus)
+{
+	uint32_t cpus[3], n = 3, n_bound;
+	struct paged_client_params params;
+	cpu_set_t before, after;
+
+	usable_cpus(cpus, &n);
+	if (n < 2)
+		cr_skip("one CPU alone");
+	params = params_of(n);
+	params.cpus = cpus;
+	params.n_cpus = n;
+	assert_as_one_thread(&params);
+	/* The first is the caller's: nobody else runs there, and it is not bound itself. */
+	cr_assert_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+	open_wide(&params);
+	cpus[0] = cpus[1] = 77; /* copied */
+	batch_of(1, 0);
+	cr_assert_eq(sched_getaffinity(0, sizeof(after), &after), 0);
+	cr_assert(CPU_EQUAL(&before, &after));
+	n = 3;
+	usable_cpus(cpus, &n);
+	n_bound = 0;
+	for (uint32_t i = 1; i < n; i++)
+		n_bound += count_bound_to(cpus[i]);
+	cr_assert_eq(n_bound, n - 1);
+	cr_assert_eq(count_bound_to(cpus[0]), 0);
+	paged_client_close(client);
+}
+
+/* A program that has bound its own thread, as engines do, may still say where the others go. */
+Test(threads, bound_by_a_bound_thread)
+{
+	uint32_t cpus[2], n = 2;
+	struct paged_client_params params;
+	cpu_set_t one;
+
+	usable_cpus(cpus, &n);
+	if (n < 2)
+		cr_skip("one CPU alone");
+	CPU_ZERO(&one);
+	CPU_SET(cpus[0], &one);
+	cr_assert_eq(sched_setaffinity(0, sizeof(one), &one), 0);
+	params = params_of(2);
+	params.cpus = cpus;
+	params.n_cpus = 2;
+	open_wide(&params);
+	batch_of(1, 0);
+	cr_assert_eq(count_bound_to(cpus[1]), 1);
+	paged_client_close(client);
+}
+
+#define not_opened(params, ...)                                                                                      \
+	do {                                                                                                         \
+		refused(paged_client_open_embedded(&wide_pool, 1, params, &client), PAGED_ERR_INVALID, __VA_ARGS__); \
+		paged_client_close(client);                                                                          \
+	} while (0)
+
+Test(threads, refusals)
+{
+	uint32_t usable[64], n = 64;
+	uint32_t cpus[2] = { 0, 8191 };
+	struct paged_client_params params = params_of(2);
+	char text[sizeof("cpus[1] is CPU 8191: this process may use ") + 256];
+
+	params.cpus = cpus;
+	not_opened(&params, "0 cpus for 2 threads: each has one, the calling thread too");
+	params.n_cpus = 2;
+	usable_cpus(usable, &n);
+	cpus[0] = usable[0];
+	if (n > 1 && n < 64 && usable[n - 1] - usable[0] == n - 1)
+		snprintf(text, sizeof(text), "cpus[1] is CPU 8191: this process may use %u-%u", usable[0],
+			 usable[n - 1]);
+	else
+		text[0] = '\0';
+	cr_assert_eq(paged_client_open_embedded(&wide_pool, 1, &params, &client), PAGED_ERR_INVALID);
+	if (text[0] != '\0')
+		cr_assert_str_eq(paged_client_error(client), text);
+	paged_client_close(client);
+	cpus[1] = 4000000000u;
+	cr_assert_eq(paged_client_open_embedded(&wide_pool, 1, &params, &client), PAGED_ERR_INVALID);
+	paged_client_close(client);
+	cpus[1] = cpus[0];
+	not_opened(&params, "cpus[1] is CPU %u, which is there before", cpus[0]);
+	params.n_cpus = 1;
+	not_opened(&params, "1 cpus for 2 threads: each has one, the calling thread too");
+	params.run = run_in_turn;
+	not_opened(&params, "run() brings threads of its own: cpus must be NULL");
+	params = params_of(2);
+	params.n_cpus = 2;
+	not_opened(&params, "n_cpus is 2, cpus is NULL");
+}
+
+/* Programs built before there were CPUs to name. */
+Test(threads, an_older_programs_struct)
+{
+	struct paged_client_params params = params_of(2);
+
+	params.struct_size = offsetof(struct paged_client_params, cpus);
+	params.n_cpus = 99; /* past its end */
+	params.run = run_but_the_last;
+	assert_as_one_thread(&params);
+}

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JIT-compiled mods: request, wait, sharing, disk cache; with a compiler of the test and with the toolkit's NVRTC. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/code.h"
+#include "kernels/cuda/ready.h"
+#include "kernels/mod/source.h"
+#include "tests/support/mod_fixture.h"
+#include "tests/stand_in_use.h"
+
+/* A compiler that gives back the mods' text, when it is let. */
+struct compiler {
+	sem_t may; /* compile once more */
+	bool waits;
+	bool fails, absent;
+	const char *version;
+	atomic_uint n_opened, n_compiled;
+	pthread_t caller;
+	char log[2048];
+};
+
+static enum paged_status
+test_open(void *argument, char *version, size_t size, struct paged_error *error)
+{
+	struct compiler *compiler = argument;
+
+	compiler->n_opened++;
+	if (compiler->absent)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no compiler");
+	snprintf(version, size, "%s", compiler->version);
+	return PAGED_OK;
+}
+
+static enum paged_status
+test_compile(void *argument, const struct code_request *request, struct cuda_compiled *compiled_p,
+	     struct paged_error *error)
+{
+	struct compiler *compiler = argument;
+
+	if (compiler->waits)
+		sem_wait(&compiler->may);
+	compiler->n_compiled++;
+	if (compiler->fails)
+		return paged_fail(error, PAGED_ERR_BACKEND, "error in %s", request->mods);
+	compiled_p->bytes = strdup(request->mods);
+	compiled_p->size = strlen(request->mods);
+	return PAGED_OK;
+}
+
+static void
+test_close(void *argument)
+{
+	((struct compiler *)argument)->n_opened += 100;
+}
+
+static const struct code_compiler test_compiler = { test_open, test_compile, test_close };
+
+static void
+test_log(void *argument, enum paged_log_level level, const char *text)
+{
+	struct compiler *compiler = argument;
+	size_t length = strlen(compiler->log);
+
+	cr_expect(pthread_equal(pthread_self(), compiler->caller), "told by the thread that asks");
+	snprintf(compiler->log + length, sizeof(compiler->log) - length, "%c %s\n",
+		 level == PAGED_LOG_WARNING ? 'w'
+		 : level == PAGED_LOG_INFO  ? 'i'
+					    : 'd',
+		 text);
+}
+
+static char folder[64];
+static struct paged_error error;
+
+static void
+folder_make(void)
+{
+	strcpy(folder, "/tmp/paged-code.XXXXXX");
+	cr_assert_not_null(mkdtemp(folder));
+}
+
+static void
+folder_remove(void)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	cr_assert_eq(system(command), 0);
+}
+
+TestSuite(code, .init = folder_make, .fini = folder_remove, .timeout = 60);
+
+static struct code_store *
+store_open(struct compiler *compiler, const char *cache)
+{
+	const struct code_store_params params = { &test_compiler, compiler, cache, test_log, compiler };
+	struct code_store *store;
+
+	if (compiler->version == NULL)
+		compiler->version = "1";
+	compiler->caller = pthread_self();
+	sem_init(&compiler->may, 0, 0);
+	cr_assert_eq(code_store_create(&params, &store, &error), PAGED_OK, "%s", error.text);
+	return store;
+}
+
+static struct code *
+prepare(struct code_store *store, const char *mods)
+{
+	const struct code_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+	struct code *code;
+
+	cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK, "%s", error.text);
+	return code;
+}
+
+static void
+holds(struct code *code, const char *expected)
+{
+	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
+	cr_expect_eq(code_wait(code, 0, &error), PAGED_OK);
+	cr_expect(code_compiled(code)->size == strlen(expected) &&
+		  memcmp(code_compiled(code)->bytes, expected, strlen(expected)) == 0);
+}
+
+Test(code, asked_for_polled_and_waited_for)
+{
+	struct compiler compiler = { .waits = true };
+	struct code_store *store = store_open(&compiler, "");
+	struct code *a = prepare(store, "a"), *b = prepare(store, "b");
+
+	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_AGAIN);
+	cr_expect_eq(code_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
+	cr_expect_str_eq(error.text, "the mods were not compiled within 20 ms");
+	sem_post(&compiler.may);
+	holds(a, "a");
+	cr_expect_eq(code_wait(b, 0, &error), PAGED_ERR_AGAIN);
+	sem_post(&compiler.may);
+	holds(b, "b");
+	code_release(a);
+	code_release(b);
+	code_store_destroy(store, false);
+	cr_expect_eq(compiler.n_opened, 101);
+}
+
+Test(code, nothing_asked_for)
+{
+	struct compiler compiler = { .n_opened = 0 };
+
+	code_store_destroy(store_open(&compiler, NULL), false);
+	code_store_destroy(NULL, false);
+	code_release(NULL);
+	cr_expect_eq(compiler.n_opened, 0);
+}
+
+Test(code, equal_requests_share)
+{
+	struct compiler compiler = { .waits = true };
+	struct code_store *store = store_open(&compiler, "");
+	struct code *a = prepare(store, "a"), *same = prepare(store, "a");
+
+	cr_expect_eq(a, same);
+	sem_post(&compiler.may);
+	code_release(same);
+	holds(a, "a");
+	cr_expect_eq(prepare(store, "a"), a);
+	cr_expect_eq(compiler.n_compiled, 1);
+	code_store_destroy(store, false);
+}
+
+Test(code, what_makes_requests_differ)
+{
+	static const struct code_request requests[] = {
+		{ "attention_simt", "attention_simt_128", "a", 90 },
+		{ "attention_simt", "attention_simt_128", "b", 90 },
+		{ "attention_simt", "attention_simt_256", "a", 90 },
+		{ "attention_simt", "attention_simt_128", "a", 80 },
+		{ "attention_mma", "attention_mma_f16_128", "a", 90 },
+	};
+	struct compiler compiler = { .version = "1" };
+	struct code *code;
+
+	for (unsigned int life = 0; life < 3; life++) {
+		struct code_store *store = store_open(&compiler, folder);
+
+		for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+			cr_assert_eq(code_prepare(store, &requests[i], &code, &error), PAGED_OK);
+			holds(code, requests[i].mods);
+		}
+		code_store_destroy(store, false);
+		/* Later lives find all on disk, whatever compiler there is, and open none. */
+		cr_expect_eq(compiler.n_compiled, 5);
+		cr_expect_eq(compiler.n_opened, 101);
+		compiler.version = "2";
+	}
+}
+
+/* What is on disk needs no compiler to be there. */
+Test(code, found_without_a_compiler)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store = store_open(&compiler, folder);
+
+	holds(prepare(store, "a"), "a");
+	code_store_destroy(store, false);
+	compiler.absent = true;
+	store = store_open(&compiler, folder);
+	holds(prepare(store, "a"), "a");
+	cr_expect_eq(code_wait(prepare(store, "b"), -1, &error), PAGED_ERR_UNSUPPORTED);
+	code_store_destroy(store, false);
+	cr_expect_not_null(strstr(compiler.log, "i attention_simt_128 compiled for 9.0 by 1 in "), "%s", compiler.log);
+	cr_expect_not_null(strstr(compiler.log, "d attention_simt_128 for 9.0, 1 bytes, read from disk in "), "%s",
+			   compiler.log);
+}
+
+/* A driver that is older than the compiler: that of another machine with the same home. */
+Test(code, refused_by_the_driver)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store;
+	struct code *a, *again;
+
+	for (unsigned int life = 0; life < 3; life++) {
+		store = store_open(&compiler, folder);
+		a = prepare(store, "a");
+		holds(a, "a");
+		/* Its own work is refused for good; what was on disk is worth another try. */
+		if (life < 2)
+			cr_expect_eq(code_refused(a), life == 1);
+		if (life == 1) {
+			cr_expect(code_refused(a));
+			again = prepare(store, "a");
+			cr_expect_neq(again, a);
+			holds(again, "a");
+			cr_expect(!code_refused(again));
+			code_release(again);
+		}
+		code_release(a);
+		code_store_destroy(store, false);
+		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
+	}
+}
+
+/* In order, by the thread that asks, once. */
+Test(code, lines_are_kept_until_somebody_asks)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store = store_open(&compiler, folder);
+
+	holds(prepare(store, "a"), "a");
+	cr_expect_str_empty(compiler.log);
+	code_store_tell(store);
+	cr_expect_not_null(strstr(compiler.log, "compiled"), "%s", compiler.log);
+	compiler.log[0] = '\0';
+	code_store_tell(store);
+	cr_expect_str_empty(compiler.log);
+	code_store_destroy(store, false);
+}
+
+Test(code, failures_are_told_and_tried_again)
+{
+	struct compiler compiler = { .fails = true };
+	struct code_store *store = store_open(&compiler, folder);
+	struct code *a = prepare(store, "a"), *again;
+
+	cr_expect_eq(code_wait(a, -1, &error), PAGED_ERR_BACKEND);
+	cr_expect_str_eq(error.text, "error in a");
+	compiler.fails = false;
+	cr_expect_eq(code_wait(a, 0, &error), PAGED_ERR_BACKEND);
+	again = prepare(store, "a");
+	cr_expect_neq(again, a);
+	holds(again, "a");
+	code_release(a);
+	code_release(again);
+	code_store_destroy(store, false);
+}
+
+Test(code, no_compiler)
+{
+	struct compiler compiler = { .absent = true };
+	struct code_store *store = store_open(&compiler, folder);
+	struct code *a = prepare(store, "a");
+
+	cr_expect_eq(code_wait(a, -1, &error), PAGED_ERR_UNSUPPORTED);
+	cr_expect_str_eq(error.text, "no compiler");
+	code_store_destroy(store, false);
+	cr_expect_eq(compiler.n_opened, 1);
+}
+
+/* All files of the cache lose their last byte. */
+static void
+cache_damage(void)
+{
+	struct dirent *entry;
+	DIR *dir = opendir(folder);
+	char path[512];
+	struct stat stat;
+
+	cr_assert_not_null(dir);
+	while ((entry = readdir(dir)) != NULL) {
+		snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+		cr_assert_eq(lstat(path, &stat), 0);
+		if (S_ISREG(stat.st_mode))
+			cr_assert_eq(truncate(path, stat.st_size - 1), 0);
+	}
+	closedir(dir);
+}
+
+Test(code, damaged_code_is_compiled_anew)
+{
+	struct compiler compiler = { .n_opened = 0 };
+	struct code_store *store;
+
+	for (unsigned int life = 0; life < 3; life++) {
+		store = store_open(&compiler, folder);
+		holds(prepare(store, "a"), "a");
+		code_store_destroy(store, false);
+		cr_expect_eq(compiler.n_compiled, life == 0 ? 1 : 2);
+		if (life == 0)
+			cache_damage();
+	}
+	cr_expect_not_null(strstr(compiler.log, "was damaged, and is removed\n"), "%s", compiler.log);
+}
+
+Test(code, an_unusable_cache)
+{
+	struct compiler compiler = { .n_opened = 0 };
+	struct code_store *store = store_open(&compiler, folder);
+
+	cr_assert_eq(chmod(folder, 0755), 0);
+	holds(prepare(store, "a"), "a");
+	holds(prepare(store, "b"), "b");
+	code_store_destroy(store, false);
+	cr_expect_not_null(strstr(compiler.log, "has mode 0755: others may get at it, 0700 is wanted; "
+						"compiled mods are not kept\n"),
+			   "%s", compiler.log);
+	cr_expect_null(strstr(strstr(compiler.log, "not kept") + 1, "not kept"), "once: %s", compiler.log);
+}
+
+Test(code, given_up_while_it_is_made)
+{
+	struct compiler compiler = { .waits = true };
+	struct code_store *store = store_open(&compiler, folder);
+	struct code *a = prepare(store, "a"), *b = prepare(store, "b");
+
+	cr_expect_eq(code_wait(a, 20, &error), PAGED_ERR_TIMEOUT);
+	code_release(a);
+	code_release(b);
+	sem_post(&compiler.may);
+	code_store_destroy(store, false);
+	cr_expect_leq(compiler.n_compiled, 1);
+}
+
+Test(code, in_a_child)
+{
+	struct compiler compiler = { .waits = true };
+	struct code_store *store = store_open(&compiler, "");
+	struct code *a = prepare(store, "a");
+	int status;
+	pid_t child;
+
+	cr_expect_eq(code_wait(a, 10, &error), PAGED_ERR_TIMEOUT);
+	child = fork();
+	if (child == 0) {
+		code_store_destroy(store, true);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	sem_post(&compiler.may);
+	holds(a, "a");
+	code_store_destroy(store, false);
+}
+
+static void *
+ask_much(void *argument)
+{
+	struct code_store *store = argument;
+	struct paged_error own;
+
+	for (unsigned int i = 0; i < 400; i++) {
+		char mods[2] = { (char)('a' + i % 7), '\0' };
+		const struct code_request request = { "attention_simt", "attention_simt_128", mods, 90 };
+		struct code *code;
+
+		if (code_prepare(store, &request, &code, &own) != PAGED_OK)
+			return argument;
+		if (i % 3 != 0 && (code_wait(code, -1, &own) != PAGED_OK || code_compiled(code)->bytes[0] != mods[0]))
+			return argument;
+		code_release(code);
+	}
+	return NULL;
+}
+
+Test(code, many_threads)
+{
+	struct compiler compiler = { .n_opened = 0 };
+	struct code_store *store = store_open(&compiler, folder);
+	pthread_t threads[4];
+	void *failed;
+
+	for (size_t i = 0; i < 4; i++)
+		cr_assert_eq(pthread_create(&threads[i], NULL, ask_much, store), 0);
+	for (size_t i = 0; i < 4; i++) {
+		cr_assert_eq(pthread_join(threads[i], &failed), 0);
+		cr_expect_null(failed);
+	}
+	code_store_destroy(store, false);
+	cr_expect_eq(compiler.n_compiled, 7);
+}
+
+/* Every ready-made mod is there without a compiler, until a driver says that it is not for it. */
+Test(code, ready_made)
+{
+	struct compiler compiler = { .absent = false };
+	struct code_store *store = store_open(&compiler, folder);
+	struct code_request request = { CUDA_READY_SOURCE, cuda_ready_kernels[0], NULL, 90 };
+	const struct cuda_ready *ready;
+	struct code *code, *again;
+	char *mods, name[64];
+
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		cr_assert_eq(cuda_ready_source(ready, &mods, &error), PAGED_OK, "%s", error.text);
+		request.mods = mods;
+		for (request.capability = 80; request.capability <= 100; request.capability += 10) {
+			cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
+			cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
+			snprintf(name, sizeof(name), "%s_%s", request.kernel, ready->name);
+			cr_expect_str_eq(code_kernel(code), name);
+			cr_expect_gt(code_compiled(code)->size, 0);
+			code_release(code);
+		}
+		free(mods);
+	}
+	cr_expect_eq(compiler.n_opened, 0);
+
+	cr_assert_eq(cuda_ready_source(cuda_ready_at(0), &mods, &error), PAGED_OK);
+	request = (struct code_request){ CUDA_READY_SOURCE, cuda_ready_kernels[0], mods, 90 };
+	cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
+	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK);
+	cr_expect(code_refused(code));
+	cr_assert_eq(code_prepare(store, &request, &again, &error), PAGED_OK);
+	holds(again, mods);
+	cr_expect_str_eq(code_kernel(again), cuda_ready_kernels[0]);
+	cr_expect(!code_refused(again));
+	free(mods);
+	code_store_destroy(store, false);
+	cr_expect_eq(compiler.n_compiled, 1);
+}
+
+/* By NVRTC, and found on disk the second time. */
+static void
+nvrtc_twice(void)
+{
+	struct mod_fixture mask = mod_fixture_open(MOD_MASK, "causal && q_idx - kv_idx < 1024", NULL, 0);
+	struct cuda_nvrtc nvrtc = { .library = NULL };
+	struct compiler logged = { .caller = pthread_self() };
+	const struct code_store_params params = { &code_compiler_nvrtc, &nvrtc, folder, test_log, &logged };
+	struct code_request request = { "attention_simt", "attention_simt_128", NULL, 90 };
+	struct code_store *store;
+	enum paged_status status;
+	struct code *code;
+	char *text;
+
+	cr_assert_eq(mod_cuda_source(CUDA_MOD_STRUCT, mask.mod, NULL, &text, &error), PAGED_OK);
+	request.mods = text;
+	for (unsigned int life = 0; life < 2; life++) {
+		cr_assert_eq(code_store_create(&params, &store, &error), PAGED_OK);
+		cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
+		status = code_wait(code, -1, &error);
+		if (status == PAGED_ERR_UNSUPPORTED) {
+			code_store_destroy(store, false);
+			cr_skip("%s", error.text);
+		}
+		cr_assert_eq(status, PAGED_OK, "%s", error.text);
+		cr_expect_eq(memcmp(code_compiled(code)->bytes, "\177ELF", 4), 0);
+		code_store_destroy(store, false);
+	}
+	cr_expect_not_null(strstr(logged.log, "attention_simt_128 compiled for 9.0 by nvrtc "), "%s", logged.log);
+	cr_expect_null(strstr(strstr(logged.log, "compiled") + 1, "compiled"), "once: %s", logged.log);
+	free(text);
+	mod_fixture_close(&mask);
+}
+
+/* The toolkit's own. */
+Test(code, nvrtc)
+{
+	nvrtc_twice();
+}
+
+/* The host's compiler under its name, as where there is no toolkit. */
+Test(code, nvrtc_stand_in)
+{
+	cr_assert(stand_in_use_nvrtc(), "%s", dlerror());
+	nvrtc_twice();
+}

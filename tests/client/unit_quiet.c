@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A step allocates nothing, as pagedclient.h promises: every malloc is counted. */
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "tests/support/client_fixture.h"
+
+#define ROWS 2u
+#define MAX_ROWS_OF_Q 8u
+#define DOC_LEN 200u /* has bounds of its own for intervals */
+
+TestSuite(quiet, .init = client_setup, .fini = client_teardown);
+
+static _Atomic unsigned int n_allocations;
+
+/* AddressSanitizer has an allocator of its own. */
+#ifndef __SANITIZE_ADDRESS__
+#define COUNTED true
+
+/* The library is to find these: the build hides what is not said to be public. */
+#pragma GCC visibility push(default)
+
+/* glibc's names for what is replaced here. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t n, size_t size);
+void *__libc_realloc(void *memory, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+void *
+malloc(size_t size)
+{
+	n_allocations++;
+	return __libc_malloc(size);
+}
+
+void *
+calloc(size_t n, size_t size)
+{
+	n_allocations++;
+	return __libc_calloc(n, size);
+}
+
+void *
+realloc(void *memory, size_t size)
+{
+	n_allocations++;
+	return __libc_realloc(memory, size);
+}
+
+void *
+aligned_alloc(size_t alignment, size_t size)
+{
+	n_allocations++;
+	return __libc_memalign(alignment, size);
+}
+
+#pragma GCC visibility pop
+#else
+#define COUNTED false
+#endif
+
+/* A batch, and what it attends with besides. */
+struct quiet {
+	struct paged_batch *batch;
+	struct paged_mods *mods;
+	int32_t window;
+	int32_t doc[DOC_LEN];
+};
+
+static void
+bind(struct quiet *quiet)
+{
+	const struct paged_array arrays[] = {
+		{ .name = "window", .data = &quiet->window, .dtype = PAGED_I32 },
+		{ .name = "doc", .data = quiet->doc, .dtype = PAGED_I32, .n_dims = 1, .extents = { DOC_LEN } },
+	};
+
+	quiet->window++;
+	quiet->doc[quiet->window % DOC_LEN]++;
+	done(paged_mods_bind(quiet->mods, 2, arrays, NULL));
+}
+
+static struct quiet
+quiet_of(uint32_t reserve_ahead)
+{
+	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
+						    { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 } };
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct quiet quiet = { .batch = batch_of(ROWS, reserve_ahead) };
+	struct paged_mod *mask, *score;
+
+	done(paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window && document", 2, names, &mask));
+	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "soft_cap(window) + doc[kv_idx]", 2, names, &score));
+	params.mask = mask;
+	params.score = score;
+	done(paged_mods_create(quiet.batch, &params, &quiet.mods));
+	bind(&quiet); /* the largest arrays that it will have */
+	return quiet;
+}
+
+/* What an engine does with a plan. */
+static void
+step(struct quiet *quiet, const struct paged_batch_row *rows)
+{
+	struct paged_batch *batch = quiet->batch;
+	static float q[MAX_ROWS_OF_Q * HEADS * DIM], out[MAX_ROWS_OF_Q * HEADS * DIM];
+	const struct paged_tensor in = { .data = q, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+	const struct paged_tensor to = { .data = out, .dtype = PAGED_F32, .n_heads = HEADS, .dim = DIM };
+	int32_t indptr[ROWS + 1], indices[N_PAGES], last[ROWS], table[ROWS * N_PAGES], kv_len[ROWS];
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_attention_params params = { .struct_size = sizeof(params) };
+	static float lse[MAX_ROWS_OF_Q * HEADS];
+	const struct paged_merge_params merge = { .struct_size = sizeof(merge),
+						  .n_tokens = MAX_ROWS_OF_Q,
+						  .part = { in, to },
+						  .part_lse = { lse, lse },
+						  .out = to };
+	size_t n_needed;
+
+	done(paged_batch_plan(batch, ROWS, rows));
+	bind(quiet);
+	params.mods = quiet->mods;
+	for (uint32_t layer = 0; layer < small_pool.n_layers; layer++) {
+		done(paged_append(batch, layer, &in, &in, NULL));
+		done(paged_attention(batch, layer, &in, &to, layer == 0 ? NULL : &params));
+	}
+	done(paged_merge(batch, &merge));
+	done(paged_batch_tables_csr(batch, indptr, indices, N_PAGES, last, &n_needed));
+	done(paged_batch_tables_padded(batch, table, N_PAGES, kv_len));
+	done(paged_batch_validate(batch));
+	done(paged_seq_read(pool, rows[0].seq, &info, NULL, 0));
+}
+
+static void
+steps_counted(struct quiet quiet)
+{
+	struct paged_batch_row rows[ROWS] = { { .seq = sequence_of(MAX_LENGTH / 2), .q_len = 6, .kv_len = 6 },
+					      { .seq = sequence_of(MAX_LENGTH / 2), .q_len = 1, .kv_len = 1 } };
+	unsigned int before = n_allocations;
+
+	while (rows[0].kv_len < MAX_LENGTH / 2) {
+		step(&quiet, rows);
+		rows[0].q_len = rows[1].q_len = 1;
+		rows[0].kv_len++;
+		rows[1].kv_len++;
+	}
+	cr_assert_eq(n_allocations, before, "%u allocations", n_allocations - before);
+}
+
+Test(quiet, the_count_counts)
+{
+	unsigned int before = n_allocations;
+
+	batch_of(ROWS, 0);
+	cr_assert(!COUNTED || n_allocations > before);
+}
+
+Test(quiet, a_step_allocates_nothing)
+{
+	steps_counted(quiet_of(0));
+}
+
+/* The reserve suffices, so nothing is asked. */
+Test(quiet, nor_with_a_reserve)
+{
+	steps_counted(quiet_of(1));
+}
+
+Test(quiet, nor_with_threads)
+{
+	const struct paged_client_params params = { .struct_size = sizeof(params), .n_threads = 3 };
+	struct paged_client *one_thread = client;
+	struct paged_pool *its_pool = pool;
+
+	done(paged_client_open_embedded(&small_pool, 1, &params, &client));
+	done(paged_pool_open(client, "small", &pool));
+	steps_counted(quiet_of(0));
+	paged_client_close(client);
+	client = one_thread;
+	pool = its_pool;
+}

@@ -1,0 +1,9 @@
+UNIT_TESTS += %D%/unit_core %D%/unit_core_arrays %D%/unit_core_faults %D%/unit_core_model %D%/unit_core_sessions \
+	%D%/unit_traces
+TEST_SUPPORT += %D%/core_case.c %D%/core_case.h
+
+# The core compiled with the fault points of common/fault.h; linked before libcore.la, it takes its place.
+check_LTLIBRARIES += %D%/libcore_faults.la
+%C%_libcore_faults_la_SOURCES = $(core_libcore_la_SOURCES) common/fault.c
+%C%_libcore_faults_la_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_FAULTS
+%C%_unit_core_faults_LDADD = %D%/libcore_faults.la $(LDADD)

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Seeds, and mutations of them, without a fuzzer. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fuzz/fuzz.h"
+
+#define MAX_SIZE (70u << 10) /* a little above the largest message */
+#define MUTATIONS 2000u      /* of each seed */
+
+/* The heap, so that a sanitizer sees a read past the end. */
+static void
+run(const uint8_t *data, size_t size)
+{
+	uint8_t *copy = malloc(size > 0 ? size : 1);
+
+	if (copy == NULL)
+		abort();
+	memcpy(copy, data, size);
+	LLVMFuzzerTestOneInput(copy, size);
+	free(copy);
+}
+
+/* One to four changes: a byte, a bit, a piece lost, a piece doubled, the end cut. */
+static size_t
+mutate(uint8_t *data, size_t size)
+{
+	for (long n = random() % 4; n >= 0 && size > 0; n--) {
+		size_t at = (size_t)random() % size, length = (size_t)random() % (size - at) % 16 + 1;
+
+		switch (random() % 5) {
+		case 0:
+			data[at] = (uint8_t)random();
+			break;
+		case 1:
+			data[at] ^= (uint8_t)(1 << random() % 8);
+			break;
+		case 2:
+			memmove(data + at, data + at + length, size - at - length);
+			size -= length;
+			break;
+		case 3:
+			if (size + length > MAX_SIZE)
+				break;
+			memmove(data + at + length, data + at, size - at);
+			size += length;
+			break;
+		default:
+			size = at;
+			break;
+		}
+	}
+	return size;
+}
+
+static void
+write_seed(const char *dir, size_t index, const uint8_t *data, size_t size)
+{
+	char path[4096];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/seed-%02zu", dir, index);
+	file = fopen(path, "wb");
+	if (file == NULL || fwrite(data, 1, size, file) != size || fclose(file) != 0) {
+		perror(path);
+		exit(1);
+	}
+}
+
+int
+main(int argc, char **argv)
+{
+	static uint8_t seed[MAX_SIZE], data[MAX_SIZE];
+	size_t index, size;
+
+	if (argc == 3 && strcmp(argv[1], "--write") == 0) {
+		for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++)
+			write_seed(argv[2], index, seed, size);
+		return 0;
+	}
+	srandom(20261121);
+	run(seed, 0);
+	for (index = 0; (size = fuzz_seed(index, seed, sizeof(seed))) > 0; index++) {
+		run(seed, size);
+		for (unsigned int i = 0; i < MUTATIONS; i++) {
+			memcpy(data, seed, size);
+			run(data, mutate(data, size));
+		}
+	}
+	printf("1..1\nok 1 - %zu seeds, %u mutations of each\n", index, MUTATIONS);
+	return 0;
+}

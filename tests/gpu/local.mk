@@ -1,0 +1,36 @@
+# What a GPU must run: its instructions compared with their models, and the list of programs for tools/gpu-bundle.
+IT_TESTS += %D%/conformance
+LINT_TESTS += tests/it_bench_gpu.sh tests/it_conformance.sh
+if ENABLE_DEMO
+LINT_TESTS += tests/it_bundle.sh
+endif
+GPU_TESTS += %D%/conformance
+
+check_LTLIBRARIES += %D%/libconformance.la
+%C%_libconformance_la_SOURCES = %D%/conformance.cc %D%/conformance.h
+%C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+EXTRA_DIST += %D%/conformance.cu
+STAND_IN_KERNELS += %D%/conformance.cc tests/simt/gpu_reader.cc
+CUDA_FILES += %D%/conformance.cu bench/gpu_reader.cu
+%C%_conformance_SOURCES = %D%/conformance.c %D%/conformance_run.c %D%/conformance_run.h
+%C%_conformance_LDADD = %D%/libconformance.la $(LDADD)
+
+if HAVE_CUDA_TOOLKIT
+GPU_TESTS += %D%/conformance.fatbin bench/gpu_reader.fatbin
+CLEANFILES += %D%/conformance.fatbin bench/gpu_reader.fatbin
+bench/gpu_reader.fatbin: bench/gpu_reader.cu bench/gpu_reader.h kernels/cuda/simt.h kernels/cuda/simt_device.h
+	$(AM_V_GEN)$(MKDIR_P) bench && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
+		$(srcdir)/bench/gpu_reader.cu
+%D%/conformance.fatbin: %D%/conformance.cu %D%/conformance.h kernels/cuda/fp8.h kernels/cuda/simt.h \
+		kernels/cuda/simt_device.h
+	$(AM_V_GEN)$(MKDIR_P) %D% && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) $(CUDA_GENCODE) -fatbin -o $@ \
+		$(srcdir)/%D%/conformance.cu
+endif
+.PHONY: gpu-tests
+gpu-tests: all %D%/list
+	$(MAKE) $(AM_MAKEFLAGS) $(GPU_TESTS)
+check_DATA = %D%/list
+CLEANFILES += %D%/list
+%D%/list: Makefile
+	$(AM_V_GEN)$(MKDIR_P) %D% && for name in $(GPU_TESTS); do echo $$name; done >$@

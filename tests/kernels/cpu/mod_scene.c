@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/cpu/mod_scene.h"
+
+#include <inttypes.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+void
+mod_scene_fill(struct mod_scene *scene, uint64_t seed)
+{
+	for (uint32_t i = 0; i < MOD_SCENE_TOKENS; i++)
+		scene->doc[i] = (int32_t)(i / (40 + seed % 300));
+	for (uint32_t i = 0; i < 64; i++)
+		scene->tree[i] = (int32_t)reference_bits(seed, i);
+	for (uint32_t i = 0; i < MOD_SCENE_HEADS; i++)
+		scene->slope[i] = reference_random(seed, 100 + i, 0.05f);
+	for (uint32_t i = 0; i < 64 * 64; i++)
+		scene->bias[i / 64][i % 64] = reference_random(seed, 200 + i, 2);
+	scene->arrays[0] = (struct mod_array)MOD_1D("doc", MOD_I32, scene->doc);
+	scene->arrays[1] = (struct mod_array)MOD_1D("tree", MOD_I32, scene->tree);
+	scene->arrays[2] = (struct mod_array)MOD_1D("slope", MOD_F32, scene->slope);
+	scene->arrays[3] = (struct mod_array){
+		.name = "bias", .dtype = MOD_F32, .n_dims = 2, .extents = { 64, 64 }, .data = scene->bias
+	};
+}
+
+struct mod_fixture
+mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *scene)
+{
+	return mod_fixture_open(kind, text, scene->arrays, COUNT(scene->arrays));
+}
+
+struct world_params
+mod_scene_chunk(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = 1,
+		.q_heads = 6,
+		.kv_heads = 2,
+		.k_dim = 24,
+		.v_dim = 40,
+		.pool = PAGED_BF16,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.scale = 0.2f,
+		.n_rows = 1,
+		.rows = { { .id = 5, .kv_len = 1100, .q_len = 60, .q_base = 1040 } },
+	};
+}
+
+void
+mod_scene_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n,
+	       const char *what)
+{
+	cr_assert(world_same(a, a_row, b, b_row, n), "seed %" PRIu64 ": outputs differ: %s", a->params.seed, what);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * mod_scene.h - fixtures of the tests of attention with mods: arrays that mods read, and a chunk of queries
+ */
+#ifndef PAGED_TESTS_MOD_SCENE_H
+#define PAGED_TESTS_MOD_SCENE_H
+
+#include "tests/support/kernel_world.h"
+#include "tests/support/mod_fixture.h"
+
+#define MOD_SCENE_TOKENS 1200u
+#define MOD_SCENE_HEADS 8u
+
+/** Arrays with the names doc, tree, slope and bias. */
+struct mod_scene {
+	int32_t doc[MOD_SCENE_TOKENS], tree[64];
+	float slope[MOD_SCENE_HEADS], bias[64][64];
+	struct mod_array arrays[4];
+};
+
+/** mod_scene_fill - fill the arrays with random contents; arrays[] points into the scene, so do not move it */
+void mod_scene_fill(struct mod_scene *scene, uint64_t seed);
+
+/** mod_scene_open - parse a text and bind it to those arrays; any failure fails the test */
+struct mod_fixture mod_scene_open(enum mod_kind kind, const char *text, const struct mod_scene *scene);
+
+/** mod_scene_chunk - a world with 60 query rows at the end of 1100 tokens */
+struct world_params mod_scene_chunk(void);
+
+/** mod_scene_same - fails the test unless world_same() */
+void mod_scene_same(const struct world *a, uint64_t a_row, const struct world *b, uint64_t b_row, uint64_t n,
+		    const char *what);
+
+#endif

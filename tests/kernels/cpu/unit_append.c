@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+#include "tests/support/reference.h"
+
+/* Two rows over eight pages of 3 tokens; row 1 writes 4 tokens, row 0 writes 5. */
+#define PAGE_SIZE 3u
+#define N_HEADS 2u
+#define K_DIM 19u
+#define V_DIM 33u
+#define TOTAL 9u
+
+struct scene {
+	struct layout layout;
+	uint8_t *pool;
+	struct kernel_tensor k, v;
+	struct kernel_row rows[2];
+	const float *k_scale, *v_scale;
+};
+
+static const uint32_t pages_0[] = { 7, 2, 5 }, pages_1[] = { 0, 6 };
+
+static void
+tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
+{
+	for (uint32_t t = 0; t < TOTAL; t++)
+		for (uint32_t h = 0; h < tensor->n_heads; h++)
+			for (uint32_t d = 0; d < tensor->dim; d++)
+				reference_store(
+					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
+					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 64 + d, 70000.0f));
+}
+
+static void
+scene_create(struct scene *scene, enum paged_dtype pool, enum paged_dtype tensor, bool v_in_k)
+{
+	struct paged_error error;
+	size_t bytes;
+
+	memset(scene, 0, sizeof(*scene));
+	cr_assert_eq(layout_init(&scene->layout,
+				 &(struct layout_params){ .n_layers = 2,
+							  .n_kv_heads = N_HEADS,
+							  .k_dim = K_DIM,
+							  .v_dim = v_in_k ? 5 : V_DIM,
+							  .v_in_k = v_in_k,
+							  .dtype = pool,
+							  .page_size = PAGE_SIZE,
+							  .n_pages = 8 },
+				 &error),
+		     PAGED_OK);
+	scene->pool = malloc(scene->layout.size);
+	memset(scene->pool, 0xff, scene->layout.size);
+	scene->k = world_tensor(tensor, TOTAL, N_HEADS, K_DIM, 1, &bytes);
+	scene->v = world_tensor(tensor, TOTAL, N_HEADS, V_DIM, 3, &bytes);
+	tensor_fill(&scene->k, 1);
+	tensor_fill(&scene->v, 2);
+	scene->rows[0] = (struct kernel_row){ .pages = pages_0, .q_start = 4, .q_len = 5, .kv_len = 7 };
+	scene->rows[1] = (struct kernel_row){ .pages = pages_1, .q_start = 0, .q_len = 4, .kv_len = 4 };
+}
+
+static void
+scene_destroy(struct scene *scene)
+{
+	free(scene->pool);
+	free(scene->k.data);
+	free(scene->v.data);
+}
+
+static void
+scene_append(struct scene *scene, enum kernel_isa isa, const uint32_t *positions)
+{
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct append_args args = { .pages = { &scene->layout, scene->pool, 1 },
+				    .rows = scene->rows,
+				    .n_rows = 2,
+				    .k = scene->k,
+				    .v = scene->v,
+				    .positions = positions,
+				    .k_scale = scene->k_scale,
+				    .v_scale = scene->v_scale };
+
+	if (scene->layout.params.v_in_k)
+		args.v.data = NULL;
+	kernel_append(team, &args);
+	kernel_team_destroy(team);
+}
+
+/* The scale of i8 for one head of one token, and what elements are multiplied by. */
+static float
+scale_expected(const struct kernel_tensor *tensor, uint32_t packed, uint32_t h, float *factor_p)
+{
+	float most = 0;
+
+	*factor_p = 0;
+	for (uint32_t d = 0; d < tensor->dim; d++) {
+		float x = world_element(tensor, packed, h, d);
+
+		if (!isfinite(x))
+			return NAN;
+		most = fmaxf(most, fabsf(x));
+	}
+	if (most < 0x1p-120f)
+		return 0;
+	*factor_p = 127 / most;
+	return most / 127;
+}
+
+static void
+scale_check(struct scene *scene, unsigned int plane, uint32_t packed, uint32_t page, uint32_t h, uint32_t slot,
+	    float expected)
+{
+	uint8_t *at = scene->pool + layout_offset(&scene->layout, plane + LAYOUT_K_SCALE, 1, page, h, slot);
+	float got;
+
+	memcpy(&got, at, sizeof(got));
+	cr_assert(got == expected || (isnan(got) && isnan(expected)), "plane %u token %u head %u: scale %a, not %a",
+		  plane, packed, h, (double)got, (double)expected);
+	memset(at, 0xff, sizeof(got));
+}
+
+/* Checks one token, and sets it back to NaN so that scene_untouched() finds what else was written. */
+static void
+token_check(struct scene *scene, unsigned int plane, const struct kernel_tensor *tensor, uint32_t packed, uint32_t page,
+	    uint32_t slot)
+{
+	enum paged_dtype dtype = scene->layout.params.dtype;
+	const float *scales = plane == LAYOUT_K ? scene->k_scale : scene->v_scale;
+
+	for (uint32_t h = 0; h < N_HEADS; h++) {
+		uint8_t *at = scene->pool + layout_offset(&scene->layout, plane, 1, page, h, slot);
+		float factor = scales != NULL ? 1 / scales[h] : 1;
+
+		if (dtype == PAGED_I8)
+			scale_check(scene, plane, packed, page, h, slot, scale_expected(tensor, packed, h, &factor));
+		for (uint32_t d = 0; d < tensor->dim; d++) {
+			uint32_t expected = 0, got = 0;
+			float x = world_element(tensor, packed, h, d);
+
+			reference_store(&expected, dtype, 0, factor == 0 ? 0 : x * factor);
+			memcpy(&got, at + d * paged_dtype_size(dtype), paged_dtype_size(dtype));
+			cr_assert_eq(got, expected, "plane %u token %u head %u dim %u", plane, packed, h, d);
+		}
+		memset(at, 0xff, tensor->dim * paged_dtype_size(dtype));
+	}
+}
+
+static void
+row_check(struct scene *scene, uint32_t row, const uint32_t *positions)
+{
+	const struct kernel_row *r = &scene->rows[row];
+
+	for (uint32_t i = 0; i < r->q_len; i++) {
+		uint32_t packed = (uint32_t)r->q_start + i;
+		uint32_t position = positions ? positions[packed] : r->kv_len - r->q_len + i;
+		uint32_t page = r->pages[position / PAGE_SIZE], slot = position % PAGE_SIZE;
+
+		token_check(scene, LAYOUT_K, &scene->k, packed, page, slot);
+		if (!scene->layout.params.v_in_k)
+			token_check(scene, LAYOUT_V, &scene->v, packed, page, slot);
+	}
+}
+
+static void
+scene_untouched(const struct scene *scene)
+{
+	for (size_t i = 0; i < scene->layout.size; i++)
+		cr_assert_eq(scene->pool[i], 0xff, "byte %zu was written", i);
+}
+
+KERNEL_TEST(append, converts_between_all_dtypes)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+
+	for (size_t i = 0; i < 6 * 3; i++) {
+		struct scene scene;
+
+		scene_create(&scene, dtypes[i / 3], dtypes[i % 3], false);
+		scene_append(&scene, isa, NULL);
+		row_check(&scene, 0, NULL);
+		row_check(&scene, 1, NULL);
+		scene_untouched(&scene);
+		scene_destroy(&scene);
+	}
+}
+
+KERNEL_TEST(append, positions)
+{
+	static const uint32_t positions[TOTAL] = { 5, 0, 3, 1, 8, 7, 0, 4, 2 };
+	struct scene scene;
+
+	scene_create(&scene, PAGED_F16, PAGED_F32, false);
+	scene_append(&scene, isa, positions);
+	row_check(&scene, 0, positions);
+	row_check(&scene, 1, positions);
+	scene_untouched(&scene);
+	scene_destroy(&scene);
+}
+
+KERNEL_TEST(append, skips_rows)
+{
+	struct scene scene;
+
+	scene_create(&scene, PAGED_F32, PAGED_F32, false);
+	scene.rows[0].skip_append = true;
+	scene_append(&scene, isa, NULL);
+	row_check(&scene, 1, NULL);
+	scene_untouched(&scene);
+	scene_destroy(&scene);
+}
+
+KERNEL_TEST(append, keys_alone_where_values_lie_in_them)
+{
+	struct scene scene;
+
+	scene_create(&scene, PAGED_BF16, PAGED_F32, true);
+	scene_append(&scene, isa, NULL);
+	row_check(&scene, 0, NULL);
+	row_check(&scene, 1, NULL);
+	scene_untouched(&scene);
+	scene_destroy(&scene);
+}
+
+KERNEL_TEST(append, scales_of_heads)
+{
+	static const float k_scale[] = { 300, 0.7f }, v_scale[] = { 1, 1e5f };
+
+	for (int i = 0; i < 4; i++) {
+		struct scene scene;
+
+		scene_create(&scene, i % 2 ? PAGED_E4M3 : PAGED_E5M2, PAGED_F32, i >= 2);
+		scene.k_scale = k_scale;
+		scene.v_scale = i >= 2 ? NULL : v_scale;
+		scene_append(&scene, isa, NULL);
+		row_check(&scene, 0, NULL);
+		row_check(&scene, 1, NULL);
+		scene_untouched(&scene);
+		scene_destroy(&scene);
+	}
+}
+
+static void
+head_set(struct scene *scene, uint32_t packed, uint32_t head, float value)
+{
+	float *at = (float *)(void *)((uint8_t *)scene->k.data + packed * scene->k.token_stride +
+				      head * scene->k.head_stride);
+
+	for (uint32_t d = 0; d < K_DIM; d++)
+		at[d] = d % 2 ? value : -value;
+}
+
+/* Heads of i8 that are all 0, or next to it, or hold what is no number. */
+KERNEL_TEST(append, scales_at_the_edges)
+{
+	static const float all[] = { 0, 0x1p-121f, 0x1p-120f, 0x1p-149f, 0x1.fffffep127f };
+	static const float one[] = { NAN, INFINITY, -INFINITY };
+
+	for (int v_in_k = 0; v_in_k < 2; v_in_k++) {
+		struct scene scene;
+
+		scene_create(&scene, PAGED_I8, PAGED_F32, v_in_k);
+		for (uint32_t i = 0; i < 5; i++)
+			head_set(&scene, i, i % 2, all[i]);
+		for (uint32_t i = 0; i < 3; i++)
+			((float *)(void *)((uint8_t *)scene.k.data + (5 + i) * scene.k.token_stride))[i * 9] = one[i];
+		scene_append(&scene, isa, NULL);
+		row_check(&scene, 0, NULL);
+		row_check(&scene, 1, NULL);
+		scene_untouched(&scene);
+		scene_destroy(&scene);
+	}
+}
+
+/* Enough tokens that the whole team works. */
+KERNEL_TEST(append, long_rows)
+{
+	enum { TOKENS = 3000, DIM = 64 };
+	struct kernel_team *team = kernel_test_team(3, isa);
+	struct layout layout;
+	struct paged_error error;
+	struct kernel_tensor k, v;
+	uint32_t pages[TOKENS / 8];
+	struct kernel_row row = { .pages = pages, .q_len = TOKENS, .kv_len = TOKENS };
+	uint16_t *pool;
+	size_t bytes;
+
+	layout_init(&layout,
+		    &(struct layout_params){ .n_layers = 1,
+					     .n_kv_heads = 1,
+					     .k_dim = DIM,
+					     .v_dim = DIM,
+					     .dtype = PAGED_BF16,
+					     .page_size = 8,
+					     .n_pages = TOKENS / 8 },
+		    &error);
+	pool = calloc(1, layout.size);
+	k = world_tensor(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
+	v = world_tensor(PAGED_F32, TOKENS, 1, DIM, 0, &bytes);
+	for (uint32_t i = 0; i < TOKENS * DIM; i++) {
+		((float *)k.data)[i] = (float)(i / DIM % 251);
+		((float *)v.data)[i] = (float)(i % 253);
+	}
+	for (uint32_t i = 0; i < TOKENS / 8; i++)
+		pages[i] = TOKENS / 8 - 1 - i;
+	kernel_append(team,
+		      &(struct append_args){
+			      .pages = { &layout, (uint8_t *)pool, 0 }, .rows = &row, .n_rows = 1, .k = k, .v = v });
+	for (uint32_t i = 0; i < TOKENS * DIM; i++) {
+		uint32_t t = i / DIM;
+
+		cr_assert_eq(
+			reference_load((uint8_t *)pool + layout_offset(&layout, LAYOUT_K, 0, pages[t / 8], 0, t % 8),
+				       PAGED_BF16, i % DIM),
+			(float)(i / DIM % 251));
+		cr_assert_eq(
+			reference_load((uint8_t *)pool + layout_offset(&layout, LAYOUT_V, 0, pages[t / 8], 0, t % 8),
+				       PAGED_BF16, i % DIM),
+			(float)(i % 253));
+	}
+	free(pool);
+	free(k.data);
+	free(v.data);
+	kernel_team_destroy(team);
+}
+
+#define MANY 2080u
+#define MANY_HEADS 8u
+#define MANY_DIM 128u
+#define MANY_PAGE 16u
+
+/* All tokens of a pool in n calls, of which those that write much do it past the cache. */
+static uint8_t *
+many_append(const struct layout *layout, const struct append_args *args, uint32_t n_calls, enum kernel_isa isa)
+{
+	struct kernel_team *team = kernel_test_team(2, isa);
+	uint8_t *pool = aligned_alloc(64, layout->size);
+	struct append_args part = *args;
+	uint32_t each = MANY / n_calls;
+
+	memset(pool, 0xff, layout->size);
+	part.pages.base = pool;
+	for (uint32_t first = 0; first < MANY; first += each) {
+		struct kernel_row row = *args->rows;
+
+		part.rows = &row;
+		row.q_len = each;
+		row.kv_len = first + each;
+		row.q_base = first;
+		part.k.data = (uint8_t *)args->k.data + first * args->k.token_stride;
+		part.v.data = (uint8_t *)args->v.data + first * args->v.token_stride;
+		kernel_append(team, &part);
+	}
+	kernel_team_destroy(team);
+	return pool;
+}
+
+/* Much in one call has the bits of little in many, and every instruction set those of portable C. */
+KERNEL_TEST(append, past_the_cache)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	uint32_t pages[MANY / MANY_PAGE];
+	float *angles = malloc(MANY * MANY_DIM * sizeof(*angles));
+	size_t bytes;
+	struct kernel_row row = { .pages = pages };
+	struct kernel_tensor k = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+
+	for (uint32_t i = 0; i < MANY / MANY_PAGE; i++)
+		pages[i] = i * 7 % (MANY / MANY_PAGE);
+	for (uint32_t i = 0; i < MANY * MANY_DIM; i++)
+		angles[i] = reference_random(1, i, 1);
+	for (uint32_t i = 0; i < MANY * MANY_HEADS * MANY_DIM; i++)
+		reference_store(k.data, PAGED_BF16, i, reference_random(2, i, 300));
+	for (uint32_t i = 0; i < 12; i++) {
+		struct kernel_rotary rotary = { angles, MANY, MANY_DIM, 0, i % 4 < 2, NULL, { 0 }, { 0 } };
+		struct append_args args = { .rows = &row, .n_rows = 1, .k = k, .v = k };
+		struct layout layout;
+		struct paged_error error;
+		uint8_t *much, *little;
+
+		args.pages.layout = &layout;
+		args.rotary = i % 2 ? &rotary : NULL;
+		cr_assert_eq(layout_init(&layout,
+					 &(struct layout_params){ .n_layers = 1,
+								  .n_kv_heads = MANY_HEADS,
+								  .k_dim = MANY_DIM,
+								  .v_dim = MANY_DIM,
+								  .dtype = dtypes[i / 2],
+								  .page_size = MANY_PAGE,
+								  .n_pages = MANY / MANY_PAGE },
+					 &error),
+			     PAGED_OK);
+		much = many_append(&layout, &args, 1, isa);
+		little = many_append(&layout, &args, 10, KERNEL_GENERIC);
+		cr_assert_eq(memcmp(much, little, layout.size), 0, "pools of %s", paged_dtype_name(dtypes[i / 2]));
+		free(much);
+		free(little);
+	}
+	free(angles);
+	free(k.data);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention against the float64 reference, with shapes at and next to every boundary. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static struct world_params
+defaults(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = kernel_test_seed(),
+		.q_heads = 4,
+		.kv_heads = 2,
+		.k_dim = 32,
+		.v_dim = 32,
+		.pool = PAGED_F32,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.176776695f,
+		.n_rows = 1,
+	};
+}
+
+static void
+params_check(const struct world_params *params, struct kernel_team *team)
+{
+	struct world world;
+	char what[256];
+	bool good;
+
+	world_create(&world, params);
+	world_attend(&world, team);
+	good = world_check(&world, what, sizeof(what));
+	world_destroy(&world);
+	cr_assert(good, "seed %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
+		  params->seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim, params->page_size,
+		  params->rows[0].kv_len, paged_dtype_name(params->pool), paged_dtype_name(params->q),
+		  paged_dtype_name(params->out), what);
+}
+
+static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 63, 64, 65, 127, 129, 511, 512, 513, 1023, 1024, 1025, 1100 };
+
+/* One query row at the end of each length, all lengths in one batch. */
+KERNEL_TEST(attention, decode_lengths)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct world_params params = defaults();
+
+	for (size_t p = 0; p < COUNT(page_sizes); p++) {
+		params.page_size = page_sizes[p];
+		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
+			params.n_rows = 9;
+			for (uint32_t r = 0; r < params.n_rows; r++)
+				params.rows[r] = (struct world_row){ .id = r,
+								     .kv_len = lengths[begin + r],
+								     .q_len = 1,
+								     .q_base = (int64_t)lengths[begin + r] - 1 };
+			params_check(&params, team);
+		}
+	}
+	kernel_team_destroy(team);
+}
+
+KERNEL_TEST(attention, prefill_lengths)
+{
+	static const struct {
+		uint32_t q_len, kv_len, page_size;
+	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },     { 65, 65, 64 },
+		      { 33, 129, 3 }, { 70, 513, 16 }, { 130, 130, 64 }, { 40, 1030, 256 }, { 600, 600, 16 } };
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct world_params params = defaults();
+
+	for (size_t i = 0; i < COUNT(cases); i++)
+		for (int causal = 0; causal < 2; causal++) {
+			params.causal = causal;
+			params.page_size = cases[i].page_size;
+			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+							     .q_len = cases[i].q_len,
+							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
+			params_check(&params, team);
+		}
+	kernel_team_destroy(team);
+}
+
+KERNEL_TEST(attention, head_ratios)
+{
+	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+	for (size_t i = 0; i < COUNT(heads); i++) {
+		params.q_heads = heads[i][0];
+		params.kv_heads = heads[i][1];
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+/* Every dimension that fills vectors or not, with strides that are no multiple of anything. */
+KERNEL_TEST(attention, dims_and_strides)
+{
+	static const struct {
+		uint32_t k, v;
+		bool v_in_k;
+	} dims[] = { { 1, 1, false },     { 3, 7, false },    { 8, 16, false },   { 16, 8, false },
+		     { 24, 40, false },   { 64, 128, false }, { 121, 94, false }, { 192, 128, false },
+		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 70, .q_len = 1, .q_base = 69 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
+	for (size_t i = 0; i < COUNT(dims); i++)
+		for (size_t t = 0; t < COUNT(dtypes); t++) {
+			params.k_dim = dims[i].k;
+			params.v_dim = dims[i].v;
+			params.v_in_k = dims[i].v_in_k;
+			params.pool = dtypes[t];
+			params.padding = (uint32_t)(i + t) % 4;
+			params.scale = 1 / sqrtf((float)dims[i].k);
+			params_check(&params, team);
+		}
+	kernel_team_destroy(team);
+}
+
+KERNEL_TEST(attention, dtypes)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 20, .q_base = 50 };
+	for (size_t i = 0; i < 6 * 9; i++) {
+		params.pool = dtypes[i % 6];
+		params.q = dtypes[i / 6 % 3];
+		params.out = dtypes[i / 18];
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+KERNEL_TEST(attention, query_positions)
+{
+	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.n_rows = 3;
+	for (size_t i = 0; i < COUNT(bases); i++) {
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+/* Lines that see nothing: exactly 0, -inf, -inf. */
+KERNEL_TEST(attention, masked_rows)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+	struct world world;
+
+	params.rows[0] = (struct world_row){ .kv_len = 20, .q_len = 8, .q_base = -4 };
+	world_create(&world, &params);
+	world_attend(&world, team);
+	for (uint32_t i = 0; i < 4; i++)
+		for (uint32_t h = 0; h < params.q_heads; h++) {
+			cr_assert_eq(world.lse[i * params.q_heads + h], -INFINITY);
+			cr_assert_eq(world.maximum[i * params.q_heads + h], -INFINITY);
+			for (uint32_t d = 0; d < params.v_dim; d++)
+				cr_assert_eq(world_element(&world.out, i, h, d), 0);
+		}
+	world_destroy(&world);
+	kernel_team_destroy(team);
+}
+
+/* Sinks far below, beside and far above the scores, and none; rows that see nothing have the sink alone. */
+KERNEL_TEST(attention, sinks)
+{
+	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct world_params params = defaults();
+
+	params.sink = sinks;
+	params.n_rows = 3;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 1100, .q_len = 2, .q_base = 1098 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 70, .q_base = -3 };
+	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	for (int without = 0; without < 2; without++) {
+		params.lse_without_sink = without;
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+/* A query row with NaN or infinity spoils itself and nobody else. */
+KERNEL_TEST(attention, not_a_number_stays_in_its_row)
+{
+	static const float poison[] = { NAN, INFINITY };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 700, .q_len = 9, .q_base = 691 };
+	for (size_t i = 0; i < COUNT(poison); i++) {
+		struct world world;
+
+		world_create(&world, &params);
+		((float *)((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride))[3] = poison[i];
+		world_attend(&world, team);
+		for (uint32_t q = 0; q < 9; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
+		world_destroy(&world);
+	}
+	kernel_team_destroy(team);
+}
+
+/* A key or value that is NaN reaches the lines that see it, and leaves those no trace that causality keeps from it. */
+KERNEL_TEST(attention, masked_keys_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	for (size_t i = 0; i < COUNT(tokens) * 4; i++) {
+		uint32_t token = tokens[i / 4];
+		struct world clean, world;
+
+		params.pool = params.q = params.out = i % 2 ? PAGED_BF16 : PAGED_F32;
+		world_run(&clean, &params, 1, isa);
+		world_create(&world, &params);
+		for (uint32_t h = 0; h < params.kv_heads; h++)
+			memset(world_token(&world, i / 2 % 2 ? LAYOUT_V : LAYOUT_K, token, h), 0xff,
+			       params.k_dim * paged_dtype_size(params.pool));
+		world_attend(&world, team);
+		cr_assert(world_same(&clean, 0, &world, 0, token - 30));
+		for (uint32_t q = 0; q < 70; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0, 30 + q >= token,
+					     "row %u sees keys to %u, token %u is NaN", q, 30 + q, token);
+		world_destroy(&clean);
+		world_destroy(&world);
+	}
+	kernel_team_destroy(team);
+}
+
+/* Scores of -inf weigh nothing, be it one, a tile, a split or all of them. */
+KERNEL_TEST(attention, minus_infinity_weighs_nothing)
+{
+	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 512 }, { 64, 700 }, { 0, 700 } };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 700, .q_len = 1, .q_base = 699 };
+	for (size_t i = 0; i < COUNT(spans); i++) {
+		struct world world;
+		bool all = spans[i][1] - spans[i][0] == 700;
+
+		world_create(&world, &params);
+		for (uint32_t h = 0; h < params.q_heads; h++)
+			((float *)((uint8_t *)world.q.data + h * world.q.head_stride))[0] = 1;
+		for (uint32_t t = spans[i][0]; t < spans[i][1]; t++)
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				*(float *)(void *)world_token(&world, LAYOUT_K, t, h) = -INFINITY;
+		world_attend(&world, team);
+		for (uint32_t h = 0; h < params.q_heads; h++) {
+			cr_assert(world_line_nan(&world, 0, h, false));
+			cr_assert_eq(world.lse[h] == -INFINITY, all);
+			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			for (uint32_t d = 0; all && d < params.v_dim; d++)
+				cr_assert_eq(world_element(&world.out, 0, h, d), 0);
+		}
+		world_destroy(&world);
+	}
+	kernel_team_destroy(team);
+}
+
+/* What a second token with this score weighs beside one with 0, times 2^126. */
+static float
+weight_of(struct kernel_team *team, float score)
+{
+	struct world_params params = defaults();
+	struct world world;
+	float weight;
+
+	params.rows[0] = (struct world_row){ .kv_len = 2, .q_len = 1, .q_base = 1 };
+	params.q_heads = params.kv_heads = 1;
+	params.scale = 1;
+	world_create(&world, &params);
+	memset(world.q.data, 0, params.k_dim * sizeof(float));
+	*(float *)world.q.data = 1;
+	for (uint32_t t = 0; t < 2; t++) {
+		*(float *)(void *)world_token(&world, LAYOUT_K, t, 0) = t == 0 ? 0 : score;
+		*(float *)(void *)world_token(&world, LAYOUT_V, t, 0) = t == 0 ? 0 : 0x1p126f;
+	}
+	world_attend(&world, team);
+	weight = (float)world_element(&world.out, 0, 0, 0);
+	world_destroy(&world);
+	return weight;
+}
+
+/* Down to the least normal number there are weights, and below it none, rather than subnormal ones. */
+KERNEL_TEST(attention, weights_are_normal_numbers)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+
+	for (float score = -104; score < -87.4f; score += 0.25f)
+		cr_expect_eq(weight_of(team, score), 0, "%g", (double)score);
+	for (float score = -87.25f; score < -80; score += 0.25f)
+		cr_expect_float_eq(weight_of(team, score) / expf(score + 87.3365448f), 1, 1e-5, "%g", (double)score);
+	kernel_team_destroy(team);
+}
+
+KERNEL_TEST(attention, outputs_are_optional)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults();
+	struct world world;
+	char what[256];
+
+	params.rows[0] = (struct world_row){ .kv_len = 20, .q_len = 8, .q_base = 12 };
+	world_create(&world, &params);
+	world_attend(&world, team);
+	memset(world.out.data, 0xff, world.out_bytes);
+	kernel_attention(team, &(struct attention_args){ .pages = { &world.layout, world.pool, WORLD_LAYER },
+							 .rows = world.rows,
+							 .n_rows = 1,
+							 .q = world.q,
+							 .out = world.out,
+							 .scale = params.scale,
+							 .causal = true });
+	cr_assert(world_check(&world, what, sizeof(what)), "%s", what);
+	world_destroy(&world);
+	kernel_team_destroy(team);
+}

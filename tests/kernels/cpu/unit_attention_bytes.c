@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention over pools of e4m3, e5m2 and i8: the reference uses the dequantised contents of the pool, with the
+ * tolerances of f32. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+#include "tests/support/mod_fixture.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+static const float k_scale[] = { 0.5f, 1.7f, 1 }, v_scale[] = { 0.3f, 1, 0.9f };
+
+static struct world_params
+defaults(enum paged_dtype pool)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = 1,
+		.q_heads = 9,
+		.kv_heads = 3,
+		.k_dim = 48,
+		.v_dim = 64,
+		.pool = pool,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.14f,
+		.k_scale = pool == PAGED_I8 ? NULL : k_scale,
+		.v_scale = pool == PAGED_I8 ? NULL : v_scale,
+		.n_rows = 1,
+		.rows = { { .id = 5, .kv_len = 600, .q_len = 70, .q_base = 530 } },
+	};
+}
+
+static void
+params_check(const struct world_params *params, struct kernel_team *team)
+{
+	struct world world;
+	char what[256];
+	bool good;
+
+	world_create(&world, params);
+	world_attend(&world, team);
+	good = world_check(&world, what, sizeof(what));
+	world_destroy(&world);
+	cr_assert(good, "seed %" PRIu64 ", %s, %u heads, page size %u: %s", params->seed,
+		  paged_dtype_name(params->pool), params->q_heads, params->page_size, what);
+}
+
+/* Few query lines, which read the pages as they are, and so many that a tile is converted before. */
+KERNEL_TEST(bytes, lines_and_pages)
+{
+	static const uint32_t q_heads[] = { 3, 6, 9, 12, 15, 48 }, page_sizes[] = { 1, 3, 16, 64 };
+	struct kernel_team *team = kernel_test_team(2, isa);
+
+	for (size_t i = 0; i < COUNT(dtypes) * COUNT(q_heads) * COUNT(page_sizes); i++) {
+		struct world_params params = defaults(dtypes[i % 3]);
+
+		params.q_heads = q_heads[i / 3 % COUNT(q_heads)];
+		params.page_size = page_sizes[i / 3 / COUNT(q_heads)];
+		params.n_rows = 3;
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 131, .q_len = 1, .q_base = 130 };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 66, .q_len = 4, .q_base = 30 };
+		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 515, .q_len = 1, .q_base = 514 };
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+/* V in K: it has K's scales. */
+KERNEL_TEST(bytes, values_in_keys)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+
+	for (size_t i = 0; i < COUNT(dtypes); i++) {
+		struct world_params params = defaults(dtypes[i]);
+
+		params.v_in_k = true;
+		params.v_dim = 40;
+		params.v_scale = NULL;
+		params_check(&params, team);
+	}
+	kernel_team_destroy(team);
+}
+
+/* The same bits wherever pages lie, however many threads work, and for a chunk as for its parts. */
+KERNEL_TEST(bytes, order)
+{
+	for (size_t i = 0; i < COUNT(dtypes); i++) {
+		struct world_params params = defaults(dtypes[i]);
+		struct world chunk, other;
+
+		world_run(&chunk, &params, 1, isa);
+		params.page_size = 3;
+		params.placement = 77;
+		world_run(&other, &params, 3, isa);
+		cr_assert(world_same(&chunk, 0, &other, 0, 70));
+		world_destroy(&other);
+		for (uint32_t q = 0; q < 70; q += 21) {
+			params.rows[0] =
+				(struct world_row){ .id = 5, .kv_len = 537 + q, .q_len = 7, .q_base = 530 + q };
+			world_run(&other, &params, 2, isa);
+			cr_assert(world_same(&chunk, q, &other, 0, 7), "%s", paged_dtype_name(dtypes[i]));
+			world_destroy(&other);
+		}
+		world_destroy(&chunk);
+	}
+}
+
+/* The scale of a token that is NaN, with elements of 0, reaches who sees the token, and nobody else. */
+static void
+scale_spoil(struct world *world, unsigned int plane, uint32_t token)
+{
+	const struct layout_plane *elements = &world->layout.plane[plane - LAYOUT_K_SCALE];
+	float scale = NAN;
+
+	for (uint32_t h = 0; h < world->params.kv_heads; h++) {
+		memcpy(world_token(world, plane, token, h), &scale, sizeof(scale));
+		memset(world_token(world, plane - LAYOUT_K_SCALE, token, h), 0, elements->dim);
+	}
+}
+
+KERNEL_TEST(bytes, masked_scales_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults(PAGED_I8);
+	struct mod_fixture hides = mod_fixture_open(
+		MOD_MASK, "kv_idx < 40 || kv_idx > 40 && kv_idx < 64 || kv_idx > 69 && kv_idx < 99", NULL, 0);
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	for (size_t i = 0; i < COUNT(tokens) * 4; i++) {
+		struct world world;
+		bool masked = i >= COUNT(tokens) * 2;
+
+		params.mods.mask = masked ? hides.binding : NULL;
+		world_create(&world, &params);
+		scale_spoil(&world, i % 2 ? LAYOUT_K_SCALE : LAYOUT_V_SCALE, tokens[i / 2 % COUNT(tokens)]);
+		world_attend(&world, team);
+		for (uint32_t q = 0; q < 70; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0,
+					     !masked && 30 + q >= tokens[i / 2 % COUNT(tokens)], "row %u, token %u", q,
+					     tokens[i / 2 % COUNT(tokens)]);
+		world_destroy(&world);
+	}
+	mod_fixture_close(&hides);
+	kernel_team_destroy(team);
+}
+
+/* A score of -inf is a weight of 0, and the value's scale does not matter. */
+KERNEL_TEST(bytes, scales_under_no_weight)
+{
+	static const uint32_t tokens[] = { 0, 63, 64, 79, 80, 99 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = defaults(PAGED_I8);
+	struct mod_fixture far = mod_fixture_open(MOD_SCORE, "kv_idx < 80 ? -inf : score", NULL, 0);
+
+	params.mods.score = far.binding;
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 5, .q_base = 95 };
+	for (size_t i = 0; i < COUNT(tokens); i++) {
+		struct world world;
+
+		world_create(&world, &params);
+		scale_spoil(&world, LAYOUT_V_SCALE, tokens[i]);
+		world_attend(&world, team);
+		for (uint32_t q = 0; q < 5; q++)
+			cr_assert_eq(isnan(world_element(&world.out, q, 0, 5)) != 0,
+				     tokens[i] >= 80 && tokens[i] <= 95 + q, "row %u, token %u", q, tokens[i]);
+		world_destroy(&world);
+	}
+	mod_fixture_close(&far);
+	kernel_team_destroy(team);
+}
+
+/* All of a row's tokens: that number times that scale. */
+static void
+row_fill(struct world *world, int8_t number, float scale)
+{
+	for (uint32_t plane = 0; plane < LAYOUT_N_PLANES; plane++)
+		for (uint32_t t = 0; t < world->params.rows[0].kv_len; t++)
+			for (uint32_t h = 0; h < world->params.kv_heads; h++) {
+				uint8_t *to = world_token(world, plane, t, h);
+
+				if (plane >= LAYOUT_K_SCALE)
+					memcpy(to, &scale, sizeof(scale));
+				else
+					memset(to, number, world->layout.plane[plane].dim);
+			}
+}
+
+/* Append writes no -128; programs that write pages themselves may, and twice -64 it is on every path. */
+KERNEL_TEST(bytes, least_number)
+{
+	static const uint32_t q_lens[] = { 1, 3, 30 }, dims[] = { 16, 37, 64, 128, 208 };
+	static const enum paged_dtype tensors[] = { PAGED_F32, PAGED_BF16 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+
+	for (size_t i = 0; i < COUNT(q_lens) * COUNT(dims) * COUNT(tensors); i++) {
+		struct world_params params = defaults(PAGED_I8);
+		struct world least, half;
+
+		params.q = params.out = tensors[i % 2];
+		params.k_dim = params.v_dim = dims[i / 2 % COUNT(dims)];
+		params.rows[0] = (struct world_row){ .kv_len = 90, .q_len = q_lens[i / 2 / COUNT(dims)], .q_base = 60 };
+		world_create(&least, &params);
+		world_create(&half, &params);
+		row_fill(&least, -128, 0x1p-8f);
+		row_fill(&half, -64, 0x1p-7f);
+		world_attend(&least, team);
+		world_attend(&half, team);
+		cr_assert(world_same(&least, 0, &half, 0, least.total_q), "%u dims, %u query rows, queries of %s",
+			  params.k_dim, params.rows[0].q_len, paged_dtype_name(params.q));
+		world_destroy(&least);
+		world_destroy(&half);
+	}
+	kernel_team_destroy(team);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Merging two results over disjoint keys, and attention over a prefix that rows share. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+#include "tests/support/reference.h"
+
+#define HEADS 6u
+#define DIM 37u
+
+/* Results made up of random numbers: what the merge of each element must be is said in float64. */
+struct parts {
+	uint32_t n_tokens;
+	struct merge_part part[2];
+	struct kernel_tensor out;
+	float *lse;
+};
+
+static float *
+parts_lse(const struct parts *parts)
+{
+	return malloc((size_t)parts->n_tokens * HEADS * sizeof(float));
+}
+
+static void
+parts_create(struct parts *parts, uint32_t n_tokens, enum paged_dtype a, enum paged_dtype b, enum paged_dtype out)
+{
+	const enum paged_dtype dtypes[] = { a, b };
+	size_t bytes;
+
+	*parts = (struct parts){ .n_tokens = n_tokens };
+	for (uint32_t p = 0; p < 2; p++) {
+		struct kernel_tensor *tensor = &parts->part[p].out;
+		float *lse = parts_lse(parts);
+
+		*tensor = world_tensor(dtypes[p], n_tokens, HEADS, DIM, p, &bytes);
+		for (uint32_t i = 0; i < n_tokens * HEADS; i++) {
+			uint8_t *at = (uint8_t *)tensor->data + i / HEADS * tensor->token_stride +
+				      i % HEADS * tensor->head_stride;
+
+			lse[i] = reference_random(kernel_test_seed() + p, i, 20);
+			for (uint32_t d = 0; d < DIM; d++)
+				reference_store(at, tensor->dtype, d,
+						reference_random(kernel_test_seed() + 2 + p, i * DIM + d, 1));
+		}
+		parts->part[p].lse = lse;
+	}
+	parts->out = world_tensor(out, n_tokens, HEADS, DIM, 3, &bytes);
+	parts->lse = parts_lse(parts);
+}
+
+static void
+parts_destroy(struct parts *parts)
+{
+	for (uint32_t p = 0; p < 2; p++) {
+		free(parts->part[p].out.data);
+		free((void *)(uintptr_t)parts->part[p].lse);
+	}
+	free(parts->out.data);
+	free(parts->lse);
+}
+
+static void
+parts_merge(const struct parts *parts, struct kernel_team *team)
+{
+	kernel_attention_merge(team, &(struct merge_args){ .n_tokens = parts->n_tokens,
+							   .part = { parts->part[0], parts->part[1] },
+							   .out = parts->out,
+							   .lse = parts->lse });
+}
+
+static void
+parts_check(const struct parts *parts, uint32_t token, uint32_t head)
+{
+	uint32_t at = token * HEADS + head;
+	double a = parts->part[0].lse[at], b = parts->part[1].lse[at], most = fmax(a, b);
+	double lse = most + log(exp(a - most) + exp(b - most));
+
+	cr_assert_float_eq(parts->lse[at], lse, 0x1p-22 * (1 + fabs(lse)));
+	for (uint32_t d = 0; d < DIM; d++) {
+		double expected = exp(a - lse) * world_element(&parts->part[0].out, token, head, d) +
+				  exp(b - lse) * world_element(&parts->part[1].out, token, head, d);
+
+		cr_assert_float_eq(world_element(&parts->out, token, head, d), expected,
+				   0x1p-20 + reference_unit(parts->out.dtype) * fabs(expected),
+				   "token %u head %u dim %u", token, head, d);
+	}
+}
+
+KERNEL_TEST(merge, dtypes_and_sizes)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const uint32_t sizes[] = { 0, 1, 16, 17, 400 };
+	struct kernel_team *team = kernel_test_team(2, isa);
+
+	for (uint32_t i = 0; i < 27; i++) {
+		struct parts parts;
+
+		parts_create(&parts, sizes[i % 5], dtypes[i % 3], dtypes[i / 3 % 3], dtypes[i / 9]);
+		parts_merge(&parts, team);
+		for (uint32_t t = 0; t < parts.n_tokens; t++)
+			for (uint32_t h = 0; h < HEADS; h++)
+				parts_check(&parts, t, h);
+		parts_destroy(&parts);
+	}
+	kernel_team_destroy(team);
+}
+
+/* A part that saw nothing may hold anything; NaN stays in its line. */
+KERNEL_TEST(merge, nothing_and_no_number)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct parts parts;
+	float *lse[2];
+
+	parts_create(&parts, 6, PAGED_F32, PAGED_F32, PAGED_F32);
+	for (uint32_t p = 0; p < 2; p++)
+		lse[p] = (float *)(uintptr_t)parts.part[p].lse;
+	for (uint32_t p = 0; p < 2; p++) { /* tokens 0 and 1 lack a part, 2 both; 3 and 4 are spoilt */
+		lse[p][p * HEADS] = lse[p][2 * HEADS] = -INFINITY;
+		memset((uint8_t *)parts.part[p].out.data + p * parts.part[p].out.token_stride, 0xff,
+		       DIM * sizeof(float));
+		lse[p][(3 + p) * HEADS] = NAN;
+	}
+	parts_merge(&parts, team);
+	for (uint32_t d = 0; d < DIM; d++) {
+		cr_assert_eq(world_element(&parts.out, 0, 0, d), world_element(&parts.part[1].out, 0, 0, d));
+		cr_assert_eq(world_element(&parts.out, 1, 0, d), world_element(&parts.part[0].out, 1, 0, d));
+		cr_assert_eq(world_element(&parts.out, 2, 0, d), 0);
+		cr_assert(isnan(world_element(&parts.out, 3, 0, d)) && isnan(world_element(&parts.out, 4, 0, d)));
+	}
+	cr_assert_eq(parts.lse[0], lse[1][0]);
+	cr_assert_eq(parts.lse[HEADS], lse[0][HEADS]);
+	cr_assert_eq(parts.lse[2 * HEADS], -INFINITY);
+	cr_assert(isnan(parts.lse[3 * HEADS]) && isnan(parts.lse[4 * HEADS]));
+	for (uint32_t t = 0; t < 6; t++)
+		for (uint32_t h = t < 5; h < HEADS; h++)
+			parts_check(&parts, t, h);
+	parts_destroy(&parts);
+	kernel_team_destroy(team);
+}
+
+/* Into a part's own memory, by any number of threads: the same bits. */
+KERNEL_TEST(merge, in_place_and_threads)
+{
+	struct parts apart, within;
+	size_t lines = 400 * HEADS;
+
+	parts_create(&apart, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+	for (uint32_t n = 1; n <= 3; n++) {
+		struct kernel_team *team = kernel_test_team(n, isa);
+		struct kernel_tensor own;
+		float *own_lse;
+
+		parts_merge(&apart, team);
+		parts_create(&within, 400, PAGED_F32, PAGED_F32, PAGED_F32);
+		own = within.out;
+		own_lse = within.lse;
+		within.out = within.part[n % 2].out;
+		within.lse = (float *)(uintptr_t)within.part[n % 2].lse;
+		parts_merge(&within, team);
+		cr_assert_eq(memcmp(apart.lse, within.lse, lines * sizeof(float)), 0);
+		for (uint32_t t = 0; t < 400; t++)
+			for (uint32_t h = 0; h < HEADS; h++)
+				for (uint32_t d = 0; d < DIM; d++)
+					cr_assert_eq(world_element(&apart.out, t, h, d),
+						     world_element(&within.out, t, h, d));
+		within.out = own;
+		within.lse = own_lse;
+		parts_destroy(&within);
+		kernel_team_destroy(team);
+	}
+	parts_destroy(&apart);
+}
+
+/*
+ * Shared prefix: one row of the plan holds the query rows of a whole group and
+ * attends the prefix without a causal mask, so that its keys are read once;
+ * then each row attends its own suffix, whose tokens count from the prefix's
+ * end; then both are merged.
+ *
+ * World rows are the suffixes; the last is the prefix.
+ */
+static void
+group_attend(struct world *world, uint32_t n_suffixes, struct kernel_team *team)
+{
+	struct attention_args args = { .pages = { &world->layout, world->pool, WORLD_LAYER },
+				       .q = world->q,
+				       .out = world->out,
+				       .scale = world->params.scale,
+				       .lse = world->lse };
+	struct kernel_row prefix = world->rows[n_suffixes];
+	uint64_t total_q = world->rows[n_suffixes].q_start;
+	float *prefix_lse = malloc(total_q * world->params.q_heads * sizeof(float));
+	struct kernel_tensor prefix_out;
+	size_t bytes;
+
+	prefix_out = world_tensor(PAGED_F32, total_q, world->params.q_heads, world->params.v_dim, 0, &bytes);
+	prefix.q_start = 0;
+	prefix.q_len = (uint32_t)total_q;
+	args.rows = &prefix;
+	args.n_rows = 1;
+	args.out = prefix_out;
+	args.lse = prefix_lse;
+	kernel_attention(team, &args);
+	args.rows = world->rows;
+	args.n_rows = n_suffixes;
+	args.out = world->out;
+	args.lse = world->lse;
+	args.causal = true;
+	kernel_attention(team, &args);
+	kernel_attention_merge(team,
+			       &(struct merge_args){ .n_tokens = total_q,
+						     .part = { { prefix_out, prefix_lse }, { args.out, args.lse } },
+						     .out = args.out,
+						     .lse = args.lse });
+	free(prefix_out.data);
+	free(prefix_lse);
+}
+
+/* A row's own keys are the prefix's, then its suffix's as far as the query row sees. */
+static void
+group_check(const struct world *world, uint32_t n_suffixes, uint32_t r, uint32_t i, uint32_t head)
+{
+	const struct world_params *p = &world->params;
+	const struct world_row *row = &p->rows[r], *prefix = &p->rows[n_suffixes];
+	uint32_t kv_head = head / (p->q_heads / p->kv_heads), n = prefix->kv_len + (uint32_t)row->q_base + i + 1;
+	uint64_t packed = world->rows[r].q_start + i, at = packed * p->q_heads + head;
+	float *k = malloc(n * sizeof(float) * p->k_dim), *v = malloc(n * sizeof(float) * p->v_dim);
+	struct reference_result expected;
+	float q[PAGED_MAX_DIM];
+
+	for (uint32_t d = 0; d < p->k_dim; d++)
+		q[d] = world_element(&world->q, packed, head, d);
+	for (uint32_t t = 0; t < n; t++) {
+		bool shared = t < prefix->kv_len;
+		uint32_t id = shared ? prefix->id : row->id, token = shared ? t : t - prefix->kv_len;
+
+		for (uint32_t d = 0; d < p->k_dim; d++)
+			k[t * p->k_dim + d] = world_key(world, id, token, kv_head, d);
+		for (uint32_t d = 0; d < p->v_dim; d++)
+			v[t * p->v_dim + d] = world_value(world, id, token, kv_head, d);
+	}
+	reference_attend(&(struct reference_line){ .q = q,
+						   .k = k,
+						   .v = v,
+						   .k_stride = p->k_dim,
+						   .v_stride = p->v_dim,
+						   .k_dim = p->k_dim,
+						   .v_dim = p->v_dim,
+						   .n_keys = n,
+						   .scale = p->scale },
+			 &expected);
+	cr_assert_float_eq(world->lse[at], expected.lse, expected.score_tolerance + 0x1p-21 * fabs(expected.lse));
+	for (uint32_t d = 0; d < p->v_dim; d++)
+		cr_assert_float_eq(world_element(&world->out, packed, head, d), expected.out[d],
+				   expected.out_tolerance + 0x1p-21);
+	free(k);
+	free(v);
+}
+
+KERNEL_TEST(merge, shared_prefix)
+{
+	static const uint32_t prefixes[] = { 0, 1, 64, 600 };
+	struct kernel_team *team = kernel_test_team(2, isa);
+	struct world_params params = { .seed = kernel_test_seed(),
+				       .placement = kernel_test_seed(),
+				       .q_heads = 4,
+				       .kv_heads = 2,
+				       .k_dim = 24,
+				       .v_dim = 40,
+				       .pool = PAGED_F16,
+				       .q = PAGED_F32,
+				       .out = PAGED_F32,
+				       .page_size = 16,
+				       .scale = 0.2f,
+				       .n_rows = 5 };
+
+	for (uint32_t c = 0; c < 4; c++) {
+		struct world world;
+
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 1, .q_len = 1 };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 1, .q_base = 39 };
+		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 30, .q_len = 30 };
+		params.rows[3] = (struct world_row){ .id = 3, .kv_len = 530, .q_len = 3, .q_base = 527 };
+		params.rows[4] = (struct world_row){ .id = 4, .kv_len = prefixes[c] };
+		world_create(&world, &params);
+		group_attend(&world, 4, team);
+		for (uint32_t r = 0; r < 4; r++)
+			for (uint32_t i = 0; i < params.rows[r].q_len; i++)
+				for (uint32_t h = 0; h < params.q_heads; h++)
+					group_check(&world, 4, r, i, h);
+		world_destroy(&world);
+	}
+	kernel_team_destroy(team);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention with random mods: against the float64 reference, and bit-identical
+ * for every way to find which keys a q_row (`line`) attends.
+ */
+#include <inttypes.h>
+#include <math.h>
+
+#include "kernels/mask/mod_rule.h"
+#include "tests/support/kernel_test.h"
+#include "tests/kernels/cpu/mod_scene.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The block mask that a mask mod makes over a world's rows. */
+static struct block_mask *
+blocks_of(const struct world_params *params, const struct mod_binding *mask, uint32_t q_block, uint32_t kv_block)
+{
+	struct block_mask_row rows[WORLD_MAX_ROWS];
+	struct block_mask *blocks;
+	struct mod_rule rule;
+	struct paged_error error = { 0 };
+
+	for (uint32_t r = 0; r < params->n_rows; r++)
+		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
+						   params->rows[r].kv_len };
+	cr_assert_eq(mod_rule_open(&rule, mask, kernel_isa_best(), &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
+								   .n_heads = params->q_heads,
+								   .q_block = q_block,
+								   .kv_block = kv_block,
+								   .rows = rows },
+				       &rule.rule, 0, &blocks, &error),
+		     PAGED_OK, "%s", error.text);
+	mod_rule_close(&rule);
+	return blocks;
+}
+
+struct dice {
+	uint64_t seed, i;
+};
+
+static uint32_t
+roll(struct dice *dice, uint32_t sides)
+{
+	return (uint32_t)(reference_bits(dice->seed, dice->i++) % sides);
+}
+
+static const char *const atoms[] = {
+	"kv_idx <= q_idx",
+	"q_idx - kv_idx < %d",
+	"abs(q_idx - kv_idx) < %d",
+	"kv_idx / %d == q_idx / 100",
+	"(q_idx - kv_idx) %% %d == 0",
+	"kv_idx >= %d",
+	"kv_idx %% %d != 1",
+	"h %% 2 == b %% 2 || kv_idx < %d",
+	"doc[q_idx] == doc[kv_idx]",
+	"(tree[q_idx %% 64] >> kv_idx %% 31 & 1) == 1",
+	"(tree[kv_idx / 20 %% 64] >> h & 1) == 1",
+	"kv_idx < %d || q_idx - kv_idx < 60",
+	"q_idx * kv_idx > %d00",
+};
+
+static const char *const scores[] = {
+	"score",
+	"score * 2 - 1",
+	"score + slope[h] * (kv_idx - q_idx)",
+	"5.0 * tanh(score / 5.0)",
+	"kv_idx % 3 == 0 ? score : -inf",
+	"kv_idx < 600 ? -inf : score",
+	"score * sigmoid(score)",
+	"score + bias[q_idx % 64][kv_idx % 64]",
+	"score * score - h",
+	"min(max(score, -1.5), 1.25)",
+	"b == 0 ? score : sin(score)",
+};
+
+static void
+mask_text(struct dice *dice, char *text, size_t size)
+{
+	size_t at = 0;
+	uint32_t n = 1 + roll(dice, 3);
+
+	for (uint32_t i = 0; i < n; i++) {
+		char atom[128];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(atom, sizeof(atom), atoms[roll(dice, COUNT(atoms))],
+			 1 + (int)roll(dice, 1u << roll(dice, 11)));
+#pragma GCC diagnostic pop
+		at += (size_t)snprintf(text + at, size - at, "%s%s(%s)",
+				       i == 0               ? ""
+				       : roll(dice, 3) == 0 ? " || "
+							    : " && ",
+				       roll(dice, 6) == 0 ? "!" : "", atom);
+	}
+}
+
+static void
+shape_roll(struct dice *dice, struct world_params *params)
+{
+	static const uint32_t heads[][2] = { { 4, 2 }, { 1, 1 }, { 8, 1 }, { 3, 3 }, { 6, 2 } };
+	static const uint32_t page_sizes[] = { 1, 3, 16, 64, 128 };
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+	static const float sinks[MOD_SCENE_HEADS] = { 0.5f, -3, 2, -INFINITY, 30, 0, 1, -1 };
+	uint32_t h = roll(dice, COUNT(heads));
+
+	*params = (struct world_params){ .seed = dice->seed,
+					 .placement = roll(dice, 1000),
+					 .q_heads = heads[h][0],
+					 .kv_heads = heads[h][1],
+					 .k_dim = 8 + roll(dice, 20),
+					 .v_dim = 8 + roll(dice, 20),
+					 .pool = dtypes[roll(dice, 3)],
+					 .q = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
+					 .out = roll(dice, 2) ? PAGED_F32 : PAGED_BF16,
+					 .page_size = page_sizes[roll(dice, COUNT(page_sizes))],
+					 .causal = roll(dice, 2),
+					 .scale = 0.3f,
+					 .sink = roll(dice, 4) == 0 ? sinks : NULL,
+					 .n_rows = 1 + roll(dice, 3) };
+	if (roll(dice, 2))
+		params->pool = params->q = params->out = PAGED_BF16;
+	for (uint32_t r = 0; r < params->n_rows; r++) {
+		uint32_t kv_len = roll(dice, roll(dice, 3) == 0 ? 1100 : 200),
+			 q_len = roll(dice, 2) ? 1 : roll(dice, roll(dice, 3) == 0 ? 150 : 20);
+
+		q_len = q_len < kv_len ? q_len : kv_len;
+		params->rows[r] = (struct world_row){
+			.id = r, .kv_len = kv_len, .q_len = q_len, .q_base = (int64_t)kv_len - q_len
+		};
+	}
+}
+
+/* One world: right by the reference, and the same bits by a block mask, elsewhere, with other threads. */
+static void
+world_try(const struct world_params *params, struct dice *dice, enum kernel_isa isa, const char *text)
+{
+	struct world_params other = *params;
+	struct block_mask *blocks;
+	struct world first, second;
+	char what[512];
+
+	world_run(&first, params, 1, isa);
+	cr_assert(world_check(&first, what, sizeof(what)), "seed %" PRIu64 ", %s: %s", dice->seed, text, what);
+	blocks = blocks_of(params, params->mods.mask, 1 + roll(dice, 1u << roll(dice, 8)),
+			   1 + roll(dice, 1u << roll(dice, 9)));
+	other.mods.blocks = blocks;
+	other.placement++;
+	other.page_size = 1 + roll(dice, 40);
+	world_run(&second, &other, 1 + roll(dice, 4), isa);
+	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
+	world_destroy(&second);
+	other.mods.blocks = NULL;
+	world_run(&second, &other, 3, isa);
+	mod_scene_same(&first, 0, &second, 0, first.total_q, text);
+	world_destroy(&second);
+	world_destroy(&first);
+	block_mask_destroy(blocks);
+}
+
+KERNEL_TEST(mods_random, worlds)
+{
+	const char *wanted = getenv("PAGED_TEST_ROUNDS");
+	uint32_t rounds = wanted != NULL ? (uint32_t)atoi(wanted) : 40;
+	static struct mod_scene scene;
+
+	for (uint32_t i = 0; i < rounds; i++) {
+		struct dice dice = { .seed = kernel_test_seed() + i };
+		struct world_params params;
+		struct mod_fixture mask, score;
+		char text[640];
+
+		mod_scene_fill(&scene, dice.seed);
+		shape_roll(&dice, &params);
+		mask_text(&dice, text, sizeof(text));
+		mask = mod_scene_open(MOD_MASK, text, &scene);
+		score = mod_scene_open(MOD_SCORE, scores[roll(&dice, COUNT(scores))], &scene);
+		if (roll(&dice, 2))
+			cr_assert_eq(mod_binding_index(mask.binding, NULL), PAGED_OK);
+		params.mods.mask = mask.binding;
+		params.mods.score = roll(&dice, 3) ? score.binding : NULL;
+		world_try(&params, &dice, isa, text);
+		mod_fixture_close(&mask);
+		mod_fixture_close(&score);
+	}
+}

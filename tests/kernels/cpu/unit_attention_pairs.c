@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Queries, pages and outputs of bf16, for which a path may multiply pairs
+ * of bf16 and round weights to bf16.  Tests the loss of accuracy, and that a
+ * masked token has no effect if its pair has one token that is not masked.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype pools[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+
+static struct world_params
+decode(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = 7,
+		.q_heads = 4,
+		.kv_heads = 1,
+		.k_dim = 128,
+		.v_dim = 128,
+		.pool = PAGED_BF16,
+		.q = PAGED_BF16,
+		.out = PAGED_BF16,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.09f,
+		.n_rows = 1,
+		.rows = { { .id = 3, .kv_len = 700, .q_len = 1, .q_base = 699 } },
+	};
+}
+
+struct errors {
+	double root_mean; /* of the squares */
+	double largest;
+};
+
+/* `exact` has results in f32, which the other tests hold to float64: they are exact beside a bf16. */
+static struct errors
+errors_of(const struct world *world, const struct world *exact)
+{
+	struct errors errors = { 0 };
+	uint64_t n = 0;
+
+	for (uint64_t q = 0; q < world->total_q; q++)
+		for (uint32_t h = 0; h < world->params.q_heads; h++)
+			for (uint32_t d = 0; d < world->params.v_dim; d++, n++) {
+				double error = (double)world_element(&world->out, q, h, d) -
+					       (double)world_element(&exact->out, q, h, d);
+
+				errors.root_mean += error * error;
+				errors.largest = fmax(errors.largest, fabs(error));
+			}
+	errors.root_mean = sqrt(errors.root_mean / (double)n);
+	return errors;
+}
+
+/*
+ * No more than twice those of the plain f32 kernel, whose results are rounded
+ * to bf16 too.  Of i8 three times at most: a token's scale is in its weight, so
+ * that not even the largest, which is 1 elsewhere, stays as it is.
+ */
+static void
+errors_check(struct world_params params, enum kernel_isa isa)
+{
+	struct world exact, plain, world;
+	struct errors least, errors;
+
+	world_run(&plain, &params, 1, KERNEL_GENERIC);
+	world_run(&world, &params, 2, isa);
+	params.out = PAGED_F32;
+	world_run(&exact, &params, 1, KERNEL_GENERIC);
+	least = errors_of(&plain, &exact);
+	errors = errors_of(&world, &exact);
+	cr_assert(errors.root_mean <= 2 * least.root_mean &&
+			  errors.largest <= (params.pool == PAGED_I8 ? 3 : 2) * least.largest,
+		  "seed %" PRIu64
+		  ", %u/%u heads, dims %u %u, kv_len %u, pool %s, scale %g: errors %.3g and %.3g, f32's %.3g "
+		  "and %.3g",
+		  params.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.rows[0].kv_len,
+		  paged_dtype_name(params.pool), (double)params.scale, errors.root_mean, errors.largest,
+		  least.root_mean, least.largest);
+	world_destroy(&exact);
+	world_destroy(&plain);
+	world_destroy(&world);
+}
+
+KERNEL_TEST(pairs, errors_by_pool_and_scale)
+{
+	static const float scales[] = { 0.01f, 0.09f, 0.5f, 2 };
+
+	for (size_t i = 0; i < 2 * COUNT(pools) * COUNT(scales); i++) {
+		struct world_params params = decode();
+
+		params.pool = pools[i / 2 % COUNT(pools)];
+		params.scale = scales[i / 2 / COUNT(pools)];
+		if (i % 2)
+			params.rows[0] = (struct world_row){ .id = 3, .kv_len = 700, .q_len = 17, .q_base = 683 };
+		errors_check(params, isa);
+	}
+}
+
+KERNEL_TEST(pairs, errors_by_shape)
+{
+	static const struct {
+		uint32_t q_heads, kv_heads, k_dim, v_dim, kv_len, q_len;
+		bool v_in_k;
+	} shapes[] = { { 1, 1, 64, 64, 129, 1, false },   { 6, 2, 80, 112, 333, 1, false },
+		       { 7, 1, 40, 121, 1025, 1, false }, { 5, 1, 192, 128, 77, 3, false },
+		       { 8, 1, 576, 512, 200, 1, true },  { 3, 3, 256, 256, 511, 5, false },
+		       { 8, 2, 72, 104, 300, 33, false }, { 20, 1, 576, 512, 90, 2, true } };
+
+	for (size_t i = 0; i < COUNT(shapes); i++) {
+		struct world_params params = decode();
+
+		params.q_heads = shapes[i].q_heads;
+		params.kv_heads = shapes[i].kv_heads;
+		params.k_dim = shapes[i].k_dim;
+		params.v_dim = shapes[i].v_dim;
+		params.v_in_k = shapes[i].v_in_k;
+		params.rows[0].kv_len = shapes[i].kv_len;
+		params.rows[0].q_len = shapes[i].q_len;
+		params.rows[0].q_base = shapes[i].kv_len - shapes[i].q_len;
+		errors_check(params, isa);
+	}
+}
+
+/* Query rows in a chunk see odd and even numbers of tokens; each alone has the same bits. */
+KERNEL_TEST(pairs, chunk_or_one_by_one)
+{
+	for (size_t i = 0; i < COUNT(pools); i++) {
+		struct world_params params = decode(), one;
+		struct world chunk, alone;
+
+		params.pool = pools[i];
+		params.q_heads = 1;
+		params.rows[0] = (struct world_row){ .id = 4, .kv_len = 67, .q_len = 5, .q_base = 62 };
+		world_run(&chunk, &params, 1, isa);
+		one = params;
+		for (uint32_t q = 0; q < 5; q++) {
+			one.placement = q;
+			one.page_size = 1 + q;
+			one.rows[0] = (struct world_row){ .id = 4, .kv_len = 63 + q, .q_len = 1, .q_base = 62 + q };
+			world_run(&alone, &one, 2, isa);
+			cr_assert(world_same(&chunk, q, &alone, 0, 1), "pool %s, query row %u",
+				  paged_dtype_name(pools[i]), q);
+			world_destroy(&alone);
+		}
+		world_destroy(&chunk);
+	}
+}
+
+/* Of the lines of a long prompt some fill strips and tasks, some do not; tokens end beside tiles, blocks and splits. */
+KERNEL_TEST(pairs, errors_of_many_lines)
+{
+	static const struct {
+		uint32_t q_heads, k_dim, v_dim, kv_len, q_len, page_size;
+	} shapes[] = { { 1, 16, 16, 17, 17, 1 },    { 1, 33, 17, 31, 31, 3 },      { 1, 128, 128, 63, 32, 16 },
+		       { 1, 64, 80, 65, 33, 64 },   { 3, 128, 48, 127, 43, 16 },   { 1, 48, 128, 128, 64, 3 },
+		       { 2, 128, 128, 129, 65, 1 }, { 1, 192, 144, 191, 191, 16 }, { 4, 128, 128, 513, 64, 64 },
+		       { 1, 32, 16, 641, 255, 16 }, { 1, 128, 64, 512, 257, 3 },   { 4, 16, 33, 1090, 130, 64 } };
+
+	for (size_t i = 0; i < COUNT(shapes) * COUNT(pools); i++) {
+		size_t shape = i / COUNT(pools);
+		struct world_params params = decode();
+
+		params.pool = pools[i % COUNT(pools)];
+		params.q_heads = shapes[shape].q_heads;
+		params.k_dim = shapes[shape].k_dim;
+		params.v_dim = shapes[shape].v_dim;
+		params.page_size = shapes[shape].page_size;
+		params.rows[0] = (struct world_row){ .id = 3,
+						     .kv_len = shapes[shape].kv_len,
+						     .q_len = shapes[shape].q_len,
+						     .q_base = shapes[shape].kv_len - shapes[shape].q_len };
+		errors_check(params, isa);
+	}
+}
+
+/* A prompt at once, by any number of threads, or in chunks: where strips and tasks end leaves no trace. */
+KERNEL_TEST(pairs, long_chunk_or_short_ones)
+{
+	static const uint32_t chunks[] = { 17, 20, 32, 33, 100, 128 };
+	struct world_params params = decode(), one;
+	struct world whole, again, chunk;
+
+	params.q_heads = 2;
+	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 700, .q_len = 330, .q_base = 370 };
+	world_run(&whole, &params, 1, isa);
+	params.page_size = 3;
+	world_run(&again, &params, 3, isa);
+	cr_assert(world_same(&whole, 0, &again, 0, 330));
+	world_destroy(&again);
+	one = params;
+	for (uint32_t i = 0, q = 0; i < COUNT(chunks); q += chunks[i++]) {
+		uint32_t n = chunks[i];
+
+		one.rows[0] = (struct world_row){ .id = 4, .kv_len = 370 + q + n, .q_len = n, .q_base = 370 + q };
+		world_run(&chunk, &one, 2, isa);
+		cr_assert(world_same(&whole, q, &chunk, 0, n), "query rows %u to %u", q, q + n);
+		world_destroy(&chunk);
+	}
+	world_destroy(&whole);
+}
+
+static void
+bf16_put(struct world *world, unsigned int plane, uint32_t token, uint32_t dim, uint16_t bits)
+{
+	memcpy(world_token(world, plane, token, 0) + 2 * dim, &bits, sizeof(bits));
+}
+
+/* A NaN beside the last token that a query row sees, in its pair, is another's alone. */
+KERNEL_TEST(pairs, nan_in_the_other_half)
+{
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct world_params params = decode();
+	struct world world;
+
+	params.rows[0] = (struct world_row){ .id = 4, .kv_len = 50, .q_len = 2, .q_base = 48 };
+	world_create(&world, &params);
+	bf16_put(&world, LAYOUT_V, 49, 5, 0x7fc0);
+	world_attend(&world, team);
+	for (uint32_t h = 0; h < params.q_heads; h++)
+		for (uint32_t d = 0; d < params.v_dim; d++) {
+			cr_assert(!isnan(world_element(&world.out, 0, h, d)));
+			cr_assert_eq(isnan(world_element(&world.out, 1, h, d)) != 0, d == 5);
+		}
+	world_destroy(&world);
+	kernel_team_destroy(team);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An array index out of bounds in a mod is reported if and only if a row attends the key. */
+#include <string.h>
+
+#include "kernels/mask/mask.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+#include "tests/support/mod_fixture.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define KEYS 300u
+#define WINDOW 100u
+
+/* One array, of extents that a case gives. */
+struct one_case {
+	bool causal;
+	uint32_t extent; /* of `bias` */
+	uint32_t n_rows, q_len;
+	const char *mask, *score; /* or NULL */
+	const char *told;         /* "": nothing */
+};
+
+static float bias[2 * KEYS];
+
+static void
+bias_fill(void)
+{
+	for (uint32_t i = 0; i < COUNT(bias); i++)
+		bias[i] = reference_random(1, i, 2);
+}
+
+static struct world_params
+params_of(const struct one_case *c)
+{
+	return (struct world_params){
+		.seed = 1,
+		.placement = 1,
+		.q_heads = 6,
+		.kv_heads = 2,
+		.k_dim = 8,
+		.v_dim = 8,
+		.pool = PAGED_F32,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = c->causal,
+		.scale = 0.3f,
+		.n_rows = c->n_rows,
+		.rows = { { .id = 1, .kv_len = KEYS, .q_len = c->q_len, .q_base = KEYS - 70 },
+			  { .id = 2, .kv_len = 40, .q_len = 1, .q_base = 39 } },
+	};
+}
+
+static void
+try_case(const struct one_case *c, const struct block_mask *blocks, enum kernel_isa isa)
+{
+	const struct mod_array array = {
+		.name = "bias", .dtype = MOD_F32, .n_dims = 1, .extents = { c->extent }, .data = bias
+	};
+	struct world_params params = params_of(c);
+	struct mod_fixture mask = { 0 }, score = { 0 };
+	struct kernel_team *team = kernel_test_team(1, isa);
+	struct paged_error error = { 0 };
+	struct kernel_mods *mods;
+	struct world world;
+
+	if (c->mask != NULL)
+		mask = mod_fixture_open(MOD_MASK, c->mask, &array, 1);
+	if (c->score != NULL)
+		score = mod_fixture_open(MOD_SCORE, c->score, &array, 1);
+	params.mods = (struct kernel_mods_params){ .blocks = blocks, .mask = mask.binding, .score = score.binding };
+	world_create(&world, &params);
+	cr_assert_eq(kernel_mods_create(team, &params.mods, &mods, &error), PAGED_OK);
+	world_attend_with(&world, team, mods);
+	cr_expect_eq(kernel_mods_check(mods, &error), c->told[0] == '\0' ? PAGED_OK : PAGED_ERR_RANGE);
+	cr_expect_str_eq(error.text, c->told, "%s; %s: '%s'", c->mask, c->score, error.text);
+	kernel_mods_destroy(mods);
+	world_destroy(&world);
+	kernel_team_destroy(team);
+	mod_fixture_close(&mask);
+	mod_fixture_close(&score);
+}
+
+/* The first task holds the last query rows, from 294 on, and meets keys in order. */
+static const struct one_case cases[] = {
+	/* a bias as wide as what is seen: by flag and mod, by mod alone, by flag alone */
+	{ true, WINDOW, 1, 70, "q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
+	{ false, WINDOW, 1, 70, "kv_idx <= q_idx && q_idx - kv_idx < 100", "score + bias[q_idx - kv_idx]", "" },
+	{ true, KEYS, 1, 70, NULL, "score + bias[q_idx - kv_idx]", "" },
+	{ true, WINDOW, 1, 70, "q_idx - kv_idx <= 100", "score + bias[q_idx - kv_idx]",
+	  "mod: array 'bias', index 0 is 100, bounds are 0 to 99" },
+	{ true, WINDOW, 1, 70, NULL, "score + bias[q_idx - kv_idx]",
+	  "mod: array 'bias', index 0 is 294, bounds are 0 to 99" },
+	{ false, KEYS, 1, 70, NULL, "score + bias[q_idx - kv_idx]",
+	  "mod: array 'bias', index 0 is -1, bounds are 0 to 299" },
+	/* a mask mod behind the flag, or not */
+	{ true, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL, "" },
+	{ false, KEYS, 1, 70, "bias[q_idx - kv_idx] > 0", NULL,
+	  "mod: array 'bias', index 0 is -1, bounds are 0 to 299" },
+	/* by key: lengths, and the last query row being one short of them */
+	{ false, KEYS, 2, 70, NULL, "score + bias[kv_idx]", "" },
+	{ true, KEYS - 1, 1, 69, NULL, "score + bias[kv_idx]", "" },
+	{ true, KEYS - 1, 1, 70, NULL, "score + bias[kv_idx]",
+	  "mod: array 'bias', index 0 is 299, bounds are 0 to 298" },
+	{ false, 50, 1, 70, "kv_idx < 50", "score + bias[kv_idx]", "" },
+	{ false, 50, 1, 70, "kv_idx < 51", "score + bias[kv_idx]",
+	  "mod: array 'bias', index 0 is 50, bounds are 0 to 49" },
+	/* by query row: those that see nothing need no element */
+	{ false, 296, 1, 70, "q_idx < 296 && kv_idx % 7 < 6", "score + bias[q_idx]", "" },
+	{ false, 296, 1, 70, "(q_idx < 296 || kv_idx == 200) && kv_idx % 7 < 6", "score + bias[q_idx]",
+	  "mod: array 'bias', index 0 is 296, bounds are 0 to 295" },
+	{ true, 299, 1, 70, "bias[q_idx] > 0", NULL, "mod: array 'bias', index 0 is 299, bounds are 0 to 298" },
+	/* by row of the plan */
+	{ false, 1, 2, 70, "b == 0", "score + bias[b]", "" },
+	{ false, 1, 2, 70, NULL, "score + bias[b]", "mod: array 'bias', index 0 is 1, bounds are 0 to 0" },
+};
+
+KERNEL_TEST(range, rows_see_it_or_not)
+{
+	bias_fill();
+	for (size_t i = 0; i < COUNT(cases); i++)
+		try_case(&cases[i], NULL, isa);
+}
+
+/* Key block 0 is full, 1 partial, or the other way round; nothing else is seen. */
+static void
+try_blocks(const char *mask, const char *score, uint32_t partial, uint32_t extent, const char *told,
+	   enum kernel_isa isa)
+{
+	const struct one_case c = { false, extent, 1, 70, mask, score, told };
+	const struct block_mask_row row = { KEYS - 70, 70, KEYS };
+	const uint32_t one = 1, blocks[] = { 0, 1 };
+	const struct block_mask_shape shape = {
+		.n_rows = 1, .n_heads = 1, .q_block = 70, .kv_block = 64, .rows = &row
+	};
+	struct paged_error error = { 0 };
+	struct block_mask *given;
+
+	cr_assert_eq(
+		block_mask_from_lists(&shape,
+				      &(struct block_mask_lists){ .n_blocks = { &one, &one },
+								  .indices = { &blocks[partial], &blocks[1 - partial] },
+								  .n_indices = { 1, 1 } },
+				      1, 0, &given, &error),
+		PAGED_OK, "%s", error.text);
+	try_case(&c, given, isa);
+	block_mask_destroy(given);
+}
+
+KERNEL_TEST(range, blocks_hide_it_or_not)
+{
+	bias_fill();
+	try_blocks(NULL, "score + bias[kv_idx]", 1, 128, "", isa);
+	try_blocks(NULL, "score + bias[kv_idx]", 1, 127, "mod: array 'bias', index 0 is 127, bounds are 0 to 126", isa);
+	try_blocks("bias[kv_idx - 64] > 0", NULL, 1, 64, "", isa);
+	try_blocks("bias[kv_idx - 64] > 0", NULL, 0, 64, "mod: array 'bias', index 0 is -64, bounds are 0 to 63", isa);
+	try_blocks("kv_idx < 100", "score + bias[kv_idx]", 1, 100, "", isa);
+	try_blocks("kv_idx < 100", "score + bias[kv_idx]", 0, 100,
+		   "mod: array 'bias', index 0 is 100, bounds are 0 to 99", isa);
+}

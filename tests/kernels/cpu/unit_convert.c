@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conversions of every instruction set are bit-identical to convert.h's, which are checked by arithmetic. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/convert.h"
+#include "kernels/cpu/tile.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+/* The value that 16 bits stand for, by the definition of the format. */
+static double
+defined_f16(uint16_t half)
+{
+	int exponent = half >> 10 & 31, fraction = half & 0x3ff;
+	double magnitude = exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25);
+
+	return half & 0x8000 ? -magnitude : magnitude;
+}
+
+Test(convert, every_f16_means_what_it_should)
+{
+	for (uint32_t i = 0; i < 65536; i++) {
+		float value = convert_from_f16((uint16_t)i);
+
+		if ((i & 0x7c00) != 0x7c00)
+			cr_assert_eq((double)value, defined_f16((uint16_t)i));
+		else if (i & 0x3ff)
+			cr_assert(isnan(value));
+		else
+			cr_assert_eq(value, i >> 15 ? -INFINITY : INFINITY);
+	}
+}
+
+static uint16_t
+convert_to(enum paged_dtype dtype, float value)
+{
+	return dtype == PAGED_F16 ? convert_to_f16(value) : convert_to_bf16(value);
+}
+
+/* Neighbours a and b: what lies nearer goes there, the middle to the even one. */
+static void
+rounds(enum paged_dtype dtype, uint16_t a, uint16_t b)
+{
+	float low = reference_load(&a, dtype, 0), high = reference_load(&b, dtype, 0);
+	float middle = (float)(((double)low + (double)high) / 2);
+
+	cr_assert_eq(convert_to(dtype, low), a);
+	cr_assert_eq(convert_to(dtype, middle), a & 1 ? b : a, "%a", (double)middle);
+	cr_assert_eq(convert_to(dtype, nextafterf(middle, low)), a);
+	cr_assert_eq(convert_to(dtype, nextafterf(middle, high)), b);
+}
+
+Test(convert, rounds_to_nearest_even)
+{
+	for (uint16_t i = 0; i < 0x7bff; i++) {
+		rounds(PAGED_F16, i, i + 1);
+		rounds(PAGED_F16, i | 0x8000, (uint16_t)(i + 1) | 0x8000);
+	}
+	for (uint16_t i = 1; i < 0x7f7f; i++)
+		rounds(PAGED_BF16, i, i + 1);
+	cr_assert_eq(convert_to_f16(65519.996f), 0x7bff);
+	cr_assert_eq(convert_to_f16(65520), 0x7c00);
+	cr_assert_eq(convert_to_f16(-1e30f), 0xfc00);
+	cr_assert_eq(convert_to_bf16(3.4e38f), 0x7f80);
+}
+
+/* A format of one byte by its definition: the finite numbers from 0 up, by code, and what is no number. */
+struct defined {
+	enum paged_dtype dtype;
+	unsigned int fraction_bits;
+	int bias;
+	unsigned int n; /* finite numbers */
+};
+
+static const struct defined defined_e4m3 = { PAGED_E4M3, 3, 7, 0x7f }, defined_e5m2 = { PAGED_E5M2, 2, 15, 0x7c };
+
+static double
+defined_fp8(const struct defined *format, uint32_t code)
+{
+	int exponent = (int)(code >> format->fraction_bits);
+	int fraction = (int)(code & ((1u << format->fraction_bits) - 1)), one = 1 << format->fraction_bits;
+
+	if (exponent == 0)
+		return ldexp(fraction, 1 - format->bias - (int)format->fraction_bits);
+	return ldexp(one + fraction, exponent - format->bias - (int)format->fraction_bits);
+}
+
+static void
+codes_mean(const struct defined *format)
+{
+	for (uint32_t i = 0; i < 256; i++) {
+		uint8_t code = (uint8_t)i;
+		float value = reference_load(&code, format->dtype, 0);
+
+		if ((i & 0x7f) < format->n)
+			cr_assert_eq((double)value, defined_fp8(format, i & 0x7f) * (i & 0x80 ? -1 : 1), "%#x", i);
+		else if (format->dtype == PAGED_E5M2 && (i & 0x7f) == 0x7c)
+			cr_assert_eq(value, i & 0x80 ? -INFINITY : INFINITY);
+		else
+			cr_assert(isnan(value), "%#x", i);
+		cr_assert_eq(signbit(value) != 0, i >= 0x80);
+	}
+}
+
+Test(convert, every_byte_means_what_it_should)
+{
+	codes_mean(&defined_e4m3);
+	codes_mean(&defined_e5m2);
+}
+
+/* The nearest of the format's numbers, found by looking; of two that are as near, the even one. */
+static uint8_t
+nearest(const struct defined *format, float value)
+{
+	double magnitude = fabs((double)value);
+	uint32_t low = 0, high = format->n - 1, sign = signbit(value) ? 0x80 : 0;
+
+	if (isnan(value))
+		return 0x7f;
+	if (magnitude >= defined_fp8(format, high))
+		return (uint8_t)(sign | high);
+	while (high - low > 1) {
+		uint32_t middle = (low + high) / 2;
+
+		if (defined_fp8(format, middle) <= magnitude)
+			low = middle;
+		else
+			high = middle;
+	}
+	if (magnitude - defined_fp8(format, low) > defined_fp8(format, high) - magnitude ||
+	    (magnitude - defined_fp8(format, low) == defined_fp8(format, high) - magnitude && (low & 1)))
+		low = high;
+	return (uint8_t)(sign | low);
+}
+
+/* All signs, exponents and upper fractions, with nothing below, one more and one less, and something. */
+static void
+rounds_to_bytes(const struct defined *format)
+{
+	for (uint32_t i = 0; i < 4 * 65536; i++) {
+		uint32_t upper = i >> 2 << 16, lower = (uint32_t)reference_bits(9, i) & 0xffff;
+		float value = convert_float(i % 4 < 2 ? upper | (i & 1) : i % 4 == 2 ? upper - 1 : upper | lower);
+		uint8_t got;
+
+		reference_store(&got, format->dtype, 0, value);
+		cr_assert_eq(got, nearest(format, value), "%a: %#x", (double)value, got);
+	}
+}
+
+Test(convert, rounds_to_the_nearest_byte)
+{
+	rounds_to_bytes(&defined_e4m3);
+	rounds_to_bytes(&defined_e5m2);
+	for (int i = -1270; i <= 1270; i++)
+		cr_assert_eq(convert_to_i8((float)i / 10), (int8_t)lrint((double)((float)i / 10)));
+	cr_assert_eq(convert_to_i8(0.5f), 0);
+	cr_assert_eq(convert_to_i8(1.5f), 2);
+	cr_assert_eq(convert_to_i8(-2.5f), -2);
+}
+
+Test(convert, nan_stays_and_becomes_quiet)
+{
+	float signaling = convert_float(0x7f800001);
+
+	cr_assert_eq(convert_to_bf16(signaling), 0x7fc0);
+	cr_assert_eq(convert_to_f16(signaling), 0x7e00);
+	cr_assert_eq(convert_to_f16(convert_float(0xffc00000)), 0xfe00);
+}
+
+/* Numbers of all magnitudes, and what lies around f16's and bf16's edges. */
+static float
+interesting(uint32_t i)
+{
+	static const uint32_t special[] = { 0,          0x80000000, 0x7f800000, 0xff800000, 0x7f800001, 0x7fc00123,
+					    0x477fefff, 0x477ff000, 0x33000000, 0x33000001, 0x387fffff, 0x38800000,
+					    1,          0x7f7fffff, 0x7f7f8000, 0xffbfffff };
+
+	return convert_float(i % 37 < 16 ? special[i % 37] : (uint32_t)reference_bits(7, i));
+}
+
+static void
+assert_same_bits(const void *got, const void *expected, size_t size, uint32_t n)
+{
+	cr_assert_eq(memcmp(got, expected, size), 0, "%u elements", n);
+}
+
+KERNEL_TEST(convert, vectors_agree)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype halves[] = { PAGED_F16, PAGED_BF16 };
+	static float wide[65536], expected[65536];
+	static uint16_t narrow[65537], expected_narrow[65536];
+
+	for (size_t t = 0; t < 2; t++) {
+		for (uint32_t i = 0; i < 65536; i++) {
+			narrow[i] = (uint16_t)i;
+			expected[i] = reference_load(narrow, halves[t], i);
+		}
+		ops->widen(wide, narrow, halves[t], 65536);
+		assert_same_bits(wide, expected, sizeof(wide), 65536);
+		for (uint32_t i = 0; i < 65536; i++) {
+			wide[i] = interesting(i);
+			reference_store(expected_narrow, halves[t], i, wide[i]);
+		}
+		ops->narrow(narrow, halves[t], wide, 1, 65536);
+		assert_same_bits(narrow, expected_narrow, sizeof(expected_narrow), 65536);
+	}
+}
+
+KERNEL_TEST(convert, vectors_agree_on_bytes)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	static float wide[65536], expected[256];
+	static uint8_t narrow[65536], expected_narrow[65536];
+
+	for (size_t t = 0; t < 3; t++) {
+		for (uint32_t i = 0; i < 256; i++) {
+			narrow[i] = (uint8_t)i;
+			expected[i] = reference_load(narrow, dtypes[t], i);
+		}
+		ops->widen(wide, narrow, dtypes[t], 256);
+		assert_same_bits(wide, expected, sizeof(expected), 256);
+		for (uint32_t i = 0; i < 65536; i++) {
+			wide[i] = dtypes[t] == PAGED_I8 ? reference_random(3, i, 127)
+				  : i % 2 == 0          ? interesting(i)
+							: convert_float((uint32_t)reference_bits(7, i) >> 20 << 20);
+			reference_store(expected_narrow, dtypes[t], i, wide[i]);
+		}
+		ops->narrow(narrow, dtypes[t], wide, 1, 65536);
+		assert_same_bits(narrow, expected_narrow, sizeof(expected_narrow), 65536);
+	}
+}
+
+/* Tails: the rest of the last vector is zeros, and nothing is written past the n elements. */
+KERNEL_TEST(convert, tails)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+
+	for (size_t i = 0; i < 6 * 40; i++) {
+		enum paged_dtype dtype = dtypes[i % 6];
+		uint32_t n = (uint32_t)i / 6 + 1, size = n * paged_dtype_size(dtype);
+		uint8_t *from = malloc(size), *to = malloc(size); /* exact, for the sanitizer */
+		float wide[64];
+
+		for (uint32_t j = 0; j < n; j++)
+			reference_store(from, dtype, j, (float)(j % 16) - 7); /* all dtypes have it */
+		ops->widen(wide, from, dtype, n);
+		for (uint32_t j = 0; j < n; j++)
+			cr_assert_eq(wide[j], (float)(j % 16) - 7);
+		for (uint32_t j = n; j % ops->lanes != 0; j++)
+			cr_assert_eq(wide[j], 0);
+		ops->narrow(to, dtype, wide, 1, n);
+		cr_assert_eq(memcmp(to, from, size), 0);
+		free(from);
+		free(to);
+	}
+}
+
+/* Weights of one tile: exp within 2 units in the last place where that is a normal number, and then 0. */
+KERNEL_TEST(convert, exponential)
+{
+	const float least = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+	static struct tile_scores scores;
+	static struct tile_state state;
+	double worst = 0;
+
+	for (uint32_t round = 0; round < 4000; round++) {
+		float x[TILE_TOKENS];
+
+		x[0] = 0;
+		for (uint32_t i = 1; i < TILE_TOKENS; i++)
+			x[i] = -fabsf(reference_random(round, i, 88));
+		x[1] = least;
+		x[2] = nextafterf(least, -INFINITY);
+		memcpy(scores.score[0], x, sizeof(x));
+		scores.visible[0] = TILE_TOKENS;
+		state.maximum[0] = -INFINITY;
+		ops->softmax(&scores, &state, 0, 1, 1);
+		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
+			double exact = exp((double)x[i]), unit = ldexp(1, ilogb(exact) - 23);
+
+			if (x[i] < least) {
+				cr_assert(scores.score[0][i] == 0, "exp(%g) is %g", (double)x[i],
+					  (double)scores.score[0][i]);
+				continue;
+			}
+			worst = fmax(worst, fabs((double)scores.score[0][i] - exact) / unit);
+		}
+	}
+	cr_assert_leq(worst, 2, "%g units", worst);
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gathering tokens from pages, and copies between pages: against plain loops. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/support/kernel_test.h"
+#include "tests/support/kernel_world.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+static const float k_scales[] = { 0.5f, 3.1f, 1e-3f }, v_scales[] = { 7, 0.3f, 1 };
+
+#define KV_HEADS 3u
+#define N_ROWS 4u
+
+/* The third row is the first one's beginning, in the same pages. */
+struct scene {
+	struct world world;
+	struct kernel_row rows[N_ROWS];
+	uint32_t id[N_ROWS];
+	uint32_t begin[N_ROWS], end[N_ROWS];
+	bool bounds;
+	uint32_t total;
+};
+
+static void
+scene_create(struct scene *scene, uint32_t i, bool v_in_k)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 16, 64 };
+	enum paged_dtype pool = pools[i % COUNT(pools)];
+	bool scales = pool == PAGED_E4M3 || pool == PAGED_E5M2;
+	struct world_params params = { .seed = kernel_test_seed() + i,
+				       .placement = i,
+				       .q_heads = KV_HEADS,
+				       .kv_heads = KV_HEADS,
+				       .k_dim = 5 + i * 7 % 60,
+				       .v_dim = v_in_k ? 5 : 3 + i * 11 % 70,
+				       .v_in_k = v_in_k,
+				       .pool = pool,
+				       .q = PAGED_F32,
+				       .out = PAGED_F32,
+				       .page_size = page_sizes[i / COUNT(pools) % 4],
+				       .k_scale = scales ? k_scales : NULL,
+				       .v_scale = scales && !v_in_k ? v_scales : NULL,
+				       .n_rows = 3,
+				       .rows = { { 1, 37, 1, 36 }, { 2, 1, 0, 0 }, { 3, 70, 1, 69 } } };
+	static const uint32_t from[] = { 0, 1, 2, 3 }, kinds[N_ROWS] = { 0, 1, 0, 2 };
+
+	*scene = (struct scene){ .bounds = i % 3 != 0 };
+	world_create(&scene->world, &params);
+	for (uint32_t r = 0; r < N_ROWS; r++) {
+		struct kernel_row *row = &scene->rows[r];
+
+		*row = scene->world.rows[kinds[r]];
+		scene->id[r] = kinds[r] + 1;
+		if (r == 2)
+			row->kv_len = 20;
+		scene->begin[r] = scene->bounds ? reference_bits(i, r) % (row->kv_len + 1) : 0;
+		scene->end[r] = row->kv_len;
+		if (scene->bounds)
+			scene->end[r] -= reference_bits(i, r + from[3]) % (row->kv_len - scene->begin[r] + 1);
+		scene->total += scene->end[r] - scene->begin[r];
+	}
+}
+
+static void
+scene_gather(struct scene *scene, struct kernel_tensor k, struct kernel_tensor v, enum kernel_isa isa)
+{
+	const struct world_params *p = &scene->world.params;
+	struct kernel_team *team = kernel_test_team(2, isa);
+
+	kernel_gather(team, &(struct gather_args){ .pages = { &scene->world.layout, scene->world.pool, WORLD_LAYER },
+						   .rows = scene->rows,
+						   .n_rows = N_ROWS,
+						   .begin = scene->bounds ? scene->begin : NULL,
+						   .end = scene->bounds ? scene->end : NULL,
+						   .k = k,
+						   .v = v,
+						   .k_scale = p->k_scale,
+						   .v_scale = p->v_scale });
+	kernel_team_destroy(team);
+}
+
+static void
+element_check(const struct kernel_tensor *got, uint64_t packed, uint32_t h, uint32_t d, float wanted)
+{
+	uint32_t bits = 0, wanted_bits = 0;
+	const uint8_t *at = (const uint8_t *)got->data + (int64_t)packed * got->token_stride + h * got->head_stride;
+	size_t size = paged_dtype_size(got->dtype);
+
+	memcpy(&bits, at + d * size, size);
+	reference_store(&wanted_bits, got->dtype, 0, wanted);
+	/* The world's zeros of i8 have a sign, the pool's do not. */
+	if (wanted == 0 && reference_load(at, got->dtype, d) == 0)
+		return;
+	cr_assert(bits == wanted_bits || (isnan(wanted) && isnan(reference_load(at, got->dtype, d))),
+		  "token %lu head %u dim %u: %#x, not %#x", (unsigned long)packed, h, d, bits, wanted_bits);
+}
+
+/* All of its elements, and nothing between them: sets them to 0xff, as all the rest is. */
+static void
+tensor_check(struct scene *scene, struct kernel_tensor *got, size_t bytes, bool of_v)
+{
+	uint64_t packed = 0;
+
+	for (uint32_t r = 0; r < N_ROWS; r++)
+		for (uint32_t t = scene->begin[r]; t < scene->end[r]; t++, packed++)
+			for (uint32_t h = 0; h < KV_HEADS; h++) {
+				for (uint32_t d = 0; d < got->dim; d++)
+					element_check(got, packed, h, d,
+						      of_v ? world_value(&scene->world, scene->id[r], t, h, d)
+							   : world_key(&scene->world, scene->id[r], t, h, d));
+				memset((uint8_t *)got->data + (int64_t)packed * got->token_stride +
+					       h * got->head_stride,
+				       0xff, got->dim * paged_dtype_size(got->dtype));
+			}
+	for (size_t i = 0; i < bytes; i++)
+		cr_assert_eq(((uint8_t *)got->data)[i], 0xff, "byte %zu was written", i);
+}
+
+KERNEL_TEST(gather, tokens_of_rows)
+{
+	for (uint32_t i = 0; i < 24 * 3; i++) {
+		enum paged_dtype to = PAGED_F32 + i / 24;
+		struct kernel_tensor k, v, none = { 0 };
+		struct scene scene;
+		size_t k_bytes, v_bytes;
+
+		scene_create(&scene, i, i % 5 == 4);
+		k = world_tensor(to, scene.total + 1, KV_HEADS, scene.world.params.k_dim, i % 4, &k_bytes);
+		v = world_tensor(to, scene.total + 1, KV_HEADS, scene.world.params.v_dim, i % 3, &v_bytes);
+		scene_gather(&scene, i % 7 == 3 ? none : k, i % 7 == 5 ? none : v, isa);
+		if (i % 7 != 3)
+			tensor_check(&scene, &k, k_bytes, false);
+		if (i % 7 != 5)
+			tensor_check(&scene, &v, v_bytes, true);
+		free(k.data);
+		free(v.data);
+		world_destroy(&scene.world);
+	}
+}
+
+#define MANY 2600u
+#define MANY_HEADS 4u
+#define MANY_DIM 128u
+#define MANY_PAGE 16u
+#define MANY_PAGES ((MANY + MANY_PAGE - 1) / MANY_PAGE)
+
+static struct layout
+layout_of(enum paged_dtype dtype, uint32_t alignment, uint32_t n_pages)
+{
+	struct layout layout;
+	struct paged_error error;
+
+	cr_assert_eq(layout_init(&layout,
+				 &(struct layout_params){ .n_layers = 2,
+							  .n_kv_heads = MANY_HEADS,
+							  .k_dim = MANY_DIM,
+							  .v_dim = MANY_DIM - 3,
+							  .dtype = dtype,
+							  .page_size = MANY_PAGE,
+							  .n_pages = n_pages,
+							  .alignment = alignment },
+				 &error),
+		     PAGED_OK);
+	return layout;
+}
+
+static uint8_t *
+pool_of(const struct layout *layout, uint64_t seed)
+{
+	uint8_t *pool = aligned_alloc(128, (layout->size + 127) / 128 * 128);
+
+	for (uint64_t i = 0; i < layout->size; i++)
+		pool[i] = (uint8_t)reference_bits(seed, i);
+	return pool;
+}
+
+/* Much at once goes past the cache: the same bytes come out. */
+KERNEL_TEST(gather, past_the_cache)
+{
+	const struct layout layout = layout_of(PAGED_BF16, 0, MANY_PAGES);
+	uint8_t *pool = pool_of(&layout, 1);
+	struct kernel_team *team = kernel_test_team(2, isa);
+	uint32_t pages[MANY_PAGES];
+	struct kernel_row row = { .pages = pages, .kv_len = MANY };
+	struct gather_args args = { .pages = { &layout, pool, 1 }, .rows = &row, .n_rows = 1 };
+	size_t bytes;
+
+	for (uint32_t i = 0; i < MANY_PAGES; i++)
+		pages[i] = (i * 5 + 2) % MANY_PAGES;
+	args.k = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM, 0, &bytes);
+	free(args.k.data);
+	args.k.data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	args.v = world_tensor(PAGED_BF16, MANY, MANY_HEADS, MANY_DIM - 3, 0, &bytes);
+	kernel_gather(team, &args);
+	for (uint32_t t = 0; t < MANY; t++)
+		for (uint32_t h = 0; h < MANY_HEADS; h++) {
+			uint32_t page = pages[t / MANY_PAGE], slot = t % MANY_PAGE;
+
+			cr_assert_eq(memcmp((uint8_t *)args.k.data + t * args.k.token_stride + h * args.k.head_stride,
+					    pool + layout_offset(&layout, LAYOUT_K, 1, page, h, slot), MANY_DIM * 2),
+				     0);
+			cr_assert_eq(memcmp((uint8_t *)args.v.data + t * args.v.token_stride + h * args.v.head_stride,
+					    pool + layout_offset(&layout, LAYOUT_V, 1, page, h, slot),
+					    (MANY_DIM - 3) * 2),
+				     0);
+		}
+	free(args.k.data);
+	free(args.v.data);
+	free(pool);
+	kernel_team_destroy(team);
+}
+
+static void
+pages_check(const struct copy_args *args, const uint8_t *before)
+{
+	const struct layout *from = args->from.layout, *to = args->to.layout;
+	uint8_t *wanted = malloc(to->size);
+
+	memcpy(wanted, before, to->size);
+	for (uint32_t i = 0; i < args->n; i++)
+		for (uint32_t at = 0; at < 2 * LAYOUT_N_PLANES * MANY_HEADS; at++) {
+			uint32_t layer = at / LAYOUT_N_PLANES / MANY_HEADS, plane = at / MANY_HEADS % LAYOUT_N_PLANES;
+			uint32_t n = args->n_tokens != NULL ? args->n_tokens[i] : MANY_PAGE, h = at % MANY_HEADS;
+
+			if (from->plane[plane].dtype != PAGED_DTYPE_NONE)
+				memcpy(wanted + layout_offset(to, plane, layer, args->to.pages[i], h, 0),
+				       args->from.base +
+					       layout_offset(from, plane, layer,
+							     args->from.pages != NULL ? args->from.pages[i] : i, h, 0),
+				       n * from->plane[plane].token_stride);
+		}
+	cr_assert_eq(memcmp(args->to.base, wanted, to->size), 0);
+	free(wanted);
+}
+
+/* A few and many, whole and in part, within a pool and between two that are aligned in different ways. */
+KERNEL_TEST(gather, pages_to_pages)
+{
+	static const uint32_t numbers[] = { 3, 100 };
+
+	for (uint32_t i = 0; i < COUNT(pools) * 4; i++) {
+		uint32_t n = numbers[i / COUNT(pools) % 2], from[100], to[100], n_tokens[100];
+		const struct layout ours = layout_of(pools[i % COUNT(pools)], 0, 210);
+		const struct layout theirs = layout_of(pools[i % COUNT(pools)], i % 5 == 0 ? 16 : 128, 100);
+		uint8_t *pool = pool_of(&ours, 1), *other = pool_of(&theirs, 2), *before = malloc(ours.size);
+		struct kernel_team *team = kernel_test_team(2, isa);
+		struct copy_args args = { .from = { &ours, pool, from }, .to = { &ours, pool, to }, .n = n };
+
+		for (uint32_t page = 0; page < n; page++) {
+			from[page] = page * 2;
+			to[page] = page * 2 + 1;
+			n_tokens[page] = page % (MANY_PAGE + 1);
+		}
+		if (i % 2)
+			args.n_tokens = n_tokens;
+		if (i >= COUNT(pools) * 2)
+			args.from = (struct copy_side){ &theirs, other, NULL };
+		memcpy(before, pool, ours.size);
+		kernel_copy_pages(team, &args);
+		pages_check(&args, before);
+		kernel_team_destroy(team);
+		free(pool);
+		free(other);
+		free(before);
+	}
+}

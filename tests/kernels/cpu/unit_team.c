@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/cpu/team.h"
+#include "tests/support/kernel_test.h"
+
+#define N_UNITS 1000u
+
+static void
+count_units(struct kernel_team *team, void *context, struct team_scratch *scratch)
+{
+	_Atomic uint32_t *counts = context;
+	uint64_t unit;
+
+	cr_assert_eq((uintptr_t)scratch % 64, 0);
+	while ((unit = team_take(team)) < N_UNITS)
+		atomic_fetch_add(&counts[unit], 1);
+}
+
+Test(team, every_unit_once_a_call)
+{
+	static _Atomic uint32_t counts[N_UNITS];
+
+	for (uint32_t n = 1; n <= 4; n++) {
+		struct kernel_team *team = kernel_test_team(n, KERNEL_GENERIC);
+
+		memset((void *)counts, 0, sizeof(counts));
+		for (uint32_t call = 1; call <= 2000; call++) {
+			team_run(team, false, count_units, counts);
+			if (call % 500 == 0)
+				usleep(2000); /* long enough that the helpers sleep */
+		}
+		for (uint32_t i = 0; i < N_UNITS; i++)
+			cr_assert_eq(counts[i], 2000);
+		kernel_team_destroy(team);
+	}
+}
+
+static _Atomic pid_t signalled_thread;
+
+static void
+note_thread(int number)
+{
+	(void)number;
+	signalled_thread = gettid();
+}
+
+/* The program's signals are handled by the program's thread, even while that sleeps. */
+Test(team, helpers_take_no_signals)
+{
+	struct kernel_team *team = kernel_test_team(4, KERNEL_GENERIC);
+	sigset_t usr1;
+
+	signal(SIGUSR1, note_thread);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	sigprocmask(SIG_BLOCK, &usr1, NULL);
+	kill(getpid(), SIGUSR1);
+	usleep(20000);
+	cr_assert_eq(signalled_thread, 0);
+	sigprocmask(SIG_UNBLOCK, &usr1, NULL);
+	cr_assert_eq(signalled_thread, gettid());
+	kernel_team_destroy(team);
+}
+
+static _Atomic pid_t asking_thread;
+static _Atomic uint32_t n_elsewhere;
+static _Atomic bool asked;
+
+static void
+note_elsewhere(int number)
+{
+	(void)number;
+	if (gettid() != asking_thread)
+		atomic_fetch_add(&n_elsewhere, 1);
+}
+
+static void *
+ask_for_cpus(void *argument)
+{
+	struct paged_error error;
+	sigset_t usr1;
+
+	asking_thread = gettid();
+	for (uint32_t i = 0; i < 300; i++)
+		kernel_cpus_check(NULL, 0, &error);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	asked = true;
+	return argument;
+}
+
+/* Nor does the thread that looks for CPUs, however many come. */
+Test(team, looking_for_cpus_takes_no_signals)
+{
+	pthread_t thread;
+	sigset_t usr1;
+
+	signal(SIGUSR1, note_elsewhere);
+	cr_assert_eq(pthread_create(&thread, NULL, ask_for_cpus, NULL), 0);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &usr1, NULL);
+	while (asking_thread == 0)
+		usleep(100);
+	while (!asked)
+		kill(getpid(), SIGUSR1);
+	pthread_join(thread, NULL);
+	cr_assert_eq(n_elsewhere, 0, "%u were handled there", n_elsewhere);
+}
+
+Test(team, forked_child_abandons)
+{
+	struct kernel_team *team = kernel_test_team(3, KERNEL_GENERIC);
+	pid_t child = fork();
+	int status;
+
+	if (child == 0) {
+		kernel_team_abandon(team);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(child, &status, 0), child);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	kernel_team_destroy(team);
+}
+
+Test(team, refusals)
+{
+	const struct kernel_team_params none = { .isa = KERNEL_GENERIC };
+	const struct kernel_team_params unknown = { .n_threads = 1, .isa = KERNEL_N_ISAS };
+	struct kernel_team *team = NULL;
+	struct paged_error error = { 0 };
+
+	cr_assert_eq(kernel_team_create(&none, &team, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(kernel_team_create(&unknown, &team, &error), PAGED_ERR_UNSUPPORTED);
+	cr_assert_null(team);
+	kernel_team_destroy(NULL);
+	kernel_team_abandon(NULL);
+}
+
+Test(team, instruction_sets_by_name)
+{
+	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++)
+		cr_assert_eq(kernel_isa_parse(kernel_isa_name(isa)), isa);
+	cr_assert_eq(kernel_isa_parse("sse9"), KERNEL_N_ISAS);
+	cr_assert(kernel_isa_supported(KERNEL_GENERIC));
+	cr_assert(kernel_isa_supported(kernel_isa_best()));
+	for (enum kernel_isa most = KERNEL_GENERIC; most < KERNEL_N_ISAS; most++) {
+		enum kernel_isa best = kernel_isa_best_to(most);
+
+		cr_assert(best <= most && kernel_isa_supported(best) && (best == most || !kernel_isa_supported(most)));
+	}
+}

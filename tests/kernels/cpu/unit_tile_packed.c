@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Packed tiles against float64: every dtype and number of q_rows (`lines`) and tokens, on every path and the model. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/convert.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+#include "tests/kernels/cpu/tile_model.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define DIM 96u /* whole vectors of words everywhere */
+
+struct tile {
+	_Alignas(64) float rows[TILE_TOKENS][DIM]; /* memory of any dtype */
+	double element[TILE_TOKENS][DIM];
+	float q[TILE_LINES * DIM];
+	double query[TILE_LINES][DIM];
+	struct tile_rows at;
+	_Alignas(64) float panels[TILE_TOKENS * DIM];
+	struct tile_scores scores;
+	struct tile_state state;
+	float values[TILE_LINES * DIM];
+};
+
+static float
+rounded(float value, enum paged_dtype dtype)
+{
+	uint32_t bits;
+
+	if (dtype == PAGED_I8)
+		return rintf(value * 100);
+	reference_store(&bits, dtype, 0, value);
+	return reference_load(&bits, dtype, 0);
+}
+
+static void
+rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t dim)
+{
+	tile->at = (struct tile_rows){ .n_tokens = n_tokens, .dtype = dtype, .padded = dim };
+	for (uint32_t t = 0; t < TILE_TOKENS; t++) {
+		tile->at.token[t] = tile->rows[t < n_tokens ? t : n_tokens - 1];
+		for (uint32_t d = 0; d < dim && t < n_tokens; d++) {
+			float value = rounded(reference_random(dtype, (uint64_t)t * DIM + d, 1), dtype);
+
+			reference_store(tile->rows[t], dtype, d, value);
+			tile->element[t][d] = value;
+		}
+	}
+}
+
+static void
+queries_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t dim)
+{
+	enum paged_dtype dtype = ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32;
+
+	for (uint32_t line = 0; line < TILE_LINES; line++)
+		for (uint32_t d = 0; d < dim; d++) {
+			float value = rounded(reference_random(77, (uint64_t)line * DIM + d, 1), dtype);
+
+			reference_store(tile->q, dtype, (uint64_t)line * dim + d, value);
+			tile->query[line][d] = value;
+		}
+}
+
+static void
+scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin, uint32_t end)
+{
+	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
+
+	queries_fill(tile, ops, dim);
+	memset(&tile->scores, 0xff, sizeof(tile->scores));
+	ops->pack_keys(tile->panels, &tile->at);
+	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim / ops->word_elements, &tile->at);
+	for (uint32_t line = 0; line < TILE_LINES; line++)
+		for (uint32_t t = 0; t < n; t++) {
+			double sum = 0, size = 0;
+
+			for (uint32_t d = 0; d < dim; d++) {
+				sum += tile->query[line][d] * tile->element[t][d];
+				size += fabs(tile->query[line][d] * tile->element[t][d]);
+			}
+			if (line < begin || line >= end)
+				cr_assert(isnan(tile->scores.score[line][t]), "line %u is none of ours", line);
+			else
+				cr_assert_float_eq((double)tile->scores.score[line][t], sum, size * 0x1p-18,
+						   "line %u token %u", line, t);
+		}
+}
+
+/* Weights that bf16 holds, or not. */
+static double
+weight_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t line, uint32_t t)
+{
+	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1)) : 0;
+
+	tile->scores.score[line][t] = weight;
+	return rounded(weight, ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32);
+}
+
+static void
+values_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin, uint32_t end, uint64_t wild)
+{
+	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
+	double weight[TILE_TOKENS];
+
+	tile->state = (struct tile_state){ .values = tile->values, .stride = dim };
+	cr_assert_eq(ops->pack_values(tile->panels, &tile->at) & (~UINT64_C(0) >> (64 - n)), wild);
+	for (uint32_t i = 0; i < TILE_LINES * dim; i++)
+		tile->values[i] = 3;
+	for (uint32_t line = 0; line < TILE_LINES; line++) {
+		tile->scores.rescale[line] = 0.5f;
+		for (uint32_t t = 0; t < TILE_TOKENS; t++)
+			weight_fill(tile, ops, line, t);
+	}
+	ops->values(&tile->scores, &tile->state, begin, end, tile->panels, n, NULL);
+	for (uint32_t line = 0; line < TILE_LINES; line++) {
+		bool ours = line >= begin && line < end;
+
+		for (uint32_t t = 0; t < TILE_TOKENS; t++)
+			weight[t] = weight_fill(tile, ops, line, t);
+		for (uint32_t d = 0; d < dim; d++) {
+			double sum = ours ? 1.5 : 3, size = 3;
+
+			for (uint32_t t = 0; t < n && ours; t++) {
+				if (wild >> t & 1)
+					continue;
+				sum += weight[t] * tile->element[t][d];
+				size += fabs(weight[t] * tile->element[t][d]);
+			}
+			cr_assert_float_eq((double)tile->values[line * dim + d], sum, size * 0x1p-18, "line %u dim %u",
+					   line, d);
+		}
+	}
+}
+
+/* An infinity in the last row, and one in the middle. */
+static uint64_t
+rows_spoil(struct tile *tile, uint32_t d)
+{
+	static const float infinity = INFINITY;
+	uint32_t last = tile->at.n_tokens - 1;
+
+	reference_store(tile->rows[last], tile->at.dtype, d, infinity);
+	reference_store(tile->rows[last / 2], tile->at.dtype, d / 2, -infinity);
+	return UINT64_C(1) << last | UINT64_C(1) << last / 2;
+}
+
+static void
+ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_I8, PAGED_E4M3, PAGED_E5M2, PAGED_F32, PAGED_F16 };
+	static const uint32_t tokens[] = { 1, 2, 15, 16, 33, 63, 64 };
+	static const uint32_t lines[][2] = { { 0, 64 }, { 0, 1 }, { 3, 6 }, { 5, 20 }, { 57, 64 }, { 1, 64 } };
+	static struct tile tile;
+
+	if (all->begin != NULL)
+		all->begin();
+	for (size_t i = 0; i < COUNT(dtypes) * COUNT(tokens) * COUNT(lines); i++) {
+		enum paged_dtype dtype = dtypes[i % COUNT(dtypes)];
+		const uint32_t *range = lines[i / COUNT(dtypes) / COUNT(tokens)];
+		uint32_t n = tokens[i / COUNT(dtypes) % COUNT(tokens)];
+
+		if (ops->word_elements == 2 && (dtype == PAGED_F32 || dtype == PAGED_F16))
+			continue; /* bf16 does not hold them */
+		rows_fill(&tile, dtype, n, i % 5 ? 64 : DIM);
+		scores_try(&tile, ops, range[0], range[1]);
+		rows_fill(&tile, dtype, n, i % 5 ? 64 + all->lanes : DIM);
+		values_try(&tile, ops, range[0], range[1], 0);
+		if (dtype == PAGED_BF16 || dtype == PAGED_F32 || dtype == PAGED_F16)
+			values_try(&tile, ops, range[0], range[1], rows_spoil(&tile, (uint32_t)(i % tile.at.padded)));
+	}
+	if (all->end != NULL)
+		all->end();
+}
+
+KERNEL_TEST(tile_packed, floats)
+{
+	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->floats);
+}
+
+KERNEL_TEST(tile_packed, pairs)
+{
+	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
+
+	if (ops->pairs == NULL)
+		cr_skip("%s has no products of pairs", kernel_isa_name(isa));
+	ops_try(ops, ops->pairs);
+}
+
+Test(tile_packed, model)
+{
+	ops_try(&tile_ops_model, tile_ops_model.pairs);
+}
+
+Test(tile_packed, model_amx)
+{
+	ops_try(&tile_ops_model_amx, tile_ops_model_amx.pairs);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/kernels/cuda/cuda_world.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/cuda-stand-in/simt_run.h"
+#include "tests/simt/kernels.h"
+
+#define SHARED_SIZE (163u << 10) /* sm_80's */
+
+static uint64_t
+region_add(struct cuda_arena *arena, const void *data, size_t size, bool writable, bool owned, const char *name)
+{
+	cr_assert_lt(arena->n, CUDA_WORLD_MAX_REGIONS);
+	cr_assert(simt_region_add(data, size, writable, name), "%s", name);
+	arena->regions[arena->n] = (void *)(uintptr_t)data;
+	arena->owned[arena->n++] = owned;
+	return (uintptr_t)data;
+}
+
+uint64_t
+cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
+{
+	return data == NULL || size == 0 ? 0 : region_add(arena, data, size, writable, false, name);
+}
+
+uint64_t
+cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name)
+{
+	void *copy = aligned_alloc(64, (size + 64) & ~(size_t)63);
+
+	cr_assert_not_null(copy);
+	if (data != NULL)
+		memcpy(copy, data, size);
+	else
+		memset(copy, 0xff, size);
+	return region_add(arena, copy, size == 0 ? 1 : size, writable, true, name);
+}
+
+void
+cuda_arena_end(struct cuda_arena *arena)
+{
+	for (uint32_t i = 0; i < arena->n; i++) {
+		simt_region_remove(arena->regions[i]);
+		if (arena->owned[i])
+			free(arena->regions[i]);
+	}
+	arena->n = 0;
+}
+
+void
+cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
+	 uint64_t seed)
+{
+	const struct simt_launch launch = {
+		.kernel = simt_find(kernel),
+		.params = params,
+		.grid = { n_blocks, 1 },
+		.n_threads = n_threads,
+		.shared_size = shared_size,
+		.seed = seed,
+	};
+	char what[512] = "";
+
+	cr_assert_not_null(launch.kernel, "no kernel %s", kernel);
+	cr_assert(simt_run(&launch, what, sizeof(what)), "%s, seed %u: %s", kernel, (unsigned int)seed, what);
+}
+
+static void
+kernels_link(void)
+{
+	simt_link_append();
+	simt_link_attention_bytes();
+	simt_link_attention_mla();
+	simt_link_attention_mla_window();
+	simt_link_attention_mma();
+	simt_link_attention_mma_window();
+	simt_link_attention_simt();
+	simt_link_attention_simt_document();
+	simt_link_attention_simt_window();
+	simt_link_merge();
+	simt_link_pages();
+	simt_link_plan();
+}
+
+static uint32_t
+row_entries(const struct kernel_row *row, uint32_t page_size)
+{
+	return (row->kv_len + page_size - 1) / page_size;
+}
+
+/* The rows as device arrays; the table's rows end with unmapped entries. */
+static void
+inputs_make(struct cuda_batch *batch, const struct cuda_batch_params *params)
+{
+	struct cuda_plan_params *p = &batch->plan;
+	uint32_t n = params->n_rows;
+	int64_t *q_base;
+
+	p->q_indptr = cuda_arena_make(&batch->arena, NULL, (n + 1) * sizeof(int32_t), false, "q_indptr");
+	p->kv_len = cuda_arena_make(&batch->arena, NULL, n * sizeof(int32_t), false, "kv_len");
+	p->q_base = cuda_arena_make(&batch->arena, NULL, n * sizeof(int64_t), false, "q_base");
+	p->q_base_bytes = 8;
+	p->writable_from = cuda_arena_make(&batch->arena, NULL, n * sizeof(uint32_t), false, "writable_from");
+	batch->q_indptr = (void *)(uintptr_t)p->q_indptr;
+	batch->kv_len = (void *)(uintptr_t)p->kv_len;
+	q_base = (void *)(uintptr_t)p->q_base;
+	batch->writable_from = (void *)(uintptr_t)p->writable_from;
+	batch->q_indptr[0] = 0;
+	for (uint32_t r = 0; r < n; r++) {
+		const struct kernel_row *row = &params->rows[r];
+
+		batch->q_indptr[r + 1] = (int32_t)(row->q_start + row->q_len);
+		batch->kv_len[r] = (int32_t)row->kv_len;
+		q_base[r] = row->q_base;
+		batch->writable_from[r] = row->skip_append ? CUDA_WRITABLE_SKIP : 0;
+	}
+	p->plan.table =
+		cuda_arena_make(&batch->arena, NULL, n * p->plan.table_stride * sizeof(uint32_t), false, "page table");
+	batch->table = (void *)(uintptr_t)p->plan.table;
+	for (uint32_t r = 0; r < n; r++)
+		memcpy(batch->table + r * p->plan.table_stride, params->rows[r].pages,
+		       row_entries(&params->rows[r], params->page_size) * sizeof(uint32_t));
+}
+
+static void
+plan_make(struct cuda_batch *batch)
+{
+	struct cuda_plan_params *p = &batch->plan;
+	struct cuda_arena *arena = &batch->arena;
+
+	p->plan.head = cuda_arena_make(arena, NULL, sizeof(struct cuda_plan_head), true, "plan's head");
+	p->plan.rows = cuda_arena_make(arena, NULL, batch->size.rows_bytes, true, "plan's rows");
+	p->plan.first_item = cuda_arena_make(arena, NULL, batch->size.first_item_bytes, true, "first items");
+	p->counters = cuda_arena_make(arena, NULL, batch->size.counters_bytes, true, "counters");
+	batch->head = (void *)(uintptr_t)p->plan.head;
+	batch->rows = (void *)(uintptr_t)p->plan.rows;
+	batch->first_item = (void *)(uintptr_t)p->plan.first_item;
+}
+
+void
+cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *params)
+{
+	struct cuda_plan_bounds bounds = {
+		.n_rows = params->n_rows,
+		.max_kv_len = params->max_kv_len,
+		.n_q_heads = params->n_q_heads,
+		.n_kv_heads = params->n_kv_heads,
+		.v_dim = params->v_dim,
+		.max_tile_lines = params->max_tile_lines == 0 ? CUDA_TILE_LINES : params->max_tile_lines,
+		.target_items = params->target_items,
+	};
+	struct paged_error error;
+
+	kernels_link();
+	for (uint32_t r = 0; r < params->n_rows; r++) {
+		const struct kernel_row *row = &params->rows[r];
+
+		if (params->max_kv_len == 0 && row->kv_len > bounds.max_kv_len)
+			bounds.max_kv_len = row->kv_len;
+		if (row->q_start + row->q_len > bounds.max_total_q)
+			bounds.max_total_q = (uint32_t)(row->q_start + row->q_len);
+	}
+	*batch = (struct cuda_batch){ .plan = { .page_size = params->page_size,
+						.n_q_heads = params->n_q_heads,
+						.n_kv_heads = params->n_kv_heads,
+						.max_total_q = bounds.max_total_q,
+						.max_kv_len = bounds.max_kv_len,
+						.max_tile_lines = bounds.max_tile_lines } };
+	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
+	batch->plan.target_items = batch->size.target_items;
+	batch->plan.max_items = batch->size.max_items;
+	batch->plan.max_groups = batch->size.max_groups;
+	batch->plan.max_lines = batch->size.max_lines;
+	batch->plan.plan.n_rows = params->n_rows;
+	batch->plan.plan.table_stride = (bounds.max_kv_len + params->page_size - 1) / params->page_size;
+	inputs_make(batch, params);
+	plan_make(batch);
+}
+
+void
+cuda_batch_plan(struct cuda_batch *batch, uint64_t seed)
+{
+	cuda_run("plan_batch", &batch->plan, 1, CUDA_PLAN_THREADS, 1024, seed);
+}
+
+void
+cuda_batch_destroy(struct cuda_batch *batch)
+{
+	cuda_arena_end(&batch->arena);
+}
+
+static struct cuda_plane
+plane_make(const struct kernel_pages *pages, unsigned int i, uint64_t base)
+{
+	const struct layout_plane *plane = &pages->layout->plane[i];
+
+	if (plane->dtype == PAGED_DTYPE_NONE)
+		return (struct cuda_plane){ .address = 0 };
+	return (struct cuda_plane){ .address = base + plane->offset + pages->layer * plane->layer_stride,
+				    .page_stride = plane->page_stride,
+				    .head_stride = plane->head_stride,
+				    .token_stride = plane->token_stride,
+				    .dim = plane->dim,
+				    .dtype = plane->dtype };
+}
+
+struct cuda_pages
+cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable)
+{
+	const struct layout *layout = pages->layout;
+	uint64_t base = cuda_arena_lend(arena, pages->base, layout->size, writable, "the pool");
+	struct cuda_pages to = { .page_size = layout->params.page_size,
+				 .n_pages = layout->params.n_pages,
+				 .n_kv_heads = layout->params.n_kv_heads,
+				 .v_in_k = layout->params.v_in_k };
+
+	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
+		to.plane[i] = plane_make(pages, LAYOUT_K + i, base);
+		to.scale[i] = plane_make(pages, LAYOUT_K_SCALE + i, base);
+	}
+	return to;
+}
+
+struct cuda_tensor
+cuda_world_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens, bool writable,
+		  const char *name)
+{
+	return (struct cuda_tensor){ .address =
+					     cuda_arena_lend(arena, tensor->data,
+							     n_tokens * (uint64_t)tensor->token_stride, writable, name),
+				     .token_stride = tensor->token_stride,
+				     .head_stride = tensor->head_stride,
+				     .dtype = tensor->dtype,
+				     .dim = tensor->dim };
+}
+
+static struct cuda_block_mask
+blocks_make(struct cuda_arena *arena, const struct block_mask *mask)
+{
+	struct cuda_block_mask to = { .first_list = 0 };
+	uint64_t n_lists;
+
+	if (mask == NULL)
+		return to;
+	n_lists = mask->first_list[mask->shape.n_rows];
+	to.first_list = cuda_arena_make(arena, mask->first_list, (mask->shape.n_rows + 1) * sizeof(uint64_t), false,
+					"first lists");
+	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		uint64_t n = mask->start[kind][n_lists];
+
+		to.start[kind] =
+			cuda_arena_make(arena, mask->start[kind], (n_lists + 1) * sizeof(uint64_t), false, "lists");
+		to.indices[kind] = cuda_arena_make(arena, mask->indices[kind], n * sizeof(uint32_t), false, "blocks");
+	}
+	to.n_rows = mask->shape.n_rows;
+	to.n_heads = mask->shape.n_heads;
+	to.q_block = mask->shape.q_block;
+	to.kv_block = mask->shape.kv_block;
+	to.ascending = mask->ascending;
+	return to;
+}
+
+void
+cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how)
+{
+	const struct layout *layout = args->pages.layout;
+	size_t lines = total_q * args->q.n_heads * sizeof(float);
+	struct cuda_attention_params p;
+	struct cuda_batch batch;
+	struct cuda_arena *arena = &batch.arena;
+
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = args->rows,
+							       .n_rows = args->n_rows,
+							       .page_size = layout->params.page_size,
+							       .n_q_heads = args->q.n_heads,
+							       .n_kv_heads = layout->params.n_kv_heads,
+							       .v_dim = layout->params.v_dim,
+							       .max_tile_lines = how->max_tile_lines,
+							       .target_items = how->target_items });
+	cuda_batch_plan(&batch, how->seed);
+	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
+	p = (struct cuda_attention_params){
+		.pages = cuda_world_pages(arena, &args->pages, false),
+		.plan = batch.plan.plan,
+		.q = cuda_world_tensor(arena, &args->q, total_q, false, "queries"),
+		.out = cuda_world_tensor(arena, &args->out, total_q, true, "the output"),
+		.blocks = blocks_make(arena, how->blocks),
+		.sink = cuda_arena_lend(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
+		.lse = cuda_arena_lend(arena, args->lse, lines, true, "the LSE"),
+		.maximum = cuda_arena_lend(arena, args->maximum, lines, true, "maxima"),
+		.mod = how->mod == NULL ? 0 : cuda_arena_make(arena, how->mod, how->mod_size, false, "mod"),
+		.counters = batch.plan.counters,
+		.partial_states = cuda_arena_make(arena, NULL, batch.size.partial_states_bytes, true, "partial states"),
+		.partial_values = cuda_arena_make(arena, NULL, batch.size.partial_values_bytes, true, "partial values"),
+		.n_q_heads = args->q.n_heads,
+		.scale = args->scale,
+		.causal = args->causal,
+		.lse_without_sink = args->lse_without_sink,
+		.k_scale = cuda_arena_lend(arena, args->k_scale, layout->params.n_kv_heads * sizeof(float), false,
+					   "K scales"),
+		.v_scale = cuda_arena_lend(arena, args->v_scale, layout->params.n_kv_heads * sizeof(float), false,
+					   "V scales"),
+	};
+	cr_assert_not_null(simt_find(how->kernel), "no kernel %s", how->kernel);
+	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, simt_find(how->kernel)->max_threads,
+		 SHARED_SIZE, how->seed);
+	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
+	for (uint32_t i = 0; i < batch.size.max_groups; i++)
+		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||
+				  ((uint32_t *)(uintptr_t)batch.plan.counters)[i] == UINT32_MAX,
+			  "counter %u is left at %u", i, ((uint32_t *)(uintptr_t)batch.plan.counters)[i]);
+	cuda_batch_destroy(&batch);
+}
+
+void
+cuda_world_attend(struct world *world, const struct cuda_attend *how)
+{
+	const struct world_params *p = &world->params;
+	size_t lines = world->total_q * p->q_heads;
+
+	memset(world->out.data, 0xff, world->out_bytes);
+	memset(world->lse, 0xff, lines * sizeof(float));
+	memset(world->maximum, 0xff, lines * sizeof(float));
+	cuda_attend_run(&(struct attention_args){ .pages = { &world->layout, world->pool, WORLD_LAYER },
+						  .rows = world->rows,
+						  .n_rows = p->n_rows,
+						  .q = world->q,
+						  .out = world->out,
+						  .scale = p->scale,
+						  .causal = p->causal,
+						  .sink = p->sink,
+						  .lse_without_sink = p->lse_without_sink,
+						  .lse = world->lse,
+						  .maximum = world->maximum,
+						  .k_scale = p->k_scale,
+						  .v_scale = p->v_scale },
+			world->total_q, how);
+}
+
+uint32_t
+cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
+		    size_t shared_size)
+{
+	struct cuda_attention_params p;
+	struct cuda_batch batch;
+	struct world world;
+	uint32_t faults;
+
+	world_create(&world, params);
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = world.rows,
+							       .n_rows = 1,
+							       .page_size = params->page_size,
+							       .n_q_heads = params->q_heads,
+							       .n_kv_heads = params->kv_heads,
+							       .v_dim = params->v_dim,
+							       .target_items = 1 });
+	cuda_batch_plan(&batch, 0);
+	batch.table[page] = UINT32_MAX;
+	p = (struct cuda_attention_params){
+		.pages = cuda_world_pages(&batch.arena,
+					  &(struct kernel_pages){ &world.layout, world.pool, WORLD_LAYER }, false),
+		.plan = batch.plan.plan,
+		.q = cuda_world_tensor(&batch.arena, &world.q, 1, false, "queries"),
+		.out = cuda_world_tensor(&batch.arena, &world.out, 1, true, "the output"),
+		.n_q_heads = params->q_heads,
+		.scale = 1,
+	};
+	cuda_run(kernel, &p, 2, n_threads, shared_size, 5);
+	faults = batch.head->faults;
+	cuda_batch_destroy(&batch);
+	world_destroy(&world);
+	return faults;
+}

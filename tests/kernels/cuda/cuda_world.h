@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * cuda_world.h - runs CUDA kernels over a kernel_world.h world, on the host by simt_run.h
+ *
+ * Each piece of memory that a kernel may use is a region of exactly its size,
+ * so any access outside is an error.  A failed run fails the test with
+ * simt_run()'s message.
+ */
+#ifndef PAGED_TESTS_CUDA_WORLD_H
+#define PAGED_TESTS_CUDA_WORLD_H
+
+#include "kernels/cuda/plan.h"
+#include "kernels/mask/mask.h"
+#include "tests/support/kernel_world.h"
+
+#define CUDA_WORLD_MAX_REGIONS 64u
+
+/** Regions that cuda_arena_end() removes; it frees those that are owned. */
+struct cuda_arena {
+	void *regions[CUDA_WORLD_MAX_REGIONS];
+	bool owned[CUDA_WORLD_MAX_REGIONS];
+	uint32_t n;
+};
+
+/** cuda_arena_lend - let kernels access the caller's memory; returns its address (0 if size is 0) */
+uint64_t cuda_arena_lend(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+
+/** cuda_arena_make - allocate memory that kernels may access: a copy of `data`, or 0xff bytes if `data` is NULL */
+uint64_t cuda_arena_make(struct cuda_arena *arena, const void *data, size_t size, bool writable, const char *name);
+void cuda_arena_end(struct cuda_arena *arena);
+
+/** A planned batch. */
+struct cuda_batch {
+	struct cuda_arena arena;
+	struct cuda_plan_params plan;
+	struct cuda_plan_size size;
+	struct cuda_plan_head *head;
+	const struct cuda_row *rows;
+	const uint32_t *first_item;
+	int32_t *q_indptr, *kv_len; /* of all rows; a test may corrupt them before cuda_batch_plan() */
+	uint32_t *writable_from;    /* 0, or CUDA_WRITABLE_SKIP; a test may set other values before cuda_batch_plan() */
+	uint32_t *table;
+};
+
+struct cuda_batch_params {
+	const struct kernel_row *rows;
+	uint32_t n_rows;
+	uint32_t page_size;
+	uint32_t n_q_heads, n_kv_heads, v_dim;
+	uint32_t max_tile_lines; /* 0: CUDA_TILE_LINES */
+	uint32_t target_items;   /* 0: the default */
+	uint32_t max_kv_len;     /* 0: the rows' maximum */
+};
+
+void cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *params);
+void cuda_batch_destroy(struct cuda_batch *batch);
+
+/** cuda_batch_plan - run the kernel plan_batch */
+void cuda_batch_plan(struct cuda_batch *batch, uint64_t seed);
+
+/** cuda_run - run a kernel; fails the test on any error that simt_run() reports */
+void cuda_run(const char *kernel, const void *params, uint32_t n_blocks, uint32_t n_threads, size_t shared_size,
+	      uint64_t seed);
+
+struct cuda_pages cuda_world_pages(struct cuda_arena *arena, const struct kernel_pages *pages, bool writable);
+struct cuda_tensor cuda_world_tensor(struct cuda_arena *arena, const struct kernel_tensor *tensor, uint64_t n_tokens,
+				     bool writable, const char *name);
+
+struct cuda_attend {
+	const char *kernel;
+	uint32_t max_tile_lines;
+	uint32_t target_items;
+	uint32_t n_blocks;
+	uint64_t seed;
+	const struct block_mask *blocks;
+	const void *mod;
+	size_t mod_size;
+};
+
+/** cuda_world_attend - world_attend() by a CUDA kernel; fills the world's outputs with 0xff bytes first */
+void cuda_world_attend(struct world *world, const struct cuda_attend *how);
+
+/** cuda_world_unmapped - the faults that a kernel reports if the first row's page table has no page at `page` */
+uint32_t cuda_world_unmapped(const struct world_params *params, uint32_t page, const char *kernel, uint32_t n_threads,
+			     size_t shared_size);
+
+/** cuda_attend_run - like cuda_world_attend(), for any attention arguments */
+void cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how);
+
+#endif

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention by CUDA kernels, on the host, against the float64 reference: the
+ * shapes of unit_attention.c, smaller where only the number of tiles counts.
+ * Each case has its own order of blocks and threads.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+
+static uint64_t next_seed;
+
+static struct world_params
+defaults(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = kernel_test_seed(),
+		.q_heads = 4,
+		.kv_heads = 2,
+		.k_dim = 16,
+		.v_dim = 16,
+		.pool = PAGED_F32,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.25f,
+		.n_rows = 1,
+	};
+}
+
+/* A kernel that takes these, tensor cores' if there is one. */
+static struct cuda_attend
+kernel_for(const struct world_params *params, bool tensor_cores)
+{
+	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
+	static const char *const mma[2][3] = {
+		{ "attention_mma_f16_64", "attention_mma_f16_128", "attention_mma_f16_256" },
+		{ "attention_mma_bf16_64", "attention_mma_bf16_128", "attention_mma_bf16_256" }
+	};
+	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
+	struct cuda_attend how = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
+
+	next_seed++;
+	if (tensor_cores) {
+		how.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+		how.max_tile_lines = CUDA_MAX_TILE_LINES;
+	} else {
+		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
+	}
+	return how;
+}
+
+static void
+kernel_check(const struct world_params *params, bool tensor_cores)
+{
+	struct cuda_attend how = kernel_for(params, tensor_cores);
+	struct world world;
+	char what[256];
+	bool good;
+
+	world_create(&world, params);
+	cuda_world_attend(&world, &how);
+	good = world_check(&world, what, sizeof(what));
+	world_destroy(&world);
+	cr_assert(good,
+		  "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, q %s, out %s: %s",
+		  how.kernel, how.seed, params->q_heads, params->kv_heads, params->k_dim, params->v_dim,
+		  params->page_size, params->rows[0].kv_len, paged_dtype_name(params->pool),
+		  paged_dtype_name(params->q), paged_dtype_name(params->out), what);
+}
+
+/* The same for tensor cores, whose pool and queries are of one half-width dtype. */
+static struct world_params
+halves(const struct world_params *params)
+{
+	struct world_params half = *params;
+
+	if (half.pool == PAGED_F32)
+		half.pool = next_seed % 2 ? PAGED_F16 : PAGED_BF16;
+	half.q = half.weights = half.pool;
+	return half;
+}
+
+static void
+both_check(const struct world_params *params)
+{
+	struct world_params half = halves(params);
+
+	kernel_check(params, false);
+	if (half.k_dim % 8 == 0 && half.v_dim % 8 == 0 && half.k_dim <= 256 && half.v_dim <= 256)
+		kernel_check(&half, true);
+}
+
+static const uint32_t lengths[] = { 0, 1, 2, 15, 16, 17, 31, 32, 33, 127, 128, 129, 255, 257, 511, 513, 640, 1100 };
+
+Test(cuda_attention, decode_lengths)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 64, 256 };
+	struct world_params params = defaults();
+
+	for (size_t p = 0; p < COUNT(page_sizes); p++) {
+		params.page_size = page_sizes[p];
+		for (size_t begin = 0; begin < COUNT(lengths); begin += params.n_rows) {
+			params.n_rows = 9;
+			for (uint32_t r = 0; r < params.n_rows; r++)
+				params.rows[r] = (struct world_row){ .id = r,
+								     .kv_len = lengths[begin + r],
+								     .q_len = 1,
+								     .q_base = (int64_t)lengths[begin + r] - 1 };
+			both_check(&params);
+		}
+	}
+}
+
+Test(cuda_attention, prefill_lengths)
+{
+	static const struct {
+		uint32_t q_len, kv_len, page_size;
+	} cases[] = { { 1, 1, 1 },    { 2, 2, 3 },     { 17, 17, 16 },   { 63, 63, 1 },
+		      { 33, 129, 3 }, { 20, 513, 16 }, { 130, 130, 64 }, { 9, 700, 256 } };
+	struct world_params params = defaults();
+
+	for (size_t i = 0; i < COUNT(cases); i++)
+		for (int causal = 0; causal < 2; causal++) {
+			params.causal = causal;
+			params.page_size = cases[i].page_size;
+			params.rows[0] = (struct world_row){ .kv_len = cases[i].kv_len,
+							     .q_len = cases[i].q_len,
+							     .q_base = (int64_t)cases[i].kv_len - cases[i].q_len };
+			both_check(&params);
+		}
+}
+
+Test(cuda_attention, head_ratios)
+{
+	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 8, 8 }, { 5, 1 }, { 16, 2 }, { 71, 1 } };
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+	for (size_t i = 0; i < COUNT(heads); i++) {
+		params.q_heads = heads[i][0];
+		params.kv_heads = heads[i][1];
+		both_check(&params);
+	}
+}
+
+Test(cuda_attention, dims_and_strides)
+{
+	static const struct {
+		uint32_t k, v;
+		bool v_in_k;
+	} dims[] = { { 1, 1, false },     { 3, 7, false },    { 8, 16, false },    { 24, 40, false },
+		     { 64, 128, false },  { 121, 94, false }, { 192, 128, false }, { 129, 250, false },
+		     { 576, 576, false }, { 576, 512, true }, { 40, 9, true } };
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.kv_heads = 1;
+	params.q_heads = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 40, .q_len = 9, .q_base = 31 };
+	for (size_t i = 0; i < COUNT(dims); i++) {
+		params.k_dim = dims[i].k;
+		params.v_dim = dims[i].v;
+		params.v_in_k = dims[i].v_in_k;
+		params.pool = dtypes[i % 3];
+		params.padding = (uint32_t)i % 4;
+		params.scale = 1 / sqrtf((float)dims[i].k);
+		both_check(&params);
+	}
+}
+
+Test(cuda_attention, dtypes)
+{
+	struct world_params params = defaults();
+
+	params.n_rows = 2;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 81, .q_len = 1, .q_base = 80 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 20, .q_base = 10 };
+	for (size_t i = 0; i < 27; i++) {
+		params.pool = dtypes[i % 3];
+		params.q = dtypes[i / 3 % 3];
+		params.out = dtypes[i / 9];
+		both_check(&params);
+	}
+}
+
+Test(cuda_attention, query_positions)
+{
+	static const int64_t bases[] = { -1000000, -21, -20, -5, -1, 0, 1, 30, 99, 100, 5000, INT64_C(1) << 40 };
+	struct world_params params = defaults();
+
+	params.n_rows = 3;
+	for (size_t i = 0; i < COUNT(bases); i++) {
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 100, .q_len = 20, .q_base = bases[i] };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 0, .q_base = bases[i] };
+		params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 3, .q_base = bases[i] };
+		both_check(&params);
+	}
+}
+
+Test(cuda_attention, sinks)
+{
+	static const float sinks[] = { -100, 0.5f, 90, -INFINITY };
+	struct world_params params = defaults();
+
+	params.sink = sinks;
+	params.n_rows = 3;
+	params.rows[0] = (struct world_row){ .id = 0, .kv_len = 600, .q_len = 2, .q_base = 598 };
+	params.rows[1] = (struct world_row){ .id = 1, .kv_len = 30, .q_len = 30, .q_base = -3 };
+	params.rows[2] = (struct world_row){ .id = 2, .kv_len = 0, .q_len = 1, .q_base = 0 };
+	for (int without = 0; without < 2; without++) {
+		params.lse_without_sink = without;
+		both_check(&params);
+	}
+}
+
+Test(cuda_attention, not_a_number_stays_in_its_row)
+{
+	static const float poison[] = { NAN, INFINITY };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 9, .q_base = 291 };
+	for (size_t i = 0; i < COUNT(poison) * 2; i++) {
+		struct cuda_attend how;
+		struct world world;
+
+		if (i == COUNT(poison))
+			params = halves(&params);
+		how = kernel_for(&params, i >= COUNT(poison));
+		world_create(&world, &params);
+		reference_store((uint8_t *)world.q.data + 4 * world.q.token_stride + world.q.head_stride, params.q, 3,
+				poison[i % COUNT(poison)]);
+		cuda_world_attend(&world, &how);
+		for (uint32_t q = 0; q < 9; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				cr_assert(world_line_nan(&world, q, h, q == 4 && h == 1));
+		world_destroy(&world);
+	}
+}
+
+Test(cuda_attention, masked_keys_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+	for (size_t i = 0; i < COUNT(tokens) * 2; i++)
+		for (unsigned int plane = 0; plane <= LAYOUT_V; plane++) {
+			uint32_t token = tokens[i % COUNT(tokens)];
+			struct cuda_attend how;
+			struct world world;
+
+			if (i == COUNT(tokens))
+				params = halves(&params);
+			how = kernel_for(&params, i >= COUNT(tokens));
+			world_create(&world, &params);
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				memset(world_token(&world, plane, token, h), 0xff,
+				       params.k_dim * paged_dtype_size(params.pool));
+			cuda_world_attend(&world, &how);
+			for (uint32_t q = 0; q < 70; q++)
+				for (uint32_t h = 0; h < params.q_heads; h++)
+					cr_assert_eq(isnan(world_element(&world.out, q, h, 5)) != 0, 30 + q >= token,
+						     "row %u sees keys to %u, token %u is NaN", q, 30 + q, token);
+			world_destroy(&world);
+		}
+}
+
+Test(cuda_attention, minus_infinity_weighs_nothing)
+{
+	static const uint32_t spans[][2] = { { 3, 4 }, { 0, 64 }, { 0, 128 }, { 64, 300 }, { 0, 300 } };
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 300, .q_len = 1, .q_base = 299 };
+	for (size_t i = 0; i < COUNT(spans) * 2; i++) {
+		const uint32_t *span = spans[i % COUNT(spans)];
+		bool all = span[1] - span[0] == 300;
+		struct cuda_attend how;
+		struct world world;
+
+		if (i == COUNT(spans))
+			params = halves(&params);
+		how = kernel_for(&params, i >= COUNT(spans));
+		world_create(&world, &params);
+		for (uint32_t h = 0; h < params.q_heads; h++)
+			reference_store((uint8_t *)world.q.data + h * world.q.head_stride, params.q, 0, 1);
+		for (uint32_t t = span[0]; t < span[1]; t++)
+			for (uint32_t h = 0; h < params.kv_heads; h++)
+				reference_store(world_token(&world, LAYOUT_K, t, h), params.pool, 0, -INFINITY);
+		cuda_world_attend(&world, &how);
+		for (uint32_t h = 0; h < params.q_heads; h++) {
+			cr_assert(world_line_nan(&world, 0, h, false));
+			cr_assert_eq(world.lse[h] == -INFINITY, all);
+			cr_assert_eq(world.maximum[h] == -INFINITY, all);
+			for (uint32_t d = 0; all && d < params.v_dim; d++)
+				cr_assert_eq(world_element(&world.out, 0, h, d), 0);
+		}
+		world_destroy(&world);
+	}
+}
+
+static struct world
+world_of(const struct world_params *params, const struct cuda_attend *how)
+{
+	struct world world;
+
+	world_create(&world, params);
+	cuda_world_attend(&world, how);
+	return world;
+}
+
+static void
+bits_check(struct world_params params, bool tensor_cores)
+{
+	struct cuda_attend how = kernel_for(&params, tensor_cores);
+	struct world all, other;
+
+	params.n_rows = 4;
+	for (uint32_t r = 0; r < 4; r++)
+		params.rows[r] = (struct world_row){
+			.id = r, .kv_len = 300 + 100 * r, .q_len = 1 + r % 2 * 16, .q_base = 280 + 100 * r
+		};
+	all = world_of(&params, &how);
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		params.placement = seed;
+		params.page_size = 1u << (seed + 1);
+		how.seed = seed;
+		how.n_blocks = 1 + (uint32_t)seed * 3;
+		other = world_of(&params, &how);
+		cr_assert(world_same(&all, 0, &other, 0, all.total_q));
+		world_destroy(&other);
+	}
+	for (uint32_t r = 0; r < 4; r++) {
+		struct world_params alone = params;
+
+		alone.n_rows = 1;
+		alone.rows[0] = params.rows[r];
+		other = world_of(&alone, &how);
+		cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "row %u", r);
+		world_destroy(&other);
+	}
+	world_destroy(&all);
+}
+
+/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+Test(cuda_attention, bits_are_the_rows_own)
+{
+	struct world_params params = defaults();
+
+	bits_check(params, false);
+	params.pool = params.q = PAGED_F16;
+	bits_check(params, true);
+}
+
+/* An entry that is unmapped below a length is a fault and no address. */
+Test(cuda_attention, unmapped_pages_are_told)
+{
+	struct world_params params = defaults();
+
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	cr_assert_eq(cuda_world_unmapped(&params, 3, "attention_simt_128", CUDA_ATTENTION_THREADS, 160u << 10),
+		     CUDA_FAULT_PAGE);
+}

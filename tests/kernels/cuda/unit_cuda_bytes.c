@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention by CUDA kernels over pools of e4m3, e5m2 and i8, on the host,
+ * against the float64 reference on the dequantised contents.  Each case has
+ * its own order of blocks and threads.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+static const float k_scale[] = { 0.5f, 1.7f, 1, 0.8f }, v_scale[] = { 0.3f, 1, 0.9f, 0.01f };
+
+static uint64_t next_seed;
+
+static struct world_params
+defaults(enum paged_dtype pool)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = kernel_test_seed(),
+		.q_heads = 4,
+		.kv_heads = 2,
+		.k_dim = 32,
+		.v_dim = 48,
+		.pool = pool,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.causal = true,
+		.scale = 0.17f,
+		.k_scale = pool == PAGED_I8 ? NULL : k_scale,
+		.v_scale = pool == PAGED_I8 ? NULL : v_scale,
+		.n_rows = 1,
+	};
+}
+
+/* Tensor cores take queries of half width. */
+static struct cuda_attend
+kernel_for(struct world_params *params, bool tensor_cores)
+{
+	static const char *const simt[] = { "attention_simt_128", "attention_simt_256", "attention_simt_576" };
+	static const char *const bytes[2][3] = {
+		{ "attention_bytes_f16_64", "attention_bytes_f16_128", "attention_bytes_f16_256" },
+		{ "attention_bytes_bf16_64", "attention_bytes_bf16_128", "attention_bytes_bf16_256" }
+	};
+	uint32_t dim = params->k_dim > params->v_dim ? params->k_dim : params->v_dim;
+	struct cuda_attend how = { .n_blocks = 1 + (uint32_t)(next_seed % 5), .seed = next_seed };
+
+	params->q = next_seed++ % 2 ? PAGED_F16 : PAGED_BF16;
+	params->weights = PAGED_DTYPE_NONE;
+	if (!tensor_cores) {
+		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
+		return how;
+	}
+	params->weights = params->pool == PAGED_I8 ? PAGED_BF16 : PAGED_F16;
+	how.kernel = bytes[params->q == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
+	how.max_tile_lines = CUDA_MAX_TILE_LINES;
+	return how;
+}
+
+static void
+kernel_check(struct world_params params, bool tensor_cores)
+{
+	struct cuda_attend how = kernel_for(&params, tensor_cores);
+	struct world world;
+	char what[256];
+	bool good;
+
+	world_create(&world, &params);
+	cuda_world_attend(&world, &how);
+	good = world_check(&world, what, sizeof(what));
+	world_destroy(&world);
+	cr_assert(good, "%s, order %" PRIu64 ", %u/%u heads, dims %u %u, page size %u, kv_len %u, pool %s, out %s: %s",
+		  how.kernel, how.seed, params.q_heads, params.kv_heads, params.k_dim, params.v_dim, params.page_size,
+		  params.rows[0].kv_len, paged_dtype_name(params.pool), paged_dtype_name(params.out), what);
+}
+
+static void
+both_check(const struct world_params *params)
+{
+	kernel_check(*params, false);
+	if (params->k_dim % 16 == 0 && params->v_dim % 16 == 0 && params->k_dim <= 256 && params->v_dim <= 256)
+		kernel_check(*params, true);
+}
+
+Test(cuda_bytes, decode_lengths)
+{
+	static const uint32_t lengths[] = { 0, 1, 15, 16, 33, 127, 128, 257, 511, 640 }, page_sizes[] = { 1, 3, 64 };
+
+	for (size_t i = 0; i < COUNT(pools) * COUNT(page_sizes); i++) {
+		struct world_params params = defaults(pools[i % 3]);
+
+		params.page_size = page_sizes[i / 3];
+		params.n_rows = COUNT(lengths);
+		for (uint32_t r = 0; r < params.n_rows; r++)
+			params.rows[r] = (struct world_row){
+				.id = r, .kv_len = lengths[r], .q_len = 1, .q_base = (int64_t)lengths[r] - 1
+			};
+		both_check(&params);
+	}
+}
+
+Test(cuda_bytes, prefill_lengths)
+{
+	static const struct {
+		uint32_t q_len, kv_len, page_size;
+	} cases[] = { { 17, 17, 16 }, { 63, 63, 1 }, { 33, 129, 3 }, { 20, 513, 16 }, { 130, 130, 64 } };
+
+	for (size_t i = 0; i < COUNT(cases) * COUNT(pools); i++) {
+		struct world_params params = defaults(pools[i % 3]);
+
+		params.causal = i % 2;
+		params.page_size = cases[i / 3].page_size;
+		params.rows[0] = (struct world_row){ .kv_len = cases[i / 3].kv_len,
+						     .q_len = cases[i / 3].q_len,
+						     .q_base = (int64_t)cases[i / 3].kv_len - cases[i / 3].q_len };
+		both_check(&params);
+	}
+}
+
+Test(cuda_bytes, head_ratios)
+{
+	static const uint32_t heads[][2] = { { 1, 1 }, { 3, 1 }, { 9, 3 }, { 4, 4 }, { 16, 2 }, { 71, 1 } };
+
+	for (size_t i = 0; i < COUNT(heads) * COUNT(pools); i++) {
+		struct world_params params = defaults(pools[i % 3]);
+
+		params.n_rows = 2;
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 150, .q_len = 1, .q_base = 149 };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 77, .q_len = 7, .q_base = 70 };
+		params.q_heads = heads[i / 3][0];
+		params.kv_heads = heads[i / 3][1];
+		both_check(&params);
+	}
+}
+
+Test(cuda_bytes, dims_and_strides)
+{
+	static const struct {
+		uint32_t k, v;
+		bool v_in_k;
+	} dims[] = { { 16, 16, false },   { 64, 64, false },  { 128, 128, false },
+		     { 112, 128, false }, { 256, 80, false }, { 240, 256, false },
+		     { 48, 32, true },    { 19, 33, false },  { 576, 512, true } };
+	static const enum paged_dtype out[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+
+	for (size_t i = 0; i < COUNT(dims) * COUNT(pools); i++) {
+		struct world_params params = defaults(pools[i % 3]);
+
+		params.n_rows = 2;
+		params.kv_heads = 1;
+		params.q_heads = 2;
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 140, .q_len = 1, .q_base = 139 };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 70, .q_len = 40, .q_base = 30 };
+		params.k_dim = dims[i / 3].k;
+		params.v_dim = dims[i / 3].v;
+		params.v_in_k = dims[i / 3].v_in_k;
+		if (params.v_in_k)
+			params.v_scale = NULL;
+		params.padding = (uint32_t)i % 4;
+		params.out = out[i / 3 % 3];
+		params.scale = 1 / sqrtf((float)params.k_dim);
+		both_check(&params);
+	}
+}
+
+/* All bits set: NaN in each plane but i8's elements. */
+static void
+token_spoil(const struct world *world, unsigned int plane, uint32_t token)
+{
+	const struct layout_plane *to = &world->layout.plane[plane];
+
+	for (uint32_t h = 0; h < world->params.kv_heads; h++)
+		memset(world_token(world, plane, token, h), 0xff, to->token_stride);
+}
+
+Test(cuda_bytes, masked_keys_may_be_anything)
+{
+	static const uint32_t tokens[] = { 40, 64, 69, 99 };
+
+	for (size_t i = 0; i < COUNT(tokens) * COUNT(pools) * 4; i++) {
+		struct world_params params = defaults(pools[i % 3]);
+		bool tensor_cores = i / 3 % 2, values = i / 6 % 2;
+		uint32_t token = tokens[i / 12];
+		struct cuda_attend how;
+		struct world world;
+
+		params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 70, .q_base = 30 };
+		how = kernel_for(&params, tensor_cores);
+		world_create(&world, &params);
+		token_spoil(&world, (params.pool == PAGED_I8 ? LAYOUT_K_SCALE : LAYOUT_K) + values, token);
+		cuda_world_attend(&world, &how);
+		for (uint32_t q = 0; q < 70; q++)
+			for (uint32_t h = 0; h < params.q_heads; h++)
+				for (uint32_t d = 0; d < params.v_dim; d += 5)
+					cr_assert_eq(isnan(world_element(&world.out, q, h, d)) != 0, 30 + q >= token,
+						     "%s, %s: row %u sees keys to %u, token %u is NaN", how.kernel,
+						     paged_dtype_name(params.pool), q, 30 + q, token);
+		world_destroy(&world);
+	}
+}
+
+static struct world
+world_of(const struct world_params *params, const struct cuda_attend *how)
+{
+	struct world world;
+
+	world_create(&world, params);
+	cuda_world_attend(&world, how);
+	return world;
+}
+
+/* Bits depend on the row alone: not on the order of blocks, the grid, the placement of pages, or the batch. */
+Test(cuda_bytes, bits_are_the_rows_own)
+{
+	for (size_t i = 0; i < COUNT(pools); i++) {
+		struct world_params params = defaults(pools[i]);
+		struct cuda_attend how = kernel_for(&params, true);
+		struct world all, other;
+
+		params.n_rows = 2;
+		params.rows[0] = (struct world_row){ .id = 0, .kv_len = 300, .q_len = 1, .q_base = 299 };
+		params.rows[1] = (struct world_row){ .id = 1, .kv_len = 200, .q_len = 17, .q_base = 183 };
+		all = world_of(&params, &how);
+		for (uint32_t r = 0; r < 2; r++) {
+			struct world_params alone = params;
+
+			alone.placement = r;
+			alone.page_size = 1u << (r * 3 + 1);
+			alone.n_rows = 1;
+			alone.rows[0] = params.rows[r];
+			how.seed = r;
+			how.n_blocks = 1 + r * 3;
+			other = world_of(&alone, &how);
+			cr_assert(world_same(&all, all.rows[r].q_start, &other, 0, other.total_q), "%s, row %u",
+				  paged_dtype_name(params.pool), r);
+			world_destroy(&other);
+		}
+		world_destroy(&all);
+	}
+}

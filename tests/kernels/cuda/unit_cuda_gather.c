@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA gather kernel, run on the host: bit-identical to the CPU kernel. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define N_HEADS 3u
+#define N_ROWS 4u
+#define N_PAGES 12u
+#define ROOM 40u
+
+static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+static const uint32_t page_lists[N_ROWS][4] = { { 7, 2, 11, 5 }, { 0 }, { 7, 2 }, { 9, 3, 1, 4 } };
+static const struct kernel_row rows[N_ROWS] = {
+	{ .pages = page_lists[0], .q_len = 2, .kv_len = 13 },
+	{ .pages = page_lists[1], .q_start = 2 },
+	{ .pages = page_lists[2], .q_start = 2, .kv_len = 5 },
+	{ .pages = page_lists[3], .q_start = 2, .q_len = 1, .kv_len = 16 },
+};
+
+struct scene {
+	struct layout layout;
+	uint8_t *pool;
+	struct gather_args args;
+	struct kernel_tensor k, v; /* the kernel's */
+	size_t k_bytes, v_bytes;
+};
+
+/* Random bits, of which those that are no numbers stay some; scales of tokens are numbers. */
+static void
+scene_create(struct scene *scene, uint32_t i, enum paged_dtype to)
+{
+	static const uint32_t dims[][2] = { { 19, 33 }, { 64, 16 }, { 8, 3 } };
+	const struct layout_params params = { .n_layers = 2,
+					      .n_kv_heads = N_HEADS,
+					      .k_dim = dims[i % 3][0],
+					      .v_dim = dims[i % 3][1],
+					      .v_in_k = i % 3 == 1,
+					      .dtype = pools[i % COUNT(pools)],
+					      .page_size = 4,
+					      .n_pages = N_PAGES };
+	uint32_t padding = i % 2 ? 0 : 3;
+	struct paged_error error;
+
+	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK);
+	scene->pool = malloc(scene->layout.size);
+	for (uint64_t at = 0; at < scene->layout.size / 4; at++) {
+		float x = reference_random(i, at, 100);
+
+		memcpy(scene->pool + 4 * at, &x, sizeof(x));
+	}
+	scene->args =
+		(struct gather_args){ .pages = { &scene->layout, scene->pool, 1 }, .rows = rows, .n_rows = N_ROWS };
+	scene->k = world_tensor(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
+	scene->args.k = world_tensor(to, ROOM, N_HEADS, params.k_dim, padding, &scene->k_bytes);
+	scene->v = world_tensor(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
+	scene->args.v = world_tensor(to, ROOM, N_HEADS, params.v_dim, padding, &scene->v_bytes);
+}
+
+static void
+scene_destroy(struct scene *scene)
+{
+	free(scene->pool);
+	free(scene->k.data);
+	free(scene->v.data);
+	free(scene->args.k.data);
+	free(scene->args.v.data);
+}
+
+static struct cuda_plan_head
+scene_gather(struct scene *scene, uint64_t seed)
+{
+	const struct gather_args *args = &scene->args;
+	struct cuda_gather_params p;
+	struct cuda_batch batch;
+	struct cuda_plan_head head;
+
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = rows,
+							       .n_rows = N_ROWS,
+							       .page_size = 4,
+							       .n_q_heads = N_HEADS,
+							       .n_kv_heads = N_HEADS,
+							       .v_dim = scene->layout.params.v_dim });
+	cuda_batch_plan(&batch, seed);
+	p = (struct cuda_gather_params){
+		.pages = cuda_world_pages(&batch.arena, &args->pages, false),
+		.plan = batch.plan.plan,
+		.k = cuda_world_tensor(&batch.arena, &scene->k, ROOM, true, "keys"),
+		.v = cuda_world_tensor(&batch.arena, &scene->v, ROOM, true, "values"),
+		.begin = cuda_arena_lend(&batch.arena, args->begin, args->begin != NULL ? N_ROWS * 4 : 0, false,
+					 "begin"),
+		.end = cuda_arena_lend(&batch.arena, args->end, args->end != NULL ? N_ROWS * 4 : 0, false, "end"),
+		.k_scale = cuda_arena_lend(&batch.arena, args->k_scale, args->k_scale != NULL ? N_HEADS * 4 : 0, false,
+					   "scales of keys"),
+		.v_scale = cuda_arena_lend(&batch.arena, args->v_scale, args->v_scale != NULL ? N_HEADS * 4 : 0, false,
+					   "scales of values"),
+	};
+	cuda_run("gather_tokens", &p, 1 + (uint32_t)seed % 7, 32 << seed % 3, 0, seed);
+	head = *batch.head;
+	cuda_batch_destroy(&batch);
+	return head;
+}
+
+static void
+tensor_check(const struct kernel_tensor *got, const struct kernel_tensor *wanted, size_t bytes)
+{
+	size_t size = paged_dtype_size(got->dtype);
+
+	for (size_t at = 0; at < bytes / size; at++) {
+		const uint8_t *a = (const uint8_t *)got->data + at * size,
+			      *b = (const uint8_t *)wanted->data + at * size;
+
+		cr_assert(memcmp(a, b, size) == 0 ||
+				  (isnan(reference_load(a, got->dtype, 0)) && isnan(reference_load(b, got->dtype, 0))),
+			  "element %zu", at);
+	}
+}
+
+Test(cuda_gather, like_the_host)
+{
+	static const uint32_t begin[N_ROWS] = { 3, 0, 5, 0 }, end[N_ROWS] = { 11, 0, 5, 16 };
+	static const float k_scale[] = { 0.3f, 2, 1.7f }, v_scale[] = { 5, 0.01f, 1 };
+	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+
+	for (uint32_t i = 0; i < 36; i++) {
+		enum paged_dtype pool = pools[i % COUNT(pools)];
+		bool scales = i % 4 != 0 && (pool == PAGED_E4M3 || pool == PAGED_E5M2);
+		struct scene scene;
+
+		scene_create(&scene, i, PAGED_F32 + i / 12);
+		scene.args.begin = i % 5 > 1 ? begin : NULL;
+		scene.args.end = i % 5 > 2 ? end : NULL;
+		scene.args.k_scale = scales ? k_scale : NULL;
+		scene.args.v_scale = scales && !scene.layout.params.v_in_k ? v_scale : NULL;
+		kernel_gather(team, &scene.args);
+		cr_assert_eq(scene_gather(&scene, i).faults, 0);
+		tensor_check(&scene.k, &scene.args.k, scene.k_bytes);
+		tensor_check(&scene.v, &scene.args.v, scene.v_bytes);
+		scene_destroy(&scene);
+	}
+	kernel_team_destroy(team);
+}
+
+/* A row whose bounds are none is told of, and has no tokens. */
+Test(cuda_gather, bounds)
+{
+	static const uint32_t begin[N_ROWS] = { 0, 0, 4, 2 }, end[N_ROWS] = { 13, 0, 3, 16 };
+	static const uint32_t past[N_ROWS] = { 14, 0, 5, 16 };
+	struct cuda_plan_head head;
+	struct scene scene;
+
+	scene_create(&scene, 0, PAGED_F32);
+	scene.args.begin = begin;
+	scene.args.end = end;
+	head = scene_gather(&scene, 1);
+	cr_assert(head.faults == CUDA_FAULT_BOUNDS && head.fault_row == 2);
+	cr_assert_eq(memcmp((uint8_t *)scene.k.data + 13 * scene.k.token_stride,
+			    scene.pool + layout_offset(&scene.layout, LAYOUT_K, 1, page_lists[3][0], 0, 2),
+			    scene.layout.params.k_dim * 4),
+		     0);
+	scene.args.begin = NULL;
+	scene.args.end = past;
+	head = scene_gather(&scene, 2);
+	cr_assert(head.faults == CUDA_FAULT_BOUNDS && head.fault_row == 0);
+	scene_destroy(&scene);
+}

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention by CUDA kernels, run on the host, against the golden results: the
+ * cases whose mask follows from lengths and causality, without a score mod, and
+ * small enough to run thread by thread.
+ */
+#include <criterion/criterion.h>
+#include <glob.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/choose.h"
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/golden_case.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+/* Products of a case; a few seconds. */
+#define MOST_PRODUCTS 25e6
+
+struct scene {
+	struct golden_case c;
+	struct layout layout;
+	uint8_t *pool;
+	struct kernel_row rows[GOLDEN_MAX_SEQUENCES]; /* of attention */
+	uint64_t total_q;
+	bool causal;
+	struct kernel_tensor q, out;
+	float *lse, *maximum;
+};
+
+/* The case's mask by lengths, or false. */
+static bool
+rows_make(struct scene *scene)
+{
+	const struct golden_case *c = &scene->c;
+	const struct golden_array *length = golden_case_array(c, "length"), *offset = golden_case_array(c, "offset");
+	const char *mask = c->mask == NULL ? "" : c->mask;
+
+	scene->causal = strncmp(mask, "kv_idx <= q_idx", 15) == 0;
+	for (uint32_t i = 0; i < c->n_sequences; i++) {
+		const struct golden_sequence *from = &c->sequences[i];
+		struct kernel_row *row = &scene->rows[i];
+
+		*row = (struct kernel_row){ .pages = from->pages,
+					    .q_start = scene->total_q,
+					    .q_base = from->q_base,
+					    .q_len = from->q_len,
+					    .kv_len = from->kv_len,
+					    .b = (int32_t)i };
+		scene->total_q += from->q_len;
+		if (strcmp(mask, "kv_idx <= q_idx + offset[b]") == 0)
+			row->q_base += offset->i32[i];
+		else if (strcmp(mask, "kv_idx < length[b]") == 0 && (uint32_t)length->i32[i] < row->kv_len)
+			row->kv_len = (uint32_t)length->i32[i];
+		else if (strcmp(mask, "kv_idx < 0") == 0)
+			row->kv_len = 0;
+		else if (mask[0] != '\0' && strcmp(mask, "kv_idx <= q_idx") != 0 &&
+			 strcmp(mask, "kv_idx < length[b]") != 0)
+			return false;
+	}
+	return c->score == NULL;
+}
+
+static double
+products(const struct golden_case *c)
+{
+	double n = 0;
+
+	for (uint32_t i = 0; i < c->n_sequences; i++)
+		n += (double)c->sequences[i].q_len * c->q_heads * c->sequences[i].kv_len * (c->k_dim + c->v_dim);
+	return n;
+}
+
+static void
+pool_fill(struct scene *scene)
+{
+	const struct golden_case *c = &scene->c;
+	const struct layout_params params = { .n_layers = 1,
+					      .n_kv_heads = c->kv_heads,
+					      .k_dim = c->k_dim,
+					      .v_dim = c->v_dim,
+					      .v_in_k = c->v_in_k,
+					      .dtype = c->dtype,
+					      .page_size = c->page_size,
+					      .n_pages = c->n_pages };
+	struct paged_error error;
+
+	cr_assert_eq(layout_init(&scene->layout, &params, &error), PAGED_OK, "%s", error.text);
+	scene->pool = malloc(scene->layout.size);
+	memset(scene->pool, 0xff, scene->layout.size);
+	for (uint32_t i = 0; i < c->n_sequences; i++)
+		for (uint32_t t = 0; t < c->sequences[i].kv_len; t++)
+			for (uint32_t h = 0; h < c->kv_heads; h++)
+				for (unsigned int plane = 0; plane < (c->v_in_k ? 1u : 2u); plane++) {
+					const struct golden_tensor *from = plane == LAYOUT_K ? &c->k : &c->v;
+					uint8_t *to =
+						scene->pool + layout_offset(&scene->layout, plane, 0,
+									    c->sequences[i].pages[t / c->page_size], h,
+									    t % c->page_size);
+
+					for (uint32_t d = 0; d < from->dim; d++)
+						reference_store(to, c->dtype, d,
+								golden_tensor_element(from, i, h, t, d));
+				}
+}
+
+static void
+tensors_make(struct scene *scene)
+{
+	const struct golden_case *c = &scene->c;
+	size_t bytes, lines = scene->total_q * c->q_heads * sizeof(float);
+
+	scene->q = world_tensor(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
+	scene->out = world_tensor(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &bytes);
+	scene->lse = malloc(lines);
+	scene->maximum = malloc(lines);
+	for (uint32_t i = 0; i < c->n_sequences; i++)
+		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
+			for (uint32_t h = 0; h < c->q_heads; h++)
+				for (uint32_t d = 0; d < c->k_dim; d++)
+					reference_store((uint8_t *)scene->q.data +
+								(int64_t)(scene->rows[i].q_start + t) *
+									scene->q.token_stride +
+								h * scene->q.head_stride,
+							c->dtype, d, golden_tensor_element(&c->q, i, h, t, d));
+}
+
+static void
+assert_close(double got, double expected, double tolerance, const char *name, const char *what)
+{
+	cr_assert(got == expected || fabs(got - expected) <= tolerance * (1 + fabs(expected)),
+		  "%s: %s %.9g, expected %.9g", name, what, got, expected);
+}
+
+static void
+results_check(const struct scene *scene, const char *name, double rounding)
+{
+	const struct golden_case *c = &scene->c;
+
+	for (uint32_t i = 0; i < c->n_sequences; i++)
+		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
+			for (uint32_t h = 0; h < c->q_heads; h++) {
+				size_t at = ((size_t)i * c->q_heads + h) * c->q.longest + t;
+				uint64_t packed = scene->rows[i].q_start + t;
+
+				assert_close(scene->lse[packed * c->q_heads + h], c->lse[at], 1e-5, name, "LSE");
+				assert_close(scene->maximum[packed * c->q_heads + h], c->maximum[at], 1e-5, name,
+					     "maximum");
+				for (uint32_t d = 0; d < c->v_dim; d++)
+					assert_close(world_element(&scene->out, packed, h, d),
+						     c->out[at * c->v_dim + d], 1e-5 + rounding, name, "output");
+			}
+}
+
+static void
+case_run(struct scene *scene, const char *name, uint64_t seed)
+{
+	const struct golden_case *c = &scene->c;
+	struct cuda_choice choice;
+	struct paged_error error;
+
+	pool_fill(scene);
+	tensors_make(scene);
+	cr_assert_eq(cuda_choose(&scene->layout.params, c->dtype, 160u << 10, &choice, &error), PAGED_OK, "%s",
+		     error.text);
+	cuda_attend_run(&(struct attention_args){ .pages = { &scene->layout, scene->pool, 0 },
+						  .rows = scene->rows,
+						  .n_rows = c->n_sequences,
+						  .q = scene->q,
+						  .out = scene->out,
+						  .scale = (float)c->scale,
+						  .causal = scene->causal,
+						  .sink = c->sink,
+						  .lse = scene->lse,
+						  .maximum = scene->maximum },
+			scene->total_q,
+			&(struct cuda_attend){ .kernel = choice.kernel,
+					       .max_tile_lines = choice.max_tile_lines,
+					       .n_blocks = 5,
+					       .seed = seed });
+	results_check(scene, name, choice.max_tile_lines == CUDA_MAX_TILE_LINES ? reference_unit(c->dtype) : 0);
+	free(scene->pool);
+	free(scene->q.data);
+	free(scene->out.data);
+	free(scene->lse);
+	free(scene->maximum);
+}
+
+Test(cuda_golden, attention)
+{
+	const char *source = getenv("PAGED_SRCDIR");
+	unsigned int n_plain = 0, n_run = 0;
+	char pattern[4096], what[256];
+	glob_t files;
+
+	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
+	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
+	for (size_t i = 0; i < files.gl_pathc; i++) {
+		const char *name = strrchr(files.gl_pathv[i], '/') + 1;
+		struct scene scene = { .total_q = 0 };
+
+		cr_assert(golden_case_open(&scene.c, files.gl_pathv[i], what, sizeof(what)), "%s: %s", name, what);
+		if (rows_make(&scene)) {
+			n_plain++;
+			if (products(&scene.c) <= MOST_PRODUCTS) {
+				n_run++;
+				case_run(&scene, name, i);
+			}
+		}
+		golden_case_close(&scene.c);
+	}
+	printf("# %u of %u golden cases without mods ran; the others are too large for the host\n", n_run, n_plain);
+	fflush(stdout);
+	cr_assert_geq(n_run, 20);
+	globfree(&files);
+}

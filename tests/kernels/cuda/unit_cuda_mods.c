@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA attention with mods compiled into it, and with block masks, on the host. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/mask/mod_rule.h"
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/mod_fixture.h"
+#include "tests/support/reference.h"
+
+#define N_HEADS 4u
+#define N_DOC 600u
+
+struct window_args {
+	int32_t window;
+	float cap;
+};
+
+struct document_args {
+	uint64_t doc, slope, fault;
+	int32_t n_doc, n_slope;
+};
+
+static struct world_params
+params_make(void)
+{
+	return (struct world_params){
+		.seed = kernel_test_seed(),
+		.placement = kernel_test_seed(),
+		.q_heads = N_HEADS,
+		.kv_heads = 2,
+		.k_dim = 16,
+		.v_dim = 24,
+		.pool = PAGED_F16,
+		.q = PAGED_F32,
+		.out = PAGED_F32,
+		.page_size = 16,
+		.scale = 1.0f,
+		.n_rows = 3,
+		.rows = { { .id = 0, .kv_len = 530, .q_len = 1, .q_base = 529 },
+			  { .id = 1, .kv_len = 300, .q_len = 40, .q_base = 250 },
+			  { .id = 2, .kv_len = 64, .q_len = 20, .q_base = 0 } },
+	};
+}
+
+/* The block mask of a bound mask mod over a world's rows, its lists in descending order. */
+static struct block_mask *
+blocks_of(const struct world_params *params, const struct mod_binding *mask, uint32_t n_heads, uint32_t q_block,
+	  uint32_t kv_block)
+{
+	struct block_mask_row rows[WORLD_MAX_ROWS];
+	struct block_mask *blocks;
+	struct mod_rule rule;
+	struct paged_error error = { 0 };
+
+	for (uint32_t r = 0; r < params->n_rows; r++)
+		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
+						   params->rows[r].kv_len };
+	cr_assert_eq(mod_rule_open(&rule, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
+								   .n_heads = n_heads,
+								   .q_block = q_block,
+								   .kv_block = kv_block,
+								   .rows = rows },
+				       &rule.rule, 0, &blocks, &error),
+		     PAGED_OK, "%s", error.text);
+	mod_rule_close(&rule);
+	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		for (uint64_t list = 0; list < blocks->first_list[params->n_rows]; list++) {
+			uint32_t *at = blocks->indices[kind] + blocks->start[kind][list];
+			uint64_t n = blocks->start[kind][list + 1] - blocks->start[kind][list];
+
+			for (uint64_t i = 0; i < n / 2; i++) {
+				uint32_t other = at[i];
+
+				at[i] = at[n - 1 - i];
+				at[n - 1 - i] = other;
+			}
+		}
+	return blocks;
+}
+
+/* With the mod alone, and with block masks of several block sizes: right, and every time the same bits. */
+static void
+mods_check(struct world_params *params, struct cuda_attend how, const char *what)
+{
+	static const struct {
+		uint32_t n_heads, q_block, kv_block;
+	} blocks[] = { { 1, 128, 128 }, { N_HEADS, 16, 32 }, { 1, 1, 5 }, { N_HEADS, 7, 1000 } };
+	struct world plain, other;
+	char where[256];
+
+	world_create(&plain, params);
+	cuda_world_attend(&plain, &how);
+	cr_assert(world_check(&plain, where, sizeof(where)), "%s: %s", what, where);
+	for (uint32_t i = 0; i < 4; i++) {
+		struct block_mask *mask =
+			blocks_of(params, params->mods.mask, blocks[i].n_heads, blocks[i].q_block, blocks[i].kv_block);
+
+		how.blocks = mask;
+		how.seed = i;
+		how.n_blocks = 1 + i * 4;
+		world_create(&other, params);
+		cuda_world_attend(&other, &how);
+		cr_assert(world_same(&plain, 0, &other, 0, plain.total_q), "%s: blocks of %u and %u", what,
+			  blocks[i].q_block, blocks[i].kv_block);
+		world_destroy(&other);
+		block_mask_destroy(mask);
+	}
+	world_destroy(&plain);
+}
+
+static void
+window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
+{
+	struct world_params params = params_make();
+	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
+	struct window_args args = { .cap = 1.5f };
+	struct mod_fixture mask, score;
+
+	params.pool = params.q = dtype;
+	if (tile_lines != CUDA_TILE_LINES)
+		params.weights = dtype;
+	params.v_in_k = v_in_k;
+	params.k_dim = params.v_dim = dim;
+	for (args.window = 1; args.window < 1000; args.window *= 37) {
+		names[0].data = &args.window;
+		names[1].data = &args.cap;
+		mask = mod_fixture_open(MOD_MASK, "kv_idx <= q_idx && q_idx - kv_idx < window", names, 2);
+		score = mod_fixture_open(MOD_SCORE, "cap * tanh(score / cap)", names, 2);
+		params.mods.mask = mask.binding;
+		params.mods.score = score.binding;
+		mods_check(&params,
+			   (struct cuda_attend){ .kernel = kernel,
+						 .max_tile_lines = tile_lines,
+						 .mod = &args,
+						 .mod_size = sizeof(args) },
+			   kernel);
+		mod_fixture_close(&mask);
+		mod_fixture_close(&score);
+	}
+}
+
+static void
+documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_t n_doc, uint32_t faults)
+{
+	struct world_params params = params_make();
+	struct cuda_arena arena = { .n = 0 };
+	int32_t doc[N_DOC];
+	float slope[N_HEADS];
+	uint32_t told = 0;
+	struct mod_array names[] = {
+		{ .name = "doc", .dtype = MOD_I32, .n_dims = 1, .extents = { (uint32_t)n_doc }, .data = doc },
+		{ .name = "slope", .dtype = MOD_F32, .n_dims = 1, .extents = { N_HEADS }, .data = slope },
+	};
+	struct mod_fixture mask, score;
+	struct document_args args = { .n_doc = n_doc, .n_slope = N_HEADS };
+
+	params.pool = params.q = dtype;
+	params.k_dim = params.v_dim = dim;
+	for (uint32_t i = 0; i < N_DOC; i++)
+		doc[i] = (int32_t)(i / 70 % 5);
+	for (uint32_t i = 0; i < N_HEADS; i++)
+		slope[i] = 0.01f * (float)i;
+	args.doc = cuda_arena_lend(&arena, doc, (size_t)n_doc * sizeof(doc[0]), false, "doc");
+	args.slope = cuda_arena_lend(&arena, slope, sizeof(slope), false, "slope");
+	args.fault = cuda_arena_lend(&arena, &told, sizeof(told), true, "fault");
+	mask = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx] || kv_idx < b", names, 2);
+	score = mod_fixture_open(MOD_SCORE, "score + slope[h] * (kv_idx - q_idx)", names, 2);
+	params.mods.mask = mask.binding;
+	params.mods.score = score.binding;
+	mods_check(&params, (struct cuda_attend){ .kernel = kernel, .mod = &args, .mod_size = sizeof(args) }, kernel);
+	cr_assert_eq(told, faults);
+	mod_fixture_close(&mask);
+	mod_fixture_close(&score);
+	cuda_arena_end(&arena);
+}
+
+Test(cuda_mods, window_and_soft_cap)
+{
+	window_check("attention_simt_128_window", CUDA_TILE_LINES, PAGED_F16, 16, false);
+	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_LINES, PAGED_BF16, 24, false);
+	window_check("attention_mla_f16_window", CUDA_MAX_TILE_LINES, PAGED_F16, 32, true);
+}
+
+Test(cuda_mods, documents_and_slopes)
+{
+	documents_check("attention_simt_128_document", PAGED_F16, 16, N_DOC, 0);
+}
+
+Test(cuda_mods, an_index_out_of_bounds_is_told)
+{
+	documents_check("attention_simt_128_document", PAGED_F32, 8, 528, CUDA_FAULT_INDEX);
+}
+
+/* Pages that no block names may be unmapped. */
+Test(cuda_mods, pages_that_are_not_wanted_are_not_looked_at)
+{
+	struct block_mask_row row = { .q_base = 99, .q_len = 1, .kv_len = 100 };
+	const struct block_mask_shape shape = {
+		.n_rows = 1, .n_heads = 1, .q_block = 128, .kv_block = 16, .rows = &row
+	};
+	const uint32_t n_partial[] = { 2 }, partial[] = { 6, 1 }, n_full[] = { 0 };
+	const struct block_mask_lists lists = { .n_blocks = { n_partial, n_full },
+						.indices = { partial, NULL },
+						.n_indices = { 2, 0 } };
+	struct world_params params = params_make();
+	struct paged_error error = { 0 };
+	struct block_mask *mask;
+	struct world world;
+
+	cr_assert_eq(block_mask_from_lists(&shape, &lists, 1, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	params.n_rows = 1;
+	params.rows[0] = (struct world_row){ .kv_len = 100, .q_len = 1, .q_base = 99 };
+	world_create(&world, &params);
+	for (uint32_t i = 0; i < 7; i++)
+		if (i != 1 && i != 6)
+			((uint32_t *)(uintptr_t)world.rows[0].pages)[i] = UINT32_MAX;
+	cuda_world_attend(&world, &(struct cuda_attend){ .kernel = "attention_simt_128", .blocks = mask, .seed = 2 });
+	for (uint32_t h = 0; h < N_HEADS; h++)
+		cr_assert(isfinite(world.lse[h]));
+	world_destroy(&world);
+	block_mask_destroy(mask);
+}
+
+#define LISTED_BLOCK 4u
+#define N_LISTED_BLOCKS 402u
+#define N_LISTED_KEYS (N_LISTED_BLOCKS * LISTED_BLOCK)
+/* Of each list: more than a block has threads. */
+#define N_LISTED (N_LISTED_BLOCKS / 3)
+
+/* Two of three blocks, every other of them in the full list, ascending or the last first. */
+static struct block_mask *
+listed_mask(bool ascending)
+{
+	struct block_mask_row row = { .q_base = N_LISTED_KEYS - 1, .q_len = 1, .kv_len = N_LISTED_KEYS };
+	const struct block_mask_shape shape = {
+		.n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = LISTED_BLOCK, .rows = &row
+	};
+	const uint32_t n = N_LISTED;
+	uint32_t blocks[BLOCK_MASK_N_KINDS][N_LISTED];
+	const struct block_mask_lists lists = { .n_blocks = { &n, &n },
+						.indices = { blocks[0], blocks[1] },
+						.n_indices = { N_LISTED, N_LISTED } };
+	struct paged_error error = { 0 };
+	struct block_mask *mask;
+
+	for (uint32_t i = 0; i < N_LISTED; i++)
+		for (uint32_t kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+			blocks[kind][i] = (ascending ? i : N_LISTED - 1 - i) * 3 + kind;
+	cr_assert_eq(block_mask_from_lists(&shape, &lists, 1, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mask->ascending, ascending);
+	return mask;
+}
+
+/* Where a segment's blocks are in a long list is searched for, if it ascends; else all of it is read. */
+Test(cuda_mods, the_order_of_a_list_makes_no_difference)
+{
+	static const char *const kernels[] = { "attention_simt_128", "attention_mma_f16_64" };
+	struct block_mask *mask[2] = { listed_mask(false), listed_mask(true) };
+
+	for (unsigned int i = 0; i < 2; i++) {
+		struct world_params params = params_make();
+		struct world world[2];
+
+		params.pool = params.q = PAGED_F16;
+		params.q_heads = params.kv_heads = params.n_rows = 1;
+		params.rows[0] = (struct world_row){ .kv_len = N_LISTED_KEYS, .q_len = 1, .q_base = N_LISTED_KEYS - 1 };
+		for (unsigned int ascending = 0; ascending < 2; ascending++) {
+			struct cuda_attend how = { .kernel = kernels[i], .blocks = mask[ascending], .seed = i };
+
+			world_create(&world[ascending], &params);
+			cuda_world_attend(&world[ascending], &how);
+		}
+		cr_assert(world_same(&world[0], 0, &world[1], 0, 1), "%s", kernels[i]);
+		cr_assert(isfinite(world[0].lse[0]));
+		world_destroy(&world[0]);
+		world_destroy(&world[1]);
+	}
+	block_mask_destroy(mask[0]);
+	block_mask_destroy(mask[1]);
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Append, copies of pages and merge by CUDA kernels, run on the host: bit-identical to the CPU kernels. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+static const enum paged_dtype dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+static const enum paged_dtype pool_dtypes[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+
+#define N_HEADS 3u
+#define N_PAGES 9u
+#define TOTAL 9u
+
+/* Two rows; the second is in the tensors first, and the third is left alone. */
+struct scene {
+	struct layout layout;
+	uint8_t *pool, *expected;
+	struct kernel_tensor k, v;
+	struct kernel_row rows[3];
+	uint32_t pages[3][N_PAGES];
+};
+
+static void
+tensor_fill(struct kernel_tensor *tensor, uint64_t seed)
+{
+	for (uint32_t t = 0; t < TOTAL; t++)
+		for (uint32_t h = 0; h < tensor->n_heads; h++)
+			for (uint32_t d = 0; d < tensor->dim; d++)
+				reference_store(
+					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
+					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 600 + d, 70000.0f));
+}
+
+static void
+scene_create(struct scene *scene, const struct layout_params *params, enum paged_dtype tensor, uint32_t padding)
+{
+	uint32_t page = 0;
+	struct paged_error error;
+	size_t bytes;
+
+	cr_assert_eq(layout_init(&scene->layout, params, &error), PAGED_OK, "%s", error.text);
+	scene->pool = malloc(scene->layout.size);
+	scene->expected = malloc(scene->layout.size);
+	memset(scene->pool, 0xff, scene->layout.size);
+	memset(scene->expected, 0xff, scene->layout.size);
+	scene->k = world_tensor(tensor, TOTAL, N_HEADS, params->k_dim, padding, &bytes);
+	scene->v = world_tensor(tensor, TOTAL, N_HEADS, params->v_dim, padding, &bytes);
+	tensor_fill(&scene->k, 1);
+	tensor_fill(&scene->v, 2);
+	if (params->v_in_k)
+		scene->v.data = NULL;
+	scene->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4 };
+	scene->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7 };
+	scene->rows[2] = (struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .skip_append = true };
+	for (uint32_t r = 0; r < 3; r++) {
+		for (uint32_t i = 0; i * params->page_size < scene->rows[r].kv_len; i++)
+			scene->pages[r][i] = page++ * 5 % params->n_pages;
+		scene->rows[r].pages = scene->pages[r];
+	}
+}
+
+/* What the host's kernel writes of rows. */
+static void
+scene_append_host(struct scene *scene, const struct kernel_row *rows, uint32_t n_rows, const uint32_t *positions)
+{
+	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+
+	kernel_append(team, &(struct append_args){ .pages = { &scene->layout, scene->expected, 1 },
+						   .rows = rows,
+						   .n_rows = n_rows,
+						   .k = scene->k,
+						   .v = scene->v,
+						   .positions = positions });
+	kernel_team_destroy(team);
+}
+
+/* By the CUDA kernel; writable_from NULL: what the rows say.  Returns what was wrong. */
+static struct cuda_plan_head
+scene_append(struct scene *scene, const uint32_t *positions, const uint32_t *writable_from, uint64_t seed)
+{
+	struct kernel_pages pages = { &scene->layout, scene->pool, 1 };
+	struct cuda_append_params p;
+	struct cuda_batch batch;
+	struct cuda_plan_head head;
+
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = scene->rows,
+							       .n_rows = 3,
+							       .page_size = scene->layout.params.page_size,
+							       .n_q_heads = N_HEADS,
+							       .n_kv_heads = N_HEADS,
+							       .v_dim = scene->layout.params.v_dim });
+	if (writable_from != NULL)
+		memcpy(batch.writable_from, writable_from, 3 * sizeof(*writable_from));
+	cuda_batch_plan(&batch, seed);
+	p = (struct cuda_append_params){
+		.pages = cuda_world_pages(&batch.arena, &pages, true),
+		.plan = batch.plan.plan,
+		.k = cuda_world_tensor(&batch.arena, &scene->k, TOTAL, false, "keys"),
+		.v = cuda_world_tensor(&batch.arena, &scene->v, TOTAL, false, "values"),
+		.positions = cuda_arena_lend(&batch.arena, positions, TOTAL * sizeof(uint32_t), false, "positions"),
+	};
+	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
+	head = *batch.head;
+	cuda_batch_destroy(&batch);
+	return head;
+}
+
+static void
+scene_check(struct scene *scene, const uint32_t *positions, uint64_t seed)
+{
+	scene_append_host(scene, scene->rows, 3, positions);
+	cr_assert_eq(scene_append(scene, positions, NULL, seed).faults, 0);
+	cr_assert_eq(memcmp(scene->pool, scene->expected, scene->layout.size), 0);
+}
+
+static void
+scene_destroy(struct scene *scene)
+{
+	free(scene->pool);
+	free(scene->expected);
+	free(scene->k.data);
+	free(scene->v.data);
+}
+
+Test(cuda_append, dtypes_dims_and_pages)
+{
+	static const uint32_t dims[][2] = { { 1, 1 }, { 19, 33 }, { 64, 64 }, { 128, 8 }, { 9, 40 } };
+	static const uint32_t page_sizes[] = { 1, 3, 16, 256 };
+
+	for (uint32_t i = 0; i < 9 * 5; i++) {
+		struct layout_params params = { .n_layers = 2,
+						.n_kv_heads = N_HEADS,
+						.k_dim = dims[i / 9][0],
+						.v_dim = dims[i / 9][1],
+						.dtype = dtypes[i % 3],
+						.page_size = page_sizes[i % 4],
+						.n_pages = 17 };
+		struct scene scene;
+
+		scene_create(&scene, &params, dtypes[i / 3 % 3], i % 2 ? 0 : i % 5);
+		scene_check(&scene, NULL, i);
+		scene_destroy(&scene);
+	}
+}
+
+Test(cuda_append, given_positions_and_v_in_k)
+{
+	static const uint32_t positions[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
+	struct layout_params params = { .n_layers = 2,
+					.n_kv_heads = N_HEADS,
+					.k_dim = 40,
+					.v_dim = 24,
+					.v_in_k = true,
+					.dtype = PAGED_BF16,
+					.page_size = 3,
+					.n_pages = 17 };
+	struct scene scene;
+
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		scene_create(&scene, &params, dtypes[seed % 3], 0);
+		scene_check(&scene, positions, seed);
+		scene_destroy(&scene);
+	}
+}
+
+/* Positions before a row's writable_from are told and left as they are, the others of the row written. */
+Test(cuda_append, positions_that_may_not_be_written)
+{
+	static const uint32_t given[TOTAL] = { 3, 0, 2, 1, 6, 0, 3, 0, 0 };
+	static const uint32_t usual[TOTAL] = { 0, 1, 2, 3, 4, 5, 6, 3, 4 };
+	static const uint32_t writable_from[3] = { 2, 4, CUDA_WRITABLE_SKIP };
+	static const uint32_t none[3] = { 2, CUDA_WRITABLE_NONE, CUDA_WRITABLE_SKIP };
+	const struct layout_params params = { .n_layers = 2,
+					      .n_kv_heads = N_HEADS,
+					      .k_dim = 19,
+					      .v_dim = 24,
+					      .dtype = PAGED_F16,
+					      .page_size = 3,
+					      .n_pages = 17 };
+
+	for (uint64_t seed = 0; seed < 4; seed++) {
+		const uint32_t *positions = seed % 2 == 0 ? usual : given, *from = seed < 2 ? writable_from : none;
+		struct cuda_plan_head head;
+		struct scene scene;
+
+		scene_create(&scene, &params, PAGED_F32, 0);
+		for (uint32_t i = 0; i < 7; i++) {
+			uint32_t r = i < 4 ? 0 : 1;
+			struct kernel_row token = scene.rows[r];
+
+			token.q_start = i;
+			token.q_len = 1;
+			token.kv_len = positions[i] + 1;
+			if (positions[i] >= from[r])
+				scene_append_host(&scene, &token, 1, NULL);
+		}
+		head = scene_append(&scene, seed % 2 == 0 ? NULL : positions, from, seed);
+		cr_assert_eq(head.faults, CUDA_FAULT_SHARED);
+		/* In the first all of the second row is written. */
+		cr_assert_eq(head.fault_row, seed == 0 ? 0 : 1);
+		cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0);
+		scene_destroy(&scene);
+	}
+}
+
+/* The planes that have memory of their own. */
+static uint32_t
+planes_stored(const struct layout *layout, unsigned int planes[LAYOUT_N_PLANES])
+{
+	uint32_t n = 0;
+
+	for (unsigned int i = 0; i < LAYOUT_N_PLANES; i++)
+		if (layout->plane[i].dtype != PAGED_DTYPE_NONE &&
+		    !(layout->params.v_in_k && (i == LAYOUT_V || i == LAYOUT_V_SCALE)))
+			planes[n++] = i;
+	return n;
+}
+
+/* Of a copy on write and of a gather: n pages, what comes of it by plain memcpy. */
+static void
+copy_check(const struct layout *layout, uint8_t *pool, bool gather, uint64_t seed)
+{
+	static const uint32_t from[] = { 4, 0, 6 }, to[] = { 1, 5, 2 }, tokens[] = { 1, 5, 3 };
+	unsigned int planes[LAYOUT_N_PLANES];
+	uint32_t n_planes = planes_stored(layout, planes);
+	uint8_t *expected = malloc(layout->size), *packed = malloc(layout->size);
+	struct cuda_arena arena = { .n = 0 };
+	struct cuda_copy_params p = { .from = { .pages = cuda_arena_make(&arena, from, sizeof(from), false, "from"),
+						.n_pages = layout->params.n_pages },
+				      .to = { .pages =
+						      gather ? 0 : cuda_arena_make(&arena, to, sizeof(to), false, "to"),
+					      .n_pages = gather ? 3 : layout->params.n_pages },
+				      .n_tokens = cuda_arena_make(&arena, tokens, sizeof(tokens), false, "tokens"),
+				      .n_planes = n_planes,
+				      .n_copies = 3,
+				      .n_layers = layout->params.n_layers,
+				      .n_heads = layout->params.n_kv_heads,
+				      .page_size = layout->params.page_size };
+	uint64_t base = cuda_arena_lend(&arena, pool, layout->size, true, "the pool"), other = base;
+	uint64_t page_bytes = 0;
+
+	memcpy(expected, pool, layout->size);
+	memset(packed, 0, layout->size);
+	if (gather)
+		other = cuda_arena_lend(&arena, packed, layout->page_bytes * 3, true, "the buffer");
+	for (uint32_t i = 0; i < n_planes; i++) {
+		const struct layout_plane *plane = &layout->plane[planes[i]];
+
+		p.token_stride[i] = (uint32_t)plane->token_stride;
+		p.from.address[i] = base + plane->offset;
+		p.from.layer_stride[i] = plane->layer_stride;
+		p.from.page_stride[i] = plane->page_stride;
+		p.from.head_stride[i] = plane->head_stride;
+		p.to.address[i] = gather ? other + page_bytes : base + plane->offset;
+		p.to.layer_stride[i] = gather ? layout->page_bytes / layout->params.n_layers : plane->layer_stride;
+		p.to.page_stride[i] = gather ? layout->page_bytes : plane->page_stride;
+		p.to.head_stride[i] = plane->head_stride;
+		page_bytes += plane->head_stride * p.n_heads;
+	}
+	cuda_run("copy_pages", &p, 5, 64, 0, seed);
+	for (uint32_t i = 0; i < 3; i++)
+		for (uint32_t plane = 0; plane < n_planes; plane++)
+			for (uint32_t layer = 0; layer < p.n_layers; layer++)
+				for (uint32_t h = 0; h < p.n_heads; h++) {
+					size_t n = tokens[i] * p.token_stride[plane];
+					uint64_t at = layout_offset(layout, planes[plane], layer, from[i], h, 0);
+					uint64_t packed_at = p.to.address[plane] - other + i * p.to.page_stride[plane] +
+							     layer * p.to.layer_stride[plane] +
+							     h * p.to.head_stride[plane];
+
+					if (gather)
+						cr_assert_eq(memcmp(packed + packed_at, pool + at, n), 0);
+					else
+						memcpy(expected +
+							       layout_offset(layout, planes[plane], layer, to[i], h, 0),
+						       expected + at, n);
+				}
+	cr_assert_eq(memcmp(pool, expected, layout->size), 0);
+	cuda_arena_end(&arena);
+	free(expected);
+	free(packed);
+}
+
+Test(cuda_pages, copies_and_gathers)
+{
+	static const uint32_t dims[][2] = { { 19, 33 }, { 64, 64 }, { 3, 1 } };
+	struct paged_error error;
+	struct layout layout;
+
+	for (uint32_t i = 0; i < 24; i++) {
+		struct layout_params params = { .n_layers = 3,
+						.n_kv_heads = 2,
+						.k_dim = dims[i % 3][0],
+						.v_dim = dims[i % 3][1],
+						.v_in_k = i % 3 == 1,
+						.dtype = pool_dtypes[i / 3 % 6],
+						.page_size = 5,
+						.n_pages = 7 };
+		uint8_t *pool;
+
+		cr_assert_eq(layout_init(&layout, &params, &error), PAGED_OK);
+		pool = malloc(layout.size);
+		for (uint64_t at = 0; at < layout.size; at++)
+			pool[at] = (uint8_t)reference_bits(i, at);
+		copy_check(&layout, pool, i % 2, i);
+		free(pool);
+	}
+}
+
+/* A page that is none is told, and the others are copied. */
+Test(cuda_pages, a_page_past_the_pool_is_left_alone)
+{
+	static const uint32_t from[] = { 1, 9 };
+	uint32_t data[4][16] = { { 0 }, { 7, 8, 9 } }, faults = 0;
+	struct cuda_arena arena = { .n = 0 };
+	uint64_t base = cuda_arena_lend(&arena, data, sizeof(data), true, "the pool");
+	struct cuda_copy_params p = {
+		.from = { .address = { base },
+			  .page_stride = { 64 },
+			  .pages = cuda_arena_make(&arena, from, sizeof(from), false, "from"),
+			  .n_pages = 4 },
+		.to = { .address = { base + 128 }, .page_stride = { 64 }, .n_pages = 2 },
+		.faults = cuda_arena_lend(&arena, &faults, 4, true, "faults"),
+		.token_stride = { 12 },
+		.n_planes = 1,
+		.n_copies = 2,
+		.n_layers = 1,
+		.n_heads = 1,
+		.page_size = 1,
+	};
+
+	cuda_run("copy_pages", &p, 1, 32, 0, 2);
+	cr_assert_eq(faults, CUDA_FAULT_PAGE);
+	cr_assert(data[2][0] == 7 && data[2][2] == 9 && data[2][3] == 0 && data[3][0] == 0);
+	cuda_arena_end(&arena);
+}
+
+#define MERGE_HEADS 6u
+#define MERGE_DIM 37u
+#define MERGE_TOKENS 11u
+
+/* Beside the host's merge: LSEs may differ in a last bit, and so what follows from them. */
+Test(cuda_merge, like_the_host)
+{
+	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+
+	for (uint32_t i = 0; i < 27; i++) {
+		size_t n = MERGE_TOKENS * MERGE_HEADS * sizeof(float), bytes;
+		float lse[2][MERGE_TOKENS * MERGE_HEADS], host_lse[MERGE_TOKENS * MERGE_HEADS];
+		float got_lse[MERGE_TOKENS * MERGE_HEADS];
+		struct merge_args args = { .n_tokens = MERGE_TOKENS, .lse = host_lse };
+		struct cuda_arena arena = { .n = 0 };
+		struct cuda_merge_params p = { .n_tokens = MERGE_TOKENS, .n_heads = MERGE_HEADS };
+		struct kernel_tensor out;
+
+		out = args.out = world_tensor(dtypes[i % 3], MERGE_TOKENS, MERGE_HEADS, MERGE_DIM, 1, &bytes);
+		out.data = malloc(bytes);
+		for (uint32_t part = 0; part < 2; part++) {
+			struct kernel_tensor *from = &args.part[part].out;
+
+			*from = world_tensor(dtypes[(i / 3 + part * (i / 9)) % 3], MERGE_TOKENS, MERGE_HEADS, MERGE_DIM,
+					     part, &bytes);
+			for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
+				uint8_t *to = (uint8_t *)from->data + at / MERGE_HEADS * from->token_stride +
+					      at % MERGE_HEADS * from->head_stride;
+
+				lse[part][at] = reference_random(i + part, at, 10);
+				for (uint32_t d = 0; d < MERGE_DIM; d++)
+					reference_store(to, from->dtype, d,
+							reference_random(i + 5 + part, at * MERGE_DIM + d, 1));
+			}
+			lse[part][3] = -INFINITY;
+			lse[part][4 + part] = -INFINITY;
+			lse[part][7 + part] = NAN;
+			args.part[part].lse = lse[part];
+			p.part[part] = cuda_world_tensor(&arena, from, MERGE_TOKENS, false, "a part");
+			p.part_lse[part] = cuda_arena_lend(&arena, lse[part], n, false, "a part's LSE");
+		}
+		kernel_attention_merge(team, &args);
+		p.out = cuda_world_tensor(&arena, &out, MERGE_TOKENS, true, "the output");
+		p.lse = cuda_arena_lend(&arena, got_lse, n, true, "the LSE");
+		cuda_run("merge_results", &p, 1 + i % 4, CUDA_MERGE_THREADS, 0, i);
+		for (uint32_t at = 0; at < MERGE_TOKENS * MERGE_HEADS; at++) {
+			cr_assert(got_lse[at] == host_lse[at] || (isnan(got_lse[at]) && isnan(host_lse[at])) ||
+				  fabsf(got_lse[at] - host_lse[at]) < 0x1p-21f * (1 + fabsf(host_lse[at])));
+			for (uint32_t d = 0; d < MERGE_DIM; d++) {
+				float got = world_element(&out, at / MERGE_HEADS, at % MERGE_HEADS, d);
+				float want = world_element(&args.out, at / MERGE_HEADS, at % MERGE_HEADS, d);
+
+				cr_assert((isnan(got) && isnan(want)) ||
+						  fabs((double)got - (double)want) <=
+							  0x1p-20 + 2 * reference_unit(out.dtype) * fabs((double)want),
+					  "line %u dim %u: %g, host %g", at, d, (double)got, (double)want);
+			}
+		}
+		cuda_arena_end(&arena);
+		free(out.data);
+		free(args.out.data);
+		free(args.part[0].out.data);
+		free(args.part[1].out.data);
+	}
+	kernel_team_destroy(team);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans made by the CUDA kernel, run on the host: against a plain recount, and with invalid inputs. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/reference.h"
+
+#define MAX_ROWS 700u
+
+static const uint32_t one_page[1];
+
+static uint32_t
+divide_up(uint32_t n, uint32_t by)
+{
+	return (n + by - 1) / by;
+}
+
+static void
+plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32_t n_rows)
+{
+	const struct cuda_plan_params *p = &batch->plan;
+	uint32_t items = 0, groups = 0, lines = 0;
+
+	cr_assert_eq(batch->head->faults, 0);
+	for (uint32_t r = 0; r < n_rows; r++) {
+		const struct cuda_row *row = &batch->rows[r];
+		uint32_t row_lines = rows[r].q_len * (p->n_q_heads / p->n_kv_heads), row_groups;
+
+		cr_assert(row->q_start == rows[r].q_start && row->q_len == rows[r].q_len &&
+			  row->kv_len == rows[r].kv_len && row->q_base == rows[r].q_base &&
+			  row->writable_from == (rows[r].skip_append ? CUDA_WRITABLE_SKIP : 0));
+		cr_assert_eq(row->tile_lines, row_lines <= CUDA_TILE_LINES ? CUDA_TILE_LINES : p->max_tile_lines);
+		cr_assert_eq(row->n_tiles, divide_up(row_lines, row->tile_lines));
+		cr_assert(row->split_tokens > 0 && row->split_tokens % CUDA_SPLIT_UNIT == 0);
+		cr_assert_eq(row->n_splits, row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->split_tokens));
+		row_groups = row->n_tiles * p->n_kv_heads;
+		cr_assert(row_groups == 0 || row->n_splits == 1 || row_groups * row->n_splits <= p->target_items);
+		cr_assert_eq(batch->first_item[r], items);
+		items += row_groups * row->n_splits;
+		if (row->n_splits == 1)
+			continue;
+		cr_assert_eq(row->first_group, groups);
+		cr_assert_eq(row->first_line, lines);
+		groups += row_groups;
+		lines += row->n_splits * row->q_len * p->n_q_heads;
+	}
+	cr_assert_eq(batch->first_item[n_rows], items);
+	cr_assert_eq(batch->head->n_items, items);
+	cr_assert(items <= p->max_items && groups <= p->max_groups && lines <= p->max_lines);
+	for (uint32_t i = 0; i < groups; i++)
+		cr_assert_eq(((uint32_t *)(uintptr_t)p->counters)[i], 0);
+}
+
+static void
+rows_make(struct kernel_row *rows, uint32_t n_rows, uint32_t most_q, uint32_t most_kv, uint64_t seed)
+{
+	uint64_t q_start = 0;
+
+	for (uint32_t r = 0; r < n_rows; r++) {
+		rows[r] = (struct kernel_row){ .pages = one_page,
+					       .q_start = q_start,
+					       .q_len = (uint32_t)(reference_bits(seed, r * 4) % (most_q + 1)),
+					       .kv_len = (uint32_t)(reference_bits(seed, r * 4 + 1) % (most_kv + 1)),
+					       .q_base = (int64_t)(reference_bits(seed, r * 4 + 2) % 1000) - 500,
+					       .skip_append = reference_bits(seed, r * 4 + 3) % 3 == 0 };
+		q_start += rows[r].q_len;
+	}
+}
+
+/* Tables of one entry: the planner does not look into them. */
+static struct cuda_batch_params
+params_of(const struct kernel_row *rows, uint32_t n_rows)
+{
+	return (struct cuda_batch_params){ .rows = rows,
+					   .n_rows = n_rows,
+					   .page_size = 1u << 30,
+					   .n_q_heads = 8,
+					   .n_kv_heads = 2,
+					   .v_dim = 1,
+					   .max_tile_lines = CUDA_MAX_TILE_LINES };
+}
+
+Test(cuda_plan, batches)
+{
+	static const uint32_t cases[][3] = { { 1, 1, 5 },      { 1, 0, 100 },   { 3, 40, 5000 }, { 33, 1, 9000 },
+					     { 255, 3, 1000 }, { 256, 1, 300 }, { 257, 9, 700 }, { 700, 2, 2000 } };
+	struct kernel_row rows[MAX_ROWS];
+
+	for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct cuda_batch_params params = params_of(rows, cases[i][0]);
+		struct cuda_batch batch;
+
+		rows_make(rows, cases[i][0], cases[i][1], cases[i][2], i);
+		cuda_batch_create(&batch, &params);
+		cuda_batch_plan(&batch, i);
+		plan_check(&batch, rows, cases[i][0]);
+		cuda_batch_destroy(&batch);
+	}
+}
+
+/* How a row is cut up does not depend on the others. */
+Test(cuda_plan, rows_do_not_know_of_each_other)
+{
+	struct kernel_row rows[40];
+	struct cuda_batch_params params = params_of(rows, 40);
+	struct cuda_batch all, one;
+
+	rows_make(rows, 40, 50, 20000, 7);
+	cuda_batch_create(&all, &params);
+	cuda_batch_plan(&all, 3);
+	for (uint32_t r = 0; r < 40; r += 13) {
+		struct kernel_row alone = rows[r];
+
+		params.rows = &alone;
+		params.n_rows = 1;
+		alone.q_start = 0;
+		cuda_batch_create(&one, &params);
+		cuda_batch_plan(&one, 2);
+		cr_assert(one.rows[0].split_tokens == all.rows[r].split_tokens &&
+			  one.rows[0].tile_lines == all.rows[r].tile_lines);
+		cuda_batch_destroy(&one);
+	}
+	cuda_batch_destroy(&all);
+}
+
+/* What the maxima do not allow is told and makes its row empty, and the rest is planned. */
+Test(cuda_plan, wrong_inputs)
+{
+	struct kernel_row rows[5];
+	struct cuda_batch_params params = params_of(rows, 5);
+	struct cuda_batch batch;
+
+	rows_make(rows, 5, 9, 900, 4);
+	rows[2].kv_len = 17;
+	rows[2].q_len = 3;
+	for (uint32_t r = 3; r < 5; r++)
+		rows[r].q_start = rows[r - 1].q_start + rows[r - 1].q_len;
+	for (uint32_t wrong = 0; wrong < 6; wrong++) {
+		uint32_t fault = wrong < 3 ? CUDA_FAULT_LENGTH : CUDA_FAULT_QUERIES;
+		uint32_t row = wrong < 3 ? 2 : 4;
+
+		cuda_batch_create(&batch, &params);
+		if (wrong < 3)
+			batch.kv_len[2] = wrong == 0 ? -1 : wrong == 1 ? INT32_MAX : (int32_t)batch.plan.max_kv_len + 1;
+		else
+			batch.q_indptr[5] = wrong == 3 ? -1 : wrong == 4 ? INT32_MAX : batch.q_indptr[4] - 1;
+		cuda_batch_plan(&batch, wrong);
+		cr_assert(batch.head->faults == fault && batch.head->fault_row == row, "%u: faults %u of row %u", wrong,
+			  batch.head->faults, batch.head->fault_row);
+		cr_assert_eq(batch.rows[row].q_len, 0);
+		cr_assert_eq(batch.rows[row].n_tiles, 0);
+		cr_assert_eq(batch.rows[1].q_len, rows[1].q_len);
+		cuda_batch_destroy(&batch);
+	}
+}
+
+Test(cuda_plan, too_much_for_its_memory)
+{
+	struct kernel_row rows[5];
+	struct cuda_batch_params params = params_of(rows, 5);
+	struct cuda_batch batch;
+
+	rows_make(rows, 5, 9, 900, 4);
+	cuda_batch_create(&batch, &params);
+	cuda_batch_plan(&batch, 0);
+	batch.plan.max_items = batch.head->n_items - 1;
+	cuda_batch_plan(&batch, 1);
+	cr_assert_eq(batch.head->faults, CUDA_FAULT_CAPACITY);
+	cr_assert_eq(batch.head->n_items, 0);
+	cuda_batch_destroy(&batch);
+}
+
+Test(cuda_plan, bounds_that_cannot_be_counted)
+{
+	struct cuda_plan_bounds bounds = { .n_rows = 1u << 20,
+					   .max_total_q = 1u << 30,
+					   .max_kv_len = 1u << 30,
+					   .n_q_heads = 64,
+					   .n_kv_heads = 8,
+					   .v_dim = 128,
+					   .max_tile_lines = CUDA_MAX_TILE_LINES };
+	struct cuda_plan_size size;
+	struct paged_error error;
+
+	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_ERR_LIMIT);
+	bounds.n_rows = 256;
+	bounds.max_total_q = 256;
+	bounds.max_kv_len = 4096;
+	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_OK);
+	cr_assert_eq(size.partial_states_bytes, size.max_lines * UINT64_C(8));
+}

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary embedding and quantisation in the CUDA append kernel, run on the host: bit-identical to the CPU kernels. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const enum paged_dtype tensors[] = { PAGED_F32, PAGED_F16, PAGED_BF16 };
+static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8, PAGED_F16, PAGED_F32 };
+
+#define N_KV_HEADS 3u
+#define N_Q_HEADS 6u
+#define N_PAGES 9u
+#define TOTAL 9u
+#define N_POSITIONS 40u
+
+struct scene_params {
+	struct layout_params pool;
+	enum paged_dtype tensor, q, q_out;
+	uint32_t padding;
+	bool scales;
+	uint32_t rotary_dim, rotary_first; /* 0: none */
+	bool interleaved;
+	bool positions; /* of rotary, by themselves */
+	bool in_place;
+	bool no_queries;
+	float amplitude;
+};
+
+/* Two rows; the second is in the tensors first, and the third is left alone but for its queries. */
+struct scene {
+	const struct scene_params *params;
+	struct layout layout;
+	uint8_t *pool, *expected;
+	struct kernel_tensor k, v, q, q_out, q_expected;
+	size_t q_bytes, q_out_bytes;
+	float scales[2][N_KV_HEADS];
+	float *cos_sin;
+	uint32_t positions[TOTAL];
+	struct kernel_rotary rotary;
+	struct kernel_row rows[3];
+	uint32_t pages[3][N_PAGES];
+};
+
+static void
+tensor_fill(const struct kernel_tensor *tensor, uint64_t seed, float amplitude)
+{
+	for (uint32_t t = 0; t < TOTAL; t++)
+		for (uint32_t h = 0; h < tensor->n_heads; h++)
+			for (uint32_t d = 0; d < tensor->dim; d++)
+				reference_store(
+					(uint8_t *)tensor->data + t * tensor->token_stride + h * tensor->head_stride,
+					tensor->dtype, d, reference_random(seed, (t * 8 + h) * 600 + d, amplitude));
+}
+
+static void
+rotary_make(struct scene *scene)
+{
+	const struct scene_params *params = scene->params;
+
+	scene->cos_sin = malloc(N_POSITIONS * (params->rotary_dim + 1) * sizeof(float));
+	reference_fill(scene->cos_sin, N_POSITIONS * params->rotary_dim, 9);
+	for (uint32_t i = 0; i < TOTAL; i++)
+		scene->positions[i] = (uint32_t)reference_bits(3, i) % N_POSITIONS;
+	scene->rotary = (struct kernel_rotary){ .cos_sin = scene->cos_sin,
+						.n_positions = N_POSITIONS,
+						.dim = params->rotary_dim,
+						.first = params->rotary_first,
+						.interleaved = params->interleaved,
+						.positions = params->positions ? scene->positions : NULL };
+}
+
+static void
+queries_make(struct scene *scene)
+{
+	const struct scene_params *params = scene->params;
+
+	scene->q = world_tensor(params->q, TOTAL, N_Q_HEADS, params->pool.k_dim, params->padding, &scene->q_bytes);
+	tensor_fill(&scene->q, 3, 1);
+	scene->q_out = world_tensor(params->in_place ? params->q : params->q_out, TOTAL, N_Q_HEADS, params->pool.k_dim,
+				    params->padding, &scene->q_out_bytes);
+	scene->q_expected = scene->q_out;
+	scene->q_expected.data = malloc(scene->q_out_bytes);
+	memset(scene->q_expected.data, 0xff, scene->q_out_bytes);
+}
+
+static void
+scene_create(struct scene *scene, const struct scene_params *params)
+{
+	struct paged_error error;
+	uint32_t page = 0;
+	size_t bytes;
+
+	*scene = (struct scene){ .params = params, .scales = { { 0.5f, 3, 1.1f }, { 2, 0.013f, 700 } } };
+	cr_assert_eq(layout_init(&scene->layout, &params->pool, &error), PAGED_OK, "%s", error.text);
+	scene->pool = malloc(scene->layout.size);
+	scene->expected = malloc(scene->layout.size);
+	memset(scene->pool, 0xff, scene->layout.size);
+	memset(scene->expected, 0xff, scene->layout.size);
+	scene->k = world_tensor(params->tensor, TOTAL, N_KV_HEADS, params->pool.k_dim, params->padding, &bytes);
+	scene->v = world_tensor(params->tensor, TOTAL, N_KV_HEADS, params->pool.v_dim, params->padding, &bytes);
+	tensor_fill(&scene->k, 1, params->amplitude);
+	tensor_fill(&scene->v, 2, params->amplitude);
+	rotary_make(scene);
+	queries_make(scene);
+	scene->rows[0] = (struct kernel_row){ .q_start = 0, .q_len = 4, .kv_len = 4, .q_base = 30 };
+	scene->rows[1] = (struct kernel_row){ .q_start = 4, .q_len = 3, .kv_len = 7, .q_base = 0 };
+	scene->rows[2] = (struct kernel_row){ .q_start = 7, .q_len = 2, .kv_len = 5, .q_base = 7, .skip_append = true };
+	for (uint32_t r = 0; r < 3; r++) {
+		for (uint32_t i = 0; i * params->pool.page_size < scene->rows[r].kv_len; i++)
+			scene->pages[r][i] = page++ * 5 % params->pool.n_pages;
+		scene->rows[r].pages = scene->pages[r];
+	}
+}
+
+static void
+scene_destroy(struct scene *scene)
+{
+	free(scene->pool);
+	free(scene->expected);
+	free(scene->k.data);
+	free(scene->v.data);
+	free(scene->q.data);
+	free(scene->q_out.data);
+	free(scene->q_expected.data);
+	free(scene->cos_sin);
+}
+
+/* The arguments that both have but for where they put it. */
+static struct append_args
+scene_args(struct scene *scene, uint8_t *pool, const struct kernel_rotary *rotary)
+{
+	struct append_args args = { .pages = { &scene->layout, pool, 1 },
+				    .rows = scene->rows,
+				    .n_rows = 3,
+				    .k = scene->k,
+				    .v = scene->v,
+				    .rotary = scene->params->rotary_dim == 0 ? NULL : rotary };
+
+	if (scene->params->pool.v_in_k)
+		args.v.data = NULL;
+	if (!scene->params->scales)
+		return args;
+	args.k_scale = scene->scales[0];
+	args.v_scale = scene->params->pool.v_in_k ? NULL : scene->scales[1];
+	return args;
+}
+
+static struct cuda_rotary
+rotary_lend(struct cuda_arena *arena, const struct scene *scene)
+{
+	const struct kernel_rotary *rotary = &scene->rotary;
+	struct cuda_rotary to = { .n_positions = N_POSITIONS,
+				  .dim = rotary->dim,
+				  .first = rotary->first,
+				  .interleaved = rotary->interleaved,
+				  .n_q_heads = N_Q_HEADS };
+
+	if (rotary->dim == 0)
+		return (struct cuda_rotary){ .cos_sin = 0 };
+	to.cos_sin =
+		cuda_arena_lend(arena, rotary->cos_sin, N_POSITIONS * rotary->dim * sizeof(float), false, "angles");
+	to.positions = cuda_arena_lend(arena, rotary->positions, TOTAL * sizeof(uint32_t), false, "positions");
+	if (scene->params->no_queries)
+		return to;
+	if (!scene->params->in_place)
+		to.q = cuda_world_tensor(arena, &scene->q, TOTAL, false, "queries");
+	to.q_out = cuda_world_tensor(arena, &scene->q_out, TOTAL, true, "turned queries");
+	if (scene->params->in_place)
+		to.q = to.q_out;
+	return to;
+}
+
+/* Returns the faults. */
+static uint32_t
+scene_run(struct scene *scene, uint64_t seed)
+{
+	struct append_args args = scene_args(scene, scene->pool, NULL);
+	size_t scales = N_KV_HEADS * sizeof(float);
+	struct cuda_append_params p;
+	struct cuda_batch batch;
+	uint32_t faults;
+
+	cuda_batch_create(&batch, &(struct cuda_batch_params){ .rows = scene->rows,
+							       .n_rows = 3,
+							       .page_size = scene->layout.params.page_size,
+							       .n_q_heads = N_Q_HEADS,
+							       .n_kv_heads = N_KV_HEADS,
+							       .v_dim = scene->layout.params.v_dim });
+	cuda_batch_plan(&batch, seed);
+	p = (struct cuda_append_params){
+		.pages = cuda_world_pages(&batch.arena, &args.pages, true),
+		.plan = batch.plan.plan,
+		.k = cuda_world_tensor(&batch.arena, &args.k, TOTAL, false, "keys"),
+		.v = cuda_world_tensor(&batch.arena, &args.v, TOTAL, false, "values"),
+		.k_scale = cuda_arena_lend(&batch.arena, args.k_scale, scales, false, "K scales"),
+		.v_scale = cuda_arena_lend(&batch.arena, args.v_scale, scales, false, "V scales"),
+		.rotary = rotary_lend(&batch.arena, scene),
+	};
+	cuda_run("append_tokens", &p, 1 + (uint32_t)seed % 11, 64 << seed % 3, 0, seed);
+	faults = batch.head->faults;
+	cuda_batch_destroy(&batch);
+	return faults;
+}
+
+static void
+scene_check(const struct scene_params *params, uint64_t seed)
+{
+	struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+	struct kernel_rotary rotary;
+	struct append_args args;
+	struct scene scene;
+
+	scene_create(&scene, params);
+	if (params->in_place)
+		memcpy(scene.q_out.data, scene.q.data, scene.q_bytes);
+	rotary = scene.rotary;
+	rotary.q = scene.q;
+	rotary.q_out = scene.q_expected;
+	args = scene_args(&scene, scene.expected, &rotary);
+	if (params->in_place)
+		memcpy(scene.q_expected.data, scene.q.data, scene.q_bytes);
+	kernel_append(team, &args);
+	kernel_team_destroy(team);
+	cr_assert_eq(scene_run(&scene, seed), 0);
+	cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0, "seed %u, %s from %s, dims %u %u",
+		     (unsigned int)seed, paged_dtype_name(params->pool.dtype), paged_dtype_name(params->tensor),
+		     params->pool.k_dim, params->pool.v_dim);
+	if (params->rotary_dim != 0)
+		cr_assert_eq(memcmp(scene.q_out.data, scene.q_expected.data, scene.q_out_bytes), 0,
+			     "seed %u, queries of dim %u, %u turned from %u", (unsigned int)seed, params->pool.k_dim,
+			     params->rotary_dim, params->rotary_first);
+	scene_destroy(&scene);
+}
+
+static struct scene_params
+defaults(uint64_t i)
+{
+	static const uint32_t page_sizes[] = { 1, 3, 16, 256 };
+
+	return (struct scene_params){
+		.pool = { .n_layers = 2,
+			  .n_kv_heads = N_KV_HEADS,
+			  .k_dim = 64,
+			  .v_dim = 64,
+			  .dtype = pools[i % 5],
+			  .page_size = page_sizes[i % 4],
+			  .n_pages = 17 },
+		.tensor = tensors[i / 5 % 3],
+		.q = tensors[(i / 2 + 1) % 3],
+		.q_out = tensors[i / 3 % 3],
+		.padding = i % 3 == 0 ? 0 : (uint32_t)i % 8,
+		.in_place = i % 2,
+		.amplitude = 70000,
+	};
+}
+
+Test(cuda_quantise, dtypes_dims_and_scales)
+{
+	static const uint32_t dims[][2] = { { 1, 1 }, { 19, 33 }, { 64, 64 }, { 128, 8 }, { 256, 40 }, { 576, 512 } };
+
+	for (uint64_t i = 0; i < 3 * 3 * COUNT(dims); i++) {
+		struct scene_params params = defaults(i);
+
+		params.pool.dtype = pools[i % 3];
+		params.tensor = tensors[i / 3 % 3];
+		params.pool.k_dim = dims[i / 9][0];
+		params.pool.v_dim = dims[i / 9][1];
+		params.pool.v_in_k = params.pool.k_dim == 576 && i % 2;
+		params.scales = i % 3 != 2 && i % 4 != 0;
+		params.amplitude = i % 5 == 0 ? 1 : 70000;
+		scene_check(&params, i);
+	}
+}
+
+Test(cuda_quantise, rotary)
+{
+	static const struct {
+		uint32_t k_dim, first, dim;
+	} dims[] = { { 64, 0, 64 }, { 128, 0, 128 }, { 128, 64, 64 },  { 80, 0, 32 }, { 80, 16, 48 },
+		     { 40, 3, 10 }, { 24, 1, 22 },   { 576, 512, 64 }, { 2, 0, 2 },   { 33, 8, 16 } };
+
+	for (uint64_t i = 0; i < 4 * COUNT(dims); i++) {
+		struct scene_params params = defaults(i);
+
+		params.pool.k_dim = dims[i / 4].k_dim;
+		params.rotary_first = dims[i / 4].first;
+		params.rotary_dim = dims[i / 4].dim;
+		params.interleaved = i % 2;
+		params.positions = i / 2 % 2;
+		params.in_place = i % 3 != 0;
+		params.pool.v_dim = 24;
+		params.amplitude = 3;
+		scene_check(&params, i);
+	}
+}
+
+/* Rows of i8 with a number that is none, or infinite, or nothing but small ones. */
+Test(cuda_quantise, odd_rows_of_i8)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY, 0, 0x1p-121f, 0x1p-120f, -0x1p-126f, 0x1.fffffep127f };
+	struct scene_params params = defaults(2);
+
+	params.tensor = PAGED_F32;
+	params.pool.page_size = 3;
+	for (uint64_t i = 0; i < COUNT(odd); i++) {
+		struct kernel_team *team = kernel_test_team(1, KERNEL_GENERIC);
+		struct append_args args;
+		struct scene scene;
+
+		params.amplitude = fabsf(odd[i]) < 1 ? fabsf(odd[i]) / 2 : 1;
+		scene_create(&scene, &params);
+		reference_store((uint8_t *)scene.k.data + 5 * scene.k.token_stride, PAGED_F32, i * 7, odd[i]);
+		reference_store((uint8_t *)scene.v.data + scene.v.token_stride + scene.v.head_stride, PAGED_F32, 63,
+				odd[i]);
+		args = scene_args(&scene, scene.expected, NULL);
+		kernel_append(team, &args);
+		kernel_team_destroy(team);
+		cr_assert_eq(scene_run(&scene, i), 0);
+		cr_assert_eq(memcmp(scene.pool, scene.expected, scene.layout.size), 0, "%g", (double)odd[i]);
+		scene_destroy(&scene);
+	}
+}
+
+/* A position without angles is told; its token and its query stay. */
+Test(cuda_quantise, positions_past_the_angles)
+{
+	struct scene_params params = defaults(3);
+	size_t token_bytes;
+	struct scene scene;
+
+	params.rotary_dim = 64;
+	params.positions = true;
+	params.in_place = false;
+	params.padding = 0;
+	scene_create(&scene, &params);
+	scene.positions[5] = N_POSITIONS;
+	scene.positions[8] = UINT32_MAX;
+	cr_assert_eq(scene_run(&scene, 1), CUDA_FAULT_POSITION);
+	token_bytes = (size_t)scene.q_out.token_stride;
+	for (uint32_t t = 0; t < TOTAL; t++) {
+		const uint8_t *at = (const uint8_t *)scene.q_out.data + t * token_bytes;
+		bool written = false;
+
+		for (size_t i = 0; i < token_bytes; i++)
+			written |= at[i] != 0xff;
+		cr_assert_eq(written, t != 5 && t != 8, "query %u", t);
+	}
+	for (uint32_t t = 4; t < 7; t++) {
+		uint64_t at = layout_offset(&scene.layout, LAYOUT_K, 1, scene.pages[1][t / params.pool.page_size], 0,
+					    t % params.pool.page_size);
+		uint16_t bits;
+
+		memcpy(&bits, scene.pool + at, sizeof(bits));
+		cr_assert_eq(bits == 0xffff, t == 5, "token %u", t);
+	}
+	scene_destroy(&scene);
+}
+
+/* A row that is not written and has no queries to turn is not asked for its positions. */
+Test(cuda_quantise, rows_left_alone_need_no_angles)
+{
+	struct scene_params params = defaults(3);
+	struct scene scene;
+
+	params.rotary_dim = 64;
+	params.positions = true;
+	params.no_queries = true;
+	scene_create(&scene, &params);
+	scene.positions[7] = N_POSITIONS;
+	scene.positions[8] = UINT32_MAX;
+	cr_assert_eq(scene_run(&scene, 1), 0);
+	scene_destroy(&scene);
+}

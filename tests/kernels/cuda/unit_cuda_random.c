@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Attention over random batches and pools, by the kernel that a GPU would run
+ * and by the CPU kernel, against float64.  Pool contents outside the rows are
+ * NaN.  PAGED_TEST_SEED selects other cases.
+ */
+#include <criterion/criterion.h>
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cuda/choose.h"
+#include "tests/kernels/cuda/cuda_world.h"
+#include "tests/support/kernel_test.h"
+#include "tests/support/reference.h"
+
+#define N_CASES 48u
+#define MAX_HEADS 64u
+#define MOST_SCORES 20000u /* of all rows of a case */
+
+/* Numbers of a case, one after the other. */
+struct draw {
+	uint64_t seed, n;
+};
+
+static float sinks[MAX_HEADS], k_scale[MAX_HEADS], v_scale[MAX_HEADS];
+
+static uint32_t
+below(struct draw *draw, uint32_t n)
+{
+	return (uint32_t)(reference_bits(draw->seed, draw->n++) % n);
+}
+
+static bool
+one_in(struct draw *draw, uint32_t n)
+{
+	return below(draw, n) == 0;
+}
+
+static void
+draw_dims(struct draw *draw, struct world_params *params)
+{
+	uint32_t unit = one_in(draw, 3) ? 1 : one_in(draw, 2) ? 8 : 16, most = one_in(draw, 4) ? 512 : 128;
+
+	params->k_dim = unit * (1 + below(draw, most / unit));
+	params->v_dim = unit * (1 + below(draw, most / unit));
+	params->v_in_k = one_in(draw, 3);
+	if (params->v_in_k && params->v_dim > params->k_dim)
+		params->v_dim = params->k_dim;
+	params->kv_heads = 1 + below(draw, 3);
+	params->q_heads = params->kv_heads * (1 + below(draw, one_in(draw, 3) ? 20 : 4));
+}
+
+static void
+draw_scales(struct draw *draw, struct world_params *params)
+{
+	for (uint32_t h = 0; h < MAX_HEADS; h++) {
+		sinks[h] = one_in(draw, 5) ? -INFINITY : (float)below(draw, 200) / 20 - 5;
+		/* Values stay below 1, V in K too. */
+		k_scale[h] = (float)(1 + below(draw, 1000)) / 1600;
+		v_scale[h] = (float)(1 + below(draw, 1000)) / 1001;
+	}
+	params->sink = one_in(draw, 3) ? sinks : NULL;
+	params->lse_without_sink = one_in(draw, 2);
+	if (params->pool != PAGED_E4M3 && params->pool != PAGED_E5M2)
+		return;
+	params->k_scale = one_in(draw, 4) ? NULL : k_scale;
+	params->v_scale = one_in(draw, 4) || params->v_in_k ? NULL : v_scale;
+}
+
+/* Rows that wait, are empty, end in a chunk, decode, or have queries before their keys and past them. */
+static void
+draw_rows(struct draw *draw, struct world_params *params)
+{
+	uint32_t left = MOST_SCORES / params->q_heads;
+
+	params->n_rows = 1 + below(draw, 5);
+	for (uint32_t r = 0; r < params->n_rows; r++) {
+		struct world_row *row = &params->rows[r];
+
+		row->id = r;
+		row->kv_len = one_in(draw, 8) ? 0 : 1 + below(draw, one_in(draw, 5) ? 700 : 200);
+		row->q_len = one_in(draw, 8) ? 0 : one_in(draw, 2) ? 1 : 1 + below(draw, 70);
+		while (row->q_len > 1 && row->q_len * row->kv_len > left / params->n_rows)
+			row->q_len /= 2;
+		row->q_base = one_in(draw, 5) ? (int64_t)below(draw, 400) - 100 : (int64_t)row->kv_len - row->q_len;
+	}
+}
+
+static struct world_params
+draw_world(struct draw *draw)
+{
+	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct world_params params = { .seed = draw->seed, .placement = draw->seed, .pool = pools[below(draw, 6)] };
+
+	params.q = paged_dtype_is_tensor(params.pool) && !one_in(draw, 3) ? params.pool : pools[below(draw, 3)];
+	params.out = one_in(draw, 2) ? PAGED_F32 : PAGED_BF16;
+	params.page_size = 1u << below(draw, 9);
+	params.page_size -= params.page_size > 2 && one_in(draw, 3);
+	params.padding = one_in(draw, 2) ? 0 : below(draw, 9);
+	params.causal = !one_in(draw, 3);
+	draw_dims(draw, &params);
+	params.scale = 1 / sqrtf((float)params.k_dim);
+	draw_scales(draw, &params);
+	draw_rows(draw, &params);
+	return params;
+}
+
+static void
+world_expect(const struct world *world, const char *kernel, unsigned int number)
+{
+	const struct world_params *p = &world->params;
+	char what[256] = "";
+
+	cr_expect(world_check(world, what, sizeof(what)),
+		  "seed %" PRIu64 ", case %u, %s: pool %s, q %s, %u/%u heads, dims %u %u%s, page size %u, %u rows: %s",
+		  kernel_test_seed(), number, kernel, paged_dtype_name(p->pool), paged_dtype_name(p->q), p->q_heads,
+		  p->kv_heads, p->k_dim, p->v_dim, p->v_in_k ? " in K" : "", p->page_size, p->n_rows, what);
+}
+
+/* The first kernel that takes it with so much shared memory. */
+static struct cuda_attend
+draw_kernel(struct draw *draw, struct world_params *params)
+{
+	const struct layout_params pool = {
+		.k_dim = params->k_dim, .v_dim = params->v_dim, .v_in_k = params->v_in_k, .dtype = params->pool
+	};
+	struct cuda_choice choice;
+	struct paged_error error;
+
+	cr_assert_eq(cuda_choose(&pool, params->q, one_in(draw, 3) ? 99 << 10 : 163 << 10, &choice, &error), PAGED_OK,
+		     "%s", error.text);
+	/* What tensor cores round weights to. */
+	if (strstr(choice.kernel, "simt") == NULL)
+		params->weights = paged_dtype_is_tensor(params->pool) ? params->pool
+				  : params->pool == PAGED_I8          ? PAGED_BF16
+								      : PAGED_F16;
+	return (struct cuda_attend){ .kernel = choice.kernel,
+				     .max_tile_lines = choice.max_tile_lines,
+				     .n_blocks = 1 + below(draw, 7),
+				     .seed = below(draw, 1000),
+				     .target_items = one_in(draw, 3) ? 1 + below(draw, 60) : 0 };
+}
+
+Test(random_batches, of_all_kinds)
+{
+	for (unsigned int i = 0; i < N_CASES; i++) {
+		struct draw draw = { .seed = reference_bits(kernel_test_seed(), i) };
+		struct world_params params = draw_world(&draw);
+		struct kernel_team *team = kernel_test_team(1 + i % 2, kernel_isa_best());
+		struct cuda_attend how = draw_kernel(&draw, &params);
+		struct world world;
+
+		world_create(&world, &params);
+		cuda_world_attend(&world, &how);
+		world_expect(&world, how.kernel, i);
+		world.params.weights = PAGED_DTYPE_NONE;
+		world_attend(&world, team);
+		world_expect(&world, kernel_isa_name(kernel_isa_best()), i);
+		world_destroy(&world);
+		kernel_team_destroy(team);
+	}
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block masks of rows with live page tables, over the pools of core_case.h. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "kernels/mask/batch_mask.h"
+#include "tests/core/core_case.h"
+#include "tests/support/mask_fixture.h"
+#include "tests/support/mod_fixture.h"
+
+#define PAGE 4u
+
+TestSuite(batch_mask, .init = case_setup, .fini = case_teardown);
+
+static struct batch_mask_order
+order_of(const struct batch_mask_row *rows, uint32_t n_rows)
+{
+	return (struct batch_mask_order){
+		.rows = rows,
+		.n_rows = n_rows,
+		.q_block = 2,
+		.kv_block = PAGE,
+		.view = core_pool_view(f.core, 0),
+	};
+}
+
+static struct block_mask *
+logical_of(const struct batch_mask_order *order, const char *text)
+{
+	struct mod_fixture mod = mod_fixture_open(MOD_MASK, text, NULL, 0);
+	struct block_mask *mask = NULL;
+
+	assert_ok(batch_mask_create(order, mod.binding, kernel_isa_best(), &mask, &error));
+	mod_fixture_close(&mod);
+	return mask;
+}
+
+static struct block_mask *
+placed(const struct batch_mask_order *order, const struct block_mask *logical, uint64_t *version)
+{
+	struct block_mask *mask = NULL;
+
+	assert_ok(batch_mask_place(order, logical, &mask, version, &error));
+	return mask;
+}
+
+static paged_seq_id
+sequence_of(uint32_t n_tokens)
+{
+	paged_seq_id seq = create(session, 0);
+
+	assert_ok(reserve(session, seq, n_tokens));
+	return seq;
+}
+
+/* Every list of row r is the logical one's by these pages. */
+static void
+expect_by_pages(const struct block_mask *physical, const struct block_mask *logical, uint32_t r, const uint32_t *pages)
+{
+	uint32_t from = logical->shape.n_rows == 1 ? 0 : r;
+
+	for (uint64_t q = 0; q < block_mask_q_blocks(logical, from); q++)
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+			struct block_mask_list want = block_mask_list(logical, kind, r, 0, q);
+			struct block_mask_list got = block_mask_list(physical, kind, r, 0, q);
+
+			cr_assert_eq(got.n, want.n);
+			for (uint64_t i = 0; i < want.n; i++)
+				cr_assert_eq(got.blocks[i], pages[want.blocks[i]]);
+		}
+}
+
+static uint64_t
+version_of(paged_seq_id seq)
+{
+	struct region_look look;
+
+	cr_assert_eq(region_look_begin(core_pool_view(f.core, 0), seq, &look), REGION_READ);
+	return look.version;
+}
+
+Test(batch_mask, rows_by_their_tables)
+{
+	static const uint32_t explicit[] = { 11, 0, 5 };
+	paged_seq_id seq[] = { sequence_of(9), sequence_of(20) };
+	const struct batch_mask_row rows[] = {
+		{ .seq = seq[0], .q_len = 9, .kv_len = 9 },
+		{ .pages = explicit, .n_pages = 3, .q_len = 4, .kv_len = 12, .q_base = 8 },
+		{ .seq = seq[1], .q_len = 1, .kv_len = 18, .q_base = 17 },
+		{ .seq = seq[0], .q_len = 3, .kv_len = 5, .q_base = 2 },
+	};
+	struct batch_mask_order order = order_of(rows, 4);
+	struct block_mask *logical = logical_of(&order, "kv_idx <= q_idx"), *physical;
+	uint64_t version[4];
+	uint32_t pages[10];
+
+	physical = placed(&order, logical, version);
+	for (uint32_t r = 0; r < 4; r++) {
+		if (rows[r].seq != 0)
+			fixture_row(&f, 0, rows[r].seq, pages);
+		expect_by_pages(physical, logical, r, rows[r].seq != 0 ? pages : explicit);
+		cr_assert_eq(version[r], rows[r].seq != 0 ? version_of(rows[r].seq) : 0);
+		cr_assert_eq(physical->shape.rows[r].q_base, rows[r].q_base);
+		cr_assert_eq(physical->shape.rows[r].kv_len, 12 * PAGE, "the pool's tokens");
+	}
+	block_mask_destroy(physical);
+	block_mask_destroy(logical);
+}
+
+Test(batch_mask, one_row_serves_all)
+{
+	paged_seq_id seq[] = { sequence_of(12), sequence_of(8) };
+	const struct batch_mask_row one = { .q_len = 4, .kv_len = 12, .q_base = 8 };
+	const struct batch_mask_row rows[] = { { .seq = seq[1], .kv_len = 8 }, { .seq = seq[0], .kv_len = 12 } };
+	struct batch_mask_order order = order_of(&one, 1);
+	struct block_mask *logical = logical_of(&order, "causal"), *over = NULL, *physical;
+	uint64_t version[2], kv_len[] = { 8, 12 };
+	uint32_t pages[10];
+
+	order.rows = rows;
+	order.n_rows = 2;
+	physical = placed(&order, logical, version);
+	assert_ok(block_mask_over(logical, 2, kv_len, &over, &error));
+	for (uint32_t r = 0; r < 2; r++) {
+		fixture_row(&f, 0, rows[r].seq, pages);
+		expect_by_pages(physical, over, r, pages);
+		cr_assert_eq(over->shape.rows[r].q_base, 8);
+		cr_assert_eq(over->shape.rows[r].kv_len, kv_len[r]);
+	}
+	error.text[0] = '\0';
+	cr_assert_eq(block_mask_over(over, 3, kv_len, &physical, &error), PAGED_ERR_INVALID);
+	cr_assert_str_eq(error.text, "block mask: 3 rows for a mask of 2");
+	block_mask_destroy(physical);
+	block_mask_destroy(over);
+	block_mask_destroy(logical);
+}
+
+static void
+expect_place_refused(struct batch_mask_order *order, enum paged_status status, const char *sentence)
+{
+	const struct batch_mask_row one = { .q_len = 1, .kv_len = 12, .q_base = 11 };
+	struct batch_mask_order of_one = order_of(&one, 1);
+	struct block_mask *logical = logical_of(&of_one, "true"), *physical = NULL;
+	uint64_t version[4];
+
+	assert_fails(batch_mask_place(order, logical, &physical, version, &error), status, sentence);
+	cr_assert_null(physical);
+	block_mask_destroy(logical);
+}
+
+Test(batch_mask, refuses_rows_with_numbers)
+{
+	static const uint32_t explicit[] = { 11, 12, 0 };
+	paged_seq_id seq = sequence_of(8), ended = sequence_of(4);
+	struct batch_mask_row rows[] = { { .seq = seq, .kv_len = 8 }, { .seq = seq, .kv_len = 9 } };
+	struct batch_mask_order order = order_of(rows, 2);
+	char sentence[256];
+
+	expect_place_refused(&order, PAGED_ERR_CAPACITY,
+			     "block mask: row 1: 9 tokens need 3 pages of 4, its sequence has 2");
+	rows[1].kv_len = 200;
+	expect_place_refused(&order, PAGED_ERR_CAPACITY,
+			     "block mask: row 1: 200 tokens need 50 pages of 4, its sequence has 2");
+	assert_ok(erase(session, ended));
+	rows[1].seq = ended;
+	snprintf(sentence, sizeof(sentence), "block mask: row 1: no live sequence %u.%u", PAGED_SEQ_SLOT(ended),
+		 PAGED_SEQ_GENERATION(ended));
+	expect_place_refused(&order, PAGED_ERR_STALE, sentence);
+	rows[1].pages = explicit;
+	expect_place_refused(&order, PAGED_ERR_INVALID, "block mask: row 1 names both a sequence and pages");
+	rows[1].seq = 0;
+	rows[1].n_pages = 3;
+	rows[1].kv_len = 12;
+	expect_place_refused(&order, PAGED_ERR_RANGE, "block mask: row 1: logical page 1 is page 12 of a pool of 12");
+	rows[1].pages = NULL;
+	expect_place_refused(&order, PAGED_ERR_INVALID, "block mask: row 1 names neither a sequence nor pages");
+}
+
+Test(batch_mask, heads_must_be_told)
+{
+	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
+	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "kv_idx <= q_idx - h", NULL, 0);
+	struct batch_mask_order order = order_of(&row, 1);
+	struct block_mask *mask = NULL;
+
+	assert_fails(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_INVALID,
+		     "block mask: 'kv_idx <= q_idx - h' depends on h: say with n_heads how many heads there are");
+	order.n_heads = 3;
+	assert_ok(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error));
+	cr_assert_eq(mask->shape.n_heads, 3);
+	block_mask_destroy(mask);
+	mod_fixture_close(&mod);
+}
+
+Test(batch_mask, indexes_out_of_bounds)
+{
+	static const int32_t doc[] = { 0, 0, 1 };
+	const struct mod_array arrays[] = { MOD_1D("doc", MOD_I32, doc) };
+	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx]", arrays, 1);
+	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
+	struct batch_mask_order order = order_of(&row, 1);
+	struct block_mask *mask = NULL;
+
+	cr_assert_eq(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_RANGE);
+	cr_assert_null(mask);
+	mod_fixture_close(&mod);
+}
+
+/* Reserves and cuts one sequence for as long as it may. */
+struct meddler {
+	pthread_t thread;
+	paged_seq_id seq;
+	atomic_bool enough;
+};
+
+static void *
+meddle(void *argument)
+{
+	struct meddler *meddler = argument;
+	struct paged_error ours;
+
+	while (!meddler->enough) {
+		struct paged_seq_item more = { .n_tokens = 40, .seq = meddler->seq };
+		struct paged_seq_item less = { .n_tokens = 8, .seq = meddler->seq };
+
+		core_seq_reserve(f.core, session, 1, &more, &ours);
+		core_seq_truncate(f.core, session, 1, &less, &ours);
+	}
+	return NULL;
+}
+
+/* A mask of a table that another thread changes is right for the version that it names, or refused. */
+Test(batch_mask, rows_change_meanwhile)
+{
+	struct meddler meddler = { .seq = sequence_of(8) };
+	const struct batch_mask_row rows[] = { { .seq = meddler.seq, .q_len = 1, .kv_len = 40, .q_base = 39 } };
+	struct batch_mask_order order = order_of(rows, 1);
+	struct block_mask *logical = logical_of(&order, "true");
+	uint32_t n_made = 0;
+
+	cr_assert_eq(pthread_create(&meddler.thread, NULL, meddle, &meddler), 0);
+	for (uint32_t i = 0; i < 20000 || n_made == 0; i++) {
+		struct block_mask *physical = NULL;
+		struct paged_error ours;
+		uint64_t version;
+		enum paged_status status = batch_mask_place(&order, logical, &physical, &version, &ours);
+		bool seen[12] = { false };
+
+		cr_assert(status == PAGED_OK || status == PAGED_ERR_CAPACITY || status == PAGED_ERR_AGAIN, "%s",
+			  ours.text);
+		if (status != PAGED_OK)
+			continue;
+		n_made++;
+		cr_assert_eq(version % 2, 0);
+		for (uint32_t b = 0; b < 10; b++) {
+			uint32_t page = block_mask_list(physical, BLOCK_MASK_PARTIAL, 0, 0, 0).blocks[b];
+
+			cr_assert_not(seen[page], "page %u twice", page);
+			seen[page] = true;
+		}
+		block_mask_destroy(physical);
+	}
+	meddler.enough = true;
+	pthread_join(meddler.thread, NULL);
+	block_mask_destroy(logical);
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Block masks in parts: round trips, the cost of requesting parts, and invalid numbers. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/mask/served.h"
+#include "tests/support/mask_fixture.h"
+
+static struct paged_error error;
+static uint64_t n_asked;
+
+/* A rule that has to be asked about every block: of a dense mask. */
+static enum mask_verdict
+dense_exactly(void *context, const struct mask_area *area)
+{
+	const struct mask_dense *dense = context;
+	int64_t q_base = dense->shape.rows[area->b].q_base;
+	uint64_t n = 0, n_seen = 0;
+
+	n_asked++;
+	for (int64_t q = area->q_begin - q_base; q < area->q_end - q_base; q++)
+		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv++, n++)
+			n_seen += *mask_dense_at(dense, area->b, area->h, (uint64_t)q, (uint64_t)kv);
+	return n_seen == 0 ? MASK_NONE : n_seen == n ? MASK_ALL : MASK_SOME;
+}
+
+Test(mask_runs, there_and_back)
+{
+	uint64_t state = mask_seed();
+
+	for (int round = 0; round < 300; round++) {
+		struct mask_rule rule = { .exactly = dense_exactly };
+		struct block_mask *mask, *back;
+		struct mask_dense dense;
+
+		mask_dense_random(&dense, &state);
+		rule.context = &dense;
+		mask = mask_dense_mask(&dense);
+		back = mask_by_parts(&dense.shape, &rule, 3 + (uint32_t)mask_random(&state, 40), NULL);
+		mask_expect_equal(back, mask, "by parts");
+		cr_assert(back->ascending);
+		block_mask_destroy(back);
+		block_mask_destroy(mask);
+		mask_dense_close(&dense);
+	}
+}
+
+/* A rule that has to be asked about every block: every second one is partial. */
+static enum mask_verdict
+every_second(void *context, const struct mask_area *area)
+{
+	(void)context;
+	n_asked++;
+	return area->kv_begin / 10 % 2 == 0 ? MASK_SOME : MASK_NONE;
+}
+
+/* A list of more runs than a part holds: asking on costs about what the next part holds. */
+Test(mask_runs, a_list_of_many_parts)
+{
+	enum { N_BLOCKS = 100000 };
+	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS }, { 0, 3, 25 } };
+	const struct block_mask_shape shape = { .n_rows = 2, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = rows };
+	const struct mask_rule rule = { .exactly = every_second };
+	struct block_mask *mask;
+	uint32_t n_parts;
+
+	mask = mask_by_parts(&shape, &rule, MASK_PART_MAX, &n_parts);
+	cr_assert_eq(n_parts, 7);
+	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][1], N_BLOCKS / 2);
+	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][4], N_BLOCKS / 2 + 3 * 2);
+	for (uint32_t i = 0; i < N_BLOCKS / 2; i++)
+		cr_assert_eq(mask->indices[BLOCK_MASK_PARTIAL][i], 2 * i);
+	cr_assert_leq(n_asked, 5 * N_BLOCKS / 2);
+	block_mask_destroy(mask);
+}
+
+/* Many lists: parts cost together about what the mask costs at once. */
+Test(mask_runs, many_lists_in_many_parts)
+{
+	const struct block_mask_row row = { 0, 3000, 400 };
+	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
+	const struct mask_rule rule = { .exactly = every_second };
+	struct block_mask *mask, *whole;
+	uint64_t n_whole;
+	uint32_t n_parts;
+
+	cr_assert_eq(block_mask_create(&shape, &rule, 0, &whole, &error), PAGED_OK);
+	n_whole = n_asked;
+	n_asked = 0;
+	mask = mask_by_parts(&shape, &rule, MASK_PART_MAX, &n_parts);
+	mask_expect_equal(mask, whole, "by parts");
+	cr_assert_eq(n_parts, 8);
+	cr_assert_leq(n_asked, n_whole * 11 / 10, "%lu, %lu", (unsigned long)n_asked, (unsigned long)n_whole);
+	block_mask_destroy(mask);
+	block_mask_destroy(whole);
+}
+
+/* Heads and rows like the one before are not asked about again, and take one number. */
+Test(mask_runs, repeats)
+{
+	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
+	const struct block_mask_shape shape = { .n_rows = 4, .n_heads = 3, .q_block = 1, .kv_block = 10, .rows = rows };
+	const struct mask_rule rules[2] = {
+		{ .exactly = every_second, .same_rows = true, .same_heads = true },
+		{ .exactly = every_second, .same_rows = true },
+	};
+
+	for (int i = 0; i < 2; i++) {
+		struct block_mask *mask, *whole;
+
+		cr_assert_eq(block_mask_create(&shape, &rules[i], 0, &whole, &error), PAGED_OK);
+		for (uint32_t capacity = 3; capacity < 80; capacity++) {
+			uint32_t n_parts;
+
+			mask = mask_by_parts(&shape, &rules[i], capacity, &n_parts);
+			mask_expect_equal(mask, whole, "by parts");
+			cr_assert(i == 1 || capacity < 55 || n_parts == 1);
+			block_mask_destroy(mask);
+		}
+		block_mask_destroy(whole);
+	}
+}
+
+static const struct block_mask_row two_rows[2] = { { 0, 4, 35 }, { 7, 4, 35 } };
+static const struct block_mask_shape two_heads = {
+	.n_rows = 2, .n_heads = 2, .q_block = 2, .kv_block = 10, .rows = two_rows
+};
+
+static void
+refuse(uint32_t n, const uint32_t *values, bool cut, const char *part)
+{
+	struct block_mask *mask = NULL;
+	struct runs_reader reader;
+	enum paged_status status;
+
+	runs_read_begin(&reader, &two_heads, 0, &error);
+	status = runs_read(&reader, &(struct mask_part){ n, values, cut, 0 });
+	cr_assert_eq(status, PAGED_ERR_PROTOCOL, "%s: %d", part, status);
+	cr_assert_not_null(strstr(error.text, part), "%s", error.text);
+	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_PROTOCOL);
+	cr_assert_null(mask);
+}
+
+#define REFUSE(part, cut, ...)                                                    \
+	do {                                                                      \
+		const uint32_t values_[] = { __VA_ARGS__ };                       \
+		refuse(sizeof(values_) / sizeof(values_[0]), values_, cut, part); \
+	} while (0)
+
+Test(mask_runs, what_is_refused)
+{
+	enum { FULL = 1 };
+
+	refuse(0, NULL, false, "ends in no list");
+	REFUSE("ends in no list", true, 0);
+	REFUSE("ends in no list", true, 1, 0, 2, 0);
+	REFUSE("more runs", false, 1);
+	REFUSE("more runs", false, 2, 0, 2, 0);
+	REFUSE("more runs", false, RUNS_SAME_ROW - 1, 0, 2);
+	REFUSE("row 0, head 0, query block 0: a run without", false, 1, 0, 0);
+	REFUSE("a run without", false, 1, 0, FULL);
+	REFUSE("row 0, head 0, query block 1: a run", false, 0, 1, 0, 2 * 5);
+	REFUSE("past the row's", false, 1, 4, 2);
+	REFUSE("past the row's", false, 1, UINT32_MAX, UINT32_MAX);
+	REFUSE("past the row's", false, 2, 0, 2, UINT32_MAX, 2);
+	/* The length cuts the fourth block, so it is not full. */
+	REFUSE("past the row's", false, 1, 3, 2 + FULL);
+	REFUSE("no lists to repeat", false, RUNS_SAME_HEAD);
+	REFUSE("no lists to repeat", false, RUNS_SAME_ROW);
+	REFUSE("no lists to repeat", false, 0, RUNS_SAME_HEAD);
+	REFUSE("row 0, head 1, query block 0: there are no lists", false, 0, 0, RUNS_SAME_ROW);
+	REFUSE("more lists", false, 0, 0, RUNS_SAME_HEAD, RUNS_SAME_ROW, 0);
+}
+
+/* A list that was cut goes on, and is not repeated meanwhile. */
+Test(mask_runs, a_cut_list_goes_on)
+{
+	static const uint32_t first[] = { 0, 0, 1, 1, 2 }, same[] = { RUNS_SAME_HEAD }, back[] = { 1, 3, 2 },
+			      on[] = { 1, 0, 2, 0, RUNS_SAME_ROW };
+	struct block_mask *mask = NULL;
+	struct runs_reader reader;
+
+	for (int i = 0; i < 3; i++) {
+		const struct mask_part next[] = { { 1, same, false, 0 }, { 3, back, false, 0 }, { 5, on, false, 0 } };
+		enum paged_status status;
+
+		runs_read_begin(&reader, &two_heads, 0, &error);
+		cr_assert_eq(runs_read(&reader, &(struct mask_part){ 5, first, true, 0 }), PAGED_OK, "%s", error.text);
+		cr_assert(reader.build.n_ended == 2 && reader.block == 2 && !reader.done);
+		status = runs_read(&reader, &next[i]);
+		cr_assert_eq(status, i == 2 ? PAGED_OK : PAGED_ERR_PROTOCOL, "%s", error.text);
+		cr_assert(i != 2 || reader.done);
+		cr_assert_eq(runs_read_end(&reader, status, &mask), status);
+	}
+	cr_assert_eq(block_mask_n_blocks(mask), 4);
+	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 1, 1, 0).n, 2);
+	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 1, 1, 0).blocks[1], 2);
+	block_mask_destroy(mask);
+}
+
+Test(mask_runs, parts_of_two_masks)
+{
+	static const uint32_t empty[] = { 0, 0, 0 };
+	struct block_mask *mask;
+	struct runs_reader reader;
+	enum paged_status status;
+
+	runs_read_begin(&reader, &two_heads, 0, &error);
+	cr_assert_eq(runs_read(&reader, &(struct mask_part){ 3, empty, false, 7 }), PAGED_OK);
+	status = runs_read(&reader, &(struct mask_part){ 3, empty, false, 8 });
+	cr_assert_eq(status, PAGED_ERR_AGAIN, "%s", error.text);
+	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_AGAIN);
+}
+
+/* The reader's limit holds whatever comes. */
+Test(mask_runs, no_more_than_its_limit)
+{
+	const struct block_mask_row row = { 0, 2, UINT32_MAX };
+	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 1, .rows = &row };
+	static const uint32_t all[] = { 1, 0, UINT32_MAX - 1 };
+	struct block_mask *mask;
+	struct runs_reader reader;
+	enum paged_status status;
+
+	runs_read_begin(&reader, &shape, 10000, &error);
+	status = runs_read(&reader, &(struct mask_part){ 3, all, false, 0 });
+	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_LIMIT);
+}
+
+/* Every list of a mask that was read is in bounds, and no block is named twice. */
+static void
+walk(const struct block_mask *mask)
+{
+	struct build_place place;
+
+	cr_assert(build_place_first(mask, &place));
+	do {
+		struct build_cut cut = build_cut(&mask->shape, &mask->shape.rows[place.row], place.q_block);
+		uint64_t seen = 0;
+
+		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+			struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
+
+			for (uint64_t i = 0; i < list.n; i++) {
+				cr_assert_lt(list.blocks[i], kind == BLOCK_MASK_FULL ? cut.n_whole : cut.n_blocks);
+				cr_assert_eq(seen >> list.blocks[i] & 1, 0);
+				seen |= UINT64_C(1) << list.blocks[i];
+			}
+		}
+	} while (build_place_next(mask, &place));
+}
+
+Test(mask_runs, every_number_wrong)
+{
+	static const uint32_t good[] = { 2, 0, 3, 1, 4, 1, 2, 2, RUNS_SAME_HEAD, RUNS_SAME_ROW };
+	static const uint32_t flips[] = { 1, 2, 3, 4, 7, 0x80000000, UINT32_MAX };
+	enum { N = sizeof(good) / sizeof(good[0]), N_FLIPS = sizeof(flips) / sizeof(flips[0]) };
+	unsigned int n_read = 0, n_refused = 0;
+	uint64_t state = mask_seed();
+
+	for (int round = 0; round < 20000; round++) {
+		uint32_t values[N];
+		struct block_mask *mask;
+		struct runs_reader reader;
+		enum paged_status status;
+
+		memcpy(values, good, sizeof(good));
+		for (uint64_t i = mask_random(&state, 3); i-- > 0;)
+			values[mask_random(&state, N)] ^= flips[mask_random(&state, N_FLIPS)];
+		runs_read_begin(&reader, &two_heads, 0, &error);
+		status = runs_read(&reader, &(struct mask_part){ N, values, mask_random(&state, 8) == 0, 0 });
+		if (status == PAGED_OK && !reader.done)
+			status = PAGED_ERR_PROTOCOL;
+		if (runs_read_end(&reader, status, &mask) == PAGED_OK) {
+			walk(mask);
+			block_mask_destroy(mask);
+			n_read++;
+		} else {
+			n_refused++;
+		}
+	}
+	cr_assert_gt(n_read, 5000);
+	cr_assert_gt(n_refused, 5000);
+}
+
+static void *
+cancel_soon(void *cancelled)
+{
+	usleep(20000);
+	atomic_store((atomic_bool *)cancelled, true);
+	return NULL;
+}
+
+/* A mask that would take minutes to its end; cancelled before it is begun, and then while it is built. */
+static void
+cancel_at_it(const char *text, uint32_t block)
+{
+	static const uint32_t n_tokens = 1u << 18;
+	const struct mask_request request = {
+		.n_rows = 1, .q_len = &n_tokens, .kv_len = &n_tokens, .q_block = block, .kv_block = block, .text = text
+	};
+	uint32_t *values = calloc(MASK_PART_MAX, sizeof(*values));
+	struct served *served;
+
+	cr_assert_eq(served_create(&request, UINT64_MAX, &served, &error), PAGED_OK, "%s", error.text);
+	for (int early = 0; early < 2; early++) {
+		struct runs_writer part = { .values = values, .capacity = MASK_PART_MAX };
+		atomic_bool cancelled = early;
+		pthread_t thread;
+
+		cr_assert_eq(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
+		cr_assert_eq(served_build(served, &cancelled, &part, &error), PAGED_ERR_AGAIN);
+		cr_assert_str_eq(error.text, "block mask: cancelled");
+		pthread_join(thread, NULL);
+	}
+	served_destroy(served);
+	free(values);
+}
+
+/* Blocks that all take a look at their elements, and of which few are seen: a part is not full soon. */
+Test(mask_runs, cancelled_while_at_it, .timeout = 60)
+{
+	cancel_at_it("(q_idx * 7919 ^ kv_idx * 104729) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4", 4);
+}
+
+/* All of it seen, which takes every element to find out. */
+Test(mask_runs, cancelled_within_a_block, .timeout = 60)
+{
+	cancel_at_it("((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3", 1u << 18);
+	cancel_at_it("sin(q_idx * 7.0) * sin(q_idx * 7.0) + cos(q_idx * 7.0) * cos(q_idx * 7.0) < 1.5", 1u << 18);
+}

@@ -1,0 +1,1 @@
+UNIT_TESTS += %D%/unit_wire

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/core_fixture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void
+must(bool holds, const char *text)
+{
+	if (!holds) {
+		fprintf(stderr, "fixture: %s\n", text);
+		abort();
+	}
+}
+
+void
+fixture_open(struct fixture *fixture)
+{
+	static const uint8_t boot_id[REGION_BOOT_ID_SIZE] = "life of a test";
+	struct paged_error error = { 0 };
+
+	*fixture = (struct fixture){ 0 };
+	must(core_create(boot_id, &fixture->core, &error) == PAGED_OK, error.text);
+}
+
+void
+fixture_close(struct fixture *fixture)
+{
+	core_destroy(fixture->core);
+	for (uint32_t i = 0; i < fixture->n_pools; i++)
+		munmap(fixture->regions[i], fixture->region_sizes[i]);
+}
+
+uint32_t
+fixture_add_pool(struct fixture *fixture, const char *name, uint32_t n_pages, uint32_t page_size, uint32_t n_slots,
+		 uint32_t max_length)
+{
+	struct core_pool_params params = {
+		.name = name,
+		.n_pages = n_pages,
+		.page_size = page_size,
+		.n_slots = n_slots,
+		.max_length = max_length,
+	};
+	size_t size = core_region_size(&params);
+	struct paged_error error = { 0 };
+	uint32_t pool;
+	void *region;
+
+	must(size != 0 && fixture->n_pools < FIXTURE_MAX_POOLS, "no such pool can be");
+	region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	must(region != MAP_FAILED, "no memory");
+	must(core_pool_add(fixture->core, &params, region, &pool, &error) == PAGED_OK, error.text);
+	fixture->regions[pool] = region;
+	fixture->region_sizes[pool] = size;
+	fixture->n_pools++;
+	return pool;
+}
+
+uint32_t
+fixture_row(const struct fixture *fixture, uint32_t pool, paged_seq_id seq, uint32_t *pages)
+{
+	const struct region_view *view = core_pool_view(fixture->core, pool);
+	struct region_look look;
+	uint32_t n;
+
+	must(region_look_begin(view, seq, &look) == REGION_READ, "no such sequence");
+	must(look.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
+	n = look.capacity / view->page_size;
+	for (uint32_t i = 0; i < n; i++)
+		pages[i] = atomic_load_explicit(&region_row(view, PAGED_SEQ_SLOT(seq))[i], memory_order_relaxed);
+	must(region_look_holds(view, seq, &look), "a look does not hold though nothing happens");
+	return n;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/support/harness.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/support/harness_internal.h"
+#include "tests/stand_in_use.h"
+
+#define EXIT_SKIPPED 77
+
+static struct it_test *tests, **tests_end = &tests;
+
+/* Shared with the tests' processes. */
+static struct board {
+	char skip[256];    /* why one was skipped */
+	char dirs[16][64]; /* to be removed */
+	int n_dirs;
+} * board;
+
+void
+it_register(struct it_test *test)
+{
+	*tests_end = test;
+	tests_end = &test->next;
+}
+
+uint64_t
+it_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void
+it_fail(const char *file, int line, const char *condition, const char *format, ...)
+{
+	va_list arguments;
+	char text[1024];
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	printf("# %s:%d: %s%s%s\n", file, line, condition, text[1] ? ":" : "", text);
+	fflush(stdout);
+	_exit(1);
+}
+
+void
+it_skip(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(board->skip, sizeof(board->skip), format, arguments);
+	va_end(arguments);
+	_exit(EXIT_SKIPPED);
+}
+
+void
+it_note(const char *format, ...)
+{
+	va_list arguments;
+	char text[1024];
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	printf("# %s\n", text);
+	fflush(stdout);
+}
+
+bool
+it_wait(bool (*holds)(void *argument), void *argument, unsigned int limit_ms)
+{
+	uint64_t end = it_now_ms() + limit_ms;
+
+	while (!holds(argument)) {
+		if (it_now_ms() > end)
+			return false;
+		usleep(1000);
+	}
+	return true;
+}
+
+const char *
+it_build_path(const char *name)
+{
+	static char path[PATH_MAX];
+	const char *dir = getenv("PAGED_BUILDDIR");
+
+	snprintf(path, sizeof(path), "%s/%s", dir != NULL ? dir : ".", name);
+	return path;
+}
+
+void
+harness_read_file(const char *path, char *text, size_t size)
+{
+	FILE *file = fopen(path, "re");
+	size_t n = 0;
+
+	if (file != NULL) {
+		n = fread(text, 1, size - 1, file);
+		fclose(file);
+	}
+	text[n] = 0;
+}
+
+bool
+harness_has_ended(void *argument)
+{
+	siginfo_t info = { 0 };
+
+	return waitid(P_PID, (id_t)(*(pid_t *)argument), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+}
+
+void
+harness_remove_later(const char *dir)
+{
+	it_require(board->n_dirs < 16);
+	snprintf(board->dirs[board->n_dirs++], sizeof(board->dirs[0]), "%s", dir);
+}
+
+/* Running tests */
+
+static void
+directory_remove(const char *dir)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf -- '%s'", dir);
+	if (system(command) != 0)
+		it_note("%s stays", dir);
+}
+
+/* The library closes what it opens, and nothing that a test starts outlives it.  A GPU's driver keeps descriptors. */
+static void
+leavings_check(unsigned int n_fds)
+{
+	siginfo_t info = { 0 };
+
+	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
+		it_require(!"no process is left", "one is: %d", (int)info.si_pid);
+	if (!stand_in_wanted())
+		return;
+	it_require(it_count_fds(getpid()) <= n_fds, "%u descriptors, %u before", it_count_fds(getpid()), n_fds);
+}
+
+/* The test's process, its daemon and workers share a process group. */
+static int
+test_run(const struct it_test *test)
+{
+	uint64_t end = it_now_ms() + test->limit_s * 1000ull;
+	int status = -1;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		unsigned int n_fds = it_count_fds(getpid());
+
+		setpgid(0, 0);
+		test->run();
+		leavings_check(n_fds);
+		fflush(stdout);
+		exit(0);
+	}
+	setpgid(pid, pid);
+	while (!harness_has_ended(&pid)) {
+		if (it_now_ms() > end) {
+			it_note("%s: no end after %u s", test->name, test->limit_s);
+			kill(-pid, SIGKILL);
+		}
+		usleep(1000);
+	}
+	kill(-pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+static bool
+is_wanted(const struct it_test *test, int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (strcmp(argv[i], test->name) == 0)
+			return true;
+	return argc == 1;
+}
+
+int
+it_main(int argc, char **argv)
+{
+	int number = 0, n_failed = 0;
+
+	board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (board == MAP_FAILED)
+		return 1;
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (const struct it_test *test = tests; test != NULL; test = test->next) {
+		int status;
+
+		if (!is_wanted(test, argc, argv))
+			continue;
+		status = test_run(test);
+		number++;
+		if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
+			printf("ok %d - %s # SKIP %s\n", number, test->name, board->skip);
+		} else {
+			if (status != 0)
+				it_note("%s: wait status %x", test->name, (unsigned int)status);
+			printf("%sok %d - %s\n", status == 0 ? "" : "not ", number, test->name);
+			n_failed += status != 0;
+		}
+		while (board->n_dirs > 0) {
+			board->n_dirs--;
+			if (getenv("PAGED_KEEP") == NULL)
+				directory_remove(board->dirs[board->n_dirs]);
+		}
+	}
+	printf("1..%d\n", number);
+	return n_failed != 0;
+}

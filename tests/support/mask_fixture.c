@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/mask_fixture.h"
+
+#include <glob.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/mask/runs.h"
+
+uint64_t
+mask_seed(void)
+{
+	const char *seed = getenv("PAGED_TEST_SEED");
+
+	return seed != NULL ? strtoull(seed, NULL, 0) : 20261121;
+}
+
+uint64_t
+mask_random(uint64_t *state, uint64_t below)
+{
+	uint64_t z = *state += UINT64_C(0x9E3779B97F4A7C15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+	z = (z ^ z >> 27) * UINT64_C(0x94D049BB133111EB);
+	return (z ^ z >> 31) % below;
+}
+
+void
+mask_dense_open(struct mask_dense *dense, const struct block_mask_shape *shape)
+{
+	struct block_mask_row *rows = calloc(shape->n_rows, sizeof(*rows));
+
+	*dense = (struct mask_dense){ .shape = *shape };
+	memcpy(rows, shape->rows, shape->n_rows * sizeof(*rows));
+	dense->shape.rows = rows;
+	for (uint32_t r = 0; r < shape->n_rows; r++)
+		dense->n += shape->n_heads * rows[r].q_len * rows[r].kv_len;
+	dense->truth = calloc(dense->n + 1, 1);
+}
+
+void
+mask_dense_close(struct mask_dense *dense)
+{
+	free((void *)dense->shape.rows);
+	free(dense->truth);
+}
+
+uint8_t *
+mask_dense_at(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv)
+{
+	const struct block_mask_row *rows = dense->shape.rows;
+	uint64_t at = 0;
+
+	for (uint32_t r = 0; r < b; r++)
+		at += dense->shape.n_heads * rows[r].q_len * rows[r].kv_len;
+	return &dense->truth[at + (h * rows[b].q_len + q) * rows[b].kv_len + kv];
+}
+
+static void
+fill_block(struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv, uint64_t *state)
+{
+	const struct block_mask_row *row = &dense->shape.rows[b];
+	uint64_t choice = mask_random(state, 5);
+
+	for (uint64_t i = q; i < q + dense->shape.q_block && i < row->q_len; i++)
+		for (uint64_t j = kv; j < kv + dense->shape.kv_block && j < row->kv_len; j++)
+			*mask_dense_at(dense, b, h, i, j) = choice < 2 ? choice == 1 : mask_random(state, choice) == 0;
+}
+
+void
+mask_dense_random(struct mask_dense *dense, uint64_t *state)
+{
+	struct block_mask_row rows[4];
+	struct block_mask_shape shape = { .rows = rows };
+
+	shape.n_rows = (uint32_t)(1 + mask_random(state, 4));
+	shape.n_heads = (uint32_t)(1 + mask_random(state, 3));
+	shape.q_block = (uint32_t)(1 + mask_random(state, 9));
+	shape.kv_block = (uint32_t)(1 + mask_random(state, 9));
+	for (uint32_t r = 0; r < shape.n_rows; r++)
+		rows[r] = (struct block_mask_row){ .q_base = (int64_t)mask_random(state, 100) - 20,
+						   .q_len = mask_random(state, 40),
+						   .kv_len = mask_random(state, 70) };
+	mask_dense_open(dense, &shape);
+	for (uint32_t b = 0; b < shape.n_rows; b++)
+		for (uint32_t h = 0; h < shape.n_heads; h++)
+			for (uint64_t q = 0; q < rows[b].q_len; q += shape.q_block)
+				for (uint64_t kv = 0; kv < rows[b].kv_len; kv += shape.kv_block)
+					fill_block(dense, b, h, q, kv, state);
+}
+
+struct block_mask *
+mask_dense_mask(const struct mask_dense *dense)
+{
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL;
+
+	cr_assert_eq(block_mask_from_dense(&dense->shape, dense->truth, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	return mask;
+}
+
+/* By the definition: a block that a length cuts is padded with zeros. */
+static enum mask_verdict
+verdict_of(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv)
+{
+	const struct block_mask_row *row = &dense->shape.rows[b];
+	uint64_t n = 0;
+
+	for (uint64_t i = q; i < q + dense->shape.q_block && i < row->q_len; i++)
+		for (uint64_t j = kv; j < kv + dense->shape.kv_block && j < row->kv_len; j++)
+			n += *mask_dense_at(dense, b, h, i, j) != 0;
+	if (n == (uint64_t)dense->shape.q_block * dense->shape.kv_block)
+		return MASK_ALL;
+	return n == 0 ? MASK_NONE : MASK_SOME;
+}
+
+static void
+expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q_block,
+	     const char *what)
+{
+	struct block_mask_list lists[BLOCK_MASK_N_KINDS];
+	uint64_t at[BLOCK_MASK_N_KINDS] = { 0 };
+
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		lists[kind] = block_mask_list(mask, kind, b, h, q_block);
+	for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++) {
+		enum mask_verdict verdict =
+			verdict_of(dense, b, h, q_block * mask->shape.q_block, k * mask->shape.kv_block);
+		enum block_mask_kind kind = verdict == MASK_ALL ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL;
+
+		if (verdict == MASK_NONE)
+			continue;
+		cr_assert(at[kind] < lists[kind].n && lists[kind].blocks[at[kind]] == k,
+			  "%s: row %u head %u query block %" PRIu64 ": block %" PRIu64 " should be next in list %d",
+			  what, b, h, q_block, k, kind);
+		at[kind]++;
+	}
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		cr_assert_eq(at[kind], lists[kind].n, "%s: row %u head %u query block %" PRIu64 ": %s", what, b, h,
+			     q_block, "more blocks than there should be");
+}
+
+void
+mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what)
+{
+	cr_assert(mask->ascending, "%s", what);
+	for (uint32_t b = 0; b < mask->shape.n_rows; b++)
+		for (uint32_t h = 0; h < mask->shape.n_heads; h++)
+			for (uint64_t q = 0; q < block_mask_q_blocks(mask, b); q++)
+				expect_lists(mask, dense, b, h, q, what);
+}
+
+struct block_mask *
+mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
+	      uint32_t *n_parts_p)
+{
+	uint32_t *values = calloc(capacity, sizeof(*values)), n_parts = 0;
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL;
+	struct runs_reader reader;
+
+	runs_read_begin(&reader, shape, 0, &error);
+	do {
+		struct runs_writer writer = { .values = values, .capacity = capacity };
+
+		cr_assert_eq(
+			block_mask_runs(shape, rule, UINT64_MAX, reader.build.n_ended, reader.block, &writer, &error),
+			PAGED_OK, "%s", error.text);
+		cr_assert_eq(runs_read(&reader, &(struct mask_part){ writer.n, values, writer.cut, 0 }), PAGED_OK, "%s",
+			     error.text);
+		n_parts++;
+	} while (!reader.done);
+	cr_assert_eq(runs_read_end(&reader, PAGED_OK, &mask), PAGED_OK, "%s", error.text);
+	free(values);
+	if (n_parts_p != NULL)
+		*n_parts_p = n_parts;
+	return mask;
+}
+
+void
+mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what)
+{
+	cr_assert_eq(got->shape.n_rows, expected->shape.n_rows, "%s", what);
+	cr_assert_eq(got->shape.n_heads, expected->shape.n_heads, "%s", what);
+	cr_assert_eq(got->shape.q_block, expected->shape.q_block, "%s", what);
+	cr_assert_eq(got->shape.kv_block, expected->shape.kv_block, "%s", what);
+	for (uint32_t b = 0; b < got->shape.n_rows; b++) {
+		cr_assert_eq(got->shape.rows[b].q_base, expected->shape.rows[b].q_base, "%s: row %u", what, b);
+		cr_assert_eq(got->shape.rows[b].q_len, expected->shape.rows[b].q_len, "%s: row %u", what, b);
+		cr_assert_eq(got->shape.rows[b].kv_len, expected->shape.rows[b].kv_len, "%s: row %u", what, b);
+		for (uint32_t h = 0; h < got->shape.n_heads; h++)
+			for (uint64_t q = 0; q < block_mask_q_blocks(got, b); q++)
+				for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+					struct block_mask_list x = block_mask_list(got, kind, b, h, q);
+					struct block_mask_list y = block_mask_list(expected, kind, b, h, q);
+
+					cr_assert_eq(x.n, y.n, "%s: row %u head %u block %" PRIu64 " kind %d: n", what,
+						     b, h, q, kind);
+					cr_assert_arr_eq(x.blocks, y.blocks, x.n * sizeof(uint32_t),
+							 "%s: row %u head %u block %" PRIu64 " kind %d", what, b, h, q,
+							 kind);
+				}
+	}
+}
+
+/* The lists of a section, as its lines come: in order within a kind. */
+struct lists {
+	uint32_t *n_blocks[BLOCK_MASK_N_KINDS];
+	uint32_t *indices[BLOCK_MASK_N_KINDS];
+	uint64_t n_indices[BLOCK_MASK_N_KINDS];
+	uint64_t n_lists, q_blocks;
+};
+
+static void
+lists_begin(struct lists *lists, const struct mask_case *c)
+{
+	*lists = (struct lists){ 0 };
+	lists->q_blocks = (c->rows[0].q_len + c->shape.q_block - 1) / c->shape.q_block;
+	lists->n_lists = lists->q_blocks * c->shape.n_rows * c->shape.n_heads;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
+		lists->n_blocks[kind] = calloc(lists->n_lists, sizeof(uint32_t));
+}
+
+static void
+lists_add(struct lists *lists, const struct mask_case *c, enum block_mask_kind kind, const char *rest)
+{
+	uint32_t b, h, q;
+	int at;
+
+	cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32 " %" SCNu32 " :%n", &b, &h, &q, &at), 3, "%s", rest);
+	for (char *end; rest[at] != '\0'; at = (int)(end - rest)) {
+		uint32_t **indices = &lists->indices[kind];
+		uint64_t n = lists->n_indices[kind]++;
+
+		*indices = realloc(*indices, (n + 1) * sizeof(uint32_t));
+		(*indices)[n] = (uint32_t)strtoul(rest + at, &end, 10);
+		cr_assert_neq(end, rest + at, "%s", rest);
+		lists->n_blocks[kind][(b * c->shape.n_heads + h) * lists->q_blocks + q]++;
+	}
+}
+
+static struct block_mask *
+lists_end(struct lists *lists, const struct mask_case *c, uint64_t kv_len)
+{
+	struct block_mask_lists given = { 0 };
+	struct paged_error error = { 0 };
+	struct block_mask *mask = NULL;
+
+	for (uint32_t r = 0; r < c->shape.n_rows; r++)
+		c->rows[r].kv_len = kv_len;
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		given.n_blocks[kind] = lists->n_blocks[kind];
+		given.indices[kind] = lists->indices[kind];
+		given.n_indices[kind] = lists->n_indices[kind];
+	}
+	cr_assert_eq(block_mask_from_lists(&c->shape, &given, lists->n_lists, 0, &mask, &error), PAGED_OK, "%s",
+		     error.text);
+	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
+		free(lists->n_blocks[kind]);
+		free(lists->indices[kind]);
+	}
+	return mask;
+}
+
+static void
+read_name(struct mask_case *c, const char *rest, bool is_array)
+{
+	struct mask_name *name = &c->names[c->n_names++];
+	uint32_t n = 1;
+	int at;
+
+	cr_assert_leq(c->n_names, MASK_CASE_MAX_NAMES);
+	cr_assert_eq(sscanf(rest, "%31s %n", name->name, &at), 1);
+	rest += at;
+	if (is_array) {
+		cr_assert_eq(strncmp(rest, "i32 ", 4), 0, "masks capture i32 alone: %s", rest);
+		for (rest += 4; sscanf(rest, "%" SCNu32 " %n", &name->dims[name->n_dims], &at) == 1; rest += at)
+			n *= name->dims[name->n_dims++];
+		rest += strspn(rest, ": ");
+	}
+	name->i32 = calloc(n, sizeof(int32_t));
+	for (uint32_t i = 0; i < n; i++)
+		name->i32[i] = (int32_t)strtol(rest, (char **)&rest, 10);
+}
+
+static void
+read_row(struct mask_case *c, const char *rest)
+{
+	struct block_mask_sequence *sequence = &c->table[c->n_table++];
+	uint32_t *pages = calloc(c->n_pages + 1, sizeof(*pages));
+
+	cr_assert_leq(c->n_table, MASK_CASE_MAX_SEQUENCES);
+	rest = strchr(rest, ':') + 1;
+	for (; *rest != '\0'; sequence->n_pages++)
+		pages[sequence->n_pages] = (uint32_t)strtoul(rest, (char **)&rest, 10);
+	sequence->pages = pages;
+	sequence->kv_len = sequence->n_pages * c->page_size;
+}
+
+static void
+read_shape(struct mask_case *c, const char *rest)
+{
+	uint64_t q_len, kv_len;
+
+	cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32 " %" SCNu64 " %" SCNu64, &c->shape.n_rows, &c->shape.n_heads,
+			    &q_len, &kv_len),
+		     4);
+	c->rows = calloc(c->shape.n_rows, sizeof(*c->rows));
+	for (uint32_t r = 0; r < c->shape.n_rows; r++)
+		c->rows[r] = (struct block_mask_row){ .q_len = q_len, .kv_len = kv_len };
+	c->shape.rows = c->rows;
+}
+
+static void
+read_batch(struct mask_case *c, const char *rest)
+{
+	for (; *rest != '\0'; c->n_batch++) {
+		cr_assert_lt(c->n_batch, MASK_CASE_MAX_SEQUENCES);
+		c->batch[c->n_batch] = (uint32_t)strtoul(rest, (char **)&rest, 10);
+	}
+}
+
+static void
+read_line(struct mask_case *c, struct lists *lists, const char *line)
+{
+	size_t length = strcspn(line, " ");
+	const char *rest = line + length + (line[length] == ' ');
+	char word[16];
+
+	snprintf(word, sizeof(word), "%.*s", (int)length, line);
+	if (strcmp(word, "pool") == 0)
+		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->n_pages, &c->page_size), 2);
+	else if (strcmp(word, "row") == 0)
+		read_row(c, rest);
+	else if (strcmp(word, "batch") == 0)
+		read_batch(c, rest);
+	else if (strcmp(word, "shape") == 0)
+		read_shape(c, rest);
+	else if (strcmp(word, "block") == 0)
+		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->shape.q_block, &c->shape.kv_block), 2);
+	else if (strcmp(word, "mask") == 0)
+		c->text = strdup(rest);
+	else if (strcmp(word, "param") == 0 || strcmp(word, "array") == 0)
+		read_name(c, rest, word[0] == 'a');
+	else if (strcmp(word, "grid") == 0)
+		cr_assert_eq(sscanf(rest, "%" SCNu32 " %" SCNu32, &c->grid.rows, &c->grid.columns), 2);
+	else if (strcmp(word, "partial") == 0 || strcmp(word, "full") == 0) {
+		if (lists->n_lists == 0)
+			lists_begin(lists, c);
+		lists_add(lists, c, word[0] == 'f' ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL, rest);
+	} else
+		cr_assert(strcmp(word, "reserve") == 0 || strcmp(word, "capacity") == 0 || strcmp(word, "free") == 0,
+			  "%s", line);
+}
+
+/* Lists up to here are of the first section; those after it name pages. */
+static void
+end_section(struct mask_case *c, struct lists *lists, uint64_t kv_len)
+{
+	if (lists->n_lists == 0)
+		lists_begin(lists, c);
+	if (c->logical == NULL)
+		c->logical = lists_end(lists, c, kv_len);
+	else
+		c->physical = lists_end(lists, c, (uint64_t)c->n_pages * c->page_size);
+	*lists = (struct lists){ 0 };
+}
+
+static char *
+rest_of(FILE *file)
+{
+	char *text = NULL;
+	size_t size = 0;
+
+	cr_assert_gt(getdelim(&text, &size, '\0', file), 0);
+	return text;
+}
+
+void
+mask_case_open(struct mask_case *c, const char *path)
+{
+	FILE *file = fopen(path, "r");
+	struct lists lists = { 0 };
+	uint64_t kv_len = 0;
+	char *line = NULL;
+	size_t size = 0;
+
+	*c = (struct mask_case){ 0 };
+	cr_assert_not_null(file, "%s", path);
+	while (c->picture == NULL && getline(&line, &size, file) >= 0) {
+		line[strcspn(line, "\n")] = '\0';
+		if (strcmp(line, "physical") == 0)
+			end_section(c, &lists, kv_len);
+		else if (strcmp(line, "logical") != 0)
+			read_line(c, &lists, line);
+		if (c->rows != NULL && kv_len == 0)
+			kv_len = c->rows[0].kv_len;
+		if (c->grid.rows != 0)
+			c->picture = rest_of(file);
+	}
+	if (c->picture == NULL)
+		end_section(c, &lists, kv_len);
+	for (uint32_t r = 0; r < c->shape.n_rows; r++)
+		c->rows[r].kv_len = kv_len;
+	fclose(file);
+	free(line);
+}
+
+void
+mask_case_close(struct mask_case *c)
+{
+	for (uint32_t i = 0; i < c->n_names; i++)
+		free(c->names[i].i32);
+	for (uint32_t i = 0; i < c->n_table; i++)
+		free((void *)c->table[i].pages);
+	block_mask_destroy(c->logical);
+	block_mask_destroy(c->physical);
+	free(c->rows);
+	free(c->text);
+	free(c->picture);
+}
+
+void
+mask_each_file(const char *pattern, size_t n, void (*test)(const char *path))
+{
+	char path[4096];
+	glob_t found;
+
+	snprintf(path, sizeof(path), "%s/tests/golden/%s",
+		 getenv("PAGED_SRCDIR") != NULL ? getenv("PAGED_SRCDIR") : ".", pattern);
+	cr_assert_eq(glob(path, 0, NULL, &found), 0, "nothing at %s", path);
+	cr_assert_eq(found.gl_pathc, n, "%zu files at %s", found.gl_pathc, path);
+	for (size_t i = 0; i < n; i++)
+		test(found.gl_pathv[i]);
+	globfree(&found);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/raw.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { HEAR_MS = 10000 };
+
+static struct wire_arena arena;
+
+static struct wire_arena *
+arena_take(void)
+{
+	struct paged_error error;
+
+	if (arena.base == NULL)
+		it_require(wire_arena_create(&arena, &error) == PAGED_OK, "%s", error.text);
+	wire_arena_reset(&arena);
+	return &arena;
+}
+
+int
+raw_connect(void)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	it_require(fd >= 0, "%m");
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", getenv("PAGED_RUNTIME_DIR"));
+	it_require(connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0, "%s: %m", address.sun_path);
+	return fd;
+}
+
+void
+raw_tell(int fd, const void *message, size_t size)
+{
+	send(fd, message, size, MSG_NOSIGNAL);
+}
+
+void
+raw_tell_request(int fd, const struct wire_control_request *request)
+{
+	uint8_t buffer[1024];
+	size_t size = wire_control_request_pack(request, buffer, sizeof(buffer));
+
+	it_require(size > 0);
+	raw_tell(fd, buffer, size);
+}
+
+bool
+raw_hear(int fd, struct wire_control_reply *reply, int *fds)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
+	} ancillary;
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	struct iovec part = { buffer, sizeof(buffer) };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof(ancillary)
+	};
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	struct paged_error error;
+	ssize_t n;
+
+	it_require(poll(&poll_fd, 1, HEAR_MS) == 1, "nothing was heard from the daemon");
+	n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+	if (n <= 0)
+		return false;
+	it_require(wire_control_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s",
+		   error.text);
+	if (CMSG_FIRSTHDR(&message) != NULL) {
+		unsigned int n_fds = wire_control_reply_fds(reply);
+		int got[WIRE_N_POOL_FDS];
+
+		it_require(n_fds > 0 && CMSG_FIRSTHDR(&message)->cmsg_len == CMSG_LEN(sizeof(int) * n_fds));
+		memcpy(got, ancillary.space + CMSG_LEN(0), sizeof(int) * n_fds);
+		for (unsigned int i = 0; i < n_fds; i++) {
+			if (fds != NULL)
+				fds[i] = got[i];
+			else
+				close(got[i]);
+		}
+	}
+	return true;
+}
+
+void
+raw_expect_refusal(int fd, enum paged_status status, const char *part)
+{
+	struct wire_control_reply reply;
+
+	it_require(raw_hear(fd, &reply, NULL), "hung up without a word; %s was expected", part);
+	it_require(reply.kind == WIRE_REFUSAL, "kind %d", reply.kind);
+	it_require(reply.refusal.status == status, "status %d: %s", reply.refusal.status, reply.refusal.text);
+	it_require(strstr(reply.refusal.text, part) != NULL, "%s", reply.refusal.text);
+	it_require(!raw_hear(fd, &reply, NULL), "the connection goes on");
+	close(fd);
+}
+
+void
+raw_hello(int fd, enum wire_role role, const uint8_t *join_token, struct wire_control_reply *reply)
+{
+	struct wire_control_request request = {
+		.kind = WIRE_HELLO,
+		.hello = { .version_major = WIRE_VERSION_MAJOR, .role = role, .name = "raw" },
+	};
+
+	if (join_token != NULL)
+		memcpy(request.hello.join_token, join_token, WIRE_TOKEN_SIZE);
+	raw_tell_request(fd, &request);
+	it_require(raw_hear(fd, reply, NULL), "the daemon hung up");
+}
+
+static void
+option_set(void *socket, int option, int value)
+{
+	it_require(zmq_setsockopt(socket, option, &value, sizeof(value)) == 0);
+}
+
+void
+raw_dial(struct raw *raw, uint32_t member, const uint8_t token[WIRE_TOKEN_SIZE])
+{
+	char user[16], password[2 * WIRE_TOKEN_SIZE + 1];
+
+	snprintf(user, sizeof(user), "%u", member);
+	for (int i = 0; i < WIRE_TOKEN_SIZE; i++)
+		snprintf(password + 2 * i, 3, "%02x", token[i]);
+	raw->context = zmq_ctx_new();
+	raw->dealer = zmq_socket(raw->context, ZMQ_DEALER);
+	it_require(raw->dealer != NULL);
+	option_set(raw->dealer, ZMQ_LINGER, 0);
+	option_set(raw->dealer, ZMQ_RECONNECT_IVL, -1);
+	it_require(zmq_setsockopt(raw->dealer, ZMQ_PLAIN_USERNAME, user, strlen(user)) == 0);
+	it_require(zmq_setsockopt(raw->dealer, ZMQ_PLAIN_PASSWORD, password, strlen(password)) == 0);
+	it_require(zmq_connect(raw->dealer, raw->welcome.welcome.endpoint) == 0, "%s", zmq_strerror(zmq_errno()));
+}
+
+void
+raw_attach(struct raw *raw, enum wire_role role, const uint8_t *join_token)
+{
+	*raw = (struct raw){ .control = raw_connect() };
+	raw_hello(raw->control, role, join_token, &raw->welcome);
+	it_require(raw->welcome.kind == WIRE_WELCOME, "refused: %s", raw->welcome.refusal.text);
+	raw_dial(raw, raw->welcome.welcome.member, raw->welcome.welcome.token);
+}
+
+void
+raw_drop(struct raw *raw)
+{
+	if (raw->dealer != NULL) {
+		zmq_close(raw->dealer);
+		zmq_ctx_term(raw->context);
+	}
+	close(raw->control);
+	*raw = (struct raw){ .control = -1 };
+}
+
+void
+raw_bye(struct raw *raw)
+{
+	const struct wire_control_request request = { .kind = WIRE_BYE };
+	struct wire_control_reply reply;
+
+	raw_tell_request(raw->control, &request);
+	do
+		it_require(raw_hear(raw->control, &reply, NULL), "no farewell");
+	while (reply.kind == WIRE_NOTICE);
+	it_require(reply.kind == WIRE_FAREWELL, "kind %d", reply.kind);
+	it_require(!raw_hear(raw->control, &reply, NULL));
+	raw_drop(raw);
+}
+
+/* A reply that is there or comes soon, in the buffer and the arena. */
+static void
+reply_take(struct raw *raw, struct wire_reply *reply)
+{
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	struct paged_error error;
+	int n = zmq_recv(raw->dealer, buffer, sizeof(buffer), 0);
+
+	it_require(n >= 0, "%s", zmq_strerror(zmq_errno()));
+	it_require(wire_reply_parse(buffer, (size_t)n, arena_take(), reply, &error) == PAGED_OK, "%s", error.text);
+}
+
+void
+raw_hear_late(struct raw *raw, struct wire_reply *reply)
+{
+	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
+
+	it_require(zmq_poll(&item, 1, HEAR_MS) == 1, "no reply came");
+	reply_take(raw, reply);
+}
+
+void
+raw_send(struct raw *raw, const struct wire_request *request)
+{
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	size_t size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
+
+	it_require(size > 0);
+	it_require(zmq_send(raw->dealer, buffer, size, 0) >= 0, "%s", zmq_strerror(zmq_errno()));
+}
+
+bool
+raw_ask(struct raw *raw, struct wire_request *request, struct wire_reply *reply, int limit_ms)
+{
+	static uint8_t buffer[WIRE_MAX_MESSAGE];
+	zmq_pollitem_t item = { .socket = raw->dealer, .events = ZMQ_POLLIN };
+	size_t size;
+
+	request->id = ++raw->last_id;
+	size = wire_request_pack(request, arena_take(), buffer, sizeof(buffer));
+	it_require(size > 0);
+	if (zmq_send(raw->dealer, buffer, size, ZMQ_DONTWAIT) < 0)
+		return false;
+	if (zmq_poll(&item, 1, limit_ms) != 1)
+		return false;
+	reply_take(raw, reply);
+	it_require(reply->id == request->id, "reply to %ju instead of %ju", (uintmax_t)reply->id,
+		   (uintmax_t)request->id);
+	return true;
+}
+
+enum paged_status
+raw_call(struct raw *raw, struct wire_request *request, struct wire_reply *reply)
+{
+	it_require(raw_ask(raw, request, reply, HEAR_MS), "request of kind %d was not answered", request->kind);
+	return reply->status;
+}
+
+struct wire_request
+raw_create(uint32_t pool, uint32_t n, uint32_t n_tokens)
+{
+	static struct seq_spec specs[PAGED_MAX_REQUEST_SEQS];
+
+	for (uint32_t i = 0; i < n; i++)
+		specs[i] = (struct seq_spec){ .pool = pool, .n_tokens = n_tokens, .tag = "" };
+	return (struct wire_request){ .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
+}
+
+paged_seq_id
+raw_reserve(struct raw *raw, uint32_t n_tokens)
+{
+	struct wire_request request = raw_create(0, 1, n_tokens);
+	struct wire_reply reply;
+
+	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	return reply.ids.seq[0];
+}
+
+struct paged_pool_entry
+raw_pool(void)
+{
+	struct wire_request request = { .kind = WIRE_GET_POOLS };
+	struct paged_pool_entry report;
+	struct wire_reply reply;
+	struct raw raw;
+
+	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	report = reply.pools.report[0];
+	raw_bye(&raw);
+	return report;
+}
+
+static bool
+is_free(void *argument)
+{
+	return raw_pool().n_free == *(uint32_t *)argument;
+}
+
+bool
+raw_wait_free(uint32_t n_free, unsigned int limit_ms)
+{
+	return it_wait(is_free, &n_free, limit_ms);
+}

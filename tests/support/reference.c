@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/convert.h"
+
+uint64_t
+reference_bits(uint64_t seed, uint64_t i)
+{
+	uint64_t z = seed + (i + 1) * 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+float
+reference_random(uint64_t seed, uint64_t i, float amplitude)
+{
+	return (float)((int64_t)(reference_bits(seed, i) >> 40) - (1 << 23)) * 0x1p-23f * amplitude;
+}
+
+void
+reference_fill(float *to, size_t n, uint64_t seed)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = reference_random(seed, i, 1);
+}
+
+void
+reference_store(void *array, enum paged_dtype dtype, size_t i, float value)
+{
+	uint16_t *half = array;
+	uint8_t *byte = array;
+
+	if (dtype == PAGED_F32)
+		((float *)array)[i] = value;
+	else if (dtype == PAGED_F16)
+		half[i] = convert_to_f16(value);
+	else if (dtype == PAGED_BF16)
+		half[i] = convert_to_bf16(value);
+	else if (dtype == PAGED_E4M3)
+		byte[i] = convert_to_e4m3(value);
+	else if (dtype == PAGED_E5M2)
+		byte[i] = convert_to_e5m2(value);
+	else
+		byte[i] = (uint8_t)convert_to_i8(value);
+}
+
+float
+reference_load(const void *array, enum paged_dtype dtype, size_t i)
+{
+	const uint16_t *half = array;
+	const uint8_t *byte = array;
+
+	if (dtype == PAGED_F32)
+		return ((const float *)array)[i];
+	if (dtype == PAGED_F16)
+		return convert_from_f16(half[i]);
+	if (dtype == PAGED_BF16)
+		return convert_from_bf16(half[i]);
+	if (dtype == PAGED_E4M3)
+		return convert_from_e4m3(byte[i]);
+	return dtype == PAGED_E5M2 ? convert_from_e5m2(byte[i]) : (float)(int8_t)byte[i];
+}
+
+double
+reference_unit(enum paged_dtype dtype)
+{
+	switch (dtype) {
+	case PAGED_F32:
+		return 0x1p-24;
+	case PAGED_F16:
+		return 0x1p-11;
+	case PAGED_BF16:
+		return 0x1p-8;
+	case PAGED_E4M3:
+		return 0x1p-4;
+	case PAGED_E5M2:
+		return 0x1p-3;
+	default:
+		abort();
+	}
+}
+
+static double
+dot(const struct reference_line *line, uint32_t key, double *magnitude)
+{
+	double sum = 0;
+
+	for (uint32_t d = 0; d < line->k_dim; d++) {
+		double product = (double)line->q[d] * line->k[key * line->k_stride + d] * line->scale;
+
+		sum += product;
+		*magnitude += fabs(product);
+	}
+	return sum;
+}
+
+/* log(exp(a) + exp(b)) */
+static double
+log_of_sum(double a, double b)
+{
+	double most = fmax(a, b);
+
+	if (isnan(a))
+		return a;
+	return most == -INFINITY ? most : most + log(exp(a - most) + exp(b - most));
+}
+
+static bool
+key_seen(const struct reference_line *line, uint32_t key)
+{
+	struct mod_point point = line->at;
+
+	point.kv_idx = (int32_t)key;
+	return (line->shown == NULL || line->shown[key] != 0) &&
+	       (line->mask == NULL || mod_scalar(line->mask, &point, NULL) != 0);
+}
+
+/* The score mod's result, and in *error_p the largest error of any key so far. */
+static double
+score_modify(const struct reference_line *line, uint32_t key, double score, double before, double *error_p)
+{
+	struct mod_point point = line->at;
+	double modified, error = 0;
+
+	if (line->score == NULL) {
+		*error_p = fmax(*error_p, before);
+		return score;
+	}
+	point.kv_idx = (int32_t)key;
+	point.score = score;
+	modified = mod_scalar(line->score, &point, NULL);
+	for (int side = -1; side <= 1; side += 2) {
+		point.score = score + side * before;
+		error = fmax(error, fabs(mod_scalar(line->score, &point, NULL) - modified));
+	}
+	if (isfinite(modified))
+		*error_p = fmax(*error_p, 2 * error + 0x1p-24 * 64 * (1 + fabs(score) + fabs(modified)));
+	return modified;
+}
+
+/* Scores of all keys, -inf where nothing is seen; returns what they may be off by. */
+static double
+scores_find(const struct reference_line *line, double *score)
+{
+	double most = 0, before, after = 0;
+
+	for (uint32_t i = 0; i < line->n_keys; i++) {
+		double magnitude = 0;
+
+		score[i] = key_seen(line, i) ? dot(line, i, &magnitude) : -INFINITY;
+		most = fmax(most, magnitude);
+	}
+	before = 0x1p-24 * (32 + 4 * sqrt(line->k_dim) * most);
+	for (uint32_t i = 0; i < line->n_keys; i++)
+		if (key_seen(line, i))
+			score[i] = score_modify(line, i, score[i], before, &after);
+	return after;
+}
+
+void
+reference_attend(const struct reference_line *line, struct reference_result *result)
+{
+	double *score = calloc(line->n_keys + 1, sizeof(*score));
+	double sum = 0, largest_v = 0;
+
+	if (score == NULL)
+		abort();
+	result->score_tolerance = scores_find(line, score);
+	result->maximum = -INFINITY;
+	for (uint32_t i = 0; i < line->n_keys; i++)
+		result->maximum = fmax(result->maximum, score[i]);
+	for (uint32_t i = 0; i < line->n_keys; i++)
+		if (isnan(score[i]) || score[i] == INFINITY)
+			result->maximum = NAN;
+	for (uint32_t d = 0; d < line->v_dim; d++)
+		result->out[d] = 0;
+	for (uint32_t i = 0; i < line->n_keys; i++) {
+		double weight = score[i] == -INFINITY ? 0 : exp(score[i] - result->maximum);
+
+		sum += weight;
+		for (uint32_t d = 0; d < line->v_dim && weight != 0; d++) {
+			result->out[d] += weight * line->v[i * line->v_stride + d];
+			largest_v = fmax(largest_v, fabs((double)line->v[i * line->v_stride + d]));
+		}
+	}
+	result->lse_without_sink = sum == 0 ? -INFINITY : result->maximum + log(sum);
+	result->lse = result->lse_without_sink;
+	if (line->sink != NULL)
+		result->lse = log_of_sum(result->lse, *line->sink);
+	for (uint32_t d = 0; d < line->v_dim && sum != 0; d++)
+		result->out[d] *= exp(result->lse_without_sink - result->lse) / sum;
+	result->out_tolerance = 2 * largest_v * result->score_tolerance;
+	free(score);
+}

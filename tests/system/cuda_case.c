@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "tests/system/cuda_case.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/cuda/gpu.h"
+#include "tests/stand_in_use.h"
+
+/* In a process of its own: a child of one that has started CUDA cannot use it. */
+static void
+driver_try(int from, int to, void *argument)
+{
+	struct paged_error error = { 0 };
+	struct cuda_gpu gpu;
+
+	(void)from, (void)argument;
+	if (cuda_gpu_open(&gpu, "0", &error) == PAGED_OK)
+		cuda_gpu_close(&gpu);
+	it_say(to, &error, sizeof(error));
+}
+
+static void
+driver_require(void)
+{
+	struct paged_error error;
+	struct it_worker worker;
+
+	it_fork(&worker, driver_try, NULL);
+	it_hear(worker.from, &error, sizeof(error));
+	it_join(&worker);
+	if (error.status != PAGED_OK)
+		it_skip("%s", error.text);
+}
+
+void
+cuda_case_environment(void)
+{
+	char path[4200];
+
+	if (!stand_in_wanted()) {
+		driver_require();
+		return;
+	}
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", stand_in_path());
+	if (access(path, R_OK) != 0)
+		it_skip("the CUDA driver's stand-in is not built");
+	setenv("LD_LIBRARY_PATH", stand_in_path(), 1);
+}
+
+const char *
+cuda_case_configuration(enum cuda_case_export export, const char *of_pool, const char *beside)
+{
+	static const char *const names[] = { "auto", "vmm", "legacy" };
+	static char text[2048];
+
+	snprintf(text, sizeof(text),
+		 "pool toy {\n"
+		 " layers = 2 kv-heads = 2 head-dim = 32 dtype = f32 page-size = 4 pages = 64\n"
+		 " sequences = 32 max-length = 128\n"
+		 " backend = cuda\n"
+		 " export = %s\n"
+		 " %s\n"
+		 "}\n"
+		 "%s",
+		 names[export], of_pool, beside);
+	return text;
+}
+
+void
+cuda_case_daemon(struct it_daemon *daemon, enum cuda_case_export export, const char *of_pool, const char *beside)
+{
+	cuda_case_environment();
+	it_daemon_start(daemon, cuda_case_configuration(export, of_pool, beside), NULL, NULL);
+}
+
+void
+cuda_case_needs_no_driver(void)
+{
+	if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) != NULL)
+		it_skip("this machine has a CUDA driver");
+}
+
+void
+cuda_case_needs_stand_in(void)
+{
+	if (!stand_in_wanted())
+		it_skip("for the driver's stand-in: a real one fails, logs and shows devices as it likes");
+}
+
+void
+cuda_case_open_to_all(const struct it_daemon *daemon)
+{
+	it_require(chmod(daemon->dir, 0711) == 0, "%m");
+}
+
+unsigned int
+cuda_case_n_calls(const char *name)
+{
+	FILE *file = fopen(getenv("PAGED_STAND_IN_LOG"), "re");
+	unsigned int n = 0;
+	char each[64];
+	int pid, result;
+
+	it_require(file != NULL, "%m");
+	while (fscanf(file, "%d %63s %d", &pid, each, &result) == 3)
+		n += pid == getpid() && strcmp(each, name) == 0;
+	fclose(file);
+	return n;
+}
+
+unsigned int
+cuda_case_n_mappings(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned int n = 0;
+	char line[512];
+
+	it_require(maps != NULL, "%m");
+	while (fgets(line, sizeof(line), maps) != NULL)
+		n += strstr(line, "paged-stand-in") != NULL;
+	fclose(maps);
+	return n;
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attacks by a permitted user on a daemon and on its other users. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "client/pagedclient.h"
+#include "tests/support/raw.h"
+
+#define POOL "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+
+static struct it_daemon daemon_;
+
+IT_TEST(a_name_that_cannot_be_costs_no_session)
+{
+	struct paged_client *client;
+	struct paged_pool *pool;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK);
+	it_require(paged_pool_open(client, "p\n", &pool) == PAGED_ERR_INVALID, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(silent_connections_keep_nobody_out)
+{
+	int fd[200];
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	for (int i = 0; i < 200; i++)
+		fd[i] = raw_connect();
+	it_require(raw_pool().n_free == 64);
+	for (int i = 0; i < 200; i++)
+		close(fd[i]);
+	it_daemon_stop(&daemon_);
+}
+
+/* Attaches and hangs up until it is refused; how often it was let in, and why not again. */
+static void
+attach_and_drop(int from, int to, void *argument)
+{
+	const uid_t *uid = argument;
+	struct wire_control_reply reply;
+	uint32_t n;
+	char c;
+
+	if (uid != NULL)
+		it_require(setresgid(*uid, *uid, *uid) == 0 && setresuid(*uid, *uid, *uid) == 0, "%m");
+	for (n = 0;; n++) {
+		int fd = raw_connect();
+
+		raw_hello(fd, n % 2 ? WIRE_ROLE_SESSION : WIRE_ROLE_OBSERVER, NULL, &reply);
+		close(fd);
+		if (reply.kind == WIRE_REFUSAL)
+			break;
+	}
+	it_say(to, &n, sizeof(n));
+	it_say(to, &reply, sizeof(reply));
+	it_hear(from, &c, 1);
+}
+
+static void
+expect_refusal_after(struct it_worker *worker, uint32_t n_expected, const char *part)
+{
+	struct wire_control_reply reply;
+	uint32_t n;
+
+	it_hear(worker->from, &n, sizeof(n));
+	it_hear(worker->from, &reply, sizeof(reply));
+	it_require(n == n_expected, "%u", n);
+	it_require(reply.refusal.status == PAGED_ERR_LIMIT && strstr(reply.refusal.text, part) != NULL, "%s",
+		   reply.refusal.text);
+}
+
+static void
+dismiss(struct it_worker *worker)
+{
+	it_say(worker->to, "x", 1);
+	it_join(worker);
+}
+
+IT_TEST(one_process_cannot_take_every_seat)
+{
+	struct it_worker worker;
+
+	it_daemon_start(&daemon_, "max-members = 100\n" POOL, NULL, NULL);
+	it_fork(&worker, attach_and_drop, NULL);
+	expect_refusal_after(&worker, 64, "has 64 members, the most for one");
+	it_require(raw_pool().n_free == 64);
+	dismiss(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_full_house_lets_administrators_in)
+{
+	uid_t one = 60001, other = 60002;
+	struct it_worker first, second;
+
+	if (geteuid() != 0)
+		it_skip("needs root, to be others");
+	it_daemon_start(&daemon_,
+			"max-members = 10  max-members-per-user = 7\nallow-user = { \"60001\", \"60002\" }\n" POOL,
+			NULL, NULL);
+	it_require(chmod(daemon_.dir, 0711) == 0);
+	it_fork(&first, attach_and_drop, &one);
+	expect_refusal_after(&first, 7, "uid 60001 has 7 members, and max-members-per-user is 7");
+	it_fork(&second, attach_and_drop, &other);
+	expect_refusal_after(&second, 3, "10 members, and max-members is 10");
+	it_require(raw_pool().n_free == 64, "root looks");
+	dismiss(&first);
+	dismiss(&second);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(who_kicks_himself_hears_it)
+{
+	struct wire_request kick = { .kind = WIRE_KICK }, ping = { .kind = WIRE_PING };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_reserve(&raw, 16);
+	kick.kick.session = raw.welcome.welcome.session;
+	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(raw_call(&raw, &kick, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_ERR_GONE, "status %d: %s", reply.status, reply.text);
+	raw_bye(&raw);
+	it_require(raw_wait_free(64, 2000));
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_name_of_bytes_breaks_no_listing)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = "w\xff\xc2\x9b\xe4x"
+						      "\xc3\xa4" };
+	struct paged_client *client;
+	const char *text;
+	int code;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	it_require(paged_client_open(NULL, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
+	text = it_pagedctl(&code, "--json", "sessions", NULL);
+	it_require(code == 0, "exit code %d: %s", code, text);
+	it_require(strstr(text, "\"w????x\xc3\xa4\"") != NULL, "%s", text);
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+static unsigned int
+count_lines(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	unsigned int n = 0;
+	int c;
+
+	it_require(file != NULL, "%m");
+	while ((c = getc(file)) != EOF)
+		n += c == '\n';
+	fclose(file);
+	return n;
+}
+
+IT_TEST(coming_and_going_does_not_fill_the_log)
+{
+	const struct wire_control_request bye = { .kind = WIRE_BYE };
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	for (int i = 0; i < 1000; i++) {
+		struct wire_control_reply reply;
+		int fd = raw_connect();
+
+		raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+		it_require(reply.kind == WIRE_WELCOME);
+		raw_tell_request(fd, &bye);
+		it_require(raw_hear(fd, &reply, NULL));
+		close(fd);
+	}
+	it_note("1000 came and went: %u lines", count_lines(daemon_.log));
+	it_require(count_lines(daemon_.log) < 2500);
+	it_daemon_stop(&daemon_);
+}
+
+/* What each peer can make the daemon complain about, again and again. */
+IT_TEST(no_peer_fills_the_log)
+{
+	struct wire_request ping = { .kind = WIRE_PING };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, POOL, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < 10000; i++) {
+		ping.id = 0;
+		raw_send(&raw, &ping);
+		raw_hear_late(&raw, &reply);
+		zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
+		zmq_send(raw.dealer, "b", 1, 0);
+	}
+	for (int i = 0; i < 10000; i++) {
+		int fd = raw_connect();
+
+		raw_tell(fd, "\xff", 1);
+		close(fd);
+	}
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK, "%s", reply.text);
+	raw_bye(&raw);
+	it_note("30000 provocations: %u lines", count_lines(daemon_.log));
+	it_require(count_lines(daemon_.log) < 200);
+	it_daemon_stop(&daemon_);
+}
+
+static void
+connect_and_leave_it_to_a_child(int from, int to, void *argument)
+{
+	struct wire_control_reply reply;
+	pid_t parent = getpid();
+	int fd = raw_connect();
+	char c;
+
+	(void)argument;
+	if (fork() != 0)
+		_exit(0);
+	while (getppid() == parent)
+		usleep(1000);
+	it_hear(from, &c, 1); /* by now it was waited for, too */
+	raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+	/* Refused, or let in and out again by a descriptor of the process that has ended. */
+	c = reply.kind == WIRE_REFUSAL ? reply.refusal.status == PAGED_ERR_GONE : !raw_hear(fd, &reply, NULL);
+	it_say(to, &c, 1);
+	_exit(0);
+}
+
+static void
+dead_man(const char *const *environment)
+{
+	struct it_worker worker;
+	char c;
+
+	it_daemon_start(&daemon_, POOL, environment ? "tests/daemon/pagedd-faults" : NULL, environment);
+	it_fork(&worker, connect_and_leave_it_to_a_child, NULL);
+	it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
+	it_say(worker.to, "x", 1);
+	it_hear(worker.from, &c, 1);
+	close(worker.to);
+	close(worker.from);
+	it_require(c, "nobody would see this member's death");
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(the_socket_of_a_dead_process_attaches_nobody)
+{
+	dead_man(NULL);
+	dead_man((const char *const[]){ "PAGED_NO_PEERPIDFD=1", NULL });
+}
+
+IT_MAIN

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ten million small pages and a hundred thousand slots: the daemon's memory besides the pool. */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "tests/support/sequences.h"
+#include "tests/support/toy.h"
+
+#define LIMIT_KIB (64ul << 10)
+#define NEEDS_KIB (4ul << 20)
+
+/* 64 bytes a page: 610 MiB, which pagedd does not keep mapped. */
+static const char configuration[] = "pool toy {\n"
+				    "    layers = 1\n kv-heads = 1\n k-dim = 16\n v-dim = 16\n v-in-k = yes\n"
+				    "    dtype = f16\n page-size = 1\n"
+				    "    pages = 10000000\n sequences = 100000\n max-length = 8192\n"
+				    "}\n";
+
+static unsigned long
+available_kib(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	unsigned long kib = 0;
+	char line[128];
+
+	it_require(file != NULL, "/proc/meminfo: %m");
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (sscanf(line, "MemAvailable: %lu", &kib) == 1)
+			break;
+	fclose(file);
+	return kib;
+}
+
+/* All that is resident of the process: heap, program, and what it touched of the table region. */
+static unsigned long
+held_kib(const struct it_daemon *daemon, const char *when)
+{
+	unsigned long kib = it_rss_kib(daemon->pid);
+
+	it_note("pagedd holds %lu KiB %s, %lu of it anonymous", kib, when, it_private_kib(daemon->pid));
+	return kib;
+}
+
+/* Sequences and tokens at once, then nothing any more. */
+static void
+use(struct toy *toy, uint32_t n_seqs, uint32_t n_tokens)
+{
+	static paged_seq_id seqs[PAGED_MAX_REQUEST_SEQS];
+	static uint32_t tokens[PAGED_MAX_REQUEST_SEQS];
+
+	for (uint32_t i = 0; i < n_seqs; i++)
+		tokens[i] = n_tokens;
+	toy_ok(toy, seqs_create(toy->client, toy->pool, n_seqs, seqs));
+	toy_ok(toy, seqs_reserve(toy->client, n_seqs, seqs, tokens));
+	toy_ok(toy, paged_seq_erase(toy->client, n_seqs, seqs));
+}
+
+IT_TEST_LIMIT(ten_million_pages, 120)
+{
+	unsigned long fresh, used, again;
+	struct it_daemon daemon;
+	struct toy toy;
+
+	if (available_kib() < NEEDS_KIB)
+		it_skip("%lu KiB of memory available, %lu needed", available_kib(), NEEDS_KIB);
+	it_daemon_start(&daemon, configuration, NULL, NULL);
+	fresh = held_kib(&daemon, "at start");
+	toy_attach(&toy, NULL);
+	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
+	it_require(toy_pool(&toy, "toy").n_free == 10000000);
+
+	/* What it holds follows what was in use at once, and does not grow by using it again. */
+	use(&toy, 1000, 100);
+	used = held_kib(&daemon, "after 1000 sequences of 100 pages");
+	for (int i = 0; i < 20; i++)
+		use(&toy, 1000, 100);
+	again = held_kib(&daemon, "after the same 20 times more");
+	toy_check(&toy);
+	toy_close(&toy);
+	if (it_sanitized()) {
+		it_note("memory not judged: AddressSanitizer has its own");
+	} else {
+		it_require(fresh <= LIMIT_KIB && again <= LIMIT_KIB);
+		it_require(again <= used + 1024, "%lu KiB more", again - used);
+	}
+	it_daemon_stop(&daemon);
+}
+
+IT_MAIN

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pagedctl against a real daemon, and check against a daemon that miscounts. */
+#include "config.h"
+
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/toy.h"
+
+/* What pagedctl(8) documents. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_WRONG_USAGE = 2, EXIT_NO_DAEMON = 3, EXIT_CHECK_FAILED = 4 };
+
+static const struct paged_client_params worker_params = { .struct_size = sizeof(worker_params), .name = "worker-a" };
+
+/* A daemon, and a worker with a sequence of 20 tokens. */
+struct scene {
+	struct it_daemon daemon;
+	struct toy toy;
+	paged_seq_id seq;
+	char seq_text[32], session[16], pid[16];
+};
+
+static void
+scene_begin(struct scene *scene)
+{
+	it_daemon_start(&scene->daemon, toy_configuration, NULL, NULL);
+	toy_open(&scene->toy, &worker_params, 0);
+	scene->seq = toy_sequence(&scene->toy, 20);
+	snprintf(scene->seq_text, sizeof(scene->seq_text), "%u.%u", PAGED_SEQ_SLOT(scene->seq),
+		 PAGED_SEQ_GENERATION(scene->seq));
+	snprintf(scene->session, sizeof(scene->session), "%u", paged_client_session(scene->toy.client));
+	snprintf(scene->pid, sizeof(scene->pid), "%d", (int)getpid());
+}
+
+static void
+scene_end(struct scene *scene)
+{
+	toy_close(&scene->toy);
+	it_daemon_stop(&scene->daemon);
+}
+
+/* All the words are somewhere in the output of a command that went well. */
+#define expect_words(text, code, ...)                                                                  \
+	do {                                                                                           \
+		const char *const words_[] = { __VA_ARGS__ };                                          \
+		it_require((code) == EXIT_DONE, "%d: %s", code, text);                                 \
+		for (size_t i_ = 0; i_ < sizeof(words_) / sizeof(words_[0]); i_++)                     \
+			it_require(strstr(text, words_[i_]) != NULL, "no %s in %s", words_[i_], text); \
+	} while (0)
+
+static json_t *
+parsed(const char *text, int code)
+{
+	json_error_t error;
+	json_t *document;
+
+	it_require(code == EXIT_DONE || code == EXIT_CHECK_FAILED, "%d: %s", code, text);
+	document = json_loads(text, 0, &error);
+	it_require(document != NULL, "%s: %s", error.text, text);
+	return document;
+}
+
+static json_int_t
+number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	it_require(json_is_integer(value), "%s", key);
+	return json_integer_value(value);
+}
+
+static const char *
+string(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	it_require(json_is_string(value), "%s", key);
+	return json_string_value(value);
+}
+
+IT_TEST(tables_for_people)
+{
+	struct scene scene;
+	const char *text;
+	int code;
+
+	scene_begin(&scene);
+	text = it_pagedctl(&code, "status", NULL);
+	expect_words(text, code, "pagedd ", "1 session,", "POOL", "toy", "host", "4 KiB", "64", "59");
+	text = it_pagedctl(&code, "pools", NULL);
+	expect_words(text, code, "toy", "256 KiB", "f32", "128");
+	text = it_pagedctl(&code, "sessions", NULL);
+	expect_words(text, code, scene.session, "worker-a", scene.pid, "first", "active");
+	text = it_pagedctl(&code, "sequences", "--pool", "toy", NULL);
+	expect_words(text, code, scene.seq_text, "worker-a", scene.pid, "20", "5");
+	it_require(strstr(text, "LENGTH") == NULL, "%s", text);
+	text = it_pagedctl(&code, "table", scene.seq_text, NULL);
+	expect_words(text, code, scene.seq_text, "capacity 20", "5 pages");
+	text = it_pagedctl(&code, "check", NULL);
+	expect_words(text, code, "pool toy: 64 pages = 59 free + 5 referenced + 0 quarantined: holds");
+	scene_end(&scene);
+}
+
+IT_TEST(json_for_programs)
+{
+	uint32_t pages[5];
+	struct scene scene;
+	json_t *document, *list;
+	const char *text;
+	int code;
+
+	scene_begin(&scene);
+	toy_ok(&scene.toy, paged_seq_read(scene.toy.pool, scene.seq, NULL, pages, 5));
+
+	text = it_pagedctl(&code, "--json", "status", NULL);
+	document = parsed(text, code);
+	it_require(number(document, "sessions") == 1 && number(document, "pid") == scene.daemon.pid);
+	it_require(strlen(string(document, "boot_id")) == 32);
+	it_require(number(json_array_get(json_object_get(document, "pools"), 0), "free") == 59);
+	json_decref(document);
+
+	text = it_pagedctl(&code, "--json", "pools", NULL);
+	document = parsed(text, code);
+	list = json_object_get(document, "pools");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "page_size") == TOY_PAGE_SIZE);
+	it_require(strcmp(string(json_array_get(list, 0), "pool"), "toy") == 0);
+	it_require(number(json_array_get(list, 0), "kv_heads") > 0);
+	json_decref(document);
+
+	text = it_pagedctl(&code, "--json", "sessions", NULL);
+	document = parsed(text, code);
+	list = json_object_get(document, "sessions");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "pid") == getpid());
+	it_require(number(json_array_get(list, 0), "pages") == 5);
+	json_decref(document);
+
+	text = it_pagedctl(&code, "--json", "sequences", NULL);
+	document = parsed(text, code);
+	list = json_object_get(document, "sequences");
+	it_require(json_array_size(list) == 1 && number(json_array_get(list, 0), "capacity") == 20);
+	it_require(json_is_null(json_object_get(json_array_get(list, 0), "length")));
+	it_require(strcmp(string(json_array_get(list, 0), "sequence"), scene.seq_text) == 0);
+	json_decref(document);
+
+	text = it_pagedctl(&code, "--json", "table", scene.seq_text, NULL);
+	document = parsed(text, code);
+	it_require(json_array_size(json_object_get(document, "table")) == 5);
+	for (size_t i = 0; i < 5; i++)
+		it_require(json_integer_value(json_array_get(json_object_get(document, "table"), i)) == pages[i]);
+	json_decref(document);
+
+	text = it_pagedctl(&code, "--json", "check", NULL);
+	document = parsed(text, code);
+	it_require(code == EXIT_DONE &&
+		   json_is_true(json_object_get(json_array_get(json_object_get(document, "pools"), 0), "holds")));
+	json_decref(document);
+	scene_end(&scene);
+}
+
+IT_TEST(kick_a_session)
+{
+	char expected[128];
+	struct scene scene;
+	const char *text;
+	int code;
+
+	scene_begin(&scene);
+	text = it_pagedctl(&code, "kick", scene.session, NULL);
+	snprintf(expected, sizeof(expected), "session %s was ended; 5 pages wait for process %s (worker-a)\n",
+		 scene.session, scene.pid);
+	it_require(code == EXIT_DONE && strcmp(text, expected) == 0, "%d: %s", code, text);
+	text = it_pagedctl(&code, "status", NULL);
+	expect_words(text, code, "59");
+	text = it_pagedctl(&code, "sessions", NULL);
+	expect_words(text, code, "ended");
+	text = it_pagedctl(&code, "check", NULL);
+	expect_words(text, code, "59 free + 0 referenced + 5 quarantined: holds");
+	toy_expect(&scene.toy, paged_client_dispatch(scene.toy.client), PAGED_ERR_GONE);
+	scene_end(&scene);
+}
+
+static void
+sit(int from, int to, void *argument)
+{
+	uint32_t session;
+	struct toy toy;
+
+	(void)from, (void)argument;
+	toy_open(&toy, NULL, 0);
+	toy_sequence(&toy, 20);
+	session = paged_client_session(toy.client);
+	it_say(to, &session, sizeof(session));
+	for (;;)
+		pause();
+}
+
+IT_TEST(kick_and_kill)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	struct toy observer;
+	uint32_t session;
+	const char *text;
+	char word[16];
+	int code;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_observe(&observer);
+	it_fork(&worker, sit, NULL);
+	it_hear(worker.from, &session, sizeof(session));
+	snprintf(word, sizeof(word), "%u", session);
+	text = it_pagedctl(&code, "--json", "kick", "--kill", word, NULL);
+	it_require(code == EXIT_DONE && strstr(text, "\"killed\": true") != NULL, "%d: %s", code, text);
+	it_require(it_wait_signal(&worker) == SIGKILL);
+	toy_wait_free(&observer, "toy", 2000);
+	text = it_pagedctl(&code, "kick", word, NULL);
+	it_require(code == EXIT_FAILED && strstr(text, word) != NULL, "%d: %s", code, text);
+	toy_close(&observer);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(exit_codes)
+{
+	struct scene scene;
+	const char *text;
+	int code;
+
+	setenv("PAGED_RUNTIME_DIR", "/nonexistent/paged", 1);
+	text = it_pagedctl(&code, "status", NULL);
+	it_require(code == EXIT_NO_DAEMON && strstr(text, "no daemon at /nonexistent/paged") != NULL, "%d: %s", code,
+		   text);
+	scene_begin(&scene);
+	text = it_pagedctl(&code, "dance", NULL);
+	it_require(code == EXIT_WRONG_USAGE && strstr(text, "dance") != NULL, "%d: %s", code, text);
+	text = it_pagedctl(&code, "table", "twelve", NULL);
+	it_require(code == EXIT_WRONG_USAGE, "%d: %s", code, text);
+	text = it_pagedctl(&code, "table", NULL);
+	it_require(code == EXIT_WRONG_USAGE, "%d: %s", code, text);
+	text = it_pagedctl(&code, "table", "7.7", NULL);
+	it_require(code == EXIT_FAILED && strstr(text, "7.7") != NULL, "%d: %s", code, text);
+	text = it_pagedctl(&code, "sequences", "--pool", "bear", NULL);
+	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
+	text = it_pagedctl(&code, "--pool", "bear", "check", NULL);
+	it_require(code == EXIT_FAILED && strstr(text, "bear") != NULL, "%d: %s", code, text);
+	text = it_pagedctl(&code, "--pool", "toy", "sessions", NULL);
+	it_require(code == EXIT_WRONG_USAGE && strstr(text, "--pool goes with sequences, table and check") != NULL,
+		   "%d: %s", code, text);
+	text = it_pagedctl(&code, "--version", NULL);
+	expect_words(text, code, PACKAGE_VERSION);
+	scene_end(&scene);
+}
+
+/* A monitor that asks every second does not fill the log. */
+IT_TEST(asking_leaves_no_line_in_the_log)
+{
+	struct it_daemon daemon;
+	char log[4096];
+	FILE *file;
+	int code;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_pagedctl(&code, "status", NULL);
+	it_pagedctl(&code, "check", NULL);
+	it_require(code == EXIT_DONE);
+	it_daemon_stop(&daemon);
+	file = fopen(daemon.log, "re");
+	it_require(file != NULL, "%s: %m", daemon.log);
+	log[fread(log, 1, sizeof(log) - 1, file)] = '\0';
+	fclose(file);
+	it_require(strstr(log, "ready at") != NULL && strstr(log, "process") == NULL, "%s", log);
+}
+
+static void
+list_as_nobody(int from, int to, void *argument)
+{
+	const char *text;
+	int code;
+
+	(void)from, (void)to, (void)argument;
+	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
+	text = it_pagedctl(&code, "sequences", NULL);
+	if (code == 126 || code == 127) {
+		it_note("not tried: the build tree is closed to uid 65534");
+		return;
+	}
+	expect_words(text, code, "left out: pool shut: its allow-list does not name uid 65534", "worker-a");
+	text = it_pagedctl(&code, "sequences", "--pool", "shut", NULL);
+	it_require(code == EXIT_FAILED && strstr(text, "pool shut: its allow-list") != NULL, "%d: %s", code, text);
+}
+
+/* One pool that is not this user's does not hide the others. */
+IT_TEST(pools_of_others_are_left_out)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	char configuration[1024];
+	struct toy toy;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	snprintf(configuration, sizeof(configuration),
+		 "allow-user = 65534\n"
+		 "pool shut { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 allow-user = 12345 }\n%s",
+		 toy_configuration);
+	it_daemon_start(&daemon, configuration, NULL, NULL);
+	it_require(chmod(daemon.dir, 0711) == 0, "%m");
+	toy_open(&toy, &worker_params, 0);
+	toy_sequence(&toy, 20);
+	it_fork(&worker, list_as_nobody, NULL);
+	it_join(&worker);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+/* One count is one too high: both recounts see it, and they name the page. */
+IT_TEST(a_wrong_count_is_found_twice)
+{
+	const char *environment[] = { "PAGED_FAULT=corrupt-count", NULL };
+	struct paged_check_result daemon_result = { .struct_size = sizeof(daemon_result) },
+				  region_result = { .struct_size = sizeof(region_result) };
+	const json_t *pool;
+	struct it_daemon daemon;
+	struct toy toy;
+	json_t *document;
+	const char *text;
+	int code;
+
+	it_daemon_start(&daemon, toy_configuration, "tests/daemon/pagedd-faults", environment);
+	toy_open(&toy, NULL, 0);
+	text = it_pagedctl(&code, "check", NULL);
+	it_require(code == EXIT_DONE, "%d: %s", code, text);
+	toy_sequence(&toy, 20);
+
+	toy_ok(&toy, paged_admin_check(toy.client, "toy", &daemon_result));
+	it_require(!daemon_result.holds && strstr(daemon_result.text, "page") != NULL, "%s", daemon_result.text);
+	toy_expect(&toy, paged_pool_check(toy.pool, &region_result), PAGED_OK);
+	it_require(!region_result.holds && strstr(region_result.text, "page") != NULL, "%s", region_result.text);
+
+	text = it_pagedctl(&code, "check", NULL);
+	it_require(code == EXIT_CHECK_FAILED, "%d: %s", code, text);
+	it_require(strstr(text, "DOES NOT HOLD") != NULL && strstr(text, daemon_result.text) != NULL &&
+			   strstr(text, region_result.text) != NULL,
+		   "%s", text);
+	text = it_pagedctl(&code, "--json", "check", NULL);
+	document = parsed(text, code);
+	pool = json_array_get(json_object_get(document, "pools"), 0);
+	it_require(code == EXIT_CHECK_FAILED && json_is_false(json_object_get(pool, "holds")));
+	it_require(json_is_false(json_object_get(json_object_get(pool, "daemon"), "holds")));
+	it_require(json_is_false(json_object_get(json_object_get(pool, "region"), "holds")));
+	json_decref(document);
+	toy_close(&toy);
+	it_daemon_kill(&daemon);
+}
+
+IT_MAIN

@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client library and pagedctl against a real daemon. */
+#include "config.h"
+
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/pagedclient.h"
+#include "tests/support/harness.h"
+#include "tests/support/sequences.h"
+
+static const char configuration[] = "pool small {\n"
+				    "    layers = 2   kv-heads = 2   head-dim = 8   dtype = f32\n"
+				    "    page-size = 4   pages = 512   sequences = 400   max-length = 1200\n"
+				    "}\n"
+				    "pool other {\n"
+				    "    layers = 1   kv-heads = 1   head-dim = 8   dtype = f16\n"
+				    "    page-size = 16   pages = 64   sequences = 8   max-length = 256\n"
+				    "}\n";
+
+static struct it_daemon daemon_;
+static struct paged_client *client;
+static struct paged_pool *pool;
+
+#define done(call)                                                                                                 \
+	do {                                                                                                       \
+		enum paged_status status_ = (call);                                                                \
+		it_require(status_ == PAGED_OK, "%s: %s", paged_status_name(status_), paged_client_error(client)); \
+	} while (0)
+
+#define refused(call, wanted)                                                                                      \
+	do {                                                                                                       \
+		enum paged_status status_ = (call);                                                                \
+		it_require(status_ == (wanted), "%s: %s", paged_status_name(status_), paged_client_error(client)); \
+	} while (0)
+
+static void
+attach(const struct paged_client_params *params)
+{
+	done(paged_client_open(NULL, params, &client));
+	done(paged_pool_open(client, "small", &pool));
+}
+
+static void
+start(const struct paged_client_params *params)
+{
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	attach(params);
+}
+
+static void
+finish(void)
+{
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(nobody_there)
+{
+	refused(paged_client_open("/nonexistent", NULL, &client), PAGED_ERR_NO_DAEMON);
+	it_require(strcmp(paged_client_error(client), "no daemon at /nonexistent: is pagedd running?") == 0, "%s",
+		   paged_client_error(client));
+	it_require(paged_client_fd(client) == -1 && paged_client_session(client) == 0);
+	paged_client_close(client);
+}
+
+IT_TEST(every_call)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_pool_info geometry = { .struct_size = sizeof(geometry) };
+	struct paged_pool *other;
+	uint32_t tokens[300], pages[2];
+	paged_seq_id ids[300], elsewhere;
+
+	start(NULL);
+	it_require(paged_client_session(client) != 0 && strlen(paged_client_join_token(client)) == 32);
+	refused(paged_pool_open(client, "large", &other), PAGED_ERR_NOENT);
+	it_require(strstr(paged_client_error(client), "small") != NULL, "%s", paged_client_error(client));
+	done(paged_pool_open(client, "other", &other));
+	done(paged_pool_get_info(pool, &geometry));
+	it_require(geometry.n_pages == 512 && geometry.max_length == 1200 && geometry.n_slots == 400);
+	done(seqs_create(client, pool, 300, ids));
+	for (unsigned int i = 0; i < 300; i++)
+		tokens[i] = 5;
+	refused(seqs_reserve(client, 300, ids, tokens), PAGED_ERR_FULL);
+	done(seqs_reserve(client, 200, ids, tokens));
+	done(paged_seq_read(pool, ids[199], &info, pages, 2));
+	it_require(info.capacity == 8 && info.n_pages == 2 && info.owner == paged_client_session(client));
+	done(seqs_create(client, other, 1, &elsewhere));
+	done(paged_seq_reserve(
+		client, 2,
+		(struct paged_seq_item[]){ { .seq = ids[0], .n_tokens = 9 }, { .seq = elsewhere, .n_tokens = 17 } }));
+	tokens[0] = 4;
+	done(seqs_truncate(client, 1, ids, tokens));
+	done(paged_seq_erase(client, 300, ids));
+	refused(paged_seq_read(pool, ids[0], NULL, NULL, 0), PAGED_ERR_STALE);
+	refused(paged_seq_erase(client, 1, ids), PAGED_ERR_STALE);
+	done(paged_client_dispatch(client));
+	finish();
+}
+
+IT_TEST(lists_longer_than_a_message)
+{
+	static paged_seq_id ids[399];
+	struct paged_seq_entry *list, entry;
+	uint32_t tokens = 1200, *pages, row[300];
+	struct paged_check_result here = { .struct_size = sizeof(here) }, there = { .struct_size = sizeof(there) };
+	size_t n;
+
+	start(NULL);
+	done(seqs_create(client, pool, 399, ids));
+	done(paged_admin_sequences(client, "small", sizeof(*list), &list, &n));
+	it_require(n == 399);
+	for (size_t i = 0; i < n; i++)
+		it_require(list[i].seq == ids[i] && list[i].pid == (uint32_t)getpid());
+	paged_free(list);
+	done(seqs_reserve(client, 1, &ids[7], &tokens));
+	done(paged_admin_table(client, ids[7], sizeof(entry), &entry, &pages, &n));
+	done(paged_seq_read(pool, ids[7], NULL, row, 300));
+	it_require(n == 300 && memcmp(pages, row, sizeof(row)) == 0);
+	paged_free(pages);
+	done(paged_admin_check(client, "small", &there));
+	done(paged_pool_check(pool, &here));
+	it_require(here.holds && there.holds && here.n_free == 212 && there.n_free == 212);
+	refused(paged_admin_check(client, "large", &there), PAGED_ERR_NOENT);
+	finish();
+}
+
+/* One row decoded 1,000 times: the daemon hears of it about every reserve_ahead tokens. */
+IT_TEST(steady_decoding_asks_ahead)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 64 };
+	struct paged_batch_row row = { .q_len = 1 };
+	struct paged_daemon_info before = { .struct_size = sizeof(before) }, after = { .struct_size = sizeof(after) };
+	struct paged_batch *batch;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &batch));
+	done(seqs_create(client, pool, 1, &row.seq));
+	done(paged_admin_status(client, &before));
+	for (row.kv_len = 1; row.kv_len <= 1000; row.kv_len++) {
+		done(paged_batch_plan(batch, 1, &row));
+		/* A step of a real model takes its time. */
+		usleep(100);
+	}
+	done(paged_admin_status(client, &after));
+	it_require(after.n_requests - before.n_requests <= 2 + 1000 / 64, "%llu requests",
+		   (unsigned long long)(after.n_requests - before.n_requests));
+	finish();
+}
+
+/* A reserve far larger than the pool, for one token: others still find an eighth of the pool. */
+IT_TEST(reserve_ahead_leaves_pages_to_others)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 1200 };
+	struct paged_batch_row rows[4] = { { 0 } };
+	paged_seq_id ids[4], other;
+	struct paged_client *mine;
+	struct paged_batch *batch;
+	uint32_t tokens = 64 * 4;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &batch));
+	done(seqs_create(client, pool, 4, ids));
+	for (uint32_t i = 0; i < 4; i++)
+		rows[i] = (struct paged_batch_row){ .seq = ids[i], .q_len = 1, .kv_len = 1 };
+	for (int i = 0; i < 100; i++) {
+		done(paged_batch_plan(batch, 4, rows));
+		usleep(1000);
+	}
+	mine = client;
+	attach(NULL);
+	done(seqs_create(client, pool, 1, &other));
+	done(seqs_reserve(client, 1, &other, &tokens));
+	paged_client_close(client);
+	client = mine;
+	finish();
+}
+
+static void
+hog_run(int from, int to, void *argument)
+{
+	uint32_t tokens = 1200;
+	paged_seq_id id;
+
+	(void)from, (void)argument;
+	attach(NULL);
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
+	it_say(to, &id, sizeof(id));
+	pause();
+}
+
+/* A process that holds 300 of 512 pages is killed while others wait for them. */
+IT_TEST(a_wait_for_pages_ends_when_they_are_free)
+{
+	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+	struct it_worker hog;
+	paged_seq_id id;
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	it_fork(&hog, hog_run, NULL);
+	it_hear(hog.from, &id, sizeof(id));
+	attach(NULL);
+	done(paged_pool_get_counts(pool, &counts));
+	it_require(counts.n_pages == 512 && counts.n_free == 212 && counts.n_referenced == 300 &&
+		   counts.n_quarantined == 0);
+	done(paged_pool_wait_free(pool, 212, 0));
+	refused(paged_pool_wait_free(pool, 213, 20), PAGED_ERR_TIMEOUT);
+	it_require(strstr(paged_client_error(client),
+			  "pool small: 212 pages are free after 20 ms, 213 are waited for") != NULL);
+	refused(paged_pool_wait_free(pool, 513, 20), PAGED_ERR_LIMIT);
+	it_require(kill(hog.pid, SIGKILL) == 0);
+	done(paged_pool_wait_free(pool, 512, 10000));
+	it_kill(&hog);
+	it_daemon_kill(&daemon_);
+	refused(paged_pool_wait_free(pool, 512, 10000), PAGED_ERR_GONE);
+	refused(paged_pool_get_counts(pool, &counts), PAGED_ERR_GONE);
+	paged_client_close(client);
+}
+
+static void
+member_run(int from, int to, void *argument)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params) };
+	char token[64];
+	paged_seq_id id;
+	uint32_t tokens = 8;
+
+	(void)argument;
+	it_hear(from, token, sizeof(token));
+	params.join_token = token;
+	attach(&params);
+	it_require(paged_client_join_token(client)[0] == '\0');
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
+	it_say(to, &id, sizeof(id));
+	it_hear(from, &id, sizeof(id));
+	paged_client_close(client);
+}
+
+IT_TEST(a_member_joins)
+{
+	struct paged_client_params wrong = { .struct_size = sizeof(wrong), .join_token = "xyz" };
+	struct paged_client *mine;
+	struct it_worker member;
+	paged_seq_id id;
+	uint32_t tokens = 12;
+	char token[64] = "";
+
+	it_daemon_start(&daemon_, configuration, NULL, NULL);
+	it_fork(&member, member_run, NULL);
+	attach(NULL);
+	snprintf(token, sizeof(token), "%s", paged_client_join_token(client));
+	it_say(member.to, token, sizeof(token));
+	it_hear(member.from, &id, sizeof(id));
+	/* It is the session's, so it is ours too. */
+	done(seqs_reserve(client, 1, &id, &tokens));
+	it_say(member.to, &id, sizeof(id));
+	it_join(&member);
+	mine = client;
+	refused(paged_client_open(NULL, &wrong, &client), PAGED_ERR_INVALID);
+	paged_client_close(client);
+	wrong.join_token = "00000000000000000000000000000000";
+	it_require(paged_client_open(NULL, &wrong, &client) != PAGED_OK);
+	paged_client_close(client);
+	client = mine;
+	finish();
+}
+
+/* Whose sequence it is decides what may be done with it; reading may anyone. */
+IT_TEST(a_foreign_sequence)
+{
+	static float k[2 * 8], v[2 * 8], q[2 * 8], theirs[2 * 8], mine[2 * 8];
+	struct paged_tensor kt = { .data = k, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor vt = { .data = v, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor qt = { .data = q, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_tensor out = { .data = theirs, .dtype = PAGED_F32, .n_heads = 2, .dim = 8 };
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
+	struct paged_client *owner;
+	struct paged_batch *batch;
+	uint32_t tokens = 4;
+
+	for (unsigned int i = 0; i < 2 * 8; i++)
+		k[i] = v[i] = q[i] = (float)i;
+	start(NULL);
+	owner = client;
+	done(seqs_create(client, pool, 1, &row.seq));
+	done(seqs_reserve(client, 1, &row.seq, &tokens));
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 1, &kt, &vt, NULL));
+	done(paged_attention(batch, 1, &qt, &out, NULL));
+
+	attach(NULL);
+	it_require(paged_client_session(client) != paged_client_session(owner));
+	tokens = 8;
+	refused(seqs_reserve(client, 1, &row.seq, &tokens), PAGED_ERR_PERM);
+	refused(paged_seq_erase(client, 1, &row.seq), PAGED_ERR_PERM);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 1, &row));
+	refused(paged_append(batch, 1, &kt, &vt, NULL), PAGED_ERR_PERM);
+	out.data = mine;
+	done(paged_attention(batch, 1, &qt, &out, NULL));
+	it_require(memcmp(mine, theirs, sizeof(mine)) == 0 && mine[7] == 7);
+	row.flags = PAGED_ROW_NO_APPEND;
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_append(batch, 1, &kt, &vt, NULL));
+	done(seqs_reserve(owner, 1, &row.seq, &tokens));
+	done(paged_batch_validate(batch));
+	done(paged_seq_erase(owner, 1, &row.seq));
+	refused(paged_batch_validate(batch), PAGED_ERR_STALE);
+	paged_client_close(owner);
+	finish();
+}
+
+IT_TEST(a_forked_child_leaves_the_parent_alone)
+{
+	uint32_t tokens = 4;
+	paged_seq_id id;
+	int status;
+	pid_t child;
+
+	start(NULL);
+	done(seqs_create(client, pool, 1, &id));
+	child = fork();
+	if (child == 0) {
+		bool right = seqs_reserve(client, 1, &id, &tokens) == PAGED_ERR_FORK;
+
+		paged_client_close(client);
+		_exit(right ? 0 : 1);
+	}
+	it_require(waitpid(child, &status, 0) == child && status == 0, "status %x", (unsigned int)status);
+	done(seqs_reserve(client, 1, &id, &tokens));
+	done(paged_client_ping(client));
+	finish();
+}
+
+struct steady {
+	struct paged_batch *batch;
+	struct paged_batch_row row;
+	_Atomic unsigned int n_plans;
+};
+
+/* The kernel ends a thread of this kind at its first system call but read, write and exit. */
+static void *
+steady_run(void *argument)
+{
+	struct steady *steady = argument;
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0)
+		return NULL;
+	for (; steady->row.kv_len <= 1000; steady->row.kv_len++)
+		if (paged_batch_plan(steady->batch, 1, &steady->row) == PAGED_OK)
+			steady->n_plans++;
+	syscall(SYS_exit, 0);
+	return NULL;
+}
+
+IT_TEST(a_steady_plan_makes_no_system_call)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .reserve_ahead = 16 };
+	struct steady steady = { .row = { .q_len = 1, .kv_len = 1 } };
+	uint32_t tokens = 1100;
+	pthread_t thread;
+
+	start(NULL);
+	done(paged_batch_create(pool, &params, &steady.batch));
+	done(seqs_create(client, pool, 1, &steady.row.seq));
+	done(seqs_reserve(client, 1, &steady.row.seq, &tokens));
+	/* The look at the control socket is not due again for a second. */
+	done(paged_batch_plan(steady.batch, 1, &steady.row));
+	it_require(pthread_create(&thread, NULL, steady_run, &steady) == 0);
+	pthread_join(thread, NULL);
+	it_require(steady.n_plans == 1000, "%u plans", steady.n_plans);
+	finish();
+}
+
+static bool
+is_readable(void *argument)
+{
+	struct pollfd polled = { .fd = *(int *)argument, .events = POLLIN };
+
+	return poll(&polled, 1, 0) == 1;
+}
+
+IT_TEST(the_daemon_dies)
+{
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 1 };
+	struct paged_pool_info info = { .struct_size = sizeof(info) };
+	struct paged_batch *batch;
+	uint32_t tokens = 8;
+	paged_seq_id id;
+	int fd;
+
+	start(NULL);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(seqs_create(client, pool, 1, &row.seq));
+	done(seqs_reserve(client, 1, &row.seq, &tokens));
+	done(paged_batch_plan(batch, 1, &row));
+	done(paged_pool_get_info(pool, &info));
+	fd = paged_client_fd(client);
+	it_daemon_kill(&daemon_);
+	it_require(it_wait(is_readable, &fd, 2000));
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	refused(paged_client_dispatch(client), PAGED_ERR_GONE);
+	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_GONE);
+	refused(paged_batch_validate(batch), PAGED_ERR_INVALID);
+	/* What was mapped stays readable. */
+	it_require(*(volatile uint8_t *)info.base == 0);
+	/* A new life has nothing to do with it. */
+	it_daemon_restart(&daemon_, NULL, NULL);
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	paged_client_close(client);
+	attach(NULL);
+	refused(paged_seq_read(pool, row.seq, NULL, NULL, 0), PAGED_ERR_STALE);
+	finish();
+}
+
+/* A plan alone finds out within the second that its look is apart. */
+IT_TEST(plan_notices_by_itself)
+{
+	struct paged_batch *batch;
+	uint64_t started;
+	enum paged_status status;
+
+	start(NULL);
+	done(paged_batch_create(pool, NULL, &batch));
+	done(paged_batch_plan(batch, 0, NULL));
+	it_daemon_kill(&daemon_);
+	started = it_now_ms();
+	while ((status = paged_batch_plan(batch, 0, NULL)) == PAGED_OK && it_now_ms() - started < 3000)
+		usleep(1000);
+	it_require(status == PAGED_ERR_GONE && it_now_ms() - started < 2000);
+	paged_client_close(client);
+}
+
+/* The daemon stands still: an unknown outcome, and its late answer is undone. */
+IT_TEST(a_late_create_is_undone)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .timeout_ms = 200 };
+	struct paged_seq_entry *list;
+	paged_seq_id ids[3];
+	size_t n = 1;
+
+	start(&params);
+	kill(daemon_.pid, SIGSTOP);
+	refused(seqs_create(client, pool, 3, ids), PAGED_ERR_TIMEOUT);
+	refused(paged_pool_open(client, "other", &pool), PAGED_ERR_TIMEOUT);
+	kill(daemon_.pid, SIGCONT);
+	for (unsigned int i = 0; i < 1000 && n != 0; i++) {
+		if (paged_admin_sequences(client, "small", sizeof(*list), &list, &n) != PAGED_OK)
+			continue;
+		paged_free(list);
+		usleep(1000);
+	}
+	it_require(n == 0);
+	done(paged_pool_open(client, "other", &pool));
+	finish();
+}
+
+IT_TEST(a_kicked_session)
+{
+	struct paged_client *operator_;
+	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	uint32_t session;
+	paged_seq_id id;
+
+	start(NULL);
+	session = paged_client_session(client);
+	done(seqs_create(client, pool, 1, &id));
+	done(paged_client_open(NULL, &params, &operator_));
+	it_require(paged_client_session(operator_) == 0);
+	done(paged_admin_kick(operator_, session, 0));
+	refused(seqs_create(client, pool, 1, &id), PAGED_ERR_GONE);
+	paged_client_close(operator_);
+	finish();
+}
+
+static int
+pagedctl(const char **output_p, const char *const *arguments)
+{
+	const char *argv[10] = { "pagedctl/pagedctl" };
+	int code;
+
+	for (unsigned int i = 0; i < 6 && arguments[i] != NULL; i++)
+		argv[1 + i] = arguments[i];
+	*output_p = it_command(&code, argv);
+	return code;
+}
+
+#define ctl(output, ...) pagedctl(output, (const char *const[]){ __VA_ARGS__, NULL })
+
+/* Over two pools, and the first sequences of both have one slot and one generation. */
+IT_TEST(sequences_of_two_pools)
+{
+	struct paged_seq_params params[2] = { { .tag = "chat 7", .n_tokens = 8 },
+					      { .tag = "draft 7", .n_tokens = 16 } };
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_pool *other;
+	paged_seq_id ids[2];
+	const char *output;
+
+	start(NULL);
+	done(paged_pool_open(client, "other", &other));
+	params[0].pool = pool;
+	params[1].pool = other;
+	done(paged_seq_create(client, 2, params, ids));
+	it_require(ids[0] == PAGED_SEQ(1, 0, 0) && ids[1] == PAGED_SEQ(1, 1, 0));
+	done(paged_seq_read(other, ids[1], &info, NULL, 0));
+	it_require(info.capacity == 16);
+	refused(paged_seq_read(pool, ids[1], NULL, NULL, 0), PAGED_ERR_INVALID);
+	it_require(strcmp(paged_client_error(client), "sequence 0.1 is of pool other, not of pool small") == 0, "%s",
+		   paged_client_error(client));
+	it_require(ctl(&output, "sequences") == 0 && strstr(output, "  TAG\n") != NULL &&
+			   strstr(output, "  chat 7\n") != NULL && strstr(output, "  draft 7\n") != NULL,
+		   "%s", output);
+	it_require(ctl(&output, "table", "0.1", "--pool", "other", "--json") == 0 &&
+			   strstr(output, "\"tag\": \"draft 7\"") != NULL,
+		   "%s", output);
+
+	/* One of the pools is short: nothing is created in the other. */
+	params[0].n_tokens = 1200;
+	params[1].n_tokens = 256;
+	for (int i = 0; i < 3; i++)
+		done(paged_seq_create(client, 1, &params[1], &ids[0]));
+	params[1].n_tokens = 241;
+	refused(paged_seq_create(client, 2, params, ids), PAGED_ERR_FULL);
+	it_require(ctl(&output, "check") == 0 &&
+			   strstr(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined") != NULL,
+		   "%s", output);
+
+	done(paged_seq_erase(client, 2, (paged_seq_id[]){ PAGED_SEQ(1, 0, 0), PAGED_SEQ(1, 1, 0) }));
+	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ PAGED_SEQ(1, 9, 0) }), PAGED_ERR_NOENT);
+	refused(paged_seq_erase(client, 1, (paged_seq_id[]){ 0 }), PAGED_ERR_INVALID);
+	finish();
+}
+
+IT_TEST(pagedctl)
+{
+	uint32_t tokens = 8;
+	const char *output;
+	paged_seq_id id;
+	char text[64];
+
+	start(NULL);
+	done(seqs_create(client, pool, 1, &id));
+	done(seqs_reserve(client, 1, &id, &tokens));
+	it_require(ctl(&output, "status") == 0 && strstr(output, ", 1 session, boot ") != NULL, "%s", output);
+	it_require(strstr(output, "\nsmall  host") != NULL, "%s", output);
+	it_require(ctl(&output, "sequences", "--pool", "small") == 0, "%s", output);
+	snprintf(text, sizeof(text), "%d         8      2\n", (int)getpid());
+	it_require(strstr(output, "POOL   SEQUENCE  SESSION  NAME") == output && strstr(output, text) != NULL, "%s",
+		   output);
+	it_require(ctl(&output, "sequences") == 0 && strstr(output, "POOL   SEQUENCE") == output, "%s", output);
+	it_require(ctl(&output, "sessions", "--json") == 0 && strstr(output, "\"role\": \"first\"") != NULL, "%s",
+		   output);
+	it_require(ctl(&output, "pools") == 0 && strstr(output, "f16") != NULL, "%s", output);
+	it_require(ctl(&output, "check") == 0, "%s", output);
+	it_require(strcmp(output, "pool small: 512 pages = 510 free + 2 referenced + 0 quarantined: holds\n"
+				  "pool other: 64 pages = 64 free + 0 referenced + 0 quarantined: holds\n") == 0,
+		   "%s", output);
+	snprintf(text, sizeof(text), "%u.%u", PAGED_SEQ_SLOT(id), PAGED_SEQ_GENERATION(id));
+	it_require(ctl(&output, "table", text) == 2, "%s", output);
+	it_require(ctl(&output, "table", text, "--pool", "small") == 0 && strstr(output, "2 pages") != NULL, "%s",
+		   output);
+	it_require(ctl(&output, "table", "9.9", "--pool", "small") == 1);
+	it_require(ctl(&output, "table", "9") == 2 && ctl(&output, "nonsense") == 2);
+	it_require(ctl(&output, "kick", "77") == 1);
+	snprintf(text, sizeof(text), "%u", paged_client_session(client));
+	it_require(ctl(&output, "kick", text) == 0, "%s", output);
+	it_require(ctl(&output, "sessions") == 0 && strstr(output, "ended") != NULL, "%s", output);
+	finish();
+	it_require(ctl(&output, "status") == 3);
+}
+
+IT_MAIN

@@ -1,0 +1,41 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Features that configure can omit, and options that it refuses.
+. "$PAGED_SRCDIR/tests/support/tap.sh"
+if [ -e "$PAGED_SRCDIR/config.status" ]; then
+	echo "1..0 # SKIP the source directory is configured"
+	exit 0
+fi
+cd "$directory" || exit 99
+
+# refuses SENTENCE OPTION...
+refuses()
+{
+	sentence=$1
+	shift
+	! "$PAGED_SRCDIR/configure" --with-cuda=no "$@" && grep -F -e "$sentence" config.log
+}
+try "no static library" refuses "--enable-static: libpagedclient is a shared library only" --enable-static
+try "no tests without a daemon" refuses "--disable-daemon: the tests need pagedd; add --disable-tests" \
+	--disable-daemon --enable-tests
+
+without_daemon()
+{
+	"$PAGED_SRCDIR/configure" --with-cuda=no --disable-daemon &&
+		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -n all install >planned &&
+		grep -q libpagedclient planned && grep -q pagedctl planned && ! grep -E 'pagedd[.-o]|libdaemon' planned
+}
+try "the client library alone" without_daemon
+
+# Everything but the demo is built, on a machine that has no PCRE2.
+without_demo()
+{
+	printf '#!/bin/sh\ncase "$*" in *pcre2*) exit 1 ;; esac\nexec pkg-config "$@"\n' >without-pcre2 &&
+		chmod +x without-pcre2 &&
+		PKG_CONFIG="$directory/without-pcre2" "$PAGED_SRCDIR/configure" --with-cuda=no --disable-demo >summary &&
+		grep -q '^ *demo  *no$' summary &&
+		env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -n all check TESTS= >planned &&
+		grep -q pagedd planned && grep -q it_daemon planned && ! grep -m 3 -E '(examples/|it_)llama|unit_gguf|it_workers' planned
+}
+try "the demo left out" without_demo
+finish

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plan, append, attention and merge through the public API: the same tests on
+ * both back ends; cuda runs over the fake CUDA driver.
+ */
+#include "config.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/system/batch_scene.h"
+#include "tests/system/cuda_case.h"
+#include "tests/support/reference.h"
+#include "tests/stand_in_use.h"
+
+static void
+both(const struct scene_params *params)
+{
+	struct scene_params each = *params;
+
+	each.backend = "host";
+	scene_run(&each);
+	each.backend = "cuda";
+	scene_run(&each);
+}
+
+static void
+start(void)
+{
+	cuda_case_environment();
+	it_require(stand_in_use(), "%s", dlerror());
+}
+
+static const struct scene_params decode = {
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 4,
+	.kv_heads = 2,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = 4,
+	.n_rows = 3,
+	.rows = { { .kv_len = 21, .q_len = 1 }, { .kv_len = 1, .q_len = 1 }, { .kv_len = 9, .q_len = 1 } },
+};
+
+IT_TEST(decode)
+{
+	struct scene_params params = decode;
+
+	start();
+	both(&params);
+	params.padding = 3;
+	params.chunk = 5;
+	params.page_size = 1;
+	params.sink = true;
+	both(&params);
+}
+
+IT_TEST(decode_in_halves)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.k_dim = params.v_dim = 64;
+	params.page_size = 16;
+	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
+		params.pool = params.q = dtype;
+		both(&params);
+	}
+}
+
+IT_TEST(pools_of_bytes)
+{
+	static const enum paged_dtype pools[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct scene_params params = decode;
+
+	start();
+	params.page_size = 16;
+	params.q_heads = 6;
+	params.rows[0].q_len = 11;
+	for (unsigned int i = 0; i < 9; i++) {
+		params.pool = pools[i % 3];
+		params.q = PAGED_F32 + i / 3;
+		params.k_dim = i % 2 ? 64 : 32;
+		params.v_dim = i % 4 == 3 ? 19 : 48;
+		params.scales = i < 6 && params.pool != PAGED_I8;
+		params.v_in_k = i == 8 || i == 6;
+		params.v_dim = params.v_in_k ? 16 : params.v_dim;
+		both(&params);
+	}
+}
+
+IT_TEST(prefill_of_odd_dims)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.q_heads = 6;
+	params.k_dim = 17;
+	params.v_dim = 9;
+	params.page_size = 3;
+	params.rows[0].q_len = 13;
+	params.rows[1].q_len = 0;
+	params.rows[2].q_len = 9;
+	both(&params);
+	params.mask = PAGED_MASK_NONE;
+	params.pool = PAGED_BF16;
+	both(&params);
+}
+
+IT_TEST(values_in_keys)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.k_dim = 40;
+	params.v_dim = 32;
+	params.rows[0].q_len = 2;
+	both(&params);
+}
+
+/* The same on tensor cores, one row in several splits. */
+IT_TEST(values_in_keys_on_tensor_cores)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.v_in_k = true;
+	params.kv_heads = 1;
+	params.q_heads = 24;
+	params.k_dim = 80;
+	params.v_dim = 64;
+	params.page_size = 16;
+	params.sink = true;
+	params.rows[0].q_len = 2;
+	params.rows[1].kv_len = 300;
+	for (enum paged_dtype dtype = PAGED_F16; dtype <= PAGED_BF16; dtype++) {
+		params.pool = params.q = dtype;
+		both(&params);
+	}
+}
+
+/* Several splits, merged in the kernel; a queue of plans, more than there are stages, with nobody waiting. */
+IT_TEST(long_rows)
+{
+	struct scene_params params = decode;
+
+	start();
+	params.page_size = 16;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 300, .q_len = 1 };
+	params.chunk = 30;
+	params.q_heads = 2;
+	both(&params);
+}
+
+#define ROTARY_DIM 24u
+#define ROTARY_POSITIONS 16u
+#define ROTARY_TOKENS 9u
+
+struct rotary_results {
+	float q[ROTARY_TOKENS * 4 * 32]; /* 4 heads of K dim 32 */
+	float out[ROTARY_TOKENS * 4 * 16];
+};
+
+/* Appends with positions of its own, and attends with queries that were turned on the way. */
+static void
+rotary_on(const char *backend, enum paged_dtype pool, uint32_t past, struct rotary_results *results)
+{
+	struct scene_params params = decode;
+	float cos_sin[ROTARY_POSITIONS * ROTARY_DIM];
+	struct paged_rotary rotary = { .struct_size = sizeof(rotary),
+				       .n_positions = ROTARY_POSITIONS,
+				       .dim = ROTARY_DIM,
+				       .first = 8,
+				       .style = past % 2 };
+	struct paged_append_params append = { .struct_size = sizeof(append), .rotary = &rotary };
+	bool device = strcmp(backend, "cuda") == 0;
+	uint32_t positions[ROTARY_TOKENS];
+	struct paged_tensor k, v;
+	struct scene scene;
+
+	for (unsigned int i = 0; i < ROTARY_POSITIONS * ROTARY_DIM; i++)
+		cos_sin[i] = reference_random(5, i, 1);
+	for (unsigned int i = 0; i < ROTARY_TOKENS; i++)
+		positions[i] = i == 4 ? past : i * 5 % ROTARY_POSITIONS;
+	params.backend = backend;
+	params.pool = pool;
+	params.k_dim = 32;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = ROTARY_TOKENS, .q_len = ROTARY_TOKENS };
+	scene_open(&scene, &params);
+	rotary.cos_sin = scene_put(&scene, cos_sin, sizeof(cos_sin));
+	rotary.positions = scene_put(&scene, positions, sizeof(positions));
+	rotary.q = scene_queries(&scene);
+	rotary.q_out = scene_tensor(&scene, PAGED_F32, ROTARY_TOKENS, params.q_heads, params.k_dim);
+	k = scene_keys(&scene, 0, 0, ROTARY_TOKENS);
+	v = scene_values(&scene, 0, 0, ROTARY_TOKENS);
+	scene_ok(&scene,
+		 paged_batch_plan(scene.batch, 1,
+				  &(struct paged_batch_row){
+					  .seq = scene.seq[0], .q_len = ROTARY_TOKENS, .kv_len = ROTARY_TOKENS }));
+	if (past >= ROTARY_POSITIONS) {
+		scene_expect(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append),
+			     device ? PAGED_OK : PAGED_ERR_RANGE);
+		scene_expect(&scene, paged_batch_validate(scene.batch), device ? PAGED_ERR_RANGE : PAGED_OK);
+		it_note("%s: %s", backend, paged_client_error(scene.client));
+	} else {
+		scene_ok(&scene, paged_append(scene.batch, SCENE_LAYER, &k, &v, &append));
+		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &rotary.q_out, &scene.out, NULL));
+		scene_ok(&scene, paged_batch_validate(scene.batch));
+		scene_get(&scene, results->q, rotary.q_out.data, sizeof(results->q));
+		scene_get(&scene, results->out, scene.out.data, sizeof(results->out));
+	}
+	scene_close(&scene);
+}
+
+/* The same bits of turned queries; attention over turned keys as near as its sums are. */
+IT_TEST(rotary)
+{
+	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_E4M3, PAGED_I8 };
+	struct rotary_results host, cuda;
+
+	start();
+	for (uint32_t i = 0; i < 6; i++) {
+		rotary_on("host", pools[i / 2], i % 2, &host);
+		rotary_on("cuda", pools[i / 2], i % 2, &cuda);
+		it_require(memcmp(host.q, cuda.q, sizeof(host.q)) == 0);
+		for (size_t at = 0; at < sizeof(host.out) / sizeof(host.out[0]); at++)
+			it_require(fabsf(host.out[at] - cuda.out[at]) < 1e-5f, "%zu: host %g, cuda %g", at,
+				   (double)host.out[at], (double)cuda.out[at]);
+	}
+}
+
+IT_TEST(rotary_positions_past_the_angles)
+{
+	start();
+	rotary_on("host", PAGED_F16, ROTARY_POSITIONS, NULL);
+	rotary_on("cuda", PAGED_F16, ROTARY_POSITIONS, NULL);
+}
+
+/* A row's keys in two parts, each an explicit page table, merged to what all of them give. */
+static void
+merge_on(const char *backend)
+{
+	struct scene_params params = decode;
+	struct paged_tensor q, part[2];
+	float *lse[2];
+	uint32_t pages[8];
+	struct scene scene;
+
+	params.backend = backend;
+	params.n_rows = 1;
+	params.rows[0].q_len = 2;
+	params.mask = PAGED_MASK_NONE;
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 21);
+	scene_ok(&scene, paged_seq_read(scene.pool, scene.seq[0], NULL, pages, 8));
+	q = scene_queries(&scene);
+	for (unsigned int i = 0; i < 2; i++) {
+		part[i] = scene_tensor(&scene, PAGED_F32, 2, params.q_heads, params.v_dim);
+		lse[i] = scene_put(&scene, NULL, 2 * params.q_heads * sizeof(float));
+		scene_ok(&scene, paged_batch_plan(scene.batch, 1,
+						  &(struct paged_batch_row){ .pages = pages + 2 * i,
+									     .n_pages = i == 0 ? 2 : 4,
+									     .q_len = 2,
+									     .kv_len = i == 0 ? 8 : 13 }));
+		scene_ok(&scene, paged_attention(scene.batch, SCENE_LAYER, &q, &part[i],
+						 &(struct paged_attention_params){
+							 .struct_size = sizeof(struct paged_attention_params),
+							 .mask = PAGED_MASK_NONE,
+							 .lse = lse[i],
+							 .max_score = scene.max_score }));
+	}
+	scene_ok(&scene, paged_merge(scene.batch,
+				     &(struct paged_merge_params){ .struct_size = sizeof(struct paged_merge_params),
+								   .n_tokens = 2,
+								   .part = { part[0], part[1] },
+								   .part_lse = { lse[0], lse[1] },
+								   .out = scene.out,
+								   .lse = scene.lse }));
+	/* The maximum is attention's alone. */
+	scene.params.max_unknown = true;
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(merge)
+{
+	start();
+	merge_on("host");
+	merge_on("cuda");
+}
+
+/* A block mask alone says what is seen: the first of two blocks. */
+static void
+block_mask_on(const char *backend)
+{
+	const uint64_t start_full[] = { 0, 1 };
+	const uint32_t full[] = { 0 };
+	struct scene_params params = decode;
+	struct paged_block_mask *blocks;
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_mods *mods;
+	struct scene scene;
+
+	params.backend = backend;
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 16, .q_len = 1 };
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 16);
+	scene_rows(&scene, rows);
+	scene_ok(&scene,
+		 paged_block_mask_from_lists(
+			 scene.pool,
+			 &(struct paged_block_mask_params){ .struct_size = sizeof(struct paged_block_mask_params),
+							    .n_rows = 1,
+							    .rows = rows,
+							    .q_block = 1,
+							    .kv_block = 8 },
+			 &(struct paged_block_lists){ .struct_size = sizeof(struct paged_block_lists),
+						      .start = { NULL, start_full },
+						      .indices = { NULL, full } },
+			 &blocks));
+	scene_ok(&scene, paged_mods_create(scene.batch, NULL, &mods));
+	scene_ok(&scene, paged_mods_bind(mods, 0, NULL, blocks));
+	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	scene_ok(&scene, scene_attend(&scene, mods));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene.params.rows[0].kv_len = 8;
+	scene.params.mask = PAGED_MASK_NONE;
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(block_mask)
+{
+	start();
+	block_mask_on("host");
+	block_mask_on("cuda");
+}
+
+/* PyTorch's numbers. */
+static void
+golden_run(const char *name, uint32_t max_rows)
+{
+	struct scene_params params = { .backend = "cuda", .chunk = 500 };
+	char path[512], what[256];
+	struct golden_case c;
+
+	snprintf(path, sizeof(path), "%s/tests/golden/attention/%s.case", getenv("PAGED_SRCDIR"), name);
+	it_require(golden_case_open(&c, path, what, sizeof(what)), "%s: %s", path, what);
+	it_require(c.score == NULL && (c.mask == NULL || strcmp(c.mask, "kv_idx <= q_idx") == 0), "%s has mods", name);
+	params.golden = &c;
+	params.pool = params.q = c.dtype;
+	params.q_heads = c.q_heads;
+	params.kv_heads = c.kv_heads;
+	params.k_dim = c.k_dim;
+	params.v_dim = c.v_dim;
+	params.v_in_k = c.v_in_k;
+	params.page_size = c.page_size;
+	params.scale = (float)c.scale;
+	params.mask = c.mask != NULL ? PAGED_MASK_CAUSAL : PAGED_MASK_NONE;
+	params.n_rows = c.n_sequences < max_rows ? c.n_sequences : max_rows;
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		params.rows[r] = (struct scene_row){ .kv_len = c.sequences[r].kv_len,
+						     .q_len = c.sequences[r].q_len,
+						     .q_base = c.sequences[r].q_base,
+						     .has_q_base = true };
+	scene_run(&params);
+	golden_case_close(&c);
+}
+
+/* Keys of all rows but the first one's beginning, as float; the bounds lie where the back end wants them. */
+static void
+gather_run(const struct scene_params *params, const char *backend, float *keys, uint32_t n_tokens)
+{
+	const uint32_t begin[SCENE_MAX_ROWS] = { 5 };
+	struct scene_params p = *params;
+	struct paged_gather_params gather = { .struct_size = sizeof(gather) };
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct paged_tensor k, v;
+	uint32_t past = 1000;
+	struct scene scene;
+
+	p.backend = backend;
+	scene_open(&scene, &p);
+	for (uint32_t r = 0; r < p.n_rows; r++)
+		scene_write(&scene, r, 0, p.rows[r].kv_len);
+	scene_rows(&scene, rows);
+	scene_ok(&scene, paged_batch_plan(scene.batch, p.n_rows, rows));
+	k = scene_tensor(&scene, PAGED_F32, n_tokens, p.kv_heads, p.k_dim);
+	v = scene_tensor(&scene, PAGED_BF16, n_tokens, p.kv_heads, p.v_dim);
+	gather.begin = scene_put(&scene, begin, p.n_rows * sizeof(begin[0]));
+	gather.k_scale = scene.k_scale;
+	gather.v_scale = p.v_in_k ? NULL : scene.v_scale;
+	scene_ok(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, &v, &gather));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_get(&scene, keys, k.data, (size_t)n_tokens * (size_t)k.token_stride * sizeof(float));
+	gather.begin = NULL;
+	gather.end = scene_put(&scene, &past, sizeof(past));
+	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	if (scene.on_device) {
+		scene_ok(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, NULL, &gather));
+		scene_expect(&scene, paged_batch_validate(scene.batch), PAGED_ERR_RANGE);
+	} else {
+		scene_expect(&scene, paged_gather(scene.batch, SCENE_LAYER, &k, NULL, &gather), PAGED_ERR_RANGE);
+	}
+	scene_close(&scene);
+}
+
+IT_TEST(gather)
+{
+	static const enum paged_dtype pools[] = { PAGED_F32, PAGED_BF16, PAGED_E4M3, PAGED_I8 };
+	static float host[31 * 4 * 64], cuda[31 * 4 * 64];
+	struct scene_params params = decode;
+
+	start();
+	params.rows[2].q_len = 0;
+	for (unsigned int i = 0; i < 8; i++) {
+		params.pool = pools[i % 4];
+		params.scales = params.pool == PAGED_E4M3 && i < 4;
+		params.v_in_k = i >= 4;
+		params.v_dim = i >= 4 ? 16 : 24;
+		gather_run(&params, "host", host, 21 - 5 + 1 + 9);
+		gather_run(&params, "cuda", cuda, 21 - 5 + 1 + 9);
+		it_require(memcmp(host, cuda, sizeof(host)) == 0, "pool of %s", paged_dtype_name(params.pool));
+	}
+}
+
+IT_TEST(golden_edges)
+{
+	start();
+	golden_run("edge_p3_kv17", 1);
+	golden_run("edge_p1_kv65", 1);
+	golden_run("edge_p16_kv130", 3);
+}
+
+IT_TEST(golden_decode_on_tensor_cores)
+{
+	start();
+	golden_run("decode_16_1_p128_bf16", 2);
+	golden_run("append_q4", 3);
+	golden_run("append_q23", 2);
+	golden_run("latent_576_512", 1);
+}
+
+IT_MAIN

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pools in a GPU's memory when something is missing, fails or dies. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/system/cuda_case.h"
+#include "tests/stand_in_use.h"
+#include "tests/support/toy.h"
+
+/* Starts that are refused */
+
+static void
+refused(const char *configuration, const char *words)
+{
+	struct it_daemon daemon;
+	const char *output = it_daemon_start_failing(&daemon, configuration);
+
+	it_require(strstr(output, words) != NULL, "%s", output);
+}
+
+IT_TEST(no_driver_is_said_in_one_line)
+{
+	cuda_case_needs_no_driver();
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+		"pagedd.conf:4: pool toy: backend = cuda: no CUDA driver (libcuda.so.1 not found); use backend = "
+		"host\n");
+}
+
+IT_TEST(devices_that_cannot_be_shared_are_refused)
+{
+	cuda_case_needs_stand_in();
+	cuda_case_environment();
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = 1", ""),
+		"pagedd.conf:6: pool toy: device = 1: there are 1 CUDA devices, counted from 0\n");
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = first", ""),
+		"device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
+		"this process sees 1 CUDA devices, and none is the pool's (CUDA_VISIBLE_DEVICES)\n");
+	setenv("PAGED_STAND_IN_ATTRIBUTES", "20=3", 1);
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+		"stand-in for a GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
+	setenv("PAGED_STAND_IN_ATTRIBUTES", "103=0", 1);
+	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
+		"pagedd.conf:4: pool toy: stand-in for a GPU shares no memory by descriptors\n");
+	unsetenv("PAGED_STAND_IN_ATTRIBUTES");
+	setenv("PAGED_STAND_IN_DEVICES", "0", 1);
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+		"backend = cuda: no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES); "
+		"use backend = host\n");
+}
+
+IT_TEST(memory_that_is_not_there_is_refused)
+{
+	cuda_case_needs_stand_in();
+	cuda_case_environment();
+	setenv("PAGED_STAND_IN_MEMORY", "8388608", 1);
+	refused(cuda_case_configuration(
+			CUDA_CASE_AUTO, "",
+			"pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
+		"pagedd.conf:8: pool more: size = 64MiB: stand-in for a GPU (GPU-70616765-6420-7374-616e-642d696e2000) "
+		"has 8 MiB of memory, 8 MiB available, of which other pools take 256 KiB\n");
+	/* Somebody took it between the check and the pool. */
+	setenv("PAGED_STAND_IN_FAIL", "cuMemCreate=2", 1);
+	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
+		"pool toy: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
+}
+
+/* The parent can do everything, and no other process can open it. */
+IT_TEST(what_a_child_cannot_open_is_not_offered)
+{
+	struct it_daemon daemon;
+
+	cuda_case_needs_stand_in();
+	cuda_case_environment();
+	setenv("PAGED_STAND_IN_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
+	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
+		"pool toy: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
+		"(operation not supported)\n");
+	setenv("PAGED_STAND_IN_ATTRIBUTES", "18=1", 1);
+	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
+		"(operation not supported); the device is integrated\n");
+	unsetenv("PAGED_STAND_IN_ATTRIBUTES");
+	/* Where one way does not work, the other is taken. */
+	setenv("PAGED_STAND_IN_FAIL", "cuMemImportFromShareableHandle=800", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	it_require(it_daemon_logged(&daemon,
+				    "toy: export = vmm does not work here: no other process can open the memory: "
+				    "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_PERMITTED"));
+	it_require(it_daemon_logged(&daemon, "CUDA, legacy, stand-in"));
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(mps_is_warned_of)
+{
+	struct it_daemon daemon;
+
+	cuda_case_needs_stand_in();
+	setenv("PAGED_STAND_IN_ATTRIBUTES", "133=1", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	it_require(it_daemon_logged(&daemon, "warning: pool: toy: stand-in for a GPU is shared through MPS"));
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(lost_contexts_are_told_apart)
+{
+	cuda_case_needs_stand_in();
+	cuda_case_environment();
+	setenv("PAGED_STAND_IN_FAIL", "cuStreamSynchronize=719", 1);
+	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
+		"pool toy: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
+		"CUDA is lost to this process, start it anew\n");
+}
+
+/* Every driver call fails once */
+
+#define MAX_NAMES 64
+
+struct calls {
+	struct {
+		char name[48];
+		int pid;
+		unsigned int n; /* most calls of one process */
+		unsigned int now;
+	} of[MAX_NAMES];
+	unsigned int n;
+};
+
+static void
+call_count(struct calls *calls, const char *name, int pid)
+{
+	unsigned int i = 0;
+
+	while (i < calls->n && strcmp(calls->of[i].name, name) != 0)
+		i++;
+	if (i == calls->n) {
+		it_require(calls->n < MAX_NAMES);
+		snprintf(calls->of[calls->n++].name, sizeof(calls->of[0].name), "%s", name);
+	}
+	if (calls->of[i].pid != pid)
+		calls->of[i].now = 0;
+	calls->of[i].pid = pid;
+	if (++calls->of[i].now > calls->of[i].n)
+		calls->of[i].n = calls->of[i].now;
+}
+
+static void
+calls_read(struct calls *calls, const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char name[48];
+	int pid, result;
+
+	memset(calls, 0, sizeof(*calls));
+	it_require(file != NULL, "%s: %m", path);
+	while (fscanf(file, "%d %47s %d", &pid, name, &result) == 3)
+		call_count(calls, name, pid);
+	fclose(file);
+	it_require(calls->n > 8, "%u different calls", calls->n);
+}
+
+static const char *
+calls_path(const struct it_daemon *daemon)
+{
+	static char path[96];
+
+	snprintf(path, sizeof(path), "%s/calls", daemon->dir);
+	return path;
+}
+
+/* The daemon comes up whole, in one of its ways, or says what failed and ends. */
+static void daemon_fails_at_every_call(enum cuda_case_export export)
+{
+	unsigned int n_refused = 0, n_cases = 0;
+	struct it_daemon daemon;
+	static struct calls calls;
+	const char *output;
+	char fail[96];
+
+	cuda_case_environment();
+	/* A good run first, to know the calls. */
+	setenv("PAGED_STAND_IN_LOG", "/dev/null", 1);
+	cuda_case_daemon(&daemon, export, "", "");
+	it_daemon_stop(&daemon);
+	setenv("PAGED_STAND_IN_LOG", calls_path(&daemon), 1);
+	it_require(it_daemon_try_restart(&daemon, NULL, &output));
+	it_daemon_stop(&daemon);
+	unsetenv("PAGED_STAND_IN_LOG");
+	calls_read(&calls, calls_path(&daemon));
+	for (unsigned int i = 0; i < calls.n; i++) {
+		for (unsigned int n = 1; n <= calls.of[i].n; n++, n_cases++) {
+			snprintf(fail, sizeof(fail), "%s@%u=999", calls.of[i].name, n);
+			setenv("PAGED_STAND_IN_FAIL", fail, 1);
+			if (it_daemon_try_restart(&daemon, NULL, &output)) {
+				it_daemon_stop(&daemon);
+				continue;
+			}
+			n_refused++;
+			it_require(strstr(output, "pool toy: ") != NULL, "%s: %s", fail, output);
+		}
+	}
+	it_note("%u calls failed once each, %u starts were refused", n_cases, n_refused);
+	it_require(n_refused > 10);
+}
+
+IT_TEST_LIMIT(every_call_of_a_vmm_daemon_fails, 120)
+{
+	cuda_case_needs_stand_in();
+	daemon_fails_at_every_call(CUDA_CASE_VMM);
+}
+
+IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
+{
+	cuda_case_needs_stand_in();
+	daemon_fails_at_every_call(CUDA_CASE_LEGACY);
+}
+
+static void
+open_and_close(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)to;
+	setenv("PAGED_STAND_IN_LOG", argument, 1);
+	it_require(stand_in_use());
+	toy_open(&toy, NULL, 0);
+	toy_close(&toy);
+}
+
+/* Fails or not; the next attempt does not. */
+static void
+open_with_failure(int from, int to, void *argument)
+{
+	enum paged_status status;
+	struct paged_pool *pool;
+	struct toy toy;
+	bool refused;
+
+	(void)from;
+	setenv("PAGED_STAND_IN_FAIL", argument, 1);
+	it_require(stand_in_use());
+	toy_attach(&toy, NULL);
+	status = paged_pool_open(toy.client, "toy", &pool);
+	refused = status != PAGED_OK;
+	it_require(!refused || strncmp(paged_client_error(toy.client), "pool toy: ", 10) == 0, "%s: %s",
+		   (char *)argument, paged_client_error(toy.client));
+	toy_close(&toy);
+	unsetenv("PAGED_STAND_IN_FAIL");
+	toy_open(&toy, NULL, 0);
+	toy_close(&toy);
+	it_say(to, &refused, sizeof(refused));
+}
+
+static void worker_fails_at_every_call(enum cuda_case_export export)
+{
+	unsigned int n_refused = 0, n_cases = 0;
+	struct it_worker worker;
+	struct it_daemon daemon;
+	static struct calls calls;
+	char fail[96];
+	bool refused;
+
+	cuda_case_daemon(&daemon, export, "", "");
+	it_fork(&worker, open_and_close, (void *)calls_path(&daemon));
+	it_join(&worker);
+	calls_read(&calls, calls_path(&daemon));
+	for (unsigned int i = 0; i < calls.n; i++) {
+		for (unsigned int n = 1; n <= calls.of[i].n; n++, n_cases++) {
+			snprintf(fail, sizeof(fail), "%s@%u=999", calls.of[i].name, n);
+			it_fork(&worker, open_with_failure, fail);
+			it_hear(worker.from, &refused, sizeof(refused));
+			it_join(&worker);
+			n_refused += refused;
+		}
+	}
+	it_note("%u calls failed once each, %u pools were refused", n_cases, n_refused);
+	it_require(n_refused > 10);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST_LIMIT(every_call_of_a_vmm_worker_fails, 120)
+{
+	cuda_case_needs_stand_in();
+	worker_fails_at_every_call(CUDA_CASE_VMM);
+}
+
+IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
+{
+	cuda_case_needs_stand_in();
+	worker_fails_at_every_call(CUDA_CASE_LEGACY);
+}
+
+/* Death */
+
+/* Over two lives of the daemon. */
+static void
+survivor(int from, int to, void *argument)
+{
+	struct toy toy;
+	char word;
+
+	(void)argument;
+	it_require(stand_in_use());
+	for (int life = 0; life < 2; life++) {
+		toy_open(&toy, NULL, 0);
+		toy_sequence(&toy, 20);
+		it_say(to, "o", 1);
+		it_hear(from, &word, 1);
+		if (life == 0)
+			toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
+		toy_close(&toy);
+		it_require(cuda_case_n_mappings() == 0);
+	}
+}
+
+static void daemon_dies(enum cuda_case_export export)
+{
+	struct it_worker workers[2];
+	struct it_daemon daemon;
+	char word;
+
+	cuda_case_daemon(&daemon, export, "", "");
+	for (int i = 0; i < 2; i++)
+		it_fork(&workers[i], survivor, NULL);
+	for (int i = 0; i < 2; i++)
+		it_hear(workers[i].from, &word, 1);
+	it_daemon_kill(&daemon);
+	it_daemon_restart(&daemon, NULL, NULL);
+	for (int i = 0; i < 2; i++)
+		it_say(workers[i].to, "d", 1);
+	for (int i = 0; i < 2; i++)
+		it_hear(workers[i].from, &word, 1);
+	for (int i = 0; i < 2; i++) {
+		it_say(workers[i].to, "e", 1);
+		it_join(&workers[i]);
+	}
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(workers_outlive_the_owner_of_vmm_memory)
+{
+	daemon_dies(CUDA_CASE_VMM);
+}
+
+IT_TEST(workers_outlive_the_owner_of_legacy_memory)
+{
+	daemon_dies(CUDA_CASE_LEGACY);
+}
+
+IT_MAIN

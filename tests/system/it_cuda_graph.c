@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Captured graphs: workers of a real pagedd that capture a decoding step once
+ * and replay it, each replay held to the host's kernels.  Over the CUDA
+ * driver's stand-in, or a GPU.
+ */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/nvrtc.h"
+#include "tests/system/cuda_case.h"
+#include "tests/system/decode_scene.h"
+#include "tests/support/sequences.h"
+#include "tests/stand_in_use.h"
+
+#define N_REPLAYS 1000u
+
+/* Runs as a worker of a daemon's. */
+static void
+with_daemon(void (*run)(int from, int to, void *argument))
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", DECODE_POOL);
+	it_fork(&worker, run, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+static void
+open_one(struct decode_engine *engine, struct decode_batch *decode)
+{
+	it_require(stand_in_use(), "%s", dlerror());
+	decode_open(engine);
+	decode_batch_open(engine, decode, 1);
+}
+
+static void
+close_one(struct decode_engine *engine, struct decode_batch *decode)
+{
+	decode_batch_close(decode);
+	decode_close(engine);
+}
+
+static int
+capturing(const struct decode_batch *decode)
+{
+	int status = -1;
+
+	decode_cuda(decode->engine->gpu.driver.stream_capturing(decode->stream, &status));
+	return status;
+}
+
+static void
+refused(struct paged_client *client, enum paged_status status, enum paged_status wanted, const char *sentence)
+{
+	it_require(status == wanted && strstr(paged_client_error(client), sentence) != NULL, "%s: %s",
+		   paged_status_name(status), paged_client_error(client));
+}
+
+/* Sequences grow, end and are others', and rows are empty, while the graph stays what it is. */
+static void
+many_replays(int from, int to, void *argument)
+{
+	struct decode_engine engine;
+	struct decode_batch decode;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	for (unsigned int i = 0; i < N_REPLAYS; i++)
+		if (i % 50 == 49)
+			decode_eager(&decode);
+		else
+			decode_replay(&decode);
+	close_one(&engine, &decode);
+}
+
+IT_TEST_LIMIT(a_graph_serves_a_thousand_steps, 300)
+{
+	with_daemon(many_replays);
+}
+
+/* Two graphs, each of its batch, that take turns and run on streams of their own. */
+static void
+two_batches(int from, int to, void *argument)
+{
+	struct paged_batch_row rows[2][DECODE_ROWS];
+	struct decode_batch decode[2];
+	struct decode_engine engine;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode[0]);
+	decode_batch_open(&engine, &decode[1], 2);
+	/* The second is captured while the first has work on its way. */
+	decode_capture(&decode[0], CUDA_CAPTURE_GLOBAL);
+	decode_next(&decode[0]);
+	decode_rows(&decode[0], rows[0]);
+	decode_ok(engine.client, decode_tables(&decode[0], DECODE_ROWS, rows[0]));
+	decode_launch(&decode[0]);
+	decode_capture(&decode[1], CUDA_CAPTURE_THREAD_LOCAL);
+	decode_check(&decode[0]);
+	for (unsigned int i = 0; i < 20; i++) {
+		for (unsigned int k = 0; k < 2; k++) {
+			decode_next(&decode[k]);
+			decode_rows(&decode[k], rows[k]);
+			decode_ok(engine.client, decode_tables(&decode[k], DECODE_ROWS, rows[k]));
+			decode_launch(&decode[k]);
+		}
+		decode_check(&decode[i % 2]);
+		decode_check(&decode[1 - i % 2]);
+	}
+	decode_batch_close(&decode[1]);
+	decode_replay(&decode[0]);
+	close_one(&engine, &decode[0]);
+}
+
+IT_TEST(graphs_of_two_batches)
+{
+	with_daemon(two_batches);
+}
+
+/* Captured on one stream, replayed on another: the batch goes along. */
+static void
+another_stream(int from, int to, void *argument)
+{
+	struct decode_engine engine;
+	struct decode_batch decode;
+	cuda_stream captured;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_capture(&decode, CUDA_CAPTURE_RELAXED);
+	captured = decode.stream;
+	decode_cuda(engine.gpu.driver.stream_create(&decode.stream, CUDA_STREAM_NON_BLOCKING));
+	decode_ok(engine.client, paged_batch_stream(decode.batch, decode.stream));
+	decode_cuda(engine.gpu.driver.stream_destroy(captured));
+	for (unsigned int i = 0; i < 10; i++)
+		decode_replay(&decode);
+	/* The graph outlives its batch, as long as nobody launches it. */
+	close_one(&engine, &decode);
+}
+
+IT_TEST(a_graph_runs_on_any_stream)
+{
+	with_daemon(another_stream);
+}
+
+/* What a capture does not take is refused with a sentence, and the capture goes on. */
+static void
+refusals(int from, int to, void *argument)
+{
+	const struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 2 };
+	struct paged_batch_row rows[DECODE_ROWS];
+	struct decode_batch decode, other;
+	struct decode_engine engine;
+	struct paged_tensor k;
+	struct paged_batch *batch;
+	cuda_graph graph;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_batch_open(&engine, &other, 3);
+	decode_eager(&decode);
+	decode_next(&decode);
+	decode_rows(&decode, rows);
+	k = (struct paged_tensor){ .data = (void *)(uintptr_t)decode.device_input,
+				   .dtype = PAGED_F32,
+				   .n_heads = DECODE_KV_HEADS,
+				   .dim = DECODE_DIM };
+	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
+	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_UNSUPPORTED,
+		"the stream is being captured: what is wrong is known after a replay");
+	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		"the plan was made before: capture paged_batch_plan_device() too");
+	refused(engine.client, paged_batch_plan(decode.batch, 0, rows), PAGED_ERR_UNSUPPORTED,
+		"a graph has no part for lengths and page tables from the host: capture paged_batch_plan_device()");
+	refused(engine.client, decode_tables(&decode, DECODE_ROWS, rows), PAGED_ERR_UNSUPPORTED,
+		"a graph has no part for page tables from the host: bring them over before each replay");
+	/* Beside it everything goes on: memory, another batch and its waits. */
+	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
+	paged_batch_destroy(batch);
+	decode_eager(&other);
+	decode_ok(engine.client, paged_batch_plan(other.batch, 0, rows));
+	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
+	decode_bounds(rows);
+	decode_enqueue(&decode, rows);
+	decode_cuda(engine.graphs.end(decode.stream, &graph));
+	decode_cuda(engine.graphs.instantiate(&decode.exec, graph, 0));
+	/* The captured plan was never made. */
+	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		"the plan is a captured graph's: outside of it plan again");
+	decode_cuda(engine.graphs.destroy(graph));
+	decode_rows(&decode, rows);
+	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
+	refused(engine.client, paged_append(decode.batch, 0, &k, &k, NULL), PAGED_ERR_INVALID,
+		"the plan has tables alone");
+	decode_launch(&decode);
+	decode_check(&decode);
+	decode_replay(&decode);
+	decode_batch_close(&other);
+	close_one(&engine, &decode);
+}
+
+IT_TEST(a_capture_is_not_spoiled)
+{
+	with_daemon(refusals);
+}
+
+/* The legacy default stream waits for a blocking one, so that a launch on it would spoil that one's capture. */
+static void
+beside_blocking(int from, int to, void *argument)
+{
+	const struct paged_tensor tensor = { .dtype = PAGED_F32, .n_heads = 1, .dim = DECODE_DIM };
+	struct paged_merge_params merge = {
+		.struct_size = sizeof(merge), .n_tokens = 1, .part = { tensor, tensor }, .out = tensor
+	};
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 2 };
+	struct paged_batch_row rows[DECODE_ROWS];
+	struct decode_batch decode;
+	struct decode_engine engine;
+	struct paged_batch *batch;
+	cuda_stream blocking;
+	cuda_graph graph;
+	float *memory;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_rows(&decode, rows);
+	decode_ok(engine.client, paged_batch_create(engine.pool, &params, &batch));
+	memory = (float *)(uintptr_t)decode.device_output;
+	merge.part[0].data = merge.out.data = memory;
+	merge.part[1].data = memory + DECODE_DIM;
+	merge.part_lse[0] = merge.part_lse[1] = memory + 2 * DECODE_DIM;
+	decode_cuda(engine.gpu.driver.stream_create(&blocking, 0));
+	decode_cuda(engine.graphs.begin(blocking, CUDA_CAPTURE_RELAXED));
+	refused(engine.client, paged_merge(batch, &merge), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	refused(engine.client, paged_batch_plan(batch, 0, rows), PAGED_ERR_BACKEND, "cuStreamIsCapturing");
+	decode_cuda(engine.graphs.end(blocking, &graph));
+	decode_cuda(engine.graphs.destroy(graph));
+	decode_ok(engine.client, paged_merge(batch, &merge));
+	decode_ok(engine.client, paged_batch_plan(batch, 0, rows));
+	decode_ok(engine.client, paged_batch_validate(batch));
+	paged_batch_destroy(batch);
+	decode_cuda(engine.gpu.driver.stream_destroy(blocking));
+	close_one(&engine, &decode);
+}
+
+IT_TEST(a_merge_spoils_no_capture)
+{
+	with_daemon(beside_blocking);
+}
+
+/* Mods bound and prepared before; other values, bound between replays, count in the next one. */
+static struct paged_mods *
+mods_make(struct paged_client *client, struct paged_pool *pool, struct paged_batch *batch)
+{
+	const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
+					     { .name = "slope", .dtype = PAGED_F32 } };
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mods *mods;
+	struct paged_mod *mod;
+
+	decode_ok(client, paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx - kv_idx < window", 2, names, &mod));
+	params.mask = mod;
+	decode_ok(client, paged_mod_parse(pool, PAGED_MOD_SCORE, "score + slope * (kv_idx - q_idx)", 2, names, &mod));
+	params.score = mod;
+	decode_ok(client, paged_mods_create(batch, &params, &mods));
+	return mods;
+}
+
+static void
+mods_bind(struct decode_batch *decode, int32_t window, float slope)
+{
+	const struct paged_array arrays[] = { { .name = "window", .dtype = PAGED_I32, .data = &window },
+					      { .name = "slope", .dtype = PAGED_F32, .data = &slope } };
+
+	decode_ok(decode->engine->client, paged_mods_bind(decode->mods, 2, arrays, NULL));
+	decode_ok(decode->engine->host_client, paged_mods_bind(decode->host_mods, 2, arrays, NULL));
+}
+
+static void
+modded(int from, int to, void *argument)
+{
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	const struct paged_array name = { .name = "window", .dtype = PAGED_I32 };
+	struct decode_engine engine;
+	struct decode_batch decode;
+	struct paged_mods *mods;
+	struct paged_mod *mod;
+	cuda_graph graph;
+
+	(void)from, (void)to, (void)argument;
+	it_require(stand_in_use_nvrtc(), "%s", dlerror());
+	open_one(&engine, &decode);
+	decode.mods = mods_make(engine.client, engine.pool, decode.batch);
+	decode.host_mods = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
+	mods_bind(&decode, 5, 0.25f);
+	decode_ok(engine.client, paged_mods_prepare(decode.mods, PAGED_F32, -1));
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	for (int i = 0; i < 20; i++) {
+		decode_replay(&decode);
+		mods_bind(&decode, 2 + i % 7, (float)(i % 5) * 0.125f);
+	}
+	/* A capture has no part for new ones, and does not mind that others go. */
+	decode_ok(engine.client, paged_mod_parse(engine.pool, PAGED_MOD_MASK, "kv_idx < window", 1, &name, &mod));
+	params.mask = mod;
+	decode_ok(engine.client, paged_mods_create(decode.batch, &params, &mods));
+	decode_ok(engine.client, paged_batch_finish(decode.batch));
+	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
+	paged_mods_destroy(mods);
+	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
+	refused(engine.client, paged_mods_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
+		"the stream is being captured: mods are made before");
+	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
+	decode_cuda(engine.graphs.end(decode.stream, &graph));
+	decode_cuda(engine.graphs.destroy(graph));
+	decode_replay(&decode);
+	close_one(&engine, &decode);
+}
+
+IT_TEST(bound_mods_are_captured)
+{
+	struct paged_error error;
+	struct cuda_nvrtc nvrtc;
+
+	setenv("PAGED_CACHE_DIR", "", 1);
+	if (!stand_in_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+		it_skip("%s", error.text);
+	with_daemon(modded);
+}
+
+/* What a replay finds wrong is told by validate, and gone with the next one. */
+static void
+faults(int from, int to, void *argument)
+{
+	struct paged_batch_row rows[DECODE_ROWS];
+	struct decode_engine engine;
+	struct decode_batch decode;
+	uint32_t r = 0;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	do
+		decode_replay(&decode);
+	while (decode.row[DECODE_ROWS - 1].seq == 0);
+	/* Lengths past the pages. */
+	decode_next(&decode);
+	decode_rows(&decode, rows);
+	while (decode.row[r].q_len == 0)
+		r++;
+	decode.lengths->kv_len[r] = DECODE_MAX_LENGTH;
+	rows[r].seq = 0;
+	rows[r].kv_len = 0;
+	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
+	decode_launch(&decode);
+	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	/* Put right: the same step again, and others. */
+	decode_rows(&decode, rows);
+	decode.lengths->kv_len[r] = (int32_t)decode.row[r].len;
+	decode_ok(engine.client, decode_tables(&decode, DECODE_ROWS, rows));
+	decode_ok(engine.client, paged_batch_validate(decode.batch));
+	decode_launch(&decode);
+	decode_check(&decode);
+	/* A batch that became smaller, whose lengths were left as they are: no page is there to be touched. */
+	decode_ok(engine.client, decode_tables(&decode, r, rows));
+	decode_launch(&decode);
+	refused(engine.client, paged_batch_validate(decode.batch), PAGED_ERR_CAPACITY, "tokens past the 0");
+	for (unsigned int i = 0; i < 5; i++)
+		decode_replay(&decode);
+	close_one(&engine, &decode);
+}
+
+IT_TEST(faults_of_a_replay_are_told)
+{
+	with_daemon(faults);
+}
+
+/* A captured append writes to nobody else's sequence. */
+static void
+foreign(int from, int to, void *argument)
+{
+	struct paged_batch_row rows[DECODE_ROWS] = { { .q_len = 1, .kv_len = 4 } };
+	struct decode_engine engine;
+	struct decode_batch decode;
+	struct paged_client *owner;
+	struct paged_pool *pool;
+	uint32_t length = 4;
+
+	(void)from, (void)to, (void)argument;
+	open_one(&engine, &decode);
+	decode_ok(owner, paged_client_open(NULL, NULL, &owner));
+	decode_ok(owner, paged_pool_open(owner, "decode", &pool));
+	decode_ok(owner, seqs_create(owner, pool, 1, &rows[0].seq));
+	decode_ok(owner, seqs_reserve(owner, 1, &rows[0].seq, &length));
+	decode_ok(engine.client, decode_tables(&decode, 1, rows));
+	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
+	refused(engine.client, decode_tables(&decode, 1, rows), PAGED_ERR_PERM,
+		"row 0: a captured append may not write to sequence");
+	rows[0].flags = PAGED_ROW_NO_APPEND;
+	decode_ok(engine.client, decode_tables(&decode, 1, rows));
+	decode_replay(&decode);
+	paged_client_close(owner);
+	close_one(&engine, &decode);
+}
+
+IT_TEST(a_captured_append_stays_at_home)
+{
+	with_daemon(foreign);
+}
+
+IT_MAIN

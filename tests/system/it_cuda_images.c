@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Images that are built in hold the kernels that the stand-in runs, with the same parameters. */
+#include <string.h>
+
+#include "tests/stand_in_case.h"
+#include "kernels/cuda/images.h"
+#include "kernels/cuda/ready.h"
+#include "tests/cuda-stand-in/simt_run.h"
+
+/* How many kernels of the stand-in are in an image; loading one compares parameters and launch bounds. */
+static unsigned int
+image_compare(const struct cuda_image *image)
+{
+	struct simt_kernel *(*first)(void);
+	cuda_function function;
+	cuda_module module;
+	unsigned int n = 0;
+
+	*(void **)&first = dlsym(cuda.library, "simt_first");
+	it_require(first != NULL);
+	ok(cuda.module_load(&module, image->data));
+	for (const struct simt_kernel *kernel = first(); kernel != NULL; kernel = kernel->next) {
+		int result = cuda.module_function(&function, module, kernel->name);
+
+		it_require(result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_FOUND, "%s: %d", kernel->name, result);
+		n += result == CUDA_SUCCESS;
+	}
+	ok(cuda.module_unload(module));
+	return n;
+}
+
+static bool
+built_for(const char *arch)
+{
+	const struct cuda_image *image;
+
+	for (size_t i = 0; (image = cuda_image_at(i)) != NULL; i++)
+		if (strcmp(image->arch, arch) == 0)
+			return true;
+	return false;
+}
+
+IT_TEST(images_hold_what_the_stand_in_runs)
+{
+	static const struct {
+		const char *source;
+		unsigned int n;
+	} sources[] = { { "append", 1 },         { "attention_bytes", 6 }, { "attention_mla", 2 },
+			{ "attention_mma", 6 },  { "attention_simt", 3 },
+			{ "merge", 1 },  { "pages", 2 },         { "plan", 1 } };
+
+	if (cuda_image_at(0) == NULL)
+		it_skip("no kernels are built in: configure --with-cuda");
+	if (!built_for("sm_90a"))
+		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
+	start(0);
+	for (unsigned int i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+		const struct cuda_image *image = cuda_image_find(sources[i].source, 9, 0);
+		unsigned int n;
+
+		it_require(image != NULL && image->end > image->data, "%s", sources[i].source);
+		n = image_compare(image);
+		it_require(n == sources[i].n, "%s: %u kernels, %u expected", sources[i].source, n, sources[i].n);
+	}
+	finish();
+}
+
+/* Of the four kernels with a ready-made mod the stand-in has one. */
+IT_TEST(ready_made_mods_have_images)
+{
+	const struct cuda_ready *ready;
+
+	if (cuda_image_at(0) == NULL)
+		it_skip("no kernels are built in: configure --with-cuda");
+	if (!built_for("sm_90a"))
+		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
+	start(0);
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		const struct cuda_image *image = cuda_image_find(ready->image, 9, 0);
+
+		it_require(image != NULL && image->end > image->data, "%s", ready->name);
+		it_require(image_compare(image) == 1, "%s", ready->name);
+		it_require(cuda_image_find(ready->image, 12, 0) == NULL, "%s", ready->name);
+	}
+	finish();
+}
+
+/* Which image a device gets; PTX where its own was not built. */
+IT_TEST(images_are_found_by_compute_capability)
+{
+	static const struct {
+		int major, minor;
+		const char *arch;
+	} cases[] = { { 7, 5, NULL },      { 8, 0, "sm_80" },   { 8, 9, "sm_80" }, { 9, 0, "sm_90a" },
+		      { 10, 0, "sm_100" }, { 10, 3, "sm_100" }, { 12, 0, "ptx" } };
+
+	if (cuda_image_at(0) == NULL)
+		it_skip("no kernels are built in: configure --with-cuda");
+	for (unsigned int i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct cuda_image *image = cuda_image_find("plan", cases[i].major, cases[i].minor);
+		const char *arch = cases[i].arch != NULL && !built_for(cases[i].arch) ? "ptx" : cases[i].arch;
+
+		it_require(arch == NULL ? image == NULL : image != NULL && strcmp(image->arch, arch) == 0, "%d.%d",
+			   cases[i].major, cases[i].minor);
+	}
+	it_require(cuda_image_find("no such", 8, 0) == NULL);
+}
+
+IT_MAIN

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA fails in pagedd's process: pagedd re-executes itself with the same pid and notifies all members. */
+#include "config.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/system/cuda_case.h"
+#include "tests/stand_in_use.h"
+#include "tests/support/toy.h"
+
+static char break_path[64];
+
+/* Alone its daemon finds the file that breaks CUDA. */
+static void
+breakable_start(struct it_daemon *daemon)
+{
+	if (!stand_in_wanted())
+		it_skip("needs the driver's stand-in");
+	snprintf(break_path, sizeof(break_path), "/tmp/paged-break-%d", (int)getpid());
+	setenv("PAGED_STAND_IN_BREAK", break_path, 1);
+	cuda_case_daemon(daemon, CUDA_CASE_AUTO, "", "");
+	unsetenv("PAGED_STAND_IN_BREAK");
+}
+
+static void
+break_cuda(void)
+{
+	int fd = open(break_path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+
+	it_require(fd >= 0, "%m");
+	close(fd);
+}
+
+/* Its boot id, and that it is this process; false: nobody answers there yet. */
+static bool
+life_of(const struct it_daemon *daemon, char boot_id[33])
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
+	struct paged_daemon_info info = { .struct_size = sizeof(info) };
+	struct paged_client *client;
+	bool answers;
+
+	answers =
+		paged_client_open(NULL, &params, &client) == PAGED_OK && paged_admin_status(client, &info) == PAGED_OK;
+	paged_client_close(client);
+	if (!answers)
+		return false;
+	it_require(info.pid == (uint32_t)daemon->pid, "process %u, and not %d", info.pid, (int)daemon->pid);
+	memcpy(boot_id, info.boot_id, sizeof(info.boot_id));
+	return true;
+}
+
+struct lives {
+	const struct it_daemon *daemon;
+	char first[33], now[33];
+};
+
+static bool
+has_new_life(void *argument)
+{
+	struct lives *lives = argument;
+
+	return life_of(lives->daemon, lives->now) && strcmp(lives->now, lives->first) != 0;
+}
+
+static void
+holder(int from, int to, void *argument)
+{
+	paged_seq_id seq;
+	struct toy toy;
+	char word;
+
+	(void)argument;
+	it_require(stand_in_use());
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 20);
+	it_say(to, "h", 1);
+	it_hear(from, &word, 1);
+	toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
+	toy_expect(&toy, paged_seq_erase(toy.client, 1, &seq), PAGED_ERR_GONE);
+	toy_close(&toy);
+	/* And again, in the next life. */
+	toy_open(&toy, NULL, 0);
+	toy_sequence(&toy, 20);
+	toy_close(&toy);
+}
+
+IT_TEST(a_lost_gpu_starts_pagedd_anew)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+	struct lives lives = { .daemon = &daemon };
+	unsigned int n_fds;
+	char word;
+
+	breakable_start(&daemon);
+	it_require(life_of(&daemon, lives.first));
+	it_fork(&worker, holder, NULL);
+	it_hear(worker.from, &word, 1);
+	n_fds = it_count_fds(daemon.pid);
+	break_cuda();
+	it_require(it_wait(has_new_life, &lives, 10000));
+	it_require(it_daemon_logged(&daemon, "error: pool: toy: cuStreamQuery: CUDA_ERROR_LAUNCH_FAILED (unspecified "
+					     "launch failure); CUDA is lost to this process, start it anew; every "
+					     "session ends here\n"));
+	it_require(it_daemon_logged(&daemon, "warning: pagedd: starting anew as process "));
+	it_require(it_count_fds(daemon.pid) <= n_fds, "%u descriptors, %u before", it_count_fds(daemon.pid), n_fds);
+	it_say(worker.to, "g", 1);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+/* Whatever is wrong there does not go away by starting anew. */
+IT_TEST(lost_twice_pagedd_gives_up)
+{
+	struct it_daemon daemon;
+	int status;
+
+	if (!stand_in_wanted())
+		it_skip("needs the driver's stand-in");
+	setenv("PAGED_STAND_IN_FAIL", "cuStreamQuery=700", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	it_require(waitpid(daemon.pid, &status, 0) == daemon.pid);
+	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 3, "wait status %x", (unsigned int)status);
+	it_require(it_daemon_logged(&daemon, "error: pagedd: CUDA was lost twice within 30 s: giving up\n"));
+	daemon.pid = 0;
+}
+
+/* An error of another kind is told once and borne. */
+IT_TEST(other_errors_are_told)
+{
+	struct it_daemon daemon;
+
+	if (!stand_in_wanted())
+		it_skip("needs the driver's stand-in");
+	setenv("PAGED_STAND_IN_FAIL", "cuStreamQuery=999", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	it_require(it_daemon_logged(&daemon, "warning: pool: toy: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
+	it_daemon_stop(&daemon);
+}
+
+/* The next start cannot be at once: here, because somebody has the directory. */
+
+static int
+directory_take(const struct it_daemon *daemon)
+{
+	char path[96];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/run/lock", daemon->dir);
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	it_require(fd >= 0 && flock(fd, LOCK_EX) == 0, "%m");
+	return fd;
+}
+
+IT_TEST(a_new_life_waits_for_what_the_last_one_left)
+{
+	struct it_daemon daemon;
+	struct lives lives = { .daemon = &daemon };
+	int fd;
+
+	breakable_start(&daemon);
+	it_require(life_of(&daemon, lives.first));
+	break_cuda();
+	fd = directory_take(&daemon);
+	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
+	it_require(kill(daemon.pid, 0) == 0);
+	close(fd);
+	it_require(it_wait(has_new_life, &lives, 10000));
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(a_signal_ends_the_waiting)
+{
+	struct it_daemon daemon;
+	int fd;
+
+	breakable_start(&daemon);
+	break_cuda();
+	fd = directory_take(&daemon);
+	it_require(it_daemon_logged(&daemon, "belongs to another pagedd"));
+	it_daemon_stop(&daemon);
+	close(fd);
+}
+
+IT_MAIN

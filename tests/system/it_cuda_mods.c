@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mods in attention on a GPU, compiled by NVRTC or its fake: compared with the host back end's results. */
+#include "config.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/ready.h"
+#include "tests/system/batch_scene.h"
+#include "tests/system/cuda_case.h"
+#include "tests/stand_in_use.h"
+
+#define MAX_OUT (3 * 4 * 64)
+#define N_ARRAYS 6
+
+static const struct scene_params base = {
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 4,
+	.kv_heads = 2,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = 4,
+	.n_rows = 2,
+	.rows = { { .kv_len = 21, .q_len = 2 }, { .kv_len = 9, .q_len = 1 } },
+};
+
+/* A machine with a driver need not have CUDA's compiler, and no call of it fails at will. */
+static void
+compiler_require(const char *fail)
+{
+	struct paged_error error;
+	struct cuda_nvrtc nvrtc;
+
+	if (fail != NULL)
+		it_skip("%s: only the stand-in fails at will", fail);
+	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+		it_skip("%s", error.text);
+	cuda_nvrtc_close(&nvrtc);
+}
+
+static void
+start(const char *fail)
+{
+	cuda_case_environment();
+	setenv("PAGED_CACHE_DIR", "", 1);
+	if (!stand_in_wanted())
+		compiler_require(fail);
+	else if (fail != NULL)
+		setenv("PAGED_STAND_IN_FAIL", fail, 1);
+	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
+}
+
+#define EACH 3 /* query rows of a row, if they are equal */
+
+struct mods_case {
+	const char *mask, *score;
+	int32_t window;
+	uint32_t n_slopes; /* that are there; 4 are wanted */
+	float cap;
+	bool half;     /* bf16 and 64 dims */
+	bool bytes;    /* i8 in the pages besides */
+	bool numbered; /* rows have numbers of their own */
+	bool strided;  /* rows are equal, and tensors [row][head][token][dim] */
+};
+
+static const float slopes[4] = { 0.5f, -0.25f, 0.125f, 1 };
+static const int32_t heads = 4, prefixes[2] = { 20, 3 };
+static const int32_t documents[21] = { 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 2, 2 };
+
+static size_t
+arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array arrays[N_ARRAYS])
+{
+	const bool there = scene != NULL;
+
+	arrays[0] = (struct paged_array){ .name = "window", .dtype = PAGED_I32, .data = &c->window };
+	arrays[1] = (struct paged_array){ .name = "slope",
+					  .dtype = PAGED_F32,
+					  .n_dims = 1,
+					  .extents = { c->n_slopes },
+					  .data = there ? scene_put(scene, slopes, sizeof(slopes)) : NULL };
+	arrays[2] = (struct paged_array){ .name = "doc",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 21 },
+					  .data = there ? scene_put(scene, documents, sizeof(documents)) : NULL };
+	arrays[3] = (struct paged_array){ .name = "cap", .dtype = PAGED_F32, .data = &c->cap };
+	arrays[4] = (struct paged_array){ .name = "heads", .dtype = PAGED_I32, .data = &heads };
+	arrays[5] = (struct paged_array){ .name = "prefix",
+					  .dtype = PAGED_I32,
+					  .n_dims = 1,
+					  .extents = { 2 },
+					  .data = there ? scene_put(scene, prefixes, sizeof(prefixes)) : NULL };
+	return N_ARRAYS;
+}
+
+static struct paged_mods *
+mods_make(struct scene *scene, const struct mods_case *c)
+{
+	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_array arrays[N_ARRAYS];
+	struct paged_mod *mod;
+	struct paged_mods *mods;
+	size_t n = arrays_make(scene, c, arrays);
+
+	if (c->mask != NULL) {
+		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, c->mask, n, arrays, &mod));
+		params.mask = mod;
+	}
+	if (c->score != NULL) {
+		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_SCORE, c->score, n, arrays, &mod));
+		params.score = mod;
+	}
+	scene_ok(scene, paged_mods_create(scene->batch, &params, &mods));
+	scene_ok(scene, paged_mods_bind(mods, n, arrays, NULL));
+	return mods;
+}
+
+/* The results as floats; how many. */
+static unsigned int
+results_get(struct scene *scene, float out[MAX_OUT])
+{
+	uint16_t halves[MAX_OUT];
+	unsigned int n = scene->total_q * scene->params.q_heads * scene->params.v_dim;
+
+	it_require(n <= MAX_OUT);
+	if (scene->params.q == PAGED_F32) {
+		scene_get(scene, out, scene->out.data, n * sizeof(float));
+		return n;
+	}
+	scene_get(scene, halves, scene->out.data, n * sizeof(halves[0]));
+	for (unsigned int i = 0; i < n; i++) {
+		uint32_t bits = (uint32_t)halves[i] << 16;
+
+		memcpy(&out[i], &bits, sizeof(bits));
+	}
+	return n;
+}
+
+static struct scene_params
+params_of(const struct mods_case *c)
+{
+	struct scene_params params = base;
+
+	if (c->half) {
+		params.pool = params.q = PAGED_BF16;
+		params.k_dim = params.v_dim = 64;
+	}
+	if (c->bytes)
+		params.pool = PAGED_I8;
+	for (uint32_t r = 0; c->strided && r < params.n_rows; r++)
+		params.rows[r].q_len = EACH;
+	return params;
+}
+
+static void
+tensor_stride(struct paged_tensor *tensor)
+{
+	tensor->token_stride = tensor->dim;
+	tensor->head_stride = EACH * (int64_t)tensor->dim;
+	tensor->batch_stride = tensor->n_heads * tensor->head_stride;
+}
+
+static enum paged_status
+attend_strided(struct scene *scene, struct paged_mods *mods)
+{
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mods = mods };
+	struct paged_tensor q = scene_queries(scene);
+
+	tensor_stride(&q);
+	tensor_stride(&scene->out);
+	return paged_attention(scene->batch, SCENE_LAYER, &q, &scene->out, &params);
+}
+
+/* Write, plan, attend with the mods; what validate says. */
+static enum paged_status
+run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned int *n_p)
+{
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = params_of(c);
+	struct paged_mods *mods;
+	enum paged_status status;
+	struct scene scene;
+
+	params.backend = backend;
+	scene_open(&scene, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		scene_write(&scene, r, 0, params.rows[r].kv_len);
+	scene_rows(&scene, rows);
+	for (uint32_t r = 0; c->numbered && r < params.n_rows; r++) {
+		rows[r].flags |= PAGED_ROW_B;
+		rows[r].b = 900 - 250 * r;
+	}
+	mods = mods_make(&scene, c);
+	scene_ok(&scene, paged_mods_prepare(mods, params.q, -1));
+	scene_ok(&scene, paged_mods_prepare(mods, params.q, 0));
+	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
+	scene_ok(&scene, c->strided ? attend_strided(&scene, mods) : scene_attend(&scene, mods));
+	status = paged_batch_validate(scene.batch);
+	if (status != PAGED_OK)
+		it_note("%s: %s", backend, paged_client_error(scene.client));
+	*n_p = results_get(&scene, out);
+	scene_close(&scene);
+	return status;
+}
+
+static void
+same(const struct mods_case *c, enum paged_status wanted)
+{
+	float host[MAX_OUT], cuda[MAX_OUT], tolerance = c->half ? 0.02f : 1e-5f;
+	unsigned int n, n_cuda;
+
+	it_require(run("host", c, host, &n) == wanted);
+	it_require(run("cuda", c, cuda, &n_cuda) == wanted);
+	it_require(n == n_cuda);
+	for (unsigned int i = 0; i < n; i++)
+		it_require(fabsf(host[i] - cuda[i]) <= tolerance, "element %u: %.9g on the host, %.9g on the GPU", i,
+			   (double)host[i], (double)cuda[i]);
+}
+
+IT_TEST(a_score_mod_with_an_array)
+{
+	start(NULL);
+	same(&(struct mods_case){ .score = "score + slope[h] * (kv_idx - q_idx)", .n_slopes = 4 }, PAGED_OK);
+}
+
+IT_TEST(a_mask_mod_with_a_parameter_and_an_array)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window && doc[q_idx] == doc[kv_idx]",
+				  .score = "8 * tanh(score / 8)",
+				  .window = 7,
+				  .n_slopes = 4 },
+	     PAGED_OK);
+}
+
+IT_TEST(mods_over_a_pool_of_bytes)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window",
+				  .score = "score + slope[h] * (kv_idx - q_idx)",
+				  .window = 7,
+				  .n_slopes = 4,
+				  .half = true,
+				  .bytes = true },
+	     PAGED_OK);
+}
+
+IT_TEST(rows_with_numbers_of_their_own)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "(kv_idx + b) % 3 != 1",
+				  .score = "score + (b - 500) * 0.001",
+				  .n_slopes = 4,
+				  .numbered = true },
+	     PAGED_OK);
+}
+
+IT_TEST(tensors_of_equal_rows)
+{
+	start(NULL);
+	same(&(struct mods_case){ .mask = "q_idx - kv_idx < window", .window = 7, .n_slopes = 4, .strided = true },
+	     PAGED_OK);
+}
+
+IT_TEST(an_index_out_of_bounds_is_told)
+{
+	start(NULL);
+	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 3 }, PAGED_ERR_RANGE);
+}
+
+/* Each launch has what was bound before it, and a plan begins anew. */
+IT_TEST(binding_again)
+{
+	struct mods_case c = { .mask = "q_idx - kv_idx < window", .window = 3, .n_slopes = 4 };
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = base;
+	struct paged_array arrays[N_ARRAYS];
+	struct paged_mods *mods;
+	struct scene scene;
+
+	start(NULL);
+	params.backend = "cuda";
+	params.n_rows = 1;
+	params.rows[0] = (struct scene_row){ .kv_len = 9, .q_len = 1 };
+	scene_open(&scene, &params);
+	scene_write(&scene, 0, 0, 9);
+	scene_rows(&scene, rows);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
+	c.window = 100;
+	arrays_make(&scene, &c, arrays);
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	scene_ok(&scene, scene_attend(&scene, mods));
+	c.window = 1;
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+/* Parameters are the host's; arrays of 64 bits in the GPU's memory would have to be copied there. */
+IT_TEST(values_of_64_bits)
+{
+	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
+	struct paged_array arrays[N_ARRAYS];
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+	int64_t window = 5;
+
+	start(NULL);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	mods = mods_make(&scene, &c);
+	arrays_make(&scene, &c, arrays);
+	arrays[0].dtype = PAGED_I64;
+	arrays[0].data = &window;
+	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	arrays[2].dtype = PAGED_I64;
+	scene_expect(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
+	it_require(strstr(paged_client_error(scene.client), "array 'doc' is i64 in a GPU's memory") != NULL);
+	scene_close(&scene);
+}
+
+/* The thread that compiles calls nobody. */
+static char said[2048];
+static pthread_t asking;
+
+static void
+listen(void *argument, enum paged_log_level level, const char *text)
+{
+	size_t length = strlen(said);
+
+	(void)argument;
+	it_require(pthread_equal(asking, pthread_self()));
+	snprintf(said + length, sizeof(said) - length, "%d %s\n", (int)level, text);
+}
+
+/* Which is first in what was said since the last time. */
+static void
+heard(const char *what)
+{
+	it_require(strncmp(said, what, strlen(what)) == 0, "'%s', not %s", said, what);
+	it_note("%.*s", (int)strcspn(said, "\n"), said);
+	said[0] = '\0';
+}
+
+static void
+prepare_once(const struct scene_params *params)
+{
+	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
+	struct paged_mods *mods;
+	struct scene scene;
+
+	said[0] = '\0';
+	scene_open(&scene, params);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, -1));
+	scene_close(&scene);
+}
+
+static void
+folder_remove(const char *folder)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	it_require(system(command) == 0);
+}
+
+IT_TEST(what_the_compiling_thread_says)
+{
+	char folder[] = "/tmp/paged-mods.XXXXXX";
+	struct scene_params params = base;
+
+	start(NULL);
+	it_require(mkdtemp(folder) != NULL);
+	setenv("PAGED_CACHE_DIR", folder, 1);
+	asking = pthread_self();
+	params.backend = "cuda";
+	params.log = listen;
+	prepare_once(&params);
+	heard("6 attention_simt_128 compiled for 9.0 by nvrtc 1");
+	prepare_once(&params);
+	heard("7 attention_simt_128 for 9.0, ");
+	it_require(chmod(folder, 0755) == 0);
+	prepare_once(&params);
+	heard("4 code cache: /tmp/paged-mods.");
+	folder_remove(folder);
+}
+
+IT_TEST(code_on_disk_that_the_driver_refuses)
+{
+	char folder[] = "/tmp/paged-mods.XXXXXX", path[64], fail[48];
+	struct scene_params params = base;
+
+	start(NULL);
+	cuda_case_needs_stand_in();
+	it_require(mkdtemp(folder) != NULL);
+	setenv("PAGED_CACHE_DIR", folder, 1);
+	snprintf(path, sizeof(path), "%s/calls", folder);
+	setenv("PAGED_STAND_IN_LOG", path, 1);
+	asking = pthread_self();
+	params.backend = "cuda";
+	params.log = listen;
+	prepare_once(&params);
+	heard("6 attention_simt_128 compiled");
+	/* The pool's own modules are loaded first, each time. */
+	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * cuda_case_n_calls("cuModuleLoadData"));
+	setenv("PAGED_STAND_IN_FAIL", fail, 1);
+	prepare_once(&params);
+	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);
+	heard("7 attention_simt_128 for 9.0, ");
+	unsetenv("PAGED_STAND_IN_FAIL");
+	prepare_once(&params);
+	heard("7 attention_simt_128 for 9.0, ");
+	folder_remove(folder);
+}
+
+IT_TEST(code_is_asked_for_at_once_and_polled)
+{
+	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+	enum paged_status status;
+
+	start(NULL);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	mods = mods_make(&scene, &c);
+	status = paged_mods_prepare(mods, PAGED_F32, 0);
+	it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%d", status);
+	scene_expect(&scene, paged_mods_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
+	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, 20000));
+	/* Closed with a compilation under way. */
+	mods_make(&scene, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
+	scene_close(&scene);
+}
+
+/* Mods that need a compiler are refused, with the reason, each time; all else goes on. */
+static void
+without_compiler(const char *named, const char *sentence)
+{
+	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+	struct scene_params params = base;
+	struct paged_mods *mods;
+	struct scene scene;
+
+	setenv("PAGED_NVRTC", named, 1);
+	params.backend = "cuda";
+	scene_open(&scene, &params);
+	for (uint32_t r = 0; r < params.n_rows; r++)
+		scene_write(&scene, r, 0, params.rows[r].kv_len);
+	scene_rows(&scene, rows);
+	mods = mods_make(&scene, &c);
+	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
+	for (unsigned int i = 0; i < 2; i++) {
+		scene_expect(&scene, paged_mods_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
+		it_require(strstr(paged_client_error(scene.client), sentence) != NULL, "%s",
+			   paged_client_error(scene.client));
+		scene_expect(&scene, scene_attend(&scene, mods), PAGED_ERR_UNSUPPORTED);
+	}
+	it_note("%s", paged_client_error(scene.client));
+	scene_ok(&scene, scene_attend(&scene, NULL));
+	scene_ok(&scene, paged_batch_validate(scene.batch));
+	scene_check(&scene);
+	scene_close(&scene);
+}
+
+IT_TEST(no_compiler)
+{
+	start(NULL);
+	without_compiler("/nonexistent/libnvrtc.so",
+			 "these mods must be compiled: no CUDA compiler: PAGED_NVRTC: /nonexistent/libnvrtc.so: ");
+	without_compiler("libc.so.6", "no CUDA compiler: libc.so.6 has no nvrtc");
+}
+
+IT_TEST(a_compiler_of_ones_choice)
+{
+	char path[4200];
+
+	start(NULL);
+	if (!stand_in_wanted())
+		it_skip("the stand-in's compiler goes with the stand-in");
+	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", stand_in_path());
+	setenv("PAGED_NVRTC", path, 1);
+	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
+}
+
+/* Without a compiler, and whatever the parameters are. */
+IT_TEST(every_ready_made_mod)
+{
+	const struct cuda_ready *ready;
+
+	start(NULL);
+	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
+	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
+		struct mods_case c = { .mask = ready->mask, .score = ready->score, .n_slopes = 4, .half = true };
+
+		it_note("%s", ready->name);
+		for (c.window = 3, c.cap = 1; c.window <= 15; c.window += 12, c.cap += 29)
+			same(&c, PAGED_OK);
+	}
+	without_compiler("/nonexistent/libnvrtc.so", "no CUDA compiler: ");
+}
+
+IT_MAIN

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every call of the driver and of its compiler, from the making of mods to
+ * attention with them, fails once: the caller gets an error message, and the next
+ * attempt of the same client succeeds.
+ */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/system/batch_scene.h"
+#include "tests/system/cuda_case.h"
+#include "tests/stand_in_use.h"
+
+#define MAX_NAMES 64
+
+static const struct scene_params params = {
+	.backend = "cuda",
+	.pool = PAGED_F32,
+	.q = PAGED_F32,
+	.q_heads = 2,
+	.kv_heads = 1,
+	.k_dim = 16,
+	.v_dim = 16,
+	.page_size = 4,
+	.n_rows = 1,
+	.rows = { { .kv_len = 9, .q_len = 1 } },
+};
+
+/** Calls of a process: what came before the mods, and with them. */
+struct calls {
+	struct {
+		char name[48];
+		unsigned int before, all;
+	} of[MAX_NAMES];
+	unsigned int n;
+};
+
+static void
+calls_read(struct calls *calls, const char *path, bool before)
+{
+	FILE *file = fopen(path, "re");
+	char name[48];
+	unsigned int i;
+
+	it_require(file != NULL, "%s: %m", path);
+	for (i = 0; i < calls->n; i++)
+		calls->of[i].all = 0;
+	while (fscanf(file, "%*d %47s %*d", name) == 1) {
+		for (i = 0; i < calls->n && strcmp(calls->of[i].name, name) != 0; i++)
+			;
+		it_require(i < MAX_NAMES);
+		if (i == calls->n)
+			snprintf(calls->of[calls->n++].name, sizeof(name), "%s", name);
+		calls->of[i].all++;
+	}
+	fclose(file);
+	for (i = 0; before && i < calls->n; i++)
+		calls->of[i].before = calls->of[i].all;
+}
+
+/* A batch that is planned, and its queries. */
+static void
+scene_start(struct scene *scene, struct paged_tensor *q)
+{
+	struct paged_batch_row rows[SCENE_MAX_ROWS];
+
+	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
+	scene_open(scene, &params);
+	scene_write(scene, 0, 0, params.rows[0].kv_len);
+	scene_rows(scene, rows);
+	scene_ok(scene, paged_batch_plan(scene->batch, 1, rows));
+	*q = scene_queries(scene);
+}
+
+static enum paged_status
+attend(struct scene *scene, const struct paged_mods_params *pair, const struct paged_tensor *q)
+{
+	const int32_t window = 4;
+	const struct paged_array array = { .name = "window", .dtype = PAGED_I32, .data = &window };
+	struct paged_attention_params how = { .struct_size = sizeof(how) };
+	struct paged_mods *mods = NULL;
+	enum paged_status status = paged_mods_create(scene->batch, pair, &mods);
+
+	if (status == PAGED_OK)
+		status = paged_mods_bind(mods, 1, &array, NULL);
+	if (status == PAGED_OK)
+		status = paged_mods_prepare(mods, PAGED_F32, -1);
+	how.mods = mods;
+	if (status == PAGED_OK)
+		status = paged_attention(scene->batch, SCENE_LAYER, q, &scene->out, &how);
+	if (status == PAGED_OK)
+		status = paged_batch_validate(scene->batch);
+	it_require(status == PAGED_OK || paged_client_error(scene->client)[0] != '\0');
+	paged_mods_destroy(mods);
+	return status;
+}
+
+static struct paged_mods_params
+pair_parse(struct scene *scene)
+{
+	const struct paged_array names = { .name = "window", .dtype = PAGED_I32 };
+	struct paged_mods_params pair = { .struct_size = sizeof(pair) };
+	struct paged_mod *mod;
+
+	scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, "sliding_window", 1, &names, &mod));
+	pair.mask = mod;
+	return pair;
+}
+
+static void
+count(int from, int to, void *argument)
+{
+	struct calls calls = { .n = 0 };
+	struct paged_mods_params pair;
+	struct paged_tensor q;
+	struct scene scene;
+
+	(void)from;
+	setenv("PAGED_STAND_IN_LOG", argument, 1);
+	scene_start(&scene, &q);
+	pair = pair_parse(&scene);
+	calls_read(&calls, argument, true);
+	scene_ok(&scene, attend(&scene, &pair, &q));
+	calls_read(&calls, argument, false);
+	scene_close(&scene);
+	it_say(to, &calls, sizeof(calls));
+}
+
+static void
+fail_once(int from, int to, void *argument)
+{
+	struct paged_mods_params pair;
+	struct paged_tensor q;
+	struct scene scene;
+	bool refused;
+
+	(void)from;
+	setenv("PAGED_STAND_IN_FAIL", argument, 1);
+	scene_start(&scene, &q);
+	pair = pair_parse(&scene);
+	refused = attend(&scene, &pair, &q) != PAGED_OK;
+	if (refused)
+		it_note("%s: %s", (char *)argument, paged_client_error(scene.client));
+	unsetenv("PAGED_STAND_IN_FAIL");
+	scene_ok(&scene, attend(&scene, &pair, &q));
+	scene_close(&scene);
+	it_say(to, &refused, sizeof(refused));
+}
+
+/* Calls whose names begin so; how many attempts were refused. */
+static unsigned int
+every_call_fails(const char *prefix, int result)
+{
+	unsigned int n_cases = 0, n_refused = 0;
+	static struct calls calls;
+	struct it_worker worker;
+	char log[] = "/tmp/paged-calls.XXXXXX", fail[96];
+	bool refused;
+
+	it_require(close(mkstemp(log)) == 0);
+	it_fork(&worker, count, log);
+	it_hear(worker.from, &calls, sizeof(calls));
+	it_join(&worker);
+	unlink(log);
+	for (unsigned int i = 0; i < calls.n; i++) {
+		if (strncmp(calls.of[i].name, prefix, strlen(prefix)) != 0)
+			continue;
+		for (unsigned int n = calls.of[i].before + 1; n <= calls.of[i].all; n++, n_cases++) {
+			snprintf(fail, sizeof(fail), "%s@%u=%d", calls.of[i].name, n, result);
+			it_fork(&worker, fail_once, fail);
+			it_hear(worker.from, &refused, sizeof(refused));
+			it_join(&worker);
+			n_refused += refused;
+		}
+	}
+	it_note("%u calls failed once each, %u attempts were refused", n_cases, n_refused);
+	return n_refused;
+}
+
+/* The code is on disk, so that nobody waits for a compiler. */
+IT_TEST_LIMIT(every_call_of_the_driver_fails, 120)
+{
+	char folder[] = "/tmp/paged-mods.XXXXXX", command[128];
+
+	cuda_case_environment();
+	it_require(mkdtemp(folder) != NULL);
+	setenv("PAGED_CACHE_DIR", folder, 1);
+	it_require(every_call_fails("cu", 999) > 5);
+	snprintf(command, sizeof(command), "rm -r %s", folder);
+	it_require(system(command) == 0);
+}
+
+IT_TEST_LIMIT(every_call_of_the_compiler_fails, 120)
+{
+	cuda_case_environment();
+	setenv("PAGED_CACHE_DIR", "", 1);
+	it_require(every_call_fails("nvrtc", 11) > 5);
+}
+
+IT_MAIN

@@ -1,0 +1,569 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pools in a GPU's memory: real daemons and workers over the CUDA driver's
+ * stand-in, which is as strict as CUDA about who opens what.
+ */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cuda/gpu.h"
+#include "tests/system/cuda_case.h"
+#include "tests/support/harness.h"
+#include "tests/support/raw.h"
+#include "tests/stand_in_use.h"
+#include "tests/support/toy.h"
+
+#define N_WORDS 1024u
+#define STAND_IN_UUID "GPU-70616765-6420-7374-616e-642d696e2000"
+
+/* In a worker: its own CUDA, beside the library's. */
+static struct cuda_gpu gpu;
+
+static void
+cuda_start(void)
+{
+	struct paged_error error;
+
+	it_require(stand_in_use(), "%s", dlerror());
+	it_require(cuda_gpu_open(&gpu, "0", &error) == PAGED_OK, "%s", error.text);
+	it_require(cuda_gpu_enter(&gpu, &error) == PAGED_OK, "%s", error.text);
+}
+
+static void
+cuda_end(void)
+{
+	cuda_gpu_leave(&gpu);
+	cuda_gpu_close(&gpu);
+}
+
+static cuda_address
+at(const struct toy *toy, uint64_t offset)
+{
+	return (cuda_address)(uintptr_t)toy->info.base + offset;
+}
+
+static int
+copy(void *to_host, cuda_address device, const void *from_host, size_t size)
+{
+	int result = to_host != NULL ? gpu.driver.copy_out(to_host, device, size, NULL)
+				     : gpu.driver.copy_in(device, from_host, size, NULL);
+
+	return result != CUDA_SUCCESS ? result : gpu.driver.stream_synchronize(NULL);
+}
+
+static void
+words_make(uint32_t words[N_WORDS], uint32_t seed)
+{
+	for (uint32_t i = 0; i < N_WORDS; i++)
+		words[i] = seed * 2654435761u + i;
+}
+
+static void
+words_write(const struct toy *toy, uint32_t seed)
+{
+	uint32_t words[N_WORDS];
+
+	words_make(words, seed);
+	it_require(copy(NULL, at(toy, toy->info.k.page_stride), words, sizeof(words)) == CUDA_SUCCESS);
+}
+
+static void
+words_expect(const struct toy *toy, uint32_t seed)
+{
+	uint32_t words[N_WORDS], seen[N_WORDS];
+
+	words_make(words, seed);
+	it_require(copy(seen, at(toy, toy->info.k.page_stride), NULL, sizeof(seen)) == CUDA_SUCCESS);
+	it_require(memcmp(words, seen, sizeof(words)) == 0, "%x is not %x", seen[0], words[0]);
+}
+
+/* Two processes on one memory */
+
+static void
+writer(int from, int to, void *argument)
+{
+	char go;
+	struct toy toy;
+
+	(void)argument;
+	cuda_start();
+	toy_open(&toy, NULL, 0);
+	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
+	it_require(strcmp(toy.info.device, gpu.uuid_text) == 0, "%s", toy.info.device);
+	it_require(!stand_in_wanted() || strcmp(toy.info.device, STAND_IN_UUID) == 0, "%s", toy.info.device);
+	it_require((uintptr_t)toy.info.base % 512 == 0 && toy.info.k.head_stride % 128 == 0);
+	words_write(&toy, 7);
+	it_say(to, "w", 1);
+	it_hear(from, &go, 1);
+	words_expect(&toy, 8);
+	toy_close(&toy);
+	cuda_end();
+}
+
+static void
+reader(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)argument;
+	cuda_start();
+	toy_open(&toy, NULL, 0);
+	words_expect(&toy, 7);
+	words_write(&toy, 8);
+	toy_close(&toy);
+	cuda_end();
+	it_say(to, "r", 1);
+}
+
+static void two_processes(enum cuda_case_export export)
+{
+	struct it_worker first, second;
+	struct it_daemon daemon;
+	const char *listing;
+	char word;
+	int code;
+
+	cuda_case_daemon(&daemon, export, "", "");
+	it_fork(&first, writer, NULL);
+	it_hear(first.from, &word, 1);
+	it_fork(&second, reader, NULL);
+	it_hear(second.from, &word, 1);
+	it_join(&second);
+	it_say(first.to, "g", 1);
+	it_join(&first);
+	listing = it_pagedctl(&code, "pools", NULL);
+	it_require(code == 0, "%s", listing);
+	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, " : "CUDA, legacy, ") != NULL, "%s", listing);
+	it_require(strstr(listing, "DEVICE") != NULL &&
+			   strstr(listing, stand_in_wanted() ? STAND_IN_UUID : "GPU-") != NULL,
+		   "%s", listing);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(two_processes_share_vmm_memory)
+{
+	two_processes(CUDA_CASE_VMM);
+}
+
+IT_TEST(two_processes_share_legacy_memory)
+{
+	two_processes(CUDA_CASE_LEGACY);
+}
+
+/* Clients of one process share a mapping, which the last one closes. */
+static void
+several_clients(int from, int to, void *argument)
+{
+	struct toy first, second, third;
+
+	(void)from, (void)to, (void)argument;
+	cuda_start();
+	toy_open(&first, NULL, 0);
+	toy_open(&second, NULL, 0);
+	it_require(first.info.base == second.info.base);
+	words_write(&first, 3);
+	toy_close(&first);
+	words_expect(&second, 3);
+	toy_open(&third, NULL, 0);
+	it_require(third.info.base == second.info.base);
+	toy_close(&third);
+	toy_close(&second);
+	it_require(cuda_case_n_mappings() == 0, "the last close unmaps");
+	toy_open(&first, NULL, 0);
+	words_expect(&first, 3);
+	toy_close(&first);
+	cuda_end();
+}
+
+static void
+in_a_worker(enum cuda_case_export export, void (*run)(int from, int to, void *argument))
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+
+	cuda_case_daemon(&daemon, export, "", "");
+	it_fork(&worker, run, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(clients_of_a_process_share_a_vmm_mapping)
+{
+	in_a_worker(CUDA_CASE_VMM, several_clients);
+}
+
+IT_TEST(clients_of_a_process_share_a_legacy_mapping)
+{
+	in_a_worker(CUDA_CASE_LEGACY, several_clients);
+}
+
+/* Memory of descriptors is there until its last user goes. */
+static void
+reads_on(int from, int to, void *argument)
+{
+	struct toy toy;
+	char word;
+
+	(void)argument;
+	cuda_start();
+	toy_open(&toy, NULL, 0);
+	words_write(&toy, 5);
+	it_say(to, "w", 1);
+	it_hear(from, &word, 1);
+	toy_expect(&toy, paged_client_ping(toy.client), PAGED_ERR_GONE);
+	words_expect(&toy, 5);
+	toy_close(&toy);
+	it_require(cuda_case_n_mappings() == 0);
+	cuda_end();
+}
+
+IT_TEST(vmm_memory_outlives_its_owner)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+	char word;
+
+	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	it_fork(&worker, reads_on, NULL);
+	it_hear(worker.from, &word, 1);
+	it_daemon_kill(&daemon);
+	it_say(worker.to, "k", 1);
+	it_join(&worker);
+}
+
+/* Whoever is told that the owner is gone keeps no memory from others once its batches are destroyed. */
+static void
+lets_go(int from, int to, void *argument)
+{
+	struct toy first, second;
+	char word;
+
+	(void)argument;
+	cuda_start();
+	toy_open(&first, NULL, 0);
+	toy_open(&second, NULL, 0);
+	it_say(to, "o", 1);
+	it_hear(from, &word, 1);
+	toy_expect(&first, paged_client_ping(first.client), PAGED_ERR_GONE);
+	toy_expect(&second, paged_client_ping(second.client), PAGED_ERR_GONE);
+	paged_batch_destroy(first.batch);
+	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
+	it_require(second.info.base != NULL);
+	words_write(&second, 3);
+	words_expect(&second, 3);
+	toy_expect(&first, paged_batch_create(first.pool, NULL, &first.batch), PAGED_ERR_GONE);
+	paged_batch_destroy(second.batch);
+	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	toy_ok(&second, paged_pool_get_info(second.pool, &second.info));
+	it_require(second.info.base == NULL);
+	toy_close(&first);
+	toy_close(&second);
+	cuda_end();
+}
+
+IT_TEST(memory_of_a_daemon_that_died_is_let_go)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+	char word;
+
+	cuda_case_daemon(&daemon, CUDA_CASE_VMM, "", "");
+	it_fork(&worker, lets_go, NULL);
+	it_hear(worker.from, &word, 1);
+	it_daemon_kill(&daemon);
+	it_say(worker.to, "k", 1);
+	it_join(&worker);
+}
+
+/* A session that is kicked: others of the process go on, and it may come back. */
+static void
+kicked(int from, int to, void *argument)
+{
+	struct toy first, second;
+
+	(void)from, (void)to, (void)argument;
+	cuda_start();
+	toy_open(&first, NULL, 0);
+	toy_attach(&second, NULL);
+	toy_ok(&second, paged_admin_kick(second.client, paged_client_session(first.client), 0));
+	toy_expect(&first, paged_client_dispatch(first.client), PAGED_ERR_GONE);
+	it_require(cuda_case_n_mappings() > 0, "a batch may still be at work");
+	paged_batch_destroy(first.batch);
+	it_require(cuda_case_n_mappings() == 0, "%u mappings are left", cuda_case_n_mappings());
+	paged_client_close(second.client);
+	toy_open(&second, NULL, 0);
+	words_write(&second, 9);
+	toy_close(&first);
+	words_expect(&second, 9);
+	toy_close(&second);
+	it_require(cuda_case_n_mappings() == 0);
+	cuda_end();
+}
+
+IT_TEST(memory_of_a_kicked_session_is_let_go_through_vmm)
+{
+	in_a_worker(CUDA_CASE_VMM, kicked);
+}
+
+IT_TEST(memory_of_a_kicked_session_is_let_go_through_legacy)
+{
+	in_a_worker(CUDA_CASE_LEGACY, kicked);
+}
+
+/* The owner in the process itself, and a forked child that closes what it inherited. */
+static void
+embedded_worker(int from, int to, void *argument)
+{
+	const struct paged_pool_params params = {
+		.struct_size = sizeof(params),
+		.name = "toy",
+		.n_layers = TOY_LAYERS,
+		.n_kv_heads = TOY_KV_HEADS,
+		.k_dim = TOY_DIM,
+		.dtype = PAGED_F32,
+		.n_pages = TOY_PAGES,
+		.backend = "cuda",
+	};
+	struct it_worker child;
+	struct toy toy = { .info.struct_size = sizeof(toy.info) };
+
+	(void)from, (void)to;
+	if (argument != NULL) {
+		paged_client_close(((struct toy *)argument)->client);
+		return;
+	}
+	cuda_start();
+	toy_ok(&toy, paged_client_open_embedded(&params, 1, NULL, &toy.client));
+	toy_ok(&toy, paged_pool_open(toy.client, "toy", &toy.pool));
+	toy_ok(&toy, paged_pool_get_info(toy.pool, &toy.info));
+	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
+	words_write(&toy, 9);
+	it_fork(&child, embedded_worker, &toy);
+	it_join(&child);
+	words_expect(&toy, 9);
+	toy_close(&toy);
+	it_require(cuda_case_n_mappings() == 0);
+	cuda_end();
+}
+
+IT_TEST(an_embedded_owner_has_device_memory)
+{
+	struct it_worker worker;
+
+	cuda_case_environment();
+	it_fork(&worker, embedded_worker, NULL);
+	it_join(&worker);
+}
+
+/* What the caller has made current stays so. */
+static void
+context_stays(int from, int to, void *argument)
+{
+	cuda_context mine, now;
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
+	cuda_start();
+	it_require(gpu.driver.context_retain(&mine, 1) == CUDA_SUCCESS);
+	it_require(gpu.driver.context_push(mine) == CUDA_SUCCESS);
+	toy_open(&toy, NULL, 0);
+	it_require(gpu.driver.context_current(&now) == CUDA_SUCCESS && now == mine);
+	toy_close(&toy);
+	it_require(gpu.driver.context_current(&now) == CUDA_SUCCESS && now == mine);
+}
+
+IT_TEST(the_callers_context_stays_current)
+{
+	cuda_case_needs_stand_in();
+	in_a_worker(CUDA_CASE_LEGACY, context_stays);
+}
+
+/* A process that uses no CUDA itself: the library starts it and ends it. */
+static void
+plain_worker(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	it_require(stand_in_use());
+	toy_open(&toy, NULL, 4);
+	toy_ok(&toy, toy_plan(&toy, toy_sequence(&toy, 8), 0, 8, 0));
+	toy_ok(&toy, paged_batch_validate(toy.batch));
+	toy_close(&toy);
+}
+
+IT_TEST(a_process_without_cuda_of_its_own_plans)
+{
+	in_a_worker(CUDA_CASE_VMM, plain_worker);
+}
+
+/* Devices */
+
+static void
+expect_refusal(enum paged_status status, const char *words)
+{
+	struct paged_pool *pool;
+	struct toy toy;
+
+	it_require(stand_in_use());
+	toy_attach(&toy, NULL);
+	toy_expect(&toy, paged_pool_open(toy.client, "toy", &pool), status);
+	it_require(strstr(paged_client_error(toy.client), words) != NULL, "%s", paged_client_error(toy.client));
+	toy_close(&toy);
+}
+
+static void
+sees_another_device(int from, int to, void *argument)
+{
+	(void)from, (void)to, (void)argument;
+	setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+	expect_refusal(PAGED_ERR_NOENT, "pool toy: this process sees 1 CUDA devices, and none is the pool's");
+}
+
+static void
+counts_devices_otherwise(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
+	it_require(stand_in_use());
+	toy_open(&toy, NULL, 0);
+	toy_close(&toy);
+}
+
+static void
+has_no_driver(int from, int to, void *argument)
+{
+	struct paged_pool *pool;
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	toy_attach(&toy, NULL);
+	toy_expect(&toy, paged_pool_open(toy.client, "toy", &pool), PAGED_ERR_UNSUPPORTED);
+	it_require(strcmp(paged_client_error(toy.client), "pool toy: no CUDA driver (libcuda.so.1 not found)") == 0,
+		   "%s", paged_client_error(toy.client));
+	toy_close(&toy);
+}
+
+IT_TEST(devices_are_found_by_uuid)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+
+	cuda_case_needs_stand_in();
+	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-7374-616e-642d696e2000", "");
+	it_fork(&worker, sees_another_device, NULL);
+	it_join(&worker);
+	it_fork(&worker, counts_devices_otherwise, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(a_worker_without_a_driver_is_told)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+
+	cuda_case_needs_no_driver();
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
+	it_fork(&worker, has_no_driver, NULL);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+/* Another user's process: descriptors open for whoever has them, handles do not. */
+static void
+nobody_opens(int from, int to, void *argument)
+{
+	struct toy toy;
+
+	(void)from, (void)to;
+	/* First: the build tree may be closed to this user. */
+	it_require(stand_in_use());
+	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
+	if (*(enum cuda_case_export *)argument == CUDA_CASE_LEGACY) {
+		expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");
+		return;
+	}
+	toy_open(&toy, NULL, 0);
+	toy_close(&toy);
+}
+
+static void other_user(enum cuda_case_export export)
+{
+	struct it_worker worker;
+	struct it_daemon daemon;
+
+	if (geteuid() != 0)
+		it_skip("needs root to become another user");
+	cuda_case_daemon(&daemon, export, "", "allow-user = 65534\n");
+	cuda_case_open_to_all(&daemon);
+	it_fork(&worker, nobody_opens, &export);
+	it_join(&worker);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(other_users_open_descriptors)
+{
+	other_user(CUDA_CASE_VMM);
+}
+
+IT_TEST(other_users_open_no_handles)
+{
+	other_user(CUDA_CASE_LEGACY);
+}
+
+/* A canary that is gone. */
+static void
+overwrites(int from, int to, void *argument)
+{
+	char nothing[64] = { 0 };
+	struct toy toy;
+
+	(void)from, (void)to, (void)argument;
+	cuda_start();
+	toy_open(&toy, NULL, 0);
+	it_require(copy(NULL, at(&toy, ((uint64_t)2 << 20) - sizeof(nothing)), nothing, sizeof(nothing)) ==
+		   CUDA_SUCCESS);
+	toy_close(&toy);
+	expect_refusal(PAGED_ERR_BACKEND, "its last 32 bytes are not those that its owner wrote");
+	it_require(cuda_case_n_mappings() == 0);
+	cuda_end();
+}
+
+IT_TEST(other_memory_is_known_by_its_canary)
+{
+	in_a_worker(CUDA_CASE_LEGACY, overwrites);
+}
+
+/* Handles on the wire */
+
+IT_TEST(handles_are_for_who_may_open_the_pool)
+{
+	struct wire_request request = { .kind = WIRE_GET_HANDLE };
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw;
+
+	cuda_case_daemon(&daemon, CUDA_CASE_LEGACY, "",
+			 "pool plain { layers = 1 kv-heads = 1 head-dim = 16 pages = 4 }\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(reply.kind == WIRE_REPLY_HANDLE && reply.handle.offset == 0 && reply.handle.generation == 1);
+	request.get_handle.pool = 1;
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_UNSUPPORTED);
+	request.get_handle.pool = 2;
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+IT_MAIN

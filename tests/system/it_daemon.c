@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's life, and the lives and deaths of its members. */
+#include <dirent.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "tests/support/raw.h"
+
+#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+
+static const uint8_t no_token[WIRE_TOKEN_SIZE];
+static struct it_daemon daemon_;
+
+static unsigned int
+count_sockets(void)
+{
+	DIR *dir = opendir(getenv("PAGED_RUNTIME_DIR"));
+	const struct dirent *entry;
+	unsigned int n = 0;
+
+	it_require(dir != NULL, "%m");
+	while ((entry = readdir(dir)) != NULL)
+		n += strncmp(entry->d_name, "rpc-", 4) == 0 || strcmp(entry->d_name, "control") == 0;
+	closedir(dir);
+	return n;
+}
+
+IT_TEST(starts_answers_and_stops)
+{
+	struct wire_request request = { .kind = WIRE_GET_STATUS };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(memcmp(raw.welcome.welcome.join_token, no_token, sizeof(no_token)) != 0);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(reply.status_report.pid == (uint32_t)daemon_.pid);
+	it_require(reply.status_report.n_sessions == 1 && reply.status_report.n_pools == 1);
+	it_require(reply.status_report.n_requests == 0, "this one is not counted");
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+	it_require(count_sockets() == 0, "sockets are left");
+}
+
+IT_TEST(two_daemons_cannot_own_a_directory)
+{
+	const char *argv[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
+	const char *output;
+	char expected[64];
+	int code;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	argv[2] = daemon_.config;
+	argv[4] = getenv("PAGED_RUNTIME_DIR");
+	output = it_command(&code, argv);
+	it_require(code == 1, "%s", output);
+	snprintf(expected, sizeof(expected), "belongs to another pagedd, process %d\n", (int)daemon_.pid);
+	it_require(strstr(output, expected) != NULL, "%s", output);
+	it_require(raw_pool().n_free == 64, "the first one goes on");
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_killed_daemon_leaves_nothing_in_the_way)
+{
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_daemon_kill(&daemon_);
+	it_require(count_sockets() == 2);
+	it_daemon_restart(&daemon_, NULL, NULL);
+	it_require(count_sockets() == 1, "stale sockets are removed");
+	raw_drop(&raw);
+	raw_pool();
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(settings_and_arguments_are_refused_in_a_line)
+{
+	const char *output = it_daemon_start_failing(
+		&daemon_, "pool p { layers = 1000\nkv-heads = 1 head-dim = 32\nsize = 500TiB }\n");
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", "/nonexistent", NULL };
+	const char *loud[] = { "daemon/pagedd", "--log-level", "loud", "--config", daemon_.config, NULL };
+	const char *too_long[] = { "daemon/pagedd", "--config", NULL, "--runtime-dir", NULL, NULL };
+	char dir[128];
+	int code;
+
+	it_require(strstr(output, "pagedd.conf:3: pool p: size = 500TiB: the ") != NULL, "%s", output);
+	it_require(strchr(output, '\n') == output + strlen(output) - 1, "more than a line: %s", output);
+	output = it_command(&code, argv);
+	it_require(code == 1 && strcmp(output, "/nonexistent: No such file or directory\n") == 0, "%s", output);
+	output = it_command(&code, loud);
+	it_require(code == 2 && strcmp(output, "pagedd: --log-level loud: none of error, warning, info, debug\n") == 0,
+		   "%s", output);
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	snprintf(dir, sizeof(dir), "%s/%0*d", daemon_.dir, 50, 0);
+	too_long[2] = daemon_.config;
+	too_long[4] = dir;
+	output = it_command(&code, too_long);
+	it_require(code == 1 && strstr(output, "bytes; with more than 64, names of sockets in it are too long") != NULL,
+		   "%s", output);
+	rmdir(dir);
+	it_daemon_stop(&daemon_);
+}
+
+/* Checks the configuration of the last daemon against another runtime directory. */
+static void
+expect_check(const char *runtime_dir, const char *sentence)
+{
+	const char *argv[] = { "daemon/pagedd", "--check-config", "--config", daemon_.config,
+			       "--runtime-dir", runtime_dir,      NULL };
+	const char *output;
+	int code;
+
+	output = it_command(&code, argv);
+	it_require(code == (sentence != NULL) && (sentence == NULL || strstr(output, sentence) != NULL), "%d: %s", code,
+		   output);
+}
+
+IT_TEST(a_check_refuses_what_a_start_refuses)
+{
+	struct rlimit few = { 512, 512 };
+	char dir[128], file[128];
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	expect_check(getenv("PAGED_RUNTIME_DIR"), NULL);
+	snprintf(dir, sizeof(dir), "%s/new", daemon_.dir);
+	expect_check(dir, NULL);
+	it_require(access(dir, F_OK) < 0, "it was made");
+	snprintf(file, sizeof(file), "%s/%0*d", daemon_.dir, 50, 0);
+	expect_check(file, "bytes; with more than 64, names of sockets in it are too long");
+	it_require(chdir(daemon_.dir) == 0);
+	expect_check(strrchr(file, '/') + 1, "bytes; with more than 64, names of sockets in it are too long");
+	expect_check("new", NULL);
+	expect_check("log", "it is a file");
+	expect_check("no/where", "runtime directory no/where cannot be made: No such file or directory");
+	it_require(mkdir(dir, 0700) == 0 && chmod(dir, 0777) == 0);
+	expect_check(dir, "mode 777: it must belong to uid");
+	it_daemon_stop(&daemon_);
+	it_require(setrlimit(RLIMIT_NOFILE, &few) == 0, "%m");
+	expect_check(dir, "max-members = 1024 (the default): needs");
+}
+
+IT_TEST(stopping_waits_for_members_and_takes_no_new_work)
+{
+	struct wire_request create = raw_create(0, 1, 0), ping = { .kind = WIRE_PING };
+	struct wire_control_reply notice;
+	struct wire_reply reply;
+	struct raw raw;
+	int status;
+
+	it_daemon_start(&daemon_, "stop-timeout = 30s\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	kill(daemon_.pid, SIGTERM);
+	it_require(raw_hear(raw.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_STOPPING);
+	it_require(notice.notice.deadline_ms == 30000);
+	it_require(raw_call(&raw, &ping, &reply) == PAGED_OK);
+	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
+	it_require(waitpid(daemon_.pid, &status, WNOHANG) == 0, "it waits");
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(stopping_ends_in_time)
+{
+	struct raw raw;
+	uint64_t begin;
+
+	it_daemon_start(&daemon_, "stop-timeout = 300ms\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	begin = it_now_ms();
+	it_daemon_stop(&daemon_);
+	it_require(it_now_ms() - begin >= 290);
+	it_require(count_sockets() == 0);
+	raw_drop(&raw);
+}
+
+IT_TEST(a_second_signal_ends_the_wait)
+{
+	struct wire_control_reply notice;
+	struct raw raw;
+	uint64_t begin = it_now_ms();
+
+	it_daemon_start(&daemon_, "stop-timeout = 60s\n" CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	kill(daemon_.pid, SIGINT);
+	it_require(raw_hear(raw.control, &notice, NULL));
+	it_daemon_stop(&daemon_);
+	it_require(it_now_ms() - begin < 20000);
+	raw_drop(&raw);
+}
+
+/* A child that attaches, reserves, says so, and waits to be killed. */
+static void
+hold(int from, int to, void *argument)
+{
+	struct raw raw;
+	char c = 0;
+
+	(void)argument;
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_reserve(&raw, 40);
+	it_say(to, raw.welcome.welcome.join_token, WIRE_TOKEN_SIZE);
+	it_hear(from, &c, 1);
+	if (c == 'd') { /* down, but alive */
+		raw_drop(&raw);
+		it_say(to, &c, 1);
+		it_hear(from, &c, 1);
+	}
+}
+
+IT_TEST(a_hangup_ends_nothing)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	kill(daemon_.pid, SIGHUP);
+	it_require(it_daemon_logged(&daemon_, "SIGHUP: ignored; settings are read once, at start"));
+	raw_pool();
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_limit_of_a_files_size_is_named)
+{
+	const struct rlimit limit = { 8 << 20, 8 << 20 };
+	const char *output;
+
+	it_require(setrlimit(RLIMIT_FSIZE, &limit) == 0, "%m");
+	output = it_daemon_start_failing(&daemon_, "pool p { layers = 1 kv-heads = 1 head-dim = 32 size = 16MiB }\n");
+	it_require(strstr(output, ":1: pool p: size = 16MiB: takes a file of 16 MiB, and the limit of a file's size is "
+				  "8 MiB (ulimit -f, LimitFSIZE)\n") != NULL,
+		   "%s", output);
+}
+
+/* A service manager in the abstract namespace: what it is told, in order. */
+static void
+expect_state(int fd, const char *state)
+{
+	struct pollfd readable = { .fd = fd, .events = POLLIN };
+	char text[128];
+	ssize_t n;
+
+	it_require(poll(&readable, 1, 10000) == 1, "no %s", state);
+	n = recv(fd, text, sizeof(text) - 1, 0);
+	text[n > 0 ? n : 0] = '\0';
+	it_require(strcmp(text, state) == 0, "%s instead of %s", text, state);
+}
+
+IT_TEST(the_service_manager_is_told)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), status;
+	const char *pagedd = it_build_path("daemon/pagedd");
+	char name[64];
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_daemon_stop(&daemon_);
+	snprintf(name, sizeof(name), "@paged-it-%d", (int)getpid());
+	memcpy(address.sun_path + 1, name + 1, strlen(name + 1));
+	it_require(bind(fd, (struct sockaddr *)&address,
+			(socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(name))) == 0,
+		   "%m");
+	daemon_.pid = fork();
+	if (daemon_.pid == 0) {
+		setenv("NOTIFY_SOCKET", name, 1);
+		setenv("WATCHDOG_USEC", "100000", 1);
+		execl(pagedd, pagedd, "--config", daemon_.config, "--runtime-dir", getenv("PAGED_RUNTIME_DIR"),
+		      (char *)NULL);
+		_exit(127);
+	}
+	expect_state(fd, "EXTEND_TIMEOUT_USEC=30000000");
+	expect_state(fd, "READY=1");
+	expect_state(fd, "WATCHDOG=1");
+	expect_state(fd, "WATCHDOG=1");
+	kill(daemon_.pid, SIGTERM);
+	expect_state(fd, "STOPPING=1");
+	it_require(waitpid(daemon_.pid, &status, 0) == daemon_.pid && status == 0, "wait status %x", (unsigned)status);
+	close(fd);
+}
+
+static void
+kill_and_see_pages_return(const char *program, const char *const *environment)
+{
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+
+	it_daemon_start(&daemon_, CONFIG, program, environment);
+	for (int i = 0; i < 5; i++) {
+		it_fork(&worker, hold, NULL);
+		it_hear(worker.from, token, sizeof(token));
+		it_require(raw_pool().n_free == 54);
+		it_kill(&worker);
+		it_require(raw_wait_free(64, 1000), "%u free", raw_pool().n_free);
+		close(worker.to);
+		close(worker.from);
+	}
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_killed_members_pages_return)
+{
+	kill_and_see_pages_return(NULL, NULL);
+}
+
+IT_TEST(the_same_on_an_older_kernel)
+{
+	kill_and_see_pages_return("tests/daemon/pagedd-faults",
+				  (const char *const[]){ "PAGED_NO_PEERPIDFD=1", "PAGED_NO_POPULATE=1", NULL });
+}
+
+/* Attach as far as the stage says, and die there. */
+static void
+die_at(int from, int to, void *argument)
+{
+	struct wire_control_reply reply;
+	struct raw raw;
+	int stage = *(int *)argument;
+
+	(void)from, (void)to;
+	raw = (struct raw){ .control = raw_connect() };
+	if (stage >= 1)
+		raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
+	if (stage >= 2)
+		raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	if (stage >= 3)
+		raw_reserve(&raw, 40);
+	if (stage >= 4) {
+		raw_tell_request(raw.control,
+				 &(struct wire_control_request){ .kind = WIRE_OPEN_POOL, .open_pool.name = "p" });
+		raw_hear(raw.control, &reply, NULL);
+	}
+	if (stage >= 5) { /* requests that nobody waits for */
+		static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+
+		for (int i = 0; i < 50; i++)
+			zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT);
+	}
+	raise(SIGKILL);
+}
+
+static bool
+only_the_daemon_is_left(void *argument)
+{
+	return it_count_fds(daemon_.pid) <= *(unsigned int *)argument;
+}
+
+IT_TEST_LIMIT(deaths_leave_nothing_behind, 180)
+{
+	enum { STAGES = 6, WARM = 100, TOTAL = 400 };
+	unsigned long kib = 0;
+	unsigned int fds;
+
+	it_daemon_start(&daemon_, "log-level = warning\n" CONFIG, NULL, NULL);
+	raw_pool();
+	fds = it_count_fds(daemon_.pid);
+	for (int i = 0; i < TOTAL; i++) {
+		int stage = i % STAGES;
+		struct it_worker worker;
+
+		if (i == WARM)
+			kib = it_private_kib(daemon_.pid);
+		it_fork(&worker, die_at, &stage);
+		it_require(waitpid(worker.pid, NULL, 0) == worker.pid);
+		close(worker.to);
+		close(worker.from);
+	}
+	it_require(raw_wait_free(64, 2000));
+	it_require(it_wait(only_the_daemon_is_left, &fds, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
+		   fds);
+	it_require(count_sockets() == 1, "%u files, the control socket alone is wanted", count_sockets());
+	it_note("%d deaths: %+ld KiB after the first %d", TOTAL, (long)(it_private_kib(daemon_.pid) - kib), WARM);
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
+	it_require(it_private_kib(daemon_.pid) <= kib + 256);
+#endif
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(pages_wait_while_the_process_lives)
+{
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct paged_pool_entry pool;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	it_say(worker.to, "d", 1);
+	it_hear(worker.from, token, 1);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	pool = raw_pool();
+	it_require(pool.n_free == 54 && pool.n_quarantined == 10, "%u free, %u quarantined", pool.n_free,
+		   pool.n_quarantined);
+	it_kill(&worker);
+	it_require(raw_wait_free(64, 1000));
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(pages_wait_for_the_last_member)
+{
+	struct wire_request create = raw_create(0, 1, 0);
+	struct wire_control_reply notice;
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct wire_reply reply;
+	struct raw joiner;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	raw_attach(&joiner, WIRE_ROLE_JOIN, token);
+	it_require(memcmp(joiner.welcome.welcome.join_token, no_token, sizeof(no_token)) == 0);
+	raw_reserve(&joiner, 8);
+	it_kill(&worker);
+	it_require(raw_hear(joiner.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED, "kind %d", notice.kind);
+	it_require(raw_call(&joiner, &create, &reply) == PAGED_ERR_GONE, "%s", reply.text);
+	it_require(raw_pool().n_quarantined == 12);
+	raw_bye(&joiner);
+	it_require(raw_pool().n_free == 64, "free when the farewell is heard");
+	it_daemon_stop(&daemon_);
+}
+
+static void
+kick(bool kill_members)
+{
+	struct wire_request request = { .kind = WIRE_KICK, .kick.kill = kill_members };
+	struct it_worker worker;
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct wire_reply reply;
+	struct raw admin;
+
+	it_fork(&worker, hold, NULL);
+	it_hear(worker.from, token, sizeof(token));
+	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
+	request.kick.session = 1000;
+	it_require(raw_call(&admin, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	request.kick.session = kill_members ? 2 : 1;
+	it_require(raw_call(&admin, &request, &reply) == PAGED_OK, "%s", reply.text);
+	if (kill_members) {
+		it_require(it_wait_signal(&worker) == SIGKILL);
+	} else {
+		it_require(raw_pool().n_quarantined == 10);
+		it_kill(&worker);
+	}
+	it_require(raw_wait_free(64, 1000));
+	raw_bye(&admin);
+	it_daemon_logged(&daemon_, "kicked by process");
+}
+
+IT_TEST(kick_ends_a_session)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	kick(false);
+	kick(true);
+	it_daemon_stop(&daemon_);
+}
+
+/* What the lists say, from a process that is neither the daemon's user nor root. */
+static void
+be_nobody(int from, int to, void *argument)
+{
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL };
+	struct wire_request request = { .kind = WIRE_CHECK };
+	struct wire_control_reply answer;
+	uid_t uid = *(uid_t *)argument;
+	struct wire_reply reply;
+	struct raw raw;
+	int fd;
+
+	(void)from;
+	it_require(setresgid(60000, 60000, 60000) == 0 && setresuid(uid, uid, uid) == 0, "%m");
+	fd = raw_connect();
+	if (uid != 60001) {
+		const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+
+		raw_tell_request(fd, &hello);
+		raw_expect_refusal(fd, PAGED_ERR_PERM, "neither allow-user nor allow-group names it");
+		it_say(to, "x", 1);
+		return;
+	}
+	close(fd);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	strcpy(open.open_pool.name, "q");
+	raw_tell_request(raw.control, &open);
+	it_require(raw_hear(raw.control, &answer, NULL));
+	it_require(answer.kind == WIRE_REFUSAL && answer.refusal.status == PAGED_ERR_PERM);
+	strcpy(open.open_pool.name, "p");
+	raw_tell_request(raw.control, &open);
+	it_require(raw_hear(raw.control, &answer, NULL));
+	it_require(answer.kind == WIRE_POOL_GRANT);
+	raw_reserve(&raw, 8);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = raw_create(1, 1, 0);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	request = raw_create(2, 1, 0);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_NOENT, "%s", reply.text);
+	raw_bye(&raw);
+	it_say(to, "x", 1);
+}
+
+IT_TEST(lists_decide_who_attaches_and_opens)
+{
+	uid_t listed = 60001, stranger = 60002;
+	struct it_worker worker;
+	char c;
+
+	if (geteuid() != 0)
+		it_skip("needs root to be somebody else");
+	it_daemon_start(&daemon_,
+			"allow-user = 60001\n" CONFIG
+			"pool q { layers = 1 kv-heads = 1 head-dim = 32 pages = 1 allow-user = 60003 }\n",
+			NULL, NULL);
+	it_require(chmod(daemon_.dir, 0711) == 0);
+	it_fork(&worker, be_nobody, &listed);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	it_fork(&worker, be_nobody, &stranger);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	it_daemon_stop(&daemon_);
+}
+
+/* The daemon as process 1 of a namespace that this process is not in. */
+IT_TEST(a_process_that_the_daemon_cannot_see_is_refused_in_words)
+{
+	const struct wire_control_request hello = { .kind = WIRE_HELLO, .hello = { .version_major = 1 } };
+	int fd;
+
+#ifdef __SANITIZE_ADDRESS__
+	it_skip("the leak sanitizer cannot look at process 1");
+#endif
+	if (unshare(CLONE_NEWPID) < 0)
+		it_skip("a PID namespace needs privilege: %m");
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_PERM, "this process is in another PID namespace");
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(an_observer_only_looks)
+{
+	struct wire_request create = raw_create(0, 1, 0), check = { .kind = WIRE_CHECK };
+	struct wire_reply reply;
+	struct raw raw;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	it_require(raw.welcome.welcome.session == 0 && (raw.welcome.welcome.member & 0x80000000u) != 0);
+	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
+	it_require(raw_call(&raw, &check, &reply) == PAGED_OK && reply.books.holds, "%s", reply.text);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(large_pools_cost_little)
+{
+	it_daemon_start(&daemon_,
+			"pool p { layers = 1 kv-heads = 1 head-dim = 8 page-size = 1 dtype = f16 pages = 10000000 "
+			"sequences = 100000 max-length = 131072 }\n",
+			NULL, NULL);
+	it_note("10,000,000 pages, 100,000 slots: %lu KiB resident", it_rss_kib(daemon_.pid));
+	it_require(it_rss_kib(daemon_.pid) <= 64 << 10);
+	it_daemon_stop(&daemon_);
+}
+
+IT_MAIN

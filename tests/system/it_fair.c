@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one session asks for keeps no other waiting. */
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "client/pagedclient.h"
+#include "tests/support/raw.h"
+#include "tests/support/sequences.h"
+
+static struct it_daemon daemon_;
+
+static double
+now_us(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+static int
+by_size(const void *a, const void *b)
+{
+	return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+/* 98,304 slots were used once, one is in use. */
+IT_TEST(no_listing_looks_at_all_slots_at_once)
+{
+	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
+	enum { N = 100000 / PAGED_MAX_REQUEST_SEQS };
+	static uint64_t ids[N][PAGED_MAX_REQUEST_SEQS];
+	struct wire_reply reply;
+	unsigned int n_parts = 0;
+	struct raw raw;
+
+	it_daemon_start(
+		&daemon_,
+		"pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 100000 }\n", NULL,
+		NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	for (int i = 0; i < N; i++) {
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		memcpy(ids[i], reply.ids.seq, sizeof(ids[i]));
+	}
+	for (int i = 0; i < N; i++) {
+		/* All but the very last. */
+		request = (struct wire_request){
+			.kind = WIRE_ERASE,
+			.erase = { .n = PAGED_MAX_REQUEST_SEQS - (i == N - 1), .ids = ids[i] },
+		};
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	}
+	request = (struct wire_request){ .kind = WIRE_GET_SEQUENCES };
+	do {
+		it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+		it_require(reply.sequences.next_slot - request.get_sequences.from_slot <= 16384);
+		request.get_sequences.from_slot = reply.sequences.next_slot;
+		n_parts++;
+	} while (reply.sequences.n == 0 && reply.sequences.more);
+	it_require(reply.sequences.n == 1 && n_parts > 1);
+	it_require(reply.sequences.report[0].seq == ids[N - 1][PAGED_MAX_REQUEST_SEQS - 1]);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+/* Two million pages, which a check at one go takes 10 ms for. */
+#define BIG                                                                                                       \
+	"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 2000000 sequences = 4 max-length = " \
+	"2000000 }\n"
+
+static void
+check_again_and_again(int from, int to, void *argument)
+{
+	struct paged_check_result result = { .struct_size = sizeof(result) };
+	struct paged_client *client;
+	uint32_t n = 0;
+
+	(void)argument;
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_say(to, &n, sizeof(n));
+	for (;;) {
+		struct pollfd polled = { .fd = from, .events = POLLIN };
+		double started = now_us();
+
+		it_require(paged_admin_check(client, "p", &result) == PAGED_OK, "%s", paged_client_error(client));
+		it_require(result.holds == 1, "%s", result.text);
+		n++;
+		if (poll(&polled, 1, 0) == 1) {
+			it_note("%u checks, the last in %.0f us, %u of %u pages free", n, now_us() - started,
+				result.n_free, result.n_pages);
+			break;
+		}
+	}
+	it_say(to, &n, sizeof(n));
+	paged_client_close(client);
+}
+
+IT_TEST(a_check_of_a_big_pool_keeps_nobody_waiting)
+{
+	enum { N = 400 };
+	static double us[N];
+	uint32_t tokens = 1900000, n;
+	struct it_worker worker;
+	struct paged_client *client;
+	struct paged_pool *pool;
+	paged_seq_id id[2];
+
+	it_daemon_start(&daemon_, BIG, NULL, NULL);
+	it_require(paged_client_open(NULL, NULL, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(seqs_create(client, pool, 2, id) == PAGED_OK);
+	it_require(seqs_reserve(client, 1, id, &tokens) == PAGED_OK, "%s", paged_client_error(client));
+	it_fork(&worker, check_again_and_again, NULL);
+	it_hear(worker.from, &n, sizeof(n));
+	for (uint32_t i = 0; i < N; i++) {
+		double started = now_us();
+
+		tokens = i % 2 ? 0 : 100;
+		if (i % 2)
+			it_require(seqs_truncate(client, 1, &id[1], &tokens) == PAGED_OK);
+		else
+			it_require(seqs_reserve(client, 1, &id[1], &tokens) == PAGED_OK);
+		us[i] = now_us() - started;
+		usleep(500);
+	}
+	it_say(worker.to, &n, sizeof(n));
+	it_hear(worker.from, &n, sizeof(n));
+	it_join(&worker);
+	qsort(us, N, sizeof(us[0]), by_size);
+	it_note("%d requests beside %u checks: median %.0f us, 95%% below %.0f us", N, n, us[N / 2], us[N * 95 / 100]);
+	it_require(n > 0);
+	it_require(it_sanitized() || us[N * 3 / 4] < 2000, "three quarters took less than %.0f us", us[N * 3 / 4]);
+	paged_client_close(client);
+	it_daemon_stop(&daemon_);
+}
+
+/* The dearest requests there are, as many as the daemon takes. */
+static void
+burden(int from, int to, void *argument)
+{
+	static uint64_t ids[PAGED_MAX_REQUEST_SEQS];
+	static struct paged_seq_item items[2][PAGED_MAX_REQUEST_SEQS];
+	static uint8_t message[2][WIRE_MAX_MESSAGE], reply_bytes[WIRE_MAX_MESSAGE];
+	struct wire_request request = raw_create(0, PAGED_MAX_REQUEST_SEQS, 0);
+	struct wire_reply reply;
+	struct paged_error error;
+	struct wire_arena arena;
+	size_t size[2];
+	struct raw raw;
+
+	(void)from, (void)argument;
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	memcpy(ids, reply.ids.seq, sizeof(ids));
+	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
+	for (int k = 0; k < 2; k++) {
+		for (uint32_t i = 0; i < PAGED_MAX_REQUEST_SEQS; i++)
+			items[k][i] = (struct paged_seq_item){ .seq = ids[i], .n_tokens = k ? 0 : 32 };
+		request = (struct wire_request){
+			.id = 1,
+			.kind = k ? WIRE_TRUNCATE : WIRE_RESERVE,
+			.change = { .n = PAGED_MAX_REQUEST_SEQS, .items = items[k] },
+		};
+		size[k] = wire_request_pack(&request, &arena, message[k], sizeof(message[k]));
+	}
+	it_say(to, "x", 1);
+	for (int i = 0;; i ^= 1) {
+		while (zmq_recv(raw.dealer, reply_bytes, sizeof(reply_bytes), ZMQ_DONTWAIT) >= 0)
+			;
+		if (zmq_send(raw.dealer, message[i], size[i], ZMQ_DONTWAIT) < 0)
+			usleep(100);
+	}
+}
+
+IT_TEST(who_asks_much_does_not_bar_the_door)
+{
+	enum { N = 100 };
+	struct it_worker worker[2];
+	double us[N];
+	char c;
+
+	it_daemon_start(
+		&daemon_,
+		"pool p { layers = 1 kv-heads = 1 head-dim = 1 page-size = 1 pages = 300000 sequences = 8192 }\n", NULL,
+		NULL);
+	for (int i = 0; i < 2; i++) {
+		it_fork(&worker[i], burden, NULL);
+		it_hear(worker[i].from, &c, 1);
+	}
+	for (int i = 0; i < N; i++) {
+		const struct wire_control_request bye = { .kind = WIRE_BYE };
+		double started = now_us();
+		struct wire_control_reply reply;
+		int fd = raw_connect();
+
+		raw_hello(fd, WIRE_ROLE_OBSERVER, NULL, &reply);
+		us[i] = now_us() - started;
+		raw_tell_request(fd, &bye);
+		it_require(raw_hear(fd, &reply, NULL));
+		close(fd);
+	}
+	qsort(us, N, sizeof(us[0]), by_size);
+	it_note("%d hellos beside two that ask all they can: median %.0f us, 95%% below %.0f us", N, us[N / 2],
+		us[N * 95 / 100]);
+	it_require(it_sanitized() || us[N / 2] < 20000);
+	for (int i = 0; i < 2; i++)
+		it_kill(&worker[i]);
+	it_require(raw_wait_free(300000, 5000));
+	it_daemon_stop(&daemon_);
+}
+
+IT_MAIN

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The README's program and its configuration do what the README says. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/harness.h"
+
+static void
+read_source(const char *name, char *text, size_t size)
+{
+	char path[512];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", getenv("PAGED_SRCDIR"), name);
+	file = fopen(path, "re");
+	it_require(file != NULL, "%s: %m", path);
+	text[fread(text, 1, size - 1, file)] = 0;
+	fclose(file);
+}
+
+IT_TEST(readme_shows_the_program_that_is_built)
+{
+	static char readme[1 << 16], program[1 << 14];
+
+	read_source("README.md", readme, sizeof(readme));
+	read_source("examples/first.c", program, sizeof(program));
+	it_require(strstr(readme, program) != NULL, "README.md does not contain examples/first.c as it is");
+}
+
+IT_TEST(the_program_attends_on_the_daemons_pages)
+{
+	static const char *const first[] = { "examples/first", NULL };
+	float out, value;
+	struct it_daemon daemon;
+	const char *output;
+	int code;
+
+	it_daemon_start(&daemon,
+			"pool llama {\n"
+			"    layers = 30   kv-heads = 3   head-dim = 64   dtype = f16\n"
+			"    page-size = 16           # tokens\n"
+			"    size = 64MiB\n"
+			"    max-length = 8192\n"
+			"}\n",
+			NULL, NULL);
+	output = it_command(&code, first);
+	it_require(code == 0, "%s", output);
+	it_require(sscanf(output, "out[0] = %g, the first value = %g", &out, &value) == 2, "%s", output);
+	/* The pool holds f16: 11 bits. */
+	it_require(out - value < value * 0x1p-10f && value - out < value * 0x1p-10f, "%s", output);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(without_a_daemon_it_says_so)
+{
+	static const char *const first[] = { "examples/first", NULL };
+	const char *output;
+	int code;
+
+	setenv("PAGED_RUNTIME_DIR", "/nonexistent/paged", 1);
+	output = it_command(&code, first);
+	it_require(code == 1, "%s", output);
+	it_require(strstr(output, "no daemon at /nonexistent/paged: is pagedd running?") != NULL, "%s", output);
+}
+
+IT_MAIN

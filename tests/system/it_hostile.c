@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What no library would send: the daemon refuses it, says so, keeps nothing, and serves the others. */
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "tests/support/raw.h"
+
+#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+
+static struct it_daemon daemon_;
+static unsigned int fds_before;
+
+static void
+begin(void)
+{
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_pool();
+	fds_before = it_count_fds(daemon_.pid);
+}
+
+static bool
+fds_are_back(void *argument)
+{
+	(void)argument;
+	return it_count_fds(daemon_.pid) <= fds_before; /* fewer when those of the first observer were still open */
+}
+
+static void
+end(void)
+{
+	it_require(raw_pool().n_free == 64);
+	it_require(it_wait(fds_are_back, NULL, 2000), "%u descriptors, %u before", it_count_fds(daemon_.pid),
+		   fds_before);
+	it_daemon_stop(&daemon_);
+}
+
+static void
+expect_protocol_refusal(const void *message, size_t size, const char *part)
+{
+	int fd = raw_connect();
+
+	raw_tell(fd, message, size);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, part);
+}
+
+IT_TEST(datagrams_that_are_no_hello)
+{
+	static uint8_t big[WIRE_MAX_MESSAGE + 1];
+	const struct wire_control_request bye = { .kind = WIRE_BYE },
+					  open = { .kind = WIRE_OPEN_POOL, .open_pool.name = "p" };
+	unsigned int seed = 1;
+	int fd;
+
+	begin();
+	expect_protocol_refusal("\xff\xff\xff\xff", 4, "");
+	expect_protocol_refusal("\x0a\x7f", 2, "");
+	expect_protocol_refusal(big, sizeof(big), "longer than 65536 bytes");
+	expect_protocol_refusal(big, sizeof(big) - 1, "");
+	fd = raw_connect();
+	raw_tell_request(fd, &bye);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	fd = raw_connect();
+	raw_tell_request(fd, &open);
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the first message is no hello");
+	for (int i = 0; i < 200; i++) {
+		size_t size = 1 + (size_t)rand_r(&seed) % 200;
+
+		for (size_t k = 0; k < size; k++)
+			big[k] = (uint8_t)rand_r(&seed);
+		fd = raw_connect();
+		raw_tell(fd, big, size);
+		close(fd);
+	}
+	it_require(it_daemon_logged(&daemon_, "longer than 65536 bytes"));
+	end();
+}
+
+IT_TEST(wrong_hellos)
+{
+	struct wire_control_request hello = {
+		.kind = WIRE_HELLO, .hello = { .version_major = 2, .version_minor = 7, .role = WIRE_ROLE_SESSION }
+	};
+	struct raw raw;
+	int fd;
+
+	begin();
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_VERSION, "pagedd speaks version 1.0 of the protocol, the client 2.7");
+	hello.hello.version_major = 1;
+	hello.hello.role = WIRE_ROLE_JOIN;
+	fd = raw_connect();
+	raw_tell_request(fd, &hello);
+	raw_expect_refusal(fd, PAGED_ERR_GONE, "the join token names no active session");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	hello.hello.role = WIRE_ROLE_SESSION;
+	raw_tell_request(raw.control, &hello);
+	raw_expect_refusal(raw.control, PAGED_ERR_PROTOCOL, "a second hello");
+	raw.control = open("/dev/null", O_RDONLY);
+	raw_drop(&raw);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	/* The test's own process was that member and lives: nothing of it may be counted as leaked. */
+	it_require(raw_pool().n_free == 64);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(a_missing_hello)
+{
+	uint64_t started;
+	int fd[70];
+
+	begin();
+	started = it_now_ms();
+	for (int i = 0; i < 70; i++)
+		fd[i] = raw_connect();
+	/* 64 may wait at the door. */
+	for (int i = 0; i < 6; i++)
+		raw_expect_refusal(fd[i], PAGED_ERR_LIMIT, "64 connections after this one have said no hello either");
+	it_require(it_now_ms() - started < 4000);
+	raw_expect_refusal(fd[6], PAGED_ERR_PROTOCOL, "no hello within 5 s");
+	it_require(it_now_ms() - started >= 4900);
+	for (int i = 7; i < 70; i++)
+		close(fd[i]);
+	end();
+}
+
+IT_TEST(descriptors_are_refused)
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * 64)];
+	} ancillary = { 0 };
+	struct iovec part = { .iov_base = "\x0a\x00", .iov_len = 2 };
+	struct msghdr message = {
+		.msg_iov = &part, .msg_iovlen = 1, .msg_control = &ancillary, .msg_controllen = sizeof(ancillary)
+	};
+	int fds[64], fd;
+
+	begin();
+	for (int i = 0; i < 64; i++)
+		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	ancillary.header.cmsg_level = SOL_SOCKET;
+	ancillary.header.cmsg_type = SCM_RIGHTS;
+	ancillary.header.cmsg_len = CMSG_LEN(sizeof(fds));
+	memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(fds));
+	fd = raw_connect();
+	it_require(sendmsg(fd, &message, 0) == 2, "%m");
+	raw_expect_refusal(fd, PAGED_ERR_PROTOCOL, "the message carries descriptors");
+	it_require(it_daemon_logged(&daemon_, "the message carries descriptors"));
+	for (int i = 0; i < 64; i++)
+		close(fds[i]);
+	end();
+}
+
+IT_TEST(a_member_that_does_not_read_is_dropped)
+{
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL, .open_pool.name = "nope" };
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
+	for (int i = 0; i < 5000; i++)
+		raw_tell_request(raw.control, &open);
+	it_require(it_daemon_logged(&daemon_, "it takes no message"));
+	raw_drop(&raw);
+	it_require(raw_pool().n_free == 64);
+	it_daemon_stop(&daemon_);
+}
+
+static bool
+ping(struct raw *raw, int limit_ms)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply;
+
+	return raw_ask(raw, &request, &reply, limit_ms);
+}
+
+/* However busy the machine is. */
+static bool
+answers(struct raw *raw)
+{
+	return ping(raw, 5000);
+}
+
+static bool
+is_silent(struct raw *raw)
+{
+	return !ping(raw, 500);
+}
+
+static void
+redial(struct raw *raw, uint32_t member, const uint8_t *token)
+{
+	zmq_close(raw->dealer);
+	zmq_ctx_term(raw->context);
+	raw_dial(raw, member, token);
+}
+
+static void
+steal(int from, int to, void *argument)
+{
+	struct raw *raw = argument;
+	struct raw thief = { .control = -1, .welcome = raw->welcome };
+
+	(void)from;
+	raw_dial(&thief, raw->welcome.welcome.member, raw->welcome.welcome.token);
+	it_require(is_silent(&thief), "another process got in with the member's token");
+	it_say(to, "x", 1);
+	_exit(0); /* the parent's ZeroMQ context is not this process's to end */
+}
+
+IT_TEST(tokens_open_one_door_for_one_process)
+{
+	uint8_t token[WIRE_TOKEN_SIZE];
+	struct it_worker worker;
+	struct raw raw, other;
+	char c;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&raw));
+	memcpy(token, raw.welcome.welcome.token, sizeof(token));
+	token[15] ^= 1;
+	redial(&raw, raw.welcome.welcome.member, token);
+	it_require(is_silent(&raw), "a wrong token");
+	redial(&raw, other.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(is_silent(&raw), "another member's id");
+	it_fork(&worker, steal, &raw);
+	it_hear(worker.from, &c, 1);
+	it_join(&worker);
+	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(answers(&raw), "the right ones");
+	redial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_require(is_silent(&raw), "the right ones for the third time");
+	it_require(answers(&other));
+	it_require(it_daemon_logged(&daemon_, "another process than the member's"));
+	raw_bye(&raw);
+	raw_bye(&other);
+	close(worker.to);
+	close(worker.from);
+	end();
+}
+
+IT_TEST(a_member_is_dead_to_requests_once_its_control_socket_is_down)
+{
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(answers(&raw));
+	close(raw.control);
+	it_require(it_daemon_logged(&daemon_, "its control socket closed"));
+	it_require(is_silent(&raw));
+	raw.control = open("/dev/null", O_RDONLY);
+	raw_drop(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_TEST(messages_that_are_no_request)
+{
+	static uint8_t big[WIRE_MAX_MESSAGE + 1];
+	unsigned int seed = 2;
+	struct raw raw, other;
+	uint8_t buffer[512];
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	/* Two body frames: dropped.  A body that is none: refused with a reply. */
+	zmq_send(raw.dealer, "a", 1, ZMQ_SNDMORE);
+	zmq_send(raw.dealer, "b", 1, 0);
+	it_require(answers(&raw));
+	it_require(it_daemon_logged(&daemon_, "more than one body frame"));
+	for (int i = 0; i < 200; i++) {
+		size_t size = (size_t)rand_r(&seed) % 100;
+
+		for (size_t k = 0; k < size; k++)
+			buffer[k] = (uint8_t)rand_r(&seed);
+		zmq_send(raw.dealer, buffer, size, 0);
+		it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0, "each is answered");
+	}
+	/* Full length is answered, one byte more ends the connection; the other member does not notice. */
+	zmq_send(raw.dealer, big, WIRE_MAX_MESSAGE, 0);
+	it_require(zmq_recv(raw.dealer, buffer, sizeof(buffer), 0) > 0);
+	zmq_send(raw.dealer, big, sizeof(big), 0);
+	it_require(is_silent(&raw));
+	it_require(answers(&other));
+	raw_bye(&raw);
+	raw_bye(&other);
+	end();
+}
+
+/* Id 0 says that a reply answers nothing that could be read: a request with it is refused, and changes nothing. */
+IT_TEST(requests_with_id_0)
+{
+	struct wire_request request = raw_create(0, 1, 4);
+	struct paged_seq_item item = { 0 };
+	struct wire_reply reply;
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	item.seq = raw_reserve(&raw, 4);
+	for (int i = 0; i < 20; i++) {
+		raw_send(&raw, &request);
+		request = (struct wire_request){ .kind = WIRE_RESERVE, .change = { 1, &item } };
+		item.n_tokens = 8;
+	}
+	for (int i = 0; i < 20; i++) {
+		raw_hear_late(&raw, &reply);
+		it_require(reply.id == 0 && reply.status == PAGED_ERR_PROTOCOL, "status %d: %s", reply.status,
+			   reply.text);
+		it_require(strstr(reply.text, "request id 0") != NULL, "%s", reply.text);
+	}
+	it_require(raw_pool().n_free == 63);
+	raw_bye(&raw);
+	end();
+}
+
+/* A decoder that does not know our code: the forms of RFC 3629, and nothing else. */
+static bool
+is_utf8(const char *text)
+{
+	const unsigned char *c = (const unsigned char *)text;
+
+	while (*c != 0) {
+		unsigned int n = *c < 0x80 ? 0 : *c >= 0xc2 && *c < 0xe0 ? 1 : *c >= 0xe0 && *c < 0xf0 ? 2 : 3;
+
+		if ((*c >= 0x80 && *c < 0xc2) || *c > 0xf4 || (*c == 0xe0 && c[1] < 0xa0) ||
+		    (*c == 0xed && c[1] > 0x9f) || (*c == 0xf0 && c[1] < 0x90) || (*c == 0xf4 && c[1] > 0x8f))
+			return false;
+		for (c++; n > 0; n--, c++)
+			if (*c < 0x80 || *c > 0xbf)
+				return false;
+	}
+	return true;
+}
+
+/* Latin-1, a surrogate, a character cut short. */
+static const char *const no_utf8[] = { "p\xe4", "\xed\xa0\x80", "p\xc3" };
+
+/* A string field of proto3 is UTF-8, or the message cannot be read by others. */
+IT_TEST(names_that_are_not_utf8)
+{
+	const uint32_t q_len = 1, kv_len = 1;
+	struct mask_request_name name = { .dtype = PAGED_I32 };
+	struct wire_control_request open = { .kind = WIRE_OPEN_POOL };
+	struct wire_control_reply refusal;
+	struct wire_request request;
+	struct wire_reply reply;
+	struct seq_spec spec = { .n_tokens = 4 };
+	struct raw raw;
+
+	begin();
+	for (size_t i = 0; i < sizeof(no_utf8) / sizeof(no_utf8[0]); i++) {
+		raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+		for (int k = 0; k < 5; k++) {
+			request = (struct wire_request){ .kind = WIRE_DROP_ARRAY };
+			if (k == 0) {
+				strcpy(request.drop_array.name, no_utf8[i]);
+			} else if (k == 1) {
+				request.kind = WIRE_PUT_ARRAY;
+				request.put_array = (struct wire_array_part){ .dtype = PAGED_I32, .n_dims = 1 };
+				request.put_array.extents[0] = 1;
+				request.put_array.size = sizeof(q_len);
+				request.put_array.data = (const uint8_t *)&q_len;
+				strcpy(request.put_array.name, no_utf8[i]);
+			} else if (k == 2) {
+				spec.tag = no_utf8[i];
+				request.kind = WIRE_CREATE;
+				request.create.n = 1;
+				request.create.specs = &spec;
+			} else {
+				request.kind = WIRE_BUILD_MASK;
+				request.build_mask = (struct mask_request){
+					.n_rows = 1, .q_len = &q_len, .kv_len = &kv_len, .q_block = 1, .kv_block = 16
+				};
+				strcpy(name.name, k == 3 ? no_utf8[i] : "n");
+				request.build_mask.text = k == 3 ? "n > 1" : no_utf8[i];
+				request.build_mask.n_names = 1;
+				request.build_mask.names = &name;
+			}
+			it_require(raw_call(&raw, &request, &reply) != PAGED_OK, "name %zu, request %d", i, k);
+			it_require(reply.text[0] != '\0' && is_utf8(reply.text), "name %zu, request %d: %s", i, k,
+				   reply.text);
+		}
+		strcpy(open.open_pool.name, no_utf8[i]);
+		raw_tell_request(raw.control, &open);
+		it_require(raw_hear(raw.control, &refusal, NULL) && refusal.kind == WIRE_REFUSAL);
+		it_require(is_utf8(refusal.refusal.text), "%s", refusal.refusal.text);
+		raw_drop(&raw);
+	}
+	it_require(raw_pool().n_sequences == 0);
+	it_daemon_stop(&daemon_);
+}
+
+static void
+flood(int from, int to, void *argument)
+{
+	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+	struct raw raw = { .control = raw_connect() };
+
+	(void)from, (void)argument;
+	raw_hello(raw.control, WIRE_ROLE_SESSION, NULL, &raw.welcome);
+	raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+	it_say(to, "x", 1);
+	for (;;)
+		if (zmq_send(raw.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
+			usleep(1000);
+}
+
+/* As many requests as may be open, sent before a reply is read, again and again. */
+IT_TEST(bursts_of_open_requests_are_all_answered)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply;
+	uint32_t n;
+	struct raw raw;
+
+	begin();
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	n = raw.welcome.welcome.max_open_requests;
+	it_require(n == WIRE_MAX_OPEN_REQUESTS);
+	for (uint64_t round = 0; round < 200; round++) {
+		for (uint64_t i = 1; i <= n; i++) {
+			request.id = round * n + i;
+			raw_send(&raw, &request);
+		}
+		for (uint64_t i = 1; i <= n; i++) {
+			raw_hear_late(&raw, &reply);
+			it_require(reply.id == round * n + i && reply.status == PAGED_OK, "%s", reply.text);
+		}
+	}
+	raw_bye(&raw);
+	end();
+}
+
+/* A member that joined is told why it is answered no more, and the session lives on. */
+IT_TEST(a_member_with_too_many_open_requests_is_told)
+{
+	static const uint8_t ping[] = { 0x08, 0x01, 0x12, 0x00 };
+	struct wire_control_reply notice;
+	struct raw first, joined;
+	bool told = false;
+
+	begin();
+	raw_attach(&first, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&joined, WIRE_ROLE_JOIN, first.welcome.welcome.join_token);
+	for (int i = 0; !told && i < 2000000; i++) {
+		struct pollfd polled = { .fd = joined.control, .events = POLLIN };
+
+		if (zmq_send(joined.dealer, ping, sizeof(ping), ZMQ_DONTWAIT) < 0)
+			usleep(100);
+		told = i % 64 == 0 && poll(&polled, 1, 0) == 1;
+	}
+	it_require(told && raw_hear(joined.control, &notice, NULL));
+	it_require(notice.kind == WIRE_NOTICE && notice.notice.kind == WIRE_NOTICE_ENDED);
+	it_require(strstr(notice.notice.text, "more than 64 requests are open") != NULL, "%s", notice.notice.text);
+	it_require(answers(&first));
+	raw_bye(&joined);
+	raw_bye(&first);
+	end();
+}
+
+IT_TEST(who_does_not_read_replies_is_cut_off)
+{
+	struct it_worker worker;
+	struct raw polite;
+	bool cut = false;
+	char c;
+
+	begin();
+	/* First, while this process has no thread of ZeroMQ's that may hold a sanitizer's lock. */
+	it_fork(&worker, flood, NULL);
+	it_hear(worker.from, &c, 1);
+	raw_attach(&polite, WIRE_ROLE_SESSION, NULL);
+	/* Every buffer on the way must fill first, which takes a sanitized daemon its time. */
+	for (int i = 0; i < 6 && !cut; i++)
+		cut = it_daemon_logged(&daemon_, "does not read its replies");
+	it_require(cut);
+	it_require(answers(&polite));
+	it_kill(&worker);
+	close(worker.to);
+	close(worker.from);
+	raw_bye(&polite);
+	end();
+}
+
+IT_MAIN

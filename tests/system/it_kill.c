@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * SIGKILL of workers, a thousand times, at named stages.
+ *
+ * A worker reaches its stage, says so by pipe, and stays in it: it waits
+ * there, or repeats nothing but that stage, so that the signal finds it
+ * inside.  Stages at which the library does not stop are walked with the raw
+ * protocol.  For a request or a reserve-ahead that nobody has answered yet
+ * the daemon itself is stopped: it reads them after their sender's death.
+ */
+#include "config.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/raw.h"
+#include "tests/support/sequences.h"
+#include "tests/support/toy.h"
+
+#define AT_A_TIME 12
+#define BATCHES_A_STAGE 7
+/* The heap may grow to its working size while the first ones die. */
+#define WARM_UP_KILLS 100u
+#define GROWTH_LIMIT_KIB 256
+/* Long enough for an attach on a busy machine, short enough to wait for it in vain. */
+#define QUEUED_TIMEOUT_MS 300
+
+static const char configuration[] = "pool toy {\n"
+				    "    layers = 2\n kv-heads = 2\n head-dim = 32\n dtype = f32\n page-size = 4\n"
+				    "    pages = 1024\n sequences = 256\n max-length = 128\n"
+				    "}\n";
+
+static const struct wire_control_request hello = {
+	.kind = WIRE_HELLO, .hello = { .version_major = WIRE_VERSION_MAJOR, .role = WIRE_ROLE_SESSION, .name = "raw" }
+};
+static const struct wire_control_request open_pool = { .kind = WIRE_OPEN_POOL, .open_pool = { "toy" } };
+
+static struct it_daemon server;
+
+/* What a worker holds on to while it waits for the signal. */
+static struct toy toy;
+
+struct stage {
+	const char *name;
+	void (*prepare)(void);
+	/* Reach the stage, call reached(), and stay there. */
+	void (*run)(int to);
+	/* The daemon is stopped between the two, and goes on after the kill. */
+	bool daemon_stopped;
+};
+
+static void
+reached(int to)
+{
+	it_say(to, "r", 1);
+}
+
+static void
+stay(int to)
+{
+	reached(to);
+	for (;;)
+		pause();
+}
+
+static void
+connected(int to)
+{
+	raw_connect();
+	stay(to);
+}
+
+static void
+hello_sent(int to)
+{
+	raw_tell_request(raw_connect(), &hello);
+	stay(to);
+}
+
+/* Control socket only: the worker has a token and an endpoint, but no DEALER. */
+static int
+welcomed(void)
+{
+	struct wire_control_reply reply;
+	int fd = raw_connect();
+
+	raw_hello(fd, WIRE_ROLE_SESSION, NULL, &reply);
+	it_require(reply.kind == WIRE_WELCOME);
+	return fd;
+}
+
+static void
+between_the_channels(int to)
+{
+	welcomed();
+	stay(to);
+}
+
+static void
+pool_asked_for(int to)
+{
+	raw_tell_request(welcomed(), &open_pool);
+	stay(to);
+}
+
+static void
+pool_granted(int to)
+{
+	struct wire_control_reply reply;
+	int fd = welcomed(), fds[WIRE_N_POOL_FDS];
+
+	raw_tell_request(fd, &open_pool);
+	it_require(raw_hear(fd, &reply, fds) && reply.kind == WIRE_POOL_GRANT);
+	stay(to);
+}
+
+/* Opens and closes, all of both. */
+static void
+attaching(int to)
+{
+	bool told = false;
+
+	for (;;) {
+		toy_open(&toy, NULL, 0);
+		if (!told)
+			reached(to);
+		told = true;
+		toy_close(&toy);
+	}
+}
+
+static void
+holding_pages(int to)
+{
+	toy_open(&toy, NULL, 0);
+	toy_write(&toy, toy_sequence(&toy, 20), 0, 20, 1);
+	stay(to);
+}
+
+/* Two members of one session, which are killed at the same time. */
+static void
+joined(int to)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = "rank" };
+	struct toy rank;
+
+	toy_open(&toy, NULL, 0);
+	toy_write(&toy, toy_sequence(&toy, 20), 0, 20, 1);
+	params.join_token = paged_client_join_token(toy.client);
+	toy_open(&rank, &params, 0);
+	stay(to);
+}
+
+static void
+requesting(int to)
+{
+	paged_seq_id seq;
+
+	toy_open(&toy, NULL, 0);
+	reached(to);
+	for (;;) {
+		seq = toy_sequence(&toy, 24);
+		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ 7 }));
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
+	}
+}
+
+/* Attached with a timeout that the attach itself may miss on a busy machine. */
+static void
+open_impatient(void)
+{
+	struct paged_client_params params = { .struct_size = sizeof(params),
+					      .name = "impatient",
+					      .timeout_ms = QUEUED_TIMEOUT_MS };
+	enum paged_status status;
+
+	for (int i = 0; i < 20; i++) {
+		memset(&toy, 0, sizeof(toy));
+		status = paged_client_open(NULL, &params, &toy.client);
+		if (status == PAGED_OK)
+			status = paged_pool_open(toy.client, "toy", &toy.pool);
+		if (status == PAGED_OK)
+			return;
+		it_require(status == PAGED_ERR_TIMEOUT, "%s", paged_client_error(toy.client));
+		paged_client_close(toy.client);
+	}
+	it_require(!"attached");
+}
+
+/* Whatever was sent when the call gave up lies with the daemon. */
+static void
+request_queued(int to)
+{
+	paged_seq_id seq;
+
+	toy_expect(&toy, seqs_create(toy.client, toy.pool, 1, &seq), PAGED_ERR_TIMEOUT);
+	stay(to);
+}
+
+static paged_seq_id ahead_seq;
+
+static void
+open_ahead(void)
+{
+	toy_open(&toy, NULL, 8);
+	ahead_seq = toy_sequence(&toy, 8);
+}
+
+static void
+reserve_ahead_outstanding(int to)
+{
+	toy_write(&toy, ahead_seq, 0, 8, 1);
+	usleep(2000); /* ZeroMQ's thread sends it */
+	stay(to);
+}
+
+static void
+appending(int to)
+{
+	paged_seq_id seq;
+
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 128);
+	toy_write(&toy, seq, 0, 128, 1);
+	reached(to);
+	for (uint64_t seed = 2;; seed++)
+		toy_ok(&toy, toy_append(&toy, (uint32_t)seed % TOY_LAYERS, 0, 128, seed));
+}
+
+static void
+attending(int to)
+{
+	static float out[128 * TOY_OUT];
+	paged_seq_id seq;
+
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 128);
+	toy_write(&toy, seq, 0, 128, 1);
+	reached(to);
+	for (uint32_t layer = 0;; layer ^= 1)
+		toy_attend(&toy, layer, 128, out);
+}
+
+/* A model's steps with reserve-ahead, one sequence after another. */
+static void
+decoding(int to)
+{
+	float out[TOY_OUT];
+	paged_seq_id seq;
+
+	toy_open(&toy, NULL, 8);
+	reached(to);
+	for (;;) {
+		seq = toy_sequence(&toy, 0);
+		for (uint32_t token = 0; token < 100; token++) {
+			toy_write(&toy, seq, token, token + 1, 1);
+			toy_attend(&toy, 1, 1, out);
+		}
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &seq));
+	}
+}
+
+static const struct stage stages[] = {
+	{ "connected, no hello", NULL, connected, false },
+	{ "hello sent", NULL, hello_sent, false },
+	{ "between the channels", NULL, between_the_channels, false },
+	{ "pool asked for", NULL, pool_asked_for, false },
+	{ "pool granted", NULL, pool_granted, false },
+	{ "attaching and leaving", NULL, attaching, false },
+	{ "idle, holding pages", NULL, holding_pages, false },
+	{ "two members of a session", NULL, joined, false },
+	{ "requesting", NULL, requesting, false },
+	{ "request queued", open_impatient, request_queued, true },
+	{ "reserve-ahead outstanding", open_ahead, reserve_ahead_outstanding, true },
+	{ "inside append", NULL, appending, false },
+	{ "inside attention", NULL, attending, false },
+	{ "decoding", NULL, decoding, false },
+};
+#define N_STAGES (sizeof(stages) / sizeof(stages[0]))
+_Static_assert(N_STAGES *BATCHES_A_STAGE *AT_A_TIME >= 1000, "a thousand");
+_Static_assert(BATCHES_A_STAGE *AT_A_TIME >= 50, "fifty a stage");
+
+static void
+worker_run(int from, int to, void *argument)
+{
+	const struct stage *stage = argument;
+	char word;
+
+	if (stage->prepare != NULL)
+		stage->prepare();
+	it_say(to, "p", 1);
+	it_hear(from, &word, 1);
+	stage->run(to);
+}
+
+static void
+all_said(struct it_worker *workers, char wanted)
+{
+	char word;
+
+	for (int i = 0; i < AT_A_TIME; i++) {
+		it_hear(workers[i].from, &word, 1);
+		it_require(word == wanted);
+	}
+}
+
+static void
+batch_kill(const struct stage *stage)
+{
+	struct it_worker workers[AT_A_TIME];
+
+	for (int i = 0; i < AT_A_TIME; i++)
+		it_fork(&workers[i], worker_run, (void *)stage);
+	all_said(workers, 'p');
+	if (stage->daemon_stopped)
+		kill(server.pid, SIGSTOP);
+	for (int i = 0; i < AT_A_TIME; i++)
+		it_say(workers[i].to, "g", 1);
+	all_said(workers, 'r');
+	for (int i = 0; i < AT_A_TIME; i++) {
+		usleep((useconds_t)(random() % 500));
+		it_kill(&workers[i]);
+	}
+	if (stage->daemon_stopped)
+		kill(server.pid, SIGCONT);
+}
+
+static bool
+descriptors_are_back(void *argument)
+{
+	return it_count_fds(server.pid) <= *(unsigned int *)argument;
+}
+
+static void
+batch_judge(struct toy *observer, const struct stage *stage, unsigned int n_fds)
+{
+	const char *text;
+	int code;
+
+	toy_wait_free(observer, "toy", 5000);
+	text = it_pagedctl(&code, "check", NULL);
+	it_require(code == 0, "%s: %s", stage->name, text);
+	it_require(it_wait(descriptors_are_back, &n_fds, 5000), "%s: %u descriptors, %u before", stage->name,
+		   it_count_fds(server.pid), n_fds);
+}
+
+/* A moment after the last death pagedd gives back what it has freed. */
+static unsigned long
+settled_kib(void)
+{
+	usleep(300000);
+	return it_private_kib(server.pid);
+}
+
+IT_TEST_LIMIT(a_thousand_kills, 240)
+{
+	unsigned long warm_kib = 0, end_kib;
+	uint64_t began = it_now_ms();
+	unsigned int n_kills = 0, n_fds = 0, seed = 20261121;
+	struct toy observer;
+
+	srandom(seed);
+	it_daemon_start(&server, configuration, NULL, NULL);
+	toy_observe(&observer);
+	/* All stages in turn, so that the first hundred kills know most of them. */
+	for (int batch = 0; batch < BATCHES_A_STAGE; batch++) {
+		for (size_t i = 0; i < N_STAGES; i++) {
+			batch_kill(&stages[i]);
+			n_kills += AT_A_TIME;
+			if (n_fds == 0) {
+				/* ZeroMQ makes some of its own when the first peer comes. */
+				toy_wait_free(&observer, "toy", 5000);
+				n_fds = it_count_fds(server.pid);
+			}
+			batch_judge(&observer, &stages[i], n_fds);
+			if (warm_kib == 0 && n_kills >= WARM_UP_KILLS)
+				warm_kib = settled_kib();
+		}
+	}
+	end_kib = settled_kib();
+	it_note("%u workers killed at %zu stages in %llu ms; pagedd: %u descriptors, %lu KiB after %u, %lu KiB at the "
+		"end",
+		n_kills, N_STAGES, (unsigned long long)(it_now_ms() - began), it_count_fds(server.pid), warm_kib,
+		WARM_UP_KILLS, end_kib);
+	if (it_sanitized())
+		it_note("memory not judged: AddressSanitizer keeps what was freed");
+	else
+		it_require(end_kib <= warm_kib + GROWTH_LIMIT_KIB, "pagedd grew from %lu to %lu KiB", warm_kib,
+			   end_kib);
+	toy_close(&observer);
+	it_daemon_stop(&server);
+}
+
+IT_MAIN

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mask requests that the library never sends, and cleanup after members that leave during a build. */
+#include "config.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/raw.h"
+#include "tests/support/toy.h"
+
+/* Every element is evaluated and next to none is seen: minutes of work over so many query rows. */
+static const char endless[] = "(q_idx * kv_idx * 7919 + q_idx) % 1000003 == 1000002 && (q_idx ^ kv_idx) % 9 == 4";
+static const uint32_t endless_q = 1u << 28, tokens = TOY_MAX_LENGTH;
+
+static void
+toy_start(struct it_daemon *daemon, const char *settings)
+{
+	char configuration[1024];
+
+	snprintf(configuration, sizeof(configuration), "%s%s", settings, toy_configuration);
+	it_daemon_start(daemon, configuration, NULL, NULL);
+}
+
+/* Of one row, over 128 keys. */
+static struct wire_request
+order_of(const uint32_t *q_len, const char *text)
+{
+	return (struct wire_request){ .kind = WIRE_BUILD_MASK,
+				      .build_mask = { .n_rows = 1,
+						      .q_len = q_len,
+						      .kv_len = &tokens,
+						      .q_block = 1u << 12,
+						      .kv_block = TOY_PAGE_SIZE,
+						      .text = text } };
+}
+
+/* A part of a mask of 30000 lists, each of one run: every block is partial. */
+static struct wire_reply
+part_get(struct raw *raw, uint64_t first_list, uint32_t first_block)
+{
+	static const uint32_t q_len = 30000;
+	struct wire_request request = order_of(&q_len, "kv_idx % 2 == 0");
+	struct wire_reply reply;
+
+	request.build_mask.q_block = 1;
+	request.build_mask.first_list = first_list;
+	request.build_mask.first_block = first_block;
+	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
+	it_require(reply.kind == WIRE_REPLY_MASK && !reply.mask.cut && reply.mask.arrays == 0);
+	return reply;
+}
+
+static void
+expect_lists(struct raw *raw, uint64_t first_list, uint32_t first_block, uint32_t n)
+{
+	struct wire_reply reply = part_get(raw, first_list, first_block);
+
+	it_require(reply.mask.n == n, "%u numbers, not %u", reply.mask.n, n);
+	for (uint32_t i = first_block != 0 ? 3 : 0; i < n; i += 3)
+		it_require(reply.mask.values[i] == 1 && reply.mask.values[i + 1] == 0 &&
+				   reply.mask.values[i + 2] == 2 * tokens / TOY_PAGE_SIZE,
+			   "%u, %u, %u", reply.mask.values[i], reply.mask.values[i + 1], reply.mask.values[i + 2]);
+}
+
+/* The daemon keeps nothing between parts: any member may ask for any of them, in any order. */
+IT_TEST(parts_in_any_order)
+{
+	enum { FULL = MASK_PART_MAX / 3 * 3 };
+	struct it_daemon daemon;
+	struct raw raw, other;
+	struct wire_reply reply;
+
+	toy_start(&daemon, "");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	expect_lists(&raw, 20000, 0, FULL);
+	expect_lists(&raw, 0, 0, FULL);
+	expect_lists(&other, 7, 0, FULL);
+	expect_lists(&raw, 29999, 0, 3);
+	expect_lists(&other, 30000, 0, 0);
+	expect_lists(&raw, UINT64_MAX, UINT32_MAX, 0);
+	/* From the middle of a list, from its end, and from behind it. */
+	reply = part_get(&raw, 29998, 5);
+	it_require(reply.mask.n == 6 && reply.mask.values[2] == 2 * (tokens / TOY_PAGE_SIZE - 5));
+	reply = part_get(&raw, 29999, tokens / TOY_PAGE_SIZE);
+	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
+	reply = part_get(&raw, 29999, UINT32_MAX);
+	it_require(reply.mask.n == 1 && reply.mask.values[0] == 0);
+	raw_bye(&other);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+struct facts {
+	pid_t pid;
+	unsigned int n_fds;
+};
+
+static bool
+fds_are_back(void *argument)
+{
+	const struct facts *facts = argument;
+
+	return it_count_fds(facts->pid) <= facts->n_fds;
+}
+
+static void
+build_and_hang(int from, int to, void *argument)
+{
+	struct wire_reply reply;
+	struct wire_request request;
+	struct raw raw;
+	char done = 0;
+
+	(void)from, (void)argument;
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	part_get(&raw, 0, 0);
+	request = order_of(&endless_q, endless);
+	it_require(!raw_ask(&raw, &request, &reply, 0));
+	it_require(!raw_ask(&raw, &request, &reply, 20));
+	it_say(to, &done, 1);
+	for (;;)
+		pause();
+}
+
+/* Killed with a mask that is being built and one that waits to be. */
+IT_TEST(killed_while_it_builds)
+{
+	struct it_daemon daemon;
+	struct it_worker worker;
+	unsigned long kib = 0;
+	struct facts facts;
+	struct toy toy;
+	char done;
+
+	toy_start(&daemon, "mask-time = 60s\n");
+	toy_open(&toy, NULL, 0);
+	facts = (struct facts){ daemon.pid, it_count_fds(daemon.pid) };
+	for (int i = 0; i < 12; i++) {
+		it_fork(&worker, build_and_hang, NULL);
+		it_hear(worker.from, &done, 1);
+		it_kill(&worker);
+		it_require(it_wait(fds_are_back, &facts, 5000), "%u descriptors, %u before", it_count_fds(daemon.pid),
+			   facts.n_fds);
+		if (i == 3)
+			kib = it_private_kib(daemon.pid);
+	}
+	if (!it_sanitized())
+		it_require(it_private_kib(daemon.pid) < kib + 2048, "%lu KiB, %lu before", it_private_kib(daemon.pid),
+			   kib);
+	toy_check(&toy);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+/* The sessions share one thread and a bounded queue; a session has few places in it. */
+IT_TEST(too_many_builds)
+{
+	static const uint32_t one = 1;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw, other;
+
+	toy_start(&daemon, "mask-time = 60s\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	request = order_of(&endless_q, endless);
+	for (int i = 0; i < 4; i++)
+		it_require(!raw_ask(&raw, &request, &reply, 0));
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_AGAIN, "%s", reply.text);
+	it_require(strstr(reply.text, "4 builds of session 1 wait, the most are 4") != NULL, "%s", reply.text);
+	request = (struct wire_request){ .kind = WIRE_PING };
+	it_require(raw_call(&raw, &request, &reply) == PAGED_OK);
+	/* Another session's waits behind the one that runs, until it goes with its member. */
+	request = order_of(&one, "causal");
+	it_require(!raw_ask(&other, &request, &reply, 50));
+	raw_drop(&raw);
+	raw_hear_late(&other, &reply);
+	it_require(reply.id == other.last_id, "%s", reply.text);
+	raw_bye(&other);
+	it_daemon_stop(&daemon);
+}
+
+/* Whoever asks for much at once waits for itself: another's build is not the last. */
+IT_TEST(sessions_take_turns)
+{
+	static const uint32_t one = 1;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw, other;
+	uint64_t begun_ms, took_ms;
+
+	toy_start(&daemon, "mask-time = 1500ms\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&other, WIRE_ROLE_SESSION, NULL);
+	request = order_of(&endless_q, endless);
+	for (int i = 0; i < 4; i++)
+		it_require(!raw_ask(&raw, &request, &reply, 0));
+	request = order_of(&one, "causal");
+	begun_ms = it_now_ms();
+	it_require(raw_call(&other, &request, &reply) == PAGED_OK, "%s", reply.text);
+	took_ms = it_now_ms() - begun_ms;
+	/* Behind the one that ran and, at most, the next: not six seconds. */
+	it_require(took_ms < 5000, "%ju ms", (uintmax_t)took_ms);
+	raw_drop(&raw);
+	raw_bye(&other);
+	it_daemon_stop(&daemon);
+}
+
+/* Nothing that runs or waits keeps a daemon from its end. */
+IT_TEST(the_daemon_stops_in_the_middle)
+{
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw;
+
+	toy_start(&daemon, "mask-time = 60s\nstop-timeout = 300ms\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	request = order_of(&endless_q, endless);
+	for (int i = 0; i < 3; i++)
+		it_require(!raw_ask(&raw, &request, &reply, 10));
+	it_daemon_stop(&daemon);
+	raw_drop(&raw);
+}
+
+/* A single block, whose every element counts: mask-time ends it, and so does the daemon's end. */
+IT_TEST(a_block_without_end)
+{
+	static const char all_seen[] = "((q_idx ^ kv_idx) & 3) + (~(q_idx ^ kv_idx) & 3) == 3";
+	static const uint32_t q_len = 1u << 28;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw;
+
+	toy_start(&daemon, "mask-time = 200ms\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	request = order_of(&q_len, all_seen);
+	request.build_mask.q_block = q_len;
+	request.build_mask.kv_block = tokens;
+	it_require(raw_ask(&raw, &request, &reply, 5000), "no answer");
+	it_require(reply.status == PAGED_ERR_LIMIT && strstr(reply.text, "mask-time") != NULL, "%s", reply.text);
+	it_require(!raw_ask(&raw, &request, &reply, 20));
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(a_stopping_daemon_builds_nothing_new)
+{
+	static const uint32_t one = 1;
+	struct wire_control_reply notice;
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw;
+
+	toy_start(&daemon, "");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	it_require(kill(daemon.pid, SIGTERM) == 0);
+	it_require(raw_hear(raw.control, &notice, NULL) && notice.kind == WIRE_NOTICE);
+	request = order_of(&one, "causal");
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_STOPPING, "%s", reply.text);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+static void
+expect(struct raw *raw, struct wire_request *request, enum paged_status status, const char *part)
+{
+	struct wire_reply reply;
+
+	it_require(raw_call(raw, request, &reply) == status, "%s: status %d: %s", part, reply.status, reply.text);
+	it_require(strstr(reply.text, part) != NULL, "no %s in: %s", part, reply.text);
+}
+
+IT_TEST(orders_that_cannot_be)
+{
+	static const uint32_t one = 1, all = UINT32_MAX;
+	static const int64_t far = INT64_MAX;
+	struct mask_request_name twice[2] = { { .name = "x", .dtype = PAGED_I32 },
+					      { .name = "x", .dtype = PAGED_I32 } };
+	struct mask_request_name odd = { .name = "x", .dtype = 77 };
+	struct wire_request request;
+	struct wire_reply reply;
+	struct it_daemon daemon;
+	struct raw raw;
+
+	toy_start(&daemon, "");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	request = order_of(&one, "causal");
+	request.build_mask.n_rows = 0;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "BuildMask.q_len has 0 entries; it may have 1 to 2048");
+	request = order_of(&one, "kv_idx <= ");
+	expect(&raw, &request, PAGED_ERR_INVALID, "expected");
+	request = order_of(&one, "score > 0.0");
+	expect(&raw, &request, PAGED_ERR_INVALID, "score");
+	request = order_of(&one, "");
+	expect(&raw, &request, PAGED_ERR_INVALID, "");
+	request = order_of(&one, "causal");
+	request.build_mask.q_block = 0;
+	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
+	request = order_of(&one, "causal");
+	request.build_mask.kv_block = 0;
+	expect(&raw, &request, PAGED_ERR_INVALID, "none may be 0");
+	request = order_of(&all, "causal");
+	request.build_mask.kv_len = &all;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "elements");
+	request = order_of(&one, "causal");
+	request.build_mask.kv_len = &all;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	request = order_of(&one, "causal");
+	request.build_mask.q_base = &far;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "32 bits");
+	request = order_of(&one, "causal");
+	request.build_mask.b = &all;
+	expect(&raw, &request, PAGED_ERR_INVALID, "b is 4294967295; it is at most 2^31 - 1");
+	request = order_of(&one, "causal");
+	request.build_mask.q_base = &far;
+	/* Nobody builds it without this limit. */
+	it_require(raw_call(&raw, &request, &reply) == PAGED_ERR_LIMIT);
+	it_require(strstr(reply.text, "paged_block_mask_create()") == NULL, "%s", reply.text);
+	request = order_of(&one, "causal");
+	request.build_mask.n_heads = all;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "paged_block_mask_create()");
+	request = order_of(&one, "x < kv_idx");
+	request.build_mask.names = twice;
+	request.build_mask.n_names = 2;
+	expect(&raw, &request, PAGED_ERR_INVALID, "x");
+	request.build_mask.names = &odd;
+	request.build_mask.n_names = 1;
+	expect(&raw, &request, PAGED_ERR_INVALID, "x");
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+static struct wire_request
+part_of(const char *name, uint64_t offset, uint32_t size)
+{
+	static const uint8_t data[64];
+	struct wire_request request = {
+		.kind = WIRE_PUT_ARRAY,
+		.put_array = { .dtype = PAGED_U8,
+			       .n_dims = 1,
+			       .extents = { 64 },
+			       .offset = offset,
+			       .size = size,
+			       .data = data },
+	};
+
+	strcpy(request.put_array.name, name);
+	return request;
+}
+
+IT_TEST(arrays_that_cannot_be)
+{
+	struct wire_request request;
+	struct it_daemon daemon;
+	struct raw raw, rank;
+
+	toy_start(&daemon, "");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&rank, WIRE_ROLE_JOIN, raw.welcome.welcome.join_token);
+	request = part_of("doc", 8, 8);
+	expect(&raw, &request, PAGED_ERR_AGAIN, "none that was begun");
+	request = part_of("doc", 0, 32);
+	expect(&raw, &request, PAGED_OK, "");
+	request = part_of("doc", 40, 8);
+	expect(&raw, &request, PAGED_ERR_INVALID, "the next is at 32");
+	request = part_of("doc", UINT64_MAX, 8);
+	expect(&raw, &request, PAGED_ERR_INVALID, "doc");
+	request = part_of("doc", 32, 32);
+	expect(&rank, &request, PAGED_ERR_AGAIN, "none that was begun");
+	expect(&raw, &request, PAGED_OK, "");
+	request = part_of("7", 0, 8);
+	expect(&raw, &request, PAGED_ERR_INVALID, "a name is");
+	request = part_of("doc", 0, 8);
+	request.put_array.dtype = UINT32_MAX;
+	expect(&raw, &request, PAGED_ERR_INVALID, "no dtype");
+	request = part_of("huge", 0, 8);
+	request.put_array.n_dims = 4;
+	memset(request.put_array.extents, 0xff, sizeof(request.put_array.extents));
+	expect(&raw, &request, PAGED_ERR_LIMIT, "2^64");
+	request.put_array.extents[1] = request.put_array.extents[2] = request.put_array.extents[3] = 1;
+	expect(&raw, &request, PAGED_ERR_LIMIT, "4294967295 bytes");
+	request = (struct wire_request){ .kind = WIRE_DROP_ARRAY, .drop_array.name = "none" };
+	expect(&raw, &request, PAGED_ERR_NOENT, "no array none");
+	raw_bye(&rank);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon);
+}
+
+/* A kicked session's build is answered, and it may ask for no other. */
+IT_TEST(the_session_ends_meanwhile)
+{
+	struct wire_request request, kick = { .kind = WIRE_KICK };
+	struct it_daemon daemon;
+	struct wire_reply reply;
+	struct raw raw, admin;
+
+	toy_start(&daemon, "mask-time = 60s\n");
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_attach(&admin, WIRE_ROLE_OBSERVER, NULL);
+	request = part_of("doc", 0, 64);
+	expect(&raw, &request, PAGED_OK, "");
+	request = order_of(&endless_q, endless);
+	it_require(!raw_ask(&raw, &request, &reply, 50));
+	kick.kick.session = raw.welcome.welcome.session;
+	expect(&admin, &kick, PAGED_OK, "");
+	raw_hear_late(&raw, &reply);
+	it_require(reply.id == raw.last_id && reply.status == PAGED_ERR_GONE, "%d: %s", reply.status, reply.text);
+	request = part_of("doc", 0, 64);
+	expect(&raw, &request, PAGED_ERR_GONE, "has ended");
+	expect(&admin, &request, PAGED_ERR_PERM, "observer");
+	request = order_of(&endless_q, endless);
+	expect(&admin, &request, PAGED_ERR_PERM, "observer");
+	raw_bye(&admin);
+	raw_drop(&raw);
+	it_daemon_stop(&daemon);
+}
+
+IT_MAIN

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows read while they change, and one client used by several threads. */
+#include "config.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/sequences.h"
+#include "tests/support/toy.h"
+
+#define RACE_MS 1000
+#define ROW_PAGES (TOY_MAX_LENGTH / TOY_PAGE_SIZE)
+
+static int
+compare_pages(const void *a, const void *b)
+{
+	uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
+
+	return (left > right) - (left < right);
+}
+
+/* What a consistent look at a row never gives: a page outside the pool, or one twice. */
+static void
+row_check(const struct paged_seq_info *info, uint32_t *pages)
+{
+	it_require(info->capacity == info->n_pages * TOY_PAGE_SIZE && info->n_pages <= ROW_PAGES, "%u tokens, %u pages",
+		   info->capacity, info->n_pages);
+	qsort(pages, info->n_pages, sizeof(*pages), compare_pages);
+	for (uint32_t i = 0; i < info->n_pages; i++) {
+		it_require(pages[i] < TOY_PAGES, "page %u", pages[i]);
+		it_require(i == 0 || pages[i] != pages[i - 1], "page %u twice", pages[i]);
+	}
+}
+
+static void
+racing_reader(int from, int to, void *argument)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	uint32_t pages[ROW_PAGES], n_read = 0, n_stale = 0, n_again = 0;
+	uint64_t end = it_now_ms() + RACE_MS, other = *(uint64_t *)argument;
+	enum paged_status status;
+	paged_seq_id seq;
+	struct toy toy;
+
+	it_hear(from, &seq, sizeof(seq));
+	toy_open(&toy, NULL, 0);
+	it_say(to, "r", 1);
+	while (it_now_ms() < end) {
+		status = paged_seq_read(toy.pool, seq, &info, pages, ROW_PAGES);
+		if (status == PAGED_OK)
+			row_check(&info, pages);
+		n_read += status == PAGED_OK;
+		n_again += status == PAGED_ERR_AGAIN;
+		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%s", paged_client_error(toy.client));
+
+		/* A plan is good, or known to be bad. */
+		status = toy_plan(&toy, seq, 0, 1, PAGED_ROW_NO_APPEND);
+		it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN || status == PAGED_ERR_CAPACITY, "%s",
+			   paged_client_error(toy.client));
+		if (status == PAGED_OK)
+			n_stale += paged_batch_validate(toy.batch) == PAGED_ERR_STALE;
+		toy_expect(&toy, paged_seq_read(toy.pool, other, NULL, NULL, 0), PAGED_ERR_STALE);
+	}
+	it_note("%u reads of a row that changes, %u came to nothing, %u plans went stale", n_read, n_again, n_stale);
+	it_require(n_read > 0);
+	toy_close(&toy);
+}
+
+IT_TEST(rows_read_while_they_change)
+{
+	uint64_t end, never = 77ull << 32 | 31;
+	struct it_daemon daemon;
+	struct it_worker worker;
+	uint32_t n_changes = 0;
+	paged_seq_id seq;
+	struct toy toy;
+	char word;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	it_fork(&worker, racing_reader, &never);
+	toy_open(&toy, NULL, 0);
+	seq = toy_sequence(&toy, 0);
+	it_say(worker.to, &seq, sizeof(seq));
+	it_hear(worker.from, &word, 1);
+	for (end = it_now_ms() + RACE_MS; it_now_ms() < end; n_changes++) {
+		paged_seq_id neighbour = toy_sequence(&toy, 4 * (n_changes % 16));
+
+		toy_ok(&toy, seqs_reserve(toy.client, 1, &seq, (uint32_t[]){ 8 + n_changes % 100 }));
+		toy_ok(&toy, paged_seq_erase(toy.client, 1, &neighbour));
+		toy_ok(&toy, seqs_truncate(toy.client, 1, &seq, (uint32_t[]){ n_changes % 8 }));
+	}
+	it_join(&worker);
+	it_note("%u changes", n_changes);
+	toy_check(&toy);
+	toy_close(&toy);
+	it_daemon_stop(&daemon);
+}
+
+/* Threads of one process, and what each of them reports. */
+
+#define THREADS 4
+#define ROUNDS 300
+
+static struct toy shared;
+static _Atomic unsigned int n_wrong;
+
+static void
+expect(enum paged_status status, enum paged_status wanted)
+{
+	if (status != wanted)
+		atomic_fetch_add(&n_wrong, 1);
+}
+
+/* Each makes an error of its own, and reads its own sentence. */
+static void *
+request_thread(void *argument)
+{
+	uint32_t own = *(uint32_t *)argument, tokens = 4 + own;
+	char wanted[64];
+
+	snprintf(wanted, sizeof(wanted), "%u.1234", 20 + own);
+	for (int round = 0; round < ROUNDS; round++) {
+		paged_seq_id seq, stale = 1234ull << 32 | (20 + own);
+		struct paged_seq_info info = { .struct_size = sizeof(info) };
+
+		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
+		expect(seqs_reserve(shared.client, 1, &seq, &tokens), PAGED_OK);
+		expect(paged_seq_read(shared.pool, seq, &info, NULL, 0), PAGED_OK);
+		expect(info.capacity >= tokens ? PAGED_OK : PAGED_ERR_RANGE, PAGED_OK);
+		expect(paged_seq_erase(shared.client, 1, &stale), PAGED_ERR_STALE);
+		if (strstr(paged_client_error(shared.client), wanted) == NULL)
+			atomic_fetch_add(&n_wrong, 1);
+		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
+	}
+	return NULL;
+}
+
+/* A batch is one thread's; its reserve-ahead shares the client with the others. */
+static void *
+decode_thread(void *argument)
+{
+	struct paged_batch_params params = { .struct_size = sizeof(params), .max_rows = 1, .reserve_ahead = 8 };
+	struct paged_batch *batch;
+	paged_seq_id seq;
+
+	(void)argument;
+	expect(paged_batch_create(shared.pool, &params, &batch), PAGED_OK);
+	for (int round = 0; round < ROUNDS / 50; round++) {
+		struct paged_batch_row row = { .q_len = 1 };
+
+		expect(seqs_create(shared.client, shared.pool, 1, &seq), PAGED_OK);
+		row.seq = seq;
+		for (row.kv_len = 1; row.kv_len <= 64; row.kv_len++)
+			expect(paged_batch_plan(batch, 1, &row), PAGED_OK);
+		expect(paged_seq_erase(shared.client, 1, &seq), PAGED_OK);
+	}
+	paged_batch_destroy(batch);
+	return NULL;
+}
+
+IT_TEST(one_client_in_several_threads)
+{
+	uint32_t numbers[THREADS];
+	pthread_t threads[THREADS + 2];
+	struct it_daemon daemon;
+
+	it_daemon_start(&daemon, toy_configuration, NULL, NULL);
+	toy_open(&shared, NULL, 0);
+	for (uint32_t i = 0; i < THREADS; i++) {
+		numbers[i] = i;
+		it_require(pthread_create(&threads[i], NULL, request_thread, &numbers[i]) == 0);
+	}
+	for (uint32_t i = THREADS; i < THREADS + 2; i++)
+		it_require(pthread_create(&threads[i], NULL, decode_thread, NULL) == 0);
+	for (uint32_t i = 0; i < THREADS + 2; i++)
+		pthread_join(threads[i], NULL);
+	it_require(n_wrong == 0, "%u calls did not give what they should", n_wrong);
+	it_require(toy_pool(&shared, "toy").n_free == TOY_PAGES && toy_pool(&shared, "toy").n_sequences == 0);
+	toy_check(&shared);
+	toy_close(&shared);
+	it_daemon_stop(&daemon);
+}
+
+IT_MAIN

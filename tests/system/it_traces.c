@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * PyTorch's allocator through a real daemon: rows, capacities and counts of
+ * every golden/allocation trace.  (unit_traces compares the free list's order.)
+ */
+#include "config.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/sequences.h"
+#include "tests/support/toy.h"
+#include "tests/support/trace.h"
+
+/* PyTorch's erase empties a row that stays; ours either cuts the sequence to nothing, or ends it and starts another. */
+enum erase_by {
+	ERASE_BY_TRUNCATE,
+	ERASE_BY_CREATE,
+};
+
+struct replay {
+	struct toy toy;
+	struct trace trace;
+	char pool[24];
+	paged_seq_id *seqs; /* [trace.n_rows] */
+	uint32_t *pages;    /* [trace.n_pages] */
+};
+
+static void
+apply(struct replay *replay, enum erase_by by)
+{
+	const struct trace *trace = &replay->trace;
+	paged_seq_id *seq = &replay->seqs[trace->row];
+	struct toy *toy = &replay->toy;
+	char sentence[256];
+
+	if (trace->verb == TRACE_RESERVE) {
+		toy_expect(toy, seqs_reserve(toy->client, 1, seq, &trace->tokens),
+			   trace->full ? PAGED_ERR_FULL : PAGED_OK);
+		snprintf(sentence, sizeof(sentence), "pool %s: %u pages requested, %u free (0 quarantined)",
+			 replay->pool, trace->n_requested, trace->n_empty);
+		it_require(!trace->full || strcmp(paged_client_error(toy->client), sentence) == 0, "%s, not %s",
+			   paged_client_error(toy->client), sentence);
+	} else if (by == ERASE_BY_TRUNCATE) {
+		toy_ok(toy, seqs_truncate(toy->client, 1, seq, (uint32_t[]){ 0 }));
+	} else {
+		toy_ok(toy, paged_seq_erase(toy->client, 1, seq));
+		toy_ok(toy, seqs_create(toy->client, toy->pool, 1, seq));
+	}
+}
+
+static void
+compare(struct replay *replay, const char *path)
+{
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	const struct trace *trace = &replay->trace;
+	struct toy *toy = &replay->toy;
+	struct paged_pool_entry pool = toy_pool(toy, replay->pool);
+
+	for (uint32_t i = 0; i < trace->n_rows; i++) {
+		toy_ok(toy, paged_seq_read(toy->pool, replay->seqs[i], &info, replay->pages, trace->n_pages));
+		it_require(info.capacity == trace->capacities[i] && info.n_pages == trace->row_pages[i],
+			   "%s:%u: row %u has %u tokens, %u pages", path, trace->line_number, i, info.capacity,
+			   info.n_pages);
+		it_require(memcmp(replay->pages, trace->rows[i], info.n_pages * sizeof(uint32_t)) == 0,
+			   "%s:%u: row %u differs", path, trace->line_number, i);
+	}
+	it_require(pool.n_free == trace->n_free && pool.n_free + pool.n_referenced == pool.n_pages, "%s:%u: %u free",
+		   path, trace->line_number, pool.n_free);
+}
+
+/* Steps replayed. */
+static uint32_t
+replay_file(const char *path, size_t index, enum erase_by by)
+{
+	struct replay replay;
+	uint32_t n_steps = 0;
+	int result;
+
+	it_require(trace_open(&replay.trace, path), "%s", path);
+	toy_attach(&replay.toy, NULL);
+	snprintf(replay.pool, sizeof(replay.pool), "t%zu", index);
+	toy_ok(&replay.toy, paged_pool_open(replay.toy.client, replay.pool, &replay.toy.pool));
+	replay.seqs = calloc(replay.trace.n_rows, sizeof(*replay.seqs));
+	replay.pages = calloc(replay.trace.n_pages, sizeof(*replay.pages));
+	toy_ok(&replay.toy, seqs_create(replay.toy.client, replay.toy.pool, replay.trace.n_rows, replay.seqs));
+	while ((result = trace_next(&replay.trace)) > 0) {
+		apply(&replay, by);
+		compare(&replay, path);
+		n_steps++;
+	}
+	it_require(result == 0, "%s:%u: not understood", path, replay.trace.line_number);
+	free(replay.seqs);
+	free(replay.pages);
+	trace_close(&replay.trace);
+	toy_close(&replay.toy);
+	return n_steps;
+}
+
+static void
+traces_find(glob_t *found)
+{
+	const char *source = getenv("PAGED_SRCDIR");
+	char pattern[4096];
+
+	snprintf(pattern, sizeof(pattern), "%s/tests/golden/allocation/*.trace", source != NULL ? source : ".");
+	it_require(glob(pattern, 0, NULL, found) == 0 && found->gl_pathc == 16, "no traces at %s", pattern);
+}
+
+/* One daemon, a pool a trace. */
+static void
+daemon_for(struct it_daemon *daemon, const glob_t *found)
+{
+	char configuration[8192];
+	size_t used = 0;
+
+	for (size_t i = 0; i < found->gl_pathc; i++) {
+		struct trace trace;
+
+		it_require(trace_open(&trace, found->gl_pathv[i]), "%s", found->gl_pathv[i]);
+		used += (size_t)snprintf(configuration + used, sizeof(configuration) - used,
+					 "pool t%zu {\n layers = 1\n kv-heads = 1\n head-dim = 16\n page-size = %u\n"
+					 " pages = %u\n sequences = %u\n max-length = 100000\n}\n",
+					 i, trace.page_size, trace.n_pages, trace.n_rows);
+		it_require(used < sizeof(configuration));
+		trace_close(&trace);
+	}
+	it_daemon_start(daemon, configuration, NULL, NULL);
+}
+
+static void
+replay_all(enum erase_by by)
+{
+	struct it_daemon daemon;
+	uint32_t n_steps = 0;
+	glob_t found;
+
+	traces_find(&found);
+	daemon_for(&daemon, &found);
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		n_steps += replay_file(found.gl_pathv[i], i, by);
+	it_require(n_steps == 1470, "%u", n_steps);
+	globfree(&found);
+	it_daemon_stop(&daemon);
+}
+
+IT_TEST(erase_as_truncate)
+{
+	replay_all(ERASE_BY_TRUNCATE);
+}
+
+IT_TEST(erase_and_create)
+{
+	replay_all(ERASE_BY_CREATE);
+}
+
+IT_MAIN

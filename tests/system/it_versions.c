@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Minor versions: a member of an older or newer one works with this daemon, and this library with a newer daemon.
+ *
+ * The newer daemon is a relay between the library and the real one.  It says a newer minor version, adds fields that
+ * this one lacks, and hands out the table region as a newer version may lay it out.
+ */
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include "client/pagedclient.h"
+#include "common/region.h"
+#include "tests/support/raw.h"
+
+#define CONFIG "pool p { layers = 1 kv-heads = 1 head-dim = 32 pages = 64 page-size = 4 sequences = 8 }\n"
+enum { NEWER_MINOR = 9, NEWER_HEADER = 4096 };
+
+/* Field 1000, a number: what a newer version may have put into any message. */
+static const uint8_t unknown_field[] = { 0xc0, 0x3e, 7 };
+
+static struct it_daemon daemon_;
+
+static size_t
+append_unknown(uint8_t *message, size_t size)
+{
+	memcpy(message + size, unknown_field, sizeof(unknown_field));
+	return size + sizeof(unknown_field);
+}
+
+/* The daemon */
+
+IT_TEST(members_of_other_minor_versions_are_served)
+{
+	struct wire_control_request hello = {
+		.kind = WIRE_HELLO,
+		.hello = { .version_major = WIRE_VERSION_MAJOR, .version_minor = NEWER_MINOR, .name = "newer" },
+	};
+	struct wire_request request = { .id = 1, .kind = WIRE_PING };
+	/* Request { id: 2, 999 {} }: of a kind that no version has yet. */
+	static const uint8_t unknown_request[] = { 0x08, 2, 0xba, 0x3e, 0 };
+	struct wire_arena arena;
+	struct paged_error error;
+	struct wire_reply reply;
+	uint8_t buffer[256];
+	struct raw raw = { 0 };
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	it_require(wire_arena_create(&arena, &error) == PAGED_OK);
+	raw.control = raw_connect();
+	raw_tell(raw.control, buffer,
+		 append_unknown(buffer, wire_control_request_pack(&hello, buffer, sizeof(buffer))));
+	it_require(raw_hear(raw.control, &raw.welcome, NULL));
+	it_require(raw.welcome.kind == WIRE_WELCOME, "refused: %s", raw.welcome.refusal.text);
+	it_require(raw.welcome.welcome.version_minor == WIRE_VERSION_MINOR, "the daemon says its own version");
+	raw_dial(&raw, raw.welcome.welcome.member, raw.welcome.welcome.token);
+
+	it_require(zmq_send(raw.dealer, buffer,
+			    append_unknown(buffer, wire_request_pack(&request, &arena, buffer, sizeof(buffer))),
+			    0) > 0);
+	raw_hear_late(&raw, &reply);
+	it_require(reply.id == 1 && reply.status == PAGED_OK, "%s", reply.text);
+
+	it_require(zmq_send(raw.dealer, unknown_request, sizeof(unknown_request), 0) > 0);
+	raw_hear_late(&raw, &reply);
+	it_require(reply.id == 2 && reply.status == PAGED_ERR_UNSUPPORTED, "%d %s", reply.status, reply.text);
+	it_require(strstr(reply.text, "a Request of a kind that version 1.0 lacks") != NULL, "%s", reply.text);
+	wire_arena_destroy(&arena);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+/* The library */
+
+/* A copy of a region with a larger header and larger records, all filled with ones where this version reads nothing. */
+static int
+region_newer(int fd, uint64_t *size_p)
+{
+	struct stat file;
+	struct region_header *header;
+	struct region_view view;
+	struct paged_error error;
+	int newer_fd = memfd_create("newer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	const uint8_t *from;
+	uint8_t *to;
+
+	it_require(fstat(fd, &file) == 0 && newer_fd >= 0);
+	from = mmap(NULL, (size_t)file.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	it_require(from != MAP_FAILED);
+	it_require(region_view_init(&view, from, (size_t)file.st_size, NULL, &error) == PAGED_OK, "%s", error.text);
+	*size_p = NEWER_HEADER + view.n_slots * (view.slot_stride + 64ull) + view.n_pages * (view.page_stride + 4ull) +
+		  view.n_slots * (view.row_stride + 16);
+	it_require(ftruncate(newer_fd, (off_t)*size_p) == 0);
+	to = mmap(NULL, *size_p, PROT_READ | PROT_WRITE, MAP_SHARED, newer_fd, 0);
+	it_require(to != MAP_FAILED);
+	memset(to, 0xff, *size_p);
+	header = (struct region_header *)to;
+	memcpy(header, from, sizeof(*header));
+	header->version_minor = NEWER_MINOR;
+	header->total_size = *size_p;
+	header->slots_offset = NEWER_HEADER;
+	header->slot_stride += 64;
+	header->pages_offset = header->slots_offset + (uint64_t)view.n_slots * header->slot_stride;
+	header->page_stride += 4;
+	header->rows_offset = header->pages_offset + (uint64_t)view.n_pages * header->page_stride;
+	header->row_stride += 16;
+	for (uint32_t i = 0; i < view.n_slots; i++) {
+		memcpy(to + header->slots_offset + (uint64_t)i * header->slot_stride, region_slot(&view, i),
+		       view.slot_stride);
+		memcpy(to + header->rows_offset + i * header->row_stride, region_row(&view, i), view.row_stride);
+	}
+	for (uint32_t i = 0; i < view.n_pages; i++)
+		memcpy(to + header->pages_offset + (uint64_t)i * header->page_stride, region_page(&view, i),
+		       view.page_stride);
+	munmap((void *)from, (size_t)file.st_size);
+	munmap(to, *size_p);
+	it_require(fcntl(newer_fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE) == 0, "%m");
+	return newer_fd;
+}
+
+static void
+reply_relay(int to, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS])
+{
+	union {
+		struct cmsghdr header;
+		char space[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
+	} ancillary = { 0 };
+	uint8_t buffer[1024];
+	struct iovec part = { .iov_base = buffer };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	if (reply->kind == WIRE_WELCOME) {
+		reply->welcome.version_minor = NEWER_MINOR;
+		reply->welcome.max_open_requests = 1000;
+	}
+	if (reply->kind == WIRE_POOL_GRANT) {
+		int newer = region_newer(fds[WIRE_FD_REGION], &reply->pool_grant.region_size);
+
+		close(fds[WIRE_FD_REGION]);
+		fds[WIRE_FD_REGION] = newer;
+		message.msg_control = &ancillary;
+		message.msg_controllen = sizeof(ancillary);
+		ancillary.header.cmsg_level = SOL_SOCKET;
+		ancillary.header.cmsg_type = SCM_RIGHTS;
+		ancillary.header.cmsg_len = CMSG_LEN(sizeof(int) * WIRE_N_POOL_FDS);
+		memcpy(CMSG_DATA(&ancillary.header), fds, sizeof(int) * WIRE_N_POOL_FDS);
+	}
+	part.iov_len = append_unknown(buffer, wire_control_reply_pack(reply, buffer, sizeof(buffer)));
+	it_require(sendmsg(to, &message, MSG_NOSIGNAL) >= 0, "%m");
+	for (int i = 0; i < WIRE_N_POOL_FDS && reply->kind == WIRE_POOL_GRANT; i++)
+		close(fds[i]);
+}
+
+/* One connection of the library, until it hangs up.  The process is the library's own, so that credentials are right.
+ */
+static void *
+relay(void *argument)
+{
+	int listener = *(int *)argument, client = accept(listener, NULL, NULL), owner = raw_connect();
+	struct pollfd polled[2] = { { .fd = client, .events = POLLIN }, { .fd = owner, .events = POLLIN } };
+	struct wire_control_reply reply;
+	int fds[WIRE_N_POOL_FDS];
+	uint8_t buffer[1024];
+	ssize_t size;
+
+	for (;;) {
+		it_require(poll(polled, 2, 30000) > 0);
+		if (polled[0].revents != 0) {
+			size = recv(client, buffer, sizeof(buffer), 0);
+			if (size <= 0)
+				break;
+			raw_tell(owner, buffer, (size_t)size);
+		}
+		if (polled[1].revents != 0) {
+			if (!raw_hear(owner, &reply, fds))
+				break;
+			reply_relay(client, &reply, fds);
+		}
+	}
+	close(client);
+	close(owner);
+	return NULL;
+}
+
+IT_TEST(a_daemon_of_a_newer_minor_version_is_used)
+{
+	struct wire_request ask = { .kind = WIRE_GET_TABLE };
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct paged_client_params params = { .struct_size = sizeof(params), .name = "library" };
+	struct paged_batch_params batch_params = { .struct_size = sizeof(batch_params) };
+	struct paged_check_result result = { .struct_size = sizeof(result) };
+	struct paged_pool_counts counts = { .struct_size = sizeof(counts) };
+	struct paged_seq_info info = { .struct_size = sizeof(info) };
+	struct paged_batch_row row = { .q_len = 1, .kv_len = 10 };
+	struct paged_client *client;
+	struct paged_batch *batch;
+	struct paged_pool *pool;
+	struct wire_reply table;
+	char dir[sizeof(daemon_.dir) + 8];
+	uint32_t pages[3];
+	pthread_t thread;
+	struct raw raw;
+	int listener;
+
+	it_daemon_start(&daemon_, CONFIG, NULL, NULL);
+	raw_attach(&raw, WIRE_ROLE_SESSION, NULL);
+	raw_reserve(&raw, 5);
+	row.seq = ask.get_table.seq = raw_reserve(&raw, 10);
+
+	snprintf(dir, sizeof(dir), "%s/newer", daemon_.dir);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", dir);
+	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	it_require(mkdir(dir, 0700) == 0 && bind(listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+			   listen(listener, 1) == 0,
+		   "%s: %m", address.sun_path);
+	it_require(pthread_create(&thread, NULL, relay, &listener) == 0);
+
+	it_require(paged_client_open(dir, &params, &client) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_pool_open(client, "p", &pool) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_seq_read(pool, row.seq, &info, pages, 3) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(info.capacity == 12 && info.n_pages == 3);
+	it_require(raw_call(&raw, &ask, &table) == PAGED_OK && table.table.n == 3);
+	it_require(memcmp(pages, table.table.page, sizeof(pages)) == 0);
+	it_require(paged_pool_check(pool, &result) == PAGED_OK && result.holds == 1, "%s", result.text);
+	it_require(paged_pool_get_counts(pool, &counts) == PAGED_OK && counts.n_free == 59);
+	it_require(paged_batch_create(pool, &batch_params, &batch) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_batch_plan(batch, 1, &row) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_batch_validate(batch) == PAGED_OK, "%s", paged_client_error(client));
+	it_require(paged_client_ping(client) == PAGED_OK, "%s", paged_client_error(client));
+	paged_batch_destroy(batch);
+	paged_pool_close(pool);
+	paged_client_close(client);
+
+	it_require(pthread_join(thread, NULL) == 0);
+	close(listener);
+	unlink(address.sun_path);
+	rmdir(dir);
+	raw_bye(&raw);
+	it_daemon_stop(&daemon_);
+}
+
+IT_MAIN

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * By the primary context of GPU 0, which the client's kernels run in too, and
+ * the legacy default stream.  Tests of one program share a code cache of its
+ * own: what an earlier one compiled, perhaps of other sources, proves nothing.
+ */
+#include "tests/torch/pa_memory.h"
+
+#include <criterion/criterion.h>
+#include <criterion/hooks.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kernels/cuda/driver.h"
+#include "tests/stand_in_use.h"
+
+const char *const pa_backend = "cuda";
+const bool pa_on_cuda = true;
+
+/* Never closed: a test is a process. */
+static struct cuda_driver driver;
+
+#define must(call)                                                          \
+	do {                                                                \
+		int result_ = (call);                                       \
+		cr_assert_eq(result_, CUDA_SUCCESS, "%d: " #call, result_); \
+	} while (0)
+
+static char cache[] = "/tmp/paged-torch-code.XXXXXX";
+
+ReportHook(PRE_ALL)(struct criterion_test_set *tests)
+{
+	(void)tests;
+	if (mkdtemp(cache) != NULL)
+		setenv("PAGED_CACHE_DIR", cache, 1);
+}
+
+static int
+entry_remove(const char *path, const struct stat *status, int kind, struct FTW *at)
+{
+	(void)status, (void)kind, (void)at;
+	return remove(path);
+}
+
+ReportHook(POST_ALL)(struct criterion_global_stats *stats)
+{
+	(void)stats;
+	nftw(cache, entry_remove, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+void
+pa_memory_open(void)
+{
+	struct paged_error error;
+	cuda_context context;
+
+	if (driver.library != NULL)
+		return;
+	if (!stand_in_use() || !stand_in_use_nvrtc())
+		cr_skip("the driver's stand-in is not built");
+	cr_assert_eq(cuda_driver_open(&driver, &error), PAGED_OK, "%s", error.text);
+	must(driver.context_retain(&context, 0));
+	must(driver.context_push(context));
+}
+
+static void *
+lend(struct pa_lent *lent, void *data, size_t size, bool back)
+{
+	cuda_address ours;
+
+	if (data == NULL)
+		return NULL;
+	cr_assert_lt(lent->n, PA_MAX_LENT);
+	must(driver.alloc(&ours, size != 0 ? size : 1));
+	if (size != 0)
+		must(driver.copy_in(ours, data, size, NULL));
+	lent->copy[lent->n].theirs = data;
+	lent->copy[lent->n].ours = ours;
+	lent->copy[lent->n].size = size;
+	lent->copy[lent->n++].back = back;
+	return (void *)(uintptr_t)ours;
+}
+
+void *
+pa_lend(struct pa_lent *lent, const void *data, size_t size)
+{
+	return lend(lent, (void *)(uintptr_t)data, size, false);
+}
+
+void *
+pa_lend_back(struct pa_lent *lent, void *data, size_t size)
+{
+	return lend(lent, data, size, true);
+}
+
+void
+pa_lend_end(struct pa_lent *lent)
+{
+	must(driver.context_synchronize());
+	for (uint32_t i = 0; i < lent->n; i++) {
+		if (lent->copy[i].back && lent->copy[i].size != 0)
+			pa_fetch(lent->copy[i].theirs, (const void *)(uintptr_t)lent->copy[i].ours, lent->copy[i].size);
+		must(driver.free(lent->copy[i].ours));
+	}
+	lent->n = 0;
+}
+
+void
+pa_fetch(void *to, const void *from, size_t size)
+{
+	must(driver.copy_out(to, (cuda_address)(uintptr_t)from, size, NULL));
+	must(driver.context_synchronize());
+}
+
+void
+pa_fill_bytes(void *to, uint8_t value, size_t size)
+{
+	must(driver.fill((cuda_address)(uintptr_t)to, value, size, NULL));
+	must(driver.context_synchronize());
+}

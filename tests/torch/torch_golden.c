@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/torch/torch_golden.h"
+
+#include <glob.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/reference.h"
+#include "tests/torch/torch_scene.h"
+
+struct scene {
+	struct golden_case *c;
+	const char *name;
+	struct pa pa;
+	uint64_t total_q;
+	float *q; /* [total_q][q_heads][k_dim] */
+	uint32_t kv_len[GOLDEN_MAX_SEQUENCES], q_len[GOLDEN_MAX_SEQUENCES];
+	int64_t q_base[GOLDEN_MAX_SEQUENCES];
+	uint32_t skipped[GOLDEN_MAX_SEQUENCES]; /* query rows of the case before the first that is run */
+	struct pa_rows rows;
+	struct paged_array arrays[GOLDEN_MAX_NAMES];
+	struct paged_mod *mask_mod, *score_mod;
+};
+
+/* The pages must come to lie as PyTorch's did. */
+static void
+scene_reserve(struct scene *scene)
+{
+	const struct golden_case *c = scene->c;
+
+	for (uint32_t i = 0; i < c->n_reserves; i++)
+		done(pa_reserve(&scene->pa, c->reserves[i].sequence, c->reserves[i].tokens));
+	for (uint32_t b = 0; b < c->n_sequences; b++) {
+		uint32_t *pages = calloc(c->n_pages + 1, sizeof(*pages));
+
+		cr_assert_eq(pa_pages(&scene->pa, b, pages, c->n_pages), c->sequences[b].n_pages, "%s", scene->name);
+		cr_assert_arr_eq(pages, c->sequences[b].pages, c->sequences[b].n_pages * sizeof(*pages), "%s: row %u",
+				 scene->name, b);
+		free(pages);
+	}
+}
+
+/* One sequence of k or v: [1][heads][kv_len][dim]. */
+static struct pa_tensor
+tensor_of_sequence(const struct golden_tensor *from, uint32_t b, uint32_t kv_len)
+{
+	float *data = malloc((size_t)from->heads * kv_len * from->dim * sizeof(*data) + 1);
+	struct pa_tensor tensor = { data, from->heads, kv_len, from->dim, 0, 0, 0 };
+
+	for (uint32_t h = 0; h < from->heads; h++)
+		for (uint32_t t = 0; t < kv_len; t++)
+			for (uint32_t d = 0; d < from->dim; d++)
+				*data++ = golden_tensor_element(from, b, h, t, d);
+	return tensor;
+}
+
+static void
+scene_assign(struct scene *scene)
+{
+	const struct golden_case *c = scene->c;
+
+	for (uint32_t b = 0; b < c->n_sequences; b++) {
+		uint32_t n = c->sequences[b].kv_len, *positions = calloc(n + 1, sizeof(*positions));
+		struct pa_tensor k = tensor_of_sequence(&c->k, b, n), v = k;
+
+		if (!c->v_in_k)
+			v = tensor_of_sequence(&c->v, b, n);
+		for (uint32_t t = 0; t < n; t++)
+			positions[t] = t;
+		done(pa_assign(&scene->pa, 0, 1, &b, positions, &k, c->v_in_k ? NULL : &v));
+		if (!c->v_in_k)
+			free((void *)v.data);
+		free((void *)k.data);
+		free(positions);
+	}
+}
+
+/* Queries are rounded to the case's dtype. */
+static void
+scene_query(struct scene *scene, uint32_t most_queries)
+{
+	const struct golden_case *c = scene->c;
+	uint64_t total_q = 0, at = 0;
+
+	for (uint32_t b = 0; b < c->n_sequences; b++) {
+		scene->kv_len[b] = c->sequences[b].kv_len;
+		scene->q_len[b] = c->sequences[b].q_len < most_queries ? c->sequences[b].q_len : most_queries;
+		scene->skipped[b] = c->sequences[b].q_len - scene->q_len[b];
+		scene->q_base[b] = c->sequences[b].q_base + scene->skipped[b];
+		total_q += scene->q_len[b];
+	}
+	scene->rows = (struct pa_rows){
+		.n = c->n_sequences, .kv_len = scene->kv_len, .q_len = scene->q_len, .q_base = scene->q_base
+	};
+	scene->total_q = total_q;
+	scene->q = malloc(total_q * c->q_heads * c->k_dim * sizeof(float) + 1);
+	for (uint32_t b = 0; b < c->n_sequences; b++)
+		for (uint32_t i = 0; i < scene->q_len[b]; i++)
+			for (uint32_t h = 0; h < c->q_heads; h++)
+				for (uint32_t d = 0; d < c->k_dim; d++) {
+					uint32_t element[1];
+
+					reference_store(element, c->dtype, 0,
+							golden_tensor_element(&c->q, b, h, scene->skipped[b] + i, d));
+					scene->q[at++] = reference_load(element, c->dtype, 0);
+				}
+}
+
+static void
+scene_parse(struct scene *scene)
+{
+	const struct golden_case *c = scene->c;
+	struct torch_mods mods = { c->mask, c->score, scene->arrays, c->n_arrays };
+
+	for (uint32_t i = 0; i < c->n_arrays; i++) {
+		const struct golden_array *from = &c->arrays[i];
+
+		scene->arrays[i] =
+			(struct paged_array){ .name = from->name,
+					      .dtype = from->is_float ? PAGED_F32 : PAGED_I32,
+					      .n_dims = from->n_dims,
+					      .data = from->is_float ? (void *)from->f32 : (void *)from->i32 };
+		memcpy(scene->arrays[i].extents, from->dims, sizeof(from->dims));
+	}
+	scene->mask_mod = torch_parse(&scene->pa, PAGED_MOD_MASK, c->mask, &mods);
+	scene->score_mod = torch_parse(&scene->pa, PAGED_MOD_SCORE, c->score, &mods);
+}
+
+static void
+scene_open(struct scene *scene, struct golden_case *c, const char *name, uint32_t most_queries)
+{
+	*scene = (struct scene){ .c = c, .name = name };
+	pa_open(&scene->pa, &(struct pa_params){ .n_pages = c->n_pages,
+						 .page_size = c->page_size,
+						 .max_batch = c->n_sequences,
+						 .kv_heads = c->kv_heads,
+						 .k_dim = c->k_dim,
+						 .v_dim = c->v_dim,
+						 .v_in_k = c->v_in_k,
+						 .dtype = c->dtype });
+	scene_reserve(scene);
+	scene_assign(scene);
+	scene_query(scene, most_queries);
+	scene_parse(scene);
+}
+
+static void
+scene_close(struct scene *scene)
+{
+	pa_close(&scene->pa);
+	free(scene->q);
+}
+
+static void
+close_to(double got, double expected, double tolerance, const char *name, uint64_t line)
+{
+	cr_assert(got == expected || fabs(got - expected) <= tolerance,
+		  "%s: query row and head %zu: %.9g, expected %.9g +- %.3g", name, (size_t)line, got, expected,
+		  tolerance);
+}
+
+static void
+scene_compare(const struct scene *scene, const struct torch_result *result)
+{
+	const struct golden_case *c = scene->c;
+	uint64_t line = 0;
+
+	for (uint32_t b = 0; b < c->n_sequences; b++)
+		for (uint32_t i = 0; i < scene->q_len[b]; i++)
+			for (uint32_t h = 0; h < c->q_heads; h++, line++) {
+				size_t at = ((size_t)b * c->q_heads + h) * c->q.longest + scene->skipped[b] + i;
+				double largest = isfinite(c->maximum[at]) ? fabs((double)c->maximum[at]) : 0;
+				double tolerance = 0x1p-24 * (256 + 24 * largest);
+
+				close_to((double)result->max_score[line], (double)c->maximum[at], tolerance,
+					 scene->name, line);
+				close_to((double)result->lse[line], (double)c->lse[at], tolerance, scene->name, line);
+				for (uint32_t d = 0; d < c->v_dim; d++)
+					close_to((double)result->out[line * c->v_dim + d],
+						 (double)c->out[at * c->v_dim + d], 4 * tolerance, scene->name, line);
+			}
+}
+
+/* create_block_mask() in the case's pages, or NULL without a mask. */
+static struct paged_block_mask *
+scene_blocks(const struct scene *scene, uint32_t q_block)
+{
+	struct paged_batch_row rows[GOLDEN_MAX_SEQUENCES] = { 0 };
+	struct paged_block_mask_params params = { .struct_size = sizeof(params),
+						  .rows = rows,
+						  .n_rows = scene->rows.n,
+						  .n_heads = scene->c->q_heads,
+						  .q_block = q_block,
+						  .kv_block = scene->c->page_size };
+	struct paged_block_mask *mask = NULL;
+
+	if (scene->mask_mod == NULL)
+		return NULL;
+	for (uint32_t b = 0; b < params.n_rows; b++)
+		rows[b] = (struct paged_batch_row){ .q_len = scene->q_len[b],
+						    .kv_len = scene->kv_len[b],
+						    .flags = PAGED_ROW_Q_BASE,
+						    .q_base = scene->q_base[b] };
+	done(paged_block_mask_create(scene->pa.pool, &params, scene->mask_mod, scene->c->n_arrays, scene->arrays,
+				     &mask));
+	return mask;
+}
+
+static struct torch_result
+scene_attend(struct scene *scene, const struct paged_block_mask *blocks)
+{
+	const struct golden_case *c = scene->c;
+	size_t lines = scene->total_q * c->q_heads;
+	struct torch_result result = { malloc(lines * c->v_dim * sizeof(float) + 1), malloc(lines * sizeof(float) + 1),
+				       malloc(lines * sizeof(float) + 1) };
+
+	done(pa_flex_attention(&scene->pa, &scene->rows,
+			       &(struct pa_flex){ .mask_mod = scene->mask_mod,
+						  .score_mod = scene->score_mod,
+						  .arrays = scene->arrays,
+						  .n_arrays = c->n_arrays,
+						  .block_mask = blocks,
+						  .scale = (float)c->scale,
+						  .sink = c->sink,
+						  .q_heads = c->q_heads,
+						  .q = scene->q,
+						  .out = result.out,
+						  .lse = result.lse,
+						  .max_score = result.max_score }));
+	return result;
+}
+
+/* The first of the wanted forms against PyTorch, the others against it. */
+static void
+scene_run(struct scene *scene, unsigned int wanted)
+{
+	const struct golden_case *c = scene->c;
+	size_t lines = scene->total_q * c->q_heads;
+	struct paged_block_mask *forms[] = { NULL, scene_blocks(scene, 0), scene_blocks(scene, 1) };
+	struct torch_result first = { NULL };
+
+	if (forms[2] != NULL)
+		done(pa_convert_logical_block_mask(&scene->pa, forms[2], &scene->rows, &forms[2]));
+	else
+		wanted = TORCH_BY_MODS;
+	for (uint32_t i = 0; i < 3; i++) {
+		struct torch_result result;
+
+		if (!(wanted >> i & 1))
+			continue;
+		result = scene_attend(scene, forms[i]);
+		if (first.out == NULL) {
+			scene_compare(scene, &result);
+			first = result;
+			continue;
+		}
+		cr_assert_arr_eq(result.out, first.out, lines * c->v_dim * sizeof(float), "%s: form %u", scene->name,
+				 i);
+		cr_assert_arr_eq(result.lse, first.lse, lines * sizeof(float), "%s: form %u", scene->name, i);
+		torch_result_close(&result);
+	}
+	torch_result_close(&first);
+}
+
+static double
+products(const struct golden_case *c, uint32_t most_queries)
+{
+	double n = 0;
+
+	for (uint32_t i = 0; i < c->n_sequences; i++) {
+		uint32_t q_len = c->sequences[i].q_len < most_queries ? c->sequences[i].q_len : most_queries;
+
+		n += (double)q_len * c->q_heads * c->sequences[i].kv_len * (c->k_dim + c->v_dim);
+	}
+	return n;
+}
+
+bool
+torch_golden_run(uint32_t index, unsigned int forms, uint32_t most_queries, double most_products)
+{
+	const char *source = getenv("PAGED_SRCDIR");
+	char pattern[4096], what[256];
+	struct golden_case c;
+	struct scene scene;
+	glob_t files;
+	bool small;
+
+	snprintf(pattern, sizeof(pattern), "%s/tests/golden/attention/*.case", source != NULL ? source : ".");
+	cr_assert_eq(glob(pattern, 0, NULL, &files), 0, "%s: nothing there", pattern);
+	cr_assert_eq(files.gl_pathc, TORCH_GOLDEN_CASES);
+	cr_assert(golden_case_open(&c, files.gl_pathv[index], what, sizeof(what)), "%s: %s", files.gl_pathv[index],
+		  what);
+	small = products(&c, most_queries) <= most_products;
+	if (small) {
+		scene_open(&scene, &c, strrchr(files.gl_pathv[index], '/') + 1, most_queries);
+		scene_run(&scene, forms);
+		scene_close(&scene);
+	}
+	golden_case_close(&c);
+	globfree(&files);
+	return small;
+}
