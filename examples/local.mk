@@ -4,6 +4,12 @@ noinst_PROGRAMS += %D%/first
 %C%_first_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
 %C%_first_LDADD = client/libpagedclient.la
 
+# Explicit page tables; docs/ENGINES.md refers to it.
+noinst_PROGRAMS += %D%/own_block_manager
+%C%_own_block_manager_SOURCES = %D%/own_block_manager.c
+%C%_own_block_manager_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/client
+%C%_own_block_manager_LDADD = client/libpagedclient.la
+
 if ENABLE_DEMO
 # A worker that runs a Llama model.  Everything but main.c is in a convenience
 # library that the tests link too.
