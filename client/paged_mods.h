@@ -14,7 +14,7 @@
  *
  * The names are score, b (the row of the plan), h (the query head), q_idx and
  * kv_idx (positions in the sequence), and the parameters and arrays that were
- * declared to paged_mod_parse().  libpagedclient(3) describes the language.
+ * declared to paged_mod_parse().  paged_mods(7) describes the language.
  *
  * A block mask lists, for every query block, the KV blocks whose elements are all
  * seen (full) and those of which only some are (partial).  Attention visits no

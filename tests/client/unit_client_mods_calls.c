@@ -122,7 +122,7 @@ squeeze(char *text)
 	*to = '\0';
 }
 
-/* libpagedclient(3) shows the ready-made mods as they are. */
+/* paged_mods(7) shows the ready-made mods as they are. */
 Test(client_mods_calls, the_manual_has_them)
 {
 	static char manual[1 << 16];
@@ -130,7 +130,7 @@ Test(client_mods_calls, the_manual_has_them)
 	char path[512], wanted[512];
 	FILE *file;
 
-	snprintf(path, sizeof(path), "%s/man/libpagedclient.3", getenv("PAGED_SRCDIR"));
+	snprintf(path, sizeof(path), "%s/man/paged_mods.7", getenv("PAGED_SRCDIR"));
 	file = fopen(path, "re");
 	cr_assert_not_null(file, "%s", path);
 	manual[fread(manual, 1, sizeof(manual) - 1, file)] = '\0';
