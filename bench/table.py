@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""README's table of `paged-bench run SUITE... --json`: what the project asks of a machine without a GPU.
+"""The table of docs/PERFORMANCE.md, of `paged-bench run SUITE... --json`: what the project asks of a CPU.
 
   table.py FILE... >table.md
-  table.py --into README.md FILE...
+  table.py --into docs/PERFORMANCE.md FILE...
 
-Rows whose figures no file has are left out.  In README the table stands between
-two comments, <!-- figures --> and <!-- end of figures -->.
+Rows whose figures no file has are left out.  The table stands between two
+comments, <!-- figures --> and <!-- end of figures -->.
 """
 import json
 import re

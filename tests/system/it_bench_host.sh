@@ -74,7 +74,7 @@ refused()
 		! "$bench" run limits --threads 0 && ! "$bench" run limits --samples 5x
 }
 
-# All of it, as README shows it: the table of what has a target, and the plot.
+# All of it, as docs/PERFORMANCE.md shows it: the table of what has a target, and the plot.
 measured()
 {
 	PAGED_BENCH=$bench "$PAGED_SRCDIR/bench/measure" "$directory/measured" --quick >"$directory/text" &&
@@ -83,10 +83,10 @@ measured()
 		grep -q '^| pages of 1, permuted |' "$directory/text" &&
 		python3 -c 'import sys, xml.dom.minidom; xml.dom.minidom.parse(sys.argv[1])' \
 			"$directory/measured/figures.svg" &&
-		printf 'a\n<!-- figures -->\nold\n<!-- end of figures -->\nz\n' >"$directory/README" &&
-		python3 -B "$PAGED_SRCDIR/bench/table.py" --into "$directory/README" "$directory"/measured/*.json &&
-		grep -q '^a$' "$directory/README" && ! grep -q old "$directory/README" &&
-		grep -q '^| append of 5000 tokens |' "$directory/README" && grep -q '^z$' "$directory/README"
+		printf 'a\n<!-- figures -->\nold\n<!-- end of figures -->\nz\n' >"$directory/page" &&
+		python3 -B "$PAGED_SRCDIR/bench/table.py" --into "$directory/page" "$directory"/measured/*.json &&
+		grep -q '^a$' "$directory/page" && ! grep -q old "$directory/page" &&
+		grep -q '^| append of 5000 tokens |' "$directory/page" && grep -q '^z$' "$directory/page"
 }
 
 plots()
@@ -118,7 +118,7 @@ try "prefill beside the best matrix unit" quick prefill 20
 try "append beside copying" quick append 17
 try "all suites in one document" together
 try "bars of a run" plots
-try "all that README shows" measured
+try "all that docs/PERFORMANCE.md shows" measured
 try "no torch, and what to do about it" no_torch
 if "${PAGED_TORCH:-python3}" -c 'import torch' 2>/dev/null; then
 	try "decode beside torch" quick decode 13 --against torch
