@@ -48,6 +48,6 @@ include %D%/llama/local.mk
 include %D%/fuzz/local.mk
 include %D%/lint/local.mk
 include %D%/golden/local.mk
-include %D%/cuda-stand-in/local.mk
+include %D%/fake-cuda/local.mk
 include %D%/gpu/local.mk
 EXTRA_DIST += $(LINT_TESTS)

@@ -6,7 +6,7 @@
  * never linked.  The same binaries run with and without them, and errors name
  * the missing one.  This header declares the part of the driver's interface
  * that is used here, after NVIDIA's documentation of its ABI.  Where a toolkit
- * is installed, tests/unit_cuda_abi.c compares every number and size with its
+ * is installed, tests/fake-cuda/unit_cuda_abi.c compares every number and size with its
  * cuda.h.
  *
  * Device addresses are integers (cuda_address), never pointers, because the

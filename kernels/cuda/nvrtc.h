@@ -3,7 +3,7 @@
  * nvrtc.h - the run-time compiler of the CUDA toolkit, loaded at run time
  *
  * As in driver.h, the declarations follow NVIDIA's documentation and the
- * library is never linked.  tests/unit_cuda_abi.c compares them with nvrtc.h
+ * library is never linked.  tests/fake-cuda/unit_cuda_abi.c compares them with nvrtc.h
  * where a toolkit is installed.
  *
  * Life: a struct cuda_nvrtc is filled by cuda_nvrtc_open() and valid until

@@ -4,7 +4,7 @@
  *
  * Three compilers compile each kernel source: nvcc (built-in cubins and PTX),
  * NVRTC (kernels with a mod), and the host's C++ compiler, whose code the fake
- * CUDA driver of tests/cuda-stand-in runs thread by thread.  Therefore kernels
+ * CUDA driver of tests/fake-cuda runs thread by thread.  Therefore kernels
  *
  * - include only headers of this repository, and are C++17 without its library;
  * - keep all shared memory in one struct, accessed by SIMT_SHARED();
@@ -58,7 +58,7 @@ struct alignas(8) simt_vec2 {
  * SIMT_KERNEL(name, parameter struct, maximum threads per block, minimum blocks per multiprocessor)
  * { ... the body; the parameter is `p` ... }
  */
-#define SIMT_KERNEL(name, params, max_threads, min_blocks)                                                             \
+#define SIMT_KERNEL(name, params, max_threads, min_blocks) \
 	extern "C" __global__ void __launch_bounds__(max_threads, min_blocks) name(const __grid_constant__ params p)
 #define SIMT_SHARED(type) (*reinterpret_cast<type *>(simt_shared_memory))
 extern __shared__ __align__(128) unsigned char simt_shared_memory[];

@@ -16,7 +16,7 @@
 #include "kernels/cuda/ready.h"
 #include "kernels/mod/source.h"
 #include "tests/support/mod_fixture.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 /* A compiler that gives back the mods' text, when it is let. */
 struct compiler {

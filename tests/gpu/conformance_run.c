@@ -10,11 +10,11 @@
 #include <string.h>
 
 #include "kernels/cuda/gpu.h"
-#include "tests/cuda-stand-in/simt_run.h"
-#include "tests/cuda-stand-in/stand_in_image.h"
+#include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/image.h"
 #include "tests/system/cuda_case.h"
 #include "tests/gpu/conformance.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define WORD sizeof(uint32_t)
 #define WORDS_OF_LINE 8

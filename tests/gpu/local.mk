@@ -1,8 +1,8 @@
 # What a GPU must run: its instructions compared with their models, and the list of programs for tools/gpu-bundle.
 IT_TESTS += %D%/conformance
-LINT_TESTS += tests/it_bench_gpu.sh tests/it_conformance.sh
+LINT_TESTS += %D%/it_bench_gpu.sh %D%/it_conformance.sh
 if ENABLE_DEMO
-LINT_TESTS += tests/it_bundle.sh
+LINT_TESTS += %D%/it_bundle.sh
 endif
 GPU_TESTS += %D%/conformance
 
@@ -11,7 +11,7 @@ check_LTLIBRARIES += %D%/libconformance.la
 %C%_libconformance_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libconformance_la_CXXFLAGS = $(SIMT_CXXFLAGS)
 EXTRA_DIST += %D%/conformance.cu
-STAND_IN_KERNELS += %D%/conformance.cc tests/simt/gpu_reader.cc
+STAND_IN_KERNELS += %D%/conformance.cc
 CUDA_FILES += %D%/conformance.cu bench/gpu_reader.cu
 %C%_conformance_SOURCES = %D%/conformance.c %D%/conformance_run.c %D%/conformance_run.h
 %C%_conformance_LDADD = %D%/libconformance.la $(LDADD)

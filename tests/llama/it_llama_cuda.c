@@ -12,7 +12,7 @@
 #include "examples/llama/paged_cache.h"
 #include "tests/system/cuda_case.h"
 #include "tests/llama/golden_llama.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define N_TOKENS 4u
 #define STEP_TOKENS 64u

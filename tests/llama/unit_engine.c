@@ -10,7 +10,7 @@
 #include "examples/llama/paged_cache.h"
 #include "tests/llama/catch_die.h"
 #include "tests/llama/gguf_writer.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 enum { N_LAYERS = 2, N_EMBEDDING = 40, N_HEADS = 4, N_KV_HEADS = 2, HEAD_DIM = 10, N_FFN = 48, N_VOCABULARY = 97 };
 enum { N_CONTEXT = 512, STEP_TOKENS = 24, MAX_RUNNING = 8, N_REQUESTS = 7 };

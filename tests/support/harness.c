@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "tests/support/harness_internal.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define EXIT_SKIPPED 77
 

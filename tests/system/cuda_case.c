@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/gpu.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 /* In a process of its own: a child of one that has started CUDA cannot use it. */
 static void

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "tests/system/cuda_case.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 #include "tests/support/toy.h"
 
 /* Starts that are refused */

@@ -13,7 +13,7 @@
 #include "tests/system/cuda_case.h"
 #include "tests/system/decode_scene.h"
 #include "tests/support/sequences.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define N_REPLAYS 1000u
 

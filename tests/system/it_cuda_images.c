@@ -2,10 +2,10 @@
 /* Images that are built in hold the kernels that the stand-in runs, with the same parameters. */
 #include <string.h>
 
-#include "tests/stand_in_case.h"
+#include "tests/fake-cuda/fixture.h"
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/ready.h"
-#include "tests/cuda-stand-in/simt_run.h"
+#include "tests/fake-cuda/simt_run.h"
 
 /* How many kernels of the stand-in are in an image; loading one compares parameters and launch bounds. */
 static unsigned int
@@ -45,9 +45,10 @@ IT_TEST(images_hold_what_the_stand_in_runs)
 	static const struct {
 		const char *source;
 		unsigned int n;
-	} sources[] = { { "append", 1 },         { "attention_bytes", 6 }, { "attention_mla", 2 },
-			{ "attention_mma", 6 },  { "attention_simt", 3 },
-			{ "merge", 1 },  { "pages", 2 },         { "plan", 1 } };
+	} sources[] = { { "append", 1 },         { "attention_bytes", 6 },
+			{ "attention_mla", 2 },  { "attention_mma", 6 },
+			{ "attention_simt", 3 }, { "merge", 1 },
+			{ "pages", 2 },          { "plan", 1 } };
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");

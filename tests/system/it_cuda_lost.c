@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "tests/system/cuda_case.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 #include "tests/support/toy.h"
 
 static char break_path[64];

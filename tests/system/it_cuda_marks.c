@@ -15,7 +15,7 @@
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
 #include "tests/support/cuda_graph.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 #include "tests/support/toy.h"
 
 static const struct scene_params served = {

@@ -12,7 +12,7 @@
 #include "kernels/cuda/ready.h"
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define MAX_OUT (3 * 4 * 64)
 #define N_ARRAYS 6

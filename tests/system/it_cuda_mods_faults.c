@@ -13,7 +13,7 @@
 
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 #define MAX_NAMES 64
 

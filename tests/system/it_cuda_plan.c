@@ -14,7 +14,7 @@
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
 #include "tests/support/sequences.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 static char log_path[] = "/tmp/paged-cuda-log-XXXXXX";
 

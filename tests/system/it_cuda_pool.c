@@ -15,7 +15,7 @@
 #include "tests/system/cuda_case.h"
 #include "tests/support/harness.h"
 #include "tests/support/raw.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 #include "tests/support/toy.h"
 
 #define N_WORDS 1024u

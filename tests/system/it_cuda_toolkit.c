@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/stand_in_case.h"
+#include "tests/fake-cuda/fixture.h"
 #include "kernels/cuda/nvrtc.h"
-#include "tests/cuda-stand-in/simt_run.h"
+#include "tests/fake-cuda/simt_run.h"
 
 #define MAX_FILE ((size_t)8 << 20)
 
@@ -116,8 +116,9 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 /* The real one; the stand-in's is in no path. */
 IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 {
-	static const char *const names[] = { "kernels/cuda/bytes.h", "kernels/cuda/fp8.h", "kernels/cuda/kernels.h",
-					     "kernels/cuda/simt.h", "kernels/cuda/simt_device.h", "tests/simt_cases.h" };
+	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/fp8.h",
+					     "kernels/cuda/kernels.h",     "kernels/cuda/simt.h",
+					     "kernels/cuda/simt_device.h", "tests/fake-cuda/kernels/simt_cases.h" };
 	static const char *const archs[] = { "-arch=sm_80", "-arch=sm_90a", "-arch=sm_100" };
 	char *headers[6], *source, path[1024];
 	struct cuda_nvrtc nvrtc;
@@ -127,7 +128,7 @@ IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 	if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL)
 		it_skip("no NVRTC: %s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
-	source = source_read("tests/simt_cases.cu");
+	source = source_read("tests/fake-cuda/kernels/simt_cases.cu");
 	for (int i = 0; i < 6; i++)
 		headers[i] = source_read(names[i]);
 	for (int i = 0; i < 3; i++)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/driver.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 
 const char *const pa_backend = "cuda";
 const bool pa_on_cuda = true;

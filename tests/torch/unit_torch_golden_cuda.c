@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "tests/torch/pa_memory.h"
-#include "tests/stand_in_use.h"
+#include "tests/fake-cuda/load.h"
 #include "tests/torch/torch_golden.h"
 #include "tests/torch/torch_scene.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/cuda-stand-in/simt_run.h"
-#include "tests/simt/kernels.h"
+#include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/kernels/link.h"
 
 #define SHARED_SIZE (163u << 10) /* sm_80's */
 

@@ -2,7 +2,7 @@
 /**
  * mod_host.h - the functions of simt.h that compiled mods use, for one host thread
  *
- * Independent of tests/cuda-stand-in, so that tests cover a mod's source alone.
+ * Independent of tests/fake-cuda, so that tests cover a mod's source alone.
  */
 #ifndef PAGED_TESTS_MOD_HOST_H
 #define PAGED_TESTS_MOD_HOST_H

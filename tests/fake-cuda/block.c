@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scheduler: runs blocks one after another, switches between threads, implements barriers. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/fake-cuda/fibre.h"
+#include "tests/fake-cuda/simt_block.h"
+#include "tests/fake-cuda/simt_model.h"
+
+#define N_BARRIERS 16 /* 0 is the block's; the others have names */
+
+enum thread_state { THREAD_READY, THREAD_IN_MEETING, THREAD_AT_BARRIER, THREAD_ENDED };
+
+struct thread {
+	enum thread_state state;
+	unsigned int barrier;
+	const char *what; /* it waits for */
+	const char *file; /* where from */
+	int line;
+};
+
+struct meeting {
+	unsigned int n_arrived;
+	unsigned int first;
+	block_complete_fn complete;
+	void *arguments[SIMT_WARP];
+};
+
+struct barrier {
+	unsigned int n_arrived, n_expected;
+	unsigned int first;
+};
+
+struct block block;
+static struct thread threads[SIMT_MAX_THREADS];
+static struct meeting meetings[SIMT_MAX_THREADS / SIMT_WARP];
+static struct barrier barriers[N_BARRIERS];
+static uint16_t order[SIMT_MAX_THREADS], position[SIMT_MAX_THREADS];
+static unsigned int n_ended;
+static char *failure;
+static size_t failure_size;
+static bool failed;
+
+/* Orders */
+
+static uint64_t
+random_next(uint64_t *state)
+{
+	uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+	return z ^ z >> 31;
+}
+
+static void
+order_fill(unsigned int *numbers, unsigned int n, uint64_t seed, uint64_t *random)
+{
+	for (unsigned int i = 0; i < n; i++)
+		numbers[i] = seed == 1 ? n - 1 - i : i;
+	for (unsigned int i = n; seed > 1 && i > 1; i--) {
+		unsigned int j = (unsigned int)(random_next(random) % i), swapped = numbers[i - 1];
+
+		numbers[i - 1] = numbers[j];
+		numbers[j] = swapped;
+	}
+}
+
+/* Warps in some order, the lanes of each in some order: lanes of a warp are neighbours, which saves looking. */
+static void
+order_threads(uint64_t seed, uint64_t *random)
+{
+	unsigned int warps[SIMT_MAX_THREADS / SIMT_WARP], lanes[SIMT_WARP], n = 0;
+
+	order_fill(warps, block.n_threads / SIMT_WARP, seed, random);
+	for (unsigned int i = 0; i < block.n_threads / SIMT_WARP; i++) {
+		order_fill(lanes, SIMT_WARP, seed, random);
+		for (unsigned int j = 0; j < SIMT_WARP; j++, n++) {
+			order[n] = (uint16_t)(warps[i] * SIMT_WARP + lanes[j]);
+			position[order[n]] = (uint16_t)n;
+		}
+	}
+}
+
+/* Failures */
+
+static void
+failure_write(const char *place, const char *format, va_list arguments)
+{
+	int n = snprintf(failure, failure_size, "kernel %s, block (%u, %u), thread %u: ", block.launch->kernel->name,
+			 block.x, block.y, block.thread);
+
+	if (n >= 0 && (size_t)n < failure_size)
+		n += vsnprintf(failure + n, failure_size - (size_t)n, format, arguments);
+	if (place[0] != '\0' && n >= 0 && (size_t)n < failure_size)
+		snprintf(failure + n, failure_size - (size_t)n, " (%s)", place);
+	failed = true;
+}
+
+void
+block_fail(const char *format, ...)
+{
+	va_list arguments;
+
+	va_start(arguments, format);
+	failure_write("", format, arguments);
+	va_end(arguments);
+	fibre_leave(block.thread);
+	abort();
+}
+
+/* "attention.cu:120" where addr2line is at hand, else the object and offset that it needs. */
+static void
+place_of(const void *code, char *place, size_t size)
+{
+	char command[PATH_MAX + 64], object[PATH_MAX], *end;
+	Dl_info info;
+	FILE *pipe;
+	size_t offset;
+
+	place[0] = '\0';
+	if (dladdr(code, &info) == 0)
+		return;
+	offset = (size_t)((const char *)code - 1 - (const char *)info.dli_fbase);
+	snprintf(place, size, "%s + %#zx", info.dli_fname, offset);
+	/* The program itself goes by whatever it was started as. */
+	if (realpath(info.dli_fname, object) == NULL && realpath("/proc/self/exe", object) == NULL)
+		return;
+	snprintf(command, sizeof(command), "addr2line -s -e '%s' %#zx 2>/dev/null", object, offset);
+	pipe = popen(command, "re");
+	if (pipe == NULL)
+		return;
+	if (fgets(command, sizeof(command), pipe) != NULL && strncmp(command, "??", 2) != 0) {
+		end = strpbrk(command, "\n ");
+		if (end != NULL)
+			*end = '\0';
+		snprintf(place, size, "%.200s", command);
+	}
+	pclose(pipe);
+}
+
+void
+block_fail_at(const void *code, const char *format, ...)
+{
+	va_list arguments;
+	char place[256];
+
+	place_of(code, place, sizeof(place));
+	va_start(arguments, format);
+	failure_write(place, format, arguments);
+	va_end(arguments);
+	fibre_leave(block.thread);
+	abort();
+}
+
+/* Turns */
+
+static const char *
+thread_describe(unsigned int t)
+{
+	static char text[2][200];
+	static unsigned int turn;
+	char *at = text[turn++ % 2];
+	const struct thread *thread = &threads[t];
+
+	if (thread->state == THREAD_ENDED)
+		snprintf(at, sizeof(text[0]), "thread %u has ended", t);
+	else if (thread->state == THREAD_READY)
+		snprintf(at, sizeof(text[0]), "thread %u runs", t);
+	else
+		snprintf(at, sizeof(text[0]), "thread %u waits in %s (%s:%d)", t, thread->what, thread->file,
+			 thread->line);
+	return at;
+}
+
+/* Deadlock: every thread that has not ended waits.  Reports a waiting thread and one that it waits for. */
+static void
+fail_stuck(void)
+{
+	unsigned int waits = 0, other = 0;
+
+	while (threads[waits].state == THREAD_ENDED)
+		waits++;
+	for (other = 0; other < block.n_threads; other++) {
+		const struct thread *t = &threads[other];
+
+		if (threads[waits].state == THREAD_IN_MEETING && other / SIMT_WARP != waits / SIMT_WARP)
+			continue;
+		if (t->state != threads[waits].state ||
+		    (t->state == THREAD_AT_BARRIER && t->barrier != threads[waits].barrier))
+			break;
+	}
+	if (other == block.n_threads)
+		block_fail("%s, for threads that do not exist", thread_describe(waits));
+	block_fail("%s, but %s", thread_describe(waits), thread_describe(other));
+}
+
+static void
+run_another(void)
+{
+	unsigned int self = block.thread, at = position[self];
+
+	for (unsigned int i = 1; i < block.n_threads; i++) {
+		unsigned int next = order[(at + i) % block.n_threads];
+
+		if (threads[next].state == THREAD_READY) {
+			block.thread = next;
+			fibre_change(self, next);
+			return;
+		}
+	}
+	fail_stuck();
+}
+
+static void
+wait_in(enum thread_state state, const char *what, const char *file, int line)
+{
+	struct thread *thread = &threads[block.thread];
+
+	thread->state = state;
+	thread->what = what;
+	thread->file = file;
+	thread->line = line;
+}
+
+static void
+thread_start(void)
+{
+	block.launch->kernel->run(block.launch->params);
+	threads[block.thread].state = THREAD_ENDED;
+	if (++n_ended == block.n_threads)
+		fibre_leave(block.thread);
+	else
+		run_another();
+	abort();
+}
+
+/* Barriers and meetings */
+
+static bool
+thread_is_at(unsigned int t, const char *file, int line)
+{
+	return threads[t].line == line && (threads[t].file == file || strcmp(threads[t].file, file) == 0);
+}
+
+void
+block_meet(block_complete_fn complete, const char *what, void *argument, const char *file, int line)
+{
+	unsigned int self = block.thread, warp = self / SIMT_WARP;
+	struct meeting *meeting = &meetings[warp];
+
+	if (meeting->n_arrived == 0) {
+		meeting->first = self;
+		meeting->complete = complete;
+	} else if (meeting->complete != complete || !thread_is_at(meeting->first, file, line)) {
+		block_fail("%s in divergent code: this lane is at %s:%d, %s", what, file, line,
+			   thread_describe(meeting->first));
+	}
+	meeting->arguments[self % SIMT_WARP] = argument;
+	if (++meeting->n_arrived < SIMT_WARP) {
+		wait_in(THREAD_IN_MEETING, what, file, line);
+		run_another();
+		return;
+	}
+	meeting->n_arrived = 0;
+	for (unsigned int lane = 0; lane < SIMT_WARP; lane++)
+		threads[warp * SIMT_WARP + lane].state = THREAD_READY;
+	complete(meeting->arguments);
+}
+
+static void
+barrier_release(unsigned int id)
+{
+	uint16_t met[SIMT_MAX_THREADS];
+	unsigned int n = 0;
+
+	for (unsigned int t = 0; t < block.n_threads; t++) {
+		if (threads[t].state != THREAD_AT_BARRIER || threads[t].barrier != id)
+			continue;
+		threads[t].state = THREAD_READY;
+		met[n++] = (uint16_t)t;
+	}
+	barriers[id].n_arrived = 0;
+	race_join(met, n);
+}
+
+static void
+barrier_wait(unsigned int id, unsigned int n_expected, const char *file, int line)
+{
+	struct barrier *barrier = &barriers[id];
+
+	if (barrier->n_arrived == 0) {
+		barrier->first = block.thread;
+		barrier->n_expected = n_expected;
+	} else if (barrier->n_expected != n_expected) {
+		block_fail("barrier %u is of %u threads here (%s:%d), but of %u where %s", id, n_expected, file, line,
+			   barrier->n_expected, thread_describe(barrier->first));
+	} else if (id == 0 && !thread_is_at(barrier->first, file, line)) {
+		block_fail("barrier in divergent code: this thread is at %s:%d, %s", file, line,
+			   thread_describe(barrier->first));
+	}
+	wait_in(THREAD_AT_BARRIER, id == 0 ? "a barrier" : "a named barrier", file, line);
+	threads[block.thread].barrier = id;
+	if (++barrier->n_arrived < n_expected)
+		run_another();
+	else
+		barrier_release(id);
+}
+
+void
+simt_model_sync(const char *file, int line)
+{
+	barrier_wait(0, block.n_threads, file, line);
+}
+
+void
+simt_model_sync_part(int id, int n_threads, const char *file, int line)
+{
+	if (id < 1 || id >= N_BARRIERS || n_threads < SIMT_WARP || n_threads % SIMT_WARP != 0 ||
+	    (unsigned int)n_threads > block.n_threads)
+		block_fail("named barrier %d of %d threads: 1 to 15, of whole warps of the block (%s:%d)", id,
+			   n_threads, file, line);
+	barrier_wait((unsigned int)id, (unsigned int)n_threads, file, line);
+}
+
+/* Who and where */
+
+uint32_t
+simt_thread(void)
+{
+	return block.thread;
+}
+
+uint32_t
+simt_n_threads(void)
+{
+	return block.n_threads;
+}
+
+uint32_t
+simt_block(void)
+{
+	return block.x;
+}
+
+uint32_t
+simt_block_y(void)
+{
+	return block.y;
+}
+
+uint32_t
+simt_n_blocks(void)
+{
+	return block.launch->grid[0];
+}
+
+void *
+simt_model_shared(size_t size, size_t alignment)
+{
+	if (size > block.launch->shared_size)
+		block_fail("%zu bytes of shared memory used, %zu given at launch", size, block.launch->shared_size);
+	if (alignment > 128)
+		block_fail("shared memory aligned to %zu bytes wanted; it is to 128", alignment);
+	return block.shared;
+}
+
+/* Launches */
+
+static bool
+block_run(unsigned int number, uint64_t *random)
+{
+	block.x = number % block.launch->grid[0];
+	block.y = number / block.launch->grid[0];
+	memset(threads, 0, block.n_threads * sizeof(threads[0]));
+	memset(meetings, 0, sizeof(meetings));
+	memset(barriers, 0, sizeof(barriers));
+	memset(block.shared, 0xff, block.launch->shared_size); /* NaN, or a number that no table has */
+	region_forget_shared((uintptr_t)block.shared);
+	n_ended = 0;
+	order_threads(block.launch->seed, random);
+	race_block_begin();
+	copy_async_begin(block.n_threads);
+	for (unsigned int t = 0; t < block.n_threads; t++) {
+		if (!fibre_prepare(t, thread_start)) {
+			snprintf(failure, failure_size, "no memory for %u stacks", block.n_threads);
+			return false;
+		}
+	}
+	block.thread = order[0];
+	fibre_enter(block.thread);
+	return !failed;
+}
+
+static const char *
+launch_refusal(const struct simt_launch *launch)
+{
+	if (launch->n_threads == 0 || launch->n_threads > launch->kernel->max_threads ||
+	    launch->n_threads > SIMT_MAX_THREADS)
+		return "more threads than its launch bounds, or none";
+	if (launch->n_threads % SIMT_WARP != 0)
+		return "a block that is no whole number of warps";
+	if (launch->grid[0] == 0 || launch->grid[1] == 0)
+		return "an empty grid";
+	if (launch->shared_size > SIMT_MAX_SHARED)
+		return "more shared memory than a block can have";
+	return NULL;
+}
+
+static bool
+launch_blocks(const struct simt_launch *launch, unsigned int n_blocks)
+{
+	unsigned int *blocks = malloc(n_blocks * sizeof(*blocks));
+	uint64_t random = launch->seed;
+	bool good = blocks != NULL && race_launch_begin(launch->n_threads, n_blocks);
+
+	if (!good) {
+		snprintf(failure, failure_size, "kernel %s: no memory", launch->kernel->name);
+		free(blocks);
+		return false;
+	}
+	order_fill(blocks, n_blocks, launch->seed, &random);
+	for (unsigned int i = 0; good && i < n_blocks; i++)
+		good = block_run(blocks[i], &random);
+	race_launch_end();
+	free(blocks);
+	return good;
+}
+
+bool
+simt_run(const struct simt_launch *launch, char *message, size_t size)
+{
+	static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+	static _Alignas(128) unsigned char shared[SIMT_MAX_SHARED];
+	const char *refusal = launch_refusal(launch);
+	bool good;
+
+	if (refusal != NULL) {
+		snprintf(message, size, "kernel %s: launched with %s", launch->kernel->name, refusal);
+		return false;
+	}
+	pthread_mutex_lock(&turn);
+	failure = message;
+	failure_size = size;
+	failed = false;
+	block = (struct block){ .launch = launch, .n_threads = launch->n_threads, .shared = shared };
+	if (launch->shared_size > 0)
+		simt_region_add(shared, launch->shared_size, true, "shared memory");
+	if (launch->kernel->params_size > 0)
+		simt_region_add(launch->params, launch->kernel->params_size, false, "the kernel's parameters");
+	good = launch_blocks(launch, launch->grid[0] * launch->grid[1]);
+	simt_region_remove(launch->params);
+	simt_region_remove(shared);
+	block.launch = NULL;
+	pthread_mutex_unlock(&turn);
+	return good;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fake CUDA driver: captures, graphs, replays, and every rule that it enforces for them. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "tests/fake-cuda/fixture.h"
+#include "tests/support/cuda_graph.h"
+
+static struct cuda_graphs graphs;
+static cuda_stream one, two;
+static cuda_event event, other;
+static cuda_address memory;
+
+static void
+begin_tests(unsigned int flags)
+{
+	start(0);
+	it_require(cuda_graphs_find(&graphs, &cuda));
+	ok(cuda.stream_create(&one, flags));
+	ok(cuda.stream_create(&two, flags));
+	ok(cuda.event_create(&event, CUDA_EVENT_DISABLE_TIMING));
+	ok(cuda.event_create(&other, CUDA_EVENT_DISABLE_TIMING));
+	ok(cuda.alloc(&memory, 4096));
+	ok(cuda.fill(memory, 0, 4096, one));
+	ok(cuda.stream_synchronize(one));
+}
+
+static int
+status_of(cuda_stream stream)
+{
+	int status = -1;
+
+	ok(cuda.stream_capturing(stream, &status));
+	return status;
+}
+
+/* The capture was spoiled, and its end says so; then the stream is as before. */
+static void
+end_spoiled(int wanted)
+{
+	cuda_graph graph = (cuda_graph)&graphs;
+
+	gives(wanted, graphs.end(one, &graph));
+	it_require(graph == NULL);
+	it_require(status_of(one) == CUDA_CAPTURE_NONE && status_of(two) == CUDA_CAPTURE_NONE);
+	ok(cuda.fill(memory, 1, 4, one));
+	ok(cuda.stream_synchronize(one));
+	ok(cuda.stream_synchronize(two));
+}
+
+static cuda_graph_exec
+end_graph(void)
+{
+	cuda_graph_exec exec;
+	cuda_graph graph;
+
+	ok(graphs.end(one, &graph));
+	ok(graphs.instantiate(&exec, graph, 0));
+	ok(graphs.destroy(graph));
+	return exec;
+}
+
+IT_TEST(a_graph_runs_when_it_is_launched_and_waited_for)
+{
+	cuda_graph_exec exec;
+	uint32_t *pinned;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(cuda.host_alloc((void **)&pinned, 8, 0));
+	/* What was queued before comes first. */
+	ok(cuda.copy_in(memory + 8, pinned, 4, one));
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	it_require(status_of(one) == CUDA_CAPTURE_ACTIVE && status_of(two) == CUDA_CAPTURE_NONE);
+	/* The host's memory is read, and written, at each replay. */
+	ok(cuda.copy_in(memory, pinned, 4, one));
+	ok(cuda.copy(memory + 4, memory, 4, one));
+	ok(cuda.copy_out(pinned + 1, memory + 4, 4, one));
+	exec = end_graph();
+	it_require(status_of(one) == CUDA_CAPTURE_NONE);
+	it_require(peek(memory) == 0);
+	pinned[0] = 5;
+	ok(cuda.stream_synchronize(one));
+	for (uint32_t i = 1; i < 4; i++) {
+		pinned[0] = 10 * i;
+		ok(graphs.launch(exec, i % 2 != 0 ? one : two));
+		it_require(pinned[1] != 10 * i);
+		ok(cuda.stream_synchronize(i % 2 != 0 ? one : two));
+		it_require(pinned[1] == 10 * i);
+	}
+	it_require(peek(memory + 8) == 5);
+	/* Destroyed while it is on its way. */
+	pinned[0] = 77;
+	ok(graphs.launch(exec, one));
+	ok(graphs.exec_destroy(exec));
+	gives(CUDA_ERROR_INVALID_VALUE, graphs.launch(exec, one));
+	gives(CUDA_ERROR_INVALID_VALUE, graphs.exec_destroy(exec));
+	ok(cuda.stream_synchronize(one));
+	it_require(pinned[1] == 77);
+	ok(cuda.host_free(pinned));
+	finish();
+}
+
+/* Launches of one executable wait for each other, on whichever streams. */
+IT_TEST(launches_of_one_graph_take_turns)
+{
+	cuda_graph_exec exec;
+	uint32_t *pinned;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(cuda.host_alloc((void **)&pinned, 4, 0));
+	*pinned = 3;
+	ok(graphs.begin(one, CUDA_CAPTURE_THREAD_LOCAL));
+	ok(cuda.copy(memory, memory + 4, 4, one));
+	ok(cuda.copy(memory + 4, memory + 8, 4, one));
+	exec = end_graph();
+	ok(cuda.copy_in(memory + 8, pinned, 4, one));
+	ok(graphs.launch(exec, one));
+	ok(graphs.launch(exec, two));
+	ok(cuda.stream_synchronize(two));
+	it_require(peek(memory) == 3);
+	ok(graphs.exec_destroy(exec));
+	ok(cuda.host_free(pinned));
+	finish();
+}
+
+/* Two branches that both write: their order is nobody's, which two launches show. */
+IT_TEST(branches_have_no_order)
+{
+	uint32_t seen[2];
+	cuda_graph_exec exec;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.fill(memory, 0, 4, one));
+	ok(cuda.event_record(event, one));
+	ok(cuda.stream_wait(two, event, 0));
+	it_require(status_of(two) == CUDA_CAPTURE_ACTIVE);
+	ok(cuda.fill(memory, 1, 4, one));
+	ok(cuda.fill(memory, 2, 4, two));
+	ok(cuda.event_record(other, two));
+	ok(cuda.stream_wait(one, other, 0));
+	ok(cuda.copy(memory + 4, memory, 4, one));
+	exec = end_graph();
+	it_require(status_of(two) == CUDA_CAPTURE_NONE);
+	for (unsigned int i = 0; i < 2; i++) {
+		ok(graphs.launch(exec, one));
+		ok(cuda.stream_synchronize(one));
+		seen[i] = peek(memory + 4);
+	}
+	it_require(seen[0] == 0x02020202 && seen[1] == 0x01010101, "%#x %#x", seen[0], seen[1]);
+	/* What was captured is never reached. */
+	gives(CUDA_ERROR_CAPTURED_EVENT, cuda.event_query(event));
+	gives(CUDA_ERROR_CAPTURED_EVENT, cuda.stream_wait(two, event, 0));
+	ok(cuda.event_record(event, one));
+	ok(cuda.event_synchronize(event));
+	ok(graphs.exec_destroy(exec));
+	finish();
+}
+
+static void
+fork_unjoined(void)
+{
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.event_record(event, one));
+	ok(cuda.stream_wait(two, event, 0));
+	ok(cuda.fill(memory, 2, 4, two));
+}
+
+IT_TEST(forks_are_joined)
+{
+	cuda_graph graph;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	fork_unjoined();
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	fork_unjoined();
+	gives(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, graphs.end(two, &graph));
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	/* A join that comes too early is none. */
+	fork_unjoined();
+	ok(cuda.event_record(other, two));
+	ok(cuda.fill(memory, 3, 4, two));
+	ok(cuda.stream_wait(one, other, 0));
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	gives(CUDA_ERROR_ILLEGAL_STATE, graphs.end(one, &graph));
+	finish();
+}
+
+IT_TEST(nothing_crosses_a_captures_border)
+{
+	cuda_graph graph;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(cuda.event_record(event, two));
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	gives(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, cuda.stream_wait(one, event, 0));
+	it_require(status_of(one) == CUDA_CAPTURE_INVALIDATED);
+	gives(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuda.fill(memory, 1, 4, one));
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	/* Two captures stay two. */
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(graphs.begin(two, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.event_record(event, one));
+	gives(CUDA_ERROR_STREAM_CAPTURE_MERGE, cuda.stream_wait(two, event, 0));
+	gives(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, graphs.end(two, &graph));
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	finish();
+}
+
+static int
+sync_stream(void)
+{
+	return cuda.stream_synchronize(one);
+}
+
+static int
+query_stream(void)
+{
+	return cuda.stream_query(one);
+}
+
+static int
+sync_other(void)
+{
+	return cuda.stream_synchronize(two);
+}
+
+static int
+sync_context(void)
+{
+	return cuda.context_synchronize();
+}
+
+static int
+query_event(void)
+{
+	return cuda.event_query(other);
+}
+
+static int
+query_captured(void)
+{
+	ok(cuda.event_record(event, one));
+	return cuda.event_query(event);
+}
+
+static int
+allocate(void)
+{
+	cuda_address address;
+
+	return cuda.alloc(&address, 64);
+}
+
+static int
+allocate_pinned(void)
+{
+	void *p;
+
+	return cuda.host_alloc(&p, 64, 0);
+}
+
+static int
+load_module(void)
+{
+	cuda_module module;
+
+	return cuda.module_load(&module, "x");
+}
+
+static int
+copy_pageable_in(void)
+{
+	uint32_t word = 1;
+
+	return cuda.copy_in(memory, &word, 4, one);
+}
+
+static int
+copy_pageable_out(void)
+{
+	uint32_t word;
+
+	return cuda.copy_out(&word, memory, 4, one);
+}
+
+static int
+destroy_stream(void)
+{
+	return cuda.stream_destroy(one);
+}
+
+static int
+begin_again(void)
+{
+	return graphs.begin(one, CUDA_CAPTURE_GLOBAL);
+}
+
+static const struct {
+	int (*call)(void);
+	int wanted;
+	bool never; /* in no mode */
+} refused[] = {
+	{ sync_stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ query_stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ sync_context, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ query_captured, CUDA_ERROR_CAPTURED_EVENT, true },
+	{ copy_pageable_in, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ copy_pageable_out, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ destroy_stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, true },
+	{ begin_again, CUDA_ERROR_ILLEGAL_STATE, true },
+	{ sync_other, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
+	{ query_event, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
+	{ allocate, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
+	{ allocate_pinned, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
+	{ load_module, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, false },
+};
+
+IT_TEST(what_a_capture_does_not_bear)
+{
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(cuda.event_record(other, two));
+	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
+		for (int mode = CUDA_CAPTURE_GLOBAL; mode <= CUDA_CAPTURE_RELAXED; mode++) {
+			bool spoils = refused[i].never || mode != CUDA_CAPTURE_RELAXED;
+			int result;
+
+			ok(graphs.begin(one, mode));
+			ok(cuda.fill(memory, 1, 4, one));
+			result = refused[i].call();
+			it_require(!spoils || result == refused[i].wanted, "call %zu, mode %d: %d", i, mode, result);
+			it_require(status_of(one) == (spoils ? CUDA_CAPTURE_INVALIDATED : CUDA_CAPTURE_ACTIVE),
+				   "call %zu, mode %d", i, mode);
+			if (spoils)
+				end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+			else
+				ok(graphs.exec_destroy(end_graph()));
+		}
+	gives(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, graphs.begin(NULL, CUDA_CAPTURE_GLOBAL));
+	gives(CUDA_ERROR_INVALID_VALUE, graphs.begin(one, 3));
+	finish();
+}
+
+/* A thread that says it knows what it does may do it, and no other. */
+IT_TEST(a_thread_may_relax)
+{
+	int mode = CUDA_CAPTURE_RELAXED;
+	cuda_address address;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.capture_mode(&mode));
+	it_require(mode == CUDA_CAPTURE_GLOBAL);
+	ok(cuda.alloc(&address, 64));
+	ok(cuda.stream_synchronize(two));
+	gives(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuda.stream_synchronize(one));
+	ok(cuda.capture_mode(&mode));
+	it_require(mode == CUDA_CAPTURE_RELAXED);
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	finish();
+}
+
+static void *
+in_another_thread(void *context)
+{
+	cuda_graph graph;
+
+	ok(cuda.context_push(context));
+	gives(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, graphs.end(one, &graph));
+	ok(cuda.stream_synchronize(two));
+	it_require(status_of(one) == CUDA_CAPTURE_ACTIVE);
+	return NULL;
+}
+
+IT_TEST(captures_belong_to_threads)
+{
+	cuda_context context;
+	pthread_t thread;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(cuda.context_current(&context));
+	ok(graphs.begin(one, CUDA_CAPTURE_THREAD_LOCAL));
+	it_require(pthread_create(&thread, NULL, in_another_thread, context) == 0);
+	pthread_join(thread, NULL);
+	ok(graphs.exec_destroy(end_graph()));
+	finish();
+}
+
+IT_TEST(the_default_stream_stays_away_from_blocking_ones)
+{
+	int status;
+
+	begin_tests(0);
+	ok(graphs.begin(one, CUDA_CAPTURE_RELAXED));
+	gives(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuda.stream_capturing(NULL, &status));
+	it_require(status_of(one) == CUDA_CAPTURE_ACTIVE);
+	gives(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, cuda.fill(memory, 1, 4, NULL));
+	end_spoiled(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	finish();
+}
+
+IT_TEST(graph_calls_fail_when_told_to)
+{
+	cuda_graph_exec exec, none;
+	cuda_graph graph;
+
+	setenv("PAGED_STAND_IN_FAIL",
+	       "cuStreamBeginCapture_v2@2=1,cuStreamEndCapture@2=1,cuGraphInstantiateWithFlags@2=2,cuGraphLaunch@2=1,"
+	       "cuGraphExecDestroy@1=1,cuGraphDestroy@1=1",
+	       1);
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.fill(memory, 1, 4, one));
+	ok(graphs.end(one, &graph));
+	ok(graphs.instantiate(&exec, graph, 0));
+	ok(graphs.launch(exec, one));
+	gives(1, graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	gives(1, graphs.end(one, &graph));
+	gives(2, graphs.instantiate(&none, graph, 0));
+	gives(1, graphs.launch(exec, one));
+	gives(1, graphs.exec_destroy(exec));
+	gives(1, graphs.destroy(graph));
+	ok(graphs.exec_destroy(exec));
+	ok(graphs.destroy(graph));
+	ok(cuda.stream_synchronize(one));
+	finish();
+}
+
+/* A replay after its memory went is an error that stays. */
+IT_TEST(a_graph_does_not_keep_memory)
+{
+	cuda_graph_exec exec;
+
+	begin_tests(CUDA_STREAM_NON_BLOCKING);
+	ok(graphs.begin(one, CUDA_CAPTURE_GLOBAL));
+	ok(cuda.fill(memory, 1, 4, one));
+	exec = end_graph();
+	ok(cuda.free(memory));
+	ok(graphs.launch(exec, one));
+	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.stream_synchronize(one));
+}
+
+IT_MAIN

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Small kernels that use every function of simt.h, each with ways to go wrong. */
+#include "kernels/cuda/simt.h"
+#include "kernels/cuda/bytes.h"
+#include "kernels/cuda/fp8.h"
+#include "tests/fake-cuda/kernels/simt_cases.h"
+
+struct simt_case_shared {
+	uint32_t words[1024];
+	uint32_t last;
+};
+
+/* 128 threads: shuffles, votes, atomics in shared memory, who and where. */
+SIMT_KERNEL(simt_case_exchange, simt_exchange_params, 128, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t t = simt_thread(), lane = simt_lane();
+	uint32_t *out = p.out + (simt_block() * simt_n_threads() + t) * 8;
+
+	if (t == 0)
+		shared.words[0] = shared.words[1] = shared.words[2] = 0;
+	simt_sync();
+	if (p.bug == BUG_DIVERGENT_SHUFFLE && lane < 16)
+		out[0] = simt_shuffle(t, 0);
+	else if (p.bug != BUG_PARTIAL_SHUFFLE || lane < 16)
+		out[0] = simt_shuffle(t * 3, (int)(lane + 5) % 32);
+	out[1] = (uint32_t)simt_shuffle_xor((float)t, 16);
+	out[2] = simt_ballot(t % 3 == 0);
+	out[3] = (uint32_t)simt_any(t == 40) | (uint32_t)simt_all(t != 40) << 1;
+	if (p.bug == BUG_PLAIN_COUNT)
+		shared.words[0] += t;
+	else
+		simt_atomic_add(&shared.words[0], t);
+	simt_atomic_max(&shared.words[1], t * 7 % 128);
+	simt_atomic_or(&shared.words[2], 1u << t % 32);
+	simt_sync();
+	out[4] = shared.words[0];
+	out[5] = shared.words[1];
+	out[6] = shared.words[2];
+	out[7] = simt_warp() << 16 | simt_n_blocks();
+}
+
+#if !SIMT_DEVICE
+static uint32_t
+case_recurse(const volatile uint32_t *at)
+{
+	volatile uint32_t frame[64] = { *at };
+
+	return frame[0] == 1 ? 0 : case_recurse(frame) + frame[1];
+}
+#endif
+
+/* Reverses 64 threads' words by way of shared memory; the second warp writes the answer. */
+SIMT_KERNEL(simt_case_reverse, simt_reverse_params, 64, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t t = simt_thread();
+
+	if (p.bug == BUG_EARLY_END && t == 7)
+		return;
+	if (p.bug == BUG_WRITE_INPUT)
+		const_cast<uint32_t *>(p.in)[t] = 0;
+#if !SIMT_DEVICE
+	if (p.bug == BUG_STACK)
+		p.out[t] = case_recurse(p.in);
+#endif
+	shared.words[t] = p.in[p.bug == BUG_READ_PAST ? t + 1 : t];
+	if (p.bug == BUG_DIVERGENT_BARRIER && t < 32)
+		simt_sync();
+	else if (p.bug != BUG_NO_BARRIER)
+		simt_sync();
+	shared.words[64 + t] = shared.words[63 - t];
+	simt_sync_part(3, p.bug == BUG_WRONG_COUNT && t < 32 ? 32 : 64);
+	if (t >= 32) {
+		p.out[t - 32] = shared.words[64 + t - 32];
+		p.out[p.bug == BUG_WRITE_PAST ? t + 1 : t] = shared.words[64 + t];
+	}
+}
+
+/* Two stages of copies: each lane sums what its neighbour's copies brought. */
+SIMT_KERNEL(simt_case_pipeline, simt_pipeline_params, 64, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t t = simt_thread(), n = simt_n_threads(), sum = 0;
+	uint32_t neighbour = t / 32 * 32 + (t + 1) % 32;
+
+	for (uint32_t stage = 0; stage < 2; stage++) {
+		simt_copy_async16(&shared.words[(stage * n + t) * 4 + (p.bug == BUG_UNALIGNED)],
+				  p.in + (stage * n + t) * 4, stage < p.n_stages);
+		simt_copy_async_commit();
+	}
+	for (uint32_t stage = 0; stage < p.n_stages; stage++) {
+		const uint32_t *words = &shared.words[(stage % 2 * n + neighbour) * 4];
+
+		if (p.bug == BUG_WEAK_WAIT)
+			simt_copy_async_wait<2>();
+		else if (p.bug != BUG_NO_WAIT)
+			simt_copy_async_wait<1>();
+		if (p.bug != BUG_NO_WARP_SYNC)
+			simt_warp_sync();
+		sum += words[0] + words[1] + words[2] + words[3];
+		if (p.bug != BUG_EARLY_REUSE)
+			simt_warp_sync();
+		simt_copy_async16(&shared.words[(stage % 2 * n + t) * 4], p.in + ((stage + 2) % p.n_stages * n + t) * 4,
+				  stage + 2 < p.n_stages);
+		simt_copy_async_commit();
+	}
+	p.out[t] = sum;
+}
+
+/* Every block leaves a row; the one that takes the last ticket adds them up. */
+SIMT_KERNEL(simt_case_sum, simt_sum_params, 64, 1)
+{
+	simt_case_shared &shared = SIMT_SHARED(simt_case_shared);
+	uint32_t t = simt_thread(), n = simt_n_threads(), own = simt_block() * n + t, sum = 0;
+
+	p.partial[own] = p.in[own] * 3;
+	if (p.bug != BUG_NO_TICKET_SYNC)
+		simt_sync();
+	if (t == 0) {
+		if (p.bug != BUG_NO_FENCE)
+			simt_fence();
+		shared.last = simt_atomic_add(p.ticket, 1) == simt_n_blocks() - 1;
+		if (p.bug == BUG_BLOCK_ORDER)
+			shared.last = simt_block() == simt_n_blocks() - 1;
+		while (p.bug == BUG_SPIN && simt_load_fresh(p.ticket) < simt_n_blocks())
+			;
+		simt_fence();
+	}
+	simt_sync();
+	if (!shared.last)
+		return;
+	for (uint32_t i = 0; i < simt_n_blocks(); i++)
+		sum += simt_load_fresh(&p.partial[i * n + t]);
+	p.out[t] = sum;
+}
+
+/* One warp: d += a b. */
+SIMT_KERNEL(simt_case_matrix, simt_matrix_params, 32, 1)
+{
+	struct matrices {
+		alignas(16) uint16_t a[16][16];
+		alignas(16) uint16_t b[16][8];
+	};
+	matrices &shared = SIMT_SHARED(matrices);
+	uint32_t lane = simt_lane(), a[4], b[4];
+	float d[4];
+
+	for (uint32_t i = lane; i < 256; i += 32)
+		shared.a[i / 16][i % 16] = p.a[i];
+	for (uint32_t i = lane; i < 128; i += 32)
+		shared.b[i / 8][i % 8] = p.b[i];
+	for (uint32_t i = 0; i < 4; i++)
+		d[i] = p.d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
+	simt_warp_sync();
+	simt_ldmatrix_x4(a, &shared.a[lane % 16][lane / 16 * 8]);
+	simt_ldmatrix_x4_trans(b, &shared.b[lane % 16][0]);
+	if (p.f16)
+		simt_mma_f16(d, a, b);
+	else
+		simt_mma_bf16(d, a, b);
+	for (uint32_t i = 0; i < 4; i++)
+		p.d[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = d[i];
+}
+
+SIMT_KERNEL(simt_case_convert, simt_convert_params, 128, 1)
+{
+	for (uint32_t i = simt_block() * simt_n_threads() + simt_thread(); i < p.n;
+	     i += simt_n_blocks() * simt_n_threads()) {
+		float x = p.in[i];
+
+		p.bf16[i] = simt_to_bf16(x);
+		p.f16[i] = simt_to_f16(x);
+		p.e4m3[i] = simt_to_e4m3(x);
+		p.from_bf16[i] = simt_from_bf16(p.bf16[i]);
+		p.from_f16[i] = simt_from_f16(p.f16[i]);
+		p.from_e4m3[i] = simt_from_e4m3(p.e4m3[i]);
+		p.exp2[i] = simt_exp2(x);
+		p.log2[i] = simt_log2(simt_fma(x, x, simt_max(x, 1.0f)));
+	}
+}
+
+SIMT_KERNEL(simt_case_bytes, simt_bytes_params, 128, 1)
+{
+	uint32_t first = simt_block() * simt_n_threads() + simt_thread(), step = simt_n_blocks() * simt_n_threads();
+
+	for (uint32_t i = first; i < p.n; i += step) {
+		p.e4m3[i] = simt_pack_e4m3(p.in[i], p.in[i + 1]);
+		p.e5m2[i] = simt_pack_e5m2(p.in[i], p.in[i + 1]);
+		p.e4m3_bits[i] = (uint16_t)(fp8_to_e4m3(p.in[i]) | fp8_to_e4m3(p.in[i + 1]) << 8);
+		p.e5m2_bits[i] = (uint16_t)(fp8_to_e5m2(p.in[i]) | fp8_to_e5m2(p.in[i + 1]) << 8);
+	}
+	for (uint32_t i = first; i < 65536; i += step) {
+		p.halves[i * 4] = simt_widen_e4m3((uint16_t)i);
+		p.halves[i * 4 + 1] = fp8_widen_e4m3((uint16_t)i);
+		p.halves[i * 4 + 2] = simt_widen_e5m2((uint16_t)i);
+		p.halves[i * 4 + 3] = fp8_widen_e5m2((uint16_t)i);
+	}
+}
+
+/* Each byte at each place of a register, as pools have it. */
+SIMT_KERNEL(simt_case_widen, simt_widen_params, 128, 1)
+{
+	for (uint32_t i = simt_thread(); i < 256; i += simt_n_threads()) {
+		uint32_t four = i | (i + 1) % 256 << 8 | (i + 2) % 256 << 16 | (i + 3) % 256 << 24;
+
+		bytes_to_f16(four, p.dtype, p.f16 + i * 2);
+		bytes_to_bf16(four, p.dtype, p.bf16 + i * 2);
+		p.wild[i] = bytes_wild(four, p.dtype);
+	}
+}

@@ -1,0 +1,88 @@
+# A libcuda.so.1 that runs kernels' own source on the host.  Tests find it by
+# LD_LIBRARY_PATH; nothing of it is installed, nor built but for tests.
+#
+# -fsanitize=thread makes kernels call hooks.c, and stands with the
+# preprocessor's flags so that no link line has it: libtsan must stay out.
+SIMT_CPPFLAGS = $(AM_CPPFLAGS) -DSIMT_HOST_HEADER='"tests/fake-cuda/simt_host.h"' -fsanitize=thread
+SIMT_CXXFLAGS = $(PAGED_CXXFLAGS)
+# Without sanitizers: they know nothing of fibres.
+SIMT_CFLAGS = $(PAGED_PLAIN_CFLAGS)
+
+check_LTLIBRARIES += %D%/libsimt.la
+%C%_libsimt_la_SOURCES = %D%/block.c %D%/copy_async.c %D%/fibre.c %D%/fibre.h %D%/hooks.c %D%/model.c %D%/race.c \
+	%D%/race_cell.h %D%/region.c %D%/registry.c %D%/simt_block.h %D%/simt_host.h %D%/simt_model.h %D%/simt_run.h
+%C%_libsimt_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libsimt_la_LIBADD = -lm -ldl -lpthread
+
+# The kernels that the fake driver's modules contain: .cc files that include the .cu of a kernel.  Other directories add
+# theirs.
+STAND_IN_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_mla.cc \
+	%D%/kernels/attention_mma.cc %D%/kernels/attention_simt.cc %D%/kernels/gpu_reader.cc %D%/kernels/link.h \
+	%D%/kernels/merge.cc %D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
+	%D%/kernels/simt_cases.h
+# Built-in mods, compiled from the same sources as the kernel images
+STAND_IN_KERNELS += %D%/kernels/ready.h %D%/kernels/ready_alibi.cc %D%/kernels/ready_capped_window.cc \
+	%D%/kernels/ready_document.cc %D%/kernels/ready_prefix_lm.cc %D%/kernels/ready_sliding_window.cc \
+	%D%/kernels/ready_soft_cap.cc
+check_LTLIBRARIES += %D%/libstandinkernels.la
+%C%_libstandinkernels_la_SOURCES = $(STAND_IN_KERNELS)
+%C%_libstandinkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libstandinkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+$(%C%_libstandinkernels_la_OBJECTS): $(READY_FILES)
+
+# Kernels for tests that run them without a driver
+check_LTLIBRARIES += %D%/libsimtkernels.la
+%C%_libsimtkernels_la_SOURCES = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_mla.cc \
+	%D%/kernels/attention_mla_window.cc %D%/kernels/attention_mma.cc %D%/kernels/attention_mma_window.cc \
+	%D%/kernels/attention_simt.cc %D%/kernels/attention_simt_document.cc %D%/kernels/attention_simt_window.cc \
+	%D%/kernels/link.h %D%/kernels/merge.cc %D%/kernels/mod_document.h %D%/kernels/mod_window.h \
+	%D%/kernels/pages.cc %D%/kernels/plan.cc
+%C%_libsimtkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libsimtkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+
+# -rpath makes a shared library of what is not installed.
+check_LTLIBRARIES += %D%/libcuda.la
+%C%_libcuda_la_SOURCES = %D%/backing.c %D%/capture.c %D%/copy.c %D%/cubin.c %D%/cubin.h %D%/device.c %D%/entry.c \
+	%D%/event.c %D%/fake_cuda.h %D%/graph.c %D%/image.h %D%/inject.c %D%/inject.h %D%/memory.c %D%/module.c \
+	%D%/stream.c %D%/vmm.c
+%C%_libcuda_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
+%C%_libcuda_la_LIBADD = %D%/libstandinkernels.la %D%/libsimt.la
+
+# A libnvrtc.so.13 that calls the host's compiler.
+check_LTLIBRARIES += %D%/libnvrtc.la
+%C%_libnvrtc_la_SOURCES = %D%/inject.c %D%/inject.h %D%/nvrtc.c
+%C%_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
+%C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DSTAND_IN_CXX='"$(CXX)"' -DSTAND_IN_SOURCE='"$(abs_top_srcdir)"' \
+	-DSTAND_IN_LIBRARIES='"$(abs_top_builddir)/%D%/.libs"'
+%C%_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 13
+%C%_libnvrtc_la_LIBADD = -lpthread
+
+# Kernel sources that nvcc compiles for each architecture where the CUDA toolkit is.  The test checks that the cubins
+# contain the kernels that the fake driver runs.  Each directory adds its sources here.
+CUDA_FILES = %D%/kernels/simt_cases.cu
+EXTRA_DIST += %D%/kernels/simt_cases.cu
+AM_TESTS_ENVIRONMENT += CUDA_DIR='$(CUDA_DIR)'; export CUDA_DIR; CUDA_FILES='$(CUDA_FILES)'; export CUDA_FILES;
+
+FAKE_CUDA_LIBS = %D%/libcuda.la %D%/libnvrtc.la
+SIMT_LIBS = %D%/libsimtkernels.la %D%/libsimt.la
+if BUILD_CUDA_IMAGES
+AM_TESTS_ENVIRONMENT += CUDA_IMAGES=yes; export CUDA_IMAGES;
+endif
+
+# Tests of the simulator, of the fake driver, and of the declarations in kernels/cuda that replace the toolkit's headers.
+UNIT_TESTS += %D%/unit_cuda_abi %D%/unit_simt
+IT_TESTS += %D%/it_fake_cuda %D%/it_fake_cuda_graph %D%/it_fake_cuda_run
+TEST_SUPPORT += %D%/fixture.h %D%/load.h
+check_LTLIBRARIES += %D%/libsimtcases.la
+%C%_libsimtcases_la_SOURCES = %D%/kernels/simt_cases.cc %D%/kernels/simt_cases.h
+%C%_libsimtcases_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libsimtcases_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+%C%_unit_simt_LDADD = %D%/libsimtcases.la $(LDADD)
+%C%_unit_cuda_abi_SOURCES = %D%/unit_cuda_abi.c %D%/cuda_abi.h
+%C%_unit_cuda_abi_CPPFLAGS = $(AM_CPPFLAGS)
+EXTRA_DIST += %D%/cuda_abi_theirs.c
+if HAVE_CUDA_TOOLKIT
+%C%_unit_cuda_abi_SOURCES += %D%/cuda_abi_theirs.c
+%C%_unit_cuda_abi_CPPFLAGS += -isystem $(CUDA_DIR)/include -DCUDA_TOOLKIT='"$(CUDA_DIR)"'
+endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Modules and launches.  An image is one of three things: a cubin or PTX, of
+ * which only the kernels' names are used, to find them among those built in; the
+ * word STAND_IN_BUILT_IN, for builds without nvcc; or a host library, as the
+ * NVRTC stand-in makes them.
+ */
+#include <dlfcn.h>
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/fake-cuda/cubin.h"
+#include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/fake_cuda.h"
+#include "tests/fake-cuda/image.h"
+
+#define DEFAULT_SHARED (48u << 10)
+
+struct CUfunc_st {
+	struct CUfunc_st *next;
+	const struct simt_kernel *kernel;
+	int max_shared;
+};
+
+struct CUmod_st {
+	struct CUmod_st *next;
+	struct CUctx_st *context;
+	const void *cubin; /* NULL: any name that is built in */
+	void *library;     /* NULL: the kernels built in */
+	int fd;            /* its file: the number makes the name, by which the loader knows what it has */
+	struct CUfunc_st *functions;
+};
+
+static struct CUmod_st *modules;
+
+static size_t
+elf_size(const Elf64_Ehdr *header)
+{
+	return header->e_shoff + (size_t)header->e_shnum * header->e_shentsize;
+}
+
+/* A cubin runs on its major architecture, from its minor one on. */
+static bool
+arch_fits(const struct CUmod_st *module, int arch)
+{
+	cuda_device device = module->context->device;
+
+	return arch / 10 == device_attribute_of(device, CUDA_DEVICE_COMPUTE_MAJOR) &&
+	       arch % 10 <= device_attribute_of(device, CUDA_DEVICE_COMPUTE_MINOR);
+}
+
+static void
+library_unload(struct CUmod_st *module)
+{
+	if (module->library != NULL)
+		dlclose(module->library);
+	close(module->fd);
+}
+
+/* Loaded through a file of its own, so that two loads of one image are two modules. */
+static int
+library_load(struct CUmod_st *module, const void *image)
+{
+	size_t size = elf_size(image);
+	const struct simt_kernel *before;
+	const int *arch;
+	char path[64];
+
+	module->fd = memfd_create("paged-stand-in-module", MFD_CLOEXEC);
+	if (module->fd < 0 || write(module->fd, image, size) != (ssize_t)size) {
+		library_unload(module);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", module->fd);
+	before = simt_first();
+	module->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	for (struct simt_kernel *kernel = simt_first(); kernel != before; kernel = kernel->next)
+		kernel->module = module;
+	if (module->library == NULL) {
+		fprintf(stderr, "# cuda-stand-in: %s\n", dlerror());
+		library_unload(module);
+		return CUDA_ERROR_INVALID_IMAGE;
+	}
+	arch = dlsym(module->library, "stand_in_arch");
+	if (arch == NULL || arch_fits(module, *arch))
+		return CUDA_SUCCESS;
+	library_unload(module);
+	return CUDA_ERROR_NO_BINARY_FOR_GPU;
+}
+
+static int
+image_load(struct CUmod_st *module, const void *image)
+{
+	const Elf64_Ehdr *elf = image;
+	const uint32_t *word = image;
+
+	if (strcmp(image, STAND_IN_BUILT_IN) == 0 || word[0] == 0xba55ed50 || word[0] == 0x466243b1)
+		return CUDA_SUCCESS;
+	if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0)
+		return strstr(image, ".version ") != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+	if (elf->e_machine != EM_CUDA)
+		return elf->e_type == ET_DYN ? library_load(module, image) : CUDA_ERROR_INVALID_IMAGE;
+	if (!arch_fits(module, cubin_arch(image)))
+		return CUDA_ERROR_NO_BINARY_FOR_GPU;
+	module->cubin = image;
+	return CUDA_SUCCESS;
+}
+
+static int
+module_load(struct CUmod_st **module_p, const void *image)
+{
+	struct CUmod_st *module = calloc(1, sizeof(*module));
+	int result;
+
+	if (module == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	module->context = context_now();
+	result = image_load(module, image);
+	if (result != CUDA_SUCCESS) {
+		free(module);
+		return result;
+	}
+	module->next = modules;
+	modules = module;
+	*module_p = module;
+	return CUDA_SUCCESS;
+}
+
+static bool
+module_exists(const struct CUmod_st *module)
+{
+	const struct CUmod_st *each = modules;
+
+	while (each != NULL && each != module)
+		each = each->next;
+	return each != NULL;
+}
+
+static int
+module_unload(struct CUmod_st *module)
+{
+	struct CUmod_st **at = &modules;
+
+	if (!module_exists(module))
+		return CUDA_ERROR_INVALID_HANDLE;
+	while (*at != module)
+		at = &(*at)->next;
+	*at = module->next;
+	while (module->functions != NULL) {
+		struct CUfunc_st *next = module->functions->next;
+
+		free(module->functions);
+		module->functions = next;
+	}
+	if (module->library != NULL)
+		library_unload(module);
+	free(module);
+	return CUDA_SUCCESS;
+}
+
+/* A cubin that was made from other source than what is built in would launch what it does not hold. */
+static int
+cubin_compare(const void *cubin, const struct simt_kernel *kernel)
+{
+	struct cubin_kernel found;
+
+	if (!cubin_find(cubin, kernel->name, &found))
+		return CUDA_ERROR_NOT_FOUND;
+	if (found.params_size == kernel->params_size && found.max_threads == kernel->max_threads)
+		return CUDA_SUCCESS;
+	fprintf(stderr,
+		"# cuda-stand-in: kernel %s: %u bytes of parameters and %u threads in the cubin, %zu and %u here\n",
+		kernel->name, found.params_size, found.max_threads, kernel->params_size, kernel->max_threads);
+	return CUDA_ERROR_INVALID_IMAGE;
+}
+
+static const struct simt_kernel *
+kernel_find(const struct CUmod_st *module, const char *name)
+{
+	const struct simt_kernel *kernel = simt_first();
+
+	while (kernel != NULL && (kernel->module != module || strcmp(kernel->name, name) != 0))
+		kernel = kernel->next;
+	return kernel;
+}
+
+static int
+module_function(struct CUfunc_st **function_p, struct CUmod_st *module, const char *name)
+{
+	const struct simt_kernel *kernel;
+	struct CUfunc_st *function;
+	int result = CUDA_SUCCESS;
+
+	if (!module_exists(module))
+		return CUDA_ERROR_INVALID_HANDLE;
+	kernel = kernel_find(module->library != NULL ? module : NULL, name);
+	if (kernel == NULL)
+		return CUDA_ERROR_NOT_FOUND;
+	if (module->cubin != NULL)
+		result = cubin_compare(module->cubin, kernel);
+	if (result != CUDA_SUCCESS)
+		return result;
+	function = calloc(1, sizeof(*function));
+	if (function == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*function = (struct CUfunc_st){ .next = module->functions, .kernel = kernel, .max_shared = DEFAULT_SHARED };
+	module->functions = function;
+	*function_p = function;
+	return CUDA_SUCCESS;
+}
+
+static bool
+function_exists(const struct CUfunc_st *function)
+{
+	for (const struct CUmod_st *module = modules; module != NULL; module = module->next)
+		for (const struct CUfunc_st *each = module->functions; each != NULL; each = each->next)
+			if (each == function)
+				return true;
+	return false;
+}
+
+static int
+function_attribute(int *value, int attribute, const struct CUfunc_st *function)
+{
+	if (!function_exists(function))
+		return CUDA_ERROR_INVALID_HANDLE;
+	switch (attribute) {
+	case CUDA_FUNCTION_LOCAL_SIZE:
+		*value = 0;
+		return CUDA_SUCCESS;
+	case CUDA_FUNCTION_REGISTERS:
+		*value = 32;
+		return CUDA_SUCCESS;
+	case CUDA_FUNCTION_MAX_DYNAMIC_SHARED:
+		*value = function->max_shared;
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+}
+
+static int
+function_set(struct CUfunc_st *function, int attribute, int value)
+{
+	if (!function_exists(function))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (attribute != CUDA_FUNCTION_MAX_DYNAMIC_SHARED || value < 0 ||
+	    value > device_attribute_of(context_now()->device, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN))
+		return CUDA_ERROR_INVALID_VALUE;
+	function->max_shared = value;
+	return CUDA_SUCCESS;
+}
+
+static int
+occupancy(int *n_blocks, const struct CUfunc_st *function, int n_threads, size_t shared_size)
+{
+	size_t by_shared = (228u << 10) / (shared_size + 1024), by_threads;
+
+	if (!function_exists(function) || n_threads <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	by_threads = 2048 / (unsigned int)n_threads;
+	if ((unsigned int)n_threads > function->kernel->max_threads || shared_size > (size_t)function->max_shared)
+		by_threads = 0;
+	*n_blocks = (int)(by_shared < by_threads ? by_shared : by_threads);
+	return CUDA_SUCCESS;
+}
+
+/* Launches */
+
+static int
+launch_run(struct operation *operation)
+{
+	static uint64_t n_launches;
+	uint64_t seed = entry_setting("PAGED_STAND_IN_SEED", 0);
+	cuda_device device = operation->launch.device;
+	char message[512];
+	struct simt_launch launch;
+	bool good;
+
+	if (!function_exists(operation->launch.function))
+		return entry_poison(CUDA_ERROR_ILLEGAL_ADDRESS, "launch of a kernel whose module was unloaded");
+	launch = (struct simt_launch){
+		.kernel = operation->launch.function->kernel,
+		.params = operation->data,
+		.grid = { operation->launch.grid[0], operation->launch.grid[1] },
+		.n_threads = operation->launch.n_threads,
+		.shared_size = operation->launch.shared_size,
+		.seed = seed > 1 ? seed + n_launches++ : seed,
+	};
+
+	memory_open(device);
+	good = simt_run(&launch, message, sizeof(message));
+	memory_close(device);
+	return good ? CUDA_SUCCESS : entry_poison(CUDA_ERROR_ILLEGAL_ADDRESS, "%s", message);
+}
+
+static int
+launch_check(const struct CUfunc_st *function, const unsigned int grid[3], const unsigned int block[3],
+	     unsigned int shared_size)
+{
+	if (!function_exists(function))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[0] > 0x7fffffff || grid[1] > 65535 || block[0] == 0 ||
+	    block[0] > 1024)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (block[0] > function->kernel->max_threads)
+		return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	/* Legal for CUDA, but not for simt.h. */
+	if (grid[2] != 1 || block[1] != 1 || block[2] != 1 || block[0] % 32 != 0)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return shared_size > (unsigned int)function->max_shared ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static int
+launch(struct CUfunc_st *function, const unsigned int grid[3], const unsigned int block[3], unsigned int shared_size,
+       cuda_stream handle, void **parameters, void **extra)
+{
+	int result = launch_check(function, grid, block, shared_size);
+	struct operation *operation;
+	struct CUstream_st *stream;
+
+	if (result == CUDA_SUCCESS)
+		result = stream_admit(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (extra != NULL || (parameters == NULL && function->kernel->params_size > 0))
+		return CUDA_ERROR_INVALID_VALUE;
+	operation = stream_operation(function->kernel->params_size, launch_run);
+	if (operation == NULL)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(operation->data, parameters[0], function->kernel->params_size);
+	operation->launch.function = function;
+	operation->launch.grid[0] = grid[0];
+	operation->launch.grid[1] = grid[1];
+	operation->launch.n_threads = block[0];
+	operation->launch.shared_size = shared_size;
+	operation->launch.device = stream->context->device;
+	stream_add(stream, operation);
+	return CUDA_SUCCESS;
+}
+
+ENTRY(cuModuleLoadData, (cuda_module * module, const void *image), ENTRY_UNSAFE, module_load(module, image))
+ENTRY(cuModuleUnload, (cuda_module module), ENTRY_UNSAFE, module_unload(module))
+ENTRY(cuModuleGetFunction, (cuda_function * function, cuda_module module, const char *name), ENTRY_CONTEXT,
+      module_function(function, module, name))
+ENTRY(cuFuncGetAttribute, (int *value, int attribute, cuda_function function), ENTRY_DRIVER,
+      function_attribute(value, attribute, function))
+ENTRY(cuFuncSetAttribute, (cuda_function function, int attribute, int value), ENTRY_CONTEXT,
+      function_set(function, attribute, value))
+ENTRY(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+      (int *n_blocks, cuda_function function, int n_threads, size_t shared_size), ENTRY_CONTEXT,
+      occupancy(n_blocks, function, n_threads, shared_size))
+ENTRY(cuLaunchKernel,
+      (cuda_function function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+       unsigned int block_y, unsigned int block_z, unsigned int shared_size, cuda_stream stream, void **parameters,
+       void **extra),
+      ENTRY_CONTEXT,
+      launch(function, (const unsigned int[]){ grid_x, grid_y, grid_z },
+	     (const unsigned int[]){ block_x, block_y, block_z }, shared_size, stream, parameters, extra))

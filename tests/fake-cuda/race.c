@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Race detector with vector clocks.  A thread's clock increases at every
+ * barrier; a barrier also merges the vector clocks of the threads that meet
+ * there.  An access is ordered before the current thread's if that thread's
+ * vector clock includes it.  Blocks synchronise by an atomic that follows a
+ * fence: it stores the clocks that the fence covered at its word, and the next
+ * atomic on that word acquires them.  An acquire fence is not required.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tests/fake-cuda/race_cell.h"
+#include "tests/fake-cuda/simt_block.h"
+
+/* What a block had fenced, left at a word by an atomic. */
+struct release {
+	struct release *next;
+	uint32_t serial;
+	const uint32_t *clocks;
+};
+
+struct word {
+	struct word *next;
+	uintptr_t address;
+	struct release *releases;
+};
+
+/* A release that a thread of this block has met; others know it once they know the thread's clock. */
+struct met {
+	uint32_t serial;
+	const uint32_t *clocks;
+	uint32_t thread, clock;
+};
+
+struct piece { /* of memory that lives until the launch ends */
+	struct piece *next;
+};
+
+#define N_WORD_LISTS 256
+
+static uint32_t first_serial, serial; /* of the launch, of the block */
+static unsigned int n;                /* threads of a block */
+static uint32_t *clocks, *fenced;     /* n of n each */
+static uint32_t *latest;              /* n: a join */
+static bool any_fence;
+static uint32_t *snapshots[SIMT_MAX_THREADS]; /* of a thread's fenced row, until it changes */
+static struct word *words[N_WORD_LISTS];
+static struct met *mets;
+static unsigned int n_mets, n_met_places;
+static struct piece *pieces;
+
+static void *
+piece_get(size_t size)
+{
+	struct piece *piece = malloc(sizeof(*piece) + size);
+
+	if (piece == NULL)
+		block_fail("no memory");
+	piece->next = pieces;
+	pieces = piece;
+	return piece + 1;
+}
+
+/* Launches and blocks */
+
+bool
+race_launch_begin(unsigned int n_threads, unsigned int n_blocks)
+{
+	if (serial + (uint64_t)n_blocks + 1 > RACE_SERIAL_MAX) {
+		region_forget_shadows();
+		serial = 0;
+	}
+	first_serial = serial + 1;
+	n = n_threads;
+	clocks = calloc((size_t)n * n, sizeof(*clocks));
+	fenced = calloc((size_t)n * n, sizeof(*fenced));
+	latest = calloc(n, sizeof(*latest));
+	if (clocks != NULL && fenced != NULL && latest != NULL)
+		return true;
+	race_launch_end();
+	return false;
+}
+
+void
+race_launch_end(void)
+{
+	free(clocks);
+	free(fenced);
+	free(latest);
+	clocks = fenced = latest = NULL;
+	while (pieces != NULL) {
+		struct piece *next = pieces->next;
+
+		free(pieces);
+		pieces = next;
+	}
+	memset(words, 0, sizeof(words));
+}
+
+void
+race_block_begin(void)
+{
+	serial++;
+	memset(clocks, 0, (size_t)n * n * sizeof(*clocks));
+	for (unsigned int t = 0; t < n; t++)
+		clocks[t * n + t] = 1;
+	if (any_fence)
+		memset(fenced, 0, (size_t)n * n * sizeof(*fenced));
+	any_fence = false;
+	memset(snapshots, 0, sizeof(snapshots));
+	n_mets = 0;
+}
+
+/* Four clocks at a time: n is a multiple of that, and no clock uses the sign. */
+typedef int32_t four_clocks __attribute__((vector_size(16), aligned(4), may_alias));
+
+static void
+row_join(uint32_t *to, const uint32_t *row)
+{
+	for (unsigned int t = 0; t < n; t += 4) {
+		const four_clocks ours = *(const four_clocks *)(to + t), theirs = *(const four_clocks *)(row + t);
+		const four_clocks later = theirs > ours;
+
+		*(four_clocks *)(to + t) = (theirs & later) | (ours & ~later);
+	}
+}
+
+static void
+join_rows(uint32_t *rows, const uint16_t *threads, unsigned int n_joined)
+{
+	memcpy(latest, rows + (size_t)threads[0] * n, n * sizeof(*latest));
+	for (unsigned int i = 1; i < n_joined; i++)
+		row_join(latest, rows + (size_t)threads[i] * n);
+	for (unsigned int i = 0; i < n_joined; i++)
+		memcpy(rows + (size_t)threads[i] * n, latest, n * sizeof(*latest));
+}
+
+void
+race_join(const uint16_t *threads, unsigned int n_joined)
+{
+	join_rows(clocks, threads, n_joined);
+	for (unsigned int i = 0; i < n_joined; i++)
+		clocks[(size_t)threads[i] * n + threads[i]]++;
+	if (!any_fence)
+		return;
+	join_rows(fenced, threads, n_joined);
+	for (unsigned int i = 0; i < n_joined; i++)
+		snapshots[threads[i]] = NULL;
+}
+
+/* Between blocks */
+
+void
+race_fence(void)
+{
+	unsigned int self = block.thread;
+
+	memcpy(fenced + (size_t)self * n, clocks + (size_t)self * n, n * sizeof(*fenced));
+	snapshots[self] = NULL;
+	any_fence = true;
+}
+
+static struct word *
+word_find(uintptr_t address)
+{
+	struct word *word = words[address / 4 % N_WORD_LISTS];
+
+	while (word != NULL && word->address != address)
+		word = word->next;
+	return word;
+}
+
+static void
+word_leave(struct word *word, uint32_t from, const uint32_t *row)
+{
+	struct release *release;
+
+	for (release = word->releases; release != NULL; release = release->next)
+		if (release->clocks == row)
+			return;
+	release = piece_get(sizeof(*release));
+	*release = (struct release){ .next = word->releases, .serial = from, .clocks = row };
+	word->releases = release;
+}
+
+static bool
+met_known(const struct met *met)
+{
+	return clocks[(size_t)block.thread * n + met->thread] >= met->clock;
+}
+
+static void
+met_add(const struct release *release)
+{
+	uint32_t self = block.thread;
+
+	for (unsigned int i = 0; i < n_mets; i++)
+		if (mets[i].clocks == release->clocks && met_known(&mets[i]))
+			return;
+	if (n_mets == n_met_places) {
+		struct met *grown = realloc(mets, (n_met_places * 2 + 64) * sizeof(*mets));
+
+		if (grown == NULL)
+			block_fail("no memory");
+		mets = grown;
+		n_met_places = n_met_places * 2 + 64;
+	}
+	mets[n_mets++] = (struct met){ release->serial, release->clocks, self, clocks[(size_t)self * n + self] };
+}
+
+static void
+word_meet(const struct word *word)
+{
+	for (const struct release *release = word->releases; release != NULL; release = release->next)
+		if (release->serial != serial)
+			met_add(release);
+}
+
+/* What the thread's fence covered: its own block's accesses, and what it had met of other blocks. */
+static void
+word_release(struct word *word)
+{
+	unsigned int self = block.thread;
+	const uint32_t *row = fenced + (size_t)self * n;
+
+	if (!any_fence || row[self] == 0)
+		return;
+	if (snapshots[self] == NULL) {
+		snapshots[self] = piece_get(n * sizeof(*row));
+		memcpy(snapshots[self], row, n * sizeof(*row));
+	}
+	word_leave(word, serial, snapshots[self]);
+	for (unsigned int i = 0; i < n_mets; i++)
+		if (met_known(&mets[i]))
+			word_leave(word, mets[i].serial, mets[i].clocks);
+}
+
+static bool
+race_met(uint32_t other, uint32_t thread, uint32_t clock)
+{
+	for (unsigned int i = 0; i < n_mets; i++)
+		if (mets[i].serial == other && mets[i].clocks[thread] >= clock && met_known(&mets[i]))
+			return true;
+	return false;
+}
+
+/* Accesses */
+
+static bool
+race_ordered(uint64_t access)
+{
+	uint32_t other = race_serial(access), thread = race_thread(access), clock = race_clock(access);
+
+	if (other < first_serial)
+		return true;
+	if (clock == RACE_CLOCK_MAX)
+		return false;
+	if (other == serial)
+		return clock <= clocks[(size_t)block.thread * n + thread];
+	return race_met(other, thread, clock);
+}
+
+static void
+race_report(uintptr_t address, uint64_t access, bool was_write, bool writes, const void *code)
+{
+	const char *now = writes ? "writes" : "reads", *then = was_write ? "wrote" : "read";
+	const char *where = region_describe(address);
+	uint32_t thread = race_thread(access);
+
+	if (race_serial(access) != serial)
+		block_fail_at(code,
+			      "race: it %s %s, which thread %u of another block %s; no fence and atomic lie between",
+			      now, where, thread, then);
+	if (race_clock(access) == RACE_CLOCK_MAX)
+		block_fail_at(code, "race: it %s %s, where a copy of thread %u is on its way", now, where, thread);
+	block_fail_at(code, "race: it %s %s, which thread %u %s; no barrier lies between", now, where, thread, then);
+}
+
+/* One slot for the newest, one for another thread's. */
+static void
+slots_put(uint64_t slots[2], uint64_t access)
+{
+	uint64_t who = access >> RACE_THREAD_SHIFT;
+	unsigned int at;
+
+	if (slots[0] == 0 || slots[0] >> RACE_THREAD_SHIFT == who || (slots[0] & RACE_BYTES & ~access) == 0)
+		at = 0;
+	else
+		at = 1;
+	if (slots[at] >> RACE_CLOCK_SHIFT == access >> RACE_CLOCK_SHIFT)
+		access |= slots[at];
+	slots[at] = access;
+}
+
+static void
+slots_clear(uint64_t slots[2], uint32_t bytes)
+{
+	for (unsigned int i = 0; i < 2; i++)
+		if ((slots[i] & RACE_BYTES & ~bytes) == 0)
+			slots[i] = 0;
+}
+
+static void
+cell_access(struct race_cell *cell, uintptr_t address, uint64_t access, bool writes, const void *code)
+{
+	uint32_t bytes = access & RACE_BYTES;
+
+	/* The same again: whatever came between was checked against it. */
+	if ((writes ? cell->writes[0] : cell->reads[0]) == access && race_clock(access) != RACE_CLOCK_MAX)
+		return;
+	for (unsigned int i = 0; i < 2; i++) {
+		if ((cell->writes[i] & bytes) != 0 && !race_ordered(cell->writes[i]))
+			race_report(address, cell->writes[i], true, writes, code);
+		if (writes && (cell->reads[i] & bytes) != 0 && !race_ordered(cell->reads[i]))
+			race_report(address, cell->reads[i], false, writes, code);
+	}
+	if (writes) {
+		slots_clear(cell->writes, bytes);
+		slots_clear(cell->reads, bytes);
+	}
+	slots_put(writes ? cell->writes : cell->reads, access);
+}
+
+static struct region *
+region_checked(uintptr_t address, size_t size, bool writes, const void *code)
+{
+	struct region *region = region_find(address);
+	const char *what = writes ? "writes" : "reads";
+
+	if (region == NULL)
+		block_fail_at(code, "it %s %zu bytes at %s", what, size, region_describe(address));
+	if (region->size - (address - region->start) < size)
+		block_fail_at(code, "it %s %zu bytes at %s, past the end (%zu bytes)", what, size,
+			      region_describe(address), region->size);
+	if (!region->readable)
+		block_fail_at(code, "it %s %s, which this device may not touch now", what, region_describe(address));
+	if (writes && !region->writable)
+		block_fail_at(code, "it writes %s, which is read only", region_describe(address));
+	if (region->cells == NULL) {
+		void *cells = mmap(NULL, race_cells_size(region->size), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+		if (cells == MAP_FAILED)
+			block_fail("no memory for the shadow of %s", region->name);
+		region->cells = cells;
+	}
+	return region;
+}
+
+static void
+race_note(uintptr_t address, size_t size, bool writes, uint32_t clock, const void *code)
+{
+	struct region *region = region_checked(address, size, writes, code);
+	uintptr_t from = address - (region->start & ~(uintptr_t)3), end = from + size;
+
+	for (uintptr_t at = from & ~(uintptr_t)3; at < end; at += 4) {
+		uint32_t bytes = RACE_BYTES;
+
+		if (at < from)
+			bytes &= RACE_BYTES << (from - at);
+		if (end - at < 4)
+			bytes &= RACE_BYTES >> (4 - (end - at));
+		cell_access(&region->cells[at / 4], address - from + at, race_pack(serial, block.thread, clock, bytes),
+			    writes, code);
+	}
+}
+
+void
+race_access(uintptr_t address, size_t size, bool writes, const void *code)
+{
+	race_note(address, size, writes, clocks[(size_t)block.thread * n + block.thread], code);
+}
+
+void
+race_copy_begin(uintptr_t address, size_t size, const void *code)
+{
+	race_note(address, size, true, RACE_CLOCK_MAX, code);
+}
+
+void
+race_copy_end(uintptr_t address, size_t size)
+{
+	struct region *region = region_find(address);
+	uintptr_t from = address - (region->start & ~(uintptr_t)3);
+	uint64_t access = race_pack(serial, block.thread, clocks[(size_t)block.thread * n + block.thread], RACE_BYTES);
+
+	/* 16 aligned bytes that nobody could touch meanwhile. */
+	for (size_t i = 0; i < size / 4; i++)
+		region->cells[from / 4 + i].writes[0] = access;
+}
+
+/* An atomic races with plain accesses of others, not with other atomics. */
+void
+race_atomic(uintptr_t address, size_t size, const void *code)
+{
+	struct region *region = region_checked(address, size, true, code);
+	struct race_cell *cell;
+	struct word *word = word_find(address);
+
+	if (address % size != 0)
+		block_fail_at(code, "it uses an atomic at %s, which is not aligned", region_describe(address));
+	cell = &region->cells[(address - (region->start & ~(uintptr_t)3)) / 4];
+	for (unsigned int i = 0; i < 2; i++) {
+		if (cell->writes[i] != 0 && !race_ordered(cell->writes[i]))
+			race_report(address, cell->writes[i], true, true, code);
+		if (cell->reads[i] != 0 && !race_ordered(cell->reads[i]))
+			race_report(address, cell->reads[i], false, true, code);
+	}
+	if (word == NULL) {
+		word = piece_get(sizeof(*word));
+		*word = (struct word){ .next = words[address / 4 % N_WORD_LISTS], .address = address };
+		words[address / 4 % N_WORD_LISTS] = word;
+	}
+	word_meet(word);
+	word_release(word);
+}
+
+bool
+race_atomic_load(uintptr_t address, size_t size)
+{
+	const struct word *word = size == 4 ? word_find(address) : NULL;
+
+	if (word != NULL)
+		word_meet(word);
+	return word != NULL;
+}

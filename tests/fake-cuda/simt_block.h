@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * simt_block.h - the running block, shared by the scheduler, the models and the race detector
+ */
+#ifndef TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
+#define TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tests/fake-cuda/simt_run.h"
+
+#define SIMT_WARP 32
+
+struct block {
+	const struct simt_launch *launch; /* NULL: nothing runs */
+	unsigned int x, y;
+	unsigned int n_threads;
+	unsigned int thread; /* the current one */
+	unsigned char *shared;
+};
+extern struct block block;
+
+/** block_fail - end the launch with a message; called in a thread of the block, does not return */
+void block_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/** block_fail_at - like block_fail(), and adds the source line of a code address to the message */
+void block_fail_at(const void *code, const char *format, ...) __attribute__((noreturn, format(printf, 2, 3)));
+
+/**
+ * block_meet - wait for all lanes of the warp
+ *
+ * The last lane to arrive calls complete() with the argument of each lane.
+ * Lanes that arrive with different functions or from different source lines
+ * end the launch.
+ */
+typedef void (*block_complete_fn)(void *const arguments[SIMT_WARP]);
+void block_meet(block_complete_fn complete, const char *what, void *argument, const char *file, int line);
+
+/* Regions (region.c) */
+
+struct region {
+	uintptr_t start;
+	size_t size;
+	bool readable, writable;
+	const char *name;
+	struct race_cell *cells; /* one per 4 bytes; NULL until the first access */
+};
+
+/** region_find - the region that contains the address; NULL if none does */
+struct region *region_find(uintptr_t address);
+
+/** region_describe - "pool + 0x40 (of 4096 bytes)", or the nearest region if none has the address (static buffer) */
+const char *region_describe(uintptr_t address);
+
+/** region_forget_shared - forget past accesses to the region at `start`: a new block gets new shared memory */
+void region_forget_shared(uintptr_t start);
+
+/** region_forget_shadows - forget past accesses to all regions */
+void region_forget_shadows(void);
+
+/* Races (race.c) */
+
+bool race_launch_begin(unsigned int n_threads, unsigned int n_blocks);
+void race_launch_end(void);
+void race_block_begin(void);
+
+/** race_join - these threads synchronised at a barrier */
+void race_join(const uint16_t *threads, unsigned int n);
+
+/** race_access - the current thread accesses memory; `code` is the address of the access, for the message */
+void race_access(uintptr_t address, size_t size, bool writes, const void *code);
+
+/** race_copy_begin, race_copy_end - in between, no thread may access the target of this thread's asynchronous copy */
+void race_copy_begin(uintptr_t address, size_t size, const void *code);
+void race_copy_end(uintptr_t address, size_t size);
+
+void race_fence(void);
+void race_atomic(uintptr_t address, size_t size, const void *code);
+
+/** race_atomic_load - false: no atomic accessed this word in the launch; treat the load as a plain read */
+bool race_atomic_load(uintptr_t address, size_t size);
+
+/** copy_async_begin - start a new block without copies in flight */
+void copy_async_begin(unsigned int n_threads);
+
+#endif

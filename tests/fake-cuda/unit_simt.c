@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Kernels' source on the host: each model against a plain computation, under
+ * several orders of blocks and threads, and each detector on a kernel that
+ * has one bug.
+ */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/status.h"
+#include "kernels/cpu/convert.h"
+#include "tests/fake-cuda/simt_run.h"
+#include "tests/fake-cuda/kernels/simt_cases.h"
+
+#define N_SEEDS 6
+
+static char said[512];
+
+/* Memory that kernels may touch, up to its last byte. */
+static void *
+region(size_t size, bool writable, const char *name)
+{
+	void *at = aligned_alloc(64, (size + 63) / 64 * 64);
+
+	cr_assert_not_null(at);
+	memset(at, 0, size);
+	cr_assert(simt_region_add(at, size, writable, name));
+	return at;
+}
+
+static void
+drop(void *at)
+{
+	simt_region_remove(at);
+	free(at);
+}
+
+static bool
+run(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
+{
+	const struct simt_launch launch = {
+		.kernel = simt_find(name),
+		.params = params,
+		.grid = { n_blocks, 1 },
+		.n_threads = n_threads,
+		.shared_size = 8192,
+		.seed = seed,
+	};
+
+	cr_assert_not_null(launch.kernel, "no kernel %s", name);
+	simt_cases_link();
+	said[0] = '\0';
+	return simt_run(&launch, said, sizeof(said));
+}
+
+static void
+good(const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads, uint64_t seed)
+{
+	cr_assert(run(name, params, n_blocks, n_threads, seed), "seed %u: %s", (unsigned int)seed, said);
+}
+
+/* Some order finds it, and says so in these words. */
+static void
+bad(const char *words, const char *name, const void *params, unsigned int n_blocks, unsigned int n_threads)
+{
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		if (run(name, params, n_blocks, n_threads, seed))
+			continue;
+		cr_log_info("%s", said);
+		cr_assert(strstr(said, words) != NULL, "\"%s\" expected: %s", words, said);
+		return;
+	}
+	cr_assert_fail("nothing found; expected: %s", words);
+}
+
+Test(simt, warps_exchange)
+{
+	struct simt_exchange_params p = { .out = region(2 * 128 * 8 * 4, true, "out") };
+	uint32_t sum = 127 * 128 / 2;
+
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		good("simt_case_exchange", &p, 2, 128, seed);
+		for (uint32_t i = 0; i < 2 * 128; i++) {
+			uint32_t t = i % 128, ballot = 0;
+			const uint32_t *out = p.out + i * 8;
+
+			for (uint32_t lane = 0; lane < 32; lane++)
+				ballot |= (uint32_t)((t / 32 * 32 + lane) % 3 == 0) << lane;
+			cr_assert_eq(out[0], (t / 32 * 32 + (t + 5) % 32) * 3);
+			cr_assert_eq(out[1], t ^ 16);
+			cr_assert_eq(out[2], ballot);
+			cr_assert_eq(out[3], t / 32 == 1 ? 1 : 2);
+			cr_assert_eq(out[4], sum);
+			cr_assert_eq(out[5], 127);
+			cr_assert_eq(out[6], 0xffffffff);
+			cr_assert_eq(out[7], t / 32 << 16 | 2);
+		}
+	}
+	drop(p.out);
+}
+
+Test(simt, wrong_exchanges)
+{
+	struct simt_exchange_params p = { .out = region(128 * 8 * 4, true, "out") };
+
+	p.bug = BUG_DIVERGENT_SHUFFLE;
+	bad("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
+	p.bug = BUG_PARTIAL_SHUFFLE;
+	bad("a shuffle in divergent code", "simt_case_exchange", &p, 1, 128);
+	p.bug = BUG_PLAIN_COUNT;
+	bad("race: it ", "simt_case_exchange", &p, 1, 128);
+	drop(p.out);
+}
+
+static void
+reverse_prepare(struct simt_reverse_params *p)
+{
+	uint32_t *in = region(64 * 4, false, "in");
+
+	for (uint32_t i = 0; i < 64; i++)
+		in[i] = i * i;
+	*p = (struct simt_reverse_params){ .in = in, .out = region(64 * 4, true, "out") };
+}
+
+Test(simt, barriers)
+{
+	struct simt_reverse_params p;
+
+	reverse_prepare(&p);
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		memset(p.out, 0, 64 * 4);
+		good("simt_case_reverse", &p, 1, 64, seed);
+		for (uint32_t i = 0; i < 64; i++)
+			cr_assert_eq(p.out[i], (63 - i) * (63 - i));
+	}
+	drop((void *)p.in);
+	drop(p.out);
+}
+
+Test(simt, wrong_barriers_and_bounds)
+{
+	static const struct {
+		enum simt_bug bug;
+		const char *words;
+	} cases[] = {
+		{ BUG_NO_BARRIER, "no barrier lies between" },
+		{ BUG_DIVERGENT_BARRIER, "barrier in divergent code" },
+		{ BUG_EARLY_END, "but thread 7 has ended" },
+		{ BUG_WRONG_COUNT, "barrier 3 is of" },
+		{ BUG_READ_PAST, "reads 4 bytes at address" },
+		{ BUG_WRITE_PAST, "0 bytes past the end of out (of 256 bytes)" },
+		{ BUG_WRITE_INPUT, "it writes in + " },
+	};
+	struct simt_reverse_params p;
+
+	reverse_prepare(&p);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		p.bug = cases[i].bug;
+		bad(cases[i].words, "simt_case_reverse", &p, 1, 64);
+	}
+	p.bug = BUG_NONE;
+	good("simt_case_reverse", &p, 1, 64, 0);
+	drop((void *)p.in);
+	drop(p.out);
+}
+
+/* Where a message says where: the line, if addr2line is at hand; else the offset. */
+Test(simt, a_race_is_located)
+{
+	struct simt_reverse_params p;
+
+	reverse_prepare(&p);
+	p.bug = BUG_NO_BARRIER;
+	bad("(", "simt_case_reverse", &p, 1, 64);
+	cr_assert(strstr(said, "simt_cases.cu:") != NULL || strstr(said, "unit_simt + 0x") != NULL, "%s", said);
+	drop((void *)p.in);
+	drop(p.out);
+}
+
+#ifdef __SANITIZE_ADDRESS__ /* it catches the signal, reports and exits */
+#define GUARD_MET .exit_code = 1
+#else
+#define GUARD_MET .signal = SIGSEGV
+#endif
+
+Test(simt, a_stack_that_overflows_meets_its_guard, GUARD_MET)
+{
+	struct simt_reverse_params p;
+
+	reverse_prepare(&p);
+	p.bug = BUG_STACK;
+	run("simt_case_reverse", &p, 1, 64, 0);
+}
+
+#define N_STAGES 5
+
+static void
+pipeline_prepare(struct simt_pipeline_params *p)
+{
+	uint32_t *in = region(N_STAGES * 64 * 16, false, "in");
+
+	for (uint32_t i = 0; i < N_STAGES * 64 * 4; i++)
+		in[i] = i * 7;
+	*p = (struct simt_pipeline_params){ .in = in, .out = region(64 * 4, true, "out"), .n_stages = N_STAGES };
+}
+
+Test(simt, copies_arrive)
+{
+	struct simt_pipeline_params p;
+
+	pipeline_prepare(&p);
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		good("simt_case_pipeline", &p, 1, 64, seed);
+		for (uint32_t t = 0; t < 64; t++) {
+			uint32_t sum = 0;
+
+			for (uint32_t i = 0; i < N_STAGES * 4; i++)
+				sum += p.in[i / 4 * 256 + (t / 32 * 32 + (t + 1) % 32) * 4 + i % 4];
+			cr_assert_eq(p.out[t], sum);
+		}
+	}
+	drop((void *)p.in);
+	drop(p.out);
+}
+
+Test(simt, wrong_copies)
+{
+	static const struct {
+		enum simt_bug bug;
+		const char *words;
+	} cases[] = {
+		{ BUG_NO_WAIT, "is on its way" },
+		{ BUG_WEAK_WAIT, "is on its way" },
+		{ BUG_NO_WARP_SYNC, "no barrier lies between" },
+		{ BUG_EARLY_REUSE, "no barrier lies between" },
+		{ BUG_UNALIGNED, "not aligned to 16" },
+	};
+	struct simt_pipeline_params p;
+
+	pipeline_prepare(&p);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		p.bug = cases[i].bug;
+		bad(cases[i].words, "simt_case_pipeline", &p, 1, 64);
+	}
+	drop((void *)p.in);
+	drop(p.out);
+}
+
+#define N_BLOCKS 7
+
+static void
+sum_prepare(struct simt_sum_params *p)
+{
+	uint32_t *in = region(N_BLOCKS * 64 * 4, false, "in");
+
+	for (uint32_t i = 0; i < N_BLOCKS * 64; i++)
+		in[i] = i + 1;
+	*p = (struct simt_sum_params){ .in = in,
+				       .partial = region(N_BLOCKS * 64 * 4, true, "partial"),
+				       .ticket = region(4, true, "ticket"),
+				       .out = region(64 * 4, true, "out") };
+}
+
+static void
+sum_drop(struct simt_sum_params *p)
+{
+	drop((void *)p->in);
+	drop(p->partial);
+	drop(p->ticket);
+	drop(p->out);
+}
+
+Test(simt, the_last_block_merges)
+{
+	struct simt_sum_params p;
+
+	sum_prepare(&p);
+	for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
+		*p.ticket = 0;
+		memset(p.out, 0, 64 * 4);
+		good("simt_case_sum", &p, N_BLOCKS, 64, seed);
+		for (uint32_t t = 0; t < 64; t++) {
+			uint32_t sum = 0;
+
+			for (uint32_t i = 0; i < N_BLOCKS; i++)
+				sum += p.in[i * 64 + t] * 3;
+			cr_assert_eq(p.out[t], sum);
+		}
+	}
+	sum_drop(&p);
+}
+
+Test(simt, wrong_merges)
+{
+	struct simt_sum_params p;
+
+	sum_prepare(&p);
+	p.bug = BUG_NO_FENCE;
+	bad("of another block wrote; no fence and atomic lie between", "simt_case_sum", &p, N_BLOCKS, 64);
+	*p.ticket = 0;
+	p.bug = BUG_NO_TICKET_SYNC;
+	bad("of another block wrote", "simt_case_sum", &p, N_BLOCKS, 64);
+	/* Blocks in order do not show it: the tickets say the same. */
+	*p.ticket = 0;
+	p.bug = BUG_BLOCK_ORDER;
+	good("simt_case_sum", &p, N_BLOCKS, 64, 0);
+	*p.ticket = 0;
+	bad("of another block", "simt_case_sum", &p, N_BLOCKS, 64);
+	*p.ticket = 0;
+	p.bug = BUG_SPIN;
+	bad("it waits for another block", "simt_case_sum", &p, N_BLOCKS, 64);
+	sum_drop(&p);
+}
+
+static float
+element(uint16_t bits, bool f16)
+{
+	return f16 ? convert_from_f16(bits) : convert_from_bf16(bits);
+}
+
+static void
+matrix_check(bool f16)
+{
+	struct simt_matrix_params p = {
+		.a = region(512, false, "a"), .b = region(256, false, "b"), .d = region(512, true, "d"), .f16 = f16
+	};
+	uint16_t *a = (uint16_t *)p.a, *b = (uint16_t *)p.b;
+	float want[128];
+
+	for (unsigned int i = 0; i < 256; i++) {
+		float x = (float)(rand() % 2001 - 1000) / 64.0f;
+
+		a[i] = f16 ? convert_to_f16(x) : convert_to_bf16(x);
+		if (i < 128)
+			b[i] = f16 ? convert_to_f16(-x / 3) : convert_to_bf16(-x / 3);
+	}
+	for (unsigned int i = 0; i < 128; i++) {
+		double sum = p.d[i] = (float)i;
+
+		for (unsigned int k = 0; k < 16; k++)
+			sum += (double)element(a[i / 8 * 16 + k], f16) * (double)element(b[k * 8 + i % 8], f16);
+		want[i] = (float)sum;
+	}
+	good("simt_case_matrix", &p, 1, 32, 2);
+	for (unsigned int i = 0; i < 128; i++)
+		cr_assert_float_eq(p.d[i], want[i], 1e-4f * fabsf(want[i]) + 1e-3f, "%u: %f, want %f", i,
+				   (double)p.d[i], (double)want[i]);
+	drop(a);
+	drop(b);
+	drop(p.d);
+}
+
+Test(simt, matrices_multiply)
+{
+	matrix_check(false);
+	matrix_check(true);
+}
+
+/* The nearest of all 256, ties to even. */
+static uint8_t
+nearest_e4m3(float x, const float *values)
+{
+	uint8_t best = 0;
+
+	for (unsigned int i = 0; i < 127; i++) {
+		float apart = fabsf(values[i] - fabsf(x)), least = fabsf(values[best] - fabsf(x));
+
+		if (apart < least || (apart == least && i % 2 == 0))
+			best = (uint8_t)i;
+	}
+	return best | (signbit(x) ? 0x80 : 0);
+}
+
+#define N_NUMBERS 4096
+
+Test(simt, numbers_convert)
+{
+	static const float special[] = { 0.0f,     -0.0f,     1.0f,      448.0f,   464.0f,    -1e9f,
+					 0x1p-9f,  0x1p-10f,  0x1.8p-9f, 65520.0f, 0x1p-24f,  0x1p-25f,
+					 INFINITY, -INFINITY, 17.0f,     19.0f,    -0x1.fp-7f };
+	float e4m3_values[127];
+	struct simt_convert_params p = {
+		.in = region(N_NUMBERS * 4, false, "in"),
+		.bf16 = region(N_NUMBERS * 2, true, "bf16"),
+		.f16 = region(N_NUMBERS * 2, true, "f16"),
+		.e4m3 = region(N_NUMBERS, true, "e4m3"),
+		.from_bf16 = region(N_NUMBERS * 4, true, "from bf16"),
+		.from_f16 = region(N_NUMBERS * 4, true, "from f16"),
+		.from_e4m3 = region(N_NUMBERS * 4, true, "from e4m3"),
+		.exp2 = region(N_NUMBERS * 4, true, "exp2"),
+		.log2 = region(N_NUMBERS * 4, true, "log2"),
+		.n = N_NUMBERS,
+	};
+	float *in = (float *)p.in;
+
+	for (unsigned int i = 0; i < 127; i++)
+		e4m3_values[i] = i < 8 ? ldexpf((float)i, -9) : ldexpf((float)(i % 8 + 8), (int)(i / 8) - 10);
+	for (unsigned int i = 0; i < N_NUMBERS; i++)
+		in[i] = ldexpf((float)(rand() % 65537 - 32768), rand() % 40 - 36);
+	memcpy(in, special, sizeof(special));
+	in[N_NUMBERS - 1] = NAN;
+	good("simt_case_convert", &p, 3, 128, 3);
+	for (unsigned int i = 0; i < N_NUMBERS - 1; i++) {
+		uint8_t e4m3 = nearest_e4m3(in[i], e4m3_values);
+
+		cr_assert_eq(p.bf16[i], convert_to_bf16(in[i]));
+		cr_assert_eq(p.f16[i], convert_to_f16(in[i]));
+		cr_assert_eq(p.e4m3[i], e4m3, "%a: %02x, want %02x", (double)in[i], p.e4m3[i], e4m3);
+		cr_assert_eq(p.from_e4m3[i], copysignf(e4m3_values[e4m3 & 0x7f], in[i]));
+		cr_assert_eq(convert_bits(p.from_bf16[i]), convert_bits(convert_from_bf16(p.bf16[i])));
+		cr_assert_eq(convert_bits(p.from_f16[i]), convert_bits(convert_from_f16(p.f16[i])));
+		cr_assert_eq(p.exp2[i], exp2f(in[i]));
+	}
+	cr_assert(isnan(p.from_bf16[N_NUMBERS - 1]) && isnan(p.from_f16[N_NUMBERS - 1]) &&
+		  isnan(p.from_e4m3[N_NUMBERS - 1]) && isnan(p.log2[N_NUMBERS - 1]));
+}
+
+/* Every sign, exponent and beginning of a mantissa, with ends that decide how it is rounded. */
+static unsigned int
+byte_numbers(float *in)
+{
+	static const uint32_t ends[] = { 0, 1, 0xffff };
+	unsigned int n = 0;
+
+	for (uint32_t high = 0; high < 65536; high += 4)
+		for (unsigned int i = 0; i < 3; i++)
+			in[n++] = convert_float((high + i * 2 % 4) << 16 | ends[i]);
+	for (uint32_t high = 0x3300; high < 0x4800; high++) /* 2^-25 to 2^17, each */
+		for (unsigned int i = 0; i < 3; i++)
+			in[n++] = convert_float(high << 16 | ends[i]);
+	return n;
+}
+
+#define N_BYTE_NUMBERS (3 * (16384 + 0x1500))
+
+static void
+halves_check(const uint32_t *halves, uint32_t two)
+{
+	for (unsigned int i = 0; i < 4; i++) {
+		float got = convert_from_f16((uint16_t)(halves[i & 2] >> i % 2 * 16));
+		float bits = convert_from_f16((uint16_t)(halves[(i & 2) + 1] >> i % 2 * 16));
+
+		cr_assert(got == bits ? signbit(got) == signbit(bits) : isnan(got) && isnan(bits),
+			  "codes %04x, number %u: %g, by bits %g", two, i, (double)got, (double)bits);
+	}
+}
+
+/* What stands for the instructions of fp8 where a GPU lacks them, beside their model. */
+Test(simt, fp8_by_bits)
+{
+	struct simt_bytes_params p = {
+		.in = region((N_BYTE_NUMBERS + 1) * 4, false, "in"),
+		.e4m3 = region(N_BYTE_NUMBERS * 2, true, "e4m3"),
+		.e5m2 = region(N_BYTE_NUMBERS * 2, true, "e5m2"),
+		.e4m3_bits = region(N_BYTE_NUMBERS * 2, true, "e4m3 by bits"),
+		.e5m2_bits = region(N_BYTE_NUMBERS * 2, true, "e5m2 by bits"),
+		.n = N_BYTE_NUMBERS,
+		.halves = region(65536 * 16, true, "halves"),
+	};
+
+	cr_assert_eq(byte_numbers((float *)p.in), N_BYTE_NUMBERS);
+	good("simt_case_bytes", &p, 3, 128, 3);
+	for (unsigned int i = 0; i < N_BYTE_NUMBERS; i++) {
+		cr_assert_eq(p.e4m3[i], p.e4m3_bits[i], "%a: e4m3 %04x, by bits %04x", (double)p.in[i], p.e4m3[i],
+			     p.e4m3_bits[i]);
+		cr_assert(p.e4m3[i] == (convert_to_e4m3(p.in[i]) | convert_to_e4m3(p.in[i + 1]) << 8) &&
+			  p.e5m2[i] == (convert_to_e5m2(p.in[i]) | convert_to_e5m2(p.in[i + 1]) << 8));
+		cr_assert_eq(p.e5m2[i], p.e5m2_bits[i], "%a: e5m2 %04x, by bits %04x", (double)p.in[i], p.e5m2[i],
+			     p.e5m2_bits[i]);
+	}
+	for (uint32_t two = 0; two < 65536; two++)
+		halves_check(p.halves + two * 4, two);
+}
+
+static float
+code_value(uint8_t code, enum paged_dtype dtype)
+{
+	if (dtype == PAGED_I8)
+		return (float)(int8_t)code;
+	return dtype == PAGED_E4M3 ? convert_from_e4m3(code) : convert_from_e5m2(code);
+}
+
+/* Codes of pools of bytes as halves in registers, all of them, at each place. */
+Test(simt, bytes_widen)
+{
+	static const enum paged_dtype dtypes[] = { PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	struct simt_widen_params p = { .f16 = region(256 * 8, true, "f16"),
+				       .bf16 = region(256 * 8, true, "bf16"),
+				       .wild = region(256 * 4, true, "wild") };
+
+	for (unsigned int i = 0; i < 3 * 1024; i++) {
+		unsigned int at = i % 4, code = (i / 4 % 256 + at) % 256;
+		uint32_t f16, bf16;
+		float want;
+
+		p.dtype = dtypes[i / 1024];
+		if (i % 1024 == 0)
+			good("simt_case_widen", &p, 1, 128, i / 1024);
+		want = code_value((uint8_t)code, p.dtype);
+		f16 = p.f16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
+		bf16 = p.bf16[i / 4 % 256 * 2 + at / 2] >> at % 2 * 16;
+		cr_assert_eq(isfinite(want), (p.wild[i / 4 % 256] >> at * 8 & 0xff) == 0);
+		if (isnan(want))
+			cr_assert(isnan(element((uint16_t)f16, true)) && isnan(element((uint16_t)bf16, false)));
+		else
+			cr_assert(element((uint16_t)f16, true) == want && element((uint16_t)bf16, false) == want,
+				  "%s %02x: f16 %g, bf16 %g", paged_dtype_name(p.dtype), code,
+				  (double)element((uint16_t)f16, true), (double)element((uint16_t)bf16, false));
+	}
+	drop(p.f16);
+	drop(p.bf16);
+	drop(p.wild);
+}
+
+Test(simt, launches_that_cannot_be)
+{
+	struct simt_reverse_params p;
+
+	reverse_prepare(&p);
+	cr_assert_not(run("simt_case_reverse", &p, 1, 96, 0));
+	cr_assert_str_eq(said, "kernel simt_case_reverse: launched with more threads than its launch bounds, or none");
+	cr_assert_not(run("simt_case_reverse", &p, 1, 33, 0));
+	cr_assert_str_eq(said, "kernel simt_case_reverse: launched with a block that is no whole number of warps");
+	cr_assert_not(run("simt_case_reverse", &p, 0, 32, 0));
+	drop((void *)p.in);
+	drop(p.out);
+}

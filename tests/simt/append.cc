@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* append.cu for the host. */
-#include "kernels/cuda/append.cu"
-#include "tests/simt/kernels.h"
-
-void
-simt_link_append(void)
-{
-}

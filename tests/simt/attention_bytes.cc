@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* attention_bytes.cu for the host. */
-#include "kernels/cuda/attention_bytes.cu"
-#include "tests/simt/kernels.h"
-
-void
-simt_link_attention_bytes(void)
-{
-}

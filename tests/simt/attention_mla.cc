@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* attention_mla.cu, for the host. */
-#include "kernels/cuda/attention_mla.cu"
-#include "tests/simt/kernels.h"
-
-void
-simt_link_attention_mla(void)
-{
-}

@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* attention_mma.cu, for the host. */
-#include "kernels/cuda/attention_mma.cu"
-#include "tests/simt/kernels.h"
-
-void
-simt_link_attention_mma(void)
-{
-}

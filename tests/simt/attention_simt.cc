@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* attention_simt.cu for the host. */
-#include "kernels/cuda/attention_simt.cu"
-#include "tests/simt/kernels.h"
-
-void
-simt_link_attention_simt(void)
-{
-}
