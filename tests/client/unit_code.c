@@ -499,8 +499,8 @@ Test(code, nvrtc)
 }
 
 /* The host's compiler under its name, as where there is no toolkit. */
-Test(code, nvrtc_stand_in)
+Test(code, nvrtc_of_fake_cuda)
 {
-	cr_assert(stand_in_use_nvrtc(), "%s", dlerror());
+	cr_assert(fake_cuda_load_nvrtc(), "%s", dlerror());
 	nvrtc_twice();
 }

@@ -78,7 +78,7 @@ backing_make(struct backing *backing, uint32_t magic, size_t size, cuda_device d
 
 	size = (size + page_size() - 1) / page_size() * page_size();
 	backing->size = size;
-	backing->fd = memfd_create("paged-stand-in", MFD_CLOEXEC);
+	backing->fd = memfd_create("paged-fake-cuda", MFD_CLOEXEC);
 	if (backing->fd < 0)
 		return false;
 	if (ftruncate(backing->fd, (off_t)(size + page_size())) != 0) {

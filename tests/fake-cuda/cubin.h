@@ -5,8 +5,8 @@
  * A cubin is an ELF file in memory, made by ptxas.  The functions do not check
  * it: do not pass a cubin from an untrusted source.
  */
-#ifndef TESTS_CUDA_STAND_IN_CUBIN_H
-#define TESTS_CUDA_STAND_IN_CUBIN_H
+#ifndef TESTS_FAKE_CUDA_CUBIN_H
+#define TESTS_FAKE_CUDA_CUBIN_H
 
 #include <stdbool.h>
 

@@ -41,11 +41,11 @@ static void
 devices_read(void)
 {
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-	unsigned long n = entry_setting("PAGED_STAND_IN_DEVICES", 1), index = 0;
+	unsigned long n = entry_setting("PAGED_FAKE_CUDA_DEVICES", 1), index = 0;
 
 	n_devices = 0;
 	while (n_devices < MAX_DEVICES) {
-		struct cuda_uuid uuid = { "paged stand-in " };
+		struct cuda_uuid uuid = { "paged fake CUDA" };
 		char *end;
 
 		if (visible != NULL) {
@@ -89,13 +89,13 @@ device_by_uuid(const struct cuda_uuid *uuid)
 size_t
 device_memory_size(void)
 {
-	return entry_setting("PAGED_STAND_IN_MEMORY", (size_t)1 << 30);
+	return entry_setting("PAGED_FAKE_CUDA_MEMORY", (size_t)1 << 30);
 }
 
 int
 device_attribute_of(cuda_device device, int attribute)
 {
-	const char *item = getenv("PAGED_STAND_IN_ATTRIBUTES");
+	const char *item = getenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 
 	(void)device;
 	while (item != NULL) {
@@ -128,7 +128,7 @@ device_name(char *name, int size, cuda_device device)
 {
 	if (!device_exists(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	snprintf(name, (size_t)size, "stand-in for a GPU");
+	snprintf(name, (size_t)size, "fake GPU");
 	return CUDA_SUCCESS;
 }
 
@@ -177,7 +177,7 @@ device_take(cuda_device device)
 
 	if (exclusive[device] >= 0)
 		return true;
-	snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "paged-stand-in-%u-%u", (unsigned int)getuid(),
+	snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "paged-fake-cuda-%u-%u", (unsigned int)getuid(),
 		 uuids[device].bytes[15]);
 	exclusive[device] = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (exclusive[device] >= 0 && bind(exclusive[device], (struct sockaddr *)&name, sizeof(name)) == 0)

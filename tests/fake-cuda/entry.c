@@ -61,7 +61,7 @@ entry_setting(const char *name, uint64_t otherwise)
 static void
 break_look(void)
 {
-	const char *path = getenv("PAGED_STAND_IN_BREAK");
+	const char *path = getenv("PAGED_FAKE_CUDA_BREAK");
 
 	if (path != NULL && poison == CUDA_SUCCESS && unlink(path) == 0)
 		entry_poison(CUDA_ERROR_LAUNCH_FAILED, "%s broke it", path);
@@ -102,13 +102,13 @@ entry_poison(int result, const char *format, ...)
 	va_start(arguments, format);
 	vsnprintf(message, sizeof(message), format, arguments);
 	va_end(arguments);
-	fprintf(stderr, "# cuda-stand-in: %s\n", message);
+	fprintf(stderr, "# fake-cuda: %s\n", message);
 	poison = result;
 	return result;
 }
 
 const char *
-stand_in_message(void)
+fake_cuda_message(void)
 {
 	return message;
 }

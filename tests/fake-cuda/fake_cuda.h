@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * stand_in.h - internal interface of a fake libcuda.so.1 that needs no GPU
+ * fake_cuda.h - internal interface of a fake libcuda.so.1 that needs no GPU
  *
  * The library has every function of CUDA_DRIVER_FUNCTIONS and
  * CUDA_GRAPH_FUNCTIONS, as strict as CUDA or stricter.  Device memory is a
@@ -12,18 +12,18 @@
  * One lock guards all state; entry_begin() takes it.
  *
  * Environment, read by the first call of a process:
- *   PAGED_STAND_IN_DEVICES=2              number of devices
- *   PAGED_STAND_IN_MEMORY=268435456       bytes of memory per device
- *   PAGED_STAND_IN_ATTRIBUTES=20=3,102=0  device attributes by number
- *   PAGED_STAND_IN_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
+ *   PAGED_FAKE_CUDA_DEVICES=2              number of devices
+ *   PAGED_FAKE_CUDA_MEMORY=268435456       bytes of memory per device
+ *   PAGED_FAKE_CUDA_ATTRIBUTES=20=3,102=0  device attributes by number
+ *   PAGED_FAKE_CUDA_FAIL=cuMemAlloc_v2=2,cuLaunchKernel@3=719,cuInit@2+=999
  *                                         the function's result: of every call, of call 3 (@3), of call 2 and later
- *   PAGED_STAND_IN_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
- *   PAGED_STAND_IN_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
- *   PAGED_STAND_IN_LOG=FILE               append a line for each call: process id, function, result
+ *   PAGED_FAKE_CUDA_SEED=7                 order of blocks and threads (simt_run.h); 0 is ascending
+ *   PAGED_FAKE_CUDA_BREAK=FILE             a call that finds FILE removes it; CUDA then fails in the calling process
+ *   PAGED_FAKE_CUDA_LOG=FILE               append a line for each call: process id, function, result
  *   CUDA_VISIBLE_DEVICES=1,0              as in CUDA, but numbers only
  */
-#ifndef TESTS_CUDA_STAND_IN_STAND_IN_H
-#define TESTS_CUDA_STAND_IN_STAND_IN_H
+#ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H
+#define TESTS_FAKE_CUDA_FAKE_CUDA_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,16 +35,16 @@
 
 #pragma GCC visibility push(default)
 
-#define STAND_IN_DECLARE(symbol, field, parameters) int symbol parameters;
-CUDA_DRIVER_FUNCTIONS(STAND_IN_DECLARE)
-CUDA_GRAPH_FUNCTIONS(STAND_IN_DECLARE)
-#undef STAND_IN_DECLARE
+#define FAKE_CUDA_DECLARE(symbol, field, parameters) int symbol parameters;
+CUDA_DRIVER_FUNCTIONS(FAKE_CUDA_DECLARE)
+CUDA_GRAPH_FUNCTIONS(FAKE_CUDA_DECLARE)
+#undef FAKE_CUDA_DECLARE
 
 /* Not in CUDA_DRIVER_FUNCTIONS; paged-bench uses it. */
 int cuEventElapsedTime(float *ms, cuda_event start, cuda_event end);
 
-/** stand_in_message - the error message of the kernel or copy that failed last; "" if none failed */
-const char *stand_in_message(void);
+/** fake_cuda_message - the error message of the kernel or copy that failed last; "" if none failed */
+const char *fake_cuda_message(void);
 
 #pragma GCC visibility pop
 

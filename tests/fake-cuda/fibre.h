@@ -6,8 +6,8 @@
  * fibre_prepare() restarts a fibre; a fibre is abandoned by never switching to
  * it again.  Only one operating-system thread at a time may use fibres.
  */
-#ifndef TESTS_CUDA_STAND_IN_FIBRE_H
-#define TESTS_CUDA_STAND_IN_FIBRE_H
+#ifndef TESTS_FAKE_CUDA_FIBRE_H
+#define TESTS_FAKE_CUDA_FIBRE_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Helpers that the tests of the fake CUDA driver (cuda-stand-in) share. */
-#ifndef TESTS_STAND_IN_CASE_H
-#define TESTS_STAND_IN_CASE_H
+/* Helpers that the tests of the fake CUDA driver share. */
+#ifndef TESTS_FAKE_CUDA_FIXTURE_H
+#define TESTS_FAKE_CUDA_FIXTURE_H
 
 #include "tests/support/harness.h"
 #include "tests/fake-cuda/load.h"
@@ -26,7 +26,7 @@ start(int device)
 	struct paged_error error;
 	cuda_context context;
 
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_OK, "%s", error.text);
 	ok(cuda.context_retain(&context, device));
 	ok(cuda.context_push(context));

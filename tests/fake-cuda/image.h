@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** stand_in_image.h - an image for cuModuleLoadData() that stands for the kernels built into the fake driver */
-#ifndef TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
-#define TESTS_CUDA_STAND_IN_STAND_IN_IMAGE_H
+/** image.h - an image for cuModuleLoadData() that stands for the kernels built into the fake driver */
+#ifndef TESTS_FAKE_CUDA_IMAGE_H
+#define TESTS_FAKE_CUDA_IMAGE_H
 
-#define STAND_IN_BUILT_IN "paged cuda-stand-in: built in"
+#define FAKE_CUDA_BUILT_IN "paged fake-cuda: built in"
 
 #endif

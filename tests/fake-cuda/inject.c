@@ -31,7 +31,7 @@ inject_count(const char *name)
 	return 0;
 }
 
-/* One item of PAGED_STAND_IN_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT. */
+/* One item of PAGED_FAKE_CUDA_FAIL: NAME=RESULT, NAME@N=RESULT or NAME@N+=RESULT. */
 static int
 inject_by(const char *item, const char *name, unsigned int n)
 {
@@ -58,7 +58,7 @@ inject_result(const char *name)
 {
 	unsigned int n = inject_count(name);
 
-	for (const char *item = getenv("PAGED_STAND_IN_FAIL"); item != NULL; item = strchr(item, ',')) {
+	for (const char *item = getenv("PAGED_FAKE_CUDA_FAIL"); item != NULL; item = strchr(item, ',')) {
 		int result;
 
 		item += *item == ',';
@@ -72,7 +72,7 @@ inject_result(const char *name)
 void
 inject_log(const char *name, int result)
 {
-	const char *path = getenv("PAGED_STAND_IN_LOG");
+	const char *path = getenv("PAGED_FAKE_CUDA_LOG");
 	int fd = path == NULL ? -1 : open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
 
 	if (fd < 0)

@@ -15,7 +15,7 @@ IT_TEST(it_is_the_driver_that_is_found)
 {
 	struct paged_error error;
 
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_OK, "%s", error.text);
 	it_require(cuda.version >= 12000);
 	cuda_driver_close(&cuda);
@@ -25,8 +25,8 @@ IT_TEST(no_device_is_said)
 {
 	struct paged_error error;
 
-	setenv("PAGED_STAND_IN_DEVICES", "0", 1);
-	it_require(stand_in_use());
+	setenv("PAGED_FAKE_CUDA_DEVICES", "0", 1);
+	it_require(fake_cuda_load());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_ERR_UNSUPPORTED);
 	it_require(strstr(error.text, "no CUDA device") != NULL, "%s", error.text);
 }
@@ -38,7 +38,7 @@ IT_TEST(devices_are_told_apart_by_uuid)
 	cuda_device device;
 	int n;
 
-	setenv("PAGED_STAND_IN_DEVICES", "3", 1);
+	setenv("PAGED_FAKE_CUDA_DEVICES", "3", 1);
 	setenv("CUDA_VISIBLE_DEVICES", "2,0", 1);
 	start(0);
 	ok(cuda.device_count(&n));
@@ -80,8 +80,8 @@ IT_TEST(attributes_and_modes_come_from_the_environment)
 	cuda_context context;
 	int value;
 
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "20=2,102=0", 1);
-	it_require(stand_in_use());
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=2,102=0", 1);
+	it_require(fake_cuda_load());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_OK, "%s", error.text);
 	ok(cuda.device_attribute(&value, CUDA_DEVICE_VMM, 0));
 	it_require(value == 0);
@@ -95,7 +95,7 @@ retains(int from, int to, __attribute__((unused)) void *argument)
 	cuda_context context;
 	int result;
 
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	it_require(cuda_driver_open(&cuda, &error) == PAGED_OK, "%s", error.text);
 	result = cuda.context_retain(&context, 0);
 	it_say(to, &result, sizeof(result));
@@ -107,7 +107,7 @@ IT_TEST(an_exclusive_device_has_one_process)
 	struct it_worker first, second;
 	int result;
 
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "20=3", 1);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
 	it_fork(&first, retains, NULL);
 	it_hear(first.from, &result, sizeof(result));
 	it_require(result == CUDA_SUCCESS);
@@ -125,7 +125,7 @@ IT_TEST(memory_ends)
 	cuda_address address, other;
 	size_t available, total;
 
-	setenv("PAGED_STAND_IN_MEMORY", "4194304", 1);
+	setenv("PAGED_FAKE_CUDA_MEMORY", "4194304", 1);
 	start(0);
 	ok(cuda.alloc(&address, 3 * MIB));
 	gives(CUDA_ERROR_OUT_OF_MEMORY, cuda.alloc(&other, 2 * MIB));
@@ -387,7 +387,7 @@ IT_TEST(without_virtual_memory_management)
 {
 	cuda_allocation allocation;
 
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "103=0", 1);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
 	start(0);
 	gives(CUDA_ERROR_NOT_SUPPORTED, cuda.vmm_create(&allocation, 4 * MIB, &properties, 0));
 }

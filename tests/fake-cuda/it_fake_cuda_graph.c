@@ -404,7 +404,7 @@ IT_TEST(graph_calls_fail_when_told_to)
 	cuda_graph_exec exec, none;
 	cuda_graph graph;
 
-	setenv("PAGED_STAND_IN_FAIL",
+	setenv("PAGED_FAKE_CUDA_FAIL",
 	       "cuStreamBeginCapture_v2@2=1,cuStreamEndCapture@2=1,cuGraphInstantiateWithFlags@2=2,cuGraphLaunch@2=1,"
 	       "cuGraphExecDestroy@1=1,cuGraphDestroy@1=1",
 	       1);

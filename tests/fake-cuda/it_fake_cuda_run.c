@@ -217,7 +217,7 @@ function_of(const char *name)
 	cuda_function function;
 	cuda_module module;
 
-	ok(cuda.module_load(&module, STAND_IN_BUILT_IN));
+	ok(cuda.module_load(&module, FAKE_CUDA_BUILT_IN));
 	gives(CUDA_ERROR_NOT_FOUND, cuda.module_function(&function, module, "no_such_kernel"));
 	ok(cuda.module_function(&function, module, name));
 	return function;
@@ -336,7 +336,7 @@ IT_TEST(source_is_compiled_and_run)
 	char *image;
 
 	start(0);
-	it_require(stand_in_use_nvrtc(), "%s", dlerror());
+	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
 	it_require(cuda_nvrtc_open(&nvrtc, &error) == PAGED_OK, "%s", error.text);
 	gives(CUDA_NVRTC_ERROR_COMPILATION, compile(&nvrtc, "this is no source", "-arch=sm_90", &image));
 	it_require(strstr(image, "error") != NULL, "%s", image);
@@ -371,10 +371,10 @@ IT_TEST(failures_are_injected_by_call)
 	ssize_t n;
 	int fd;
 
-	snprintf(path, sizeof(path), "/tmp/paged-stand-in.%d", (int)getpid());
+	snprintf(path, sizeof(path), "/tmp/paged-fake-cuda.%d", (int)getpid());
 	start(0);
-	setenv("PAGED_STAND_IN_FAIL", "cuMemAlloc_v2@2=2,cuMemFree_v2=719,cuMemsetD8Async@2+=700", 1);
-	setenv("PAGED_STAND_IN_LOG", path, 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemAlloc_v2@2=2,cuMemFree_v2=719,cuMemsetD8Async@2+=700", 1);
+	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
 	ok(cuda.alloc(&address, 16));
 	gives(CUDA_ERROR_OUT_OF_MEMORY, cuda.alloc(&address, 16));
 	ok(cuda.alloc(&address, 16));
@@ -382,7 +382,7 @@ IT_TEST(failures_are_injected_by_call)
 	ok(cuda.fill(address, 0, 1, NULL));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.fill(address, 0, 1, NULL));
 	gives(CUDA_ERROR_ILLEGAL_ADDRESS, cuda.fill(address, 0, 1, NULL));
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	ok(cuda.free(address));
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	it_require(fd >= 0);

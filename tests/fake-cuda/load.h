@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * stand_in_use.h - loads the fake CUDA driver (cuda-stand-in) into this process
+ * load.h - loads the fake CUDA driver into this process
  *
  * The library is loaded by its path before any dlopen("libcuda.so.1"): the
  * dynamic loader then returns the library that already has this soname.  For a
- * daemon or pagedctl, set LD_LIBRARY_PATH to stand_in_path() instead.
+ * daemon or pagedctl, set LD_LIBRARY_PATH to fake_cuda_path() instead.
  *
  * With PAGED_TEST_REAL_CUDA=1 the machine's own driver is used, and the same
  * programs run on a GPU.
  */
-#ifndef TESTS_STAND_IN_USE_H
-#define TESTS_STAND_IN_USE_H
+#ifndef TESTS_FAKE_CUDA_LOAD_H
+#define TESTS_FAKE_CUDA_LOAD_H
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -18,18 +18,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** stand_in_wanted - false: tests run on the machine's own driver */
+/** fake_cuda_wanted - false: tests run on the machine's own driver */
 static inline bool
-stand_in_wanted(void)
+fake_cuda_wanted(void)
 {
 	const char *real = getenv("PAGED_TEST_REAL_CUDA");
 
 	return real == NULL || strcmp(real, "1") != 0;
 }
 
-/** stand_in_path - the directory of the fake libcuda.so.1 and libnvrtc.so.13 (static buffer) */
+/** fake_cuda_path - the directory of the fake libcuda.so.1 and libnvrtc.so.13 (static buffer) */
 static inline const char *
-stand_in_path(void)
+fake_cuda_path(void)
 {
 	static char path[4096];
 	const char *build = getenv("PAGED_BUILDDIR");
@@ -39,26 +39,26 @@ stand_in_path(void)
 }
 
 static inline bool
-stand_in_load(const char *name)
+fake_cuda_dlopen(const char *name)
 {
 	char path[4200];
 
-	snprintf(path, sizeof(path), "%s/%s", stand_in_path(), name);
+	snprintf(path, sizeof(path), "%s/%s", fake_cuda_path(), name);
 	return dlopen(path, RTLD_NOW | RTLD_LOCAL) != NULL;
 }
 
-/** stand_in_use - load the fake driver; true without loading if stand_in_wanted() is false */
+/** fake_cuda_load - load the fake driver; true without loading if fake_cuda_wanted() is false */
 static inline bool
-stand_in_use(void)
+fake_cuda_load(void)
 {
-	return !stand_in_wanted() || stand_in_load("libcuda.so.1");
+	return !fake_cuda_wanted() || fake_cuda_dlopen("libcuda.so.1");
 }
 
-/** stand_in_use_nvrtc - the same for the fake libnvrtc */
+/** fake_cuda_load_nvrtc - the same for the fake libnvrtc */
 static inline bool
-stand_in_use_nvrtc(void)
+fake_cuda_load_nvrtc(void)
 {
-	return !stand_in_wanted() || stand_in_load("libnvrtc.so.13");
+	return !fake_cuda_wanted() || fake_cuda_dlopen("libnvrtc.so.13");
 }
 
 #endif

@@ -16,19 +16,19 @@ check_LTLIBRARIES += %D%/libsimt.la
 
 # The kernels that the fake driver's modules contain: .cc files that include the .cu of a kernel.  Other directories add
 # theirs.
-STAND_IN_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_mla.cc \
+FAKE_CUDA_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/kernels/attention_mla.cc \
 	%D%/kernels/attention_mma.cc %D%/kernels/attention_simt.cc %D%/kernels/gpu_reader.cc %D%/kernels/link.h \
 	%D%/kernels/merge.cc %D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
 	%D%/kernels/simt_cases.h
 # Built-in mods, compiled from the same sources as the kernel images
-STAND_IN_KERNELS += %D%/kernels/ready.h %D%/kernels/ready_alibi.cc %D%/kernels/ready_capped_window.cc \
+FAKE_CUDA_KERNELS += %D%/kernels/ready.h %D%/kernels/ready_alibi.cc %D%/kernels/ready_capped_window.cc \
 	%D%/kernels/ready_document.cc %D%/kernels/ready_prefix_lm.cc %D%/kernels/ready_sliding_window.cc \
 	%D%/kernels/ready_soft_cap.cc
-check_LTLIBRARIES += %D%/libstandinkernels.la
-%C%_libstandinkernels_la_SOURCES = $(STAND_IN_KERNELS)
-%C%_libstandinkernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
-%C%_libstandinkernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
-$(%C%_libstandinkernels_la_OBJECTS): $(READY_FILES)
+check_LTLIBRARIES += %D%/libfakecudakernels.la
+%C%_libfakecudakernels_la_SOURCES = $(FAKE_CUDA_KERNELS)
+%C%_libfakecudakernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
+%C%_libfakecudakernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
+$(%C%_libfakecudakernels_la_OBJECTS): $(READY_FILES)
 
 # Kernels for tests that run them without a driver
 check_LTLIBRARIES += %D%/libsimtkernels.la
@@ -47,14 +47,14 @@ check_LTLIBRARIES += %D%/libcuda.la
 	%D%/stream.c %D%/vmm.c
 %C%_libcuda_la_CFLAGS = $(SIMT_CFLAGS)
 %C%_libcuda_la_LDFLAGS = -rpath /nonexistent -version-info 1 -Wl,-z,nodelete
-%C%_libcuda_la_LIBADD = %D%/libstandinkernels.la %D%/libsimt.la
+%C%_libcuda_la_LIBADD = %D%/libfakecudakernels.la %D%/libsimt.la
 
 # A libnvrtc.so.13 that calls the host's compiler.
 check_LTLIBRARIES += %D%/libnvrtc.la
 %C%_libnvrtc_la_SOURCES = %D%/inject.c %D%/inject.h %D%/nvrtc.c
 %C%_libnvrtc_la_CFLAGS = $(SIMT_CFLAGS)
-%C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DSTAND_IN_CXX='"$(CXX)"' -DSTAND_IN_SOURCE='"$(abs_top_srcdir)"' \
-	-DSTAND_IN_LIBRARIES='"$(abs_top_builddir)/%D%/.libs"'
+%C%_libnvrtc_la_CPPFLAGS = $(AM_CPPFLAGS) -DFAKE_CUDA_CXX='"$(CXX)"' -DFAKE_CUDA_SOURCE='"$(abs_top_srcdir)"' \
+	-DFAKE_CUDA_LIBRARIES='"$(abs_top_builddir)/%D%/.libs"'
 %C%_libnvrtc_la_LDFLAGS = -rpath /nonexistent -version-info 13
 %C%_libnvrtc_la_LIBADD = -lpthread
 

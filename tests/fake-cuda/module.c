@@ -2,8 +2,8 @@
 /*
  * Modules and launches.  An image is one of three things: a cubin or PTX, of
  * which only the kernels' names are used, to find them among those built in; the
- * word STAND_IN_BUILT_IN, for builds without nvcc; or a host library, as the
- * NVRTC stand-in makes them.
+ * word FAKE_CUDA_BUILT_IN, for builds without nvcc; or a host library, as the
+ * fake NVRTC makes them.
  */
 #include <dlfcn.h>
 #include <elf.h>
@@ -70,7 +70,7 @@ library_load(struct CUmod_st *module, const void *image)
 	const int *arch;
 	char path[64];
 
-	module->fd = memfd_create("paged-stand-in-module", MFD_CLOEXEC);
+	module->fd = memfd_create("paged-fake-cuda-module", MFD_CLOEXEC);
 	if (module->fd < 0 || write(module->fd, image, size) != (ssize_t)size) {
 		library_unload(module);
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -81,11 +81,11 @@ library_load(struct CUmod_st *module, const void *image)
 	for (struct simt_kernel *kernel = simt_first(); kernel != before; kernel = kernel->next)
 		kernel->module = module;
 	if (module->library == NULL) {
-		fprintf(stderr, "# cuda-stand-in: %s\n", dlerror());
+		fprintf(stderr, "# fake-cuda: %s\n", dlerror());
 		library_unload(module);
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
-	arch = dlsym(module->library, "stand_in_arch");
+	arch = dlsym(module->library, "fake_cuda_arch");
 	if (arch == NULL || arch_fits(module, *arch))
 		return CUDA_SUCCESS;
 	library_unload(module);
@@ -98,7 +98,7 @@ image_load(struct CUmod_st *module, const void *image)
 	const Elf64_Ehdr *elf = image;
 	const uint32_t *word = image;
 
-	if (strcmp(image, STAND_IN_BUILT_IN) == 0 || word[0] == 0xba55ed50 || word[0] == 0x466243b1)
+	if (strcmp(image, FAKE_CUDA_BUILT_IN) == 0 || word[0] == 0xba55ed50 || word[0] == 0x466243b1)
 		return CUDA_SUCCESS;
 	if (memcmp(elf->e_ident, ELFMAG, SELFMAG) != 0)
 		return strstr(image, ".version ") != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
@@ -172,8 +172,7 @@ cubin_compare(const void *cubin, const struct simt_kernel *kernel)
 		return CUDA_ERROR_NOT_FOUND;
 	if (found.params_size == kernel->params_size && found.max_threads == kernel->max_threads)
 		return CUDA_SUCCESS;
-	fprintf(stderr,
-		"# cuda-stand-in: kernel %s: %u bytes of parameters and %u threads in the cubin, %zu and %u here\n",
+	fprintf(stderr, "# fake-cuda: kernel %s: %u bytes of parameters and %u threads in the cubin, %zu and %u here\n",
 		kernel->name, found.params_size, found.max_threads, kernel->params_size, kernel->max_threads);
 	return CUDA_ERROR_INVALID_IMAGE;
 }
@@ -275,7 +274,7 @@ static int
 launch_run(struct operation *operation)
 {
 	static uint64_t n_launches;
-	uint64_t seed = entry_setting("PAGED_STAND_IN_SEED", 0);
+	uint64_t seed = entry_setting("PAGED_FAKE_CUDA_SEED", 0);
 	cuda_device device = operation->launch.device;
 	char message[512];
 	struct simt_launch launch;

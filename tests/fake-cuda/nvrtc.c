@@ -5,7 +5,7 @@
  * program are found first, then those of the source tree, whose simt.h includes
  * the host models.
  *
- *   PAGED_STAND_IN_SOURCE=DIR  the source tree; default: the one it was built from
+ *   PAGED_FAKE_CUDA_SOURCE=DIR  the source tree; default: the one it was built from
  *   CXX=COMMAND                the compiler; default: the one it was built with
  */
 #include "kernels/cuda/nvrtc.h"
@@ -120,7 +120,7 @@ remove_all(const char *dir)
 
 	snprintf(command, sizeof(command), "rm -rf -- '%s'", dir);
 	if (system(command) != 0)
-		fprintf(stderr, "# cuda-stand-in: %s stays\n", dir);
+		fprintf(stderr, "# fake-cuda: %s stays\n", dir);
 }
 
 /* The host's compiler */
@@ -148,7 +148,7 @@ arguments_begin(struct arguments *arguments)
 	const char *compiler = getenv("CXX");
 	char words[1024], *rest = words, *word;
 
-	snprintf(words, sizeof(words), "%s", compiler != NULL && compiler[0] != '\0' ? compiler : STAND_IN_CXX);
+	snprintf(words, sizeof(words), "%s", compiler != NULL && compiler[0] != '\0' ? compiler : FAKE_CUDA_CXX);
 	for (word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
 		arguments_add(arguments, "%s", word);
 }
@@ -173,13 +173,13 @@ arguments_host(struct arguments *arguments, const char *dir)
 		"-fvisibility=hidden",
 		"-DSIMT_HOST_HEADER=\"tests/fake-cuda/simt_host.h\"",
 	};
-	const char *source = getenv("PAGED_STAND_IN_SOURCE");
+	const char *source = getenv("PAGED_FAKE_CUDA_SOURCE");
 
-	/* -nodefaultlibs keeps libtsan out: the driver's stand-in has its functions. */
+	/* -nodefaultlibs keeps libtsan out: the fake driver has its functions. */
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
 		arguments_add(arguments, "%s", fixed[i]);
 	arguments_add(arguments, "-I%s", dir);
-	arguments_add(arguments, "-I%s", source != NULL ? source : STAND_IN_SOURCE);
+	arguments_add(arguments, "-I%s", source != NULL ? source : FAKE_CUDA_SOURCE);
 }
 
 /* NVRTC's options: those that mean something to the host are kept, the known others dropped. */
@@ -216,7 +216,7 @@ arguments_option(struct arguments *arguments, const char *option)
 		return true;
 	}
 	if (arch != NULL && (strncmp(option, "-arch=", 6) == 0 || strncmp(option, "--gpu-architecture=", 19) == 0)) {
-		arguments_add(arguments, "-DSTAND_IN_ARCH=%d", atoi(arch + 4));
+		arguments_add(arguments, "-DFAKE_CUDA_ARCH=%d", atoi(arch + 4));
 		return atoi(arch + 4) != 0;
 	}
 	for (size_t i = 0; i < sizeof(dropped) / sizeof(dropped[0]); i++)
@@ -266,8 +266,8 @@ compile_in(struct _nvrtcProgram *program, const char *dir, int n_options, const 
 	arguments_add(&arguments, "-o");
 	arguments_add(&arguments, "%s/image", dir);
 	arguments_add(&arguments, "%s/%s", dir, program->files[0].name);
-	/* Its functions come from the driver's stand-in that is loaded already. */
-	arguments_add(&arguments, "-Wl,--no-as-needed,%s/libcuda.so.1,-lm,-lc", STAND_IN_LIBRARIES);
+	/* Its functions come from the fake driver that is loaded already. */
+	arguments_add(&arguments, "-Wl,--no-as-needed,%s/libcuda.so.1,-lm,-lc", FAKE_CUDA_LIBRARIES);
 	status = arguments_run(&arguments, dir);
 	program->log = file_read(dir, "log", &program->log_size);
 	if (status == 0)

@@ -7,8 +7,8 @@
  * accesses that do not fit: the detector may miss a race under one order of
  * threads, but it never reports a false one.
  */
-#ifndef TESTS_CUDA_STAND_IN_RACE_CELL_H
-#define TESTS_CUDA_STAND_IN_RACE_CELL_H
+#ifndef TESTS_FAKE_CUDA_RACE_CELL_H
+#define TESTS_FAKE_CUDA_RACE_CELL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -2,8 +2,8 @@
 /**
  * simt_block.h - the running block, shared by the scheduler, the models and the race detector
  */
-#ifndef TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
-#define TESTS_CUDA_STAND_IN_SIMT_BLOCK_H
+#ifndef TESTS_FAKE_CUDA_SIMT_BLOCK_H
+#define TESTS_FAKE_CUDA_SIMT_BLOCK_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -8,8 +8,8 @@
  * warps may call record the caller's source line, to report where the threads
  * of a block diverged.
  */
-#ifndef TESTS_CUDA_STAND_IN_SIMT_HOST_H
-#define TESTS_CUDA_STAND_IN_SIMT_HOST_H
+#ifndef TESTS_FAKE_CUDA_SIMT_HOST_H
+#define TESTS_FAKE_CUDA_SIMT_HOST_H
 
 #include <string.h>
 
@@ -36,9 +36,9 @@
 	static void simt_body_##name(const params p)
 #define SIMT_SHARED(type) (*static_cast<type *>(simt_model_shared(sizeof(type), alignof(type))))
 
-#ifdef STAND_IN_ARCH
+#ifdef FAKE_CUDA_ARCH
 /* The architecture for which the fake NVRTC was asked to compile. */
-extern "C" __attribute__((visibility("default"))) const int stand_in_arch = STAND_IN_ARCH;
+extern "C" __attribute__((visibility("default"))) const int fake_cuda_arch = FAKE_CUDA_ARCH;
 #endif
 
 /* The source line of the call to a function below; default arguments are evaluated at the call. */

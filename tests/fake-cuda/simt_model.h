@@ -6,8 +6,8 @@
  * reads and writes to the race detector itself.  `file` and `line` are those
  * of the caller.
  */
-#ifndef TESTS_CUDA_STAND_IN_SIMT_MODEL_H
-#define TESTS_CUDA_STAND_IN_SIMT_MODEL_H
+#ifndef TESTS_FAKE_CUDA_SIMT_MODEL_H
+#define TESTS_FAKE_CUDA_SIMT_MODEL_H
 
 #include <stdbool.h>
 #include <stddef.h>

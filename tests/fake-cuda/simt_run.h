@@ -17,8 +17,8 @@
  * discards all state about it.  Threads: concurrent calls of simt_run() run
  * one after the other; only one thread at a time may call the other functions.
  */
-#ifndef TESTS_CUDA_STAND_IN_SIMT_RUN_H
-#define TESTS_CUDA_STAND_IN_SIMT_RUN_H
+#ifndef TESTS_FAKE_CUDA_SIMT_RUN_H
+#define TESTS_FAKE_CUDA_SIMT_RUN_H
 
 #include <stdbool.h>
 #include <stddef.h>

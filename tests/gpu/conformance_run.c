@@ -164,13 +164,13 @@ conformance_device(const struct conformance_launch *launch, uint32_t *in, uint32
 		return;
 	}
 	cuda_case_environment();
-	it_require(stand_in_use(), "%s", dlerror());
-	if (!stand_in_wanted() && (image = image_read()) == NULL)
+	it_require(fake_cuda_load(), "%s", dlerror());
+	if (!fake_cuda_wanted() && (image = image_read()) == NULL)
 		it_skip("no tests/gpu/conformance.fatbin: make gpu-tests where the CUDA toolkit is");
 	it_require(cuda_gpu_open(&gpu, "0", &error) == PAGED_OK, "%s", error.text);
 	it_require(cuda_gpu_enter(&gpu, &error) == PAGED_OK, "%s", error.text);
 	it_note("%s, %s", gpu.name, gpu.isa);
-	device_run(&gpu, image != NULL ? image : STAND_IN_BUILT_IN, launch, in, out);
+	device_run(&gpu, image != NULL ? image : FAKE_CUDA_BUILT_IN, launch, in, out);
 	cuda_gpu_leave(&gpu);
 	cuda_gpu_close(&gpu);
 	free(image);

@@ -2,7 +2,7 @@
 /**
  * conformance_run.h - runs one kernel on the same words by the host's models and by a device or its record
  *
- * The device is the fake CUDA driver (cuda-stand-in), or with
+ * The device is the fake CUDA driver, or with
  * PAGED_TEST_REAL_CUDA=1 a GPU, which runs tests/gpu/conformance.fatbin of the
  * build directory.
  *

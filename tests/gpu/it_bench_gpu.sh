@@ -4,12 +4,12 @@
 # every figure must be present and finite, whatever its value; and without a driver.
 . "$PAGED_SRCDIR/tests/support/tap.sh"
 bench=$PAGED_BUILDDIR/bench/paged-bench
-stand_in=$PAGED_BUILDDIR/tests/fake-cuda/.libs
+fake_cuda=$PAGED_BUILDDIR/tests/fake-cuda/.libs
 
 # What was measured of each figure, and the machine.
 quick()
 {
-	LD_LIBRARY_PATH=$stand_in PAGED_CACHE_DIR='' PAGED_PAGEDD=$PAGED_BUILDDIR/daemon/pagedd \
+	LD_LIBRARY_PATH=$fake_cuda PAGED_CACHE_DIR='' PAGED_PAGEDD=$PAGED_BUILDDIR/daemon/pagedd \
 		"$bench" run --json --quick gpu >"$directory/json" &&
 		python3 - "$directory/json" <<'CHECK'
 import json, math, sys
@@ -25,13 +25,13 @@ names = [figure["name"] for figure in run["figures"]]
 for figure in wrong:
     print(figure)
 print(run["machine"], len(names), "figures")
-sys.exit(bool(wrong) or len(names) < 60 or len(set(names)) != len(names) or "stand-in" not in run["machine"])
+sys.exit(bool(wrong) or len(names) < 60 or len(set(names)) != len(names) or "fake GPU" not in run["machine"])
 CHECK
 }
 
 one_group()
 {
-	LD_LIBRARY_PATH=$stand_in "$bench" run --quick --only skew gpu >"$directory/text" && cat "$directory/text" &&
+	LD_LIBRARY_PATH=$fake_cuda "$bench" run --quick --only skew gpu >"$directory/text" && cat "$directory/text" &&
 		[ "$(grep -c '^decode' "$directory/text")" -eq 2 ] && grep ' x decode 64 x 3056 (target' "$directory/text"
 }
 
@@ -47,8 +47,8 @@ refused()
 	! "$bench" run --only x control 2>"$directory/text" && grep 'suite control has no --only' "$directory/text"
 }
 
-if [ ! -e "$stand_in/libcuda.so.1" ]; then
-	skip "every figure, at toy sizes" "the CUDA driver's stand-in is not built"
+if [ ! -e "$fake_cuda/libcuda.so.1" ]; then
+	skip "every figure, at toy sizes" "the fake CUDA driver is not built"
 else
 	try "every figure, at toy sizes" quick
 	try "one group of them" one_group

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # tests/gpu/conformance over the fake CUDA driver: its records replay, and one wrong bit in each launch is detected.
 if [ ! -e "$PAGED_BUILDDIR/tests/fake-cuda/.libs/libcuda.so.1" ]; then
-	echo "1..0 # SKIP the CUDA driver's stand-in is not built"
+	echo "1..0 # SKIP the fake CUDA driver is not built"
 	exit 0
 fi
 . "$PAGED_SRCDIR/tests/support/tap.sh"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The demo's model with K and V in a GPU's memory, over the CUDA driver's
- * stand-in, or with PAGED_TEST_REAL_CUDA=1 on a GPU: a few tokens, as the
+ * The demo's model with K and V in a GPU's memory, over the fake CUDA
+ * driver, or with PAGED_TEST_REAL_CUDA=1 on a GPU: a few tokens, as the
  * host's memory gives them.  PAGED_MODEL names the GGUF file; without it
  * everything is skipped.
  */
@@ -57,7 +57,7 @@ IT_TEST_LIMIT(the_tokens_of_the_host, 300)
 
 	start();
 	cuda_case_environment();
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	gguf = gguf_open(getenv("PAGED_MODEL"));
 	model = model_create(gguf, false);
 	forward = forward_create(model, 1, STEP_TOKENS, 1);
@@ -99,8 +99,8 @@ IT_TEST_LIMIT(workers_share_a_pool, 300)
 
 	start();
 	cuda_case_environment();
-	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
-	it_daemon_start(&daemon, stand_in_wanted() ? POOL "device = 1 }" : POOL "}", NULL, NULL);
+	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
+	it_daemon_start(&daemon, fake_cuda_wanted() ? POOL "device = 1 }" : POOL "}", NULL, NULL);
 	output =
 		it_command(&code, (const char *const[]){ LLAMA, "--pool", "demo", "--workers", "2", "--max-tokens", "4",
 							 "--verify", "--prompt", FRANCE, "--prompt", "Hi", NULL });
@@ -132,7 +132,7 @@ run_with(const char *failure)
 	const char *output, *end;
 	int code;
 
-	setenv("PAGED_STAND_IN_FAIL", failure, 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", failure, 1);
 	output = it_command(&code, (const char *const[]){ LLAMA, "--embedded=4", "--backend", "cuda", "--prompt", "Hi",
 							  "--max-tokens", "1", NULL });
 	end = strchr(output, '\n');
@@ -155,7 +155,7 @@ IT_TEST(a_call_of_the_driver_fails)
 	char failure[64];
 
 	start();
-	if (!stand_in_wanted())
+	if (!fake_cuda_wanted())
 		it_skip("a real driver fails when it wants to");
 	cuda_case_environment();
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)

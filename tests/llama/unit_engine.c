@@ -257,13 +257,13 @@ Test(engine, a_full_pool_changes_no_answer)
 	paged_cache_destroy(few);
 }
 
-/* Over the driver's stand-in; rows share steps, and wait for pages. */
+/* Over the fake driver; rows share steps, and wait for pages. */
 Test(engine, a_gpu_answers_as_the_host)
 {
 	struct attention *host = open_pages(256), *gpu;
 	struct request there[4], here[4];
 
-	cr_assert(stand_in_use(), "%s", dlerror());
+	cr_assert(fake_cuda_load(), "%s", dlerror());
 	gpu = open_pages_on("cuda", 8);
 	answer(gpu, 3, 0, 4, there);
 	answer(host, 3, 0, 4, here);

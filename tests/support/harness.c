@@ -154,7 +154,7 @@ leavings_check(unsigned int n_fds)
 
 	if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0)
 		it_require(!"no process is left", "one is: %d", (int)info.si_pid);
-	if (!stand_in_wanted())
+	if (!fake_cuda_wanted())
 		return;
 	it_require(it_count_fds(getpid()) <= n_fds, "%u descriptors, %u before", it_count_fds(getpid()), n_fds);
 }

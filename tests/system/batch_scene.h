@@ -4,7 +4,7 @@
  *
  * For it_* programs: an embedded client with one pool and one batch.  Tensors
  * are in the memory that the pool's back end requires.  On cuda, that is the
- * memory of the fake driver (cuda-stand-in), and all work goes to one stream
+ * memory of the fake driver, and all work goes to one stream
  * of the scene, which runs only when a call waits for it.  Any failure in
  * these functions ends the test.
  */

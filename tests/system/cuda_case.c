@@ -43,14 +43,14 @@ cuda_case_environment(void)
 {
 	char path[4200];
 
-	if (!stand_in_wanted()) {
+	if (!fake_cuda_wanted()) {
 		driver_require();
 		return;
 	}
-	snprintf(path, sizeof(path), "%s/libcuda.so.1", stand_in_path());
+	snprintf(path, sizeof(path), "%s/libcuda.so.1", fake_cuda_path());
 	if (access(path, R_OK) != 0)
-		it_skip("the CUDA driver's stand-in is not built");
-	setenv("LD_LIBRARY_PATH", stand_in_path(), 1);
+		it_skip("the fake CUDA driver is not built");
+	setenv("LD_LIBRARY_PATH", fake_cuda_path(), 1);
 }
 
 const char *
@@ -87,10 +87,10 @@ cuda_case_needs_no_driver(void)
 }
 
 void
-cuda_case_needs_stand_in(void)
+cuda_case_needs_fake_cuda(void)
 {
-	if (!stand_in_wanted())
-		it_skip("for the driver's stand-in: a real one fails, logs and shows devices as it likes");
+	if (!fake_cuda_wanted())
+		it_skip("for the fake driver: a real one fails, logs and shows devices as it likes");
 }
 
 void
@@ -102,7 +102,7 @@ cuda_case_open_to_all(const struct it_daemon *daemon)
 unsigned int
 cuda_case_n_calls(const char *name)
 {
-	FILE *file = fopen(getenv("PAGED_STAND_IN_LOG"), "re");
+	FILE *file = fopen(getenv("PAGED_FAKE_CUDA_LOG"), "re");
 	unsigned int n = 0;
 	char each[64];
 	int pid, result;
@@ -123,7 +123,7 @@ cuda_case_n_mappings(void)
 
 	it_require(maps != NULL, "%m");
 	while (fgets(line, sizeof(line), maps) != NULL)
-		n += strstr(line, "paged-stand-in") != NULL;
+		n += strstr(line, "paged-fake-cuda") != NULL;
 	fclose(maps);
 	return n;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * cuda_case.h - daemons whose pool "toy" is in device memory of the fake CUDA driver (cuda-stand-in)
+ * cuda_case.h - daemons whose pool "toy" is in device memory of the fake CUDA driver
  *
  * For it_cuda_* programs.  The test is skipped if the fake driver is not
  * built.  With PAGED_TEST_REAL_CUDA=1 the memory is a GPU's, and the test is
@@ -29,13 +29,13 @@ void cuda_case_daemon(struct it_daemon *daemon, enum cuda_case_export export, co
 /** cuda_case_needs_no_driver - skips the test on a machine that has a CUDA driver */
 void cuda_case_needs_no_driver(void);
 
-/** cuda_case_needs_stand_in - skips the test on a real driver, whose failures, calls and devices no test controls */
-void cuda_case_needs_stand_in(void);
+/** cuda_case_needs_fake_cuda - skips the test on a real driver, whose failures, calls and devices no test controls */
+void cuda_case_needs_fake_cuda(void);
 
 /** cuda_case_open_to_all - give other users access to the runtime directory */
 void cuda_case_open_to_all(const struct it_daemon *daemon);
 
-/** cuda_case_n_calls - how often this process called a function of the fake driver since PAGED_STAND_IN_LOG was set */
+/** cuda_case_n_calls - how often this process called a function of the fake driver since PAGED_FAKE_CUDA_LOG was set */
 unsigned int cuda_case_n_calls(const char *name);
 
 /** cuda_case_n_mappings - number of mappings of device memory in this process */

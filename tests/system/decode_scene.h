@@ -3,7 +3,7 @@
  * decode_scene.h - a decoding engine on a GPU, checked against the same steps on the host back end
  *
  * The engine is a worker of a real pagedd whose pool "decode" is in the memory
- * of a GPU or of the fake driver (cuda-stand-in).  Each batch decodes up to
+ * of a GPU or of the fake driver.  Each batch decodes up to
  * DECODE_ROWS sequences, which grow, end and are replaced at random, with a
  * captured graph or without one.  The host back end of an embedded client does
  * the same steps and gives the expected results.  Any failure in these

@@ -30,7 +30,7 @@ static void
 start(void)
 {
 	cuda_case_environment();
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 }
 
 static const struct scene_params decode = {

@@ -31,7 +31,7 @@ IT_TEST(no_driver_is_said_in_one_line)
 
 IT_TEST(devices_that_cannot_be_shared_are_refused)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_environment();
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = 1", ""),
 		"pagedd.conf:6: pool toy: device = 1: there are 1 CUDA devices, counted from 0\n");
@@ -39,14 +39,14 @@ IT_TEST(devices_that_cannot_be_shared_are_refused)
 		"device = first: neither a number nor a UUID as nvidia-smi -L prints it\n");
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "device = GPU-00000000-0000-0000-0000-000000000000", ""),
 		"this process sees 1 CUDA devices, and none is the pool's (CUDA_VISIBLE_DEVICES)\n");
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "20=3", 1);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "20=3", 1);
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
-		"stand-in for a GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "103=0", 1);
+		"fake GPU: its compute mode admits one process at a time (nvidia-smi -c DEFAULT)\n");
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "103=0", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
-		"pagedd.conf:4: pool toy: stand-in for a GPU shares no memory by descriptors\n");
-	unsetenv("PAGED_STAND_IN_ATTRIBUTES");
-	setenv("PAGED_STAND_IN_DEVICES", "0", 1);
+		"pagedd.conf:4: pool toy: fake GPU shares no memory by descriptors\n");
+	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
+	setenv("PAGED_FAKE_CUDA_DEVICES", "0", 1);
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
 		"backend = cuda: no CUDA device (the driver sees none: nvidia-smi, CUDA_VISIBLE_DEVICES); "
 		"use backend = host\n");
@@ -54,16 +54,16 @@ IT_TEST(devices_that_cannot_be_shared_are_refused)
 
 IT_TEST(memory_that_is_not_there_is_refused)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_environment();
-	setenv("PAGED_STAND_IN_MEMORY", "8388608", 1);
+	setenv("PAGED_FAKE_CUDA_MEMORY", "8388608", 1);
 	refused(cuda_case_configuration(
 			CUDA_CASE_AUTO, "",
 			"pool more { layers = 1 kv-heads = 1 head-dim = 16 size = 64MiB backend = cuda }\n"),
-		"pagedd.conf:8: pool more: size = 64MiB: stand-in for a GPU (GPU-70616765-6420-7374-616e-642d696e2000) "
+		"pagedd.conf:8: pool more: size = 64MiB: fake GPU (GPU-70616765-6420-6661-6b65-204355444100) "
 		"has 8 MiB of memory, 8 MiB available, of which other pools take 256 KiB\n");
 	/* Somebody took it between the check and the pool. */
-	setenv("PAGED_STAND_IN_FAIL", "cuMemCreate=2", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemCreate=2", 1);
 	refused(cuda_case_configuration(CUDA_CASE_AUTO, "", ""),
 		"pool toy: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (out of memory)\n");
 }
@@ -73,23 +73,23 @@ IT_TEST(what_a_child_cannot_open_is_not_offered)
 {
 	struct it_daemon daemon;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_environment();
-	setenv("PAGED_STAND_IN_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenMemHandle_v2=801", 1);
 	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
 		"pool toy: no other process can open the memory: cuIpcOpenMemHandle: CUDA_ERROR_NOT_SUPPORTED "
 		"(operation not supported)\n");
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "18=1", 1);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "18=1", 1);
 	refused(cuda_case_configuration(CUDA_CASE_LEGACY, "", ""),
 		"(operation not supported); the device is integrated\n");
-	unsetenv("PAGED_STAND_IN_ATTRIBUTES");
+	unsetenv("PAGED_FAKE_CUDA_ATTRIBUTES");
 	/* Where one way does not work, the other is taken. */
-	setenv("PAGED_STAND_IN_FAIL", "cuMemImportFromShareableHandle=800", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemImportFromShareableHandle=800", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon,
 				    "toy: export = vmm does not work here: no other process can open the memory: "
 				    "cuMemImportFromShareableHandle: CUDA_ERROR_NOT_PERMITTED"));
-	it_require(it_daemon_logged(&daemon, "CUDA, legacy, stand-in"));
+	it_require(it_daemon_logged(&daemon, "CUDA, legacy, fake GPU"));
 	it_daemon_stop(&daemon);
 }
 
@@ -97,18 +97,18 @@ IT_TEST(mps_is_warned_of)
 {
 	struct it_daemon daemon;
 
-	cuda_case_needs_stand_in();
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "133=1", 1);
+	cuda_case_needs_fake_cuda();
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "133=1", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
-	it_require(it_daemon_logged(&daemon, "warning: pool: toy: stand-in for a GPU is shared through MPS"));
+	it_require(it_daemon_logged(&daemon, "warning: pool: toy: fake GPU is shared through MPS"));
 	it_daemon_stop(&daemon);
 }
 
 IT_TEST(lost_contexts_are_told_apart)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_environment();
-	setenv("PAGED_STAND_IN_FAIL", "cuStreamSynchronize=719", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
 	refused(cuda_case_configuration(CUDA_CASE_VMM, "", ""),
 		"pool toy: cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure); "
 		"CUDA is lost to this process, start it anew\n");
@@ -181,18 +181,18 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 
 	cuda_case_environment();
 	/* A good run first, to know the calls. */
-	setenv("PAGED_STAND_IN_LOG", "/dev/null", 1);
+	setenv("PAGED_FAKE_CUDA_LOG", "/dev/null", 1);
 	cuda_case_daemon(&daemon, export, "", "");
 	it_daemon_stop(&daemon);
-	setenv("PAGED_STAND_IN_LOG", calls_path(&daemon), 1);
+	setenv("PAGED_FAKE_CUDA_LOG", calls_path(&daemon), 1);
 	it_require(it_daemon_try_restart(&daemon, NULL, &output));
 	it_daemon_stop(&daemon);
-	unsetenv("PAGED_STAND_IN_LOG");
+	unsetenv("PAGED_FAKE_CUDA_LOG");
 	calls_read(&calls, calls_path(&daemon));
 	for (unsigned int i = 0; i < calls.n; i++) {
 		for (unsigned int n = 1; n <= calls.of[i].n; n++, n_cases++) {
 			snprintf(fail, sizeof(fail), "%s@%u=999", calls.of[i].name, n);
-			setenv("PAGED_STAND_IN_FAIL", fail, 1);
+			setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 			if (it_daemon_try_restart(&daemon, NULL, &output)) {
 				it_daemon_stop(&daemon);
 				continue;
@@ -207,13 +207,13 @@ static void daemon_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_daemon_fails, 120)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	daemon_fails_at_every_call(CUDA_CASE_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_daemon_fails, 120)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	daemon_fails_at_every_call(CUDA_CASE_LEGACY);
 }
 
@@ -223,8 +223,8 @@ open_and_close(int from, int to, void *argument)
 	struct toy toy;
 
 	(void)from, (void)to;
-	setenv("PAGED_STAND_IN_LOG", argument, 1);
-	it_require(stand_in_use());
+	setenv("PAGED_FAKE_CUDA_LOG", argument, 1);
+	it_require(fake_cuda_load());
 	toy_open(&toy, NULL, 0);
 	toy_close(&toy);
 }
@@ -239,15 +239,15 @@ open_with_failure(int from, int to, void *argument)
 	bool refused;
 
 	(void)from;
-	setenv("PAGED_STAND_IN_FAIL", argument, 1);
-	it_require(stand_in_use());
+	setenv("PAGED_FAKE_CUDA_FAIL", argument, 1);
+	it_require(fake_cuda_load());
 	toy_attach(&toy, NULL);
 	status = paged_pool_open(toy.client, "toy", &pool);
 	refused = status != PAGED_OK;
 	it_require(!refused || strncmp(paged_client_error(toy.client), "pool toy: ", 10) == 0, "%s: %s",
 		   (char *)argument, paged_client_error(toy.client));
 	toy_close(&toy);
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	toy_open(&toy, NULL, 0);
 	toy_close(&toy);
 	it_say(to, &refused, sizeof(refused));
@@ -282,13 +282,13 @@ static void worker_fails_at_every_call(enum cuda_case_export export)
 
 IT_TEST_LIMIT(every_call_of_a_vmm_worker_fails, 120)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	worker_fails_at_every_call(CUDA_CASE_VMM);
 }
 
 IT_TEST_LIMIT(every_call_of_a_legacy_worker_fails, 120)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	worker_fails_at_every_call(CUDA_CASE_LEGACY);
 }
 
@@ -302,7 +302,7 @@ survivor(int from, int to, void *argument)
 	char word;
 
 	(void)argument;
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	for (int life = 0; life < 2; life++) {
 		toy_open(&toy, NULL, 0);
 		toy_sequence(&toy, 20);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Captured graphs: workers of a real pagedd that capture a decoding step once
- * and replay it, each replay held to the host's kernels.  Over the CUDA
- * driver's stand-in, or a GPU.
+ * and replay it, each replay held to the host's kernels.  Over the fake
+ * CUDA driver, or a GPU.
  */
 #include "config.h"
 
@@ -33,7 +33,7 @@ with_daemon(void (*run)(int from, int to, void *argument))
 static void
 open_one(struct decode_engine *engine, struct decode_batch *decode)
 {
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	decode_open(engine);
 	decode_batch_open(engine, decode, 1);
 }
@@ -294,7 +294,7 @@ modded(int from, int to, void *argument)
 	cuda_graph graph;
 
 	(void)from, (void)to, (void)argument;
-	it_require(stand_in_use_nvrtc(), "%s", dlerror());
+	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
 	open_one(&engine, &decode);
 	decode.mods = mods_make(engine.client, engine.pool, decode.batch);
 	decode.host_mods = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
@@ -328,7 +328,7 @@ IT_TEST(bound_mods_are_captured)
 	struct cuda_nvrtc nvrtc;
 
 	setenv("PAGED_CACHE_DIR", "", 1);
-	if (!stand_in_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
+	if (!fake_cuda_wanted() && cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	with_daemon(modded);
 }

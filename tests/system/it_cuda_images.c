@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Images that are built in hold the kernels that the stand-in runs, with the same parameters. */
+/* Images that are built in hold the kernels that the fake driver runs, with the same parameters. */
 #include <string.h>
 
 #include "tests/fake-cuda/fixture.h"
@@ -7,7 +7,7 @@
 #include "kernels/cuda/ready.h"
 #include "tests/fake-cuda/simt_run.h"
 
-/* How many kernels of the stand-in are in an image; loading one compares parameters and launch bounds. */
+/* How many kernels of the fake driver are in an image; loading one compares parameters and launch bounds. */
 static unsigned int
 image_compare(const struct cuda_image *image)
 {
@@ -40,7 +40,7 @@ built_for(const char *arch)
 	return false;
 }
 
-IT_TEST(images_hold_what_the_stand_in_runs)
+IT_TEST(images_hold_what_the_fake_driver_runs)
 {
 	static const struct {
 		const char *source;
@@ -66,7 +66,7 @@ IT_TEST(images_hold_what_the_stand_in_runs)
 	finish();
 }
 
-/* Of the four kernels with a ready-made mod the stand-in has one. */
+/* Of the four kernels with a ready-made mod the fake driver has one. */
 IT_TEST(ready_made_mods_have_images)
 {
 	const struct cuda_ready *ready;

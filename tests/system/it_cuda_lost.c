@@ -21,12 +21,12 @@ static char break_path[64];
 static void
 breakable_start(struct it_daemon *daemon)
 {
-	if (!stand_in_wanted())
-		it_skip("needs the driver's stand-in");
+	if (!fake_cuda_wanted())
+		it_skip("needs the fake driver");
 	snprintf(break_path, sizeof(break_path), "/tmp/paged-break-%d", (int)getpid());
-	setenv("PAGED_STAND_IN_BREAK", break_path, 1);
+	setenv("PAGED_FAKE_CUDA_BREAK", break_path, 1);
 	cuda_case_daemon(daemon, CUDA_CASE_AUTO, "", "");
-	unsetenv("PAGED_STAND_IN_BREAK");
+	unsetenv("PAGED_FAKE_CUDA_BREAK");
 }
 
 static void
@@ -78,7 +78,7 @@ holder(int from, int to, void *argument)
 	char word;
 
 	(void)argument;
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	toy_open(&toy, NULL, 0);
 	seq = toy_sequence(&toy, 20);
 	it_say(to, "h", 1);
@@ -123,9 +123,9 @@ IT_TEST(lost_twice_pagedd_gives_up)
 	struct it_daemon daemon;
 	int status;
 
-	if (!stand_in_wanted())
-		it_skip("needs the driver's stand-in");
-	setenv("PAGED_STAND_IN_FAIL", "cuStreamQuery=700", 1);
+	if (!fake_cuda_wanted())
+		it_skip("needs the fake driver");
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=700", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_require(waitpid(daemon.pid, &status, 0) == daemon.pid);
 	it_require(WIFEXITED(status) && WEXITSTATUS(status) == 3, "wait status %x", (unsigned int)status);
@@ -138,9 +138,9 @@ IT_TEST(other_errors_are_told)
 {
 	struct it_daemon daemon;
 
-	if (!stand_in_wanted())
-		it_skip("needs the driver's stand-in");
-	setenv("PAGED_STAND_IN_FAIL", "cuStreamQuery=999", 1);
+	if (!fake_cuda_wanted())
+		it_skip("needs the fake driver");
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamQuery=999", 1);
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_require(it_daemon_logged(&daemon, "warning: pool: toy: cuStreamQuery: CUDA_ERROR_UNKNOWN"));
 	it_daemon_stop(&daemon);

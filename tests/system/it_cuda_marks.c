@@ -43,7 +43,7 @@ open_as(struct scene *scene, uint32_t n_rows)
 {
 	struct scene_params params = served;
 
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	params.n_rows = n_rows;
 	scene_open(scene, &params);
 }
@@ -80,7 +80,7 @@ log_calls(const struct it_daemon *daemon)
 	char path[96];
 
 	snprintf(path, sizeof(path), "%s/calls", daemon->dir);
-	setenv("PAGED_STAND_IN_LOG", path, 1);
+	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
 }
 
 /* What is not waited for is not there; what is waited for is */
@@ -119,7 +119,7 @@ reader(int from, int to, void *argument)
 
 	(void)to, (void)argument;
 	open_reader(&scene, from, &news);
-	if (stand_in_wanted()) {
+	if (fake_cuda_wanted()) {
 		attend(&scene);
 		scene_get(&scene, &lse, scene.lse, sizeof(lse));
 		it_require(is_of_empty_pages(lse), "the writer's stream has not moved, and its appends are seen: %g",
@@ -261,7 +261,7 @@ IT_TEST(many_marks_are_one_event)
 	struct news news;
 	char word;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&first, often, NULL);
@@ -316,7 +316,7 @@ IT_TEST(in_one_process)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	log_calls(&daemon);
 	it_fork(&worker, alone, NULL);
@@ -444,11 +444,11 @@ critic(int from, int to, void *argument)
 	REFUSE(process.pid = -1, PAGED_ERR_GONE, "process -1 has ended");
 	REFUSE(process.started++, PAGED_ERR_GONE, "has ended, or is in another PID namespace");
 	REFUSE(handle.bytes[0] ^= 1, PAGED_ERR_BACKEND, "pool toy: cuIpcOpenEventHandle: CUDA_ERROR_INVALID_VALUE");
-	setenv("PAGED_STAND_IN_FAIL", "cuIpcOpenEventHandle=400", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuIpcOpenEventHandle=400", 1);
 	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuIpcOpenEventHandle: CUDA_ERROR_INVALID_HANDLE");
-	setenv("PAGED_STAND_IN_FAIL", "cuStreamWaitEvent=999", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamWaitEvent=999", 1);
 	REFUSE(event = good.event, PAGED_ERR_BACKEND, "cuStreamWaitEvent: CUDA_ERROR_UNKNOWN");
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	capture_begin(&scene);
 	REFUSE(event = good.event, PAGED_ERR_UNSUPPORTED, "a graph waits for no marks");
 	capture_end(&scene);
@@ -469,7 +469,7 @@ IT_TEST(what_is_no_mark_is_refused)
 	struct it_daemon daemon;
 	struct news news;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_fork(&first, writer, NULL);
 	it_fork(&second, critic, NULL);
@@ -509,12 +509,12 @@ unable(int from, int to, void *argument)
 	capture_end(&scene);
 	for (unsigned int i = 0; i < 3; i++) {
 		snprintf(fail, sizeof(fail), "%s=999", calls[i]);
-		setenv("PAGED_STAND_IN_FAIL", fail, 1);
+		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 		refused_mark(&scene, PAGED_ERR_BACKEND, calls[i]);
 	}
-	setenv("PAGED_STAND_IN_FAIL", "cuStreamSynchronize=719", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuStreamSynchronize=719", 1);
 	scene_expect(&scene, paged_batch_finish(scene.batch), PAGED_ERR_BACKEND);
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	scene_ok(&scene, paged_batch_mark(scene.batch, &mark));
 	scene_close(&scene);
 }
@@ -525,7 +525,7 @@ eventless(int from, int to, void *argument)
 	struct scene scene;
 
 	(void)from, (void)to, (void)argument;
-	setenv("PAGED_STAND_IN_ATTRIBUTES", "125=0", 1);
+	setenv("PAGED_FAKE_CUDA_ATTRIBUTES", "125=0", 1);
 	open_as(&scene, 1);
 	refused_mark(&scene, PAGED_ERR_UNSUPPORTED, "shares no events between processes; use paged_batch_finish()");
 	scene_ok(&scene, paged_batch_finish(scene.batch));
@@ -537,7 +537,7 @@ IT_TEST(marks_that_cannot_be_made_are_refused)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "", "");
 	it_fork(&worker, unable, NULL);
 	it_join(&worker);

@@ -37,7 +37,7 @@ compiler_require(const char *fail)
 	struct cuda_nvrtc nvrtc;
 
 	if (fail != NULL)
-		it_skip("%s: only the stand-in fails at will", fail);
+		it_skip("%s: only the fake driver fails at will", fail);
 	if (cuda_nvrtc_open(&nvrtc, &error) != PAGED_OK)
 		it_skip("%s", error.text);
 	cuda_nvrtc_close(&nvrtc);
@@ -48,11 +48,11 @@ start(const char *fail)
 {
 	cuda_case_environment();
 	setenv("PAGED_CACHE_DIR", "", 1);
-	if (!stand_in_wanted())
+	if (!fake_cuda_wanted())
 		compiler_require(fail);
 	else if (fail != NULL)
-		setenv("PAGED_STAND_IN_FAIL", fail, 1);
-	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
+		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
 }
 
 #define EACH 3 /* query rows of a row, if they are equal */
@@ -400,11 +400,11 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 	struct scene_params params = base;
 
 	start(NULL);
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	it_require(mkdtemp(folder) != NULL);
 	setenv("PAGED_CACHE_DIR", folder, 1);
 	snprintf(path, sizeof(path), "%s/calls", folder);
-	setenv("PAGED_STAND_IN_LOG", path, 1);
+	setenv("PAGED_FAKE_CUDA_LOG", path, 1);
 	asking = pthread_self();
 	params.backend = "cuda";
 	params.log = listen;
@@ -412,11 +412,11 @@ IT_TEST(code_on_disk_that_the_driver_refuses)
 	heard("6 attention_simt_128 compiled");
 	/* The pool's own modules are loaded first, each time. */
 	snprintf(fail, sizeof(fail), "cuModuleLoadData@%u=222", 2 * cuda_case_n_calls("cuModuleLoadData"));
-	setenv("PAGED_STAND_IN_FAIL", fail, 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
 	prepare_once(&params);
 	it_require(strstr(said, "\n6 attention_simt_128 compiled") != NULL, "%s", said);
 	heard("7 attention_simt_128 for 9.0, ");
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	prepare_once(&params);
 	heard("7 attention_simt_128 for 9.0, ");
 	folder_remove(folder);
@@ -487,9 +487,9 @@ IT_TEST(a_compiler_of_ones_choice)
 	char path[4200];
 
 	start(NULL);
-	if (!stand_in_wanted())
-		it_skip("the stand-in's compiler goes with the stand-in");
-	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", stand_in_path());
+	if (!fake_cuda_wanted())
+		it_skip("the fake compiler goes with the fake driver");
+	snprintf(path, sizeof(path), "%s/libnvrtc.so.13", fake_cuda_path());
 	setenv("PAGED_NVRTC", path, 1);
 	same(&(struct mods_case){ .score = "score + slope[h]", .n_slopes = 4 }, PAGED_OK);
 }

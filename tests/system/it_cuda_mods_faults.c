@@ -68,7 +68,7 @@ scene_start(struct scene *scene, struct paged_tensor *q)
 {
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 
-	it_require(stand_in_use() && stand_in_use_nvrtc(), "%s", dlerror());
+	it_require(fake_cuda_load() && fake_cuda_load_nvrtc(), "%s", dlerror());
 	scene_open(scene, &params);
 	scene_write(scene, 0, 0, params.rows[0].kv_len);
 	scene_rows(scene, rows);
@@ -120,7 +120,7 @@ count(int from, int to, void *argument)
 	struct scene scene;
 
 	(void)from;
-	setenv("PAGED_STAND_IN_LOG", argument, 1);
+	setenv("PAGED_FAKE_CUDA_LOG", argument, 1);
 	scene_start(&scene, &q);
 	pair = pair_parse(&scene);
 	calls_read(&calls, argument, true);
@@ -139,13 +139,13 @@ fail_once(int from, int to, void *argument)
 	bool refused;
 
 	(void)from;
-	setenv("PAGED_STAND_IN_FAIL", argument, 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", argument, 1);
 	scene_start(&scene, &q);
 	pair = pair_parse(&scene);
 	refused = attend(&scene, &pair, &q) != PAGED_OK;
 	if (refused)
 		it_note("%s: %s", (char *)argument, paged_client_error(scene.client));
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	scene_ok(&scene, attend(&scene, &pair, &q));
 	scene_close(&scene);
 	it_say(to, &refused, sizeof(refused));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Plans on a GPU: the tables' mirror, lengths that the device has, what is
- * refused and what fails.  Over the CUDA driver's stand-in.
+ * refused and what fails.  Over the fake CUDA driver.
  */
 #include "config.h"
 
@@ -27,10 +27,10 @@ start(const char *fail)
 	it_require(fd >= 0, "%m");
 	close(fd);
 	cuda_case_environment();
-	setenv("PAGED_STAND_IN_LOG", log_path, 1);
+	setenv("PAGED_FAKE_CUDA_LOG", log_path, 1);
 	if (fail != NULL)
-		setenv("PAGED_STAND_IN_FAIL", fail, 1);
-	it_require(stand_in_use(), "%s", dlerror());
+		setenv("PAGED_FAKE_CUDA_FAIL", fail, 1);
+	it_require(fake_cuda_load(), "%s", dlerror());
 }
 
 static void
@@ -96,7 +96,7 @@ IT_TEST(only_changed_entries_are_copied)
 	struct scene scene;
 	unsigned int n;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	start(NULL);
 	scene_open(&scene, &three);
 	write_all(&scene);
@@ -434,7 +434,7 @@ IT_TEST(several_kinds_of_queries)
 	unsigned int before;
 	struct scene scene;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	start(NULL);
 	params.pool = PAGED_F16;
 	params.q = PAGED_F16;
@@ -526,7 +526,7 @@ IT_TEST(creating_a_batch_fails_cleanly)
 						"cuStreamCreate@3=2", "cuMemsetD8Async@5=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	for (unsigned int i = 0; i < 5; i++) {
 		it_fork(&worker, create_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
@@ -566,7 +566,7 @@ IT_TEST(loading_kernels_fails_cleanly)
 						"cuOccupancyMaxActiveBlocksPerMultiprocessor@6=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	for (unsigned int i = 0; i < 5; i++) {
 		it_fork(&worker, load_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);
@@ -580,16 +580,16 @@ IT_TEST(an_entry_that_was_not_copied_is_not_forgotten)
 	uint32_t more = 28;
 	struct scene scene;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	start(NULL);
 	scene_open(&scene, &three);
 	write_all(&scene);
 	scene_rows(&scene, rows);
 	scene_ok(&scene, paged_batch_plan(scene.batch, 3, rows));
 	scene_ok(&scene, seqs_reserve(scene.client, 1, &scene.seq[0], &more));
-	setenv("PAGED_STAND_IN_FAIL", "cuMemcpyHtoDAsync_v2=1", 1);
+	setenv("PAGED_FAKE_CUDA_FAIL", "cuMemcpyHtoDAsync_v2=1", 1);
 	scene_expect(&scene, paged_batch_plan(scene.batch, 3, rows), PAGED_ERR_BACKEND);
-	unsetenv("PAGED_STAND_IN_FAIL");
+	unsetenv("PAGED_FAKE_CUDA_FAIL");
 	scene_write(&scene, 0, 21, 28);
 	scene.params.rows[0].kv_len = 28;
 	scene_rows(&scene, rows);
@@ -642,7 +642,7 @@ IT_TEST(planning_fails_cleanly)
 						"cuStreamIsCapturing@3=1", "cuCtxPushCurrent_v2@9=1" };
 	struct it_worker worker;
 
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	for (unsigned int i = 0; i < 4; i++) {
 		it_fork(&worker, plan_failing, (void *)(uintptr_t)failures[i]);
 		it_join(&worker);

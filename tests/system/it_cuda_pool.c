@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Pools in a GPU's memory: real daemons and workers over the CUDA driver's
- * stand-in, which is as strict as CUDA about who opens what.
+ * Pools in a GPU's memory: real daemons and workers over the fake CUDA
+ * driver, which is as strict as CUDA about who opens what.
  */
 #include "config.h"
 
@@ -19,7 +19,7 @@
 #include "tests/support/toy.h"
 
 #define N_WORDS 1024u
-#define STAND_IN_UUID "GPU-70616765-6420-7374-616e-642d696e2000"
+#define FAKE_CUDA_UUID "GPU-70616765-6420-6661-6b65-204355444100"
 
 /* In a worker: its own CUDA, beside the library's. */
 static struct cuda_gpu gpu;
@@ -29,7 +29,7 @@ cuda_start(void)
 {
 	struct paged_error error;
 
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	it_require(cuda_gpu_open(&gpu, "0", &error) == PAGED_OK, "%s", error.text);
 	it_require(cuda_gpu_enter(&gpu, &error) == PAGED_OK, "%s", error.text);
 }
@@ -95,7 +95,7 @@ writer(int from, int to, void *argument)
 	toy_open(&toy, NULL, 0);
 	it_require(strcmp(toy.info.backend, "cuda") == 0 && strcmp(toy.info.isa, gpu.isa) == 0);
 	it_require(strcmp(toy.info.device, gpu.uuid_text) == 0, "%s", toy.info.device);
-	it_require(!stand_in_wanted() || strcmp(toy.info.device, STAND_IN_UUID) == 0, "%s", toy.info.device);
+	it_require(!fake_cuda_wanted() || strcmp(toy.info.device, FAKE_CUDA_UUID) == 0, "%s", toy.info.device);
 	it_require((uintptr_t)toy.info.base % 512 == 0 && toy.info.k.head_stride % 128 == 0);
 	words_write(&toy, 7);
 	it_say(to, "w", 1);
@@ -140,7 +140,7 @@ static void two_processes(enum cuda_case_export export)
 	it_require(code == 0, "%s", listing);
 	it_require(strstr(listing, export == CUDA_CASE_VMM ? "CUDA, vmm, " : "CUDA, legacy, ") != NULL, "%s", listing);
 	it_require(strstr(listing, "DEVICE") != NULL &&
-			   strstr(listing, stand_in_wanted() ? STAND_IN_UUID : "GPU-") != NULL,
+			   strstr(listing, fake_cuda_wanted() ? FAKE_CUDA_UUID : "GPU-") != NULL,
 		   "%s", listing);
 	it_daemon_stop(&daemon);
 }
@@ -368,7 +368,7 @@ context_stays(int from, int to, void *argument)
 	struct toy toy;
 
 	(void)from, (void)to, (void)argument;
-	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
+	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
 	cuda_start();
 	it_require(gpu.driver.context_retain(&mine, 1) == CUDA_SUCCESS);
 	it_require(gpu.driver.context_push(mine) == CUDA_SUCCESS);
@@ -380,7 +380,7 @@ context_stays(int from, int to, void *argument)
 
 IT_TEST(the_callers_context_stays_current)
 {
-	cuda_case_needs_stand_in();
+	cuda_case_needs_fake_cuda();
 	in_a_worker(CUDA_CASE_LEGACY, context_stays);
 }
 
@@ -391,7 +391,7 @@ plain_worker(int from, int to, void *argument)
 	struct toy toy;
 
 	(void)from, (void)to, (void)argument;
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	toy_open(&toy, NULL, 4);
 	toy_ok(&toy, toy_plan(&toy, toy_sequence(&toy, 8), 0, 8, 0));
 	toy_ok(&toy, paged_batch_validate(toy.batch));
@@ -411,7 +411,7 @@ expect_refusal(enum paged_status status, const char *words)
 	struct paged_pool *pool;
 	struct toy toy;
 
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	toy_attach(&toy, NULL);
 	toy_expect(&toy, paged_pool_open(toy.client, "toy", &pool), status);
 	it_require(strstr(paged_client_error(toy.client), words) != NULL, "%s", paged_client_error(toy.client));
@@ -433,7 +433,7 @@ counts_devices_otherwise(int from, int to, void *argument)
 
 	(void)from, (void)to, (void)argument;
 	setenv("CUDA_VISIBLE_DEVICES", "1,0", 1);
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	toy_open(&toy, NULL, 0);
 	toy_close(&toy);
 }
@@ -457,9 +457,9 @@ IT_TEST(devices_are_found_by_uuid)
 	struct it_worker worker;
 	struct it_daemon daemon;
 
-	cuda_case_needs_stand_in();
-	setenv("PAGED_STAND_IN_DEVICES", "2", 1);
-	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-7374-616e-642d696e2000", "");
+	cuda_case_needs_fake_cuda();
+	setenv("PAGED_FAKE_CUDA_DEVICES", "2", 1);
+	cuda_case_daemon(&daemon, CUDA_CASE_AUTO, "device = GPU-70616765-6420-6661-6b65-204355444100", "");
 	it_fork(&worker, sees_another_device, NULL);
 	it_join(&worker);
 	it_fork(&worker, counts_devices_otherwise, NULL);
@@ -487,7 +487,7 @@ nobody_opens(int from, int to, void *argument)
 
 	(void)from, (void)to;
 	/* First: the build tree may be closed to this user. */
-	it_require(stand_in_use());
+	it_require(fake_cuda_load());
 	it_require(setgid(65534) == 0 && setuid(65534) == 0, "%m");
 	if (*(enum cuda_case_export *)argument == CUDA_CASE_LEGACY) {
 		expect_refusal(PAGED_ERR_BACKEND, "pagedd is uid 0, this process 65534");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the CUDA toolkit is: cubins hold the kernels that the stand-in runs,
+ * Where the CUDA toolkit is: cubins hold the kernels that the fake driver runs,
  * with the same parameters, and the real NVRTC takes the same source.
  */
 #include <stdlib.h>
@@ -45,7 +45,7 @@ source_read(const char *name)
 	return file_read(path);
 }
 
-/* How many kernels of the stand-in are in the cubin of this source; they agree. */
+/* How many kernels of the fake driver are in the cubin of this source; they agree. */
 static unsigned int
 cubin_compare(const char *dir, const char *source)
 {
@@ -75,7 +75,7 @@ cubin_compare(const char *dir, const char *source)
 	return n;
 }
 
-IT_TEST_LIMIT(cubins_hold_what_the_stand_in_runs, 600)
+IT_TEST_LIMIT(cubins_hold_what_the_fake_driver_runs, 600)
 {
 	const char *dir = toolkit(), *sources = getenv("CUDA_FILES");
 	char list[4096], *rest = list;
@@ -87,7 +87,7 @@ IT_TEST_LIMIT(cubins_hold_what_the_stand_in_runs, 600)
 		unsigned int n = cubin_compare(dir, source);
 
 		it_note("%s: %u kernels", source, n);
-		it_require(n > 0, "%s: none of its kernels is built into the stand-in", source);
+		it_require(n > 0, "%s: none of its kernels is built into the fake driver", source);
 	}
 	finish();
 }
@@ -113,7 +113,7 @@ compile_for(const struct cuda_nvrtc *nvrtc, const char *source, const char *cons
 	ok(nvrtc->destroy(&program));
 }
 
-/* The real one; the stand-in's is in no path. */
+/* The real one; the fake driver's is in no path. */
 IT_TEST_LIMIT(the_real_compiler_takes_the_same_source, 300)
 {
 	static const char *const names[] = { "kernels/cuda/bytes.h",       "kernels/cuda/fp8.h",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers of a real pagedd at work on a pool in a GPU's memory, over the CUDA driver's stand-in. */
+/* Workers of a real pagedd at work on a pool in a GPU's memory, over the fake CUDA driver. */
 #include "config.h"
 
 #include <poll.h>
@@ -31,7 +31,7 @@ open_and_write(struct scene *scene, uint32_t n_rows)
 {
 	struct scene_params params = served;
 
-	it_require(stand_in_use(), "%s", dlerror());
+	it_require(fake_cuda_load(), "%s", dlerror());
 	params.n_rows = n_rows;
 	scene_open(scene, &params);
 	for (uint32_t r = 0; r < n_rows; r++)
@@ -133,7 +133,7 @@ work_on(struct scene *scene, int from)
 
 	do {
 		status = paged_attention(scene->batch, SCENE_LAYER, &q, &scene->out, NULL);
-		/* The stand-in's streams move when they are asked. */
+		/* The fake driver's streams move when they are asked. */
 		scene->gpu.driver.stream_query(scene->stream);
 	} while (status == PAGED_OK && poll(&heard, 1, 0) == 0);
 	return status;

@@ -58,8 +58,8 @@ pa_memory_open(void)
 
 	if (driver.library != NULL)
 		return;
-	if (!stand_in_use() || !stand_in_use_nvrtc())
-		cr_skip("the driver's stand-in is not built");
+	if (!fake_cuda_load() || !fake_cuda_load_nvrtc())
+		cr_skip("the fake CUDA driver is not built");
 	cr_assert_eq(cuda_driver_open(&driver, &error), PAGED_OK, "%s", error.text);
 	must(driver.context_retain(&context, 0));
 	must(driver.context_push(context));

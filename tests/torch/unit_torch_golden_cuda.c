@@ -23,7 +23,7 @@
 static void
 attention(uint32_t part)
 {
-	bool played = stand_in_wanted();
+	bool played = fake_cuda_wanted();
 	unsigned int n = 0, n_run = 0;
 
 	for (uint32_t i = part; i < TORCH_GOLDEN_CASES; i += PARTS, n++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameters of the kernels in simt_cases.cu, shared with their tests. */
-#ifndef TESTS_SIMT_CASES_H
-#define TESTS_SIMT_CASES_H
+#ifndef TESTS_FAKE_CUDA_KERNELS_SIMT_CASES_H
+#define TESTS_FAKE_CUDA_KERNELS_SIMT_CASES_H
 
 /* The one bug that a kernel has on purpose, and that the simulator must report. */
 enum simt_bug {
