@@ -12,7 +12,7 @@
 
 #include "common/clock.h"
 #include "kernels/cuda/images.h"
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 #include "kernels/cuda/sources.h"
 
 /* Part of the keys; increase it when compile.c compiles the same sources to different code. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * code_make.h - find or make the code for a request: built in (ready.h), cached on disk, or compiled
+ * code_make.h - find or make the code for a request: built in (aot.h), cached on disk, or compiled
  *
  * The cache is opened at the first request.  The compiler is opened at the
  * first request that neither the library nor the cache can answer, because

@@ -180,38 +180,38 @@ GPU_SOURCE_FILES = \
 	%D%/cuda/plan.cu
 GPU_HEADER_FILES = \
 	%D%/cuda/attention.h \
-	%D%/cuda/attention_items.h \
+	%D%/cuda/attention_mma.h \
 	%D%/cuda/attention_tile.h \
 	%D%/cuda/bytes.h \
 	%D%/cuda/elements.h \
 	%D%/cuda/fp8.h \
 	%D%/cuda/kernels.h \
-	%D%/cuda/rows.h \
+	%D%/cuda/plan_lookup.h \
 	%D%/cuda/simt.h \
 	%D%/cuda/simt_device.h \
 	%D%/cuda/softmax.h
 GPU_APPEND_FILES = %D%/cuda/quantise.h %D%/cuda/rotary.h
 EXTRA_DIST += $(GPU_SOURCE_FILES) $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
-# Mods that are compiled with the library (ready_list.h has the same names), and the program that writes their sources.
-READY_FILES = \
-	%D%/cuda/ready_alibi.cu \
-	%D%/cuda/ready_capped_window.cu \
-	%D%/cuda/ready_document.cu \
-	%D%/cuda/ready_prefix_lm.cu \
-	%D%/cuda/ready_sliding_window.cu \
-	%D%/cuda/ready_soft_cap.cu
-EXTRA_PROGRAMS += %D%/cuda/ready_make
-%C%_cuda_ready_make_SOURCES = %D%/cuda/ready_make.c
-%C%_cuda_ready_make_LDADD = %D%/libkernels.la common/libcommon.la
-CLEANFILES += $(READY_FILES) %D%/cuda/ready_make$(EXEEXT) %D%/cuda/ready.stamp
+# Mods that are compiled with the library (aot_list.h has the same names), and the program that writes their sources.
+AOT_FILES = \
+	%D%/cuda/aot_alibi.cu \
+	%D%/cuda/aot_capped_window.cu \
+	%D%/cuda/aot_document.cu \
+	%D%/cuda/aot_prefix_lm.cu \
+	%D%/cuda/aot_sliding_window.cu \
+	%D%/cuda/aot_soft_cap.cu
+EXTRA_PROGRAMS += %D%/cuda/aot_make
+%C%_cuda_aot_make_SOURCES = %D%/cuda/aot_make.c
+%C%_cuda_aot_make_LDADD = %D%/libkernels.la common/libcommon.la
+CLEANFILES += $(AOT_FILES) %D%/cuda/aot_make$(EXEEXT) %D%/cuda/aot.stamp
 %C%_libkernels_la_SOURCES += \
-	%D%/cuda/ready.c \
-	%D%/cuda/ready.h \
-	%D%/cuda/ready_list.h
-%D%/cuda/ready.stamp: %D%/cuda/ready_make$(EXEEXT)
-	$(AM_V_GEN)%D%/cuda/ready_make %D%/cuda && touch $@
+	%D%/cuda/aot.c \
+	%D%/cuda/aot.h \
+	%D%/cuda/aot_list.h
+%D%/cuda/aot.stamp: %D%/cuda/aot_make$(EXEEXT)
+	$(AM_V_GEN)%D%/cuda/aot_make %D%/cuda && touch $@
 # A source that did not change is not written, and nothing is compiled anew.
-$(READY_FILES): %D%/cuda/ready.stamp
+$(AOT_FILES): %D%/cuda/aot.stamp
 	@:
 
 # With --with-cuda they are compiled for each of CUDA_ARCHS, with what ptxas says beside them, and built in;
@@ -220,15 +220,15 @@ if BUILD_CUDA_IMAGES
 CUDA_IMAGES = $(GPU_SOURCE_FILES:.cu=.ptx)
 CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES
 if CUDA_SM_80
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80) $(READY_FILES:.cu=.sm_80)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_80)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_80
 endif
 if CUDA_SM_90A
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(READY_FILES:.cu=.sm_90a)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_90a)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_90A
 endif
 if CUDA_SM_100
-CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(READY_FILES:.cu=.sm_100)
+CUDA_IMAGES += $(GPU_SOURCE_FILES:.cu=.sm_100) $(AOT_FILES:.cu=.sm_100)
 CUDA_IMAGE_CPPFLAGS += -DPAGED_CUDA_SM_100
 endif
 CUDA_COMPILE = $(MKDIR_P) $(@D) && $(CUDA_DIR)/bin/nvcc -std=c++17 -I$(top_srcdir) -I. -Xptxas -v
@@ -243,7 +243,7 @@ SUFFIXES = .cu .sm_80 .sm_90a .sm_100 .ptx
 .cu.ptx:
 	$(AM_V_GEN)$(CUDA_COMPILE) -arch=compute_80 -ptx -o $@ $< $(CUDA_SAID)
 $(CUDA_IMAGES): $(GPU_HEADER_FILES) $(GPU_APPEND_FILES)
-$(READY_FILES:.cu=.sm_80) $(READY_FILES:.cu=.sm_90a) $(READY_FILES:.cu=.sm_100): \
+$(AOT_FILES:.cu=.sm_80) $(AOT_FILES:.cu=.sm_90a) $(AOT_FILES:.cu=.sm_100): \
 	%D%/cuda/attention_mma.cu %D%/cuda/mod_device.h
 $(%C%_libimages_la_OBJECTS): $(CUDA_IMAGES)
 CLEANFILES += $(CUDA_IMAGES) $(CUDA_IMAGES:=.said)

@@ -9,7 +9,7 @@
  */
 #include "kernels/cuda/quantise.h"
 #include "kernels/cuda/rotary.h"
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/plan_lookup.h"
 
 /* Maximum of groups of eight elements of a head per lane. */
 #define LANE_EIGHTS 3u

@@ -3,7 +3,7 @@
  * Attention on tensor cores for pools of e4m3, e5m2 and i8, with queries of f16
  * or bf16 and dims that are multiples of 16.
  *
- * The loop over work items is that of attention_items.h; this file has the code
+ * The loop over work items is that of attention_mma.h; this file has the code
  * for one-byte elements.  Tiles are bytes in shared memory and are converted to
  * halves in registers.  ldmatrix moves pairs of bytes as if they were halves:
  *
@@ -19,7 +19,7 @@
  * scale is multiplied into its weight.  Weights are rounded to that type; the
  * softmax sum uses unscaled, unrounded weights.
  */
-#include "kernels/cuda/attention_items.h"
+#include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/bytes.h"
 
 template <class K>

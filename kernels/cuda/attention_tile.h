@@ -4,7 +4,7 @@
  *
  * Contents: shapes and their shared memory, copying tiles from pages to swizzled
  * shared memory by cp.async, QK products, softmax weights, sums of values.  The
- * loop over work items is in attention_items.h.
+ * loop over work items is in attention_mma.h.
  *
  * Functions are templates of a tile shape S (attention_shape) or of a kernel's
  * two shapes K (attention_shapes).  Code that depends on the elements of a pool

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/images.h"
-#include "kernels/cuda/ready_list.h"
+#include "kernels/cuda/aot_list.h"
 
 #define SOURCES(S) S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
 
@@ -42,13 +42,13 @@
 	extern const uint8_t cuda_image_##source##_##arch[] __attribute__((visibility("hidden"))); \
 	extern const uint8_t cuda_image_##source##_##arch##_end[] __attribute__((visibility("hidden")));
 #define INCLUDE_ALL(source) ARCHITECTURES(INCLUDE, source)
-#define INCLUDE_READY(name, mask, score) CUBINS(INCLUDE, ready_##name)
+#define INCLUDE_READY(name, mask, score) CUBINS(INCLUDE, aot_##name)
 SOURCES(INCLUDE_ALL)
 CUDA_READY_LIST(INCLUDE_READY)
 
 #define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
 #define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
-#define ENTRY_READY(name, mask, score) CUBINS(ENTRY, ready_##name)
+#define ENTRY_READY(name, mask, score) CUBINS(ENTRY, aot_##name)
 static const struct cuda_image images[] = { SOURCES(ENTRY_ALL) CUDA_READY_LIST(ENTRY_READY) };
 
 const struct cuda_image *

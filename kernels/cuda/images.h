@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct cuda_image {
-	const char *source;  /* the .cu file's name: "append", "attention_mma", ..., "ready_alibi" */
+	const char *source;  /* the .cu file's name: "append", "attention_mma", ..., "aot_alibi" */
 	const char *arch;    /* "sm_90a", or "ptx" */
 	const uint8_t *data; /* PTX has a terminating zero byte at `end` */
 	const uint8_t *end;

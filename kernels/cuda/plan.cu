@@ -4,7 +4,7 @@
  * items; prefix sums over the rows number the items.  How a row is cut depends
  * only on the row's own lengths and on constants.
  */
-#include "kernels/cuda/rows.h"
+#include "kernels/cuda/plan_lookup.h"
 
 /* Sums saturate here, which is above any capacity. */
 #define SUM_LIMIT 0x7fffffffu

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "client/code.h"
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 #include "kernels/mod/source.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/fake-cuda/load.h"

@@ -21,14 +21,14 @@ FAKE_CUDA_KERNELS = %D%/kernels/append.cc %D%/kernels/attention_bytes.cc %D%/ker
 	%D%/kernels/merge.cc %D%/kernels/pages.cc %D%/kernels/plan.cc %D%/kernels/simt_cases.cc \
 	%D%/kernels/simt_cases.h
 # Built-in mods, compiled from the same sources as the kernel images
-FAKE_CUDA_KERNELS += %D%/kernels/ready.h %D%/kernels/ready_alibi.cc %D%/kernels/ready_capped_window.cc \
-	%D%/kernels/ready_document.cc %D%/kernels/ready_prefix_lm.cc %D%/kernels/ready_sliding_window.cc \
-	%D%/kernels/ready_soft_cap.cc
+FAKE_CUDA_KERNELS += %D%/kernels/aot.h %D%/kernels/aot_alibi.cc %D%/kernels/aot_capped_window.cc \
+	%D%/kernels/aot_document.cc %D%/kernels/aot_prefix_lm.cc %D%/kernels/aot_sliding_window.cc \
+	%D%/kernels/aot_soft_cap.cc
 check_LTLIBRARIES += %D%/libfakecudakernels.la
 %C%_libfakecudakernels_la_SOURCES = $(FAKE_CUDA_KERNELS)
 %C%_libfakecudakernels_la_CPPFLAGS = $(SIMT_CPPFLAGS)
 %C%_libfakecudakernels_la_CXXFLAGS = $(SIMT_CXXFLAGS)
-$(%C%_libfakecudakernels_la_OBJECTS): $(READY_FILES)
+$(%C%_libfakecudakernels_la_OBJECTS): $(AOT_FILES)
 
 # Kernels for tests that run them without a driver
 check_LTLIBRARIES += %D%/libsimtkernels.la

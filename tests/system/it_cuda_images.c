@@ -4,7 +4,7 @@
 
 #include "tests/fake-cuda/fixture.h"
 #include "kernels/cuda/images.h"
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 #include "tests/fake-cuda/simt_run.h"
 
 /* How many kernels of the fake driver are in an image; loading one compares parameters and launch bounds. */

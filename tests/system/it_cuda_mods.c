@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "kernels/cuda/nvrtc.h"
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
 #include "tests/fake-cuda/load.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/compile.h"
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 #include "kernels/mod/source.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))

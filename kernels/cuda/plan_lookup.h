@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** rows.h - kernels' lookups in a plan: the row of a query or work item, the page of a token */
-#ifndef PAGED_KERNELS_CUDA_ROWS_H
-#define PAGED_KERNELS_CUDA_ROWS_H
+/** plan_lookup.h - kernels' lookups in a plan: the row of a query or work item, the page of a token */
+#ifndef PAGED_KERNELS_CUDA_PLAN_LOOKUP_H
+#define PAGED_KERNELS_CUDA_PLAN_LOOKUP_H
 
 #include "kernels/cuda/elements.h"
 

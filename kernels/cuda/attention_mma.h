@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention_items.h - the loop of a tensor core kernel's block over its work items
+ * attention_mma.h - the loop of a tensor core kernel's block over its work items
  *
  * The functions are templates of a kernel's shapes K (attention_tile.h).
  */
-#ifndef PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
-#define PAGED_KERNELS_CUDA_ATTENTION_ITEMS_H
+#ifndef PAGED_KERNELS_CUDA_ATTENTION_MMA_H
+#define PAGED_KERNELS_CUDA_ATTENTION_MMA_H
 
 #include "kernels/cuda/attention_tile.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * ready_list.h - the mods that are compiled ahead of time into the library: name, mask, score
+ * aot_list.h - the mods that are compiled ahead of time into the library: name, mask, score
  *
  * The list has only mods that current models use, because each entry costs
  * about 5 s of one core at build time, and a third of a megabyte of library
@@ -14,12 +14,12 @@
  *   prefix_lm       PaliGemma, each row with a prefix of its own
  *
  * Causal attention needs no mod.  The texts may name the parameters and arrays
- * that ready.c lists; their values are not part of the code.  To add an entry,
- * add it here, and add its file to READY_FILES of kernels/local.mk and to
+ * that aot.c lists; their values are not part of the code.  To add an entry,
+ * add it here, and add its file to AOT_FILES of kernels/local.mk and to
  * tests/local.mk.
  */
-#ifndef PAGED_KERNELS_CUDA_READY_LIST_H
-#define PAGED_KERNELS_CUDA_READY_LIST_H
+#ifndef PAGED_KERNELS_CUDA_AOT_LIST_H
+#define PAGED_KERNELS_CUDA_AOT_LIST_H
 
 #define CUDA_READY_LIST(R)                                    \
 	R(sliding_window, "sliding_window", NULL)             \

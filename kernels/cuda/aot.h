@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * ready.h - mods that are compiled ahead of time (AOT) into the library and need no NVRTC
+ * aot.h - mods that are compiled ahead of time (AOT) into the library and need no NVRTC
  *
- * An entry is a mask mod, a score mod or both, as in ready_list.h.  Each entry
+ * An entry is a mask mod, a score mod or both, as in aot_list.h.  Each entry
  * has an image that contains those kernels of attention_mma that
- * cuda_ready_kernels lists.  cuda_image_find() finds the image by "ready_" and
+ * cuda_ready_kernels lists.  cuda_image_find() finds the image by "aot_" and
  * the entry's name; the kernels' names end with "_" and the entry's name.  A
  * build without the CUDA toolkit has the same table and no images.
  *
  * Threads: any.
  */
-#ifndef PAGED_KERNELS_CUDA_READY_H
-#define PAGED_KERNELS_CUDA_READY_H
+#ifndef PAGED_KERNELS_CUDA_AOT_H
+#define PAGED_KERNELS_CUDA_AOT_H
 
 #include <stddef.h>
 

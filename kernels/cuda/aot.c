@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cuda/ready.h"
+#include "kernels/cuda/aot.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cuda/compile.h"
-#include "kernels/cuda/ready_list.h"
+#include "kernels/cuda/aot_list.h"
 #include "kernels/mod/source.h"
 
-#define ROW(name, mask, score) { #name, "ready_" #name, mask, score },
+#define ROW(name, mask, score) { #name, "aot_" #name, mask, score },
 static const struct cuda_ready rows[] = { CUDA_READY_LIST(ROW) };
 #undef ROW
 

@@ -1,4 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "tests/fake-cuda/kernels/ready.h"
-
-#include "kernels/cuda/ready_alibi.cu"
