@@ -85,16 +85,16 @@ cache_find(struct code_maker *maker)
 static bool
 ready_find(struct code_maker *maker, const struct code_request *request, struct code_made *made)
 {
-	const struct cuda_ready *ready;
+	const struct cuda_aot *aot;
 	const struct cuda_image *image;
 	size_t size;
 
 	if (atomic_load(&maker->ready_refused))
 		return false;
-	ready = cuda_ready_find(request->source, request->kernel, request->mods);
-	if (ready == NULL)
+	aot = cuda_aot_find(request->source, request->kernel, request->mods);
+	if (aot == NULL)
 		return false;
-	image = cuda_image_find(ready->image, request->capability / 10, request->capability % 10);
+	image = cuda_image_find(aot->image, request->capability / 10, request->capability % 10);
 	if (image == NULL)
 		return false;
 	/* Copied, because images of every origin are freed.  Includes the terminating zero of PTX. */
@@ -104,7 +104,7 @@ ready_find(struct code_maker *maker, const struct code_request *request, struct 
 		return false;
 	memcpy(made->image.bytes, image->data, size + 1);
 	made->origin = CODE_BUILT_IN;
-	snprintf(made->kernel, sizeof(made->kernel), "%s_%s", request->kernel, ready->name);
+	snprintf(made->kernel, sizeof(made->kernel), "%s_%s", request->kernel, aot->name);
 	maker_log(maker, PAGED_LOG_DEBUG, "%s is built in", made->kernel);
 	return true;
 }

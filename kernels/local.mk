@@ -215,7 +215,7 @@ $(AOT_FILES): %D%/cuda/aot.stamp
 	@:
 
 # With --with-cuda they are compiled for each of CUDA_ARCHS, with what ptxas says beside them, and built in;
-# ready-made mods not as PTX, for devices of other families have NVRTC.
+# AOT mods not as PTX, for devices of other families have NVRTC.
 if BUILD_CUDA_IMAGES
 CUDA_IMAGES = $(GPU_SOURCE_FILES:.cu=.ptx)
 CUDA_IMAGE_CPPFLAGS = -DPAGED_CUDA_IMAGES

@@ -4,7 +4,7 @@
  *
  * An entry is a mask mod, a score mod or both, as in aot_list.h.  Each entry
  * has an image that contains those kernels of attention_mma that
- * cuda_ready_kernels lists.  cuda_image_find() finds the image by "aot_" and
+ * cuda_aot_kernels lists.  cuda_image_find() finds the image by "aot_" and
  * the entry's name; the kernels' names end with "_" and the entry's name.  A
  * build without the CUDA toolkit has the same table and no images.
  *
@@ -17,7 +17,7 @@
 
 #include "common/status.h"
 
-struct cuda_ready {
+struct cuda_aot {
 	const char *name;
 	const char *image; /* name for cuda_image_find() */
 	const char *mask;  /* text of the mod; NULL: none */
@@ -25,22 +25,22 @@ struct cuda_ready {
 };
 
 /** The source of the kernels that have AOT images, and the kernels' names; the list ends with NULL. */
-#define CUDA_READY_SOURCE "attention_mma"
-extern const char *const cuda_ready_kernels[];
+#define CUDA_AOT_SOURCE "attention_mma"
+extern const char *const cuda_aot_kernels[];
 
-/** cuda_ready_at - entry number i; NULL past the last */
-const struct cuda_ready *cuda_ready_at(size_t i);
+/** cuda_aot_at - entry number i; NULL past the last */
+const struct cuda_aot *cuda_aot_at(size_t i);
 
 /**
- * cuda_ready_source - the CUDA C of an entry's mods, as mod_cuda_source() writes it
+ * cuda_aot_source - the CUDA C of an entry's mods, as mod_cuda_source() writes it
  *
  * @param[out] text_p  the caller frees it
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status cuda_ready_source(const struct cuda_ready *ready, char **text_p, struct paged_error *error);
+enum paged_status cuda_aot_source(const struct cuda_aot *aot, char **text_p, struct paged_error *error);
 
 /**
- * cuda_ready_find - find the entry of these mods, if this kernel has an AOT image with them
+ * cuda_aot_find - find the entry of these mods, if this kernel has an AOT image with them
  *
  * Mods are compared by their generated source, which is also part of the code
  * cache's key: texts with the same meaning are equal, for any values of their
@@ -51,6 +51,6 @@ enum paged_status cuda_ready_source(const struct cuda_ready *ready, char **text_
  * @param[in] mods            from mod_cuda_source()
  * @return NULL: there is no such entry, or the kernel has no AOT image
  */
-const struct cuda_ready *cuda_ready_find(const char *source, const char *kernel, const char *mods);
+const struct cuda_aot *cuda_aot_find(const char *source, const char *kernel, const char *mods);
 
 #endif

@@ -16,12 +16,12 @@
  * Causal attention needs no mod.  The texts may name the parameters and arrays
  * that aot.c lists; their values are not part of the code.  To add an entry,
  * add it here, and add its file to AOT_FILES of kernels/local.mk and to
- * tests/local.mk.
+ * tests/fake-cuda/local.mk.
  */
 #ifndef PAGED_KERNELS_CUDA_AOT_LIST_H
 #define PAGED_KERNELS_CUDA_AOT_LIST_H
 
-#define CUDA_READY_LIST(R)                                    \
+#define CUDA_AOT_LIST(R)                                    \
 	R(sliding_window, "sliding_window", NULL)             \
 	R(prefix_lm, "prefix_lm(prefix[b])", NULL)            \
 	R(document, "document", NULL)                         \

@@ -17,7 +17,7 @@
 
 /* The file defines ATTENTION_MOD as itself: attention.h then includes it where the mods' struct belongs. */
 static char *
-file_text(const struct cuda_ready *ready, const char *mods)
+aot_file_text(const struct cuda_aot *aot, const char *mods)
 {
 	size_t size;
 	char *text = NULL;
@@ -32,12 +32,12 @@ file_text(const struct cuda_ready *ready, const char *mods)
 		"#define ATTENTION_SUFFIX _%s\n"
 		"#ifndef ATTENTION_ONE\n"
 		"#define ATTENTION_ONE\n",
-		ready->image, ready->name);
-	for (const char *const *kernel = cuda_ready_kernels; *kernel != NULL; kernel++)
+		aot->image, aot->name);
+	for (const char *const *kernel = cuda_aot_kernels; *kernel != NULL; kernel++)
 		fprintf(to, "#define ATTENTION_ONLY_%s 1\n", *kernel);
 	fprintf(to,
 		"#endif\n"
-		"#include \"kernels/cuda/" CUDA_READY_SOURCE ".cu\"\n"
+		"#include \"kernels/cuda/" CUDA_AOT_SOURCE ".cu\"\n"
 		"#else\n"
 		"%s"
 		"#endif\n",
@@ -49,7 +49,7 @@ file_text(const struct cuda_ready *ready, const char *mods)
 }
 
 static bool
-is_there(const char *path, const char *text)
+aot_file_equals(const char *path, const char *text)
 {
 	FILE *file = fopen(path, "re");
 	bool same = file != NULL;
@@ -63,14 +63,14 @@ is_there(const char *path, const char *text)
 }
 
 static bool
-file_write(const char *folder, const struct cuda_ready *ready, const char *text)
+aot_file_write(const char *folder, const struct cuda_aot *aot, const char *text)
 {
 	char path[4096];
 	FILE *file;
 	bool good;
 
-	snprintf(path, sizeof(path), "%s/%s.cu", folder, ready->image);
-	if (is_there(path, text))
+	snprintf(path, sizeof(path), "%s/%s.cu", folder, aot->image);
+	if (aot_file_equals(path, text))
 		return true;
 	file = fopen(path, "we");
 	good = file != NULL && fputs(text, file) >= 0;
@@ -81,18 +81,18 @@ file_write(const char *folder, const struct cuda_ready *ready, const char *text)
 }
 
 static bool
-row_write(const char *folder, const struct cuda_ready *ready)
+aot_entry_write(const char *folder, const struct cuda_aot *aot)
 {
 	struct paged_error error;
 	char *mods, *text;
 	bool good;
 
-	if (cuda_ready_source(ready, &mods, &error) != PAGED_OK) {
-		fprintf(stderr, "aot_make: %s: %s\n", ready->name, error.text);
+	if (cuda_aot_source(aot, &mods, &error) != PAGED_OK) {
+		fprintf(stderr, "aot_make: %s: %s\n", aot->name, error.text);
 		return false;
 	}
-	text = file_text(ready, mods);
-	good = text != NULL && file_write(folder, ready, text);
+	text = aot_file_text(aot, mods);
+	good = text != NULL && aot_file_write(folder, aot, text);
 	free(text);
 	free(mods);
 	return good;
@@ -103,7 +103,7 @@ main(int argc, char **argv)
 {
 	bool good = argc == 2;
 
-	for (size_t i = 0; good && cuda_ready_at(i) != NULL; i++)
-		good = row_write(argv[1], cuda_ready_at(i));
+	for (size_t i = 0; good && cuda_aot_at(i) != NULL; i++)
+		good = aot_entry_write(argv[1], cuda_aot_at(i));
 	return good ? 0 : 1;
 }

@@ -8,7 +8,8 @@
 #include "kernels/cuda/images.h"
 #include "kernels/cuda/aot_list.h"
 
-#define SOURCES(S) S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
+#define SOURCES(S) \
+	S(append) S(attention_bytes) S(attention_mla) S(attention_mma) S(attention_simt) S(merge) S(pages) S(plan)
 
 #ifdef PAGED_CUDA_IMAGES
 
@@ -42,14 +43,14 @@
 	extern const uint8_t cuda_image_##source##_##arch[] __attribute__((visibility("hidden"))); \
 	extern const uint8_t cuda_image_##source##_##arch##_end[] __attribute__((visibility("hidden")));
 #define INCLUDE_ALL(source) ARCHITECTURES(INCLUDE, source)
-#define INCLUDE_READY(name, mask, score) CUBINS(INCLUDE, aot_##name)
+#define INCLUDE_AOT(name, mask, score) CUBINS(INCLUDE, aot_##name)
 SOURCES(INCLUDE_ALL)
-CUDA_READY_LIST(INCLUDE_READY)
+CUDA_AOT_LIST(INCLUDE_AOT)
 
 #define ENTRY(source, arch) { #source, #arch, cuda_image_##source##_##arch, cuda_image_##source##_##arch##_end },
 #define ENTRY_ALL(source) ARCHITECTURES(ENTRY, source)
-#define ENTRY_READY(name, mask, score) CUBINS(ENTRY, aot_##name)
-static const struct cuda_image images[] = { SOURCES(ENTRY_ALL) CUDA_READY_LIST(ENTRY_READY) };
+#define ENTRY_AOT(name, mask, score) CUBINS(ENTRY, aot_##name)
+static const struct cuda_image images[] = { SOURCES(ENTRY_ALL) CUDA_AOT_LIST(ENTRY_AOT) };
 
 const struct cuda_image *
 cuda_image_at(size_t i)

@@ -419,23 +419,23 @@ Test(code, many_threads)
 	cr_expect_eq(compiler.n_compiled, 7);
 }
 
-/* Every ready-made mod is there without a compiler, until a driver says that it is not for it. */
-Test(code, ready_made)
+/* Every AOT mod is there without a compiler, until a driver says that it is not for it. */
+Test(code, aot_mods)
 {
 	struct compiler compiler = { .absent = false };
 	struct code_store *store = store_open(&compiler, folder);
-	struct code_request request = { CUDA_READY_SOURCE, cuda_ready_kernels[0], NULL, 90 };
-	const struct cuda_ready *ready;
+	struct code_request request = { CUDA_AOT_SOURCE, cuda_aot_kernels[0], NULL, 90 };
+	const struct cuda_aot *aot;
 	struct code *code, *again;
 	char *mods, name[64];
 
-	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
-		cr_assert_eq(cuda_ready_source(ready, &mods, &error), PAGED_OK, "%s", error.text);
+	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
+		cr_assert_eq(cuda_aot_source(aot, &mods, &error), PAGED_OK, "%s", error.text);
 		request.mods = mods;
 		for (request.capability = 80; request.capability <= 100; request.capability += 10) {
 			cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
 			cr_assert_eq(code_wait(code, -1, &error), PAGED_OK, "%s", error.text);
-			snprintf(name, sizeof(name), "%s_%s", request.kernel, ready->name);
+			snprintf(name, sizeof(name), "%s_%s", request.kernel, aot->name);
 			cr_expect_str_eq(code_kernel(code), name);
 			cr_expect_gt(code_compiled(code)->size, 0);
 			code_release(code);
@@ -444,14 +444,14 @@ Test(code, ready_made)
 	}
 	cr_expect_eq(compiler.n_opened, 0);
 
-	cr_assert_eq(cuda_ready_source(cuda_ready_at(0), &mods, &error), PAGED_OK);
-	request = (struct code_request){ CUDA_READY_SOURCE, cuda_ready_kernels[0], mods, 90 };
+	cr_assert_eq(cuda_aot_source(cuda_aot_at(0), &mods, &error), PAGED_OK);
+	request = (struct code_request){ CUDA_AOT_SOURCE, cuda_aot_kernels[0], mods, 90 };
 	cr_assert_eq(code_prepare(store, &request, &code, &error), PAGED_OK);
 	cr_assert_eq(code_wait(code, -1, &error), PAGED_OK);
 	cr_expect(code_refused(code));
 	cr_assert_eq(code_prepare(store, &request, &again, &error), PAGED_OK);
 	holds(again, mods);
-	cr_expect_str_eq(code_kernel(again), cuda_ready_kernels[0]);
+	cr_expect_str_eq(code_kernel(again), cuda_aot_kernels[0]);
 	cr_expect(!code_refused(again));
 	free(mods);
 	code_store_destroy(store, false);

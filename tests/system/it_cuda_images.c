@@ -66,22 +66,22 @@ IT_TEST(images_hold_what_the_fake_driver_runs)
 	finish();
 }
 
-/* Of the four kernels with a ready-made mod the fake driver has one. */
-IT_TEST(ready_made_mods_have_images)
+/* Of the four kernels with a AOT mod the fake driver has one. */
+IT_TEST(aot_mods_have_images)
 {
-	const struct cuda_ready *ready;
+	const struct cuda_aot *aot;
 
 	if (cuda_image_at(0) == NULL)
 		it_skip("no kernels are built in: configure --with-cuda");
 	if (!built_for("sm_90a"))
 		it_skip("no kernels for sm_90a are built in: CUDA_ARCHS");
 	start(0);
-	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
-		const struct cuda_image *image = cuda_image_find(ready->image, 9, 0);
+	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
+		const struct cuda_image *image = cuda_image_find(aot->image, 9, 0);
 
-		it_require(image != NULL && image->end > image->data, "%s", ready->name);
-		it_require(image_compare(image) == 1, "%s", ready->name);
-		it_require(cuda_image_find(ready->image, 12, 0) == NULL, "%s", ready->name);
+		it_require(image != NULL && image->end > image->data, "%s", aot->name);
+		it_require(image_compare(image) == 1, "%s", aot->name);
+		it_require(cuda_image_find(aot->image, 12, 0) == NULL, "%s", aot->name);
 	}
 	finish();
 }

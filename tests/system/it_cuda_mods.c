@@ -495,16 +495,16 @@ IT_TEST(a_compiler_of_ones_choice)
 }
 
 /* Without a compiler, and whatever the parameters are. */
-IT_TEST(every_ready_made_mod)
+IT_TEST(every_aot_mod)
 {
-	const struct cuda_ready *ready;
+	const struct cuda_aot *aot;
 
 	start(NULL);
 	setenv("PAGED_NVRTC", "/nonexistent/libnvrtc.so", 1);
-	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
-		struct mods_case c = { .mask = ready->mask, .score = ready->score, .n_slopes = 4, .half = true };
+	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
+		struct mods_case c = { .mask = aot->mask, .score = aot->score, .n_slopes = 4, .half = true };
 
-		it_note("%s", ready->name);
+		it_note("%s", aot->name);
 		for (c.window = 3, c.cap = 1; c.window <= 15; c.window += 12, c.cap += 29)
 			same(&c, PAGED_OK);
 	}

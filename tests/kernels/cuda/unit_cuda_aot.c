@@ -39,34 +39,34 @@ static const char *
 found(const char *kernel, const char *mask_text, const char *score_text)
 {
 	struct mod *mask = parse(MOD_MASK, mask_text), *score = parse(MOD_SCORE, score_text);
-	const struct cuda_ready *ready;
+	const struct cuda_aot *aot;
 	char *source;
 
 	cr_assert_eq(mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &source, &error), PAGED_OK);
-	ready = cuda_ready_find(CUDA_READY_SOURCE, kernel, source);
+	aot = cuda_aot_find(CUDA_AOT_SOURCE, kernel, source);
 	free(source);
 	mod_destroy(mask);
 	mod_destroy(score);
-	return ready != NULL ? ready->name : "";
+	return aot != NULL ? aot->name : "";
 }
 
-Test(cuda_ready, every_row_for_every_kernel)
+Test(cuda_aot, every_row_for_every_kernel)
 {
-	const struct cuda_ready *ready;
+	const struct cuda_aot *aot;
 
-	for (size_t i = 0; (ready = cuda_ready_at(i)) != NULL; i++) {
-		for (size_t k = 0; cuda_ready_kernels[k] != NULL; k++)
-			cr_expect_str_eq(found(cuda_ready_kernels[k], ready->mask, ready->score), ready->name);
-		cr_expect_str_eq(found("attention_mma_bf16_256", ready->mask, ready->score), "");
-		cr_expect(strncmp(ready->image, "ready_", 6) == 0 && strcmp(ready->image + 6, ready->name) == 0);
+	for (size_t i = 0; (aot = cuda_aot_at(i)) != NULL; i++) {
+		for (size_t k = 0; cuda_aot_kernels[k] != NULL; k++)
+			cr_expect_str_eq(found(cuda_aot_kernels[k], aot->mask, aot->score), aot->name);
+		cr_expect_str_eq(found("attention_mma_bf16_256", aot->mask, aot->score), "");
+		cr_expect(strncmp(aot->image, "aot_", 4) == 0 && strcmp(aot->image + 4, aot->name) == 0);
 	}
-	cr_expect_geq(cuda_ready_at(5) != NULL, true);
+	cr_expect_geq(cuda_aot_at(5) != NULL, true);
 }
 
 /* By name, and spelled out. */
-Test(cuda_ready, other_words_for_the_same)
+Test(cuda_aot, other_words_for_the_same)
 {
-	const char *kernel = cuda_ready_kernels[0];
+	const char *kernel = cuda_aot_kernels[0];
 
 	cr_expect_str_eq(found(kernel, "kv_idx <= q_idx && q_idx - kv_idx < window", NULL), "sliding_window");
 	cr_expect_str_eq(found(kernel, "sliding_window(window)", NULL), "sliding_window");
@@ -78,13 +78,13 @@ Test(cuda_ready, other_words_for_the_same)
 	cr_expect_str_eq(found(kernel, "sliding_window", "soft_cap"), "capped_window");
 }
 
-Test(cuda_ready, others)
+Test(cuda_aot, others)
 {
-	const char *kernel = cuda_ready_kernels[0];
+	const char *kernel = cuda_aot_kernels[0];
 
 	cr_expect_str_eq(found(kernel, "sliding_window(4096)", NULL), "");
 	cr_expect_str_eq(found(kernel, "causal", NULL), "");
 	cr_expect_str_eq(found(kernel, "document", "soft_cap"), "");
 	cr_expect_str_eq(found(kernel, NULL, "soft_cap + bias[q_idx][kv_idx]"), "");
-	cr_expect_null(cuda_ready_find("attention_simt", "attention_simt_128", ""));
+	cr_expect_null(cuda_aot_find("attention_simt", "attention_simt_128", ""));
 }
