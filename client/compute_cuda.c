@@ -195,10 +195,10 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 		.out = tensor_of(&args->out),
 		.sink = (uintptr_t)args->sink,
 		.lse = (uintptr_t)args->lse,
-		.maximum = (uintptr_t)args->maximum,
+		.max_score = (uintptr_t)args->maximum,
 		.counters = cuda->params.counters,
-		.partial_states = cuda->partial_states,
-		.partial_values = cuda->partial_values,
+		.workspace_states = cuda->workspace_states,
+		.workspace_values = cuda->workspace_values,
 		.n_q_heads = args->q.n_heads,
 		.scale = args->scale,
 		.causal = args->causal,
@@ -217,11 +217,11 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 	if (mods != NULL && mods->device != NULL)
 		status = compute_cuda_mods_kernel(mods, args->q.dtype, &kernel, &p.mod, error);
 	if (status == PAGED_OK)
-		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_lines, &shape, error);
+		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_q_rows, &shape, error);
 	if (status != PAGED_OK)
 		return status;
 	p.plan = compute_cuda_view(batch, shape);
-	return cuda_kernels_launch(batch->pool, &kernel, cuda->params.max_items, &p, cuda->stream, error);
+	return cuda_kernels_launch(batch->pool, &kernel, cuda->params.max_work_items, &p, cuda->stream, error);
 }
 
 static enum paged_status

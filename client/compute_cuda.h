@@ -38,14 +38,14 @@
 #define CUDA_LENGTHS_SIZE 16u
 #define CUDA_Q_TOKENS_DEFAULT 512u
 
-/** A plan for n_q_heads query heads and tiles of at most tile_lines; n_q_heads 0: unused. */
+/** A plan for n_q_heads query heads and tiles of at most tile_q_rows; n_q_heads 0: unused. */
 struct cuda_shape {
 	uint32_t n_q_heads;
-	uint32_t tile_lines;
+	uint32_t tile_q_rows;
 	uint64_t planned; /* number of the last plan for which the planner was launched */
 	bool captured;    /* a captured graph has the planner's launch: a replay plans for this shape */
 	bool dirty;       /* its head has faults that were already reported */
-	cuda_address head, rows, first_item;
+	cuda_address head, rows, first_work_item;
 };
 
 struct cuda_stage {
@@ -77,7 +77,7 @@ struct cuda_batch {
 	cuda_address memory; /* the allocation in device memory, which contains: */
 	cuda_address table;
 	cuda_address lengths; /* arrays q_base, q_indptr and kv_len, consecutive */
-	cuda_address partial_states, partial_values;
+	cuda_address workspace_states, workspace_values;
 	struct cuda_shape shape[CUDA_SHAPES];
 	uint32_t shape_last; /* shape of the last attention call */
 
@@ -126,7 +126,7 @@ enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct comp
 				    struct paged_error *error);
 
 /** compute_cuda_shape - get the plan for these queries; launch the planner if it has not run for them */
-enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines,
+enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
 				     const struct cuda_shape **shape_p, struct paged_error *error);
 
 /** compute_cuda_shape_any - the shape that the current plan was made for */
@@ -157,7 +157,7 @@ compute_cuda_view(const struct paged_batch *batch, const struct cuda_shape *shap
 	return (struct cuda_plan){
 		.head = shape->head,
 		.rows = shape->rows,
-		.first_item = shape->first_item,
+		.first_work_item = shape->first_work_item,
 		.table = cuda_batch_of(batch)->table,
 		.n_rows = batch->n_rows,
 		.table_stride = (uint32_t)batch->table_stride,

@@ -51,19 +51,19 @@ plan_measure(const struct paged_batch *batch, const struct cuda_batch *cuda, str
 	for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++) {
 		enum paged_status status;
 
-		bounds.max_tile_lines = cuda->kernels->attention[q].tile_lines;
+		bounds.max_tile_q_rows = cuda->kernels->attention[q].tile_q_rows;
 		status = cuda_plan_measure(&bounds, &one, error);
 		if (status != PAGED_OK)
 			return status;
-		size->target_items = one.target_items;
-		size->max_items = (uint32_t)larger(size->max_items, one.max_items);
-		size->max_groups = (uint32_t)larger(size->max_groups, one.max_groups);
-		size->max_lines = (uint32_t)larger(size->max_lines, one.max_lines);
+		size->target_work_items = one.target_work_items;
+		size->max_work_items = (uint32_t)larger(size->max_work_items, one.max_work_items);
+		size->max_counters = (uint32_t)larger(size->max_counters, one.max_counters);
+		size->max_states = (uint32_t)larger(size->max_states, one.max_states);
 		size->rows_bytes = larger(size->rows_bytes, one.rows_bytes);
-		size->first_item_bytes = larger(size->first_item_bytes, one.first_item_bytes);
+		size->first_work_item_bytes = larger(size->first_work_item_bytes, one.first_work_item_bytes);
 		size->counters_bytes = larger(size->counters_bytes, one.counters_bytes);
-		size->partial_states_bytes = larger(size->partial_states_bytes, one.partial_states_bytes);
-		size->partial_values_bytes = larger(size->partial_values_bytes, one.partial_values_bytes);
+		size->workspace_states_bytes = larger(size->workspace_states_bytes, one.workspace_states_bytes);
+		size->workspace_values_bytes = larger(size->workspace_values_bytes, one.workspace_values_bytes);
 	}
 	return PAGED_OK;
 }
@@ -82,11 +82,11 @@ device_place(const struct paged_batch *batch, struct cuda_batch *cuda, const str
 	for (uint32_t i = 0; i < CUDA_SHAPES; i++) {
 		cuda->shape[i].head = heads + i * sizeof(struct cuda_plan_head);
 		cuda->shape[i].rows = place(&at, need->rows_bytes);
-		cuda->shape[i].first_item = place(&at, need->first_item_bytes);
+		cuda->shape[i].first_work_item = place(&at, need->first_work_item_bytes);
 	}
 	cuda->params.counters = place(&at, need->counters_bytes);
-	cuda->partial_states = place(&at, need->partial_states_bytes);
-	cuda->partial_values = place(&at, need->partial_values_bytes);
+	cuda->workspace_states = place(&at, need->workspace_states_bytes);
+	cuda->workspace_values = place(&at, need->workspace_values_bytes);
 	return at;
 }
 
@@ -109,10 +109,10 @@ device_alloc(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_er
 	device_place(batch, cuda, &need, cuda->memory);
 	p->writable_from = cuda->writable.device;
 	p->b = cuda->b.device;
-	p->target_items = need.target_items;
-	p->max_items = need.max_items;
-	p->max_groups = need.max_groups;
-	p->max_lines = need.max_lines;
+	p->target_work_items = need.target_work_items;
+	p->max_work_items = need.max_work_items;
+	p->max_counters = need.max_counters;
+	p->max_states = need.max_states;
 	return PAGED_OK;
 }
 
@@ -251,7 +251,7 @@ batch_fill(struct paged_batch *batch, struct cuda_batch *cuda, struct paged_erro
 		return status;
 	/* Until the first attention call sets the shape. */
 	cuda->shape[0].n_q_heads = cuda->max_q_heads / layout->n_kv_heads * layout->n_kv_heads;
-	cuda->shape[0].tile_lines = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_lines;
+	cuda->shape[0].tile_q_rows = cuda->kernels->attention[cuda_kernels_queries(layout)].tile_q_rows;
 	status = device_alloc(batch, cuda, error);
 	if (status == PAGED_OK)
 		status = device_clear(batch, cuda, error);

@@ -280,7 +280,7 @@ shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_e
 
 	p.plan = compute_cuda_view(batch, shape);
 	p.n_q_heads = shape->n_q_heads;
-	p.max_tile_lines = shape->tile_lines;
+	p.max_tile_q_rows = shape->tile_q_rows;
 	p.max_total_q = (uint32_t)batch->total_q;
 	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
 	if (status == PAGED_OK) {
@@ -292,7 +292,7 @@ shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_e
 }
 
 enum paged_status
-compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_lines,
+compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
 		   const struct cuda_shape **shape_p, struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -305,7 +305,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_
 	for (uint32_t i = 0; shape == NULL && i < CUDA_SHAPES; i++) {
 		struct cuda_shape *at = &cuda->shape[i];
 
-		if (at->n_q_heads == n_q_heads && at->tile_lines == tile_lines)
+		if (at->n_q_heads == n_q_heads && at->tile_q_rows == tile_q_rows)
 			shape = at;
 		else if (at->planned != batch->plan_number && (unused == NULL || at->planned < unused->planned))
 			unused = at;
@@ -317,7 +317,7 @@ compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_
 	if (shape == NULL) {
 		shape = unused;
 		shape->n_q_heads = n_q_heads;
-		shape->tile_lines = tile_lines;
+		shape->tile_q_rows = tile_q_rows;
 		shape->planned = 0;
 	}
 	if (shape->planned != batch->plan_number)

@@ -131,7 +131,7 @@ attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum
 					   .n_threads = choice.n_threads,
 					   .shared_size = choice.shared_size };
 	to->source = choice.source;
-	to->tile_lines = choice.max_tile_lines;
+	to->tile_q_rows = choice.max_tile_q_rows;
 	return kernel_load(pool, kernels, choice.source, &to->kernel, error);
 }
 

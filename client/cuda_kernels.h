@@ -27,8 +27,8 @@ struct cuda_kernel {
 /** The attention kernel for queries of one dtype. */
 struct cuda_attention {
 	struct cuda_kernel kernel;
-	const char *source;  /* name of its module's source */
-	uint32_t tile_lines; /* max_tile_lines of the plan */
+	const char *source;   /* name of its module's source */
+	uint32_t tile_q_rows; /* max_tile_q_rows of the plan */
 };
 
 struct cuda_kernels {

@@ -5,15 +5,15 @@
  * If elements are only copied or rounded, a thread takes eight elements of a
  * head.  With rotary embedding, or if the pool's elements are bytes, several
  * lanes share a head.  All of them read the head before any writes, so queries
- * can be rotated in place, and the head's largest magnitude is known.
+ * can be rotated in place, and the head's absolute maximum is known.
  */
 #include "kernels/cuda/quantise.h"
 #include "kernels/cuda/rotary.h"
 #include "kernels/cuda/plan_lookup.h"
 
-/* Maximum of groups of eight elements of a head per lane. */
-#define LANE_EIGHTS 3u
-static_assert(LANE_EIGHTS * 32 * 8 >= 576, "the largest dim there is");
+/* Maximum of 8-element vectors of a head per lane. */
+#define LANE_VEC8S 3u
+static_assert(LANE_VEC8S * 32 * 8 >= 576, "the largest dim there is");
 
 /* The work for the token of one packed query row. */
 struct append_token {
@@ -29,14 +29,14 @@ struct append_head {
 	uint32_t from_dtype, to_dtype;
 	uint32_t dim;
 	uint64_t angles;
-	float factor;	/* that fp8 elements are multiplied by */
+	float factor;   /* that fp8 elements are multiplied by */
 	uint64_t scale; /* address to store the scale of i8 at; 0: none */
 };
 
 SIMT_FUNCTION bool
-token_locate(const cuda_append_params &p, uint32_t r, append_token *token)
+append_token_locate(const cuda_append_params &p, uint32_t r, append_token *token)
 {
-	const cuda_row &row = plan_row(p.plan, r);
+	const cuda_row &row = plan_row_at(p.plan, r);
 	int64_t position;
 
 	if (p.positions != 0)
@@ -57,9 +57,9 @@ token_locate(const cuda_append_params &p, uint32_t r, append_token *token)
 }
 
 SIMT_FUNCTION bool
-token_angles(const cuda_append_params &p, uint32_t r, append_token *token)
+append_token_angles(const cuda_append_params &p, uint32_t r, append_token *token)
 {
-	const cuda_row &row = plan_row(p.plan, r);
+	const cuda_row &row = plan_row_at(p.plan, r);
 	int64_t position = row.q_base + (token->packed - row.q_start);
 
 	if (p.rotary.cos_sin == 0)
@@ -76,50 +76,50 @@ token_angles(const cuda_append_params &p, uint32_t r, append_token *token)
 
 /* Find the work for a token.  Returns false if there is none; if that is an error, a fault has been recorded. */
 SIMT_FUNCTION bool
-token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
+append_token_find(const cuda_append_params &p, uint32_t packed, append_token *token)
 {
 	uint32_t r = plan_find_query(p.plan, packed);
-	const cuda_row &row = plan_row(p.plan, r);
+	const cuda_row &row = plan_row_at(p.plan, r);
 	bool skip = row.writable_from == CUDA_WRITABLE_SKIP;
 
 	*token = { packed, false, 0, 0, 0 };
 	/* Rows with a fault are empty, so some packed rows belong to no row. */
 	if (packed - row.q_start >= row.q_len || (skip && p.rotary.q.address == 0))
 		return false;
-	if (!token_angles(p, r, token))
+	if (!append_token_angles(p, r, token))
 		return false;
-	token->write = !skip && token_locate(p, r, token);
+	token->write = !skip && append_token_locate(p, r, token);
 	return token->write || skip;
 }
 
 SIMT_FUNCTION void
-append_eight(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from, const append_token &token,
-	     uint32_t at)
+append_vec8(const cuda_append_params &p, uint32_t plane, const cuda_tensor &from, const append_token &token,
+	    uint32_t at)
 {
 	const cuda_plane &to = p.pages.plane[plane];
-	uint32_t eights = (to.dim + 7) / 8;
+	uint32_t vec8s = (to.dim + 7) / 8;
 
-	eight_copy(plane_address(to, token.page, at / eights, token.slot), to.dtype,
-		   tensor_address(from, token.packed, at / eights), from.dtype, at % eights, to.dim);
+	vec8_copy(plane_address(to, token.page, at / vec8s, token.slot), to.dtype,
+		  tensor_address(from, token.packed, at / vec8s), from.dtype, at % vec8s, to.dim);
 }
 
 /* Copy a token's K and V, or round them to the pool's dtype. */
 SIMT_FUNCTION void
-token_copy(const cuda_append_params &p, const append_token &token)
+append_token_copy(const cuda_append_params &p, const append_token &token)
 {
 	uint32_t n_k = (p.pages.plane[CUDA_K].dim + 7) / 8 * p.pages.n_kv_heads;
 	uint32_t n_v = p.pages.v_in_k ? 0 : (p.pages.plane[CUDA_V].dim + 7) / 8 * p.pages.n_kv_heads;
 
 	for (uint32_t i = simt_thread(); i < n_k + n_v; i += simt_n_threads())
 		if (i < n_k)
-			append_eight(p, CUDA_K, p.k, token, i);
+			append_vec8(p, CUDA_K, p.k, token, i);
 		else
-			append_eight(p, CUDA_V, p.v, token, i - n_k);
+			append_vec8(p, CUDA_V, p.v, token, i - n_k);
 }
 
 /* Head `number` of a token, counting the heads of K, then V, then the queries. */
 SIMT_FUNCTION append_head
-head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t number)
+append_head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t number)
 {
 	uint32_t plane = number < p.pages.n_kv_heads ? CUDA_K : CUDA_V, head = number % p.pages.n_kv_heads;
 	const cuda_tensor &from = plane == CUDA_K ? p.k : p.v;
@@ -139,7 +139,7 @@ head_of_pool(const cuda_append_params &p, const append_token &token, uint32_t nu
 }
 
 SIMT_FUNCTION append_head
-head_of_queries(const cuda_append_params &p, const append_token &token, uint32_t head)
+append_head_of_query(const cuda_append_params &p, const append_token &token, uint32_t head)
 {
 	append_head made;
 
@@ -154,40 +154,40 @@ head_of_queries(const cuda_append_params &p, const append_token &token, uint32_t
 	return made;
 }
 
-/* The largest magnitude among `width` lanes; NaN if any element is NaN. */
+/* The absolute maximum among `width` lanes; NaN if any element is NaN. */
 SIMT_FUNCTION float
-lanes_largest(const float v[LANE_EIGHTS][8], uint32_t width)
+lanes_absmax(const float v[LANE_VEC8S][8], uint32_t width)
 {
-	float largest = 0;
+	float absmax = 0;
 
 	SIMT_UNROLL
-	for (uint32_t j = 0; j < LANE_EIGHTS; j++)
+	for (uint32_t j = 0; j < LANE_VEC8S; j++)
 		SIMT_UNROLL
 		for (uint32_t i = 0; i < 8; i++)
-			largest = simt_max(largest, quantise_magnitude(v[j][i]));
+			absmax = simt_max(absmax, quantise_abs(v[j][i]));
 	for (uint32_t step = width / 2; step > 0; step /= 2)
-		largest = simt_max(largest, simt_shuffle_xor(largest, (int)step));
-	return largest;
+		absmax = simt_max(absmax, simt_shuffle_xor(absmax, (int)step));
+	return absmax;
 }
 
 /* Process a head by `width` lanes, of which this is `at`.  All lanes of the warp call; dim is 0 if there is no head. */
 SIMT_FUNCTION void
-head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uint32_t width)
+append_head_store(const cuda_rotary &rotary, const append_head &head, uint32_t at, uint32_t width)
 {
-	const rotary_head turned = { head.from, head.from_dtype, head.angles };
-	float v[LANE_EIGHTS][8], factor = head.factor;
+	const rotary_head rotated = { head.from, head.from_dtype, head.angles };
+	float v[LANE_VEC8S][8], factor = head.factor;
 	quantise_scale scale;
 
 	SIMT_UNROLL
-	for (uint32_t j = 0; j < LANE_EIGHTS; j++) {
+	for (uint32_t j = 0; j < LANE_VEC8S; j++) {
 		uint32_t begin = (at + j * width) * 8;
 
-		eight_gather(v[j], head.from + begin * dtype_size(head.from_dtype), head.from_dtype,
-			     begin < head.dim ? head.dim - begin : 0);
+		vec8_load_first(v[j], head.from + begin * dtype_size(head.from_dtype), head.from_dtype,
+				begin < head.dim ? head.dim - begin : 0);
 		if (head.angles != 0 && begin < head.dim)
-			rotary_turn(rotary, turned, begin, head.dim, v[j]);
+			rotary_apply(rotary, rotated, begin, head.dim, v[j]);
 	}
-	scale = quantise_scale_of(lanes_largest(v, width)); /* its shuffles wait for the reads of all lanes */
+	scale = quantise_scale_of(lanes_absmax(v, width)); /* its shuffles wait for the reads of all lanes */
 	simt_warp_sync();
 	if (head.scale != 0) {
 		factor = scale.factor;
@@ -195,7 +195,7 @@ head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uin
 			*pointer_to<float>(head.scale) = scale.scale;
 	}
 	SIMT_UNROLL
-	for (uint32_t j = 0; j < LANE_EIGHTS; j++) {
+	for (uint32_t j = 0; j < LANE_VEC8S; j++) {
 		uint32_t begin = (at + j * width) * 8;
 		uint64_t to = head.to + begin * dtype_size(head.to_dtype);
 
@@ -204,7 +204,7 @@ head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uin
 		if (dtype_size(head.to_dtype) == 1)
 			quantise_store(to, head.to_dtype, v[j], factor, head.dim - begin);
 		else
-			eight_scatter(to, head.to_dtype, v[j], head.dim - begin);
+			vec8_store_first(to, head.to_dtype, v[j], head.dim - begin);
 	}
 }
 
@@ -213,7 +213,7 @@ head_append(const cuda_rotary &rotary, const append_head &head, uint32_t at, uin
  * one for each eight elements, if 32 lanes suffice.
  */
 SIMT_FUNCTION void
-token_heads(const cuda_append_params &p, const append_token &token)
+append_token_heads(const cuda_append_params &p, const append_token &token)
 {
 	const append_head none = { 0, 0, CUDA_F32, CUDA_F32, 0, 0, 1, 0 };
 	uint32_t n_kv = token.write ? p.pages.n_kv_heads * (p.pages.v_in_k ? 1 : 2) : 0;
@@ -228,9 +228,9 @@ token_heads(const cuda_append_params &p, const append_token &token)
 		append_head head = none;
 
 		if (number < n)
-			head = number < n_kv ? head_of_pool(p, token, number)
-					     : head_of_queries(p, token, number - n_kv);
-		head_append(p.rotary, head, simt_lane() % width, width);
+			head = number < n_kv ? append_head_of_pool(p, token, number)
+					     : append_head_of_query(p, token, number - n_kv);
+		append_head_store(p.rotary, head, simt_lane() % width, width);
 	}
 }
 
@@ -241,11 +241,11 @@ SIMT_KERNEL(append_tokens, cuda_append_params, CUDA_APPEND_THREADS, 1)
 	append_token token;
 
 	for (uint32_t packed = simt_block(); packed < total; packed += simt_n_blocks()) {
-		if (!token_find(p, packed, &token))
+		if (!append_token_find(p, packed, &token))
 			continue;
 		if (copied)
-			token_copy(p, token);
+			append_token_copy(p, token);
 		else
-			token_heads(p, token);
+			append_token_heads(p, token);
 	}
 }

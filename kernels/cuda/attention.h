@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * attention.h - code shared by the attention kernels: work items, lines, masking, results
+ * attention.h - code shared by the attention kernels: work items, query rows, masking, results
  *
- * A line is one (query row, query head) pair of the GQA group of a KV head:
- * a row of M in a matrix product.  The lines of a row are ordered by query row,
- * then by head.  A work item (`item`) is one split of the KV tokens for one tile
- * of lines.  Blocks take items by number, with a grid stride.
+ * A `q_row` (packed query row) is one (query, query head) pair of the GQA group
+ * of a KV head: a row of M in a matrix product.  The q_rows of a plan's row are
+ * ordered by query, then by head.  A work item (`item`) is one KV chunk of one
+ * tile of q_rows.  Blocks process items by number, with a grid stride.
  *
- * If a tile has one split, the item's block writes the result.  Else (split-KV)
- * each block stores its partial softmax state and sums, and the tile's block
- * that ends last combines the splits in logical order.
+ * If a tile has one KV chunk, the item's block writes the result.  Else
+ * (split-KV) each block stores its softmax states and sums of values in the
+ * workspace, and the tile's block that ends last combines them in the order of
+ * the KV chunks.
+ *
+ * Parameters of this header, all optional macros: ATTENTION_MOD,
+ * ATTENTION_SUFFIX, ATTENTION_ONE with ATTENTION_ONLY_<name>.
  *
  * Mods: a module is compiled for one pair of mods.  ATTENTION_MOD names a
  * file that defines them, which is included here:
@@ -85,50 +89,50 @@ struct attention_mod {
 #define ATTENTION_KERNEL_OF(name, threads, min_blocks) ATTENTION_KERNEL_(name, threads, min_blocks)
 #define ATTENTION_KERNEL(name, min_blocks) ATTENTION_KERNEL_OF(name, CUDA_ATTENTION_THREADS, min_blocks)
 
-#define ATTENTION_WORDS (CUDA_SEGMENT / 32)
+#define ATTENTION_BITMAP_WORDS (CUDA_MASK_BITMAP_TOKENS / 32)
 
-/** A work item: one split of a tile of lines. */
-struct attention_item {
+/** A work item: one KV chunk of a tile of q_rows. */
+struct attention_work_item {
 	int64_t q_base;
 	uint32_t row, kv_head;
 	int32_t b; /* the row's batch index, for mods */
 	uint32_t q_start, q_len, kv_len;
-	uint32_t tile_lines;
-	uint32_t first_line, n_lines; /* the tile's range in the row's lines */
-	uint32_t begin, end;      /* the split's tokens; `end` is clipped to those visible to the tile's last line */
-	uint32_t split, n_splits; /* n_splits counts the splits that the tile sees; at least 1 */
-	uint32_t group;           /* index of the tile's counter, used if n_splits > 1 */
-	uint32_t first_partial;   /* first_line of the row's struct cuda_row */
+	uint32_t tile_q_rows;
+	uint32_t first_q_row, n_q_rows; /* the tile's range in the q_rows of the plan's row */
+	uint32_t begin, end; /* tokens of the KV chunk; `end` is clipped to those visible to the tile's last q_row */
+	uint32_t kv_chunk, n_kv_chunks; /* n_kv_chunks counts the chunks that the tile sees; at least 1 */
+	uint32_t counter;               /* index of the tile's counter, used if n_kv_chunks > 1 */
+	uint32_t first_state;           /* of the row's struct cuda_row */
 };
 
 /**
- * The block mask of one segment, as one bit per token for each line.  Lines with the same list share the bits of the
- * first such line (attention_line.owner).
+ * A part of the block mask, CUDA_MASK_BITMAP_TOKENS tokens of a tile of q_rows: one bit per token for each q_row.
+ * Q_rows with the same list share the bits of the first of them (attention_q_row.mask_owner).
  */
-struct attention_marks {
-	uint32_t full[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
-	uint32_t partial[CUDA_MAX_TILE_LINES][ATTENTION_WORDS];
-	uint32_t any[ATTENTION_WORDS];
+struct attention_mask_bitmap {
+	uint32_t full[CUDA_MAX_TILE_Q_ROWS][ATTENTION_BITMAP_WORDS];
+	uint32_t partial[CUDA_MAX_TILE_Q_ROWS][ATTENTION_BITMAP_WORDS];
+	uint32_t any[ATTENTION_BITMAP_WORDS];
 };
 
 /** The beginning of each kernel's shared memory: the block's current work item. */
 struct attention_block {
-	attention_item item;
-	attention_marks marks; /* of the current segment, if there is a block mask */
-	bool taken;
+	attention_work_item item;
+	attention_mask_bitmap mask_bitmap; /* of the current tokens, if there is a block mask */
+	bool valid;
 	uint32_t last;
 };
 
-/** A line, in its threads' registers. */
-struct attention_line {
-	uint32_t visible; /* keys [0, visible) pass lengths and causality; 0 past the tile's last line */
-	uint32_t owner;   /* the line whose marks apply to this line */
+/** A q_row, in its threads' registers. */
+struct attention_q_row {
+	uint32_t kv_end;     /* tokens [0, kv_end) pass lengths and causality; 0 past the tile's last q_row */
+	uint32_t mask_owner; /* the q_row whose bits in the bitmap apply to this one */
 	int32_t h, q_idx;
 };
 
-/* The number of keys that query row i sees by lengths and causality. */
+/* The end of the tokens that query i sees by lengths and causality. */
 SIMT_FUNCTION uint32_t
-row_visible(const cuda_attention_params &p, const attention_item &item, uint32_t i)
+query_kv_end(const cuda_attention_params &p, const attention_work_item &item, uint32_t i)
 {
 	int64_t end;
 
@@ -141,95 +145,95 @@ row_visible(const cuda_attention_params &p, const attention_item &item, uint32_t
 }
 
 SIMT_FUNCTION uint32_t
-attention_group(const cuda_attention_params &p)
+gqa_group_size(const cuda_attention_params &p)
 {
 	return p.n_q_heads / p.pages.n_kv_heads;
 }
 
-/* Find the work item with this number.  Returns false if the split begins past the tokens that its tile sees. */
+/* Find the work item with this number.  Returns false if the KV chunk begins past the tokens that its tile sees. */
 SIMT_FUNCTION bool
-item_find(const cuda_attention_params &p, uint32_t number, attention_item *item)
+work_item_find(const cuda_attention_params &p, uint32_t number, attention_work_item *item)
 {
-	uint32_t r = plan_find_item(p.plan, number), group = attention_group(p);
-	const cuda_row &row = plan_row(p.plan, r);
-	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_item)[r];
-	uint32_t tile = at / row.n_splits / p.pages.n_kv_heads, lines = row.q_len * group, seen;
+	uint32_t r = plan_find_item(p.plan, number), group = gqa_group_size(p);
+	const cuda_row &row = plan_row_at(p.plan, r);
+	uint32_t at = number - pointer_to<const uint32_t>(p.plan.first_work_item)[r];
+	uint32_t tile = at / row.n_kv_chunks / p.pages.n_kv_heads, q_rows = row.q_len * group, kv_end;
 
 	item->q_base = row.q_base;
 	item->row = r;
 	item->b = row.b;
-	item->kv_head = at / row.n_splits % p.pages.n_kv_heads;
+	item->kv_head = at / row.n_kv_chunks % p.pages.n_kv_heads;
 	item->q_start = row.q_start;
 	item->q_len = row.q_len;
 	item->kv_len = row.kv_len;
-	item->tile_lines = row.tile_lines;
-	item->first_line = tile * row.tile_lines;
-	item->n_lines = lines - item->first_line < row.tile_lines ? lines - item->first_line : row.tile_lines;
-	item->split = at % row.n_splits;
-	seen = row_visible(p, *item, (item->first_line + item->n_lines - 1) / group);
-	item->n_splits = seen == 0 ? 1 : (seen - 1) / row.split_tokens + 1;
-	item->begin = item->split * row.split_tokens;
-	item->end = seen - item->begin < row.split_tokens ? seen : item->begin + row.split_tokens;
-	item->group = row.first_group + at / row.n_splits;
-	item->first_partial = row.first_line;
-	return item->split < item->n_splits;
+	item->tile_q_rows = row.tile_q_rows;
+	item->first_q_row = tile * row.tile_q_rows;
+	item->n_q_rows = q_rows - item->first_q_row < row.tile_q_rows ? q_rows - item->first_q_row : row.tile_q_rows;
+	item->kv_chunk = at % row.n_kv_chunks;
+	kv_end = query_kv_end(p, *item, (item->first_q_row + item->n_q_rows - 1) / group);
+	item->n_kv_chunks = kv_end == 0 ? 1 : (kv_end - 1) / row.kv_chunk_tokens + 1;
+	item->begin = item->kv_chunk * row.kv_chunk_tokens;
+	item->end = kv_end - item->begin < row.kv_chunk_tokens ? kv_end : item->begin + row.kv_chunk_tokens;
+	item->counter = row.first_counter + at / row.n_kv_chunks;
+	item->first_state = row.first_state;
+	return item->kv_chunk < item->n_kv_chunks;
 }
 
 SIMT_FUNCTION uint32_t
-line_query(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+work_item_query(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	return (item.first_line + line) / attention_group(p);
+	return (item.first_q_row + q_row) / gqa_group_size(p);
 }
 
 SIMT_FUNCTION uint32_t
-line_head(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+work_item_head(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	uint32_t group = attention_group(p);
+	uint32_t group = gqa_group_size(p);
 
-	return item.kv_head * group + (item.first_line + line) % group;
+	return item.kv_head * group + (item.first_q_row + q_row) % group;
 }
 
-/* The first line of the tile that has the same block mask list. */
+/* The first q_row of the tile that has the same block mask list. */
 SIMT_FUNCTION uint32_t
-line_owner(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+q_row_mask_owner(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	uint32_t group = attention_group(p), at = item.first_line + line;
-	uint32_t i = at / group / p.blocks.q_block * p.blocks.q_block, first = item.first_line / group;
+	uint32_t group = gqa_group_size(p), at = item.first_q_row + q_row;
+	uint32_t i = at / group / p.blocks.q_block * p.blocks.q_block, first = item.first_q_row / group;
 
 	i = i < first ? first : i;
 	if (p.blocks.n_heads == 1)
-		return i * group < item.first_line ? 0 : i * group - item.first_line;
+		return i * group < item.first_q_row ? 0 : i * group - item.first_q_row;
 	at = i * group + at % group;
-	return at < item.first_line ? at + group - item.first_line : at - item.first_line;
+	return at < item.first_q_row ? at + group - item.first_q_row : at - item.first_q_row;
 }
 
-SIMT_FUNCTION attention_line
-line_make(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+SIMT_FUNCTION attention_q_row
+q_row_make(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	attention_line to = { 0, 0, 0, 0 };
+	attention_q_row to = { 0, 0, 0, 0 };
 	uint32_t i;
 
-	if (line >= item.n_lines)
+	if (q_row >= item.n_q_rows)
 		return to;
-	i = line_query(p, item, line);
-	to.visible = row_visible(p, item, i);
-	to.owner = p.blocks.first_list == 0 ? 0 : line_owner(p, item, line);
-	to.h = (int32_t)line_head(p, item, line);
+	i = work_item_query(p, item, q_row);
+	to.kv_end = query_kv_end(p, item, i);
+	to.mask_owner = p.blocks.first_list == 0 ? 0 : q_row_mask_owner(p, item, q_row);
+	to.h = (int32_t)work_item_head(p, item, q_row);
 	to.q_idx = (int32_t)(item.q_base + i);
 	return to;
 }
 
 /* Lower bound: index of the first block >= `least` in an ascending list of n blocks; n if there is none. */
 SIMT_FUNCTION uint64_t
-list_find(const uint32_t *blocks, uint64_t n, uint32_t least)
+mask_list_find(const uint32_t *blocks, uint64_t n, uint32_t min_block)
 {
-	uint64_t low = 0, high = n < least ? n : least; /* blocks are distinct, so the i-th is at least i */
+	uint64_t low = 0, high = n < min_block ? n : min_block; /* blocks are distinct, so the i-th is at least i */
 
 	ATTENTION_ROLL
 	while (low < high) {
 		uint64_t middle = low + (high - low) / 2;
 
-		if (blocks[middle] < least)
+		if (blocks[middle] < min_block)
 			low = middle + 1;
 		else
 			high = middle;
@@ -237,9 +241,9 @@ list_find(const uint32_t *blocks, uint64_t n, uint32_t least)
 	return low;
 }
 
-/* Set the bits of one list's blocks in the segment.  All threads of the block call; they divide the list. */
+/* Set the bits of one list's blocks in the bitmap.  All threads of the block call; they divide the list. */
 SIMT_FUNCTION void
-list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t segment, uint32_t *words)
+mask_list_add(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t bitmap_begin, uint32_t *words)
 {
 	const uint64_t *start = pointer_to<const uint64_t>(p.blocks.start[kind]) + list;
 	const uint32_t *blocks = pointer_to<const uint32_t>(p.blocks.indices[kind]) + start[0];
@@ -247,27 +251,28 @@ list_mark(const cuda_attention_params &p, uint32_t kind, uint64_t list, uint32_t
 
 	/* The threads read a list of up to simt_n_threads() blocks in one step, so a search would save nothing. */
 	if (p.blocks.ascending && n > simt_n_threads())
-		i += list_find(blocks, n, segment / p.blocks.kv_block);
+		i += mask_list_find(blocks, n, bitmap_begin / p.blocks.kv_block);
 	ATTENTION_ROLL
 	for (; i < n; i += simt_n_threads()) {
 		uint64_t begin = (uint64_t)blocks[i] * p.blocks.kv_block, end = begin + p.blocks.kv_block;
 
-		if (p.blocks.ascending && begin >= segment + CUDA_SEGMENT)
+		if (p.blocks.ascending && begin >= bitmap_begin + CUDA_MASK_BITMAP_TOKENS)
 			break;
-		begin = begin < segment ? segment : begin;
-		end = end < segment + CUDA_SEGMENT ? end : segment + CUDA_SEGMENT;
+		begin = begin < bitmap_begin ? bitmap_begin : begin;
+		end = end < bitmap_begin + CUDA_MASK_BITMAP_TOKENS ? end : bitmap_begin + CUDA_MASK_BITMAP_TOKENS;
 		ATTENTION_ROLL
 		for (uint64_t at = begin; at < end; at = (at / 32 + 1) * 32) {
 			uint32_t bits = end - at < 32 - at % 32 ? (uint32_t)(end - at) : 32 - (uint32_t)at % 32;
 
-			simt_atomic_or(&words[(at - segment) / 32], 0xffffffffu >> (32 - bits) << at % 32);
+			simt_atomic_or(&words[(at - bitmap_begin) / 32], 0xffffffffu >> (32 - bits) << at % 32);
 		}
 	}
 }
 
-/* Expand the block mask for tokens [segment, segment + CUDA_SEGMENT) to bits.  All threads of the block call. */
+/* Expand the block mask of tokens [bitmap_begin, bitmap_begin + CUDA_MASK_BITMAP_TOKENS) to bits.  All threads call. */
 SIMT_FUNCTION void
-segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_t segment, attention_marks &marks)
+mask_bitmap_build(const cuda_attention_params &p, const attention_work_item &item, uint32_t bitmap_begin,
+		  attention_mask_bitmap &mask_bitmap)
 {
 	const uint64_t *first_list = pointer_to<const uint64_t>(p.blocks.first_list);
 	uint32_t row = p.blocks.n_rows == 1 ? 0 : item.row;
@@ -275,155 +280,156 @@ segment_mark(const cuda_attention_params &p, const attention_item &item, uint32_
 
 	simt_sync();
 	ATTENTION_ROLL
-	for (uint32_t i = simt_thread(); i < item.n_lines * ATTENTION_WORDS; i += simt_n_threads())
-		marks.partial[0][i] = marks.full[0][i] = 0;
+	for (uint32_t i = simt_thread(); i < item.n_q_rows * ATTENTION_BITMAP_WORDS; i += simt_n_threads())
+		mask_bitmap.partial[0][i] = mask_bitmap.full[0][i] = 0;
 	simt_sync();
 	ATTENTION_ROLL
-	for (uint32_t line = 0; line < item.n_lines; line++) {
-		uint64_t q_block = line_query(p, item, line) / p.blocks.q_block;
-		uint32_t head = p.blocks.n_heads == 1 ? 0 : line_head(p, item, line);
+	for (uint32_t q_row = 0; q_row < item.n_q_rows; q_row++) {
+		uint64_t q_block = work_item_query(p, item, q_row) / p.blocks.q_block;
+		uint32_t head = p.blocks.n_heads == 1 ? 0 : work_item_head(p, item, q_row);
 
-		if (q_block >= q_blocks || line_owner(p, item, line) != line)
+		if (q_block >= q_blocks || q_row_mask_owner(p, item, q_row) != q_row)
 			continue;
 		ATTENTION_ROLL
 		for (uint32_t kind = 0; kind < 2; kind++)
-			list_mark(p, kind, first_list[row] + head * q_blocks + q_block, segment,
-				  kind == 0 ? marks.partial[line] : marks.full[line]);
+			mask_list_add(p, kind, first_list[row] + head * q_blocks + q_block, bitmap_begin,
+				      kind == 0 ? mask_bitmap.partial[q_row] : mask_bitmap.full[q_row]);
 	}
 	simt_sync();
-	if (simt_thread() < ATTENTION_WORDS) {
+	if (simt_thread() < ATTENTION_BITMAP_WORDS) {
 		uint32_t any = 0;
 
 		ATTENTION_ROLL
-		for (uint32_t line = 0; line < item.n_lines; line++)
-			any |= marks.full[line][simt_thread()] | marks.partial[line][simt_thread()];
-		marks.any[simt_thread()] = any;
+		for (uint32_t q_row = 0; q_row < item.n_q_rows; q_row++)
+			any |= mask_bitmap.full[q_row][simt_thread()] | mask_bitmap.partial[q_row][simt_thread()];
+		mask_bitmap.any[simt_thread()] = any;
 	}
 	simt_sync();
 }
 
-/* Does the block mask let any line see any of n tokens from `begin` on?  n is a multiple of 32. */
+/* Does the block mask let any q_row see any of n tokens from `begin` on?  n is a multiple of 32. */
 SIMT_FUNCTION bool
-tile_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t begin, uint32_t n)
+tile_visible(const cuda_attention_params &p, const attention_block &block, uint32_t begin, uint32_t n)
 {
 	uint32_t any = 0;
 
 	if (p.blocks.first_list == 0)
 		return true;
 	for (uint32_t i = 0; i < n / 32; i++)
-		any |= block.marks.any[begin % CUDA_SEGMENT / 32 + i];
+		any |= block.mask_bitmap.any[begin % CUDA_MASK_BITMAP_TOKENS / 32 + i];
 	return any != 0;
 }
 
-/* Is the token below `end`, and does the block mask let any line see it? */
+/* Is the token below `end`, and does the block mask let any q_row see it? */
 SIMT_FUNCTION bool
-token_wanted(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
+token_visible(const cuda_attention_params &p, const attention_block &block, uint32_t token, uint32_t end)
 {
 	if (token >= end || p.blocks.first_list == 0)
 		return token < end;
-	return (block.marks.any[token % CUDA_SEGMENT / 32] >> token % 32 & 1) != 0;
+	return (block.mask_bitmap.any[token % CUDA_MASK_BITMAP_TOKENS / 32] >> token % 32 & 1) != 0;
 }
 
-/* Does every line see all tokens before `end`, with no mask to evaluate?  The first line sees the fewest tokens. */
+/* Does every q_row see all tokens before `end`, with no mask to evaluate?  The first q_row sees the fewest tokens. */
 SIMT_FUNCTION bool
-tile_whole(const cuda_attention_params &p, const attention_item &item, uint32_t end)
+tile_is_full(const cuda_attention_params &p, const attention_work_item &item, uint32_t end)
 {
 	return !attention_mod::has_mask && p.blocks.first_list == 0 && end <= item.end &&
-	       end <= row_visible(p, item, line_query(p, item, 0));
+	       end <= query_kv_end(p, item, work_item_query(p, item, 0));
 }
 
-/* Does the line see this token, by lengths, causality, block mask and mask mod? */
+/* Does the q_row see this token, by lengths, causality, block mask and mask mod? */
 SIMT_FUNCTION bool
-line_sees(const cuda_attention_params &p, const attention_item &item, const attention_marks &marks,
-	  const attention_line &line, uint32_t token)
+q_row_sees(const cuda_attention_params &p, const attention_work_item &item, const attention_mask_bitmap &mask_bitmap,
+	   const attention_q_row &q_row, uint32_t token)
 {
-	if (token >= line.visible)
+	if (token >= q_row.kv_end)
 		return false;
 	if (p.blocks.first_list != 0) {
-		uint32_t word = token % CUDA_SEGMENT / 32, bit = 1u << token % 32;
+		uint32_t word = token % CUDA_MASK_BITMAP_TOKENS / 32, bit = 1u << token % 32;
 
-		if (marks.full[line.owner][word] & bit)
+		if (mask_bitmap.full[q_row.mask_owner][word] & bit)
 			return true;
-		if (!(marks.partial[line.owner][word] & bit))
+		if (!(mask_bitmap.partial[q_row.mask_owner][word] & bit))
 			return false;
 	}
 	return !attention_mod::has_mask ||
-	       attention_mod::mask(item.b, line.h, line.q_idx, (int32_t)token, pointer_to<const void>(p.mod));
+	       attention_mod::mask(item.b, q_row.h, q_row.q_idx, (int32_t)token, pointer_to<const void>(p.mod));
 }
 
-/* The score of a token that the line sees: scaled product, then score mod. */
+/* The score of a token that the q_row sees: scaled product, then score mod. */
 SIMT_FUNCTION float
-line_score(const cuda_attention_params &p, const attention_item &item, const attention_line &line, uint32_t token,
-	   float product)
+q_row_score(const cuda_attention_params &p, const attention_work_item &item, const attention_q_row &q_row,
+	    uint32_t token, float product)
 {
 	float score = product * p.scale;
 
 	if (attention_mod::has_score)
-		score = attention_mod::score(score, item.b, line.h, line.q_idx, (int32_t)token,
+		score = attention_mod::score(score, item.b, q_row.h, q_row.q_idx, (int32_t)token,
 					     pointer_to<const void>(p.mod));
 	return score;
 }
 
 /*
- * Write a line's LSE and maximum to the caller's arrays; returns the factor for the line's values.  Only the thread
+ * Write a q_row's LSE and maximum to the caller's arrays; returns the factor for the q_row's values.  Only the thread
  * with `write` set writes.
  */
 SIMT_FUNCTION float
-line_finish(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
-	    bool write)
+q_row_finish(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, float row_max,
+	     float row_sum, bool write)
 {
-	uint32_t head = line_head(p, item, line);
-	uint64_t at = (uint64_t)(item.q_start + line_query(p, item, line)) * p.n_q_heads + head;
+	uint32_t head = work_item_head(p, item, q_row);
+	uint64_t at = (uint64_t)(item.q_start + work_item_query(p, item, q_row)) * p.n_q_heads + head;
 	float sink = p.sink == 0 ? -infinity() : pointer_to<const float>(p.sink)[head];
-	softmax_end end = softmax_finish(maximum, sum, sink, p.lse_without_sink != 0);
+	softmax_end end = softmax_finish(row_max, row_sum, sink, p.lse_without_sink != 0);
 
 	if (write && p.lse != 0)
 		pointer_to<float>(p.lse)[at] = end.lse;
-	if (write && p.maximum != 0)
-		pointer_to<float>(p.maximum)[at] = end.maximum;
+	if (write && p.max_score != 0)
+		pointer_to<float>(p.max_score)[at] = end.row_max;
 	return end.factor;
 }
 
 SIMT_FUNCTION uint64_t
-line_out(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+q_row_out(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	return tensor_address(p.out, item.q_start + line_query(p, item, line), line_head(p, item, line));
+	return tensor_address(p.out, item.q_start + work_item_query(p, item, q_row), work_item_head(p, item, q_row));
 }
 
-/* Index of a line's partial result of a split. */
+/* Index in the workspace of a q_row's state of a KV chunk. */
 SIMT_FUNCTION uint64_t
-line_partial(const cuda_attention_params &p, const attention_item &item, uint32_t line, uint32_t split)
+q_row_state(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, uint32_t kv_chunk)
 {
-	return item.first_partial + (uint64_t)split * item.q_len * p.n_q_heads +
-	       (uint64_t)line_query(p, item, line) * p.n_q_heads + line_head(p, item, line);
+	return item.first_state + (uint64_t)kv_chunk * item.q_len * p.n_q_heads +
+	       (uint64_t)work_item_query(p, item, q_row) * p.n_q_heads + work_item_head(p, item, q_row);
 }
 
 /*
- * Store a line's softmax state: as the result if there is one split, else as a partial state.  Returns the factor for
- * the line's values.  Only the thread with `write` set writes.
+ * Store a q_row's softmax state: as the result if there is one KV chunk, else in the workspace.  Returns the factor for
+ * the q_row's values.  Only the thread with `write` set writes.
  */
 SIMT_FUNCTION float
-state_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, float maximum, float sum,
-	    bool write)
+softmax_state_store(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, float row_max,
+		    float row_sum, bool write)
 {
-	if (item.n_splits == 1)
-		return line_finish(p, item, line, maximum, sum, write);
+	if (item.n_kv_chunks == 1)
+		return q_row_finish(p, item, q_row, row_max, row_sum, write);
 	if (write)
-		pointer_to<simt_vec2>(p.partial_states)[line_partial(p, item, line, item.split)] = { bits_of(maximum),
-												     bits_of(sum) };
+		pointer_to<simt_vec2>(p.workspace_states)[q_row_state(p, item, q_row, item.kv_chunk)] = {
+			float_as_bits(row_max), float_as_bits(row_sum)
+		};
 	return 1;
 }
 
-/* Called after the block stored its partial results: is it the last block of its tile?  `last` is shared memory. */
+/* Called after the block stored its states: is it the last block of its tile?  `last` is shared memory. */
 SIMT_FUNCTION bool
-item_last(const cuda_attention_params &p, const attention_item &item, uint32_t *last)
+work_item_is_last(const cuda_attention_params &p, const attention_work_item &item, uint32_t *last)
 {
 	simt_sync();
 	if (simt_thread() == 0) {
-		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.group;
+		uint32_t *counter = pointer_to<uint32_t>(p.counters) + item.counter;
 
 		simt_fence();
-		*last = simt_atomic_add(counter, 1) == item.n_splits - 1;
+		*last = simt_atomic_add(counter, 1) == item.n_kv_chunks - 1;
 		simt_fence();
 		if (*last)
 			*counter = 0; /* for the next launch with this plan */
@@ -432,64 +438,66 @@ item_last(const cuda_attention_params &p, const attention_item &item, uint32_t *
 	return *last != 0;
 }
 
-/* Combine the partial results of a line's splits in logical order.  The whole warp calls. */
+/* Combine the states of a q_row's KV chunks in their order.  The whole warp calls. */
 SIMT_FUNCTION void
-line_merge(const cuda_attention_params &p, const attention_item &item, uint32_t line)
+q_row_combine(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row)
 {
-	const simt_vec2 *states = pointer_to<const simt_vec2>(p.partial_states);
-	const float *values = pointer_to<const float>(p.partial_values);
+	const simt_vec2 *states = pointer_to<const simt_vec2>(p.workspace_states);
+	const float *values = pointer_to<const float>(p.workspace_values);
 	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
-	float maximum = -infinity(), sum = 0, factor;
+	float row_max = -infinity(), row_sum = 0, factor;
 
-	for (uint32_t s = 0; s < item.n_splits; s++)
-		maximum = softmax_larger(maximum, float_of(simt_load_fresh(&states[line_partial(p, item, line, s)]).x));
-	for (uint32_t s = 0; s < item.n_splits; s++) {
-		simt_vec2 state = simt_load_fresh(&states[line_partial(p, item, line, s)]);
+	for (uint32_t s = 0; s < item.n_kv_chunks; s++)
+		row_max =
+			softmax_max(row_max, bits_as_float(simt_load_fresh(&states[q_row_state(p, item, q_row, s)]).x));
+	for (uint32_t s = 0; s < item.n_kv_chunks; s++) {
+		simt_vec2 state = simt_load_fresh(&states[q_row_state(p, item, q_row, s)]);
 
-		if (float_of(state.y) != 0)
-			sum = simt_fma(float_of(state.y), softmax_weight(float_of(state.x), maximum), sum);
+		if (bits_as_float(state.y) != 0)
+			row_sum = simt_fma(bits_as_float(state.y), softmax_weight(bits_as_float(state.x), row_max),
+					   row_sum);
 	}
-	factor = line_finish(p, item, line, maximum, sum, simt_lane() == 0);
+	factor = q_row_finish(p, item, q_row, row_max, row_sum, simt_lane() == 0);
 	for (uint32_t d = simt_lane(); d < v_dim; d += 32) {
 		float value = 0;
 
-		for (uint32_t s = 0; s < item.n_splits; s++) {
-			uint64_t at = line_partial(p, item, line, s);
+		for (uint32_t s = 0; s < item.n_kv_chunks; s++) {
+			uint64_t at = q_row_state(p, item, q_row, s);
 			simt_vec2 state = simt_load_fresh(&states[at]);
 
-			if (float_of(state.y) != 0)
+			if (bits_as_float(state.y) != 0)
 				value = simt_fma(simt_load_fresh(&values[at * v_dim + d]),
-						 softmax_weight(float_of(state.x), maximum), value);
+						 softmax_weight(bits_as_float(state.x), row_max), value);
 		}
-		element_store(line_out(p, item, line), p.out.dtype, d, value * factor);
+		element_store(q_row_out(p, item, q_row), p.out.dtype, d, value * factor);
 	}
 }
 
 SIMT_FUNCTION void
-item_merge(const cuda_attention_params &p, const attention_item &item)
+work_item_combine(const cuda_attention_params &p, const attention_work_item &item)
 {
-	for (uint32_t line = simt_warp(); line < item.n_lines; line += simt_n_threads() / 32)
-		line_merge(p, item, line);
+	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += simt_n_threads() / 32)
+		q_row_combine(p, item, q_row);
 }
 
-/* The block's loop over its work items; `attend()` computes block.item. */
+/* The block's loop over its work items; `compute()` computes block.item. */
 template <class F>
 SIMT_FUNCTION void
-items_attend(const cuda_attention_params &p, attention_block &block, F attend)
+work_items_for_each(const cuda_attention_params &p, attention_block &block, F compute)
 {
-	uint32_t n_items = plan_head(p.plan)->n_items;
+	uint32_t n_work_items = plan_head(p.plan)->n_work_items;
 
 	ATTENTION_ROLL
-	for (uint32_t number = simt_block(); number < n_items; number += simt_n_blocks()) {
+	for (uint32_t number = simt_block(); number < n_work_items; number += simt_n_blocks()) {
 		simt_sync();
 		if (simt_thread() == 0)
-			block.taken = item_find(p, number, &block.item);
+			block.valid = work_item_find(p, number, &block.item);
 		simt_sync();
-		if (!block.taken)
+		if (!block.valid)
 			continue;
-		attend();
-		if (block.item.n_splits > 1 && item_last(p, block.item, &block.last))
-			item_merge(p, block.item);
+		compute();
+		if (block.item.n_kv_chunks > 1 && work_item_is_last(p, block.item, &block.last))
+			work_item_combine(p, block.item);
 	}
 }
 

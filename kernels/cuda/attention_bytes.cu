@@ -26,8 +26,8 @@ template <class K>
 SIMT_FUNCTION float *
 bytes_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
-	return reinterpret_cast<float *>(tile_at(shared, K::STAGES, CUDA_K)) +
-	       (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item);
+	return reinterpret_cast<float *>(mma_tile_at(shared, K::STAGES, CUDA_K)) +
+	       (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item);
 }
 
 /* Address of the scale of this thread's first token; those of its other tokens follow in the layout of elements. */
@@ -40,7 +40,7 @@ bytes_own_scales(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane
 
 /* The scale of the item's KV head for all tokens; 1 for i8, whose tokens have scales. */
 SIMT_FUNCTION float
-bytes_head_scale(const cuda_attention_params &p, const attention_item &item, uint32_t plane)
+bytes_head_scale(const cuda_attention_params &p, const attention_work_item &item, uint32_t plane)
 {
 	uint64_t heads = plane == CUDA_K || p.pages.v_in_k ? p.k_scale : p.v_scale;
 
@@ -50,25 +50,25 @@ bytes_head_scale(const cuda_attention_params &p, const attention_item &item, uin
 /* The product of weights and one-byte values: in f16, or in bf16 for i8. */
 template <bool I8> struct byte_values {
 	using element = uint8_t;
-	static constexpr bool F16 = !I8, MAY_BE_WILD = !I8;
+	static constexpr bool F16 = !I8, MAY_BE_NON_FINITE = !I8;
 
 	SIMT_MEMBER bool
-	wild(simt_vec4 v, uint32_t dtype)
+	non_finite(simt_vec4 v, uint32_t dtype)
 	{
-		return (bytes_wild(v.x, dtype) | bytes_wild(v.y, dtype) | bytes_wild(v.z, dtype) |
-			bytes_wild(v.w, dtype)) != 0;
+		return (bytes_non_finite(v.x, dtype) | bytes_non_finite(v.y, dtype) | bytes_non_finite(v.z, dtype) |
+			bytes_non_finite(v.w, dtype)) != 0;
 	}
 
 	SIMT_MEMBER float
-	widen(element e, uint32_t dtype)
+	to_f32(element e, uint32_t dtype)
 	{
 		return byte_widen(e, dtype);
 	}
 
 	template <class S>
 	SIMT_MEMBER void
-	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t dtype, uint32_t token, const uint32_t a[4],
-		bool, uint32_t low, uint32_t high)
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t dtype, uint32_t token, const uint32_t a[4],
+	       bool, uint32_t low, uint32_t high)
 	{
 		ATTENTION_UNROLL
 		for (uint32_t c = 0; c < S::CHUNKS; c += 2) {
@@ -101,36 +101,36 @@ template <bool F16_> struct byte_elements {
 	static constexpr uint32_t STAGES = 3;
 
 	/*
-	 * Copy the queries of n lines; elements past the dim, and lines past the tile, are zeros.  Of each two chunks,
-	 * even-numbered pairs go to the first and odd-numbered pairs to the second.
+	 * Copy the queries of n q_rows; elements past the dim, and q_rows past the tile, are zeros.  Of each two
+	 * chunks, even-numbered pairs go to the first and odd-numbered pairs to the second.
 	 */
 	template <class K>
 	SIMT_MEMBER void
-	queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
 	{
-		const attention_item &item = shared.item;
+		const attention_work_item &item = shared.item;
 
 		ATTENTION_ROLL
 		for (uint32_t i = simt_thread(); i < n * K::CHUNKS; i += simt_n_threads()) {
-			uint32_t line = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
+			uint32_t q_row = i / K::CHUNKS, chunk = i % K::CHUNKS * 2;
 			simt_vec4 a = { 0, 0, 0, 0 }, b = a;
 
-			if (line < item.n_lines) {
-				uint64_t from = tensor_address(p.q, item.q_start + line_query(p, item, line),
-							       line_head(p, item, line));
+			if (q_row < item.n_q_rows) {
+				uint64_t from = tensor_address(p.q, item.q_start + work_item_query(p, item, q_row),
+							       work_item_head(p, item, q_row));
 
 				a = query_chunk(from, p.q.dim, chunk);
 				b = query_chunk(from, p.q.dim, chunk + 1);
 			}
-			shared.chunks[swizzle<K::Q_CHUNKS>(line, chunk)] = { a.x, a.z, b.x, b.z };
-			shared.chunks[swizzle<K::Q_CHUNKS>(line, chunk + 1)] = { a.y, a.w, b.y, b.w };
+			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk)] = { a.x, a.z, b.x, b.z };
+			shared.chunks[swizzle<K::Q_CHUNKS>(q_row, chunk + 1)] = { a.y, a.w, b.y, b.w };
 		}
 	}
 
 	/* Start copying the tokens' scales. */
 	template <class K>
 	SIMT_MEMBER void
-	scales_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
+	fetch_scales(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage)
 	{
 		uint32_t token = simt_thread() / CUDA_N_PLANES, plane = simt_thread() % CUDA_N_PLANES;
 		const cuda_plane &from = p.pages.scale[plane];
@@ -138,7 +138,7 @@ template <bool F16_> struct byte_elements {
 		uint32_t page;
 
 		static_assert(K::narrow::TOKENS * CUDA_N_PLANES <= CUDA_ATTENTION_THREADS, "a thread has one of them");
-		if (from.address == 0 || token >= item_tokens<K>(shared.item))
+		if (from.address == 0 || token >= work_item_tile_tokens<K>(shared.item))
 			return;
 		page = shared.page[token];
 		if (page != UINT32_MAX)
@@ -150,11 +150,11 @@ template <bool F16_> struct byte_elements {
 	/* Add the products, times the tokens' scales (i8) or the head's scale. */
 	template <class S, class K>
 	SIMT_MEMBER void
-	products_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage,
-		     float product[S::BLOCKS][4])
+	add_qk(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage,
+	       float product[S::BLOCKS][4])
 	{
-		const simt_vec4 *keys = tile_at(shared, stage, CUDA_K);
-		uint32_t lane = simt_lane(), line = warp_line<S>() + lane % 16, dtype = p.pages.plane[CUDA_K].dtype;
+		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
+		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16, dtype = p.pages.plane[CUDA_K].dtype;
 		const float *scale;
 		float head_scale;
 
@@ -162,8 +162,8 @@ template <bool F16_> struct byte_elements {
 		for (uint32_t k = 0; k < S::CHUNKS; k += 2) {
 			uint32_t a[2][4];
 
-			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle<S::Q_CHUNKS>(line, k * 2 + lane / 16)]);
-			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle<S::Q_CHUNKS>(line, k * 2 + 2 + lane / 16)]);
+			simt_ldmatrix_x4(a[0], &shared.chunks[swizzle<S::Q_CHUNKS>(q_row, k * 2 + lane / 16)]);
+			simt_ldmatrix_x4(a[1], &shared.chunks[swizzle<S::Q_CHUNKS>(q_row, k * 2 + 2 + lane / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 				uint32_t b[4], pairs[2], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
@@ -184,41 +184,41 @@ template <bool F16_> struct byte_elements {
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			product[n][i] *= dtype == CUDA_I8 ? scale[n * 8 + i % 2] : head_scale;
+			for (uint32_t i = 0; i < 4; i++)
+				product[n][i] *= dtype == CUDA_I8 ? scale[n * 8 + i % 2] : head_scale;
 	}
 
 	/* Multiply weights by their tokens' scales (i8), but keep a weight of 0: its token's scale may be NaN. */
 	template <class S, class K>
 	SIMT_MEMBER void
-	values_add(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-		   uint32_t stage, bool whole, float weight[S::BLOCKS][4], const float rescale[2])
+	add_pv(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+	       uint32_t stage, bool full, float weight[S::BLOCKS][4], const float rescale[2])
 	{
-		const simt_vec4 *values = tile_at(shared, stage, CUDA_V);
+		const simt_vec4 *values = mma_tile_at(shared, stage, CUDA_V);
 		const float *scale = bytes_own_scales<S>(shared, stage, CUDA_V);
 		uint32_t dtype = p.pages.plane[CUDA_K].dtype;
 
 		if (dtype != CUDA_I8) {
-			::values_add<S, byte_values<false>>(state, values, dtype, whole, weight, rescale);
+			mma_pv<S, byte_values<false>>(state, values, dtype, full, weight, rescale);
 			return;
 		}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
-		for (uint32_t i = 0; i < 4; i++)
-			weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
-		::values_add<S, byte_values<true>>(state, values, dtype, whole, weight, rescale);
+			for (uint32_t i = 0; i < 4; i++)
+				weight[n][i] = weight[n][i] == 0 ? 0 : weight[n][i] * scale[n * 8 + i % 2];
+		mma_pv<S, byte_values<true>>(state, values, dtype, full, weight, rescale);
 	}
 
 	/* A thread has four adjacent dims of 16; element [n][i] is of product n % 2, even or odd dims. */
 	SIMT_MEMBER uint32_t
-	sums_place(uint32_t n, uint32_t i)
+	sum_index(uint32_t n, uint32_t i)
 	{
 		return simt_lane() % 4 * 4 + i % 2 * 2 + n % 2;
 	}
 
 	SIMT_MEMBER float
-	sums_factor(const cuda_attention_params &p, const attention_item &item)
+	sum_factor(const cuda_attention_params &p, const attention_work_item &item)
 	{
 		return p.pages.plane[CUDA_V].dtype == CUDA_I8 ? 1 : bytes_head_scale(p, item, CUDA_V);
 	}
@@ -234,41 +234,41 @@ static_assert(sizeof(attention_mma_shared<attention_shapes<byte_elements<true>, 
 #if ATTENTION_HAS(attention_bytes_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_64), 2)
 {
-	attend<attention_shapes<byte_elements<true>, 64>>(p);
+	mma_attend<attention_shapes<byte_elements<true>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_128), 2)
 {
-	attend<attention_shapes<byte_elements<true>, 128>>(p);
+	mma_attend<attention_shapes<byte_elements<true>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_f16_256), 1)
 {
-	attend<attention_shapes<byte_elements<true>, 256>>(p);
+	mma_attend<attention_shapes<byte_elements<true>, 256>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_64), 2)
 {
-	attend<attention_shapes<byte_elements<false>, 64>>(p);
+	mma_attend<attention_shapes<byte_elements<false>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_128), 2)
 {
-	attend<attention_shapes<byte_elements<false>, 128>>(p);
+	mma_attend<attention_shapes<byte_elements<false>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_bytes_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_bytes_bf16_256), 1)
 {
-	attend<attention_shapes<byte_elements<false>, 256>>(p);
+	mma_attend<attention_shapes<byte_elements<false>, 256>>(p);
 }
 #endif

@@ -9,69 +9,70 @@
  * three steps:
  *
  * - the warps divide the QK products and store them in shared memory;
- * - a few threads of one warp compute a line's softmax and overwrite the line's
+ * - a few threads of one warp compute a q_row's softmax and overwrite the q_row's
  *   products with its weights;
- * - each warp multiplies the weights of all lines by its own dims of the values,
- *   so the sums of 64 lines and 512 dims fit in the block's registers.
+ * - each warp multiplies the weights of all q_rows by its own dims of the values,
+ *   so the sums of 64 q_rows and 512 dims fit in the block's registers.
  *
- * A wide tile has 64 lines: each warp computes the products of 16 lines and 16
- * of the 32 tokens.  A narrow tile has 16 lines: four warps share 16 tokens, a
- * quarter of the dims each, and the memory saved is one more stage.
+ * A wide tile has 64 q_rows: each warp computes the products of 16 q_rows and
+ * 16 of the 32 tokens.  A narrow tile has 16 q_rows: four warps share 16
+ * tokens, a quarter of the dims each, and the memory saved is one more stage.
  *
- * Weights are rounded to the pool's dtype before they are multiplied by values.
+ * Weights are rounded to the pool's dtype before they are multiplied by
+ * values.
  */
 #include "kernels/cuda/attention_tile.h"
 
 #define WARPS (CUDA_MLA_THREADS / 32)
 #define TOKENS 32u
 #define MOST_BLOCKS (512 / 16 / WARPS) /* blocks of 16 value dims per warp */
-/* Floats from line to line, chosen so that accesses to eight lines have no bank conflicts, by 8 and by 16 bytes. */
+/* Floats from q_row to q_row, chosen so that accesses to eight q_rows have no bank conflicts, by 8 and by 16 bytes. */
 #define PITCH 40u
 #define VALUES_PITCH (512u + 8)
 
 template <bool F16_, bool NARROW_> struct mla_shape {
 	static constexpr bool F16 = F16_, NARROW = NARROW_;
 	static constexpr uint32_t CHUNKS = 576 / 8;
-	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
+	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
 	static constexpr uint32_t STAGES = NARROW ? 3 : 2;
-	static constexpr uint32_t PARTS = NARROW ? 4 : 1;           /* partial sums of a product */
-	static constexpr uint32_t LANES = CUDA_MLA_THREADS / LINES; /* threads per line in the softmax */
-	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;       /* pairs of tokens per thread in the softmax */
-	static constexpr uint32_t GROUPS = LINES / CUDA_TILE_LINES; /* groups of 16 lines */
+	static constexpr uint32_t PARTS = NARROW ? 4 : 1;             /* partial sums of a product */
+	static constexpr uint32_t LANES = CUDA_MLA_THREADS / Q_ROWS;  /* threads per q_row in the softmax */
+	static constexpr uint32_t PAIRS = TOKENS / 2 / LANES;         /* pairs of tokens per thread in the softmax */
+	static constexpr uint32_t GROUPS = Q_ROWS / CUDA_TILE_Q_ROWS; /* groups of 16 q_rows */
 };
 
 /* The beginning of the shared memory of both shapes. */
 struct mla_common : attention_block {
-	uint32_t suspect; /* a product of this tile is NaN or infinite, so values may be too */
+	uint32_t maybe_non_finite; /* a product of this tile is NaN or infinite, so values may be too */
 };
 
 template <class S> struct mla_shared : mla_common {
-	float rescale[S::LINES];                              /* factor for earlier sums; at the end, for the results */
-	alignas(16) float product[S::PARTS][S::LINES][PITCH]; /* part 0: scores, then overwritten by 32 half weights */
+	float rescale[S::Q_ROWS]; /* factor for earlier sums; at the end, for the results */
+	alignas(16) float product[S::PARTS][S::Q_ROWS][PITCH]; /* part 0: scores, then overwritten by 32 half weights */
 	union {
 		struct {
-			alignas(128) simt_vec4 q[S::LINES * S::CHUNKS];
+			alignas(128) simt_vec4 q[S::Q_ROWS * S::CHUNKS];
 			simt_vec4 tile[S::STAGES][TOKENS * S::CHUNKS];
 		};
-		float values[S::LINES][VALUES_PITCH]; /* the final sums */
+		float values[S::Q_ROWS][VALUES_PITCH]; /* the final sums */
 	};
 };
 
-/* A thread's registers: the softmax state of its line, and the pages of its warp's next tokens. */
+/* A thread's registers: the softmax state of its q_row, and the pages of its warp's next tokens. */
 struct mla_state {
-	attention_line line;
-	float maximum;
-	float sum;     /* over this thread's tokens */
+	attention_q_row q_row;
+	float row_max;
+	float row_sum; /* over this thread's tokens */
 	uint32_t page; /* lanes 0-3: pages of the warp's tokens of the next tile to fetch */
-	bool wanted;
+	bool visible;
 };
 
-/* Sums of values, in mma's accumulator layout: [group of 16 lines][the warp's block of 16 dims][half of the block]. */
+/* Sums of values, in mma's accumulator layout: [group of 16 q_rows][the warp's block of 16 dims][half of the block]. */
 template <class S> using mla_values = float[S::GROUPS][MOST_BLOCKS][2][4];
 
 template <class S>
 SIMT_FUNCTION uint32_t
-mla_thread_line()
+mla_thread_q_row()
 {
 	return simt_thread() / S::LANES;
 }
@@ -84,15 +85,15 @@ mla_tokens_locate(const cuda_attention_params &p, const mla_shared<S> &shared, m
 {
 	uint32_t token = begin + simt_warp() * (TOKENS / WARPS) + simt_lane();
 
-	state.wanted = simt_lane() < TOKENS / WARPS && token_wanted(p, shared, token, end);
+	state.visible = simt_lane() < TOKENS / WARPS && token_visible(p, shared, token, end);
 	state.page = 0;
-	if (state.wanted)
+	if (state.visible)
 		state.page = plan_entry(p.plan, shared.item.row, token / p.pages.page_size);
 }
 
 /*
  * Start copying a tile, whose page table entries were prefetched, to a stage;
- * tokens that no line sees become zeros.  Always commits a cp.async group and
+ * tokens that no q_row sees become zeros.  Always commits a cp.async group and
  * prefetches the entries of the next tile.
  */
 template <class S>
@@ -103,11 +104,11 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 	const cuda_plane &from = p.pages.plane[CUDA_K];
 	uint32_t first = simt_warp() * (TOKENS / WARPS);
 	uint32_t slot = (begin + first + simt_lane()) % p.pages.page_size;
-	bool valid = state.wanted && plan_page_check(p.plan, shared.item.row, state.page, p.pages.n_pages);
+	bool valid = state.visible && plan_page_check(p.plan, shared.item.row, state.page, p.pages.n_pages);
 	uint64_t at = valid ? plane_address(from, state.page, shared.item.kv_head, slot) : 0;
 
 	ATTENTION_ROLL
-	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && tile_wanted(p, shared, begin, TOKENS); i++) {
+	for (uint32_t i = 0; i < TOKENS / WARPS && begin < end && tile_visible(p, shared, begin, TOKENS); i++) {
 		uint64_t row =
 			(uint64_t)simt_shuffle((uint32_t)(at >> 32), (int)i) << 32 | simt_shuffle((uint32_t)at, (int)i);
 
@@ -122,24 +123,24 @@ mla_tile_fetch(const cuda_attention_params &p, mla_shared<S> &shared, mla_state 
 	mla_tokens_locate<S>(p, shared, state, begin + TOKENS, end);
 }
 
-/* Compute the warp's products of 16 lines with 16 tokens, over all dims or the warp's part, to shared memory. */
+/* Compute the warp's products of 16 q_rows with 16 tokens, over all dims or the warp's part, to shared memory. */
 template <class S>
 SIMT_FUNCTION void
 mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *keys)
 {
 	uint32_t lane = simt_lane(), group = simt_warp() / 2, first = simt_warp() % 2 * 16;
-	uint32_t steps = p.pages.plane[CUDA_K].dim / 16, lines = S::NARROW ? 0 : group * 16;
+	uint32_t steps = p.pages.plane[CUDA_K].dim / 16, q_rows = S::NARROW ? 0 : group * 16;
 	uint32_t begin = S::NARROW ? steps * group / 4 : 0, end = S::NARROW ? steps * (group + 1) / 4 : steps;
-	uint32_t line = lines + lane % 16, token = first + lane / 16 * 8 + lane % 8;
+	uint32_t q_row = q_rows + lane % 16, token = first + lane / 16 * 8 + lane % 8;
 	float product[2][4] = { { 0, 0, 0, 0 }, { 0, 0, 0, 0 } };
 
-	if (lines >= shared.item.n_lines)
+	if (q_rows >= shared.item.n_q_rows)
 		return;
 	ATTENTION_UNROLL_4
 	for (uint32_t k = begin; k < end; k++) {
 		uint32_t a[4], b[4];
 
-		simt_ldmatrix_x4(a, &shared.q[swizzle<S::CHUNKS>(line, k * 2 + lane / 16)]);
+		simt_ldmatrix_x4(a, &shared.q[swizzle<S::CHUNKS>(q_row, k * 2 + lane / 16)]);
 		simt_ldmatrix_x4(b, &keys[swizzle<S::CHUNKS>(token, k * 2 + lane / 8 % 2)]);
 		mma<S::F16>(product[0], a, b);
 		mma<S::F16>(product[1], a, b + 2);
@@ -147,12 +148,13 @@ mla_products_make(const cuda_attention_params &p, mla_shared<S> &shared, const s
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < 2; n++)
 		ATTENTION_UNROLL
-	for (uint32_t i = 0; i < 2; i++) {
-		float *to =
-			&shared.product[S::NARROW ? group : 0][lines + lane / 4 + i * 8][first + n * 8 + lane % 4 * 2];
+		for (uint32_t i = 0; i < 2; i++) {
+			float *to = &shared.product[S::NARROW ? group : 0][q_rows + lane / 4 + i * 8]
+						   [first + n * 8 + lane % 4 * 2];
 
-		*reinterpret_cast<simt_vec2 *>(to) = { bits_of(product[n][i * 2]), bits_of(product[n][i * 2 + 1]) };
-	}
+			*reinterpret_cast<simt_vec2 *>(to) = { float_as_bits(product[n][i * 2]),
+							       float_as_bits(product[n][i * 2 + 1]) };
+		}
 }
 
 /* The first token of this thread's j-th pair of tokens. */
@@ -164,22 +166,22 @@ mla_pair_token(uint32_t j)
 }
 
 SIMT_FUNCTION simt_vec2 *
-mla_pair_at(float *line, uint32_t i)
+mla_pair_at(float *q_row, uint32_t i)
 {
-	return reinterpret_cast<simt_vec2 *>(line + i);
+	return reinterpret_cast<simt_vec2 *>(q_row + i);
 }
 
-/* Convert a product to a score; `whole`: every line sees every token. */
+/* Convert a product to a score; `full`: every q_row sees every token. */
 template <class S>
 SIMT_FUNCTION float
-mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t token,
-	       bool whole, float product)
+mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_q_row &q_row, uint32_t token,
+	       bool full, float product)
 {
-	if ((bits_of(product) & 0x7f800000) == 0x7f800000 && mla_thread_line<S>() < shared.item.n_lines)
-		simt_atomic_or(&shared.suspect, 1);
-	if (!whole && !line_sees(p, shared.item, shared.marks, line, token))
+	if ((float_as_bits(product) & 0x7f800000) == 0x7f800000 && mla_thread_q_row<S>() < shared.item.n_q_rows)
+		simt_atomic_or(&shared.maybe_non_finite, 1);
+	if (!full && !q_row_sees(p, shared.item, shared.mask_bitmap, q_row, token))
 		return -infinity();
-	return line_score(p, shared.item, line, token, product);
+	return q_row_score(p, shared.item, q_row, token, product);
 }
 
 /*
@@ -188,8 +190,8 @@ mla_score_make(const cuda_attention_params &p, mla_shared<S> &shared, const atte
  */
 template <class S>
 SIMT_FUNCTION void
-mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_line &line, uint32_t begin,
-		bool whole, float score[S::PAIRS][2])
+mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const attention_q_row &q_row, uint32_t begin,
+		bool full, float score[S::PAIRS][2])
 {
 	constexpr bool mods = attention_mod::has_mask || attention_mod::has_score;
 
@@ -200,66 +202,66 @@ mla_scores_make(const cuda_attention_params &p, mla_shared<S> &shared, const att
 
 		ATTENTION_UNROLL
 		for (uint32_t part = 0; part < S::PARTS; part++)
-			product += shared.product[part][mla_thread_line<S>()][token];
-		shared.product[0][mla_thread_line<S>()][token] =
-			mla_score_make<S>(p, shared, line, begin + token, whole, product);
+			product += shared.product[part][mla_thread_q_row<S>()][token];
+		shared.product[0][mla_thread_q_row<S>()][token] =
+			mla_score_make<S>(p, shared, q_row, begin + token, full, product);
 	}
 	ATTENTION_UNROLL
 	for (uint32_t j = 0; j < S::PAIRS; j++) {
 		score[j][0] = score[j][1] = 0;
 		ATTENTION_UNROLL
 		for (uint32_t part = 0; part < (mods ? 1 : S::PARTS); part++) {
-			simt_vec2 two = *mla_pair_at(shared.product[part][mla_thread_line<S>()], mla_pair_token<S>(j));
+			simt_vec2 two = *mla_pair_at(shared.product[part][mla_thread_q_row<S>()], mla_pair_token<S>(j));
 
-			score[j][0] += float_of(two.x);
-			score[j][1] += float_of(two.y);
+			score[j][0] += bits_as_float(two.x);
+			score[j][1] += bits_as_float(two.y);
 		}
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; !mods && i < 2; i++)
-			score[j][i] = mla_score_make<S>(p, shared, line, begin + mla_pair_token<S>(j) + i, whole,
+			score[j][i] = mla_score_make<S>(p, shared, q_row, begin + mla_pair_token<S>(j) + i, full,
 							score[j][i]);
 	}
 }
 
-/* Address of eight weights of a line, in the memory of its products; swizzled so that eight lines use all banks. */
+/* Address of eight weights of a q_row, in the memory of its products; swizzled so that eight q_rows use all banks. */
 template <class S>
 SIMT_FUNCTION simt_vec4 *
-mla_weights_at(mla_shared<S> &shared, uint32_t line, uint32_t chunk)
+mla_weights_at(mla_shared<S> &shared, uint32_t q_row, uint32_t chunk)
 {
-	return reinterpret_cast<simt_vec4 *>(shared.product[0][line]) + (chunk ^ (line / 4 & 1));
+	return reinterpret_cast<simt_vec4 *>(shared.product[0][q_row]) + (chunk ^ (q_row / 4 & 1));
 }
 
-/* Convert products to softmax weights and update the line's running maximum and sum. */
+/* Convert products to softmax weights and update the q_row's running maximum and sum. */
 template <class S>
 SIMT_FUNCTION void
-mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, bool whole)
+mla_weights_make(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, bool full)
 {
 	float score[S::PAIRS][2], top = -infinity(), rescale;
-	uint32_t line = mla_thread_line<S>();
+	uint32_t q_row = mla_thread_q_row<S>();
 
-	mla_scores_make<S>(p, shared, state.line, begin, whole, score);
+	mla_scores_make<S>(p, shared, state.q_row, begin, full, score);
 	ATTENTION_UNROLL
 	for (uint32_t j = 0; j < S::PAIRS; j++)
-		top = softmax_larger(softmax_larger(top, score[j][0]), score[j][1]);
+		top = softmax_max(softmax_max(top, score[j][0]), score[j][1]);
 	ATTENTION_UNROLL
 	for (uint32_t step = 1; step < S::LANES; step *= 2)
-		top = softmax_larger(top, simt_shuffle_xor(top, (int)step));
-	top = softmax_larger(state.maximum, top);
-	rescale = softmax_weight(state.maximum, top);
-	state.maximum = top;
-	state.sum *= rescale;
+		top = softmax_max(top, simt_shuffle_xor(top, (int)step));
+	top = softmax_max(state.row_max, top);
+	rescale = softmax_weight(state.row_max, top);
+	state.row_max = top;
+	state.row_sum *= rescale;
 	if (simt_thread() % S::LANES == 0)
-		shared.rescale[line] = rescale;
-	simt_warp_sync(); /* all lanes have read the line's products; its weights overwrite them */
+		shared.rescale[q_row] = rescale;
+	simt_warp_sync(); /* all lanes have read the q_row's products; its weights overwrite them */
 	ATTENTION_UNROLL
 	for (uint32_t j = 0; j < S::PAIRS; j++) {
 		uint32_t token = mla_pair_token<S>(j);
 		float a = softmax_weight(score[j][0], top), b = softmax_weight(score[j][1], top);
 
-		state.sum += a;
-		state.sum += b;
-		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, line, token / 8))[token % 8 / 2] =
-			pack<S::F16>(a, b);
+		state.row_sum += a;
+		state.row_sum += b;
+		reinterpret_cast<uint32_t *>(mla_weights_at<S>(shared, q_row, token / 8))[token % 8 / 2] =
+			pack_halves<S::F16>(a, b);
 	}
 }
 
@@ -273,27 +275,28 @@ mla_block_dim(uint32_t n)
 /* A bit for each token of the tile: do the warp's dims of its values have a NaN or infinity? */
 template <class S>
 SIMT_FUNCTION uint32_t
-mla_wild_tokens(const simt_vec4 *values, uint32_t v_dim)
+mla_non_finite_tokens(const simt_vec4 *values, uint32_t v_dim)
 {
-	bool wild = false;
+	bool non_finite = false;
 
 	ATTENTION_ROLL
 	for (uint32_t n = 0; n < MOST_BLOCKS * 2 && mla_block_dim(n / 2) < v_dim; n++)
-		wild |= half_elements<S::F16>::wild(
+		non_finite |= half_elements<S::F16>::non_finite(
 			values[swizzle<S::CHUNKS>(simt_lane(), mla_block_dim(n / 2) / 8 + n % 2)], 0);
-	return simt_ballot(wild);
+	return simt_ballot(non_finite);
 }
 
 /*
- * Add the values of one token that has a NaN or infinity, for lines that give it
- * a nonzero weight.  The tensor cores would multiply it by the zero weights of
- * the other lines, which gives NaN.
+ * Add the values of one token that has a NaN or infinity, for q_rows that give
+ * it a nonzero weight.  The tensor cores would multiply it by the zero weights
+ * of the other q_rows, which gives NaN.
  */
 template <class S>
 SIMT_FUNCTION void
-mla_wild_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token, uint32_t v_dim, mla_values<S> &values)
+mla_non_finite_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token, uint32_t v_dim,
+			 mla_values<S> &values)
 {
-	const uint16_t *row = reinterpret_cast<const uint16_t *>(tile);
+	const uint16_t *elements = reinterpret_cast<const uint16_t *>(tile);
 	const uint32_t dtype = S::F16 ? CUDA_F16 : CUDA_BF16;
 
 	ATTENTION_UNROLL
@@ -313,13 +316,13 @@ mla_wild_token_add(mla_shared<S> &shared, const simt_vec4 *tile, uint32_t token,
 				float &to = values[m / 2][n / 2][n % 2][m % 2 * 2 + i];
 
 				if (weight != 0)
-					to = simt_fma(weight, half_widen(row[at + i], dtype), to);
+					to = simt_fma(weight, half_widen(elements[at + i], dtype), to);
 			}
 		}
 	}
 }
 
-/* Rescale the sums of lines whose running maximum changed.  Usually no line's did. */
+/* Rescale the sums of q_rows whose running maximum changed.  Usually no q_row's did. */
 template <class S>
 SIMT_FUNCTION void
 mla_values_rescale(const mla_shared<S> &shared, mla_values<S> &values)
@@ -338,20 +341,21 @@ mla_values_rescale(const mla_shared<S> &shared, mla_values<S> &values)
 	}
 }
 
-/* Add the weights of all lines times the tile's values, which are its keys. */
+/* Add the weights of all q_rows times the tile's values, which are its keys. */
 template <class S>
 SIMT_FUNCTION void
 mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt_vec4 *tile, mla_values<S> &values)
 {
-	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_lines = shared.item.n_lines;
-	/* A value that is NaN or infinite makes every product with its token NaN or infinite, which sets `suspect`. */
-	uint32_t wild = shared.suspect == 0 ? 0 : mla_wild_tokens<S>(tile, v_dim);
+	uint32_t lane = simt_lane(), v_dim = p.pages.plane[CUDA_V].dim, n_q_rows = shared.item.n_q_rows;
+	/* A value that is NaN or infinite makes every product with its token NaN or infinite, which sets
+	 * `maybe_non_finite`. */
+	uint32_t non_finite = shared.maybe_non_finite == 0 ? 0 : mla_non_finite_tokens<S>(tile, v_dim);
 
 	mla_values_rescale<S>(shared, values);
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < TOKENS / 16; k++) {
-		uint32_t low = pair_mask(wild, k * 16 + lane % 4 * 2),
-			 high = pair_mask(wild, k * 16 + 8 + lane % 4 * 2);
+		uint32_t low = pair_mask(non_finite, k * 16 + lane % 4 * 2),
+			 high = pair_mask(non_finite, k * 16 + 8 + lane % 4 * 2);
 		uint32_t a[S::GROUPS][4];
 
 		ATTENTION_UNROLL
@@ -365,13 +369,13 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 				break;
 			simt_ldmatrix_x4_trans(
 				b, &tile[swizzle<S::CHUNKS>(k * 16 + lane % 16, mla_block_dim(n) / 8 + lane / 16)]);
-			if (wild != 0) {
+			if (non_finite != 0) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;
 			}
 			ATTENTION_UNROLL
 			for (uint32_t m = 0; m < S::GROUPS; m++) {
-				if (m * 16 >= n_lines)
+				if (m * 16 >= n_q_rows)
 					break;
 				mma<S::F16>(values[m][n][0], a[m], b);
 				mma<S::F16>(values[m][n][1], a[m], b + 2);
@@ -379,9 +383,9 @@ mla_values_add(const cuda_attention_params &p, mla_shared<S> &shared, const simt
 		}
 	}
 	ATTENTION_ROLL
-	for (uint32_t token = 0; wild != 0; token++, wild >>= 1)
-		if (wild & 1)
-			mla_wild_token_add<S>(shared, tile, token, v_dim, values);
+	for (uint32_t token = 0; non_finite != 0; token++, non_finite >>= 1)
+		if (non_finite & 1)
+			mla_non_finite_token_add<S>(shared, tile, token, v_dim, values);
 }
 
 template <class S>
@@ -389,93 +393,94 @@ SIMT_FUNCTION void
 mla_tile_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, const simt_vec4 *tile,
 		uint32_t begin, mla_values<S> &values)
 {
-	bool whole = tile_whole(p, shared.item, begin + TOKENS);
+	bool full = tile_is_full(p, shared.item, begin + TOKENS);
 
 	if (simt_thread() == 0)
-		shared.suspect = 0;
+		shared.maybe_non_finite = 0;
 	mla_products_make<S>(p, shared, tile);
 	simt_sync();
-	mla_weights_make<S>(p, shared, state, begin, whole);
+	mla_weights_make<S>(p, shared, state, begin, full);
 	simt_sync();
 	mla_values_add<S>(p, shared, tile, values);
 }
 
 /*
- * Attend to tokens [begin, end), which lie in one segment if there is a block mask.  Tiles are prefetched STAGES - 1
+ * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  Tiles are prefetched STAGES - 1
  * iterations ahead.
  */
 template <class S>
 SIMT_FUNCTION void
-mla_span_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, uint32_t end,
-		mla_values<S> &values)
+mla_tiles_attend(const cuda_attention_params &p, mla_shared<S> &shared, mla_state &state, uint32_t begin, uint32_t end,
+		 mla_values<S> &values)
 {
 	uint32_t n = (end - begin + TOKENS - 1) / TOKENS + S::STAGES - 1;
 
 	mla_tokens_locate<S>(p, shared, state, begin, end);
 	ATTENTION_ROLL
-	for (uint32_t ahead = 0; ahead < n; ahead++) {
-		uint32_t i = ahead - (S::STAGES - 1);
+	for (uint32_t prefetch = 0; prefetch < n; prefetch++) {
+		uint32_t i = prefetch - (S::STAGES - 1);
 
 		simt_copy_async_wait<(int)S::STAGES - 2>();
 		simt_sync(); /* all warps have read the stage's previous tile */
-		mla_tile_fetch<S>(p, shared, state, ahead % S::STAGES, begin + ahead * TOKENS, end);
-		if (ahead >= S::STAGES - 1 && tile_wanted(p, shared, begin + i * TOKENS, TOKENS))
+		mla_tile_fetch<S>(p, shared, state, prefetch % S::STAGES, begin + prefetch * TOKENS, end);
+		if (prefetch >= S::STAGES - 1 && tile_visible(p, shared, begin + i * TOKENS, TOKENS))
 			mla_tile_attend<S>(p, shared, state, shared.tile[i % S::STAGES], begin + i * TOKENS, values);
 	}
 }
 
-/* Store a line's result or partial result from shared memory.  The whole warp calls. */
+/* Store a q_row's result from shared memory, or its sums in the workspace.  The whole warp calls. */
 template <class S>
 SIMT_FUNCTION void
-mla_line_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t line)
+mla_q_row_store(const cuda_attention_params &p, const mla_shared<S> &shared, uint32_t q_row)
 {
-	const attention_item &item = shared.item;
+	const attention_work_item &item = shared.item;
 	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
-	float factor = shared.rescale[line];
+	float factor = shared.rescale[q_row];
 
-	if (item.n_splits == 1) {
-		uint64_t to = line_out(p, item, line);
+	if (item.n_kv_chunks == 1) {
+		uint64_t to = q_row_out(p, item, q_row);
 
 		ATTENTION_ROLL
 		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
-			element_store(to, p.out.dtype, d, shared.values[line][d] * factor);
+			element_store(to, p.out.dtype, d, shared.values[q_row][d] * factor);
 	} else {
-		float *to = pointer_to<float>(p.partial_values) + line_partial(p, item, line, item.split) * v_dim;
+		float *to = pointer_to<float>(p.workspace_values) + q_row_state(p, item, q_row, item.kv_chunk) * v_dim;
 
 		ATTENTION_ROLL
 		for (uint32_t d = simt_lane(); d < v_dim; d += 32)
-			to[d] = shared.values[line][d];
+			to[d] = shared.values[q_row][d];
 	}
 }
 
-/* Store the results through shared memory: each warp has some dims of all lines, but one warp stores a line. */
+/* Store the results through shared memory: each warp has some dims of all q_rows, but one warp stores a q_row. */
 template <class S>
 SIMT_FUNCTION void
 mla_result_store(const cuda_attention_params &p, mla_shared<S> &shared, const mla_state &state,
 		 const mla_values<S> &values)
 {
-	const attention_item &item = shared.item;
-	uint32_t own = mla_thread_line<S>(), lane = simt_lane();
-	float sum = state.sum;
+	const attention_work_item &item = shared.item;
+	uint32_t own = mla_thread_q_row<S>(), lane = simt_lane();
+	float row_sum = state.row_sum;
 
 	ATTENTION_UNROLL
 	for (uint32_t step = 1; step < S::LANES; step *= 2)
-		sum += simt_shuffle_xor(sum, (int)step);
+		row_sum += simt_shuffle_xor(row_sum, (int)step);
 	simt_sync(); /* all warps have read the tiles and rescale[], whose memory is reused */
-	if (own < item.n_lines && simt_thread() % S::LANES == 0)
-		shared.rescale[own] = state_store(p, item, own, state.maximum, sum, true);
+	if (own < item.n_q_rows && simt_thread() % S::LANES == 0)
+		shared.rescale[own] = softmax_state_store(p, item, own, state.row_max, row_sum, true);
 	ATTENTION_UNROLL
 	for (uint32_t m = 0; m < S::GROUPS * 2; m++)
 		ATTENTION_UNROLL
-	for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++)
-		*mla_pair_at(shared.values[m * 8 + lane / 4], mla_block_dim(n / 2) + n % 2 * 8 + lane % 4 * 2) = {
-			bits_of(values[m / 2][n / 2][n % 2][m % 2 * 2]),
-			bits_of(values[m / 2][n / 2][n % 2][m % 2 * 2 + 1])
-		};
+		for (uint32_t n = 0; n < MOST_BLOCKS * 2; n++)
+			*mla_pair_at(shared.values[m * 8 + lane / 4],
+				     mla_block_dim(n / 2) + n % 2 * 8 + lane % 4 * 2) = {
+				float_as_bits(values[m / 2][n / 2][n % 2][m % 2 * 2]),
+				float_as_bits(values[m / 2][n / 2][n % 2][m % 2 * 2 + 1])
+			};
 	simt_sync();
 	ATTENTION_ROLL
-	for (uint32_t line = simt_warp(); line < item.n_lines; line += WARPS)
-		mla_line_store<S>(p, shared, line);
+	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += WARPS)
+		mla_q_row_store<S>(p, shared, q_row);
 }
 
 template <class S>
@@ -483,28 +488,30 @@ SIMT_FUNCTION void
 mla_item_attend(const cuda_attention_params &p)
 {
 	mla_shared<S> &shared = SIMT_SHARED(mla_shared<S>);
-	const attention_item &item = shared.item;
+	const attention_work_item &item = shared.item;
 	bool blocks = p.blocks.first_list != 0;
 	mla_values<S> values;
 	mla_state state;
 
-	queries_copy<S>(p, item, shared.q, S::LINES);
-	state.line = line_make(p, item, mla_thread_line<S>());
-	state.maximum = -infinity();
-	state.sum = 0;
+	q_rows_copy<S>(p, item, shared.q, S::Q_ROWS);
+	state.q_row = q_row_make(p, item, mla_thread_q_row<S>());
+	state.row_max = -infinity();
+	state.row_sum = 0;
 	ATTENTION_UNROLL
 	for (uint32_t m = 0; m < S::GROUPS; m++)
 		ATTENTION_UNROLL
-	for (uint32_t n = 0; n < MOST_BLOCKS * 8; n++)
-		values[m][n / 8][n / 4 % 2][n % 4] = 0;
+		for (uint32_t n = 0; n < MOST_BLOCKS * 8; n++)
+			values[m][n / 8][n / 4 % 2][n % 4] = 0;
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
+		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;
 
-		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
+		end = blocks && bitmap_begin + CUDA_MASK_BITMAP_TOKENS < item.end
+			      ? bitmap_begin + CUDA_MASK_BITMAP_TOKENS
+			      : item.end;
 		if (blocks)
-			segment_mark(p, item, segment, shared.marks);
-		mla_span_attend<S>(p, shared, state, begin, end, values);
+			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
+		mla_tiles_attend<S>(p, shared, state, begin, end, values);
 	}
 	simt_copy_async_wait<0>();
 	mla_result_store<S>(p, shared, state, values);
@@ -516,8 +523,8 @@ mla_attend(const cuda_attention_params &p)
 {
 	mla_common &shared = SIMT_SHARED(mla_common);
 
-	items_attend(p, shared, [&] {
-		if (shared.item.tile_lines == CUDA_TILE_LINES)
+	work_items_for_each(p, shared, [&] {
+		if (shared.item.tile_q_rows == CUDA_TILE_Q_ROWS)
 			mla_item_attend<mla_shape<F16, true>>(p);
 		else
 			mla_item_attend<mla_shape<F16, false>>(p);

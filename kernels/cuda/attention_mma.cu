@@ -3,14 +3,15 @@
  * Attention on tensor cores, for pools and queries of the same dtype, f16 or
  * bf16, and dims that are multiples of 8.
  *
- * A block has four warps.  A wide tile has 64 lines: each warp has 16 lines and
- * all of the tile's keys.  A narrow tile, for decode, has 16 lines: each warp
- * has all lines, a quarter of the keys and its own softmax state; the states are
- * combined at the end.  Tiles of keys and values are copied by cp.async to a
- * ring of stages, as rows of 16-byte chunks that are swizzled against bank
- * conflicts.  Dims are padded with zeros to 64, 128 or 256.
+ * A block has four warps.  A wide tile has 64 q_rows: each warp has 16 q_rows
+ * and all of the tile's keys.  A narrow tile, for decode, has 16 q_rows: each
+ * warp has all q_rows, a quarter of the keys and its own softmax state; the
+ * states are combined at the end.  Tiles of keys and values are copied by
+ * cp.async to a ring of stages, as rows of 16-byte chunks that are swizzled
+ * against bank conflicts.  Dims are padded with zeros to 64, 128 or 256.
  *
- * Weights are rounded to the pool's dtype before they are multiplied by values.
+ * Weights are rounded to the pool's dtype before they are multiplied by
+ * values.
  */
 #include "kernels/cuda/attention_mma.h"
 
@@ -24,41 +25,41 @@ static_assert(sizeof(attention_mma_shared<attention_shapes<half_elements<true>, 
 #if ATTENTION_HAS(attention_mma_f16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_64), 2)
 {
-	attend<attention_shapes<half_elements<true>, 64>>(p);
+	mma_attend<attention_shapes<half_elements<true>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_128), 2)
 {
-	attend<attention_shapes<half_elements<true>, 128>>(p);
+	mma_attend<attention_shapes<half_elements<true>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_f16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_f16_256), 1)
 {
-	attend<attention_shapes<half_elements<true>, 256>>(p);
+	mma_attend<attention_shapes<half_elements<true>, 256>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_64)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_64), 2)
 {
-	attend<attention_shapes<half_elements<false>, 64>>(p);
+	mma_attend<attention_shapes<half_elements<false>, 64>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_128)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_128), 2)
 {
-	attend<attention_shapes<half_elements<false>, 128>>(p);
+	mma_attend<attention_shapes<half_elements<false>, 128>>(p);
 }
 #endif
 
 #if ATTENTION_HAS(attention_mma_bf16_256)
 ATTENTION_KERNEL(ATTENTION_NAME(attention_mma_bf16_256), 1)
 {
-	attend<attention_shapes<half_elements<false>, 256>>(p);
+	mma_attend<attention_shapes<half_elements<false>, 256>>(p);
 }
 #endif

@@ -11,51 +11,52 @@
 
 template <class S, class K>
 SIMT_FUNCTION void
-tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-	    uint32_t stage, uint32_t begin)
+mma_tile_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+		uint32_t stage, uint32_t begin)
 {
-	bool whole = tile_whole(p, shared.item, begin + S::TOKENS);
+	bool full = tile_is_full(p, shared.item, begin + S::TOKENS);
 	float weight[S::BLOCKS][4], rescale[2];
 
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		weight[n][0] = weight[n][1] = weight[n][2] = weight[n][3] = 0;
-	K::elements::template products_add<S>(p, shared, stage, weight);
-	weights_make<S>(p, shared, state, begin + warp_token<S>(), whole, weight, rescale);
-	K::elements::template values_add<S>(p, shared, state, stage, whole, weight, rescale);
+	K::elements::template add_qk<S>(p, shared, stage, weight);
+	mma_weights<S>(p, shared, state, begin + warp_token<S>(), full, weight, rescale);
+	K::elements::template add_pv<S>(p, shared, state, stage, full, weight, rescale);
 }
 
 /*
- * Attend to tokens [begin, end), which lie in one segment if there is a block mask.  Tiles are prefetched STAGES - 1
+ * Attend to tokens [begin, end), which lie in one bitmap if there is a block mask.  Tiles are prefetched STAGES - 1
  * iterations ahead.
  */
 template <class K>
 SIMT_FUNCTION void
-span_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-	    uint32_t begin, uint32_t end)
+mma_tiles_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+		 uint32_t begin, uint32_t end)
 {
-	uint32_t tokens = item_tokens<K>(shared.item), n = (end - begin + tokens - 1) / tokens + K::STAGES - 1;
+	uint32_t tokens = work_item_tile_tokens<K>(shared.item),
+		 n = (end - begin + tokens - 1) / tokens + K::STAGES - 1;
 
 	ATTENTION_ROLL
-	for (uint32_t ahead = 0; ahead < n; ahead++) {
-		uint32_t i = ahead - (K::STAGES - 1);
+	for (uint32_t prefetch = 0; prefetch < n; prefetch++) {
+		uint32_t i = prefetch - (K::STAGES - 1);
 
 		simt_copy_async_wait<(int)K::STAGES - 2>();
 		simt_sync(); /* all warps have read the stage's previous tile, and page[] */
-		tile_fetch(p, shared, ahead % K::STAGES, begin + ahead * tokens, end);
-		if (ahead < K::STAGES - 1 || !tile_wanted(p, shared, begin + i * tokens, tokens))
+		mma_tile_fetch(p, shared, prefetch % K::STAGES, begin + prefetch * tokens, end);
+		if (prefetch < K::STAGES - 1 || !tile_visible(p, shared, begin + i * tokens, tokens))
 			continue;
-		if (item_narrow(shared.item))
-			tile_attend<typename K::narrow>(p, shared, state, i % K::STAGES, begin + i * tokens);
+		if (work_item_is_narrow(shared.item))
+			mma_tile_attend<typename K::narrow>(p, shared, state, i % K::STAGES, begin + i * tokens);
 		else
-			tile_attend<typename K::wide>(p, shared, state, i % K::STAGES, begin + i * tokens);
+			mma_tile_attend<typename K::wide>(p, shared, state, i % K::STAGES, begin + i * tokens);
 	}
 }
 
-/* Copy the state of the warp's 16 lines to shared memory, so that few instructions can store it to global memory. */
+/* Copy the state of the warp's 16 q_rows to shared memory, so that few instructions can store it to global memory. */
 template <class K>
 SIMT_FUNCTION void
-state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
+mma_state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state)
 {
 	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	uint32_t w = simt_warp();
@@ -63,46 +64,46 @@ state_share(attention_mma_shared<K> &shared, const attention_mma_state<K> &state
 	simt_sync(); /* all warps have read the tiles; `values` reuses their memory */
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		uint32_t line = simt_lane() / 4 + i * 8;
-		float sum = state.sum[i];
+		uint32_t q_row = simt_lane() / 4 + i * 8;
+		float row_sum = state.row_sum[i];
 
-		sum += simt_shuffle_xor(sum, 1);
-		sum += simt_shuffle_xor(sum, 2);
+		row_sum += simt_shuffle_xor(row_sum, 1);
+		row_sum += simt_shuffle_xor(row_sum, 2);
 		if (simt_lane() % 4 == 0) {
-			shared.maximum[w][line] = state.maximum[i];
-			shared.sum[w][line] = sum;
+			shared.row_max[w][q_row] = state.row_max[i];
+			shared.row_sum[w][q_row] = row_sum;
 		}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < K::DIM / 8; n++)
 			ATTENTION_UNROLL
 			for (uint32_t j = i * 2; j < i * 2 + 2; j++)
-				shared.values[w][line][n * 8 / CHUNK * CHUNK + K::elements::sums_place(n, j)] =
+				shared.values[w][q_row][n * 8 / CHUNK * CHUNK + K::elements::sum_index(n, j)] =
 					state.values[n][j];
 	}
 	simt_sync();
 }
 
-/* The result of a line, which a warp stores; `values` is in shared memory. */
-struct attention_mma_line {
-	float maximum, sum;
+/* The result of a q_row, which a warp stores; `values` is in shared memory. */
+struct mma_q_row_result {
+	float row_max, row_sum;
 	const float *values;
 };
 
-/* Combine the warps' softmax states of a line of a narrow tile in the order of warps, which is that of tokens. */
+/* Combine the warps' softmax states of a q_row of a narrow tile in the order of warps, which is that of tokens. */
 template <class K>
-SIMT_FUNCTION attention_mma_line
-narrow_line_merge(attention_mma_shared<K> &shared, uint32_t line)
+SIMT_FUNCTION mma_q_row_result
+mma_narrow_q_row_combine(attention_mma_shared<K> &shared, uint32_t q_row)
 {
-	attention_mma_line to = { -infinity(), 0, shared.values[0][line] };
+	mma_q_row_result to = { -infinity(), 0, shared.values[0][q_row] };
 	float weight[ATTENTION_WARPS];
 
 	ATTENTION_UNROLL
 	for (uint32_t w = 0; w < ATTENTION_WARPS; w++)
-		to.maximum = softmax_larger(to.maximum, shared.maximum[w][line]);
+		to.row_max = softmax_max(to.row_max, shared.row_max[w][q_row]);
 	ATTENTION_UNROLL
 	for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-		weight[w] = softmax_weight(shared.maximum[w][line], to.maximum);
-		to.sum = simt_fma(shared.sum[w][line], weight[w], to.sum);
+		weight[w] = softmax_weight(shared.row_max[w][q_row], to.row_max);
+		to.row_sum = simt_fma(shared.row_sum[w][q_row], weight[w], to.row_sum);
 	}
 	ATTENTION_ROLL
 	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64) {
@@ -110,64 +111,66 @@ narrow_line_merge(attention_mma_shared<K> &shared, uint32_t line)
 
 		ATTENTION_UNROLL
 		for (uint32_t w = 0; w < ATTENTION_WARPS; w++) {
-			a = simt_fma(shared.values[w][line][d], weight[w], a);
-			b = simt_fma(shared.values[w][line][d + 1], weight[w], b);
+			a = simt_fma(shared.values[w][q_row][d], weight[w], a);
+			b = simt_fma(shared.values[w][q_row][d + 1], weight[w], b);
 		}
-		shared.values[0][line][d] = a;
-		shared.values[0][line][d + 1] = b;
+		shared.values[0][q_row][d] = a;
+		shared.values[0][q_row][d + 1] = b;
 	}
 	return to;
 }
 
 template <class K>
 SIMT_FUNCTION void
-line_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t line)
+mma_q_row_store(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t q_row)
 {
-	uint32_t w = line / 16, at = line % 16;
-	attention_mma_line from = { shared.maximum[w][at], shared.sum[w][at], shared.values[w][at] };
-	float factor, scale = K::elements::sums_factor(p, shared.item);
+	uint32_t w = q_row / 16, at = q_row % 16;
+	mma_q_row_result from = { shared.row_max[w][at], shared.row_sum[w][at], shared.values[w][at] };
+	float factor, scale = K::elements::sum_factor(p, shared.item);
 
-	if (item_narrow(shared.item))
-		from = narrow_line_merge(shared, line);
-	factor = state_store(p, shared.item, line, from.maximum, from.sum, simt_lane() == 0);
+	if (work_item_is_narrow(shared.item))
+		from = mma_narrow_q_row_combine(shared, q_row);
+	factor = softmax_state_store(p, shared.item, q_row, from.row_max, from.row_sum, simt_lane() == 0);
 	ATTENTION_ROLL
 	for (uint32_t d = simt_lane() * 2; d < K::DIM; d += 64)
-		pair_store(p, shared.item, line, d, factor, from.values[d] * scale, from.values[d + 1] * scale);
+		q_row_store_pair(p, shared.item, q_row, d, factor, from.values[d] * scale, from.values[d + 1] * scale);
 }
 
 template <class K>
 SIMT_FUNCTION void
-item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
+mma_work_item_attend(const cuda_attention_params &p, attention_mma_shared<K> &shared)
 {
-	const attention_item &item = shared.item;
+	const attention_work_item &item = shared.item;
 	bool blocks = p.blocks.first_list != 0;
 	attention_mma_state<K> state;
 
-	K::elements::queries_fetch(p, shared, item_narrow(item) ? K::narrow::LINES : K::wide::LINES);
-	state_begin(p, item, state);
+	K::elements::fetch_q_rows(p, shared, work_item_is_narrow(item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS);
+	mma_state_init(p, item, state);
 	ATTENTION_ROLL
 	for (uint32_t begin = item.begin, end; begin < item.end; begin = end) {
-		uint32_t segment = begin / CUDA_SEGMENT * CUDA_SEGMENT;
+		uint32_t bitmap_begin = begin / CUDA_MASK_BITMAP_TOKENS * CUDA_MASK_BITMAP_TOKENS;
 
-		end = blocks && segment + CUDA_SEGMENT < item.end ? segment + CUDA_SEGMENT : item.end;
+		end = blocks && bitmap_begin + CUDA_MASK_BITMAP_TOKENS < item.end
+			      ? bitmap_begin + CUDA_MASK_BITMAP_TOKENS
+			      : item.end;
 		if (blocks)
-			segment_mark(p, item, segment, shared.marks);
-		span_attend(p, shared, state, begin, end);
+			mask_bitmap_build(p, item, bitmap_begin, shared.mask_bitmap);
+		mma_tiles_attend(p, shared, state, begin, end);
 	}
 	simt_copy_async_wait<0>();
-	state_share(shared, state);
+	mma_state_share(shared, state);
 	ATTENTION_ROLL
-	for (uint32_t line = simt_warp(); line < item.n_lines; line += ATTENTION_WARPS)
-		line_store(p, shared, line);
+	for (uint32_t q_row = simt_warp(); q_row < item.n_q_rows; q_row += ATTENTION_WARPS)
+		mma_q_row_store(p, shared, q_row);
 }
 
 template <class K>
 SIMT_FUNCTION void
-attend(const cuda_attention_params &p)
+mma_attend(const cuda_attention_params &p)
 {
 	attention_mma_shared<K> &shared = SIMT_SHARED(attention_mma_shared<K>);
 
-	items_attend(p, shared, [&] { item_attend(p, shared); });
+	work_items_for_each(p, shared, [&] { mma_work_item_attend(p, shared); });
 }
 
 #endif

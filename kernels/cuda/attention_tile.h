@@ -2,18 +2,18 @@
 /**
  * attention_tile.h - building blocks of the attention kernels on tensor cores
  *
- * Contents: shapes and their shared memory, copying tiles from pages to swizzled
- * shared memory by cp.async, QK products, softmax weights, sums of values.  The
- * loop over work items is in attention_mma.h.
+ * Contents: shapes and their shared memory, copying tiles from pages to
+ * swizzled shared memory by cp.async, QK products, softmax weights, sums of
+ * values.  The loop over work items is in attention_mma.h.
  *
  * Functions are templates of a tile shape S (attention_shape) or of a kernel's
- * two shapes K (attention_shapes).  Code that depends on the elements of a pool
- * is in static members of K::elements: half_elements below, or byte_elements of
- * attention_bytes.cu.
+ * two shapes K (attention_shapes).  Code that depends on the elements of a
+ * pool is in static members of K::elements: half_elements below, or
+ * byte_elements of attention_bytes.cu.
  *
- * A warp has 16 lines.  Registers have the layout of mma's accumulators: element
- * [n][i] of a thread's array is of line lane / 4 + i / 2 * 8 and of column (a
- * token, or a dim for half_elements) n * 8 + lane % 4 * 2 + i % 2.
+ * A warp has 16 q_rows.  Registers have the layout of mma's accumulators:
+ * element [n][i] of a thread's array is of q_row lane / 4 + i / 2 * 8 and of
+ * column (a token, or a dim for half_elements) n * 8 + lane % 4 * 2 + i % 2.
  */
 #ifndef PAGED_KERNELS_CUDA_ATTENTION_TILE_H
 #define PAGED_KERNELS_CUDA_ATTENTION_TILE_H
@@ -23,21 +23,22 @@
 #define ATTENTION_WARPS (CUDA_ATTENTION_THREADS / 32)
 
 /*
- * The shape of a tile: a kernel's elements and padded dim, and the tile's lines and tokens.  In a narrow tile each warp
- * has all lines and a part of the tokens; in a wide tile each warp has 16 lines and all tokens.
+ * The shape of a tile: a kernel's elements and padded dim, and the tile's q_rows and tokens.  In a narrow tile each
+ * warp has all q_rows and a part of the tokens; in a wide tile each warp has 16 q_rows and all tokens.
  */
 template <class ELEMENTS, uint32_t DIM_, bool NARROW_> struct attention_shape {
 	using elements = ELEMENTS;
 	static constexpr uint32_t DIM = DIM_;
 	static constexpr bool F16 = ELEMENTS::F16, NARROW = NARROW_;
 	static constexpr uint32_t CHUNKS = DIM / ELEMENTS::CHUNK, Q_CHUNKS = DIM / 8;
-	static constexpr uint32_t LINES = NARROW ? CUDA_TILE_LINES : CUDA_MAX_TILE_LINES;
+	static constexpr uint32_t Q_ROWS = NARROW ? CUDA_TILE_Q_ROWS : CUDA_MAX_TILE_Q_ROWS;
 	static constexpr uint32_t TOKENS = DIM == 256 && !NARROW ? 32 : 64;
 	static constexpr uint32_t STAGES = DIM == 64 ? 4 : ELEMENTS::STAGES;
 	static constexpr uint32_t WARP_TOKENS = NARROW ? TOKENS / ATTENTION_WARPS : TOKENS;
 	static constexpr uint32_t BLOCKS = WARP_TOKENS / 8; /* of eight tokens */
 	static constexpr uint32_t SCALE_CHUNKS = ELEMENTS::SCALES ? TOKENS / 4 : 0;
-	static constexpr uint32_t MEMORY = LINES * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
+	static constexpr uint32_t MEMORY =
+		Q_ROWS * Q_CHUNKS + STAGES * CUDA_N_PLANES * (TOKENS * CHUNKS + SCALE_CHUNKS);
 };
 
 /* A kernel's shapes, narrow and wide.  Code that does not depend on the tile's shape is a template of this struct. */
@@ -53,45 +54,46 @@ template <class ELEMENTS, uint32_t DIM_> struct attention_shapes {
 template <class K> struct attention_mma_shared : attention_block {
 	uint32_t page[K::narrow::TOKENS]; /* physical pages of the tile being fetched; UINT32_MAX: do not read */
 	uint32_t slot[K::narrow::TOKENS];
-	float maximum[ATTENTION_WARPS][CUDA_TILE_LINES];
-	float sum[ATTENTION_WARPS][CUDA_TILE_LINES];
+	float row_max[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
+	float row_sum[ATTENTION_WARPS][CUDA_TILE_Q_ROWS];
 	union {
 		/* The tile's queries, then [stage][plane][token], then the tokens' scales in the same order. */
 		alignas(128) simt_vec4 chunks[K::MEMORY];
-		float values[ATTENTION_WARPS][CUDA_TILE_LINES][K::DIM + 4]; /* final sums of each warp's lines */
+		float values[ATTENTION_WARPS][CUDA_TILE_Q_ROWS][K::DIM + 4]; /* final sums of each warp's q_rows */
 	};
 };
 
-/* A thread's registers: the online softmax state of its two lines, and its part of their sums of values. */
+/* A thread's registers: the online softmax state of its two q_rows, and its part of their sums of values. */
 template <class K> struct attention_mma_state {
-	attention_line line[2];
-	float maximum[2];
-	float sum[2];
+	attention_q_row q_row[2];
+	float row_max[2];
+	float row_sum[2];
 	float values[K::DIM / 8][4];
 };
 
 SIMT_FUNCTION bool
-item_narrow(const attention_item &item)
+work_item_is_narrow(const attention_work_item &item)
 {
-	return item.tile_lines == CUDA_TILE_LINES;
+	return item.tile_q_rows == CUDA_TILE_Q_ROWS;
 }
 
 template <class K>
 SIMT_FUNCTION uint32_t
-item_tokens(const attention_item &item)
+work_item_tile_tokens(const attention_work_item &item)
 {
-	return item_narrow(item) ? K::narrow::TOKENS : K::wide::TOKENS;
+	return work_item_is_narrow(item) ? K::narrow::TOKENS : K::wide::TOKENS;
 }
 
 /* Address of a plane's tile in a stage. */
 template <class K>
 SIMT_FUNCTION simt_vec4 *
-tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
+mma_tile_at(attention_mma_shared<K> &shared, uint32_t stage, uint32_t plane)
 {
-	uint32_t lines = item_narrow(shared.item) ? K::narrow::LINES : K::wide::LINES;
-	uint32_t rows = lines * (K::Q_CHUNKS / K::CHUNKS);
+	uint32_t q_rows = work_item_is_narrow(shared.item) ? K::narrow::Q_ROWS : K::wide::Q_ROWS;
+	uint32_t queries = q_rows * (K::Q_CHUNKS / K::CHUNKS);
 
-	return shared.chunks + (rows + (stage * CUDA_N_PLANES + plane) * item_tokens<K>(shared.item)) * K::CHUNKS;
+	return shared.chunks +
+	       (queries + (stage * CUDA_N_PLANES + plane) * work_item_tile_tokens<K>(shared.item)) * K::CHUNKS;
 }
 
 /* Index of chunk c of row r, swizzled so that ldmatrix reads eight rows without bank conflicts. */
@@ -114,12 +116,12 @@ mma(float d[4], const uint32_t a[4], const uint32_t b[2])
 
 template <bool F16>
 SIMT_FUNCTION uint32_t
-pack(float low, float high)
+pack_halves(float low, float high)
 {
 	return F16 ? simt_pack_f16(low, high) : simt_pack_bf16(low, high);
 }
 
-/* Load eight elements of a query row of any alignment; elements past its dim are zeros. */
+/* Load eight elements of a q_row of any alignment; elements past its dim are zeros. */
 SIMT_FUNCTION simt_vec4
 query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 {
@@ -136,19 +138,20 @@ query_chunk(uint64_t from, uint32_t dim, uint32_t chunk)
 	return { words[0], words[1], words[2], words[3] };
 }
 
-/* Start copying the queries of n lines as one cp.async group; elements past the dim and lines past the tile are 0. */
+/* Start copying the queries of n q_rows as one cp.async group; elements past the dim and q_rows past the tile are 0. */
 template <class S>
 SIMT_FUNCTION void
-queries_copy(const cuda_attention_params &p, const attention_item &item, simt_vec4 *q, uint32_t n)
+q_rows_copy(const cuda_attention_params &p, const attention_work_item &item, simt_vec4 *q, uint32_t n)
 {
 	ATTENTION_ROLL
 	for (uint32_t i = simt_thread(); i < n * S::CHUNKS; i += simt_n_threads()) {
-		uint32_t line = i / S::CHUNKS, chunk = i % S::CHUNKS;
-		simt_vec4 *to = &q[swizzle<S::CHUNKS>(line, chunk)];
+		uint32_t q_row = i / S::CHUNKS, chunk = i % S::CHUNKS;
+		simt_vec4 *to = &q[swizzle<S::CHUNKS>(q_row, chunk)];
 		uint64_t from = 0;
 
-		if (line < item.n_lines)
-			from = tensor_address(p.q, item.q_start + line_query(p, item, line), line_head(p, item, line));
+		if (q_row < item.n_q_rows)
+			from = tensor_address(p.q, item.q_start + work_item_query(p, item, q_row),
+					      work_item_head(p, item, q_row));
 		if (from == 0 || chunk * 8 >= p.q.dim)
 			*to = { 0, 0, 0, 0 };
 		else if (from % 16 == 0)
@@ -161,15 +164,15 @@ queries_copy(const cuda_attention_params &p, const attention_item &item, simt_ve
 
 template <class K>
 SIMT_FUNCTION void
-state_begin(const cuda_attention_params &p, const attention_item &item, attention_mma_state<K> &state)
+mma_state_init(const cuda_attention_params &p, const attention_work_item &item, attention_mma_state<K> &state)
 {
-	uint32_t first = item_narrow(item) ? 0 : simt_warp() * 16;
+	uint32_t first = work_item_is_narrow(item) ? 0 : simt_warp() * 16;
 
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		state.line[i] = line_make(p, item, first + simt_lane() / 4 + i * 8);
-		state.maximum[i] = -infinity();
-		state.sum[i] = 0;
+		state.q_row[i] = q_row_make(p, item, first + simt_lane() / 4 + i * 8);
+		state.row_max[i] = -infinity();
+		state.row_sum[i] = 0;
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < K::DIM / 8; n++)
@@ -178,32 +181,34 @@ state_begin(const cuda_attention_params &p, const attention_item &item, attentio
 
 template <class K>
 SIMT_FUNCTION void
-tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t begin)
+mma_tokens_locate(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t begin)
 {
-	const attention_item &item = shared.item;
+	const attention_work_item &item = shared.item;
 	uint32_t token = begin + simt_thread(), page = UINT32_MAX;
 
-	if (simt_thread() >= item_tokens<K>(item))
+	if (simt_thread() >= work_item_tile_tokens<K>(item))
 		return;
-	if (token_wanted(p, shared, token, item.end))
+	if (token_visible(p, shared, token, item.end))
 		page = plan_page(p.plan, item.row, token / p.pages.page_size, p.pages.n_pages);
 	shared.page[simt_thread()] = page;
 	shared.slot[simt_thread()] = token % p.pages.page_size;
 }
 
-/* Start copying a tile to a stage; tokens that no line sees become zeros.  Always commits a cp.async group. */
+/* Start copying a tile to a stage; tokens that no q_row sees become zeros.  Always commits a cp.async group. */
 template <class K>
 SIMT_FUNCTION void
-tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
-	   uint32_t end)
+mma_tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t stage, uint32_t begin,
+	       uint32_t end)
 {
-	if (begin < end && tile_wanted(p, shared, begin, item_tokens<K>(shared.item))) {
-		simt_vec4 *to[CUDA_N_PLANES] = { tile_at(shared, stage, CUDA_K), tile_at(shared, stage, CUDA_V) };
+	if (begin < end && tile_visible(p, shared, begin, work_item_tile_tokens<K>(shared.item))) {
+		simt_vec4 *to[CUDA_N_PLANES] = { mma_tile_at(shared, stage, CUDA_K),
+						 mma_tile_at(shared, stage, CUDA_V) };
 
-		tokens_locate(p, shared, begin);
+		mma_tokens_locate(p, shared, begin);
 		simt_sync();
-		K::elements::scales_fetch(p, shared, stage);
-		for (uint32_t i = simt_thread(); i < item_tokens<K>(shared.item) * K::CHUNKS; i += simt_n_threads()) {
+		K::elements::fetch_scales(p, shared, stage);
+		for (uint32_t i = simt_thread(); i < work_item_tile_tokens<K>(shared.item) * K::CHUNKS;
+		     i += simt_n_threads()) {
 			uint32_t token = i / K::CHUNKS, chunk = i % K::CHUNKS, page = shared.page[token];
 
 			ATTENTION_UNROLL
@@ -223,10 +228,10 @@ tile_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint
 	simt_copy_async_commit();
 }
 
-/* The warp's first line in a tile, and its first token. */
+/* The warp's first q_row in a tile, and its first token. */
 template <class S>
 SIMT_FUNCTION uint32_t
-warp_line()
+warp_q_row()
 {
 	return S::NARROW ? 0 : simt_warp() * 16;
 }
@@ -238,25 +243,25 @@ warp_token()
 	return S::NARROW ? simt_warp() * S::WARP_TOKENS : 0;
 }
 
-/* A mask of this thread's elements of a tile that their lines see: bit 4 * n + i. */
+/* A mask of this thread's elements of a tile that their q_rows see: bit 4 * n + i. */
 template <class S, class K>
 SIMT_FUNCTION uint32_t
-elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &shared,
-	      const attention_mma_state<K> &state, uint32_t first)
+mma_elements_visible(const cuda_attention_params &p, const attention_mma_shared<K> &shared,
+		     const attention_mma_state<K> &state, uint32_t first)
 {
-	uint32_t seen = 0;
+	uint32_t visible = 0;
 
 	ATTENTION_ROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			if (line_sees(p, shared.item, shared.marks, state.line[i / 2], first + n * 8 + i % 2))
-				seen |= 1u << (n * 4 + i);
-	return seen;
+			if (q_row_sees(p, shared.item, shared.mask_bitmap, state.q_row[i / 2], first + n * 8 + i % 2))
+				visible |= 1u << (n * 4 + i);
+	return visible;
 }
 
 /*
- * Convert products to scores, -inf where the line does not see the token.  The
+ * Convert products to scores, -inf where the q_row does not see the token.  The
  * code has copies of a score mod for two blocks only: with the 32 copies of a
  * wide tile, the mod would dominate compile time.  The elements rotate through
  * the two blocks, because a variable index would put the array into local
@@ -264,8 +269,8 @@ elements_seen(const cuda_attention_params &p, const attention_mma_shared<K> &sha
  */
 template <class S, class K>
 SIMT_FUNCTION void
-scores_make(const cuda_attention_params &p, const attention_item &item, const attention_mma_state<K> &state,
-	    uint32_t first, uint32_t seen, float score[S::BLOCKS][4])
+mma_scores(const cuda_attention_params &p, const attention_work_item &item, const attention_mma_state<K> &state,
+	   uint32_t first, uint32_t visible, float score[S::BLOCKS][4])
 {
 	constexpr uint32_t AT_ONCE = attention_mod::has_score && S::BLOCKS > 2 ? 2 : S::BLOCKS;
 
@@ -278,72 +283,72 @@ scores_make(const cuda_attention_params &p, const attention_item &item, const at
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++) {
 				front[n][i] = -infinity();
-				if (seen >> (n * 4 + i) & 1)
-					front[n][i] = line_score(p, item, state.line[i / 2],
-								 first + (done + n) * 8 + i % 2, score[n][i]);
+				if (visible >> (n * 4 + i) & 1)
+					front[n][i] = q_row_score(p, item, state.q_row[i / 2],
+								  first + (done + n) * 8 + i % 2, score[n][i]);
 			}
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::BLOCKS; n++)
 			ATTENTION_UNROLL
 			for (uint32_t i = 0; i < 4; i++)
-				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i] :
-									front[n + AT_ONCE - S::BLOCKS][i];
+				score[n][i] = n + AT_ONCE < S::BLOCKS ? score[n + AT_ONCE][i]
+								      : front[n + AT_ONCE - S::BLOCKS][i];
 		if constexpr (AT_ONCE < S::BLOCKS)
-			seen >>= AT_ONCE * 4;
+			visible >>= AT_ONCE * 4;
 	}
 }
 
 /*
  * Convert products to softmax weights and update the running maximum and sum.  rescale[i] is the factor for earlier
- * sums of line i.  `whole`: every line sees every token.
+ * sums of q_row i.  `full`: every q_row sees every token.
  */
 template <class S, class K>
 SIMT_FUNCTION void
-weights_make(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-	     uint32_t begin, bool whole, float weight[S::BLOCKS][4], float rescale[2])
+mma_weights(const cuda_attention_params &p, const attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+	    uint32_t begin, bool full, float weight[S::BLOCKS][4], float rescale[2])
 {
 	uint32_t first = begin + simt_lane() % 4 * 2;
-	uint32_t seen = whole ? UINT32_MAX : elements_seen<S>(p, shared, state, first);
+	uint32_t visible = full ? UINT32_MAX : mma_elements_visible<S>(p, shared, state, first);
 	float top[2] = { -infinity(), -infinity() };
 
-	scores_make<S>(p, shared.item, state, first, seen, weight);
+	mma_scores<S>(p, shared.item, state, first, visible, weight);
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			top[i / 2] = softmax_larger(top[i / 2], weight[n][i]);
+			top[i / 2] = softmax_max(top[i / 2], weight[n][i]);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
-		top[i] = softmax_larger(top[i], simt_shuffle_xor(top[i], 1));
-		top[i] = softmax_larger(top[i], simt_shuffle_xor(top[i], 2));
-		top[i] = softmax_larger(state.maximum[i], top[i]);
-		rescale[i] = softmax_weight(state.maximum[i], top[i]);
-		state.maximum[i] = top[i];
-		state.sum[i] *= rescale[i];
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 1));
+		top[i] = softmax_max(top[i], simt_shuffle_xor(top[i], 2));
+		top[i] = softmax_max(state.row_max[i], top[i]);
+		rescale[i] = softmax_weight(state.row_max[i], top[i]);
+		state.row_max[i] = top[i];
+		state.row_sum[i] *= rescale[i];
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++) {
 			weight[n][i] = softmax_weight(weight[n][i], top[i / 2]);
-			state.sum[i / 2] += weight[n][i];
+			state.row_sum[i / 2] += weight[n][i];
 		}
 }
 
 /* A bit for each of n <= 32 tokens from `first` on: do its values have a NaN or infinity? */
 template <class S, class V>
 SIMT_FUNCTION uint32_t
-wild_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
+non_finite_tokens(const simt_vec4 *values, uint32_t dtype, uint32_t first, uint32_t n)
 {
-	bool wild = false;
+	bool non_finite = false;
 
 	ATTENTION_ROLL
 	for (uint32_t c = 0; simt_lane() < n && c < S::CHUNKS; c++)
-		wild |= V::wild(values[swizzle<S::CHUNKS>(first + simt_lane(), c)], dtype);
-	return simt_ballot(wild);
+		non_finite |= V::non_finite(values[swizzle<S::CHUNKS>(first + simt_lane(), c)], dtype);
+	return simt_ballot(non_finite);
 }
 
-/* Get the weights of one token for the thread's two lines. */
+/* Get the weights of one token for the thread's two q_rows. */
 template <class S>
 SIMT_FUNCTION void
 token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
@@ -355,23 +360,23 @@ token_weights(const float weight[S::BLOCKS][4], uint32_t token, float mine[2])
 	for (uint32_t n = 0; n < S::BLOCKS; n++)
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++)
-			bits[i / 2] |= bits_of(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
+			bits[i / 2] |= float_as_bits(weight[n][i]) & (n * 8 + i % 2 == (token & ~6u) ? UINT32_MAX : 0);
 	ATTENTION_UNROLL
 	for (uint32_t i = 0; i < 2; i++)
-		mine[i] = float_of(simt_shuffle(bits[i], (int)(simt_lane() / 4 * 4 + token % 8 / 2)));
+		mine[i] = bits_as_float(simt_shuffle(bits[i], (int)(simt_lane() / 4 * 4 + token % 8 / 2)));
 }
 
 /*
- * Add the values of one token that has a NaN or infinity, for lines that give it
- * a nonzero weight.  The tensor cores would multiply it by the zero weights of
- * the other lines, which gives NaN.
+ * Add the values of one token that has a NaN or infinity, for q_rows that give
+ * it a nonzero weight.  The tensor cores would multiply it by the zero weights
+ * of the other q_rows, which gives NaN.
  */
 template <class S, class V, class K>
 SIMT_FUNCTION void
-wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t token,
-	       const float weight[S::BLOCKS][4])
+non_finite_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, uint32_t token,
+		     const float weight[S::BLOCKS][4])
 {
-	const auto *row = reinterpret_cast<const typename V::element *>(values);
+	const auto *elements = reinterpret_cast<const typename V::element *>(values);
 	constexpr uint32_t CHUNK = K::elements::CHUNK;
 	float mine[2];
 
@@ -381,33 +386,33 @@ wild_token_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t 
 		ATTENTION_UNROLL
 		for (uint32_t i = 0; i < 4; i++) {
 			uint32_t chunk = swizzle<S::CHUNKS>(warp_token<S>() + token, n * 8 / CHUNK);
-			typename V::element value = row[chunk * CHUNK + K::elements::sums_place(n, i)];
+			typename V::element value = elements[chunk * CHUNK + K::elements::sum_index(n, i)];
 
 			if (mine[i / 2] != 0)
-				state.values[n][i] = simt_fma(mine[i / 2], V::widen(value, dtype), state.values[n][i]);
+				state.values[n][i] = simt_fma(mine[i / 2], V::to_f32(value, dtype), state.values[n][i]);
 		}
 }
 
-/* A mask for the halves of tokens t and t + 1: ones for a token that is not in `wild`. */
+/* A mask for the halves of tokens t and t + 1: ones for a token that is not in `non_finite`. */
 SIMT_FUNCTION uint32_t
-pair_mask(uint64_t wild, uint32_t t)
+pair_mask(uint64_t non_finite, uint32_t t)
 {
-	return (wild >> t & 1 ? 0 : 0xffffu) | (wild >> (t + 1) & 1 ? 0 : 0xffff0000u);
+	return (non_finite >> t & 1 ? 0 : 0xffffu) | (non_finite >> (t + 1) & 1 ? 0 : 0xffff0000u);
 }
 
 /* Multiply the sums of values by `rescale`, and add the tile's values times their weights.  V does the product. */
 template <class S, class V, class K>
 SIMT_FUNCTION void
-values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool whole,
-	   const float weight[S::BLOCKS][4], const float rescale[2])
+mma_pv(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtype, bool full,
+       const float weight[S::BLOCKS][4], const float rescale[2])
 {
 	uint32_t lane = simt_lane(), first = warp_token<S>();
-	uint64_t wild = 0;
+	uint64_t non_finite = 0;
 
-	if (V::MAY_BE_WILD && !whole) {
-		wild = wild_tokens<S, V>(values, dtype, first, S::WARP_TOKENS);
+	if (V::MAY_BE_NON_FINITE && !full) {
+		non_finite = non_finite_tokens<S, V>(values, dtype, first, S::WARP_TOKENS);
 		if (S::WARP_TOKENS > 32)
-			wild |= (uint64_t)wild_tokens<S, V>(values, dtype, first + 32, 32) << 32;
+			non_finite |= (uint64_t)non_finite_tokens<S, V>(values, dtype, first + 32, 32) << 32;
 	}
 	ATTENTION_UNROLL
 	for (uint32_t n = 0; n < S::DIM / 8; n++)
@@ -416,21 +421,21 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtyp
 			state.values[n][i] *= rescale[i / 2];
 	ATTENTION_UNROLL
 	for (uint32_t k = 0; k < S::WARP_TOKENS / 16; k++) {
-		const uint32_t a[4] = { pack<V::F16>(weight[k * 2][0], weight[k * 2][1]),
-					pack<V::F16>(weight[k * 2][2], weight[k * 2][3]),
-					pack<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
-					pack<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
+		const uint32_t a[4] = { pack_halves<V::F16>(weight[k * 2][0], weight[k * 2][1]),
+					pack_halves<V::F16>(weight[k * 2][2], weight[k * 2][3]),
+					pack_halves<V::F16>(weight[k * 2 + 1][0], weight[k * 2 + 1][1]),
+					pack_halves<V::F16>(weight[k * 2 + 1][2], weight[k * 2 + 1][3]) };
 
-		V::template product<S>(state.values, values, dtype, first + k * 16 + lane % 16, a, wild != 0,
-				       pair_mask(wild, k * 16 + lane % 4 * 2),
-				       pair_mask(wild, k * 16 + 8 + lane % 4 * 2));
+		V::template pv_mma<S>(state.values, values, dtype, first + k * 16 + lane % 16, a, non_finite != 0,
+				      pair_mask(non_finite, k * 16 + lane % 4 * 2),
+				      pair_mask(non_finite, k * 16 + 8 + lane % 4 * 2));
 	}
-	for (; wild != 0; wild &= wild - 1) {
+	for (; non_finite != 0; non_finite &= non_finite - 1) {
 		uint32_t token = 0;
 
-		while (!(wild >> token & 1))
+		while (!(non_finite >> token & 1))
 			token++;
-		wild_token_add<S, V>(state, values, dtype, token, weight);
+		non_finite_token_add<S, V>(state, values, dtype, token, weight);
 	}
 }
 
@@ -439,42 +444,42 @@ values_add(attention_mma_state<K> &state, const simt_vec4 *values, uint32_t dtyp
  *
  * A struct of elements has the members that a kernel's shapes, fetching, scores
  * and results use.  The product with V uses F16 (the weights are f16, else
- * bf16), MAY_BE_WILD, wild(), widen() and product(), which may be in a separate
+ * bf16), MAY_BE_NON_FINITE, non_finite(), to_f32() and pv_mma(), which may be in a separate
  * struct.
  */
 template <bool F16_> struct half_elements {
 	using element = uint16_t;
-	static constexpr bool F16 = F16_, MAY_BE_WILD = true, SCALES = false;
+	static constexpr bool F16 = F16_, MAY_BE_NON_FINITE = true, SCALES = false;
 	static constexpr uint32_t CHUNK = 8; /* elements in 16 bytes */
 	static constexpr uint32_t STAGES = 2;
 
 	template <class K>
 	SIMT_MEMBER void
-	queries_fetch(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
+	fetch_q_rows(const cuda_attention_params &p, attention_mma_shared<K> &shared, uint32_t n)
 	{
-		queries_copy<K>(p, shared.item, shared.chunks, n);
+		q_rows_copy<K>(p, shared.item, shared.chunks, n);
 	}
 
 	template <class K>
 	SIMT_MEMBER void
-	scales_fetch(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t)
+	fetch_scales(const cuda_attention_params &, attention_mma_shared<K> &, uint32_t)
 	{
 	}
 
-	/* Add the products of the warp's lines with its tokens of a tile to `product`. */
+	/* Add the products of the warp's q_rows with its tokens of a tile to `product`. */
 	template <class S, class K>
 	SIMT_MEMBER void
-	products_add(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
-		     float product[S::BLOCKS][4])
+	add_qk(const cuda_attention_params &, attention_mma_shared<K> &shared, uint32_t stage,
+	       float product[S::BLOCKS][4])
 	{
-		const simt_vec4 *keys = tile_at(shared, stage, CUDA_K);
-		uint32_t lane = simt_lane(), line = warp_line<S>() + lane % 16;
+		const simt_vec4 *keys = mma_tile_at(shared, stage, CUDA_K);
+		uint32_t lane = simt_lane(), q_row = warp_q_row<S>() + lane % 16;
 
 		ATTENTION_UNROLL_4
 		for (uint32_t k = 0; k < S::DIM / 16; k++) {
 			uint32_t a[4];
 
-			simt_ldmatrix_x4(a, &shared.chunks[swizzle<S::CHUNKS>(line, k * 2 + lane / 16)]);
+			simt_ldmatrix_x4(a, &shared.chunks[swizzle<S::CHUNKS>(q_row, k * 2 + lane / 16)]);
 			ATTENTION_UNROLL
 			for (uint32_t n = 0; n < S::BLOCKS; n += 2) {
 				uint32_t b[4], token = warp_token<S>() + n * 8 + lane / 16 * 8 + lane % 8;
@@ -488,14 +493,14 @@ template <bool F16_> struct half_elements {
 
 	template <class S, class K>
 	SIMT_MEMBER void
-	values_add(const cuda_attention_params &, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
-		   uint32_t stage, bool whole, float weight[S::BLOCKS][4], const float rescale[2])
+	add_pv(const cuda_attention_params &, attention_mma_shared<K> &shared, attention_mma_state<K> &state,
+	       uint32_t stage, bool full, float weight[S::BLOCKS][4], const float rescale[2])
 	{
-		::values_add<S, half_elements>(state, tile_at(shared, stage, CUDA_V), 0, whole, weight, rescale);
+		mma_pv<S, half_elements>(state, mma_tile_at(shared, stage, CUDA_V), 0, full, weight, rescale);
 	}
 
 	SIMT_MEMBER bool
-	wild(simt_vec4 v, uint32_t)
+	non_finite(simt_vec4 v, uint32_t)
 	{
 		const uint32_t words[4] = { v.x, v.y, v.z, v.w }, exponent = F16 ? 0x7c00 : 0x7f80;
 		bool any = false;
@@ -507,23 +512,24 @@ template <bool F16_> struct half_elements {
 	}
 
 	SIMT_MEMBER float
-	widen(element e, uint32_t)
+	to_f32(element e, uint32_t)
 	{
 		return half_widen(e, F16 ? CUDA_F16 : CUDA_BF16);
 	}
 
-	/* Add sixteen tokens' weights times their values.  If some are `wild`, masks `low` and `high` zero these. */
+	/* Add sixteen tokens' weights times their values.  If some are `non_finite`, masks `low` and `high` zero these.
+	 */
 	template <class S>
 	SIMT_MEMBER void
-	product(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],
-		bool wild, uint32_t low, uint32_t high)
+	pv_mma(float sums[S::DIM / 8][4], const simt_vec4 *values, uint32_t, uint32_t token, const uint32_t a[4],
+	       bool non_finite, uint32_t low, uint32_t high)
 	{
 		ATTENTION_UNROLL
 		for (uint32_t n = 0; n < S::DIM / 8; n += 2) {
 			uint32_t b[4];
 
 			simt_ldmatrix_x4_trans(b, &values[swizzle<S::CHUNKS>(token, n + simt_lane() / 16)]);
-			if (wild) {
+			if (non_finite) {
 				b[0] &= low, b[1] &= high;
 				b[2] &= low, b[3] &= high;
 			}
@@ -534,33 +540,34 @@ template <bool F16_> struct half_elements {
 
 	/* Index in chunk n * 8 / CHUNK of element [n][i] of a thread's sums of values. */
 	SIMT_MEMBER uint32_t
-	sums_place(uint32_t, uint32_t i)
+	sum_index(uint32_t, uint32_t i)
 	{
 		return simt_lane() % 4 * 2 + i % 2;
 	}
 
 	/* The factor for the final sums of values. */
 	SIMT_MEMBER float
-	sums_factor(const cuda_attention_params &, const attention_item &)
+	sum_factor(const cuda_attention_params &, const attention_work_item &)
 	{
 		return 1;
 	}
 };
 
-/* Store two adjacent elements of a line's result, or of its partial result. */
+/* Store two adjacent elements of a q_row's result, or of its sums in the workspace. */
 SIMT_FUNCTION void
-pair_store(const cuda_attention_params &p, const attention_item &item, uint32_t line, uint32_t d, float factor, float a,
-	   float b)
+q_row_store_pair(const cuda_attention_params &p, const attention_work_item &item, uint32_t q_row, uint32_t d,
+		 float factor, float a, float b)
 {
 	uint32_t v_dim = p.pages.plane[CUDA_V].dim;
 
 	if (d >= v_dim)
 		return;
-	if (item.n_splits == 1) {
-		element_store(line_out(p, item, line), p.out.dtype, d, a * factor);
-		element_store(line_out(p, item, line), p.out.dtype, d + 1, b * factor);
+	if (item.n_kv_chunks == 1) {
+		element_store(q_row_out(p, item, q_row), p.out.dtype, d, a * factor);
+		element_store(q_row_out(p, item, q_row), p.out.dtype, d + 1, b * factor);
 	} else {
-		float *to = pointer_to<float>(p.partial_values) + line_partial(p, item, line, item.split) * v_dim + d;
+		float *to =
+			pointer_to<float>(p.workspace_values) + q_row_state(p, item, q_row, item.kv_chunk) * v_dim + d;
 
 		to[0] = a;
 		to[1] = b;

@@ -17,7 +17,7 @@
 
 /* Sets the high bit of each byte that is NaN (e4m3), or NaN or infinity (e5m2). */
 SIMT_FUNCTION uint32_t
-bytes_wild(uint32_t bytes, uint32_t dtype)
+bytes_non_finite(uint32_t bytes, uint32_t dtype)
 {
 	if (dtype == CUDA_I8)
 		return 0;
@@ -66,7 +66,7 @@ bytes_i8_to_bf16(uint32_t halves)
 SIMT_FUNCTION void
 bytes_to_bf16(uint32_t bytes, uint32_t dtype, uint32_t pairs[2])
 {
-	uint32_t wild;
+	uint32_t non_finite;
 
 	if (dtype == CUDA_I8) {
 		pairs[0] = bytes_i8_to_bf16(simt_permute(bytes, 0, BYTES_ENDS(0)));
@@ -75,12 +75,12 @@ bytes_to_bf16(uint32_t bytes, uint32_t dtype, uint32_t pairs[2])
 	}
 	pairs[0] = bytes_fp8_to_bf16(simt_permute(bytes, 0, BYTES_TOPS(0)), dtype);
 	pairs[1] = bytes_fp8_to_bf16(simt_permute(bytes, 0, BYTES_TOPS(1)), dtype);
-	wild = bytes_wild(bytes, dtype);
-	if (wild == 0)
+	non_finite = bytes_non_finite(bytes, dtype);
+	if (non_finite == 0)
 		return;
 	/* NaN and infinity get bf16's largest exponent. */
 	for (uint32_t pair = 0; pair < 2; pair++) {
-		uint32_t tops = simt_permute(wild, 0, BYTES_TOPS(pair));
+		uint32_t tops = simt_permute(non_finite, 0, BYTES_TOPS(pair));
 
 		pairs[pair] |= tops - (tops >> 8);
 	}

@@ -20,19 +20,20 @@ struct candidate {
 
 /* In order of preference; the first candidate that supports pool, queries and device is chosen. */
 static const struct candidate candidates[] = {
-#define MLA(dtype, name)                                                                                               \
-	{                                                                                                              \
-		dtype, PAGES_LATENT, 576, 512,                                                                         \
-		{                                                                                                      \
-			"attention_mla", "attention_mla_" name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, CUDA_MAX_TILE_LINES \
-		}                                                                                                      \
+#define MLA(dtype, name)                                                                           \
+	{                                                                                          \
+		dtype, PAGES_LATENT, 576, 512,                                                     \
+		{                                                                                  \
+			"attention_mla", "attention_mla_" name, CUDA_MLA_THREADS, CUDA_MLA_SHARED, \
+				CUDA_MAX_TILE_Q_ROWS                                               \
+		}                                                                                  \
 	}
 #define MMA(dtype, name, dim)                                                                    \
 	{                                                                                        \
 		dtype, PAGES_SAME, dim, dim,                                                     \
 		{                                                                                \
 			"attention_mma", "attention_mma_" name "_" #dim, CUDA_ATTENTION_THREADS, \
-				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_LINES                       \
+				CUDA_MMA_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                      \
 		}                                                                                \
 	}
 #define BYTES(dtype, name, dim)                                                                      \
@@ -40,7 +41,7 @@ static const struct candidate candidates[] = {
 		dtype, PAGES_BYTES, dim, dim,                                                        \
 		{                                                                                    \
 			"attention_bytes", "attention_bytes_" name "_" #dim, CUDA_ATTENTION_THREADS, \
-				CUDA_BYTES_SHARED_##dim, CUDA_MAX_TILE_LINES                         \
+				CUDA_BYTES_SHARED_##dim, CUDA_MAX_TILE_Q_ROWS                        \
 		}                                                                                    \
 	}
 #define SIMT(dim)                                                                                                 \
@@ -48,7 +49,7 @@ static const struct candidate candidates[] = {
 		PAGED_DTYPE_NONE, PAGES_SAME, dim, dim,                                                           \
 		{                                                                                                 \
 			"attention_simt", "attention_simt_" #dim, CUDA_ATTENTION_THREADS, CUDA_SIMT_SHARED_##dim, \
-				CUDA_TILE_LINES                                                                   \
+				CUDA_TILE_Q_ROWS                                                                  \
 		}                                                                                                 \
 	}
 	MLA(PAGED_F16, "f16"),
@@ -71,7 +72,7 @@ static const struct candidate candidates[] = {
 };
 
 static bool
-takes(const struct candidate *candidate, const struct layout_params *pool, enum paged_dtype q)
+candidate_supports(const struct candidate *candidate, const struct layout_params *pool, enum paged_dtype q)
 {
 	uint32_t unit = candidate->pages == PAGES_SAME ? 8 : 16;
 
@@ -91,7 +92,7 @@ cuda_choose(const struct layout_params *pool, enum paged_dtype q, uint32_t max_s
 	    struct paged_error *error)
 {
 	for (unsigned int i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
-		if (!takes(&candidates[i], pool, q) || candidates[i].choice.shared_size > max_shared)
+		if (!candidate_supports(&candidates[i], pool, q) || candidates[i].choice.shared_size > max_shared)
 			continue;
 		*choice = candidates[i].choice;
 		return PAGED_OK;

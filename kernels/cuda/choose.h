@@ -10,8 +10,8 @@ struct cuda_choice {
 	const char *source; /* of the module: "attention_mma" */
 	const char *kernel;
 	uint32_t n_threads;
-	uint32_t shared_size;    /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
-	uint32_t max_tile_lines; /* max_tile_lines of the plan */
+	uint32_t shared_size;     /* bytes; above 48 KiB the launcher must opt in (CUDA_FUNCTION_MAX_DYNAMIC_SHARED) */
+	uint32_t max_tile_q_rows; /* of the plan */
 };
 
 /**

@@ -44,43 +44,44 @@ cuda_compile_arch(const struct cuda_nvrtc *nvrtc, int capability, char arch[CUDA
 }
 
 /* The sources of a program: the main file and the headers that it includes. */
-struct files {
+struct program_files {
 	char *main;
 	const char *names[MAX_HEADERS], *texts[MAX_HEADERS];
 	int n;
 };
 
 static enum paged_status
-files_open(struct files *files, const struct cuda_compile_params *params, struct paged_error *error)
+program_files_open(struct program_files *program_files, const struct cuda_compile_params *params,
+		   struct paged_error *error)
 {
 	bool is_there = false;
 	char main[128];
 
 	snprintf(main, sizeof(main), "kernels/cuda/%s.cu", params->source);
-	*files = (struct files){ .n = 0 };
+	*program_files = (struct program_files){ .n = 0 };
 	for (const struct cuda_source *source = cuda_sources; source->name != NULL; source++) {
-		if (files->n == MAX_HEADERS - 1)
+		if (program_files->n == MAX_HEADERS - 1)
 			return paged_fail(error, PAGED_ERR_BACKEND, "more than %d kernel sources", MAX_HEADERS);
 		is_there |= strcmp(source->name, main) == 0;
-		files->names[files->n] = source->name;
-		files->texts[files->n++] = source->text;
+		program_files->names[program_files->n] = source->name;
+		program_files->texts[program_files->n++] = source->text;
 	}
 	if (!is_there)
 		return paged_fail(error, PAGED_ERR_NOENT, "no kernel source %s is built in", main);
 	/* NVRTC has no stdint.h; simt.h defines the integer types, so it is included first. */
-	if (asprintf(&files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
-		files->main = NULL;
+	if (asprintf(&program_files->main, "#include \"kernels/cuda/simt.h\"\n#include \"%s\"\n", main) < 0) {
+		program_files->main = NULL;
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to compile %s", main);
 	}
-	files->names[files->n] = MOD_FILE;
-	files->texts[files->n++] = params->mods;
+	program_files->names[program_files->n] = MOD_FILE;
+	program_files->texts[program_files->n++] = params->mods;
 	return PAGED_OK;
 }
 
 /* Fail with the first error in the compiler's log, or with its first line. */
 static enum paged_status
-log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result, const struct cuda_compile_params *params,
-	 struct paged_error *error)
+nvrtc_log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result,
+	       const struct cuda_compile_params *params, struct paged_error *error)
 {
 	char *log = NULL;
 	const char *line;
@@ -104,8 +105,8 @@ log_fail(const struct cuda_nvrtc *nvrtc, cuda_program program, int result, const
 }
 
 static enum paged_status
-image_take(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cuda_compile_params *params,
-	   struct cuda_compiled *compiled_p, struct paged_error *error)
+compiled_image_copy(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cuda_compile_params *params,
+		    struct cuda_compiled *compiled_p, struct paged_error *error)
 {
 	bool is_ptx = strncmp(params->arch, "compute_", 8) == 0;
 	struct cuda_compiled image = { .bytes = NULL };
@@ -127,15 +128,16 @@ image_take(const struct cuda_nvrtc *nvrtc, cuda_program program, const struct cu
 }
 
 static enum paged_status
-program_compile(const struct cuda_nvrtc *nvrtc, const struct files *files, const struct cuda_compile_params *params,
-		struct cuda_compiled *compiled_p, struct paged_error *error)
+program_compile(const struct cuda_nvrtc *nvrtc, const struct program_files *program_files,
+		const struct cuda_compile_params *params, struct cuda_compiled *compiled_p, struct paged_error *error)
 {
 	char arch[CUDA_ARCH_SIZE + 32], only[128];
 	const char *const options[] = { "-std=c++17", "-DATTENTION_MOD=\"" MOD_FILE "\"", "-DATTENTION_ONE", only,
 					arch };
 	enum paged_status status;
 	cuda_program program;
-	int result = nvrtc->create(&program, files->main, "main.cu", files->n, files->texts, files->names);
+	int result = nvrtc->create(&program, program_files->main, "main.cu", program_files->n, program_files->texts,
+				   program_files->names);
 
 	if (result != CUDA_NVRTC_SUCCESS)
 		return nvrtc_fail(nvrtc, result, params->kernel, error);
@@ -143,9 +145,9 @@ program_compile(const struct cuda_nvrtc *nvrtc, const struct files *files, const
 	snprintf(only, sizeof(only), "-DATTENTION_ONLY_%s=1", params->kernel);
 	result = nvrtc->compile(program, sizeof(options) / sizeof(options[0]), options);
 	if (result != CUDA_NVRTC_SUCCESS)
-		status = log_fail(nvrtc, program, result, params, error);
+		status = nvrtc_log_fail(nvrtc, program, result, params, error);
 	else
-		status = image_take(nvrtc, program, params, compiled_p, error);
+		status = compiled_image_copy(nvrtc, program, params, compiled_p, error);
 	nvrtc->destroy(&program);
 	return status;
 }
@@ -154,11 +156,11 @@ enum paged_status
 cuda_compile(const struct cuda_nvrtc *nvrtc, const struct cuda_compile_params *params, struct cuda_compiled *compiled_p,
 	     struct paged_error *error)
 {
-	struct files files;
-	enum paged_status status = files_open(&files, params, error);
+	struct program_files program_files;
+	enum paged_status status = program_files_open(&program_files, params, error);
 
 	if (status == PAGED_OK)
-		status = program_compile(nvrtc, &files, params, compiled_p, error);
-	free(files.main);
+		status = program_compile(nvrtc, &program_files, params, compiled_p, error);
+	free(program_files.main);
 	return status;
 }

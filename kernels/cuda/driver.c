@@ -11,7 +11,7 @@
 #define DRIVER_LIBRARY "libcuda.so.1"
 
 static enum paged_status
-status_of(int result)
+cuda_result_status(int result)
 {
 	switch (result) {
 	case CUDA_ERROR_OUT_OF_MEMORY:
@@ -54,11 +54,11 @@ cuda_fail(const struct cuda_driver *driver, int result, struct paged_error *erro
 	vsnprintf(object, sizeof(object), what, arguments);
 	va_end(arguments);
 	if (driver->error_name(result, &name) != CUDA_SUCCESS || name == NULL)
-		return paged_fail(error, status_of(result), "%s: CUDA error %d", object, result);
+		return paged_fail(error, cuda_result_status(result), "%s: CUDA error %d", object, result);
 	if (driver->error_string(result, &text) != CUDA_SUCCESS || text == NULL)
 		text = "";
-	return paged_fail(error, status_of(result), "%s: %s (%s)%s", object, name, text,
-			  cuda_is_sticky(result) ? "; CUDA is lost to this process, start it anew" : "");
+	return paged_fail(error, cuda_result_status(result), "%s: %s (%s)%s", object, name, text,
+			  cuda_is_sticky(result) ? "; this process cannot use CUDA any more; restart it" : "");
 }
 
 static enum paged_status
@@ -67,9 +67,9 @@ driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 	const char *missing = NULL;
 
 	/* POSIX allows the conversion of an object pointer from dlsym() to a function pointer. */
-#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)                                                                 \
-	*(void **)&driver->field = dlsym(driver->library, #symbol);                                                    \
-	if (driver->field == NULL)                                                                                     \
+#define CUDA_DRIVER_RESOLVE(symbol, field, parameters)              \
+	*(void **)&driver->field = dlsym(driver->library, #symbol); \
+	if (driver->field == NULL)                                  \
 		missing = #symbol;
 	CUDA_DRIVER_FUNCTIONS(CUDA_DRIVER_RESOLVE)
 #undef CUDA_DRIVER_RESOLVE
@@ -80,7 +80,7 @@ driver_resolve(struct cuda_driver *driver, struct paged_error *error)
 }
 
 static enum paged_status
-driver_start(struct cuda_driver *driver, struct paged_error *error)
+driver_init(struct cuda_driver *driver, struct paged_error *error)
 {
 	int result = driver->init(0), n = 0;
 
@@ -113,7 +113,7 @@ cuda_driver_open(struct cuda_driver *driver, struct paged_error *error)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "no CUDA driver (" DRIVER_LIBRARY " not found)");
 	status = driver_resolve(driver, error);
 	if (status == PAGED_OK)
-		status = driver_start(driver, error);
+		status = driver_init(driver, error);
 	if (status != PAGED_OK)
 		cuda_driver_close(driver);
 	return status;

@@ -108,7 +108,7 @@ halves_pack(const float v[8], uint32_t dtype)
 }
 
 SIMT_FUNCTION float
-float_of(uint32_t bits)
+bits_as_float(uint32_t bits)
 {
 	union {
 		uint32_t bits;
@@ -119,7 +119,7 @@ float_of(uint32_t bits)
 }
 
 SIMT_FUNCTION uint32_t
-bits_of(float value)
+float_as_bits(float value)
 {
 	union {
 		float value;
@@ -132,12 +132,12 @@ bits_of(float value)
 SIMT_FUNCTION float
 infinity()
 {
-	return float_of(0x7f800000);
+	return bits_as_float(0x7f800000);
 }
 
 /* Load eight f32, f16 or bf16 from an address that is a multiple of 16. */
 SIMT_FUNCTION void
-eight_load(float v[8], uint64_t address, uint32_t dtype)
+vec8_load(float v[8], uint64_t address, uint32_t dtype)
 {
 	const simt_vec4 *from = pointer_to<const simt_vec4>(address);
 	simt_vec4 a = from[0];
@@ -145,8 +145,10 @@ eight_load(float v[8], uint64_t address, uint32_t dtype)
 	if (dtype == CUDA_F32) {
 		simt_vec4 b = from[1];
 
-		v[0] = float_of(a.x), v[1] = float_of(a.y), v[2] = float_of(a.z), v[3] = float_of(a.w);
-		v[4] = float_of(b.x), v[5] = float_of(b.y), v[6] = float_of(b.z), v[7] = float_of(b.w);
+		v[0] = bits_as_float(a.x), v[1] = bits_as_float(a.y), v[2] = bits_as_float(a.z),
+		v[3] = bits_as_float(a.w);
+		v[4] = bits_as_float(b.x), v[5] = bits_as_float(b.y), v[6] = bits_as_float(b.z),
+		v[7] = bits_as_float(b.w);
 		return;
 	}
 	v[0] = half_widen((uint16_t)a.x, dtype), v[1] = half_widen((uint16_t)(a.x >> 16), dtype);
@@ -156,7 +158,7 @@ eight_load(float v[8], uint64_t address, uint32_t dtype)
 }
 
 SIMT_FUNCTION void
-eight_store(uint64_t address, uint32_t dtype, const float v[8])
+vec8_store(uint64_t address, uint32_t dtype, const float v[8])
 {
 	simt_vec4 *to = pointer_to<simt_vec4>(address);
 
@@ -164,16 +166,16 @@ eight_store(uint64_t address, uint32_t dtype, const float v[8])
 		to[0] = halves_pack(v, dtype);
 		return;
 	}
-	to[0] = { bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]) };
-	to[1] = { bits_of(v[4]), bits_of(v[5]), bits_of(v[6]), bits_of(v[7]) };
+	to[0] = { float_as_bits(v[0]), float_as_bits(v[1]), float_as_bits(v[2]), float_as_bits(v[3]) };
+	to[1] = { float_as_bits(v[4]), float_as_bits(v[5]), float_as_bits(v[6]), float_as_bits(v[7]) };
 }
 
 /* Load the first n of eight elements from an address of any alignment; the others become 0. */
 SIMT_FUNCTION void
-eight_gather(float v[8], uint64_t address, uint32_t dtype, uint32_t n)
+vec8_load_first(float v[8], uint64_t address, uint32_t dtype, uint32_t n)
 {
 	if (n >= 8 && address % 16 == 0 && dtype_size(dtype) > 1) {
-		eight_load(v, address, dtype);
+		vec8_load(v, address, dtype);
 		return;
 	}
 	SIMT_UNROLL
@@ -182,10 +184,10 @@ eight_gather(float v[8], uint64_t address, uint32_t dtype, uint32_t n)
 }
 
 SIMT_FUNCTION void
-eight_scatter(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
+vec8_store_first(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
 {
 	if (n >= 8 && address % 16 == 0) {
-		eight_store(address, dtype, v);
+		vec8_store(address, dtype, v);
 		return;
 	}
 	SIMT_UNROLL
@@ -196,9 +198,9 @@ eight_scatter(uint64_t address, uint32_t dtype, const float v[8], uint32_t n)
 
 /* Copy elements [8 * eight, 8 * eight + 8) of n from one array to another, with any alignment, converting the dtype. */
 SIMT_FUNCTION void
-eight_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, uint32_t eight, uint32_t n)
+vec8_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, uint32_t vec8, uint32_t n)
 {
-	uint32_t begin = eight * 8, end = begin + 8;
+	uint32_t begin = vec8 * 8, end = begin + 8;
 	bool same = to_dtype == from_dtype;
 
 	to += begin * dtype_size(to_dtype);
@@ -210,8 +212,8 @@ eight_copy(uint64_t to, uint32_t to_dtype, uint64_t from, uint32_t from_dtype, u
 		} else {
 			float v[8];
 
-			eight_load(v, from, from_dtype);
-			eight_store(to, to_dtype, v);
+			vec8_load(v, from, from_dtype);
+			vec8_store(to, to_dtype, v);
 		}
 		return;
 	}

@@ -53,7 +53,7 @@ cuda_uuid_parse(const char *text, struct cuda_uuid *uuid)
 }
 
 static enum paged_status
-find_index(struct cuda_gpu *gpu, long index, struct paged_error *error)
+gpu_find_index(struct cuda_gpu *gpu, long index, struct paged_error *error)
 {
 	enum paged_status status;
 	int n;
@@ -67,7 +67,7 @@ find_index(struct cuda_gpu *gpu, long index, struct paged_error *error)
 }
 
 static enum paged_status
-find_named(struct cuda_gpu *gpu, const char *device, struct paged_error *error)
+gpu_find_named(struct cuda_gpu *gpu, const char *device, struct paged_error *error)
 {
 	struct cuda_uuid uuid;
 	char *end;
@@ -79,12 +79,12 @@ find_named(struct cuda_gpu *gpu, const char *device, struct paged_error *error)
 	index = strtol(device, &end, 10);
 	if (!isdigit((unsigned char)device[0]) || *end != '\0' || errno != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "neither a number nor a UUID as nvidia-smi -L prints it");
-	return find_index(gpu, index, error);
+	return gpu_find_index(gpu, index, error);
 }
 
 /* Refuse a compute mode that allows contexts of only one process, or of none. */
 static enum paged_status
-mode_check(const struct cuda_gpu *gpu, struct paged_error *error)
+gpu_compute_mode_check(const struct cuda_gpu *gpu, struct paged_error *error)
 {
 	switch (cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MODE)) {
 	case CUDA_COMPUTE_DEFAULT:
@@ -101,7 +101,7 @@ mode_check(const struct cuda_gpu *gpu, struct paged_error *error)
 
 /* Fill in the properties of gpu->device and retain its context. */
 static enum paged_status
-gpu_take(struct cuda_gpu *gpu, struct paged_error *error)
+gpu_init(struct cuda_gpu *gpu, struct paged_error *error)
 {
 	const struct cuda_driver *driver = &gpu->driver;
 	enum paged_status status;
@@ -111,7 +111,7 @@ gpu_take(struct cuda_gpu *gpu, struct paged_error *error)
 	if (status == PAGED_OK)
 		status = cuda_gpu_check(gpu, driver->device_uuid(&gpu->uuid, gpu->device), "cuDeviceGetUuid", error);
 	if (status == PAGED_OK)
-		status = mode_check(gpu, error);
+		status = gpu_compute_mode_check(gpu, error);
 	if (status != PAGED_OK)
 		return status;
 	cuda_uuid_format(&gpu->uuid, gpu->uuid_text);
@@ -122,7 +122,7 @@ gpu_take(struct cuda_gpu *gpu, struct paged_error *error)
 }
 
 static enum paged_status
-gpu_open(struct cuda_gpu *gpu, const char *device, const struct cuda_uuid *uuid, struct paged_error *error)
+gpu_open_device(struct cuda_gpu *gpu, const char *device, const struct cuda_uuid *uuid, struct paged_error *error)
 {
 	enum paged_status status;
 
@@ -131,11 +131,11 @@ gpu_open(struct cuda_gpu *gpu, const char *device, const struct cuda_uuid *uuid,
 	if (status != PAGED_OK)
 		return status;
 	if (device != NULL)
-		status = find_named(gpu, device, error);
+		status = gpu_find_named(gpu, device, error);
 	else
 		status = cuda_device_find(&gpu->driver, uuid, &gpu->device, error);
 	if (status == PAGED_OK)
-		status = gpu_take(gpu, error);
+		status = gpu_init(gpu, error);
 	if (status != PAGED_OK) {
 		gpu->context = NULL;
 		cuda_gpu_close(gpu);
@@ -146,13 +146,13 @@ gpu_open(struct cuda_gpu *gpu, const char *device, const struct cuda_uuid *uuid,
 enum paged_status
 cuda_gpu_open(struct cuda_gpu *gpu, const char *device, struct paged_error *error)
 {
-	return gpu_open(gpu, device, NULL, error);
+	return gpu_open_device(gpu, device, NULL, error);
 }
 
 enum paged_status
 cuda_gpu_open_uuid(struct cuda_gpu *gpu, const struct cuda_uuid *uuid, struct paged_error *error)
 {
-	return gpu_open(gpu, NULL, uuid, error);
+	return gpu_open_device(gpu, NULL, uuid, error);
 }
 
 void
@@ -199,7 +199,7 @@ cuda_gpu_leave(const struct cuda_gpu *gpu)
 
 /* The kernel release of the Windows Subsystem for Linux contains "microsoft". */
 static bool
-is_wsl(void)
+gpu_is_wsl(void)
 {
 	FILE *file = fopen("/proc/sys/kernel/osrelease", "re");
 	char text[128] = "";
@@ -217,7 +217,7 @@ cuda_gpu_obstacle(const struct cuda_gpu *gpu)
 {
 	if (strstr(gpu->name, " MIG ") != NULL)
 		return "the device is a MIG instance";
-	if (is_wsl())
+	if (gpu_is_wsl())
 		return "this is Windows' subsystem for Linux";
 	if (cuda_gpu_attribute(gpu, CUDA_DEVICE_INTEGRATED) != 0)
 		return "the device is integrated";

@@ -17,8 +17,8 @@
  * clears.  A row with invalid lengths becomes empty.  A table entry that is no
  * page of the pool is neither read nor written.
  *
- * Split-KV: the lengths of a row alone decide how the row is cut into splits,
- * and the block that ends last combines the splits in logical order.  A row's
+ * Split-KV: the lengths of a row alone decide how the row is split into KV
+ * chunks, and the block that ends last combines them in their order.  A row's
  * result therefore has the same bits wherever its pages are and whichever rows
  * share the batch.
  */
@@ -32,15 +32,15 @@
 /** The values of enum paged_dtype. */
 enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA_E5M2 = 5, CUDA_I8 = 18 };
 
-/** Threads per block, and lines ((query row, query head) pairs of one KV head) per tile. */
+/** Threads per block, and q_rows ((query, query head) pairs of one KV head) per tile. */
 #define CUDA_PLAN_THREADS 256
 #define CUDA_APPEND_THREADS 256
 #define CUDA_COPY_THREADS 256
 #define CUDA_MERGE_THREADS 128
 #define CUDA_ATTENTION_THREADS 128
 #define CUDA_MLA_THREADS 256
-#define CUDA_TILE_LINES 16
-#define CUDA_MAX_TILE_LINES 64
+#define CUDA_TILE_Q_ROWS 16
+#define CUDA_MAX_TILE_Q_ROWS 64
 
 /** Bytes of dynamic shared memory of the attention kernels, by the largest dim that they support. */
 #define CUDA_SIMT_SHARED_128 (28u << 10)
@@ -57,9 +57,10 @@ enum cuda_dtype { CUDA_F32 = 1, CUDA_F16 = 2, CUDA_BF16 = 3, CUDA_E4M3 = 4, CUDA
 /** Of plan_batch. */
 #define CUDA_PLAN_SHARED 256u
 
-/** Splits begin at multiples of CUDA_SPLIT_UNIT tokens.  Kernels expand a block mask CUDA_SEGMENT tokens at a time. */
-#define CUDA_SPLIT_UNIT 128u
-#define CUDA_SEGMENT 512u
+/** KV chunks begin at multiples of this number of tokens. */
+#define CUDA_KV_CHUNK_UNIT 128u
+/** Kernels expand a block mask to bits this number of tokens at a time. */
+#define CUDA_MASK_BITMAP_TOKENS 512u
 
 enum cuda_plane_index { CUDA_K, CUDA_V, CUDA_N_PLANES };
 
@@ -117,28 +118,28 @@ struct cuda_row {
 	uint32_t q_len;
 	uint32_t kv_len;
 	uint32_t writable_from; /* append must not write tokens before this one */
-	uint32_t tile_lines;
+	uint32_t tile_q_rows;
 	uint32_t n_tiles;
-	uint32_t split_tokens;
-	uint32_t n_splits;
-	uint32_t first_group; /* index of the row's first counter; there is one for each (tile, KV head) */
-	uint32_t first_line;  /* index of the row's first partial result, [split][query row][query head] */
-	int32_t b;            /* the batch index that mods see */
+	uint32_t kv_chunk_tokens;
+	uint32_t n_kv_chunks;
+	uint32_t first_counter; /* index of the row's first counter; there is one for each (tile, KV head) */
+	uint32_t first_state;   /* of the row's softmax states in the workspace, [KV chunk][query][query head] */
+	int32_t b;              /* the batch index that mods see */
 };
 
 struct cuda_plan_head {
 	uint32_t faults;    /* enum cuda_fault, or-ed */
 	uint32_t fault_row; /* the highest row with a fault */
-	uint32_t n_items;
+	uint32_t n_work_items;
 	uint32_t total_q;
 };
 
 /** Device addresses of a plan, for the kernels that read it. */
 struct cuda_plan {
-	uint64_t head;       /* struct cuda_plan_head */
-	uint64_t rows;       /* struct cuda_row [n_rows] */
-	uint64_t first_item; /* uint32_t [n_rows + 1]; a row's items are [tile][KV head][split] */
-	uint64_t table;      /* uint32_t [n_rows][table_stride]: physical pages; UINT32_MAX: unmapped */
+	uint64_t head;            /* struct cuda_plan_head */
+	uint64_t rows;            /* struct cuda_row [n_rows] */
+	uint64_t first_work_item; /* uint32_t [n_rows + 1]; a row's items are [tile][KV head][KV chunk] */
+	uint64_t table;           /* uint32_t [n_rows][table_stride]: physical pages; UINT32_MAX: unmapped */
 	uint32_t n_rows;
 	uint32_t table_stride;
 };
@@ -157,12 +158,12 @@ struct cuda_plan_params {
 	uint32_t n_q_heads;
 	uint32_t n_kv_heads;
 	uint32_t max_total_q;
-	uint32_t max_kv_len;     /* at most table_stride * page_size */
-	uint32_t max_tile_lines; /* lines per tile of rows with more than CUDA_TILE_LINES lines */
-	uint32_t target_items;   /* approximate number of work items per row, whatever else is in the batch */
-	uint32_t max_items;
-	uint32_t max_groups;
-	uint32_t max_lines; /* partial results that fit in memory */
+	uint32_t max_kv_len;        /* at most table_stride * page_size */
+	uint32_t max_tile_q_rows;   /* q_rows per tile of rows with more than CUDA_TILE_Q_ROWS q_rows */
+	uint32_t target_work_items; /* approximate number of work items per row, whatever else is in the batch */
+	uint32_t max_work_items;
+	uint32_t max_counters;
+	uint32_t max_states; /* softmax states that fit in the workspace */
 	uint32_t unused;
 };
 
@@ -270,13 +271,13 @@ struct cuda_attention_params {
 	struct cuda_tensor q;
 	struct cuda_tensor out;
 	struct cuda_block_mask blocks;
-	uint64_t sink;    /* float [n_q_heads], or 0 */
-	uint64_t lse;     /* float [total_q][n_q_heads], or 0 */
-	uint64_t maximum; /* likewise */
-	uint64_t mod;     /* struct cuda_mod_args for the mods of this module */
+	uint64_t sink;      /* float [n_q_heads], or 0 */
+	uint64_t lse;       /* float [total_q][n_q_heads], or 0 */
+	uint64_t max_score; /* float [total_q][n_q_heads], or 0 */
+	uint64_t mod;       /* struct cuda_mod_args for the mods of this module */
 	uint64_t counters;
-	uint64_t partial_states; /* float [max_lines][2]: maximum, sum */
-	uint64_t partial_values; /* float [max_lines][V dim] */
+	uint64_t workspace_states; /* float [max_states][2]: row_max, row_sum */
+	uint64_t workspace_values; /* float [max_states][V dim]: sums of weighted values */
 	uint32_t n_q_heads;
 	float scale;
 	uint32_t causal;

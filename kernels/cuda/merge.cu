@@ -19,7 +19,7 @@ SIMT_KERNEL(merge_results, cuda_merge_params, CUDA_MERGE_THREADS, 1)
 		uint32_t token = (uint32_t)(at / p.n_heads), head = (uint32_t)(at % p.n_heads);
 		float a = pointer_to<const float>(p.part_lse[0])[at], b = pointer_to<const float>(p.part_lse[1])[at];
 		/* If a or b is NaN, the sum becomes NaN. */
-		float top = softmax_larger(a == a ? a : b, b);
+		float top = softmax_max(a == a ? a : b, b);
 		float keep = softmax_weight(a, top), add = softmax_weight(b, top);
 		float sum = keep + add, factor = sum == 0 ? 0 : 1 / sum;
 

@@ -273,7 +273,8 @@ mod_param_float(const cuda_mod_name *name)
 
 /* Record an out-of-bounds index, if it is the first. */
 SIMT_FUNCTION void
-mod_record(const cuda_mod_args *args, const cuda_mod_name *name, uint32_t dim, int32_t index, uint32_t extent)
+mod_record_out_of_range(const cuda_mod_args *args, const cuda_mod_name *name, uint32_t dim, int32_t index,
+			uint32_t extent)
 {
 	cuda_mod_range *range = reinterpret_cast<cuda_mod_range *>(mod_constant(&args->range));
 	uint32_t number = (uint32_t)(name - &args->names[0][0]);
@@ -299,7 +300,7 @@ mod_find(const cuda_mod_args *args, const cuda_mod_name *name, Index... indexes)
 		uint32_t extent = mod_constant(&name->extents[d]);
 
 		if (index[d] < 0 || (uint32_t)index[d] >= extent) {
-			mod_record(args, name, d, index[d], extent);
+			mod_record_out_of_range(args, name, d, index[d], extent);
 			return nullptr;
 		}
 		at += (uint64_t)(index[d] * mod_constant(&name->strides[d]));

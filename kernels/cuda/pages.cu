@@ -7,13 +7,13 @@
 #include "kernels/cuda/plan_lookup.h"
 
 SIMT_FUNCTION uint64_t
-side_page(const cuda_copy_side &side, uint32_t copy)
+copy_side_page(const cuda_copy_side &side, uint32_t copy)
 {
 	return side.pages == 0 ? copy : pointer_to<const uint32_t>(side.pages)[copy];
 }
 
 SIMT_FUNCTION uint64_t
-side_address(const cuda_copy_side &side, uint32_t plane, uint32_t layer, uint64_t page, uint32_t head)
+copy_side_address(const cuda_copy_side &side, uint32_t plane, uint32_t layer, uint64_t page, uint32_t head)
 {
 	return side.address[plane] + layer * side.layer_stride[plane] + page * side.page_stride[plane] +
 	       head * side.head_stride[plane];
@@ -33,23 +33,23 @@ bytes_copy(uint64_t to, uint64_t from, uint32_t size)
 
 SIMT_KERNEL(copy_pages, cuda_copy_params, CUDA_COPY_THREADS, 1)
 {
-	uint32_t pieces = p.n_layers * p.n_planes * p.n_heads;
-	uint64_t n = (uint64_t)p.n_copies * pieces;
+	uint32_t n_parts = p.n_layers * p.n_planes * p.n_heads;
+	uint64_t n = (uint64_t)p.n_copies * n_parts;
 
 	for (uint64_t i = simt_block(); i < n; i += simt_n_blocks()) {
-		uint32_t copy = (uint32_t)(i / pieces), piece = (uint32_t)(i % pieces);
-		uint32_t head = piece % p.n_heads, plane = piece / p.n_heads % p.n_planes;
-		uint32_t layer = piece / p.n_heads / p.n_planes;
+		uint32_t copy = (uint32_t)(i / n_parts), part = (uint32_t)(i % n_parts);
+		uint32_t head = part % p.n_heads, plane = part / p.n_heads % p.n_planes;
+		uint32_t layer = part / p.n_heads / p.n_planes;
 		uint32_t tokens = p.n_tokens == 0 ? p.page_size : pointer_to<const uint32_t>(p.n_tokens)[copy];
-		uint64_t from = side_page(p.from, copy), to = side_page(p.to, copy);
+		uint64_t from = copy_side_page(p.from, copy), to = copy_side_page(p.to, copy);
 
 		if (from >= p.from.n_pages || to >= p.to.n_pages || tokens > p.page_size) {
 			if (p.faults != 0 && simt_thread() == 0)
 				simt_atomic_or(pointer_to<uint32_t>(p.faults), CUDA_FAULT_PAGE);
 			continue;
 		}
-		bytes_copy(side_address(p.to, plane, layer, to, head), side_address(p.from, plane, layer, from, head),
-			   tokens * p.token_stride[plane]);
+		bytes_copy(copy_side_address(p.to, plane, layer, to, head),
+			   copy_side_address(p.from, plane, layer, from, head), tokens * p.token_stride[plane]);
 	}
 }
 
@@ -61,21 +61,21 @@ struct gather_token {
 
 /* Copy eight elements of a head, multiplied by their scale if they are bytes. */
 SIMT_FUNCTION void
-eight_gather_scaled(const cuda_plane &from, uint64_t from_head, uint64_t to_head, uint32_t to_dtype, uint32_t eight,
-		    float scale, uint32_t dim)
+vec8_gather_scaled(const cuda_plane &from, uint64_t from_head, uint64_t to_head, uint32_t to_dtype, uint32_t vec8,
+		   float scale, uint32_t dim)
 {
-	uint32_t begin = eight * 8;
+	uint32_t begin = vec8 * 8;
 	float v[8];
 
 	if (dtype_size(from.dtype) > 1) {
-		eight_copy(to_head, to_dtype, from_head, from.dtype, eight, dim);
+		vec8_copy(to_head, to_dtype, from_head, from.dtype, vec8, dim);
 		return;
 	}
-	eight_gather(v, from_head + begin, from.dtype, dim - begin);
+	vec8_load_first(v, from_head + begin, from.dtype, dim - begin);
 	SIMT_UNROLL
 	for (uint32_t i = 0; i < 8; i++)
 		v[i] = simt_mul(v[i], scale);
-	eight_scatter(to_head + begin * dtype_size(to_dtype), to_dtype, v, dim - begin);
+	vec8_store_first(to_head + begin * dtype_size(to_dtype), to_dtype, v, dim - begin);
 }
 
 SIMT_FUNCTION void
@@ -83,16 +83,16 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 {
 	const cuda_plane &from = p.pages.plane[plane];
 	uint64_t heads = plane == CUDA_K || p.pages.v_in_k != 0 ? p.k_scale : p.v_scale;
-	uint32_t eights = (to.dim + 7) / 8;
+	uint32_t vec8s = (to.dim + 7) / 8;
 
 	if (to.address == 0)
 		return;
-	for (uint32_t i = simt_thread(); i < eights * p.pages.n_kv_heads; i += simt_n_threads()) {
-		uint32_t head = i / eights;
+	for (uint32_t i = simt_thread(); i < vec8s * p.pages.n_kv_heads; i += simt_n_threads()) {
+		uint32_t head = i / vec8s;
 
-		eight_gather_scaled(from, plane_address(from, token.page, head, token.slot),
-				    tensor_address(to, (uint32_t)token.packed, head), to.dtype, i % eights,
-				    pages_scale(p.pages, plane, heads, token.page, head, token.slot), to.dim);
+		vec8_gather_scaled(from, plane_address(from, token.page, head, token.slot),
+				   tensor_address(to, (uint32_t)token.packed, head), to.dtype, i % vec8s,
+				   pages_scale(p.pages, plane, heads, token.page, head, token.slot), to.dim);
 	}
 }
 
@@ -100,7 +100,7 @@ plane_gather(const cuda_gather_params &p, uint32_t plane, const cuda_tensor &to,
 SIMT_FUNCTION bool
 gather_bounds(const cuda_gather_params &p, uint32_t r, uint32_t *begin, uint32_t *end)
 {
-	uint32_t kv_len = plan_row(p.plan, r).kv_len;
+	uint32_t kv_len = plan_row_at(p.plan, r).kv_len;
 
 	*begin = p.begin == 0 ? 0 : pointer_to<const uint32_t>(p.begin)[r];
 	*end = p.end == 0 ? kv_len : pointer_to<const uint32_t>(p.end)[r];

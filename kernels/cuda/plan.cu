@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plan a batch in one block.  Each thread checks a row and cuts it into work
- * items; prefix sums over the rows number the items.  How a row is cut depends
+ * Plan a batch in one block.  Each thread checks a row and splits it into work
+ * items; prefix sums over the rows number the items.  How a row is split depends
  * only on the row's own lengths and on constants.
  */
 #include "kernels/cuda/plan_lookup.h"
@@ -10,7 +10,7 @@
 #define SUM_LIMIT 0x7fffffffu
 
 struct plan_sums {
-	uint32_t items, groups, lines;
+	uint32_t work_items, counters, states;
 };
 
 struct plan_shared {
@@ -28,18 +28,18 @@ sum_clamp(uint64_t n)
 SIMT_FUNCTION plan_sums
 sums_add(const plan_sums &a, const plan_sums &b)
 {
-	return { sum_clamp((uint64_t)a.items + b.items), sum_clamp((uint64_t)a.groups + b.groups),
-		 sum_clamp((uint64_t)a.lines + b.lines) };
+	return { sum_clamp((uint64_t)a.work_items + b.work_items), sum_clamp((uint64_t)a.counters + b.counters),
+		 sum_clamp((uint64_t)a.states + b.states) };
 }
 
 SIMT_FUNCTION uint32_t
-divide_up(uint32_t n, uint32_t by)
+plan_ceil_div(uint32_t n, uint32_t by)
 {
 	return n / by + (n % by != 0);
 }
 
 SIMT_FUNCTION int64_t
-q_base_load(const cuda_plan_params &p, uint32_t r, const cuda_row &row)
+plan_q_base_load(const cuda_plan_params &p, uint32_t r, const cuda_row &row)
 {
 	if (p.q_base == 0)
 		return (int64_t)row.kv_len - row.q_len;
@@ -48,7 +48,7 @@ q_base_load(const cuda_plan_params &p, uint32_t r, const cuda_row &row)
 
 /* Load and check a row's lengths; a row with a fault becomes empty. */
 SIMT_FUNCTION void
-row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
+plan_row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 {
 	int32_t begin = pointer_to<const int32_t>(p.q_indptr)[r], end = pointer_to<const int32_t>(p.q_indptr)[r + 1];
 	int32_t kv_len = pointer_to<const int32_t>(p.kv_len)[r];
@@ -63,34 +63,35 @@ row_load(const cuda_plan_params &p, uint32_t r, cuda_row *row)
 	row->q_len = faults ? 0 : (uint32_t)(end - begin);
 	row->kv_len = faults ? 0 : (uint32_t)kv_len;
 	row->writable_from = p.writable_from == 0 ? 0 : pointer_to<const uint32_t>(p.writable_from)[r];
-	row->q_base = q_base_load(p, r, *row);
+	row->q_base = plan_q_base_load(p, r, *row);
 	row->b = p.b == 0 ? (int32_t)r : pointer_to<const int32_t>(p.b)[r];
 	if (faults)
 		plan_fault(p.plan, faults, r);
 }
 
 SIMT_FUNCTION void
-row_cut(const cuda_plan_params &p, cuda_row *row)
+plan_row_split(const cuda_plan_params &p, cuda_row *row)
 {
-	uint32_t lines = row->q_len * (p.n_q_heads / p.n_kv_heads), wanted;
+	uint32_t q_rows = row->q_len * (p.n_q_heads / p.n_kv_heads), wanted;
 
-	row->tile_lines = lines <= CUDA_TILE_LINES ? CUDA_TILE_LINES : p.max_tile_lines;
-	row->n_tiles = divide_up(lines, row->tile_lines);
-	wanted = row->n_tiles == 0 ? 1 : p.target_items / p.n_kv_heads / row->n_tiles;
-	row->split_tokens = divide_up(row->kv_len, wanted == 0 ? 1 : wanted);
-	row->split_tokens =
-		(row->split_tokens == 0 ? 1 : divide_up(row->split_tokens, CUDA_SPLIT_UNIT)) * CUDA_SPLIT_UNIT;
-	row->n_splits = row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->split_tokens);
+	row->tile_q_rows = q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p.max_tile_q_rows;
+	row->n_tiles = plan_ceil_div(q_rows, row->tile_q_rows);
+	wanted = row->n_tiles == 0 ? 1 : p.target_work_items / p.n_kv_heads / row->n_tiles;
+	row->kv_chunk_tokens = plan_ceil_div(row->kv_len, wanted == 0 ? 1 : wanted);
+	row->kv_chunk_tokens =
+		(row->kv_chunk_tokens == 0 ? 1 : plan_ceil_div(row->kv_chunk_tokens, CUDA_KV_CHUNK_UNIT)) *
+		CUDA_KV_CHUNK_UNIT;
+	row->n_kv_chunks = row->kv_len == 0 ? 1 : plan_ceil_div(row->kv_len, row->kv_chunk_tokens);
 }
 
 SIMT_FUNCTION plan_sums
-row_sums(const cuda_plan_params &p, const cuda_row &row)
+plan_row_sums(const cuda_plan_params &p, const cuda_row &row)
 {
-	uint64_t groups = (uint64_t)row.n_tiles * p.n_kv_heads, lines = (uint64_t)row.q_len * p.n_q_heads;
+	uint64_t counters = (uint64_t)row.n_tiles * p.n_kv_heads, q_rows = (uint64_t)row.q_len * p.n_q_heads;
 
-	if (row.n_splits == 1)
-		return { sum_clamp(groups), 0, 0 };
-	return { sum_clamp(groups * row.n_splits), sum_clamp(groups), sum_clamp(lines * row.n_splits) };
+	if (row.n_kv_chunks == 1)
+		return { sum_clamp(counters), 0, 0 };
+	return { sum_clamp(counters * row.n_kv_chunks), sum_clamp(counters), sum_clamp(q_rows * row.n_kv_chunks) };
 }
 
 /* Inclusive prefix sums over the threads of a warp. */
@@ -101,8 +102,8 @@ warp_scan(plan_sums sums)
 
 	for (int step = 1; step < 32; step *= 2) {
 		int from = lane < step ? lane : lane - step;
-		plan_sums other = { simt_shuffle(sums.items, from), simt_shuffle(sums.groups, from),
-				    simt_shuffle(sums.lines, from) };
+		plan_sums other = { simt_shuffle(sums.work_items, from), simt_shuffle(sums.counters, from),
+				    simt_shuffle(sums.states, from) };
 
 		if (lane >= step)
 			sums = sums_add(sums, other);
@@ -124,9 +125,9 @@ block_scan(plan_shared &shared, const plan_sums &own)
 		before = sums_add(before, shared.warp[w]);
 	upto = sums_add(before, upto);
 	/* Get the exclusive sums from the previous lane: subtracting `own` would be wrong if a sum is saturated. */
-	plan_sums left = { simt_shuffle(upto.items, (int)(simt_lane() + 31) % 32),
-			   simt_shuffle(upto.groups, (int)(simt_lane() + 31) % 32),
-			   simt_shuffle(upto.lines, (int)(simt_lane() + 31) % 32) };
+	plan_sums left = { simt_shuffle(upto.work_items, (int)(simt_lane() + 31) % 32),
+			   simt_shuffle(upto.counters, (int)(simt_lane() + 31) % 32),
+			   simt_shuffle(upto.states, (int)(simt_lane() + 31) % 32) };
 	simt_sync();
 	if (simt_thread() == simt_n_threads() - 1)
 		shared.total = upto;
@@ -135,16 +136,17 @@ block_scan(plan_shared &shared, const plan_sums &own)
 }
 
 SIMT_FUNCTION void
-head_finish(const cuda_plan_params &p, const plan_sums &total)
+plan_head_finish(const cuda_plan_params &p, const plan_sums &total)
 {
 	cuda_plan_head *head = plan_head(p.plan);
 	int32_t queries = pointer_to<const int32_t>(p.q_indptr)[p.plan.n_rows];
-	bool fits = total.items <= p.max_items && total.groups <= p.max_groups && total.lines <= p.max_lines;
+	bool fits = total.work_items <= p.max_work_items && total.counters <= p.max_counters &&
+		    total.states <= p.max_states;
 
 	if (!fits)
 		plan_fault(p.plan, CUDA_FAULT_CAPACITY, 0);
-	pointer_to<uint32_t>(p.plan.first_item)[p.plan.n_rows] = total.items;
-	head->n_items = fits ? total.items : 0;
+	pointer_to<uint32_t>(p.plan.first_work_item)[p.plan.n_rows] = total.work_items;
+	head->n_work_items = fits ? total.work_items : 0;
 	head->total_q = queries < 0 ? 0 : (uint32_t)queries < p.max_total_q ? (uint32_t)queries : p.max_total_q;
 }
 
@@ -163,20 +165,20 @@ SIMT_KERNEL(plan_batch, cuda_plan_params, CUDA_PLAN_THREADS, 1)
 		cuda_row row = {};
 
 		if (base + t < p.plan.n_rows) {
-			row_load(p, base + t, &row);
-			row_cut(p, &row);
-			own = row_sums(p, row);
+			plan_row_load(p, base + t, &row);
+			plan_row_split(p, &row);
+			own = plan_row_sums(p, row);
 		}
 		before = block_scan(shared, own);
 		if (base + t < p.plan.n_rows) {
-			row.first_group = before.groups;
-			row.first_line = before.lines;
+			row.first_counter = before.counters;
+			row.first_state = before.states;
 			pointer_to<cuda_row>(p.plan.rows)[base + t] = row;
-			pointer_to<uint32_t>(p.plan.first_item)[base + t] = before.items;
+			pointer_to<uint32_t>(p.plan.first_work_item)[base + t] = before.work_items;
 		}
 	}
-	for (uint32_t i = t; i < shared.total.groups && i < p.max_groups; i += n)
+	for (uint32_t i = t; i < shared.total.counters && i < p.max_counters; i += n)
 		pointer_to<uint32_t>(p.counters)[i] = 0;
 	if (t == 0)
-		head_finish(p, shared.total);
+		plan_head_finish(p, shared.total);
 }

@@ -16,29 +16,29 @@ struct cuda_plan_bounds {
 	uint32_t n_q_heads;
 	uint32_t n_kv_heads;
 	uint32_t v_dim;
-	uint32_t max_tile_lines; /* the attention kernel's: CUDA_TILE_LINES or CUDA_MAX_TILE_LINES */
-	uint32_t target_items;   /* affects a result's bits; 0: CUDA_TARGET_ITEMS */
+	uint32_t max_tile_q_rows;   /* the attention kernel's: CUDA_TILE_Q_ROWS or CUDA_MAX_TILE_Q_ROWS */
+	uint32_t target_work_items; /* affects a result's bits; 0: CUDA_TARGET_WORK_ITEMS */
 };
 
-#define CUDA_TARGET_ITEMS 256u
+#define CUDA_TARGET_WORK_ITEMS 256u
 
 /** Counts for struct cuda_plan_params, and sizes of the arrays of the plan and of attention. */
 struct cuda_plan_size {
-	uint32_t target_items;
-	uint32_t max_items;
-	uint32_t max_groups;
-	uint32_t max_lines;
+	uint32_t target_work_items;
+	uint32_t max_work_items;
+	uint32_t max_counters;
+	uint32_t max_states;
 	uint64_t rows_bytes;
-	uint64_t first_item_bytes;
+	uint64_t first_work_item_bytes;
 	uint64_t counters_bytes;
-	uint64_t partial_states_bytes;
-	uint64_t partial_values_bytes;
+	uint64_t workspace_states_bytes;
+	uint64_t workspace_values_bytes;
 };
 
 /**
  * cuda_plan_measure - compute the memory that suffices for every batch within bounds
  *
- * @retval PAGED_ERR_LIMIT  the number of work items or partial results exceeds 31 bits
+ * @retval PAGED_ERR_LIMIT  the number of work items or softmax states exceeds 31 bits
  */
 enum paged_status cuda_plan_measure(const struct cuda_plan_bounds *bounds, struct cuda_plan_size *size,
 				    struct paged_error *error);

@@ -19,7 +19,7 @@ plan_fault(const cuda_plan &plan, uint32_t fault, uint32_t row)
 }
 
 SIMT_FUNCTION const cuda_row &
-plan_row(const cuda_plan &plan, uint32_t row)
+plan_row_at(const cuda_plan &plan, uint32_t row)
 {
 	return pointer_to<const cuda_row>(plan.rows)[row];
 }
@@ -33,7 +33,7 @@ plan_find_query(const cuda_plan &plan, uint32_t packed)
 	while (high - low > 1) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (plan_row(plan, middle).q_start <= packed)
+		if (plan_row_at(plan, middle).q_start <= packed)
 			low = middle;
 		else
 			high = middle;
@@ -45,7 +45,7 @@ plan_find_query(const cuda_plan &plan, uint32_t packed)
 SIMT_FUNCTION uint32_t
 plan_find_item(const cuda_plan &plan, uint32_t item)
 {
-	const uint32_t *first = pointer_to<const uint32_t>(plan.first_item);
+	const uint32_t *first = pointer_to<const uint32_t>(plan.first_work_item);
 	uint32_t low = 0, high = plan.n_rows;
 
 	while (high - low > 1) {

@@ -10,30 +10,30 @@
 
 #include "kernels/cuda/elements.h"
 
-/* An i8 head whose largest magnitude is below 2^-120 is stored as zeros. */
-#define QUANTISE_LEAST 0x1p-120f
+/* An i8 head whose absolute maximum is below 2^-120 is stored as zeros. */
+#define QUANTISE_MIN_ABSMAX 0x1p-120f
 
-/** The scale that is stored with an i8 head, and the factor that its elements are multiplied by (127 / largest). */
+/** The scale that is stored with an i8 head, and the factor that its elements are multiplied by (127 / absmax). */
 struct quantise_scale {
 	float scale;
 	float factor;
 };
 
 SIMT_FUNCTION float
-quantise_magnitude(float value)
+quantise_abs(float value)
 {
-	return float_of(bits_of(value) & 0x7fffffff);
+	return bits_as_float(float_as_bits(value) & 0x7fffffff);
 }
 
-/* `largest` is the largest magnitude, or NaN if one element is NaN. */
+/* `absmax` is the largest magnitude, or NaN if one element is NaN. */
 SIMT_FUNCTION quantise_scale
-quantise_scale_of(float largest)
+quantise_scale_of(float absmax)
 {
-	if (!(largest < infinity()))
-		return { float_of(0x7fc00000), 0 };
-	if (largest < QUANTISE_LEAST)
+	if (!(absmax < infinity()))
+		return { bits_as_float(0x7fc00000), 0 };
+	if (absmax < QUANTISE_MIN_ABSMAX)
 		return { 0, 0 };
-	return { largest / 127.0f, 127.0f / largest };
+	return { absmax / 127.0f, 127.0f / absmax };
 }
 
 SIMT_FUNCTION uint32_t

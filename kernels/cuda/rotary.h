@@ -37,9 +37,9 @@ rotary_halves(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, fl
 	uint32_t half = rotary.dim / 2, pair = t % half, other = rotary.first + (t < half ? t + half : pair);
 	float others[8], cosines[8], sines[8];
 
-	eight_gather(others, head.from + other * dtype_size(head.dtype), head.dtype, 8);
-	eight_gather(cosines, head.angles + pair * sizeof(float), CUDA_F32, 8);
-	eight_gather(sines, head.angles + (half + pair) * sizeof(float), CUDA_F32, 8);
+	vec8_load_first(others, head.from + other * dtype_size(head.dtype), head.dtype, 8);
+	vec8_load_first(cosines, head.angles + pair * sizeof(float), CUDA_F32, 8);
+	vec8_load_first(sines, head.angles + (half + pair) * sizeof(float), CUDA_F32, 8);
 	SIMT_UNROLL
 	for (uint32_t i = 0; i < 8; i++) {
 		float sine = simt_mul(others[i], sines[i]);
@@ -67,7 +67,7 @@ rotary_pairs(const cuda_rotary &rotary, const rotary_head &head, uint32_t t, flo
  * Rotate elements [begin, begin + 8) of a head of n elements in v; elements outside of the rotated dims do not change.
  */
 SIMT_FUNCTION void
-rotary_turn(const cuda_rotary &rotary, const rotary_head &head, uint32_t begin, uint32_t n, float v[8])
+rotary_apply(const cuda_rotary &rotary, const rotary_head &head, uint32_t begin, uint32_t n, float v[8])
 {
 	uint32_t first = begin - rotary.first, unit = rotary.interleaved ? 2 : 8;
 

@@ -252,12 +252,12 @@ canary_check(const struct cuda_gpu *gpu, const struct cuda_share *share, cuda_ad
 		return status;
 	return paged_fail(error, PAGED_ERR_BACKEND,
 			  "the memory opens, and its last %d bytes are not those that its owner wrote: "
-			  "it is other memory, or somebody wrote past the pages",
+			  "it is other memory, or a process wrote past the pages",
 			  CUDA_CANARY_SIZE);
 }
 
 static void
-obstacle_name(const struct cuda_gpu *gpu, struct paged_error *error)
+error_add_obstacle(const struct cuda_gpu *gpu, struct paged_error *error)
 {
 	const char *obstacle = cuda_gpu_obstacle(gpu);
 	size_t length = strlen(error->text);
@@ -287,7 +287,7 @@ cuda_import_open(const struct cuda_gpu *gpu, const struct cuda_share *share, int
 	if (status == PAGED_OK)
 		*import = made;
 	else
-		obstacle_name(gpu, error);
+		error_add_obstacle(gpu, error);
 	cuda_gpu_leave(gpu);
 	return status;
 }

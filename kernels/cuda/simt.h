@@ -88,18 +88,18 @@ extern __shared__ __align__(128) unsigned char simt_shared_memory[];
  *
  *   void simt_fence()                       device-wide: this thread's earlier writes become visible before later ones
  *   uint32_t simt_atomic_add(uint32_t *at, uint32_t n)         returns the old value; relaxed
- *   simt_atomic_max, simt_atomic_or         likewise
+ *   simt_atomic_max, simt_atomic_or         return the old value; relaxed
  *   T simt_load_fresh(const T *at)          bypasses the L1 cache, which may lack another block's write
  *
  *   void simt_copy_async16(void *shared, const void *global, bool valid)   16 bytes; zeros when not valid
- *   void simt_copy_async4(...)              4 bytes likewise
+ *   void simt_copy_async4(...)              4 bytes; zeros when not valid
  *   void simt_copy_async_commit()           ends a group of this thread's copies
  *   template <int N> void simt_copy_async_wait()   until at most N groups of this thread are incomplete;
  *                                           other threads may read the bytes after a barrier
  *
  *   void simt_ldmatrix_x4(uint32_t r[4], const void *shared_row)        and _x4_trans; whole warp
  *   void simt_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])   d += a b, m16n8k16; whole warp
- *   void simt_mma_f16(...)                  likewise
+ *   void simt_mma_f16(...)                  the same product of f16; whole warp
  *
  *   float simt_exp2(float) (2 ulp, 0 for -inf), simt_log2(float), simt_fma(a, b, c), simt_max(a, b) (NaN if either is)
  *   uint16_t simt_to_bf16(float) / simt_to_f16(float), to nearest even; float simt_from_bf16 / simt_from_f16

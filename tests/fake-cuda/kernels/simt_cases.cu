@@ -206,6 +206,6 @@ SIMT_KERNEL(simt_case_widen, simt_widen_params, 128, 1)
 
 		bytes_to_f16(four, p.dtype, p.f16 + i * 2);
 		bytes_to_bf16(four, p.dtype, p.bf16 + i * 2);
-		p.wild[i] = bytes_wild(four, p.dtype);
+		p.wild[i] = bytes_non_finite(four, p.dtype);
 	}
 }

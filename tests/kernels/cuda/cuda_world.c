@@ -133,11 +133,11 @@ plan_make(struct cuda_batch *batch)
 
 	p->plan.head = cuda_arena_make(arena, NULL, sizeof(struct cuda_plan_head), true, "plan's head");
 	p->plan.rows = cuda_arena_make(arena, NULL, batch->size.rows_bytes, true, "plan's rows");
-	p->plan.first_item = cuda_arena_make(arena, NULL, batch->size.first_item_bytes, true, "first items");
+	p->plan.first_work_item = cuda_arena_make(arena, NULL, batch->size.first_work_item_bytes, true, "first items");
 	p->counters = cuda_arena_make(arena, NULL, batch->size.counters_bytes, true, "counters");
 	batch->head = (void *)(uintptr_t)p->plan.head;
 	batch->rows = (void *)(uintptr_t)p->plan.rows;
-	batch->first_item = (void *)(uintptr_t)p->plan.first_item;
+	batch->first_work_item = (void *)(uintptr_t)p->plan.first_work_item;
 }
 
 void
@@ -149,8 +149,8 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 		.n_q_heads = params->n_q_heads,
 		.n_kv_heads = params->n_kv_heads,
 		.v_dim = params->v_dim,
-		.max_tile_lines = params->max_tile_lines == 0 ? CUDA_TILE_LINES : params->max_tile_lines,
-		.target_items = params->target_items,
+		.max_tile_q_rows = params->max_tile_q_rows == 0 ? CUDA_TILE_Q_ROWS : params->max_tile_q_rows,
+		.target_work_items = params->target_work_items,
 	};
 	struct paged_error error;
 
@@ -168,12 +168,12 @@ cuda_batch_create(struct cuda_batch *batch, const struct cuda_batch_params *para
 						.n_kv_heads = params->n_kv_heads,
 						.max_total_q = bounds.max_total_q,
 						.max_kv_len = bounds.max_kv_len,
-						.max_tile_lines = bounds.max_tile_lines } };
+						.max_tile_q_rows = bounds.max_tile_q_rows } };
 	cr_assert_eq(cuda_plan_measure(&bounds, &batch->size, &error), PAGED_OK, "%s", error.text);
-	batch->plan.target_items = batch->size.target_items;
-	batch->plan.max_items = batch->size.max_items;
-	batch->plan.max_groups = batch->size.max_groups;
-	batch->plan.max_lines = batch->size.max_lines;
+	batch->plan.target_work_items = batch->size.target_work_items;
+	batch->plan.max_work_items = batch->size.max_work_items;
+	batch->plan.max_counters = batch->size.max_counters;
+	batch->plan.max_states = batch->size.max_states;
 	batch->plan.plan.n_rows = params->n_rows;
 	batch->plan.plan.table_stride = (bounds.max_kv_len + params->page_size - 1) / params->page_size;
 	inputs_make(batch, params);
@@ -267,7 +267,7 @@ void
 cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struct cuda_attend *how)
 {
 	const struct layout *layout = args->pages.layout;
-	size_t lines = total_q * args->q.n_heads * sizeof(float);
+	size_t q_rows = total_q * args->q.n_heads * sizeof(float);
 	struct cuda_attention_params p;
 	struct cuda_batch batch;
 	struct cuda_arena *arena = &batch.arena;
@@ -278,8 +278,8 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 							       .n_q_heads = args->q.n_heads,
 							       .n_kv_heads = layout->params.n_kv_heads,
 							       .v_dim = layout->params.v_dim,
-							       .max_tile_lines = how->max_tile_lines,
-							       .target_items = how->target_items });
+							       .max_tile_q_rows = how->max_tile_q_rows,
+							       .target_work_items = how->target_work_items });
 	cuda_batch_plan(&batch, how->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
 	p = (struct cuda_attention_params){
@@ -289,12 +289,14 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 		.out = cuda_world_tensor(arena, &args->out, total_q, true, "the output"),
 		.blocks = blocks_make(arena, how->blocks),
 		.sink = cuda_arena_lend(arena, args->sink, args->q.n_heads * sizeof(float), false, "sinks"),
-		.lse = cuda_arena_lend(arena, args->lse, lines, true, "the LSE"),
-		.maximum = cuda_arena_lend(arena, args->maximum, lines, true, "maxima"),
+		.lse = cuda_arena_lend(arena, args->lse, q_rows, true, "the LSE"),
+		.max_score = cuda_arena_lend(arena, args->maximum, q_rows, true, "maxima"),
 		.mod = how->mod == NULL ? 0 : cuda_arena_make(arena, how->mod, how->mod_size, false, "mod"),
 		.counters = batch.plan.counters,
-		.partial_states = cuda_arena_make(arena, NULL, batch.size.partial_states_bytes, true, "partial states"),
-		.partial_values = cuda_arena_make(arena, NULL, batch.size.partial_values_bytes, true, "partial values"),
+		.workspace_states =
+			cuda_arena_make(arena, NULL, batch.size.workspace_states_bytes, true, "softmax states"),
+		.workspace_values =
+			cuda_arena_make(arena, NULL, batch.size.workspace_values_bytes, true, "sums of values"),
 		.n_q_heads = args->q.n_heads,
 		.scale = args->scale,
 		.causal = args->causal,
@@ -308,7 +310,7 @@ cuda_attend_run(const struct attention_args *args, uint64_t total_q, const struc
 	cuda_run(how->kernel, &p, how->n_blocks == 0 ? 3 : how->n_blocks, simt_find(how->kernel)->max_threads,
 		 SHARED_SIZE, how->seed);
 	cr_assert_eq(batch.head->faults, 0, "faults %u of row %u", batch.head->faults, batch.head->fault_row);
-	for (uint32_t i = 0; i < batch.size.max_groups; i++)
+	for (uint32_t i = 0; i < batch.size.max_counters; i++)
 		cr_assert(((uint32_t *)(uintptr_t)batch.plan.counters)[i] == 0 ||
 				  ((uint32_t *)(uintptr_t)batch.plan.counters)[i] == UINT32_MAX,
 			  "counter %u is left at %u", i, ((uint32_t *)(uintptr_t)batch.plan.counters)[i]);
@@ -319,11 +321,11 @@ void
 cuda_world_attend(struct world *world, const struct cuda_attend *how)
 {
 	const struct world_params *p = &world->params;
-	size_t lines = world->total_q * p->q_heads;
+	size_t q_rows = world->total_q * p->q_heads;
 
 	memset(world->out.data, 0xff, world->out_bytes);
-	memset(world->lse, 0xff, lines * sizeof(float));
-	memset(world->maximum, 0xff, lines * sizeof(float));
+	memset(world->lse, 0xff, q_rows * sizeof(float));
+	memset(world->maximum, 0xff, q_rows * sizeof(float));
 	cuda_attend_run(&(struct attention_args){ .pages = { &world->layout, world->pool, WORLD_LAYER },
 						  .rows = world->rows,
 						  .n_rows = p->n_rows,
@@ -356,7 +358,7 @@ cuda_world_unmapped(const struct world_params *params, uint32_t page, const char
 							       .n_q_heads = params->q_heads,
 							       .n_kv_heads = params->kv_heads,
 							       .v_dim = params->v_dim,
-							       .target_items = 1 });
+							       .target_work_items = 1 });
 	cuda_batch_plan(&batch, 0);
 	batch.table[page] = UINT32_MAX;
 	p = (struct cuda_attention_params){

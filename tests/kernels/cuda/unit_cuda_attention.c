@@ -55,7 +55,7 @@ kernel_for(const struct world_params *params, bool tensor_cores)
 	next_seed++;
 	if (tensor_cores) {
 		how.kernel = mma[params->pool == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
-		how.max_tile_lines = CUDA_MAX_TILE_LINES;
+		how.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	} else {
 		how.kernel = simt[dim <= 128 ? 0 : dim <= 256 ? 1 : 2];
 	}

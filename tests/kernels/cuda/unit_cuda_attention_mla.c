@@ -49,7 +49,7 @@ static struct cuda_attend
 how_for(const struct world_params *params)
 {
 	struct cuda_attend how = { .kernel = params->pool == PAGED_F16 ? "attention_mla_f16" : "attention_mla_bf16",
-				   .max_tile_lines = CUDA_MAX_TILE_LINES,
+				   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS,
 				   .n_blocks = 1 + (uint32_t)(next_seed % 5),
 				   .seed = next_seed };
 
@@ -259,7 +259,7 @@ Test(cuda_attention_mla, scores_that_grow_and_fall)
 	check(&params);
 }
 
-Test(cuda_attention_mla, not_a_number_stays_in_its_line)
+Test(cuda_attention_mla, not_a_number_stays_in_its_q_row)
 {
 	static const float poison[] = { NAN, INFINITY };
 	static const uint32_t q_lens[] = { 1, 9 };

@@ -63,7 +63,7 @@ kernel_for(struct world_params *params, bool tensor_cores)
 	}
 	params->weights = params->pool == PAGED_I8 ? PAGED_BF16 : PAGED_F16;
 	how.kernel = bytes[params->q == PAGED_BF16][dim <= 64 ? 0 : dim <= 128 ? 1 : 2];
-	how.max_tile_lines = CUDA_MAX_TILE_LINES;
+	how.max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS;
 	return how;
 }
 

@@ -111,12 +111,12 @@ static void
 tensors_make(struct scene *scene)
 {
 	const struct golden_case *c = &scene->c;
-	size_t bytes, lines = scene->total_q * c->q_heads * sizeof(float);
+	size_t bytes, q_rows = scene->total_q * c->q_heads * sizeof(float);
 
 	scene->q = world_tensor(c->dtype, scene->total_q, c->q_heads, c->k_dim, 0, &bytes);
 	scene->out = world_tensor(PAGED_F32, scene->total_q, c->q_heads, c->v_dim, 0, &bytes);
-	scene->lse = malloc(lines);
-	scene->maximum = malloc(lines);
+	scene->lse = malloc(q_rows);
+	scene->maximum = malloc(q_rows);
 	for (uint32_t i = 0; i < c->n_sequences; i++)
 		for (uint32_t t = 0; t < c->sequences[i].q_len; t++)
 			for (uint32_t h = 0; h < c->q_heads; h++)
@@ -178,10 +178,10 @@ case_run(struct scene *scene, const char *name, uint64_t seed)
 						  .maximum = scene->maximum },
 			scene->total_q,
 			&(struct cuda_attend){ .kernel = choice.kernel,
-					       .max_tile_lines = choice.max_tile_lines,
+					       .max_tile_q_rows = choice.max_tile_q_rows,
 					       .n_blocks = 5,
 					       .seed = seed });
-	results_check(scene, name, choice.max_tile_lines == CUDA_MAX_TILE_LINES ? reference_unit(c->dtype) : 0);
+	results_check(scene, name, choice.max_tile_q_rows == CUDA_MAX_TILE_Q_ROWS ? reference_unit(c->dtype) : 0);
 	free(scene->pool);
 	free(scene->q.data);
 	free(scene->out.data);

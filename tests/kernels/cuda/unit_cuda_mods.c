@@ -113,7 +113,7 @@ mods_check(struct world_params *params, struct cuda_attend how, const char *what
 }
 
 static void
-window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
+window_check(const char *kernel, uint32_t tile_q_rows, enum paged_dtype dtype, uint32_t dim, bool v_in_k)
 {
 	struct world_params params = params_make();
 	struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 }, { .name = "cap", .dtype = MOD_F32 } };
@@ -121,7 +121,7 @@ window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, ui
 	struct mod_fixture mask, score;
 
 	params.pool = params.q = dtype;
-	if (tile_lines != CUDA_TILE_LINES)
+	if (tile_q_rows != CUDA_TILE_Q_ROWS)
 		params.weights = dtype;
 	params.v_in_k = v_in_k;
 	params.k_dim = params.v_dim = dim;
@@ -134,7 +134,7 @@ window_check(const char *kernel, uint32_t tile_lines, enum paged_dtype dtype, ui
 		params.mods.score = score.binding;
 		mods_check(&params,
 			   (struct cuda_attend){ .kernel = kernel,
-						 .max_tile_lines = tile_lines,
+						 .max_tile_q_rows = tile_q_rows,
 						 .mod = &args,
 						 .mod_size = sizeof(args) },
 			   kernel);
@@ -180,9 +180,9 @@ documents_check(const char *kernel, enum paged_dtype dtype, uint32_t dim, int32_
 
 Test(cuda_mods, window_and_soft_cap)
 {
-	window_check("attention_simt_128_window", CUDA_TILE_LINES, PAGED_F16, 16, false);
-	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_LINES, PAGED_BF16, 24, false);
-	window_check("attention_mla_f16_window", CUDA_MAX_TILE_LINES, PAGED_F16, 32, true);
+	window_check("attention_simt_128_window", CUDA_TILE_Q_ROWS, PAGED_F16, 16, false);
+	window_check("attention_mma_bf16_64_window", CUDA_MAX_TILE_Q_ROWS, PAGED_BF16, 24, false);
+	window_check("attention_mla_f16_window", CUDA_MAX_TILE_Q_ROWS, PAGED_F16, 32, true);
 }
 
 Test(cuda_mods, documents_and_slopes)

@@ -20,35 +20,35 @@ static void
 plan_check(const struct cuda_batch *batch, const struct kernel_row *rows, uint32_t n_rows)
 {
 	const struct cuda_plan_params *p = &batch->plan;
-	uint32_t items = 0, groups = 0, lines = 0;
+	uint32_t work_items = 0, counters = 0, states = 0;
 
 	cr_assert_eq(batch->head->faults, 0);
 	for (uint32_t r = 0; r < n_rows; r++) {
 		const struct cuda_row *row = &batch->rows[r];
-		uint32_t row_lines = rows[r].q_len * (p->n_q_heads / p->n_kv_heads), row_groups;
+		uint32_t q_rows = rows[r].q_len * (p->n_q_heads / p->n_kv_heads), tiles;
 
 		cr_assert(row->q_start == rows[r].q_start && row->q_len == rows[r].q_len &&
 			  row->kv_len == rows[r].kv_len && row->q_base == rows[r].q_base &&
 			  row->writable_from == (rows[r].skip_append ? CUDA_WRITABLE_SKIP : 0));
-		cr_assert_eq(row->tile_lines, row_lines <= CUDA_TILE_LINES ? CUDA_TILE_LINES : p->max_tile_lines);
-		cr_assert_eq(row->n_tiles, divide_up(row_lines, row->tile_lines));
-		cr_assert(row->split_tokens > 0 && row->split_tokens % CUDA_SPLIT_UNIT == 0);
-		cr_assert_eq(row->n_splits, row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->split_tokens));
-		row_groups = row->n_tiles * p->n_kv_heads;
-		cr_assert(row_groups == 0 || row->n_splits == 1 || row_groups * row->n_splits <= p->target_items);
-		cr_assert_eq(batch->first_item[r], items);
-		items += row_groups * row->n_splits;
-		if (row->n_splits == 1)
+		cr_assert_eq(row->tile_q_rows, q_rows <= CUDA_TILE_Q_ROWS ? CUDA_TILE_Q_ROWS : p->max_tile_q_rows);
+		cr_assert_eq(row->n_tiles, divide_up(q_rows, row->tile_q_rows));
+		cr_assert(row->kv_chunk_tokens > 0 && row->kv_chunk_tokens % CUDA_KV_CHUNK_UNIT == 0);
+		cr_assert_eq(row->n_kv_chunks, row->kv_len == 0 ? 1 : divide_up(row->kv_len, row->kv_chunk_tokens));
+		tiles = row->n_tiles * p->n_kv_heads;
+		cr_assert(tiles == 0 || row->n_kv_chunks == 1 || tiles * row->n_kv_chunks <= p->target_work_items);
+		cr_assert_eq(batch->first_work_item[r], work_items);
+		work_items += tiles * row->n_kv_chunks;
+		if (row->n_kv_chunks == 1)
 			continue;
-		cr_assert_eq(row->first_group, groups);
-		cr_assert_eq(row->first_line, lines);
-		groups += row_groups;
-		lines += row->n_splits * row->q_len * p->n_q_heads;
+		cr_assert_eq(row->first_counter, counters);
+		cr_assert_eq(row->first_state, states);
+		counters += tiles;
+		states += row->n_kv_chunks * row->q_len * p->n_q_heads;
 	}
-	cr_assert_eq(batch->first_item[n_rows], items);
-	cr_assert_eq(batch->head->n_items, items);
-	cr_assert(items <= p->max_items && groups <= p->max_groups && lines <= p->max_lines);
-	for (uint32_t i = 0; i < groups; i++)
+	cr_assert_eq(batch->first_work_item[n_rows], work_items);
+	cr_assert_eq(batch->head->n_work_items, work_items);
+	cr_assert(work_items <= p->max_work_items && counters <= p->max_counters && states <= p->max_states);
+	for (uint32_t i = 0; i < counters; i++)
 		cr_assert_eq(((uint32_t *)(uintptr_t)p->counters)[i], 0);
 }
 
@@ -78,7 +78,7 @@ params_of(const struct kernel_row *rows, uint32_t n_rows)
 					   .n_q_heads = 8,
 					   .n_kv_heads = 2,
 					   .v_dim = 1,
-					   .max_tile_lines = CUDA_MAX_TILE_LINES };
+					   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS };
 }
 
 Test(cuda_plan, batches)
@@ -117,8 +117,8 @@ Test(cuda_plan, rows_do_not_know_of_each_other)
 		alone.q_start = 0;
 		cuda_batch_create(&one, &params);
 		cuda_batch_plan(&one, 2);
-		cr_assert(one.rows[0].split_tokens == all.rows[r].split_tokens &&
-			  one.rows[0].tile_lines == all.rows[r].tile_lines);
+		cr_assert(one.rows[0].kv_chunk_tokens == all.rows[r].kv_chunk_tokens &&
+			  one.rows[0].tile_q_rows == all.rows[r].tile_q_rows);
 		cuda_batch_destroy(&one);
 	}
 	cuda_batch_destroy(&all);
@@ -164,10 +164,10 @@ Test(cuda_plan, too_much_for_its_memory)
 	rows_make(rows, 5, 9, 900, 4);
 	cuda_batch_create(&batch, &params);
 	cuda_batch_plan(&batch, 0);
-	batch.plan.max_items = batch.head->n_items - 1;
+	batch.plan.max_work_items = batch.head->n_work_items - 1;
 	cuda_batch_plan(&batch, 1);
 	cr_assert_eq(batch.head->faults, CUDA_FAULT_CAPACITY);
-	cr_assert_eq(batch.head->n_items, 0);
+	cr_assert_eq(batch.head->n_work_items, 0);
 	cuda_batch_destroy(&batch);
 }
 
@@ -179,7 +179,7 @@ Test(cuda_plan, bounds_that_cannot_be_counted)
 					   .n_q_heads = 64,
 					   .n_kv_heads = 8,
 					   .v_dim = 128,
-					   .max_tile_lines = CUDA_MAX_TILE_LINES };
+					   .max_tile_q_rows = CUDA_MAX_TILE_Q_ROWS };
 	struct cuda_plan_size size;
 	struct paged_error error;
 
@@ -188,5 +188,5 @@ Test(cuda_plan, bounds_that_cannot_be_counted)
 	bounds.max_total_q = 256;
 	bounds.max_kv_len = 4096;
 	cr_assert_eq(cuda_plan_measure(&bounds, &size, &error), PAGED_OK);
-	cr_assert_eq(size.partial_states_bytes, size.max_lines * UINT64_C(8));
+	cr_assert_eq(size.workspace_states_bytes, size.max_states * UINT64_C(8));
 }

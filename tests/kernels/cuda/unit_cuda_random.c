@@ -136,10 +136,10 @@ draw_kernel(struct draw *draw, struct world_params *params)
 				  : params->pool == PAGED_I8          ? PAGED_BF16
 								      : PAGED_F16;
 	return (struct cuda_attend){ .kernel = choice.kernel,
-				     .max_tile_lines = choice.max_tile_lines,
+				     .max_tile_q_rows = choice.max_tile_q_rows,
 				     .n_blocks = 1 + below(draw, 7),
 				     .seed = below(draw, 1000),
-				     .target_items = one_in(draw, 3) ? 1 + below(draw, 60) : 0 };
+				     .target_work_items = one_in(draw, 3) ? 1 + below(draw, 60) : 0 };
 }
 
 Test(random_batches, of_all_kinds)
