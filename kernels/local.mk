@@ -1,33 +1,6 @@
-# Attention, append and copies over the pages.  The files of an instruction
-# set are compiled with its flags and called only where the CPU has it.
+# libkernels, and a library per instruction set, whose files are compiled with its flags.  Directories add their sources.
 noinst_LTLIBRARIES += %D%/libkernels.la
 %C%_libkernels_la_SOURCES = \
-	%D%/cpu/append.c \
-	%D%/cpu/attention.c \
-	%D%/cpu/attention.h \
-	%D%/cpu/combine.c \
-	%D%/cpu/convert.h \
-	%D%/cpu/cpus.c \
-	%D%/cpu/cpus.h \
-	%D%/cpu/decode.c \
-	%D%/cpu/gather.c \
-	%D%/cpu/isa.c \
-	%D%/cpu/locate.c \
-	%D%/cpu/merge.c \
-	%D%/cpu/mods.c \
-	%D%/cpu/pages.c \
-	%D%/cpu/pieces.h \
-	%D%/cpu/prefill.c \
-	%D%/cpu/rows.h \
-	%D%/cpu/schedule.c \
-	%D%/cpu/schedule.h \
-	%D%/cpu/softmax.c \
-	%D%/cpu/team.c \
-	%D%/cpu/team.h \
-	%D%/cpu/tile.h \
-	%D%/cpu/tile_avx512.h \
-	%D%/cpu/tile_mask.c \
-	%D%/cpu/tile_mask.h \
 	%D%/kernels.h \
 	%D%/layout.c \
 	%D%/layout.h \
@@ -62,23 +35,6 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -falign-functions=64
 noinst_LTLIBRARIES += %D%/libtile_generic.la
 %C%_libtile_generic_la_SOURCES = \
-	%D%/cpu/pieces_body.h \
-	%D%/cpu/tile_amx.h \
-	%D%/cpu/tile_amx_block.h \
-	%D%/cpu/tile_amx_few.h \
-	%D%/cpu/tile_amx_few_rows.h \
-	%D%/cpu/tile_amx_few_scores.h \
-	%D%/cpu/tile_amx_few_values.h \
-	%D%/cpu/tile_body.h \
-	%D%/cpu/tile_dots.h \
-	%D%/cpu/tile_dots_scores.h \
-	%D%/cpu/tile_dots_values.h \
-	%D%/cpu/tile_generic.c \
-	%D%/cpu/tile_generic.h \
-	%D%/cpu/tile_packed.h \
-	%D%/cpu/tile_values.h \
-	%D%/cpu/tile_x86.h \
-	%D%/cpu/widen_bf16.h \
 	%D%/mod/vec.h \
 	%D%/mod/vec_generic.h \
 	%D%/mod/vm.h \
@@ -93,25 +49,27 @@ TILE_LIBS =
 if HOST_X86_64
 TILE_LIBS += %D%/libtile_avx2.la %D%/libtile_avx512.la
 noinst_LTLIBRARIES += %D%/libtile_avx2.la %D%/libtile_avx512.la
-%C%_libtile_avx2_la_SOURCES = %D%/cpu/tile_avx2.c %D%/mod/vec_avx2.h %D%/mod/vm_avx2.c
+%C%_libtile_avx2_la_SOURCES = %D%/mod/vec_avx2.h %D%/mod/vm_avx2.c
 %C%_libtile_avx2_la_CFLAGS = $(TILE_CFLAGS) -mavx2 -mfma -mf16c
-%C%_libtile_avx512_la_SOURCES = %D%/cpu/tile_avx512.c %D%/mod/vm_avx512.c
+%C%_libtile_avx512_la_SOURCES = %D%/mod/vm_avx512.c
 AVX512_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
 %C%_libtile_avx512_la_CFLAGS = $(AVX512_CFLAGS)
 endif
 if HOST_AVX512_BF16
 TILE_LIBS += %D%/libtile_avx512bf16.la
 noinst_LTLIBRARIES += %D%/libtile_avx512bf16.la
-%C%_libtile_avx512bf16_la_SOURCES = %D%/cpu/tile_avx512bf16.c %D%/cpu/tile_avx512bf16.h
+%C%_libtile_avx512bf16_la_SOURCES =
 %C%_libtile_avx512bf16_la_CFLAGS = $(AVX512_CFLAGS) -mavx512vbmi -mavx512bf16
 endif
 if HOST_AMX
 # AMX's instructions are written out, and need no flags.
 TILE_LIBS += %D%/libtile_amx.la
 noinst_LTLIBRARIES += %D%/libtile_amx.la
-%C%_libtile_amx_la_SOURCES = %D%/cpu/tile_amx.c
+%C%_libtile_amx_la_SOURCES =
 %C%_libtile_amx_la_CFLAGS = $(AVX512_CFLAGS) -mavx512vbmi -mavx512bf16
 endif
+
+include kernels/cpu/local.mk
 
 %C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c
 if HOST_X86_64

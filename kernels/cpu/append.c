@@ -3,10 +3,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/convert.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/schedule/team.h"
 
 /* Tokens per unit; number of elements below which waking the team costs more than it saves. */
 #define UNIT_TOKENS 16u

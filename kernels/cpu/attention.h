@@ -16,8 +16,8 @@
 #define PAGED_KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/rows.h"
-#include "kernels/cpu/schedule.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/schedule/schedule.h"
+#include "kernels/cpu/schedule/team.h"
 
 /** Prefetch distance, in q_rows, for queries and results, which are not contiguous. */
 #define FETCH_Q_ROWS 16u

@@ -2,7 +2,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/schedule/team.h"
 #include "kernels/cpu/tile_mask.h"
 
 /* Binding of mods->vms[i], or NULL: the mask mods of all threads come first, then their score mods. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/convert.h"
+#include "kernels/cpu/isa/convert.h"
 #include "kernels/mod/interval.h"
 #include "kernels/mod/text.h"
 

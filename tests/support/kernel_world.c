@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/schedule/team.h"
 #include "tests/support/reference.h"
 
 enum { STREAM_Q, STREAM_K, STREAM_V, STREAM_SCALE };

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/convert.h"
+#include "kernels/cpu/isa/convert.h"
 
 uint64_t
 reference_bits(uint64_t seed, uint64_t i)

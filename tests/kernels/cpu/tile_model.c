@@ -8,10 +8,10 @@
 
 #include "tests/kernels/cpu/tile_model_words.h"
 
-#include "kernels/cpu/tile_body.h"
-#include "kernels/cpu/tile_packed.h"
+#include "kernels/cpu/isa/tile_body.h"
+#include "kernels/cpu/prefill/tile_prefill_body.h"
 
-#include "kernels/cpu/tile_dots.h"
+#include "kernels/cpu/decode/tile_decode_bf16_body.h"
 
 #define TILE_WORDS 16
 
@@ -168,8 +168,8 @@ vec_unequal(vec a, vec b)
 	return unequal;
 }
 
-#include "kernels/cpu/tile_amx.h"
-#include "kernels/cpu/tile_amx_few.h"
+#include "kernels/cpu/prefill/tile_amx_prefill_body.h"
+#include "kernels/cpu/decode/tile_amx_decode_body.h"
 
 static const struct tile_dot_ops dots = TILE_DOTS;
 

@@ -16,7 +16,7 @@
 #define BLOCK_LINES 8u
 /* Do not unroll loops: an unrolled model takes minutes to compile, and tests do not need the speed. */
 #define UNROLL
-#include "kernels/cpu/tile_generic.h"
+#include "kernels/cpu/isa/tile_generic.h"
 
 #define TILE_PAIRS
 

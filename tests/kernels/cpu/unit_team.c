@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/schedule/team.h"
 #include "tests/support/kernel_test.h"
 
 #define N_UNITS 1000u

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tile_body.h - tile.h's functions in the vectors of one instruction set
+ *
+ * Each tile_*.c includes it once, after it defines these primitives:
+ *
+ *   vec, LANES            floats in a vector; + - * work on it
+ *   LINE_BLOCK            q_rows (lines) that share a loaded key or value, at most 4
+ *   VALUE_VECS(lines)     vectors of V held at once for that many q_rows
+ *   vec_load, vec_store, vec_set1
+ *   VEC_STREAM(to, v)     non-temporal store of v, of any type
+ *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
+ *   vec_store_f16 and so on, with the results of convert.h
+ *   vec_fma(a, b, c)      a * b + c; rounded once or twice, but always the same
+ *   vec_max(a, b)         b where either is a NaN
+ *   vec_below(v, n, w)    v in lanes before n, w in the others
+ *   vec_pick(v, b, w)     v in lanes whose bit in b is set, w in the others
+ *   vec_scale(v, n)       v * 2^n for integer n from -126 to 0
+ *   vec_unless(v, x, y)   v, but 0 in lanes with x < y
+ *   vec_round(v)          to nearest even, |v| < 2^22
+ *   vec_sum, vec_top      sum, maximum of the lanes; the lanes of vec_top's argument are not NaN
+ *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = sum of the lanes of sums[line][j],
+ *                         added in an order that does not depend on `lines`
+ *
+ * Compiled with -ffp-contract=off: whether a product is fused must not depend on how the compiler
+ * unrolled a block.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/copy.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#ifndef UNROLL
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/*
+ * exp(x) for x <= 0, with an error of about one unit in the last place; NaN stays NaN.  Results that
+ * would be subnormal are 0, like exp(-inf): they are negligible next to the largest weight, which is
+ * 1, and arithmetic on subnormal numbers is a hundred times slower on some CPUs.
+ */
+INLINE vec
+vec_exp(vec x)
+{
+	const vec least = vec_set1(-87.33f); /* a little above 2^-126 */
+	vec within, n, r, y;
+
+	within = vec_max(least, x);
+	n = vec_round(within * vec_set1(1.44269504f));
+	r = vec_fma(n, vec_set1(-0.693359375f), within);
+	r = vec_fma(n, vec_set1(2.12194440e-4f), r);
+	y = vec_set1(1.9875691500e-4f);
+	y = vec_fma(y, r, vec_set1(1.3981999507e-3f));
+	y = vec_fma(y, r, vec_set1(8.3334519073e-3f));
+	y = vec_fma(y, r, vec_set1(4.1665795894e-2f));
+	y = vec_fma(y, r, vec_set1(1.6666665459e-1f));
+	y = vec_fma(y, r, vec_set1(5.0000001201e-1f));
+	y = vec_fma(y, r * r, r) + vec_set1(1.0f);
+	return vec_unless(vec_scale(y, n), x, least);
+}
+
+/* The shift to subtract from scores: 0 if all are -inf, so that their weights are 0 and not NaN. */
+INLINE float
+shift_of(float maximum)
+{
+	return maximum == -INFINITY ? 0 : maximum;
+}
+
+INLINE uint32_t
+size_of(enum paged_dtype dtype)
+{
+	return dtype == PAGED_F32 ? 4 : dtype == PAGED_F16 || dtype == PAGED_BF16 ? 2 : 1;
+}
+
+/* Calls `function` with the dtype as a constant last argument, so that the compiler specialises it for each dtype. */
+#define FOR_DTYPE(dtype, function, ...)                    \
+	do {                                               \
+		if ((dtype) == PAGED_F32)                  \
+			function(__VA_ARGS__, PAGED_F32);  \
+		else if ((dtype) == PAGED_F16)             \
+			function(__VA_ARGS__, PAGED_F16);  \
+		else if ((dtype) == PAGED_BF16)            \
+			function(__VA_ARGS__, PAGED_BF16); \
+		else if ((dtype) == PAGED_E4M3)            \
+			function(__VA_ARGS__, PAGED_E4M3); \
+		else if ((dtype) == PAGED_E5M2)            \
+			function(__VA_ARGS__, PAGED_E5M2); \
+		else                                       \
+			function(__VA_ARGS__, PAGED_I8);   \
+	} while (0)
+
+/* The same for 1 .. LINE_BLOCK q_rows. */
+#define FOR_LINES(lines, function, ...)                                \
+	do {                                                           \
+		if ((lines) == 1)                                      \
+			function(__VA_ARGS__, 1);                      \
+		else if ((lines) == 2)                                 \
+			function(__VA_ARGS__, 2);                      \
+		else if ((lines) == 3)                                 \
+			function(__VA_ARGS__, LINE_BLOCK > 2 ? 3 : 1); \
+		else                                                   \
+			function(__VA_ARGS__, LINE_BLOCK);             \
+	} while (0)
+
+INLINE vec
+load_as(const void *row, enum paged_dtype dtype, uint32_t i)
+{
+	const uint8_t *at = (const uint8_t *)row + (size_t)i * size_of(dtype);
+
+	if (dtype == PAGED_F32)
+		return vec_load((const float *)(const void *)at);
+	if (dtype == PAGED_F16)
+		return vec_load_f16(at);
+	if (dtype == PAGED_BF16)
+		return vec_load_bf16(at);
+	if (dtype == PAGED_E4M3)
+		return vec_load_e4m3(at);
+	return dtype == PAGED_E5M2 ? vec_load_e5m2(at) : vec_load_i8(at);
+}
+
+INLINE void
+store_as(void *row, enum paged_dtype dtype, uint32_t i, vec v)
+{
+	uint8_t *at = (uint8_t *)row + (size_t)i * size_of(dtype);
+
+	if (dtype == PAGED_F32)
+		vec_store((float *)(void *)at, v);
+	else if (dtype == PAGED_F16)
+		vec_store_f16(at, v);
+	else if (dtype == PAGED_BF16)
+		vec_store_bf16(at, v);
+	else if (dtype == PAGED_E4M3)
+		vec_store_e4m3(at, v);
+	else if (dtype == PAGED_E5M2)
+		vec_store_e5m2(at, v);
+	else
+		vec_store_i8(at, v);
+}
+
+INLINE void
+widen_of(float *padded, const void *from, uint32_t n, enum paged_dtype dtype)
+{
+	uint32_t whole = n - n % LANES;
+	float tail[LANES] = { 0 };
+
+	for (uint32_t i = 0; i < whole; i += LANES)
+		vec_store(padded + i, load_as(from, dtype, i));
+	if (whole == n)
+		return;
+	memcpy(tail, (const uint8_t *)from + (size_t)whole * size_of(dtype), (size_t)(n - whole) * size_of(dtype));
+	vec_store(padded + whole, load_as(tail, dtype, 0));
+}
+
+static void
+widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
+{
+	FOR_DTYPE(dtype, widen_of, padded, from, n);
+}
+
+INLINE void
+narrow_of(void *to, const float *padded, float factor, uint32_t n, enum paged_dtype dtype)
+{
+	uint32_t whole = n - n % LANES;
+	float tail[LANES];
+
+	for (uint32_t i = 0; i < whole; i += LANES)
+		store_as(to, dtype, i, vec_load(padded + i) * vec_set1(factor));
+	if (whole == n)
+		return;
+	store_as(tail, dtype, 0, vec_load(padded + whole) * vec_set1(factor));
+	memcpy((uint8_t *)to + (size_t)whole * size_of(dtype), tail, (size_t)(n - whole) * size_of(dtype));
+}
+
+static void
+narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
+{
+	FOR_DTYPE(dtype, narrow_of, to, padded, factor, n);
+}
+
+/*
+ * Prefetches one row of the next tile during the arithmetic of row t, because a burst of prefetches
+ * would stall the core.  Rows of FETCH_STREAMS parts of the tile alternate, because one page alone has
+ * too few misses in flight.  They go to the L2 cache, because two tiles do not fit in L1.
+ */
+#define FETCH_STREAMS 4u
+
+INLINE uint32_t
+fetch_turn(uint32_t t)
+{
+	return t % FETCH_STREAMS * (TILE_TOKENS / FETCH_STREAMS) + t / FETCH_STREAMS;
+}
+
+INLINE void
+fetch(const struct tile_rows *ahead, uint32_t t)
+{
+	uint32_t bytes;
+
+	t = fetch_turn(t);
+	if (ahead == NULL || t >= ahead->n_tokens)
+		return;
+	bytes = ahead->padded * size_of(ahead->dtype);
+	for (uint32_t i = 0; i < bytes; i += 64)
+		__builtin_prefetch((const uint8_t *)ahead->token[t] + i, 0, 2);
+}
+
+INLINE void
+scores_block(float *score, const float *q, const struct tile_rows *keys, const struct tile_rows *ahead,
+	     enum paged_dtype dtype, uint32_t lines)
+{
+	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
+		const void *const *token = &keys->token[t];
+		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
+
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			fetch(ahead, t + j);
+
+		UNROLL
+		for (uint32_t i = 0; i < lines; i++)
+			UNROLL
+		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+			sums[i][j] = vec_set1(0);
+		for (uint32_t d = 0; d < keys->padded; d += LANES) {
+			vec key[TILE_TOKEN_BLOCK];
+
+			UNROLL
+			for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+				key[j] = load_as(token[j], dtype, d);
+			UNROLL
+			for (uint32_t i = 0; i < lines; i++) {
+				vec query = vec_load(q + (size_t)i * keys->padded + d);
+
+				UNROLL
+				for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
+					sums[i][j] = vec_fma(query, key[j], sums[i][j]);
+			}
+		}
+		vec_sum_block(score + t, TILE_TOKENS, sums, lines);
+	}
+}
+
+INLINE void
+scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
+	  const struct tile_rows *ahead, enum paged_dtype dtype)
+{
+	while (begin < end) {
+		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		const float *first = q + (size_t)begin * keys->padded;
+
+		FOR_LINES(n, scores_block, scores->score[begin], first, keys, ahead, dtype);
+		ahead = NULL;
+		begin += n;
+	}
+}
+
+static void
+scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
+       const struct tile_rows *ahead)
+{
+	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
+}
+
+/* Multiplies the first `visible` scores of a q_row by scale; returns the largest. */
+INLINE float
+scores_top(float *score, uint32_t visible, float scale)
+{
+	vec top = vec_set1(-INFINITY);
+
+	UNROLL
+	for (uint32_t i = 0; i < visible; i += LANES) {
+		vec s = vec_below(vec_load(score + i) * vec_set1(scale), visible - i, vec_set1(-INFINITY));
+
+		vec_store(score + i, s);
+		top = vec_max(s, top);
+	}
+	return vec_top(top);
+}
+
+/* Turns scores into weights, 0 past the visible ones; returns their sum. */
+INLINE float
+weights_sum(float *score, uint32_t visible, float shift)
+{
+	vec sum = vec_set1(0);
+	uint32_t i = 0;
+
+	UNROLL
+	for (; i < visible; i += LANES) {
+		vec weight = vec_exp(vec_load(score + i) - vec_set1(shift));
+
+		vec_store(score + i, weight);
+		sum = sum + weight;
+	}
+	for (; i < TILE_TOKENS; i += LANES)
+		vec_store(score + i, vec_set1(0));
+	return vec_sum(sum);
+}
+
+/*
+ * Each step processes all q_rows before the next step: the operations of one q_row depend on one
+ * another, those of different q_rows do not.  `beside` is called once when all maxima are known, and
+ * after each q_row's weights, with the number of calls so far out of end - begin + 1.
+ */
+INLINE void
+softmax_beside(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
+	       void (*beside)(void *of, uint32_t calls), void *of)
+{
+	float shift[TILE_LINES], sum[TILE_LINES], rescale[TILE_LINES + LANES] = { 0 };
+
+	for (uint32_t line = begin; line < end; line++) {
+		uint32_t visible = scores->visible[line];
+		float before = state->maximum[line], top;
+
+		top = visible == TILE_TOKENS ? scores_top(scores->score[line], TILE_TOKENS, scale)
+					     : scores_top(scores->score[line], visible, scale);
+		top = top > before ? top : before;
+		state->maximum[line] = top;
+		shift[line] = shift_of(top);
+		rescale[line] = before - shift[line];
+	}
+	beside(of, 1);
+	for (uint32_t line = begin; line < end; line++) {
+		uint32_t visible = scores->visible[line];
+
+		sum[line] = visible == TILE_TOKENS ? weights_sum(scores->score[line], TILE_TOKENS, shift[line])
+						   : weights_sum(scores->score[line], visible, shift[line]);
+		beside(of, line - begin + 2);
+	}
+	for (uint32_t line = begin; line < end; line += LANES)
+		vec_store(&rescale[line], vec_exp(vec_load(&rescale[line])));
+	for (uint32_t line = begin; line < end; line++) {
+		scores->rescale[line] = rescale[line];
+		state->sum[line] = state->sum[line] * rescale[line] + sum[line];
+	}
+}
+
+INLINE void
+beside_nothing(void *of, uint32_t calls)
+{
+	(void)of;
+	(void)calls;
+}
+
+static void
+softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
+{
+	softmax_beside(scores, state, begin, end, scale, beside_nothing, NULL);
+}
+
+static void
+scale_scores(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
+		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
+			vec_store(score + i, vec_load(score + i) * vec_set1(scale));
+	}
+}
+
+static void
+hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
+{
+	for (uint32_t line = begin; line < end; line++) {
+		float *score = scores->score[line];
+
+		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
+			vec_store(score + i, vec_pick(vec_load(score + i), (uint32_t)(scores->seen[line] >> i),
+						      vec_set1(-INFINITY)));
+	}
+}
+
+#include "kernels/cpu/isa/tile_values_body.h"
+
+#include "kernels/cpu/isa/copy_body.h"
+
+#define TILE_FUNCTIONS                                                                                                 \
+	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, .scale = scale_scores, \
+	.hide = hide, .values = values, .values_seen = values_seen, .merge = merge, .floats = &tile_packed_floats,     \
+	.pieces = &tile_pieces
+
+#define TILE_OPS               \
+	{                      \
+		TILE_FUNCTIONS \
+	}

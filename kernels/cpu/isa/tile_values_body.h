@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tile_values_body.h - part of tile_body.h: accumulates weights . V in states, and combines states */
+
+/* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
+INLINE void
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
+	     const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
+	     uint32_t lines, uint32_t vecs)
+{
+	vec sums[LINE_BLOCK][4];
+
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		sums[i][j] = vec_load(values + (size_t)i * stride + d + j * LANES) * vec_set1(rescale[i]);
+	for (uint32_t t = from; t < to; t++) {
+		vec value[4];
+
+		fetch(ahead, t);
+		UNROLL
+		for (uint32_t j = 0; j < vecs; j++)
+			value[j] = load_as(rows->token[t], dtype, d + j * LANES);
+		UNROLL
+		for (uint32_t i = 0; i < lines; i++) {
+			vec weight = vec_set1(weights[i * TILE_TOKENS + t]);
+
+			UNROLL
+			for (uint32_t j = 0; j < vecs; j++)
+				sums[i][j] = vec_fma(weight, value[j], sums[i][j]);
+		}
+	}
+	UNROLL
+	for (uint32_t i = 0; i < lines; i++)
+		UNROLL
+	for (uint32_t j = 0; j < vecs; j++)
+		vec_store(values + (size_t)i * stride + d + j * LANES, sums[i][j]);
+}
+
+INLINE void
+values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	     const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
+	     uint32_t to, uint32_t lines)
+{
+	const uint32_t step = VALUE_VECS(lines) * LANES;
+	float *values = state->values + (size_t)line * state->stride;
+	uint32_t d = 0;
+
+	for (; d + step <= rows->padded; d += step)
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, VALUE_VECS(lines));
+	for (; d < rows->padded; d += LANES)
+		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
+			     from, to, d, lines, 1);
+}
+
+INLINE void
+values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	  const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype)
+{
+	static const float as_is = 1;
+
+	while (begin < end) {
+		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		const float *rescale = &scores->rescale[begin];
+		uint32_t common = scores->visible[begin];
+
+		for (uint32_t i = begin + 1; i < begin + n; i++)
+			if (scores->visible[i] < common)
+				common = scores->visible[i];
+		FOR_LINES(n, values_lines, scores, state, begin, rescale, rows, ahead, dtype, 0, common);
+		for (uint32_t i = begin; i < begin + n; i++)
+			if (scores->visible[i] > common)
+				values_lines(scores, state, i, &as_is, rows, NULL, dtype, common, scores->visible[i],
+					     1);
+		ahead = NULL;
+		begin += n;
+	}
+}
+
+static void
+values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+       const struct tile_rows *rows, const struct tile_rows *ahead)
+{
+	FOR_DTYPE(rows->dtype, values_of, scores, state, begin, end, rows, ahead);
+}
+
+INLINE void
+values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
+{
+	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
+}
+
+/* Accumulates tokens [from, to) for one q_row or for LINE_BLOCK q_rows. */
+static void
+values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
+	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
+{
+	if (one)
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, 1);
+	else
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, LINE_BLOCK);
+}
+
+/* Finds the first run of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
+INLINE uint32_t
+run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
+{
+	uint64_t rest = at < 64 ? ones >> at << at : 0;
+	uint32_t from = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	uint32_t to;
+
+	*from_p = from < end ? from : end;
+	if (from >= end)
+		return end;
+	rest = ~ones >> from << from;
+	to = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
+	return to < end ? to : end;
+}
+
+/* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
+INLINE void
+values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+	    const struct tile_rows *rows, uint32_t from, uint32_t end)
+{
+	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
+
+	for (; from < end; to = run_of_ones(scores->seen[line], to, end, &from)) {
+		values_run(scores, state, line, rescale, rows, from, to, true);
+		*rescale = 1;
+	}
+}
+
+/* Runs that all of LINE_BLOCK q_rows see, and between them each q_row's own runs. */
+INLINE void
+values_runs_block(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
+		  const struct tile_rows *rows)
+{
+	uint64_t all = ~UINT64_C(0);
+	uint32_t done = 0;
+
+	for (uint32_t i = 0; i < LINE_BLOCK; i++)
+		all &= scores->seen[line + i];
+	while (done < TILE_TOKENS) {
+		uint32_t from, to = run_of_ones(all, done, TILE_TOKENS, &from);
+
+		for (uint32_t i = 0; i < LINE_BLOCK; i++)
+			values_runs(scores, state, line + i, &rescale[i], rows, done, from);
+		if (from < to) {
+			values_run(scores, state, line, rescale, rows, from, to, false);
+			for (uint32_t i = 0; i < LINE_BLOCK; i++)
+				rescale[i] = 1;
+		}
+		done = to;
+	}
+}
+
+static void
+values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	    const struct tile_rows *rows)
+{
+	float rescale[TILE_LINES];
+
+	memcpy(rescale + begin, scores->rescale + begin, (end - begin) * sizeof(*rescale));
+	for (; begin + LINE_BLOCK <= end; begin += LINE_BLOCK)
+		values_runs_block(scores, state, begin, &rescale[begin], rows);
+	for (; begin < end; begin++)
+		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
+}
+
+/* Loads the first n of LANES numbers, and zeros for the others. */
+INLINE vec
+load_first(const float *from, uint32_t n)
+{
+	float all[LANES] = { 0 };
+
+	if (n >= LANES)
+		return vec_load(from);
+	memcpy(all, from, n * sizeof(*all));
+	return vec_load(all);
+}
+
+/* Combines a q_row's values into the total; if `first`, the total's values are undefined and are overwritten. */
+INLINE void
+values_merge(float *to, const float *from, float old, float new, uint32_t n, bool first)
+{
+	if (first) {
+		memcpy(to, from, n * sizeof(*to));
+		return;
+	}
+	for (uint32_t d = 0; d < n; d += LANES)
+		vec_store(to + d, vec_fma(vec_load(from + d), vec_set1(new), vec_load(to + d) * vec_set1(old)));
+}
+
+static void
+merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum, const float *values_of_split)
+{
+	for (uint32_t line = 0; line < n_lines; line += LANES) {
+		uint32_t n = n_lines - line < LANES ? n_lines - line : LANES;
+		vec before = vec_load(&total->maximum[line]), now = load_first(maximum + line, n);
+		/* as in shift_of() */
+		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX));
+		float old[LANES], new[LANES], most[LANES];
+
+		vec_store(old, vec_exp(before - shift));
+		vec_store(new, vec_exp(now - shift));
+		vec_store(most, top);
+		for (uint32_t i = 0; i < n; i++) {
+			size_t at = (size_t)(line + i) * total->stride;
+			bool first = total->sum[line + i] == 0;
+
+			if (sum[line + i] == 0) /* its weight is 0 */
+				continue;
+			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride, first);
+			total->sum[line + i] =
+				first ? sum[line + i] : total->sum[line + i] * old[i] + sum[line + i] * new[i];
+			total->maximum[line + i] = most[i];
+		}
+	}
+}
