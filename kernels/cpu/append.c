@@ -5,8 +5,10 @@
 
 #include "kernels/cpu/isa/convert.h"
 #include "kernels/cpu/copy.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/int_math.h"
+#include "kernels/cpu/row_cursor.h"
 #include "kernels/cpu/schedule/team.h"
+#include "kernels/cpu/tensor.h"
 
 /* Tokens per unit; number of elements below which waking the team costs more than it saves. */
 #define UNIT_TOKENS 16u

@@ -9,7 +9,14 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/combine.h"
+#include "kernels/cpu/decode/decode.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/prefill/prefill.h"
+#include "kernels/cpu/q_rows.h"
+#include "kernels/cpu/schedule/schedule.h"
+#include "kernels/cpu/schedule/team.h"
+#include "kernels/cpu/tile_mask.h"
 
 /* Number of products below which waking the team costs more than it saves. */
 #define ALONE_PRODUCTS (256u << 10)

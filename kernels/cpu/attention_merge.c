@@ -7,8 +7,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/rows.h"
 #include "kernels/cpu/schedule/team.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/tensor.h"
 
 /* Query rows per unit. */
 #define MERGE_TOKENS 16u

@@ -1,26 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax states of KV chunks: initialisation, combination, and the final results. */
+#include "kernels/cpu/combine.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
-
-struct q_tile
-q_tile_of(const struct attention_job *job, const struct work_item *item, uint32_t i)
-{
-	struct q_tile q = item->q;
-
-	q.n_heads = 1;
-	if (!item->prefill) {
-		q.kv_head += i;
-		q.at = i * q.n;
-		return q;
-	}
-	q.at = i * job->tile_q_rows;
-	q.first += q.at;
-	q.n = (uint32_t)least(q.n - q.at, job->tile_q_rows);
-	return q;
-}
+#include "kernels/cpu/q_rows.h"
 
 /* Initialises whole vectors of maxima and sums, because instruction sets load whole vectors. */
 static void

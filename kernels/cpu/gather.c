@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "kernels/cpu/copy.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/int_math.h"
 #include "kernels/cpu/schedule/team.h"
+#include "kernels/cpu/tensor.h"
 
 /* Tokens per unit; number of bytes below which waking the team costs more than it saves. */
 #define UNIT_TOKENS 16u

@@ -2,19 +2,28 @@
 kernels_libkernels_la_SOURCES += \
 	%D%/append.c \
 	%D%/attention.c \
-	%D%/attention.h \
+	%D%/attention_job.h \
 	%D%/attention_merge.c \
 	%D%/combine.c \
+	%D%/combine.h \
 	%D%/copy.h \
 	%D%/copy_pages.c \
 	%D%/gather.c \
+	%D%/int_math.h \
 	%D%/locate.c \
+	%D%/locate.h \
 	%D%/mods.c \
-	%D%/rows.h \
+	%D%/mods.h \
+	%D%/q_rows.h \
+	%D%/row_cursor.h \
+	%D%/scratch.h \
 	%D%/softmax.c \
+	%D%/softmax.h \
+	%D%/tensor.h \
 	%D%/tile.h \
 	%D%/tile_mask.c \
-	%D%/tile_mask.h
+	%D%/tile_mask.h \
+	%D%/work.h
 
 include kernels/cpu/decode/local.mk
 include kernels/cpu/isa/local.mk

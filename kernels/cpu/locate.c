@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of a tile's tokens and their scales: page by page, skipping pages without a wanted token. */
+#include "kernels/cpu/locate.h"
+
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/q_rows.h"
 
 void
 rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cpu/mods.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
 #include "kernels/cpu/schedule/team.h"
-#include "kernels/cpu/tile_mask.h"
 
 /* Binding of mods->vms[i], or NULL: the mask mods of all threads come first, then their score mods. */
 static const struct mod_binding *

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps between the two products of a tile: scales, score mod and mask, softmax. */
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/softmax.h"
+
 #include "kernels/cpu/isa/convert.h"
+#include "kernels/cpu/locate.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/q_rows.h"
 
 float
 score_scale(const struct attention_job *job, const struct q_tile *q)

@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/q_rows.h"
 
 static int32_t
 q_row_idx(const struct attention_job *job, const struct q_tile *q, uint32_t i)

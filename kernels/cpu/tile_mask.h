@@ -10,57 +10,8 @@
 #ifndef PAGED_KERNELS_CPU_TILE_MASK_H
 #define PAGED_KERNELS_CPU_TILE_MASK_H
 
-#include "kernels/cpu/tile.h"
-#include "kernels/mask/mask.h"
-#include "kernels/mod/mod.h"
-
-#define CHUNK_TILES (KERNEL_SPLIT / TILE_TOKENS)
-
-struct attention_job;
-struct q_tile;
-struct team_scratch;
-
-struct kernel_mods {
-	struct kernel_mods_params params;
-	uint32_t n_threads;
-	struct mod_vm **mask; /* [n_threads]; NULL without a mask mod */
-	struct mod_vm **score;
-	struct mod_interval **intervals; /* [n_threads] for the mask mod; NULL without it */
-	struct mod_vm *vms[];
-};
-
-/** How many of the keys that lengths and `causal` allow are visible: none, some, all. */
-enum tile_mask { TILE_EMPTY, TILE_PARTIAL, TILE_FULL };
-
-/** A tile that a work item must visit. */
-struct kv_tile {
-	uint64_t begin;       /* first token */
-	enum tile_mask mask;  /* not TILE_EMPTY */
-	enum tile_mask chunk; /* mask of the tile's KV chunk */
-};
-
-/** Visibility of one tile for a query tile. */
-struct tile_view {
-	uint32_t begin, n_tokens;
-	enum tile_mask mask;
-	uint32_t first;  /* first q_row that sees a token */
-	uint64_t wanted; /* bit t: some q_row sees token t */
-};
-
-/** A thread's q_rows as mods see them, and their visibility in the current chunk and tile. */
-struct mask_rows {
-	int32_t h[TILE_LINES], q_idx[TILE_LINES];
-	/*
-	 * For the block mask: q_rows with the same lists share `full` and `partial` of the first such
-	 * q_row, owner[i].
-	 */
-	uint8_t owner[TILE_LINES];
-	uint64_t marked; /* first token of the chunk that `full` and `partial` describe; UINT64_MAX: none */
-	uint64_t full[TILE_LINES][CHUNK_TILES];
-	uint64_t partial[TILE_LINES][CHUNK_TILES];
-	uint64_t seen[TILE_LINES]; /* bit t: token t of the tile */
-	uint32_t visible[TILE_LINES];
-};
+#include "kernels/cpu/attention_job.h"
+#include "kernels/cpu/scratch.h"
 
 /** tile_mask_begin - set the q_rows of the following tiles, KV head after KV head */
 void tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct team_scratch *scratch);

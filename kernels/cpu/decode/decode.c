@@ -5,7 +5,12 @@
  * page are adjacent.  Memory bandwidth is the bottleneck, so every product prefetches what comes next:
  * the scores prefetch the tile's values, and the values prefetch the keys of the next head or tile.
  */
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/decode/decode.h"
+
+#include "kernels/cpu/locate.h"
+#include "kernels/cpu/q_rows.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile_mask.h"
 
 /* From this many q_rows on, a tile is converted once before its use: for elements of 2 bytes, and of 1 byte. */
 #define CONVERT_Q_ROWS 12u

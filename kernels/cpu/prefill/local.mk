@@ -1,5 +1,6 @@
 kernels_libkernels_la_SOURCES += \
-	%D%/prefill.c
+	%D%/prefill.c \
+	%D%/prefill.h
 # Text that the files of instruction sets include.
 kernels_libtile_generic_la_SOURCES += \
 	%D%/tile_amx_pipeline_body.h \

@@ -9,10 +9,17 @@
  * multiplied, the weights of the previous block are computed, and the values of the one before are
  * accumulated.
  */
+#include "kernels/cpu/prefill/prefill.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/combine.h"
+#include "kernels/cpu/locate.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/q_rows.h"
+#include "kernels/cpu/softmax.h"
+#include "kernels/cpu/tile_mask.h"
 
 /* A scale between this and its reciprocal can be multiplied with another factor without overflow or underflow. */
 #define SMALL_SCALE 0x1p-64f

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/cpu/schedule/schedule.h"
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/rows.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/q_rows.h"
 
 /* Reading a token costs as much as multiplying it with this many q_rows. */
 #define READING_Q_ROWS 8u

@@ -15,20 +15,8 @@
 #ifndef PAGED_KERNELS_CPU_SCHEDULE_H
 #define PAGED_KERNELS_CPU_SCHEDULE_H
 
-#include "kernels/kernels.h"
-
-struct attention_job;
-struct work_item;
-
-struct schedule {
-	uint64_t limit;       /* a row is cut if its cost under one KV head is above this */
-	uint64_t heads_limit; /* upper limit of the cost of an item with several KV heads */
-	uint64_t classes;     /* bit c: some items cost 2^c or more, below 2^(c + 1) */
-	uint64_t n_items;     /* of all rows; the next three count cut rows only */
-	uint64_t n_chunks;    /* items of one KV chunk; each has a state in the workspace */
-	uint64_t n_combines;  /* query tiles whose states must be combined */
-	uint32_t max_q_rows;  /* most q_rows of one state in the workspace */
-};
+#include "kernels/cpu/attention_job.h"
+#include "kernels/cpu/work.h"
 
 /** Properties of one row that the schedule is computed from. */
 struct schedule_row {

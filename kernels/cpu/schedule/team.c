@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "kernels/cpu/schedule/cpus.h"
 #include "kernels/cpu/schedule/team.h"
 
 #include <errno.h>
@@ -16,6 +15,9 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "kernels/cpu/schedule/cpus.h"
+#include "kernels/cpu/scratch.h"
 
 /* Polls of a futex word before sleeping on it: about 10 us, the cost of a sleep and a wake-up. */
 #define TEAM_SPINS 300

@@ -2,9 +2,10 @@
 /* A schedule has each work item of a call once, the most expensive first, and no item that is too large. */
 #include <string.h>
 
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/rows.h"
 #include "tests/support/kernel_test.h"
+#include "kernels/cpu/mods.h"
+#include "kernels/cpu/q_rows.h"
+#include "kernels/cpu/schedule/schedule.h"
 
 enum { KV_HEADS = 8, GROUP = 4, MAX_ROWS = 80, Q_ROW_FLOATS = 130, MAX_FLOATS = 16 << 20 };
 
