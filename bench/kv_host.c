@@ -204,7 +204,7 @@ fixture_open(struct kv_fixture *fixture)
 	fixture->n_repeats = 1;
 	/* bf16 represents every value of the 8-bit dtypes exactly; f16 and f32 need f32 products. */
 	fixture->unit =
-		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_to(KERNEL_AVX512) : limit_peak_unit();
+		dtype == PAGED_F16 || dtype == PAGED_F32 ? kernel_isa_best_up_to(KERNEL_AVX512) : limit_peak_unit();
 	if (work == KV_PAGES)
 		pages_open(fixture);
 	else if (work == KV_READ || work == KV_ROOF)

@@ -85,7 +85,7 @@ run(struct bench_report *report)
 						.unit = "us",
 						.sample = sample_peak,
 						.context = &units[i],
-						.skipped = kernel_isa_lacks(units[i]),
+						.skipped = kernel_isa_unsupported_reason(units[i]),
 						.flops = 1e6 };
 	cases[KERNEL_N_ISAS] = (struct bench_case){ "16 MiB read again and again", "us", .sample = sample_read,
 						    .context = &near, .bytes = near_bytes };

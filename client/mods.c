@@ -353,7 +353,7 @@ mods_forget_range(struct paged_batch *batch)
 {
 	batch->range.status = PAGED_OK;
 	for (struct paged_mods *mods = batch->mods; mods != NULL; mods = mods->next)
-		kernel_mods_forget(mods->kernel);
+		kernel_mods_clear_range(mods->kernel);
 }
 
 enum paged_status

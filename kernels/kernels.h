@@ -27,13 +27,13 @@
  * Attention applies K's scales to the scores, and V's scales to the results (e4m3, e5m2) or to the
  * weights (i8).  The scale of a token with weight 0 never affects a result.
  *
- * Order of reduction: a row's keys are split into KV chunks of KERNEL_SPLIT tokens from logical token
+ * Order of reduction: a row's keys are split into KV chunks of KERNEL_KV_CHUNK tokens from logical token
  * 0.  Each chunk is reduced by itself, and the chunks are combined in logical order.  Keys that a
  * q_row does not see, whether because of lengths, `causal`, a block mask or a mask mod, do not change
  * the bits of its result.  So a result has the same bits wherever the pages lie, whichever rows share
  * the batch, and however many threads work.  The bits depend on the instruction set and on whether the
- * row has few q_rows (query rows times query heads of a KV head below KERNEL_MANY_LINES, or below
- * KERNEL_MANY_LINES_AMX for bf16 pairs in AMX) or many, because the two algorithms sum in different
+ * row has few q_rows (query rows times query heads of a KV head below KERNEL_PREFILL_Q_ROWS, or below
+ * KERNEL_PREFILL_Q_ROWS_AMX for bf16 pairs in AMX) or many, because the two algorithms sum in different
  * orders.  Within either algorithm, the division of query rows into chunks does not matter.
  *
  * KERNEL_AVX512_BF16 multiplies pairs of bf16 and accumulates in f32, for pools of bf16, e4m3, e5m2
@@ -48,7 +48,7 @@
  * KERNEL_AMX multiplies those pairs with tdpbf16ps instead.  Of 32 products, the instruction sums
  * those at even and at odd places separately, each step fused and rounded to nearest even, then adds
  * the two sums to each other and to the accumulator; all steps treat subnormal numbers as 0.  With few
- * q_rows (below KERNEL_MANY_LINES_AMX), bf16 keys and values are multiplied where they lie in the
+ * q_rows (below KERNEL_PREFILL_Q_ROWS_AMX), bf16 keys and values are multiplied where they lie in the
  * pages.
  *
  * Threads: a team runs one call at a time; different teams are independent.  Calls allocate nothing,
@@ -64,13 +64,13 @@
 #include "kernels/layout.h"
 
 /** KV chunk: tokens that share one softmax state (split-KV). */
-#define KERNEL_SPLIT 512u
+#define KERNEL_KV_CHUNK 512u
 /**
  * A row with at least this many q_rows is multiplied as a matrix (prefill); the second limit is for
  * bf16 pairs in AMX.
  */
-#define KERNEL_MANY_LINES 16u
-#define KERNEL_MANY_LINES_AMX 17u
+#define KERNEL_PREFILL_Q_ROWS 16u
+#define KERNEL_PREFILL_Q_ROWS_AMX 17u
 
 struct block_mask;
 struct mod_binding;
@@ -199,24 +199,24 @@ enum kernel_isa { KERNEL_GENERIC, KERNEL_AVX2, KERNEL_AVX512, KERNEL_AVX512_BF16
 const char *kernel_isa_name(enum kernel_isa isa);
 
 /**
- * kernel_isa_lacks - why the instruction set cannot be used here; NULL if it can
+ * kernel_isa_unsupported_reason - why the instruction set cannot be used here; NULL if it can
  *
  * The reason is "this CPU or build lacks it", or for AMX the error with which Linux refused its tiles.
  * The first call for AMX requests permission for the tiles from Linux, once per process.
  */
-const char *kernel_isa_lacks(enum kernel_isa isa);
+const char *kernel_isa_unsupported_reason(enum kernel_isa isa);
 
-/** kernel_isa_supported - true if kernel_isa_lacks() is NULL */
+/** kernel_isa_supported - true if kernel_isa_unsupported_reason() is NULL */
 bool kernel_isa_supported(enum kernel_isa isa);
 
 /** kernel_isa_best - the best supported instruction set */
 enum kernel_isa kernel_isa_best(void);
 
 /**
- * kernel_isa_best_to - the best supported one up to `most`; does not probe better ones, so may not
+ * kernel_isa_best_up_to - the best supported one up to `most`; does not probe better ones, so may not
  * request AMX from Linux
  */
-enum kernel_isa kernel_isa_best_to(enum kernel_isa most);
+enum kernel_isa kernel_isa_best_up_to(enum kernel_isa most);
 
 /** kernel_isa_parse - instruction set of that name; KERNEL_N_ISAS if there is none */
 enum kernel_isa kernel_isa_parse(const char *name);
@@ -331,7 +331,7 @@ void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params 
 
 /**
  * kernel_mods_check - report an array index out of bounds since kernel_mods_bind() or
- * kernel_mods_forget()
+ * kernel_mods_clear_range()
  *
  * For a score mod, only keys that the q_row sees count; for a mask mod, only keys that lengths,
  * `causal` and block mask leave to it.  No index is recorded where interval analysis or a full block
@@ -341,8 +341,8 @@ void kernel_mods_bind(struct kernel_mods *mods, const struct kernel_mods_params 
  */
 enum paged_status kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error);
 
-/** kernel_mods_forget - clear the recorded indices */
-void kernel_mods_forget(struct kernel_mods *mods);
+/** kernel_mods_clear_range - clear the recorded indices */
+void kernel_mods_clear_range(struct kernel_mods *mods);
 
 void kernel_append(struct kernel_team *team, const struct append_args *args);
 

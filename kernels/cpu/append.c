@@ -27,7 +27,7 @@ _Static_assert(MADE_BYTES >= PAGED_MAX_DIM * sizeof(float), "a head fits");
 struct append_job {
 	const struct append_args *args;
 	const struct kernel_tile_ops *ops;
-	const struct pieces_ops *pieces;
+	const struct copy_ops *copy_ops;
 	bool stream[2]; /* of K and V: use non-temporal stores */
 };
 
@@ -53,14 +53,14 @@ head_turn(const struct append_job *job, uint32_t position, float *wide)
 	const struct kernel_rotary *rotary = job->args->rotary;
 	const float *angles = rotary->cos_sin + (size_t)position * rotary->dim;
 
-	job->pieces->turn(wide + rotary->first, angles, rotary->dim / 2, rotary->interleaved);
+	job->copy_ops->rotary(wide + rotary->first, angles, rotary->dim / 2, rotary->interleaved);
 }
 
 /* Quantises one head of a token to i8; returns its scale. */
 static float
 quantise(const struct append_job *job, void *to, const float *wide, uint32_t n)
 {
-	uint32_t bits = job->pieces->largest(wide, n);
+	uint32_t bits = job->copy_ops->absmax(wide, n);
 	float most = convert_float(bits);
 
 	if (bits >= 0x7f800000 || most < SMALLEST_SCALED) {
@@ -95,7 +95,7 @@ head_make(const struct append_job *job, unsigned int plane, const struct kernel_
 	const struct append_args *args = job->args;
 	const float *scales = plane == LAYOUT_K ? args->k_scale : args->v_scale;
 	enum paged_dtype dtype = args->pages.layout->plane[plane].dtype;
-	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
+	_Alignas(COPY_CACHE_LINE) float wide[PAGED_MAX_DIM];
 	float scale;
 
 	job->ops->widen(wide, tensor_at(from, token->packed, head), from->dtype, from->dim);
@@ -116,21 +116,21 @@ heads_make(const struct append_job *job, unsigned int plane, const struct kernel
 	   const struct append_token *token)
 {
 	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
-	_Alignas(PIECES_LINE) uint8_t made[MADE_BYTES];
+	_Alignas(COPY_CACHE_LINE) uint8_t made[MADE_BYTES];
 	size_t size = (size_t)to->dim * paged_dtype_size(to->dtype);
-	struct pieces pieces = {
+	struct strided_copy copy = {
 		.from = made, .to_stride = (int64_t)to->head_stride, .from_stride = (int64_t)size, .size = size
 	};
 
-	for (uint32_t head = 0; head < from->n_heads; head += pieces.n) {
-		pieces.n = 1;
-		pieces.to = token_at(job, plane, token, head);
-		head_make(job, plane, from, token, head, job->stream[plane] ? made : pieces.to);
+	for (uint32_t head = 0; head < from->n_heads; head += copy.n) {
+		copy.n = 1;
+		copy.to = token_at(job, plane, token, head);
+		head_make(job, plane, from, token, head, job->stream[plane] ? made : copy.to);
 		if (!job->stream[plane])
 			continue;
-		for (; head + pieces.n < from->n_heads && (pieces.n + 1) * size <= sizeof(made); pieces.n++)
-			head_make(job, plane, from, token, head + pieces.n, made + pieces.n * size);
-		job->pieces->stream(&pieces);
+		for (; head + copy.n < from->n_heads && (copy.n + 1) * size <= sizeof(made); copy.n++)
+			head_make(job, plane, from, token, head + copy.n, made + copy.n * size);
+		job->copy_ops->copy_stream(&copy);
 	}
 }
 
@@ -139,7 +139,7 @@ heads_move(const struct append_job *job, unsigned int plane, const struct kernel
 	   const struct append_token *token)
 {
 	const struct layout_plane *to = &job->args->pages.layout->plane[plane];
-	struct pieces pieces = {
+	struct strided_copy copy = {
 		.to = token_at(job, plane, token, 0),
 		.from = tensor_at(from, token->packed, 0),
 		.to_stride = (int64_t)to->head_stride,
@@ -149,9 +149,9 @@ heads_move(const struct append_job *job, unsigned int plane, const struct kernel
 	};
 
 	if (job->stream[plane])
-		job->pieces->stream(&pieces);
+		job->copy_ops->copy_stream(&copy);
 	else
-		job->pieces->copy(&pieces);
+		job->copy_ops->copy(&copy);
 }
 
 static void
@@ -170,7 +170,7 @@ static void
 queries_turn(const struct append_job *job, uint64_t packed, uint32_t position)
 {
 	const struct kernel_rotary *rotary = job->args->rotary;
-	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
+	_Alignas(COPY_CACHE_LINE) float wide[PAGED_MAX_DIM];
 
 	for (uint32_t head = 0; head < rotary->q.n_heads; head++) {
 		job->ops->widen(wide, tensor_at(&rotary->q, packed, head), rotary->q.dtype, rotary->q.dim);
@@ -227,12 +227,12 @@ append_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 
 	(void)scratch;
 	for (;;) {
-		unit = team_take(team);
+		unit = team_next_item(team);
 		if (!rows_find(&cursor, unit, args->rows, args->n_rows, units_of, args))
 			break;
 		unit_append(job, &args->rows[cursor.row], (uint32_t)(unit - cursor.first) * UNIT_TOKENS);
 	}
-	pieces_fence();
+	copy_fence();
 }
 
 /* True if all heads of tokens of a plane begin on a cache line and fill whole cache lines. */
@@ -243,13 +243,13 @@ plane_may_stream(const struct kernel_pages *pages, unsigned int plane)
 	uint64_t all = (uintptr_t)pages->base | p->offset | p->layer_stride | p->page_stride | p->head_stride |
 		       p->token_stride;
 
-	return all % PIECES_LINE == 0;
+	return all % COPY_CACHE_LINE == 0;
 }
 
 void
 kernel_append(struct kernel_team *team, const struct append_args *args)
 {
-	struct append_job job = { .args = args, .ops = team_ops(team), .pieces = team_ops(team)->pieces };
+	struct append_job job = { .args = args, .ops = team_ops(team), .copy_ops = team_ops(team)->copy_ops };
 	const struct layout_params *params = &args->pages.layout->params;
 	uint64_t elements = 0, kept = 0;
 
@@ -266,7 +266,7 @@ kernel_append(struct kernel_team *team, const struct append_args *args)
 		if (turns_queries(args))
 			elements += (uint64_t)row->q_len * args->rotary->q.n_heads * params->k_dim;
 	}
-	if (kept * paged_dtype_size(params->dtype) > PIECES_CACHED) {
+	if (kept * paged_dtype_size(params->dtype) > COPY_STREAM_BYTES) {
 		job.stream[LAYOUT_K] = plane_may_stream(&args->pages, LAYOUT_K);
 		job.stream[LAYOUT_V] = args->v.data != NULL && plane_may_stream(&args->pages, LAYOUT_V);
 	}

@@ -30,12 +30,12 @@ static struct kv_tile
 chunk_attend(const struct attention_job *job, const struct work_item *item, struct kv_tile tile,
 	     const struct work_item *next_item, struct team_scratch *scratch)
 {
-	const uint64_t begin = tile.begin / KERNEL_SPLIT * KERNEL_SPLIT;
-	const uint64_t end = least(begin + KERNEL_SPLIT, item->kv_end);
+	const uint64_t begin = tile.begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK;
+	const uint64_t end = least(begin + KERNEL_KV_CHUNK, item->kv_end);
 
 	if (item->prefill && job->pipelined) {
 		prefill_chunk(job, item, begin, end, tile.chunk, scratch);
-		tile.begin = begin + KERNEL_SPLIT;
+		tile.begin = begin + KERNEL_KV_CHUNK;
 		return tile_mask_next(job, &item->q, scratch, item->kv_end, tile);
 	}
 	chunk_begin(job, item, scratch);
@@ -81,7 +81,7 @@ static bool
 item_take(struct kernel_team *team, const struct attention_job *job, struct schedule_cursor *cursor,
 	  const struct team_scratch *scratch, struct work_item *item)
 {
-	uint64_t number = team_take(team);
+	uint64_t number = team_next_item(team);
 
 	if (!schedule_find(job, cursor, number))
 		return false;
@@ -122,7 +122,7 @@ combine_work(struct kernel_team *team, void *context, struct team_scratch *scrat
 	struct schedule_cursor cursor = schedule_begin(job, SCHEDULE_COMBINES);
 	uint64_t number;
 
-	while (schedule_find(job, &cursor, number = team_take(team))) {
+	while (schedule_find(job, &cursor, number = team_next_item(team))) {
 		const struct work_item item = schedule_item(job, &cursor, number);
 		uint32_t q_tile = (uint32_t)((number - cursor.first) % cursor.is.n_q_tiles);
 
@@ -155,7 +155,7 @@ count_prefill_items(const struct attention_job *job)
 
 		if (q_rows >= job->prefill_q_rows)
 			n += rows_divide_up(q_rows, job->item_q_rows) *
-			     rows_divide_up(args->rows[i].kv_len, KERNEL_SPLIT);
+			     rows_divide_up(args->rows[i].kv_len, KERNEL_KV_CHUNK);
 	}
 	return n * args->pages.layout->params.n_kv_heads;
 }
@@ -180,12 +180,12 @@ decode_choose(struct attention_job *job)
 	const struct layout_params *params = &job->args->pages.layout->params;
 	const struct kernel_tile_ops *ops = job->ops;
 
-	job->score_dots = job->score_pairs ? ops->dot : NULL;
-	job->value_dots = job->value_pairs ? ops->dot : NULL;
-	job->values = job->value_dots != NULL ? ops->dot->values : ops->values;
-	job->values_seen = job->value_dots != NULL ? ops->dot->values_seen : ops->values_seen;
-	job->k_padded = round_up(params->k_dim, job->score_dots != NULL ? ops->dot->row_elements : ops->lanes);
-	job->v_padded = round_up(params->v_dim, job->value_dots != NULL ? ops->dot->row_elements : ops->lanes);
+	job->score_dots = job->score_pairs ? ops->decode_bf16 : NULL;
+	job->value_dots = job->value_pairs ? ops->decode_bf16 : NULL;
+	job->values = job->value_dots != NULL ? ops->decode_bf16->values : ops->values;
+	job->values_seen = job->value_dots != NULL ? ops->decode_bf16->values_seen : ops->values_seen;
+	job->k_padded = round_up(params->k_dim, job->score_dots != NULL ? ops->decode_bf16->token_elements : ops->lanes);
+	job->v_padded = round_up(params->v_dim, job->value_dots != NULL ? ops->decode_bf16->token_elements : ops->lanes);
 }
 
 /*
@@ -198,16 +198,16 @@ prefill_choose(struct attention_job *job, uint32_t n_threads)
 	const struct kernel_tile_ops *ops = job->ops;
 	uint64_t n;
 
-	job->scores_packed = job->score_pairs && ops->pairs != NULL ? ops->pairs : ops->floats;
-	job->values_packed = job->value_pairs && ops->pairs != NULL ? ops->pairs : ops->floats;
-	job->prefill_q_rows = job->scores_packed->many_lines > job->values_packed->many_lines
-				      ? job->scores_packed->many_lines
-				      : job->values_packed->many_lines;
-	job->pipelined = job->scores_packed == job->values_packed && job->scores_packed->blocks != NULL;
+	job->scores_packed = job->score_pairs && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
+	job->values_packed = job->value_pairs && ops->prefill_bf16 != NULL ? ops->prefill_bf16 : ops->prefill_f32;
+	job->prefill_q_rows = job->scores_packed->prefill_q_rows > job->values_packed->prefill_q_rows
+				      ? job->scores_packed->prefill_q_rows
+				      : job->values_packed->prefill_q_rows;
+	job->pipelined = job->scores_packed == job->values_packed && job->scores_packed->pipeline_step != NULL;
 	job->packed_k = round_up(job->args->pages.layout->params.k_dim, ops->lanes * job->scores_packed->word_elements);
-	job->tile_q_rows = job->pipelined ? BLOCK_STRIP : TILE_LINES;
-	job->item_q_rows = job->pipelined ? ITEM_Q_ROWS : TILE_LINES;
-	while (job->item_q_rows > TILE_LINES && (n = count_prefill_items(job)) != 0 &&
+	job->tile_q_rows = job->pipelined ? BLOCK_Q_ROWS : TILE_Q_ROWS;
+	job->item_q_rows = job->pipelined ? ITEM_Q_ROWS : TILE_Q_ROWS;
+	while (job->item_q_rows > TILE_Q_ROWS && (n = count_prefill_items(job)) != 0 &&
 	       n < (uint64_t)PREFILL_ITEMS_A_THREAD * n_threads)
 		job->item_q_rows /= 2;
 }

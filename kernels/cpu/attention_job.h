@@ -5,11 +5,11 @@
  * A q_row is one (query, query head) pair.  Three units of work are nested:
  *   - A work item is the unit that a thread takes (schedule.h): q_rows of one row of the batch, under
  *     one or more KV heads.
- *   - A KV chunk is KERNEL_SPLIT tokens.  An item walks the chunks that its q_rows see.  Each chunk
+ *   - A KV chunk is KERNEL_KV_CHUNK tokens.  An item walks the chunks that its q_rows see.  Each chunk
  *     has a softmax state of its own, and combine.c combines these states in chunk order, whichever
  *     threads computed them.
  *   - A tile is TILE_TOKENS tokens of a chunk. decode.c processes one tile of an item with few q_rows,
- *     prefill.c one tile of an item with many; on instruction sets with tile_packed_ops.blocks,
+ *     prefill.c one tile of an item with many; on instruction sets with tile_prefill_ops.pipeline_step,
  *     prefill.c processes a chunk at a time.
  */
 #ifndef PAGED_KERNELS_CPU_ATTENTION_JOB_H
@@ -40,16 +40,16 @@ struct attention_job {
 	 */
 	bool score_pairs, value_pairs;
 	/* The functions for pairs, if they are allowed and the instruction set has them; else NULL. */
-	const struct tile_dot_ops *score_dots, *value_dots;
+	const struct tile_decode_bf16_ops *score_dots, *value_dots;
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 	struct schedule schedule;
-	float *workspace;    /* states of cut rows' chunks: [q_row] maximum, [q_row] sum, [q_row][v_padded] values */
+	float *workspace;    /* states of cut rows' chunks: [q_row] row_max, [q_row] row_sum, [q_row][v_padded] values */
 	size_t state_floats; /* floats of one state */
 	/* threads take the next item before they process the current one, to prefetch its first keys */
 	bool prefetch_items;
 	/* Prefill: rows with many q_rows. */
-	const struct tile_packed_ops *scores_packed, *values_packed;
+	const struct tile_prefill_ops *scores_packed, *values_packed;
 	uint32_t packed_k;       /* elements of a packed query or key */
 	uint32_t prefill_q_rows; /* a row with at least this many q_rows uses prefill */
 	uint32_t item_q_rows;    /* most q_rows of an item under one KV head */

@@ -33,21 +33,21 @@ line_merge(const struct kernel_tile_ops *ops, const struct merge_args *args, str
 	const struct kernel_tensor *out = &args->out;
 	uint64_t at = token * out->n_heads + head;
 	float lse[2] = { args->part[0].lse[at], args->part[1].lse[at] };
-	struct tile_state *total = scratch->total;
+	struct softmax_state *total = scratch->total;
 	const float one = 1;
 	float sum;
 
 	total->values = scratch->total_values;
 	total->stride = (out->dim + ops->lanes - 1) / ops->lanes * ops->lanes;
-	total->maximum[0] = lse[0];
-	total->sum[0] = 1;
+	total->row_max[0] = lse[0];
+	total->row_sum[0] = 1;
 	part_load(ops, &args->part[0], token, head, lse[0], scratch->total_values);
 	part_load(ops, &args->part[1], token, head, lse[1], scratch->chunk_values);
-	ops->merge(total, 1, &lse[1], &one, scratch->chunk_values);
-	sum = total->sum[0];
+	ops->combine(total, 1, &lse[1], &one, scratch->chunk_values);
+	sum = total->row_sum[0];
 	ops->narrow(tensor_at(out, token, head), out->dtype, total->values, sum == 0 ? 0 : 1 / sum, out->dim);
 	if (args->lse != NULL)
-		args->lse[at] = sum == 0 ? -INFINITY : total->maximum[0] + logf(sum);
+		args->lse[at] = sum == 0 ? -INFINITY : total->row_max[0] + logf(sum);
 }
 
 static void
@@ -56,7 +56,7 @@ merge_work(struct kernel_team *team, void *context, struct team_scratch *scratch
 	const struct merge_args *args = context;
 	uint64_t token;
 
-	while ((token = team_take(team) * MERGE_TOKENS) < args->n_tokens)
+	while ((token = team_next_item(team) * MERGE_TOKENS) < args->n_tokens)
 		for (uint64_t end = token + MERGE_TOKENS; token < end && token < args->n_tokens; token++)
 			for (uint32_t head = 0; head < args->out.n_heads; head++)
 				line_merge(team_ops(team), args, scratch, token, head);

@@ -8,36 +8,36 @@
 
 /* Initialises whole vectors of maxima and sums, because instruction sets load whole vectors. */
 static void
-state_clear(const struct attention_job *job, struct tile_state *state, uint32_t n_q_rows, float *values)
+state_clear(const struct attention_job *job, struct softmax_state *state, uint32_t n_q_rows, float *values)
 {
 	state->values = values;
 	state->stride = job->v_padded;
 	for (uint32_t i = 0; i < n_q_rows || i % TILE_MAX_LANES != 0; i++) {
-		state->maximum[i] = -INFINITY;
-		state->sum[i] = 0;
+		state->row_max[i] = -INFINITY;
+		state->row_sum[i] = 0;
 	}
 }
 
 void
-state_begin(const struct attention_job *job, const struct tile_state *total, uint32_t n_q_rows,
-	    struct tile_state *state, float *own)
+state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
+	    struct softmax_state *state, float *own)
 {
 	uint32_t n = 0;
 
-	while (n < n_q_rows && total->sum[n] == 0)
+	while (n < n_q_rows && total->row_sum[n] == 0)
 		n++;
 	state_clear(job, state, n_q_rows, n == n_q_rows ? total->values : own);
 }
 
 void
-state_end(const struct attention_job *job, struct tile_state *total, uint32_t n_q_rows, const struct tile_state *state)
+state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows, const struct softmax_state *state)
 {
 	if (state->values != total->values) {
-		job->ops->merge(total, n_q_rows, state->maximum, state->sum, state->values);
+		job->ops->combine(total, n_q_rows, state->row_max, state->row_sum, state->values);
 		return;
 	}
-	memcpy(total->maximum, state->maximum, n_q_rows * sizeof(float));
-	memcpy(total->sum, state->sum, n_q_rows * sizeof(float));
+	memcpy(total->row_max, state->row_max, n_q_rows * sizeof(float));
+	memcpy(total->row_sum, state->row_sum, n_q_rows * sizeof(float));
 }
 
 void
@@ -45,7 +45,7 @@ chunk_begin(const struct attention_job *job, const struct work_item *item, struc
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
-		struct tile_state *state = &scratch->chunk[i];
+		struct softmax_state *state = &scratch->chunk[i];
 
 		state_begin(job, &scratch->total[i], q.n, state, scratch->chunk_values + (size_t)q.at * job->v_padded);
 		memset(state->values, 0, (size_t)q.n * job->v_padded * sizeof(float));
@@ -59,35 +59,35 @@ chunk_end(const struct attention_job *job, const struct work_item *item, struct 
 		state_end(job, &scratch->total[i], q_tile_of(job, item, i).n, &scratch->chunk[i]);
 }
 
-/* Final numbers of a q_row over all its keys; the sum is over exp(score - maximum). */
+/* Final numbers of a q_row over all its keys; the sum is over exp(score - row_max). */
 struct row_end {
 	float factor; /* factor of the values */
-	float maximum, sum;
+	float row_max, row_sum;
 };
 
 /* Adds a sink to the denominator; -INFINITY: no sink. */
 static struct row_end
-row_end(float maximum, float sum, float sink)
+row_end(float row_max, float row_sum, float sink)
 {
-	float top = sink > maximum ? sink : maximum, rescale = 1;
+	float top = sink > row_max ? sink : row_max, rescale = 1;
 
 	if (sink != -INFINITY) {
-		rescale = expf(maximum - top);
-		sum = sum * rescale + expf(sink - top);
-		maximum = top;
+		rescale = expf(row_max - top);
+		row_sum = row_sum * rescale + expf(sink - top);
+		row_max = top;
 	}
-	return (struct row_end){ .factor = sum == 0 ? 0 : rescale / sum, .maximum = maximum, .sum = sum };
+	return (struct row_end){ .factor = row_sum == 0 ? 0 : rescale / row_sum, .row_max = row_max, .row_sum = row_sum };
 }
 
 static float
 row_lse(const struct row_end *end)
 {
-	return end->sum == 0 ? -INFINITY : end->maximum + logf(end->sum);
+	return end->row_sum == 0 ? -INFINITY : end->row_max + logf(end->row_sum);
 }
 
 /* Writes the results of a query tile. */
 static void
-total_finish(const struct attention_job *job, const struct q_tile *q, const struct tile_state *total)
+total_finish(const struct attention_job *job, const struct q_tile *q, const struct softmax_state *total)
 {
 	const struct attention_args *args = job->args;
 	const struct kernel_tensor *out = &args->out;
@@ -97,27 +97,27 @@ total_finish(const struct attention_job *job, const struct q_tile *q, const stru
 	for (uint32_t i = 0; i < q->n; i++) {
 		uint64_t packed = q->row->q_start + q_row_query(job, q, i);
 		uint32_t head = q_row_head(job, q, i);
-		float sum = total->sum[i], maximum = total->maximum[i];
+		float row_sum = total->row_sum[i], row_max = total->row_max[i];
 		float *values = total->values + (size_t)i * job->v_padded;
-		struct row_end keys = row_end(maximum, sum, -INFINITY), end = keys;
+		struct row_end keys = row_end(row_max, row_sum, -INFINITY), end = keys;
 		uint64_t at = packed * out->n_heads + head;
 
 		q_row_fetch(job, q, i + FETCH_Q_ROWS, out);
 		if (args->sink != NULL)
-			end = row_end(maximum, sum, args->sink[head]);
-		if (sum == 0)
+			end = row_end(row_max, row_sum, args->sink[head]);
+		if (row_sum == 0)
 			memset(values, 0, job->v_padded * sizeof(*values));
 		job->ops->narrow(tensor_at(out, packed, head), out->dtype, values, end.factor * v_scale, out->dim);
 		if (args->lse != NULL)
 			args->lse[at] = row_lse(args->lse_without_sink ? &keys : &end);
 		if (args->maximum != NULL)
-			args->maximum[at] = isnan(sum) ? NAN : maximum;
+			args->maximum[at] = isnan(row_sum) ? NAN : row_max;
 	}
 }
 
 /* Pointers to the state of a q_row in a workspace. */
 struct workspace_state {
-	float *maximum, *sum, *values;
+	float *row_max, *row_sum, *values;
 };
 
 static struct workspace_state
@@ -125,8 +125,8 @@ workspace_at(const struct attention_job *job, float *workspace, uint32_t q_row)
 {
 	const size_t most = job->schedule.max_q_rows;
 
-	return (struct workspace_state){ .maximum = workspace + q_row,
-					 .sum = workspace + most + q_row,
+	return (struct workspace_state){ .row_max = workspace + q_row,
+					 .row_sum = workspace + most + q_row,
 					 .values = workspace + 2 * most + (size_t)q_row * job->v_padded };
 }
 
@@ -147,7 +147,7 @@ totals_end(const struct attention_job *job, const struct work_item *item, struct
 {
 	for (uint32_t i = 0; i < q_tile_count(job, item); i++) {
 		const struct q_tile q = q_tile_of(job, item, i);
-		const struct tile_state *total = &scratch->total[i];
+		const struct softmax_state *total = &scratch->total[i];
 		struct workspace_state to;
 
 		if (item->workspace == NULL) {
@@ -155,8 +155,8 @@ totals_end(const struct attention_job *job, const struct work_item *item, struct
 			continue;
 		}
 		to = workspace_at(job, item->workspace, q.at);
-		memcpy(to.maximum, total->maximum, q.n * sizeof(float));
-		memcpy(to.sum, total->sum, q.n * sizeof(float));
+		memcpy(to.row_max, total->row_max, q.n * sizeof(float));
+		memcpy(to.row_sum, total->row_sum, q.n * sizeof(float));
 	}
 }
 
@@ -171,7 +171,7 @@ states_combine(const struct attention_job *job, const struct work_item *item, ui
 	for (; n_chunks > 0; n_chunks--, workspace += job->state_floats) {
 		const struct workspace_state from = workspace_at(job, workspace, q.at);
 
-		job->ops->merge(scratch->total, q.n, from.maximum, from.sum, from.values);
+		job->ops->combine(scratch->total, q.n, from.row_max, from.row_sum, from.values);
 	}
 	total_finish(job, &q, scratch->total);
 }

@@ -20,12 +20,12 @@ void totals_end(const struct attention_job *job, const struct work_item *item, s
  * If the total has accumulated nothing yet, the chunk accumulates directly in the total's values, else
  * in `own`.  The values are not initialised.
  */
-void state_begin(const struct attention_job *job, const struct tile_state *total, uint32_t n_q_rows,
-		 struct tile_state *state, float *own);
+void state_begin(const struct attention_job *job, const struct softmax_state *total, uint32_t n_q_rows,
+		 struct softmax_state *state, float *own);
 
 /** state_end - combine a chunk's state into the total */
-void state_end(const struct attention_job *job, struct tile_state *total, uint32_t n_q_rows,
-	       const struct tile_state *state);
+void state_end(const struct attention_job *job, struct softmax_state *total, uint32_t n_q_rows,
+	       const struct softmax_state *state);
 
 /** chunk_begin, chunk_end - state_begin() with zeroed values, and state_end(), for all query tiles of an item */
 void chunk_begin(const struct attention_job *job, const struct work_item *item, struct team_scratch *scratch);

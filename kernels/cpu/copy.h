@@ -2,7 +2,7 @@
 /**
  * copy.h - copy, rotary embedding and absolute maximum: what append, gather and page copies use
  *
- * kernel_tile_ops.pieces points to the functions of an instruction set.  Every instruction set gives
+ * kernel_tile_ops.copy_ops points to the functions of an instruction set.  Every instruction set gives
  * the same bits: each product and each sum is rounded separately (no FMA).
  */
 #ifndef PAGED_KERNELS_CPU_PIECES_H
@@ -13,16 +13,16 @@
 #include "kernels/kernels.h"
 
 /** Cache line: the unit of non-temporal stores. */
-#define PIECES_LINE 64u
+#define COPY_CACHE_LINE 64u
 
 /**
  * Calls that write more than this use non-temporal stores.  Such a store of a whole cache line does
  * not read the line first, and the call would evict its own earlier lines from the cache anyway.
  */
-#define PIECES_CACHED ((uint64_t)4 << 20)
+#define COPY_STREAM_BYTES ((uint64_t)4 << 20)
 
 /** A strided copy: n blocks of `size` bytes, at the given strides in bytes. */
-struct pieces {
+struct strided_copy {
 	uint8_t *to;
 	const uint8_t *from;
 	int64_t to_stride;
@@ -31,31 +31,31 @@ struct pieces {
 	size_t size;
 };
 
-struct pieces_ops {
-	void (*copy)(const struct pieces *pieces);
+struct copy_ops {
+	void (*copy)(const struct strided_copy *copy);
 
 	/*
 	 * The same copy with non-temporal stores: `to`, to_stride and size are multiples of
-	 * PIECES_LINE. pieces_fence() must follow before another thread reads the data.
+	 * COPY_CACHE_LINE. copy_fence() must follow before another thread reads the data.
 	 */
-	void (*stream)(const struct pieces *pieces);
+	void (*copy_stream)(const struct strided_copy *copy);
 
 	/*
 	 * Rotary embedding: rotates n pairs of elements in place; `angles` has n cosines, then n sines.
 	 * Pairs are (2i, 2i + 1) if interleaved, else (i, i + n).
 	 */
-	void (*turn)(float *elements, const float *angles, uint32_t n, bool interleaved);
+	void (*rotary)(float *elements, const float *angles, uint32_t n, bool interleaved);
 
 	/*
 	 * Bits of the largest magnitude of n elements: at least infinity's bits if an element is NaN or
 	 * infinite.  Up to a multiple of TILE_MAX_LANES, the elements after the n are 0.
 	 */
-	uint32_t (*largest)(const float *padded, uint32_t n);
+	uint32_t (*absmax)(const float *padded, uint32_t n);
 };
 
-/** pieces_fence - order this thread's non-temporal stores before its later stores */
+/** copy_fence - order this thread's non-temporal stores before its later stores */
 static inline void
-pieces_fence(void)
+copy_fence(void)
 {
 #if defined(__x86_64__)
 	__builtin_ia32_sfence();

@@ -8,7 +8,7 @@
 
 struct copy_job {
 	const struct copy_args *args;
-	const struct pieces_ops *pieces;
+	const struct copy_ops *copy_ops;
 	bool stream;
 };
 
@@ -26,18 +26,18 @@ side_at(const struct copy_side *side, unsigned int plane, uint32_t layer, uint32
 
 /* Copies whole cache lines with non-temporal stores, and the rest with normal stores. */
 static void
-heads_stream(const struct copy_job *job, struct pieces pieces)
+heads_stream(const struct copy_job *job, struct strided_copy copy)
 {
-	size_t left = pieces.size % PIECES_LINE;
+	size_t left = copy.size % COPY_CACHE_LINE;
 
-	pieces.size -= left;
-	job->pieces->stream(&pieces);
+	copy.size -= left;
+	job->copy_ops->copy_stream(&copy);
 	if (left == 0)
 		return;
-	pieces.to += pieces.size;
-	pieces.from += pieces.size;
-	pieces.size = left;
-	job->pieces->copy(&pieces);
+	copy.to += copy.size;
+	copy.from += copy.size;
+	copy.size = left;
+	job->copy_ops->copy(&copy);
 }
 
 static void
@@ -46,7 +46,7 @@ plane_copy(const struct copy_job *job, unsigned int plane, uint32_t layer, uint3
 	const struct copy_args *args = job->args;
 	const struct layout_plane *from = &args->from.layout->plane[plane], *to = &args->to.layout->plane[plane];
 	uint32_t n_tokens = args->n_tokens != NULL ? args->n_tokens[i] : args->from.layout->params.page_size;
-	const struct pieces pieces = {
+	const struct strided_copy copy = {
 		.to = side_at(&args->to, plane, layer, i),
 		.from = side_at(&args->from, plane, layer, i),
 		.to_stride = (int64_t)to->head_stride,
@@ -57,9 +57,9 @@ plane_copy(const struct copy_job *job, unsigned int plane, uint32_t layer, uint3
 
 	assert(n_tokens <= args->from.layout->params.page_size);
 	if (job->stream)
-		heads_stream(job, pieces);
+		heads_stream(job, copy);
 	else
-		job->pieces->copy(&pieces);
+		job->copy_ops->copy(&copy);
 }
 
 static bool
@@ -80,11 +80,11 @@ copy_work(struct kernel_team *team, void *context, struct team_scratch *scratch)
 	uint64_t unit;
 
 	(void)scratch;
-	while ((unit = team_take(team)) < (uint64_t)args->n * n_layers)
+	while ((unit = team_next_item(team)) < (uint64_t)args->n * n_layers)
 		for (unsigned int plane = 0; plane < LAYOUT_N_PLANES; plane++)
 			if (is_stored(args->from.layout, plane))
 				plane_copy(job, plane, (uint32_t)(unit % n_layers), (uint32_t)(unit / n_layers));
-	pieces_fence();
+	copy_fence();
 }
 
 /* True if heads begin on a cache line.  Tokens need not: a head's tokens are contiguous. */
@@ -99,13 +99,13 @@ may_stream(const struct copy_side *to)
 		if (is_stored(to->layout, plane))
 			all |= p->offset | p->layer_stride | p->page_stride | p->head_stride;
 	}
-	return all % PIECES_LINE == 0;
+	return all % COPY_CACHE_LINE == 0;
 }
 
 void
 kernel_copy_pages(struct kernel_team *team, const struct copy_args *args)
 {
-	struct copy_job job = { .args = args, .pieces = team_ops(team)->pieces };
+	struct copy_job job = { .args = args, .copy_ops = team_ops(team)->copy_ops };
 	const struct layout_params *from = &args->from.layout->params, *to = &args->to.layout->params;
 	uint64_t bytes = args->n * args->from.layout->page_bytes;
 
@@ -114,6 +114,6 @@ kernel_copy_pages(struct kernel_team *team, const struct copy_args *args)
 	       from->page_size == to->page_size);
 	for (uint32_t i = 0; i < args->n; i++)
 		assert(side_page(&args->from, i) < from->n_pages && side_page(&args->to, i) < to->n_pages);
-	job.stream = bytes > PIECES_CACHED && may_stream(&args->to);
+	job.stream = bytes > COPY_STREAM_BYTES && may_stream(&args->to);
 	team_run(team, bytes < ALONE_BYTES, copy_work, &job);
 }

@@ -14,7 +14,7 @@
 struct gather_job {
 	const struct gather_args *args;
 	const struct kernel_tile_ops *ops;
-	const struct pieces_ops *pieces;
+	const struct copy_ops *copy_ops;
 	bool stream[2]; /* of K and V: use non-temporal stores */
 };
 
@@ -89,7 +89,7 @@ head_convert(const struct gather_job *job, unsigned int plane, const struct kern
 	     const struct gather_run *run, uint32_t head)
 {
 	const struct layout_plane *from = &job->args->pages.layout->plane[plane];
-	_Alignas(PIECES_LINE) float wide[PAGED_MAX_DIM];
+	_Alignas(COPY_CACHE_LINE) float wide[PAGED_MAX_DIM];
 
 	for (uint32_t i = 0; i < run->n; i++) {
 		job->ops->widen(wide, run_at(job, plane, run, head) + i * from->token_stride, from->dtype, to->dim);
@@ -107,7 +107,7 @@ run_move(const struct gather_job *job, unsigned int plane, const struct kernel_t
 {
 	const struct layout_plane *from = &job->args->pages.layout->plane[plane];
 	bool single = run->n == 1;
-	struct pieces pieces = {
+	struct strided_copy copy = {
 		.to_stride = single ? to->head_stride : to->token_stride,
 		.from_stride = (int64_t)(single ? from->head_stride : from->token_stride),
 		.n = single ? to->n_heads : run->n,
@@ -115,12 +115,12 @@ run_move(const struct gather_job *job, unsigned int plane, const struct kernel_t
 	};
 
 	for (uint32_t head = 0; head < (single ? 1 : to->n_heads); head++) {
-		pieces.to = tensor_at(to, run->packed, head);
-		pieces.from = run_at(job, plane, run, head);
+		copy.to = tensor_at(to, run->packed, head);
+		copy.from = run_at(job, plane, run, head);
 		if (job->stream[plane])
-			job->pieces->stream(&pieces);
+			job->copy_ops->copy_stream(&copy);
 		else
-			job->pieces->copy(&pieces);
+			job->copy_ops->copy(&copy);
 	}
 }
 
@@ -167,12 +167,12 @@ gather_work(struct kernel_team *team, void *context, struct team_scratch *scratc
 
 	(void)scratch;
 	for (;;) {
-		unit = team_take(team);
+		unit = team_next_item(team);
 		if (!cursor_find(&cursor, unit, job->args))
 			break;
 		unit_gather(job, &cursor, (uint32_t)(unit - cursor.unit) * UNIT_TOKENS);
 	}
-	pieces_fence();
+	copy_fence();
 }
 
 static uint64_t
@@ -187,13 +187,13 @@ may_stream(const struct kernel_tensor *to)
 	uint64_t all = (uintptr_t)to->data | (uint64_t)to->token_stride | (uint64_t)to->head_stride |
 		       (uint64_t)to->batch_skip | (uint64_t)to->dim * paged_dtype_size(to->dtype);
 
-	return to->data != NULL && all % PIECES_LINE == 0;
+	return to->data != NULL && all % COPY_CACHE_LINE == 0;
 }
 
 void
 kernel_gather(struct kernel_team *team, const struct gather_args *args)
 {
-	struct gather_job job = { .args = args, .ops = team_ops(team), .pieces = team_ops(team)->pieces };
+	struct gather_job job = { .args = args, .ops = team_ops(team), .copy_ops = team_ops(team)->copy_ops };
 	uint64_t bytes = 0;
 
 	for (uint32_t r = 0; r < args->n_rows; r++) {
@@ -201,7 +201,7 @@ kernel_gather(struct kernel_team *team, const struct gather_args *args)
 		assert(row_begin(args, r) + row_tokens(args, r) <= args->rows[r].kv_len);
 		bytes += row_tokens(args, r) * (token_bytes(&args->k) + token_bytes(&args->v));
 	}
-	if (bytes > PIECES_CACHED) {
+	if (bytes > COPY_STREAM_BYTES) {
 		job.stream[LAYOUT_K] = may_stream(&args->k);
 		job.stream[LAYOUT_V] = may_stream(&args->v);
 	}

@@ -8,7 +8,7 @@
 
 void
 rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
-	    uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows)
+	    uint32_t n_tokens, uint64_t wanted, struct tile_tokens *rows)
 {
 	const struct kernel_pages *pages = &job->args->pages;
 	const struct layout_plane *p = &pages->layout->plane[plane];
@@ -43,11 +43,11 @@ rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned in
 	rows->n_tokens = n_tokens;
 	rows->dtype = p->dtype;
 	rows->padded = p->dim;
-	rows->step = page_size % TILE_STEP_TOKENS == 0 && !gaps ? token_stride : 0;
+	rows->stride = page_size % TILE_STRIDE_TOKENS == 0 && !gaps ? token_stride : 0;
 }
 
 void
-rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows)
+rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_tokens *rows)
 {
 	const uint64_t stride = job->args->pages.layout->plane[plane].head_stride;
 
@@ -67,7 +67,7 @@ tile_locate(const struct attention_job *job, const struct q_tile *q, const struc
 	rows_locate(job, q, LAYOUT_V, view->begin, view->n_tokens, view->wanted, &scratch->v_rows);
 }
 
-const struct tile_rows *
+const struct tile_tokens *
 keys_prefetch(const struct attention_job *job, const struct next_tile *next, struct team_scratch *scratch)
 {
 	uint64_t begin = next->tile.begin;

@@ -15,10 +15,10 @@
  * least one token must be wanted.
  */
 void rows_locate(const struct attention_job *job, const struct q_tile *q, unsigned int plane, uint32_t begin,
-		 uint32_t n_tokens, uint64_t wanted, struct tile_rows *rows);
+		 uint32_t n_tokens, uint64_t wanted, struct tile_tokens *rows);
 
 /** rows_next_head - the same tokens of the next KV head, without reading page numbers again */
-void rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_rows *rows);
+void rows_next_head(const struct attention_job *job, unsigned int plane, struct tile_tokens *rows);
 
 /** tile_locate - addresses of a tile's keys and values */
 void tile_locate(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
@@ -28,7 +28,7 @@ void tile_locate(const struct attention_job *job, const struct q_tile *q, const 
  * keys_prefetch - addresses of the next tile's keys, to be prefetched; NULL if there is none or its
  * mask is not FULL
  */
-const struct tile_rows *keys_prefetch(const struct attention_job *job, const struct next_tile *next,
+const struct tile_tokens *keys_prefetch(const struct attention_job *job, const struct next_tile *next,
 				      struct team_scratch *scratch);
 
 /**

@@ -86,7 +86,7 @@ kernel_mods_destroy(struct kernel_mods *mods)
 }
 
 void
-kernel_mods_forget(struct kernel_mods *mods)
+kernel_mods_clear_range(struct kernel_mods *mods)
 {
 	for (uint32_t i = 0; i < 2 * mods->n_threads; i++)
 		if (mods->vms[i] != NULL)

@@ -14,21 +14,21 @@
 /** Score buffers of the pipeline: the newest block's scores reuse the buffer of the oldest block's weights. */
 #define TEAM_SCORES 2u
 
-#define CHUNK_TILES (KERNEL_SPLIT / TILE_TOKENS)
+#define CHUNK_TILES (KERNEL_KV_CHUNK / TILE_TOKENS)
 
 /** A thread's q_rows as mods see them, and their visibility in the current chunk and tile. */
 struct mask_rows {
-	int32_t h[TILE_LINES], q_idx[TILE_LINES];
+	int32_t h[TILE_Q_ROWS], q_idx[TILE_Q_ROWS];
 	/*
 	 * For the block mask: q_rows with the same lists share `full` and `partial` of the first such
 	 * q_row, owner[i].
 	 */
-	uint8_t owner[TILE_LINES];
+	uint8_t owner[TILE_Q_ROWS];
 	uint64_t marked; /* first token of the chunk that `full` and `partial` describe; UINT64_MAX: none */
-	uint64_t full[TILE_LINES][CHUNK_TILES];
-	uint64_t partial[TILE_LINES][CHUNK_TILES];
-	uint64_t seen[TILE_LINES]; /* bit t: token t of the tile */
-	uint32_t visible[TILE_LINES];
+	uint64_t full[TILE_Q_ROWS][CHUNK_TILES];
+	uint64_t partial[TILE_Q_ROWS][CHUNK_TILES];
+	uint64_t seen[TILE_Q_ROWS]; /* bit t: token t of the tile */
+	uint32_t visible[TILE_Q_ROWS];
 };
 
 /** A tile packed for the query tiles of an item. */
@@ -54,33 +54,33 @@ struct team_scratch {
 	uint32_t thread;                                       /* thread number in the team; the caller is 0 */
 	_Atomic uint64_t section;                              /* last section that run() used it in */
 	_Alignas(64) float q[ITEM_Q_ROWS / 2 * PAGED_MAX_DIM]; /* all q_rows in bf16, or half as many in f32 */
-	uint16_t q16[TILE_LINES * PAGED_MAX_DIM];              /* q in bf16, if scores use products of pairs */
+	uint16_t q16[TILE_Q_ROWS * PAGED_MAX_DIM];              /* q in bf16, if scores use products of pairs */
 	/*
 	 * States of an item's query tiles: over all its chunks, and over one chunk (pipelined: of the
 	 * tiles in flight).
 	 */
-	struct tile_state total[ITEM_Q_TILES], chunk[ITEM_HEADS];
+	struct softmax_state total[ITEM_Q_TILES], chunk[ITEM_HEADS];
 	float total_values[ITEM_Q_ROWS * PAGED_MAX_DIM];
-	float chunk_values[TEAM_BLOCKS * BLOCK_STRIP * PAGED_MAX_DIM];
+	float chunk_values[TEAM_BLOCKS * BLOCK_Q_ROWS * PAGED_MAX_DIM];
 	float k[TILE_TOKENS * PAGED_MAX_DIM];
 	float v[TILE_TOKENS * PAGED_MAX_DIM];
 	float k_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	float v_panels[TILE_TOKENS * PAGED_MAX_DIM];
 	struct tile_scores scores;
-	struct tile_rows k_rows, v_rows, made_rows;
-	struct tile_rows next_keys; /* of the tile at next_begin; UINT64_MAX: none */
+	struct tile_tokens k_rows, v_rows, made_rows;
+	struct tile_tokens next_keys; /* of the tile at next_begin; UINT64_MAX: none */
 	uint64_t next_begin;
 	float scale[TILE_TOKENS]; /* for i8: the tokens' scales */
 	struct mask_rows mask;
-	struct team_packed packed[KERNEL_SPLIT / TILE_TOKENS];
+	struct team_packed packed[KERNEL_KV_CHUNK / TILE_TOKENS];
 	struct team_block block[TEAM_BLOCKS];
 	struct tile_scores block_scores[TEAM_SCORES][BLOCK_TILES];
 };
 
-_Static_assert(KERNEL_MANY_LINES - 1 <= DECODE_Q_ROWS && KERNEL_MANY_LINES_AMX - 1 <= DECODE_Q_ROWS,
+_Static_assert(KERNEL_PREFILL_Q_ROWS - 1 <= DECODE_Q_ROWS && KERNEL_PREFILL_Q_ROWS_AMX - 1 <= DECODE_Q_ROWS,
 	       "queries of rows with few query rows fit");
-_Static_assert(ITEM_Q_ROWS >= 2 * TILE_LINES, "q has room for the query rows of a tile in f32");
+_Static_assert(ITEM_Q_ROWS >= 2 * TILE_Q_ROWS, "q has room for the query rows of a tile in f32");
 _Static_assert(ITEM_Q_TILES >= ITEM_HEADS && ITEM_HEADS >= TEAM_BLOCKS, "each query tile has its states");
-_Static_assert(TEAM_BLOCKS *BLOCK_STRIP >= TILE_LINES, "values of a chunk fit");
+_Static_assert(TEAM_BLOCKS *BLOCK_Q_ROWS >= TILE_Q_ROWS, "values of a chunk fit");
 
 #endif

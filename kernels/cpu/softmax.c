@@ -63,7 +63,7 @@ scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t 
 
 void
 tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	     struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch)
+	     struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *fetch)
 {
 	const bool token_scales = job->args->pages.layout->params.dtype == PAGED_I8;
 	struct tile_scores *scores = &scratch->scores;

@@ -25,9 +25,9 @@ float scores_modify(const struct attention_job *job, const struct q_tile *q, uin
 /**
  * tile_softmax - turn a tile's scores into weights, times the V scales of i8
  *
- * @param[in] fetch  rows that the softmax of tile_dot_ops prefetches; NULL: use the plain softmax
+ * @param[in] fetch  rows that the softmax of tile_decode_bf16_ops prefetches; NULL: use the plain softmax
  */
 void tile_softmax(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-		  struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch);
+		  struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *fetch);
 
 #endif

@@ -15,57 +15,57 @@
 
 #include "kernels/kernels.h"
 
-struct pieces_ops;
+struct copy_ops;
 
 #define TILE_TOKENS 64u
 /** Keys loaded at once: functions that read keys round n_tokens up to a multiple. */
 #define TILE_TOKEN_BLOCK 4u
-/** Groups of tokens within which rows->step is the distance between tokens. */
-#define TILE_STEP_TOKENS 16u
+/** Groups of tokens within which tile_tokens.stride is the distance between tokens. */
+#define TILE_STRIDE_TOKENS 16u
 /** Most q_rows in one call. */
-#define TILE_LINES 64u
+#define TILE_Q_ROWS 64u
 /** Most lanes of any instruction set; divides PAGED_MAX_DIM. */
 #define TILE_MAX_LANES 16u
 
-_Static_assert(KERNEL_SPLIT % TILE_TOKENS == 0, "no tile lies in two splits");
+_Static_assert(KERNEL_KV_CHUNK % TILE_TOKENS == 0, "no tile lies in two splits");
 _Static_assert(TILE_TOKENS == 64, "a bit a token in 64");
 _Static_assert(PAGED_MAX_DIM % (2 * TILE_MAX_LANES) == 0, "a padded row fits its scratch, so do whole panels");
 
 /** Addresses of a tile's tokens, one per token, so that any page size works. */
-struct tile_rows {
+struct tile_tokens {
 	const void *token[TILE_TOKENS]; /* padded to a multiple of TILE_TOKEN_BLOCK by repeating the last one */
 	uint32_t n_tokens;
 	enum paged_dtype dtype;
 	uint32_t padded; /* elements of each token to read, a multiple of ops->lanes */
-	size_t step;     /* bytes between tokens within each TILE_STEP_TOKENS; 0: not uniform */
+	size_t stride;   /* bytes between tokens within each TILE_STRIDE_TOKENS; 0: not uniform */
 };
 
 /** Softmax state (running maximum and sum) of some q_rows over some tiles. */
-struct tile_state {
-	float maximum[TILE_LINES]; /* largest score that is not NaN */
-	float sum[TILE_LINES];     /* of exp(score - maximum); NaN once a score was NaN or +inf */
-	float *values;             /* [q_row][stride] sum of exp(score - maximum) * V */
+struct softmax_state {
+	float row_max[TILE_Q_ROWS]; /* largest score that is not NaN */
+	float row_sum[TILE_Q_ROWS]; /* of exp(score - row_max); NaN once a score was NaN or +inf */
+	float *values;             /* [q_row][stride] sum of exp(score - row_max) * V */
 	uint32_t stride;           /* floats, padded */
 };
 
 /** Scores of one tile; the softmax replaces them with weights. */
 struct tile_scores {
-	float score[TILE_LINES][TILE_TOKENS];
-	float rescale[TILE_LINES];    /* factor for what the q_row's state accumulated before this tile */
-	uint32_t visible[TILE_LINES]; /* the q_row sees at most the first `visible` tokens of the tile */
-	uint64_t seen[TILE_LINES];    /* bit t: the q_row sees token t; only hide, values_seen and score mods read it */
+	float score[TILE_Q_ROWS][TILE_TOKENS];
+	float rescale[TILE_Q_ROWS];    /* factor for what the q_row's state accumulated before this tile */
+	uint32_t visible[TILE_Q_ROWS]; /* the q_row sees at most the first `visible` tokens of the tile */
+	uint64_t seen[TILE_Q_ROWS];    /* bit t: the q_row sees token t; only hide, values_seen and score mods read it */
 };
 
 /** Most q_rows and most tiles of a block.  A block covers an aligned pair of tiles and omits empty ones. */
-#define BLOCK_STRIP 32u
+#define BLOCK_Q_ROWS 32u
 #define BLOCK_TILES 2u
 
-/** Some q_rows of one state and some tiles of one KV chunk, in the pipeline of tile_packed_ops.blocks. */
+/** Some q_rows of one state and some tiles of one KV chunk, in the pipeline of tile_prefill_ops.pipeline_step. */
 struct tile_block {
-	struct tile_state *state;
-	bool fresh; /* state->values is uninitialised: overwrite it */
-	uint32_t n_lines;
-	const float *q; /* [BLOCK_STRIP][depth] words as in packed keys; q_rows past n_lines may be anything */
+	struct softmax_state *state;
+	bool init_acc; /* state->values is uninitialised: overwrite it */
+	uint32_t n_q_rows;
+	const float *q; /* [BLOCK_Q_ROWS][depth] words as in packed keys; q_rows past n_q_rows may be anything */
 	uint32_t depth;
 	uint32_t n_tiles;
 	uint32_t n_tokens[BLOCK_TILES];
@@ -74,39 +74,39 @@ struct tile_block {
 	const float *token_scale[BLOCK_TILES];
 	const float *keys[BLOCK_TILES];        /* packed */
 	const float *values[BLOCK_TILES];
-	float rescale[BLOCK_STRIP], shift[BLOCK_STRIP];
-	_Alignas(64) float lanes[BLOCK_STRIP][TILE_MAX_LANES];
+	float rescale[BLOCK_Q_ROWS], shift[BLOCK_Q_ROWS];
+	_Alignas(64) float lanes[BLOCK_Q_ROWS][TILE_MAX_LANES];
 	struct tile_scores *tile; /* BLOCK_TILES tiles; at the end each q_row's scores are its weights in bf16 */
 };
 
 /** kernel_tile_ops.values and values_seen */
-typedef void (*tile_values_fn)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-			       const struct tile_rows *rows, const struct tile_rows *ahead);
-typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin,
-				    uint32_t end, const struct tile_rows *rows);
+typedef void (*tile_values_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+			       const struct tile_tokens *rows, const struct tile_tokens *ahead);
+typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin,
+				    uint32_t end, const struct tile_tokens *rows);
 
 /**
  * Products of bf16 pairs, for dtypes that bf16 represents exactly: bf16, e4m3, e5m2, i8.
  *
- * The functions read rows->padded elements (a multiple of row_elements) of rows->dtype.  With
- * pack_lines q_rows or more, the caller first packs the rows to bf16.
+ * The functions read rows->padded elements (a multiple of token_elements) of rows->dtype.  With
+ * convert_q_rows q_rows or more, the caller first packs the rows to bf16.
  */
-struct tile_dot_ops {
-	uint32_t row_elements; /* a multiple of lanes */
-	uint32_t pack_lines;
+struct tile_decode_bf16_ops {
+	uint32_t token_elements; /* a multiple of lanes */
+	uint32_t convert_q_rows;
 
 	/*
 	 * Convert rows of any dim to consecutive rows of bf16, with zeros up to `padded`; prefetch the
 	 * rows of `ahead`.
 	 */
-	void (*pack)(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead);
+	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead);
 
 	/* Store a q_row's query of n bf16 in the layout that `scores` reads; q has room for 16 padded q_rows. */
-	void (*query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
+	void (*convert_query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
 
 	/* The functions of the same names below, with q in bf16 and with weights rounded to bf16. */
 	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
-		       const struct tile_rows *keys, const struct tile_rows *ahead);
+		       const struct tile_tokens *keys, const struct tile_tokens *ahead);
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 
@@ -114,8 +114,8 @@ struct tile_dot_ops {
 	 * kernel_tile_ops.softmax that also prefetches the rest of the rows that `scores` was given as
 	 * `ahead`; or NULL.
 	 */
-	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
-			const struct tile_rows *ahead);
+	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
+			const struct tile_tokens *ahead);
 };
 
 /**
@@ -123,48 +123,48 @@ struct tile_dot_ops {
  * dims, without horizontal sums.  A word is one f32 or a pair of bf16.  The order of additions differs
  * from that of kernel_tile_ops' own functions.
  */
-struct tile_packed_ops {
+struct tile_prefill_ops {
 	uint32_t word_elements;
-	uint32_t many_lines; /* number of q_rows of a row from which it is faster */
+	uint32_t prefill_q_rows; /* number of q_rows of a row from which it is faster */
 
 	/* Pack rows of whole vectors of words; the last token must be repeated up to a multiple of lanes. */
-	void (*pack_keys)(float *panels, const struct tile_rows *keys);
+	void (*pack_keys)(float *panels, const struct tile_tokens *keys);
 
 	/* Returns the tokens that have an infinity or NaN; their packed elements are zeros. */
-	uint64_t (*pack_values)(float *panels, const struct tile_rows *values);
+	uint64_t (*pack_values)(float *panels, const struct tile_tokens *values);
 
 	/*
 	 * score[q_row][token] = q . k for at least n_tokens.  A q_row of q and a packed key have
-	 * `depth` words.  The rows of `ahead` are prefetched.  Other q_rows of q, up to TILE_LINES, may
+	 * `depth` words.  The rows of `ahead` are prefetched.  Other q_rows of q, up to TILE_Q_ROWS, may
 	 * be read.
 	 */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-		       uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead);
+		       uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead);
 
 	/* values = values * rescale + weights . V over all n_tokens; weights are rounded to a word's precision. */
-	void (*values)(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		       const float *panels, uint32_t n_tokens, const struct tile_rows *ahead);
+	void (*values)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+		       const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead);
 
 	/*
 	 * One pipeline step over three blocks, each of which may be NULL; or NULL if not supported.
 	 *   scores:  computes the raw products q . k.
-	 *   softmax: turns scores into weights, updates its state's maximum and sum, and rescales the
+	 *   softmax: turns scores into weights, updates its state's row_max and row_sum, and rescales the
 	 *            state's values.
 	 *   values:  adds weights . V to its state's values.
 	 * The caller sets `visible` of all q_rows.  `softmax` and `values` may have the same state;
 	 * then `values` is done first.  `scores` may write its scores where `values` has its weights.
 	 */
-	void (*blocks)(struct tile_block *scores, struct tile_block *softmax, struct tile_block *values);
+	void (*pipeline_step)(struct tile_block *scores, struct tile_block *softmax, struct tile_block *values);
 };
 
 struct kernel_tile_ops {
 	uint32_t lanes;
-	const struct tile_dot_ops *dot; /* or NULL */
-	const struct tile_packed_ops *floats;
-	const struct tile_packed_ops *pairs; /* or NULL, like dot */
+	const struct tile_decode_bf16_ops *decode_bf16; /* or NULL */
+	const struct tile_prefill_ops *prefill_f32;
+	const struct tile_prefill_ops *prefill_bf16; /* or NULL, like dot */
 
 	/* Copies and conversions for append, gather and page copies; the same bits on every instruction set. */
-	const struct pieces_ops *pieces;
+	const struct copy_ops *copy_ops;
 
 	/* Called before and after a thread uses dot and pairs; or NULL. */
 	void (*begin)(void);
@@ -178,10 +178,10 @@ struct kernel_tile_ops {
 
 	/* score[q_row][token] = q . k for q_rows [begin, end); the rows of `ahead` are prefetched. */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
-		       const struct tile_rows *keys, const struct tile_rows *ahead);
+		       const struct tile_tokens *keys, const struct tile_tokens *ahead);
 
-	/* Turn scores * scale into weights, 0 past the visible tokens; updates maximum and sum and sets rescale. */
-	void (*softmax)(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+	/* Turn scores * scale into weights, 0 past the visible tokens; updates row_max and row_sum and sets rescale. */
+	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
 			float scale);
 
 	/* Multiply visible scores by scale in place: for steps between scale and softmax. */
@@ -200,7 +200,7 @@ struct kernel_tile_ops {
 	 * Combine a later chunk's states into `total`; values have total's stride.  Values whose sum is
 	 * 0 are not read.
 	 */
-	void (*merge)(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum,
+	void (*combine)(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum,
 		      const float *values);
 };
 

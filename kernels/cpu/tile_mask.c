@@ -121,7 +121,7 @@ words_set(uint64_t *words, uint64_t from, uint64_t to)
 static void
 list_mark(const struct block_mask *blocks, const struct block_mask_list *list, uint64_t begin, uint64_t *words)
 {
-	uint64_t size = blocks->shape.kv_block, end = begin + KERNEL_SPLIT;
+	uint64_t size = blocks->shape.kv_block, end = begin + KERNEL_KV_CHUNK;
 
 	memset(words, 0, CHUNK_TILES * sizeof(*words));
 	for (uint64_t i = blocks->ascending ? list_find(list, begin / size) : 0; i < list->n; i++) {
@@ -130,7 +130,7 @@ list_mark(const struct block_mask *blocks, const struct block_mask_list *list, u
 		if (first >= end && blocks->ascending)
 			break;
 		if (first < end && past > begin)
-			words_set(words, first > begin ? first - begin : 0, past < end ? past - begin : KERNEL_SPLIT);
+			words_set(words, first > begin ? first - begin : 0, past < end ? past - begin : KERNEL_KV_CHUNK);
 	}
 }
 
@@ -191,14 +191,14 @@ static uint64_t
 interval_next(const struct attention_job *job, const struct q_tile *q, const struct team_scratch *scratch,
 	      uint64_t begin, uint64_t end)
 {
-	uint64_t step = KERNEL_SPLIT;
+	uint64_t step = KERNEL_KV_CHUNK;
 	bool growing = true;
 
 	while (begin < end) {
 		if (interval(job, q, scratch, begin, least(begin + step, end)) == TILE_EMPTY) {
 			begin += step;
 			step *= growing ? 2 : 1;
-		} else if (step > KERNEL_SPLIT) {
+		} else if (step > KERNEL_KV_CHUNK) {
 			step /= 2;
 			growing = false;
 		} else {
@@ -252,7 +252,7 @@ chunk_next(const struct attention_job *job, const struct q_tile *q, const struct
 	if (mods->params.blocks != NULL) {
 		uint64_t next = blocks_next(job, q, begin, end);
 
-		return next < end ? next / KERNEL_SPLIT * KERNEL_SPLIT : end;
+		return next < end ? next / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK : end;
 	}
 	return mods->mask != NULL ? interval_next(job, q, scratch, begin, end) : begin;
 }
@@ -268,14 +268,14 @@ tile_mask_next(const struct attention_job *job, const struct q_tile *q, const st
 		return tile;
 	}
 	for (; tile.begin < end; tile.begin += TILE_TOKENS) {
-		if (tile.begin % KERNEL_SPLIT == 0) {
+		if (tile.begin % KERNEL_KV_CHUNK == 0) {
 			tile.begin = chunk_next(job, q, scratch, tile.begin, end);
 			if (tile.begin >= end)
 				break;
 			tile.chunk = mods->params.blocks != NULL
 					     ? TILE_PARTIAL
 					     : tile_mask_range(job, q, scratch, tile.begin,
-							       least(tile.begin + KERNEL_SPLIT, end));
+							       least(tile.begin + KERNEL_KV_CHUNK, end));
 		}
 		tile.mask = tile.chunk;
 		/* With a block mask, tile_mask_view() determines the tile's mask from its bits. */
@@ -297,11 +297,11 @@ tokens_ask(const struct attention_job *job, const struct q_tile *q, struct team_
 {
 	const struct kernel_mods *mods = job->args->mods;
 	struct mask_rows *rows = &scratch->mask;
-	uint32_t tile = view->begin % KERNEL_SPLIT / TILE_TOKENS, n = q->n_heads * q->n;
-	uint64_t asked[TILE_LINES], any = 0;
+	uint32_t tile = view->begin % KERNEL_KV_CHUNK / TILE_TOKENS, n = q->n_heads * q->n;
+	uint64_t asked[TILE_Q_ROWS], any = 0;
 
 	if (mods->params.blocks != NULL)
-		chunk_mark(job, q, rows, view->begin / KERNEL_SPLIT * KERNEL_SPLIT);
+		chunk_mark(job, q, rows, view->begin / KERNEL_KV_CHUNK * KERNEL_KV_CHUNK);
 	for (uint32_t r = 0; r < n; r++) {
 		uint32_t i = r % q->n, owner = rows->owner[i];
 		uint64_t within = i < view->first ? 0 : token_bits(0, scores->visible[i]);

@@ -149,7 +149,7 @@ bound_build(const struct served *served, struct mod_binding *binding, const atom
 	 * tiles from Linux.
 	 */
 	if (status == PAGED_OK)
-		status = mod_rule_open(&rule, binding, kernel_isa_best_to(KERNEL_AVX512), error);
+		status = mod_rule_open(&rule, binding, kernel_isa_best_up_to(KERNEL_AVX512), error);
 	if (status != PAGED_OK)
 		return status;
 	rule.rule.cancelled = cancelled;

@@ -57,7 +57,7 @@ static inline void
 kernel_test_run(enum kernel_isa isa, void (*test)(enum kernel_isa isa))
 {
 	if (!kernel_isa_supported(isa))
-		cr_skip("%s: %s", kernel_isa_name(isa), kernel_isa_lacks(isa));
+		cr_skip("%s: %s", kernel_isa_name(isa), kernel_isa_unsupported_reason(isa));
 	test(isa);
 }
 

@@ -38,7 +38,7 @@ decode_queries(const struct attention_job *job, const struct work_item *item, st
 
 			q_row_fetch(job, &q, i + FETCH_Q_ROWS, from);
 			if (job->score_dots != NULL)
-				job->score_dots->query(scratch->q16 + head_queries(job, h), i, query, from->dim);
+				job->score_dots->convert_query(scratch->q16 + head_queries(job, h), i, query, from->dim);
 			else
 				job->ops->widen(to + (size_t)i * job->k_padded, query, from->dtype, from->dim);
 		}
@@ -50,13 +50,13 @@ decode_queries(const struct attention_job *job, const struct work_item *item, st
  * or if many q_rows will read them.  Returns the converted rows, or the rows themselves.  Sets
  * *fetch_p to NULL if the conversion has prefetched those rows.
  */
-static const struct tile_rows *
-rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, const struct tile_rows *rows,
-	     uint32_t padded, uint32_t n_q_rows, float *scratch, struct tile_rows *made,
-	     const struct tile_rows **fetch_p)
+static const struct tile_tokens *
+rows_prepare(const struct attention_job *job, const struct tile_decode_bf16_ops *dots, const struct tile_tokens *rows,
+	     uint32_t padded, uint32_t n_q_rows, float *scratch, struct tile_tokens *made,
+	     const struct tile_tokens **fetch_p)
 {
 	enum paged_dtype dtype = dots != NULL ? PAGED_BF16 : PAGED_F32;
-	uint32_t most = dots != NULL                         ? dots->pack_lines
+	uint32_t most = dots != NULL                         ? dots->convert_q_rows
 			: paged_dtype_size(rows->dtype) == 1 ? CONVERT_Q_ROWS_BYTES
 							     : CONVERT_Q_ROWS;
 	size_t stride = (size_t)padded * paged_dtype_size(dtype);
@@ -64,7 +64,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	if (rows->padded == padded && (rows->dtype == dtype || n_q_rows < most))
 		return rows;
 	if (dots != NULL) {
-		dots->pack((uint16_t *)(void *)scratch, padded, rows, *fetch_p);
+		dots->convert_tokens((uint16_t *)(void *)scratch, padded, rows, *fetch_p);
 		*fetch_p = NULL;
 	}
 	for (uint32_t i = 0; i < rows->n_tokens; i++) {
@@ -77,7 +77,7 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
 	made->n_tokens = rows->n_tokens;
 	made->dtype = dtype;
 	made->padded = padded;
-	made->step = stride;
+	made->stride = stride;
 	return made;
 }
 
@@ -85,12 +85,12 @@ rows_prepare(const struct attention_job *job, const struct tile_dot_ops *dots, c
  * Scores of the tile in k_rows; returns the rows (v_rows, used next) that softmax should continue to
  * prefetch, or NULL.
  */
-static const struct tile_rows *
+static const struct tile_tokens *
 head_scores(const struct attention_job *job, const struct q_tile *q, uint32_t h, uint32_t first,
 	    struct team_scratch *scratch)
 {
-	const struct tile_dot_ops *dots = job->score_dots;
-	const struct tile_rows *fetch = &scratch->v_rows, *k;
+	const struct tile_decode_bf16_ops *dots = job->score_dots;
+	const struct tile_tokens *fetch = &scratch->v_rows, *k;
 	struct tile_scores *scores = &scratch->scores;
 
 	k = rows_prepare(job, dots, &scratch->k_rows, job->k_padded, q->n - first, scratch->k, &scratch->made_rows,
@@ -105,9 +105,9 @@ head_scores(const struct attention_job *job, const struct q_tile *q, uint32_t h,
 /* Accumulates weights . V in a head's state; prefetches the rows of `fetch` unless NULL. */
 static void
 head_values(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	    struct team_scratch *scratch, struct tile_state *state, const struct tile_rows *fetch)
+	    struct team_scratch *scratch, struct softmax_state *state, const struct tile_tokens *fetch)
 {
-	const struct tile_rows *v = rows_prepare(job, job->value_dots, &scratch->v_rows, job->v_padded,
+	const struct tile_tokens *v = rows_prepare(job, job->value_dots, &scratch->v_rows, job->v_padded,
 						 q->n - view->first, scratch->v, &scratch->made_rows, &fetch);
 
 	if (view->mask == TILE_PARTIAL)
@@ -129,7 +129,7 @@ decode_tile(const struct attention_job *job, const struct work_item *item, const
 	tile_locate(job, &item->q, &view, scratch);
 	for (uint32_t h = 0; h < n_heads; h++) {
 		const struct q_tile q = q_tile_of(job, item, h);
-		const struct tile_rows *fetch;
+		const struct tile_tokens *fetch;
 
 		scales_fetch(job, &q, &view);
 		if (view.mask == TILE_PARTIAL)

@@ -23,7 +23,7 @@
  */
 #define FEW_DIMS 32u /* dims of a tile: two per word */
 
-_Static_assert(KERNEL_MANY_LINES_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
+_Static_assert(KERNEL_PREFILL_Q_ROWS_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
 _Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
 
 /* Tiles of Q^T, one after another: word k of a q_row's query is column `line` of row k. */
@@ -44,11 +44,11 @@ few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 #include "kernels/cpu/decode/tile_amx_decode_scores_body.h"
 #include "kernels/cpu/decode/tile_amx_decode_values_body.h"
 
-static const struct tile_dot_ops tile_dots_amx = {
-	.row_elements = FEW_DIMS,
-	.pack_lines = AMX_ROWS + 1, /* never reached: rows are converted 16 tokens at a time instead */
-	.pack = rows_pack,
-	.query = few_query,
+static const struct tile_decode_bf16_ops tile_decode_bf16_amx = {
+	.token_elements = FEW_DIMS,
+	.convert_q_rows = AMX_ROWS + 1, /* never reached: rows are converted 16 tokens at a time instead */
+	.convert_tokens = rows_pack,
+	.convert_query = few_query,
 	.scores = few_scores,
 	.values = few_values,
 	.values_seen = few_values_seen,

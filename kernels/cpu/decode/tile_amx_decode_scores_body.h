@@ -4,7 +4,7 @@
 /* Adds FEW_DIMS dims of 16 tokens to the sums in tile 0; the queries' dims are in tile `query`. */
 #define FEW_SCORES_STEP(tile, query, d)                                              \
 	do {                                                                         \
-		AMX_LOAD(tile, rows.at + (size_t)(d) * sizeof(uint16_t), rows.step); \
+		AMX_LOAD(tile, rows.at + (size_t)(d) * sizeof(uint16_t), rows.stride); \
 		AMX_DOT(0, tile, query);                                             \
 		few_go_on(source, beside, t, (d) + FEW_DIMS, padded, kind);          \
 	} while (0)
@@ -75,7 +75,7 @@ few_scores_usual(float sums[TILE_TOKENS][AMX_ROWS], const uint16_t *queries, str
 
 static void
 few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, uint32_t end,
-	   const struct tile_rows *keys, const struct tile_rows *ahead_rows)
+	   const struct tile_tokens *keys, const struct tile_tokens *ahead_rows)
 {
 	const uint32_t padded = keys->padded;
 	_Alignas(64) float sums[TILE_TOKENS][AMX_ROWS];
@@ -110,10 +110,10 @@ few_scores(struct tile_scores *scores, const uint16_t *queries, uint32_t begin, 
 	few_fetch_to(&ahead, FEW_ROWS_TURNED);
 }
 
-/* Prefetch during the softmax of n_lines q_rows. */
+/* Prefetch during the softmax of n_q_rows q_rows. */
 struct few_softmax {
 	struct few_ahead ahead;
-	uint32_t n_lines;
+	uint32_t n_q_rows;
 };
 
 INLINE void
@@ -121,14 +121,14 @@ few_softmax_fetch(void *of, uint32_t calls)
 {
 	struct few_softmax *softmax = of;
 
-	few_fetch(&softmax->ahead, FEW_ROWS_TURNED, AMX_ROWS, calls, softmax->n_lines + 1);
+	few_fetch(&softmax->ahead, FEW_ROWS_TURNED, AMX_ROWS, calls, softmax->n_q_rows + 1);
 }
 
 static void
-few_softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
-	    const struct tile_rows *ahead)
+few_softmax(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
+	    const struct tile_tokens *ahead)
 {
-	struct few_softmax softmax = { .ahead = few_ahead(ahead), .n_lines = end - begin };
+	struct few_softmax softmax = { .ahead = few_ahead(ahead), .n_q_rows = end - begin };
 
 	softmax.ahead.row = FEW_ROWS_TURNED;
 	softmax_beside(scores, state, begin, end, scale, few_softmax_fetch, &softmax);

@@ -6,7 +6,7 @@
  * tokens.  The rows go to the L1 cache: where AMX is slow, tile loads from L2 wait for one another.
  */
 struct few_ahead {
-	const struct tile_rows *rows; /* NULL: nothing to prefetch */
+	const struct tile_tokens *rows; /* NULL: nothing to prefetch */
 	uint32_t bytes, row;
 };
 
@@ -25,7 +25,7 @@ enum few_rows_by {
 };
 
 INLINE struct few_ahead
-few_ahead(const struct tile_rows *rows)
+few_ahead(const struct tile_tokens *rows)
 {
 	if (rows == NULL || rows->n_tokens != TILE_TOKENS)
 		return (struct few_ahead){ 0 };
@@ -64,7 +64,7 @@ static const uint16_t few_zeros[PAGED_MAX_DIM];
  * other buffer.  Two buffers stay in the L1 cache; a whole converted tile would not.
  */
 struct few_source {
-	const struct tile_rows *rows;
+	const struct tile_tokens *rows;
 	uint32_t d, dims;
 	uint64_t without; /* tokens to read as zeros, like those past the last */
 	_Alignas(64) uint16_t made[2][AMX_ROWS * PAGED_MAX_DIM];
@@ -83,7 +83,7 @@ enum few_kind {
 };
 
 INLINE enum few_kind
-few_kind(const struct tile_rows *rows, const struct few_ahead *ahead)
+few_kind(const struct tile_tokens *rows, const struct few_ahead *ahead)
 {
 	bool usual = rows->padded == USUAL_DIMS && rows->n_tokens == TILE_TOKENS &&
 		     (ahead->rows == NULL || ahead->bytes == USUAL_DIMS * size_of(rows->dtype));
@@ -91,13 +91,13 @@ few_kind(const struct tile_rows *rows, const struct few_ahead *ahead)
 	if (usual && size_of(rows->dtype) == 1)
 		return FEW_BYTES;
 	if (usual && rows->dtype == PAGED_BF16)
-		return rows->step != 0 ? FEW_LIE : FEW_APART;
+		return rows->stride != 0 ? FEW_LIE : FEW_APART;
 	return FEW_ANY;
 }
 
 /* Set field by field, because `made` needs no initialisation. */
 INLINE void
-few_source(struct few_source *source, const struct tile_rows *rows, uint32_t d, uint32_t dims, uint64_t without)
+few_source(struct few_source *source, const struct tile_tokens *rows, uint32_t d, uint32_t dims, uint64_t without)
 {
 	source->rows = rows;
 	source->d = d;
@@ -109,11 +109,11 @@ few_source(struct few_source *source, const struct tile_rows *rows, uint32_t d, 
 INLINE bool
 few_lie(const struct few_source *source, uint32_t t, enum few_kind kind)
 {
-	const struct tile_rows *rows = source->rows;
+	const struct tile_tokens *rows = source->rows;
 
 	if (kind != FEW_ANY)
 		return kind == FEW_LIE;
-	return rows->dtype == PAGED_BF16 && rows->step != 0 && source->without == 0 && t + AMX_ROWS <= rows->n_tokens;
+	return rows->dtype == PAGED_BF16 && rows->stride != 0 && source->without == 0 && t + AMX_ROWS <= rows->n_tokens;
 }
 
 /* Copies or converts tokens [t, end), which are of the same 16, into their buffer. */
@@ -121,7 +121,7 @@ INLINE void
 few_make_of(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
 {
 	const struct widen_tables tables = widen_tables(dtype);
-	const struct tile_rows *rows = source->rows;
+	const struct tile_tokens *rows = source->rows;
 	uint16_t *to = source->made[t / AMX_ROWS % 2];
 
 	for (; t < end; t++) {
@@ -158,7 +158,7 @@ few_make(struct few_source *source, uint32_t t, uint32_t end)
 /* AMX_ROWS rows of bf16 at a constant stride. */
 struct few_rows {
 	const uint8_t *at;
-	size_t step;
+	size_t stride;
 };
 
 /* The 16 tokens from t on: in place, or in their buffer. */
@@ -168,7 +168,7 @@ few_rows(const struct few_source *source, uint32_t t, enum few_kind kind)
 	const uint8_t *first = source->rows->token[t];
 
 	if (few_lie(source, t, kind))
-		return (struct few_rows){ first + (size_t)source->d * sizeof(uint16_t), source->rows->step };
+		return (struct few_rows){ first + (size_t)source->d * sizeof(uint16_t), source->rows->stride };
 	return (struct few_rows){ (const uint8_t *)source->made[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
 }
 

@@ -22,8 +22,8 @@ struct few_sums {
 /* Arguments of one call of values or values_seen. */
 struct few_product {
 	const struct tile_scores *scores;
-	struct tile_state *state;
-	const struct tile_rows *rows;
+	struct softmax_state *state;
+	const struct tile_tokens *rows;
 	uint32_t begin, end;
 	bool seen; /* scores->seen, not scores->visible, has the tokens that a q_row sees */
 };
@@ -51,21 +51,21 @@ few_multiply(const float *weights, struct few_source *source, struct few_beside 
 	const struct few_rows rows = few_rows(source, t, kind);
 
 	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
-	AMX_LOAD(5, rows.at, rows.step);
+	AMX_LOAD(5, rows.at, rows.stride);
 	AMX_DOT(0, 4, 5);
 	few_go_on(source, beside, t, FEW_DIMS, dims, kind);
 	if (dims > FEW_DIMS) {
-		AMX_LOAD(6, rows.at + AMX_ROWS * sizeof(float), rows.step);
+		AMX_LOAD(6, rows.at + AMX_ROWS * sizeof(float), rows.stride);
 		AMX_DOT(1, 4, 6);
 		few_go_on(source, beside, t, 2 * FEW_DIMS, dims, kind);
 	}
 	if (dims > 2 * FEW_DIMS) {
-		AMX_LOAD(7, rows.at + 2 * AMX_ROWS * sizeof(float), rows.step);
+		AMX_LOAD(7, rows.at + 2 * AMX_ROWS * sizeof(float), rows.stride);
 		AMX_DOT(2, 4, 7);
 		few_go_on(source, beside, t, 3 * FEW_DIMS, dims, kind);
 	}
 	if (dims > 3 * FEW_DIMS) {
-		AMX_LOAD(5, rows.at + 3 * AMX_ROWS * sizeof(float), rows.step);
+		AMX_LOAD(5, rows.at + 3 * AMX_ROWS * sizeof(float), rows.stride);
 		AMX_DOT(3, 4, 5);
 		few_go_on(source, beside, t, 4 * FEW_DIMS, dims, kind);
 	}
@@ -79,12 +79,12 @@ few_multiply_more(const float *weights, struct few_source *source, struct few_be
 
 	AMX_LOAD(4, weights, AMX_ROWS * sizeof(float));
 	AMX_LOAD(5, weights + AMX_ROWS * AMX_ROWS, AMX_ROWS * sizeof(float));
-	AMX_LOAD(6, rows.at, rows.step);
+	AMX_LOAD(6, rows.at, rows.stride);
 	AMX_DOT(0, 4, 6);
 	AMX_DOT(2, 5, 6);
 	few_go_on(source, beside, t, FEW_DIMS, dims, FEW_ANY);
 	if (dims > FEW_DIMS) {
-		AMX_LOAD(7, rows.at + AMX_ROWS * sizeof(float), rows.step);
+		AMX_LOAD(7, rows.at + AMX_ROWS * sizeof(float), rows.stride);
 		AMX_DOT(1, 4, 7);
 		AMX_DOT(3, 5, 7);
 		few_go_on(source, beside, t, 2 * FEW_DIMS, dims, FEW_ANY);
@@ -211,7 +211,7 @@ few_add_wild(const struct few_product *p, uint32_t d, uint32_t dims, uint64_t wi
 }
 
 INLINE bool
-few_row_is_finite(const struct tile_rows *rows, uint32_t t, uint32_t d, uint32_t n)
+few_row_is_finite(const struct tile_tokens *rows, uint32_t t, uint32_t d, uint32_t n)
 {
 	const uint8_t *row = rows->token[t];
 
@@ -247,7 +247,7 @@ few_add_without(const struct few_product *p, const struct few_weights *weights, 
  * sums are not finite, the tokens with NaN or infinite values are left out.
  */
 static void
-few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
+few_values_add(const struct few_product *p, const struct tile_tokens *ahead_rows)
 {
 	const uint32_t padded = p->rows->padded, step = FEW_SUMS_DIMS(p->end);
 	struct few_ahead ahead = few_ahead(ahead_rows);
@@ -282,8 +282,8 @@ few_values_add(const struct few_product *p, const struct tile_rows *ahead_rows)
 }
 
 static void
-few_values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	   const struct tile_rows *rows, const struct tile_rows *ahead)
+few_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	   const struct tile_tokens *rows, const struct tile_tokens *ahead)
 {
 	struct few_product p = { .scores = scores, .state = state, .rows = rows, .begin = begin, .end = end };
 
@@ -291,8 +291,8 @@ few_values(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 }
 
 static void
-few_values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		const struct tile_rows *rows)
+few_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+		const struct tile_tokens *rows)
 {
 	struct few_product p = {
 		.scores = scores, .state = state, .rows = rows, .begin = begin, .end = end, .seen = true

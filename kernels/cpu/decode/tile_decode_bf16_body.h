@@ -2,16 +2,16 @@
 /*
  * tile_decode_bf16_body.h - products of few q_rows with rows read in place from pages, by bf16 pairs
  *
- * Included after tile_prefill_body.h, with LANES 16 and LINE_BLOCK 4.  Primitives in addition to vec_dot():
+ * Included after tile_prefill_body.h, with LANES 16 and Q_ROW_BLOCK 4.  Primitives in addition to vec_dot():
  * a vector of pairs is 32 consecutive bf16, and a `byte_vec` is 64 bytes in four quarters of 16; a
  * cast converts between them.
  *
  *   vec_round_pairs(low, high)       floats, rounded to nearest even: those of `low` first
  *   vec_load_half, vec_store_half    a vector's first 16 bf16; a load sets the others to zero
  *   vec_half(v)                      floats that bf16 represents exactly, as the first 16 bf16; zeros after them
- *   vec_choose_halves(a, b, order)   element order[i] of a and b concatenated, for each of 32
+ *   vec_permute_halves(a, b, order)   element order[i] of a and b concatenated, for each of 32
  *   bytes_load
- *   bytes_order(v, order)            word order[i] of v, for each of 16
+ *   bytes_permute(v, order)            word order[i] of v, for each of 16
  *   bytes_look_up(table, v)          the entry for each byte's low seven bits, in a table of two times 64
  *   bytes_abs(v)                     of signed bytes; -128 stays
  *   bytes_unless_0(v, of)            v where `of` is not 0, else 0
@@ -44,7 +44,7 @@ struct fetch {
 };
 
 INLINE struct fetch
-fetch_beside(const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t t, uint32_t n)
+fetch_beside(const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t t, uint32_t n)
 {
 	const void *const *near = &rows->token[t];
 	bool whole = ahead != NULL && ahead->n_tokens == TILE_TOKENS;
@@ -91,8 +91,8 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
 /* From this many q_rows on, rows of bytes are converted once before their use. */
 #define DOT_PACK_LINES 9u
 
-#define TILE_DOTS                                                                                       \
+#define TILE_DECODE_BF16                                                                                       \
 	{                                                                                               \
-		.row_elements = LANES, .pack_lines = DOT_PACK_LINES, .pack = rows_pack, .query = query, \
+		.token_elements = LANES, .convert_q_rows = DOT_PACK_LINES, .convert_tokens = rows_pack, .convert_query = query, \
 		.scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen,             \
 	}

@@ -11,7 +11,7 @@ query(uint16_t *q, uint32_t line, const void *from, uint32_t n)
 }
 
 INLINE void
-dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, const struct tile_rows *ahead,
+dot_scores_block(float *score, const uint16_t *q, const struct tile_tokens *keys, const struct tile_tokens *ahead,
 		 uint32_t padded, enum paged_dtype dtype, uint32_t lines)
 {
 	const struct widen_tables tables = widen_tables(dtype);
@@ -19,7 +19,7 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
 		const void *const *token = &keys->token[t];
 		const struct fetch fetch = fetch_beside(keys, ahead, t, TILE_TOKEN_BLOCK);
-		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
+		vec sums[Q_ROW_BLOCK][TILE_TOKEN_BLOCK];
 		uint32_t d = 0;
 
 		UNROLL
@@ -65,11 +65,11 @@ dot_scores_block(float *score, const uint16_t *q, const struct tile_rows *keys, 
 	}
 }
 
-typedef void (*scores_fn)(float *score, const uint16_t *q, const struct tile_rows *keys, const struct tile_rows *ahead);
+typedef void (*scores_fn)(float *score, const uint16_t *q, const struct tile_tokens *keys, const struct tile_tokens *ahead);
 
 #define SCORES(name, dtype, lines)                                                                         \
-	static void scores_##name##_##lines(float *score, const uint16_t *q, const struct tile_rows *keys, \
-					    const struct tile_rows *ahead)                                 \
+	static void scores_##name##_##lines(float *score, const uint16_t *q, const struct tile_tokens *keys, \
+					    const struct tile_tokens *ahead)                                 \
 	{                                                                                                  \
 		if (keys->padded == USUAL_DIMS)                                                            \
 			dot_scores_block(score, q, keys, ahead, USUAL_DIMS, dtype, lines);                 \
@@ -81,14 +81,14 @@ EACH_LINES_AND_DTYPE(SCORES)
 
 #define SCORES_ENTRY(name, dtype, lines) [dtype][lines - 1] = scores_##name##_##lines,
 
-static const scores_fn scores_functions[][LINE_BLOCK] = { EACH_LINES_AND_DTYPE(SCORES_ENTRY) };
+static const scores_fn scores_functions[][Q_ROW_BLOCK] = { EACH_LINES_AND_DTYPE(SCORES_ENTRY) };
 
 static void
-dot_scores(struct tile_scores *to, const uint16_t *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
-	   const struct tile_rows *ahead)
+dot_scores(struct tile_scores *to, const uint16_t *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
+	   const struct tile_tokens *ahead)
 {
 	for (uint32_t n; begin < end; begin += n) {
-		n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		scores_functions[keys->dtype][n - 1](to->score[begin], q + (size_t)begin * keys->padded, keys, ahead);
 		ahead = NULL;
 	}

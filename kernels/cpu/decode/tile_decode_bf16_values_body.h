@@ -19,12 +19,12 @@ weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], u
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
 dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
+		 const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from,
 		 uint32_t to, uint32_t d, uint32_t lines, uint32_t vecs)
 {
 	static const uint8_t zeros[2 * PAGED_MAX_DIM];
 	const struct widen_tables tables = widen_tables(dtype);
-	vec sums[LINE_BLOCK][DOT_VECS];
+	vec sums[Q_ROW_BLOCK][DOT_VECS];
 
 	UNROLL
 	for (uint32_t i = 0; i < lines; i++)
@@ -61,7 +61,7 @@ dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weig
 
 INLINE void
 dot_values_lines(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t from, uint32_t to,
+		 const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to,
 		 enum paged_dtype dtype, uint32_t lines)
 {
 	uint32_t d = 0;
@@ -73,12 +73,12 @@ dot_values_lines(float *values, uint32_t stride, const struct weight_pairs *weig
 }
 
 typedef void (*values_fn)(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-			  const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t from, uint32_t to);
+			  const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to);
 
 #define VALUES(name, dtype, lines)                                                                              \
 	static void values_##name##_##lines(float *values, uint32_t stride, const struct weight_pairs *weights, \
-					    const float *rescale, const struct tile_rows *rows,                 \
-					    const struct tile_rows *ahead, uint32_t from, uint32_t to)          \
+					    const float *rescale, const struct tile_tokens *rows,                 \
+					    const struct tile_tokens *ahead, uint32_t from, uint32_t to)          \
 	{                                                                                                       \
 		dot_values_lines(values, stride, weights, rescale, rows, ahead, from, to, dtype, lines);        \
 	}
@@ -87,27 +87,27 @@ EACH_LINES_AND_DTYPE(VALUES)
 
 #define VALUES_ENTRY(name, dtype, lines) [dtype][lines - 1] = values_##name##_##lines,
 
-static const values_fn values_functions[][LINE_BLOCK] = { EACH_LINES_AND_DTYPE(VALUES_ENTRY) };
+static const values_fn values_functions[][Q_ROW_BLOCK] = { EACH_LINES_AND_DTYPE(VALUES_ENTRY) };
 
 /* Accumulates tokens [from, to) for `lines` q_rows from `line` on, whose weights are the first in `weights`. */
 static void
-dot_values_run(struct tile_state *state, const struct weight_pairs *weights, uint32_t line, const float *rescale,
-	       const struct tile_rows *rows, const struct tile_rows *ahead, uint32_t from, uint32_t to, uint32_t lines)
+dot_values_run(struct softmax_state *state, const struct weight_pairs *weights, uint32_t line, const float *rescale,
+	       const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to, uint32_t lines)
 {
 	values_functions[rows->dtype][lines - 1](state->values + (size_t)line * state->stride, state->stride, weights,
 						 rescale, rows, ahead, from, to);
 }
 
 static void
-dot_values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	   const struct tile_rows *rows, const struct tile_rows *ahead)
+dot_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	   const struct tile_tokens *rows, const struct tile_tokens *ahead)
 {
 	static const float as_is = 1;
 
 	while (begin < end) {
-		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		uint32_t n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		uint32_t common = scores->visible[begin], most = common;
-		struct weight_pairs pairs[LINE_BLOCK];
+		struct weight_pairs pairs[Q_ROW_BLOCK];
 
 		weights_round(pairs, &scores->score[begin], n);
 		for (uint32_t i = begin + 1; i < begin + n; i++) {
@@ -128,8 +128,8 @@ dot_values(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
-dot_values_runs(const struct tile_scores *scores, struct tile_state *state, const struct weight_pairs *weights,
-		uint32_t line, float *rescale, const struct tile_rows *rows, uint32_t from, uint32_t end)
+dot_values_runs(const struct tile_scores *scores, struct softmax_state *state, const struct weight_pairs *weights,
+		uint32_t line, float *rescale, const struct tile_tokens *rows, uint32_t from, uint32_t end)
 {
 	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
 
@@ -150,16 +150,16 @@ whole_pairs(uint64_t seen)
 
 /* Runs of pairs that all q_rows of a block see completely, and between them each q_row's own runs. */
 static void
-dot_values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-		const struct tile_rows *rows)
+dot_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+		const struct tile_tokens *rows)
 {
 	for (uint32_t n; begin < end; begin += n) {
-		struct weight_pairs pairs[LINE_BLOCK];
-		float rescale[LINE_BLOCK];
+		struct weight_pairs pairs[Q_ROW_BLOCK];
+		float rescale[Q_ROW_BLOCK];
 		uint64_t all = ~UINT64_C(0);
 		uint32_t done = 0;
 
-		n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		weights_round(pairs, &scores->score[begin], n);
 		for (uint32_t i = 0; i < n; i++) {
 			rescale[i] = scores->rescale[begin + i];

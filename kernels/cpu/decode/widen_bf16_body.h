@@ -99,7 +99,7 @@ widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dt
 		to[0] = vec_load((const float *)(const void *)at);
 		to[1] = vec_load((const float *)(const void *)(at + 64));
 	} else {
-		widen_bytes(tables, bytes_order(bytes_load(at), order), dtype, to);
+		widen_bytes(tables, bytes_permute(bytes_load(at), order), dtype, to);
 	}
 }
 
@@ -131,7 +131,7 @@ row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const
 #define USUAL_DIMS 128u
 
 INLINE void
-rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead,
+rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead,
 	     enum paged_dtype dtype)
 {
 	const struct widen_tables tables = widen_tables(dtype);
@@ -147,7 +147,7 @@ rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const 
 
 /* Converts rows to consecutive rows of bf16; prefetches the rows of `ahead`. */
 static void
-rows_pack(uint16_t *to, uint32_t padded, const struct tile_rows *rows, const struct tile_rows *ahead)
+rows_pack(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead)
 {
 	if (rows->dtype == PAGED_BF16)
 		rows_pack_of(to, padded, rows, ahead, PAGED_BF16);
@@ -183,8 +183,8 @@ pairs_64(const struct widen_tables *tables, const void *even, const void *odd, e
 	vec a[2], b[2];
 
 	if (size_of(dtype) == 1) { /* interleaved while they are bytes */
-		byte_vec x = bytes_order(bytes_load((const uint8_t *)even + d), order);
-		byte_vec y = bytes_order(bytes_load((const uint8_t *)odd + d), order);
+		byte_vec x = bytes_permute(bytes_load((const uint8_t *)even + d), order);
+		byte_vec y = bytes_permute(bytes_load((const uint8_t *)odd + d), order);
 
 		widen_bytes(tables, bytes_zip_low(x, y), dtype, to);
 		widen_bytes(tables, bytes_zip_high(x, y), dtype, to + 2);

@@ -6,7 +6,7 @@
 typedef int32_t vec_ints __attribute__((vector_size(VECTOR)));
 
 static inline void
-piece_copy(uint8_t *to, const uint8_t *from, size_t size)
+copy_block(uint8_t *to, const uint8_t *from, size_t size)
 {
 	size_t at = 0;
 
@@ -21,20 +21,20 @@ piece_copy(uint8_t *to, const uint8_t *from, size_t size)
 }
 
 static void
-pieces_copy(const struct pieces *pieces)
+tile_copy(const struct strided_copy *copy)
 {
-	for (uint32_t i = 0; i < pieces->n; i++)
-		piece_copy(pieces->to + i * pieces->to_stride, pieces->from + i * pieces->from_stride, pieces->size);
+	for (uint32_t i = 0; i < copy->n; i++)
+		copy_block(copy->to + i * copy->to_stride, copy->from + i * copy->from_stride, copy->size);
 }
 
 static void
-pieces_stream(const struct pieces *pieces)
+tile_copy_stream(const struct strided_copy *copy)
 {
-	for (uint32_t i = 0; i < pieces->n; i++) {
-		uint8_t *to = pieces->to + i * pieces->to_stride;
-		const uint8_t *from = pieces->from + i * pieces->from_stride;
+	for (uint32_t i = 0; i < copy->n; i++) {
+		uint8_t *to = copy->to + i * copy->to_stride;
+		const uint8_t *from = copy->from + i * copy->from_stride;
 
-		for (size_t at = 0; at < pieces->size; at += VECTOR) {
+		for (size_t at = 0; at < copy->size; at += VECTOR) {
 			vec_ints bytes;
 
 			memcpy(&bytes, from + at, sizeof(bytes));
@@ -44,7 +44,7 @@ pieces_stream(const struct pieces *pieces)
 }
 
 static inline void
-pair_turn(float *a, float *b, float cosine, float sine)
+rotate_pair(float *a, float *b, float cosine, float sine)
 {
 	float first = *a, second = *b;
 
@@ -53,7 +53,7 @@ pair_turn(float *a, float *b, float cosine, float sine)
 }
 
 static void
-turn_halves(float *elements, const float *angles, uint32_t n)
+rotary_halves(float *elements, const float *angles, uint32_t n)
 {
 	uint32_t i = 0;
 
@@ -65,7 +65,7 @@ turn_halves(float *elements, const float *angles, uint32_t n)
 		vec_store(elements + n + i, b * cosine + a * sine);
 	}
 	for (; i < n; i++)
-		pair_turn(&elements[i], &elements[n + i], angles[i], angles[n + i]);
+		rotate_pair(&elements[i], &elements[n + i], angles[i], angles[n + i]);
 }
 
 static inline vec
@@ -108,7 +108,7 @@ pairs_swap(vec v)
 
 /* a cos - b sin has the same bits as a cos + b (-sin). */
 static inline void
-pairs_turn(float *elements, vec cosine, vec sine)
+rotate_pairs(float *elements, vec cosine, vec sine)
 {
 	vec v = vec_load(elements), signs;
 
@@ -118,32 +118,32 @@ pairs_turn(float *elements, vec cosine, vec sine)
 }
 
 static void
-turn_pairs(float *elements, const float *angles, uint32_t n)
+rotary_interleaved(float *elements, const float *angles, uint32_t n)
 {
 	uint32_t i = 0;
 
 	for (; i + LANES <= n; i += LANES) {
 		vec cosine = vec_load(angles + i), sine = vec_load(angles + n + i);
 
-		pairs_turn(elements + 2 * i, lanes_twice(cosine, 0), lanes_twice(sine, 0));
-		pairs_turn(elements + 2 * i + LANES, lanes_twice(cosine, LANES / 2), lanes_twice(sine, LANES / 2));
+		rotate_pairs(elements + 2 * i, lanes_twice(cosine, 0), lanes_twice(sine, 0));
+		rotate_pairs(elements + 2 * i + LANES, lanes_twice(cosine, LANES / 2), lanes_twice(sine, LANES / 2));
 	}
 	for (; i < n; i++)
-		pair_turn(&elements[2 * i], &elements[2 * i + 1], angles[i], angles[n + i]);
+		rotate_pair(&elements[2 * i], &elements[2 * i + 1], angles[i], angles[n + i]);
 }
 
 static void
-pieces_turn(float *elements, const float *angles, uint32_t n, bool interleaved)
+tile_rotary(float *elements, const float *angles, uint32_t n, bool interleaved)
 {
 	if (interleaved)
-		turn_pairs(elements, angles, n);
+		rotary_interleaved(elements, angles, n);
 	else
-		turn_halves(elements, angles, n);
+		rotary_halves(elements, angles, n);
 }
 
 /* Floats without sign have the same order as their bits as ints. */
 static uint32_t
-pieces_largest(const float *padded, uint32_t n)
+tile_absmax(const float *padded, uint32_t n)
 {
 	vec_ints most = { 0 };
 	int32_t all = 0;
@@ -159,9 +159,9 @@ pieces_largest(const float *padded, uint32_t n)
 	return (uint32_t)all;
 }
 
-static const struct pieces_ops tile_pieces = {
-	.copy = pieces_copy,
-	.stream = pieces_stream,
-	.turn = pieces_turn,
-	.largest = pieces_largest,
+static const struct copy_ops tile_copy_ops = {
+	.copy = tile_copy,
+	.copy_stream = tile_copy_stream,
+	.rotary = tile_rotary,
+	.absmax = tile_absmax,
 };

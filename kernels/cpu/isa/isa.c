@@ -124,7 +124,7 @@ cpu_has(enum kernel_isa isa)
 }
 
 const char *
-kernel_isa_lacks(enum kernel_isa isa)
+kernel_isa_unsupported_reason(enum kernel_isa isa)
 {
 #ifdef PAGED_AMX
 	if (isa == KERNEL_AMX && cpu_has(KERNEL_AVX512_BF16)) {
@@ -138,11 +138,11 @@ kernel_isa_lacks(enum kernel_isa isa)
 bool
 kernel_isa_supported(enum kernel_isa isa)
 {
-	return kernel_isa_lacks(isa) == NULL;
+	return kernel_isa_unsupported_reason(isa) == NULL;
 }
 
 enum kernel_isa
-kernel_isa_best_to(enum kernel_isa most)
+kernel_isa_best_up_to(enum kernel_isa most)
 {
 	enum kernel_isa isa = most;
 
@@ -154,7 +154,7 @@ kernel_isa_best_to(enum kernel_isa most)
 enum kernel_isa
 kernel_isa_best(void)
 {
-	return kernel_isa_best_to(KERNEL_N_ISAS - 1);
+	return kernel_isa_best_up_to(KERNEL_N_ISAS - 1);
 }
 
 enum kernel_isa

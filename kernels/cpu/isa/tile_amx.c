@@ -99,13 +99,13 @@ fold_lanes(vec *v, bool sum)
 }
 
 static inline __attribute__((always_inline)) vec
-vec_tops(vec *v)
+vec_max_each(vec *v)
 {
 	return fold_lanes(v, false);
 }
 
 static inline __attribute__((always_inline)) vec
-vec_sums(vec *v)
+vec_sum_each(vec *v)
 {
 	return fold_lanes(v, true);
 }
@@ -123,8 +123,8 @@ vec_unequal(vec a, vec b)
 
 const struct kernel_tile_ops kernel_tile_ops_amx = {
 	TILE_FUNCTIONS,
-	.dot = &tile_dots_amx,
-	.pairs = &tile_packed_amx,
+	.decode_bf16 = &tile_decode_bf16_amx,
+	.prefill_bf16 = &tile_prefill_amx,
 	.begin = amx_begin,
 	.end = amx_end,
 };

@@ -8,10 +8,10 @@
 
 #define LANES 8u
 /* 16 registers: 2 x 4 sums of scores, 4 keys and a query; or 2 x 4 sums of values and 4 vectors of V. */
-#define LINE_BLOCK 2u
+#define Q_ROW_BLOCK 2u
 #define VALUE_VECS(lines) 4u
 /* 6 x 2 sums, two vectors of a panel and one of a q_row. */
-#define BLOCK_LINES 6u
+#define REGISTER_Q_ROWS 6u
 
 typedef __m256 vec;
 typedef __m256i ints;
@@ -115,7 +115,7 @@ vec_sum(vec v)
 }
 
 static inline float
-vec_top(vec v)
+vec_max_lanes(vec v)
 {
 	__m128 half = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 
@@ -137,7 +137,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 
 /* Transposes 4 x 4 squares within halves, then exchanges squares between halves. */
 static inline __attribute__((always_inline)) void
-vec_turn(vec *square)
+vec_transpose(vec *square)
 {
 	turn_quarters(square);
 #pragma GCC unroll 4

@@ -10,10 +10,10 @@
 #include "kernels/cpu/tile.h"
 
 #define LANES 16u
-#define LINE_BLOCK 4u
+#define Q_ROW_BLOCK 4u
 #define VALUE_VECS(lines) 4u
 /* 32 registers: 8 x 2 sums, two vectors of a panel and one of a q_row. */
-#define BLOCK_LINES 8u
+#define REGISTER_Q_ROWS 8u
 
 typedef __m512 vec;
 typedef __m512i ints;
@@ -99,7 +99,7 @@ vec_unless(vec v, vec x, vec y)
 }
 
 static inline float
-vec_top(vec v)
+vec_max_lanes(vec v)
 {
 	return _mm512_reduce_max_ps(v);
 }
@@ -122,16 +122,16 @@ vec_sum(vec v)
 static inline __attribute__((always_inline)) void
 vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
 {
-	vec q[LINE_BLOCK], ab, cd, all;
+	vec q[Q_ROW_BLOCK], ab, cd, all;
 
-	if (lines < LINE_BLOCK) {
+	if (lines < Q_ROW_BLOCK) {
 #pragma GCC unroll 4
 		for (uint32_t i = 0; i < lines; i++)
 			_mm_storeu_ps(to + i * stride, fold_quarters(sum_quarters(sums[i])));
 		return;
 	}
 #pragma GCC unroll 4
-	for (uint32_t i = 0; i < LINE_BLOCK; i++)
+	for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
 		q[i] = sum_quarters(sums[i]);
 	ab = _mm512_add_ps(_mm512_shuffle_f32x4(q[0], q[1], 0x44), _mm512_shuffle_f32x4(q[0], q[1], 0xee));
 	cd = _mm512_add_ps(_mm512_shuffle_f32x4(q[2], q[3], 0x44), _mm512_shuffle_f32x4(q[2], q[3], 0xee));
@@ -144,7 +144,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 
 /* Transposes 4 x 4 squares within quarters, then exchanges squares between quarters. */
 static inline __attribute__((always_inline)) void
-vec_turn(vec *square)
+vec_transpose(vec *square)
 {
 	turn_quarters(square);
 #pragma GCC unroll 4

@@ -7,10 +7,10 @@
 
 #include "kernels/cpu/decode/tile_decode_bf16_body.h"
 
-static const struct tile_dot_ops tile_dots_avx512bf16 = TILE_DOTS;
+static const struct tile_decode_bf16_ops tile_decode_bf16_avx512 = TILE_DECODE_BF16;
 
 const struct kernel_tile_ops kernel_tile_ops_avx512bf16 = {
 	TILE_FUNCTIONS,
-	.dot = &tile_dots_avx512bf16,
-	.pairs = &tile_packed_pairs,
+	.decode_bf16 = &tile_decode_bf16_avx512,
+	.prefill_bf16 = &tile_prefill_bf16,
 };

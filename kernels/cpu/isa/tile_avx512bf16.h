@@ -25,7 +25,7 @@ vec_round_bf16(uint8_t *at, vec v)
 }
 
 static inline vec
-vec_choose_halves(vec a, vec b, const uint16_t *order)
+vec_permute_halves(vec a, vec b, const uint16_t *order)
 {
 	return _mm512_castsi512_ps(
 		_mm512_permutex2var_epi16(_mm512_castps_si512(a), _mm512_load_si512(order), _mm512_castps_si512(b)));
@@ -33,7 +33,7 @@ vec_choose_halves(vec a, vec b, const uint16_t *order)
 
 /* Without signs, the larger integer is the larger number. */
 static inline vec
-vec_top_halves(vec a, vec b)
+vec_absmax_halves(vec a, vec b)
 {
 	const __m512i magnitude = _mm512_set1_epi16(0x7fff);
 
@@ -77,7 +77,7 @@ bytes_load(const void *at)
 }
 
 static inline byte_vec
-bytes_order(byte_vec v, const uint32_t *order)
+bytes_permute(byte_vec v, const uint32_t *order)
 {
 	return _mm512_permutexvar_epi32(_mm512_load_si512(order), v);
 }

@@ -5,7 +5,7 @@
  * Each tile_*.c includes it once, after it defines these primitives:
  *
  *   vec, LANES            floats in a vector; + - * work on it
- *   LINE_BLOCK            q_rows (lines) that share a loaded key or value, at most 4
+ *   Q_ROW_BLOCK            q_rows (lines) that share a loaded key or value, at most 4
  *   VALUE_VECS(lines)     vectors of V held at once for that many q_rows
  *   vec_load, vec_store, vec_set1
  *   VEC_STREAM(to, v)     non-temporal store of v, of any type
@@ -18,7 +18,7 @@
  *   vec_scale(v, n)       v * 2^n for integer n from -126 to 0
  *   vec_unless(v, x, y)   v, but 0 in lanes with x < y
  *   vec_round(v)          to nearest even, |v| < 2^22
- *   vec_sum, vec_top      sum, maximum of the lanes; the lanes of vec_top's argument are not NaN
+ *   vec_sum, vec_max_lanes      sum, maximum of the lanes; the lanes of vec_max_lanes's argument are not NaN
  *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = sum of the lanes of sums[line][j],
  *                         added in an order that does not depend on `lines`
  *
@@ -91,7 +91,7 @@ size_of(enum paged_dtype dtype)
 			function(__VA_ARGS__, PAGED_I8);   \
 	} while (0)
 
-/* The same for 1 .. LINE_BLOCK q_rows. */
+/* The same for 1 .. Q_ROW_BLOCK q_rows. */
 #define FOR_LINES(lines, function, ...)                                \
 	do {                                                           \
 		if ((lines) == 1)                                      \
@@ -99,9 +99,9 @@ size_of(enum paged_dtype dtype)
 		else if ((lines) == 2)                                 \
 			function(__VA_ARGS__, 2);                      \
 		else if ((lines) == 3)                                 \
-			function(__VA_ARGS__, LINE_BLOCK > 2 ? 3 : 1); \
+			function(__VA_ARGS__, Q_ROW_BLOCK > 2 ? 3 : 1); \
 		else                                                   \
-			function(__VA_ARGS__, LINE_BLOCK);             \
+			function(__VA_ARGS__, Q_ROW_BLOCK);             \
 	} while (0)
 
 INLINE vec
@@ -193,7 +193,7 @@ fetch_turn(uint32_t t)
 }
 
 INLINE void
-fetch(const struct tile_rows *ahead, uint32_t t)
+fetch(const struct tile_tokens *ahead, uint32_t t)
 {
 	uint32_t bytes;
 
@@ -206,12 +206,12 @@ fetch(const struct tile_rows *ahead, uint32_t t)
 }
 
 INLINE void
-scores_block(float *score, const float *q, const struct tile_rows *keys, const struct tile_rows *ahead,
+scores_block(float *score, const float *q, const struct tile_tokens *keys, const struct tile_tokens *ahead,
 	     enum paged_dtype dtype, uint32_t lines)
 {
 	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
 		const void *const *token = &keys->token[t];
-		vec sums[LINE_BLOCK][TILE_TOKEN_BLOCK];
+		vec sums[Q_ROW_BLOCK][TILE_TOKEN_BLOCK];
 
 		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
 			fetch(ahead, t + j);
@@ -241,11 +241,11 @@ scores_block(float *score, const float *q, const struct tile_rows *keys, const s
 }
 
 INLINE void
-scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
-	  const struct tile_rows *ahead, enum paged_dtype dtype)
+scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
+	  const struct tile_tokens *ahead, enum paged_dtype dtype)
 {
 	while (begin < end) {
-		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		uint32_t n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		const float *first = q + (size_t)begin * keys->padded;
 
 		FOR_LINES(n, scores_block, scores->score[begin], first, keys, ahead, dtype);
@@ -255,8 +255,8 @@ scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t e
 }
 
 static void
-scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_rows *keys,
-       const struct tile_rows *ahead)
+scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
+       const struct tile_tokens *ahead)
 {
 	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
 }
@@ -274,7 +274,7 @@ scores_top(float *score, uint32_t visible, float scale)
 		vec_store(score + i, s);
 		top = vec_max(s, top);
 	}
-	return vec_top(top);
+	return vec_max_lanes(top);
 }
 
 /* Turns scores into weights, 0 past the visible ones; returns their sum. */
@@ -302,19 +302,19 @@ weights_sum(float *score, uint32_t visible, float shift)
  * after each q_row's weights, with the number of calls so far out of end - begin + 1.
  */
 INLINE void
-softmax_beside(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale,
+softmax_beside(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
 	       void (*beside)(void *of, uint32_t calls), void *of)
 {
-	float shift[TILE_LINES], sum[TILE_LINES], rescale[TILE_LINES + LANES] = { 0 };
+	float shift[TILE_Q_ROWS], sum[TILE_Q_ROWS], rescale[TILE_Q_ROWS + LANES] = { 0 };
 
 	for (uint32_t line = begin; line < end; line++) {
 		uint32_t visible = scores->visible[line];
-		float before = state->maximum[line], top;
+		float before = state->row_max[line], top;
 
 		top = visible == TILE_TOKENS ? scores_top(scores->score[line], TILE_TOKENS, scale)
 					     : scores_top(scores->score[line], visible, scale);
 		top = top > before ? top : before;
-		state->maximum[line] = top;
+		state->row_max[line] = top;
 		shift[line] = shift_of(top);
 		rescale[line] = before - shift[line];
 	}
@@ -330,7 +330,7 @@ softmax_beside(struct tile_scores *scores, struct tile_state *state, uint32_t be
 		vec_store(&rescale[line], vec_exp(vec_load(&rescale[line])));
 	for (uint32_t line = begin; line < end; line++) {
 		scores->rescale[line] = rescale[line];
-		state->sum[line] = state->sum[line] * rescale[line] + sum[line];
+		state->row_sum[line] = state->row_sum[line] * rescale[line] + sum[line];
 	}
 }
 
@@ -342,7 +342,7 @@ beside_nothing(void *of, uint32_t calls)
 }
 
 static void
-softmax(struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end, float scale)
+softmax(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale)
 {
 	softmax_beside(scores, state, begin, end, scale, beside_nothing, NULL);
 }
@@ -376,8 +376,8 @@ hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 
 #define TILE_FUNCTIONS                                                                                                 \
 	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, .scale = scale_scores, \
-	.hide = hide, .values = values, .values_seen = values_seen, .merge = merge, .floats = &tile_packed_floats,     \
-	.pieces = &tile_pieces
+	.hide = hide, .values = values, .values_seen = values_seen, .combine = merge, .prefill_f32 = &tile_prefill_f32,     \
+	.copy_ops = &tile_copy_ops
 
 #define TILE_OPS               \
 	{                      \

@@ -10,8 +10,8 @@
 
 #ifndef LANES
 #define LANES 4u
-#define LINE_BLOCK 2u
-#define BLOCK_LINES 4u
+#define Q_ROW_BLOCK 2u
+#define REGISTER_Q_ROWS 4u
 #define UNROLL _Pragma("GCC unroll 16")
 #ifdef __SSE2__ /* every x86-64 has it */
 #include <emmintrin.h>
@@ -173,7 +173,7 @@ vec_sum(vec v)
 }
 
 static inline float
-vec_top(vec v)
+vec_max_lanes(vec v)
 {
 	float top = v[0];
 
@@ -191,7 +191,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 }
 
 static inline void
-vec_turn(vec *square)
+vec_transpose(vec *square)
 {
 	vec turned[LANES];
 

@@ -3,11 +3,11 @@
 
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
-values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_rows *rows,
-	     const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_tokens *rows,
+	     const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
 	     uint32_t lines, uint32_t vecs)
 {
-	vec sums[LINE_BLOCK][4];
+	vec sums[Q_ROW_BLOCK][4];
 
 	UNROLL
 	for (uint32_t i = 0; i < lines; i++)
@@ -38,8 +38,8 @@ values_block(float *values, uint32_t stride, const float *weights, const float *
 }
 
 INLINE void
-values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
-	     const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype, uint32_t from,
+values_lines(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
+	     const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from,
 	     uint32_t to, uint32_t lines)
 {
 	const uint32_t step = VALUE_VECS(lines) * LANES;
@@ -55,13 +55,13 @@ values_lines(const struct tile_scores *scores, struct tile_state *state, uint32_
 }
 
 INLINE void
-values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	  const struct tile_rows *rows, const struct tile_rows *ahead, enum paged_dtype dtype)
+values_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	  const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype)
 {
 	static const float as_is = 1;
 
 	while (begin < end) {
-		uint32_t n = end - begin < LINE_BLOCK ? end - begin : LINE_BLOCK;
+		uint32_t n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		const float *rescale = &scores->rescale[begin];
 		uint32_t common = scores->visible[begin];
 
@@ -79,28 +79,28 @@ values_of(const struct tile_scores *scores, struct tile_state *state, uint32_t b
 }
 
 static void
-values(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-       const struct tile_rows *rows, const struct tile_rows *ahead)
+values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+       const struct tile_tokens *rows, const struct tile_tokens *ahead)
 {
 	FOR_DTYPE(rows->dtype, values_of, scores, state, begin, end, rows, ahead);
 }
 
 INLINE void
-values_run_of(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
-	      const struct tile_rows *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
+values_run_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
+	      const struct tile_tokens *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
 {
 	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
 }
 
-/* Accumulates tokens [from, to) for one q_row or for LINE_BLOCK q_rows. */
+/* Accumulates tokens [from, to) for one q_row or for Q_ROW_BLOCK q_rows. */
 static void
-values_run(const struct tile_scores *scores, struct tile_state *state, uint32_t line, const float *rescale,
-	   const struct tile_rows *rows, uint32_t from, uint32_t to, bool one)
+values_run(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
+	   const struct tile_tokens *rows, uint32_t from, uint32_t to, bool one)
 {
 	if (one)
 		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, 1);
 	else
-		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, LINE_BLOCK);
+		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, Q_ROW_BLOCK);
 }
 
 /* Finds the first run of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
@@ -121,8 +121,8 @@ run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
-values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
-	    const struct tile_rows *rows, uint32_t from, uint32_t end)
+values_runs(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, float *rescale,
+	    const struct tile_tokens *rows, uint32_t from, uint32_t end)
 {
 	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
 
@@ -132,24 +132,24 @@ values_runs(const struct tile_scores *scores, struct tile_state *state, uint32_t
 	}
 }
 
-/* Runs that all of LINE_BLOCK q_rows see, and between them each q_row's own runs. */
+/* Runs that all of Q_ROW_BLOCK q_rows see, and between them each q_row's own runs. */
 INLINE void
-values_runs_block(const struct tile_scores *scores, struct tile_state *state, uint32_t line, float *rescale,
-		  const struct tile_rows *rows)
+values_runs_block(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, float *rescale,
+		  const struct tile_tokens *rows)
 {
 	uint64_t all = ~UINT64_C(0);
 	uint32_t done = 0;
 
-	for (uint32_t i = 0; i < LINE_BLOCK; i++)
+	for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
 		all &= scores->seen[line + i];
 	while (done < TILE_TOKENS) {
 		uint32_t from, to = run_of_ones(all, done, TILE_TOKENS, &from);
 
-		for (uint32_t i = 0; i < LINE_BLOCK; i++)
+		for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
 			values_runs(scores, state, line + i, &rescale[i], rows, done, from);
 		if (from < to) {
 			values_run(scores, state, line, rescale, rows, from, to, false);
-			for (uint32_t i = 0; i < LINE_BLOCK; i++)
+			for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
 				rescale[i] = 1;
 		}
 		done = to;
@@ -157,13 +157,13 @@ values_runs_block(const struct tile_scores *scores, struct tile_state *state, ui
 }
 
 static void
-values_seen(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	    const struct tile_rows *rows)
+values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	    const struct tile_tokens *rows)
 {
-	float rescale[TILE_LINES];
+	float rescale[TILE_Q_ROWS];
 
 	memcpy(rescale + begin, scores->rescale + begin, (end - begin) * sizeof(*rescale));
-	for (; begin + LINE_BLOCK <= end; begin += LINE_BLOCK)
+	for (; begin + Q_ROW_BLOCK <= end; begin += Q_ROW_BLOCK)
 		values_runs_block(scores, state, begin, &rescale[begin], rows);
 	for (; begin < end; begin++)
 		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
@@ -194,11 +194,11 @@ values_merge(float *to, const float *from, float old, float new, uint32_t n, boo
 }
 
 static void
-merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const float *sum, const float *values_of_split)
+merge(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum, const float *values_of_chunk)
 {
-	for (uint32_t line = 0; line < n_lines; line += LANES) {
-		uint32_t n = n_lines - line < LANES ? n_lines - line : LANES;
-		vec before = vec_load(&total->maximum[line]), now = load_first(maximum + line, n);
+	for (uint32_t line = 0; line < n_q_rows; line += LANES) {
+		uint32_t n = n_q_rows - line < LANES ? n_q_rows - line : LANES;
+		vec before = vec_load(&total->row_max[line]), now = load_first(row_max + line, n);
 		/* as in shift_of() */
 		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX));
 		float old[LANES], new[LANES], most[LANES];
@@ -208,14 +208,14 @@ merge(struct tile_state *total, uint32_t n_lines, const float *maximum, const fl
 		vec_store(most, top);
 		for (uint32_t i = 0; i < n; i++) {
 			size_t at = (size_t)(line + i) * total->stride;
-			bool first = total->sum[line + i] == 0;
+			bool first = total->row_sum[line + i] == 0;
 
-			if (sum[line + i] == 0) /* its weight is 0 */
+			if (row_sum[line + i] == 0) /* its weight is 0 */
 				continue;
-			values_merge(total->values + at, values_of_split + at, old[i], new[i], total->stride, first);
-			total->sum[line + i] =
-				first ? sum[line + i] : total->sum[line + i] * old[i] + sum[line + i] * new[i];
-			total->maximum[line + i] = most[i];
+			values_merge(total->values + at, values_of_chunk + at, old[i], new[i], total->stride, first);
+			total->row_sum[line + i] =
+				first ? row_sum[line + i] : total->row_sum[line + i] * old[i] + row_sum[line + i] * new[i];
+			total->row_max[line + i] = most[i];
 		}
 	}
 }

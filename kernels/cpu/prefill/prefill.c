@@ -3,7 +3,7 @@
  * Prefill: rows with many q_rows.  Tiles are packed, then multiplied as matrices.
  *
  * Most instruction sets process one tile at a time for all q_rows of an item.  On instruction sets
- * with blocks (tile_packed_ops.blocks), an item has several query tiles, which process each KV chunk
+ * with blocks (tile_prefill_ops.pipeline_step), an item has several query tiles, which process each KV chunk
  * in turn, so that the chunk's tiles are packed once for all of them.  A query tile goes through the
  * chunk in blocks of tiles, and blocks are software-pipelined: while the scores of one block are
  * multiplied, the weights of the previous block are computed, and the values of the one before are
@@ -48,7 +48,7 @@ prefill_queries(const struct attention_job *job, const struct work_item *item, s
 
 /* Converts rows with fewer than `padded` elements to f32 in `to`, with zeros at their ends. */
 static void
-rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padded, float *to)
+rows_pad(const struct attention_job *job, struct tile_tokens *rows, uint32_t padded, float *to)
 {
 	if (rows->padded == padded)
 		return;
@@ -64,7 +64,7 @@ rows_pad(const struct attention_job *job, struct tile_rows *rows, uint32_t padde
 static void
 keys_pack(const struct attention_job *job, struct team_scratch *scratch, float *panels)
 {
-	struct tile_rows *k = &scratch->k_rows;
+	struct tile_tokens *k = &scratch->k_rows;
 
 	rows_pad(job, k, job->packed_k, scratch->k);
 	for (uint32_t i = k->n_tokens; i % job->ops->lanes != 0; i++)
@@ -83,7 +83,7 @@ values_pack(const struct attention_job *job, struct team_scratch *scratch, float
 /* Accumulates the left out tokens for each q_row that sees them; v_rows must have their addresses. */
 static void
 non_finite_add(const struct attention_job *job, const struct q_tile *q, const struct tile_view *view,
-	       struct team_scratch *scratch, struct tile_scores *scores, struct tile_state *state, uint64_t non_finite)
+	       struct team_scratch *scratch, struct tile_scores *scores, struct softmax_state *state, uint64_t non_finite)
 {
 	for (uint32_t i = view->first; i < q->n; i++) {
 		if (view->mask == TILE_FULL)
@@ -98,9 +98,9 @@ void
 prefill_tile(const struct attention_job *job, const struct work_item *item, const struct kv_tile *tile,
 	     const struct next_tile *next, struct team_scratch *scratch)
 {
-	const struct tile_packed_ops *ops = job->scores_packed;
+	const struct tile_prefill_ops *ops = job->scores_packed;
 	struct tile_scores *scores = &scratch->scores;
-	struct tile_state *state = scratch->chunk;
+	struct softmax_state *state = scratch->chunk;
 	const struct q_tile *q = &item->q;
 	const struct tile_view view = tile_mask_view(job, q, scratch, scores, tile->begin, item->kv_end, tile->mask);
 	uint64_t non_finite;
@@ -127,7 +127,7 @@ prefill_tile(const struct attention_job *job, const struct work_item *item, cons
 static struct team_packed *
 packed_tile(struct team_scratch *scratch, uint32_t begin)
 {
-	return &scratch->packed[begin % KERNEL_SPLIT / TILE_TOKENS];
+	return &scratch->packed[begin % KERNEL_KV_CHUNK / TILE_TOKENS];
 }
 
 /* Packs the tile of a view, unless the packed tile already has its tokens and the wanted ones among them. */
@@ -161,7 +161,7 @@ tile_pack(const struct attention_job *job, const struct q_tile *q, const struct 
 /* A query tile in one KV chunk. */
 struct chunk_pass {
 	struct q_tile q;
-	struct tile_state *state;
+	struct softmax_state *state;
 	uint64_t begin, end;
 	enum tile_mask mask;
 };
@@ -181,7 +181,7 @@ block_begin(const struct attention_job *job, const struct chunk_pass *pass, uint
 	to->last = false;
 	block->tile = tiles;
 	block->state = pass->state;
-	block->n_lines = q->n;
+	block->n_q_rows = q->n;
 	block->q = scratch->q + (size_t)q->at * words;
 	block->depth = words;
 	for (; begin < end; begin += TILE_TOKENS) {
@@ -290,7 +290,7 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 	struct team_block *weights = pipeline->weights, *values = pipeline->values;
 	uint64_t non_finite = 0;
 
-	job->scores_packed->blocks(block != NULL ? &block->block : NULL, weights != NULL ? &weights->block : NULL,
+	job->scores_packed->pipeline_step(block != NULL ? &block->block : NULL, weights != NULL ? &weights->block : NULL,
 				   values != NULL ? &values->block : NULL);
 	if (block != NULL)
 		block_modify(job, scratch, block);
@@ -303,7 +303,7 @@ pipeline_step(const struct attention_job *job, struct team_scratch *scratch, str
 	if (non_finite == 0)
 		return;
 	/* Done at once, because the next block's scores overwrite these weights. */
-	job->scores_packed->blocks(NULL, NULL, &weights->block);
+	job->scores_packed->pipeline_step(NULL, NULL, &weights->block);
 	block_add_non_finite(job, scratch, weights);
 	block_end(job, scratch, weights);
 	pipeline->values = NULL;
@@ -341,7 +341,7 @@ q_tile_attend(const struct attention_job *job, const struct chunk_pass *pass, st
 		block_begin(job, pass, begin, scratch, block, scratch->block_scores[pipeline->n_blocks % TEAM_SCORES]);
 		if (block->block.n_tiles == 0)
 			continue;
-		block->block.fresh = last == NULL;
+		block->block.init_acc = last == NULL;
 		last = block;
 		pipeline->n_blocks++;
 		pipeline_step(job, scratch, pipeline, block);
@@ -359,7 +359,7 @@ prefill_chunk(const struct attention_job *job, const struct work_item *item, uin
 {
 	struct pipeline pipeline = { 0 };
 
-	for (uint32_t i = 0; i < KERNEL_SPLIT / TILE_TOKENS; i++)
+	for (uint32_t i = 0; i < KERNEL_KV_CHUNK / TILE_TOKENS; i++)
 		scratch->packed[i].n_tokens = 0;
 	for (uint32_t i = q_tile_count(job, item); i-- > 0;) {
 		const uint32_t place = pipeline.n_q_tiles % TEAM_BLOCKS;
@@ -369,7 +369,7 @@ prefill_chunk(const struct attention_job *job, const struct work_item *item, uin
 		pass.end = least(end, q_row_visible(job, &pass.q, pass.q.n - 1));
 		pass.mask = q_tile_mask(job, &pass, mask, scratch);
 		state_begin(job, &scratch->total[i], pass.q.n, pass.state,
-			    scratch->chunk_values + (size_t)place * BLOCK_STRIP * job->v_padded);
+			    scratch->chunk_values + (size_t)place * BLOCK_Q_ROWS * job->v_padded);
 		q_tile_attend(job, &pass, scratch, &pipeline);
 	}
 	while (pipeline.weights != NULL || pipeline.values != NULL)

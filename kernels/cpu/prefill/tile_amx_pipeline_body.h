@@ -9,7 +9,7 @@
  *   vec_scale_floor(v, n)    v * 2^floor(n); 0 where n is below -126
  *   vec_no_minus_infinity(v) v, but 0 for -inf
  *   vec_scaled(v, scale)     v * scale, but 0 where v is 0
- *   vec_tops(v), vec_sums(v) lane i: the largest lane, or the sum of the lanes, of vector i of LANES vectors
+ *   vec_max_each(v), vec_sum_each(v) lane i: the largest lane, or the sum of the lanes, of vector i of LANES vectors
  * (clobbered) vec_unequal(a, b)        a bit for each lane in which a and b differ or one is NaN
  *
  * Tile products execute in parallel with the vector units, so the weights of one block are computed
@@ -99,7 +99,7 @@ lines_see_all(const struct tile_block *block, uint32_t line)
 {
 	uint32_t all = TILE_TOKENS; /* has a single bit, which no smaller `visible` has */
 
-	if (block->n_tiles < BLOCK_TILES || block->n_lines - line < LANES)
+	if (block->n_tiles < BLOCK_TILES || block->n_q_rows - line < LANES)
 		return false;
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
@@ -111,11 +111,11 @@ lines_see_all(const struct tile_block *block, uint32_t line)
 INLINE void
 lines_shift(struct tile_block *block, uint32_t line, vec top[LANES])
 {
-	vec before = vec_load(&block->state->maximum[line]), most = vec_max(vec_tops(top), before), shift;
+	vec before = vec_load(&block->state->row_max[line]), most = vec_max(vec_max_each(top), before), shift;
 
 	/* A shift of 0 for -inf, so that the weights are 0 and not NaN. */
 	shift = vec_no_minus_infinity(most);
-	vec_store(&block->state->maximum[line], most);
+	vec_store(&block->state->row_max[line], most);
 	vec_store(&block->shift[line], shift);
 	vec_store(&block->rescale[line], vec_exp2((before - shift) * vec_set1(LOG2_E)));
 }
@@ -126,7 +126,7 @@ some_lines_begin(struct tile_block *block, uint32_t line)
 	vec top[LANES];
 
 	for (uint32_t i = 0; i < LANES; i++)
-		top[i] = line + i < block->n_lines ? line_top(block, line + i) : vec_set1(-INFINITY);
+		top[i] = line + i < block->n_q_rows ? line_top(block, line + i) : vec_set1(-INFINITY);
 	lines_shift(block, line, top);
 }
 
@@ -197,18 +197,18 @@ some_weights(struct tile_block *block, uint32_t n)
 INLINE void
 block_rescale(struct tile_block *block)
 {
-	struct tile_state *state = block->state;
+	struct softmax_state *state = block->state;
 
-	for (uint32_t line = 0; line < block->n_lines; line += LANES) {
+	for (uint32_t line = 0; line < block->n_q_rows; line += LANES) {
 		vec sum[LANES], rescale = vec_load(&block->rescale[line]);
-		uint32_t changed = block->fresh ? 0 : vec_unequal(rescale, vec_set1(1));
+		uint32_t changed = block->init_acc ? 0 : vec_unequal(rescale, vec_set1(1));
 
 		UNROLL
 		for (uint32_t i = 0; i < LANES; i++)
 			sum[i] = vec_load(block->lanes[line + i]);
-		vec_store(&state->sum[line], vec_fma(vec_load(&state->sum[line]), rescale, vec_sums(sum)));
-		if (block->n_lines - line < LANES)
-			changed &= (1u << (block->n_lines - line)) - 1;
+		vec_store(&state->row_sum[line], vec_fma(vec_load(&state->row_sum[line]), rescale, vec_sum_each(sum)));
+		if (block->n_q_rows - line < LANES)
+			changed &= (1u << (block->n_q_rows - line)) - 1;
 		for (; changed != 0; changed &= changed - 1) {
 			uint32_t i = line + (uint32_t)__builtin_ctz(changed);
 
@@ -227,7 +227,7 @@ struct between {
 INLINE void
 softmax_begin(struct tile_block *block)
 {
-	for (uint32_t line = 0; line < block->n_lines; line += LANES)
+	for (uint32_t line = 0; line < block->n_q_rows; line += LANES)
 		if (lines_see_all(block, line))
 			whole_lines_begin(block, line);
 		else
@@ -384,7 +384,7 @@ keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, 
 INLINE void
 block_keys(struct tile_block *block, struct sums *sums, struct between *between)
 {
-	uint32_t lines = block->n_lines > AMX_ROWS ? 2 : 1;
+	uint32_t lines = block->n_q_rows > AMX_ROWS ? 2 : 1;
 
 	for (uint32_t j = 0; j < block->n_tiles; j++)
 		for (uint32_t t = 0; t < block->n_tokens[j]; t += PANEL)
@@ -396,8 +396,8 @@ INLINE void
 values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t columns, struct sums *sums,
 		struct between *between)
 {
-	struct tile_state *state = block->state;
-	const struct place place = { .at = state->values + d, .stride = state->stride, .added = !block->fresh };
+	struct softmax_state *state = block->state;
+	const struct place place = { .at = state->values + d, .stride = state->stride, .added = !block->init_acc };
 	const size_t stride = TILE_TOKENS * sizeof(float);
 	bool whole = lines == 2 && columns == 2;
 
@@ -423,7 +423,7 @@ values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t c
 INLINE void
 block_values(struct tile_block *block, struct sums *sums, struct between *between)
 {
-	uint32_t lines = block->n_lines > AMX_ROWS ? 2 : 1;
+	uint32_t lines = block->n_q_rows > AMX_ROWS ? 2 : 1;
 
 	for (uint32_t d = 0; d < block->state->stride; d += PANEL)
 		values_multiply(block, d, lines, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, between);
@@ -453,7 +453,7 @@ blocks_amx(struct tile_block *scores, struct tile_block *softmax_of, struct tile
 	between.n_steps *= 2;
 	if (softmax_of != NULL) {
 		softmax_begin(softmax_of);
-		between.n_parts = softmax_of->n_lines * softmax_of->n_tiles;
+		between.n_parts = softmax_of->n_q_rows * softmax_of->n_tiles;
 	}
 	if (values != NULL)
 		block_values(values, &sums, &between);

@@ -11,13 +11,13 @@
  *   AMX_DOT(sums, left, right)   sums += left . right, of pairs of bf16
  *   amx_begin(), amx_end()       a thread may use tiles between them
  *
- * q_row (`line`) i is row i % 16 of tile i / 16, so no memory past the TILE_LINES q_rows is read.  If
+ * q_row (`line`) i is row i % 16 of tile i / 16, so no memory past the TILE_Q_ROWS q_rows is read.  If
  * a tile has q_rows outside [begin, end), which must not change, the sums are computed in a copy: an
  * AMX addition would turn their subnormal numbers into zero.
  */
 #define AMX_ROWS 16u
 
-_Static_assert(PANEL == 2 * AMX_ROWS && TILE_LINES % (2 * AMX_ROWS) == 0, "two tiles beside and below each other");
+_Static_assert(PANEL == 2 * AMX_ROWS && TILE_Q_ROWS % (2 * AMX_ROWS) == 0, "two tiles beside and below each other");
 
 /* A product of q_rows [begin, end) with a panel, which is added to the contents of `to` if `added`. */
 struct amx_product {
@@ -156,7 +156,7 @@ amx_steps(const struct amx_product *p)
 
 static void
 scores_amx(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	   uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
+	   uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead)
 {
 	struct fetching fetching;
 	struct amx_product p = { .left = q,
@@ -177,7 +177,7 @@ scores_amx(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t 
 
 /* Also zeroes the rows that fill the panels' last tile, because weights of 0 are multiplied with them. */
 static uint64_t
-values_pack_amx(float *panels, const struct tile_rows *values)
+values_pack_amx(float *panels, const struct tile_tokens *values)
 {
 	uint64_t wild = pair_values(panels, values);
 
@@ -188,7 +188,7 @@ values_pack_amx(float *panels, const struct tile_rows *values)
 }
 
 INLINE void
-values_rescale(struct tile_state *state, uint32_t line, float rescale)
+values_rescale(struct softmax_state *state, uint32_t line, float rescale)
 {
 	float *values = state->values + (size_t)line * state->stride;
 
@@ -199,10 +199,10 @@ values_rescale(struct tile_state *state, uint32_t line, float rescale)
 }
 
 static void
-values_amx(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	   const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
+values_amx(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	   const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead)
 {
-	_Alignas(64) float weights[TILE_LINES][TILE_TOKENS / 2];
+	_Alignas(64) float weights[TILE_Q_ROWS][TILE_TOKENS / 2];
 	struct fetching fetching;
 	struct amx_product p = { .left = weights[0],
 				 .left_stride = TILE_TOKENS / 2,
@@ -227,12 +227,12 @@ values_amx(const struct tile_scores *scores, struct tile_state *state, uint32_t 
 
 #include "kernels/cpu/prefill/tile_amx_pipeline_body.h"
 
-static const struct tile_packed_ops tile_packed_amx = {
+static const struct tile_prefill_ops tile_prefill_amx = {
 	.word_elements = 2,
-	.many_lines = KERNEL_MANY_LINES_AMX,
+	.prefill_q_rows = KERNEL_PREFILL_Q_ROWS_AMX,
 	.pack_keys = pair_keys,
 	.pack_values = values_pack_amx,
 	.scores = scores_amx,
 	.values = values_amx,
-	.blocks = blocks_amx,
+	.pipeline_step = blocks_amx,
 };

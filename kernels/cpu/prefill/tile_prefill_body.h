@@ -4,16 +4,16 @@
  *
  * Each tile_*.c includes it after tile_body.h, with two more primitives:
  *
- *   BLOCK_LINES           q_rows whose sums, of two vectors each, are held in registers
- *   vec_turn(square)      transposes LANES vectors in place
+ *   REGISTER_Q_ROWS           q_rows whose sums, of two vectors each, are held in registers
+ *   vec_transpose(square)      transposes LANES vectors in place
  *
  * and, if TILE_PAIRS is defined, those for words of two bf16 each:
  *
  *   vec_dot(a, b, c)      c + the products of the words' halves, one after the other
  *   vec_join(low, high)   words of two vectors of floats that bf16 represents exactly
  *   vec_round_bf16(at, v) stores floats as bf16, rounded to nearest even
- *   vec_choose_halves(a, b, order)  selects bf16 of both; indices from 32 on are those of b
- *   vec_top_halves(a, b)  the larger of each two bf16 without their signs, as integers
+ *   vec_permute_halves(a, b, order)  selects bf16 of both; indices from 32 on are those of b
+ *   vec_absmax_halves(a, b)  the larger of each two bf16 without their signs, as integers
  *
  * Keys and values are packed in panels of PANEL columns: tokens for keys, dims for values.  Both
  * products are then the same loop, a word of each q_row times a row of the panel, without horizontal
@@ -49,13 +49,13 @@ struct product {
 
 /* Prefetch of rows spread over steps, `share` rows per step. */
 struct fetching {
-	const struct tile_rows *ahead;
+	const struct tile_tokens *ahead;
 	uint32_t share, n;
 };
 
 /* Spreads the prefetch of all rows over n_steps steps; `ahead` may be NULL. */
 INLINE struct fetching
-fetching_over(const struct tile_rows *ahead, uint32_t n_steps)
+fetching_over(const struct tile_tokens *ahead, uint32_t n_steps)
 {
 	return (struct fetching){ .ahead = ahead,
 				  .share = ahead != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
@@ -74,7 +74,7 @@ product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t v
 {
 	const float *left = p->left + (size_t)line * p->left_stride, *panel = p->panel;
 	const uint32_t left_stride = p->left_stride, depth = p->depth;
-	vec sums[BLOCK_LINES][2];
+	vec sums[REGISTER_Q_ROWS][2];
 
 	UNROLL
 	for (uint32_t i = 0; i < lines; i++)
@@ -113,9 +113,9 @@ product_lines(const struct product *p, struct fetching *fetching, uint32_t n, ui
 {
 	uint32_t line = 0;
 
-	for (; n - line >= BLOCK_LINES; line += BLOCK_LINES) {
+	for (; n - line >= REGISTER_Q_ROWS; line += REGISTER_Q_ROWS) {
 		fetching_step(fetching);
-		product_block(p, line, BLOCK_LINES, vecs, word);
+		product_block(p, line, REGISTER_Q_ROWS, vecs, word);
 	}
 	if (n != line)
 		fetching_step(fetching);
@@ -132,14 +132,14 @@ product_lines(const struct product *p, struct fetching *fetching, uint32_t n, ui
 }
 
 INLINE uint32_t
-line_blocks(uint32_t n_lines)
+line_blocks(uint32_t n_q_rows)
 {
-	return (n_lines + BLOCK_LINES - 1) / BLOCK_LINES;
+	return (n_q_rows + REGISTER_Q_ROWS - 1) / REGISTER_Q_ROWS;
 }
 
 INLINE void
 scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead, enum word word)
+	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead, enum word word)
 {
 	struct product p = { .left = q + (size_t)begin * depth,
 			     .left_stride = depth,
@@ -156,9 +156,9 @@ scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32
 }
 
 INLINE void
-values_panels(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
+values_panels(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
 	      const float *weights, uint32_t weights_stride, const float *panels, uint32_t depth,
-	      const struct tile_rows *ahead, enum word word)
+	      const struct tile_tokens *ahead, enum word word)
 {
 	struct product p = { .rescale = &scores->rescale[begin],
 			     .left = weights,
@@ -181,7 +181,7 @@ values_panels(const struct tile_scores *scores, struct tile_state *state, uint32
 /* Words of one float. */
 
 INLINE void
-pack_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype)
+pack_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
 {
 	for (uint32_t t = 0; t < keys->n_tokens; t += LANES) {
 		float *to = panels + (size_t)(t / PANEL) * PANEL * keys->padded + t % PANEL;
@@ -192,7 +192,7 @@ pack_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype
 			UNROLL
 			for (uint32_t i = 0; i < LANES; i++)
 				square[i] = load_as(keys->token[t + i], dtype, d);
-			vec_turn(square);
+			vec_transpose(square);
 			UNROLL
 			for (uint32_t i = 0; i < LANES; i++)
 				vec_store(to + (size_t)(d + i) * PANEL, square[i]);
@@ -201,7 +201,7 @@ pack_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype
 }
 
 static void
-pack_keys(float *panels, const struct tile_rows *keys)
+pack_keys(float *panels, const struct tile_tokens *keys)
 {
 	FOR_DTYPE(keys->dtype, pack_keys_of, panels, keys);
 }
@@ -215,7 +215,7 @@ panel_at(float *panels, uint32_t depth, uint32_t row, uint32_t column)
 
 /* Finite numbers times zero are zero, others are NaN: a row with one is packed as zeros and reported in *wild_p. */
 INLINE void
-pack_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
+pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *wild_p, enum paged_dtype dtype)
 {
 	for (uint32_t t = 0; t < values->n_tokens; t++) {
 		vec finite = vec_set1(0);
@@ -235,7 +235,7 @@ pack_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, 
 }
 
 static uint64_t
-pack_values(float *panels, const struct tile_rows *values)
+pack_values(float *panels, const struct tile_tokens *values)
 {
 	uint64_t wild = 0;
 
@@ -245,22 +245,22 @@ pack_values(float *panels, const struct tile_rows *values)
 
 static void
 scores_packed(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
+	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead)
 {
 	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_FLOAT);
 }
 
 static void
-values_packed(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	      const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
+values_packed(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	      const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead)
 {
 	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, ahead,
 		      WORD_FLOAT);
 }
 
-static const struct tile_packed_ops tile_packed_floats = {
+static const struct tile_prefill_ops tile_prefill_f32 = {
 	.word_elements = 1,
-	.many_lines = KERNEL_MANY_LINES,
+	.prefill_q_rows = KERNEL_PREFILL_Q_ROWS,
 	.pack_keys = pack_keys,
 	.pack_values = pack_values,
 	.scores = scores_packed,
@@ -284,7 +284,7 @@ load_pairs(const void *row, enum paged_dtype dtype, uint32_t d)
 }
 
 INLINE void
-pair_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype)
+pair_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
 {
 	const uint32_t depth = keys->padded / 2;
 
@@ -295,7 +295,7 @@ pair_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype
 			UNROLL
 			for (uint32_t i = 0; i < LANES; i++)
 				square[i] = load_pairs(keys->token[t + i], dtype, 2 * d);
-			vec_turn(square);
+			vec_transpose(square);
 			UNROLL
 			for (uint32_t i = 0; i < LANES; i++)
 				vec_store(panel_at(panels, depth, d + i, t), square[i]);
@@ -303,7 +303,7 @@ pair_keys_of(float *panels, const struct tile_rows *keys, enum paged_dtype dtype
 }
 
 static void
-pair_keys(float *panels, const struct tile_rows *keys)
+pair_keys(float *panels, const struct tile_tokens *keys)
 {
 	FOR_DTYPE(keys->dtype, pair_keys_of, panels, keys);
 }
@@ -320,7 +320,7 @@ row_is_finite(const void *row, uint32_t padded, enum paged_dtype dtype)
 
 /* Packs tokens t and t + 1, those of `wild` as zeros; false: a packed value is NaN or infinite. */
 INLINE bool
-pair_rows(float *panels, const struct tile_rows *values, uint32_t t, const void *const *pair, uint32_t wild,
+pair_rows(float *panels, const struct tile_tokens *values, uint32_t t, const void *const *pair, uint32_t wild,
 	  enum paged_dtype dtype)
 {
 	vec zero = vec_set1(0);
@@ -347,12 +347,12 @@ pairs_from(vec even, vec odd, uint32_t first)
 	}
 	_Alignas(64) static const uint16_t order[2][32] = { PAIRS_16(0), PAIRS_16(16) };
 
-	return vec_choose_halves(even, odd, order[first / LANES]);
+	return vec_permute_halves(even, odd, order[first / LANES]);
 }
 
 /* Packs the pairs of all tokens, whose rows must be whole vectors of bf16; false: a value is NaN or infinite. */
 INLINE bool
-pair_whole_rows(float *panels, const struct tile_rows *values)
+pair_whole_rows(float *panels, const struct tile_tokens *values)
 {
 	const uint16_t infinity = 0x7f80;
 	uint16_t halves[2 * LANES], top = 0;
@@ -365,7 +365,7 @@ pair_whole_rows(float *panels, const struct tile_rows *values)
 			vec low = vec_load(even + d / 2), high = vec_load(odd + d / 2);
 			float *to = panel_at(panels, TILE_TOKENS / 2, t / 2, d);
 
-			most = vec_top_halves(vec_top_halves(low, high), most);
+			most = vec_absmax_halves(vec_absmax_halves(low, high), most);
 			vec_store(to, pairs_from(low, high, 0));
 			vec_store(to + LANES, pairs_from(low, high, LANES));
 		}
@@ -378,7 +378,7 @@ pair_whole_rows(float *panels, const struct tile_rows *values)
 
 /* If the number of tokens is odd, the last one is also its partner, with a weight of 0. */
 INLINE void
-pair_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, enum paged_dtype dtype)
+pair_values_of(float *panels, const struct tile_tokens *values, uint64_t *wild_p, enum paged_dtype dtype)
 {
 	if (dtype == PAGED_BF16 && values->padded % (2 * LANES) == 0 && pair_whole_rows(panels, values))
 		return;
@@ -396,7 +396,7 @@ pair_values_of(float *panels, const struct tile_rows *values, uint64_t *wild_p, 
 }
 
 static uint64_t
-pair_values(float *panels, const struct tile_rows *values)
+pair_values(float *panels, const struct tile_tokens *values)
 {
 	uint64_t wild = 0;
 
@@ -406,7 +406,7 @@ pair_values(float *panels, const struct tile_rows *values)
 
 static void
 scores_pairs(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	     uint32_t n_tokens, uint32_t depth, const struct tile_rows *ahead)
+	     uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead)
 {
 	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_PAIR);
 }
@@ -419,10 +419,10 @@ weights_pair(float *pairs, const float *weights)
 }
 
 static void
-values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_t begin, uint32_t end,
-	     const float *panels, uint32_t n_tokens, const struct tile_rows *ahead)
+values_pairs(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	     const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead)
 {
-	_Alignas(64) float weights[TILE_LINES][TILE_TOKENS / 2];
+	_Alignas(64) float weights[TILE_Q_ROWS][TILE_TOKENS / 2];
 
 	for (uint32_t line = begin; line < end; line++)
 		weights_pair(weights[line - begin], scores->score[line]);
@@ -431,9 +431,9 @@ values_pairs(const struct tile_scores *scores, struct tile_state *state, uint32_
 }
 
 /* Unused in the AMX build, which makes its own table from these functions. */
-__attribute__((unused)) static const struct tile_packed_ops tile_packed_pairs = {
+__attribute__((unused)) static const struct tile_prefill_ops tile_prefill_bf16 = {
 	.word_elements = 2,
-	.many_lines = KERNEL_MANY_LINES,
+	.prefill_q_rows = KERNEL_PREFILL_Q_ROWS,
 	.pack_keys = pair_keys,
 	.pack_values = pair_values,
 	.scores = scores_pairs,

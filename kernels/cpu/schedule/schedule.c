@@ -10,7 +10,7 @@
 #define ITEMS_A_THREAD 16u
 /* ... but at most this fraction if it is short: short items are expensive to combine. */
 #define SHORT_ITEMS_A_THREAD 4u
-#define SHORT_COST (UINT64_C(2) * KERNEL_SPLIT * (READING_Q_ROWS + 4))
+#define SHORT_COST (UINT64_C(2) * KERNEL_KV_CHUNK * (READING_Q_ROWS + 4))
 /*
  * The same fraction limits items of several KV heads, if a head's part of a page is below this size:
  * short reads are expensive.
@@ -36,8 +36,8 @@ heads_together(const struct attention_job *job, uint64_t n_q_rows, uint64_t cost
 
 	if ((mods != NULL && mods->params.blocks != NULL) || n_q_rows == 0 || n_q_rows > DECODE_Q_ROWS)
 		return 1;
-	most = least(most, TILE_LINES / n_q_rows);
-	most = least(most, (uint64_t)TILE_LINES * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));
+	most = least(most, TILE_Q_ROWS / n_q_rows);
+	most = least(most, (uint64_t)TILE_Q_ROWS * PAGED_MAX_DIM / (DECODE_Q_ROWS * job->k_padded));
 	if (most <= 1)
 		return 1;
 	return (uint32_t)rows_divide_up(n_heads, rows_divide_up(n_heads, most));
@@ -50,13 +50,13 @@ schedule_row(const struct attention_job *job, const struct kernel_row *row)
 	uint64_t tokens = row->q_len == 0 ? 0 : row_visible(job, row, row->q_len - 1);
 	struct schedule_row is = {
 		.prefill = q_rows >= job->prefill_q_rows,
-		.n_chunks = rows_divide_up(tokens, KERNEL_SPLIT),
+		.n_chunks = rows_divide_up(tokens, KERNEL_KV_CHUNK),
 		.n_q_rows = (uint32_t)least(q_rows, job->item_q_rows),
 	};
 	uint64_t cost = cost_of(tokens, is.n_q_rows), item_cost;
 
 	is.cut = cost > job->schedule.limit && is.n_chunks > 1;
-	item_cost = is.cut ? cost_of(KERNEL_SPLIT, is.n_q_rows) : cost;
+	item_cost = is.cut ? cost_of(KERNEL_KV_CHUNK, is.n_q_rows) : cost;
 	is.n_heads = is.prefill ? 1 : heads_together(job, q_rows, item_cost);
 	is.n_q_tiles = is.prefill ? (uint32_t)rows_divide_up(is.n_q_rows, job->tile_q_rows) : is.n_heads;
 	is.n_ranges = rows_divide_up(q_rows, job->item_q_rows) *
@@ -191,8 +191,8 @@ schedule_item(const struct attention_job *job, const struct schedule_cursor *cur
 		return item;
 	if (!combine) {
 		chunk = within / is->n_ranges;
-		item.kv_begin = chunk * KERNEL_SPLIT;
-		item.kv_end = least(item.kv_end, item.kv_begin + KERNEL_SPLIT);
+		item.kv_begin = chunk * KERNEL_KV_CHUNK;
+		item.kv_end = least(item.kv_end, item.kv_begin + KERNEL_KV_CHUNK);
 	}
 	item.workspace = job->workspace + (cursor->first_chunk + range * is->n_chunks + chunk) * job->state_floats;
 	return item;

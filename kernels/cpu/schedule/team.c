@@ -262,7 +262,7 @@ team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context)
 }
 
 uint64_t
-team_take(struct kernel_team *team)
+team_next_item(struct kernel_team *team)
 {
 	return atomic_fetch_add_explicit(&team->next_unit, 1, memory_order_relaxed);
 }
@@ -369,7 +369,7 @@ kernel_team_create(const struct kernel_team_params *params, struct kernel_team *
 
 	if (!kernel_isa_supported(params->isa))
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "kernels for %s: %s", kernel_isa_name(params->isa),
-				  kernel_isa_lacks(params->isa));
+				  kernel_isa_unsupported_reason(params->isa));
 	if (n_threads == 0 || n_threads > TEAM_MAX_THREADS)
 		return paged_fail(error, PAGED_ERR_INVALID, "%u kernel threads: 1 to %u are possible", n_threads,
 				  TEAM_MAX_THREADS);

@@ -15,7 +15,7 @@
 struct team_scratch;
 
 /**
- * Processes units: calls team_take() until the number is past the last unit.
+ * Processes units: calls team_next_item() until the number is past the last unit.
  *
  * @param[in] scratch  this thread's scratch memory
  */
@@ -29,8 +29,8 @@ typedef void (*team_work_fn)(struct kernel_team *team, void *context, struct tea
  */
 void team_run(struct kernel_team *team, bool alone, team_work_fn work, void *context);
 
-/** team_take - number of the next unit; keeps counting past the last one */
-uint64_t team_take(struct kernel_team *team);
+/** team_next_item - number of the next unit; keeps counting past the last one */
+uint64_t team_next_item(struct kernel_team *team);
 
 enum kernel_isa team_isa(const struct kernel_team *team);
 const struct kernel_tile_ops *team_ops(const struct kernel_team *team);

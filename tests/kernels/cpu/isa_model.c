@@ -23,7 +23,7 @@ kernel_isa_name(enum kernel_isa isa)
 }
 
 const char *
-kernel_isa_lacks(enum kernel_isa isa)
+kernel_isa_unsupported_reason(enum kernel_isa isa)
 {
 	return models[isa].ops != NULL ? NULL : "there is no model of it";
 }
@@ -31,7 +31,7 @@ kernel_isa_lacks(enum kernel_isa isa)
 bool
 kernel_isa_supported(enum kernel_isa isa)
 {
-	return kernel_isa_lacks(isa) == NULL;
+	return kernel_isa_unsupported_reason(isa) == NULL;
 }
 
 enum kernel_isa

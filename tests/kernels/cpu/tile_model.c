@@ -126,7 +126,7 @@ vec_scaled(vec v, vec scale)
 
 /* As the four steps of shuffles add: lanes 2 apart, then neighbours, then those quarters. */
 static inline vec
-vec_sums(vec *v)
+vec_sum_each(vec *v)
 {
 	vec sums;
 
@@ -145,7 +145,7 @@ vec_sums(vec *v)
 }
 
 static inline vec
-vec_tops(vec *v)
+vec_max_each(vec *v)
 {
 	vec tops = v[0];
 
@@ -171,9 +171,9 @@ vec_unequal(vec a, vec b)
 #include "kernels/cpu/prefill/tile_amx_prefill_body.h"
 #include "kernels/cpu/decode/tile_amx_decode_body.h"
 
-static const struct tile_dot_ops dots = TILE_DOTS;
+static const struct tile_decode_bf16_ops dots = TILE_DECODE_BF16;
 
-const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .dot = &dots, .pairs = &tile_packed_pairs };
+const struct kernel_tile_ops tile_ops_model = { TILE_FUNCTIONS, .decode_bf16 = &dots, .prefill_bf16 = &tile_prefill_bf16 };
 const struct kernel_tile_ops tile_ops_model_amx = {
-	TILE_FUNCTIONS, .dot = &tile_dots_amx, .pairs = &tile_packed_amx, .begin = amx_begin, .end = amx_end,
+	TILE_FUNCTIONS, .decode_bf16 = &tile_decode_bf16_amx, .prefill_bf16 = &tile_prefill_amx, .begin = amx_begin, .end = amx_end,
 };

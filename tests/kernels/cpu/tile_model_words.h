@@ -12,8 +12,8 @@
 
 /* The same values as for AVX-512. */
 #define LANES 16u
-#define LINE_BLOCK 4u
-#define BLOCK_LINES 8u
+#define Q_ROW_BLOCK 4u
+#define REGISTER_Q_ROWS 8u
 /* Do not unroll loops: an unrolled model takes minutes to compile, and tests do not need the speed. */
 #define UNROLL
 #include "kernels/cpu/isa/tile_generic.h"
@@ -109,7 +109,7 @@ vec_half(vec v)
 
 /* vpermi2w */
 static inline vec
-vec_choose_halves(vec a, vec b, const uint16_t *order)
+vec_permute_halves(vec a, vec b, const uint16_t *order)
 {
 	half_vec x = (half_vec)a, y = (half_vec)b, chosen;
 
@@ -120,7 +120,7 @@ vec_choose_halves(vec a, vec b, const uint16_t *order)
 
 /* vpmaxuw, vpandd */
 static inline vec
-vec_top_halves(vec a, vec b)
+vec_absmax_halves(vec a, vec b)
 {
 	half_vec x = (half_vec)a & 0x7fff, y = (half_vec)b & 0x7fff;
 
@@ -140,7 +140,7 @@ bytes_load(const void *at)
 
 /* vpermd */
 static inline byte_vec
-bytes_order(byte_vec v, const uint32_t *order)
+bytes_permute(byte_vec v, const uint32_t *order)
 {
 	bits words;
 

@@ -211,7 +211,7 @@ KERNEL_TEST(mods, range_is_told)
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);
 	cr_assert(strstr(error.text, "bias") != NULL && strstr(error.text, "0 to 63") != NULL, "%s", error.text);
 	cr_assert(world_check(&world, error.text, sizeof(error.text)), "%s", error.text);
-	kernel_mods_forget(mods);
+	kernel_mods_clear_range(mods);
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_OK);
 	world_attend_with(&world, team, mods);
 	cr_assert_eq(kernel_mods_check(mods, &error), PAGED_ERR_RANGE);

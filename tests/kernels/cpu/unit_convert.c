@@ -265,7 +265,7 @@ KERNEL_TEST(convert, exponential)
 	const float least = -87.33f; /* as vec_exp() has it; exp(least) is 1.004 times the smallest normal number */
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 	static struct tile_scores scores;
-	static struct tile_state state;
+	static struct softmax_state state;
 	double worst = 0;
 
 	for (uint32_t round = 0; round < 4000; round++) {
@@ -278,7 +278,7 @@ KERNEL_TEST(convert, exponential)
 		x[2] = nextafterf(least, -INFINITY);
 		memcpy(scores.score[0], x, sizeof(x));
 		scores.visible[0] = TILE_TOKENS;
-		state.maximum[0] = -INFINITY;
+		state.row_max[0] = -INFINITY;
 		ops->softmax(&scores, &state, 0, 1, 1);
 		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
 			double exact = exp((double)x[i]), unit = ldexp(1, ilogb(exact) - 23);

@@ -26,7 +26,7 @@ batch_init(struct batch *batch)
 	batch->args.causal = true;
 	batch->job.args = &batch->args;
 	batch->job.group = GROUP;
-	batch->job.item_q_rows = batch->job.tile_q_rows = TILE_LINES;
+	batch->job.item_q_rows = batch->job.tile_q_rows = TILE_Q_ROWS;
 }
 
 /* So that heads come together: rows of few query rows, keys of 128 dims, so many bytes of a head in a page. */
@@ -101,7 +101,7 @@ walk(const struct batch *batch)
 
 		cr_assert_eq(seen[i], row.n_ranges * (row.cut ? row.n_chunks : 1));
 		cr_assert_eq(combined[i], row.cut ? row.n_ranges * row.n_q_tiles : 0);
-		cr_assert(row.n_heads == 1 || row.n_q_rows * row.n_heads <= TILE_LINES);
+		cr_assert(row.n_heads == 1 || row.n_q_rows * row.n_heads <= TILE_Q_ROWS);
 	}
 }
 
@@ -273,8 +273,8 @@ Test(schedule, no_more_chunks_than_there_is_memory_for)
 		struct batch batch;
 
 		batch_init(&batch);
-		add(&batch, 1, 1, 1024 * KERNEL_SPLIT);
-		add(&batch, 1, 1, 2048 * KERNEL_SPLIT);
+		add(&batch, 1, 1, 1024 * KERNEL_KV_CHUNK);
+		add(&batch, 1, 1, 2048 * KERNEL_KV_CHUNK);
 		add(&batch, 9, 1, 100);
 		schedule_make(&batch.job, 3, Q_ROW_FLOATS, floats[i]);
 		walk(&batch);

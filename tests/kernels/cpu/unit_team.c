@@ -18,7 +18,7 @@ count_units(struct kernel_team *team, void *context, struct team_scratch *scratc
 	uint64_t unit;
 
 	cr_assert_eq((uintptr_t)scratch % 64, 0);
-	while ((unit = team_take(team)) < N_UNITS)
+	while ((unit = team_next_item(team)) < N_UNITS)
 		atomic_fetch_add(&counts[unit], 1);
 }
 
@@ -152,7 +152,7 @@ Test(team, instruction_sets_by_name)
 	cr_assert(kernel_isa_supported(KERNEL_GENERIC));
 	cr_assert(kernel_isa_supported(kernel_isa_best()));
 	for (enum kernel_isa most = KERNEL_GENERIC; most < KERNEL_N_ISAS; most++) {
-		enum kernel_isa best = kernel_isa_best_to(most);
+		enum kernel_isa best = kernel_isa_best_up_to(most);
 
 		cr_assert(best <= most && kernel_isa_supported(best) && (best == most || !kernel_isa_supported(most)));
 	}

@@ -30,9 +30,9 @@ struct tile {
 	double element[TILE_TOKENS][PAGED_MAX_DIM];
 	double query[MAX_LINES][PAGED_MAX_DIM];
 	_Alignas(64) uint16_t packed[TILE_TOKENS * PAGED_MAX_DIM];
-	_Alignas(64) uint16_t q[TILE_LINES * PAGED_MAX_DIM];
+	_Alignas(64) uint16_t q[TILE_Q_ROWS * PAGED_MAX_DIM];
 	struct tile_scores scores;
-	_Alignas(64) float values[TILE_LINES * PAGED_MAX_DIM];
+	_Alignas(64) float values[TILE_Q_ROWS * PAGED_MAX_DIM];
 };
 
 static float
@@ -98,19 +98,19 @@ padded_to(uint32_t dim, uint32_t lanes)
 static bool
 as_they_are(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t dim)
 {
-	return dim % ops->dot->row_elements == 0 && (dtype == PAGED_BF16 || ops->dot->pack_lines > 1);
+	return dim % ops->decode_bf16->token_elements == 0 && (dtype == PAGED_BF16 || ops->decode_bf16->convert_q_rows > 1);
 }
 
 static void
-rows_pack(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, struct tile_rows *rows)
+rows_pack(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, struct tile_tokens *rows)
 {
-	struct tile_rows from = *rows;
+	struct tile_tokens from = *rows;
 
 	from.dtype = tile->dtype;
 	from.padded = dim;
-	rows->step = rows->padded * sizeof(uint16_t);
+	rows->stride = rows->padded * sizeof(uint16_t);
 	memset(tile->packed, 0xff, sizeof(tile->packed));
-	ops->dot->pack(tile->packed, rows->padded, &from, &from);
+	ops->decode_bf16->convert_tokens(tile->packed, rows->padded, &from, &from);
 	for (uint32_t t = 0; t < tile->n_tokens; t++)
 		rows->token[t] = tile->packed + (size_t)t * rows->padded;
 	for (uint32_t i = tile->n_tokens * rows->padded; i < COUNT(tile->packed); i++)
@@ -118,18 +118,18 @@ rows_pack(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, st
 }
 
 /* The first `dim` elements of each row, packed where they cannot be read as they are, or shall be. */
-static struct tile_rows
+static struct tile_tokens
 rows_of(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t dim, bool packed)
 {
 	const size_t size = (size_t)tile->dim * paged_dtype_size(tile->dtype);
-	struct tile_rows rows = { .n_tokens = tile->n_tokens,
+	struct tile_tokens rows = { .n_tokens = tile->n_tokens,
 				  .dtype = PAGED_BF16,
-				  .padded = padded_to(dim, ops->dot->row_elements) };
+				  .padded = padded_to(dim, ops->decode_bf16->token_elements) };
 
 	packed = packed || !as_they_are(ops, tile->dtype, dim);
 	if (!packed) {
 		rows.dtype = tile->dtype;
-		rows.step = tile->lie == LIE_FORTH ? size : 0;
+		rows.stride = tile->lie == LIE_FORTH ? size : 0;
 	}
 	for (uint32_t t = 0; t < tile->n_tokens; t++)
 		rows.token[t] = tile->row[t];
@@ -151,7 +151,7 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 			row[d] = convert_to_bf16(reference_random(77, (uint64_t)line * PAGED_MAX_DIM + d, 1));
 			tile->query[line][d] = convert_from_bf16(row[d]);
 		}
-		ops->dot->query(tile->q, line, row, tile->dim);
+		ops->decode_bf16->convert_query(tile->q, line, row, tile->dim);
 	}
 }
 
@@ -159,13 +159,13 @@ queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 static void
 scores_try(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin, uint32_t end, bool packed)
 {
-	struct tile_rows rows = rows_of(tile, ops, tile->dim, packed);
+	struct tile_tokens rows = rows_of(tile, ops, tile->dim, packed);
 	static struct tile_scores alone;
 
 	queries_fill(tile, ops);
-	ops->dot->scores(&tile->scores, tile->q, begin, end, &rows, &rows);
+	ops->decode_bf16->scores(&tile->scores, tile->q, begin, end, &rows, &rows);
 	for (uint32_t line = begin; line < end; line++) {
-		ops->dot->scores(&alone, tile->q, line, line + 1, &rows, NULL);
+		ops->decode_bf16->scores(&alone, tile->q, line, line + 1, &rows, NULL);
 		cr_assert(memcmp(tile->scores.score[line], alone.score[line], tile->n_tokens * sizeof(float)) == 0);
 		for (uint32_t t = 0; t < tile->n_tokens; t++) {
 			double sum = 0, size = 0;
@@ -231,16 +231,16 @@ weights_fill(struct tile *tile, enum sight sight)
 
 static void
 values_run(const struct kernel_tile_ops *ops, const struct tile_scores *scores, float *values, uint32_t begin,
-	   uint32_t end, const struct tile_rows *rows, bool seen)
+	   uint32_t end, const struct tile_tokens *rows, bool seen)
 {
-	struct tile_state state = { .values = values, .stride = rows->padded };
+	struct softmax_state state = { .values = values, .stride = rows->padded };
 
-	for (uint32_t i = 0; i < TILE_LINES * rows->padded; i++)
+	for (uint32_t i = 0; i < TILE_Q_ROWS * rows->padded; i++)
 		values[i] = 3;
 	if (seen)
-		ops->dot->values_seen(scores, &state, begin, end, rows);
+		ops->decode_bf16->values_seen(scores, &state, begin, end, rows);
 	else
-		ops->dot->values(scores, &state, begin, end, rows, rows);
+		ops->decode_bf16->values(scores, &state, begin, end, rows, rows);
 }
 
 /* One line's values: right, or NaN and infinite where a token that it sees is. */
@@ -271,13 +271,13 @@ static void
 values_try(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin, uint32_t end, uint32_t dim,
 	   bool packed, enum sight sight)
 {
-	struct tile_rows rows = rows_of(tile, ops, dim, packed);
+	struct tile_tokens rows = rows_of(tile, ops, dim, packed);
 	bool seen = sight == SIGHT_RANDOM || sight == SIGHT_PAIRS;
-	static _Alignas(64) float alone[TILE_LINES * PAGED_MAX_DIM];
+	static _Alignas(64) float alone[TILE_Q_ROWS * PAGED_MAX_DIM];
 
 	weights_fill(tile, sight);
 	values_run(ops, &tile->scores, tile->values, begin, end, &rows, seen);
-	for (uint32_t line = 0; line < TILE_LINES; line++) {
+	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
 		const float *values = tile->values + (size_t)line * rows.padded;
 
 		if (line < begin || line >= end) {
@@ -307,10 +307,10 @@ static const uint32_t tokens[] = { 1, 2, 3, 15, 16, 17, 31, 33, 63, 64 };
 
 static void
 tile_try(const struct kernel_tile_ops *ops, uint32_t i, enum paged_dtype dtype, uint32_t n_tokens, uint32_t dim,
-	 uint32_t n_lines)
+	 uint32_t n_q_rows)
 {
 	static struct tile tile;
-	uint32_t begin = i % (MAX_LINES - n_lines + 1), end = begin + n_lines;
+	uint32_t begin = i % (MAX_LINES - n_q_rows + 1), end = begin + n_q_rows;
 	uint32_t of_k = i % 3 ? dim : (dim + 1) / 2; /* V may be the first dims of K */
 
 	tile_fill(&tile, dtype, n_tokens, dim, i % N_LIES);
@@ -348,22 +348,22 @@ static void
 codes_try(const struct kernel_tile_ops *ops, enum paged_dtype dtype, uint32_t n, uint8_t first)
 {
 	static _Alignas(64) uint16_t packed[320];
-	static _Alignas(64) float values[TILE_LINES * 320];
+	static _Alignas(64) float values[TILE_Q_ROWS * 320];
 	static struct tile_scores scores = { .score = { { 1 } }, .visible = { 1 }, .seen = { 1 } };
-	const uint32_t elements = ops->dot->row_elements;
+	const uint32_t elements = ops->decode_bf16->token_elements;
 	bool as_is = as_they_are(ops, dtype, n / elements * elements);
-	struct tile_rows rows = { .n_tokens = 1,
+	struct tile_tokens rows = { .n_tokens = 1,
 				  .dtype = as_is ? dtype : PAGED_BF16,
 				  .padded = n / elements * elements };
 	_Alignas(64) uint8_t codes[320];
-	struct tile_rows code_rows;
+	struct tile_tokens code_rows;
 
 	for (uint32_t d = 0; d < 320; d++)
 		codes[d] = (uint8_t)(d + first);
 	for (uint32_t t = 0; t < TILE_TOKENS; t++)
 		rows.token[t] = as_is ? (const void *)codes : packed;
-	code_rows = (struct tile_rows){ .token = { codes }, .n_tokens = 1, .dtype = dtype, .padded = n };
-	ops->dot->pack(packed, padded_to(n, elements), &code_rows, NULL);
+	code_rows = (struct tile_tokens){ .token = { codes }, .n_tokens = 1, .dtype = dtype, .padded = n };
+	ops->decode_bf16->convert_tokens(packed, padded_to(n, elements), &code_rows, NULL);
 	values_run(ops, &scores, values, 0, 1, &rows, first % 2);
 	for (uint32_t d = 0; d < n; d++) {
 		float code = reference_load(codes, dtype, d);
@@ -395,7 +395,7 @@ ops_of(enum kernel_isa isa)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 
-	if (ops->dot == NULL)
+	if (ops->decode_bf16 == NULL)
 		cr_skip("%s has no products of pairs", kernel_isa_name(isa));
 	return ops;
 }

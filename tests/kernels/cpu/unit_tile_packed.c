@@ -14,13 +14,13 @@
 struct tile {
 	_Alignas(64) float rows[TILE_TOKENS][DIM]; /* memory of any dtype */
 	double element[TILE_TOKENS][DIM];
-	float q[TILE_LINES * DIM];
-	double query[TILE_LINES][DIM];
-	struct tile_rows at;
+	float q[TILE_Q_ROWS * DIM];
+	double query[TILE_Q_ROWS][DIM];
+	struct tile_tokens at;
 	_Alignas(64) float panels[TILE_TOKENS * DIM];
 	struct tile_scores scores;
-	struct tile_state state;
-	float values[TILE_LINES * DIM];
+	struct softmax_state state;
+	float values[TILE_Q_ROWS * DIM];
 };
 
 static float
@@ -37,7 +37,7 @@ rounded(float value, enum paged_dtype dtype)
 static void
 rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t dim)
 {
-	tile->at = (struct tile_rows){ .n_tokens = n_tokens, .dtype = dtype, .padded = dim };
+	tile->at = (struct tile_tokens){ .n_tokens = n_tokens, .dtype = dtype, .padded = dim };
 	for (uint32_t t = 0; t < TILE_TOKENS; t++) {
 		tile->at.token[t] = tile->rows[t < n_tokens ? t : n_tokens - 1];
 		for (uint32_t d = 0; d < dim && t < n_tokens; d++) {
@@ -50,11 +50,11 @@ rows_fill(struct tile *tile, enum paged_dtype dtype, uint32_t n_tokens, uint32_t
 }
 
 static void
-queries_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t dim)
+queries_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t dim)
 {
 	enum paged_dtype dtype = ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32;
 
-	for (uint32_t line = 0; line < TILE_LINES; line++)
+	for (uint32_t line = 0; line < TILE_Q_ROWS; line++)
 		for (uint32_t d = 0; d < dim; d++) {
 			float value = rounded(reference_random(77, (uint64_t)line * DIM + d, 1), dtype);
 
@@ -64,7 +64,7 @@ queries_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t dim)
 }
 
 static void
-scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin, uint32_t end)
+scores_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end)
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 
@@ -72,7 +72,7 @@ scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 	memset(&tile->scores, 0xff, sizeof(tile->scores));
 	ops->pack_keys(tile->panels, &tile->at);
 	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim / ops->word_elements, &tile->at);
-	for (uint32_t line = 0; line < TILE_LINES; line++)
+	for (uint32_t line = 0; line < TILE_Q_ROWS; line++)
 		for (uint32_t t = 0; t < n; t++) {
 			double sum = 0, size = 0;
 
@@ -90,7 +90,7 @@ scores_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin,
 
 /* Weights that bf16 holds, or not. */
 static double
-weight_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t line, uint32_t t)
+weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t line, uint32_t t)
 {
 	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1)) : 0;
 
@@ -99,22 +99,22 @@ weight_fill(struct tile *tile, const struct tile_packed_ops *ops, uint32_t line,
 }
 
 static void
-values_try(struct tile *tile, const struct tile_packed_ops *ops, uint32_t begin, uint32_t end, uint64_t wild)
+values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end, uint64_t wild)
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 	double weight[TILE_TOKENS];
 
-	tile->state = (struct tile_state){ .values = tile->values, .stride = dim };
+	tile->state = (struct softmax_state){ .values = tile->values, .stride = dim };
 	cr_assert_eq(ops->pack_values(tile->panels, &tile->at) & (~UINT64_C(0) >> (64 - n)), wild);
-	for (uint32_t i = 0; i < TILE_LINES * dim; i++)
+	for (uint32_t i = 0; i < TILE_Q_ROWS * dim; i++)
 		tile->values[i] = 3;
-	for (uint32_t line = 0; line < TILE_LINES; line++) {
+	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
 		tile->scores.rescale[line] = 0.5f;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
 			weight_fill(tile, ops, line, t);
 	}
 	ops->values(&tile->scores, &tile->state, begin, end, tile->panels, n, NULL);
-	for (uint32_t line = 0; line < TILE_LINES; line++) {
+	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
 		bool ours = line >= begin && line < end;
 
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
@@ -147,7 +147,7 @@ rows_spoil(struct tile *tile, uint32_t d)
 }
 
 static void
-ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
+ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_I8, PAGED_E4M3, PAGED_E5M2, PAGED_F32, PAGED_F16 };
 	static const uint32_t tokens[] = { 1, 2, 15, 16, 33, 63, 64 };
@@ -176,24 +176,24 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_packed_ops *ops)
 
 KERNEL_TEST(tile_packed, floats)
 {
-	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->floats);
+	ops_try(kernel_tile_ops(isa), kernel_tile_ops(isa)->prefill_f32);
 }
 
 KERNEL_TEST(tile_packed, pairs)
 {
 	const struct kernel_tile_ops *ops = kernel_tile_ops(isa);
 
-	if (ops->pairs == NULL)
+	if (ops->prefill_bf16 == NULL)
 		cr_skip("%s has no products of pairs", kernel_isa_name(isa));
-	ops_try(ops, ops->pairs);
+	ops_try(ops, ops->prefill_bf16);
 }
 
 Test(tile_packed, model)
 {
-	ops_try(&tile_ops_model, tile_ops_model.pairs);
+	ops_try(&tile_ops_model, tile_ops_model.prefill_bf16);
 }
 
 Test(tile_packed, model_amx)
 {
-	ops_try(&tile_ops_model_amx, tile_ops_model_amx.pairs);
+	ops_try(&tile_ops_model_amx, tile_ops_model_amx.prefill_bf16);
 }
