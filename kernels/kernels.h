@@ -7,7 +7,7 @@
  * assumes valid arguments and states its assumptions as asserts.  Page contents at or past a row's
  * kv_len are garbage (NaN included) and never affect a result.
  *
- * A q_row is one (query row, query head) pair; the code also calls it a line.  Special values:
+ * A q_row is one (query row, query head) pair.  Special values:
  *   - A q_row that sees a score of NaN or +inf gets NaN as output, LSE and maximum.  Other q_rows
  *     are not affected.
  *   - A score of -inf has weight 0.  That weight times an infinity or NaN in a V element that the

@@ -17,8 +17,8 @@ score_scale(const struct attention_job *job, const struct q_tile *q)
 void
 scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
-	for (uint32_t line = begin; line < end; line++) {
-		float *score = scores->score[line];
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		float *score = scores->score[q_row];
 
 		for (uint32_t i = 0; i < TILE_TOKENS; i++)
 			score[i] *= scale[i];
@@ -29,8 +29,8 @@ scores_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, 
 static void
 weights_scale(struct tile_scores *restrict scores, uint32_t begin, uint32_t end, const float *restrict scale)
 {
-	for (uint32_t line = begin; line < end; line++) {
-		float *weight = scores->score[line];
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		float *weight = scores->score[q_row];
 
 		for (uint32_t i = 0; i < TILE_TOKENS; i++) {
 			uint32_t keep = -(uint32_t)(convert_bits(weight[i]) != 0);

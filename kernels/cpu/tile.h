@@ -3,7 +3,7 @@
  * tile.h - the arithmetic of attention on one tile, for each instruction set
  *
  * A tile is TILE_TOKENS consecutive tokens of one KV head; it starts at a multiple of TILE_TOKENS in
- * the sequence.  A q_row (`line`) is one query row of one query head.  The result of a q_row depends
+ * the sequence.  A q_row is one query row of one query head.  The result of a q_row depends
  * only on that q_row, its tile and the instruction set, never on the other q_rows of a call: q_rows
  * are blocked only to reuse a loaded key or value.
  *
@@ -81,9 +81,9 @@ struct tile_block {
 
 /** kernel_tile_ops.values and values_seen */
 typedef void (*tile_values_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-			       const struct tile_tokens *rows, const struct tile_tokens *ahead);
+			       const struct tile_tokens *tokens, const struct tile_tokens *prefetch);
 typedef void (*tile_values_seen_fn)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin,
-				    uint32_t end, const struct tile_tokens *rows);
+				    uint32_t end, const struct tile_tokens *tokens);
 
 /**
  * Products of bf16 pairs, for dtypes that bf16 represents exactly: bf16, e4m3, e5m2, i8.
@@ -97,25 +97,25 @@ struct tile_decode_bf16_ops {
 
 	/*
 	 * Convert rows of any dim to consecutive rows of bf16, with zeros up to `padded`; prefetch the
-	 * rows of `ahead`.
+	 * tokens of `prefetch`.
 	 */
-	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead);
+	void (*convert_tokens)(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch);
 
 	/* Store a q_row's query of n bf16 in the layout that `scores` reads; q has room for 16 padded q_rows. */
-	void (*convert_query)(uint16_t *q, uint32_t line, const void *from, uint32_t n);
+	void (*convert_query)(uint16_t *q, uint32_t q_row, const void *from, uint32_t n);
 
 	/* The functions of the same names below, with q in bf16 and with weights rounded to bf16. */
 	void (*scores)(struct tile_scores *scores, const uint16_t *q, uint32_t begin, uint32_t end,
-		       const struct tile_tokens *keys, const struct tile_tokens *ahead);
+		       const struct tile_tokens *keys, const struct tile_tokens *prefetch);
 	tile_values_fn values;
 	tile_values_seen_fn values_seen;
 
 	/*
-	 * kernel_tile_ops.softmax that also prefetches the rest of the rows that `scores` was given as
-	 * `ahead`; or NULL.
+	 * kernel_tile_ops.softmax that also prefetches the rest of the tokens that `scores` was given as
+	 * `prefetch`; or NULL.
 	 */
 	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
-			const struct tile_tokens *ahead);
+			const struct tile_tokens *prefetch);
 };
 
 /**
@@ -135,15 +135,15 @@ struct tile_prefill_ops {
 
 	/*
 	 * score[q_row][token] = q . k for at least n_tokens.  A q_row of q and a packed key have
-	 * `depth` words.  The rows of `ahead` are prefetched.  Other q_rows of q, up to TILE_Q_ROWS, may
+	 * `depth` words.  The tokens of `prefetch` are prefetched.  Other q_rows of q, up to TILE_Q_ROWS, may
 	 * be read.
 	 */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-		       uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead);
+		       uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch);
 
 	/* values = values * rescale + weights . V over all n_tokens; weights are rounded to a word's precision. */
 	void (*values)(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-		       const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead);
+		       const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch);
 
 	/*
 	 * One pipeline step over three blocks, each of which may be NULL; or NULL if not supported.
@@ -176,9 +176,9 @@ struct kernel_tile_ops {
 	/* Round n products padded[i] * factor to dtype; for i8 the caller guarantees that they fit. */
 	void (*narrow)(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n);
 
-	/* score[q_row][token] = q . k for q_rows [begin, end); the rows of `ahead` are prefetched. */
+	/* score[q_row][token] = q . k for q_rows [begin, end); the tokens of `prefetch` are prefetched. */
 	void (*scores)(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end,
-		       const struct tile_tokens *keys, const struct tile_tokens *ahead);
+		       const struct tile_tokens *keys, const struct tile_tokens *prefetch);
 
 	/* Turn scores * scale into weights, 0 past the visible tokens; updates row_max and row_sum and sets rescale. */
 	void (*softmax)(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,

@@ -21,23 +21,23 @@
  * Tile rows of q_rows that a call does not have are undefined; so are their sums, which are never
  * read.
  */
-#define FEW_DIMS 32u /* dims of a tile: two per word */
+#define AMX_DIMS 32u /* dims of a tile: two per word */
 
-_Static_assert(KERNEL_PREFILL_Q_ROWS_AMX <= AMX_ROWS + 1, "the lines of a row with few are one tile's");
+_Static_assert(KERNEL_PREFILL_Q_ROWS_AMX <= AMX_ROWS + 1, "the q_rows of decode fit one tile");
 _Static_assert(TILE_TOKENS == 4 * AMX_ROWS, "four tiles of tokens");
 
-/* Tiles of Q^T, one after another: word k of a q_row's query is column `line` of row k. */
+/* Tiles of Q^T, one after another: word k of a q_row's query is column `q_row` of row k. */
 static void
-few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
+amx_decode_query(uint16_t *queries, uint32_t q_row, const void *from, uint32_t n)
 {
 	const struct widen_tables none = { 0 };
-	_Alignas(64) uint16_t row[PAGED_MAX_DIM];
+	_Alignas(64) uint16_t padded[PAGED_MAX_DIM];
 
-	row_pack(row, (n + FEW_DIMS - 1) / FEW_DIMS * FEW_DIMS, &none, from, n, PAGED_BF16);
+	token_to_bf16(padded, (n + AMX_DIMS - 1) / AMX_DIMS * AMX_DIMS, &none, from, n, PAGED_BF16);
 	for (uint32_t d = 0; d < n; d += 2)
-		memcpy(queries + ((size_t)d / 2 * AMX_ROWS + line) * 2, row + d, 2 * sizeof(*row));
+		memcpy(queries + ((size_t)d / 2 * AMX_ROWS + q_row) * 2, padded + d, 2 * sizeof(*padded));
 	for (uint32_t d = (n + 1) / 2; d % AMX_ROWS != 0; d++)
-		memset(queries + ((size_t)d * AMX_ROWS + line) * 2, 0, 2 * sizeof(*row));
+		memset(queries + ((size_t)d * AMX_ROWS + q_row) * 2, 0, 2 * sizeof(*padded));
 }
 
 #include "kernels/cpu/decode/tile_amx_decode_source_body.h"
@@ -45,12 +45,12 @@ few_query(uint16_t *queries, uint32_t line, const void *from, uint32_t n)
 #include "kernels/cpu/decode/tile_amx_decode_values_body.h"
 
 static const struct tile_decode_bf16_ops tile_decode_bf16_amx = {
-	.token_elements = FEW_DIMS,
+	.token_elements = AMX_DIMS,
 	.convert_q_rows = AMX_ROWS + 1, /* never reached: rows are converted 16 tokens at a time instead */
-	.convert_tokens = rows_pack,
-	.convert_query = few_query,
-	.scores = few_scores,
-	.values = few_values,
-	.values_seen = few_values_seen,
-	.softmax = few_softmax,
+	.convert_tokens = tokens_to_bf16,
+	.convert_query = amx_decode_query,
+	.scores = amx_decode_scores,
+	.values = amx_decode_values,
+	.values_seen = amx_decode_values_seen,
+	.softmax = amx_decode_softmax,
 };

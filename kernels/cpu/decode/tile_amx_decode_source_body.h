@@ -5,9 +5,9 @@
  * The rows to prefetch, and progress.  Each step prefetches one row of each of four streams of 16
  * tokens.  The rows go to the L1 cache: where AMX is slow, tile loads from L2 wait for one another.
  */
-struct few_ahead {
-	const struct tile_tokens *rows; /* NULL: nothing to prefetch */
-	uint32_t bytes, row;
+struct amx_prefetch {
+	const struct tile_tokens *tokens; /* NULL: nothing to prefetch */
+	uint32_t bytes, n_done;
 };
 
 /*
@@ -16,33 +16,33 @@ struct few_ahead {
  * softmax prefetches the rest.  The products with values prefetch keys while weights are stored,
  * during the products, and before the sums are read.
  */
-enum few_rows_by {
-	FEW_ROWS_KEYS = 8,
-	FEW_ROWS_SCORES = 10,
-	FEW_ROWS_TURNED = 11,
-	FEW_ROWS_WEIGHTS = 2,
-	FEW_ROWS_VALUES = 10,
+enum amx_prefetch_by {
+	AMX_PREFETCH_KEYS = 8,
+	AMX_PREFETCH_SCORES = 10,
+	AMX_PREFETCH_TRANSPOSED = 11,
+	AMX_PREFETCH_WEIGHTS = 2,
+	AMX_PREFETCH_VALUES = 10,
 };
 
-INLINE struct few_ahead
-few_ahead(const struct tile_tokens *rows)
+INLINE struct amx_prefetch
+amx_prefetch(const struct tile_tokens *tokens)
 {
-	if (rows == NULL || rows->n_tokens != TILE_TOKENS)
-		return (struct few_ahead){ 0 };
-	return (struct few_ahead){ .rows = rows, .bytes = rows->padded * size_of(rows->dtype) };
+	if (tokens == NULL || tokens->n_tokens != TILE_TOKENS)
+		return (struct amx_prefetch){ 0 };
+	return (struct amx_prefetch){ .tokens = tokens, .bytes = tokens->padded * size_of(tokens->dtype) };
 }
 
 INLINE void
-few_fetch_to(struct few_ahead *ahead, uint32_t end)
+amx_prefetch_until(struct amx_prefetch *prefetch, uint32_t end)
 {
-	for (; ahead->row < end; ahead->row++) {
-		if (ahead->rows == NULL)
+	for (; prefetch->n_done < end; prefetch->n_done++) {
+		if (prefetch->tokens == NULL)
 			continue;
 		UNROLL
 		for (uint32_t i = 0; i < TILE_TOKENS; i += AMX_ROWS) {
-			const uint8_t *at = ahead->rows->token[i + ahead->row];
+			const uint8_t *at = prefetch->tokens->token[i + prefetch->n_done];
 
-			for (uint32_t b = 0; b < ahead->bytes; b += 64)
+			for (uint32_t b = 0; b < prefetch->bytes; b += 64)
 				__builtin_prefetch(at + b);
 		}
 	}
@@ -50,56 +50,56 @@ few_fetch_to(struct few_ahead *ahead, uint32_t end)
 
 /* Prefetches the fraction done / steps of rows [from, to). */
 INLINE void
-few_fetch(struct few_ahead *ahead, uint32_t from, uint32_t to, uint32_t done, uint32_t steps)
+amx_prefetch_part(struct amx_prefetch *prefetch, uint32_t from, uint32_t to, uint32_t done, uint32_t steps)
 {
-	few_fetch_to(ahead, from + ((to - from) * done + steps - 1) / steps);
+	amx_prefetch_until(prefetch, from + ((to - from) * done + steps - 1) / steps);
 }
 
 /* Replaces rows of tokens that are absent or left out. */
-static const uint16_t few_zeros[PAGED_MAX_DIM];
+static const uint16_t amx_zero_token[PAGED_MAX_DIM];
 
 /*
  * Some dims of a tile's rows, 16 tokens at a time.  Rows that are not bf16, or not at a constant
  * stride, are copied or converted to one of two buffers, while the products use the previous 16 in the
  * other buffer.  Two buffers stay in the L1 cache; a whole converted tile would not.
  */
-struct few_source {
-	const struct tile_tokens *rows;
+struct amx_source {
+	const struct tile_tokens *tokens;
 	uint32_t d, dims;
 	uint64_t without; /* tokens to read as zeros, like those past the last */
-	_Alignas(64) uint16_t made[2][AMX_ROWS * PAGED_MAX_DIM];
+	_Alignas(64) uint16_t converted[2][AMX_ROWS * PAGED_MAX_DIM];
 };
 
-/* Usual kinds of sources, known at compile time. */
-enum few_kind {
-	FEW_ANY,
+/* Kinds of sources, known at compile time. */
+enum amx_source_kind {
+	AMX_SOURCE_ANY,
 	/*
-	 * a full tile of bf16 with USUAL_DIMS at a constant stride, read in place; the rows to prefetch
+	 * a full tile of bf16 with UNROLLED_DIMS at a constant stride, read in place; the rows to prefetch
 	 * have the same size
 	 */
-	FEW_LIE,
-	FEW_APART, /* the same, but not at a constant stride: all rows are copied */
-	FEW_BYTES, /* the same, but bytes: all rows are converted */
+	AMX_SOURCE_IN_PLACE,
+	AMX_SOURCE_COPIED, /* the same, but not at a constant stride: all rows are copied */
+	AMX_SOURCE_BYTES, /* the same, but bytes: all rows are converted */
 };
 
-INLINE enum few_kind
-few_kind(const struct tile_tokens *rows, const struct few_ahead *ahead)
+INLINE enum amx_source_kind
+amx_source_kind(const struct tile_tokens *tokens, const struct amx_prefetch *prefetch)
 {
-	bool usual = rows->padded == USUAL_DIMS && rows->n_tokens == TILE_TOKENS &&
-		     (ahead->rows == NULL || ahead->bytes == USUAL_DIMS * size_of(rows->dtype));
+	bool unrolled = tokens->padded == UNROLLED_DIMS && tokens->n_tokens == TILE_TOKENS &&
+		     (prefetch->tokens == NULL || prefetch->bytes == UNROLLED_DIMS * size_of(tokens->dtype));
 
-	if (usual && size_of(rows->dtype) == 1)
-		return FEW_BYTES;
-	if (usual && rows->dtype == PAGED_BF16)
-		return rows->stride != 0 ? FEW_LIE : FEW_APART;
-	return FEW_ANY;
+	if (unrolled && size_of(tokens->dtype) == 1)
+		return AMX_SOURCE_BYTES;
+	if (unrolled && tokens->dtype == PAGED_BF16)
+		return tokens->stride != 0 ? AMX_SOURCE_IN_PLACE : AMX_SOURCE_COPIED;
+	return AMX_SOURCE_ANY;
 }
 
-/* Set field by field, because `made` needs no initialisation. */
+/* Set field by field, because `converted` needs no initialisation. */
 INLINE void
-few_source(struct few_source *source, const struct tile_tokens *rows, uint32_t d, uint32_t dims, uint64_t without)
+amx_source(struct amx_source *source, const struct tile_tokens *tokens, uint32_t d, uint32_t dims, uint64_t without)
 {
-	source->rows = rows;
+	source->tokens = tokens;
 	source->d = d;
 	source->dims = dims;
 	source->without = without;
@@ -107,98 +107,98 @@ few_source(struct few_source *source, const struct tile_tokens *rows, uint32_t d
 
 /* True if the 16 tokens from t on are read in place. */
 INLINE bool
-few_lie(const struct few_source *source, uint32_t t, enum few_kind kind)
+amx_source_in_place(const struct amx_source *source, uint32_t t, enum amx_source_kind kind)
 {
-	const struct tile_tokens *rows = source->rows;
+	const struct tile_tokens *tokens = source->tokens;
 
-	if (kind != FEW_ANY)
-		return kind == FEW_LIE;
-	return rows->dtype == PAGED_BF16 && rows->stride != 0 && source->without == 0 && t + AMX_ROWS <= rows->n_tokens;
+	if (kind != AMX_SOURCE_ANY)
+		return kind == AMX_SOURCE_IN_PLACE;
+	return tokens->dtype == PAGED_BF16 && tokens->stride != 0 && source->without == 0 && t + AMX_ROWS <= tokens->n_tokens;
 }
 
 /* Copies or converts tokens [t, end), which are of the same 16, into their buffer. */
 INLINE void
-few_make_of(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
+amx_source_convert_of(struct amx_source *source, uint32_t t, uint32_t end, uint32_t dims, enum paged_dtype dtype)
 {
 	const struct widen_tables tables = widen_tables(dtype);
-	const struct tile_tokens *rows = source->rows;
-	uint16_t *to = source->made[t / AMX_ROWS % 2];
+	const struct tile_tokens *tokens = source->tokens;
+	uint16_t *to = source->converted[t / AMX_ROWS % 2];
 
 	for (; t < end; t++) {
-		bool there = t < rows->n_tokens && (source->without >> t & 1) == 0;
-		const uint8_t *row = there ? rows->token[t] : (const void *)few_zeros;
+		bool there = t < tokens->n_tokens && (source->without >> t & 1) == 0;
+		const uint8_t *token = there ? tokens->token[t] : (const void *)amx_zero_token;
 
-		row_pack(to + (size_t)(t % AMX_ROWS) * dims, dims, &tables, row + (size_t)source->d * size_of(dtype),
+		token_to_bf16(to + (size_t)(t % AMX_ROWS) * dims, dims, &tables, token + (size_t)source->d * size_of(dtype),
 			 dims, dtype);
 	}
 }
 
 INLINE void
-few_make_dims(struct few_source *source, uint32_t t, uint32_t end, uint32_t dims)
+amx_source_convert_dims(struct amx_source *source, uint32_t t, uint32_t end, uint32_t dims)
 {
-	if (source->rows->dtype == PAGED_BF16)
-		few_make_of(source, t, end, dims, PAGED_BF16);
-	else if (source->rows->dtype == PAGED_E4M3)
-		few_make_of(source, t, end, dims, PAGED_E4M3);
-	else if (source->rows->dtype == PAGED_E5M2)
-		few_make_of(source, t, end, dims, PAGED_E5M2);
+	if (source->tokens->dtype == PAGED_BF16)
+		amx_source_convert_of(source, t, end, dims, PAGED_BF16);
+	else if (source->tokens->dtype == PAGED_E4M3)
+		amx_source_convert_of(source, t, end, dims, PAGED_E4M3);
+	else if (source->tokens->dtype == PAGED_E5M2)
+		amx_source_convert_of(source, t, end, dims, PAGED_E5M2);
 	else
-		few_make_of(source, t, end, dims, PAGED_I8);
+		amx_source_convert_of(source, t, end, dims, PAGED_I8);
 }
 
 static __attribute__((noinline)) void
-few_make(struct few_source *source, uint32_t t, uint32_t end)
+amx_source_convert(struct amx_source *source, uint32_t t, uint32_t end)
 {
-	if (source->dims == USUAL_DIMS)
-		few_make_dims(source, t, end, USUAL_DIMS);
+	if (source->dims == UNROLLED_DIMS)
+		amx_source_convert_dims(source, t, end, UNROLLED_DIMS);
 	else
-		few_make_dims(source, t, end, source->dims);
+		amx_source_convert_dims(source, t, end, source->dims);
 }
 
 /* AMX_ROWS rows of bf16 at a constant stride. */
-struct few_rows {
+struct amx_operand {
 	const uint8_t *at;
 	size_t stride;
 };
 
 /* The 16 tokens from t on: in place, or in their buffer. */
-INLINE struct few_rows
-few_rows(const struct few_source *source, uint32_t t, enum few_kind kind)
+INLINE struct amx_operand
+amx_operand(const struct amx_source *source, uint32_t t, enum amx_source_kind kind)
 {
-	const uint8_t *first = source->rows->token[t];
+	const uint8_t *first = source->tokens->token[t];
 
-	if (few_lie(source, t, kind))
-		return (struct few_rows){ first + (size_t)source->d * sizeof(uint16_t), source->rows->stride };
-	return (struct few_rows){ (const uint8_t *)source->made[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
+	if (amx_source_in_place(source, t, kind))
+		return (struct amx_operand){ first + (size_t)source->d * sizeof(uint16_t), source->tokens->stride };
+	return (struct amx_operand){ (const uint8_t *)source->converted[t / AMX_ROWS % 2], source->dims * sizeof(uint16_t) };
 }
 
-/* Spreads the prefetch of rows [from, to) over `steps` products with FEW_DIMS dims each. */
-struct few_beside {
-	struct few_ahead *ahead;
+/* Spreads the prefetch of rows [from, to) over `steps` products with AMX_DIMS dims each. */
+struct amx_overlap {
+	struct amx_prefetch *prefetch;
 	uint32_t from, to;
 	uint32_t done, steps;
 };
 
 /* Call before the first product. */
 INLINE void
-few_begin(struct few_source *source, struct few_beside *beside, enum few_kind kind)
+amx_overlap_begin(struct amx_source *source, struct amx_overlap *overlap, enum amx_source_kind kind)
 {
-	if (kind != FEW_ANY)
-		beside->ahead->bytes = USUAL_DIMS * (kind == FEW_BYTES ? sizeof(uint8_t) : sizeof(uint16_t));
-	if (!few_lie(source, 0, kind))
-		few_make(source, 0, AMX_ROWS);
+	if (kind != AMX_SOURCE_ANY)
+		overlap->prefetch->bytes = UNROLLED_DIMS * (kind == AMX_SOURCE_BYTES ? sizeof(uint8_t) : sizeof(uint16_t));
+	if (!amx_source_in_place(source, 0, kind))
+		amx_source_convert(source, 0, AMX_ROWS);
 }
 
-/* Call after the product of 16 tokens from t on with the FEW_DIMS of `dims` that end at d. */
+/* Call after the product of 16 tokens from t on with the AMX_DIMS of `dims` that end at d. */
 INLINE void
-few_go_on(struct few_source *source, struct few_beside *beside, uint32_t t, uint32_t d, uint32_t dims,
-	  enum few_kind kind)
+amx_overlap_step(struct amx_source *source, struct amx_overlap *overlap, uint32_t t, uint32_t d, uint32_t dims,
+	  enum amx_source_kind kind)
 {
 	const uint32_t next = t + AMX_ROWS;
 
-	few_fetch(beside->ahead, beside->from, beside->to, ++beside->done, beside->steps);
-	if (kind == FEW_LIE || next >= (kind == FEW_ANY ? source->rows->n_tokens : TILE_TOKENS))
+	amx_prefetch_part(overlap->prefetch, overlap->from, overlap->to, ++overlap->done, overlap->steps);
+	if (kind == AMX_SOURCE_IN_PLACE || next >= (kind == AMX_SOURCE_ANY ? source->tokens->n_tokens : TILE_TOKENS))
 		return;
-	if (!few_lie(source, next, kind))
-		few_make(source, next + AMX_ROWS * (d - FEW_DIMS) / dims, next + AMX_ROWS * d / dims);
+	if (!amx_source_in_place(source, next, kind))
+		amx_source_convert(source, next + AMX_ROWS * (d - AMX_DIMS) / dims, next + AMX_ROWS * d / dims);
 }

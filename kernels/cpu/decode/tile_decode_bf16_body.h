@@ -25,51 +25,51 @@
 #include "kernels/cpu/decode/widen_bf16_body.h"
 
 /* Dims of a step, and vectors of values in it; what is left of a row takes steps of LANES dims. */
-#define DOT_DIMS 64u
-#define DOT_VECS (DOT_DIMS / LANES)
+#define BF16_STEP_DIMS 64u
+#define BF16_STEP_VECS (BF16_STEP_DIMS / LANES)
 
 /*
- * fetch() brings the rows of the next tile to the L2 cache.  The core drops prefetches when too many
+ * prefetch_token() brings the rows of the next tile to the L2 cache.  The core drops prefetches when too many
  * are in flight, so each row is prefetched again this many tokens before its use.  L1 is not targeted:
  * the arithmetic hides the latency of L2.
  */
-#define FETCH_TOKENS 32u
+#define PREFETCH_DISTANCE 32u
 
 /*
  * Rows to prefetch during tokens t .. t + n - 1: near ones, used soon, and far ones, of the next tile.
  * Where the next rows are unknown, rows already in the cache take their place.
  */
-struct fetch {
+struct prefetch_pair {
 	const void *near[TILE_TOKEN_BLOCK], *far[TILE_TOKEN_BLOCK];
 };
 
-INLINE struct fetch
-fetch_beside(const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t t, uint32_t n)
+INLINE struct prefetch_pair
+prefetch_pair(const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t t, uint32_t n)
 {
-	const void *const *near = &rows->token[t];
-	bool whole = ahead != NULL && ahead->n_tokens == TILE_TOKENS;
-	struct fetch fetch;
+	const void *const *near = &tokens->token[t];
+	bool whole = prefetch != NULL && prefetch->n_tokens == TILE_TOKENS;
+	struct prefetch_pair pair;
 
-	if (t + FETCH_TOKENS < rows->n_tokens)
-		near = &rows->token[t + FETCH_TOKENS];
+	if (t + PREFETCH_DISTANCE < tokens->n_tokens)
+		near = &tokens->token[t + PREFETCH_DISTANCE];
 	else if (whole)
-		near = &ahead->token[(t + FETCH_TOKENS) % TILE_TOKENS];
+		near = &prefetch->token[(t + PREFETCH_DISTANCE) % TILE_TOKENS];
 	UNROLL
 	for (uint32_t j = 0; j < n; j++) {
-		fetch.near[j] = near[j];
-		fetch.far[j] = whole ? ahead->token[fetch_turn(t + j)] : near[j];
+		pair.near[j] = near[j];
+		pair.far[j] = whole ? prefetch->token[prefetch_order(t + j)] : near[j];
 	}
-	return fetch;
+	return pair;
 }
 
 /* Prefetches n dims from d on, of the j-th rows. */
 INLINE void
-fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32_t d, uint32_t n)
+prefetch_dims(const struct prefetch_pair *pair, uint32_t j, enum paged_dtype dtype, uint32_t d, uint32_t n)
 {
 	UNROLL
 	for (uint32_t i = 0; i < n * size_of(dtype); i += 64) {
-		__builtin_prefetch((const uint8_t *)fetch->near[j] + (size_t)d * size_of(dtype) + i, 0, 2);
-		__builtin_prefetch((const uint8_t *)fetch->far[j] + (size_t)d * size_of(dtype) + i, 0, 2);
+		__builtin_prefetch((const uint8_t *)pair->near[j] + (size_t)d * size_of(dtype) + i, 0, 2);
+		__builtin_prefetch((const uint8_t *)pair->far[j] + (size_t)d * size_of(dtype) + i, 0, 2);
 	}
 }
 
@@ -77,22 +77,22 @@ fetch_dims(const struct fetch *fetch, uint32_t j, enum paged_dtype dtype, uint32
  * A separate function for each dtype and number of q_rows: inlined into one function they would
  * exhaust the registers.
  */
-#define EACH_LINES(what, name, dtype) \
+#define EACH_Q_ROWS(what, name, dtype) \
 	what(name, dtype, 1) what(name, dtype, 2) what(name, dtype, 3) what(name, dtype, 4)
-#define EACH_LINES_AND_DTYPE(what)         \
-	EACH_LINES(what, bf16, PAGED_BF16) \
-	EACH_LINES(what, e4m3, PAGED_E4M3) \
-	EACH_LINES(what, e5m2, PAGED_E5M2) \
-	EACH_LINES(what, i8, PAGED_I8)
+#define EACH_Q_ROWS_AND_DTYPE(what)         \
+	EACH_Q_ROWS(what, bf16, PAGED_BF16) \
+	EACH_Q_ROWS(what, e4m3, PAGED_E4M3) \
+	EACH_Q_ROWS(what, e5m2, PAGED_E5M2) \
+	EACH_Q_ROWS(what, i8, PAGED_I8)
 
 #include "kernels/cpu/decode/tile_decode_bf16_scores_body.h"
 #include "kernels/cpu/decode/tile_decode_bf16_values_body.h"
 
 /* From this many q_rows on, rows of bytes are converted once before their use. */
-#define DOT_PACK_LINES 9u
+#define BF16_CONVERT_Q_ROWS 9u
 
 #define TILE_DECODE_BF16                                                                                       \
 	{                                                                                               \
-		.token_elements = LANES, .convert_q_rows = DOT_PACK_LINES, .convert_tokens = rows_pack, .convert_query = query, \
-		.scores = dot_scores, .values = dot_values, .values_seen = dot_values_seen,             \
+		.token_elements = LANES, .convert_q_rows = BF16_CONVERT_Q_ROWS, .convert_tokens = tokens_to_bf16, .convert_query = bf16_query, \
+		.scores = bf16_scores, .values = bf16_values, .values_seen = bf16_values_seen,             \
 	}

@@ -8,9 +8,9 @@ struct weight_pairs {
 
 /* Weights past the visible tokens may be anything; they are never used. */
 INLINE void
-weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], uint32_t lines)
+weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], uint32_t n_q_rows)
 {
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		for (uint32_t t = 0; t < TILE_TOKENS; t += 2 * LANES)
 			vec_store(&pairs[i].pair[t / 2],
 				  vec_round_pairs(vec_load(&weights[i][t]), vec_load(&weights[i][t + LANES])));
@@ -18,33 +18,33 @@ weights_round(struct weight_pairs *pairs, const float (*weights)[TILE_TOKENS], u
 
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
-dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from,
-		 uint32_t to, uint32_t d, uint32_t lines, uint32_t vecs)
+bf16_values_block(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
+		 const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from,
+		 uint32_t to, uint32_t d, uint32_t n_q_rows, uint32_t vecs)
 {
 	static const uint8_t zeros[2 * PAGED_MAX_DIM];
 	const struct widen_tables tables = widen_tables(dtype);
-	vec sums[Q_ROW_BLOCK][DOT_VECS];
+	vec sums[Q_ROW_BLOCK][BF16_STEP_VECS];
 
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++)
 		sums[i][j] = vec_load(values + (size_t)i * stride + d + j * LANES) * vec_set1(rescale[i]);
 	for (uint32_t t = from & ~1u; t < to; t += 2) {
-		const void *even = t < from ? zeros : rows->token[t];
-		const void *odd = t + 1 == to ? zeros : rows->token[t + 1];
-		const struct fetch fetch = fetch_beside(rows, ahead, t, 2);
-		vec value[DOT_VECS];
+		const void *even = t < from ? zeros : tokens->token[t];
+		const void *odd = t + 1 == to ? zeros : tokens->token[t + 1];
+		const struct prefetch_pair pair = prefetch_pair(tokens, prefetch, t, 2);
+		vec value[BF16_STEP_VECS];
 
-		fetch_dims(&fetch, 0, dtype, d, vecs * LANES);
-		fetch_dims(&fetch, 1, dtype, d, vecs * LANES);
-		if (vecs == DOT_VECS)
+		prefetch_dims(&pair, 0, dtype, d, vecs * LANES);
+		prefetch_dims(&pair, 1, dtype, d, vecs * LANES);
+		if (vecs == BF16_STEP_VECS)
 			pairs_64(&tables, even, odd, dtype, d, value);
 		else
 			value[0] = pairs_16(even, odd, dtype, d);
 		UNROLL
-		for (uint32_t i = 0; i < lines; i++) {
+		for (uint32_t i = 0; i < n_q_rows; i++) {
 			vec weight = vec_set1(weights[i].pair[t / 2]);
 
 			UNROLL
@@ -53,54 +53,54 @@ dot_values_block(float *values, uint32_t stride, const struct weight_pairs *weig
 		}
 	}
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++)
 		vec_store(values + (size_t)i * stride + d + j * LANES, sums[i][j]);
 }
 
 INLINE void
-dot_values_lines(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-		 const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to,
-		 enum paged_dtype dtype, uint32_t lines)
+bf16_values_q_rows(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
+		 const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to,
+		 enum paged_dtype dtype, uint32_t n_q_rows)
 {
 	uint32_t d = 0;
 
-	for (; d + DOT_DIMS <= rows->padded; d += DOT_DIMS)
-		dot_values_block(values, stride, weights, rescale, rows, ahead, dtype, from, to, d, lines, DOT_VECS);
-	for (; d < rows->padded; d += LANES)
-		dot_values_block(values, stride, weights, rescale, rows, ahead, dtype, from, to, d, lines, 1);
+	for (; d + BF16_STEP_DIMS <= tokens->padded; d += BF16_STEP_DIMS)
+		bf16_values_block(values, stride, weights, rescale, tokens, prefetch, dtype, from, to, d, n_q_rows, BF16_STEP_VECS);
+	for (; d < tokens->padded; d += LANES)
+		bf16_values_block(values, stride, weights, rescale, tokens, prefetch, dtype, from, to, d, n_q_rows, 1);
 }
 
-typedef void (*values_fn)(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
-			  const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to);
+typedef void (*bf16_values_fn)(float *values, uint32_t stride, const struct weight_pairs *weights, const float *rescale,
+			  const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to);
 
-#define VALUES(name, dtype, lines)                                                                              \
-	static void values_##name##_##lines(float *values, uint32_t stride, const struct weight_pairs *weights, \
-					    const float *rescale, const struct tile_tokens *rows,                 \
-					    const struct tile_tokens *ahead, uint32_t from, uint32_t to)          \
+#define VALUES(name, dtype, n_q_rows)                                                                              \
+	static void values_##name##_##n_q_rows(float *values, uint32_t stride, const struct weight_pairs *weights, \
+					    const float *rescale, const struct tile_tokens *tokens,                 \
+					    const struct tile_tokens *prefetch, uint32_t from, uint32_t to)          \
 	{                                                                                                       \
-		dot_values_lines(values, stride, weights, rescale, rows, ahead, from, to, dtype, lines);        \
+		bf16_values_q_rows(values, stride, weights, rescale, tokens, prefetch, from, to, dtype, n_q_rows);        \
 	}
 
-EACH_LINES_AND_DTYPE(VALUES)
+EACH_Q_ROWS_AND_DTYPE(VALUES)
 
-#define VALUES_ENTRY(name, dtype, lines) [dtype][lines - 1] = values_##name##_##lines,
+#define BF16_VALUES_ENTRY(name, dtype, n_q_rows) [dtype][n_q_rows - 1] = values_##name##_##n_q_rows,
 
-static const values_fn values_functions[][Q_ROW_BLOCK] = { EACH_LINES_AND_DTYPE(VALUES_ENTRY) };
+static const bf16_values_fn bf16_values_functions[][Q_ROW_BLOCK] = { EACH_Q_ROWS_AND_DTYPE(BF16_VALUES_ENTRY) };
 
-/* Accumulates tokens [from, to) for `lines` q_rows from `line` on, whose weights are the first in `weights`. */
+/* Accumulates tokens [from, to) for `n_q_rows` q_rows from `q_row` on, whose weights are the first in `weights`. */
 static void
-dot_values_run(struct softmax_state *state, const struct weight_pairs *weights, uint32_t line, const float *rescale,
-	       const struct tile_tokens *rows, const struct tile_tokens *ahead, uint32_t from, uint32_t to, uint32_t lines)
+bf16_values_range(struct softmax_state *state, const struct weight_pairs *weights, uint32_t q_row, const float *rescale,
+	       const struct tile_tokens *tokens, const struct tile_tokens *prefetch, uint32_t from, uint32_t to, uint32_t n_q_rows)
 {
-	values_functions[rows->dtype][lines - 1](state->values + (size_t)line * state->stride, state->stride, weights,
-						 rescale, rows, ahead, from, to);
+	bf16_values_functions[tokens->dtype][n_q_rows - 1](state->values + (size_t)q_row * state->stride, state->stride, weights,
+						 rescale, tokens, prefetch, from, to);
 }
 
 static void
-dot_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	   const struct tile_tokens *rows, const struct tile_tokens *ahead)
+bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	   const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
 	static const float as_is = 1;
 
@@ -116,25 +116,25 @@ dot_values(const struct tile_scores *scores, struct softmax_state *state, uint32
 		}
 		if (common < most)
 			common &= ~1u;
-		dot_values_run(state, pairs, begin, &scores->rescale[begin], rows, ahead, 0, common, n);
+		bf16_values_range(state, pairs, begin, &scores->rescale[begin], tokens, prefetch, 0, common, n);
 		for (uint32_t i = 0; i < n; i++)
 			if (scores->visible[begin + i] > common)
-				dot_values_run(state, &pairs[i], begin + i, &as_is, rows, NULL, common,
+				bf16_values_range(state, &pairs[i], begin + i, &as_is, tokens, NULL, common,
 					       scores->visible[begin + i], 1);
-		ahead = NULL;
+		prefetch = NULL;
 		begin += n;
 	}
 }
 
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
-dot_values_runs(const struct tile_scores *scores, struct softmax_state *state, const struct weight_pairs *weights,
-		uint32_t line, float *rescale, const struct tile_tokens *rows, uint32_t from, uint32_t end)
+bf16_values_ranges(const struct tile_scores *scores, struct softmax_state *state, const struct weight_pairs *weights,
+		uint32_t q_row, float *rescale, const struct tile_tokens *tokens, uint32_t from, uint32_t end)
 {
-	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
+	uint32_t to = next_range_of_ones(scores->seen[q_row], from, end, &from);
 
-	for (; from < end; to = run_of_ones(scores->seen[line], to, end, &from)) {
-		dot_values_run(state, weights, line, rescale, rows, NULL, from, to, 1);
+	for (; from < end; to = next_range_of_ones(scores->seen[q_row], to, end, &from)) {
+		bf16_values_range(state, weights, q_row, rescale, tokens, NULL, from, to, 1);
 		*rescale = 1;
 	}
 }
@@ -150,8 +150,8 @@ whole_pairs(uint64_t seen)
 
 /* Runs of pairs that all q_rows of a block see completely, and between them each q_row's own runs. */
 static void
-dot_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-		const struct tile_tokens *rows)
+bf16_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+		const struct tile_tokens *tokens)
 {
 	for (uint32_t n; begin < end; begin += n) {
 		struct weight_pairs pairs[Q_ROW_BLOCK];
@@ -166,12 +166,12 @@ dot_values_seen(const struct tile_scores *scores, struct softmax_state *state, u
 			all &= scores->seen[begin + i];
 		}
 		while (done < TILE_TOKENS) {
-			uint32_t from, to = run_of_ones(whole_pairs(all), done, TILE_TOKENS, &from);
+			uint32_t from, to = next_range_of_ones(whole_pairs(all), done, TILE_TOKENS, &from);
 
 			for (uint32_t i = 0; i < n; i++)
-				dot_values_runs(scores, state, &pairs[i], begin + i, &rescale[i], rows, done, from);
+				bf16_values_ranges(scores, state, &pairs[i], begin + i, &rescale[i], tokens, done, from);
 			if (from < to)
-				dot_values_run(state, pairs, begin, rescale, rows, NULL, from, to, n);
+				bf16_values_range(state, pairs, begin, rescale, tokens, NULL, from, to, n);
 			for (uint32_t i = 0; from < to && i < n; i++)
 				rescale[i] = 1;
 			done = to;

@@ -2,7 +2,7 @@
 /*
  * widen_bf16_body.h - exact conversion of bf16, e4m3, e5m2 and i8 to bf16
  *
- * Included after tile_body.h, whose fetch() it uses, by tile_decode_bf16_body.h, whose primitives it uses, and by
+ * Included after tile_body.h, whose prefetch_token() it uses, by tile_decode_bf16_body.h, whose primitives it uses, and by
  * tile_amx_decode_body.h.  Each of the two bytes of a bf16 comes from a table indexed by the seven magnitude
  * bits; one vpermi2b looks up 64 bytes.  The eighth bit is the sign.
  */
@@ -89,11 +89,11 @@ widen_bytes(const struct widen_tables *tables, byte_vec codes, enum paged_dtype 
 
 /* Converts dims d .. d + 63 of a row. */
 INLINE void
-widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dtype, uint32_t d, vec to[2])
+widen_64(const struct widen_tables *tables, const void *token, enum paged_dtype dtype, uint32_t d, vec to[2])
 {
 	/* moves groups of eight bytes so that the results of widen_bytes() are in the order of the dims */
 	_Alignas(64) static const uint32_t order[16] = { 0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15 };
-	const uint8_t *at = (const uint8_t *)row + (size_t)d * size_of(dtype);
+	const uint8_t *at = (const uint8_t *)token + (size_t)d * size_of(dtype);
 
 	if (dtype == PAGED_BF16) {
 		to[0] = vec_load((const float *)(const void *)at);
@@ -105,7 +105,7 @@ widen_64(const struct widen_tables *tables, const void *row, enum paged_dtype dt
 
 /* Converts n elements, with zeros after them up to `padded`, which is less than 64 more. */
 INLINE void
-row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const void *from, uint32_t n,
+token_to_bf16(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const void *from, uint32_t n,
 	 enum paged_dtype dtype)
 {
 	_Alignas(64) uint16_t end[64];
@@ -128,44 +128,44 @@ row_pack(uint16_t *to, uint32_t padded, const struct widen_tables *tables, const
 }
 
 /* The head dim of most models; loops are unrolled for it. */
-#define USUAL_DIMS 128u
+#define UNROLLED_DIMS 128u
 
 INLINE void
-rows_pack_of(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead,
+tokens_to_bf16_of(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch,
 	     enum paged_dtype dtype)
 {
 	const struct widen_tables tables = widen_tables(dtype);
 
-	for (uint32_t t = 0; t < rows->n_tokens; t++, to += padded) {
-		fetch(ahead, t);
-		if (rows->padded == USUAL_DIMS)
-			row_pack(to, USUAL_DIMS, &tables, rows->token[t], USUAL_DIMS, dtype);
+	for (uint32_t t = 0; t < tokens->n_tokens; t++, to += padded) {
+		prefetch_token(prefetch, t);
+		if (tokens->padded == UNROLLED_DIMS)
+			token_to_bf16(to, UNROLLED_DIMS, &tables, tokens->token[t], UNROLLED_DIMS, dtype);
 		else
-			row_pack(to, padded, &tables, rows->token[t], rows->padded, dtype);
+			token_to_bf16(to, padded, &tables, tokens->token[t], tokens->padded, dtype);
 	}
 }
 
-/* Converts rows to consecutive rows of bf16; prefetches the rows of `ahead`. */
+/* Converts rows to consecutive rows of bf16; prefetches the rows of `prefetch`. */
 static void
-rows_pack(uint16_t *to, uint32_t padded, const struct tile_tokens *rows, const struct tile_tokens *ahead)
+tokens_to_bf16(uint16_t *to, uint32_t padded, const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
-	if (rows->dtype == PAGED_BF16)
-		rows_pack_of(to, padded, rows, ahead, PAGED_BF16);
-	else if (rows->dtype == PAGED_E4M3)
-		rows_pack_of(to, padded, rows, ahead, PAGED_E4M3);
-	else if (rows->dtype == PAGED_E5M2)
-		rows_pack_of(to, padded, rows, ahead, PAGED_E5M2);
+	if (tokens->dtype == PAGED_BF16)
+		tokens_to_bf16_of(to, padded, tokens, prefetch, PAGED_BF16);
+	else if (tokens->dtype == PAGED_E4M3)
+		tokens_to_bf16_of(to, padded, tokens, prefetch, PAGED_E4M3);
+	else if (tokens->dtype == PAGED_E5M2)
+		tokens_to_bf16_of(to, padded, tokens, prefetch, PAGED_E5M2);
 	else
-		rows_pack_of(to, padded, rows, ahead, PAGED_I8);
+		tokens_to_bf16_of(to, padded, tokens, prefetch, PAGED_I8);
 }
 
 /* Dims d .. d + 15 in the first half of the vector; the tables of widen_64() do not pay off for so few. */
 INLINE vec
-widen_16(const void *row, enum paged_dtype dtype, uint32_t d)
+widen_16(const void *token, enum paged_dtype dtype, uint32_t d)
 {
 	if (dtype == PAGED_BF16)
-		return vec_load_half((const uint16_t *)row + d);
-	return vec_half(load_as(row, dtype, d));
+		return vec_load_half((const uint16_t *)token + d);
+	return vec_half(load_as(token, dtype, d));
 }
 
 INLINE vec

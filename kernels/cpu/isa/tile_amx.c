@@ -69,15 +69,15 @@ vec_scaled(vec v, vec scale)
 }
 
 static inline vec
-sum_or_top(vec a, vec b, bool sum)
+sum_or_max(vec a, vec b, bool sum)
 {
 	return sum ? _mm512_add_ps(a, b) : _mm512_max_ps(a, b);
 }
 
 static inline vec
-fold_two(vec a, vec b, bool sum)
+reduce_two(vec a, vec b, bool sum)
 {
-	return sum_or_top(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd), sum);
+	return sum_or_max(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd), sum);
 }
 
 /*
@@ -85,29 +85,29 @@ fold_two(vec a, vec b, bool sum)
  * pairs of vectors.
  */
 static inline __attribute__((always_inline)) vec
-fold_lanes(vec *v, bool sum)
+reduce_lanes(vec *v, bool sum)
 {
 #pragma GCC unroll 8
 	for (unsigned int i = 0; i < 8; i++)
-		v[i] = sum_or_top(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
+		v[i] = sum_or_max(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]),
 				  _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]), sum);
 #pragma GCC unroll 4
 	for (unsigned int i = 0; i < 4; i++)
-		v[i] = sum_or_top(_mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44),
+		v[i] = sum_or_max(_mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44),
 				  _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee), sum);
-	return fold_two(fold_two(v[0], v[1], sum), fold_two(v[2], v[3], sum), sum);
+	return reduce_two(reduce_two(v[0], v[1], sum), reduce_two(v[2], v[3], sum), sum);
 }
 
 static inline __attribute__((always_inline)) vec
 vec_max_each(vec *v)
 {
-	return fold_lanes(v, false);
+	return reduce_lanes(v, false);
 }
 
 static inline __attribute__((always_inline)) vec
 vec_sum_each(vec *v)
 {
-	return fold_lanes(v, true);
+	return reduce_lanes(v, true);
 }
 
 static inline uint32_t

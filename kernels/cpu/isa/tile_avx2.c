@@ -9,7 +9,7 @@
 #define LANES 8u
 /* 16 registers: 2 x 4 sums of scores, 4 keys and a query; or 2 x 4 sums of values and 4 vectors of V. */
 #define Q_ROW_BLOCK 2u
-#define VALUE_VECS(lines) 4u
+#define VALUE_VECS(n_q_rows) 4u
 /* 6 x 2 sums, two vectors of a panel and one of a q_row. */
 #define REGISTER_Q_ROWS 6u
 
@@ -125,10 +125,10 @@ vec_max_lanes(vec v)
 
 /* Adds lanes 0 + 2 and 1 + 3 within each half first, then the halves. */
 static inline __attribute__((always_inline)) void
-vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
+vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t n_q_rows)
 {
 #pragma GCC unroll 4
-	for (uint32_t i = 0; i < lines; i++) {
+	for (uint32_t i = 0; i < n_q_rows; i++) {
 		vec all = sum_quarters(sums[i]);
 
 		_mm_storeu_ps(to + i * stride, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
@@ -139,7 +139,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 static inline __attribute__((always_inline)) void
 vec_transpose(vec *square)
 {
-	turn_quarters(square);
+	transpose_quarters(square);
 #pragma GCC unroll 4
 	for (unsigned int i = 0; i < 4; i++) {
 		vec low = square[i], high = square[i + 4];

@@ -11,7 +11,7 @@
 
 #define LANES 16u
 #define Q_ROW_BLOCK 4u
-#define VALUE_VECS(lines) 4u
+#define VALUE_VECS(n_q_rows) 4u
 /* 32 registers: 8 x 2 sums, two vectors of a panel and one of a q_row. */
 #define REGISTER_Q_ROWS 8u
 
@@ -106,7 +106,7 @@ vec_max_lanes(vec v)
 
 /* Adds quarters 0 + 2 and 1 + 3 first, like vec_sum_block(). */
 static inline __m128
-fold_quarters(vec v)
+add_quarters(vec v)
 {
 	__m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 
@@ -116,18 +116,18 @@ fold_quarters(vec v)
 static inline float
 vec_sum(vec v)
 {
-	return quarter_sum(fold_quarters(v));
+	return quarter_sum(add_quarters(v));
 }
 
 static inline __attribute__((always_inline)) void
-vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
+vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t n_q_rows)
 {
 	vec q[Q_ROW_BLOCK], ab, cd, all;
 
-	if (lines < Q_ROW_BLOCK) {
+	if (n_q_rows < Q_ROW_BLOCK) {
 #pragma GCC unroll 4
-		for (uint32_t i = 0; i < lines; i++)
-			_mm_storeu_ps(to + i * stride, fold_quarters(sum_quarters(sums[i])));
+		for (uint32_t i = 0; i < n_q_rows; i++)
+			_mm_storeu_ps(to + i * stride, add_quarters(sum_quarters(sums[i])));
 		return;
 	}
 #pragma GCC unroll 4
@@ -146,7 +146,7 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 static inline __attribute__((always_inline)) void
 vec_transpose(vec *square)
 {
-	turn_quarters(square);
+	transpose_quarters(square);
 #pragma GCC unroll 4
 	for (unsigned int i = 0; i < 4; i++) {
 		vec even = _mm512_shuffle_f32x4(square[i], square[i + 4], 0x88);

@@ -5,8 +5,8 @@
  * Each tile_*.c includes it once, after it defines these primitives:
  *
  *   vec, LANES            floats in a vector; + - * work on it
- *   Q_ROW_BLOCK            q_rows (lines) that share a loaded key or value, at most 4
- *   VALUE_VECS(lines)     vectors of V held at once for that many q_rows
+ *   Q_ROW_BLOCK            q_rows that share a loaded key or value, at most 4
+ *   VALUE_VECS(n_q_rows)     vectors of V held at once for that many q_rows
  *   vec_load, vec_store, vec_set1
  *   VEC_STREAM(to, v)     non-temporal store of v, of any type
  *   vec_load_f16, vec_load_bf16, vec_load_e4m3, vec_load_e5m2, vec_load_i8
@@ -19,8 +19,8 @@
  *   vec_unless(v, x, y)   v, but 0 in lanes with x < y
  *   vec_round(v)          to nearest even, |v| < 2^22
  *   vec_sum, vec_max_lanes      sum, maximum of the lanes; the lanes of vec_max_lanes's argument are not NaN
- *   vec_sum_block(to, stride, sums, lines)   to[line * stride + j] = sum of the lanes of sums[line][j],
- *                         added in an order that does not depend on `lines`
+ *   vec_sum_block(to, stride, sums, n_q_rows)   to[q_row * stride + j] = sum of the lanes of sums[q_row][j],
+ *                         added in an order that does not depend on `n_q_rows`
  *
  * Compiled with -ffp-contract=off: whether a product is fused must not depend on how the compiler
  * unrolled a block.
@@ -92,22 +92,22 @@ size_of(enum paged_dtype dtype)
 	} while (0)
 
 /* The same for 1 .. Q_ROW_BLOCK q_rows. */
-#define FOR_LINES(lines, function, ...)                                \
+#define FOR_Q_ROWS(n_q_rows, function, ...)                                \
 	do {                                                           \
-		if ((lines) == 1)                                      \
+		if ((n_q_rows) == 1)                                      \
 			function(__VA_ARGS__, 1);                      \
-		else if ((lines) == 2)                                 \
+		else if ((n_q_rows) == 2)                                 \
 			function(__VA_ARGS__, 2);                      \
-		else if ((lines) == 3)                                 \
+		else if ((n_q_rows) == 3)                                 \
 			function(__VA_ARGS__, Q_ROW_BLOCK > 2 ? 3 : 1); \
 		else                                                   \
 			function(__VA_ARGS__, Q_ROW_BLOCK);             \
 	} while (0)
 
 INLINE vec
-load_as(const void *row, enum paged_dtype dtype, uint32_t i)
+load_as(const void *elements, enum paged_dtype dtype, uint32_t i)
 {
-	const uint8_t *at = (const uint8_t *)row + (size_t)i * size_of(dtype);
+	const uint8_t *at = (const uint8_t *)elements + (size_t)i * size_of(dtype);
 
 	if (dtype == PAGED_F32)
 		return vec_load((const float *)(const void *)at);
@@ -121,9 +121,9 @@ load_as(const void *row, enum paged_dtype dtype, uint32_t i)
 }
 
 INLINE void
-store_as(void *row, enum paged_dtype dtype, uint32_t i, vec v)
+store_as(void *elements, enum paged_dtype dtype, uint32_t i, vec v)
 {
-	uint8_t *at = (uint8_t *)row + (size_t)i * size_of(dtype);
+	uint8_t *at = (uint8_t *)elements + (size_t)i * size_of(dtype);
 
 	if (dtype == PAGED_F32)
 		vec_store((float *)(void *)at, v);
@@ -154,7 +154,7 @@ widen_of(float *padded, const void *from, uint32_t n, enum paged_dtype dtype)
 }
 
 static void
-widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
+tile_widen(float *padded, const void *from, enum paged_dtype dtype, uint32_t n)
 {
 	FOR_DTYPE(dtype, widen_of, padded, from, n);
 }
@@ -174,50 +174,50 @@ narrow_of(void *to, const float *padded, float factor, uint32_t n, enum paged_dt
 }
 
 static void
-narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
+tile_narrow(void *to, enum paged_dtype dtype, const float *padded, float factor, uint32_t n)
 {
 	FOR_DTYPE(dtype, narrow_of, to, padded, factor, n);
 }
 
 /*
  * Prefetches one row of the next tile during the arithmetic of row t, because a burst of prefetches
- * would stall the core.  Rows of FETCH_STREAMS parts of the tile alternate, because one page alone has
+ * would stall the core.  Rows of PREFETCH_STREAMS parts of the tile alternate, because one page alone has
  * too few misses in flight.  They go to the L2 cache, because two tiles do not fit in L1.
  */
-#define FETCH_STREAMS 4u
+#define PREFETCH_STREAMS 4u
 
 INLINE uint32_t
-fetch_turn(uint32_t t)
+prefetch_order(uint32_t t)
 {
-	return t % FETCH_STREAMS * (TILE_TOKENS / FETCH_STREAMS) + t / FETCH_STREAMS;
+	return t % PREFETCH_STREAMS * (TILE_TOKENS / PREFETCH_STREAMS) + t / PREFETCH_STREAMS;
 }
 
 INLINE void
-fetch(const struct tile_tokens *ahead, uint32_t t)
+prefetch_token(const struct tile_tokens *prefetch, uint32_t t)
 {
 	uint32_t bytes;
 
-	t = fetch_turn(t);
-	if (ahead == NULL || t >= ahead->n_tokens)
+	t = prefetch_order(t);
+	if (prefetch == NULL || t >= prefetch->n_tokens)
 		return;
-	bytes = ahead->padded * size_of(ahead->dtype);
+	bytes = prefetch->padded * size_of(prefetch->dtype);
 	for (uint32_t i = 0; i < bytes; i += 64)
-		__builtin_prefetch((const uint8_t *)ahead->token[t] + i, 0, 2);
+		__builtin_prefetch((const uint8_t *)prefetch->token[t] + i, 0, 2);
 }
 
 INLINE void
-scores_block(float *score, const float *q, const struct tile_tokens *keys, const struct tile_tokens *ahead,
-	     enum paged_dtype dtype, uint32_t lines)
+scores_block(float *score, const float *q, const struct tile_tokens *keys, const struct tile_tokens *prefetch,
+	     enum paged_dtype dtype, uint32_t n_q_rows)
 {
 	for (uint32_t t = 0; t < keys->n_tokens; t += TILE_TOKEN_BLOCK) {
 		const void *const *token = &keys->token[t];
 		vec sums[Q_ROW_BLOCK][TILE_TOKEN_BLOCK];
 
 		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
-			fetch(ahead, t + j);
+			prefetch_token(prefetch, t + j);
 
 		UNROLL
-		for (uint32_t i = 0; i < lines; i++)
+		for (uint32_t i = 0; i < n_q_rows; i++)
 			UNROLL
 		for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
 			sums[i][j] = vec_set1(0);
@@ -228,7 +228,7 @@ scores_block(float *score, const float *q, const struct tile_tokens *keys, const
 			for (uint32_t j = 0; j < TILE_TOKEN_BLOCK; j++)
 				key[j] = load_as(token[j], dtype, d);
 			UNROLL
-			for (uint32_t i = 0; i < lines; i++) {
+			for (uint32_t i = 0; i < n_q_rows; i++) {
 				vec query = vec_load(q + (size_t)i * keys->padded + d);
 
 				UNROLL
@@ -236,34 +236,34 @@ scores_block(float *score, const float *q, const struct tile_tokens *keys, const
 					sums[i][j] = vec_fma(query, key[j], sums[i][j]);
 			}
 		}
-		vec_sum_block(score + t, TILE_TOKENS, sums, lines);
+		vec_sum_block(score + t, TILE_TOKENS, sums, n_q_rows);
 	}
 }
 
 INLINE void
 scores_of(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
-	  const struct tile_tokens *ahead, enum paged_dtype dtype)
+	  const struct tile_tokens *prefetch, enum paged_dtype dtype)
 {
 	while (begin < end) {
 		uint32_t n = end - begin < Q_ROW_BLOCK ? end - begin : Q_ROW_BLOCK;
 		const float *first = q + (size_t)begin * keys->padded;
 
-		FOR_LINES(n, scores_block, scores->score[begin], first, keys, ahead, dtype);
-		ahead = NULL;
+		FOR_Q_ROWS(n, scores_block, scores->score[begin], first, keys, prefetch, dtype);
+		prefetch = NULL;
 		begin += n;
 	}
 }
 
 static void
-scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
-       const struct tile_tokens *ahead)
+f32_scores(struct tile_scores *to, const float *q, uint32_t begin, uint32_t end, const struct tile_tokens *keys,
+       const struct tile_tokens *prefetch)
 {
-	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, ahead);
+	FOR_DTYPE(keys->dtype, scores_of, to, q, begin, end, keys, prefetch);
 }
 
 /* Multiplies the first `visible` scores of a q_row by scale; returns the largest. */
 INLINE float
-scores_top(float *score, uint32_t visible, float scale)
+scores_max(float *score, uint32_t visible, float scale)
 {
 	vec top = vec_set1(-INFINITY);
 
@@ -298,74 +298,74 @@ weights_sum(float *score, uint32_t visible, float shift)
 
 /*
  * Each step processes all q_rows before the next step: the operations of one q_row depend on one
- * another, those of different q_rows do not.  `beside` is called once when all maxima are known, and
+ * another, those of different q_rows do not.  `overlap` is called once when all maxima are known, and
  * after each q_row's weights, with the number of calls so far out of end - begin + 1.
  */
 INLINE void
-softmax_beside(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
-	       void (*beside)(void *of, uint32_t calls), void *of)
+softmax_overlapped(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale,
+	       void (*overlap)(void *of, uint32_t calls), void *of)
 {
 	float shift[TILE_Q_ROWS], sum[TILE_Q_ROWS], rescale[TILE_Q_ROWS + LANES] = { 0 };
 
-	for (uint32_t line = begin; line < end; line++) {
-		uint32_t visible = scores->visible[line];
-		float before = state->row_max[line], top;
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		uint32_t visible = scores->visible[q_row];
+		float before = state->row_max[q_row], top;
 
-		top = visible == TILE_TOKENS ? scores_top(scores->score[line], TILE_TOKENS, scale)
-					     : scores_top(scores->score[line], visible, scale);
+		top = visible == TILE_TOKENS ? scores_max(scores->score[q_row], TILE_TOKENS, scale)
+					     : scores_max(scores->score[q_row], visible, scale);
 		top = top > before ? top : before;
-		state->row_max[line] = top;
-		shift[line] = shift_of(top);
-		rescale[line] = before - shift[line];
+		state->row_max[q_row] = top;
+		shift[q_row] = shift_of(top);
+		rescale[q_row] = before - shift[q_row];
 	}
-	beside(of, 1);
-	for (uint32_t line = begin; line < end; line++) {
-		uint32_t visible = scores->visible[line];
+	overlap(of, 1);
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		uint32_t visible = scores->visible[q_row];
 
-		sum[line] = visible == TILE_TOKENS ? weights_sum(scores->score[line], TILE_TOKENS, shift[line])
-						   : weights_sum(scores->score[line], visible, shift[line]);
-		beside(of, line - begin + 2);
+		sum[q_row] = visible == TILE_TOKENS ? weights_sum(scores->score[q_row], TILE_TOKENS, shift[q_row])
+						   : weights_sum(scores->score[q_row], visible, shift[q_row]);
+		overlap(of, q_row - begin + 2);
 	}
-	for (uint32_t line = begin; line < end; line += LANES)
-		vec_store(&rescale[line], vec_exp(vec_load(&rescale[line])));
-	for (uint32_t line = begin; line < end; line++) {
-		scores->rescale[line] = rescale[line];
-		state->row_sum[line] = state->row_sum[line] * rescale[line] + sum[line];
+	for (uint32_t q_row = begin; q_row < end; q_row += LANES)
+		vec_store(&rescale[q_row], vec_exp(vec_load(&rescale[q_row])));
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		scores->rescale[q_row] = rescale[q_row];
+		state->row_sum[q_row] = state->row_sum[q_row] * rescale[q_row] + sum[q_row];
 	}
 }
 
 INLINE void
-beside_nothing(void *of, uint32_t calls)
+overlap_nothing(void *of, uint32_t calls)
 {
 	(void)of;
 	(void)calls;
 }
 
 static void
-softmax(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale)
+tile_softmax_plain(struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end, float scale)
 {
-	softmax_beside(scores, state, begin, end, scale, beside_nothing, NULL);
+	softmax_overlapped(scores, state, begin, end, scale, overlap_nothing, NULL);
 }
 
 static void
-scale_scores(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale)
+scores_scale_visible(struct tile_scores *scores, uint32_t begin, uint32_t end, float scale)
 {
-	for (uint32_t line = begin; line < end; line++) {
-		float *score = scores->score[line];
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		float *score = scores->score[q_row];
 
-		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
+		for (uint32_t i = 0; i < scores->visible[q_row]; i += LANES)
 			vec_store(score + i, vec_load(score + i) * vec_set1(scale));
 	}
 }
 
 static void
-hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
+scores_hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 {
-	for (uint32_t line = begin; line < end; line++) {
-		float *score = scores->score[line];
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		float *score = scores->score[q_row];
 
-		for (uint32_t i = 0; i < scores->visible[line]; i += LANES)
-			vec_store(score + i, vec_pick(vec_load(score + i), (uint32_t)(scores->seen[line] >> i),
+		for (uint32_t i = 0; i < scores->visible[q_row]; i += LANES)
+			vec_store(score + i, vec_pick(vec_load(score + i), (uint32_t)(scores->seen[q_row] >> i),
 						      vec_set1(-INFINITY)));
 	}
 }
@@ -375,8 +375,8 @@ hide(struct tile_scores *scores, uint32_t begin, uint32_t end)
 #include "kernels/cpu/isa/copy_body.h"
 
 #define TILE_FUNCTIONS                                                                                                 \
-	.lanes = LANES, .widen = widen, .narrow = narrow, .scores = scores, .softmax = softmax, .scale = scale_scores, \
-	.hide = hide, .values = values, .values_seen = values_seen, .combine = merge, .prefill_f32 = &tile_prefill_f32,     \
+	.lanes = LANES, .widen = tile_widen, .narrow = tile_narrow, .scores = f32_scores, .softmax = tile_softmax_plain, .scale = scores_scale_visible, \
+	.hide = scores_hide, .values = f32_values, .values_seen = f32_values_seen, .combine = states_combine, .prefill_f32 = &tile_prefill_f32,     \
 	.copy_ops = &tile_copy_ops
 
 #define TILE_OPS               \

@@ -21,7 +21,7 @@
 #ifndef VEC_STREAM
 #define VEC_STREAM(to, v) __builtin_memcpy(to, &(v), sizeof(v))
 #endif
-#define VALUE_VECS(lines) 4u
+#define VALUE_VECS(n_q_rows) 4u
 #define EACH_LANE(i) UNROLL for (unsigned int i = 0; i < LANES; i++)
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
@@ -183,9 +183,9 @@ vec_max_lanes(vec v)
 }
 
 static inline void
-vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t lines)
+vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_t n_q_rows)
 {
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		for (unsigned int j = 0; j < TILE_TOKEN_BLOCK; j++)
 			to[i * stride + j] = vec_sum(sums[i][j]);
 }
@@ -193,10 +193,10 @@ vec_sum_block(float *to, uint32_t stride, vec (*sums)[TILE_TOKEN_BLOCK], uint32_
 static inline void
 vec_transpose(vec *square)
 {
-	vec turned[LANES];
+	vec transposed[LANES];
 
 	for (unsigned int i = 0; i < LANES; i++)
 		EACH_LANE(j)
-		turned[i][j] = square[j][i];
-	__builtin_memcpy(square, turned, sizeof(turned));
+		transposed[i][j] = square[j][i];
+	__builtin_memcpy(square, transposed, sizeof(transposed));
 }

@@ -3,26 +3,26 @@
 
 /* Accumulates tokens [from, to) for some q_rows, `vecs` vectors of V beginning at dim d. */
 INLINE void
-values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_tokens *rows,
-	     const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
-	     uint32_t lines, uint32_t vecs)
+values_block(float *values, uint32_t stride, const float *weights, const float *rescale, const struct tile_tokens *tokens,
+	     const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from, uint32_t to, uint32_t d,
+	     uint32_t n_q_rows, uint32_t vecs)
 {
 	vec sums[Q_ROW_BLOCK][4];
 
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++)
 		sums[i][j] = vec_load(values + (size_t)i * stride + d + j * LANES) * vec_set1(rescale[i]);
 	for (uint32_t t = from; t < to; t++) {
 		vec value[4];
 
-		fetch(ahead, t);
+		prefetch_token(prefetch, t);
 		UNROLL
 		for (uint32_t j = 0; j < vecs; j++)
-			value[j] = load_as(rows->token[t], dtype, d + j * LANES);
+			value[j] = load_as(tokens->token[t], dtype, d + j * LANES);
 		UNROLL
-		for (uint32_t i = 0; i < lines; i++) {
+		for (uint32_t i = 0; i < n_q_rows; i++) {
 			vec weight = vec_set1(weights[i * TILE_TOKENS + t]);
 
 			UNROLL
@@ -31,32 +31,32 @@ values_block(float *values, uint32_t stride, const float *weights, const float *
 		}
 	}
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++)
 		vec_store(values + (size_t)i * stride + d + j * LANES, sums[i][j]);
 }
 
 INLINE void
-values_lines(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
-	     const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype, uint32_t from,
-	     uint32_t to, uint32_t lines)
+values_q_rows(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
+	     const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype, uint32_t from,
+	     uint32_t to, uint32_t n_q_rows)
 {
-	const uint32_t step = VALUE_VECS(lines) * LANES;
-	float *values = state->values + (size_t)line * state->stride;
+	const uint32_t step = VALUE_VECS(n_q_rows) * LANES;
+	float *values = state->values + (size_t)q_row * state->stride;
 	uint32_t d = 0;
 
-	for (; d + step <= rows->padded; d += step)
-		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
-			     from, to, d, lines, VALUE_VECS(lines));
-	for (; d < rows->padded; d += LANES)
-		values_block(values, state->stride, scores->score[line], rescale, rows, d == 0 ? ahead : NULL, dtype,
-			     from, to, d, lines, 1);
+	for (; d + step <= tokens->padded; d += step)
+		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL, dtype,
+			     from, to, d, n_q_rows, VALUE_VECS(n_q_rows));
+	for (; d < tokens->padded; d += LANES)
+		values_block(values, state->stride, scores->score[q_row], rescale, tokens, d == 0 ? prefetch : NULL, dtype,
+			     from, to, d, n_q_rows, 1);
 }
 
 INLINE void
 values_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	  const struct tile_tokens *rows, const struct tile_tokens *ahead, enum paged_dtype dtype)
+	  const struct tile_tokens *tokens, const struct tile_tokens *prefetch, enum paged_dtype dtype)
 {
 	static const float as_is = 1;
 
@@ -68,44 +68,44 @@ values_of(const struct tile_scores *scores, struct softmax_state *state, uint32_
 		for (uint32_t i = begin + 1; i < begin + n; i++)
 			if (scores->visible[i] < common)
 				common = scores->visible[i];
-		FOR_LINES(n, values_lines, scores, state, begin, rescale, rows, ahead, dtype, 0, common);
+		FOR_Q_ROWS(n, values_q_rows, scores, state, begin, rescale, tokens, prefetch, dtype, 0, common);
 		for (uint32_t i = begin; i < begin + n; i++)
 			if (scores->visible[i] > common)
-				values_lines(scores, state, i, &as_is, rows, NULL, dtype, common, scores->visible[i],
+				values_q_rows(scores, state, i, &as_is, tokens, NULL, dtype, common, scores->visible[i],
 					     1);
-		ahead = NULL;
+		prefetch = NULL;
 		begin += n;
 	}
 }
 
 static void
-values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-       const struct tile_tokens *rows, const struct tile_tokens *ahead)
+f32_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+       const struct tile_tokens *tokens, const struct tile_tokens *prefetch)
 {
-	FOR_DTYPE(rows->dtype, values_of, scores, state, begin, end, rows, ahead);
+	FOR_DTYPE(tokens->dtype, values_of, scores, state, begin, end, tokens, prefetch);
 }
 
 INLINE void
-values_run_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
-	      const struct tile_tokens *rows, uint32_t from, uint32_t to, uint32_t lines, enum paged_dtype dtype)
+values_range_of(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
+	      const struct tile_tokens *tokens, uint32_t from, uint32_t to, uint32_t n_q_rows, enum paged_dtype dtype)
 {
-	values_lines(scores, state, line, rescale, rows, NULL, dtype, from, to, lines);
+	values_q_rows(scores, state, q_row, rescale, tokens, NULL, dtype, from, to, n_q_rows);
 }
 
 /* Accumulates tokens [from, to) for one q_row or for Q_ROW_BLOCK q_rows. */
 static void
-values_run(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, const float *rescale,
-	   const struct tile_tokens *rows, uint32_t from, uint32_t to, bool one)
+values_range(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, const float *rescale,
+	   const struct tile_tokens *tokens, uint32_t from, uint32_t to, bool one)
 {
 	if (one)
-		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, 1);
+		FOR_DTYPE(tokens->dtype, values_range_of, scores, state, q_row, rescale, tokens, from, to, 1);
 	else
-		FOR_DTYPE(rows->dtype, values_run_of, scores, state, line, rescale, rows, from, to, Q_ROW_BLOCK);
+		FOR_DTYPE(tokens->dtype, values_range_of, scores, state, q_row, rescale, tokens, from, to, Q_ROW_BLOCK);
 }
 
 /* Finds the first run of ones [*from_p, result) at or after bit `at` and below `end`; none: both are `end`. */
 INLINE uint32_t
-run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
+next_range_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 {
 	uint64_t rest = at < 64 ? ones >> at << at : 0;
 	uint32_t from = rest == 0 ? end : (uint32_t)__builtin_ctzll(rest);
@@ -121,34 +121,34 @@ run_of_ones(uint64_t ones, uint32_t at, uint32_t end, uint32_t *from_p)
 
 /* Accumulates a q_row's runs of seen tokens in [from, end); the first run of the tile also rescales its values. */
 INLINE void
-values_runs(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, float *rescale,
-	    const struct tile_tokens *rows, uint32_t from, uint32_t end)
+values_ranges(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
+	    const struct tile_tokens *tokens, uint32_t from, uint32_t end)
 {
-	uint32_t to = run_of_ones(scores->seen[line], from, end, &from);
+	uint32_t to = next_range_of_ones(scores->seen[q_row], from, end, &from);
 
-	for (; from < end; to = run_of_ones(scores->seen[line], to, end, &from)) {
-		values_run(scores, state, line, rescale, rows, from, to, true);
+	for (; from < end; to = next_range_of_ones(scores->seen[q_row], to, end, &from)) {
+		values_range(scores, state, q_row, rescale, tokens, from, to, true);
 		*rescale = 1;
 	}
 }
 
 /* Runs that all of Q_ROW_BLOCK q_rows see, and between them each q_row's own runs. */
 INLINE void
-values_runs_block(const struct tile_scores *scores, struct softmax_state *state, uint32_t line, float *rescale,
-		  const struct tile_tokens *rows)
+values_ranges_block(const struct tile_scores *scores, struct softmax_state *state, uint32_t q_row, float *rescale,
+		  const struct tile_tokens *tokens)
 {
 	uint64_t all = ~UINT64_C(0);
 	uint32_t done = 0;
 
 	for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
-		all &= scores->seen[line + i];
+		all &= scores->seen[q_row + i];
 	while (done < TILE_TOKENS) {
-		uint32_t from, to = run_of_ones(all, done, TILE_TOKENS, &from);
+		uint32_t from, to = next_range_of_ones(all, done, TILE_TOKENS, &from);
 
 		for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
-			values_runs(scores, state, line + i, &rescale[i], rows, done, from);
+			values_ranges(scores, state, q_row + i, &rescale[i], tokens, done, from);
 		if (from < to) {
-			values_run(scores, state, line, rescale, rows, from, to, false);
+			values_range(scores, state, q_row, rescale, tokens, from, to, false);
 			for (uint32_t i = 0; i < Q_ROW_BLOCK; i++)
 				rescale[i] = 1;
 		}
@@ -157,16 +157,16 @@ values_runs_block(const struct tile_scores *scores, struct softmax_state *state,
 }
 
 static void
-values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	    const struct tile_tokens *rows)
+f32_values_seen(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	    const struct tile_tokens *tokens)
 {
 	float rescale[TILE_Q_ROWS];
 
 	memcpy(rescale + begin, scores->rescale + begin, (end - begin) * sizeof(*rescale));
 	for (; begin + Q_ROW_BLOCK <= end; begin += Q_ROW_BLOCK)
-		values_runs_block(scores, state, begin, &rescale[begin], rows);
+		values_ranges_block(scores, state, begin, &rescale[begin], tokens);
 	for (; begin < end; begin++)
-		values_runs(scores, state, begin, &rescale[begin], rows, 0, TILE_TOKENS);
+		values_ranges(scores, state, begin, &rescale[begin], tokens, 0, TILE_TOKENS);
 }
 
 /* Loads the first n of LANES numbers, and zeros for the others. */
@@ -183,7 +183,7 @@ load_first(const float *from, uint32_t n)
 
 /* Combines a q_row's values into the total; if `first`, the total's values are undefined and are overwritten. */
 INLINE void
-values_merge(float *to, const float *from, float old, float new, uint32_t n, bool first)
+values_combine(float *to, const float *from, float old, float new, uint32_t n, bool first)
 {
 	if (first) {
 		memcpy(to, from, n * sizeof(*to));
@@ -194,11 +194,11 @@ values_merge(float *to, const float *from, float old, float new, uint32_t n, boo
 }
 
 static void
-merge(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum, const float *values_of_chunk)
+states_combine(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, const float *row_sum, const float *values_of_chunk)
 {
-	for (uint32_t line = 0; line < n_q_rows; line += LANES) {
-		uint32_t n = n_q_rows - line < LANES ? n_q_rows - line : LANES;
-		vec before = vec_load(&total->row_max[line]), now = load_first(row_max + line, n);
+	for (uint32_t q_row = 0; q_row < n_q_rows; q_row += LANES) {
+		uint32_t n = n_q_rows - q_row < LANES ? n_q_rows - q_row : LANES;
+		vec before = vec_load(&total->row_max[q_row]), now = load_first(row_max + q_row, n);
 		/* as in shift_of() */
 		vec top = vec_max(now, before), shift = vec_unless(top, top, vec_set1(-FLT_MAX));
 		float old[LANES], new[LANES], most[LANES];
@@ -207,15 +207,15 @@ merge(struct softmax_state *total, uint32_t n_q_rows, const float *row_max, cons
 		vec_store(new, vec_exp(now - shift));
 		vec_store(most, top);
 		for (uint32_t i = 0; i < n; i++) {
-			size_t at = (size_t)(line + i) * total->stride;
-			bool first = total->row_sum[line + i] == 0;
+			size_t at = (size_t)(q_row + i) * total->stride;
+			bool first = total->row_sum[q_row + i] == 0;
 
-			if (row_sum[line + i] == 0) /* its weight is 0 */
+			if (row_sum[q_row + i] == 0) /* its weight is 0 */
 				continue;
-			values_merge(total->values + at, values_of_chunk + at, old[i], new[i], total->stride, first);
-			total->row_sum[line + i] =
-				first ? row_sum[line + i] : total->row_sum[line + i] * old[i] + row_sum[line + i] * new[i];
-			total->row_max[line + i] = most[i];
+			values_combine(total->values + at, values_of_chunk + at, old[i], new[i], total->stride, first);
+			total->row_sum[q_row + i] =
+				first ? row_sum[q_row + i] : total->row_sum[q_row + i] * old[i] + row_sum[q_row + i] * new[i];
+			total->row_max[q_row + i] = most[i];
 		}
 	}
 }

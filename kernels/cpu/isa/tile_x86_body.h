@@ -154,7 +154,7 @@ sum_quarters(const vec *v)
 
 /* Transposes the 4 x 4 squares within each four lanes. */
 static inline __attribute__((always_inline)) void
-turn_quarters(vec *square)
+transpose_quarters(vec *square)
 {
 #pragma GCC unroll 4
 	for (unsigned int i = 0; i < LANES; i += 4) {

@@ -43,20 +43,20 @@ vec_exp2(vec x)
  * the largest product.
  */
 INLINE vec
-tile_top(vec s[TILE_VECS], float scale)
+tile_max(vec s[TILE_VECS], float scale)
 {
 	return vec_max(vec_max(s[0], s[1]), vec_max(s[2], s[3])) * vec_set1(scale);
 }
 
 /* Sets a q_row's scores past the visible ones to -inf; returns the largest scores, in lanes. */
 INLINE vec
-line_top(struct tile_block *block, uint32_t line)
+q_row_max(struct tile_block *block, uint32_t q_row)
 {
 	vec top = vec_set1(-INFINITY);
 
 	for (uint32_t j = 0; j < block->n_tiles; j++) {
-		float *score = block->tile[j].score[line];
-		uint32_t visible = block->tile[j].visible[line];
+		float *score = block->tile[j].score[q_row];
+		uint32_t visible = block->tile[j].visible[q_row];
 		vec s[TILE_VECS];
 
 		UNROLL
@@ -70,14 +70,14 @@ line_top(struct tile_block *block, uint32_t line)
 				vec_store(score + i * LANES, s[i]);
 			}
 		}
-		top = vec_max(tile_top(s, block->scale[j]), top);
+		top = vec_max(tile_max(s, block->scale[j]), top);
 	}
 	return top;
 }
 
 /* The same for a q_row that sees all tokens of BLOCK_TILES tiles. */
 INLINE vec
-line_top_of_all(const struct tile_block *block, uint32_t line)
+q_row_max_of_all(const struct tile_block *block, uint32_t q_row)
 {
 	vec top = vec_set1(-INFINITY);
 
@@ -87,58 +87,58 @@ line_top_of_all(const struct tile_block *block, uint32_t line)
 
 		UNROLL
 		for (uint32_t i = 0; i < TILE_VECS; i++)
-			s[i] = vec_load(block->tile[j].score[line] + i * LANES);
-		top = vec_max(tile_top(s, block->scale[j]), top);
+			s[i] = vec_load(block->tile[j].score[q_row] + i * LANES);
+		top = vec_max(tile_max(s, block->scale[j]), top);
 	}
 	return top;
 }
 
-/* True if LANES q_rows from `line` on see all tokens of a full block. */
+/* True if LANES q_rows from `q_row` on see all tokens of a full block. */
 INLINE bool
-lines_see_all(const struct tile_block *block, uint32_t line)
+q_rows_see_all(const struct tile_block *block, uint32_t q_row)
 {
 	uint32_t all = TILE_TOKENS; /* has a single bit, which no smaller `visible` has */
 
-	if (block->n_tiles < BLOCK_TILES || block->n_q_rows - line < LANES)
+	if (block->n_tiles < BLOCK_TILES || block->n_q_rows - q_row < LANES)
 		return false;
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
-		all &= block->tile[0].visible[line + i] & block->tile[1].visible[line + i];
+		all &= block->tile[0].visible[q_row + i] & block->tile[1].visible[q_row + i];
 	return all != 0;
 }
 
-/* New maxima of LANES q_rows from `line` on, and the shifts to subtract from their scores. */
+/* New maxima of LANES q_rows from `q_row` on, and the shifts to subtract from their scores. */
 INLINE void
-lines_shift(struct tile_block *block, uint32_t line, vec top[LANES])
+q_rows_shift(struct tile_block *block, uint32_t q_row, vec top[LANES])
 {
-	vec before = vec_load(&block->state->row_max[line]), most = vec_max(vec_max_each(top), before), shift;
+	vec before = vec_load(&block->state->row_max[q_row]), most = vec_max(vec_max_each(top), before), shift;
 
 	/* A shift of 0 for -inf, so that the weights are 0 and not NaN. */
 	shift = vec_no_minus_infinity(most);
-	vec_store(&block->state->row_max[line], most);
-	vec_store(&block->shift[line], shift);
-	vec_store(&block->rescale[line], vec_exp2((before - shift) * vec_set1(LOG2_E)));
+	vec_store(&block->state->row_max[q_row], most);
+	vec_store(&block->shift[q_row], shift);
+	vec_store(&block->rescale[q_row], vec_exp2((before - shift) * vec_set1(LOG2_E)));
 }
 
 static __attribute__((noinline)) void
-some_lines_begin(struct tile_block *block, uint32_t line)
+q_rows_max_some(struct tile_block *block, uint32_t q_row)
 {
 	vec top[LANES];
 
 	for (uint32_t i = 0; i < LANES; i++)
-		top[i] = line + i < block->n_q_rows ? line_top(block, line + i) : vec_set1(-INFINITY);
-	lines_shift(block, line, top);
+		top[i] = q_row + i < block->n_q_rows ? q_row_max(block, q_row + i) : vec_set1(-INFINITY);
+	q_rows_shift(block, q_row, top);
 }
 
 static __attribute__((noinline)) void
-whole_lines_begin(struct tile_block *block, uint32_t line)
+q_rows_max_all(struct tile_block *block, uint32_t q_row)
 {
 	vec top[LANES];
 
 	UNROLL
 	for (uint32_t i = 0; i < LANES; i++)
-		top[i] = line_top_of_all(block, line + i);
-	lines_shift(block, line, top);
+		top[i] = q_row_max_of_all(block, q_row + i);
+	q_rows_shift(block, q_row, top);
 }
 
 /* Replaces a q_row's scores in a tile with its weights; returns their sums, in lanes. */
@@ -177,11 +177,11 @@ tile_weights_slow(float *score, const float *token_scale, float scale, float shi
 
 /* Computes part n of a block's weights: one q_row in one tile; block->lanes accumulates the q_row's sums. */
 INLINE void
-some_weights(struct tile_block *block, uint32_t n)
+block_weights_part(struct tile_block *block, uint32_t n)
 {
-	uint32_t line = block->n_tiles == BLOCK_TILES ? n / BLOCK_TILES : n;
+	uint32_t q_row = block->n_tiles == BLOCK_TILES ? n / BLOCK_TILES : n;
 	uint32_t j = block->n_tiles == BLOCK_TILES ? n % BLOCK_TILES : 0;
-	float *score = block->tile[j].score[line], scale = block->scale[j], shift = block->shift[line];
+	float *score = block->tile[j].score[q_row], scale = block->scale[j], shift = block->shift[q_row];
 	vec sum;
 
 	if (fabsf(shift) < LARGE_SCORE && block->token_scale[j] == NULL)
@@ -189,8 +189,8 @@ some_weights(struct tile_block *block, uint32_t n)
 	else
 		sum = tile_weights_slow(score, block->token_scale[j], scale, shift);
 	if (j != 0)
-		sum = vec_load(block->lanes[line]) + sum;
-	vec_store(block->lanes[line], sum);
+		sum = vec_load(block->lanes[q_row]) + sum;
+	vec_store(block->lanes[q_row], sum);
 }
 
 /* Adds the block's sums to the state and rescales the values of q_rows whose maximum changed, which are few. */
@@ -199,18 +199,18 @@ block_rescale(struct tile_block *block)
 {
 	struct softmax_state *state = block->state;
 
-	for (uint32_t line = 0; line < block->n_q_rows; line += LANES) {
-		vec sum[LANES], rescale = vec_load(&block->rescale[line]);
+	for (uint32_t q_row = 0; q_row < block->n_q_rows; q_row += LANES) {
+		vec sum[LANES], rescale = vec_load(&block->rescale[q_row]);
 		uint32_t changed = block->init_acc ? 0 : vec_unequal(rescale, vec_set1(1));
 
 		UNROLL
 		for (uint32_t i = 0; i < LANES; i++)
-			sum[i] = vec_load(block->lanes[line + i]);
-		vec_store(&state->row_sum[line], vec_fma(vec_load(&state->row_sum[line]), rescale, vec_sum_each(sum)));
-		if (block->n_q_rows - line < LANES)
-			changed &= (1u << (block->n_q_rows - line)) - 1;
+			sum[i] = vec_load(block->lanes[q_row + i]);
+		vec_store(&state->row_sum[q_row], vec_fma(vec_load(&state->row_sum[q_row]), rescale, vec_sum_each(sum)));
+		if (block->n_q_rows - q_row < LANES)
+			changed &= (1u << (block->n_q_rows - q_row)) - 1;
 		for (; changed != 0; changed &= changed - 1) {
-			uint32_t i = line + (uint32_t)__builtin_ctz(changed);
+			uint32_t i = q_row + (uint32_t)__builtin_ctz(changed);
 
 			values_rescale(state, i, block->rescale[i]);
 		}
@@ -218,47 +218,47 @@ block_rescale(struct tile_block *block)
 }
 
 /* Spreads the computation of a block's weights over n_steps steps of products. */
-struct between {
+struct softmax_overlap {
 	struct tile_block *block; /* or NULL */
 	uint32_t n_steps, n_parts, part, credit;
 };
 
 /* The maxima of all q_rows are computed first: that is faster than one at a time between products. */
 INLINE void
-softmax_begin(struct tile_block *block)
+block_softmax_begin(struct tile_block *block)
 {
-	for (uint32_t line = 0; line < block->n_q_rows; line += LANES)
-		if (lines_see_all(block, line))
-			whole_lines_begin(block, line);
+	for (uint32_t q_row = 0; q_row < block->n_q_rows; q_row += LANES)
+		if (q_rows_see_all(block, q_row))
+			q_rows_max_all(block, q_row);
 		else
-			some_lines_begin(block, line);
+			q_rows_max_some(block, q_row);
 }
 
 INLINE void
-between_step(struct between *between)
+softmax_overlap_step(struct softmax_overlap *softmax_overlap)
 {
-	if (between->block == NULL)
+	if (softmax_overlap->block == NULL)
 		return;
-	between->credit += between->n_parts;
-	for (; between->credit >= between->n_steps; between->credit -= between->n_steps)
-		some_weights(between->block, between->part++);
+	softmax_overlap->credit += softmax_overlap->n_parts;
+	for (; softmax_overlap->credit >= softmax_overlap->n_steps; softmax_overlap->credit -= softmax_overlap->n_steps)
+		block_weights_part(softmax_overlap->block, softmax_overlap->part++);
 }
 
 static __attribute__((noinline)) void
-between_some(struct between *between)
+softmax_overlap_two_steps(struct softmax_overlap *softmax_overlap)
 {
-	between_step(between);
-	between_step(between);
+	softmax_overlap_step(softmax_overlap);
+	softmax_overlap_step(softmax_overlap);
 }
 
 /* The 2 x 2 tiles of sums that are not yet stored; to: NULL if there are none. */
-struct sums {
+struct amx_pending {
 	float *to;
 	size_t stride;
 };
 
 /* Where the next sums will be stored.  They begin with the contents (`added`) or at 0. */
-struct place {
+struct amx_destination {
 	float *at;
 	size_t stride;
 	bool added;
@@ -268,63 +268,63 @@ struct place {
  * Starts a new sum in a tile.  The old sum is stored only now, when its tile is needed, so that the
  * store does not wait for the product.
  */
-#define SUM_NEXT(t, sums, place, line, column)                                                                         \
+#define AMX_SUM_NEXT(t, sums, destination, q_row, column)                                                                         \
 	do {                                                                                                           \
 		if ((sums)->to != NULL)                                                                                \
-			AMX_STORE(t, (sums)->to + (line) * (sums)->stride + (column), (sums)->stride * sizeof(float)); \
-		if ((place)->added)                                                                                    \
-			AMX_LOAD(t, (place)->at + (line) * (place)->stride + (column),                                 \
-				 (place)->stride * sizeof(float));                                                     \
+			AMX_STORE(t, (sums)->to + (q_row) * (sums)->stride + (column), (sums)->stride * sizeof(float)); \
+		if ((destination)->added)                                                                                    \
+			AMX_LOAD(t, (destination)->at + (q_row) * (destination)->stride + (column),                                 \
+				 (destination)->stride * sizeof(float));                                                     \
 		else                                                                                                   \
 			AMX_ZERO(t);                                                                                   \
 	} while (0)
 
 /*
- * Adds two tiles of q_rows times two tiles of a panel to the sums; `place`: set in the first step of
- * new sums, else NULL.  The loads come first. between_step() follows every two products, so that even
+ * Adds two tiles of q_rows times two tiles of a panel to the sums; `destination`: set in the first step of
+ * new sums, else NULL.  The loads come first. softmax_overlap_step() follows every two products, so that even
  * on CPUs with slow tiles most of it overlaps with a product.
  */
 INLINE void
-step_multiply(const void *left, size_t stride, const float *panel, struct sums *sums, const struct place *place,
-	      struct between *between)
+amx_step_multiply(const void *left, size_t stride, const float *panel, struct amx_pending *sums, const struct amx_destination *destination,
+	      struct softmax_overlap *softmax_overlap)
 {
 	AMX_LOAD(4, left, stride);
 	AMX_LOAD(5, (const uint8_t *)left + AMX_ROWS * stride, stride);
 	AMX_LOAD_ONCE(6, panel, PANEL * sizeof(float));
 	AMX_LOAD_ONCE(7, panel + AMX_ROWS, PANEL * sizeof(float));
-	if (place != NULL)
-		SUM_NEXT(0, sums, place, 0, 0);
+	if (destination != NULL)
+		AMX_SUM_NEXT(0, sums, destination, 0, 0);
 	AMX_DOT(0, 4, 6);
-	if (place != NULL)
-		SUM_NEXT(1, sums, place, 0, AMX_ROWS);
+	if (destination != NULL)
+		AMX_SUM_NEXT(1, sums, destination, 0, AMX_ROWS);
 	AMX_DOT(1, 4, 7);
-	between_step(between);
-	if (place != NULL)
-		SUM_NEXT(3, sums, place, AMX_ROWS, AMX_ROWS);
+	softmax_overlap_step(softmax_overlap);
+	if (destination != NULL)
+		AMX_SUM_NEXT(3, sums, destination, AMX_ROWS, AMX_ROWS);
 	AMX_DOT(3, 5, 7);
-	if (place != NULL)
-		SUM_NEXT(2, sums, place, AMX_ROWS, 0);
+	if (destination != NULL)
+		AMX_SUM_NEXT(2, sums, destination, AMX_ROWS, 0);
 	AMX_DOT(2, 5, 6);
-	if (place != NULL)
-		*sums = (struct sums){ .to = place->at, .stride = place->stride };
-	between_step(between);
+	if (destination != NULL)
+		*sums = (struct amx_pending){ .to = destination->at, .stride = destination->stride };
+	softmax_overlap_step(softmax_overlap);
 }
 
 /* n steps along the depth of q_rows and panel. noinline: a single copy keeps the code small. */
 static __attribute__((noinline)) void
-steps_multiply(const float *left, size_t stride, const float *panel, uint32_t n, struct sums *sums,
-	       const struct place *place, struct between *between)
+amx_steps_multiply(const float *left, size_t stride, const float *panel, uint32_t n, struct amx_pending *sums,
+	       const struct amx_destination *destination, struct softmax_overlap *softmax_overlap)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		step_multiply(left, stride, panel, sums, place, between);
+		amx_step_multiply(left, stride, panel, sums, destination, softmax_overlap);
 		left += AMX_ROWS;
 		panel += AMX_ROWS * PANEL;
-		place = NULL;
+		destination = NULL;
 	}
 }
 
 INLINE void
-sums_store(struct sums *sums)
+amx_pending_store(struct amx_pending *sums)
 {
 	if (sums->to != NULL)
 		amx_store(sums->to, sums->stride, 2, 2);
@@ -333,105 +333,105 @@ sums_store(struct sums *sums)
 
 /* Adds the product of fewer tiles to the sums, at the edges. */
 static __attribute__((noinline)) void
-some_multiply(const void *left, size_t stride, const float *panel, uint32_t lines, uint32_t columns)
+amx_edge_multiply(const void *left, size_t stride, const float *panel, uint32_t q_row_tiles, uint32_t column_tiles)
 {
 	AMX_LOAD(6, panel, PANEL * sizeof(float));
 	AMX_LOAD(4, left, stride);
 	AMX_DOT(0, 4, 6);
-	if (lines == 2) {
+	if (q_row_tiles == 2) {
 		AMX_LOAD(5, (const uint8_t *)left + AMX_ROWS * stride, stride);
 		AMX_DOT(2, 5, 6);
 	}
-	if (columns == 2) {
+	if (column_tiles == 2) {
 		AMX_LOAD(7, panel + AMX_ROWS, PANEL * sizeof(float));
 		AMX_DOT(1, 4, 7);
 	}
-	if (lines == 2 && columns == 2)
+	if (q_row_tiles == 2 && column_tiles == 2)
 		AMX_DOT(3, 5, 7);
 }
 
 INLINE void
-some_begin(struct sums *sums, const struct place *place, uint32_t lines, uint32_t columns)
+amx_edge_begin(struct amx_pending *sums, const struct amx_destination *destination, uint32_t q_row_tiles, uint32_t column_tiles)
 {
-	sums_store(sums);
-	if (place->added)
-		amx_load(place->at, place->stride, lines, columns);
+	amx_pending_store(sums);
+	if (destination->added)
+		amx_load(destination->at, destination->stride, q_row_tiles, column_tiles);
 	else
 		amx_zero();
 }
 
 /* Multiplies q_rows with a panel of keys. */
 INLINE void
-keys_multiply(struct tile_block *block, uint32_t j, uint32_t t, uint32_t lines, uint32_t columns, struct sums *sums,
-	      struct between *between)
+amx_scores_panel(struct tile_block *block, uint32_t j, uint32_t t, uint32_t q_row_tiles, uint32_t column_tiles, struct amx_pending *sums,
+	      struct softmax_overlap *softmax_overlap)
 {
 	const float *panel = block->keys[j] + (size_t)t * block->depth;
-	const struct place place = { .at = &block->tile[j].score[0][t], .stride = TILE_TOKENS };
+	const struct amx_destination destination = { .at = &block->tile[j].score[0][t], .stride = TILE_TOKENS };
 	const size_t stride = block->depth * sizeof(float);
 
-	if (lines == 2 && columns == 2) {
-		steps_multiply(block->q, stride, panel, block->depth / AMX_ROWS, sums, &place, between);
+	if (q_row_tiles == 2 && column_tiles == 2) {
+		amx_steps_multiply(block->q, stride, panel, block->depth / AMX_ROWS, sums, &destination, softmax_overlap);
 		return;
 	}
-	some_begin(sums, &place, lines, columns);
+	amx_edge_begin(sums, &destination, q_row_tiles, column_tiles);
 	for (uint32_t d = 0; d < block->depth; d += AMX_ROWS) {
-		some_multiply(block->q + d, stride, panel + (size_t)d * PANEL, lines, columns);
-		between_some(between);
+		amx_edge_multiply(block->q + d, stride, panel + (size_t)d * PANEL, q_row_tiles, column_tiles);
+		softmax_overlap_two_steps(softmax_overlap);
 	}
-	amx_store(place.at, place.stride, lines, columns);
+	amx_store(destination.at, destination.stride, q_row_tiles, column_tiles);
 }
 
 INLINE void
-block_keys(struct tile_block *block, struct sums *sums, struct between *between)
+amx_block_scores(struct tile_block *block, struct amx_pending *sums, struct softmax_overlap *softmax_overlap)
 {
-	uint32_t lines = block->n_q_rows > AMX_ROWS ? 2 : 1;
+	uint32_t q_row_tiles = block->n_q_rows > AMX_ROWS ? 2 : 1;
 
 	for (uint32_t j = 0; j < block->n_tiles; j++)
 		for (uint32_t t = 0; t < block->n_tokens[j]; t += PANEL)
-			keys_multiply(block, j, t, lines, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums, between);
+			amx_scores_panel(block, j, t, q_row_tiles, block->n_tokens[j] - t > AMX_ROWS ? 2 : 1, sums, softmax_overlap);
 }
 
 /* Multiplies weights with a panel of values, dims from d on. */
 INLINE void
-values_multiply(struct tile_block *block, uint32_t d, uint32_t lines, uint32_t columns, struct sums *sums,
-		struct between *between)
+amx_values_panel(struct tile_block *block, uint32_t d, uint32_t q_row_tiles, uint32_t column_tiles, struct amx_pending *sums,
+		struct softmax_overlap *softmax_overlap)
 {
 	struct softmax_state *state = block->state;
-	const struct place place = { .at = state->values + d, .stride = state->stride, .added = !block->init_acc };
+	const struct amx_destination destination = { .at = state->values + d, .stride = state->stride, .added = !block->init_acc };
 	const size_t stride = TILE_TOKENS * sizeof(float);
-	bool whole = lines == 2 && columns == 2;
+	bool whole = q_row_tiles == 2 && column_tiles == 2;
 
 	if (!whole)
-		some_begin(sums, &place, lines, columns);
+		amx_edge_begin(sums, &destination, q_row_tiles, column_tiles);
 	for (uint32_t j = 0; j < block->n_tiles; j++) {
 		const float *panel = block->values[j] + (size_t)d * (TILE_TOKENS / 2);
 		const float *weights = block->tile[j].score[0];
 		uint32_t n = (block->n_tokens[j] + 2 * AMX_ROWS - 1) / (2 * AMX_ROWS);
 
 		if (whole)
-			steps_multiply(weights, stride, panel, n, sums, j == 0 ? &place : NULL, between);
+			amx_steps_multiply(weights, stride, panel, n, sums, j == 0 ? &destination : NULL, softmax_overlap);
 		for (uint32_t i = 0; i < n && !whole; i++) {
-			some_multiply(weights + i * AMX_ROWS, stride, panel + (size_t)i * AMX_ROWS * PANEL, lines,
-				      columns);
-			between_some(between);
+			amx_edge_multiply(weights + i * AMX_ROWS, stride, panel + (size_t)i * AMX_ROWS * PANEL, q_row_tiles,
+				      column_tiles);
+			softmax_overlap_two_steps(softmax_overlap);
 		}
 	}
 	if (!whole)
-		amx_store(place.at, place.stride, lines, columns);
+		amx_store(destination.at, destination.stride, q_row_tiles, column_tiles);
 }
 
 INLINE void
-block_values(struct tile_block *block, struct sums *sums, struct between *between)
+amx_block_values(struct tile_block *block, struct amx_pending *sums, struct softmax_overlap *softmax_overlap)
 {
-	uint32_t lines = block->n_q_rows > AMX_ROWS ? 2 : 1;
+	uint32_t q_row_tiles = block->n_q_rows > AMX_ROWS ? 2 : 1;
 
 	for (uint32_t d = 0; d < block->state->stride; d += PANEL)
-		values_multiply(block, d, lines, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, between);
+		amx_values_panel(block, d, q_row_tiles, block->state->stride - d > AMX_ROWS ? 2 : 1, sums, softmax_overlap);
 }
 
 /* Number of steps of a block's products: for_panel steps for every PANEL tokens. */
 INLINE uint32_t
-block_steps(const struct tile_block *block, uint32_t for_panel)
+amx_block_steps(const struct tile_block *block, uint32_t for_panel)
 {
 	uint32_t n = 0;
 
@@ -441,28 +441,28 @@ block_steps(const struct tile_block *block, uint32_t for_panel)
 }
 
 static void
-blocks_amx(struct tile_block *scores, struct tile_block *softmax_of, struct tile_block *values)
+amx_pipeline_step(struct tile_block *scores, struct tile_block *softmax_block, struct tile_block *values)
 {
-	struct between between = { .block = softmax_of };
-	struct sums sums = { .to = NULL };
+	struct softmax_overlap softmax_overlap = { .block = softmax_block };
+	struct amx_pending sums = { .to = NULL };
 
 	if (scores != NULL)
-		between.n_steps += block_steps(scores, scores->depth / AMX_ROWS);
+		softmax_overlap.n_steps += amx_block_steps(scores, scores->depth / AMX_ROWS);
 	if (values != NULL)
-		between.n_steps += block_steps(values, (values->state->stride + PANEL - 1) / PANEL);
-	between.n_steps *= 2;
-	if (softmax_of != NULL) {
-		softmax_begin(softmax_of);
-		between.n_parts = softmax_of->n_q_rows * softmax_of->n_tiles;
+		softmax_overlap.n_steps += amx_block_steps(values, (values->state->stride + PANEL - 1) / PANEL);
+	softmax_overlap.n_steps *= 2;
+	if (softmax_block != NULL) {
+		block_softmax_begin(softmax_block);
+		softmax_overlap.n_parts = softmax_block->n_q_rows * softmax_block->n_tiles;
 	}
 	if (values != NULL)
-		block_values(values, &sums, &between);
+		amx_block_values(values, &sums, &softmax_overlap);
 	if (scores != NULL)
-		block_keys(scores, &sums, &between);
-	sums_store(&sums);
-	if (softmax_of == NULL)
+		amx_block_scores(scores, &sums, &softmax_overlap);
+	amx_pending_store(&sums);
+	if (softmax_block == NULL)
 		return;
-	for (; between.part < between.n_parts; between.part++)
-		some_weights(softmax_of, between.part);
-	block_rescale(softmax_of);
+	for (; softmax_overlap.part < softmax_overlap.n_parts; softmax_overlap.part++)
+		block_weights_part(softmax_block, softmax_overlap.part);
+	block_rescale(softmax_block);
 }

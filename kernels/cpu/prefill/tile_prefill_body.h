@@ -26,7 +26,7 @@
 enum word { WORD_FLOAT, WORD_PAIR };
 
 INLINE vec
-multiply(vec left, vec right, vec sum, enum word word)
+multiply_words(vec left, vec right, vec sum, enum word word)
 {
 #ifdef TILE_PAIRS
 	if (word == WORD_PAIR)
@@ -48,36 +48,36 @@ struct product {
 };
 
 /* Prefetch of rows spread over steps, `share` rows per step. */
-struct fetching {
-	const struct tile_tokens *ahead;
+struct prefetch_spread {
+	const struct tile_tokens *prefetch;
 	uint32_t share, n;
 };
 
-/* Spreads the prefetch of all rows over n_steps steps; `ahead` may be NULL. */
-INLINE struct fetching
-fetching_over(const struct tile_tokens *ahead, uint32_t n_steps)
+/* Spreads the prefetch of all rows over n_steps steps; `prefetch` may be NULL. */
+INLINE struct prefetch_spread
+prefetch_spread_over(const struct tile_tokens *prefetch, uint32_t n_steps)
 {
-	return (struct fetching){ .ahead = ahead,
-				  .share = ahead != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
+	return (struct prefetch_spread){ .prefetch = prefetch,
+				  .share = prefetch != NULL ? (TILE_TOKENS + n_steps - 1) / n_steps : 0 };
 }
 
 INLINE void
-fetching_step(struct fetching *fetching)
+prefetch_spread_step(struct prefetch_spread *prefetch_spread)
 {
-	for (uint32_t i = 0; i < fetching->share && fetching->n < TILE_TOKENS; i++)
-		fetch(fetching->ahead, fetching->n++);
+	for (uint32_t i = 0; i < prefetch_spread->share && prefetch_spread->n < TILE_TOKENS; i++)
+		prefetch_token(prefetch_spread->prefetch, prefetch_spread->n++);
 }
 
-/* A register block: `lines` q_rows and `vecs` vectors of the panel. */
+/* A register block: `n_q_rows` q_rows and `vecs` vectors of the panel. */
 INLINE void
-product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t vecs, enum word word)
+product_block(const struct product *p, uint32_t q_row, uint32_t n_q_rows, uint32_t vecs, enum word word)
 {
-	const float *left = p->left + (size_t)line * p->left_stride, *panel = p->panel;
+	const float *left = p->left + (size_t)q_row * p->left_stride, *panel = p->panel;
 	const uint32_t left_stride = p->left_stride, depth = p->depth;
 	vec sums[REGISTER_Q_ROWS][2];
 
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++)
 		sums[i][j] = vec_set1(0);
@@ -88,100 +88,100 @@ product_block(const struct product *p, uint32_t line, uint32_t lines, uint32_t v
 		for (uint32_t j = 0; j < vecs; j++)
 			right[j] = vec_load(panel + (size_t)d * PANEL + j * LANES);
 		UNROLL
-		for (uint32_t i = 0; i < lines; i++) {
+		for (uint32_t i = 0; i < n_q_rows; i++) {
 			vec one = vec_set1(left[(size_t)i * left_stride + d]);
 
 			UNROLL
 			for (uint32_t j = 0; j < vecs; j++)
-				sums[i][j] = multiply(one, right[j], sums[i][j], word);
+				sums[i][j] = multiply_words(one, right[j], sums[i][j], word);
 		}
 	}
 	UNROLL
-	for (uint32_t i = 0; i < lines; i++)
+	for (uint32_t i = 0; i < n_q_rows; i++)
 		UNROLL
 	for (uint32_t j = 0; j < vecs; j++) {
-		float *at = p->to + (size_t)(line + i) * p->to_stride + j * LANES;
+		float *at = p->to + (size_t)(q_row + i) * p->to_stride + j * LANES;
 
 		if (p->rescale != NULL)
-			sums[i][j] = vec_fma(vec_load(at), vec_set1(p->rescale[line + i]), sums[i][j]);
+			sums[i][j] = vec_fma(vec_load(at), vec_set1(p->rescale[q_row + i]), sums[i][j]);
 		vec_store(at, sums[i][j]);
 	}
 }
 
 INLINE void
-product_lines(const struct product *p, struct fetching *fetching, uint32_t n, uint32_t vecs, enum word word)
+product_q_rows(const struct product *p, struct prefetch_spread *prefetch_spread, uint32_t n, uint32_t vecs, enum word word)
 {
-	uint32_t line = 0;
+	uint32_t q_row = 0;
 
-	for (; n - line >= REGISTER_Q_ROWS; line += REGISTER_Q_ROWS) {
-		fetching_step(fetching);
-		product_block(p, line, REGISTER_Q_ROWS, vecs, word);
+	for (; n - q_row >= REGISTER_Q_ROWS; q_row += REGISTER_Q_ROWS) {
+		prefetch_spread_step(prefetch_spread);
+		product_block(p, q_row, REGISTER_Q_ROWS, vecs, word);
 	}
-	if (n != line)
-		fetching_step(fetching);
-	if (n - line >= 4) {
-		product_block(p, line, 4, vecs, word);
-		line += 4;
+	if (n != q_row)
+		prefetch_spread_step(prefetch_spread);
+	if (n - q_row >= 4) {
+		product_block(p, q_row, 4, vecs, word);
+		q_row += 4;
 	}
-	if (n - line >= 2) {
-		product_block(p, line, 2, vecs, word);
-		line += 2;
+	if (n - q_row >= 2) {
+		product_block(p, q_row, 2, vecs, word);
+		q_row += 2;
 	}
-	if (n - line >= 1)
-		product_block(p, line, 1, vecs, word);
+	if (n - q_row >= 1)
+		product_block(p, q_row, 1, vecs, word);
 }
 
 INLINE uint32_t
-line_blocks(uint32_t n_q_rows)
+q_row_blocks(uint32_t n_q_rows)
 {
 	return (n_q_rows + REGISTER_Q_ROWS - 1) / REGISTER_Q_ROWS;
 }
 
 INLINE void
 scores_panels(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead, enum word word)
+	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch, enum word word)
 {
 	struct product p = { .left = q + (size_t)begin * depth,
 			     .left_stride = depth,
 			     .to_stride = TILE_TOKENS,
 			     .depth = depth };
-	struct fetching fetching =
-		fetching_over(ahead, line_blocks(end - begin) * ((n_tokens + PANEL - 1) / PANEL));
+	struct prefetch_spread prefetch_spread =
+		prefetch_spread_over(prefetch, q_row_blocks(end - begin) * ((n_tokens + PANEL - 1) / PANEL));
 
 	for (uint32_t t = 0; t < n_tokens; t += PANEL) {
 		p.to = &scores->score[begin][t];
 		p.panel = panels + (size_t)t * depth;
-		product_lines(&p, &fetching, end - begin, 2, word);
+		product_q_rows(&p, &prefetch_spread, end - begin, 2, word);
 	}
 }
 
 INLINE void
 values_panels(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
 	      const float *weights, uint32_t weights_stride, const float *panels, uint32_t depth,
-	      const struct tile_tokens *ahead, enum word word)
+	      const struct tile_tokens *prefetch, enum word word)
 {
 	struct product p = { .rescale = &scores->rescale[begin],
 			     .left = weights,
 			     .left_stride = weights_stride,
 			     .to_stride = state->stride,
 			     .depth = depth };
-	struct fetching fetching =
-		fetching_over(ahead, line_blocks(end - begin) * ((state->stride + PANEL - 1) / PANEL));
+	struct prefetch_spread prefetch_spread =
+		prefetch_spread_over(prefetch, q_row_blocks(end - begin) * ((state->stride + PANEL - 1) / PANEL));
 
 	for (uint32_t d = 0; d < state->stride; d += PANEL) {
 		p.to = state->values + (size_t)begin * state->stride + d;
 		p.panel = panels + (size_t)d * weights_stride;
 		if (state->stride - d > LANES)
-			product_lines(&p, &fetching, end - begin, 2, word);
+			product_q_rows(&p, &prefetch_spread, end - begin, 2, word);
 		else
-			product_lines(&p, &fetching, end - begin, 1, word);
+			product_q_rows(&p, &prefetch_spread, end - begin, 1, word);
 	}
 }
 
 /* Words of one float. */
 
 INLINE void
-pack_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
+f32_pack_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
 {
 	for (uint32_t t = 0; t < keys->n_tokens; t += LANES) {
 		float *to = panels + (size_t)(t / PANEL) * PANEL * keys->padded + t % PANEL;
@@ -201,21 +201,21 @@ pack_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dty
 }
 
 static void
-pack_keys(float *panels, const struct tile_tokens *keys)
+f32_pack_keys(float *panels, const struct tile_tokens *keys)
 {
-	FOR_DTYPE(keys->dtype, pack_keys_of, panels, keys);
+	FOR_DTYPE(keys->dtype, f32_pack_keys_of, panels, keys);
 }
 
-/* Address of a column in row `row` of its panel; a panel has `depth` rows. */
+/* Address of a column in row `panel_row` of its panel; a panel has `depth` rows. */
 INLINE float *
-panel_at(float *panels, uint32_t depth, uint32_t row, uint32_t column)
+panel_at(float *panels, uint32_t depth, uint32_t panel_row, uint32_t column)
 {
-	return panels + ((size_t)(column / PANEL) * depth + row) * PANEL + column % PANEL;
+	return panels + ((size_t)(column / PANEL) * depth + panel_row) * PANEL + column % PANEL;
 }
 
-/* Finite numbers times zero are zero, others are NaN: a row with one is packed as zeros and reported in *wild_p. */
+/* Finite numbers times zero are zero, others are NaN: a token with one is packed as zeros and reported in *non_finite_p. */
 INLINE void
-pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *wild_p, enum paged_dtype dtype)
+f32_pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *non_finite_p, enum paged_dtype dtype)
 {
 	for (uint32_t t = 0; t < values->n_tokens; t++) {
 		vec finite = vec_set1(0);
@@ -228,43 +228,43 @@ pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *wild_p
 		}
 		if (vec_sum(finite) == 0)
 			continue;
-		*wild_p |= UINT64_C(1) << t;
+		*non_finite_p |= UINT64_C(1) << t;
 		for (uint32_t d = 0; d < values->padded; d += LANES)
 			vec_store(panel_at(panels, TILE_TOKENS, t, d), vec_set1(0));
 	}
 }
 
 static uint64_t
-pack_values(float *panels, const struct tile_tokens *values)
+f32_pack_values(float *panels, const struct tile_tokens *values)
 {
-	uint64_t wild = 0;
+	uint64_t non_finite = 0;
 
-	FOR_DTYPE(values->dtype, pack_values_of, panels, values, &wild);
-	return wild;
+	FOR_DTYPE(values->dtype, f32_pack_values_of, panels, values, &non_finite);
+	return non_finite;
 }
 
 static void
-scores_packed(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead)
+prefill_f32_scores(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
+	      uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
 {
-	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_FLOAT);
+	scores_panels(scores, q, begin, end, panels, n_tokens, depth, prefetch, WORD_FLOAT);
 }
 
 static void
-values_packed(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	      const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead)
+prefill_f32_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	      const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
 {
-	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, ahead,
+	values_panels(scores, state, begin, end, scores->score[begin], TILE_TOKENS, panels, n_tokens, prefetch,
 		      WORD_FLOAT);
 }
 
 static const struct tile_prefill_ops tile_prefill_f32 = {
 	.word_elements = 1,
 	.prefill_q_rows = KERNEL_PREFILL_Q_ROWS,
-	.pack_keys = pack_keys,
-	.pack_values = pack_values,
-	.scores = scores_packed,
-	.values = values_packed,
+	.pack_keys = f32_pack_keys,
+	.pack_values = f32_pack_values,
+	.scores = prefill_f32_scores,
+	.values = prefill_f32_values,
 };
 
 #ifdef TILE_PAIRS
@@ -272,19 +272,19 @@ static const struct tile_prefill_ops tile_prefill_f32 = {
 /* Words of two bf16: two dims of a key, or two tokens of a dim. */
 
 INLINE vec
-load_pairs(const void *row, enum paged_dtype dtype, uint32_t d)
+load_pairs(const void *token, enum paged_dtype dtype, uint32_t d)
 {
 	_Alignas(64) uint8_t pairs[LANES * 4];
 
 	if (dtype == PAGED_BF16)
-		return vec_load((const float *)(const void *)((const uint8_t *)row + (size_t)d * 2));
-	vec_store_bf16(pairs, load_as(row, dtype, d));
-	vec_store_bf16(pairs + LANES * 2, load_as(row, dtype, d + LANES));
+		return vec_load((const float *)(const void *)((const uint8_t *)token + (size_t)d * 2));
+	vec_store_bf16(pairs, load_as(token, dtype, d));
+	vec_store_bf16(pairs + LANES * 2, load_as(token, dtype, d + LANES));
 	return vec_load((const float *)(const void *)pairs);
 }
 
 INLINE void
-pair_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
+bf16_pack_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dtype)
 {
 	const uint32_t depth = keys->padded / 2;
 
@@ -303,31 +303,31 @@ pair_keys_of(float *panels, const struct tile_tokens *keys, enum paged_dtype dty
 }
 
 static void
-pair_keys(float *panels, const struct tile_tokens *keys)
+bf16_pack_keys(float *panels, const struct tile_tokens *keys)
 {
-	FOR_DTYPE(keys->dtype, pair_keys_of, panels, keys);
+	FOR_DTYPE(keys->dtype, bf16_pack_keys_of, panels, keys);
 }
 
 INLINE bool
-row_is_finite(const void *row, uint32_t padded, enum paged_dtype dtype)
+token_is_finite(const void *token, uint32_t padded, enum paged_dtype dtype)
 {
 	vec zero = vec_set1(0);
 
 	for (uint32_t d = 0; d < padded; d += LANES)
-		zero = vec_fma(load_as(row, dtype, d), vec_set1(0), zero);
+		zero = vec_fma(load_as(token, dtype, d), vec_set1(0), zero);
 	return vec_sum(zero) == 0;
 }
 
-/* Packs tokens t and t + 1, those of `wild` as zeros; false: a packed value is NaN or infinite. */
+/* Packs tokens t and t + 1, those of `non_finite` as zeros; false: a packed value is NaN or infinite. */
 INLINE bool
-pair_rows(float *panels, const struct tile_tokens *values, uint32_t t, const void *const *pair, uint32_t wild,
+bf16_pack_pair(float *panels, const struct tile_tokens *values, uint32_t t, const void *const *pair, uint32_t non_finite,
 	  enum paged_dtype dtype)
 {
 	vec zero = vec_set1(0);
 
 	for (uint32_t d = 0; d < values->padded; d += LANES) {
-		vec low = wild & 1 ? vec_set1(0) : load_as(pair[0], dtype, d);
-		vec high = wild & 2 ? vec_set1(0) : load_as(pair[1], dtype, d);
+		vec low = non_finite & 1 ? vec_set1(0) : load_as(pair[0], dtype, d);
+		vec high = non_finite & 2 ? vec_set1(0) : load_as(pair[1], dtype, d);
 		vec pairs = vec_join(low, high);
 
 		zero = vec_dot(pairs, vec_set1(0), zero);
@@ -352,7 +352,7 @@ pairs_from(vec even, vec odd, uint32_t first)
 
 /* Packs the pairs of all tokens, whose rows must be whole vectors of bf16; false: a value is NaN or infinite. */
 INLINE bool
-pair_whole_rows(float *panels, const struct tile_tokens *values)
+bf16_pack_whole_tokens(float *panels, const struct tile_tokens *values)
 {
 	const uint16_t infinity = 0x7f80;
 	uint16_t halves[2 * LANES], top = 0;
@@ -378,37 +378,37 @@ pair_whole_rows(float *panels, const struct tile_tokens *values)
 
 /* If the number of tokens is odd, the last one is also its partner, with a weight of 0. */
 INLINE void
-pair_values_of(float *panels, const struct tile_tokens *values, uint64_t *wild_p, enum paged_dtype dtype)
+bf16_pack_values_of(float *panels, const struct tile_tokens *values, uint64_t *non_finite_p, enum paged_dtype dtype)
 {
-	if (dtype == PAGED_BF16 && values->padded % (2 * LANES) == 0 && pair_whole_rows(panels, values))
+	if (dtype == PAGED_BF16 && values->padded % (2 * LANES) == 0 && bf16_pack_whole_tokens(panels, values))
 		return;
 	for (uint32_t t = 0; t < values->n_tokens; t += 2) {
 		const void *pair[2] = { values->token[t], values->token[t + 1 < values->n_tokens ? t + 1 : t] };
-		uint32_t wild = 0;
+		uint32_t non_finite = 0;
 
-		if (pair_rows(panels, values, t, pair, 0, dtype))
+		if (bf16_pack_pair(panels, values, t, pair, 0, dtype))
 			continue;
 		for (uint32_t i = 0; i < 2; i++)
-			wild |= row_is_finite(pair[i], values->padded, dtype) ? 0 : 1u << i;
-		pair_rows(panels, values, t, pair, wild, dtype);
-		*wild_p |= (uint64_t)wild << t;
+			non_finite |= token_is_finite(pair[i], values->padded, dtype) ? 0 : 1u << i;
+		bf16_pack_pair(panels, values, t, pair, non_finite, dtype);
+		*non_finite_p |= (uint64_t)non_finite << t;
 	}
 }
 
 static uint64_t
-pair_values(float *panels, const struct tile_tokens *values)
+bf16_pack_values(float *panels, const struct tile_tokens *values)
 {
-	uint64_t wild = 0;
+	uint64_t non_finite = 0;
 
-	FOR_DTYPE(values->dtype, pair_values_of, panels, values, &wild);
-	return wild;
+	FOR_DTYPE(values->dtype, bf16_pack_values_of, panels, values, &non_finite);
+	return non_finite;
 }
 
 static void
-scores_pairs(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
-	     uint32_t n_tokens, uint32_t depth, const struct tile_tokens *ahead)
+prefill_bf16_scores(struct tile_scores *scores, const float *q, uint32_t begin, uint32_t end, const float *panels,
+	     uint32_t n_tokens, uint32_t depth, const struct tile_tokens *prefetch)
 {
-	scores_panels(scores, q, begin, end, panels, n_tokens, depth, ahead, WORD_PAIR);
+	scores_panels(scores, q, begin, end, panels, n_tokens, depth, prefetch, WORD_PAIR);
 }
 
 INLINE void
@@ -419,14 +419,14 @@ weights_pair(float *pairs, const float *weights)
 }
 
 static void
-values_pairs(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
-	     const float *panels, uint32_t n_tokens, const struct tile_tokens *ahead)
+prefill_bf16_values(const struct tile_scores *scores, struct softmax_state *state, uint32_t begin, uint32_t end,
+	     const float *panels, uint32_t n_tokens, const struct tile_tokens *prefetch)
 {
 	_Alignas(64) float weights[TILE_Q_ROWS][TILE_TOKENS / 2];
 
-	for (uint32_t line = begin; line < end; line++)
-		weights_pair(weights[line - begin], scores->score[line]);
-	values_panels(scores, state, begin, end, weights[0], TILE_TOKENS / 2, panels, (n_tokens + 1) / 2, ahead,
+	for (uint32_t q_row = begin; q_row < end; q_row++)
+		weights_pair(weights[q_row - begin], scores->score[q_row]);
+	values_panels(scores, state, begin, end, weights[0], TILE_TOKENS / 2, panels, (n_tokens + 1) / 2, prefetch,
 		      WORD_PAIR);
 }
 
@@ -434,10 +434,10 @@ values_pairs(const struct tile_scores *scores, struct softmax_state *state, uint
 __attribute__((unused)) static const struct tile_prefill_ops tile_prefill_bf16 = {
 	.word_elements = 2,
 	.prefill_q_rows = KERNEL_PREFILL_Q_ROWS,
-	.pack_keys = pair_keys,
-	.pack_values = pair_values,
-	.scores = scores_pairs,
-	.values = values_pairs,
+	.pack_keys = bf16_pack_keys,
+	.pack_values = bf16_pack_values,
+	.scores = prefill_bf16_scores,
+	.values = prefill_bf16_values,
 };
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dot products of few q_rows (`lines`) with unpacked tokens, against float64:
+ * Dot products of few q_rows with unpacked tokens, against float64:
  * every dtype and number of q_rows, tokens and dims, on every path, and on
  * the models.
  */
@@ -14,7 +14,7 @@
 #include "tests/kernels/cpu/tile_model.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define MAX_LINES 12u
+#define MAX_Q_ROWS 12u
 
 static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
@@ -28,7 +28,7 @@ struct tile {
 	void *memory[TILE_TOKENS];
 	void *row[TILE_TOKENS];
 	double element[TILE_TOKENS][PAGED_MAX_DIM];
-	double query[MAX_LINES][PAGED_MAX_DIM];
+	double query[MAX_Q_ROWS][PAGED_MAX_DIM];
 	_Alignas(64) uint16_t packed[TILE_TOKENS * PAGED_MAX_DIM];
 	_Alignas(64) uint16_t q[TILE_Q_ROWS * PAGED_MAX_DIM];
 	struct tile_scores scores;
@@ -144,18 +144,18 @@ static void
 queries_fill(struct tile *tile, const struct kernel_tile_ops *ops)
 {
 	memset(tile->q, 0, sizeof(tile->q));
-	for (uint32_t line = 0; line < MAX_LINES; line++) {
+	for (uint32_t q_row = 0; q_row < MAX_Q_ROWS; q_row++) {
 		uint16_t row[PAGED_MAX_DIM];
 
 		for (uint32_t d = 0; d < tile->dim; d++) {
-			row[d] = convert_to_bf16(reference_random(77, (uint64_t)line * PAGED_MAX_DIM + d, 1));
-			tile->query[line][d] = convert_from_bf16(row[d]);
+			row[d] = convert_to_bf16(reference_random(77, (uint64_t)q_row * PAGED_MAX_DIM + d, 1));
+			tile->query[q_row][d] = convert_from_bf16(row[d]);
 		}
-		ops->decode_bf16->convert_query(tile->q, line, row, tile->dim);
+		ops->decode_bf16->convert_query(tile->q, q_row, row, tile->dim);
 	}
 }
 
-/* Scores of lines [begin, end) are right, those of one alone the same, and others nobody's business. */
+/* Scores of q_rows [begin, end) are right, those of one alone the same, and others nobody's business. */
 static void
 scores_try(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin, uint32_t end, bool packed)
 {
@@ -164,25 +164,25 @@ scores_try(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin,
 
 	queries_fill(tile, ops);
 	ops->decode_bf16->scores(&tile->scores, tile->q, begin, end, &rows, &rows);
-	for (uint32_t line = begin; line < end; line++) {
-		ops->decode_bf16->scores(&alone, tile->q, line, line + 1, &rows, NULL);
-		cr_assert(memcmp(tile->scores.score[line], alone.score[line], tile->n_tokens * sizeof(float)) == 0);
+	for (uint32_t q_row = begin; q_row < end; q_row++) {
+		ops->decode_bf16->scores(&alone, tile->q, q_row, q_row + 1, &rows, NULL);
+		cr_assert(memcmp(tile->scores.score[q_row], alone.score[q_row], tile->n_tokens * sizeof(float)) == 0);
 		for (uint32_t t = 0; t < tile->n_tokens; t++) {
 			double sum = 0, size = 0;
 
 			for (uint32_t d = 0; d < tile->dim; d++) {
-				sum += tile->query[line][d] * tile->element[t][d];
-				size += fabs(tile->query[line][d] * tile->element[t][d]);
+				sum += tile->query[q_row][d] * tile->element[t][d];
+				size += fabs(tile->query[q_row][d] * tile->element[t][d]);
 			}
-			cr_assert_float_eq((double)tile->scores.score[line][t], sum, size * 0x1p-18,
-					   "%s, %u tokens, dim %u, lines %u to %u: line %u token %u",
-					   paged_dtype_name(tile->dtype), tile->n_tokens, tile->dim, begin, end, line,
+			cr_assert_float_eq((double)tile->scores.score[q_row][t], sum, size * 0x1p-18,
+					   "%s, %u tokens, dim %u, q_rows %u to %u: q_row %u token %u",
+					   paged_dtype_name(tile->dtype), tile->n_tokens, tile->dim, begin, end, q_row,
 					   t);
 		}
 	}
 }
 
-/* What each of `lines` tells apart: all alike, lengths of all kinds, and holes. */
+/* What each of `q_rows` tells apart: all alike, lengths of all kinds, and holes. */
 enum sight { SIGHT_SAME, SIGHT_LENGTHS, SIGHT_RANDOM, SIGHT_PAIRS, N_SIGHTS };
 
 static uint64_t
@@ -192,13 +192,13 @@ bits_below(uint32_t n)
 }
 
 static uint64_t
-seen_by(uint32_t line, uint32_t n_tokens, enum sight sight)
+seen_by(uint32_t q_row, uint32_t n_tokens, enum sight sight)
 {
-	uint64_t random = reference_bits(n_tokens, line), all = bits_below(n_tokens);
+	uint64_t random = reference_bits(n_tokens, q_row), all = bits_below(n_tokens);
 
 	switch (sight) {
 	case SIGHT_LENGTHS:
-		return bits_below(n_tokens > line * 5 % 8 ? n_tokens - line * 5 % 8 : 1);
+		return bits_below(n_tokens > q_row * 5 % 8 ? n_tokens - q_row * 5 % 8 : 1);
 	case SIGHT_RANDOM:
 		return all & random;
 	case SIGHT_PAIRS: /* that all see but for one */
@@ -214,17 +214,17 @@ seen_by(uint32_t line, uint32_t n_tokens, enum sight sight)
 static void
 weights_fill(struct tile *tile, enum sight sight)
 {
-	for (uint32_t line = 0; line < MAX_LINES; line++) {
-		uint64_t seen = seen_by(line, tile->n_tokens, sight);
+	for (uint32_t q_row = 0; q_row < MAX_Q_ROWS; q_row++) {
+		uint64_t seen = seen_by(q_row, tile->n_tokens, sight);
 
-		tile->scores.seen[line] = seen;
-		tile->scores.visible[line] =
+		tile->scores.seen[q_row] = seen;
+		tile->scores.visible[q_row] =
 			sight == SIGHT_LENGTHS ? 64 - (uint32_t)__builtin_clzll(seen) : tile->n_tokens;
-		tile->scores.rescale[line] = seen != 0 && line % 2 ? 0.5f : 1;
+		tile->scores.rescale[q_row] = seen != 0 && q_row % 2 ? 0.5f : 1;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++) {
-			float weight = fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1));
+			float weight = fabsf(reference_random(3, (uint64_t)q_row * TILE_TOKENS + t, 1));
 
-			tile->scores.score[line][t] = seen >> t & 1 ? weight : 0;
+			tile->scores.score[q_row][t] = seen >> t & 1 ? weight : 0;
 		}
 	}
 }
@@ -243,25 +243,25 @@ values_run(const struct kernel_tile_ops *ops, const struct tile_scores *scores, 
 		ops->decode_bf16->values(scores, &state, begin, end, rows, rows);
 }
 
-/* One line's values: right, or NaN and infinite where a token that it sees is. */
+/* The values of one q_row: right, or NaN and infinite where a token that it sees is. */
 static void
-line_check(const struct tile *tile, uint32_t line, uint32_t dim, const float *values)
+q_row_check(const struct tile *tile, uint32_t q_row, uint32_t dim, const float *values)
 {
 	for (uint32_t d = 0; d < dim; d++) {
-		double sum = 3 * (double)tile->scores.rescale[line], size = 3;
+		double sum = 3 * (double)tile->scores.rescale[q_row], size = 3;
 
 		for (uint32_t t = 0; t < tile->n_tokens; t++) {
-			double weight = convert_from_bf16(convert_to_bf16(tile->scores.score[line][t]));
+			double weight = convert_from_bf16(convert_to_bf16(tile->scores.score[q_row][t]));
 
-			if ((tile->scores.seen[line] >> t & 1) == 0)
+			if ((tile->scores.seen[q_row] >> t & 1) == 0)
 				continue;
 			sum += weight * tile->element[t][d];
 			size += fabs(weight * tile->element[t][d]);
 		}
 		if (isfinite(sum))
 			cr_assert_float_eq((double)values[d], sum, size * 0x1p-18,
-					   "%s, %u tokens, line %u, dim %u of %u", paged_dtype_name(tile->dtype),
-					   tile->n_tokens, line, d, dim);
+					   "%s, %u tokens, q_row %u, dim %u of %u", paged_dtype_name(tile->dtype),
+					   tile->n_tokens, q_row, d, dim);
 		else
 			cr_assert(!isfinite(values[d]));
 	}
@@ -277,18 +277,18 @@ values_try(struct tile *tile, const struct kernel_tile_ops *ops, uint32_t begin,
 
 	weights_fill(tile, sight);
 	values_run(ops, &tile->scores, tile->values, begin, end, &rows, seen);
-	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
-		const float *values = tile->values + (size_t)line * rows.padded;
+	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++) {
+		const float *values = tile->values + (size_t)q_row * rows.padded;
 
-		if (line < begin || line >= end) {
+		if (q_row < begin || q_row >= end) {
 			for (uint32_t d = 0; d < rows.padded; d++)
-				cr_assert(values[d] == 3, "line %u is none of ours", line);
+				cr_assert(values[d] == 3, "q_row %u is none of ours", q_row);
 			continue;
 		}
-		values_run(ops, &tile->scores, alone, line, line + 1, &rows, seen);
-		cr_assert(memcmp(values, alone + (size_t)line * rows.padded, dim * sizeof(*values)) == 0,
-			  "line %u of %u to %u", line, begin, end);
-		line_check(tile, line, dim, values);
+		values_run(ops, &tile->scores, alone, q_row, q_row + 1, &rows, seen);
+		cr_assert(memcmp(values, alone + (size_t)q_row * rows.padded, dim * sizeof(*values)) == 0,
+			  "q_row %u of %u to %u", q_row, begin, end);
+		q_row_check(tile, q_row, dim, values);
 	}
 }
 
@@ -310,7 +310,7 @@ tile_try(const struct kernel_tile_ops *ops, uint32_t i, enum paged_dtype dtype, 
 	 uint32_t n_q_rows)
 {
 	static struct tile tile;
-	uint32_t begin = i % (MAX_LINES - n_q_rows + 1), end = begin + n_q_rows;
+	uint32_t begin = i % (MAX_Q_ROWS - n_q_rows + 1), end = begin + n_q_rows;
 	uint32_t of_k = i % 3 ? dim : (dim + 1) / 2; /* V may be the first dims of K */
 
 	tile_fill(&tile, dtype, n_tokens, dim, i % N_LIES);

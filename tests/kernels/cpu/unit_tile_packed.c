@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed tiles against float64: every dtype and number of q_rows (`lines`) and tokens, on every path and the model. */
+/* Packed tiles against float64: every dtype and number of q_rows and tokens, on every path and the model. */
 #include <math.h>
 #include <string.h>
 
@@ -54,12 +54,12 @@ queries_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t dim
 {
 	enum paged_dtype dtype = ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32;
 
-	for (uint32_t line = 0; line < TILE_Q_ROWS; line++)
+	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++)
 		for (uint32_t d = 0; d < dim; d++) {
-			float value = rounded(reference_random(77, (uint64_t)line * DIM + d, 1), dtype);
+			float value = rounded(reference_random(77, (uint64_t)q_row * DIM + d, 1), dtype);
 
-			reference_store(tile->q, dtype, (uint64_t)line * dim + d, value);
-			tile->query[line][d] = value;
+			reference_store(tile->q, dtype, (uint64_t)q_row * dim + d, value);
+			tile->query[q_row][d] = value;
 		}
 }
 
@@ -72,64 +72,64 @@ scores_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin
 	memset(&tile->scores, 0xff, sizeof(tile->scores));
 	ops->pack_keys(tile->panels, &tile->at);
 	ops->scores(&tile->scores, tile->q, begin, end, tile->panels, n, dim / ops->word_elements, &tile->at);
-	for (uint32_t line = 0; line < TILE_Q_ROWS; line++)
+	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++)
 		for (uint32_t t = 0; t < n; t++) {
 			double sum = 0, size = 0;
 
 			for (uint32_t d = 0; d < dim; d++) {
-				sum += tile->query[line][d] * tile->element[t][d];
-				size += fabs(tile->query[line][d] * tile->element[t][d]);
+				sum += tile->query[q_row][d] * tile->element[t][d];
+				size += fabs(tile->query[q_row][d] * tile->element[t][d]);
 			}
-			if (line < begin || line >= end)
-				cr_assert(isnan(tile->scores.score[line][t]), "line %u is none of ours", line);
+			if (q_row < begin || q_row >= end)
+				cr_assert(isnan(tile->scores.score[q_row][t]), "q_row %u is none of ours", q_row);
 			else
-				cr_assert_float_eq((double)tile->scores.score[line][t], sum, size * 0x1p-18,
-						   "line %u token %u", line, t);
+				cr_assert_float_eq((double)tile->scores.score[q_row][t], sum, size * 0x1p-18,
+						   "q_row %u token %u", q_row, t);
 		}
 }
 
 /* Weights that bf16 holds, or not. */
 static double
-weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t line, uint32_t t)
+weight_fill(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t q_row, uint32_t t)
 {
-	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)line * TILE_TOKENS + t, 1)) : 0;
+	float weight = t < tile->at.n_tokens ? fabsf(reference_random(3, (uint64_t)q_row * TILE_TOKENS + t, 1)) : 0;
 
-	tile->scores.score[line][t] = weight;
+	tile->scores.score[q_row][t] = weight;
 	return rounded(weight, ops->word_elements == 2 ? PAGED_BF16 : PAGED_F32);
 }
 
 static void
-values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end, uint64_t wild)
+values_try(struct tile *tile, const struct tile_prefill_ops *ops, uint32_t begin, uint32_t end, uint64_t non_finite)
 {
 	uint32_t n = tile->at.n_tokens, dim = tile->at.padded;
 	double weight[TILE_TOKENS];
 
 	tile->state = (struct softmax_state){ .values = tile->values, .stride = dim };
-	cr_assert_eq(ops->pack_values(tile->panels, &tile->at) & (~UINT64_C(0) >> (64 - n)), wild);
+	cr_assert_eq(ops->pack_values(tile->panels, &tile->at) & (~UINT64_C(0) >> (64 - n)), non_finite);
 	for (uint32_t i = 0; i < TILE_Q_ROWS * dim; i++)
 		tile->values[i] = 3;
-	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
-		tile->scores.rescale[line] = 0.5f;
+	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++) {
+		tile->scores.rescale[q_row] = 0.5f;
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
-			weight_fill(tile, ops, line, t);
+			weight_fill(tile, ops, q_row, t);
 	}
 	ops->values(&tile->scores, &tile->state, begin, end, tile->panels, n, NULL);
-	for (uint32_t line = 0; line < TILE_Q_ROWS; line++) {
-		bool ours = line >= begin && line < end;
+	for (uint32_t q_row = 0; q_row < TILE_Q_ROWS; q_row++) {
+		bool ours = q_row >= begin && q_row < end;
 
 		for (uint32_t t = 0; t < TILE_TOKENS; t++)
-			weight[t] = weight_fill(tile, ops, line, t);
+			weight[t] = weight_fill(tile, ops, q_row, t);
 		for (uint32_t d = 0; d < dim; d++) {
 			double sum = ours ? 1.5 : 3, size = 3;
 
 			for (uint32_t t = 0; t < n && ours; t++) {
-				if (wild >> t & 1)
+				if (non_finite >> t & 1)
 					continue;
 				sum += weight[t] * tile->element[t][d];
 				size += fabs(weight[t] * tile->element[t][d]);
 			}
-			cr_assert_float_eq((double)tile->values[line * dim + d], sum, size * 0x1p-18, "line %u dim %u",
-					   line, d);
+			cr_assert_float_eq((double)tile->values[q_row * dim + d], sum, size * 0x1p-18, "q_row %u dim %u",
+					   q_row, d);
 		}
 	}
 }
@@ -151,14 +151,14 @@ ops_try(const struct kernel_tile_ops *all, const struct tile_prefill_ops *ops)
 {
 	static const enum paged_dtype dtypes[] = { PAGED_BF16, PAGED_I8, PAGED_E4M3, PAGED_E5M2, PAGED_F32, PAGED_F16 };
 	static const uint32_t tokens[] = { 1, 2, 15, 16, 33, 63, 64 };
-	static const uint32_t lines[][2] = { { 0, 64 }, { 0, 1 }, { 3, 6 }, { 5, 20 }, { 57, 64 }, { 1, 64 } };
+	static const uint32_t q_rows[][2] = { { 0, 64 }, { 0, 1 }, { 3, 6 }, { 5, 20 }, { 57, 64 }, { 1, 64 } };
 	static struct tile tile;
 
 	if (all->begin != NULL)
 		all->begin();
-	for (size_t i = 0; i < COUNT(dtypes) * COUNT(tokens) * COUNT(lines); i++) {
+	for (size_t i = 0; i < COUNT(dtypes) * COUNT(tokens) * COUNT(q_rows); i++) {
 		enum paged_dtype dtype = dtypes[i % COUNT(dtypes)];
-		const uint32_t *range = lines[i / COUNT(dtypes) / COUNT(tokens)];
+		const uint32_t *range = q_rows[i / COUNT(dtypes) / COUNT(tokens)];
 		uint32_t n = tokens[i / COUNT(dtypes) % COUNT(tokens)];
 
 		if (ops->word_elements == 2 && (dtype == PAGED_F32 || dtype == PAGED_F16))
