@@ -12,7 +12,7 @@
 
 #include "bench/bench.h"
 #include "kernels/cuda/compile.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 static const struct mod_array names[] = { { .name = "window", .dtype = MOD_I32 },
 					  { .name = "heads", .dtype = MOD_I32 },

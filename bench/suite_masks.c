@@ -9,7 +9,7 @@
 
 #include "bench/bench.h"
 #include "bench/mods.h"
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 
 #define BLOCK 128u
 #define BLOCK_ELEMENTS (BLOCK * BLOCK)

@@ -10,7 +10,7 @@
 #include "client/code.h"
 #include "client/compute_cuda.h"
 #include "client/map_cuda.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 struct cuda_compiler {
 	struct code_store *store;

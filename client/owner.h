@@ -22,7 +22,7 @@
 #include "common/sequence.h"
 #include "common/status.h"
 #include "kernels/layout.h"
-#include "kernels/mask/runs.h"
+#include "kernels/mask/rle.h"
 #include "proto/wire.h"
 
 /** State of the owner and of this client's session; it only increases. */

@@ -19,7 +19,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "core/array.h"
-#include "kernels/mask/served.h"
+#include "kernels/mask/remote_mask.h"
 
 #define SLOTS_DEFAULT 1024u
 #define PAGE_SIZE_DEFAULT 16u

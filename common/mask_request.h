@@ -4,7 +4,7 @@
  *
  * Messages, both owners (daemon and embedded client) and the client library share these structs.  A mask is
  * transferred in parts.  Each request names where its part begins; the owner keeps no state between two requests.
- * kernels/mask/runs.h defines the encoding of a part.
+ * kernels/mask/rle.h defines the encoding of a part.
  */
 #ifndef PAGED_MASK_REQUEST_H
 #define PAGED_MASK_REQUEST_H

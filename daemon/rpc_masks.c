@@ -10,7 +10,7 @@
 #include "core/array.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc.h"
-#include "kernels/mask/served.h"
+#include "kernels/mask/remote_mask.h"
 #include "kernels/mod/mod.h"
 
 static_assert(WIRE_MAX_MOD == MOD_MAX_TEXT, "mods");

@@ -3,55 +3,23 @@ noinst_LTLIBRARIES += %D%/libkernels.la
 %C%_libkernels_la_SOURCES = \
 	%D%/kernels.h \
 	%D%/layout.c \
-	%D%/layout.h \
-	%D%/mod/emit.c \
-	%D%/mod/eval_scalar.c \
-	%D%/mod/grid.h \
-	%D%/mod/interval.c \
-	%D%/mod/interval.h \
-	%D%/mod/interval_ops.c \
-	%D%/mod/ir.h \
-	%D%/mod/lex.c \
-	%D%/mod/lower.c \
-	%D%/mod/lower.h \
-	%D%/mod/mod.c \
-	%D%/mod/mod.h \
-	%D%/mod/named.c \
-	%D%/mod/place.c \
-	%D%/mod/print.c \
-	%D%/mod/pyramid.c \
-	%D%/mod/text.h \
-	%D%/mod/tree.c \
-	%D%/mod/vm.c \
-	%D%/mod/vm_inside.h \
-	%D%/mod/vm_join.c \
-	%D%/mod/vm_load.c \
-	%D%/mod/vm_plan.c \
-	%D%/mod/words.c
+	%D%/layout.h
 %C%_libkernels_la_LIBADD = %D%/libtile_generic.la $(TILE_LIBS) -lm -lpthread
 
 # tile_body.h says why contraction is off.  Functions begin cache lines: the
 # short ones over a tile are 15 % slower or faster by where the linker puts them.
 TILE_CFLAGS = $(AM_CFLAGS) -ffp-contract=off -falign-functions=64
 noinst_LTLIBRARIES += %D%/libtile_generic.la
-%C%_libtile_generic_la_SOURCES = \
-	%D%/mod/vec.h \
-	%D%/mod/vec_generic.h \
-	%D%/mod/vm.h \
-	%D%/mod/vm_body.h \
-	%D%/mod/vm_generic.c \
-	%D%/mod/vm_joined.h \
-	%D%/mod/vm_math.h \
-	%D%/mod/vm_words.h
+%C%_libtile_generic_la_SOURCES =
 %C%_libtile_generic_la_CFLAGS = $(TILE_CFLAGS)
 
 TILE_LIBS =
 if HOST_X86_64
 TILE_LIBS += %D%/libtile_avx2.la %D%/libtile_avx512.la
 noinst_LTLIBRARIES += %D%/libtile_avx2.la %D%/libtile_avx512.la
-%C%_libtile_avx2_la_SOURCES = %D%/mod/vec_avx2.h %D%/mod/vm_avx2.c
+%C%_libtile_avx2_la_SOURCES =
 %C%_libtile_avx2_la_CFLAGS = $(TILE_CFLAGS) -mavx2 -mfma -mf16c
-%C%_libtile_avx512_la_SOURCES = %D%/mod/vm_avx512.c
+%C%_libtile_avx512_la_SOURCES =
 AVX512_CFLAGS = $(TILE_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c
 %C%_libtile_avx512_la_CFLAGS = $(AVX512_CFLAGS)
 endif
@@ -70,34 +38,8 @@ noinst_LTLIBRARIES += %D%/libtile_amx.la
 endif
 
 include kernels/cpu/local.mk
-
-%C%_libtile_generic_la_SOURCES += %D%/mod/grid_body.h %D%/mod/grid_generic.c
-if HOST_X86_64
-%C%_libtile_avx2_la_SOURCES += %D%/mod/grid_avx2.c
-endif
-
-# Block masks
-%C%_libkernels_la_SOURCES += \
-	%D%/mask/arrays.c \
-	%D%/mask/batch_mask.c \
-	%D%/mask/batch_mask.h \
-	%D%/mask/build.c \
-	%D%/mask/build.h \
-	%D%/mask/convert.c \
-	%D%/mask/create.c \
-	%D%/mask/dense.c \
-	%D%/mask/mask.c \
-	%D%/mask/mask.h \
-	%D%/mask/memory.c \
-	%D%/mask/memory.h \
-	%D%/mask/mod_rule.c \
-	%D%/mask/mod_rule.h \
-	%D%/mask/picture.c \
-	%D%/mask/runs.c \
-	%D%/mask/runs.h \
-	%D%/mask/select.c \
-	%D%/mask/served.c \
-	%D%/mask/served.h
+include kernels/mod/local.mk
+include kernels/mask/local.mk
 
 # CUDA: the driver and its compiler, loaded at run time
 %C%_libkernels_la_SOURCES += \
@@ -114,10 +56,7 @@ endif
 EXTRA_DIST += %D%/cuda/fp8.h %D%/cuda/simt.h %D%/cuda/simt_device.h
 
 # Mods for the GPU
-%C%_libkernels_la_SOURCES += \
-	%D%/cuda/mod_args.h \
-	%D%/mod/source.c \
-	%D%/mod/source.h
+%C%_libkernels_la_SOURCES += %D%/cuda/mod_args.h
 EXTRA_DIST += %D%/cuda/mod_device.h
 
 # CUDA: kernels, their parameters, and what launchers need to know; tests compile the kernels for the host

@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/compile.h"
 #include "kernels/cuda/aot_list.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 #define ENTRY(name, mask, score) { #name, "aot_" #name, mask, score },
 static const struct cuda_aot entries[] = { CUDA_AOT_LIST(ENTRY) };

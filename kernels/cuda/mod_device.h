@@ -2,7 +2,7 @@
 /**
  * mod_device.h - the operations of mods, for compiled mods
  *
- * kernels/mod/source.c generates functions that call these operations; mod.h
+ * kernels/mod/cuda_source.c generates functions that call these operations; mod.h
  * defines their results for every operand.  Int operations that may overflow
  * are computed unsigned, so they wrap.  Each float sum and product is rounded
  * separately, never contracted to an FMA, so the bits equal those of the CPU's

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 
 enum paged_status
 batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *shape, struct paged_error *error)

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/build.h"
-#include "kernels/mask/runs.h"
+#include "kernels/mask/builder.h"
+#include "kernels/mask/rle.h"
 
 /* KV blocks of the rest of a list that are asked about at once: about as many as fit in a part. */
 #define REST_BLOCKS (MASK_PART_MAX / 2)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 /* A dense mask as the context of a mask_rule. */
 struct dense {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 void
 block_mask_destroy(struct block_mask *mask)

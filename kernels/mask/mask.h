@@ -257,7 +257,7 @@ struct mask_cells {
 };
 
 /**
- * A function that decides visibility element by element. mod_rule.h makes one from a mask mod; tests
+ * A function that decides visibility element by element. mod_evaluator.h makes one from a mask mod; tests
  * and callers with their own masks may supply others.
  */
 struct mask_rule {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 /* The part of a row from first_q on, limited to the lengths. */
 static struct block_mask_row

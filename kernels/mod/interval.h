@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kernels/mod/grid.h"
+#include "kernels/mod/interval_grid.h"
 
 /**
  * Every value lies in [low, high]: ints and bools as they are, floats as mod_float_key().  The widest
@@ -68,7 +68,8 @@ void mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype);
 /** mod_pyramid_free - takes NULL */
 void mod_pyramid_free(struct mod_pyramid *pyramid);
 
-/** mod_bounds_of_ints - bounds of an integer operation that grid_body.h lacks; the widest if the result may wrap */
+/** mod_bounds_of_ints - bounds of an integer operation that interval_grid_body.h lacks; the widest if the result may
+ * wrap */
 struct mod_bounds mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b);
 
 /**

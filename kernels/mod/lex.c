@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
 /* Longer operators come before their prefixes. */
 const struct mod_operator_info mod_operators[MOD_N_OPERATORS] = {

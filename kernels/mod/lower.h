@@ -2,15 +2,15 @@
 /**
  * lower.h - lowering of a syntax tree to operations: shared by the three files that do it
  *
- * lower.c walks the tree, emit.c creates nodes and type conversions, place.c copies the nodes that the
+ * lower.c walks the tree, emit.c creates nodes and type conversions, prune.c copies the nodes that the
  * result needs.
  */
 #ifndef PAGED_KERNELS_MOD_LOWER_H
 #define PAGED_KERNELS_MOD_LOWER_H
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
-/* Also holds constants that a conversion replaced; place.c drops them. */
+/* Also holds constants that a conversion replaced; prune.c drops them. */
 #define MOD_LOWER_ROOM (2 * MOD_MAX_NODES)
 
 struct lowering {

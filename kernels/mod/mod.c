@@ -7,7 +7,7 @@
 
 #include "kernels/cpu/isa/convert.h"
 #include "kernels/mod/interval.h"
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
 static const struct dtype {
 	const char *name;

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
 struct printer {
 	const struct mod *mod;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/vm_inside.h"
+#include "kernels/mod/vm_state.h"
 
 static const struct vm_ops *
 ops_of(enum kernel_isa isa)

@@ -143,7 +143,7 @@ float_floor(ivec a)
 	return choose(small, (ivec)whole | (a & SIGN), a);
 }
 
-#include "kernels/mod/vm_math.h"
+#include "kernels/mod/vm_body_math.h"
 
 INLINE void
 run_one(const struct vm_call *call, one_fn f)
@@ -277,8 +277,8 @@ run_select(const struct vm_call *call)
 
 VM_OPERATIONS(RUN_ONE, RUN_TWO)
 
-#include "kernels/mod/vm_joined.h"
-#include "kernels/mod/vm_words.h"
+#include "kernels/mod/vm_body_fused.h"
+#include "kernels/mod/vm_body_bitmasks.h"
 
 #define VM_ENTRY(table, op, name) .table[MOD_OP_##op] = table##_##op,
 

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "kernels/mod/vm_inside.h"
+#include "kernels/mod/vm_state.h"
 
 struct load {
 	const struct mod_node *node;

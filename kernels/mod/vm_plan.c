@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/vm_inside.h"
+#include "kernels/mod/vm_state.h"
 
 #define SMALL_BYTES (VM_ROW * sizeof(int32_t)) /* one value of any shape but BOTH */
 _Static_assert(VM_GROUP *VM_ROW * sizeof(int32_t) >= MOD_TILE_LINES * sizeof(uint64_t), "or all lines' words");
@@ -120,9 +120,8 @@ refuse_slopes(struct mod_vm *vm)
 	for (uint32_t i = 0; i < vm->mod->n_nodes; i++) {
 		const struct mod_node *node = &vm->mod->nodes[i];
 		struct vm_slot *slot = &vm->slots[i];
-		bool by_slopes = slot->shape == VM_SLOPE
-					 ? reads_slopes(vm, node)
-					 : is_sloping(vm, (uint16_t)i) || is_ramp(vm, (uint16_t)i);
+		bool by_slopes = slot->shape == VM_SLOPE ? reads_slopes(vm, node)
+							 : is_sloping(vm, (uint16_t)i) || is_ramp(vm, (uint16_t)i);
 
 		if (slot->shape == VM_SLOPE && !by_slopes) {
 			slot->shape = VM_BOTH;

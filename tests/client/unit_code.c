@@ -14,7 +14,7 @@
 
 #include "client/code.h"
 #include "kernels/cuda/aot.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/fake-cuda/load.h"
 

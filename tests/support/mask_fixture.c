@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/runs.h"
+#include "kernels/mask/rle.h"
 
 uint64_t
 mask_seed(void)

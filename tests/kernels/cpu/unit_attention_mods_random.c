@@ -6,7 +6,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 #include "tests/support/kernel_test.h"
 #include "tests/kernels/cpu/mod_scene.h"
 #include "tests/support/reference.h"

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/compile.h"
 #include "kernels/cuda/aot.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/compile.h"
 #include "kernels/cuda/sources.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"
 #include "tests/support/mod_generator.h"
 #include "tests/support/mod_texts.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 #include "tests/kernels/cuda/cuda_world.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/mod_fixture.h"

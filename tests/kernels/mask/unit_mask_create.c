@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 #include "tests/support/kernel_test.h"
 #include "tests/support/mask_fixture.h"
 

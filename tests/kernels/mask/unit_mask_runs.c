@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/mask/served.h"
+#include "kernels/mask/remote_mask.h"
 #include "tests/support/mask_fixture.h"
 
 static struct paged_error error;

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 extern char **environ;
 

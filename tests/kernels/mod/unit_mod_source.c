@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kernels/mod/interval.h"
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 #include "tests/support/kernel_test.h"
 #include "tests/kernels/mod/mod_compiled.h"
 #include "tests/support/mod_generator.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mod/grid.h"
+#include "kernels/mod/interval_grid.h"
 #include "kernels/mod/vec_avx2.h"
 
-#include "kernels/mod/grid_body.h"
+#include "kernels/mod/interval_grid_body.h"
 
 const struct grid_ops grid_ops_avx2 = GRID_OPS;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * mod_rule.h - a mask mod as the rule of a block mask
+ * mod_evaluator.h - a mask mod as the rule of a block mask
  *
  * Interval analysis decides large areas; the tile VM decides single blocks that remain unknown,
  * element by element.  So block_mask_create() gives the same mask as evaluating every element in the
  * way attention does.
  */
-#ifndef PAGED_KERNELS_MASK_MOD_RULE_H
-#define PAGED_KERNELS_MASK_MOD_RULE_H
+#ifndef PAGED_KERNELS_MASK_MOD_EVALUATOR_H
+#define PAGED_KERNELS_MASK_MOD_EVALUATOR_H
 
 #include "kernels/mask/mask.h"
 #include "kernels/mod/mod.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * runs.h - a logical block mask, run-length encoded as a sequence of numbers, in parts
+ * rle.h - a logical block mask, run-length encoded as a sequence of numbers, in parts
  *
  * This is the wire form in which the owner that builds a mask sends it to the member that requested it
  * (common/mask_request.h).  Lists come in order: rows; within a row its heads; within a head its query
@@ -15,11 +15,11 @@
  *
  * The reader trusts nothing: the mask that it yields fits its shape whatever the numbers were.
  */
-#ifndef PAGED_KERNELS_MASK_RUNS_H
-#define PAGED_KERNELS_MASK_RUNS_H
+#ifndef PAGED_KERNELS_MASK_RLE_H
+#define PAGED_KERNELS_MASK_RLE_H
 
 #include "common/mask_request.h"
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 #define RUNS_SAME_HEAD UINT32_MAX
 #define RUNS_SAME_ROW (UINT32_MAX - 1)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/** text.h - from a mod's text to its operations and back: lexer, syntax tree, errors, printing */
-#ifndef PAGED_KERNELS_MOD_TEXT_H
-#define PAGED_KERNELS_MOD_TEXT_H
+/** frontend.h - from a mod's text to its operations and back: lexer, syntax tree, errors, printing */
+#ifndef PAGED_KERNELS_MOD_FRONTEND_H
+#define PAGED_KERNELS_MOD_FRONTEND_H
 
 #include "kernels/mod/ir.h"
 

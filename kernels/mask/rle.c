@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mask/runs.h"
+#include "kernels/mask/rle.h"
 
 #include <inttypes.h>
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * build.h - builds a block mask list by list, in order; every function that makes a mask uses it
+ * builder.h - builds a block mask list by list, in order; every function that makes a mask uses it
  *
  * The first failure sticks: later calls do nothing, and build_finish() returns its status and message.
  * The index arrays grow by doubling within the limit, so the size of a mask need not be known in
  * advance.
  */
-#ifndef PAGED_KERNELS_MASK_BUILD_H
-#define PAGED_KERNELS_MASK_BUILD_H
+#ifndef PAGED_KERNELS_MASK_BUILDER_H
+#define PAGED_KERNELS_MASK_BUILDER_H
 
 #include "kernels/mask/mask.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 #include <assert.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_joined.h - fused operations: sums with a product or a ramp, and functions of scaled values
+ * vm_body_fused.h - fused operations: sums with a product or a ramp, and functions of scaled values
  *
  * A part of vm_body.h.
  */

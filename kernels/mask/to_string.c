@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 #define DEFAULT_GRID 20u
 #define DEFAULT_LIMIT 4u

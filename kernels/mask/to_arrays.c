@@ -2,7 +2,7 @@
 /* Masks as PyTorch's arrays: rectangular, padded to a width. */
 #include <inttypes.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 uint64_t
 block_mask_width(const struct block_mask *mask, enum block_mask_kind kind)

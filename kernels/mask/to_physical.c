@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "kernels/mask/build.h"
+#include "kernels/mask/builder.h"
 
 #define CHECK_STEP 16u
 

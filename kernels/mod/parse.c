@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
 /*
  * The canonical text may put each operation in parentheses, and a sign and a parenthesis are two

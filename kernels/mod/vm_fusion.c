@@ -5,7 +5,7 @@
  */
 #include "config.h"
 
-#include "kernels/mod/vm_inside.h"
+#include "kernels/mod/vm_state.h"
 
 static bool
 is_both(const struct mod_vm *vm, uint16_t number)

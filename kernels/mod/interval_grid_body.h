@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grid_body.h - grid.h's operations in the compiler's vectors
+ * interval_grid_body.h - interval_grid.h's operations in the compiler's vectors
  *
  * Each grid_*.c includes it once, after it defines LANES (a divisor of MOD_GRID_COLUMNS), vec.h, and
  * vec_bits(ivec), one bit per lane.  In values, conditions are 0 and 1; during computation they have

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_math.h - exp, log, tanh, ... of vectors; a part of vm_body.h
+ * vm_body_math.h - exp, log, tanh, ... of vectors; a part of vm_body.h
  *
  * mod.h states the accuracy; unit_mod_eval measures it.
  */

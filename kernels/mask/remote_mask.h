@@ -7,13 +7,13 @@
  * Text, numbers and arrays may come from a hostile peer: served_create()'s limit bounds memory, and
  * the cancel flag bounds time.
  */
-#ifndef PAGED_KERNELS_MASK_SERVED_H
-#define PAGED_KERNELS_MASK_SERVED_H
+#ifndef PAGED_KERNELS_MASK_REMOTE_MASK_H
+#define PAGED_KERNELS_MASK_REMOTE_MASK_H
 
 #include <stdatomic.h>
 
 #include "common/mask_request.h"
-#include "kernels/mask/runs.h"
+#include "kernels/mask/rle.h"
 
 /** Most elements (query rows x keys x heads) of a mask. */
 #define SERVED_MAX_ELEMENTS (UINT64_C(1) << 36)

@@ -2,7 +2,7 @@
 /* Emits one line of CUDA C per node: a variable and the operation that computes it. */
 #include "config.h"
 
-#include "kernels/mod/source.h"
+#include "kernels/mod/cuda_source.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/mod/text.h"
+#include "kernels/mod/frontend.h"
 
 _Static_assert(CUDA_MOD_NAMES == MOD_MAX_NAMES && CUDA_MOD_INDEXES == MOD_MAX_INDEXES, "one to one");
 _Static_assert(MOD_MASK == 0 && MOD_SCORE == 1, "the kinds are numbers of names[]");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of operations without a vector function in grid_body.h, one box at a time.
+ * Bounds of operations without a vector function in interval_grid_body.h, one box at a time.
  *
  * Ints and floats are both computed in double, where sums and products of 32-bit ints, and the
  * integral parts of their quotients, are exact.

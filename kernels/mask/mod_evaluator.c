@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/mask/mod_rule.h"
+#include "kernels/mask/mod_evaluator.h"
 
 /* Keys at each end of a block that are evaluated first. */
 #define PROBE_KEYS 8u

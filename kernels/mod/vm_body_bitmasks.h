@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vm_words.h - conditions as one word per q_row: comparisons, runs of bits, logic
+ * vm_body_bitmasks.h - conditions as one word per q_row: comparisons, runs of bits, logic
  *
  * A part of vm_body.h.
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * vm_inside.h - struct mod_vm: where the values of a mod's nodes are stored and when they are computed
+ * vm_state.h - struct mod_vm: where the values of a mod's nodes are stored and when they are computed
  *
  * mod_vm_lines() computes nodes of shape ONE and LINES.  Each tile computes nodes of shape KEYS and
  * SLOPE once, and nodes of shape BOTH once for every group of q_rows.
  */
-#ifndef PAGED_KERNELS_MOD_VM_INSIDE_H
-#define PAGED_KERNELS_MOD_VM_INSIDE_H
+#ifndef PAGED_KERNELS_MOD_VM_STATE_H
+#define PAGED_KERNELS_MOD_VM_STATE_H
 
 #include "kernels/mod/vm.h"
 
@@ -32,9 +32,9 @@ struct vm_join {
 struct vm_slot {
 	int32_t *at;
 	enum vm_shape shape;
-	bool words;      /* a condition of shape BOTH, stored as one word per q_row */
-	bool sloping;    /* a comparison computed by words_of_slopes */
-	int8_t slope;    /* of an int: what each key adds, or VM_NO_SLOPE */
+	bool words;   /* a condition of shape BOTH, stored as one word per q_row */
+	bool sloping; /* a comparison computed by words_of_slopes */
+	int8_t slope; /* of an int: what each key adds, or VM_NO_SLOPE */
 	/* the node that computes this one as part of a fused operation; the node itself if none does */
 	uint16_t into;
 	struct vm_join join;

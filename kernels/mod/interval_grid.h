@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * grid.h - bounds over the boxes of a grid, for each instruction set
+ * interval_grid.h - bounds over the boxes of a grid, for each instruction set
  *
  * A value has bounds for each of MOD_GRID_COLUMNS columns: one grid_bounds per row of the grid, or a
  * single one if all rows have the same bounds.
  */
-#ifndef PAGED_KERNELS_MOD_GRID_H
-#define PAGED_KERNELS_MOD_GRID_H
+#ifndef PAGED_KERNELS_MOD_INTERVAL_GRID_H
+#define PAGED_KERNELS_MOD_INTERVAL_GRID_H
 
 #include "kernels/mod/ir.h"
 
