@@ -6,6 +6,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/builder.h \
 	%D%/create.c \
 	%D%/dense.c \
+	%D%/from_lists.c \
 	%D%/mask.c \
 	%D%/mask.h \
 	%D%/memory.c \

@@ -127,6 +127,9 @@ block_mask_list(const struct block_mask *mask, enum block_mask_kind kind, uint32
 
 void block_mask_destroy(struct block_mask *mask); /* takes NULL */
 
+/** block_mask_list_ascends - true if each block is greater than the one before it */
+bool block_mask_list_ascends(const uint32_t *blocks, uint64_t n);
+
 /** block_mask_judge - set mask->ascending by checking all lists, for code that fills a mask with a caller's lists */
 void block_mask_judge(struct block_mask *mask);
 

@@ -1,8 +1,10 @@
 # Mods: mask and score expressions
 kernels_libkernels_la_SOURCES += \
+	%D%/binding.c \
 	%D%/builtin_mods.c \
 	%D%/cuda_source.c \
 	%D%/cuda_source.h \
+	%D%/element.c \
 	%D%/emit.c \
 	%D%/eval_scalar.c \
 	%D%/frontend.h \
@@ -24,6 +26,7 @@ kernels_libkernels_la_SOURCES += \
 	%D%/vm.c \
 	%D%/vm_fusion.c \
 	%D%/vm_load.c \
+	%D%/vm_operand.c \
 	%D%/vm_plan.c \
 	%D%/vm_state.h
 
