@@ -33,7 +33,7 @@ static const uint32_t sizes[N_SIZES] = { 8192, 32768, 131072 };
 /* A mask mod over a square, and its block mask. */
 static struct square {
 	struct bench_mod mod;
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 	struct block_mask_row row;
 	struct block_mask_shape shape;
 	struct block_mask *mask;
@@ -42,7 +42,7 @@ static struct square {
 
 /* True everywhere, but interval arithmetic around q_idx == kv_idx cannot show it. */
 static struct bench_mod opaque;
-static struct mod_rule opaque_rule;
+static struct mod_evaluator opaque_evaluator;
 
 /* A decode step: the last token of each sequence; all lengths differ. */
 static struct block_mask_row rows[N_SEQS];
@@ -54,12 +54,12 @@ static const struct batch {
 } batch_16 = { 16, 16 };
 
 static void
-open_rule(struct bench_mod *mod, struct mod_rule *rule, const char *text, uint32_t n_tokens)
+open_evaluator(struct bench_mod *mod, struct mod_evaluator *evaluator, const char *text, uint32_t n_tokens)
 {
 	struct paged_error error = { 0 };
 
 	bench_mod_open(mod, MOD_MASK, text, n_tokens);
-	bench_must(mod_rule_open(rule, mod->binding, kernel_isa_best(), &error), &error);
+	bench_must(mod_evaluator_open(evaluator, mod->binding, kernel_isa_best(), &error), &error);
 }
 
 /* The causal block mask of the batch, then by pages. */
@@ -72,7 +72,7 @@ batch_us(const struct batch *batch, struct block_mask **mask_p)
 		.sequences = sequences, .n_sequences = N_SEQS, .page_size = batch->page_size, .n_pages = N_PAGES
 	};
 	const uint32_t n_pages = SEQ_TOKENS / batch->page_size;
-	struct mod_rule *rule = &squares[CAUSAL][TOKENS_8K].rule;
+	struct mod_evaluator *evaluator = &squares[CAUSAL][TOKENS_8K].evaluator;
 	struct paged_error error = { 0 };
 	struct block_mask *logical;
 	uint64_t start;
@@ -81,7 +81,7 @@ batch_us(const struct batch *batch, struct block_mask **mask_p)
 	for (uint32_t s = 0; s < N_SEQS; s++)
 		sequences[s] = (struct block_mask_sequence){ pages + (uint64_t)s * n_pages, n_pages, rows[s].kv_len };
 	start = bench_now_ns();
-	bench_must(block_mask_create(&shape, &rule->rule, 0, &logical, &error), &error);
+	bench_must(block_mask_create(&shape, &evaluator->base, 0, &logical, &error), &error);
 	bench_must(block_mask_to_physical(logical, &table, 0, mask_p, &error), &error);
 	us = bench_since_us(start);
 	block_mask_destroy(logical);
@@ -98,14 +98,15 @@ setup(void)
 		struct square *square = &squares[i / N_SIZES][i % N_SIZES];
 		uint32_t n_tokens = sizes[i % N_SIZES];
 
-		open_rule(&square->mod, &square->rule, texts[i / N_SIZES], n_tokens);
+		open_evaluator(&square->mod, &square->evaluator, texts[i / N_SIZES], n_tokens);
 		square->row = (struct block_mask_row){ 0, n_tokens, n_tokens };
 		square->shape = (struct block_mask_shape){ 1, 1, BLOCK, BLOCK, &square->row, NULL };
-		bench_must(block_mask_create(&square->shape, &square->rule.rule, 0, &square->mask, &error), &error);
+		bench_must(block_mask_create(&square->shape, &square->evaluator.base, 0, &square->mask, &error),
+			   &error);
 		square->n_units = (double)square->mask->first_list[1] +
 				  (double)square->mask->start[BLOCK_MASK_PARTIAL][square->mask->first_list[1]];
 	}
-	open_rule(&opaque, &opaque_rule, "(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", BLOCK);
+	open_evaluator(&opaque, &opaque_evaluator, "(q_idx - kv_idx) * (q_idx - kv_idx) >= 0", BLOCK);
 	pages = bench_permutation(N_PAGES);
 	for (uint32_t s = 0; s < N_SEQS; s++)
 		rows[s] = (struct block_mask_row){ SEQ_TOKENS - 1 - s, 1, SEQ_TOKENS - s };
@@ -131,7 +132,7 @@ sample_create_ms(const void *context)
 	struct block_mask *mask;
 	double us;
 
-	bench_must(block_mask_create(&square->shape, &square->rule.rule, 0, &mask, &error), &error);
+	bench_must(block_mask_create(&square->shape, &square->evaluator.base, 0, &mask, &error), &error);
 	us = bench_since_us(start);
 	block_mask_destroy(mask);
 	return us / 1e3;
@@ -175,7 +176,7 @@ sample_evaluate_us(const void *square)
 {
 	uint64_t bits[MOD_TILE_LINES], seen = 0, start = bench_now_ns();
 	int32_t h[MOD_TILE_LINES] = { 0 }, q_idx[MOD_TILE_LINES];
-	struct mod_vm *vm = ((const struct square *)square)->rule.vm;
+	struct mod_vm *vm = ((const struct square *)square)->evaluator.vm;
 
 	for (uint32_t i = 0; i < N_ROUNDS * BLOCK; i += MOD_TILE_LINES) {
 		for (uint32_t l = 0; l < MOD_TILE_LINES; l++)
@@ -195,7 +196,7 @@ sample_evaluate_us(const void *square)
 static double
 sample_exactly_us(const void *context)
 {
-	const struct mask_rule *rule = &opaque_rule.rule;
+	const struct mask_evaluator *evaluator = &opaque_evaluator.base;
 	uint64_t start = bench_now_ns();
 
 	(void)context;
@@ -207,7 +208,7 @@ sample_exactly_us(const void *context)
 			.kv_end = (i + 1) * BLOCK,
 		};
 
-		if (rule->exactly(rule->context, &area) != MASK_ALL)
+		if (evaluator->evaluate_area(evaluator->context, &area) != MASK_FULL)
 			bench_die("a square is below 0");
 	}
 	return bench_since_us(start) / N_ROUNDS;

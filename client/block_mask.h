@@ -60,7 +60,7 @@ void block_mask_free(struct paged_block_mask *mask, bool in_child);
 
 /** A request for a mask: the caller's params, complete and checked. */
 struct block_mask_order {
-	struct batch_mask_order order; /* owns its rows */
+	struct batch_mask_request order; /* owns its rows */
 	bool is_physical;
 };
 
@@ -87,11 +87,11 @@ enum paged_status block_mask_arrays_in(const struct paged_block_arrays *arrays, 
  *
  * @param[in] logical  has one row, or as many rows as the order
  */
-enum paged_status block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *order,
+enum paged_status block_mask_place(struct paged_block_mask *made, const struct batch_mask_request *order,
 				   const struct block_mask *logical, struct paged_error *error);
 
 /** Builds the logical blocks of a mask mod. */
-typedef enum paged_status (*block_mask_build_fn)(struct paged_pool *pool, const struct batch_mask_order *order,
+typedef enum paged_status (*block_mask_build_fn)(struct paged_pool *pool, const struct batch_mask_request *order,
 						 const struct paged_mod *mod, size_t n_arrays,
 						 const struct paged_array *arrays, struct block_mask **logical_p,
 						 struct paged_error *error);

@@ -73,7 +73,7 @@ block_mask_order_open(struct block_mask_order *order, struct paged_pool *pool,
 	if (params.kv_block == 0)
 		params.kv_block = params.physical ? pool->at.view.page_size : BLOCK_DEFAULT;
 	order->is_physical = params.physical == 1;
-	order->order = (struct batch_mask_order){
+	order->order = (struct batch_mask_request){
 		.rows = rows,
 		.n_rows = (uint32_t)params.n_rows,
 		.n_heads = params.n_heads,
@@ -123,8 +123,8 @@ block_mask_make(block_mask_build_fn build, struct paged_pool *pool, const struct
 }
 
 static enum paged_status
-build_here(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod, size_t n_arrays,
-	   const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
+build_here(struct paged_pool *pool, const struct batch_mask_request *order, const struct paged_mod *mod,
+	   size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p, struct paged_error *error)
 {
 	struct mods_arrays ours = { .n = 0 };
 	struct mod_binding *binding = NULL;

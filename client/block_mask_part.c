@@ -9,7 +9,7 @@
 
 /* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */
 static enum paged_status
-part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_part *part,
+part_in(const struct paged_block_mask_part *from, const struct block_mask *mask, struct block_mask_selection *part,
 	struct paged_error *error)
 {
 	struct paged_block_mask_part ours;
@@ -29,7 +29,7 @@ part_in(const struct paged_block_mask_part *from, const struct block_mask *mask,
 	if (ours.n_heads > mask->shape.n_heads - ours.first_head)
 		return paged_fail(error, PAGED_ERR_RANGE, "block mask: %u heads from %u on, of %u", ours.n_heads,
 				  ours.first_head, mask->shape.n_heads);
-	*part = (struct block_mask_part){
+	*part = (struct block_mask_selection){
 		.first_row = ours.first_row,
 		.n_rows = ours.n_rows != 0 ? ours.n_rows : mask->shape.n_rows - ours.first_row,
 		.first_head = ours.first_head,
@@ -59,7 +59,7 @@ paged_block_mask_select(const struct paged_block_mask *mask, const struct paged_
 {
 	enum paged_status status = block_mask_enter(mask, mask_p);
 	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
-	struct block_mask_part ours;
+	struct block_mask_selection ours;
 	struct paged_error error;
 
 	if (status != PAGED_OK)

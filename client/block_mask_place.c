@@ -7,8 +7,8 @@
 #include "client/block_mask.h"
 
 enum paged_status
-block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *order, const struct block_mask *logical,
-		 struct paged_error *error)
+block_mask_place(struct paged_block_mask *made, const struct batch_mask_request *order,
+		 const struct block_mask *logical, struct paged_error *error)
 {
 	enum paged_status status, owner;
 
@@ -18,7 +18,7 @@ block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *o
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++)
 		made->seq[r] = order->rows[r].seq;
-	status = batch_mask_place(order, logical, &made->physical, made->version, error);
+	status = batch_mask_to_physical(order, logical, &made->physical, made->version, error);
 	if (status != PAGED_ERR_AGAIN)
 		return status;
 	/* A slot stays locked if the owner died, or was stopped, during a change. */
@@ -32,7 +32,7 @@ block_mask_place(struct paged_block_mask *made, const struct batch_mask_order *o
  * clips is partial, but pages in it may still be full.
  */
 static enum paged_status
-to_physical(const struct paged_block_mask *mask, const struct batch_mask_order *order, struct paged_block_mask *made,
+to_physical(const struct paged_block_mask *mask, const struct batch_mask_request *order, struct paged_block_mask *made,
 	    struct paged_error *error)
 {
 	uint64_t *kv_len = calloc(order->n_rows, sizeof(*kv_len));
@@ -42,7 +42,7 @@ to_physical(const struct paged_block_mask *mask, const struct batch_mask_order *
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %u rows", order->n_rows);
 	for (uint32_t r = 0; r < order->n_rows; r++)
 		kv_len[r] = order->rows[r].kv_len;
-	status = block_mask_over(mask->logical, order->n_rows, kv_len, &made->logical, error);
+	status = block_mask_over_rows(mask->logical, order->n_rows, kv_len, &made->logical, error);
 	free(kv_len);
 	return status == PAGED_OK ? block_mask_place(made, order, mask->logical, error) : status;
 }
@@ -52,7 +52,7 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 			     struct paged_block_mask **mask_p)
 {
 	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
-	struct batch_mask_order order = { .n_rows = (uint32_t)n_rows };
+	struct batch_mask_request order = { .n_rows = (uint32_t)n_rows };
 	enum paged_status status = client_enter_owner(pool_client(made.pool));
 	struct batch_mask_row *ours = NULL;
 	struct paged_error error;
@@ -77,7 +77,7 @@ paged_block_mask_to_physical(const struct paged_block_mask *mask, size_t n_rows,
 enum paged_status
 paged_block_mask_to_logical(const struct paged_block_mask *mask, struct paged_block_mask **mask_p)
 {
-	const struct block_mask_part all = { .n_rows = UINT32_MAX, .n_heads = UINT32_MAX, .n_q = UINT64_MAX };
+	const struct block_mask_selection all = { .n_rows = UINT32_MAX, .n_heads = UINT32_MAX, .n_q = UINT64_MAX };
 	struct paged_block_mask made = { .pool = block_mask_pool(mask) };
 	enum paged_status status = block_mask_enter(mask, mask_p);
 	struct paged_error error;

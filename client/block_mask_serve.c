@@ -74,7 +74,7 @@ names_fill(struct inquiry *inquiry, const struct mod *mod, size_t n_arrays, cons
 }
 
 static enum paged_status
-rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct paged_error *error)
+rows_fill(struct inquiry *inquiry, const struct batch_mask_request *order, struct paged_error *error)
 {
 	bool usual = true;  /* every q_base is kv_len - q_len */
 	bool places = true; /* every b is the row's index */
@@ -110,7 +110,7 @@ rows_fill(struct inquiry *inquiry, const struct batch_mask_order *order, struct 
 }
 
 static enum paged_status
-inquiry_open(struct inquiry *inquiry, const struct batch_mask_order *order, const struct paged_mod *mod,
+inquiry_open(struct inquiry *inquiry, const struct batch_mask_request *order, const struct paged_mod *mod,
 	     size_t n_arrays, const struct paged_array *arrays, struct paged_error *error)
 {
 	enum paged_status status;
@@ -136,22 +136,22 @@ parts_ask(struct paged_client *client, const struct block_mask_shape *shape, uin
 	  struct mask_request *request, struct block_mask **logical_p, bool *again_p, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
-	struct runs_reader reader;
+	struct rle_reader reader;
 
-	runs_read_begin(&reader, shape, max_bytes, error);
+	rle_read_begin(&reader, shape, max_bytes, error);
 	while (status == PAGED_OK && !reader.done) {
-		request->first_list = reader.build.n_ended;
+		request->first_list = reader.builder.n_ended;
 		request->first_block = reader.block;
 		client_lock(client);
 		status = client->owner->ops->mask(client->owner, request, &reader, error);
 		client_unlock(client);
 	}
-	*again_p = reader.build.status == PAGED_ERR_AGAIN;
-	return runs_read_end(&reader, status, logical_p);
+	*again_p = reader.builder.status == PAGED_ERR_AGAIN;
+	return rle_read_end(&reader, status, logical_p);
 }
 
 static enum paged_status
-build_served(struct paged_pool *pool, const struct batch_mask_order *order, const struct paged_mod *mod,
+build_served(struct paged_pool *pool, const struct batch_mask_request *order, const struct paged_mod *mod,
 	     size_t n_arrays, const struct paged_array *arrays, struct block_mask **logical_p,
 	     struct paged_error *error)
 {

@@ -111,7 +111,8 @@ paged_block_mask_arrays(const struct paged_block_mask *mask, struct paged_block_
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		any |= ours.num_blocks[kind] != NULL || ours.indices[kind] != NULL;
 	if (status != PAGED_OK || any)
-		return view_leave(mask, status != PAGED_OK ? status : block_mask_view(named, &ours, &error), &error);
+		return view_leave(mask, status != PAGED_OK ? status : block_mask_to_arrays(named, &ours, &error),
+				  &error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		complete.width[kind] = block_mask_width(named, kind);
 	status = client_info_out(arrays, &complete, sizeof(complete), "paged_block_arrays", &error);
@@ -132,11 +133,11 @@ enum paged_status
 paged_block_mask_picture(const struct paged_block_mask *mask, uint32_t rows, uint32_t columns, uint32_t limit,
 			 char **text_p)
 {
-	const struct block_mask_grid grid = { rows, columns, limit };
+	const struct block_mask_string_format grid = { rows, columns, limit };
 	enum paged_status status = view_enter(mask, text_p != NULL);
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
-	return view_leave(mask, block_mask_picture(block_mask_named(mask), &grid, text_p, &error), &error);
+	return view_leave(mask, block_mask_to_string(block_mask_named(mask), &grid, text_p, &error), &error);
 }

@@ -94,7 +94,7 @@ struct owner_ops {
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
 	/** Requests the next part of a block mask and passes it to the reader. */
-	enum paged_status (*mask)(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
+	enum paged_status (*mask)(struct owner *owner, const struct mask_request *request, struct rle_reader *reader,
 				  struct paged_error *error);
 
 	/** Looks up a pool's index by name; the pool need not be open. */

@@ -196,29 +196,30 @@ embedded_array_drop(struct owner *owner, const char *name, struct paged_error *e
 }
 
 static enum paged_status
-embedded_mask(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
+embedded_mask(struct owner *owner, const struct mask_request *request, struct rle_reader *reader,
 	      struct paged_error *error)
 {
-	struct runs_writer part = { .capacity = MASK_PART_MAX };
-	struct served *served = NULL;
+	struct rle_writer part = { .capacity = MASK_PART_MAX };
+	struct remote_mask *remote_mask = NULL;
 	struct core_arrays arrays;
 	enum paged_status status = core_arrays_take(core_asked(owner), owner->session, request, &arrays, error);
 
 	if (status != PAGED_OK)
 		return status;
-	status = served_create(request, SERVED_BYTES_DEFAULT, &served, error);
+	status = remote_mask_create(request, REMOTE_MASK_DEFAULT_BYTES, &remote_mask, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < request->n_names; i++)
 		if (arrays.array[i] != NULL)
-			served_array(served, i, arrays.array[i]->shape.extents, arrays.array[i]->data);
+			remote_mask_set_array(remote_mask, i, arrays.array[i]->shape.extents, arrays.array[i]->data);
 	part.values = malloc(MASK_PART_MAX * sizeof(*part.values));
 	if (status == PAGED_OK && part.values == NULL)
 		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
 	if (status == PAGED_OK)
-		status = served_build(served, NULL, &part, error);
+		status = remote_mask_build(remote_mask, NULL, &part, error);
 	if (status == PAGED_OK)
-		status = runs_read(reader, &(struct mask_part){ part.n, part.values, part.cut, arrays.number });
+		status = rle_read_part(reader,
+				       &(struct mask_part){ part.n, part.values, part.list_continues, arrays.number });
 	free(part.values);
-	served_destroy(served);
+	remote_mask_destroy(remote_mask);
 	core_arrays_release(&arrays);
 	return status;
 }

@@ -172,14 +172,14 @@ remote_array_drop(struct owner *owner, const char *name, struct paged_error *err
 }
 
 static enum paged_status
-remote_mask(struct owner *owner, const struct mask_request *request, struct runs_reader *reader,
+remote_mask(struct owner *owner, const struct mask_request *request, struct rle_reader *reader,
 	    struct paged_error *error)
 {
 	struct wire_request wire = { .kind = WIRE_BUILD_MASK, .build_mask = *request };
 	struct wire_reply reply;
 	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &wire, WIRE_REPLY_MASK, &reply, error);
 
-	return status == PAGED_OK ? runs_read(reader, &reply.mask) : status;
+	return status == PAGED_OK ? rle_read_part(reader, &reply.mask) : status;
 }
 
 static enum paged_status

@@ -44,8 +44,8 @@ struct mask_request {
 struct mask_part {
 	uint32_t n; /* at most MASK_PART_MAX */
 	const uint32_t *values;
-	bool cut;        /* the last list continues in the next part */
-	uint64_t arrays; /* differs between parts if an array that the mod names was replaced; 0: it names none */
+	bool list_continues; /* the last list continues in the next part */
+	uint64_t arrays;     /* differs between parts if an array that the mod names was replaced; 0: it names none */
 };
 
 #endif

@@ -47,13 +47,13 @@ struct mask_job {
 	struct rpc *rpc;
 	uint64_t request;
 	struct endpoint_route *route;
-	struct served *served;
+	struct remote_mask *remote_mask;
 	struct core_arrays arrays;
 
 	/* The result. */
 	enum paged_status status;
 	struct paged_error error;
-	struct runs_writer part;
+	struct rle_writer part;
 };
 
 static void
@@ -61,7 +61,7 @@ job_free(struct mask_job *job)
 {
 	if (job->route != NULL)
 		endpoint_route_drop(job->route);
-	served_destroy(job->served);
+	remote_mask_destroy(job->remote_mask);
 	core_arrays_release(&job->arrays);
 	free(job->part.values);
 	free(job);
@@ -76,7 +76,7 @@ mask_run(struct helper_job *helper_job)
 	job->part.capacity = MASK_PART_MAX;
 	job->part.values = malloc(MASK_PART_MAX * sizeof(*job->part.values));
 	if (job->part.values != NULL)
-		job->status = served_build(job->served, &job->job.cancelled, &job->part, &job->error);
+		job->status = remote_mask_build(job->remote_mask, &job->job.cancelled, &job->part, &job->error);
 	else
 		job->status = paged_fail(&job->error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
 }
@@ -107,8 +107,8 @@ mask_finish(struct helper_job *helper_job)
 		reply.status = outcome(job);
 		if (reply.status == PAGED_OK) {
 			reply.kind = WIRE_REPLY_MASK;
-			reply.mask =
-				(struct mask_part){ job->part.n, job->part.values, job->part.cut, job->arrays.number };
+			reply.mask = (struct mask_part){ job->part.n, job->part.values, job->part.list_continues,
+							 job->arrays.number };
 		} else {
 			reply.text = job->error.text;
 		}
@@ -125,12 +125,13 @@ job_fill(struct mask_job *job, const struct mask_request *request, struct paged_
 
 	status = core_arrays_take(daemon->core, job->job.session, request, &job->arrays, error);
 	if (status == PAGED_OK)
-		status = served_create(request, daemon->config->mask_bytes, &job->served, error);
+		status = remote_mask_create(request, daemon->config->mask_bytes, &job->remote_mask, error);
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < request->n_names; i++)
 		if (job->arrays.array[i] != NULL)
-			served_array(job->served, i, job->arrays.array[i]->shape.extents, job->arrays.array[i]->data);
+			remote_mask_set_array(job->remote_mask, i, job->arrays.array[i]->shape.extents,
+					      job->arrays.array[i]->data);
 	job->route = endpoint_route_keep(&daemon->endpoint);
 	if (job->route == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a build");

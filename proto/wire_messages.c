@@ -10,58 +10,83 @@
 
 /* m: message, f: its field, s: struct, o: its member, n: the struct's member with the number of elements. */
 #define FIELD(m, f) .name = #f, .message_at = offsetof(MESSAGE(m), f), .message_size = SIZE_OF(MESSAGE(m), f)
-#define LIST(m, f, s, n)                                                                                             \
-	.name = #f, .message_at = offsetof(MESSAGE(m), f), .message_size = SIZE_OF(MESSAGE(m), f[0]),                \
+#define LIST(m, f, s, n)                                                                              \
+	.name = #f, .message_at = offsetof(MESSAGE(m), f), .message_size = SIZE_OF(MESSAGE(m), f[0]), \
 	.message_n_at = offsetof(MESSAGE(m), n_##f), .struct_n_at = offsetof(s, n)
 #define MEMBER(s, o) .struct_at = offsetof(s, o), .struct_size = SIZE_OF(s, o)
 
-#define LIMITED(m, f, s, o, limit) { WIRE_NUMBER, FIELD(m, f), MEMBER(s, o), .max = limit }
+#define LIMITED(m, f, s, o, limit)                                   \
+	{                                                            \
+		WIRE_NUMBER, FIELD(m, f), MEMBER(s, o), .max = limit \
+	}
 #define NUMBER(m, f, s, o) LIMITED(m, f, s, o, UINT32_MAX)
-#define TEXT_HOW(m, f, s, o, how) { WIRE_TEXT, FIELD(m, f), MEMBER(s, o), .max = SIZE_OF(s, o) - 1, .flags = how }
+#define TEXT_HOW(m, f, s, o, how)                                                            \
+	{                                                                                    \
+		WIRE_TEXT, FIELD(m, f), MEMBER(s, o), .max = SIZE_OF(s, o) - 1, .flags = how \
+	}
 #define TEXT(m, f, s, o) TEXT_HOW(m, f, s, o, 0)
 #define CLEANED(m, f, s, o) TEXT_HOW(m, f, s, o, WIRE_CLEANED)
-#define STRING(m, f, s, o, limit, how) { WIRE_STRING, FIELD(m, f), MEMBER(s, o), .max = limit, .flags = how }
-#define BYTES(m, f, s, o, how) { WIRE_BYTES, FIELD(m, f), MEMBER(s, o), .flags = how }
-#define DATA(m, f, s, o, n, limit)                                                                                   \
-	{ WIRE_DATA, FIELD(m, f), MEMBER(s, o), .struct_n_at = offsetof(s, n), .max = limit }
-#define ARRAY(m, f, s, o, n, least)                                                                                  \
-	{ WIRE_ARRAY, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = SIZE_OF(s, o) / SIZE_OF(s, o[0]) }
-#define COLUMN(m, f, s, o, n, least, most, how)                                                                      \
-	{ WIRE_COLUMN, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = most, .flags = how }
-#define COLUMN_OF(m, f, s, o, n, element, member, least, most, how)                                                  \
-	{ WIRE_COLUMN, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = most, .flags = how,                      \
-	  .stride = sizeof(element), .member_at = offsetof(element, member) }
-#define STRUCT(m, f, s, o, of) { WIRE_STRUCT, FIELD(m, f), MEMBER(s, o), .type = &(of) }
+#define STRING(m, f, s, o, limit, how)                                             \
+	{                                                                          \
+		WIRE_STRING, FIELD(m, f), MEMBER(s, o), .max = limit, .flags = how \
+	}
+#define BYTES(m, f, s, o, how)                                      \
+	{                                                           \
+		WIRE_BYTES, FIELD(m, f), MEMBER(s, o), .flags = how \
+	}
+#define DATA(m, f, s, o, n, limit)                                                                \
+	{                                                                                         \
+		WIRE_DATA, FIELD(m, f), MEMBER(s, o), .struct_n_at = offsetof(s, n), .max = limit \
+	}
+#define ARRAY(m, f, s, o, n, least)                                                                               \
+	{                                                                                                         \
+		WIRE_ARRAY, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = SIZE_OF(s, o) / SIZE_OF(s, o[0]) \
+	}
+#define COLUMN(m, f, s, o, n, least, most, how)                                                      \
+	{                                                                                            \
+		WIRE_COLUMN, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = most, .flags = how \
+	}
+#define COLUMN_OF(m, f, s, o, n, element, member, least, most, how)                                   \
+	{                                                                                             \
+		WIRE_COLUMN, LIST(m, f, s, n), MEMBER(s, o), .min = least, .max = most, .flags = how, \
+							     .stride = sizeof(element),               \
+							     .member_at = offsetof(element, member)   \
+	}
+#define STRUCT(m, f, s, o, of)                                        \
+	{                                                             \
+		WIRE_STRUCT, FIELD(m, f), MEMBER(s, o), .type = &(of) \
+	}
 /* A message inside the message, whose fields are members of the outer struct. */
-#define FLAT(m, f, of) { WIRE_STRUCT, FIELD(m, f), .type = &(of) }
-#define STRUCTS(m, f, s, o, n, of, least, most)                                                                      \
-	{ WIRE_STRUCTS, LIST(m, f, s, n), MEMBER(s, o), .type = &(of), .min = least, .max = most }
+#define FLAT(m, f, of)                                  \
+	{                                               \
+		WIRE_STRUCT, FIELD(m, f), .type = &(of) \
+	}
+#define STRUCTS(m, f, s, o, n, of, least, most)                                                        \
+	{                                                                                              \
+		WIRE_STRUCTS, LIST(m, f, s, n), MEMBER(s, o), .type = &(of), .min = least, .max = most \
+	}
 
-#define TYPE(name, descriptor, s, ...)                                                                               \
-	static const struct wire_field name##_fields[] = { __VA_ARGS__ };                                            \
-	static const struct wire_type name = { &paged__v1__##descriptor##__descriptor, sizeof(s),                    \
+#define TYPE(name, descriptor, s, ...)                                                            \
+	static const struct wire_field name##_fields[] = { __VA_ARGS__ };                         \
+	static const struct wire_type name = { &paged__v1__##descriptor##__descriptor, sizeof(s), \
 					       COUNT_OF(name##_fields), name##_fields }
-#define EMPTY(name, s)                                                                                               \
+#define EMPTY(name, s) \
 	static const struct wire_type name = { &paged__v1__##name##__descriptor, .struct_size = sizeof(s) }
-#define ENVELOPE(m, first, s, of, bodies_)                                                                           \
-	{                                                                                                            \
-		.type = &(of), .case_at = offsetof(MESSAGE(m), body_case), .body_at = offsetof(MESSAGE(m), first),   \
-		.kind_at = offsetof(s, kind), .n_bodies = COUNT_OF(bodies_), .bodies = bodies_                       \
+#define ENVELOPE(m, first, s, of, bodies_)                                                                         \
+	{                                                                                                          \
+		.type = &(of), .case_at = offsetof(MESSAGE(m), body_case), .body_at = offsetof(MESSAGE(m), first), \
+		.kind_at = offsetof(s, kind), .n_bodies = COUNT_OF(bodies_), .bodies = bodies_                     \
 	}
 
 /* Control channel, to the daemon */
 
 #define S struct wire_control_request
 
-TYPE(hello, hello, S,
-	NUMBER(Hello, version_major, S, hello.version_major),
-	NUMBER(Hello, version_minor, S, hello.version_minor),
-	CLEANED(Hello, name, S, hello.name),
-	LIMITED(Hello, role, S, hello.role, WIRE_ROLE_OBSERVER),
-	BYTES(Hello, join_token, S, hello.join_token, WIRE_OPTIONAL),
-	NUMBER(Hello, outlive, S, hello.outlive));
-TYPE(open_pool, open_pool, S,
-	TEXT(OpenPool, name, S, open_pool.name));
+TYPE(hello, hello, S, NUMBER(Hello, version_major, S, hello.version_major),
+     NUMBER(Hello, version_minor, S, hello.version_minor), CLEANED(Hello, name, S, hello.name),
+     LIMITED(Hello, role, S, hello.role, WIRE_ROLE_OBSERVER),
+     BYTES(Hello, join_token, S, hello.join_token, WIRE_OPTIONAL), NUMBER(Hello, outlive, S, hello.outlive));
+TYPE(open_pool, open_pool, S, TEXT(OpenPool, name, S, open_pool.name));
 EMPTY(bye, S);
 
 static const struct wire_body control_request_bodies[] = {
@@ -77,48 +102,35 @@ const struct wire_envelope wire_control_requests =
 
 /* Control channel, from the daemon */
 
-#define GEOMETRY(s)                                                                                             \
-	NUMBER(Geometry, n_layers, s, n_layers), NUMBER(Geometry, n_kv_heads, s, n_kv_heads),                   \
-		NUMBER(Geometry, k_dim, s, k_dim), NUMBER(Geometry, v_dim, s, v_dim),                           \
-		NUMBER(Geometry, v_in_k, s, v_in_k), NUMBER(Geometry, dtype, s, dtype),                         \
+#define GEOMETRY(s)                                                                           \
+	NUMBER(Geometry, n_layers, s, n_layers), NUMBER(Geometry, n_kv_heads, s, n_kv_heads), \
+		NUMBER(Geometry, k_dim, s, k_dim), NUMBER(Geometry, v_dim, s, v_dim),         \
+		NUMBER(Geometry, v_in_k, s, v_in_k), NUMBER(Geometry, dtype, s, dtype),       \
 		NUMBER(Geometry, page_size, s, page_size), NUMBER(Geometry, n_pages, s, n_pages)
 
-TYPE(geometry, geometry, struct layout_params,
-	GEOMETRY(struct layout_params),
-	NUMBER(Geometry, alignment, struct layout_params, alignment));
+TYPE(geometry, geometry, struct layout_params, GEOMETRY(struct layout_params),
+     NUMBER(Geometry, alignment, struct layout_params, alignment));
 
 #define S struct wire_control_reply
 
-TYPE(welcome, welcome, S,
-	NUMBER(Welcome, version_major, S, welcome.version_major),
-	NUMBER(Welcome, version_minor, S, welcome.version_minor),
-	BYTES(Welcome, boot_id, S, welcome.boot_id, 0),
-	NUMBER(Welcome, session, S, welcome.session),
-	NUMBER(Welcome, member, S, welcome.member),
-	BYTES(Welcome, token, S, welcome.token, 0),
-	BYTES(Welcome, join_token, S, welcome.join_token, WIRE_OPTIONAL),
-	TEXT(Welcome, endpoint, S, welcome.endpoint),
-	TEXT(Welcome, daemon_version, S, welcome.daemon_version),
-	NUMBER(Welcome, max_open_requests, S, welcome.max_open_requests));
-TYPE(pool_grant, pool_grant, S,
-	NUMBER(PoolGrant, pool, S, pool_grant.pool),
-	TEXT(PoolGrant, name, S, pool_grant.name),
-	TEXT(PoolGrant, backend, S, pool_grant.backend),
-	STRUCT(PoolGrant, geometry, S, pool_grant.geometry, geometry),
-	NUMBER(PoolGrant, memory_size, S, pool_grant.memory_size),
-	NUMBER(PoolGrant, region_size, S, pool_grant.region_size),
-	LIMITED(PoolGrant, export_kind, S, pool_grant.memory.export, WIRE_EXPORT_LEGACY),
-	BYTES(PoolGrant, device, S, pool_grant.memory.device, WIRE_OPTIONAL),
-	NUMBER(PoolGrant, generation, S, pool_grant.memory.generation),
-	BYTES(PoolGrant, canary, S, pool_grant.memory.canary, WIRE_OPTIONAL));
-TYPE(refusal, refusal, S,
-	NUMBER(Refusal, status, S, refusal.status),
-	TEXT(Refusal, text, S, refusal.text));
+TYPE(welcome, welcome, S, NUMBER(Welcome, version_major, S, welcome.version_major),
+     NUMBER(Welcome, version_minor, S, welcome.version_minor), BYTES(Welcome, boot_id, S, welcome.boot_id, 0),
+     NUMBER(Welcome, session, S, welcome.session), NUMBER(Welcome, member, S, welcome.member),
+     BYTES(Welcome, token, S, welcome.token, 0), BYTES(Welcome, join_token, S, welcome.join_token, WIRE_OPTIONAL),
+     TEXT(Welcome, endpoint, S, welcome.endpoint), TEXT(Welcome, daemon_version, S, welcome.daemon_version),
+     NUMBER(Welcome, max_open_requests, S, welcome.max_open_requests));
+TYPE(pool_grant, pool_grant, S, NUMBER(PoolGrant, pool, S, pool_grant.pool), TEXT(PoolGrant, name, S, pool_grant.name),
+     TEXT(PoolGrant, backend, S, pool_grant.backend), STRUCT(PoolGrant, geometry, S, pool_grant.geometry, geometry),
+     NUMBER(PoolGrant, memory_size, S, pool_grant.memory_size),
+     NUMBER(PoolGrant, region_size, S, pool_grant.region_size),
+     LIMITED(PoolGrant, export_kind, S, pool_grant.memory.export, WIRE_EXPORT_LEGACY),
+     BYTES(PoolGrant, device, S, pool_grant.memory.device, WIRE_OPTIONAL),
+     NUMBER(PoolGrant, generation, S, pool_grant.memory.generation),
+     BYTES(PoolGrant, canary, S, pool_grant.memory.canary, WIRE_OPTIONAL));
+TYPE(refusal, refusal, S, NUMBER(Refusal, status, S, refusal.status), TEXT(Refusal, text, S, refusal.text));
 EMPTY(farewell, S);
-TYPE(notice, notice, S,
-	LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_ENDED),
-	NUMBER(Notice, deadline_ms, S, notice.deadline_ms),
-	TEXT(Notice, text, S, notice.text));
+TYPE(notice, notice, S, LIMITED(Notice, kind, S, notice.kind, WIRE_NOTICE_ENDED),
+     NUMBER(Notice, deadline_ms, S, notice.deadline_ms), TEXT(Notice, text, S, notice.text));
 
 static const struct wire_body control_reply_bodies[] = {
 	[WIRE_WELCOME] = { PAGED__V1__CONTROL_REPLY__BODY_WELCOME, &welcome },
@@ -137,62 +149,40 @@ const struct wire_envelope wire_control_replies =
 
 #define S struct wire_request
 
-TYPE(seq_spec, seq_spec, struct seq_spec,
-	NUMBER(SeqSpec, pool, struct seq_spec, pool),
-	NUMBER(SeqSpec, n_tokens, struct seq_spec, n_tokens),
-	STRING(SeqSpec, tag, struct seq_spec, tag, PAGED_MAX_TAG, 0));
+TYPE(seq_spec, seq_spec, struct seq_spec, NUMBER(SeqSpec, pool, struct seq_spec, pool),
+     NUMBER(SeqSpec, n_tokens, struct seq_spec, n_tokens),
+     STRING(SeqSpec, tag, struct seq_spec, tag, PAGED_MAX_TAG, 0));
 TYPE(seq_create, seq_create, S,
-	STRUCTS(SeqCreate, sequence, S, create.specs, create.n, seq_spec, 1, PAGED_MAX_REQUEST_SEQS));
-#define ITEMS(f, how)                                                                                           \
+     STRUCTS(SeqCreate, sequence, S, create.specs, create.n, seq_spec, 1, PAGED_MAX_REQUEST_SEQS));
+#define ITEMS(f, how) \
 	COLUMN_OF(SeqItems, f, S, change.items, change.n, struct paged_seq_item, f, 1, PAGED_MAX_REQUEST_SEQS, how)
-TYPE(seq_items, seq_items, S,
-	ITEMS(seq, WIRE_FIRST),
-	ITEMS(n_tokens, 0),
-	ITEMS(n_ahead, WIRE_ALIKE));
-TYPE(erase, seq_ids, S,
-	COLUMN(SeqIds, seq, S, erase.ids, erase.n, 1, PAGED_MAX_REQUEST_SEQS, WIRE_FIRST));
-TYPE(get_sessions, get_sessions, S,
-	NUMBER(GetSessions, after_member, S, get_sessions.after_member),
-	NUMBER(GetSessions, after_session, S, get_sessions.after_session));
-TYPE(get_sequences, get_sequences, S,
-	NUMBER(GetSequences, pool, S, get_sequences.pool),
-	NUMBER(GetSequences, from_slot, S, get_sequences.from_slot));
-TYPE(get_table, get_table, S,
-	NUMBER(GetTable, seq, S, get_table.seq),
-	NUMBER(GetTable, from_entry, S, get_table.from_entry));
-TYPE(check, check, S,
-	NUMBER(Check, pool, S, check.pool));
-TYPE(kick, kick, S,
-	NUMBER(Kick, session, S, kick.session),
-	NUMBER(Kick, kill, S, kick.kill));
-TYPE(put_array, put_array, S,
-	TEXT(PutArray, name, S, put_array.name),
-	NUMBER(PutArray, dtype, S, put_array.dtype),
-	ARRAY(PutArray, extents, S, put_array.extents, put_array.n_dims, 1),
-	NUMBER(PutArray, offset, S, put_array.offset),
-	DATA(PutArray, data, S, put_array.data, put_array.size, WIRE_MAX_PART));
-TYPE(drop_array, drop_array, S,
-	TEXT(DropArray, name, S, drop_array.name));
-TYPE(mask_name, mask_name, struct mask_request_name,
-	TEXT(MaskName, name, struct mask_request_name, name),
-	NUMBER(MaskName, dtype, struct mask_request_name, dtype),
-	LIMITED(MaskName, n_dims, struct mask_request_name, n_dims, WIRE_MAX_INDEXES),
-	NUMBER(MaskName, value, struct mask_request_name, value));
+TYPE(seq_items, seq_items, S, ITEMS(seq, WIRE_FIRST), ITEMS(n_tokens, 0), ITEMS(n_ahead, WIRE_ALIKE));
+TYPE(erase, seq_ids, S, COLUMN(SeqIds, seq, S, erase.ids, erase.n, 1, PAGED_MAX_REQUEST_SEQS, WIRE_FIRST));
+TYPE(get_sessions, get_sessions, S, NUMBER(GetSessions, after_member, S, get_sessions.after_member),
+     NUMBER(GetSessions, after_session, S, get_sessions.after_session));
+TYPE(get_sequences, get_sequences, S, NUMBER(GetSequences, pool, S, get_sequences.pool),
+     NUMBER(GetSequences, from_slot, S, get_sequences.from_slot));
+TYPE(get_table, get_table, S, NUMBER(GetTable, seq, S, get_table.seq),
+     NUMBER(GetTable, from_entry, S, get_table.from_entry));
+TYPE(check, check, S, NUMBER(Check, pool, S, check.pool));
+TYPE(kick, kick, S, NUMBER(Kick, session, S, kick.session), NUMBER(Kick, kill, S, kick.kill));
+TYPE(put_array, put_array, S, TEXT(PutArray, name, S, put_array.name), NUMBER(PutArray, dtype, S, put_array.dtype),
+     ARRAY(PutArray, extents, S, put_array.extents, put_array.n_dims, 1), NUMBER(PutArray, offset, S, put_array.offset),
+     DATA(PutArray, data, S, put_array.data, put_array.size, WIRE_MAX_PART));
+TYPE(drop_array, drop_array, S, TEXT(DropArray, name, S, drop_array.name));
+TYPE(mask_name, mask_name, struct mask_request_name, TEXT(MaskName, name, struct mask_request_name, name),
+     NUMBER(MaskName, dtype, struct mask_request_name, dtype),
+     LIMITED(MaskName, n_dims, struct mask_request_name, n_dims, WIRE_MAX_INDEXES),
+     NUMBER(MaskName, value, struct mask_request_name, value));
 #define ROWS(f, how) COLUMN(BuildMask, f, S, build_mask.f, build_mask.n_rows, 1, PAGED_MAX_MASK_ROWS, how)
-TYPE(build_mask, build_mask, S,
-	ROWS(q_len, WIRE_FIRST),
-	ROWS(kv_len, 0),
-	ROWS(q_base, WIRE_OPTIONAL),
-	NUMBER(BuildMask, n_heads, S, build_mask.n_heads),
-	NUMBER(BuildMask, q_block, S, build_mask.q_block),
-	NUMBER(BuildMask, kv_block, S, build_mask.kv_block),
-	STRING(BuildMask, text, S, build_mask.text, WIRE_MAX_MOD, WIRE_RAW),
-	STRUCTS(BuildMask, name, S, build_mask.names, build_mask.n_names, mask_name, 0, MASK_MAX_NAMES),
-	NUMBER(BuildMask, first_list, S, build_mask.first_list),
-	NUMBER(BuildMask, first_block, S, build_mask.first_block),
-	ROWS(b, WIRE_OPTIONAL));
-TYPE(get_handle, get_handle, S,
-	NUMBER(GetHandle, pool, S, get_handle.pool));
+TYPE(build_mask, build_mask, S, ROWS(q_len, WIRE_FIRST), ROWS(kv_len, 0), ROWS(q_base, WIRE_OPTIONAL),
+     NUMBER(BuildMask, n_heads, S, build_mask.n_heads), NUMBER(BuildMask, q_block, S, build_mask.q_block),
+     NUMBER(BuildMask, kv_block, S, build_mask.kv_block),
+     STRING(BuildMask, text, S, build_mask.text, WIRE_MAX_MOD, WIRE_RAW),
+     STRUCTS(BuildMask, name, S, build_mask.names, build_mask.n_names, mask_name, 0, MASK_MAX_NAMES),
+     NUMBER(BuildMask, first_list, S, build_mask.first_list), NUMBER(BuildMask, first_block, S, build_mask.first_block),
+     ROWS(b, WIRE_OPTIONAL));
+TYPE(get_handle, get_handle, S, NUMBER(GetHandle, pool, S, get_handle.pool));
 EMPTY(ping, S);
 EMPTY(get_status, S);
 EMPTY(get_pools, S);
@@ -215,8 +205,7 @@ static const struct wire_body request_bodies[WIRE_N_REQUESTS] = {
 	[WIRE_BUILD_MASK] = { PAGED__V1__REQUEST__BODY_BUILD_MASK, &build_mask },
 	[WIRE_GET_HANDLE] = { PAGED__V1__REQUEST__BODY_GET_HANDLE, &get_handle },
 };
-TYPE(request, request, S,
-	NUMBER(Request, id, S, id));
+TYPE(request, request, S, NUMBER(Request, id, S, id));
 const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, request_bodies);
 
 #undef S
@@ -224,94 +213,59 @@ const struct wire_envelope wire_requests = ENVELOPE(Request, ping, S, request, r
 /* RPC channel, from the daemon */
 
 #define S struct paged_pool_entry
-TYPE(report_geometry, geometry, S,
-	GEOMETRY(S));
-TYPE(pool_report, pool_report, S,
-	NUMBER(PoolReport, pool, S, number),
-	TEXT(PoolReport, name, S, name),
-	TEXT(PoolReport, backend, S, backend),
-	TEXT(PoolReport, memory, S, memory),
-	FLAT(PoolReport, geometry, report_geometry),
-	NUMBER(PoolReport, page_bytes, S, page_bytes),
-	NUMBER(PoolReport, size, S, size),
-	NUMBER(PoolReport, n_free, S, n_free),
-	NUMBER(PoolReport, n_referenced, S, n_referenced),
-	NUMBER(PoolReport, n_quarantined, S, n_quarantined),
-	NUMBER(PoolReport, n_slots, S, n_slots),
-	NUMBER(PoolReport, n_sequences, S, n_sequences),
-	NUMBER(PoolReport, max_length, S, max_length),
-	TEXT(PoolReport, device, S, device));
+TYPE(report_geometry, geometry, S, GEOMETRY(S));
+TYPE(pool_report, pool_report, S, NUMBER(PoolReport, pool, S, number), TEXT(PoolReport, name, S, name),
+     TEXT(PoolReport, backend, S, backend), TEXT(PoolReport, memory, S, memory),
+     FLAT(PoolReport, geometry, report_geometry), NUMBER(PoolReport, page_bytes, S, page_bytes),
+     NUMBER(PoolReport, size, S, size), NUMBER(PoolReport, n_free, S, n_free),
+     NUMBER(PoolReport, n_referenced, S, n_referenced), NUMBER(PoolReport, n_quarantined, S, n_quarantined),
+     NUMBER(PoolReport, n_slots, S, n_slots), NUMBER(PoolReport, n_sequences, S, n_sequences),
+     NUMBER(PoolReport, max_length, S, max_length), TEXT(PoolReport, device, S, device));
 #undef S
 
 #define S struct paged_session_entry
-TYPE(session_report, session_report, S,
-	NUMBER(SessionReport, session, S, session),
-	NUMBER(SessionReport, member, S, member),
-	NUMBER(SessionReport, first, S, first),
-	NUMBER(SessionReport, ended, S, ended),
-	NUMBER(SessionReport, pid, S, pid),
-	NUMBER(SessionReport, uid, S, uid),
-	NUMBER(SessionReport, n_requests, S, n_requests),
-	NUMBER(SessionReport, n_sequences, S, n_sequences),
-	NUMBER(SessionReport, n_pages, S, n_pages),
-	NUMBER(SessionReport, n_quarantined, S, n_quarantined),
-	TEXT(SessionReport, name, S, name));
+TYPE(session_report, session_report, S, NUMBER(SessionReport, session, S, session),
+     NUMBER(SessionReport, member, S, member), NUMBER(SessionReport, first, S, first),
+     NUMBER(SessionReport, ended, S, ended), NUMBER(SessionReport, pid, S, pid), NUMBER(SessionReport, uid, S, uid),
+     NUMBER(SessionReport, n_requests, S, n_requests), NUMBER(SessionReport, n_sequences, S, n_sequences),
+     NUMBER(SessionReport, n_pages, S, n_pages), NUMBER(SessionReport, n_quarantined, S, n_quarantined),
+     TEXT(SessionReport, name, S, name));
 #undef S
 
 #define S struct paged_seq_entry
-TYPE(sequence_report, sequence_report, S,
-	NUMBER(SequenceReport, seq, S, seq),
-	NUMBER(SequenceReport, session, S, session),
-	NUMBER(SequenceReport, pid, S, pid),
-	NUMBER(SequenceReport, length, S, length),
-	NUMBER(SequenceReport, capacity, S, capacity),
-	NUMBER(SequenceReport, n_pages, S, n_pages),
-	TEXT(SequenceReport, name, S, name),
-	TEXT(SequenceReport, tag, S, tag));
+TYPE(sequence_report, sequence_report, S, NUMBER(SequenceReport, seq, S, seq),
+     NUMBER(SequenceReport, session, S, session), NUMBER(SequenceReport, pid, S, pid),
+     NUMBER(SequenceReport, length, S, length), NUMBER(SequenceReport, capacity, S, capacity),
+     NUMBER(SequenceReport, n_pages, S, n_pages), TEXT(SequenceReport, name, S, name),
+     TEXT(SequenceReport, tag, S, tag));
 #undef S
 
 #define S struct wire_reply
 
-TYPE(ids, seq_ids, S,
-	COLUMN(SeqIds, seq, S, ids.seq, ids.n, 0, PAGED_MAX_REQUEST_SEQS, WIRE_FIRST));
-TYPE(status_report, status_report, S,
-	TEXT(StatusReport, version, S, status_report.version),
-	NUMBER(StatusReport, uptime_ms, S, status_report.uptime_ms),
-	NUMBER(StatusReport, n_requests, S, status_report.n_requests),
-	NUMBER(StatusReport, n_sessions, S, status_report.n_sessions),
-	NUMBER(StatusReport, n_pools, S, status_report.n_pools),
-	NUMBER(StatusReport, pid, S, status_report.pid),
-	NUMBER(StatusReport, stopping, S, status_report.stopping));
-TYPE(pools, pools, S,
-	STRUCTS(Pools, pool, S, pools.report, pools.n, pool_report, 0, WIRE_LIST_MAX));
+TYPE(ids, seq_ids, S, COLUMN(SeqIds, seq, S, ids.seq, ids.n, 0, PAGED_MAX_REQUEST_SEQS, WIRE_FIRST));
+TYPE(status_report, status_report, S, TEXT(StatusReport, version, S, status_report.version),
+     NUMBER(StatusReport, uptime_ms, S, status_report.uptime_ms),
+     NUMBER(StatusReport, n_requests, S, status_report.n_requests),
+     NUMBER(StatusReport, n_sessions, S, status_report.n_sessions),
+     NUMBER(StatusReport, n_pools, S, status_report.n_pools), NUMBER(StatusReport, pid, S, status_report.pid),
+     NUMBER(StatusReport, stopping, S, status_report.stopping));
+TYPE(pools, pools, S, STRUCTS(Pools, pool, S, pools.report, pools.n, pool_report, 0, WIRE_LIST_MAX));
 TYPE(sessions, sessions, S,
-	STRUCTS(Sessions, session, S, sessions.report, sessions.n, session_report, 0, WIRE_LIST_MAX),
-	NUMBER(Sessions, more, S, sessions.more));
+     STRUCTS(Sessions, session, S, sessions.report, sessions.n, session_report, 0, WIRE_LIST_MAX),
+     NUMBER(Sessions, more, S, sessions.more));
 TYPE(sequences, sequences, S,
-	STRUCTS(Sequences, sequence, S, sequences.report, sequences.n, sequence_report, 0, WIRE_LIST_MAX),
-	NUMBER(Sequences, next_slot, S, sequences.next_slot),
-	NUMBER(Sequences, more, S, sequences.more));
-TYPE(table, table, S,
-	STRUCT(Table, sequence, S, table.sequence, sequence_report),
-	COLUMN(Table, page, S, table.page, table.n, 0, WIRE_TABLE_MAX, WIRE_FIRST),
-	NUMBER(Table, more, S, table.more));
-TYPE(books, books, S,
-	NUMBER(Books, n_pages, S, books.n_pages),
-	NUMBER(Books, n_free, S, books.n_free),
-	NUMBER(Books, n_referenced, S, books.n_referenced),
-	NUMBER(Books, n_quarantined, S, books.n_quarantined),
-	NUMBER(Books, n_sequences, S, books.n_sequences),
-	NUMBER(Books, holds, S, books.holds),
-	TEXT(Books, text, S, books.text));
-TYPE(mask, mask, S,
-	COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX, WIRE_FIRST),
-	NUMBER(Mask, cut, S, mask.cut),
-	NUMBER(Mask, arrays, S, mask.arrays));
-TYPE(handle, handle, S,
-	BYTES(Handle, handle, S, handle.bytes, 0),
-	NUMBER(Handle, offset, S, handle.offset),
-	NUMBER(Handle, generation, S, handle.generation),
-	BYTES(Handle, device, S, handle.device, 0));
+     STRUCTS(Sequences, sequence, S, sequences.report, sequences.n, sequence_report, 0, WIRE_LIST_MAX),
+     NUMBER(Sequences, next_slot, S, sequences.next_slot), NUMBER(Sequences, more, S, sequences.more));
+TYPE(table, table, S, STRUCT(Table, sequence, S, table.sequence, sequence_report),
+     COLUMN(Table, page, S, table.page, table.n, 0, WIRE_TABLE_MAX, WIRE_FIRST), NUMBER(Table, more, S, table.more));
+TYPE(books, books, S, NUMBER(Books, n_pages, S, books.n_pages), NUMBER(Books, n_free, S, books.n_free),
+     NUMBER(Books, n_referenced, S, books.n_referenced), NUMBER(Books, n_quarantined, S, books.n_quarantined),
+     NUMBER(Books, n_sequences, S, books.n_sequences), NUMBER(Books, holds, S, books.holds),
+     TEXT(Books, text, S, books.text));
+TYPE(mask, mask, S, COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX, WIRE_FIRST),
+     NUMBER(Mask, cut, S, mask.list_continues), NUMBER(Mask, arrays, S, mask.arrays));
+TYPE(handle, handle, S, BYTES(Handle, handle, S, handle.bytes, 0), NUMBER(Handle, offset, S, handle.offset),
+     NUMBER(Handle, generation, S, handle.generation), BYTES(Handle, device, S, handle.device, 0));
 
 /* WIRE_REPLY_EMPTY has no body. */
 static const struct wire_body reply_bodies[] = {
@@ -325,10 +279,8 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_MASK] = { PAGED__V1__REPLY__BODY_MASK, &mask },
 	[WIRE_REPLY_HANDLE] = { PAGED__V1__REPLY__BODY_HANDLE, &handle },
 };
-TYPE(reply, reply, S,
-	NUMBER(Reply, id, S, id),
-	NUMBER(Reply, status, S, status),
-	STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));
+TYPE(reply, reply, S, NUMBER(Reply, id, S, id), NUMBER(Reply, status, S, status),
+     STRING(Reply, text, S, text, WIRE_MAX_TEXT, WIRE_RAW));
 const struct wire_envelope wire_replies = ENVELOPE(Reply, ids, S, reply, reply_bodies);
 
 #undef S

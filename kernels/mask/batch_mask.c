@@ -7,71 +7,73 @@
 #include "kernels/mask/mod_evaluator.h"
 
 enum paged_status
-batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *shape, struct paged_error *error)
+batch_mask_shape(const struct batch_mask_request *request, struct block_mask_shape *shape, struct paged_error *error)
 {
-	struct block_mask_row *rows = calloc((size_t)order->n_rows + 1, sizeof(*rows));
+	struct block_mask_row *rows = calloc((size_t)request->n_rows + 1, sizeof(*rows));
 
 	if (rows == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", order->n_rows);
-	for (uint32_t r = 0; r < order->n_rows; r++)
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
+				  request->n_rows);
+	for (uint32_t r = 0; r < request->n_rows; r++)
 		rows[r] = (struct block_mask_row){
-			.q_base = order->rows[r].q_base,
-			.q_len = order->rows[r].q_len,
-			.kv_len = order->rows[r].kv_len,
+			.q_base = request->rows[r].q_base,
+			.q_len = request->rows[r].q_len,
+			.kv_len = request->rows[r].kv_len,
 		};
 	*shape = (struct block_mask_shape){
-		.n_rows = order->n_rows,
-		.n_heads = order->n_heads != 0 ? order->n_heads : 1,
-		.q_block = order->q_block,
-		.kv_block = order->kv_block,
+		.n_rows = request->n_rows,
+		.n_heads = request->n_heads != 0 ? request->n_heads : 1,
+		.q_block = request->q_block,
+		.kv_block = request->kv_block,
 		.rows = rows,
-		.memory = order->memory,
+		.memory = request->memory,
 	};
 	return PAGED_OK;
 }
 
 static enum paged_status
-create_by(const struct batch_mask_order *order, struct mod_rule *rule, struct block_mask **logical_p,
-	  struct paged_error *error)
+create_logical(const struct batch_mask_request *request, struct mod_evaluator *evaluator, struct block_mask **logical_p,
+	       struct paged_error *error)
 {
-	int32_t *b = calloc((size_t)order->n_rows + 1, sizeof(*b));
+	int32_t *b = calloc((size_t)request->n_rows + 1, sizeof(*b));
 	struct block_mask_shape shape = { .rows = NULL };
 	enum paged_status status;
 
 	if (b == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows", order->n_rows);
-	for (uint32_t r = 0; r < order->n_rows; r++)
-		b[r] = order->rows[r].b;
-	rule->rule.b = b;
-	status = batch_mask_shape(order, &shape, error);
+		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
+				  request->n_rows);
+	for (uint32_t r = 0; r < request->n_rows; r++)
+		b[r] = request->rows[r].b;
+	evaluator->base.b = b;
+	status = batch_mask_shape(request, &shape, error);
 	if (status == PAGED_OK)
-		status = block_mask_create(&shape, &rule->rule, order->max_bytes, logical_p, error);
+		status = block_mask_create(&shape, &evaluator->base, request->max_bytes, logical_p, error);
 	free((void *)shape.rows);
 	free(b);
 	return status;
 }
 
 enum paged_status
-batch_mask_create(const struct batch_mask_order *order, struct mod_binding *binding, enum kernel_isa isa,
+batch_mask_create(const struct batch_mask_request *request, struct mod_binding *binding, enum kernel_isa isa,
 		  struct block_mask **logical_p, struct paged_error *error)
 {
 	enum paged_status status = mod_binding_index(binding, error);
 	struct block_mask *logical = NULL;
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 
 	if (status == PAGED_OK)
-		status = mod_rule_open(&rule, binding, isa, error);
+		status = mod_evaluator_open(&evaluator, binding, isa, error);
 	if (status != PAGED_OK)
 		return status;
-	if (order->n_heads == 0 && !rule.rule.same_heads)
+	if (request->n_heads == 0 && !evaluator.base.same_heads)
 		status = paged_fail(error, PAGED_ERR_INVALID,
 				    "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
 				    mod_text(mod_binding_mod(binding)));
 	if (status == PAGED_OK)
-		status = create_by(order, &rule, &logical, error);
+		status = create_logical(request, &evaluator, &logical, error);
 	if (status == PAGED_OK)
-		status = mod_rule_range(&rule, error);
-	mod_rule_close(&rule);
+		status = mod_evaluator_bad_index(&evaluator, error);
+	mod_evaluator_close(&evaluator);
 	if (status == PAGED_OK)
 		*logical_p = logical;
 	else
@@ -80,19 +82,20 @@ batch_mask_create(const struct batch_mask_order *order, struct mod_binding *bind
 }
 
 /* Reads the page tables of a request's rows, one at a time. */
-struct reader {
-	const struct batch_mask_order *order;
+struct page_table_reader {
+	const struct batch_mask_request *request;
 	uint32_t *pages; /* one row's pages; sized for the longest row */
 	uint64_t *version;
 };
 
 /* Copies only the entries that kv_len needs; later entries may change at the same time without harm. */
 static enum paged_status
-read_live(struct reader *reader, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
+page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_mask_sequence *sequence,
+		     struct paged_error *error)
 {
-	const struct region_view *view = reader->order->view;
-	const struct batch_mask_row *row = &reader->order->rows[r];
-	uint32_t n_needed = (uint32_t)mask_count_parts(row->kv_len, view->page_size);
+	const struct region_view *view = reader->request->view;
+	const struct batch_mask_row *row = &reader->request->rows[r];
+	uint32_t n_needed = (uint32_t)mask_ceil_div(row->kv_len, view->page_size);
 
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		struct region_look look;
@@ -118,40 +121,40 @@ read_live(struct reader *reader, uint32_t r, struct block_mask_sequence *sequenc
 }
 
 static enum paged_status
-read_row(void *context, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
+page_table_read(void *context, uint32_t r, struct block_mask_sequence *sequence, struct paged_error *error)
 {
-	struct reader *reader = context;
-	const struct batch_mask_row *row = &reader->order->rows[r];
+	struct page_table_reader *reader = context;
+	const struct batch_mask_row *row = &reader->request->rows[r];
 
 	if ((row->seq != 0) == (row->pages != NULL))
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: row %" PRIu32 " names %s a sequence %s pages",
 				  r, row->seq != 0 ? "both" : "neither", row->seq != 0 ? "and" : "nor");
 	if (row->seq != 0)
-		return read_live(reader, r, sequence, error);
+		return page_table_copy_live(reader, r, sequence, error);
 	reader->version[r] = 0;
 	*sequence = (struct block_mask_sequence){ row->pages, row->n_pages, row->kv_len };
 	return PAGED_OK;
 }
 
 enum paged_status
-batch_mask_place(const struct batch_mask_order *order, const struct block_mask *logical, struct block_mask **physical_p,
-		 uint64_t *version, struct paged_error *error)
+batch_mask_to_physical(const struct batch_mask_request *request, const struct block_mask *logical,
+		       struct block_mask **physical_p, uint64_t *version, struct paged_error *error)
 {
-	struct reader reader = { .order = order, .version = version };
+	struct page_table_reader reader = { .request = request, .version = version };
 	const struct block_mask_table table = {
-		.n_sequences = order->n_rows,
-		.page_size = order->view->page_size,
-		.n_pages = order->view->n_pages,
-		.read = read_row,
+		.n_sequences = request->n_rows,
+		.page_size = request->view->page_size,
+		.n_pages = request->view->n_pages,
+		.read = page_table_read,
 		.context = &reader,
 	};
 	enum paged_status status;
 
-	reader.pages = malloc((order->view->row_entries + UINT64_C(1)) * sizeof(*reader.pages));
+	reader.pages = malloc((request->view->row_entries + UINT64_C(1)) * sizeof(*reader.pages));
 	if (reader.pages == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a row of %" PRIu32 " pages",
-				  order->view->row_entries);
-	status = block_mask_to_physical(logical, &table, order->max_bytes, physical_p, error);
+				  request->view->row_entries);
+	status = block_mask_to_physical(logical, &table, request->max_bytes, physical_p, error);
 	free(reader.pages);
 	return status;
 }

@@ -23,7 +23,7 @@ struct batch_mask_row {
 	int32_t b; /* the row's b, as the mod sees it */
 };
 
-struct batch_mask_order {
+struct batch_mask_request {
 	const struct batch_mask_row *rows;
 	uint32_t n_rows;
 	uint32_t n_heads; /* 0: one head stands for all; then the mod must not depend on h */
@@ -35,7 +35,7 @@ struct batch_mask_order {
 };
 
 /** batch_mask_shape - the shape that a request describes; the caller frees shape->rows */
-enum paged_status batch_mask_shape(const struct batch_mask_order *order, struct block_mask_shape *shape,
+enum paged_status batch_mask_shape(const struct batch_mask_request *request, struct block_mask_shape *shape,
 				   struct paged_error *error);
 
 /**
@@ -46,11 +46,11 @@ enum paged_status batch_mask_shape(const struct batch_mask_order *order, struct 
  * @retval PAGED_ERR_LIMIT    the mask exceeds max_bytes, or a q_idx or kv_idx exceeds 2^31 - 1
  * @retval PAGED_ERR_RANGE    an array index is out of bounds; the error names array, index and bounds
  */
-enum paged_status batch_mask_create(const struct batch_mask_order *order, struct mod_binding *binding,
+enum paged_status batch_mask_create(const struct batch_mask_request *request, struct mod_binding *binding,
 				    enum kernel_isa isa, struct block_mask **logical_p, struct paged_error *error);
 
 /**
- * batch_mask_place - translate a logical mask's blocks to their places in the pool
+ * batch_mask_to_physical - translate a logical mask's blocks to their places in the pool
  *
  * Each row's page table is read as a consistent snapshot, with a bounded number of attempts. q_len and
  * q_base of the rows are the mask's.
@@ -65,7 +65,7 @@ enum paged_status batch_mask_create(const struct batch_mask_order *order, struct
  * @retval PAGED_ERR_LIMIT     the mask exceeds max_bytes
  * @retval PAGED_ERR_AGAIN     a row was being written during every attempt
  */
-enum paged_status batch_mask_place(const struct batch_mask_order *order, const struct block_mask *logical,
-				   struct block_mask **physical_p, uint64_t *version, struct paged_error *error);
+enum paged_status batch_mask_to_physical(const struct batch_mask_request *request, const struct block_mask *logical,
+					 struct block_mask **physical_p, uint64_t *version, struct paged_error *error);
 
 #endif

@@ -22,7 +22,7 @@ block_mask_destroy(struct block_mask *mask)
 }
 
 static uint64_t
-count_lists(const struct block_mask *mask)
+block_mask_n_lists(const struct block_mask *mask)
 {
 	return mask->first_list[mask->shape.n_rows];
 }
@@ -37,9 +37,9 @@ block_mask_list_ascends(const uint32_t *blocks, uint64_t n)
 }
 
 void
-block_mask_judge(struct block_mask *mask)
+block_mask_set_ascending(struct block_mask *mask)
 {
-	uint64_t n = count_lists(mask);
+	uint64_t n = block_mask_n_lists(mask);
 
 	mask->ascending = true;
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
@@ -57,7 +57,7 @@ block_mask_n_blocks(const struct block_mask *mask)
 	uint64_t n = 0;
 
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
-		n += mask->start[kind][count_lists(mask)];
+		n += mask->start[kind][block_mask_n_lists(mask)];
 	return n;
 }
 
@@ -77,6 +77,6 @@ block_mask_bytes(const struct block_mask *mask)
 {
 	return sizeof(*mask) + mask->shape.n_rows * sizeof(*mask->shape.rows) +
 	       (mask->shape.n_rows + UINT64_C(1)) * sizeof(*mask->first_list) +
-	       BLOCK_MASK_N_KINDS * (count_lists(mask) + 1) * sizeof(**mask->start) +
+	       BLOCK_MASK_N_KINDS * (block_mask_n_lists(mask) + 1) * sizeof(**mask->start) +
 	       block_mask_n_blocks(mask) * sizeof(**mask->indices);
 }

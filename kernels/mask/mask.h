@@ -4,12 +4,12 @@
  *
  * For every (row of the plan, head, query block) a mask has two lists: KV blocks that are full (every
  * element is visible) and KV blocks that are partial (some elements are; the mask mod decides).
- * Blocks in neither list are never visited.  A block that a length cuts, on the query side or on the
+ * Blocks in neither list are never visited.  A block that a length divides, on the query side or on the
  * KV side, is never full.  PyTorch counts in the same way, and a kernel may process a full block
  * without checking lengths.
  *
  * Rows are ragged: each has its own lengths.  PyTorch's BlockMask is the case of equal rows, and
- * block_mask_view() fills its arrays.  One row, or one head, may stand for all of them (PyTorch's B or
+ * block_mask_to_arrays() fills its arrays.  One row, or one head, may stand for all of them (PyTorch's B or
  * H of 1).
  *
  * In a logical mask, indices count KV blocks of the sequence.  In a physical mask they count blocks of
@@ -46,23 +46,23 @@ struct block_mask_row {
 	uint64_t kv_len;
 };
 
-/** block_mask_row_counts - true if the row's q_idx and kv_idx fit the int32 of mods */
+/** block_mask_row_fits_int32 - true if the row's q_idx and kv_idx fit the int32 of mods */
 static inline bool
-block_mask_row_counts(const struct block_mask_row *row)
+block_mask_row_fits_int32(const struct block_mask_row *row)
 {
 	return row->kv_len <= INT32_MAX && row->q_base >= INT32_MIN && row->q_base <= INT32_MAX &&
 	       row->q_len <= (uint64_t)(INT32_MAX - row->q_base);
 }
 
-/** mask_count_parts - number of parts of size `part` in n, rounded up */
+/** mask_ceil_div - number of parts of size `part` in n, rounded up */
 static inline uint64_t
-mask_count_parts(uint64_t n, uint64_t part)
+mask_ceil_div(uint64_t n, uint64_t part)
 {
 	return n / part + (n % part != 0);
 }
 
 static inline uint64_t
-mask_smaller(uint64_t a, uint64_t b)
+mask_min(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -100,14 +100,14 @@ struct block_mask_list {
 static inline uint64_t
 block_mask_q_blocks(const struct block_mask *mask, uint32_t r)
 {
-	return mask_count_parts(mask->shape.rows[r].q_len, mask->shape.q_block);
+	return mask_ceil_div(mask->shape.rows[r].q_len, mask->shape.q_block);
 }
 
 /** KV blocks of row r, visible or not. */
 static inline uint64_t
 block_mask_kv_blocks(const struct block_mask *mask, uint32_t r)
 {
-	return mask_count_parts(mask->shape.rows[r].kv_len, mask->shape.kv_block);
+	return mask_ceil_div(mask->shape.rows[r].kv_len, mask->shape.kv_block);
 }
 
 /**
@@ -130,8 +130,9 @@ void block_mask_destroy(struct block_mask *mask); /* takes NULL */
 /** block_mask_list_ascends - true if each block is greater than the one before it */
 bool block_mask_list_ascends(const uint32_t *blocks, uint64_t n);
 
-/** block_mask_judge - set mask->ascending by checking all lists, for code that fills a mask with a caller's lists */
-void block_mask_judge(struct block_mask *mask);
+/** block_mask_set_ascending - set mask->ascending by checking all lists, for code that fills a mask with a caller's
+ * lists */
+void block_mask_set_ascending(struct block_mask *mask);
 
 /** Lists from outside this library; see block_mask_from_lists(). */
 struct block_mask_lists {
@@ -145,7 +146,7 @@ struct block_mask_lists {
 /**
  * block_mask_from_lists - make a mask from given lists, and check them
  *
- * A full block that a length cuts moves to the partial list; one that kv_len cuts becomes its last
+ * A full block that a length divides moves to the partial list; one that kv_len divides becomes its last
  * entry.
  *
  * @param[in] n_lists    number of lists of either kind; must match the shape
@@ -173,26 +174,26 @@ struct block_mask_arrays {
 enum paged_status block_mask_from_arrays(const struct block_mask_shape *shape, const struct block_mask_arrays *arrays,
 					 uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
 
-/** block_mask_width - length of the longest list of a kind: the smallest `width` for block_mask_view() */
+/** block_mask_width - length of the longest list of a kind: the smallest `width` for block_mask_to_arrays() */
 uint64_t block_mask_width(const struct block_mask *mask, enum block_mask_kind kind);
 
 /**
- * block_mask_view - fill PyTorch's arrays, which the caller allocated
+ * block_mask_to_arrays - fill PyTorch's arrays, which the caller allocated
  *
  * For q_num_blocks, q_indices and their full_ counterparts, view the result of block_mask_transpose().
  *
  * @retval PAGED_ERR_INVALID  rows differ in number of query blocks, or a width is too small
  * @retval PAGED_ERR_LIMIT    an index exceeds int32
  */
-enum paged_status block_mask_view(const struct block_mask *mask, const struct block_mask_arrays *arrays,
-				  struct paged_error *error);
+enum paged_status block_mask_to_arrays(const struct block_mask *mask, const struct block_mask_arrays *arrays,
+				       struct paged_error *error);
 
 /** block_mask_transpose - the query-side lists: query blocks and KV blocks swap roles; lists ascend */
 enum paged_status block_mask_transpose(const struct block_mask *mask, uint64_t max_bytes, struct block_mask **mask_p,
 				       struct paged_error *error);
 
-/** A part of a mask: n from `first` on; n of UINT32_MAX (n_q: UINT64_MAX): all that follow. */
-struct block_mask_part {
+/** A sub-range of a mask: n from `first` on; n of UINT32_MAX (n_q: UINT64_MAX): all that follow. */
+struct block_mask_selection {
 	uint32_t first_row, n_rows;
 	uint32_t first_head, n_heads;
 	uint64_t first_q, n_q; /* query rows; first_q a multiple of the query block */
@@ -207,26 +208,26 @@ struct block_mask_part {
  * @retval PAGED_ERR_INVALID  first_q is inside a query block
  * @retval PAGED_ERR_RANGE    the mask does not have these rows or heads
  */
-enum paged_status block_mask_select(const struct block_mask *mask, const struct block_mask_part *part,
+enum paged_status block_mask_select(const struct block_mask *mask, const struct block_mask_selection *part,
 				    struct block_mask **mask_p, struct paged_error *error);
 
 /**
  * block_mask_crop - shorten each row's lengths to at most these
  *
- * Blocks past the new lengths are dropped; full blocks that the new lengths cut become partial.
+ * Blocks past the new lengths are dropped; full blocks that the new lengths divide become partial.
  */
 enum paged_status block_mask_crop(const struct block_mask *mask, uint64_t q_len, uint64_t kv_len,
 				  struct block_mask **mask_p, struct paged_error *error);
 
 /**
- * block_mask_over - the same lists over n_rows rows, with each row's keys cut to at most kv_len[row]
+ * block_mask_over_rows - the same lists over n_rows rows, with each row's keys limited to at most kv_len[row]
  *
  * A mask of one row serves every row; else n_rows must be the mask's number of rows.
  *
  * @retval PAGED_ERR_INVALID  n_rows differs
  */
-enum paged_status block_mask_over(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len,
-				  struct block_mask **mask_p, struct paged_error *error);
+enum paged_status block_mask_over_rows(const struct block_mask *mask, uint32_t n_rows, const uint64_t *kv_len,
+				       struct block_mask **mask_p, struct paged_error *error);
 
 /** block_mask_n_blocks - number of blocks in the lists of both kinds */
 uint64_t block_mask_n_blocks(const struct block_mask *mask);
@@ -245,7 +246,7 @@ uint64_t block_mask_bytes(const struct block_mask *mask);
 void block_mask_dense_blocks(const struct block_mask *mask, uint8_t *dense);
 
 /** Which elements of a rectangle are visible: none, all, or some. */
-enum mask_verdict { MASK_NONE, MASK_ALL, MASK_SOME };
+enum mask_coverage { MASK_EMPTY, MASK_FULL, MASK_PARTIAL };
 
 /** Elements (q_idx, kv_idx) of one head in one row of the plan; the ends are exclusive. */
 struct mask_area {
@@ -256,22 +257,22 @@ struct mask_area {
 
 /** Bit r * MOD_GRID_COLUMNS + c is the box of row r and column c.  A box in none of the three is unknown. */
 struct mask_cells {
-	uint64_t none, all, some;
+	uint64_t empty, full, partial;
 };
 
 /**
  * A function that decides visibility element by element. mod_evaluator.h makes one from a mask mod; tests
  * and callers with their own masks may supply others.
  */
-struct mask_rule {
+struct mask_evaluator {
 	/*
 	 * Decides many areas at once; NULL: decides nothing.  With `blocks`, the areas are single
 	 * blocks; reporting `some` for a block (it has both visible and hidden elements) saves the call
 	 * of `exactly`.
 	 */
-	struct mask_cells (*grid)(void *context, const struct mod_grid *grid, bool blocks);
-	/* Decides an area of at most a block by its elements; returns any verdict once `cancelled` is set. */
-	enum mask_verdict (*exactly)(void *context, const struct mask_area *area);
+	struct mask_cells (*evaluate_grid)(void *context, const struct mod_grid *grid, bool blocks);
+	/* Decides an area of at most a block by its elements; returns any coverage once `cancelled` is set. */
+	enum mask_coverage (*evaluate_area)(void *context, const struct mask_area *area);
 	void *context;
 	const int32_t *b; /* [n_rows] the b of each row; NULL: its index */
 	bool same_rows;   /* the answer does not depend on b */
@@ -281,7 +282,7 @@ struct mask_rule {
 };
 
 /**
- * block_mask_create - the block mask of a rule
+ * block_mask_create - the block mask of an evaluator
  *
  * Areas that `grid` decides are not subdivided further: the cost is proportional to the number of
  * blocks on the borders of the visible region, not to the number of elements.  `exactly` is called for
@@ -290,7 +291,7 @@ struct mask_rule {
  * @retval PAGED_ERR_LIMIT  the mask exceeds max_bytes, or a q_idx or kv_idx exceeds int32
  * @retval PAGED_ERR_AGAIN  cancelled
  */
-enum paged_status block_mask_create(const struct block_mask_shape *shape, const struct mask_rule *rule,
+enum paged_status block_mask_create(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator,
 				    uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
 
 /**
@@ -337,17 +338,17 @@ struct block_mask_table {
 enum paged_status block_mask_to_physical(const struct block_mask *logical, const struct block_mask_table *table,
 					 uint64_t max_bytes, struct block_mask **mask_p, struct paged_error *error);
 
-/** Size of a picture in characters, and how many (row, head) it shows; 0: PyTorch's 20, 20 and 4. */
-struct block_mask_grid {
+/** Size in characters of each (row, head), and how many are shown; 0: PyTorch's 20, 20 and 4. */
+struct block_mask_string_format {
 	uint32_t rows, columns, limit;
 };
 
 /**
- * block_mask_picture - PyTorch's BlockMask.to_string(grid, limit)
+ * block_mask_to_string - PyTorch's BlockMask.to_string(grid, limit)
  *
  * @param[out] text_p  UTF-8; the caller frees it with free()
  */
-enum paged_status block_mask_picture(const struct block_mask *mask, const struct block_mask_grid *grid, char **text_p,
-				     struct paged_error *error);
+enum paged_status block_mask_to_string(const struct block_mask *mask, const struct block_mask_string_format *grid,
+				       char **text_p, struct paged_error *error);
 
 #endif

@@ -10,9 +10,9 @@
 #define TRIM_PART 16u
 
 #ifdef __SANITIZE_ADDRESS__
-#define KEEPS false
+#define IS_CACHING false
 #else
-#define KEEPS true
+#define IS_CACHING true
 #endif
 
 /* Header of each array that a mask_memory allocates. */
@@ -21,25 +21,25 @@ struct mask_memory_array {
 };
 
 static struct mask_memory_array *
-array_of(void *data)
+array_of_data(void *data)
 {
 	return data != NULL ? (struct mask_memory_array *)data - 1 : NULL;
 }
 
 static void *
-data_of(struct mask_memory_array *array)
+data_of_array(struct mask_memory_array *array)
 {
 	return array != NULL ? array + 1 : NULL;
 }
 
 static bool
-enter(struct mask_memory *memory)
+cache_trylock(struct mask_memory *memory)
 {
 	return !atomic_exchange_explicit(&memory->busy, true, memory_order_acquire);
 }
 
 static void
-leave(struct mask_memory *memory)
+cache_unlock(struct mask_memory *memory)
 {
 	atomic_store_explicit(&memory->busy, false, memory_order_release);
 }
@@ -50,7 +50,7 @@ spare_take(struct mask_memory *memory, uint64_t least_bytes, uint64_t most_bytes
 {
 	struct mask_memory_array *array = NULL, **from = NULL;
 
-	if (least_bytes < MASK_MEMORY_MIN_BYTES || !enter(memory))
+	if (least_bytes < MASK_MEMORY_MIN_BYTES || !cache_trylock(memory))
 		return NULL;
 	for (uint32_t i = 0; i < MASK_MEMORY_SPARES; i++) {
 		struct mask_memory_array *spare = memory->spares[i];
@@ -63,7 +63,7 @@ spare_take(struct mask_memory *memory, uint64_t least_bytes, uint64_t most_bytes
 	}
 	if (from != NULL)
 		*from = NULL;
-	leave(memory);
+	cache_unlock(memory);
 	return array;
 }
 
@@ -73,7 +73,7 @@ spare_put(struct mask_memory *memory, struct mask_memory_array *array)
 {
 	struct mask_memory_array **to = &memory->spares[0], *smallest;
 
-	if (array->bytes < MASK_MEMORY_MIN_BYTES || array->bytes > MASK_MEMORY_MAX_BYTES || !enter(memory))
+	if (array->bytes < MASK_MEMORY_MIN_BYTES || array->bytes > MASK_MEMORY_MAX_BYTES || !cache_trylock(memory))
 		return array;
 	for (uint32_t i = 1; i < MASK_MEMORY_SPARES && *to != NULL; i++)
 		if (memory->spares[i] == NULL || memory->spares[i]->bytes < (*to)->bytes)
@@ -83,7 +83,7 @@ spare_put(struct mask_memory *memory, struct mask_memory_array *array)
 		*to = array;
 		array = smallest;
 	}
-	leave(memory);
+	cache_unlock(memory);
 	return array;
 }
 
@@ -115,12 +115,12 @@ mask_memory_alloc(struct mask_memory *memory, uint64_t bytes)
 {
 	struct mask_memory_array *array;
 
-	if (!KEEPS || memory == NULL)
+	if (!IS_CACHING || memory == NULL)
 		return bytes <= SIZE_MAX ? calloc(1, bytes) : NULL;
 	array = array_new(memory, bytes);
 	if (array != NULL)
 		memset(array + 1, 0, bytes);
-	return data_of(array);
+	return data_of_array(array);
 }
 
 void *
@@ -128,18 +128,18 @@ mask_memory_grow(struct mask_memory *memory, void *data, uint64_t bytes)
 {
 	struct mask_memory_array *array, *larger;
 
-	if (!KEEPS || memory == NULL)
+	if (!IS_CACHING || memory == NULL)
 		return bytes <= SIZE_MAX ? realloc(data, bytes) : NULL;
-	array = array_of(data);
+	array = array_of_data(data);
 	if (array != NULL && array->bytes >= bytes)
 		return data;
 	larger = spare_take(memory, bytes, UINT64_MAX);
 	if (larger == NULL)
-		return data_of(array_realloc(array, bytes));
+		return data_of_array(array_realloc(array, bytes));
 	if (array != NULL)
 		memcpy(larger + 1, data, array->bytes);
 	mask_memory_free(memory, data);
-	return data_of(larger);
+	return data_of_array(larger);
 }
 
 void *
@@ -147,13 +147,13 @@ mask_memory_trim(struct mask_memory *memory, void *data, uint64_t had_bytes, uin
 {
 	struct mask_memory_array *array, *smaller;
 
-	if (!KEEPS || memory == NULL) {
+	if (!IS_CACHING || memory == NULL) {
 		/* A small excess is kept: allocators are fastest with sizes that recur. */
 		void *less = had_bytes - bytes <= bytes / TRIM_PART ? NULL : realloc(data, bytes);
 
 		return less != NULL ? less : data;
 	}
-	array = array_of(data);
+	array = array_of_data(data);
 	if (array->bytes < MASK_MEMORY_MIN_BYTES || array->bytes / 2 <= bytes)
 		return data;
 	smaller = array_new(memory, bytes);
@@ -161,16 +161,16 @@ mask_memory_trim(struct mask_memory *memory, void *data, uint64_t had_bytes, uin
 		return data;
 	memcpy(smaller + 1, data, bytes);
 	mask_memory_free(memory, data);
-	return data_of(smaller);
+	return data_of_array(smaller);
 }
 
 void
 mask_memory_free(struct mask_memory *memory, void *data)
 {
-	if (!KEEPS || memory == NULL)
+	if (!IS_CACHING || memory == NULL)
 		free(data);
 	else if (data != NULL)
-		free(spare_put(memory, array_of(data)));
+		free(spare_put(memory, array_of_data(data)));
 }
 
 void

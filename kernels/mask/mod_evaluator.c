@@ -2,47 +2,49 @@
 #include "kernels/mask/mod_evaluator.h"
 
 /* Keys at each end of a block that are evaluated first. */
-#define PROBE_KEYS 8u
+#define CORNER_KEYS 8u
 
 /* The corners of an area: the first or last query row, and the first or last key. */
 static const struct {
 	bool last_q, last_kv;
-} corners[MOD_RULE_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
+} corner_kinds[MOD_EVALUATOR_CORNERS] = { { false, true }, { true, false }, { false, false }, { true, true } };
 
 /* Evaluates the grid's corners of one kind, each as a box of one point. */
 static void
-sample_corners(struct mod_grid_truth *seen, const struct mod_rule *mod_rule, const struct mod_grid *grid, int kind)
+sample_corners(struct mod_grid_truth *known, const struct mod_evaluator *mod_evaluator, const struct mod_grid *grid,
+	       int kind)
 {
 	struct mod_grid points = *grid;
 	struct mod_grid_truth more;
 
 	for (uint32_t r = 0; r < grid->n_rows; r++)
-		points.q_idx[r][0] = points.q_idx[r][1] = grid->q_idx[r][corners[kind].last_q];
+		points.q_idx[r][0] = points.q_idx[r][1] = grid->q_idx[r][corner_kinds[kind].last_q];
 	for (uint32_t c = 0; c < grid->n_columns; c++)
-		points.kv_idx[c][0] = points.kv_idx[c][1] = grid->kv_idx[c][corners[kind].last_kv];
-	more = mod_interval_grid(mod_rule->intervals[kind], &points);
-	seen->all_true |= more.all_true;
-	seen->all_false |= more.all_false;
+		points.kv_idx[c][0] = points.kv_idx[c][1] = grid->kv_idx[c][corner_kinds[kind].last_kv];
+	more = mod_interval_grid(mod_evaluator->intervals[kind], &points);
+	known->all_true |= more.all_true;
+	known->all_false |= more.all_false;
 }
 
 /* Decides a grid: first whole areas, then corners until each unknown area has both a visible and a hidden corner. */
 static struct mask_cells
-rule_grid(void *context, const struct mod_grid *grid, bool blocks)
+mod_evaluate_grid(void *context, const struct mod_grid *grid, bool blocks)
 {
-	const struct mod_rule *mod_rule = context;
-	struct mod_grid_truth truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], grid), seen = { 0 };
+	const struct mod_evaluator *mod_evaluator = context;
+	struct mod_grid_truth truth = mod_interval_grid(mod_evaluator->intervals[MOD_EVALUATOR_AREAS], grid),
+			      known = { 0 };
 
-	for (int i = 0; i < MOD_RULE_CORNERS && blocks; i++) {
-		if ((truth.unknown & ~(seen.all_true & seen.all_false)) == 0)
+	for (int i = 0; i < MOD_EVALUATOR_CORNERS && blocks; i++) {
+		if ((truth.unknown & ~(known.all_true & known.all_false)) == 0)
 			break;
-		sample_corners(&seen, mod_rule, grid, i);
+		sample_corners(&known, mod_evaluator, grid, i);
 	}
-	return (struct mask_cells){ truth.all_false, truth.all_true, seen.all_true & seen.all_false };
+	return (struct mask_cells){ truth.all_false, truth.all_true, known.all_true & known.all_false };
 }
 
 /* Sets n q_rows of the VM, from q on, `step` apart. */
 static void
-take_lines(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
+vm_set_area_q_rows(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
 {
 	int32_t h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES];
 
@@ -54,63 +56,65 @@ take_lines(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t s
 }
 
 static uint32_t
-at_most(int64_t n, uint32_t limit)
+length_up_to(int64_t n, uint32_t limit)
 {
 	return n < limit ? (uint32_t)n : limit;
 }
 
 /* Whether visible (true) and hidden (false) elements of an area were found. */
-struct tally {
-	bool any_true, any_false;
+struct visibility {
+	bool any_visible, any_hidden;
 };
 
 static void
-tally_keys(struct tally *tally, struct mod_vm *vm, int64_t kv, uint32_t n_keys, uint32_t n_lines)
+visibility_add_keys(struct visibility *visibility, struct mod_vm *vm, int64_t kv, uint32_t n_keys, uint32_t n_lines)
 {
 	uint64_t bits[MOD_TILE_LINES], all = n_keys < 64 ? (UINT64_C(1) << n_keys) - 1 : UINT64_MAX;
-	uint64_t seen = 0, unseen = 0;
+	uint64_t known = 0, unseen = 0;
 
 	mod_vm_mask(vm, (int32_t)kv, n_keys, NULL, bits);
 	for (uint32_t i = 0; i < n_lines; i++) {
-		seen |= bits[i];
+		known |= bits[i];
 		unseen |= ~bits[i] & all;
 	}
-	tally->any_true |= seen != 0;
-	tally->any_false |= unseen != 0;
+	visibility->any_visible |= known != 0;
+	visibility->any_hidden |= unseen != 0;
 }
 
 static bool
-is_mixed(const struct tally *tally)
+visibility_is_mixed(const struct visibility *visibility)
 {
-	return tally->any_true && tally->any_false;
+	return visibility->any_visible && visibility->any_hidden;
 }
 
 /* Evaluates a few elements at the corners. */
 static void
-tally_corners(struct tally *tally, struct mod_vm *vm, const struct mask_area *area)
+visibility_of_corners(struct visibility *visibility, struct mod_vm *vm, const struct mask_area *area)
 {
-	uint32_t n_lines = at_most(area->q_end - area->q_begin, 2);
-	uint32_t n_keys = at_most(area->kv_end - area->kv_begin, PROBE_KEYS);
+	uint32_t n_lines = length_up_to(area->q_end - area->q_begin, 2);
+	uint32_t n_keys = length_up_to(area->kv_end - area->kv_begin, CORNER_KEYS);
 
-	take_lines(vm, area, area->q_begin, area->q_end - 1 - area->q_begin, n_lines);
-	tally_keys(tally, vm, area->kv_begin, n_keys, n_lines);
-	if (!is_mixed(tally))
-		tally_keys(tally, vm, area->kv_end - n_keys, n_keys, n_lines);
+	vm_set_area_q_rows(vm, area, area->q_begin, area->q_end - 1 - area->q_begin, n_lines);
+	visibility_add_keys(visibility, vm, area->kv_begin, n_keys, n_lines);
+	if (!visibility_is_mixed(visibility))
+		visibility_add_keys(visibility, vm, area->kv_end - n_keys, n_keys, n_lines);
 }
 
-/* A single block can take hours.  After a cancellation the verdict is not used, so any verdict may be returned. */
+/* A single block can take hours.  After a cancellation the result is not used, so any may be returned. */
 static void
-tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
+visibility_of_area(struct visibility *visibility, const struct mod_evaluator *mod_evaluator,
+		   const struct mask_area *area)
 {
-	const atomic_bool *cancelled = mod_rule->rule.cancelled;
+	const atomic_bool *cancelled = mod_evaluator->base.cancelled;
 
 	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
-		uint32_t n_lines = at_most(area->q_end - q, MOD_TILE_LINES);
+		uint32_t n_lines = length_up_to(area->q_end - q, MOD_TILE_LINES);
 
-		take_lines(mod_rule->vm, area, q, 1, n_lines);
+		vm_set_area_q_rows(mod_evaluator->vm, area, q, 1, n_lines);
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv += MOD_TILE_KEYS) {
-			tally_keys(tally, mod_rule->vm, kv, at_most(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
-			if (is_mixed(tally) ||
+			visibility_add_keys(visibility, mod_evaluator->vm, kv,
+					    length_up_to(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
+			if (visibility_is_mixed(visibility) ||
 			    (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed)))
 				return;
 		}
@@ -119,7 +123,7 @@ tally_all(struct tally *tally, const struct mod_rule *mod_rule, const struct mas
 
 /* Part i of n of [begin, end), with inclusive bounds. */
 static void
-take_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
+range_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
 {
 	part[0] = (int32_t)(begin + (end - begin) * i / n);
 	part[1] = (int32_t)(begin + (end - begin) * (i + 1) / n - 1);
@@ -130,9 +134,10 @@ take_part(int32_t *part, int64_t begin, int64_t end, uint32_t i, uint32_t n)
  * first unknown part to the last.
  */
 static void
-tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mod_grid *parts, uint64_t left)
+visibility_of_unknown(struct visibility *visibility, const struct mod_evaluator *mod_evaluator,
+		      const struct mod_grid *parts, uint64_t left)
 {
-	for (uint32_t r = 0; r < parts->n_rows && !is_mixed(tally); r++) {
+	for (uint32_t r = 0; r < parts->n_rows && !visibility_is_mixed(visibility); r++) {
 		uint32_t row = (uint32_t)(left >> r * MOD_GRID_COLUMNS) & ((1u << MOD_GRID_COLUMNS) - 1);
 		struct mask_area area = { .b = (uint32_t)parts->b[0], .h = (uint32_t)parts->h[0] };
 
@@ -142,7 +147,7 @@ tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mo
 		area.q_end = (int64_t)parts->q_idx[r][1] + 1;
 		area.kv_begin = parts->kv_idx[__builtin_ctz(row)][0];
 		area.kv_end = (int64_t)parts->kv_idx[31 - __builtin_clz(row)][1] + 1;
-		tally_all(tally, mod_rule, &area);
+		visibility_of_area(visibility, mod_evaluator, &area);
 	}
 }
 
@@ -151,31 +156,32 @@ tally_left(struct tally *tally, const struct mod_rule *mod_rule, const struct mo
  * elements of the unknown parts.
  */
 static void
-tally_parts(struct tally *tally, const struct mod_rule *mod_rule, const struct mask_area *area)
+visibility_of_parts(struct visibility *visibility, const struct mod_evaluator *mod_evaluator,
+		    const struct mask_area *area)
 {
 	struct mod_grid parts = {
 		.b = { (int32_t)area->b, (int32_t)area->b },
 		.h = { (int32_t)area->h, (int32_t)area->h },
-		.n_rows = at_most(area->q_end - area->q_begin, MOD_GRID_ROWS),
-		.n_columns = at_most(area->kv_end - area->kv_begin, MOD_GRID_COLUMNS),
+		.n_rows = length_up_to(area->q_end - area->q_begin, MOD_GRID_ROWS),
+		.n_columns = length_up_to(area->kv_end - area->kv_begin, MOD_GRID_COLUMNS),
 	};
 	struct mod_grid_truth truth;
 	bool nothing_known;
 
 	for (uint32_t r = 0; r < parts.n_rows; r++)
-		take_part(parts.q_idx[r], area->q_begin, area->q_end, r, parts.n_rows);
+		range_part(parts.q_idx[r], area->q_begin, area->q_end, r, parts.n_rows);
 	for (uint32_t c = 0; c < parts.n_columns; c++)
-		take_part(parts.kv_idx[c], area->kv_begin, area->kv_end, c, parts.n_columns);
-	truth = mod_interval_grid(mod_rule->intervals[MOD_RULE_AREAS], &parts);
+		range_part(parts.kv_idx[c], area->kv_begin, area->kv_end, c, parts.n_columns);
+	truth = mod_interval_grid(mod_evaluator->intervals[MOD_EVALUATOR_AREAS], &parts);
 	nothing_known = (truth.all_true | truth.all_false) == 0;
 	if (truth.unknown != 0 && (truth.all_true == 0 || truth.all_false == 0))
-		sample_corners(&truth, mod_rule, &parts, 0);
-	tally->any_true = truth.all_true != 0;
-	tally->any_false = truth.all_false != 0;
-	if (nothing_known && !is_mixed(tally))
-		tally_all(tally, mod_rule, area);
+		sample_corners(&truth, mod_evaluator, &parts, 0);
+	visibility->any_visible = truth.all_true != 0;
+	visibility->any_hidden = truth.all_false != 0;
+	if (nothing_known && !visibility_is_mixed(visibility))
+		visibility_of_area(visibility, mod_evaluator, area);
 	else
-		tally_left(tally, mod_rule, &parts, truth.unknown);
+		visibility_of_unknown(visibility, mod_evaluator, &parts, truth.unknown);
 }
 
 /*
@@ -198,52 +204,53 @@ corners_differ(const struct mod_binding *binding, const struct mask_area *area)
  * Tries the cheapest check first.  Intervals over the whole area are not tried: create.c calls this
  * because they were not enough.
  */
-static enum mask_verdict
-rule_exactly(void *context, const struct mask_area *area)
+static enum mask_coverage
+mod_evaluate_area(void *context, const struct mask_area *area)
 {
-	const struct mod_rule *mod_rule = context;
-	struct tally tally = { 0 };
+	const struct mod_evaluator *mod_evaluator = context;
+	struct visibility visibility = { 0 };
 
 	if ((area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS) {
-		tally_parts(&tally, mod_rule, area);
-	} else if (mod_is_exact(mod_binding_mod(mod_rule->binding)) && corners_differ(mod_rule->binding, area)) {
-		return MASK_SOME;
+		visibility_of_parts(&visibility, mod_evaluator, area);
+	} else if (mod_is_exact(mod_binding_mod(mod_evaluator->binding)) &&
+		   corners_differ(mod_evaluator->binding, area)) {
+		return MASK_PARTIAL;
 	} else {
-		tally_corners(&tally, mod_rule->vm, area);
-		if (!is_mixed(&tally))
-			tally_all(&tally, mod_rule, area);
+		visibility_of_corners(&visibility, mod_evaluator->vm, area);
+		if (!visibility_is_mixed(&visibility))
+			visibility_of_area(&visibility, mod_evaluator, area);
 	}
-	if (is_mixed(&tally))
-		return MASK_SOME;
-	return tally.any_true ? MASK_ALL : MASK_NONE;
+	if (visibility_is_mixed(&visibility))
+		return MASK_PARTIAL;
+	return visibility.any_visible ? MASK_FULL : MASK_EMPTY;
 }
 
 enum paged_status
-mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum kernel_isa isa,
-	      struct paged_error *error)
+mod_evaluator_open(struct mod_evaluator *mod_evaluator, const struct mod_binding *binding, enum kernel_isa isa,
+		   struct paged_error *error)
 {
 	const struct mod *mod = mod_binding_mod(binding);
 	uint32_t inputs = mod_inputs(mod);
 	enum paged_status status;
 
-	*mod_rule = (struct mod_rule){ .binding = binding };
+	*mod_evaluator = (struct mod_evaluator){ .binding = binding };
 	if (mod_kind(mod) != MOD_MASK)
 		return paged_fail(error, PAGED_ERR_INVALID, "block mask: '%.80s' is a score mod, not a mask mod",
 				  mod_text(mod));
-	status = mod_vm_create(mod, isa, &mod_rule->vm, error);
-	for (int i = 0; i < MOD_RULE_N_INTERVALS && status == PAGED_OK; i++)
-		status = mod_interval_create(mod, isa, &mod_rule->intervals[i], error);
+	status = mod_vm_create(mod, isa, &mod_evaluator->vm, error);
+	for (int i = 0; i < MOD_EVALUATOR_N_INTERVALS && status == PAGED_OK; i++)
+		status = mod_interval_create(mod, isa, &mod_evaluator->intervals[i], error);
 	if (status != PAGED_OK) {
-		mod_rule_close(mod_rule);
+		mod_evaluator_close(mod_evaluator);
 		return status;
 	}
-	mod_vm_bind(mod_rule->vm, binding);
-	for (int i = 0; i < MOD_RULE_N_INTERVALS; i++)
-		mod_interval_bind(mod_rule->intervals[i], binding);
-	mod_rule->rule = (struct mask_rule){
-		.grid = rule_grid,
-		.exactly = rule_exactly,
-		.context = mod_rule,
+	mod_vm_bind(mod_evaluator->vm, binding);
+	for (int i = 0; i < MOD_EVALUATOR_N_INTERVALS; i++)
+		mod_interval_bind(mod_evaluator->intervals[i], binding);
+	mod_evaluator->base = (struct mask_evaluator){
+		.evaluate_grid = mod_evaluate_grid,
+		.evaluate_area = mod_evaluate_area,
+		.context = mod_evaluator,
 		.same_rows = (inputs & MOD_ON_B) == 0,
 		.same_heads = (inputs & MOD_ON_H) == 0,
 	};
@@ -251,16 +258,16 @@ mod_rule_open(struct mod_rule *mod_rule, const struct mod_binding *binding, enum
 }
 
 void
-mod_rule_close(struct mod_rule *mod_rule)
+mod_evaluator_close(struct mod_evaluator *mod_evaluator)
 {
-	for (int i = 0; i < MOD_RULE_N_INTERVALS; i++)
-		mod_interval_destroy(mod_rule->intervals[i]);
-	mod_vm_destroy(mod_rule->vm);
-	*mod_rule = (struct mod_rule){ 0 };
+	for (int i = 0; i < MOD_EVALUATOR_N_INTERVALS; i++)
+		mod_interval_destroy(mod_evaluator->intervals[i]);
+	mod_vm_destroy(mod_evaluator->vm);
+	*mod_evaluator = (struct mod_evaluator){ 0 };
 }
 
 enum paged_status
-mod_rule_range(const struct mod_rule *mod_rule, struct paged_error *error)
+mod_evaluator_bad_index(const struct mod_evaluator *mod_evaluator, struct paged_error *error)
 {
-	return mod_range_fail(mod_binding_mod(mod_rule->binding), mod_vm_range(mod_rule->vm), error);
+	return mod_range_fail(mod_binding_mod(mod_evaluator->binding), mod_vm_range(mod_evaluator->vm), error);
 }

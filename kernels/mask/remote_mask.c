@@ -12,9 +12,9 @@
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && MASK_MAX_NAMES == MOD_MAX_NAMES, "a mod's names fit a request");
 
 /* Ends each error message about a limit of the owner. */
-#define ELSEWHERE "; paged_block_mask_create() builds it without this limit"
+#define UNLIMITED_FUNCTION_HINT "; paged_block_mask_create() builds it without this limit"
 
-struct served {
+struct remote_mask {
 	struct block_mask_shape shape;
 	bool any_head; /* n_heads was 0: one head stands for all */
 	uint64_t max_bytes, first_list;
@@ -27,7 +27,8 @@ struct served {
 };
 
 static enum paged_status
-request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max_bytes, struct paged_error *error)
+remote_mask_check_request(const struct mask_request *request, uint32_t n_heads, uint64_t max_bytes,
+			  struct paged_error *error)
 {
 	const uint64_t list_bytes = BLOCK_MASK_N_KINDS * sizeof(uint64_t);
 	uint64_t n_elements = 0, n_lists = 0;
@@ -49,139 +50,142 @@ request_check(const struct mask_request *request, uint32_t n_heads, uint64_t max
 		uint64_t n = (uint64_t)request->q_len[r] * request->kv_len[r];
 
 		if (__builtin_mul_overflow(n, n_heads, &n) || __builtin_add_overflow(n_elements, n, &n_elements) ||
-		    n_elements > SERVED_MAX_ELEMENTS)
+		    n_elements > REMOTE_MASK_MAX_ELEMENTS)
 			return paged_fail(error, PAGED_ERR_LIMIT,
-					  "block mask: more than %" PRIu64 " elements up to row %" PRIu32 ELSEWHERE,
-					  SERVED_MAX_ELEMENTS, r);
+					  "block mask: more than %" PRIu64
+					  " elements up to row %" PRIu32 UNLIMITED_FUNCTION_HINT,
+					  REMOTE_MASK_MAX_ELEMENTS, r);
 		/* No overflow: at most 2^32 rows of 2^32 query blocks; the check below divides by n_heads. */
-		n_lists += mask_count_parts(request->q_len[r], request->q_block);
+		n_lists += mask_ceil_div(request->q_len[r], request->q_block);
 	}
 	if (n_lists > max_bytes / list_bytes / n_heads)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "block mask: the lists of %" PRIu64 " query blocks and %" PRIu32
-				  " heads alone pass the limit of %" PRIu64 " bytes" ELSEWHERE,
+				  " heads alone pass the limit of %" PRIu64 " bytes" UNLIMITED_FUNCTION_HINT,
 				  n_lists, n_heads, max_bytes);
 	return PAGED_OK;
 }
 
 enum paged_status
-served_create(const struct mask_request *request, uint64_t max_bytes, struct served **served_p,
-	      struct paged_error *error)
+remote_mask_create(const struct mask_request *request, uint64_t max_bytes, struct remote_mask **remote_mask_p,
+		   struct paged_error *error)
 {
 	const uint32_t n_heads = request->n_heads != 0 ? request->n_heads : 1;
-	enum paged_status status = request_check(request, n_heads, max_bytes, error);
-	struct served *served;
+	enum paged_status status = remote_mask_check_request(request, n_heads, max_bytes, error);
+	struct remote_mask *remote_mask;
 
 	if (status != PAGED_OK)
 		return status;
-	served = calloc(1, sizeof(*served) + request->n_rows * (sizeof(served->rows[0]) + sizeof(*served->b)));
-	if (served == NULL)
+	remote_mask = calloc(1, sizeof(*remote_mask) +
+					request->n_rows * (sizeof(remote_mask->rows[0]) + sizeof(*remote_mask->b)));
+	if (remote_mask == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for %" PRIu32 " rows",
 				  request->n_rows);
-	served->shape = (struct block_mask_shape){ .n_rows = request->n_rows,
-						   .n_heads = n_heads,
-						   .q_block = request->q_block,
-						   .kv_block = request->kv_block,
-						   .rows = served->rows };
-	served->any_head = request->n_heads == 0;
-	served->max_bytes = max_bytes;
-	served->first_list = request->first_list;
-	served->first_block = request->first_block;
-	strcpy(served->text, request->text);
+	remote_mask->shape = (struct block_mask_shape){ .n_rows = request->n_rows,
+							.n_heads = n_heads,
+							.q_block = request->q_block,
+							.kv_block = request->kv_block,
+							.rows = remote_mask->rows };
+	remote_mask->any_head = request->n_heads == 0;
+	remote_mask->max_bytes = max_bytes;
+	remote_mask->first_list = request->first_list;
+	remote_mask->first_block = request->first_block;
+	strcpy(remote_mask->text, request->text);
 	for (uint32_t r = 0; r < request->n_rows; r++)
-		served->rows[r] = (struct block_mask_row){
+		remote_mask->rows[r] = (struct block_mask_row){
 			.q_base = request->q_base != NULL ? request->q_base[r]
 							  : (int64_t)request->kv_len[r] - request->q_len[r],
 			.q_len = request->q_len[r],
 			.kv_len = request->kv_len[r],
 		};
 	if (request->b != NULL) {
-		served->b = (int32_t *)(served->rows + request->n_rows);
-		memcpy(served->b, request->b, request->n_rows * sizeof(*served->b));
+		remote_mask->b = (int32_t *)(remote_mask->rows + request->n_rows);
+		memcpy(remote_mask->b, request->b, request->n_rows * sizeof(*remote_mask->b));
 	}
-	served->n_names = request->n_names;
+	remote_mask->n_names = request->n_names;
 	for (uint32_t i = 0; i < request->n_names; i++) {
-		served->names[i] = request->names[i];
-		served->arrays[i] = (struct mod_array){ .name = served->names[i].name,
-							.dtype = (enum mod_dtype)served->names[i].dtype,
-							.n_dims = served->names[i].n_dims,
-							.data = served->names[i].value };
+		remote_mask->names[i] = request->names[i];
+		remote_mask->arrays[i] = (struct mod_array){ .name = remote_mask->names[i].name,
+							     .dtype = (enum mod_dtype)remote_mask->names[i].dtype,
+							     .n_dims = remote_mask->names[i].n_dims,
+							     .data = remote_mask->names[i].value };
 	}
-	*served_p = served;
+	*remote_mask_p = remote_mask;
 	return PAGED_OK;
 }
 
 void
-served_array(struct served *served, uint32_t i, const uint32_t *extents, const void *data)
+remote_mask_set_array(struct remote_mask *remote_mask, uint32_t i, const uint32_t *extents, const void *data)
 {
-	memcpy(served->arrays[i].extents, extents, sizeof(served->arrays[i].extents));
-	served->arrays[i].data = data;
+	memcpy(remote_mask->arrays[i].extents, extents, sizeof(remote_mask->arrays[i].extents));
+	remote_mask->arrays[i].data = data;
 }
 
 void
-served_destroy(struct served *served)
+remote_mask_destroy(struct remote_mask *remote_mask)
 {
-	free(served);
+	free(remote_mask);
 }
 
 /* Appends the function without the owner's limit to the message, unless the 32 bits of mods are the limit. */
 static void
-limit_explain(const struct served *served, struct paged_error *error)
+remote_mask_explain_limit(const struct remote_mask *remote_mask, struct paged_error *error)
 {
 	char text[sizeof(error->text)];
 
-	for (uint32_t r = 0; r < served->shape.n_rows; r++)
-		if (!block_mask_row_counts(&served->rows[r]))
+	for (uint32_t r = 0; r < remote_mask->shape.n_rows; r++)
+		if (!block_mask_row_fits_int32(&remote_mask->rows[r]))
 			return;
 	memcpy(text, error->text, sizeof(text));
-	paged_fail(error, PAGED_ERR_LIMIT, "%.*s" ELSEWHERE, (int)(sizeof(text) - sizeof(ELSEWHERE)), text);
+	paged_fail(error, PAGED_ERR_LIMIT, "%.*s" UNLIMITED_FUNCTION_HINT,
+		   (int)(sizeof(text) - sizeof(UNLIMITED_FUNCTION_HINT)), text);
 }
 
 static enum paged_status
-bound_build(const struct served *served, struct mod_binding *binding, const atomic_bool *cancelled,
-	    struct runs_writer *part, struct paged_error *error)
+remote_mask_build_bound(const struct remote_mask *remote_mask, struct mod_binding *binding,
+			const atomic_bool *cancelled, struct rle_writer *part, struct paged_error *error)
 {
 	enum paged_status status = mod_binding_index(binding, error);
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 
 	/*
 	 * Masks need only vectors: stopping at AVX512 keeps an owner on a CPU with AMX from requesting
 	 * tiles from Linux.
 	 */
 	if (status == PAGED_OK)
-		status = mod_rule_open(&rule, binding, kernel_isa_best_up_to(KERNEL_AVX512), error);
+		status = mod_evaluator_open(&evaluator, binding, kernel_isa_best_up_to(KERNEL_AVX512), error);
 	if (status != PAGED_OK)
 		return status;
-	rule.rule.cancelled = cancelled;
-	rule.rule.b = served->b;
-	if (served->any_head && !rule.rule.same_heads)
+	evaluator.base.cancelled = cancelled;
+	evaluator.base.b = remote_mask->b;
+	if (remote_mask->any_head && !evaluator.base.same_heads)
 		status = paged_fail(error, PAGED_ERR_INVALID,
 				    "block mask: '%.80s' depends on h: say with n_heads how many heads there are",
-				    served->text);
+				    remote_mask->text);
 	else
-		status = block_mask_runs(&served->shape, &rule.rule, served->max_bytes, served->first_list,
-					 served->first_block, part, error);
+		status = block_mask_encode_part(&remote_mask->shape, &evaluator.base, remote_mask->max_bytes,
+						remote_mask->first_list, remote_mask->first_block, part, error);
 	if (status == PAGED_ERR_LIMIT)
-		limit_explain(served, error);
+		remote_mask_explain_limit(remote_mask, error);
 	if (status == PAGED_OK)
-		status = mod_rule_range(&rule, error);
-	mod_rule_close(&rule);
+		status = mod_evaluator_bad_index(&evaluator, error);
+	mod_evaluator_close(&evaluator);
 	return status;
 }
 
 enum paged_status
-served_build(const struct served *served, const atomic_bool *cancelled, struct runs_writer *part,
-	     struct paged_error *error)
+remote_mask_build(const struct remote_mask *remote_mask, const atomic_bool *cancelled, struct rle_writer *part,
+		  struct paged_error *error)
 {
 	struct mod_binding *binding = NULL;
 	struct mod *mod = NULL;
-	enum paged_status status =
-		mod_parse(MOD_MASK, served->text, strlen(served->text), served->arrays, served->n_names, &mod, error);
+	enum paged_status status = mod_parse(MOD_MASK, remote_mask->text, strlen(remote_mask->text),
+					     remote_mask->arrays, remote_mask->n_names, &mod, error);
 
 	if (status == PAGED_OK)
-		status = mod_bind(mod, served->arrays, served->n_names, &binding, error);
+		status = mod_bind(mod, remote_mask->arrays, remote_mask->n_names, &binding, error);
 	if (status == PAGED_OK)
-		status = bound_build(served, binding, cancelled, part, error);
+		status = remote_mask_build_bound(remote_mask, binding, cancelled, part, error);
 	mod_binding_destroy(binding);
 	mod_destroy(mod);
 	return status;

@@ -4,16 +4,16 @@
 #include <inttypes.h>
 
 static bool
-has_room(struct runs_writer *writer, uint32_t n)
+rle_has_room(struct rle_writer *writer, uint32_t n)
 {
 	writer->full = writer->full || writer->capacity - writer->n < n;
 	return !writer->full;
 }
 
 void
-runs_list(struct runs_writer *writer, uint32_t block)
+rle_write_list(struct rle_writer *writer, uint32_t block)
 {
-	if (!has_room(writer, 1))
+	if (!rle_has_room(writer, 1))
 		return;
 	writer->list = writer->n;
 	writer->values[writer->n++] = 0;
@@ -21,7 +21,7 @@ runs_list(struct runs_writer *writer, uint32_t block)
 }
 
 void
-runs_add(struct runs_writer *writer, enum block_mask_kind kind, uint32_t first, uint32_t n)
+rle_write_run(struct rle_writer *writer, enum block_mask_kind kind, uint32_t first, uint32_t n)
 {
 	const uint32_t full = kind == BLOCK_MASK_FULL;
 	uint32_t *n_runs = &writer->values[writer->list];
@@ -30,13 +30,13 @@ runs_add(struct runs_writer *writer, enum block_mask_kind kind, uint32_t first, 
 		return;
 	if (*n_runs != 0 && first == writer->end && (writer->values[writer->n - 1] & 1) == full) {
 		writer->values[writer->n - 1] += 2 * n;
-	} else if (has_room(writer, 2)) {
+	} else if (rle_has_room(writer, 2)) {
 		writer->values[writer->n++] = first - writer->end;
 		writer->values[writer->n++] = 2 * n + full;
 		++*n_runs;
 	} else {
-		writer->cut = *n_runs != 0;
-		if (!writer->cut)
+		writer->list_continues = *n_runs != 0;
+		if (!writer->list_continues)
 			writer->n = writer->list;
 		return;
 	}
@@ -44,53 +44,54 @@ runs_add(struct runs_writer *writer, enum block_mask_kind kind, uint32_t first, 
 }
 
 void
-runs_same(struct runs_writer *writer, uint32_t value)
+rle_write_repeat(struct rle_writer *writer, uint32_t value)
 {
-	if (has_room(writer, 1))
+	if (rle_has_room(writer, 1))
 		writer->values[writer->n++] = value;
 }
 
 void
-runs_read_begin(struct runs_reader *reader, const struct block_mask_shape *shape, uint64_t max_bytes,
-		struct paged_error *error)
+rle_read_begin(struct rle_reader *reader, const struct block_mask_shape *shape, uint64_t max_bytes,
+	       struct paged_error *error)
 {
-	*reader = (struct runs_reader){ .shape = shape, .build = { .max_bytes = max_bytes, .error = error } };
+	*reader = (struct rle_reader){ .shape = shape, .builder = { .max_bytes = max_bytes, .error = error } };
 }
 
 static void
-contradict(struct runs_reader *reader, const char *what)
+rle_contradiction(struct rle_reader *reader, const char *what)
 {
-	build_fail(&reader->build, PAGED_ERR_PROTOCOL,
-		   "block mask: a part of it contradicts itself or the request: " BUILD_PLACE ": %s",
-		   BUILD_PLACE_OF(&reader->place), what);
+	mask_builder_fail(&reader->builder, PAGED_ERR_PROTOCOL,
+			  "block mask: a part of it contradicts itself or the request: " MASK_POSITION_FORMAT ": %s",
+			  MASK_POSITION_ARGS(&reader->position), what);
 }
 
 static void
-read_same(struct runs_reader *reader, uint32_t value)
+rle_read_repeat(struct rle_reader *reader, uint32_t value)
 {
-	const struct block_mask *mask = reader->build.mask;
-	const struct block_mask_row *row = &mask->shape.rows[reader->place.row];
-	uint64_t n = block_mask_q_blocks(mask, reader->place.row);
-	bool at_head = reader->place.q_block == 0 && reader->block == 0;
+	const struct block_mask *mask = reader->builder.mask;
+	const struct block_mask_row *row = &mask->shape.rows[reader->position.row];
+	uint64_t n = block_mask_q_blocks(mask, reader->position.row);
+	bool at_head = reader->position.q_block == 0 && reader->block == 0;
 
-	if (value == RUNS_SAME_HEAD && at_head && reader->place.head > 0) {
-		build_repeat(&reader->build, reader->build.n_ended - n, n);
-	} else if (value == RUNS_SAME_ROW && at_head && reader->place.head == 0 && reader->place.row > 0 &&
+	if (value == RLE_REPEAT_HEAD && at_head && reader->position.head > 0) {
+		mask_builder_repeat(&reader->builder, reader->builder.n_ended - n, n);
+	} else if (value == RLE_REPEAT_ROW && at_head && reader->position.head == 0 && reader->position.row > 0 &&
 		   row[-1].q_len == row->q_len && row[-1].kv_len == row->kv_len) {
-		reader->place.head = mask->shape.n_heads - 1;
-		build_repeat(&reader->build, reader->build.n_ended - n * mask->shape.n_heads, n * mask->shape.n_heads);
+		reader->position.head = mask->shape.n_heads - 1;
+		mask_builder_repeat(&reader->builder, reader->builder.n_ended - n * mask->shape.n_heads,
+				    n * mask->shape.n_heads);
 	} else {
-		contradict(reader, "there are no lists to repeat");
+		rle_contradiction(reader, "there are no lists to repeat");
 	}
-	reader->place.q_block = n - 1;
-	reader->done = !build_place_next(mask, &reader->place);
+	reader->position.q_block = n - 1;
+	reader->done = !mask_position_next(mask, &reader->position);
 }
 
 static void
-read_list(struct runs_reader *reader, const uint32_t *values, uint32_t n_runs)
+rle_read_list(struct rle_reader *reader, const uint32_t *values, uint32_t n_runs)
 {
-	const struct block_mask_shape *shape = &reader->build.mask->shape;
-	struct build_cut cut = build_cut(shape, &shape->rows[reader->place.row], reader->place.q_block);
+	const struct block_mask_shape *shape = &reader->builder.mask->shape;
+	struct mask_clip clip = mask_clip(shape, &shape->rows[reader->position.row], reader->position.q_block);
 	uint64_t end = reader->block;
 
 	for (uint32_t i = 0; i < n_runs; i++) {
@@ -98,60 +99,61 @@ read_list(struct runs_reader *reader, const uint32_t *values, uint32_t n_runs)
 		uint64_t first = end + values[2 * i];
 
 		end = first + values[2 * i + 1] / 2;
-		if (end == first || end > (kind == BLOCK_MASK_FULL ? cut.n_whole : cut.n_blocks)) {
-			contradict(reader, "a run without blocks, or past the row's");
+		if (end == first || end > (kind == BLOCK_MASK_FULL ? clip.n_unclipped : clip.n_blocks)) {
+			rle_contradiction(reader, "a run without blocks, or past the row's");
 			return;
 		}
-		build_add(&reader->build, kind, (uint32_t)first, end - first);
+		mask_builder_append(&reader->builder, kind, (uint32_t)first, end - first);
 	}
 	reader->block = (uint32_t)end;
 }
 
 static void
-read_values(struct runs_reader *reader, const struct mask_part *part)
+rle_read_values(struct rle_reader *reader, const struct mask_part *part)
 {
-	for (uint32_t i = 0; i < part->n && reader->build.status == PAGED_OK;) {
+	for (uint32_t i = 0; i < part->n && reader->builder.status == PAGED_OK;) {
 		uint32_t value = part->values[i++];
 
 		if (reader->done) {
-			contradict(reader, "more lists than there are");
-		} else if (value >= RUNS_SAME_ROW) {
-			read_same(reader, value);
+			rle_contradiction(reader, "more lists than there are");
+		} else if (value >= RLE_REPEAT_ROW) {
+			rle_read_repeat(reader, value);
 		} else if (value > (part->n - i) / 2) {
-			contradict(reader, "more runs than there are numbers");
+			rle_contradiction(reader, "more runs than there are numbers");
 		} else {
-			read_list(reader, &part->values[i], value);
+			rle_read_list(reader, &part->values[i], value);
 			i += 2 * value;
-			if (part->cut && i == part->n && value != 0)
+			if (part->list_continues && i == part->n && value != 0)
 				return;
-			build_end_list(&reader->build);
+			mask_builder_end_list(&reader->builder);
 			reader->block = 0;
-			reader->done = !build_place_next(reader->build.mask, &reader->place);
+			reader->done = !mask_position_next(reader->builder.mask, &reader->position);
 		}
 	}
-	if (part->cut || (part->n == 0 && !reader->done))
-		contradict(reader, "it ends in no list");
+	if (part->list_continues || (part->n == 0 && !reader->done))
+		rle_contradiction(reader, "it ends in no list");
 }
 
 enum paged_status
-runs_read(struct runs_reader *reader, const struct mask_part *part)
+rle_read_part(struct rle_reader *reader, const struct mask_part *part)
 {
-	if (reader->build.mask == NULL) {
-		build_begin(&reader->build, reader->shape, reader->build.max_bytes, reader->build.error);
-		if (reader->build.status == PAGED_OK)
-			reader->done = !build_place_first(reader->build.mask, &reader->place);
+	if (reader->builder.mask == NULL) {
+		mask_builder_begin(&reader->builder, reader->shape, reader->builder.max_bytes, reader->builder.error);
+		if (reader->builder.status == PAGED_OK)
+			reader->done = !mask_position_first(reader->builder.mask, &reader->position);
 		reader->arrays = part->arrays;
 	} else if (part->arrays != reader->arrays) {
-		build_fail(&reader->build, PAGED_ERR_AGAIN, "block mask: an array was replaced while it was built");
+		mask_builder_fail(&reader->builder, PAGED_ERR_AGAIN,
+				  "block mask: an array was replaced while it was built");
 	}
-	if (reader->build.status == PAGED_OK)
-		read_values(reader, part);
-	return reader->build.status;
+	if (reader->builder.status == PAGED_OK)
+		rle_read_values(reader, part);
+	return reader->builder.status;
 }
 
 enum paged_status
-runs_read_end(struct runs_reader *reader, enum paged_status status, struct block_mask **mask_p)
+rle_read_end(struct rle_reader *reader, enum paged_status status, struct block_mask **mask_p)
 {
-	reader->build.status = status;
-	return build_finish(&reader->build, mask_p);
+	reader->builder.status = status;
+	return mask_builder_finish(&reader->builder, mask_p);
 }

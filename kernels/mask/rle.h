@@ -9,7 +9,7 @@
  * run, plus 1 if they are full.  By construction the blocks of a list ascend and are distinct,
  * whatever the numbers are.
  *
- * In place of the first list of a head or row, RUNS_SAME_HEAD and RUNS_SAME_ROW repeat the lists of
+ * In place of the first list of a head or row, RLE_REPEAT_HEAD and RLE_REPEAT_ROW repeat the lists of
  * the previous head or row.  A part ends after a list, or after a run of a list that continues in the
  * next part.
  *
@@ -21,30 +21,30 @@
 #include "common/mask_request.h"
 #include "kernels/mask/builder.h"
 
-#define RUNS_SAME_HEAD UINT32_MAX
-#define RUNS_SAME_ROW (UINT32_MAX - 1)
+#define RLE_REPEAT_HEAD UINT32_MAX
+#define RLE_REPEAT_ROW (UINT32_MAX - 1)
 
 /** A part being written. */
-struct runs_writer {
+struct rle_writer {
 	uint32_t *values;
 	uint32_t n, capacity;
-	uint32_t list; /* index of the current list's number of runs */
-	uint32_t end;  /* the KV block after its last run */
-	bool full;     /* the last write did not fit and was dropped */
-	bool cut;      /* as in struct mask_part */
+	uint32_t list;       /* index of the current list's number of runs */
+	uint32_t end;        /* the KV block after its last run */
+	bool full;           /* the last write did not fit and was dropped */
+	bool list_continues; /* as in struct mask_part */
 };
 
-/** runs_list - begin a list; its blocks before `block` are in an earlier part */
-void runs_list(struct runs_writer *writer, uint32_t block);
+/** rle_write_list - begin a list; its blocks before `block` are in an earlier part */
+void rle_write_list(struct rle_writer *writer, uint32_t block);
 
-/** runs_add - append n blocks to the list; does nothing if n is 0 */
-void runs_add(struct runs_writer *writer, enum block_mask_kind kind, uint32_t first, uint32_t n);
+/** rle_write_run - append n blocks to the list; does nothing if n is 0 */
+void rle_write_run(struct rle_writer *writer, enum block_mask_kind kind, uint32_t first, uint32_t n);
 
-/** runs_same - write RUNS_SAME_HEAD or RUNS_SAME_ROW */
-void runs_same(struct runs_writer *writer, uint32_t value);
+/** rle_write_repeat - write RLE_REPEAT_HEAD or RLE_REPEAT_ROW */
+void rle_write_repeat(struct rle_writer *writer, uint32_t value);
 
 /**
- * block_mask_runs - write a part of the block mask that block_mask_create() would make of a rule
+ * block_mask_encode_part - write a part of the block mask that block_mask_create() would make of an evaluator
  *
  * Ends with the mask or when the part is full; the cost is proportional to the part's contents.
  *
@@ -53,42 +53,42 @@ void runs_same(struct runs_writer *writer, uint32_t value);
  * @retval PAGED_ERR_LIMIT  memory exceeds max_bytes, or a q_idx or kv_idx exceeds int32
  * @retval PAGED_ERR_AGAIN  cancelled
  */
-enum paged_status block_mask_runs(const struct block_mask_shape *shape, const struct mask_rule *rule,
-				  uint64_t max_bytes, uint64_t first_list, uint32_t first_block,
-				  struct runs_writer *part, struct paged_error *error);
+enum paged_status block_mask_encode_part(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator,
+					 uint64_t max_bytes, uint64_t first_list, uint32_t first_block,
+					 struct rle_writer *part, struct paged_error *error);
 
 /** A mask being read. */
-struct runs_reader {
+struct rle_reader {
 	const struct block_mask_shape *shape;
-	struct build build;       /* has no mask before the first part; n_ended: number of the next list */
-	struct build_place place; /* position of the next list */
-	uint32_t block;           /* first KV block of its remainder */
-	bool done;                /* all lists are complete */
-	uint64_t arrays;          /* mask_part.arrays of the first part: it changes if an array is replaced */
+	struct mask_builder builder;   /* has no mask before the first part; n_ended: number of the next list */
+	struct mask_position position; /* position of the next list */
+	uint32_t block;                /* first KV block of its remainder */
+	bool done;                     /* all lists are complete */
+	uint64_t arrays;               /* mask_part.arrays of the first part: it changes if an array is replaced */
 };
 
 /**
- * runs_read_begin - like build_begin(), but memory is allocated when the first part arrives; borrows
+ * rle_read_begin - like mask_builder_begin(), but memory is allocated when the first part arrives; borrows
  * shape until then
  */
-void runs_read_begin(struct runs_reader *reader, const struct block_mask_shape *shape, uint64_t max_bytes,
-		     struct paged_error *error);
+void rle_read_begin(struct rle_reader *reader, const struct block_mask_shape *shape, uint64_t max_bytes,
+		    struct paged_error *error);
 
 /**
- * runs_read - read the next part, checked
+ * rle_read_part - read the next part, checked
  *
  * @retval PAGED_ERR_PROTOCOL  the numbers are not a part of such a mask, or the part is empty although lists are
  * missing
  * @retval PAGED_ERR_AGAIN     an array was replaced since the first part: read all parts again
  * @retval PAGED_ERR_LIMIT     the mask exceeds max_bytes
  */
-enum paged_status runs_read(struct runs_reader *reader, const struct mask_part *part);
+enum paged_status rle_read_part(struct rle_reader *reader, const struct mask_part *part);
 
 /**
- * runs_read_end - yields the mask if it was read completely; else frees everything
+ * rle_read_end - yields the mask if it was read completely; else frees everything
  *
- * @param[in] status  result of the last runs_read(), or the error that prevented it
+ * @param[in] status  result of the last rle_read_part(), or the error that prevented it
  */
-enum paged_status runs_read_end(struct runs_reader *reader, enum paged_status status, struct block_mask **mask_p);
+enum paged_status rle_read_end(struct rle_reader *reader, enum paged_status status, struct block_mask **mask_p);
 
 #endif

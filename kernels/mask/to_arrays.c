@@ -29,8 +29,8 @@ check_rectangle(const struct block_mask *mask, struct paged_error *error)
 }
 
 static enum paged_status
-check_view(const struct block_mask *mask, const struct block_mask_arrays *arrays, enum block_mask_kind kind,
-	   struct paged_error *error)
+check_widths(const struct block_mask *mask, const struct block_mask_arrays *arrays, enum block_mask_kind kind,
+	     struct paged_error *error)
 {
 	uint64_t n = mask->start[kind][mask->first_list[mask->shape.n_rows]];
 	uint64_t width = block_mask_width(mask, kind);
@@ -40,38 +40,38 @@ check_view(const struct block_mask *mask, const struct block_mask_arrays *arrays
 	if (arrays->width[kind] < width || width > INT32_MAX)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: %s is %" PRIu64 " wide, the longest list has %" PRIu64 " blocks",
-				  build_array_names[kind], arrays->width[kind], width);
+				  mask_array_names[kind], arrays->width[kind], width);
 	for (uint64_t i = 0; i < n; i++)
 		if (mask->indices[kind][i] > INT32_MAX)
 			return paged_fail(error, PAGED_ERR_LIMIT, "block mask: block %" PRIu32 " in %s is past int32",
-					  mask->indices[kind][i], build_array_names[kind]);
+					  mask->indices[kind][i], mask_array_names[kind]);
 	return PAGED_OK;
 }
 
 static void
-fill_view(const struct block_mask *mask, const struct block_mask_arrays *arrays, enum block_mask_kind kind)
+fill_arrays(const struct block_mask *mask, const struct block_mask_arrays *arrays, enum block_mask_kind kind)
 {
 	const uint64_t *start = mask->start[kind];
 
 	for (uint64_t i = 0; i < mask->first_list[mask->shape.n_rows]; i++) {
-		int32_t *line = arrays->width[kind] != 0 ? arrays->indices[kind] + i * arrays->width[kind] : NULL;
+		int32_t *entries = arrays->width[kind] != 0 ? arrays->indices[kind] + i * arrays->width[kind] : NULL;
 		uint64_t n = start[i + 1] - start[i];
 
 		arrays->num_blocks[kind][i] = (int32_t)n;
 		for (uint64_t j = 0; j < arrays->width[kind]; j++)
-			line[j] = j < n ? (int32_t)mask->indices[kind][start[i] + j] : 0;
+			entries[j] = j < n ? (int32_t)mask->indices[kind][start[i] + j] : 0;
 	}
 }
 
 enum paged_status
-block_mask_view(const struct block_mask *mask, const struct block_mask_arrays *arrays, struct paged_error *error)
+block_mask_to_arrays(const struct block_mask *mask, const struct block_mask_arrays *arrays, struct paged_error *error)
 {
 	enum paged_status status = check_rectangle(mask, error);
 
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
-		status = check_view(mask, arrays, kind, error);
+		status = check_widths(mask, arrays, kind, error);
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS && status == PAGED_OK; kind++)
 		if (arrays->num_blocks[kind] != NULL)
-			fill_view(mask, arrays, kind);
+			fill_arrays(mask, arrays, kind);
 	return status;
 }

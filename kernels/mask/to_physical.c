@@ -8,19 +8,19 @@
 #define CHECK_STEP 16u
 
 /* Relation of KV blocks and pages; the smaller of the two becomes the block of the result. */
-struct division {
+struct page_split {
 	uint32_t kv_block;
 	uint32_t n_parts;     /* pages in a KV block, or 1 */
 	uint32_t page_blocks; /* KV blocks in a page, or 1 */
 };
 
 static enum paged_status
-divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct paged_error *error)
+page_split_init(uint32_t kv_block, uint32_t page_size, struct page_split *page_split, struct paged_error *error)
 {
 	if (page_size != 0 && kv_block % page_size == 0)
-		*division = (struct division){ page_size, kv_block / page_size, 1 };
+		*page_split = (struct page_split){ page_size, kv_block / page_size, 1 };
 	else if (page_size != 0 && page_size % kv_block == 0)
-		*division = (struct division){ kv_block, 1, page_size / kv_block };
+		*page_split = (struct page_split){ kv_block, 1, page_size / kv_block };
 	else
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "block mask: KV blocks of %" PRIu32 " and pages of %" PRIu32
@@ -34,16 +34,16 @@ divide(uint32_t kv_block, uint32_t page_size, struct division *division, struct 
  * the steps. noinline, because the inlined loop would reload its constants from memory.
  */
 static __attribute__((noinline)) uint64_t
-first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
+find_bad_page(const uint32_t *pages, uint64_t n, uint32_t n_pool)
 {
 	uint64_t i = 0;
 
 	for (; i + CHECK_STEP <= n; i += CHECK_STEP) {
-		uint32_t alien = 0;
+		uint32_t is_bad = 0;
 
 		for (uint32_t j = 0; j < CHECK_STEP; j++)
-			alien |= pages[i + j] >= n_pool;
-		if (alien)
+			is_bad |= pages[i + j] >= n_pool;
+		if (is_bad)
 			break;
 	}
 	return i;
@@ -51,18 +51,18 @@ first_alien(const uint32_t *pages, uint64_t n, uint32_t n_pool)
 
 /* Checks that the sequence has the pages of all its keys, and that those that are used are in the pool. */
 static enum paged_status
-check_sequence(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
-	       uint64_t kv_len, struct paged_error *error)
+check_sequence_pages(const struct block_mask_table *table, uint32_t s, const struct block_mask_sequence *sequence,
+		     uint64_t kv_len, struct paged_error *error)
 {
-	uint64_t n_pages = mask_count_parts(sequence->kv_len, table->page_size);
+	uint64_t n_pages = mask_ceil_div(sequence->kv_len, table->page_size);
 
 	if (n_pages > sequence->n_pages)
 		return paged_fail(error, PAGED_ERR_CAPACITY,
 				  "block mask: row %" PRIu32 ": %" PRIu64 " tokens need %" PRIu64 " pages of %" PRIu32
 				  ", its sequence has %" PRIu64,
 				  s, sequence->kv_len, n_pages, table->page_size, sequence->n_pages);
-	n_pages = mask_count_parts(kv_len, table->page_size);
-	for (uint64_t i = first_alien(sequence->pages, n_pages, table->n_pages); i < n_pages; i++)
+	n_pages = mask_ceil_div(kv_len, table->page_size);
+	for (uint64_t i = find_bad_page(sequence->pages, n_pages, table->n_pages); i < n_pages; i++)
 		if (sequence->pages[i] >= table->n_pages)
 			return paged_fail(error, PAGED_ERR_RANGE,
 					  "block mask: row %" PRIu32 ": logical page %" PRIu64 " is page %" PRIu32
@@ -72,34 +72,34 @@ check_sequence(const struct block_mask_table *table, uint32_t s, const struct bl
 }
 
 static void
-place_row(struct build *build, const struct block_mask *logical, const struct block_mask_table *table, uint32_t r,
-	  const struct division *division)
+row_to_physical(struct mask_builder *builder, const struct block_mask *logical, const struct block_mask_table *table,
+		uint32_t r, const struct page_split *page_split)
 {
 	const struct block_mask_row *from = &logical->shape.rows[logical->shape.n_rows == 1 ? 0 : r];
-	uint64_t n_q_blocks = block_mask_q_blocks(build->mask, r);
+	uint64_t n_q_blocks = block_mask_q_blocks(builder->mask, r);
 	struct block_mask_row row = { .q_len = from->q_len };
 	struct block_mask_sequence sequence;
 
 	if (table->sequences != NULL)
 		sequence = table->sequences[r];
 	else
-		build->status = table->read(table->context, r, &sequence, build->error);
-	if (build->status != PAGED_OK)
+		builder->status = table->read(table->context, r, &sequence, builder->error);
+	if (builder->status != PAGED_OK)
 		return;
-	row.kv_len = mask_smaller(from->kv_len, sequence.kv_len);
-	build->status = check_sequence(table, r, &sequence, row.kv_len, build->error);
-	for (uint32_t h = 0; h < logical->shape.n_heads && build->status == PAGED_OK; h++)
+	row.kv_len = mask_min(from->kv_len, sequence.kv_len);
+	builder->status = check_sequence_pages(table, r, &sequence, row.kv_len, builder->error);
+	for (uint32_t h = 0; h < logical->shape.n_heads && builder->status == PAGED_OK; h++)
 		for (uint64_t q = 0; q < n_q_blocks; q++) {
-			struct build_source source = {
+			struct mask_copy_source source = {
 				.list = { block_mask_list(logical, BLOCK_MASK_PARTIAL, r, h, q),
 					  block_mask_list(logical, BLOCK_MASK_FULL, r, h, q) },
-				.n_parts = division->n_parts,
-				.cut = build_cut(&build->mask->shape, &row, q),
+				.n_parts = page_split->n_parts,
+				.clip = mask_clip(&builder->mask->shape, &row, q),
 				.pages = sequence.pages,
-				.page_blocks = division->page_blocks,
+				.page_blocks = page_split->page_blocks,
 			};
 
-			build_copy(build, &source);
+			mask_builder_copy_clipped(builder, &source);
 		}
 }
 
@@ -108,12 +108,12 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 		       struct block_mask **mask_p, struct paged_error *error)
 {
 	struct block_mask_shape shape = logical->shape;
-	struct division division = { 0 };
+	struct page_split page_split = { 0 };
 	struct block_mask_row *rows;
 	enum paged_status status;
-	struct build build;
+	struct mask_builder builder;
 
-	status = divide(shape.kv_block, table->page_size, &division, error);
+	status = page_split_init(shape.kv_block, table->page_size, &page_split, error);
 	if (status != PAGED_OK)
 		return status;
 	if (shape.n_rows != 1 && shape.n_rows != table->n_sequences)
@@ -128,13 +128,13 @@ block_mask_to_physical(const struct block_mask *logical, const struct block_mask
 		rows[s].kv_len = (uint64_t)table->n_pages * table->page_size;
 	}
 	shape.n_rows = table->n_sequences;
-	shape.kv_block = division.kv_block;
+	shape.kv_block = page_split.kv_block;
 	shape.rows = rows;
-	build_begin(&build, &shape, max_bytes, error);
-	for (uint32_t r = 0; r < table->n_sequences && build.status == PAGED_OK; r++)
-		place_row(&build, logical, table, r, &division);
+	mask_builder_begin(&builder, &shape, max_bytes, error);
+	for (uint32_t r = 0; r < table->n_sequences && builder.status == PAGED_OK; r++)
+		row_to_physical(&builder, logical, table, r, &page_split);
 	free(rows);
-	status = build_finish(&build, mask_p);
+	status = mask_builder_finish(&builder, mask_p);
 	if (status == PAGED_OK)
 		(*mask_p)->ascending = false; /* pages are in arbitrary order */
 	return status;

@@ -261,7 +261,7 @@ Test(wire, the_largest_part_of_a_mask_fits)
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
 	cr_assert_gt(size, 0);
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
-	cr_assert(back.mask.n == MASK_PART_MAX && back.mask.cut && back.mask.arrays == UINT64_MAX);
+	cr_assert(back.mask.n == MASK_PART_MAX && back.mask.list_continues && back.mask.arrays == UINT64_MAX);
 	cr_assert_arr_eq(back.mask.values, values, MASK_PART_MAX * sizeof(values[0]));
 	reply.mask.n++;
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));

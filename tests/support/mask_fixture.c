@@ -102,7 +102,7 @@ mask_dense_mask(const struct mask_dense *dense)
 }
 
 /* By the definition: a block that a length cuts is padded with zeros. */
-static enum mask_verdict
+static enum mask_coverage
 verdict_of(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, uint64_t kv)
 {
 	const struct block_mask_row *row = &dense->shape.rows[b];
@@ -112,8 +112,8 @@ verdict_of(const struct mask_dense *dense, uint32_t b, uint32_t h, uint64_t q, u
 		for (uint64_t j = kv; j < kv + dense->shape.kv_block && j < row->kv_len; j++)
 			n += *mask_dense_at(dense, b, h, i, j) != 0;
 	if (n == (uint64_t)dense->shape.q_block * dense->shape.kv_block)
-		return MASK_ALL;
-	return n == 0 ? MASK_NONE : MASK_SOME;
+		return MASK_FULL;
+	return n == 0 ? MASK_EMPTY : MASK_PARTIAL;
 }
 
 static void
@@ -126,11 +126,11 @@ expect_lists(const struct block_mask *mask, const struct mask_dense *dense, uint
 	for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		lists[kind] = block_mask_list(mask, kind, b, h, q_block);
 	for (uint64_t k = 0; k < block_mask_kv_blocks(mask, b); k++) {
-		enum mask_verdict verdict =
+		enum mask_coverage coverage =
 			verdict_of(dense, b, h, q_block * mask->shape.q_block, k * mask->shape.kv_block);
-		enum block_mask_kind kind = verdict == MASK_ALL ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL;
+		enum block_mask_kind kind = coverage == MASK_FULL ? BLOCK_MASK_FULL : BLOCK_MASK_PARTIAL;
 
-		if (verdict == MASK_NONE)
+		if (coverage == MASK_EMPTY)
 			continue;
 		cr_assert(at[kind] < lists[kind].n && lists[kind].blocks[at[kind]] == k,
 			  "%s: row %u head %u query block %" PRIu64 ": block %" PRIu64 " should be next in list %d",
@@ -153,26 +153,26 @@ mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense,
 }
 
 struct block_mask *
-mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
+mask_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator, uint32_t capacity,
 	      uint32_t *n_parts_p)
 {
 	uint32_t *values = calloc(capacity, sizeof(*values)), n_parts = 0;
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
-	struct runs_reader reader;
+	struct rle_reader reader;
 
-	runs_read_begin(&reader, shape, 0, &error);
+	rle_read_begin(&reader, shape, 0, &error);
 	do {
-		struct runs_writer writer = { .values = values, .capacity = capacity };
+		struct rle_writer writer = { .values = values, .capacity = capacity };
 
-		cr_assert_eq(
-			block_mask_runs(shape, rule, UINT64_MAX, reader.build.n_ended, reader.block, &writer, &error),
-			PAGED_OK, "%s", error.text);
-		cr_assert_eq(runs_read(&reader, &(struct mask_part){ writer.n, values, writer.cut, 0 }), PAGED_OK, "%s",
-			     error.text);
+		cr_assert_eq(block_mask_encode_part(shape, evaluator, UINT64_MAX, reader.builder.n_ended, reader.block,
+						    &writer, &error),
+			     PAGED_OK, "%s", error.text);
+		cr_assert_eq(rle_read_part(&reader, &(struct mask_part){ writer.n, values, writer.list_continues, 0 }),
+			     PAGED_OK, "%s", error.text);
 		n_parts++;
 	} while (!reader.done);
-	cr_assert_eq(runs_read_end(&reader, PAGED_OK, &mask), PAGED_OK, "%s", error.text);
+	cr_assert_eq(rle_read_end(&reader, PAGED_OK, &mask), PAGED_OK, "%s", error.text);
 	free(values);
 	if (n_parts_p != NULL)
 		*n_parts_p = n_parts;

@@ -39,12 +39,12 @@ struct block_mask *mask_dense_mask(const struct mask_dense *dense);
 void mask_expect_dense(const struct block_mask *mask, const struct mask_dense *dense, const char *what);
 
 /**
- * mask_by_parts - the block mask of a rule, written and read in parts of at most `capacity` numbers
+ * mask_by_parts - the block mask of an evaluator, written and read in parts of at most `capacity` numbers
  *
  * @param[out] n_parts_p  number of parts; may be NULL
  */
-struct block_mask *mask_by_parts(const struct block_mask_shape *shape, const struct mask_rule *rule, uint32_t capacity,
-				 uint32_t *n_parts_p);
+struct block_mask *mask_by_parts(const struct block_mask_shape *shape, const struct mask_evaluator *evaluator,
+				 uint32_t capacity, uint32_t *n_parts_p);
 
 /** mask_expect_equal - both masks are equal; fails the test with a line about the first difference */
 void mask_expect_equal(const struct block_mask *got, const struct block_mask *expected, const char *what);
@@ -72,7 +72,7 @@ struct mask_case {
 	uint32_t n_table;
 	uint32_t batch[MASK_CASE_MAX_SEQUENCES];
 	uint32_t n_batch;
-	struct block_mask_grid grid;
+	struct block_mask_string_format grid;
 	char *picture;
 };
 

@@ -48,7 +48,7 @@ part_get(struct raw *raw, uint64_t first_list, uint32_t first_block)
 	request.build_mask.first_list = first_list;
 	request.build_mask.first_block = first_block;
 	it_require(raw_call(raw, &request, &reply) == PAGED_OK, "%s", reply.text);
-	it_require(reply.kind == WIRE_REPLY_MASK && !reply.mask.cut && reply.mask.arrays == 0);
+	it_require(reply.kind == WIRE_REPLY_MASK && !reply.mask.list_continues && reply.mask.arrays == 0);
 	return reply;
 }
 

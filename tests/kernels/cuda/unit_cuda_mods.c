@@ -52,21 +52,21 @@ blocks_of(const struct world_params *params, const struct mod_binding *mask, uin
 {
 	struct block_mask_row rows[WORLD_MAX_ROWS];
 	struct block_mask *blocks;
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 	struct paged_error error = { 0 };
 
 	for (uint32_t r = 0; r < params->n_rows; r++)
 		rows[r] = (struct block_mask_row){ params->rows[r].q_base, params->rows[r].q_len,
 						   params->rows[r].kv_len };
-	cr_assert_eq(mod_rule_open(&rule, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mod_evaluator_open(&evaluator, mask, KERNEL_GENERIC, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(block_mask_create(&(struct block_mask_shape){ .n_rows = params->n_rows,
 								   .n_heads = n_heads,
 								   .q_block = q_block,
 								   .kv_block = kv_block,
 								   .rows = rows },
-				       &rule.rule, 0, &blocks, &error),
+				       &evaluator.base, 0, &blocks, &error),
 		     PAGED_OK, "%s", error.text);
-	mod_rule_close(&rule);
+	mod_evaluator_close(&evaluator);
 	for (unsigned int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 		for (uint64_t list = 0; list < blocks->first_list[params->n_rows]; list++) {
 			uint32_t *at = blocks->indices[kind] + blocks->start[kind][list];

@@ -14,10 +14,10 @@
 
 TestSuite(batch_mask, .init = case_setup, .fini = case_teardown);
 
-static struct batch_mask_order
+static struct batch_mask_request
 order_of(const struct batch_mask_row *rows, uint32_t n_rows)
 {
-	return (struct batch_mask_order){
+	return (struct batch_mask_request){
 		.rows = rows,
 		.n_rows = n_rows,
 		.q_block = 2,
@@ -27,7 +27,7 @@ order_of(const struct batch_mask_row *rows, uint32_t n_rows)
 }
 
 static struct block_mask *
-logical_of(const struct batch_mask_order *order, const char *text)
+logical_of(const struct batch_mask_request *order, const char *text)
 {
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, text, NULL, 0);
 	struct block_mask *mask = NULL;
@@ -38,11 +38,11 @@ logical_of(const struct batch_mask_order *order, const char *text)
 }
 
 static struct block_mask *
-placed(const struct batch_mask_order *order, const struct block_mask *logical, uint64_t *version)
+placed(const struct batch_mask_request *order, const struct block_mask *logical, uint64_t *version)
 {
 	struct block_mask *mask = NULL;
 
-	assert_ok(batch_mask_place(order, logical, &mask, version, &error));
+	assert_ok(batch_mask_to_physical(order, logical, &mask, version, &error));
 	return mask;
 }
 
@@ -91,7 +91,7 @@ Test(batch_mask, rows_by_their_tables)
 		{ .seq = seq[1], .q_len = 1, .kv_len = 18, .q_base = 17 },
 		{ .seq = seq[0], .q_len = 3, .kv_len = 5, .q_base = 2 },
 	};
-	struct batch_mask_order order = order_of(rows, 4);
+	struct batch_mask_request order = order_of(rows, 4);
 	struct block_mask *logical = logical_of(&order, "kv_idx <= q_idx"), *physical;
 	uint64_t version[4];
 	uint32_t pages[10];
@@ -114,7 +114,7 @@ Test(batch_mask, one_row_serves_all)
 	paged_seq_id seq[] = { sequence_of(12), sequence_of(8) };
 	const struct batch_mask_row one = { .q_len = 4, .kv_len = 12, .q_base = 8 };
 	const struct batch_mask_row rows[] = { { .seq = seq[1], .kv_len = 8 }, { .seq = seq[0], .kv_len = 12 } };
-	struct batch_mask_order order = order_of(&one, 1);
+	struct batch_mask_request order = order_of(&one, 1);
 	struct block_mask *logical = logical_of(&order, "causal"), *over = NULL, *physical;
 	uint64_t version[2], kv_len[] = { 8, 12 };
 	uint32_t pages[10];
@@ -122,7 +122,7 @@ Test(batch_mask, one_row_serves_all)
 	order.rows = rows;
 	order.n_rows = 2;
 	physical = placed(&order, logical, version);
-	assert_ok(block_mask_over(logical, 2, kv_len, &over, &error));
+	assert_ok(block_mask_over_rows(logical, 2, kv_len, &over, &error));
 	for (uint32_t r = 0; r < 2; r++) {
 		fixture_row(&f, 0, rows[r].seq, pages);
 		expect_by_pages(physical, over, r, pages);
@@ -130,7 +130,7 @@ Test(batch_mask, one_row_serves_all)
 		cr_assert_eq(over->shape.rows[r].kv_len, kv_len[r]);
 	}
 	error.text[0] = '\0';
-	cr_assert_eq(block_mask_over(over, 3, kv_len, &physical, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(block_mask_over_rows(over, 3, kv_len, &physical, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: 3 rows for a mask of 2");
 	block_mask_destroy(physical);
 	block_mask_destroy(over);
@@ -138,14 +138,14 @@ Test(batch_mask, one_row_serves_all)
 }
 
 static void
-expect_place_refused(struct batch_mask_order *order, enum paged_status status, const char *sentence)
+expect_place_refused(struct batch_mask_request *order, enum paged_status status, const char *sentence)
 {
 	const struct batch_mask_row one = { .q_len = 1, .kv_len = 12, .q_base = 11 };
-	struct batch_mask_order of_one = order_of(&one, 1);
+	struct batch_mask_request of_one = order_of(&one, 1);
 	struct block_mask *logical = logical_of(&of_one, "true"), *physical = NULL;
 	uint64_t version[4];
 
-	assert_fails(batch_mask_place(order, logical, &physical, version, &error), status, sentence);
+	assert_fails(batch_mask_to_physical(order, logical, &physical, version, &error), status, sentence);
 	cr_assert_null(physical);
 	block_mask_destroy(logical);
 }
@@ -155,7 +155,7 @@ Test(batch_mask, refuses_rows_with_numbers)
 	static const uint32_t explicit[] = { 11, 12, 0 };
 	paged_seq_id seq = sequence_of(8), ended = sequence_of(4);
 	struct batch_mask_row rows[] = { { .seq = seq, .kv_len = 8 }, { .seq = seq, .kv_len = 9 } };
-	struct batch_mask_order order = order_of(rows, 2);
+	struct batch_mask_request order = order_of(rows, 2);
 	char sentence[256];
 
 	expect_place_refused(&order, PAGED_ERR_CAPACITY,
@@ -182,7 +182,7 @@ Test(batch_mask, heads_must_be_told)
 {
 	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "kv_idx <= q_idx - h", NULL, 0);
-	struct batch_mask_order order = order_of(&row, 1);
+	struct batch_mask_request order = order_of(&row, 1);
 	struct block_mask *mask = NULL;
 
 	assert_fails(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_INVALID,
@@ -200,7 +200,7 @@ Test(batch_mask, indexes_out_of_bounds)
 	const struct mod_array arrays[] = { MOD_1D("doc", MOD_I32, doc) };
 	struct mod_fixture mod = mod_fixture_open(MOD_MASK, "doc[q_idx] == doc[kv_idx]", arrays, 1);
 	const struct batch_mask_row row = { .q_len = 4, .kv_len = 4 };
-	struct batch_mask_order order = order_of(&row, 1);
+	struct batch_mask_request order = order_of(&row, 1);
 	struct block_mask *mask = NULL;
 
 	cr_assert_eq(batch_mask_create(&order, mod.binding, kernel_isa_best(), &mask, &error), PAGED_ERR_RANGE);
@@ -236,7 +236,7 @@ Test(batch_mask, rows_change_meanwhile)
 {
 	struct meddler meddler = { .seq = sequence_of(8) };
 	const struct batch_mask_row rows[] = { { .seq = meddler.seq, .q_len = 1, .kv_len = 40, .q_base = 39 } };
-	struct batch_mask_order order = order_of(rows, 1);
+	struct batch_mask_request order = order_of(rows, 1);
 	struct block_mask *logical = logical_of(&order, "true");
 	uint32_t n_made = 0;
 
@@ -245,7 +245,7 @@ Test(batch_mask, rows_change_meanwhile)
 		struct block_mask *physical = NULL;
 		struct paged_error ours;
 		uint64_t version;
-		enum paged_status status = batch_mask_place(&order, logical, &physical, &version, &ours);
+		enum paged_status status = batch_mask_to_physical(&order, logical, &physical, &version, &ours);
 		bool seen[12] = { false };
 
 		cr_assert(status == PAGED_OK || status == PAGED_ERR_CAPACITY || status == PAGED_ERR_AGAIN, "%s",

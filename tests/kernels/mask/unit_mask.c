@@ -50,7 +50,7 @@ Test(mask, given_lists_are_judged_once)
 		{ { n_partial, n_full }, { partial, ordered }, { 1, 3 } },
 		{ { n_partial, n_full }, { partial, turned }, { 1, 3 } },
 	};
-	const struct block_mask_part all = { .n_rows = 1, .n_heads = 1, .n_q = 8 };
+	const struct block_mask_selection all = { .n_rows = 1, .n_heads = 1, .n_q = 8 };
 
 	for (int i = 0; i < 2; i++) {
 		struct block_mask *mask = lists_mask(&shape_2x2, 2, &lists[i]), *part = NULL, *across = NULL;
@@ -183,16 +183,16 @@ static const struct shape_refusal shape_refusals[] = {
 	  "block mask: row 0: 1 query rows from 2147483647 on over 100 keys: mods count in 32 bits" },
 };
 
-static enum mask_verdict
+static enum mask_coverage
 every_second(void *context, const struct mask_area *area)
 {
 	(void)context;
-	return area->kv_begin % 2 == 0 ? MASK_ALL : MASK_NONE;
+	return area->kv_begin % 2 == 0 ? MASK_FULL : MASK_EMPTY;
 }
 
 Test(mask, refuses_shapes_with_numbers)
 {
-	const struct mask_rule rule = { .exactly = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 
 	for (size_t i = 0; i < sizeof(shape_refusals) / sizeof(*shape_refusals); i++) {
 		const struct shape_refusal *r = &shape_refusals[i];
@@ -201,7 +201,7 @@ Test(mask, refuses_shapes_with_numbers)
 		struct block_mask *mask = NULL;
 
 		shape.rows = &r->row;
-		cr_assert_eq(block_mask_create(&shape, &rule, r->max_bytes, &mask, &error), r->status, "%s",
+		cr_assert_eq(block_mask_create(&shape, &evaluator, r->max_bytes, &mask, &error), r->status, "%s",
 			     r->sentence);
 		cr_assert_str_eq(error.text, r->sentence);
 		cr_assert_null(mask);
@@ -210,16 +210,16 @@ Test(mask, refuses_shapes_with_numbers)
 
 Test(mask, the_limit_is_what_the_mask_holds)
 {
-	const struct mask_rule rule = { .exactly = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 	const struct block_mask_row row = { 0, 100, 100 };
 	const struct block_mask_shape shape = { 1, 1, 1, 1, &row, NULL };
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL, *again = NULL;
 
-	cr_assert_eq(block_mask_create(&shape, &rule, 0, &mask, &error), PAGED_OK);
+	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &mask, &error), PAGED_OK);
 	/* Room for one index of the empty kind as well. */
-	cr_assert_eq(block_mask_create(&shape, &rule, block_mask_bytes(mask) + 256, &again, &error), PAGED_OK, "%s",
-		     error.text);
+	cr_assert_eq(block_mask_create(&shape, &evaluator, block_mask_bytes(mask) + 256, &again, &error), PAGED_OK,
+		     "%s", error.text);
 	mask_expect_equal(again, mask, "within its own size");
 	block_mask_destroy(mask);
 	block_mask_destroy(again);
@@ -245,7 +245,8 @@ Test(mask, from_dense_is_brute_force)
 
 /* What a part of a dense mask is. */
 static void
-dense_part(const struct mask_dense *from, const struct block_mask_part *part, uint64_t kv_len, struct mask_dense *to)
+dense_part(const struct mask_dense *from, const struct block_mask_selection *part, uint64_t kv_len,
+	   struct mask_dense *to)
 {
 	struct block_mask_shape shape = from->shape;
 	struct block_mask_row rows[4];
@@ -279,7 +280,7 @@ Test(mask, select_is_the_mask_of_the_part)
 		struct block_mask *mask, *got = NULL, *expected;
 		struct paged_error error = { 0 };
 		struct mask_dense dense, small;
-		struct block_mask_part part;
+		struct block_mask_selection part;
 
 		mask_dense_random(&dense, &state);
 		part.first_row = (uint32_t)mask_random(&state, dense.shape.n_rows);
@@ -303,9 +304,9 @@ Test(mask, select_is_the_mask_of_the_part)
 
 Test(mask, select_refuses_with_numbers)
 {
-	const struct block_mask_part rows = { .first_row = 1, .n_rows = 1, .n_heads = 1, .n_q = 8 };
-	const struct block_mask_part heads = { .n_rows = 1, .first_head = 0, .n_heads = 3, .n_q = 8 };
-	const struct block_mask_part inside = { .n_rows = 1, .n_heads = 1, .first_q = 3, .n_q = 8 };
+	const struct block_mask_selection rows = { .first_row = 1, .n_rows = 1, .n_heads = 1, .n_q = 8 };
+	const struct block_mask_selection heads = { .n_rows = 1, .first_head = 0, .n_heads = 3, .n_q = 8 };
+	const struct block_mask_selection inside = { .n_rows = 1, .n_heads = 1, .first_q = 3, .n_q = 8 };
 	struct block_mask *mask = lists_mask(&shape_2x2, 2, &(struct block_mask_lists){ 0 }), *part = NULL;
 	struct paged_error error = { 0 };
 
@@ -356,11 +357,11 @@ Test(mask, crop_is_the_mask_of_the_shorter)
 		struct block_mask *mask, *got = NULL, *expected;
 		struct paged_error error = { 0 };
 		struct mask_dense dense, small;
-		struct block_mask_part part;
+		struct block_mask_selection part;
 		uint64_t kv_len;
 
 		mask_dense_random(&dense, &state);
-		part = (struct block_mask_part){ .n_rows = dense.shape.n_rows, .n_heads = dense.shape.n_heads };
+		part = (struct block_mask_selection){ .n_rows = dense.shape.n_rows, .n_heads = dense.shape.n_heads };
 		part.n_q = mask_random(&state, 45);
 		kv_len = mask_random(&state, 75);
 		if (i % 2 == 0) {
@@ -521,7 +522,7 @@ arrays_close(struct block_mask_arrays *arrays)
 static void
 even_rows(struct mask_dense *dense, uint64_t *state)
 {
-	const struct block_mask_part all = { .n_rows = 1, .n_heads = 1, .n_q = UINT64_MAX };
+	const struct block_mask_selection all = { .n_rows = 1, .n_heads = 1, .n_q = UINT64_MAX };
 	struct mask_dense ragged;
 
 	mask_dense_random(&ragged, state);
@@ -543,7 +544,7 @@ Test(mask, pytorch_arrays_and_back)
 		even_rows(&dense, &state);
 		mask = mask_dense_mask(&dense);
 		arrays_open(&arrays, mask, mask_random(&state, 4));
-		cr_assert_eq(block_mask_view(mask, &arrays, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_OK, "%s", error.text);
 		n = mask->first_list[mask->shape.n_rows];
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++)
 			for (uint64_t j = 0; j < n * arrays.width[kind]; j++)
@@ -569,11 +570,11 @@ Test(mask, arrays_refuse_with_numbers)
 	struct block_mask *mask, *other = NULL;
 
 	mask = lists_mask(&ragged, 3, &(struct block_mask_lists){ 0 });
-	cr_assert_eq(block_mask_view(mask, &arrays, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: rows 0 and 1 have 2 and 1 query blocks: no rectangle");
 	block_mask_destroy(mask);
 	mask = lists_mask(&shape_2x2, 2, &(struct block_mask_lists){ { NULL, n_full }, { NULL, full }, { 0, 2 } });
-	cr_assert_eq(block_mask_view(mask, &arrays, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(block_mask_to_arrays(mask, &arrays, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: full_kv_indices is 1 wide, the longest list has 2 blocks");
 	block_mask_destroy(mask);
 	cr_assert_eq(block_mask_from_arrays(&shape_2x2, &arrays, 0, &other, &error), PAGED_ERR_INVALID);

@@ -77,7 +77,7 @@ Test(mask_convert, test_convert_logical_block_mask)
 
 	cr_assert_eq(block_mask_from_lists(&shape, &lists, 8, 0, &mask, &error), PAGED_OK, "%s", error.text);
 	physical = to_physical(mask, &table);
-	cr_assert_eq(block_mask_view(physical, &arrays, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_to_arrays(physical, &arrays, &error), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(counts[0], n_partial, sizeof(n_partial));
 	cr_assert_arr_eq(counts[1], n_full, sizeof(n_full));
 	cr_assert_arr_eq(indices, kv_indices, sizeof(kv_indices));

@@ -13,7 +13,7 @@
 struct bound {
 	struct mod *mod;
 	struct mod_binding *binding;
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 };
 
 static void
@@ -34,13 +34,13 @@ bound_open(struct bound *bound, const char *text, const struct mask_name *names,
 	cr_assert_eq(mod_bind(bound->mod, arrays, n_names, &bound->binding, &error), PAGED_OK, "%s", error.text);
 	if (index)
 		cr_assert_eq(mod_binding_index(bound->binding, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_rule_open(&bound->rule, bound->binding, isa, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(mod_evaluator_open(&bound->evaluator, bound->binding, isa, &error), PAGED_OK, "%s", error.text);
 }
 
 static void
 bound_close(struct bound *bound)
 {
-	mod_rule_close(&bound->rule);
+	mod_evaluator_close(&bound->evaluator);
 	mod_binding_destroy(bound->binding);
 	mod_destroy(bound->mod);
 }
@@ -51,7 +51,7 @@ create(const struct block_mask_shape *shape, const struct bound *bound)
 	struct paged_error error = { 0 };
 	struct block_mask *mask = NULL;
 
-	cr_assert_eq(block_mask_create(shape, &bound->rule.rule, 0, &mask, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_create(shape, &bound->evaluator.base, 0, &mask, &error), PAGED_OK, "%s", error.text);
 	return mask;
 }
 
@@ -70,7 +70,7 @@ golden_file(const char *path)
 		bound_open(&bound, c.text, c.names, c.n_names, golden_isa, index);
 		mask = create(&c.shape, &bound);
 		mask_expect_equal(mask, c.logical, path);
-		cr_assert_eq(mod_rule_range(&bound.rule, &error), PAGED_OK, "%s: %s", path, error.text);
+		cr_assert_eq(mod_evaluator_bad_index(&bound.evaluator, &error), PAGED_OK, "%s: %s", path, error.text);
 		block_mask_destroy(mask);
 		bound_close(&bound);
 		mask_case_close(&c);
@@ -101,7 +101,7 @@ golden_picture(const char *path)
 	mask_case_open(&c, path);
 	bound_open(&bound, c.text, c.names, c.n_names, KERNEL_GENERIC, false);
 	mask = create(&c.shape, &bound);
-	cr_assert_eq(block_mask_picture(mask, &c.grid, &text, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(block_mask_to_string(mask, &c.grid, &text, &error), PAGED_OK, "%s", error.text);
 	text = realloc(text, strlen(text) + 2);
 	strcat(text, "\n"); /* as generate.py ends the file */
 	cr_assert_str_eq(text, c.picture, "%s", path);
@@ -193,7 +193,7 @@ one_round(const char *text, const struct block_mask_shape *shape, uint64_t *stat
 	fill_dense(&dense, bound.binding);
 	mask = create(&dense.shape, &bound);
 	mask_expect_dense(mask, &dense, what);
-	by_parts = mask_by_parts(&dense.shape, &bound.rule.rule, 3 + (uint32_t)mask_random(state, 100), NULL);
+	by_parts = mask_by_parts(&dense.shape, &bound.evaluator.base, 3 + (uint32_t)mask_random(state, 100), NULL);
 	mask_expect_equal(by_parts, mask, what);
 	block_mask_destroy(by_parts);
 	block_mask_destroy(mask);
@@ -276,8 +276,8 @@ Test(mask_create, the_limit_holds_for_work_too)
 	struct bound bound;
 
 	bound_open(&bound, "kv_idx * kv_idx % 7 == 3", NULL, 0, KERNEL_GENERIC, false);
-	cr_assert_eq(block_mask_create(&shape, &bound.rule.rule, 100000, &mask, &error), PAGED_ERR_LIMIT);
-	cr_assert_str_eq(error.text, "block mask: 2048 runs of blocks to look at pass the limit of 100000 bytes");
+	cr_assert_eq(block_mask_create(&shape, &bound.evaluator.base, 100000, &mask, &error), PAGED_ERR_LIMIT);
+	cr_assert_str_eq(error.text, "block mask: 2048 runs of blocks to evaluate exceed the limit of 100000 bytes");
 	cr_assert_null(mask);
 	bound_close(&bound);
 }
@@ -312,7 +312,7 @@ Test(mask_create, tells_indexes_out_of_bounds)
 	bound_open(&bound, "few[kv_idx] != 0", &name, 1, KERNEL_GENERIC, false);
 	mask = create(&shape, &bound);
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 0, 0, 0).n, 1);
-	cr_assert_eq(mod_rule_range(&bound.rule, &error), PAGED_ERR_RANGE);
+	cr_assert_eq(mod_evaluator_bad_index(&bound.evaluator, &error), PAGED_ERR_RANGE);
 	cr_assert_not_null(strstr(error.text, "few"), "%s", error.text);
 	block_mask_destroy(mask);
 	bound_close(&bound);
@@ -322,12 +322,12 @@ Test(mask_create, refuses_score_mods)
 {
 	struct paged_error error = { 0 };
 	struct mod_binding *binding;
-	struct mod_rule rule;
+	struct mod_evaluator evaluator;
 	struct mod *mod;
 
 	cr_assert_eq(mod_parse(MOD_SCORE, "score * 2.0", 11, NULL, 0, &mod, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(mod_bind(mod, NULL, 0, &binding, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(mod_rule_open(&rule, binding, KERNEL_GENERIC, &error), PAGED_ERR_INVALID);
+	cr_assert_eq(mod_evaluator_open(&evaluator, binding, KERNEL_GENERIC, &error), PAGED_ERR_INVALID);
 	cr_assert_str_eq(error.text, "block mask: 'score * 2.0' is a score mod, not a mask mod");
 	mod_binding_destroy(binding);
 	mod_destroy(mod);

@@ -12,8 +12,8 @@
 static struct paged_error error;
 static uint64_t n_asked;
 
-/* A rule that has to be asked about every block: of a dense mask. */
-static enum mask_verdict
+/* An evaluator that has to evaluate every block: of a dense mask. */
+static enum mask_coverage
 dense_exactly(void *context, const struct mask_area *area)
 {
 	const struct mask_dense *dense = context;
@@ -24,7 +24,7 @@ dense_exactly(void *context, const struct mask_area *area)
 	for (int64_t q = area->q_begin - q_base; q < area->q_end - q_base; q++)
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv++, n++)
 			n_seen += *mask_dense_at(dense, area->b, area->h, (uint64_t)q, (uint64_t)kv);
-	return n_seen == 0 ? MASK_NONE : n_seen == n ? MASK_ALL : MASK_SOME;
+	return n_seen == 0 ? MASK_EMPTY : n_seen == n ? MASK_FULL : MASK_PARTIAL;
 }
 
 Test(mask_runs, there_and_back)
@@ -32,14 +32,14 @@ Test(mask_runs, there_and_back)
 	uint64_t state = mask_seed();
 
 	for (int round = 0; round < 300; round++) {
-		struct mask_rule rule = { .exactly = dense_exactly };
+		struct mask_evaluator evaluator = { .evaluate_area = dense_exactly };
 		struct block_mask *mask, *back;
 		struct mask_dense dense;
 
 		mask_dense_random(&dense, &state);
-		rule.context = &dense;
+		evaluator.context = &dense;
 		mask = mask_dense_mask(&dense);
-		back = mask_by_parts(&dense.shape, &rule, 3 + (uint32_t)mask_random(&state, 40), NULL);
+		back = mask_by_parts(&dense.shape, &evaluator, 3 + (uint32_t)mask_random(&state, 40), NULL);
 		mask_expect_equal(back, mask, "by parts");
 		cr_assert(back->ascending);
 		block_mask_destroy(back);
@@ -48,13 +48,13 @@ Test(mask_runs, there_and_back)
 	}
 }
 
-/* A rule that has to be asked about every block: every second one is partial. */
-static enum mask_verdict
+/* An evaluator that has to evaluate every block: every second one is partial. */
+static enum mask_coverage
 every_second(void *context, const struct mask_area *area)
 {
 	(void)context;
 	n_asked++;
-	return area->kv_begin / 10 % 2 == 0 ? MASK_SOME : MASK_NONE;
+	return area->kv_begin / 10 % 2 == 0 ? MASK_PARTIAL : MASK_EMPTY;
 }
 
 /* A list of more runs than a part holds: asking on costs about what the next part holds. */
@@ -63,11 +63,11 @@ Test(mask_runs, a_list_of_many_parts)
 	enum { N_BLOCKS = 100000 };
 	const struct block_mask_row rows[2] = { { 0, 1, 10 * N_BLOCKS }, { 0, 3, 25 } };
 	const struct block_mask_shape shape = { .n_rows = 2, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = rows };
-	const struct mask_rule rule = { .exactly = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 	struct block_mask *mask;
 	uint32_t n_parts;
 
-	mask = mask_by_parts(&shape, &rule, MASK_PART_MAX, &n_parts);
+	mask = mask_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
 	cr_assert_eq(n_parts, 7);
 	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][1], N_BLOCKS / 2);
 	cr_assert_eq(mask->start[BLOCK_MASK_PARTIAL][4], N_BLOCKS / 2 + 3 * 2);
@@ -82,18 +82,18 @@ Test(mask_runs, many_lists_in_many_parts)
 {
 	const struct block_mask_row row = { 0, 3000, 400 };
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 10, .rows = &row };
-	const struct mask_rule rule = { .exactly = every_second };
+	const struct mask_evaluator evaluator = { .evaluate_area = every_second };
 	struct block_mask *mask, *whole;
-	uint64_t n_whole;
+	uint64_t n_unclipped;
 	uint32_t n_parts;
 
-	cr_assert_eq(block_mask_create(&shape, &rule, 0, &whole, &error), PAGED_OK);
-	n_whole = n_asked;
+	cr_assert_eq(block_mask_create(&shape, &evaluator, 0, &whole, &error), PAGED_OK);
+	n_unclipped = n_asked;
 	n_asked = 0;
-	mask = mask_by_parts(&shape, &rule, MASK_PART_MAX, &n_parts);
+	mask = mask_by_parts(&shape, &evaluator, MASK_PART_MAX, &n_parts);
 	mask_expect_equal(mask, whole, "by parts");
 	cr_assert_eq(n_parts, 8);
-	cr_assert_leq(n_asked, n_whole * 11 / 10, "%lu, %lu", (unsigned long)n_asked, (unsigned long)n_whole);
+	cr_assert_leq(n_asked, n_unclipped * 11 / 10, "%lu, %lu", (unsigned long)n_asked, (unsigned long)n_unclipped);
 	block_mask_destroy(mask);
 	block_mask_destroy(whole);
 }
@@ -103,9 +103,9 @@ Test(mask_runs, repeats)
 {
 	const struct block_mask_row rows[4] = { { 0, 5, 40 }, { 0, 5, 40 }, { 0, 0, 0 }, { 0, 5, 40 } };
 	const struct block_mask_shape shape = { .n_rows = 4, .n_heads = 3, .q_block = 1, .kv_block = 10, .rows = rows };
-	const struct mask_rule rules[2] = {
-		{ .exactly = every_second, .same_rows = true, .same_heads = true },
-		{ .exactly = every_second, .same_rows = true },
+	const struct mask_evaluator rules[2] = {
+		{ .evaluate_area = every_second, .same_rows = true, .same_heads = true },
+		{ .evaluate_area = every_second, .same_rows = true },
 	};
 
 	for (int i = 0; i < 2; i++) {
@@ -130,24 +130,24 @@ static const struct block_mask_shape two_heads = {
 };
 
 static void
-refuse(uint32_t n, const uint32_t *values, bool cut, const char *part)
+refuse(uint32_t n, const uint32_t *values, bool clip, const char *part)
 {
 	struct block_mask *mask = NULL;
-	struct runs_reader reader;
+	struct rle_reader reader;
 	enum paged_status status;
 
-	runs_read_begin(&reader, &two_heads, 0, &error);
-	status = runs_read(&reader, &(struct mask_part){ n, values, cut, 0 });
+	rle_read_begin(&reader, &two_heads, 0, &error);
+	status = rle_read_part(&reader, &(struct mask_part){ n, values, clip, 0 });
 	cr_assert_eq(status, PAGED_ERR_PROTOCOL, "%s: %d", part, status);
 	cr_assert_not_null(strstr(error.text, part), "%s", error.text);
-	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_PROTOCOL);
+	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_PROTOCOL);
 	cr_assert_null(mask);
 }
 
-#define REFUSE(part, cut, ...)                                                    \
-	do {                                                                      \
-		const uint32_t values_[] = { __VA_ARGS__ };                       \
-		refuse(sizeof(values_) / sizeof(values_[0]), values_, cut, part); \
+#define REFUSE(part, clip, ...)                                                    \
+	do {                                                                       \
+		const uint32_t values_[] = { __VA_ARGS__ };                        \
+		refuse(sizeof(values_) / sizeof(values_[0]), values_, clip, part); \
 	} while (0)
 
 Test(mask_runs, what_is_refused)
@@ -159,7 +159,7 @@ Test(mask_runs, what_is_refused)
 	REFUSE("ends in no list", true, 1, 0, 2, 0);
 	REFUSE("more runs", false, 1);
 	REFUSE("more runs", false, 2, 0, 2, 0);
-	REFUSE("more runs", false, RUNS_SAME_ROW - 1, 0, 2);
+	REFUSE("more runs", false, RLE_REPEAT_ROW - 1, 0, 2);
 	REFUSE("row 0, head 0, query block 0: a run without", false, 1, 0, 0);
 	REFUSE("a run without", false, 1, 0, FULL);
 	REFUSE("row 0, head 0, query block 1: a run", false, 0, 1, 0, 2 * 5);
@@ -168,32 +168,33 @@ Test(mask_runs, what_is_refused)
 	REFUSE("past the row's", false, 2, 0, 2, UINT32_MAX, 2);
 	/* The length cuts the fourth block, so it is not full. */
 	REFUSE("past the row's", false, 1, 3, 2 + FULL);
-	REFUSE("no lists to repeat", false, RUNS_SAME_HEAD);
-	REFUSE("no lists to repeat", false, RUNS_SAME_ROW);
-	REFUSE("no lists to repeat", false, 0, RUNS_SAME_HEAD);
-	REFUSE("row 0, head 1, query block 0: there are no lists", false, 0, 0, RUNS_SAME_ROW);
-	REFUSE("more lists", false, 0, 0, RUNS_SAME_HEAD, RUNS_SAME_ROW, 0);
+	REFUSE("no lists to repeat", false, RLE_REPEAT_HEAD);
+	REFUSE("no lists to repeat", false, RLE_REPEAT_ROW);
+	REFUSE("no lists to repeat", false, 0, RLE_REPEAT_HEAD);
+	REFUSE("row 0, head 1, query block 0: there are no lists", false, 0, 0, RLE_REPEAT_ROW);
+	REFUSE("more lists", false, 0, 0, RLE_REPEAT_HEAD, RLE_REPEAT_ROW, 0);
 }
 
 /* A list that was cut goes on, and is not repeated meanwhile. */
 Test(mask_runs, a_cut_list_goes_on)
 {
-	static const uint32_t first[] = { 0, 0, 1, 1, 2 }, same[] = { RUNS_SAME_HEAD }, back[] = { 1, 3, 2 },
-			      on[] = { 1, 0, 2, 0, RUNS_SAME_ROW };
+	static const uint32_t first[] = { 0, 0, 1, 1, 2 }, same[] = { RLE_REPEAT_HEAD }, back[] = { 1, 3, 2 },
+			      on[] = { 1, 0, 2, 0, RLE_REPEAT_ROW };
 	struct block_mask *mask = NULL;
-	struct runs_reader reader;
+	struct rle_reader reader;
 
 	for (int i = 0; i < 3; i++) {
 		const struct mask_part next[] = { { 1, same, false, 0 }, { 3, back, false, 0 }, { 5, on, false, 0 } };
 		enum paged_status status;
 
-		runs_read_begin(&reader, &two_heads, 0, &error);
-		cr_assert_eq(runs_read(&reader, &(struct mask_part){ 5, first, true, 0 }), PAGED_OK, "%s", error.text);
-		cr_assert(reader.build.n_ended == 2 && reader.block == 2 && !reader.done);
-		status = runs_read(&reader, &next[i]);
+		rle_read_begin(&reader, &two_heads, 0, &error);
+		cr_assert_eq(rle_read_part(&reader, &(struct mask_part){ 5, first, true, 0 }), PAGED_OK, "%s",
+			     error.text);
+		cr_assert(reader.builder.n_ended == 2 && reader.block == 2 && !reader.done);
+		status = rle_read_part(&reader, &next[i]);
 		cr_assert_eq(status, i == 2 ? PAGED_OK : PAGED_ERR_PROTOCOL, "%s", error.text);
 		cr_assert(i != 2 || reader.done);
-		cr_assert_eq(runs_read_end(&reader, status, &mask), status);
+		cr_assert_eq(rle_read_end(&reader, status, &mask), status);
 	}
 	cr_assert_eq(block_mask_n_blocks(mask), 4);
 	cr_assert_eq(block_mask_list(mask, BLOCK_MASK_PARTIAL, 1, 1, 0).n, 2);
@@ -205,14 +206,14 @@ Test(mask_runs, parts_of_two_masks)
 {
 	static const uint32_t empty[] = { 0, 0, 0 };
 	struct block_mask *mask;
-	struct runs_reader reader;
+	struct rle_reader reader;
 	enum paged_status status;
 
-	runs_read_begin(&reader, &two_heads, 0, &error);
-	cr_assert_eq(runs_read(&reader, &(struct mask_part){ 3, empty, false, 7 }), PAGED_OK);
-	status = runs_read(&reader, &(struct mask_part){ 3, empty, false, 8 });
+	rle_read_begin(&reader, &two_heads, 0, &error);
+	cr_assert_eq(rle_read_part(&reader, &(struct mask_part){ 3, empty, false, 7 }), PAGED_OK);
+	status = rle_read_part(&reader, &(struct mask_part){ 3, empty, false, 8 });
 	cr_assert_eq(status, PAGED_ERR_AGAIN, "%s", error.text);
-	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_AGAIN);
+	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_AGAIN);
 }
 
 /* The reader's limit holds whatever comes. */
@@ -222,40 +223,42 @@ Test(mask_runs, no_more_than_its_limit)
 	const struct block_mask_shape shape = { .n_rows = 1, .n_heads = 1, .q_block = 1, .kv_block = 1, .rows = &row };
 	static const uint32_t all[] = { 1, 0, UINT32_MAX - 1 };
 	struct block_mask *mask;
-	struct runs_reader reader;
+	struct rle_reader reader;
 	enum paged_status status;
 
-	runs_read_begin(&reader, &shape, 10000, &error);
-	status = runs_read(&reader, &(struct mask_part){ 3, all, false, 0 });
-	cr_assert_eq(runs_read_end(&reader, status, &mask), PAGED_ERR_LIMIT);
+	rle_read_begin(&reader, &shape, 10000, &error);
+	status = rle_read_part(&reader, &(struct mask_part){ 3, all, false, 0 });
+	cr_assert_eq(rle_read_end(&reader, status, &mask), PAGED_ERR_LIMIT);
 }
 
 /* Every list of a mask that was read is in bounds, and no block is named twice. */
 static void
 walk(const struct block_mask *mask)
 {
-	struct build_place place;
+	struct mask_position position;
 
-	cr_assert(build_place_first(mask, &place));
+	cr_assert(mask_position_first(mask, &position));
 	do {
-		struct build_cut cut = build_cut(&mask->shape, &mask->shape.rows[place.row], place.q_block);
+		struct mask_clip clip = mask_clip(&mask->shape, &mask->shape.rows[position.row], position.q_block);
 		uint64_t seen = 0;
 
 		for (int kind = 0; kind < BLOCK_MASK_N_KINDS; kind++) {
-			struct block_mask_list list = block_mask_list(mask, kind, place.row, place.head, place.q_block);
+			struct block_mask_list list =
+				block_mask_list(mask, kind, position.row, position.head, position.q_block);
 
 			for (uint64_t i = 0; i < list.n; i++) {
-				cr_assert_lt(list.blocks[i], kind == BLOCK_MASK_FULL ? cut.n_whole : cut.n_blocks);
+				cr_assert_lt(list.blocks[i],
+					     kind == BLOCK_MASK_FULL ? clip.n_unclipped : clip.n_blocks);
 				cr_assert_eq(seen >> list.blocks[i] & 1, 0);
 				seen |= UINT64_C(1) << list.blocks[i];
 			}
 		}
-	} while (build_place_next(mask, &place));
+	} while (mask_position_next(mask, &position));
 }
 
 Test(mask_runs, every_number_wrong)
 {
-	static const uint32_t good[] = { 2, 0, 3, 1, 4, 1, 2, 2, RUNS_SAME_HEAD, RUNS_SAME_ROW };
+	static const uint32_t good[] = { 2, 0, 3, 1, 4, 1, 2, 2, RLE_REPEAT_HEAD, RLE_REPEAT_ROW };
 	static const uint32_t flips[] = { 1, 2, 3, 4, 7, 0x80000000, UINT32_MAX };
 	enum { N = sizeof(good) / sizeof(good[0]), N_FLIPS = sizeof(flips) / sizeof(flips[0]) };
 	unsigned int n_read = 0, n_refused = 0;
@@ -264,17 +267,17 @@ Test(mask_runs, every_number_wrong)
 	for (int round = 0; round < 20000; round++) {
 		uint32_t values[N];
 		struct block_mask *mask;
-		struct runs_reader reader;
+		struct rle_reader reader;
 		enum paged_status status;
 
 		memcpy(values, good, sizeof(good));
 		for (uint64_t i = mask_random(&state, 3); i-- > 0;)
 			values[mask_random(&state, N)] ^= flips[mask_random(&state, N_FLIPS)];
-		runs_read_begin(&reader, &two_heads, 0, &error);
-		status = runs_read(&reader, &(struct mask_part){ N, values, mask_random(&state, 8) == 0, 0 });
+		rle_read_begin(&reader, &two_heads, 0, &error);
+		status = rle_read_part(&reader, &(struct mask_part){ N, values, mask_random(&state, 8) == 0, 0 });
 		if (status == PAGED_OK && !reader.done)
 			status = PAGED_ERR_PROTOCOL;
-		if (runs_read_end(&reader, status, &mask) == PAGED_OK) {
+		if (rle_read_end(&reader, status, &mask) == PAGED_OK) {
 			walk(mask);
 			block_mask_destroy(mask);
 			n_read++;
@@ -303,20 +306,20 @@ cancel_at_it(const char *text, uint32_t block)
 		.n_rows = 1, .q_len = &n_tokens, .kv_len = &n_tokens, .q_block = block, .kv_block = block, .text = text
 	};
 	uint32_t *values = calloc(MASK_PART_MAX, sizeof(*values));
-	struct served *served;
+	struct remote_mask *remote_mask;
 
-	cr_assert_eq(served_create(&request, UINT64_MAX, &served, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(remote_mask_create(&request, UINT64_MAX, &remote_mask, &error), PAGED_OK, "%s", error.text);
 	for (int early = 0; early < 2; early++) {
-		struct runs_writer part = { .values = values, .capacity = MASK_PART_MAX };
+		struct rle_writer part = { .values = values, .capacity = MASK_PART_MAX };
 		atomic_bool cancelled = early;
 		pthread_t thread;
 
 		cr_assert_eq(pthread_create(&thread, NULL, cancel_soon, &cancelled), 0);
-		cr_assert_eq(served_build(served, &cancelled, &part, &error), PAGED_ERR_AGAIN);
+		cr_assert_eq(remote_mask_build(remote_mask, &cancelled, &part, &error), PAGED_ERR_AGAIN);
 		cr_assert_str_eq(error.text, "block mask: cancelled");
 		pthread_join(thread, NULL);
 	}
-	served_destroy(served);
+	remote_mask_destroy(remote_mask);
 	free(values);
 }
 
