@@ -35,5 +35,5 @@ bench_mod_open(struct bench_mod *mod, enum mod_kind kind, const char *text, uint
 	mod->documents = documents;
 	bench_must(mod_parse(kind, text, strlen(text), arrays, n_arrays, &mod->mod, &error), &error);
 	bench_must(mod_bind(mod->mod, arrays, n_arrays, &mod->binding, &error), &error);
-	bench_must(mod_binding_index(mod->binding, &error), &error);
+	bench_must(mod_binding_add_range_trees(mod->binding, &error), &error);
 }

@@ -174,17 +174,17 @@ sample_write_ms(const void *mask_p)
 static double
 sample_evaluate_us(const void *square)
 {
-	uint64_t bits[MOD_TILE_LINES], seen = 0, start = bench_now_ns();
-	int32_t h[MOD_TILE_LINES] = { 0 }, q_idx[MOD_TILE_LINES];
+	uint64_t bits[MOD_TILE_Q_ROWS], seen = 0, start = bench_now_ns();
+	int32_t h[MOD_TILE_Q_ROWS] = { 0 }, q_idx[MOD_TILE_Q_ROWS];
 	struct mod_vm *vm = ((const struct square *)square)->evaluator.vm;
 
-	for (uint32_t i = 0; i < N_ROUNDS * BLOCK; i += MOD_TILE_LINES) {
-		for (uint32_t l = 0; l < MOD_TILE_LINES; l++)
+	for (uint32_t i = 0; i < N_ROUNDS * BLOCK; i += MOD_TILE_Q_ROWS) {
+		for (uint32_t l = 0; l < MOD_TILE_Q_ROWS; l++)
 			q_idx[l] = (int32_t)(i + l);
-		mod_vm_lines(vm, 0, h, q_idx, MOD_TILE_LINES);
+		mod_vm_set_q_rows(vm, 0, h, q_idx, MOD_TILE_Q_ROWS);
 		for (uint32_t kv = 0; kv < BLOCK; kv += MOD_TILE_KEYS) {
 			mod_vm_mask(vm, (int32_t)(i / BLOCK * BLOCK + kv), MOD_TILE_KEYS, NULL, bits);
-			for (uint32_t l = 0; l < MOD_TILE_LINES; l++)
+			for (uint32_t l = 0; l < MOD_TILE_Q_ROWS; l++)
 				seen |= bits[l];
 		}
 	}

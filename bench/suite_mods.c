@@ -8,7 +8,7 @@
 
 #define N_TOKENS 8192u
 #define N_TILES 64u /* per sample; all of the same query rows */
-#define N_LOGITS (MOD_TILE_LINES * MOD_TILE_KEYS)
+#define N_LOGITS (MOD_TILE_Q_ROWS * MOD_TILE_KEYS)
 
 static struct fixture {
 	enum mod_kind kind;
@@ -60,15 +60,15 @@ static double
 sample_ps(const void *context)
 {
 	const struct fixture *fixture = context;
-	int32_t h[MOD_TILE_LINES] = { 0 }, q_idx[MOD_TILE_LINES];
-	uint64_t bits[MOD_TILE_LINES], start;
+	int32_t h[MOD_TILE_Q_ROWS] = { 0 }, q_idx[MOD_TILE_Q_ROWS];
+	uint64_t bits[MOD_TILE_Q_ROWS], start;
 
-	for (uint32_t i = 0; i < MOD_TILE_LINES; i++)
+	for (uint32_t i = 0; i < MOD_TILE_Q_ROWS; i++)
 		q_idx[i] = (int32_t)(N_TOKENS / 2 + i);
 	for (uint32_t i = 0; i < N_LOGITS; i++)
 		scores[i] = (float)(i % 97) - 48.0f;
 	start = bench_now_ns();
-	mod_vm_lines(fixture->vm, 0, h, q_idx, MOD_TILE_LINES);
+	mod_vm_set_q_rows(fixture->vm, 0, h, q_idx, MOD_TILE_Q_ROWS);
 	for (uint32_t tile = 0; tile < N_TILES; tile++) {
 		int32_t kv_idx = (int32_t)(tile * MOD_TILE_KEYS);
 

@@ -218,7 +218,7 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
 	struct cuda_mod_range range;
-	struct mod_range found;
+	struct mod_bad_index found;
 	enum mod_kind kind;
 	enum paged_status status =
 		compute_cuda_refuse_capture(mods->batch, ": what mods read is known after a replay", error);
@@ -232,10 +232,10 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 	status = map_cuda_check(&mods->batch->pool->at, result, error, "reading a mod's record");
 	if (status != PAGED_OK)
 		return status;
-	found = mod_cuda_range(&range, &kind);
+	found = mod_cuda_bad_index(&range, &kind);
 	if (!found.found)
 		return PAGED_OK;
-	return mod_range_fail(mod_binding_mod(kind == MOD_MASK ? mods->mask : mods->score), &found, error);
+	return mod_bad_index_fail(mod_binding_mod(kind == MOD_MASK ? mods->mask : mods->score), &found, error);
 }
 
 enum paged_status

@@ -10,15 +10,15 @@
 
 _Static_assert((int)PAGED_MOD_MASK == (int)MOD_MASK && (int)PAGED_MOD_SCORE == (int)MOD_SCORE, "the kinds' numbers");
 _Static_assert(PAGED_MAX_INDEXES == MOD_MAX_INDEXES, "arrays convert one to one");
-_Static_assert(sizeof(struct paged_named_mod) == sizeof(struct mod_named) &&
-		       offsetof(struct paged_named_mod, arguments) == offsetof(struct mod_named, arguments) &&
-		       offsetof(struct paged_named_mod, text) == offsetof(struct mod_named, text),
+_Static_assert(sizeof(struct paged_named_mod) == sizeof(struct mod_builtin) &&
+		       offsetof(struct paged_named_mod, arguments) == offsetof(struct mod_builtin, arguments) &&
+		       offsetof(struct paged_named_mod, text) == offsetof(struct mod_builtin, text),
 	       "ready-made mods are shown as they are");
 
 const struct paged_named_mod *
 paged_mod_named(uint32_t index)
 {
-	return (const struct paged_named_mod *)mod_named(index);
+	return (const struct paged_named_mod *)mod_builtin(index);
 }
 
 /* Checks that apply to every array. */
@@ -219,7 +219,7 @@ mod_evaluate(const struct mod *mod, size_t n_arrays, const struct paged_array *a
 {
 	struct mods_arrays ours = { .n = 0 };
 	struct mod_binding *binding = NULL;
-	struct mod_range range = { 0 };
+	struct mod_bad_index range = { 0 };
 	enum paged_status status;
 	double value;
 
@@ -228,7 +228,7 @@ mod_evaluate(const struct mod *mod, size_t n_arrays, const struct paged_array *a
 		status = mod_bind(mod, ours.at, ours.n, &binding, error);
 	if (status == PAGED_OK) {
 		value = mod_scalar(binding, point, &range);
-		status = mod_range_fail(mod, &range, error);
+		status = mod_bad_index_fail(mod, &range, error);
 	}
 	if (status == PAGED_OK)
 		*value_p = value;

@@ -37,7 +37,7 @@ side_create(const struct paged_batch *batch, const char *name, enum mod_kind kin
 	if (mod_kind(mod->mod) != kind)
 		return paged_fail(error, PAGED_ERR_INVALID, "%s is a %s mod", name,
 				  kind == MOD_MASK ? "score" : "mask");
-	return mod_bind_nothing(mod->mod, binding_p, error);
+	return mod_bind_empty(mod->mod, binding_p, error);
 }
 
 /* Check that a bind to these arrays will succeed, and allocate the memory that it needs. */
@@ -178,7 +178,7 @@ bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const str
 	 * index is optional, so a failure is ignored.
 	 */
 	if (mods->mask != NULL && blocks == NULL && !compute->on_device)
-		(void)mod_binding_index(mods->mask, &error);
+		(void)mod_binding_add_range_trees(mods->mask, &error);
 	mods->blocks = blocks;
 	mods->bound = true;
 	mods->fits_plan = 0;

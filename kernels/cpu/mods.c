@@ -90,7 +90,7 @@ kernel_mods_clear_range(struct kernel_mods *mods)
 {
 	for (uint32_t i = 0; i < 2 * mods->n_threads; i++)
 		if (mods->vms[i] != NULL)
-			mod_vm_forget(mods->vms[i]);
+			mod_vm_clear_bad_index(mods->vms[i]);
 }
 
 enum paged_status
@@ -100,7 +100,7 @@ kernel_mods_check(const struct kernel_mods *mods, struct paged_error *error)
 
 	for (uint32_t i = 0; i < 2 * mods->n_threads && status == PAGED_OK; i++)
 		if (mods->vms[i] != NULL)
-			status =
-				mod_range_fail(mod_binding_mod(binding_of(mods, i)), mod_vm_range(mods->vms[i]), error);
+			status = mod_bad_index_fail(mod_binding_mod(binding_of(mods, i)),
+						    mod_vm_bad_index(mods->vms[i]), error);
 	return status;
 }

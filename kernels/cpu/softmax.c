@@ -52,8 +52,8 @@ scores_modify(const struct attention_job *job, const struct q_tile *q, uint32_t 
 	for (uint32_t i = 0; i < q->n && view->mask == TILE_FULL; i++)
 		scores->seen[i] = i < view->first ? 0 : token_bits(0, scores->visible[i]);
 	if (mods->score != NULL)
-		mod_vm_score_lines(mods->score[scratch->thread], mod_row, q->n, (int32_t)view->begin, view->n_tokens,
-				   scores->seen, scale, scores->score[0], TILE_TOKENS);
+		mod_vm_score_q_rows(mods->score[scratch->thread], mod_row, q->n, (int32_t)view->begin, view->n_tokens,
+				    scores->seen, scale, scores->score[0], TILE_TOKENS);
 	else
 		job->ops->scale(scores, view->first, q->n, scale);
 	if (view->mask == TILE_PARTIAL)

@@ -223,9 +223,9 @@ tile_mask_begin(const struct attention_job *job, const struct q_tile *q, struct 
 		rows->q_idx[i] = q_row_idx(job, q, i % q->n);
 	}
 	if (mods->mask != NULL)
-		mod_vm_lines(mods->mask[scratch->thread], b, rows->h, rows->q_idx, n);
+		mod_vm_set_q_rows(mods->mask[scratch->thread], b, rows->h, rows->q_idx, n);
 	if (mods->score != NULL)
-		mod_vm_lines(mods->score[scratch->thread], b, rows->h, rows->q_idx, n);
+		mod_vm_set_q_rows(mods->score[scratch->thread], b, rows->h, rows->q_idx, n);
 	rows->marked = UINT64_MAX;
 	if (mods->params.blocks != NULL)
 		owners_find(job, q, rows);

@@ -57,7 +57,7 @@ enum paged_status
 batch_mask_create(const struct batch_mask_request *request, struct mod_binding *binding, enum kernel_isa isa,
 		  struct block_mask **logical_p, struct paged_error *error)
 {
-	enum paged_status status = mod_binding_index(binding, error);
+	enum paged_status status = mod_binding_add_range_trees(binding, error);
 	struct block_mask *logical = NULL;
 	struct mod_evaluator evaluator;
 

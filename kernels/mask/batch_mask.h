@@ -41,7 +41,7 @@ enum paged_status batch_mask_shape(const struct batch_mask_request *request, str
 /**
  * batch_mask_create - the logical block mask of a mask mod
  *
- * @param[in] binding  borrowed; mod_binding_index() is called on it if it was not before
+ * @param[in] binding  borrowed; mod_binding_add_range_trees() is called on it if it was not before
  * @retval PAGED_ERR_INVALID  a score mod; no rows; the mod depends on h and n_heads is 0
  * @retval PAGED_ERR_LIMIT    the mask exceeds max_bytes, or a q_idx or kv_idx exceeds 2^31 - 1
  * @retval PAGED_ERR_RANGE    an array index is out of bounds; the error names array, index and bounds

@@ -46,13 +46,13 @@ mod_evaluate_grid(void *context, const struct mod_grid *grid, bool blocks)
 static void
 vm_set_area_q_rows(struct mod_vm *vm, const struct mask_area *area, int64_t q, int64_t step, uint32_t n)
 {
-	int32_t h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES];
+	int32_t h[MOD_TILE_Q_ROWS], q_idx[MOD_TILE_Q_ROWS];
 
 	for (uint32_t i = 0; i < n; i++) {
 		h[i] = (int32_t)area->h;
 		q_idx[i] = (int32_t)(q + i * step);
 	}
-	mod_vm_lines(vm, (int32_t)area->b, h, q_idx, n);
+	mod_vm_set_q_rows(vm, (int32_t)area->b, h, q_idx, n);
 }
 
 static uint32_t
@@ -67,13 +67,13 @@ struct visibility {
 };
 
 static void
-visibility_add_keys(struct visibility *visibility, struct mod_vm *vm, int64_t kv, uint32_t n_keys, uint32_t n_lines)
+visibility_add_keys(struct visibility *visibility, struct mod_vm *vm, int64_t kv, uint32_t n_keys, uint32_t n_q_rows)
 {
-	uint64_t bits[MOD_TILE_LINES], all = n_keys < 64 ? (UINT64_C(1) << n_keys) - 1 : UINT64_MAX;
+	uint64_t bits[MOD_TILE_Q_ROWS], all = n_keys < 64 ? (UINT64_C(1) << n_keys) - 1 : UINT64_MAX;
 	uint64_t known = 0, unseen = 0;
 
 	mod_vm_mask(vm, (int32_t)kv, n_keys, NULL, bits);
-	for (uint32_t i = 0; i < n_lines; i++) {
+	for (uint32_t i = 0; i < n_q_rows; i++) {
 		known |= bits[i];
 		unseen |= ~bits[i] & all;
 	}
@@ -91,13 +91,13 @@ visibility_is_mixed(const struct visibility *visibility)
 static void
 visibility_of_corners(struct visibility *visibility, struct mod_vm *vm, const struct mask_area *area)
 {
-	uint32_t n_lines = length_up_to(area->q_end - area->q_begin, 2);
+	uint32_t n_q_rows = length_up_to(area->q_end - area->q_begin, 2);
 	uint32_t n_keys = length_up_to(area->kv_end - area->kv_begin, CORNER_KEYS);
 
-	vm_set_area_q_rows(vm, area, area->q_begin, area->q_end - 1 - area->q_begin, n_lines);
-	visibility_add_keys(visibility, vm, area->kv_begin, n_keys, n_lines);
+	vm_set_area_q_rows(vm, area, area->q_begin, area->q_end - 1 - area->q_begin, n_q_rows);
+	visibility_add_keys(visibility, vm, area->kv_begin, n_keys, n_q_rows);
 	if (!visibility_is_mixed(visibility))
-		visibility_add_keys(visibility, vm, area->kv_end - n_keys, n_keys, n_lines);
+		visibility_add_keys(visibility, vm, area->kv_end - n_keys, n_keys, n_q_rows);
 }
 
 /* A single block can take hours.  After a cancellation the result is not used, so any may be returned. */
@@ -107,13 +107,13 @@ visibility_of_area(struct visibility *visibility, const struct mod_evaluator *mo
 {
 	const atomic_bool *cancelled = mod_evaluator->base.cancelled;
 
-	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_LINES) {
-		uint32_t n_lines = length_up_to(area->q_end - q, MOD_TILE_LINES);
+	for (int64_t q = area->q_begin; q < area->q_end; q += MOD_TILE_Q_ROWS) {
+		uint32_t n_q_rows = length_up_to(area->q_end - q, MOD_TILE_Q_ROWS);
 
-		vm_set_area_q_rows(mod_evaluator->vm, area, q, 1, n_lines);
+		vm_set_area_q_rows(mod_evaluator->vm, area, q, 1, n_q_rows);
 		for (int64_t kv = area->kv_begin; kv < area->kv_end; kv += MOD_TILE_KEYS) {
 			visibility_add_keys(visibility, mod_evaluator->vm, kv,
-					    length_up_to(area->kv_end - kv, MOD_TILE_KEYS), n_lines);
+					    length_up_to(area->kv_end - kv, MOD_TILE_KEYS), n_q_rows);
 			if (visibility_is_mixed(visibility) ||
 			    (cancelled != NULL && atomic_load_explicit(cancelled, memory_order_relaxed)))
 				return;
@@ -210,7 +210,7 @@ mod_evaluate_area(void *context, const struct mask_area *area)
 	const struct mod_evaluator *mod_evaluator = context;
 	struct visibility visibility = { 0 };
 
-	if ((area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_LINES * MOD_TILE_KEYS) {
+	if ((area->q_end - area->q_begin) * (area->kv_end - area->kv_begin) > MOD_TILE_Q_ROWS * MOD_TILE_KEYS) {
 		visibility_of_parts(&visibility, mod_evaluator, area);
 	} else if (mod_is_exact(mod_binding_mod(mod_evaluator->binding)) &&
 		   corners_differ(mod_evaluator->binding, area)) {
@@ -269,5 +269,5 @@ mod_evaluator_close(struct mod_evaluator *mod_evaluator)
 enum paged_status
 mod_evaluator_bad_index(const struct mod_evaluator *mod_evaluator, struct paged_error *error)
 {
-	return mod_range_fail(mod_binding_mod(mod_evaluator->binding), mod_vm_range(mod_evaluator->vm), error);
+	return mod_bad_index_fail(mod_binding_mod(mod_evaluator->binding), mod_vm_bad_index(mod_evaluator->vm), error);
 }

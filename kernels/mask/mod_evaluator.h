@@ -27,7 +27,7 @@ struct mod_evaluator {
 /**
  * mod_evaluator_open - make the evaluator of a bound mask mod
  *
- * @param[in]  binding   borrowed; mod_binding_index() on it beforehand avoids
+ * @param[in]  binding   borrowed; mod_binding_add_range_trees() on it beforehand avoids
  *                       scans of arrays. b is the row's index in the shape
  * @param[out] mod_evaluator  must not be moved until mod_evaluator_close()
  * @retval PAGED_ERR_INVALID      a score mod

@@ -145,7 +145,7 @@ static enum paged_status
 remote_mask_build_bound(const struct remote_mask *remote_mask, struct mod_binding *binding,
 			const atomic_bool *cancelled, struct rle_writer *part, struct paged_error *error)
 {
-	enum paged_status status = mod_binding_index(binding, error);
+	enum paged_status status = mod_binding_add_range_trees(binding, error);
 	struct mod_evaluator evaluator;
 
 	/*

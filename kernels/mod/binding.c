@@ -12,7 +12,7 @@
  * must stay far from overflow.
  */
 static enum paged_status
-bind_strides(struct mod_bound *bound, const struct mod_array *array, struct paged_error *error)
+binding_set_strides(struct mod_bound *bound, const struct mod_array *array, struct paged_error *error)
 {
 	int64_t dense = mod_dtype_size(array->dtype), any = 0, reach = 0;
 
@@ -34,8 +34,8 @@ bind_strides(struct mod_bound *bound, const struct mod_array *array, struct page
 }
 
 static enum paged_status
-bind_name(struct mod_bound *bound, const struct mod_symbol *symbol, const struct mod_array *arrays, uint32_t n_arrays,
-	  struct paged_error *error)
+binding_set_name(struct mod_bound *bound, const struct mod_symbol *symbol, const struct mod_array *arrays,
+		 uint32_t n_arrays, struct paged_error *error)
 {
 	const struct mod_array *array = NULL;
 	bool empty = false;
@@ -61,12 +61,12 @@ bind_name(struct mod_bound *bound, const struct mod_symbol *symbol, const struct
 		return paged_fail(error, PAGED_ERR_INVALID, "mod: '%s' has no data", symbol->name);
 	bound->data = array->data;
 	if (array->n_dims == 0)
-		bound->value = mod_load(array->dtype, array->data);
-	return bind_strides(bound, array, error);
+		bound->value = mod_load_element(array->dtype, array->data);
+	return binding_set_strides(bound, array, error);
 }
 
 enum paged_status
-mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error)
+mod_bind_empty(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error)
 {
 	struct mod_binding *binding = calloc(1, sizeof(*binding));
 
@@ -82,18 +82,18 @@ mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct p
  * index may get more memory.
  */
 static enum paged_status
-rebind_names(struct mod_bound *fresh, struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
-	     struct paged_error *error)
+binding_prepare_names(struct mod_bound *names, struct mod_binding *binding, const struct mod_array *arrays,
+		      uint32_t n_arrays, struct paged_error *error)
 {
 	const struct mod *mod = binding->mod;
 	enum paged_status status = PAGED_OK;
 
 	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++)
-		status = bind_name(&fresh[i], &mod->names[i], arrays, n_arrays, error);
+		status = binding_set_name(&names[i], &mod->names[i], arrays, n_arrays, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < mod->n_names; i++) {
-		fresh[i].pyramid = binding->names[i].pyramid;
-		if (fresh[i].pyramid != NULL)
-			status = mod_pyramid_reserve(fresh[i].pyramid, fresh[i].extents[0], error);
+		names[i].range_tree = binding->names[i].range_tree;
+		if (names[i].range_tree != NULL)
+			status = mod_range_tree_reserve(names[i].range_tree, names[i].extents[0], error);
 	}
 	return status;
 }
@@ -102,24 +102,24 @@ enum paged_status
 mod_rebind_prepare(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays,
 		   struct paged_error *error)
 {
-	struct mod_bound fresh[MOD_MAX_NAMES] = { 0 };
+	struct mod_bound names[MOD_MAX_NAMES] = { 0 };
 
-	return rebind_names(fresh, binding, arrays, n_arrays, error);
+	return binding_prepare_names(names, binding, arrays, n_arrays, error);
 }
 
 enum paged_status
 mod_rebind(struct mod_binding *binding, const struct mod_array *arrays, uint32_t n_arrays, struct paged_error *error)
 {
 	const struct mod *mod = binding->mod;
-	struct mod_bound fresh[MOD_MAX_NAMES] = { 0 };
-	enum paged_status status = rebind_names(fresh, binding, arrays, n_arrays, error);
+	struct mod_bound names[MOD_MAX_NAMES] = { 0 };
+	enum paged_status status = binding_prepare_names(names, binding, arrays, n_arrays, error);
 
 	if (status != PAGED_OK)
 		return status;
-	memcpy(binding->names, fresh, sizeof(fresh));
+	memcpy(binding->names, names, sizeof(names));
 	for (uint32_t i = 0; i < mod->n_names; i++)
-		if (binding->names[i].pyramid != NULL)
-			mod_pyramid_fill(&binding->names[i], mod->names[i].dtype);
+		if (binding->names[i].range_tree != NULL)
+			mod_range_tree_build(&binding->names[i], mod->names[i].dtype);
 	return PAGED_OK;
 }
 
@@ -128,7 +128,7 @@ mod_bind(const struct mod *mod, const struct mod_array *arrays, uint32_t n_array
 	 struct paged_error *error)
 {
 	struct mod_binding *binding = NULL;
-	enum paged_status status = mod_bind_nothing(mod, &binding, error);
+	enum paged_status status = mod_bind_empty(mod, &binding, error);
 
 	if (status == PAGED_OK)
 		status = mod_rebind(binding, arrays, n_arrays, error);
@@ -145,7 +145,7 @@ mod_binding_destroy(struct mod_binding *binding)
 	if (binding == NULL)
 		return;
 	for (uint32_t i = 0; i < MOD_MAX_NAMES; i++)
-		mod_pyramid_free(binding->names[i].pyramid);
+		mod_range_tree_free(binding->names[i].range_tree);
 	free(binding);
 }
 

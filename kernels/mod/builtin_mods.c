@@ -8,7 +8,7 @@
 
 #include "kernels/mod/mod.h"
 
-static const struct mod_named table[] = {
+static const struct mod_builtin builtin_mods[] = {
 	/* Masks */
 	{ "noop", "", "true" },
 	{ "causal", "", "kv_idx <= q_idx" },
@@ -33,8 +33,8 @@ static const struct mod_named table[] = {
 	{ "soft_cap", "cap, score", "cap * tanh(score / cap)" },
 };
 
-const struct mod_named *
-mod_named(uint32_t index)
+const struct mod_builtin *
+mod_builtin(uint32_t index)
 {
-	return index < sizeof(table) / sizeof(table[0]) ? &table[index] : NULL;
+	return index < sizeof(builtin_mods) / sizeof(builtin_mods[0]) ? &builtin_mods[index] : NULL;
 }

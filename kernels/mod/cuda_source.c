@@ -17,10 +17,10 @@ _Static_assert(MOD_MASK == 0 && MOD_SCORE == 1, "the kinds are numbers of names[
 _Static_assert(sizeof(struct cuda_mod_name) == 64 && sizeof(struct cuda_mod_args) == 8 + 2 * CUDA_MOD_NAMES * 64,
 	       "as mod_device.h reads it");
 
-static const char *const type_texts[] = { [MOD_BOOL] = "bool", [MOD_INT] = "int32_t", [MOD_FLOAT] = "float" };
+static const char *const type_names[] = { [MOD_BOOL] = "bool", [MOD_INT] = "int32_t", [MOD_FLOAT] = "float" };
 
 static void
-put_const(FILE *to, const struct mod_node *node)
+source_const(FILE *to, const struct mod_node *node)
 {
 	uint32_t bits;
 
@@ -37,12 +37,12 @@ put_const(FILE *to, const struct mod_node *node)
 
 /* A node as an operand: constants and variables inline, other nodes by number. */
 static void
-put_value(FILE *to, const struct mod *mod, uint16_t number)
+source_value(FILE *to, const struct mod *mod, uint16_t number)
 {
 	const struct mod_node *node = &mod->nodes[number];
 
 	if (node->op == MOD_OP_CONST)
-		put_const(to, node);
+		source_const(to, node);
 	else if (node->op < MOD_OP_PARAM)
 		fputs(mod_op_names[node->op], to);
 	else
@@ -50,29 +50,29 @@ put_value(FILE *to, const struct mod *mod, uint16_t number)
 }
 
 static void
-put_values(FILE *to, const struct mod *mod, const struct mod_node *node, const char *between)
+source_values(FILE *to, const struct mod *mod, const struct mod_node *node, const char *between)
 {
 	for (uint32_t i = 0; i < node->n_args; i++) {
 		if (i > 0)
 			fputs(between, to);
-		put_value(to, mod, node->args[i]);
+		source_value(to, mod, node->args[i]);
 	}
 }
 
 static void
-put_load(FILE *to, const struct mod *mod, const struct mod_node *node)
+source_load(FILE *to, const struct mod *mod, const struct mod_node *node)
 {
 	if (node->guard != MOD_NO_NODE) {
-		put_value(to, mod, node->guard);
+		source_value(to, mod, node->guard);
 		fputs(" ? ", to);
 	}
 	fprintf(to, "mod_load_%s(args, names + %u, ", mod_dtype_name(mod->names[node->name].dtype), node->name);
-	put_values(to, mod, node, ", ");
+	source_values(to, mod, node, ", ");
 	fputs(node->guard != MOD_NO_NODE ? ") : 0" : ")", to);
 }
 
 static void
-put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
+source_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 {
 	const char *name = mod_op_names[node->op];
 	char infix[8];
@@ -80,16 +80,16 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 	if (node->op == MOD_OP_PARAM) {
 		fprintf(to, "mod_param_%s(names + %u)", node->type == MOD_FLOAT ? "float" : "int", node->name);
 	} else if (node->op == MOD_OP_LOAD) {
-		put_load(to, mod, node);
+		source_load(to, mod, node);
 	} else if (node->op == MOD_OP_SELECT) {
-		put_value(to, mod, node->args[0]);
+		source_value(to, mod, node->args[0]);
 		fputs(" ? ", to);
-		put_value(to, mod, node->args[1]);
+		source_value(to, mod, node->args[1]);
 		fputs(" : ", to);
-		put_value(to, mod, node->args[2]);
+		source_value(to, mod, node->args[2]);
 	} else if (name[0] == '\0') { /* C's operator has the same meaning */
 		snprintf(infix, sizeof(infix), " %s ", mod_infix(node->op)->text);
-		put_values(to, mod, node, infix);
+		source_values(to, mod, node, infix);
 	} else {
 		if (node->op == MOD_OP_FROM_BOOL)
 			fputs("(int32_t)(", to);
@@ -97,14 +97,14 @@ put_operation(FILE *to, const struct mod *mod, const struct mod_node *node)
 			fprintf(to, "mod_to_%s(", name);
 		else
 			fprintf(to, "%s%s(", node->op == MOD_OP_NOT || node->op == MOD_OP_BITNOT ? "" : "mod_", name);
-		put_values(to, mod, node, ", ");
+		source_values(to, mod, node, ", ");
 		fputs(")", to);
 	}
 }
 
 /* A function's parameters; unused ones have no name. */
 static void
-put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
+source_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
 {
 	uint32_t inputs = mod != NULL ? 0 : MOD_ON_SCORE;
 
@@ -122,7 +122,7 @@ put_parameters(FILE *to, enum mod_kind kind, const struct mod *mod)
 }
 
 static void
-put_body(FILE *to, const struct mod *mod)
+source_body(FILE *to, const struct mod *mod)
 {
 	if (mod->n_names > 0)
 		fprintf(to,
@@ -134,23 +134,23 @@ put_body(FILE *to, const struct mod *mod)
 
 		if (node->op < MOD_OP_PARAM)
 			continue;
-		fprintf(to, "\t\tconst %s v%" PRIu32 " = ", type_texts[node->type], i);
-		put_operation(to, mod, node);
+		fprintf(to, "\t\tconst %s v%" PRIu32 " = ", type_names[node->type], i);
+		source_operation(to, mod, node);
 		fputs(";\n", to);
 	}
 	fputs("\t\treturn ", to);
-	put_value(to, mod, (uint16_t)(mod->n_nodes - 1));
+	source_value(to, mod, (uint16_t)(mod->n_nodes - 1));
 	fputs(";\n", to);
 }
 
 static void
-put_function(FILE *to, enum mod_kind kind, const struct mod *mod)
+source_function(FILE *to, enum mod_kind kind, const struct mod *mod)
 {
 	fprintf(to, "\n\tATTENTION_MOD_FUNCTION %s(", kind == MOD_MASK ? "bool mask" : "float score");
-	put_parameters(to, kind, mod);
+	source_parameters(to, kind, mod);
 	fputs(")\n\t{\n", to);
 	if (mod != NULL)
-		put_body(to, mod);
+		source_body(to, mod);
 	else
 		fprintf(to, "\t\treturn %s;\n", kind == MOD_MASK ? "true" : "score");
 	fputs("\t}\n", to);
@@ -171,8 +171,8 @@ mod_cuda_source(const char *name, const struct mod *mask, const struct mod *scor
 		"#include \"kernels/cuda/mod_device.h\"\n\n"
 		"struct %s {\n\tstatic constexpr bool has_score = %s, has_mask = %s;\n",
 		name, score != NULL ? "true" : "false", mask != NULL ? "true" : "false");
-	put_function(to, MOD_SCORE, score);
-	put_function(to, MOD_MASK, mask);
+	source_function(to, MOD_SCORE, score);
+	source_function(to, MOD_MASK, mask);
 	fputs("};\n", to);
 	failed = ferror(to) != 0;
 	failed |= fclose(to) != 0;
@@ -185,7 +185,7 @@ mod_cuda_source(const char *name, const struct mod *mask, const struct mod *scor
 }
 
 static enum paged_status
-array_check(const struct mod_symbol *symbol, const struct mod_bound *bound, struct paged_error *error)
+source_check_alignment(const struct mod_symbol *symbol, const struct mod_bound *bound, struct paged_error *error)
 {
 	uint32_t size = mod_dtype_size(symbol->dtype);
 
@@ -209,7 +209,7 @@ mod_cuda_args(const struct mod_binding *binding, struct cuda_mod_args *args, str
 
 	for (uint32_t i = 0; i < mod->n_names && status == PAGED_OK; i++)
 		if (mod->names[i].n_dims > 0)
-			status = array_check(&mod->names[i], &binding->names[i], error);
+			status = source_check_alignment(&mod->names[i], &binding->names[i], error);
 	for (uint32_t i = 0; i < mod->n_names && status == PAGED_OK; i++) {
 		const struct mod_bound *bound = &binding->names[i];
 		const bool is_float = mod_dtype_is_float(mod->names[i].dtype);
@@ -229,10 +229,10 @@ mod_cuda_args(const struct mod_binding *binding, struct cuda_mod_args *args, str
 	return status;
 }
 
-struct mod_range
-mod_cuda_range(const struct cuda_mod_range *range, enum mod_kind *kind_p)
+struct mod_bad_index
+mod_cuda_bad_index(const struct cuda_mod_range *range, enum mod_kind *kind_p)
 {
 	*kind_p = (enum mod_kind)range->kind;
-	return (struct mod_range){ range->found != 0, (uint8_t)range->array, (uint8_t)range->dim, range->index,
-				   range->extent };
+	return (struct mod_bad_index){ range->found != 0, (uint8_t)range->array, (uint8_t)range->dim, range->index,
+				       range->extent };
 }

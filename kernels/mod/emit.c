@@ -9,10 +9,10 @@
 
 /* Errors inside a ready-made mod are shown where the caller's text calls it. */
 uint16_t
-mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const char *format, ...)
+mod_lower_fail(struct lowering *l, size_t offset, enum paged_status status, const char *format, ...)
 {
 	const struct scope *scope = l->scope;
-	const char *inside = scope->named != NULL ? scope->named->name : NULL;
+	const char *inside = scope->builtin != NULL ? scope->builtin->name : NULL;
 	char sentence[128];
 	size_t length = 0;
 	va_list arguments;
@@ -25,13 +25,13 @@ mod_lower_fail(struct lowering *l, size_t at, enum paged_status status, const ch
 	vsnprintf(sentence + length, sizeof(sentence) - length, format, arguments);
 	va_end(arguments);
 	for (; scope->outer != NULL; scope = scope->outer)
-		at = scope->outer->tree->nodes[scope->call].at;
-	l->status = mod_text_fail(&scope->tree->source, at, status, sentence, l->error);
+		offset = scope->outer->tree->nodes[scope->call].offset;
+	l->status = mod_text_fail(&scope->tree->source, offset, status, sentence, l->error);
 	return 0;
 }
 
 static bool
-same(const struct mod_node *a, const struct mod_node *b)
+nodes_equal(const struct mod_node *a, const struct mod_node *b)
 {
 	return a->op == b->op && a->type == b->type && a->n_args == b->n_args && a->name == b->name &&
 	       memcmp(a->args, b->args, sizeof(a->args)) == 0 && a->guard == b->guard && a->i == b->i &&
@@ -58,12 +58,14 @@ mod_emit(struct lowering *l, struct mod_node node)
 	else if (node.guard != MOD_NO_NODE)
 		node.inputs |= l->nodes[node.guard].inputs;
 	if (node.depth > MOD_MAX_DEPTH)
-		return mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
+		return mod_lower_fail(l, l->offset, PAGED_ERR_LIMIT, "operations nested more than %u deep",
+				      MOD_MAX_DEPTH);
 	for (uint32_t i = 0; i < l->n_nodes; i++)
-		if (same(&l->nodes[i], &node))
+		if (nodes_equal(&l->nodes[i], &node))
 			return (uint16_t)i;
-	if (l->n_nodes == MOD_LOWER_ROOM)
-		return mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "more than %u different operations", MOD_MAX_NODES);
+	if (l->n_nodes == MOD_LOWER_MAX_NODES)
+		return mod_lower_fail(l, l->offset, PAGED_ERR_LIMIT, "more than %u different operations",
+				      MOD_MAX_NODES);
 	l->nodes[l->n_nodes] = node;
 	return (uint16_t)l->n_nodes++;
 }
@@ -88,7 +90,7 @@ mod_emit_binary(struct lowering *l, enum mod_op op, enum mod_type type, uint16_t
 }
 
 uint16_t
-mod_to_bool(struct lowering *l, uint16_t node)
+mod_emit_to_bool(struct lowering *l, uint16_t node)
 {
 	const struct mod_node *from = &l->nodes[node];
 
@@ -101,7 +103,7 @@ mod_to_bool(struct lowering *l, uint16_t node)
 
 /* Bools become ints 0 or 1; floats and ints are unchanged. */
 uint16_t
-mod_to_number(struct lowering *l, uint16_t node)
+mod_emit_to_number(struct lowering *l, uint16_t node)
 {
 	const struct mod_node *from = &l->nodes[node];
 
@@ -113,9 +115,9 @@ mod_to_number(struct lowering *l, uint16_t node)
 }
 
 uint16_t
-mod_to_float(struct lowering *l, uint16_t node)
+mod_emit_to_float(struct lowering *l, uint16_t node)
 {
-	uint16_t number = mod_to_number(l, node);
+	uint16_t number = mod_emit_to_number(l, node);
 	const struct mod_node *from = &l->nodes[number];
 
 	if (from->type == MOD_FLOAT)
@@ -127,10 +129,10 @@ mod_to_float(struct lowering *l, uint16_t node)
 
 /* Converts both to float if one is float, else both to int. */
 void
-mod_to_common(struct lowering *l, uint16_t *a, uint16_t *b)
+mod_emit_to_common(struct lowering *l, uint16_t *a, uint16_t *b)
 {
 	bool is_float = type_of(l, *a) == MOD_FLOAT || type_of(l, *b) == MOD_FLOAT;
 
-	*a = is_float ? mod_to_float(l, *a) : mod_to_number(l, *a);
-	*b = is_float ? mod_to_float(l, *b) : mod_to_number(l, *b);
+	*a = is_float ? mod_emit_to_float(l, *a) : mod_emit_to_number(l, *a);
+	*b = is_float ? mod_emit_to_float(l, *b) : mod_emit_to_number(l, *b);
 }

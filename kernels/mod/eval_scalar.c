@@ -6,10 +6,10 @@
 
 #include "kernels/mod/ir.h"
 
-struct walk {
+struct evaluation {
 	const struct mod_binding *binding;
 	const struct mod_point *point;
-	struct mod_range *range;
+	struct mod_bad_index *bad_index;
 };
 
 /* A bool or int is in i, a float in f. */
@@ -18,39 +18,39 @@ struct value {
 	double f;
 };
 
-static struct value eval(const struct walk *walk, uint16_t number);
+static struct value eval_node(const struct evaluation *evaluation, uint16_t number);
 
 static struct value
-of_int(int32_t i)
+value_of_int(int32_t i)
 {
 	return (struct value){ .i = i };
 }
 
 static struct value
-of_float(double f)
+value_of_float(double f)
 {
 	return (struct value){ .f = f };
 }
 
 static struct value
-eval_load(const struct walk *walk, const struct mod_node *node)
+eval_load(const struct evaluation *evaluation, const struct mod_node *node)
 {
-	const struct mod_bound *bound = &walk->binding->names[node->name];
-	enum mod_dtype dtype = walk->binding->mod->names[node->name].dtype;
-	const uint8_t *at = bound->data;
+	const struct mod_bound *bound = &evaluation->binding->names[node->name];
+	enum mod_dtype dtype = evaluation->binding->mod->names[node->name].dtype;
+	const uint8_t *address = bound->data;
 	int32_t index[MOD_MAX_INDEXES];
 	struct mod_value element;
 
 	for (uint32_t i = 0; i < node->n_args; i++)
-		index[i] = eval(walk, node->args[i]).i;
+		index[i] = eval_node(evaluation, node->args[i]).i;
 	for (uint32_t i = 0; i < node->n_args; i++) {
 		if (index[i] < 0 || (uint32_t)index[i] >= bound->extents[i]) {
-			mod_record(walk->range, node->name, i, index[i], bound->extents[i]);
+			mod_bad_index_record(evaluation->bad_index, node->name, i, index[i], bound->extents[i]);
 			return (struct value){ 0 };
 		}
-		at += index[i] * bound->strides[i];
+		address += index[i] * bound->strides[i];
 	}
-	element = mod_load(dtype, at);
+	element = mod_load_element(dtype, address);
 	return (struct value){ element.i, (double)element.f };
 }
 
@@ -59,30 +59,32 @@ eval_compare(enum mod_op op, bool is_float, struct value a, struct value b)
 {
 	switch (op) {
 	case MOD_OP_LT:
-		return of_int(is_float ? a.f < b.f : a.i < b.i);
+		return value_of_int(is_float ? a.f < b.f : a.i < b.i);
 	case MOD_OP_LE:
-		return of_int(is_float ? a.f <= b.f : a.i <= b.i);
+		return value_of_int(is_float ? a.f <= b.f : a.i <= b.i);
 	case MOD_OP_EQ:
-		return of_int(is_float ? a.f == b.f : a.i == b.i);
+		return value_of_int(is_float ? a.f == b.f : a.i == b.i);
 	default:
-		return of_int(is_float ? a.f != b.f : a.i != b.i);
+		return value_of_int(is_float ? a.f != b.f : a.i != b.i);
 	}
 }
 
 static double
-sigmoid(double x)
+eval_sigmoid(double x)
 {
 	return 1 / (1 + exp(-x));
 }
 
 double (*const mod_float_functions[MOD_N_OPS])(double) = {
-	[MOD_OP_EXP] = exp,     [MOD_OP_EXP2] = exp2,       [MOD_OP_LOG] = log, [MOD_OP_TANH] = tanh,
-	[MOD_OP_SIN] = sin,     [MOD_OP_COS] = cos,         [MOD_OP_TAN] = tan, [MOD_OP_SQRT] = sqrt,
-	[MOD_OP_FLOOR] = floor, [MOD_OP_SIGMOID] = sigmoid,
+	[MOD_OP_EXP] = exp,     [MOD_OP_EXP2] = exp2,
+	[MOD_OP_LOG] = log,     [MOD_OP_TANH] = tanh,
+	[MOD_OP_SIN] = sin,     [MOD_OP_COS] = cos,
+	[MOD_OP_TAN] = tan,     [MOD_OP_SQRT] = sqrt,
+	[MOD_OP_FLOOR] = floor, [MOD_OP_SIGMOID] = eval_sigmoid,
 };
 
 static double
-float_operation(enum mod_op op, double a, double b)
+eval_float_operation(enum mod_op op, double a, double b)
 {
 	switch (op) {
 	case MOD_OP_ADD:
@@ -108,7 +110,7 @@ float_operation(enum mod_op op, double a, double b)
 
 /* Rounds towards minus infinity; division by 0 gives 0; INT32_MIN / -1 wraps. */
 static int32_t
-int_divide(int32_t a, int32_t b)
+int_floor_div(int32_t a, int32_t b)
 {
 	if (b == 0)
 		return 0;
@@ -119,7 +121,7 @@ int_divide(int32_t a, int32_t b)
 
 /* The result has the divisor's sign; modulo 0 gives 0. */
 static int32_t
-int_modulo(int32_t a, int32_t b)
+int_floor_mod(int32_t a, int32_t b)
 {
 	int32_t rest = b == 0 || b == -1 ? 0 : a % b;
 
@@ -139,9 +141,9 @@ mod_int_operation(enum mod_op op, int32_t a, int32_t b)
 	case MOD_OP_MUL:
 		return (int32_t)(x * y);
 	case MOD_OP_DIV:
-		return int_divide(a, b);
+		return int_floor_div(a, b);
 	case MOD_OP_MOD:
-		return int_modulo(a, b);
+		return int_floor_mod(a, b);
 	case MOD_OP_MIN:
 		return a < b ? a : b;
 	case MOD_OP_MAX:
@@ -166,7 +168,7 @@ mod_int_operation(enum mod_op op, int32_t a, int32_t b)
 }
 
 static int32_t
-int_of(double x)
+int_saturated(double x)
 {
 	if (!(x > -2147483648.0))
 		return isnan(x) ? 0 : INT32_MIN;
@@ -174,65 +176,66 @@ int_of(double x)
 }
 
 static struct value
-eval_operation(const struct walk *walk, const struct mod_node *node)
+eval_operation(const struct evaluation *evaluation, const struct mod_node *node)
 {
-	struct value a = eval(walk, node->args[0]);
-	struct value b = node->n_args > 1 ? eval(walk, node->args[1]) : (struct value){ 0 };
+	struct value a = eval_node(evaluation, node->args[0]);
+	struct value b = node->n_args > 1 ? eval_node(evaluation, node->args[1]) : (struct value){ 0 };
 
 	if (node->op >= MOD_OP_LT && node->op <= MOD_OP_NE)
-		return eval_compare(node->op, walk->binding->mod->nodes[node->args[0]].type == MOD_FLOAT, a, b);
+		return eval_compare(node->op, evaluation->binding->mod->nodes[node->args[0]].type == MOD_FLOAT, a, b);
 	if (node->op == MOD_OP_TO_INT)
-		return of_int(int_of(a.f));
+		return value_of_int(int_saturated(a.f));
 	if (node->op == MOD_OP_TO_FLOAT)
-		return of_float(a.i);
+		return value_of_float(a.i);
 	if (node->op == MOD_OP_FROM_BOOL)
 		return a;
 	if (node->type == MOD_FLOAT)
-		return of_float(float_operation(node->op, a.f, b.f));
-	return of_int(mod_int_operation(node->op, a.i, b.i));
+		return value_of_float(eval_float_operation(node->op, a.f, b.f));
+	return value_of_int(mod_int_operation(node->op, a.i, b.i));
 }
 
 static struct value
-eval(const struct walk *walk, uint16_t number)
+eval_node(const struct evaluation *evaluation, uint16_t number)
 {
-	const struct mod_node *node = &walk->binding->mod->nodes[number];
-	const struct mod_bound *bound = &walk->binding->names[node->name];
+	const struct mod_node *node = &evaluation->binding->mod->nodes[number];
+	const struct mod_bound *bound = &evaluation->binding->names[node->name];
 
 	switch ((enum mod_op)node->op) {
 	case MOD_OP_CONST:
 		return (struct value){ node->i, (double)node->f };
 	case MOD_OP_SCORE:
-		return of_float(walk->point->score);
+		return value_of_float(evaluation->point->score);
 	case MOD_OP_B:
-		return of_int(walk->point->b);
+		return value_of_int(evaluation->point->b);
 	case MOD_OP_H:
-		return of_int(walk->point->h);
+		return value_of_int(evaluation->point->h);
 	case MOD_OP_Q:
-		return of_int(walk->point->q_idx);
+		return value_of_int(evaluation->point->q_idx);
 	case MOD_OP_KV:
-		return of_int(walk->point->kv_idx);
+		return value_of_int(evaluation->point->kv_idx);
 	case MOD_OP_PARAM:
 		return (struct value){ bound->value.i, (double)bound->value.f };
 	case MOD_OP_LOAD:
-		return eval_load(walk, node);
+		return eval_load(evaluation, node);
 	case MOD_OP_NOT:
-		return of_int(!eval(walk, node->args[0]).i);
+		return value_of_int(!eval_node(evaluation, node->args[0]).i);
 	case MOD_OP_AND:
-		return eval(walk, node->args[0]).i ? eval(walk, node->args[1]) : of_int(0);
+		return eval_node(evaluation, node->args[0]).i ? eval_node(evaluation, node->args[1]) : value_of_int(0);
 	case MOD_OP_OR:
-		return eval(walk, node->args[0]).i ? of_int(1) : eval(walk, node->args[1]);
+		return eval_node(evaluation, node->args[0]).i ? value_of_int(1) : eval_node(evaluation, node->args[1]);
 	case MOD_OP_SELECT:
-		return eval(walk, node->args[0]).i ? eval(walk, node->args[1]) : eval(walk, node->args[2]);
+		return eval_node(evaluation, node->args[0]).i ? eval_node(evaluation, node->args[1])
+							      : eval_node(evaluation, node->args[2]);
 	default:
-		return eval_operation(walk, node);
+		return eval_operation(evaluation, node);
 	}
 }
 
 double
-mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_range *range)
+mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_bad_index *bad_index)
 {
-	const struct walk walk = { binding, point, range };
-	struct value value = eval(&walk, (uint16_t)(binding->mod->n_nodes - 1));
+	const struct evaluation evaluation = { binding, point, bad_index };
+	struct value value = eval_node(&evaluation, (uint16_t)(binding->mod->n_nodes - 1));
 
 	return binding->mod->kind == MOD_MASK ? value.i : value.f;
 }

@@ -11,8 +11,8 @@ struct mod_source {
 	size_t length;
 };
 
-/** mod_text_fail - fail with the sentence, then the line of text (or a part of it) with a caret below `at` */
-enum paged_status mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status,
+/** mod_text_fail - fail with the sentence, then the line of text (or a part of it) with a caret below `offset` */
+enum paged_status mod_text_fail(const struct mod_source *source, size_t offset, enum paged_status status,
 				const char *sentence, struct paged_error *error);
 
 /** Spelling suggestion: the candidate with the fewest edits so far, if they are few. */
@@ -20,7 +20,7 @@ struct mod_nearest {
 	const char *name; /* the name to match, not terminated */
 	size_t length;
 	char found[MOD_MAX_NAME + 1];
-	uint32_t edits;
+	uint32_t distance;
 };
 
 void mod_nearest_begin(struct mod_nearest *nearest, const char *name, size_t length);
@@ -70,9 +70,9 @@ struct mod_lexer {
 	struct mod_source source;
 	size_t next; /* offset after the token */
 	enum mod_token token;
-	enum mod_operator op; /* of an OPERATOR */
-	size_t at, length;    /* of the token */
-	uint32_t integer;     /* of an INT; `hex`: a bit pattern */
+	enum mod_operator op;  /* of an OPERATOR */
+	size_t offset, length; /* of the token */
+	uint32_t integer;      /* of an INT; `hex`: a bit pattern */
 	bool hex;
 	float number; /* of a FLOAT */
 	enum paged_status status;
@@ -80,17 +80,17 @@ struct mod_lexer {
 };
 
 /** mod_lex - read the next token; END after a failure */
-void mod_lex(struct mod_lexer *lexer);
+void mod_lex_next(struct mod_lexer *lexer);
 
 /** mod_lex_fail - record an error; the first one counts */
-void mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const char *format, ...)
+void mod_lex_fail(struct mod_lexer *lexer, size_t offset, enum paged_status status, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 
 /** An operator's text, and its precedence if it is binary, as in C. */
 struct mod_operator_info {
 	const char *text;
-	uint8_t strength; /* 0: not a binary operator */
-	uint8_t op;       /* enum mod_op; > and >= have that of < and <= */
+	uint8_t precedence; /* 0: not a binary operator */
+	uint8_t op;         /* enum mod_op; > and >= have that of < and <= */
 };
 
 extern const struct mod_operator_info mod_operators[MOD_N_OPERATORS];
@@ -110,9 +110,9 @@ enum mod_syntax_kind {
 
 struct mod_syntax {
 	enum mod_syntax_kind kind;
-	enum mod_operator op; /* of UNARY and BINARY */
-	uint16_t at, length;  /* of the name, literal or operator */
-	uint16_t first, next; /* indices of the first child and the next sibling */
+	enum mod_operator op;    /* of UNARY and BINARY */
+	uint16_t offset, length; /* of the name, literal or operator */
+	uint16_t first, next;    /* indices of the first child and the next sibling */
 	uint32_t integer;
 	bool hex;
 	float number;

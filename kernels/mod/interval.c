@@ -15,7 +15,7 @@
 
 #include "kernels/mod/interval.h"
 
-struct step {
+struct interval_step {
 	const struct mod_node *node;
 	uint8_t inputs; /* enum mod_inputs */
 	grid_fn fn;     /* NULL: evaluated box by box */
@@ -29,19 +29,19 @@ struct mod_interval {
 	struct mod_grid grid;    /* the last one; no rows after mod_interval_bind() */
 	struct mod_bounds score; /* of score mods: bounds of the score */
 	uint32_t n_steps;
-	struct step *steps;            /* nodes with operands that depend on some input, in order */
+	struct interval_step *steps;   /* nodes with operands that depend on some input, in order */
 	struct grid_bounds *values;    /* [node][row] */
 	uint8_t inputs[MOD_MAX_NODES]; /* inputs of a node, without its guard's */
 };
 
 static struct grid_bounds *
-rows_of(const struct mod_interval *interval, uint32_t node)
+interval_rows(const struct mod_interval *interval, uint32_t node)
 {
 	return interval->values + (size_t)node * MOD_GRID_ROWS;
 }
 
 static void
-fill(struct grid_bounds *row, struct mod_bounds bounds)
+row_fill(struct grid_bounds *row, struct mod_bounds bounds)
 {
 	for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c++) {
 		row->low[c] = bounds.low;
@@ -50,15 +50,15 @@ fill(struct grid_bounds *row, struct mod_bounds bounds)
 }
 
 static void
-fill_side(struct grid_bounds *row, const int32_t *side)
+row_fill_range(struct grid_bounds *row, const int32_t *side)
 {
-	fill(row, (struct mod_bounds){ side[0], side[1] });
+	row_fill(row, (struct mod_bounds){ side[0], side[1] });
 }
 
 /* One row of an operation without a vector function. */
 static void
-step_row(const struct mod_interval *interval, const struct mod_node *node, const struct grid_bounds *const *in,
-	 struct grid_bounds *to, uint32_t n_columns)
+step_run_row(const struct mod_interval *interval, const struct mod_node *node, const struct grid_bounds *const *in,
+	     struct grid_bounds *to, uint32_t n_columns)
 {
 	const bool floats = node->type == MOD_FLOAT || node->op == MOD_OP_TO_INT;
 
@@ -77,7 +77,7 @@ step_row(const struct mod_interval *interval, const struct mod_node *node, const
 }
 
 static void
-step_run(const struct mod_interval *interval, struct step *step)
+step_run(const struct mod_interval *interval, struct interval_step *step)
 {
 	uint32_t n_columns = (step->inputs & MOD_ON_KV) != 0 ? interval->grid.n_columns : 1;
 
@@ -92,32 +92,32 @@ step_run(const struct mod_interval *interval, struct step *step)
 
 		for (uint32_t i = 0; i < MOD_MAX_INDEXES; i++)
 			in[i] = step->call.in[i].rows + r * step->call.in[i].step;
-		step_row(interval, step->node, in, to, n_columns);
+		step_run_row(interval, step->node, in, to, n_columns);
 		if (n_columns == 1)
-			fill(to, (struct mod_bounds){ to->low[0], to->high[0] });
+			row_fill(to, (struct mod_bounds){ to->low[0], to->high[0] });
 	}
 }
 
 /* Columns past the last repeat the last one, so that no undefined values are computed. */
 static void
-fill_leaf(const struct mod_interval *interval, uint32_t number)
+interval_fill_leaf(const struct mod_interval *interval, uint32_t number)
 {
 	const struct mod_grid *grid = &interval->grid;
-	struct grid_bounds *rows = rows_of(interval, number);
+	struct grid_bounds *rows = interval_rows(interval, number);
 
 	switch ((enum mod_op)interval->mod->nodes[number].op) {
 	case MOD_OP_SCORE:
-		fill(rows, interval->score);
+		row_fill(rows, interval->score);
 		break;
 	case MOD_OP_B:
-		fill_side(rows, grid->b);
+		row_fill_range(rows, grid->b);
 		break;
 	case MOD_OP_H:
-		fill_side(rows, grid->h);
+		row_fill_range(rows, grid->h);
 		break;
 	case MOD_OP_Q:
 		for (uint32_t r = 0; r < grid->n_rows; r++)
-			fill_side(&rows[r], grid->q_idx[r]);
+			row_fill_range(&rows[r], grid->q_idx[r]);
 		break;
 	default:
 		for (uint32_t c = 0; c < MOD_GRID_COLUMNS; c++) {
@@ -131,7 +131,7 @@ fill_leaf(const struct mod_interval *interval, uint32_t number)
 
 /* Bounds of the result: one row, or one for each row of the grid. */
 static struct grid_bounds *
-run(struct mod_interval *interval, const struct mod_grid *grid)
+interval_run(struct mod_interval *interval, const struct mod_grid *grid)
 {
 	const struct mod_grid *last = &interval->grid;
 	uint32_t changed = MOD_ON_KV | MOD_ON_SCORE;
@@ -146,17 +146,17 @@ run(struct mod_interval *interval, const struct mod_grid *grid)
 	interval->grid = *grid;
 	for (uint32_t i = 0; i < interval->mod->n_nodes; i++)
 		if (interval->mod->nodes[i].n_args == 0 && (interval->inputs[i] & changed) != 0)
-			fill_leaf(interval, i);
+			interval_fill_leaf(interval, i);
 	for (uint32_t i = 0; i < interval->n_steps; i++)
 		if ((interval->steps[i].inputs & changed) != 0)
 			step_run(interval, &interval->steps[i]);
-	return rows_of(interval, interval->mod->n_nodes - 1);
+	return interval_rows(interval, interval->mod->n_nodes - 1);
 }
 
 struct mod_grid_truth
 mod_interval_grid(struct mod_interval *interval, const struct mod_grid *grid)
 {
-	struct grid_bounds *result = run(interval, grid);
+	struct grid_bounds *result = interval_run(interval, grid);
 	uint64_t row = (UINT64_C(1) << grid->n_columns) - 1, boxes = 0;
 	struct mod_grid_truth truth;
 
@@ -173,7 +173,7 @@ mod_interval_grid(struct mod_interval *interval, const struct mod_grid *grid)
 }
 
 static struct mod_bounds
-run_box(struct mod_interval *interval, const struct mod_box *box)
+interval_run_box(struct mod_interval *interval, const struct mod_box *box)
 {
 	const struct mod_grid grid = {
 		.b = { box->b[0], box->b[1] },
@@ -183,7 +183,7 @@ run_box(struct mod_interval *interval, const struct mod_box *box)
 		.q_idx = { { box->q_idx[0], box->q_idx[1] } },
 		.kv_idx = { { box->kv_idx[0], box->kv_idx[1] } },
 	};
-	const struct grid_bounds *result = run(interval, &grid);
+	const struct grid_bounds *result = interval_run(interval, &grid);
 
 	return (struct mod_bounds){ result->low[0], result->high[0] };
 }
@@ -191,7 +191,7 @@ run_box(struct mod_interval *interval, const struct mod_box *box)
 enum mod_truth
 mod_interval_box(struct mod_interval *interval, const struct mod_box *box)
 {
-	struct mod_bounds bounds = run_box(interval, box);
+	struct mod_bounds bounds = interval_run_box(interval, box);
 
 	if (bounds.low != bounds.high)
 		return MOD_UNKNOWN;
@@ -206,7 +206,7 @@ mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, co
 	interval->score = isinf(score[0]) && isinf(score[1]) && score[0] < score[1]
 				  ? mod_bounds_any
 				  : mod_bounds_float(score[0], score[1]);
-	bounds = run_box(interval, box);
+	bounds = interval_run_box(interval, box);
 	if (interval->mod->kind == MOD_MASK) {
 		result[0] = bounds.low;
 		result[1] = bounds.high;
@@ -220,12 +220,12 @@ mod_interval_bounds(struct mod_interval *interval, const struct mod_box *box, co
 }
 
 static void
-add_step(struct mod_interval *interval, uint32_t number)
+interval_add_step(struct mod_interval *interval, uint32_t number)
 {
 	const struct mod_node *node = &interval->mod->nodes[number];
-	struct step *step = &interval->steps[interval->n_steps];
+	struct interval_step *step = &interval->steps[interval->n_steps];
 
-	*step = (struct step){ .node = node, .call.to = rows_of(interval, number) };
+	*step = (struct interval_step){ .node = node, .call.to = interval_rows(interval, number) };
 	/*
 	 * Bools and floats compare in the order of their int keys, so int functions serve; float
 	 * arithmetic does not.
@@ -236,7 +236,7 @@ add_step(struct mod_interval *interval, uint32_t number)
 		uint8_t inputs = interval->inputs[node->args[i]];
 
 		step->inputs |= inputs;
-		step->call.in[i].rows = rows_of(interval, node->args[i]);
+		step->call.in[i].rows = interval_rows(interval, node->args[i]);
 		step->call.in[i].step = (inputs & MOD_ON_Q) != 0;
 	}
 	/* Unused operands are valid too: vector functions always read two. */
@@ -269,11 +269,11 @@ mod_interval_bind(struct mod_interval *interval, const struct mod_binding *bindi
 		    mod->nodes[node->args[0]].type == MOD_INT)
 			value.i = node->op == MOD_OP_LE || node->op == MOD_OP_EQ;
 		else if (node->n_args > 0) {
-			add_step(interval, i);
+			interval_add_step(interval, i);
 			continue;
 		}
 		interval->inputs[i] = node->n_args == 0 ? node->inputs : 0;
-		fill(rows_of(interval, i), mod_bounds_exactly(node->type == MOD_FLOAT, value));
+		row_fill(interval_rows(interval, i), mod_bounds_exactly(node->type == MOD_FLOAT, value));
 	}
 }
 

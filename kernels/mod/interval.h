@@ -57,16 +57,17 @@ mod_bounds_exactly(bool is_float, struct mod_value value)
 struct mod_bounds mod_bounds_float(double low, double high);
 
 /** Min/max tree of an array: minima and maxima of runs of elements, of runs of runs, and so on. */
-struct mod_pyramid;
+struct mod_range_tree;
 
-/** mod_pyramid_reserve - allocate memory for n_elements; keeps the contents.  PAGED_ERR_NOMEM */
-enum paged_status mod_pyramid_reserve(struct mod_pyramid *pyramid, uint32_t n_elements, struct paged_error *error);
+/** mod_range_tree_reserve - allocate memory for n_elements; keeps the contents.  PAGED_ERR_NOMEM */
+enum paged_status mod_range_tree_reserve(struct mod_range_tree *range_tree, uint32_t n_elements,
+					 struct paged_error *error);
 
-/** mod_pyramid_fill - compute the tree from the bound array's elements; memory must be reserved */
-void mod_pyramid_fill(struct mod_bound *bound, enum mod_dtype dtype);
+/** mod_range_tree_build - compute the tree from the bound array's elements; memory must be reserved */
+void mod_range_tree_build(struct mod_bound *bound, enum mod_dtype dtype);
 
-/** mod_pyramid_free - takes NULL */
-void mod_pyramid_free(struct mod_pyramid *pyramid);
+/** mod_range_tree_free - takes NULL */
+void mod_range_tree_free(struct mod_range_tree *range_tree);
 
 /** mod_bounds_of_ints - bounds of an integer operation that interval_grid_body.h lacks; the widest if the result may
  * wrap */

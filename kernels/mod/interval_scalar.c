@@ -13,48 +13,48 @@
 #include "kernels/mod/interval.h"
 
 /* Relative errors that exceed f32's rounding and the errors of the tile VM's functions. */
-#define ARITHMETIC 0x1p-22
-#define FUNCTION 0x1p-19
-#define SMALLEST 0x1p-147
+#define ARITHMETIC_ERROR 0x1p-22
+#define FUNCTION_ERROR 0x1p-19
+#define SUBNORMAL_ERROR 0x1p-147
 
 /* Neither bound is NaN. */
-struct range {
+struct interval {
 	double low, high;
 };
 
 static double
-least(double a, double b)
+min_double(double a, double b)
 {
 	return a < b ? a : b;
 }
 
 static double
-most(double a, double b)
+max_double(double a, double b)
 {
 	return a > b ? a : b;
 }
 
-static struct range
-range_of(const double corners[4])
+static struct interval
+interval_hull(const double corners[4])
 {
-	return (struct range){ least(least(corners[0], corners[1]), least(corners[2], corners[3])),
-			       most(most(corners[0], corners[1]), most(corners[2], corners[3])) };
+	return (struct interval){ min_double(min_double(corners[0], corners[1]), min_double(corners[2], corners[3])),
+				  max_double(max_double(corners[0], corners[1]), max_double(corners[2], corners[3])) };
 }
 
-static struct range
-quotients(struct range a, struct range b)
+static struct interval
+interval_quotient(struct interval a, struct interval b)
 {
-	return range_of((double[]){ a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high });
+	return interval_hull((double[]){ a.low / b.low, a.low / b.high, a.high / b.low, a.high / b.high });
 }
 
 static bool
-has_infinity(struct range x)
+interval_has_infinity(struct interval x)
 {
 	return isinf(x.low) || isinf(x.high);
 }
 
 static bool
-has_zero(struct range x)
+interval_has_zero(struct interval x)
 {
 	return x.low <= 0 && x.high >= 0;
 }
@@ -63,34 +63,34 @@ has_zero(struct range x)
 
 /* The widest bounds if the operation may have wrapped. */
 static struct mod_bounds
-unwrapped(double low, double high)
+ints_unless_wrapped(double low, double high)
 {
 	return low >= INT32_MIN && high <= INT32_MAX ? (struct mod_bounds){ (int32_t)low, (int32_t)high }
 						     : mod_bounds_any;
 }
 
 static struct mod_bounds
-ints_divide(struct range a, struct range b)
+ints_divide(struct interval a, struct interval b)
 {
-	double top = most(fabs(a.low), fabs(a.high));
-	struct range to;
+	double top = max_double(fabs(a.low), fabs(a.high));
+	struct interval to;
 
-	if (has_zero(b))
-		return unwrapped(-top, top);
-	to = quotients(a, b);
-	return unwrapped(floor(to.low), floor(to.high));
+	if (interval_has_zero(b))
+		return ints_unless_wrapped(-top, top);
+	to = interval_quotient(a, b);
+	return ints_unless_wrapped(floor(to.low), floor(to.high));
 }
 
 static struct mod_bounds
-ints_modulo(struct range a, struct range b)
+ints_modulo(struct interval a, struct interval b)
 {
 	if (b.low == b.high && b.low > 0) {
-		double turn = floor(a.low / b.low) * b.low;
+		double multiple = floor(a.low / b.low) * b.low;
 
-		if (a.high - turn < b.low)
-			return unwrapped(a.low - turn, a.high - turn);
+		if (a.high - multiple < b.low)
+			return ints_unless_wrapped(a.low - multiple, a.high - multiple);
 	}
-	return unwrapped(least(b.low + 1, 0), most(b.high - 1, 0));
+	return ints_unless_wrapped(min_double(b.low + 1, 0), max_double(b.high - 1, 0));
 }
 
 static struct mod_bounds
@@ -117,17 +117,17 @@ ints_shift(enum mod_op op, struct mod_bounds a, struct mod_bounds b)
 	double factor = 1u << (count & 31);
 
 	if (op == MOD_OP_SHL)
-		return count < 0 || count == 31 ? mod_bounds_any : unwrapped(a.low * factor, a.high * factor);
+		return count < 0 || count == 31 ? mod_bounds_any : ints_unless_wrapped(a.low * factor, a.high * factor);
 	if (count >= 0)
 		return (struct mod_bounds){ a.low >> count, a.high >> count };
 	/* For an unknown count: values above 0 move towards 0, values below towards -1. */
-	return unwrapped(least(a.low, 0), most(a.high, -1));
+	return ints_unless_wrapped(min_double(a.low, 0), max_double(a.high, -1));
 }
 
 struct mod_bounds
 mod_bounds_of_ints(enum mod_op op, struct mod_bounds a, struct mod_bounds b)
 {
-	const struct range x = { a.low, a.high }, y = { b.low, b.high };
+	const struct interval x = { a.low, a.high }, y = { b.low, b.high };
 
 	if (a.low == a.high && b.low == b.high) {
 		int32_t value = mod_int_operation(op, a.low, b.low);
@@ -167,111 +167,115 @@ mod_bounds_float(double low, double high)
 
 /* Widens bounds by rounding errors and by overflow to f32's infinity. */
 static struct mod_bounds
-widened(double low, double high, double relative)
+floats_widened(double low, double high, double relative)
 {
 	if (!isinf(low))
-		low -= fabs(low) * relative + SMALLEST;
+		low -= fabs(low) * relative + SUBNORMAL_ERROR;
 	if (!isinf(high))
-		high += fabs(high) * relative + SMALLEST;
+		high += fabs(high) * relative + SUBNORMAL_ERROR;
 	return mod_bounds_float(low < -(double)FLT_MAX ? -INFINITY : low, high > (double)FLT_MAX ? INFINITY : high);
 }
 
 static struct mod_bounds
-multiply(struct range a, struct range b)
+floats_multiply(struct interval a, struct interval b)
 {
-	struct range to = range_of((double[]){ a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high });
+	struct interval to =
+		interval_hull((double[]){ a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high });
 
-	if ((has_zero(a) && has_infinity(b)) || (has_zero(b) && has_infinity(a)))
+	if ((interval_has_zero(a) && interval_has_infinity(b)) || (interval_has_zero(b) && interval_has_infinity(a)))
 		return mod_bounds_any;
-	return widened(to.low, to.high, ARITHMETIC);
+	return floats_widened(to.low, to.high, ARITHMETIC_ERROR);
 }
 
 static struct mod_bounds
-divide(struct range a, struct range b, double relative)
+floats_divide(struct interval a, struct interval b, double relative)
 {
-	struct range to = quotients(a, b);
+	struct interval to = interval_quotient(a, b);
 
-	if (has_zero(b) || (has_infinity(a) && has_infinity(b)))
+	if (interval_has_zero(b) || (interval_has_infinity(a) && interval_has_infinity(b)))
 		return mod_bounds_any;
-	return widened(to.low, to.high, relative);
+	return floats_widened(to.low, to.high, relative);
 }
 
 static struct mod_bounds
-add(struct range a, double b_low, double b_high)
+floats_add(struct interval a, double b_low, double b_high)
 {
 	if ((a.high == INFINITY && b_low == -INFINITY) || (a.low == -INFINITY && b_high == INFINITY))
 		return mod_bounds_any;
-	return widened(a.low + b_low, a.high + b_high, ARITHMETIC);
+	return floats_widened(a.low + b_low, a.high + b_high, ARITHMETIC_ERROR);
 }
 
 /* sin and cos change by at most the change of their argument: the derivative is at most 1. */
-static struct range
-wave(double (*function)(double), struct range a)
+static struct interval
+interval_sin_or_cos(double (*sin_or_cos)(double), struct interval a)
 {
 	double half = (a.high - a.low) / 2, middle;
 
 	if (half > 1)
-		return (struct range){ -1, 1 };
-	middle = function(a.low + half);
-	half += FUNCTION;
-	return (struct range){ most(middle - half, -1), least(middle + half, 1) };
+		return (struct interval){ -1, 1 };
+	middle = sin_or_cos(a.low + half);
+	half += FUNCTION_ERROR;
+	return (struct interval){ max_double(middle - half, -1), min_double(middle + half, 1) };
 }
 
 static struct mod_bounds
-function(enum mod_op op, struct range a)
+floats_function(enum mod_op op, struct interval a)
 {
-	struct range to;
+	struct interval to;
 
 	switch (op) {
 	case MOD_OP_TAN:
-		return has_infinity(a) ? mod_bounds_any : divide(wave(sin, a), wave(cos, a), FUNCTION);
+		return interval_has_infinity(a) ? mod_bounds_any
+						: floats_divide(interval_sin_or_cos(sin, a),
+								interval_sin_or_cos(cos, a), FUNCTION_ERROR);
 	case MOD_OP_SIN:
 	case MOD_OP_COS:
-		to = wave(mod_float_functions[op], a);
-		return has_infinity(a) ? mod_bounds_any : mod_bounds_float(to.low, to.high);
+		to = interval_sin_or_cos(mod_float_functions[op], a);
+		return interval_has_infinity(a) ? mod_bounds_any : mod_bounds_float(to.low, to.high);
 	case MOD_OP_FLOOR:
 		return mod_bounds_float(floor(a.low), floor(a.high));
 	default:
 		if ((op == MOD_OP_LOG || op == MOD_OP_SQRT) && a.low < 0)
 			return mod_bounds_any;
 		/* The other functions are monotonically increasing. */
-		return widened(mod_float_functions[op](a.low), mod_float_functions[op](a.high), FUNCTION);
+		return floats_widened(mod_float_functions[op](a.low), mod_float_functions[op](a.high), FUNCTION_ERROR);
 	}
 }
 
 struct mod_bounds
 mod_bounds_of_floats(enum mod_op op, struct mod_bounds first, struct mod_bounds second)
 {
-	const struct range a = { (double)mod_float_of_key(first.low), (double)mod_float_of_key(first.high) };
-	const struct range b = { (double)mod_float_of_key(second.low), (double)mod_float_of_key(second.high) };
+	const struct interval a = { (double)mod_float_of_key(first.low), (double)mod_float_of_key(first.high) };
+	const struct interval b = { (double)mod_float_of_key(second.low), (double)mod_float_of_key(second.high) };
 
 	if (op == MOD_OP_TO_FLOAT)
-		return first.low >= -(1 << 24) && first.high <= 1 << 24 ? mod_bounds_float(first.low, first.high)
-									: widened(first.low, first.high, ARITHMETIC);
+		return first.low >= -(1 << 24) && first.high <= 1 << 24
+			       ? mod_bounds_float(first.low, first.high)
+			       : floats_widened(first.low, first.high, ARITHMETIC_ERROR);
 	if (mod_bounds_are_any(first) || mod_bounds_are_any(second))
 		return mod_bounds_any;
 	switch (op) {
 	case MOD_OP_ADD:
-		return add(a, b.low, b.high);
+		return floats_add(a, b.low, b.high);
 	case MOD_OP_SUB:
-		return add(a, -b.high, -b.low);
+		return floats_add(a, -b.high, -b.low);
 	case MOD_OP_MUL:
-		return multiply(a, b);
+		return floats_multiply(a, b);
 	case MOD_OP_DIV:
-		return divide(a, b, ARITHMETIC);
+		return floats_divide(a, b, ARITHMETIC_ERROR);
 	case MOD_OP_MIN:
-		return mod_bounds_float(least(a.low, b.low), least(a.high, b.high));
+		return mod_bounds_float(min_double(a.low, b.low), min_double(a.high, b.high));
 	case MOD_OP_MAX:
-		return mod_bounds_float(most(a.low, b.low), most(a.high, b.high));
+		return mod_bounds_float(max_double(a.low, b.low), max_double(a.high, b.high));
 	case MOD_OP_NEG:
 		return mod_bounds_float(-a.high, -a.low);
 	case MOD_OP_ABS:
-		return mod_bounds_float(has_zero(a) ? 0 : least(fabs(a.low), fabs(a.high)),
-					most(fabs(a.low), fabs(a.high)));
+		return mod_bounds_float(interval_has_zero(a) ? 0 : min_double(fabs(a.low), fabs(a.high)),
+					max_double(fabs(a.low), fabs(a.high)));
 	case MOD_OP_TO_INT:
-		return (struct mod_bounds){ (int32_t)least(most(a.low, INT32_MIN), INT32_MAX),
-					    (int32_t)least(most(a.high, INT32_MIN), INT32_MAX) };
+		return (struct mod_bounds){ (int32_t)min_double(max_double(a.low, INT32_MIN), INT32_MAX),
+					    (int32_t)min_double(max_double(a.high, INT32_MIN), INT32_MAX) };
 	default:
-		return function(op, a);
+		return floats_function(op, a);
 	}
 }

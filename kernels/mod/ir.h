@@ -119,8 +119,8 @@ struct mod_bound {
 	uint32_t extents[MOD_MAX_INDEXES];
 	int64_t strides[MOD_MAX_INDEXES]; /* bytes */
 	const uint8_t *data;
-	struct mod_value value;      /* of a parameter */
-	struct mod_pyramid *pyramid; /* min/max tree of the elements, or NULL */
+	struct mod_value value;            /* of a parameter */
+	struct mod_range_tree *range_tree; /* min/max tree of the elements, or NULL */
 };
 
 struct mod_binding {
@@ -129,14 +129,14 @@ struct mod_binding {
 };
 
 /** mod_load - one element, converted to int or float */
-struct mod_value mod_load(enum mod_dtype dtype, const uint8_t *at);
+struct mod_value mod_load_element(enum mod_dtype dtype, const uint8_t *element);
 
 /** mod_record - record an index out of bounds if it is the first */
 static inline void
-mod_record(struct mod_range *range, uint32_t array, uint32_t dim, int32_t index, uint32_t extent)
+mod_bad_index_record(struct mod_bad_index *bad_index, uint32_t array, uint32_t dim, int32_t index, uint32_t extent)
 {
-	if (range != NULL && !range->found)
-		*range = (struct mod_range){ true, (uint8_t)array, (uint8_t)dim, index, extent };
+	if (bad_index != NULL && !bad_index->found)
+		*bad_index = (struct mod_bad_index){ true, (uint8_t)array, (uint8_t)dim, index, extent };
 }
 
 /** mod_int_operation - result of an integer operation (unary operations ignore b) */

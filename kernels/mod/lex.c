@@ -33,53 +33,53 @@ const struct mod_operator_info mod_operators[MOD_N_OPERATORS] = {
 static const struct {
 	const char *word;
 	enum mod_operator op;
-} words[] = { { "and", MOD_O_AND }, { "or", MOD_O_OR }, { "not", MOD_O_NOT } };
+} word_operators[] = { { "and", MOD_O_AND }, { "or", MOD_O_OR }, { "not", MOD_O_NOT } };
 
-#define SHOWN 60u /* most bytes of a line that an error shows */
+#define EXCERPT_MAX 60u /* most bytes of a line that an error shows */
 
-/* Copies the part of a line around `at`; *column_p is the position of `at` in it. */
+/* Copies the part of a line around `offset`; *column_p is the position of `offset` in it. */
 static void
-excerpt(const struct mod_source *source, size_t at, char shown[SHOWN + 1], size_t *column_p)
+lex_excerpt(const struct mod_source *source, size_t offset, char excerpt[EXCERPT_MAX + 1], size_t *column_p)
 {
-	size_t begin = at, end = at, n;
+	size_t begin = offset, end = offset, n;
 
 	while (begin > 0 && source->text[begin - 1] != '\n')
 		begin--;
 	while (end < source->length && source->text[end] != '\n')
 		end++;
-	if (at - begin > SHOWN / 2 && end - begin > SHOWN)
-		begin = end - at < SHOWN / 2 ? end - SHOWN : at - SHOWN / 2;
-	n = end - begin < SHOWN ? end - begin : SHOWN;
+	if (offset - begin > EXCERPT_MAX / 2 && end - begin > EXCERPT_MAX)
+		begin = end - offset < EXCERPT_MAX / 2 ? end - EXCERPT_MAX : offset - EXCERPT_MAX / 2;
+	n = end - begin < EXCERPT_MAX ? end - begin : EXCERPT_MAX;
 	for (size_t i = 0; i < n; i++)
-		shown[i] = isprint((unsigned char)source->text[begin + i]) ? source->text[begin + i] : ' ';
-	shown[n] = '\0';
-	*column_p = at - begin;
+		excerpt[i] = isprint((unsigned char)source->text[begin + i]) ? source->text[begin + i] : ' ';
+	excerpt[n] = '\0';
+	*column_p = offset - begin;
 }
 
 enum paged_status
-mod_text_fail(const struct mod_source *source, size_t at, enum paged_status status, const char *sentence,
+mod_text_fail(const struct mod_source *source, size_t offset, enum paged_status status, const char *sentence,
 	      struct paged_error *error)
 {
 	uint32_t line = 1, column = 1;
-	char shown[SHOWN + 1];
+	char excerpt[EXCERPT_MAX + 1];
 	size_t indent;
 
-	if (at > source->length)
-		at = source->length;
-	for (size_t i = 0; i < at; i++) {
+	if (offset > source->length)
+		offset = source->length;
+	for (size_t i = 0; i < offset; i++) {
 		column++;
 		if (source->text[i] == '\n') {
 			line++;
 			column = 1;
 		}
 	}
-	excerpt(source, at, shown, &indent);
-	return paged_fail(error, status, "mod, line %u, column %u: %s\n  %s\n  %*s^", line, column, sentence, shown,
+	lex_excerpt(source, offset, excerpt, &indent);
+	return paged_fail(error, status, "mod, line %u, column %u: %s\n  %s\n  %*s^", line, column, sentence, excerpt,
 			  (int)indent, "");
 }
 
 void
-mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const char *format, ...)
+mod_lex_fail(struct mod_lexer *lexer, size_t offset, enum paged_status status, const char *format, ...)
 {
 	char sentence[100];
 	va_list arguments;
@@ -90,12 +90,12 @@ mod_lex_fail(struct mod_lexer *lexer, size_t at, enum paged_status status, const
 	va_start(arguments, format);
 	vsnprintf(sentence, sizeof(sentence), format, arguments);
 	va_end(arguments);
-	lexer->status = mod_text_fail(&lexer->source, at, status, sentence, lexer->error);
+	lexer->status = mod_text_fail(&lexer->source, offset, status, sentence, lexer->error);
 }
 
 /* Levenshtein distance (insertions, deletions, substitutions) between two names. */
 static uint32_t
-edits(const char *a, size_t n_a, const char *b, size_t n_b)
+edit_distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
 	uint32_t row[MOD_MAX_NAME + 1];
 
@@ -120,7 +120,7 @@ void
 mod_nearest_begin(struct mod_nearest *nearest, const char *name, size_t length)
 {
 	*nearest = (struct mod_nearest){ .name = name, .length = length };
-	nearest->edits = length < 3 ? 2 : length < 6 ? 3 : 4; /* a candidate needs fewer edits than this */
+	nearest->distance = length < 3 ? 2 : length < 6 ? 3 : 4; /* a candidate needs fewer edits than this */
 }
 
 void
@@ -131,27 +131,27 @@ mod_nearest_offer(struct mod_nearest *nearest, const char *candidate)
 
 	if (nearest->length > MOD_MAX_NAME || length > MOD_MAX_NAME)
 		return;
-	n = edits(nearest->name, nearest->length, candidate, length);
-	if (n >= nearest->edits || n >= length)
+	n = edit_distance(nearest->name, nearest->length, candidate, length);
+	if (n >= nearest->distance || n >= length)
 		return;
-	nearest->edits = n;
+	nearest->distance = n;
 	memcpy(nearest->found, candidate, length + 1);
 }
 
 static char
-peek(const struct mod_lexer *lexer, size_t at)
+lex_peek(const struct mod_lexer *lexer, size_t offset)
 {
-	return at < lexer->source.length ? lexer->source.text[at] : '\0';
+	return offset < lexer->source.length ? lexer->source.text[offset] : '\0';
 }
 
 static bool
-is_digit(char c)
+lex_is_digit(char c)
 {
 	return c >= '0' && c <= '9';
 }
 
 static bool
-is_letter(char c)
+lex_is_letter(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
@@ -160,43 +160,43 @@ static void
 lex_hex(struct mod_lexer *lexer)
 {
 	uint64_t value = 0;
-	size_t at = lexer->at + 2;
+	size_t offset = lexer->offset + 2;
 
-	for (; isxdigit((unsigned char)peek(lexer, at)); at++) {
-		char c = (char)tolower((unsigned char)peek(lexer, at));
+	for (; isxdigit((unsigned char)lex_peek(lexer, offset)); offset++) {
+		char c = (char)tolower((unsigned char)lex_peek(lexer, offset));
 
-		value = value << 4 | (uint64_t)(is_digit(c) ? c - '0' : c - 'a' + 10);
+		value = value << 4 | (uint64_t)(lex_is_digit(c) ? c - '0' : c - 'a' + 10);
 		if (value > UINT32_MAX) {
-			mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "the number does not fit 32 bits");
+			mod_lex_fail(lexer, lexer->offset, PAGED_ERR_INVALID, "the number does not fit 32 bits");
 			return;
 		}
 	}
 	lexer->token = MOD_TOKEN_INT;
 	lexer->integer = (uint32_t)value;
 	lexer->hex = true;
-	lexer->next = at;
-	if (at == lexer->at + 2 || is_letter(peek(lexer, at)))
-		mod_lex_fail(lexer, at, PAGED_ERR_INVALID, "expected a hexadecimal digit");
+	lexer->next = offset;
+	if (offset == lexer->offset + 2 || lex_is_letter(lex_peek(lexer, offset)))
+		mod_lex_fail(lexer, offset, PAGED_ERR_INVALID, "expected a hexadecimal digit");
 }
 
 /* Uses the C locale, so that the decimal separator is always a point. */
 static void
 lex_float(struct mod_lexer *lexer, size_t end)
 {
-	size_t length = end - lexer->at;
+	size_t length = end - lexer->offset;
 	char digits[64];
 	locale_t c;
 
 	if (length >= sizeof(digits)) {
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_LIMIT, "a number of %zu characters, %zu at most", length,
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_LIMIT, "a number of %zu characters, %zu at most", length,
 			     sizeof(digits) - 1);
 		return;
 	}
-	memcpy(digits, lexer->source.text + lexer->at, length);
+	memcpy(digits, lexer->source.text + lexer->offset, length);
 	digits[length] = '\0';
 	c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 	if (c == (locale_t)0) {
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_NOMEM, "no memory for a locale");
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_NOMEM, "no memory for a locale");
 		return;
 	}
 	lexer->token = MOD_TOKEN_FLOAT;
@@ -204,77 +204,78 @@ lex_float(struct mod_lexer *lexer, size_t end)
 	lexer->next = end;
 	freelocale(c);
 	if (isinf(lexer->number))
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_INVALID,
 			     "the number is larger than any f32; write inf if that is meant");
 }
 
 static size_t
-skip_digits(const struct mod_lexer *lexer, size_t at)
+lex_skip_digits(const struct mod_lexer *lexer, size_t offset)
 {
-	while (is_digit(peek(lexer, at)))
-		at++;
-	return at;
+	while (lex_is_digit(lex_peek(lexer, offset)))
+		offset++;
+	return offset;
 }
 
 static void
 lex_number(struct mod_lexer *lexer)
 {
-	size_t at = skip_digits(lexer, lexer->at), end = at;
+	size_t offset = lex_skip_digits(lexer, lexer->offset), end = offset;
 	uint64_t value = 0;
 
-	if (end == lexer->at + 1 && peek(lexer, end - 1) == '0' &&
-	    (peek(lexer, end) == 'x' || peek(lexer, end) == 'X')) {
+	if (end == lexer->offset + 1 && lex_peek(lexer, end - 1) == '0' &&
+	    (lex_peek(lexer, end) == 'x' || lex_peek(lexer, end) == 'X')) {
 		lex_hex(lexer);
 		return;
 	}
-	if (peek(lexer, end) == '.')
-		end = skip_digits(lexer, end + 1);
-	if (peek(lexer, end) == 'e' || peek(lexer, end) == 'E') {
+	if (lex_peek(lexer, end) == '.')
+		end = lex_skip_digits(lexer, end + 1);
+	if (lex_peek(lexer, end) == 'e' || lex_peek(lexer, end) == 'E') {
 		end++;
-		if (peek(lexer, end) == '-' || peek(lexer, end) == '+')
+		if (lex_peek(lexer, end) == '-' || lex_peek(lexer, end) == '+')
 			end++;
-		if (!is_digit(peek(lexer, end)))
+		if (!lex_is_digit(lex_peek(lexer, end)))
 			mod_lex_fail(lexer, end, PAGED_ERR_INVALID, "expected a digit of the exponent");
-		end = skip_digits(lexer, end);
+		end = lex_skip_digits(lexer, end);
 	}
-	if (is_letter(peek(lexer, end)) || peek(lexer, end) == '.')
+	if (lex_is_letter(lex_peek(lexer, end)) || lex_peek(lexer, end) == '.')
 		mod_lex_fail(lexer, end, PAGED_ERR_INVALID, "expected the number to end here (it takes no suffix)");
 	if (lexer->status != PAGED_OK)
 		return;
-	if (end != at) {
+	if (end != offset) {
 		lex_float(lexer, end);
 		return;
 	}
-	for (at = lexer->at; at < end && value <= UINT32_MAX; at++)
-		value = value * 10 + (uint64_t)(peek(lexer, at) - '0');
+	for (offset = lexer->offset; offset < end && value <= UINT32_MAX; offset++)
+		value = value * 10 + (uint64_t)(lex_peek(lexer, offset) - '0');
 	lexer->token = MOD_TOKEN_INT;
 	lexer->integer = (uint32_t)value;
 	lexer->hex = false;
 	lexer->next = end;
 	if (value > 1ull << 31)
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_INVALID,
 			     "the number is larger than any int (2147483647); a float has a '.'");
 }
 
 static void
 lex_name(struct mod_lexer *lexer)
 {
-	const char *name = lexer->source.text + lexer->at;
-	size_t at = lexer->at;
+	const char *name = lexer->source.text + lexer->offset;
+	size_t offset = lexer->offset;
 
-	while (is_letter(peek(lexer, at)) || is_digit(peek(lexer, at)))
-		at++;
-	lexer->length = at - lexer->at;
-	lexer->next = at;
+	while (lex_is_letter(lex_peek(lexer, offset)) || lex_is_digit(lex_peek(lexer, offset)))
+		offset++;
+	lexer->length = offset - lexer->offset;
+	lexer->next = offset;
 	lexer->token = MOD_TOKEN_NAME;
 	if (lexer->length > MOD_MAX_NAME)
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_LIMIT, "a name of %zu characters, %u at most", lexer->length,
-			     MOD_MAX_NAME);
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		if (lexer->length != strlen(words[i].word) || memcmp(name, words[i].word, lexer->length) != 0)
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_LIMIT, "a name of %zu characters, %u at most",
+			     lexer->length, MOD_MAX_NAME);
+	for (size_t i = 0; i < sizeof(word_operators) / sizeof(word_operators[0]); i++) {
+		if (lexer->length != strlen(word_operators[i].word) ||
+		    memcmp(name, word_operators[i].word, lexer->length) != 0)
 			continue;
 		lexer->token = MOD_TOKEN_OPERATOR;
-		lexer->op = words[i].op;
+		lexer->op = word_operators[i].op;
 	}
 	if (lexer->length == 3 && memcmp(name, "inf", 3) == 0) {
 		lexer->token = MOD_TOKEN_FLOAT;
@@ -285,8 +286,8 @@ lex_name(struct mod_lexer *lexer)
 static void
 lex_operator(struct mod_lexer *lexer)
 {
-	const char *text = lexer->source.text + lexer->at;
-	size_t left = lexer->source.length - lexer->at;
+	const char *text = lexer->source.text + lexer->offset;
+	size_t left = lexer->source.length - lexer->offset;
 
 	for (uint32_t i = 0; i < MOD_N_OPERATORS; i++) {
 		size_t length = strlen(mod_operators[i].text);
@@ -295,39 +296,39 @@ lex_operator(struct mod_lexer *lexer)
 			continue;
 		lexer->token = MOD_TOKEN_OPERATOR;
 		lexer->op = i;
-		lexer->next = lexer->at + length;
+		lexer->next = lexer->offset + length;
 		return;
 	}
 	if (*text == '=')
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID, "nothing can be assigned; equality is '=='");
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_INVALID, "nothing can be assigned; equality is '=='");
 	else
-		mod_lex_fail(lexer, lexer->at, PAGED_ERR_INVALID,
+		mod_lex_fail(lexer, lexer->offset, PAGED_ERR_INVALID,
 			     isprint((unsigned char)*text) ? "'%c' has no meaning here"
 							   : "byte 0x%02x has no meaning here",
 			     (unsigned char)*text);
 }
 
 void
-mod_lex(struct mod_lexer *lexer)
+mod_lex_next(struct mod_lexer *lexer)
 {
 	char c;
 
 	lexer->token = MOD_TOKEN_END;
 	if (lexer->status != PAGED_OK)
 		return;
-	while (lexer->next < lexer->source.length && strchr(" \t\r\n", peek(lexer, lexer->next)) != NULL &&
-	       peek(lexer, lexer->next) != '\0')
+	while (lexer->next < lexer->source.length && strchr(" \t\r\n", lex_peek(lexer, lexer->next)) != NULL &&
+	       lex_peek(lexer, lexer->next) != '\0')
 		lexer->next++;
-	lexer->at = lexer->next;
+	lexer->offset = lexer->next;
 	lexer->length = 0;
-	if (lexer->at == lexer->source.length)
+	if (lexer->offset == lexer->source.length)
 		return;
-	c = peek(lexer, lexer->at);
-	if (is_digit(c) || (c == '.' && is_digit(peek(lexer, lexer->at + 1))))
+	c = lex_peek(lexer, lexer->offset);
+	if (lex_is_digit(c) || (c == '.' && lex_is_digit(lex_peek(lexer, lexer->offset + 1))))
 		lex_number(lexer);
-	else if (is_letter(c))
+	else if (lex_is_letter(c))
 		lex_name(lexer);
 	else
 		lex_operator(lexer);
-	lexer->length = lexer->next - lexer->at;
+	lexer->length = lexer->next - lexer->offset;
 }

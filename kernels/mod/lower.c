@@ -12,7 +12,7 @@
 #define MAX_STEPS (2 * MOD_MAX_TEXT)
 #define MAX_NESTING (3 * MOD_MAX_DEPTH)
 
-static uint16_t lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard);
+static uint16_t lower_syntax(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard);
 
 static const struct mod_syntax *
 syntax_of(const struct scope *scope, uint16_t syntax)
@@ -38,9 +38,9 @@ static uint16_t
 lower_logic(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	enum mod_op op = mod_operators[s->op].op;
-	uint16_t left = mod_to_bool(l, lower(l, scope, s->first, guard));
+	uint16_t left = mod_emit_to_bool(l, lower_syntax(l, scope, s->first, guard));
 	uint16_t inner = op == MOD_OP_AND ? guard_and(l, guard, left) : guard_not(l, guard, left);
-	uint16_t right = mod_to_bool(l, lower(l, scope, syntax_of(scope, s->first)->next, inner));
+	uint16_t right = mod_emit_to_bool(l, lower_syntax(l, scope, syntax_of(scope, s->first)->next, inner));
 
 	return mod_emit_binary(l, op, MOD_BOOL, left, right);
 }
@@ -49,12 +49,12 @@ static uint16_t
 lower_select(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
 	uint16_t second = syntax_of(scope, s->first)->next, third = syntax_of(scope, second)->next;
-	uint16_t condition = mod_to_bool(l, lower(l, scope, s->first, guard));
-	uint16_t yes = lower(l, scope, second, guard_and(l, guard, condition));
-	uint16_t no = lower(l, scope, third, guard_not(l, guard, condition));
+	uint16_t condition = mod_emit_to_bool(l, lower_syntax(l, scope, s->first, guard));
+	uint16_t yes = lower_syntax(l, scope, second, guard_and(l, guard, condition));
+	uint16_t no = lower_syntax(l, scope, third, guard_not(l, guard, condition));
 
 	if (type_of(l, yes) != MOD_BOOL || type_of(l, no) != MOD_BOOL)
-		mod_to_common(l, &yes, &no);
+		mod_emit_to_common(l, &yes, &no);
 	return mod_emit(l, (struct mod_node){ .op = MOD_OP_SELECT,
 					      .type = l->nodes[yes].type,
 					      .n_args = 3,
@@ -69,8 +69,9 @@ lower_compare(struct lowering *l, const struct mod_syntax *s, uint16_t a, uint16
 	bool order = op == MOD_OP_LT || op == MOD_OP_LE;
 
 	if (order && (type_of(l, a) == MOD_BOOL || type_of(l, b) == MOD_BOOL))
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "comparisons do not chain: write x < y && y < z");
-	mod_to_common(l, &a, &b);
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID,
+				      "comparisons do not chain: write x < y && y < z");
+	mod_emit_to_common(l, &a, &b);
 	return mod_emit_binary(l, op, MOD_BOOL, swap ? b : a, swap ? a : b);
 }
 
@@ -82,13 +83,13 @@ lower_binary(struct lowering *l, const struct scope *scope, const struct mod_syn
 
 	if (s->op == MOD_O_AND || s->op == MOD_O_OR)
 		return lower_logic(l, scope, s, guard);
-	a = lower(l, scope, s->first, guard);
-	b = lower(l, scope, syntax_of(scope, s->first)->next, guard);
+	a = lower_syntax(l, scope, s->first, guard);
+	b = lower_syntax(l, scope, syntax_of(scope, s->first)->next, guard);
 	if (op >= MOD_OP_LT && op <= MOD_OP_NE)
 		return lower_compare(l, s, a, b);
-	mod_to_common(l, &a, &b);
+	mod_emit_to_common(l, &a, &b);
 	if (op >= MOD_OP_MOD && op <= MOD_OP_SHR && type_of(l, a) == MOD_FLOAT)
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes integers, and one side is a float",
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "'%s' takes integers, and one side is a float",
 				      mod_operators[s->op].text);
 	return mod_emit_binary(l, op, type_of(l, a), a, b);
 }
@@ -113,15 +114,15 @@ lower_unary(struct lowering *l, const struct scope *scope, const struct mod_synt
 	/* 2147483648 is an int only with a minus sign. */
 	if (s->op == MOD_O_MINUS && below->kind == MOD_SYNTAX_INT && !below->hex && below->integer == 1u << 31)
 		return mod_emit_const(l, MOD_INT, INT32_MIN, 0);
-	a = lower(l, scope, s->first, guard);
+	a = lower_syntax(l, scope, s->first, guard);
 	if (s->op == MOD_O_MINUS)
-		return lower_negative(l, mod_to_number(l, a));
+		return lower_negative(l, mod_emit_to_number(l, a));
 	if (s->op == MOD_O_NOT)
-		return mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, mod_to_bool(l, a));
+		return mod_emit_unary(l, MOD_OP_NOT, MOD_BOOL, mod_emit_to_bool(l, a));
 	if (s->op == MOD_O_PLUS)
-		return mod_to_number(l, a);
+		return mod_emit_to_number(l, a);
 	if (type_of(l, a) != MOD_INT)
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "'~' takes an integer, and this is a %s",
 				      type_of(l, a) == MOD_BOOL ? "condition; write '!'" : "float");
 	return mod_emit_unary(l, MOD_OP_BITNOT, MOD_INT, a);
 }
@@ -129,14 +130,14 @@ lower_unary(struct lowering *l, const struct scope *scope, const struct mod_synt
 static bool
 name_is(const struct scope *scope, const struct mod_syntax *s, const char *name)
 {
-	return s->length == strlen(name) && memcmp(scope->tree->source.text + s->at, name, s->length) == 0;
+	return s->length == strlen(name) && memcmp(scope->tree->source.text + s->offset, name, s->length) == 0;
 }
 
-#define NAME_OF(scope, s) (int)(s)->length, (scope)->tree->source.text + (s)->at
+#define NAME_ARGS(scope, s) (int)(s)->length, (scope)->tree->source.text + (s)->offset
 
 /* Index of a name in the caller's list; n_names if it is not there. */
 static uint32_t
-bound_name(const struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
+find_caller_name(const struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
 {
 	uint32_t i = 0;
 
@@ -145,14 +146,14 @@ bound_name(const struct lowering *l, const struct scope *scope, const struct mod
 	return i;
 }
 
-static const struct mod_named *
-find_named(const struct scope *scope, const struct mod_syntax *s)
+static const struct mod_builtin *
+find_builtin(const struct scope *scope, const struct mod_syntax *s)
 {
-	const struct mod_named *named;
+	const struct mod_builtin *builtin;
 
-	for (uint32_t i = 0; (named = mod_named(i)) != NULL; i++)
-		if (name_is(scope, s, named->name))
-			return named;
+	for (uint32_t i = 0; (builtin = mod_builtin(i)) != NULL; i++)
+		if (name_is(scope, s, builtin->name))
+			return builtin;
 	return NULL;
 }
 
@@ -176,26 +177,26 @@ find_variable(const struct scope *scope, const struct mod_syntax *s)
 }
 
 static uint16_t
-fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
+lower_fail_unknown(struct lowering *l, const struct scope *scope, const struct mod_syntax *s)
 {
 	struct mod_nearest nearest;
 
-	mod_nearest_begin(&nearest, scope->tree->source.text + s->at, s->length);
+	mod_nearest_begin(&nearest, scope->tree->source.text + s->offset, s->length);
 	for (enum mod_op op = MOD_OP_SCORE; op <= MOD_OP_KV; op++)
 		mod_nearest_offer(&nearest, mod_op_names[op]);
 	for (uint32_t i = 0; i < l->n_names; i++)
 		mod_nearest_offer(&nearest, l->names[i].name);
 	for (uint32_t i = 0; mod_functions[i].name != NULL; i++)
 		mod_nearest_offer(&nearest, mod_functions[i].name);
-	for (uint32_t i = 0; mod_named(i) != NULL; i++)
-		mod_nearest_offer(&nearest, mod_named(i)->name);
-	for (uint32_t i = 0; mod_reserved[i] != NULL; i++)
-		mod_nearest_offer(&nearest, mod_reserved[i]);
+	for (uint32_t i = 0; mod_builtin(i) != NULL; i++)
+		mod_nearest_offer(&nearest, mod_builtin(i)->name);
+	for (uint32_t i = 0; mod_reserved_words[i] != NULL; i++)
+		mod_nearest_offer(&nearest, mod_reserved_words[i]);
 	if (nearest.found[0] != '\0')
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'", NAME_OF(scope, s),
-				      nearest.found);
-	return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "no name '%.*s': no parameter, array or mod is called so",
-			      NAME_OF(scope, s));
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "no name '%.*s'; nearest is '%s'",
+				      NAME_ARGS(scope, s), nearest.found);
+	return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID,
+			      "no name '%.*s': no parameter, array or mod is called so", NAME_ARGS(scope, s));
 }
 
 static uint16_t
@@ -211,13 +212,13 @@ lower_array(struct lowering *l, const struct scope *scope, const struct mod_synt
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		n++;
 	if (n != array->n_dims)
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s",
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "'%s' has %u dimension%s, but %u index%s",
 				      array->name, array->n_dims, array->n_dims == 1 ? "" : "s", n, n == 1 ? "" : "es");
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next) {
-		uint16_t index = mod_to_number(l, lower(l, scope, child, guard));
+		uint16_t index = mod_emit_to_number(l, lower_syntax(l, scope, child, guard));
 
 		if (type_of(l, index) == MOD_FLOAT)
-			return mod_lower_fail(l, syntax_of(scope, child)->at, PAGED_ERR_INVALID,
+			return mod_lower_fail(l, syntax_of(scope, child)->offset, PAGED_ERR_INVALID,
 					      "an index of '%s' is a float; write int(...)", array->name);
 		node.args[node.n_args++] = index;
 	}
@@ -226,43 +227,43 @@ lower_array(struct lowering *l, const struct scope *scope, const struct mod_synt
 
 /* Lowers the text of a ready-made mod, in its own scope. */
 static uint16_t
-lower_named(struct lowering *l, const struct scope *scope, uint16_t syntax, const struct mod_named *named,
-	    uint16_t guard)
+lower_builtin(struct lowering *l, const struct scope *scope, uint16_t syntax, const struct mod_builtin *builtin,
+	      uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
-	struct mod_source source = { named->text, strlen(named->text) };
+	struct mod_source source = { builtin->text, strlen(builtin->text) };
 	struct mod_tree tree;
-	struct scope inner = { .tree = &tree, .outer = scope, .named = named, .call = syntax };
-	uint16_t most = named->arguments[0] != '\0', node;
+	struct scope inner = { .tree = &tree, .outer = scope, .builtin = builtin, .call = syntax };
+	uint16_t most = builtin->arguments[0] != '\0', node;
 
-	for (const char *c = named->arguments; *c != '\0'; c++)
+	for (const char *c = builtin->arguments; *c != '\0'; c++)
 		most += *c == ',';
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next)
 		inner.n_given++;
 	if (inner.n_given > most)
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments",
-				      named->name, named->arguments, inner.n_given);
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "'%s' takes (%s), here are %u arguments",
+				      builtin->name, builtin->arguments, inner.n_given);
 	l->status = mod_tree_parse(&tree, &source, l->error);
 	if (l->status != PAGED_OK)
 		return 0;
-	node = lower(l, &inner, tree.root, guard);
+	node = lower_syntax(l, &inner, tree.root, guard);
 	mod_tree_free(&tree);
 	return node;
 }
 
 /* Index of the ready-made mod's argument that a name in its text refers to; UINT32_MAX: none. */
 static uint32_t
-formal(const struct scope *scope, const struct mod_syntax *s)
+find_argument(const struct scope *scope, const struct mod_syntax *s)
 {
-	const char *at = scope->named != NULL ? scope->named->arguments : "";
+	const char *argument = scope->builtin != NULL ? scope->builtin->arguments : "";
 
-	for (uint32_t i = 0; *at != '\0'; i++) {
-		size_t length = strcspn(at, ",");
+	for (uint32_t i = 0; *argument != '\0'; i++) {
+		size_t length = strcspn(argument, ",");
 
-		if (length == s->length && memcmp(at, scope->tree->source.text + s->at, length) == 0)
+		if (length == s->length && memcmp(argument, scope->tree->source.text + s->offset, length) == 0)
 			return i;
-		at += length;
-		at += strspn(at, ", ");
+		argument += length;
+		argument += strspn(argument, ", ");
 	}
 	return UINT32_MAX;
 }
@@ -272,58 +273,58 @@ lower_name(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 	enum mod_op variable;
-	uint32_t argument = formal(scope, s), bound;
+	uint32_t argument = find_argument(scope, s), bound;
 
 	if (argument < scope->n_given) {
 		uint16_t child = syntax_of(scope->outer, scope->call)->first;
 
 		while (argument-- > 0)
 			child = syntax_of(scope->outer, child)->next;
-		return lower(l, scope->outer, child, guard);
+		return lower_syntax(l, scope->outer, child, guard);
 	}
 	if (name_is(scope, s, "true") || name_is(scope, s, "false"))
 		return mod_emit_const(l, MOD_BOOL, name_is(scope, s, "true"), 0);
 	variable = find_variable(scope, s);
 	if (variable == MOD_OP_SCORE && l->kind == MOD_MASK)
-		return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "a mask mod has no score");
+		return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "a mask mod has no score");
 	if (variable != MOD_N_OPS)
 		return mod_emit(l, (struct mod_node){ .op = (uint8_t)variable,
 						      .type = variable == MOD_OP_SCORE ? MOD_FLOAT : MOD_INT,
 						      .inputs = (uint8_t)(1u << (variable - MOD_OP_SCORE)) });
-	bound = bound_name(l, scope, s);
+	bound = find_caller_name(l, scope, s);
 	if (bound < l->n_names)
 		return lower_array(l, scope, s, bound, guard);
-	if (find_named(scope, s) != NULL)
-		return lower_named(l, scope, syntax, find_named(scope, s), guard);
+	if (find_builtin(scope, s) != NULL)
+		return lower_builtin(l, scope, syntax, find_builtin(scope, s), guard);
 	if (find_function(scope, s) != NULL)
-		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID,
-				      "expected '(' behind the function '%.*s'", NAME_OF(scope, s));
-	return fail_unknown(l, scope, s);
+		return mod_lower_fail(l, s->offset + s->length, PAGED_ERR_INVALID,
+				      "expected '(' behind the function '%.*s'", NAME_ARGS(scope, s));
+	return lower_fail_unknown(l, scope, s);
 }
 
 static uint16_t
-apply(struct lowering *l, const struct mod_function *function, uint16_t *args)
+lower_function(struct lowering *l, const struct mod_function *function, uint16_t *args)
 {
 	enum mod_op op = function->op;
 	uint16_t a = args[0];
 
 	switch (op) {
 	case MOD_N_OPS: /* clamp */
-		mod_to_common(l, &args[0], &args[1]);
-		mod_to_common(l, &args[0], &args[2]);
-		mod_to_common(l, &args[0], &args[1]);
+		mod_emit_to_common(l, &args[0], &args[1]);
+		mod_emit_to_common(l, &args[0], &args[2]);
+		mod_emit_to_common(l, &args[0], &args[1]);
 		a = mod_emit_binary(l, MOD_OP_MAX, type_of(l, args[0]), args[0], args[1]);
 		return mod_emit_binary(l, MOD_OP_MIN, type_of(l, a), a, args[2]);
 	case MOD_OP_TO_FLOAT:
-		return mod_to_float(l, a);
+		return mod_emit_to_float(l, a);
 	case MOD_OP_TO_INT:
-		return type_of(l, a) == MOD_FLOAT ? mod_emit_unary(l, op, MOD_INT, a) : mod_to_number(l, a);
+		return type_of(l, a) == MOD_FLOAT ? mod_emit_unary(l, op, MOD_INT, a) : mod_emit_to_number(l, a);
 	case MOD_OP_MIN:
 	case MOD_OP_MAX:
-		mod_to_common(l, &args[0], &args[1]);
+		mod_emit_to_common(l, &args[0], &args[1]);
 		return mod_emit_binary(l, op, type_of(l, args[0]), args[0], args[1]);
 	default:
-		a = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? mod_to_number(l, a) : mod_to_float(l, a);
+		a = op == MOD_OP_ABS || op == MOD_OP_FLOOR ? mod_emit_to_number(l, a) : mod_emit_to_float(l, a);
 		if (op == MOD_OP_FLOOR && type_of(l, a) == MOD_INT)
 			return a;
 		return mod_emit_unary(l, op, type_of(l, a), a);
@@ -338,21 +339,21 @@ lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 	uint16_t args[3];
 	uint32_t n = 0;
 
-	if (bound_name(l, scope, s) < l->n_names)
-		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID,
-				      "'%.*s' is no function: an array takes [index]", NAME_OF(scope, s));
-	if (function == NULL && find_named(scope, s) != NULL)
-		return lower_named(l, scope, syntax, find_named(scope, s), guard);
+	if (find_caller_name(l, scope, s) < l->n_names)
+		return mod_lower_fail(l, s->offset + s->length, PAGED_ERR_INVALID,
+				      "'%.*s' is no function: an array takes [index]", NAME_ARGS(scope, s));
+	if (function == NULL && find_builtin(scope, s) != NULL)
+		return lower_builtin(l, scope, syntax, find_builtin(scope, s), guard);
 	if (function == NULL)
-		return fail_unknown(l, scope, s);
+		return lower_fail_unknown(l, scope, s);
 	for (uint16_t child = s->first; child != MOD_NO_SYNTAX; child = syntax_of(scope, child)->next, n++) {
 		if (n == function->n_args)
 			break;
-		args[n] = lower(l, scope, child, guard);
+		args[n] = lower_syntax(l, scope, child, guard);
 		if (n + 1 == function->n_args && syntax_of(scope, child)->next == MOD_NO_SYNTAX)
-			return apply(l, function, args);
+			return lower_function(l, function, args);
 	}
-	return mod_lower_fail(l, s->at, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s", function->name,
+	return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID, "'%s' takes %u argument%s, here are %s", function->name,
 			      function->n_args, function->n_args == 1 ? "" : "s",
 			      n < function->n_args ? "fewer" : "more");
 }
@@ -360,24 +361,25 @@ lower_call(struct lowering *l, const struct scope *scope, uint16_t syntax, uint1
 static uint16_t
 lower_index(struct lowering *l, const struct scope *scope, const struct mod_syntax *s, uint16_t guard)
 {
-	uint32_t bound = bound_name(l, scope, s);
+	uint32_t bound = find_caller_name(l, scope, s);
 
 	if (bound < l->n_names)
 		return lower_array(l, scope, s, bound, guard);
 	if (find_variable(scope, s) != MOD_N_OPS)
-		return mod_lower_fail(l, s->at + s->length, PAGED_ERR_INVALID, "'%.*s' is no array", NAME_OF(scope, s));
-	return fail_unknown(l, scope, s);
+		return mod_lower_fail(l, s->offset + s->length, PAGED_ERR_INVALID, "'%.*s' is no array",
+				      NAME_ARGS(scope, s));
+	return lower_fail_unknown(l, scope, s);
 }
 
 static uint16_t
-lower_any(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
+lower_by_kind(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct mod_syntax *s = syntax_of(scope, syntax);
 
 	switch (s->kind) {
 	case MOD_SYNTAX_INT:
 		if (s->integer == 1u << 31 && !s->hex)
-			return mod_lower_fail(l, s->at, PAGED_ERR_INVALID,
+			return mod_lower_fail(l, s->offset, PAGED_ERR_INVALID,
 					      "the number is larger than any int (2147483647); a float has a '.'");
 		return mod_emit_const(l, MOD_INT, (int32_t)s->integer, 0);
 	case MOD_SYNTAX_FLOAT:
@@ -399,38 +401,38 @@ lower_any(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16
 }
 
 static uint16_t
-lower(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
+lower_syntax(struct lowering *l, const struct scope *scope, uint16_t syntax, uint16_t guard)
 {
 	const struct scope *outer = l->scope;
-	size_t before = l->at;
+	size_t before = l->offset;
 	uint16_t node = 0;
 
 	if (l->status != PAGED_OK)
 		return 0;
 	l->scope = scope;
-	l->at = syntax_of(scope, syntax)->at;
+	l->offset = syntax_of(scope, syntax)->offset;
 	if (++l->n_steps > MAX_STEPS)
-		mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "more than %u operations, written out", MAX_STEPS);
+		mod_lower_fail(l, l->offset, PAGED_ERR_LIMIT, "more than %u operations, written out", MAX_STEPS);
 	else if (++l->nesting > MAX_NESTING)
-		mod_lower_fail(l, l->at, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
+		mod_lower_fail(l, l->offset, PAGED_ERR_LIMIT, "operations nested more than %u deep", MOD_MAX_DEPTH);
 	else
-		node = lower_any(l, scope, syntax, guard);
+		node = lower_by_kind(l, scope, syntax, guard);
 	l->nesting--;
 	l->scope = outer;
-	l->at = before;
+	l->offset = before;
 	return node;
 }
 
 /* Converts the root to the result type of the kind. */
 static uint16_t
-result(struct lowering *l, uint16_t root)
+lower_result(struct lowering *l, uint16_t root)
 {
 	if (l->kind == MOD_MASK)
-		return mod_to_bool(l, root);
+		return mod_emit_to_bool(l, root);
 	if (type_of(l, root) == MOD_BOOL)
 		return mod_lower_fail(l, 0, PAGED_ERR_INVALID,
 				      "a score mod gives a number, this is a condition; write ... ? score : -inf");
-	return mod_to_float(l, root);
+	return mod_emit_to_float(l, root);
 }
 
 enum paged_status
@@ -452,8 +454,8 @@ mod_lower(struct mod *mod, const struct mod_tree *tree, const struct mod_array *
 	l->n_names = n_names;
 	l->scope = &scope;
 	l->error = error;
-	root = result(l, lower(l, &scope, tree->root, MOD_NO_NODE));
-	status = l->status == PAGED_OK ? mod_place(mod, l, root) : l->status;
+	root = lower_result(l, lower_syntax(l, &scope, tree->root, MOD_NO_NODE));
+	status = l->status == PAGED_OK ? mod_prune(mod, l, root) : l->status;
 	free(l);
 	return status;
 }

@@ -96,10 +96,11 @@ mod_is_exact(const struct mod *mod)
 }
 
 enum paged_status
-mod_range_fail(const struct mod *mod, const struct mod_range *range, struct paged_error *error)
+mod_bad_index_fail(const struct mod *mod, const struct mod_bad_index *bad_index, struct paged_error *error)
 {
-	if (!range->found)
+	if (!bad_index->found)
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_RANGE, "mod: array '%s', index %u is %d, bounds are 0 to %lld",
-			  mod->names[range->array].name, range->dim, range->index, (long long)range->extent - 1);
+			  mod->names[bad_index->array].name, bad_index->dim, bad_index->index,
+			  (long long)bad_index->extent - 1);
 }

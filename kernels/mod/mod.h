@@ -8,7 +8,7 @@
  *   score                     float; in score mods only
  *   b h q_idx kv_idx          int: row of the plan, query head, positions
  *   window, doc[i], ...       parameters and captured arrays, up to 4 indexes
- *   causal, soft_cap(30.0)... ready-made mods, see mod_named()
+ *   causal, soft_cap(30.0)... ready-made mods, see mod_builtin()
  *   inf true false
  *
  * Operators, highest precedence first:
@@ -33,7 +33,7 @@
  * binding.  A binding borrows its mod and the arrays' memory, which must not change until the binding
  * is destroyed or rebound.
  *
- * Threads: mods and bindings are immutable, except through mod_binding_index() and mod_rebind(), and
+ * Threads: mods and bindings are immutable, except through mod_binding_add_range_trees() and mod_rebind(), and
  * may be used by many threads; a mod_vm or a mod_interval by one.
  *
  * The text may come from a hostile peer: any text costs bounded memory and time, and none can crash
@@ -146,14 +146,14 @@ uint32_t mod_inputs(const struct mod *mod);
 bool mod_is_exact(const struct mod *mod);
 
 /** A ready-made mod: a text calls it by name with arguments, or without them if its argument names are bound. */
-struct mod_named {
+struct mod_builtin {
 	const char *name;
 	const char *arguments; /* "window"; "" for none */
 	const char *text;
 };
 
-/** mod_named - the index-th ready-made mod, NULL past the last */
-const struct mod_named *mod_named(uint32_t index);
+/** mod_builtin - the index-th ready-made mod, NULL past the last */
+const struct mod_builtin *mod_builtin(uint32_t index);
 
 struct mod_binding;
 
@@ -174,11 +174,11 @@ enum paged_status mod_bind(const struct mod *mod, const struct mod_array *arrays
 			   struct mod_binding **binding_p, struct paged_error *error);
 
 /**
- * mod_bind_nothing - a placeholder binding for mod_rebind(): parameters are 0, arrays have no elements
+ * mod_bind_empty - a placeholder binding for mod_rebind(): parameters are 0, arrays have no elements
  *
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status mod_bind_nothing(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error);
+enum paged_status mod_bind_empty(const struct mod *mod, struct mod_binding **binding_p, struct paged_error *error);
 
 /**
  * mod_rebind_prepare - check that mod_rebind() will succeed
@@ -208,7 +208,7 @@ void mod_binding_destroy(struct mod_binding *binding);
 const struct mod *mod_binding_mod(const struct mod_binding *binding);
 
 /**
- * mod_binding_index - build a min/max index of a binding's arrays for intervals over wide rectangles
+ * mod_binding_add_range_trees - build a min/max index of a binding's arrays for intervals over wide rectangles
  *
  * Reads every one-dimensional array once and stores minima and maxima of runs of elements (10 bytes
  * per 64 elements).  Without the index, interval evaluation scans array elements, and gives up
@@ -216,10 +216,10 @@ const struct mod *mod_binding_mod(const struct mod_binding *binding);
  *
  * @retval PAGED_ERR_NOMEM  the binding is unchanged
  */
-enum paged_status mod_binding_index(struct mod_binding *binding, struct paged_error *error);
+enum paged_status mod_binding_add_range_trees(struct mod_binding *binding, struct paged_error *error);
 
 /** The first index found out of bounds; initialise to zero. */
-struct mod_range {
+struct mod_bad_index {
 	bool found;
 	uint8_t array; /* index of the name within the mod */
 	uint8_t dim;   /* which index, from 0 */
@@ -227,8 +227,9 @@ struct mod_range {
 	uint32_t extent;
 };
 
-/** mod_range_fail - PAGED_ERR_RANGE with array, index and bounds in the message; PAGED_OK if nothing was found */
-enum paged_status mod_range_fail(const struct mod *mod, const struct mod_range *range, struct paged_error *error);
+/** mod_bad_index_fail - PAGED_ERR_RANGE with array, index and bounds in the message; PAGED_OK if nothing was found */
+enum paged_status mod_bad_index_fail(const struct mod *mod, const struct mod_bad_index *bad_index,
+				     struct paged_error *error);
 
 /* A single point in float64: the reference implementation. */
 
@@ -237,8 +238,8 @@ struct mod_point {
 	int32_t b, h, q_idx, kv_idx;
 };
 
-/** mod_scalar - a score mod's result; for a mask mod 1 or 0.  `range` may be NULL */
-double mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_range *range);
+/** mod_scalar - a score mod's result; for a mask mod 1 or 0.  `bad_index` may be NULL */
+double mod_scalar(const struct mod_binding *binding, const struct mod_point *point, struct mod_bad_index *bad_index);
 
 /* Rectangles, by interval arithmetic. */
 
@@ -299,10 +300,10 @@ struct mod_grid_truth mod_interval_grid(struct mod_interval *interval, const str
 /** mod_interval_box - mod_interval_grid() for a single box */
 enum mod_truth mod_interval_box(struct mod_interval *interval, const struct mod_box *box);
 
-/* A tile of scores: q_rows (`lines`: one query row of one query head each) x consecutive keys. */
+/* A tile of scores: q_rows (one query row of one query head each) x consecutive keys. */
 
 /** Most q_rows and keys of a tile; the same as in kernels/cpu/tile.h. */
-#define MOD_TILE_LINES 64u
+#define MOD_TILE_Q_ROWS 64u
 #define MOD_TILE_KEYS 64u
 
 struct mod_vm;
@@ -322,18 +323,18 @@ enum paged_status mod_vm_create(const struct mod *mod, enum kernel_isa isa, stru
 /** mod_vm_destroy - takes NULL */
 void mod_vm_destroy(struct mod_vm *vm);
 
-/** mod_vm_bind - use this binding of the same mod from now on; allocates nothing.  Call mod_vm_lines() next */
+/** mod_vm_bind - use this binding of the same mod from now on; allocates nothing.  Call mod_vm_set_q_rows() next */
 void mod_vm_bind(struct mod_vm *vm, const struct mod_binding *binding);
 
 /**
- * mod_vm_lines - set the q_rows of the following tiles
+ * mod_vm_set_q_rows - set the q_rows of the following tiles
  *
  * Evaluates what does not depend on kv_idx, once for all these tiles.
  *
  * @param[in] h, q_idx  of each q_row; read during the call only
- * @param[in] n_lines   1 .. MOD_TILE_LINES
+ * @param[in] n_lines   1 .. MOD_TILE_Q_ROWS
  */
-void mod_vm_lines(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t *q_idx, uint32_t n_lines);
+void mod_vm_set_q_rows(struct mod_vm *vm, int32_t b, const int32_t *h, const int32_t *q_idx, uint32_t n_q_rows);
 
 /**
  * mod_vm_mask - evaluate a mask mod over keys kv_idx .. kv_idx + n_keys - 1
@@ -357,7 +358,7 @@ void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint
 		  size_t stride);
 
 /**
- * mod_vm_score_lines - mod_vm_score() for q_rows first .. first + n_lines - 1, with scores multiplied
+ * mod_vm_score_q_rows - mod_vm_score() for q_rows first .. first + n_lines - 1, with scores multiplied
  * by `scale` first
  *
  * The call with first == 0 evaluates what depends on the keys only, so it must come before the calls
@@ -365,13 +366,13 @@ void mod_vm_score(struct mod_vm *vm, int32_t kv_idx, uint32_t n_keys, const uint
  *
  * @param[in] live, scores  of these q_rows only
  */
-void mod_vm_score_lines(struct mod_vm *vm, uint32_t first, uint32_t n_lines, int32_t kv_idx, uint32_t n_keys,
-			const uint64_t *live, float scale, float *scores, size_t stride);
+void mod_vm_score_q_rows(struct mod_vm *vm, uint32_t first, uint32_t n_q_rows, int32_t kv_idx, uint32_t n_keys,
+			 const uint64_t *live, float scale, float *scores, size_t stride);
 
-/** mod_vm_range - the first live index out of bounds since mod_vm_bind() or mod_vm_forget() */
-const struct mod_range *mod_vm_range(const struct mod_vm *vm);
+/** mod_vm_bad_index - the first live index out of bounds since mod_vm_bind() or mod_vm_clear_bad_index() */
+const struct mod_bad_index *mod_vm_bad_index(const struct mod_vm *vm);
 
-/** mod_vm_forget - clear the recorded index */
-void mod_vm_forget(struct mod_vm *vm);
+/** mod_vm_clear_bad_index - clear the recorded index */
+void mod_vm_clear_bad_index(struct mod_vm *vm);
 
 #endif

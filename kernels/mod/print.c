@@ -17,7 +17,7 @@ struct printer {
 	size_t length; /* past MOD_MAX_TEXT: too long, nothing more is written */
 };
 
-#define UNARY_STRENGTH 11u
+#define UNARY_PRECEDENCE 11u
 
 const struct mod_operator_info *
 mod_infix(enum mod_op op)
@@ -29,7 +29,7 @@ mod_infix(enum mod_op op)
 }
 
 static void
-put(struct printer *printer, const char *text)
+print_append(struct printer *printer, const char *text)
 {
 	size_t length = strlen(text);
 
@@ -39,7 +39,7 @@ put(struct printer *printer, const char *text)
 }
 
 static void
-put_const(struct printer *printer, const struct mod_node *node)
+print_const(struct printer *printer, const struct mod_node *node)
 {
 	char number[40];
 
@@ -53,92 +53,93 @@ put_const(struct printer *printer, const struct mod_node *node)
 		snprintf(number, sizeof(number), "%.9g", (double)node->f);
 	if (node->type == MOD_FLOAT && strpbrk(number, ".ei") == NULL)
 		strcat(number, ".0");
-	put(printer, number);
+	print_append(printer, number);
 }
 
-static void print(struct printer *printer, uint16_t number, uint32_t least);
+static void print_node(struct printer *printer, uint16_t number, uint32_t min_precedence);
 
 static void
 print_call(struct printer *printer, const struct mod_node *node)
 {
-	put(printer, mod_op_names[node->op]);
-	put(printer, "(");
+	print_append(printer, mod_op_names[node->op]);
+	print_append(printer, "(");
 	for (uint32_t i = 0; i < node->n_args; i++) {
 		if (i > 0)
-			put(printer, ", ");
-		print(printer, node->args[i], 0);
+			print_append(printer, ", ");
+		print_node(printer, node->args[i], 0);
 	}
-	put(printer, ")");
+	print_append(printer, ")");
 }
 
 static void
 print_load(struct printer *printer, const struct mod_node *node)
 {
-	put(printer, printer->mod->names[node->name].name);
+	print_append(printer, printer->mod->names[node->name].name);
 	for (uint32_t i = 0; i < node->n_args; i++) {
-		put(printer, "[");
-		print(printer, node->args[i], 0);
-		put(printer, "]");
+		print_append(printer, "[");
+		print_node(printer, node->args[i], 0);
+		print_append(printer, "]");
 	}
 }
 
 /*
- * Parenthesised if the node binds less strongly than `least`.  Only names, signs and function calls
+ * Parenthesised if the node binds less strongly than `min_precedence`.  Only names, signs and function calls
  * bind at least as strongly as UNARY_STRENGTH.
  */
 static void
-print(struct printer *printer, uint16_t number, uint32_t least)
+print_node(struct printer *printer, uint16_t number, uint32_t min_precedence)
 {
 	const struct mod_node *node = &printer->mod->nodes[number];
 	const struct mod_operator_info *infix = mod_infix(node->op);
-	bool is_inner = node->op == MOD_OP_SELECT ? least > 0 : infix != NULL && infix->strength < least;
+	bool is_inner =
+		node->op == MOD_OP_SELECT ? min_precedence > 0 : infix != NULL && infix->precedence < min_precedence;
 
 	if (printer->length > MOD_MAX_TEXT)
 		return;
 	if (is_inner)
-		put(printer, "(");
+		print_append(printer, "(");
 	switch ((enum mod_op)node->op) {
 	case MOD_OP_CONST:
-		put_const(printer, node);
+		print_const(printer, node);
 		break;
 	case MOD_OP_SCORE:
 	case MOD_OP_B:
 	case MOD_OP_H:
 	case MOD_OP_Q:
 	case MOD_OP_KV:
-		put(printer, mod_op_names[node->op]);
+		print_append(printer, mod_op_names[node->op]);
 		break;
 	case MOD_OP_PARAM:
 	case MOD_OP_LOAD:
 		print_load(printer, node);
 		break;
 	case MOD_OP_SELECT:
-		print(printer, node->args[0], 1);
-		put(printer, " ? ");
-		print(printer, node->args[1], 0);
-		put(printer, " : ");
-		print(printer, node->args[2], 0);
+		print_node(printer, node->args[0], 1);
+		print_append(printer, " ? ");
+		print_node(printer, node->args[1], 0);
+		print_append(printer, " : ");
+		print_node(printer, node->args[2], 0);
 		break;
 	case MOD_OP_NOT:
 	case MOD_OP_NEG:
 	case MOD_OP_BITNOT:
-		put(printer, node->op == MOD_OP_NEG ? "-" : mod_op_names[node->op]);
-		print(printer, node->args[0], UNARY_STRENGTH);
+		print_append(printer, node->op == MOD_OP_NEG ? "-" : mod_op_names[node->op]);
+		print_node(printer, node->args[0], UNARY_PRECEDENCE);
 		break;
 	default:
 		if (infix == NULL) {
 			print_call(printer, node);
 			break;
 		}
-		print(printer, node->args[0], infix->strength);
-		put(printer, " ");
-		put(printer, infix->text);
-		put(printer, " ");
-		print(printer, node->args[1], infix->strength + 1u);
+		print_node(printer, node->args[0], infix->precedence);
+		print_append(printer, " ");
+		print_append(printer, infix->text);
+		print_append(printer, " ");
+		print_node(printer, node->args[1], infix->precedence + 1u);
 		break;
 	}
 	if (is_inner)
-		put(printer, ")");
+		print_append(printer, ")");
 }
 
 enum paged_status
@@ -152,7 +153,7 @@ mod_print(struct mod *mod, struct paged_error *error)
 		printer->mod = mod;
 		/* The C locale makes the decimal separator a point. */
 		before = uselocale(c);
-		print(printer, (uint16_t)(mod->n_nodes - 1), 0);
+		print_node(printer, (uint16_t)(mod->n_nodes - 1), 0);
 		uselocale(before);
 		if (printer->length > MOD_MAX_TEXT)
 			status = paged_fail(error, PAGED_ERR_LIMIT, "mod: written out, the text has more than %u bytes",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words of the language, and the names that callers may use. */
+/* The symbols of the language: operations, functions and reserved words; and the check of the names that callers
+ * define. */
 #include "config.h"
 
 #include <string.h>
@@ -31,7 +32,7 @@ const struct mod_function mod_functions[] = {
 	{ NULL, 0, MOD_N_OPS },
 };
 
-const char *const mod_reserved[] = { "and", "or", "not", "inf", "true", "false", NULL };
+const char *const mod_reserved_words[] = { "and", "or", "not", "inf", "true", "false", NULL };
 
 static bool
 is_reserved(const char *name)
@@ -42,15 +43,15 @@ is_reserved(const char *name)
 	for (uint32_t i = 0; mod_functions[i].name != NULL; i++)
 		if (strcmp(name, mod_functions[i].name) == 0)
 			return true;
-	for (uint32_t i = 0; mod_reserved[i] != NULL; i++)
-		if (strcmp(name, mod_reserved[i]) == 0)
+	for (uint32_t i = 0; mod_reserved_words[i] != NULL; i++)
+		if (strcmp(name, mod_reserved_words[i]) == 0)
 			return true;
 	return false;
 }
 
 /* Checks for ASCII letters and digits, independent of the locale. */
 static bool
-is_name(const char *name)
+is_valid_name(const char *name)
 {
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
 	size_t length = strnlen(name, MOD_MAX_NAME + 1);
@@ -67,7 +68,7 @@ mod_check_names(const struct mod_array *names, uint32_t n_names, struct paged_er
 	for (uint32_t i = 0; i < n_names; i++) {
 		const struct mod_array *name = &names[i];
 
-		if (!is_name(name->name))
+		if (!is_valid_name(name->name))
 			return paged_fail(error, PAGED_ERR_INVALID,
 					  "mod: name %u is no name (a letter, then letters, digits and _, %u at most)",
 					  i, MOD_MAX_NAME);

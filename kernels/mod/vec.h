@@ -21,13 +21,13 @@ typedef int64_t lvec __attribute__((vector_size(4 * LANES)));
 typedef int32_t half __attribute__((vector_size(2 * LANES)));
 
 INLINE ivec
-splat(int32_t x)
+ivec_splat(int32_t x)
 {
 	return (ivec){ 0 } + x;
 }
 
 INLINE ivec
-load(const int32_t *at)
+ivec_load(const int32_t *at)
 {
 	ivec v;
 
@@ -36,26 +36,26 @@ load(const int32_t *at)
 }
 
 INLINE ivec
-choose(ivec condition, ivec yes, ivec no)
+ivec_select(ivec condition, ivec yes, ivec no)
 {
 	return (condition & yes) | (~condition & no);
 }
 
 /* Wrapping addition, through unsigned: signed overflow is undefined for vectors as for ints. */
 INLINE ivec
-add(ivec a, ivec b)
+ivec_add(ivec a, ivec b)
 {
 	return (ivec)((uvec)a + (uvec)b);
 }
 
 INLINE ivec
-subtract(ivec a, ivec b)
+ivec_sub(ivec a, ivec b)
 {
 	return (ivec)((uvec)a - (uvec)b);
 }
 
 INLINE ivec
-multiply(ivec a, ivec b)
+ivec_mul(ivec a, ivec b)
 {
 	return (ivec)((uvec)a * (uvec)b);
 }

@@ -6,87 +6,87 @@
  */
 
 /* 1.5 * 2^23: adding it leaves a float's integer part in its low bits. */
-#define ROUNDER fsplat(12582912.0f)
+#define ROUNDER fvec_splat(12582912.0f)
 
 /* y * 2^n, in two steps, because 2^n itself may not be a normal float. */
 INLINE fvec
-scale(fvec y, fvec n)
+scale_by_exp2(fvec y, fvec n)
 {
-	ivec whole = subtract((ivec)(n + ROUNDER), (ivec)ROUNDER);
+	ivec whole = ivec_sub((ivec)(n + ROUNDER), (ivec)ROUNDER);
 	ivec part = whole >> 1;
 
-	return y * (fvec)((uvec)add(part, splat(127)) << 23) *
-	       (fvec)((uvec)add(subtract(whole, part), splat(127)) << 23);
+	return y * (fvec)((uvec)ivec_add(part, ivec_splat(127)) << 23) *
+	       (fvec)((uvec)ivec_add(ivec_sub(whole, part), ivec_splat(127)) << 23);
 }
 
 /* e^r for |r| <= ln 2 / 2 */
 INLINE fvec
 exp_reduced(fvec r)
 {
-	fvec y = fsplat(1.9875691500e-4f);
+	fvec y = fvec_splat(1.9875691500e-4f);
 
-	y = y * r + fsplat(1.3981999507e-3f);
-	y = y * r + fsplat(8.3334519073e-3f);
-	y = y * r + fsplat(4.1665795894e-2f);
-	y = y * r + fsplat(1.6666665459e-1f);
-	y = y * r + fsplat(5.0000001201e-1f);
-	return y * (r * r) + r + fsplat(1);
+	y = y * r + fvec_splat(1.3981999507e-3f);
+	y = y * r + fvec_splat(8.3334519073e-3f);
+	y = y * r + fvec_splat(4.1665795894e-2f);
+	y = y * r + fvec_splat(1.6666665459e-1f);
+	y = y * r + fvec_splat(5.0000001201e-1f);
+	return y * (r * r) + r + fvec_splat(1);
 }
 
 /* Clamps to [low, high]; NaN stays NaN. */
 INLINE fvec
-within(fvec x, float low, float high)
+fvec_clamp(fvec x, float low, float high)
 {
-	x = fchoose(x < fsplat(low), fsplat(low), x);
-	return fchoose(x > fsplat(high), fsplat(high), x);
+	x = fvec_select(x < fvec_splat(low), fvec_splat(low), x);
+	return fvec_select(x > fvec_splat(high), fvec_splat(high), x);
 }
 
 INLINE ivec
 float_exp(ivec a)
 {
-	fvec x = within((fvec)a, -105, 90), n, r;
+	fvec x = fvec_clamp((fvec)a, -105, 90), n, r;
 
-	n = (x * fsplat(1.44269504f) + ROUNDER) - ROUNDER;
-	r = x - n * fsplat(0.693359375f);
-	r = r + n * fsplat(2.12194440e-4f);
-	return (ivec)scale(exp_reduced(r), n);
+	n = (x * fvec_splat(1.44269504f) + ROUNDER) - ROUNDER;
+	r = x - n * fvec_splat(0.693359375f);
+	r = r + n * fvec_splat(2.12194440e-4f);
+	return (ivec)scale_by_exp2(exp_reduced(r), n);
 }
 
 INLINE ivec
 float_exp2(ivec a)
 {
-	fvec x = within((fvec)a, -151, 129), n = (x + ROUNDER) - ROUNDER;
+	fvec x = fvec_clamp((fvec)a, -151, 129), n = (x + ROUNDER) - ROUNDER;
 
-	return (ivec)scale(exp_reduced((x - n) * fsplat(0.69314718f)), n);
+	return (ivec)scale_by_exp2(exp_reduced((x - n) * fvec_splat(0.69314718f)), n);
 }
 
 INLINE ivec
 float_log(ivec a)
 {
-	ivec tiny = (fvec)a < fsplat(0x1p-126f), small, exponent;
-	fvec x = fchoose(tiny, (fvec)a * fsplat(0x1p25f), (fvec)a), e, y, z, result;
+	ivec tiny = (fvec)a < fvec_splat(0x1p-126f), small, exponent;
+	fvec x = fvec_select(tiny, (fvec)a * fvec_splat(0x1p25f), (fvec)a), e, y, z, result;
 
 	/* x = m 2^e, m in [sqrt(1/2), sqrt(2)) */
-	exponent = subtract(((ivec)x >> 23) & 255, splat(126));
+	exponent = ivec_sub(((ivec)x >> 23) & 255, ivec_splat(126));
 	x = (fvec)(((ivec)x & 0x7fffff) | 0x3f000000);
-	small = x < fsplat(0.707106781f);
-	e = __builtin_convertvector(add(add(exponent, small), tiny & -25), fvec);
-	x = x + fchoose(small, x, fsplat(0)) - fsplat(1);
+	small = x < fvec_splat(0.707106781f);
+	e = __builtin_convertvector(ivec_add(ivec_add(exponent, small), tiny & -25), fvec);
+	x = x + fvec_select(small, x, fvec_splat(0)) - fvec_splat(1);
 	z = x * x;
-	y = fsplat(7.0376836292e-2f);
-	y = y * x - fsplat(1.1514610310e-1f);
-	y = y * x + fsplat(1.1676998740e-1f);
-	y = y * x - fsplat(1.2420140846e-1f);
-	y = y * x + fsplat(1.4249322787e-1f);
-	y = y * x - fsplat(1.6668057665e-1f);
-	y = y * x + fsplat(2.0000714765e-1f);
-	y = y * x - fsplat(2.4999993993e-1f);
-	y = y * x + fsplat(3.3333331174e-1f);
-	y = y * x * z - e * fsplat(2.12194440e-4f) - z * fsplat(0.5f);
-	result = x + y + e * fsplat(0.693359375f);
-	result = fchoose((fvec)a == fsplat(0), fsplat(-INFINITY), result);
-	result = fchoose((fvec)a == fsplat(INFINITY), fsplat(INFINITY), result);
-	return choose((fvec)a >= fsplat(0), (ivec)result, (ivec)fsplat(NAN));
+	y = fvec_splat(7.0376836292e-2f);
+	y = y * x - fvec_splat(1.1514610310e-1f);
+	y = y * x + fvec_splat(1.1676998740e-1f);
+	y = y * x - fvec_splat(1.2420140846e-1f);
+	y = y * x + fvec_splat(1.4249322787e-1f);
+	y = y * x - fvec_splat(1.6668057665e-1f);
+	y = y * x + fvec_splat(2.0000714765e-1f);
+	y = y * x - fvec_splat(2.4999993993e-1f);
+	y = y * x + fvec_splat(3.3333331174e-1f);
+	y = y * x * z - e * fvec_splat(2.12194440e-4f) - z * fvec_splat(0.5f);
+	result = x + y + e * fvec_splat(0.693359375f);
+	result = fvec_select((fvec)a == fvec_splat(0), fvec_splat(-INFINITY), result);
+	result = fvec_select((fvec)a == fvec_splat(INFINITY), fvec_splat(INFINITY), result);
+	return ivec_select((fvec)a >= fvec_splat(0), (ivec)result, (ivec)fvec_splat(NAN));
 }
 
 /*
@@ -96,18 +96,18 @@ float_log(ivec a)
 INLINE ivec
 float_tanh(ivec a)
 {
-	fvec x = (fvec)float_abs(a), shifted = x * fsplat(2.88539008f) + ROUNDER, r, y, power, e;
+	fvec x = (fvec)float_abs(a), shifted = x * fvec_splat(2.88539008f) + ROUNDER, r, y, power, e;
 
-	r = x - (shifted - ROUNDER) * fsplat(0.34657359f);
-	y = fsplat(8.884811e-2f);
-	y = y * r + fsplat(2.6772952e-1f);
-	y = y * r + fsplat(6.666752e-1f);
-	y = y * r + fsplat(1.3333235f);
-	y = y * r + fsplat(1.9999999f);
-	y = y * r + fsplat(2);
-	power = (fvec)(((uvec)shifted << 23) + (uvec)fsplat(1));
-	e = (power - fsplat(1)) + power * (y * r);
-	y = fchoose(x > fsplat(9.1f), fsplat(1), e / (e + fsplat(2)));
+	r = x - (shifted - ROUNDER) * fvec_splat(0.34657359f);
+	y = fvec_splat(8.884811e-2f);
+	y = y * r + fvec_splat(2.6772952e-1f);
+	y = y * r + fvec_splat(6.666752e-1f);
+	y = y * r + fvec_splat(1.3333235f);
+	y = y * r + fvec_splat(1.9999999f);
+	y = y * r + fvec_splat(2);
+	power = (fvec)(((uvec)shifted << 23) + (uvec)fvec_splat(1));
+	e = (power - fvec_splat(1)) + power * (y * r);
+	y = fvec_select(x > fvec_splat(9.1f), fvec_splat(1), e / (e + fvec_splat(2)));
 	return (ivec)y | (a & SIGN);
 }
 
@@ -116,12 +116,12 @@ float_sigmoid(ivec a)
 {
 	fvec e = (fvec)float_exp(a | SIGN);
 
-	return (ivec)(fchoose((fvec)a < fsplat(0), e, fsplat(1)) / (fsplat(1) + e));
+	return (ivec)(fvec_select((fvec)a < fvec_splat(0), e, fvec_splat(1)) / (fvec_splat(1) + e));
 }
 
 /* Sine and cosine in float64, for |r| <= pi / 4. */
 INLINE dvec
-sine(dvec r)
+sin_reduced(dvec r)
 {
 	dvec z = r * r, s = z * r;
 
@@ -130,7 +130,7 @@ sine(dvec r)
 }
 
 INLINE dvec
-cosine(dvec r)
+cos_reduced(dvec r)
 {
 	dvec z = r * r, w = z * z;
 
@@ -138,30 +138,30 @@ cosine(dvec r)
 	       (w * z) * (-0x16c087e80f1e27.0p-62 + z * 0x199342e0ee5069.0p-68);
 }
 
-enum wave { SINE, COSINE, TANGENT };
+enum trig { TRIG_SIN, TRIG_COS, TRIG_TAN };
 
 /* Half a vector: subtracts n quarter turns from x, with pi / 2 split in two parts. */
 INLINE dvec
-wave_half(dvec x, dvec n, dvec odd, dvec negative, enum wave wave)
+trig_half(dvec x, dvec n, dvec odd, dvec negative, enum trig trig)
 {
 	dvec r = x - n * 0x1.921fb544p+0 - n * 0x1.0b4611a626331p-34;
-	dvec s = sine(r), c = cosine(r), even = 1.0 - odd;
+	dvec s = sin_reduced(r), c = cos_reduced(r), even = 1.0 - odd;
 
 	/* Products with 0 and 1, and sums with 0, are exact. */
-	if (wave == TANGENT)
+	if (trig == TRIG_TAN)
 		return (even * s - odd * c) / (even * c + odd * s);
-	return (wave == SINE ? even * s + odd * c : even * c + odd * s) * negative;
+	return (trig == TRIG_SIN ? even * s + odd * c : even * c + odd * s) * negative;
 }
 
 INLINE ivec
-wave_far(ivec a, enum wave wave)
+trig_by_libm(ivec a, enum trig trig)
 {
 	fvec x = (fvec)a;
 
 	for (unsigned int i = 0; i < LANES; i++) {
 		double d = (double)x[i];
 
-		x[i] = (float)(wave == SINE ? sin(d) : wave == COSINE ? cos(d) : tan(d));
+		x[i] = (float)(trig == TRIG_SIN ? sin(d) : trig == TRIG_COS ? cos(d) : tan(d));
 	}
 	return (ivec)x;
 }
@@ -169,7 +169,7 @@ wave_far(ivec a, enum wave wave)
 typedef float fhalf __attribute__((vector_size(4 * LANES / 2)));
 
 INLINE dvec
-widen(fvec v, unsigned int part)
+fvec_widen_half(fvec v, unsigned int part)
 {
 	fhalf narrow;
 
@@ -179,28 +179,29 @@ widen(fvec v, unsigned int part)
 
 /* Up to 2^19 quarter turns are reduced here; beyond that, and for infinity, libm computes the lanes. */
 INLINE ivec
-float_wave(ivec a, enum wave wave)
+float_trig(ivec a, enum trig trig)
 {
 	fvec x = (fvec)a, n, sign, odd;
 	fhalf result[2];
-	ivec turn, out;
+	ivec quarter, out;
 
-	if (any(~((fvec)float_abs(a) < fsplat(0x1p19f))))
-		return wave_far(a, wave);
-	n = (x * fsplat(0.636619772f) + ROUNDER) - ROUNDER;
-	turn = __builtin_convertvector(n, ivec);
-	odd = __builtin_convertvector(turn & 1, fvec);
-	if (wave == COSINE)
-		turn = add(turn, splat(1));
-	sign = fchoose((turn & 2) != 0, fsplat(-1), fsplat(1));
+	if (ivec_any(~((fvec)float_abs(a) < fvec_splat(0x1p19f))))
+		return trig_by_libm(a, trig);
+	n = (x * fvec_splat(0.636619772f) + ROUNDER) - ROUNDER;
+	quarter = __builtin_convertvector(n, ivec);
+	odd = __builtin_convertvector(quarter & 1, fvec);
+	if (trig == TRIG_COS)
+		quarter = ivec_add(quarter, ivec_splat(1));
+	sign = fvec_select((quarter & 2) != 0, fvec_splat(-1), fvec_splat(1));
 	/* Odd turns exchange sine and cosine; the cosine's sign is that of the next turn. */
 	for (unsigned int i = 0; i < 2; i++)
-		result[i] = __builtin_convertvector(
-			wave_half(widen(x, i), widen(n, i), widen(odd, i), widen(sign, i), wave), fhalf);
+		result[i] = __builtin_convertvector(trig_half(fvec_widen_half(x, i), fvec_widen_half(n, i),
+							      fvec_widen_half(odd, i), fvec_widen_half(sign, i), trig),
+						    fhalf);
 	memcpy(&out, result, sizeof(out));
 	return out;
 }
 
-VALUE_OF_ONE(float_sin, float_wave(a, SINE))
-VALUE_OF_ONE(float_cos, float_wave(a, COSINE))
-VALUE_OF_ONE(float_tan, float_wave(a, TANGENT))
+DEFINE_UNARY(float_sin, float_trig(a, TRIG_SIN))
+DEFINE_UNARY(float_cos, float_trig(a, TRIG_COS))
+DEFINE_UNARY(float_tan, float_trig(a, TRIG_TAN))

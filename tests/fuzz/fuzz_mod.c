@@ -45,12 +45,12 @@ evaluate_tile(const struct mod *mod, const struct mod_binding *binding)
 
 	check(mod_vm_create(mod, kernel_isa_best(), &vm, &error) == PAGED_OK);
 	mod_vm_bind(vm, binding);
-	mod_vm_lines(vm, 1, h, q_idx, 3);
+	mod_vm_set_q_rows(vm, 1, h, q_idx, 3);
 	if (mod_kind(mod) == MOD_MASK)
 		mod_vm_mask(vm, -2, 7, NULL, bits);
 	else
 		mod_vm_score(vm, INT32_MAX - 3, MOD_TILE_KEYS, NULL, scores[0], MOD_TILE_KEYS);
-	check((mod_range_fail(mod, mod_vm_range(vm), &error) == PAGED_OK) == !mod_vm_range(vm)->found);
+	check((mod_bad_index_fail(mod, mod_vm_bad_index(vm), &error) == PAGED_OK) == !mod_vm_bad_index(vm)->found);
 	mod_vm_destroy(vm);
 }
 
@@ -79,7 +79,7 @@ evaluate(const struct mod *mod)
 	struct paged_error error = { 0 };
 
 	check(mod_bind(mod, arrays, N(arrays), &binding, &error) == PAGED_OK);
-	check(mod_binding_index(binding, &error) == PAGED_OK);
+	check(mod_binding_add_range_trees(binding, &error) == PAGED_OK);
 	evaluate_tile(mod, binding);
 	for (size_t i = 0; i < N(points); i++)
 		mod_scalar(binding, &points[i], NULL);

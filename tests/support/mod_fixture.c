@@ -54,7 +54,7 @@ mod_fixture_vm(const struct mod_fixture *fixture, enum kernel_isa isa, const str
 
 	cr_assert_eq(mod_vm_create(fixture->mod, isa, &vm, &error), PAGED_OK, "%s", error.text);
 	mod_vm_bind(vm, fixture->binding);
-	mod_vm_lines(vm, point->b, &point->h, &point->q_idx, 1);
+	mod_vm_set_q_rows(vm, point->b, &point->h, &point->q_idx, 1);
 	if (mod_kind(fixture->mod) == MOD_MASK) {
 		mod_vm_mask(vm, point->kv_idx, 1, NULL, &bits);
 		score = (float)bits;

@@ -259,6 +259,6 @@ generator_mod(enum mod_kind kind, struct generator_text (*make)(enum mod_kind ki
 	cr_assert_eq(mod_bind(fixture.mod, generator_arrays, GENERATOR_N_ARRAYS, &fixture.binding, &error), PAGED_OK,
 		     "%s", error.text);
 	if (generator_pick(2))
-		cr_assert_eq(mod_binding_index(fixture.binding, &error), PAGED_OK);
+		cr_assert_eq(mod_binding_add_range_trees(fixture.binding, &error), PAGED_OK);
 	return fixture;
 }

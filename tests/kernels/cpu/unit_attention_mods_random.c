@@ -180,7 +180,7 @@ KERNEL_TEST(mods_random, worlds)
 		mask = mod_scene_open(MOD_MASK, text, &scene);
 		score = mod_scene_open(MOD_SCORE, scores[roll(&dice, COUNT(scores))], &scene);
 		if (roll(&dice, 2))
-			cr_assert_eq(mod_binding_index(mask.binding, NULL), PAGED_OK);
+			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = mask.binding;
 		params.mods.score = roll(&dice, 3) ? score.binding : NULL;
 		world_try(&params, &dice, isa, text);

@@ -128,7 +128,7 @@ KERNEL_TEST(sight, lines_ask_about_what_they_reach)
 		struct world flag, mod;
 
 		if (indexed)
-			cr_assert_eq(mod_binding_index(mask.binding, NULL), PAGED_OK);
+			cr_assert_eq(mod_binding_add_range_trees(mask.binding, NULL), PAGED_OK);
 		params.mods.mask = NULL;
 		world_run(&flag, &params, 1, isa);
 		params.mods.mask = mask.binding;

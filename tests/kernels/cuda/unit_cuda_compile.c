@@ -47,8 +47,8 @@ parse(enum mod_kind kind, const char *text)
 	struct paged_error error;
 	struct mod *mod;
 
-	for (uint32_t i = 0; mod_named(i) != NULL; i++)
-		if (strcmp(mod_named(i)->name, text) == 0 &&
+	for (uint32_t i = 0; mod_builtin(i) != NULL; i++)
+		if (strcmp(mod_builtin(i)->name, text) == 0 &&
 		    mod_parse(kind, text, strlen(text), mod_texts_scalars, MOD_TEXTS_SCALARS, &mod, &error) == PAGED_OK)
 			return mod;
 	cr_assert_eq(mod_parse(kind, text, strlen(text), mod_texts_names, MOD_TEXTS_NAMES, &mod, &error), PAGED_OK,
@@ -213,9 +213,9 @@ table_fill(struct table *table)
 			mod_destroy(mod);
 		}
 	}
-	for (uint32_t i = 0; mod_named(i) != NULL; i++) {
-		bool is_score = strstr(mod_named(i)->text, "score") != NULL;
-		struct mod *mod = parse(is_score ? MOD_SCORE : MOD_MASK, mod_named(i)->name);
+	for (uint32_t i = 0; mod_builtin(i) != NULL; i++) {
+		bool is_score = strstr(mod_builtin(i)->text, "score") != NULL;
+		struct mod *mod = parse(is_score ? MOD_SCORE : MOD_MASK, mod_builtin(i)->name);
 
 		table_add(table, mod);
 		mod_destroy(mod);

@@ -33,7 +33,7 @@ bound_open(struct bound *bound, const char *text, const struct mask_name *names,
 		     error.text);
 	cr_assert_eq(mod_bind(bound->mod, arrays, n_names, &bound->binding, &error), PAGED_OK, "%s", error.text);
 	if (index)
-		cr_assert_eq(mod_binding_index(bound->binding, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(mod_binding_add_range_trees(bound->binding, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(mod_evaluator_open(&bound->evaluator, bound->binding, isa, &error), PAGED_OK, "%s", error.text);
 }
 

@@ -309,17 +309,17 @@ records(enum kernel_isa isa, const char *text, const char *expected)
 	const struct mod_point point = { 0, 1, 2, 7, 5 };
 	struct mod_fixture fixture = mod_fixture_open(MOD_MASK, text, arrays, N(arrays));
 	struct paged_error scalar = { 0 }, tile = { 0 };
-	struct mod_range range = { 0 };
+	struct mod_bad_index range = { 0 };
 	struct mod_vm *vm;
 	uint64_t bits;
 
 	mod_scalar(fixture.binding, &point, &range);
-	mod_range_fail(fixture.mod, &range, &scalar);
+	mod_bad_index_fail(fixture.mod, &range, &scalar);
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &tile), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
-	mod_vm_lines(vm, point.b, &point.h, &point.q_idx, 1);
+	mod_vm_set_q_rows(vm, point.b, &point.h, &point.q_idx, 1);
 	mod_vm_mask(vm, point.kv_idx, 1, NULL, &bits);
-	mod_range_fail(fixture.mod, mod_vm_range(vm), &tile);
+	mod_bad_index_fail(fixture.mod, mod_vm_bad_index(vm), &tile);
 	mod_vm_destroy(vm);
 	cr_expect_str_eq(scalar.text, expected, "%s", text);
 	cr_expect_str_eq(tile.text, expected, "%s", text);
@@ -353,7 +353,7 @@ worst(enum kernel_isa isa, const char *text, double (*exact)(double), float low,
 
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
-	mod_vm_lines(vm, 0, &zero, &zero, 1);
+	mod_vm_set_q_rows(vm, 0, &zero, &zero, 1);
 	for (uint32_t round = 0; round < 1500; round++) {
 		for (uint32_t i = 0; i < MOD_TILE_KEYS; i++)
 			x[i] = low + (high - low) * (0.5f + 0.5f * reference_random(round, i, 1));
@@ -409,16 +409,16 @@ KERNEL_TEST(mod_eval, accuracy)
 
 /* Scores of a tile that begins at key 40, by a text. */
 static void
-scores_of(enum kernel_isa isa, const char *text, uint32_t n_lines, uint32_t n_keys, float scores[][MOD_TILE_KEYS])
+scores_of(enum kernel_isa isa, const char *text, uint32_t n_q_rows, uint32_t n_keys, float scores[][MOD_TILE_KEYS])
 {
 	static const float bias[128] = { [41] = 3.5f, [70] = -1e30f, [90] = 0x1p-130f };
 	const struct mod_array array = MOD_1D("bias", MOD_F32, bias);
 	struct mod_fixture fixture = mod_fixture_open(MOD_SCORE, text, &array, 1);
-	int32_t h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES];
+	int32_t h[MOD_TILE_Q_ROWS], q_idx[MOD_TILE_Q_ROWS];
 	struct paged_error error;
 	struct mod_vm *vm;
 
-	for (uint32_t i = 0; i < MOD_TILE_LINES; i++) {
+	for (uint32_t i = 0; i < MOD_TILE_Q_ROWS; i++) {
 		h[i] = (int32_t)(i % 4);
 		q_idx[i] = (int32_t)(60 + i / 4);
 		for (uint32_t j = 0; j < MOD_TILE_KEYS; j++)
@@ -426,7 +426,7 @@ scores_of(enum kernel_isa isa, const char *text, uint32_t n_lines, uint32_t n_ke
 	}
 	cr_assert_eq(mod_vm_create(fixture.mod, isa, &vm, &error), PAGED_OK);
 	mod_vm_bind(vm, fixture.binding);
-	mod_vm_lines(vm, 0, h, q_idx, n_lines);
+	mod_vm_set_q_rows(vm, 0, h, q_idx, n_q_rows);
 	mod_vm_score(vm, 40, n_keys, NULL, scores[0], MOD_TILE_KEYS);
 	mod_vm_destroy(vm);
 	mod_fixture_close(&fixture);
@@ -456,7 +456,7 @@ KERNEL_TEST(mod_eval, joined)
 			  "score * h") },
 	};
 	static const uint32_t sizes[][2] = { { 64, 64 }, { 37, 64 }, { 4, 64 }, { 1, 23 }, { 64, 37 } };
-	static float joined[MOD_TILE_LINES][MOD_TILE_KEYS], apart[MOD_TILE_LINES][MOD_TILE_KEYS];
+	static float joined[MOD_TILE_Q_ROWS][MOD_TILE_KEYS], apart[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 
 	for (size_t i = 0; i < N(texts); i++)
 		for (size_t s = 0; s < N(sizes); s++) {
@@ -496,7 +496,7 @@ KERNEL_TEST(mod_eval, division)
 			int32_t zero = 0, expected = (int32_t)(strchr(text, '%') != NULL ? rest : quotient);
 			uint64_t bits;
 
-			mod_vm_lines(vm, 0, &zero, &expected, 1);
+			mod_vm_set_q_rows(vm, 0, &zero, &expected, 1);
 			mod_vm_mask(vm, 0, MOD_TILE_KEYS, NULL, &bits);
 			cr_expect(bits >> i & 1, "%s: %d, %lld, %d", text, x[i], (long long)b, expected);
 		}

@@ -51,9 +51,9 @@ Test(mod_parse, all_of_research_round_trips)
 
 Test(mod_parse, ready_made_alone)
 {
-	for (uint32_t i = 0; mod_named(i) != NULL; i++) {
-		const char *text = mod_named(i)->name;
-		bool is_score = strstr(mod_named(i)->text, "score") != NULL;
+	for (uint32_t i = 0; mod_builtin(i) != NULL; i++) {
+		const char *text = mod_builtin(i)->name;
+		bool is_score = strstr(mod_builtin(i)->text, "score") != NULL;
 		struct paged_error error = { 0 };
 		struct mod *mod;
 
@@ -261,7 +261,7 @@ Test(mod_parse, rebinding)
 	struct mod_fixture fixture = mod_fixture_open(MOD_MASK, "doc[q_idx] < window - 2", first, N(first));
 	const struct mod_point seen = { .q_idx = 1 }, past = { .q_idx = 2 };
 	struct paged_error error = { 0 };
-	struct mod_range range = { 0 };
+	struct mod_bad_index range = { 0 };
 
 	cr_expect_eq(mod_rebind(fixture.binding, wrong, N(wrong), &error), PAGED_ERR_INVALID);
 	cr_expect_eq(mod_rebind(fixture.binding, second, 1, &error), PAGED_ERR_NOENT);
@@ -285,9 +285,9 @@ Test(mod_parse, binding_to_nothing)
 	const struct mod_point point = { .q_idx = 1 };
 	struct mod_binding *binding;
 	struct paged_error error = { 0 };
-	struct mod_range range = { 0 };
+	struct mod_bad_index range = { 0 };
 
-	cr_assert_eq(mod_bind_nothing(fixture.mod, &binding, &error), PAGED_OK);
+	cr_assert_eq(mod_bind_empty(fixture.mod, &binding, &error), PAGED_OK);
 	cr_expect(mod_scalar(binding, &point, &range) == 0 && range.found && range.extent == 0);
 	range.found = false;
 	cr_expect_eq(mod_rebind(binding, arrays, N(arrays), &error), PAGED_OK);

@@ -37,10 +37,10 @@ check_text(const struct mod_fixture *fixture, const struct generator_text *text)
 }
 
 struct tile {
-	int32_t b, h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES], kv_idx;
-	uint32_t n_lines, n_keys;
+	int32_t b, h[MOD_TILE_Q_ROWS], q_idx[MOD_TILE_Q_ROWS], kv_idx;
+	uint32_t n_q_rows, n_keys;
 	float scale; /* that the tile's scores are given without */
-	float scores[MOD_TILE_LINES][MOD_TILE_KEYS];
+	float scores[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 };
 
 static struct tile
@@ -48,14 +48,14 @@ random_tile(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
 	struct tile tile = { .b = (int32_t)generator_pick(3),
-			     .n_lines = 1 + generator_pick(MOD_TILE_LINES),
+			     .n_q_rows = 1 + generator_pick(MOD_TILE_Q_ROWS),
 			     .n_keys = 1 + generator_pick(MOD_TILE_KEYS),
 			     .scale = generator_pick(2) == 0 ? 1 : 0.3f };
 
 	if (generator_pick(3) == 0)
 		tile.n_keys = MOD_TILE_KEYS;
 	tile.kv_idx = generator_pick(8) == 0 ? INT32_MAX - 70 : (int32_t)generator_pick(40);
-	for (uint32_t i = 0; i < tile.n_lines; i++) {
+	for (uint32_t i = 0; i < tile.n_q_rows; i++) {
 		tile.h[i] = (int32_t)generator_pick(4);
 		tile.q_idx[i] = (int32_t)generator_pick(60);
 		for (uint32_t j = 0; j < tile.n_keys; j++)
@@ -68,18 +68,18 @@ random_tile(void)
 static void
 run_scores(struct mod_vm *vm, const struct tile *tile, const uint64_t *live, float (*results)[MOD_TILE_KEYS])
 {
-	uint32_t first = tile->n_lines / 3;
+	uint32_t first = tile->n_q_rows / 3;
 
 	if (first == 0 && tile->scale == 1) {
 		mod_vm_score(vm, tile->kv_idx, tile->n_keys, live, results[0], MOD_TILE_KEYS);
 		return;
 	}
 	if (first == 0)
-		first = tile->n_lines;
-	mod_vm_score_lines(vm, 0, first, tile->kv_idx, tile->n_keys, live, tile->scale, results[0], MOD_TILE_KEYS);
-	if (first < tile->n_lines)
-		mod_vm_score_lines(vm, first, tile->n_lines - first, tile->kv_idx, tile->n_keys,
-				   live != NULL ? live + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
+		first = tile->n_q_rows;
+	mod_vm_score_q_rows(vm, 0, first, tile->kv_idx, tile->n_keys, live, tile->scale, results[0], MOD_TILE_KEYS);
+	if (first < tile->n_q_rows)
+		mod_vm_score_q_rows(vm, first, tile->n_q_rows - first, tile->kv_idx, tile->n_keys,
+				    live != NULL ? live + first : NULL, tile->scale, results[first], MOD_TILE_KEYS);
 }
 
 /* What the mod is to see, rounded as a multiplication by itself rounds. */
@@ -90,29 +90,29 @@ tile_score(const struct tile *tile, uint32_t line, uint32_t key)
 }
 
 /* A mask's results are 0 and 1; `live` may be NULL. */
-static struct mod_range
+static struct mod_bad_index
 run_tile(const struct mod_fixture *fixture, enum kernel_isa isa, const struct tile *tile, const uint64_t *live,
-	 float results[MOD_TILE_LINES][MOD_TILE_KEYS])
+	 float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
 {
 	struct paged_error error = { 0 };
-	uint64_t bits[MOD_TILE_LINES], inside = UINT64_MAX >> (64 - tile->n_keys);
-	struct mod_range range;
+	uint64_t bits[MOD_TILE_Q_ROWS], inside = UINT64_MAX >> (64 - tile->n_keys);
+	struct mod_bad_index range;
 	struct mod_vm *vm;
 
 	cr_assert_eq(mod_vm_create(fixture->mod, isa, &vm, &error), PAGED_OK, "%s", error.text);
 	mod_vm_bind(vm, fixture->binding);
-	mod_vm_lines(vm, tile->b, tile->h, tile->q_idx, tile->n_lines);
+	mod_vm_set_q_rows(vm, tile->b, tile->h, tile->q_idx, tile->n_q_rows);
 	memcpy(results, tile->scores, sizeof(tile->scores));
 	if (mod_kind(fixture->mod) == MOD_SCORE)
 		run_scores(vm, tile, live, results);
 	else
 		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, live, bits);
-	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_lines; i++) {
+	for (uint32_t i = 0; mod_kind(fixture->mod) == MOD_MASK && i < tile->n_q_rows; i++) {
 		cr_assert_eq(bits[i] & ~(live != NULL ? live[i] & inside : inside), 0);
 		for (uint32_t j = 0; j < tile->n_keys; j++)
 			results[i][j] = (float)(bits[i] >> j & 1);
 	}
-	range = *mod_vm_range(vm);
+	range = *mod_vm_bad_index(vm);
 	mod_vm_destroy(vm);
 	return range;
 }
@@ -126,11 +126,11 @@ within(double x, const double *bounds)
 
 static void
 check_point(const struct mod_fixture *fixture, struct mod_interval *interval, const struct generator_text *text,
-	    const struct mod_point *point, float tile, struct mod_range *range)
+	    const struct mod_point *point, float tile, struct mod_bad_index *range)
 {
 	const struct mod_box box = mod_point_box(point);
 	double score[2] = { point->score, point->score }, bounds[2];
-	struct mod_range here = { 0 };
+	struct mod_bad_index here = { 0 };
 	double scalar = mod_scalar(fixture->binding, point, &here);
 
 	mod_interval_bounds(interval, &box, score, bounds);
@@ -149,9 +149,9 @@ check_point(const struct mod_fixture *fixture, struct mod_interval *interval, co
 static void
 check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 {
-	static float results[KERNEL_N_ISAS][MOD_TILE_LINES][MOD_TILE_KEYS];
+	static float results[KERNEL_N_ISAS][MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
-	struct mod_range range = { 0 }, first;
+	struct mod_bad_index range = { 0 }, first;
 	struct mod_interval *interval = mod_fixture_interval(fixture, kernel_isa_best());
 
 	first = run_tile(fixture, KERNEL_GENERIC, &tile, NULL, results[KERNEL_GENERIC]);
@@ -159,7 +159,7 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 		if (!kernel_isa_supported(isa))
 			continue;
 		cr_assert_eq(run_tile(fixture, isa, &tile, NULL, results[isa]).found, first.found);
-		for (uint32_t i = 0; i < tile.n_lines * MOD_TILE_KEYS; i++) {
+		for (uint32_t i = 0; i < tile.n_q_rows * MOD_TILE_KEYS; i++) {
 			float a = results[0][i / 64][i % 64], b = results[isa][i / 64][i % 64];
 
 			cr_assert(memcmp(&a, &b, sizeof(a)) == 0 || (isnan(a) && isnan(b)),
@@ -167,7 +167,7 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 				  kernel_isa_name(isa), (double)b, (double)a);
 		}
 	}
-	for (uint32_t i = 0; i < tile.n_lines; i++) {
+	for (uint32_t i = 0; i < tile.n_q_rows; i++) {
 		for (uint32_t j = 0; j < tile.n_keys; j++) {
 			struct mod_point point = { tile_score(&tile, i, j), tile.b, tile.h[i], tile.q_idx[i],
 						   (int32_t)((uint32_t)tile.kv_idx + j) };
@@ -184,7 +184,7 @@ check_tile(const struct mod_fixture *fixture, const struct generator_text *text)
 static void
 random_live(uint64_t *live)
 {
-	for (uint32_t i = 0; i < MOD_TILE_LINES; i++) {
+	for (uint32_t i = 0; i < MOD_TILE_Q_ROWS; i++) {
 		uint64_t bits = generator_bits();
 
 		switch (generator_pick(5)) {
@@ -203,20 +203,20 @@ random_live(uint64_t *live)
 		}
 	}
 	if (generator_pick(4) == 0)
-		memset(live, 0, (MOD_TILE_LINES - 1) * sizeof(*live));
+		memset(live, 0, (MOD_TILE_Q_ROWS - 1) * sizeof(*live));
 }
 
 /* Elements that do not count change nothing for those that do, and no index of theirs is told. */
 static void
 check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 {
-	static float all[MOD_TILE_LINES][MOD_TILE_KEYS], some[MOD_TILE_LINES][MOD_TILE_KEYS];
+	static float all[MOD_TILE_Q_ROWS][MOD_TILE_KEYS], some[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
-	uint64_t live[MOD_TILE_LINES];
-	struct mod_range expected = { 0 };
+	uint64_t live[MOD_TILE_Q_ROWS];
+	struct mod_bad_index expected = { 0 };
 
 	random_live(live);
-	for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
+	for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 		const struct mod_point point = { tile_score(&tile, i, j), tile.b, tile.h[i], tile.q_idx[i],
 						 (int32_t)((uint32_t)tile.kv_idx + j) };
@@ -225,13 +225,13 @@ check_live(const struct mod_fixture *fixture, const struct generator_text *text)
 			mod_scalar(fixture->binding, &point, &expected);
 	}
 	for (enum kernel_isa isa = 0; isa < KERNEL_N_ISAS; isa++) {
-		struct mod_range range;
+		struct mod_bad_index range;
 
 		if (!kernel_isa_supported(isa))
 			continue;
 		run_tile(fixture, isa, &tile, NULL, all);
 		range = run_tile(fixture, isa, &tile, live, some);
-		for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
+		for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 			uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 
 			if (live[i] >> j & 1)
@@ -334,7 +334,7 @@ check_rebinding(const struct mod_fixture *fixture, const struct generator_text *
 	others[GENERATOR_WINDOW].data = &window;
 	for (uint32_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
 		ids[i] = (int32_t)(i / 100);
-	cr_assert_eq(mod_binding_index(fixture->binding, &error), PAGED_OK);
+	cr_assert_eq(mod_binding_add_range_trees(fixture->binding, &error), PAGED_OK);
 	for (uint32_t i = 0; i < 6; i++) {
 		struct mod_binding *fresh;
 
@@ -342,7 +342,7 @@ check_rebinding(const struct mod_fixture *fixture, const struct generator_text *
 		window = (int32_t)generator_pick(20);
 		cr_assert_eq(mod_rebind(fixture->binding, others, GENERATOR_N_ARRAYS, &error), PAGED_OK);
 		cr_assert_eq(mod_bind(fixture->mod, others, GENERATOR_N_ARRAYS, &fresh, &error), PAGED_OK);
-		cr_assert_eq(mod_binding_index(fresh, &error), PAGED_OK);
+		cr_assert_eq(mod_binding_add_range_trees(fresh, &error), PAGED_OK);
 		for (uint32_t j = 0; j < 20; j++) {
 			struct mod_box box = { { 0, 1 }, { 0, 1 }, { 0, 0 }, { 0, 0 } };
 

@@ -28,9 +28,9 @@ start(uint64_t of)
 }
 
 struct tile {
-	int32_t b, h[MOD_TILE_LINES], q_idx[MOD_TILE_LINES], kv_idx;
-	uint32_t n_lines, n_keys;
-	float scores[MOD_TILE_LINES][MOD_TILE_KEYS];
+	int32_t b, h[MOD_TILE_Q_ROWS], q_idx[MOD_TILE_Q_ROWS], kv_idx;
+	uint32_t n_q_rows, n_keys;
+	float scores[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 };
 
 static struct tile
@@ -38,11 +38,11 @@ random_tile(void)
 {
 	static const float odd[] = { NAN, INFINITY, -INFINITY, -0.0f, 1e-40f, 3e38f };
 	struct tile tile = { .b = (int32_t)generator_pick(3),
-			     .n_lines = 1 + generator_pick(MOD_TILE_LINES),
+			     .n_q_rows = 1 + generator_pick(MOD_TILE_Q_ROWS),
 			     .n_keys = 1 + generator_pick(MOD_TILE_KEYS) };
 
 	tile.kv_idx = generator_pick(8) == 0 ? INT32_MAX - 70 : (int32_t)generator_pick(40);
-	for (uint32_t i = 0; i < tile.n_lines; i++) {
+	for (uint32_t i = 0; i < tile.n_q_rows; i++) {
 		tile.h[i] = (int32_t)generator_pick(4);
 		tile.q_idx[i] = (int32_t)generator_pick(60);
 		for (uint32_t j = 0; j < tile.n_keys; j++)
@@ -87,25 +87,25 @@ subject_open(struct subject *subject, struct mod_fixture fixture, mod_compiled_f
 
 /* A mask's results are 0 and 1. */
 static bool
-tile_run(const struct subject *subject, const struct tile *tile, float results[MOD_TILE_LINES][MOD_TILE_KEYS])
+tile_run(const struct subject *subject, const struct tile *tile, float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS])
 {
 	struct paged_error error = { 0 };
-	uint64_t bits[MOD_TILE_LINES];
+	uint64_t bits[MOD_TILE_Q_ROWS];
 	struct mod_vm *vm;
 	bool found;
 
 	cr_assert_eq(mod_vm_create(subject->fixture.mod, KERNEL_GENERIC, &vm, &error), PAGED_OK, "%s", error.text);
 	mod_vm_bind(vm, subject->fixture.binding);
-	mod_vm_lines(vm, tile->b, tile->h, tile->q_idx, tile->n_lines);
+	mod_vm_set_q_rows(vm, tile->b, tile->h, tile->q_idx, tile->n_q_rows);
 	memcpy(results, tile->scores, sizeof(tile->scores));
 	if (mod_kind(subject->fixture.mod) == MOD_SCORE)
 		mod_vm_score(vm, tile->kv_idx, tile->n_keys, NULL, results[0], MOD_TILE_KEYS);
 	else
 		mod_vm_mask(vm, tile->kv_idx, tile->n_keys, NULL, bits);
-	for (uint32_t at = 0; mod_kind(subject->fixture.mod) == MOD_MASK && at < tile->n_lines * MOD_TILE_KEYS; at++)
+	for (uint32_t at = 0; mod_kind(subject->fixture.mod) == MOD_MASK && at < tile->n_q_rows * MOD_TILE_KEYS; at++)
 		results[at / MOD_TILE_KEYS][at % MOD_TILE_KEYS] =
 			(float)(bits[at / MOD_TILE_KEYS] >> at % MOD_TILE_KEYS & 1);
-	found = mod_vm_range(vm)->found;
+	found = mod_vm_bad_index(vm)->found;
 	mod_vm_destroy(vm);
 	return found;
 }
@@ -136,11 +136,11 @@ value_check(const struct subject *subject, const struct mod_point *point, float 
 static bool
 range_take(struct subject *subject, const struct mod_point *point)
 {
-	struct mod_range expected = { 0 }, got;
+	struct mod_bad_index expected = { 0 }, got;
 	enum mod_kind kind;
 
 	mod_scalar(subject->fixture.binding, point, &expected);
-	got = mod_cuda_range(&subject->range, &kind);
+	got = mod_cuda_bad_index(&subject->range, &kind);
 	memset(&subject->range, 0, sizeof(subject->range));
 	cr_assert(!subject->exact || got.found == expected.found, "seed %llu: %s", (unsigned long long)seed,
 		  mod_text(subject->fixture.mod));
@@ -155,12 +155,12 @@ range_take(struct subject *subject, const struct mod_point *point)
 static void
 subject_check(struct subject *subject)
 {
-	static float results[MOD_TILE_LINES][MOD_TILE_KEYS];
+	static float results[MOD_TILE_Q_ROWS][MOD_TILE_KEYS];
 	struct tile tile = random_tile();
 	bool expected, found = false;
 
 	expected = tile_run(subject, &tile, results);
-	for (uint32_t at = 0; at < tile.n_lines * tile.n_keys; at++) {
+	for (uint32_t at = 0; at < tile.n_q_rows * tile.n_keys; at++) {
 		uint32_t i = at / tile.n_keys, j = at % tile.n_keys;
 		const struct mod_point point = { (double)tile.scores[i][j], tile.b, tile.h[i], tile.q_idx[i],
 						 (int32_t)((uint32_t)tile.kv_idx + j) };
@@ -269,7 +269,7 @@ struct listed {
 static struct listed
 listed_at(uint32_t number, const struct mod_array *arrays, const struct mod_array *scalars)
 {
-	const struct mod_named *named;
+	const struct mod_builtin *named;
 	uint32_t i;
 
 	for (i = 0; mod_texts_masks[i] != NULL; i++)
@@ -279,7 +279,7 @@ listed_at(uint32_t number, const struct mod_array *arrays, const struct mod_arra
 	for (i = 0; mod_texts_scores[i] != NULL; i++)
 		if (i == number)
 			return (struct listed){ mod_texts_scores[i], MOD_SCORE, arrays, MOD_TEXTS_NAMES };
-	named = mod_named(number - i);
+	named = mod_builtin(number - i);
 	if (named == NULL)
 		return (struct listed){ .text = NULL };
 	return (struct listed){ named->name, strstr(named->text, "score") != NULL ? MOD_SCORE : MOD_MASK, scalars,
