@@ -2,17 +2,17 @@
 /**
  * core_internal.h - types and functions shared by the files of the core
  *
- *   core.c      create and destroy; pools by name
- *   pool.c      one pool: its arrays and its page accounting
- *   pages.c     free list and quarantine
- *   row.c       a slot and its page table (row); the only writer of both
- *   idmap.c     map of session and member ids
- *   session.c   sessions and members
- *   array.c     arrays of sessions
- *   reap.c      cleanup of ended sessions, in steps
- *   sequence.c  requests on sequences: create, reserve, truncate, erase
- *   audit.c     audit of the page accounting, in steps
- *   check.c     the audit and a check of all lists, in one call
+ *   core.c        create and destroy; pools by name
+ *   pool.c        one pool: its arrays and its page accounting
+ *   pages.c       free list and quarantine
+ *   page_table.c  a slot and its page table (row); the only writer of both
+ *   idmap.c       map of session and member ids
+ *   session.c     sessions and members
+ *   array.c       arrays of sessions
+ *   reap.c        cleanup of ended sessions, in steps
+ *   sequence.c    requests on sequences: create, reserve, truncate, erase
+ *   audit.c       audit of the page accounting, in steps
+ *   check.c       the audit and a check of all lists, in one call
  *
  * The region is authoritative for slots, page tables and counts: only the
  * owner writes it, so the core reads its own data back from it.  All other
@@ -144,7 +144,7 @@ void pages_drop(struct pool *pool, struct session *session, const _Atomic uint32
 /** pages_release - free up to n pages of the session's quarantine, oldest first; returns how many */
 uint32_t pages_release(struct pool *pool, struct session *session, uint32_t n);
 
-/* row.c */
+/* page_table.c */
 
 /** row_is_live - true: the id names a live sequence */
 bool row_is_live(const struct pool *pool, paged_seq_id id);

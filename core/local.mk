@@ -9,9 +9,9 @@ noinst_LTLIBRARIES += %D%/libcore.la
 	%D%/core.h \
 	%D%/core_internal.h \
 	%D%/idmap.c \
+	%D%/page_table.c \
 	%D%/pages.c \
 	%D%/pool.c \
 	%D%/reap.c \
-	%D%/row.c \
 	%D%/sequence.c \
 	%D%/session.c

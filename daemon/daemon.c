@@ -13,7 +13,7 @@
 #include "common/clock.h"
 #include "core/array.h"
 #include "daemon/log.h"
-#include "daemon/notify.h"
+#include "daemon/service_manager.h"
 
 /* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_BESIDES: all others. */
 enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };

@@ -25,7 +25,7 @@
 #include "daemon/control.h"
 #include "core/core.h"
 #include "daemon/endpoint.h"
-#include "daemon/helper.h"
+#include "daemon/background_thread.h"
 #include "daemon/loop.h"
 #include "daemon/member.h"
 #include "daemon/pools.h"

@@ -1,6 +1,8 @@
 # The daemon.
 # All files except main.c are a convenience library, which tests link.
 DAEMON_SOURCES = \
+	%D%/background_thread.c \
+	%D%/background_thread.h \
 	%D%/config.c \
 	%D%/config.h \
 	%D%/control.c \
@@ -9,9 +11,7 @@ DAEMON_SOURCES = \
 	%D%/daemon.h \
 	%D%/endpoint.c \
 	%D%/endpoint.h \
-	%D%/facility.h \
-	%D%/helper.c \
-	%D%/helper.h \
+	%D%/kernel_feature.h \
 	%D%/log.c \
 	%D%/log.h \
 	%D%/loop.c \
@@ -22,8 +22,6 @@ DAEMON_SOURCES = \
 	%D%/memory.h \
 	%D%/memory_cuda.c \
 	%D%/memory_host.c \
-	%D%/notify.c \
-	%D%/notify.h \
 	%D%/pidfd.c \
 	%D%/pidfd.h \
 	%D%/policy.c \
@@ -42,10 +40,12 @@ DAEMON_SOURCES = \
 	%D%/rpc_sequences.c \
 	%D%/runtime.c \
 	%D%/runtime.h \
+	%D%/service_manager.c \
+	%D%/service_manager.h \
 	%D%/settings.c \
 	%D%/settings.h \
-	%D%/sysmem.c \
-	%D%/sysmem.h \
+	%D%/system_memory.c \
+	%D%/system_memory.h \
 	%D%/zap.c \
 	%D%/zap.h
 DAEMON_CPPFLAGS = $(AM_CPPFLAGS) -DPAGED_SYSCONFDIR='"$(sysconfdir)"' -DPAGED_RUNSTATEDIR='"$(runstatedir)"' \

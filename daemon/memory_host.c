@@ -21,9 +21,9 @@
 #include <sys/param.h>
 #include <unistd.h>
 
-#include "daemon/facility.h"
-#include "daemon/notify.h"
-#include "daemon/sysmem.h"
+#include "daemon/kernel_feature.h"
+#include "daemon/service_manager.h"
+#include "daemon/system_memory.h"
 #include "kernels/layout.h"
 
 /* A thread populates this many bytes at a time, then asks the service manager to extend the timeout by 30 s. */

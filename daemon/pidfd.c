@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "daemon/facility.h"
+#include "daemon/kernel_feature.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77

@@ -16,7 +16,7 @@
 #include "common/clock.h"
 #include "daemon/log.h"
 #include "daemon/loop.h"
-#include "daemon/notify.h"
+#include "daemon/service_manager.h"
 
 #define VARIABLE "PAGEDD_LOST_MS"
 #define RETRY_MS 1000u

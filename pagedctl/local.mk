@@ -1,7 +1,7 @@
 # The administrator's command; it uses only the installed headers.
 bin_PROGRAMS += %D%/pagedctl
 %C%_pagedctl_SOURCES = \
-	%D%/act.c \
+	%D%/check.c \
 	%D%/ctl.h \
 	%D%/list.c \
 	%D%/main.c \

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "daemon/memory.h"
-#include "daemon/sysmem.h"
+#include "daemon/system_memory.h"
 
 #define SIZE (5ull << 20)
 

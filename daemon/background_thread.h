@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * helper.h - the daemon's background thread, for work that cannot be split into steps of the loop
+ * background_thread.h - the daemon's background thread, for work that cannot be split into steps of the loop
  *
  * Jobs wait in a bounded queue and run one at a time, round robin over the
  * sessions: a session with many jobs delays each other session by one job per
@@ -16,8 +16,8 @@
  *
  * Threads: everything except run() is called on the loop's thread.
  */
-#ifndef PAGED_DAEMON_HELPER_H
-#define PAGED_DAEMON_HELPER_H
+#ifndef PAGED_DAEMON_BACKGROUND_THREAD_H
+#define PAGED_DAEMON_BACKGROUND_THREAD_H
 
 #include <pthread.h>
 #include <stdatomic.h>

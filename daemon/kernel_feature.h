@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * facility.h - lets tests disable features of newer kernels, to exercise the fallbacks
+ * kernel_feature.h - lets tests disable features of newer kernels, to exercise the fallbacks
  */
-#ifndef PAGED_DAEMON_FACILITY_H
-#define PAGED_DAEMON_FACILITY_H
+#ifndef PAGED_DAEMON_KERNEL_FEATURE_H
+#define PAGED_DAEMON_KERNEL_FEATURE_H
 
 #include <stdbool.h>
 #include <stdlib.h>

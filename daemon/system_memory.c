@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/sysmem.h"
+#include "daemon/system_memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * notify.h - the service manager's protocol of sd_notify(3): datagrams to the socket $NOTIFY_SOCKET
+ * service_manager.h - the service manager's protocol of sd_notify(3): datagrams to the socket $NOTIFY_SOCKET
  */
-#ifndef PAGED_DAEMON_NOTIFY_H
-#define PAGED_DAEMON_NOTIFY_H
+#ifndef PAGED_DAEMON_SERVICE_MANAGER_H
+#define PAGED_DAEMON_SERVICE_MANAGER_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/helper.h"
+#include "daemon/background_thread.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "daemon/notify.h"
+#include "daemon/service_manager.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * sysmem.h - memory of the machine, and the limits of this process's control groups
+ * system_memory.h - memory of the machine, and the limits of this process's control groups
  */
-#ifndef PAGED_DAEMON_SYSMEM_H
-#define PAGED_DAEMON_SYSMEM_H
+#ifndef PAGED_DAEMON_SYSTEM_MEMORY_H
+#define PAGED_DAEMON_SYSTEM_MEMORY_H
 
 #include <stdbool.h>
 #include <stdint.h>
