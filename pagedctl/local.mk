@@ -3,6 +3,7 @@ bin_PROGRAMS += %D%/pagedctl
 %C%_pagedctl_SOURCES = \
 	%D%/check.c \
 	%D%/ctl.h \
+	%D%/kick.c \
 	%D%/list.c \
 	%D%/main.c \
 	%D%/mask.c \

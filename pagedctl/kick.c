@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command kick. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pagedctl/ctl.h"
+#include "pagedctl/print.h"
+
+/* Prints how many pages of the ended session are in quarantine, and the processes that they wait for. */
+static enum paged_status
+kick_print(struct ctl *ctl, uint32_t session)
+{
+	struct paged_session_entry *sessions;
+	json_t *waits_for = json_array();
+	uint32_t n_quarantined = 0;
+	size_t n;
+	enum paged_status status = paged_admin_sessions(ctl->client, sizeof(*sessions), &sessions, &n);
+
+	if (status != PAGED_OK) {
+		json_decref(waits_for);
+		return status;
+	}
+	if (!ctl->json)
+		printf("session %" PRIu32 " was ended%s", session, ctl->kill ? " and its processes killed" : "");
+	for (size_t i = 0; i < n; i++) {
+		if (sessions[i].session != session || sessions[i].n_quarantined == 0 || sessions[i].pid == 0)
+			continue;
+		if (!ctl->json && n_quarantined == 0)
+			printf("; %" PRIu32 " %s for process", sessions[i].n_quarantined,
+			       print_plural(sessions[i].n_quarantined, "page waits", "pages wait"));
+		if (!ctl->json)
+			printf("%s %" PRIu32 " (%s)", n_quarantined == 0 ? "" : " and", sessions[i].pid,
+			       sessions[i].name);
+		json_array_append_new(waits_for, json_pack("{s:I, s:s}", "pid", (json_int_t)sessions[i].pid, "name",
+							   sessions[i].name));
+		n_quarantined = sessions[i].n_quarantined;
+	}
+	if (ctl->json)
+		print_json(json_pack("{s:I, s:b, s:I, s:O}", "session", (json_int_t)session, "killed", (int)ctl->kill,
+				     "quarantined", (json_int_t)n_quarantined, "processes", waits_for));
+	else
+		printf("\n");
+	json_decref(waits_for);
+	paged_free(sessions);
+	return PAGED_OK;
+}
+
+enum ctl_exit
+ctl_kick(struct ctl *ctl)
+{
+	enum paged_status status;
+	unsigned long session;
+	char *end;
+
+	errno = 0;
+	session = strtoul(ctl->operand, &end, 10);
+	if (errno != 0 || end == ctl->operand || *end != '\0' || session == 0 || session > UINT32_MAX)
+		return ctl_usage("%s is no session; pagedctl sessions lists them", ctl->operand);
+	status = paged_admin_kick(ctl->client, (uint32_t)session, ctl->kill);
+	if (status == PAGED_OK)
+		status = kick_print(ctl, (uint32_t)session);
+	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
+}
