@@ -26,7 +26,7 @@ buffer_map(struct paged_batch *batch, struct paged_error *error)
 	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, writer, table;
 	uint8_t *base;
 
-	batch->table_stride = ((uint64_t)batch->pool->at.view.row_entries + 15) & ~(uint64_t)15;
+	batch->table_stride = ((uint64_t)batch->pool->at.view.table_entries + 15) & ~(uint64_t)15;
 	row = buffer_place(&size, n, sizeof(*batch->row));
 	kernel_row = buffer_place(&size, n, sizeof(*batch->kernel_row));
 	missing = buffer_place(&size, n, sizeof(*batch->missing));

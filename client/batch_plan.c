@@ -35,7 +35,7 @@ entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct reg
 {
 	const struct region_view *view = &batch->pool->at.view;
 	struct batch_row *row = &batch->row[r];
-	const _Atomic uint32_t *from = region_row(view, PAGED_SEQ_SLOT(row->id));
+	const _Atomic uint32_t *from = region_page_table(view, PAGED_SEQ_SLOT(row->id));
 	uint32_t *to = batch->table + r * batch->table_stride;
 	uint32_t i;
 
@@ -95,9 +95,9 @@ row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_r
 	const struct region_view *view = &batch->pool->at.view;
 	uint32_t *to = batch->table + r * batch->table_stride;
 
-	if (from->n_pages > view->row_entries)
+	if (from->n_pages > view->table_entries)
 		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
-				  from->n_pages, view->row_entries, view->max_length);
+				  from->n_pages, view->table_entries, view->max_length);
 	batch->n_distinct = 0;
 	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
 	for (uint32_t i = 0; i < from->n_pages; i++) {

@@ -216,7 +216,7 @@ maxima_take(const struct paged_batch *batch, struct cuda_batch *cuda, const stru
 	    struct paged_error *error)
 {
 	const struct layout_params *layout = &batch->pool->at.layout.params;
-	uint64_t room = (uint64_t)batch->pool->at.view.row_entries * layout->page_size;
+	uint64_t room = (uint64_t)batch->pool->at.view.table_entries * layout->page_size;
 
 	cuda->max_q_tokens = params->max_q_tokens;
 	if (cuda->max_q_tokens == 0)

@@ -137,7 +137,7 @@ seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, ui
 		if (status != PAGED_OK)
 			return status;
 		n = look->capacity / pool->at.view.page_size;
-	} while (!region_row_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages));
+	} while (!region_page_table_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages));
 	return PAGED_OK;
 }
 

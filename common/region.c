@@ -21,39 +21,39 @@
 static bool
 region_lay_out(const struct region_params *params, struct region_header *header)
 {
-	uint64_t entries, slots_size, pages_size, rows_size, at;
+	uint64_t entries, slots_size, pages_size, tables_size, at;
 
 	if (params->n_pages == 0 || params->n_slots == 0 || params->n_slots > PAGED_MAX_SLOTS ||
 	    params->page_size == 0 || params->max_length == 0 || params->n_pages >= REGION_PAGE_QUARANTINED ||
 	    params->page_size > PAGED_MAX_PAGE_SIZE)
 		return false;
 	entries = ((uint64_t)params->max_length + params->page_size - 1) / params->page_size;
-	/* A full row's capacity must fit its field. */
+	/* The capacity of a full page table must fit its field. */
 	if (entries > UINT32_MAX / sizeof(uint32_t) || entries * params->page_size > UINT32_MAX)
 		return false;
 	memset(header, 0, sizeof(*header));
-	header->row_entries = (uint32_t)entries;
+	header->table_entries = (uint32_t)entries;
 	/*
-	 * A row starts on a cache line: rows of different sequences change at
-	 * different times.  The stride is an odd number of lines: the ends of
-	 * many rows are touched together, and with a power of two they would
-	 * all map to one set of the cache.
+	 * A page table starts on a cache line: page tables of different
+	 * sequences change at different times.  The stride is an odd number of
+	 * lines: the ends of many page tables are touched together, and with a
+	 * power of two they would all map to one set of the cache.
 	 */
-	header->row_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
+	header->table_stride = ((entries * sizeof(uint32_t) + 63) / 64 | 1) * 64;
 	header->slot_stride = sizeof(struct region_slot);
 	header->page_stride = sizeof(struct region_page);
 
 	slots_size = (uint64_t)params->n_slots * header->slot_stride;
 	pages_size = (uint64_t)params->n_pages * header->page_stride;
-	if (__builtin_mul_overflow((uint64_t)params->n_slots, header->row_stride, &rows_size))
+	if (__builtin_mul_overflow((uint64_t)params->n_slots, header->table_stride, &tables_size))
 		return false;
 	at = SECTION_ALIGNMENT;
 	header->slots_offset = at;
 	at = (at + slots_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
 	header->pages_offset = at;
 	at = (at + pages_size + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
-	header->rows_offset = at;
-	if (__builtin_add_overflow(at, rows_size, &at) || at > INT64_MAX - SECTION_ALIGNMENT)
+	header->tables_offset = at;
+	if (__builtin_add_overflow(at, tables_size, &at) || at > INT64_MAX - SECTION_ALIGNMENT)
 		return false;
 	header->total_size = (at + SECTION_ALIGNMENT - 1) & ~(SECTION_ALIGNMENT - 1);
 	return true;
@@ -83,7 +83,7 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 	header->n_pages = params->n_pages;
 	header->page_size = params->page_size;
 	header->max_length = params->max_length;
-	header->n_row_groups = 1;
+	header->n_layer_groups = 1;
 	header->n_shards = 1;
 	header->pool = params->pool;
 	atomic_store_explicit(&header->n_free, params->n_pages, memory_order_relaxed);
@@ -113,22 +113,22 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	if (header->version_major != REGION_VERSION_MAJOR)
 		return paged_fail(error, PAGED_ERR_VERSION, "table region has version %u.%u, this library reads %u.x",
 				  header->version_major, header->version_minor, REGION_VERSION_MAJOR);
-	if (header->n_row_groups != 1 || header->n_shards != 1)
+	if (header->n_layer_groups != 1 || header->n_shards != 1)
 		return paged_fail(error, PAGED_ERR_VERSION,
-				  "table region has %u row groups and %u shards, this library reads 1 of each",
-				  header->n_row_groups, header->n_shards);
+				  "table region has %u layer groups and %u shards, this library reads 1 of each",
+				  header->n_layer_groups, header->n_shards);
 	if (boot_id != NULL && memcmp(header->boot_id, boot_id, REGION_BOOT_ID_SIZE) != 0)
 		return paged_fail(error, PAGED_ERR_GONE, "table region belongs to another life of the daemon");
 	if (header->total_size > size || header->n_slots == 0 || header->n_pages == 0 || header->page_size == 0 ||
 	    header->page_size > PAGED_MAX_PAGE_SIZE || header->n_pages >= REGION_PAGE_QUARANTINED ||
-	    (uint64_t)header->row_entries * header->page_size < header->max_length ||
-	    (uint64_t)header->row_entries * header->page_size > UINT32_MAX ||
+	    (uint64_t)header->table_entries * header->page_size < header->max_length ||
+	    (uint64_t)header->table_entries * header->page_size > UINT32_MAX ||
 	    !section_fits(header->slots_offset, header->n_slots, header->slot_stride, sizeof(struct region_slot), 8,
 			  size) ||
 	    !section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page), 4,
 			  size) ||
-	    !section_fits(header->rows_offset, header->n_slots, header->row_stride,
-			  (uint64_t)header->row_entries * sizeof(uint32_t), 4, size))
+	    !section_fits(header->tables_offset, header->n_slots, header->table_stride,
+			  (uint64_t)header->table_entries * sizeof(uint32_t), 4, size))
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes: its header's offsets leave it",
 				  size);
 
@@ -137,14 +137,14 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 		.header = header,
 		.slots_offset = header->slots_offset,
 		.pages_offset = header->pages_offset,
-		.rows_offset = header->rows_offset,
-		.row_stride = header->row_stride,
+		.tables_offset = header->tables_offset,
+		.table_stride = header->table_stride,
 		.pool = header->pool,
 		.n_slots = header->n_slots,
 		.n_pages = header->n_pages,
 		.slot_stride = header->slot_stride,
 		.page_stride = header->page_stride,
-		.row_entries = header->row_entries,
+		.table_entries = header->table_entries,
 		.page_size = header->page_size,
 		.max_length = header->max_length,
 	};
@@ -172,19 +172,19 @@ region_look_begin(const struct region_view *view, paged_seq_id id, struct region
 		return REGION_BUSY;
 	if (generation != PAGED_SEQ_GENERATION(id) || look->owner == 0)
 		return REGION_STALE;
-	if (look->capacity > (uint64_t)view->row_entries * view->page_size)
+	if (look->capacity > (uint64_t)view->table_entries * view->page_size)
 		return REGION_BUSY;
 	return REGION_READ;
 }
 
 bool
-region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
-		uint32_t *entries)
+region_page_table_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
+		       uint32_t *entries)
 {
-	const _Atomic uint32_t *row = region_row(view, PAGED_SEQ_SLOT(id));
+	const _Atomic uint32_t *table = region_page_table(view, PAGED_SEQ_SLOT(id));
 
 	for (uint32_t i = 0; i < n; i++)
-		entries[i] = atomic_load_explicit(&row[i], memory_order_relaxed);
+		entries[i] = atomic_load_explicit(&table[i], memory_order_relaxed);
 	return region_look_holds(view, id, look);
 }
 
@@ -273,18 +273,18 @@ check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page
 
 	for (uint32_t s = 0; s < high_slot; s++) {
 		const struct region_slot *slot = region_slot(view, s);
-		_Atomic uint32_t *row = region_row(view, s);
+		_Atomic uint32_t *table = region_page_table(view, s);
 		uint32_t n;
 
 		if (atomic_load_explicit(&slot->owner, memory_order_relaxed) == 0)
 			continue;
 		result->n_sequences++;
 		n = atomic_load_explicit(&slot->capacity, memory_order_acquire) / view->page_size;
-		if (n > view->row_entries)
-			return paged_fail(error, PAGED_ERR_CORRUPT, "slot %u: %u entries in a row of %u", s, n,
-					  view->row_entries);
+		if (n > view->table_entries)
+			return paged_fail(error, PAGED_ERR_CORRUPT, "slot %u: %u entries in a page table of %u", s, n,
+					  view->table_entries);
 		for (uint32_t i = 0; i < n; i++) {
-			uint32_t page = atomic_load_explicit(&row[i], memory_order_relaxed);
+			uint32_t page = atomic_load_explicit(&table[i], memory_order_relaxed);
 
 			if (page >= high_page)
 				return paged_fail(error, PAGED_ERR_CORRUPT,
@@ -303,8 +303,9 @@ check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page
 			n_referenced++;
 		}
 		if (count != counted[page])
-			return paged_fail(error, PAGED_ERR_CORRUPT, "page %u: count %u, but %u rows name it", page,
-					  count, counted[page]);
+			return paged_fail(error, PAGED_ERR_CORRUPT,
+					  "page %u: count %u, but %u page table entries name it", page, count,
+					  counted[page]);
 	}
 	if (n_referenced != result->n_referenced || n_quarantined != result->n_quarantined)
 		return paged_fail(error, PAGED_ERR_CORRUPT,

@@ -8,9 +8,9 @@
  * same major version may enlarge the records.
  *
  *   [header][slots: n_slots x slot_stride][pages: n_pages x page_stride]
- *   [rows: n_slots x row_stride]
+ *   [page tables: n_slots x table_stride]
  *
- * A row is the page table of one slot.  Its entries at or past its capacity
+ * Each slot has one page table.  Its entries at or past the slot's capacity
  * are meaningless.  Memory that was never written reads as zero and uses no
  * physical memory, so every zero value means "unused": generation 0, owner 0,
  * capacity 0, count 0.
@@ -63,15 +63,15 @@ struct region_header {
 	uint32_t page_stride; /* bytes */
 	uint64_t pages_offset;
 
-	uint64_t rows_offset;
-	uint64_t row_stride;  /* bytes */
-	uint32_t row_entries; /* entries that a row has room for */
-	uint32_t page_size;   /* tokens */
+	uint64_t tables_offset;
+	uint64_t table_stride;  /* bytes */
+	uint32_t table_entries; /* entries that a page table has room for */
+	uint32_t page_size;     /* tokens */
 
-	uint32_t max_length;   /* tokens a sequence may reserve */
-	uint32_t n_row_groups; /* layer groups with page tables of their own: 1; a reader refuses other values */
-	uint32_t n_shards;     /* 1; a reader refuses other values */
-	uint32_t pool;         /* the pool's index in its daemon */
+	uint32_t max_length;     /* tokens a sequence may reserve */
+	uint32_t n_layer_groups; /* layer groups with page tables of their own: 1; a reader refuses other values */
+	uint32_t n_shards;       /* 1; a reader refuses other values */
+	uint32_t pool;           /* the pool's index in its daemon */
 
 	uint8_t reserved[16];
 
@@ -107,7 +107,7 @@ struct region_page {
 static_assert(sizeof(struct region_header) == 160, "the header's layout is in paged-protocol(7)");
 static_assert(offsetof(struct region_header, slots_offset) == 48, "layout");
 static_assert(offsetof(struct region_header, pages_offset) == 64, "layout");
-static_assert(offsetof(struct region_header, rows_offset) == 72, "layout");
+static_assert(offsetof(struct region_header, tables_offset) == 72, "layout");
 static_assert(offsetof(struct region_header, max_length) == 96, "layout");
 static_assert(offsetof(struct region_header, change) == 128, "layout");
 static_assert(sizeof(struct region_slot) == 64, "a slot is a cache line");
@@ -132,19 +132,19 @@ size_t region_size(const struct region_params *params);
  */
 void region_format(void *base, const struct region_params *params, const uint8_t boot_id[REGION_BOOT_ID_SIZE]);
 
-/** A validated mapping: slots, pages and rows lie inside [base, base + size). */
+/** A validated mapping: slots, pages and page tables lie inside [base, base + size). */
 struct region_view {
 	const uint8_t *base;
 	const struct region_header *header;
-	uint64_t slots_offset, pages_offset, rows_offset, row_stride;
-	uint32_t pool, n_slots, n_pages, slot_stride, page_stride, row_entries, page_size, max_length;
+	uint64_t slots_offset, pages_offset, tables_offset, table_stride;
+	uint32_t pool, n_slots, n_pages, slot_stride, page_stride, table_entries, page_size, max_length;
 };
 
 /**
  * region_view_init - validate a mapped region's header and copy its layout
  *
  * @param[in] boot_id  the boot id that the daemon sent with the region; NULL: any
- * @retval PAGED_ERR_VERSION   another major version, or n_row_groups or n_shards is not 1
+ * @retval PAGED_ERR_VERSION   another major version, or n_layer_groups or n_shards is not 1
  * @retval PAGED_ERR_GONE      the region of another daemon life (another boot id)
  * @retval PAGED_ERR_PROTOCOL  not a table region, or its offsets leave the mapping
  */
@@ -165,9 +165,9 @@ region_page(const struct region_view *view, uint32_t page)
 
 /** The entries of a slot's page table: the physical page of each logical page. */
 static inline _Atomic uint32_t *
-region_row(const struct region_view *view, uint32_t slot)
+region_page_table(const struct region_view *view, uint32_t slot)
 {
-	return (_Atomic uint32_t *)(view->base + view->rows_offset + (uint64_t)slot * view->row_stride);
+	return (_Atomic uint32_t *)(view->base + view->tables_offset + (uint64_t)slot * view->table_stride);
 }
 
 /** A consistent snapshot of a slot's fields. */
@@ -204,13 +204,13 @@ region_look_holds(const struct region_view *view, paged_seq_id id, const struct 
 }
 
 /**
- * region_row_copy - copy entries 0 .. n - 1 of a page table, as of a snapshot
+ * region_page_table_copy - copy entries 0 .. n - 1 of a page table, as of a snapshot
  *
  * @param[in] n  at most look->capacity / page_size
  * @return false: entries were replaced or removed meanwhile; take a new snapshot
  */
-bool region_row_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
-		     uint32_t *entries);
+bool region_page_table_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
+			    uint32_t *entries);
 
 /**
  * region_spare_pages - number of n_free pages that a reserve may take ahead of need
@@ -261,8 +261,8 @@ enum paged_status region_verdict(struct paged_check_result *result, enum paged_s
  * The owner may change the region meanwhile: the walk is repeated until
  * `change` is the same before and after it.
  *
- * Prefix entries do not exist yet, so a page's count is the number of rows
- * that name it.
+ * Prefix entries do not exist yet, so a page's count is the number of
+ * page tables that name it.
  *
  * @param[out] result  the header's counts and the verdict; written on OK and CORRUPT
  * @retval PAGED_ERR_CORRUPT  error names the first wrong page or count

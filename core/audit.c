@@ -3,13 +3,13 @@
  * Audit of a pool's page accounting, in steps, while the pool changes.
  *
  * The audit sees a snapshot: the state when it began.  Its steps walk over
- * page tables (rows), free list and counts.  A request that changes a value
+ * page tables, free list and counts.  A request that changes a value
  * which the walk has not reached yet first lets the audit record the old
  * value (copy-on-write).  Each value is thus recorded once, as it was at the
  * beginning, and neither side waits for the other:
  *
- *   an entry   by the walk, or before its row drops it (entries added later
- *              lie behind the recorded end of the row)
+ *   an entry   by the walk, or before its page table drops it (entries added
+ *              later lie behind the recorded end of the page table)
  *   free page  by the walk, or before it is taken
  *   a count    by the walk, or before it changes
  */
@@ -35,7 +35,7 @@ struct core_audit {
 	uint32_t high_page, high_slot;
 	uint32_t *ends; /* by slot: 1 + the end of the entries still to be recorded; 0: not frozen, ask the region */
 	struct audit_page *pages;
-	uint32_t next_slot, next_entry;   /* the walk's position in the rows */
+	uint32_t next_slot, next_entry;   /* the walk's position in the page tables */
 	uint32_t next_listed, end_listed; /* part of the free list still to be recorded */
 	uint32_t next_page;               /* the walk's position in the counts */
 	uint32_t n_referenced, n_quarantined;
@@ -55,35 +55,35 @@ static void __attribute__((format(printf, 2, 3))) wrong(struct core_audit *audit
 	paged_fail(&audit->error, PAGED_ERR_CORRUPT, "pool %s: %s", audit->pool->name, what.text);
 }
 
-/* Rows */
+/* Page tables */
 
-/* Records the row's end, so that later changes of the row do not affect the walk. */
+/* Records the end of a page table, so that its later changes do not affect the walk. */
 static void
-row_freeze(struct core_audit *audit, uint32_t slot)
+audit_freeze_table(struct core_audit *audit, uint32_t slot)
 {
 	const struct region_view *view = &audit->pool->view;
-	uint32_t n = row_n_pages(audit->pool, slot);
+	uint32_t n = page_table_n_pages(audit->pool, slot);
 
 	if (audit->ends[slot] != 0)
 		return;
-	if (row_owner(audit->pool, slot) == 0)
+	if (page_table_owner(audit->pool, slot) == 0)
 		n = 0;
 	else
 		audit->result.n_sequences++;
-	if (n > view->row_entries) {
-		wrong(audit, "slot %u: %u entries in a row of %u", slot, n, view->row_entries);
-		n = view->row_entries;
+	if (n > view->table_entries) {
+		wrong(audit, "slot %u: %u entries in a page table of %u", slot, n, view->table_entries);
+		n = view->table_entries;
 	}
 	audit->ends[slot] = n + 1;
 }
 
 static void
-entries_take(struct core_audit *audit, uint32_t slot, uint32_t from, uint32_t to)
+audit_record_entries(struct core_audit *audit, uint32_t slot, uint32_t from, uint32_t to)
 {
-	const _Atomic uint32_t *row = region_row(&audit->pool->view, slot);
+	const _Atomic uint32_t *table = region_page_table(&audit->pool->view, slot);
 
 	for (uint32_t i = from; i < to; i++) {
-		uint32_t page = atomic_load_explicit(&row[i], memory_order_relaxed);
+		uint32_t page = atomic_load_explicit(&table[i], memory_order_relaxed);
 
 		if (page < audit->high_page)
 			audit->pages[page].found++;
@@ -94,23 +94,23 @@ entries_take(struct core_audit *audit, uint32_t slot, uint32_t from, uint32_t to
 }
 
 void
-audit_row(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
+audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages)
 {
 	uint32_t from = slot == audit->next_slot && audit->next_entry > n_pages ? audit->next_entry : n_pages;
 
 	if (slot < audit->next_slot || slot >= audit->high_slot)
 		return;
-	row_freeze(audit, slot);
+	audit_freeze_table(audit, slot);
 	if (n_pages >= audit->ends[slot] - 1)
 		return;
-	entries_take(audit, slot, from, audit->ends[slot] - 1);
+	audit_record_entries(audit, slot, from, audit->ends[slot] - 1);
 	audit->ends[slot] = n_pages + 1;
 }
 
 /* Free list and counts */
 
 static void
-listed_take(struct core_audit *audit, uint32_t i)
+audit_record_free_page(struct core_audit *audit, uint32_t i)
 {
 	uint32_t page = audit->pool->stack[i];
 
@@ -126,7 +126,7 @@ void
 audit_free_list(struct core_audit *audit, uint32_t n)
 {
 	for (; audit->end_listed > n && audit->end_listed > audit->next_listed; audit->end_listed--)
-		listed_take(audit, audit->end_listed - 1);
+		audit_record_free_page(audit, audit->end_listed - 1);
 }
 
 void
@@ -138,11 +138,11 @@ audit_count(struct core_audit *audit, uint32_t page)
 		audit->pages[page].count = atomic_load_explicit(&record->count, memory_order_relaxed) ^ TAKEN;
 }
 
-/* Compares the count of a page with its entries; rows and free list have been walked. */
+/* Compares the count of a page with its entries; page tables and free list have been walked. */
 static void
-page_judge(struct core_audit *audit, uint32_t page)
+audit_check_page(struct core_audit *audit, uint32_t page)
 {
-	uint32_t n_rows = audit->pages[page].found & ~LISTED, count = audit->pages[page].count ^ TAKEN;
+	uint32_t n_entries = audit->pages[page].found & ~LISTED, count = audit->pages[page].count ^ TAKEN;
 	bool listed = audit->pages[page].found & LISTED;
 
 	if (count == REGION_PAGE_QUARANTINED) {
@@ -150,11 +150,11 @@ page_judge(struct core_audit *audit, uint32_t page)
 		count = 0;
 	} else if (count != 0) {
 		audit->n_referenced++;
-	} else if (!listed && n_rows == 0) {
+	} else if (!listed && n_entries == 0) {
 		wrong(audit, "page %u is neither counted nor in the free list", page);
 	}
-	if (count != n_rows)
-		wrong(audit, "page %u: count %u, but %u rows name it", page, count, n_rows);
+	if (count != n_entries)
+		wrong(audit, "page %u: count %u, but %u page table entries name it", page, count, n_entries);
 	else if (listed && audit->pages[page].count != TAKEN)
 		wrong(audit, "page %u is in the free list, but its count is %u", page,
 		      audit->pages[page].count ^ TAKEN);
@@ -163,15 +163,15 @@ page_judge(struct core_audit *audit, uint32_t page)
 /* The walk */
 
 static uint32_t
-step_rows(struct core_audit *audit, uint32_t budget)
+audit_step_tables(struct core_audit *audit, uint32_t budget)
 {
 	while (budget > 0 && audit->next_slot < audit->high_slot) {
 		uint32_t slot = audit->next_slot, left, n;
 
-		row_freeze(audit, slot);
+		audit_freeze_table(audit, slot);
 		left = audit->ends[slot] - 1 > audit->next_entry ? audit->ends[slot] - 1 - audit->next_entry : 0;
 		n = left < budget ? left : budget;
-		entries_take(audit, slot, audit->next_entry, audit->next_entry + n);
+		audit_record_entries(audit, slot, audit->next_entry, audit->next_entry + n);
 		audit->next_entry += n;
 		if (n == left) {
 			audit->next_slot++;
@@ -185,12 +185,12 @@ step_rows(struct core_audit *audit, uint32_t budget)
 bool
 core_audit_step(struct core_audit *audit, uint32_t budget)
 {
-	budget = step_rows(audit, budget);
+	budget = audit_step_tables(audit, budget);
 	for (; budget > 0 && audit->next_listed < audit->end_listed; budget--)
-		listed_take(audit, audit->next_listed++);
+		audit_record_free_page(audit, audit->next_listed++);
 	for (; budget > 0 && audit->next_page < audit->high_page; budget--) {
 		audit_count(audit, audit->next_page);
-		page_judge(audit, audit->next_page++);
+		audit_check_page(audit, audit->next_page++);
 	}
 	return audit->next_slot < audit->high_slot || audit->next_page < audit->high_page;
 }

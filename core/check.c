@@ -66,10 +66,10 @@ check_sequences(const struct core *core, const struct pool *pool, struct paged_e
 			continue;
 		for (uint32_t slot = session->holdings[pool->index].first_slot; slot != NONE;
 		     slot = pool->slots[slot].next) {
-			if (++n_sequences > pool->n_sequences || row_owner(pool, slot) != session->id)
+			if (++n_sequences > pool->n_sequences || page_table_owner(pool, slot) != session->id)
 				return paged_fail(error, PAGED_ERR_CORRUPT,
 						  "pool %s: session %u lists slot %u, which is session %u's",
-						  pool->name, session->id, slot, row_owner(pool, slot));
+						  pool->name, session->id, slot, page_table_owner(pool, slot));
 		}
 	}
 	for (uint32_t slot = pool->first_free_slot; slot != NONE && n_free <= pool->high_slot;

@@ -5,7 +5,7 @@
  *   core.c        create and destroy; pools by name
  *   pool.c        one pool: its arrays and its page accounting
  *   pages.c       free list and quarantine
- *   page_table.c  a slot and its page table (row); the only writer of both
+ *   page_table.c  a slot and its page table; the only writer of both
  *   idmap.c       map of session and member ids
  *   session.c     sessions and members
  *   array.c       arrays of sessions
@@ -147,26 +147,26 @@ uint32_t pages_release(struct pool *pool, struct session *session, uint32_t n);
 /* page_table.c */
 
 /** row_is_live - true: the id names a live sequence */
-bool row_is_live(const struct pool *pool, paged_seq_id id);
-uint32_t row_owner(const struct pool *pool, uint32_t slot);
-uint32_t row_n_pages(const struct pool *pool, uint32_t slot);
+bool page_table_is_live(const struct pool *pool, paged_seq_id id);
+uint32_t page_table_owner(const struct pool *pool, uint32_t slot);
+uint32_t page_table_n_pages(const struct pool *pool, uint32_t slot);
 
 /** row_open - start an empty sequence in a free slot; one must be free */
-paged_seq_id row_open(struct pool *pool, struct session *session, const char *tag);
+paged_seq_id page_table_open(struct pool *pool, struct session *session, const char *tag);
 
 /** row_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
-void row_grow(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages);
+void page_table_grow(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages);
 
 /** row_cut - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
-void row_cut(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine);
+void page_table_shrink(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine);
 
 /** row_close - end the sequence and drop its pages as row_cut() does */
-void row_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine);
+void page_table_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine);
 
 /* audit.c: call before a change, so that the audit saves the old value */
 
 /** audit_row - a page table is about to drop its entries from n_pages on, or to grow */
-void audit_row(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
+void audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
 
 /** audit_free_list - the stack of free pages is about to drop its entries from n on */
 void audit_free_list(struct core_audit *audit, uint32_t n);

@@ -7,13 +7,13 @@
 #include "common/fault.h"
 
 static uint32_t
-load(const _Atomic uint32_t *field)
+load_u32(const _Atomic uint32_t *field)
 {
 	return atomic_load_explicit(field, memory_order_relaxed);
 }
 
 static void
-store(_Atomic uint32_t *field, uint32_t value)
+store_u32(_Atomic uint32_t *field, uint32_t value)
 {
 	atomic_store_explicit(field, value, memory_order_relaxed);
 }
@@ -34,34 +34,34 @@ replace_end(struct region_slot *slot)
 {
 	uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
 
-	paged_fault("row-update");
+	paged_fault("x");
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
 bool
-row_is_live(const struct pool *pool, paged_seq_id id)
+page_table_is_live(const struct pool *pool, paged_seq_id id)
 {
 	const struct region_slot *slot;
 
 	if (PAGED_SEQ_SLOT(id) >= pool->high_slot)
 		return false;
 	slot = region_slot(&pool->view, PAGED_SEQ_SLOT(id));
-	return load(&slot->owner) != 0 && load(&slot->generation) == PAGED_SEQ_GENERATION(id);
+	return load_u32(&slot->owner) != 0 && load_u32(&slot->generation) == PAGED_SEQ_GENERATION(id);
 }
 
 uint32_t
-row_owner(const struct pool *pool, uint32_t slot)
+page_table_owner(const struct pool *pool, uint32_t slot)
 {
-	return load(&region_slot(&pool->view, slot)->owner);
+	return load_u32(&region_slot(&pool->view, slot)->owner);
 }
 
 uint32_t
-row_n_pages(const struct pool *pool, uint32_t slot)
+page_table_n_pages(const struct pool *pool, uint32_t slot)
 {
-	return load(&region_slot(&pool->view, slot)->capacity) / pool->view.page_size;
+	return load_u32(&region_slot(&pool->view, slot)->capacity) / pool->view.page_size;
 }
 
-/* Takes a free slot.  Used slots come first, because the memory of their rows is already populated. */
+/* Takes a free slot.  Used slots come first, because the memory of their page tables is already populated. */
 static uint32_t
 slot_take(struct pool *pool)
 {
@@ -80,7 +80,7 @@ static void
 slot_give(struct pool *pool, uint32_t slot)
 {
 	pool->n_sequences--;
-	if (load(&region_slot(&pool->view, slot)->generation) == UINT32_MAX) {
+	if (load_u32(&region_slot(&pool->view, slot)->generation) == UINT32_MAX) {
 		pool->n_retired++;
 		return;
 	}
@@ -89,7 +89,7 @@ slot_give(struct pool *pool, uint32_t slot)
 }
 
 static void
-session_link(struct pool *pool, struct session *session, uint32_t slot)
+page_table_link(struct pool *pool, struct session *session, uint32_t slot)
 {
 	struct holding *holding = &session->holdings[pool->index];
 	struct pool_slot *own = &pool->slots[slot];
@@ -103,7 +103,7 @@ session_link(struct pool *pool, struct session *session, uint32_t slot)
 }
 
 static void
-session_unlink(struct pool *pool, struct session *session, uint32_t slot)
+page_table_unlink(struct pool *pool, struct session *session, uint32_t slot)
 {
 	struct holding *holding = &session->holdings[pool->index];
 	const struct pool_slot *own = &pool->slots[slot];
@@ -118,24 +118,24 @@ session_unlink(struct pool *pool, struct session *session, uint32_t slot)
 }
 
 paged_seq_id
-row_open(struct pool *pool, struct session *session, const char *tag)
+page_table_open(struct pool *pool, struct session *session, const char *tag)
 {
 	uint32_t index = slot_take(pool);
 	struct region_slot *slot = region_slot(&pool->view, index);
-	uint32_t generation = load(&slot->generation) + 1;
+	uint32_t generation = load_u32(&slot->generation) + 1;
 
 	if (pool->audit != NULL)
-		audit_row(pool->audit, index, 0);
+		audit_page_table(pool->audit, index, 0);
 	pool_change_begin(pool);
 	replace_begin(slot);
-	store(&slot->capacity, 0);
-	store(&slot->writable_from, 0);
-	store(&slot->length, 0);
-	store(&slot->generation, generation);
-	store(&slot->owner, session->id);
+	store_u32(&slot->capacity, 0);
+	store_u32(&slot->writable_from, 0);
+	store_u32(&slot->length, 0);
+	store_u32(&slot->generation, generation);
+	store_u32(&slot->owner, session->id);
 	replace_end(slot);
 	pool_change_end(pool);
-	session_link(pool, session, index);
+	page_table_link(pool, session, index);
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
 		snprintf(pool->tags[index], sizeof(pool->tags[index]), "%s", tag);
@@ -143,55 +143,55 @@ row_open(struct pool *pool, struct session *session, const char *tag)
 }
 
 void
-row_grow(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages)
+page_table_grow(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages)
 {
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
-	uint32_t n_before = row_n_pages(pool, slot_index);
+	uint32_t n_before = page_table_n_pages(pool, slot_index);
 
 	if (pool->audit != NULL)
-		audit_row(pool->audit, slot_index, n_before);
+		audit_page_table(pool->audit, slot_index, n_before);
 	pool_change_begin(pool);
-	pages_take(pool, region_row(&pool->view, slot_index) + n_before, n_pages - n_before);
+	pages_take(pool, region_page_table(&pool->view, slot_index) + n_before, n_pages - n_before);
 	atomic_store_explicit(&slot->capacity, n_pages * pool->view.page_size, memory_order_release);
 	pool_change_end(pool);
 	session->n_pages += n_pages - n_before;
 }
 
-/* Shortens the row to n_pages; with close, also ends the sequence. */
+/* Shortens the page table to n_pages; with close, also ends the sequence. */
 static void
-row_replace(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages, bool close,
-	    bool quarantine)
+page_table_replace(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages, bool close,
+		   bool quarantine)
 {
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
-	uint32_t n_before = row_n_pages(pool, slot_index);
+	uint32_t n_before = page_table_n_pages(pool, slot_index);
 	uint32_t capacity = n_pages * pool->view.page_size;
 
 	if (pool->audit != NULL)
-		audit_row(pool->audit, slot_index, n_pages);
+		audit_page_table(pool->audit, slot_index, n_pages);
 	pool_change_begin(pool);
 	replace_begin(slot);
-	store(&slot->capacity, capacity);
-	if (load(&slot->length) > capacity)
-		store(&slot->length, capacity);
+	store_u32(&slot->capacity, capacity);
+	if (load_u32(&slot->length) > capacity)
+		store_u32(&slot->length, capacity);
 	if (close)
-		store(&slot->owner, 0);
+		store_u32(&slot->owner, 0);
 	replace_end(slot);
-	/* The dropped entries are still in the row; other readers ignore entries past the capacity. */
-	pages_drop(pool, session, region_row(&pool->view, slot_index) + n_pages, n_before - n_pages, quarantine);
+	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
+	pages_drop(pool, session, region_page_table(&pool->view, slot_index) + n_pages, n_before - n_pages, quarantine);
 	pool_change_end(pool);
 	session->n_pages -= n_before - n_pages;
 }
 
 void
-row_cut(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine)
+page_table_shrink(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine)
 {
-	row_replace(pool, session, slot, n_pages, false, quarantine);
+	page_table_replace(pool, session, slot, n_pages, false, quarantine);
 }
 
 void
-row_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine)
+page_table_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine)
 {
-	row_replace(pool, session, slot, 0, true, quarantine);
-	session_unlink(pool, session, slot);
+	page_table_replace(pool, session, slot, 0, true, quarantine);
+	page_table_unlink(pool, session, slot);
 	slot_give(pool, slot);
 }

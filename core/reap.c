@@ -12,13 +12,13 @@ reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
 	bool quarantine = session->n_members > 0;
 
 	while (*budget > 0 && holding->first_slot != NONE) {
-		uint32_t n_pages = row_n_pages(pool, holding->first_slot);
+		uint32_t n_pages = page_table_n_pages(pool, holding->first_slot);
 
 		if (n_pages > *budget) {
-			row_cut(pool, session, holding->first_slot, n_pages - *budget, quarantine);
+			page_table_shrink(pool, session, holding->first_slot, n_pages - *budget, quarantine);
 			*budget = 0;
 		} else {
-			row_close(pool, session, holding->first_slot, quarantine);
+			page_table_close(pool, session, holding->first_slot, quarantine);
 			*budget -= n_pages > 0 ? n_pages : 1;
 		}
 	}

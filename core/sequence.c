@@ -60,9 +60,9 @@ seq_check(struct core *core, const struct session *session, paged_seq_id id, str
 	if (status != PAGED_OK)
 		return status;
 	pool = seq_pool(core, id);
-	if (!row_is_live(pool, id))
+	if (!page_table_is_live(pool, id))
 		return seq_fail(core, id, error, PAGED_ERR_STALE, "%s", "has ended");
-	owner = row_owner(pool, slot);
+	owner = page_table_owner(pool, slot);
 	if (owner != session->id)
 		return seq_fail(core, id, error, PAGED_ERR_PERM, "belongs to session %u", owner);
 	if (pool->slots[slot].stamp == core->stamp)
@@ -156,9 +156,9 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 	for (uint32_t i = 0; i < n; i++) {
 		struct pool *pool = core->pools[specs[i].pool];
 
-		ids[i] = row_open(pool, session, specs[i].tag);
+		ids[i] = page_table_open(pool, session, specs[i].tag);
 		if (specs[i].n_tokens > 0)
-			row_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), pages_for(pool, specs[i].n_tokens));
+			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), pages_for(pool, specs[i].n_tokens));
 	}
 	return PAGED_OK;
 }
@@ -167,7 +167,7 @@ core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct
 static uint32_t
 reserve_pages(const struct pool *pool, const struct paged_seq_item *item)
 {
-	return MAX(row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for(pool, item->n_tokens));
+	return MAX(page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for(pool, item->n_tokens));
 }
 
 /* Further pages that n_ahead asks for. */
@@ -189,7 +189,7 @@ reserve_count(struct core *core, const struct paged_seq_item *item, struct paged
 	if (item->n_tokens > pool->view.max_length)
 		return seq_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
 				pool->view.max_length, item->n_tokens);
-	request_count(core, pool, reserve_pages(pool, item) - row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
+	request_count(core, pool, reserve_pages(pool, item) - page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), 0);
 	pool->n_ahead += reserve_pages_ahead(pool, item);
 	return PAGED_OK;
 }
@@ -217,8 +217,8 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 		/* If the spare pages do not suffice, each item gets a share in proportion to its n_ahead. */
 		if (pool->n_ahead > pool->n_spare)
 			n_ahead = n_ahead * pool->n_spare / pool->n_ahead;
-		if (n_pages + n_ahead > row_n_pages(pool, slot))
-			row_grow(pool, session, slot, n_pages + (uint32_t)n_ahead);
+		if (n_pages + n_ahead > page_table_n_pages(pool, slot))
+			page_table_grow(pool, session, slot, n_pages + (uint32_t)n_ahead);
 	}
 	return PAGED_OK;
 }
@@ -227,7 +227,7 @@ static enum paged_status
 truncate_check(const struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
 	const struct pool *pool = seq_pool(core, item->seq);
-	uint32_t capacity = row_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
+	uint32_t capacity = page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
 
 	if (item->n_ahead != 0)
 		return seq_fail(core, item->seq, error, PAGED_ERR_INVALID, "is truncated, but n_ahead is %u",
@@ -255,8 +255,8 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 		struct pool *pool = seq_pool(core, items[i].seq);
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].n_tokens);
 
-		if (n_pages < row_n_pages(pool, slot))
-			row_cut(pool, session, slot, n_pages, false);
+		if (n_pages < page_table_n_pages(pool, slot))
+			page_table_shrink(pool, session, slot, n_pages, false);
 	}
 	return PAGED_OK;
 }
@@ -273,7 +273,7 @@ core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_s
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t i = 0; i < n; i++)
-		row_close(seq_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
+		page_table_close(seq_pool(core, ids[i]), session, PAGED_SEQ_SLOT(ids[i]), false);
 	return PAGED_OK;
 }
 
@@ -306,12 +306,12 @@ uint32_t
 core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most)
 {
 	const struct pool *pool = seq_pool(core, id);
-	const _Atomic uint32_t *row = region_row(&pool->view, PAGED_SEQ_SLOT(id));
-	uint32_t n = row_n_pages(pool, PAGED_SEQ_SLOT(id));
+	const _Atomic uint32_t *table = region_page_table(&pool->view, PAGED_SEQ_SLOT(id));
+	uint32_t n = page_table_n_pages(pool, PAGED_SEQ_SLOT(id));
 
 	n = n <= from ? 0 : n - from < most ? n - from : most;
 	for (uint32_t i = 0; i < n; i++)
-		pages[i] = atomic_load_explicit(&row[from + i], memory_order_relaxed);
+		pages[i] = atomic_load_explicit(&table[from + i], memory_order_relaxed);
 	return n;
 }
 
@@ -323,7 +323,7 @@ core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, uint3
 	if (end > pool->high_slot)
 		end = pool->high_slot;
 	for (; slot < end; slot++) {
-		if (row_owner(pool, slot) != 0) {
+		if (page_table_owner(pool, slot) != 0) {
 			uint32_t generation =
 				atomic_load_explicit(&region_slot(&pool->view, slot)->generation, memory_order_relaxed);
 

@@ -36,7 +36,7 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 	    struct paged_error *error, const char *format, ...)
 {
 	const struct config_source *source = pool ? &pool->source[setting] : &config->source[setting];
-	const struct settings_row *row = &settings_table[setting];
+	const struct settings_entry *entry = &settings_table[setting];
 	char why[sizeof(error->text)], line[16] = "";
 	va_list arguments;
 
@@ -46,8 +46,8 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 	if (source->line != 0)
 		snprintf(line, sizeof(line), ":%u", source->line);
 	return paged_fail(error, PAGED_ERR_INVALID, "%s%s: %s%s%s%s = %s%s: %s", config->path, line,
-			  pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", row->name,
-			  source->text ? source->text : row->standard, source->text ? "" : " (the default)", why);
+			  pool ? "pool " : "", pool ? pool->name : "", pool ? ": " : "", entry->name,
+			  source->text ? source->text : entry->standard, source->text ? "" : " (the default)", why);
 }
 
 /* Stores an error with the line of the current token, but without a value; returns false. */
@@ -160,21 +160,21 @@ setting_find(const char *name, bool of_pool)
 static unsigned int
 distance(const char *a, const char *b)
 {
-	unsigned int row[WORD_SIZE], n = (unsigned int)strlen(b);
+	unsigned int costs[WORD_SIZE], n = (unsigned int)strlen(b);
 
 	for (unsigned int j = 0; j <= n; j++)
-		row[j] = j;
+		costs[j] = j;
 	for (; *a != '\0'; a++) {
-		unsigned int diagonal = row[0]++;
+		unsigned int diagonal = costs[0]++;
 
 		for (unsigned int j = 1; j <= n; j++) {
 			unsigned int replaced = diagonal + (*a != b[j - 1]);
 
-			diagonal = row[j];
-			row[j] = MIN(replaced, MIN(row[j], row[j - 1]) + 1);
+			diagonal = costs[j];
+			costs[j] = MIN(replaced, MIN(costs[j], costs[j - 1]) + 1);
 		}
 	}
-	return row[n];
+	return costs[n];
 }
 
 /* Refuses an unknown name, and suggests the nearest setting. */
@@ -189,10 +189,10 @@ name_refuse(const struct parser *parser)
 		return refuse(parser, "%s is a setting %s", parser->word,
 			      of_pool ? "of the daemon: it stands outside of pools" : "of a pool");
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_row *row = &settings_table[i];
+		const struct settings_entry *entry = &settings_table[i];
 
-		if (row->of_pool == of_pool && distance(parser->word, row->name) < least) {
-			nearest = row->name;
+		if (entry->of_pool == of_pool && distance(parser->word, entry->name) < least) {
+			nearest = entry->name;
 			least = distance(parser->word, nearest);
 		}
 	}
@@ -214,12 +214,12 @@ static enum paged_status
 defaults_set(bool of_pool, void *object, struct paged_error *error)
 {
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_row *row = &settings_table[i];
+		const struct settings_entry *entry = &settings_table[i];
 		enum paged_status status;
 
-		if (row->of_pool != of_pool || row->standard == NULL)
+		if (entry->of_pool != of_pool || entry->standard == NULL)
 			continue;
-		status = settings_set(row, object, row->standard, error);
+		status = settings_set(entry, object, entry->standard, error);
 		if (status != PAGED_OK)
 			return status;
 	}
@@ -262,20 +262,20 @@ pool_begin(struct parser *parser)
 static bool
 value_set(struct parser *parser, enum config_setting setting, struct config_source *source)
 {
-	const struct settings_row *row = &settings_table[setting];
+	const struct settings_entry *entry = &settings_table[setting];
 	void *object = parser->pool != NULL ? (void *)parser->pool : parser->config;
 	struct paged_error why;
 	char *text = NULL;
 	bool several = source->text != NULL;
 
-	if (row->type == SETTINGS_BYTES || row->type == SETTINGS_DURATION)
+	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION)
 		unit_join(parser);
 	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->word) < 0)
 		return refuse(parser, "no memory");
 	free(source->text);
 	source->text = text;
 	source->line = parser->token_line;
-	if (settings_set(row, object, parser->word, &why) == PAGED_OK)
+	if (settings_set(entry, object, parser->word, &why) == PAGED_OK)
 		return token_next(parser);
 	config_fail(parser->config, parser->pool, setting, parser->error, "%s%s%s", several ? parser->word : "",
 		    several ? ": " : "", why.text);
@@ -287,24 +287,24 @@ static bool
 setting_read(struct parser *parser)
 {
 	enum config_setting setting = setting_find(parser->word, parser->pool != NULL);
-	const struct settings_row *row = &settings_table[setting];
+	const struct settings_entry *entry = &settings_table[setting];
 	struct config_source *source;
 
 	if (setting == CONFIG_N_SETTINGS)
 		return name_refuse(parser);
 	source = parser->pool != NULL ? &parser->pool->source[setting] : &parser->config->source[setting];
-	if (source->line != 0 && !settings_is_list(row))
-		return refuse(parser, "%s is set twice, first in line %u", row->name, source->line);
+	if (source->line != 0 && !settings_is_list(entry))
+		return refuse(parser, "%s is set twice, first in line %u", entry->name, source->line);
 	if (!token_next(parser))
 		return false;
 	if (parser->token != TOKEN_EQUALS)
-		return refuse(parser, "%s: '=' is missing", row->name);
+		return refuse(parser, "%s: '=' is missing", entry->name);
 	if (!token_next(parser))
 		return false;
 	if (parser->token == TOKEN_WORD)
 		return value_set(parser, setting, source);
-	if (parser->token != TOKEN_OPEN || !settings_is_list(row))
-		return refuse(parser, "%s: %s", row->name,
+	if (parser->token != TOKEN_OPEN || !settings_is_list(entry))
+		return refuse(parser, "%s: %s", entry->name,
 			      parser->token == TOKEN_OPEN ? "it has one value, no list" : "a value is missing");
 	do {
 		if (!token_next(parser))
@@ -313,7 +313,7 @@ setting_read(struct parser *parser)
 			return false;
 	} while (parser->token == TOKEN_COMMA);
 	return parser->token == TOKEN_CLOSE ? token_next(parser)
-					    : refuse(parser, "%s: the list is not closed", row->name);
+					    : refuse(parser, "%s: the list is not closed", entry->name);
 }
 
 static bool

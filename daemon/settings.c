@@ -35,7 +35,7 @@ static const struct settings_choice exports[] = {
 	{ "auto", MEMORY_AUTO }, { "vmm", MEMORY_VMM }, { "legacy", MEMORY_LEGACY }, { NULL, 0 }
 };
 
-const struct settings_row settings_table[CONFIG_N_SETTINGS] = {
+const struct settings_entry settings_table[CONFIG_N_SETTINGS] = {
 	[CONFIG_RUNTIME_DIR] = { "runtime-dir", GLOBAL(runtime_dir), .type = SETTINGS_TEXT,
 				 .help = "directory of the sockets; the default is $RUNTIME_DIRECTORY "
 					 "or " PAGED_RUNSTATEDIR "/paged" },
@@ -152,37 +152,37 @@ duration_text(uint64_t ms, char *text, size_t text_size)
 }
 
 static enum paged_status
-number_set(const struct settings_row *row, const char *text, uint64_t *value_p, struct paged_error *error)
+number_set(const struct settings_entry *entry, const char *text, uint64_t *value_p, struct paged_error *error)
 {
 	const struct unit *units = units_count;
 	const char *wanted = "no whole number";
 	char low[32], high[32];
 
-	if (row->type == SETTINGS_BYTES) {
+	if (entry->type == SETTINGS_BYTES) {
 		units = units_bytes;
 		wanted = "no size; write a number and B, KiB, MiB, GiB or TiB";
-	} else if (row->type == SETTINGS_DURATION) {
+	} else if (entry->type == SETTINGS_DURATION) {
 		units = units_duration;
 		wanted = "no time; write a number and ms, s or min";
 	}
 	if (!number_parse(text, units, value_p))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s", wanted);
-	if (*value_p >= row->min && *value_p <= row->max)
+	if (*value_p >= entry->min && *value_p <= entry->max)
 		return PAGED_OK;
-	if (row->type == SETTINGS_COUNT)
-		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 " to %" PRIu64 "%s%s", row->min,
-				  row->max, row->unit ? " " : "", row->unit ? row->unit : "");
+	if (entry->type == SETTINGS_COUNT)
+		return paged_fail(error, PAGED_ERR_INVALID, "outside %" PRIu64 " to %" PRIu64 "%s%s", entry->min,
+				  entry->max, entry->unit ? " " : "", entry->unit ? entry->unit : "");
 	return paged_fail(error, PAGED_ERR_INVALID, "outside %s to %s",
-			  row->type == SETTINGS_BYTES ? config_format_bytes(row->min, low, sizeof(low))
-						      : duration_text(row->min, low, sizeof(low)),
-			  row->type == SETTINGS_BYTES ? config_format_bytes(row->max, high, sizeof(high))
-						      : duration_text(row->max, high, sizeof(high)));
+			  entry->type == SETTINGS_BYTES ? config_format_bytes(entry->min, low, sizeof(low))
+							: duration_text(entry->min, low, sizeof(low)),
+			  entry->type == SETTINGS_BYTES ? config_format_bytes(entry->max, high, sizeof(high))
+							: duration_text(entry->max, high, sizeof(high)));
 }
 
 static enum paged_status
-ids_add(const struct settings_row *row, struct config_ids *ids, const char *text, struct paged_error *error)
+ids_add(const struct settings_entry *entry, struct config_ids *ids, const char *text, struct paged_error *error)
 {
-	bool users = row->type == SETTINGS_USERS;
+	bool users = entry->type == SETTINGS_USERS;
 	const struct passwd *user;
 	const struct group *group;
 	uint64_t number;
@@ -212,47 +212,47 @@ ids_add(const struct settings_row *row, struct config_ids *ids, const char *text
 
 /* "f32, f16, bf16" */
 static const char *
-choices_text(const struct settings_row *row, char *text, size_t text_size)
+choices_text(const struct settings_entry *entry, char *text, size_t text_size)
 {
 	size_t n = 0;
 
-	for (const struct settings_choice *choice = row->choices; choice->name != NULL; choice++)
-		n += (size_t)snprintf(text + n, text_size - n, "%s%s", choice == row->choices ? "" : ", ",
+	for (const struct settings_choice *choice = entry->choices; choice->name != NULL; choice++)
+		n += (size_t)snprintf(text + n, text_size - n, "%s%s", choice == entry->choices ? "" : ", ",
 				      choice->name);
 	return text;
 }
 
 static enum paged_status
-choice_set(const struct settings_row *row, uint32_t *field, const char *text, struct paged_error *error)
+choice_set(const struct settings_entry *entry, uint32_t *field, const char *text, struct paged_error *error)
 {
 	char names[64];
 
-	for (const struct settings_choice *choice = row->choices; choice->name != NULL; choice++) {
+	for (const struct settings_choice *choice = entry->choices; choice->name != NULL; choice++) {
 		if (strcmp(text, choice->name) == 0) {
 			*field = choice->value;
 			return PAGED_OK;
 		}
 	}
-	return paged_fail(error, PAGED_ERR_INVALID, "none of %s", choices_text(row, names, sizeof(names)));
+	return paged_fail(error, PAGED_ERR_INVALID, "none of %s", choices_text(entry, names, sizeof(names)));
 }
 
 enum paged_status
-settings_set(const struct settings_row *row, void *object, const char *text, struct paged_error *error)
+settings_set(const struct settings_entry *entry, void *object, const char *text, struct paged_error *error)
 {
-	void *field = (char *)object + row->offset;
+	void *field = (char *)object + entry->offset;
 	enum paged_status status;
 	uint64_t value;
 	char *copy;
 
-	switch (row->type) {
+	switch (entry->type) {
 	case SETTINGS_COUNT:
 	case SETTINGS_DURATION:
-		status = number_set(row, text, &value, error);
+		status = number_set(entry, text, &value, error);
 		if (status == PAGED_OK)
 			*(uint32_t *)field = (uint32_t)value;
 		return status;
 	case SETTINGS_BYTES:
-		return number_set(row, text, field, error);
+		return number_set(entry, text, field, error);
 	case SETTINGS_BOOL:
 		if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
 			return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");
@@ -266,10 +266,10 @@ settings_set(const struct settings_row *row, void *object, const char *text, str
 		*(char **)field = copy;
 		return PAGED_OK;
 	case SETTINGS_CHOICE:
-		return choice_set(row, field, text, error);
+		return choice_set(entry, field, text, error);
 	case SETTINGS_USERS:
 	case SETTINGS_GROUPS:
-		return ids_add(row, field, text, error);
+		return ids_add(entry, field, text, error);
 	}
 	return paged_fail(error, PAGED_ERR_INVALID, "no such type of setting");
 }
@@ -296,12 +296,12 @@ help_print(FILE *out, bool of_pool)
 	char choices[64];
 
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_row *row = &settings_table[i];
+		const struct settings_entry *entry = &settings_table[i];
 
-		if (row->of_pool == of_pool)
-			fprintf(out, "  %-20s %-9s %-8s %s%s%s\n", row->name, row->unit ? row->unit : "",
-				row->standard ? row->standard : "", row->help, row->choices ? ": " : "",
-				row->choices ? choices_text(row, choices, sizeof(choices)) : "");
+		if (entry->of_pool == of_pool)
+			fprintf(out, "  %-20s %-9s %-8s %s%s%s\n", entry->name, entry->unit ? entry->unit : "",
+				entry->standard ? entry->standard : "", entry->help, entry->choices ? ": " : "",
+				entry->choices ? choices_text(entry, choices, sizeof(choices)) : "");
 	}
 }
 

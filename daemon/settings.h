@@ -13,7 +13,7 @@ enum settings_type {
 	SETTINGS_DURATION, /* uint32_t milliseconds; ms, s, min */
 	SETTINGS_BOOL,     /* bool; yes, no */
 	SETTINGS_TEXT,     /* char * */
-	SETTINGS_CHOICE,   /* uint32_t; one of the row's choices */
+	SETTINGS_CHOICE,   /* uint32_t; one of the entry's choices */
 	SETTINGS_USERS,    /* struct config_ids; names or numbers, a list */
 	SETTINGS_GROUPS,
 };
@@ -24,7 +24,7 @@ struct settings_choice {
 	uint32_t value;
 };
 
-struct settings_row {
+struct settings_entry {
 	const char *name;
 	bool of_pool;
 	enum settings_type type;
@@ -36,12 +36,12 @@ struct settings_row {
 	const char *help;
 };
 
-extern const struct settings_row settings_table[CONFIG_N_SETTINGS];
+extern const struct settings_entry settings_table[CONFIG_N_SETTINGS];
 
 static inline bool
-settings_is_list(const struct settings_row *row)
+settings_is_list(const struct settings_entry *entry)
 {
-	return row->type == SETTINGS_USERS || row->type == SETTINGS_GROUPS;
+	return entry->type == SETTINGS_USERS || entry->type == SETTINGS_GROUPS;
 }
 
 /**
@@ -50,7 +50,7 @@ settings_is_list(const struct settings_row *row)
  * @param[in] object  the struct config or struct config_pool
  * @retval PAGED_ERR_INVALID  error says what is expected, without file, line and value (config_fail() adds those)
  */
-enum paged_status settings_set(const struct settings_row *row, void *object, const char *text,
+enum paged_status settings_set(const struct settings_entry *entry, void *object, const char *text,
 			       struct paged_error *error);
 
 #endif

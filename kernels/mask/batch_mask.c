@@ -108,7 +108,7 @@ page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_
 					  PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
 		n = result == REGION_READ ? look.capacity / view->page_size : 0;
 		if (result == REGION_READ &&
-		    region_row_copy(view, row->seq, &look, n < n_needed ? n : n_needed, reader->pages)) {
+		    region_page_table_copy(view, row->seq, &look, n < n_needed ? n : n_needed, reader->pages)) {
 			reader->version[r] = look.version;
 			*sequence = (struct block_mask_sequence){ reader->pages, n, row->kv_len };
 			return PAGED_OK;
@@ -150,10 +150,10 @@ batch_mask_to_physical(const struct batch_mask_request *request, const struct bl
 	};
 	enum paged_status status;
 
-	reader.pages = malloc((request->view->row_entries + UINT64_C(1)) * sizeof(*reader.pages));
+	reader.pages = malloc((request->view->table_entries + UINT64_C(1)) * sizeof(*reader.pages));
 	if (reader.pages == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a row of %" PRIu32 " pages",
-				  request->view->row_entries);
+				  request->view->table_entries);
 	status = block_mask_to_physical(logical, &table, request->max_bytes, physical_p, error);
 	free(reader.pages);
 	return status;

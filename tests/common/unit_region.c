@@ -53,8 +53,8 @@ put_sequence(const struct region_view *view, struct region_header *header)
 
 	set(&slot->generation, 5);
 	set(&slot->owner, 7);
-	set(&region_row(view, 1)[0], 3);
-	set(&region_row(view, 1)[1], 2);
+	set(&region_page_table(view, 1)[0], 3);
+	set(&region_page_table(view, 1)[1], 2);
 	set(&slot->capacity, 8);
 	set(&region_page(view, 2)->count, 1);
 	set(&region_page(view, 3)->count, 1);
@@ -80,22 +80,22 @@ Test(region, format_and_view)
 	cr_assert_eq(r.header->pool, 2);
 	cr_assert_eq(r.view.n_pages, 10);
 	cr_assert_eq(r.view.n_slots, 3);
-	cr_assert_eq(r.view.row_entries, 8);
-	cr_assert_eq(r.view.row_stride, 64);
+	cr_assert_eq(r.view.table_entries, 8);
+	cr_assert_eq(r.view.table_stride, 64);
 	cr_assert_eq(atomic_load(&r.header->n_free), 10);
 	for (uint32_t s = 0; s < 3; s++) {
-		cr_assert_eq((uintptr_t)region_row(&r.view, s) % 64, 0);
-		cr_assert_leq((uint8_t *)(region_row(&r.view, s) + 8), r.base + r.size);
+		cr_assert_eq((uintptr_t)region_page_table(&r.view, s) % 64, 0);
+		cr_assert_leq((uint8_t *)(region_page_table(&r.view, s) + 8), r.base + r.size);
 	}
 	cr_assert_leq((uint8_t *)(region_slot(&r.view, 2) + 1), (uint8_t *)region_page(&r.view, 0));
-	cr_assert_leq((uint8_t *)(region_page(&r.view, 9) + 1), (uint8_t *)region_row(&r.view, 0));
+	cr_assert_leq((uint8_t *)(region_page(&r.view, 9) + 1), (uint8_t *)region_page_table(&r.view, 0));
 }
 
-/* However large the mapping, a full row's capacity must fit its field: callers multiply. */
+/* However large the mapping, the capacity of a full page table must fit its field: callers multiply. */
 Test(region, rows_whose_capacity_overflows)
 {
-	r.header->row_entries = 1u << 24;
-	r.header->row_stride = 1u << 26;
+	r.header->table_entries = 1u << 24;
+	r.header->table_stride = 1u << 26;
 	r.header->page_size = 255;
 	cr_assert_eq(init((size_t)1 << 40), PAGED_OK, "%s", r.error.text);
 	r.header->page_size = 256;
@@ -112,7 +112,7 @@ Test(region, size_refuses)
 		{ .n_pages = UINT32_MAX, .n_slots = 1, .page_size = 1, .max_length = 1 },
 		{ .n_pages = 1, .n_slots = 1, .page_size = 257, .max_length = 1 },
 		{ .n_pages = 1, .n_slots = 1, .page_size = 1, .max_length = UINT32_MAX },
-		/* The last page of a full row would end one token past what the capacity can say. */
+		/* The last page of a full page table would end one token past what the capacity can say. */
 		{ .n_pages = 1, .n_slots = 1, .page_size = 256, .max_length = UINT32_MAX - 200 },
 	};
 	struct region_params most = {
@@ -144,12 +144,12 @@ Test(region, refuses_versions)
 	cr_assert_eq(init(r.size), PAGED_ERR_VERSION);
 	cr_assert_str_eq(r.error.text, "table region has version 2.9, this library reads 1.x");
 	r.header->version_major = 1;
-	r.header->n_row_groups = 2;
+	r.header->n_layer_groups = 2;
 	cr_assert_eq(init(r.size), PAGED_ERR_VERSION);
-	r.header->n_row_groups = 1;
+	r.header->n_layer_groups = 1;
 	r.header->n_shards = 4;
 	cr_assert_eq(init(r.size), PAGED_ERR_VERSION);
-	cr_assert_str_eq(r.error.text, "table region has 1 row groups and 4 shards, this library reads 1 of each");
+	cr_assert_str_eq(r.error.text, "table region has 1 layer groups and 4 shards, this library reads 1 of each");
 }
 
 Test(region, refuses_another_life)
@@ -183,10 +183,10 @@ Test(region, refuses_offsets_that_leave_it)
 	LIES(h->page_size = 0);
 	LIES(h->page_size = 257);
 	LIES(h->max_length = 33);
-	LIES(h->row_entries = 7);
-	LIES(h->row_entries = UINT32_MAX);
-	LIES(h->row_stride = 28);
-	LIES(h->row_stride = UINT64_MAX - 3);
+	LIES(h->table_entries = 7);
+	LIES(h->table_entries = UINT32_MAX);
+	LIES(h->table_stride = 28);
+	LIES(h->table_stride = UINT64_MAX - 3);
 	LIES(h->slot_stride = 56);
 	LIES(h->slot_stride = 68);
 	LIES(h->page_stride = 0);
@@ -195,8 +195,8 @@ Test(region, refuses_offsets_that_leave_it)
 	LIES(h->slots_offset += 4);
 	LIES(h->pages_offset += 2);
 	LIES(h->pages_offset = r.size);
-	LIES(h->rows_offset = r.size - 4);
-	LIES(h->rows_offset += 1);
+	LIES(h->tables_offset = r.size - 4);
+	LIES(h->tables_offset += 1);
 }
 
 /* A newer owner's records may be larger: only the header says where things are. */
@@ -219,19 +219,19 @@ Test(region, reads_larger_strides)
 		.n_pages = 10,
 		.page_stride = 12,
 		.pages_offset = 1024,
-		.rows_offset = 2048,
-		.row_stride = 100,
-		.row_entries = 9,
+		.tables_offset = 2048,
+		.table_stride = 100,
+		.table_entries = 9,
 		.page_size = 4,
 		.max_length = 30,
-		.n_row_groups = 1,
+		.n_layer_groups = 1,
 		.n_shards = 1,
 		.pool = 2,
 	};
 	cr_assert_eq(region_view_init(&view, memory, sizeof(memory), NULL, &r.error), PAGED_OK, "%s", r.error.text);
 	cr_assert_eq((uint8_t *)region_slot(&view, 2), memory + 256 + 2 * 136);
 	cr_assert_eq((uint8_t *)region_page(&view, 9), memory + 1024 + 9 * 12);
-	cr_assert_eq((uint8_t *)region_row(&view, 1), memory + 2048 + 100);
+	cr_assert_eq((uint8_t *)region_page_table(&view, 1), memory + 2048 + 100);
 	put_sequence(&view, header);
 	cr_assert_eq(region_look_begin(&view, SEQ, &look), REGION_READ);
 	cr_assert_eq(look.capacity, 8);
@@ -253,18 +253,18 @@ Test(region, look)
 	cr_assert_eq(look.writable_from, 4);
 	cr_assert_eq(look.length, 6);
 	cr_assert(region_look_holds(&r.view, SEQ, &look));
-	cr_assert(region_row_copy(&r.view, SEQ, &look, 2, entries));
-	cr_assert_eq(entries[0], atomic_load(&region_row(&r.view, 1)[0]));
-	cr_assert_eq(entries[1], atomic_load(&region_row(&r.view, 1)[1]));
+	cr_assert(region_page_table_copy(&r.view, SEQ, &look, 2, entries));
+	cr_assert_eq(entries[0], atomic_load(&region_page_table(&r.view, 1)[0]));
+	cr_assert_eq(entries[1], atomic_load(&region_page_table(&r.view, 1)[1]));
 
 	/* Growth leaves a look good. */
-	set(&region_row(&r.view, 1)[2], 0);
+	set(&region_page_table(&r.view, 1)[2], 0);
 	set(&slot->capacity, 12);
 	cr_assert(region_look_holds(&r.view, SEQ, &look));
 
 	atomic_fetch_add(&slot->version, 1);
 	cr_assert_not(region_look_holds(&r.view, SEQ, &look));
-	cr_assert_not(region_row_copy(&r.view, SEQ, &look, 2, entries));
+	cr_assert_not(region_page_table_copy(&r.view, SEQ, &look, 2, entries));
 	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_BUSY);
 	atomic_fetch_add(&slot->version, 1);
 	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_READ);
@@ -286,7 +286,7 @@ Test(region, look_at_stale_ids)
 	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_STALE);
 }
 
-/* An owner would not write it, but a reader must not leave the row. */
+/* An owner would not write it, but a reader must not leave the page table. */
 Test(region, look_at_an_impossible_capacity)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
@@ -317,17 +317,17 @@ Test(region, check)
 	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_OK, "%s", r.error.text);
 
 	set(&region_page(&r.view, 2)->count, 2);
-	check_fails("page 2: count 2, but 1 rows name it");
+	check_fails("page 2: count 2, but 1 page table entries name it");
 	set(&region_page(&r.view, 2)->count, REGION_PAGE_QUARANTINED);
-	check_fails("page 2: count 0, but 1 rows name it");
+	check_fails("page 2: count 0, but 1 page table entries name it");
 	set(&region_page(&r.view, 2)->count, 1);
 
-	set(&region_row(&r.view, 1)[0], 4);
+	set(&region_page_table(&r.view, 1)[0], 4);
 	check_fails("slot 1: entry 0 names page 4, handed out were 4");
-	set(&region_row(&r.view, 1)[0], 3);
+	set(&region_page_table(&r.view, 1)[0], 3);
 
 	set(&slot->capacity, 36);
-	check_fails("slot 1: 9 entries in a row of 8");
+	check_fails("slot 1: 9 entries in a page table of 8");
 	set(&slot->capacity, 8);
 
 	set(&r.header->n_referenced, 3);

@@ -397,7 +397,7 @@ Test(core, check_finds_a_wrong_count)
 	assert_ok(reserve(session, create(session, 0), 12));
 	atomic_store(count, 2);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
-	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 rows name it");
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 page table entries name it");
 	atomic_store(count, 1);
 	assert_books();
 }
@@ -417,14 +417,14 @@ Test(core, an_audit_sees_what_was_wrong_when_it_began)
 	while (core_audit_step(audit, 1))
 		;
 	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
-	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 rows name it");
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 page table entries name it");
 	cr_assert_eq(books.n_sequences, 1);
-	/* Erasing left it a reference that no row has. */
+	/* Erasing left it a reference that no page table has. */
 	assert_ok(core_audit_begin(f.core, 0, &audit, &error));
 	while (core_audit_step(audit, 7))
 		;
 	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
-	cr_assert_str_eq(error.text, "pool llama: page 1: count 1, but 0 rows name it");
+	cr_assert_str_eq(error.text, "pool llama: page 1: count 1, but 0 page table entries name it");
 }
 
 /* Memory */

@@ -53,9 +53,9 @@ Test(core_faults, corrupt_count)
 	item.n_tokens = 16;
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
-	cr_assert_str_eq(error.text, "pool llama: page 3: count 2, but 1 rows name it");
+	cr_assert_str_eq(error.text, "pool llama: page 3: count 2, but 1 page table entries name it");
 	cr_assert_eq(region_check(core_pool_view(f.core, 0), &books, &error), PAGED_ERR_CORRUPT);
-	cr_assert_str_eq(error.text, "page 3: count 2, but 1 rows name it");
+	cr_assert_str_eq(error.text, "page 3: count 2, but 1 page table entries name it");
 	/* The core goes on: the page is lost, and stays known to be. */
 	cr_assert_eq(core_seq_erase(f.core, session, 1, &item.seq, &error), PAGED_OK);
 	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
@@ -72,7 +72,7 @@ Test(core_faults, killed_in_a_replacement)
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
 	child = fork();
 	if (child == 0) {
-		setenv("PAGED_FAULT", "row-update", 1);
+		setenv("PAGED_FAULT", "x", 1);
 		item.n_tokens = 4;
 		core_seq_truncate(f.core, session, 1, &item, &error);
 		_exit(0);

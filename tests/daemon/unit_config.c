@@ -301,17 +301,17 @@ Test(config, the_manual_knows_every_setting)
 	pools = strstr(manual, "\n.Ss Pools");
 	cr_assert_not_null(pools);
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
-		const struct settings_row *row = &settings_table[i];
+		const struct settings_entry *entry = &settings_table[i];
 		char item[64], *paragraph, *end;
 
-		snprintf(item, sizeof(item), ".It Ic %s ", row->name);
-		paragraph = strstr(row->of_pool ? pools : manual, item);
-		cr_assert(paragraph != NULL, "no paragraph for %s", row->name);
+		snprintf(item, sizeof(item), ".It Ic %s ", entry->name);
+		paragraph = strstr(entry->of_pool ? pools : manual, item);
+		cr_assert(paragraph != NULL, "no paragraph for %s", entry->name);
 		end = strstr(paragraph + 1, "\n.It ");
 		if (end != NULL)
 			*end = '\0';
-		cr_expect(row->standard == NULL || strstr(paragraph + strlen(item), row->standard) != NULL,
-			  "the default of %s is %s", row->name, row->standard);
+		cr_expect(entry->standard == NULL || strstr(paragraph + strlen(item), entry->standard) != NULL,
+			  "the default of %s is %s", entry->name, entry->standard);
 		if (end != NULL)
 			*end = '\n';
 	}

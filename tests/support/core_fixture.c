@@ -69,7 +69,7 @@ fixture_row(const struct fixture *fixture, uint32_t pool, paged_seq_id seq, uint
 	must(look.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
 	n = look.capacity / view->page_size;
 	for (uint32_t i = 0; i < n; i++)
-		pages[i] = atomic_load_explicit(&region_row(view, PAGED_SEQ_SLOT(seq))[i], memory_order_relaxed);
+		pages[i] = atomic_load_explicit(&region_page_table(view, PAGED_SEQ_SLOT(seq))[i], memory_order_relaxed);
 	must(region_look_holds(view, seq, &look), "a look does not hold though nothing happens");
 	return n;
 }

@@ -301,7 +301,7 @@ truncater(int from, int to, void *argument)
 IT_TEST(daemon_killed_in_a_row_update)
 {
 	/* The first replacement of a row is its create, the second the truncate. */
-	const char *environment[] = { "PAGED_FAULT=row-update:2", NULL };
+	const char *environment[] = { "PAGED_FAULT=x:2", NULL };
 	enum paged_status status = PAGED_OK;
 	struct it_daemon daemon;
 	struct it_worker worker;

@@ -98,7 +98,7 @@ region_newer(int fd, uint64_t *size_p)
 	it_require(from != MAP_FAILED);
 	it_require(region_view_init(&view, from, (size_t)file.st_size, NULL, &error) == PAGED_OK, "%s", error.text);
 	*size_p = NEWER_HEADER + view.n_slots * (view.slot_stride + 64ull) + view.n_pages * (view.page_stride + 4ull) +
-		  view.n_slots * (view.row_stride + 16);
+		  view.n_slots * (view.table_stride + 16);
 	it_require(ftruncate(newer_fd, (off_t)*size_p) == 0);
 	to = mmap(NULL, *size_p, PROT_READ | PROT_WRITE, MAP_SHARED, newer_fd, 0);
 	it_require(to != MAP_FAILED);
@@ -111,12 +111,13 @@ region_newer(int fd, uint64_t *size_p)
 	header->slot_stride += 64;
 	header->pages_offset = header->slots_offset + (uint64_t)view.n_slots * header->slot_stride;
 	header->page_stride += 4;
-	header->rows_offset = header->pages_offset + (uint64_t)view.n_pages * header->page_stride;
-	header->row_stride += 16;
+	header->tables_offset = header->pages_offset + (uint64_t)view.n_pages * header->page_stride;
+	header->table_stride += 16;
 	for (uint32_t i = 0; i < view.n_slots; i++) {
 		memcpy(to + header->slots_offset + (uint64_t)i * header->slot_stride, region_slot(&view, i),
 		       view.slot_stride);
-		memcpy(to + header->rows_offset + i * header->row_stride, region_row(&view, i), view.row_stride);
+		memcpy(to + header->tables_offset + i * header->table_stride, region_page_table(&view, i),
+		       view.table_stride);
 	}
 	for (uint32_t i = 0; i < view.n_pages; i++)
 		memcpy(to + header->pages_offset + (uint64_t)i * header->page_stride, region_page(&view, i),
