@@ -189,10 +189,10 @@ paged_batch_validate(struct paged_batch *batch)
 		return client_fail(pool->client, &error);
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
 		const struct batch_row *row = &batch->row[r];
-		struct region_look look = { .version = row->version };
+		struct region_snapshot snapshot = { .version = row->version };
 
 		/* A slot's version never repeats, so the check also covers the id's generation. */
-		if (row->id == 0 || region_look_holds(&pool->at.view, row->id, &look))
+		if (row->id == 0 || region_snapshot_valid(&pool->at.view, row->id, &snapshot))
 			continue;
 		client_look(pool->client); /* the session's end also removes pages, and is announced before */
 		status = client_enter_owner(pool->client);

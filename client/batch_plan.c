@@ -31,7 +31,7 @@ plan_enter(struct paged_client *client, uint64_t now)
  * *bad_p is the first entry that is no page of the pool, or n.
  */
 static bool
-entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_look *look, uint32_t *bad_p)
+entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
 {
 	const struct region_view *view = &batch->pool->at.view;
 	struct batch_row *row = &batch->row[r];
@@ -44,7 +44,7 @@ entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct reg
 		if (to[i] >= view->n_pages)
 			break;
 	}
-	if (!region_look_holds(view, row->id, look))
+	if (!region_snapshot_valid(view, row->id, snapshot))
 		return false;
 	row->n_entries = i;
 	*bad_p = i;
@@ -56,7 +56,7 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 {
 	const struct region_view *view = &batch->pool->at.view;
 	struct batch_row *row = &batch->row[r];
-	struct region_look look;
+	struct region_snapshot snapshot;
 	unsigned int attempt = 0;
 	uint32_t n, bad;
 	enum paged_status status = pool_check_seq(batch->pool, id, error);
@@ -64,27 +64,27 @@ batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct
 	if (status != PAGED_OK)
 		return status;
 	do {
-		status = pool_look(batch->pool, id, &attempt, &look, error);
+		status = pool_look(batch->pool, id, &attempt, &snapshot, error);
 		if (status != PAGED_OK)
 			return status;
-		if (row->id != id || row->version != look.version) {
+		if (row->id != id || row->version != snapshot.version) {
 			if (row->id != id)
 				batch->n_distinct = 0;
-			*row = (struct batch_row){ .id = id, .version = look.version };
-		} else if (row->capacity == look.capacity && row->owner == look.owner &&
-			   row->writable_from == look.writable_from) {
+			*row = (struct batch_row){ .id = id, .version = snapshot.version };
+		} else if (row->capacity == snapshot.capacity && row->owner == snapshot.owner &&
+			   row->writable_from == snapshot.writable_from) {
 			return PAGED_OK;
 		}
-		n = look.capacity / view->page_size;
-	} while (!entries_copy(batch, r, n, &look, &bad));
+		n = snapshot.capacity / view->page_size;
+	} while (!entries_copy(batch, r, n, &snapshot, &bad));
 	if (bad < n)
 		return paged_fail(error, PAGED_ERR_RANGE,
 				  "row %u: logical page %u of sequence " SEQ_FORMAT
 				  " is physical page %u of a pool of %u",
 				  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad], view->n_pages);
 	row->capacity = n * view->page_size;
-	row->owner = look.owner;
-	row->writable_from = look.writable_from;
+	row->owner = snapshot.owner;
+	row->writable_from = snapshot.writable_from;
 	return PAGED_OK;
 }
 

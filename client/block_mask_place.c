@@ -99,10 +99,10 @@ paged_block_mask_validate(const struct paged_block_mask *mask)
 	if (status != PAGED_OK)
 		return status;
 	for (uint32_t r = 0; r < mask->n_rows; r++) {
-		struct region_look look = { .version = mask->version[r] };
+		struct region_snapshot snapshot = { .version = mask->version[r] };
 
 		/* A slot's version never repeats, so the check also covers the id's generation. */
-		if (mask->seq[r] == 0 || region_look_holds(&mask->pool->at.view, mask->seq[r], &look))
+		if (mask->seq[r] == 0 || region_snapshot_valid(&mask->pool->at.view, mask->seq[r], &snapshot))
 			continue;
 		client_look(client);
 		status = client_enter_owner(client);

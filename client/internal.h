@@ -144,12 +144,12 @@ enum paged_status pool_check_owner(struct paged_pool *pool, struct paged_error *
  *
  * The error text names the sequence.
  *
- * @param[in,out] attempt   0 at first; pass the value on to retry after region_look_holds() failed
+ * @param[in,out] attempt   0 at first; pass the value on to retry after region_snapshot_valid() failed
  * @retval PAGED_ERR_AGAIN  the slot stayed locked by a writer, and the owner lives
  * @retval PAGED_ERR_GONE   the owner is gone, and the slot stayed locked or has no such sequence
  * @retval PAGED_ERR_STALE  the slot has no such sequence
  */
-enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_look *look,
-			    struct paged_error *error);
+enum paged_status pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt,
+			    struct region_snapshot *snapshot, struct paged_error *error);
 
 #endif

@@ -324,10 +324,10 @@ remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *resu
 {
 	struct wire_request request = { .kind = WIRE_CHECK, .check = { .pool = pool } };
 	struct wire_reply reply;
-	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_BOOKS, &reply, error);
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
 
 	if (status == PAGED_OK)
-		*result = reply.books;
+		*result = reply.check_result;
 	return status;
 }
 

@@ -160,24 +160,24 @@ paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
 	struct paged_pool_counts ours;
-	struct paged_check_result books;
+	struct paged_check_result result;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
 	if (counts == NULL)
 		return client_failf(pool->client, PAGED_ERR_INVALID, "counts must not be NULL");
-	if (!region_books_read(&pool->at.view, &books)) {
+	if (!region_accounting_read(&pool->at.view, &result)) {
 		status = pool_check_owner(pool, &error);
 		return status != PAGED_OK ? client_fail(pool->client, &error)
 					  : client_failf(pool->client, PAGED_ERR_AGAIN,
 							 "pages of pool %s are being changed just now", pool->at.name);
 	}
 	ours = (struct paged_pool_counts){
-		.n_pages = books.n_pages,
-		.n_free = books.n_free,
-		.n_referenced = books.n_referenced,
-		.n_quarantined = books.n_quarantined,
+		.n_pages = result.n_pages,
+		.n_free = result.n_free,
+		.n_referenced = result.n_referenced,
+		.n_quarantined = result.n_quarantined,
 	};
 	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
@@ -237,7 +237,7 @@ pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *er
 }
 
 enum paged_status
-pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_look *look,
+pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
 	  struct paged_error *error)
 {
 	enum region_result result = REGION_BUSY;
@@ -246,7 +246,7 @@ pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struc
 	while (result == REGION_BUSY && *attempt < REGION_ATTEMPTS) {
 		if (*attempt > 0)
 			region_pause(*attempt - 1);
-		result = region_look_begin(&pool->at.view, id, look);
+		result = region_snapshot_begin(&pool->at.view, id, snapshot);
 		++*attempt;
 	}
 	if (result == REGION_READ)

@@ -125,7 +125,7 @@ paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
 }
 
 static enum paged_status
-seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, uint32_t *pages, size_t n_max,
+seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_snapshot *snapshot, uint32_t *pages, size_t n_max,
 	 struct paged_error *error)
 {
 	unsigned int attempt = 0;
@@ -133,11 +133,11 @@ seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_look *look, ui
 	uint32_t n;
 
 	do {
-		status = pool_look(pool, seq, &attempt, look, error);
+		status = pool_look(pool, seq, &attempt, snapshot, error);
 		if (status != PAGED_OK)
 			return status;
-		n = look->capacity / pool->at.view.page_size;
-	} while (!region_page_table_copy(&pool->at.view, seq, look, n < n_max ? n : (uint32_t)n_max, pages));
+		n = snapshot->capacity / pool->at.view.page_size;
+	} while (!region_snapshot_copy(&pool->at.view, seq, snapshot, n < n_max ? n : (uint32_t)n_max, pages));
 	return PAGED_OK;
 }
 
@@ -147,7 +147,7 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 	struct paged_client *client = pool_client(pool);
 	enum paged_status status = client_enter_owner(client);
 	struct paged_seq_info ours;
-	struct region_look look;
+	struct region_snapshot snapshot;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
@@ -156,14 +156,14 @@ paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info 
 		return client_failf(client, PAGED_ERR_INVALID, "pages is NULL but n_max is %zu", n_max);
 	status = pool_check_seq(pool, seq, &error);
 	if (status == PAGED_OK)
-		status = seq_read(pool, seq, &look, pages, n_max, &error);
+		status = seq_read(pool, seq, &snapshot, pages, n_max, &error);
 	if (status == PAGED_OK && info != NULL) {
 		ours = (struct paged_seq_info){
-			.owner = look.owner,
-			.capacity = look.capacity,
-			.writable_from = look.writable_from,
-			.n_pages = look.capacity / pool->at.view.page_size,
-			.version = look.version,
+			.owner = snapshot.owner,
+			.capacity = snapshot.capacity,
+			.writable_from = snapshot.writable_from,
+			.n_pages = snapshot.capacity / pool->at.view.page_size,
+			.version = snapshot.version,
 		};
 		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
 	}

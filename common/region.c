@@ -152,7 +152,7 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 }
 
 enum region_result
-region_look_begin(const struct region_view *view, paged_seq_id id, struct region_look *look)
+region_snapshot_begin(const struct region_view *view, paged_seq_id id, struct region_snapshot *snapshot)
 {
 	const struct region_slot *slot;
 	uint32_t generation;
@@ -160,32 +160,32 @@ region_look_begin(const struct region_view *view, paged_seq_id id, struct region
 	if (PAGED_SEQ_SLOT(id) >= view->n_slots || PAGED_SEQ_GENERATION(id) == 0 || PAGED_SEQ_POOL(id) != view->pool)
 		return REGION_STALE;
 	slot = region_slot(view, PAGED_SEQ_SLOT(id));
-	look->version = atomic_load_explicit(&slot->version, memory_order_acquire);
-	if (look->version & 1)
+	snapshot->version = atomic_load_explicit(&slot->version, memory_order_acquire);
+	if (snapshot->version & 1)
 		return REGION_BUSY;
 	generation = atomic_load_explicit(&slot->generation, memory_order_relaxed);
-	look->owner = atomic_load_explicit(&slot->owner, memory_order_relaxed);
-	look->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
-	look->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
-	look->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
-	if (!region_look_holds(view, id, look))
+	snapshot->owner = atomic_load_explicit(&slot->owner, memory_order_relaxed);
+	snapshot->writable_from = atomic_load_explicit(&slot->writable_from, memory_order_relaxed);
+	snapshot->length = atomic_load_explicit(&slot->length, memory_order_relaxed);
+	snapshot->capacity = atomic_load_explicit(&slot->capacity, memory_order_acquire);
+	if (!region_snapshot_valid(view, id, snapshot))
 		return REGION_BUSY;
-	if (generation != PAGED_SEQ_GENERATION(id) || look->owner == 0)
+	if (generation != PAGED_SEQ_GENERATION(id) || snapshot->owner == 0)
 		return REGION_STALE;
-	if (look->capacity > (uint64_t)view->table_entries * view->page_size)
+	if (snapshot->capacity > (uint64_t)view->table_entries * view->page_size)
 		return REGION_BUSY;
 	return REGION_READ;
 }
 
 bool
-region_page_table_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
-		       uint32_t *entries)
+region_snapshot_copy(const struct region_view *view, paged_seq_id id, const struct region_snapshot *snapshot,
+		     uint32_t n, uint32_t *entries)
 {
 	const _Atomic uint32_t *table = region_page_table(view, PAGED_SEQ_SLOT(id));
 
 	for (uint32_t i = 0; i < n; i++)
 		entries[i] = atomic_load_explicit(&table[i], memory_order_relaxed);
-	return region_look_holds(view, id, look);
+	return region_snapshot_valid(view, id, snapshot);
 }
 
 void
@@ -221,7 +221,7 @@ region_free_wake(const struct region_header *header, uint32_t *last)
 }
 
 static void
-books_load(const struct region_view *view, struct paged_check_result *result)
+region_accounting_load(const struct region_view *view, struct paged_check_result *result)
 {
 	const struct region_header *header = view->header;
 
@@ -242,12 +242,12 @@ is_unchanged(const struct region_header *header, uint64_t before)
 }
 
 bool
-region_books_read(const struct region_view *view, struct paged_check_result *result)
+region_accounting_read(const struct region_view *view, struct paged_check_result *result)
 {
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
 		uint64_t before = atomic_load_explicit(&view->header->change, memory_order_acquire);
 
-		books_load(view, result);
+		region_accounting_load(view, result);
 		if (is_unchanged(view->header, before))
 			return true;
 		region_pause(attempt);
@@ -309,7 +309,7 @@ check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page
 	}
 	if (n_referenced != result->n_referenced || n_quarantined != result->n_quarantined)
 		return paged_fail(error, PAGED_ERR_CORRUPT,
-				  "counted %u referenced and %u quarantined pages, the books say %u and %u",
+				  "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
 				  n_referenced, n_quarantined, result->n_referenced, result->n_quarantined);
 	if ((uint64_t)result->n_free + n_referenced + n_quarantined != view->n_pages)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "%u free + %u referenced + %u quarantined are not %u pages",
@@ -331,7 +331,7 @@ region_check(const struct region_view *view, struct paged_check_result *result, 
 
 		if (before & 1)
 			continue;
-		books_load(view, result);
+		region_accounting_load(view, result);
 		if (high_page > view->n_pages || high_slot > view->n_slots)
 			return region_verdict(result,
 					      paged_fail(error, PAGED_ERR_CORRUPT,

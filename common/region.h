@@ -171,7 +171,7 @@ region_page_table(const struct region_view *view, uint32_t slot)
 }
 
 /** A consistent snapshot of a slot's fields. */
-struct region_look {
+struct region_snapshot {
 	uint64_t version;
 	uint32_t owner;
 	uint32_t capacity; /* tokens */
@@ -186,31 +186,32 @@ enum region_result {
 };
 
 /**
- * region_look_begin - take a snapshot of the slot of an id
+ * region_snapshot_begin - take a snapshot of the slot of an id
  *
- * The caller may then read entries up to look->capacity.  They are valid only
- * if region_look_holds() returns true after the last of them was read.
+ * The caller may then read entries up to snapshot->capacity.  They are valid only
+ * if region_snapshot_valid() returns true after the last of them was read.
  */
-enum region_result region_look_begin(const struct region_view *view, paged_seq_id id, struct region_look *look);
+enum region_result region_snapshot_begin(const struct region_view *view, paged_seq_id id,
+					 struct region_snapshot *snapshot);
 
-/** region_look_holds - true: no entry was replaced or removed since the snapshot */
+/** region_snapshot_valid - true: no entry was replaced or removed since the snapshot */
 static inline bool
-region_look_holds(const struct region_view *view, paged_seq_id id, const struct region_look *look)
+region_snapshot_valid(const struct region_view *view, paged_seq_id id, const struct region_snapshot *snapshot)
 {
 	const struct region_slot *slot = region_slot(view, PAGED_SEQ_SLOT(id));
 
 	atomic_thread_fence(memory_order_acquire);
-	return atomic_load_explicit(&slot->version, memory_order_relaxed) == look->version;
+	return atomic_load_explicit(&slot->version, memory_order_relaxed) == snapshot->version;
 }
 
 /**
- * region_page_table_copy - copy entries 0 .. n - 1 of a page table, as of a snapshot
+ * region_snapshot_copy - copy entries 0 .. n - 1 of a page table, as of a snapshot
  *
- * @param[in] n  at most look->capacity / page_size
+ * @param[in] n  at most snapshot->capacity / page_size
  * @return false: entries were replaced or removed meanwhile; take a new snapshot
  */
-bool region_page_table_copy(const struct region_view *view, paged_seq_id id, const struct region_look *look, uint32_t n,
-			    uint32_t *entries);
+bool region_snapshot_copy(const struct region_view *view, paged_seq_id id, const struct region_snapshot *snapshot,
+			  uint32_t n, uint32_t *entries);
 
 /**
  * region_spare_pages - number of n_free pages that a reserve may take ahead of need
@@ -244,11 +245,11 @@ void region_free_wait(const struct region_header *header, uint32_t seen, uint32_
 void region_free_wake(const struct region_header *header, uint32_t *last);
 
 /**
- * region_books_read - read the header's page counts, consistent with each other; the rest of the result is 0
+ * region_accounting_read - read the header's page counts, consistent with each other; the rest of the result is 0
  *
  * @return false: the counts changed in each of REGION_ATTEMPTS attempts
  */
-bool region_books_read(const struct region_view *view, struct paged_check_result *result);
+bool region_accounting_read(const struct region_view *view, struct paged_check_result *result);
 
 /** region_verdict - store a check's status and error text in its result; returns the status */
 enum paged_status region_verdict(struct paged_check_result *result, enum paged_status status,

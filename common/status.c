@@ -53,7 +53,7 @@ paged_status_text(enum paged_status status)
 	case PAGED_ERR_STOPPING:
 		return "daemon is stopping";
 	case PAGED_ERR_CORRUPT:
-		return "books do not balance";
+		return "page accounting is inconsistent";
 	}
 	return "unknown status";
 }
@@ -134,8 +134,7 @@ paged_dtype_name(enum paged_dtype dtype)
 enum paged_dtype
 paged_dtype_parse(const char *name)
 {
-	static const enum paged_dtype all[] = { PAGED_F32,  PAGED_F16,  PAGED_BF16,
-						PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
+	static const enum paged_dtype all[] = { PAGED_F32, PAGED_F16, PAGED_BF16, PAGED_E4M3, PAGED_E5M2, PAGED_I8 };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		if (strcmp(name, paged_dtype_name(all[i])) == 0)

@@ -206,7 +206,7 @@ audit_free(struct core_audit *audit)
 }
 
 static void
-books_read(struct core_audit *audit)
+audit_read_header(struct core_audit *audit)
 {
 	const struct pool *pool = audit->pool;
 	const struct region_header *header = pool->view.header;
@@ -246,7 +246,7 @@ core_audit_begin(struct core *core, uint32_t pool_index, struct core_audit **aud
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to count %u pages", pool->name,
 				  pool->high_page);
 	}
-	books_read(audit);
+	audit_read_header(audit);
 	pool->audit = audit;
 	*audit_p = audit;
 	return PAGED_OK;
@@ -259,7 +259,7 @@ core_audit_end(struct core_audit *audit, struct paged_check_result *result, stru
 	enum paged_status status;
 
 	if (audit->n_referenced != said->n_referenced || audit->n_quarantined != said->n_quarantined)
-		wrong(audit, "counted %u referenced and %u quarantined pages, the books say %u and %u",
+		wrong(audit, "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
 		      audit->n_referenced, audit->n_quarantined, said->n_referenced, said->n_quarantined);
 	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_quarantined != said->n_pages)
 		wrong(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,

@@ -37,9 +37,9 @@ check_pages(const struct core *core, const struct pool *pool, struct paged_error
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct session *session = core->sessions.entries[i].session;
 
-		if (pool->index >= session->n_holdings)
+		if (pool->index >= session->n_pools)
 			continue;
-		for (uint32_t page = session->holdings[pool->index].first_page; status == PAGED_OK && page != NONE;
+		for (uint32_t page = session->pools[pool->index].first_page; status == PAGED_OK && page != NONE;
 		     page = pool->links[page]) {
 			status = check_page(pool, met, page, error);
 			n_quarantined++;
@@ -62,9 +62,9 @@ check_sequences(const struct core *core, const struct pool *pool, struct paged_e
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
 		const struct session *session = core->sessions.entries[i].session;
 
-		if (pool->index >= session->n_holdings)
+		if (pool->index >= session->n_pools)
 			continue;
-		for (uint32_t slot = session->holdings[pool->index].first_slot; slot != NONE;
+		for (uint32_t slot = session->pools[pool->index].first_slot; slot != NONE;
 		     slot = pool->slots[slot].next) {
 			if (++n_sequences > pool->n_sequences || page_table_owner(pool, slot) != session->id)
 				return paged_fail(error, PAGED_ERR_CORRUPT,

@@ -72,7 +72,7 @@ struct pool {
 };
 
 /** A session's lists in one pool. */
-struct holding {
+struct session_pool {
 	uint32_t first_slot; /* of its sequences */
 	uint32_t first_page; /* oldest page of its quarantine */
 	uint32_t last_page;  /* newest page of its quarantine */
@@ -89,8 +89,8 @@ struct session {
 	uint32_t n_sequences;
 	uint64_t n_pages;
 	uint64_t n_quarantined;
-	struct holding *holdings; /* indexed by pool, up to the highest pool that it used */
-	uint32_t n_holdings;
+	struct session_pool *pools; /* indexed by pool, up to the highest pool that it used */
+	uint32_t n_pools;
 	struct array_slot *arrays;
 };
 
@@ -199,8 +199,8 @@ void arrays_free(struct session *session);
 enum paged_status session_find_active(const struct core *core, uint32_t id, struct session **session_p,
 				      struct paged_error *error);
 
-/** session_make_holding - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
-enum paged_status session_make_holding(struct session *session, uint32_t pool, struct paged_error *error);
+/** session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
+enum paged_status session_make_pool(struct session *session, uint32_t pool, struct paged_error *error);
 
 /** session_has_work - true: core_reap() can clean up something of this ended session now */
 bool session_has_work(const struct session *session);

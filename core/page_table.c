@@ -91,27 +91,27 @@ slot_give(struct pool *pool, uint32_t slot)
 static void
 page_table_link(struct pool *pool, struct session *session, uint32_t slot)
 {
-	struct holding *holding = &session->holdings[pool->index];
+	struct session_pool *session_pool = &session->pools[pool->index];
 	struct pool_slot *own = &pool->slots[slot];
 
 	own->previous = NONE;
-	own->next = holding->first_slot;
+	own->next = session_pool->first_slot;
 	if (own->next != NONE)
 		pool->slots[own->next].previous = slot;
-	holding->first_slot = slot;
+	session_pool->first_slot = slot;
 	session->n_sequences++;
 }
 
 static void
 page_table_unlink(struct pool *pool, struct session *session, uint32_t slot)
 {
-	struct holding *holding = &session->holdings[pool->index];
+	struct session_pool *session_pool = &session->pools[pool->index];
 	const struct pool_slot *own = &pool->slots[slot];
 
 	if (own->previous != NONE)
 		pool->slots[own->previous].next = own->next;
 	else
-		holding->first_slot = own->next;
+		session_pool->first_slot = own->next;
 	if (own->next != NONE)
 		pool->slots[own->next].previous = own->previous;
 	session->n_sequences--;

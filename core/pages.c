@@ -57,15 +57,15 @@ page_free(struct pool *pool, uint32_t page)
 static void
 page_quarantine(struct pool *pool, struct session *session, uint32_t page)
 {
-	struct holding *holding = &session->holdings[pool->index];
+	struct session_pool *session_pool = &session->pools[pool->index];
 
 	page_count_store(pool, page, REGION_PAGE_QUARANTINED);
 	pool->links[page] = NONE;
-	if (holding->first_page == NONE)
-		holding->first_page = page;
+	if (session_pool->first_page == NONE)
+		session_pool->first_page = page;
 	else
-		pool->links[holding->last_page] = page;
-	holding->last_page = page;
+		pool->links[session_pool->last_page] = page;
+	session_pool->last_page = page;
 	pool->n_quarantined++;
 	session->n_quarantined++;
 }
@@ -92,13 +92,13 @@ pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *e
 uint32_t
 pages_release(struct pool *pool, struct session *session, uint32_t n)
 {
-	struct holding *holding = &session->holdings[pool->index];
+	struct session_pool *session_pool = &session->pools[pool->index];
 	uint32_t n_released = 0;
 
-	while (n_released < n && holding->first_page != NONE) {
-		uint32_t page = holding->first_page;
+	while (n_released < n && session_pool->first_page != NONE) {
+		uint32_t page = session_pool->first_page;
 
-		holding->first_page = pool->links[page];
+		session_pool->first_page = pool->links[page];
 		page_free(pool, page);
 		n_released++;
 	}

@@ -8,17 +8,17 @@
 static void
 reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
 {
-	const struct holding *holding = &session->holdings[pool->index];
+	const struct session_pool *session_pool = &session->pools[pool->index];
 	bool quarantine = session->n_members > 0;
 
-	while (*budget > 0 && holding->first_slot != NONE) {
-		uint32_t n_pages = page_table_n_pages(pool, holding->first_slot);
+	while (*budget > 0 && session_pool->first_slot != NONE) {
+		uint32_t n_pages = page_table_n_pages(pool, session_pool->first_slot);
 
 		if (n_pages > *budget) {
-			page_table_shrink(pool, session, holding->first_slot, n_pages - *budget, quarantine);
+			page_table_shrink(pool, session, session_pool->first_slot, n_pages - *budget, quarantine);
 			*budget = 0;
 		} else {
-			page_table_close(pool, session, holding->first_slot, quarantine);
+			page_table_close(pool, session, session_pool->first_slot, quarantine);
 			*budget -= n_pages > 0 ? n_pages : 1;
 		}
 	}
@@ -27,7 +27,7 @@ reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
 static void
 reap_quarantine(struct pool *pool, struct session *session, uint32_t *budget)
 {
-	if (session->holdings[pool->index].first_page == NONE)
+	if (session->pools[pool->index].first_page == NONE)
 		return;
 	pool_change_begin(pool);
 	*budget -= pages_release(pool, session, *budget);
@@ -37,7 +37,7 @@ reap_quarantine(struct pool *pool, struct session *session, uint32_t *budget)
 static void
 reap_session(struct core *core, struct session *session, uint32_t *budget)
 {
-	for (uint32_t i = 0; i < session->n_holdings; i++) {
+	for (uint32_t i = 0; i < session->n_pools; i++) {
 		reap_sequences(core->pools[i], session, budget);
 		if (session->n_members == 0)
 			reap_quarantine(core->pools[i], session, budget);

@@ -135,7 +135,7 @@ spec_count(struct core *core, struct session *session, const struct seq_spec *sp
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
 				  pool->name, pool->view.max_length, spec->n_tokens);
 	request_count(core, pool, pages_for(pool, spec->n_tokens), 1);
-	return session_make_holding(session, spec->pool, error);
+	return session_make_pool(session, spec->pool, error);
 }
 
 enum paged_status
@@ -282,21 +282,21 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 {
 	enum paged_status status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
 	const struct pool *pool;
-	struct region_look look;
+	struct region_snapshot snapshot;
 
 	if (status != PAGED_OK)
 		return status;
 	pool = seq_pool(core, id);
 	/* Never REGION_BUSY: no page table is being replaced between two requests. */
-	if (region_look_begin(&pool->view, id, &look) != REGION_READ)
+	if (region_snapshot_begin(&pool->view, id, &snapshot) != REGION_READ)
 		return paged_fail(error, PAGED_ERR_STALE, "pool %s: no live sequence " SEQ_FORMAT, pool->name,
 				  SEQ_ARGS(id));
 	*entry = (struct paged_seq_entry){
 		.seq = id,
-		.session = look.owner,
-		.length = look.length,
-		.capacity = look.capacity,
-		.n_pages = look.capacity / pool->view.page_size,
+		.session = snapshot.owner,
+		.length = snapshot.length,
+		.capacity = snapshot.capacity,
+		.n_pages = snapshot.capacity / pool->view.page_size,
 	};
 	memcpy(entry->tag, pool->tags[PAGED_SEQ_SLOT(id)], sizeof(entry->tag));
 	return PAGED_OK;

@@ -17,19 +17,19 @@ session_find_active(const struct core *core, uint32_t id, struct session **sessi
 }
 
 enum paged_status
-session_make_holding(struct session *session, uint32_t pool, struct paged_error *error)
+session_make_pool(struct session *session, uint32_t pool, struct paged_error *error)
 {
-	struct holding *holdings;
+	struct session_pool *pools;
 
-	if (pool < session->n_holdings)
+	if (pool < session->n_pools)
 		return PAGED_OK;
-	holdings = reallocarray(session->holdings, pool + 1, sizeof(*holdings));
-	if (holdings == NULL)
+	pools = reallocarray(session->pools, pool + 1, sizeof(*pools));
+	if (pools == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "session %u: no memory", session->id);
-	session->holdings = holdings;
-	while (session->n_holdings <= pool)
-		holdings[session->n_holdings++] =
-			(struct holding){ .first_slot = NONE, .first_page = NONE, .last_page = NONE };
+	session->pools = pools;
+	while (session->n_pools <= pool)
+		pools[session->n_pools++] =
+			(struct session_pool){ .first_slot = NONE, .first_page = NONE, .last_page = NONE };
 	return PAGED_OK;
 }
 
@@ -37,7 +37,7 @@ void
 session_free(struct session *session)
 {
 	arrays_free(session);
-	free(session->holdings);
+	free(session->pools);
 	free(session);
 }
 

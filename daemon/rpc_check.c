@@ -48,8 +48,8 @@ check_finish(struct rpc *rpc, enum paged_status status, const struct paged_check
 	struct wire_reply reply = { .id = checks->job[0].request, .text = "" };
 
 	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT) {
-		reply.kind = WIRE_REPLY_BOOKS;
-		reply.books = *result;
+		reply.kind = WIRE_REPLY_CHECK_RESULT;
+		reply.check_result = *result;
 	} else {
 		reply.status = status;
 		reply.text = error->text;

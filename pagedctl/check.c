@@ -48,10 +48,10 @@ check_holds(const struct check *check)
 static void
 check_print(const char *name, const struct check *check)
 {
-	const struct paged_check_result *books = &check->daemon;
+	const struct paged_check_result *result = &check->daemon;
 
 	printf("pool %s: %" PRIu32 " pages = %" PRIu32 " free + %" PRIu32 " referenced + %" PRIu32 " quarantined: %s\n",
-	       name, books->n_pages, books->n_free, books->n_referenced, books->n_quarantined,
+	       name, result->n_pages, result->n_free, result->n_referenced, result->n_quarantined,
 	       check_holds(check) ? "holds" : "DOES NOT HOLD");
 	if (!check->daemon.holds)
 		printf("  recomputed by the daemon: %s\n", check->daemon.text);

@@ -261,7 +261,7 @@ enum wire_reply_kind {
 	WIRE_REPLY_SESSIONS,
 	WIRE_REPLY_SEQUENCES,
 	WIRE_REPLY_TABLE,
-	WIRE_REPLY_BOOKS,
+	WIRE_REPLY_CHECK_RESULT,
 	WIRE_REPLY_MASK,
 	WIRE_REPLY_HANDLE
 };
@@ -298,7 +298,7 @@ struct wire_reply {
 			const uint32_t *page;
 			bool more;
 		} table;
-		struct paged_check_result books;
+		struct paged_check_result check_result;
 		struct mask_part mask;
 		struct wire_handle handle;
 	};

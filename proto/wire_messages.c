@@ -258,10 +258,10 @@ TYPE(sequences, sequences, S,
      NUMBER(Sequences, next_slot, S, sequences.next_slot), NUMBER(Sequences, more, S, sequences.more));
 TYPE(table, table, S, STRUCT(Table, sequence, S, table.sequence, sequence_report),
      COLUMN(Table, page, S, table.page, table.n, 0, WIRE_TABLE_MAX, WIRE_FIRST), NUMBER(Table, more, S, table.more));
-TYPE(books, books, S, NUMBER(Books, n_pages, S, books.n_pages), NUMBER(Books, n_free, S, books.n_free),
-     NUMBER(Books, n_referenced, S, books.n_referenced), NUMBER(Books, n_quarantined, S, books.n_quarantined),
-     NUMBER(Books, n_sequences, S, books.n_sequences), NUMBER(Books, holds, S, books.holds),
-     TEXT(Books, text, S, books.text));
+TYPE(check_result, check_result, S, NUMBER(CheckResult, n_pages, S, check_result.n_pages), NUMBER(CheckResult, n_free, S, check_result.n_free),
+     NUMBER(CheckResult, n_referenced, S, check_result.n_referenced), NUMBER(CheckResult, n_quarantined, S, check_result.n_quarantined),
+     NUMBER(CheckResult, n_sequences, S, check_result.n_sequences), NUMBER(CheckResult, holds, S, check_result.holds),
+     TEXT(CheckResult, text, S, check_result.text));
 TYPE(mask, mask, S, COLUMN(Mask, value, S, mask.values, mask.n, 0, MASK_PART_MAX, WIRE_FIRST),
      NUMBER(Mask, cut, S, mask.list_continues), NUMBER(Mask, arrays, S, mask.arrays));
 TYPE(handle, handle, S, BYTES(Handle, handle, S, handle.bytes, 0), NUMBER(Handle, offset, S, handle.offset),
@@ -275,7 +275,7 @@ static const struct wire_body reply_bodies[] = {
 	[WIRE_REPLY_SESSIONS] = { PAGED__V1__REPLY__BODY_SESSIONS, &sessions },
 	[WIRE_REPLY_SEQUENCES] = { PAGED__V1__REPLY__BODY_SEQUENCES, &sequences },
 	[WIRE_REPLY_TABLE] = { PAGED__V1__REPLY__BODY_TABLE, &table },
-	[WIRE_REPLY_BOOKS] = { PAGED__V1__REPLY__BODY_BOOKS, &books },
+	[WIRE_REPLY_CHECK_RESULT] = { PAGED__V1__REPLY__BODY_CHECK_RESULT, &check_result },
 	[WIRE_REPLY_MASK] = { PAGED__V1__REPLY__BODY_MASK, &mask },
 	[WIRE_REPLY_HANDLE] = { PAGED__V1__REPLY__BODY_HANDLE, &handle },
 };

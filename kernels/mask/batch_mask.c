@@ -98,18 +98,18 @@ page_table_copy_live(struct page_table_reader *reader, uint32_t r, struct block_
 	uint32_t n_needed = (uint32_t)mask_ceil_div(row->kv_len, view->page_size);
 
 	for (unsigned int attempt = 0; attempt < REGION_ATTEMPTS; attempt++) {
-		struct region_look look;
-		enum region_result result = region_look_begin(view, row->seq, &look);
+		struct region_snapshot snapshot;
+		enum region_result result = region_snapshot_begin(view, row->seq, &snapshot);
 		uint32_t n;
 
 		if (result == REGION_STALE)
 			return paged_fail(error, PAGED_ERR_STALE,
 					  "block mask: row %" PRIu32 ": no live sequence %" PRIu32 ".%" PRIu32, r,
 					  PAGED_SEQ_SLOT(row->seq), PAGED_SEQ_GENERATION(row->seq));
-		n = result == REGION_READ ? look.capacity / view->page_size : 0;
+		n = result == REGION_READ ? snapshot.capacity / view->page_size : 0;
 		if (result == REGION_READ &&
-		    region_page_table_copy(view, row->seq, &look, n < n_needed ? n : n_needed, reader->pages)) {
-			reader->version[r] = look.version;
+		    region_snapshot_copy(view, row->seq, &snapshot, n < n_needed ? n : n_needed, reader->pages)) {
+			reader->version[r] = snapshot.version;
 			*sequence = (struct block_mask_sequence){ reader->pages, n, row->kv_len };
 			return PAGED_OK;
 		}

@@ -205,8 +205,8 @@ Test(region, reads_larger_strides)
 	static _Alignas(64) uint8_t memory[8192];
 	struct region_header *header = (struct region_header *)memory;
 	struct region_view view;
-	struct region_look look;
-	struct paged_check_result books;
+	struct region_snapshot snapshot;
+	struct paged_check_result accounting;
 
 	*header = (struct region_header){
 		.magic = REGION_MAGIC,
@@ -233,88 +233,88 @@ Test(region, reads_larger_strides)
 	cr_assert_eq((uint8_t *)region_page(&view, 9), memory + 1024 + 9 * 12);
 	cr_assert_eq((uint8_t *)region_page_table(&view, 1), memory + 2048 + 100);
 	put_sequence(&view, header);
-	cr_assert_eq(region_look_begin(&view, SEQ, &look), REGION_READ);
-	cr_assert_eq(look.capacity, 8);
-	cr_assert_eq(region_check(&view, &books, &r.error), PAGED_OK, "%s", r.error.text);
-	cr_assert_eq(books.n_sequences, 1);
+	cr_assert_eq(region_snapshot_begin(&view, SEQ, &snapshot), REGION_READ);
+	cr_assert_eq(snapshot.capacity, 8);
+	cr_assert_eq(region_check(&view, &accounting, &r.error), PAGED_OK, "%s", r.error.text);
+	cr_assert_eq(accounting.n_sequences, 1);
 }
 
-Test(region, look)
+Test(region, snapshot)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
-	struct region_look look;
+	struct region_snapshot snapshot;
 	uint32_t entries[2];
 
 	set(&slot->writable_from, 4);
 	set(&slot->length, 6);
-	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_READ);
-	cr_assert_eq(look.owner, 7);
-	cr_assert_eq(look.capacity, 8);
-	cr_assert_eq(look.writable_from, 4);
-	cr_assert_eq(look.length, 6);
-	cr_assert(region_look_holds(&r.view, SEQ, &look));
-	cr_assert(region_page_table_copy(&r.view, SEQ, &look, 2, entries));
+	cr_assert_eq(region_snapshot_begin(&r.view, SEQ, &snapshot), REGION_READ);
+	cr_assert_eq(snapshot.owner, 7);
+	cr_assert_eq(snapshot.capacity, 8);
+	cr_assert_eq(snapshot.writable_from, 4);
+	cr_assert_eq(snapshot.length, 6);
+	cr_assert(region_snapshot_valid(&r.view, SEQ, &snapshot));
+	cr_assert(region_snapshot_copy(&r.view, SEQ, &snapshot, 2, entries));
 	cr_assert_eq(entries[0], atomic_load(&region_page_table(&r.view, 1)[0]));
 	cr_assert_eq(entries[1], atomic_load(&region_page_table(&r.view, 1)[1]));
 
-	/* Growth leaves a look good. */
+	/* Growth leaves a snapshot valid. */
 	set(&region_page_table(&r.view, 1)[2], 0);
 	set(&slot->capacity, 12);
-	cr_assert(region_look_holds(&r.view, SEQ, &look));
+	cr_assert(region_snapshot_valid(&r.view, SEQ, &snapshot));
 
 	atomic_fetch_add(&slot->version, 1);
-	cr_assert_not(region_look_holds(&r.view, SEQ, &look));
-	cr_assert_not(region_page_table_copy(&r.view, SEQ, &look, 2, entries));
-	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_BUSY);
+	cr_assert_not(region_snapshot_valid(&r.view, SEQ, &snapshot));
+	cr_assert_not(region_snapshot_copy(&r.view, SEQ, &snapshot, 2, entries));
+	cr_assert_eq(region_snapshot_begin(&r.view, SEQ, &snapshot), REGION_BUSY);
 	atomic_fetch_add(&slot->version, 1);
-	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_READ);
-	cr_assert_eq(look.capacity, 12);
+	cr_assert_eq(region_snapshot_begin(&r.view, SEQ, &snapshot), REGION_READ);
+	cr_assert_eq(snapshot.capacity, 12);
 }
 
 Test(region, look_at_stale_ids)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
-	struct region_look look;
+	struct region_snapshot snapshot;
 
-	cr_assert_eq(region_look_begin(&r.view, 0, &look), REGION_STALE);
-	cr_assert_eq(region_look_begin(&r.view, (paged_seq_id)5 << 32 | 3, &look), REGION_STALE);
-	cr_assert_eq(region_look_begin(&r.view, (paged_seq_id)5 << 32 | UINT32_MAX, &look), REGION_STALE);
-	cr_assert_eq(region_look_begin(&r.view, (paged_seq_id)4 << 32 | 1, &look), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, 0, &snapshot), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, (paged_seq_id)5 << 32 | 3, &snapshot), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, (paged_seq_id)5 << 32 | UINT32_MAX, &snapshot), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, (paged_seq_id)4 << 32 | 1, &snapshot), REGION_STALE);
 	/* Slots that were never used have generation 0, and so have no ids. */
-	cr_assert_eq(region_look_begin(&r.view, 2, &look), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, 2, &snapshot), REGION_STALE);
 	set(&slot->owner, 0);
-	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_STALE);
+	cr_assert_eq(region_snapshot_begin(&r.view, SEQ, &snapshot), REGION_STALE);
 }
 
 /* An owner would not write it, but a reader must not leave the page table. */
 Test(region, look_at_an_impossible_capacity)
 {
 	struct region_slot *slot = put_sequence(&r.view, r.header);
-	struct region_look look;
+	struct region_snapshot snapshot;
 
 	set(&slot->capacity, 36);
-	cr_assert_eq(region_look_begin(&r.view, SEQ, &look), REGION_BUSY);
+	cr_assert_eq(region_snapshot_begin(&r.view, SEQ, &snapshot), REGION_BUSY);
 }
 
 static void
 check_fails(const char *sentence)
 {
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
-	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(region_check(&r.view, &accounting, &r.error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(r.error.text, sentence);
-	cr_assert_eq(books.n_pages, 10);
+	cr_assert_eq(accounting.n_pages, 10);
 }
 
 Test(region, check)
 {
 	struct region_slot *slot;
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
-	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_OK);
-	cr_assert_eq(books.n_free, 10);
+	cr_assert_eq(region_check(&r.view, &accounting, &r.error), PAGED_OK);
+	cr_assert_eq(accounting.n_free, 10);
 	slot = put_sequence(&r.view, r.header);
-	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_OK, "%s", r.error.text);
+	cr_assert_eq(region_check(&r.view, &accounting, &r.error), PAGED_OK, "%s", r.error.text);
 
 	set(&region_page(&r.view, 2)->count, 2);
 	check_fails("page 2: count 2, but 1 page table entries name it");
@@ -331,7 +331,7 @@ Test(region, check)
 	set(&slot->capacity, 8);
 
 	set(&r.header->n_referenced, 3);
-	check_fails("counted 2 referenced and 0 quarantined pages, the books say 3 and 0");
+	check_fails("counted 2 referenced and 0 quarantined pages, the accounting says 3 and 0");
 	set(&r.header->n_referenced, 2);
 
 	set(&r.header->n_free, 7);
@@ -344,5 +344,5 @@ Test(region, check)
 
 	/* An owner that died within a change. */
 	atomic_fetch_add(&r.header->change, 1);
-	cr_assert_eq(region_check(&r.view, &books, &r.error), PAGED_ERR_AGAIN);
+	cr_assert_eq(region_check(&r.view, &accounting, &r.error), PAGED_ERR_AGAIN);
 }

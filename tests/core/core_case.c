@@ -23,13 +23,13 @@ case_teardown(void)
 }
 
 void
-assert_books(void)
+assert_accounting(void)
 {
 	struct paged_error found;
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
 	for (uint32_t i = 0; i < core_n_pools(f.core); i++)
-		cr_assert_eq(core_check(f.core, i, &books, &found), PAGED_OK, "%s", found.text);
+		cr_assert_eq(core_check(f.core, i, &accounting, &found), PAGED_OK, "%s", found.text);
 }
 
 enum paged_status
@@ -110,5 +110,5 @@ assert_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_
 	cr_assert_eq(status.n_free, n_free, "%u free", status.n_free);
 	cr_assert_eq(status.n_referenced, n_referenced, "%u referenced", status.n_referenced);
 	cr_assert_eq(status.n_quarantined, n_quarantined, "%u quarantined", status.n_quarantined);
-	assert_books();
+	assert_accounting();
 }

@@ -26,11 +26,11 @@ void case_teardown(void);
 		cr_assert_eq((call), (expected));         \
 		cr_assert_eq(error.status, (expected));   \
 		cr_assert_str_eq(error.text, (sentence)); \
-		assert_books();                           \
+		assert_accounting();                      \
 	} while (0)
 
-/** assert_books - the page accounting of every pool is consistent */
-void assert_books(void);
+/** assert_accounting - the page accounting of every pool is consistent */
+void assert_accounting(void);
 void assert_counts(uint32_t pool, uint32_t n_free, uint32_t n_referenced, uint32_t n_quarantined);
 
 /** assert_row - the page table of seq has these pages, written as "3 2 1" */

@@ -102,7 +102,7 @@ Test(core, erase_of_several_goes_item_by_item)
 	assert_row(0, ids[2], "5 4");
 	assert_ok(core_seq_erase(f.core, session, 2, (paged_seq_id[]){ ids[2], ids[0] }, &error));
 	assert_free_list(0, "11 10 9 8 7 6 5 4 1 0");
-	assert_books();
+	assert_accounting();
 }
 
 Test(core, seq_next_goes_by_slot)
@@ -387,25 +387,25 @@ Test(core, truncate_and_erase_are_all_or_nothing)
 	assert_counts(0, 12, 0, 0);
 }
 
-/* Books */
+/* Accounting */
 
 Test(core, check_finds_a_wrong_count)
 {
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 
 	assert_ok(reserve(session, create(session, 0), 12));
 	atomic_store(count, 2);
-	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 page table entries name it");
 	atomic_store(count, 1);
-	assert_books();
+	assert_accounting();
 }
 
 Test(core, an_audit_sees_what_was_wrong_when_it_began)
 {
 	struct core_audit *audit;
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 	_Atomic uint32_t *count = &region_page(core_pool_view(f.core, 0), 1)->count;
 	paged_seq_id seq = create(session, 0);
 
@@ -416,14 +416,14 @@ Test(core, an_audit_sees_what_was_wrong_when_it_began)
 	assert_ok(erase(session, seq));
 	while (core_audit_step(audit, 1))
 		;
-	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(core_audit_end(audit, &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 1: count 2, but 1 page table entries name it");
-	cr_assert_eq(books.n_sequences, 1);
+	cr_assert_eq(accounting.n_sequences, 1);
 	/* Erasing left it a reference that no page table has. */
 	assert_ok(core_audit_begin(f.core, 0, &audit, &error));
 	while (core_audit_step(audit, 7))
 		;
-	cr_assert_eq(core_audit_end(audit, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(core_audit_end(audit, &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 1: count 1, but 0 page table entries name it");
 }
 
@@ -445,7 +445,7 @@ Test(core, a_large_pool_costs_what_is_used)
 {
 	paged_seq_id ids[256];
 	struct paged_seq_item items[256];
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 	uint32_t pool;
 	long before = resident_bytes(), after;
 
@@ -457,6 +457,6 @@ Test(core, a_large_pool_costs_what_is_used)
 	assert_ok(core_seq_erase(f.core, session, 128, ids, &error));
 	after = resident_bytes();
 	cr_assert_leq(after - before, 4l << 20, "%ld bytes more than before", after - before);
-	cr_assert_eq(core_check(f.core, pool, &books, &error), PAGED_OK, "%s", error.text);
-	cr_assert_eq(books.n_free, 10 * 1000 * 1000 - 128 * 16);
+	cr_assert_eq(core_check(f.core, pool, &accounting, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(accounting.n_free, 10 * 1000 * 1000 - 128 * 16);
 }

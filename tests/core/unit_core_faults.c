@@ -36,36 +36,36 @@ TestSuite(core_faults, .init = setup, .fini = teardown);
 
 Test(core_faults, no_fault_unless_told)
 {
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
 	setenv("PAGED_FAULT", "corrupt-counts", 1);
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
-	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_OK, "%s", error.text);
 }
 
 Test(core_faults, corrupt_count)
 {
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
 	setenv("PAGED_FAULT", "corrupt-count:2", 1);
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
-	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_OK, "%s", error.text);
 	item.n_tokens = 16;
 	cr_assert_eq(core_seq_reserve(f.core, session, 1, &item, &error), PAGED_OK);
-	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "pool llama: page 3: count 2, but 1 page table entries name it");
-	cr_assert_eq(region_check(core_pool_view(f.core, 0), &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(region_check(core_pool_view(f.core, 0), &accounting, &error), PAGED_ERR_CORRUPT);
 	cr_assert_str_eq(error.text, "page 3: count 2, but 1 page table entries name it");
 	/* The core goes on: the page is lost, and stays known to be. */
 	cr_assert_eq(core_seq_erase(f.core, session, 1, &item.seq, &error), PAGED_OK);
-	cr_assert_eq(core_check(f.core, 0, &books, &error), PAGED_ERR_CORRUPT);
+	cr_assert_eq(core_check(f.core, 0, &accounting, &error), PAGED_ERR_CORRUPT);
 }
 
 Test(core_faults, killed_in_a_replacement)
 {
 	const struct region_view *view = core_pool_view(f.core, 0);
-	struct paged_check_result books;
-	struct region_look look;
+	struct paged_check_result accounting;
+	struct region_snapshot snapshot;
 	int status;
 	pid_t child;
 
@@ -79,6 +79,6 @@ Test(core_faults, killed_in_a_replacement)
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child);
 	cr_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-	cr_assert_eq(region_look_begin(view, item.seq, &look), REGION_BUSY);
-	cr_assert_eq(region_check(view, &books, &error), PAGED_ERR_AGAIN);
+	cr_assert_eq(region_snapshot_begin(view, item.seq, &snapshot), REGION_BUSY);
+	cr_assert_eq(region_check(view, &accounting, &error), PAGED_ERR_AGAIN);
 }

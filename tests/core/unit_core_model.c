@@ -63,7 +63,7 @@ static struct {
 	struct paged_error error;
 	struct core_audit *audit; /* of the state when it began */
 	uint32_t audited;
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 	uint64_t n_audits;
 } m;
 
@@ -505,20 +505,20 @@ erase(void)
 	}
 }
 
-/* An audit takes any number of steps, among all the rest, and tells the books of its beginning. */
+/* An audit takes any number of steps, among all the rest, and reports the accounting as of its beginning. */
 static void
 audit(void)
 {
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 
 	if (m.audit == NULL) {
 		m.audited = random_below(N_POOLS);
-		check(region_check(core_pool_view(m.f.core, m.audited), &m.books, &m.error) == PAGED_OK);
+		check(region_check(core_pool_view(m.f.core, m.audited), &m.accounting, &m.error) == PAGED_OK);
 		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_OK);
 		check(core_audit_begin(m.f.core, m.audited, &m.audit, &m.error) == PAGED_ERR_AGAIN);
 	} else if (!core_audit_step(m.audit, 1 + random_below(4))) {
-		check(core_audit_end(m.audit, &books, &m.error) == PAGED_OK);
-		check(memcmp(&books, &m.books, sizeof(books)) == 0);
+		check(core_audit_end(m.audit, &accounting, &m.error) == PAGED_OK);
+		check(memcmp(&accounting, &m.accounting, sizeof(accounting)) == 0);
 		m.audit = NULL;
 		m.n_audits++;
 	}
@@ -532,25 +532,25 @@ compare_pool(uint32_t p)
 	const struct model_pool *pool = &m.pools[p];
 	const struct region_view *view = core_pool_view(m.f.core, p);
 	struct paged_pool_entry status;
-	struct paged_check_result books;
+	struct paged_check_result accounting;
 	uint32_t pages[MAX_PAGES];
 
 	if (m.audit == NULL || p != m.audited)
-		check(core_check(m.f.core, p, &books, &m.error) == PAGED_OK);
-	check(region_check(view, &books, &m.error) == PAGED_OK);
+		check(core_check(m.f.core, p, &accounting, &m.error) == PAGED_OK);
+	check(region_check(view, &accounting, &m.error) == PAGED_OK);
 	core_pool_status(m.f.core, p, &status);
-	check(status.n_free == pool->n_free && books.n_free == pool->n_free);
-	check(status.n_referenced == books.n_referenced && status.n_quarantined == books.n_quarantined);
+	check(status.n_free == pool->n_free && accounting.n_free == pool->n_free);
+	check(status.n_referenced == accounting.n_referenced && status.n_quarantined == accounting.n_quarantined);
 	core_pool_free_list(m.f.core, p, pages);
 	check(memcmp(pages, pool->free, pool->n_free * sizeof(*pages)) == 0);
 	for (uint32_t s = 0; s < shapes[p].n_slots; s++) {
 		const struct model_seq *seq = &pool->seqs[s];
-		struct region_look look;
+		struct region_snapshot snapshot;
 
 		if (!seq->live)
 			continue;
-		check(region_look_begin(view, seq->id, &look) == REGION_READ);
-		check(look.owner == seq->session && look.capacity == seq->n_pages * shapes[p].page_size);
+		check(region_snapshot_begin(view, seq->id, &snapshot) == REGION_READ);
+		check(snapshot.owner == seq->session && snapshot.capacity == seq->n_pages * shapes[p].page_size);
 		check(fixture_row(&m.f, p, seq->id, pages) == seq->n_pages);
 		check(memcmp(pages, seq->pages, seq->n_pages * sizeof(*pages)) == 0);
 	}

@@ -152,10 +152,10 @@ Test(core_sessions, reap_in_steps)
 	/* 10 pages and an empty sequence, three at a time: the sequence and 2 pages, 3, 3, 2. */
 	cr_assert(core_reap(f.core, 3));
 	n_steps++;
-	assert_books();
+	assert_accounting();
 	while (core_reap(f.core, 3)) {
 		n_steps++;
-		assert_books();
+		assert_accounting();
 	}
 	cr_assert_eq(n_steps, 3);
 	assert_counts(0, 2, 0, 10);
@@ -185,13 +185,13 @@ Test(core_sessions, ended_sequences_are_stale_to_readers)
 {
 	paged_seq_id a = create(session, 0);
 	const struct region_view *view = core_pool_view(f.core, 0);
-	struct region_look look;
+	struct region_snapshot snapshot;
 
 	assert_ok(reserve(session, a, 8));
-	cr_assert_eq(region_look_begin(view, a, &look), REGION_READ);
+	cr_assert_eq(region_snapshot_begin(view, a, &snapshot), REGION_READ);
 	assert_ok(core_session_end(f.core, session, &error));
-	cr_assert(region_look_holds(view, a, &look));
+	cr_assert(region_snapshot_valid(view, a, &snapshot));
 	core_reap(f.core, 0);
-	cr_assert_not(region_look_holds(view, a, &look));
-	cr_assert_eq(region_look_begin(view, a, &look), REGION_STALE);
+	cr_assert_not(region_snapshot_valid(view, a, &snapshot));
+	cr_assert_eq(region_snapshot_begin(view, a, &snapshot), REGION_STALE);
 }

@@ -77,10 +77,10 @@ compare(struct replay *replay, const char *path)
 
 	for (uint32_t i = 0; i < trace->n_rows; i++) {
 		uint32_t n = fixture_row(&replay->fixture, 0, replay->seqs[i], replay->pages);
-		struct region_look look;
+		struct region_snapshot snapshot;
 
-		cr_assert_eq(region_look_begin(view, replay->seqs[i], &look), REGION_READ);
-		cr_assert_eq(look.capacity, trace->capacities[i], "%s:%u", path, trace->line_number);
+		cr_assert_eq(region_snapshot_begin(view, replay->seqs[i], &snapshot), REGION_READ);
+		cr_assert_eq(snapshot.capacity, trace->capacities[i], "%s:%u", path, trace->line_number);
 		cr_assert_eq(n, trace->row_pages[i], "%s:%u", path, trace->line_number);
 		cr_assert_arr_eq(replay->pages, trace->rows[i], n * sizeof(uint32_t), "%s:%u: row %u", path,
 				 trace->line_number, i);
@@ -98,7 +98,7 @@ replay_file(const char *path, enum erase_by by)
 {
 	struct replay replay;
 	struct paged_error error = { 0 };
-	struct paged_check_result books = { .struct_size = sizeof(books) };
+	struct paged_check_result accounting = { .struct_size = sizeof(accounting) };
 	uint32_t member, n_steps = 0;
 	int result;
 
@@ -116,7 +116,7 @@ replay_file(const char *path, enum erase_by by)
 		else
 			apply_reserve(&replay);
 		compare(&replay, path);
-		cr_assert_eq(core_check(replay.fixture.core, 0, &books, &error), PAGED_OK, "%s", error.text);
+		cr_assert_eq(core_check(replay.fixture.core, 0, &accounting, &error), PAGED_OK, "%s", error.text);
 		n_steps++;
 	}
 	cr_assert_eq(result, 0, "%s:%u: not understood", path, replay.trace.line_number);

@@ -307,7 +307,7 @@ Test(wire, reports_round_trip)
 {
 	struct paged_pool_entry pool;
 	struct paged_seq_entry sequence;
-	struct paged_check_result books;
+	struct paged_check_result check_result;
 	struct paged_daemon_info info;
 	struct wire_reply back, reply = { .id = 1, .kind = WIRE_REPLY_POOLS };
 	/* Reply { id: 1, table { page: [0] } } */
@@ -331,14 +331,15 @@ Test(wire, reports_round_trip)
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
 	cr_expect_arr_eq(&back.table.sequence, &sequence, offsetof(struct paged_seq_entry, tag) + sizeof(sequence.tag));
 
-	memset(&books, 'z', sizeof(books));
-	books.struct_size = 0;
-	books.holds = 1;
-	books.text[sizeof(books.text) - 1] = '\0';
-	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_BOOKS, .books = books };
+	memset(&check_result, 'z', sizeof(check_result));
+	check_result.struct_size = 0;
+	check_result.holds = 1;
+	check_result.text[sizeof(check_result.text) - 1] = '\0';
+	reply = (struct wire_reply){ .id = 1, .kind = WIRE_REPLY_CHECK_RESULT, .check_result = check_result };
 	size = wire_reply_pack(&reply, &arena, buffer, sizeof(buffer));
 	cr_assert_eq(wire_reply_parse(buffer, size, &arena, &back, &error), PAGED_OK, "%s", error.text);
-	cr_expect_arr_eq(&back.books, &books, offsetof(struct paged_check_result, text) + sizeof(books.text));
+	cr_expect_arr_eq(&back.check_result, &check_result,
+			 offsetof(struct paged_check_result, text) + sizeof(check_result.text));
 
 	memset(&info, 'v', sizeof(info));
 	info.struct_size = 0;

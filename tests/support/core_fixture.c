@@ -62,14 +62,14 @@ uint32_t
 fixture_row(const struct fixture *fixture, uint32_t pool, paged_seq_id seq, uint32_t *pages)
 {
 	const struct region_view *view = core_pool_view(fixture->core, pool);
-	struct region_look look;
+	struct region_snapshot snapshot;
 	uint32_t n;
 
-	must(region_look_begin(view, seq, &look) == REGION_READ, "no such sequence");
-	must(look.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
-	n = look.capacity / view->page_size;
+	must(region_snapshot_begin(view, seq, &snapshot) == REGION_READ, "no such sequence");
+	must(snapshot.capacity % view->page_size == 0, "a capacity is no multiple of the page size");
+	n = snapshot.capacity / view->page_size;
 	for (uint32_t i = 0; i < n; i++)
 		pages[i] = atomic_load_explicit(&region_page_table(view, PAGED_SEQ_SLOT(seq))[i], memory_order_relaxed);
-	must(region_look_holds(view, seq, &look), "a look does not hold though nothing happens");
+	must(region_snapshot_valid(view, seq, &snapshot), "a snapshot is invalid although nothing changes");
 	return n;
 }

@@ -562,7 +562,7 @@ IT_TEST(an_observer_only_looks)
 	raw_attach(&raw, WIRE_ROLE_OBSERVER, NULL);
 	it_require(raw.welcome.welcome.session == 0 && (raw.welcome.welcome.member & 0x80000000u) != 0);
 	it_require(raw_call(&raw, &create, &reply) == PAGED_ERR_PERM, "%s", reply.text);
-	it_require(raw_call(&raw, &check, &reply) == PAGED_OK && reply.books.holds, "%s", reply.text);
+	it_require(raw_call(&raw, &check, &reply) == PAGED_OK && reply.check_result.holds, "%s", reply.text);
 	raw_bye(&raw);
 	it_daemon_stop(&daemon_);
 }

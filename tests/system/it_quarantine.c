@@ -52,7 +52,7 @@ holder_start(struct it_worker *worker, struct holder *holder)
 	it_require(raw_pool().n_referenced == PAGES);
 }
 
-/* Milliseconds until all pages are free; the books hold all the time. */
+/* Milliseconds until all pages are free; the accounting holds all the time. */
 static uint64_t
 pages_return_ms(void)
 {

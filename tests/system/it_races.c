@@ -22,7 +22,7 @@ compare_pages(const void *a, const void *b)
 	return (left > right) - (left < right);
 }
 
-/* What a consistent look at a row never gives: a page outside the pool, or one twice. */
+/* What a consistent snapshot of a page table never contains: a page outside the pool, or one twice. */
 static void
 row_check(const struct paged_seq_info *info, uint32_t *pages)
 {

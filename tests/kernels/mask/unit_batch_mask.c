@@ -75,10 +75,10 @@ expect_by_pages(const struct block_mask *physical, const struct block_mask *logi
 static uint64_t
 version_of(paged_seq_id seq)
 {
-	struct region_look look;
+	struct region_snapshot snapshot;
 
-	cr_assert_eq(region_look_begin(core_pool_view(f.core, 0), seq, &look), REGION_READ);
-	return look.version;
+	cr_assert_eq(region_snapshot_begin(core_pool_view(f.core, 0), seq, &snapshot), REGION_READ);
+	return snapshot.version;
 }
 
 Test(batch_mask, rows_by_their_tables)
