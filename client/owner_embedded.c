@@ -177,7 +177,7 @@ embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct 
 static enum paged_status
 embedded_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
 {
-	struct core_array_part ours = {
+	struct core_array_chunk ours = {
 		.name = part->name,
 		.shape = { .dtype = (enum paged_dtype)part->dtype, .n_dims = part->n_dims },
 		.offset = part->offset,
@@ -202,7 +202,7 @@ embedded_mask(struct owner *owner, const struct mask_request *request, struct rl
 	struct rle_writer part = { .capacity = MASK_PART_MAX };
 	struct remote_mask *remote_mask = NULL;
 	struct core_arrays arrays;
-	enum paged_status status = core_arrays_take(core_asked(owner), owner->session, request, &arrays, error);
+	enum paged_status status = core_arrays_acquire(core_asked(owner), owner->session, request, &arrays, error);
 
 	if (status != PAGED_OK)
 		return status;

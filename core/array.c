@@ -11,16 +11,16 @@
 /* The arrays of one name in a session: the complete one and the upload under way. */
 struct array_slot {
 	char name[CORE_ARRAY_MAX_NAME + 1];
-	struct core_array *whole;  /* the complete array; NULL: none */
-	struct core_array *coming; /* the upload; NULL: none */
-	uint64_t n_come;           /* bytes received of it */
-	uint32_t member;           /* that uploads it */
+	struct core_array *complete; /* the complete array; NULL: none */
+	struct core_array *upload;   /* the upload; NULL: none */
+	uint64_t n_received;         /* bytes received of it */
+	uint32_t member;             /* that uploads it */
 	struct array_slot *next;
 };
 
 /* The types that mods read: tensor types, and the integers i32 and u8, which have no size in common/status.h. */
 static uint32_t
-element_size(enum paged_dtype dtype)
+array_element_size(enum paged_dtype dtype)
 {
 	if (dtype == PAGED_I32)
 		return 4;
@@ -30,7 +30,7 @@ element_size(enum paged_dtype dtype)
 }
 
 static bool
-name_is_good(const char *name)
+array_name_is_valid(const char *name)
 {
 	if (!isalpha((unsigned char)name[0]) && name[0] != '_')
 		return false;
@@ -41,29 +41,29 @@ name_is_good(const char *name)
 }
 
 static enum paged_status
-shape_size(const struct core_array_part *part, uint64_t *size_p, struct paged_error *error)
+array_check_shape(const struct core_array_chunk *chunk, uint64_t *size_p, struct paged_error *error)
 {
-	uint64_t size = element_size(part->shape.dtype);
+	uint64_t size = array_element_size(chunk->shape.dtype);
 
-	if (!name_is_good(part->name))
+	if (!array_name_is_valid(chunk->name))
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "array '%.40s': a name is a letter or _, then letters, digits, _; at most %u",
-				  part->name, CORE_ARRAY_MAX_NAME);
+				  chunk->name, CORE_ARRAY_MAX_NAME);
 	if (size == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "array %s: no dtype has number %d", part->name,
-				  (int)part->shape.dtype);
-	if (part->shape.n_dims == 0 || part->shape.n_dims > CORE_ARRAY_MAX_DIMS)
-		return paged_fail(error, PAGED_ERR_INVALID, "array %s: %u indexes; an array has 1 to %u", part->name,
-				  part->shape.n_dims, CORE_ARRAY_MAX_DIMS);
-	for (uint32_t i = 0; i < part->shape.n_dims; i++)
-		if (__builtin_mul_overflow(size, part->shape.extents[i], &size))
-			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: more than 2^64 bytes", part->name);
+		return paged_fail(error, PAGED_ERR_INVALID, "array %s: no dtype has number %d", chunk->name,
+				  (int)chunk->shape.dtype);
+	if (chunk->shape.n_dims == 0 || chunk->shape.n_dims > CORE_ARRAY_MAX_DIMS)
+		return paged_fail(error, PAGED_ERR_INVALID, "array %s: %u indexes; an array has 1 to %u", chunk->name,
+				  chunk->shape.n_dims, CORE_ARRAY_MAX_DIMS);
+	for (uint32_t i = 0; i < chunk->shape.n_dims; i++)
+		if (__builtin_mul_overflow(size, chunk->shape.extents[i], &size))
+			return paged_fail(error, PAGED_ERR_LIMIT, "array %s: more than 2^64 bytes", chunk->name);
 	*size_p = size;
 	return PAGED_OK;
 }
 
 static struct array_slot **
-slot_find(struct session *session, const char *name)
+array_slot_find(struct core_session *session, const char *name)
 {
 	struct array_slot **link = &session->arrays;
 
@@ -74,16 +74,16 @@ slot_find(struct session *session, const char *name)
 
 /* The bytes that a slot counts in the session's quota. */
 static uint64_t
-slot_bytes(const struct array_slot *slot)
+array_slot_bytes(const struct array_slot *slot)
 {
-	uint64_t whole = slot->whole != NULL ? slot->whole->size : 0;
-	uint64_t coming = slot->coming != NULL ? slot->coming->size : 0;
+	uint64_t complete = slot->complete != NULL ? slot->complete->size : 0;
+	uint64_t upload = slot->upload != NULL ? slot->upload->size : 0;
 
-	return whole > coming ? whole : coming;
+	return complete > upload ? complete : upload;
 }
 
 static struct core_array *
-array_create(const struct core_array_shape *shape, uint64_t size)
+array_allocate(const struct core_array_shape *shape, uint64_t size)
 {
 	struct core_array *array = NULL;
 
@@ -105,132 +105,132 @@ core_array_release(struct core_array *array)
 }
 
 static void
-slot_set(struct core_array **place, struct core_array *array)
+array_slot_set(struct core_array **array_p, struct core_array *array)
 {
-	if (*place != NULL)
-		core_array_release(*place);
-	*place = array;
+	if (*array_p != NULL)
+		core_array_release(*array_p);
+	*array_p = array;
 }
 
 static void
-slot_free(struct array_slot *slot)
+array_slot_free(struct array_slot *slot)
 {
-	slot_set(&slot->whole, NULL);
-	slot_set(&slot->coming, NULL);
+	array_slot_set(&slot->complete, NULL);
+	array_slot_set(&slot->upload, NULL);
 	free(slot);
 }
 
 /* Checks the session's quota for an array of `size` bytes in the slot; slot NULL: the array needs a new one. */
 static enum paged_status
-limits_check(const struct core *core, const struct session *session, const struct array_slot *slot, const char *name,
-	     uint64_t size, struct paged_error *error)
+array_check_quota(const struct core *core, const struct core_session *session, const struct array_slot *slot,
+		  const char *name, uint64_t size, struct paged_error *error)
 {
-	uint64_t taken = 0, with_whole = slot != NULL && slot->whole != NULL ? slot->whole->size : 0;
+	uint64_t others_bytes = 0, with_complete = slot != NULL && slot->complete != NULL ? slot->complete->size : 0;
 	uint32_t n = 0;
 
 	for (const struct array_slot *other = session->arrays; other != NULL; other = other->next) {
 		n++;
 		if (other != slot)
-			taken += slot_bytes(other);
+			others_bytes += array_slot_bytes(other);
 	}
 	if (slot == NULL && n >= CORE_MAX_ARRAYS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "array %s: session %u has %u arrays, the most for one", name,
 				  session->id, n);
-	if (size > with_whole)
-		with_whole = size;
-	if (with_whole > core->max_array_bytes || taken > core->max_array_bytes - with_whole)
+	if (size > with_complete)
+		with_complete = size;
+	if (with_complete > core->max_array_bytes || others_bytes > core->max_array_bytes - with_complete)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "array %s of %" PRIu64 " bytes: session %u has %" PRIu64
 				  " bytes of others, and %" PRIu64
 				  " is the most; paged_block_mask_create() takes arrays of any size",
-				  name, size, session->id, taken, core->max_array_bytes);
+				  name, size, session->id, others_bytes, core->max_array_bytes);
 	return PAGED_OK;
 }
 
 /* Starts an upload with the part at offset 0; an upload of the same name under way is dropped. */
 static enum paged_status
-upload_begin(struct core *core, struct session *session, uint32_t member, const struct core_array_part *part,
-	     uint64_t size, struct paged_error *error)
+array_upload_begin(struct core *core, struct core_session *session, uint32_t member,
+		   const struct core_array_chunk *chunk, uint64_t size, struct paged_error *error)
 {
-	struct array_slot **link = slot_find(session, part->name), *slot = *link;
-	enum paged_status status = limits_check(core, session, slot, part->name, size, error);
+	struct array_slot **link = array_slot_find(session, chunk->name), *slot = *link;
+	enum paged_status status = array_check_quota(core, session, slot, chunk->name, size, error);
 	struct core_array *array;
 
 	if (status != PAGED_OK)
 		return status;
-	array = array_create(&part->shape, size);
+	array = array_allocate(&chunk->shape, size);
 	if (array != NULL && slot == NULL) {
 		slot = calloc(1, sizeof(*slot));
 		if (slot == NULL)
 			free(array);
 	}
 	if (array == NULL || slot == NULL)
-		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for %" PRIu64 " bytes", part->name,
+		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for %" PRIu64 " bytes", chunk->name,
 				  size);
 	if (*link == NULL) {
-		strcpy(slot->name, part->name);
+		strcpy(slot->name, chunk->name);
 		*link = slot;
 	}
-	slot_set(&slot->coming, array);
-	slot->n_come = 0;
+	array_slot_set(&slot->upload, array);
+	slot->n_received = 0;
 	slot->member = member;
 	return PAGED_OK;
 }
 
 static enum paged_status
-part_check(const struct array_slot *slot, uint32_t member, const struct core_array_part *part,
-	   struct paged_error *error)
+array_check_chunk(const struct array_slot *slot, uint32_t member, const struct core_array_chunk *chunk,
+		  struct paged_error *error)
 {
-	const struct core_array *coming = slot != NULL ? slot->coming : NULL;
+	const struct core_array *upload = slot != NULL ? slot->upload : NULL;
 
-	if (coming == NULL || slot->member != member)
+	if (upload == NULL || slot->member != member)
 		return paged_fail(error, PAGED_ERR_AGAIN, "array %s: a part at byte %" PRIu64 " of none that was begun",
-				  part->name, part->offset);
-	if (memcmp(&coming->shape, &part->shape, sizeof(part->shape)) != 0)
+				  chunk->name, chunk->offset);
+	if (memcmp(&upload->shape, &chunk->shape, sizeof(chunk->shape)) != 0)
 		return paged_fail(error, PAGED_ERR_INVALID, "array %s: a part of another shape than the first",
-				  part->name);
-	if (part->offset != slot->n_come)
+				  chunk->name);
+	if (chunk->offset != slot->n_received)
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "array %s: a part at byte %" PRIu64 ", the next is at %" PRIu64, part->name,
-				  part->offset, slot->n_come);
+				  "array %s: a part at byte %" PRIu64 ", the next is at %" PRIu64, chunk->name,
+				  chunk->offset, slot->n_received);
 	return PAGED_OK;
 }
 
 enum paged_status
-core_array_put(struct core *core, uint32_t id, uint32_t member, const struct core_array_part *part,
+core_array_put(struct core *core, uint32_t id, uint32_t member, const struct core_array_chunk *chunk,
 	       struct paged_error *error)
 {
-	struct session *session;
-	enum paged_status status = session_find_active(core, id, &session, error);
+	struct core_session *session;
+	enum paged_status status = core_session_find_active(core, id, &session, error);
 	struct array_slot *slot;
 	uint64_t size = 0;
 
 	if (status == PAGED_OK)
-		status = shape_size(part, &size, error);
+		status = array_check_shape(chunk, &size, error);
 	if (status != PAGED_OK)
 		return status;
-	if (part->offset > size || part->size > size - part->offset || (part->size == 0 && size != 0))
+	if (chunk->offset > size || chunk->size > size - chunk->offset || (chunk->size == 0 && size != 0))
 		return paged_fail(error, PAGED_ERR_INVALID,
-				  "array %s: a part of %u bytes at byte %" PRIu64 " of %" PRIu64, part->name,
-				  part->size, part->offset, size);
-	status = part->offset == 0 ? upload_begin(core, session, member, part, size, error)
-				   : part_check(*slot_find(session, part->name), member, part, error);
+				  "array %s: a part of %u bytes at byte %" PRIu64 " of %" PRIu64, chunk->name,
+				  chunk->size, chunk->offset, size);
+	status = chunk->offset == 0 ? array_upload_begin(core, session, member, chunk, size, error)
+				    : array_check_chunk(*array_slot_find(session, chunk->name), member, chunk, error);
 	if (status != PAGED_OK)
 		return status;
-	slot = *slot_find(session, part->name);
-	if (part->size != 0)
-		memcpy(slot->coming->data + part->offset, part->data, part->size);
-	slot->n_come += part->size;
-	if (slot->n_come == size) {
-		slot->coming->number = ++core->last_array;
-		slot_set(&slot->whole, slot->coming);
-		slot->coming = NULL;
+	slot = *array_slot_find(session, chunk->name);
+	if (chunk->size != 0)
+		memcpy(slot->upload->data + chunk->offset, chunk->data, chunk->size);
+	slot->n_received += chunk->size;
+	if (slot->n_received == size) {
+		slot->upload->number = ++core->last_array;
+		array_slot_set(&slot->complete, slot->upload);
+		slot->upload = NULL;
 	}
 	return PAGED_OK;
 }
 
 static enum paged_status
-no_array(const struct session *session, const char *name, struct paged_error *error)
+array_missing(const struct core_session *session, const char *name, struct paged_error *error)
 {
 	return paged_fail(error, PAGED_ERR_NOENT, "session %u has no array %.40s; paged_array_upload() brings one",
 			  session->id, name);
@@ -239,34 +239,34 @@ no_array(const struct session *session, const char *name, struct paged_error *er
 enum paged_status
 core_array_drop(struct core *core, uint32_t id, const char *name, struct paged_error *error)
 {
-	struct session *session;
-	enum paged_status status = session_find_active(core, id, &session, error);
+	struct core_session *session;
+	enum paged_status status = core_session_find_active(core, id, &session, error);
 	struct array_slot **link, *slot;
 
 	if (status != PAGED_OK)
 		return status;
-	link = slot_find(session, name);
+	link = array_slot_find(session, name);
 	slot = *link;
 	if (slot == NULL)
-		return no_array(session, name, error);
+		return array_missing(session, name, error);
 	*link = slot->next;
-	slot_free(slot);
+	array_slot_free(slot);
 	return PAGED_OK;
 }
 
 enum paged_status
-core_array_take(struct core *core, uint32_t id, const char *name, enum paged_dtype dtype, uint32_t n_dims,
-		struct core_array **array_p, struct paged_error *error)
+core_array_acquire(struct core *core, uint32_t id, const char *name, enum paged_dtype dtype, uint32_t n_dims,
+		   struct core_array **array_p, struct paged_error *error)
 {
-	struct session *session;
-	enum paged_status status = session_find_active(core, id, &session, error);
+	struct core_session *session;
+	enum paged_status status = core_session_find_active(core, id, &session, error);
 	struct core_array *array;
 
 	if (status != PAGED_OK)
 		return status;
-	array = *slot_find(session, name) != NULL ? (*slot_find(session, name))->whole : NULL;
+	array = *array_slot_find(session, name) != NULL ? (*array_slot_find(session, name))->complete : NULL;
 	if (array == NULL)
-		return no_array(session, name, error);
+		return array_missing(session, name, error);
 	if (array->shape.dtype != dtype || array->shape.n_dims != n_dims)
 		return paged_fail(error, PAGED_ERR_INVALID,
 				  "array %s: dtype %d with %u indexes was uploaded, the mod has dtype %d with %u", name,
@@ -277,8 +277,8 @@ core_array_take(struct core *core, uint32_t id, const char *name, enum paged_dty
 }
 
 enum paged_status
-core_arrays_take(struct core *core, uint32_t id, const struct mask_request *request, struct core_arrays *arrays,
-		 struct paged_error *error)
+core_arrays_acquire(struct core *core, uint32_t id, const struct mask_request *request, struct core_arrays *arrays,
+		    struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
@@ -288,8 +288,8 @@ core_arrays_take(struct core *core, uint32_t id, const struct mask_request *requ
 
 		if (name->n_dims == 0)
 			continue;
-		status = core_array_take(core, id, name->name, (enum paged_dtype)name->dtype, name->n_dims,
-					 &arrays->array[i], error);
+		status = core_array_acquire(core, id, name->name, (enum paged_dtype)name->dtype, name->n_dims,
+					    &arrays->array[i], error);
 		/* A new array has a larger number than the one it replaces, so the sum changes with any of them. */
 		if (status == PAGED_OK)
 			arrays->number += arrays->array[i]->number;
@@ -308,18 +308,18 @@ core_arrays_release(struct core_arrays *arrays)
 }
 
 void
-core_array_limit(struct core *core, uint64_t max_bytes)
+core_array_set_quota(struct core *core, uint64_t max_bytes)
 {
 	core->max_array_bytes = max_bytes;
 }
 
 void
-arrays_free(struct session *session)
+core_arrays_free(struct core_session *session)
 {
 	while (session->arrays != NULL) {
 		struct array_slot *slot = session->arrays;
 
 		session->arrays = slot->next;
-		slot_free(slot);
+		array_slot_free(slot);
 	}
 }

@@ -4,7 +4,7 @@
  *
  * A member uploads an array in parts, in order; the part at offset 0 begins
  * it.  A complete array never changes.  A new array of the same name replaces
- * it; holders of a reference (core_array_take()) continue to read the old one.
+ * it; holders of a reference (core_array_acquire()) continue to read the old one.
  *
  * Quota: the bytes of a session's arrays are bounded.  Each name counts with
  * the larger of its complete array and the one being uploaded.  Memory use
@@ -26,7 +26,7 @@
 #define CORE_MAX_ARRAYS 64u
 #define CORE_ARRAY_MAX_NAME MASK_MAX_NAME
 #define CORE_ARRAY_MAX_DIMS 4u
-/** Most bytes of arrays of a session, unless core_array_limit() sets another limit. */
+/** Most bytes of arrays of a session, unless core_array_set_quota() sets another limit. */
 #define CORE_ARRAY_BYTES_DEFAULT (UINT64_C(16) << 20)
 
 /** An array's type and extents; the array is row-major and dense. */
@@ -45,7 +45,7 @@ struct core_array {
 	_Alignas(16) uint8_t data[];
 };
 
-struct core_array_part {
+struct core_array_chunk {
 	const char *name;
 	struct core_array_shape shape; /* of the whole array, the same in every part */
 	uint64_t offset;               /* bytes, in the whole array */
@@ -53,8 +53,8 @@ struct core_array_part {
 	uint32_t size; /* bytes */
 };
 
-/** core_array_limit - set the quota of bytes of each session; a session that already has more keeps its arrays */
-void core_array_limit(struct core *core, uint64_t max_bytes);
+/** core_array_set_quota - set the quota of bytes of each session; a session that already has more keeps its arrays */
+void core_array_set_quota(struct core *core, uint64_t max_bytes);
 
 /**
  * core_array_put - store the next part of an array
@@ -68,20 +68,20 @@ void core_array_limit(struct core *core, uint64_t max_bytes);
  * @retval PAGED_ERR_NOMEM    no memory for the array
  */
 enum paged_status core_array_put(struct core *core, uint32_t session, uint32_t member,
-				 const struct core_array_part *part, struct paged_error *error);
+				 const struct core_array_chunk *chunk, struct paged_error *error);
 
 /** core_array_drop - drop an array, complete or not; PAGED_ERR_NOENT: no such array */
 enum paged_status core_array_drop(struct core *core, uint32_t session, const char *name, struct paged_error *error);
 
 /**
- * core_array_take - take a reference to a complete array, until core_array_release()
+ * core_array_acquire - take a reference to a complete array, until core_array_release()
  *
  * @param[in] dtype, n_dims  the type and rank that the array must have
  * @retval PAGED_ERR_NOENT    the session has no complete array of this name
  * @retval PAGED_ERR_INVALID  the array has another dtype or rank
  */
-enum paged_status core_array_take(struct core *core, uint32_t session, const char *name, enum paged_dtype dtype,
-				  uint32_t n_dims, struct core_array **array_p, struct paged_error *error);
+enum paged_status core_array_acquire(struct core *core, uint32_t session, const char *name, enum paged_dtype dtype,
+				     uint32_t n_dims, struct core_array **array_p, struct paged_error *error);
 
 void core_array_release(struct core_array *array);
 
@@ -91,9 +91,9 @@ struct core_arrays {
 	uint64_t number;                          /* changes whenever one of the arrays is replaced */
 };
 
-/** core_arrays_take - core_array_take() of every array, until core_arrays_release(); on an error, of none */
-enum paged_status core_arrays_take(struct core *core, uint32_t session, const struct mask_request *request,
-				   struct core_arrays *arrays, struct paged_error *error);
+/** core_arrays_acquire - core_array_acquire() of every array, until core_arrays_release(); on an error, of none */
+enum paged_status core_arrays_acquire(struct core *core, uint32_t session, const struct mask_request *request,
+				      struct core_arrays *arrays, struct paged_error *error);
 
 /** core_arrays_release - release every array; any thread may call it; accepts a zeroed struct */
 void core_arrays_release(struct core_arrays *arrays);

@@ -29,7 +29,7 @@ struct audit_page {
 };
 
 struct core_audit {
-	struct pool *pool;
+	struct core_pool *pool;
 	struct paged_check_result result;
 	struct paged_error error; /* the first inconsistency; PAGED_OK: none so far */
 	uint32_t high_page, high_slot;
@@ -42,7 +42,7 @@ struct core_audit {
 };
 
 /* Records the first inconsistency; later ones are ignored. */
-static void __attribute__((format(printf, 2, 3))) wrong(struct core_audit *audit, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) audit_fail(struct core_audit *audit, const char *format, ...)
 {
 	struct paged_error what;
 	va_list arguments;
@@ -71,7 +71,7 @@ audit_freeze_table(struct core_audit *audit, uint32_t slot)
 	else
 		audit->result.n_sequences++;
 	if (n > view->table_entries) {
-		wrong(audit, "slot %u: %u entries in a page table of %u", slot, n, view->table_entries);
+		audit_fail(audit, "slot %u: %u entries in a page table of %u", slot, n, view->table_entries);
 		n = view->table_entries;
 	}
 	audit->ends[slot] = n + 1;
@@ -88,8 +88,8 @@ audit_record_entries(struct core_audit *audit, uint32_t slot, uint32_t from, uin
 		if (page < audit->high_page)
 			audit->pages[page].found++;
 		else
-			wrong(audit, "slot %u: entry %u names page %u, handed out were %u", slot, i, page,
-			      audit->high_page);
+			audit_fail(audit, "slot %u: entry %u names page %u, handed out were %u", slot, i, page,
+				   audit->high_page);
 	}
 }
 
@@ -115,9 +115,9 @@ audit_record_free_page(struct core_audit *audit, uint32_t i)
 	uint32_t page = audit->pool->stack[i];
 
 	if (page >= audit->high_page)
-		wrong(audit, "the free list has page %u, handed out were %u", page, audit->high_page);
+		audit_fail(audit, "the free list has page %u, handed out were %u", page, audit->high_page);
 	else if (audit->pages[page].found & LISTED)
-		wrong(audit, "the free list has page %u twice", page);
+		audit_fail(audit, "the free list has page %u twice", page);
 	else
 		audit->pages[page].found |= LISTED;
 }
@@ -151,13 +151,13 @@ audit_check_page(struct core_audit *audit, uint32_t page)
 	} else if (count != 0) {
 		audit->n_referenced++;
 	} else if (!listed && n_entries == 0) {
-		wrong(audit, "page %u is neither counted nor in the free list", page);
+		audit_fail(audit, "page %u is neither counted nor in the free list", page);
 	}
 	if (count != n_entries)
-		wrong(audit, "page %u: count %u, but %u page table entries name it", page, count, n_entries);
+		audit_fail(audit, "page %u: count %u, but %u page table entries name it", page, count, n_entries);
 	else if (listed && audit->pages[page].count != TAKEN)
-		wrong(audit, "page %u is in the free list, but its count is %u", page,
-		      audit->pages[page].count ^ TAKEN);
+		audit_fail(audit, "page %u is in the free list, but its count is %u", page,
+			   audit->pages[page].count ^ TAKEN);
 }
 
 /* The walk */
@@ -208,7 +208,7 @@ audit_free(struct core_audit *audit)
 static void
 audit_read_header(struct core_audit *audit)
 {
-	const struct pool *pool = audit->pool;
+	const struct core_pool *pool = audit->pool;
 	const struct region_header *header = pool->view.header;
 
 	audit->result = (struct paged_check_result){
@@ -217,17 +217,17 @@ audit_read_header(struct core_audit *audit)
 		.n_referenced = atomic_load_explicit(&header->n_referenced, memory_order_relaxed),
 		.n_quarantined = atomic_load_explicit(&header->n_quarantined, memory_order_relaxed),
 	};
-	if (audit->result.n_free != pool_n_free(pool) || audit->result.n_referenced != pool->n_referenced ||
+	if (audit->result.n_free != core_pool_n_free(pool) || audit->result.n_referenced != pool->n_referenced ||
 	    audit->result.n_quarantined != pool->n_quarantined)
-		wrong(audit, "the region has %u free, %u referenced, %u quarantined pages, the core %u, %u, %u",
-		      audit->result.n_free, audit->result.n_referenced, audit->result.n_quarantined, pool_n_free(pool),
-		      pool->n_referenced, pool->n_quarantined);
+		audit_fail(audit, "the region has %u free, %u referenced, %u quarantined pages, the core %u, %u, %u",
+			   audit->result.n_free, audit->result.n_referenced, audit->result.n_quarantined,
+			   core_pool_n_free(pool), pool->n_referenced, pool->n_quarantined);
 }
 
 enum paged_status
 core_audit_begin(struct core *core, uint32_t pool_index, struct core_audit **audit_p, struct paged_error *error)
 {
-	struct pool *pool = core->pools[pool_index];
+	struct core_pool *pool = core->pools[pool_index];
 	struct core_audit *audit;
 
 	if (pool->audit != NULL)
@@ -259,11 +259,11 @@ core_audit_end(struct core_audit *audit, struct paged_check_result *result, stru
 	enum paged_status status;
 
 	if (audit->n_referenced != said->n_referenced || audit->n_quarantined != said->n_quarantined)
-		wrong(audit, "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
-		      audit->n_referenced, audit->n_quarantined, said->n_referenced, said->n_quarantined);
+		audit_fail(audit, "counted %u referenced and %u quarantined pages, the accounting says %u and %u",
+			   audit->n_referenced, audit->n_quarantined, said->n_referenced, said->n_quarantined);
 	if ((uint64_t)said->n_free + audit->n_referenced + audit->n_quarantined != said->n_pages)
-		wrong(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,
-		      audit->n_referenced, audit->n_quarantined, said->n_pages);
+		audit_fail(audit, "%u free + %u referenced + %u quarantined are not %u pages", said->n_free,
+			   audit->n_referenced, audit->n_quarantined, said->n_pages);
 	*result = audit->result;
 	status = region_verdict(result, audit->error.status, &audit->error);
 	if (status != PAGED_OK)

@@ -5,17 +5,17 @@
 
 /* A page in a quarantine list must have the count REGION_PAGE_QUARANTINED and be in no list twice. */
 static enum paged_status
-check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error *error)
+check_quarantined_page(const struct core_pool *pool, bool *seen, uint32_t page, struct paged_error *error)
 {
 	uint32_t found;
 
 	if (page >= pool->high_page)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: a quarantine has page %u, handed out were %u",
 				  pool->name, page, pool->high_page);
-	if (met[page])
+	if (seen[page])
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in quarantine twice", pool->name,
 				  page);
-	met[page] = true;
+	seen[page] = true;
 	found = atomic_load_explicit(&region_page(&pool->view, page)->count, memory_order_relaxed);
 	if (found != REGION_PAGE_QUARANTINED)
 		return paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: page %u is in quarantine, but its count is %u",
@@ -25,27 +25,27 @@ check_page(const struct pool *pool, bool *met, uint32_t page, struct paged_error
 
 /* The quarantined pages that the audit counted must be the ones in the sessions' lists. */
 static enum paged_status
-check_pages(const struct core *core, const struct pool *pool, struct paged_error *error)
+check_quarantines(const struct core *core, const struct core_pool *pool, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 	uint32_t n_quarantined = 0;
-	bool *met = calloc((size_t)pool->high_page + 1, sizeof(*met));
+	bool *seen = calloc((size_t)pool->high_page + 1, sizeof(*seen));
 
-	if (met == NULL)
+	if (seen == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory to list %u pages", pool->name,
 				  pool->high_page);
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
-		const struct session *session = core->sessions.entries[i].session;
+		const struct core_session *session = core->sessions.entries[i].session;
 
 		if (pool->index >= session->n_pools)
 			continue;
 		for (uint32_t page = session->pools[pool->index].first_page; status == PAGED_OK && page != NONE;
 		     page = pool->links[page]) {
-			status = check_page(pool, met, page, error);
+			status = check_quarantined_page(pool, seen, page, error);
 			n_quarantined++;
 		}
 	}
-	free(met);
+	free(seen);
 	if (status != PAGED_OK)
 		return status;
 	if (n_quarantined != pool->n_quarantined)
@@ -55,12 +55,12 @@ check_pages(const struct core *core, const struct pool *pool, struct paged_error
 }
 
 static enum paged_status
-check_sequences(const struct core *core, const struct pool *pool, struct paged_error *error)
+check_slot_lists(const struct core *core, const struct core_pool *pool, struct paged_error *error)
 {
 	uint32_t n_sequences = 0, n_free = 0;
 
 	for (uint32_t i = 0; i < core->sessions.n; i++) {
-		const struct session *session = core->sessions.entries[i].session;
+		const struct core_session *session = core->sessions.entries[i].session;
 
 		if (pool->index >= session->n_pools)
 			continue;
@@ -85,7 +85,7 @@ check_sequences(const struct core *core, const struct pool *pool, struct paged_e
 enum paged_status
 core_check(struct core *core, uint32_t pool_index, struct paged_check_result *result, struct paged_error *error)
 {
-	const struct pool *pool = core->pools[pool_index];
+	const struct core_pool *pool = core->pools[pool_index];
 	struct core_audit *audit;
 	enum paged_status status;
 
@@ -101,8 +101,8 @@ core_check(struct core *core, uint32_t pool_index, struct paged_check_result *re
 		status = paged_fail(error, PAGED_ERR_CORRUPT, "pool %s: the region has %u sequences, the core %u",
 				    pool->name, result->n_sequences, pool->n_sequences);
 	if (status == PAGED_OK)
-		status = check_pages(core, pool, error);
+		status = check_quarantines(core, pool, error);
 	if (status == PAGED_OK)
-		status = check_sequences(core, pool, error);
+		status = check_slot_lists(core, pool, error);
 	return region_verdict(result, status, error);
 }

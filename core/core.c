@@ -27,11 +27,11 @@ core_destroy(struct core *core)
 	if (core == NULL)
 		return;
 	for (uint32_t i = 0; i < core->sessions.n; i++)
-		session_free(core->sessions.entries[i].session);
+		core_session_free(core->sessions.entries[i].session);
 	free(core->sessions.entries);
 	free(core->members.entries);
 	for (uint32_t i = 0; i < core->n_pools; i++)
-		pool_destroy(core->pools[i]);
+		core_pool_destroy(core->pools[i]);
 	free(core->pools);
 	free(core);
 }
@@ -53,18 +53,18 @@ core_pool_add(struct core *core, const struct core_pool_params *params, void *re
 	      struct paged_error *error)
 {
 	enum paged_status status;
-	struct pool **pools;
+	struct core_pool **pools;
 	uint32_t other;
 
 	if (pool_by_name(core, params->name, &other))
 		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: there is one of that name", params->name);
 	if (core->n_pools == PAGED_MAX_POOLS)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: at most %u pools", params->name, PAGED_MAX_POOLS);
-	pools = reallocarray(core->pools, core->n_pools + 1, sizeof(struct pool *));
+	pools = reallocarray(core->pools, core->n_pools + 1, sizeof(struct core_pool *));
 	if (pools == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
 	core->pools = pools;
-	status = pool_create(params, core->n_pools, region, core->boot_id, &pools[core->n_pools], error);
+	status = core_pool_create(params, core->n_pools, region, core->boot_id, &pools[core->n_pools], error);
 	if (status != PAGED_OK)
 		return status;
 	*pool_p = core->n_pools++;

@@ -34,7 +34,7 @@ struct pool_slot {
 	uint64_t stamp;    /* of the last request that named it; finds ids named twice */
 };
 
-struct pool {
+struct core_pool {
 	char name[PAGED_MAX_NAME + 1];
 	uint32_t index; /* in the core */
 	struct region_view view;
@@ -51,7 +51,7 @@ struct pool {
 	uint32_t *links;    /* by quarantined page: the next page of the quarantine */
 	uint32_t n_referenced;
 	uint32_t n_quarantined;
-	uint32_t n_free_told; /* n_free at the last region_free_wake() */
+	uint32_t n_free_woken; /* n_free at the last region_free_wake() */
 
 	/* Free slots: a LIFO list of freed slots, then high_slot and above. */
 	struct pool_slot *slots;
@@ -78,14 +78,14 @@ struct session_pool {
 	uint32_t last_page;  /* newest page of its quarantine */
 };
 
-struct session {
+struct core_session {
 	uint32_t id;
 	uint32_t first_member;
 	uint32_t n_members;
 	bool outlives; /* the session ends with its last member, not with its first */
 	bool ended;
 	bool queued; /* in the queue of core_reap() */
-	struct session *queue_next;
+	struct core_session *queue_next;
 	uint32_t n_sequences;
 	uint64_t n_pages;
 	uint64_t n_quarantined;
@@ -98,74 +98,75 @@ struct session {
 struct idmap {
 	struct idmap_entry {
 		uint32_t id;
-		struct session *session;
+		struct core_session *session;
 	} * entries;
 	uint32_t n, room;
 };
 
 struct core {
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
-	struct pool **pools;
+	struct core_pool **pools;
 	uint32_t n_pools;
 	struct idmap sessions;
 	struct idmap members;
-	uint32_t last_session;                    /* last id given out */
-	uint32_t last_member;                     /* last id given out */
-	struct session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
-	uint64_t stamp;                           /* of the current request */
-	uint64_t max_array_bytes;                 /* of a session */
-	uint64_t last_array;                      /* number of the array completed last */
+	uint32_t last_session;                         /* last id given out */
+	uint32_t last_member;                          /* last id given out */
+	struct core_session *queue_first, *queue_last; /* ended sessions that core_reap() has work for */
+	uint64_t stamp;                                /* of the current request */
+	uint64_t max_array_bytes;                      /* of a session */
+	uint64_t last_array;                           /* number of the array completed last */
 };
 
 /* pool.c */
 
-/** pool_create - check the parameters, and format the region as pool `index` of the daemon */
-enum paged_status pool_create(const struct core_pool_params *params, uint32_t index, void *region,
-			      const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct pool **pool_p,
-			      struct paged_error *error);
-void pool_destroy(struct pool *pool);
+/** core_pool_create - check the parameters, and format the region as pool `index` of the daemon */
+enum paged_status core_pool_create(const struct core_pool_params *params, uint32_t index, void *region,
+				   const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core_pool **pool_p,
+				   struct paged_error *error);
+void core_pool_destroy(struct core_pool *pool);
 
-/** pool_change_begin - make `change` odd until pool_change_end(): region_check() then repeats its walk */
-void pool_change_begin(struct pool *pool);
-void pool_change_end(struct pool *pool);
+/** core_pool_change_begin - make `change` odd until core_pool_change_end(): region_check() then repeats its walk */
+void core_pool_change_begin(struct core_pool *pool);
+void core_pool_change_end(struct core_pool *pool);
 
-uint32_t pool_n_free(const struct pool *pool);
-uint32_t pool_n_free_slots(const struct pool *pool);
+uint32_t core_pool_n_free(const struct core_pool *pool);
+uint32_t core_pool_n_free_slots(const struct core_pool *pool);
 
-/* pages.c; call between pool_change_begin() and pool_change_end() */
+/* pages.c; call between core_pool_change_begin() and core_pool_change_end() */
 
-/** pages_take - take the last n pages of the free list, in list order, with count 1; at least n must be free */
-void pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n);
+/** pages_allocate - take the last n pages of the free list, in list order, with count 1; at least n must be free */
+void pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n);
 
-/** pages_drop - drop one reference of each page; a page without references is freed, or quarantined on request */
-void pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *entries, uint32_t n,
-		bool quarantine);
+/** pages_unref - drop one reference of each page; a page without references is freed, or quarantined on request */
+void pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
+		 bool quarantine);
 
-/** pages_release - free up to n pages of the session's quarantine, oldest first; returns how many */
-uint32_t pages_release(struct pool *pool, struct session *session, uint32_t n);
+/** pages_free_quarantined - free up to n pages of the session's quarantine, oldest first; returns how many */
+uint32_t pages_free_quarantined(struct core_pool *pool, struct core_session *session, uint32_t n);
 
 /* page_table.c */
 
-/** row_is_live - true: the id names a live sequence */
-bool page_table_is_live(const struct pool *pool, paged_seq_id id);
-uint32_t page_table_owner(const struct pool *pool, uint32_t slot);
-uint32_t page_table_n_pages(const struct pool *pool, uint32_t slot);
+/** page_table_is_live - true: the id names a live sequence */
+bool page_table_is_live(const struct core_pool *pool, paged_seq_id id);
+uint32_t page_table_owner(const struct core_pool *pool, uint32_t slot);
+uint32_t page_table_n_pages(const struct core_pool *pool, uint32_t slot);
 
-/** row_open - start an empty sequence in a free slot; one must be free */
-paged_seq_id page_table_open(struct pool *pool, struct session *session, const char *tag);
+/** page_table_open - start an empty sequence in a free slot; one must be free */
+paged_seq_id page_table_open(struct core_pool *pool, struct core_session *session, const char *tag);
 
-/** row_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
-void page_table_grow(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages);
+/** page_table_grow - extend the page table to n_pages; n_pages exceeds its size, and the difference must be free */
+void page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages);
 
-/** row_cut - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
-void page_table_shrink(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine);
+/** page_table_shrink - shorten the page table to n_pages; the dropped pages are quarantined on request, else freed */
+void page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
+		       bool quarantine);
 
-/** row_close - end the sequence and drop its pages as row_cut() does */
-void page_table_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine);
+/** page_table_close - end the sequence and drop its pages as page_table_shrink() does */
+void page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine);
 
 /* audit.c: call before a change, so that the audit saves the old value */
 
-/** audit_row - a page table is about to drop its entries from n_pages on, or to grow */
+/** audit_page_table - a page table is about to drop its entries from n_pages on, or to grow */
 void audit_page_table(struct core_audit *audit, uint32_t slot, uint32_t n_pages);
 
 /** audit_free_list - the stack of free pages is about to drop its entries from n on */
@@ -176,37 +177,38 @@ void audit_count(struct core_audit *audit, uint32_t page);
 
 /* idmap.c */
 
-struct session *idmap_find(const struct idmap *map, uint32_t id);
+struct core_session *idmap_find(const struct idmap *map, uint32_t id);
 
 /** idmap_after - the session with the smallest id above; NULL: none */
-struct session *idmap_after(const struct idmap *map, uint32_t id);
+struct core_session *idmap_after(const struct idmap *map, uint32_t id);
 
 /** idmap_make_room - allocate room for one more entry; false: no memory */
 bool idmap_make_room(struct idmap *map);
 
 /** idmap_append - add an id above all others; idmap_make_room() has made room */
-void idmap_append(struct idmap *map, uint32_t id, struct session *session);
+void idmap_append(struct idmap *map, uint32_t id, struct core_session *session);
 void idmap_remove(struct idmap *map, uint32_t id);
 
 /* array.c */
 
-/** arrays_free - drop all arrays of a session that ends */
-void arrays_free(struct session *session);
+/** core_arrays_free - drop all arrays of a session that ends */
+void core_arrays_free(struct core_session *session);
 
 /* session.c */
 
-/** session_find_active - PAGED_ERR_GONE if the session has ended or never existed */
-enum paged_status session_find_active(const struct core *core, uint32_t id, struct session **session_p,
-				      struct paged_error *error);
+/** core_session_find_active - PAGED_ERR_GONE if the session has ended or never existed */
+enum paged_status core_session_find_active(const struct core *core, uint32_t id, struct core_session **session_p,
+					   struct paged_error *error);
 
-/** session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
-enum paged_status session_make_pool(struct session *session, uint32_t pool, struct paged_error *error);
+/** core_session_make_pool - allocate the session's lists for a pool; PAGED_ERR_NOMEM */
+enum paged_status core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error);
 
-/** session_has_work - true: core_reap() can clean up something of this ended session now */
-bool session_has_work(const struct session *session);
+/** core_session_has_work - true: core_reap() can clean up something of this ended session now */
+bool core_session_has_work(const struct core_session *session);
 
-/** session_settle - queue an ended session for core_reap(), or free it if it has no work and no members left */
-void session_settle(struct core *core, struct session *session);
-void session_free(struct session *session);
+/** core_session_queue_or_free - queue an ended session for core_reap(), or free it if it has no work and no members
+ * left */
+void core_session_queue_or_free(struct core *core, struct core_session *session);
+void core_session_free(struct core_session *session);
 
 #endif

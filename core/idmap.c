@@ -27,7 +27,7 @@ idmap_above(const struct idmap *map, uint32_t id)
 	return low;
 }
 
-struct session *
+struct core_session *
 idmap_find(const struct idmap *map, uint32_t id)
 {
 	uint32_t above = idmap_above(map, id);
@@ -35,7 +35,7 @@ idmap_find(const struct idmap *map, uint32_t id)
 	return above > 0 && map->entries[above - 1].id == id ? map->entries[above - 1].session : NULL;
 }
 
-struct session *
+struct core_session *
 idmap_after(const struct idmap *map, uint32_t id)
 {
 	uint32_t above = idmap_above(map, id);
@@ -60,7 +60,7 @@ idmap_make_room(struct idmap *map)
 }
 
 void
-idmap_append(struct idmap *map, uint32_t id, struct session *session)
+idmap_append(struct idmap *map, uint32_t id, struct core_session *session)
 {
 	assert(map->n < map->room && (map->n == 0 || map->entries[map->n - 1].id < id));
 	map->entries[map->n++] = (struct idmap_entry){ .id = id, .session = session };

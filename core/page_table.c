@@ -20,7 +20,7 @@ store_u32(_Atomic uint32_t *field, uint32_t value)
 
 /* Seqlock, writer's side: a reader that sees a store made after this call also sees an odd or a newer version. */
 static void
-replace_begin(struct region_slot *slot)
+slot_change_begin(struct region_slot *slot)
 {
 	uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
 
@@ -30,7 +30,7 @@ replace_begin(struct region_slot *slot)
 }
 
 static void
-replace_end(struct region_slot *slot)
+slot_change_end(struct region_slot *slot)
 {
 	uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
 
@@ -39,7 +39,7 @@ replace_end(struct region_slot *slot)
 }
 
 bool
-page_table_is_live(const struct pool *pool, paged_seq_id id)
+page_table_is_live(const struct core_pool *pool, paged_seq_id id)
 {
 	const struct region_slot *slot;
 
@@ -50,20 +50,20 @@ page_table_is_live(const struct pool *pool, paged_seq_id id)
 }
 
 uint32_t
-page_table_owner(const struct pool *pool, uint32_t slot)
+page_table_owner(const struct core_pool *pool, uint32_t slot)
 {
 	return load_u32(&region_slot(&pool->view, slot)->owner);
 }
 
 uint32_t
-page_table_n_pages(const struct pool *pool, uint32_t slot)
+page_table_n_pages(const struct core_pool *pool, uint32_t slot)
 {
 	return load_u32(&region_slot(&pool->view, slot)->capacity) / pool->view.page_size;
 }
 
 /* Takes a free slot.  Used slots come first, because the memory of their page tables is already populated. */
 static uint32_t
-slot_take(struct pool *pool)
+slot_allocate(struct core_pool *pool)
 {
 	uint32_t slot = pool->first_free_slot;
 
@@ -77,7 +77,7 @@ slot_take(struct pool *pool)
 
 /* Frees a slot.  A slot whose generations are used up is retired: its next ids would equal old ones. */
 static void
-slot_give(struct pool *pool, uint32_t slot)
+slot_recycle(struct core_pool *pool, uint32_t slot)
 {
 	pool->n_sequences--;
 	if (load_u32(&region_slot(&pool->view, slot)->generation) == UINT32_MAX) {
@@ -89,7 +89,7 @@ slot_give(struct pool *pool, uint32_t slot)
 }
 
 static void
-page_table_link(struct pool *pool, struct session *session, uint32_t slot)
+page_table_link(struct core_pool *pool, struct core_session *session, uint32_t slot)
 {
 	struct session_pool *session_pool = &session->pools[pool->index];
 	struct pool_slot *own = &pool->slots[slot];
@@ -103,7 +103,7 @@ page_table_link(struct pool *pool, struct session *session, uint32_t slot)
 }
 
 static void
-page_table_unlink(struct pool *pool, struct session *session, uint32_t slot)
+page_table_unlink(struct core_pool *pool, struct core_session *session, uint32_t slot)
 {
 	struct session_pool *session_pool = &session->pools[pool->index];
 	const struct pool_slot *own = &pool->slots[slot];
@@ -118,23 +118,23 @@ page_table_unlink(struct pool *pool, struct session *session, uint32_t slot)
 }
 
 paged_seq_id
-page_table_open(struct pool *pool, struct session *session, const char *tag)
+page_table_open(struct core_pool *pool, struct core_session *session, const char *tag)
 {
-	uint32_t index = slot_take(pool);
+	uint32_t index = slot_allocate(pool);
 	struct region_slot *slot = region_slot(&pool->view, index);
 	uint32_t generation = load_u32(&slot->generation) + 1;
 
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, index, 0);
-	pool_change_begin(pool);
-	replace_begin(slot);
+	core_pool_change_begin(pool);
+	slot_change_begin(slot);
 	store_u32(&slot->capacity, 0);
 	store_u32(&slot->writable_from, 0);
 	store_u32(&slot->length, 0);
 	store_u32(&slot->generation, generation);
 	store_u32(&slot->owner, session->id);
-	replace_end(slot);
-	pool_change_end(pool);
+	slot_change_end(slot);
+	core_pool_change_end(pool);
 	page_table_link(pool, session, index);
 	/* Writes only where a tag is or was: untouched memory of tags stays unpopulated. */
 	if (tag[0] != '\0' || pool->tags[index][0] != '\0')
@@ -143,24 +143,24 @@ page_table_open(struct pool *pool, struct session *session, const char *tag)
 }
 
 void
-page_table_grow(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages)
+page_table_grow(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages)
 {
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 	uint32_t n_before = page_table_n_pages(pool, slot_index);
 
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_before);
-	pool_change_begin(pool);
-	pages_take(pool, region_page_table(&pool->view, slot_index) + n_before, n_pages - n_before);
+	core_pool_change_begin(pool);
+	pages_allocate(pool, region_page_table(&pool->view, slot_index) + n_before, n_pages - n_before);
 	atomic_store_explicit(&slot->capacity, n_pages * pool->view.page_size, memory_order_release);
-	pool_change_end(pool);
+	core_pool_change_end(pool);
 	session->n_pages += n_pages - n_before;
 }
 
 /* Shortens the page table to n_pages; with close, also ends the sequence. */
 static void
-page_table_replace(struct pool *pool, struct session *session, uint32_t slot_index, uint32_t n_pages, bool close,
-		   bool quarantine)
+page_table_replace(struct core_pool *pool, struct core_session *session, uint32_t slot_index, uint32_t n_pages,
+		   bool close, bool quarantine)
 {
 	struct region_slot *slot = region_slot(&pool->view, slot_index);
 	uint32_t n_before = page_table_n_pages(pool, slot_index);
@@ -168,30 +168,32 @@ page_table_replace(struct pool *pool, struct session *session, uint32_t slot_ind
 
 	if (pool->audit != NULL)
 		audit_page_table(pool->audit, slot_index, n_pages);
-	pool_change_begin(pool);
-	replace_begin(slot);
+	core_pool_change_begin(pool);
+	slot_change_begin(slot);
 	store_u32(&slot->capacity, capacity);
 	if (load_u32(&slot->length) > capacity)
 		store_u32(&slot->length, capacity);
 	if (close)
 		store_u32(&slot->owner, 0);
-	replace_end(slot);
+	slot_change_end(slot);
 	/* The dropped entries are still in the page table; other readers ignore entries past the capacity. */
-	pages_drop(pool, session, region_page_table(&pool->view, slot_index) + n_pages, n_before - n_pages, quarantine);
-	pool_change_end(pool);
+	pages_unref(pool, session, region_page_table(&pool->view, slot_index) + n_pages, n_before - n_pages,
+		    quarantine);
+	core_pool_change_end(pool);
 	session->n_pages -= n_before - n_pages;
 }
 
 void
-page_table_shrink(struct pool *pool, struct session *session, uint32_t slot, uint32_t n_pages, bool quarantine)
+page_table_shrink(struct core_pool *pool, struct core_session *session, uint32_t slot, uint32_t n_pages,
+		  bool quarantine)
 {
 	page_table_replace(pool, session, slot, n_pages, false, quarantine);
 }
 
 void
-page_table_close(struct pool *pool, struct session *session, uint32_t slot, bool quarantine)
+page_table_close(struct core_pool *pool, struct core_session *session, uint32_t slot, bool quarantine)
 {
 	page_table_replace(pool, session, slot, 0, true, quarantine);
 	page_table_unlink(pool, session, slot);
-	slot_give(pool, slot);
+	slot_recycle(pool, slot);
 }

@@ -7,13 +7,13 @@
 #include "common/fault.h"
 
 static _Atomic uint32_t *
-page_count(const struct pool *pool, uint32_t page)
+page_count(const struct core_pool *pool, uint32_t page)
 {
 	return &region_page(&pool->view, page)->count;
 }
 
 static void
-page_count_store(struct pool *pool, uint32_t page, uint32_t count)
+page_count_store(struct core_pool *pool, uint32_t page, uint32_t count)
 {
 	if (pool->audit != NULL)
 		audit_count(pool->audit, page);
@@ -21,7 +21,7 @@ page_count_store(struct pool *pool, uint32_t page, uint32_t count)
 }
 
 void
-pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
+pages_allocate(struct core_pool *pool, _Atomic uint32_t *entries, uint32_t n)
 {
 	uint32_t n_old = n < pool->n_stack ? n : pool->n_stack;
 	uint32_t n_new = n - n_old;
@@ -48,14 +48,14 @@ pages_take(struct pool *pool, _Atomic uint32_t *entries, uint32_t n)
 }
 
 static void
-page_free(struct pool *pool, uint32_t page)
+page_free(struct core_pool *pool, uint32_t page)
 {
 	page_count_store(pool, page, 0);
 	pool->stack[pool->n_stack++] = page;
 }
 
 static void
-page_quarantine(struct pool *pool, struct session *session, uint32_t page)
+page_quarantine(struct core_pool *pool, struct core_session *session, uint32_t page)
 {
 	struct session_pool *session_pool = &session->pools[pool->index];
 
@@ -71,7 +71,8 @@ page_quarantine(struct pool *pool, struct session *session, uint32_t page)
 }
 
 void
-pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *entries, uint32_t n, bool quarantine)
+pages_unref(struct core_pool *pool, struct core_session *session, const _Atomic uint32_t *entries, uint32_t n,
+	    bool quarantine)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t page = atomic_load_explicit(&entries[i], memory_order_relaxed);
@@ -90,7 +91,7 @@ pages_drop(struct pool *pool, struct session *session, const _Atomic uint32_t *e
 }
 
 uint32_t
-pages_release(struct pool *pool, struct session *session, uint32_t n)
+pages_free_quarantined(struct core_pool *pool, struct core_session *session, uint32_t n)
 {
 	struct session_pool *session_pool = &session->pools[pool->index];
 	uint32_t n_released = 0;
@@ -110,7 +111,7 @@ pages_release(struct pool *pool, struct session *session, uint32_t n)
 void
 core_pool_free_list(const struct core *core, uint32_t pool_index, uint32_t *pages)
 {
-	const struct pool *pool = core->pools[pool_index];
+	const struct core_pool *pool = core->pools[pool_index];
 	uint32_t n_new = pool->view.n_pages - pool->high_page;
 
 	for (uint32_t i = 0; i < n_new; i++)

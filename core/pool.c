@@ -28,7 +28,7 @@ core_region_size(const struct core_pool_params *params)
 
 /* Maps an array for the whole pool; its pages are populated on first touch. */
 static void *
-array_map(uint32_t n, size_t size)
+core_map_array(uint32_t n, size_t size)
 {
 	void *array = mmap(NULL, n * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -36,7 +36,7 @@ array_map(uint32_t n, size_t size)
 }
 
 static void
-array_unmap(void *array, uint32_t n, size_t size)
+core_unmap_array(void *array, uint32_t n, size_t size)
 {
 	if (array != NULL)
 		munmap(array, n * size);
@@ -62,12 +62,12 @@ pool_check_params(const struct core_pool_params *params, struct paged_error *err
 }
 
 enum paged_status
-pool_create(const struct core_pool_params *params, uint32_t index, void *region,
-	    const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct pool **pool_p, struct paged_error *error)
+core_pool_create(const struct core_pool_params *params, uint32_t index, void *region,
+		 const uint8_t boot_id[REGION_BOOT_ID_SIZE], struct core_pool **pool_p, struct paged_error *error)
 {
 	struct region_params region_params = pool_region_params(params, index);
 	enum paged_status status;
-	struct pool *pool;
+	struct core_pool *pool;
 
 	status = pool_check_params(params, error);
 	if (status != PAGED_OK)
@@ -75,14 +75,14 @@ pool_create(const struct core_pool_params *params, uint32_t index, void *region,
 	pool = calloc(1, sizeof(*pool));
 	if (pool == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no memory", params->name);
-	pool->stack = array_map(params->n_pages, sizeof(*pool->stack));
-	pool->links = array_map(params->n_pages, sizeof(*pool->links));
-	pool->slots = array_map(params->n_slots, sizeof(*pool->slots));
-	pool->tags = array_map(params->n_slots, sizeof(*pool->tags));
+	pool->stack = core_map_array(params->n_pages, sizeof(*pool->stack));
+	pool->links = core_map_array(params->n_pages, sizeof(*pool->links));
+	pool->slots = core_map_array(params->n_slots, sizeof(*pool->slots));
+	pool->tags = core_map_array(params->n_slots, sizeof(*pool->tags));
 	pool->view.n_pages = params->n_pages;
 	pool->view.n_slots = params->n_slots;
 	if (pool->stack == NULL || pool->links == NULL || pool->slots == NULL || pool->tags == NULL) {
-		pool_destroy(pool);
+		core_pool_destroy(pool);
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: no address space for %u pages and %u sequences",
 				  params->name, params->n_pages, params->n_slots);
 	}
@@ -100,29 +100,29 @@ pool_create(const struct core_pool_params *params, uint32_t index, void *region,
 }
 
 void
-pool_destroy(struct pool *pool)
+core_pool_destroy(struct core_pool *pool)
 {
-	array_unmap(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
-	array_unmap(pool->links, pool->view.n_pages, sizeof(*pool->links));
-	array_unmap(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
-	array_unmap(pool->tags, pool->view.n_slots, sizeof(*pool->tags));
+	core_unmap_array(pool->stack, pool->view.n_pages, sizeof(*pool->stack));
+	core_unmap_array(pool->links, pool->view.n_pages, sizeof(*pool->links));
+	core_unmap_array(pool->slots, pool->view.n_slots, sizeof(*pool->slots));
+	core_unmap_array(pool->tags, pool->view.n_slots, sizeof(*pool->tags));
 	free(pool);
 }
 
 uint32_t
-pool_n_free(const struct pool *pool)
+core_pool_n_free(const struct core_pool *pool)
 {
 	return pool->view.n_pages - pool->high_page + pool->n_stack;
 }
 
 uint32_t
-pool_n_free_slots(const struct pool *pool)
+core_pool_n_free_slots(const struct core_pool *pool)
 {
 	return pool->view.n_slots - pool->n_sequences - pool->n_retired;
 }
 
 void
-pool_change_begin(struct pool *pool)
+core_pool_change_begin(struct core_pool *pool)
 {
 	uint64_t change = atomic_load_explicit(&pool->header->change, memory_order_relaxed);
 
@@ -132,12 +132,12 @@ pool_change_begin(struct pool *pool)
 }
 
 void
-pool_change_end(struct pool *pool)
+core_pool_change_end(struct core_pool *pool)
 {
 	struct region_header *header = pool->header;
 	uint64_t change = atomic_load_explicit(&header->change, memory_order_relaxed);
 
-	atomic_store_explicit(&header->n_free, pool_n_free(pool), memory_order_relaxed);
+	atomic_store_explicit(&header->n_free, core_pool_n_free(pool), memory_order_relaxed);
 	atomic_store_explicit(&header->n_referenced, pool->n_referenced, memory_order_relaxed);
 	atomic_store_explicit(&header->n_quarantined, pool->n_quarantined, memory_order_relaxed);
 	atomic_store_explicit(&header->high_page, pool->high_page, memory_order_relaxed);
@@ -149,18 +149,18 @@ void
 core_wake(struct core *core)
 {
 	for (uint32_t i = 0; i < core->n_pools; i++)
-		region_free_wake(core->pools[i]->header, &core->pools[i]->n_free_told);
+		region_free_wake(core->pools[i]->header, &core->pools[i]->n_free_woken);
 }
 
 void
 core_pool_status(const struct core *core, uint32_t pool_index, struct paged_pool_entry *entry)
 {
-	const struct pool *pool = core->pools[pool_index];
+	const struct core_pool *pool = core->pools[pool_index];
 
 	*entry = (struct paged_pool_entry){
 		.number = pool_index,
 		.n_pages = pool->view.n_pages,
-		.n_free = pool_n_free(pool),
+		.n_free = core_pool_n_free(pool),
 		.n_referenced = pool->n_referenced,
 		.n_quarantined = pool->n_quarantined,
 		.page_size = pool->view.page_size,

@@ -6,7 +6,7 @@
  * the budget, only its tail is dropped, so that no step exceeds its budget.
  */
 static void
-reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
+reap_sequences(struct core_pool *pool, struct core_session *session, uint32_t *budget)
 {
 	const struct session_pool *session_pool = &session->pools[pool->index];
 	bool quarantine = session->n_members > 0;
@@ -25,17 +25,17 @@ reap_sequences(struct pool *pool, struct session *session, uint32_t *budget)
 }
 
 static void
-reap_quarantine(struct pool *pool, struct session *session, uint32_t *budget)
+reap_quarantine(struct core_pool *pool, struct core_session *session, uint32_t *budget)
 {
 	if (session->pools[pool->index].first_page == NONE)
 		return;
-	pool_change_begin(pool);
-	*budget -= pages_release(pool, session, *budget);
-	pool_change_end(pool);
+	core_pool_change_begin(pool);
+	*budget -= pages_free_quarantined(pool, session, *budget);
+	core_pool_change_end(pool);
 }
 
 static void
-reap_session(struct core *core, struct session *session, uint32_t *budget)
+reap_session(struct core *core, struct core_session *session, uint32_t *budget)
 {
 	for (uint32_t i = 0; i < session->n_pools; i++) {
 		reap_sequences(core->pools[i], session, budget);
@@ -51,16 +51,16 @@ core_reap(struct core *core, uint32_t budget_pages)
 	uint32_t budget = budget_pages == 0 ? UINT32_MAX : budget_pages;
 
 	while (core->queue_first != NULL && budget > 0) {
-		struct session *session = core->queue_first;
+		struct core_session *session = core->queue_first;
 
 		reap_session(core, session, &budget);
 		if (budget_pages == 0)
 			budget = UINT32_MAX;
-		if (session_has_work(session))
+		if (core_session_has_work(session))
 			continue;
 		core->queue_first = session->queue_next;
 		session->queued = false;
-		session_settle(core, session);
+		core_session_queue_or_free(core, session);
 	}
 	return core->queue_first != NULL;
 }

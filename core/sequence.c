@@ -9,7 +9,7 @@
 #include "core/core_internal.h"
 
 static uint32_t
-pages_for(const struct pool *pool, uint32_t tokens)
+pages_for_tokens(const struct core_pool *pool, uint32_t tokens)
 {
 	uint32_t page_size = pool->view.page_size;
 
@@ -41,16 +41,16 @@ request_check_n(uint32_t n, struct paged_error *error)
 		   seq_pool(core, id)->name, __VA_ARGS__)
 
 /* The pool that an id names; the caller has checked that it exists. */
-static struct pool *
+static struct core_pool *
 seq_pool(const struct core *core, paged_seq_id id)
 {
 	return core->pools[PAGED_SEQ_POOL(id)];
 }
 
 static enum paged_status
-seq_check(struct core *core, const struct session *session, paged_seq_id id, struct paged_error *error)
+seq_check(struct core *core, const struct core_session *session, paged_seq_id id, struct paged_error *error)
 {
-	struct pool *pool;
+	struct core_pool *pool;
 	enum paged_status status;
 	uint32_t slot = PAGED_SEQ_SLOT(id), owner;
 
@@ -73,9 +73,10 @@ seq_check(struct core *core, const struct session *session, paged_seq_id id, str
 
 /* The checks common to all requests; starts a new stamp. */
 static enum paged_status
-request_begin(struct core *core, uint32_t session_id, uint32_t n, struct session **session_p, struct paged_error *error)
+core_request_begin(struct core *core, uint32_t session_id, uint32_t n, struct core_session **session_p,
+		   struct paged_error *error)
 {
-	enum paged_status status = session_find_active(core, session_id, session_p, error);
+	enum paged_status status = core_session_find_active(core, session_id, session_p, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -84,10 +85,10 @@ request_begin(struct core *core, uint32_t session_id, uint32_t n, struct session
 }
 
 static enum paged_status
-items_check(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
-	    struct session **session_p, struct paged_error *error)
+request_check_items(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
+		    struct core_session **session_p, struct paged_error *error)
 {
-	enum paged_status status = request_begin(core, session_id, n, session_p, error);
+	enum paged_status status = core_request_begin(core, session_id, n, session_p, error);
 
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = seq_check(core, *session_p, items[i].seq, error);
@@ -96,7 +97,7 @@ items_check(struct core *core, uint32_t session_id, uint32_t n, const struct pag
 
 /* Adds an item to the request's totals for the pool.  4096 items of 32 bits cannot overflow the 64-bit sum. */
 static void
-request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n_slots)
+request_count(struct core *core, struct core_pool *pool, uint32_t n_pages, uint32_t n_slots)
 {
 	if (pool->stamp != core->stamp) {
 		pool->stamp = core->stamp;
@@ -109,24 +110,25 @@ request_count(struct core *core, struct pool *pool, uint32_t n_pages, uint32_t n
 }
 
 static enum paged_status
-request_check_free(struct pool *pool, struct paged_error *error)
+request_check_free(struct core_pool *pool, struct paged_error *error)
 {
-	if (pool->n_created > pool_n_free_slots(pool))
+	if (pool->n_created > core_pool_n_free_slots(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %u sequences requested, %u of %u slots free",
-				  pool->name, pool->n_created, pool_n_free_slots(pool), pool->view.n_slots);
-	if (pool->n_requested > pool_n_free(pool))
+				  pool->name, pool->n_created, core_pool_n_free_slots(pool), pool->view.n_slots);
+	if (pool->n_requested > core_pool_n_free(pool))
 		return paged_fail(error, PAGED_ERR_FULL, "pool %s: %llu pages requested, %u free (%u quarantined)",
-				  pool->name, (unsigned long long)pool->n_requested, pool_n_free(pool),
+				  pool->name, (unsigned long long)pool->n_requested, core_pool_n_free(pool),
 				  pool->n_quarantined);
-	pool->n_spare = region_spare_pages(pool->view.n_pages, pool_n_free(pool) - (uint32_t)pool->n_requested);
+	pool->n_spare = region_spare_pages(pool->view.n_pages, core_pool_n_free(pool) - (uint32_t)pool->n_requested);
 	return PAGED_OK;
 }
 
 static enum paged_status
-spec_count(struct core *core, struct session *session, const struct seq_spec *spec, struct paged_error *error)
+create_count_pages(struct core *core, struct core_session *session, const struct seq_spec *spec,
+		   struct paged_error *error)
 {
 	enum paged_status status = request_check_pool(core, spec->pool, error);
-	struct pool *pool;
+	struct core_pool *pool;
 
 	if (status != PAGED_OK)
 		return status;
@@ -134,57 +136,58 @@ spec_count(struct core *core, struct session *session, const struct seq_spec *sp
 	if (spec->n_tokens > pool->view.max_length)
 		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: a sequence may hold %u tokens, %u requested",
 				  pool->name, pool->view.max_length, spec->n_tokens);
-	request_count(core, pool, pages_for(pool, spec->n_tokens), 1);
-	return session_make_pool(session, spec->pool, error);
+	request_count(core, pool, pages_for_tokens(pool, spec->n_tokens), 1);
+	return core_session_make_pool(session, spec->pool, error);
 }
 
 enum paged_status
 core_seq_create(struct core *core, uint32_t session_id, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 		struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 	enum paged_status status;
 
-	status = request_begin(core, session_id, n, &session, error);
+	status = core_request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = spec_count(core, session, &specs[i], error);
+		status = create_count_pages(core, session, &specs[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = request_check_free(core->pools[specs[i].pool], error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pool *pool = core->pools[specs[i].pool];
+		struct core_pool *pool = core->pools[specs[i].pool];
 
 		ids[i] = page_table_open(pool, session, specs[i].tag);
 		if (specs[i].n_tokens > 0)
-			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]), pages_for(pool, specs[i].n_tokens));
+			page_table_grow(pool, session, PAGED_SEQ_SLOT(ids[i]),
+					pages_for_tokens(pool, specs[i].n_tokens));
 	}
 	return PAGED_OK;
 }
 
 /* Pages of the item's sequence once it has room for n_tokens. */
 static uint32_t
-reserve_pages(const struct pool *pool, const struct paged_seq_item *item)
+reserve_pages(const struct core_pool *pool, const struct paged_seq_item *item)
 {
-	return MAX(page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for(pool, item->n_tokens));
+	return MAX(page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)), pages_for_tokens(pool, item->n_tokens));
 }
 
 /* Further pages that n_ahead asks for. */
 static uint32_t
-reserve_pages_ahead(const struct pool *pool, const struct paged_seq_item *item)
+reserve_pages_ahead(const struct core_pool *pool, const struct paged_seq_item *item)
 {
 	uint64_t n_tokens = (uint64_t)item->n_tokens + item->n_ahead;
-	uint32_t n_wanted = pages_for(pool, (uint32_t)MIN(n_tokens, pool->view.max_length));
+	uint32_t n_wanted = pages_for_tokens(pool, (uint32_t)MIN(n_tokens, pool->view.max_length));
 	uint32_t n_needs = reserve_pages(pool, item);
 
 	return n_wanted > n_needs ? n_wanted - n_needs : 0;
 }
 
 static enum paged_status
-reserve_count(struct core *core, const struct paged_seq_item *item, struct paged_error *error)
+reserve_count_pages(struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
-	struct pool *pool = seq_pool(core, item->seq);
+	struct core_pool *pool = seq_pool(core, item->seq);
 
 	if (item->n_tokens > pool->view.max_length)
 		return seq_fail(core, item->seq, error, PAGED_ERR_LIMIT, "may hold %u tokens, %u requested",
@@ -198,19 +201,19 @@ enum paged_status
 core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		 struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 	enum paged_status status;
 
-	status = items_check(core, session_id, n, items, &session, error);
+	status = request_check_items(core, session_id, n, items, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
-		status = reserve_count(core, &items[i], error);
+		status = reserve_count_pages(core, &items[i], error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = request_check_free(seq_pool(core, items[i].seq), error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pool *pool = seq_pool(core, items[i].seq);
+		struct core_pool *pool = seq_pool(core, items[i].seq);
 		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = reserve_pages(pool, &items[i]);
 		uint64_t n_ahead = reserve_pages_ahead(pool, &items[i]);
 
@@ -226,7 +229,7 @@ core_seq_reserve(struct core *core, uint32_t session_id, uint32_t n, const struc
 static enum paged_status
 truncate_check(const struct core *core, const struct paged_seq_item *item, struct paged_error *error)
 {
-	const struct pool *pool = seq_pool(core, item->seq);
+	const struct core_pool *pool = seq_pool(core, item->seq);
 	uint32_t capacity = page_table_n_pages(pool, PAGED_SEQ_SLOT(item->seq)) * pool->view.page_size;
 
 	if (item->n_ahead != 0)
@@ -242,18 +245,18 @@ enum paged_status
 core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const struct paged_seq_item *items,
 		  struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 	enum paged_status status;
 
-	status = items_check(core, session_id, n, items, &session, error);
+	status = request_check_items(core, session_id, n, items, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = truncate_check(core, &items[i], error);
 	if (status != PAGED_OK)
 		return status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		struct pool *pool = seq_pool(core, items[i].seq);
-		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for(pool, items[i].n_tokens);
+		struct core_pool *pool = seq_pool(core, items[i].seq);
+		uint32_t slot = PAGED_SEQ_SLOT(items[i].seq), n_pages = pages_for_tokens(pool, items[i].n_tokens);
 
 		if (n_pages < page_table_n_pages(pool, slot))
 			page_table_shrink(pool, session, slot, n_pages, false);
@@ -264,10 +267,10 @@ core_seq_truncate(struct core *core, uint32_t session_id, uint32_t n, const stru
 enum paged_status
 core_seq_erase(struct core *core, uint32_t session_id, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 	enum paged_status status;
 
-	status = request_begin(core, session_id, n, &session, error);
+	status = core_request_begin(core, session_id, n, &session, error);
 	for (uint32_t i = 0; status == PAGED_OK && i < n; i++)
 		status = seq_check(core, session, ids[i], error);
 	if (status != PAGED_OK)
@@ -281,7 +284,7 @@ enum paged_status
 core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
 	enum paged_status status = request_check_pool(core, PAGED_SEQ_POOL(id), error);
-	const struct pool *pool;
+	const struct core_pool *pool;
 	struct region_snapshot snapshot;
 
 	if (status != PAGED_OK)
@@ -305,7 +308,7 @@ core_seq_status(const struct core *core, paged_seq_id id, struct paged_seq_entry
 uint32_t
 core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t *pages, uint32_t most)
 {
-	const struct pool *pool = seq_pool(core, id);
+	const struct core_pool *pool = seq_pool(core, id);
 	const _Atomic uint32_t *table = region_page_table(&pool->view, PAGED_SEQ_SLOT(id));
 	uint32_t n = page_table_n_pages(pool, PAGED_SEQ_SLOT(id));
 
@@ -318,7 +321,7 @@ core_seq_pages(const struct core *core, paged_seq_id id, uint32_t from, uint32_t
 bool
 core_seq_next(const struct core *core, uint32_t pool_index, uint32_t slot, uint32_t end, paged_seq_id *id_p)
 {
-	const struct pool *pool = core->pools[pool_index];
+	const struct core_pool *pool = core->pools[pool_index];
 
 	if (end > pool->high_slot)
 		end = pool->high_slot;

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 enum paged_status
-session_find_active(const struct core *core, uint32_t id, struct session **session_p, struct paged_error *error)
+core_session_find_active(const struct core *core, uint32_t id, struct core_session **session_p,
+			 struct paged_error *error)
 {
-	struct session *session = idmap_find(&core->sessions, id);
+	struct core_session *session = idmap_find(&core->sessions, id);
 
 	if (id == 0 || id > core->last_session)
 		return paged_fail(error, PAGED_ERR_GONE, "there is no session %u", id);
@@ -17,7 +18,7 @@ session_find_active(const struct core *core, uint32_t id, struct session **sessi
 }
 
 enum paged_status
-session_make_pool(struct session *session, uint32_t pool, struct paged_error *error)
+core_session_make_pool(struct core_session *session, uint32_t pool, struct paged_error *error)
 {
 	struct session_pool *pools;
 
@@ -34,25 +35,25 @@ session_make_pool(struct session *session, uint32_t pool, struct paged_error *er
 }
 
 void
-session_free(struct session *session)
+core_session_free(struct core_session *session)
 {
-	arrays_free(session);
+	core_arrays_free(session);
 	free(session->pools);
 	free(session);
 }
 
 bool
-session_has_work(const struct session *session)
+core_session_has_work(const struct core_session *session)
 {
 	return session->n_sequences > 0 || (session->n_members == 0 && session->n_quarantined > 0);
 }
 
 void
-session_settle(struct core *core, struct session *session)
+core_session_queue_or_free(struct core *core, struct core_session *session)
 {
 	if (!session->ended || session->queued)
 		return;
-	if (session_has_work(session)) {
+	if (core_session_has_work(session)) {
 		session->queued = true;
 		session->queue_next = NULL;
 		if (core->queue_first == NULL)
@@ -62,22 +63,22 @@ session_settle(struct core *core, struct session *session)
 		core->queue_last = session;
 	} else if (session->n_members == 0) {
 		idmap_remove(&core->sessions, session->id);
-		session_free(session);
+		core_session_free(session);
 	}
 }
 
 static void
-session_end(struct core *core, struct session *session)
+core_session_mark_ended(struct core *core, struct core_session *session)
 {
 	session->ended = true;
-	arrays_free(session);
-	session_settle(core, session);
+	core_arrays_free(session);
+	core_session_queue_or_free(core, session);
 }
 
 enum paged_status
 core_session_open(struct core *core, uint32_t *session_p, uint32_t *member_p, struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 
 	if (core->last_session == UINT32_MAX || core->last_member == UINT32_MAX)
 		return paged_fail(error, PAGED_ERR_LIMIT, "all %u ids of sessions or members are used up", UINT32_MAX);
@@ -105,10 +106,10 @@ core_session_outlive(struct core *core, uint32_t id)
 enum paged_status
 core_session_join(struct core *core, uint32_t id, uint32_t *member_p, struct paged_error *error)
 {
-	struct session *session;
+	struct core_session *session;
 	enum paged_status status;
 
-	status = session_find_active(core, id, &session, error);
+	status = core_session_find_active(core, id, &session, error);
 	if (status != PAGED_OK)
 		return status;
 	if (core->last_member == UINT32_MAX)
@@ -125,33 +126,33 @@ core_session_join(struct core *core, uint32_t id, uint32_t *member_p, struct pag
 void
 core_member_leave(struct core *core, uint32_t member)
 {
-	struct session *session = idmap_find(&core->members, member);
+	struct core_session *session = idmap_find(&core->members, member);
 
 	if (session == NULL)
 		return;
 	idmap_remove(&core->members, member);
 	session->n_members--;
 	if (session->outlives ? session->n_members == 0 : member == session->first_member)
-		session_end(core, session);
+		core_session_mark_ended(core, session);
 	else
-		session_settle(core, session);
+		core_session_queue_or_free(core, session);
 }
 
 enum paged_status
 core_session_end(struct core *core, uint32_t id, struct paged_error *error)
 {
-	struct session *session = idmap_find(&core->sessions, id);
+	struct core_session *session = idmap_find(&core->sessions, id);
 
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "there is no session %u", id);
-	session_end(core, session);
+	core_session_mark_ended(core, session);
 	return PAGED_OK;
 }
 
 uint32_t
 core_member_session(const struct core *core, uint32_t member)
 {
-	const struct session *session = idmap_find(&core->members, member);
+	const struct core_session *session = idmap_find(&core->members, member);
 
 	return session == NULL ? 0 : session->id;
 }
@@ -165,7 +166,7 @@ core_n_sessions(const struct core *core)
 bool
 core_session_next(const struct core *core, uint32_t after, struct paged_session_entry *entry)
 {
-	const struct session *session = idmap_after(&core->sessions, after);
+	const struct core_session *session = idmap_after(&core->sessions, after);
 
 	if (session == NULL)
 		return false;

@@ -215,7 +215,7 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	if (status == PAGED_OK)
 		status = core_create(daemon->boot_id, &daemon->core, error);
 	if (status == PAGED_OK)
-		core_array_limit(daemon->core, config->array_bytes);
+		core_array_set_quota(daemon->core, config->array_bytes);
 	if (status == PAGED_OK)
 		status = pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)

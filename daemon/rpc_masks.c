@@ -21,7 +21,7 @@ rpc_put_array(struct rpc *rpc, struct member *member, const struct wire_request 
 	      struct paged_error *error)
 {
 	const struct wire_array_part *from = &request->put_array;
-	struct core_array_part part = {
+	struct core_array_chunk part = {
 		.name = from->name,
 		.shape = { .dtype = (enum paged_dtype)from->dtype, .n_dims = from->n_dims },
 		.offset = from->offset,
@@ -123,7 +123,7 @@ job_fill(struct mask_job *job, const struct mask_request *request, struct paged_
 	struct daemon *daemon = job->rpc->daemon;
 	enum paged_status status;
 
-	status = core_arrays_take(daemon->core, job->job.session, request, &job->arrays, error);
+	status = core_arrays_acquire(daemon->core, job->job.session, request, &job->arrays, error);
 	if (status == PAGED_OK)
 		status = remote_mask_create(request, daemon->config->mask_bytes, &job->remote_mask, error);
 	if (status != PAGED_OK)

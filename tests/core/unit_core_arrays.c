@@ -13,7 +13,7 @@ static enum paged_status
 put(uint32_t of, uint32_t by, const char *name, uint32_t n, uint32_t first, uint32_t count, int32_t value)
 {
 	static int32_t values[1024];
-	const struct core_array_part part = {
+	const struct core_array_chunk part = {
 		.name = name,
 		.shape = { .dtype = PAGED_I32, .n_dims = 1, .extents = { n } },
 		.offset = 4ull * first,
@@ -40,7 +40,7 @@ take(uint32_t of, const char *name)
 {
 	struct core_array *array = NULL;
 
-	assert_ok(core_array_take(f.core, of, name, PAGED_I32, 1, &array, &error));
+	assert_ok(core_array_acquire(f.core, of, name, PAGED_I32, 1, &array, &error));
 	return array;
 }
 
@@ -49,7 +49,7 @@ Test(core_arrays, parts_make_a_whole)
 	struct core_array *array;
 
 	assert_ok(put(session, member, "doc", 10, 0, 4, 1));
-	assert_fails(core_array_take(f.core, session, "doc", PAGED_I32, 1, &array, &error), PAGED_ERR_NOENT,
+	assert_fails(core_array_acquire(f.core, session, "doc", PAGED_I32, 1, &array, &error), PAGED_ERR_NOENT,
 		     "session 1 has no array doc; paged_array_upload() brings one");
 	assert_ok(put(session, member, "doc", 10, 4, 6, 2));
 	array = take(session, "doc");
@@ -57,9 +57,9 @@ Test(core_arrays, parts_make_a_whole)
 	cr_assert_eq(array->shape.extents[0], 10);
 	cr_assert(element(array, 3) == 1 && element(array, 4) == 2 && element(array, 9) == 2);
 	core_array_release(array);
-	assert_fails(core_array_take(f.core, session, "doc", PAGED_F32, 1, &array, &error), PAGED_ERR_INVALID,
+	assert_fails(core_array_acquire(f.core, session, "doc", PAGED_F32, 1, &array, &error), PAGED_ERR_INVALID,
 		     "array doc: dtype 16 with 1 indexes was uploaded, the mod has dtype 1 with 1");
-	assert_fails(core_array_take(f.core, session, "doc", PAGED_I32, 2, &array, &error), PAGED_ERR_INVALID,
+	assert_fails(core_array_acquire(f.core, session, "doc", PAGED_I32, 2, &array, &error), PAGED_ERR_INVALID,
 		     "array doc: dtype 16 with 1 indexes was uploaded, the mod has dtype 16 with 2");
 }
 
@@ -122,7 +122,7 @@ Test(core_arrays, two_members_do_not_mix)
 
 Test(core_arrays, limits)
 {
-	core_array_limit(f.core, 400);
+	core_array_set_quota(f.core, 400);
 	assert_ok(put(session, member, "a", 60, 0, 60, 1));
 	assert_fails(put(session, member, "b", 41, 0, 41, 1), PAGED_ERR_LIMIT,
 		     "array b of 164 bytes: session 1 has 240 bytes of others, and 400 is the most; "
@@ -148,7 +148,7 @@ Test(core_arrays, as_many_as_fit)
 	assert_fails(put(session, member, "more", 1, 0, 1, 1), PAGED_ERR_LIMIT,
 		     "array more: session 1 has 64 arrays, the most for one");
 	assert_ok(put(session, member, "a7", 1, 0, 1, 1));
-	core_array_limit(f.core, 0);
+	core_array_set_quota(f.core, 0);
 	assert_fails(put(session, member, "a7", 1, 0, 1, 1), PAGED_ERR_LIMIT,
 		     "array a7 of 4 bytes: session 1 has 0 bytes of others, and 0 is the most; "
 		     "paged_block_mask_create() takes arrays of any size");
@@ -156,7 +156,7 @@ Test(core_arrays, as_many_as_fit)
 
 Test(core_arrays, what_is_no_array)
 {
-	struct core_array_part part = { .name = "x", .shape = { .dtype = PAGED_I32, .n_dims = 1 }, .data = "" };
+	struct core_array_chunk part = { .name = "x", .shape = { .dtype = PAGED_I32, .n_dims = 1 }, .data = "" };
 
 	part.name = "7up";
 	assert_fails(core_array_put(f.core, session, member, &part, &error), PAGED_ERR_INVALID,
@@ -196,6 +196,6 @@ Test(core_arrays, the_sessions_end_frees_them)
 	core_array_release(other_array);
 	assert_fails(put(session, member, "doc", 8, 0, 8, 1), PAGED_ERR_GONE, "session 1 has ended");
 	assert_ok(core_session_end(f.core, other, &error));
-	assert_fails(core_array_take(f.core, other, "doc", PAGED_I32, 1, &array, &error), PAGED_ERR_GONE,
+	assert_fails(core_array_acquire(f.core, other, "doc", PAGED_I32, 1, &array, &error), PAGED_ERR_GONE,
 		     "session 2 has ended");
 }
