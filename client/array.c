@@ -211,7 +211,7 @@ static enum paged_status
 parts_put(struct owner *owner, const struct paged_array *array, uint64_t n_bytes, uint8_t *buffer,
 	  struct paged_error *error)
 {
-	struct wire_array_part part = { .dtype = array->dtype, .n_dims = array->n_dims, .data = buffer };
+	struct wire_array_chunk part = { .dtype = array->dtype, .n_dims = array->n_dims, .data = buffer };
 	enum paged_status status;
 	struct walk walk;
 
@@ -221,7 +221,7 @@ parts_put(struct owner *owner, const struct paged_array *array, uint64_t n_bytes
 	while (status == PAGED_OK) {
 		uint64_t left = n_bytes - part.offset;
 
-		part.size = (uint32_t)(left < WIRE_MAX_PART ? left : WIRE_MAX_PART);
+		part.size = (uint32_t)(left < WIRE_MAX_CHUNK ? left : WIRE_MAX_CHUNK);
 		walk_copy(&walk, buffer, part.size / walk.size);
 		status = owner->ops->array_put(owner, &part, error);
 		part.offset += part.size;
@@ -250,7 +250,7 @@ array_send(struct paged_client *client, const struct paged_array *array, struct 
 
 	if (status != PAGED_OK)
 		return status;
-	buffer = malloc(WIRE_MAX_PART);
+	buffer = malloc(WIRE_MAX_CHUNK);
 	if (buffer == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "array %s: no memory for its parts", array->name);
 	client_lock(client);

@@ -90,7 +90,7 @@ struct owner_ops {
 	enum paged_status (*reserve_ahead)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
 					   struct paged_error *error);
 
-	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_part *part,
+	enum paged_status (*array_put)(struct owner *owner, const struct wire_array_chunk *part,
 				       struct paged_error *error);
 	enum paged_status (*array_drop)(struct owner *owner, const char *name, struct paged_error *error);
 	/** Requests the next part of a block mask and passes it to the reader. */

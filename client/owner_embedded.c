@@ -175,7 +175,7 @@ embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct 
 }
 
 static enum paged_status
-embedded_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
+embedded_array_put(struct owner *owner, const struct wire_array_chunk *part, struct paged_error *error)
 {
 	struct core_array_chunk ours = {
 		.name = part->name,

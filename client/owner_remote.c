@@ -153,7 +153,7 @@ remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_ite
 }
 
 static enum paged_status
-remote_array_put(struct owner *owner, const struct wire_array_part *part, struct paged_error *error)
+remote_array_put(struct owner *owner, const struct wire_array_chunk *part, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_PUT_ARRAY, .put_array = *part };
 	struct wire_reply reply;

@@ -93,7 +93,7 @@ region_format(void *base, const struct region_params *params, const uint8_t boot
 
 /* True: n records with this stride, which is at least `least` bytes, are aligned and end within size bytes. */
 static bool
-section_fits(uint64_t offset, uint64_t n, uint64_t stride, uint64_t least, uint64_t alignment, uint64_t size)
+region_section_fits(uint64_t offset, uint64_t n, uint64_t stride, uint64_t least, uint64_t alignment, uint64_t size)
 {
 	uint64_t length, end;
 
@@ -123,12 +123,12 @@ region_view_init(struct region_view *view, const void *base, size_t size, const 
 	    header->page_size > PAGED_MAX_PAGE_SIZE || header->n_pages >= REGION_PAGE_QUARANTINED ||
 	    (uint64_t)header->table_entries * header->page_size < header->max_length ||
 	    (uint64_t)header->table_entries * header->page_size > UINT32_MAX ||
-	    !section_fits(header->slots_offset, header->n_slots, header->slot_stride, sizeof(struct region_slot), 8,
-			  size) ||
-	    !section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page), 4,
-			  size) ||
-	    !section_fits(header->tables_offset, header->n_slots, header->table_stride,
-			  (uint64_t)header->table_entries * sizeof(uint32_t), 4, size))
+	    !region_section_fits(header->slots_offset, header->n_slots, header->slot_stride, sizeof(struct region_slot),
+				 8, size) ||
+	    !region_section_fits(header->pages_offset, header->n_pages, header->page_stride, sizeof(struct region_page),
+				 4, size) ||
+	    !region_section_fits(header->tables_offset, header->n_slots, header->table_stride,
+				 (uint64_t)header->table_entries * sizeof(uint32_t), 4, size))
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "table region of %zu bytes: its header's offsets leave it",
 				  size);
 
@@ -235,7 +235,7 @@ region_accounting_load(const struct region_view *view, struct paged_check_result
 
 /* True: all values read since `change` was `before` belong to one state. */
 static bool
-is_unchanged(const struct region_header *header, uint64_t before)
+region_is_unchanged(const struct region_header *header, uint64_t before)
 {
 	atomic_thread_fence(memory_order_acquire);
 	return before % 2 == 0 && atomic_load_explicit(&header->change, memory_order_relaxed) == before;
@@ -248,7 +248,7 @@ region_accounting_read(const struct region_view *view, struct paged_check_result
 		uint64_t before = atomic_load_explicit(&view->header->change, memory_order_acquire);
 
 		region_accounting_load(view, result);
-		if (is_unchanged(view->header, before))
+		if (region_is_unchanged(view->header, before))
 			return true;
 		region_pause(attempt);
 	}
@@ -266,8 +266,8 @@ region_verdict(struct paged_check_result *result, enum paged_status status, cons
 
 /* One walk over page tables and counts. */
 static enum paged_status
-check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
-	   struct paged_check_result *result, struct paged_error *error)
+region_check_once(const struct region_view *view, uint32_t *counted, uint32_t high_page, uint32_t high_slot,
+		  struct paged_check_result *result, struct paged_error *error)
 {
 	uint32_t n_referenced = 0, n_quarantined = 0;
 
@@ -341,9 +341,9 @@ region_check(const struct region_view *view, struct paged_check_result *result, 
 		counted = calloc((size_t)high_page + 1, sizeof(*counted));
 		if (counted == NULL)
 			return paged_fail(error, PAGED_ERR_NOMEM, "no memory to count %u pages", high_page);
-		status = check_once(view, counted, high_page, high_slot, result, error);
+		status = region_check_once(view, counted, high_page, high_slot, result, error);
 		free(counted);
-		if (is_unchanged(header, before))
+		if (region_is_unchanged(header, before))
 			return region_verdict(result, status, error);
 	}
 	return paged_fail(error, PAGED_ERR_AGAIN, "the tables changed during each of %d walks", CHECK_ATTEMPTS);

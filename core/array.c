@@ -20,7 +20,7 @@ struct array_slot {
 
 /* The types that mods read: tensor types, and the integers i32 and u8, which have no size in common/status.h. */
 static uint32_t
-array_element_size(enum paged_dtype dtype)
+core_array_element_size(enum paged_dtype dtype)
 {
 	if (dtype == PAGED_I32)
 		return 4;
@@ -43,7 +43,7 @@ array_name_is_valid(const char *name)
 static enum paged_status
 array_check_shape(const struct core_array_chunk *chunk, uint64_t *size_p, struct paged_error *error)
 {
-	uint64_t size = array_element_size(chunk->shape.dtype);
+	uint64_t size = core_array_element_size(chunk->shape.dtype);
 
 	if (!array_name_is_valid(chunk->name))
 		return paged_fail(error, PAGED_ERR_INVALID,

@@ -8,155 +8,157 @@
 
 #include "common/clock.h"
 
-/* The timer checks the running job LOOKS times within limit_ms, but not more often than every LOOK_MIN_MS. */
-enum { LOOKS = 8, LOOK_MIN_MS = 5 };
+/* The timer checks the running job LIMIT_CHECKS times within limit_ms, at most every LIMIT_CHECK_MIN_MS. */
+enum { LIMIT_CHECKS = 8, LIMIT_CHECK_MIN_MS = 5 };
 
 static void
-helper_tell(const struct helper *helper)
+background_thread_wake_loop(const struct background_thread *background)
 {
 	const uint64_t one = 1;
 
 	/* Cannot fail: the counter is far from its maximum.  The if satisfies the compiler's warning. */
-	if (write(helper->finished.fd, &one, sizeof(one)) < 0)
+	if (write(background->finished.fd, &one, sizeof(one)) < 0)
 		return;
 }
 
-/* Waits for the next job, with the mutex held; NULL: the helper stops. */
-static struct helper_job *
-job_await(struct helper *helper)
+/* Waits for the next job, with the mutex held; NULL: the thread stops. */
+static struct background_job *
+background_job_wait(struct background_thread *background)
 {
-	while (TAILQ_EMPTY(&helper->waiting) && !helper->stopping)
-		pthread_cond_wait(&helper->wanted, &helper->mutex);
-	return helper->stopping ? NULL : TAILQ_FIRST(&helper->waiting);
+	while (TAILQ_EMPTY(&background->waiting) && !background->stopping)
+		pthread_cond_wait(&background->wanted, &background->mutex);
+	return background->stopping ? NULL : TAILQ_FIRST(&background->waiting);
 }
 
 static void *
-helper_main(void *argument)
+background_thread_main(void *argument)
 {
-	struct helper *helper = argument;
-	struct helper_job *job;
+	struct background_thread *background = argument;
+	struct background_job *job;
 
-	pthread_mutex_lock(&helper->mutex);
-	while ((job = job_await(helper)) != NULL) {
-		TAILQ_REMOVE(&helper->waiting, job, link);
-		helper->running = job;
-		helper->turn = job->turn;
+	pthread_mutex_lock(&background->mutex);
+	while ((job = background_job_wait(background)) != NULL) {
+		TAILQ_REMOVE(&background->waiting, job, link);
+		background->running = job;
+		background->round = job->round;
 		job->begun_ms = clock_ms();
-		pthread_mutex_unlock(&helper->mutex);
+		pthread_mutex_unlock(&background->mutex);
 		job->run(job);
-		pthread_mutex_lock(&helper->mutex);
-		helper->running = NULL;
-		TAILQ_INSERT_TAIL(&helper->done, job, link);
-		helper_tell(helper);
+		pthread_mutex_lock(&background->mutex);
+		background->running = NULL;
+		TAILQ_INSERT_TAIL(&background->done, job, link);
+		background_thread_wake_loop(background);
 	}
-	pthread_mutex_unlock(&helper->mutex);
+	pthread_mutex_unlock(&background->mutex);
 	return NULL;
 }
 
-static struct helper_job *
-done_take(struct helper *helper)
+static struct background_job *
+background_job_pop_done(struct background_thread *background)
 {
-	struct helper_job *job;
+	struct background_job *job;
 
-	pthread_mutex_lock(&helper->mutex);
-	job = TAILQ_FIRST(&helper->done);
+	pthread_mutex_lock(&background->mutex);
+	job = TAILQ_FIRST(&background->done);
 	if (job != NULL)
-		TAILQ_REMOVE(&helper->done, job, link);
-	pthread_mutex_unlock(&helper->mutex);
+		TAILQ_REMOVE(&background->done, job, link);
+	pthread_mutex_unlock(&background->mutex);
 	return job;
 }
 
 static void
-done_finish(struct helper *helper)
+background_thread_finish_jobs(struct background_thread *background)
 {
-	struct helper_job *job;
+	struct background_job *job;
 
-	while ((job = done_take(helper)) != NULL) {
+	while ((job = background_job_pop_done(background)) != NULL) {
 		LIST_REMOVE(job, all_link);
-		helper->n_jobs--;
+		background->n_jobs--;
 		job->finish(job);
 	}
-	if (helper->n_jobs == 0)
-		loop_timer_stop(&helper->timer);
+	if (background->n_jobs == 0)
+		loop_timer_stop(&background->timer);
 }
 
 static void
-finished_ready(struct loop_source *source, uint32_t events)
+background_thread_ready(struct loop_source *source, uint32_t events)
 {
-	struct helper *helper = container_of(source, struct helper, finished);
+	struct background_thread *background = container_of(source, struct background_thread, finished);
 	uint64_t n;
 
 	(void)events;
 	if (read(source->fd, &n, sizeof(n)) == (ssize_t)sizeof(n))
-		done_finish(helper);
+		background_thread_finish_jobs(background);
 }
 
 static uint32_t
-look_ms(const struct helper *helper)
+limit_check_ms(const struct background_thread *background)
 {
-	return helper->limit_ms / LOOKS > LOOK_MIN_MS ? helper->limit_ms / LOOKS : LOOK_MIN_MS;
+	return background->limit_ms / LIMIT_CHECKS > LIMIT_CHECK_MIN_MS ? background->limit_ms / LIMIT_CHECKS
+									: LIMIT_CHECK_MIN_MS;
 }
 
 static void
-timer_fire(struct loop_timer *timer)
+background_thread_check_limit(struct loop_timer *timer)
 {
-	struct helper *helper = container_of(timer, struct helper, timer);
-	struct helper_job *job;
+	struct background_thread *background = container_of(timer, struct background_thread, timer);
+	struct background_job *job;
 
-	pthread_mutex_lock(&helper->mutex);
-	job = helper->running;
-	if (job != NULL && clock_ms() - job->begun_ms >= helper->limit_ms &&
+	pthread_mutex_lock(&background->mutex);
+	job = background->running;
+	if (job != NULL && clock_ms() - job->begun_ms >= background->limit_ms &&
 	    !atomic_load_explicit(&job->cancelled, memory_order_relaxed)) {
 		job->late = true;
 		atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&helper->mutex);
-	loop_timer_start(helper->loop, timer, look_ms(helper));
+	pthread_mutex_unlock(&background->mutex);
+	loop_timer_start(background->loop, timer, limit_check_ms(background));
 }
 
 static enum paged_status
-thread_start(struct helper *helper, struct paged_error *error)
+background_thread_start(struct background_thread *background, struct paged_error *error)
 {
 	int result;
 
-	pthread_mutex_init(&helper->mutex, NULL);
-	pthread_cond_init(&helper->wanted, NULL);
-	result = pthread_create(&helper->thread, NULL, helper_main, helper);
+	pthread_mutex_init(&background->mutex, NULL);
+	pthread_cond_init(&background->wanted, NULL);
+	result = pthread_create(&background->thread, NULL, background_thread_main, background);
 	if (result != 0) {
-		pthread_cond_destroy(&helper->wanted);
-		pthread_mutex_destroy(&helper->mutex);
-		return paged_fail(error, PAGED_ERR_SYSTEM, "no helper thread: %s", strerror(result));
+		pthread_cond_destroy(&background->wanted);
+		pthread_mutex_destroy(&background->mutex);
+		return paged_fail(error, PAGED_ERR_SYSTEM, "pthread_create: %s", strerror(result));
 	}
-	helper->started = true;
+	background->started = true;
 	return PAGED_OK;
 }
 
 enum paged_status
-helper_open(struct helper *helper, struct loop *loop, uint32_t limit_ms, struct paged_error *error)
+background_thread_open(struct background_thread *background, struct loop *loop, uint32_t limit_ms,
+		       struct paged_error *error)
 {
 	enum paged_status status;
 	int fd;
 
-	*helper = (struct helper){
+	*background = (struct background_thread){
 		.loop = loop,
 		.limit_ms = limit_ms,
-		.finished = { .fd = -1, .ready = finished_ready },
-		.timer.fire = timer_fire,
+		.finished = { .fd = -1, .ready = background_thread_ready },
+		.timer.fire = background_thread_check_limit,
 	};
-	LIST_INIT(&helper->all);
-	TAILQ_INIT(&helper->waiting);
-	TAILQ_INIT(&helper->done);
+	LIST_INIT(&background->all);
+	TAILQ_INIT(&background->waiting);
+	TAILQ_INIT(&background->done);
 	fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "eventfd: %m");
-	status = loop_add(loop, &helper->finished, fd, error);
+	status = loop_add(loop, &background->finished, fd, error);
 	if (status != PAGED_OK) {
 		close(fd);
 		return status;
 	}
-	status = thread_start(helper, error);
+	status = background_thread_start(background, error);
 	if (status != PAGED_OK) {
-		loop_remove(loop, &helper->finished);
+		loop_remove(loop, &background->finished);
 		close(fd);
 	}
 	return status;
@@ -164,98 +166,99 @@ helper_open(struct helper *helper, struct loop *loop, uint32_t limit_ms, struct 
 
 /* Sets the flag; a job that still waits moves to `done`. */
 static void
-job_cancel(struct helper *helper, struct helper_job *job)
+background_job_cancel(struct background_thread *background, struct background_job *job)
 {
-	pthread_mutex_lock(&helper->mutex);
+	pthread_mutex_lock(&background->mutex);
 	if (job->begun_ms == 0 && !atomic_load_explicit(&job->cancelled, memory_order_relaxed)) {
-		TAILQ_REMOVE(&helper->waiting, job, link);
-		TAILQ_INSERT_TAIL(&helper->done, job, link);
-		helper_tell(helper);
+		TAILQ_REMOVE(&background->waiting, job, link);
+		TAILQ_INSERT_TAIL(&background->done, job, link);
+		background_thread_wake_loop(background);
 	}
 	atomic_store_explicit(&job->cancelled, true, memory_order_relaxed);
-	pthread_mutex_unlock(&helper->mutex);
+	pthread_mutex_unlock(&background->mutex);
 }
 
 void
-helper_cancel_member(struct helper *helper, uint32_t member)
+background_thread_cancel_member(struct background_thread *background, uint32_t member)
 {
-	struct helper_job *job;
+	struct background_job *job;
 
-	LIST_FOREACH(job, &helper->all, all_link)
+	LIST_FOREACH(job, &background->all, all_link)
 		if (job->member == member)
-			job_cancel(helper, job);
+			background_job_cancel(background, job);
 }
 
 void
-helper_cancel_session(struct helper *helper, uint32_t session)
+background_thread_cancel_session(struct background_thread *background, uint32_t session)
 {
-	struct helper_job *job;
+	struct background_job *job;
 
-	LIST_FOREACH(job, &helper->all, all_link)
+	LIST_FOREACH(job, &background->all, all_link)
 		if (job->session == session)
-			job_cancel(helper, job);
+			background_job_cancel(background, job);
 }
 
 void
-helper_close(struct helper *helper)
+background_thread_close(struct background_thread *background)
 {
-	struct helper_job *job;
-	int fd = helper->finished.fd;
+	struct background_job *job;
+	int fd = background->finished.fd;
 
-	if (!helper->started)
+	if (!background->started)
 		return;
-	LIST_FOREACH(job, &helper->all, all_link)
-		job_cancel(helper, job);
-	pthread_mutex_lock(&helper->mutex);
-	helper->stopping = true;
-	pthread_cond_signal(&helper->wanted);
-	pthread_mutex_unlock(&helper->mutex);
-	pthread_join(helper->thread, NULL);
-	done_finish(helper);
-	loop_remove(helper->loop, &helper->finished);
+	LIST_FOREACH(job, &background->all, all_link)
+		background_job_cancel(background, job);
+	pthread_mutex_lock(&background->mutex);
+	background->stopping = true;
+	pthread_cond_signal(&background->wanted);
+	pthread_mutex_unlock(&background->mutex);
+	pthread_join(background->thread, NULL);
+	background_thread_finish_jobs(background);
+	loop_remove(background->loop, &background->finished);
 	close(fd);
-	pthread_cond_destroy(&helper->wanted);
-	pthread_mutex_destroy(&helper->mutex);
-	helper->started = false;
+	pthread_cond_destroy(&background->wanted);
+	pthread_mutex_destroy(&background->mutex);
+	background->started = false;
 }
 
-/* Inserts the job behind all jobs of its own and earlier turns, with the mutex held. */
+/* Inserts the job behind all jobs of its own and earlier rounds, with the mutex held. */
 static void
-job_queue(struct helper *helper, struct helper_job *job)
+background_job_queue(struct background_thread *background, struct background_job *job)
 {
-	struct helper_job *before = TAILQ_LAST(&helper->waiting, helper_jobs);
+	struct background_job *before = TAILQ_LAST(&background->waiting, background_jobs);
 
-	while (before != NULL && before->turn > job->turn)
-		before = TAILQ_PREV(before, helper_jobs, link);
+	while (before != NULL && before->round > job->round)
+		before = TAILQ_PREV(before, background_jobs, link);
 	if (before != NULL)
-		TAILQ_INSERT_AFTER(&helper->waiting, before, job, link);
+		TAILQ_INSERT_AFTER(&background->waiting, before, job, link);
 	else
-		TAILQ_INSERT_HEAD(&helper->waiting, job, link);
+		TAILQ_INSERT_HEAD(&background->waiting, job, link);
 }
 
 enum paged_status
-helper_submit(struct helper *helper, struct helper_job *job, struct paged_error *error)
+background_thread_submit(struct background_thread *background, struct background_job *job, struct paged_error *error)
 {
-	const struct helper_job *other;
+	const struct background_job *other;
 	uint32_t n_session = 0;
-	uint64_t turn = 0; /* the session's last */
+	uint64_t round = 0; /* the session's last */
 
-	LIST_FOREACH(other, &helper->all, all_link)
+	LIST_FOREACH(other, &background->all, all_link)
 		if (other->session == job->session) {
 			n_session++;
-			turn = other->turn > turn ? other->turn : turn;
+			round = other->round > round ? other->round : round;
 		}
-	if (n_session >= HELPER_SESSION_JOBS || helper->n_jobs >= HELPER_MAX_JOBS)
+	if (n_session >= BACKGROUND_MAX_SESSION_JOBS || background->n_jobs >= BACKGROUND_MAX_JOBS)
 		return paged_fail(error, PAGED_ERR_AGAIN,
 				  "%u builds of session %u wait, the most are %d; %u of all, the most are %d",
-				  n_session, job->session, HELPER_SESSION_JOBS, helper->n_jobs, HELPER_MAX_JOBS);
-	if (helper->n_jobs++ == 0)
-		loop_timer_start(helper->loop, &helper->timer, look_ms(helper));
-	LIST_INSERT_HEAD(&helper->all, job, all_link);
-	pthread_mutex_lock(&helper->mutex);
-	job->turn = (turn > helper->turn ? turn : helper->turn) + 1;
-	job_queue(helper, job);
-	pthread_cond_signal(&helper->wanted);
-	pthread_mutex_unlock(&helper->mutex);
+				  n_session, job->session, BACKGROUND_MAX_SESSION_JOBS, background->n_jobs,
+				  BACKGROUND_MAX_JOBS);
+	if (background->n_jobs++ == 0)
+		loop_timer_start(background->loop, &background->timer, limit_check_ms(background));
+	LIST_INSERT_HEAD(&background->all, job, all_link);
+	pthread_mutex_lock(&background->mutex);
+	job->round = (round > background->round ? round : background->round) + 1;
+	background_job_queue(background, job);
+	pthread_cond_signal(&background->wanted);
+	pthread_mutex_unlock(&background->mutex);
 	return PAGED_OK;
 }

@@ -6,7 +6,7 @@
  * sessions: a session with many jobs delays each other session by one job per
  * round.
  *
- * Ownership: a job belongs to the loop until helper_submit() and again when
+ * Ownership: a job belongs to the loop until background_thread_submit() and again when
  * finish() is called.  In between only run() accesses the job's result, on
  * the background thread.
  *
@@ -26,30 +26,30 @@
 #include "daemon/loop.h"
 
 enum {
-	HELPER_MAX_JOBS = 64,
-	HELPER_SESSION_JOBS = 4, /* of one session */
+	BACKGROUND_MAX_JOBS = 64,
+	BACKGROUND_MAX_SESSION_JOBS = 4, /* of one session */
 };
 
-struct helper_job {
-	void (*run)(struct helper_job *job);
+struct background_job {
+	void (*run)(struct background_job *job);
 	/* Called once, also for a job that never ran; frees the job. */
-	void (*finish)(struct helper_job *job);
+	void (*finish)(struct background_job *job);
 	uint32_t member, session;
 	atomic_bool cancelled;
 	bool late; /* cancelled because it exceeded limit_ms */
 
-	uint64_t begun_ms; /* guarded by the helper's mutex; 0: not begun */
-	uint64_t turn;     /* the round in which it runs; a session has one job per round */
-	TAILQ_ENTRY(helper_job) link;
-	LIST_ENTRY(helper_job) all_link;
+	uint64_t begun_ms; /* guarded by the thread's mutex; 0: not begun */
+	uint64_t round;    /* the round in which it runs; a session has one job per round */
+	TAILQ_ENTRY(background_job) link;
+	LIST_ENTRY(background_job) all_link;
 };
 
-TAILQ_HEAD(helper_jobs, helper_job);
+TAILQ_HEAD(background_jobs, background_job);
 
-struct helper {
+struct background_thread {
 	struct loop *loop;
 	uint32_t limit_ms; /* longest time that a job may run */
-	LIST_HEAD(, helper_job) all;
+	LIST_HEAD(, background_job) all;
 	uint32_t n_jobs;
 	struct loop_source finished; /* an eventfd: jobs are in `done` */
 	struct loop_timer timer;     /* checks limit_ms; armed while there are jobs */
@@ -58,29 +58,33 @@ struct helper {
 	pthread_t thread;
 	pthread_mutex_t mutex; /* guards the fields below */
 	pthread_cond_t wanted;
-	struct helper_jobs waiting; /* ordered by turn */
-	struct helper_jobs done;
-	struct helper_job *running;
-	uint64_t turn; /* of the job that began last */
+	struct background_jobs waiting; /* ordered by round */
+	struct background_jobs done;
+	struct background_job *running;
+	uint64_t round; /* of the job that began last */
 	bool stopping;
 };
 
-/** helper_open - start the thread; a job that runs longer than limit_ms is cancelled */
-enum paged_status helper_open(struct helper *helper, struct loop *loop, uint32_t limit_ms, struct paged_error *error);
+/** background_thread_open - start the thread; a job that runs longer than limit_ms is cancelled */
+enum paged_status background_thread_open(struct background_thread *background, struct loop *loop, uint32_t limit_ms,
+					 struct paged_error *error);
 
-/** helper_close - cancel and finish all jobs, end the thread; accepts a zeroed struct */
-void helper_close(struct helper *helper);
+/** background_thread_close - cancel and finish all jobs, end the thread; accepts a zeroed struct */
+void background_thread_close(struct background_thread *background);
 
 /**
- * helper_submit - queue a job
+ * background_thread_submit - queue a job
  *
- * @retval PAGED_ERR_AGAIN  the session has HELPER_SESSION_JOBS jobs or the helper HELPER_MAX_JOBS; the caller keeps
- *                          the job
+ * @retval PAGED_ERR_AGAIN  the session has BACKGROUND_MAX_SESSION_JOBS jobs, or all sessions have
+ *                          BACKGROUND_MAX_JOBS; the caller keeps the job
  */
-enum paged_status helper_submit(struct helper *helper, struct helper_job *job, struct paged_error *error);
+enum paged_status background_thread_submit(struct background_thread *background, struct background_job *job,
+					   struct paged_error *error);
 
-/** helper_cancel_member, helper_cancel_session - cancel their jobs; finish() follows in a later turn of the loop */
-void helper_cancel_member(struct helper *helper, uint32_t member);
-void helper_cancel_session(struct helper *helper, uint32_t session);
+/** background_thread_cancel_member - cancel a member's jobs; finish() follows in a later iteration of the loop */
+void background_thread_cancel_member(struct background_thread *background, uint32_t member);
+
+/** background_thread_cancel_session - cancel a session's jobs */
+void background_thread_cancel_session(struct background_thread *background, uint32_t session);
 
 #endif

@@ -52,7 +52,7 @@ config_fail(const struct config *config, const struct config_pool *pool, enum co
 
 /* Stores an error with the line of the current token, but without a value; returns false. */
 static bool
-refuse(const struct parser *parser, const char *format, ...)
+parser_fail(const struct parser *parser, const char *format, ...)
 {
 	const struct config_pool *pool = parser->pool;
 	char why[sizeof(parser->error->text)];
@@ -97,13 +97,13 @@ word_read(struct parser *parser)
 	parser->token = TOKEN_WORD;
 	for (char c; c = *parser->at, quote != '\0' ? c != quote : !is_special(c); parser->at++) {
 		if (c == '\0' || c == '\n')
-			return refuse(parser, "a quote is not closed");
+			return parser_fail(parser, "a quote is not closed");
 		if (c == '$' && parser->at[1] == '{')
-			return refuse(parser, "${...}: variables are not replaced");
+			return parser_fail(parser, "${...}: variables are not replaced");
 		if (quote != '\0' && c == '\\' && parser->at[1] != '\0')
 			c = *++parser->at;
 		if (n == WORD_SIZE - 1)
-			return refuse(parser, "%.16s...: longer than %d bytes", parser->word, WORD_SIZE - 1);
+			return parser_fail(parser, "%.16s...: longer than %d bytes", parser->word, WORD_SIZE - 1);
 		parser->word[n++] = c;
 		parser->word[n] = '\0';
 	}
@@ -158,7 +158,7 @@ setting_find(const char *name, bool of_pool)
 }
 
 static unsigned int
-distance(const char *a, const char *b)
+edit_distance(const char *a, const char *b)
 {
 	unsigned int costs[WORD_SIZE], n = (unsigned int)strlen(b);
 
@@ -179,30 +179,30 @@ distance(const char *a, const char *b)
 
 /* Refuses an unknown name, and suggests the nearest setting. */
 static bool
-name_refuse(const struct parser *parser)
+parser_fail_name(const struct parser *parser)
 {
 	bool of_pool = parser->pool != NULL;
 	const char *nearest = "pool";
-	unsigned int least = of_pool ? UINT_MAX : distance(parser->word, nearest);
+	unsigned int least = of_pool ? UINT_MAX : edit_distance(parser->word, nearest);
 
 	if (setting_find(parser->word, !of_pool) != CONFIG_N_SETTINGS)
-		return refuse(parser, "%s is a setting %s", parser->word,
-			      of_pool ? "of the daemon: it stands outside of pools" : "of a pool");
+		return parser_fail(parser, "%s is a setting %s", parser->word,
+				   of_pool ? "of the daemon: it stands outside of pools" : "of a pool");
 	for (int i = 0; i < CONFIG_N_SETTINGS; i++) {
 		const struct settings_entry *entry = &settings_table[i];
 
-		if (entry->of_pool == of_pool && distance(parser->word, entry->name) < least) {
+		if (entry->of_pool == of_pool && edit_distance(parser->word, entry->name) < least) {
 			nearest = entry->name;
-			least = distance(parser->word, nearest);
+			least = edit_distance(parser->word, nearest);
 		}
 	}
 	if (least > MAX(strlen(parser->word) / 3, 1))
-		return refuse(parser, "there is no setting %s; pagedd --help-settings lists them", parser->word);
-	return refuse(parser, "there is no setting %s; did you mean %s?", parser->word, nearest);
+		return parser_fail(parser, "there is no setting %s; pagedd --help-settings lists them", parser->word);
+	return parser_fail(parser, "there is no setting %s; did you mean %s?", parser->word, nearest);
 }
 
 static bool
-name_is_good(const char *name)
+pool_name_is_valid(const char *name)
 {
 	size_t length = strlen(name);
 
@@ -236,18 +236,18 @@ pool_begin(struct parser *parser)
 	if (!token_next(parser))
 		return false;
 	if (parser->token != TOKEN_WORD)
-		return refuse(parser, "pool: a name is missing");
-	if (!name_is_good(parser->word))
-		return refuse(parser, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
-			      parser->word, PAGED_MAX_NAME);
+		return parser_fail(parser, "pool: a name is missing");
+	if (!pool_name_is_valid(parser->word))
+		return parser_fail(parser, "pool %s: a name is 1 to %u letters, digits, dots, dashes and underscores",
+				   parser->word, PAGED_MAX_NAME);
 	for (size_t i = 0; i < config->n_pools; i++)
 		if (strcmp(config->pools[i].name, parser->word) == 0)
-			return refuse(parser, "pool %s: there is one of this name already", parser->word);
+			return parser_fail(parser, "pool %s: there is one of this name already", parser->word);
 	if (config->n_pools == CONFIG_MAX_POOLS)
-		return refuse(parser, "pool %s: more than %d pools", parser->word, CONFIG_MAX_POOLS);
+		return parser_fail(parser, "pool %s: more than %d pools", parser->word, CONFIG_MAX_POOLS);
 	grown = reallocarray(config->pools, config->n_pools + 1, sizeof(*grown));
 	if (grown == NULL)
-		return refuse(parser, "pool %s: no memory", parser->word);
+		return parser_fail(parser, "pool %s: no memory", parser->word);
 	config->pools = grown;
 	parser->pool = &config->pools[config->n_pools++];
 	parser->pool_line = parser->token_line;
@@ -255,7 +255,7 @@ pool_begin(struct parser *parser)
 	strcpy(parser->pool->name, parser->word);
 	if (defaults_set(true, parser->pool, parser->error) != PAGED_OK || !token_next(parser))
 		return false;
-	return parser->token == TOKEN_OPEN ? token_next(parser) : refuse(parser, "'{' is missing");
+	return parser->token == TOKEN_OPEN ? token_next(parser) : parser_fail(parser, "'{' is missing");
 }
 
 /* Sets a value; for a list, adds one. */
@@ -271,7 +271,7 @@ value_set(struct parser *parser, enum config_setting setting, struct config_sour
 	if (entry->type == SETTINGS_BYTES || entry->type == SETTINGS_DURATION)
 		unit_join(parser);
 	if (asprintf(&text, "%s%s%s", several ? source->text : "", several ? ", " : "", parser->word) < 0)
-		return refuse(parser, "no memory");
+		return parser_fail(parser, "no memory");
 	free(source->text);
 	source->text = text;
 	source->line = parser->token_line;
@@ -291,21 +291,21 @@ setting_read(struct parser *parser)
 	struct config_source *source;
 
 	if (setting == CONFIG_N_SETTINGS)
-		return name_refuse(parser);
+		return parser_fail_name(parser);
 	source = parser->pool != NULL ? &parser->pool->source[setting] : &parser->config->source[setting];
 	if (source->line != 0 && !settings_is_list(entry))
-		return refuse(parser, "%s is set twice, first in line %u", entry->name, source->line);
+		return parser_fail(parser, "%s is set twice, first in line %u", entry->name, source->line);
 	if (!token_next(parser))
 		return false;
 	if (parser->token != TOKEN_EQUALS)
-		return refuse(parser, "%s: '=' is missing", entry->name);
+		return parser_fail(parser, "%s: '=' is missing", entry->name);
 	if (!token_next(parser))
 		return false;
 	if (parser->token == TOKEN_WORD)
 		return value_set(parser, setting, source);
 	if (parser->token != TOKEN_OPEN || !settings_is_list(entry))
-		return refuse(parser, "%s: %s", entry->name,
-			      parser->token == TOKEN_OPEN ? "it has one value, no list" : "a value is missing");
+		return parser_fail(parser, "%s: %s", entry->name,
+				   parser->token == TOKEN_OPEN ? "it has one value, no list" : "a value is missing");
 	do {
 		if (!token_next(parser))
 			return false;
@@ -313,7 +313,7 @@ setting_read(struct parser *parser)
 			return false;
 	} while (parser->token == TOKEN_COMMA);
 	return parser->token == TOKEN_CLOSE ? token_next(parser)
-					    : refuse(parser, "%s: the list is not closed", entry->name);
+					    : parser_fail(parser, "%s: the list is not closed", entry->name);
 }
 
 static bool
@@ -326,24 +326,24 @@ static bool
 pool_complete(const struct parser *parser, struct config_pool *pool)
 {
 	if (!is_set(pool, CONFIG_POOL_LAYERS))
-		return refuse(parser, "layers is not set");
+		return parser_fail(parser, "layers is not set");
 	if (!is_set(pool, CONFIG_POOL_KV_HEADS))
-		return refuse(parser, "kv-heads is not set");
+		return parser_fail(parser, "kv-heads is not set");
 	if (!is_set(pool, CONFIG_POOL_K_DIM))
 		pool->k_dim = pool->head_dim;
 	if (!is_set(pool, CONFIG_POOL_V_DIM))
 		pool->v_dim = pool->head_dim;
 	if (pool->k_dim == 0 || pool->v_dim == 0)
-		return refuse(parser, "head-dim is not set (nor both k-dim and v-dim)");
+		return parser_fail(parser, "head-dim is not set (nor both k-dim and v-dim)");
 	if (is_set(pool, CONFIG_POOL_PAGES) == is_set(pool, CONFIG_POOL_SIZE))
-		return refuse(parser, "set %s pages or size",
-			      is_set(pool, CONFIG_POOL_PAGES) ? "only one of" : "either");
+		return parser_fail(parser, "set %s pages or size",
+				   is_set(pool, CONFIG_POOL_PAGES) ? "only one of" : "either");
 	return true;
 }
 
 /* The defaults and restrictions that depend on the back end. */
 static bool
-pool_place(const struct parser *parser, struct config_pool *pool)
+pool_check_backend(const struct parser *parser, struct config_pool *pool)
 {
 	static const enum config_setting of_cuda[] = { CONFIG_POOL_DEVICE, CONFIG_POOL_EXPORT };
 	bool cuda = strcmp(pool->backend, memory_ops_cuda.name) == 0;
@@ -386,10 +386,10 @@ pool_end(struct parser *parser)
 	struct paged_error why;
 	uint64_t n_pages;
 
-	if (!pool_complete(parser, pool) || !pool_place(parser, pool))
+	if (!pool_complete(parser, pool) || !pool_check_backend(parser, pool))
 		return false;
 	if (pool_layout(pool, 1, &why) != PAGED_OK)
-		return refuse(parser, "%s", why.text);
+		return parser_fail(parser, "%s", why.text);
 	if (is_set(pool, CONFIG_POOL_SIZE)) {
 		n_pages = pool->size / pool->layout.page_bytes;
 		if (n_pages == 0 || n_pages > settings_table[CONFIG_POOL_PAGES].max) {
@@ -403,30 +403,30 @@ pool_end(struct parser *parser)
 		pool->pages = (uint32_t)n_pages;
 	}
 	if (pool_layout(pool, pool->pages, &why) != PAGED_OK)
-		return refuse(parser, "%s", why.text);
+		return parser_fail(parser, "%s", why.text);
 	parser->pool = NULL;
 	return token_next(parser);
 }
 
 static bool
-text_parse(struct parser *parser)
+config_parse(struct parser *parser)
 {
-	bool good = token_next(parser);
+	bool ok = token_next(parser);
 
-	while (good && parser->token != TOKEN_END) {
+	while (ok && parser->token != TOKEN_END) {
 		if (parser->token == TOKEN_CLOSE && parser->pool != NULL)
-			good = pool_end(parser);
+			ok = pool_end(parser);
 		else if (parser->token != TOKEN_WORD)
-			good = refuse(parser, "'%c': the name of a setting is expected", (char)parser->token);
+			ok = parser_fail(parser, "'%c': the name of a setting is expected", (char)parser->token);
 		else if (parser->pool == NULL && strcmp(parser->word, "pool") == 0)
-			good = pool_begin(parser);
+			ok = pool_begin(parser);
 		else
-			good = setting_read(parser);
+			ok = setting_read(parser);
 	}
-	if (!good || parser->pool == NULL)
-		return good;
+	if (!ok || parser->pool == NULL)
+		return ok;
 	parser->token_line = parser->pool_line;
-	return refuse(parser, "its closing brace is missing");
+	return parser_fail(parser, "its closing brace is missing");
 }
 
 /* The file's text; the caller frees it. */
@@ -468,7 +468,7 @@ config_load(struct config *config, const char *path, struct paged_error *error)
 	if (defaults_set(false, config, error) != PAGED_OK || file_read(path, &text, error) != PAGED_OK)
 		return error->status;
 	parser.at = text;
-	if (!text_parse(&parser)) {
+	if (!config_parse(&parser)) {
 		free(text);
 		return error->status;
 	}

@@ -16,19 +16,19 @@
 
 enum {
 	HELLO_MS = 5000,
-	MAX_STRANGERS = 64, /* connections without a hello */
-	ACCEPT_TURN = 16,
+	MAX_UNIDENTIFIED = 64, /* connections without a hello */
+	ACCEPT_BATCH = 16,
 	BACKLOG = 128,
 };
 
 static void
-stranger_forget(struct connection *connection)
+connection_identified(struct connection *connection)
 {
-	if (!connection->stranger)
+	if (!connection->unidentified)
 		return;
-	connection->stranger = false;
-	TAILQ_REMOVE(&connection->control->strangers, connection, stranger_link);
-	connection->control->n_strangers--;
+	connection->unidentified = false;
+	TAILQ_REMOVE(&connection->control->unidentified, connection, unidentified_link);
+	connection->control->n_unidentified--;
 }
 
 static void
@@ -38,7 +38,7 @@ connection_close(struct connection *connection)
 	struct member *member = connection->member;
 	int fd = connection->source.fd;
 
-	stranger_forget(connection);
+	connection_identified(connection);
 	if (connection->leaving)
 		control->n_leaving--;
 	loop_timer_stop(&connection->hello_timer);
@@ -53,7 +53,7 @@ connection_close(struct connection *connection)
 
 /* Sends one datagram, with the descriptors of a grant if any; false: it could not be sent without blocking. */
 static bool
-datagram_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
+connection_send(struct connection *connection, const struct wire_control_reply *reply, const int *fds, size_t n_fds)
 {
 	union {
 		struct cmsghdr header;
@@ -81,9 +81,9 @@ datagram_send(struct connection *connection, const struct wire_control_reply *re
 }
 
 bool
-control_notify(struct connection *connection, const struct wire_control_reply *notice)
+daemon_control_notify(struct connection *connection, const struct wire_control_reply *notice)
 {
-	if (datagram_send(connection, notice, NULL, 0))
+	if (connection_send(connection, notice, NULL, 0))
 		return true;
 	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
 		log_warning("control", "process %d dropped: it takes no message: %m", (int)connection->peer.pid);
@@ -92,12 +92,12 @@ control_notify(struct connection *connection, const struct wire_control_reply *n
 }
 
 static void
-refusal_send(struct connection *connection, const struct paged_error *error)
+connection_send_refusal(struct connection *connection, const struct paged_error *error)
 {
 	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
 
 	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
-	datagram_send(connection, &reply, NULL, 0); /* the result does not matter: the connection is closed anyway */
+	connection_send(connection, &reply, NULL, 0); /* the result does not matter: the connection is closed anyway */
 }
 
 /* Sends a Refusal and closes the connection. */
@@ -107,12 +107,12 @@ connection_refuse(struct connection *connection, const struct paged_error *error
 	if (log_limit_pass(&connection->control->limit, "control", clock_ms()))
 		log_warning("control", "process %d, uid %u refused: %s", (int)connection->peer.pid,
 			    (unsigned)connection->peer.uid, error->text);
-	refusal_send(connection, error);
+	connection_send_refusal(connection, error);
 	connection_close(connection);
 }
 
 static void
-welcome_send(struct connection *connection, const struct member *member)
+connection_send_welcome(struct connection *connection, const struct member *member)
 {
 	struct wire_control_reply reply = {
 		.kind = WIRE_WELCOME,
@@ -131,11 +131,11 @@ welcome_send(struct connection *connection, const struct member *member)
 	if (member->first)
 		memcpy(reply.welcome.join_token, member->session->join_token, sizeof(reply.welcome.join_token));
 	memcpy(reply.welcome.endpoint, member->endpoint, sizeof(reply.welcome.endpoint));
-	control_notify(connection, &reply);
+	daemon_control_notify(connection, &reply);
 }
 
 static enum paged_status
-hello_check(struct connection *connection, const struct wire_control_request *hello, struct paged_error *error)
+control_check_hello(struct connection *connection, const struct wire_control_request *hello, struct paged_error *error)
 {
 	const struct daemon *daemon = connection->control->daemon;
 
@@ -151,14 +151,14 @@ hello_check(struct connection *connection, const struct wire_control_request *he
 }
 
 static void
-hello_serve(struct connection *connection, const struct wire_control_request *hello)
+control_serve_hello(struct connection *connection, const struct wire_control_request *hello)
 {
 	struct daemon *daemon = connection->control->daemon;
 	struct paged_error error;
 	struct member *member;
 	int pidfd;
 
-	if (hello_check(connection, hello, &error) != PAGED_OK ||
+	if (control_check_hello(connection, hello, &error) != PAGED_OK ||
 	    pidfd_of_peer(connection->source.fd, connection->peer.pid, &pidfd, &error) != PAGED_OK) {
 		connection_refuse(connection, &error);
 		return;
@@ -169,7 +169,7 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 		return;
 	}
 	connection->member = member;
-	stranger_forget(connection);
+	connection_identified(connection);
 	loop_timer_stop(&connection->hello_timer);
 	policy_peer_free(&connection->peer);
 	member_log(member, "%u (process %d, uid %u) attached: %s %u", member->id, (int)member->pid,
@@ -178,12 +178,12 @@ hello_serve(struct connection *connection, const struct wire_control_request *he
 		   : member->first         ? "session"
 					   : "join",
 		   member->session ? member->session->id : 0);
-	welcome_send(connection, member);
+	connection_send_welcome(connection, member);
 }
 
 static enum paged_status
-grant_make(struct connection *connection, const char *name, struct wire_control_reply *reply, int *fds,
-	   struct paged_error *error)
+control_make_grant(struct connection *connection, const char *name, struct wire_control_reply *reply, int *fds,
+		   struct paged_error *error)
 {
 	const struct daemon *daemon = connection->control->daemon;
 	const struct pool *pool;
@@ -194,7 +194,7 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 		return paged_fail(error, PAGED_ERR_STOPPING, "pagedd is stopping");
 	status = core_pool_find(daemon->core, name, &index, error);
 	if (status == PAGED_OK)
-		status = rpc_pool_check(daemon, connection->member, index, error);
+		status = member_check_pool(daemon, connection->member, index, error);
 	if (status != PAGED_OK)
 		return status;
 	pool = &daemon->pools.pool[index];
@@ -215,33 +215,33 @@ grant_make(struct connection *connection, const char *name, struct wire_control_
 
 /* Sends a Refusal to a member; the connection stays open. */
 static void
-refusal_notify(struct connection *connection, const struct paged_error *error)
+connection_notify_refusal(struct connection *connection, const struct paged_error *error)
 {
 	struct wire_control_reply reply = { .kind = WIRE_REFUSAL, .refusal.status = error->status };
 
 	log_debug("control", "member %u: %s", connection->member->id, error->text);
 	snprintf(reply.refusal.text, sizeof(reply.refusal.text), "%s", error->text);
-	control_notify(connection, &reply);
+	daemon_control_notify(connection, &reply);
 }
 
 static void
-open_pool_serve(struct connection *connection, const char *name)
+control_serve_open_pool(struct connection *connection, const char *name)
 {
 	struct wire_control_reply reply;
 	struct paged_error error;
 	int fds[WIRE_N_POOL_FDS];
 
-	if (grant_make(connection, name, &reply, fds, &error) != PAGED_OK) {
-		refusal_notify(connection, &error);
+	if (control_make_grant(connection, name, &reply, fds, &error) != PAGED_OK) {
+		connection_notify_refusal(connection, &error);
 		return;
 	}
 	connection->member->opened_mask |= 1ull << reply.pool_grant.pool;
-	if (!datagram_send(connection, &reply, fds, wire_control_reply_fds(&reply)))
+	if (!connection_send(connection, &reply, fds, wire_control_reply_fds(&reply)))
 		connection_close(connection);
 }
 
 static void
-bye_serve(struct connection *connection)
+control_serve_bye(struct connection *connection)
 {
 	struct member *member = connection->member;
 
@@ -253,7 +253,7 @@ bye_serve(struct connection *connection)
 }
 
 static void
-message_serve(struct connection *connection, const uint8_t *message, size_t size)
+control_serve_message(struct connection *connection, const uint8_t *message, size_t size)
 {
 	struct control *control = connection->control;
 	struct wire_control_request request;
@@ -265,7 +265,7 @@ message_serve(struct connection *connection, const uint8_t *message, size_t size
 		return;
 	}
 	if (request.kind == WIRE_HELLO) {
-		hello_serve(connection, &request);
+		control_serve_hello(connection, &request);
 		return;
 	}
 	if (connection->member == NULL) {
@@ -274,9 +274,9 @@ message_serve(struct connection *connection, const uint8_t *message, size_t size
 		return;
 	}
 	if (request.kind == WIRE_OPEN_POOL)
-		open_pool_serve(connection, request.open_pool.name);
+		control_serve_open_pool(connection, request.open_pool.name);
 	else
-		bye_serve(connection);
+		control_serve_bye(connection);
 }
 
 static void
@@ -303,12 +303,12 @@ connection_ready(struct loop_source *source, uint32_t events)
 		paged_fail(&error, PAGED_ERR_PROTOCOL, "the message is longer than %u bytes", WIRE_MAX_MESSAGE);
 		connection_refuse(connection, &error);
 	} else {
-		message_serve(connection, control->buffer, (size_t)n);
+		control_serve_message(connection, control->buffer, (size_t)n);
 	}
 }
 
 static void
-hello_late(struct loop_timer *timer)
+hello_timed_out(struct loop_timer *timer)
 {
 	struct connection *connection = container_of(timer, struct connection, hello_timer);
 	struct paged_error error;
@@ -330,7 +330,7 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 	}
 	connection->control = control;
 	connection->source.ready = connection_ready;
-	connection->hello_timer.fire = hello_late;
+	connection->hello_timer.fire = hello_timed_out;
 	status = policy_peer_read(fd, &connection->peer, error);
 	if (status == PAGED_OK)
 		status = loop_add(&control->daemon->loop, &connection->source, fd, error);
@@ -341,16 +341,16 @@ connection_create(struct control *control, int fd, struct paged_error *error)
 		return status;
 	}
 	LIST_INSERT_HEAD(&control->connections, connection, link);
-	connection->stranger = true;
-	TAILQ_INSERT_TAIL(&control->strangers, connection, stranger_link);
-	control->n_strangers++;
+	connection->unidentified = true;
+	TAILQ_INSERT_TAIL(&control->unidentified, connection, unidentified_link);
+	control->n_unidentified++;
 	loop_timer_start(&control->daemon->loop, &connection->hello_timer, HELLO_MS);
 	return PAGED_OK;
 }
 
 /* Out of descriptors: accepts the peer with the spare one and closes it; the listener would stay readable otherwise. */
 static void
-turn_away(struct control *control)
+control_accept_and_close(struct control *control)
 {
 	int fd;
 
@@ -364,41 +364,41 @@ turn_away(struct control *control)
 }
 
 static void
-listener_ready(struct loop_source *source, uint32_t events)
+control_accept(struct loop_source *source, uint32_t events)
 {
 	struct control *control = container_of(source, struct control, listener);
 	struct paged_error error;
 
 	(void)events;
-	for (int i = 0; i < ACCEPT_TURN; i++) {
+	for (int i = 0; i < ACCEPT_BATCH; i++) {
 		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-			turn_away(control);
+			control_accept_and_close(control);
 		if (fd < 0)
 			return;
 		if (connection_create(control, fd, &error) != PAGED_OK) {
 			if (log_limit_pass(&control->limit, "control", clock_ms()))
 				log_error("control", "%s", error.text);
-		} else if (control->n_strangers > MAX_STRANGERS) {
+		} else if (control->n_unidentified > MAX_UNIDENTIFIED) {
 			paged_fail(&error, PAGED_ERR_LIMIT, "%d connections after this one have said no hello either",
-				   MAX_STRANGERS);
-			connection_refuse(TAILQ_FIRST(&control->strangers), &error);
+				   MAX_UNIDENTIFIED);
+			connection_refuse(TAILQ_FIRST(&control->unidentified), &error);
 		}
 	}
 }
 
 enum paged_status
-control_open(struct control *control, struct daemon *daemon, struct paged_error *error)
+daemon_control_open(struct control *control, struct daemon *daemon, struct paged_error *error)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	enum paged_status status;
 	int fd;
 
 	control->daemon = daemon;
-	control->listener = (struct loop_source){ .fd = -1, .ready = listener_ready };
+	control->listener = (struct loop_source){ .fd = -1, .ready = control_accept };
 	LIST_INIT(&control->connections);
-	TAILQ_INIT(&control->strangers);
+	TAILQ_INIT(&control->unidentified);
 	control->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	if (control->spare_fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "/dev/null: %m");
@@ -419,7 +419,7 @@ control_open(struct control *control, struct daemon *daemon, struct paged_error 
 }
 
 static void
-listener_close(struct control *control)
+control_close_listener(struct control *control)
 {
 	int fd = control->listener.fd;
 
@@ -430,7 +430,7 @@ listener_close(struct control *control)
 }
 
 void
-control_stop(struct control *control, uint32_t deadline_ms)
+daemon_control_stop(struct control *control, uint32_t deadline_ms)
 {
 	struct wire_control_reply notice = {
 		.kind = WIRE_NOTICE,
@@ -438,19 +438,19 @@ control_stop(struct control *control, uint32_t deadline_ms)
 	};
 	struct connection *connection;
 
-	listener_close(control);
+	control_close_listener(control);
 again: /* closing a connection may close others, so restart the iteration */
 	LIST_FOREACH(connection, &control->connections, link) {
-		if (connection->member == NULL || connection->told_stopping)
+		if (connection->member == NULL || connection->stopping_sent)
 			continue;
-		connection->told_stopping = true;
-		if (!control_notify(connection, &notice))
+		connection->stopping_sent = true;
+		if (!daemon_control_notify(connection, &notice))
 			goto again;
 	}
 }
 
 void
-control_detach(struct connection *connection)
+daemon_control_detach(struct connection *connection)
 {
 	connection->member = NULL;
 	if (!connection->leaving)
@@ -458,7 +458,7 @@ control_detach(struct connection *connection)
 }
 
 void
-control_farewell(struct control *control)
+daemon_control_send_farewells(struct control *control)
 {
 	const struct wire_control_reply farewell = { .kind = WIRE_FAREWELL };
 	struct connection *connection, *next;
@@ -469,20 +469,20 @@ control_farewell(struct control *control)
 		next = LIST_NEXT(connection, link);
 		if (!connection->leaving)
 			continue;
-		datagram_send(connection, &farewell, NULL, 0);
+		connection_send(connection, &farewell, NULL, 0);
 		connection_close(connection);
 	}
 }
 
 void
-control_close(struct control *control)
+daemon_control_close(struct control *control)
 {
 	struct connection *connection;
 
 	if (control->daemon == NULL)
 		return;
-	listener_close(control);
-	control_farewell(control);
+	control_close_listener(control);
+	daemon_control_send_farewells(control);
 	while ((connection = LIST_FIRST(&control->connections)) != NULL) {
 		connection->member = NULL; /* members_close() frees it */
 		connection_close(connection);

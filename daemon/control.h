@@ -31,19 +31,19 @@ struct connection {
 	struct loop_timer hello_timer;
 	struct policy_peer peer;
 	struct member *member; /* NULL before the hello and after the goodbye */
-	bool stranger;         /* has sent no hello yet; is in control->strangers */
+	bool unidentified;     /* has sent no hello yet; is in control->unidentified */
 	bool leaving;          /* has sent Bye and waits for the Farewell */
-	bool told_stopping;    /* has been sent the STOPPING notice */
+	bool stopping_sent;    /* has been sent the STOPPING notice */
 	LIST_ENTRY(connection) link;
-	TAILQ_ENTRY(connection) stranger_link;
+	TAILQ_ENTRY(connection) unidentified_link;
 };
 
 struct control {
 	struct daemon *daemon;
 	struct loop_source listener;
 	int spare_fd; /* closed temporarily to accept and drop a peer when descriptors run out */
-	unsigned int n_strangers;
-	TAILQ_HEAD(, connection) strangers; /* the oldest first */
+	unsigned int n_unidentified;
+	TAILQ_HEAD(, connection) unidentified; /* the oldest first */
 	unsigned int n_leaving;
 	LIST_HEAD(, connection) connections;
 	struct wire_arena arena;
@@ -51,19 +51,20 @@ struct control {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-enum paged_status control_open(struct control *control, struct daemon *daemon, struct paged_error *error);
-void control_close(struct control *control);
+enum paged_status daemon_control_open(struct control *control, struct daemon *daemon, struct paged_error *error);
+void daemon_control_close(struct control *control);
 
-/** control_stop - close the listener and send every member the STOPPING notice */
-void control_stop(struct control *control, uint32_t deadline_ms);
+/** daemon_control_stop - close the listener and send every member the STOPPING notice */
+void daemon_control_stop(struct control *control, uint32_t deadline_ms);
 
-/** control_notify - send a message to a member; false: it could not be sent, and the connection is closed and freed */
-bool control_notify(struct connection *connection, const struct wire_control_reply *notice);
+/** daemon_control_notify - send a message to a member; false: it could not be sent, and the connection is closed and
+ * freed */
+bool daemon_control_notify(struct connection *connection, const struct wire_control_reply *notice);
 
-/** control_detach - the member is gone: close its connection, unless it waits for its Farewell */
-void control_detach(struct connection *connection);
+/** daemon_control_detach - the member is gone: close its connection, unless it waits for its Farewell */
+void daemon_control_detach(struct connection *connection);
 
-/** control_farewell - the cleanup after leaving members is complete: send each its Farewell and close */
-void control_farewell(struct control *control);
+/** daemon_control_send_farewells - the cleanup after leaving members is complete: send each its Farewell and close */
+void daemon_control_send_farewells(struct control *control);
 
 #endif

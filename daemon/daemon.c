@@ -16,10 +16,10 @@
 #include "daemon/service_manager.h"
 
 /* Descriptors of a member: control socket, pidfd, RPC listener, RPC connections.  FDS_BESIDES: all others. */
-enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_BESIDES = 256 };
+enum { FDS_PER_MEMBER = 3 + ENDPOINT_CONNECTIONS, FDS_OF_DAEMON = 256 };
 
-/* Interval of pools_look(), if a pool can fail. */
-enum { LOOK_INTERVAL_MS = 1000 };
+/* Interval of daemon_pools_poll(), if a pool can fail. */
+enum { POLL_INTERVAL_MS = 1000 };
 
 enum paged_status
 daemon_random(void *bytes, size_t size, struct paged_error *error)
@@ -37,7 +37,7 @@ daemon_reap(struct daemon *daemon)
 }
 
 static bool
-reap_step(struct loop_work *work)
+daemon_reap_step(struct loop_work *work)
 {
 	struct daemon *daemon = container_of(work, struct daemon, reaper);
 
@@ -46,7 +46,7 @@ reap_step(struct loop_work *work)
 	daemon->reap_needed = core_reap(daemon->core, DAEMON_REAP_PAGES);
 	core_wake(daemon->core);
 	if (!daemon->reap_needed)
-		control_farewell(&daemon->control);
+		daemon_control_send_farewells(&daemon->control);
 	return daemon->reap_needed;
 }
 
@@ -87,9 +87,9 @@ signal_ready(struct loop_source *source, uint32_t events)
 	daemon->stopping = true;
 	log_info("pagedd", "SIG%s: stopping; %u members have %" PRIu32 " ms to leave",
 		 sigabbrev_np((int)info.ssi_signo), daemon->members.n_connected, daemon->config->stop_timeout_ms);
-	notify("STOPPING=1");
+	service_manager_notify("STOPPING=1");
 	loop_timer_start(&daemon->loop, &daemon->stop_deadline, daemon->config->stop_timeout_ms);
-	control_stop(&daemon->control, daemon->config->stop_timeout_ms);
+	daemon_control_stop(&daemon->control, daemon->config->stop_timeout_ms);
 	daemon_check_stopped(daemon);
 }
 
@@ -98,35 +98,35 @@ watchdog_fire(struct loop_timer *timer)
 {
 	struct daemon *daemon = container_of(timer, struct daemon, watchdog);
 
-	notify("WATCHDOG=1");
+	service_manager_notify("WATCHDOG=1");
 	loop_timer_start(&daemon->loop, timer, daemon->watchdog_ms);
 }
 
 static void
-look_fire(struct loop_timer *timer)
+poll_fire(struct loop_timer *timer)
 {
-	struct daemon *daemon = container_of(timer, struct daemon, look);
+	struct daemon *daemon = container_of(timer, struct daemon, poll);
 	struct paged_error error;
 	enum paged_status status;
 
 	if (daemon->stopping)
 		return;
-	status = pools_look(&daemon->pools, &error);
+	status = daemon_pools_poll(&daemon->pools, &error);
 	if (status == PAGED_ERR_GONE) {
 		log_error("pool", "%s; every session ends here", error.text);
 		daemon->lost = true;
 		loop_stop(&daemon->loop);
 		return;
 	}
-	if (status != PAGED_OK && !daemon->look_warned)
+	if (status != PAGED_OK && !daemon->poll_warned)
 		log_warning("pool", "%s", error.text);
-	daemon->look_warned = status != PAGED_OK;
-	loop_timer_start(&daemon->loop, timer, LOOK_INTERVAL_MS);
+	daemon->poll_warned = status != PAGED_OK;
+	loop_timer_start(&daemon->loop, timer, POLL_INTERVAL_MS);
 }
 
 /* Delivers signals through the loop only.  Call before there are threads: they inherit the signal mask. */
 static enum paged_status
-signals_open(struct daemon *daemon, struct paged_error *error)
+daemon_open_signals(struct daemon *daemon, struct paged_error *error)
 {
 	enum paged_status status;
 	sigset_t signals;
@@ -151,9 +151,9 @@ signals_open(struct daemon *daemon, struct paged_error *error)
 
 /* libzmq aborts the process if a listener runs out of descriptors, so there must always be enough. */
 static enum paged_status
-descriptors_raise(const struct config *config, struct paged_error *error)
+daemon_raise_descriptor_limit(const struct config *config, struct paged_error *error)
 {
-	uint64_t needed = ((uint64_t)config->max_members + SEATS_OF_ADMINS) * FDS_PER_MEMBER + FDS_BESIDES;
+	uint64_t needed = ((uint64_t)config->max_members + LIMIT_EXTRA_ADMIN_MEMBERS) * FDS_PER_MEMBER + FDS_OF_DAEMON;
 	struct rlimit limit;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -169,14 +169,14 @@ descriptors_raise(const struct config *config, struct paged_error *error)
 }
 
 static void
-parts_init(struct daemon *daemon)
+daemon_init_parts(struct daemon *daemon)
 {
 	daemon->started_ms = clock_ms();
 	daemon->signals.fd = -1;
 	daemon->stop_deadline.fire = stop_late;
 	daemon->watchdog.fire = watchdog_fire;
-	daemon->look.fire = look_fire;
-	daemon->reaper.step = reap_step;
+	daemon->poll.fire = poll_fire;
+	daemon->reaper.step = daemon_reap_step;
 	members_open(&daemon->members, daemon);
 	loop_work_add(&daemon->loop, &daemon->reaper);
 }
@@ -184,12 +184,12 @@ parts_init(struct daemon *daemon)
 enum paged_status
 daemon_check(const struct config *config, const char *runtime_dir, struct paged_error *error)
 {
-	enum paged_status status = descriptors_raise(config, error);
+	enum paged_status status = daemon_raise_descriptor_limit(config, error);
 
 	if (status == PAGED_OK)
 		status = runtime_check(runtime_dir, config, error);
 	if (status == PAGED_OK)
-		status = pools_check(config, error);
+		status = daemon_pools_check(config, error);
 	return status;
 }
 
@@ -199,45 +199,45 @@ daemon_open(struct daemon *daemon, const struct config *config, const char *runt
 	enum paged_status status;
 
 	*daemon = (struct daemon){ .config = config, .runtime.lock_fd = -1 };
-	status = descriptors_raise(config, error);
+	status = daemon_raise_descriptor_limit(config, error);
 	if (status == PAGED_OK)
 		status = daemon_random(daemon->boot_id, sizeof(daemon->boot_id), error);
 	if (status == PAGED_OK)
 		status = loop_open(&daemon->loop, error);
 	if (status != PAGED_OK)
 		return status;
-	parts_init(daemon);
-	status = signals_open(daemon, error);
+	daemon_init_parts(daemon);
+	status = daemon_open_signals(daemon, error);
 	if (status == PAGED_OK)
 		status = runtime_open(&daemon->runtime, runtime_dir, config, error);
 	if (status == PAGED_OK)
-		status = pools_check(config, error);
+		status = daemon_pools_check(config, error);
 	if (status == PAGED_OK)
 		status = core_create(daemon->boot_id, &daemon->core, error);
 	if (status == PAGED_OK)
 		core_array_set_quota(daemon->core, config->array_bytes);
 	if (status == PAGED_OK)
-		status = pools_open(&daemon->pools, config, daemon->core, error);
+		status = daemon_pools_open(&daemon->pools, config, daemon->core, error);
 	if (status == PAGED_OK)
 		status = endpoint_open(&daemon->endpoint, daemon, error);
 	if (status == PAGED_OK)
-		status = helper_open(&daemon->helper, &daemon->loop, config->mask_time_ms, error);
+		status = background_thread_open(&daemon->background_thread, &daemon->loop, config->mask_time_ms, error);
 	if (status == PAGED_OK)
-		status = rpc_open(&daemon->rpc, daemon, error);
+		status = daemon_rpc_open(&daemon->rpc, daemon, error);
 	if (status == PAGED_OK)
-		status = control_open(&daemon->control, daemon, error);
+		status = daemon_control_open(&daemon->control, daemon, error);
 	return status;
 }
 
 void
 daemon_run(struct daemon *daemon)
 {
-	daemon->watchdog_ms = notify_watchdog_us() / 2000;
+	daemon->watchdog_ms = service_manager_watchdog_us() / 2000;
 	if (daemon->watchdog_ms > 0)
 		loop_timer_start(&daemon->loop, &daemon->watchdog, daemon->watchdog_ms);
-	if (pools_can_fail(&daemon->pools))
-		loop_timer_start(&daemon->loop, &daemon->look, LOOK_INTERVAL_MS);
-	notify("READY=1");
+	if (daemon_pools_can_fail(&daemon->pools))
+		loop_timer_start(&daemon->loop, &daemon->poll, POLL_INTERVAL_MS);
+	service_manager_notify("READY=1");
 	log_info("pagedd", "ready at %s", daemon->runtime.dir);
 	loop_run(&daemon->loop);
 	if (!daemon->lost)
@@ -247,14 +247,14 @@ daemon_run(struct daemon *daemon)
 void
 daemon_close(struct daemon *daemon)
 {
-	control_close(&daemon->control);
+	daemon_control_close(&daemon->control);
 	if (daemon->members.daemon != NULL)
 		members_close(&daemon->members);
-	helper_close(&daemon->helper);
-	rpc_close(&daemon->rpc);
+	background_thread_close(&daemon->background_thread);
+	daemon_rpc_close(&daemon->rpc);
 	endpoint_close(&daemon->endpoint);
 	core_destroy(daemon->core);
-	pools_close(&daemon->pools);
+	daemon_pools_close(&daemon->pools);
 	if (daemon->signals.fd > 0)
 		close(daemon->signals.fd);
 	runtime_close(&daemon->runtime);

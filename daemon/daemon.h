@@ -7,14 +7,14 @@
  *   core      the state machine: pools, page tables, sessions
  *   pools     memory behind the core's page numbers
  *   endpoint  ZeroMQ: receives requests, sends replies
- *   helper    the background thread, which builds block masks
+ *   background_thread  builds block masks
  *   rpc       dispatch and handlers of requests
  *   members   attached processes and the sessions they form
  *   control   the control socket: attaching, sending descriptors
  *
  * daemon_open() opens the parts in this order, except that members come
  * directly after the loop.  daemon_close() closes them in the reverse order,
- * except that the helper ends before rpc, and the core before pools, whose
+ * except that the background thread ends before rpc, and the core before pools, whose
  * regions it uses.  Each part has a pointer to the daemon or the loop, through
  * which its callbacks reach the other parts.
  */
@@ -41,14 +41,14 @@ struct daemon {
 	uint64_t started_ms;
 	bool stopping;
 	bool lost;        /* daemon_run() returned because this process can no longer use its GPU */
-	bool look_warned; /* the last pools_look() failed, and a warning was logged */
+	bool poll_warned; /* the last daemon_pools_poll() failed, and a warning was logged */
 
 	struct loop loop;
 	struct runtime runtime;
 	struct core *core;
 	struct pools pools;
 	struct endpoint endpoint;
-	struct helper helper;
+	struct background_thread background_thread;
 	struct rpc rpc;
 	struct members members;
 	struct control control;
@@ -57,7 +57,7 @@ struct daemon {
 	struct loop_timer watchdog;
 	struct loop_timer stop_deadline;
 	struct loop_work reaper;
-	struct loop_timer look; /* calls pools_look() */
+	struct loop_timer poll; /* calls daemon_pools_poll() */
 	uint64_t watchdog_ms;
 	bool reap_needed;
 };
@@ -83,7 +83,7 @@ void daemon_run(struct daemon *daemon);
 /** daemon_close - close all parts; also after a failed daemon_open() */
 void daemon_close(struct daemon *daemon);
 
-/** daemon_reap - schedule core_reap() for the next turns of the loop, after a session ended or a member left */
+/** daemon_reap - schedule core_reap() for the next iterations of the loop, after a session ended or a member left */
 void daemon_reap(struct daemon *daemon);
 
 /** daemon_check_stopped - call when a member is gone or disconnected; after the last one a stopping daemon ends */

@@ -20,9 +20,9 @@ enum {
 	 */
 	HIGH_WATER = 2 * WIRE_MAX_OPEN_REQUESTS,
 	HANDSHAKE_MS = 500,
-	TURN_US = 500, /* longest step of serving requests, so that deaths and signals are not delayed */
-	TURN_ZAP = 16, /* most ZAP requests in a step */
-	TRIM_MS = 100, /* by then ZeroMQ's thread has freed the buffers of a dropped peer */
+	STEP_US = 500,          /* longest step of serving requests, so that deaths and signals are not delayed */
+	STEP_ZAP_REQUESTS = 16, /* most ZAP requests in a step */
+	TRIM_MS = 100,          /* by then ZeroMQ's thread has freed the buffers of a dropped peer */
 };
 
 /*
@@ -31,7 +31,7 @@ enum {
  * and notified: a dropped reply would leave it waiting for ever.
  */
 static void
-reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
+endpoint_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
 {
 	char why[96];
 
@@ -50,7 +50,7 @@ reply_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, s
 
 /* ZMQ_FD is edge-triggered, and any call on the socket may clear it: poll the socket again in the next step. */
 static void
-router_look(struct endpoint *endpoint)
+endpoint_poll_router(struct endpoint *endpoint)
 {
 	endpoint->router_pending = true;
 	loop_wake(&endpoint->daemon->loop);
@@ -61,7 +61,7 @@ struct endpoint_route {
 };
 
 struct endpoint_route *
-endpoint_route_keep(struct endpoint *endpoint)
+endpoint_route_copy(struct endpoint *endpoint)
 {
 	struct endpoint_route *route = malloc(sizeof(*route));
 
@@ -73,7 +73,7 @@ endpoint_route_keep(struct endpoint *endpoint)
 }
 
 void
-endpoint_route_drop(struct endpoint_route *route)
+endpoint_route_free(struct endpoint_route *route)
 {
 	zmq_msg_close(&route->frame);
 	free(route);
@@ -82,12 +82,12 @@ endpoint_route_drop(struct endpoint_route *route)
 void
 endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size)
 {
-	router_look(endpoint);
-	reply_send(endpoint, member, &route->frame, size);
+	endpoint_poll_router(endpoint);
+	endpoint_send(endpoint, member, &route->frame, size);
 }
 
 static void
-drop(struct endpoint *endpoint, const char *why)
+endpoint_drop_message(struct endpoint *endpoint, const char *why)
 {
 	endpoint->n_dropped++;
 	if (log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
@@ -96,7 +96,7 @@ drop(struct endpoint *endpoint, const char *why)
 
 /* The member that sent a message, by the User-Id that the ZAP handler set for its connection. */
 static struct member *
-sender(struct endpoint *endpoint, zmq_msg_t *body)
+endpoint_sender(struct endpoint *endpoint, zmq_msg_t *body)
 {
 	const char *user = zmq_msg_gets(body, "User-Id");
 	struct member *member;
@@ -108,25 +108,25 @@ sender(struct endpoint *endpoint, zmq_msg_t *body)
 }
 
 static void
-message_serve(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
+endpoint_serve_message(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *body)
 {
-	struct member *member = sender(endpoint, body);
+	struct member *member = endpoint_sender(endpoint, body);
 	size_t size;
 
 	if (member == NULL) {
-		drop(endpoint, "its member is gone");
+		endpoint_drop_message(endpoint, "its member is gone");
 		return;
 	}
 	endpoint->route = route;
-	size = rpc_serve(&endpoint->daemon->rpc, member, zmq_msg_data(body), zmq_msg_size(body), endpoint->reply,
-			 sizeof(endpoint->reply));
+	size = daemon_rpc_serve(&endpoint->daemon->rpc, member, zmq_msg_data(body), zmq_msg_size(body), endpoint->reply,
+				sizeof(endpoint->reply));
 	if (size > 0)
-		reply_send(endpoint, member, route, size);
+		endpoint_send(endpoint, member, route, size);
 }
 
 /* Receives and drops the remaining frames of a message that has too many. */
 static void
-frames_skip(struct endpoint *endpoint)
+endpoint_skip_frames(struct endpoint *endpoint)
 {
 	zmq_msg_t frame;
 	bool more = true;
@@ -140,28 +140,28 @@ frames_skip(struct endpoint *endpoint)
 
 /* Receives and serves one message; false: there was none. */
 static bool
-message_take(struct endpoint *endpoint)
+endpoint_receive(struct endpoint *endpoint)
 {
 	zmq_msg_t route, body;
-	bool taken = false;
+	bool received = false;
 
 	zmq_msg_init(&route);
 	zmq_msg_init(&body);
 	if (zmq_msg_recv(&route, endpoint->router, ZMQ_DONTWAIT) < 0)
 		goto out;
-	taken = true;
+	received = true;
 	if (!zmq_msg_more(&route) || zmq_msg_recv(&body, endpoint->router, ZMQ_DONTWAIT) < 0) {
-		drop(endpoint, "it has no body");
+		endpoint_drop_message(endpoint, "it has no body");
 	} else if (zmq_msg_more(&body)) {
-		frames_skip(endpoint);
-		drop(endpoint, "it has more than one body frame");
+		endpoint_skip_frames(endpoint);
+		endpoint_drop_message(endpoint, "it has more than one body frame");
 	} else {
-		message_serve(endpoint, &route, &body);
+		endpoint_serve_message(endpoint, &route, &body);
 	}
 out:
 	zmq_msg_close(&body);
 	zmq_msg_close(&route);
-	return taken;
+	return received;
 }
 
 /*
@@ -173,24 +173,24 @@ static bool
 endpoint_step(struct loop_work *work)
 {
 	struct endpoint *endpoint = container_of(work, struct endpoint, work);
-	uint64_t end_us = clock_us() + TURN_US;
+	uint64_t end_us = clock_us() + STEP_US;
 
-	for (int i = 0; endpoint->zap_pending && i < TURN_ZAP; i++)
-		endpoint->zap_pending = zap_serve(endpoint);
+	for (int i = 0; endpoint->zap_pending && i < STEP_ZAP_REQUESTS; i++)
+		endpoint->zap_pending = zap_answer(endpoint);
 	while (endpoint->router_pending && clock_us() < end_us)
-		endpoint->router_pending = message_take(endpoint);
+		endpoint->router_pending = endpoint_receive(endpoint);
 	return endpoint->router_pending || endpoint->zap_pending;
 }
 
 static void
-router_ready(struct loop_source *source, uint32_t events)
+endpoint_router_ready(struct loop_source *source, uint32_t events)
 {
 	(void)events;
 	container_of(source, struct endpoint, router_source)->router_pending = true;
 }
 
 static void
-zap_ready(struct loop_source *source, uint32_t events)
+endpoint_zap_ready(struct loop_source *source, uint32_t events)
 {
 	(void)events;
 	container_of(source, struct endpoint, zap_source)->zap_pending = true;
@@ -202,7 +202,7 @@ zap_ready(struct loop_source *source, uint32_t events)
  * without it, many deaths at once would raise the resident size for ever.
  */
 static void
-memory_trim(struct loop_timer *timer)
+endpoint_trim_memory(struct loop_timer *timer)
 {
 	(void)timer;
 #ifdef __GLIBC__
@@ -211,16 +211,16 @@ memory_trim(struct loop_timer *timer)
 }
 
 static enum paged_status
-socket_fail(struct paged_error *error, const char *what)
+zmq_socket_fail(struct paged_error *error, const char *what)
 {
 	return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %s", what, zmq_strerror(errno));
 }
 
 static enum paged_status
-option_set(void *socket, int option, int value, struct paged_error *error)
+zmq_option_set(void *socket, int option, int value, struct paged_error *error)
 {
 	if (zmq_setsockopt(socket, option, &value, sizeof(value)) < 0)
-		return socket_fail(error, "zmq_setsockopt");
+		return zmq_socket_fail(error, "zmq_setsockopt");
 	return PAGED_OK;
 }
 
@@ -242,12 +242,12 @@ router_configure(void *router, struct paged_error *error)
 	enum paged_status status = PAGED_OK;
 
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && status == PAGED_OK; i++)
-		status = option_set(router, options[i].option, options[i].value, error);
+		status = zmq_option_set(router, options[i].option, options[i].value, error);
 	if (status != PAGED_OK)
 		return status;
 	if (zmq_setsockopt(router, ZMQ_MAXMSGSIZE, &max_message, sizeof(max_message)) < 0 ||
 	    zmq_setsockopt(router, ZMQ_ZAP_DOMAIN, ZAP_DOMAIN, strlen(ZAP_DOMAIN)) < 0)
-		return socket_fail(error, "zmq_setsockopt");
+		return zmq_socket_fail(error, "zmq_setsockopt");
 	return PAGED_OK;
 }
 
@@ -258,7 +258,7 @@ socket_watch(struct endpoint *endpoint, void *socket, struct loop_source *source
 	int fd;
 
 	if (zmq_getsockopt(socket, ZMQ_FD, &fd, &size) < 0)
-		return socket_fail(error, "ZMQ_FD");
+		return zmq_socket_fail(error, "ZMQ_FD");
 	return loop_add(&endpoint->daemon->loop, source, fd, error);
 }
 
@@ -268,21 +268,21 @@ endpoint_open(struct endpoint *endpoint, struct daemon *daemon, struct paged_err
 	enum paged_status status;
 
 	endpoint->daemon = daemon;
-	endpoint->router_source = (struct loop_source){ .fd = -1, .ready = router_ready };
-	endpoint->zap_source = (struct loop_source){ .fd = -1, .ready = zap_ready };
+	endpoint->router_source = (struct loop_source){ .fd = -1, .ready = endpoint_router_ready };
+	endpoint->zap_source = (struct loop_source){ .fd = -1, .ready = endpoint_zap_ready };
 	endpoint->router_pending = endpoint->zap_pending = true;
-	endpoint->trim.fire = memory_trim;
+	endpoint->trim.fire = endpoint_trim_memory;
 	endpoint->context = zmq_ctx_new();
 	if (endpoint->context == NULL)
-		return socket_fail(error, "zmq_ctx_new");
+		return zmq_socket_fail(error, "zmq_ctx_new");
 	/* The ZAP handler first: without one ZeroMQ admits every peer. */
 	endpoint->zap = zmq_socket(endpoint->context, ZMQ_REP);
 	if (endpoint->zap == NULL || zmq_bind(endpoint->zap, "inproc://zeromq.zap.01") < 0)
-		return socket_fail(error, "ZAP handler");
+		return zmq_socket_fail(error, "ZAP handler");
 	endpoint->router = zmq_socket(endpoint->context, ZMQ_ROUTER);
 	if (endpoint->router == NULL)
-		return socket_fail(error, "zmq_socket");
-	status = option_set(endpoint->zap, ZMQ_LINGER, 0, error);
+		return zmq_socket_fail(error, "zmq_socket");
+	status = zmq_option_set(endpoint->zap, ZMQ_LINGER, 0, error);
 	if (status == PAGED_OK)
 		status = router_configure(endpoint->router, error);
 	if (status == PAGED_OK)
@@ -324,10 +324,10 @@ endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT], struct pa
 	if (status != PAGED_OK)
 		return status;
 	runtime_endpoint(&endpoint->daemon->runtime, random, name);
-	router_look(endpoint);
+	endpoint_poll_router(endpoint);
 	if (zmq_bind(endpoint->router, name) < 0) {
 		name[0] = '\0';
-		return socket_fail(error, "RPC endpoint");
+		return zmq_socket_fail(error, "RPC endpoint");
 	}
 	return PAGED_OK;
 }
@@ -337,7 +337,7 @@ endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT])
 {
 	if (name[0] == '\0')
 		return;
-	router_look(endpoint);
+	endpoint_poll_router(endpoint);
 	if (zmq_unbind(endpoint->router, name) < 0 && log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
 		log_warning("rpc", "zmq_unbind: %s", zmq_strerror(errno));
 	runtime_endpoint_remove(name);

@@ -53,9 +53,9 @@ enum paged_status endpoint_bind(struct endpoint *endpoint, char name[WIRE_MAX_EN
 /** endpoint_unbind - unbind the endpoint, which drops its peer, and set name to ""; accepts "" */
 void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
 
-/** endpoint_route_keep - copy the address of the current message for a later reply; NULL: no memory */
-struct endpoint_route *endpoint_route_keep(struct endpoint *endpoint);
-void endpoint_route_drop(struct endpoint_route *route);
+/** endpoint_route_copy - copy the address of the current message for a later reply; NULL: no memory */
+struct endpoint_route *endpoint_route_copy(struct endpoint *endpoint);
+void endpoint_route_free(struct endpoint_route *route);
 
 /** endpoint_reply - send the first size bytes of endpoint->reply; call once per route; the member is alive */
 void endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size);

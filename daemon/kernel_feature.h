@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/** facility_wanted - false: a test build has this environment variable set, and must use the fallback */
+/** kernel_feature_enabled - false: a test build has this environment variable set, and must use the fallback */
 static inline bool
-facility_wanted(const char *variable)
+kernel_feature_enabled(const char *variable)
 {
 #ifdef PAGED_FAULTS
 	return getenv(variable) == NULL;

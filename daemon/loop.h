@@ -3,11 +3,11 @@
  * loop.h - the daemon's only poller
  *
  * A loop has descriptors (sources), timers, and work that is done in steps.
- * Each of these structs is embedded in the struct that owns it.  A turn waits
- * for descriptors and timers, calls their callbacks, and then runs one step
- * of every work.  While a work has more to do, the loop does not wait.  A
- * long queue of work therefore never delays the handling of a process's death
- * or a signal by more than one turn.
+ * Each of these structs is embedded in the struct that owns it.  An iteration
+ * waits for descriptors and timers, calls their callbacks, and then runs one
+ * step of every work.  While a work has more to do, the loop does not wait.
+ * A long queue of work therefore never delays the handling of a process's
+ * death or a signal by more than one iteration.
  *
  * Callbacks may add and remove any source, timer or work, themselves included,
  * and may free the struct that contains a removed one.
@@ -50,24 +50,24 @@ enum { LOOP_MAX_EVENTS = 64 };
 struct loop {
 	int epoll_fd;
 	bool running;
-	bool woken; /* the next turn does not wait */
+	bool woken; /* the next iteration does not wait */
 	LIST_HEAD(, loop_timer) timers;
 	LIST_HEAD(, loop_work) work;
-	struct epoll_event events[LOOP_MAX_EVENTS]; /* of this turn */
+	struct epoll_event events[LOOP_MAX_EVENTS]; /* of this iteration */
 	int n_events, next_event;
 };
 
 enum paged_status loop_open(struct loop *loop, struct paged_error *error);
 void loop_close(struct loop *loop);
 
-/** loop_run - run turns until loop_stop() */
+/** loop_run - iterate until loop_stop() */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
 
 /** loop_add - call source->ready whenever fd is readable or hung up (level-triggered) */
 enum paged_status loop_add(struct loop *loop, struct loop_source *source, int fd, struct paged_error *error);
 
-/** loop_remove - no callback follows, not even in this turn; does not close fd; does nothing if fd is -1 */
+/** loop_remove - no callback follows, not even in this iteration; does not close fd; does nothing if fd is -1 */
 void loop_remove(struct loop *loop, struct loop_source *source);
 
 /** loop_timer_start - fire once, delay_ms from now; restarts an armed timer */

@@ -37,7 +37,7 @@ struct options {
 enum { OPTION_CHECK_CONFIG = 256, OPTION_HELP_SETTINGS };
 
 static void
-options_parse(struct options *options, int argc, char **argv)
+daemon_parse_options(struct options *options, int argc, char **argv)
 {
 	static const struct option known[] = {
 		{ "config", required_argument, NULL, 'c' },
@@ -117,7 +117,7 @@ runtime_dir(const struct options *options, const struct config *config)
 }
 
 static int
-serve(const struct options *options, const struct config *config, char **argv)
+daemon_serve(const struct options *options, const struct config *config, char **argv)
 {
 	struct daemon *daemon = malloc(sizeof(*daemon));
 	struct paged_error error;
@@ -153,7 +153,7 @@ main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], PROBE_ARGUMENT) == 0)
 		return probe_main();
 	relaunch_begin();
-	options_parse(&options, argc, argv);
+	daemon_parse_options(&options, argc, argv);
 	if (config_load(&config, options.config, &error) != PAGED_OK) {
 		fprintf(stderr, "%s\n", error.text);
 	} else if (options.log_level != NULL &&
@@ -163,7 +163,7 @@ main(int argc, char **argv)
 	} else {
 		log_set_level(config.log_level);
 		code = options.check_config ? check_config(&config, runtime_dir(&options, &config))
-					    : serve(&options, &config, argv);
+					    : daemon_serve(&options, &config, argv);
 	}
 	config_free(&config);
 	return code;

@@ -40,7 +40,7 @@ member_find(const struct members *members, uint32_t id)
 }
 
 struct session *
-session_find(const struct members *members, uint32_t id)
+daemon_session_find(const struct members *members, uint32_t id)
 {
 	struct session *session;
 
@@ -85,7 +85,7 @@ member_log(const struct member *member, const char *format, ...)
 }
 
 static enum paged_status
-session_create(struct members *members, struct member *member, bool outlives, struct paged_error *error)
+member_create_session(struct members *members, struct member *member, bool outlives, struct paged_error *error)
 {
 	struct daemon *daemon = members->daemon;
 	uint32_t n_sessions = core_n_sessions(daemon->core);
@@ -116,8 +116,8 @@ session_create(struct members *members, struct member *member, bool outlives, st
 }
 
 static enum paged_status
-session_join(struct members *members, struct member *member, const uint8_t token[WIRE_TOKEN_SIZE],
-	     struct paged_error *error)
+member_join_session(struct members *members, struct member *member, const uint8_t token[WIRE_TOKEN_SIZE],
+		    struct paged_error *error)
 {
 	struct session *each, *session = NULL;
 	enum paged_status status;
@@ -135,14 +135,14 @@ session_join(struct members *members, struct member *member, const uint8_t token
 }
 
 static enum paged_status
-role_take(struct members *members, struct member *member, const struct wire_control_request *hello,
-	  struct paged_error *error)
+member_assume_role(struct members *members, struct member *member, const struct wire_control_request *hello,
+		   struct paged_error *error)
 {
 	switch (hello->hello.role) {
 	case WIRE_ROLE_SESSION:
-		return session_create(members, member, hello->hello.outlive, error);
+		return member_create_session(members, member, hello->hello.outlive, error);
 	case WIRE_ROLE_JOIN:
-		return session_join(members, member, hello->hello.join_token, error);
+		return member_join_session(members, member, hello->hello.join_token, error);
 	case WIRE_ROLE_OBSERVER:
 		member->id = MEMBER_OBSERVER | ++members->last_observer;
 		return PAGED_OK;
@@ -151,7 +151,7 @@ role_take(struct members *members, struct member *member, const struct wire_cont
 }
 
 static void
-pidfd_ready(struct loop_source *source, uint32_t events)
+member_pidfd_ready(struct loop_source *source, uint32_t events)
 {
 	struct member *member = container_of(source, struct member, pidfd);
 
@@ -179,17 +179,17 @@ member_create(struct members *members, struct connection *connection, const stru
 		if (policy_pool(&config->pools[i], peer))
 			member->pool_mask |= 1ull << i;
 	memcpy(member->name, hello->hello.name, sizeof(member->name));
-	member->pidfd = (struct loop_source){ .fd = -1, .ready = pidfd_ready };
+	member->pidfd = (struct loop_source){ .fd = -1, .ready = member_pidfd_ready };
 	return member;
 }
 
 /*
  * Enforces the limits.  A member counts until it sends Bye or its process
  * ends.  A process that repeatedly disconnects without Bye therefore uses up
- * its own limit, SEATS_PER_PROCESS, and no other process's.
+ * its own limit, LIMIT_MEMBERS_PER_PROCESS, and no other process's.
  */
 static enum paged_status
-seats_check(const struct members *members, const struct member *newcomer, struct paged_error *error)
+member_check_limits(const struct members *members, const struct member *newcomer, struct paged_error *error)
 {
 	const struct config *config = members->daemon->config;
 	uint32_t n_process = 0, n_user = 0;
@@ -201,12 +201,12 @@ seats_check(const struct members *members, const struct member *newcomer, struct
 			n_user += member->uid == newcomer->uid;
 		}
 	}
-	if (n_process >= SEATS_PER_PROCESS)
+	if (n_process >= LIMIT_MEMBERS_PER_PROCESS)
 		return paged_fail(error, PAGED_ERR_LIMIT,
 				  "process %d has %u members, the most for one; those that hung up without a goodbye "
 				  "count until it ends",
 				  (int)newcomer->pid, n_process);
-	if (members->n >= config->max_members + (newcomer->admin ? SEATS_OF_ADMINS : 0))
+	if (members->n >= config->max_members + (newcomer->admin ? LIMIT_EXTRA_ADMIN_MEMBERS : 0))
 		return paged_fail(error, PAGED_ERR_LIMIT, "%u members, and max-members is %u", members->n,
 				  config->max_members);
 	if (!newcomer->admin && n_user >= config->max_user_members)
@@ -226,7 +226,7 @@ member_attach(struct members *members, struct connection *connection, const stru
 	member = member_create(members, connection, hello, peer);
 	if (member == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a member");
-	status = seats_check(members, member, error);
+	status = member_check_limits(members, member, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	status = daemon_random(member->token, sizeof(member->token), error);
@@ -237,7 +237,7 @@ member_attach(struct members *members, struct connection *connection, const stru
 	status = loop_add(&daemon->loop, &member->pidfd, pidfd, error);
 	if (status != PAGED_OK)
 		goto err_unbind;
-	status = role_take(members, member, hello, error);
+	status = member_assume_role(members, member, hello, error);
 	if (status != PAGED_OK)
 		goto err_remove;
 
@@ -261,7 +261,7 @@ err_free:
 }
 
 static void
-session_notify(struct session *session, const char *why)
+session_send_notice(struct session *session, const char *why)
 {
 	struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_ENDED };
 	struct member *member;
@@ -269,37 +269,37 @@ session_notify(struct session *session, const char *why)
 	snprintf(notice.notice.text, sizeof(notice.notice.text), "session %u ended: %s", session->id, why);
 	TAILQ_FOREACH(member, &session->members, session_link)
 		if (member->connection != NULL)
-			control_notify(member->connection, &notice);
+			daemon_control_notify(member->connection, &notice);
 }
 
 /* Ends the session in the core; its pages stay in quarantine until the remaining members are gone. */
 static void
-session_finish(struct members *members, struct session *session, const char *why)
+session_mark_ended(struct members *members, struct session *session, const char *why)
 {
 	struct paged_error error;
 
 	if (session->ended)
 		return;
 	session->ended = true;
-	helper_cancel_session(&members->daemon->helper, session->id);
+	background_thread_cancel_session(&members->daemon->background_thread, session->id);
 	if (log_limit_pass(&members->limit, "session", clock_ms()))
 		log_info("session", "%u ended: %s", session->id, why);
 	if (core_session_end(members->daemon->core, session->id, &error) != PAGED_OK &&
 	    log_limit_pass(&members->limit, "session", clock_ms()))
 		log_error("session", "%u: %s", session->id, error.text);
-	session_notify(session, why);
+	session_send_notice(session, why);
 	daemon_reap(members->daemon);
 }
 
 enum paged_status
-session_end(struct members *members, uint32_t id, bool kill_members, const char *why, struct paged_error *error)
+daemon_session_end(struct members *members, uint32_t id, bool kill_members, const char *why, struct paged_error *error)
 {
-	struct session *session = session_find(members, id);
+	struct session *session = daemon_session_find(members, id);
 	struct member *member;
 
 	if (session == NULL)
 		return paged_fail(error, PAGED_ERR_NOENT, "no session %u", id);
-	session_finish(members, session, why);
+	session_mark_ended(members, session, why);
 	if (!kill_members)
 		return PAGED_OK;
 	TAILQ_FOREACH(member, &session->members, session_link) {
@@ -312,7 +312,7 @@ session_end(struct members *members, uint32_t id, bool kill_members, const char 
 
 /* Ends the session if it ends with this member, which is no longer alive. */
 static void
-session_check_over(struct session *session, const struct member *left, const char *why)
+session_end_if_due(struct session *session, const struct member *left, const char *why)
 {
 	const struct member *member;
 
@@ -322,7 +322,7 @@ session_check_over(struct session *session, const struct member *left, const cha
 		TAILQ_FOREACH(member, &session->members, session_link)
 			if (member->alive)
 				return;
-	session_finish(&left->daemon->members, session, why);
+	session_mark_ended(&left->daemon->members, session, why);
 }
 
 void
@@ -333,14 +333,14 @@ member_cut(struct member *member, const char *why)
 	member->alive = false;
 	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
-	helper_cancel_member(&member->daemon->helper, member->id);
+	background_thread_cancel_member(&member->daemon->background_thread, member->id);
 	if (member->session != NULL)
-		session_check_over(member->session, member, why);
+		session_end_if_due(member->session, member, why);
 	if (member->connection != NULL && (member->session == NULL || !member->session->ended)) {
 		struct wire_control_reply notice = { .kind = WIRE_NOTICE, .notice.kind = WIRE_NOTICE_ENDED };
 
 		snprintf(notice.notice.text, sizeof(notice.notice.text), "member %u ended: %s", member->id, why);
-		control_notify(member->connection, &notice);
+		daemon_control_notify(member->connection, &notice);
 	}
 }
 
@@ -364,15 +364,15 @@ member_detach(struct member *member)
 
 	member->alive = false;
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
-	helper_cancel_member(&member->daemon->helper, member->id);
+	background_thread_cancel_member(&member->daemon->background_thread, member->id);
 	if (member->connection != NULL) {
-		control_detach(member->connection);
+		daemon_control_detach(member->connection);
 		if (session != NULL)
 			members->n_connected--;
 	}
 	if (session != NULL) {
 		TAILQ_REMOVE(&session->members, member, session_link);
-		session_check_over(session, member,
+		session_end_if_due(session, member,
 				   session->outlives ? "its last member left" : "its first member left");
 		if (TAILQ_EMPTY(&session->members)) {
 			LIST_REMOVE(session, hash_link);

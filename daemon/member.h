@@ -74,8 +74,8 @@ struct session {
 
 enum {
 	MEMBERS_BUCKETS = 256,
-	SEATS_PER_PROCESS = 64,
-	SEATS_OF_ADMINS = 8, /* beyond max-members, so that administrators can always attach, list and kick */
+	LIMIT_MEMBERS_PER_PROCESS = 64,
+	LIMIT_EXTRA_ADMIN_MEMBERS = 8, /* beyond max-members, so that administrators can always attach, list and kick */
 };
 
 struct members {
@@ -94,9 +94,9 @@ void members_open(struct members *members, struct daemon *daemon);
 /** members_close - free all members and sessions without any notice */
 void members_close(struct members *members);
 
-/** member_find, session_find - NULL: none */
+/** member_find, daemon_session_find - NULL: none */
 struct member *member_find(const struct members *members, uint32_t id);
-struct session *session_find(const struct members *members, uint32_t id);
+struct session *daemon_session_find(const struct members *members, uint32_t id);
 
 /** member_token_matches - compare with an RPC password (hexadecimal) in constant time */
 bool member_token_matches(const struct member *member, const char *hex);
@@ -110,7 +110,7 @@ void member_log(const struct member *member, const char *format, ...) __attribut
  * @param[in] connection  its control socket
  * @param[in] peer        its credentials
  * @param[in] pidfd       of its process; owned by the member on PAGED_OK
- * @retval PAGED_ERR_LIMIT  max-sessions, max-members, max-members-per-user or SEATS_PER_PROCESS is reached
+ * @retval PAGED_ERR_LIMIT  max-sessions, max-members, max-members-per-user or LIMIT_MEMBERS_PER_PROCESS is reached
  * @retval PAGED_ERR_GONE   the join token names no active session
  */
 enum paged_status member_attach(struct members *members, struct connection *connection,
@@ -130,12 +130,12 @@ void member_gone(struct member *member);
 void member_died(struct member *member);
 
 /**
- * session_end - end a session and notify its members (kick)
+ * daemon_session_end - end a session and notify its members (kick)
  *
  * @param[in] kill_members  also send SIGKILL to each member
  * @retval PAGED_ERR_NOENT  no such session
  */
-enum paged_status session_end(struct members *members, uint32_t session, bool kill_members, const char *why,
-			      struct paged_error *error);
+enum paged_status daemon_session_end(struct members *members, uint32_t session, bool kill_members, const char *why,
+				     struct paged_error *error);
 
 #endif

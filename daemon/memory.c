@@ -30,7 +30,7 @@ memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct
 }
 
 enum paged_status
-memory_sound(const struct memory *memory, struct paged_error *error)
+memory_poll_ok(const struct memory *memory, struct paged_error *error)
 {
 	(void)memory, (void)error;
 	return PAGED_OK;

@@ -22,7 +22,7 @@
 struct memory_ops;
 
 /** The parameters of an allocation. */
-struct memory_wish {
+struct memory_request {
 	const char *name; /* of the pool */
 	uint64_t size;    /* bytes of pages */
 	/* Used by cuda only. */
@@ -44,7 +44,7 @@ struct memory {
 struct memory_limits {
 	uint64_t total;     /* bytes */
 	uint64_t available; /* bytes that can be allocated without harm to other processes */
-	char whose[112];    /* "the system", "NVIDIA H200 (GPU-...)": pools with the same text share the memory */
+	char location[112]; /* "the system", "NVIDIA H200 (GPU-...)": pools with the same text share the memory */
 };
 
 struct memory_ops {
@@ -52,10 +52,11 @@ struct memory_ops {
 	uint32_t alignment; /* bytes, of one (page, head) */
 	/** Can this machine use the back end?  If not, PAGED_ERR_UNSUPPORTED with the reason. */
 	enum paged_status (*probe)(struct paged_error *error);
-	/** The memory of the host, or of the device that the wish names. */
-	enum paged_status (*limits)(const struct memory_wish *wish, struct memory_limits *limits,
+	/** The memory of the host, or of the device that the request names. */
+	enum paged_status (*limits)(const struct memory_request *request, struct memory_limits *limits,
 				    struct paged_error *error);
-	enum paged_status (*alloc)(struct memory *memory, const struct memory_wish *wish, struct paged_error *error);
+	enum paged_status (*alloc)(struct memory *memory, const struct memory_request *request,
+				   struct paged_error *error);
 	/** The secret handle that WIRE_EXPORT_LEGACY needs; PAGED_ERR_UNSUPPORTED: a descriptor opens the memory. */
 	enum paged_status (*handle)(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 	void (*release)(struct memory *memory);
@@ -63,7 +64,7 @@ struct memory_ops {
 	 * Is the memory still usable?  Never blocks, so the loop may call it.
 	 * PAGED_ERR_GONE: no, and only a new process can recover.
 	 */
-	enum paged_status (*look)(const struct memory *memory, struct paged_error *error);
+	enum paged_status (*poll)(const struct memory *memory, struct paged_error *error);
 };
 
 extern const struct memory_ops memory_ops_host, memory_ops_cuda;
@@ -74,8 +75,8 @@ enum paged_status memory_ops_find(const char *name, const struct memory_ops **op
 /** memory_no_handle - the handle op of memory that is opened by a descriptor: always fails */
 enum paged_status memory_no_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error);
 
-/** memory_sound - the look op of memory that cannot fail: always PAGED_OK */
-enum paged_status memory_sound(const struct memory *memory, struct paged_error *error);
+/** memory_poll_ok - the poll op of memory that cannot fail: always PAGED_OK */
+enum paged_status memory_poll_ok(const struct memory *memory, struct paged_error *error);
 
 /**
  * memory_region_create - create the memory of a pool's table region

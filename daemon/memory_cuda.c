@@ -31,7 +31,7 @@ struct memory_cuda {
 };
 
 static enum paged_status
-cuda_probe(struct paged_error *error)
+memory_cuda_probe(struct paged_error *error)
 {
 	struct cuda_driver driver;
 	enum paged_status status = cuda_driver_open(&driver, error);
@@ -41,14 +41,14 @@ cuda_probe(struct paged_error *error)
 }
 
 static enum paged_status
-cuda_limits(const struct memory_wish *wish, struct memory_limits *limits, struct paged_error *error)
+memory_cuda_limits(const struct memory_request *request, struct memory_limits *limits, struct paged_error *error)
 {
 	char uuid[CUDA_UUID_TEXT];
 	enum paged_status status;
 	size_t available, total;
 	struct cuda_gpu gpu;
 
-	status = cuda_gpu_open(&gpu, wish->device, error);
+	status = cuda_gpu_open(&gpu, request->device, error);
 	if (status != PAGED_OK)
 		return status;
 	status = cuda_gpu_enter(&gpu, error);
@@ -60,7 +60,7 @@ cuda_limits(const struct memory_wish *wish, struct memory_limits *limits, struct
 		goto out;
 	limits->total = total;
 	limits->available = available;
-	snprintf(limits->whose, sizeof(limits->whose), "%s (%s)", gpu.name, cuda_uuid_format(&gpu.uuid, uuid));
+	snprintf(limits->location, sizeof(limits->location), "%s (%s)", gpu.name, cuda_uuid_format(&gpu.uuid, uuid));
 out:
 	cuda_gpu_close(&gpu);
 	return status;
@@ -68,7 +68,7 @@ out:
 
 /* Allocates the memory with one kind of export, and tests it in a child process. */
 static enum paged_status
-attempt(struct memory *memory, enum cuda_export kind, uint64_t size, struct paged_error *error)
+memory_cuda_try_alloc(struct memory *memory, enum cuda_export kind, uint64_t size, struct paged_error *error)
 {
 	struct memory_cuda *own = memory->own;
 	enum paged_status status;
@@ -88,29 +88,29 @@ attempt(struct memory *memory, enum cuda_export kind, uint64_t size, struct page
 
 /* Prefers descriptors: memory opened by a descriptor stays valid for its users even if the daemon dies. */
 static enum paged_status
-share(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
+memory_cuda_alloc_shared(struct memory *memory, const struct memory_request *request, struct paged_error *error)
 {
 	struct paged_error vmm, legacy;
 	enum paged_status status;
 
-	if (wish->export == MEMORY_LEGACY)
-		return attempt(memory, CUDA_EXPORT_LEGACY, wish->size, error);
-	status = attempt(memory, CUDA_EXPORT_VMM, wish->size, &vmm);
+	if (request->export == MEMORY_LEGACY)
+		return memory_cuda_try_alloc(memory, CUDA_EXPORT_LEGACY, request->size, error);
+	status = memory_cuda_try_alloc(memory, CUDA_EXPORT_VMM, request->size, &vmm);
 	if (status == PAGED_OK)
 		return PAGED_OK;
 	/* If there is not enough memory, the other kind of export would fail, too. */
-	if (wish->export == MEMORY_VMM || status == PAGED_ERR_NOMEM) {
+	if (request->export == MEMORY_VMM || status == PAGED_ERR_NOMEM) {
 		*error = vmm;
 		return status;
 	}
-	log_info("pool", "%s: export = vmm does not work here: %s", wish->name, vmm.text);
-	if (attempt(memory, CUDA_EXPORT_LEGACY, wish->size, &legacy) == PAGED_OK)
+	log_info("pool", "%s: export = vmm does not work here: %s", request->name, vmm.text);
+	if (memory_cuda_try_alloc(memory, CUDA_EXPORT_LEGACY, request->size, &legacy) == PAGED_OK)
 		return PAGED_OK;
 	return paged_fail(error, legacy.status, "export = vmm: %.*s; export = legacy: %s", 110, vmm.text, legacy.text);
 }
 
 static uint64_t
-next_generation(void)
+memory_cuda_next_generation(void)
 {
 	static uint64_t last;
 
@@ -118,13 +118,13 @@ next_generation(void)
 }
 
 static void
-grant_fill(struct memory *memory)
+memory_cuda_fill_grant(struct memory *memory)
 {
 	const struct memory_cuda *own = memory->own;
 	struct wire_memory *grant = &memory->grant;
 
 	grant->export = own->share.kind == CUDA_EXPORT_VMM ? WIRE_EXPORT_VMM : WIRE_EXPORT_LEGACY;
-	grant->generation = next_generation();
+	grant->generation = memory_cuda_next_generation();
 	_Static_assert(sizeof(grant->device) == sizeof(own->share.device), "both are UUIDs");
 	_Static_assert(sizeof(grant->canary) == sizeof(own->share.canary), "both are canaries");
 	memcpy(grant->device, &own->share.device, sizeof(grant->device));
@@ -136,7 +136,7 @@ grant_fill(struct memory *memory)
 }
 
 static void
-cuda_release(struct memory *memory)
+memory_cuda_release(struct memory *memory)
 {
 	struct memory_cuda *own = memory->own;
 
@@ -153,7 +153,7 @@ cuda_release(struct memory *memory)
 }
 
 static enum paged_status
-cuda_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
+memory_cuda_alloc(struct memory *memory, const struct memory_request *request, struct paged_error *error)
 {
 	struct memory_cuda *own = calloc(1, sizeof(*own));
 	enum paged_status status;
@@ -163,25 +163,25 @@ cuda_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_e
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a CUDA device");
 	status = daemon_random(own->share.canary, sizeof(own->share.canary), error);
 	if (status == PAGED_OK)
-		status = cuda_gpu_open(&own->gpu, wish->device, error);
+		status = cuda_gpu_open(&own->gpu, request->device, error);
 	if (status != PAGED_OK)
 		goto err_release;
 	if (cuda_gpu_attribute(&own->gpu, CUDA_DEVICE_MPS_ENABLED) != 0)
 		log_warning("pool", "%s: %s is shared through MPS: a fault in one process ends all that use it",
-			    wish->name, own->gpu.name);
-	status = share(memory, wish, error);
+			    request->name, own->gpu.name);
+	status = memory_cuda_alloc_shared(memory, request, error);
 	if (status != PAGED_OK)
 		goto err_release;
-	grant_fill(memory);
+	memory_cuda_fill_grant(memory);
 	return PAGED_OK;
 
 err_release:
-	cuda_release(memory);
+	memory_cuda_release(memory);
 	return status;
 }
 
 static enum paged_status
-cuda_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error)
+memory_cuda_handle(const struct memory *memory, struct wire_handle *handle, struct paged_error *error)
 {
 	const struct memory_cuda *own = memory->own;
 
@@ -201,7 +201,7 @@ cuda_handle(const struct memory *memory, struct wire_handle *handle, struct page
  * process on it.
  */
 static enum paged_status
-cuda_look(const struct memory *memory, struct paged_error *error)
+memory_cuda_poll(const struct memory *memory, struct paged_error *error)
 {
 	const struct memory_cuda *own = memory->own;
 	const struct cuda_driver *driver = &own->gpu.driver;
@@ -222,10 +222,10 @@ cuda_look(const struct memory *memory, struct paged_error *error)
 const struct memory_ops memory_ops_cuda = {
 	.name = "cuda",
 	.alignment = LAYOUT_ALIGNMENT_CUDA,
-	.probe = cuda_probe,
-	.limits = cuda_limits,
-	.alloc = cuda_alloc,
-	.handle = cuda_handle,
-	.release = cuda_release,
-	.look = cuda_look,
+	.probe = memory_cuda_probe,
+	.limits = memory_cuda_limits,
+	.alloc = memory_cuda_alloc,
+	.handle = memory_cuda_handle,
+	.release = memory_cuda_release,
+	.poll = memory_cuda_poll,
 };

@@ -27,9 +27,9 @@
 #include "kernels/layout.h"
 
 /* A thread populates this many bytes at a time, then asks the service manager to extend the timeout by 30 s. */
-#define FILL_STEP (64ull << 20)
-#define FILL_NOTICE "EXTEND_TIMEOUT_USEC=30000000"
-#define FILL_MAX_THREADS 16u
+#define POPULATE_STEP (64ull << 20)
+#define POPULATE_NOTICE "EXTEND_TIMEOUT_USEC=30000000"
+#define POPULATE_MAX_THREADS 16u
 
 #ifndef MADV_POPULATE_WRITE /* the headers may be older than the kernel */
 #define MADV_POPULATE_WRITE 23
@@ -37,29 +37,29 @@
 
 /* Always available. */
 static enum paged_status
-host_probe(struct paged_error *error)
+memory_host_probe(struct paged_error *error)
 {
 	(void)error;
 	return PAGED_OK;
 }
 
 static enum paged_status
-host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct paged_error *error)
+memory_host_limits(const struct memory_request *request, struct memory_limits *limits, struct paged_error *error)
 {
 	uint64_t limit, available;
-	struct sysmem memory;
-	enum paged_status status = sysmem_read(&memory, error);
+	struct system_memory memory;
+	enum paged_status status = system_memory_read(&memory, error);
 
-	(void)wish;
+	(void)request;
 	if (status != PAGED_OK)
 		return status;
 	limits->total = memory.total;
 	limits->available = memory.available;
-	strcpy(limits->whose, "the system");
-	if (sysmem_cgroup("", &limit, &available) && available < limits->available) {
+	strcpy(limits->location, "the system");
+	if (system_memory_cgroup_limit("", &limit, &available) && available < limits->available) {
 		limits->total = limit;
 		limits->available = available;
-		strcpy(limits->whose, "the control group");
+		strcpy(limits->location, "the control group");
 	}
 	/* A pool uses ordinary pages or reserved huge pages, which are not part of the ordinary memory. */
 	limits->available = MAX(limits->available, memory.huge_available);
@@ -71,7 +71,7 @@ host_limits(const struct memory_wish *wish, struct memory_limits *limits, struct
  * each; in a virtual machine, a first touch also waits for the host.
  * Therefore several threads populate the memory.
  */
-struct filling {
+struct populate_job {
 	uint8_t *map;
 	uint64_t size;
 	_Atomic uint64_t next; /* offset of the next step */
@@ -80,7 +80,7 @@ struct filling {
 
 /* A stop signal is pending: signals are blocked, and the loop does not run yet. */
 static bool
-is_stopped(void)
+stop_is_pending(void)
 {
 	sigset_t pending;
 
@@ -89,64 +89,66 @@ is_stopped(void)
 }
 
 static void *
-fill(void *argument)
+populate_main(void *argument)
 {
-	struct filling *filling = argument;
+	struct populate_job *populate_job = argument;
 	uint64_t at, step;
 
-	while (filling->failed == 0 && (at = atomic_fetch_add(&filling->next, FILL_STEP)) < filling->size) {
-		if (is_stopped())
-			filling->failed = EINTR;
-		step = MIN(filling->size - at, FILL_STEP);
-		while (madvise(filling->map + at, step, MADV_POPULATE_WRITE) < 0) {
+	while (populate_job->failed == 0 &&
+	       (at = atomic_fetch_add(&populate_job->next, POPULATE_STEP)) < populate_job->size) {
+		if (stop_is_pending())
+			populate_job->failed = EINTR;
+		step = MIN(populate_job->size - at, POPULATE_STEP);
+		while (madvise(populate_job->map + at, step, MADV_POPULATE_WRITE) < 0) {
 			if (errno == EINTR || errno == EAGAIN)
 				continue;
-			filling->failed = errno;
+			populate_job->failed = errno;
 			break;
 		}
-		notify(FILL_NOTICE);
+		service_manager_notify(POPULATE_NOTICE);
 	}
 	return NULL;
 }
 
 static unsigned int
-fill_threads(uint64_t size)
+populate_n_threads(uint64_t size)
 {
 	cpu_set_t cpus;
 	uint64_t n = 1;
 
 	if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0)
 		n = (uint64_t)CPU_COUNT(&cpus);
-	return (unsigned int)MIN(MIN(n, FILL_MAX_THREADS), howmany(size, FILL_STEP));
+	return (unsigned int)MIN(MIN(n, POPULATE_MAX_THREADS), howmany(size, POPULATE_STEP));
 }
 
 /* Populates the mapping; kernels before 5.14 have no MADV_POPULATE_WRITE and use fallocate(). */
 static enum paged_status
-populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
+memory_host_populate(int fd, uint8_t *map, uint64_t size, struct paged_error *error)
 {
-	struct filling filling = { .map = map, .size = size };
-	unsigned int n = fill_threads(size), n_started = 0;
-	pthread_t threads[FILL_MAX_THREADS];
+	struct populate_job populate_job = { .map = map, .size = size };
+	unsigned int n = populate_n_threads(size), n_started = 0;
+	pthread_t threads[POPULATE_MAX_THREADS];
 
-	if (!facility_wanted("PAGED_NO_POPULATE"))
-		filling.failed = EINVAL;
+	if (!kernel_feature_enabled("PAGED_NO_POPULATE"))
+		populate_job.failed = EINVAL;
 	/* This thread is one of n; if a thread cannot be started, there are fewer. */
-	while (n_started + 1 < n && pthread_create(&threads[n_started], NULL, fill, &filling) == 0)
+	while (n_started + 1 < n && pthread_create(&threads[n_started], NULL, populate_main, &populate_job) == 0)
 		n_started++;
-	fill(&filling);
+	populate_main(&populate_job);
 	while (n_started > 0)
 		pthread_join(threads[--n_started], NULL);
-	if (filling.failed == EINVAL)
+	if (populate_job.failed == EINVAL)
 		do
-			filling.failed = fallocate(fd, 0, 0, (off_t)size) < 0 ? errno : 0;
-		while (filling.failed == EINTR && !is_stopped());
-	errno = filling.failed;
+			populate_job.failed = fallocate(fd, 0, 0, (off_t)size) < 0 ? errno : 0;
+		while (populate_job.failed == EINTR && !stop_is_pending());
+	errno = populate_job.failed;
 	return errno == 0 ? PAGED_OK : paged_fail(error, PAGED_ERR_BACKEND, "populating %" PRIu64 " bytes: %m", size);
 }
 
 /* Allocates with one kind of system pages; memory->fd stays open on success only. */
 static enum paged_status
-attempt(struct memory *memory, const char *name, unsigned int flags, bool transparent, struct paged_error *error)
+memory_host_try_alloc(struct memory *memory, const char *name, unsigned int flags, bool transparent,
+		      struct paged_error *error)
 {
 	enum paged_status status;
 	void *map;
@@ -166,7 +168,7 @@ attempt(struct memory *memory, const char *name, unsigned int flags, bool transp
 	madvise(map, memory->size, MADV_DONTFORK);
 	if (transparent)
 		madvise(map, memory->size, MADV_HUGEPAGE);
-	status = populate(memory->fd, map, memory->size, error);
+	status = memory_host_populate(memory->fd, map, memory->size, error);
 	munmap(map, memory->size);
 	if (status != PAGED_OK)
 		goto err_close;
@@ -183,20 +185,20 @@ err_close:
 }
 
 static enum paged_status
-host_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_error *error)
+memory_host_alloc(struct memory *memory, const struct memory_request *request, struct paged_error *error)
 {
-	uint64_t size = wish->size;
+	uint64_t size = request->size;
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	bool transparent = sysmem_transparent();
-	struct sysmem system;
-	enum paged_status status = sysmem_read(&system, error);
+	bool transparent = system_memory_transparent_huge_pages();
+	struct system_memory system;
+	enum paged_status status = system_memory_read(&system, error);
 
 	if (status != PAGED_OK)
 		return status;
 	*memory = (struct memory){ .ops = &memory_ops_host, .grant.export = WIRE_EXPORT_FD, .fd = -1 };
 	if (system.huge_size != 0 && system.huge_available >= roundup(size, system.huge_size)) {
 		memory->size = roundup(size, system.huge_size);
-		if (attempt(memory, wish->name, MFD_HUGETLB, false, error) == PAGED_OK) {
+		if (memory_host_try_alloc(memory, request->name, MFD_HUGETLB, false, error) == PAGED_OK) {
 			snprintf(memory->text, sizeof(memory->text), "%" PRIu64 " MiB huge pages",
 				 system.huge_size >> 20);
 			return PAGED_OK;
@@ -206,11 +208,11 @@ host_alloc(struct memory *memory, const struct memory_wish *wish, struct paged_e
 	memory->size = roundup(size, page);
 	snprintf(memory->text, sizeof(memory->text), transparent ? "transparent huge pages" : "%" PRIu64 " KiB pages",
 		 page >> 10);
-	return attempt(memory, wish->name, 0, transparent, error);
+	return memory_host_try_alloc(memory, request->name, 0, transparent, error);
 }
 
 static void
-host_release(struct memory *memory)
+memory_host_release(struct memory *memory)
 {
 	if (memory->fd >= 0)
 		close(memory->fd);
@@ -220,10 +222,10 @@ host_release(struct memory *memory)
 const struct memory_ops memory_ops_host = {
 	.name = "host",
 	.alignment = LAYOUT_ALIGNMENT_HOST,
-	.probe = host_probe,
-	.limits = host_limits,
-	.alloc = host_alloc,
+	.probe = memory_host_probe,
+	.limits = memory_host_limits,
+	.alloc = memory_host_alloc,
 	.handle = memory_no_handle,
-	.release = host_release,
-	.look = memory_sound,
+	.release = memory_host_release,
+	.poll = memory_poll_ok,
 };

@@ -29,7 +29,7 @@ pidfd_of_peer(int socket_fd, pid_t pid, int *pidfd_p, struct paged_error *error)
 	socklen_t size = sizeof(int);
 	int fd;
 
-	if (facility_wanted("PAGED_NO_PEERPIDFD")) {
+	if (kernel_feature_enabled("PAGED_NO_PEERPIDFD")) {
 		if (getsockopt(socket_fd, SOL_SOCKET, SO_PEERPIDFD, &fd, &size) == 0) {
 			*pidfd_p = fd;
 			return PAGED_OK;

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static bool
-contains(const struct config_ids *ids, uint32_t id)
+ids_contain(const struct config_ids *ids, uint32_t id)
 {
 	for (size_t i = 0; i < ids->n; i++)
 		if (ids->id[i] == id)
@@ -16,18 +16,18 @@ contains(const struct config_ids *ids, uint32_t id)
 }
 
 static bool
-in_groups(const struct config_ids *groups, const struct policy_peer *peer)
+groups_contain(const struct config_ids *groups, const struct policy_peer *peer)
 {
-	if (contains(groups, peer->gid))
+	if (ids_contain(groups, peer->gid))
 		return true;
 	for (size_t i = 0; i < peer->n_groups; i++)
-		if (contains(groups, peer->groups[i]))
+		if (ids_contain(groups, peer->groups[i]))
 			return true;
 	return false;
 }
 
 static bool
-is_owner(const struct policy_peer *peer)
+peer_is_owner(const struct policy_peer *peer)
 {
 	return peer->uid == geteuid() || peer->uid == 0;
 }
@@ -73,7 +73,8 @@ policy_attach(const struct config *config, const struct policy_peer *peer, struc
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "this process is in another PID namespace: the daemon could not see it die; run it "
 				  "in the daemon's namespace (docker: --pid=host)");
-	if (is_owner(peer) || contains(&config->allow_users, peer->uid) || in_groups(&config->allow_groups, peer))
+	if (peer_is_owner(peer) || ids_contain(&config->allow_users, peer->uid) ||
+	    groups_contain(&config->allow_groups, peer))
 		return PAGED_OK;
 	return paged_fail(error, PAGED_ERR_PERM, "uid %u, gid %u: neither allow-user nor allow-group names it",
 			  (unsigned)peer->uid, (unsigned)peer->gid);
@@ -82,7 +83,7 @@ policy_attach(const struct config *config, const struct policy_peer *peer, struc
 bool
 policy_admin(const struct config *config, const struct policy_peer *peer)
 {
-	return is_owner(peer) || in_groups(&config->admin_group, peer);
+	return peer_is_owner(peer) || groups_contain(&config->admin_group, peer);
 }
 
 bool
@@ -90,5 +91,6 @@ policy_pool(const struct config_pool *pool, const struct policy_peer *peer)
 {
 	if (pool->allow_users.n == 0 && pool->allow_groups.n == 0)
 		return true;
-	return is_owner(peer) || contains(&pool->allow_users, peer->uid) || in_groups(&pool->allow_groups, peer);
+	return peer_is_owner(peer) || ids_contain(&pool->allow_users, peer->uid) ||
+	       groups_contain(&pool->allow_groups, peer);
 }

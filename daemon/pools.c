@@ -26,15 +26,15 @@ core_params(const struct config_pool *config)
 
 /* The setting that determines the pool's size: size or pages. */
 static enum config_setting
-size_setting(const struct config_pool *config)
+pool_size_setting(const struct config_pool *config)
 {
 	return config->source[CONFIG_POOL_SIZE].line ? CONFIG_POOL_SIZE : CONFIG_POOL_PAGES;
 }
 
-static struct memory_wish
-pool_wish(const struct config_pool *config)
+static struct memory_request
+pool_memory_request(const struct config_pool *config)
 {
-	return (struct memory_wish){
+	return (struct memory_request){
 		.name = config->name,
 		.size = config->layout.size,
 		.device = config->device,
@@ -43,28 +43,28 @@ pool_wish(const struct config_pool *config)
 }
 
 static enum paged_status
-size_check(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
-	   uint64_t taken, struct paged_error *error)
+pool_check_size(const struct config *config, const struct config_pool *pool, const struct memory_limits *limits,
+		uint64_t other_pools, struct paged_error *error)
 {
-	uint64_t left = limits->available > taken ? limits->available - taken : 0;
+	uint64_t left = limits->available > other_pools ? limits->available - other_pools : 0;
 	char need[32], total[32], available[32], others[32];
-	bool by_pages = size_setting(pool) == CONFIG_POOL_PAGES;
+	bool by_pages = pool_size_setting(pool) == CONFIG_POOL_PAGES;
 
 	if (pool->layout.size <= left)
 		return PAGED_OK;
 	config_format_bytes(pool->layout.size, need, sizeof(need));
 	config_format_bytes(limits->total, total, sizeof(total));
 	config_format_bytes(limits->available, available, sizeof(available));
-	config_format_bytes(taken, others, sizeof(others));
-	return config_fail(config, pool, size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
-			   by_pages ? need : "", by_pages ? "; " : "", limits->whose, total, available,
-			   taken ? ", of which other pools take " : "", taken ? others : "");
+	config_format_bytes(other_pools, others, sizeof(others));
+	return config_fail(config, pool, pool_size_setting(pool), error, "%s%s%s has %s of memory, %s available%s%s",
+			   by_pages ? need : "", by_pages ? "; " : "", limits->location, total, available,
+			   other_pools ? ", of which other pools take " : "", other_pools ? others : "");
 }
 
 /* A memfd is a file, so RLIMIT_FSIZE applies to it. */
 static enum paged_status
-file_size_check(const struct config *config, const struct config_pool *pool, enum config_setting setting, uint64_t size,
-		struct paged_error *error)
+pool_check_file_size(const struct config *config, const struct config_pool *pool, enum config_setting setting,
+		     uint64_t size, struct paged_error *error)
 {
 	char need[32], most[32];
 	struct rlimit limit;
@@ -79,10 +79,10 @@ file_size_check(const struct config *config, const struct config_pool *pool, enu
 
 /* Checks that the pool's back end and device exist, and reads their memory limits. */
 static enum paged_status
-place_find(const struct config *config, const struct config_pool *pool, struct memory_limits *limits,
-	   struct paged_error *error)
+pool_find_memory(const struct config *config, const struct config_pool *pool, struct memory_limits *limits,
+		 struct paged_error *error)
 {
-	const struct memory_wish wish = pool_wish(pool);
+	const struct memory_request request = pool_memory_request(pool);
 	const struct memory_ops *ops;
 	struct paged_error why;
 	enum paged_status status;
@@ -91,7 +91,7 @@ place_find(const struct config *config, const struct config_pool *pool, struct m
 		return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s", why.text);
 	if (ops->probe(&why) != PAGED_OK)
 		return config_fail(config, pool, CONFIG_POOL_BACKEND, error, "%s; use backend = host", why.text);
-	status = ops->limits(&wish, limits, &why);
+	status = ops->limits(&request, limits, &why);
 	if (status == PAGED_OK)
 		return PAGED_OK;
 	if (status == PAGED_ERR_SYSTEM) /* no setting helps */
@@ -100,32 +100,32 @@ place_find(const struct config *config, const struct config_pool *pool, struct m
 }
 
 enum paged_status
-pools_check(const struct config *config, struct paged_error *error)
+daemon_pools_check(const struct config *config, struct paged_error *error)
 {
 	struct memory_limits limits[CONFIG_MAX_POOLS];
 
 	for (size_t i = 0; i < config->n_pools; i++) {
 		const struct config_pool *pool = &config->pools[i];
 		const struct core_pool_params params = core_params(pool);
-		uint64_t region_size = core_region_size(&params), taken = 0;
+		uint64_t region_size = core_region_size(&params), other_pools = 0;
 		enum paged_status status;
 
 		if (region_size == 0 || region_size > MAX_REGION)
 			return config_fail(config, pool, CONFIG_POOL_MAX_LENGTH, error,
 					   "tables for %u sequences of %u tokens exceed 16 TiB of address space",
 					   pool->sequences, pool->max_length);
-		status = file_size_check(config, pool, CONFIG_POOL_MAX_LENGTH, region_size, error);
+		status = pool_check_file_size(config, pool, CONFIG_POOL_MAX_LENGTH, region_size, error);
 		if (status == PAGED_OK && strcmp(pool->backend, memory_ops_host.name) == 0)
-			status = file_size_check(config, pool, size_setting(pool), pool->layout.size, error);
+			status = pool_check_file_size(config, pool, pool_size_setting(pool), pool->layout.size, error);
 		if (status == PAGED_OK)
-			status = place_find(config, pool, &limits[i], error);
+			status = pool_find_memory(config, pool, &limits[i], error);
 		if (status != PAGED_OK)
 			return status;
 		/* The sum of the earlier pools in the same memory. */
 		for (size_t j = 0; j < i; j++)
-			if (strcmp(limits[j].whose, limits[i].whose) == 0)
-				taken += config->pools[j].layout.size;
-		status = size_check(config, pool, &limits[i], taken, error);
+			if (strcmp(limits[j].location, limits[i].location) == 0)
+				other_pools += config->pools[j].layout.size;
+		status = pool_check_size(config, pool, &limits[i], other_pools, error);
 		if (status != PAGED_OK)
 			return status;
 	}
@@ -136,7 +136,7 @@ static enum paged_status
 pool_open(struct pool *pool, const struct config_pool *config, struct core *core, struct paged_error *error)
 {
 	const struct core_pool_params params = core_params(config);
-	const struct memory_wish wish = pool_wish(config);
+	const struct memory_request request = pool_memory_request(config);
 	const struct memory_ops *ops;
 	enum paged_status status;
 	uint32_t index;
@@ -145,7 +145,7 @@ pool_open(struct pool *pool, const struct config_pool *config, struct core *core
 	status = memory_ops_find(config->backend, &ops, error);
 	if (status != PAGED_OK)
 		return status;
-	status = ops->alloc(&pool->memory, &wish, error);
+	status = ops->alloc(&pool->memory, &request, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = core_region_size(&params);
@@ -156,7 +156,7 @@ pool_open(struct pool *pool, const struct config_pool *config, struct core *core
 }
 
 enum paged_status
-pools_open(struct pools *pools, const struct config *config, struct core *core, struct paged_error *error)
+daemon_pools_open(struct pools *pools, const struct config *config, struct core *core, struct paged_error *error)
 {
 	pools->n = 0;
 	pools->pool = calloc(config->n_pools, sizeof(*pools->pool));
@@ -171,9 +171,9 @@ pools_open(struct pools *pools, const struct config *config, struct core *core, 
 			/* Name the line of the setting at fault: backend if unsupported, else size or pages. */
 			bool backend = why.status == PAGED_ERR_UNSUPPORTED && pool->source[CONFIG_POOL_BACKEND].line;
 
-			pools->n++; /* pools_close() also frees the incomplete pool */
+			pools->n++; /* daemon_pools_close() also frees the incomplete pool */
 			return paged_fail(error, why.status, "%s:%u: pool %s: %s", config->path,
-					  pool->source[backend ? CONFIG_POOL_BACKEND : size_setting(pool)].line,
+					  pool->source[backend ? CONFIG_POOL_BACKEND : pool_size_setting(pool)].line,
 					  pool->name, why.text);
 		}
 		log_info("pool", "%s: %u pages of %s on %s, %s", pool->name, pool->pages,
@@ -184,7 +184,7 @@ pools_open(struct pools *pools, const struct config *config, struct core *core, 
 }
 
 void
-pools_close(struct pools *pools)
+daemon_pools_close(struct pools *pools)
 {
 	for (size_t i = 0; i < pools->n; i++) {
 		struct pool *pool = &pools->pool[i];
@@ -201,23 +201,23 @@ pools_close(struct pools *pools)
 }
 
 bool
-pools_can_fail(const struct pools *pools)
+daemon_pools_can_fail(const struct pools *pools)
 {
 	for (size_t i = 0; i < pools->n; i++)
-		if (pools->pool[i].memory.ops->look != memory_sound)
+		if (pools->pool[i].memory.ops->poll != memory_poll_ok)
 			return true;
 	return false;
 }
 
 enum paged_status
-pools_look(const struct pools *pools, struct paged_error *error)
+daemon_pools_poll(const struct pools *pools, struct paged_error *error)
 {
 	enum paged_status found = PAGED_OK;
 
 	for (size_t i = 0; i < pools->n && found != PAGED_ERR_GONE; i++) {
 		const struct pool *pool = &pools->pool[i];
 		struct paged_error why;
-		enum paged_status status = pool->memory.ops->look(&pool->memory, &why);
+		enum paged_status status = pool->memory.ops->poll(&pool->memory, &why);
 
 		if (status != PAGED_OK && (found == PAGED_OK || status == PAGED_ERR_GONE))
 			found = paged_fail(error, status, "%s: %s", pool->config->name, why.text);

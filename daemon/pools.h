@@ -25,28 +25,28 @@ struct pools {
 	size_t n;
 };
 
-/** pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays */
-enum paged_status pools_check(const struct config *config, struct paged_error *error);
+/** daemon_pools_check - refuse settings that this machine cannot fulfil; allocates nothing that stays */
+enum paged_status daemon_pools_check(const struct config *config, struct paged_error *error);
 
 /**
- * pools_open - allocate and populate all pools, and add them to the core
+ * daemon_pools_open - allocate and populate all pools, and add them to the core
  *
- * @param[in] config  borrowed until pools_close()
+ * @param[in] config  borrowed until daemon_pools_close()
  */
-enum paged_status pools_open(struct pools *pools, const struct config *config, struct core *core,
-			     struct paged_error *error);
+enum paged_status daemon_pools_open(struct pools *pools, const struct config *config, struct core *core,
+				    struct paged_error *error);
 
-/** pools_close - free all pools; call after core_destroy(); also after a failed pools_open() */
-void pools_close(struct pools *pools);
+/** daemon_pools_close - free all pools; call after core_destroy(); also after a failed daemon_pools_open() */
+void daemon_pools_close(struct pools *pools);
 
-/** pools_can_fail - true: a pool's memory can fail later, so pools_look() must be called regularly */
-bool pools_can_fail(const struct pools *pools);
+/** daemon_pools_can_fail - true: a pool's memory can fail later, so daemon_pools_poll() must be called regularly */
+bool daemon_pools_can_fail(const struct pools *pools);
 
 /**
- * pools_look - check the memory of all pools with memory_ops.look
+ * daemon_pools_poll - check the memory of all pools with memory_ops.poll
  *
  * Returns the first PAGED_ERR_GONE, else the first other error; error names the pool.
  */
-enum paged_status pools_look(const struct pools *pools, struct paged_error *error);
+enum paged_status daemon_pools_poll(const struct pools *pools, struct paged_error *error);
 
 #endif

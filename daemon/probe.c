@@ -50,7 +50,7 @@ probe_main(void)
  * The results of dup2() are not closed on exec.
  */
 static int
-spawn(int channel, int memory_fd, pid_t *pid_p)
+probe_spawn(int channel, int memory_fd, pid_t *pid_p)
 {
 	char *const arguments[] = { "pagedd", PROBE_ARGUMENT, NULL };
 	posix_spawn_file_actions_t actions;
@@ -80,7 +80,7 @@ out:
 
 /* Receives the child's status; fails if it ends or times out without one. */
 static enum paged_status
-answer_hear(int channel, struct paged_error *error)
+probe_receive(int channel, struct paged_error *error)
 {
 	struct pollfd readable = { .fd = channel, .events = POLLIN };
 	struct paged_error answer;
@@ -108,7 +108,7 @@ probe_export(const struct cuda_share *share, int fd, struct paged_error *error)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "socketpair: %m");
-	result = spawn(channel[1], fd, &pid);
+	result = probe_spawn(channel[1], fd, &pid);
 	close(channel[1]);
 	if (result != 0) {
 		status = paged_fail(error, PAGED_ERR_SYSTEM, "starting a child process: %s", strerror(result));
@@ -116,7 +116,7 @@ probe_export(const struct cuda_share *share, int fd, struct paged_error *error)
 	}
 	/* An error is ignored: if the child has ended already, answer_hear() fails. */
 	send(channel[0], share, sizeof(*share), MSG_NOSIGNAL);
-	status = answer_hear(channel[0], error);
+	status = probe_receive(channel[0], error);
 	kill(pid, SIGKILL);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;

@@ -82,7 +82,7 @@ relaunch_retry(char *const *argv)
 
 	if (!is_in_window())
 		return EXIT_FAILURE;
-	notify("WATCHDOG=1");
+	service_manager_notify("WATCHDOG=1");
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);

@@ -26,7 +26,7 @@ static const struct {
 	const char *name;
 	rpc_handler_fn serve;
 	unsigned int needs;
-} table[WIRE_N_REQUESTS] = {
+} rpc_table[WIRE_N_REQUESTS] = {
 	[WIRE_PING] = { "ping", rpc_ping, 0 },
 	[WIRE_CREATE] = { "create", rpc_create, NEEDS_SESSION | NEEDS_TIME },
 	[WIRE_RESERVE] = { "reserve", rpc_reserve, NEEDS_SESSION | NEEDS_TIME },
@@ -46,7 +46,7 @@ static const struct {
 };
 
 enum paged_status
-rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error)
+daemon_rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error)
 {
 	enum paged_status status;
 
@@ -60,7 +60,7 @@ rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error)
 }
 
 void
-rpc_close(struct rpc *rpc)
+daemon_rpc_close(struct rpc *rpc)
 {
 	if (rpc->daemon == NULL)
 		return;
@@ -70,7 +70,7 @@ rpc_close(struct rpc *rpc)
 }
 
 enum paged_status
-rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_t pool, struct paged_error *error)
+member_check_pool(const struct daemon *daemon, const struct member *member, uint32_t pool, struct paged_error *error)
 {
 	if (pool >= daemon->pools.n)
 		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", pool, daemon->pools.n);
@@ -81,11 +81,11 @@ rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_
 }
 
 static enum paged_status
-permit(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
-       struct paged_error *error)
+rpc_check_permission(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
+		     struct paged_error *error)
 {
-	unsigned int needs = table[request->kind].needs;
-	const char *name = table[request->kind].name;
+	unsigned int needs = rpc_table[request->kind].needs;
+	const char *name = rpc_table[request->kind].name;
 
 	if ((needs & NEEDS_SESSION) && member->session == NULL)
 		return paged_fail(error, PAGED_ERR_PERM, "%s: an observer only looks", name);
@@ -99,7 +99,7 @@ permit(const struct rpc *rpc, const struct member *member, const struct wire_req
 }
 
 static size_t
-reply_pack(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
+rpc_pack_reply(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, size_t buffer_size)
 {
 	struct wire_reply failure = { .id = reply->id,
 				      .status = PAGED_ERR_LIMIT,
@@ -117,7 +117,8 @@ reply_pack(struct rpc *rpc, const struct wire_reply *reply, uint8_t *buffer, siz
 }
 
 size_t
-rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *buffer, size_t buffer_size)
+daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *buffer,
+		 size_t buffer_size)
 {
 	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY, .text = "" };
 	struct wire_request request = { 0 };
@@ -128,9 +129,9 @@ rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t si
 	reply.status = wire_request_parse(message, size, &rpc->request_arena, &request, &error);
 	reply.id = request.id;
 	if (reply.status == PAGED_OK)
-		reply.status = permit(rpc, member, &request, &error);
+		reply.status = rpc_check_permission(rpc, member, &request, &error);
 	if (reply.status == PAGED_OK)
-		reply.status = table[request.kind].serve(rpc, member, &request, &reply, &error);
+		reply.status = rpc_table[request.kind].serve(rpc, member, &request, &reply, &error);
 	if (reply.status != PAGED_OK) {
 		log_debug("rpc", "member %u: %s", member->id, error.text);
 		reply.kind = WIRE_REPLY_EMPTY;
@@ -141,16 +142,17 @@ rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t si
 	member->n_requests++;
 	if (rpc->deferred)
 		return 0;
-	return reply_pack(rpc, &reply, buffer, buffer_size);
+	return rpc_pack_reply(rpc, &reply, buffer, buffer_size);
 }
 
 void
-rpc_reply_late(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route, const struct wire_reply *reply)
+daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_route *route,
+			  const struct wire_reply *reply)
 {
 	struct endpoint *endpoint = &rpc->daemon->endpoint;
 	struct member *member = member_find(&rpc->daemon->members, member_id);
 
 	if (member != NULL && member->alive)
 		endpoint_reply(endpoint, member, route,
-			       reply_pack(rpc, reply, endpoint->reply, sizeof(endpoint->reply)));
+			       rpc_pack_reply(rpc, reply, endpoint->reply, sizeof(endpoint->reply)));
 }

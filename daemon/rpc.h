@@ -49,24 +49,25 @@ struct rpc {
 	} scratch;
 };
 
-enum paged_status rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error);
-void rpc_close(struct rpc *rpc);
+enum paged_status daemon_rpc_open(struct rpc *rpc, struct daemon *daemon, struct paged_error *error);
+void daemon_rpc_close(struct rpc *rpc);
 
 /**
- * rpc_serve - serve one message
+ * daemon_rpc_serve - serve one message
  *
  * @param[in] member  its sender; alive
  * @return bytes of the reply; 0: the reply comes later
  */
-size_t rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
-		 size_t reply_size);
+size_t daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
+			size_t reply_size);
 
-/** rpc_reply_late - answer a deferred request; does nothing if its member is no longer alive */
-void rpc_reply_late(struct rpc *rpc, uint32_t member, struct endpoint_route *route, const struct wire_reply *reply);
+/** daemon_rpc_reply_deferred - answer a deferred request; does nothing if its member is no longer alive */
+void daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member, struct endpoint_route *route,
+			       const struct wire_reply *reply);
 
-/** rpc_pool_check - PAGED_ERR_NOENT: no such pool; PAGED_ERR_PERM: its allow-lists do not admit the member */
-enum paged_status rpc_pool_check(const struct daemon *daemon, const struct member *member, uint32_t pool,
-				 struct paged_error *error);
+/** member_check_pool - PAGED_ERR_NOENT: no such pool; PAGED_ERR_PERM: its allow-lists do not admit the member */
+enum paged_status member_check_pool(const struct daemon *daemon, const struct member *member, uint32_t pool,
+				    struct paged_error *error);
 
 typedef enum paged_status (*rpc_handler_fn)(struct rpc *rpc, struct member *member, const struct wire_request *request,
 					    struct wire_reply *reply, struct paged_error *error);

@@ -57,7 +57,8 @@ rpc_get_pools(struct rpc *rpc, struct member *member, const struct wire_request 
 
 /* Appends the entry of a member; NULL: of a session without members. */
 static void
-session_append(struct rpc *rpc, const struct paged_session_entry *session, const struct member *member, uint32_t *n_p)
+sessions_append_member(struct rpc *rpc, const struct paged_session_entry *session, const struct member *member,
+		       uint32_t *n_p)
 {
 	struct paged_session_entry *entry = &rpc->scratch.sessions[(*n_p)++];
 
@@ -74,15 +75,15 @@ session_append(struct rpc *rpc, const struct paged_session_entry *session, const
 
 /* Appends the entries of a session's members after `after_member`; false: not all fit. */
 static bool
-session_list(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t after_member, uint32_t *n_p)
+sessions_append_session(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t after_member, uint32_t *n_p)
 {
-	const struct session *session = session_find(&rpc->daemon->members, entry->session);
+	const struct session *session = daemon_session_find(&rpc->daemon->members, entry->session);
 	const struct member *member;
 
 	if (session == NULL) { /* its members are gone, but not all of its pages are free yet */
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
-		session_append(rpc, entry, NULL, n_p);
+		sessions_append_member(rpc, entry, NULL, n_p);
 		return true;
 	}
 	TAILQ_FOREACH(member, &session->members, session_link) {
@@ -90,7 +91,7 @@ session_list(struct rpc *rpc, const struct paged_session_entry *entry, uint32_t 
 			continue;
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
-		session_append(rpc, entry, member, n_p);
+		sessions_append_member(rpc, entry, member, n_p);
 	}
 	return true;
 }
@@ -106,11 +107,11 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 
 	(void)member, (void)error;
 	/* First the remaining members of the session in which the previous reply ended. */
-	if (after > 0 && session_find(&rpc->daemon->members, after) != NULL &&
+	if (after > 0 && daemon_session_find(&rpc->daemon->members, after) != NULL &&
 	    core_session_next(rpc->daemon->core, after - 1, &entry) && entry.session == after)
-		complete = session_list(rpc, &entry, request->get_sessions.after_member, &n);
+		complete = sessions_append_session(rpc, &entry, request->get_sessions.after_member, &n);
 	while (complete && core_session_next(rpc->daemon->core, after, &entry)) {
-		complete = session_list(rpc, &entry, 0, &n);
+		complete = sessions_append_session(rpc, &entry, 0, &n);
 		after = entry.session;
 	}
 	reply->kind = WIRE_REPLY_SESSIONS;
@@ -121,7 +122,8 @@ rpc_get_sessions(struct rpc *rpc, struct member *member, const struct wire_reque
 }
 
 static enum paged_status
-sequence_report(const struct daemon *daemon, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
+sequence_fill_entry(const struct daemon *daemon, paged_seq_id id, struct paged_seq_entry *entry,
+		    struct paged_error *error)
 {
 	enum paged_status status = core_seq_status(daemon->core, id, entry, error);
 	const struct session *session;
@@ -129,7 +131,7 @@ sequence_report(const struct daemon *daemon, paged_seq_id id, struct paged_seq_e
 
 	if (status != PAGED_OK)
 		return status;
-	session = session_find(&daemon->members, entry->session);
+	session = daemon_session_find(&daemon->members, entry->session);
 	first = session ? TAILQ_FIRST(&session->members) : NULL;
 	if (first != NULL && first->first) {
 		entry->pid = (uint32_t)first->pid;
@@ -144,14 +146,14 @@ rpc_get_sequences(struct rpc *rpc, struct member *member, const struct wire_requ
 {
 	uint32_t pool = request->get_sequences.pool, slot = request->get_sequences.from_slot;
 	uint32_t end = slot < UINT32_MAX - SCAN_SLOTS ? slot + SCAN_SLOTS : UINT32_MAX;
-	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
 	paged_seq_id id;
 	uint32_t n = 0;
 
 	if (status != PAGED_OK)
 		return status;
 	while (n < WIRE_LIST_MAX && core_seq_next(rpc->daemon->core, pool, slot, end, &id)) {
-		status = sequence_report(rpc->daemon, id, &rpc->scratch.sequences[n++], error);
+		status = sequence_fill_entry(rpc->daemon, id, &rpc->scratch.sequences[n++], error);
 		if (status != PAGED_OK)
 			return status;
 		slot = PAGED_SEQ_SLOT(id) + 1;
@@ -171,10 +173,10 @@ rpc_get_table(struct rpc *rpc, struct member *member, const struct wire_request 
 	      struct paged_error *error)
 {
 	uint32_t pool = PAGED_SEQ_POOL(request->get_table.seq), from = request->get_table.from_entry, n;
-	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
 
 	if (status == PAGED_OK)
-		status = sequence_report(rpc->daemon, request->get_table.seq, &reply->table.sequence, error);
+		status = sequence_fill_entry(rpc->daemon, request->get_table.seq, &reply->table.sequence, error);
 	if (status != PAGED_OK)
 		return status;
 	n = core_seq_pages(rpc->daemon->core, request->get_table.seq, from, rpc->scratch.pages, WIRE_TABLE_MAX);
@@ -191,7 +193,7 @@ rpc_get_handle(struct rpc *rpc, struct member *member, const struct wire_request
 	       struct paged_error *error)
 {
 	uint32_t pool = request->get_handle.pool;
-	enum paged_status status = rpc_pool_check(rpc->daemon, member, pool, error);
+	enum paged_status status = member_check_pool(rpc->daemon, member, pool, error);
 	const struct memory *memory;
 
 	if (status != PAGED_OK)
@@ -212,5 +214,5 @@ rpc_kick(struct rpc *rpc, struct member *member, const struct wire_request *requ
 
 	(void)reply;
 	snprintf(why, sizeof(why), "kicked by process %d, uid %u", (int)member->pid, (unsigned)member->uid);
-	return session_end(&rpc->daemon->members, request->kick.session, request->kick.kill, why, error);
+	return daemon_session_end(&rpc->daemon->members, request->kick.session, request->kick.kill, why, error);
 }

@@ -11,7 +11,7 @@
 #include "daemon/rpc.h"
 
 /* Entries, pages and slots per step: some tens of microseconds. */
-enum { STEP = 8192 };
+enum { CHECK_STEP = 8192 };
 
 enum paged_status
 rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
@@ -20,14 +20,14 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 	struct rpc_checks *checks = &rpc->checks;
 	struct rpc_job *job;
 
-	(void)reply; /* no rpc_pool_check(): an administrator may check any pool */
+	(void)reply; /* no member_check_pool(): an administrator may check any pool */
 	if (request->check.pool >= rpc->daemon->pools.n)
 		return paged_fail(error, PAGED_ERR_NOENT, "no pool number %u; there are %zu", request->check.pool,
 				  rpc->daemon->pools.n);
 	if (checks->n == RPC_MAX_CHECKS)
 		return paged_fail(error, PAGED_ERR_AGAIN, "%u other checks are waiting", checks->n);
 	job = &checks->job[checks->n];
-	job->route = endpoint_route_keep(&rpc->daemon->endpoint);
+	job->route = endpoint_route_copy(&rpc->daemon->endpoint);
 	if (job->route == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a check");
 	job->member = member->id;
@@ -41,8 +41,8 @@ rpc_check(struct rpc *rpc, struct member *member, const struct wire_request *req
 
 /* Replies to the first check in the queue, which has its verdict or could not begin, and removes it. */
 static void
-check_finish(struct rpc *rpc, enum paged_status status, const struct paged_check_result *result,
-	     struct paged_error *error)
+check_reply(struct rpc *rpc, enum paged_status status, const struct paged_check_result *result,
+	    struct paged_error *error)
 {
 	struct rpc_checks *checks = &rpc->checks;
 	struct wire_reply reply = { .id = checks->job[0].request, .text = "" };
@@ -54,14 +54,14 @@ check_finish(struct rpc *rpc, enum paged_status status, const struct paged_check
 		reply.status = status;
 		reply.text = error->text;
 	}
-	rpc_reply_late(rpc, checks->job[0].member, checks->job[0].route, &reply);
-	endpoint_route_drop(checks->job[0].route);
+	daemon_rpc_reply_deferred(rpc, checks->job[0].member, checks->job[0].route, &reply);
+	endpoint_route_free(checks->job[0].route);
 	checks->n--;
 	memmove(&checks->job[0], &checks->job[1], checks->n * sizeof(checks->job[0]));
 }
 
 static bool
-check_step(struct loop_work *work)
+check_run_step(struct loop_work *work)
 {
 	struct rpc *rpc = container_of(work, struct rpc, checks.work);
 	struct rpc_checks *checks = &rpc->checks;
@@ -74,11 +74,11 @@ check_step(struct loop_work *work)
 	if (checks->audit == NULL) {
 		status = core_audit_begin(rpc->daemon->core, checks->job[0].pool, &checks->audit, &error);
 		if (status != PAGED_OK)
-			check_finish(rpc, status, &result, &error);
-	} else if (!core_audit_step(checks->audit, STEP)) {
+			check_reply(rpc, status, &result, &error);
+	} else if (!core_audit_step(checks->audit, CHECK_STEP)) {
 		status = core_audit_end(checks->audit, &result, &error);
 		checks->audit = NULL;
-		check_finish(rpc, status, &result, &error);
+		check_reply(rpc, status, &result, &error);
 	}
 	return checks->n > 0;
 }
@@ -86,7 +86,7 @@ check_step(struct loop_work *work)
 void
 rpc_checks_open(struct rpc *rpc)
 {
-	rpc->checks.work.step = check_step;
+	rpc->checks.work.step = check_run_step;
 	loop_work_add(&rpc->daemon->loop, &rpc->checks.work);
 }
 
@@ -98,5 +98,5 @@ rpc_checks_close(struct rpc *rpc)
 	if (checks->audit != NULL)
 		core_audit_abandon(checks->audit);
 	while (checks->n > 0)
-		endpoint_route_drop(checks->job[--checks->n].route);
+		endpoint_route_free(checks->job[--checks->n].route);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Block masks that the daemon builds, and the arrays that sessions keep for
- * them.  A request is checked on the loop; the helper's thread builds the part
+ * them.  A request is checked on the loop; the background thread builds the part
  * of the mask, and the loop then sends the reply.
  */
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum paged_status
 rpc_put_array(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	      struct paged_error *error)
 {
-	const struct wire_array_part *from = &request->put_array;
+	const struct wire_array_chunk *from = &request->put_array;
 	struct core_array_chunk part = {
 		.name = from->name,
 		.shape = { .dtype = (enum paged_dtype)from->dtype, .n_dims = from->n_dims },
@@ -43,7 +43,7 @@ rpc_drop_array(struct rpc *rpc, struct member *member, const struct wire_request
 }
 
 struct mask_job {
-	struct helper_job job;
+	struct background_job job;
 	struct rpc *rpc;
 	uint64_t request;
 	struct endpoint_route *route;
@@ -57,21 +57,21 @@ struct mask_job {
 };
 
 static void
-job_free(struct mask_job *job)
+mask_job_free(struct mask_job *job)
 {
 	if (job->route != NULL)
-		endpoint_route_drop(job->route);
+		endpoint_route_free(job->route);
 	remote_mask_destroy(job->remote_mask);
 	core_arrays_release(&job->arrays);
 	free(job->part.values);
 	free(job);
 }
 
-/* On the helper's thread. */
+/* On the background thread. */
 static void
-mask_run(struct helper_job *helper_job)
+mask_job_run(struct background_job *background_job)
 {
-	struct mask_job *job = container_of(helper_job, struct mask_job, job);
+	struct mask_job *job = container_of(background_job, struct mask_job, job);
 
 	job->part.capacity = MASK_PART_MAX;
 	job->part.values = malloc(MASK_PART_MAX * sizeof(*job->part.values));
@@ -84,7 +84,7 @@ mask_run(struct helper_job *helper_job)
 /* The functions below run on the loop. */
 
 static enum paged_status
-outcome(struct mask_job *job)
+mask_job_status(struct mask_job *job)
 {
 	if (job->job.late && job->status != PAGED_OK)
 		return paged_fail(&job->error, PAGED_ERR_LIMIT,
@@ -97,14 +97,14 @@ outcome(struct mask_job *job)
 }
 
 static void
-mask_finish(struct helper_job *helper_job)
+mask_job_finish(struct background_job *background_job)
 {
-	struct mask_job *job = container_of(helper_job, struct mask_job, job);
+	struct mask_job *job = container_of(background_job, struct mask_job, job);
 	const struct member *member = member_find(&job->rpc->daemon->members, job->job.member);
 	struct wire_reply reply = { .id = job->request, .text = "" };
 
 	if (member != NULL && member->alive) {
-		reply.status = outcome(job);
+		reply.status = mask_job_status(job);
 		if (reply.status == PAGED_OK) {
 			reply.kind = WIRE_REPLY_MASK;
 			reply.mask = (struct mask_part){ job->part.n, job->part.values, job->part.list_continues,
@@ -112,13 +112,13 @@ mask_finish(struct helper_job *helper_job)
 		} else {
 			reply.text = job->error.text;
 		}
-		rpc_reply_late(job->rpc, job->job.member, job->route, &reply);
+		daemon_rpc_reply_deferred(job->rpc, job->job.member, job->route, &reply);
 	}
-	job_free(job);
+	mask_job_free(job);
 }
 
 static enum paged_status
-job_fill(struct mask_job *job, const struct mask_request *request, struct paged_error *error)
+mask_job_submit(struct mask_job *job, const struct mask_request *request, struct paged_error *error)
 {
 	struct daemon *daemon = job->rpc->daemon;
 	enum paged_status status;
@@ -132,10 +132,10 @@ job_fill(struct mask_job *job, const struct mask_request *request, struct paged_
 		if (job->arrays.array[i] != NULL)
 			remote_mask_set_array(job->remote_mask, i, job->arrays.array[i]->shape.extents,
 					      job->arrays.array[i]->data);
-	job->route = endpoint_route_keep(&daemon->endpoint);
+	job->route = endpoint_route_copy(&daemon->endpoint);
 	if (job->route == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a build");
-	return helper_submit(&daemon->helper, &job->job, error);
+	return background_thread_submit(&daemon->background_thread, &job->job, error);
 }
 
 enum paged_status
@@ -148,15 +148,15 @@ rpc_build_mask(struct rpc *rpc, struct member *member, const struct wire_request
 	(void)reply;
 	if (job == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a build");
-	job->job.run = mask_run;
-	job->job.finish = mask_finish;
+	job->job.run = mask_job_run;
+	job->job.finish = mask_job_finish;
 	job->job.member = member->id;
 	job->job.session = member->session->id;
 	job->rpc = rpc;
 	job->request = request->id;
-	status = job_fill(job, &request->build_mask, error);
+	status = mask_job_submit(job, &request->build_mask, error);
 	if (status != PAGED_OK) {
-		job_free(job);
+		mask_job_free(job);
 		return status;
 	}
 	rpc->deferred = true;

@@ -12,7 +12,7 @@ rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *re
 	uint32_t n = request->create.n;
 
 	for (uint32_t i = 0; i < n && status == PAGED_OK; i++)
-		status = rpc_pool_check(rpc->daemon, member, specs[i].pool, error);
+		status = member_check_pool(rpc->daemon, member, specs[i].pool, error);
 	if (status == PAGED_OK)
 		status = core_seq_create(rpc->daemon->core, member->session->id, n, specs, rpc->scratch.ids, error);
 	if (status != PAGED_OK)
@@ -24,13 +24,13 @@ rpc_create(struct rpc *rpc, struct member *member, const struct wire_request *re
 }
 
 static enum paged_status
-items_check(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
-	    struct paged_error *error)
+rpc_check_items(const struct rpc *rpc, const struct member *member, const struct wire_request *request,
+		struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
 	for (uint32_t i = 0; i < request->change.n && status == PAGED_OK; i++)
-		status = rpc_pool_check(rpc->daemon, member, PAGED_SEQ_POOL(request->change.items[i].seq), error);
+		status = member_check_pool(rpc->daemon, member, PAGED_SEQ_POOL(request->change.items[i].seq), error);
 	return status;
 }
 
@@ -38,7 +38,7 @@ enum paged_status
 rpc_reserve(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	    struct paged_error *error)
 {
-	enum paged_status status = items_check(rpc, member, request, error);
+	enum paged_status status = rpc_check_items(rpc, member, request, error);
 
 	(void)reply;
 	return status != PAGED_OK ? status
@@ -50,7 +50,7 @@ enum paged_status
 rpc_truncate(struct rpc *rpc, struct member *member, const struct wire_request *request, struct wire_reply *reply,
 	     struct paged_error *error)
 {
-	enum paged_status status = items_check(rpc, member, request, error);
+	enum paged_status status = rpc_check_items(rpc, member, request, error);
 
 	(void)reply;
 	return status != PAGED_OK ? status
@@ -66,7 +66,7 @@ rpc_erase(struct rpc *rpc, struct member *member, const struct wire_request *req
 
 	(void)reply;
 	for (uint32_t i = 0; i < request->erase.n && status == PAGED_OK; i++)
-		status = rpc_pool_check(rpc->daemon, member, PAGED_SEQ_POOL(request->erase.ids[i]), error);
+		status = member_check_pool(rpc->daemon, member, PAGED_SEQ_POOL(request->erase.ids[i]), error);
 	return status != PAGED_OK ? status
 				  : core_seq_erase(rpc->daemon->core, member->session->id, request->erase.n,
 						   request->erase.ids, error);

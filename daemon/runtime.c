@@ -29,7 +29,7 @@ is_public(const struct config *config)
 
 /* Checks that the paths of sockets in the directory are not too long. */
 static enum paged_status
-dir_measure(const char *dir, struct paged_error *error)
+dir_check_length(const char *dir, struct paged_error *error)
 {
 	if (strlen(dir) <= MAX_DIR)
 		return PAGED_OK;
@@ -49,7 +49,7 @@ dir_create(struct runtime *runtime, const char *dir, const struct config *config
 	runtime->dir = realpath(dir, NULL);
 	if (runtime->dir == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
-	return dir_measure(runtime->dir, error);
+	return dir_check_length(runtime->dir, error);
 }
 
 /* Another user with write permission could replace the daemon's sockets by his own. */
@@ -92,7 +92,7 @@ dir_permit(const struct runtime *runtime, const struct config *config, struct pa
 }
 
 static enum paged_status
-lock_take(struct runtime *runtime, struct paged_error *error)
+runtime_lock(struct runtime *runtime, struct paged_error *error)
 {
 	char path[MAX_DIR + 8], owner[16] = "";
 	ssize_t n;
@@ -116,7 +116,7 @@ lock_take(struct runtime *runtime, struct paged_error *error)
 }
 
 static bool
-is_ours(const char *name)
+is_socket_name(const char *name)
 {
 	if (strcmp(name, "control") == 0)
 		return true;
@@ -135,7 +135,7 @@ sockets_remove(const struct runtime *runtime)
 		return;
 	}
 	while ((entry = readdir(dir)) != NULL)
-		if (is_ours(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
+		if (is_socket_name(entry->d_name) && unlinkat(dirfd(dir), entry->d_name, 0) < 0 && errno != ENOENT)
 			log_warning("runtime", "%s/%s: %m", runtime->dir, entry->d_name);
 	closedir(dir);
 }
@@ -150,7 +150,7 @@ runtime_open(struct runtime *runtime, const char *dir, const struct config *conf
 	if (status == PAGED_OK)
 		status = dir_check(runtime->dir, error);
 	if (status == PAGED_OK)
-		status = lock_take(runtime, error);
+		status = runtime_lock(runtime, error);
 	if (status == PAGED_OK)
 		status = dir_permit(runtime, config, error);
 	if (status != PAGED_OK) {
@@ -181,7 +181,7 @@ dir_check_parent(const char *dir, struct paged_error *error)
 	else if (asprintf(&path, "%s/%s", parent, name != NULL ? name + 1 : dir) < 0)
 		status = paged_fail(error, PAGED_ERR_NOMEM, "runtime directory %s: no memory", dir);
 	else
-		status = dir_measure(path, error);
+		status = dir_check_length(path, error);
 	free(path);
 	free(parent);
 	free(copy);
@@ -197,7 +197,7 @@ runtime_check(const char *dir, const struct config *config, struct paged_error *
 
 	if (path == NULL && errno != ENOENT)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "runtime directory %s: %m", dir);
-	status = path != NULL ? dir_measure(path, error) : dir_check_parent(dir, error);
+	status = path != NULL ? dir_check_length(path, error) : dir_check_parent(dir, error);
 	if (status == PAGED_OK && path != NULL)
 		status = dir_check(path, error);
 	free(path);

@@ -11,7 +11,7 @@
 #include "daemon/log.h"
 
 void
-notify(const char *state)
+service_manager_notify(const char *state)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	const char *name = getenv("NOTIFY_SOCKET");
@@ -32,7 +32,7 @@ notify(const char *state)
 }
 
 uint64_t
-notify_watchdog_us(void)
+service_manager_watchdog_us(void)
 {
 	const char *interval = getenv("WATCHDOG_USEC"), *pid = getenv("WATCHDOG_PID");
 

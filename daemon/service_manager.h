@@ -8,9 +8,10 @@
 #include <stdint.h>
 
 /** notify - send a state such as "READY=1"; does nothing without a service manager.  Threads: any. */
-void notify(const char *state);
+void service_manager_notify(const char *state);
 
-/** notify_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog */
-uint64_t notify_watchdog_us(void);
+/** service_manager_watchdog_us - longest time that the service manager allows between two "WATCHDOG=1"; 0: no watchdog
+ */
+uint64_t service_manager_watchdog_us(void);
 
 #endif

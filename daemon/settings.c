@@ -120,7 +120,7 @@ static const struct unit units_duration[] = { { "ms", 1 }, { "s", 1000 }, { "min
 
 /* Parses a whole number with a unit; false: it is malformed or overflows 64 bits. */
 static bool
-number_parse(const char *text, const struct unit *units, uint64_t *value_p)
+settings_parse_number(const char *text, const struct unit *units, uint64_t *value_p)
 {
 	uint64_t value;
 	char *end;
@@ -152,7 +152,7 @@ duration_text(uint64_t ms, char *text, size_t text_size)
 }
 
 static enum paged_status
-number_set(const struct settings_entry *entry, const char *text, uint64_t *value_p, struct paged_error *error)
+settings_set_number(const struct settings_entry *entry, const char *text, uint64_t *value_p, struct paged_error *error)
 {
 	const struct unit *units = units_count;
 	const char *wanted = "no whole number";
@@ -165,7 +165,7 @@ number_set(const struct settings_entry *entry, const char *text, uint64_t *value
 		units = units_duration;
 		wanted = "no time; write a number and ms, s or min";
 	}
-	if (!number_parse(text, units, value_p))
+	if (!settings_parse_number(text, units, value_p))
 		return paged_fail(error, PAGED_ERR_INVALID, "%s", wanted);
 	if (*value_p >= entry->min && *value_p <= entry->max)
 		return PAGED_OK;
@@ -180,7 +180,7 @@ number_set(const struct settings_entry *entry, const char *text, uint64_t *value
 }
 
 static enum paged_status
-ids_add(const struct settings_entry *entry, struct config_ids *ids, const char *text, struct paged_error *error)
+settings_add_id(const struct settings_entry *entry, struct config_ids *ids, const char *text, struct paged_error *error)
 {
 	bool users = entry->type == SETTINGS_USERS;
 	const struct passwd *user;
@@ -188,7 +188,7 @@ ids_add(const struct settings_entry *entry, struct config_ids *ids, const char *
 	uint64_t number;
 	uint32_t id, *grown;
 
-	if (number_parse(text, units_count, &number)) {
+	if (settings_parse_number(text, units_count, &number)) {
 		if (number >= UINT32_MAX) /* (uid_t)-1 means "none" to the kernel */
 			return paged_fail(error, PAGED_ERR_INVALID, "no %s id", users ? "user" : "group");
 		id = (uint32_t)number;
@@ -223,7 +223,7 @@ choices_text(const struct settings_entry *entry, char *text, size_t text_size)
 }
 
 static enum paged_status
-choice_set(const struct settings_entry *entry, uint32_t *field, const char *text, struct paged_error *error)
+settings_set_choice(const struct settings_entry *entry, uint32_t *field, const char *text, struct paged_error *error)
 {
 	char names[64];
 
@@ -247,12 +247,12 @@ settings_set(const struct settings_entry *entry, void *object, const char *text,
 	switch (entry->type) {
 	case SETTINGS_COUNT:
 	case SETTINGS_DURATION:
-		status = number_set(entry, text, &value, error);
+		status = settings_set_number(entry, text, &value, error);
 		if (status == PAGED_OK)
 			*(uint32_t *)field = (uint32_t)value;
 		return status;
 	case SETTINGS_BYTES:
-		return number_set(entry, text, field, error);
+		return settings_set_number(entry, text, field, error);
 	case SETTINGS_BOOL:
 		if (strcmp(text, "yes") != 0 && strcmp(text, "no") != 0)
 			return paged_fail(error, PAGED_ERR_INVALID, "neither yes nor no");
@@ -266,10 +266,10 @@ settings_set(const struct settings_entry *entry, void *object, const char *text,
 		*(char **)field = copy;
 		return PAGED_OK;
 	case SETTINGS_CHOICE:
-		return choice_set(entry, field, text, error);
+		return settings_set_choice(entry, field, text, error);
 	case SETTINGS_USERS:
 	case SETTINGS_GROUPS:
-		return ids_add(entry, field, text, error);
+		return settings_add_id(entry, field, text, error);
 	}
 	return paged_fail(error, PAGED_ERR_INVALID, "no such type of setting");
 }
@@ -291,7 +291,7 @@ config_format_bytes(uint64_t n_bytes, char *text, size_t text_size)
 }
 
 static void
-help_print(FILE *out, bool of_pool)
+settings_print_help(FILE *out, bool of_pool)
 {
 	char choices[64];
 
@@ -309,7 +309,7 @@ void
 config_help(FILE *out)
 {
 	fprintf(out, "  %-20s %-9s %-8s\n", "SETTING", "UNIT", "DEFAULT");
-	help_print(out, false);
+	settings_print_help(out, false);
 	fprintf(out, "\nof a pool NAME { ... }:\n");
-	help_print(out, true);
+	settings_print_help(out, true);
 }

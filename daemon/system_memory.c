@@ -7,7 +7,7 @@
 #include <sys/param.h>
 
 enum paged_status
-sysmem_read(struct sysmem *memory, struct paged_error *error)
+system_memory_read(struct system_memory *memory, struct paged_error *error)
 {
 	uint64_t value, huge_free = 0, huge_reserved = 0;
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -15,7 +15,7 @@ sysmem_read(struct sysmem *memory, struct paged_error *error)
 
 	if (file == NULL)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "/proc/meminfo: %m");
-	*memory = (struct sysmem){ 0 };
+	*memory = (struct system_memory){ 0 };
 	while (fgets(line, sizeof(line), file) != NULL) {
 		if (sscanf(line, "%63[^:]: %" SCNu64, name, &value) != 2)
 			continue;
@@ -54,7 +54,7 @@ static const struct hierarchy hierarchies[] = {
 };
 
 static FILE *
-file_open(const char *dir, const char *name)
+cgroup_open(const char *dir, const char *name)
 {
 	char path[4300];
 
@@ -64,9 +64,9 @@ file_open(const char *dir, const char *name)
 
 /* Reads the number in a one-line file; false: it has none ("max") or does not exist. */
 static bool
-number_read(const char *dir, const char *name, uint64_t *value_p)
+cgroup_read_number(const char *dir, const char *name, uint64_t *value_p)
 {
-	FILE *file = file_open(dir, name);
+	FILE *file = cgroup_open(dir, name);
 	bool found;
 
 	if (file == NULL)
@@ -77,9 +77,9 @@ number_read(const char *dir, const char *name, uint64_t *value_p)
 }
 
 static uint64_t
-reclaimable_read(const char *dir, const struct hierarchy *hierarchy)
+cgroup_read_reclaimable(const char *dir, const struct hierarchy *hierarchy)
 {
-	FILE *file = file_open(dir, "memory.stat");
+	FILE *file = cgroup_open(dir, "memory.stat");
 	uint64_t value, sum = 0;
 	char name[64];
 
@@ -96,7 +96,7 @@ reclaimable_read(const char *dir, const struct hierarchy *hierarchy)
 static bool
 cgroup_dir(const char *root, const struct hierarchy *hierarchy, char *dir, size_t dir_size)
 {
-	FILE *file = file_open(root, "proc/self/cgroup");
+	FILE *file = cgroup_open(root, "proc/self/cgroup");
 	char line[4096], *controllers, *path;
 	bool found = false;
 
@@ -117,7 +117,7 @@ cgroup_dir(const char *root, const struct hierarchy *hierarchy, char *dir, size_
 }
 
 bool
-sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p)
+system_memory_cgroup_limit(const char *root, uint64_t *limit_p, uint64_t *available_p)
 {
 	bool found = false;
 	char dir[4150];
@@ -131,8 +131,9 @@ sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p)
 		while (strlen(dir) >= strlen(root) + strlen(hierarchy->mount)) {
 			uint64_t limit, usage, reclaimable, available;
 
-			if (number_read(dir, hierarchy->limit, &limit) && number_read(dir, hierarchy->usage, &usage)) {
-				reclaimable = reclaimable_read(dir, hierarchy);
+			if (cgroup_read_number(dir, hierarchy->limit, &limit) &&
+			    cgroup_read_number(dir, hierarchy->usage, &usage)) {
+				reclaimable = cgroup_read_reclaimable(dir, hierarchy);
 				usage -= MIN(usage, reclaimable);
 				available = limit - MIN(limit, usage);
 				if (!found || available < *available_p) {
@@ -148,7 +149,7 @@ sysmem_cgroup(const char *root, uint64_t *limit_p, uint64_t *available_p)
 }
 
 bool
-sysmem_transparent(void)
+system_memory_transparent_huge_pages(void)
 {
 	FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "re");
 	char line[128] = "";

@@ -31,7 +31,7 @@ struct zap_frame {
 
 /* Receives one request; returns its number of frames.  A frame that is too long is invalid and counts as empty. */
 static size_t
-frames_take(struct endpoint *endpoint, struct zap_frame *frames)
+zap_receive(struct endpoint *endpoint, struct zap_frame *frames)
 {
 	size_t n = 0;
 	bool more = true;
@@ -61,14 +61,14 @@ frames_take(struct endpoint *endpoint, struct zap_frame *frames)
 }
 
 static bool
-is(const struct zap_frame *frame, const char *text)
+frame_equals(const struct zap_frame *frame, const char *text)
 {
 	return frame->size == strlen(text) && memcmp(frame->text, text, frame->size) == 0;
 }
 
 /* The address is HOST:UID:GID:PID; ZeroMQ has the ids from the kernel. */
 static bool
-address_parse(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_t *pid_p)
+zap_parse_address(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_t *pid_p)
 {
 	const char *numbers = address + strlen(address);
 	int end = 0;
@@ -83,15 +83,15 @@ address_parse(const char *address, uint32_t *uid_p, uint32_t *gid_p, uint32_t *p
 }
 
 static struct member *
-admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames, const char **why_p)
+zap_admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames, const char **why_p)
 {
 	uint32_t id, uid, gid, pid;
 	struct member *member;
 	int end = 0;
 
 	*why_p = "no PLAIN credentials";
-	if (n_frames != ZAP_N_FRAMES || !is(&frames[ZAP_VERSION], "1.0") || !is(&frames[ZAP_IN_DOMAIN], ZAP_DOMAIN) ||
-	    !is(&frames[ZAP_MECHANISM], "PLAIN"))
+	if (n_frames != ZAP_N_FRAMES || !frame_equals(&frames[ZAP_VERSION], "1.0") ||
+	    !frame_equals(&frames[ZAP_IN_DOMAIN], ZAP_DOMAIN) || !frame_equals(&frames[ZAP_MECHANISM], "PLAIN"))
 		return NULL;
 	*why_p = "the user name is no member's id";
 	if (sscanf(frames[ZAP_USER].text, "%" SCNu32 "%n", &id, &end) != 1 || frames[ZAP_USER].text[end] != '\0')
@@ -101,15 +101,15 @@ admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_frames
 	if (member == NULL || !member->alive || !member_token_matches(member, frames[ZAP_PASSWORD].text))
 		return NULL;
 	*why_p = "another process than the member's";
-	if (!address_parse(frames[ZAP_ADDRESS].text, &uid, &gid, &pid) || uid != member->uid || gid != member->gid ||
-	    pid != (uint32_t)member->pid)
+	if (!zap_parse_address(frames[ZAP_ADDRESS].text, &uid, &gid, &pid) || uid != member->uid ||
+	    gid != member->gid || pid != (uint32_t)member->pid)
 		return NULL;
 	*why_p = "too many connections of one member";
 	return member->n_admitted < ENDPOINT_CONNECTIONS ? member : NULL;
 }
 
 static void
-frame_send(struct endpoint *endpoint, const void *data, size_t size, bool last)
+zap_send_frame(struct endpoint *endpoint, const void *data, size_t size, bool last)
 {
 	if (zmq_send(endpoint->zap, data, size, ZMQ_DONTWAIT | (last ? 0 : ZMQ_SNDMORE)) < 0 &&
 	    log_limit_pass(&endpoint->limit, "rpc", clock_ms()))
@@ -117,28 +117,28 @@ frame_send(struct endpoint *endpoint, const void *data, size_t size, bool last)
 }
 
 bool
-zap_serve(struct endpoint *endpoint)
+zap_answer(struct endpoint *endpoint)
 {
 	struct zap_frame frames[ZAP_N_FRAMES] = { 0 };
-	size_t n_frames = frames_take(endpoint, frames);
+	size_t n_frames = zap_receive(endpoint, frames);
 	struct member *member;
 	char id[16] = "";
 	const char *why;
 
 	if (n_frames == 0)
 		return false;
-	member = admit(endpoint, frames, n_frames, &why);
+	member = zap_admit(endpoint, frames, n_frames, &why);
 	if (member != NULL) {
 		member->n_admitted++;
 		snprintf(id, sizeof(id), "%" PRIu32, member->id);
 	} else if (log_limit_pass(&endpoint->limit, "rpc", clock_ms())) {
 		log_warning("rpc", "connection from %s refused: %s", frames[ZAP_ADDRESS].text, why);
 	}
-	frame_send(endpoint, "1.0", 3, false);
-	frame_send(endpoint, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false);
-	frame_send(endpoint, member ? "200" : "400", 3, false);
-	frame_send(endpoint, member ? "" : "refused", member ? 0 : 7, false);
-	frame_send(endpoint, id, strlen(id), false);
-	frame_send(endpoint, "", 0, true);
+	zap_send_frame(endpoint, "1.0", 3, false);
+	zap_send_frame(endpoint, frames[ZAP_REQUEST_ID].text, frames[ZAP_REQUEST_ID].size, false);
+	zap_send_frame(endpoint, member ? "200" : "400", 3, false);
+	zap_send_frame(endpoint, member ? "" : "refused", member ? 0 : 7, false);
+	zap_send_frame(endpoint, id, strlen(id), false);
+	zap_send_frame(endpoint, "", 0, true);
 	return true;
 }

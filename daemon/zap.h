@@ -11,7 +11,7 @@ struct endpoint;
 
 #define ZAP_DOMAIN "paged"
 
-/** zap_serve - answer one ZAP request; false: there was none */
-bool zap_serve(struct endpoint *endpoint);
+/** zap_answer - answer one ZAP request; false: there was none */
+bool zap_answer(struct endpoint *endpoint);
 
 #endif

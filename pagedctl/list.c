@@ -93,7 +93,7 @@ ctl_pools(struct ctl *ctl)
 
 /* A number for which 0 means none: the pid of an ended process, a length that was never reported. */
 static void
-print_some(struct print_list *list, uint32_t number)
+print_nonzero(struct print_list *list, uint32_t number)
 {
 	if (number != 0)
 		print_number(list, number);
@@ -117,7 +117,7 @@ ctl_sessions(struct ctl *ctl)
 	for (size_t i = 0; i < n; i++) {
 		print_number(&list, sessions[i].session);
 		print_text(&list, sessions[i].name);
-		print_some(&list, sessions[i].pid);
+		print_nonzero(&list, sessions[i].pid);
 		print_text(&list, sessions[i].first ? "first" : sessions[i].member != 0 ? "member" : NULL);
 		print_text(&list, sessions[i].ended ? "ended" : "active");
 		print_number(&list, sessions[i].uid);
@@ -132,7 +132,7 @@ ctl_sessions(struct ctl *ctl)
 }
 
 static enum paged_status
-sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
+print_add_sequences(struct ctl *ctl, const char *pool, struct print_list *list)
 {
 	struct paged_seq_entry *sequences;
 	char text[PRINT_SMALL];
@@ -146,8 +146,8 @@ sequences_add(struct ctl *ctl, const char *pool, struct print_list *list)
 		print_text(list, print_seq(text, sequences[i].seq));
 		print_number(list, sequences[i].session);
 		print_text(list, sequences[i].name);
-		print_some(list, sequences[i].pid);
-		print_some(list, sequences[i].length);
+		print_nonzero(list, sequences[i].pid);
+		print_nonzero(list, sequences[i].length);
 		print_number(list, sequences[i].capacity);
 		print_number(list, sequences[i].n_pages);
 		print_text(list, sequences[i].tag);
@@ -170,9 +170,9 @@ ctl_sequences(struct ctl *ctl)
 		status = paged_admin_pools(ctl->client, sizeof(*pools), &pools, &n);
 	print_begin(&list, "sequences", columns, COUNT(columns), ctl->json);
 	if (ctl->pool != NULL)
-		status = sequences_add(ctl, ctl->pool, &list);
+		status = print_add_sequences(ctl, ctl->pool, &list);
 	for (size_t i = 0; status == PAGED_OK && i < n; i++) {
-		status = sequences_add(ctl, pools[i].name, &list);
+		status = print_add_sequences(ctl, pools[i].name, &list);
 		/* Omit a pool that this user may not open, and list the others. */
 		if (status == PAGED_ERR_PERM) {
 			fprintf(stderr, "pagedctl: left out: %s\n", paged_client_error(ctl->client));
@@ -181,7 +181,7 @@ ctl_sequences(struct ctl *ctl)
 	}
 	paged_free(pools);
 	if (status != PAGED_OK)
-		print_drop(&list);
+		print_discard(&list);
 	else
 		print_end(&list, NULL);
 	return status == PAGED_OK ? CTL_OK : ctl_fail(ctl, status);
@@ -189,7 +189,7 @@ ctl_sequences(struct ctl *ctl)
 
 /* The pool of the sequence: the one named by --pool, or the only one. */
 static enum ctl_exit
-pool_choose(struct ctl *ctl, struct paged_pool_entry *pool)
+ctl_choose_pool(struct ctl *ctl, struct paged_pool_entry *pool)
 {
 	struct paged_pool_entry *pools;
 	enum ctl_exit code = CTL_OK;
@@ -214,7 +214,7 @@ pool_choose(struct ctl *ctl, struct paged_pool_entry *pool)
 }
 
 static bool
-seq_parse(const char *text, uint32_t *slot_p, uint32_t *generation_p)
+ctl_parse_seq(const char *text, uint32_t *slot_p, uint32_t *generation_p)
 {
 	unsigned long long slot, generation;
 	char *end;
@@ -233,7 +233,7 @@ seq_parse(const char *text, uint32_t *slot_p, uint32_t *generation_p)
 }
 
 static void
-row_print(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
+table_print_sequence(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 {
 	char text[PRINT_SMALL];
 
@@ -252,7 +252,7 @@ row_print(const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 }
 
 static void
-row_print_json(const char *pool, const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
+table_print_json(const char *pool, const struct paged_seq_entry *entry, const uint32_t *pages, size_t n)
 {
 	char text[PRINT_SMALL];
 	json_t *table = json_array();
@@ -277,9 +277,9 @@ ctl_table(struct ctl *ctl)
 	enum ctl_exit code;
 	size_t n;
 
-	if (!seq_parse(ctl->operand, &slot, &generation))
+	if (!ctl_parse_seq(ctl->operand, &slot, &generation))
 		return ctl_usage("%s is no sequence; one looks like 12.1", ctl->operand);
-	code = pool_choose(ctl, &pool);
+	code = ctl_choose_pool(ctl, &pool);
 	if (code != CTL_OK)
 		return code;
 	status = paged_admin_table(ctl->client, PAGED_SEQ(generation, pool.number, slot), sizeof(entry), &entry, &pages,
@@ -287,9 +287,9 @@ ctl_table(struct ctl *ctl)
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	if (ctl->json)
-		row_print_json(pool.name, &entry, pages, n);
+		table_print_json(pool.name, &entry, pages, n);
 	else
-		row_print(&entry, pages, n);
+		table_print_sequence(&entry, pages, n);
 	paged_free(pages);
 	return CTL_OK;
 }

@@ -53,7 +53,7 @@ static const struct option options[] = {
 };
 
 static void
-help_print(void)
+ctl_print_help(void)
 {
 	printf("usage: pagedctl [--runtime-dir DIR] [--json] COMMAND\n\n"
 	       "Asks the pagedd of this machine; see pagedctl(8).\n\n");
@@ -97,7 +97,7 @@ ctl_fail(const struct ctl *ctl, enum paged_status status)
 }
 
 static const struct command *
-command_find(const char *name)
+ctl_find_command(const char *name)
 {
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (strcmp(commands[i].name, name) == 0)
@@ -106,7 +106,7 @@ command_find(const char *name)
 }
 
 static enum ctl_exit
-command_run(struct ctl *ctl, const struct command *command, const char *runtime_dir)
+ctl_run_command(struct ctl *ctl, const struct command *command, const char *runtime_dir)
 {
 	struct paged_client_params params = { .struct_size = sizeof(params), .observer = 1 };
 	enum paged_status status = PAGED_OK;
@@ -152,7 +152,7 @@ main(int argc, char **argv)
 				return CTL_USAGE;
 			break;
 		case 'h':
-			help_print();
+			ctl_print_help();
 			return CTL_OK;
 		case 'V':
 			printf("pagedctl %s\n", PACKAGE_VERSION);
@@ -163,7 +163,7 @@ main(int argc, char **argv)
 	}
 	if (optind == argc)
 		return ctl_usage("a command is missing");
-	command = command_find(argv[optind]);
+	command = ctl_find_command(argv[optind]);
 	if (command == NULL)
 		return ctl_usage("there is no command %s", argv[optind]);
 	if (argc - optind != (command->operand != NULL ? 2 : 1))
@@ -176,5 +176,5 @@ main(int argc, char **argv)
 	if (ctl.mask.any && command->run != ctl_mask)
 		return ctl_usage("--q, --kv, --block, --heads, --q-base and --set go with mask");
 	ctl.operand = argv[optind + 1];
-	return command_run(&ctl, command, runtime_dir);
+	return ctl_run_command(&ctl, command, runtime_dir);
 }

@@ -13,7 +13,7 @@
 
 /* Parses the whole text as a number within bounds. */
 static bool
-number_parse(const char *text, int64_t least, int64_t most, int64_t *number_p)
+ctl_parse_number(const char *text, int64_t least, int64_t most, int64_t *number_p)
 {
 	char *end;
 
@@ -23,11 +23,11 @@ number_parse(const char *text, int64_t least, int64_t most, int64_t *number_p)
 }
 
 static bool
-count_option(const char *name, const char *value, uint32_t *count_p)
+ctl_mask_parse_count(const char *name, const char *value, uint32_t *count_p)
 {
 	int64_t number;
 
-	if (!number_parse(value, 1, INT32_MAX, &number)) {
+	if (!ctl_parse_number(value, 1, INT32_MAX, &number)) {
 		ctl_usage("--%s %s: a number from 1 to %d", name, value, INT32_MAX);
 		return false;
 	}
@@ -36,7 +36,7 @@ count_option(const char *name, const char *value, uint32_t *count_p)
 }
 
 static bool
-block_option(struct ctl_mask *mask, const char *value)
+ctl_mask_parse_block(struct ctl_mask *mask, const char *value)
 {
 	char query[16];
 	const char *x = strchr(value, 'x');
@@ -48,7 +48,8 @@ block_option(struct ctl_mask *mask, const char *value)
 	}
 	memcpy(query, value, n);
 	query[n] = '\0';
-	return count_option("block", query, &mask->q_block) && count_option("block", x + 1, &mask->kv_block);
+	return ctl_mask_parse_count("block", query, &mask->q_block) &&
+	       ctl_mask_parse_count("block", x + 1, &mask->kv_block);
 }
 
 bool
@@ -56,19 +57,19 @@ ctl_mask_option(struct ctl_mask *mask, const char *name, const char *value)
 {
 	mask->any = true;
 	if (strcmp(name, "q") == 0)
-		return count_option(name, value, &mask->q);
+		return ctl_mask_parse_count(name, value, &mask->q);
 	if (strcmp(name, "kv") == 0)
-		return count_option(name, value, &mask->kv);
+		return ctl_mask_parse_count(name, value, &mask->kv);
 	if (strcmp(name, "q-block") == 0)
-		return count_option(name, value, &mask->q_block);
+		return ctl_mask_parse_count(name, value, &mask->q_block);
 	if (strcmp(name, "kv-block") == 0)
-		return count_option(name, value, &mask->kv_block);
+		return ctl_mask_parse_count(name, value, &mask->kv_block);
 	if (strcmp(name, "heads") == 0)
-		return count_option(name, value, &mask->heads);
+		return ctl_mask_parse_count(name, value, &mask->heads);
 	if (strcmp(name, "block") == 0)
-		return block_option(mask, value);
+		return ctl_mask_parse_block(mask, value);
 	if (strcmp(name, "q-base") == 0) {
-		if (number_parse(value, INT32_MIN, INT32_MAX, &mask->q_base))
+		if (ctl_parse_number(value, INT32_MIN, INT32_MAX, &mask->q_base))
 			return true;
 		ctl_usage("--q-base %s: a number from %d to %d", value, INT32_MIN, INT32_MAX);
 		return false;
@@ -95,7 +96,7 @@ struct parameters {
 };
 
 static bool
-parameter_parse(struct parameters *parameters, const char *set)
+ctl_mask_parse_parameter(struct parameters *parameters, const char *set)
 {
 	const char *value = strchr(set, '=') + 1;
 	uint32_t n = parameters->n;
@@ -109,7 +110,7 @@ parameter_parse(struct parameters *parameters, const char *set)
 	parameters->arrays[n] = (struct paged_array){ .name = parameters->names[n],
 						      .dtype = PAGED_I32,
 						      .data = &parameters->values[n] };
-	if (number_parse(value, INT32_MIN, INT32_MAX, &integer)) {
+	if (ctl_parse_number(value, INT32_MIN, INT32_MAX, &integer)) {
 		parameters->values[n].i = (int32_t)integer;
 		return true;
 	}
@@ -128,7 +129,7 @@ struct result {
 };
 
 static enum paged_status
-result_read(struct result *result, const struct paged_block_mask *mask)
+ctl_mask_read(struct result *result, const struct paged_block_mask *mask)
 {
 	struct paged_block_lists lists = { .struct_size = sizeof(lists) };
 	enum paged_status status;
@@ -152,7 +153,7 @@ result_read(struct result *result, const struct paged_block_mask *mask)
 }
 
 static void
-result_print(const struct result *result)
+ctl_mask_print_table(const struct result *result)
 {
 	size_t length = strlen(result->picture);
 	uint64_t n = result->info.n_lists * result->n_kv_blocks;
@@ -167,7 +168,7 @@ result_print(const struct result *result)
 }
 
 static void
-result_print_json(const struct result *result)
+ctl_mask_print_json(const struct result *result)
 {
 	print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:s}", "expression", result->text, "q",
 			     (json_int_t)result->row.q_len, "kv", (json_int_t)result->row.kv_len, "q_base",
@@ -201,14 +202,14 @@ mask_print(struct ctl *ctl, struct paged_pool *pool, const struct parameters *pa
 	if (status == PAGED_OK)
 		status = paged_block_mask_create(pool, &params, mod, parameters->n, parameters->arrays, &mask);
 	if (status == PAGED_OK)
-		status = result_read(&result, mask);
+		status = ctl_mask_read(&result, mask);
 	if (status != PAGED_OK)
 		return ctl_fail(ctl, status);
 	result.text = paged_mod_text(mod);
 	if (ctl->json)
-		result_print_json(&result);
+		ctl_mask_print_json(&result);
 	else
-		result_print(&result);
+		ctl_mask_print_table(&result);
 	paged_free(result.picture);
 	return CTL_OK;
 }
@@ -234,7 +235,7 @@ ctl_mask(struct ctl *ctl)
 	if (ctl->mask.q == 0)
 		return ctl_usage("mask needs --q, the number of query rows");
 	for (uint32_t i = 0; i < ctl->mask.n_sets; i++)
-		if (!parameter_parse(&parameters, ctl->mask.sets[i])) {
+		if (!ctl_mask_parse_parameter(&parameters, ctl->mask.sets[i])) {
 			ctl_usage("--set %s: the value is no number", ctl->mask.sets[i]);
 			goto out;
 		}

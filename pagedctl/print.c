@@ -130,7 +130,7 @@ table_print(const struct print_list *list)
 }
 
 void
-print_drop(struct print_list *list)
+print_discard(struct print_list *list)
 {
 	json_decref(list->rows);
 	for (size_t i = 0; list->cells != NULL && i < list->n_cells; i++)
@@ -150,7 +150,7 @@ print_end(struct print_list *list, json_t *document)
 		return;
 	}
 	table_print(list);
-	print_drop(list);
+	print_discard(list);
 }
 
 const char *

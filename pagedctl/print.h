@@ -47,8 +47,8 @@ void print_size(struct print_list *list, uint64_t bytes);
  */
 void print_end(struct print_list *list, json_t *document);
 
-/** print_drop - free a list without printing it */
-void print_drop(struct print_list *list);
+/** print_discard - free a list without printing it */
+void print_discard(struct print_list *list);
 
 /** print_json - print a document to standard output and drop the reference; exits if document is NULL (no memory) */
 void print_json(json_t *document);

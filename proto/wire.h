@@ -46,7 +46,7 @@
 /** Most page table entries in a reply. */
 #define WIRE_TABLE_MAX 8192u
 /** Most bytes of an array in a request. */
-#define WIRE_MAX_PART 61440u
+#define WIRE_MAX_CHUNK 61440u
 /** Most dimensions of an array, and bytes of a mod's text. */
 #define WIRE_MAX_INDEXES 4u
 #define WIRE_MAX_MOD 4096u
@@ -198,13 +198,13 @@ enum wire_request_kind {
 };
 
 /** A part of an array; the core checks name, dtype and shape. */
-struct wire_array_part {
+struct wire_array_chunk {
 	char name[MASK_MAX_NAME + 1];
 	uint32_t dtype;
 	uint32_t n_dims;                    /* 1 to WIRE_MAX_INDEXES */
 	uint32_t extents[WIRE_MAX_INDEXES]; /* 0 past n_dims */
 	uint64_t offset;
-	uint32_t size; /* at most WIRE_MAX_PART */
+	uint32_t size; /* at most WIRE_MAX_CHUNK */
 	const uint8_t *data;
 };
 
@@ -242,7 +242,7 @@ struct wire_request {
 			uint32_t session;
 			bool kill;
 		} kick;
-		struct wire_array_part put_array;
+		struct wire_array_chunk put_array;
 		struct {
 			char name[MASK_MAX_NAME + 1];
 		} drop_array;

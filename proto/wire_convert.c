@@ -80,7 +80,7 @@ list_size(const struct wire_field *field, const void *message)
 }
 
 static void *
-arena_take(void *arena_argument, size_t size)
+wire_arena_alloc(void *arena_argument, size_t size)
 {
 	struct wire_arena *arena = arena_argument;
 	size_t at = (arena->used + 15) & ~(size_t)15;
@@ -93,9 +93,9 @@ arena_take(void *arena_argument, size_t size)
 
 /* Allocates the zeroed structs of a list, and stores pointer and number in the caller's struct. */
 static enum paged_status
-structs_take(const struct wire_field *field, size_t n, size_t size, void *to, struct convert *convert)
+wire_alloc_structs(const struct wire_field *field, size_t n, size_t size, void *to, struct convert *convert)
 {
-	void *structs = arena_take(convert->arena, n * size);
+	void *structs = wire_arena_alloc(convert->arena, n * size);
 
 	if (structs == NULL)
 		return paged_fail(convert->error, PAGED_ERR_PROTOCOL,
@@ -108,7 +108,7 @@ structs_take(const struct wire_field *field, size_t n, size_t size, void *to, st
 }
 
 static enum paged_status
-count_check(const struct wire_field *field, size_t n, const struct convert *convert)
+wire_check_count(const struct wire_field *field, size_t n, const struct convert *convert)
 {
 	if (n >= field->min && n <= field->max)
 		return PAGED_OK;
@@ -117,7 +117,7 @@ count_check(const struct wire_field *field, size_t n, const struct convert *conv
 }
 
 static enum paged_status
-size_check(const struct wire_field *field, size_t size, const struct convert *convert)
+wire_check_size(const struct wire_field *field, size_t size, const struct convert *convert)
 {
 	if (size <= field->max)
 		return PAGED_OK;
@@ -126,9 +126,9 @@ size_check(const struct wire_field *field, size_t size, const struct convert *co
 }
 
 static void *
-message_pack(const struct wire_type *type, const void *from, struct convert *convert)
+wire_pack_message(const struct wire_type *type, const void *from, struct convert *convert)
 {
-	void *message = arena_take(convert->arena, type->message->sizeof_message);
+	void *message = wire_arena_alloc(convert->arena, type->message->sizeof_message);
 	bool fits = message != NULL;
 
 	if (fits)
@@ -139,7 +139,7 @@ message_pack(const struct wire_type *type, const void *from, struct convert *con
 }
 
 static enum paged_status
-message_parse(const struct wire_type *type, const void *message, void *to, struct convert *convert)
+wire_parse_message(const struct wire_type *type, const void *message, void *to, struct convert *convert)
 {
 	enum paged_status status = PAGED_OK;
 
@@ -153,7 +153,7 @@ message_parse(const struct wire_type *type, const void *message, void *to, struc
 /* WIRE_NUMBER */
 
 static bool
-number_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_number(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	(void)convert;
 	number_copy((uint8_t *)message + field->message_at, field->message_size,
@@ -162,7 +162,7 @@ number_pack(const struct wire_field *field, void *message, const void *from, str
 }
 
 static enum paged_status
-number_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_number(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	if (field->message_size == sizeof(uint32_t) && u32_at(message, field->message_at) > field->max)
 		return paged_fail(convert->error, PAGED_ERR_PROTOCOL, "%s.%s is %u; the largest is %u",
@@ -175,7 +175,7 @@ number_parse(const struct wire_field *field, const void *message, void *to, stru
 /* WIRE_TEXT, WIRE_STRING */
 
 static bool
-text_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_text(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	const void *text = field->kind == WIRE_TEXT ? (const uint8_t *)from + field->struct_at
 						    : pointer_at(from, field->struct_at);
@@ -187,11 +187,11 @@ text_pack(const struct wire_field *field, void *message, const void *from, struc
 }
 
 static enum paged_status
-text_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_text(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	char *text = pointer_at(message, field->message_at);
 	size_t length = strlen(text), bad = length;
-	enum paged_status status = size_check(field, length, convert);
+	enum paged_status status = wire_check_size(field, length, convert);
 
 	if (status != PAGED_OK)
 		return status;
@@ -222,7 +222,7 @@ is_zero(const uint8_t *bytes, size_t size)
 }
 
 static bool
-bytes_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_bytes(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	const uint8_t *member = (const uint8_t *)from + field->struct_at;
 	ProtobufCBinaryData bytes = { field->struct_size, (uint8_t *)member };
@@ -237,7 +237,7 @@ bytes_pack(const struct wire_field *field, void *message, const void *from, stru
 }
 
 static enum paged_status
-bytes_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_bytes(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	ProtobufCBinaryData bytes;
 
@@ -245,7 +245,7 @@ bytes_parse(const struct wire_field *field, const void *message, void *to, struc
 	if (field->kind == WIRE_DATA) {
 		u32_set(to, field->struct_n_at, bytes.len);
 		pointer_set(to, field->struct_at, bytes.data);
-		return size_check(field, bytes.len, convert);
+		return wire_check_size(field, bytes.len, convert);
 	}
 	if (bytes.len == 0 && field->flags & WIRE_OPTIONAL)
 		return PAGED_OK;
@@ -259,7 +259,7 @@ bytes_parse(const struct wire_field *field, const void *message, void *to, struc
 /* WIRE_ARRAY */
 
 static bool
-array_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_array(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	(void)convert;
 	list_set(field, message, u32_at(from, field->struct_n_at), (const uint8_t *)from + field->struct_at);
@@ -267,10 +267,10 @@ array_pack(const struct wire_field *field, void *message, const void *from, stru
 }
 
 static enum paged_status
-array_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_array(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	size_t n = list_size(field, message);
-	enum paged_status status = count_check(field, n, convert);
+	enum paged_status status = wire_check_count(field, n, convert);
 
 	if (status != PAGED_OK)
 		return status;
@@ -282,7 +282,7 @@ array_parse(const struct wire_field *field, const void *message, void *to, struc
 /* WIRE_COLUMN */
 
 static bool
-column_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_column(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	const uint8_t *rows = pointer_at(from, field->struct_at);
 	size_t n = rows != NULL ? u32_at(from, field->struct_n_at) : 0, size = field->message_size;
@@ -293,7 +293,7 @@ column_pack(const struct wire_field *field, void *message, const void *from, str
 		list_set(field, message, n, rows);
 		return true;
 	}
-	numbers = arena_take(convert->arena, n * size);
+	numbers = wire_arena_alloc(convert->arena, n * size);
 	if (numbers == NULL)
 		return false;
 	for (size_t i = 0; i < n; i++) {
@@ -307,19 +307,19 @@ column_pack(const struct wire_field *field, void *message, const void *from, str
 }
 
 static enum paged_status
-column_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_column(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	const uint8_t *numbers = pointer_at(message, field->message_at);
 	bool first = field->flags & WIRE_FIRST, none_fits = field->flags & (WIRE_OPTIONAL | WIRE_ALIKE);
 	size_t n = list_size(field, message), n_rows = first ? n : u32_at(to, field->struct_n_at), step;
-	enum paged_status status = first ? count_check(field, n, convert) : PAGED_OK;
+	enum paged_status status = first ? wire_check_count(field, n, convert) : PAGED_OK;
 	uint8_t *rows;
 
 	if (n != n_rows && !(n == 0 && none_fits) && !(n == 1 && field->flags & WIRE_ALIKE))
 		status = paged_fail(convert->error, PAGED_ERR_PROTOCOL, "%s.%s has %zu entries for %zu",
 				    convert->message, field->name, n, n_rows);
 	if (status == PAGED_OK && first && field->stride != 0)
-		status = structs_take(field, n, field->stride, to, convert);
+		status = wire_alloc_structs(field, n, field->stride, to, convert);
 	if (status != PAGED_OK)
 		return status;
 	if (field->stride == 0) {
@@ -337,35 +337,35 @@ column_parse(const struct wire_field *field, const void *message, void *to, stru
 /* WIRE_STRUCT */
 
 static bool
-struct_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_struct(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
-	void *inner = message_pack(field->type, (const uint8_t *)from + field->struct_at, convert);
+	void *inner = wire_pack_message(field->type, (const uint8_t *)from + field->struct_at, convert);
 
 	pointer_set(message, field->message_at, inner);
 	return inner != NULL;
 }
 
 static enum paged_status
-struct_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_struct(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	const void *inner = pointer_at(message, field->message_at);
 
 	if (inner == NULL)
 		return paged_fail(convert->error, PAGED_ERR_PROTOCOL, "%s has no %s", convert->message, field->name);
-	return message_parse(field->type, inner, (uint8_t *)to + field->struct_at, convert);
+	return wire_parse_message(field->type, inner, (uint8_t *)to + field->struct_at, convert);
 }
 
 /* WIRE_STRUCTS */
 
 static bool
-structs_pack(const struct wire_field *field, void *message, const void *from, struct convert *convert)
+wire_pack_structs(const struct wire_field *field, void *message, const void *from, struct convert *convert)
 {
 	const uint8_t *structs = pointer_at(from, field->struct_at);
 	size_t n = u32_at(from, field->struct_n_at);
-	void **messages = arena_take(convert->arena, n * sizeof(*messages));
+	void **messages = wire_arena_alloc(convert->arena, n * sizeof(*messages));
 
 	for (size_t i = 0; i < n && messages != NULL; i++) {
-		messages[i] = message_pack(field->type, structs + i * field->type->struct_size, convert);
+		messages[i] = wire_pack_message(field->type, structs + i * field->type->struct_size, convert);
 		if (messages[i] == NULL)
 			return false;
 	}
@@ -374,27 +374,31 @@ structs_pack(const struct wire_field *field, void *message, const void *from, st
 }
 
 static enum paged_status
-structs_parse(const struct wire_field *field, const void *message, void *to, struct convert *convert)
+wire_parse_structs(const struct wire_field *field, const void *message, void *to, struct convert *convert)
 {
 	void *const *messages = pointer_at(message, field->message_at);
 	size_t n = list_size(field, message), size = field->type->struct_size;
-	enum paged_status status = count_check(field, n, convert);
+	enum paged_status status = wire_check_count(field, n, convert);
 	uint8_t *structs;
 
 	if (status == PAGED_OK)
-		status = structs_take(field, n, size, to, convert);
+		status = wire_alloc_structs(field, n, size, to, convert);
 	structs = pointer_at(to, field->struct_at);
 	for (size_t i = 0; i < n && status == PAGED_OK; i++)
-		status = message_parse(field->type, messages[i], structs + i * size, convert);
+		status = wire_parse_message(field->type, messages[i], structs + i * size, convert);
 	return status;
 }
 
 static const struct field_ops field_ops[WIRE_STRUCTS + 1] = {
-	[WIRE_NUMBER] = { number_pack, number_parse },    [WIRE_TEXT] = { text_pack, text_parse },
-	[WIRE_STRING] = { text_pack, text_parse },        [WIRE_BYTES] = { bytes_pack, bytes_parse },
-	[WIRE_DATA] = { bytes_pack, bytes_parse },        [WIRE_ARRAY] = { array_pack, array_parse },
-	[WIRE_COLUMN] = { column_pack, column_parse },    [WIRE_STRUCT] = { struct_pack, struct_parse },
-	[WIRE_STRUCTS] = { structs_pack, structs_parse },
+	[WIRE_NUMBER] = { wire_pack_number, wire_parse_number },
+	[WIRE_TEXT] = { wire_pack_text, wire_parse_text },
+	[WIRE_STRING] = { wire_pack_text, wire_parse_text },
+	[WIRE_BYTES] = { wire_pack_bytes, wire_parse_bytes },
+	[WIRE_DATA] = { wire_pack_bytes, wire_parse_bytes },
+	[WIRE_ARRAY] = { wire_pack_array, wire_parse_array },
+	[WIRE_COLUMN] = { wire_pack_column, wire_parse_column },
+	[WIRE_STRUCT] = { wire_pack_struct, wire_parse_struct },
+	[WIRE_STRUCTS] = { wire_pack_structs, wire_parse_structs },
 };
 
 /* Messages */
@@ -406,11 +410,11 @@ wire_pack(const struct wire_envelope *envelope, const void *from, struct wire_ar
 	struct convert convert = { .arena = arena };
 	uint32_t kind = u32_at(from, envelope->kind_at);
 	const struct wire_body *body = &envelope->bodies[kind];
-	void *message = message_pack(envelope->type, from, &convert), *inner;
+	void *message = wire_pack_message(envelope->type, from, &convert), *inner;
 
 	assert(kind < envelope->n_bodies);
 	if (message != NULL && body->number != 0) {
-		inner = message_pack(body->type, from, &convert);
+		inner = wire_pack_message(body->type, from, &convert);
 		u32_set(message, envelope->case_at, body->number);
 		pointer_set(message, envelope->body_at, inner);
 		message = inner != NULL ? message : NULL;
@@ -421,7 +425,7 @@ wire_pack(const struct wire_envelope *envelope, const void *from, struct wire_ar
 }
 
 static void
-arena_free(void *arena, void *pointer)
+wire_arena_free(void *arena, void *pointer)
 {
 	/* wire_arena_reset() frees everything at once. */
 	(void)arena, (void)pointer;
@@ -432,7 +436,7 @@ wire_parse(const struct wire_envelope *envelope, const uint8_t *bytes, size_t si
 	   struct paged_error *error)
 {
 	struct convert convert = { .arena = arena, .error = error };
-	ProtobufCAllocator allocator = { arena_take, arena_free, arena };
+	ProtobufCAllocator allocator = { wire_arena_alloc, wire_arena_free, arena };
 	const ProtobufCMessageDescriptor *type = envelope->type->message;
 	const void *message = NULL;
 	enum paged_status status;
@@ -443,7 +447,7 @@ wire_parse(const struct wire_envelope *envelope, const uint8_t *bytes, size_t si
 		message = protobuf_c_message_unpack(type, &allocator, size, bytes);
 	if (message == NULL)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "%zu bytes are no %s", size, type->name);
-	status = message_parse(envelope->type, message, to, &convert);
+	status = wire_parse_message(envelope->type, message, to, &convert);
 	if (status != PAGED_OK)
 		return status;
 	number = u32_at(message, envelope->case_at);
@@ -453,5 +457,5 @@ wire_parse(const struct wire_envelope *envelope, const uint8_t *bytes, size_t si
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "a %s of a kind that version %u.%u lacks",
 				  type->short_name, WIRE_VERSION_MAJOR, WIRE_VERSION_MINOR);
 	u32_set(to, envelope->kind_at, kind);
-	return message_parse(envelope->bodies[kind].type, pointer_at(message, envelope->body_at), to, &convert);
+	return wire_parse_message(envelope->bodies[kind].type, pointer_at(message, envelope->body_at), to, &convert);
 }

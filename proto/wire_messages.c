@@ -168,7 +168,7 @@ TYPE(check, check, S, NUMBER(Check, pool, S, check.pool));
 TYPE(kick, kick, S, NUMBER(Kick, session, S, kick.session), NUMBER(Kick, kill, S, kick.kill));
 TYPE(put_array, put_array, S, TEXT(PutArray, name, S, put_array.name), NUMBER(PutArray, dtype, S, put_array.dtype),
      ARRAY(PutArray, extents, S, put_array.extents, put_array.n_dims, 1), NUMBER(PutArray, offset, S, put_array.offset),
-     DATA(PutArray, data, S, put_array.data, put_array.size, WIRE_MAX_PART));
+     DATA(PutArray, data, S, put_array.data, put_array.size, WIRE_MAX_CHUNK));
 TYPE(drop_array, drop_array, S, TEXT(DropArray, name, S, drop_array.name));
 TYPE(mask_name, mask_name, struct mask_request_name, TEXT(MaskName, name, struct mask_request_name, name),
      NUMBER(MaskName, dtype, struct mask_request_name, dtype),

@@ -21,7 +21,8 @@ static struct paged_error error;
 static void
 alloc(void)
 {
-	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error),
+		     PAGED_OK, "%s", error.text);
 }
 
 static void
@@ -45,12 +46,12 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 /* More than one thread has something to do, and the last step is short. */
 Test(memory_host, is_filled_in_threads)
 {
-	const struct memory_wish wish = { .name = "unit", .size = (130ull << 20) + 4096 };
+	const struct memory_wish request = { .name = "unit", .size = (130ull << 20) + 4096 };
 	struct stat stat;
 
-	cr_assert_eq(memory_ops_host.alloc(&memory, &wish, &error), PAGED_OK, "%s", error.text);
+	cr_assert_eq(memory_ops_host.alloc(&memory, &request, &error), PAGED_OK, "%s", error.text);
 	cr_assert_eq(fstat(memory.fd, &stat), 0);
-	cr_expect_geq((uint64_t)stat.st_blocks * 512, wish.size);
+	cr_expect_geq((uint64_t)stat.st_blocks * 512, request.size);
 	release();
 }
 
@@ -72,7 +73,7 @@ Test(memory_host, a_signal_ends_the_filling)
 static void
 expect_cgroup(const char *const *files, bool expected, uint64_t expected_limit, uint64_t expected_available)
 {
-	char root[] = "/tmp/unit-sysmem-XXXXXX", command[512];
+	char root[] = "/tmp/unit-system_memory-XXXXXX", command[512];
 	uint64_t limit = 0, available = 0;
 
 	cr_assert_not_null(mkdtemp(root));
@@ -81,14 +82,14 @@ expect_cgroup(const char *const *files, bool expected, uint64_t expected_limit, 
 			 files[1], root, files[0]);
 		cr_assert_eq(system(command), 0, "%s", command);
 	}
-	cr_expect_eq(sysmem_cgroup(root, &limit, &available), expected);
+	cr_expect_eq(system_memory_cgroup_limit(root, &limit, &available), expected);
 	cr_expect_eq(limit, expected_limit);
 	cr_expect_eq(available, expected_available);
 	snprintf(command, sizeof(command), "rm -rf %s", root);
 	cr_assert_eq(system(command), 0);
 }
 
-Test(sysmem, limits_of_control_groups)
+Test(system_memory, limits_of_control_groups)
 {
 #define V1 "sys/fs/cgroup/memory/"
 #define V2 "sys/fs/cgroup/"
@@ -132,7 +133,9 @@ Test(memory_host, more_than_the_system_has_is_an_error)
 	cr_assert_eq(memory_ops_host.limits(NULL, &limits, &error), PAGED_OK);
 	cr_expect_gt(limits.total, 0);
 	cr_expect_gt(limits.available, 0);
-	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = 1ull << 62 }, &error), PAGED_ERR_BACKEND);
+	cr_expect_eq(
+		memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = 1ull << 62 }, &error),
+		PAGED_ERR_BACKEND);
 	cr_expect_eq(memory.fd, -1);
 }
 

@@ -6,21 +6,21 @@
 #include "daemon/pools.h"
 
 static enum paged_status
-look_busy(const struct memory *memory, struct paged_error *error)
+poll_busy(const struct memory *memory, struct paged_error *error)
 {
 	(void)memory;
 	return paged_fail(error, PAGED_ERR_BACKEND, "busy");
 }
 
 static enum paged_status
-look_lost(const struct memory *memory, struct paged_error *error)
+poll_lost(const struct memory *memory, struct paged_error *error)
 {
 	(void)memory;
 	return paged_fail(error, PAGED_ERR_GONE, "lost");
 }
 
-static const struct memory_ops sound = { .look = memory_sound }, busy = { .look = look_busy },
-			       lost = { .look = look_lost };
+static const struct memory_ops sound = { .poll = memory_poll_ok }, busy = { .poll = poll_busy },
+			       lost = { .poll = poll_lost };
 static const struct config_pool config[] = { { .name = "a" }, { .name = "b" }, { .name = "c" } };
 
 static void
@@ -33,9 +33,9 @@ expect(const struct memory_ops *a, const struct memory_ops *b, const struct memo
 	const struct pools pools = { .pool = pool, .n = 3 };
 	struct paged_error error = { .text = "" };
 
-	cr_expect_eq(pools_look(&pools, &error), status);
+	cr_expect_eq(daemon_pools_poll(&pools, &error), status);
 	cr_expect_str_eq(error.text, sentence);
-	cr_expect_eq(pools_can_fail(&pools), a != &sound || b != &sound || c != &sound);
+	cr_expect_eq(daemon_pools_can_fail(&pools), a != &sound || b != &sound || c != &sound);
 }
 
 Test(pools, what_is_lost_comes_first)

@@ -229,18 +229,17 @@ Test(wire, counts_of_a_mask_are_checked)
 
 Test(wire, parts_of_arrays_are_checked)
 {
-	static uint8_t data[WIRE_MAX_PART + 1] = { 1, 2, 3 };
+	static uint8_t data[WIRE_MAX_CHUNK + 1] = { 1, 2, 3 };
 	struct wire_request back, request = { .id = 1, .kind = WIRE_PUT_ARRAY };
-	struct wire_array_part *part = &request.put_array;
+	struct wire_array_chunk *part = &request.put_array;
 
-	*part = (struct wire_array_part){
-		"doc", PAGED_I32, 4, { 1, 2, 3, UINT32_MAX }, UINT64_MAX, WIRE_MAX_PART, data
-	};
+	*part = (struct wire_array_chunk){ "doc",      PAGED_I32,      4,   { 1, 2, 3, UINT32_MAX },
+					   UINT64_MAX, WIRE_MAX_CHUNK, data };
 	memset(part->name, 'n', MASK_MAX_NAME);
 	cr_assert_eq(reparse(&request, &back), PAGED_OK, "%s", error.text);
 	cr_assert_arr_eq(back.put_array.extents, part->extents, sizeof(part->extents));
 	cr_assert_eq(back.put_array.offset, UINT64_MAX);
-	cr_assert_arr_eq(back.put_array.data, data, WIRE_MAX_PART);
+	cr_assert_arr_eq(back.put_array.data, data, WIRE_MAX_CHUNK);
 	part->size++;
 	cr_assert_eq(reparse(&request, &back), PAGED_ERR_LIMIT);
 	cr_assert_str_eq(error.text, "PutArray.data has 61441 bytes; it may have 61440");

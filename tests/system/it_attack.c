@@ -84,7 +84,7 @@ dismiss(struct it_worker *worker)
 	it_join(worker);
 }
 
-IT_TEST(one_process_cannot_take_every_seat)
+IT_TEST(one_process_cannot_use_up_all_members)
 {
 	struct it_worker worker;
 

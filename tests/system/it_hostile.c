@@ -368,7 +368,7 @@ IT_TEST(names_that_are_not_utf8)
 				strcpy(request.drop_array.name, no_utf8[i]);
 			} else if (k == 1) {
 				request.kind = WIRE_PUT_ARRAY;
-				request.put_array = (struct wire_array_part){ .dtype = PAGED_I32, .n_dims = 1 };
+				request.put_array = (struct wire_array_chunk){ .dtype = PAGED_I32, .n_dims = 1 };
 				request.put_array.extents[0] = 1;
 				request.put_array.size = sizeof(q_len);
 				request.put_array.data = (const uint8_t *)&q_len;

@@ -90,7 +90,7 @@ IT_TEST(a_row_longer_than_one_reply)
 	it_daemon_stop(&daemon);
 }
 
-/* One process has at most 64 seats. */
+/* One process has at most 64 members. */
 enum { HOLDERS = 6, SESSIONS_EACH = 50 };
 
 static void
