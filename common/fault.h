@@ -22,11 +22,11 @@
 bool paged_fault(const char *point);
 #else
 static inline bool
-paged_fault(const char *point)
+paged_no_fault(void)
 {
-	(void)point;
 	return false;
 }
+#define paged_fault(point) paged_no_fault()
 #endif
 
 #endif
