@@ -21,7 +21,7 @@ static struct paged_error error;
 static void
 alloc(void)
 {
-	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error),
+	cr_assert_eq(memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = SIZE }, &error),
 		     PAGED_OK, "%s", error.text);
 }
 
@@ -46,7 +46,7 @@ Test(memory_host, is_present_and_says_what_it_is, .init = alloc, .fini = release
 /* More than one thread has something to do, and the last step is short. */
 Test(memory_host, is_filled_in_threads)
 {
-	const struct memory_wish request = { .name = "unit", .size = (130ull << 20) + 4096 };
+	const struct memory_request request = { .name = "unit", .size = (130ull << 20) + 4096 };
 	struct stat stat;
 
 	cr_assert_eq(memory_ops_host.alloc(&memory, &request, &error), PAGED_OK, "%s", error.text);
@@ -63,7 +63,7 @@ Test(memory_host, a_signal_ends_the_filling)
 	sigaddset(&signals, SIGTERM);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	raise(SIGTERM);
-	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = SIZE }, &error),
+	cr_expect_eq(memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = SIZE }, &error),
 		     PAGED_ERR_BACKEND);
 	cr_expect(strstr(error.text, "Interrupted system call") != NULL, "%s", error.text);
 	cr_expect_eq(memory.fd, -1);
@@ -134,7 +134,7 @@ Test(memory_host, more_than_the_system_has_is_an_error)
 	cr_expect_gt(limits.total, 0);
 	cr_expect_gt(limits.available, 0);
 	cr_expect_eq(
-		memory_ops_host.alloc(&memory, &(struct memory_wish){ .name = "unit", .size = 1ull << 62 }, &error),
+		memory_ops_host.alloc(&memory, &(struct memory_request){ .name = "unit", .size = 1ull << 62 }, &error),
 		PAGED_ERR_BACKEND);
 	cr_expect_eq(memory.fd, -1);
 }
