@@ -248,7 +248,7 @@ control_serve_bye(struct connection *connection)
 	member_log(member, "%u (process %d) said goodbye", member->id, (int)member->pid);
 	connection->leaving = true;
 	connection->control->n_leaving++;
-	member_gone(member);
+	member_leave(member);
 	daemon_reap(connection->control->daemon); /* the Farewell follows when the cleanup is complete */
 }
 

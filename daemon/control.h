@@ -61,7 +61,7 @@ void daemon_control_stop(struct control *control, uint32_t deadline_ms);
  * freed */
 bool daemon_control_notify(struct connection *connection, const struct wire_control_reply *notice);
 
-/** daemon_control_detach - the member is gone: close its connection, unless it waits for its Farewell */
+/** daemon_control_detach - the member has left: close its connection, unless it waits for its Farewell */
 void daemon_control_detach(struct connection *connection);
 
 /** daemon_control_send_farewells - the cleanup after leaving members is complete: send each its Farewell and close */

@@ -114,7 +114,7 @@ poll_fire(struct loop_timer *timer)
 	status = daemon_pools_poll(&daemon->pools, &error);
 	if (status == PAGED_ERR_GONE) {
 		log_error("pool", "%s; every session ends here", error.text);
-		daemon->lost = true;
+		daemon->gpu_lost = true;
 		loop_stop(&daemon->loop);
 		return;
 	}
@@ -240,7 +240,7 @@ daemon_run(struct daemon *daemon)
 	service_manager_notify("READY=1");
 	log_info("pagedd", "ready at %s", daemon->runtime.dir);
 	loop_run(&daemon->loop);
-	if (!daemon->lost)
+	if (!daemon->gpu_lost)
 		log_info("pagedd", "stopped after %" PRIu64 " requests", daemon->rpc.n_requests);
 }
 

@@ -40,7 +40,7 @@ struct daemon {
 	uint8_t boot_id[REGION_BOOT_ID_SIZE];
 	uint64_t started_ms;
 	bool stopping;
-	bool lost;        /* daemon_run() returned because this process can no longer use its GPU */
+	bool gpu_lost;    /* daemon_run() returned because this process can no longer use its GPU */
 	bool poll_warned; /* the last daemon_pools_poll() failed, and a warning was logged */
 
 	struct loop loop;
@@ -77,7 +77,7 @@ enum paged_status daemon_open(struct daemon *daemon, const struct config *config
 /** daemon_check - fail as daemon_open() would if this machine cannot fulfil the settings; leaves nothing behind */
 enum paged_status daemon_check(const struct config *config, const char *runtime_dir, struct paged_error *error);
 
-/** daemon_run - serve until stopped by a signal, or until the process can no longer use a GPU (`lost`) */
+/** daemon_run - serve until stopped by a signal, or until the process can no longer use a GPU (`gpu_lost`) */
 void daemon_run(struct daemon *daemon);
 
 /** daemon_close - close all parts; also after a failed daemon_open() */
@@ -86,7 +86,7 @@ void daemon_close(struct daemon *daemon);
 /** daemon_reap - schedule core_reap() for the next iterations of the loop, after a session ended or a member left */
 void daemon_reap(struct daemon *daemon);
 
-/** daemon_check_stopped - call when a member is gone or disconnected; after the last one a stopping daemon ends */
+/** daemon_check_stopped - call when a member has left or is disconnected; after the last one a stopping daemon ends */
 void daemon_check_stopped(struct daemon *daemon);
 
 /** daemon_random - fill with random bytes from the kernel; size is at most 256 */

@@ -27,8 +27,8 @@ enum {
 
 /*
  * Queues a reply without blocking.  The queue has room as long as the member
- * respects the number of open requests.  If it has none, the member is cut
- * and notified: a dropped reply would leave it waiting for ever.
+ * respects the number of open requests.  If it has none, its access is
+ * revoked and it is notified: a dropped reply would leave it waiting for ever.
  */
 static void
 endpoint_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route, size_t size)
@@ -45,7 +45,7 @@ endpoint_send(struct endpoint *endpoint, struct member *member, zmq_msg_t *route
 		return;
 	snprintf(why, sizeof(why), "more than %u requests are open: it does not read its replies",
 		 WIRE_MAX_OPEN_REQUESTS);
-	member_cut(member, why);
+	member_revoke(member, why);
 }
 
 /* ZMQ_FD is edge-triggered, and any call on the socket may clear it: poll the socket again in the next step. */
@@ -104,7 +104,7 @@ endpoint_sender(struct endpoint *endpoint, zmq_msg_t *body)
 	if (user == NULL)
 		return NULL;
 	member = member_find(&endpoint->daemon->members, (uint32_t)strtoul(user, NULL, 10));
-	return member != NULL && member->alive ? member : NULL;
+	return member != NULL && member->state == MEMBER_ATTACHED ? member : NULL;
 }
 
 static void
@@ -114,7 +114,7 @@ endpoint_serve_message(struct endpoint *endpoint, zmq_msg_t *route, zmq_msg_t *b
 	size_t size;
 
 	if (member == NULL) {
-		endpoint_drop_message(endpoint, "its member is gone");
+		endpoint_drop_message(endpoint, "its member is no longer attached");
 		return;
 	}
 	endpoint->route = route;

@@ -11,7 +11,7 @@
  * that a killed member left in the queue are dropped.
  *
  * Nothing here blocks: a member that exceeds the number of open requests and
- * does not read its replies, so that one cannot be queued, is cut.
+ * does not read its replies, so that one cannot be queued, is revoked.
  */
 #ifndef PAGED_DAEMON_ENDPOINT_H
 #define PAGED_DAEMON_ENDPOINT_H
@@ -57,7 +57,7 @@ void endpoint_unbind(struct endpoint *endpoint, char name[WIRE_MAX_ENDPOINT]);
 struct endpoint_route *endpoint_route_copy(struct endpoint *endpoint);
 void endpoint_route_free(struct endpoint_route *route);
 
-/** endpoint_reply - send the first size bytes of endpoint->reply; call once per route; the member is alive */
+/** endpoint_reply - send the first size bytes of endpoint->reply; call once per route; the member is attached */
 void endpoint_reply(struct endpoint *endpoint, struct member *member, struct endpoint_route *route, size_t size);
 
 #endif

@@ -88,7 +88,7 @@ loop_stop(struct loop *loop)
 	loop->running = false;
 }
 
-/* There are few timers (connections without a hello, lost members, some of the daemon), so a list suffices. */
+/* There are few timers (connections without a hello, detached members, some of the daemon), so a list suffices. */
 static struct loop_timer *
 timer_next(const struct loop *loop)
 {

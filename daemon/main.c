@@ -131,7 +131,7 @@ daemon_serve(const struct options *options, const struct config *config, char **
 	status = daemon_open(daemon, config, runtime_dir(options, config), &error);
 	if (status == PAGED_OK) {
 		daemon_run(daemon);
-		if (daemon->lost)
+		if (daemon->gpu_lost)
 			code = relaunch_lost(argv);
 	} else {
 		fprintf(stderr, "%s\n", error.text);

@@ -21,7 +21,7 @@ void
 members_open(struct members *members, struct daemon *daemon)
 {
 	*members = (struct members){ .daemon = daemon, .limit.burst = MAX_LINES };
-	LIST_INIT(&members->lost);
+	LIST_INIT(&members->detached);
 	for (int i = 0; i < MEMBERS_BUCKETS; i++) {
 		LIST_INIT(&members->members[i]);
 		LIST_INIT(&members->sessions[i]);
@@ -157,7 +157,7 @@ member_pidfd_ready(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	member_log(member, "%u: process %d ended", member->id, (int)member->pid);
-	member_died(member);
+	member_exited(member);
 }
 
 static struct member *
@@ -170,6 +170,7 @@ member_create(struct members *members, struct connection *connection, const stru
 	if (member == NULL)
 		return NULL;
 	member->daemon = members->daemon;
+	member->state = MEMBER_ATTACHED;
 	member->connection = connection;
 	member->uid = peer->uid;
 	member->gid = peer->gid;
@@ -247,7 +248,6 @@ member_attach(struct members *members, struct connection *connection, const stru
 	}
 	LIST_INSERT_HEAD(&members->members[member->id % MEMBERS_BUCKETS], member, hash_link);
 	members->n++;
-	member->alive = true;
 	*member_p = member;
 	return PAGED_OK;
 
@@ -272,7 +272,7 @@ session_send_notice(struct session *session, const char *why)
 			daemon_control_notify(member->connection, &notice);
 }
 
-/* Ends the session in the core; its pages stay in quarantine until the remaining members are gone. */
+/* Ends the session in the core; its pages stay in quarantine until the remaining members have left. */
 static void
 session_mark_ended(struct members *members, struct session *session, const char *why)
 {
@@ -310,7 +310,7 @@ daemon_session_end(struct members *members, uint32_t id, bool kill_members, cons
 	return PAGED_OK;
 }
 
-/* Ends the session if it ends with this member, which is no longer alive. */
+/* Ends the session if it ends with this member, which is no longer attached. */
 static void
 session_end_if_due(struct session *session, const struct member *left, const char *why)
 {
@@ -320,18 +320,19 @@ session_end_if_due(struct session *session, const struct member *left, const cha
 		return;
 	if (session->outlives)
 		TAILQ_FOREACH(member, &session->members, session_link)
-			if (member->alive)
+			if (member->state == MEMBER_ATTACHED)
 				return;
 	session_mark_ended(&left->daemon->members, session, why);
 }
 
 void
-member_cut(struct member *member, const char *why)
+member_revoke(struct member *member, const char *why)
 {
-	if (!member->alive)
+	if (member->state != MEMBER_ATTACHED)
 		return;
-	member->alive = false;
-	member_log(member, "%u (process %d, uid %u) cut: %s", member->id, (int)member->pid, (unsigned)member->uid, why);
+	member->state = MEMBER_REVOKED;
+	member_log(member, "%u (process %d, uid %u) revoked: %s", member->id, (int)member->pid, (unsigned)member->uid,
+		   why);
 	endpoint_unbind(&member->daemon->endpoint, member->endpoint);
 	background_thread_cancel_member(&member->daemon->background_thread, member->id);
 	if (member->session != NULL)
@@ -350,7 +351,7 @@ member_disconnected(struct member *member)
 	member->connection = NULL;
 	if (member->session != NULL)
 		member->daemon->members.n_connected--;
-	member_cut(member, "its control socket closed");
+	member_revoke(member, "its control socket closed");
 	daemon_check_stopped(member->daemon);
 }
 
@@ -362,7 +363,7 @@ member_detach(struct member *member)
 	struct members *members = &daemon->members;
 	struct session *session = member->session;
 
-	member->alive = false;
+	member->state = MEMBER_DETACHED;
 	endpoint_unbind(&daemon->endpoint, member->endpoint);
 	background_thread_cancel_member(&member->daemon->background_thread, member->id);
 	if (member->connection != NULL) {
@@ -392,7 +393,7 @@ member_detach(struct member *member)
 
 /* The core ignores the id of an observer. */
 static void
-member_leave(struct member *member)
+member_release(struct member *member)
 {
 	core_member_leave(member->daemon->core, member->id);
 	daemon_reap(member->daemon);
@@ -400,12 +401,12 @@ member_leave(struct member *member)
 }
 
 void
-member_gone(struct member *member)
+member_leave(struct member *member)
 {
 	struct daemon *daemon = member->daemon;
 
 	member_detach(member);
-	member_leave(member);
+	member_release(member);
 	daemon_check_stopped(daemon);
 }
 
@@ -422,38 +423,38 @@ quarantine_ms(const struct member *member)
 }
 
 static void
-lost_over(struct loop_timer *timer)
+quarantine_over(struct loop_timer *timer)
 {
-	struct member *member = container_of(timer, struct member, lost_timer);
+	struct member *member = container_of(timer, struct member, quarantine_timer);
 
 	LIST_REMOVE(member, hash_link);
-	member_leave(member);
+	member_release(member);
 }
 
 void
-member_died(struct member *member)
+member_exited(struct member *member)
 {
 	uint32_t wait_ms = member->session != NULL ? quarantine_ms(member) : 0;
 	struct daemon *daemon = member->daemon;
 
 	if (wait_ms == 0) {
-		member_gone(member);
+		member_leave(member);
 		return;
 	}
 	member_detach(member);
-	LIST_INSERT_HEAD(&daemon->members.lost, member, hash_link);
-	member->lost_timer.fire = lost_over;
-	loop_timer_start(&daemon->loop, &member->lost_timer, wait_ms);
+	LIST_INSERT_HEAD(&daemon->members.detached, member, hash_link);
+	member->quarantine_timer.fire = quarantine_over;
+	loop_timer_start(&daemon->loop, &member->quarantine_timer, wait_ms);
 	daemon_check_stopped(daemon);
 }
 
 void
 members_close(struct members *members)
 {
-	while (!LIST_EMPTY(&members->lost)) {
-		struct member *member = LIST_FIRST(&members->lost);
+	while (!LIST_EMPTY(&members->detached)) {
+		struct member *member = LIST_FIRST(&members->detached);
 
-		loop_timer_stop(&member->lost_timer);
+		loop_timer_stop(&member->quarantine_timer);
 		LIST_REMOVE(member, hash_link);
 		free(member);
 	}

@@ -2,19 +2,19 @@
 /**
  * member.h - attached processes and the sessions they form
  *
- * A member's life:
+ * A member's life is enum member_state:
  *
- *   attached  control socket up, requests answered (alive)
- *   cut       requests no longer answered, endpoint unbound; its process
- *             still lives, so pages it may write stay in quarantine
- *   lost      its process has ended, and a pool that it opened has a
- *             quarantine time: the member is detached from its session, and
- *             only the core still counts it until that time is over
- *   gone      it has sent Bye, or its process has ended (and no quarantine
- *             time is left): freed
+ *   attached  -> revoked   its control socket closed without Bye, or it does
+ *                          not read its replies
+ *   attached,
+ *   revoked   -> detached  its process ended, and a pool that it opened has a
+ *                          quarantine time
+ *             -> freed     it sent Bye, or its process ended without a
+ *                          quarantine time
+ *   detached  -> freed     the quarantine time is over
  *
- * A session ends when its first member is cut or gone; if it outlives that
- * member (Hello.outlive), when its last one is; or when it is kicked.
+ * A session ends when its first member is no longer attached; if it outlives
+ * that member (Hello.outlive), when no member is; or when it is kicked.
  *
  * The core identifies sessions and members by number and does the page
  * accounting; this file maps the numbers to processes.
@@ -38,12 +38,18 @@ struct session;
 /** Set in the ids of observers, so that the core's member ids stay dense. */
 #define MEMBER_OBSERVER 0x80000000u
 
+enum member_state {
+	MEMBER_ATTACHED, /* requests are answered */
+	MEMBER_REVOKED,  /* requests are ignored, and its endpoint is unbound; its process may still access pages */
+	MEMBER_DETACHED, /* in no session; only the core still counts it, until the quarantine time is over */
+};
+
 struct member {
 	struct daemon *daemon;
 	uint32_t id;
+	enum member_state state;
 	struct session *session; /* NULL: an observer */
 	bool first;              /* it created the session; see session->outlives */
-	bool alive;              /* requests are answered */
 	bool admin;
 	uid_t uid;
 	gid_t gid;
@@ -53,19 +59,19 @@ struct member {
 	uint64_t n_requests;
 	char name[PAGED_MAX_NAME + 1];
 	uint8_t token[WIRE_TOKEN_SIZE];
-	char endpoint[WIRE_MAX_ENDPOINT]; /* "" when cut */
+	char endpoint[WIRE_MAX_ENDPOINT]; /* "" once revoked */
 
 	struct connection *connection; /* NULL once the control socket is down */
 	struct loop_source pidfd;
-	unsigned int n_admitted;      /* RPC connections admitted so far */
-	struct loop_timer lost_timer; /* ends the state lost */
-	LIST_ENTRY(member) hash_link; /* in members->members[]; once lost, in members->lost */
+	unsigned int n_admitted;            /* RPC connections admitted so far */
+	struct loop_timer quarantine_timer; /* ends MEMBER_DETACHED */
+	LIST_ENTRY(member) hash_link;       /* in members->members[]; once detached, in members->detached */
 	TAILQ_ENTRY(member) session_link;
 };
 
 struct session {
 	uint32_t id;
-	bool outlives; /* it ends when no member is alive, not with its first member */
+	bool outlives; /* it ends when no member is attached, not with its first member */
 	bool ended;
 	uint8_t join_token[WIRE_TOKEN_SIZE];
 	TAILQ_HEAD(, member) members; /* ordered by id */
@@ -80,11 +86,11 @@ enum {
 
 struct members {
 	struct daemon *daemon;
-	uint32_t n;             /* members, observers included, that are attached or cut */
+	uint32_t n;             /* members, observers included, that are attached or revoked */
 	struct log_limit limit; /* of log lines about members and sessions */
 	uint32_t n_connected;   /* members of sessions whose control socket is up */
 	uint32_t last_observer;
-	LIST_HEAD(, member) lost;
+	LIST_HEAD(, member) detached;
 	LIST_HEAD(, member) members[MEMBERS_BUCKETS];
 	LIST_HEAD(, session) sessions[MEMBERS_BUCKETS];
 };
@@ -117,17 +123,18 @@ enum paged_status member_attach(struct members *members, struct connection *conn
 				const struct wire_control_request *hello, const struct policy_peer *peer, int pidfd,
 				struct member **member_p, struct paged_error *error);
 
-/** member_disconnected - its control socket was closed without a Bye: cut it */
+/** member_disconnected - its control socket was closed without a Bye: revoke it */
 void member_disconnected(struct member *member);
 
-/** member_cut - stop answering it, send it the reason if it is connected, and end its session if that depends on it */
-void member_cut(struct member *member, const char *why);
+/** member_revoke - stop answering it, send it the reason if it is connected, and end its session if that depends on it
+ */
+void member_revoke(struct member *member, const char *why);
 
-/** member_gone - it touches no page any more (Bye): remove it from session and core, and free it */
-void member_gone(struct member *member);
+/** member_leave - it touches no page any more (Bye): remove it from session and core, and free it */
+void member_leave(struct member *member);
 
-/** member_died - its process has ended: as member_gone(), after the quarantine time of the pools that it opened */
-void member_died(struct member *member);
+/** member_exited - its process has ended: as member_leave(), after the quarantine time of the pools that it opened */
+void member_exited(struct member *member);
 
 /**
  * daemon_session_end - end a session and notify its members (kick)

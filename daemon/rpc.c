@@ -152,7 +152,7 @@ daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member_id, struct endpoint_r
 	struct endpoint *endpoint = &rpc->daemon->endpoint;
 	struct member *member = member_find(&rpc->daemon->members, member_id);
 
-	if (member != NULL && member->alive)
+	if (member != NULL && member->state == MEMBER_ATTACHED)
 		endpoint_reply(endpoint, member, route,
 			       rpc_pack_reply(rpc, reply, endpoint->reply, sizeof(endpoint->reply)));
 }

@@ -55,13 +55,13 @@ void daemon_rpc_close(struct rpc *rpc);
 /**
  * daemon_rpc_serve - serve one message
  *
- * @param[in] member  its sender; alive
+ * @param[in] member  its sender; attached
  * @return bytes of the reply; 0: the reply comes later
  */
 size_t daemon_rpc_serve(struct rpc *rpc, struct member *member, const void *message, size_t size, uint8_t *reply,
 			size_t reply_size);
 
-/** daemon_rpc_reply_deferred - answer a deferred request; does nothing if its member is no longer alive */
+/** daemon_rpc_reply_deferred - answer a deferred request; does nothing if its member is no longer attached */
 void daemon_rpc_reply_deferred(struct rpc *rpc, uint32_t member, struct endpoint_route *route,
 			       const struct wire_reply *reply);
 

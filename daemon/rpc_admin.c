@@ -80,7 +80,7 @@ sessions_append_session(struct rpc *rpc, const struct paged_session_entry *entry
 	const struct session *session = daemon_session_find(&rpc->daemon->members, entry->session);
 	const struct member *member;
 
-	if (session == NULL) { /* its members are gone, but not all of its pages are free yet */
+	if (session == NULL) { /* its members have left, but not all of its pages are free yet */
 		if (*n_p == WIRE_LIST_MAX)
 			return false;
 		sessions_append_member(rpc, entry, NULL, n_p);

@@ -103,7 +103,7 @@ mask_job_finish(struct background_job *background_job)
 	const struct member *member = member_find(&job->rpc->daemon->members, job->job.member);
 	struct wire_reply reply = { .id = job->request, .text = "" };
 
-	if (member != NULL && member->alive) {
+	if (member != NULL && member->state == MEMBER_ATTACHED) {
 		reply.status = mask_job_status(job);
 		if (reply.status == PAGED_OK) {
 			reply.kind = WIRE_REPLY_MASK;

@@ -98,7 +98,8 @@ zap_admit(struct endpoint *endpoint, const struct zap_frame *frames, size_t n_fr
 		return NULL;
 	*why_p = "no such live member, or a wrong token";
 	member = member_find(&endpoint->daemon->members, id);
-	if (member == NULL || !member->alive || !member_token_matches(member, frames[ZAP_PASSWORD].text))
+	if (member == NULL || member->state != MEMBER_ATTACHED ||
+	    !member_token_matches(member, frames[ZAP_PASSWORD].text))
 		return NULL;
 	*why_p = "another process than the member's";
 	if (!zap_parse_address(frames[ZAP_ADDRESS].text, &uid, &gid, &pid) || uid != member->uid ||
