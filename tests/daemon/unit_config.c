@@ -243,7 +243,7 @@ expect_refused(const char *text, const char *part)
 	struct paged_error error = { .text = "" };
 
 	cr_assert_eq(load(text, &config, &error), PAGED_OK, "%s", error.text);
-	cr_expect_eq(pools_check(&config, &error), PAGED_ERR_INVALID);
+	cr_expect_eq(daemon_pools_check(&config, &error), PAGED_ERR_INVALID);
 	cr_expect(strstr(error.text, part) != NULL, "%s", error.text);
 	config_free(&config);
 }
