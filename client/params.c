@@ -2,7 +2,7 @@
 /* Conversion of public structs from callers that are older or newer than this library. */
 #include "config.h"
 
-#include "client/internal.h"
+#include "client/api/internal.h"
 
 #include <assert.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/code.h"
+#include "client/cuda/jit_store.h"
 #include "kernels/cuda/aot.h"
 #include "kernels/mod/cuda_source.h"
 #include "tests/support/mod_fixture.h"

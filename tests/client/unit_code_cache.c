@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/code_cache.h"
+#include "client/cuda/jit_cache.h"
 
 static char home[64];
 static struct paged_error error;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/guard.h"
+#include "client/api/guard.h"
 
 /* What a child that may only exit finds; -1: it made a system call. */
 static int

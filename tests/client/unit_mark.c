@@ -5,7 +5,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "client/mark.h"
+#include "client/api/mark.h"
 #include "client/pagedclient.h"
 
 static struct paged_client *

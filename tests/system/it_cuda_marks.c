@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/mark.h"
+#include "client/api/mark.h"
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
 #include "tests/support/cuda_graph.h"

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/api/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+
+/* Maximum size of a list's entry in any version. */
+#define ENTRY_SIZE_MAX 4096u
+
+void
+paged_free(void *list)
+{
+	free(list);
+}
+
+/* Enter a call; on PAGED_OK the mutex is held. */
+static enum paged_status
+admin_enter(struct paged_client *client, bool has_outputs)
+{
+	enum paged_status status = client_enter_owner(client);
+
+	if (status != PAGED_OK)
+		return status;
+	if (!has_outputs)
+		return client_failf(client, PAGED_ERR_INVALID, "an argument is NULL");
+	client_lock(client);
+	return PAGED_OK;
+}
+
+static enum paged_status
+admin_leave(struct paged_client *client, enum paged_status status, const struct paged_error *error)
+{
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, error);
+}
+
+/* Pass the owner's list to the caller, converted to entries of the caller's size. */
+static enum paged_status
+list_give(void *list, size_t n, size_t our_size, size_t entry_size, void *list_p, struct paged_error *error)
+{
+	uint8_t *given = list;
+
+	if (entry_size != our_size) {
+		given = calloc(n + 1, entry_size);
+		if (given == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list of %zu entries", n);
+		for (size_t i = 0; i < n; i++)
+			memcpy(given + i * entry_size, (const uint8_t *)list + i * our_size, MIN(our_size, entry_size));
+		free(list);
+	}
+	memcpy(list_p, &given, sizeof(given));
+	return PAGED_OK;
+}
+
+/* admin_leave() for a call that returns a list; *n_p is written on PAGED_OK only. */
+static enum paged_status
+list_leave(struct paged_client *client, enum paged_status status, void *list, size_t n, size_t our_size,
+	   size_t entry_size, void *list_p, size_t *n_p, struct paged_error *error)
+{
+	if (status == PAGED_OK && (entry_size == 0 || entry_size > ENTRY_SIZE_MAX))
+		status = paged_fail(error, PAGED_ERR_INVALID, "entry_size is %zu; pass sizeof(the entry)", entry_size);
+	if (status == PAGED_OK)
+		status = list_give(list, n, our_size, entry_size, list_p, error);
+	if (status == PAGED_OK)
+		*n_p = n;
+	else
+		free(list);
+	return admin_leave(client, status, error);
+}
+
+enum paged_status
+paged_admin_status(struct paged_client *client, struct paged_daemon_info *info)
+{
+	enum paged_status status = admin_enter(client, info != NULL);
+	struct paged_daemon_info ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->status(client->owner, &ours, &error);
+	if (status == PAGED_OK)
+		status = client_info_out(info, &ours, sizeof(ours), "paged_daemon_info", &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
+paged_admin_pools(struct paged_client *client, size_t entry_size, struct paged_pool_entry **list_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, list_p != NULL && n_p != NULL);
+	struct paged_pool_entry *list = NULL;
+	struct paged_error error;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pools(client->owner, &list, &n, &error);
+	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
+paged_admin_sessions(struct paged_client *client, size_t entry_size, struct paged_session_entry **list_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, list_p != NULL && n_p != NULL);
+	struct paged_session_entry *list = NULL;
+	struct paged_error error;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->sessions(client->owner, &list, &n, &error);
+	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
+paged_admin_sequences(struct paged_client *client, const char *pool, size_t entry_size, struct paged_seq_entry **list_p,
+		      size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && list_p != NULL && n_p != NULL);
+	struct paged_seq_entry *list = NULL;
+	struct paged_error error;
+	uint32_t index;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->sequences(client->owner, index, &list, &n, &error);
+	return list_leave(client, status, list, n, sizeof(*list), entry_size, list_p, n_p, &error);
+}
+
+enum paged_status
+paged_admin_table(struct paged_client *client, paged_seq_id seq, size_t entry_size, struct paged_seq_entry *entry,
+		  uint32_t **pages_p, size_t *n_p)
+{
+	enum paged_status status = admin_enter(client, entry != NULL && pages_p != NULL && n_p != NULL);
+	struct paged_seq_entry ours;
+	struct paged_error error;
+	uint32_t *pages = NULL;
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->table(client->owner, seq, &ours, &pages, &n, &error);
+	if (status == PAGED_OK && entry_size > 0 && entry_size <= ENTRY_SIZE_MAX) {
+		memset(entry, 0, entry_size);
+		memcpy(entry, &ours, MIN(entry_size, sizeof(ours)));
+	} else if (status == PAGED_OK) {
+		status = paged_fail(&error, PAGED_ERR_INVALID, "entry_size is %zu; pass sizeof(the entry)", entry_size);
+	}
+	return list_leave(client, status, pages, n, sizeof(*pages), sizeof(*pages), pages_p, n_p, &error);
+}
+
+enum paged_status
+paged_admin_check(struct paged_client *client, const char *pool, struct paged_check_result *result)
+{
+	enum paged_status status = admin_enter(client, pool != NULL && result != NULL);
+	struct paged_check_result ours;
+	struct paged_error error;
+	uint32_t index;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->pool_find(client->owner, pool, &index, &error);
+	if (status == PAGED_OK)
+		status = client->owner->ops->check(client->owner, index, &ours, &error);
+	if (status == PAGED_OK)
+		status = client_info_out(result, &ours, sizeof(ours), "paged_check_result", &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
+paged_admin_kick(struct paged_client *client, uint32_t session, int kill_members)
+{
+	enum paged_status status = admin_enter(client, true);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client->owner->ops->kick(client->owner, session, kill_members != 0, &error);
+	return admin_leave(client, status, &error);
+}
+
+enum paged_status
+paged_pool_check(struct paged_pool *pool, struct paged_check_result *result)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter(client);
+	struct paged_check_result ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (result == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "result must not be NULL");
+	status = region_check(&pool->at.view, &ours, &error);
+	if (status == PAGED_OK || status == PAGED_ERR_CORRUPT)
+		status = client_info_out(result, &ours, sizeof(ours), "paged_check_result", &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}

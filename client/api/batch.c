@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/api/compute_ops.h"
+#include "client/api/mod_set.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Place one array in the buffer; arrays do not share cache lines. */
+static size_t
+buffer_place(size_t *at, size_t n, size_t size)
+{
+	size_t here = *at;
+
+	*at = (here + n * size + 63) & ~(size_t)63;
+	return here;
+}
+
+/* No overflow: at most 4096 rows of at most 2^30 entries. */
+static enum paged_status
+buffer_map(struct paged_batch *batch, struct paged_error *error)
+{
+	size_t n = batch->max_rows, size = 0, row, kernel_row, missing, lacking, items, writer, table;
+	uint8_t *base;
+
+	batch->table_stride = ((uint64_t)batch->pool->at.view.table_entries + 15) & ~(uint64_t)15;
+	row = buffer_place(&size, n, sizeof(*batch->row));
+	kernel_row = buffer_place(&size, n, sizeof(*batch->kernel_row));
+	missing = buffer_place(&size, n, sizeof(*batch->missing));
+	lacking = buffer_place(&size, n, sizeof(*batch->lacking));
+	items = buffer_place(&size, n, sizeof(*batch->items));
+	writer = buffer_place(&size, batch->pool->at.view.n_pages, sizeof(*batch->writer));
+	table = buffer_place(&size, n * batch->table_stride, sizeof(*batch->table));
+
+	base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no %zu bytes for a batch of %zu rows: %s", size, n,
+				  strerror(errno));
+	batch->buffer = base;
+	batch->buffer_size = size;
+	batch->row = (struct batch_row *)(base + row);
+	batch->kernel_row = (struct kernel_row *)(base + kernel_row);
+	batch->missing = (uint32_t *)(base + missing);
+	batch->lacking = (uint32_t *)(base + lacking);
+	batch->items = (struct paged_seq_item *)(base + items);
+	batch->writer = (uint64_t *)(base + writer);
+	batch->table = (uint32_t *)(base + table);
+	return PAGED_OK;
+}
+
+static enum paged_status
+batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p,
+	     struct paged_error *error)
+{
+	/* Each batch has its own team, because batches of one client may run in different threads at the same time. */
+	struct kernel_team_params team = pool->client->team;
+	struct paged_batch *batch;
+	enum paged_status status;
+
+	if (pool->at.compute->on_device)
+		team = (struct kernel_team_params){ .n_threads = 1, .isa = team.isa };
+	batch = calloc(1, sizeof(*batch));
+	if (batch == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a batch");
+	batch->pool = pool;
+	batch->max_rows = params->max_rows != 0 ? params->max_rows : BATCH_ROWS_DEFAULT;
+	batch->reserve_ahead = params->reserve_ahead;
+	status = buffer_map(batch, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = kernel_team_create(&team, &batch->team, error);
+	if (status != PAGED_OK)
+		goto err_unmap;
+	status = pool->at.compute->batch_create(batch, params, error);
+	if (status != PAGED_OK)
+		goto err_team;
+	*batch_p = batch;
+	return PAGED_OK;
+
+err_team:
+	kernel_team_destroy(batch->team);
+err_unmap:
+	munmap(batch->buffer, batch->buffer_size);
+err_free:
+	free(batch);
+	return status;
+}
+
+enum paged_status
+paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *params, struct paged_batch **batch_p)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter_owner(client);
+	struct paged_batch_params complete;
+	struct paged_batch *batch = NULL;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (batch_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a batch needs a place for its handle");
+	status = client_params_in(&complete, sizeof(complete), params, "paged_batch_params", &error);
+	if (status == PAGED_OK && complete.max_rows > PAGED_MAX_REQUEST_SEQS)
+		status = paged_fail(&error, PAGED_ERR_LIMIT, "max_rows %u exceeds %u", complete.max_rows,
+				    PAGED_MAX_REQUEST_SEQS);
+	if (status == PAGED_OK)
+		status = batch_create(pool, &complete, &batch, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	client_lock(client);
+	LIST_INSERT_HEAD(&pool->batches, batch, link);
+	client_unlock(client);
+	*batch_p = batch;
+	return PAGED_OK;
+}
+
+void
+batch_free(struct paged_batch *batch, bool in_child)
+{
+	LIST_REMOVE(batch, link);
+	while (batch->mods != NULL)
+		mods_free(batch->mods, in_child);
+	batch->pool->at.compute->batch_destroy(batch, in_child);
+	if (in_child)
+		kernel_team_abandon(batch->team);
+	else
+		kernel_team_destroy(batch->team);
+	munmap(batch->buffer, batch->buffer_size);
+	if (!in_child && LIST_EMPTY(&batch->pool->batches))
+		pool_let_go(batch->pool);
+	free(batch);
+}
+
+void
+paged_batch_destroy(struct paged_batch *batch)
+{
+	struct paged_client *client;
+	bool in_child;
+
+	if (batch == NULL)
+		return;
+	client = batch->pool->client;
+	in_child = guard_in_child(&client->guard);
+	if (!in_child)
+		client_lock(client);
+	batch_free(batch, in_child);
+	if (!in_child)
+		client_unlock(client);
+}
+
+enum paged_status
+batch_enter(const struct paged_batch *batch)
+{
+	enum paged_status status = client_enter(batch_client(batch));
+
+	if (status != PAGED_OK)
+		return status;
+	if (!batch->planned)
+		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "the batch has no plan");
+	return PAGED_OK;
+}
+
+uint32_t
+paged_batch_missing(const struct paged_batch *batch, size_t row)
+{
+	if (batch == NULL || guard_in_child(&batch->pool->client->guard) || row >= batch->max_rows)
+		return 0;
+	return batch->missing[row];
+}
+
+enum paged_status
+paged_batch_validate(struct paged_batch *batch)
+{
+	enum paged_status status = batch_enter(batch);
+	const struct paged_pool *pool;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	pool = batch->pool;
+	status = client_enter_owner(pool->client);
+	if (status != PAGED_OK)
+		return status;
+	status = pool->at.compute->validate(batch, &error);
+	if (status != PAGED_OK)
+		return client_fail(pool->client, &error);
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct batch_row *row = &batch->row[r];
+		struct region_snapshot snapshot = { .version = row->version };
+
+		/* A slot's version never repeats, so the check also covers the id's generation. */
+		if (row->id == 0 || region_snapshot_valid(&pool->at.view, row->id, &snapshot))
+			continue;
+		client_look(pool->client); /* the session's end also removes pages, and is announced before */
+		status = client_enter_owner(pool->client);
+		if (status != PAGED_OK)
+			return status;
+		return client_failf(pool->client, PAGED_ERR_STALE,
+				    "row %u: pages of sequence " SEQ_FORMAT " were replaced or removed since the plan",
+				    r, SEQ_ARGS(row->id));
+	}
+	status = mods_check_range(batch, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+enum paged_status
+paged_batch_stream(struct paged_batch *batch, void *stream)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = batch->pool->at.compute->stream(batch, stream, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	batch->planned = false;
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_tables_csr(const struct paged_batch *batch, int32_t *indptr, int32_t *indices, size_t n_indices,
+		       int32_t *last_page_len, size_t *n_needed)
+{
+	enum paged_status status = batch_enter(batch);
+	size_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t r = 0; r < batch->n_rows; r++)
+		n += batch_pages(batch, batch->kernel_row[r].kv_len);
+	if (n_needed != NULL)
+		*n_needed = n;
+	if (n > INT32_MAX || (indices != NULL && n > n_indices))
+		return client_failf(batch->pool->client, PAGED_ERR_LIMIT, "the plan's rows have %zu pages, indices %zu",
+				    n, n_indices);
+	n = 0;
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+		uint32_t n_pages = batch_pages(batch, row->kv_len);
+
+		if (indptr != NULL)
+			indptr[r] = (int32_t)n;
+		for (uint32_t i = 0; indices != NULL && i < n_pages; i++)
+			indices[n + i] = (int32_t)row->pages[i];
+		if (last_page_len != NULL)
+			last_page_len[r] =
+				n_pages > 0 ? (int32_t)(row->kv_len - (n_pages - 1) * batch->pool->at.view.page_size)
+					    : 0;
+		n += n_pages;
+	}
+	if (indptr != NULL)
+		indptr[batch->n_rows] = (int32_t)n;
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_tables_padded(const struct paged_batch *batch, int32_t *table, size_t width, int32_t *kv_len)
+{
+	enum paged_status status = batch_enter(batch);
+
+	if (status != PAGED_OK)
+		return status;
+	if (table == NULL)
+		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "table is NULL");
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint32_t n_pages = batch_pages(batch, batch->kernel_row[r].kv_len);
+
+		if (n_pages > width)
+			return client_failf(batch->pool->client, PAGED_ERR_LIMIT, "row %u has %u pages, width is %zu",
+					    r, n_pages, width);
+	}
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+		uint32_t n_pages = batch_pages(batch, row->kv_len);
+		int32_t *to = table + r * width;
+
+		for (uint32_t i = 0; i < n_pages; i++)
+			to[i] = (int32_t)row->pages[i];
+		memset(to + n_pages, 0, (width - n_pages) * sizeof(*to));
+		if (kv_len != NULL)
+			kv_len[r] = (int32_t)row->kv_len;
+	}
+	return PAGED_OK;
+}

@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls on a planned batch: check the caller's tensors, then call the back end. */
+#include "config.h"
+
+#include "client/api/batch.h"
+#include "client/api/compute_ops.h"
+#include "client/api/mod_set.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* Number of tokens of a tensor.  `each`: tokens of every row of the plan; 0: rows differ, or the host does not know. */
+struct tensor_tokens {
+	uint64_t n;
+	uint64_t each;
+};
+
+/* The tensor's extent in bytes must be an int64_t. */
+static enum paged_status
+tensor_check_extent(const char *name, const struct kernel_tensor *tensor, uint64_t total_q, struct paged_error *error)
+{
+	int64_t tokens, heads, skips = 0, extent;
+
+	if (total_q > INT64_MAX || __builtin_mul_overflow((int64_t)total_q, tensor->token_stride, &tokens) ||
+	    __builtin_mul_overflow((int64_t)tensor->n_heads, tensor->head_stride, &heads) ||
+	    (tensor->batch_skip != 0 &&
+	     __builtin_mul_overflow((int64_t)(total_q / tensor->batch_tokens), tensor->batch_skip, &skips)) ||
+	    __builtin_add_overflow(tokens, heads, &extent) || __builtin_add_overflow(extent, skips, &extent))
+		return paged_fail(error, PAGED_ERR_LIMIT, "%s: %" PRIu64 " tokens of these strides exceed 2^63 bytes",
+				  name, total_q);
+	return PAGED_OK;
+}
+
+static enum paged_status
+batch_stride_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint64_t batch_tokens,
+		struct paged_error *error)
+{
+	int64_t size = paged_dtype_size(from->dtype), row;
+
+	if (from->batch_stride == 0)
+		return PAGED_OK;
+	if (batch_tokens == 0 || batch_tokens > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%s has a batch_stride: rows must have equally many tokens, as the host knows them",
+				  name);
+	if (from->batch_stride < to->dim || from->batch_stride > INT64_MAX / 8 ||
+	    __builtin_mul_overflow((int64_t)batch_tokens, to->token_stride, &row))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: batch_stride of %" PRId64 " elements for %u dims",
+				  name, from->batch_stride, to->dim);
+	to->batch_tokens = (uint32_t)batch_tokens;
+	to->batch_skip = from->batch_stride * size - row;
+	return PAGED_OK;
+}
+
+/* Check the caller's tensor and convert its strides to bytes; n_heads 0: any number. */
+static enum paged_status
+tensor_in(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
+	  const struct tensor_tokens *tokens, struct paged_error *error)
+{
+	int64_t token_stride, head_stride;
+	enum paged_status status;
+	uint32_t size;
+
+	if (from == NULL || (from->data == NULL && tokens->n != 0))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has no data", name);
+	size = paged_dtype_size(from->dtype);
+	if (!paged_dtype_is_tensor(from->dtype))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: dtype %d is none of f32, f16, bf16", name,
+				  (int)from->dtype);
+	if (!client_is_zero(from->reserved, sizeof(from->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: reserved words must be 0", name);
+	if ((uintptr_t)from->data % size != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s: data is not aligned to its elements of %u bytes", name,
+				  size);
+	if (from->n_heads == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has no heads", name);
+	if (n_heads != 0 && from->n_heads != n_heads)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has %u heads, not %u", name, from->n_heads, n_heads);
+	if (from->dim != dim)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s has heads of %u dims, not %u", name, from->dim, dim);
+	*to = (struct kernel_tensor){ .data = from->data, .dtype = from->dtype, .n_heads = from->n_heads, .dim = dim };
+	if (tokens->n == 0)
+		return PAGED_OK;
+	head_stride = from->head_stride != 0 ? from->head_stride : dim;
+	token_stride = from->token_stride != 0 ? from->token_stride : (int64_t)from->n_heads * dim;
+	if (head_stride < dim || token_stride < dim || head_stride > INT64_MAX / 8 || token_stride > INT64_MAX / 8)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%s: strides of %" PRId64 " (token) and %" PRId64 " (head) elements for %u dims",
+				  name, token_stride, head_stride, dim);
+	to->token_stride = token_stride * size;
+	to->head_stride = head_stride * size;
+	status = batch_stride_in(to, name, from, tokens->each, error);
+	return status == PAGED_OK ? tensor_check_extent(name, to, tokens->n, error) : status;
+}
+
+/*
+ * Check that no two elements of an output tensor overlap: in ascending order, each stride must be at least the extent
+ * of the dimensions before it.
+ */
+static enum paged_status
+tensor_check_apart(const char *name, const struct kernel_tensor *to, const struct tensor_tokens *tokens,
+		   struct paged_error *error)
+{
+	int64_t n[3] = { to->n_heads, (int64_t)tokens->n, 1 }, stride[3] = { to->head_stride, to->token_stride, 0 };
+	int64_t within = (int64_t)to->dim * paged_dtype_size(to->dtype);
+
+	if (tokens->n == 0)
+		return PAGED_OK;
+	if (to->batch_skip != 0) {
+		n[1] = to->batch_tokens;
+		n[2] = (int64_t)tokens->n / to->batch_tokens;
+		stride[2] = to->batch_skip + n[1] * to->token_stride;
+	}
+	for (int round = 0; round < 3; round++) {
+		int least = -1;
+
+		for (int i = 0; i < 3; i++)
+			if (n[i] > 1 && (least < 0 || stride[i] < stride[least]))
+				least = i;
+		if (least < 0)
+			return PAGED_OK;
+		if (stride[least] < within)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s: its strides let heads and tokens overlap",
+					  name);
+		within += (n[least] - 1) * stride[least];
+		n[least] = 1;
+	}
+	return PAGED_OK;
+}
+
+/* tensor_in() for an output tensor. */
+static enum paged_status
+tensor_out(struct kernel_tensor *to, const char *name, const struct paged_tensor *from, uint32_t n_heads, uint32_t dim,
+	   const struct tensor_tokens *tokens, struct paged_error *error)
+{
+	enum paged_status status = tensor_in(to, name, from, n_heads, dim, tokens, error);
+
+	return status == PAGED_OK ? tensor_check_apart(name, to, tokens, error) : status;
+}
+
+/* An output tensor may be the input itself, but not in another layout: elements would be overwritten before use. */
+static enum paged_status
+tensor_check_in_place(const char *name, const struct kernel_tensor *to, const char *from_name,
+		      const struct kernel_tensor *from, struct paged_error *error)
+{
+	if (to->data != from->data || (to->dtype == from->dtype && to->token_stride == from->token_stride &&
+				       to->head_stride == from->head_stride && to->batch_skip == from->batch_skip))
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "%s is in the memory of %s, with another dtype or other strides",
+			  name, from_name);
+}
+
+/* The number of query rows of the plan. */
+static struct tensor_tokens
+plan_tokens(const struct paged_batch *batch)
+{
+	return (struct tensor_tokens){ .n = batch->total_q, .each = batch->on_device ? 0 : batch->each_q };
+}
+
+static enum paged_status
+layer_enter(const struct paged_batch *batch, uint32_t layer)
+{
+	enum paged_status status = batch_enter(batch);
+
+	if (status == PAGED_OK && layer >= batch->pool->at.layout.params.n_layers)
+		return client_failf(batch->pool->client, PAGED_ERR_INVALID, "layer %u of a pool of %u layers", layer,
+				    batch->pool->at.layout.params.n_layers);
+	return status;
+}
+
+static struct kernel_pages
+layer_pages(const struct paged_batch *batch, uint32_t layer)
+{
+	return (struct kernel_pages){ .layout = &batch->pool->at.layout, .base = batch->pool->at.base, .layer = layer };
+}
+
+static enum paged_status
+scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_scale, struct paged_error *error)
+{
+	static const char *const names[2] = { "k_scale", "v_scale" };
+	const float *const scales[2] = { k_scale, v_scale };
+	const struct owner_pool *at = &batch->pool->at;
+	enum paged_dtype dtype = at->layout.params.dtype;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		if (scales[i] == NULL)
+			continue;
+		if (i == 1 && at->layout.params.v_in_k)
+			return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v_scale must be NULL",
+					  at->name);
+		if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2",
+					  names[i], at->name, paged_dtype_name(dtype));
+		for (uint32_t head = 0; !at->compute->on_device && head < at->layout.params.n_kv_heads; head++) {
+			float scale = scales[i][head];
+
+			if (!(scale > 0) || !isfinite(scale) || !isfinite(1 / scale))
+				return paged_fail(
+					error, PAGED_ERR_INVALID,
+					"%s: KV head %u has %g; a scale and its reciprocal are finite and above 0",
+					names[i], head, (double)scale);
+		}
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+rotary_queries_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
+		  struct paged_error *error)
+{
+	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+	const struct tensor_tokens tokens = plan_tokens(batch);
+	enum paged_status status;
+
+	if (from->q.data == NULL) {
+		if (from->q_out.data == NULL)
+			return PAGED_OK;
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary has a q_out and no q");
+	}
+	status = tensor_in(&to->q, "rotary q", &from->q, 0, k_dim, &tokens, error);
+	if (status == PAGED_OK)
+		status = tensor_out(&to->q_out, "rotary q_out", &from->q_out, from->q.n_heads, k_dim, &tokens, error);
+	return status == PAGED_OK ? tensor_check_in_place("rotary q_out", &to->q_out, "q", &to->q, error) : status;
+}
+
+/* Check rotary positions.  Rows without K or Q to rotate are not checked. */
+static enum paged_status
+rotary_positions_check(const struct paged_batch *batch, const struct kernel_rotary *rotary, struct paged_error *error)
+{
+	const uint32_t *positions = rotary->positions;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+		/* Default positions ascend: the first and the last one are checked. */
+		uint32_t step = positions != NULL || row->q_len < 2 ? 1 : row->q_len - 1;
+
+		if (row->skip_append && rotary->q.data == NULL)
+			continue;
+		for (uint64_t i = 0; i < row->q_len; i += step) {
+			int64_t position = positions != NULL ? positions[row->q_start + i] : row->q_base + (int64_t)i;
+
+			if (position < 0 || position >= (int64_t)rotary->n_positions)
+				return paged_fail(error, PAGED_ERR_RANGE,
+						  "row %u: rotary position %" PRId64 " of query row %" PRIu64
+						  ", the table has %u positions",
+						  r, position, i, rotary->n_positions);
+		}
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struct paged_rotary *from,
+	  struct paged_error *error)
+{
+	uint32_t k_dim = batch->pool->at.layout.params.k_dim;
+	struct paged_rotary complete;
+	enum paged_status status = client_params_in(&complete, sizeof(complete), from, "paged_rotary", error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (complete.cos_sin == NULL || complete.n_positions == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary has no table of cosines and sines");
+	if (complete.dim == 0 || complete.dim % 2 != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims, which are no pairs", complete.dim);
+	if (complete.dim > k_dim || complete.first > k_dim - complete.dim)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary turns %u dims from %u on, K has %u", complete.dim,
+				  complete.first, k_dim);
+	if (complete.style != PAGED_ROTARY_NEOX && complete.style != PAGED_ROTARY_INTERLEAVED)
+		return paged_fail(error, PAGED_ERR_INVALID, "rotary style %d is neither NeoX nor interleaved",
+				  (int)complete.style);
+	*to = (struct kernel_rotary){
+		.cos_sin = complete.cos_sin,
+		.n_positions = complete.n_positions,
+		.dim = complete.dim,
+		.first = complete.first,
+		.interleaved = complete.style == PAGED_ROTARY_INTERLEAVED,
+		.positions = complete.positions,
+	};
+	status = rotary_queries_in(batch, to, &complete, error);
+	if (status != PAGED_OK || batch->pool->at.compute->on_device)
+		return status;
+	return rotary_positions_check(batch, to, error);
+}
+
+static enum paged_status
+positions_check(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
+{
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+		const struct batch_row *known = &batch->row[r];
+
+		for (uint32_t i = 0; !row->skip_append && i < row->q_len; i++) {
+			uint32_t position = positions[row->q_start + i];
+
+			if (position >= known->capacity)
+				return paged_fail(error, PAGED_ERR_CAPACITY,
+						  "row %u: position %u is past the %u tokens it has room for", r,
+						  position, known->capacity);
+			if (position < known->writable_from)
+				return paged_fail(error, PAGED_ERR_PERM,
+						  "row %u: position %u may not be written, the row is writable from %u",
+						  r, position, known->writable_from);
+		}
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+append_check_rows(const struct paged_batch *batch, const uint32_t *positions, struct paged_error *error)
+{
+	uint32_t r = batch->foreign_row;
+	const struct kernel_row *row;
+
+	if (r != BATCH_NO_ROW)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
+	if (positions != NULL && batch->pool->at.compute->on_device)
+		return PAGED_OK;
+	if (positions != NULL)
+		return positions_check(batch, positions, error);
+	r = batch->unplaced_row;
+	if (r != BATCH_NO_ROW) {
+		row = &batch->kernel_row[r];
+		if (row->q_len > row->kv_len)
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "row %u: %u tokens to append end at kv_len %u: positions are needed", r,
+					  row->q_len, row->kv_len);
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: position %u of sequence " SEQ_FORMAT
+				  " may not be written, it is writable from %u",
+				  r, row->kv_len - row->q_len, SEQ_ARGS(batch->row[r].id), batch->row[r].writable_from);
+	}
+	if (batch->twin_row != BATCH_NO_ROW)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "rows %u and %u write the same token: position %u of row %u", batch->twin_of,
+				  batch->twin_row, batch->twin_position, batch->twin_row);
+	return PAGED_OK;
+}
+
+static enum paged_status
+tensors_in(const struct paged_batch *batch, struct append_args *args, const struct paged_tensor *k,
+	   const struct paged_tensor *v, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	const struct tensor_tokens tokens = plan_tokens(batch);
+	enum paged_status status = tensor_in(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, &tokens, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (!geometry->v_in_k)
+		return tensor_in(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, &tokens, error);
+	if (v == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s keeps V in K: v must be NULL", batch->pool->at.name);
+}
+
+enum paged_status
+paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
+	     const struct paged_append_params *params)
+{
+	enum paged_status status = layer_enter(batch, layer);
+	struct append_args args = { 0 };
+	struct paged_append_params complete;
+	struct kernel_rotary rotary;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_append_params", &error);
+	if (status == PAGED_OK)
+		status = append_check_rows(batch, complete.positions, &error);
+	if (status == PAGED_OK)
+		status = tensors_in(batch, &args, k, v, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status == PAGED_OK && complete.rotary != NULL)
+		status = rotary_in(batch, &rotary, complete.rotary, &error);
+	if (status != PAGED_OK)
+		return client_fail(batch->pool->client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
+	args.positions = complete.positions;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	args.rotary = complete.rotary != NULL ? &rotary : NULL;
+	status = batch->pool->at.compute->append(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+}
+
+/* Check the bounds of a gather and count its tokens; if the bounds are in device memory, returns an upper bound. */
+static enum paged_status
+tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, struct tensor_tokens *tokens,
+	     struct paged_error *error)
+{
+	bool known = !batch->pool->at.compute->on_device;
+	bool alike = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
+
+	*tokens = (struct tensor_tokens){ 0 };
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint32_t kv_len = batch->kernel_row[r].kv_len;
+		uint32_t begin = known && params->begin != NULL ? params->begin[r] : 0;
+		uint32_t end = known && params->end != NULL ? params->end[r] : kv_len;
+
+		if (begin > end || end > kv_len)
+			return paged_fail(error, PAGED_ERR_RANGE,
+					  "row %u: tokens %u to %u are wanted, its kv_len is %u", r, begin, end,
+					  kv_len);
+		alike = alike && (r == 0 || tokens->each == end - begin);
+		tokens->each = end - begin;
+		tokens->n += end - begin;
+	}
+	if (!alike)
+		tokens->each = 0;
+	return PAGED_OK;
+}
+
+static enum paged_status
+tensors_out(const struct paged_batch *batch, struct gather_args *args, const struct paged_tensor *k,
+	    const struct paged_tensor *v, const struct tensor_tokens *tokens, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	enum paged_status status = PAGED_OK;
+
+	if (k == NULL && v == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "neither k nor v is wanted");
+	if (k != NULL)
+		status = tensor_out(&args->k, "k", k, geometry->n_kv_heads, geometry->k_dim, tokens, error);
+	if (status == PAGED_OK && v != NULL)
+		status = tensor_out(&args->v, "v", v, geometry->n_kv_heads, geometry->v_dim, tokens, error);
+	return status;
+}
+
+enum paged_status
+paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *k, const struct paged_tensor *v,
+	     const struct paged_gather_params *params)
+{
+	enum paged_status status = layer_enter(batch, layer);
+	struct gather_args args = { 0 };
+	struct paged_gather_params complete;
+	struct paged_error error;
+	struct tensor_tokens tokens;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_gather_params", &error);
+	if (status == PAGED_OK)
+		status = tokens_count(batch, &complete, &tokens, &error);
+	if (status == PAGED_OK)
+		status = tensors_out(batch, &args, k, v, &tokens, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status != PAGED_OK)
+		return client_fail(batch->pool->client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
+	args.begin = complete.begin;
+	args.end = complete.end;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	status = batch->pool->at.compute->gather(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+}
+
+static enum paged_status
+attention_tensors_in(const struct paged_batch *batch, struct attention_args *args, const struct paged_tensor *q,
+		     const struct paged_tensor *out, struct paged_error *error)
+{
+	const struct layout_params *geometry = &batch->pool->at.layout.params;
+	const struct tensor_tokens tokens = plan_tokens(batch);
+	enum paged_status status = tensor_in(&args->q, "q", q, 0, geometry->k_dim, &tokens, error);
+
+	if (status == PAGED_OK && q->n_heads % geometry->n_kv_heads != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "q has %u heads, which is not a multiple of the pool's %u KV heads", q->n_heads,
+				  geometry->n_kv_heads);
+	if (status == PAGED_OK)
+		status = tensor_out(&args->out, "out", out, q->n_heads, geometry->v_dim, &tokens, error);
+	return status;
+}
+
+static enum paged_status
+attention_check(const struct paged_batch *batch, const struct attention_args *args,
+		const struct paged_attention_params *params, struct paged_error *error)
+{
+	if (args->out.data == args->q.data && batch->total_q != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "out must not overlap q");
+	if (!isfinite(params->scale))
+		return paged_fail(error, PAGED_ERR_INVALID, "scale is not finite");
+	if (params->mask != PAGED_MASK_CAUSAL && params->mask != PAGED_MASK_NONE)
+		return paged_fail(error, PAGED_ERR_INVALID, "mask %d is neither causal nor none", (int)params->mask);
+	if (params->lse_without_sink > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
+				  params->lse_without_sink);
+	return params->mods != NULL ? mods_check(params->mods, batch, args->q.n_heads, error) : PAGED_OK;
+}
+
+enum paged_status
+paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q, const struct paged_tensor *out,
+		const struct paged_attention_params *params)
+{
+	enum paged_status status = layer_enter(batch, layer);
+	struct attention_args args = { 0 };
+	struct paged_attention_params complete;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_attention_params", &error);
+	if (status == PAGED_OK)
+		status = attention_tensors_in(batch, &args, q, out, &error);
+	if (status == PAGED_OK)
+		status = attention_check(batch, &args, &complete, &error);
+	if (status == PAGED_OK)
+		status = scales_in(batch, complete.k_scale, complete.v_scale, &error);
+	if (status != PAGED_OK)
+		return client_fail(batch->pool->client, &error);
+	args.pages = layer_pages(batch, layer);
+	args.rows = batch->kernel_row;
+	args.n_rows = batch->n_rows;
+	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
+	args.causal = complete.mask == PAGED_MASK_CAUSAL;
+	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
+	args.sink = complete.sink;
+	args.lse_without_sink = complete.lse_without_sink != 0;
+	args.lse = complete.lse;
+	args.maximum = complete.max_score;
+	args.k_scale = complete.k_scale;
+	args.v_scale = complete.v_scale;
+	status = batch->pool->at.compute->attention(batch, &args, complete.mods, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+}
+
+static enum paged_status
+merge_args_in(struct merge_args *args, const struct paged_merge_params *params, struct paged_error *error)
+{
+	static const char *const names[2] = { "part 0", "part 1" };
+	const struct paged_tensor *out = &params->out;
+	const struct tensor_tokens tokens = { .n = params->n_tokens, .each = params->q_len };
+	enum paged_status status;
+
+	if (params->q_len != 0 && params->n_tokens % params->q_len != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "n_tokens is %" PRIu64 ", which is not a multiple of q_len %" PRIu64,
+				  params->n_tokens, params->q_len);
+	if (out->dim == 0 || out->dim > PAGED_MAX_DIM)
+		return paged_fail(error, PAGED_ERR_INVALID, "out has %u dims, 1 to %u are possible", out->dim,
+				  PAGED_MAX_DIM);
+	status = tensor_out(&args->out, "out", out, 0, out->dim, &tokens, error);
+	for (unsigned int i = 0; status == PAGED_OK && i < 2; i++) {
+		status = tensor_in(&args->part[i].out, names[i], &params->part[i], out->n_heads, out->dim, &tokens,
+				   error);
+		if (status == PAGED_OK && params->part_lse[i] == NULL && params->n_tokens != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s has no lse", names[i]);
+		args->part[i].lse = params->part_lse[i];
+		if (status == PAGED_OK && params->n_tokens != 0)
+			status = tensor_check_in_place("out", &args->out, names[i], &args->part[i].out, error);
+	}
+	args->n_tokens = params->n_tokens;
+	args->lse = params->lse;
+	return status;
+}
+
+enum paged_status
+paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter(client);
+	struct paged_merge_params complete;
+	struct merge_args args = { 0 };
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_merge_params", &error);
+	if (status == PAGED_OK)
+		status = merge_args_in(&args, &complete, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	status = batch->pool->at.compute->merge(batch, &args, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
+}

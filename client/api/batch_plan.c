@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Planning a step: rows, lengths and page tables. */
+#include "config.h"
+
+#include "client/api/compute_ops.h"
+#include "client/api/mod_set.h"
+#include "common/clock.h"
+
+#include <string.h>
+
+/* Interval at which plans check that the owner lives. */
+#define LOOK_INTERVAL_MS 1000u
+
+/* Enter a call, reading the control socket at most once per LOOK_INTERVAL_MS. */
+static enum paged_status
+plan_enter(struct paged_client *client, uint64_t now)
+{
+	enum paged_status status = client_enter(client);
+
+	if (status != PAGED_OK)
+		return status;
+	if (now - atomic_load_explicit(&client->looked_ms, memory_order_relaxed) >= LOOK_INTERVAL_MS) {
+		atomic_store_explicit(&client->looked_ms, now, memory_order_relaxed);
+		client_look(client);
+	}
+	return client_enter_owner(client);
+}
+
+/*
+ * Copy entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
+ * *bad_p is the first entry that is no page of the pool, or n.
+ */
+static bool
+entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	struct batch_row *row = &batch->row[r];
+	const _Atomic uint32_t *from = region_page_table(view, PAGED_SEQ_SLOT(row->id));
+	uint32_t *to = batch->table + r * batch->table_stride;
+	uint32_t i;
+
+	for (i = row->n_entries; i < n; i++) {
+		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
+		if (to[i] >= view->n_pages)
+			break;
+	}
+	if (!region_snapshot_valid(view, row->id, snapshot))
+		return false;
+	row->n_entries = i;
+	*bad_p = i;
+	return true;
+}
+
+enum paged_status
+batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	struct batch_row *row = &batch->row[r];
+	struct region_snapshot snapshot;
+	unsigned int attempt = 0;
+	uint32_t n, bad;
+	enum paged_status status = pool_check_seq(batch->pool, id, error);
+
+	if (status != PAGED_OK)
+		return status;
+	do {
+		status = pool_look(batch->pool, id, &attempt, &snapshot, error);
+		if (status != PAGED_OK)
+			return status;
+		if (row->id != id || row->version != snapshot.version) {
+			if (row->id != id)
+				batch->n_distinct = 0;
+			*row = (struct batch_row){ .id = id, .version = snapshot.version };
+		} else if (row->capacity == snapshot.capacity && row->owner == snapshot.owner &&
+			   row->writable_from == snapshot.writable_from) {
+			return PAGED_OK;
+		}
+		n = snapshot.capacity / view->page_size;
+	} while (!entries_copy(batch, r, n, &snapshot, &bad));
+	if (bad < n)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: logical page %u of sequence " SEQ_FORMAT
+				  " is physical page %u of a pool of %u",
+				  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad], view->n_pages);
+	row->capacity = n * view->page_size;
+	row->owner = snapshot.owner;
+	row->writable_from = snapshot.writable_from;
+	return PAGED_OK;
+}
+
+/* Take an explicit page table.  It is copied, so the caller cannot change it after the check. */
+static enum paged_status
+row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	const struct region_view *view = &batch->pool->at.view;
+	uint32_t *to = batch->table + r * batch->table_stride;
+
+	if (from->n_pages > view->table_entries)
+		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
+				  from->n_pages, view->table_entries, view->max_length);
+	batch->n_distinct = 0;
+	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
+	for (uint32_t i = 0; i < from->n_pages; i++) {
+		to[i] = from->pages[i];
+		if (to[i] >= view->n_pages)
+			return paged_fail(error, PAGED_ERR_RANGE, "row %u: pages[%u] is %u, the pool has %u pages", r,
+					  i, to[i], view->n_pages);
+	}
+	if (from->kv_len > batch->row[r].capacity)
+		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: kv_len %u exceeds the %u tokens of its %u pages",
+				  r, from->kv_len, batch->row[r].capacity, from->n_pages);
+	return PAGED_OK;
+}
+
+enum paged_status
+batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
+{
+	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: flags 0x%x has bits this library does not know",
+				  what, r, row->flags);
+	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: reserved words must be 0", what, r);
+	return paged_fail(error, PAGED_ERR_INVALID,
+			  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r, row->b);
+}
+
+static enum paged_status
+row_check(const struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	if (!batch_row_is_sound(from))
+		return batch_row_refuse(from, "", r, error);
+	if (from->pages != NULL && from->seq != 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names both sequence " SEQ_FORMAT " and pages", r,
+				  SEQ_ARGS(from->seq));
+	if (batch->on_device && (from->flags & PAGED_ROW_Q_BASE) != 0)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "row %u: its q_base is the device's to say, in the array q_base", r);
+	if (from->pages == NULL && from->seq == 0 && !batch->on_device)
+		return paged_fail(error, PAGED_ERR_INVALID, "row %u: names neither a sequence nor pages", r);
+	return PAGED_OK;
+}
+
+/* Find rows that append, or attention with mods, must refuse: once per plan instead of in each layer. */
+static void
+row_judge(struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *to = &batch->kernel_row[r];
+	const struct batch_row *row = &batch->row[r];
+
+	if (to->q_len == 0)
+		return;
+	/* Positions that mods see are 32-bit ints. */
+	if (batch->wide_row == BATCH_NO_ROW &&
+	    (to->q_base < INT32_MIN || to->q_base > INT32_MAX - ((int64_t)to->q_len - 1) || to->kv_len > INT32_MAX))
+		batch->wide_row = r;
+	if (to->skip_append)
+		return;
+	if (batch->foreign_row == BATCH_NO_ROW && row->id != 0 && row->owner != batch->pool->client->owner->session)
+		batch->foreign_row = r;
+	/* Lengths in device memory are checked by the append kernel. */
+	if (batch->unplaced_row == BATCH_NO_ROW && !batch->on_device &&
+	    (to->q_len > to->kv_len || to->kv_len - to->q_len < row->writable_from))
+		batch->unplaced_row = r;
+}
+
+static enum paged_status
+plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
+{
+	enum paged_status status = row_check(batch, r, from, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (from->seq == 0)
+		status = row_take_pages(batch, r, from, error);
+	else
+		status = batch_row_refresh(batch, r, from->seq, error);
+	if (status != PAGED_OK)
+		return status;
+	batch->kernel_row[r] = (struct kernel_row){
+		.pages = batch->table + r * batch->table_stride,
+		.q_start = batch->total_q,
+		.q_base = from->flags & PAGED_ROW_Q_BASE ? from->q_base : (int64_t)from->kv_len - from->q_len,
+		.q_len = from->q_len,
+		.kv_len = from->kv_len,
+		.skip_append = (from->flags & PAGED_ROW_NO_APPEND) != 0,
+		.b = (int32_t)(from->flags & PAGED_ROW_B ? from->b : r),
+	};
+	batch->total_q += from->q_len;
+	batch->each_q = r == 0 || batch->each_q == from->q_len ? from->q_len : 0;
+	row_judge(batch, r);
+	return PAGED_OK;
+}
+
+static enum paged_status
+plan_rows(struct paged_batch *batch, uint32_t n_rows, const struct paged_batch_row *rows, bool *wants_ahead_p,
+	  struct paged_error *error)
+{
+	bool wants_ahead = false;
+	uint32_t n_lacking = 0;
+
+	for (uint32_t r = 0; r < n_rows; r++) {
+		enum paged_status status = plan_row(batch, r, &rows[r], error);
+
+		if (status != PAGED_OK)
+			return status;
+		if (rows[r].kv_len > batch->row[r].capacity)
+			batch->lacking[n_lacking++] = r;
+		else if (batch_row_wants(batch, r, batch->reserve_ahead))
+			wants_ahead = true;
+	}
+	*wants_ahead_p = wants_ahead;
+	return n_lacking == 0 ? PAGED_OK : batch_reserve(batch, n_lacking, error);
+}
+
+/* Does append write tokens of the row at its default positions? */
+static bool
+row_writes(const struct paged_batch *batch, uint32_t r)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+
+	return row->q_len != 0 && !row->skip_append && row->q_len <= row->kv_len;
+}
+
+/* Called when two rows write the same page, which is rare: find a token of logical page i of row r that both write. */
+static void
+writers_compare(struct paged_batch *batch, uint32_t r, uint32_t i)
+{
+	const struct kernel_row *row = &batch->kernel_row[r];
+	uint32_t page_size = batch->pool->at.view.page_size;
+	uint32_t first = i * page_size, begin = row->kv_len - row->q_len;
+
+	begin = begin > first ? begin - first : 0;
+	for (uint32_t o = 0; o < r; o++) {
+		const struct kernel_row *other = &batch->kernel_row[o];
+		uint32_t from = other->kv_len - other->q_len;
+
+		for (uint32_t j = from / page_size; row_writes(batch, o) && j * page_size < other->kv_len; j++) {
+			uint32_t at = j * page_size, other_begin = from > at ? from - at : 0;
+			uint32_t position = begin > other_begin ? begin : other_begin;
+
+			if (other->pages[j] != row->pages[i] || position >= row->kv_len - first ||
+			    position >= other->kv_len - at || position >= page_size)
+				continue;
+			batch->twin_row = r;
+			batch->twin_of = o;
+			batch->twin_position = first + position;
+			return;
+		}
+	}
+}
+
+/* Find a token that two rows would append.  writer[page] is the last pass over the rows that found a writer. */
+static void
+writers_find(struct paged_batch *batch)
+{
+	uint32_t page_size = batch->pool->at.view.page_size, last;
+
+	batch->writer_pass++;
+	for (uint32_t r = 0; r < batch->n_rows && batch->twin_row == BATCH_NO_ROW; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+
+		if (!row_writes(batch, r))
+			continue;
+		last = (row->kv_len - 1) / page_size;
+		for (uint32_t i = row->q_len == 1 ? last : (row->kv_len - row->q_len) / page_size; i <= last; i++) {
+			uint64_t *writer = &batch->writer[row->pages[i]];
+
+			if (*writer == batch->writer_pass)
+				writers_compare(batch, r, i);
+			*writer = batch->writer_pass;
+		}
+	}
+}
+
+/*
+ * Do all rows have different sequences?  Then no two rows write the same token, whatever their lengths.  A row's first
+ * page identifies its sequence.  The answer is kept while rows keep their sequences, as in steady decoding.
+ */
+static bool
+rows_are_distinct(struct paged_batch *batch)
+{
+	if (batch->n_rows <= batch->n_distinct)
+		return true;
+	batch->writer_pass++;
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint64_t *writer;
+
+		if (batch->row[r].id == 0 || batch->row[r].capacity == 0)
+			return false;
+		writer = &batch->writer[batch->kernel_row[r].pages[0]];
+		if (*writer == batch->writer_pass)
+			return false;
+		*writer = batch->writer_pass;
+	}
+	batch->n_distinct = batch->n_rows;
+	return true;
+}
+
+static void
+plan_forget(struct paged_batch *batch, bool on_device)
+{
+	batch->planned = false;
+	batch->on_device = on_device;
+	batch->n_rows = 0;
+	batch->total_q = 0;
+	batch->foreign_row = BATCH_NO_ROW;
+	batch->unplaced_row = BATCH_NO_ROW;
+	batch->wide_row = BATCH_NO_ROW;
+	batch->twin_row = BATCH_NO_ROW;
+	batch->plan_number++;
+	mods_forget_range(batch);
+	if (batch->has_missing)
+		memset(batch->missing, 0, batch->max_rows * sizeof(*batch->missing));
+	batch->has_missing = false;
+}
+
+static enum paged_status
+batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows,
+	   const struct compute_lengths *lengths)
+{
+	struct paged_client *client = batch_client(batch);
+	uint64_t now = clock_coarse_ms();
+	enum paged_status status = plan_enter(client, now);
+	struct paged_error error;
+	bool wants_ahead;
+
+	if (batch == NULL || status == PAGED_ERR_FORK)
+		return status;
+	plan_forget(batch, lengths != NULL);
+	if (status != PAGED_OK)
+		return status;
+	if (n_rows > batch->max_rows)
+		return client_failf(client, PAGED_ERR_LIMIT, "%zu rows exceed the batch's max_rows of %u", n_rows,
+				    batch->max_rows);
+	if (rows == NULL && n_rows != 0)
+		return client_failf(client, PAGED_ERR_INVALID, "rows is NULL");
+	status = plan_rows(batch, (uint32_t)n_rows, rows, &wants_ahead, &error);
+	if (status == PAGED_OK) {
+		batch->n_rows = (uint32_t)n_rows;
+		if (lengths == NULL && !rows_are_distinct(batch))
+			writers_find(batch);
+		status = batch->pool->at.compute->plan(batch, lengths, &error);
+	}
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	batch->planned = true;
+	if (wants_ahead && now >= batch->ahead_after_ms)
+		batch_reserve_ahead(batch, now);
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows)
+{
+	return batch_plan(batch, n_rows, rows, NULL);
+}
+
+static enum paged_status
+lengths_in(struct compute_lengths *to, const struct paged_plan_device_params *from, struct paged_error *error)
+{
+	static const char *const names[] = { "q_indptr", "kv_len", "q_base" };
+	const int32_t *const arrays[] = { from->q_indptr, from->kv_len, from->q_base };
+
+	for (unsigned int i = 0; i < 3; i++) {
+		if (arrays[i] == NULL && i < 2 && from->n_rows != 0 && from->tables_only == 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s is NULL", names[i]);
+		if ((uintptr_t)arrays[i] % sizeof(int32_t) != 0)
+			return paged_fail(error, PAGED_ERR_INVALID, "%s is not aligned to its elements of 4 bytes",
+					  names[i]);
+	}
+	if (from->tables_only > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "tables_only is %u, neither 0 nor 1", from->tables_only);
+	*to = (struct compute_lengths){
+		.q_indptr = (uintptr_t)from->q_indptr,
+		.kv_len = (uintptr_t)from->kv_len,
+		.q_base = (uintptr_t)from->q_base,
+		.tables_only = from->tables_only != 0,
+	};
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_plan_device(struct paged_batch *batch, const struct paged_plan_device_params *params)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter(client);
+	struct paged_plan_device_params complete;
+	struct compute_lengths lengths;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	batch->planned = false;
+	status = client_params_in(&complete, sizeof(complete), params, "paged_plan_device_params", &error);
+	if (status == PAGED_OK)
+		status = lengths_in(&lengths, &complete, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	return batch_plan(batch, complete.n_rows, complete.rows, &lengths);
+}

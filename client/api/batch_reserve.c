@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdatomic.h>
+#include <sys/param.h>
+
+#include "client/api/batch.h"
+
+/* No reserve-ahead for this time after the owner refused one. */
+#define AHEAD_PAUSE_MS 100u
+/*
+ * Interval at which an outstanding reply is looked for, which costs system
+ * calls.  A success needs no reply: it shows in the page table.
+ */
+#define AHEAD_LOOK_MS 10u
+
+/*
+ * Add a sequence to the request.  Two rows of one sequence become one item with
+ * the larger n_tokens.  The search is linear, because requests are rare and
+ * mostly short.
+ */
+static uint32_t
+item_add(struct paged_batch *batch, uint32_t n, uint32_t r, uint64_t n_ahead)
+{
+	struct paged_seq_item item = {
+		.seq = batch->row[r].id,
+		.n_tokens = batch->kernel_row[r].kv_len,
+		.n_ahead = (uint32_t)MIN(n_ahead, UINT32_MAX),
+	};
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (batch->items[i].seq != item.seq)
+			continue;
+		if (batch->items[i].n_tokens < item.n_tokens)
+			batch->items[i] = item;
+		return n;
+	}
+	batch->items[n] = item;
+	return n + 1;
+}
+
+static enum paged_status
+capacity_error(const struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+
+	return paged_fail(error, PAGED_ERR_CAPACITY,
+			  "row %u: kv_len %u exceeds the %u tokens that sequence " SEQ_FORMAT " has reserved", r,
+			  batch->kernel_row[r].kv_len, row->capacity, SEQ_ARGS(row->id));
+}
+
+/* Fail if a row's capacity cannot be increased by a request of this client. */
+static enum paged_status
+lacking_check(const struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+{
+	const struct paged_client *client = batch->pool->client;
+	uint32_t max_length = batch->pool->at.view.max_length;
+
+	for (uint32_t i = 0; i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i], kv_len = batch->kernel_row[r].kv_len;
+		const struct batch_row *row = &batch->row[r];
+
+		if (kv_len > max_length)
+			return paged_fail(error, PAGED_ERR_LIMIT, "row %u: kv_len %u exceeds max_length %u of pool %s",
+					  r, kv_len, max_length, batch->pool->at.name);
+		if (batch->reserve_ahead == 0 || row->owner != client->owner->session)
+			return capacity_error(batch, r, error);
+	}
+	return PAGED_OK;
+}
+
+/*
+ * Fill batch->missing after the owner refused the reserve.  The free pages are
+ * assigned to the rows in order, and only rows for which they do not suffice are
+ * reported, so that rows which grow in lockstep do not all wait for the last
+ * page.  If pages became free since the refusal and suffice for all rows, the
+ * last row is reported, because a refusal must name at least one row.
+ */
+static void
+missing_note(struct paged_batch *batch, uint32_t n_lacking)
+{
+	uint32_t n_free = atomic_load_explicit(&batch->pool->at.view.header->n_free, memory_order_relaxed);
+
+	for (uint32_t i = 0; i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+		uint32_t n_lacks = batch_pages(batch, batch->kernel_row[r].kv_len) - batch->row[r].n_entries;
+
+		if (n_lacks <= n_free && (batch->has_missing || i + 1 < n_lacking)) {
+			n_free -= n_lacks;
+			continue;
+		}
+		batch->missing[r] = n_lacks;
+		batch->has_missing = true;
+	}
+}
+
+enum paged_status
+batch_reserve(struct paged_batch *batch, uint32_t n_lacking, struct paged_error *error)
+{
+	struct paged_client *client = batch->pool->client;
+	enum paged_status status = lacking_check(batch, n_lacking, error);
+	uint32_t n = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < n_lacking; i++)
+		n = item_add(batch, n, batch->lacking[i], batch->reserve_ahead);
+	client_lock(client);
+	status = client->owner->ops->reserve(client->owner, n, batch->items, error);
+	client_unlock(client);
+	if (status == PAGED_ERR_FULL)
+		missing_note(batch, n_lacking);
+	for (uint32_t i = 0; status == PAGED_OK && i < n_lacking; i++) {
+		uint32_t r = batch->lacking[i];
+
+		status = batch_row_refresh(batch, r, batch->row[r].id, error);
+		if (status == PAGED_OK && batch->kernel_row[r].kv_len > batch->row[r].capacity)
+			status = capacity_error(batch, r, error);
+	}
+	return status;
+}
+
+void
+batch_reserve_ahead(struct paged_batch *batch, uint64_t now_ms)
+{
+	const struct region_header *header = batch->pool->at.view.header;
+	struct paged_client *client = batch->pool->client;
+	const uint64_t n_ahead = 2 * (uint64_t)batch->reserve_ahead;
+	enum paged_status status;
+	struct paged_error error;
+	uint32_t n = 0;
+
+	/* The owner reserves ahead only from spare pages. */
+	if (region_spare_pages(header->n_pages, atomic_load_explicit(&header->n_free, memory_order_relaxed)) == 0) {
+		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		return;
+	}
+	/*
+	 * Top up every row with room for less than twice the reserve.  Rows that
+	 * started at different lengths then share later requests, and the batch's
+	 * requests are reserve_ahead steps apart.
+	 */
+	for (uint32_t r = 0; r < batch->n_rows; r++)
+		if (batch_row_wants(batch, r, n_ahead))
+			n = item_add(batch, n, r, n_ahead);
+	/* If another thread uses the owner, leave the request to the next plan. */
+	if (n == 0 || pthread_mutex_trylock(&client->mutex) != 0)
+		return;
+	status = client->owner->ops->reserve_ahead(client->owner, n, batch->items, &error);
+	client_unlock(client);
+	if (status == PAGED_OK)
+		return;
+	if (status == PAGED_ERR_AGAIN) {
+		batch->ahead_after_ms = now_ms + AHEAD_LOOK_MS;
+		return;
+	}
+	batch->ahead_after_ms = now_ms + AHEAD_PAUSE_MS;
+	owner_log(client->owner, PAGED_LOG_DEBUG, "reserve ahead refused: %s", error.text);
+}

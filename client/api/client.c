@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/cuda/compute_cuda_mod_set.h"
+#include "client/api/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/api/error.h"
+
+uint32_t
+paged_version(void)
+{
+	return PAGED_VERSION;
+}
+
+const char *
+paged_status_name(enum paged_status status)
+{
+#define NAME(s) \
+	case s: \
+		return #s
+	switch (status) {
+		NAME(PAGED_OK);
+		NAME(PAGED_ERR_INVALID);
+		NAME(PAGED_ERR_NOMEM);
+		NAME(PAGED_ERR_NOENT);
+		NAME(PAGED_ERR_PERM);
+		NAME(PAGED_ERR_FULL);
+		NAME(PAGED_ERR_CAPACITY);
+		NAME(PAGED_ERR_LIMIT);
+		NAME(PAGED_ERR_STALE);
+		NAME(PAGED_ERR_RANGE);
+		NAME(PAGED_ERR_GONE);
+		NAME(PAGED_ERR_AGAIN);
+		NAME(PAGED_ERR_TIMEOUT);
+		NAME(PAGED_ERR_FORK);
+		NAME(PAGED_ERR_UNSUPPORTED);
+		NAME(PAGED_ERR_VERSION);
+		NAME(PAGED_ERR_BACKEND);
+		NAME(PAGED_ERR_SYSTEM);
+		NAME(PAGED_ERR_PROTOCOL);
+		NAME(PAGED_ERR_NO_DAEMON);
+		NAME(PAGED_ERR_STOPPING);
+		NAME(PAGED_ERR_CORRUPT);
+	}
+#undef NAME
+	return "PAGED_ERR_?";
+}
+
+enum paged_status
+client_fail(const struct paged_client *client, const struct paged_error *error)
+{
+	error_keep(client->serial, error);
+	if (client->owner != NULL && error->status != PAGED_ERR_FORK)
+		owner_log(client->owner, PAGED_LOG_DEBUG, "%s: %s", paged_status_name(error->status), error->text);
+	return error->status;
+}
+
+enum paged_status
+client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
+{
+	struct paged_error error;
+	va_list arguments;
+
+	va_start(arguments, format);
+	paged_vfail(&error, status, format, arguments);
+	va_end(arguments);
+	return client_fail(client, &error);
+}
+
+void
+client_look(struct paged_client *client)
+{
+	if (pthread_mutex_trylock(&client->mutex) != 0)
+		return;
+	client->owner->ops->dispatch(client->owner);
+	client_unlock(client);
+}
+
+enum paged_status
+client_enter(const struct paged_client *client)
+{
+	if (client == NULL)
+		return PAGED_ERR_INVALID;
+	if (guard_in_child(&client->guard))
+		return client_failf(client, PAGED_ERR_FORK,
+				    "the client belongs to the parent of this forked process; open one here");
+	if (client->owner == NULL)
+		return client_failf(client, client->open_status, "the client did not open (%s)",
+				    paged_status_text(client->open_status));
+	return PAGED_OK;
+}
+
+enum paged_status
+client_gone(const struct owner *owner, struct paged_error *error)
+{
+	if (owner_state(owner) == OWNER_ENDED)
+		return paged_fail(error, PAGED_ERR_GONE, "session %u was ended by the daemon", owner->session);
+	return paged_fail(error, PAGED_ERR_GONE, "the daemon has ended, and session %u with it", owner->session);
+}
+
+enum paged_status
+client_enter_owner(const struct paged_client *client)
+{
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK || owner_state(client->owner) < OWNER_ENDED)
+		return status;
+	client_gone(client->owner, &error);
+	return client_fail(client, &error);
+}
+
+static enum paged_status
+isa_choose(enum kernel_isa *isa_p, const char *wanted, struct paged_error *error)
+{
+	const char *forced = getenv("PAGED_ISA"), *what = "PAGED_ISA", *name = forced;
+
+	if (forced == NULL || forced[0] == '\0') {
+		what = "isa";
+		name = wanted;
+	}
+	if (name == NULL) {
+		*isa_p = kernel_isa_best();
+		return PAGED_OK;
+	}
+	*isa_p = kernel_isa_parse(name);
+	if (*isa_p == KERNEL_N_ISAS)
+		return paged_fail(error, PAGED_ERR_INVALID, "%s=%s is none of generic, avx2, avx512, avx512bf16, amx",
+				  what, name);
+	if (!kernel_isa_supported(*isa_p))
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "%s=%s: %s", what, name, kernel_isa_unsupported_reason(*isa_p));
+	return PAGED_OK;
+}
+
+/* Create a client that is not attached yet; NULL if there is no memory. */
+static struct paged_client *
+client_create(void)
+{
+	struct paged_client *client = calloc(1, sizeof(*client));
+
+	if (client == NULL)
+		return NULL;
+	client->serial = error_serial();
+	client->open_status = PAGED_ERR_INVALID;
+	if (!guard_init(&client->guard))
+		goto err_free;
+	if (pthread_mutex_init(&client->mutex, NULL) != 0)
+		goto err_guard;
+	return client;
+
+err_guard:
+	guard_destroy(&client->guard);
+err_free:
+	free(client);
+	return NULL;
+}
+
+/* Check and copy the parameters of the threads that run the kernels of the client's batches. */
+static enum paged_status
+threads_in(struct paged_client *client, const struct paged_client_params *params, struct paged_error *error)
+{
+	uint32_t n = params->n_cpus;
+	enum paged_status status;
+
+	client->team.n_threads = params->n_threads != 0 ? params->n_threads : 1;
+	client->team.run = params->run;
+	client->team.run_context = params->run_argument;
+	if (params->cpus == NULL && n == 0)
+		return PAGED_OK;
+	if (params->run != NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "run() brings threads of its own: cpus must be NULL");
+	if (params->cpus == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "n_cpus is %u, cpus is NULL", n);
+	if (n != client->team.n_threads)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "%u cpus for %u threads: each has one, the calling thread too", n,
+				  client->team.n_threads);
+	status = kernel_cpus_check(params->cpus, n, error);
+	if (status != PAGED_OK)
+		return status;
+	client->cpus = malloc(n * sizeof(*client->cpus));
+	if (client->cpus == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for %u cpus", n);
+	memcpy(client->cpus, params->cpus, n * sizeof(*client->cpus));
+	client->team.cpus = client->cpus;
+	return PAGED_OK;
+}
+
+static enum paged_status
+params_complete(struct paged_client *client, struct paged_client_params *params, const struct paged_client_params *user,
+		struct paged_error *error)
+{
+	enum paged_status status = client_params_in(params, sizeof(*params), user, "paged_client_params", error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (params->timeout_ms == 0)
+		params->timeout_ms = CLIENT_TIMEOUT_MS_DEFAULT;
+	if (params->name == NULL)
+		params->name = program_invocation_short_name;
+	if (params->observer > 1)
+		return paged_fail(error, PAGED_ERR_INVALID, "observer is %u, must be 0 or 1", params->observer);
+	if (params->observer != 0 && params->join_token != NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "an observer joins no session: join_token must be NULL");
+	status = threads_in(client, params, error);
+	return status == PAGED_OK ? isa_choose(&client->team.isa, params->isa, error) : status;
+}
+
+/* The owner to attach to: the daemon of a runtime directory, or an embedded owner with these pools. */
+struct open_target {
+	bool embedded;
+	const char *runtime_dir;
+	const struct paged_pool_params *pools;
+	size_t n_pools;
+};
+
+static enum paged_status
+client_open(const struct open_target *target, const struct paged_client_params *params, struct paged_client **client_p)
+{
+	struct paged_client_params complete;
+	struct paged_client *client;
+	struct owner *owner = NULL;
+	enum paged_status status;
+	struct paged_error error;
+
+	if (client_p == NULL)
+		return PAGED_ERR_INVALID;
+	*client_p = client = client_create();
+	if (client == NULL)
+		return PAGED_ERR_NOMEM;
+	status = params_complete(client, &complete, params, &error);
+	if (status == PAGED_OK && !target->embedded)
+		status = owner_remote_open(target->runtime_dir, &complete, &owner, &error);
+	else if (status == PAGED_OK)
+		status = owner_embedded_open(target->pools, target->n_pools, &complete, &owner, &error);
+	client->open_status = status;
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	client->owner = owner;
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_client_open(const char *runtime_dir, const struct paged_client_params *params, struct paged_client **client_p)
+{
+	return client_open(&(struct open_target){ .runtime_dir = runtime_dir }, params, client_p);
+}
+
+enum paged_status
+paged_client_open_embedded(const struct paged_pool_params *pools, size_t n_pools,
+			   const struct paged_client_params *params, struct paged_client **client_p)
+{
+	return client_open(&(struct open_target){ .embedded = true, .pools = pools, .n_pools = n_pools }, params,
+			   client_p);
+}
+
+void
+paged_client_close(struct paged_client *client)
+{
+	bool in_child;
+
+	if (client == NULL)
+		return;
+	in_child = guard_in_child(&client->guard);
+	while (!LIST_EMPTY(&client->pools))
+		pool_free(LIST_FIRST(&client->pools), in_child);
+	if (client->owner != NULL)
+		client->owner->ops->close(client->owner, in_child);
+	cuda_compiler_free(client->compiler, in_child);
+	/* In a forked child the mutex may be held by a thread that does not exist there. */
+	if (!in_child)
+		pthread_mutex_destroy(&client->mutex);
+	guard_destroy(&client->guard);
+	free(client->cpus);
+	free(client);
+}
+
+const char *
+paged_client_error(const struct paged_client *client)
+{
+	return client != NULL ? error_text(client->serial)
+			      : "there is no client: out of memory, or an argument is NULL";
+}
+
+uint32_t
+paged_client_session(const struct paged_client *client)
+{
+	return client != NULL && client->owner != NULL ? client->owner->session : 0;
+}
+
+const char *
+paged_client_join_token(const struct paged_client *client)
+{
+	return client != NULL && client->owner != NULL ? client->owner->join_token : "";
+}
+
+int
+paged_client_fd(const struct paged_client *client)
+{
+	return client != NULL && client->owner != NULL ? client->owner->fd : -1;
+}
+
+enum paged_status
+paged_client_ping(struct paged_client *client)
+{
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	client_lock(client);
+	status = client->owner->ops->ping(client->owner, &error);
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+enum paged_status
+paged_client_dispatch(struct paged_client *client)
+{
+	enum paged_status status = client_enter(client);
+
+	if (status != PAGED_OK)
+		return status;
+	client_lock(client);
+	client->owner->ops->dispatch(client->owner);
+	client_unlock(client);
+	if (owner_state(client->owner) == OWNER_STOPPING)
+		return client_failf(client, PAGED_ERR_STOPPING, "the daemon is stopping: finish, then close");
+	return client_enter_owner(client);
+}

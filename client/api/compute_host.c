@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The compute operations of the host.  After the checks only a caller's run() that does not run its tasks can fail. */
+#include "config.h"
+
+#include "client/api/batch.h"
+#include "client/api/compute_ops.h"
+#include "client/api/mark.h"
+#include "client/api/mod_set.h"
+
+static void
+host_describe(const struct paged_pool *pool, struct paged_pool_info *info)
+{
+	info->isa = kernel_isa_name(pool->client->team.isa);
+	info->device = NULL;
+}
+
+static enum paged_status
+host_batch_create(struct paged_batch *batch, const struct paged_batch_params *params, struct paged_error *error)
+{
+	(void)batch, (void)params, (void)error;
+	return PAGED_OK;
+}
+
+static void
+host_batch_destroy(struct paged_batch *batch, bool in_child)
+{
+	(void)batch, (void)in_child;
+}
+
+static enum paged_status
+host_stream(struct paged_batch *batch, void *stream, struct paged_error *error)
+{
+	if (stream == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s is in the host's memory, which has no streams",
+			  batch->pool->at.name);
+}
+
+static enum paged_status
+host_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	if (lengths == NULL)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+			  "pool %s is in the host's memory: lengths are paged_batch_plan()'s", batch->pool->at.name);
+}
+
+/* Host calls are synchronous, so there is nothing to wait for. */
+static enum paged_status
+host_done(struct paged_batch *batch, struct paged_error *error)
+{
+	(void)batch, (void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_mask_open(struct paged_block_mask *mask, struct paged_error *error)
+{
+	(void)mask, (void)error;
+	return PAGED_OK;
+}
+
+static void
+host_mask_close(struct paged_block_mask *mask, bool in_child)
+{
+	(void)mask, (void)in_child;
+}
+
+static enum paged_status
+host_mods_open(struct paged_mods *mods, struct paged_error *error)
+{
+	(void)mods, (void)error;
+	return PAGED_OK;
+}
+
+static void
+host_mods_close(struct paged_mods *mods, bool in_child)
+{
+	(void)mods, (void)in_child;
+}
+
+static enum paged_status
+host_mods_check(const struct paged_mods *mods, struct paged_error *error)
+{
+	return kernel_mods_check(mods->kernel, error);
+}
+
+static void
+host_mods_bound(struct paged_mods *mods)
+{
+	(void)mods;
+}
+
+/* The host interprets mods, so there is no code to prepare. */
+static enum paged_status
+host_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	(void)mods, (void)q, (void)timeout_ms, (void)error;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
+{
+	kernel_append(batch->team, args);
+	return kernel_team_check(batch->team, error);
+}
+
+static enum paged_status
+host_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
+{
+	kernel_gather(batch->team, args);
+	return kernel_team_check(batch->team, error);
+}
+
+static enum paged_status
+host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+	       struct paged_error *error)
+{
+	(void)mods;
+	kernel_attention(batch->team, args);
+	return kernel_team_check(batch->team, error);
+}
+
+static enum paged_status
+host_merge(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error)
+{
+	kernel_attention_merge(batch->team, args);
+	return kernel_team_check(batch->team, error);
+}
+
+static enum paged_status
+host_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	(void)batch, (void)error;
+	mark->kind = MARK_REACHED;
+	return PAGED_OK;
+}
+
+static enum paged_status
+host_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	if (mark->kind == MARK_REACHED)
+		return PAGED_OK;
+	return paged_fail(error, PAGED_ERR_INVALID, "pool %s is in the host's memory, the mark is not",
+			  batch->pool->at.name);
+}
+
+const struct compute_ops compute_ops_host = {
+	.on_device = false,
+	.describe = host_describe,
+	.batch_create = host_batch_create,
+	.batch_destroy = host_batch_destroy,
+	.stream = host_stream,
+	.plan = host_plan,
+	.validate = host_done,
+	.mask_open = host_mask_open,
+	.mask_close = host_mask_close,
+	.mods_open = host_mods_open,
+	.mods_close = host_mods_close,
+	.mods_check = host_mods_check,
+	.mods_bound = host_mods_bound,
+	.mods_prepare = host_mods_prepare,
+	.append = host_append,
+	.gather = host_gather,
+	.attention = host_attention,
+	.merge = host_merge,
+	.mark = host_mark,
+	.wait = host_wait,
+	.finish = host_done,
+};

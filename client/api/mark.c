@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/api/mark.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/api/batch.h"
+#include "client/api/compute_ops.h"
+
+#define MARK_MAGIC 0x6b72616du /* "mark" */
+#define MARK_VERSION 1u
+
+_Static_assert(sizeof(struct mark) == 144, "no padding, and the same for every compiler");
+_Static_assert(sizeof(struct mark) <= sizeof(struct paged_mark), "there is room to grow");
+
+/* Copy and check a mark.  The fields that every version of a mark has at the same place are checked first. */
+static enum paged_status
+mark_open(const struct paged_pool *pool, const struct paged_mark *from, struct mark *mark, struct paged_error *error)
+{
+	memcpy(mark, from, sizeof(*mark));
+	if (mark->magic != MARK_MAGIC || mark->version == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %s: these bytes are no mark of a batch",
+				  pool->at.name);
+	if (mark->version > MARK_VERSION)
+		return paged_fail(error, PAGED_ERR_VERSION,
+				  "pool %s: a mark of version %" PRIu32 ", this library knows %u", pool->at.name,
+				  mark->version, MARK_VERSION);
+	if (memcmp(mark->boot_id, pool->at.view.header->boot_id, sizeof(mark->boot_id)) != 0)
+		return paged_fail(error, PAGED_ERR_GONE,
+				  "pool %s: the mark is of another daemon, or of an earlier life of this one",
+				  pool->at.name);
+	if (mark->pool != pool->at.index)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "pool %s is number %" PRIu32 " of its daemon, the mark is of number %" PRIu32,
+				  pool->at.name, pool->at.index, mark->pool);
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter_owner(client);
+	struct mark made = { .magic = MARK_MAGIC, .version = MARK_VERSION };
+	const struct paged_pool *pool;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (mark == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a mark needs a place");
+	pool = batch->pool;
+	made.pool = pool->at.index;
+	memcpy(made.boot_id, pool->at.view.header->boot_id, sizeof(made.boot_id));
+	status = pool->at.compute->mark(batch, &made, &error);
+	if (status != PAGED_OK)
+		return client_fail(client, &error);
+	memset(mark, 0, sizeof(*mark));
+	memcpy(mark, &made, sizeof(made));
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_batch_wait(struct paged_batch *batch, const struct paged_mark *from)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+	struct mark mark;
+
+	if (status != PAGED_OK)
+		return status;
+	if (from == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "mark is NULL");
+	status = mark_open(batch->pool, from, &mark, &error);
+	if (status == PAGED_OK)
+		status = batch->pool->at.compute->wait(batch, &mark, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+enum paged_status
+paged_batch_finish(struct paged_batch *batch)
+{
+	struct paged_client *client = batch_client(batch);
+	enum paged_status status = client_enter(client);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	status = batch->pool->at.compute->finish(batch, &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/api/block_mask.h"
+#include "client/api/compute_ops.h"
+#include "client/owner/control.h"
+#include "client/owner/map.h"
+#include "client/api/mod_set.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/text.h"
+#include <sys/param.h>
+
+/* Interval at which a wait checks that the owner lives. */
+#define WAIT_LOOK_MS 100u
+
+enum paged_status
+paged_pool_open(struct paged_client *client, const char *name, struct paged_pool **pool_p)
+{
+	enum paged_status status = client_enter_owner(client);
+	struct paged_error error;
+	struct paged_pool *pool;
+
+	if (status != PAGED_OK)
+		return status;
+	if (name == NULL || pool_p == NULL)
+		return client_failf(client, PAGED_ERR_INVALID, "a pool needs a name and a place for its handle");
+	if (strnlen(name, PAGED_MAX_NAME + 1) > PAGED_MAX_NAME)
+		return client_failf(client, PAGED_ERR_INVALID, "a pool's name has at most %u bytes", PAGED_MAX_NAME);
+	/* Checked here, because the daemon closes the connection on an invalid message. */
+	if (name[text_bad_byte(name)] != '\0')
+		return client_failf(client, PAGED_ERR_INVALID, "a pool's name is UTF-8 without control characters");
+	pool = calloc(1, sizeof(*pool));
+	if (pool == NULL)
+		return client_failf(client, PAGED_ERR_NOMEM, "no memory for pool %s", name);
+	pool->client = client;
+
+	client_lock(client);
+	status = client->owner->ops->pool_open(client->owner, name, &pool->at, &error);
+	if (status == PAGED_OK) {
+		LIST_INSERT_HEAD(&client->pools, pool, link);
+	}
+	client_unlock(client);
+	if (status != PAGED_OK) {
+		free(pool);
+		return client_fail(client, &error);
+	}
+	*pool_p = pool;
+	return PAGED_OK;
+}
+
+void
+pool_free(struct paged_pool *pool, bool in_child)
+{
+	struct owner *owner = pool->client->owner;
+
+	LIST_REMOVE(pool, link);
+	while (!LIST_EMPTY(&pool->batches))
+		batch_free(LIST_FIRST(&pool->batches), in_child);
+	while (!LIST_EMPTY(&pool->block_masks))
+		block_mask_free(LIST_FIRST(&pool->block_masks), in_child);
+	mask_memory_release(&pool->mask_memory);
+	while (pool->mods != NULL)
+		mods_free_mod(pool->mods);
+	owner->ops->pool_close(owner, &pool->at, in_child);
+	free(pool);
+}
+
+void
+pool_let_go(struct paged_pool *pool)
+{
+	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.let_go)
+		return;
+	pool->at.map->let_go(&pool->at);
+	pool->at.let_go = true;
+}
+
+void
+paged_pool_close(struct paged_pool *pool)
+{
+	struct paged_client *client;
+	bool in_child;
+
+	if (pool == NULL)
+		return;
+	client = pool->client;
+	in_child = guard_in_child(&client->guard);
+	if (!in_child)
+		client_lock(client);
+	pool_free(pool, in_child);
+	if (!in_child)
+		client_unlock(client);
+}
+
+static void
+plane_info(struct paged_plane_info *info, const struct layout_plane *plane)
+{
+	*info = (struct paged_plane_info){
+		.dtype = plane->dtype,
+		.dim = plane->dim,
+		.offset = plane->offset,
+		.layer_stride = plane->layer_stride,
+		.page_stride = plane->page_stride,
+		.head_stride = plane->head_stride,
+		.token_stride = plane->token_stride,
+	};
+}
+
+enum paged_status
+paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
+{
+	enum paged_status status = client_enter(pool_client(pool));
+	const struct layout *layout;
+	struct paged_pool_info ours;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (info == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "info must not be NULL");
+	layout = &pool->at.layout;
+	ours = (struct paged_pool_info){
+		.name = pool->at.name,
+		.backend = pool->at.backend,
+		.base = pool->at.let_go && pool->at.compute->on_device ? NULL : pool->at.base,
+		.size = layout->size,
+		.page_bytes = layout->page_bytes,
+		.n_layers = layout->params.n_layers,
+		.n_kv_heads = layout->params.n_kv_heads,
+		.n_pages = layout->params.n_pages,
+		.page_size = layout->params.page_size,
+		.max_length = pool->at.view.max_length,
+		.n_slots = pool->at.view.n_slots,
+		.v_in_k = layout->params.v_in_k,
+		.number = pool->at.index,
+	};
+	pool->at.compute->describe(pool, &ours);
+	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
+	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
+	plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
+	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
+	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+/* The header stays mapped after the owner has ended, but its numbers are then invalid. */
+enum paged_status
+pool_check_owner(struct paged_pool *pool, struct paged_error *error)
+{
+	client_look(pool->client);
+	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : client_gone(pool->client->owner, error);
+}
+
+enum paged_status
+paged_pool_get_counts(struct paged_pool *pool, struct paged_pool_counts *counts)
+{
+	enum paged_status status = client_enter_owner(pool_client(pool));
+	struct paged_pool_counts ours;
+	struct paged_check_result result;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (counts == NULL)
+		return client_failf(pool->client, PAGED_ERR_INVALID, "counts must not be NULL");
+	if (!region_accounting_read(&pool->at.view, &result)) {
+		status = pool_check_owner(pool, &error);
+		return status != PAGED_OK ? client_fail(pool->client, &error)
+					  : client_failf(pool->client, PAGED_ERR_AGAIN,
+							 "pages of pool %s are being changed just now", pool->at.name);
+	}
+	ours = (struct paged_pool_counts){
+		.n_pages = result.n_pages,
+		.n_free = result.n_free,
+		.n_referenced = result.n_referenced,
+		.n_quarantined = result.n_quarantined,
+	};
+	status = client_info_out(counts, &ours, sizeof(ours), "paged_pool_counts", &error);
+	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
+}
+
+enum paged_status
+paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout_ms)
+{
+	enum paged_status status = client_enter_owner(pool_client(pool));
+	const struct region_header *header;
+	uint64_t deadline_ms = clock_ms() + timeout_ms, now_ms;
+	struct paged_error error;
+	uint32_t n_free;
+
+	if (status != PAGED_OK)
+		return status;
+	if (n_pages > pool->at.view.n_pages)
+		return client_failf(pool->client, PAGED_ERR_LIMIT, "pool %s has %u pages, %u are waited for",
+				    pool->at.name, pool->at.view.n_pages, n_pages);
+	header = pool->at.view.header;
+	for (;;) {
+		status = pool_check_owner(pool, &error);
+		if (status != PAGED_OK)
+			return client_fail(pool->client, &error);
+		n_free = atomic_load_explicit(&header->n_free, memory_order_relaxed);
+		if (n_free >= n_pages)
+			return PAGED_OK;
+		now_ms = clock_ms();
+		if (now_ms >= deadline_ms)
+			return client_failf(pool->client, PAGED_ERR_TIMEOUT,
+					    "pool %s: %u pages are free after %u ms, %u are waited for", pool->at.name,
+					    n_free, timeout_ms, n_pages);
+		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, WAIT_LOOK_MS));
+	}
+}
+
+enum paged_status
+pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
+{
+	struct paged_client *client = pool->client;
+	const struct paged_pool *other;
+	char name[PAGED_MAX_NAME + 16];
+
+	if (PAGED_SEQ_GENERATION(id) == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
+	client_lock(client);
+	LIST_FOREACH(other, &client->pools, link)
+		if (other->at.index == PAGED_SEQ_POOL(id))
+			break;
+	if (other != NULL)
+		snprintf(name, sizeof(name), "%s", other->at.name);
+	else
+		snprintf(name, sizeof(name), "number %u", PAGED_SEQ_POOL(id));
+	client_unlock(client);
+	return paged_fail(error, PAGED_ERR_INVALID, "sequence " SEQ_FORMAT " is of pool %s, not of pool %s",
+			  SEQ_ARGS(id), name, pool->at.name);
+}
+
+enum paged_status
+pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
+	  struct paged_error *error)
+{
+	enum region_result result = REGION_BUSY;
+	enum paged_status status;
+
+	while (result == REGION_BUSY && *attempt < REGION_ATTEMPTS) {
+		if (*attempt > 0)
+			region_pause(*attempt - 1);
+		result = region_snapshot_begin(&pool->at.view, id, snapshot);
+		++*attempt;
+	}
+	if (result == REGION_READ)
+		return PAGED_OK;
+	/* The session's end also removes sequences, and is announced before: report it first. */
+	status = pool_check_owner(pool, error);
+	if (status != PAGED_OK)
+		return status;
+	if (result == REGION_STALE)
+		return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
+				  SEQ_ARGS(id));
+	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",
+			  SEQ_ARGS(id), pool->at.name);
+}

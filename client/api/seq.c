@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/api/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/text.h"
+
+/* The checks that every request must pass before it is sent to the owner. */
+static enum paged_status
+request_enter(const struct paged_client *client, size_t n, bool has_arrays)
+{
+	enum paged_status status = client_enter_owner(client);
+
+	if (status != PAGED_OK)
+		return status;
+	if (n == 0)
+		return client_failf(client, PAGED_ERR_INVALID, "a request names at least one sequence");
+	if (n > PAGED_MAX_REQUEST_SEQS)
+		return client_failf(client, PAGED_ERR_LIMIT, "%zu sequences in a request, at most %u", n,
+				    PAGED_MAX_REQUEST_SEQS);
+	if (!has_arrays)
+		return client_failf(client, PAGED_ERR_INVALID, "an array of the request is NULL");
+	if (client->owner->session == 0)
+		return client_failf(client, PAGED_ERR_PERM, "an observer has no sequences");
+	return PAGED_OK;
+}
+
+static enum paged_status
+spec_in(const struct paged_client *client, size_t i, const struct paged_seq_params *params, struct seq_spec *spec,
+	size_t *tags_p, struct paged_error *error)
+{
+	const char *tag = params->tag != NULL ? params->tag : "";
+	size_t length = strnlen(tag, PAGED_MAX_TAG + 1);
+
+	if (params->pool == NULL || params->pool->client != client)
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].pool is no pool of this client", i);
+	if (!client_is_zero(params->reserved, sizeof(params->reserved)))
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].reserved is not zero", i);
+	if (length > PAGED_MAX_TAG)
+		return paged_fail(error, PAGED_ERR_LIMIT, "params[%zu].tag has more than %u bytes", i, PAGED_MAX_TAG);
+	if (tag[text_bad_byte(tag)] != '\0')
+		return paged_fail(error, PAGED_ERR_INVALID, "params[%zu].tag is not UTF-8 without control characters",
+				  i);
+	*tags_p += length;
+	if (*tags_p > PAGED_MAX_REQUEST_TAGS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "the tags of a request have at most %u bytes together",
+				  PAGED_MAX_REQUEST_TAGS);
+	*spec = (struct seq_spec){ .pool = params->pool->at.index, .n_tokens = params->n_tokens, .tag = tag };
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_seq_create(struct paged_client *client, size_t n, const struct paged_seq_params *params, paged_seq_id *ids)
+{
+	enum paged_status status = request_enter(client, n, params != NULL && ids != NULL);
+	struct paged_error error;
+	struct seq_spec *specs;
+	size_t tags = 0;
+
+	if (status != PAGED_OK)
+		return status;
+	specs = calloc(n, sizeof(*specs));
+	if (specs == NULL)
+		return client_failf(client, PAGED_ERR_NOMEM, "no memory for a request of %zu sequences", n);
+	for (size_t i = 0; i < n && status == PAGED_OK; i++)
+		status = spec_in(client, i, &params[i], &specs[i], &tags, &error);
+	if (status == PAGED_OK) {
+		client_lock(client);
+		status = client->owner->ops->create(client->owner, (uint32_t)n, specs, ids, &error);
+		client_unlock(client);
+	}
+	free(specs);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+typedef enum paged_status (*change_fn)(struct owner *owner, uint32_t n, const struct paged_seq_item *items,
+				       struct paged_error *error);
+
+static enum paged_status
+request_change(struct paged_client *client, change_fn change, size_t n, const struct paged_seq_item *items)
+{
+	enum paged_status status;
+	struct paged_error error;
+
+	for (size_t i = 0; i < n; i++)
+		if (!client_is_zero(items[i].reserved, sizeof(items[i].reserved)))
+			return client_failf(client, PAGED_ERR_INVALID, "items[%zu].reserved is not zero", i);
+	client_lock(client);
+	status = change(client->owner, (uint32_t)n, items, &error);
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+enum paged_status
+paged_seq_reserve(struct paged_client *client, size_t n, const struct paged_seq_item *items)
+{
+	enum paged_status status = request_enter(client, n, items != NULL);
+
+	return status != PAGED_OK ? status : request_change(client, client->owner->ops->reserve, n, items);
+}
+
+enum paged_status
+paged_seq_truncate(struct paged_client *client, size_t n, const struct paged_seq_item *items)
+{
+	enum paged_status status = request_enter(client, n, items != NULL);
+
+	return status != PAGED_OK ? status : request_change(client, client->owner->ops->truncate, n, items);
+}
+
+enum paged_status
+paged_seq_erase(struct paged_client *client, size_t n, const paged_seq_id *ids)
+{
+	enum paged_status status = request_enter(client, n, ids != NULL);
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	client_lock(client);
+	status = client->owner->ops->erase(client->owner, (uint32_t)n, ids, &error);
+	client_unlock(client);
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}
+
+static enum paged_status
+seq_read(struct paged_pool *pool, paged_seq_id seq, struct region_snapshot *snapshot, uint32_t *pages, size_t n_max,
+	 struct paged_error *error)
+{
+	unsigned int attempt = 0;
+	enum paged_status status;
+	uint32_t n;
+
+	do {
+		status = pool_look(pool, seq, &attempt, snapshot, error);
+		if (status != PAGED_OK)
+			return status;
+		n = snapshot->capacity / pool->at.view.page_size;
+	} while (!region_snapshot_copy(&pool->at.view, seq, snapshot, n < n_max ? n : (uint32_t)n_max, pages));
+	return PAGED_OK;
+}
+
+enum paged_status
+paged_seq_read(struct paged_pool *pool, paged_seq_id seq, struct paged_seq_info *info, uint32_t *pages, size_t n_max)
+{
+	struct paged_client *client = pool_client(pool);
+	enum paged_status status = client_enter_owner(client);
+	struct paged_seq_info ours;
+	struct region_snapshot snapshot;
+	struct paged_error error;
+
+	if (status != PAGED_OK)
+		return status;
+	if (pages == NULL && n_max > 0)
+		return client_failf(client, PAGED_ERR_INVALID, "pages is NULL but n_max is %zu", n_max);
+	status = pool_check_seq(pool, seq, &error);
+	if (status == PAGED_OK)
+		status = seq_read(pool, seq, &snapshot, pages, n_max, &error);
+	if (status == PAGED_OK && info != NULL) {
+		ours = (struct paged_seq_info){
+			.owner = snapshot.owner,
+			.capacity = snapshot.capacity,
+			.writable_from = snapshot.writable_from,
+			.n_pages = snapshot.capacity / pool->at.view.page_size,
+			.version = snapshot.version,
+		};
+		status = client_info_out(info, &ours, sizeof(ours), "paged_seq_info", &error);
+	}
+	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
+}

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The compute operations of the back end cuda: fill the kernels' parameters and launch on the batch's stream. */
+#include "config.h"
+
+#include <inttypes.h>
+
+#include "client/api/block_mask.h"
+#include "client/cuda/compute_cuda_batch.h"
+#include "client/cuda/compute_cuda_block_mask.h"
+#include "client/cuda/compute_cuda_marks.h"
+#include "client/cuda/compute_cuda_mod_set.h"
+#include "client/owner/map_cuda.h"
+#include "client/api/mod_set.h"
+
+static void
+cuda_describe(const struct paged_pool *pool, struct paged_pool_info *info)
+{
+	info->isa = map_cuda_gpu(&pool->at)->isa;
+	info->device = map_cuda_gpu(&pool->at)->uuid_text;
+}
+
+static enum paged_status
+cuda_stream_set(struct paged_batch *batch, void *stream, struct paged_error *error)
+{
+	(void)error;
+	cuda_batch_of(batch)->stream = stream;
+	return PAGED_OK;
+}
+
+/* All launches are made with the pool's context current; the caller's context is restored afterwards. */
+static enum paged_status
+cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_plan(batch, lengths, error));
+}
+
+static enum paged_status
+cuda_validate(struct paged_batch *batch, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_faults(batch, error));
+}
+
+static struct cuda_plane
+plane_of(const struct kernel_pages *pages, unsigned int i)
+{
+	const struct layout_plane *plane = &pages->layout->plane[i];
+
+	if (plane->dtype == PAGED_DTYPE_NONE)
+		return (struct cuda_plane){ .address = 0 };
+	return (struct cuda_plane){
+		.address = (uintptr_t)pages->base + plane->offset + pages->layer * plane->layer_stride,
+		.page_stride = plane->page_stride,
+		.head_stride = plane->head_stride,
+		.token_stride = plane->token_stride,
+		.dim = plane->dim,
+		.dtype = (uint32_t)plane->dtype,
+	};
+}
+
+static struct cuda_pages
+pages_of(const struct kernel_pages *pages)
+{
+	const struct layout *layout = pages->layout;
+	struct cuda_pages to = {
+		.page_size = layout->params.page_size,
+		.n_pages = layout->params.n_pages,
+		.n_kv_heads = layout->params.n_kv_heads,
+		.v_in_k = layout->params.v_in_k,
+	};
+
+	for (unsigned int i = 0; i < CUDA_N_PLANES; i++) {
+		to.plane[i] = plane_of(pages, LAYOUT_K + i);
+		to.scale[i] = plane_of(pages, LAYOUT_K_SCALE + i);
+	}
+	return to;
+}
+
+static struct cuda_tensor
+tensor_of(const struct kernel_tensor *tensor)
+{
+	return (struct cuda_tensor){
+		.address = (uintptr_t)tensor->data,
+		.token_stride = tensor->token_stride,
+		.head_stride = tensor->head_stride,
+		.batch_skip = tensor->batch_skip,
+		.batch_tokens = tensor->batch_tokens,
+		.dtype = (uint32_t)tensor->dtype,
+		.dim = tensor->dim,
+	};
+}
+
+/* A rotary embedding, or none. */
+static struct cuda_rotary
+rotary_of(const struct kernel_rotary *rotary)
+{
+	if (rotary == NULL)
+		return (struct cuda_rotary){ .cos_sin = 0 };
+	return (struct cuda_rotary){
+		.cos_sin = (uintptr_t)rotary->cos_sin,
+		.positions = (uintptr_t)rotary->positions,
+		.q = tensor_of(&rotary->q),
+		.q_out = tensor_of(&rotary->q_out),
+		.n_positions = rotary->n_positions,
+		.dim = rotary->dim,
+		.first = rotary->first,
+		.interleaved = rotary->interleaved,
+		.n_q_heads = rotary->q.n_heads,
+	};
+}
+
+/* Before a kernel that reads the plan: a captured plan is valid only in a graph, any other plan only outside one. */
+static enum paged_status
+plan_check(const struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status;
+	bool capturing;
+
+	if (cuda->tables_only)
+		return paged_fail(error, PAGED_ERR_INVALID, "the plan has tables alone, for a captured graph");
+	status = compute_cuda_capture(batch, &capturing, error);
+	if (status != PAGED_OK || capturing == cuda->captured)
+		return status;
+	if (capturing)
+		return paged_fail(error, PAGED_ERR_INVALID,
+				  "the stream is being captured, and the plan was made before:"
+				  " capture paged_batch_plan_device() too");
+	return paged_fail(error, PAGED_ERR_INVALID, "the plan is a captured graph's: outside of it plan again");
+}
+
+/* Launch a kernel that reads the plan; n_blocks 0: there is no work. */
+static enum paged_status
+plan_launch(const struct paged_batch *batch, const struct cuda_kernel *kernel, uint64_t n_blocks, const void *params,
+	    struct paged_error *error)
+{
+	enum paged_status status = plan_check(batch, error);
+
+	if (status != PAGED_OK || n_blocks == 0)
+		return status;
+	return cuda_kernels_launch(batch->pool, kernel, n_blocks, params, cuda_batch_of(batch)->stream, error);
+}
+
+static enum paged_status
+cuda_append(struct paged_batch *batch, const struct append_args *args, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_append_params p = {
+		.pages = pages_of(&args->pages),
+		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
+		.k = tensor_of(&args->k),
+		.v = tensor_of(&args->v),
+		.positions = (uintptr_t)args->positions,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
+		.rotary = rotary_of(args->rotary),
+	};
+	enum paged_status status;
+
+	status = MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->append, batch->total_q, &p, error));
+	cuda->appends |= cuda->captured && status == PAGED_OK;
+	return status;
+}
+
+static enum paged_status
+cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_gather_params p = {
+		.pages = pages_of(&args->pages),
+		.plan = compute_cuda_view(batch, compute_cuda_shape_any(batch)),
+		.k = tensor_of(&args->k),
+		.v = tensor_of(&args->v),
+		.begin = (uintptr_t)args->begin,
+		.end = (uintptr_t)args->end,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
+	};
+	uint64_t n_tokens = 0;
+
+	for (uint32_t r = 0; r < args->n_rows; r++)
+		n_tokens += args->rows[r].kv_len;
+	return MAP_CUDA_RUN(cuda->gpu, error, plan_launch(batch, &cuda->kernels->gather, n_tokens, &p, error));
+}
+
+/* With the context current. */
+static enum paged_status
+attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+		 struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_attention *attention = &cuda->kernels->attention[args->q.dtype];
+	struct cuda_attention_params p = {
+		.pages = pages_of(&args->pages),
+		.q = tensor_of(&args->q),
+		.out = tensor_of(&args->out),
+		.sink = (uintptr_t)args->sink,
+		.lse = (uintptr_t)args->lse,
+		.max_score = (uintptr_t)args->maximum,
+		.counters = cuda->params.counters,
+		.workspace_states = cuda->workspace_states,
+		.workspace_values = cuda->workspace_values,
+		.n_q_heads = args->q.n_heads,
+		.scale = args->scale,
+		.causal = args->causal,
+		.lse_without_sink = args->lse_without_sink,
+		.k_scale = (uintptr_t)args->k_scale,
+		.v_scale = (uintptr_t)args->v_scale,
+	};
+	struct cuda_kernel kernel = attention->kernel;
+	const struct cuda_shape *shape;
+	enum paged_status status = plan_check(batch, error);
+
+	if (status != PAGED_OK || batch->total_q == 0)
+		return status;
+	if (mods != NULL && mods->blocks != NULL)
+		p.blocks = compute_cuda_blocks_of(mods->blocks);
+	if (mods != NULL && mods->device != NULL)
+		status = compute_cuda_mods_kernel(mods, args->q.dtype, &kernel, &p.mod, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_shape(batch, args->q.n_heads, attention->tile_q_rows, &shape, error);
+	if (status != PAGED_OK)
+		return status;
+	p.plan = compute_cuda_view(batch, shape);
+	return cuda_kernels_launch(batch->pool, &kernel, cuda->params.max_work_items, &p, cuda->stream, error);
+}
+
+static enum paged_status
+cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+	       struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, mods, error));
+}
+
+static enum paged_status
+cuda_merge(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_merge_params p = {
+		.part = { tensor_of(&args->part[0].out), tensor_of(&args->part[1].out) },
+		.part_lse = { (uintptr_t)args->part[0].lse, (uintptr_t)args->part[1].lse },
+		.out = tensor_of(&args->out),
+		.lse = (uintptr_t)args->lse,
+		.n_tokens = (uint32_t)args->n_tokens,
+		.n_heads = args->out.n_heads,
+	};
+	uint32_t warps = CUDA_MERGE_THREADS / 32;
+	enum paged_status status;
+	bool capturing;
+
+	if (args->n_tokens == 0)
+		return PAGED_OK;
+	if (args->n_tokens > UINT32_MAX)
+		return paged_fail(error, PAGED_ERR_LIMIT, "merge of %" PRIu64 " query rows: 2^32 - 1 are possible",
+				  args->n_tokens);
+	status = cuda_gpu_enter(cuda->gpu, error);
+	if (status != PAGED_OK)
+		return status;
+	/*
+	 * A merge may be captured.  The check fails if the batch uses the default stream while another stream is being
+	 * captured: the launch would invalidate that capture.
+	 */
+	status = compute_cuda_capture(batch, &capturing, error);
+	if (status == PAGED_OK)
+		status = cuda_kernels_launch(batch->pool, &cuda->kernels->merge,
+					     (args->n_tokens * p.n_heads + warps - 1) / warps, &p, cuda->stream, error);
+	return map_cuda_leave(cuda->gpu, status);
+}
+
+static enum paged_status
+cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_mark(batch, mark, error));
+}
+
+static enum paged_status
+cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_wait(batch, mark, error));
+}
+
+static enum paged_status
+cuda_finish(struct paged_batch *batch, struct paged_error *error)
+{
+	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, compute_cuda_finish(batch, error));
+}
+
+const struct compute_ops compute_ops_cuda = {
+	.on_device = true,
+	.describe = cuda_describe,
+	.batch_create = compute_cuda_create,
+	.batch_destroy = compute_cuda_destroy,
+	.stream = cuda_stream_set,
+	.plan = cuda_plan,
+	.validate = cuda_validate,
+	.mask_open = compute_cuda_blocks_open,
+	.mask_close = compute_cuda_blocks_close,
+	.mods_open = compute_cuda_mods_open,
+	.mods_close = compute_cuda_mods_close,
+	.mods_check = compute_cuda_mods_check,
+	.mods_bound = compute_cuda_mods_bound,
+	.mods_prepare = compute_cuda_mods_prepare,
+	.append = cuda_append,
+	.gather = cuda_gather,
+	.attention = cuda_attention,
+	.merge = cuda_merge,
+	.mark = cuda_mark,
+	.wait = cuda_wait,
+	.finish = cuda_finish,
+};

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * compute_cuda_batch.h - a batch's state in GPU memory
+ *
+ * A batch has one allocation in device memory and one in pinned host memory,
+ * both made when the batch is created.  A step allocates nothing.
+ *
+ * Mirror: the device has a copy of the rows' page tables, `table`, of shape
+ * [max_rows][table_stride]; entries are UINT32_MAX where a row has no page.
+ * `shadow` is the host's record of the values that the table will have once the
+ * stream has executed all copies issued so far.  A plan copies only the entries
+ * that differ from it.
+ *
+ * Staging: copies to the device read pinned memory when the stream executes
+ * them.  CUDA_STAGES buffers are used in rotation; before a buffer is written
+ * again, the host waits for the event recorded after its last copy.
+ *
+ * Shapes: how the planner cuts a row into work items depends on the number of
+ * query heads and on the attention kernel of the queries' dtype, which are
+ * known only at the attention call.  plan() plans for the shape of the last
+ * attention call.  An attention call with another shape launches the planner
+ * again, once per plan.  Append reads only the rows, which are the same in
+ * every shape.
+ */
+#ifndef PAGED_CLIENT_COMPUTE_CUDA_H
+#define PAGED_CLIENT_COMPUTE_CUDA_H
+
+#include "client/api/batch.h"
+#include "client/api/compute_ops.h"
+#include "client/cuda/cuda_kernels.h"
+#include "kernels/cuda/plan.h"
+
+#define CUDA_SHAPES 4u
+#define CUDA_STAGES 4u
+/** Bytes of table entries that fit in a stage in addition to a plan's lengths. */
+#define CUDA_STAGE_ENTRIES (64u << 10)
+/** Bytes of a row's q_base, q_indptr and kv_len. */
+#define CUDA_LENGTHS_SIZE 16u
+#define CUDA_Q_TOKENS_DEFAULT 512u
+
+/** A plan for n_q_heads query heads and tiles of at most tile_q_rows; n_q_heads 0: unused. */
+struct cuda_shape {
+	uint32_t n_q_heads;
+	uint32_t tile_q_rows;
+	uint64_t planned; /* number of the last plan for which the planner was launched */
+	bool captured;    /* a captured graph has the planner's launch: a replay plans for this shape */
+	bool dirty;       /* its head has faults that were already reported */
+	cuda_address head, rows, first_work_item;
+};
+
+struct cuda_stage {
+	uint8_t *memory;
+	cuda_event copied; /* recorded after the last copy from this stage */
+};
+
+/** A row of the mirror: it has entries [0, n) of this version of the sequence; the rest is unmapped. */
+struct cuda_mirror_row {
+	paged_seq_id id; /* 0: no sequence */
+	uint64_t version;
+	uint32_t n;
+	bool torn; /* a copy failed: entries [0, n) are unknown; entries from n on are unmapped */
+};
+
+/** One word for each row, copied to the device only when it changes. */
+struct cuda_words {
+	cuda_address device; /* uint32_t [max_rows] */
+	uint32_t *shadow;    /* the values on the device */
+	bool torn;           /* a copy failed: the values on the device are unknown */
+};
+
+struct cuda_batch {
+	const struct cuda_gpu *gpu;
+	struct cuda_kernels *kernels;
+	cuda_stream stream;
+	uint32_t max_q_tokens, max_q_heads;
+
+	cuda_address memory; /* the allocation in device memory, which contains: */
+	cuda_address table;
+	cuda_address lengths; /* arrays q_base, q_indptr and kv_len, consecutive */
+	cuda_address workspace_states, workspace_values;
+	struct cuda_shape shape[CUDA_SHAPES];
+	uint32_t shape_last; /* shape of the last attention call */
+
+	uint8_t *pinned; /* pinned host memory: the stages, and the heads that validate copies to the host */
+	struct cuda_plan_head *heads; /* [CUDA_SHAPES] */
+	struct cuda_stage stage[CUDA_STAGES];
+	uint32_t stage_now;
+	uint32_t stage_size, stage_used; /* bytes */
+	uint32_t n_mirrored;             /* rows from here on have no entry on the device */
+	struct cuda_words writable;      /* cuda_plan_params.writable_from */
+	struct cuda_words b;             /* cuda_plan_params.b */
+
+	void *host; /* pageable host memory, which contains: */
+	size_t host_size;
+	uint32_t *shadow;               /* [max_rows][table_stride] */
+	struct cuda_mirror_row *mirror; /* [max_rows] */
+	int64_t *lengths_host;          /* a plan's lengths, in the layout of `lengths` */
+
+	struct marks_device *marks; /* compute_cuda_marks.c; NULL: no mark and no wait yet */
+	struct marks_event *mark;   /* NULL: no mark yet */
+
+	/* The plan. */
+	struct cuda_plan_params params; /* without the fields that depend on the shape */
+	bool tables_only;
+	bool captured; /* the plan was captured into a graph and has not run on a stream */
+	bool appends;  /* some captured graph has an append */
+};
+
+static inline struct cuda_batch *
+cuda_batch_of(const struct paged_batch *batch)
+{
+	return batch->compute;
+}
+
+/** compute_cuda_create - allocate all memory of the batch; batch->compute is set on PAGED_OK only */
+enum paged_status compute_cuda_create(struct paged_batch *batch, const struct paged_batch_params *params,
+				      struct paged_error *error);
+
+/** compute_cuda_destroy - no launched work may still run; in a forked child, free host memory only */
+void compute_cuda_destroy(struct paged_batch *batch, bool in_child);
+
+/* The functions below are called with the context current. */
+
+/** compute_cuda_plan - update the mirror and launch the planner */
+enum paged_status compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths,
+				    struct paged_error *error);
+
+/** compute_cuda_shape - get the plan for these queries; launch the planner if it has not run for them */
+enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
+				     const struct cuda_shape **shape_p, struct paged_error *error);
+
+/** compute_cuda_shape_any - the shape that the current plan was made for */
+const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);
+
+/**
+ * compute_cuda_stage - copy at most CUDA_STAGE_ENTRIES bytes to the device, in stream order, through a stage
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  the stream is being captured
+ */
+enum paged_status compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
+				     struct paged_error *error);
+
+/** compute_cuda_capture - is the batch's stream being captured? */
+enum paged_status compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error);
+
+/** compute_cuda_refuse_capture - PAGED_ERR_UNSUPPORTED if the batch's stream is being captured; `why` ends the text */
+enum paged_status compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why,
+					      struct paged_error *error);
+
+/** compute_cuda_faults - wait for the stream and report the faults of planner and kernels since the plan */
+enum paged_status compute_cuda_faults(struct paged_batch *batch, struct paged_error *error);
+
+/** compute_cuda_view - the plan in the form of the kernels' parameters */
+static inline struct cuda_plan
+compute_cuda_view(const struct paged_batch *batch, const struct cuda_shape *shape)
+{
+	return (struct cuda_plan){
+		.head = shape->head,
+		.rows = shape->rows,
+		.first_work_item = shape->first_work_item,
+		.table = cuda_batch_of(batch)->table,
+		.n_rows = batch->n_rows,
+		.table_stride = (uint32_t)batch->table_stride,
+	};
+}
+
+#endif

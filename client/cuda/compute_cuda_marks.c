@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/cuda/compute_cuda_marks.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+#include <unistd.h>
+
+#include "client/owner/map_cuda.h"
+
+/* An event that this process made. */
+struct marks_event {
+	LIST_ENTRY(marks_event) link;
+	uint64_t number;
+	cuda_event event;
+	struct cuda_ipc_handle handle;
+	bool taken; /* a batch uses it */
+};
+
+/* An event that another process made. */
+struct marks_import {
+	LIST_ENTRY(marks_import) link;
+	struct process_name process;
+	uint64_t number;
+	struct cuda_ipc_handle handle;
+	cuda_event event;
+	int pidfd;
+};
+
+struct marks_device {
+	LIST_ENTRY(marks_device) link;
+	struct cuda_gpu gpu; /* not a pool's, because events outlive pools */
+	unsigned int n_batches;
+	LIST_HEAD(, marks_event) events;
+	LIST_HEAD(, marks_import) imports;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static LIST_HEAD(, marks_device) devices = LIST_HEAD_INITIALIZER(devices);
+static uint64_t last_number;
+
+/* The functions below are called with the lock held, unless their comment says otherwise. */
+
+static enum paged_status
+device_take(struct cuda_batch *cuda, struct paged_error *error)
+{
+	struct marks_device *device;
+	enum paged_status status;
+
+	if (cuda->marks != NULL)
+		return PAGED_OK;
+	LIST_FOREACH(device, &devices, link)
+		if (memcmp(&device->gpu.uuid, &cuda->gpu->uuid, sizeof(device->gpu.uuid)) == 0)
+			break;
+	if (device == NULL) {
+		device = calloc(1, sizeof(*device));
+		if (device == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for marks");
+		status = cuda_gpu_open_uuid(&device->gpu, &cuda->gpu->uuid, error);
+		if (status != PAGED_OK) {
+			free(device);
+			return status;
+		}
+		LIST_INSERT_HEAD(&devices, device, link);
+	}
+	device->n_batches++;
+	cuda->marks = device;
+	return PAGED_OK;
+}
+
+static void
+import_close(struct marks_device *device, struct marks_import *import)
+{
+	LIST_REMOVE(import, link);
+	device->gpu.driver.event_destroy(import->event);
+	close(import->pidfd);
+	explicit_bzero(import, sizeof(*import));
+	free(import);
+}
+
+/* Drop a batch's reference.  After the last one imports are closed, but a device that has events of ours is kept. */
+static void
+device_drop(struct marks_device *device)
+{
+	if (--device->n_batches > 0)
+		return;
+	while (!LIST_EMPTY(&device->imports))
+		import_close(device, LIST_FIRST(&device->imports));
+	if (!LIST_EMPTY(&device->events))
+		return;
+	LIST_REMOVE(device, link);
+	cuda_gpu_close(&device->gpu);
+	free(device);
+}
+
+/* Called without the lock. */
+void
+compute_cuda_marks_drop(struct cuda_batch *cuda)
+{
+	if (cuda->marks == NULL)
+		return;
+	pthread_mutex_lock(&lock);
+	if (cuda->mark != NULL)
+		cuda->mark->taken = false;
+	device_drop(cuda->marks);
+	pthread_mutex_unlock(&lock);
+}
+
+static enum paged_status
+event_make(struct marks_device *device, struct marks_event *made, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &device->gpu.driver;
+	enum paged_status status;
+
+	if (cuda_gpu_attribute(&device->gpu, CUDA_DEVICE_IPC_EVENTS) == 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "%s shares no events between processes; use paged_batch_finish()", device->gpu.name);
+	status = cuda_gpu_check(&device->gpu,
+				driver->event_create(&made->event, CUDA_EVENT_INTERPROCESS | CUDA_EVENT_DISABLE_TIMING),
+				"cuEventCreate", error);
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_check(&device->gpu, driver->ipc_export_event(&made->handle, made->event),
+				"cuIpcGetEventHandle", error);
+	if (status != PAGED_OK)
+		driver->event_destroy(made->event);
+	return status;
+}
+
+/* Give the batch an event that no other batch uses, or a new one. */
+static enum paged_status
+event_take(struct cuda_batch *cuda, struct paged_error *error)
+{
+	struct marks_device *device = cuda->marks;
+	struct marks_event *event;
+	enum paged_status status;
+
+	if (cuda->mark != NULL)
+		return PAGED_OK;
+	LIST_FOREACH(event, &device->events, link)
+		if (!event->taken)
+			break;
+	if (event == NULL) {
+		event = calloc(1, sizeof(*event));
+		if (event == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
+		status = event_make(device, event, error);
+		if (status != PAGED_OK) {
+			free(event);
+			return status;
+		}
+		event->number = ++last_number;
+		LIST_INSERT_HEAD(&device->events, event, link);
+	}
+	event->taken = true;
+	cuda->mark = event;
+	return PAGED_OK;
+}
+
+/* Prepend the pool's name to the error text. */
+static enum paged_status
+told(const struct paged_batch *batch, enum paged_status status, const struct paged_error *why,
+     struct paged_error *error)
+{
+	return status == PAGED_OK ? PAGED_OK
+				  : paged_fail(error, status, "pool %s: %s", batch->pool->at.name, why->text);
+}
+
+enum paged_status
+compute_cuda_mark(struct paged_batch *batch, struct mark *mark, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error why;
+	/* An event that a graph records is not recorded at its replays. */
+	enum paged_status status = compute_cuda_refuse_capture(
+		batch, ", and a graph has no marks: mark the stream after each replay", error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = process_self(&mark->process, &why);
+	if (status == PAGED_OK) {
+		pthread_mutex_lock(&lock);
+		status = device_take(cuda, &why);
+		if (status == PAGED_OK)
+			status = event_take(cuda, &why);
+		pthread_mutex_unlock(&lock);
+	}
+	if (status != PAGED_OK)
+		return told(batch, status, &why, error);
+	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.event_record(cuda->mark->event, cuda->stream),
+				error, "cuEventRecord");
+	if (status != PAGED_OK)
+		return status;
+	mark->kind = MARK_EVENT;
+	mark->device = cuda->gpu->uuid;
+	mark->event = cuda->mark->number;
+	mark->handle = cuda->mark->handle;
+	return PAGED_OK;
+}
+
+/* Waiting */
+
+static enum paged_status
+own_find(const struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+{
+	const struct marks_event *event;
+
+	LIST_FOREACH(event, &device->events, link)
+		if (event->number == mark->event)
+			break;
+	if (event == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "this process made no such mark");
+	*event_p = event->event;
+	return PAGED_OK;
+}
+
+/* Checks again that the process lives, because CUDA does not define how opening an event of a dead process fails. */
+static enum paged_status
+import_open(struct marks_device *device, const struct mark *mark, struct marks_import *import,
+	    struct paged_error *error)
+{
+	const struct cuda_driver *driver = &device->gpu.driver;
+	enum paged_status status = process_watch(&mark->process, &import->pidfd, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = cuda_gpu_check(&device->gpu, driver->ipc_open_event(&import->event, mark->handle),
+				"cuIpcOpenEventHandle", error);
+	if (status == PAGED_OK && !process_ended(import->pidfd))
+		return PAGED_OK;
+	if (status == PAGED_OK)
+		driver->event_destroy(import->event);
+	if (process_ended(import->pidfd))
+		status = paged_fail(error, PAGED_ERR_GONE, "process %d has ended", (int)mark->process.pid);
+	close(import->pidfd);
+	return status;
+}
+
+static enum paged_status
+import_find(struct marks_device *device, const struct mark *mark, cuda_event *event_p, struct paged_error *error)
+{
+	struct marks_import *import, *next;
+	enum paged_status status;
+
+	for (import = LIST_FIRST(&device->imports); import != NULL; import = next) {
+		next = LIST_NEXT(import, link);
+		if (process_ended(import->pidfd))
+			import_close(device, import);
+	}
+	LIST_FOREACH(import, &device->imports, link)
+		if (memcmp(&import->process, &mark->process, sizeof(import->process)) == 0 &&
+		    import->number == mark->event &&
+		    memcmp(&import->handle, &mark->handle, sizeof(import->handle)) == 0)
+			break;
+	if (import == NULL) {
+		import = calloc(1, sizeof(*import));
+		if (import == NULL)
+			return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an event");
+		status = import_open(device, mark, import, error);
+		if (status != PAGED_OK) {
+			free(import);
+			return status;
+		}
+		import->process = mark->process;
+		import->number = mark->event;
+		import->handle = mark->handle;
+		LIST_INSERT_HEAD(&device->imports, import, link);
+	}
+	*event_p = import->event;
+	return PAGED_OK;
+}
+
+static enum paged_status
+mark_check(const struct cuda_batch *cuda, const struct mark *mark, struct paged_error *error)
+{
+	if (mark->kind == MARK_EVENT && memcmp(&mark->device, &cuda->gpu->uuid, sizeof(mark->device)) == 0)
+		return PAGED_OK;
+	if (mark->kind == MARK_EVENT)
+		return paged_fail(error, PAGED_ERR_INVALID, "the mark is of another GPU than %s", cuda->gpu->uuid_text);
+	return paged_fail(error, PAGED_ERR_INVALID, "the mark is not of a GPU's memory");
+}
+
+/*
+ * The lock is held until the wait is on the stream, so no other thread closes
+ * the event before that.  The wait is for the event's last record at the time
+ * of the call.  That record may be later than the mark, but it covers the mark's
+ * work: it is after the mark on the same stream, or it is of another batch that
+ * took the event when the marking batch was destroyed, with all its work done.
+ */
+static enum paged_status
+wait_event(struct cuda_batch *cuda, const struct mark *mark, const struct process_name *self, struct paged_error *error)
+{
+	cuda_event event = NULL;
+	enum paged_status status;
+
+	pthread_mutex_lock(&lock);
+	status = device_take(cuda, error);
+	if (status == PAGED_OK) {
+		if (mark->process.random == self->random && mark->process.pid == self->pid)
+			status = own_find(cuda->marks, mark, &event, error);
+		else
+			status = import_find(cuda->marks, mark, &event, error);
+	}
+	if (status == PAGED_OK)
+		status = cuda_gpu_check(cuda->gpu, cuda->gpu->driver.stream_wait(cuda->stream, event, 0),
+					"cuStreamWaitEvent", error);
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
+enum paged_status
+compute_cuda_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct process_name self;
+	struct paged_error why;
+	enum paged_status status = mark_check(cuda, mark, &why);
+
+	if (status == PAGED_OK)
+		status = process_self(&self, &why);
+	if (status != PAGED_OK)
+		return told(batch, status, &why, error);
+	status = compute_cuda_refuse_capture(batch, ", and a graph waits for no marks: wait before each replay", error);
+	if (status != PAGED_OK)
+		return status;
+	status = wait_event(cuda, mark, &self, &why);
+	return told(batch, status, &why, error);
+}
+
+enum paged_status
+compute_cuda_finish(struct paged_batch *batch, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status =
+		compute_cuda_refuse_capture(batch, ", and a graph has not begun: wait for its replay", error);
+
+	if (status != PAGED_OK)
+		return status;
+	return map_cuda_check(&batch->pool->at, cuda->gpu->driver.stream_synchronize(cuda->stream), error,
+			      "cuStreamSynchronize");
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/cuda/compute_cuda_mod_set.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/cuda/jit_store.h"
+#include "client/cuda/compute_cuda_batch.h"
+#include "client/owner/map_cuda.h"
+#include "kernels/mod/cuda_source.h"
+
+struct cuda_compiler {
+	struct code_store *store;
+	struct cuda_nvrtc nvrtc;
+};
+
+/** The attention kernel with these mods, for queries of one dtype. */
+struct cuda_modded {
+	struct code *code;  /* NULL: not requested */
+	cuda_module module; /* NULL: not loaded */
+	struct cuda_kernel kernel;
+};
+
+struct cuda_mods {
+	char *source;
+	struct cuda_modded modded[PAGED_BF16 + 1]; /* by enum paged_dtype of the queries */
+	cuda_address args;                         /* struct cuda_mod_args, followed by `range` */
+	cuda_address range;                        /* struct cuda_mod_range */
+	bool written;                              /* the bound values were copied to args, in stream order */
+};
+
+/* Compiling */
+
+static enum paged_status
+compiler_open(struct paged_client *client, struct paged_error *error)
+{
+	struct cuda_compiler *compiler;
+	enum paged_status status;
+
+	if (client->compiler != NULL)
+		return PAGED_OK;
+	compiler = calloc(1, sizeof(*compiler));
+	if (compiler == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for compiled mods");
+	status = code_store_create(&(struct code_store_params){ .compiler = &code_compiler_nvrtc,
+								.argument = &compiler->nvrtc,
+								.log = client->owner->log,
+								.log_argument = client->owner->log_argument },
+				   &compiler->store, error);
+	if (status != PAGED_OK) {
+		free(compiler);
+		return status;
+	}
+	client->compiler = compiler;
+	return PAGED_OK;
+}
+
+void
+cuda_compiler_free(struct cuda_compiler *compiler, bool in_child)
+{
+	if (compiler == NULL)
+		return;
+	code_store_destroy(compiler->store, in_child);
+	free(compiler);
+}
+
+static enum paged_status
+code_ask(struct paged_mods *mods, enum paged_dtype q, struct paged_error *error)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->at);
+	const struct cuda_attention *attention = &pool->kernels->attention[q];
+	struct cuda_mods *device = mods->device;
+	const struct code_request request = {
+		.source = attention->source,
+		.kernel = attention->kernel.name,
+		.mods = device->source,
+		.capability = 10 * cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR) +
+			      cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR),
+	};
+
+	assert(paged_dtype_is_tensor(q));
+	if (device->modded[q].code != NULL)
+		return PAGED_OK;
+	return code_prepare(pool->client->compiler->store, &request, &device->modded[q].code, error);
+}
+
+static void
+code_drop(struct cuda_modded *modded)
+{
+	code_release(modded->code);
+	modded->code = NULL;
+}
+
+static enum paged_status
+code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	enum paged_status status = code_ask(mods, q, error);
+	struct cuda_modded *modded = &mods->device->modded[q];
+
+	if (status != PAGED_OK)
+		return status;
+	status = code_wait(modded->code, timeout_ms, error);
+	code_store_tell(mods->batch->pool->client->compiler->store);
+	/* Code that failed is requested again at the next call. */
+	if (status != PAGED_OK && status != PAGED_ERR_AGAIN && status != PAGED_ERR_TIMEOUT)
+		code_drop(modded);
+	return status;
+}
+
+/* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
+static enum paged_status
+code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	struct cuda_modded *modded = &mods->device->modded[q];
+
+	for (;;) {
+		enum paged_status status = code_take(mods, q, timeout_ms, error);
+		bool refused;
+
+		if (status != PAGED_OK)
+			return status;
+		modded->kernel = pool->kernels->attention[q].kernel;
+		modded->kernel.name = code_kernel(modded->code);
+		status = cuda_kernels_load(pool, code_compiled(modded->code)->bytes, &modded->kernel, &modded->module,
+					   &refused, error);
+		if (status == PAGED_OK || !refused || !code_refused(modded->code))
+			return status;
+		code_drop(modded);
+	}
+}
+
+enum paged_status
+compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+{
+	if (mods->device == NULL || mods->device->modded[q].module != NULL)
+		return PAGED_OK;
+	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, code_get(mods, q, timeout_ms, error));
+}
+
+/* Values and arrays */
+
+static enum paged_status
+args_write(struct paged_mods *mods, struct paged_error *error)
+{
+	struct cuda_mods *device = mods->device;
+	struct cuda_mod_args args = { .range = device->range };
+	enum paged_status status = PAGED_OK;
+
+	if (mods->mask != NULL)
+		status = mod_cuda_args(mods->mask, &args, error);
+	if (status == PAGED_OK && mods->score != NULL)
+		status = mod_cuda_args(mods->score, &args, error);
+	if (status == PAGED_OK)
+		status = compute_cuda_stage(mods->batch, device->args, &args, sizeof(args), error);
+	device->written = status == PAGED_OK;
+	return status;
+}
+
+/* Errors are ignored: the next attention call writes the arguments again and reports the error. */
+void
+compute_cuda_mods_bound(struct paged_mods *mods)
+{
+	struct paged_error error;
+
+	if (mods->device == NULL)
+		return;
+	mods->device->written = false;
+	(void)MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), &error, args_write(mods, &error));
+}
+
+enum paged_status
+compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
+			 struct paged_error *error)
+{
+	struct cuda_mods *device = mods->device;
+	enum paged_status status = PAGED_OK;
+
+	if (device->modded[q].module == NULL)
+		status = code_get(mods, q, -1, error);
+	if (status == PAGED_OK && !device->written)
+		status = args_write(mods, error);
+	if (status != PAGED_OK)
+		return status;
+	*kernel = device->modded[q].kernel;
+	*args_p = device->args;
+	return PAGED_OK;
+}
+
+/* Indexes out of bounds */
+
+static enum paged_status
+range_clear(const struct paged_mods *mods, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
+	int result = cuda->gpu->driver.fill(mods->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
+
+	return map_cuda_check(&mods->batch->pool->at, result, error, "cuMemsetD8Async of a mod's record");
+}
+
+enum paged_status
+compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error)
+{
+	enum paged_status status = PAGED_OK;
+
+	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
+		if (mods->device != NULL)
+			status = range_clear(mods, error);
+	return status;
+}
+
+static enum paged_status
+range_read(const struct paged_mods *mods, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
+	struct cuda_mod_range range;
+	struct mod_bad_index found;
+	enum mod_kind kind;
+	enum paged_status status =
+		compute_cuda_refuse_capture(mods->batch, ": what mods read is known after a replay", error);
+	int result;
+
+	if (status != PAGED_OK)
+		return status;
+	result = cuda->gpu->driver.copy_out(&range, mods->device->range, sizeof(range), cuda->stream);
+	if (result == CUDA_SUCCESS)
+		result = cuda->gpu->driver.stream_synchronize(cuda->stream);
+	status = map_cuda_check(&mods->batch->pool->at, result, error, "reading a mod's record");
+	if (status != PAGED_OK)
+		return status;
+	found = mod_cuda_bad_index(&range, &kind);
+	if (!found.found)
+		return PAGED_OK;
+	return mod_bad_index_fail(mod_binding_mod(kind == MOD_MASK ? mods->mask : mods->score), &found, error);
+}
+
+enum paged_status
+compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error)
+{
+	if (mods->device == NULL)
+		return PAGED_OK;
+	return MAP_CUDA_RUN(map_cuda_gpu(&mods->batch->pool->at), error, range_read(mods, error));
+}
+
+/* Life */
+
+/* Called with the context current. */
+static enum paged_status
+memory_alloc(struct paged_mods *mods, struct paged_error *error)
+{
+	const struct owner_pool *pool = &mods->batch->pool->at;
+	struct cuda_mods *device = mods->device;
+	enum paged_status status = compute_cuda_refuse_capture(mods->batch, ": mods are made before", error);
+
+	if (status == PAGED_OK)
+		status = map_cuda_check(
+			pool,
+			map_cuda_gpu(pool)->driver.alloc(&device->args,
+							 sizeof(struct cuda_mod_args) + sizeof(struct cuda_mod_range)),
+			error, "cuMemAlloc for mods");
+	if (status != PAGED_OK)
+		return status;
+	device->range = device->args + sizeof(struct cuda_mod_args);
+	return range_clear(mods, error);
+}
+
+enum paged_status
+compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error)
+{
+	const struct paged_pool *pool = mods->batch->pool;
+	const struct mod *mask = mods->mask != NULL ? mod_binding_mod(mods->mask) : NULL;
+	const struct mod *score = mods->score != NULL ? mod_binding_mod(mods->score) : NULL;
+	enum paged_status status;
+
+	if (mask == NULL && score == NULL)
+		return PAGED_OK;
+	mods->device = calloc(1, sizeof(*mods->device));
+	if (mods->device == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for mods");
+	status = mod_cuda_source(CUDA_MOD_STRUCT, mask, score, &mods->device->source, error);
+	if (status == PAGED_OK)
+		status = MAP_CUDA_RUN(map_cuda_gpu(&pool->at), error, memory_alloc(mods, error));
+	client_lock(pool->client);
+	if (status == PAGED_OK)
+		status = compiler_open(pool->client, error);
+	client_unlock(pool->client);
+	if (status == PAGED_OK)
+		status = code_ask(mods, cuda_kernels_queries(&pool->at.layout.params), error);
+	if (status != PAGED_OK)
+		compute_cuda_mods_close(mods, false);
+	return status;
+}
+
+void
+compute_cuda_mods_close(struct paged_mods *mods, bool in_child)
+{
+	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
+	struct cuda_mods *device = mods->device;
+	struct paged_error error;
+
+	if (device == NULL)
+		return;
+	if (!in_child && cuda_gpu_enter(gpu, &error) == PAGED_OK) {
+		for (enum paged_dtype q = PAGED_F32; q <= PAGED_BF16; q++)
+			if (device->modded[q].module != NULL)
+				gpu->driver.module_unload(device->modded[q].module);
+		if (device->args != 0)
+			gpu->driver.free(device->args);
+		cuda_gpu_leave(gpu);
+	}
+	for (enum paged_dtype q = PAGED_F32; !in_child && q <= PAGED_BF16; q++)
+		code_release(device->modded[q].code);
+	free(device->source);
+	free(device);
+	mods->device = NULL;
+}

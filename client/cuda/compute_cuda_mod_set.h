@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * compute_cuda_mod_set.h - mods in attention on a GPU
+ *
+ * A struct paged_mods is translated to CUDA C, which the client's compiler
+ * thread (jit_store.h) compiles into the attention kernel for the queries' dtype.
+ * Compilation for queries of the pool's dtype (bf16 if the pool's elements are
+ * bytes) starts when the struct paged_mods is created; for another dtype it
+ * starts at the first attention call with that dtype.
+ *
+ * Values and arrays are in a struct in device memory.  Each bind writes the
+ * struct on the batch's stream, so a launch uses the values bound before it.
+ */
+#ifndef PAGED_CLIENT_COMPUTE_CUDA_MODS_H
+#define PAGED_CLIENT_COMPUTE_CUDA_MODS_H
+
+#include "client/cuda/cuda_kernels.h"
+#include "client/api/mod_set.h"
+
+struct cuda_compiler;
+
+/** cuda_compiler_free - free a client's compiler, after its pools were closed; takes NULL */
+void cuda_compiler_free(struct cuda_compiler *compiler, bool in_child);
+
+/* Slots of struct compute_ops. */
+enum paged_status compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error);
+void compute_cuda_mods_close(struct paged_mods *mods, bool in_child);
+enum paged_status compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error);
+void compute_cuda_mods_bound(struct paged_mods *mods);
+enum paged_status compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms,
+					    struct paged_error *error);
+
+/* The functions below are called with the context current. */
+
+/**
+ * compute_cuda_mods_kernel - the attention kernel with these mods; blocks until it is compiled
+ *
+ * @param[out] args_p  device address of the mods' values
+ */
+enum paged_status compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cuda_kernel *kernel,
+					   uint64_t *args_p, struct paged_error *error);
+
+/** compute_cuda_mods_forget - clear, in stream order, the out-of-bounds indexes recorded by all mods of the batch */
+enum paged_status compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error);
+
+#endif

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Planning on the device.  A captured graph must not copy from staging, because
+ * each replay would read what the stage contains at that time.  A captured plan
+ * therefore only launches the planner; a plan with tables_only, outside the
+ * capture, copies the page tables before each replay.  A plan that would have to
+ * copy during a capture is refused before anything is put on the stream, so the
+ * capture stays valid.
+ */
+#include "config.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "client/cuda/compute_cuda_batch.h"
+#include "client/cuda/compute_cuda_mod_set.h"
+#include "client/owner/map_cuda.h"
+
+/* Staging */
+
+/* Switch to the next stage, after its copies are done. */
+static enum paged_status
+stage_next(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	enum paged_status status;
+
+	if (cuda->stage_used == 0)
+		return PAGED_OK;
+	status = map_cuda_check(&batch->pool->at,
+				driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), error,
+				"cuEventRecord");
+	if (status != PAGED_OK)
+		return status;
+	cuda->stage_now = (cuda->stage_now + 1) % CUDA_STAGES;
+	cuda->stage_used = 0;
+	return map_cuda_check(&batch->pool->at, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), error,
+			      "cuEventSynchronize");
+}
+
+enum paged_status
+compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	int capturing = CUDA_CAPTURE_NONE;
+	int result = cuda->gpu->driver.stream_capturing(cuda->stream, &capturing);
+
+	*capturing_p = capturing != CUDA_CAPTURE_NONE;
+	return map_cuda_check(&batch->pool->at, result, error, "cuStreamIsCapturing");
+}
+
+enum paged_status
+compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why, struct paged_error *error)
+{
+	bool capturing;
+	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
+
+	if (status != PAGED_OK || !capturing)
+		return status;
+	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: the stream is being captured%s", batch->pool->at.name,
+			  why);
+}
+
+/* Copy at most stage_size bytes to the device through the current stage. */
+static enum paged_status
+stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+	uint8_t *at;
+
+	assert(size <= cuda->stage_size);
+	if (size > cuda->stage_size - cuda->stage_used)
+		status = stage_next(batch, error);
+	if (status != PAGED_OK)
+		return status;
+	at = cuda->stage[cuda->stage_now].memory + cuda->stage_used;
+	memcpy(at, from, size);
+	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), error,
+				"cuMemcpyHtoDAsync");
+	if (status == PAGED_OK)
+		cuda->stage_used += (size + 15) & ~15u;
+	return status;
+}
+
+enum paged_status
+compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
+		   struct paged_error *error)
+{
+	enum paged_status status = compute_cuda_refuse_capture(
+		batch, ", and a graph has no part for a mod's values and arrays: bind them before", error);
+
+	if (status == PAGED_OK)
+		status = stage_copy(batch, to, from, size, error);
+	return status == PAGED_OK ? stage_next(batch, error) : status;
+}
+
+/* The mirror */
+
+/* Entries [from, to) of a row. */
+static enum paged_status
+entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uint32_t from, uint32_t to,
+	     struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint64_t row = r * batch->table_stride;
+	enum paged_status status = PAGED_OK;
+
+	while (status == PAGED_OK && from < to) {
+		uint32_t n = to - from < CUDA_STAGE_ENTRIES / 4 ? to - from : CUDA_STAGE_ENTRIES / 4;
+
+		status = stage_copy(batch, cuda->table + (row + from) * 4, entries + from, n * 4, error);
+		if (status == PAGED_OK)
+			memcpy(cuda->shadow + row + from, entries + from, n * 4);
+		from += n;
+	}
+	return status;
+}
+
+/* Changed entries that are closer than this are copied together, which is cheaper than two copies. */
+#define ENTRIES_APART 64u
+
+/* Copy those of entries [0, to) that differ from the device's, as runs. */
+static enum paged_status
+entries_update(struct paged_batch *batch, uint32_t r, uint32_t to, struct paged_error *error)
+{
+	const uint32_t *entries = batch->table + r * batch->table_stride;
+	const uint32_t *shadow = cuda_batch_of(batch)->shadow + r * batch->table_stride;
+	enum paged_status status = PAGED_OK;
+	uint32_t from = 0;
+
+	while (status == PAGED_OK) {
+		uint32_t end;
+
+		while (from < to && entries[from] == shadow[from])
+			from++;
+		if (from == to)
+			break;
+		end = from + 1;
+		for (uint32_t i = end; i < to && i - end < ENTRIES_APART; i++)
+			if (entries[i] != shadow[i])
+				end = i + 1;
+		status = entries_copy(batch, r, entries, from, end, error);
+		from = end;
+	}
+	return status;
+}
+
+static enum paged_status
+mirror_row_update(struct paged_batch *batch, uint32_t r, struct paged_error *error)
+{
+	const struct batch_row *row = &batch->row[r];
+	struct cuda_mirror_row *mirror = &cuda_batch_of(batch)->mirror[r];
+	uint32_t *entries = batch->table + r * batch->table_stride;
+	uint32_t n = row->capacity / batch->pool->at.view.page_size, known = mirror->n, both = n < known ? n : known;
+	enum paged_status status = PAGED_OK;
+
+	if (!mirror->torn && row->id != 0 && mirror->id == row->id && mirror->version == row->version && n == known)
+		return PAGED_OK;
+	if (mirror->torn)
+		both = 0;
+	else if (row->id == 0 || mirror->id != row->id || mirror->version != row->version)
+		status = entries_update(batch, r, both, error);
+	mirror->torn = true;
+	mirror->n = n > known ? n : known;
+	if (status == PAGED_OK)
+		status = entries_copy(batch, r, entries, both, n, error);
+	/* If the row had more entries, the rest becomes unmapped. */
+	if (status == PAGED_OK && n < known) {
+		memset(entries + n, 0xff, (known - n) * sizeof(*entries));
+		status = entries_copy(batch, r, entries, n, known, error);
+	}
+	if (status == PAGED_OK)
+		*mirror = (struct cuda_mirror_row){ .id = row->id, .version = row->version, .n = n };
+	return status;
+}
+
+/*
+ * A captured planner reads as many rows as its plan had at capture.  Rows past
+ * the current n_rows are unmapped, so that a nonzero length in them is a fault
+ * and not an access to another sequence's pages.
+ */
+static enum paged_status
+mirror_shrink(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t r = batch->n_rows; status == PAGED_OK && r < cuda->n_mirrored; r++) {
+		batch->row[r] = (struct batch_row){ 0 };
+		status = mirror_row_update(batch, r, error);
+	}
+	if (status == PAGED_OK && cuda->n_mirrored > batch->n_rows)
+		cuda->n_mirrored = batch->n_rows;
+	return status;
+}
+
+/*
+ * The value of cuda_row.writable_from.  A row of another session's sequence is never written, whatever the lengths in
+ * device memory are.
+ */
+static uint32_t
+row_writable_from(const struct paged_batch *batch, uint32_t r)
+{
+	const struct batch_row *row = &batch->row[r];
+
+	if (batch->kernel_row[r].skip_append)
+		return CUDA_WRITABLE_SKIP;
+	if (row->id != 0 && row->owner != batch->pool->client->owner->session)
+		return CUDA_WRITABLE_NONE;
+	return row->writable_from;
+}
+
+static uint32_t
+row_b(const struct paged_batch *batch, uint32_t r)
+{
+	return (uint32_t)batch->kernel_row[r].b;
+}
+
+static enum paged_status
+words_update(struct paged_batch *batch, struct cuda_words *words,
+	     uint32_t (*word_of)(const struct paged_batch *batch, uint32_t r), struct paged_error *error)
+{
+	uint32_t from = words->torn ? 0 : batch->n_rows, to = words->torn ? batch->max_rows : 0;
+	enum paged_status status;
+
+	for (uint32_t r = 0; r < batch->n_rows; r++) {
+		uint32_t word = word_of(batch, r);
+
+		if (words->shadow[r] == word)
+			continue;
+		words->shadow[r] = word;
+		from = r < from ? r : from;
+		to = r < to ? to : r + 1;
+	}
+	if (from >= to)
+		return PAGED_OK;
+	status = stage_copy(batch, words->device + from * sizeof(uint32_t), words->shadow + from,
+			    (to - from) * (uint32_t)sizeof(uint32_t), error);
+	words->torn = status != PAGED_OK;
+	return status;
+}
+
+/* Lengths */
+
+static enum paged_status
+lengths_copy(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_plan_params *p = &cuda->params;
+	uint32_t n = batch->n_rows;
+	int64_t *q_base = cuda->lengths_host;
+	int32_t *q_indptr = (int32_t *)(q_base + n), *kv_len = q_indptr + n + 1;
+
+	q_indptr[0] = 0;
+	for (uint32_t r = 0; r < n; r++) {
+		const struct kernel_row *row = &batch->kernel_row[r];
+
+		q_base[r] = row->q_base;
+		q_indptr[r + 1] = (int32_t)(row->q_start + row->q_len);
+		kv_len[r] = (int32_t)row->kv_len;
+	}
+	p->q_base = cuda->lengths;
+	p->q_base_bytes = sizeof(*q_base);
+	p->q_indptr = p->q_base + n * sizeof(*q_base);
+	p->kv_len = p->q_indptr + (n + 1) * sizeof(*q_indptr);
+	return stage_copy(batch, cuda->lengths, q_base, n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
+}
+
+/* The planner */
+
+static enum paged_status
+shape_launch(struct paged_batch *batch, struct cuda_shape *shape, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_plan_params p = cuda->params;
+	enum paged_status status;
+
+	p.plan = compute_cuda_view(batch, shape);
+	p.n_q_heads = shape->n_q_heads;
+	p.max_tile_q_rows = shape->tile_q_rows;
+	p.max_total_q = (uint32_t)batch->total_q;
+	status = cuda_kernels_launch(batch->pool, &cuda->kernels->plan, 1, &p, cuda->stream, error);
+	if (status == PAGED_OK) {
+		shape->planned = batch->plan_number;
+		shape->captured |= cuda->captured;
+		shape->dirty = false;
+	}
+	return status;
+}
+
+enum paged_status
+compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_heads, uint32_t tile_q_rows,
+		   const struct cuda_shape **shape_p, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct cuda_shape *shape = NULL, *unused = NULL;
+	enum paged_status status = PAGED_OK;
+
+	if (n_q_heads > cuda->max_q_heads)
+		return paged_fail(error, PAGED_ERR_LIMIT, "q has %u heads, the batch was made for max_q_heads of %u",
+				  n_q_heads, cuda->max_q_heads);
+	for (uint32_t i = 0; shape == NULL && i < CUDA_SHAPES; i++) {
+		struct cuda_shape *at = &cuda->shape[i];
+
+		if (at->n_q_heads == n_q_heads && at->tile_q_rows == tile_q_rows)
+			shape = at;
+		else if (at->planned != batch->plan_number && (unused == NULL || at->planned < unused->planned))
+			unused = at;
+	}
+	if (shape == NULL && unused == NULL)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "queries of %u heads: one plan serves at most %u kinds of queries", n_q_heads,
+				  CUDA_SHAPES);
+	if (shape == NULL) {
+		shape = unused;
+		shape->n_q_heads = n_q_heads;
+		shape->tile_q_rows = tile_q_rows;
+		shape->planned = 0;
+	}
+	if (shape->planned != batch->plan_number)
+		status = shape_launch(batch, shape, error);
+	if (status != PAGED_OK)
+		return status;
+	cuda->shape_last = (uint32_t)(shape - cuda->shape);
+	*shape_p = shape;
+	return PAGED_OK;
+}
+
+const struct cuda_shape *
+compute_cuda_shape_any(const struct paged_batch *batch)
+{
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+
+	return &cuda->shape[cuda->shape_last];
+}
+
+/* A replay of any graph plans for the captured shapes.  The other shapes' faults were reported; clear them. */
+static enum paged_status
+shapes_keep(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = PAGED_OK;
+
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		struct cuda_shape *shape = &cuda->shape[i];
+
+		if (shape->captured)
+			shape->planned = batch->plan_number;
+		if (!shape->dirty)
+			continue;
+		status = map_cuda_check(&batch->pool->at,
+					cuda->gpu->driver.fill(shape->head, 0, sizeof(*cuda->heads), cuda->stream),
+					error, "cuMemsetD8Async");
+		shape->dirty = status != PAGED_OK;
+	}
+	return status;
+}
+
+/* Copy the lengths if the host has them, and launch the planner.  The tables are copied already, or before a replay. */
+static enum paged_status
+plan_launch(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status;
+
+	if (cuda->tables_only)
+		return shapes_keep(batch, error);
+	status = compute_cuda_mods_forget(batch, error);
+	if (status != PAGED_OK)
+		return status;
+	if (lengths != NULL) {
+		cuda->params.q_indptr = lengths->q_indptr;
+		cuda->params.kv_len = lengths->kv_len;
+		cuda->params.q_base = lengths->q_base;
+		cuda->params.q_base_bytes = 4;
+	} else {
+		status = lengths_copy(batch, error);
+	}
+	if (status != PAGED_OK || batch->n_rows == 0)
+		return status;
+	return shape_launch(batch, &cuda->shape[cuda->shape_last], error);
+}
+
+/* Check whether this plan may go onto the stream, and set `captured` and `tables_only`. */
+static enum paged_status
+plan_enter(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	enum paged_status status = compute_cuda_capture(batch, &cuda->captured, error);
+	uint32_t r = batch->foreign_row;
+
+	cuda->tables_only = lengths != NULL && lengths->tables_only;
+	if (status == PAGED_OK && cuda->captured && (lengths == NULL || cuda->tables_only))
+		status = paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				    "pool %s: the stream is being captured, and a graph has no part for %s from the"
+				    " host: %s",
+				    batch->pool->at.name, cuda->tables_only ? "page tables" : "lengths and page tables",
+				    cuda->tables_only ? "bring them over before each replay, outside of the capture"
+						      : "capture paged_batch_plan_device()");
+	/* A replay cannot return an error for a captured append, so the plan refuses it. */
+	if (status == PAGED_OK && cuda->tables_only && cuda->appends && r != BATCH_NO_ROW)
+		status = paged_fail(error, PAGED_ERR_PERM,
+				    "row %u: a captured append may not write to sequence " SEQ_FORMAT
+				    ", of session %u: the row needs PAGED_ROW_NO_APPEND",
+				    r, SEQ_ARGS(batch->row[r].id), batch->row[r].owner);
+	return status;
+}
+
+enum paged_status
+compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengths, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	struct paged_error staging;
+	enum paged_status status, staged;
+
+	if (batch->total_q > cuda->max_q_tokens)
+		return paged_fail(error, PAGED_ERR_LIMIT,
+				  "%" PRIu64 " query rows, the batch was made for max_q_tokens of %u", batch->total_q,
+				  cuda->max_q_tokens);
+	status = plan_enter(batch, lengths, error);
+	if (status != PAGED_OK)
+		return status;
+	if (cuda->captured)
+		return plan_launch(batch, lengths, error);
+	if (cuda->n_mirrored < batch->n_rows)
+		cuda->n_mirrored = batch->n_rows;
+	for (uint32_t r = 0; status == PAGED_OK && r < batch->n_rows; r++)
+		status = mirror_row_update(batch, r, error);
+	if (status == PAGED_OK && cuda->tables_only)
+		status = mirror_shrink(batch, error);
+	if (status == PAGED_OK)
+		status = words_update(batch, &cuda->writable, row_writable_from, error);
+	if (status == PAGED_OK)
+		status = words_update(batch, &cuda->b, row_b, error);
+	if (status == PAGED_OK)
+		status = plan_launch(batch, lengths, error);
+	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
+	staged = stage_next(batch, status == PAGED_OK ? error : &staging);
+	return status == PAGED_OK ? staged : status;
+}
+
+/* Faults */
+
+static enum paged_status
+fault_tell(const struct paged_batch *batch, const struct cuda_plan_head *head, struct paged_error *error)
+{
+	static const struct batch_row none;
+	const struct cuda_batch *cuda = cuda_batch_of(batch);
+	uint32_t r = head->fault_row, session = batch->pool->client->owner->session;
+	const struct batch_row *row = r < batch->n_rows ? &batch->row[r] : &none;
+
+	if ((head->faults & CUDA_FAULT_CAPACITY) != 0)
+		return paged_fail(
+			error, PAGED_ERR_LIMIT,
+			"more work than a batch of max_rows %u, max_q_tokens %u and max_q_heads %u has room for",
+			batch->max_rows, cuda->max_q_tokens, cuda->max_q_heads);
+	if ((head->faults & CUDA_FAULT_QUERIES) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: q_indptr falls, or passes the plan's %" PRIu64 " query rows", r,
+				  batch->total_q);
+	if ((head->faults & CUDA_FAULT_LENGTH) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: kv_len is negative or exceeds max_length %u of pool %s", r,
+				  batch->pool->at.view.max_length, batch->pool->at.name);
+	if ((head->faults & CUDA_FAULT_SHARED) != 0 && row->id != 0 && row->owner != session)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
+				  SEQ_ARGS(row->id), row->owner, session);
+	if ((head->faults & CUDA_FAULT_SHARED) != 0)
+		return paged_fail(error, PAGED_ERR_PERM,
+				  "row %u: a position to append may not be written, the row is writable from %u", r,
+				  row->writable_from);
+	if ((head->faults & CUDA_FAULT_POSITION) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: a token to append lies before position 0 or past max_length %u, or has a "
+				  "rotary position at or past n_positions",
+				  r, batch->pool->at.view.max_length);
+	if ((head->faults & CUDA_FAULT_BOUNDS) != 0)
+		return paged_fail(error, PAGED_ERR_RANGE,
+				  "row %u: tokens to gather end before they begin, or past its kv_len", r);
+	if ((head->faults & CUDA_FAULT_PAGE) != 0)
+		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: tokens past the %u that it has room for", r,
+				  row->capacity);
+	return paged_fail(error, PAGED_ERR_RANGE, "row %u: a mod read an array out of bounds", r);
+}
+
+enum paged_status
+compute_cuda_faults(struct paged_batch *batch, struct paged_error *error)
+{
+	struct cuda_batch *cuda = cuda_batch_of(batch);
+	const struct cuda_driver *driver = &cuda->gpu->driver;
+	enum paged_status status = compute_cuda_refuse_capture(batch, ": what is wrong is known after a replay", error);
+
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		cuda->heads[i].faults = 0;
+		if (cuda->shape[i].planned == batch->plan_number)
+			status = map_cuda_check(&batch->pool->at,
+						driver->copy_out(&cuda->heads[i], cuda->shape[i].head,
+								 sizeof(cuda->heads[i]), cuda->stream),
+						error, "cuMemcpyDtoHAsync");
+	}
+	if (status == PAGED_OK)
+		status = map_cuda_check(&batch->pool->at, driver->stream_synchronize(cuda->stream), error,
+					"cuStreamSynchronize");
+	for (uint32_t i = 0; status == PAGED_OK && i < CUDA_SHAPES; i++) {
+		if (cuda->heads[i].faults == 0)
+			continue;
+		cuda->shape[i].dirty = true;
+		status = fault_tell(batch, &cuda->heads[i], error);
+	}
+	return status;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/cuda/cuda_kernels.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/owner/map_cuda.h"
+#include "kernels/cuda/images.h"
+
+/* Bytes of dynamic shared memory above which a kernel must opt in. */
+#define SHARED_UNASKED (48u << 10)
+
+static enum paged_status
+module_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, cuda_module *module_p,
+	    struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = kernels->gpu;
+	const struct cuda_image *image;
+	enum paged_status status;
+
+	for (unsigned int i = 0; i < kernels->n_modules; i++) {
+		if (strcmp(kernels->sources[i], source) != 0)
+			continue;
+		*module_p = kernels->modules[i];
+		return PAGED_OK;
+	}
+	image = cuda_image_find(source, cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MAJOR),
+				cuda_gpu_attribute(gpu, CUDA_DEVICE_COMPUTE_MINOR));
+	if (image == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: no kernels for %s, a device of %s: 8.0 or later is needed", pool->at.name,
+				  gpu->name, gpu->isa);
+	assert(kernels->n_modules < sizeof(kernels->modules) / sizeof(kernels->modules[0]));
+	status = map_cuda_check(&pool->at, gpu->driver.module_load(module_p, image->data), error,
+				"cuModuleLoadData of %s", source);
+	if (status != PAGED_OK)
+		return status;
+	kernels->sources[kernels->n_modules] = source;
+	kernels->modules[kernels->n_modules++] = *module_p;
+	return PAGED_OK;
+}
+
+/* Find a kernel in a module and fill in everything that a launch needs. */
+static enum paged_status
+kernel_find(const struct paged_pool *pool, const struct cuda_gpu *gpu, cuda_module module, struct cuda_kernel *kernel,
+	    struct paged_error *error)
+{
+	const struct cuda_driver *driver = &gpu->driver;
+	int result = driver->module_function(&kernel->function, module, kernel->name), n;
+	enum paged_status status;
+
+	if (result == CUDA_ERROR_NOT_FOUND && cuda_image_at(0) == NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED,
+				  "pool %s: this library was built without the CUDA toolkit and has no kernels for %s",
+				  pool->at.name, gpu->name);
+	status = map_cuda_check(&pool->at, result, error, "cuModuleGetFunction of %s", kernel->name);
+	if (status == PAGED_OK && kernel->shared_size > SHARED_UNASKED)
+		status = map_cuda_check(&pool->at,
+					driver->function_set(kernel->function, CUDA_FUNCTION_MAX_DYNAMIC_SHARED,
+							     (int)kernel->shared_size),
+					error, "%u bytes of shared memory for %s", kernel->shared_size, kernel->name);
+	if (status != PAGED_OK)
+		return status;
+	result = driver->occupancy(&n, kernel->function, (int)kernel->n_threads, kernel->shared_size);
+	status = map_cuda_check(&pool->at, result, error, "occupancy of %s", kernel->name);
+	if (status != PAGED_OK)
+		return status;
+	if (n < 1)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: %s does not fit %s", pool->at.name,
+				  kernel->name, gpu->name);
+	/* The attribute is 0 if the driver failed to report it. */
+	kernel->n_blocks = (uint32_t)n * (uint32_t)cuda_gpu_attribute(gpu, CUDA_DEVICE_MULTIPROCESSORS);
+	if (kernel->n_blocks == 0)
+		return paged_fail(error, PAGED_ERR_BACKEND,
+				  "pool %s: the driver does not say how many processors %s has", pool->at.name,
+				  gpu->name);
+	return PAGED_OK;
+}
+
+static enum paged_status
+kernel_load(const struct paged_pool *pool, struct cuda_kernels *kernels, const char *source, struct cuda_kernel *kernel,
+	    struct paged_error *error)
+{
+	enum paged_status status;
+	cuda_module module;
+
+	status = module_load(pool, kernels, source, &module, error);
+	return status == PAGED_OK ? kernel_find(pool, kernels->gpu, module, kernel, error) : status;
+}
+
+enum paged_status
+cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel, cuda_module *module_p,
+		  bool *refused_p, struct paged_error *error)
+{
+	const struct cuda_gpu *gpu = pool->kernels->gpu;
+	enum paged_status status;
+	cuda_module module;
+	int result = gpu->driver.module_load(&module, image);
+
+	*refused_p = result == CUDA_ERROR_INVALID_IMAGE || result == CUDA_ERROR_NO_BINARY_FOR_GPU ||
+		     result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_UNSUPPORTED_PTX;
+	status = map_cuda_check(&pool->at, result, error, "cuModuleLoadData of %s with mods", kernel->name);
+	if (status != PAGED_OK)
+		return status;
+	status = kernel_find(pool, gpu, module, kernel, error);
+	if (status == PAGED_OK) {
+		*module_p = module;
+		return PAGED_OK;
+	}
+	*refused_p = gpu->driver.module_function(&kernel->function, module, kernel->name) == CUDA_ERROR_NOT_FOUND;
+	gpu->driver.module_unload(module);
+	return status;
+}
+
+/* Load the attention kernel for queries of one dtype. */
+static enum paged_status
+attention_load(const struct paged_pool *pool, struct cuda_kernels *kernels, enum paged_dtype q,
+	       struct paged_error *error)
+{
+	uint32_t max_shared = (uint32_t)cuda_gpu_attribute(kernels->gpu, CUDA_DEVICE_SHARED_PER_BLOCK_OPTIN);
+	struct cuda_attention *to = &kernels->attention[q];
+	struct cuda_choice choice;
+	enum paged_status status = cuda_choose(&pool->at.layout.params, q, max_shared, &choice, error);
+
+	if (status != PAGED_OK)
+		return status;
+	to->kernel = (struct cuda_kernel){ .name = choice.kernel,
+					   .n_threads = choice.n_threads,
+					   .shared_size = choice.shared_size };
+	to->source = choice.source;
+	to->tile_q_rows = choice.max_tile_q_rows;
+	return kernel_load(pool, kernels, choice.source, &to->kernel, error);
+}
+
+static void
+kernels_free(struct cuda_kernels *kernels, bool in_child)
+{
+	while (!in_child && kernels->n_modules > 0)
+		kernels->gpu->driver.module_unload(kernels->modules[--kernels->n_modules]);
+	free(kernels);
+}
+
+static enum paged_status
+kernels_load(const struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+{
+	struct cuda_kernels *kernels = calloc(1, sizeof(*kernels));
+	enum paged_status status;
+
+	if (kernels == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for kernels");
+	kernels->gpu = map_cuda_gpu(&pool->at);
+	kernels->plan = (struct cuda_kernel){ .name = "plan_batch",
+					      .n_threads = CUDA_PLAN_THREADS,
+					      .shared_size = CUDA_PLAN_SHARED };
+	kernels->append = (struct cuda_kernel){ .name = "append_tokens", .n_threads = CUDA_APPEND_THREADS };
+	kernels->gather = (struct cuda_kernel){ .name = "gather_tokens", .n_threads = CUDA_COPY_THREADS };
+	kernels->merge = (struct cuda_kernel){ .name = "merge_results", .n_threads = CUDA_MERGE_THREADS };
+	status = kernel_load(pool, kernels, "plan", &kernels->plan, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "append", &kernels->append, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "pages", &kernels->gather, error);
+	if (status == PAGED_OK)
+		status = kernel_load(pool, kernels, "merge", &kernels->merge, error);
+	for (enum paged_dtype q = PAGED_F32; status == PAGED_OK && q <= PAGED_BF16; q++)
+		status = attention_load(pool, kernels, q, error);
+	if (status != PAGED_OK) {
+		kernels_free(kernels, false);
+		return status;
+	}
+	*kernels_p = kernels;
+	return PAGED_OK;
+}
+
+enum paged_status
+cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p, struct paged_error *error)
+{
+	if (pool->kernels == NULL) {
+		enum paged_status status = kernels_load(pool, &pool->kernels, error);
+
+		if (status != PAGED_OK)
+			return status;
+	}
+	pool->kernels->n_users++;
+	*kernels_p = pool->kernels;
+	return PAGED_OK;
+}
+
+void
+cuda_kernels_drop(struct paged_pool *pool, bool in_child)
+{
+	if (--pool->kernels->n_users > 0)
+		return;
+	kernels_free(pool->kernels, in_child);
+	pool->kernels = NULL;
+}
+
+enum paged_status
+cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *kernel, uint64_t n_blocks,
+		    const void *params, cuda_stream stream, struct paged_error *error)
+{
+	const struct cuda_driver *driver = &pool->kernels->gpu->driver;
+	void *parameters[] = { (void *)(uintptr_t)params };
+	uint32_t n = n_blocks < kernel->n_blocks ? (uint32_t)n_blocks : kernel->n_blocks;
+	int result = driver->launch(kernel->function, n, 1, 1, kernel->n_threads, 1, 1, kernel->shared_size, stream,
+				    parameters, NULL);
+
+	return map_cuda_check(&pool->at, result, error, "launch of %s", kernel->name);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * cuda_kernels.h - load the CUDA kernels for a pool
+ *
+ * Modules belong to the device's context.  A pool's batches share one
+ * reference-counted struct cuda_kernels: the first batch creates it, and the
+ * last one frees it.
+ *
+ * Threads: cuda_kernels_take() and cuda_kernels_drop() are called with the
+ * client's mutex held and the context current; the rest by any thread.
+ */
+#ifndef PAGED_CLIENT_CUDA_KERNELS_H
+#define PAGED_CLIENT_CUDA_KERNELS_H
+
+#include "client/api/internal.h"
+#include "kernels/cuda/choose.h"
+#include "kernels/cuda/gpu.h"
+
+struct cuda_kernel {
+	const char *name;
+	cuda_function function;
+	uint32_t n_threads;
+	uint32_t shared_size;
+	uint32_t n_blocks; /* as many as run on the device at the same time */
+};
+
+/** The attention kernel for queries of one dtype. */
+struct cuda_attention {
+	struct cuda_kernel kernel;
+	const char *source;   /* name of its module's source */
+	uint32_t tile_q_rows; /* max_tile_q_rows of the plan */
+};
+
+struct cuda_kernels {
+	unsigned int n_users;
+	const struct cuda_gpu *gpu;
+	cuda_module modules[8];
+	unsigned int n_modules;
+	const char *sources[8]; /* names of the modules' sources */
+	struct cuda_kernel plan, append, gather, merge;
+	struct cuda_attention attention[PAGED_BF16 + 1]; /* by enum paged_dtype */
+};
+
+/** cuda_kernels_queries - the default dtype of queries: the pool's dtype, or bf16 if the pool's elements are bytes */
+static inline enum paged_dtype
+cuda_kernels_queries(const struct layout_params *pool)
+{
+	return paged_dtype_is_tensor(pool->dtype) ? pool->dtype : PAGED_BF16;
+}
+
+/**
+ * cuda_kernels_take - take a reference to the pool's kernels; the first one loads them
+ *
+ * @retval PAGED_ERR_UNSUPPORTED  no kernels for the pool's dims or for this device, or none in this build
+ */
+enum paged_status cuda_kernels_take(struct paged_pool *pool, struct cuda_kernels **kernels_p,
+				    struct paged_error *error);
+
+/** cuda_kernels_drop - drop a reference; no launched kernel may still run.  In a forked child, free memory only */
+void cuda_kernels_drop(struct paged_pool *pool, bool in_child);
+
+/**
+ * cuda_kernels_load - load an image as a module and find kernel->name in it; the context is current
+ *
+ * @param[out] refused_p  true if the driver cannot load the image, or the image has no such kernel
+ */
+enum paged_status cuda_kernels_load(const struct paged_pool *pool, const void *image, struct cuda_kernel *kernel,
+				    cuda_module *module_p, bool *refused_p, struct paged_error *error);
+
+/**
+ * cuda_kernels_launch - launch at most n_blocks blocks, or as many as fill the device if these are fewer
+ *
+ * @param[in] params  the kernel's parameter struct
+ */
+enum paged_status cuda_kernels_launch(const struct paged_pool *pool, const struct cuda_kernel *kernel,
+				      uint64_t n_blocks, const void *params, cuda_stream stream,
+				      struct paged_error *error);
+
+#endif

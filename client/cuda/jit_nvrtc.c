@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include <stdio.h>
+
+#include "client/cuda/jit_store.h"
+
+static enum paged_status
+nvrtc_open(void *argument, char *version, size_t size, struct paged_error *error)
+{
+	struct cuda_nvrtc *nvrtc = argument;
+	struct paged_error cause;
+	enum paged_status status = cuda_nvrtc_open(nvrtc, &cause);
+
+	if (status != PAGED_OK)
+		return paged_fail(error, status, "these mods must be compiled: %s", cause.text);
+	snprintf(version, size, "nvrtc %d.%d", nvrtc->major, nvrtc->minor);
+	return PAGED_OK;
+}
+
+static enum paged_status
+nvrtc_compile(void *argument, const struct code_request *request, struct cuda_compiled *compiled_p,
+	      struct paged_error *error)
+{
+	struct cuda_compile_params params = { request->source, request->kernel, request->mods, "" };
+	enum paged_status status = cuda_compile_arch(argument, request->capability, params.arch, error);
+
+	return status == PAGED_OK ? cuda_compile(argument, &params, compiled_p, error) : status;
+}
+
+static void
+nvrtc_close(void *argument)
+{
+	cuda_nvrtc_close(argument);
+}
+
+const struct code_compiler code_compiler_nvrtc = { nvrtc_open, nvrtc_compile, nvrtc_close };

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/owner/control.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "common/clock.h"
+
+/* Time until connect() is tried again after the backlog was full. */
+#define CONNECT_PAUSE_MS 2
+
+int
+control_poll_ms(uint64_t deadline_ms)
+{
+	uint64_t now = clock_ms();
+
+	if (now >= deadline_ms)
+		return 0;
+	return deadline_ms - now < INT32_MAX ? (int)(deadline_ms - now) : INT32_MAX;
+}
+
+static enum paged_status
+connect_error(const char *dir, struct paged_error *error)
+{
+	switch (errno) {
+	case ENOENT:
+	case ENOTDIR:
+	case ECONNREFUSED:
+		return paged_fail(error, PAGED_ERR_NO_DAEMON, "no daemon at %s: is pagedd running?", dir);
+	case EACCES:
+	case EPERM:
+		return paged_fail(error, PAGED_ERR_PERM, "%s/control: no permission to connect as uid %u", dir,
+				  (unsigned int)geteuid());
+	case EAGAIN:
+		return paged_fail(error, PAGED_ERR_TIMEOUT, "%s/control: the daemon accepts no connection", dir);
+	default:
+		return paged_fail(error, PAGED_ERR_SYSTEM, "%s/control: %s", dir, strerror(errno));
+	}
+}
+
+enum paged_status
+control_open(struct control *control, struct owner *owner, const char *dir, uint64_t deadline_ms,
+	     struct paged_error *error)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	enum paged_status status;
+	int n;
+
+	control->owner = owner;
+	n = snprintf(address.sun_path, sizeof(address.sun_path), "%s/control", dir);
+	if (n < 0 || (size_t)n >= sizeof(address.sun_path))
+		return paged_fail(error, PAGED_ERR_INVALID, "%.64s...: a runtime directory has at most %zu bytes", dir,
+				  sizeof(address.sun_path) - sizeof("/control"));
+	status = wire_arena_create(&control->arena, error);
+	if (status != PAGED_OK)
+		return status;
+	control->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (control->fd < 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "no socket for %s/control: %s", dir, strerror(errno));
+	while (connect(control->fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+		if ((errno != EAGAIN && errno != EINTR) || control_poll_ms(deadline_ms) == 0)
+			return connect_error(dir, error);
+		poll(NULL, 0, CONNECT_PAUSE_MS);
+	}
+	return PAGED_OK;
+}
+
+void
+control_close(struct control *control)
+{
+	if (control->fd >= 0)
+		close(control->fd);
+	control->fd = -1;
+	wire_arena_destroy(&control->arena);
+}
+
+static void
+fds_close(int fds[WIRE_N_POOL_FDS])
+{
+	for (unsigned int i = 0; i < WIRE_N_POOL_FDS; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
+	}
+}
+
+/* Room for the descriptors of one message; the kernel closes descriptors that do not fit. */
+union control_room {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(sizeof(int) * WIRE_N_POOL_FDS)];
+};
+
+static unsigned int
+fds_take(struct msghdr *message, int fds[WIRE_N_POOL_FDS])
+{
+	unsigned int n = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c)) {
+		size_t n_here = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n_here && n < WIRE_N_POOL_FDS; i++)
+			memcpy(&fds[n++], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+	}
+	return n;
+}
+
+static void
+notice_take(struct control *control, const struct wire_control_reply *reply)
+{
+	switch (reply->notice.kind) {
+	case WIRE_NOTICE_STOPPING:
+		owner_advance(control->owner, OWNER_STOPPING);
+		owner_log(control->owner, PAGED_LOG_WARNING, "the daemon stops in %u ms", reply->notice.deadline_ms);
+		break;
+	case WIRE_NOTICE_ENDED:
+		owner_advance(control->owner, OWNER_ENDED);
+		owner_log(control->owner, PAGED_LOG_WARNING, "the session was ended: %s", reply->notice.text);
+		break;
+	}
+}
+
+/*
+ * Receive one datagram.  PAGED_ERR_AGAIN: there is none; PAGED_ERR_GONE: the
+ * peer hung up.  If the peer closed with unread data, one read returns
+ * ECONNRESET before the datagrams that it had sent; the next read gets these.
+ */
+static enum paged_status
+control_receive(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
+		struct paged_error *error)
+{
+	union control_room room;
+	struct iovec body = { control->buffer, sizeof(control->buffer) };
+	struct msghdr message = {
+		.msg_iov = &body, .msg_iovlen = 1, .msg_control = room.bytes, .msg_controllen = sizeof(room.bytes)
+	};
+	enum paged_status status;
+	unsigned int n_fds;
+	ssize_t size;
+
+	fds[WIRE_FD_REGION] = fds[WIRE_FD_MEMORY] = -1;
+	do
+		size = recvmsg(control->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (size < 0 && (errno == EINTR || errno == ECONNRESET));
+	if (size < 0 && errno == EAGAIN)
+		return PAGED_ERR_AGAIN;
+	if (size <= 0) {
+		owner_advance(control->owner, OWNER_GONE);
+		return paged_fail(error, PAGED_ERR_GONE, "the daemon hung up");
+	}
+	n_fds = fds_take(&message, fds);
+	wire_arena_reset(&control->arena);
+	if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		status = paged_fail(error, PAGED_ERR_PROTOCOL, "a message on the control socket was cut off");
+	else
+		status = wire_control_reply_parse(control->buffer, (size_t)size, &control->arena, reply, error);
+	if (status == PAGED_OK && n_fds != wire_control_reply_fds(reply))
+		status = paged_fail(error, PAGED_ERR_PROTOCOL,
+				    "a message on the control socket came with %u descriptors", n_fds);
+	if (status != PAGED_OK)
+		fds_close(fds);
+	return status;
+}
+
+/* control_receive() that handles notices and discards late replies. */
+static enum paged_status
+control_receive_answer(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
+		       struct paged_error *error)
+{
+	for (;;) {
+		enum paged_status status = control_receive(control, reply, fds, error);
+
+		if (status != PAGED_OK)
+			return status;
+		if (reply->kind == WIRE_NOTICE) {
+			notice_take(control, reply);
+		} else if (control->n_late > 0) {
+			control->n_late--;
+			fds_close(fds);
+		} else {
+			return PAGED_OK;
+		}
+	}
+}
+
+static enum paged_status
+control_send(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
+	     struct paged_error *error)
+{
+	size_t size = wire_control_request_pack(request, control->buffer, sizeof(control->buffer));
+
+	if (size == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "a request does not fit a message");
+	while (send(control->fd, control->buffer, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+		struct pollfd writable = { .fd = control->fd, .events = POLLOUT };
+
+		/* The daemon may have sent the reason before it hung up; the read that follows gets it. */
+		if (errno == EPIPE || errno == ECONNRESET)
+			return PAGED_OK;
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return paged_fail(error, PAGED_ERR_SYSTEM, "control socket: %s", strerror(errno));
+		if (poll(&writable, 1, control_poll_ms(deadline_ms)) == 0)
+			return paged_fail(error, PAGED_ERR_TIMEOUT, "the daemon reads nothing from the control socket");
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+control_ask(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
+	    struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS], struct paged_error *error)
+{
+	enum paged_status status = control_send(control, request, deadline_ms, error);
+	struct pollfd readable = { .fd = control->fd, .events = POLLIN };
+
+	fds[WIRE_FD_REGION] = fds[WIRE_FD_MEMORY] = -1;
+	if (status != PAGED_OK)
+		return status;
+	for (;;) {
+		status = control_receive_answer(control, reply, fds, error);
+		if (status != PAGED_ERR_AGAIN)
+			break;
+		if (poll(&readable, 1, control_poll_ms(deadline_ms)) == 0) {
+			control->n_late++;
+			return paged_fail(error, PAGED_ERR_TIMEOUT, "no answer on the control socket in time");
+		}
+	}
+	if (status != PAGED_OK || reply->kind != WIRE_REFUSAL)
+		return status;
+	return paged_fail(error, reply->refusal.status != PAGED_OK ? reply->refusal.status : PAGED_ERR_PROTOCOL, "%s",
+			  reply->refusal.text);
+}
+
+void
+control_dispatch(struct control *control)
+{
+	int fds[WIRE_N_POOL_FDS];
+	struct wire_control_reply reply;
+	struct paged_error error;
+	enum paged_status status = PAGED_OK;
+
+	/* Replies without a request are discarded; after an invalid message, go on with the next. */
+	while (owner_state(control->owner) != OWNER_GONE && status != PAGED_ERR_AGAIN) {
+		status = control_receive_answer(control, &reply, fds, &error);
+		if (status == PAGED_OK)
+			fds_close(fds);
+	}
+}

@@ -1,0 +1,19 @@
+# The owner of the pools: the daemon, or a core in this process.
+client_libpagedclient_la_SOURCES += \
+	%D%/control.c \
+	%D%/control.h \
+	%D%/map.c \
+	%D%/map.h \
+	%D%/map_cuda.c \
+	%D%/map_cuda.h \
+	%D%/map_fetch.c \
+	%D%/map_fetch.h \
+	%D%/map_host.c \
+	%D%/owner.c \
+	%D%/owner.h \
+	%D%/owner_embedded.c \
+	%D%/owner_remote.c \
+	%D%/process.c \
+	%D%/process.h \
+	%D%/rpc.c \
+	%D%/rpc.h

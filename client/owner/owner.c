@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Code shared by the remote and the embedded owner. */
+#include "config.h"
+
+#include "client/owner/owner.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void
+owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
+{
+	char text[512];
+	va_list arguments;
+
+	if (owner->log == NULL)
+		return;
+	va_start(arguments, format);
+	vsnprintf(text, sizeof(text), format, arguments);
+	va_end(arguments);
+	owner->log(owner->log_argument, level, text);
+}

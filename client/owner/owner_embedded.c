@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/owner/owner.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/param.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "client/api/compute_ops.h"
+#include "client/api/internal.h"
+#include "client/owner/map_cuda.h"
+#include "common/clock.h"
+#include "common/text.h"
+#include "core/array.h"
+#include "kernels/mask/remote_mask.h"
+
+#define SLOTS_DEFAULT 1024u
+#define PAGE_SIZE_DEFAULT 16u
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct embedded {
+	struct owner owner;
+	struct core *core;
+	struct owner_pool *pools; /* clients get copies; this owner owns memory and region, or cuda */
+	size_t n_pools;
+	uint8_t boot_id[REGION_BOOT_ID_SIZE];
+	uint32_t member; /* 0: observer */
+	uint64_t opened_ms;
+	uint64_t n_requests;
+	char name[PAGED_MAX_NAME + 1];
+};
+
+static struct embedded *
+embedded_of(struct owner *owner)
+{
+	return (struct embedded *)owner;
+}
+
+/* Map zeroed private memory that is allocated on first touch and does not exist in a forked child. */
+static void *
+memory_map(size_t size)
+{
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	madvise(memory, size, MADV_DONTFORK);
+	return memory;
+}
+
+/*
+ * memory_map() for a pool's pages: aligned to HUGE_PAGE, and with huge pages
+ * where the system gives them on request (madvise).
+ */
+static void *
+pages_map_host(uint64_t size)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), kept = roundup((size_t)size, page), before;
+	uint8_t *memory;
+
+	if (size < HUGE_PAGE)
+		return memory_map(kept);
+	memory = memory_map(kept + HUGE_PAGE);
+	if (memory == NULL)
+		return NULL;
+	before = -(uintptr_t)memory % HUGE_PAGE;
+	if (before != 0)
+		munmap(memory, before);
+	munmap(memory + before + kept, HUGE_PAGE - before);
+	madvise(memory + before, kept, MADV_HUGEPAGE);
+	return memory + before;
+}
+
+static void
+embedded_close(struct owner *owner, bool in_child)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	core_destroy(embedded->core);
+	for (size_t i = 0; i < embedded->n_pools; i++)
+		map_cuda_free(embedded->pools[i].cuda, in_child);
+	for (size_t i = 0; i < embedded->n_pools && !in_child; i++) {
+		if (embedded->pools[i].memory != NULL)
+			munmap(embedded->pools[i].memory, embedded->pools[i].memory_size);
+		if (embedded->pools[i].region != NULL)
+			munmap(embedded->pools[i].region, embedded->pools[i].region_size);
+	}
+	free(embedded->pools);
+	free(embedded);
+}
+
+/* An embedded owner sends no notices and cannot die on its own. */
+static void
+embedded_dispatch(struct owner *owner)
+{
+	(void)owner;
+}
+
+static enum paged_status
+embedded_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	uint32_t index;
+	enum paged_status status = core_pool_find(embedded->core, name, &index, error);
+
+	if (status == PAGED_OK)
+		*pool = embedded->pools[index];
+	return status;
+}
+
+static void
+embedded_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
+{
+	(void)owner;
+	(void)pool;
+	(void)in_child;
+}
+
+/* The owner is this process, so it always answers. */
+static enum paged_status
+embedded_ping(struct owner *owner, struct paged_error *error)
+{
+	(void)owner, (void)error;
+	return PAGED_OK;
+}
+
+/* Count a request and return the core that executes it. */
+static struct core *
+core_asked(struct owner *owner)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	embedded->n_requests++;
+	return embedded->core;
+}
+
+static enum paged_status
+embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+		struct paged_error *error)
+{
+	return core_seq_create(core_asked(owner), owner->session, n, specs, ids, error);
+}
+
+static enum paged_status
+embedded_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	return core_seq_reserve(core_asked(owner), owner->session, n, items, error);
+}
+
+static enum paged_status
+embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	struct core *core = core_asked(owner);
+	enum paged_status status = core_seq_truncate(core, owner->session, n, items, error);
+
+	core_wake(core);
+	return status;
+}
+
+static enum paged_status
+embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
+{
+	struct core *core = core_asked(owner);
+	enum paged_status status = core_seq_erase(core, owner->session, n, ids, error);
+
+	core_wake(core);
+	return status;
+}
+
+static enum paged_status
+embedded_array_put(struct owner *owner, const struct wire_array_chunk *part, struct paged_error *error)
+{
+	struct core_array_chunk ours = {
+		.name = part->name,
+		.shape = { .dtype = (enum paged_dtype)part->dtype, .n_dims = part->n_dims },
+		.offset = part->offset,
+		.data = part->data,
+		.size = part->size,
+	};
+
+	memcpy(ours.shape.extents, part->extents, sizeof(ours.shape.extents));
+	return core_array_put(core_asked(owner), owner->session, embedded_of(owner)->member, &ours, error);
+}
+
+static enum paged_status
+embedded_array_drop(struct owner *owner, const char *name, struct paged_error *error)
+{
+	return core_array_drop(core_asked(owner), owner->session, name, error);
+}
+
+static enum paged_status
+embedded_mask(struct owner *owner, const struct mask_request *request, struct rle_reader *reader,
+	      struct paged_error *error)
+{
+	struct rle_writer part = { .capacity = MASK_PART_MAX };
+	struct remote_mask *remote_mask = NULL;
+	struct core_arrays arrays;
+	enum paged_status status = core_arrays_acquire(core_asked(owner), owner->session, request, &arrays, error);
+
+	if (status != PAGED_OK)
+		return status;
+	status = remote_mask_create(request, REMOTE_MASK_DEFAULT_BYTES, &remote_mask, error);
+	for (uint32_t i = 0; status == PAGED_OK && i < request->n_names; i++)
+		if (arrays.array[i] != NULL)
+			remote_mask_set_array(remote_mask, i, arrays.array[i]->shape.extents, arrays.array[i]->data);
+	part.values = malloc(MASK_PART_MAX * sizeof(*part.values));
+	if (status == PAGED_OK && part.values == NULL)
+		status = paged_fail(error, PAGED_ERR_NOMEM, "block mask: no memory for a part of it");
+	if (status == PAGED_OK)
+		status = remote_mask_build(remote_mask, NULL, &part, error);
+	if (status == PAGED_OK)
+		status = rle_read_part(reader,
+				       &(struct mask_part){ part.n, part.values, part.list_continues, arrays.number });
+	free(part.values);
+	remote_mask_destroy(remote_mask);
+	core_arrays_release(&arrays);
+	return status;
+}
+
+static enum paged_status
+embedded_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error)
+{
+	return core_pool_find(embedded_of(owner)->core, name, pool_p, error);
+}
+
+static enum paged_status
+embedded_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+
+	(void)error;
+	*info = (struct paged_daemon_info){
+		.version = PACKAGE_VERSION,
+		.uptime_ms = clock_ms() - embedded->opened_ms,
+		.n_requests = embedded->n_requests,
+		.n_sessions = core_n_sessions(embedded->core),
+		.n_pools = core_n_pools(embedded->core),
+		.pid = (uint32_t)getpid(),
+	};
+	text_hex(info->boot_id, embedded->boot_id, REGION_BOOT_ID_SIZE);
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct paged_pool_entry *list = calloc(embedded->n_pools, sizeof(*list));
+
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %zu pools", embedded->n_pools);
+	for (uint32_t i = 0; i < embedded->n_pools; i++) {
+		core_pool_status(embedded->core, i, &list[i]);
+		layout_report(&embedded->pools[i].layout, &list[i]);
+		snprintf(list[i].memory, sizeof(list[i].memory), "private");
+		memcpy(list[i].backend, embedded->pools[i].backend, sizeof(list[i].backend));
+		if (embedded->pools[i].cuda != NULL)
+			snprintf(list[i].device, sizeof(list[i].device), "%s",
+				 map_cuda_gpu(&embedded->pools[i])->uuid_text);
+	}
+	*list_p = list;
+	*n_p = embedded->n_pools;
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct paged_session_entry *entry = calloc(1, sizeof(*entry));
+
+	if (entry == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list the session");
+	*list_p = entry;
+	*n_p = 0;
+	if (!core_session_next(embedded->core, 0, entry))
+		return PAGED_OK;
+	entry->member = embedded->member;
+	entry->first = 1;
+	entry->pid = (uint32_t)getpid();
+	entry->uid = (uint32_t)getuid();
+	entry->n_requests = embedded->n_requests;
+	memcpy(entry->name, embedded->name, sizeof(entry->name));
+	*n_p = 1;
+	return PAGED_OK;
+}
+
+static enum paged_status
+sequence_entry(struct embedded *embedded, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
+{
+	enum paged_status status = core_seq_status(embedded->core, id, entry, error);
+
+	if (status != PAGED_OK)
+		return status;
+	entry->pid = (uint32_t)getpid();
+	memcpy(entry->name, embedded->name, sizeof(entry->name));
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
+		   struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	struct paged_pool_entry status;
+	uint32_t slot = 0;
+	paged_seq_id id;
+
+	core_pool_status(embedded->core, pool, &status);
+	*list_p = calloc((size_t)status.n_sequences + 1, sizeof(**list_p));
+	if (*list_p == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
+	while (*n_p < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
+		if (sequence_entry(embedded, id, &(*list_p)[*n_p], error) == PAGED_OK)
+			++*n_p;
+		slot = PAGED_SEQ_SLOT(id) + 1;
+	}
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
+	       struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	enum paged_status status = sequence_entry(embedded, seq, entry, error);
+
+	if (status != PAGED_OK)
+		return status;
+	*pages_p = calloc((size_t)entry->n_pages + 1, sizeof(**pages_p));
+	if (*pages_p == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a page table of %u pages", entry->n_pages);
+	*n_p = core_seq_pages(embedded->core, seq, 0, *pages_p, entry->n_pages);
+	return PAGED_OK;
+}
+
+static enum paged_status
+embedded_check(struct owner *owner, uint32_t pool, struct paged_check_result *result, struct paged_error *error)
+{
+	enum paged_status status = core_check(embedded_of(owner)->core, pool, result, error);
+
+	return status == PAGED_ERR_CORRUPT ? PAGED_OK : status;
+}
+
+static enum paged_status
+embedded_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error)
+{
+	struct embedded *embedded = embedded_of(owner);
+	enum paged_status status;
+
+	if (kill_members)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded owner does not kill its own process");
+	status = core_session_end(embedded->core, session, error);
+	if (status == PAGED_OK)
+		core_reap(embedded->core, 0);
+	return status;
+}
+
+static const struct owner_ops owner_ops_embedded = {
+	.close = embedded_close,
+	.dispatch = embedded_dispatch,
+	.pool_open = embedded_pool_open,
+	.pool_close = embedded_pool_close,
+	.ping = embedded_ping,
+	.create = embedded_create,
+	.reserve = embedded_reserve,
+	.truncate = embedded_truncate,
+	.erase = embedded_erase,
+	.reserve_ahead = embedded_reserve,
+	.array_put = embedded_array_put,
+	.array_drop = embedded_array_drop,
+	.mask = embedded_mask,
+	.pool_find = embedded_pool_find,
+	.status = embedded_status,
+	.pools = embedded_pools,
+	.sessions = embedded_sessions,
+	.sequences = embedded_sequences,
+	.table = embedded_table,
+	.check = embedded_check,
+	.kick = embedded_kick,
+};
+
+/* Map the pages on the host or on a device.  The layout is already aligned for that. */
+static enum paged_status
+pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
+{
+	const char *device = params->device != NULL ? params->device : "0";
+	struct paged_error why;
+	enum paged_status status;
+
+	if (pool->layout.params.alignment == LAYOUT_ALIGNMENT_CUDA) {
+		status = map_cuda_make(device, pool->layout.size, &pool->cuda, &why);
+		if (status != PAGED_OK)
+			return paged_fail(error, status, "pool %s: device %s: %s", params->name, device, why.text);
+		strcpy(pool->backend, "cuda");
+		pool->base = map_cuda_base(pool->cuda);
+		pool->compute = &compute_ops_cuda;
+		return PAGED_OK;
+	}
+	pool->memory = pages_map_host(pool->layout.size);
+	if (pool->memory == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
+				  params->name, pool->layout.size, strerror(errno));
+	strcpy(pool->backend, "host");
+	pool->memory_size = pool->layout.size;
+	pool->base = pool->memory;
+	pool->compute = &compute_ops_host;
+	return PAGED_OK;
+}
+
+static enum paged_status
+pool_add(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
+{
+	struct owner_pool *pool = &embedded->pools[embedded->n_pools];
+	struct layout_params geometry = {
+		.n_layers = params->n_layers,
+		.n_kv_heads = params->n_kv_heads,
+		.k_dim = params->k_dim,
+		.v_dim = params->v_dim != 0 ? params->v_dim : params->k_dim,
+		.v_in_k = params->v_in_k != 0,
+		.dtype = params->dtype,
+		.page_size = params->page_size != 0 ? params->page_size : PAGE_SIZE_DEFAULT,
+		.n_pages = params->n_pages,
+		.alignment = LAYOUT_ALIGNMENT_HOST,
+	};
+	uint64_t tokens = (uint64_t)geometry.page_size * geometry.n_pages;
+	struct core_pool_params core_params = {
+		.name = params->name,
+		.n_pages = geometry.n_pages,
+		.page_size = geometry.page_size,
+		.n_slots = params->n_slots != 0 ? params->n_slots : SLOTS_DEFAULT,
+		.max_length = params->max_length != 0 ? params->max_length
+						      : (uint32_t)(tokens < UINT32_MAX ? tokens : UINT32_MAX),
+	};
+	enum paged_status status;
+
+	if (params->name == NULL)
+		return paged_fail(error, PAGED_ERR_INVALID, "pool %zu has no name", embedded->n_pools);
+	if (params->backend != NULL && strcmp(params->backend, "cuda") == 0)
+		geometry.alignment = LAYOUT_ALIGNMENT_CUDA;
+	else if (params->backend != NULL && strcmp(params->backend, "host") != 0)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: back end %s is neither host nor cuda",
+				  params->name, params->backend);
+	status = layout_init(&pool->layout, &geometry, error);
+	if (status != PAGED_OK)
+		return status;
+	if (core_params.n_slots > PAGED_MAX_SLOTS)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: %u sequences, at most %u", params->name,
+				  core_params.n_slots, PAGED_MAX_SLOTS);
+	pool->region_size = core_region_size(&core_params);
+	if (pool->region_size == 0)
+		return paged_fail(error, PAGED_ERR_LIMIT, "pool %s: tables for %u slots of %u tokens exceed 2^63 bytes",
+				  params->name, core_params.n_slots, core_params.max_length);
+	/* Counted before mapping, so that closing the owner unmaps a pool whose creation fails. */
+	embedded->n_pools++;
+	status = pages_map(pool, params, error);
+	if (status != PAGED_OK)
+		return status;
+	pool->region = memory_map(pool->region_size);
+	if (pool->region == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %zu bytes of tables: %s", params->name,
+				  pool->region_size, strerror(errno));
+	status = core_pool_add(embedded->core, &core_params, pool->region, &pool->index, error);
+	if (status != PAGED_OK)
+		return status;
+	pool->view = *core_pool_view(embedded->core, pool->index);
+	snprintf(pool->name, sizeof(pool->name), "%s", params->name);
+	return PAGED_OK;
+}
+
+static enum paged_status
+pools_add(struct embedded *embedded, const struct paged_pool_params *pools, size_t n_pools, struct paged_error *error)
+{
+	const uint8_t *at = (const uint8_t *)pools;
+	struct paged_pool_params params;
+
+	for (size_t i = 0; i < n_pools; i++, at += pools->struct_size) {
+		enum paged_status status = client_params_in(&params, sizeof(params), at, "paged_pool_params", error);
+
+		if (status == PAGED_OK && ((const struct paged_pool_params *)at)->struct_size != pools->struct_size)
+			status = paged_fail(error, PAGED_ERR_INVALID,
+					    "paged_pool_params %zu: struct_size is %zu, the "
+					    "first one's is %zu",
+					    i, ((const struct paged_pool_params *)at)->struct_size, pools->struct_size);
+		if (status == PAGED_OK)
+			status = pool_add(embedded, &params, error);
+		if (status != PAGED_OK)
+			return status;
+	}
+	return PAGED_OK;
+}
+
+enum paged_status
+owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools, const struct paged_client_params *params,
+		    struct owner **owner_p, struct paged_error *error)
+{
+	struct embedded *embedded;
+	enum paged_status status;
+
+	if (params->join_token != NULL)
+		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "an embedded client's session has no other members");
+	if (pools == NULL || n_pools == 0)
+		return paged_fail(error, PAGED_ERR_INVALID, "an embedded client needs at least one pool");
+	embedded = calloc(1, sizeof(*embedded));
+	if (embedded == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for an owner");
+	embedded->owner = (struct owner){
+		.ops = &owner_ops_embedded, .fd = -1, .log = params->log, .log_argument = params->log_argument
+	};
+	snprintf(embedded->name, sizeof(embedded->name), "%s", params->name);
+	embedded->opened_ms = clock_ms();
+	embedded->pools = calloc(n_pools, sizeof(*embedded->pools));
+	if (embedded->pools == NULL) {
+		status = paged_fail(error, PAGED_ERR_NOMEM, "no memory for %zu pools", n_pools);
+		goto err_free;
+	}
+	if (getrandom(embedded->boot_id, sizeof(embedded->boot_id), 0) != sizeof(embedded->boot_id)) {
+		status = paged_fail(error, PAGED_ERR_SYSTEM, "no random bytes: %s", strerror(errno));
+		goto err_free;
+	}
+	status = core_create(embedded->boot_id, &embedded->core, error);
+	if (status != PAGED_OK)
+		goto err_free;
+	status = pools_add(embedded, pools, n_pools, error);
+	if (status == PAGED_OK && params->observer == 0)
+		status = core_session_open(embedded->core, &embedded->owner.session, &embedded->member, error);
+	if (status != PAGED_OK) {
+		embedded_close(&embedded->owner, false);
+		return status;
+	}
+	*owner_p = &embedded->owner;
+	return PAGED_OK;
+
+err_free:
+	free(embedded->pools);
+	free(embedded);
+	return status;
+}

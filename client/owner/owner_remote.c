@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "config.h"
+
+#include "client/owner/owner.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "client/owner/control.h"
+#include "client/api/internal.h"
+#include "client/owner/map.h"
+#include "client/owner/map_fetch.h"
+#include "client/owner/rpc.h"
+#include "common/clock.h"
+#include "common/text.h"
+
+#define RUNTIME_DIR_DEFAULT PAGED_RUNSTATEDIR "/paged"
+
+struct remote {
+	struct owner owner;
+	uint32_t timeout_ms;
+	uint32_t member;
+	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
+	struct control control;
+	struct rpc rpc;
+};
+
+static struct remote *
+remote_of(struct owner *owner)
+{
+	return (struct remote *)owner;
+}
+
+/* Send BYE and wait until the daemon has released the session. */
+static void
+remote_leave(struct remote *remote)
+{
+	struct wire_control_request bye = { .kind = WIRE_BYE };
+	struct wire_control_reply reply;
+	int fds[WIRE_N_POOL_FDS];
+	struct paged_error error;
+
+	if (remote->member == 0 || owner_state(&remote->owner) == OWNER_GONE)
+		return;
+	if (control_ask(&remote->control, &bye, clock_ms() + remote->timeout_ms, &reply, fds, &error) != PAGED_OK &&
+	    error.status != PAGED_ERR_GONE)
+		owner_log(&remote->owner, PAGED_LOG_WARNING, "leaving: %s", error.text);
+}
+
+static void
+remote_close(struct owner *owner, bool in_child)
+{
+	struct remote *remote = remote_of(owner);
+
+	if (!in_child) {
+		rpc_close(&remote->rpc, false);
+		remote_leave(remote);
+		control_close(&remote->control);
+		if (owner->fd >= 0)
+			close(owner->fd);
+	} else {
+		/* The descriptors stay open until the child exits or calls exec: they are close-on-exec. */
+		rpc_close(&remote->rpc, true);
+		wire_arena_destroy(&remote->control.arena);
+	}
+	free(remote);
+}
+
+static void
+remote_dispatch(struct owner *owner)
+{
+	struct remote *remote = remote_of(owner);
+
+	control_dispatch(&remote->control);
+	rpc_dispatch(&remote->rpc);
+}
+
+static enum paged_status
+remote_pool_open(struct owner *owner, const char *name, struct owner_pool *pool, struct paged_error *error)
+{
+	struct remote *remote = remote_of(owner);
+
+	return map_fetch(&remote->control, &remote->rpc, remote->boot_id, name, pool, error);
+}
+
+static void
+remote_pool_close(struct owner *owner, struct owner_pool *pool, bool in_child)
+{
+	(void)owner;
+	map_close(pool, in_child);
+}
+
+static enum paged_status
+remote_ping(struct owner *owner, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PING };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
+	      struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	if (reply.ids.n != n)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "%u sequences were asked for, %u came", n, reply.ids.n);
+	memcpy(ids, reply.ids.seq, n * sizeof(*ids));
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_TRUNCATE, .change = { .n = n, .items = items } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_ERASE, .erase = { .n = n, .ids = ids } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+{
+	return rpc_reserve_ahead(&remote_of(owner)->rpc, n, items, error);
+}
+
+static enum paged_status
+remote_array_put(struct owner *owner, const struct wire_array_chunk *part, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_PUT_ARRAY, .put_array = *part };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_array_drop(struct owner *owner, const char *name, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_DROP_ARRAY };
+	struct wire_reply reply;
+
+	snprintf(request.drop_array.name, sizeof(request.drop_array.name), "%s", name);
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static enum paged_status
+remote_mask(struct owner *owner, const struct mask_request *request, struct rle_reader *reader,
+	    struct paged_error *error)
+{
+	struct wire_request wire = { .kind = WIRE_BUILD_MASK, .build_mask = *request };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &wire, WIRE_REPLY_MASK, &reply, error);
+
+	return status == PAGED_OK ? rle_read_part(reader, &reply.mask) : status;
+}
+
+static enum paged_status
+remote_get_pools(struct owner *owner, struct wire_reply *reply, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_POOLS };
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_POOLS, reply, error);
+}
+
+static enum paged_status
+remote_pool_find(struct owner *owner, const char *name, uint32_t *pool_p, struct paged_error *error)
+{
+	struct wire_reply reply;
+	enum paged_status status = remote_get_pools(owner, &reply, error);
+	size_t used = 0;
+	char names[160] = "";
+
+	if (status != PAGED_OK)
+		return status;
+	for (uint32_t i = 0; i < reply.pools.n; i++) {
+		const struct paged_pool_entry *report = &reply.pools.report[i];
+
+		if (strcmp(report->name, name) == 0) {
+			*pool_p = report->number;
+			return PAGED_OK;
+		}
+		if (used < sizeof(names))
+			used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+						 report->name);
+	}
+	return paged_fail(error, PAGED_ERR_NOENT, "no pool %s; there are: %s", name, names);
+}
+
+static enum paged_status
+remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_error *error)
+{
+	struct remote *remote = remote_of(owner);
+	struct wire_request request = { .kind = WIRE_GET_STATUS };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote->rpc, &request, WIRE_REPLY_STATUS, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	*info = reply.status_report;
+	text_hex(info->boot_id, remote->boot_id, WIRE_BOOT_ID_SIZE);
+	return PAGED_OK;
+}
+
+/* Append n_more entries of `size` bytes to a list from malloc(). */
+static enum paged_status
+list_append(void *list_p, size_t *n_p, const void *more, size_t n_more, size_t size, struct paged_error *error)
+{
+	void *list;
+
+	memcpy(&list, list_p, sizeof(list));
+	list = realloc(list, (*n_p + n_more + 1) * size);
+	if (list == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a list of %zu entries", *n_p + n_more);
+	memcpy(list_p, &list, sizeof(list));
+	if (n_more > 0)
+		memcpy((uint8_t *)list + *n_p * size, more, n_more * size);
+	*n_p += n_more;
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_pools(struct owner *owner, struct paged_pool_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_reply reply;
+	enum paged_status status = remote_get_pools(owner, &reply, error);
+
+	if (status != PAGED_OK)
+		return status;
+	return list_append(list_p, n_p, reply.pools.report, reply.pools.n, sizeof(**list_p), error);
+}
+
+static enum paged_status
+remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t *n_p, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_SESSIONS };
+	struct wire_reply reply;
+	enum paged_status status;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SESSIONS, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(list_p, n_p, reply.sessions.report, reply.sessions.n, sizeof(**list_p),
+					     error);
+		if (status != PAGED_OK || *n_p == 0)
+			return status;
+		request.get_sessions.after_session = (*list_p)[*n_p - 1].session;
+		request.get_sessions.after_member = (*list_p)[*n_p - 1].member;
+	} while (reply.sessions.more && reply.sessions.n > 0);
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **list_p, size_t *n_p,
+		 struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_SEQUENCES, .get_sequences = { .pool = pool } };
+	struct wire_reply reply;
+	enum paged_status status;
+	bool more;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(list_p, n_p, reply.sequences.report, reply.sequences.n, sizeof(**list_p),
+					     error);
+		if (status != PAGED_OK)
+			return status;
+		more = reply.sequences.more && reply.sequences.next_slot > request.get_sequences.from_slot;
+		request.get_sequences.from_slot = reply.sequences.next_slot;
+	} while (more);
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entry, uint32_t **pages_p, size_t *n_p,
+	     struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_GET_TABLE, .get_table = { .seq = seq } };
+	struct wire_reply reply;
+	enum paged_status status;
+
+	do {
+		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_TABLE, &reply, error);
+		if (status == PAGED_OK)
+			status = list_append(pages_p, n_p, reply.table.page, reply.table.n, sizeof(**pages_p), error);
+		if (status != PAGED_OK)
+			return status;
+		*entry = reply.table.sequence;
+		request.get_table.from_entry = (uint32_t)*n_p;
+	} while (reply.table.more && reply.table.n > 0);
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *result, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_CHECK, .check = { .pool = pool } };
+	struct wire_reply reply;
+	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
+
+	if (status == PAGED_OK)
+		*result = reply.check_result;
+	return status;
+}
+
+static enum paged_status
+remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct paged_error *error)
+{
+	struct wire_request request = { .kind = WIRE_KICK, .kick = { .session = session, .kill = kill_members } };
+	struct wire_reply reply;
+
+	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+}
+
+static const struct owner_ops owner_ops_remote = {
+	.close = remote_close,
+	.dispatch = remote_dispatch,
+	.pool_open = remote_pool_open,
+	.pool_close = remote_pool_close,
+	.ping = remote_ping,
+	.create = remote_create,
+	.reserve = remote_reserve,
+	.truncate = remote_truncate,
+	.erase = remote_erase,
+	.reserve_ahead = remote_reserve_ahead,
+	.array_put = remote_array_put,
+	.array_drop = remote_array_drop,
+	.mask = remote_mask,
+	.pool_find = remote_pool_find,
+	.status = remote_status,
+	.pools = remote_pools,
+	.sessions = remote_sessions,
+	.sequences = remote_sequences,
+	.table = remote_table,
+	.check = remote_check,
+	.kick = remote_kick,
+};
+
+static enum paged_status
+remote_hello(struct remote *remote, const struct paged_client_params *params, uint64_t deadline_ms,
+	     struct wire_control_reply *reply, struct paged_error *error)
+{
+	struct wire_control_request request = {
+		.kind = WIRE_HELLO,
+		.hello = { .version_major = WIRE_VERSION_MAJOR, .version_minor = WIRE_VERSION_MINOR },
+	};
+	int fds[WIRE_N_POOL_FDS];
+	enum paged_status status;
+
+	request.hello.outlive = params->outlive != 0;
+	if (params->observer != 0)
+		request.hello.role = WIRE_ROLE_OBSERVER;
+	if (params->join_token != NULL) {
+		request.hello.role = WIRE_ROLE_JOIN;
+		/* The token is a secret, so it is not in the error text. */
+		if (!text_unhex(request.hello.join_token, WIRE_TOKEN_SIZE, params->join_token))
+			return paged_fail(error, PAGED_ERR_INVALID,
+					  "join_token is not what paged_client_join_token() gave");
+	}
+	snprintf(request.hello.name, sizeof(request.hello.name), "%s", params->name);
+	status = control_ask(&remote->control, &request, deadline_ms, reply, fds, error);
+	if (status != PAGED_OK)
+		return status;
+	if (reply->kind != WIRE_WELCOME)
+		return paged_fail(error, PAGED_ERR_PROTOCOL, "the daemon answers a hello by a message of kind %d",
+				  (int)reply->kind);
+	if (reply->welcome.version_major != WIRE_VERSION_MAJOR)
+		return paged_fail(error, PAGED_ERR_VERSION, "the daemon speaks version %u.%u, this library %u.x",
+				  reply->welcome.version_major, reply->welcome.version_minor, WIRE_VERSION_MAJOR);
+	remote->member = reply->welcome.member;
+	memcpy(remote->boot_id, reply->welcome.boot_id, sizeof(remote->boot_id));
+	remote->owner.session = reply->welcome.session;
+	if (!client_is_zero(reply->welcome.join_token, WIRE_TOKEN_SIZE))
+		text_hex(remote->owner.join_token, reply->welcome.join_token, WIRE_TOKEN_SIZE);
+	return PAGED_OK;
+}
+
+/* Create the one descriptor (epoll) that a program's event loop watches. */
+static enum paged_status
+remote_watch(struct remote *remote, struct paged_error *error)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+
+	remote->owner.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (remote->owner.fd < 0 || epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->control.fd, &event) != 0 ||
+	    epoll_ctl(remote->owner.fd, EPOLL_CTL_ADD, remote->rpc.fd, &event) != 0)
+		return paged_fail(error, PAGED_ERR_SYSTEM, "epoll: %s", strerror(errno));
+	return PAGED_OK;
+}
+
+static enum paged_status
+remote_attach(struct remote *remote, const char *dir, const struct paged_client_params *params,
+	      struct paged_error *error)
+{
+	uint64_t deadline_ms = clock_ms() + params->timeout_ms;
+	char token[2 * WIRE_TOKEN_SIZE + 1];
+	struct wire_control_reply welcome;
+	enum paged_status status;
+
+	status = control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
+	if (status == PAGED_OK)
+		status = remote_hello(remote, params, deadline_ms, &welcome, error);
+	if (status != PAGED_OK)
+		return status;
+	text_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
+	status = rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
+			  welcome.welcome.max_open_requests, params->timeout_ms, error);
+	explicit_bzero(token, sizeof(token));
+	if (status == PAGED_OK)
+		status = remote_watch(remote, error);
+	/* The ping checks that the RPC channel works too. */
+	if (status == PAGED_OK)
+		status = remote_ping(&remote->owner, error);
+	return status;
+}
+
+enum paged_status
+owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,
+		  struct paged_error *error)
+{
+	struct remote *remote = calloc(1, sizeof(*remote));
+	enum paged_status status;
+
+	if (remote == NULL)
+		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a connection");
+	remote->owner = (struct owner){
+		.ops = &owner_ops_remote, .fd = -1, .log = params->log, .log_argument = params->log_argument
+	};
+	remote->control.fd = -1;
+	remote->timeout_ms = params->timeout_ms;
+	if (dir == NULL)
+		dir = secure_getenv("PAGED_RUNTIME_DIR");
+	if (dir == NULL || dir[0] == '\0')
+		dir = RUNTIME_DIR_DEFAULT;
+	status = remote_attach(remote, dir, params, error);
+	if (status != PAGED_OK) {
+		remote_close(&remote->owner, false);
+		return status;
+	}
+	*owner_p = &remote->owner;
+	return PAGED_OK;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * rpc.h - requests over the client's DEALER socket
+ *
+ * One caller at a time waits for a reply.  A request that timed out stays in
+ * the pending list until its reply arrives; if it was a create, the sequences
+ * in the late reply are erased, because no caller knows them.
+ *
+ * Replies arrive in the order of the requests, except those to a check or a
+ * block mask, which may arrive later.  Each reply names its request.
+ */
+#ifndef PAGED_CLIENT_RPC_H
+#define PAGED_CLIENT_RPC_H
+
+#include "client/owner/control.h"
+#include "proto/wire.h"
+
+/** Maximum of outstanding requests; lower if the daemon's limit is lower. */
+#define RPC_MAX_PENDING 64u
+
+struct rpc_pending {
+	uint64_t id;
+	enum wire_request_kind kind;
+	bool waited; /* a caller waits for the reply */
+};
+
+struct rpc {
+	struct control *control; /* its hang-up means that the daemon died */
+	void *context, *socket;
+	int fd; /* ZMQ_FD: readable when the socket's events must be checked */
+	uint32_t timeout_ms;
+	uint64_t last_id;
+	struct rpc_pending pending[RPC_MAX_PENDING]; /* oldest first */
+	unsigned int n_pending, max_pending;
+
+	uint64_t ahead_id;        /* the outstanding reserve-ahead; 0: none */
+	struct paged_error ahead; /* result of the last reserve-ahead */
+
+	struct wire_arena arena;      /* memory of the reply */
+	struct wire_arena send_arena; /* memory of a request that is sent while a reply is in use */
+	uint8_t buffer[WIRE_MAX_MESSAGE];
+};
+
+/**
+ * rpc_open - connect in the background; *rpc is all zero before the call
+ *
+ * @param[in] max_open  the daemon's limit on outstanding requests; 0: an older daemon, which does not report it
+ */
+enum paged_status rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member,
+			   const char *token_hex, uint32_t max_open, uint32_t timeout_ms, struct paged_error *error);
+
+/**
+ * rpc_close - also valid after a failed open
+ *
+ * In a forked child only memory is freed, because the threads of the ZeroMQ context do not exist there.
+ */
+void rpc_close(struct rpc *rpc, bool in_child);
+
+/**
+ * rpc_call - send a request and wait for the reply
+ *
+ * @param[in,out] request  rpc_call() sets its id
+ * @param[out]    reply    has status PAGED_OK and the requested kind; valid until the next call
+ * @return the reply's status, or PAGED_ERR_GONE, PAGED_ERR_TIMEOUT, PAGED_ERR_PROTOCOL
+ */
+enum paged_status rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind,
+			   struct wire_reply *reply, struct paged_error *error);
+
+/** rpc_reserve_ahead - see owner_ops.reserve_ahead; at most one is outstanding */
+enum paged_status rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items,
+				    struct paged_error *error);
+
+/** rpc_dispatch - handle the replies that have arrived; never blocks; costs nothing if none is outstanding */
+void rpc_dispatch(struct rpc *rpc);
+
+#endif
