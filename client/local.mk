@@ -20,7 +20,8 @@ EXTRA_DIST += %D%/pagedclient.map
 	%D%/paged_marks.h \
 	%D%/paged_mods.h \
 	%D%/pagedclient.h \
-	%D%/params.c
+	%D%/params.c \
+	%D%/params.h
 
 include client/api/local.mk
 include client/owner/local.mk

@@ -2,10 +2,12 @@
 /* Conversion of public structs from callers that are older or newer than this library. */
 #include "config.h"
 
-#include "client/api/internal.h"
+#include "client/params.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "client/pagedclient.h"
 
 /* Bindings of other languages and compiled programs rely on these sizes; a change needs a new major version. */
 #define HAS_SIZE(type, size) static_assert(sizeof(void *) != 8 || sizeof(type) == (size), "the size of a " #type)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/internal.h"
+#include "client/api/enter.h"
+#include "client/params.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/api/enter.h"
+#include "client/params.h"
 #include "kernels/mod/mod.h"
 
 static_assert(MASK_MAX_NAME == MOD_MAX_NAME && WIRE_MAX_INDEXES == PAGED_MAX_INDEXES, "arrays as the wire has them");

@@ -5,7 +5,8 @@
 #ifndef PAGED_CLIENT_ARRAY_H
 #define PAGED_CLIENT_ARRAY_H
 
-#include "client/api/internal.h"
+#include "client/pagedclient.h"
+#include "common/status.h"
 
 /** The elements of one converted array; a node of a list that is freed as a whole. */
 struct array_values {

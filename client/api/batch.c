@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/compute_ops.h"
-#include "client/api/mod_set.h"
+#include "client/api/batch.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "client/api/compute_ops.h"
+#include "client/api/enter.h"
+#include "client/api/mod_set.h"
+#include "client/owner/map_ops.h"
 
 /* Place one array in the buffer; arrays do not share cache lines. */
 static size_t
@@ -60,7 +64,7 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	struct paged_batch *batch;
 	enum paged_status status;
 
-	if (pool->at.compute->on_device)
+	if (pool->compute->on_device)
 		team = (struct kernel_team_params){ .n_threads = 1, .isa = team.isa };
 	batch = calloc(1, sizeof(*batch));
 	if (batch == NULL)
@@ -74,7 +78,7 @@ batch_create(struct paged_pool *pool, const struct paged_batch_params *params, s
 	status = kernel_team_create(&team, &batch->team, error);
 	if (status != PAGED_OK)
 		goto err_unmap;
-	status = pool->at.compute->batch_create(batch, params, error);
+	status = pool->compute->batch_create(batch, params, error);
 	if (status != PAGED_OK)
 		goto err_team;
 	*batch_p = batch;
@@ -117,13 +121,23 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 	return PAGED_OK;
 }
 
+/* Release the pages of a pool whose owner is gone.  No batch can be created or planned afterwards. */
+static void
+pool_let_go(struct paged_pool *pool)
+{
+	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.let_go)
+		return;
+	pool->at.map->let_go(&pool->at);
+	pool->at.let_go = true;
+}
+
 void
 batch_free(struct paged_batch *batch, bool in_child)
 {
 	LIST_REMOVE(batch, link);
 	while (batch->mods != NULL)
 		mods_free(batch->mods, in_child);
-	batch->pool->at.compute->batch_destroy(batch, in_child);
+	batch->pool->compute->batch_destroy(batch, in_child);
 	if (in_child)
 		kernel_team_abandon(batch->team);
 	else
@@ -184,7 +198,7 @@ paged_batch_validate(struct paged_batch *batch)
 	status = client_enter_owner(pool->client);
 	if (status != PAGED_OK)
 		return status;
-	status = pool->at.compute->validate(batch, &error);
+	status = pool->compute->validate(batch, &error);
 	if (status != PAGED_OK)
 		return client_fail(pool->client, &error);
 	for (uint32_t r = 0; r < batch->n_rows; r++) {
@@ -215,7 +229,7 @@ paged_batch_stream(struct paged_batch *batch, void *stream)
 
 	if (status != PAGED_OK)
 		return status;
-	status = batch->pool->at.compute->stream(batch, stream, &error);
+	status = batch->pool->compute->stream(batch, stream, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	batch->planned = false;

@@ -4,6 +4,7 @@
 
 #include "client/api/batch.h"
 #include "client/api/compute_ops.h"
+#include "client/api/enter.h"
 #include "client/api/mod_set.h"
 
 #include <inttypes.h>
@@ -191,7 +192,8 @@ scales_in(const struct paged_batch *batch, const float *k_scale, const float *v_
 		if (dtype != PAGED_E4M3 && dtype != PAGED_E5M2)
 			return paged_fail(error, PAGED_ERR_INVALID, "%s: pool %s keeps %s, scales are of e4m3 and e5m2",
 					  names[i], at->name, paged_dtype_name(dtype));
-		for (uint32_t head = 0; !at->compute->on_device && head < at->layout.params.n_kv_heads; head++) {
+		for (uint32_t head = 0; !batch->pool->compute->on_device && head < at->layout.params.n_kv_heads;
+		     head++) {
 			float scale = scales[i][head];
 
 			if (!(scale > 0) || !isfinite(scale) || !isfinite(1 / scale))
@@ -278,7 +280,7 @@ rotary_in(const struct paged_batch *batch, struct kernel_rotary *to, const struc
 		.positions = complete.positions,
 	};
 	status = rotary_queries_in(batch, to, &complete, error);
-	if (status != PAGED_OK || batch->pool->at.compute->on_device)
+	if (status != PAGED_OK || batch->pool->compute->on_device)
 		return status;
 	return rotary_positions_check(batch, to, error);
 }
@@ -316,7 +318,7 @@ append_check_rows(const struct paged_batch *batch, const uint32_t *positions, st
 		return paged_fail(error, PAGED_ERR_PERM,
 				  "row %u: sequence " SEQ_FORMAT " belongs to session %u, this is session %u", r,
 				  SEQ_ARGS(batch->row[r].id), batch->row[r].owner, batch->pool->client->owner->session);
-	if (positions != NULL && batch->pool->at.compute->on_device)
+	if (positions != NULL && batch->pool->compute->on_device)
 		return PAGED_OK;
 	if (positions != NULL)
 		return positions_check(batch, positions, error);
@@ -386,7 +388,7 @@ paged_append(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
 	args.rotary = complete.rotary != NULL ? &rotary : NULL;
-	status = batch->pool->at.compute->append(batch, &args, &error);
+	status = batch->pool->compute->append(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
@@ -395,7 +397,7 @@ static enum paged_status
 tokens_count(const struct paged_batch *batch, const struct paged_gather_params *params, struct tensor_tokens *tokens,
 	     struct paged_error *error)
 {
-	bool known = !batch->pool->at.compute->on_device;
+	bool known = !batch->pool->compute->on_device;
 	bool alike = !batch->on_device && (known || (params->begin == NULL && params->end == NULL));
 
 	*tokens = (struct tensor_tokens){ 0 };
@@ -461,7 +463,7 @@ paged_gather(struct paged_batch *batch, uint32_t layer, const struct paged_tenso
 	args.end = complete.end;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
-	status = batch->pool->at.compute->gather(batch, &args, &error);
+	status = batch->pool->compute->gather(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
@@ -530,7 +532,7 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.maximum = complete.max_score;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
-	status = batch->pool->at.compute->attention(batch, &args, complete.mods, &error);
+	status = batch->pool->compute->attention(batch, &args, complete.mods, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 
@@ -580,6 +582,6 @@ paged_merge(struct paged_batch *batch, const struct paged_merge_params *params)
 		status = merge_args_in(&args, &complete, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
-	status = batch->pool->at.compute->merge(batch, &args, &error);
+	status = batch->pool->compute->merge(batch, &args, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }

@@ -2,11 +2,13 @@
 /* Planning a step: rows, lengths and page tables. */
 #include "config.h"
 
+#include <string.h>
+
+#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
+#include "client/api/enter.h"
 #include "client/api/mod_set.h"
 #include "common/clock.h"
-
-#include <string.h>
 
 /* Interval at which plans check that the owner lives. */
 #define LOOK_INTERVAL_MS 1000u
@@ -24,104 +26,6 @@ plan_enter(struct paged_client *client, uint64_t now)
 		client_look(client);
 	}
 	return client_enter_owner(client);
-}
-
-/*
- * Copy entries [row->n_entries, n) of the sequence's page table.  Returns false if they changed during the copy.
- * *bad_p is the first entry that is no page of the pool, or n.
- */
-static bool
-entries_copy(struct paged_batch *batch, uint32_t r, uint32_t n, const struct region_snapshot *snapshot, uint32_t *bad_p)
-{
-	const struct region_view *view = &batch->pool->at.view;
-	struct batch_row *row = &batch->row[r];
-	const _Atomic uint32_t *from = region_page_table(view, PAGED_SEQ_SLOT(row->id));
-	uint32_t *to = batch->table + r * batch->table_stride;
-	uint32_t i;
-
-	for (i = row->n_entries; i < n; i++) {
-		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
-		if (to[i] >= view->n_pages)
-			break;
-	}
-	if (!region_snapshot_valid(view, row->id, snapshot))
-		return false;
-	row->n_entries = i;
-	*bad_p = i;
-	return true;
-}
-
-enum paged_status
-batch_row_refresh(struct paged_batch *batch, uint32_t r, paged_seq_id id, struct paged_error *error)
-{
-	const struct region_view *view = &batch->pool->at.view;
-	struct batch_row *row = &batch->row[r];
-	struct region_snapshot snapshot;
-	unsigned int attempt = 0;
-	uint32_t n, bad;
-	enum paged_status status = pool_check_seq(batch->pool, id, error);
-
-	if (status != PAGED_OK)
-		return status;
-	do {
-		status = pool_look(batch->pool, id, &attempt, &snapshot, error);
-		if (status != PAGED_OK)
-			return status;
-		if (row->id != id || row->version != snapshot.version) {
-			if (row->id != id)
-				batch->n_distinct = 0;
-			*row = (struct batch_row){ .id = id, .version = snapshot.version };
-		} else if (row->capacity == snapshot.capacity && row->owner == snapshot.owner &&
-			   row->writable_from == snapshot.writable_from) {
-			return PAGED_OK;
-		}
-		n = snapshot.capacity / view->page_size;
-	} while (!entries_copy(batch, r, n, &snapshot, &bad));
-	if (bad < n)
-		return paged_fail(error, PAGED_ERR_RANGE,
-				  "row %u: logical page %u of sequence " SEQ_FORMAT
-				  " is physical page %u of a pool of %u",
-				  r, bad, SEQ_ARGS(id), batch->table[r * batch->table_stride + bad], view->n_pages);
-	row->capacity = n * view->page_size;
-	row->owner = snapshot.owner;
-	row->writable_from = snapshot.writable_from;
-	return PAGED_OK;
-}
-
-/* Take an explicit page table.  It is copied, so the caller cannot change it after the check. */
-static enum paged_status
-row_take_pages(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *from, struct paged_error *error)
-{
-	const struct region_view *view = &batch->pool->at.view;
-	uint32_t *to = batch->table + r * batch->table_stride;
-
-	if (from->n_pages > view->table_entries)
-		return paged_fail(error, PAGED_ERR_LIMIT, "row %u: %u pages exceed the %u that max_length %u takes", r,
-				  from->n_pages, view->table_entries, view->max_length);
-	batch->n_distinct = 0;
-	batch->row[r] = (struct batch_row){ .capacity = from->n_pages * view->page_size };
-	for (uint32_t i = 0; i < from->n_pages; i++) {
-		to[i] = from->pages[i];
-		if (to[i] >= view->n_pages)
-			return paged_fail(error, PAGED_ERR_RANGE, "row %u: pages[%u] is %u, the pool has %u pages", r,
-					  i, to[i], view->n_pages);
-	}
-	if (from->kv_len > batch->row[r].capacity)
-		return paged_fail(error, PAGED_ERR_CAPACITY, "row %u: kv_len %u exceeds the %u tokens of its %u pages",
-				  r, from->kv_len, batch->row[r].capacity, from->n_pages);
-	return PAGED_OK;
-}
-
-enum paged_status
-batch_row_refuse(const struct paged_batch_row *row, const char *what, size_t r, struct paged_error *error)
-{
-	if ((row->flags & ~(PAGED_ROW_Q_BASE | PAGED_ROW_NO_APPEND | PAGED_ROW_B)) != 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: flags 0x%x has bits this library does not know",
-				  what, r, row->flags);
-	if (!client_is_zero(row->reserved, sizeof(row->reserved)))
-		return paged_fail(error, PAGED_ERR_INVALID, "%srow %zu: reserved words must be 0", what, r);
-	return paged_fail(error, PAGED_ERR_INVALID,
-			  "%srow %zu: b is %u; it is at most 2^31 - 1, and 0 without PAGED_ROW_B", what, r, row->b);
 }
 
 static enum paged_status
@@ -171,7 +75,7 @@ plan_row(struct paged_batch *batch, uint32_t r, const struct paged_batch_row *fr
 	if (status != PAGED_OK)
 		return status;
 	if (from->seq == 0)
-		status = row_take_pages(batch, r, from, error);
+		status = batch_row_take_pages(batch, r, from, error);
 	else
 		status = batch_row_refresh(batch, r, from->seq, error);
 	if (status != PAGED_OK)
@@ -339,7 +243,7 @@ batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_ro
 		batch->n_rows = (uint32_t)n_rows;
 		if (lengths == NULL && !rows_are_distinct(batch))
 			writers_find(batch);
-		status = batch->pool->at.compute->plan(batch, lengths, &error);
+		status = batch->pool->compute->plan(batch, lengths, &error);
 	}
 	if (status != PAGED_OK)
 		return client_fail(client, &error);

@@ -3,6 +3,7 @@
 
 #include "client/api/block_mask.h"
 #include "client/api/compute_ops.h"
+#include "client/api/enter.h"
 
 #include <stdlib.h>
 
@@ -54,7 +55,7 @@ void
 block_mask_free(struct paged_block_mask *mask, bool in_child)
 {
 	LIST_REMOVE(mask, link);
-	mask->pool->at.compute->mask_close(mask, in_child);
+	mask->pool->compute->mask_close(mask, in_child);
 	parts_free(mask);
 	free(mask);
 }

@@ -1,39 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /**
- * block_mask.h - a block mask and the pool that it belongs to
- *
- * A physical mask keeps the logical mask that it was made from, with the same
- * rows and clipped to their lengths.  For each row it also keeps the sequence
- * and the version of the page table that was read; these detect a stale mask.
- *
- * Life: a mask is in its pool's list, which the client's mutex guards.  It is
- * freed on its own or with the pool.  A mask is immutable, except that its copy
- * in device memory is created when it is first bound.
+ * block_mask.h - how block masks are made
  */
 #ifndef PAGED_CLIENT_BLOCK_MASK_H
 #define PAGED_CLIENT_BLOCK_MASK_H
 
-#include "client/api/internal.h"
+#include "client/api/objects.h"
 #include "kernels/mask/batch_mask.h"
-
-struct paged_block_mask {
-	struct paged_pool *pool;
-	LIST_ENTRY(paged_block_mask) link;
-	struct block_mask *logical;
-	struct block_mask *physical; /* NULL: a logical mask */
-	/* Arrays of [n_rows] for a physical mask; 0 and NULL for a logical one. */
-	uint32_t n_rows;
-	paged_seq_id *seq; /* 0: an explicit table */
-	uint64_t *version;
-	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
-};
-
-/** block_mask_pool - the mask's pool; NULL if the mask is NULL, which client_enter() refuses */
-static inline struct paged_pool *
-block_mask_pool(const struct paged_block_mask *mask)
-{
-	return mask != NULL ? mask->pool : NULL;
-}
 
 /** block_mask_named - the lists that the API shows: the physical ones if there are any, else the logical ones */
 static inline const struct block_mask *

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "client/api/block_mask.h"
+#include "client/api/enter.h"
+#include "client/params.h"
 
 /* Makes a logical mask from the caller's blocks. */
 typedef enum paged_status (*take_fn)(const struct block_mask_shape *shape, uint64_t max_bytes, const void *given,

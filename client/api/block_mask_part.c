@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "client/api/block_mask.h"
+#include "client/api/enter.h"
+#include "client/params.h"
 
 /* Convert a slice's params; a count of 0 means all that follow, of which there must be at least one. */
 static enum paged_status

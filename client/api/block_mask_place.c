@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "client/api/block_mask.h"
+#include "client/api/enter.h"
+#include "client/api/pool_read.h"
 
 enum paged_status
 block_mask_place(struct paged_block_mask *made, const struct batch_mask_request *order,

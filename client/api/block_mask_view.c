@@ -3,6 +3,8 @@
 #include "config.h"
 
 #include "client/api/block_mask.h"
+#include "client/api/enter.h"
+#include "client/params.h"
 
 /* `has_place`: the caller's output pointers are not NULL. */
 static enum paged_status

@@ -1,119 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/cuda/compute_cuda_mod_set.h"
-#include "client/api/internal.h"
+#include "client/api/compute_backends.h"
+#include "client/api/enter.h"
+#include "client/api/pool.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/api/error.h"
+#include "client/params.h"
+
+#define CLIENT_TIMEOUT_MS_DEFAULT 5000u
 
 uint32_t
 paged_version(void)
 {
 	return PAGED_VERSION;
-}
-
-const char *
-paged_status_name(enum paged_status status)
-{
-#define NAME(s) \
-	case s: \
-		return #s
-	switch (status) {
-		NAME(PAGED_OK);
-		NAME(PAGED_ERR_INVALID);
-		NAME(PAGED_ERR_NOMEM);
-		NAME(PAGED_ERR_NOENT);
-		NAME(PAGED_ERR_PERM);
-		NAME(PAGED_ERR_FULL);
-		NAME(PAGED_ERR_CAPACITY);
-		NAME(PAGED_ERR_LIMIT);
-		NAME(PAGED_ERR_STALE);
-		NAME(PAGED_ERR_RANGE);
-		NAME(PAGED_ERR_GONE);
-		NAME(PAGED_ERR_AGAIN);
-		NAME(PAGED_ERR_TIMEOUT);
-		NAME(PAGED_ERR_FORK);
-		NAME(PAGED_ERR_UNSUPPORTED);
-		NAME(PAGED_ERR_VERSION);
-		NAME(PAGED_ERR_BACKEND);
-		NAME(PAGED_ERR_SYSTEM);
-		NAME(PAGED_ERR_PROTOCOL);
-		NAME(PAGED_ERR_NO_DAEMON);
-		NAME(PAGED_ERR_STOPPING);
-		NAME(PAGED_ERR_CORRUPT);
-	}
-#undef NAME
-	return "PAGED_ERR_?";
-}
-
-enum paged_status
-client_fail(const struct paged_client *client, const struct paged_error *error)
-{
-	error_keep(client->serial, error);
-	if (client->owner != NULL && error->status != PAGED_ERR_FORK)
-		owner_log(client->owner, PAGED_LOG_DEBUG, "%s: %s", paged_status_name(error->status), error->text);
-	return error->status;
-}
-
-enum paged_status
-client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
-{
-	struct paged_error error;
-	va_list arguments;
-
-	va_start(arguments, format);
-	paged_vfail(&error, status, format, arguments);
-	va_end(arguments);
-	return client_fail(client, &error);
-}
-
-void
-client_look(struct paged_client *client)
-{
-	if (pthread_mutex_trylock(&client->mutex) != 0)
-		return;
-	client->owner->ops->dispatch(client->owner);
-	client_unlock(client);
-}
-
-enum paged_status
-client_enter(const struct paged_client *client)
-{
-	if (client == NULL)
-		return PAGED_ERR_INVALID;
-	if (guard_in_child(&client->guard))
-		return client_failf(client, PAGED_ERR_FORK,
-				    "the client belongs to the parent of this forked process; open one here");
-	if (client->owner == NULL)
-		return client_failf(client, client->open_status, "the client did not open (%s)",
-				    paged_status_text(client->open_status));
-	return PAGED_OK;
-}
-
-enum paged_status
-client_gone(const struct owner *owner, struct paged_error *error)
-{
-	if (owner_state(owner) == OWNER_ENDED)
-		return paged_fail(error, PAGED_ERR_GONE, "session %u was ended by the daemon", owner->session);
-	return paged_fail(error, PAGED_ERR_GONE, "the daemon has ended, and session %u with it", owner->session);
-}
-
-enum paged_status
-client_enter_owner(const struct paged_client *client)
-{
-	enum paged_status status = client_enter(client);
-	struct paged_error error;
-
-	if (status != PAGED_OK || owner_state(client->owner) < OWNER_ENDED)
-		return status;
-	client_gone(client->owner, &error);
-	return client_fail(client, &error);
 }
 
 static enum paged_status
@@ -272,7 +177,7 @@ paged_client_close(struct paged_client *client)
 		pool_free(LIST_FIRST(&client->pools), in_child);
 	if (client->owner != NULL)
 		client->owner->ops->close(client->owner, in_child);
-	cuda_compiler_free(client->compiler, in_child);
+	compute_backends_close(client, in_child);
 	/* In a forked child the mutex may be held by a thread that does not exist there. */
 	if (!in_child)
 		pthread_mutex_destroy(&client->mutex);

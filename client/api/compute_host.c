@@ -2,16 +2,20 @@
 /* The compute operations of the host.  After the checks only a caller's run() that does not run its tasks can fail. */
 #include "config.h"
 
-#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
 #include "client/api/mark.h"
-#include "client/api/mod_set.h"
 
 static void
 host_describe(const struct paged_pool *pool, struct paged_pool_info *info)
 {
 	info->isa = kernel_isa_name(pool->client->team.isa);
 	info->device = NULL;
+}
+
+static void
+host_client_close(struct paged_client *client, bool in_child)
+{
+	(void)client, (void)in_child;
 }
 
 static enum paged_status
@@ -147,8 +151,10 @@ host_wait(struct paged_batch *batch, const struct mark *mark, struct paged_error
 }
 
 const struct compute_ops compute_ops_host = {
+	.name = "host",
 	.on_device = false,
 	.describe = host_describe,
+	.client_close = host_client_close,
 	.batch_create = host_batch_create,
 	.batch_destroy = host_batch_destroy,
 	.stream = host_stream,

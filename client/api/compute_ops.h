@@ -12,7 +12,7 @@
 #ifndef PAGED_CLIENT_COMPUTE_H
 #define PAGED_CLIENT_COMPUTE_H
 
-#include "client/api/internal.h"
+#include "client/api/objects.h"
 
 struct mark; /* mark.h */
 
@@ -25,6 +25,7 @@ struct compute_lengths {
 };
 
 struct compute_ops {
+	const char *name; /* of the back end, as in owner_pool.backend */
 	/** Tensors, positions and other arrays are device addresses, which the host must not dereference. */
 	bool on_device;
 	/**
@@ -32,6 +33,8 @@ struct compute_ops {
 	 * valid while the pool is open, or NULL on the host.
 	 */
 	void (*describe)(const struct paged_pool *pool, struct paged_pool_info *info);
+	/** Frees the back end's state of a client, after the client's pools were closed. */
+	void (*client_close)(struct paged_client *client, bool in_child);
 	/** Called after the batch's buffers and its team exist. */
 	enum paged_status (*batch_create)(struct paged_batch *batch, const struct paged_batch_params *params,
 					  struct paged_error *error);

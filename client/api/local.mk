@@ -8,26 +8,36 @@ client_libpagedclient_la_SOURCES += \
 	%D%/batch_calls.c \
 	%D%/batch_plan.c \
 	%D%/batch_reserve.c \
+	%D%/batch_row.c \
 	%D%/block_mask.c \
 	%D%/block_mask.h \
 	%D%/block_mask_given.c \
 	%D%/block_mask_make.c \
+	%D%/block_mask_params.c \
 	%D%/block_mask_part.c \
 	%D%/block_mask_place.c \
 	%D%/block_mask_remote.c \
 	%D%/block_mask_view.c \
 	%D%/client.c \
+	%D%/compute_backends.c \
+	%D%/compute_backends.h \
 	%D%/compute_host.c \
 	%D%/compute_ops.h \
+	%D%/enter.c \
+	%D%/enter.h \
 	%D%/error.c \
 	%D%/error.h \
 	%D%/guard.c \
 	%D%/guard.h \
-	%D%/internal.h \
 	%D%/mark.c \
 	%D%/mark.h \
 	%D%/mod.c \
+	%D%/mod.h \
 	%D%/mod_set.c \
 	%D%/mod_set.h \
+	%D%/objects.h \
 	%D%/pool.c \
+	%D%/pool.h \
+	%D%/pool_read.c \
+	%D%/pool_read.h \
 	%D%/seq.c

@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
+#include "client/api/enter.h"
 
 #define MARK_MAGIC 0x6b72616du /* "mark" */
 #define MARK_VERSION 1u
@@ -54,7 +54,7 @@ paged_batch_mark(struct paged_batch *batch, struct paged_mark *mark)
 	pool = batch->pool;
 	made.pool = pool->at.index;
 	memcpy(made.boot_id, pool->at.view.header->boot_id, sizeof(made.boot_id));
-	status = pool->at.compute->mark(batch, &made, &error);
+	status = pool->compute->mark(batch, &made, &error);
 	if (status != PAGED_OK)
 		return client_fail(client, &error);
 	memset(mark, 0, sizeof(*mark));
@@ -76,7 +76,7 @@ paged_batch_wait(struct paged_batch *batch, const struct paged_mark *from)
 		return client_failf(client, PAGED_ERR_INVALID, "mark is NULL");
 	status = mark_open(batch->pool, from, &mark, &error);
 	if (status == PAGED_OK)
-		status = batch->pool->at.compute->wait(batch, &mark, &error);
+		status = batch->pool->compute->wait(batch, &mark, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }
 
@@ -89,6 +89,6 @@ paged_batch_finish(struct paged_batch *batch)
 
 	if (status != PAGED_OK)
 		return status;
-	status = batch->pool->at.compute->finish(batch, &error);
+	status = batch->pool->compute->finish(batch, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(client, &error);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/mod_set.h"
+#include "client/api/mod.h"
 
 #include <assert.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "client/api/enter.h"
+#include "client/params.h"
 
 _Static_assert((int)PAGED_MOD_MASK == (int)MOD_MASK && (int)PAGED_MOD_SCORE == (int)MOD_SCORE, "the kinds' numbers");
 _Static_assert(PAGED_MAX_INDEXES == MOD_MAX_INDEXES, "arrays convert one to one");

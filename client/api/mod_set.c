@@ -7,8 +7,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "client/api/block_mask.h"
+#include "client/api/array.h"
 #include "client/api/compute_ops.h"
+#include "client/api/enter.h"
+#include "client/api/mod.h"
+#include "client/params.h"
 
 static const struct mod *
 binding_mod(const struct mod_binding *binding)
@@ -84,7 +87,7 @@ mods_create(struct paged_batch *batch, const struct paged_mods_params *params, s
 	status = kernel_mods_create(batch->team, &ready, &mods->kernel, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = batch->pool->at.compute->mods_open(mods, error);
+	status = batch->pool->compute->mods_open(mods, error);
 	if (status != PAGED_OK)
 		goto err_free;
 	mods->bound = bind_prepare(mods, NULL, 0, &unbound) == PAGED_OK;
@@ -127,7 +130,7 @@ range_keep(struct paged_mods *mods)
 	struct paged_error found;
 
 	if (mods->batch->range.status == PAGED_OK &&
-	    mods->batch->pool->at.compute->mods_check(mods, &found) == PAGED_ERR_RANGE)
+	    mods->batch->pool->compute->mods_check(mods, &found) == PAGED_ERR_RANGE)
 		mods->batch->range = found;
 }
 
@@ -139,7 +142,7 @@ mods_free(struct paged_mods *mods, bool in_child)
 	for (link = &mods->batch->mods; *link != mods; link = &(*link)->next)
 		;
 	*link = mods->next;
-	mods->batch->pool->at.compute->mods_close(mods, in_child);
+	mods->batch->pool->compute->mods_close(mods, in_child);
 	parts_free(mods);
 }
 
@@ -161,7 +164,7 @@ static void
 bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const struct paged_block_mask *blocks)
 {
 	enum paged_status status = PAGED_OK;
-	const struct compute_ops *compute = mods->batch->pool->at.compute;
+	const struct compute_ops *compute = mods->batch->pool->compute;
 	struct kernel_mods_params params;
 	struct paged_error error;
 
@@ -195,7 +198,7 @@ blocks_open(const struct paged_block_mask *blocks, struct paged_error *error)
 	enum paged_status status;
 
 	client_lock(pool->client);
-	status = pool->at.compute->mask_open((struct paged_block_mask *)(uintptr_t)blocks, error);
+	status = pool->compute->mask_open((struct paged_block_mask *)(uintptr_t)blocks, error);
 	client_unlock(pool->client);
 	return status;
 }
@@ -218,7 +221,7 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 	if (status != PAGED_OK)
 		return status;
 	pool = mods->batch->pool;
-	ours.on_device = pool->at.compute->on_device;
+	ours.on_device = pool->compute->on_device;
 	status = mods_arrays_in(&ours, binding_mod(mods->mask), binding_mod(mods->score), n_arrays, arrays, &error);
 	if (status == PAGED_OK)
 		status = bind_prepare(mods, ours.at, ours.n, &error);
@@ -232,7 +235,7 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 		return client_fail(pool->client, &error);
 	}
 	/* On a device the record survives a bind, so there is no need to wait for the stream and read it. */
-	if (!pool->at.compute->on_device)
+	if (!pool->compute->on_device)
 		range_keep(mods);
 	bind_commit(mods, &ours, blocks);
 	return PAGED_OK;
@@ -250,7 +253,7 @@ paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
 	pool = mods->batch->pool;
 	if (!paged_dtype_is_tensor(q))
 		return client_failf(pool->client, PAGED_ERR_INVALID, "q: dtype %d is none of f32, f16, bf16", (int)q);
-	status = pool->at.compute->mods_prepare(mods, q, timeout_ms, &error);
+	status = pool->compute->mods_prepare(mods, q, timeout_ms, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
 }
 
@@ -366,6 +369,6 @@ mods_check_range(const struct paged_batch *batch, struct paged_error *error)
 		return status;
 	}
 	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
-		status = batch->pool->at.compute->mods_check(mods, error);
+		status = batch->pool->compute->mods_check(mods, error);
 	return status;
 }

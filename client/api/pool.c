@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/block_mask.h"
-#include "client/api/compute_ops.h"
-#include "client/owner/control.h"
-#include "client/owner/map.h"
-#include "client/api/mod_set.h"
+#include "client/api/pool.h"
 
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/api/batch.h"
+#include "client/api/block_mask.h"
+#include "client/api/compute_backends.h"
+#include "client/api/enter.h"
+#include "client/api/mod.h"
+#include "client/api/pool_read.h"
+#include "client/params.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include <sys/param.h>
@@ -42,6 +45,8 @@ paged_pool_open(struct paged_client *client, const char *name, struct paged_pool
 	client_lock(client);
 	status = client->owner->ops->pool_open(client->owner, name, &pool->at, &error);
 	if (status == PAGED_OK) {
+		pool->compute = compute_backends_find(pool->at.backend);
+		assert(pool->compute != NULL); /* the owner has the same back ends */
 		LIST_INSERT_HEAD(&client->pools, pool, link);
 	}
 	client_unlock(client);
@@ -68,15 +73,6 @@ pool_free(struct paged_pool *pool, bool in_child)
 		mods_free_mod(pool->mods);
 	owner->ops->pool_close(owner, &pool->at, in_child);
 	free(pool);
-}
-
-void
-pool_let_go(struct paged_pool *pool)
-{
-	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.let_go)
-		return;
-	pool->at.map->let_go(&pool->at);
-	pool->at.let_go = true;
 }
 
 void
@@ -126,7 +122,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	ours = (struct paged_pool_info){
 		.name = pool->at.name,
 		.backend = pool->at.backend,
-		.base = pool->at.let_go && pool->at.compute->on_device ? NULL : pool->at.base,
+		.base = pool->at.let_go && pool->compute->on_device ? NULL : pool->at.base,
 		.size = layout->size,
 		.page_bytes = layout->page_bytes,
 		.n_layers = layout->params.n_layers,
@@ -138,21 +134,13 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 		.v_in_k = layout->params.v_in_k,
 		.number = pool->at.index,
 	};
-	pool->at.compute->describe(pool, &ours);
+	pool->compute->describe(pool, &ours);
 	plane_info(&ours.k, &layout->plane[LAYOUT_K]);
 	plane_info(&ours.v, &layout->plane[LAYOUT_V]);
 	plane_info(&ours.k_scale, &layout->plane[LAYOUT_K_SCALE]);
 	plane_info(&ours.v_scale, &layout->plane[LAYOUT_V_SCALE]);
 	status = client_info_out(info, &ours, sizeof(ours), "paged_pool_info", &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(pool->client, &error);
-}
-
-/* The header stays mapped after the owner has ended, but its numbers are then invalid. */
-enum paged_status
-pool_check_owner(struct paged_pool *pool, struct paged_error *error)
-{
-	client_look(pool->client);
-	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : client_gone(pool->client->owner, error);
 }
 
 enum paged_status
@@ -212,52 +200,4 @@ paged_pool_wait_free(struct paged_pool *pool, uint32_t n_pages, uint32_t timeout
 					    n_free, timeout_ms, n_pages);
 		region_free_wait(header, n_free, (uint32_t)MIN(deadline_ms - now_ms, WAIT_LOOK_MS));
 	}
-}
-
-enum paged_status
-pool_refuse_seq(struct paged_pool *pool, paged_seq_id id, struct paged_error *error)
-{
-	struct paged_client *client = pool->client;
-	const struct paged_pool *other;
-	char name[PAGED_MAX_NAME + 16];
-
-	if (PAGED_SEQ_GENERATION(id) == 0)
-		return paged_fail(error, PAGED_ERR_INVALID, "%llu is no sequence id", (unsigned long long)id);
-	client_lock(client);
-	LIST_FOREACH(other, &client->pools, link)
-		if (other->at.index == PAGED_SEQ_POOL(id))
-			break;
-	if (other != NULL)
-		snprintf(name, sizeof(name), "%s", other->at.name);
-	else
-		snprintf(name, sizeof(name), "number %u", PAGED_SEQ_POOL(id));
-	client_unlock(client);
-	return paged_fail(error, PAGED_ERR_INVALID, "sequence " SEQ_FORMAT " is of pool %s, not of pool %s",
-			  SEQ_ARGS(id), name, pool->at.name);
-}
-
-enum paged_status
-pool_look(struct paged_pool *pool, paged_seq_id id, unsigned int *attempt, struct region_snapshot *snapshot,
-	  struct paged_error *error)
-{
-	enum region_result result = REGION_BUSY;
-	enum paged_status status;
-
-	while (result == REGION_BUSY && *attempt < REGION_ATTEMPTS) {
-		if (*attempt > 0)
-			region_pause(*attempt - 1);
-		result = region_snapshot_begin(&pool->at.view, id, snapshot);
-		++*attempt;
-	}
-	if (result == REGION_READ)
-		return PAGED_OK;
-	/* The session's end also removes sequences, and is announced before: report it first. */
-	status = pool_check_owner(pool, error);
-	if (status != PAGED_OK)
-		return status;
-	if (result == REGION_STALE)
-		return paged_fail(error, PAGED_ERR_STALE, "pool %s has no live sequence " SEQ_FORMAT, pool->at.name,
-				  SEQ_ARGS(id));
-	return paged_fail(error, PAGED_ERR_AGAIN, "sequence " SEQ_FORMAT " of pool %s is being changed just now",
-			  SEQ_ARGS(id), pool->at.name);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "config.h"
 
-#include "client/api/internal.h"
+#include "client/api/enter.h"
+#include "client/api/pool_read.h"
+#include "client/params.h"
 
 #include <stdlib.h>
 #include <string.h>

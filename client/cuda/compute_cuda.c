@@ -4,13 +4,11 @@
 
 #include <inttypes.h>
 
-#include "client/api/block_mask.h"
 #include "client/cuda/compute_cuda_batch.h"
 #include "client/cuda/compute_cuda_block_mask.h"
 #include "client/cuda/compute_cuda_marks.h"
 #include "client/cuda/compute_cuda_mod_set.h"
 #include "client/owner/map_cuda.h"
-#include "client/api/mod_set.h"
 
 static void
 cuda_describe(const struct paged_pool *pool, struct paged_pool_info *info)
@@ -285,8 +283,10 @@ cuda_finish(struct paged_batch *batch, struct paged_error *error)
 }
 
 const struct compute_ops compute_ops_cuda = {
+	.name = "cuda",
 	.on_device = true,
 	.describe = cuda_describe,
+	.client_close = compute_cuda_client_close,
 	.batch_create = compute_cuda_create,
 	.batch_destroy = compute_cuda_destroy,
 	.stream = cuda_stream_set,

@@ -25,8 +25,8 @@
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_H
 #define PAGED_CLIENT_COMPUTE_CUDA_H
 
-#include "client/api/batch.h"
 #include "client/api/compute_ops.h"
+#include "client/api/objects.h"
 #include "client/cuda/cuda_kernels.h"
 #include "kernels/cuda/plan.h"
 
@@ -131,6 +131,13 @@ enum paged_status compute_cuda_shape(struct paged_batch *batch, uint32_t n_q_hea
 
 /** compute_cuda_shape_any - the shape that the current plan was made for */
 const struct cuda_shape *compute_cuda_shape_any(const struct paged_batch *batch);
+
+/** compute_cuda_stage_copy - copy at most stage_size bytes to the device through the current stage */
+enum paged_status compute_cuda_stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
+					  struct paged_error *error);
+
+/** compute_cuda_stage_next - switch to the next stage, after its copies are done */
+enum paged_status compute_cuda_stage_next(struct paged_batch *batch, struct paged_error *error);
 
 /**
  * compute_cuda_stage - copy at most CUDA_STAGE_ENTRIES bytes to the device, in stream order, through a stage

@@ -8,7 +8,7 @@
 #ifndef PAGED_CLIENT_COMPUTE_CUDA_BLOCKS_H
 #define PAGED_CLIENT_COMPUTE_CUDA_BLOCKS_H
 
-#include "client/api/block_mask.h"
+#include "client/api/objects.h"
 #include "kernels/cuda/kernels.h"
 
 /**

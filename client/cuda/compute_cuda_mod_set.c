@@ -59,12 +59,12 @@ compiler_open(struct paged_client *client, struct paged_error *error)
 }
 
 void
-cuda_compiler_free(struct cuda_compiler *compiler, bool in_child)
+compute_cuda_client_close(struct paged_client *client, bool in_child)
 {
-	if (compiler == NULL)
+	if (client->compiler == NULL)
 		return;
-	code_store_destroy(compiler->store, in_child);
-	free(compiler);
+	code_store_destroy(client->compiler->store, in_child);
+	free(client->compiler);
 }
 
 static enum paged_status

@@ -15,14 +15,10 @@
 #define PAGED_CLIENT_COMPUTE_CUDA_MODS_H
 
 #include "client/cuda/cuda_kernels.h"
-#include "client/api/mod_set.h"
-
-struct cuda_compiler;
-
-/** cuda_compiler_free - free a client's compiler, after its pools were closed; takes NULL */
-void cuda_compiler_free(struct cuda_compiler *compiler, bool in_child);
+#include "client/api/objects.h"
 
 /* Slots of struct compute_ops. */
+void compute_cuda_client_close(struct paged_client *client, bool in_child);
 enum paged_status compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error);
 void compute_cuda_mods_close(struct paged_mods *mods, bool in_child);
 enum paged_status compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error);

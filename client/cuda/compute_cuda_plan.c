@@ -9,93 +9,12 @@
  */
 #include "config.h"
 
-#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "client/cuda/compute_cuda_batch.h"
 #include "client/cuda/compute_cuda_mod_set.h"
 #include "client/owner/map_cuda.h"
-
-/* Staging */
-
-/* Switch to the next stage, after its copies are done. */
-static enum paged_status
-stage_next(struct paged_batch *batch, struct paged_error *error)
-{
-	struct cuda_batch *cuda = cuda_batch_of(batch);
-	const struct cuda_driver *driver = &cuda->gpu->driver;
-	enum paged_status status;
-
-	if (cuda->stage_used == 0)
-		return PAGED_OK;
-	status = map_cuda_check(&batch->pool->at,
-				driver->event_record(cuda->stage[cuda->stage_now].copied, cuda->stream), error,
-				"cuEventRecord");
-	if (status != PAGED_OK)
-		return status;
-	cuda->stage_now = (cuda->stage_now + 1) % CUDA_STAGES;
-	cuda->stage_used = 0;
-	return map_cuda_check(&batch->pool->at, driver->event_synchronize(cuda->stage[cuda->stage_now].copied), error,
-			      "cuEventSynchronize");
-}
-
-enum paged_status
-compute_cuda_capture(const struct paged_batch *batch, bool *capturing_p, struct paged_error *error)
-{
-	const struct cuda_batch *cuda = cuda_batch_of(batch);
-	int capturing = CUDA_CAPTURE_NONE;
-	int result = cuda->gpu->driver.stream_capturing(cuda->stream, &capturing);
-
-	*capturing_p = capturing != CUDA_CAPTURE_NONE;
-	return map_cuda_check(&batch->pool->at, result, error, "cuStreamIsCapturing");
-}
-
-enum paged_status
-compute_cuda_refuse_capture(const struct paged_batch *batch, const char *why, struct paged_error *error)
-{
-	bool capturing;
-	enum paged_status status = compute_cuda_capture(batch, &capturing, error);
-
-	if (status != PAGED_OK || !capturing)
-		return status;
-	return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: the stream is being captured%s", batch->pool->at.name,
-			  why);
-}
-
-/* Copy at most stage_size bytes to the device through the current stage. */
-static enum paged_status
-stage_copy(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size, struct paged_error *error)
-{
-	struct cuda_batch *cuda = cuda_batch_of(batch);
-	enum paged_status status = PAGED_OK;
-	uint8_t *at;
-
-	assert(size <= cuda->stage_size);
-	if (size > cuda->stage_size - cuda->stage_used)
-		status = stage_next(batch, error);
-	if (status != PAGED_OK)
-		return status;
-	at = cuda->stage[cuda->stage_now].memory + cuda->stage_used;
-	memcpy(at, from, size);
-	status = map_cuda_check(&batch->pool->at, cuda->gpu->driver.copy_in(to, at, size, cuda->stream), error,
-				"cuMemcpyHtoDAsync");
-	if (status == PAGED_OK)
-		cuda->stage_used += (size + 15) & ~15u;
-	return status;
-}
-
-enum paged_status
-compute_cuda_stage(struct paged_batch *batch, cuda_address to, const void *from, uint32_t size,
-		   struct paged_error *error)
-{
-	enum paged_status status = compute_cuda_refuse_capture(
-		batch, ", and a graph has no part for a mod's values and arrays: bind them before", error);
-
-	if (status == PAGED_OK)
-		status = stage_copy(batch, to, from, size, error);
-	return status == PAGED_OK ? stage_next(batch, error) : status;
-}
 
 /* The mirror */
 
@@ -111,7 +30,7 @@ entries_copy(struct paged_batch *batch, uint32_t r, const uint32_t *entries, uin
 	while (status == PAGED_OK && from < to) {
 		uint32_t n = to - from < CUDA_STAGE_ENTRIES / 4 ? to - from : CUDA_STAGE_ENTRIES / 4;
 
-		status = stage_copy(batch, cuda->table + (row + from) * 4, entries + from, n * 4, error);
+		status = compute_cuda_stage_copy(batch, cuda->table + (row + from) * 4, entries + from, n * 4, error);
 		if (status == PAGED_OK)
 			memcpy(cuda->shadow + row + from, entries + from, n * 4);
 		from += n;
@@ -237,8 +156,8 @@ words_update(struct paged_batch *batch, struct cuda_words *words,
 	}
 	if (from >= to)
 		return PAGED_OK;
-	status = stage_copy(batch, words->device + from * sizeof(uint32_t), words->shadow + from,
-			    (to - from) * (uint32_t)sizeof(uint32_t), error);
+	status = compute_cuda_stage_copy(batch, words->device + from * sizeof(uint32_t), words->shadow + from,
+					 (to - from) * (uint32_t)sizeof(uint32_t), error);
 	words->torn = status != PAGED_OK;
 	return status;
 }
@@ -266,7 +185,8 @@ lengths_copy(struct paged_batch *batch, struct paged_error *error)
 	p->q_base_bytes = sizeof(*q_base);
 	p->q_indptr = p->q_base + n * sizeof(*q_base);
 	p->kv_len = p->q_indptr + (n + 1) * sizeof(*q_indptr);
-	return stage_copy(batch, cuda->lengths, q_base, n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
+	return compute_cuda_stage_copy(batch, cuda->lengths, q_base,
+				       n * CUDA_LENGTHS_SIZE + (uint32_t)sizeof(*q_indptr), error);
 }
 
 /* The planner */
@@ -438,7 +358,7 @@ compute_cuda_plan(struct paged_batch *batch, const struct compute_lengths *lengt
 	if (status == PAGED_OK)
 		status = plan_launch(batch, lengths, error);
 	/* Copies that were issued read the stage, even if the plan failed, so switch to the next stage. */
-	staged = stage_next(batch, status == PAGED_OK ? error : &staging);
+	staged = compute_cuda_stage_next(batch, status == PAGED_OK ? error : &staging);
 	return status == PAGED_OK ? staged : status;
 }
 

@@ -12,7 +12,7 @@
 #ifndef PAGED_CLIENT_CUDA_KERNELS_H
 #define PAGED_CLIENT_CUDA_KERNELS_H
 
-#include "client/api/internal.h"
+#include "client/api/objects.h"
 #include "kernels/cuda/choose.h"
 #include "kernels/cuda/gpu.h"
 

@@ -9,6 +9,8 @@ client_libpagedclient_la_SOURCES += \
 	%D%/map_fetch.c \
 	%D%/map_fetch.h \
 	%D%/map_host.c \
+	%D%/map_host.h \
+	%D%/map_ops.h \
 	%D%/owner.c \
 	%D%/owner.h \
 	%D%/owner_embedded.c \

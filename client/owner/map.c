@@ -3,42 +3,12 @@
 
 #include "client/owner/map.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
-enum paged_status
-map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p, struct paged_error *error)
-{
-	struct stat facts;
-	void *base;
-	int seals;
-
-	if (fstat(fd, &facts) != 0)
-		return paged_fail(error, PAGED_ERR_BACKEND, "%s: %s", what, strerror(errno));
-	if (size == 0 || (uint64_t)facts.st_size < size || size > SIZE_MAX)
-		return paged_fail(error, PAGED_ERR_PROTOCOL,
-				  "%s: %" PRIu64 " bytes were promised, %" PRId64 " are there", what, size,
-				  (int64_t)facts.st_size);
-	seals = fcntl(fd, F_GET_SEALS);
-	if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-		return paged_fail(error, PAGED_ERR_PROTOCOL, "%s: it is not sealed against shrinking", what);
-	base = mmap(NULL, (size_t)size, protection, MAP_SHARED, fd, 0);
-	if (base == MAP_FAILED)
-		return paged_fail(error, PAGED_ERR_BACKEND, "%s: cannot map %" PRIu64 " bytes: %s", what, size,
-				  strerror(errno));
-	if (madvise(base, (size_t)size, MADV_DONTFORK) != 0) {
-		paged_fail(error, PAGED_ERR_BACKEND, "%s: %s", what, strerror(errno));
-		munmap(base, (size_t)size);
-		return error->status;
-	}
-	*base_p = base;
-	return PAGED_OK;
-}
+#include "client/owner/map_host.h"
 
 static enum paged_status
 grant_layout(const struct wire_control_reply *reply, struct layout *layout, struct paged_error *error)

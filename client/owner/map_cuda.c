@@ -27,9 +27,8 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-#include "client/api/compute_ops.h"
-#include "client/owner/map.h"
 #include "client/owner/map_cuda.h"
+#include "client/owner/map_ops.h"
 #include "kernels/cuda/share.h"
 
 struct cuda_key {
@@ -178,7 +177,6 @@ cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 	if (status != PAGED_OK)
 		return paged_fail(error, status, "pool %s: %s", pool->name, why.text);
 	pool->base = map_cuda_base(pool->cuda);
-	pool->compute = &compute_ops_cuda;
 	return PAGED_OK;
 }
 

@@ -21,3 +21,11 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 	va_end(arguments);
 	owner->log(owner->log_argument, level, text);
 }
+
+enum paged_status
+client_gone(const struct owner *owner, struct paged_error *error)
+{
+	if (owner_state(owner) == OWNER_ENDED)
+		return paged_fail(error, PAGED_ERR_GONE, "session %u was ended by the daemon", owner->session);
+	return paged_fail(error, PAGED_ERR_GONE, "the daemon has ended, and session %u with it", owner->session);
+}

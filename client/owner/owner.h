@@ -43,7 +43,6 @@ struct owner {
 	void *log_argument;
 };
 
-struct compute_ops;
 struct map_cuda;
 struct map_ops;
 
@@ -55,7 +54,6 @@ struct owner_pool {
 	struct layout layout;
 	struct region_view view;
 	uint8_t *base; /* of the pages; in GPU memory a device address, which the host must not dereference */
-	const struct compute_ops *compute;
 	const struct map_ops *map; /* NULL: the (embedded) owner owns the mappings */
 	void *region, *memory;
 	size_t region_size, memory_size;
@@ -138,6 +136,9 @@ owner_advance(struct owner *owner, enum owner_state state)
 /** owner_log - pass a message to the program's log callback, if there is one */
 void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
+
+/** client_gone - fail with PAGED_ERR_GONE and a text that says how the owner or the session ended */
+enum paged_status client_gone(const struct owner *owner, struct paged_error *error);
 
 /** owner_remote_open - attach to the daemon in a runtime directory; dir NULL: the default.  params are complete */
 enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,

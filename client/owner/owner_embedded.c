@@ -13,9 +13,8 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "client/api/compute_ops.h"
-#include "client/api/internal.h"
 #include "client/owner/map_cuda.h"
+#include "client/params.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "core/array.h"
@@ -401,7 +400,6 @@ pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struc
 			return paged_fail(error, status, "pool %s: device %s: %s", params->name, device, why.text);
 		strcpy(pool->backend, "cuda");
 		pool->base = map_cuda_base(pool->cuda);
-		pool->compute = &compute_ops_cuda;
 		return PAGED_OK;
 	}
 	pool->memory = pages_map_host(pool->layout.size);
@@ -411,7 +409,6 @@ pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struc
 	strcpy(pool->backend, "host");
 	pool->memory_size = pool->layout.size;
 	pool->base = pool->memory;
-	pool->compute = &compute_ops_host;
 	return PAGED_OK;
 }
 

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "client/owner/control.h"
-#include "client/api/internal.h"
 #include "client/owner/map.h"
 #include "client/owner/map_fetch.h"
 #include "client/owner/rpc.h"
+#include "client/params.h"
 #include "common/clock.h"
 #include "common/text.h"
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/api/internal.h"
+#include "client/api/objects.h"
 #include "tests/system/batch_scene.h"
 #include "tests/system/cuda_case.h"
 #include "tests/support/sequences.h"

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * enter.h - how each public call begins and ends
+ *
+ * Every public call begins with client_enter() or a function that calls it:
+ * in a forked child it returns PAGED_ERR_FORK before anything else is
+ * examined.  A public call that fails ends with client_fail().  The functions
+ * in between pass a struct paged_error, as everywhere in this code base.
+ */
+#ifndef PAGED_CLIENT_ENTER_H
+#define PAGED_CLIENT_ENTER_H
+
+#include "client/api/objects.h"
+
+/** client_enter - PAGED_OK if the client is open and belongs to the calling process; refuses NULL */
+enum paged_status client_enter(const struct paged_client *client);
+
+/** client_enter_owner - client_enter() for calls that need the owner; PAGED_ERR_GONE if it has ended */
+enum paged_status client_enter_owner(const struct paged_client *client);
+
+/** client_fail - set the calling thread's error text for this client; returns the error's status */
+enum paged_status client_fail(const struct paged_client *client, const struct paged_error *error);
+
+enum paged_status client_failf(const struct paged_client *client, enum paged_status status, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/** client_look - handle the owner's notices, unless another thread holds the client's mutex; never blocks */
+void client_look(struct paged_client *client);
+
+#endif

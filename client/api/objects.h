@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/**
+ * objects.h - the objects behind the handles
+ *
+ * A client has pools; a pool has batches, mods and block masks; a batch has a
+ * plan and mod sets.  Each object is in a list of the one that it belongs to,
+ * and is freed with it at the latest.  The client's mutex guards the lists of
+ * the client and of its pools.  Only the batch's thread uses a batch's list.
+ */
+#ifndef PAGED_CLIENT_OBJECTS_H
+#define PAGED_CLIENT_OBJECTS_H
+
+#include <pthread.h>
+#include <sys/queue.h>
+
+#include "client/api/guard.h"
+#include "client/owner/owner.h"
+#include "client/pagedclient.h"
+#include "kernels/kernels.h"
+#include "kernels/mask/mask.h"
+#include "kernels/mask/memory.h"
+#include "kernels/mod/mod.h"
+
+struct compute_ops;
+
+struct paged_client {
+	struct guard guard;
+	uint64_t serial;       /* key of its error texts (error.h) */
+	pthread_mutex_t mutex; /* guards the owner's operations and the lists below */
+	struct owner *owner;   /* NULL: the client failed to open */
+	LIST_HEAD(, paged_pool) pools;
+	enum paged_status open_status;
+	struct kernel_team_params team; /* of each batch */
+	uint32_t *cpus;                 /* the CPU list that `team` points to */
+	struct cuda_compiler *compiler; /* for mods of pools in GPU memory; NULL: not needed yet */
+	_Atomic uint64_t looked_ms;     /* time of a plan's last check of the owner's state */
+};
+
+struct paged_pool {
+	struct paged_client *client;
+	LIST_ENTRY(paged_pool) link;
+	LIST_HEAD(, paged_batch) batches;
+	struct paged_mod *mods;
+	LIST_HEAD(, paged_block_mask) block_masks;
+	struct mask_memory mask_memory; /* spare arrays for its block masks */
+	struct cuda_kernels *kernels;   /* back end cuda: loaded while the pool has batches */
+	struct owner_pool at;
+	const struct compute_ops *compute;
+};
+
+#define BATCH_NO_ROW UINT32_MAX
+
+/** The sequence of a row, as of the last read of its slot. */
+struct batch_row {
+	paged_seq_id id; /* 0: an explicit table, or nothing yet */
+	uint64_t version;
+	uint32_t n_entries; /* copied and checked */
+	uint32_t capacity;  /* tokens */
+	uint32_t owner;
+	uint32_t writable_from;
+};
+
+/**
+ * A plan and its buffers.
+ *
+ * All buffers are in one mapping, from paged_batch_create() to batch_free();
+ * the kernel allocates its pages as plans touch them.  Row r keeps its copy of
+ * a sequence's page table from plan to plan.  While row r has the same sequence
+ * and no entry of its page table was replaced, a plan copies only new entries.
+ */
+struct paged_batch {
+	struct paged_pool *pool;
+	LIST_ENTRY(paged_batch) link;
+	struct kernel_team *team;
+	void *compute; /* state of the back end */
+	struct paged_mods *mods;
+	uint32_t max_rows;
+	uint32_t reserve_ahead;  /* tokens */
+	uint64_t ahead_after_ms; /* no reserve-ahead before: the pool was full, or a reply is outstanding */
+
+	void *buffer;
+	size_t buffer_size;
+	struct batch_row *row;         /* [max_rows] */
+	struct kernel_row *kernel_row; /* [max_rows] */
+	uint32_t *missing;             /* [max_rows] pages that the last refused plan lacked */
+	uint32_t *lacking;             /* [max_rows] rows whose sequence has too little capacity */
+	struct paged_seq_item *items;  /* [max_rows] items of a request */
+	uint64_t *writer;              /* [pages of the pool] last pass over the rows that found a writer of it */
+	uint32_t *table;               /* [max_rows][table_stride] */
+	uint64_t table_stride;         /* entries */
+
+	/* The plan. */
+	bool planned;
+	bool on_device; /* the lengths are in device memory; those in kernel_row are upper bounds */
+	bool has_missing;
+	uint32_t n_rows;
+	uint64_t total_q;
+	uint32_t each_q;       /* q_len of every row; 0: they differ */
+	uint32_t foreign_row;  /* first row that appends to another session's sequence */
+	uint32_t unplaced_row; /* first row whose default positions must not be written */
+	uint32_t wide_row;     /* first row whose q_idx or kv_idx exceeds the 32-bit ints of mods */
+	/* The first two rows that would append to the same token; twin_row is BATCH_NO_ROW: none. */
+	uint32_t twin_row, twin_of;
+	uint32_t twin_position; /* of twin_row */
+	uint64_t plan_number;   /* from 1 on */
+	uint64_t writer_pass;   /* number of the current pass over the rows, written to `writer`; from 1 on */
+	uint32_t n_distinct;    /* the last check found distinct sequences in rows [0, n_distinct); 0: unknown */
+	/* PAGED_ERR_RANGE from mods that were rebound or destroyed since the plan; status PAGED_OK: none. */
+	struct paged_error range;
+};
+
+/** A parsed expression. */
+struct paged_mod {
+	struct paged_pool *pool;
+	struct paged_mod *next;
+	struct mod *mod;
+};
+
+/**
+ * A mask mod and a score mod bound for one batch.
+ *
+ * It has a binding for each mod and scratch memory for the batch's threads.
+ * The bindings are allocated with it, empty at first, so a bind changes them in
+ * place and allocates nothing.
+ */
+struct paged_mods {
+	struct paged_batch *batch;
+	struct paged_mods *next;
+	struct mod_binding *mask; /* NULL: none */
+	struct mod_binding *score;
+	struct kernel_mods *kernel;
+	struct cuda_mods *device;      /* state on the device; NULL on the host */
+	bool bound;                    /* every name of the mods is bound */
+	struct array_values *narrowed; /* 32-bit copies of the bound PAGED_I64 arrays */
+	const struct paged_block_mask *blocks;
+	/* Plan number and query heads that the block mask was last checked against; fits_plan 0: none yet. */
+	uint64_t fits_plan;
+	uint32_t fits_heads;
+};
+
+/**
+ * A block mask.
+ *
+ * A physical mask keeps the logical mask that it was made from, with the same
+ * rows and clipped to their lengths.  For each row it also keeps the sequence
+ * and the version of the page table that was read; these detect a stale mask.
+ * A mask is immutable, except that its copy in device memory is created when it
+ * is first bound.
+ */
+struct paged_block_mask {
+	struct paged_pool *pool;
+	LIST_ENTRY(paged_block_mask) link;
+	struct block_mask *logical;
+	struct block_mask *physical; /* NULL: a logical mask */
+	/* Arrays of [n_rows] for a physical mask; 0 and NULL for a logical one. */
+	uint32_t n_rows;
+	paged_seq_id *seq; /* 0: an explicit table */
+	uint64_t *version;
+	struct cuda_blocks *device; /* a copy in a GPU's memory; NULL: none yet */
+};
+
+/** pool_client - the pool's client; NULL if the pool is NULL, which client_enter() refuses */
+static inline struct paged_client *
+pool_client(const struct paged_pool *pool)
+{
+	return pool != NULL ? pool->client : NULL;
+}
+
+static inline struct paged_client *
+batch_client(const struct paged_batch *batch)
+{
+	return batch != NULL ? batch->pool->client : NULL;
+}
+
+static inline uint32_t
+batch_pages(const struct paged_batch *batch, uint32_t n_tokens)
+{
+	uint32_t page_size = batch->pool->at.view.page_size;
+
+	return n_tokens / page_size + (n_tokens % page_size != 0);
+}
+
+/** block_mask_pool - the mask's pool; NULL if the mask is NULL, which client_enter() refuses */
+static inline struct paged_pool *
+block_mask_pool(const struct paged_block_mask *mask)
+{
+	return mask != NULL ? mask->pool : NULL;
+}
+
+static inline void
+client_lock(struct paged_client *client)
+{
+	pthread_mutex_lock(&client->mutex);
+}
+
+static inline void
+client_unlock(struct paged_client *client)
+{
+	pthread_mutex_unlock(&client->mutex);
+}
+
+#endif
