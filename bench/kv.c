@@ -503,7 +503,7 @@ kv_group_close(struct kv_group *group)
 					 fixture->v.data, fixture->documents, (void *)fixture->rotary.cos_sin,
 					 fixture->rows,   fixture->pages };
 
-		paged_mods_destroy(fixture->attention.mods);
+		paged_mod_set_destroy(fixture->attention.mod_set);
 		paged_mod_destroy(fixture->mask);
 		paged_mod_destroy(fixture->score);
 		paged_batch_destroy(fixture->batch);

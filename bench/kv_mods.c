@@ -73,11 +73,11 @@ blocks_count(struct kv_fixture *fixture, uint32_t n_arrays, const struct paged_a
 void
 kv_mods_open(struct kv_fixture *fixture)
 {
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_client *client = fixture->group->client;
 	struct paged_array arrays[N_ARRAYS];
 	uint32_t n_arrays = arrays_list(fixture, arrays);
-	struct paged_mods **mods = &fixture->attention.mods;
+	struct paged_mod_set **mods = &fixture->attention.mod_set;
 
 	if (fixture->of.by_block)
 		blocks_count(fixture, n_arrays, arrays);
@@ -85,8 +85,8 @@ kv_mods_open(struct kv_fixture *fixture)
 	params.score = fixture->score = parse(fixture, PAGED_MOD_SCORE, fixture->of.score, n_arrays, arrays);
 	if (params.mask == NULL && params.score == NULL)
 		return;
-	bench_client_must(client, paged_mods_create(fixture->batch, &params, mods));
-	bench_client_must(client, paged_mods_bind(*mods, n_arrays, arrays, NULL));
+	bench_client_must(client, paged_mod_set_create(fixture->batch, &params, mods));
+	bench_client_must(client, paged_mod_set_bind(*mods, n_arrays, arrays, NULL));
 	if (fixture->group->gpu)
-		bench_client_must(client, paged_mods_prepare(*mods, PAGED_BF16, -1));
+		bench_client_must(client, paged_mod_set_prepare(*mods, PAGED_BF16, -1));
 }

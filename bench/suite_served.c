@@ -88,7 +88,7 @@ convert(const struct fixture *fixture, struct paged_block_mask **mask_p)
 static enum paged_status
 serve(const struct fixture *fixture, struct paged_block_mask **mask_p)
 {
-	return paged_block_mask_serve(fixture->pool, &fixture->params, fixture->causal, 0, NULL, mask_p);
+	return paged_block_mask_create_remote(fixture->pool, &fixture->params, fixture->causal, 0, NULL, mask_p);
 }
 
 /* From the request to a usable mask. */

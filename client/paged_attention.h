@@ -210,7 +210,7 @@ struct paged_attention_params {
 	/** [total_q][n_heads] largest score after scale and score mod, -inf if the query row sees no key; or NULL. */
 	float *max_score;
 	/** Mask mod, score mod and block mask, which apply in addition to `mask` and the lengths; or NULL. */
-	struct paged_mods *mods;
+	struct paged_mod_set *mod_set;
 	/**
 	 * [n_heads] attention sink: adds exp(sink) to the softmax denominator,
 	 * without a value; or NULL.  -inf: none; NaN or +inf make the head all NaN.
@@ -259,7 +259,7 @@ struct paged_attention_params {
  *                            queries (by head count and dtype) in one plan
  *
  * With mods on a GPU, waits for code that is still being compiled, and may fail
- * as paged_mods_prepare() does.
+ * as paged_mod_set_prepare() does.
  */
 enum paged_status paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_tensor *q,
 				  const struct paged_tensor *out, const struct paged_attention_params *params);

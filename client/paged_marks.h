@@ -34,8 +34,8 @@
  * Graphs.  A stream capture may contain paged_batch_plan_device(), then append,
  * attention and merge.  A graph contains no copies from the host, so the
  * page tables are not part of it: the rows given at the capture only set bounds,
- * and may name neither sequences nor pages.  Bind mods (paged_mods_bind()) and
- * compile them (paged_mods_prepare()) before the capture.
+ * and may name neither sequences nor pages.  Bind mods (paged_mod_set_bind()) and
+ * compile them (paged_mod_set_prepare()) before the capture.
  *
  * Before each replay, including the first, call paged_batch_plan_device() with
  * tables_only, outside of any capture and on the stream that the graph is

@@ -22,15 +22,15 @@
  * optional: without one, attention uses interval analysis to skip keys that the
  * mask mod hides.
  *
- * Objects.  Mods and block masks belong to a pool, and a struct paged_mods (a
+ * Objects.  Mods and block masks belong to a pool, and a struct paged_mod_set (a
  * mask mod and a score mod, bound to values and arrays) to a batch.  Closing the
  * pool or batch frees those that still exist.  All calls that create an object
  * write its handle on PAGED_OK only, and the caller destroys it.
  *
  * Threads.  Mods and block masks are immutable: any number of threads may use
- * them.  A struct paged_mods is used only by the thread that uses its batch.
+ * them.  A struct paged_mod_set is used only by the thread that uses its batch.
  *
- * Nothing here sends a request to the owner, except paged_block_mask_serve(),
+ * Nothing here sends a request to the owner, except paged_block_mask_create_remote(),
  * paged_array_upload() and paged_array_drop(), which block up to timeout_ms for
  * each of their requests.
  */
@@ -88,7 +88,7 @@ struct paged_array {
  * paged_mod_parse - parse an expression into a mod
  *
  * Values, array contents and extents are not part of the mod: bind new ones with
- * paged_mods_bind().
+ * paged_mod_set_bind().
  *
  * @param[in] text   zero-terminated, at most 4096 bytes
  * @param[in] names  n_names (at most 255) parameters and arrays that the text may
@@ -103,7 +103,7 @@ struct paged_array {
 enum paged_status paged_mod_parse(struct paged_pool *pool, enum paged_mod_kind kind, const char *text, size_t n_names,
 				  const struct paged_array *names, struct paged_mod **mod_p);
 
-/** paged_mod_destroy - free a mod that no struct paged_mods uses any more; takes NULL */
+/** paged_mod_destroy - free a mod that no struct paged_mod_set uses any more; takes NULL */
 void paged_mod_destroy(struct paged_mod *mod);
 
 /** paged_mod_text - canonical text of a mod, equal for texts with the same operations; valid as long as the mod */
@@ -122,10 +122,10 @@ struct paged_mod_point {
  * For inspecting and testing mods: the f32 evaluation inside attention is tested
  * against this result.
  *
- * @param[in]  arrays   as for paged_mods_bind(), in host memory; read during the call only
+ * @param[in]  arrays   as for paged_mod_set_bind(), in host memory; read during the call only
  * @param[out] value_p  the new score of a score mod; for a mask mod 1 (seen) or 0
  * @retval PAGED_ERR_RANGE  an index out of bounds; the message has array, index and bounds
- * Statuses for names and arrays as for paged_mods_bind().
+ * Statuses for names and arrays as for paged_mod_set_bind().
  */
 enum paged_status paged_mod_evaluate(const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
 				     const struct paged_mod_point *point, double *value_p);
@@ -157,28 +157,28 @@ struct paged_named_mod {
 /** paged_mod_named - ready-made mod number `index`, from 0; NULL past the last */
 const struct paged_named_mod *paged_mod_named(uint32_t index);
 
-struct paged_mods_params {
+struct paged_mod_set_params {
 	size_t struct_size;
-	/** Mods of the batch's pool; borrowed until paged_mods_destroy().  NULL: none. */
+	/** Mods of the batch's pool; borrowed until paged_mod_set_destroy().  NULL: none. */
 	const struct paged_mod *mask;
 	const struct paged_mod *score;
 };
 
 /**
- * paged_mods_create - prepare a mask mod, a score mod or both for use in a batch
+ * paged_mod_set_create - prepare a mask mod, a score mod or both for use in a batch
  *
  * Create one for each kind of layer that the model has.  Mods that use no names
- * are ready to use; others need paged_mods_bind() first.  With neither mod, the
+ * are ready to use; others need paged_mod_set_bind() first.  With neither mod, the
  * object only carries a block mask.
  *
  * @retval PAGED_ERR_INVALID  mask is a score mod or score is a mask mod; a mod belongs to another pool
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params,
-				    struct paged_mods **mods_p);
+enum paged_status paged_mod_set_create(struct paged_batch *batch, const struct paged_mod_set_params *params,
+				       struct paged_mod_set **set_p);
 
 /**
- * paged_mods_prepare - check, or wait, for the compiled code of mods
+ * paged_mod_set_prepare - check, or wait, for the compiled code of mods
  *
  * On the host, mods are interpreted: always PAGED_OK.  On a GPU, attention needs
  * a kernel with the mods compiled in:
@@ -192,7 +192,7 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  *             is loaded when first needed (PAGED_NVRTC names another file).
  *             Compiled code is cached on disk (PAGED_CACHE_DIR).
  *
- * A thread of the client compiles.  Compilation starts at paged_mods_create()
+ * A thread of the client compiles.  Compilation starts at paged_mod_set_create()
  * for queries of the pool's dtype (BF16 for pools of E4M3, E5M2 and I8), and at
  * the first call that needs the code for other queries.  paged_attention()
  * waits for code that is not ready, so results never depend on the time of
@@ -207,19 +207,19 @@ enum paged_status paged_mods_create(struct paged_batch *batch, const struct page
  *                                this device
  * @retval PAGED_ERR_BACKEND      NVRTC or the driver refused the code
  */
-enum paged_status paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms);
+enum paged_status paged_mod_set_prepare(struct paged_mod_set *set, enum paged_dtype q, int timeout_ms);
 
 /**
- * paged_mods_destroy - free a binding; takes NULL
+ * paged_mod_set_destroy - free a binding; takes NULL
  *
  * On a GPU, no work on the stream may use the mods any more.
  * paged_batch_validate() still reports an index that was out of bounds with these
  * mods, unless the stream is being captured, when the library cannot wait for it.
  */
-void paged_mods_destroy(struct paged_mods *mods);
+void paged_mod_set_destroy(struct paged_mod_set *set);
 
 /**
- * paged_mods_bind - set the values and arrays of the names, and a block mask
+ * paged_mod_set_bind - set the values and arrays of the names, and a block mask
  *
  * Arrays are read in place: the caller keeps them unchanged until the attention
  * that uses them is done, and binds again when values, contents or extents
@@ -246,8 +246,8 @@ void paged_mods_destroy(struct paged_mods *mods);
  * @retval PAGED_ERR_UNSUPPORTED  an array of PAGED_I64 in GPU memory
  * @retval PAGED_ERR_NOMEM
  */
-enum paged_status paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
-				  const struct paged_block_mask *blocks);
+enum paged_status paged_mod_set_bind(struct paged_mod_set *set, size_t n_arrays, const struct paged_array *arrays,
+				     const struct paged_block_mask *blocks);
 
 /* ------------------------------------------------------------- block masks */
 
@@ -281,7 +281,7 @@ struct paged_block_mask_params {
  * The result is exactly that of evaluating every element, but the cost is
  * proportional to the blocks at the borders of the seen area, not to elements.
  *
- * @param[in] arrays  as for paged_mods_bind(), in host memory; read during the call only
+ * @param[in] arrays  as for paged_mod_set_bind(), in host memory; read during the call only
  * @retval PAGED_ERR_INVALID  a score mod, a mod of another pool, or it depends on h and n_heads is 0
  * @retval PAGED_ERR_LIMIT    the mask exceeds max_bytes, or a q_idx or kv_idx exceeds 2^31 - 1
  * @retval PAGED_ERR_RANGE    an index out of bounds; the message has array, index and bounds.
@@ -294,7 +294,7 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
 					  const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
 /**
- * paged_block_mask_serve - paged_block_mask_create(), computed by the owner
+ * paged_block_mask_create_remote - paged_block_mask_create(), computed by the owner
  *
  * The daemon builds the logical mask on its background thread and returns it in
  * parts of 64 KiB, one request each.  A physical mask is derived from it in this
@@ -310,12 +310,12 @@ enum paged_status paged_block_mask_create(struct paged_pool *pool, const struct 
  * @retval PAGED_ERR_PERM     the client is an observer
  * Other statuses as for paged_block_mask_create().
  */
-enum paged_status paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_params *params,
-					 const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
-					 struct paged_block_mask **mask_p);
+enum paged_status paged_block_mask_create_remote(struct paged_pool *pool, const struct paged_block_mask_params *params,
+						 const struct paged_mod *mod, size_t n_arrays,
+						 const struct paged_array *arrays, struct paged_block_mask **mask_p);
 
 /**
- * paged_array_upload - store a copy of an array with the owner, for paged_block_mask_serve()
+ * paged_array_upload - store a copy of an array with the owner, for paged_block_mask_create_remote()
  *
  * The array belongs to the session, whose members all use it, and is freed at the
  * session's end.  An upload replaces an array of the same name once all of it has

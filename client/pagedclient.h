@@ -100,7 +100,7 @@ extern "C" {
 struct paged_client;
 struct paged_pool;
 struct paged_batch;
-struct paged_mods; /* paged_mods.h */
+struct paged_mod_set; /* paged_mods.h */
 
 /* ----------------------------------------------------------------- version */
 
@@ -629,7 +629,7 @@ struct paged_batch_row {
  * @retval PAGED_ERR_CAPACITY  kv_len exceeds a row's capacity, and the batch cannot reserve:
  *                             reserve_ahead is 0, the sequence belongs to another
  *                             session, or the row has explicit pages
- * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_missing() names the
+ * @retval PAGED_ERR_FULL      the pool lacks pages; paged_batch_pages_missing() names the
  *                             rows to leave out.  Plan again without them
  * @retval PAGED_ERR_INVALID   also: an id belongs to another pool
  * @retval PAGED_ERR_STALE     an id names no live sequence
@@ -643,14 +643,14 @@ struct paged_batch_row {
 enum paged_status paged_batch_plan(struct paged_batch *batch, size_t n_rows, const struct paged_batch_row *rows);
 
 /**
- * paged_batch_missing - number of pages that row `row` of the last refused plan lacks
+ * paged_batch_pages_missing - number of pages that row `row` of the last refused plan lacks
  *
  * 0: the row lacks none, or the free pages suffice for it.  Free pages are
  * assigned to rows in plan order, so put the most urgent rows first.
  * The rows with 0 can be planned together, unless other sessions have taken the
  * pages meanwhile.
  */
-uint32_t paged_batch_missing(const struct paged_batch *batch, size_t row);
+uint32_t paged_batch_pages_missing(const struct paged_batch *batch, size_t row);
 
 /**
  * paged_batch_stream - set the CUDA stream on which this batch runs from now on
@@ -773,6 +773,6 @@ enum paged_status paged_batch_tables_padded(const struct paged_batch *batch, int
 #include <paged_admin.h>
 #include <paged_attention.h>
 #include <paged_marks.h>
-#include <paged_mods.h>
+#include <paged_mod_set.h>
 
 #endif

@@ -109,7 +109,7 @@ struct paged_seq_item {
 #define PAGED_MAX_SLOTS (1u << 24)
 /** Most sequences that one request may name. */
 #define PAGED_MAX_REQUEST_SEQS 4096u
-/** Most rows of a block mask for paged_block_mask_serve(). */
+/** Most rows of a block mask for paged_block_mask_create_remote(). */
 #define PAGED_MAX_MASK_ROWS 2048u
 /** Most tokens in a page. */
 #define PAGED_MAX_PAGE_SIZE 256u

@@ -178,7 +178,7 @@ batch_enter(const struct paged_batch *batch)
 }
 
 uint32_t
-paged_batch_missing(const struct paged_batch *batch, size_t row)
+paged_batch_pages_missing(const struct paged_batch *batch, size_t row)
 {
 	if (batch == NULL || guard_in_child(&batch->pool->client->guard) || row >= batch->max_rows)
 		return 0;

@@ -497,7 +497,7 @@ attention_check(const struct paged_batch *batch, const struct attention_args *ar
 	if (params->lse_without_sink > 1)
 		return paged_fail(error, PAGED_ERR_INVALID, "lse_without_sink is %u, neither 0 nor 1",
 				  params->lse_without_sink);
-	return params->mods != NULL ? mods_check(params->mods, batch, args->q.n_heads, error) : PAGED_OK;
+	return params->mod_set != NULL ? mods_check(params->mod_set, batch, args->q.n_heads, error) : PAGED_OK;
 }
 
 enum paged_status
@@ -525,14 +525,14 @@ paged_attention(struct paged_batch *batch, uint32_t layer, const struct paged_te
 	args.n_rows = batch->n_rows;
 	args.scale = complete.scale != 0 ? complete.scale : 1.0f / sqrtf((float)args.q.dim);
 	args.causal = complete.mask == PAGED_MASK_CAUSAL;
-	args.mods = complete.mods != NULL ? complete.mods->kernel : NULL;
+	args.mods = complete.mod_set != NULL ? complete.mod_set->kernel : NULL;
 	args.sink = complete.sink;
 	args.lse_without_sink = complete.lse_without_sink != 0;
 	args.lse = complete.lse;
 	args.maximum = complete.max_score;
 	args.k_scale = complete.k_scale;
 	args.v_scale = complete.v_scale;
-	status = batch->pool->compute->attention(batch, &args, complete.mods, &error);
+	status = batch->pool->compute->attention(batch, &args, complete.mod_set, &error);
 	return status == PAGED_OK ? PAGED_OK : client_fail(batch->pool->client, &error);
 }
 

@@ -177,9 +177,9 @@ build_served(struct paged_pool *pool, const struct batch_mask_request *order, co
 }
 
 enum paged_status
-paged_block_mask_serve(struct paged_pool *pool, const struct paged_block_mask_params *params,
-		       const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
-		       struct paged_block_mask **mask_p)
+paged_block_mask_create_remote(struct paged_pool *pool, const struct paged_block_mask_params *params,
+			       const struct paged_mod *mod, size_t n_arrays, const struct paged_array *arrays,
+			       struct paged_block_mask **mask_p)
 {
 	enum paged_status status = client_enter_owner(pool_client(pool));
 

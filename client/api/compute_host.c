@@ -71,33 +71,33 @@ host_mask_close(struct paged_block_mask *mask, bool in_child)
 }
 
 static enum paged_status
-host_mods_open(struct paged_mods *mods, struct paged_error *error)
+host_mods_open(struct paged_mod_set *mods, struct paged_error *error)
 {
 	(void)mods, (void)error;
 	return PAGED_OK;
 }
 
 static void
-host_mods_close(struct paged_mods *mods, bool in_child)
+host_mods_close(struct paged_mod_set *mods, bool in_child)
 {
 	(void)mods, (void)in_child;
 }
 
 static enum paged_status
-host_mods_check(const struct paged_mods *mods, struct paged_error *error)
+host_mods_check(const struct paged_mod_set *mods, struct paged_error *error)
 {
 	return kernel_mods_check(mods->kernel, error);
 }
 
 static void
-host_mods_bound(struct paged_mods *mods)
+host_mods_bound(struct paged_mod_set *mods)
 {
 	(void)mods;
 }
 
 /* The host interprets mods, so there is no code to prepare. */
 static enum paged_status
-host_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+host_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	(void)mods, (void)q, (void)timeout_ms, (void)error;
 	return PAGED_OK;
@@ -118,7 +118,7 @@ host_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 }
 
 static enum paged_status
-host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+host_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
 	       struct paged_error *error)
 {
 	(void)mods;

@@ -54,17 +54,17 @@ struct compute_ops {
 	enum paged_status (*mask_open)(struct paged_block_mask *mask, struct paged_error *error);
 	void (*mask_close)(struct paged_block_mask *mask, bool in_child);
 	/** Create and free mods->device, the state of mods on the device. */
-	enum paged_status (*mods_open)(struct paged_mods *mods, struct paged_error *error);
-	void (*mods_close)(struct paged_mods *mods, bool in_child);
+	enum paged_status (*mods_open)(struct paged_mod_set *mods, struct paged_error *error);
+	void (*mods_close)(struct paged_mod_set *mods, bool in_child);
 	/** Waits for the work launched since the plan; PAGED_ERR_RANGE if a mod's array index was out of bounds. */
-	enum paged_status (*mods_check)(const struct paged_mods *mods, struct paged_error *error);
+	enum paged_status (*mods_check)(const struct paged_mod_set *mods, struct paged_error *error);
 	/** Called after values, arrays or blocks of the mods were bound. */
-	void (*mods_bound)(struct paged_mods *mods);
+	void (*mods_bound)(struct paged_mod_set *mods);
 	/**
 	 * Gets the mods' code for queries of this dtype.  timeout_ms 0: PAGED_ERR_AGAIN if it is not compiled yet;
 	 * negative: no limit.
 	 */
-	enum paged_status (*mods_prepare)(struct paged_mods *mods, enum paged_dtype q, int timeout_ms,
+	enum paged_status (*mods_prepare)(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms,
 					  struct paged_error *error);
 	enum paged_status (*append)(struct paged_batch *batch, const struct append_args *args,
 				    struct paged_error *error);
@@ -72,7 +72,7 @@ struct compute_ops {
 				    struct paged_error *error);
 	/** mods NULL: none; else args->mods belongs to mods. */
 	enum paged_status (*attention)(struct paged_batch *batch, const struct attention_args *args,
-				       struct paged_mods *mods, struct paged_error *error);
+				       struct paged_mod_set *mods, struct paged_error *error);
 	enum paged_status (*merge)(struct paged_batch *batch, const struct merge_args *args, struct paged_error *error);
 	/** Sets the mark's kind and the fields of that kind; the caller has set the others. */
 	enum paged_status (*mark)(struct paged_batch *batch, struct mark *mark, struct paged_error *error);

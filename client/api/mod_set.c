@@ -20,7 +20,7 @@ binding_mod(const struct mod_binding *binding)
 }
 
 static struct kernel_mods_params
-kernel_params(const struct paged_mods *mods)
+kernel_params(const struct paged_mod_set *mods)
 {
 	return (struct kernel_mods_params){
 		.blocks = mods->blocks != NULL ? mods->blocks->logical : NULL,
@@ -45,7 +45,7 @@ side_create(const struct paged_batch *batch, const char *name, enum mod_kind kin
 
 /* Check that a bind to these arrays will succeed, and allocate the memory that it needs. */
 static enum paged_status
-bind_prepare(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n, struct paged_error *error)
+bind_prepare(struct paged_mod_set *mods, const struct mod_array *arrays, uint32_t n, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
@@ -57,7 +57,7 @@ bind_prepare(struct paged_mods *mods, const struct mod_array *arrays, uint32_t n
 }
 
 static void
-parts_free(struct paged_mods *mods)
+parts_free(struct paged_mod_set *mods)
 {
 	kernel_mods_destroy(mods->kernel);
 	mod_binding_destroy(mods->score);
@@ -67,10 +67,10 @@ parts_free(struct paged_mods *mods)
 }
 
 static enum paged_status
-mods_create(struct paged_batch *batch, const struct paged_mods_params *params, struct paged_mods **mods_p,
+mods_create(struct paged_batch *batch, const struct paged_mod_set_params *params, struct paged_mod_set **mods_p,
 	    struct paged_error *error)
 {
-	struct paged_mods *mods = calloc(1, sizeof(*mods));
+	struct paged_mod_set *mods = calloc(1, sizeof(*mods));
 	struct kernel_mods_params ready;
 	struct paged_error unbound;
 	enum paged_status status;
@@ -100,19 +100,20 @@ err_free:
 }
 
 enum paged_status
-paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *params, struct paged_mods **mods_p)
+paged_mod_set_create(struct paged_batch *batch, const struct paged_mod_set_params *params,
+		     struct paged_mod_set **mods_p)
 {
 	struct paged_client *client = batch_client(batch);
 	enum paged_status status = client_enter(client);
-	struct paged_mods_params complete;
-	struct paged_mods *mods = NULL;
+	struct paged_mod_set_params complete;
+	struct paged_mod_set *mods = NULL;
 	struct paged_error error;
 
 	if (status != PAGED_OK)
 		return status;
 	if (mods_p == NULL)
 		return client_failf(client, PAGED_ERR_INVALID, "mods need a place for their handle");
-	status = client_params_in(&complete, sizeof(complete), params, "paged_mods_params", &error);
+	status = client_params_in(&complete, sizeof(complete), params, "paged_mod_set_params", &error);
 	if (status == PAGED_OK)
 		status = mods_create(batch, &complete, &mods, &error);
 	if (status != PAGED_OK)
@@ -125,7 +126,7 @@ paged_mods_create(struct paged_batch *batch, const struct paged_mods_params *par
 
 /* Keep an out-of-bounds index of the current binding: it is an error of the plan that used it. */
 static void
-range_keep(struct paged_mods *mods)
+range_keep(struct paged_mod_set *mods)
 {
 	struct paged_error found;
 
@@ -135,9 +136,9 @@ range_keep(struct paged_mods *mods)
 }
 
 void
-mods_free(struct paged_mods *mods, bool in_child)
+mods_free(struct paged_mod_set *mods, bool in_child)
 {
-	struct paged_mods **link;
+	struct paged_mod_set **link;
 
 	for (link = &mods->batch->mods; *link != mods; link = &(*link)->next)
 		;
@@ -147,7 +148,7 @@ mods_free(struct paged_mods *mods, bool in_child)
 }
 
 void
-paged_mods_destroy(struct paged_mods *mods)
+paged_mod_set_destroy(struct paged_mod_set *mods)
 {
 	bool in_child;
 
@@ -161,7 +162,7 @@ paged_mods_destroy(struct paged_mods *mods)
 
 /* Bind after all checks; cannot fail. */
 static void
-bind_commit(struct paged_mods *mods, const struct mods_arrays *arrays, const struct paged_block_mask *blocks)
+bind_commit(struct paged_mod_set *mods, const struct mods_arrays *arrays, const struct paged_block_mask *blocks)
 {
 	enum paged_status status = PAGED_OK;
 	const struct compute_ops *compute = mods->batch->pool->compute;
@@ -204,14 +205,14 @@ blocks_open(const struct paged_block_mask *blocks, struct paged_error *error)
 }
 
 static const struct paged_client *
-mods_client(const struct paged_mods *mods)
+mods_client(const struct paged_mod_set *mods)
 {
 	return mods != NULL ? mods->batch->pool->client : NULL;
 }
 
 enum paged_status
-paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_array *arrays,
-		const struct paged_block_mask *blocks)
+paged_mod_set_bind(struct paged_mod_set *mods, size_t n_arrays, const struct paged_array *arrays,
+		   const struct paged_block_mask *blocks)
 {
 	enum paged_status status = client_enter(mods_client(mods));
 	struct mods_arrays ours = { .n = 0 };
@@ -242,7 +243,7 @@ paged_mods_bind(struct paged_mods *mods, size_t n_arrays, const struct paged_arr
 }
 
 enum paged_status
-paged_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms)
+paged_mod_set_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms)
 {
 	enum paged_status status = client_enter(mods_client(mods));
 	const struct paged_pool *pool;
@@ -319,7 +320,7 @@ blocks_check(const struct paged_batch *batch, const struct paged_block_mask *blo
 }
 
 static enum paged_status
-unbound_error(struct paged_mods *mods, struct paged_error *error)
+unbound_error(struct paged_mod_set *mods, struct paged_error *error)
 {
 	struct paged_error missing = { 0 };
 
@@ -328,7 +329,7 @@ unbound_error(struct paged_mods *mods, struct paged_error *error)
 }
 
 enum paged_status
-mods_check(struct paged_mods *mods, const struct paged_batch *batch, uint32_t n_heads, struct paged_error *error)
+mods_check(struct paged_mod_set *mods, const struct paged_batch *batch, uint32_t n_heads, struct paged_error *error)
 {
 	uint32_t r = batch->wide_row;
 	enum paged_status status;
@@ -355,7 +356,7 @@ void
 mods_forget_range(struct paged_batch *batch)
 {
 	batch->range.status = PAGED_OK;
-	for (struct paged_mods *mods = batch->mods; mods != NULL; mods = mods->next)
+	for (struct paged_mod_set *mods = batch->mods; mods != NULL; mods = mods->next)
 		kernel_mods_clear_range(mods->kernel);
 }
 
@@ -368,7 +369,7 @@ mods_check_range(const struct paged_batch *batch, struct paged_error *error)
 		*error = batch->range;
 		return status;
 	}
-	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
+	for (struct paged_mod_set *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
 		status = batch->pool->compute->mods_check(mods, error);
 	return status;
 }

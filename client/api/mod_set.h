@@ -8,10 +8,10 @@
 #include "client/api/objects.h"
 
 /** mods_free - remove mods from their batch and free them; in a forked child, free memory only */
-void mods_free(struct paged_mods *mods, bool in_child);
+void mods_free(struct paged_mod_set *mods, bool in_child);
 
 /** mods_check - can attention with n_heads query heads over the batch's plan use these mods? */
-enum paged_status mods_check(struct paged_mods *mods, const struct paged_batch *batch, uint32_t n_heads,
+enum paged_status mods_check(struct paged_mod_set *mods, const struct paged_batch *batch, uint32_t n_heads,
 			     struct paged_error *error);
 
 /** mods_forget_range - clear the recorded out-of-bounds index of all mods of the batch; a new plan calls this */

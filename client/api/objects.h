@@ -73,7 +73,7 @@ struct paged_batch {
 	LIST_ENTRY(paged_batch) link;
 	struct kernel_team *team;
 	void *compute; /* state of the back end */
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	uint32_t max_rows;
 	uint32_t reserve_ahead;  /* tokens */
 	uint64_t ahead_after_ms; /* no reserve-ahead before: the pool was full, or a reply is outstanding */
@@ -123,9 +123,9 @@ struct paged_mod {
  * The bindings are allocated with it, empty at first, so a bind changes them in
  * place and allocates nothing.
  */
-struct paged_mods {
+struct paged_mod_set {
 	struct paged_batch *batch;
-	struct paged_mods *next;
+	struct paged_mod_set *next;
 	struct mod_binding *mask; /* NULL: none */
 	struct mod_binding *score;
 	struct kernel_mods *kernel;

@@ -182,7 +182,7 @@ cuda_gather(struct paged_batch *batch, const struct gather_args *args, struct pa
 
 /* With the context current. */
 static enum paged_status
-attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+attention_launch(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
 		 struct paged_error *error)
 {
 	struct cuda_batch *cuda = cuda_batch_of(batch);
@@ -223,7 +223,7 @@ attention_launch(struct paged_batch *batch, const struct attention_args *args, s
 }
 
 static enum paged_status
-cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mods *mods,
+cuda_attention(struct paged_batch *batch, const struct attention_args *args, struct paged_mod_set *mods,
 	       struct paged_error *error)
 {
 	return MAP_CUDA_RUN(cuda_batch_of(batch)->gpu, error, attention_launch(batch, args, mods, error));

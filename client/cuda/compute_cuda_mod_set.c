@@ -68,7 +68,7 @@ compute_cuda_client_close(struct paged_client *client, bool in_child)
 }
 
 static enum paged_status
-code_ask(struct paged_mods *mods, enum paged_dtype q, struct paged_error *error)
+code_ask(struct paged_mod_set *mods, enum paged_dtype q, struct paged_error *error)
 {
 	const struct paged_pool *pool = mods->batch->pool;
 	const struct cuda_gpu *gpu = map_cuda_gpu(&pool->at);
@@ -96,7 +96,7 @@ code_drop(struct cuda_modded *modded)
 }
 
 static enum paged_status
-code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+code_take(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	enum paged_status status = code_ask(mods, q, error);
 	struct cuda_modded *modded = &mods->device->modded[q];
@@ -113,7 +113,7 @@ code_take(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct pa
 
 /* Load the code into the current context.  If the driver refuses the image, try the code of the next origin. */
 static enum paged_status
-code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+code_get(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	const struct paged_pool *pool = mods->batch->pool;
 	struct cuda_modded *modded = &mods->device->modded[q];
@@ -135,7 +135,7 @@ code_get(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct pag
 }
 
 enum paged_status
-compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
+compute_cuda_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms, struct paged_error *error)
 {
 	if (mods->device == NULL || mods->device->modded[q].module != NULL)
 		return PAGED_OK;
@@ -145,7 +145,7 @@ compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeo
 /* Values and arrays */
 
 static enum paged_status
-args_write(struct paged_mods *mods, struct paged_error *error)
+args_write(struct paged_mod_set *mods, struct paged_error *error)
 {
 	struct cuda_mods *device = mods->device;
 	struct cuda_mod_args args = { .range = device->range };
@@ -163,7 +163,7 @@ args_write(struct paged_mods *mods, struct paged_error *error)
 
 /* Errors are ignored: the next attention call writes the arguments again and reports the error. */
 void
-compute_cuda_mods_bound(struct paged_mods *mods)
+compute_cuda_mods_bound(struct paged_mod_set *mods)
 {
 	struct paged_error error;
 
@@ -174,7 +174,7 @@ compute_cuda_mods_bound(struct paged_mods *mods)
 }
 
 enum paged_status
-compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
+compute_cuda_mods_kernel(struct paged_mod_set *mods, enum paged_dtype q, struct cuda_kernel *kernel, uint64_t *args_p,
 			 struct paged_error *error)
 {
 	struct cuda_mods *device = mods->device;
@@ -194,7 +194,7 @@ compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cud
 /* Indexes out of bounds */
 
 static enum paged_status
-range_clear(const struct paged_mods *mods, struct paged_error *error)
+range_clear(const struct paged_mod_set *mods, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
 	int result = cuda->gpu->driver.fill(mods->device->range, 0, sizeof(struct cuda_mod_range), cuda->stream);
@@ -207,14 +207,14 @@ compute_cuda_mods_forget(struct paged_batch *batch, struct paged_error *error)
 {
 	enum paged_status status = PAGED_OK;
 
-	for (struct paged_mods *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
+	for (struct paged_mod_set *mods = batch->mods; status == PAGED_OK && mods != NULL; mods = mods->next)
 		if (mods->device != NULL)
 			status = range_clear(mods, error);
 	return status;
 }
 
 static enum paged_status
-range_read(const struct paged_mods *mods, struct paged_error *error)
+range_read(const struct paged_mod_set *mods, struct paged_error *error)
 {
 	const struct cuda_batch *cuda = cuda_batch_of(mods->batch);
 	struct cuda_mod_range range;
@@ -239,7 +239,7 @@ range_read(const struct paged_mods *mods, struct paged_error *error)
 }
 
 enum paged_status
-compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error)
+compute_cuda_mods_check(const struct paged_mod_set *mods, struct paged_error *error)
 {
 	if (mods->device == NULL)
 		return PAGED_OK;
@@ -250,7 +250,7 @@ compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error
 
 /* Called with the context current. */
 static enum paged_status
-memory_alloc(struct paged_mods *mods, struct paged_error *error)
+memory_alloc(struct paged_mod_set *mods, struct paged_error *error)
 {
 	const struct owner_pool *pool = &mods->batch->pool->at;
 	struct cuda_mods *device = mods->device;
@@ -269,7 +269,7 @@ memory_alloc(struct paged_mods *mods, struct paged_error *error)
 }
 
 enum paged_status
-compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error)
+compute_cuda_mods_open(struct paged_mod_set *mods, struct paged_error *error)
 {
 	const struct paged_pool *pool = mods->batch->pool;
 	const struct mod *mask = mods->mask != NULL ? mod_binding_mod(mods->mask) : NULL;
@@ -296,7 +296,7 @@ compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error)
 }
 
 void
-compute_cuda_mods_close(struct paged_mods *mods, bool in_child)
+compute_cuda_mods_close(struct paged_mod_set *mods, bool in_child)
 {
 	const struct cuda_gpu *gpu = map_cuda_gpu(&mods->batch->pool->at);
 	struct cuda_mods *device = mods->device;

@@ -2,10 +2,10 @@
 /**
  * compute_cuda_mod_set.h - mods in attention on a GPU
  *
- * A struct paged_mods is translated to CUDA C, which the client's compiler
+ * A struct paged_mod_set is translated to CUDA C, which the client's compiler
  * thread (jit_store.h) compiles into the attention kernel for the queries' dtype.
  * Compilation for queries of the pool's dtype (bf16 if the pool's elements are
- * bytes) starts when the struct paged_mods is created; for another dtype it
+ * bytes) starts when the struct paged_mod_set is created; for another dtype it
  * starts at the first attention call with that dtype.
  *
  * Values and arrays are in a struct in device memory.  Each bind writes the
@@ -19,11 +19,11 @@
 
 /* Slots of struct compute_ops. */
 void compute_cuda_client_close(struct paged_client *client, bool in_child);
-enum paged_status compute_cuda_mods_open(struct paged_mods *mods, struct paged_error *error);
-void compute_cuda_mods_close(struct paged_mods *mods, bool in_child);
-enum paged_status compute_cuda_mods_check(const struct paged_mods *mods, struct paged_error *error);
-void compute_cuda_mods_bound(struct paged_mods *mods);
-enum paged_status compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_dtype q, int timeout_ms,
+enum paged_status compute_cuda_mods_open(struct paged_mod_set *mods, struct paged_error *error);
+void compute_cuda_mods_close(struct paged_mod_set *mods, bool in_child);
+enum paged_status compute_cuda_mods_check(const struct paged_mod_set *mods, struct paged_error *error);
+void compute_cuda_mods_bound(struct paged_mod_set *mods);
+enum paged_status compute_cuda_mods_prepare(struct paged_mod_set *mods, enum paged_dtype q, int timeout_ms,
 					    struct paged_error *error);
 
 /* The functions below are called with the context current. */
@@ -33,7 +33,7 @@ enum paged_status compute_cuda_mods_prepare(struct paged_mods *mods, enum paged_
  *
  * @param[out] args_p  device address of the mods' values
  */
-enum paged_status compute_cuda_mods_kernel(struct paged_mods *mods, enum paged_dtype q, struct cuda_kernel *kernel,
+enum paged_status compute_cuda_mods_kernel(struct paged_mod_set *mods, enum paged_dtype q, struct cuda_kernel *kernel,
 					   uint64_t *args_p, struct paged_error *error);
 
 /** compute_cuda_mods_forget - clear, in stream order, the out-of-bounds indexes recorded by all mods of the batch */

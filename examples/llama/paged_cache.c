@@ -85,7 +85,7 @@ paged_cache_plan(struct attention *attention, const struct attention_row *rows, 
 		return true;
 	}
 	for (uint32_t r = 0; r < n_rows; r++)
-		waits[r] = paged_batch_missing(cache->batch, r) > 0;
+		waits[r] = paged_batch_pages_missing(cache->batch, r) > 0;
 	return false;
 }
 

@@ -105,19 +105,19 @@ fixture_parse(enum paged_mod_kind kind, const char *text, size_t n_arrays, const
 	return mod;
 }
 
-struct paged_mods *
+struct paged_mod_set *
 fixture_mods_open(const struct fixture_mods *mods)
 {
-	const struct paged_mods_params params = {
+	const struct paged_mod_set_params params = {
 		.struct_size = sizeof(params),
 		.mask = fixture_parse(PAGED_MOD_MASK, mods->mask, mods->n_arrays, mods->arrays),
 		.score = fixture_parse(PAGED_MOD_SCORE, mods->score, mods->n_arrays, mods->arrays),
 	};
-	struct paged_mods *opened = NULL;
+	struct paged_mod_set *opened = NULL;
 
-	done(paged_mods_create(fixture->batch, &params, &opened));
+	done(paged_mod_set_create(fixture->batch, &params, &opened));
 	if (mods->n_arrays > 0)
-		done(paged_mods_bind(opened, mods->n_arrays, mods->arrays, NULL));
+		done(paged_mod_set_bind(opened, mods->n_arrays, mods->arrays, NULL));
 	return opened;
 }
 

@@ -55,7 +55,7 @@ struct fixture_mods {
 void attention_fixture_expect(const struct fixture_mods *mods, const struct paged_attention_params *params);
 
 /** fixture_mods_open - parse and create the mods; bind the arrays, if any */
-struct paged_mods *fixture_mods_open(const struct fixture_mods *mods);
+struct paged_mod_set *fixture_mods_open(const struct fixture_mods *mods);
 
 struct paged_mod *fixture_parse(enum paged_mod_kind kind, const char *text, size_t n_arrays,
 				const struct paged_array *arrays);

@@ -33,7 +33,7 @@ Test(batch, rows_are_checked)
 	refused(paged_batch_plan(batch, 1, &row), PAGED_ERR_CAPACITY,
 		"row 0: kv_len 9 exceeds the 8 tokens that sequence " SEQ " has reserved", ARGS(id));
 	refused(paged_batch_validate(batch), PAGED_ERR_INVALID, "the batch has no plan");
-	cr_assert_eq(paged_batch_missing(batch, 0), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 0), 0);
 	refused(paged_batch_plan(batch, 3, &row), PAGED_ERR_LIMIT, "3 rows exceed the batch's max_rows of 2");
 	refused(paged_batch_plan(batch, 1, NULL), PAGED_ERR_INVALID, "rows is NULL");
 	row.flags = 8;
@@ -164,24 +164,24 @@ Test(batch, a_full_pool_says_which_rows_lack_what)
 	cr_assert_eq(paged_batch_plan(batch, 3, rows), PAGED_ERR_FULL);
 	snprintf(sentence, sizeof(sentence), "%s", paged_client_error(client));
 	cr_assert_not_null(strstr(sentence, "6 pages requested, 4 free"), "%s", sentence);
-	cr_assert_eq(paged_batch_missing(batch, 0), 0);
-	cr_assert_eq(paged_batch_missing(batch, 1), 0);
-	cr_assert_eq(paged_batch_missing(batch, 2), 3);
-	cr_assert_eq(paged_batch_missing(batch, 99), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 0), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 1), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 2), 3);
+	cr_assert_eq(paged_batch_pages_missing(batch, 99), 0);
 	cr_assert_eq(capacity_of(b), 0);
 	/* The other way round it is a who waits. */
 	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
-	cr_assert_eq(paged_batch_missing(batch, 0), 0);
-	cr_assert_eq(paged_batch_missing(batch, 1), 3);
+	cr_assert_eq(paged_batch_pages_missing(batch, 0), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 1), 3);
 	/* A row that wants more than there is does not keep the next one out. */
 	rows[2].kv_len = 17;
 	cr_assert_eq(paged_batch_plan(batch, 2, (struct paged_batch_row[]){ rows[2], rows[1] }), PAGED_ERR_FULL);
-	cr_assert_eq(paged_batch_missing(batch, 0), 5);
-	cr_assert_eq(paged_batch_missing(batch, 1), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 0), 5);
+	cr_assert_eq(paged_batch_pages_missing(batch, 1), 0);
 	/* Without b there is room, though not for a reserve. */
 	done(paged_batch_plan(batch, 2, rows));
 	cr_assert_eq(capacity_of(a), 20);
-	cr_assert_eq(paged_batch_missing(batch, 1), 0);
+	cr_assert_eq(paged_batch_pages_missing(batch, 1), 0);
 	/* Two rows of one sequence are one wish, the larger. */
 	rows[1] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 1 };
 	rows[2] = (struct paged_batch_row){ .seq = b, .q_len = 1, .kv_len = 3, .flags = PAGED_ROW_NO_APPEND };

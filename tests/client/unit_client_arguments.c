@@ -95,7 +95,7 @@ Test(null, handles)
 	struct paged_client *no_client = NULL;
 	struct paged_pool *no_pool = NULL;
 	struct paged_batch *no_batch = NULL;
-	struct paged_mods *no_mods = NULL;
+	struct paged_mod_set *no_mods = NULL;
 	struct paged_mod *no_mod = NULL;
 	struct paged_block_mask *no_mask = NULL;
 	struct paged_block_mask_params mask_params = { .struct_size = sizeof(mask_params) };
@@ -162,13 +162,13 @@ Test(null, handles)
 	CALL(paged_merge(no_batch, NULL));
 	CALL(paged_mod_parse(no_pool, PAGED_MOD_MASK, "causal", 0, NULL, &no_mod));
 	CALL(paged_mod_evaluate(no_mod, 0, NULL, &point, &value));
-	CALL(paged_mods_create(no_batch, NULL, &no_mods));
-	CALL(paged_mods_prepare(no_mods, PAGED_F32, 0));
-	CALL(paged_mods_bind(no_mods, 0, NULL, NULL));
+	CALL(paged_mod_set_create(no_batch, NULL, &no_mods));
+	CALL(paged_mod_set_prepare(no_mods, PAGED_F32, 0));
+	CALL(paged_mod_set_bind(no_mods, 0, NULL, NULL));
 	CALL(paged_array_upload(no_client, &window));
 	CALL(paged_array_drop(no_client, "window"));
 	CALL(paged_block_mask_create(no_pool, &mask_params, no_mod, 0, NULL, &no_mask));
-	CALL(paged_block_mask_serve(no_pool, &mask_params, no_mod, 0, NULL, &no_mask));
+	CALL(paged_block_mask_create_remote(no_pool, &mask_params, no_mod, 0, NULL, &no_mask));
 	CALL(paged_block_mask_from_lists(no_pool, &mask_params, &lists, &no_mask));
 	CALL(paged_block_mask_from_arrays(no_pool, &mask_params, &arrays, &no_mask));
 	CALL(paged_block_mask_from_dense(no_pool, &mask_params, dense, &no_mask));
@@ -192,14 +192,14 @@ Test(null, other_answers)
 	cr_assert_eq(paged_client_session(NULL), 0);
 	cr_assert_str_empty(paged_client_join_token(NULL));
 	cr_assert_eq(paged_client_fd(NULL), -1);
-	cr_assert_eq(paged_batch_missing(NULL, 0), 0);
+	cr_assert_eq(paged_batch_pages_missing(NULL, 0), 0);
 	cr_assert_str_empty(paged_mod_text(NULL));
 	cr_assert_eq(paged_mod_inputs(NULL), 0);
 	paged_client_close(NULL);
 	paged_pool_close(NULL);
 	paged_batch_destroy(NULL);
 	paged_mod_destroy(NULL);
-	paged_mods_destroy(NULL);
+	paged_mod_set_destroy(NULL);
 	paged_block_mask_destroy(NULL);
 	paged_free(NULL);
 }

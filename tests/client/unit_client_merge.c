@@ -66,7 +66,7 @@ Test(client_merge, shared_prefix)
 	static uint32_t pages[SHARERS][64];
 	int32_t prefix = PREFIX;
 	const struct paged_array arrays[] = { PARAMETER("prefix", PAGED_I32, prefix) };
-	struct paged_mods *mods = fixture_mods_open(
+	struct paged_mod_set *mods = fixture_mods_open(
 		&(struct fixture_mods){ .mask = "kv_idx >= prefix", .n_arrays = 1, .arrays = arrays });
 	struct paged_batch_row rows[SHARERS];
 	struct paged_batch_row shared = {
@@ -84,7 +84,7 @@ Test(client_merge, shared_prefix)
 	sharers_fill(rows, pages);
 	attend(rows, SHARERS, &(struct paged_attention_params){ 0 }, plain[0][0], plain_lse[0]);
 	attend(&shared, 1, &(struct paged_attention_params){ .mask = PAGED_MASK_NONE }, out[0][0][0], lse[0][0]);
-	attend(rows, SHARERS, &(struct paged_attention_params){ .mods = mods }, out[1][0][0], lse[1][0]);
+	attend(rows, SHARERS, &(struct paged_attention_params){ .mod_set = mods }, out[1][0][0], lse[1][0]);
 	done(paged_merge(fixture->batch, &merge));
 	assert_near(merged[0][0], plain[0][0], sizeof(plain) / sizeof(float), "out");
 	assert_near(merged_lse[0], plain_lse[0], sizeof(plain_lse) / sizeof(float), "lse");

@@ -11,9 +11,9 @@ TestSuite(client_mods, .init = attention_fixture_setup, .fini = attention_fixtur
 static const uint32_t decode[FIXTURE_ROWS] = { 1, 1, 1 }, mixed[FIXTURE_ROWS] = { 40, 1, 3 };
 
 static void
-attend_and_expect(struct paged_mods *mods, const struct fixture_mods *what, enum paged_mask mask)
+attend_and_expect(struct paged_mod_set *mods, const struct fixture_mods *what, enum paged_mask mask)
 {
-	const struct paged_attention_params params = { .struct_size = sizeof(params), .mask = mask, .mods = mods };
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mask = mask, .mod_set = mods };
 
 	done(attention_fixture_attend(&params));
 	attention_fixture_expect(what, &params);
@@ -37,7 +37,7 @@ Test(client_mods, texts)
 
 	for (size_t i = 0; i < N(texts); i++) {
 		const struct fixture_mods what = { .mask = texts[i][0], .score = texts[i][1] };
-		struct paged_mods *mods = fixture_mods_open(&what);
+		struct paged_mod_set *mods = fixture_mods_open(&what);
 
 		attention_fixture_plan(i % 2 == 0 ? decode : mixed);
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
@@ -53,19 +53,19 @@ Test(client_mods, parameters_change_each_step)
 	const struct paged_array arrays[] = { PARAMETER("cap", PAGED_F32, cap),
 					      PARAMETER("window", PAGED_I32, window) };
 	const struct fixture_mods what = { "sliding_window", "cap * tanh(score / cap)", N(arrays), arrays };
-	struct paged_mods *mods = fixture_mods_open(&what);
+	struct paged_mod_set *mods = fixture_mods_open(&what);
 
 	for (unsigned int i = 0; i < 5; i++) {
 		window = (int32_t)(20 + 50 * i);
 		cap *= 2;
 		attention_fixture_plan(mixed);
-		done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+		done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
 	window = 1;
 	attention_fixture_plan(mixed);
 	done(attention_fixture_attend(&(struct paged_attention_params){
-		.struct_size = sizeof(struct paged_attention_params), .mods = mods }));
+		.struct_size = sizeof(struct paged_attention_params), .mod_set = mods }));
 	window = 220;
 	attention_fixture_expect(&what, NULL);
 }
@@ -78,7 +78,7 @@ Test(client_mods, arrays_change_each_step)
 	struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc),
 					{ .name = "slope", .data = slope[1], .dtype = PAGED_BF16, .n_dims = 1 } };
 	const struct fixture_mods what = { "document", "score + slope[h] * (kv_idx - q_idx)", N(arrays), arrays };
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 
 	memset(doc, 0, sizeof(doc));
 	for (uint32_t h = 0; h < 8; h++)
@@ -93,7 +93,7 @@ Test(client_mods, arrays_change_each_step)
 		arrays[1].data = slope[i % 2];
 		arrays[1].extents[0] = FIXTURE_Q_HEADS + i % 2;
 		attention_fixture_plan(i % 2 == 0 ? mixed : decode);
-		done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+		done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_CAUSAL);
 	}
 }
@@ -106,7 +106,7 @@ Test(client_mods, ragged_documents)
 	int32_t start[5] = { 0 };
 	const struct paged_array arrays[] = { ARRAY("doc", PAGED_I32, doc), ARRAY("start", PAGED_I32, start) };
 	const struct fixture_mods what = { "ragged_document", NULL, N(arrays), arrays };
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	float out[FIXTURE_QUERIES][FIXTURE_Q_HEADS][FIXTURE_DIM];
 	int32_t begin[FIXTURE_ROWS], n = 0;
 
@@ -125,10 +125,10 @@ Test(client_mods, ragged_documents)
 		start[numbers[r]] = begin[r];
 	}
 	memset(fixture->out, 0, sizeof(out));
-	done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+	done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 	attention_fixture_plan(mixed);
 	done(attention_fixture_attend(&(struct paged_attention_params){
-		.struct_size = sizeof(struct paged_attention_params), .mask = PAGED_MASK_CAUSAL, .mods = mods }));
+		.struct_size = sizeof(struct paged_attention_params), .mask = PAGED_MASK_CAUSAL, .mod_set = mods }));
 	done(paged_batch_validate(fixture->batch));
 	cr_assert_eq(memcmp(out, fixture->out, sizeof(out)), 0);
 }
@@ -166,7 +166,7 @@ Test(client_mods, strided_arrays)
 Test(client_mods, two_kinds_of_layers)
 {
 	const struct fixture_mods window = { .mask = "sliding_window(64)" }, full = { .score = "soft_cap(1.5)" };
-	struct paged_mods *mods[2] = { fixture_mods_open(&window), fixture_mods_open(&full) };
+	struct paged_mod_set *mods[2] = { fixture_mods_open(&window), fixture_mods_open(&full) };
 
 	for (unsigned int step = 0; step < 2; step++) {
 		attention_fixture_plan(mixed);
@@ -190,7 +190,7 @@ Test(client_mods, tree_verification)
 	};
 	const struct fixture_mods what = { "kv_idx < base[b] || (tree[b][q_idx - base[b]] >> (kv_idx - base[b]) & 1)",
 					   NULL, N(arrays), arrays };
-	struct paged_mods *mods = NULL;
+	struct paged_mod_set *mods = NULL;
 
 	for (uint64_t seed = 0; seed < 3; seed++) {
 		for (uint32_t r = 0; r < FIXTURE_ROWS; r++) {
@@ -205,7 +205,7 @@ Test(client_mods, tree_verification)
 		if (mods == NULL)
 			mods = fixture_mods_open(&what);
 		else
-			done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+			done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 		attend_and_expect(mods, &what, PAGED_MASK_NONE);
 	}
 }
@@ -214,7 +214,7 @@ Test(client_mods, tree_verification)
 Test(client_mods, block_masks)
 {
 	const struct fixture_mods what = { .mask = "q_idx - kv_idx < 90 || kv_idx < 10", .score = "soft_cap(2.0)" };
-	struct paged_attention_params with = { .struct_size = sizeof(with), .mods = fixture_mods_open(&what) };
+	struct paged_attention_params with = { .struct_size = sizeof(with), .mod_set = fixture_mods_open(&what) };
 	struct paged_mod *mod = fixture_parse(PAGED_MOD_MASK, what.mask, 0, NULL);
 	struct paged_block_mask_params params = { .struct_size = sizeof(params),
 						  .rows = fixture->rows,
@@ -230,19 +230,19 @@ Test(client_mods, block_masks)
 		params.physical = physical;
 		params.kv_block = physical ? 0 : 48;
 		done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
-		done(paged_mods_bind(with.mods, 0, NULL, blocks));
+		done(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
 		memset(fixture->out, 0, sizeof(out));
 		done(attention_fixture_attend(&with));
 		cr_assert_eq(memcmp(out, fixture->out, sizeof(out)), 0, "physical %u", physical);
 	}
 	/* Blocks alone: seen whole, but for what lengths and causality take. */
-	with.mods = fixture_mods_open(&(struct fixture_mods){ 0 });
+	with.mod_set = fixture_mods_open(&(struct fixture_mods){ 0 });
 	mod = fixture_parse(PAGED_MOD_MASK, "kv_idx / 128 != 1", 0, NULL);
 	params = (struct paged_block_mask_params){ .struct_size = sizeof(params),
 						   .rows = &(struct paged_batch_row){ .q_len = 40, .kv_len = 580 },
 						   .n_rows = 1 };
 	done(paged_block_mask_create(pool, &params, mod, 0, NULL, &blocks));
-	done(paged_mods_bind(with.mods, 0, NULL, blocks));
+	done(paged_mod_set_bind(with.mod_set, 0, NULL, blocks));
 	done(attention_fixture_attend(&with));
 	attention_fixture_expect(&(struct fixture_mods){ .mask = "kv_idx / 128 != 1" }, &with);
 }
@@ -255,7 +255,7 @@ Test(client_mods, sinks)
 
 	attention_fixture_plan(mixed);
 	for (unsigned int i = 0; i < 4; i++) {
-		params.mods = i < 2 ? fixture_mods_open(&what) : NULL;
+		params.mod_set = i < 2 ? fixture_mods_open(&what) : NULL;
 		params.lse_without_sink = i % 2;
 		done(attention_fixture_attend(&params));
 		attention_fixture_expect(i < 2 ? &what : &none, &params);

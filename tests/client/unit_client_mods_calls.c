@@ -15,19 +15,19 @@ TestSuite(client_mods_calls, .init = attention_fixture_setup, .fini = attention_
 static const uint32_t decode[FIXTURE_ROWS] = { 1, 1, 1 };
 
 static enum paged_status
-attend(struct paged_mods *mods)
+attend(struct paged_mod_set *mods)
 {
 	return attention_fixture_attend(
-		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params), .mods = mods });
+		&(struct paged_attention_params){ .struct_size = sizeof(struct paged_attention_params), .mod_set = mods });
 }
 
-static struct paged_mods *
+static struct paged_mod_set *
 mods_of(const struct paged_mod *mask, const struct paged_mod *score)
 {
-	const struct paged_mods_params params = { sizeof(params), mask, score };
-	struct paged_mods *mods = NULL;
+	const struct paged_mod_set_params params = { sizeof(params), mask, score };
+	struct paged_mod_set *mods = NULL;
 
-	done(paged_mods_create(fixture->batch, &params, &mods));
+	done(paged_mod_set_create(fixture->batch, &params, &mods));
 	return mods;
 }
 
@@ -150,31 +150,31 @@ Test(client_mods_calls, create)
 {
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL), *elsewhere;
 	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
-	struct paged_mods_params params = { .struct_size = sizeof(params), .mask = score };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params), .mask = score };
 	struct paged_pool *other;
-	struct paged_mods *mods = NULL;
+	struct paged_mod_set *mods = NULL;
 
-	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "mask is a score mod");
+	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "mask is a score mod");
 	params.mask = NULL;
 	params.score = mask;
-	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "score is a mask mod");
-	refused(paged_mods_create(fixture->batch, &params, NULL), PAGED_ERR_INVALID,
+	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID, "score is a mask mod");
+	refused(paged_mod_set_create(fixture->batch, &params, NULL), PAGED_ERR_INVALID,
 		"mods need a place for their handle");
 	done(paged_pool_open(client, "fixture", &other));
 	done(paged_mod_parse(other, PAGED_MOD_MASK, "causal", 0, NULL, &elsewhere));
 	params.mask = elsewhere;
-	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
 		"mask is a mod of another pool than the batch's");
 	params.struct_size = 0;
-	refused(paged_mods_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
-		"paged_mods_params: struct_size is 0; set it to sizeof(the struct)");
+	refused(paged_mod_set_create(fixture->batch, &params, &mods), PAGED_ERR_INVALID,
+		"paged_mod_set_params: struct_size is 0; set it to sizeof(the struct)");
 	cr_assert_null(mods);
-	done(paged_mods_create(fixture->batch, NULL, &mods));
+	done(paged_mod_set_create(fixture->batch, NULL, &mods));
 	attention_fixture_plan(decode);
 	done(attend(mods));
 	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
-	paged_mods_destroy(mods);
-	paged_mods_destroy(NULL);
+	paged_mod_set_destroy(mods);
+	paged_mod_set_destroy(NULL);
 }
 
 /* A bind that fails leaves what was bound, of both mods. */
@@ -185,41 +185,42 @@ Test(client_mods_calls, bind)
 	const struct paged_array good[] = { PARAMETER("window", PAGED_I32, window), PARAMETER("cap", PAGED_F32, cap),
 					    ARRAY("doc", PAGED_I32, doc) };
 	const struct fixture_mods what = { "q_idx - kv_idx < window && document", "soft_cap", N(good), good };
-	struct paged_mods *mods = fixture_mods_open(&what);
+	struct paged_mod_set *mods = fixture_mods_open(&what);
 	struct paged_array bad[4];
 	int32_t other_window = 300;
 
 	memcpy(bad, good, sizeof(good));
 	bad[0].data = &other_window;
-	refused(paged_mods_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
-	refused(paged_mods_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
+	refused(paged_mod_set_bind(mods, 2, bad, NULL), PAGED_ERR_NOENT, "mod: array 'doc' is not given");
+	refused(paged_mod_set_bind(mods, 1, NULL, NULL), PAGED_ERR_INVALID, "arrays is NULL");
 	bad[1].dtype = PAGED_I32;
-	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
 		"mod: 'cap' is i32 of 0 dimensions, and was parsed as f32 of 0");
 	bad[1] = (struct paged_array)PARAMETER("cap", PAGED_F32, other_cap);
 	bad[2].n_dims = 2;
-	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
+	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID,
 		"mod: 'doc' is i32 of 2 dimensions, and was parsed as i32 of 1");
 	bad[2] = good[2];
 	bad[2].data = NULL;
-	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
+	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_INVALID, "mod: 'doc' has no data");
 	bad[2] = good[2];
 	bad[2].strides[0] = INT64_MAX / 2;
-	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT, "mod: array 'doc' has strides past 2^63 bytes");
+	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+		"mod: array 'doc' has strides past 2^63 bytes");
 	bad[2].strides[0] = INT64_MAX / 8;
-	refused(paged_mods_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
+	refused(paged_mod_set_bind(mods, 3, bad, NULL), PAGED_ERR_LIMIT,
 		"mod: array 'doc' reaches over more than 2^62 bytes");
 	bad[2] = good[2];
 	bad[3] = good[1];
-	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
+	refused(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: 'cap' is given twice");
 	bad[3].name = NULL;
-	refused(paged_mods_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
+	refused(paged_mod_set_bind(mods, 4, bad, NULL), PAGED_ERR_INVALID, "mod: array 3 has no name");
 	attention_fixture_plan(decode);
 	done(attend(mods));
 	attention_fixture_expect(&what, NULL);
 	/* Names that no mod uses may be anything. */
 	bad[3] = (struct paged_array){ .name = "9?", .n_dims = 77 };
-	done(paged_mods_bind(mods, 4, bad, NULL));
+	done(paged_mod_set_bind(mods, 4, bad, NULL));
 }
 
 Test(client_mods_calls, attention)
@@ -228,19 +229,19 @@ Test(client_mods_calls, attention)
 	const struct paged_array arrays[] = { PARAMETER("window", PAGED_I32, window) };
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "sliding_window", 1, arrays);
 	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score * 2", 0, NULL);
-	struct paged_mods *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
+	struct paged_mod_set *unbound = mods_of(mask, score), *ready = mods_of(NULL, score), *elsewhere;
 	struct paged_batch *other = batch_of(1, 0);
-	const struct paged_mods_params params = { sizeof(params), NULL, score };
+	const struct paged_mod_set_params params = { sizeof(params), NULL, score };
 	struct paged_attention_params sinkless = { .struct_size = sizeof(sinkless), .lse_without_sink = 2 };
 
 	attention_fixture_plan(decode);
 	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
-	cr_assert_eq(paged_mods_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
+	cr_assert_eq(paged_mod_set_bind(unbound, 0, NULL, NULL), PAGED_ERR_NOENT);
 	refused(attend(unbound), PAGED_ERR_INVALID, "the mods were never bound: mod: parameter 'window' is not given");
-	done(paged_mods_bind(unbound, 1, arrays, NULL));
+	done(paged_mod_set_bind(unbound, 1, arrays, NULL));
 	done(attend(unbound));
 	done(attend(ready));
-	done(paged_mods_create(other, &params, &elsewhere));
+	done(paged_mod_set_create(other, &params, &elsewhere));
 	refused(attend(elsewhere), PAGED_ERR_INVALID, "the mods are another batch's");
 	refused(attention_fixture_attend(&sinkless), PAGED_ERR_INVALID, "lse_without_sink is 2, neither 0 nor 1");
 
@@ -286,27 +287,27 @@ Test(client_mods_calls, block_masks_that_do_not_fit)
 	struct paged_block_mask *short_q = blocks_of(3, 1, 3, 600), *short_kv = blocks_of(1, 4, 10, 579);
 	struct paged_block_mask *elsewhere;
 	const uint32_t q_len[FIXTURE_ROWS] = { 1, 4, 10 }, waiting[FIXTURE_ROWS] = { 1, 1, 0 };
-	struct paged_mods *mods = mods_of(NULL, NULL);
+	struct paged_mod_set *mods = mods_of(NULL, NULL);
 	struct paged_pool *other;
 
 	attention_fixture_plan(q_len);
-	done(paged_mods_bind(mods, 0, NULL, right));
+	done(paged_mod_set_bind(mods, 0, NULL, right));
 	done(attend(mods));
 	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
-	done(paged_mods_bind(mods, 0, NULL, rows));
+	done(paged_mod_set_bind(mods, 0, NULL, rows));
 	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 rows for a plan of 3");
-	done(paged_mods_bind(mods, 0, NULL, heads));
+	done(paged_mod_set_bind(mods, 0, NULL, heads));
 	refused(attend(mods), PAGED_ERR_INVALID, "a block mask of 2 heads for q of 4");
-	done(paged_mods_bind(mods, 0, NULL, short_q));
+	done(paged_mod_set_bind(mods, 0, NULL, short_q));
 	refused(attend(mods), PAGED_ERR_INVALID, "row 1: 4 query rows, its block mask was made for 3");
-	done(paged_mods_bind(mods, 0, NULL, short_kv));
+	done(paged_mod_set_bind(mods, 0, NULL, short_kv));
 	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
 	/* Each plan is judged anew; a row that waits has nothing to fit. */
 	attention_fixture_plan(waiting);
 	done(attend(mods));
 	attention_fixture_plan(decode);
 	refused(attend(mods), PAGED_ERR_INVALID, "row 2: kv_len is 580, its block mask was made for 579");
-	done(paged_mods_bind(mods, 0, NULL, one));
+	done(paged_mod_set_bind(mods, 0, NULL, one));
 	done(attend(mods));
 	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
 	attention_fixture_plan(q_len);
@@ -319,14 +320,14 @@ Test(client_mods_calls, block_masks_that_do_not_fit)
 						   .rows = &(struct paged_batch_row){ .q_len = 1, .kv_len = 1 },
 						   .n_rows = 1 },
 		(const uint8_t[]){ 1 }, &elsewhere));
-	refused(paged_mods_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
+	refused(paged_mod_set_bind(mods, 0, NULL, elsewhere), PAGED_ERR_INVALID,
 		"the block mask is one of another pool than the batch's");
 }
 
 Test(client_mods_calls, stale_block_masks)
 {
 	struct paged_block_mask *logical = blocks_of(1, 1, 10, 580), *blocks, *others;
-	struct paged_mods *mods = mods_of(NULL, NULL);
+	struct paged_mod_set *mods = mods_of(NULL, NULL);
 	struct paged_batch_row rows[FIXTURE_ROWS];
 	uint32_t tokens, pages[FIXTURE_TOKENS / 16];
 	const paged_seq_id *seq = &fixture->rows[2].seq;
@@ -336,10 +337,10 @@ Test(client_mods_calls, stale_block_masks)
 	rows[1] = rows[0];
 	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
 	attention_fixture_plan(decode);
-	done(paged_mods_bind(mods, 0, NULL, blocks));
+	done(paged_mod_set_bind(mods, 0, NULL, blocks));
 	done(attend(mods));
 	attention_fixture_expect(&(struct fixture_mods){ 0 }, NULL);
-	done(paged_mods_bind(mods, 0, NULL, others));
+	done(paged_mod_set_bind(mods, 0, NULL, others));
 	refused(attend(mods), PAGED_ERR_STALE, "row 1: the plan has sequence " SEQ ", the block mask " SEQ,
 		ARGS(fixture->rows[1].seq), ARGS(rows[0].seq));
 
@@ -348,7 +349,7 @@ Test(client_mods_calls, stale_block_masks)
 	rows[1] = (struct paged_batch_row){ .pages = pages, .n_pages = 19, .kv_len = 300 };
 	paged_block_mask_destroy(others);
 	done(paged_block_mask_to_physical(logical, FIXTURE_ROWS, rows, &others));
-	done(paged_mods_bind(mods, 0, NULL, others));
+	done(paged_mod_set_bind(mods, 0, NULL, others));
 	done(attend(mods));
 
 	tokens = 16;
@@ -399,7 +400,7 @@ Test(client_mods_calls, values_of_64_bits)
 					.extents = { FIXTURE_TOKENS },
 					.strides = { -2 } } };
 	const struct fixture_mods what = { "q_idx - kv_idx < window || document", NULL, N(narrow), narrow };
-	struct paged_mods *mods = mods_of(fixture_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
+	struct paged_mod_set *mods = mods_of(fixture_parse(PAGED_MOD_MASK, what.mask, N(wide), wide), NULL);
 	double value;
 
 	/* A mod of one dtype is bound to the other, too. */
@@ -410,7 +411,7 @@ Test(client_mods_calls, values_of_64_bits)
 			doc[i][1] = WIDE; /* between the elements */
 		}
 		window = narrow_window = (int32_t)step + 3;
-		done(paged_mods_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
+		done(paged_mod_set_bind(mods, N(wide), step < 2 ? wide : narrow, NULL));
 		attention_fixture_plan(decode);
 		done(attend(mods));
 		attention_fixture_expect(&what, NULL);
@@ -434,32 +435,33 @@ Test(client_mods_calls, values_outside_32_bits)
 							.rows = fixture->rows,
 							.n_rows = FIXTURE_ROWS };
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, what.mask, N(arrays), arrays);
-	struct paged_mods *mods = fixture_mods_open(&what);
+	struct paged_mod_set *mods = fixture_mods_open(&what);
 	struct paged_block_mask *blocks;
 	double value;
 	const char *said = "array table[1][600] is -2147483649, which 32 bits do not hold";
 
 	table[1][600] = INT32_MIN - INT64_C(1);
-	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
+	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE, "%s", said);
 	refused(paged_mod_evaluate(mask, N(arrays), arrays, &wide_point, &value), PAGED_ERR_RANGE, "%s", said);
 	refused(paged_block_mask_create(pool, &params, mask, N(arrays), arrays, &blocks), PAGED_ERR_RANGE, "%s", said);
 	refused(paged_array_upload(client, &arrays[1]), PAGED_ERR_RANGE, "%s", said);
 	table[1][600] = INT32_MIN;
 	window = WIDE;
-	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
+	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_RANGE,
 		"parameter window is 4294967296, which 32 bits do not hold");
 	arrays[0].data = NULL;
-	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID, "parameter window: data is NULL");
+	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_INVALID, "parameter window: data is NULL");
 	attention_fixture_plan(decode);
 	done(attend(mods));
 	attention_fixture_expect(&same, NULL);
 
 	arrays[0].data = &largest;
 	done(paged_array_upload(client, &arrays[1]));
-	done(paged_mods_bind(mods, N(arrays), arrays, NULL));
+	done(paged_mod_set_bind(mods, N(arrays), arrays, NULL));
 	arrays[1].extents[0] = UINT32_MAX;
 	arrays[1].extents[1] = UINT32_MAX;
-	refused(paged_mods_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT, "array table: more than 2^63 bytes");
+	refused(paged_mod_set_bind(mods, N(arrays), arrays, NULL), PAGED_ERR_LIMIT,
+		"array table: more than 2^63 bytes");
 }
 
 /* ------------------------------------------------------- indexes, endings */
@@ -470,25 +472,25 @@ Test(client_mods_calls, indexes_out_of_bounds)
 	float bias[580] = { 0 };
 	struct paged_array arrays[] = { ARRAY("bias", PAGED_F32, bias) };
 	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score + bias[kv_idx]", 1, arrays);
-	struct paged_mods *mods = mods_of(NULL, score);
+	struct paged_mod_set *mods = mods_of(NULL, score);
 	const char *said = "mod: array 'bias', index 0 is 300, bounds are 0 to 299";
 
 	/* Row 0 sees keys up to 299, row 2 up to 579. */
 	fixture->rows[2].kv_len = 301;
 	attention_fixture_plan(decode);
-	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(paged_mod_set_bind(mods, 1, arrays, NULL));
 	done(attend(mods));
 	done(paged_batch_validate(fixture->batch));
 	for (unsigned int end = 0; end < 3; end++) {
 		arrays[0].extents[0] = 300;
-		done(paged_mods_bind(mods, 1, arrays, NULL));
+		done(paged_mod_set_bind(mods, 1, arrays, NULL));
 		done(attend(mods));
 		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
 		arrays[0].extents[0] = 580;
 		if (end == 1)
-			done(paged_mods_bind(mods, 1, arrays, NULL));
+			done(paged_mod_set_bind(mods, 1, arrays, NULL));
 		if (end == 2)
-			paged_mods_destroy(mods);
+			paged_mod_set_destroy(mods);
 		refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE, "%s", said);
 		attention_fixture_plan(decode);
 		done(paged_batch_validate(fixture->batch));
@@ -501,26 +503,26 @@ Test(client_mods_calls, indexes_out_of_bounds_that_change_nothing)
 	int32_t zeros[580] = { 0 };
 	const struct paged_array arrays[] = { ARRAY("zeros", PAGED_I32, zeros) };
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "zeros[kv_idx - 1] == 0", 1, arrays);
-	struct paged_mods *mods = mods_of(mask, NULL);
+	struct paged_mod_set *mods = mods_of(mask, NULL);
 
 	attention_fixture_plan(decode);
-	done(paged_mods_bind(mods, 1, arrays, NULL));
+	done(paged_mod_set_bind(mods, 1, arrays, NULL));
 	done(attend(mods));
 	refused(paged_batch_validate(fixture->batch), PAGED_ERR_RANGE,
 		"mod: array 'zeros', index 0 is -1, bounds are 0 to 579");
 }
 
 static void
-child_checks(struct paged_mod *mask, struct paged_mods *mods)
+child_checks(struct paged_mod *mask, struct paged_mod_set *mods)
 {
-	struct paged_mods *other_mods;
+	struct paged_mod_set *other_mods;
 	struct paged_mod *other;
 	bool right = paged_mod_parse(pool, PAGED_MOD_MASK, "true", 0, NULL, &other) == PAGED_ERR_FORK &&
-		     paged_mods_create(fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
-		     paged_mods_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
+		     paged_mod_set_create(fixture->batch, NULL, &other_mods) == PAGED_ERR_FORK &&
+		     paged_mod_set_bind(mods, 0, NULL, NULL) == PAGED_ERR_FORK && attend(mods) == PAGED_ERR_FORK &&
 		     paged_merge(fixture->batch, NULL) == PAGED_ERR_FORK;
 
-	paged_mods_destroy(mods);
+	paged_mod_set_destroy(mods);
 	paged_mod_destroy(mask);
 	paged_client_close(client);
 	_exit(right ? 0 : 1);
@@ -529,7 +531,7 @@ child_checks(struct paged_mod *mask, struct paged_mods *mods)
 Test(client_mods_calls, a_forked_child_may_only_free)
 {
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
-	struct paged_mods *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
+	struct paged_mod_set *mods = mods_of(mask, NULL), *left = mods_of(mask, NULL);
 	pid_t child;
 	int status;
 
@@ -548,10 +550,10 @@ Test(client_mods_calls, close_order)
 {
 	struct paged_mod *mask = fixture_parse(PAGED_MOD_MASK, "causal", 0, NULL);
 	struct paged_mod *score = fixture_parse(PAGED_MOD_SCORE, "score", 0, NULL);
-	struct paged_mods *first = mods_of(mask, NULL), *second = mods_of(mask, score), *third = mods_of(NULL, score);
+	struct paged_mod_set *first = mods_of(mask, NULL), *second = mods_of(mask, score), *third = mods_of(NULL, score);
 
-	paged_mods_destroy(second);
-	paged_mods_destroy(first);
+	paged_mod_set_destroy(second);
+	paged_mod_set_destroy(first);
 	paged_mod_destroy(mask);
 	attention_fixture_plan(decode);
 	done(attend(third));

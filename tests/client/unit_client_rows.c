@@ -46,22 +46,22 @@ Test(rows, numbers_that_mods_see)
 	const struct paged_array array = {
 		.name = "first", .data = first, .dtype = PAGED_I32, .n_dims = 1, .extents = { 8 }
 	};
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_attention_params with = { .struct_size = sizeof(with) };
 	struct paged_block_mask_params mask_params = {
 		.struct_size = sizeof(mask_params), .n_rows = ROWS, .q_block = 1, .kv_block = 1
 	};
 	struct paged_batch_row rows[ROWS], swapped[ROWS];
 	struct paged_block_mask *mask[3] = { NULL };
-	struct paged_mods *mods = NULL;
+	struct paged_mod_set *mods = NULL;
 	struct paged_mod *mod = NULL;
 
 	rows_fill(rows);
 	done(paged_mod_parse(pool, PAGED_MOD_MASK, "kv_idx >= first[b]", 1, &array, &mod));
 	params.mask = mod;
-	done(paged_mods_create(batch, &params, &mods));
-	done(paged_mods_bind(mods, 1, &array, NULL));
-	with.mods = mods;
+	done(paged_mod_set_create(batch, &params, &mods));
+	done(paged_mod_set_bind(mods, 1, &array, NULL));
+	with.mod_set = mods;
 	/* By their places, which are 0 and 1, no row sees anything. */
 	done(paged_attention(batch, 0, &qt, &ot, &with));
 	for (uint32_t i = 0; i < ELEMENTS; i++)
@@ -90,9 +90,9 @@ Test(rows, numbers_that_mods_see)
 	mask_params.rows = swapped;
 	done(paged_block_mask_create(pool, &mask_params, mod, 1, &array, &mask[1]));
 	done(paged_array_upload(client, &array));
-	done(paged_block_mask_serve(pool, &mask_params, mod, 0, NULL, &mask[2]));
+	done(paged_block_mask_create_remote(pool, &mask_params, mod, 0, NULL, &mask[2]));
 	for (int m = 0; m < 3; m++) {
-		done(paged_mods_bind(mods, 1, &array, mask[m]));
+		done(paged_mod_set_bind(mods, 1, &array, mask[m]));
 		done(paged_batch_plan(batch, ROWS, swapped));
 		done(paged_attention(batch, 0, &qt, &ot, &with));
 		for (uint32_t i = 0; i < ELEMENTS; i++)

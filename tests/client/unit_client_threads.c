@@ -60,7 +60,7 @@ compute(const struct paged_client_params *params, struct results *results)
 	struct paged_tensor q = { .data = queries, .dtype = PAGED_F32, .n_heads = Q_HEADS, .dim = WIDE }, out = q;
 	struct paged_batch_row row = { .q_len = TOKENS, .kv_len = TOKENS };
 	struct paged_attention_params attention = { .struct_size = sizeof(attention), .lse = results->lse[0] };
-	struct paged_mods_params mods = { .struct_size = sizeof(mods) };
+	struct paged_mod_set_params mods = { .struct_size = sizeof(mods) };
 	struct paged_merge_params merge = { .struct_size = sizeof(merge), .n_tokens = TOKENS };
 	struct paged_mod *mask, *score;
 	struct paged_batch *batch;
@@ -76,8 +76,8 @@ compute(const struct paged_client_params *params, struct results *results)
 	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "score + (q_idx - kv_idx) * 0.001", 0, NULL, &score));
 	mods.mask = mask;
 	mods.score = score;
-	done(paged_mods_create(batch, &mods, &attention.mods));
-	done(paged_mods_bind(attention.mods, 1, arrays, NULL));
+	done(paged_mod_set_create(batch, &mods, &attention.mod_set));
+	done(paged_mod_set_bind(attention.mod_set, 1, arrays, NULL));
 	row.seq = sequence_of(TOKENS + DECODED);
 	v.data = tokens[1];
 	out.data = results->prefill;
@@ -89,7 +89,7 @@ compute(const struct paged_client_params *params, struct results *results)
 	merge.out = out;
 	merge.out.data = results->merged;
 	done(paged_merge(batch, &merge));
-	attention.mods = NULL;
+	attention.mod_set = NULL;
 	attention.lse = NULL;
 	row.q_len = 1;
 	for (uint32_t i = 0; i < DECODED; i++) {

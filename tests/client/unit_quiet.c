@@ -62,7 +62,7 @@ aligned_alloc(size_t alignment, size_t size)
 /* A batch, and what it attends with besides. */
 struct quiet {
 	struct paged_batch *batch;
-	struct paged_mods *mods;
+	struct paged_mod_set *mod_set;
 	int32_t window;
 	int32_t doc[DOC_LEN];
 };
@@ -77,7 +77,7 @@ bind(struct quiet *quiet)
 
 	quiet->window++;
 	quiet->doc[quiet->window % DOC_LEN]++;
-	done(paged_mods_bind(quiet->mods, 2, arrays, NULL));
+	done(paged_mod_set_bind(quiet->mod_set, 2, arrays, NULL));
 }
 
 static struct quiet
@@ -85,7 +85,7 @@ quiet_of(uint32_t reserve_ahead)
 {
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "doc", .dtype = PAGED_I32, .n_dims = 1 } };
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct quiet quiet = { .batch = batch_of(ROWS, reserve_ahead) };
 	struct paged_mod *mask, *score;
 
@@ -93,7 +93,7 @@ quiet_of(uint32_t reserve_ahead)
 	done(paged_mod_parse(pool, PAGED_MOD_SCORE, "soft_cap(window) + doc[kv_idx]", 2, names, &score));
 	params.mask = mask;
 	params.score = score;
-	done(paged_mods_create(quiet.batch, &params, &quiet.mods));
+	done(paged_mod_set_create(quiet.batch, &params, &quiet.mod_set));
 	bind(&quiet); /* the largest arrays that it will have */
 	return quiet;
 }
@@ -119,7 +119,7 @@ step(struct quiet *quiet, const struct paged_batch_row *rows)
 
 	done(paged_batch_plan(batch, ROWS, rows));
 	bind(quiet);
-	params.mods = quiet->mods;
+	params.mod_set = quiet->mod_set;
 	for (uint32_t layer = 0; layer < small_pool.n_layers; layer++) {
 		done(paged_append(batch, layer, &in, &in, NULL));
 		done(paged_attention(batch, layer, &in, &to, layer == 0 ? NULL : &params));

@@ -341,7 +341,7 @@ sink_of(uint32_t head)
 }
 
 enum paged_status
-scene_attend(struct scene *scene, struct paged_mods *mods)
+scene_attend(struct scene *scene, struct paged_mod_set *mods)
 {
 	const struct scene_params *p = &scene->params;
 	struct paged_tensor q = scene_queries(scene);
@@ -356,7 +356,7 @@ scene_attend(struct scene *scene, struct paged_mods *mods)
 						  .mask = p->mask,
 						  .lse = scene->lse,
 						  .max_score = scene->max_score,
-						  .mods = mods,
+						  .mod_set = mods,
 						  .sink = p->sink ? scene_put(scene, sinks, p->q_heads * 4) : NULL,
 						  .k_scale = scene->k_scale,
 						  .v_scale = scene->v_scale });

@@ -108,7 +108,7 @@ void scene_write(struct scene *scene, uint32_t row, uint32_t from, uint32_t to);
 void scene_rows(const struct scene *scene, struct paged_batch_row rows[SCENE_MAX_ROWS]);
 
 /** scene_attend - run attention with the batch's current plan; writes out, lse and max_score */
-enum paged_status scene_attend(struct scene *scene, struct paged_mods *mods);
+enum paged_status scene_attend(struct scene *scene, struct paged_mod_set *mods);
 
 /** scene_check - wait for the results and compare them with the expected results of params' rows */
 void scene_check(struct scene *scene);

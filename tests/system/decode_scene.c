@@ -120,8 +120,8 @@ tensor(const void *data, uint32_t n_heads)
 
 /* Append and attention of each layer, and a merge; in and out are where the batch's back end has them. */
 static void
-layers(struct paged_client *client, struct paged_batch *batch, struct paged_mods *mods, const struct decode_input *in,
-       struct decode_output *out, uint32_t n_tokens)
+layers(struct paged_client *client, struct paged_batch *batch, struct paged_mod_set *mods,
+       const struct decode_input *in, struct decode_output *out, uint32_t n_tokens)
 {
 	const struct paged_merge_params merge = {
 		.struct_size = sizeof(merge),
@@ -136,7 +136,7 @@ layers(struct paged_client *client, struct paged_batch *batch, struct paged_mods
 		struct paged_tensor k = tensor(in->k[l], DECODE_KV_HEADS), v = tensor(in->v[l], DECODE_KV_HEADS);
 		struct paged_attention_params params = { .struct_size = sizeof(params),
 							 .lse = out->lse[l],
-							 .mods = mods };
+							 .mod_set = mods };
 
 		decode_ok(client, paged_append(batch, l, &k, &v, NULL));
 		decode_ok(client, paged_attention(batch, l, &q, &o, &params));
@@ -166,7 +166,7 @@ decode_enqueue(struct decode_batch *decode, const struct paged_batch_row rows[DE
 	/* In a graph these read and write the host's memory at each replay. */
 	decode_cuda(driver->copy_in(decode->device_lengths, decode->lengths, sizeof(*decode->lengths), decode->stream));
 	decode_ok(client, paged_batch_plan_device(decode->batch, &params));
-	layers(client, decode->batch, decode->mods, (const struct decode_input *)(uintptr_t)decode->device_input,
+	layers(client, decode->batch, decode->mod_set, (const struct decode_input *)(uintptr_t)decode->device_input,
 	       (struct decode_output *)(uintptr_t)decode->device_output, DECODE_TOKENS);
 	decode_cuda(driver->copy_out(decode->output, decode->device_output, sizeof(*decode->output), decode->stream));
 }

@@ -79,7 +79,7 @@ struct decode_row {
 struct decode_batch {
 	struct decode_engine *engine;
 	struct paged_batch *batch, *host_batch;
-	struct paged_mods *mods, *host_mods; /* NULL: none */
+	struct paged_mod_set *mod_set, *host_mods; /* NULL: none */
 	cuda_stream stream;
 	cuda_graph_exec exec; /* NULL: not captured */
 	struct decode_row row[DECODE_ROWS];

@@ -57,7 +57,7 @@ class Array(ctypes.Structure):
     ]
 
 
-class ModsParams(ctypes.Structure):
+class ModSetParams(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("mask", c_void_p), ("score", c_void_p)]
 
 
@@ -76,7 +76,7 @@ class AttentionParams(ctypes.Structure):
         ("mask", c_uint32),
         ("lse", c_void_p),
         ("max_score", c_void_p),
-        ("mods", c_void_p),
+        ("mod_set", c_void_p),
         ("sink", c_void_p),
         ("lse_without_sink", c_uint32),
     ]
@@ -138,9 +138,9 @@ slope = (c_float * HEADS)(0.5, 0.25)
 array = Array(b"slope", ctypes.cast(slope, c_void_p), F32, 1, (c_uint32 * 4)(HEADS))
 mod, mods = c_void_p(), c_void_p()
 call("paged_mod_parse", pool, c_uint32(1), b"score + slope[h] * (kv_idx - q_idx)", c_size_t(1), byref(array), byref(mod))
-call("paged_mods_create", batch, byref(ModsParams(sizeof(ModsParams), None, mod)), byref(mods))
-call("paged_mods_bind", mods, c_size_t(1), byref(array), None)
-attention = AttentionParams(sizeof(AttentionParams), mods=mods)
+call("paged_mod_set_create", batch, byref(ModSetParams(sizeof(ModSetParams), None, mod)), byref(mods))
+call("paged_mod_set_bind", mods, c_size_t(1), byref(array), None)
+attention = AttentionParams(sizeof(AttentionParams), mod_set=mods)
 call("paged_attention", batch, c_uint32(0), byref(tensor(q)), byref(tensor(out)), byref(attention))
 expect(lambda score, head, token, key: score + slope[head] * (key - token))
 

@@ -23,20 +23,20 @@ windowed(paged_pool *pool, paged_batch *batch, const paged_tensor &q, std::vecto
 {
 	int32_t window = 1;
 	const paged_array names[] = { { .name = "window", .data = &window, .dtype = PAGED_I32 } };
-	paged_mods_params params = { .struct_size = sizeof(params) };
+	paged_mod_set_params params = { .struct_size = sizeof(params) };
 	paged_attention_params with = { .struct_size = sizeof(with) };
 	paged_mod *mask = nullptr;
-	paged_mods *mods = nullptr;
+	paged_mod_set *mods = nullptr;
 	const std::size_t n = out.size() / n_tokens;
 	const paged_tensor to = tensor(out, q.n_heads, static_cast<uint32_t>(n) / q.n_heads);
 
 	if (paged_mod_parse(pool, PAGED_MOD_MASK, "sliding_window", 1, names, &mask) != PAGED_OK)
 		return 1;
 	params.mask = mask;
-	if (paged_mods_create(batch, &params, &mods) != PAGED_OK ||
-	    paged_mods_bind(mods, 1, names, nullptr) != PAGED_OK)
+	if (paged_mod_set_create(batch, &params, &mods) != PAGED_OK ||
+	    paged_mod_set_bind(mods, 1, names, nullptr) != PAGED_OK)
 		return 1;
-	with.mods = mods;
+	with.mod_set = mods;
 	if (paged_attention(batch, 0, &q, &to, &with) != PAGED_OK)
 		return 1;
 	for (std::size_t i = 0; i < out.size(); i++)

@@ -305,7 +305,7 @@ block_mask_on(const char *backend)
 	struct scene_params params = decode;
 	struct paged_block_mask *blocks;
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 
 	params.backend = backend;
@@ -326,8 +326,8 @@ block_mask_on(const char *backend)
 						      .start = { NULL, start_full },
 						      .indices = { NULL, full } },
 			 &blocks));
-	scene_ok(&scene, paged_mods_create(scene.batch, NULL, &mods));
-	scene_ok(&scene, paged_mods_bind(mods, 0, NULL, blocks));
+	scene_ok(&scene, paged_mod_set_create(scene.batch, NULL, &mods));
+	scene_ok(&scene, paged_mod_set_bind(mods, 0, NULL, blocks));
 	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
 	scene_ok(&scene, scene_attend(&scene, mods));
 	scene_ok(&scene, paged_batch_validate(scene.batch));

@@ -255,20 +255,20 @@ IT_TEST(a_merge_spoils_no_capture)
 }
 
 /* Mods bound and prepared before; other values, bound between replays, count in the next one. */
-static struct paged_mods *
+static struct paged_mod_set *
 mods_make(struct paged_client *client, struct paged_pool *pool, struct paged_batch *batch)
 {
 	const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 					     { .name = "slope", .dtype = PAGED_F32 } };
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
-	struct paged_mods *mods;
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set *mods;
 	struct paged_mod *mod;
 
 	decode_ok(client, paged_mod_parse(pool, PAGED_MOD_MASK, "q_idx - kv_idx < window", 2, names, &mod));
 	params.mask = mod;
 	decode_ok(client, paged_mod_parse(pool, PAGED_MOD_SCORE, "score + slope * (kv_idx - q_idx)", 2, names, &mod));
 	params.score = mod;
-	decode_ok(client, paged_mods_create(batch, &params, &mods));
+	decode_ok(client, paged_mod_set_create(batch, &params, &mods));
 	return mods;
 }
 
@@ -278,28 +278,28 @@ mods_bind(struct decode_batch *decode, int32_t window, float slope)
 	const struct paged_array arrays[] = { { .name = "window", .dtype = PAGED_I32, .data = &window },
 					      { .name = "slope", .dtype = PAGED_F32, .data = &slope } };
 
-	decode_ok(decode->engine->client, paged_mods_bind(decode->mods, 2, arrays, NULL));
-	decode_ok(decode->engine->host_client, paged_mods_bind(decode->host_mods, 2, arrays, NULL));
+	decode_ok(decode->engine->client, paged_mod_set_bind(decode->mod_set, 2, arrays, NULL));
+	decode_ok(decode->engine->host_client, paged_mod_set_bind(decode->host_mods, 2, arrays, NULL));
 }
 
 static void
 modded(int from, int to, void *argument)
 {
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	const struct paged_array name = { .name = "window", .dtype = PAGED_I32 };
 	struct decode_engine engine;
 	struct decode_batch decode;
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct paged_mod *mod;
 	cuda_graph graph;
 
 	(void)from, (void)to, (void)argument;
 	it_require(fake_cuda_load_nvrtc(), "%s", dlerror());
 	open_one(&engine, &decode);
-	decode.mods = mods_make(engine.client, engine.pool, decode.batch);
+	decode.mod_set = mods_make(engine.client, engine.pool, decode.batch);
 	decode.host_mods = mods_make(engine.host_client, engine.host_pool, decode.host_batch);
 	mods_bind(&decode, 5, 0.25f);
-	decode_ok(engine.client, paged_mods_prepare(decode.mods, PAGED_F32, -1));
+	decode_ok(engine.client, paged_mod_set_prepare(decode.mod_set, PAGED_F32, -1));
 	decode_capture(&decode, CUDA_CAPTURE_GLOBAL);
 	for (int i = 0; i < 20; i++) {
 		decode_replay(&decode);
@@ -308,12 +308,12 @@ modded(int from, int to, void *argument)
 	/* A capture has no part for new ones, and does not mind that others go. */
 	decode_ok(engine.client, paged_mod_parse(engine.pool, PAGED_MOD_MASK, "kv_idx < window", 1, &name, &mod));
 	params.mask = mod;
-	decode_ok(engine.client, paged_mods_create(decode.batch, &params, &mods));
+	decode_ok(engine.client, paged_mod_set_create(decode.batch, &params, &mods));
 	decode_ok(engine.client, paged_batch_finish(decode.batch));
 	decode_cuda(engine.graphs.begin(decode.stream, CUDA_CAPTURE_GLOBAL));
-	paged_mods_destroy(mods);
+	paged_mod_set_destroy(mods);
 	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
-	refused(engine.client, paged_mods_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
+	refused(engine.client, paged_mod_set_create(decode.batch, &params, &mods), PAGED_ERR_UNSUPPORTED,
 		"the stream is being captured: mods are made before");
 	it_require(capturing(&decode) == CUDA_CAPTURE_ACTIVE);
 	decode_cuda(engine.graphs.end(decode.stream, &graph));

@@ -98,13 +98,13 @@ arrays_make(struct scene *scene, const struct mods_case *c, struct paged_array a
 	return N_ARRAYS;
 }
 
-static struct paged_mods *
+static struct paged_mod_set *
 mods_make(struct scene *scene, const struct mods_case *c)
 {
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_array arrays[N_ARRAYS];
 	struct paged_mod *mod;
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	size_t n = arrays_make(scene, c, arrays);
 
 	if (c->mask != NULL) {
@@ -115,8 +115,8 @@ mods_make(struct scene *scene, const struct mods_case *c)
 		scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_SCORE, c->score, n, arrays, &mod));
 		params.score = mod;
 	}
-	scene_ok(scene, paged_mods_create(scene->batch, &params, &mods));
-	scene_ok(scene, paged_mods_bind(mods, n, arrays, NULL));
+	scene_ok(scene, paged_mod_set_create(scene->batch, &params, &mods));
+	scene_ok(scene, paged_mod_set_bind(mods, n, arrays, NULL));
 	return mods;
 }
 
@@ -166,9 +166,9 @@ tensor_stride(struct paged_tensor *tensor)
 }
 
 static enum paged_status
-attend_strided(struct scene *scene, struct paged_mods *mods)
+attend_strided(struct scene *scene, struct paged_mod_set *mods)
 {
-	const struct paged_attention_params params = { .struct_size = sizeof(params), .mods = mods };
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = mods };
 	struct paged_tensor q = scene_queries(scene);
 
 	tensor_stride(&q);
@@ -182,7 +182,7 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 {
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 	struct scene_params params = params_of(c);
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	enum paged_status status;
 	struct scene scene;
 
@@ -196,8 +196,8 @@ run(const char *backend, const struct mods_case *c, float out[MAX_OUT], unsigned
 		rows[r].b = 900 - 250 * r;
 	}
 	mods = mods_make(&scene, c);
-	scene_ok(&scene, paged_mods_prepare(mods, params.q, -1));
-	scene_ok(&scene, paged_mods_prepare(mods, params.q, 0));
+	scene_ok(&scene, paged_mod_set_prepare(mods, params.q, -1));
+	scene_ok(&scene, paged_mod_set_prepare(mods, params.q, 0));
 	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
 	scene_ok(&scene, c->strided ? attend_strided(&scene, mods) : scene_attend(&scene, mods));
 	status = paged_batch_validate(scene.batch);
@@ -280,7 +280,7 @@ IT_TEST(binding_again)
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 	struct scene_params params = base;
 	struct paged_array arrays[N_ARRAYS];
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 
 	start(NULL);
@@ -294,10 +294,10 @@ IT_TEST(binding_again)
 	scene_ok(&scene, paged_batch_plan(scene.batch, 1, rows));
 	c.window = 100;
 	arrays_make(&scene, &c, arrays);
-	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
 	scene_ok(&scene, scene_attend(&scene, mods));
 	c.window = 1;
-	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
 	scene_ok(&scene, paged_batch_validate(scene.batch));
 	scene_check(&scene);
 	scene_close(&scene);
@@ -309,7 +309,7 @@ IT_TEST(values_of_64_bits)
 	const struct mods_case c = { .mask = "q_idx - kv_idx < window && document", .window = 7, .n_slopes = 4 };
 	struct paged_array arrays[N_ARRAYS];
 	struct scene_params params = base;
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 	int64_t window = 5;
 
@@ -320,9 +320,9 @@ IT_TEST(values_of_64_bits)
 	arrays_make(&scene, &c, arrays);
 	arrays[0].dtype = PAGED_I64;
 	arrays[0].data = &window;
-	scene_ok(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL));
+	scene_ok(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL));
 	arrays[2].dtype = PAGED_I64;
-	scene_expect(&scene, paged_mods_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
+	scene_expect(&scene, paged_mod_set_bind(mods, N_ARRAYS, arrays, NULL), PAGED_ERR_UNSUPPORTED);
 	it_require(strstr(paged_client_error(scene.client), "array 'doc' is i64 in a GPU's memory") != NULL);
 	scene_close(&scene);
 }
@@ -354,13 +354,13 @@ static void
 prepare_once(const struct scene_params *params)
 {
 	struct mods_case c = { .score = "score * 5", .n_slopes = 4 };
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 
 	said[0] = '\0';
 	scene_open(&scene, params);
 	mods = mods_make(&scene, &c);
-	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, -1));
+	scene_ok(&scene, paged_mod_set_prepare(mods, PAGED_F32, -1));
 	scene_close(&scene);
 }
 
@@ -426,7 +426,7 @@ IT_TEST(code_is_asked_for_at_once_and_polled)
 {
 	struct mods_case c = { .score = "score * 2", .n_slopes = 4 };
 	struct scene_params params = base;
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 	enum paged_status status;
 
@@ -434,10 +434,10 @@ IT_TEST(code_is_asked_for_at_once_and_polled)
 	params.backend = "cuda";
 	scene_open(&scene, &params);
 	mods = mods_make(&scene, &c);
-	status = paged_mods_prepare(mods, PAGED_F32, 0);
+	status = paged_mod_set_prepare(mods, PAGED_F32, 0);
 	it_require(status == PAGED_OK || status == PAGED_ERR_AGAIN, "%d", status);
-	scene_expect(&scene, paged_mods_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
-	scene_ok(&scene, paged_mods_prepare(mods, PAGED_F32, 20000));
+	scene_expect(&scene, paged_mod_set_prepare(mods, PAGED_I32, 0), PAGED_ERR_INVALID);
+	scene_ok(&scene, paged_mod_set_prepare(mods, PAGED_F32, 20000));
 	/* Closed with a compilation under way. */
 	mods_make(&scene, &(struct mods_case){ .score = "score * 3", .n_slopes = 4 });
 	scene_close(&scene);
@@ -450,7 +450,7 @@ without_compiler(const char *named, const char *sentence)
 	struct mods_case c = { .score = "score * 7", .n_slopes = 4 };
 	struct paged_batch_row rows[SCENE_MAX_ROWS];
 	struct scene_params params = base;
-	struct paged_mods *mods;
+	struct paged_mod_set *mods;
 	struct scene scene;
 
 	setenv("PAGED_NVRTC", named, 1);
@@ -462,7 +462,7 @@ without_compiler(const char *named, const char *sentence)
 	mods = mods_make(&scene, &c);
 	scene_ok(&scene, paged_batch_plan(scene.batch, params.n_rows, rows));
 	for (unsigned int i = 0; i < 2; i++) {
-		scene_expect(&scene, paged_mods_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
+		scene_expect(&scene, paged_mod_set_prepare(mods, PAGED_F32, -1), PAGED_ERR_UNSUPPORTED);
 		it_require(strstr(paged_client_error(scene.client), sentence) != NULL, "%s",
 			   paged_client_error(scene.client));
 		scene_expect(&scene, scene_attend(&scene, mods), PAGED_ERR_UNSUPPORTED);

@@ -77,33 +77,33 @@ scene_start(struct scene *scene, struct paged_tensor *q)
 }
 
 static enum paged_status
-attend(struct scene *scene, const struct paged_mods_params *pair, const struct paged_tensor *q)
+attend(struct scene *scene, const struct paged_mod_set_params *pair, const struct paged_tensor *q)
 {
 	const int32_t window = 4;
 	const struct paged_array array = { .name = "window", .dtype = PAGED_I32, .data = &window };
 	struct paged_attention_params how = { .struct_size = sizeof(how) };
-	struct paged_mods *mods = NULL;
-	enum paged_status status = paged_mods_create(scene->batch, pair, &mods);
+	struct paged_mod_set *mods = NULL;
+	enum paged_status status = paged_mod_set_create(scene->batch, pair, &mods);
 
 	if (status == PAGED_OK)
-		status = paged_mods_bind(mods, 1, &array, NULL);
+		status = paged_mod_set_bind(mods, 1, &array, NULL);
 	if (status == PAGED_OK)
-		status = paged_mods_prepare(mods, PAGED_F32, -1);
-	how.mods = mods;
+		status = paged_mod_set_prepare(mods, PAGED_F32, -1);
+	how.mod_set = mods;
 	if (status == PAGED_OK)
 		status = paged_attention(scene->batch, SCENE_LAYER, q, &scene->out, &how);
 	if (status == PAGED_OK)
 		status = paged_batch_validate(scene->batch);
 	it_require(status == PAGED_OK || paged_client_error(scene->client)[0] != '\0');
-	paged_mods_destroy(mods);
+	paged_mod_set_destroy(mods);
 	return status;
 }
 
-static struct paged_mods_params
+static struct paged_mod_set_params
 pair_parse(struct scene *scene)
 {
 	const struct paged_array names = { .name = "window", .dtype = PAGED_I32 };
-	struct paged_mods_params pair = { .struct_size = sizeof(pair) };
+	struct paged_mod_set_params pair = { .struct_size = sizeof(pair) };
 	struct paged_mod *mod;
 
 	scene_ok(scene, paged_mod_parse(scene->pool, PAGED_MOD_MASK, "sliding_window", 1, &names, &mod));
@@ -115,7 +115,7 @@ static void
 count(int from, int to, void *argument)
 {
 	struct calls calls = { .n = 0 };
-	struct paged_mods_params pair;
+	struct paged_mod_set_params pair;
 	struct paged_tensor q;
 	struct scene scene;
 
@@ -133,7 +133,7 @@ count(int from, int to, void *argument)
 static void
 fail_once(int from, int to, void *argument)
 {
-	struct paged_mods_params pair;
+	struct paged_mod_set_params pair;
 	struct paged_tensor q;
 	struct scene scene;
 	bool refused;

@@ -109,8 +109,8 @@ IT_TEST(full_pool_is_an_ordinary_error)
 	rows[0] = (struct paged_batch_row){ .seq = seq[0], .q_len = 1, .kv_len = 28 };
 	rows[1] = (struct paged_batch_row){ .seq = seq[1], .q_len = 1, .kv_len = 105 };
 	toy_expect(&toy, paged_batch_plan(toy.batch, 2, rows), PAGED_ERR_FULL);
-	it_require(paged_batch_missing(toy.batch, 0) == 0 && paged_batch_missing(toy.batch, 1) == 2, "%u, %u",
-		   paged_batch_missing(toy.batch, 0), paged_batch_missing(toy.batch, 1));
+	it_require(paged_batch_pages_missing(toy.batch, 0) == 0 && paged_batch_pages_missing(toy.batch, 1) == 2,
+		   "%u, %u", paged_batch_pages_missing(toy.batch, 0), paged_batch_pages_missing(toy.batch, 1));
 	toy_ok(&toy, paged_batch_plan(toy.batch, 1, rows));
 	toy_check(&toy);
 	toy_close(&toy);

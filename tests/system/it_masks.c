@@ -135,7 +135,7 @@ serve_and_compare(struct toy *toy, const struct paged_block_mask_params *params,
 	struct paged_block_mask *served, *own, *served_logical, *own_logical;
 	struct paged_mod *mod = mod_of(toy, text);
 
-	toy_ok(toy, paged_block_mask_serve(toy->pool, params, mod, N_PARAMETERS, names, &served));
+	toy_ok(toy, paged_block_mask_create_remote(toy->pool, params, mod, N_PARAMETERS, names, &served));
 	toy_ok(toy, paged_block_mask_create(toy->pool, params, mod, N_NAMES, names, &own));
 	expect_same(toy, served, own);
 	toy_ok(toy, paged_block_mask_validate(served));
@@ -280,7 +280,7 @@ IT_TEST(attention_takes_it)
 	static float q[8 * TOY_OUT], with[8 * TOY_OUT], without[8 * TOY_OUT];
 	const struct paged_tensor in = { .data = q, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
 	struct paged_tensor out = { .data = with, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
-	struct paged_mods_params mods_params = { .struct_size = sizeof(mods_params) };
+	struct paged_mod_set_params mods_params = { .struct_size = sizeof(mods_params) };
 	struct paged_batch_row row = { .q_len = 8, .kv_len = 50, .flags = PAGED_ROW_NO_APPEND };
 	struct paged_block_mask_params params = params_of(&row, 1);
 	struct paged_block_mask *served;
@@ -295,13 +295,13 @@ IT_TEST(attention_takes_it)
 	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++)
 		q[i] = (float)(i * 37 % 101) / 50.0f - 1.0f;
 	mod = mod_of(&toy, "kv_idx <= q_idx && q_idx - kv_idx < window");
-	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, N_PARAMETERS, names, &served));
+	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, N_PARAMETERS, names, &served));
 	mods_params.mask = mod;
-	toy_ok(&toy, paged_mods_create(toy.batch, &mods_params, &attention.mods));
-	toy_ok(&toy, paged_mods_bind(attention.mods, N_NAMES, names, served));
+	toy_ok(&toy, paged_mod_set_create(toy.batch, &mods_params, &attention.mod_set));
+	toy_ok(&toy, paged_mod_set_bind(attention.mod_set, N_NAMES, names, served));
 	toy_ok(&toy, paged_batch_plan(toy.batch, 1, &row));
 	toy_ok(&toy, paged_attention(toy.batch, 0, &in, &out, &attention));
-	toy_ok(&toy, paged_mods_bind(attention.mods, N_NAMES, names, NULL));
+	toy_ok(&toy, paged_mod_set_bind(attention.mod_set, N_NAMES, names, NULL));
 	out.data = without;
 	toy_ok(&toy, paged_attention(toy.batch, 0, &in, &out, &attention));
 	it_require(memcmp(with, without, sizeof(with)) == 0);
@@ -317,12 +317,13 @@ expect_said(struct toy *toy, const char *part)
 	it_require(strstr(said, part) != NULL, "no '%s' in: %s", part, said);
 }
 
-#define refused(toy, params, mod, status, part)                                                                   \
-	do {                                                                                                      \
-		struct paged_block_mask *refused_;                                                                \
-		toy_expect(toy, paged_block_mask_serve((toy)->pool, params, mod, N_PARAMETERS, names, &refused_), \
-			   status);                                                                               \
-		expect_said(toy, part);                                                                           \
+#define refused(toy, params, mod, status, part)                                                                      \
+	do {                                                                                                         \
+		struct paged_block_mask *refused_;                                                                   \
+		toy_expect(toy,                                                                                      \
+			   paged_block_mask_create_remote((toy)->pool, params, mod, N_PARAMETERS, names, &refused_), \
+			   status);                                                                                  \
+		expect_said(toy, part);                                                                              \
 	} while (0)
 
 IT_TEST(limits_name_the_local_builder)
@@ -346,7 +347,7 @@ IT_TEST(limits_name_the_local_builder)
 	row.q_len = 1000;
 	params.max_bytes = 1000;
 	row.flags = 0;
-	toy_expect(&toy, paged_block_mask_serve(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask),
+	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask),
 		   PAGED_ERR_LIMIT);
 	it_require(strstr(paged_client_error(toy.client), "paged_block_mask_create") == NULL);
 	params.max_bytes = 0;
@@ -400,7 +401,7 @@ IT_TEST(arrays_lie_any_way)
 	toy_ok(&toy,
 	       paged_mod_parse(toy.pool, PAGED_MOD_MASK, "table[kv_idx][q_idx % 3][q_idx % 5] < 100", 1, &view, &mod));
 	toy_ok(&toy, paged_array_upload(toy.client, &view));
-	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 0, NULL, &served));
+	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 0, NULL, &served));
 	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, 1, &view, &own));
 	expect_same(&toy, served, own);
 	toy_close(&toy);
@@ -431,7 +432,7 @@ IT_TEST(values_of_64_bits)
 		wide[i] = documents[i];
 	mod = mod_of(&toy, "doc[q_idx] == doc[kv_idx] || q_idx - kv_idx < window");
 	toy_ok(&toy, paged_array_upload(toy.client, &doc));
-	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served));
+	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served));
 	toy_ok(&toy, paged_block_mask_create(toy.pool, &params, mod, N_NAMES, names, &own));
 	expect_same(&toy, served, own);
 	paged_block_mask_destroy(served);
@@ -440,10 +441,11 @@ IT_TEST(values_of_64_bits)
 	wide[TOKENS - 1] = INT64_MAX;
 	toy_expect(&toy, paged_array_upload(toy.client, &doc), PAGED_ERR_RANGE);
 	expect_said(&toy, "] is 9223372036854775807, which 32 bits do not hold");
-	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served));
+	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served));
 	expect_same(&toy, served, own);
 	wide_window = INT64_MIN;
-	toy_expect(&toy, paged_block_mask_serve(toy.pool, &params, mod, 1, &parameter, &served), PAGED_ERR_RANGE);
+	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, mod, 1, &parameter, &served),
+		   PAGED_ERR_RANGE);
 	expect_said(&toy, "parameter window is -9223372036854775808");
 	toy_close(&toy);
 	it_daemon_stop(&daemon);
@@ -474,9 +476,11 @@ IT_TEST(what_is_refused)
 	refused(&toy, &params, doc, PAGED_ERR_INVALID, "array doc: dtype 1");
 	toy_ok(&toy, paged_array_upload(toy.client, &ints));
 	refused(&toy, &params, doc, PAGED_ERR_RANGE, "doc");
-	toy_expect(&toy, paged_block_mask_serve(toy.pool, &params, doc, N_NAMES, names, &mask), PAGED_ERR_INVALID);
+	toy_expect(&toy, paged_block_mask_create_remote(toy.pool, &params, doc, N_NAMES, names, &mask),
+		   PAGED_ERR_INVALID);
 	expect_said(&toy, "paged_array_upload()");
-	toy_expect(&toy, paged_block_mask_serve(toy.pool, &params, mod_of(&toy, "kv_idx < window"), 0, NULL, &mask),
+	toy_expect(&toy,
+		   paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "kv_idx < window"), 0, NULL, &mask),
 		   PAGED_ERR_NOENT);
 	refused(&toy, &params, mod_of(&toy, "h == 0"), PAGED_ERR_INVALID, "depends on h");
 	row.kv_len = 21;
@@ -514,7 +518,7 @@ IT_TEST(stale_by_its_own_rows)
 	rows[0].seq = toy_sequence(&toy, 20);
 	rows[1].seq = toy_sequence(&other, 20); /* a read of another session's */
 	foreign = toy_sequence(&other, 20);
-	toy_ok(&toy, paged_block_mask_serve(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask));
+	toy_ok(&toy, paged_block_mask_create_remote(toy.pool, &params, mod_of(&toy, "causal"), 0, NULL, &mask));
 	toy_ok(&other, seqs_truncate(other.client, 1, &foreign, &(uint32_t){ 4 }));
 	toy_ok(&other, paged_seq_erase(other.client, 1, &foreign));
 	toy_ok(&toy, seqs_reserve(toy.client, 1, &rows[0].seq, &(uint32_t){ 40 }));
@@ -594,7 +598,7 @@ IT_TEST(an_array_is_replaced_between_parts)
 		/* On a slow machine every one of the others may be replaced before its last part. */
 		if (i == 99)
 			it_kill(&worker);
-		status = paged_block_mask_serve(toy.pool, &params, mod, 0, NULL, &mask);
+		status = paged_block_mask_create_remote(toy.pool, &params, mod, 0, NULL, &mask);
 		it_require(status == PAGED_OK || (status == PAGED_ERR_AGAIN && i < 99), "%s",
 			   paged_client_error(toy.client));
 		if (status != PAGED_OK)

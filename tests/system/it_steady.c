@@ -37,7 +37,7 @@ struct decode {
 	struct toy toy;
 	paged_seq_id seq[SEQS];
 	struct paged_batch_row rows[SEQS];
-	struct paged_mods *mods;
+	struct paged_mod_set *mod_set;
 	int32_t window, offset[SEQS];
 };
 
@@ -53,7 +53,7 @@ decode_bind(struct decode *decode)
 	decode->window = 10 + (decode->window + 7) % 100;
 	for (uint32_t i = 0; i < SEQS; i++)
 		decode->offset[i] = (int32_t)(decode->rows[i].kv_len / (i + 2));
-	return paged_mods_bind(decode->mods, 2, arrays, NULL);
+	return paged_mod_set_bind(decode->mod_set, 2, arrays, NULL);
 }
 
 static void
@@ -61,7 +61,7 @@ decode_begin_mods(struct decode *decode)
 {
 	static const struct paged_array names[] = { { .name = "window", .dtype = PAGED_I32 },
 						    { .name = "offset", .dtype = PAGED_I32, .n_dims = 1 } };
-	struct paged_mods_params params = { .struct_size = sizeof(params) };
+	struct paged_mod_set_params params = { .struct_size = sizeof(params) };
 	struct paged_mod *mask, *score;
 	struct toy *toy = &decode->toy;
 
@@ -70,7 +70,7 @@ decode_begin_mods(struct decode *decode)
 	toy_ok(toy, paged_mod_parse(toy->pool, PAGED_MOD_SCORE, "soft_cap(30.0)", 0, NULL, &score));
 	params.mask = mask;
 	params.score = score;
-	toy_ok(toy, paged_mods_create(toy->batch, &params, &decode->mods));
+	toy_ok(toy, paged_mod_set_create(toy->batch, &params, &decode->mod_set));
 }
 
 static void
@@ -110,7 +110,7 @@ decode_run(struct decode *decode)
 	const struct paged_tensor q = { .data = data, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
 	const struct paged_tensor o = { .data = out, .dtype = PAGED_F32, .n_heads = TOY_HEADS, .dim = TOY_DIM };
 
-	const struct paged_attention_params params = { .struct_size = sizeof(params), .mods = decode->mods };
+	const struct paged_attention_params params = { .struct_size = sizeof(params), .mod_set = decode->mod_set };
 
 	for (uint32_t layer = 0; layer < TOY_LAYERS; layer++) {
 		toy_ok(&decode->toy, paged_append(decode->toy.batch, layer, &kv, &kv, NULL));

@@ -273,7 +273,7 @@ flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row
 {
 	size_t n_lines = n_q * flex->q_heads, floats = sizeof(float);
 	int64_t token_stride = flex->q_token_stride, head_stride = flex->q_head_stride;
-	struct paged_mods_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
+	struct paged_mod_set_params mods = { sizeof(mods), flex->mask_mod, flex->score_mod };
 	struct paged_attention_params params = { .struct_size = sizeof(params),
 						 .scale = flex->scale,
 						 .mask = PAGED_MASK_NONE,
@@ -298,16 +298,16 @@ flex_run(struct pa *pa, const struct pa_rows *rows, const struct paged_batch_row
 			(size_t)((int64_t)(n_q - 1) * q.token_stride + (q.n_heads - 1) * q.head_stride + q.dim) *
 				floats);
 	arrays_lend(lent, flex->n_arrays, flex->arrays, arrays);
-	status = paged_mods_create(pa->batch, &mods, &params.mods);
+	status = paged_mod_set_create(pa->batch, &mods, &params.mod_set);
 	if (status == PAGED_OK)
-		status = paged_mods_bind(params.mods, flex->n_arrays, arrays, flex->block_mask);
+		status = paged_mod_set_bind(params.mod_set, flex->n_arrays, arrays, flex->block_mask);
 	if (status == PAGED_OK)
 		status = paged_batch_plan(pa->batch, rows->n, batch);
 	if (status == PAGED_OK)
 		status = paged_attention(pa->batch, flex->layer, &q, &out, &params);
 	if (status == PAGED_OK)
 		status = paged_batch_validate(pa->batch);
-	paged_mods_destroy(params.mods);
+	paged_mod_set_destroy(params.mod_set);
 	return status;
 }
 
