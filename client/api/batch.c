@@ -123,12 +123,12 @@ paged_batch_create(struct paged_pool *pool, const struct paged_batch_params *par
 
 /* Release the pages of a pool whose owner is gone.  No batch can be created or planned afterwards. */
 static void
-pool_let_go(struct paged_pool *pool)
+pool_release_pages(struct paged_pool *pool)
 {
-	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.let_go)
+	if (owner_state(pool->client->owner) < OWNER_ENDED || pool->at.map == NULL || pool->at.pages_released)
 		return;
-	pool->at.map->let_go(&pool->at);
-	pool->at.let_go = true;
+	pool->at.map->release_pages(&pool->at);
+	pool->at.pages_released = true;
 }
 
 void
@@ -144,7 +144,7 @@ batch_free(struct paged_batch *batch, bool in_child)
 		kernel_team_destroy(batch->team);
 	munmap(batch->buffer, batch->buffer_size);
 	if (!in_child && LIST_EMPTY(&batch->pool->batches))
-		pool_let_go(batch->pool);
+		pool_release_pages(batch->pool);
 	free(batch);
 }
 

@@ -93,6 +93,6 @@ client_enter_owner(const struct paged_client *client)
 
 	if (status != PAGED_OK || owner_state(client->owner) < OWNER_ENDED)
 		return status;
-	client_gone(client->owner, &error);
+	owner_fail_gone(client->owner, &error);
 	return client_fail(client, &error);
 }

@@ -122,7 +122,7 @@ paged_pool_get_info(const struct paged_pool *pool, struct paged_pool_info *info)
 	ours = (struct paged_pool_info){
 		.name = pool->at.name,
 		.backend = pool->at.backend,
-		.base = pool->at.let_go && pool->compute->on_device ? NULL : pool->at.base,
+		.base = pool->at.pages_released && pool->compute->on_device ? NULL : pool->at.base,
 		.size = layout->size,
 		.page_bytes = layout->page_bytes,
 		.n_layers = layout->params.n_layers,

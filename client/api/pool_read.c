@@ -12,7 +12,7 @@ enum paged_status
 pool_check_owner(struct paged_pool *pool, struct paged_error *error)
 {
 	client_look(pool->client);
-	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : client_gone(pool->client->owner, error);
+	return owner_state(pool->client->owner) < OWNER_ENDED ? PAGED_OK : owner_fail_gone(pool->client->owner, error);
 }
 
 enum paged_status

@@ -17,7 +17,7 @@
 #define CONNECT_PAUSE_MS 2
 
 int
-control_poll_ms(uint64_t deadline_ms)
+client_poll_ms(uint64_t deadline_ms)
 {
 	uint64_t now = clock_ms();
 
@@ -27,7 +27,7 @@ control_poll_ms(uint64_t deadline_ms)
 }
 
 static enum paged_status
-connect_error(const char *dir, struct paged_error *error)
+client_control_connect_error(const char *dir, struct paged_error *error)
 {
 	switch (errno) {
 	case ENOENT:
@@ -46,8 +46,8 @@ connect_error(const char *dir, struct paged_error *error)
 }
 
 enum paged_status
-control_open(struct control *control, struct owner *owner, const char *dir, uint64_t deadline_ms,
-	     struct paged_error *error)
+client_control_open(struct control *control, struct owner *owner, const char *dir, uint64_t deadline_ms,
+		    struct paged_error *error)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	enum paged_status status;
@@ -65,15 +65,15 @@ control_open(struct control *control, struct owner *owner, const char *dir, uint
 	if (control->fd < 0)
 		return paged_fail(error, PAGED_ERR_SYSTEM, "no socket for %s/control: %s", dir, strerror(errno));
 	while (connect(control->fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-		if ((errno != EAGAIN && errno != EINTR) || control_poll_ms(deadline_ms) == 0)
-			return connect_error(dir, error);
+		if ((errno != EAGAIN && errno != EINTR) || client_poll_ms(deadline_ms) == 0)
+			return client_control_connect_error(dir, error);
 		poll(NULL, 0, CONNECT_PAUSE_MS);
 	}
 	return PAGED_OK;
 }
 
 void
-control_close(struct control *control)
+client_control_close(struct control *control)
 {
 	if (control->fd >= 0)
 		close(control->fd);
@@ -82,7 +82,7 @@ control_close(struct control *control)
 }
 
 static void
-fds_close(int fds[WIRE_N_POOL_FDS])
+client_control_close_fds(int fds[WIRE_N_POOL_FDS])
 {
 	for (unsigned int i = 0; i < WIRE_N_POOL_FDS; i++) {
 		if (fds[i] >= 0)
@@ -98,7 +98,7 @@ union control_room {
 };
 
 static unsigned int
-fds_take(struct msghdr *message, int fds[WIRE_N_POOL_FDS])
+client_control_receive_fds(struct msghdr *message, int fds[WIRE_N_POOL_FDS])
 {
 	unsigned int n = 0;
 
@@ -114,7 +114,7 @@ fds_take(struct msghdr *message, int fds[WIRE_N_POOL_FDS])
 }
 
 static void
-notice_take(struct control *control, const struct wire_control_reply *reply)
+client_control_handle_notice(struct control *control, const struct wire_control_reply *reply)
 {
 	switch (reply->notice.kind) {
 	case WIRE_NOTICE_STOPPING:
@@ -134,8 +134,8 @@ notice_take(struct control *control, const struct wire_control_reply *reply)
  * ECONNRESET before the datagrams that it had sent; the next read gets these.
  */
 static enum paged_status
-control_receive(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
-		struct paged_error *error)
+client_control_receive(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
+		       struct paged_error *error)
 {
 	union control_room room;
 	struct iovec body = { control->buffer, sizeof(control->buffer) };
@@ -156,7 +156,7 @@ control_receive(struct control *control, struct wire_control_reply *reply, int f
 		owner_advance(control->owner, OWNER_GONE);
 		return paged_fail(error, PAGED_ERR_GONE, "the daemon hung up");
 	}
-	n_fds = fds_take(&message, fds);
+	n_fds = client_control_receive_fds(&message, fds);
 	wire_arena_reset(&control->arena);
 	if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		status = paged_fail(error, PAGED_ERR_PROTOCOL, "a message on the control socket was cut off");
@@ -166,25 +166,25 @@ control_receive(struct control *control, struct wire_control_reply *reply, int f
 		status = paged_fail(error, PAGED_ERR_PROTOCOL,
 				    "a message on the control socket came with %u descriptors", n_fds);
 	if (status != PAGED_OK)
-		fds_close(fds);
+		client_control_close_fds(fds);
 	return status;
 }
 
-/* control_receive() that handles notices and discards late replies. */
+/* client_control_receive() that handles notices and discards late replies. */
 static enum paged_status
-control_receive_answer(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
-		       struct paged_error *error)
+client_control_receive_reply(struct control *control, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
+			     struct paged_error *error)
 {
 	for (;;) {
-		enum paged_status status = control_receive(control, reply, fds, error);
+		enum paged_status status = client_control_receive(control, reply, fds, error);
 
 		if (status != PAGED_OK)
 			return status;
 		if (reply->kind == WIRE_NOTICE) {
-			notice_take(control, reply);
+			client_control_handle_notice(control, reply);
 		} else if (control->n_late > 0) {
 			control->n_late--;
-			fds_close(fds);
+			client_control_close_fds(fds);
 		} else {
 			return PAGED_OK;
 		}
@@ -192,8 +192,8 @@ control_receive_answer(struct control *control, struct wire_control_reply *reply
 }
 
 static enum paged_status
-control_send(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
-	     struct paged_error *error)
+client_control_send(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
+		    struct paged_error *error)
 {
 	size_t size = wire_control_request_pack(request, control->buffer, sizeof(control->buffer));
 
@@ -209,27 +209,27 @@ control_send(struct control *control, const struct wire_control_request *request
 			continue;
 		if (errno != EAGAIN)
 			return paged_fail(error, PAGED_ERR_SYSTEM, "control socket: %s", strerror(errno));
-		if (poll(&writable, 1, control_poll_ms(deadline_ms)) == 0)
+		if (poll(&writable, 1, client_poll_ms(deadline_ms)) == 0)
 			return paged_fail(error, PAGED_ERR_TIMEOUT, "the daemon reads nothing from the control socket");
 	}
 	return PAGED_OK;
 }
 
 enum paged_status
-control_ask(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
-	    struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS], struct paged_error *error)
+client_control_call(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
+		    struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS], struct paged_error *error)
 {
-	enum paged_status status = control_send(control, request, deadline_ms, error);
+	enum paged_status status = client_control_send(control, request, deadline_ms, error);
 	struct pollfd readable = { .fd = control->fd, .events = POLLIN };
 
 	fds[WIRE_FD_REGION] = fds[WIRE_FD_MEMORY] = -1;
 	if (status != PAGED_OK)
 		return status;
 	for (;;) {
-		status = control_receive_answer(control, reply, fds, error);
+		status = client_control_receive_reply(control, reply, fds, error);
 		if (status != PAGED_ERR_AGAIN)
 			break;
-		if (poll(&readable, 1, control_poll_ms(deadline_ms)) == 0) {
+		if (poll(&readable, 1, client_poll_ms(deadline_ms)) == 0) {
 			control->n_late++;
 			return paged_fail(error, PAGED_ERR_TIMEOUT, "no answer on the control socket in time");
 		}
@@ -241,7 +241,7 @@ control_ask(struct control *control, const struct wire_control_request *request,
 }
 
 void
-control_dispatch(struct control *control)
+client_control_dispatch(struct control *control)
 {
 	int fds[WIRE_N_POOL_FDS];
 	struct wire_control_reply reply;
@@ -250,8 +250,8 @@ control_dispatch(struct control *control)
 
 	/* Replies without a request are discarded; after an invalid message, go on with the next. */
 	while (owner_state(control->owner) != OWNER_GONE && status != PAGED_ERR_AGAIN) {
-		status = control_receive_answer(control, &reply, fds, &error);
+		status = client_control_receive_reply(control, &reply, fds, &error);
 		if (status == PAGED_OK)
-			fds_close(fds);
+			client_control_close_fds(fds);
 	}
 }

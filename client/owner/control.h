@@ -24,23 +24,23 @@ struct control {
 	uint8_t buffer[WIRE_MAX_MESSAGE];
 };
 
-/** control_poll_ms - time left until a deadline, as a timeout of poll(2) */
-int control_poll_ms(uint64_t deadline_ms);
+/** client_poll_ms - time left until a deadline, as a timeout of poll(2) */
+int client_poll_ms(uint64_t deadline_ms);
 
 /**
- * control_open - connect to DIR/control
+ * client_control_open - connect to DIR/control
  *
  * @retval PAGED_ERR_NO_DAEMON  no process listens on the socket
  * @retval PAGED_ERR_PERM       the socket's mode or directory keeps this process out
  */
-enum paged_status control_open(struct control *control, struct owner *owner, const char *dir, uint64_t deadline_ms,
-			       struct paged_error *error);
+enum paged_status client_control_open(struct control *control, struct owner *owner, const char *dir,
+				      uint64_t deadline_ms, struct paged_error *error);
 
-/** control_close - also valid after a failed open, and for a struct of zeros with fd -1 */
-void control_close(struct control *control);
+/** client_control_close - also valid after a failed open, and for a struct of zeros with fd -1 */
+void client_control_close(struct control *control);
 
 /**
- * control_ask - send a request and wait for its reply
+ * client_control_call - send a request and wait for its reply
  *
  * If the daemon refuses the request, its status and error text are returned.
  *
@@ -49,10 +49,11 @@ void control_close(struct control *control);
  * @retval PAGED_ERR_GONE     the daemon hung up
  * @retval PAGED_ERR_TIMEOUT  no reply before the deadline
  */
-enum paged_status control_ask(struct control *control, const struct wire_control_request *request, uint64_t deadline_ms,
-			      struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS], struct paged_error *error);
+enum paged_status client_control_call(struct control *control, const struct wire_control_request *request,
+				      uint64_t deadline_ms, struct wire_control_reply *reply, int fds[WIRE_N_POOL_FDS],
+				      struct paged_error *error);
 
-/** control_dispatch - handle the notices that have arrived; never blocks */
-void control_dispatch(struct control *control);
+/** client_control_dispatch - handle the notices that have arrived; never blocks */
+void client_control_dispatch(struct control *control);
 
 #endif

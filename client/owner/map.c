@@ -11,7 +11,7 @@
 #include "client/owner/map_host.h"
 
 static enum paged_status
-grant_layout(const struct wire_control_reply *reply, struct layout *layout, struct paged_error *error)
+map_grant_layout(const struct wire_control_reply *reply, struct layout *layout, struct paged_error *error)
 {
 	const struct layout_params *params = &reply->pool_grant.geometry;
 	enum paged_status status;
@@ -31,7 +31,7 @@ grant_layout(const struct wire_control_reply *reply, struct layout *layout, stru
 }
 
 static enum paged_status
-tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
+map_tables(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
 	const struct layout_params *geometry = &pool->layout.params;
 	uint64_t size = grant->reply->pool_grant.region_size;
@@ -39,7 +39,7 @@ tables_map(const struct map_grant *grant, struct owner_pool *pool, struct paged_
 	enum paged_status status;
 
 	snprintf(what, sizeof(what), "pool %s, table region", pool->name);
-	status = map_fd(grant->fds[WIRE_FD_REGION], size, PROT_READ, what, &pool->region, error);
+	status = map_memfd(grant->fds[WIRE_FD_REGION], size, PROT_READ, what, &pool->region, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->region_size = (size_t)size;
@@ -72,9 +72,9 @@ map_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_er
 	if (mapped.map == NULL)
 		return paged_fail(error, PAGED_ERR_UNSUPPORTED, "pool %s: this library has no back end %s", mapped.name,
 				  mapped.backend);
-	status = grant_layout(reply, &mapped.layout, error);
+	status = map_grant_layout(reply, &mapped.layout, error);
 	if (status == PAGED_OK)
-		status = tables_map(grant, &mapped, error);
+		status = map_tables(grant, &mapped, error);
 	if (status != PAGED_OK)
 		return status;
 	status = mapped.map->open(grant, &mapped, error);

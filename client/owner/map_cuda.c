@@ -5,8 +5,8 @@
  * itself, but a second import of vmm memory would be at another address.
  *
  * The mapping is reference-counted: it lives until every pool that uses it was
- * closed or has released its pages (let_go).  Memory of a daemon that has ended
- * cannot be freed while it is mapped here; let_go unmaps it as soon as no batch
+ * closed or has released its pages (release_pages).  Memory of a daemon that has ended
+ * cannot be freed while it is mapped here; release_pages unmaps it as soon as no batch
  * can use it.  After that the entry is not in the list and holds only the
  * context, until the last close.
  *
@@ -31,7 +31,7 @@
 #include "client/owner/map_ops.h"
 #include "kernels/cuda/share.h"
 
-struct cuda_key {
+struct map_cuda_key {
 	uint8_t boot_id[WIRE_BOOT_ID_SIZE];
 	uint32_t pool;
 	uint32_t export;
@@ -42,8 +42,8 @@ struct cuda_key {
 struct map_cuda {
 	LIST_ENTRY(map_cuda) link;
 	unsigned int n_users;  /* open pools */
-	unsigned int n_mapped; /* of n_users, those that have not called let_go() */
-	struct cuda_key key;
+	unsigned int n_mapped; /* of n_users, those that have not called release_pages() */
+	struct map_cuda_key key;
 	struct cuda_gpu gpu;
 	struct cuda_import import;
 	cuda_address own; /* unshared memory of map_cuda_make(); 0: import is used */
@@ -53,7 +53,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static LIST_HEAD(, map_cuda) maps = LIST_HEAD_INITIALIZER(maps);
 
 static void
-key_make(const struct map_grant *grant, struct cuda_key *key)
+map_cuda_make_key(const struct map_grant *grant, struct map_cuda_key *key)
 {
 	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
 
@@ -68,7 +68,7 @@ key_make(const struct map_grant *grant, struct cuda_key *key)
 
 /* Check that the parts of the daemon's reply agree with each other. */
 static enum paged_status
-grant_check(const struct map_grant *grant, struct paged_error *error)
+map_cuda_check_grant(const struct map_grant *grant, struct paged_error *error)
 {
 	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
 	const struct wire_handle *handle = grant->handle;
@@ -92,7 +92,7 @@ grant_check(const struct map_grant *grant, struct paged_error *error)
 }
 
 static enum paged_status
-map_import(const struct map_grant *grant, struct map_cuda *map, struct paged_error *error)
+map_cuda_import(const struct map_grant *grant, struct map_cuda *map, struct paged_error *error)
 {
 	const struct wire_memory *memory = &grant->reply->pool_grant.memory;
 	struct cuda_share share = { .kind = CUDA_EXPORT_VMM, .size = grant->reply->pool_grant.memory_size };
@@ -119,7 +119,7 @@ map_import(const struct map_grant *grant, struct map_cuda *map, struct paged_err
 }
 
 static void
-map_free(struct map_cuda *map)
+map_cuda_destroy(struct map_cuda *map)
 {
 	cuda_gpu_close(&map->gpu);
 	explicit_bzero(&map->key, sizeof(map->key));
@@ -127,7 +127,7 @@ map_free(struct map_cuda *map)
 }
 
 static enum paged_status
-map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct paged_error *error)
+map_cuda_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct paged_error *error)
 {
 	struct map_cuda *fresh = calloc(1, sizeof(*fresh)), *map;
 	struct cuda_uuid uuid;
@@ -136,11 +136,11 @@ map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct p
 	if (fresh == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory for a mapping");
 	memcpy(&uuid, grant->reply->pool_grant.memory.device, sizeof(uuid));
-	key_make(grant, &fresh->key);
+	map_cuda_make_key(grant, &fresh->key);
 	/* By UUID, because this process may number devices in another order, or see fewer. */
 	status = cuda_gpu_open_uuid(&fresh->gpu, &uuid, error);
 	if (status != PAGED_OK) {
-		map_free(fresh);
+		map_cuda_destroy(fresh);
 		return status;
 	}
 	pthread_mutex_lock(&lock);
@@ -148,7 +148,7 @@ map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct p
 		if (memcmp(&map->key, &fresh->key, sizeof(map->key)) == 0)
 			break;
 	if (map == NULL) {
-		status = map_import(grant, fresh, error);
+		status = map_cuda_import(grant, fresh, error);
 		if (status == PAGED_OK) {
 			LIST_INSERT_HEAD(&maps, fresh, link);
 			map = fresh;
@@ -161,19 +161,19 @@ map_open_shared(const struct map_grant *grant, struct map_cuda **map_p, struct p
 	}
 	pthread_mutex_unlock(&lock);
 	if (map != fresh)
-		map_free(fresh);
+		map_cuda_destroy(fresh);
 	return status;
 }
 
 static enum paged_status
-cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
+map_cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
 	struct paged_error why;
 	enum paged_status status;
 
-	status = grant_check(grant, &why);
+	status = map_cuda_check_grant(grant, &why);
 	if (status == PAGED_OK)
-		status = map_open_shared(grant, &pool->cuda, &why);
+		status = map_cuda_open_shared(grant, &pool->cuda, &why);
 	if (status != PAGED_OK)
 		return paged_fail(error, status, "pool %s: %s", pool->name, why.text);
 	pool->base = map_cuda_base(pool->cuda);
@@ -182,7 +182,7 @@ cuda_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 
 /* The lock is held. */
 static void
-map_let_go(struct map_cuda *map)
+map_cuda_release_mapping(struct map_cuda *map)
 {
 	if (--map->n_mapped > 0)
 		return;
@@ -191,25 +191,25 @@ map_let_go(struct map_cuda *map)
 }
 
 static void
-cuda_let_go(struct owner_pool *pool)
+map_cuda_release_pages(struct owner_pool *pool)
 {
 	pthread_mutex_lock(&lock);
-	map_let_go(pool->cuda);
+	map_cuda_release_mapping(pool->cuda);
 	pthread_mutex_unlock(&lock);
 }
 
 static void
-cuda_close(struct owner_pool *pool, bool in_child)
+map_cuda_close(struct owner_pool *pool, bool in_child)
 {
 	struct map_cuda *map = pool->cuda;
 
 	if (in_child)
 		return;
 	pthread_mutex_lock(&lock);
-	if (!pool->let_go)
-		map_let_go(map);
+	if (!pool->pages_released)
+		map_cuda_release_mapping(map);
 	if (--map->n_users == 0)
-		map_free(map);
+		map_cuda_destroy(map);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -229,7 +229,7 @@ map_cuda_make(const char *device, uint64_t size, struct map_cuda **map_p, struct
 	if (status == PAGED_OK)
 		*map_p = map;
 	else
-		map_free(map);
+		map_cuda_destroy(map);
 	return status;
 }
 
@@ -248,7 +248,7 @@ map_cuda_free(struct map_cuda *map, bool in_child)
 		map->gpu.driver.free(map->own);
 		cuda_gpu_leave(&map->gpu);
 	}
-	map_free(map);
+	map_cuda_destroy(map);
 }
 
 uint8_t *
@@ -279,7 +279,7 @@ map_cuda_check(const struct owner_pool *pool, int result, struct paged_error *er
 
 const struct map_ops map_ops_cuda = {
 	.backend = "cuda",
-	.open = cuda_open,
-	.close = cuda_close,
-	.let_go = cuda_let_go,
+	.open = map_cuda_open,
+	.close = map_cuda_close,
+	.release_pages = map_cuda_release_pages,
 };

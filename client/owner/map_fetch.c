@@ -12,8 +12,8 @@
 #include "common/clock.h"
 
 static enum paged_status
-granted_open(struct control *control, struct rpc *rpc, struct map_grant *grant, struct owner_pool *pool,
-	     struct paged_error *error)
+map_fetch_open_granted(struct control *control, struct rpc *rpc, struct map_grant *grant, struct owner_pool *pool,
+		       struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_GET_HANDLE, .get_handle = { grant->reply->pool_grant.pool } };
 	struct wire_reply reply = { .kind = WIRE_REPLY_EMPTY };
@@ -25,7 +25,7 @@ granted_open(struct control *control, struct rpc *rpc, struct map_grant *grant, 
 	grant->owner_uid = peer.uid;
 	grant->handle = &reply.handle;
 	if (grant->reply->pool_grant.memory.export == WIRE_EXPORT_LEGACY)
-		status = rpc_call(rpc, &request, WIRE_REPLY_HANDLE, &reply, error);
+		status = client_rpc_call(rpc, &request, WIRE_REPLY_HANDLE, &reply, error);
 	if (status == PAGED_OK)
 		status = map_open(grant, pool, error);
 	explicit_bzero(&reply, sizeof(reply));
@@ -43,11 +43,11 @@ map_fetch(struct control *control, struct rpc *rpc, const uint8_t boot_id[WIRE_B
 	enum paged_status status;
 
 	snprintf(request.open_pool.name, sizeof(request.open_pool.name), "%s", name);
-	status = control_ask(control, &request, clock_ms() + rpc->timeout_ms, &reply, fds, error);
+	status = client_control_call(control, &request, clock_ms() + rpc->timeout_ms, &reply, fds, error);
 	if (status != PAGED_OK)
 		return status;
 	if (reply.kind == WIRE_POOL_GRANT)
-		status = granted_open(control, rpc, &grant, pool, error);
+		status = map_fetch_open_granted(control, rpc, &grant, pool, error);
 	else
 		status = paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: the daemon's answer is of kind %d", name,
 				    (int)reply.kind);

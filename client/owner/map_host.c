@@ -15,7 +15,7 @@
 #include "client/owner/map_ops.h"
 
 enum paged_status
-map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p, struct paged_error *error)
+map_memfd(int fd, uint64_t size, int protection, const char *what, void **base_p, struct paged_error *error)
 {
 	struct stat facts;
 	void *base;
@@ -44,7 +44,7 @@ map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p, s
 }
 
 static enum paged_status
-host_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
+map_host_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_error *error)
 {
 	uint64_t size = grant->reply->pool_grant.memory_size;
 	char what[PAGED_MAX_NAME + 32];
@@ -53,7 +53,7 @@ host_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 	if (grant->reply->pool_grant.memory.export != WIRE_EXPORT_FD)
 		return paged_fail(error, PAGED_ERR_PROTOCOL, "pool %s: memory of the host, and no memfd", pool->name);
 	snprintf(what, sizeof(what), "pool %s, memory", pool->name);
-	status = map_fd(grant->fds[WIRE_FD_MEMORY], size, PROT_READ | PROT_WRITE, what, &pool->memory, error);
+	status = map_memfd(grant->fds[WIRE_FD_MEMORY], size, PROT_READ | PROT_WRITE, what, &pool->memory, error);
 	if (status != PAGED_OK)
 		return status;
 	pool->memory_size = (size_t)size;
@@ -62,7 +62,7 @@ host_open(const struct map_grant *grant, struct owner_pool *pool, struct paged_e
 }
 
 static void
-host_close(struct owner_pool *pool, bool in_child)
+map_host_close(struct owner_pool *pool, bool in_child)
 {
 	if (!in_child)
 		munmap(pool->memory, pool->memory_size);
@@ -70,14 +70,14 @@ host_close(struct owner_pool *pool, bool in_child)
 
 /* Nothing is released: the pages stay readable until the pool is closed. */
 static void
-host_let_go(struct owner_pool *pool)
+map_host_release_pages(struct owner_pool *pool)
 {
 	(void)pool;
 }
 
 const struct map_ops map_ops_host = {
 	.backend = "host",
-	.open = host_open,
-	.close = host_close,
-	.let_go = host_let_go,
+	.open = map_host_open,
+	.close = map_host_close,
+	.release_pages = map_host_release_pages,
 };

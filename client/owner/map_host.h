@@ -7,8 +7,8 @@
 
 #include "client/owner/owner.h"
 
-/** map_fd - map a sealed memfd; the error text begins with `what` */
-enum paged_status map_fd(int fd, uint64_t size, int protection, const char *what, void **base_p,
-			 struct paged_error *error);
+/** map_memfd - map a sealed memfd; the error text begins with `what` */
+enum paged_status map_memfd(int fd, uint64_t size, int protection, const char *what, void **base_p,
+			    struct paged_error *error);
 
 #endif

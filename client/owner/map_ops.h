@@ -28,7 +28,7 @@ struct map_ops {
 	 * Releases the page memory before close().  Called at most once, after the owner is gone and when no work of
 	 * this process uses the pages.
 	 */
-	void (*let_go)(struct owner_pool *pool);
+	void (*release_pages)(struct owner_pool *pool);
 };
 
 extern const struct map_ops map_ops_host, map_ops_cuda;

@@ -23,7 +23,7 @@ owner_log(const struct owner *owner, enum paged_log_level level, const char *for
 }
 
 enum paged_status
-client_gone(const struct owner *owner, struct paged_error *error)
+owner_fail_gone(const struct owner *owner, struct paged_error *error)
 {
 	if (owner_state(owner) == OWNER_ENDED)
 		return paged_fail(error, PAGED_ERR_GONE, "session %u was ended by the daemon", owner->session);

@@ -57,8 +57,8 @@ struct owner_pool {
 	const struct map_ops *map; /* NULL: the (embedded) owner owns the mappings */
 	void *region, *memory;
 	size_t region_size, memory_size;
-	struct map_cuda *cuda; /* back end cuda only */
-	_Atomic bool let_go;   /* map->let_go() was called: base is invalid */
+	struct map_cuda *cuda;       /* back end cuda only */
+	_Atomic bool pages_released; /* map->release_pages() was called: base is invalid */
 };
 
 struct owner_ops {
@@ -137,8 +137,8 @@ owner_advance(struct owner *owner, enum owner_state state)
 void owner_log(const struct owner *owner, enum paged_log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/** client_gone - fail with PAGED_ERR_GONE and a text that says how the owner or the session ended */
-enum paged_status client_gone(const struct owner *owner, struct paged_error *error);
+/** owner_fail_gone - fail with PAGED_ERR_GONE and a text that says how the owner or the session ended */
+enum paged_status owner_fail_gone(const struct owner *owner, struct paged_error *error);
 
 /** owner_remote_open - attach to the daemon in a runtime directory; dir NULL: the default.  params are complete */
 enum paged_status owner_remote_open(const char *dir, const struct paged_client_params *params, struct owner **owner_p,

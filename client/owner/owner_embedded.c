@@ -44,7 +44,7 @@ embedded_of(struct owner *owner)
 
 /* Map zeroed private memory that is allocated on first touch and does not exist in a forked child. */
 static void *
-memory_map(size_t size)
+embedded_map_memory(size_t size)
 {
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -55,18 +55,18 @@ memory_map(size_t size)
 }
 
 /*
- * memory_map() for a pool's pages: aligned to HUGE_PAGE, and with huge pages
+ * embedded_map_memory() for a pool's pages: aligned to HUGE_PAGE, and with huge pages
  * where the system gives them on request (madvise).
  */
 static void *
-pages_map_host(uint64_t size)
+embedded_map_host_pages(uint64_t size)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE), kept = roundup((size_t)size, page), before;
 	uint8_t *memory;
 
 	if (size < HUGE_PAGE)
-		return memory_map(kept);
-	memory = memory_map(kept + HUGE_PAGE);
+		return embedded_map_memory(kept);
+	memory = embedded_map_memory(kept + HUGE_PAGE);
 	if (memory == NULL)
 		return NULL;
 	before = -(uintptr_t)memory % HUGE_PAGE;
@@ -132,7 +132,7 @@ embedded_ping(struct owner *owner, struct paged_error *error)
 
 /* Count a request and return the core that executes it. */
 static struct core *
-core_asked(struct owner *owner)
+embedded_core_request(struct owner *owner)
 {
 	struct embedded *embedded = embedded_of(owner);
 
@@ -144,19 +144,19 @@ static enum paged_status
 embedded_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, paged_seq_id *ids,
 		struct paged_error *error)
 {
-	return core_seq_create(core_asked(owner), owner->session, n, specs, ids, error);
+	return core_seq_create(embedded_core_request(owner), owner->session, n, specs, ids, error);
 }
 
 static enum paged_status
 embedded_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return core_seq_reserve(core_asked(owner), owner->session, n, items, error);
+	return core_seq_reserve(embedded_core_request(owner), owner->session, n, items, error);
 }
 
 static enum paged_status
 embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	struct core *core = core_asked(owner);
+	struct core *core = embedded_core_request(owner);
 	enum paged_status status = core_seq_truncate(core, owner->session, n, items, error);
 
 	core_wake(core);
@@ -166,7 +166,7 @@ embedded_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *
 static enum paged_status
 embedded_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct paged_error *error)
 {
-	struct core *core = core_asked(owner);
+	struct core *core = embedded_core_request(owner);
 	enum paged_status status = core_seq_erase(core, owner->session, n, ids, error);
 
 	core_wake(core);
@@ -185,13 +185,13 @@ embedded_array_put(struct owner *owner, const struct wire_array_chunk *part, str
 	};
 
 	memcpy(ours.shape.extents, part->extents, sizeof(ours.shape.extents));
-	return core_array_put(core_asked(owner), owner->session, embedded_of(owner)->member, &ours, error);
+	return core_array_put(embedded_core_request(owner), owner->session, embedded_of(owner)->member, &ours, error);
 }
 
 static enum paged_status
 embedded_array_drop(struct owner *owner, const char *name, struct paged_error *error)
 {
-	return core_array_drop(core_asked(owner), owner->session, name, error);
+	return core_array_drop(embedded_core_request(owner), owner->session, name, error);
 }
 
 static enum paged_status
@@ -201,7 +201,7 @@ embedded_mask(struct owner *owner, const struct mask_request *request, struct rl
 	struct rle_writer part = { .capacity = MASK_PART_MAX };
 	struct remote_mask *remote_mask = NULL;
 	struct core_arrays arrays;
-	enum paged_status status = core_arrays_acquire(core_asked(owner), owner->session, request, &arrays, error);
+	enum paged_status status = core_arrays_acquire(embedded_core_request(owner), owner->session, request, &arrays, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -292,7 +292,7 @@ embedded_sessions(struct owner *owner, struct paged_session_entry **list_p, size
 }
 
 static enum paged_status
-sequence_entry(struct embedded *embedded, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
+embedded_seq_entry(struct embedded *embedded, paged_seq_id id, struct paged_seq_entry *entry, struct paged_error *error)
 {
 	enum paged_status status = core_seq_status(embedded->core, id, entry, error);
 
@@ -317,7 +317,7 @@ embedded_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **
 	if (*list_p == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "no memory to list %u sequences", status.n_sequences);
 	while (*n_p < status.n_sequences && core_seq_next(embedded->core, pool, slot, UINT32_MAX, &id)) {
-		if (sequence_entry(embedded, id, &(*list_p)[*n_p], error) == PAGED_OK)
+		if (embedded_seq_entry(embedded, id, &(*list_p)[*n_p], error) == PAGED_OK)
 			++*n_p;
 		slot = PAGED_SEQ_SLOT(id) + 1;
 	}
@@ -329,7 +329,7 @@ embedded_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *en
 	       struct paged_error *error)
 {
 	struct embedded *embedded = embedded_of(owner);
-	enum paged_status status = sequence_entry(embedded, seq, entry, error);
+	enum paged_status status = embedded_seq_entry(embedded, seq, entry, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -388,7 +388,7 @@ static const struct owner_ops owner_ops_embedded = {
 
 /* Map the pages on the host or on a device.  The layout is already aligned for that. */
 static enum paged_status
-pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
+embedded_map_pages(struct owner_pool *pool, const struct paged_pool_params *params, struct paged_error *error)
 {
 	const char *device = params->device != NULL ? params->device : "0";
 	struct paged_error why;
@@ -402,7 +402,7 @@ pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struc
 		pool->base = map_cuda_base(pool->cuda);
 		return PAGED_OK;
 	}
-	pool->memory = pages_map_host(pool->layout.size);
+	pool->memory = embedded_map_host_pages(pool->layout.size);
 	if (pool->memory == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %" PRIu64 " bytes of pages: %s",
 				  params->name, pool->layout.size, strerror(errno));
@@ -413,7 +413,7 @@ pages_map(struct owner_pool *pool, const struct paged_pool_params *params, struc
 }
 
 static enum paged_status
-pool_add(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
+embedded_add_pool(struct embedded *embedded, struct paged_pool_params *params, struct paged_error *error)
 {
 	struct owner_pool *pool = &embedded->pools[embedded->n_pools];
 	struct layout_params geometry = {
@@ -457,10 +457,10 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 				  params->name, core_params.n_slots, core_params.max_length);
 	/* Counted before mapping, so that closing the owner unmaps a pool whose creation fails. */
 	embedded->n_pools++;
-	status = pages_map(pool, params, error);
+	status = embedded_map_pages(pool, params, error);
 	if (status != PAGED_OK)
 		return status;
-	pool->region = memory_map(pool->region_size);
+	pool->region = embedded_map_memory(pool->region_size);
 	if (pool->region == NULL)
 		return paged_fail(error, PAGED_ERR_NOMEM, "pool %s: cannot map %zu bytes of tables: %s", params->name,
 				  pool->region_size, strerror(errno));
@@ -473,7 +473,8 @@ pool_add(struct embedded *embedded, struct paged_pool_params *params, struct pag
 }
 
 static enum paged_status
-pools_add(struct embedded *embedded, const struct paged_pool_params *pools, size_t n_pools, struct paged_error *error)
+embedded_add_pools(struct embedded *embedded, const struct paged_pool_params *pools, size_t n_pools,
+		   struct paged_error *error)
 {
 	const uint8_t *at = (const uint8_t *)pools;
 	struct paged_pool_params params;
@@ -487,7 +488,7 @@ pools_add(struct embedded *embedded, const struct paged_pool_params *pools, size
 					    "first one's is %zu",
 					    i, ((const struct paged_pool_params *)at)->struct_size, pools->struct_size);
 		if (status == PAGED_OK)
-			status = pool_add(embedded, &params, error);
+			status = embedded_add_pool(embedded, &params, error);
 		if (status != PAGED_OK)
 			return status;
 	}
@@ -525,7 +526,7 @@ owner_embedded_open(const struct paged_pool_params *pools, size_t n_pools, const
 	status = core_create(embedded->boot_id, &embedded->core, error);
 	if (status != PAGED_OK)
 		goto err_free;
-	status = pools_add(embedded, pools, n_pools, error);
+	status = embedded_add_pools(embedded, pools, n_pools, error);
 	if (status == PAGED_OK && params->observer == 0)
 		status = core_session_open(embedded->core, &embedded->owner.session, &embedded->member, error);
 	if (status != PAGED_OK) {

@@ -46,7 +46,8 @@ remote_leave(struct remote *remote)
 
 	if (remote->member == 0 || owner_state(&remote->owner) == OWNER_GONE)
 		return;
-	if (control_ask(&remote->control, &bye, clock_ms() + remote->timeout_ms, &reply, fds, &error) != PAGED_OK &&
+	if (client_control_call(&remote->control, &bye, clock_ms() + remote->timeout_ms, &reply, fds, &error) !=
+		    PAGED_OK &&
 	    error.status != PAGED_ERR_GONE)
 		owner_log(&remote->owner, PAGED_LOG_WARNING, "leaving: %s", error.text);
 }
@@ -57,14 +58,14 @@ remote_close(struct owner *owner, bool in_child)
 	struct remote *remote = remote_of(owner);
 
 	if (!in_child) {
-		rpc_close(&remote->rpc, false);
+		client_rpc_close(&remote->rpc, false);
 		remote_leave(remote);
-		control_close(&remote->control);
+		client_control_close(&remote->control);
 		if (owner->fd >= 0)
 			close(owner->fd);
 	} else {
 		/* The descriptors stay open until the child exits or calls exec: they are close-on-exec. */
-		rpc_close(&remote->rpc, true);
+		client_rpc_close(&remote->rpc, true);
 		wire_arena_destroy(&remote->control.arena);
 	}
 	free(remote);
@@ -75,8 +76,8 @@ remote_dispatch(struct owner *owner)
 {
 	struct remote *remote = remote_of(owner);
 
-	control_dispatch(&remote->control);
-	rpc_dispatch(&remote->rpc);
+	client_control_dispatch(&remote->control);
+	client_rpc_dispatch(&remote->rpc);
 }
 
 static enum paged_status
@@ -100,7 +101,7 @@ remote_ping(struct owner *owner, struct paged_error *error)
 	struct wire_request request = { .kind = WIRE_PING };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
@@ -109,7 +110,7 @@ remote_create(struct owner *owner, uint32_t n, const struct seq_spec *specs, pag
 {
 	struct wire_request request = { .kind = WIRE_CREATE, .create = { .n = n, .specs = specs } };
 	struct wire_reply reply;
-	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_IDS, &reply, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -125,7 +126,7 @@ remote_reserve(struct owner *owner, uint32_t n, const struct paged_seq_item *ite
 	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
@@ -134,7 +135,7 @@ remote_truncate(struct owner *owner, uint32_t n, const struct paged_seq_item *it
 	struct wire_request request = { .kind = WIRE_TRUNCATE, .change = { .n = n, .items = items } };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
@@ -143,13 +144,13 @@ remote_erase(struct owner *owner, uint32_t n, const paged_seq_id *ids, struct pa
 	struct wire_request request = { .kind = WIRE_ERASE, .erase = { .n = n, .ids = ids } };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
 remote_reserve_ahead(struct owner *owner, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
-	return rpc_reserve_ahead(&remote_of(owner)->rpc, n, items, error);
+	return client_rpc_reserve_ahead(&remote_of(owner)->rpc, n, items, error);
 }
 
 static enum paged_status
@@ -158,7 +159,7 @@ remote_array_put(struct owner *owner, const struct wire_array_chunk *part, struc
 	struct wire_request request = { .kind = WIRE_PUT_ARRAY, .put_array = *part };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
@@ -168,7 +169,7 @@ remote_array_drop(struct owner *owner, const char *name, struct paged_error *err
 	struct wire_reply reply;
 
 	snprintf(request.drop_array.name, sizeof(request.drop_array.name), "%s", name);
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static enum paged_status
@@ -177,7 +178,7 @@ remote_mask(struct owner *owner, const struct mask_request *request, struct rle_
 {
 	struct wire_request wire = { .kind = WIRE_BUILD_MASK, .build_mask = *request };
 	struct wire_reply reply;
-	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &wire, WIRE_REPLY_MASK, &reply, error);
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &wire, WIRE_REPLY_MASK, &reply, error);
 
 	return status == PAGED_OK ? rle_read_part(reader, &reply.mask) : status;
 }
@@ -187,7 +188,7 @@ remote_get_pools(struct owner *owner, struct wire_reply *reply, struct paged_err
 {
 	struct wire_request request = { .kind = WIRE_GET_POOLS };
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_POOLS, reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_POOLS, reply, error);
 }
 
 static enum paged_status
@@ -220,7 +221,7 @@ remote_status(struct owner *owner, struct paged_daemon_info *info, struct paged_
 	struct remote *remote = remote_of(owner);
 	struct wire_request request = { .kind = WIRE_GET_STATUS };
 	struct wire_reply reply;
-	enum paged_status status = rpc_call(&remote->rpc, &request, WIRE_REPLY_STATUS, &reply, error);
+	enum paged_status status = client_rpc_call(&remote->rpc, &request, WIRE_REPLY_STATUS, &reply, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -265,7 +266,7 @@ remote_sessions(struct owner *owner, struct paged_session_entry **list_p, size_t
 	enum paged_status status;
 
 	do {
-		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SESSIONS, &reply, error);
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SESSIONS, &reply, error);
 		if (status == PAGED_OK)
 			status = list_append(list_p, n_p, reply.sessions.report, reply.sessions.n, sizeof(**list_p),
 					     error);
@@ -287,7 +288,7 @@ remote_sequences(struct owner *owner, uint32_t pool, struct paged_seq_entry **li
 	bool more;
 
 	do {
-		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_SEQUENCES, &reply, error);
 		if (status == PAGED_OK)
 			status = list_append(list_p, n_p, reply.sequences.report, reply.sequences.n, sizeof(**list_p),
 					     error);
@@ -308,7 +309,7 @@ remote_table(struct owner *owner, paged_seq_id seq, struct paged_seq_entry *entr
 	enum paged_status status;
 
 	do {
-		status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_TABLE, &reply, error);
+		status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_TABLE, &reply, error);
 		if (status == PAGED_OK)
 			status = list_append(pages_p, n_p, reply.table.page, reply.table.n, sizeof(**pages_p), error);
 		if (status != PAGED_OK)
@@ -324,7 +325,7 @@ remote_check(struct owner *owner, uint32_t pool, struct paged_check_result *resu
 {
 	struct wire_request request = { .kind = WIRE_CHECK, .check = { .pool = pool } };
 	struct wire_reply reply;
-	enum paged_status status = rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
+	enum paged_status status = client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_CHECK_RESULT, &reply, error);
 
 	if (status == PAGED_OK)
 		*result = reply.check_result;
@@ -337,7 +338,7 @@ remote_kick(struct owner *owner, uint32_t session, bool kill_members, struct pag
 	struct wire_request request = { .kind = WIRE_KICK, .kick = { .session = session, .kill = kill_members } };
 	struct wire_reply reply;
 
-	return rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
+	return client_rpc_call(&remote_of(owner)->rpc, &request, WIRE_REPLY_EMPTY, &reply, error);
 }
 
 static const struct owner_ops owner_ops_remote = {
@@ -386,7 +387,7 @@ remote_hello(struct remote *remote, const struct paged_client_params *params, ui
 					  "join_token is not what paged_client_join_token() gave");
 	}
 	snprintf(request.hello.name, sizeof(request.hello.name), "%s", params->name);
-	status = control_ask(&remote->control, &request, deadline_ms, reply, fds, error);
+	status = client_control_call(&remote->control, &request, deadline_ms, reply, fds, error);
 	if (status != PAGED_OK)
 		return status;
 	if (reply->kind != WIRE_WELCOME)
@@ -425,14 +426,14 @@ remote_attach(struct remote *remote, const char *dir, const struct paged_client_
 	struct wire_control_reply welcome;
 	enum paged_status status;
 
-	status = control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
+	status = client_control_open(&remote->control, &remote->owner, dir, deadline_ms, error);
 	if (status == PAGED_OK)
 		status = remote_hello(remote, params, deadline_ms, &welcome, error);
 	if (status != PAGED_OK)
 		return status;
 	text_hex(token, welcome.welcome.token, WIRE_TOKEN_SIZE);
-	status = rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
-			  welcome.welcome.max_open_requests, params->timeout_ms, error);
+	status = client_rpc_open(&remote->rpc, &remote->control, welcome.welcome.endpoint, remote->member, token,
+				 welcome.welcome.max_open_requests, params->timeout_ms, error);
 	explicit_bzero(token, sizeof(token));
 	if (status == PAGED_OK)
 		status = remote_watch(remote, error);

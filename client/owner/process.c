@@ -15,7 +15,7 @@
 
 /* Start time: field 22 of /proc/PID/stat, after a name that may contain spaces and parentheses.  0: cannot be read. */
 static uint64_t
-started_of(pid_t pid)
+process_start_time(pid_t pid)
 {
 	char path[32], text[1024], *at;
 	unsigned long long started;
@@ -46,7 +46,7 @@ process_self(struct process_name *name, struct paged_error *error)
 
 	pthread_mutex_lock(&lock);
 	if (self.pid != getpid()) { /* the first call in this process, which may be a forked child */
-		struct process_name fresh = { .pid = getpid(), .started = started_of(getpid()) };
+		struct process_name fresh = { .pid = getpid(), .started = process_start_time(getpid()) };
 
 		if (getrandom(&fresh.random, sizeof(fresh.random), 0) == (ssize_t)sizeof(fresh.random))
 			self = fresh;
@@ -67,7 +67,7 @@ process_watch(const struct process_name *name, int *pidfd_p, struct paged_error 
 	if (fd < 0 && name->pid > 0 && errno != ESRCH && errno != EINVAL) /* EINVAL: now the number of a thread */
 		return paged_fail(error, PAGED_ERR_SYSTEM, "pidfd_open of process %d: %s", (int)name->pid,
 				  strerror(errno));
-	started = fd >= 0 ? started_of(name->pid) : 0;
+	started = fd >= 0 ? process_start_time(name->pid) : 0;
 	/* The start time tells the process from another that has reused its pid. */
 	if (fd < 0 || process_ended(fd) || (name->started != 0 && started != 0 && started != name->started)) {
 		if (fd >= 0)

@@ -17,19 +17,19 @@
 #define RPC_HWM ((int)RPC_MAX_PENDING * 2)
 
 static enum paged_status
-zmq_error(const char *what, struct paged_error *error)
+client_rpc_zmq_error(const char *what, struct paged_error *error)
 {
 	return paged_fail(error, PAGED_ERR_SYSTEM, "%s: %s", what, zmq_strerror(zmq_errno()));
 }
 
 static bool
-option_int(void *socket, int option, int value)
+client_rpc_set_option(void *socket, int option, int value)
 {
 	return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
 }
 
 static enum paged_status
-socket_configure(struct rpc *rpc, uint32_t member, const char *token_hex, struct paged_error *error)
+client_rpc_configure_socket(struct rpc *rpc, uint32_t member, const char *token_hex, struct paged_error *error)
 {
 	int64_t max_message = WIRE_MAX_MESSAGE;
 	size_t fd_size = sizeof(rpc->fd);
@@ -37,20 +37,22 @@ socket_configure(struct rpc *rpc, uint32_t member, const char *token_hex, struct
 
 	snprintf(user, sizeof(user), "%" PRIu32, member);
 	/* No reconnection and no lingering: a request to one daemon must not reach the daemon that replaces it. */
-	if (!option_int(rpc->socket, ZMQ_LINGER, 0) || !option_int(rpc->socket, ZMQ_RECONNECT_IVL, -1) ||
-	    !option_int(rpc->socket, ZMQ_SNDHWM, RPC_HWM) || !option_int(rpc->socket, ZMQ_RCVHWM, RPC_HWM) ||
-	    !option_int(rpc->socket, ZMQ_HANDSHAKE_IVL, (int)rpc->timeout_ms) ||
+	if (!client_rpc_set_option(rpc->socket, ZMQ_LINGER, 0) ||
+	    !client_rpc_set_option(rpc->socket, ZMQ_RECONNECT_IVL, -1) ||
+	    !client_rpc_set_option(rpc->socket, ZMQ_SNDHWM, RPC_HWM) ||
+	    !client_rpc_set_option(rpc->socket, ZMQ_RCVHWM, RPC_HWM) ||
+	    !client_rpc_set_option(rpc->socket, ZMQ_HANDSHAKE_IVL, (int)rpc->timeout_ms) ||
 	    zmq_setsockopt(rpc->socket, ZMQ_MAXMSGSIZE, &max_message, sizeof(max_message)) != 0 ||
 	    zmq_setsockopt(rpc->socket, ZMQ_PLAIN_USERNAME, user, strlen(user)) != 0 ||
 	    zmq_setsockopt(rpc->socket, ZMQ_PLAIN_PASSWORD, token_hex, strlen(token_hex)) != 0 ||
 	    zmq_getsockopt(rpc->socket, ZMQ_FD, &rpc->fd, &fd_size) != 0)
-		return zmq_error("RPC socket", error);
+		return client_rpc_zmq_error("RPC socket", error);
 	return PAGED_OK;
 }
 
 enum paged_status
-rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member, const char *token_hex,
-	 uint32_t max_open, uint32_t timeout_ms, struct paged_error *error)
+client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member, const char *token_hex,
+		uint32_t max_open, uint32_t timeout_ms, struct paged_error *error)
 {
 	enum paged_status status = wire_arena_create(&rpc->arena, error);
 
@@ -63,21 +65,21 @@ rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_
 	rpc->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
 	rpc->context = zmq_ctx_new();
 	if (rpc->context == NULL)
-		return zmq_error("RPC context", error);
+		return client_rpc_zmq_error("RPC context", error);
 	rpc->socket = zmq_socket(rpc->context, ZMQ_DEALER);
 	if (rpc->socket == NULL)
-		return zmq_error("RPC socket", error);
-	status = socket_configure(rpc, member, token_hex, error);
+		return client_rpc_zmq_error("RPC socket", error);
+	status = client_rpc_configure_socket(rpc, member, token_hex, error);
 	if (status != PAGED_OK)
 		return status;
 	while (zmq_connect(rpc->socket, endpoint) != 0)
 		if (zmq_errno() != EINTR)
-			return zmq_error("RPC connect", error); /* the endpoint's name is a secret */
+			return client_rpc_zmq_error("RPC connect", error); /* the endpoint's name is a secret */
 	return PAGED_OK;
 }
 
 void
-rpc_close(struct rpc *rpc, bool in_child)
+client_rpc_close(struct rpc *rpc, bool in_child)
 {
 	if (!in_child && rpc->socket != NULL)
 		zmq_close(rpc->socket);
@@ -90,7 +92,7 @@ rpc_close(struct rpc *rpc, bool in_child)
 
 /* PAGED_ERR_AGAIN: the socket's queue is full. */
 static enum paged_status
-rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct paged_error *error)
+client_rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct paged_error *error)
 {
 	size_t size;
 
@@ -106,7 +108,7 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 		if (zmq_errno() == EAGAIN)
 			return PAGED_ERR_AGAIN;
 		if (zmq_errno() != EINTR)
-			return zmq_error("RPC send", error);
+			return client_rpc_zmq_error("RPC send", error);
 	}
 	rpc->last_id = request->id;
 	rpc->pending[rpc->n_pending++] = (struct rpc_pending){
@@ -119,7 +121,7 @@ rpc_send(struct rpc *rpc, struct wire_request *request, bool waited, struct page
 
 /* Erase the sequences of a create whose caller timed out. */
 static void
-create_undo(struct rpc *rpc, const struct wire_reply *reply)
+client_rpc_undo_create(struct rpc *rpc, const struct wire_reply *reply)
 {
 	struct wire_request erase = { .kind = WIRE_ERASE, .erase = { .n = reply->ids.n, .ids = reply->ids.seq } };
 	struct paged_error error;
@@ -127,14 +129,14 @@ create_undo(struct rpc *rpc, const struct wire_reply *reply)
 
 	if (reply->ids.n == 0)
 		return;
-	sent = rpc_send(rpc, &erase, false, &error) == PAGED_OK;
+	sent = client_rpc_send(rpc, &erase, false, &error) == PAGED_OK;
 	owner_log(rpc->control->owner, sent ? PAGED_LOG_INFO : PAGED_LOG_WARNING, "a late create of %u sequences %s",
 		  reply->ids.n, sent ? "is undone" : "stays until the session ends");
 }
 
 /* Handle a reply that no caller waits for. */
 static void
-reply_settle(struct rpc *rpc, const struct rpc_pending *pending, const struct wire_reply *reply)
+client_rpc_settle_late_reply(struct rpc *rpc, const struct rpc_pending *pending, const struct wire_reply *reply)
 {
 	if (pending->id == rpc->ahead_id) {
 		rpc->ahead_id = 0;
@@ -143,12 +145,12 @@ reply_settle(struct rpc *rpc, const struct rpc_pending *pending, const struct wi
 			paged_fail(&rpc->ahead, reply->status, "%s", reply->text);
 	}
 	if (pending->kind == WIRE_CREATE && reply->status == PAGED_OK && reply->kind == WIRE_REPLY_IDS)
-		create_undo(rpc, reply);
+		client_rpc_undo_create(rpc, reply);
 }
 
 /* Remove from the pending list the request that a reply answers; returns false if there is none. */
 static bool
-pending_take(struct rpc *rpc, uint64_t id, struct rpc_pending *pending)
+client_rpc_remove_pending(struct rpc *rpc, uint64_t id, struct rpc_pending *pending)
 {
 	for (unsigned int i = 0; i < rpc->n_pending; i++) {
 		if (rpc->pending[i].id != id)
@@ -163,7 +165,7 @@ pending_take(struct rpc *rpc, uint64_t id, struct rpc_pending *pending)
 
 /* Receive a message of one frame to the buffer; PAGED_ERR_AGAIN: no message is there. */
 static enum paged_status
-frame_receive(struct rpc *rpc, size_t *size_p, struct paged_error *error)
+client_rpc_receive_frame(struct rpc *rpc, size_t *size_p, struct paged_error *error)
 {
 	int size, more;
 	size_t more_size = sizeof(more);
@@ -178,7 +180,7 @@ frame_receive(struct rpc *rpc, size_t *size_p, struct paged_error *error)
 		if (size < 0 && zmq_errno() == EAGAIN)
 			return PAGED_ERR_AGAIN;
 		if (size < 0 || zmq_getsockopt(rpc->socket, ZMQ_RCVMORE, &more, &more_size) != 0)
-			return zmq_error("RPC receive", error);
+			return client_rpc_zmq_error("RPC receive", error);
 		n_frames++;
 	} while (more);
 	if (n_frames != 1 || (size_t)size > sizeof(rpc->buffer))
@@ -190,46 +192,46 @@ frame_receive(struct rpc *rpc, size_t *size_p, struct paged_error *error)
 
 /* Handle replies until the one that the caller waits for (PAGED_OK, in *reply), or none is left (PAGED_ERR_AGAIN). */
 static enum paged_status
-rpc_receive(struct rpc *rpc, struct wire_reply *reply, struct paged_error *error)
+client_rpc_receive(struct rpc *rpc, struct wire_reply *reply, struct paged_error *error)
 {
 	for (;;) {
 		struct rpc_pending pending;
 		enum paged_status status;
 		size_t size = 0;
 
-		status = frame_receive(rpc, &size, error);
+		status = client_rpc_receive_frame(rpc, &size, error);
 		if (status != PAGED_OK)
 			return status;
 		wire_arena_reset(&rpc->arena);
 		status = wire_reply_parse(rpc->buffer, size, &rpc->arena, reply, error);
 		if (status != PAGED_OK)
 			return status;
-		if (!pending_take(rpc, reply->id, &pending))
+		if (!client_rpc_remove_pending(rpc, reply->id, &pending))
 			return paged_fail(error, PAGED_ERR_PROTOCOL,
 					  "a reply to request %" PRIu64 ", which was not made", reply->id);
 		if (pending.waited)
 			return PAGED_OK;
-		reply_settle(rpc, &pending, reply);
+		client_rpc_settle_late_reply(rpc, &pending, reply);
 	}
 }
 
 void
-rpc_dispatch(struct rpc *rpc)
+client_rpc_dispatch(struct rpc *rpc)
 {
 	struct wire_reply reply;
 	struct paged_error error;
 	enum paged_status status = PAGED_OK;
 
 	while (rpc->n_pending > 0 && status != PAGED_ERR_AGAIN && status != PAGED_ERR_SYSTEM)
-		status = rpc_receive(rpc, &reply, &error);
+		status = client_rpc_receive(rpc, &reply, &error);
 }
 
 /* Sleep until a channel is readable; returns false if the deadline has passed. */
 static bool
-rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
+client_rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 {
 	struct pollfd polled[2] = { { .fd = rpc->fd, .events = POLLIN }, { .fd = rpc->control->fd, .events = POLLIN } };
-	int left_ms = control_poll_ms(deadline_ms);
+	int left_ms = client_poll_ms(deadline_ms);
 
 	if (left_ms == 0)
 		return false;
@@ -238,12 +240,12 @@ rpc_wait(struct rpc *rpc, short events, uint64_t deadline_ms)
 		left_ms = 1;
 	poll(polled, 2, left_ms);
 	if (polled[1].revents != 0)
-		control_dispatch(rpc->control);
+		client_control_dispatch(rpc->control);
 	return true;
 }
 
 static enum paged_status
-rpc_timeout(struct rpc *rpc, struct paged_error *error)
+client_rpc_timeout(struct rpc *rpc, struct paged_error *error)
 {
 	for (unsigned int i = 0; i < rpc->n_pending; i++)
 		rpc->pending[i].waited = false;
@@ -255,24 +257,24 @@ rpc_timeout(struct rpc *rpc, struct paged_error *error)
 
 /* Fail because the daemon has died; no request is outstanding any more. */
 static enum paged_status
-rpc_gone(struct rpc *rpc, struct paged_error *error)
+client_rpc_gone(struct rpc *rpc, struct paged_error *error)
 {
 	rpc->n_pending = 0;
 	return paged_fail(error, PAGED_ERR_GONE, "the daemon ended while it was asked");
 }
 
 static enum paged_status
-rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *reply, struct paged_error *error)
+client_rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *reply, struct paged_error *error)
 {
 	uint64_t deadline_ms = clock_ms() + rpc->timeout_ms;
 	enum paged_status status;
 	bool was_gone;
 
-	rpc_dispatch(rpc);
-	while ((status = rpc_send(rpc, request, true, error)) == PAGED_ERR_AGAIN) {
+	client_rpc_dispatch(rpc);
+	while ((status = client_rpc_send(rpc, request, true, error)) == PAGED_ERR_AGAIN) {
 		if (owner_state(rpc->control->owner) == OWNER_GONE)
-			return rpc_gone(rpc, error);
-		if (!rpc_wait(rpc, POLLOUT, deadline_ms))
+			return client_rpc_gone(rpc, error);
+		if (!client_rpc_wait(rpc, POLLOUT, deadline_ms))
 			return paged_fail(error, PAGED_ERR_TIMEOUT, "the daemon took no request in %u ms",
 					  rpc->timeout_ms);
 	}
@@ -281,7 +283,7 @@ rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *r
 	for (;;) {
 		/* Read the state before the socket, so that a reply that the daemon sent before its end is returned. */
 		was_gone = owner_state(rpc->control->owner) == OWNER_GONE;
-		status = rpc_receive(rpc, reply, error);
+		status = client_rpc_receive(rpc, reply, error);
 		if (status == PAGED_OK || status == PAGED_ERR_SYSTEM)
 			return status;
 		if (status == PAGED_ERR_PROTOCOL) {
@@ -289,17 +291,17 @@ rpc_exchange(struct rpc *rpc, struct wire_request *request, struct wire_reply *r
 			continue;
 		}
 		if (was_gone)
-			return rpc_gone(rpc, error);
-		if (!rpc_wait(rpc, POLLIN, deadline_ms))
-			return rpc_timeout(rpc, error);
+			return client_rpc_gone(rpc, error);
+		if (!client_rpc_wait(rpc, POLLIN, deadline_ms))
+			return client_rpc_timeout(rpc, error);
 	}
 }
 
 enum paged_status
-rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind, struct wire_reply *reply,
-	 struct paged_error *error)
+client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind, struct wire_reply *reply,
+		struct paged_error *error)
 {
-	enum paged_status status = rpc_exchange(rpc, request, reply, error);
+	enum paged_status status = client_rpc_exchange(rpc, request, reply, error);
 
 	if (status != PAGED_OK)
 		return status;
@@ -312,12 +314,12 @@ rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kin
 }
 
 enum paged_status
-rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
+client_rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items, struct paged_error *error)
 {
 	struct wire_request request = { .kind = WIRE_RESERVE, .change = { .n = n, .items = items } };
 	enum paged_status status;
 
-	rpc_dispatch(rpc);
+	client_rpc_dispatch(rpc);
 	if (rpc->ahead_id != 0)
 		return PAGED_ERR_AGAIN;
 	if (rpc->ahead.status != PAGED_OK) {
@@ -325,7 +327,7 @@ rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *item
 		rpc->ahead.status = PAGED_OK;
 		return error->status;
 	}
-	status = rpc_send(rpc, &request, false, error);
+	status = client_rpc_send(rpc, &request, false, error);
 	if (status == PAGED_OK)
 		rpc->ahead_id = request.id;
 	return status;

@@ -42,35 +42,36 @@ struct rpc {
 };
 
 /**
- * rpc_open - connect in the background; *rpc is all zero before the call
+ * client_rpc_open - connect in the background; *rpc is all zero before the call
  *
  * @param[in] max_open  the daemon's limit on outstanding requests; 0: an older daemon, which does not report it
  */
-enum paged_status rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member,
-			   const char *token_hex, uint32_t max_open, uint32_t timeout_ms, struct paged_error *error);
+enum paged_status client_rpc_open(struct rpc *rpc, struct control *control, const char *endpoint, uint32_t member,
+				  const char *token_hex, uint32_t max_open, uint32_t timeout_ms,
+				  struct paged_error *error);
 
 /**
- * rpc_close - also valid after a failed open
+ * client_rpc_close - also valid after a failed open
  *
  * In a forked child only memory is freed, because the threads of the ZeroMQ context do not exist there.
  */
-void rpc_close(struct rpc *rpc, bool in_child);
+void client_rpc_close(struct rpc *rpc, bool in_child);
 
 /**
- * rpc_call - send a request and wait for the reply
+ * client_rpc_call - send a request and wait for the reply
  *
- * @param[in,out] request  rpc_call() sets its id
+ * @param[in,out] request  client_rpc_call() sets its id
  * @param[out]    reply    has status PAGED_OK and the requested kind; valid until the next call
  * @return the reply's status, or PAGED_ERR_GONE, PAGED_ERR_TIMEOUT, PAGED_ERR_PROTOCOL
  */
-enum paged_status rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind,
-			   struct wire_reply *reply, struct paged_error *error);
+enum paged_status client_rpc_call(struct rpc *rpc, struct wire_request *request, enum wire_reply_kind kind,
+				  struct wire_reply *reply, struct paged_error *error);
 
-/** rpc_reserve_ahead - see owner_ops.reserve_ahead; at most one is outstanding */
-enum paged_status rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items,
-				    struct paged_error *error);
+/** client_rpc_reserve_ahead - see owner_ops.reserve_ahead; at most one is outstanding */
+enum paged_status client_rpc_reserve_ahead(struct rpc *rpc, uint32_t n, const struct paged_seq_item *items,
+					   struct paged_error *error);
 
-/** rpc_dispatch - handle the replies that have arrived; never blocks; costs nothing if none is outstanding */
-void rpc_dispatch(struct rpc *rpc);
+/** client_rpc_dispatch - handle the replies that have arrived; never blocks; costs nothing if none is outstanding */
+void client_rpc_dispatch(struct rpc *rpc);
 
 #endif
